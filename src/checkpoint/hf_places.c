@@ -76,7 +76,7 @@ static ott_status add_parameter(hf_places *places, member of) {
 
 static ott_status add_places(hf_places *places, const model_module *e) {
     if (!e->tied) TRY(add_parameter(places, (member){e, e->weight, "weight", 0}));
-    return e->bias ? add_parameter(places, (member){e, e->bias, "bias", 0}) : OTT_OK;
+    return e->bias ? add_parameter(places, (member){e, e->bias, modules_bias_name(e), 0}) : OTT_OK;
 }
 
 ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out) {

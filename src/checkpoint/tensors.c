@@ -317,10 +317,24 @@ ott_status tensor_set_of_model(tensor_set *set, const model *m) {
     return OTT_OK;
 }
 
+/* What the experts of a mixture got, by the bias that moves with it: every rank has all. */
+static ott_status add_load(tensor_set *set, const char *bias, const tensor *load) {
+    const char *name;
+    TRY(arena_printf(set->memory, &name, "%s.load", bias));
+    const safetensors_tensor t = {.name = name, .dtype = OTT_F32, .rank = 1, .shape = {load->columns}};
+    return tensor_set_add(set, &t, load->data, false);
+}
+
 ott_status tensor_set_of_optimizer(tensor_set *set, const model *m) {
     const optimizer_rule *rule = m->options.optimizer;
-    TRY(tensor_set_open(set, m->device->account, rule ? (int64_t)m->all_count * rule->slots : 0));
+    int64_t loads = m->balance.loads.rows, number = 0;
+    TRY(tensor_set_open(set, m->device->account, rule ? (int64_t)m->all_count * rule->slots + loads : 0));
     for (int i = 0; rule && i < m->all_count; i++)
         if (!m->all[i]->frozen) TRY(tensor_set_add_slots(set, m->all[i]->name, m->all[i], rule));
+    for (int i = 0; rule && loads > 0 && i < m->whole.count; i++) {
+        if (!m->whole.of[i].balances) continue;
+        tensor load = tensor_rows(m->balance.loads, number++, 1);
+        TRY(add_load(set, m->whole.of[i].bias->name, &load));
+    }
     return OTT_OK;
 }

@@ -19,6 +19,7 @@
 #include "model/ffn.h"
 #include "nn/attention.h"
 #include "nn/mlp.h"
+#include "nn/moe.h"
 #include "nn/norm.h"
 
 /* What is recomputed in backward instead of kept. Same gradients, bit for bit, in every mode. */
@@ -39,6 +40,7 @@ typedef struct block {
     const ffn_kind *ffn; /* NULL: the block is on another stage of a pipeline */
     union {              /* of that kind */
         mlp mlp;
+        moe moe;
     };
     activation_specs attention_input, mlp_input; /* of n1 and n2 */
     activation_specs grad_attention;             /* of o's grad_output */
@@ -64,6 +66,7 @@ typedef struct block_saved {
     attention_saved attention;
     union { /* of the block's ffn */
         mlp_saved mlp;
+        moe_saved moe;
     };
 } block_saved;
 

@@ -33,5 +33,6 @@ struct ffn_kind {
 };
 
 extern const ffn_kind ffn_mlp; /* the dense one, of nn/mlp */
+extern const ffn_kind ffn_moe; /* a mixture of experts, of nn/moe */
 
 #endif

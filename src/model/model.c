@@ -24,7 +24,8 @@ static bool fits(const char *pattern, const char *parameter_name) {
 
 static bool is_frozen(model *m, const model_module *e, const char *kind) {
     const config_list *freeze = m->options.freeze;
-    bool found = m->options.adapter.rank > 0; /* adapters train, and nothing else */
+    /* Where adapters train nothing else does; and no gradient moves a bias of the choice of experts. */
+    bool found = m->options.adapter.rank > 0 || (e->balances && strcmp(kind, modules_bias_name(e)) == 0);
     for (int style = 0; freeze && style < NAMING_COUNT; style++) {
         char name[PATTERN_BYTES], text[MODULES_NAME_BYTES];
         modules_name(m->options.family, e->role, (naming)style, e->layer, text);
@@ -117,8 +118,8 @@ static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
         TRY(declare_parameter(m, e, is_here, (declared_parameter){"weight", e->rank, e->shape, e->cut, false},
                               &e->weight));
     if (e->has_bias)
-        TRY(declare_parameter(m, e, is_here, (declared_parameter){"bias", 1, e->shape, e->cut, false},
-                              &e->bias));
+        TRY(declare_parameter(
+            m, e, is_here, (declared_parameter){modules_bias_name(e), 1, e->shape, e->cut, false}, &e->bias));
     return declare_adapter(m, e, is_here);
 }
 
@@ -157,9 +158,10 @@ static ott_status bind_module(model *m, model_module *e) {
                               .row_ranks = o->context_ranks,
                               .cut = e->cut,
                               .weight = e->weight,
-                              .bias = e->bias,
+                              .bias = e->balances ? NULL : e->bias,
                               .compute_step = -1};
         if (e->lora_a) TRY(adapters_make(m->names, o, e, e->linear, &e->linear->lora));
+        if (e->balances) m->blocks[e->layer].moe.bias = e->bias;
         break;
     }
     return OTT_OK;
@@ -172,6 +174,7 @@ static void prepare_blocks(model *m) {
         if (!pipeline_has_layer(o->stage, o->layers, i)) continue;
         m->blocks[i].ffn = modules_ffn(o, i);
         m->blocks[i].multiplier = o->residual_multiplier;
+        if (m->blocks[i].ffn == &ffn_moe) m->blocks[i].moe.options = &m->options.moe;
         m->blocks[i].attention = (attention){.heads = o->heads / ranks,
                                              .kv_heads = o->kv_heads / ranks,
                                              .head_dim = o->head_dim,
@@ -470,6 +473,7 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     m->options.freeze = m->options.adapter.targets = m->options.adapter.excluded =
         NULL; /* the parameters know */
     m->options.frozen_convert = NULL;
+    if (use == MODEL_TRAINING) TRY(balance_open(m));
     return rope_build(&m->rope, m->device, &o->rope, o->head_dim, positions);
 }
 
@@ -512,6 +516,7 @@ void model_close(model *m) {
     release_linears(m);
     store_close(&m->store, d);
     delayed_store_release(&m->delayed, d);
+    balance_close(m);
     rope_release(&m->rope, d);
     device_release(d, m->values);
     device_release(d, m->frozen_scales);
@@ -547,7 +552,9 @@ int64_t model_matmul_weights(const model *m) {
     int64_t count = 0;
     for (int i = 0; i < m->whole.count; i++) {
         const model_module *e = &m->whole.of[i];
-        if (e->kind == MODULE_LINEAR) count += e->shape[0] * e->shape[1];
+        if (e->kind != MODULE_LINEAR) continue;
+        int64_t used = e->rank == 3 ? m->options.moe.choices * e->shape[1] : e->shape[0];
+        count += used * e->shape[e->rank - 1];
     }
     return count;
 }

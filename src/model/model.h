@@ -6,12 +6,13 @@
 #define MODEL_MODEL_H
 
 #include "base/arena.h"
+#include "model/balance.h"
 #include "model/block.h"
 #include "model/modules.h"
 #include "nn/loss.h"
 #include "parallel/store.h"
 
-typedef struct model {
+struct model {
     model_options options;
     device *device;
     arena *names;
@@ -40,11 +41,12 @@ typedef struct model {
     loss_head loss;
     rope rope;
     delayed_store delayed; /* states of all linear layers */
+    balance balance;
     ott_dtype activation;
     bool packed; /* model_pack has let go of masters */
     const watch
         *watch; /* looks on while weights are made or loaded, and may end that; borrowed; NULL: nobody */
-} model;
+};
 
 /* Units of a model's parameter store. */
 enum { MODEL_TABLE_UNIT };

@@ -17,6 +17,9 @@ typedef enum extent {
     HEAD,
     HIDDEN,
     TWICE_HIDDEN,
+    EXPERTS,
+    EXPERT_HIDDEN,
+    SHARED_HIDDEN,
     VOCAB
 } extent;
 
@@ -29,6 +32,7 @@ typedef struct role_row {
     module_role part;      /* it is so many roles in one, from this one on */
     int parts;
     module_start start;
+    bool is_stack;                  /* one matrix for each expert */
     const char *name[NAMING_COUNT]; /* inside its block */
 } role_row;
 
@@ -68,6 +72,25 @@ static const role_row role_rows[ROLE_COUNT] = {
                  .name = {"mlp.up_proj", "mlp.up_proj", "feed_forward.w3"}},
     [ROLE_DOWN] = {MODULE_LINEAR, IN_FFN(mlp.down), DIM, HIDDEN, .start = START_RESIDUAL,
                    .name = {"mlp.down_proj", "mlp.down_proj", "feed_forward.w2"}},
+    [ROLE_ROUTER] = {MODULE_LINEAR, IN_FFN(moe.router), EXPERTS, DIM,
+                     .name = {"mlp.gate", "mlp.router.gate", "moe.router.gate"}},
+    [ROLE_EXPERT_GATE] = {MODULE_LINEAR, IN_FFN(moe.gate), EXPERT_HIDDEN, DIM, .is_stack = true,
+                          .name = {"mlp.experts.gate_proj", "mlp.experts.gate_proj", "moe.experts.w1"}},
+    [ROLE_EXPERT_UP] = {MODULE_LINEAR, IN_FFN(moe.up), EXPERT_HIDDEN, DIM, .start = START_INSIDE,
+                        .is_stack = true,
+                        .name = {"mlp.experts.up_proj", "mlp.experts.up_proj", "moe.experts.w3"}},
+    [ROLE_EXPERT_DOWN] = {MODULE_LINEAR, IN_FFN(moe.down), DIM, EXPERT_HIDDEN, .start = START_RESIDUAL,
+                          .is_stack = true,
+                          .name = {"mlp.experts.down_proj", "mlp.experts.down_proj", "moe.experts.w2"}},
+    [ROLE_SHARED_GATE] = {MODULE_LINEAR, IN_FFN(moe.shared.gate), SHARED_HIDDEN, DIM,
+                          .name = {"mlp.shared_experts.gate_proj", "mlp.shared_expert.gate_proj",
+                                   "moe.shared_experts.w1"}},
+    [ROLE_SHARED_UP] = {MODULE_LINEAR, IN_FFN(moe.shared.up), SHARED_HIDDEN, DIM, .start = START_INSIDE,
+                        .name = {"mlp.shared_experts.up_proj", "mlp.shared_expert.up_proj",
+                                 "moe.shared_experts.w3"}},
+    [ROLE_SHARED_DOWN] = {MODULE_LINEAR, IN_FFN(moe.shared.down), DIM, SHARED_HIDDEN, .start = START_RESIDUAL,
+                          .name = {"mlp.shared_experts.down_proj", "mlp.shared_expert.down_proj",
+                                   "moe.shared_experts.w2"}},
     [ROLE_MLP_POST_NORM] = {MODULE_NORM, IN_BLOCK(mlp_post_norm), NONE, DIM,
                             .name = {"post_feedforward_layernorm", "mlp_post_norm", "ffn_post_norm"}},
     [ROLE_FINAL_NORM] = {MODULE_NORM, IN_MODEL(final_norm), NONE, DIM,
@@ -94,8 +117,14 @@ static const char *name_inside(const family *f, module_role role, naming style) 
     return role_rows[role].name[style];
 }
 
+const char *modules_bias_name(const model_module *m) {
+    return m->balances ? "e_score_correction_bias" : "bias";
+}
+
 const ffn_kind *modules_ffn(const model_options *o, int64_t layer) {
-    return o->ffn ? o->ffn[layer] : &ffn_mlp;
+    if (o->ffn) return o->ffn[layer];
+    bool is_mixture = o->moe.experts > 0 && layer >= o->moe_first && (layer + 1) % o->moe_every == 0;
+    return is_mixture ? &ffn_moe : &ffn_mlp;
 }
 
 module_start modules_start(module_role role) {
@@ -128,6 +157,9 @@ static int64_t length_of(const model_options *o, extent e) {
     case HEAD: return o->head_dim;
     case HIDDEN: return o->hidden;
     case TWICE_HIDDEN: return 2 * o->hidden;
+    case EXPERTS: return o->moe.experts;
+    case EXPERT_HIDDEN: return o->moe.hidden;
+    case SHARED_HIDDEN: return o->moe.shared_hidden;
     case VOCAB: return o->vocab;
     }
     return 0;
@@ -135,7 +167,7 @@ static int64_t length_of(const model_options *o, extent e) {
 
 /* Does tensor parallelism divide an axis of this length among the ranks? */
 static bool is_divided(extent e) {
-    return e != NONE && e != DIM && e != HEAD;
+    return e != NONE && e != DIM && e != HEAD && e != EXPERTS && e != EXPERT_HIDDEN && e != SHARED_HIDDEN;
 }
 
 static parameter_cut cut_of(const role_row *row) {
@@ -180,6 +212,8 @@ model_module modules_describe(const model_options *o, module_role role, int laye
                       .cut = cut_of(row),
                       .has_bias = row->is_qkv && o->qkv_bias,
                       .tied = role == ROLE_HEAD && o->tied};
+    if (role == ROLE_ROUTER) m.has_bias = m.balances = o->moe.biased;
+    if (row->is_stack) m.shape[m.rank++] = o->moe.experts;
     if (row->rows != NONE) m.shape[m.rank++] = length_of(o, row->rows);
     m.shape[m.rank++] = length_of(o, row->columns);
     return m;

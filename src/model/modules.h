@@ -29,6 +29,13 @@ typedef enum module_role {
     ROLE_GATE,
     ROLE_UP,
     ROLE_DOWN,
+    ROLE_ROUTER,
+    ROLE_EXPERT_GATE,
+    ROLE_EXPERT_UP,
+    ROLE_EXPERT_DOWN,
+    ROLE_SHARED_GATE,
+    ROLE_SHARED_UP,
+    ROLE_SHARED_DOWN,
     ROLE_MLP_POST_NORM,
     ROLE_FINAL_NORM,
     ROLE_HEAD,
@@ -48,9 +55,10 @@ typedef struct model_module {
     int64_t shape[PARAMETER_RANKS];
     parameter_cut cut; /* of its parameters by tensor parallelism; the bias' goes with the rows */
     bool has_bias;     /* [rows] */
-    bool repeated;     /* the first stage of a pipeline has it too: the table of a tied head */
-    bool tied;         /* its weight is the embedding's */
-    bool fallen; /* float8.fallback moved it to high precision, on this stage of a pipeline or another */
+    bool balances; /* its bias is a router's: it is added to no output, and moves with what its experts get */
+    bool repeated; /* the first stage of a pipeline has it too: the table of a tied head */
+    bool tied;     /* its weight is the embedding's */
+    bool fallen;   /* float8.fallback moved it to high precision, on this stage of a pipeline or another */
     /* In a model: the layer of its kind that runs, and its parameters. NULL before. */
     union {
         embedding *embedding;
@@ -73,6 +81,8 @@ ott_status modules_make(arena *memory, const model_options *o, module_list *out)
 model_module modules_describe(const model_options *o, module_role role, int layer);
 /* Does this layer of a model with these options have one? Of a role in no block: the model itself. */
 bool modules_has(const model_options *o, int layer, module_role role);
+/* What the bias of a module is called, "bias". */
+const char *modules_bias_name(const model_module *m);
 /* What a layer has after its second norm. */
 const ffn_kind *modules_ffn(const model_options *o, int64_t layer);
 /* How a role's initial weights differ from others' (model/init.h). */

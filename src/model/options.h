@@ -4,6 +4,7 @@
 
 #include "config/config.h"
 #include "config/family.h"
+#include "nn/moe.h"
 #include "nn/optimizer.h"
 #include "nn/rope.h"
 #include "parallel/pipeline.h"
@@ -34,7 +35,9 @@ typedef struct model_options {
     bool tied; /* the output head is the embedding */
     bool qkv_bias, qk_norm;
     bool fused_qkv, fused_gate_up; /* one projection for q, k and v; one for gate and up */
-    const ffn_kind *const *ffn;    /* [layers], the kind of each layer's; borrowed; NULL: all the dense MLP */
+    const ffn_kind *const *ffn;    /* [layers], the kind of each layer's; borrowed; NULL: as moe says */
+    moe_options moe;               /* of layers that are a mixture: every moe_every-th, */
+    int64_t moe_every, moe_first;  /* but not the first so many */
     adapter_options adapter;
     bool has_padding;
     int64_t padding; /* the embedding's row that its tokens do not train; a tied head still does */

@@ -409,3 +409,29 @@ ott_status linear_backward(exec *cx, linear *l, const activation *x, activation 
     TRY(linear_grad_weight(cx, l, x, g));
     return activation_close(cx, g);
 }
+
+/* ---- a stack ---- */
+
+ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const tensor *end, const tensor *y) {
+    TRY(refresh(cx, l));
+    tensor w = plain_weight(l);
+    TRY(exec_grouped_gemm(cx, GEMM_OUTPUT, &(grouped_gemm_args){.a = x, .b = &w, .end = end, .c = y}));
+    return exec_hook(cx, l->name, "output", y);
+}
+
+ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const tensor *end,
+                                     const tensor *dx, bool accumulate) {
+    TRY(refresh(cx, l));
+    tensor w = plain_weight(l);
+    const grouped_gemm_args args = {
+        .a = g, .b = &w, .end = end, .c = dx, .transposed = true, .accumulate = accumulate};
+    return exec_grouped_gemm(cx, GEMM_GRAD_INPUT, &args);
+}
+
+ott_status linear_grad_weight_grouped(exec *cx, linear *l, const tensor *x, const tensor *g,
+                                      const tensor *end, bool balanced) {
+    const grouped_gemm_weight_args args = {
+        .a = g, .b = x, .end = end, .c = &l->weight->grad, .balanced = balanced};
+    TRY(exec_hook(cx, l->name, "grad_output", g));
+    return l->weight->frozen ? OTT_OK : exec_grouped_gemm_weight(cx, &args);
+}

@@ -95,7 +95,14 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
 ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate);
 /* weight.grad += g^T x; bias.grad += column sums of g in high precision. Nothing of one that is frozen. */
 ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g);
-/* Both of these, dx first; closes g. */
+/* The same three of a stack in high precision, weight [experts][out of each, in]: end[experts] says where the rows of each end
+   (tensor/ops.def: grouped_gemm). balanced: an expert's weight gradient is multiplied by the mean number of rows over its own. */
+ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const tensor *end, const tensor *y);
+ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const tensor *end,
+                                     const tensor *dx, bool accumulate);
+ott_status linear_grad_weight_grouped(exec *cx, linear *l, const tensor *x, const tensor *g,
+                                      const tensor *end, bool balanced);
+/* linear_grad_input, then linear_grad_weight; closes g. */
 ott_status linear_backward(exec *cx, linear *l, const activation *x, activation *g, const tensor *dx,
                            bool accumulate);
 

@@ -1,24 +1,44 @@
 /* tensor/exec: the few things done with the context as a whole. */
 #include "tensor/exec.h"
 
+static bool is_recorded(const exec *cx) {
+    return cx->plan && plan_recording(cx->plan);
+}
+
+static ott_status may_begin(const exec *cx) {
+    return is_recorded(cx) ? OTT_OK : watch_check(cx->watch);
+}
+
 ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args) {
-    bool recording = cx->plan && plan_recording(cx->plan);
-    if (!recording) TRY(watch_check(cx->watch));
-    TRY(op_gemm(cx, args));
-    if (recording) return OTT_OK;
     bool fp8 = dtype_is_fp8(args->a->t.dtype) && dtype_is_fp8(args->b->t.dtype);
-    cx->gemms[role][fp8]++;
+    TRY(may_begin(cx));
+    TRY(op_gemm(cx, args));
+    cx->gemms[role][fp8] += !is_recorded(cx);
+    return OTT_OK;
+}
+
+ott_status exec_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args) {
+    TRY(may_begin(cx));
+    TRY(op_grouped_gemm(cx, args));
+    cx->gemms[role][0] += !is_recorded(cx);
+    return OTT_OK;
+}
+
+ott_status exec_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *args) {
+    TRY(may_begin(cx));
+    TRY(op_grouped_gemm_weight(cx, args));
+    cx->gemms[GEMM_GRAD_WEIGHT][0] += !is_recorded(cx);
     return OTT_OK;
 }
 
 ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t) {
-    if (!cx->hook || !cx->hook->see || (cx->plan && plan_recording(cx->plan))) return OTT_OK;
+    if (!cx->hook || !cx->hook->see || is_recorded(cx)) return OTT_OK;
     return cx->hook->see(cx->hook->user, cx, module, what, t);
 }
 
 ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
                                const qtensor *q) {
-    if (!cx->hook || !cx->hook->quantized || (cx->plan && plan_recording(cx->plan))) return OTT_OK;
+    if (!cx->hook || !cx->hook->quantized || is_recorded(cx)) return OTT_OK;
     return cx->hook->quantized(cx->hook->user, cx, module, which, t, q);
 }
 

@@ -63,6 +63,9 @@ struct exec {
         token; /* i32[2] on the device: the number, in two words, of the micro-batch's first token among all that
                                  the run reads; borrowed; NULL: not known */
     group *data_group; /* ranks that hold the same model and other data */
+    /* fp32[1] on the device: what gradients of a layer's own losses, which are means over a micro-batch, are multiplied by: the
+       loss scale over the micro-batches of a step. NULL: layers have none. */
+    const tensor *pass_scale;
     void *
         workspace; /* of the op that runs: op_table.workspace bytes, aligned as the device wants it; NULL: none */
     const logger *log;
@@ -74,6 +77,9 @@ struct exec {
 
 /* op_gemm. The three roles count apart. OTT_ERR_STOPPED when the watch says so, but not while it is recorded. */
 ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
+/* op_grouped_gemm and op_grouped_gemm_weight in the same way; each counts as one. */
+ott_status exec_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args);
+ott_status exec_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *args);
 /* Shows a module's tensor to the hook, if there is one and nothing is being recorded. */
 ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t);
 ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,

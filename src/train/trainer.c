@@ -23,7 +23,7 @@ static ott_status open_resident(trainer *t) {
 }
 
 /* What a step begins with, as it goes to the device: the step's state, then the gradients' scale. */
-enum { GRAD_SCALE = STEP_STATE_COUNT, SENT_WORDS };
+enum { GRAD_SCALE = STEP_STATE_COUNT, PASS_SCALE, SENT_WORDS };
 
 static ott_status open_host_state(trainer *t) {
     void *memory;
@@ -60,7 +60,9 @@ static ott_status open_buffers(trainer *t) {
     float *words = (float *)(void *)at;
     t->state = tensor_vector(words, OTT_F32, STEP_STATE_COUNT);
     t->grad_scale = tensor_vector(words + GRAD_SCALE, OTT_F32, 1);
-    t->nonfinite = tensor_vector(words + GRAD_SCALE + 1, OTT_I32, 1);
+    t->pass_scale = tensor_vector(words + PASS_SCALE, OTT_F32, 1);
+    t->nonfinite = tensor_vector(words + SENT_WORDS, OTT_I32, 1);
+    t->cx.pass_scale = &t->pass_scale;
     t->told = (group_host){.device = t->device, .buffer = at + head, .bytes = 4 * told};
     return OTT_OK;
 }
@@ -108,8 +110,9 @@ static ott_status update(trainer *t) {
                                    .stages = t->m->options.stage_ranks,
                                    .trained = t->m->trained_count};
     t->cx.plan = t->update_plan;
-    return optimizer_update(&t->cx, t->m->options.optimizer, &t->options.optimizer, t->m->parameters,
-                            t->m->parameter_count, &ranks, &t->state);
+    TRY(optimizer_update(&t->cx, t->m->options.optimizer, &t->options.optimizer, t->m->parameters,
+                         t->m->parameter_count, &ranks, &t->state));
+    return balance_update(&t->cx, t->m, &t->state);
 }
 
 static ott_status run_update(void *user) {
@@ -401,6 +404,11 @@ static ott_status add_labels(trainer *t, int64_t *labels) {
         dataset_name(t->train_data), (long long)t->run.step + 1);
 }
 
+/* Of all ranks. */
+static int64_t micro_batches_of_step(const trainer *t) {
+    return t->options.grad_accum * t->cx.data_group->size;
+}
+
 static ott_status write_state(trainer *t, double learning_rate, int64_t labels) {
     TRY(device_event_wait(t->device, t->state_sent)); /* a step may have been abandoned */
     optimizer_schedule(t->m->options.optimizer, &t->options.optimizer, learning_rate, t->run.updates + 1,
@@ -410,7 +418,9 @@ static ott_status write_state(trainer *t, double learning_rate, int64_t labels) 
     t->host_state[STEP_LOSS_SCALE] = loss_scale(t);
     t->host_state[STEP_GOOD_STEPS] = t->run.good_steps;
     t->host_state[STEP_LOSS] = 0.0f;
+    t->host_state[STEP_BALANCE] = (float)t->balance_factor;
     t->host_state[GRAD_SCALE] = loss_scale(t) / (float)labels;
+    t->host_state[PASS_SCALE] = loss_scale(t) / (float)micro_batches_of_step(t);
     TRY(device_copy_in_async(t->device, t->state.data, t->host_state,
                              SENT_WORDS * (int64_t)sizeof *t->host_state));
     return device_event_record(t->device, t->state_sent);
@@ -439,6 +449,7 @@ static ott_status accumulate(trainer *t) {
     tensor loss = state_slot(t, STEP_LOSS);
     TRY(device_zero(t->device, t->m->grads, t->m->trained_bytes));
     TRY(store_zero_gradients(&t->m->store, t->device));
+    TRY(balance_begin(t->m));
     for (int64_t i = 0; i < pass_count(t); i++) {
         TRY(run_micro_batches(t, i, i == 0 ? t->hook : NULL, true));
         if (t->micro_batch_done)
@@ -448,13 +459,13 @@ static ott_status accumulate(trainer *t) {
     TRY(reduce(t));
     TRY(group_all_reduce(t->cx.data_group, &t->cx, &loss, REDUCE_SUM));
     TRY(sum_of_rows(t, &loss));
+    TRY(balance_reduce(&t->cx, t->m, t->cx.data_group));
     TRY(sum_gradients(t, t->options.replica_group));
     return t->m->options.context_ranks ? sum_gradients(t, t->m->options.context_ranks) : OTT_OK;
 }
 
-/* Of all ranks. */
 static int64_t rows_of_step(const trainer *t) {
-    return t->options.batch_size * t->options.grad_accum * t->cx.data_group->size;
+    return t->options.batch_size * micro_batches_of_step(t);
 }
 
 static void finish_step(trainer *t, step_result *out) {
@@ -513,6 +524,7 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     TRY(replay_run(&t->replay, &t->cx, REPLAY_UPDATE, run_update, t, &replayed));
     prepare_next(t);
     TRY(device_copy_out(t->device, t->host_state, t->state.data, tensor_bytes(t->state)));
+    TRY(balance_read(t->m, micro_batches_of_step(t), &out->balance));
     finish_step(t, out);
     t->whole = true;
     return count_step_gemms(t);

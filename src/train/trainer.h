@@ -58,7 +58,9 @@ typedef struct trainer {
         resident; /* micro-batches that are on the device at once: those of a step where it is a stage's, else 1 */
     batch *batches; /* [resident] */
     tensor *losses; /* [resident] */
-    tensor grad_scale, nonfinite, state;
+    tensor grad_scale, pass_scale, nonfinite, state;
+    double
+        balance_factor; /* of the step of routing biases, for the next training step: 1, or what their schedule says */
     group_host told; /* what ranks tell each other; its group is the one that is spoken to */
     feed feed;
     int set;                      /* of its micro-batches: the step's that runs, or ran last */
@@ -81,8 +83,9 @@ typedef struct trainer {
 typedef struct step_result {
     double loss; /* mean over the label tokens */
     double grad_norm;
-    bool skipped;           /* loss or gradients were not finite: parameters stay */
-    int64_t tokens, labels; /* of all ranks: what was read, and what of it has a target */
+    bool skipped;            /* loss or gradients were not finite: parameters stay */
+    int64_t tokens, labels;  /* of all ranks: what was read, and what of it has a target */
+    balance_figures balance; /* of a mixture of experts */
 } step_result;
 
 typedef struct evaluation {

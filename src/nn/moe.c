@@ -1,0 +1,284 @@
+/* nn/moe: forward and backward of a mixture of experts. */
+#include "nn/moe.h"
+#include <math.h>
+
+static bool has_shared(const moe *m) {
+    return m->shared.down.weight != NULL;
+}
+
+ott_status moe_connect(moe *m, activation_specs *input, activation_specs *grad_output) {
+    linear *const experts[] = {&m->gate, &m->up};
+    activation_specs inside = {0};
+    if (has_shared(m)) TRY(mlp_connect(&m->shared, input, grad_output));
+    TRY(linear_connect(&m->router, input, &inside));
+    for (int i = 0; i < 2; i++) TRY(linear_connect(experts[i], input, &inside));
+    return linear_connect(&m->down, &inside, grad_output);
+}
+
+/* ---- routing ---- */
+
+/* Sequences of a micro-batch of `tokens`. */
+static int64_t sequences_of(const moe_options *o, int64_t tokens) {
+    return o->sequence > 0 && tokens % o->sequence == 0 ? tokens / o->sequence : 1;
+}
+
+/* Weight x E / (K L L S). */
+static double balance_scale(const moe_options *o, double weight, int64_t tokens, int64_t sequences) {
+    double length = (double)tokens / (double)sequences;
+    return weight * (double)o->experts / ((double)o->choices * length * length * (double)sequences);
+}
+
+/* What a pass saves of the routing of `tokens`, at places of one block; returns its bytes. */
+static int64_t lay_out(const exec *cx, const moe *m, int64_t tokens, char *block, moe_saved *s) {
+    const moe_options *o = m->options;
+    int64_t rows = tokens * o->choices, sequences = sequences_of(o, tokens), bytes = 0;
+    bool counts = o->balance > 0 || m->count.data;
+    const struct {
+        tensor *t;
+        ott_dtype format;
+        int64_t rows, columns;
+    } parts[] = {{&s->logits, OTT_F32, tokens, o->experts},
+                 {&s->score, OTT_F32, tokens, o->experts},
+                 {&s->weight, OTT_F32, tokens, o->choices},
+                 {&s->expert, OTT_I32, tokens, o->choices},
+                 {&s->row, OTT_I32, tokens, o->choices},
+                 {&s->lse, OTT_F32, 1, tokens},
+                 {&s->total, OTT_F32, 1, tokens},
+                 {&s->source, OTT_I32, 1, rows},
+                 {&s->end, OTT_I32, 1, o->experts},
+                 {&s->batch_count, OTT_F32, counts, o->experts},
+                 {&s->sequence_count, OTT_F32, o->sequence_balance > 0 ? sequences : 0, o->experts}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        void *data = block && parts[i].rows > 0 ? block + bytes : NULL;
+        *parts[i].t = tensor_matrix(data, parts[i].format, parts[i].rows, parts[i].columns);
+        bytes += backend_align(cx->device->can, tensor_bytes(*parts[i].t));
+    }
+    return bytes;
+}
+
+/* Counts the choices, and adds what is lost by them. NULL data in count: nothing. */
+static ott_status weigh_balance(exec *cx, const moe *m, const moe_saved *s, const tensor *count,
+                                double weight) {
+    bool is_added = m->losses.data && cx->phase == PHASE_TRAIN && weight > 0;
+    tensor share;
+    plan_buffer buffer;
+    if (!count->data) return OTT_OK;
+    TRY(exec_open(cx, "experts' shares", OTT_F32, count->rows, count->columns, &share, &buffer));
+    TRY(op_route_balance(
+        cx,
+        &(route_balance_args){
+            .score = &s->score, .total = &s->total, .expert = &s->expert, .count = count, .share = &share}));
+    float scale = (float)balance_scale(m->options, weight, s->score.rows, count->rows);
+    if (is_added) {
+        tensor sum = tensor_columns(m->losses, 0, 1);
+        TRY(op_dot(cx, &(dot_args){.x = count, .y = &share, .sum = &sum, .scale = scale}));
+    }
+    return plan_close(cx->plan, &buffer);
+}
+
+static ott_status weigh_z(exec *cx, const moe *m, const moe_saved *s) {
+    if (!m->losses.data || cx->phase != PHASE_TRAIN || m->options->z <= 0) return OTT_OK;
+    tensor sum = tensor_columns(m->losses, 1, 1);
+    float scale = (float)(m->options->z / (double)s->lse.columns);
+    return op_dot(cx, &(dot_args){.x = &s->lse, .y = &s->lse, .sum = &sum, .scale = scale});
+}
+
+/* What training wants to know of the choices. */
+static ott_status look_at_choices(exec *cx, const moe *m, const moe_saved *s) {
+    if (cx->phase == PHASE_EVALUATE) return OTT_OK;
+    TRY(weigh_balance(cx, m, s, &s->batch_count, m->options->balance));
+    TRY(weigh_balance(cx, m, s, &s->sequence_count, m->options->sequence_balance));
+    TRY(weigh_z(cx, m, s));
+    if (!m->count.data || cx->phase != PHASE_TRAIN) return OTT_OK;
+    return op_add(cx, &(add_args){.x = &m->count, .delta = &s->batch_count, .y = &m->count});
+}
+
+/* Tokens of one choice that an expert takes; 0: all. */
+static int64_t capacity_of(const moe_options *o, int64_t tokens) {
+    double mean = (double)(tokens * o->choices) / (double)o->experts;
+    return o->capacity > 0 ? (int64_t)ceil(mean * o->capacity) : 0;
+}
+
+static ott_status choose(exec *cx, moe *m, const activation *x, moe_saved *s) {
+    const moe_options *o = m->options;
+    int64_t tokens = x->t.rows, bytes = lay_out(cx, m, tokens, NULL, s);
+    TRY(plan_open(cx->plan, "routing", bytes, &s->routing_buffer));
+    lay_out(cx, m, tokens, s->routing_buffer.data, s);
+    TRY(linear_forward(cx, &m->router, x, &s->logits));
+    TRY(op_route(cx, &(route_args){.logits = &s->logits,
+                                   .bias = m->bias ? &m->bias->value : NULL,
+                                   .score = &s->score,
+                                   .lse = &s->lse,
+                                   .total = &s->total,
+                                   .expert = &s->expert,
+                                   .weight = &s->weight,
+                                   .rule = o->rule}));
+    TRY(look_at_choices(cx, m, s));
+    return op_route_sort(cx, &(route_sort_args){.expert = &s->expert,
+                                                .row = &s->row,
+                                                .source = &s->source,
+                                                .end = &s->end,
+                                                .capacity = capacity_of(o, tokens)});
+}
+
+/* ---- forward ---- */
+
+/* Rows of x by expert. */
+static ott_status open_permuted(exec *cx, const char *what, const moe_saved *s, const tensor *x, tensor *y,
+                                plan_buffer *buffer) {
+    TRY(exec_open(cx, what, x->dtype, s->source.columns, x->columns, y, buffer));
+    return op_permute(cx, &(permute_args){.x = x, .source = &s->source, .y = y});
+}
+
+ott_status moe_forward(exec *cx, moe *m, const activation *x, moe_saved *s) {
+    tensor rows;
+    plan_buffer buffer;
+    int64_t hidden = m->options->hidden;
+    TRY(choose(cx, m, x, s));
+    TRY(exec_open(cx, "experts' gate", x->t.dtype, s->source.columns, hidden, &s->gate, &s->gate_buffer));
+    TRY(exec_open(cx, "experts' up", x->t.dtype, s->source.columns, hidden, &s->up, &s->up_buffer));
+    TRY(open_permuted(cx, "experts' input", s, &x->t, &rows, &buffer));
+    TRY(linear_forward_grouped(cx, &m->gate, &rows, &s->end, &s->gate));
+    TRY(linear_forward_grouped(cx, &m->up, &rows, &s->end, &s->up));
+    TRY(plan_close(cx->plan, &buffer));
+    return has_shared(m) ? mlp_forward(cx, &m->shared, x, &s->shared) : OTT_OK;
+}
+
+ott_status moe_activate(exec *cx, moe *m, moe_saved *s) {
+    return has_shared(m) ? mlp_activate(cx, &m->shared, &s->shared) : OTT_OK;
+}
+
+/* silu(gate) * up. */
+static ott_status open_hidden(exec *cx, const moe_saved *s, tensor *y, plan_buffer *buffer) {
+    TRY(exec_open(cx, "experts' swiglu output", s->gate.dtype, s->gate.rows, s->gate.columns, y, buffer));
+    return op_swiglu_forward(cx, &(swiglu_forward_args){.gate = &s->gate, .up = &s->up, .y = y});
+}
+
+static ott_status weigh(exec *cx, const moe_saved *s, const tensor *y) {
+    return op_weigh(cx, &(weigh_args){.x = y, .weight = &s->weight, .source = &s->source, .y = y});
+}
+
+ott_status moe_project(exec *cx, moe *m, const moe_saved *s, const tensor *out) {
+    tensor y, rows;
+    plan_buffer y_buffer, buffer;
+    if (has_shared(m)) TRY(mlp_project(cx, &m->shared, &s->shared, out));
+    TRY(open_hidden(cx, s, &y, &y_buffer));
+    TRY(weigh(cx, s, &y));
+    TRY(exec_open(cx, "experts' output", out->dtype, y.rows, out->columns, &rows, &buffer));
+    TRY(linear_forward_grouped(cx, &m->down, &y, &s->end, &rows));
+    TRY(plan_close(cx->plan, &y_buffer));
+    TRY(op_unpermute(
+        cx, &(unpermute_args){.y = &rows, .row = &s->row, .plus = has_shared(m) ? out : NULL, .x = out}));
+    return plan_close(cx->plan, &buffer);
+}
+
+ott_status moe_keep(exec *cx, moe *m, moe_saved *s) {
+    return has_shared(m) ? mlp_keep(cx, &m->shared, &s->shared) : OTT_OK;
+}
+
+ott_status moe_keep_products(exec *cx, moe_saved *s) {
+    return activation_close(cx, &s->shared.y);
+}
+
+ott_status moe_discard(exec *cx, moe_saved *s) {
+    TRY(mlp_discard(cx, &s->shared));
+    TRY(plan_close(cx->plan, &s->gate_buffer));
+    TRY(plan_close(cx->plan, &s->up_buffer));
+    return plan_close(cx->plan, &s->routing_buffer);
+}
+
+/* ---- backward ---- */
+
+/* The gradient of the experts' hidden rows, with down's weight gradient and that of the weights on the way. */
+static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tensor *g, const tensor *dweight,
+                                tensor *dy, plan_buffer *dy_buffer) {
+    tensor rows, y;
+    plan_buffer buffer, y_buffer;
+    TRY(exec_open(cx, "experts' swiglu gradient", g->dtype, s->gate.rows, s->gate.columns, dy, dy_buffer));
+    TRY(open_permuted(cx, "experts' output gradient", s, g, &rows, &buffer));
+    TRY(linear_grad_input_grouped(cx, &m->down, &rows, &s->end, dy, false));
+    TRY(open_hidden(cx, s, &y, &y_buffer));
+    TRY(op_weigh_backward(cx, &(weigh_backward_args){.x = &y, .dy = dy, .row = &s->row, .dweight = dweight}));
+    TRY(weigh(cx, s, &y));
+    TRY(linear_grad_weight_grouped(cx, &m->down, &y, &rows, &s->end, m->options->balances_gradients));
+    TRY(plan_close(cx->plan, &y_buffer));
+    TRY(plan_close(cx->plan, &buffer));
+    return weigh(cx, s, dy);
+}
+
+/* The gradients of gate and up take over their buffers; dx gets what comes through the experts. */
+static ott_status backward_inputs(exec *cx, moe *m, const moe_saved *s, const tensor *x, const tensor *dx) {
+    tensor rows, drows;
+    plan_buffer buffer, dbuffer;
+    bool balanced = m->options->balances_gradients;
+    TRY(open_permuted(cx, "experts' input", s, x, &rows, &buffer));
+    TRY(linear_grad_weight_grouped(cx, &m->gate, &rows, &s->gate, &s->end, balanced));
+    TRY(linear_grad_weight_grouped(cx, &m->up, &rows, &s->up, &s->end, balanced));
+    TRY(plan_close(cx->plan, &buffer));
+    TRY(exec_open(cx, "experts' input gradient", dx->dtype, rows.rows, rows.columns, &drows, &dbuffer));
+    TRY(linear_grad_input_grouped(cx, &m->gate, &s->gate, &s->end, &drows, false));
+    TRY(linear_grad_input_grouped(cx, &m->up, &s->up, &s->end, &drows, true));
+    TRY(op_unpermute(
+        cx, &(unpermute_args){.y = &drows, .row = &s->row, .plus = has_shared(m) ? dx : NULL, .x = dx}));
+    return plan_close(cx->plan, &dbuffer);
+}
+
+static ott_status backward_experts(exec *cx, moe *m, const moe_saved *s, const tensor *x, const tensor *g,
+                                   const tensor *dweight, const tensor *dx) {
+    tensor dy;
+    plan_buffer buffer;
+    TRY(backward_down(cx, m, s, g, dweight, &dy, &buffer));
+    TRY(op_swiglu_backward(cx,
+                           &(swiglu_backward_args){
+                               .dy = &dy, .gate = &s->gate, .up = &s->up, .dgate = &s->gate, .dup = &s->up}));
+    TRY(plan_close(cx->plan, &buffer));
+    return backward_inputs(cx, m, s, x, dx);
+}
+
+static route_losses losses_of(const exec *cx, const moe *m, int64_t tokens) {
+    const moe_options *o = m->options;
+    int64_t sequences = sequences_of(o, tokens);
+    if (!cx->pass_scale) return (route_losses){0};
+    return (route_losses){.balance = (float)balance_scale(o, o->balance, tokens, 1),
+                          .sequence_balance = (float)balance_scale(o, o->sequence_balance, tokens, sequences),
+                          .z = (float)(2 * o->z / (double)tokens)};
+}
+
+/* Adds to dx what comes through the scores. */
+static ott_status backward_router(exec *cx, moe *m, const moe_saved *s, const activation *x,
+                                  const tensor *dweight, const tensor *dx) {
+    const route_losses losses = losses_of(cx, m, s->score.rows);
+    tensor unused = tensor_columns(s->lse, 0, 1); /* no loss is multiplied by it */
+    plan_buffer buffer;
+    activation g = {0};
+    TRY(exec_open(cx, "router gradient", OTT_F32, s->logits.rows, s->logits.columns, &g.t, &buffer));
+    TRY(op_route_backward(
+        cx, &(route_backward_args){.logits = &s->logits,
+                                   .score = &s->score,
+                                   .lse = &s->lse,
+                                   .total = &s->total,
+                                   .expert = &s->expert,
+                                   .dweight = dweight,
+                                   .batch_count = losses.balance > 0 ? &s->batch_count : NULL,
+                                   .sequence_count = losses.sequence_balance > 0 ? &s->sequence_count : NULL,
+                                   .grad_scale = cx->pass_scale ? cx->pass_scale : &unused,
+                                   .dlogits = &g.t,
+                                   .rule = m->options->rule,
+                                   .losses = losses}));
+    TRY(linear_grad_input(cx, &m->router, &g, dx, true));
+    TRY(linear_grad_weight(cx, &m->router, x, &g));
+    return plan_close(cx->plan, &buffer);
+}
+
+ott_status moe_backward(exec *cx, moe *m, moe_saved *s, const activation *x, const activation *g,
+                        const tensor *dx) {
+    tensor dweight;
+    plan_buffer buffer;
+    if (has_shared(m)) TRY(mlp_backward(cx, &m->shared, &s->shared, x, g, dx));
+    TRY(exec_open(cx, "gradient of experts' weights", OTT_F32, s->weight.rows, s->weight.columns, &dweight,
+                  &buffer));
+    TRY(backward_experts(cx, m, s, &x->t, &g->t, &dweight, dx));
+    TRY(backward_router(cx, m, s, x, &dweight, dx));
+    TRY(plan_close(cx->plan, &buffer));
+    return moe_discard(cx, s);
+}
