@@ -161,7 +161,7 @@ static ott_status add_part(ott_module *m, const model_module *e) {
     TRY(module_make(m->handle.context, &part_tables[e->kind], in, out, m->dtype, sizeof(linear_body), &part));
     if (e->kind == MODULE_LINEAR) module_linear_body(part)->layer = e->linear;
     if (!e->tied) show_parameter(part, "weight", e->weight);
-    show_parameter(part, "bias", e->bias);
+    show_parameter(part, modules_bias_name(e), e->bias);
     ott_status status = module_add_child(m, e->name, part);
     if (status != OTT_OK) module_close_tree(part);
     return status;

@@ -7,17 +7,22 @@
 
 enum { ROUTE_THREADS = 128, SORT_THREADS = 256 };
 
-/* fp32 or int32: rows of a matrix. */
+/* Rows of a matrix of fp32 or int32. */
 struct floats {
     float *data;
     int64_t ld;
-    __device__ __forceinline__ float *row(int64_t i) const { return data ? data + i * ld : nullptr; }
 };
 struct integers {
     int32_t *data;
     int64_t ld;
-    __device__ __forceinline__ int32_t *row(int64_t i) const { return data + i * ld; }
 };
+
+__device__ __forceinline__ float *row_at(const floats &f, int64_t i) {
+    return f.data ? f.data + i * f.ld : nullptr;
+}
+__device__ __forceinline__ int32_t *row_at(const integers &f, int64_t i) {
+    return f.data + i * f.ld;
+}
 
 static floats floats_of(const tensor *t) {
     return t ? floats{(float *)t->data, t->ld} : floats{};
@@ -38,12 +43,12 @@ struct route_job {
 __global__ void __launch_bounds__(ROUTE_THREADS) route_kernel(route_job j) {
     int64_t t = (int64_t)blockIdx.x * ROUTE_THREADS + threadIdx.x;
     if (t >= j.tokens) return;
-    float *score = j.score.row(t);
-    int32_t *expert = j.expert.row(t);
-    j.lse.data[t] = route_scores(&j.rule, j.logits.row(t), j.experts, score);
+    float *score = row_at(j.score, t);
+    int32_t *expert = row_at(j.expert, t);
+    j.lse.data[t] = route_scores(&j.rule, row_at(j.logits, t), j.experts, score);
     j.total.data[t] = route_total(&j.rule, score, j.experts);
     route_choose(&j.rule, score, j.bias.data, j.experts, j.choices, expert);
-    route_weights(&j.rule, score, expert, j.choices, j.weight.row(t));
+    route_weights(&j.rule, score, expert, j.choices, row_at(j.weight, t));
 }
 
 static int64_t blocks_for(int64_t count) {
@@ -78,13 +83,13 @@ __global__ void __launch_bounds__(ROUTE_THREADS) balance_kernel(balance_job j) {
     if (s >= j.runs) return;
     int64_t end = ((s + 1) * j.tokens + j.runs - 1) / j.runs;
     for (int64_t t = (s * j.tokens + j.runs - 1) / j.runs; t < end; t++) {
-        const int32_t *expert = j.expert.row(t);
-        share = share + j.score.row(t)[e] / j.total.data[t];
+        const int32_t *expert = row_at(j.expert, t);
+        share = share + row_at(j.score, t)[e] / j.total.data[t];
         for (int64_t k = 0; k < j.choices; k++)
             if (expert[k] == e) count = count + 1.0f;
     }
-    j.count.row(s)[e] = count;
-    j.share.row(s)[e] = share;
+    row_at(j.count, s)[e] = count;
+    row_at(j.share, s)[e] = share;
 }
 
 extern "C" cudaError_t route_balance_launch(const route_balance_args *a, cudaStream_t stream) {
@@ -108,18 +113,18 @@ struct backward_job {
 __global__ void __launch_bounds__(ROUTE_THREADS) backward_kernel(backward_job j) {
     int64_t t = (int64_t)blockIdx.x * ROUTE_THREADS + threadIdx.x;
     if (t >= j.tokens) return;
-    route_token token = {j.logits.row(t),
-                         j.score.row(t),
-                         j.dweight.row(t),
-                         j.batch_count.row(0),
-                         j.sequence_count.row(t * j.runs / j.tokens),
-                         j.expert.row(t),
+    route_token token = {row_at(j.logits, t),
+                         row_at(j.score, t),
+                         row_at(j.dweight, t),
+                         row_at(j.batch_count, 0),
+                         row_at(j.sequence_count, t * j.runs / j.tokens),
+                         row_at(j.expert, t),
                          j.experts,
                          j.choices,
                          j.lse.data[t],
                          j.total.data[t],
                          j.grad_scale.data[0]};
-    route_gradient(&j.rule, &token, &j.losses, j.dlogits.row(t));
+    route_gradient(&j.rule, &token, &j.losses, row_at(j.dlogits, t));
 }
 
 extern "C" cudaError_t route_backward_launch(const route_backward_args *a, cudaStream_t stream) {
@@ -188,10 +193,10 @@ template <bool PLACES> __global__ void __launch_bounds__(SORT_THREADS) sort_kern
     for (int64_t k = 0; k < j.choices; k++)
         for (int64_t first = 0, seen = 0; first < j.tokens; first += SORT_THREADS, turn ^= 1) {
             int64_t t = first + threadIdx.x, room = j.capacity > 0 ? j.capacity - seen : j.tokens;
-            bool mine = t < j.tokens && j.expert.row(t)[k] == e;
+            bool mine = t < j.tokens && row_at(j.expert, t)[k] == e;
             int all, before = count_before(found[turn], mine, &all);
             bool fits = before < room;
-            if (PLACES && mine) j.row.row(t)[k] = fits ? (int32_t)(next + before) : -1;
+            if (PLACES && mine) row_at(j.row, t)[k] = fits ? (int32_t)(next + before) : -1;
             if (PLACES && mine && fits) j.source[next + before] = (int32_t)(k * j.tokens + t);
             next += all < room ? all : room > 0 ? room : 0;
             seen += all;
@@ -226,7 +231,7 @@ extern "C" cudaError_t route_sort_launch(const route_sort_args *a, cudaStream_t 
 __global__ void dot_kernel(floats x, floats y, int64_t rows, int64_t columns, float *sum, float scale) {
     float s = 0;
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < columns; c++) s = fmaf(x.row(i)[c], y.row(i)[c], s);
+        for (int64_t c = 0; c < columns; c++) s = fmaf(row_at(x, i)[c], row_at(y, i)[c], s);
     sum[0] = sum[0] + scale * s;
 }
 

@@ -144,7 +144,9 @@ ott_status convert_judge(const convert_options *o, const model_module *e, int64_
     const candidate c = {o, e, layers, high_precision};
     *out = (convert_verdict){.recipe = o->recipe};
     if (!recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
-    apply_filters(&c, out);
+    if (modules_is_mixture(e->role))
+        keep(&c, out, CONVERT_KEPT_EXPERTS, "routers and experts stay in high precision");
+    if (!*out->reason) apply_filters(&c, out);
     if (!*out->reason) TRY(apply_rules(&c, out));
     if (!*out->reason) TRY(apply_size(&c, out));
     if (!*out->reason && o->accepts && !o->accepts(o->user, e))
@@ -192,6 +194,7 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
     if (!stays) {
         TRY(note_verdict(c, l, &v));
         recipe_compile(v.recipe, c->m->activation, &spec);
+        if (e->role == ROLE_ROUTER) recipe_compile(recipe_high_precision(OTT_F32), OTT_F32, &spec);
         TRY(check_part(o, l, &spec));
         l->recasts = c->m->store.options.gather_again;
         TRY(linear_set_spec(l, c->m->device, &spec));
@@ -257,6 +260,7 @@ static ott_status check_names(const model *m, const convert_options *o) {
 /* "float8.filter_fqns keeps 28, ...": who keeps how many layers. */
 static void list_kept(const convert_summary *s, char *out, size_t size) {
     static const char *const by[CONVERT_KEPT_COUNT] = {
+        [CONVERT_KEPT_EXPERTS] = "mixtures of experts have",
         [CONVERT_KEPT_FILTER] = "float8.filter_fqns keeps",
         [CONVERT_KEPT_RULE] = "float8.module keeps",
         [CONVERT_KEPT_END] = "float8.keep_first_layers and keep_last_layers keep",

@@ -43,6 +43,7 @@ typedef struct convert_options {
 
 /* What kept a layer in high precision. */
 typedef enum convert_kept {
+    CONVERT_KEPT_EXPERTS,
     CONVERT_KEPT_FILTER,
     CONVERT_KEPT_FALLEN,
     CONVERT_KEPT_END,

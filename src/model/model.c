@@ -154,7 +154,7 @@ static ott_status bind_module(model *m, model_module *e) {
         *e->linear = (linear){.name = e->name,
                               .in = e->weight->local.columns,
                               .out = e->weight->local.rows,
-                              .ranks = ranks_of(m),
+                              .ranks = e->cut == PARAMETER_WHOLE ? (tensor_ranks){0} : ranks_of(m),
                               .row_ranks = o->context_ranks,
                               .cut = e->cut,
                               .weight = e->weight,

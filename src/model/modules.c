@@ -117,6 +117,10 @@ static const char *name_inside(const family *f, module_role role, naming style) 
     return role_rows[role].name[style];
 }
 
+bool modules_is_mixture(module_role role) {
+    return role >= ROLE_ROUTER && role <= ROLE_SHARED_DOWN;
+}
+
 const char *modules_bias_name(const model_module *m) {
     return m->balances ? "e_score_correction_bias" : "bias";
 }

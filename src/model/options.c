@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include <math.h>
 #include <stdlib.h>
+#include <math.h>
 
 /* One row a preset; the sizes of every configuration that is named by a word. */
 typedef struct preset {
@@ -82,11 +83,28 @@ static int64_t hidden_from_dim(int64_t dim, double multiplier) {
     return width <= 16 * LARGEST_DIMENSION ? ((int64_t)width + 255) / 256 * 256 : 16 * LARGEST_DIMENSION;
 }
 
+/* ---- mixture of experts ---- */
+
+static int64_t width_of_expert(const config *cfg) {
+    double width = ceil((double)cfg->model.ffn_hidden_dim * cfg->model.moe_expert_ffn_multiplier / 16) * 16;
+    return width <= 16 * LARGEST_DIMENSION ? (int64_t)width : 16 * LARGEST_DIMENSION;
+}
+
+/* Balancing biases take the place of the loss. */
+static void derive_moe(config *cfg) {
+    if (cfg->model.num_experts == 0) return;
+    if (cfg->model.moe_router == MOE_ROUTER_SIGMOID_TOPK && !config_was_set(cfg, "model.moe_aux_loss_weight"))
+        cfg->model.moe_aux_loss_weight = 0;
+    if (cfg->model.moe_expert_hidden_dim == 0) cfg->model.moe_expert_hidden_dim = width_of_expert(cfg);
+    if (cfg->model.moe_top_groups == 0) cfg->model.moe_top_groups = cfg->model.moe_groups;
+}
+
 static void derive(config *cfg) {
     if (cfg->model.n_kv_heads == 0) cfg->model.n_kv_heads = cfg->model.n_heads;
     if (cfg->model.head_dim == 0) cfg->model.head_dim = cfg->model.dim / cfg->model.n_heads;
     if (cfg->model.ffn_hidden_dim == 0)
         cfg->model.ffn_hidden_dim = hidden_from_dim(cfg->model.dim, cfg->model.ffn_dim_multiplier);
+    derive_moe(cfg);
 }
 
 static ott_status not_divisible(const char *what, int64_t x, const char *by, int64_t y) {
@@ -103,6 +121,15 @@ static int64_t narrowed(int64_t width, int64_t by) {
     return at_least(width / by / 16 * 16, 16);
 }
 
+/* A small model of the family has a mixture too. */
+static void reduce_moe(config *cfg, int64_t by) {
+    int64_t layers = cfg->model.n_layers;
+    if (cfg->model.num_experts == 0) return;
+    cfg->model.moe_expert_hidden_dim = narrowed(cfg->model.moe_expert_hidden_dim, by);
+    if (cfg->model.moe_frequency > layers) cfg->model.moe_frequency = layers;
+    if (cfg->model.moe_first_dense_layers >= layers) cfg->model.moe_first_dense_layers = layers - 1;
+}
+
 /* The same family at a fraction of its size; heads keep their width, and kv heads still divide heads. What
    the configuration says then is the small model itself: reduce = 1. */
 static void reduce(config *cfg) {
@@ -114,6 +141,7 @@ static void reduce(config *cfg) {
     cfg->model.ffn_hidden_dim = narrowed(cfg->model.ffn_hidden_dim, by);
     cfg->model.n_kv_heads = at_least(heads / shared, 1);
     cfg->model.n_heads = heads / cfg->model.n_kv_heads * cfg->model.n_kv_heads;
+    reduce_moe(cfg, by);
     cfg->model.reduce = 1;
 }
 
@@ -151,6 +179,79 @@ static ott_status check(const config *cfg) {
         return status_fail(OTT_ERR_CONFIG, "train.seq_len (%lld) exceeds model.max_seq_len (%lld)",
                            (long long)cfg->train.seq_len, (long long)cfg->model.max_seq_len);
     return OTT_OK;
+}
+
+static ott_status check_groups(const config *cfg) {
+    int64_t experts = cfg->model.num_experts, groups = cfg->model.moe_groups,
+            open = cfg->model.moe_top_groups;
+    if (groups > 0 && experts % groups != 0)
+        return not_divisible("model.num_experts", experts, "model.moe_groups", groups);
+    if (open > groups || (groups > 0 && experts / groups * open < cfg->model.moe_top_k))
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.moe_top_groups (%lld) of model.moe_groups (%lld) must be at most all of "
+                           "them, and hold model.moe_top_k (%lld) experts",
+                           (long long)open, (long long)groups, (long long)cfg->model.moe_top_k);
+    return OTT_OK;
+}
+
+static ott_status check_moe(const config *cfg) {
+    int64_t experts = cfg->model.num_experts, rows = experts * cfg->model.moe_expert_hidden_dim;
+    if (experts == 0) return OTT_OK;
+    if (cfg->model.moe_top_k > experts)
+        return status_fail(OTT_ERR_CONFIG, "model.moe_top_k (%lld) must be <= model.num_experts (%lld)",
+                           (long long)cfg->model.moe_top_k, (long long)experts);
+    if (cfg->model.moe_expert_hidden_dim > LARGEST_DIMENSION ||
+        cfg->model.moe_shared_experts > LARGEST_DIMENSION / cfg->model.moe_expert_hidden_dim)
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.moe_expert_hidden_dim = %lld, and that many times model.moe_shared_experts "
+                           "(%lld), must be at most %d",
+                           (long long)cfg->model.moe_expert_hidden_dim,
+                           (long long)cfg->model.moe_shared_experts, LARGEST_DIMENSION);
+    if (rows > INT32_MAX)
+        return status_fail(OTT_ERR_CONFIG, "model.num_experts (%lld) times their width (%lld) is too large",
+                           (long long)experts, (long long)cfg->model.moe_expert_hidden_dim);
+    return check_groups(cfg);
+}
+
+/* Ranks that have all rows between the layers have the experts too. */
+static ott_status check_moe_ranks(const config *cfg) {
+    const struct {
+        const char *key;
+        bool given;
+    } others[] = {
+        {"distributed.pp", cfg->distributed.pp > 1},
+        {"distributed.cp", cfg->distributed.cp > 1},
+        {"distributed.sequence_parallel", cfg->distributed.tp > 1 && cfg->distributed.sequence_parallel}};
+    if (cfg->model.num_experts == 0) return OTT_OK;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].given)
+            return status_fail(OTT_ERR_CONFIG,
+                               "model.num_experts with %s is not built yet: a mixture of experts runs with "
+                               "distributed.dp_shard, dp_replicate and tp",
+                               others[i].key);
+    return OTT_OK;
+}
+
+static moe_options moe_from(const config *cfg) {
+    bool biased = cfg->model.moe_router == MOE_ROUTER_SIGMOID_TOPK;
+    if (cfg->model.num_experts == 0) return (moe_options){0};
+    return (moe_options){.experts = cfg->model.num_experts,
+                         .choices = cfg->model.moe_top_k,
+                         .hidden = cfg->model.moe_expert_hidden_dim,
+                         .shared_hidden = cfg->model.moe_shared_experts * cfg->model.moe_expert_hidden_dim,
+                         .rule = {.score = biased ? ROUTE_SIGMOID : ROUTE_SOFTMAX,
+                                  .groups = (int)cfg->model.moe_groups,
+                                  .chosen_groups = (int)cfg->model.moe_top_groups,
+                                  .normalized = cfg->model.moe_normalize_weights,
+                                  .scale = (float)cfg->model.moe_route_scale},
+                         .biased = biased,
+                         .bias_rate = cfg->model.moe_bias_rate,
+                         .balance = cfg->model.moe_aux_loss_weight,
+                         .sequence_balance = cfg->model.moe_sequence_aux_loss_weight,
+                         .z = cfg->model.moe_router_z_loss_weight,
+                         .sequence = cfg->train.seq_len,
+                         .capacity = cfg->model.moe_capacity_factor,
+                         .balances_gradients = cfg->model.moe_gradient_scale};
 }
 
 /* One factor for each pair that turns. */
@@ -252,6 +353,8 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
     TRY(check_heads(cfg));
     reduce(cfg);
     TRY(check(cfg));
+    TRY(check_moe(cfg));
+    TRY(check_moe_ranks(cfg));
     rope_options positions;
     TRY(read_rope(cfg, f, &positions));
     *out = (model_options){.family = f,
@@ -275,6 +378,9 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .qk_norm = cfg->model.qk_norm,
                            .fused_qkv = cfg->model.fused_qkv,
                            .fused_gate_up = cfg->model.fused_gate_up,
+                           .moe = moe_from(cfg),
+                           .moe_every = cfg->model.moe_frequency,
+                           .moe_first = cfg->model.moe_first_dense_layers,
                            .adapter = adapter_from(cfg),
                            .has_padding = cfg->model.pad_token_id >= 0,
                            .padding = cfg->model.pad_token_id,

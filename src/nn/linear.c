@@ -314,7 +314,20 @@ static ott_status make_packed(exec *cx, const linear *l, const operand *plain, o
     return status;
 }
 
+/* A stack stays as it is, in the activation format. */
+static ott_status pack_stack(exec *cx, linear *l) {
+    tensor copy = tensor_matrix(NULL, l->spec.activation, l->out, l->in);
+    TRY(device_allocate(cx->device, MEM_WEIGHT, tensor_bytes(copy), l->name, &copy.data));
+    ott_status status = op_convert(cx, &(convert_args){.x = &l->weight->value, .y = &copy});
+    linear_release(l, cx->device);
+    l->compute.data = NULL;
+    l->compute_block = copy.data;
+    l->packed.t = copy;
+    return status;
+}
+
 ott_status linear_pack(exec *cx, linear *l) {
+    if (l->weight->rank == 3) return pack_stack(cx, l);
     operand plain, packed;
     plan_buffer buffer = PLAN_NONE;
     void *block;
@@ -414,7 +427,7 @@ ott_status linear_backward(exec *cx, linear *l, const activation *x, activation 
 
 ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const tensor *end, const tensor *y) {
     TRY(refresh(cx, l));
-    tensor w = plain_weight(l);
+    tensor w = l->packed.t.data ? l->packed.t : plain_weight(l);
     TRY(exec_grouped_gemm(cx, GEMM_OUTPUT, &(grouped_gemm_args){.a = x, .b = &w, .end = end, .c = y}));
     return exec_hook(cx, l->name, "output", y);
 }

@@ -99,13 +99,16 @@ static int64_t context_size(const model *m) {
     return m->options.context_ranks ? m->options.context_ranks->size : 1;
 }
 
+/* Rows of a product; of a stack, those that a matrix gets where all get as many. */
+static int64_t rows_of(const trainer *t, const model_module *e) {
+    const moe_options *o = &t->m->options.moe;
+    int64_t tokens = t->options.batch_size * t->options.seq_len / context_size(t->m);
+    return e->rank == 3 ? (tokens * o->choices + o->experts - 1) / o->experts : tokens;
+}
+
 static ott_status add_layer(layer_rows *rows, const trainer *t, const model_module *e) {
     const linear *l = e->linear;
-    layer_row row = {.count = 1,
-                     .m = t->options.batch_size * t->options.seq_len / context_size(t->m),
-                     .n = l->out,
-                     .k = l->in,
-                     .converted = l->spec.fp8};
+    layer_row row = {.count = 1, .m = rows_of(t, e), .n = l->out, .k = l->in, .converted = l->spec.fp8};
     snprintf(row.kept, sizeof row.kept, "%s", l->skip_reason ? l->skip_reason : "");
     name_row(e, &row);
     for (int i = 0; i < rows->count; i++) {

@@ -135,6 +135,12 @@ static void count_product(const gemm_args *a, work *w) {
     w->flops = 2.0 * (double)w->m * (double)w->n * (double)w->k;
 }
 
+/* Every row meets the matrix of its expert. */
+static void count_grouped(const tensor *a, const tensor *b, int64_t other, work *w) {
+    w->format = format_of(a->dtype, b->dtype);
+    w->flops = 2.0 * (double)a->rows * (double)a->columns * (double)other;
+}
+
 /* ---- attention ---- */
 
 /* Pairs of a query and a key it sees, in documents of one length. */
@@ -196,6 +202,14 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     if (op == OP_INDEX_quantize) count_second_read(args, &w);
     if (op == OP_INDEX_scale || op == OP_INDEX_amax_record) w.bytes = sizeof(float); /* only scales */
     if (op == OP_INDEX_gemm) count_product(args, &w);
+    if (op == OP_INDEX_grouped_gemm) {
+        const grouped_gemm_args *a = args;
+        count_grouped(a->a, a->b, a->c->columns, &w);
+    }
+    if (op == OP_INDEX_grouped_gemm_weight) {
+        const grouped_gemm_weight_args *a = args;
+        count_grouped(a->a, a->b, a->b->columns, &w);
+    }
     if (op == OP_INDEX_attention_forward) {
         const attention_forward_args *a = args;
         count_attention(a->q, a->cu_seqlens, a->window, 2, &w);

@@ -365,6 +365,7 @@ static ott_status one_step(run *r) {
     TRY(checkpoint_writer_poll(r->writer));
     TRY(follow_schedule(r));
     double learning_rate = schedule_learning_rate(r->cfg, r->trainer->run.step, r->cfg->train.max_steps);
+    r->trainer->balance_factor = schedule_balance(r->cfg, r->trainer->run.step, r->cfg->train.max_steps);
     progress_begin_step(&r->progress, r->trainer);
     health_begin_step(r->health);
     TRY(profile_begin_step(r->profile));

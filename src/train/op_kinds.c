@@ -3,7 +3,9 @@
 
 op_kind op_kind_of(enum op_index op) {
     switch (op) {
-    case OP_INDEX_gemm: return OP_KIND_GEMM;
+    case OP_INDEX_gemm:
+    case OP_INDEX_grouped_gemm:
+    case OP_INDEX_grouped_gemm_weight: return OP_KIND_GEMM;
     case OP_INDEX_quantize:
     case OP_INDEX_amax:
     case OP_INDEX_scale:

@@ -45,6 +45,7 @@ double progress_tokens_per_second(const progress *p) {
 typedef struct reading {
     int64_t step, epoch;
     double loss, grad_norm, learning_rate, seconds, memory;
+    balance_figures balance;
     double tokens_per_second;     /* of all ranks */
     double per_rank, tflops, mfu; /* of one: torchtitan's tps, and what is held against one rank's peak */
     int64_t tokens, labels, tokens_seen; /* in this step; since step 0 */
@@ -127,6 +128,11 @@ static ott_status write_metrics(const progress *p, const trainer *t, const readi
         values[count++] = metrics_real("train/tokens_per_sec", r->tokens_per_second);
         values[count++] = metrics_real("train/mfu", r->mfu);
         values[count++] = metrics_real("train/step_time_sec", r->seconds);
+    }
+    if (t->m->balance.layers > 0) {
+        values[count++] = metrics_real("moe/aux_loss", r->balance.loss);
+        values[count++] = metrics_real("moe/router_z_loss", r->balance.z_loss);
+        values[count++] = metrics_real("moe/unevenness", r->balance.unevenness);
     }
     return metrics_write(p->metrics, r->step, values, count);
 }
@@ -275,6 +281,7 @@ ott_status progress_end_step(progress *p, const trainer *t, const step_result *s
                  .epoch = dataset_epoch(t->train_data, t->run.samples - 1),
                  .loss = s->loss,
                  .grad_norm = s->grad_norm,
+                 .balance = s->balance,
                  .learning_rate = learning_rate,
                  .seconds = seconds,
                  .memory = (double)device_taken(t->device).peak,

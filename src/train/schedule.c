@@ -50,3 +50,11 @@ static double factor(const config *cfg, int64_t step, int64_t steps) {
 double schedule_learning_rate(const config *cfg, int64_t step, int64_t steps) {
     return cfg->optimizer.lr * factor(cfg, step, steps);
 }
+
+double schedule_balance(const config *cfg, int64_t step, int64_t steps) {
+    switch (cfg->model.moe_bias_schedule) {
+    case MOE_BIAS_COSINE_DECAY: return cosine(0, progress(step, steps));
+    case MOE_BIAS_LINEAR_WARMUP: return progress(step + 1, cfg->scheduler.warmup_steps);
+    default: return 1.0;
+    }
+}

@@ -11,5 +11,7 @@
  * then cosine, linear or sqrt: r + (1 - r) sqrt(1 - p) none: the peak always, without warmup. Pure.
  */
 double schedule_learning_rate(const config *cfg, int64_t step, int64_t steps);
+/* What the step of routing biases is multiplied by in that step (model.moe_bias_schedule): from 0 to 1. Pure. */
+double schedule_balance(const config *cfg, int64_t step, int64_t steps);
 
 #endif

@@ -239,6 +239,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
                    .train_data = train_data,
                    .validation_data = validation_data,
                    .whole = true,
+                   .balance_factor = 1.0,
                    .run.loss_scale = STEP_LOSS_SCALE_START};
     ott_status status = build(t, shape);
     if (status != OTT_OK) {

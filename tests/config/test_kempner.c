@@ -59,8 +59,6 @@ static void test_not_built(void **state) {
     config_case *c = *state;
     case_bad(c, ".toml", "[train]\nz_loss_weight = 0.5\n", ":2: train.z_loss_weight = 0.5",
              "z-loss is not built yet", NULL);
-    case_bad(c, ".toml", "[model]\nnum_experts = 8\nmoe_top_k = 2\n", "model.num_experts = 8",
-             "mixture of experts", NULL);
     case_bad(c, ".toml", "[optimizer]\nname = \"lion\"\n", "optimizer.name = \"lion\"",
              "Lion is not built yet", "\"adamw\"", NULL);
     case_bad(c, ".toml", "[checkpoint.dyn_ckpt_window]\nstart = 4\n", "dyn_ckpt_window.start = 4",

@@ -1,6 +1,7 @@
 /*
- * Layers that differ in kind: a model whose second layer has another feed-forward than its first, a single
- * projection u with y = silu(u) * u. Its list, gradients and every kind of checkpointing follow from the kind's row.
+ * Layers that differ in kind: a model whose second layer has another feed-forward than its first: a single
+ * projection u with y = silu(u) * u, or a mixture of experts. Its list, gradients and every kind of checkpointing follow
+ * from the kind's row; and a mixture is what a loop over its experts gives.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -191,11 +192,278 @@ static void recomputed_is_kept(void **state) {
     }
 }
 
+/* ---- mixtures of experts ---- */
+
+enum { EXPERTS = 6, CHOICES = 2 };
+
+/* The second layer is one, with everything that there is. */
+static model_options mixture_options(void) {
+    model_options o = tiny_options();
+    o.moe_every = 2;
+    o.moe = (moe_options){.experts = EXPERTS,
+                          .choices = CHOICES,
+                          .hidden = 24,
+                          .shared_hidden = 16,
+                          .rule = {ROUTE_SIGMOID, 3, 2, true, 1.5f},
+                          .biased = true,
+                          .bias_rate = 0.01,
+                          .balance = 0.1,
+                          .sequence_balance = 0.2,
+                          .z = 0.05,
+                          .sequence = 8};
+    return o;
+}
+
+static void open_mixture(tiny *t, const model_options *o, const char *name) {
+    tiny_open(t, o, 1, NULL);
+    tiny_randomize(t);
+    tiny_convert(t, recipe_find(name), NULL, NULL);
+    tiny_random_batch(t, 2, 8);
+}
+
+static void a_mixture_has_its_modules(void **state) {
+    (void)state;
+    const model_options o = mixture_options();
+    tiny t;
+    open_mixture(&t, &o, "fp32");
+    assert_null(t.m->blocks[0].moe.options);
+    assert_ptr_equal(t.m->blocks[1].ffn, &ffn_moe);
+    const parameter *gate = tiny_parameter(&t, "model.layers.1.mlp.experts.gate_proj.weight");
+    assert_int_equal(gate->rank, 3);
+    assert_int_equal(gate->rows, EXPERTS * 24);
+    assert_int_equal(tiny_parameter(&t, "model.layers.1.mlp.shared_experts.down_proj.weight")->columns, 16);
+    assert_true(tiny_parameter(&t, "model.layers.1.mlp.gate.e_score_correction_bias")->frozen);
+    /* a token meets its choices and what all tokens meet */
+    int64_t projections = 2 * (2 * 32 + 2 * 16) * 32, mixture = 3 * (CHOICES * 24 + 16) * 32 + EXPERTS * 32;
+    assert_int_equal(model_matmul_weights(t.m), projections + 3 * 48 * 32 + mixture + 64 * 32);
+    tiny_close(&t);
+}
+
+/* The loss that is trained, with the router's own. */
+static double whole_loss(tiny *t) {
+    balance_figures figures;
+    HARNESS_OK(balance_begin(t->m));
+    tiny_again(t);
+    HARNESS_OK(balance_read(t->m, 1, &figures));
+    return tiny_loss(t) + figures.loss + figures.z_loss;
+}
+
+static double whole_loss_near(tiny *t, const parameter *p, int64_t at, float by) {
+    float value, moved;
+    char *place = (char *)p->value.data + 4 * at;
+    HARNESS_OK(device_copy_out(t->h.device, &value, place, 4));
+    moved = value + by;
+    HARNESS_OK(device_copy_in(t->h.device, place, &moved, 4));
+    double loss = whole_loss(t);
+    HARNESS_OK(device_copy_in(t->h.device, place, &value, 4));
+    return loss;
+}
+
+static void check_gradient(tiny *t, const char *name) {
+    const parameter *p = tiny_parameter(t, name);
+    float *grad = calloc((size_t)parameter_count(p), sizeof *grad);
+    int64_t best = 0;
+    HARNESS_OK(device_zero(t->h.device, t->m->grads, t->m->trained_bytes));
+    tiny_again(t);
+    harness_get(&t->h, &p->grad, grad);
+    for (int64_t j = 0; j < parameter_count(p); j++)
+        if (fabsf(grad[j]) > fabsf(grad[best])) best = j;
+    double step = 2e-3,
+           difference = (whole_loss_near(t, p, best, 2e-3f) - whole_loss_near(t, p, best, -2e-3f));
+    difference /= 2 * step;
+    if (fabs(difference - (double)grad[best]) > 0.02 * fabs((double)grad[best]))
+        fail_msg("%s: %g, by differences %g", name, (double)grad[best], difference);
+    free(grad);
+}
+
+static void gradients_of_a_mixture_are_differences(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "model.layers.1.mlp.gate.weight",
+        "model.layers.1.mlp.experts.gate_proj.weight",
+        "model.layers.1.mlp.experts.up_proj.weight",
+        "model.layers.1.mlp.experts.down_proj.weight",
+        "model.layers.1.mlp.shared_experts.up_proj.weight",
+        "model.layers.1.post_attention_layernorm.weight",
+        "model.layers.0.mlp.down_proj.weight",
+    };
+    static const route_rule rules[] = {{ROUTE_SIGMOID, 3, 2, true, 1.5f},
+                                       {ROUTE_SOFTMAX, 0, 0, true, 1.0f},
+                                       {ROUTE_SOFTMAX, 0, 0, false, 1.0f}};
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
+        model_options o = mixture_options();
+        const float one = 1.0f;
+        tiny t;
+        o.moe.rule = rules[r];
+        open_mixture(&t, &o, "fp32");
+        tensor scale = harness_tensor_of(&t.h, OTT_F32, 1, 1, &one);
+        t.h.cx.pass_scale = &scale;
+        tiny_run(&t);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_gradient(&t, names[i]);
+        tiny_close(&t);
+    }
+}
+
+static void a_recomputed_mixture_is_kept(void **state) {
+    (void)state;
+    static const checkpointing modes[] = {CHECKPOINT_SELECTIVE, CHECKPOINT_OP, CHECKPOINT_FULL};
+    const model_options o = mixture_options();
+    float *first[2] = {NULL, NULL};
+    for (int i = -1; i < 3; i++) {
+        tiny t;
+        open_mixture(&t, &o, "tensorwise");
+        for (int b = 0; i >= 0 && b < 2; b++) t.m->blocks[b].checkpointing = modes[i];
+        tiny_run(&t);
+        float *losses = tiny_losses(&t), *grads = tiny_gradients(&t);
+        if (i >= 0) assert_memory_equal(losses, first[0], 16 * sizeof *losses);
+        if (i >= 0) assert_memory_equal(grads, first[1], (size_t)tiny_gradient_count(&t) * sizeof *grads);
+        for (int k = 0; k < 2; k++) {
+            float *made = k == 0 ? losses : grads;
+            if (i < 0)
+                first[k] = made;
+            else
+                free(made);
+        }
+        tiny_close(&t);
+    }
+    free(first[0]);
+    free(first[1]);
+}
+
+/* ---- a mixture against a loop over its experts ---- */
+
+enum { ROWS = 40 };
+
+typedef struct alone {
+    moe *m;
+    tensor x, out;         /* [ROWS, D] */
+    tensor expert, weight; /* copies of what was chosen */
+} alone;
+
+static ott_status run_alone(exec *cx, void *user) {
+    alone *a = user;
+    activation x = {.t = a->x};
+    moe_saved s = {0};
+    cx->phase = PHASE_EVALUATE;
+    TRY(moe_forward(cx, a->m, &x, &s));
+    TRY(moe_activate(cx, a->m, &s));
+    TRY(moe_project(cx, a->m, &s, &a->out));
+    if (!plan_recording(cx->plan)) {
+        TRY(device_copy(cx->device, a->expert.data, s.expert.data, tensor_bytes(s.expert)));
+        TRY(device_copy(cx->device, a->weight.data, s.weight.data, tensor_bytes(s.weight)));
+    }
+    return moe_discard(cx, &s);
+}
+
+static tensor product(harness *h, const tensor *x, const linear *l, int expert) {
+    int64_t out = l->out / EXPERTS;
+    const tensor whole = l->compute.data ? l->compute : l->weight->value;
+    operand a = {.t = *x}, b = {.t = tensor_rows(whole, expert * out, out)};
+    tensor y = harness_tensor(h, x->dtype, x->rows, out);
+    HARNESS_OK(op_gemm(&h->cx, &(gemm_args){.a = &a, .b = &b, .c = &y}));
+    return y;
+}
+
+/* sum[t] of each expert's tokens, by choice: [CHOICES][ROWS][D] */
+static void run_expert(harness *h, const alone *a, int e, const int32_t *expert, const float *weight,
+                       const float *x, float *made) {
+    int64_t dim = a->x.columns, count = 0, source[ROWS * CHOICES];
+    float *rows = calloc(ROWS * CHOICES * (size_t)dim, sizeof *rows);
+    for (int k = 0; k < CHOICES; k++)
+        for (int t = 0; t < ROWS; t++)
+            if (expert[t * CHOICES + k] == e) {
+                memcpy(rows + count * dim, x + t * dim, (size_t)dim * sizeof *x);
+                source[count++] = k * ROWS + t;
+            }
+    if (count > 0) {
+        tensor in = harness_tensor_of(h, a->x.dtype, count, dim, rows);
+        tensor gate = product(h, &in, &a->m->gate, e), up = product(h, &in, &a->m->up, e);
+        HARNESS_OK(op_swiglu_forward(&h->cx, &(swiglu_forward_args){.gate = &gate, .up = &up, .y = &gate}));
+        float *hidden = calloc((size_t)tensor_count(gate), sizeof *hidden);
+        harness_get(h, &gate, hidden);
+        for (int64_t i = 0; i < tensor_count(gate); i++) {
+            int64_t from = source[i / gate.columns];
+            hidden[i] *= weight[from % ROWS * CHOICES + from / ROWS];
+        }
+        harness_put(h, &gate, hidden);
+        tensor out = product(h, &gate, &a->m->down, e);
+        harness_get(h, &out, rows);
+        free(hidden);
+    }
+    for (int64_t i = 0; i < count; i++)
+        memcpy(made + source[i] * dim, rows + i * dim, (size_t)dim * sizeof *made);
+    free(rows);
+}
+
+static void compare_with_loop(tiny *t, alone *a) {
+    int64_t dim = a->x.columns, size = ROWS * dim;
+    float x[size], out[size], weight[ROWS * CHOICES], *made = calloc(CHOICES * (size_t)size, sizeof *made);
+    int32_t expert[ROWS * CHOICES];
+    plan *planned = t->h.cx.plan;
+    harness_get(&t->h, &a->x, x);
+    harness_get(&t->h, &a->out, out);
+    harness_get(&t->h, &a->weight, weight);
+    HARNESS_OK(device_copy_out(t->h.device, expert, a->expert.data, sizeof expert));
+    t->h.cx.plan = NULL;
+    for (int e = 0; e < EXPERTS; e++) run_expert(&t->h, a, e, expert, weight, x, made);
+    t->h.cx.plan = planned;
+    for (int64_t i = 0; i < size; i++) made[i] = made[i] + made[size + i];
+    tensor sum = harness_tensor_of(&t->h, a->out.dtype, ROWS, dim, made);
+    harness_get(&t->h, &sum, made);
+    assert_memory_equal(out, made, sizeof out);
+    free(made);
+}
+
+/* Without favour; then all tokens go to two experts, and the others have none. */
+static void a_mixture_is_a_loop_over_its_experts(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"fp32", "bf16"};
+    for (int i = 0; i < 4; i++) {
+        model_options o = mixture_options();
+        const float favour[EXPERTS] = {0, 50, 0, 0, 50, 0}, none[EXPERTS] = {0};
+        tiny t;
+        o.moe.shared_hidden = 0;
+        o.moe.rule.groups = o.moe.rule.chosen_groups = 0;
+        open_mixture(&t, &o, recipes[i % 2]);
+        alone a = {.m = &t.m->blocks[1].moe};
+        harness_put(&t.h, &a.m->bias->value, i < 2 ? none : favour);
+        a.x = harness_tensor_normal(&t.h, t.m->activation, ROWS, o.dim, 1.0, 5);
+        a.out = harness_tensor(&t.h, t.m->activation, ROWS, o.dim);
+        a.expert = harness_tensor(&t.h, OTT_I32, ROWS, CHOICES);
+        a.weight = harness_tensor(&t.h, OTT_F32, ROWS, CHOICES);
+        harness_record(&t.h, run_alone, &a);
+        harness_replay(&t.h, run_alone, &a);
+        compare_with_loop(&t, &a);
+        tiny_close(&t);
+    }
+}
+
+/* With room for half of the mean number of tokens some go without an expert, and still all is finite. */
+static void a_full_expert_drops_tokens(void **state) {
+    (void)state;
+    model_options o = mixture_options();
+    tiny t;
+    o.moe.capacity = 0.5;
+    o.moe.balances_gradients = true;
+    open_mixture(&t, &o, "bf16");
+    tiny_run(&t);
+    float *grads = tiny_gradients(&t);
+    for (int64_t i = 0; i < tiny_gradient_count(&t); i++) assert_true(isfinite(grads[i]));
+    assert_true(isfinite(tiny_loss(&t)));
+    free(grads);
+    tiny_close(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_layer_has_its_own_modules),
         cmocka_unit_test(gradients_are_finite_differences),
         cmocka_unit_test(recomputed_is_kept),
+        cmocka_unit_test(a_mixture_has_its_modules),
+        cmocka_unit_test(gradients_of_a_mixture_are_differences),
+        cmocka_unit_test(a_recomputed_mixture_is_kept),
+        cmocka_unit_test(a_mixture_is_a_loop_over_its_experts),
+        cmocka_unit_test(a_full_expert_drops_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -365,7 +365,10 @@ static void so_are_other_models(void **state) {
     const char *const fused[] = {"--model.fused_qkv=true", "--model.fused_gate_up=true",
                                  "--model.attention_bias=true", NULL};
     const char *const *const models[] = {chunks, tied, batches, stored, fused};
+    const char *const mixture[] = {"--model.num_experts=4", "--model.moe_shared_experts=1",
+                                   "--model.moe_router=sigmoid_topk", NULL};
     expect_near(*state, BLOCK, (layout){.size = 2}, fused);
+    expect_near(*state, FP32, (layout){.size = 2}, mixture);
     for (int i = 0; i < 5; i++)
         for (int sequence = 0; sequence < 2; sequence++) {
             if (fixture_takes_few() && sequence != i % 2) continue;

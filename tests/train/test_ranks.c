@@ -250,6 +250,19 @@ static void compare_shards(const fixture *f, const char *const *more, int size) 
     free(shards);
 }
 
+/* Experts' counts, losses and biases are of all ranks; and a stack is shared like any matrix. */
+static void mixtures_of_experts_too(void **state) {
+    const char *const mixture[] = {"--model.num_experts=4", "--model.moe_router=sigmoid_topk",
+                                   "--model.moe_aux_loss_weight=0.02", "--model.moe_shared_experts=1", NULL};
+    const char *const softmax[] = {"--model.num_experts=6", "--model.moe_sequence_aux_loss_weight=0.01",
+                                   "--model.moe_router_z_loss_weight=0.01", "--train.grad_accum_steps=2",
+                                   NULL};
+    compare(*state, BF16, 2, mixture);
+    compare(*state, TENSORWISE, 4, mixture);
+    compare_shards(*state, mixture, 2);
+    compare_shards(*state, softmax, 4);
+}
+
 /* Ranks that share the parameters, whatever travels and when, take the steps of ranks that each hold them, up to the
    order of sums. */
 static void sharded_as_the_configuration_says(void **state) {
@@ -299,6 +312,7 @@ int main(void) {
         cmocka_unit_test(ranks_are_micro_batches),
         cmocka_unit_test(a_shared_norm_is_one_rank_s),
         cmocka_unit_test(gradients_of_many_parts_too),
+        cmocka_unit_test(mixtures_of_experts_too),
         cmocka_unit_test(each_rank_has_rows_of_its_own),
         cmocka_unit_test(every_rank_names_what_is_not_finite),
         cmocka_unit_test(sharded_as_the_configuration_says),

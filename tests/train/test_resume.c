@@ -48,6 +48,10 @@ static const variant variants[] = {
      BF16,
      {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=20"},
      0},
+    {"bf16, a mixture of experts",
+     BF16,
+     {"--model.num_experts=4", "--model.moe_frequency=2", "--model.moe_router=sigmoid_topk"},
+     0},
     {"bf16, its state too", BF16, {STATE_IN_BF16}, 0},
     {"delayed, state in bf16", DELAYED, {STATE_IN_BF16}, 0},
     /* Overflows in the steps before the break and after it, then goes on. */
