@@ -70,6 +70,24 @@ static ott_status set_rope(mem *account, config *cfg, const hf_config *h) {
     return set_factors(account, cfg, "model.rope_long_factor", h->rope_long_factor, h->rope_factors);
 }
 
+static ott_status set_experts(config *cfg, const hf_config *h) {
+    bool sigmoid = h->family->experts == FAMILY_EXPERTS_SIGMOID;
+    if (h->experts == 0) return OTT_OK;
+    TRY(set_int(cfg, "model.num_experts", h->experts));
+    TRY(set_int(cfg, "model.moe_top_k", h->experts_per_token));
+    TRY(set_int(cfg, "model.moe_frequency", h->sparse_step > 0 ? h->sparse_step : 1));
+    TRY(set_int(cfg, "model.moe_first_dense_layers", h->first_dense));
+    TRY(set_text(cfg, "model.moe_router", sigmoid ? "sigmoid_topk" : "softmax_topk"));
+    TRY(set_bool(cfg, "model.moe_normalize_weights",
+                 h->normalizes_weights || family_is(h->family, FAMILY_MIXTRAL)));
+    TRY(set_real(cfg, "model.moe_route_scale", h->route_scale > 0 ? h->route_scale : 1));
+    TRY(set_int(cfg, "model.moe_groups", h->expert_groups > 1 ? h->expert_groups : 0));
+    TRY(set_int(cfg, "model.moe_top_groups", h->expert_groups > 1 ? h->top_groups : 0));
+    TRY(set_int(cfg, "model.moe_shared_experts", h->shared_experts));
+    return set_int(cfg, "model.moe_expert_hidden_dim",
+                   h->expert_size > 0 ? h->expert_size : h->intermediate_size);
+}
+
 static ott_status set_multipliers(config *cfg, const hf_config *h) {
     TRY(set_real(cfg, "model.embedding_multiplier", h->embedding_multiplier));
     TRY(set_real(cfg, "model.residual_multiplier", h->residual_multiplier));
@@ -156,6 +174,7 @@ ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) 
     }
     TRY(set_shape(cfg, &h));
     TRY(set_frozen(cfg, &h));
+    TRY(set_experts(cfg, &h));
     TRY(set_multipliers(cfg, &h));
     return set_rope(account, cfg, &h);
 }

@@ -38,9 +38,22 @@ typedef struct saving {
 
 /* ---- the family it is written under ---- */
 
+/* Has the family's config.json keys for all that the mixture is? */
+static bool can_say_experts(const family *f, const model_options *o) {
+    const moe_options *e = &o->moe;
+    if (e->experts == 0 || f->experts == FAMILY_EXPERTS_NONE)
+        return e->experts == 0 && f->experts == FAMILY_EXPERTS_NONE;
+    if (e->biased || f->experts == FAMILY_EXPERTS_SIGMOID)
+        return e->biased && f->experts == FAMILY_EXPERTS_SIGMOID && o->moe_every == 1;
+    bool plain = e->shared_hidden == 0 && e->rule.groups == 0 && e->rule.scale == 1.0f && o->moe_first == 0;
+    bool is_mixtral = family_is(f, FAMILY_MIXTRAL);
+    return plain && (!is_mixtral || (e->rule.normalized && o->moe_every == 1 && e->hidden == o->hidden));
+}
+
 static bool can_say(const family *f, const model_options *o) {
-    return (f->qkv_bias_key || f->qkv_bias == o->qkv_bias) && f->qk_norm == o->qk_norm &&
-           f->norms == o->family->norms && f->rope_interleaved == o->rope.interleaved &&
+    return can_say_experts(f, o) && (f->qkv_bias_key || f->qkv_bias == o->qkv_bias) &&
+           f->qk_norm == o->qk_norm && f->norms == o->family->norms &&
+           f->rope_interleaved == o->rope.interleaved &&
            !(f->rotary_share == 0 && rope_columns(&o->rope, o->head_dim) < o->head_dim) &&
            !(f->window == FAMILY_WINDOW_NONE && o->window > 0);
 }
@@ -51,9 +64,10 @@ static ott_status choose_family(const model_options *o, const family **out) {
     for (*out = family_table; *out < family_table + FAMILY_COUNT; ++*out)
         if (!(*out)->fused_qkv && !(*out)->fused_gate_up && can_say(*out, o)) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "model.attention_bias = %s with model.qk_norm = %s: no family of Hugging Face that "
-                       "Ottava writes has both so",
-                       o->qkv_bias ? "true" : "false", o->qk_norm ? "true" : "false");
+                       "model.attention_bias = %s with model.qk_norm = %s%s: no family of Hugging Face that "
+                       "Ottava writes has all so",
+                       o->qkv_bias ? "true" : "false", o->qk_norm ? "true" : "false",
+                       o->moe.experts > 0 ? " and this mixture of experts" : "");
 }
 
 /* ---- config.json ---- */
@@ -96,6 +110,22 @@ static double multiplier_of(float m) {
     return m != 0 ? (double)m : 1;
 }
 
+/* 0 where the family has no key for it. */
+static void describe_experts(const model_options *o, hf_config *c) {
+    const moe_options *e = &o->moe;
+    bool is_dots = family_is(c->family, FAMILY_DOTS1), is_qwen = family_is(c->family, FAMILY_QWEN3_MOE);
+    c->experts = e->experts;
+    c->experts_per_token = e->choices;
+    c->expert_size = is_dots || is_qwen ? e->hidden : 0;
+    c->sparse_step = is_qwen ? o->moe_every : 0;
+    c->first_dense = is_dots ? o->moe_first : 0;
+    c->shared_experts = is_dots ? e->shared_hidden / e->hidden : 0;
+    c->expert_groups = !is_dots ? 0 : e->rule.groups > 0 ? e->rule.groups : 1;
+    c->top_groups = !is_dots ? 0 : e->rule.groups > 0 ? e->rule.chosen_groups : 1;
+    c->normalizes_weights = (is_dots || is_qwen) && e->rule.normalized;
+    c->route_scale = is_dots ? (double)e->rule.scale : 0;
+}
+
 /* What the model is, as config.json says it; what the model does not know stays as c has it. */
 static void describe(const saving *s, hf_config *c) {
     const model_options *o = &s->m->options;
@@ -118,6 +148,7 @@ static void describe(const saving *s, hf_config *c) {
     c->residual_multiplier = multiplier_of(o->residual_multiplier);
     c->attention_multiplier = (double)o->attention_multiplier;
     c->logits_scaling = 1 / multiplier_of(o->logit_multiplier);
+    describe_experts(o, c);
     if (o->has_padding && c->padding_row != o->padding) c->pad = o->padding;
     drop_tokens(c);
 }

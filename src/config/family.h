@@ -22,6 +22,13 @@ typedef enum family_norms {
     FAMILY_NORMS_AROUND, /* each of them, before and after */
 } family_norms;
 
+/* What routes tokens to the experts of a family's models. */
+typedef enum family_experts {
+    FAMILY_EXPERTS_NONE,    /* they have none */
+    FAMILY_EXPERTS_SOFTMAX, /* the softmax of the router's logits */
+    FAMILY_EXPERTS_SIGMOID  /* their sigmoids and a bias, with shared experts and groups */
+} family_experts;
+
 typedef struct family {
     const char *name;         /* config.json's model_type, "llama" */
     const char *architecture; /* "LlamaForCausalLM" */
@@ -39,6 +46,7 @@ typedef struct family {
     int head_dim;           /* where head_dim is left out; 0: hidden_size / num_attention_heads */
     family_window window;
     int window_size; /* where sliding_window is left out; 0: none */
+    family_experts experts;
 } family;
 
 /* X(argument, constant, name, what transformers' classes begin with, other members): in this order they are
@@ -56,7 +64,12 @@ typedef struct family {
     X(argument, GLM, "glm", "Glm", .qkv_bias = true, .qkv_bias_key = true, .fused_gate_up = true,            \
       .rope_interleaved = true, .head_dim = 128, .rotary_share = 0.5)                                        \
     X(argument, GLM4, "glm4", "Glm4", .qkv_bias = true, .qkv_bias_key = true, .fused_gate_up = true,         \
-      .norms = FAMILY_NORMS_AROUND, .rope_interleaved = true, .head_dim = 128, .rotary_share = 0.5)
+      .norms = FAMILY_NORMS_AROUND, .rope_interleaved = true, .head_dim = 128, .rotary_share = 0.5)          \
+    X(argument, MIXTRAL, "mixtral", "Mixtral", .window = FAMILY_WINDOW_KEY,                                  \
+      .experts = FAMILY_EXPERTS_SOFTMAX)                                                                     \
+    X(argument, QWEN3_MOE, "qwen3_moe", "Qwen3Moe", .qk_norm = true, .bias_key = true,                       \
+      .window = FAMILY_WINDOW_LAYERS, .window_size = 4096, .experts = FAMILY_EXPERTS_SOFTMAX)                \
+    X(argument, DOTS1, "dots1", "Dots1", .qk_norm = true, .bias_key = true, .experts = FAMILY_EXPERTS_SIGMOID)
 
 typedef enum family_index {
 #define FAMILY_INDEX(argument, constant, ...) FAMILY_##constant,

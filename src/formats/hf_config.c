@@ -54,8 +54,24 @@ static ott_status read_family(const char *name, json_t *root, hf_config *c) {
                    "a %s language model is [\"%s\"]", c->family->name, c->family->architecture);
 }
 
+/* Of a mixture of experts: layers that are none though their numbers say so, or that attend otherwise. */
+static ott_status refuse_layers(const char *name, json_t *root) {
+    json_t *dense = hf_get(root, "mlp_only_layers"), *types = hf_get(root, "layer_types"), *type;
+    size_t i;
+    if (json_array_size(dense) > 0)
+        return hf_fail(OTT_ERR_UNSUPPORTED, name, "mlp_only_layers", dense,
+                       "single layers without experts do not work");
+    json_array_foreach(types, i, type) {
+        const char *word = json_string_value(type);
+        if (word && strcmp(word, "full_attention") == 0) continue;
+        return hf_fail(OTT_ERR_UNSUPPORTED, name, "layer_types", type,
+                       "beside experts only \"full_attention\" works");
+    }
+    return OTT_OK;
+}
+
 /* A key by which a file of a known family asks for something the block does not compute. */
-static ott_status refuse_features(const char *name, json_t *root) {
+static ott_status refuse_features(const char *name, json_t *root, const family *f) {
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
     json_t *activation = hf_get(root, "hidden_act");
     bool mlp_bias;
@@ -65,6 +81,7 @@ static ott_status refuse_features(const char *name, json_t *root) {
     if (mlp_bias)
         return hf_fail(OTT_ERR_UNSUPPORTED, name, "mlp_bias", hf_get(root, "mlp_bias"),
                        "only an MLP without biases works");
+    if (f->experts) return refuse_layers(name, root);
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
         json_t *count = hf_get(root, experts[i]);
         if (count && json_number_value(count) != 0)
@@ -95,7 +112,7 @@ static ott_status check_fit(const char *name, const hf_config *c) {
 static ott_status read_root(const char *name, json_t *root, hf_config *c) {
     if (!json_is_object(root)) return status_fail(OTT_ERR_FORMAT, "%s: is not a JSON object", name);
     TRY(read_family(name, root, c));
-    TRY(refuse_features(name, root));
+    TRY(refuse_features(name, root, c->family));
     TRY(hf_read_keys(name, root, c));
     TRY(check_fit(name, c));
     TRY(hf_read_rope(name, root, c));

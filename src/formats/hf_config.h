@@ -40,6 +40,12 @@ typedef struct hf_config {
     int64_t rope_original_max_position;
     int rope_factors; /* of longrope, one for each pair */
     float rope_short_factor[HF_CONFIG_MOST_FACTORS], rope_long_factor[HF_CONFIG_MOST_FACTORS];
+    /* A mixture; experts 0: none, and then the others say nothing. */
+    int64_t experts, experts_per_token, expert_size; /* width; 0: intermediate_size */
+    int64_t sparse_step, first_dense; /* every how many layers is one, but not the first so many */
+    int64_t shared_experts, expert_groups, top_groups;
+    bool normalizes_weights;
+    double route_scale;
     int64_t sliding_window;   /* positions a query sees in every layer; 0: all */
     bool attention_bias;      /* the file's key: biases on q, k and v, and, but for glm, on o */
     bool tie_word_embeddings; /* lm_head is embed_tokens */

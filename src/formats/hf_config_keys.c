@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "formats/safetensors_show.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,13 @@ ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool fal
     { key, type, offsetof(hf_config, member), least, most, 0, 0, 0 }
 #define KEY_OF(families, key, member, fallback, neutral)                                                     \
     { key, HF_REAL, offsetof(hf_config, member), 1e-9, 1e9, families, fallback, neutral }
-#define GRANITE (1u << FAMILY_GRANITE)
+#define KEY_OF_EXPERTS(families, key, type, member, least, most, fallback)                                   \
+    { key, type, offsetof(hf_config, member), least, most, families, fallback, 0 }
+#define GRANITE   (1u << FAMILY_GRANITE)
+#define MIXTRAL   (1u << FAMILY_MIXTRAL)
+#define QWEN3_MOE (1u << FAMILY_QWEN3_MOE)
+#define DOTS1     (1u << FAMILY_DOTS1)
+#define MIXTURES  (MIXTRAL | QWEN3_MOE | DOTS1)
 
 static const hf_key keys[] = {
     KEY("hidden_size", HF_INT, hidden_size, 1, HF_LARGEST_DIMENSION),
@@ -57,6 +64,19 @@ static const hf_key keys[] = {
     KEY_OF(GRANITE, "residual_multiplier", residual_multiplier, 1, 1),
     KEY_OF(GRANITE, "attention_multiplier", attention_multiplier, 1, 0),
     KEY_OF(GRANITE, "logits_scaling", logits_scaling, 1, 1),
+    KEY_OF_EXPERTS(MIXTRAL, "num_local_experts", HF_INT, experts, 1, 65536, NAN),
+    KEY_OF_EXPERTS(QWEN3_MOE, "num_experts", HF_INT, experts, 1, 65536, NAN),
+    KEY_OF_EXPERTS(DOTS1, "n_routed_experts", HF_INT, experts, 1, 65536, NAN),
+    KEY_OF_EXPERTS(MIXTURES, "num_experts_per_tok", HF_INT, experts_per_token, 1, 65536, NAN),
+    KEY_OF_EXPERTS(QWEN3_MOE | DOTS1, "moe_intermediate_size", HF_INT, expert_size, 1, HF_LARGEST_DIMENSION,
+                   NAN),
+    KEY_OF_EXPERTS(QWEN3_MOE, "decoder_sparse_step", HF_INT, sparse_step, 1, INT32_MAX, 1),
+    KEY_OF_EXPERTS(DOTS1, "first_k_dense_replace", HF_INT, first_dense, 0, INT32_MAX, 0),
+    KEY_OF_EXPERTS(DOTS1, "n_shared_experts", HF_INT, shared_experts, 0, 65536, 0),
+    KEY_OF_EXPERTS(DOTS1, "n_group", HF_INT, expert_groups, 1, 64, 1),
+    KEY_OF_EXPERTS(DOTS1, "topk_group", HF_INT, top_groups, 1, 64, 1),
+    KEY_OF_EXPERTS(QWEN3_MOE | DOTS1, "norm_topk_prob", HF_BOOL, normalizes_weights, 0, 0, 0),
+    KEY_OF_EXPERTS(DOTS1, "routed_scaling_factor", HF_REAL, route_scale, 1e-9, 1e9, 1),
     KEY("attention_bias", HF_BOOL, attention_bias, 0, 0),
     KEY("tie_word_embeddings", HF_BOOL, tie_word_embeddings, 0, 0),
 };
@@ -107,15 +127,30 @@ bool hf_key_equal(const hf_key *k, hf_value a, hf_value b) {
     return a.truth == b.truth;
 }
 
+/* NAN in fallback: the key is required. */
+static bool default_of_family(const hf_key *k, const family *f, hf_value *out) {
+    double value = hf_key_applies(k, f) ? k->fallback : k->neutral;
+    if (isnan(value)) return false;
+    switch (k->type) {
+    case HF_INT: out->integer = (int64_t)value; break;
+    case HF_REAL: out->real = value; break;
+    case HF_BOOL: out->truth = value != 0; break;
+    }
+    return true;
+}
+
+bool hf_key_is_elsewhere(const hf_key *k, const family *f) {
+    for (size_t i = 0; !hf_key_applies(k, f) && i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].offset == k->offset && hf_key_applies(&keys[i], f)) return true;
+    return false;
+}
+
 bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out) {
     *out = (hf_value){0};
+    if (k->families) return default_of_family(k, c->family, out);
     if (k->type == HF_BOOL) {
         out->truth = k->offset == offsetof(hf_config, attention_bias) && c->family->qkv_bias_key &&
                      c->family->qkv_bias;
-        return true;
-    }
-    if (k->families) {
-        out->real = hf_key_applies(k, c->family) ? k->fallback : k->neutral;
         return true;
     }
     if (k->offset == offsetof(hf_config, kv_heads)) {
@@ -164,7 +199,10 @@ ott_status hf_read_keys(const char *name, json_t *root, hf_config *c) {
     char expected[96];
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const hf_key *k = &keys[i];
+        if (hf_key_is_elsewhere(k, c->family)) continue;
         json_t *value = hf_key_applies(k, c->family) ? hf_get(root, k->name) : NULL;
+        if (!value && family_is(c->family, FAMILY_QWEN3_MOE) && strcmp(k->name, "num_experts") == 0)
+            value = hf_get(root, "num_local_experts"); /* transformers 5 */
         if (value)
             TRY(hf_key_read(k, name, value, &v));
         else if (!hf_key_default(k, c, &v))

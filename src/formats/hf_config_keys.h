@@ -17,7 +17,7 @@ typedef struct hf_key {
     size_t offset;      /* of the member: int64_t, double or bool */
     double least, most; /* of a number */
     unsigned families;  /* that have it, 1 << family_index; 0: all */
-    double fallback;    /* of those, where it is absent, and */
+    double fallback;    /* of those, where it is absent (NAN: it must not be), and */
     double neutral;     /* of the others */
 } hf_key;
 
@@ -30,6 +30,8 @@ typedef union hf_value {
 const hf_key *hf_keys(int *count);
 const hf_key *hf_key_find(const char *name);           /* NULL: it is none of them */
 bool hf_key_applies(const hf_key *k, const family *f); /* false: the family does not look at it */
+/* Does the family say the same by another key? */
+bool hf_key_is_elsewhere(const hf_key *k, const family *f);
 hf_value hf_key_get(const hf_key *k, const hf_config *c);
 bool hf_key_equal(const hf_key *k, hf_value a, hf_value b);
 /* What an absent or null key means beside c's other members; false when the key is required. */

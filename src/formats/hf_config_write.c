@@ -72,6 +72,7 @@ static ott_status put_key(editor *e, const hf_key *k) {
 static ott_status edit_key(editor *e, const hf_key *k) {
     json_t *value = hf_get(e->root, k->name);
     hf_value now = hf_key_get(k, e->c), said;
+    if (hf_key_is_elsewhere(k, e->c->family)) return OTT_OK;
     if (!hf_key_applies(k, e->c->family)) {
         hf_key_default(k, e->c, &said);
         if (hf_key_equal(k, said, now)) return OTT_OK;
@@ -224,8 +225,10 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "attention_bias",
                                        "attention_multiplier",
                                        "bos_token_id",
+                                       "decoder_sparse_step",
                                        "embedding_multiplier",
                                        "eos_token_id",
+                                       "first_k_dense_replace",
                                        "head_dim",
                                        "hidden_act",
                                        "hidden_size",
@@ -234,9 +237,17 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "max_position_embeddings",
                                        "max_window_layers",
                                        "model_type",
+                                       "moe_intermediate_size",
+                                       "n_group",
+                                       "n_routed_experts",
+                                       "n_shared_experts",
+                                       "norm_topk_prob",
                                        "num_attention_heads",
+                                       "num_experts",
+                                       "num_experts_per_tok",
                                        "num_hidden_layers",
                                        "num_key_value_heads",
+                                       "num_local_experts",
                                        "original_max_position_embeddings",
                                        "pad_token_id",
                                        "partial_rotary_factor",
@@ -245,8 +256,10 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "rms_norm_eps",
                                        "rope_scaling",
                                        "rope_theta",
+                                       "routed_scaling_factor",
                                        "sliding_window",
                                        "tie_word_embeddings",
+                                       "topk_group",
                                        "torch_dtype",
                                        "use_sliding_window",
                                        "vocab_size"};

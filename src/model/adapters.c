@@ -19,7 +19,7 @@ static bool fits_some(const model_module *m, const config_list *patterns) {
 }
 
 static bool may_have(const model_module *m) {
-    return m->kind == MODULE_LINEAR && m->layer != MODULES_OUTSIDE && m->rank == 2;
+    return m->kind == MODULE_LINEAR && m->layer != MODULES_OUTSIDE && m->rank == 2 && m->role != ROLE_ROUTER;
 }
 
 bool adapters_wants(const adapter_options *o, const model_module *m) {

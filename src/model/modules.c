@@ -107,6 +107,10 @@ static const struct {
 } family_names[] = {
     {FAMILY_GLM4, ROLE_ATTENTION_POST_NORM, "post_self_attn_layernorm"},
     {FAMILY_GLM4, ROLE_MLP_POST_NORM, "post_mlp_layernorm"},
+    {FAMILY_MIXTRAL, ROLE_ROUTER, "block_sparse_moe.gate"},
+    {FAMILY_MIXTRAL, ROLE_EXPERT_GATE, "block_sparse_moe.experts.w1"},
+    {FAMILY_MIXTRAL, ROLE_EXPERT_UP, "block_sparse_moe.experts.w3"},
+    {FAMILY_MIXTRAL, ROLE_EXPERT_DOWN, "block_sparse_moe.experts.w2"},
 };
 
 /* Inside its block. */

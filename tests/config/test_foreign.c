@@ -38,7 +38,7 @@ static void test_by_what_is_asked(void **state) {
         {"recipe:\n  _target_: a.TrainBiEncoderRecipe\n", "retrieval"},
         {"model:\n  _target_: n.NeMoAutoModelForImageTextToText.from_pretrained\n", "vision-language models"},
         {"model:\n  _target_: a.gpt2.build_gpt2_model\n", "GPT-2"},
-        {"model:\n  pretrained_model_name_or_path: mistralai/Mixtral-8x7B-v0.1\n", "mixtures of experts"},
+        {"model:\n  pretrained_model_name_or_path: openai/gpt-oss-20b\n", "mixtures of experts"},
         {"model:\n  pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B\n", "mixtures of experts"},
         {"model:\n  pretrained_model_name_or_path: google/gemma-2-9b-it\n", "Gemma"},
         {"model:\n  pretrained_model_name_or_path: deepseek-ai/deepseek-llm-7b-base\n",

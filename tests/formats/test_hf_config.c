@@ -242,12 +242,14 @@ static void refuses(void **state) {
         {llama, "mlp_bias", "true", "only an MLP without biases", OTT_ERR_UNSUPPORTED},
         {llama, "hidden_act", "\"gelu\"", "key 'hidden_act' = \"gelu\": only \"silu\"", OTT_ERR_UNSUPPORTED},
         {llama, "model_type", NULL,
-         "has no key 'model_type': llama, mistral, qwen2, qwen3, phi3, granite, glm and glm4 can be loaded",
+         "has no key 'model_type': llama, mistral, qwen2, qwen3, phi3, granite, glm, glm4, mixtral, "
+         "qwen3_moe and dots1 can be "
+         "loaded",
          OTT_ERR_UNSUPPORTED},
         {llama, "model_type", "\"gpt2\"", "key 'model_type' = \"gpt2\": llama, mistral", OTT_ERR_UNSUPPORTED},
-        {llama, "model_type", "\"mixtral\"", "mixtures of experts are not built yet; llama",
+        {llama, "model_type", "\"deepseek_v3\"", "mixtures of experts are not built yet",
          OTT_ERR_UNSUPPORTED},
-        {llama, "model_type", "\"qwen3_moe\"", "can be loaded", OTT_ERR_UNSUPPORTED},
+        {llama, "model_type", "\"qwen3_moe\"", "a qwen3_moe language model", OTT_ERR_UNSUPPORTED},
         {llama, "architectures", "[\"LlamaForSequenceClassification\"]", "is [\"LlamaForCausalLM\"]",
          OTT_ERR_UNSUPPORTED},
         {llama, "architectures", "\"LlamaForCausalLM\"", "is [\"LlamaForCausalLM\"]", OTT_ERR_UNSUPPORTED},

@@ -73,6 +73,33 @@ FAMILIES = {
     ),
     "glm": ("Glm", {"rope_parameters": GLM, "attention_bias": True}),
     "glm4": ("Glm4", {"rope_parameters": GLM, "attention_bias": False}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}),
+    "qwen3_moe": (
+        "Qwen3Moe",
+        {
+            "num_experts": 6,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 12,
+            "decoder_sparse_step": 2,
+            "norm_topk_prob": False,
+            "mlp_only_layers": [],
+        },
+    ),
+    "dots1": (
+        "Dots1",
+        {
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 8,
+            "n_shared_experts": 2,
+            "n_group": 4,
+            "topk_group": 2,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 2.5,
+            "first_k_dense_replace": 1,
+            "sliding_window": None,
+        },
+    ),
 }
 
 
@@ -97,6 +124,23 @@ def set_weights(model, generator):
         else:
             noise *= 1.5 * p.shape[1] ** -0.5
         p.data = noise.bfloat16()
+    for name, b in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            b.data = (0.2 * torch.randn(b.shape, generator=generator)).bfloat16()
+
+
+def in_files(name, grad, family):
+    """A gradient by the names that files have: transformers keeps gate and up of all experts in one tensor."""
+    parts = {name: grad}
+    if name.endswith("experts.gate_up_proj"):
+        gate, up = grad.chunk(2, dim=1)
+        parts = {name.replace("gate_up", "gate") + ".weight": gate, name.replace("gate_up", "up") + ".weight": up}
+    elif name.endswith("experts.down_proj"):
+        parts = {name + ".weight": grad}
+    if family != "Mixtral":
+        return parts
+    spelled = {"mlp": "block_sparse_moe", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+    return {".".join(spelled.get(word, word) for word in k.split(".")): v for k, v in parts.items()}
 
 
 def write_golden(folder, name, family, more):
@@ -116,7 +160,8 @@ def write_golden(folder, name, family, more):
     loss = losses.sum() / (flat >= 0).sum()
     loss.backward()
     out = {"losses": losses.detach(), "tokens": tokens.reshape(-1).int(), "targets": flat.int()}
-    out |= {f"grad/{name}": p.grad for name, p in model.named_parameters()}
+    for parameter, p in model.named_parameters():
+        out |= {f"grad/{k}": v for k, v in in_files(parameter, p.grad, family).items()}
     made_with = f"torch {torch.__version__}, transformers {transformers.__version__}"
     save_file({k: v.contiguous() for k, v in out.items()}, folder / "golden.safetensors", {"made_with": made_with})
     weights = load_file(folder / "model.safetensors")

@@ -8,11 +8,13 @@
 #define NO_QLORA                                                                                             \
     "QLoRA (base weights in 4 or 8 bits under adapters) is not built yet; --quantization=none goes on "      \
     "without"
-#define NO_QAT          "quantization-aware training is not built yet; FP8 training is [float8]"
-#define NO_FP4          "training in 4-bit formats is not built yet; the smallest format is FP8"
-#define NO_VLM          "vision-language models are not built yet"
-#define NO_DIFFUSION    "diffusion models are not built yet"
-#define NO_EXPERTS      "mixtures of experts are not built yet"
+#define NO_QAT       "quantization-aware training is not built yet; FP8 training is [float8]"
+#define NO_FP4       "training in 4-bit formats is not built yet; the smallest format is FP8"
+#define NO_VLM       "vision-language models are not built yet"
+#define NO_DIFFUSION "diffusion models are not built yet"
+#define NO_EXPERTS                                                                                           \
+    "mixtures of experts are not built yet but for Mixtral, Qwen3-MoE and dots.llm1, from a folder "         \
+    "(model.hf_path)"
 #define NO_SPEECH       "speech and audio models are not built yet"
 #define NO_ENCODERS     "encoder-decoder models are not built yet"
 #define NO_RETRIEVAL    "retrieval (embedding and ranking) models are not built yet"
