@@ -57,10 +57,63 @@ static void test_qwen3(void **state) {
     check("qwen3-32B", "qwen3", 32762123264);
 }
 
+/* What a mixture of experts cannot be. */
+static void test_mixtures_that_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *more[3], *message;
+    } cases[] = {
+        {{"--model.moe_top_k=9"}, "model.moe_top_k (9) must be <= model.num_experts (8)"},
+        {{"--model.moe_groups=3"}, "model.num_experts (8) must be divisible by model.moe_groups (3)"},
+        {{"--model.moe_groups=8", "--model.moe_top_groups=1"}, "hold model.moe_top_k (2) experts"},
+        {{"--distributed.pp=2"}, "model.num_experts with distributed.pp is not built yet"},
+        {{"--distributed.cp=2"}, "model.num_experts with distributed.cp is not built yet"},
+        {{"--distributed.tp=2", "--distributed.sequence_parallel=true"}, "distributed.sequence_parallel"},
+        {{"--model.moe_expert_hidden_dim=2000000"}, "model.moe_expert_hidden_dim = 2000000"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mem *account;
+        config *cfg;
+        model_options o;
+        const char *arguments[6] = {"--model.preset=debug", "--train.seq_len=64", "--model.num_experts=8"};
+        int count = 3;
+        for (int k = 0; k < 3 && cases[i].more[k]; k++) arguments[count++] = cases[i].more[k];
+        assert_int_equal(mem_open(&account), OTT_OK);
+        assert_int_equal(config_parse(account, NULL, count, arguments, &cfg), OTT_OK);
+        assert_int_equal(model_options_resolve(cfg, &o), OTT_ERR_CONFIG);
+        if (!strstr(status_text(), cases[i].message)) fail_msg("%s", status_text());
+        config_close(cfg);
+        mem_close(account);
+    }
+}
+
+/* A small model of a family with experts has them, and every key of them is heard. */
+static void test_a_mixture_is_reduced(void **state) {
+    (void)state;
+    mem *account;
+    config *cfg;
+    model_options o;
+    const char *arguments[] = {"--model.preset=8B", "--model.num_experts=8", "--model.moe_frequency=40",
+                               "--model.moe_shared_experts=2", "--model.reduce=16"};
+    assert_int_equal(mem_open(&account), OTT_OK);
+    assert_int_equal(config_parse(account, NULL, 5, arguments, &cfg), OTT_OK);
+    assert_int_equal(model_options_resolve(cfg, &o), OTT_OK);
+    assert_int_equal(o.layers, 2);
+    assert_int_equal(o.moe_every, 2);
+    assert_int_equal(o.moe.hidden, 14336 / 16);
+    assert_int_equal(o.moe.shared_hidden, 2 * 14336 / 16);
+    assert_true(modules_has(&o, 1, ROLE_EXPERT_DOWN));
+    assert_false(modules_has(&o, 0, ROLE_ROUTER));
+    config_close(cfg);
+    mem_close(account);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_mixtures_that_are_refused),
+        cmocka_unit_test(test_a_mixture_is_reduced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

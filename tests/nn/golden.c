@@ -33,7 +33,7 @@ bool golden_has(const golden *g, const char *format, ...) {
 static const safetensors_entry *find(const golden *g, const char *name) {
     const safetensors_entry *e = safetensors_find(g->file, name);
     if (!e) fail_msg("%s has no %s", safetensors_path(g->file), name);
-    assert_in_range(e->rank, 1, 2);
+    assert_in_range(e->rank, 1, 3);
     assert_true(e->dtype != OTT_DTYPE_COUNT);
     return e;
 }
@@ -46,7 +46,8 @@ golden_tensor golden_read(const golden *g, const char *format, ...) {
     vsnprintf(name, sizeof name, format, arguments);
     va_end(arguments);
     const safetensors_entry *e = find(g, name);
-    int64_t rows = e->rank == 2 ? e->shape[0] : 1, columns = e->shape[e->rank - 1];
+    int64_t rows = 1, columns = e->shape[e->rank - 1];
+    for (int i = 0; i < e->rank - 1; i++) rows *= e->shape[i]; /* of a stack, those of all its matrices */
     assert_int_equal(mem_alloc(g->account, MEM_OTHER, e->bytes, name, &data), OTT_OK);
     assert_int_equal(mem_alloc_array(g->account, MEM_OTHER, rows * columns, sizeof(float), name, &values),
                      OTT_OK);
