@@ -1,11 +1,12 @@
 /*
- * model/adapters: which linear layers of a model have adapters (nn/lora.h), and what is done to all of them. An adapter's
+ * model/adapters: which linear layers of a model have adapters (nn/lora.h). An adapter's
  * parameters are named as PEFT names them, "model.layers.0.self_attn.q_proj.lora_A.weight"; beside them all else is frozen.
  */
 #ifndef MODEL_ADAPTERS_H
 #define MODEL_ADAPTERS_H
 
-#include "model/model.h"
+#include "base/arena.h"
+#include "model/modules.h"
 
 /* Has this module one? Only a linear layer of a block has: one that fits a target, or any where there are none, and that
    fits nothing excluded. A pattern fits a whole name (* any characters, ? one) or its last components, "q_proj". */
@@ -15,8 +16,5 @@ ott_status adapters_check(const adapter_options *o, const module_list *list);
 /* The adapter of a module that has its parameters, in `memory`. */
 ott_status adapters_make(arena *memory, const model_options *o, const model_module *m, const linear *layer,
                          lora **out);
-/* weight += scale B A in every layer's master, rounded once; then no layer has an adapter. The model holds all of its
-   parameters, and runs in inference only. */
-ott_status adapters_merge(model *m);
 
 #endif

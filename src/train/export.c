@@ -6,7 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_save.h"
 #include "checkpoint/peft.h"
-#include "model/adapters.h"
+#include "model/merge.h"
 #include "train/export_tokenizer.h"
 #include "train/inference.h"
 #include <inttypes.h>
@@ -64,7 +64,7 @@ static ott_status open_model(exporter *e) {
                                    .log = e->log};
     TRY(backend_open(&choice, e->account, &e->device));
     TRY(inference_open(&e->plan, e->device, 1, NULL, &e->m));
-    return e->options->format == OTT_EXPORT_PEFT ? OTT_OK : adapters_merge(e->m);
+    return e->options->format == OTT_EXPORT_PEFT ? OTT_OK : merge_adapters(e->m);
 }
 
 /* ---- the original folder ---- */

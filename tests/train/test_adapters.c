@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 #include "checkpoint/peft.h"
-#include "model/adapters.h"
+#include "model/merge.h"
 #include "model/tiny_model.h"
 #include "nn/golden.h"
 #include "train/mesh_run.h"
@@ -402,7 +402,7 @@ static void saved_and_merged(void **state) {
     float *a = rig_copy(&r, e->lora_a->value.data, parameter_count(e->lora_a));
     float *b = rig_copy(&r, e->lora_b->value.data, parameter_count(e->lora_b));
     float *before = rig_copy(&r, e->weight->value.data, count);
-    FIXTURE_OK(adapters_merge(r.t->m));
+    FIXTURE_OK(merge_adapters(r.t->m));
     assert_null(e->linear->lora);
     float *after = rig_copy(&r, e->weight->value.data, count);
     for (int64_t i = 0; i < count; i++) {
