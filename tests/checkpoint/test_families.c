@@ -44,6 +44,7 @@ static model_options options_from(mem *account, const char *folder) {
     HARNESS_OK(hf_model_configure(account, cfg, NULL));
     HARNESS_OK(model_options_resolve(cfg, &o));
     config_close(cfg);
+    o.freeze = NULL; /* it was the configuration's */
     return o;
 }
 
