@@ -27,7 +27,8 @@ static void succeed(ott_status status) {
 static model_options options_of(const char *name) {
     model_options o = small_options();
     o.family = family_find(name);
-    o.fused_qkv = o.fused_gate_up = o.family->fused;
+    o.fused_qkv = o.family->fused_qkv;
+    o.fused_gate_up = o.family->fused_gate_up;
     o.dim = 144;
     o.heads = o.kv_heads = 2;
     o.head_dim = 64;

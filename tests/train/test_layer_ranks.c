@@ -94,7 +94,7 @@ static ott_status deaf_wait(group *g, exec *cx, group_request *request) {
 static void deaf_close(group *g) {
     group_close(((deaf_group *)g)->inner);
 }
-static const group_table deaf_table = {deaf_start, deaf_wait, deaf_close};
+static const group_table deaf_table = {.start = deaf_start, .wait = deaf_wait, .close = deaf_close};
 
 /* What ranks are asked for. */
 typedef struct layout {
