@@ -2,13 +2,8 @@
 #include "model/convert.h"
 #include "base/str.h"
 #include "model/names.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-/* torch._scaled_mm and cuBLASLt want both dimensions of an FP8 operand in multiples of this; so the same
-   layers are converted everywhere, the CPU included, which takes any when it is asked to. */
-#define FP8_DIMENSION_MULTIPLE 16
 
 typedef struct conversion {
     const convert_options *options;
@@ -16,143 +11,6 @@ typedef struct conversion {
     convert_summary summary;
     delayed_want *wanted; /* [linears][TENSOR_COUNT] */
 } conversion;
-
-/* ---- the size of a layer ---- */
-
-/* torchao's _auto_filter_for_recipe, thresholds measured on H100: is a layer of these dimensions worth
-   converting? */
-static ott_status is_worth(const recipe *r, int64_t in, int64_t out, bool *worth) {
-    granularity grain = r->input.rowwise.grain;
-    if (grain == GRANULARITY_TENSOR) {
-        *worth = !(in <= 4096 && out <= 1024);
-        return OTT_OK;
-    }
-    if (grain == GRANULARITY_ROW && recipe_gemm_is_fp8(r, GEMM_GRAD_WEIGHT)) {
-        *worth = out > 2048 && in > 1024 && !(out <= 4096 && in <= 2048);
-        return OTT_OK;
-    }
-    return status_fail(OTT_ERR_CONFIG,
-                       "float8.filter_fqns has \"%s\", whose thresholds are known for tensorwise and rowwise "
-                       "scaling only, not for recipe %s: name the layers to leave out instead",
-                       CONVERT_FILTER_SMALL, r->name);
-}
-
-static bool divides(int64_t in, int64_t out) {
-    return in % FP8_DIMENSION_MULTIPLE == 0 && out % FP8_DIMENSION_MULTIPLE == 0;
-}
-
-/* ---- which recipe a layer runs under ---- */
-
-/* A layer that is looked at. */
-typedef struct candidate {
-    const convert_options *options;
-    const model_module *module;
-    int64_t layers;           /* of its model */
-    ott_dtype high_precision; /* of activations */
-} candidate;
-
-/* What messages put before the name of an option. */
-static const char *section_of(const convert_options *o) {
-    return o->by_call ? "" : "float8.";
-}
-
-__attribute__((format(printf, 4, 5))) static void keep(const candidate *c, convert_verdict *v,
-                                                       convert_kept by, const char *format, ...) {
-    va_list values;
-    va_start(values, format);
-    vsnprintf(v->reason, sizeof v->reason, format, values);
-    va_end(values);
-    v->by = by;
-    v->recipe = recipe_high_precision(c->high_precision);
-}
-
-/* The option that keeps a layer at either end of the model in high precision, NULL: none. */
-static const char *kept_at_an_end(const candidate *c) {
-    int layer = c->module->layer;
-    if (layer == MODULES_OUTSIDE) return NULL; /* the head is in no block */
-    if (layer < c->options->keep_first) return "float8.keep_first_layers covers its block";
-    bool last = layer >= c->layers - c->options->keep_last;
-    return last ? "float8.keep_last_layers covers its block" : NULL;
-}
-
-/* Is the layer kept by its name, or its place? */
-static void apply_filters(const candidate *c, convert_verdict *v) {
-    const convert_options *o = c->options;
-    for (int f = 0; f < o->filter_count; f++) {
-        if (strcmp(o->filter[f], CONVERT_FILTER_SMALL) == 0) continue;
-        if (!names_any(c->module, names_contain, o->filter[f])) continue;
-        keep(c, v, CONVERT_KEPT_FILTER, "%sfilter_fqns has \"%s\"", section_of(o), o->filter[f]);
-        return;
-    }
-    const char *end = kept_at_an_end(c);
-    const linear *l = c->module->linear; /* NULL: on another stage of a pipeline */
-    if (c->module->fallen || (l && l->below == LINEAR_FALLEN))
-        keep(c, v, CONVERT_KEPT_FALLEN, "float8.fallback moved it");
-    else if (end)
-        keep(c, v, CONVERT_KEPT_END, "%s", end);
-}
-
-static ott_status apply_rules(const candidate *c, convert_verdict *v) {
-    for (int i = 0; i < c->options->rule_count; i++) {
-        const module_rule *rule = &c->options->rules[i];
-        if (!names_any(c->module, names_fit, rule->match)) continue;
-        v->recipe = rule->recipe;
-        if (recipe_gemm_is_fp8(rule->recipe, GEMM_COUNT)) return OTT_OK;
-        if (rule->recipe->activation != c->high_precision)
-            return status_fail(OTT_ERR_CONFIG,
-                               "float8.module gives %s the recipe %s, but activations are %s: give it %s",
-                               c->module->name, rule->recipe->name, dtype_name(c->high_precision),
-                               recipe_high_precision(c->high_precision)->name);
-        keep(c, v, CONVERT_KEPT_RULE, "float8.module has \"%s=%s\"", rule->match, rule->recipe->name);
-        return OTT_OK;
-    }
-    return OTT_OK;
-}
-
-static bool filters_small(const convert_options *o) {
-    bool named = o->small;
-    for (int f = 0; f < o->filter_count; f++) named |= strcmp(o->filter[f], CONVERT_FILTER_SMALL) == 0;
-    return named && !o->reduced;
-}
-
-/* torchao's thresholds leave out what does not divide, padded or not. */
-static bool takes_any_dimension(const convert_options *o) {
-    return o->any_dimension && !filters_small(o);
-}
-
-static ott_status apply_size(const candidate *c, convert_verdict *v) {
-    const convert_options *o = c->options;
-    const linear *l = c->module->linear;
-    const parameter *w = l ? l->weight : c->module->weight; /* the whole, wherever its parts are */
-    int64_t in = w->columns, out = w->rows / w->stack;
-    bool worth = true;
-    if (!divides(in, out) && !takes_any_dimension(o)) {
-        keep(c, v, CONVERT_KEPT_DIMENSIONS, "its dimensions %lld x %lld are not multiples of %d%s",
-             (long long)out, (long long)in, FP8_DIMENSION_MULTIPLE,
-             o->by_call ? "" : " (float8.pad_inner_dim converts it)");
-        return OTT_OK;
-    }
-    if (filters_small(o)) TRY(is_worth(v->recipe, in, out, &worth));
-    if (!worth)
-        keep(c, v, CONVERT_KEPT_SMALL, "%s finds its dimensions %lld x %lld too small to gain",
-             o->by_call ? "auto_filter" : CONVERT_FILTER_SMALL, (long long)out, (long long)in);
-    return OTT_OK;
-}
-
-ott_status convert_judge(const convert_options *o, const model_module *e, int64_t layers,
-                         ott_dtype high_precision, convert_verdict *out) {
-    const candidate c = {o, e, layers, high_precision};
-    *out = (convert_verdict){.recipe = o->recipe};
-    if (!recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
-    if (modules_is_mixture(e->role))
-        keep(&c, out, CONVERT_KEPT_EXPERTS, "routers and experts stay in high precision");
-    if (!*out->reason) apply_filters(&c, out);
-    if (!*out->reason) TRY(apply_rules(&c, out));
-    if (!*out->reason) TRY(apply_size(&c, out));
-    if (!*out->reason && o->accepts && !o->accepts(o->user, e))
-        keep(&c, out, CONVERT_KEPT_REFUSED, "the filter refused it");
-    return OTT_OK;
-}
 
 static void log_verdict(const convert_options *o, const char *name, const convert_verdict *v) {
     if (*v->reason)
@@ -175,12 +33,12 @@ static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *
 
 /* The layer is converted for its whole size: so must a rank's part of it be. */
 static ott_status check_part(const convert_options *o, const linear *l, const linear_spec *spec) {
-    if (!spec->fp8 || divides(l->in, l->out) || takes_any_dimension(o)) return linear_check_blocks(l, spec);
+    if (!spec->fp8 || convert_takes_dimensions(o, l->in, l->out)) return linear_check_blocks(l, spec);
     return status_fail(
         OTT_ERR_CONFIG,
         "%s: distributed.tp = %d leaves a rank %lld x %lld of its weight, and FP8 wants multiples of "
         "%d: take fewer ranks, float8.pad_inner_dim = true, or name it in float8.filter_fqns",
-        l->name, l->ranks.group->size, (long long)l->out, (long long)l->in, FP8_DIMENSION_MULTIPLE);
+        l->name, l->ranks.group->size, (long long)l->out, (long long)l->in, CONVERT_DIMENSION_MULTIPLE);
 }
 
 static ott_status convert_linear(conversion *c, const model_module *e) {

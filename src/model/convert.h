@@ -39,6 +39,10 @@ typedef struct convert_options {
     void *user;
 } convert_options;
 
+/* torch._scaled_mm and cuBLASLt want both dimensions of an FP8 operand in multiples of this; so the same
+   layers are converted everywhere, the CPU included, which takes any when it is asked to. */
+#define CONVERT_DIMENSION_MULTIPLE 16
+
 #define CONVERT_FILTER_SMALL "auto_filter_small_kn"
 
 /* What kept a layer in high precision. */
@@ -79,6 +83,8 @@ typedef struct convert_verdict {
    format. One of no model has the role ROLE_COUNT, is in no layer, and its name is all that filters see. */
 ott_status convert_judge(const convert_options *o, const model_module *e, int64_t layers,
                          ott_dtype high_precision, convert_verdict *out);
+/* May a matrix of these dimensions be in FP8? */
+bool convert_takes_dimensions(const convert_options *o, int64_t in, int64_t out);
 /* Warns of filters that are in the name of no linear layer of the list, and of a conversion that reached none. */
 void convert_warn_of_nothing(const convert_options *o, const module_list *list, const convert_summary *s);
 
