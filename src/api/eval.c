@@ -1,4 +1,5 @@
 /* api/eval: measuring a trained model. */
+#include "backend/backend.h"
 #include "eval/eval.h"
 #include "api/handle.h"
 
@@ -64,6 +65,7 @@ static ott_status check_options(const ott_eval_options *o) {
     TRY(check_task(o));
     TRY(check_numbers(o));
     TRY(check_filter(o));
+    TRY(backend_check_name(o->device));
     if (!o->data || !*o->data) return status_fail(OTT_ERR_ARGUMENT, "data is missing: name a file");
     if (!o->text_field || !*o->text_field)
         return status_fail(OTT_ERR_ARGUMENT, "text_field is empty: name a field of the rows");

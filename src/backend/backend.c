@@ -120,6 +120,11 @@ ott_status backend_open(const backend_choice *c, mem *account, device **out) {
     return index < 0 ? fail_name(c->name) : open_gpu(c, index, account, out);
 }
 
+ott_status backend_check_name(const char *name) {
+    bool known = is_auto(name) || strcmp(name, "cpu") == 0 || gpu_index(name) >= 0;
+    return known ? OTT_OK : fail_name(name);
+}
+
 /* In a device that is opened for it. */
 static ott_status check_device(const char *name, const recipe *r, mem *account) {
     device *d;

@@ -29,6 +29,8 @@ typedef ott_status backend_open_fn(mem *account, int threads, device **out);
    taken; of a CPU that nothing stands beside, its debug lines. OTT_ERR_UNSUPPORTED, OTT_ERR_DEVICE: there is such a device, but
    not here; OTT_ERR_ARGUMENT: there is none. */
 ott_status backend_open(const backend_choice *choice, mem *account, device **out);
+/* OTT_ERR_ARGUMENT: no device has this name, here or elsewhere. */
+ott_status backend_check_name(const char *name);
 /* Would it be opened, and can it run linear layers under the recipe? r may be NULL. */
 ott_status backend_check(const char *name, const recipe *r);
 

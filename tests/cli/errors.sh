@@ -106,7 +106,7 @@ fails "no permission to make the run folder" 2 "/proc/run" train $small --run.di
 
 # A limit on the size of files stands for a full disk: the checkpoint is the first that is larger.
 small_files() {
-    ulimit -f 40
+    ulimit -f 60
     exec "$program" "$@"
 }
 (small_files train $small --run.dir=full) >out 2>err

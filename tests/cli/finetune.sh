@@ -88,9 +88,14 @@ fails "a chat template" 2 "make_squad_dataset puts its rows into the chat templa
     train squad.yaml $small_rows --model.hf_path=chats --data.dataset_path=squad.jsonl --run.dir=squad3
 works "without it" "Training complete" \
     train squad.yaml $small_rows --model.hf_path=chats --data.format=squad --data.dataset_path=squad.jsonl --run.dir=squad3
-printf '{"messages":[{"role":"user","content":"hi"}]}\n' >chat.jsonl
-fails "conversations" 2 "chat.jsonl: its rows are conversations|data.prompt_field" \
+for i in 1 2 3 4; do printf '{"messages":[{"role":"user","content":"hi %s"},{"role":"assistant","content":"ho"}]}\n' $i; done >chat.jsonl
+fails "conversations without a template" 2 "has no chat_template, and there is no chat_template.jinja beside it" \
     train squad.yaml $small_rows --data.format=auto --data.dataset_path=chat.jsonl --run.dir=squad4
+echo '{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}{{ "assistant:" if add_generation_prompt }}' \
+    >chats/chat_template.jinja
+works "conversations" "Training complete" train squad.yaml $small_rows --model.hf_path=chats --data.format=chat \
+    --data.dataset_path=chat.jsonl --run.dir=squad4
+works "an answer" "" generate squad4 --chat --prompt=hi --max-tokens=4
 
 # ---- what the last save writes ----
 save="--model.hf_path=llama $small_rows --data.dataset_path=squad.jsonl --data.format=squad --train.max_steps=2 --train.batch_size=2"

@@ -18,13 +18,14 @@ typedef struct shape {
 } shape;
 
 static const shape shapes[] = {
-    {"debug.toml", 1024, 8, 4, 4, 64, 0, false},
+    {"debug.toml debug_moe.toml", 1024, 8, 4, 4, 64, 0, false},
     {"demo.toml", 1024, 16, 3, 3, 64, 0, false},
     {"llama_10m.toml", 4096, 16, 4, 4, 64, 0, false},
     {"llama_42m.toml", 4096, 8, 8, 8, 64, 0, false},
     {"llama_124m.toml", 8192, 8, 12, 12, 64, 0, false},
     {"llama3_2_1b.toml", 2048, 1, 32, 8, 64, 0, false},
     {"llama3_1_8b.toml titan_llama3_8b.toml", 8192, 1, 32, 8, 128, 0, false},
+    {"llama3_1_8b_lora_fp8.yaml", 1024, 8, 32, 8, 128, 0, false},
     {"llama3_1_8b.toml titan_llama3_8b.toml", 8192, 1, 32, 8, 128, 0, true},
     {"llama_7b_16gpu_fp8.toml", 32768, 8, 32, 8, 128, 0, false},
     {"llama3_1_8b_hellaswag_fp8.yaml mistral_nemo_2407_hellaswag_fp8.yaml", 8192, 64, 32, 8, 128, 0, false},

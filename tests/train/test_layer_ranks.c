@@ -154,6 +154,7 @@ static double distance_of(const distance *d, bool gradient) {
 static void add_part(distance *d, const rig *one, const rig *rank, int i, bool gradient) {
     const parameter *whole = &one->t->m->parameters[i], *part = &rank->t->m->parameters[i];
     const parameter_part *at = &part->local;
+    if (gradient && whole->frozen) return;
     float *a =
         rig_copy(one, gradient ? whole->shard.grad.data : whole->shard.value.data, parameter_count(whole));
     float *b =
