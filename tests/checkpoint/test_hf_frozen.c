@@ -17,7 +17,6 @@
 #include <cmocka.h>
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, run_folder_setup, run_folder_teardown)
-#define FREEZE  "model.layers.*_proj"
 
 static void succeed(ott_status status) {
     if (status != OTT_OK) fail_msg("%s", status_text());
@@ -79,7 +78,8 @@ typedef struct opening {
 /* A model that keeps the folder's blocks in FP8, as a run would open it. */
 static ott_status open_kept(run_folder *f, const opening *w, model **out) {
     char path[320], key[64];
-    const char *arguments[8] = {"--train.seq_len=8", "--train.frozen_dtype=fp8", "--train.freeze=" FREEZE};
+    const char *arguments[8] = {"--train.seq_len=8", "--train.frozen_dtype=fp8",
+                                "--train.freeze=model.layers.*_proj"};
     int count = 3;
     config *cfg;
     model_options o;
