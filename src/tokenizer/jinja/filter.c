@@ -210,19 +210,7 @@ static ott_status filter_unique(jinja_work *w, const jinja_value *v, const jinja
 static ott_status filter_items(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                jinja_value *out) {
     TRY(jinja_arguments_check(w, a, "items", 0, NULL));
-    TRY(jinja_value_list(w, out));
-    if (v->kind == JINJA_UNDEFINED) return OTT_OK;
-    if (v->kind != JINJA_DICT)
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s has no items", jinja_value_kind(v));
-    for (int64_t i = 0; i < v->dict->count; i++) {
-        jinja_value pair;
-        TRY(jinja_value_list(w, &pair));
-        pair.list->tuple = true;
-        TRY(jinja_list_append(w, pair.list, v->dict->of[i].key));
-        TRY(jinja_list_append(w, pair.list, v->dict->of[i].value));
-        TRY(jinja_list_append(w, out->list, pair));
-    }
-    return OTT_OK;
+    return jinja_value_items(w, v, out);
 }
 
 /* By insertion, without a difference between upper and lower case, as Jinja sorts; equal ones stay in their order. */
@@ -267,28 +255,11 @@ static ott_status filter_join(jinja_work *w, const jinja_value *v, const jinja_a
                               jinja_value *out) {
     static const char *const names[] = {"d", "attribute", NULL};
     const jinja_value *between = jinja_argument(a, 0, "d"), *member = jinja_argument(a, 1, "attribute");
-    jinja_list *l;
-    str made = {.account = w->account};
-    text_view separator = {"", 0}, text;
-    ott_status status = OTT_OK;
+    text_view separator = {"", 0};
     TRY(jinja_arguments_check(w, a, "join", 2, names));
-    TRY(jinja_value_elements(w, v, &l));
     if (between) TRY(text_of(w, between, &separator));
-    for (int64_t i = 0; i < l->count && status == OTT_OK; i++) {
-        jinja_value element = l->of[i];
-        if (member && member->kind == JINJA_STRING)
-            status = jinja_member(w, &l->of[i], member->text, &element);
-        if (status == OTT_OK) status = text_of(w, &element, &text);
-        if (status == OTT_OK && made.length > JINJA_MEMORY_MOST)
-            status = jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "join: too long");
-        if (status != OTT_OK) break;
-        if (i > 0) str_append_bytes(&made, separator.at, separator.bytes);
-        str_append_bytes(&made, text.at, text.bytes);
-    }
-    if (status == OTT_OK) status = str_finish(&made);
-    if (status == OTT_OK) status = jinja_value_copy_text(w, made.text ? made.text : "", made.length, out);
-    str_free(&made);
-    return status;
+    return jinja_show_joined(w, v, member && member->kind == JINJA_STRING ? &member->text : NULL, separator,
+                             out);
 }
 
 /* ---- filters with a filter or a test inside ---- */

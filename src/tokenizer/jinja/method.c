@@ -237,11 +237,9 @@ static ott_status method_rsplit(jinja_work *w, const jinja_value *v, const jinja
 static ott_status method_join(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                               jinja_value *out) {
     const jinja_value *list = jinja_argument(a, 0, NULL);
-    jinja_arguments separator = {.count = 1, .value = {*v}};
-    bool found;
     TRY(jinja_arguments_check(w, a, "join", 1, NULL));
     if (!list) return jinja_work_fail(w, OTT_ERR_FORMAT, "join: of what?");
-    return jinja_filter(w, (text_view){"join", 4}, list, &separator, out, &found);
+    return jinja_show_joined(w, list, NULL, v->text, out);
 }
 
 static ott_status method_find(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
@@ -270,8 +268,8 @@ static ott_status method_count(jinja_work *w, const jinja_value *v, const jinja_
 
 static ott_status method_items(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                jinja_value *out) {
-    bool found;
-    return jinja_filter(w, (text_view){"items", 5}, v, a, out, &found);
+    TRY(jinja_arguments_check(w, a, "items", 0, NULL));
+    return jinja_value_items(w, v, out);
 }
 
 static ott_status list_members(jinja_work *w, const jinja_value *v, const jinja_arguments *a, bool keys,

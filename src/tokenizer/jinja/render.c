@@ -61,17 +61,6 @@ static ott_status open_scope(rendering *r, const scope *around, scope *out) {
 
 /* ---- members, indexes, slices ---- */
 
-ott_status jinja_member(const jinja_work *w, const jinja_value *v, text_view name, jinja_value *out) {
-    *out = jinja_value_undefined(name);
-    if (v->kind == JINJA_UNDEFINED)
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "\"%.*s\" is undefined, and has no \"%.*s\"",
-                               shown_bytes(v->text), v->text.at, shown_bytes(name), name.at);
-    if (v->kind != JINJA_DICT && v->kind != JINJA_NAMESPACE) return OTT_OK;
-    const jinja_value *member = jinja_dict_find_text(v->dict, name);
-    if (member) *out = *member;
-    return OTT_OK;
-}
-
 static text_view characters(text_view text, int64_t first, int64_t count) {
     const char *from = text.at;
     while (first-- > 0) from += text_character_bytes((unsigned char)*from);

@@ -154,3 +154,25 @@ ott_status jinja_show_json(jinja_work *w, const jinja_value *v, int64_t indent, 
     shower s = {.w = w, .out = &text, .json = true, .indent = indent};
     return finish(w, &text, show(&s, v), out);
 }
+
+static ott_status join(jinja_work *w, const jinja_list *l, const text_view *member, text_view separator,
+                       str *made) {
+    for (int64_t i = 0; i < l->count; i++) {
+        jinja_value element = l->of[i], text;
+        if (member) TRY(jinja_member(w, &l->of[i], *member, &element));
+        TRY(jinja_show(w, &element, &text));
+        if (made->length > JINJA_MEMORY_MOST)
+            return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "join: too long");
+        if (i > 0) str_append_bytes(made, separator.at, separator.bytes);
+        str_append_bytes(made, text.text.at, text.text.bytes);
+    }
+    return OTT_OK;
+}
+
+ott_status jinja_show_joined(jinja_work *w, const jinja_value *v, const text_view *member,
+                             text_view separator, jinja_value *out) {
+    str made = {.account = w->account};
+    jinja_list *l;
+    TRY(jinja_value_elements(w, v, &l));
+    return finish(w, &made, join(w, l, member, separator, &made), out);
+}

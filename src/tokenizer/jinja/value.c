@@ -290,6 +290,33 @@ ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list 
     return OTT_OK;
 }
 
+ott_status jinja_member(const jinja_work *w, const jinja_value *v, text_view name, jinja_value *out) {
+    *out = jinja_value_undefined(name);
+    if (v->kind == JINJA_UNDEFINED)
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "\"%.*s\" is undefined, and has no \"%.*s\"",
+                               (int)v->text.bytes, v->text.at, (int)name.bytes, name.at);
+    if (v->kind != JINJA_DICT && v->kind != JINJA_NAMESPACE) return OTT_OK;
+    const jinja_value *member = jinja_dict_find_text(v->dict, name);
+    if (member) *out = *member;
+    return OTT_OK;
+}
+
+ott_status jinja_value_items(jinja_work *w, const jinja_value *v, jinja_value *out) {
+    TRY(jinja_value_list(w, out));
+    if (v->kind == JINJA_UNDEFINED) return OTT_OK;
+    if (v->kind != JINJA_DICT)
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s has no items", jinja_value_kind(v));
+    for (int64_t i = 0; i < v->dict->count; i++) {
+        jinja_value pair;
+        TRY(jinja_value_list(w, &pair));
+        pair.list->tuple = true;
+        TRY(jinja_list_append(w, pair.list, v->dict->of[i].key));
+        TRY(jinja_list_append(w, pair.list, v->dict->of[i].value));
+        TRY(jinja_list_append(w, out->list, pair));
+    }
+    return OTT_OK;
+}
+
 /* ---- arguments ---- */
 
 const jinja_value *jinja_argument(const jinja_arguments *a, int place, const char *name) {

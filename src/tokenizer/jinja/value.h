@@ -100,6 +100,10 @@ ott_status jinja_dict_set(jinja_work *w, jinja_dict *d, jinja_value key, jinja_v
 ott_status jinja_value_from_json(jinja_work *w, const json_t *json, jinja_value *out);
 /* What a loop goes over: a list's elements, a string's characters, a dictionary's keys, nothing of what is undefined. */
 ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list **out);
+/* v.name or v["name"]; undefined where there is none. */
+ott_status jinja_member(const jinja_work *w, const jinja_value *v, text_view name, jinja_value *out);
+/* [(key, value), ...] of a dictionary. */
+ott_status jinja_value_items(jinja_work *w, const jinja_value *v, jinja_value *out);
 ott_status jinja_value_copy_text(jinja_work *w, const char *at, int64_t bytes, jinja_value *out);
 int64_t jinja_text_length(text_view text); /* characters */
 /* Where a part that is not empty first is; NULL: nowhere. */
@@ -108,6 +112,9 @@ bool jinja_text_has(text_view text, text_view part);
 
 /* Python's str() and repr(); NAME of what is undefined is empty. */
 ott_status jinja_show(jinja_work *w, const jinja_value *v, jinja_value *out);
+/* The elements, or a member of each, as texts with a separator between. */
+ott_status jinja_show_joined(jinja_work *w, const jinja_value *v, const text_view *member,
+                             text_view separator, jinja_value *out);
 /* json.dumps as transformers' tojson: not sorted, not escaped to ASCII; indent < 0: on one line. */
 ott_status jinja_show_json(jinja_work *w, const jinja_value *v, int64_t indent, jinja_value *out);
 
@@ -133,7 +140,5 @@ ott_status jinja_method(jinja_work *w, text_view name, const jinja_value *v, con
                         jinja_value *out, bool *found);
 ott_status jinja_function(jinja_work *w, text_view name, const jinja_arguments *a, jinja_value *out);
 bool jinja_function_exists(text_view name);
-/* v.name or v["name"]; undefined where there is none. */
-ott_status jinja_member(const jinja_work *w, const jinja_value *v, text_view name, jinja_value *out);
 
 #endif
