@@ -109,6 +109,38 @@ ranks_can_run() {
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI's own
 }
 
+# ranks N ARGUMENT...: so many train; what they print is in out, the exit code in $code
+ranks() {
+    count=$1
+    shift
+    timeout 120 mpirun -np "$count" --bind-to none "$program" train $small "$@" >out 2>&1
+    code=$?
+}
+
+# strike SIGNAL ARGUMENT...: two ranks train for long, and rank 1 gets the signal, most likely within a collective
+strike() {
+    signal=$1
+    shift
+    rm -rf long
+    timeout 120 mpirun -np 2 --bind-to none "$program" train $small --run.dir=long --train.max_steps=100000 \
+        --distributed.nccl_timeout_sec=2 --checkpoint.keep_last_n=1 "$@" >out 2>&1 &
+    job=$!
+    for wait in $(seq 300); do
+        grep -q 'Saved' out && break
+        sleep 0.1
+    done
+    for process in $(pgrep -P "$(pgrep -P $job -x mpirun)"); do
+        tr '\0' '\n' <"/proc/$process/environ" | grep -q '^OMPI_COMM_WORLD_RANK=1$' && kill -"$signal" "$process"
+    done
+    wait $job
+    code=$?
+}
+
+# said NAME PARTS: out has them
+said() {
+    shown=out report "$1" "$(missing out "$2")"
+}
+
 finish() {
     exit $bad
 }

@@ -4,13 +4,6 @@
 . "$(dirname "$0")/checks.sh"
 ranks_can_run
 
-# ranks N ARGUMENTS: trains; what it prints is in out
-ranks() {
-    count=$1
-    shift
-    timeout 120 mpirun -np "$count" --bind-to none "$program" train $small "$@" >out 2>&1
-}
-
 # curve FOLDER: the losses and norms of a run
 curve() {
     sed -n 's/.*"loss":\([^,]*\),"grad_norm":\([^,]*\),.*/\1 \2/p; s/.*"val_loss":\([^,}]*\).*/\1/p' "$1/metrics.jsonl"
@@ -28,11 +21,6 @@ same() {
     trouble=
     { [ -s a ] && cmp -s a b; } || trouble="other losses or norms"
     shown="a b out" report "$1" "$trouble"
-}
-
-# said NAME PARTS: out has them
-said() {
-    shown=out report "$1" "$(missing out "$2")"
 }
 
 small="$small --eval.enabled=true --eval.dataset_path=$folder/small.txt --eval.steps=3"
@@ -83,28 +71,13 @@ ranks 2 --run.dir=bad --data.dataset_path=nothing.txt
 said "a file that is missing" "ottava: rank 0: nothing.txt"
 holds "is told once" test "$(grep -c '^ottava:' out)" = 1
 
-# signal NAME: sends it to rank 1 of 2, which train for long
-signal() {
-    rm -rf long
-    timeout 120 mpirun -np 2 --bind-to none "$program" train $small --train.max_steps=100000 --run.dir=long \
-        --distributed.nccl_timeout_sec=2 --checkpoint.interval=20 --checkpoint.keep_last_n=1 >out 2>&1 &
-    job=$!
-    for wait in $(seq 300); do
-        grep -q 'Saved' out && break
-        sleep 0.1
-    done
-    for process in $(pgrep -P "$(pgrep -P $job -x mpirun)"); do
-        tr '\0' '\n' <"/proc/$process/environ" | grep -q '^OMPI_COMM_WORLD_RANK=1$' && kill -"$1" "$process"
-    done
-    wait $job
-}
-signal KILL
+strike KILL --checkpoint.interval=20
 said "a rank that is killed" "process rank 1 with|signal 9"
-signal STOP
+strike STOP --checkpoint.interval=20
 said "a rank that hangs" "on rank 0: rank 1 did not come in time (2 s)"
 "$program" train $small --run.dir=long --checkpoint.load_path=latest --train.max_steps=1 >out 2>&1
 said "its last checkpoint is whole" "Resumed from"
-signal USR1
+strike USR1 --checkpoint.interval=20
 said "one that is asked to stop" "Shutdown requested at step"
 said "stops all" "Go on with:"
 finish

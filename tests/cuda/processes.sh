@@ -7,19 +7,6 @@ ranks_can_run
 export OTTAVA_CUDA_PATH="$2" CUDART_DEVICES=4
 small="$small --model.dim=64 --model.n_heads=4 --model.n_layers=2 --train.batch_size=1 --train.max_steps=2 --train.mixed_precision=fp8"
 
-# ranks N ARGUMENT...: trains; what it prints is in out
-ranks() {
-    count=$1
-    shift
-    timeout 120 mpirun -np "$count" --bind-to none "$program" train $small "$@" >out 2>&1
-    code=$?
-}
-
-# said NAME PARTS: out has them
-said() {
-    shown=out report "$1" "$(missing out "$2")"
-}
-
 # same NAME A B: two runs have the same losses and norms, and their last checkpoints the same weights, moments and histories
 same() {
     trouble=
@@ -82,21 +69,9 @@ two "which then takes the CPU" "rank 1 (|computes on cpu|rank 0 (|on cuda:0" CUD
 two "ranks with one GPU" "ranks 0 and 1 have the same GPU, cuda:0" OMPI_COMM_WORLD_LOCAL_RANK=0 cuda
 two "another NCCL" "NCCL 2.23.0, and rank 0|NCCL 2.22.0: install the same" NCCL_STAND_IN_VERSION=22300 cuda
 
-# struck NAME SIGNAL PARTS: two ranks train for long, and one gets the signal, most likely within a collective
+# struck NAME SIGNAL PARTS: one of two ranks gets the signal, which ends both
 struck() {
-    rm -rf long
-    timeout 60 mpirun -np 2 --bind-to none "$program" train $small --run.dir=long --train.device=cuda --train.max_steps=100000 \
-        --distributed.nccl_timeout_sec=2 --checkpoint.interval=3 --checkpoint.keep_last_n=1 >out 2>&1 &
-    job=$!
-    for wait in $(seq 300); do
-        grep -q 'Saved' out && break
-        sleep 0.1
-    done
-    for process in $(pgrep -P "$(pgrep -P $job -x mpirun)"); do
-        tr '\0' '\n' <"/proc/$process/environ" | grep -q '^OMPI_COMM_WORLD_RANK=1$' && kill -"$2" "$process"
-    done
-    wait $job
-    code=$?
+    strike "$2" --train.device=cuda --checkpoint.interval=3
     trouble=$(missing out "$3")
     [ $code -ne 0 ] && [ $code -ne 124 ] || trouble="exit code $code"
     shown=out report "$1" "$trouble"
