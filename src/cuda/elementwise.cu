@@ -103,44 +103,49 @@ struct rope_job {
     bool inverse;
 };
 
-template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_kernel(rope_job r) {
+/* A thread's eight pairs [j, j + 8) of the head that begins at column `first`, and their row of the tables; a position
+   beyond them has none. */
+struct rope_place {
+    int64_t row, first, j, at;
+    bool exists;
+};
+
+__device__ __forceinline__ rope_place rope_place_of(const rope_job &r) {
     row_place p = row_place_of(8 * r.eights * (r.x.columns / r.head_dim));
-    int64_t head = p.column / 8 / r.eights, j = (p.column / 8 - head * r.eights) * 8,
-            first = head * r.head_dim;
-    if (first >= r.x.columns) return;
-    int64_t at = r.position[p.row];
+    int64_t head = p.column / 8 / r.eights, j = (p.column / 8 - head * r.eights) * 8;
+    int64_t at = head * r.head_dim < r.x.columns ? r.position[p.row] : 0;
     bool exists = at >= 0 && at < r.cosine.rows;
-    if (!exists) at = 0;
+    return {p.row, head * r.head_dim, j, exists ? at : 0, exists};
+}
+
+template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_kernel(rope_job r) {
+    rope_place p = rope_place_of(r);
+    if (p.first >= r.x.columns) return;
     view low = r.x, high = r.x; /* of the head's halves */
-    low.data = number_at<D>(r.x, 0, first);
-    high.data = number_at<D>(r.x, 0, first + r.half);
-    eight a = load8<D>(low, p.row, j, r.half), b = load8<D>(high, p.row, j, r.half);
-    eight c = load8<OTT_F32>(r.cosine, at, j, r.half), s = load8<OTT_F32>(r.sine, at, j, r.half);
+    low.data = number_at<D>(r.x, 0, p.first);
+    high.data = number_at<D>(r.x, 0, p.first + r.half);
+    eight a = load8<D>(low, p.row, p.j, r.half), b = load8<D>(high, p.row, p.j, r.half);
+    eight c = load8<OTT_F32>(r.cosine, p.at, p.j, r.half), s = load8<OTT_F32>(r.sine, p.at, p.j, r.half);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         float x0 = a.x[i], x1 = b.x[i], sine = r.inverse ? -s.x[i] : s.x[i];
-        a.x[i] = exists ? fmaf(x0, c.x[i], -(x1 * sine)) : NAN;
-        b.x[i] = exists ? fmaf(x1, c.x[i], x0 * sine) : NAN;
+        a.x[i] = p.exists ? fmaf(x0, c.x[i], -(x1 * sine)) : NAN;
+        b.x[i] = p.exists ? fmaf(x1, c.x[i], x0 * sine) : NAN;
     }
-    store8<D>(low, p.row, j, r.half, a);
-    store8<D>(high, p.row, j, r.half, b);
+    store8<D>(low, p.row, p.j, r.half, a);
+    store8<D>(high, p.row, p.j, r.half, b);
 }
 
 /* The same of pairs that lie side by side; a thread has eight of a head's. */
 template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_interleaved_kernel(rope_job r) {
-    row_place p = row_place_of(8 * r.eights * (r.x.columns / r.head_dim));
-    int64_t head = p.column / 8 / r.eights, j = (p.column / 8 - head * r.eights) * 8,
-            first = head * r.head_dim;
-    if (first >= r.x.columns) return;
-    int64_t at = r.position[p.row];
-    bool exists = at >= 0 && at < r.cosine.rows;
-    if (!exists) at = 0;
-    for (int64_t i = j; i < j + 8 && i < r.half; i++) {
-        float x0 = load<D>(r.x, p.row, first + 2 * i), x1 = load<D>(r.x, p.row, first + 2 * i + 1);
-        float c = load<OTT_F32>(r.cosine, at, i), s = load<OTT_F32>(r.sine, at, i);
+    rope_place p = rope_place_of(r);
+    if (p.first >= r.x.columns) return;
+    for (int64_t i = p.j; i < p.j + 8 && i < r.half; i++) {
+        float x0 = load<D>(r.x, p.row, p.first + 2 * i), x1 = load<D>(r.x, p.row, p.first + 2 * i + 1);
+        float c = load<OTT_F32>(r.cosine, p.at, i), s = load<OTT_F32>(r.sine, p.at, i);
         if (r.inverse) s = -s;
-        store<D>(r.x, p.row, first + 2 * i, exists ? fmaf(x0, c, -(x1 * s)) : NAN);
-        store<D>(r.x, p.row, first + 2 * i + 1, exists ? fmaf(x1, c, x0 * s) : NAN);
+        store<D>(r.x, p.row, p.first + 2 * i, p.exists ? fmaf(x0, c, -(x1 * s)) : NAN);
+        store<D>(r.x, p.row, p.first + 2 * i + 1, p.exists ? fmaf(x1, c, x0 * s) : NAN);
     }
 }
 
