@@ -108,8 +108,9 @@ OTT_API ott_status ott_recipe_describe(ott_recipe *r, ott_text_fn write, void *u
    object, else a table. */
 OTT_API ott_status ott_recipe_table(ott_context *context, int json, ott_text_fn write, void *user);
 
-/* Can a device run a recipe? device_name: as in ott_context_options, or "cuda". OTT_OK; OTT_ERR_UNSUPPORTED with the exact reason;
-   OTT_ERR_ARGUMENT for a device or recipe there is not. *reason (may be NULL) is "" or ott_error_text(). */
+/* Can a device run a recipe? device_name: as in ott_context_options; "auto" can what the CPU can, which it takes where the GPU
+   cannot. OTT_OK; OTT_ERR_UNSUPPORTED with the exact reason; OTT_ERR_ARGUMENT for a device or recipe there is not. *reason (may be
+   NULL) is "" or ott_error_text(). */
 OTT_API ott_status ott_supported(ott_context *context, const char *device_name, const char *recipe_name,
                                  const char **reason);
 
