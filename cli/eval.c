@@ -267,6 +267,8 @@ int verb_eval(int argc, char **argv) {
          "of HellaSwag: lm-eval (acc, acc_norm), llm.c (acc_llmc), both (both)"},
         {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
          "folder or tokenizer.json, instead of the model's own"},
+        {"--base", "HF_DIR", OPTION_TEXT, &o->base,
+         "of a run with adapters: where the weights beside them are, if not where they were"},
         {"--text-field", "NAME", OPTION_TEXT, &o->text_field, "field of a JSONL row with its text (text)"},
         {"--kl-max", "X", OPTION_REAL, &o->kl_max,
          "limit of --against: largest KL divergence of a token (0.01)"},

@@ -80,7 +80,10 @@ int verb_export(int argc, char **argv) {
         {"--granularity", "G", OPTION_TEXT, &w.granularity,
          "what shares a scale: channel (default), tensor, block (default of fp8) or as-trained"},
         {"--from", "HF_DIR", OPTION_TEXT, &w.from,
-         "tokenizer files and further keys of config.json; default: model.hf_path of the run"},
+         "tokenizer files and further keys of config.json; default: model.hf_path of the run, whose place "
+         "it\n"
+         "                           takes where that is gone: what is frozen beside adapters is read there "
+         "too"},
         {"--device", "NAME", OPTION_TEXT, &w.device,
          "where to compute: cpu; cuda, a GPU, cuda:1 the second; auto: the best there is (auto)"},
     };

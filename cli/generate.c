@@ -222,6 +222,8 @@ int verb_generate(int argc, char **argv) {
          "trained: the run's own, its FP8 recipe included; or bf16 (trained)"},
         {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
          "folder or tokenizer.json, instead of the model's own"},
+        {"--base", "HF_DIR", OPTION_TEXT, &o->base,
+         "of a run with adapters: where the weights beside them are, if not where they were"},
         {"--device", "NAME", OPTION_TEXT, &o->device,
          "where to compute: cpu; cuda, a GPU, cuda:1 the second; auto: the best there is (auto)"},
         {"--threads", "N", OPTION_INT, &o->threads, "CPU threads; 0: all cores (0)"},

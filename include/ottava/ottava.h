@@ -110,6 +110,9 @@ typedef struct ott_generate_options {
     const char *device;    /* as in ott_context_options */
     int chat; /* not 0: the prompt, and each text of ott_generator_continue, is what a user says: it goes into the chat template
                  that the tokenizer came with, and only the answer is written */
+    const char *
+        base; /* of a run with adapters or a PEFT folder: the Hugging Face folder of the weights beside them; NULL:
+                         where it says that they are */
 } ott_generate_options;
 
 OTT_API void ott_generate_options_init(ott_generate_options *options);
@@ -173,7 +176,8 @@ typedef struct ott_export_options {
     ott_export_method method;
     ott_export_granularity granularity;
     const char *from;   /* the Hugging Face folder that gives tokenizer files and further keys of config.json;
-                         NULL: model.hf_path of the run; "": none */
+                         NULL: model.hf_path of the run; "": none; where that is gone, the
+                         weights beside a run's adapters are read here too */
     const char *device; /* as in ott_context_options */
 } ott_export_options;
 
@@ -258,6 +262,7 @@ typedef struct ott_eval_options {
     ott_work_fn progress;           /* NULL: none */
     void *user;
     const char *device; /* as in ott_context_options */
+    const char *base;   /* of the model, as in ott_generate_options */
 } ott_eval_options;
 
 enum { OTT_HELLASWAG_LM_EVAL = 1, OTT_HELLASWAG_LLMC = 2 };

@@ -200,6 +200,7 @@ static ott_status read_config(ott_context *context, model_body *b, const ott_con
     TRY(precision_plan_read(b->cfg, &b->precision));
     TRY(run_trainer_options(b->cfg, &b->precision, 0, &b->options));
     b->rule = shape->optimizer;
+    shape->base = NULL;      /* the caller may change any weight */
     shape->optimizer = NULL; /* its state is the optimizer's, if one is opened */
     return check_precision(b);
 }

@@ -107,7 +107,7 @@ static void keep_own(hf_places *p, const tensor_set *set) {
 
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks) {
     tensor_set set;
-    ott_status status = ranks_agree(ranks, tensor_set_of_model(&set, p->m));
+    ott_status status = ranks_agree(ranks, tensor_set_of_model(&set, p->m, false));
     if (status == OTT_OK) status = tensor_set_agree(&set, ranks);
     if (status == OTT_OK) keep_own(p, &set);
     tensor_set_close(&set);

@@ -3,6 +3,7 @@
 #include "checkpoint/float8.h"
 #include "checkpoint/find.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/hf_base.h"
 #include "checkpoint/tensors.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -79,9 +80,10 @@ typedef struct loader {
     tensor_set set;
 } loader;
 
-static ott_status loader_open(loader *l, const model *m, const char *folder, enum checkpoint_file_id id) {
+static ott_status loader_open(loader *l, const model *m, const char *folder, enum checkpoint_file_id id,
+                              bool without_base) {
     bool weights = id == CHECKPOINT_MODEL;
-    TRY(weights ? tensor_set_of_model(&l->set, m) : tensor_set_of_optimizer(&l->set, m));
+    TRY(weights ? tensor_set_of_model(&l->set, m, without_base) : tensor_set_of_optimizer(&l->set, m));
     TRY(checkpoint_file_open(m->device->account, folder, id, &l->file));
     TRY(weights ? check_weights(l->file, m) : check_trained(l->file, &l->set, m->options.optimizer->slots));
     return tensor_set_check(&l->set, l->file);
@@ -110,14 +112,19 @@ static ott_status read_both(model *m, const loader *weights, const loader *state
     return tensor_set_read(&state->set, state->file, m->device, &progress, &done);
 }
 
-/* Both files are looked at before the first byte of the model changes. */
-static ott_status load_tensors(model *m, const logger *log, const char *path) {
+/* Both files, and the folder of what is frozen, are looked at before the first byte of the model changes. */
+static ott_status load_tensors(model *m, const logger *log, const char *path, const model_base *base) {
+    bool without_base = base->files > 0;
     loader weights = {0}, state = {0};
     ott_status status;
-    TRY_OUT(loader_open(&weights, m, path, CHECKPOINT_MODEL));
-    if (m->options.optimizer) TRY_OUT(loader_open(&state, m, path, CHECKPOINT_OPTIMIZER));
+    TRY_OUT(loader_open(&weights, m, path, CHECKPOINT_MODEL, without_base));
+    if (m->options.optimizer) TRY_OUT(loader_open(&state, m, path, CHECKPOINT_OPTIMIZER, without_base));
     say_converted(log, &weights);
     say_converted(log, &state);
+    if (without_base)
+        TRY_OUT(hf_base_load(m, log, path, base));
+    else
+        m->options.base = NULL; /* what it holds need not be what the folder has */
     TRY_OUT(read_both(m, &weights, &state));
     model_weights_changed(m);
 out:
@@ -150,7 +157,7 @@ static ott_status load_all(model *m, const logger *log, const checkpoint_ranks *
     if (status == OTT_ERR_STOPPED) return status;
     if (status != OTT_OK) return checkpoint_advise(account, path, status);
     TRY(checkpoint_state_match(&s, &m->options, path));
-    TRY(load_tensors(m, log, path));
+    TRY(load_tensors(m, log, path, &s.base));
     TRY(load_float8(m, log, path, fallen));
     *state = s.run;
     return OTT_OK;

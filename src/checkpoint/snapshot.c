@@ -14,7 +14,9 @@ static ott_status describe(const model *m, const config *cfg, const char *recipe
                            checkpoint_snapshot *out) {
     bool all = ranks_size(&out->ranks) > 1;
     checkpoint_state_describe(&m->options, &out->state);
-    TRY(tensor_set_of_model(&out->sets[CHECKPOINT_MODEL], m));
+    out->leaves_base = m->options.base != NULL;
+    out->state.base = m->base;
+    TRY(tensor_set_of_model(&out->sets[CHECKPOINT_MODEL], m, out->leaves_base));
     TRY(describe_optimizer(m, cfg, run, &out->sets[CHECKPOINT_OPTIMIZER]));
     TRY(checkpoint_float8_describe(m, recipe_name, all, &out->sets[CHECKPOINT_FLOAT8]));
     TRY(config_write_toml(cfg, &out->config));

@@ -18,6 +18,7 @@ typedef struct checkpoint_snapshot {
     str config;                         /* text of config.toml */
     str history;                        /* text of history.json; empty: it has none */
     const char *sources;                /* text of sources.json, borrowed; NULL: it has none */
+    bool leaves_base;                   /* frozen parameters are in the folder state.base, not here */
     checkpoint_state state;             /* but for the sizes and checksums of the files */
 } checkpoint_snapshot;
 

@@ -288,6 +288,7 @@ ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *from, const run_m
                   .path.account = from->account,
                   .state = from->state};
     s.state.mark = *mark;
+    STATUS_REQUIRE(!from->leaves_base || from->state.base.files > 0);
     ott_status status = write_all(&s);
     str_free(&s.path);
     mem_free(s.account, s.buffer);

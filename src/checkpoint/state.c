@@ -86,7 +86,7 @@ static const char *const file_names[] = {
 };
 
 static const char *const top_names[] = {"version", "run", "model",
-                                        "files"}; /* crc32c and owner are taken off before */
+                                        "files"}; /* crc32c, owner and base are taken off before */
 
 const char *checkpoint_file_name(enum checkpoint_file_id id) {
     return file_names[id];
@@ -164,10 +164,16 @@ static json_t *owner_object(const run_mark *mark) {
     return NULL;
 }
 
+static json_t *base_object(const model_base *base) {
+    return json_pack("{s:s, s:I, s:I, s:I}", "folder", base->folder, "files", (json_int_t)base->files,
+                     "bytes", (json_int_t)base->bytes, "hash", (json_int_t)base->hash);
+}
+
 static ott_status fill(json_t *root, const checkpoint_state *s) {
     int failed = json_object_set_new(root, "version", json_integer(STATE_VERSION));
     failed |= json_object_set_new(root, "run", run_object(&s->run));
     if (*s->mark.run) failed |= json_object_set_new(root, "owner", owner_object(&s->mark));
+    if (s->base.files > 0) failed |= json_object_set_new(root, "base", base_object(&s->base));
     failed |= json_object_set_new(root, "model",
                                   s->of_module ? json_null()
                                                : object_of(shape_fields, s->shape, CHECKPOINT_SHAPE_FIELDS));
@@ -308,6 +314,29 @@ static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
     return OTT_OK;
 }
 
+/* Of a checkpoint that leaves what is frozen in a folder. The member is taken off the object. */
+static ott_status take_base(const char *path, json_t *root, model_base *base) {
+    static const char *const names[] = {"folder", "files", "bytes", "hash"};
+    static const field numbers[] = {{"files", FIELD_INT, 1, INT64_MAX},
+                                    {"bytes", FIELD_INT, 0, INT64_MAX},
+                                    {"hash", FIELD_INT, 0, INT64_MAX}};
+    int64_t *const to[] = {&base->files, &base->bytes, &base->hash};
+    const place at = {path, "base"};
+    json_t *object = json_object_get(root, "base");
+    *base = (model_base){0};
+    if (!object) return OTT_OK;
+    if (!json_is_object(object)) return status_fail(OTT_ERR_FORMAT, "%s: 'base' is not an object", path);
+    TRY(check_names(&at, object, names, 4));
+    const char *folder = json_string_value(json_object_get(object, "folder"));
+    if (!folder || !*folder || strlen(folder) >= sizeof base->folder)
+        return fail_member(&at, "folder", "is not the path of a folder");
+    strcpy(base->folder, folder);
+    for (int i = 0; i < 3; i++)
+        TRY(take_int(&at, &numbers[i], json_object_get(object, numbers[i].name), to[i]));
+    json_object_del(root, "base");
+    return OTT_OK;
+}
+
 static ott_status read_files(const char *path, json_t *object, checkpoint_state *s) {
     const place at = {path, "files"};
     const char *names[CHECKPOINT_FILE_COUNT];
@@ -346,6 +375,7 @@ static ott_status read_root(const char *path, json_t *root, checkpoint_state *s)
     TRY(check_version(path, root));
     TRY(checkpoint_json_check(path, root));
     TRY(take_owner(path, root, &s->mark));
+    TRY(take_base(path, root, &s->base));
     TRY(check_names(&(place){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
     s->is_old = json_integer_value(json_object_get(root, "version")) < STATE_VERSION;
     s->of_module = json_is_null(json_object_get(root, "model"));

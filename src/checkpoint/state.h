@@ -5,6 +5,8 @@
  *     {"version": 3, "run": {...}, "owner": {"run": ID, "branch": N}, "model": {...},
  *      "files": {"model.safetensors": {"bytes": N, "crc32c": N}, ...}, "crc32c": N}
  *
+ * A run with adapters on a Hugging Face folder leaves what is frozen there: model.safetensors has it not, and state.json has
+ * "base": {"folder": PATH, "files": N, "bytes": N, "hash": N} (hf_base.h).
  * A module of the public API that is no model has no dimensions: "model" is null, and files it does not need are left out.
  * owner (not in version 2): of which run and branch the checkpoint is (run.h). The last member is
  * a checksum (json.h).
@@ -51,6 +53,7 @@ typedef struct checkpoint_state {
         of_module; /* of a module of the public API that is no model: without dimensions, and with the files it needs */
     run_state run;
     run_mark mark;
+    model_base base; /* of 0 files: the checkpoint holds all */
     state_value shape[CHECKPOINT_SHAPE_FIELDS];
     checkpoint_file files[CHECKPOINT_FILE_COUNT];
 } checkpoint_state;

@@ -311,9 +311,20 @@ ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *
 
 /* ---- the sets of a model ---- */
 
-ott_status tensor_set_of_model(tensor_set *set, const model *m) {
+/* What balances experts moves without a gradient. */
+static bool is_moved_bias(const model *m, const parameter *p) {
+    for (int i = 0; i < m->whole.count; i++)
+        if (m->whole.of[i].balances && m->whole.of[i].bias == p) return true;
+    return false;
+}
+
+ott_status tensor_set_of_model(tensor_set *set, const model *m, bool without_base) {
     TRY(tensor_set_open(set, m->device->account, 2 * (int64_t)m->all_count)); /* codes have scales */
-    for (int i = 0; i < m->all_count; i++) TRY(tensor_set_add_parameter(set, m->all[i]->name, m->all[i]));
+    for (int i = 0; i < m->all_count; i++) {
+        const parameter *p = m->all[i];
+        if (without_base && p->frozen && !is_moved_bias(m, p)) continue;
+        TRY(tensor_set_add_parameter(set, p->name, p));
+    }
     return OTT_OK;
 }
 

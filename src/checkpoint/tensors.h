@@ -62,9 +62,10 @@ const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safe
 ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d, watched *progress,
                            int64_t *done);
 
-/* Open a set and fill it: the masters; the optimizer's state of each that is trained, nothing without one. Of all stages
+/* Open a set and fill it: the masters, without_base but those of frozen parameters that came from a folder
+   (model_options.base); the optimizer's state of each that is trained, nothing without one. Of all stages
    of a pipeline. */
-ott_status tensor_set_of_model(tensor_set *set, const model *m);
+ott_status tensor_set_of_model(tensor_set *set, const model *m, bool without_base);
 ott_status tensor_set_of_optimizer(tensor_set *set, const model *m);
 
 #endif

@@ -42,6 +42,7 @@ static ott_status read_models(eval_job *j, const char *path) {
     const ott_eval_options *o = j->options;
     TRY(eval_model_read(j->account, j->log,
                         &(eval_source){.path = path,
+                                       .base = o->base,
                                        .precision = o->precision,
                                        .filter = o->filter,
                                        .filter_count = o->filter_count,

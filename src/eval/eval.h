@@ -39,6 +39,7 @@ typedef struct eval_model {
 
 typedef struct eval_source {
     const char *path;          /* run folder, checkpoint folder, or Hugging Face folder */
+    const char *base;          /* of its adapters (inference_find) */
     const char *precision;     /* NULL, "trained", or a recipe's name */
     const char *const *filter; /* [filter_count] */
     int filter_count;

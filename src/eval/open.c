@@ -60,7 +60,7 @@ static ott_status join_filters(const eval_source *s, const char *all[EVAL_FILTER
 ott_status eval_model_read(mem *account, const logger *log, const eval_source *s, eval_model *e) {
     *e = (eval_model){.account = account, .log = log, .path = s->path, .codec = s->tokenizer};
     inference_plan *p = &e->inference;
-    TRY(inference_find(account, e->path, s->seq_len, &e->cfg, &e->checkpoint));
+    TRY(inference_find(account, e->path, s->base, s->seq_len, &e->cfg, &e->checkpoint));
     TRY(inference_read(account, e->cfg, e->checkpoint, p));
     TRY(choose_recipe(e, s, &p->convert));
     TRY(join_filters(s, e->filters, &p->convert));

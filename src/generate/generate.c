@@ -45,6 +45,7 @@ static ott_status copy_options(text_generator *g, const ott_generate_options *o)
     g->options.prompt = NULL;
     TRY(arena_open(g->account, MEM_OTHER, &g->strings));
     if (o->device) TRY(arena_strdup(g->strings, o->device, &g->options.device));
+    if (o->base) TRY(arena_strdup(g->strings, o->base, &g->options.base));
     if (o->tokenizer) TRY(arena_strdup(g->strings, o->tokenizer, &g->options.tokenizer));
     TRY(arena_alloc(g->strings, (o->stop_count + 1) * (int64_t)sizeof(char *), &memory));
     const char **stop = memory;
@@ -100,7 +101,7 @@ static ott_status open_chat(text_generator *g, const char *run) {
 
 static ott_status open_parts(text_generator *g, const char *run) {
     char *checkpoint;
-    TRY(inference_find(g->account, run, 0, &g->cfg, &checkpoint));
+    TRY(inference_find(g->account, run, g->options.base, 0, &g->cfg, &checkpoint));
     ott_status status = OTT_OK;
     TRY_OUT(open_model(g, checkpoint));
     TRY_OUT(open_codec(g, run, checkpoint));

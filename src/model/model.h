@@ -6,11 +6,20 @@
 #define MODEL_MODEL_H
 
 #include "base/arena.h"
+#include <limits.h>
 #include "model/balance.h"
 #include "model/block.h"
 #include "model/modules.h"
 #include "nn/loss.h"
 #include "parallel/store.h"
+
+/* The Hugging Face folder that the frozen parameters beside adapters were read from, and a mark of its weights
+   (checkpoint/hf_base.h). */
+typedef struct model_base {
+    char folder[PATH_MAX]; /* absolute */
+    int64_t files, bytes;  /* 0 files: they came from none */
+    int64_t hash;
+} model_base;
 
 struct model {
     model_options options;
@@ -43,7 +52,8 @@ struct model {
     delayed_store delayed; /* states of all linear layers */
     balance balance;
     ott_dtype activation;
-    bool packed; /* model_pack has let go of masters */
+    model_base base; /* where options.base is given: what weights were read there */
+    bool packed;     /* model_pack has let go of masters */
     const watch
         *watch; /* looks on while weights are made or loaded, and may end that; borrowed; NULL: nobody */
 };

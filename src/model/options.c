@@ -330,6 +330,11 @@ static adapter_options adapter_from(const config *cfg) {
                              .excluded = &cfg->peft.exclude_modules};
 }
 
+/* A reduced model has weights of its own. */
+static const char *base_from(const config *cfg) {
+    return cfg->peft.enabled && *cfg->model.hf_path && !cfg->model.reduce ? cfg->model.hf_path : NULL;
+}
+
 static ott_dtype state_format(config_state_dtype d) {
     return d == STATE_BF16 ? OTT_BF16 : OTT_F32;
 }
@@ -382,6 +387,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .moe_every = cfg->model.moe_frequency,
                            .moe_first = cfg->model.moe_first_dense_layers,
                            .adapter = adapter_from(cfg),
+                           .base = base_from(cfg),
                            .has_padding = cfg->model.pad_token_id >= 0,
                            .padding = cfg->model.pad_token_id,
                            .init_style = cfg->model.init_style,

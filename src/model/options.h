@@ -39,6 +39,9 @@ typedef struct model_options {
     moe_options moe;               /* of layers that are a mixture: every moe_every-th, */
     int64_t moe_every, moe_first;  /* but not the first so many */
     adapter_options adapter;
+    const char *
+        base; /* beside adapters: the Hugging Face folder of all else, which checkpoints leave there; borrowed;
+                         NULL: they hold it */
     bool has_padding;
     int64_t padding; /* the embedding's row that its tokens do not train; a tied head still does */
     config_init_style init_style;

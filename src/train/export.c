@@ -183,10 +183,18 @@ static ott_status export_adapters(exporter *e, str *said) {
     return OTT_OK;
 }
 
+/* What is frozen beside adapters may have moved. */
+static ott_status find_base(exporter *e) {
+    const char *from = e->options->from;
+    bool gone = e->cfg->peft.enabled && *e->cfg->model.hf_path && !file_is_folder(e->cfg->model.hf_path);
+    return gone && from && *from ? config_set(e->cfg, "model.hf_path", from) : OTT_OK;
+}
+
 static ott_status run_all(exporter *e, const char *run, const char *folder, str *said) {
     TRY(name_folders(e, folder));
     TRY(checkpoint_find(e->account, run, run, &e->checkpoint));
     TRY(checkpoint_config(e->account, e->checkpoint, &e->cfg));
+    TRY(find_base(e));
     TRY(open_model(e));
     return e->options->format == OTT_EXPORT_PEFT ? export_adapters(e, said) : export_model(e, said);
 }

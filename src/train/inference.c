@@ -17,8 +17,10 @@ static bool is_hugging_face(const char *path) {
     return folder && !file_is_in(path, "config.toml") && !file_is_in(path, "checkpoints");
 }
 
-static ott_status describe_folder(mem *account, const char *path, int64_t window, config *cfg) {
+static ott_status describe_folder(mem *account, const char *path, const char *base, int64_t window,
+                                  config *cfg) {
     char length[32];
+    if (base) TRY(config_set(cfg, "model.hf_path", base));
     TRY(config_set(cfg, file_is_in(path, PEFT_CONFIG_NAME) ? "peft.path" : "model.hf_path", path));
     TRY(peft_configure(account, cfg));
     TRY(hf_model_configure(account, cfg, NULL));
@@ -29,11 +31,12 @@ static ott_status describe_folder(mem *account, const char *path, int64_t window
 }
 
 /* The run that a folder would have come from. */
-static ott_status make_config(mem *account, const char *path, int64_t window, config **out) {
+static ott_status make_config(mem *account, const char *path, const char *base, int64_t window,
+                              config **out) {
     static const char *const arguments[] = {"--train.mixed_precision=bf16", "--train.batch_size=1"};
     config *cfg;
     TRY(config_parse(account, NULL, 2, arguments, &cfg));
-    ott_status status = describe_folder(account, path, window, cfg);
+    ott_status status = describe_folder(account, path, base, window, cfg);
     if (status == OTT_OK)
         *out = cfg;
     else
@@ -41,14 +44,33 @@ static ott_status make_config(mem *account, const char *path, int64_t window, co
     return status;
 }
 
-ott_status inference_find(mem *account, const char *path, int64_t window, config **cfg, char **checkpoint) {
+/* The configuration of a run's checkpoint, with another folder of what is frozen. */
+static ott_status read_config(mem *account, const char *checkpoint, const char *base, config **cfg) {
+    TRY(checkpoint_config(account, checkpoint, cfg));
+    return base ? config_set(*cfg, "model.hf_path", base) : OTT_OK;
+}
+
+static ott_status find(mem *account, const char *path, const char *base, int64_t window, config **cfg,
+                       char **checkpoint) {
+    if (is_hugging_face(path)) return make_config(account, path, base, window, cfg);
+    TRY(checkpoint_find(account, path, path, checkpoint));
+    return read_config(account, *checkpoint, base, cfg);
+}
+
+ott_status inference_find(mem *account, const char *path, const char *base, int64_t window, config **cfg,
+                          char **checkpoint) {
     *cfg = NULL;
     *checkpoint = NULL;
-    if (is_hugging_face(path)) return make_config(account, path, window, cfg);
-    TRY(checkpoint_find(account, path, path, checkpoint));
-    ott_status status = checkpoint_config(account, *checkpoint, cfg);
+    ott_status status = find(account, path, base, window, cfg, checkpoint);
+    if (status == OTT_OK && base && !(*cfg)->peft.enabled)
+        status = status_fail(OTT_ERR_ARGUMENT,
+                             "%s has no adapters, and all its weights: a folder of the weights beside them "
+                             "(--base) is of no use to it",
+                             path);
     if (status == OTT_OK) return OTT_OK;
+    config_close(*cfg);
     mem_free(account, *checkpoint);
+    *cfg = NULL;
     *checkpoint = NULL;
     return status;
 }

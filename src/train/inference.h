@@ -13,9 +13,10 @@
  * The model at `path`. A PEFT folder: its adapters on the base model that its adapter_config.json names. A run folder or a checkpoint: the configuration that trained it, and the checkpoint
  * (the newest of a run). A Hugging Face folder, which has a config.json and no run's files: a configuration
  * made of it, in bf16, with train.seq_len = window (0: 2048) or the model's context where that is shorter;
- * *checkpoint NULL. Closed with config_close, given back with mem_free; both NULL on failure.
+ * *checkpoint NULL. base: where the weights beside adapters are, instead of model.hf_path; NULL: there. Closed with config_close, given back with mem_free; both NULL on failure.
  */
-ott_status inference_find(mem *account, const char *path, int64_t window, config **cfg, char **checkpoint);
+ott_status inference_find(mem *account, const char *path, const char *base, int64_t window, config **cfg,
+                          char **checkpoint);
 
 /* Must not be moved once it is read (precision_plan). */
 typedef struct inference_plan {

@@ -2,6 +2,7 @@
 #include "train/run.h"
 #include "base/file.h"
 #include "base/size.h"
+#include "checkpoint/hf_base.h"
 #include "checkpoint/hf_model.h"
 #include "checkpoint/peft.h"
 #include "model/init.h"
@@ -48,6 +49,7 @@ ott_status run_check_model(const config *cfg) {
 ott_status run_make_weights(model *m, const config *cfg, int threads) {
     uint64_t seed = (uint64_t)cfg->train.seed;
     bool loads = *cfg->model.hf_path && !cfg->model.reduce;
+    if (m->options.base) TRY(hf_base_mark(m, m->options.base));
     TRY(loads ? hf_model_load(m, cfg->model.hf_path) : model_initialize(m, seed, threads));
     if (*cfg->peft.path && cfg->peft.enabled) return peft_load(m, cfg->peft.path);
     return loads && cfg->peft.enabled ? model_initialize_adapters(m, seed, threads) : OTT_OK;

@@ -226,7 +226,7 @@ static void read_on_rank(const safetensors *file, group *ranks, const float *who
     watched progress = watch_begin(NULL, "", 1);
     int64_t done = 0;
     open_stacked(&s, ranks);
-    HARNESS_OK(tensor_set_of_model(&set, &s.m));
+    HARNESS_OK(tensor_set_of_model(&set, &s.m, false));
     assert_int_equal(set.declared[0].rank, 3);
     assert_memory_equal(set.declared[0].shape, s.module.shape, sizeof s.module.shape);
     HARNESS_OK(tensor_set_check(&set, file));
@@ -245,7 +245,7 @@ static void checkpoints_have_one_tensor(void **state) {
     safetensors *file;
     open_whole(&s);
     harness_get(&s.h, &s.weight.value, whole);
-    HARNESS_OK(tensor_set_of_model(&set, &s.m));
+    HARNESS_OK(tensor_set_of_model(&set, &s.m, false));
     write_tensor(f->account, folder_file(f, "state.safetensors"), set.declared, 1, values);
     tensor_set_close(&set);
     close_stacked(&s);

@@ -1,0 +1,70 @@
+/* checkpoint/hf_base: marking a folder, and reading it again. */
+#define _GNU_SOURCE /* realpath */
+#include "checkpoint/hf_base.h"
+#include "base/file.h"
+#include "checkpoint/hf_model.h"
+#include "formats/shards.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- marking ---- */
+
+/* In the order of the files, which has them by name. */
+static void add_mark(model_base *base, const file_mark *mark) {
+    uint64_t hash = (uint64_t)base->hash * UINT64_C(0x9E3779B97F4A7C15) + mark->hash;
+    base->files++;
+    base->bytes += mark->bytes;
+    base->hash = (int64_t)(hash & INT64_MAX);
+}
+
+static ott_status mark_files(const shards *s, model_base *out) {
+    file_mark mark;
+    for (int64_t i = 0; i < shards_file_count(s); i++) {
+        TRY(file_mark_of(safetensors_path(shards_file(s, i)), &mark));
+        add_mark(out, &mark);
+    }
+    return OTT_OK;
+}
+
+static ott_status mark_folder(mem *account, const char *folder, model_base *out) {
+    shards *s;
+    *out = (model_base){0};
+    if (!realpath(folder, out->folder)) return status_fail(OTT_ERR_NOT_FOUND, "%s: is no folder", folder);
+    TRY(shards_open(account, folder, &s));
+    ott_status status = mark_files(s, out);
+    shards_close(s);
+    return status;
+}
+
+ott_status hf_base_mark(model *m, const char *folder) {
+    return mark_folder(m->device->account, folder, &m->base);
+}
+
+/* ---- reading it again ---- */
+
+#define WAY_OUT                                                                                              \
+    "name the folder that has them with --model.hf_path (train), --base (eval, generate) or --from (export)"
+
+static ott_status check_mark(const char *path, const char *folder, const model_base *then,
+                             const model_base *now) {
+    if (then->files == now->files && then->bytes == now->bytes && then->hash == now->hash) return OTT_OK;
+    return status_fail(OTT_ERR_SHAPE,
+                       "%s: its adapters stand beside other weights than %s has now (%" PRId64
+                       " files, %" PRId64 " bytes then; %" PRId64 ", %" PRId64 " now): " WAY_OUT,
+                       path, folder, then->files, then->bytes, now->files, now->bytes);
+}
+
+ott_status hf_base_load(model *m, const logger *log, const char *path, const model_base *base) {
+    const char *folder = m->options.base ? m->options.base : base->folder;
+    if (!file_is_folder(folder))
+        return status_fail(
+            OTT_ERR_NOT_FOUND,
+            "%s: its frozen weights are not in it, and %s is no folder (they were in %s): " WAY_OUT, path,
+            folder, base->folder);
+    TRY(hf_base_mark(m, folder));
+    TRY(check_mark(path, folder, base, &m->base));
+    TRY(hf_model_load(m, folder));
+    log_info(log, "Read the frozen weights of %s: the checkpoint holds what is trained", folder);
+    return OTT_OK;
+}
