@@ -1,5 +1,6 @@
 /* checkpoint/hf_fp8: which matrices, their scales and codes. (What config.json says: hf_fp8_describe.c.) */
 #include "checkpoint/hf_fp8.h"
+#include "checkpoint/hf_merge.h"
 #include <string.h>
 
 enum { STRIP = 128 }; /* rows of a block */
@@ -10,9 +11,10 @@ enum { STRIP = 128 }; /* rows of a block */
 static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
     for (int i = 0; i < p->count; i++) {
         const linear *l = hf_is_block_matrix(&p->of[i]) ? p->of[i].module->linear : NULL;
-        own[i] = (hf_fp8_cast){.known = l != NULL, .kept = l && linear_keeps_codes(l)};
-        if (!l || !(l->spec.fp8 || own[i].kept)) continue;
-        own[i].spec = own[i].kept ? l->weight->codes->cast : l->spec.weight.rowwise;
+        bool codes = l && linear_keeps_codes(l);
+        own[i] = (hf_fp8_cast){.known = l != NULL, .kept = codes && !hf_merge_applies(p->of[i].module)};
+        if (!l || !(l->spec.fp8 || codes)) continue;
+        own[i].spec = codes ? l->weight->codes->cast : l->spec.weight.rowwise;
         own[i].spec.callbacks = NULL; /* a pointer of this process */
     }
 }

@@ -21,7 +21,8 @@ typedef struct hf_fp8_options {
 /* How the layer of a place casts its weight in training; of a format that is not FP8: the weight stays as it is. */
 typedef struct hf_fp8_cast {
     int32_t known; /* by the ranks that were asked */
-    int32_t kept;  /* there is no master: codes and scales stay what they are (nn/frozen.h) */
+    int32_t
+        kept; /* there is no master, and no adapter to merge: codes and scales stay what they are (nn/frozen.h) */
     cast_spec spec;
 } hf_fp8_cast;
 

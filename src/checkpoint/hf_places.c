@@ -1,5 +1,6 @@
 /* checkpoint/hf_places: parameters and the tensors of a folder. */
 #include "checkpoint/hf_places.h"
+#include "checkpoint/hf_merge.h"
 #include "checkpoint/tensors.h"
 #include <string.h>
 
@@ -133,8 +134,16 @@ hf_part hf_place_part(const hf_place *p) {
     return (hf_part){0};
 }
 
-static ott_status stream_place(const hf_places *p, const hf_place *at, bool as_codes, float *buffer,
-                               hf_sink sink, void *user) {
+/* Elements [first, first + count) of the place's tensor: codes' values before, and what they stand for after. */
+static void finish_values(const hf_place *at, const hf_merge *adapter, bool multiplies, int64_t first,
+                          int64_t count, float *values) {
+    int64_t own = first + hf_place_shift(at);
+    if (multiplies) frozen_multiply(at->parameter, own, count, values);
+    hf_merge_add(adapter, own, count, values);
+}
+
+static ott_status stream_part(const hf_places *p, const hf_place *at, bool as_codes, const hf_merge *adapter,
+                              float *buffer, hf_sink sink, void *user) {
     hf_part own = hf_place_part(at);
     bool multiplies = at->parameter->codes && !as_codes;
     int64_t total = own.part.rows * own.part.columns;
@@ -146,12 +155,21 @@ static ott_status stream_place(const hf_places *p, const hf_place *at, bool as_c
         cast_in_place(buffer, d, OTT_F32, count);
         for (int64_t done = 0; done < count; done += run.count) {
             run = parameter_run_at(&own.part, at->columns, from + done, count - done);
-            if (multiplies)
-                frozen_multiply(at->parameter, run.first + hf_place_shift(at), run.count, buffer + done);
+            finish_values(at, adapter, multiplies, run.first, run.count, buffer + done);
             TRY(sink(user, run.first, run.count, buffer + done));
         }
     }
     return OTT_OK;
+}
+
+static ott_status stream_place(const hf_places *p, const hf_place *at, bool as_codes, float *buffer,
+                               hf_sink sink, void *user) {
+    hf_merge adapter = {0};
+    bool merges = at->parameter == at->module->weight && hf_merge_applies(at->module);
+    ott_status status = merges ? hf_merge_open(p->m->device, at->module, &adapter) : OTT_OK;
+    if (status == OTT_OK) status = stream_part(p, at, as_codes, &adapter, buffer, sink, user);
+    if (merges) hf_merge_close(&adapter);
+    return status;
 }
 
 ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float *buffer, hf_sink sink,

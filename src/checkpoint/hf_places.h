@@ -57,8 +57,9 @@ static inline int64_t hf_place_shift(const hf_place *p) {
 
 /* Receives elements [first, first + count) of a tensor. */
 typedef ott_status (*hf_sink)(void *user, int64_t first, int64_t count, const float *values);
-/* All that is here of the tensor that begins with place `first`, in the order of its elements; buffer[HF_BUFFER]. as_codes: of
-   what is kept in FP8 the codes' values, without their scales. */
+/* All that is here of the tensor that begins with place `first`, in the order of its elements, with the adapter of its layer
+   merged into it (hf_merge.h); buffer[HF_BUFFER]. as_codes: of what is kept in FP8, and has no adapter, the codes' values, without
+   their scales. */
 enum { HF_BUFFER = 1 << 16 };
 ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float *buffer, hf_sink sink,
                             void *user);

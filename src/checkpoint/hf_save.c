@@ -2,6 +2,7 @@
 #include "checkpoint/hf_save.h"
 #include "base/file.h"
 #include "checkpoint/hf_fp8.h"
+#include "checkpoint/hf_merge.h"
 #include "formats/hf_config.h"
 #include "formats/hf_folder.h"
 #include "formats/shards.h"
@@ -341,12 +342,13 @@ static void warn_of_readers(const saving *s) {
 /* Frozen weights that are kept in FP8 were rounded once. */
 static void warn_of_rounding(const saving *s) {
     for (int i = 0; i < s->places.count; i++) {
-        if (!s->places.of[i].parameter->codes) continue;
+        const hf_place *at = &s->places.of[i];
+        if (!at->parameter->codes || hf_merge_applies(at->module)) continue;
         log_warning(
             s->o->log,
             "%s and others are kept in FP8, and this rounds them a second time: granularity as-trained "
             "writes their codes and scales as they are",
-            s->places.of[i].parameter->name);
+            at->parameter->name);
         return;
     }
 }

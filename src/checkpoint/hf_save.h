@@ -35,7 +35,7 @@ typedef struct hf_save_summary {
 } hf_save_summary;
 
 /*
- * `folder` must not hold a model yet; what is there after a failure is no model. Of several ranks each writes its parts of
+ * Adapters are merged into the weights: W + scale B A, rounded once. `folder` must not hold a model yet; what is there after a failure is no model. Of several ranks each writes its parts of
  * the files, on a file system that all see, and all have the same error; none ever has more of a tensor than its own. The family is that of the
  * model's configuration, or, if config.json cannot say under it what the model has (biases of q, k, v; norms
  * of heads; a window), the first that can; OTT_ERR_UNSUPPORTED when there is none.

@@ -6,7 +6,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_save.h"
 #include "checkpoint/peft.h"
-#include "model/merge.h"
 #include "train/export_tokenizer.h"
 #include "train/inference.h"
 #include <inttypes.h>
@@ -63,8 +62,7 @@ static ott_status open_model(exporter *e) {
                                    .emulates = e->cfg->float8.emulate,
                                    .log = e->log};
     TRY(backend_open(&choice, e->account, &e->device));
-    TRY(inference_open(&e->plan, e->device, 1, NULL, &e->m));
-    return e->options->format == OTT_EXPORT_PEFT ? OTT_OK : merge_adapters(e->m);
+    return inference_open(&e->plan, e->device, 1, NULL, &e->m);
 }
 
 /* ---- the original folder ---- */

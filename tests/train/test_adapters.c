@@ -12,9 +12,11 @@
 
 #include "base/file.h"
 #include "checkpoint/peft.h"
-#include "model/merge.h"
+#include "checkpoint/hf_save.h"
 #include "model/tiny_model.h"
 #include "nn/golden.h"
+#include "formats/shards.h"
+#include "train/export.h"
 #include "train/mesh_run.h"
 
 #define LORA        "--peft.dim=4", "--peft.alpha=6"
@@ -165,6 +167,81 @@ static void goes_on(void **state) {
     o.more = again;
     FIXTURE_OK(fixture_run(*state, &o));
     fixture_expect_same_run(*state, "whole", "parts", 4);
+}
+
+/* ---- a checkpoint without its base ---- */
+
+/* FOLDER/run as a Hugging Face folder, FOLDER/goal; `from`: as in ott_export_options. */
+static ott_status export_to(const fixture *f, const char *run, const char *goal, const char *from) {
+    char path[160], to[160];
+    mem *account;
+    const ott_export_options o = {
+        .struct_size = sizeof o, .format = OTT_EXPORT_HF, .dtype = OTT_BF16, .from = from};
+    FIXTURE_OK(mem_open(&account));
+    str said = {.account = account};
+    snprintf(path, sizeof path, "%s/%s", f->folder, run);
+    snprintf(to, sizeof to, "%s/%s", f->folder, goal);
+    ott_status status = export_run(account, NULL, path, to, &o, &said);
+    str_free(&said);
+    mem_close(account);
+    return status;
+}
+
+/* Four steps on the folder FOLDER/name, to FOLDER/run. */
+static ott_status run_on(const fixture *f, const char *folder, const char *run, int stop_after,
+                         bool resumes) {
+    char base[160];
+    const char *const more[] = {base,
+                                LORA,
+                                "--data.format=bytes",
+                                "--train.frozen_dtype=fp8",
+                                "--train.max_steps=4",
+                                "--checkpoint.interval=2",
+                                resumes ? "--checkpoint.load_path=latest" : NULL,
+                                NULL};
+    snprintf(base, sizeof base, "--model.hf_path=%s/%s", f->folder, folder);
+    return fixture_run(f, &(run_options){.name = run,
+                                         .precision = &fixture_precisions[ROWWISE],
+                                         .more = more,
+                                         .stop_after = stop_after});
+}
+
+static void expect_refused(ott_status status, const char *part) {
+    assert_int_not_equal(status, OTT_OK);
+    if (!strstr(status_text(), part)) fail_msg("%s", status_text());
+}
+
+/* Adapters alone are in it; the rest is read where it was, or where it is said to be, and nowhere else. */
+static void checkpoints_leave_the_base(void **state) {
+    static const char *const short_run[] = {"--train.max_steps=2", "--checkpoint.interval=2", NULL};
+    const fixture *f = *state;
+    char old[160], moved[160], weights[200];
+    int64_t bytes;
+    FIXTURE_OK(fixture_run(
+        f, &(run_options){.name = "made", .precision = &fixture_precisions[BF16], .more = short_run}));
+    FIXTURE_OK(export_to(f, "made", "base", NULL));
+    FIXTURE_OK(run_on(f, "base", "slim", 0, false));
+    char *file = fixture_read(f, "slim/checkpoints/step-4/model.safetensors", &bytes);
+    assert_null(strstr(file + 8, "embed_tokens"));
+    assert_non_null(strstr(file + 8, "lora_A"));
+    free(file);
+    FIXTURE_OK(run_on(f, "base", "slim_parts", 2, false));
+    FIXTURE_OK(run_on(f, "base", "slim_parts", 0, true));
+    fixture_expect_same_run(f, "slim", "slim_parts", 4);
+    FIXTURE_OK(run_on(f, "base", "slim_moved", 2, false));
+    snprintf(old, sizeof old, "%s/base", f->folder);
+    snprintf(moved, sizeof moved, "%s/elsewhere", f->folder);
+    FIXTURE_OK(file_rename(old, moved));
+    expect_refused(run_on(f, "base", "slim_moved", 0, true), "model.hf_path");
+    expect_refused(export_to(f, "slim", "out", ""), "is no folder");
+    FIXTURE_OK(export_to(f, "slim", "out", moved));
+    FIXTURE_OK(run_on(f, "elsewhere", "slim_moved", 0, true));
+    snprintf(weights, sizeof weights, "%s/model.safetensors", moved);
+    file = fixture_read(f, "elsewhere/model.safetensors", &bytes);
+    file[bytes - 1] ^= 1;
+    FIXTURE_OK(file_write_atomic(weights, file, bytes));
+    free(file);
+    expect_refused(export_to(f, "slim", "other", moved), "stand beside other weights than");
 }
 
 /* ---- ranks ---- */
@@ -382,8 +459,80 @@ static void foreign_folders_are_refused(void **state) {
     }
 }
 
-/* What is saved is read again, by a model whose family's files have projections so; and weights take it in. */
-static void saved_and_merged(void **state) {
+/* Of a module in a folder: its weight, or its scales; to be freed. */
+static float *read_exported(rig *r, const char *folder, const model_module *e, const char *what,
+                            int64_t count) {
+    char name[160];
+    shards *file;
+    float *out = malloc((size_t)count * sizeof *out);
+    snprintf(name, sizeof name, "%s.%s", e->name, what);
+    FIXTURE_OK(shards_open(r->account, folder, &file));
+    FIXTURE_OK(shards_read_floats(file, shards_find(file, name), 0, count, out));
+    shards_close(file);
+    return out;
+}
+
+/* A module's weight as it is exported to FOLDER/goal in fp32; to be freed. */
+static float *merged_weight(const fixture *f, rig *r, const model_module *e, const char *goal) {
+    char folder[160];
+    hf_save_summary sum;
+    const hf_save_options o = {.dtype = OTT_F32};
+    snprintf(folder, sizeof folder, "%s/%s", f->folder, goal);
+    FIXTURE_OK(hf_model_save(r->t->m, &o, folder, &sum));
+    return read_exported(r, folder, e, "weight", parameter_count(e->weight));
+}
+
+/* In FP8 each number is the nearest code's, in units of its row's scale. */
+static void expect_rounded(const fixture *f, rig *r, const model_module *e, const float *exact) {
+    char folder[160];
+    hf_save_summary sum;
+    const hf_save_options o = {
+        .dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_COMPRESSED, .granularity = HF_SCALE_AS_TRAINED};
+    snprintf(folder, sizeof folder, "%s/rounded", f->folder);
+    FIXTURE_OK(hf_model_save(r->t->m, &o, folder, &sum));
+    int64_t rows = e->weight->rows, columns = e->weight->columns;
+    float *codes = read_exported(r, folder, e, "weight", rows * columns);
+    float *scales = read_exported(r, folder, e, "weight_scale", rows);
+    for (int64_t i = 0; i < rows * columns; i++)
+        assert_true(fabsf(codes[i] * scales[i / columns] - exact[i]) <= 16.0f * scales[i / columns]);
+    free(codes), free(scales);
+}
+
+/* Weights take adapters in while they are written: masters, and codes, which are quantized again. */
+static void check_merged(const fixture *f, const char *frozen) {
+    const char *const more[] = {LORA, frozen, NULL};
+    char before_name[64], after_name[64];
+    rig r;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[ROWWISE], .more = more});
+    const model_module *e = &r.t->m->modules.of[2];
+    assert_non_null(e->lora_a);
+    assert_int_equal(e->weight->codes != NULL, strstr(frozen, "fp8") != NULL);
+    snprintf(before_name, sizeof before_name, "before %s", frozen);
+    snprintf(after_name, sizeof after_name, "after %s", frozen);
+    float *before = merged_weight(f, &r, e, before_name); /* B is zero */
+    for (int i = 0; i < 3; i++) rig_step(&r);
+    int64_t in = e->weight->columns, count = parameter_count(e->weight);
+    float *a = rig_copy(&r, e->lora_a->value.data, parameter_count(e->lora_a));
+    float *b = rig_copy(&r, e->lora_b->value.data, parameter_count(e->lora_b));
+    float *after = merged_weight(f, &r, e, after_name);
+    for (int64_t i = 0; i < count; i++) {
+        double sum = (double)before[i];
+        for (int k = 0; k < 4; k++) sum += 1.5 * (double)b[i / in * 4 + k] * (double)a[k * in + i % in];
+        assert_true(fabs(sum - (double)after[i]) < 1e-6);
+    }
+    assert_memory_not_equal(before, after, (size_t)count * sizeof *after);
+    if (e->weight->codes) expect_rounded(f, &r, e, after);
+    free(a), free(b), free(before), free(after);
+    rig_close(&r);
+}
+
+static void weights_take_them_in(void **state) {
+    check_merged(*state, "--train.frozen_dtype=fp32");
+    check_merged(*state, "--train.frozen_dtype=fp8");
+}
+
+/* What is saved is read again, by a model whose family's files have projections so. */
+static void saved(void **state) {
     static const char *const more[] = {LORA, NULL};
     const fixture *f = *state;
     char folder[120];
@@ -396,22 +545,6 @@ static void saved_and_merged(void **state) {
     FIXTURE_OK(peft_save(r.t->m, r.cfg, NULL, folder));
     FIXTURE_OK(peft_load(again.t->m, folder));
     assert_true(rig_validate(&again) == rig_validate(&r));
-    const model_module *e = &r.t->m->modules.of[2];
-    assert_non_null(e->lora_a);
-    int64_t in = e->weight->columns, count = parameter_count(e->weight);
-    float *a = rig_copy(&r, e->lora_a->value.data, parameter_count(e->lora_a));
-    float *b = rig_copy(&r, e->lora_b->value.data, parameter_count(e->lora_b));
-    float *before = rig_copy(&r, e->weight->value.data, count);
-    FIXTURE_OK(merge_adapters(r.t->m));
-    assert_null(e->linear->lora);
-    float *after = rig_copy(&r, e->weight->value.data, count);
-    for (int64_t i = 0; i < count; i++) {
-        double sum = (double)before[i];
-        for (int k = 0; k < 4; k++) sum += 1.5 * (double)b[i / in * 4 + k] * (double)a[k * in + i % in];
-        assert_true(fabs(sum - (double)after[i]) < 1e-6);
-    }
-    assert_memory_not_equal(before, after, (size_t)count * sizeof *after);
-    free(a), free(b), free(before), free(after);
     rig_close(&r);
     rig_close(&again);
 }
@@ -423,11 +556,13 @@ int main(void) {
         cmocka_unit_test(only_adapters_move),
         cmocka_unit_test(recomputation),
         cmocka_unit_test(goes_on),
+        cmocka_unit_test(checkpoints_leave_the_base),
         cmocka_unit_test(on_ranks),
         cmocka_unit_test(are_pefts),
         cmocka_unit_test(reads_pefts_folder),
         cmocka_unit_test(foreign_folders_are_refused),
-        cmocka_unit_test(saved_and_merged),
+        cmocka_unit_test(saved),
+        cmocka_unit_test(weights_take_them_in),
     };
     return cmocka_run_group_tests_name("train.adapters", tests, fixture_setup, fixture_teardown);
 }
