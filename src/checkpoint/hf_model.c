@@ -387,6 +387,18 @@ static ott_status load_kept(loading *l, int i, int count) {
     return frozen_place_scales(p, l->m->device);
 }
 
+ott_status hf_model_list_codes(mem *account, const char *folder, str *names) {
+    shards *s;
+    TRY(shards_open(account, folder, &s));
+    for (int64_t i = 0; i < shards_count(s); i++) {
+        const safetensors_entry *e = shards_at(s, i)->entry;
+        bool is_matrix = e->rank == 2 && strstr(e->name, ".layers.") && str_ends_with(e->name, ".weight");
+        if (e->dtype == OTT_E4M3 && is_matrix) str_printf(names, "%s%s", names->length ? "," : "", e->name);
+    }
+    shards_close(s);
+    return str_finish(names);
+}
+
 /* ---- the whole folder ---- */
 
 static ott_status load_places(loading *l) {

@@ -17,6 +17,22 @@ static bool is_hugging_face(const char *path) {
     return folder && !file_is_in(path, "config.toml") && !file_is_in(path, "checkpoints");
 }
 
+/* Matrices that a folder has in FP8 stay its codes, a byte each, which a recipe of their scaling multiplies as they are. Beside
+   adapters all else is frozen, and one format is that of all; experts are read one by one into a stack. */
+static ott_status keep_codes(mem *account, config *cfg) {
+    str names = {.account = account};
+    ott_status status = OTT_OK;
+    if (cfg->peft.enabled || cfg->model.num_experts > 0) return OTT_OK;
+    TRY_OUT(hf_model_list_codes(account, cfg->model.hf_path, &names));
+    if (names.length == 0) goto out;
+    TRY_OUT(config_set(cfg, "train.freeze", names.text));
+    TRY_OUT(config_set(cfg, "train.frozen_dtype", "fp8"));
+    TRY_OUT(hf_model_configure(account, cfg, NULL)); /* with the folder's granularity */
+out:
+    str_free(&names);
+    return status;
+}
+
 static ott_status describe_folder(mem *account, const char *path, const char *base, int64_t window,
                                   config *cfg) {
     char length[32];
@@ -24,6 +40,7 @@ static ott_status describe_folder(mem *account, const char *path, const char *ba
     TRY(config_set(cfg, file_is_in(path, PEFT_CONFIG_NAME) ? "peft.path" : "model.hf_path", path));
     TRY(peft_configure(account, cfg));
     TRY(hf_model_configure(account, cfg, NULL));
+    TRY(keep_codes(account, cfg));
     if (window <= 0) window = FOLDER_WINDOW;
     if (window > cfg->model.max_seq_len) window = cfg->model.max_seq_len;
     snprintf(length, sizeof length, "%lld", (long long)window);
@@ -101,6 +118,9 @@ static ott_status load(const inference_plan *p, model *m, const logger *log) {
     bool fallen;
     if (!p->checkpoint) {
         TRY(hf_model_load(m, p->cfg->model.hf_path));
+        if (p->cfg->train.frozen_dtype == FROZEN_FP8)
+            log_info(log, "%s: %lld matrices stay in FP8, as the folder has them", p->cfg->model.hf_path,
+                     (long long)p->cfg->train.freeze.count);
         return *p->cfg->peft.path ? peft_load(m, p->cfg->peft.path) : OTT_OK;
     }
     TRY(checkpoint_load(m, log, NULL, p->checkpoint, &state, &fallen));

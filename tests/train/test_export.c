@@ -4,6 +4,8 @@
 #include "base/file.h"
 #include "fp8/cast.h"
 #include "formats/shards.h"
+#include "backend/open.h"
+#include "train/inference.h"
 #include "train/train_fixture.h"
 #include <setjmp.h>
 #include <signal.h>
@@ -126,6 +128,46 @@ static void test_as_trained_takes_the_recipe_of_the_run(void **state) {
     assert_nothing_aside(f, "none");
 }
 
+/* Matrices that a folder has in FP8 are run from its codes, whatever the precision. */
+static void test_codes_of_a_folder_stay(void **state) {
+    const fixture *f = *state;
+    ott_export_options o = options_of(OTT_EXPORT_HF_FP8);
+    o.method = OTT_EXPORT_COMPRESSED_TENSORS;
+    o.granularity = OTT_EXPORT_CHANNEL;
+    exported e = export_to(f, "bf16", "codes", &o);
+    assert_said(&e, OTT_OK, "a scale an output channel");
+    mem *account;
+    config *cfg;
+    char *checkpoint;
+    inference_plan how;
+    device *d;
+    model *m;
+    shards *file;
+    static char theirs[1 << 16], ours[1 << 16];
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(inference_find(account, e.path, NULL, 0, &cfg, &checkpoint));
+    FIXTURE_OK(inference_read(account, cfg, checkpoint, &how));
+    FIXTURE_OK(test_device_open(account, 1, NULL, &d));
+    FIXTURE_OK(inference_open(&how, d, cfg->train.seq_len, NULL, &m));
+    FIXTURE_OK(shards_open(account, e.path, &file));
+    for (int i = 0; i < m->modules.count; i++) {
+        const model_module *module = &m->modules.of[i];
+        const parameter *p = module->weight;
+        bool in_block = module->kind == MODULE_LINEAR && module->layer != MODULES_OUTSIDE;
+        assert_int_equal(p->codes != NULL, in_block);
+        if (!in_block) continue;
+        assert_in_range(parameter_count(p), 1, sizeof ours);
+        FIXTURE_OK(shards_read(file, shards_find(file, p->name), 0, parameter_count(p), theirs));
+        FIXTURE_OK(device_copy_out(d, ours, p->value.data, parameter_count(p)));
+        assert_memory_equal(ours, theirs, (size_t)parameter_count(p));
+    }
+    shards_close(file);
+    model_close(m);
+    device_close(d);
+    config_close(cfg);
+    mem_close(account);
+}
+
 /* ---- what is refused ---- */
 
 static void test_a_folder_in_use_is_refused(void **state) {
@@ -208,6 +250,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_newest_checkpoint_or_the_one_given),
         cmocka_unit_test(test_as_trained_takes_the_recipe_of_the_run),
+        cmocka_unit_test(test_codes_of_a_folder_stay),
         cmocka_unit_test(test_a_folder_in_use_is_refused),
         cmocka_unit_test(test_what_is_not_there),
         cmocka_unit_test(test_a_full_disk_leaves_nothing),
