@@ -8,7 +8,7 @@ build=${1:-$root/build/fuzz}
 shift $(($# > 0))
 seconds=${FUZZ_SECONDS:-60}
 all='tokenizer jinja yaml toml safetensors shards hf_config tokens jsonl state metrics summary float8 words command
-    eval_row'
+    eval_row adapter'
 
 # Inputs are written to memory, not to a disk.
 [ -w /dev/shm ] && shared=/dev/shm || shared=${TMPDIR:-/tmp}
@@ -28,6 +28,7 @@ words() {
     state) grep -ohE '"[A-Za-z_0-9]{3,30}"|[X]\([a-z_]+' "$root"/src/checkpoint/{state,run_history,run_sources}.c | tr -d '"X(' ;;
     metrics | summary) grep -ohE '"[A-Za-z_0-9]{3,30}"' "$root"/src/formats/metrics*.c "$root/src/report/report.c" | tr -d '"' ;;
     float8) grep -ohE '"[A-Za-z_0-9.]{3,30}"' "$root"/src/checkpoint/float8.c "$root"/src/formats/safetensors.c | tr -d '"' ;;
+    adapter) grep -ohE '"[A-Za-z_]{1,30}"' "$root"/src/checkpoint/peft.c | tr -d '"' ;;
     eval_row) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/eval/row.c | tr -d '"' ;;
     tokens | jsonl) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/data/dataset*.c | tr -d '"' ;;
     jinja) grep -ohE '"[A-Za-z_]{2,30}"' "$root"/src/tokenizer/jinja/*.c | tr -d '"' ;;
