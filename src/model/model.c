@@ -43,9 +43,13 @@ static void add_to_block(block *b, parameter *p) {
 }
 
 /* What tensor parallelism leaves this rank of a module's parameter: a share of the rows, which are a vector's elements, of
-   each projection in it, or of the columns. */
+   each projection in it, or of the columns; and expert parallelism of a stack: some of its matrices. */
 static void cut_parameter(const model *m, const model_module *e, parameter_cut cut, parameter *p) {
-    const group *ranks = m->options.tensor_ranks;
+    const group *ranks = m->options.tensor_ranks, *experts = m->options.expert_ranks;
+    if (experts && p->rank == 3) {
+        parameter_cut_lines(p, &p->rows, 1, experts->rank, experts->size);
+        return;
+    }
     if (!ranks || cut == PARAMETER_WHOLE) return;
     if (cut == PARAMETER_COLUMNS) {
         p->local.columns /= ranks->size;
@@ -174,7 +178,10 @@ static void prepare_blocks(model *m) {
         if (!pipeline_has_layer(o->stage, o->layers, i)) continue;
         m->blocks[i].ffn = modules_ffn(o, i);
         m->blocks[i].multiplier = o->residual_multiplier;
-        if (m->blocks[i].ffn == &ffn_moe) m->blocks[i].moe.options = &m->options.moe;
+        if (m->blocks[i].ffn == &ffn_moe) {
+            m->blocks[i].moe.options = &m->options.moe;
+            m->blocks[i].moe.ranks = o->expert_ranks ? &m->expert_ranks : NULL;
+        }
         m->blocks[i].attention = (attention){.heads = o->heads / ranks,
                                              .kv_heads = o->kv_heads / ranks,
                                              .head_dim = o->head_dim,
@@ -269,32 +276,49 @@ static ott_status allocate_scales(model *m) {
 
 /* ---- units of the store: the embedding, each block, the last norm and the head; empty where a stage lacks them ---- */
 
-static store_unit *unit_of(const model *m, const model_module *e) {
-    if (e->layer != MODULES_OUTSIDE) return &m->store.units[model_block_unit(e->layer)];
-    return &m->store.units[e->role == ROLE_EMBEDDING ? MODEL_TABLE_UNIT : model_last_unit(m)];
+/* Experts that ranks divide among them are on fewer ranks than what is beside them. */
+static parameter_store *store_of(model *m, const parameter *p) {
+    return m->options.expert_ranks && p->rank == 3 ? &m->experts : &m->store;
 }
 
-static void give_parameters(model *m) {
-    store_unit *table = &m->store.units[MODEL_TABLE_UNIT], *last = &m->store.units[model_last_unit(m)];
-    table->parameters = m->embedding.weight;
-    table->parameter_count = table->parameters != NULL;
-    table->is_table = true;
-    for (int64_t i = 0; i < m->options.layers; i++) {
-        store_unit *u = &m->store.units[model_block_unit(i)];
-        u->parameters = m->blocks[i].parameters;
-        u->parameter_count = m->blocks[i].parameter_count;
+static store_unit *unit_of(model *m, const model_module *e) {
+    int unit = e->layer != MODULES_OUTSIDE ? model_block_unit(e->layer)
+               : e->role == ROLE_EMBEDDING ? MODEL_TABLE_UNIT
+                                           : model_last_unit(m);
+    return &store_of(m, e->weight)->units[unit];
+}
+
+/* Those from `first` on, to the unit of this number in their stores. */
+static ott_status give_unit(model *m, int unit, parameter *first, int count) {
+    parameter_store *stores[] = {&m->store, &m->experts};
+    for (int i = 0; i < 2 && count > 0; i++) {
+        void *memory;
+        store_unit *u = &stores[i]->units[unit];
+        if (!stores[i]->units) continue;
+        TRY(arena_alloc(m->names, count * (int64_t)sizeof *u->parameters, &memory));
+        u->parameters = memory;
+        for (int k = 0; k < count; k++)
+            if (store_of(m, &first[k]) == stores[i]) u->parameters[u->parameter_count++] = &first[k];
     }
-    last->parameters = m->final_norm.weight;
-    if (last->parameters)
-        last->parameter_count = (int)(m->parameters + m->parameter_count - last->parameters);
+    return OTT_OK;
+}
+
+static ott_status give_parameters(model *m) {
+    parameter *last = m->final_norm.weight;
+    TRY(give_unit(m, MODEL_TABLE_UNIT, m->embedding.weight, m->embedding.weight != NULL));
+    m->store.units[MODEL_TABLE_UNIT].is_table = true;
+    for (int64_t i = 0; i < m->options.layers; i++)
+        TRY(give_unit(m, model_block_unit(i), m->blocks[i].parameters, m->blocks[i].parameter_count));
+    return give_unit(m, model_last_unit(m), last,
+                     last ? (int)(m->parameters + m->parameter_count - last) : 0);
 }
 
 static ott_status give_linears(model *m) {
     for (int pass = 0; pass < 2; pass++) /* first how many, then which */
         for (int i = 0; i < m->modules.count; i++) {
             const model_module *e = &m->modules.of[i];
-            store_unit *u = unit_of(m, e);
             if (e->kind != MODULE_LINEAR) continue;
+            store_unit *u = unit_of(m, e);
             void *memory = u->linears;
             if (pass == 1 && !memory) {
                 TRY(arena_alloc(m->names, u->linear_count * (int64_t)sizeof *u->linears, &memory));
@@ -307,13 +331,24 @@ static ott_status give_linears(model *m) {
     return OTT_OK;
 }
 
-static ott_status open_store(model *m) {
+static ott_status open_units(const model *m, parameter_store *s) {
     void *memory;
-    m->store.unit_count = model_last_unit(m) + 1;
-    TRY(arena_alloc(m->names, m->store.unit_count * (int64_t)sizeof *m->store.units, &memory));
-    m->store.units = memory;
-    give_parameters(m);
+    s->unit_count = model_last_unit(m) + 1;
+    TRY(arena_alloc(m->names, s->unit_count * (int64_t)sizeof *s->units, &memory));
+    s->units = memory;
+    return OTT_OK;
+}
+
+static ott_status open_stores(model *m) {
+    TRY(open_units(m, &m->store));
+    if (m->options.expert_ranks) {
+        m->store.beside = &m->experts;
+        TRY(open_units(m, &m->experts));
+        TRY(expert_ranks_open(&m->expert_ranks, m->names, m->options.expert_ranks, m->options.moe.experts));
+    }
+    TRY(give_parameters(m));
     TRY(give_linears(m));
+    TRY(store_open(&m->experts, m->names));
     return store_open(&m->store, m->names);
 }
 
@@ -334,7 +369,7 @@ static bool master_is_offloaded(const model *m, const parameter *p) {
 static ott_status divide(model *m) {
     for (int i = 0; i < m->parameter_count; i++) {
         parameter *p = &m->parameters[i];
-        TRY(store_divide(&m->store, m->names, p));
+        TRY(store_divide(store_of(m, p), m->names, p));
         *(master_is_offloaded(m, p) ? &m->master_bytes : &m->block_bytes) += padded(m, p->shard.value);
         if (p->frozen) continue;
         tensor grad = shard_in(p, m->options.gradient);
@@ -467,7 +502,7 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     TRY(declare_all(m));
     TRY(check_freeze(m));
     TRY(keep_all_frozen(m));
-    TRY(open_store(m));
+    TRY(open_stores(m));
     TRY(divide(m));
     TRY(allocate(m, use));
     m->options.freeze = m->options.adapter.targets = m->options.adapter.excluded =
@@ -493,6 +528,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     m->loss.chunk = INT64_MAX;
     m->loss.multiplier = o->logit_multiplier;
     m->store.ranks = o->shard_ranks;
+    m->experts.ranks = o->expert_shard_ranks;
     ott_status status = build(m, use, positions);
     if (status != OTT_OK) {
         model_close(m);

@@ -43,6 +43,8 @@ struct model {
     int64_t trained_f32_bytes; /* first those in fp32, so many bytes, then those in bf16 */
     int64_t slot_bytes;        /* size of each of the slots, of the same parameters */
     parameter_store store;
+    parameter_store experts;   /* of those that ranks divide among them; beside store; else nothing */
+    expert_ranks expert_ranks; /* these */
     embedding embedding;
     block *blocks;
     norm final_norm;

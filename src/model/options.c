@@ -213,6 +213,35 @@ static ott_status check_moe(const config *cfg) {
     return check_groups(cfg);
 }
 
+/* Each has as many experts, and all of a layer's other parts. */
+static ott_status check_expert_ranks(const config *cfg) {
+    int64_t ranks = cfg->distributed.ep, experts = cfg->model.num_experts;
+    if (ranks <= 1) return OTT_OK;
+    if (experts == 0)
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "%s: ep > 1 requires an MoE model (model.num_experts > 0); a dense one is shared by "
+            "distributed.dp_shard",
+            config_where(cfg, "distributed.ep"));
+    if (experts % ranks != 0)
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "model.num_experts (%lld) must be divisible by distributed.ep (%lld), for each rank "
+            "has as many: give distributed.ep a divisor of it",
+            (long long)experts, (long long)ranks);
+    if (cfg->distributed.tp > 1)
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "distributed.ep with distributed.tp is not built yet: divide the experts alone (tp = "
+            "1), or the layers (ep = 1)");
+    if (cfg->model.moe_gradient_scale)
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "model.moe_gradient_scale with distributed.ep is not built yet: an expert's mean is of "
+            "all, and a rank has some; leave one of them out");
+    return OTT_OK;
+}
+
 /* Ranks that have all rows between the layers have the experts too. */
 static ott_status check_moe_ranks(const config *cfg) {
     const struct {
@@ -222,12 +251,13 @@ static ott_status check_moe_ranks(const config *cfg) {
         {"distributed.pp", cfg->distributed.pp > 1},
         {"distributed.cp", cfg->distributed.cp > 1},
         {"distributed.sequence_parallel", cfg->distributed.tp > 1 && cfg->distributed.sequence_parallel}};
+    TRY(check_expert_ranks(cfg));
     if (cfg->model.num_experts == 0) return OTT_OK;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (others[i].given)
             return status_fail(OTT_ERR_CONFIG,
                                "model.num_experts with %s is not built yet: a mixture of experts runs with "
-                               "distributed.dp_shard, dp_replicate and tp",
+                               "distributed.dp_shard, dp_replicate, ep and tp",
                                others[i].key);
     return OTT_OK;
 }

@@ -60,6 +60,10 @@ typedef struct model_options {
     config_offload offload;            /* which of these lie in the host's memory (device_allocate_mapped) */
     group
         *shard_ranks; /* that hold the parameters between them (parallel/store.h); borrowed; NULL: each all */
+    group *
+        expert_ranks; /* among which the experts of mixtures are divided (nn/expert_ranks.h); borrowed; NULL: none */
+    group *
+        expert_shard_ranks; /* of shard_ranks those that have the same experts, and hold them between them; NULL: each all */
     const pipeline_stage *stage; /* of a pipeline: only its layers are here; borrowed; NULL: all are */
     group *stage_ranks;          /* the stages, in their order; borrowed */
     group *tensor_ranks;         /* among which layers are cut (nn/tensor_ranks.h); borrowed; NULL: none */

@@ -28,11 +28,25 @@ static double balance_scale(const moe_options *o, double weight, int64_t tokens,
     return weight * (double)o->experts / ((double)o->choices * length * length * (double)sequences);
 }
 
+/* Tokens of one choice that an expert takes; 0: all. */
+static int64_t capacity_of(const moe_options *o, int64_t tokens) {
+    double mean = (double)(tokens * o->choices) / (double)o->experts;
+    return o->capacity > 0 ? (int64_t)ceil(mean * o->capacity) : 0;
+}
+
+/* Rows that the experts of this rank may get of `tokens` tokens here, and on each other rank. */
+static int64_t rows_here(const moe *m, int64_t tokens) {
+    const moe_options *o = m->options;
+    return m->ranks ? expert_ranks_most(m->ranks, tokens, o->choices, capacity_of(o, tokens))
+                    : tokens * o->choices;
+}
+
 /* What a pass saves of the routing of `tokens`, at places of one block; returns its bytes. */
 static int64_t lay_out(const exec *cx, const moe *m, int64_t tokens, char *block, moe_saved *s) {
     const moe_options *o = m->options;
     int64_t rows = tokens * o->choices, sequences = sequences_of(o, tokens), bytes = 0;
     bool counts = o->balance > 0 || m->count.data;
+    int64_t ranks = m->ranks ? m->ranks->group->size : 0, most = rows_here(m, tokens);
     const struct {
         tensor *t;
         ott_dtype format;
@@ -47,7 +61,11 @@ static int64_t lay_out(const exec *cx, const moe *m, int64_t tokens, char *block
                  {&s->source, OTT_I32, 1, rows},
                  {&s->end, OTT_I32, 1, o->experts},
                  {&s->batch_count, OTT_F32, counts, o->experts},
-                 {&s->sequence_count, OTT_F32, o->sequence_balance > 0 ? sequences : 0, o->experts}};
+                 {&s->sequence_count, OTT_F32, o->sequence_balance > 0 ? sequences : 0, o->experts},
+                 {&s->all_end, OTT_I32, ranks, o->experts},
+                 {&s->own_end, OTT_I32, ranks, ranks ? o->experts / ranks : 0},
+                 {&s->row_weight, OTT_F32, ranks ? most : 0, 1},
+                 {&s->row_number, OTT_I32, ranks ? most : 0, 1}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         void *data = block && parts[i].rows > 0 ? block + bytes : NULL;
         *parts[i].t = tensor_matrix(data, parts[i].format, parts[i].rows, parts[i].columns);
@@ -93,12 +111,6 @@ static ott_status look_at_choices(exec *cx, const moe *m, const moe_saved *s) {
     return op_add(cx, &(add_args){.x = &m->count, .delta = &s->batch_count, .y = &m->count});
 }
 
-/* Tokens of one choice that an expert takes; 0: all. */
-static int64_t capacity_of(const moe_options *o, int64_t tokens) {
-    double mean = (double)(tokens * o->choices) / (double)o->experts;
-    return o->capacity > 0 ? (int64_t)ceil(mean * o->capacity) : 0;
-}
-
 static ott_status choose(exec *cx, moe *m, const activation *x, moe_saved *s) {
     const moe_options *o = m->options;
     int64_t tokens = x->t.rows, bytes = lay_out(cx, m, tokens, NULL, s);
@@ -123,23 +135,176 @@ static ott_status choose(exec *cx, moe *m, const activation *x, moe_saved *s) {
 
 /* ---- forward ---- */
 
-/* Rows of x by expert. */
-static ott_status open_permuted(exec *cx, const char *what, const moe_saved *s, const tensor *x, tensor *y,
-                                plan_buffer *buffer) {
-    TRY(exec_open(cx, what, x->dtype, s->source.columns, x->columns, y, buffer));
-    return op_permute(cx, &(permute_args){.x = x, .source = &s->source, .y = y});
+/* ---- rows ---- */
+
+/* Numbers from 0 on, of rows that one expert would get. */
+static ott_status number_rows(exec *cx, const moe_saved *s) {
+    int64_t rows = s->row_number.rows;
+    tensor expert, source, end;
+    plan_buffer expert_buffer, source_buffer, end_buffer;
+    TRY(exec_open(cx, "one expert", OTT_I32, s->most, 1, &expert, &expert_buffer));
+    TRY(exec_open(cx, "its rows", OTT_I32, 1, s->most, &source, &source_buffer));
+    TRY(exec_open(cx, "their end", OTT_I32, 1, 1, &end, &end_buffer));
+    expert.rows = source.columns = rows;
+    if (!plan_recording(cx->plan)) TRY(device_zero(cx->device, expert.data, tensor_bytes(expert)));
+    TRY(op_route_sort(
+        cx, &(route_sort_args){.expert = &expert, .row = &s->row_number, .source = &source, .end = &end}));
+    TRY(plan_close(cx->plan, &expert_buffer));
+    TRY(plan_close(cx->plan, &source_buffer));
+    return plan_close(cx->plan, &end_buffer);
 }
+
+/* The weight of each row, to where it is. */
+static ott_status send_weights(exec *cx, const moe *m, const moe_saved *s) {
+    int64_t tokens = s->weight.rows, choices = s->weight.columns;
+    tensor all, sorted;
+    plan_buffer all_buffer, sorted_buffer;
+    TRY(exec_open(cx, "weights by choice", OTT_F32, choices * tokens, 1, &all, &all_buffer));
+    TRY(exec_open(cx, "weights by expert", OTT_F32, choices * tokens, 1, &sorted, &sorted_buffer));
+    for (int64_t k = 0; k < choices; k++) {
+        tensor from = tensor_columns(s->weight, k, 1), to = tensor_rows(all, k * tokens, tokens);
+        TRY(op_convert(cx, &(convert_args){.x = &from, .y = &to}));
+    }
+    TRY(op_permute(cx, &(permute_args){.x = &all, .source = &s->source, .y = &sorted}));
+    TRY(expert_ranks_dispatch(cx, m->ranks, &sorted, &s->row_weight));
+    TRY(plan_close(cx->plan, &all_buffer));
+    return plan_close(cx->plan, &sorted_buffer);
+}
+
+/* Which rows come here, and with what weights. */
+static ott_status agree(exec *cx, const moe *m, moe_saved *s) {
+    TRY(expert_ranks_agree(cx, m->ranks, s->source.columns, &s->end, &s->all_end, &s->own_end));
+    STATUS_REQUIRE(expert_ranks_arrived(m->ranks) <= s->most);
+    s->row_weight.rows = s->row_number.rows = expert_ranks_arrived(m->ranks);
+    TRY(send_weights(cx, m, s));
+    return number_rows(cx, s);
+}
+
+/* For rows that this rank's experts have. */
+static ott_status open_rows(exec *cx, const char *what, ott_dtype d, const moe *m, const moe_saved *s,
+                            int64_t columns, tensor *y, plan_buffer *buffer) {
+    TRY(exec_open(cx, what, d, s->most, columns, y, buffer));
+    if (m->ranks) y->rows = s->row_number.rows;
+    return OTT_OK;
+}
+
+/* Rows of x by expert. */
+static ott_status open_permuted(exec *cx, const char *what, const moe *m, const moe_saved *s, const tensor *x,
+                                tensor *y, plan_buffer *buffer) {
+    tensor sorted;
+    plan_buffer sorted_buffer;
+    TRY(open_rows(cx, what, x->dtype, m, s, x->columns, y, buffer));
+    if (!m->ranks) return op_permute(cx, &(permute_args){.x = x, .source = &s->source, .y = y});
+    TRY(exec_open(cx, "rows by expert", x->dtype, s->source.columns, x->columns, &sorted, &sorted_buffer));
+    TRY(op_permute(cx, &(permute_args){.x = x, .source = &s->source, .y = &sorted}));
+    TRY(expert_ranks_dispatch(cx, m->ranks, &sorted, y));
+    return plan_close(cx->plan, &sorted_buffer);
+}
+
+/* The sum of what a token's experts made, y; beside it what shared experts have put into x. */
+static ott_status unpermute(exec *cx, const moe *m, const moe_saved *s, const tensor *y, const tensor *x) {
+    tensor sorted = *y;
+    plan_buffer buffer = PLAN_NONE;
+    if (m->ranks) {
+        TRY(exec_open(cx, "rows by expert", y->dtype, s->source.columns, y->columns, &sorted, &buffer));
+        TRY(expert_ranks_combine(cx, m->ranks, y, &sorted));
+    }
+    TRY(op_unpermute(
+        cx, &(unpermute_args){.y = &sorted, .row = &s->row, .plus = has_shared(m) ? x : NULL, .x = x}));
+    return plan_close(cx->plan, &buffer);
+}
+
+static ott_status weigh(exec *cx, const moe *m, const moe_saved *s, const tensor *y) {
+    tensor number = tensor_vector(s->row_number.data, OTT_I32, s->row_number.rows);
+    return op_weigh(cx, &(weigh_args){.x = y,
+                                      .weight = m->ranks ? &s->row_weight : &s->weight,
+                                      .source = m->ranks ? &number : &s->source,
+                                      .y = y});
+}
+
+/* From the gradient of rows that were multiplied by weights, and the rows before. */
+static ott_status weigh_backward(exec *cx, const moe *m, const moe_saved *s, const tensor *y,
+                                 const tensor *dy, const tensor *dweight) {
+    tensor here, sorted, all, row;
+    plan_buffer here_buffer, sorted_buffer;
+    if (!m->ranks)
+        return op_weigh_backward(
+            cx, &(weigh_backward_args){.x = y, .dy = dy, .row = &s->row, .dweight = dweight});
+    TRY(open_rows(cx, "gradient of rows' weights", OTT_F32, m, s, 1, &here, &here_buffer));
+    TRY(exec_open(cx, "gradient of weights by expert", OTT_F32, s->source.columns, 1, &sorted,
+                  &sorted_buffer));
+    TRY(op_weigh_backward(cx,
+                          &(weigh_backward_args){.x = y, .dy = dy, .row = &s->row_number, .dweight = &here}));
+    TRY(expert_ranks_combine(cx, m->ranks, &here, &sorted));
+    all = tensor_matrix(dweight->data, OTT_F32, tensor_count(*dweight), 1);
+    row = tensor_matrix(s->row.data, OTT_I32, tensor_count(s->row), 1);
+    TRY(op_unpermute(cx, &(unpermute_args){.y = &sorted, .row = &row, .x = &all}));
+    TRY(plan_close(cx->plan, &here_buffer));
+    return plan_close(cx->plan, &sorted_buffer);
+}
+
+/* ---- products ---- */
+
+/* Rows that came from one rank, and where its experts' end among them. */
+typedef struct rank_rows {
+    int64_t first, count;
+    tensor end;
+} rank_rows;
+
+static int ranks_of(const moe *m) {
+    return m->ranks ? m->ranks->group->size : 1;
+}
+
+static rank_rows rows_from(const moe *m, const moe_saved *s, int rank) {
+    if (!m->ranks) return (rank_rows){0, s->source.columns, s->end};
+    const int64_t *rows = m->ranks->received;
+    return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], tensor_rows(s->own_end, rank, 1)};
+}
+
+static ott_status multiply(exec *cx, const moe *m, linear *l, const moe_saved *s, const tensor *x,
+                           const tensor *y) {
+    for (int k = 0; k < ranks_of(m); k++) {
+        rank_rows r = rows_from(m, s, k);
+        tensor from = tensor_rows(*x, r.first, r.count), to = tensor_rows(*y, r.first, r.count);
+        TRY(linear_forward_grouped(cx, l, &from, &r.end, &to));
+    }
+    return OTT_OK;
+}
+
+static ott_status multiply_back(exec *cx, const moe *m, linear *l, const moe_saved *s, const tensor *g,
+                                const tensor *dx, bool accumulate) {
+    for (int k = 0; k < ranks_of(m); k++) {
+        rank_rows r = rows_from(m, s, k);
+        tensor from = tensor_rows(*g, r.first, r.count), to = tensor_rows(*dx, r.first, r.count);
+        TRY(linear_grad_input_grouped(cx, l, &from, &r.end, &to, accumulate));
+    }
+    return OTT_OK;
+}
+
+static ott_status add_weight_gradient(exec *cx, const moe *m, linear *l, const moe_saved *s, const tensor *x,
+                                      const tensor *g) {
+    for (int k = 0; k < ranks_of(m); k++) {
+        rank_rows r = rows_from(m, s, k);
+        tensor in = tensor_rows(*x, r.first, r.count), grad = tensor_rows(*g, r.first, r.count);
+        TRY(linear_grad_weight_grouped(cx, l, &in, &grad, &r.end, m->options->balances_gradients));
+    }
+    return OTT_OK;
+}
+
+/* ---- forward ---- */
 
 ott_status moe_forward(exec *cx, moe *m, const activation *x, moe_saved *s) {
     tensor rows;
     plan_buffer buffer;
     int64_t hidden = m->options->hidden;
+    s->most = rows_here(m, x->t.rows);
     TRY(choose(cx, m, x, s));
-    TRY(exec_open(cx, "experts' gate", x->t.dtype, s->source.columns, hidden, &s->gate, &s->gate_buffer));
-    TRY(exec_open(cx, "experts' up", x->t.dtype, s->source.columns, hidden, &s->up, &s->up_buffer));
-    TRY(open_permuted(cx, "experts' input", s, &x->t, &rows, &buffer));
-    TRY(linear_forward_grouped(cx, &m->gate, &rows, &s->end, &s->gate));
-    TRY(linear_forward_grouped(cx, &m->up, &rows, &s->end, &s->up));
+    if (m->ranks) TRY(agree(cx, m, s));
+    TRY(open_rows(cx, "experts' gate", x->t.dtype, m, s, hidden, &s->gate, &s->gate_buffer));
+    TRY(open_rows(cx, "experts' up", x->t.dtype, m, s, hidden, &s->up, &s->up_buffer));
+    TRY(open_permuted(cx, "experts' input", m, s, &x->t, &rows, &buffer));
+    TRY(multiply(cx, m, &m->gate, s, &rows, &s->gate));
+    TRY(multiply(cx, m, &m->up, s, &rows, &s->up));
     TRY(plan_close(cx->plan, &buffer));
     return has_shared(m) ? mlp_forward(cx, &m->shared, x, &s->shared) : OTT_OK;
 }
@@ -149,26 +314,21 @@ ott_status moe_activate(exec *cx, moe *m, moe_saved *s) {
 }
 
 /* silu(gate) * up. */
-static ott_status open_hidden(exec *cx, const moe_saved *s, tensor *y, plan_buffer *buffer) {
-    TRY(exec_open(cx, "experts' swiglu output", s->gate.dtype, s->gate.rows, s->gate.columns, y, buffer));
+static ott_status open_hidden(exec *cx, const moe *m, const moe_saved *s, tensor *y, plan_buffer *buffer) {
+    TRY(open_rows(cx, "experts' swiglu output", s->gate.dtype, m, s, s->gate.columns, y, buffer));
     return op_swiglu_forward(cx, &(swiglu_forward_args){.gate = &s->gate, .up = &s->up, .y = y});
-}
-
-static ott_status weigh(exec *cx, const moe_saved *s, const tensor *y) {
-    return op_weigh(cx, &(weigh_args){.x = y, .weight = &s->weight, .source = &s->source, .y = y});
 }
 
 ott_status moe_project(exec *cx, moe *m, const moe_saved *s, const tensor *out) {
     tensor y, rows;
     plan_buffer y_buffer, buffer;
     if (has_shared(m)) TRY(mlp_project(cx, &m->shared, &s->shared, out));
-    TRY(open_hidden(cx, s, &y, &y_buffer));
-    TRY(weigh(cx, s, &y));
-    TRY(exec_open(cx, "experts' output", out->dtype, y.rows, out->columns, &rows, &buffer));
-    TRY(linear_forward_grouped(cx, &m->down, &y, &s->end, &rows));
+    TRY(open_hidden(cx, m, s, &y, &y_buffer));
+    TRY(weigh(cx, m, s, &y));
+    TRY(open_rows(cx, "experts' output", out->dtype, m, s, out->columns, &rows, &buffer));
+    TRY(multiply(cx, m, &m->down, s, &y, &rows));
     TRY(plan_close(cx->plan, &y_buffer));
-    TRY(op_unpermute(
-        cx, &(unpermute_args){.y = &rows, .row = &s->row, .plus = has_shared(m) ? out : NULL, .x = out}));
+    TRY(unpermute(cx, m, s, &rows, out));
     return plan_close(cx->plan, &buffer);
 }
 
@@ -194,32 +354,30 @@ static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tens
                                 tensor *dy, plan_buffer *dy_buffer) {
     tensor rows, y;
     plan_buffer buffer, y_buffer;
-    TRY(exec_open(cx, "experts' swiglu gradient", g->dtype, s->gate.rows, s->gate.columns, dy, dy_buffer));
-    TRY(open_permuted(cx, "experts' output gradient", s, g, &rows, &buffer));
-    TRY(linear_grad_input_grouped(cx, &m->down, &rows, &s->end, dy, false));
-    TRY(open_hidden(cx, s, &y, &y_buffer));
-    TRY(op_weigh_backward(cx, &(weigh_backward_args){.x = &y, .dy = dy, .row = &s->row, .dweight = dweight}));
-    TRY(weigh(cx, s, &y));
-    TRY(linear_grad_weight_grouped(cx, &m->down, &y, &rows, &s->end, m->options->balances_gradients));
+    TRY(open_rows(cx, "experts' swiglu gradient", g->dtype, m, s, s->gate.columns, dy, dy_buffer));
+    TRY(open_permuted(cx, "experts' output gradient", m, s, g, &rows, &buffer));
+    TRY(multiply_back(cx, m, &m->down, s, &rows, dy, false));
+    TRY(open_hidden(cx, m, s, &y, &y_buffer));
+    TRY(weigh_backward(cx, m, s, &y, dy, dweight));
+    TRY(weigh(cx, m, s, &y));
+    TRY(add_weight_gradient(cx, m, &m->down, s, &y, &rows));
     TRY(plan_close(cx->plan, &y_buffer));
     TRY(plan_close(cx->plan, &buffer));
-    return weigh(cx, s, dy);
+    return weigh(cx, m, s, dy);
 }
 
 /* The gradients of gate and up take over their buffers; dx gets what comes through the experts. */
 static ott_status backward_inputs(exec *cx, moe *m, const moe_saved *s, const tensor *x, const tensor *dx) {
     tensor rows, drows;
     plan_buffer buffer, dbuffer;
-    bool balanced = m->options->balances_gradients;
-    TRY(open_permuted(cx, "experts' input", s, x, &rows, &buffer));
-    TRY(linear_grad_weight_grouped(cx, &m->gate, &rows, &s->gate, &s->end, balanced));
-    TRY(linear_grad_weight_grouped(cx, &m->up, &rows, &s->up, &s->end, balanced));
+    TRY(open_permuted(cx, "experts' input", m, s, x, &rows, &buffer));
+    TRY(add_weight_gradient(cx, m, &m->gate, s, &rows, &s->gate));
+    TRY(add_weight_gradient(cx, m, &m->up, s, &rows, &s->up));
     TRY(plan_close(cx->plan, &buffer));
-    TRY(exec_open(cx, "experts' input gradient", dx->dtype, rows.rows, rows.columns, &drows, &dbuffer));
-    TRY(linear_grad_input_grouped(cx, &m->gate, &s->gate, &s->end, &drows, false));
-    TRY(linear_grad_input_grouped(cx, &m->up, &s->up, &s->end, &drows, true));
-    TRY(op_unpermute(
-        cx, &(unpermute_args){.y = &drows, .row = &s->row, .plus = has_shared(m) ? dx : NULL, .x = dx}));
+    TRY(open_rows(cx, "experts' input gradient", dx->dtype, m, s, dx->columns, &drows, &dbuffer));
+    TRY(multiply_back(cx, m, &m->gate, s, &s->gate, &drows, false));
+    TRY(multiply_back(cx, m, &m->up, s, &s->up, &drows, true));
+    TRY(unpermute(cx, m, s, &drows, dx));
     return plan_close(cx->plan, &dbuffer);
 }
 
@@ -274,6 +432,7 @@ ott_status moe_backward(exec *cx, moe *m, moe_saved *s, const activation *x, con
                         const tensor *dx) {
     tensor dweight;
     plan_buffer buffer;
+    if (m->ranks) TRY(expert_ranks_recall(cx, m->ranks, s->source.columns, &s->all_end));
     if (has_shared(m)) TRY(mlp_backward(cx, &m->shared, &s->shared, x, g, dx));
     TRY(exec_open(cx, "gradient of experts' weights", OTT_F32, s->weight.rows, s->weight.columns, &dweight,
                   &buffer));

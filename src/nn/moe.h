@@ -12,6 +12,7 @@
 #ifndef NN_MOE_H
 #define NN_MOE_H
 
+#include "nn/expert_ranks.h"
 #include "nn/mlp.h"
 
 typedef struct moe_options {
@@ -30,7 +31,8 @@ typedef struct moe {
     const moe_options *options;
     linear router;         /* [E,D], in fp32 */
     parameter *bias;       /* [E]; NULL: none */
-    linear gate, up, down; /* stacks [E][F,D], [E][D,F] */
+    expert_ranks *ranks;   /* among which the experts are divided; borrowed; NULL: all are here */
+    linear gate, up, down; /* stacks [E][F,D], [E][D,F] of the experts of this rank */
     mlp shared;            /* down.weight NULL: none */
     tensor count;          /* fp32[E]: adds up the choices of training passes; data NULL: nobody asks */
     tensor losses; /* fp32[2]: adds up the losses of training passes: balance, z; data NULL: nobody asks */
@@ -40,7 +42,11 @@ typedef struct moe_saved {
     tensor logits, score, lse, total, expert, weight, row, source, end;
     tensor batch_count, sequence_count; /* data NULL: no such loss */
     plan_buffer routing_buffer;         /* of all these */
-    tensor gate, up;                    /* [T choices, F], by expert */
+    /* Where experts are divided: every rank's end, and of the rows that are here where those of each rank's end, their weights
+       and their numbers from 0 on. */
+    tensor all_end, own_end, row_weight, row_number;
+    int64_t most;    /* rows that may be here */
+    tensor gate, up; /* [T choices, F], by expert; or the rows that are here */
     plan_buffer gate_buffer, up_buffer;
     mlp_saved shared;
 } moe_saved;

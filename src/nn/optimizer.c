@@ -97,15 +97,17 @@ static bool is_measured(const parameter *p) {
 }
 
 /* Blocks of a reduction that the ranks have of p; *first: of them those before this rank's shard, which begins with one. Where
-   tensor parallelism cuts inside of the whole's blocks, each of its ranks has blocks of its own, one rank's after the other's. */
+   tensor or expert parallelism cuts inside of the whole's blocks, each of its ranks has blocks of its own, one rank's after the
+   other's. */
 static int64_t count_blocks(const parameter *p, const optimizer_ranks *ranks, int64_t *first) {
     const parameter_part *local = &p->local;
     int64_t before = p->shard.first * (p->rank > 1 ? local->columns : 1);
     int64_t blocks = op_reduce_blocks(local->rows * local->columns);
     *first = before / REDUCE_BLOCK;
     if (!parameter_is_cut(p)) return blocks;
-    *first += ranks->tensor->rank * blocks;
-    return ranks->tensor->size * blocks;
+    const group *cut = ranks->experts ? ranks->experts : ranks->tensor;
+    *first += cut->rank * blocks;
+    return cut->size * blocks;
 }
 
 static int64_t count_all_blocks(const parameter *parameters, int count, const optimizer_ranks *ranks) {

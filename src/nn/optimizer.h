@@ -38,6 +38,8 @@ void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, 
 typedef struct optimizer_ranks {
     group *shard;  /* hold the other shards of the local parts */
     group *tensor; /* hold the other local parts, or the same whole (nn/tensor_ranks.h) */
+    group *
+        experts; /* of shard: hold the other local parts of stacks (nn/expert_ranks.h); then tensor is NULL */
     group *stages; /* of a pipeline: hold the other parameters */
     int trained;   /* parameters of all stages that are trained */
 } optimizer_ranks;

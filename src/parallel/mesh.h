@@ -16,7 +16,7 @@
     X(DP_REPLICATE, "dp_replicate", "copies of the parameters")                                              \
     X(DP_SHARD, "dp_shard", "ranks that share one copy of the parameters")                                   \
     X(CP, "cp", "ranks that share one sequence")                                                             \
-    X(EP, "ep", "ranks that share the experts")                                                              \
+    X(EP, "ep", "ranks that divide the experts of one copy of the parameters")                               \
     X(TP, "tp", "ranks that share one layer")
 
 typedef enum mesh_dimension {
@@ -29,9 +29,11 @@ typedef enum mesh_dimension {
 /* Sets of dimensions: the ranks of a group differ in these, and in no other. */
 typedef unsigned mesh_set;
 #define MESH_SET(name) (1u << MESH_##name)
-#define MESH_DATA      (MESH_SET(DP_REPLICATE) | MESH_SET(DP_SHARD)) /* rows of the data; gradients are summed */
-#define MESH_LOSS      (MESH_DATA | MESH_SET(CP)) /* tokens; losses and labels are summed */
-#define MESH_ALL       ((1u << MESH_DIMENSIONS) - 1)
+#define MESH_SHARD                                                                                           \
+    (MESH_SET(DP_SHARD) | MESH_SET(EP)) /* one copy of the parameters; ep ranks have experts apart */
+#define MESH_DATA (MESH_SET(DP_REPLICATE) | MESH_SHARD) /* rows of the data; gradients are summed */
+#define MESH_LOSS (MESH_DATA | MESH_SET(CP))            /* tokens; losses and labels are summed */
+#define MESH_ALL  ((1u << MESH_DIMENSIONS) - 1)
 
 typedef struct mesh {
     int64_t size[MESH_DIMENSIONS]; /* ranks along each dimension, at least 1 */

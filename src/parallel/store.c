@@ -146,7 +146,7 @@ static void add_weight(const parameter_store *s, store_unit *u, linear *l) {
 static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table) {
     u->part_count = 0;
     for (int i = 0; i < u->parameter_count; i++) {
-        parameter *p = &u->parameters[i];
+        parameter *p = u->parameters[i];
         if (is_weight(u, p)) continue;
         add_part(u, (store_part){.p = p,
                                  .form = STORE_VALUE,
@@ -203,7 +203,7 @@ static ott_status open_whole_gradients(parameter_store *s, device *d) {
         store_unit *u = &s->units[i];
         u->whole_first = s->whole_count;
         for (int k = 0; k < u->parameter_count; k++) {
-            const parameter *p = &u->parameters[k];
+            const parameter *p = u->parameters[k];
             if (!p->frozen) s->whole_count += p->local.rows * p->local.columns;
         }
     }
@@ -214,9 +214,15 @@ static ott_status open_whole_gradients(parameter_store *s, device *d) {
 
 /* ---- all of it ---- */
 
-ott_status store_set(parameter_store *s, device *d, ott_dtype table) {
+static void release(parameter_store *s, device *d) {
+    device_release(d, s->scales);
+    device_release(d, s->whole);
+    s->scales = s->whole = NULL;
+}
+
+static ott_status set(parameter_store *s, device *d, ott_dtype table) {
     if (store_ranks(s) == 1) return OTT_OK;
-    store_close(s, d);
+    release(s, d);
     TRY(open_whole_gradients(s, d));
     for (int i = 0; i < s->unit_count; i++) list_parts(s, &s->units[i], table);
     place_all_scales(s, NULL);
@@ -227,8 +233,15 @@ ott_status store_set(parameter_store *s, device *d, ott_dtype table) {
     return OTT_OK;
 }
 
+ott_status store_set(parameter_store *s, device *d, ott_dtype table) {
+    for (parameter_store *of = s; of; of = of->beside) {
+        of->options = s->options;
+        of->micro_batches = s->micro_batches;
+        TRY(set(of, d, table));
+    }
+    return OTT_OK;
+}
+
 void store_close(parameter_store *s, device *d) {
-    device_release(d, s->scales);
-    device_release(d, s->whole);
-    s->scales = s->whole = NULL;
+    for (; s; s = s->beside) release(s, d);
 }

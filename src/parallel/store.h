@@ -57,7 +57,7 @@ typedef struct store_traffic {
 typedef struct store_part store_part;
 
 typedef struct store_unit {
-    parameter *parameters; /* [parameter_count], whose gradients are reduced together; the model's */
+    parameter **parameters; /* [parameter_count], whose gradients are reduced together; the model's */
     int parameter_count;
     linear **linears; /* [linear_count] that read its parameters, or another unit's */
     int linear_count;
@@ -77,6 +77,9 @@ typedef struct store_unit {
 
 typedef struct parameter_store {
     group *ranks; /* which share the parameters; borrowed; NULL: one rank holds all */
+    struct parameter_store *
+        beside; /* of parameters that other ranks share: its units are those of the same numbers, its options these; every call
+                     but store_divide and store_open goes to both; borrowed; NULL: none */
     store_options options;
     bool micro_batches; /* a step has several */
     store_unit *units;

@@ -194,8 +194,7 @@ static ott_status arrive(exec *cx, const parameter_store *s, store_unit *u) {
     return plan_close(cx->plan, &u->received_buffer);
 }
 
-ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses) {
-    store_unit *u = &s->units[unit];
+static ott_status gather(exec *cx, parameter_store *s, store_unit *u, int uses) {
     if (store_ranks(s) == 1) return OTT_OK;
     if (u->here) {
         STATUS_REQUIRE((u->uses & uses) == uses);
@@ -206,10 +205,19 @@ ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses) {
     return arrive(cx, s, u);
 }
 
-ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses) {
-    store_unit *u = &s->units[unit];
+ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses) {
+    for (; s; s = s->beside) TRY(gather(cx, s, &s->units[unit], uses));
+    return OTT_OK;
+}
+
+static ott_status prefetch(exec *cx, parameter_store *s, store_unit *u, int uses) {
     if (store_ranks(s) == 1 || s->options.no_prefetch || u->uses) return OTT_OK;
     return start(cx, s, u, uses);
+}
+
+ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses) {
+    for (; s; s = s->beside) TRY(prefetch(cx, s, &s->units[unit], uses));
+    return OTT_OK;
 }
 
 /* Nobody reads what was gathered any more. */
@@ -223,8 +231,7 @@ static void forget(store_part *part) {
         q->rowwise.data = q->columnwise.data = NULL;
 }
 
-ott_status store_release(exec *cx, parameter_store *s, int unit) {
-    store_unit *u = &s->units[unit];
+static ott_status release(exec *cx, store_unit *u) {
     for (int i = 0; u->here && i < u->part_count; i++) {
         store_part *part = &u->parts[i];
         forget(part);
@@ -234,6 +241,11 @@ ott_status store_release(exec *cx, parameter_store *s, int unit) {
     }
     u->here = false;
     u->uses = 0;
+    return OTT_OK;
+}
+
+ott_status store_release(exec *cx, parameter_store *s, int unit) {
+    for (; s; s = s->beside) TRY(release(cx, &s->units[unit]));
     return OTT_OK;
 }
 
@@ -250,10 +262,14 @@ static void abandon_unit(exec *cx, store_unit *u, bool wait) {
     u->uses = 0;
 }
 
-void store_abandon(exec *cx, parameter_store *s, ott_status why) {
+static void abandon(exec *cx, parameter_store *s, ott_status why) {
     bool wait = why == OTT_ERR_STOPPED;
     if (store_ranks(s) == 1) return;
     for (int i = 0; i < s->unit_count; i++) abandon_unit(cx, &s->units[i], wait);
     if (wait) (void)group_wait(cx, &s->reduction.request);
     s->reduction.unit = NULL;
+}
+
+void store_abandon(exec *cx, parameter_store *s, ott_status why) {
+    for (; s; s = s->beside) abandon(cx, s, why);
 }

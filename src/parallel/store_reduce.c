@@ -18,10 +18,12 @@ static bool is_apart(const parameter_store *s, const parameter *p) {
 /* The gradient of all micro-batches of the unit's parameter i that this rank holds between them. */
 static tensor kept_gradient(const parameter_store *s, const store_unit *u, int i) {
     int64_t first = u->whole_first;
-    if (!s->whole) return u->parameters[i].shard.grad;
-    for (const parameter *p = u->parameters; p < &u->parameters[i]; p++)
+    if (!s->whole) return u->parameters[i]->shard.grad;
+    for (int k = 0; k < i; k++) {
+        const parameter *p = u->parameters[k];
         if (!p->frozen) first += p->local.rows * p->local.columns;
-    const parameter_part *local = &u->parameters[i].local;
+    }
+    const parameter_part *local = &u->parameters[i]->local;
     return tensor_matrix((float *)s->whole + first, OTT_F32, local->rows, local->columns);
 }
 
@@ -31,10 +33,9 @@ static ott_status open_gradient(exec *cx, parameter *p) {
     return plan_recording(cx->plan) ? OTT_OK : device_zero(cx->device, p->grad.data, tensor_bytes(p->grad));
 }
 
-ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit) {
-    const store_unit *u = &s->units[unit];
+static ott_status open_gradients(exec *cx, const parameter_store *s, const store_unit *u) {
     for (int i = 0; i < u->parameter_count; i++) {
-        parameter *p = &u->parameters[i];
+        parameter *p = u->parameters[i];
         if (is_apart(s, p))
             TRY(open_gradient(cx, p));
         else if (!p->frozen)
@@ -43,10 +44,15 @@ ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit) {
     return OTT_OK;
 }
 
+ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit) {
+    for (; s; s = s->beside) TRY(open_gradients(cx, s, &s->units[unit]));
+    return OTT_OK;
+}
+
 /* ---- on this rank ---- */
 
 static ott_status add_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i) {
-    parameter *p = &u->parameters[i];
+    parameter *p = u->parameters[i];
     const tensor sum = p->grad, kept = kept_gradient(s, u, i);
     if (!is_apart(s, p)) return OTT_OK;
     TRY(op_add(cx, &(add_args){.x = &kept, .delta = &sum, .y = &kept}));
@@ -71,13 +77,13 @@ static int64_t packed_count(const exec *cx, const parameter_store *s, const para
 static int64_t packed_step(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
     int64_t step = s->reduction.rows[r];
     for (int k = 0; k < i && r + 1 < s->ranks->size; k++)
-        step += packed_count(cx, s, &u->parameters[k], r + 1) - packed_count(cx, s, &u->parameters[k], r);
+        step += packed_count(cx, s, u->parameters[k], r + 1) - packed_count(cx, s, u->parameters[k], r);
     return step;
 }
 
 /* The first rank after r whose part of the parameter is of another size, or lies at another distance. */
 static int run_end(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
-    const parameter *p = &u->parameters[i];
+    const parameter *p = u->parameters[i];
     int64_t step = packed_step(cx, s, u, i, r);
     int next = r + 1;
     while (next < s->ranks->size && store_count_at(p, next) == store_count_at(p, r) &&
@@ -88,7 +94,7 @@ static int run_end(const exec *cx, const parameter_store *s, const store_unit *u
 
 /* One operation for all ranks whose parts are alike: on hundreds of ranks a part is small. */
 static ott_status pack_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i, tensor to) {
-    const parameter *p = &u->parameters[i];
+    const parameter *p = u->parameters[i];
     for (int r = 0, next; r < s->ranks->size; r = next) {
         int64_t count = store_count_at(p, r), step = packed_step(cx, s, u, i, r);
         next = run_end(cx, s, u, i, r);
@@ -104,7 +110,7 @@ static ott_status pack_gradient(exec *cx, const parameter_store *s, const store_
 
 static ott_status pack_gradients(exec *cx, const parameter_store *s, const store_unit *u, tensor to) {
     for (int i = 0; i < u->parameter_count; i++) {
-        const parameter *p = &u->parameters[i];
+        const parameter *p = u->parameters[i];
         if (!p->frozen) TRY(pack_gradient(cx, s, u, i, to));
         to.data = (char *)to.data + packed_count(cx, s, p, 0) * dtype_bytes(to.dtype);
     }
@@ -117,7 +123,7 @@ static int64_t measure_gradients(const exec *cx, parameter_store *s, const store
     for (int r = 0; r < s->ranks->size; r++) {
         s->reduction.rows[r] = 0;
         for (int i = 0; i < u->parameter_count; i++)
-            s->reduction.rows[r] += packed_count(cx, s, &u->parameters[i], r);
+            s->reduction.rows[r] += packed_count(cx, s, u->parameters[i], r);
         all += s->reduction.rows[r];
     }
     if (!plan_recording(cx->plan)) s->traffic.gradient += all * dtype_bytes(format_of(s));
@@ -131,8 +137,8 @@ static ott_status start(exec *cx, parameter_store *s, const store_unit *u) {
     TRY(exec_open(cx, "gradients to reduce", format_of(s), all, 1, &packed, &s->reduction.sent_buffer));
     TRY(pack_gradients(cx, s, u, packed));
     for (int i = 0; i < u->parameter_count; i++) {
-        TRY(plan_close(cx->plan, &u->parameters[i].grad_buffer));
-        u->parameters[i].grad.data = NULL;
+        TRY(plan_close(cx->plan, &u->parameters[i]->grad_buffer));
+        u->parameters[i]->grad.data = NULL;
     }
     TRY(exec_open(cx, "reduced gradients", format_of(s), s->reduction.rows[s->ranks->rank], 1,
                   &s->reduction.sum, &s->reduction.sum_buffer));
@@ -151,7 +157,7 @@ static ott_status add_reduced(exec *cx, const tensor *shard, tensor sum) {
     return op_add(cx, &(add_args){.x = shard, .delta = &sum, .y = shard});
 }
 
-ott_status store_finish_gradients(exec *cx, parameter_store *s) {
+static ott_status finish(exec *cx, parameter_store *s) {
     const store_unit *u = s->reduction.unit;
     tensor sum = s->reduction.sum;
     if (!u) return OTT_OK;
@@ -159,37 +165,53 @@ ott_status store_finish_gradients(exec *cx, parameter_store *s) {
     TRY(group_wait(cx, &s->reduction.request));
     TRY(plan_close(cx->plan, &s->reduction.sent_buffer));
     for (int i = 0; i < u->parameter_count; i++) {
-        const parameter *p = &u->parameters[i];
+        const parameter *p = u->parameters[i];
         if (!p->frozen && tensor_count(p->shard.grad) > 0) TRY(add_reduced(cx, &p->shard.grad, sum));
         sum.data = (char *)sum.data + packed_count(cx, s, p, s->ranks->rank) * dtype_bytes(sum.dtype);
     }
     return plan_close(cx->plan, &s->reduction.sum_buffer);
 }
 
-static ott_status reduce(exec *cx, parameter_store *s, const store_unit *u) {
-    TRY(store_finish_gradients(cx, s));
-    TRY(start(cx, s, u));
-    return s->options.no_prefetch ? store_finish_gradients(cx, s) : OTT_OK;
+ott_status store_finish_gradients(exec *cx, parameter_store *s) {
+    for (; s; s = s->beside) TRY(finish(cx, s));
+    return OTT_OK;
 }
 
-ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit) {
-    const store_unit *u = &s->units[unit];
+static ott_status reduce(exec *cx, parameter_store *s, const store_unit *u) {
+    TRY(finish(cx, s));
+    TRY(start(cx, s, u));
+    return s->options.no_prefetch ? finish(cx, s) : OTT_OK;
+}
+
+static ott_status reduce_gradients(exec *cx, parameter_store *s, const store_unit *u) {
     if (meets(s)) return reduce(cx, s, u);
     for (int i = 0; i < u->parameter_count; i++) TRY(add_gradient(cx, s, u, i));
     return OTT_OK;
 }
 
+ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit) {
+    for (; s; s = s->beside) TRY(reduce_gradients(cx, s, &s->units[unit]));
+    return OTT_OK;
+}
+
 /* ---- once for several micro-batches ---- */
 
-ott_status store_reduce_once(exec *cx, parameter_store *s) {
+static ott_status reduce_once(exec *cx, parameter_store *s) {
     for (int n = s->unit_count - 1; n >= 0 && s->whole; n--) {
         const store_unit *u = &s->units[n];
-        for (int i = 0; i < u->parameter_count; i++) u->parameters[i].grad = kept_gradient(s, u, i);
+        for (int i = 0; i < u->parameter_count; i++) u->parameters[i]->grad = kept_gradient(s, u, i);
         TRY(reduce(cx, s, u));
     }
-    return store_finish_gradients(cx, s);
+    return finish(cx, s);
+}
+
+ott_status store_reduce_once(exec *cx, parameter_store *s) {
+    for (; s; s = s->beside) TRY(reduce_once(cx, s));
+    return OTT_OK;
 }
 
 ott_status store_zero_gradients(const parameter_store *s, device *d) {
-    return s->whole ? device_zero(d, s->whole, s->whole_count * (int64_t)sizeof(float)) : OTT_OK;
+    for (; s; s = s->beside)
+        if (s->whole) TRY(device_zero(d, s->whole, s->whole_count * (int64_t)sizeof(float)));
+    return OTT_OK;
 }

@@ -157,6 +157,7 @@ static void hear_op(void *user, const exec *cx, enum op_index op, const void *ar
 static mesh_dimension dimension_of(const counter *c, const group *g) {
     if (g == c->world.tensor) return MESH_TP;
     if (g == c->world.context) return MESH_CP;
+    if (g == c->world.experts) return MESH_EP;
     return g == c->world.stages ? MESH_PP : MESH_DP_SHARD;
 }
 
@@ -164,6 +165,7 @@ static traffic_kind traffic_of(const counter *c, const exec *cx, const group *g,
     if (cx->part == PART_OPTIMIZER) return TRAFFIC_OTHER;
     if (g == c->world.tensor) return TRAFFIC_TENSOR;
     if (g == c->world.context) return TRAFFIC_CONTEXT;
+    if (g == c->world.experts) return TRAFFIC_EXPERTS;
     if (g == c->world.stages) return TRAFFIC_STAGES;
     return call->kind == COLLECTIVE_ALL_GATHER       ? TRAFFIC_GATHER
            : call->kind == COLLECTIVE_REDUCE_SCATTER ? TRAFFIC_REDUCE

@@ -34,6 +34,7 @@ typedef struct count_part {
     X(REDUCE, "reduced", "reduced gradients")                                                                \
     X(TENSOR, "tensor", "inside of layers (tp)")                                                             \
     X(CONTEXT, "context", "heads and tokens (cp)")                                                           \
+    X(EXPERTS, "experts", "rows for experts (ep)")                                                           \
     X(STAGES, "stages", "between stages (pp)")                                                               \
     X(COPIES, "between_copies", "gradients between copies (formula)")                                        \
     X(OTHER, "exchanged", "amaxes and sums")

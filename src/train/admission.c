@@ -154,6 +154,8 @@ static bool reduce_more(const admission *a, variant *v, char text[96]) {
     shape.vocab = a->shape->vocab;
     shape.freeze = v->shape.freeze;
     shape.shard_ranks = v->shape.shard_ranks;
+    shape.expert_ranks = v->shape.expert_ranks;
+    shape.expert_shard_ranks = v->shape.expert_shard_ranks;
     v->shape = shape;
     v->cfg.model.reduce = 2 * by;
     snprintf(text, 96, "model.reduce = %" PRId64, 2 * by);

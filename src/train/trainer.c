@@ -107,6 +107,7 @@ static ott_status dry_run(trainer *t, plan *p, bool trains) {
 static ott_status update(trainer *t) {
     const optimizer_ranks ranks = {.shard = t->m->store.ranks,
                                    .tensor = t->m->options.tensor_ranks,
+                                   .experts = t->m->options.expert_ranks,
                                    .stages = t->m->options.stage_ranks,
                                    .trained = t->m->trained_count};
     t->cx.plan = t->update_plan;

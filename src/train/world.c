@@ -51,6 +51,7 @@ static ott_status join(world *w) {
 static void stand_alone(world *w) {
     w->all = comm_self();
     w->data = w->shard = w->replicate = w->stages = w->tensor = w->context = w->savers = w->control = w->all;
+    w->experts = w->expert_shard = w->all;
 }
 
 ott_status world_join(mem *account, const logger *log, config *cfg, world *w) {
@@ -103,25 +104,32 @@ static ott_status open_absent(const world *w, mesh_set dimensions, const char *n
 }
 
 /* All of them, in the order in which every rank opens them. */
-enum { GROUPS = 8 };
+enum { GROUPS = 10 };
 
 static const mesh_set group_sets[GROUPS] = {
-    MESH_ALL,     MESH_DATA,    MESH_SET(DP_SHARD), MESH_SET(DP_REPLICATE),
-    MESH_SET(PP), MESH_SET(TP), MESH_SET(CP),       MESH_ALL & ~MESH_SET(DP_REPLICATE)};
-static const char *const group_names[GROUPS] = {"",   "data", "dp_shard", "dp_replicate",
-                                                "pp", "tp",   "cp",       "checkpoints"};
+    MESH_ALL,     MESH_DATA,         MESH_SHARD,   MESH_SET(DP_REPLICATE),
+    MESH_SET(PP), MESH_SET(TP),      MESH_SET(CP), MESH_ALL & ~MESH_SET(DP_REPLICATE),
+    MESH_SET(EP), MESH_SET(DP_SHARD)};
+static const char *const group_names[GROUPS] = {
+    "", "data", "dp_shard", "dp_replicate", "pp", "tp", "cp", "checkpoints", "ep", "dp_shard of experts"};
 
 static void list_groups(world *w, group **out[GROUPS]) {
-    group **groups[GROUPS] = {&w->all,    &w->data,   &w->shard,   &w->replicate,
-                              &w->stages, &w->tensor, &w->context, &w->savers};
+    group **groups[GROUPS] = {&w->all,    &w->data,    &w->shard,  &w->replicate, &w->stages,
+                              &w->tensor, &w->context, &w->savers, &w->experts,   &w->expert_shard};
     memcpy(out, groups, sizeof groups);
+}
+
+/* Ranks of the i-th group; 1: there is none. Without ep what shares the experts is what shares all. */
+static int64_t size_of_group(const mesh *m, int i) {
+    bool of_experts = group_sets[i] == MESH_SET(DP_SHARD);
+    return of_experts && m->size[MESH_EP] == 1 ? 1 : mesh_group_size(m, group_sets[i]);
 }
 
 static ott_status open_groups(world *w, group_opener open) {
     group **groups[GROUPS];
     list_groups(w, groups);
     for (int i = 0; i < GROUPS; i++)
-        if (mesh_group_size(&w->mesh, group_sets[i]) > 1) /* on every rank */
+        if (size_of_group(&w->mesh, i) > 1) /* on every rank */
             TRY(open(w, group_sets[i], group_names[i], groups[i]));
     return OTT_OK;
 }
@@ -146,6 +154,8 @@ ott_status world_open_absent(mem *account, const mesh *m, int64_t rank, world *o
 void world_share_model(world *w, const config *cfg, model_options *shape) {
     config_pp_schedule schedule = cfg->distributed.pp_schedule;
     shape->shard_ranks = w->shard->size > 1 ? w->shard : NULL;
+    shape->expert_ranks = w->experts->size > 1 ? w->experts : NULL;
+    shape->expert_shard_ranks = w->expert_shard->size > 1 ? w->expert_shard : NULL;
     shape->tensor_ranks = w->tensor;
     shape->sequence_parallel = cfg->distributed.sequence_parallel;
     shape->context_ranks = w->context;
@@ -159,7 +169,7 @@ void world_share_model(world *w, const config *cfg, model_options *shape) {
 int64_t world_group_bytes(const mesh *m) {
     int64_t sum = 0, size;
     for (int i = 0; i < GROUPS; i++)
-        if ((size = mesh_group_size(m, group_sets[i])) > 1) sum += mpi_group_bytes((int)size);
+        if ((size = size_of_group(m, i)) > 1) sum += mpi_group_bytes((int)size);
     return sum;
 }
 

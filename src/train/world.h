@@ -18,15 +18,17 @@ typedef struct world {
     mesh mesh;
     int rank, size;
     int local_rank, local_ranks; /* which of how many on this machine; 0 of 0: the launcher does not say */
-    int threads;      /* of this rank: train.threads, or its part of the machine's; 0: all that it may use */
-    group *control;   /* every rank, through which they tell each other something, in the host's memory */
-    group *all;       /* every rank; of one rank alone like the others comm_self */
-    group *data;      /* ranks that read other rows */
-    group *shard;     /* of them those that share one copy of the parameters */
-    group *replicate; /* and those that hold the same part of other copies */
-    group *tensor;    /* that run the same rows together, each a part of every layer */
-    group *context;   /* that have different tokens of the same rows */
-    group *stages;    /* of the pipeline, in their order, that train on the same rows */
+    int threads;    /* of this rank: train.threads, or its part of the machine's; 0: all that it may use */
+    group *control; /* every rank, through which they tell each other something, in the host's memory */
+    group *all;     /* every rank; of one rank alone like the others comm_self */
+    group *data;    /* ranks that read other rows */
+    group *shard;   /* of them those that share one copy of the parameters */
+    group *experts; /* of these those that divide the experts among them, */
+    group *expert_shard;  /* and those that have the same experts */
+    group *replicate;     /* and those that hold the same part of other copies */
+    group *tensor;        /* that run the same rows together, each a part of every layer */
+    group *context;       /* that have different tokens of the same rows */
+    group *stages;        /* of the pipeline, in their order, that train on the same rows */
     pipeline_stage stage; /* this rank's, where there are several */
     group *savers;  /* those of the first copy of the model, which write it down, beside what else goes on */
     double timeout; /* seconds */

@@ -30,7 +30,7 @@ typedef struct stacked {
     linear layer;
     parameter weight;
     model_module module;
-    parameter *all;
+    parameter *all, *of_unit;
     store_unit unit;
     model m;
     group ranks;
@@ -70,7 +70,8 @@ static void open_stacked(stacked *s, group *ranks) {
     p->shard.grad = harness_tensor(&s->h, OTT_F32, p->shard.value.rows, COLUMNS);
     p->value = p->grad = tensor_matrix(NULL, OTT_F32, p->rows, COLUMNS);
     if (!p->shard.cut) parameter_show_shard(p);
-    s->unit = (store_unit){.parameters = p, .parameter_count = 1};
+    s->of_unit = p;
+    s->unit = (store_unit){.parameters = &s->of_unit, .parameter_count = 1};
     HARNESS_OK(store_open(&s->m.store, s->memory));
     HARNESS_OK(store_set(&s->m.store, s->h.device, OTT_F32));
 }

@@ -12,6 +12,8 @@ works "layers shared" "Mesh: dp_shard 4 x tp 2|inside of layers" plan $model --d
 works "a pipeline" "Mesh: pp 2 x dp_shard 4|between stages|waiting for other stages" \
     plan $model --device=h200 --ranks 8 --distributed.pp=2 --train.grad_accum_steps=4
 works "sequences shared" "Mesh: dp_shard 4 x cp 2|heads and tokens" plan $model --device=h200 --ranks 8 --distributed.cp=2
+works "experts divided" "Mesh: dp_shard 4 x ep 2|rows for experts (ep)" \
+    plan $model --device=h200 --ranks 8 --distributed.ep=2 --model.num_experts=8
 works "JSON" '"device":|"memory_bytes":|"tokens_per_second":|"layers":' plan $model --device h100 --json
 holds "it is one line" test "$(wc -l <out)" -eq 1
 works "a sweep" "in other ways|--distributed.dp_shard=" plan $model --device h100 --ranks 4 --sweep
@@ -25,7 +27,7 @@ fails "no such device" 2 "no device \"h10\"|did you mean \"h100\"" plan $model -
 fails "no such rate" 2 "bf16_tflops" plan $model --device h100 --rates speed=1
 fails "a rate that is none" 2 "a rate is a number above 0" plan $model --device h100 --rates memory_gbs=-1
 fails "no ranks" 2 "ranks 0: a run has 1 to" plan $model --device h100 --ranks 0
-fails "experts, as in train" 2 "expert parallelism is not built yet" plan $model --device h100 --ranks 2 --distributed.ep=2
+fails "experts, as in train" 2 "ep > 1 requires an MoE model" plan $model --device h100 --ranks 2 --distributed.ep=2
 fails "FP8 layers shared, as in train" 2 "float8.tensor_parallel = true" \
     plan $model --device h100 --ranks 2 --distributed.tp=2 --train.mixed_precision=fp8
 fails "ranks that make no mesh" 2 "do not match" plan $model --device h100 --ranks 8 --distributed.dp_shard=3

@@ -65,8 +65,6 @@ static void test_not_built(void **state) {
              "powers of two", NULL);
     case_bad(c, ".toml", "[train]\nseed = 1\n[vlm]\narch = \"cross_attention\"\n", "vlm.arch",
              "vision-language", NULL);
-    case_bad(c, ".toml", "[distributed]\nep = 2\n", "distributed.ep = 2",
-             "expert parallelism is not built yet", NULL);
 }
 
 /* What micro-batches follow from depends on how many ranks there are. */

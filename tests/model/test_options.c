@@ -69,6 +69,11 @@ static void test_mixtures_that_are_refused(void **state) {
         {{"--distributed.pp=2"}, "model.num_experts with distributed.pp is not built yet"},
         {{"--distributed.cp=2"}, "model.num_experts with distributed.cp is not built yet"},
         {{"--distributed.tp=2", "--distributed.sequence_parallel=true"}, "distributed.sequence_parallel"},
+        {{"--distributed.ep=3"}, "model.num_experts (8) must be divisible by distributed.ep (3)"},
+        {{"--distributed.ep=2", "--distributed.tp=2"}, "distributed.ep with distributed.tp is not built yet"},
+        {{"--distributed.ep=2", "--model.moe_gradient_scale=true"},
+         "model.moe_gradient_scale with distributed.ep"},
+        {{"--distributed.ep=2", "--model.num_experts=0"}, "ep > 1 requires an MoE model"},
         {{"--model.moe_expert_hidden_dim=2000000"}, "model.moe_expert_hidden_dim = 2000000"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -16,7 +16,7 @@
 
 /* ---- ranks ---- */
 
-enum { DATA, SHARD, REPLICATE, STAGES, TENSOR, CONTEXT, GROUPS };
+enum { DATA, SHARD, REPLICATE, STAGES, TENSOR, CONTEXT, EXPERTS, EXPERT_SHARD, GROUPS };
 
 typedef struct rank_run {
     rig r;
@@ -122,6 +122,8 @@ static void open_rank(rank_run *k, const fixture *f, const mesh_run_options *o) 
                        .tensor_ranks = k->groups[TENSOR],
                        .sequence_parallel = o->layout.sequence_parallel,
                        .context_ranks = k->groups[CONTEXT],
+                       .expert_ranks = k->groups[EXPERTS],
+                       .expert_shard_ranks = k->groups[EXPERT_SHARD],
                        .stage_ranks = k->groups[STAGES]};
     if (own.stage_ranks) {
         bool interleaved = o->layout.schedule == PP_INTERLEAVED_1F1B;
@@ -143,12 +145,15 @@ static int open_ranks(rank_run *ranks, ranks_worlds *w, const fixture *f, const 
         count *= (int)m.size[d];
     }
     assert_in_range(count, 1, MESH_RUN_RANKS_MAX);
-    open_groups(&m, MESH_DP_REPLICATE, MESH_DP_SHARD, DATA, count, w, ranks);
-    open_groups(&m, MESH_DP_SHARD, MESH_DP_SHARD, SHARD, count, w, ranks);
+    int last = m.size[MESH_EP] > 1 ? MESH_EP : MESH_DP_SHARD; /* with ep there is no cp between them */
+    open_groups(&m, MESH_DP_REPLICATE, last, DATA, count, w, ranks);
+    open_groups(&m, MESH_DP_SHARD, last, SHARD, count, w, ranks);
     open_groups(&m, MESH_DP_REPLICATE, MESH_DP_REPLICATE, REPLICATE, count, w, ranks);
     open_groups(&m, MESH_PP, MESH_PP, STAGES, count, w, ranks);
     open_groups(&m, MESH_TP, MESH_TP, TENSOR, count, w, ranks);
     open_groups(&m, MESH_CP, MESH_CP, CONTEXT, count, w, ranks);
+    open_groups(&m, MESH_EP, MESH_EP, EXPERTS, count, w, ranks);
+    if (last == MESH_EP) open_groups(&m, MESH_DP_SHARD, MESH_DP_SHARD, EXPERT_SHARD, count, w, ranks);
     if (o->gpus) open_gpus(ranks, count);
     for (int k = 0; k < count; k++) open_rank(&ranks[k], f, o);
     return count;

@@ -4,7 +4,7 @@
  * the table that this test makes: `train_test_matrix --write` puts it there. What the bounds follow from is in
  * docs/numerics.md.
  *
- * Every other cell has a model whose head is its embedding. Layers do not divide by the stages, nor shards by the ranks.
+ * Every other cell has a model whose head is its embedding, and those of ep have experts. Layers do not divide by the stages, nor shards by the ranks.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -47,6 +47,7 @@ typedef struct row {
     mesh_layout layout;
     bool masters_travel; /* no FP8 all-gather */
     int micro_batches;   /* of a rank in a step */
+    bool experts;        /* the model has some */
 } row;
 
 #define SIZES(...) .layout.size = {__VA_ARGS__}
@@ -71,16 +72,22 @@ static const row other_ways[] = {
     {"dp_shard x cp x tp, sequence_parallel", DATA_PARALLEL | CONTEXT | TENSOR,
      SIZES([MESH_DP_SHARD] = 2, [MESH_CP] = 2, [MESH_TP] = 2), .layout.sequence_parallel = true},
 };
+static const row expert_ways[] = {
+    {"ep", DATA_PARALLEL, SIZES([MESH_EP] = 2), .experts = true},
+    {"ep of 4", DATA_PARALLEL, SIZES([MESH_EP] = 4), .experts = true},
+    {"dp_shard x ep", DATA_PARALLEL, SIZES([MESH_DP_SHARD] = 2, [MESH_EP] = 2), .experts = true},
+};
 enum {
     SINGLE_WAYS = sizeof single_ways / sizeof *single_ways,
-    OTHER_WAYS = sizeof other_ways / sizeof *other_ways
+    OTHER_WAYS = sizeof other_ways / sizeof *other_ways,
+    EXPERT_WAYS = sizeof expert_ways / sizeof *expert_ways
 };
 
 static int64_t size_of(const row *r, mesh_dimension d) {
     return r->layout.size[d] ? r->layout.size[d] : 1;
 }
 static int64_t data_ranks(const row *r) {
-    return size_of(r, MESH_DP_REPLICATE) * size_of(r, MESH_DP_SHARD);
+    return size_of(r, MESH_DP_REPLICATE) * size_of(r, MESH_DP_SHARD) * size_of(r, MESH_EP);
 }
 static int64_t rank_count(const row *r) {
     int64_t count = 1;
@@ -113,6 +120,7 @@ static int list_rows(row *rows) {
         for (int j = i + 1; j < SINGLE_WAYS; j++)
             if (single_ways[i].families != single_ways[j].families)
                 rows[count++] = pair_of(&single_ways[i], &single_ways[j]);
+    for (int i = 0; i < EXPERT_WAYS; i++) rows[count++] = expert_ways[i];
     for (int i = 0; i < count; i++)
         if (!rows[i].micro_batches) rows[i].micro_batches = default_micro_batches(&rows[i]);
     assert_in_range(count, 1, ROWS_MAX);
@@ -123,11 +131,9 @@ static int list_rows(row *rows) {
 
 /* The same without some families, and with the micro-batches that their ranks had. */
 static row without(const row *r, unsigned families) {
-    static const unsigned family_of[MESH_DIMENSIONS] = {[MESH_PP] = PIPELINE,
-                                                        [MESH_DP_REPLICATE] = DATA_PARALLEL,
-                                                        [MESH_DP_SHARD] = DATA_PARALLEL,
-                                                        [MESH_CP] = CONTEXT,
-                                                        [MESH_TP] = TENSOR};
+    static const unsigned family_of[MESH_DIMENSIONS] = {
+        [MESH_PP] = PIPELINE, [MESH_DP_REPLICATE] = DATA_PARALLEL, [MESH_DP_SHARD] = DATA_PARALLEL,
+        [MESH_CP] = CONTEXT,  [MESH_EP] = DATA_PARALLEL,           [MESH_TP] = TENSOR};
     row less = *r;
     less.families &= ~families;
     if (families & DATA_PARALLEL) less.micro_batches *= (int)data_ranks(r);
@@ -141,8 +147,10 @@ static row without(const row *r, unsigned families) {
 
 /* Do data-parallel ranks add gradients up in one rank's order? */
 static bool adds_in_order(const row *r) {
-    return data_ranks(r) == 1 ||
-           (r->micro_batches == 1 && (size_of(r, MESH_DP_REPLICATE) == 1 || size_of(r, MESH_DP_SHARD) == 1));
+    int ways = 0;
+    for (int d = MESH_DP_REPLICATE; d < MESH_DIMENSIONS; d++)
+        ways += (MESH_DATA >> d & 1) && size_of(r, (mesh_dimension)d) > 1;
+    return data_ranks(r) == 1 || (r->micro_batches == 1 && ways == 1);
 }
 
 /* What can be left out without changing a bit. */
@@ -165,6 +173,7 @@ typedef struct job {
     bool tied;
     int recomputation;
     int64_t histories_every;      /* micro-batches of all ranks */
+    const char *const *more;      /* further settings; NULL: none */
     bool narrow, narrow_gradient; /* masters and moments, gradients in bf16 */
     bool wide;                    /* so that tensor parallelism cuts no scale block of 128 */
     int64_t length;               /* of a sequence: context parallelism leaves each rank whole scale blocks */
@@ -192,9 +201,13 @@ static void run(const fixture *f, const job *j, outcome *out) {
         format(number[6], sizeof *number, "train.grad_accum_steps", j->way.micro_batches),
     };
     int count = NUMBERS + 4;
+    if (j->way.experts) arguments[count++] = "--model.num_experts=4";
+    if (j->way.experts) arguments[count++] = "--model.moe_router=sigmoid_topk";
+    if (j->way.experts) arguments[count++] = "--model.moe_aux_loss_weight=0.02";
     if (j->way.masters_travel) arguments[count++] = "--float8.enable_fsdp_float8_all_gather=false";
     if (j->narrow) arguments[count++] = "--train.master_dtype=bf16";
     if (j->narrow) arguments[count++] = "--optimizer.state_dtype=bf16";
+    for (int i = 0; j->more && j->more[i]; i++) arguments[count++] = j->more[i];
     if (j->narrow_gradient) arguments[count++] = "--train.grad_dtype=bf16";
     mesh_run(f,
              &(mesh_run_options){.precision = &fixture_precisions[j->recipe],
@@ -215,8 +228,9 @@ typedef struct memory {
 static bool same_job(const job *a, const job *b) {
     return memcmp(&a->way.layout, &b->way.layout, sizeof a->way.layout) == 0 &&
            a->way.micro_batches == b->way.micro_batches && a->way.masters_travel == b->way.masters_travel &&
-           a->recipe == b->recipe && a->layers == b->layers && a->tied == b->tied &&
-           a->histories_every == b->histories_every && a->wide == b->wide && a->length == b->length;
+           a->way.experts == b->way.experts && a->recipe == b->recipe && a->layers == b->layers &&
+           a->tied == b->tied && a->histories_every == b->histories_every && a->wide == b->wide &&
+           a->length == b->length;
 }
 
 static const outcome *recall(memory *m, const job *j) {
@@ -409,7 +423,7 @@ static void write_table(const table *t) {
 
 static bool writes;
 
-/* Each way with every kind of recomputation; each pair of ways, in turn, with one. */
+/* Each way with every kind of recomputation; each pair of ways, and each of experts, in turn, with one. */
 static void find_column(memory *m, table *t, int column) {
     for (int i = 0; i < t->count; i++) {
         bool is_pair = i >= SINGLE_WAYS + OTHER_WAYS;
@@ -457,8 +471,8 @@ static void expect_bits(const fixture *f, const job *j) {
 /* Masters and moments in bf16 are rounded alike wherever an element is. Gradients are rounded once a micro-batch of all ranks
    that add them: there are other bits where these are left out. */
 static void state_in_bf16_has_the_same_bits(void **state) {
-    static const char *const ways[] = {"dp_replicate", "dp_shard", "dp_shard, FP8 all-gather", "pp 1f1b",
-                                       "dp_shard x tp"};
+    static const char *const ways[] = {"dp_replicate", "dp_shard",      "dp_shard, FP8 all-gather",
+                                       "pp 1f1b",      "dp_shard x tp", "ep"};
     static row rows[ROWS_MAX];
     int count = list_rows(rows);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
@@ -472,9 +486,29 @@ static void state_in_bf16_has_the_same_bits(void **state) {
     }
 }
 
+/* Whatever a mixture does with its tokens: more choices than a rank has experts, experts that take no more, all that has weight
+   in the loss; and gradients of several micro-batches. */
+static void experts_divided_have_the_same_bits(void **state) {
+    static const char *const mixtures[][8] = {
+        {"--model.moe_top_k=3", "--model.moe_capacity_factor=0.75", "--model.moe_shared_experts=1"},
+        {"--model.num_experts=8", "--model.moe_router=softmax_topk",
+         "--model.moe_sequence_aux_loss_weight=0.02", "--model.moe_router_z_loss_weight=0.01",
+         "--model.moe_normalize_weights=false"},
+        {"--model.moe_groups=2", "--model.moe_top_groups=1", "--model.moe_top_k=1",
+         "--model.moe_expert_ffn_multiplier=0.5", "--train.activation_checkpointing=full"}};
+    for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++) {
+        row way = expert_ways[i % 2];
+        way.micro_batches = 1;
+        job j = job_of(&way, 0, (int)i);
+        j.more = mixtures[i];
+        expect_bits(*state, &j);
+    }
+}
+
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_cell_is_as_written),
-                                       cmocka_unit_test(state_in_bf16_has_the_same_bits)};
+                                       cmocka_unit_test(state_in_bf16_has_the_same_bits),
+                                       cmocka_unit_test(experts_divided_have_the_same_bits)};
     writes = count == 2 && strcmp(arguments[1], "--write") == 0;
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

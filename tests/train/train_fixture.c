@@ -209,6 +209,8 @@ static ott_status open_parts(rig *r, const rig_options *o) {
     shape.tensor_ranks = o->tensor_ranks;
     shape.sequence_parallel = o->sequence_parallel;
     shape.context_ranks = o->context_ranks;
+    shape.expert_ranks = o->expert_ranks;
+    shape.expert_shard_ranks = o->expert_shard_ranks;
     TRY(data_open(r->account, NULL, r->cfg, &shape.vocab, &r->train_data, &r->validation_data));
     r->device = o->device;
     if (!r->device) TRY(test_device_open(r->account, (int)r->cfg->train.threads, o->isa, &r->device));

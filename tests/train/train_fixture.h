@@ -86,13 +86,14 @@ typedef struct rig_options {
     const char *isa; /* as cpu_open takes it */
     device *device;  /* opened already; from now on the rig's. NULL: it opens its own */
     const precision *precision;
-    const char *const *more;     /* as fixture_config takes it */
-    const recipe *row;           /* instead of the configuration's recipe; NULL: that one */
-    group *run_group;            /* as trainer_options has it; NULL: the stages, or the data group */
-    group *data_group;           /* as trainer_options has it, and the same for replica_group */
-    group *tensor_ranks;         /* as model_options has it, */
-    bool sequence_parallel;      /* this, */
-    group *context_ranks;        /* and this */
+    const char *const *more; /* as fixture_config takes it */
+    const recipe *row;       /* instead of the configuration's recipe; NULL: that one */
+    group *run_group;        /* as trainer_options has it; NULL: the stages, or the data group */
+    group *data_group;       /* as trainer_options has it, and the same for replica_group */
+    group *tensor_ranks;     /* as model_options has it, */
+    bool sequence_parallel;  /* this, */
+    group *context_ranks;    /* this, */
+    group *expert_ranks, *expert_shard_ranks; /* and these */
     group *shard_group;          /* of them those that share the parameters; NULL: each holds all */
     group *replica_group;        /* then those that hold the same part */
     const pipeline_stage *stage; /* as model_options has them */
