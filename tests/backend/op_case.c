@@ -512,3 +512,45 @@ void case_describe(const op_case *c, char *text, size_t bytes) {
                       dtype_name(c->regions[i].dtype), (long long)c->regions[i].rows,
                       (long long)c->regions[i].columns);
 }
+
+/* ---- lists ---- */
+
+/* Item `number`, or the first after it that its place has room for. */
+static ott_status make_item(op_case *c, const op_info *op, int number) {
+    for (int shape = number % case_shapes(op);; shape = 0) {
+        if (!case_make(c, op, OTT_F32, shape, (value_kind)(number % VALUE_KINDS), (uint64_t)number))
+            return status_fail(OTT_ERR_INTERNAL, "%s: the case does not fit", op->name);
+        if (c->bytes <= CASE_LIST_PLACE) return OTT_OK;
+    }
+}
+
+static case_device place_of(const case_device *d, int number) {
+    return (case_device){.device = d->device,
+                         .block = (char *)d->block + (ptrdiff_t)number * CASE_LIST_PLACE};
+}
+
+ott_status case_run_list(op_case *c, const op_info *op, const case_device *d) {
+    static op_args loaded[CASE_LIST_CALLS]; /* what the items point at */
+    static _Alignas(16) char items[CASE_LIST_CALLS * OP_ARGS_BYTES_MAX];
+    exec cx = {.device = d->device};
+    for (int i = 0; i < CASE_LIST_CALLS; i++) {
+        case_device place = place_of(d, i);
+        TRY(make_item(c, op, i));
+        TRY(case_load(c, &place, &loaded[i]));
+        memcpy(items + (size_t)i * op->args_size, loaded[i].args, op->args_size);
+    }
+    return op_call_many(d->device->ops, &cx, op, items, CASE_LIST_CALLS);
+}
+
+ott_status case_compare_list(op_case *c, const op_info *op, const case_device *d,
+                             const case_device *reference) {
+    for (int i = 0; i < CASE_LIST_CALLS; i++) {
+        case_device place = place_of(d, i);
+        TRY(make_item(c, op, i));
+        TRY(case_expect(c, reference));
+        TRY(case_store(c, &place));
+        if (!case_compare(c))
+            return status_fail(OTT_ERR_INTERNAL, "%s, call %d: %s", op->name, i, c->message);
+    }
+    return OTT_OK;
+}

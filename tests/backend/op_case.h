@@ -128,6 +128,17 @@ ott_status case_run(op_case *c, const case_device *d);
 ott_status case_expect(op_case *c, const case_device *reference);
 /* call(cx) as in a step: recorded in a plan, then replayed in an arena of just that size in which others have written. */
 ott_status case_in_plan(exec *cx, ott_status (*call)(void *user, exec *cx), void *user);
+
+/* ---- lists ---- */
+
+enum {
+    CASE_LIST_CALLS = 70,
+    CASE_LIST_PLACE = 64 << 10
+}; /* more than one launch of the GPU's takes; bytes of a call's place */
+/* An op's list of calls in fp32, each in a place of its own in the device's block; then whether each did what it does alone. */
+ott_status case_run_list(op_case *c, const op_info *op, const case_device *d);
+ott_status case_compare_list(op_case *c, const op_info *op, const case_device *d,
+                             const case_device *reference);
 /* c->live against the reference. False: c->message says where they differ. */
 bool case_compare(op_case *c);
 /* The same where a library sums in its own order: each output's error may be so large in the root mean square, of that of what is

@@ -138,44 +138,11 @@ static void test_op(void **state) {
 
 /* ---- a list of calls does what the calls do alone ---- */
 
-enum {
-    LIST_CALLS = 70,
-    LIST_PLACE = 64 << 10
-}; /* more than one launch of the GPU's takes; bytes of a device's block for each */
-
-/* Item `number`, or the first after it that its place has room for. */
-static void make_item(op_case *c, const op_info *op, int number) {
-    for (int shape = number % case_shapes(op);; shape = 0) {
-        assert_true(case_make(c, op, OTT_F32, shape, (value_kind)(number % VALUE_KINDS), (uint64_t)number));
-        if (c->bytes <= LIST_PLACE) return;
-    }
-}
-
-static case_device place_of(const case_device *d, int number) {
-    return (case_device){.device = d->device, .block = (char *)d->block + (ptrdiff_t)number * LIST_PLACE};
-}
-
 /* Of the emulated GPU (tests/cuda), in a program that links it. */
 extern int64_t cudart_launches __attribute__((weak));
 
 static int64_t launches(void) {
     return &cudart_launches ? cudart_launches : 0;
-}
-
-static ott_status run_list(op_case *c, const op_info *op, const case_device *d) {
-    static op_args loaded[LIST_CALLS]; /* what the items point at */
-    static _Alignas(16) char items[LIST_CALLS * OP_ARGS_BYTES_MAX];
-    exec cx = {.device = d->device};
-    for (int i = 0; i < LIST_CALLS; i++) {
-        case_device place = place_of(d, i);
-        make_item(c, op, i);
-        TRY(case_load(c, &place, &loaded[i]));
-        memcpy(items + (size_t)i * op->args_size, loaded[i].args, op->args_size);
-    }
-    int64_t before = launches();
-    TRY(op_call_many(d->device->ops, &cx, op, items, LIST_CALLS));
-    assert_true(launches() - before < LIST_CALLS / 2);
-    return OTT_OK;
 }
 
 static void test_lists(void **state) {
@@ -185,14 +152,12 @@ static void test_lists(void **state) {
         const op_info *op = op_at(n / all.count);
         const case_device *d = &all.devices[n % all.count];
         if (!op_is_for_lists(op)) continue;
-        if (run_list(c, op, d) != OTT_OK) fail_msg("%s: %s: %s", d->device->name, op->name, status_text());
-        for (int i = 0; i < LIST_CALLS; i++) {
-            case_device place = place_of(d, i);
-            make_item(c, op, i);
-            succeed(case_expect(c, &all.reference));
-            succeed(case_store(c, &place));
-            if (!case_compare(c)) fail_msg("%s: %s, call %d: %s", d->device->name, op->name, i, c->message);
-        }
+        int64_t before = launches();
+        if (case_run_list(c, op, d) != OTT_OK)
+            fail_msg("%s: %s: %s", d->device->name, op->name, status_text());
+        assert_true(launches() - before < CASE_LIST_CALLS / 2);
+        if (case_compare_list(c, op, d, &all.reference) != OTT_OK)
+            fail_msg("%s: %s", d->device->name, status_text());
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * Copies, staging memory and events of the CUDA device, and memory of the host that it works in, made for the thread sanitizer: a
+ * Copies, staging memory and events and graphs of the CUDA device, and memory of the host that it works in, made for the thread sanitizer: a
  * program that touches a buffer while the stream may still be at it races, and one that waits does not. Ends with 1 when bytes
  * are others than they should be.
  */
@@ -102,6 +102,27 @@ static ott_status mapped_memory_is_worked_in(void) {
     return OTT_OK;
 }
 
+/* A graph reads staging memory when it runs, and does all that was recorded each time. */
+static ott_status a_graph_does_it_again(void) {
+    device_graph *g;
+    TRY(device_capture_begin(gpu));
+    TRY(device_copy_in_async(gpu, there, staging, BYTES));
+    TRY(device_copy(gpu, other, there, BYTES));
+    TRY(device_zero(gpu, there, BYTES));
+    TRY(device_capture_end(gpu, &g));
+    for (int value = 5; value < 7; value++) {
+        memset(staging, value, BYTES);
+        TRY(device_graph_run(gpu, g));
+        TRY(device_copy_out(gpu, back, other, BYTES));
+        TRY(expect_bytes(back, value, "what a graph has copied"));
+        TRY(device_copy_out(gpu, back, there, BYTES));
+        TRY(expect_bytes(back, 0, "what a graph has cleared"));
+        TRY(device_copy_in(gpu, there, staging, BYTES));
+    }
+    device_graph_close(gpu, g);
+    return OTT_OK;
+}
+
 static ott_status run(mem *account) {
     void *pinned[2];
     TRY(test_device_open_named("cuda", account, 0, NULL, &gpu));
@@ -115,6 +136,7 @@ static ott_status run(mem *account) {
     TRY(copy_out_is_over_when_it_returns());
     TRY(staging_is_free_after_its_event());
     TRY(mapped_memory_is_worked_in());
+    TRY(a_graph_does_it_again());
     for (int i = 0; i < 2; i++) device_release_host(gpu, pinned[i]);
     device_release(gpu, other);
     device_release(gpu, there);

@@ -95,6 +95,26 @@ static void use_freed(const mistakes &m) {
     cudaStreamSynchronize(m.stream);
 }
 
+/* A graph keeps the addresses that it was recorded with. */
+static void use_graph(const mistakes &m) {
+    void *memory;
+    cudaGraph_t recorded;
+    cudaGraphExec_t graph;
+    cudaMalloc(&memory, COUNT * sizeof(float));
+    cudaStreamBeginCapture(m.stream, cudaStreamCaptureModeThreadLocal);
+    LAUNCH(number, dim3(1), dim3(COUNT), m.stream, (float *)memory, 0);
+    cudaStreamEndCapture(m.stream, &recorded);
+    cudaGraphInstantiate(&graph, recorded, 0);
+    cudaGraphDestroy(recorded);
+    cudaGraphLaunch(graph, m.stream);
+    cudaStreamSynchronize(m.stream);
+    if (is(m, "graph")) cudaFree(memory);
+    cudaGraphLaunch(graph, m.stream);
+    cudaStreamSynchronize(m.stream);
+    if (!is(m, "graph")) cudaFree(memory);
+    cudaGraphExecDestroy(graph);
+}
+
 int main(int argc, char **argv) {
     mistakes m = {};
     void *memory[2];
@@ -110,6 +130,7 @@ int main(int argc, char **argv) {
     use_streams(m);
     use_staging(m);
     use_freed(m);
+    use_graph(m);
     for (void *data : memory) cudaFree(data);
     return 0;
 }

@@ -1,6 +1,6 @@
 /*
  * Every op on the emulated GPU for few small shapes, made for a build under a sanitizer and for a backend with a planted fault: `small
- * [OP...]` runs all ops or those named, compares with the reference bit for bit and ends with 1 at the first difference. All
+ * [OP...]` runs all ops or those named (`lists`: those that take lists, with one), compares with the reference bit for bit and ends with 1 at the first difference. All
  * bytes that are not of an argument, those between a row's end and the next one's start too, are forbidden to the op
  * (sanitize.h), be it only to read them. A product that cuBLASLt refuses is a difference: right all the same, and slow.
  */
@@ -108,9 +108,22 @@ static bool run_op(const op_info *op) {
     return true;
 }
 
-static bool is_asked_for(const op_info *op, int names, char **name) {
+static bool run_lists(void) {
+    for (int i = 0; i < op_count(); i++) {
+        const op_info *op = op_at(i);
+        if (!op_is_for_lists(op)) continue;
+        ott_status status = case_run_list(&c, op, &gpu);
+        if (status == OTT_OK) status = case_compare_list(&c, op, &gpu, &reference);
+        if (status == OTT_OK) continue;
+        fprintf(stderr, "small: %s: %s\n", op->name, status_text());
+        return false;
+    }
+    return true;
+}
+
+static bool is_named(const char *what, int names, char **name) {
     for (int i = 0; i < names; i++)
-        if (strcmp(name[i], op->name) == 0) return true;
+        if (strcmp(name[i], what) == 0) return true;
     return names == 0;
 }
 
@@ -123,9 +136,10 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < op_count() && right; i++) {
         const op_info *op = op_at(i);
-        bool runs = is_asked_for(op, argc - 1, argv + 1) && op_is_there(gpu.device->ops, (enum op_index)i);
+        bool runs = is_named(op->name, argc - 1, argv + 1) && op_is_there(gpu.device->ops, (enum op_index)i);
         if (runs && !fixture_find(op)->opaque) right = run_op(op);
     }
+    if (is_named("lists", argc - 1, argv + 1)) right = right && run_lists();
     close_all(account);
     return right ? 0 : 1;
 }

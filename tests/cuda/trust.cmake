@@ -4,13 +4,17 @@
 set(planted ${CMAKE_CURRENT_BINARY_DIR}/planted)
 set(here ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
 file(GLOB planted_from CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.h)
-list(PREPEND planted_from ${cuda_sources})
+# Of other rooms: what a GPU's step hangs on.
+set(planted_hosts ${PROJECT_SOURCE_DIR}/src/nn/linear.c ${PROJECT_SOURCE_DIR}/src/train/replay.c)
+list(PREPEND planted_from ${cuda_sources} ${planted_hosts})
 list(TRANSFORM planted_from REPLACE ".*/" "${planted}/cuda/" OUTPUT_VARIABLE planted_files)
 file(MAKE_DIRECTORY ${planted}/cuda)
 add_custom_command(OUTPUT ${planted_files} ${planted}/faults.txt VERBATIM
                    DEPENDS ${planted_from} ${here}/plant.awk ${here}/faults.def
                    COMMAND awk -f ${here}/plant.awk -v out=${planted} ${here}/faults.def ${planted_from})
 list(TRANSFORM cuda_sources REPLACE ".*/" "${planted}/cuda/" OUTPUT_VARIABLE planted_sources)
+list(TRANSFORM planted_hosts REPLACE ".*/" "${planted}/cuda/")
+list(REMOVE_ITEM planted_files ${planted_hosts}) # which the library is not made of
 set(planted_kernels ${planted_sources})
 list(FILTER planted_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${planted_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")
@@ -29,7 +33,8 @@ function(trust_build name definition flags runtime_flags)
   target_link_libraries(cuda_${name} PUBLIC cuda_${name}_runtime tests_backend)
   target_link_libraries(cuda_${name}_runtime PUBLIC tests_backend)
   target_link_options(cuda_${name} PUBLIC ${flags} LINKER:--undefined=cuda_open)
-  foreach(program small=cuda/small.c copies=cuda/copies.c products=cuda/test_gemm.c mistakes=cuda/mistakes.cpp)
+  foreach(program small=cuda/small.c copies=cuda/copies.c products=cuda/test_gemm.c mistakes=cuda/mistakes.cpp
+                  attention=cuda/test_attention.c steps=cuda/steps.c)
     string(REGEX MATCH "^[a-z]+" short ${program})
     string(REGEX REPLACE "^[a-z]+=" "" source ${program})
     add_executable(cuda_${name}_${short} ${source})
@@ -39,6 +44,10 @@ function(trust_build name definition flags runtime_flags)
                           RUNTIME_OUTPUT_DIRECTORY ${planted}/${name})
     add_dependencies(cuda cuda_${name}_${short})
   endforeach()
+  # Instead of those in the library, which need nothing of them then.
+  target_sources(cuda_${name}_steps PRIVATE ${planted_hosts})
+  set_source_files_properties(${planted_hosts} PROPERTIES COMPILE_OPTIONS "-include;${here}/planted.h")
+  target_link_libraries(cuda_${name}_steps PRIVATE tests_train)
 endfunction()
 
 trust_build(order SANITIZE_ORDER -fsanitize=thread "")

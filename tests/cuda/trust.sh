@@ -23,12 +23,12 @@ require_order() {
 }
 
 run_all() {
-    in_build "$1" mistakes && in_build "$1" small && in_build "$1" copies && in_build "$1" products
+    in_build "$1" mistakes && in_build "$1" small && in_build "$1" copies && in_build "$1" products && in_build "$1" steps
 }
 
 # found FILE: the line that says why the program ended.
 found() {
-    grep -m1 -oE 'ThreadSanitizer: .*|AddressSanitizer: [a-z-]+|[a-z_./]+:[0-9:]+ runtime error: .*|small: .*|copies: .*|(emulated kernel|CUDA stand-in).*' "$1" ||
+    grep -m1 -oE 'ThreadSanitizer: .*|AddressSanitizer: [a-z-]+|[a-z_./]+:[0-9:]+ runtime error: .*|small: .*|copies: .*|steps: .*|(emulated kernel|CUDA stand-in).*' "$1" ||
         grep -m1 -E ' --- .*(x|!=|error)|\[  ERROR' "$1" || echo "it crashed"
 }
 

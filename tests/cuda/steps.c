@@ -1,0 +1,84 @@
+/*
+ * Training steps on the emulated GPU, made for builds under sanitizers and with planted faults: `steps [bf16|tensorwise|delayed...]`
+ * takes them with several micro-batches, the state in bf16 and rounded stochastically, and but for tensorwise scaling with CUDA
+ * graphs, which know themselves when a weight is stale. Ends badly where weights and moments are not the CPU's, which has no fault.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "backend/open.h"
+#include "planted.h"
+#include "train/train_fixture.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 3 };
+
+static const char *arguments[] = {"--model.dim=16",
+                                  "--model.n_layers=1",
+                                  "--model.n_heads=2",
+                                  "--model.n_kv_heads=1",
+                                  "--model.ffn_hidden_dim=32",
+                                  "--train.batch_size=1",
+                                  "--train.seq_len=16",
+                                  "--train.grad_accum_steps=2",
+                                  STATE_IN_BF16,
+                                  NULL, /* graphs */
+                                  NULL};
+enum { GRAPHS = sizeof arguments / sizeof *arguments - 2 };
+
+/* A rank's part of each parameter and its state, end to end: how far apart they lie is a device's own business. */
+static snapshot take_parameters(const rig *r) {
+    const model *m = r->t->m;
+    snapshot s = {.data = malloc((size_t)(m->block_bytes + 2 * m->slot_bytes))};
+    for (int i = 0; i < m->parameter_count; i++) {
+        const parameter_shard *shard = &m->parameters[i].shard;
+        const tensor *const parts[] = {&shard->value, &shard->slot[0], &shard->slot[1]};
+        for (int k = 0; k < 3; k++) {
+            FIXTURE_OK(device_copy_out(r->device, (char *)s.data + s.bytes, parts[k]->data,
+                                       tensor_bytes(*parts[k])));
+            s.bytes += tensor_bytes(*parts[k]);
+        }
+    }
+    return s;
+}
+
+static snapshot train(const fixture *f, const precision *p, const char *where, int fault) {
+    rig r;
+    arguments[GRAPHS] = p == &fixture_precisions[TENSORWISE] ? NULL : "--train.compile_mode=reduce-overhead";
+    setenv(TEST_DEVICE_VARIABLE, where, 1);
+    planted_fault = fault;
+    rig_open(&r, f, &(rig_options){.precision = p, .more = arguments});
+    for (int i = 0; i < STEPS; i++) rig_step(&r);
+    snapshot s = take_parameters(&r);
+    rig_close(&r);
+    return s;
+}
+
+static bool is_right(const fixture *f, const precision *p) {
+    int fault = planted_fault;
+    snapshot cpu = train(f, p, "", 0), gpu = train(f, p, "cuda", fault);
+    bool right = snapshot_equal(&cpu, &gpu);
+    if (!right) fprintf(stderr, "steps: %s: weights or moments are not the CPU's\n", p->name);
+    snapshot_free(&cpu);
+    snapshot_free(&gpu);
+    return right;
+}
+
+int main(int count, char **names) {
+    static const int all[] = {BF16, TENSORWISE, DELAYED};
+    void *state;
+    if (fixture_setup(&state) != 0) return 1;
+    bool right = true;
+    for (int i = 0; i < 3; i++) {
+        const precision *p = &fixture_precisions[all[i]];
+        bool named = count == 1;
+        for (int k = 1; k < count; k++) named = named || strcmp(names[k], p->name) == 0;
+        if (named) right = is_right(state, p) && right;
+    }
+    fixture_teardown(&state);
+    return right ? 0 : 1;
+}
