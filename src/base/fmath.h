@@ -62,6 +62,11 @@ ANYWHERE float fmath_exp(float x) {
     return (p * fmath_power_of_two(first)) * fmath_power_of_two(whole - first);
 }
 
+/* tanh by exp: absolute error of some 1e-7. */
+ANYWHERE float fmath_tanh(float x) {
+    return 1.0f - 2.0f / (fmath_exp(2.0f * x) + 1.0f);
+}
+
 /* log(m) for m in [sqrt(1/2), sqrt(2)): with f = (m - 1) / (m + 1), 2 * (f + f^3/3 + f^5/5 + ... + f^21/21).
    |f| < 0.172, so the first term left out is below 1e-18 of the first. */
 ANYWHERE double fmath_log_near_one(double m) {

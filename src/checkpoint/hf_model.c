@@ -8,6 +8,7 @@
 #include "formats/shards.h"
 #include "fp8/dtype.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,6 +56,7 @@ static ott_status set_rope(mem *account, config *cfg, const hf_config *h) {
                                         [HF_ROPE_YARN] = "yarn",
                                         [HF_ROPE_LONGROPE] = "longrope"};
     TRY(set_real(cfg, "model.rope_theta", h->rope_theta));
+    TRY(set_real(cfg, "model.rope_local_theta", h->rope_local_theta));
     TRY(set_real(cfg, "model.partial_rotary_factor", h->rotary_share));
     TRY(set_text(cfg, "model.rope_scaling", words[h->rope]));
     TRY(set_rule(cfg, "model.rope_factor", h->rope_factor));
@@ -89,10 +91,13 @@ static ott_status set_experts(config *cfg, const hf_config *h) {
 }
 
 static ott_status set_multipliers(config *cfg, const hf_config *h) {
+    double scalar = (double)h->query_pre_attn_scalar;
     TRY(set_real(cfg, "model.embedding_multiplier", h->embedding_multiplier));
     TRY(set_real(cfg, "model.residual_multiplier", h->residual_multiplier));
-    TRY(set_real(cfg, "model.attention_multiplier", h->attention_multiplier));
-    return set_real(cfg, "model.logits_scaling", h->logits_scaling);
+    TRY(set_real(cfg, "model.attention_multiplier", scalar > 0 ? 1 / sqrt(scalar) : h->attention_multiplier));
+    TRY(set_real(cfg, "model.logits_scaling", h->logits_scaling / h->logit_scale));
+    TRY(set_real(cfg, "model.attention_softcap", h->attention_softcap));
+    return set_real(cfg, "model.final_logit_softcap", h->logit_softcap);
 }
 
 static ott_status set_shape(config *cfg, const hf_config *h) {
@@ -106,9 +111,10 @@ static ott_status set_shape(config *cfg, const hf_config *h) {
     TRY(set_int(cfg, "model.vocab_size", h->vocab_size));
     TRY(set_int(cfg, "model.max_seq_len", h->max_position_embeddings));
     TRY(set_int(cfg, "model.sliding_window", h->sliding_window));
+    TRY(set_int(cfg, "model.full_attention_every", h->full_every));
     if (h->family->qkv_bias_key) TRY(set_bool(cfg, "model.attention_bias", h->attention_bias));
     if (h->padding_row >= 0) TRY(set_int(cfg, "model.pad_token_id", h->padding_row));
-    TRY(set_real(cfg, "model.norm_eps", h->rms_norm_eps));
+    TRY(set_real(cfg, "model.norm_eps", h->norm_eps));
     return set_bool(cfg, "model.tie_embeddings", h->tie_word_embeddings);
 }
 

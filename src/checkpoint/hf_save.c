@@ -7,6 +7,7 @@
 #include "formats/hf_folder.h"
 #include "formats/shards.h"
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 enum { BLOCK = 128 }; /* rows and columns of an FP8 block */
@@ -51,12 +52,20 @@ static bool can_say_experts(const family *f, const model_options *o) {
     return plain && (!is_mixtral || (e->rule.normalized && o->moe_every == 1 && e->hidden == o->hidden));
 }
 
+/* Do the blocks of two families compute the same, biases of q, k and v, norms of heads and windows aside? */
+static bool same_block(const family *a, const family *b) {
+    return a->norms == b->norms && a->norm == b->norm && a->mlp == b->mlp && a->biases == b->biases &&
+           a->qk_norm_whole == b->qk_norm_whole && a->root_of_dim == b->root_of_dim &&
+           a->rope_in_windows == b->rope_in_windows && a->rope_interleaved == b->rope_interleaved &&
+           (a->local_theta > 0) == (b->local_theta > 0);
+}
+
 static bool can_say(const family *f, const model_options *o) {
     return can_say_experts(f, o) && (f->qkv_bias_key || f->qkv_bias == o->qkv_bias) &&
-           f->qk_norm == o->qk_norm && f->norms == o->family->norms &&
-           f->rope_interleaved == o->rope.interleaved &&
+           f->qk_norm == o->qk_norm && same_block(f, o->family) &&
            !(f->rotary_share == 0 && rope_columns(&o->rope, o->head_dim) < o->head_dim) &&
-           !(f->window == FAMILY_WINDOW_NONE && o->window > 0);
+           !(f->window == FAMILY_WINDOW_NONE && o->window > 0) &&
+           (f->window == FAMILY_WINDOW_PATTERN || o->full_every == 0);
 }
 
 static ott_status choose_family(const model_options *o, const family **out) {
@@ -127,6 +136,24 @@ static void describe_experts(const model_options *o, hf_config *c) {
     c->route_scale = is_dots ? (double)e->rule.scale : 0;
 }
 
+/* Gemma's files have the whole number whose root divides q k^T, and their embedding's multiplier follows from its width. */
+static void describe_multipliers(const model_options *o, hf_config *c) {
+    bool gemma = o->family->root_of_dim;
+    bool cohere = o->family->norms == FAMILY_NORMS_SHARED;
+    double scale = (double)o->attention_multiplier, logits = multiplier_of(o->logit_multiplier);
+    double scalar = scale > 0 ? rint(1 / (scale * scale)) : (double)o->head_dim;
+    c->embedding_multiplier = gemma ? 1 : multiplier_of(o->embedding_multiplier);
+    c->residual_multiplier = multiplier_of(o->residual_multiplier);
+    c->attention_multiplier = gemma ? 0 : scale;
+    c->query_pre_attn_scalar = gemma ? (int64_t)scalar : 0;
+    c->logits_scaling = cohere ? 1 : 1 / logits;
+    c->logit_scale = cohere ? logits : 1;
+    c->attention_softcap = (double)o->attention_softcap;
+    c->logit_softcap = (double)o->logit_softcap;
+    c->rope_local_theta = o->local_theta;
+    c->full_every = o->full_every;
+}
+
 /* What the model is, as config.json says it; what the model does not know stays as c has it. */
 static void describe(const saving *s, hf_config *c) {
     const model_options *o = &s->m->options;
@@ -139,16 +166,13 @@ static void describe(const saving *s, hf_config *c) {
     c->head_dim = o->head_dim;
     c->vocab_size = o->vocab;
     c->max_position_embeddings = o->max_positions;
-    c->rms_norm_eps = (double)o->norm_epsilon;
+    c->norm_eps = (double)o->norm_epsilon;
     c->sliding_window = o->window;
     c->attention_bias = s->family->qkv_bias_key && o->qkv_bias; /* elsewhere the key means one of o too */
     c->tie_word_embeddings = o->tied;
     c->dtype = s->o->dtype;
     describe_rope(o, c);
-    c->embedding_multiplier = multiplier_of(o->embedding_multiplier);
-    c->residual_multiplier = multiplier_of(o->residual_multiplier);
-    c->attention_multiplier = (double)o->attention_multiplier;
-    c->logits_scaling = 1 / multiplier_of(o->logit_multiplier);
+    describe_multipliers(o, c);
     describe_experts(o, c);
     if (o->has_padding && c->padding_row != o->padding) c->pad = o->padding;
     drop_tokens(c);

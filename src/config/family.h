@@ -11,15 +11,18 @@
 
 /* How config.json says that attention has a sliding window. */
 typedef enum family_window {
-    FAMILY_WINDOW_NONE,  /* it does not: transformers' models of the family have none */
-    FAMILY_WINDOW_KEY,   /* sliding_window */
-    FAMILY_WINDOW_LAYERS /* use_sliding_window, and which layers have one */
+    FAMILY_WINDOW_NONE,   /* it does not: transformers' models of the family have none */
+    FAMILY_WINDOW_KEY,    /* sliding_window */
+    FAMILY_WINDOW_LAYERS, /* use_sliding_window, and which layers have one */
+    FAMILY_WINDOW_PATTERN /* sliding_window, in all layers but every so many-th */
 } family_window;
 
 /* Where a block has norms. */
 typedef enum family_norms {
     FAMILY_NORMS_BEFORE, /* attention and the feed-forward */
     FAMILY_NORMS_AROUND, /* each of them, before and after */
+    FAMILY_NORMS_AFTER,  /* each of them, and before none */
+    FAMILY_NORMS_SHARED  /* one before both, which run side by side */
 } family_norms;
 
 /* What routes tokens to the experts of a family's models. */
@@ -29,6 +32,19 @@ typedef enum family_experts {
     FAMILY_EXPERTS_SIGMOID  /* their sigmoids and a bias, with shared experts and groups */
 } family_experts;
 
+typedef enum family_norm {
+    FAMILY_NORM_RMS,
+    FAMILY_NORM_RMS_ONE_PLUS, /* its weight is what it adds to 1 */
+    FAMILY_NORM_LAYER,        /* layer normalization */
+    FAMILY_NORM_LAYER_BIAS    /* with a bias */
+} family_norm;
+
+typedef enum family_mlp {
+    FAMILY_MLP_SWIGLU,
+    FAMILY_MLP_GEGLU, /* gated, with GELU by tanh */
+    FAMILY_MLP_GELU   /* two matrices */
+} family_mlp;
+
 typedef struct family {
     const char *name;         /* config.json's model_type, "llama" */
     const char *architecture; /* "LlamaForCausalLM" */
@@ -36,7 +52,13 @@ typedef struct family {
     bool qk_norm;             /* RMSNorm of each head of q and k */
     bool fused_qkv;           /* in files, q, k, v are one tensor, */
     bool fused_gate_up;       /* and so are gate and up */
+    bool qk_norm_whole;       /* of all heads of q together, and of k */
+    bool biases;              /* of every linear layer of a block */
     family_norms norms;
+    family_norm norm;
+    family_mlp mlp;
+    bool root_of_dim;      /* the embedding's output times the root of its width */
+    bool rope_in_windows;  /* no rotary embedding in layers that see all */
     bool rope_interleaved; /* rotary embedding turns neighbours */
     /* config.json */
     bool bias_key;       /* attention_bias is a key, for biases of q, k, v and o */
@@ -45,7 +67,12 @@ typedef struct family {
     bool kv_heads_optional; /* num_key_value_heads left out: as many as heads */
     int head_dim;           /* where head_dim is left out; 0: hidden_size / num_attention_heads */
     family_window window;
-    int window_size; /* where sliding_window is left out; 0: none */
+    const char *activation_key; /* NULL: hidden_act */
+    int full_every;             /* FAMILY_WINDOW_PATTERN: of so many layers the last sees all */
+    bool tied;                  /* where tie_word_embeddings is left out */
+    double theta;               /* where rope_theta is left out; 0: 1e4 */
+    double local_theta;         /* of layers with a window; 0: the same */
+    int window_size;            /* where sliding_window is left out; 0: none */
     family_experts experts;
 } family;
 
@@ -69,7 +96,25 @@ typedef struct family {
       .experts = FAMILY_EXPERTS_SOFTMAX)                                                                     \
     X(argument, QWEN3_MOE, "qwen3_moe", "Qwen3Moe", .qk_norm = true, .bias_key = true,                       \
       .window = FAMILY_WINDOW_LAYERS, .window_size = 4096, .experts = FAMILY_EXPERTS_SOFTMAX)                \
-    X(argument, DOTS1, "dots1", "Dots1", .qk_norm = true, .bias_key = true, .experts = FAMILY_EXPERTS_SIGMOID)
+    X(argument, DOTS1, "dots1", "Dots1", .qk_norm = true, .bias_key = true,                                  \
+      .experts = FAMILY_EXPERTS_SIGMOID)                                                                     \
+    X(argument, OLMO2, "olmo2", "Olmo2", .qk_norm = true, .qk_norm_whole = true,                             \
+      .norms = FAMILY_NORMS_AFTER, .bias_key = true, .kv_heads_optional = true)                              \
+    X(argument, GEMMA2, "gemma2", "Gemma2", .activation_key = "hidden_activation",                           \
+      .norms = FAMILY_NORMS_AROUND, .norm = FAMILY_NORM_RMS_ONE_PLUS, .mlp = FAMILY_MLP_GEGLU,               \
+      .root_of_dim = true, .bias_key = true, .head_dim = 256, .tied = true, .window = FAMILY_WINDOW_PATTERN, \
+      .full_every = 2, .window_size = 4096)                                                                  \
+    X(argument, GEMMA3, "gemma3_text", "Gemma3", .activation_key = "hidden_activation", .qk_norm = true,     \
+      .norms = FAMILY_NORMS_AROUND, .norm = FAMILY_NORM_RMS_ONE_PLUS, .mlp = FAMILY_MLP_GEGLU,               \
+      .root_of_dim = true, .bias_key = true, .head_dim = 256, .tied = true, .theta = 1e6,                    \
+      .local_theta = 1e4, .window = FAMILY_WINDOW_PATTERN, .full_every = 6, .window_size = 4096)             \
+    X(argument, COHERE, "cohere", "Cohere", .norms = FAMILY_NORMS_SHARED, .norm = FAMILY_NORM_LAYER,         \
+      .rope_interleaved = true, .bias_key = true, .kv_heads_optional = true, .tied = true, .theta = 5e5)     \
+    X(argument, COHERE2, "cohere2", "Cohere2", .norms = FAMILY_NORMS_SHARED, .norm = FAMILY_NORM_LAYER,      \
+      .rope_interleaved = true, .rope_in_windows = true, .bias_key = true, .kv_heads_optional = true,        \
+      .tied = true, .window = FAMILY_WINDOW_PATTERN, .full_every = 4, .window_size = 4096)                   \
+    X(argument, STARCODER2, "starcoder2", "Starcoder2", .qkv_bias = true, .biases = true,                    \
+      .norm = FAMILY_NORM_LAYER_BIAS, .mlp = FAMILY_MLP_GELU, .tied = true, .window = FAMILY_WINDOW_KEY)
 
 typedef enum family_index {
 #define FAMILY_INDEX(argument, constant, ...) FAMILY_##constant,

@@ -165,6 +165,7 @@ static void meet_tile(const attention *s, const forward_buffers *w, int64_t i, i
     key_range k = visible_keys(s, i, tile);
     if (k.begin >= k.end) return;
     score_keys(w->keys, w->queries + row * s->width, k.begin, k.end, s, s->scale, w->scores, QUERY_LANES);
+    cap_scores(k.begin, k.end, s, w->scores, QUERY_LANES);
     if (!k.all) hide(s, i, tile, &k, w->scores);
     int64_t seeing = end_query(s->window, tile + TILE - 1, INT64_MAX) - i;
     for (int v = 0; v < QUERY_LANES; v += 16)
@@ -220,7 +221,8 @@ SIMD void score_query(ott_dtype d, const tensor *k, int64_t row, int64_t column,
             v16_transpose(t);
             for (int64_t i = 0; i < lanes; i++) sum = v16_fma(v16_set1(q[c + i]), t[i], sum);
         }
-        v16_store(scores + j, v16_mul(v16_set1(s->scale), sum));
+        v16 score = v16_mul(v16_set1(s->scale), sum);
+        v16_store(scores + j, s->softcap > 0 ? v16_softcap(score, v16_set1(s->softcap)) : score);
     }
     for (int64_t j = 0; j < see->begin; j++) scores[j] = -INFINITY;
     for (int64_t j = see->end; j < TILE; j++) scores[j] = -INFINITY;
@@ -328,6 +330,7 @@ ott_status ISA(attention_forward)(exec *cx, const attention_forward_args *a) {
     forward_buffers w;
     TRY(ISA(attention_open)("attention_forward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->window,
                             a->past, a->softmax_scale, s));
+    s->softcap = a->softcap;
     while (s->block > QUERIES &&
            (lay_out_forward(s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS || too_few_units(s, cpu_threads(cx))))
         s->block /= 2;

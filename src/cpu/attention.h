@@ -43,7 +43,7 @@ typedef struct attention {
                       bits */
     int64_t pairs; /* (query, key) pairs that see each other, of one head */
     const int32_t *cu_seqlens; /* [documents]; the last document ends with the tokens, and may be empty */
-    float scale;
+    float scale, softcap;
 } attention;
 
 /* A document: its keys are `length` rows of k and v from row `first` on; the queries, positions [past,
@@ -223,6 +223,14 @@ static void score_keys(const float *keys, const float *queries, int64_t begin, i
         p.c = scores + j * ld;
         product_scaled(&p, s->head_dim, scale);
     }
+}
+
+/* The same scores held below s->softcap, where there is one. */
+static void cap_scores(int64_t begin, int64_t end, const attention *s, float *scores, int64_t ld) {
+    v16 cap = v16_set1(s->softcap);
+    for (int64_t j = begin; j < end && s->softcap > 0; j++)
+        for (int v = 0; v < QUERY_LANES; v += 16)
+            v16_store(scores + j * ld + v, v16_softcap(v16_load(scores + j * ld + v), cap));
 }
 
 /* The keys of the tile from key `tile` on that some of the QUERY_LANES queries from i on see: [begin, end),

@@ -101,11 +101,17 @@ static void start_block(const backward_job *j, const query_block *q, backward_bu
 
 /* p = exp(score - lse) and ds = p * (dp - delta) * scale of 16 queries, in place of score and dp. */
 SIMD void gradients_of_scores(float *p, float *ds, const key_range *k, const float *lse, const float *delta,
-                              float scale) {
-    v16 shift = v16_load(lse), mean = v16_load(delta), factor = v16_set1(scale);
+                              const attention *s) {
+    v16 shift = v16_load(lse), mean = v16_load(delta), factor = v16_set1(s->scale);
+    v16 one = v16_set1(1.0f), cap = v16_set1(s->softcap);
     for (int64_t j = k->begin; j < k->end; j++) {
-        v16 e = v16_exp(v16_sub(v16_load(p + j * QUERIES), shift));
-        v16 g = v16_mul(v16_mul(e, v16_sub(v16_load(ds + j * QUERIES), mean)), factor);
+        v16 score = v16_load(p + j * QUERIES), e = v16_exp(v16_sub(score, shift));
+        v16 g = v16_mul(e, v16_sub(v16_load(ds + j * QUERIES), mean));
+        if (s->softcap > 0) {
+            v16 r = v16_div(score, cap);
+            g = v16_mul(g, v16_fma(v16_neg(r), r, one));
+        }
+        g = v16_mul(g, factor);
         v16_store(p + j * QUERIES, e);
         v16_store(ds + j * QUERIES, g);
     }
@@ -119,9 +125,10 @@ static void score_tile(const attention *s, const backward_buffers *w, int64_t i,
         key_range k = visible_keys(s, i, tile);
         float *p = w->p + lane, *ds = w->ds + lane;
         score_keys(w->k, w->q_lanes + row * s->width, k.begin, k.end, s, s->scale, p, QUERIES);
+        cap_scores(k.begin, k.end, s, p, QUERIES);
         score_keys(w->v, w->dout_lanes + row * s->width, k.begin, k.end, s, 1.0f, ds, QUERIES);
         for (int v = 0; v < QUERY_LANES; v += 16)
-            gradients_of_scores(p + v, ds + v, &k, w->lse + row + v, w->delta + row + v, s->scale);
+            gradients_of_scores(p + v, ds + v, &k, w->lse + row + v, w->delta + row + v, s);
     }
 }
 
@@ -245,6 +252,7 @@ ott_status ISA(attention_backward)(exec *cx, const attention_backward_args *a) {
     lay_out_sums(a, cx->workspace, &j.sums);
     TRY(ISA(attention_open)("attention_backward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->window,
                             0, a->softmax_scale, &j.s));
+    j.s.softcap = a->softcap;
     while (j.s.block > QUERIES && lay_out_backward(&j.s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS)
         j.s.block /= 2;
     TRY(ISA(attention_fits)("attention_backward", &j.s, lay_out_backward(&j.s, cpu_scratch(cx, 0), &w)));

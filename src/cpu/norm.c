@@ -13,11 +13,16 @@ SIMD float residual_row(ott_dtype d, const void *x, const void *delta, void *h, 
     return v16_fold_sum(squares);
 }
 
-SIMD void scale_row(ott_dtype d, const void *h, const float *weight, float rstd, void *y, int64_t columns) {
+SIMD v16 weight_at(const float *weight, bool one_plus, int64_t at, int64_t n) {
+    v16 w = v16_get(weight, OTT_F32, at, n);
+    return one_plus ? v16_add(v16_set1(1.0f), w) : w;
+}
+
+SIMD void scale_row(ott_dtype d, const rmsnorm_forward_args *a, const void *h, float rstd, void *y) {
     v16 factor = v16_set1(rstd);
-    BY_16(c, lanes, columns, {
+    BY_16(c, lanes, a->x->columns, {
         v16 xhat = v16_mul(v16_get(h, d, c, lanes), factor);
-        v16_put(y, d, c, v16_mul(xhat, v16_get(weight, OTT_F32, c, lanes)), lanes);
+        v16_put(y, d, c, v16_mul(xhat, weight_at(a->weight->data, a->one_plus, c, lanes)), lanes);
     });
 }
 
@@ -28,7 +33,7 @@ SIMD void forward_row(ott_dtype d, const rmsnorm_forward_args *a, int64_t t) {
     float squares = residual_row(d, x, row_of(a->delta, t), h, columns);
     float rstd = 1.0f / sqrtf(squares / (float)columns + a->eps);
     ((float *)a->rstd->data)[t] = rstd;
-    scale_row(d, h ? h : x, a->weight->data, rstd, row_of(a->y, t), columns);
+    scale_row(d, a, h ? h : x, rstd, row_of(a->y, t));
 }
 
 static void forward_task(void *argument, int thread, int threads) {
@@ -51,10 +56,10 @@ typedef struct gradient_pair {
     v16 wdy, xhat;
 } gradient_pair;
 
-SIMD gradient_pair load_pair(ott_dtype d, const void *dy, const void *h, const float *weight, v16 rstd,
-                             int64_t at, int64_t n) {
+SIMD gradient_pair load_pair(ott_dtype d, const void *dy, const void *h, const float *weight, bool one_plus,
+                             v16 rstd, int64_t at, int64_t n) {
     gradient_pair p;
-    p.wdy = v16_mul(v16_get(dy, d, at, n), v16_get(weight, OTT_F32, at, n));
+    p.wdy = v16_mul(v16_get(dy, d, at, n), weight_at(weight, one_plus, at, n));
     p.xhat = v16_mul(v16_get(h, d, at, n), rstd);
     if (n < 16) p.xhat = v16_keep_n(p.xhat, n);
     return p;
@@ -67,12 +72,12 @@ SIMD void input_gradient_row(ott_dtype d, const rmsnorm_backward_args *a, int64_
     int64_t columns = a->dy->columns;
     v16 rstd = v16_set1(((const float *)a->rstd->data)[t]), sum = v16_zero();
     BY_16(c, lanes, columns, {
-        gradient_pair p = load_pair(d, dy, h, weight, rstd, c, lanes);
+        gradient_pair p = load_pair(d, dy, h, weight, a->one_plus, rstd, c, lanes);
         sum = v16_fma(p.wdy, p.xhat, sum);
     });
     v16 mean = v16_set1(v16_fold_sum(sum) / (float)columns);
     BY_16(c, lanes, columns, {
-        gradient_pair p = load_pair(d, dy, h, weight, rstd, c, lanes);
+        gradient_pair p = load_pair(d, dy, h, weight, a->one_plus, rstd, c, lanes);
         v16 g = v16_mul(v16_sub(p.wdy, v16_mul(p.xhat, mean)), rstd);
         if (dresidual) g = v16_add(v16_get(dresidual, d, c, lanes), g);
         v16_put(dx, d, c, g, lanes);

@@ -84,6 +84,17 @@ static inline void v16_put(void *p, ott_dtype d, int64_t index, v16 x, int64_t n
 #define ROW_UNROLL
 #endif
 
+SIMD v16 v16_sigmoid(v16 x) {
+    v16 one = v16_set1(1.0f);
+    return v16_div(one, v16_add(one, v16_exp(v16_neg(x))));
+}
+/* cap * tanh(x / cap); fmath_tanh. */
+SIMD v16 v16_softcap(v16 x, v16 cap) {
+    v16 one = v16_set1(1.0f), two = v16_set1(2.0f);
+    v16 e = v16_exp(v16_mul(two, v16_div(x, cap)));
+    return v16_mul(cap, v16_sub(one, v16_div(two, v16_add(e, one))));
+}
+
 /* Row r of t, NULL when t is. */
 SIMD void *row_of(const tensor *t, int64_t r) {
     return t == NULL ? NULL : (char *)t->data + r * t->ld * dtype_bytes(t->dtype);

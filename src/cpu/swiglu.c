@@ -1,15 +1,10 @@
 /* cpu/swiglu: the gated activation of the MLP (Shazeer 2020). */
 #include "cpu/rows.h"
 
-SIMD v16 sigmoid(v16 x) {
-    v16 one = v16_set1(1.0f);
-    return v16_div(one, v16_add(one, v16_exp(v16_neg(x))));
-}
-
 SIMD void forward_row(ott_dtype d, const void *gate, const void *up, void *y, int64_t columns) {
     BY_16(c, lanes, columns, {
         v16 g = v16_get(gate, d, c, lanes);
-        v16_put(y, d, c, v16_mul(v16_mul(g, sigmoid(g)), v16_get(up, d, c, lanes)), lanes);
+        v16_put(y, d, c, v16_mul(v16_mul(g, v16_sigmoid(g)), v16_get(up, d, c, lanes)), lanes);
     });
 }
 
@@ -33,7 +28,7 @@ SIMD void backward_row(ott_dtype d, const swiglu_backward_args *a, int64_t t) {
     v16 one = v16_set1(1.0f);
     BY_16(c, lanes, a->dy->columns, {
         v16 g = v16_get(gate, d, c, lanes), u = v16_get(up, d, c, lanes), grad = v16_get(dy, d, c, lanes);
-        v16 sig = sigmoid(g);
+        v16 sig = v16_sigmoid(g);
         v16 slope = v16_mul(sig, v16_fma(g, v16_sub(one, sig), one));
         v16_put(dup, d, c, v16_mul(grad, v16_mul(g, sig)), lanes);
         v16_put(dgate, d, c, v16_mul(v16_mul(grad, u), slope), lanes);

@@ -195,8 +195,12 @@ struct attention_forward {
     view q, k, v, o, lse;
     documents d;
     int64_t head_dim, heads, kv_heads, past;
-    float scale;
+    float scale, softcap;
 };
+
+__device__ __forceinline__ float capped(float s, float cap) {
+    return cap > 0 ? cap * fmath_tanh(s / cap) : s;
+}
 
 /* A query on its way through the tiles. */
 struct running_softmax {
@@ -205,10 +209,10 @@ struct running_softmax {
 
 /* The scores of a tile become p; returns what the sums so far are to be multiplied by. */
 __device__ __forceinline__ float softmax_step(running_softmax &r, score_tile &scores, span sees, bool fresh,
-                                              float scale) {
+                                              float scale, float softcap) {
     float most = r.most, lane[16] = {};
     for (int64_t j = sees.begin; j < sees.end; j++) {
-        float s = scale * scores.at[j][threadIdx.x];
+        float s = capped(scale * scores.at[j][threadIdx.x], softcap);
         scores.at[j][threadIdx.x] = s;
         if (s > most) most = s;
     }
@@ -245,7 +249,8 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROWS) attention_forward
             span sees = mine ? within_tile(keys, j) : span{0, 0};
             int64_t count = least(TILE, all.end - j);
             make_scores<D>(scores, tile, q, row, k, j, count, sees);
-            if (sees.begin < sees.end) scale_sums(o, softmax_step(r, scores, sees, j <= keys.begin, a.scale));
+            if (sees.begin < sees.end)
+                scale_sums(o, softmax_step(r, scores, sees, j <= keys.begin, a.scale, a.softcap));
             add_rows<D>(o, scores, tile, v, j, count, at.from, sees);
         }
         next = end;
@@ -258,10 +263,12 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROWS) attention_forward
 
 extern "C" cudaError_t attention_forward_launch(const attention_forward_args *a, cudaStream_t stream) {
     int64_t heads = a->lse->rows, kv_heads = a->k->columns / a->head_dim;
-    attention_forward f = {view_of(a->q), view_of(a->k),   view_of(a->v),
-                           view_of(a->o), view_of(a->lse), documents_of(a->cu_seqlens, a->q->rows, a->window),
-                           a->head_dim,   heads,           kv_heads,
-                           a->past,       a->softmax_scale};
+    attention_forward f = {view_of(a->q),    view_of(a->k),
+                           view_of(a->v),    view_of(a->o),
+                           view_of(a->lse),  documents_of(a->cu_seqlens, a->q->rows, a->window),
+                           a->head_dim,      heads,
+                           kv_heads,         a->past,
+                           a->softmax_scale, a->softcap};
     WITH_DTYPE(a->q->dtype, D,
                LAUNCH_BLOCKS(attention_forward_kernel<D>, attention_blocks(a->q->rows, heads, a->head_dim),
                              ROWS, stream, f));
@@ -275,7 +282,7 @@ struct attention_backward {
     float *delta; /* [heads, tokens] */
     documents d;
     int64_t head_dim, heads, kv_heads;
-    float scale;
+    float scale, softcap;
 };
 
 /* SUM16 of dout times o, of a row. */
@@ -298,10 +305,12 @@ __device__ __forceinline__ float delta_of(const head_view &dout, const head_view
 struct score_gradient {
     float p, ds;
 };
-__device__ __forceinline__ score_gradient gradient_of(float s, float dp, float lse, float delta,
-                                                      float scale) {
-    float p = fmath_exp(scale * s - lse);
-    return {p, p * (dp - delta) * scale};
+__device__ __forceinline__ score_gradient gradient_of(float s, float dp, float lse, float delta, float scale,
+                                                      float softcap) {
+    s = capped(scale * s, softcap);
+    float p = fmath_exp(s - lse), r = s / softcap, ds = p * (dp - delta);
+    if (softcap > 0) ds = ds * fmaf(-r, r, 1.0f);
+    return {p, ds * scale};
 }
 
 /* delta and dq: a thread has a query. */
@@ -327,7 +336,7 @@ __global__ void __launch_bounds__(ROWS) attention_queries_kernel(attention_backw
         make_scores<D>(slopes, tile, dout, row, v, j, count, sees);
         for (int64_t n = sees.begin; n < sees.end; n++) {
             float &slope = slopes.at[n][threadIdx.x];
-            slope = gradient_of(scores.at[n][threadIdx.x], slope, lse, delta, a.scale).ds;
+            slope = gradient_of(scores.at[n][threadIdx.x], slope, lse, delta, a.scale, a.softcap).ds;
         }
         add_rows<D>(dq, slopes, tile, k, j, count, at.from, sees);
     }
@@ -356,7 +365,7 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROWS) attention_keys_ke
             for (int64_t n = sees.begin; n < sees.end; n++) {
                 float &score = scores.at[n][threadIdx.x], &slope = slopes.at[n][threadIdx.x];
                 float lse = load<OTT_F32>(a.lse, head, i + n), delta = a.delta[head * a.q.rows + i + n];
-                score_gradient g = gradient_of(score, slope, lse, delta, a.scale);
+                score_gradient g = gradient_of(score, slope, lse, delta, a.scale, a.softcap);
                 score = g.p, slope = g.ds;
             }
             add_rows<D>(dv, scores, tile, dout, i, count, at.from, sees);
@@ -389,7 +398,8 @@ extern "C" cudaError_t attention_backward_launch(const attention_backward_args *
                             a->head_dim,
                             heads,
                             kv_heads,
-                            a->softmax_scale};
+                            a->softmax_scale,
+                            a->softcap};
     WITH_DTYPE(a->q->dtype, D, {
         LAUNCH_BLOCKS(attention_queries_kernel<D>, attention_blocks(a->q->rows, heads, a->head_dim), ROWS,
                       stream, b);

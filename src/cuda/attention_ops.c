@@ -1,4 +1,5 @@
-/* cuda/attention_ops: attention, by cuDNN where it can, else by the kernels of our own (attention.cu), which can all. */
+/* cuda/attention_ops: attention, by cuDNN where it can, else by the kernels of our own (attention.cu), which can all: scores
+   with a soft cap are always theirs. */
 #include "cuda/attention_plans.h"
 #include "cuda/cuda.h"
 #include "cuda/kernels.h"
@@ -36,22 +37,27 @@ static attention_call backward_call(const attention_backward_args *a) {
 
 int64_t cuda_attention_forward_workspace(const device *d, const attention_forward_args *a) {
     attention_call call = forward_call(a);
-    return attention_plans_workspace(cuda_device_of(d), &call);
+    return a->softcap > 0 ? 0 : attention_plans_workspace(cuda_device_of(d), &call);
 }
 
 /* Enough for both ways: where a tensor lies is known when it runs. */
 int64_t cuda_attention_backward_workspace(const device *d, const attention_backward_args *a) {
     attention_call call = backward_call(a);
     int64_t own = attention_backward_workspace(a),
-            by_plan = attention_plans_workspace(cuda_device_of(d), &call);
+            by_plan = a->softcap > 0 ? 0 : attention_plans_workspace(cuda_device_of(d), &call);
     return own > by_plan ? own : by_plan;
+}
+
+static ott_status run_plan(exec *cx, const attention_call *call, float softcap, bool *ran) {
+    *ran = false;
+    return softcap > 0 ? OTT_OK : attention_plans_run(cx, call, cx->workspace, ran);
 }
 
 ott_status cuda_attention_forward(exec *cx, const attention_forward_args *a) {
     bool ran;
     attention_call call = forward_call(a);
     TRY(attention_check_heads("attention_forward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->past));
-    TRY(attention_plans_run(cx, &call, cx->workspace, &ran));
+    TRY(run_plan(cx, &call, a->softcap, &ran));
     return ran ? OTT_OK : cuda_check(attention_forward_launch(a, cuda_stream(cx)), "attention_forward");
 }
 
@@ -59,7 +65,7 @@ ott_status cuda_attention_backward(exec *cx, const attention_backward_args *a) {
     bool ran;
     attention_call call = backward_call(a);
     TRY(attention_check_heads("attention_backward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, 0));
-    TRY(attention_plans_run(cx, &call, cx->workspace, &ran));
+    TRY(run_plan(cx, &call, a->softcap, &ran));
     return ran ? OTT_OK
                : cuda_check(attention_backward_launch(a, cx->workspace, cuda_stream(cx)),
                             "attention_backward");

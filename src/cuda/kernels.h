@@ -37,14 +37,22 @@ cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *gate, const t
 
 /* ---- norm.cu: QUANTIZE_BY_ROWS where rows are wide, else nothing ---- */
 bool norm_is_wide(const tensor *x);
-cudaError_t norm_forward_launch(const tensor *x, const tensor *delta, const tensor *weight, const tensor *h,
-                                const tensor *y, const tensor *rstd, float eps, const quantize_uses *uses,
+cudaError_t norm_forward_launch(const rmsnorm_forward_args *a, const quantize_uses *uses,
                                 cudaStream_t stream);
-cudaError_t norm_backward_launch(const tensor *dy, const tensor *h, const tensor *weight, const tensor *rstd,
-                                 const tensor *dresidual, const tensor *dx, const quantize_uses *uses,
+cudaError_t norm_backward_launch(const rmsnorm_backward_args *a, const quantize_uses *uses,
                                  cudaStream_t stream);
 cudaError_t norm_weight_gradient_launch(const tensor *dy, const tensor *h, const tensor *rstd,
                                         const tensor *dweight, cudaStream_t stream);
+
+/* ---- layernorm.cu ---- */
+cudaError_t layernorm_forward_launch(const layernorm_forward_args *a, cudaStream_t stream);
+cudaError_t layernorm_backward_launch(const layernorm_backward_args *a, cudaStream_t stream);
+
+/* ---- gelu.cu ---- */
+cudaError_t gelu_forward_launch(const gelu_forward_args *a, cudaStream_t stream);
+cudaError_t gelu_backward_launch(const gelu_backward_args *a, cudaStream_t stream);
+cudaError_t softcap_forward_launch(const softcap_forward_args *a, cudaStream_t stream);
+cudaError_t softcap_backward_launch(const softcap_backward_args *a, cudaStream_t stream);
 
 /* ---- embedding.cu ---- */
 cudaError_t embedding_forward_launch(const tensor *token, const tensor *table, const tensor *y,

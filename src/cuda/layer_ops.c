@@ -1,4 +1,4 @@
-/* cuda/layer_ops: the ops of layers as launches: embedding, norm, rotary positions, SwiGLU, loss. */
+/* cuda/layer_ops: the ops of layers as launches: embedding, norm, rotary positions, gated activations, loss. */
 #include "cuda/cuda.h"
 #include "cuda/kernels.h"
 #include "cuda/ops.h"
@@ -17,6 +17,13 @@ ott_status cuda_embedding_backward(exec *cx, const embedding_backward_args *a) {
         "embedding_backward");
 }
 
+/* All forms by passes of their own. */
+static ott_status quantize_after(exec *cx, const char *op, const tensor *y, const qlist *q) {
+    quantize_uses made;
+    TRY(cuda_quantize_begin(cx, op, NULL, QUANTIZE_BY_ROWS, &made));
+    return cuda_quantize_finish(cx, op, y, q, &made);
+}
+
 /* The kernel of narrow rows leaves quantized forms to passes of their own. */
 static ott_status begin_norm(exec *cx, const char *op, const tensor *y, const qlist *q, quantize_uses *made) {
     return cuda_quantize_begin(cx, op, norm_is_wide(y) ? q : NULL, QUANTIZE_BY_ROWS, made);
@@ -28,9 +35,7 @@ ott_status cuda_rmsnorm_forward(exec *cx, const rmsnorm_forward_args *a) {
                            "rmsnorm_forward: delta is given but h, where x + delta goes, is not");
     quantize_uses made;
     TRY(begin_norm(cx, "rmsnorm_forward", a->y, a->q, &made));
-    TRY(cuda_check(
-        norm_forward_launch(a->x, a->delta, a->weight, a->h, a->y, a->rstd, a->eps, &made, cuda_stream(cx)),
-        "rmsnorm_forward"));
+    TRY(cuda_check(norm_forward_launch(a, &made, cuda_stream(cx)), "rmsnorm_forward"));
     return cuda_quantize_finish(cx, "rmsnorm_forward", a->y, a->q, &made);
 }
 
@@ -38,12 +43,24 @@ ott_status cuda_rmsnorm_backward(exec *cx, const rmsnorm_backward_args *a) {
     cudaStream_t stream = cuda_stream(cx);
     quantize_uses made;
     TRY(begin_norm(cx, "rmsnorm_backward", a->dx, a->q, &made));
-    TRY(cuda_check(norm_backward_launch(a->dy, a->h, a->weight, a->rstd, a->dresidual, a->dx, &made, stream),
-                   "rmsnorm_backward"));
+    TRY(cuda_check(norm_backward_launch(a, &made, stream), "rmsnorm_backward"));
     if (a->dweight)
         TRY(cuda_check(norm_weight_gradient_launch(a->dy, a->h, a->rstd, a->dweight, stream),
                        "rmsnorm_backward"));
     return cuda_quantize_finish(cx, "rmsnorm_backward", a->dx, a->q, &made);
+}
+
+ott_status cuda_layernorm_forward(exec *cx, const layernorm_forward_args *a) {
+    if (a->delta && !a->h)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "layernorm_forward: delta is given but h, where x + delta goes, is not");
+    TRY(cuda_check(layernorm_forward_launch(a, cuda_stream(cx)), "layernorm_forward"));
+    return quantize_after(cx, "layernorm_forward", a->y, a->q);
+}
+
+ott_status cuda_layernorm_backward(exec *cx, const layernorm_backward_args *a) {
+    TRY(cuda_check(layernorm_backward_launch(a, cuda_stream(cx)), "layernorm_backward"));
+    return quantize_after(cx, "layernorm_backward", a->dx, a->q);
 }
 
 ott_status cuda_rope(exec *cx, const rope_args *a) {
@@ -65,6 +82,27 @@ ott_status cuda_swiglu_backward(exec *cx, const swiglu_backward_args *a) {
                    "swiglu_backward"));
     TRY(cuda_quantize_finish(cx, "swiglu_backward", a->dgate, a->q_gate, &made[0]));
     return cuda_quantize_finish(cx, "swiglu_backward", a->dup, a->q_up, &made[1]);
+}
+
+ott_status cuda_gelu_forward(exec *cx, const gelu_forward_args *a) {
+    TRY(cuda_check(gelu_forward_launch(a, cuda_stream(cx)), "gelu_forward"));
+    return quantize_after(cx, "gelu_forward", a->y, a->q);
+}
+
+ott_status cuda_gelu_backward(exec *cx, const gelu_backward_args *a) {
+    if (!a->up != !a->dup)
+        return status_fail(OTT_ERR_ARGUMENT, "gelu_backward: one of up and dup is given, the other is not");
+    TRY(cuda_check(gelu_backward_launch(a, cuda_stream(cx)), "gelu_backward"));
+    TRY(quantize_after(cx, "gelu_backward", a->dgate, a->q_gate));
+    return a->dup ? quantize_after(cx, "gelu_backward", a->dup, a->q_up) : OTT_OK;
+}
+
+ott_status cuda_softcap_forward(exec *cx, const softcap_forward_args *a) {
+    return cuda_check(softcap_forward_launch(a, cuda_stream(cx)), "softcap_forward");
+}
+
+ott_status cuda_softcap_backward(exec *cx, const softcap_backward_args *a) {
+    return cuda_check(softcap_backward_launch(a, cuda_stream(cx)), "softcap_backward");
 }
 
 /* Logits stay what they are without a gradient. */

@@ -74,8 +74,13 @@ __device__ __forceinline__ float norm_total(float lane) {
 struct norm_forward {
     view x, delta, h, y, weight; /* delta and h may be views of nothing */
     float *rstd, eps;
+    bool one_plus;
     quantize_uses uses; /* of a wide row */
 };
+
+__device__ __forceinline__ float norm_weight(float weight, bool one_plus) {
+    return one_plus ? 1.0f + weight : weight;
+}
 
 /* h of eight columns, which goes to memory too. */
 template <ott_dtype D>
@@ -119,7 +124,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_forward_wide_kernel(norm_for
         if (row_column(k) >= columns) continue;
         eight h = widened(own[k]), weight = load8<OTT_F32>(n.weight, 0, row_column(k));
 #pragma unroll
-        for (int i = 0; i < 8; i++) h.x[i] = (h.x[i] * rstd) * weight.x[i];
+        for (int i = 0; i < 8; i++) h.x[i] = (h.x[i] * rstd) * norm_weight(weight.x[i], n.one_plus);
         own[k] = narrowed<D>(h);
         store8<D>(n.y, row, row_column(k), columns, own[k]);
     }
@@ -146,14 +151,16 @@ template <ott_dtype D> __global__ void __launch_bounds__(NORM_THREADS) norm_forw
     const view &from = n.h.data ? n.h : n.x;
 #pragma unroll 8
     for (int64_t c = threadIdx.x % 16; c < end; c += 16)
-        store<D>(n.y, row, c, (load<D>(from, row, c) * rstd) * load<OTT_F32>(n.weight, 0, c));
+        store<D>(n.y, row, c,
+                 (load<D>(from, row, c) * rstd) * norm_weight(load<OTT_F32>(n.weight, 0, c), n.one_plus));
 }
 
-extern "C" cudaError_t norm_forward_launch(const tensor *x, const tensor *delta, const tensor *weight,
-                                           const tensor *h, const tensor *y, const tensor *rstd, float eps,
-                                           const quantize_uses *uses, cudaStream_t stream) {
-    norm_forward n = {view_of(x),      view_of(delta),      view_of(h), view_of(y),
-                      view_of(weight), (float *)rstd->data, eps,        *uses};
+extern "C" cudaError_t norm_forward_launch(const rmsnorm_forward_args *a, const quantize_uses *uses,
+                                           cudaStream_t stream) {
+    const tensor *x = a->x;
+    norm_forward n = {view_of(x),    view_of(a->delta),  view_of(a->h),
+                      view_of(a->y), view_of(a->weight), (float *)a->rstd->data,
+                      a->eps,        a->one_plus,        *uses};
     if (norm_is_wide(x)) {
         WITH_DTYPE(
             x->dtype, D,
@@ -170,6 +177,7 @@ extern "C" cudaError_t norm_forward_launch(const tensor *x, const tensor *delta,
 struct norm_backward {
     view dy, h, dresidual, dx, weight; /* dresidual may be a view of nothing, or dx */
     const float *rstd;
+    bool one_plus;
     quantize_uses uses; /* of a wide row */
 };
 
@@ -184,7 +192,7 @@ __device__ __forceinline__ norm_factors factors_of(const norm_backward &n, const
     eight weight = load8<OTT_F32>(n.weight, 0, column);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        f.wdy.x[i] = f.wdy.x[i] * weight.x[i];
+        f.wdy.x[i] = f.wdy.x[i] * norm_weight(weight.x[i], n.one_plus);
         f.xhat.x[i] = f.xhat.x[i] * rstd;
     }
     return f;
@@ -244,22 +252,25 @@ template <ott_dtype D> __global__ void __launch_bounds__(NORM_THREADS) norm_back
     float rstd = end > 0 ? n.rstd[row] : 0, sum = 0;
 #pragma unroll 8
     for (int64_t c = threadIdx.x % 16; c < end; c += 16)
-        sum = fmaf(load<D>(n.dy, row, c) * load<OTT_F32>(n.weight, 0, c), load<D>(n.h, row, c) * rstd, sum);
+        sum = fmaf(load<D>(n.dy, row, c) * norm_weight(load<OTT_F32>(n.weight, 0, c), n.one_plus),
+                   load<D>(n.h, row, c) * rstd, sum);
     float mean = fold16(sum) / (float)columns;
 #pragma unroll 8
     for (int64_t c = threadIdx.x % 16; c < end; c += 16) {
-        float wdy = load<D>(n.dy, row, c) * load<OTT_F32>(n.weight, 0, c), xhat = load<D>(n.h, row, c) * rstd;
+        float wdy = load<D>(n.dy, row, c) * norm_weight(load<OTT_F32>(n.weight, 0, c), n.one_plus),
+              xhat = load<D>(n.h, row, c) * rstd;
         float d = (wdy - xhat * mean) * rstd;
         store<D>(n.dx, row, c, n.dresidual.data ? load<D>(n.dresidual, row, c) + d : d);
     }
 }
 
-extern "C" cudaError_t norm_backward_launch(const tensor *dy, const tensor *h, const tensor *weight,
-                                            const tensor *rstd, const tensor *dresidual, const tensor *dx,
-                                            const quantize_uses *uses, cudaStream_t stream) {
-    norm_backward n = {view_of(dy), view_of(h),      view_of(dresidual),
-                       view_of(dx), view_of(weight), (const float *)rstd->data,
-                       *uses};
+extern "C" cudaError_t norm_backward_launch(const rmsnorm_backward_args *a, const quantize_uses *uses,
+                                            cudaStream_t stream) {
+    const tensor *dy = a->dy;
+    norm_backward n = {view_of(dy),           view_of(a->h),
+                       view_of(a->dresidual), view_of(a->dx),
+                       view_of(a->weight),    (const float *)a->rstd->data,
+                       a->one_plus,           *uses};
     if (norm_is_wide(dy)) {
         WITH_DTYPE(
             dy->dtype, D,

@@ -54,6 +54,37 @@ static ott_status read_family(const char *name, json_t *root, hf_config *c) {
                    "a %s language model is [\"%s\"]", c->family->name, c->family->architecture);
 }
 
+const char *hf_activation(const family *f) {
+    return f->mlp == FAMILY_MLP_SWIGLU ? "silu" : "gelu_pytorch_tanh";
+}
+
+static ott_status check_activation(const char *name, json_t *root, const family *f) {
+    const char *key = f->activation_key ? f->activation_key : "hidden_act", *works = hf_activation(f);
+    json_t *activation = hf_get(root, key);
+    if (!activation || (json_is_string(activation) && strcmp(json_string_value(activation), works) == 0))
+        return OTT_OK;
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, activation, "only \"%s\"%s works", works,
+                   f->mlp == FAMILY_MLP_SWIGLU ? " (SwiGLU)" : "");
+}
+
+/* Switches of single families, and the position in which they are left. */
+static ott_status refuse_switches(const char *name, json_t *root, const family *f) {
+    const struct {
+        const char *key;
+        bool works, is_of; /* of families that look at it */
+    } switches[] = {{"use_qk_norm", false, f->norms == FAMILY_NORMS_SHARED},
+                    {"use_bias", true, f->biases},
+                    {"use_bidirectional_attention", false, f->root_of_dim}};
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
+        bool is_on;
+        TRY(hf_get_bool(name, root, switches[i].key, switches[i].works, &is_on));
+        if (switches[i].is_of && is_on != switches[i].works)
+            return hf_fail(OTT_ERR_UNSUPPORTED, name, switches[i].key, hf_get(root, switches[i].key),
+                           "only %s works", switches[i].works ? "true" : "false");
+    }
+    return OTT_OK;
+}
+
 /* Of a mixture of experts: layers that are none though their numbers say so, or that attend otherwise. */
 static ott_status refuse_layers(const char *name, json_t *root) {
     json_t *dense = hf_get(root, "mlp_only_layers"), *types = hf_get(root, "layer_types"), *type;
@@ -73,10 +104,9 @@ static ott_status refuse_layers(const char *name, json_t *root) {
 /* A key by which a file of a known family asks for something the block does not compute. */
 static ott_status refuse_features(const char *name, json_t *root, const family *f) {
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
-    json_t *activation = hf_get(root, "hidden_act");
     bool mlp_bias;
-    if (activation && !(json_is_string(activation) && strcmp(json_string_value(activation), "silu") == 0))
-        return hf_fail(OTT_ERR_UNSUPPORTED, name, "hidden_act", activation, "only \"silu\" (SwiGLU) works");
+    TRY(check_activation(name, root, f));
+    TRY(refuse_switches(name, root, f));
     TRY(hf_get_bool(name, root, "mlp_bias", false, &mlp_bias));
     if (mlp_bias)
         return hf_fail(OTT_ERR_UNSUPPORTED, name, "mlp_bias", hf_get(root, "mlp_bias"),
@@ -162,7 +192,8 @@ bool hf_config_equal(const hf_config *a, const hf_config *b) {
     const hf_key *keys = hf_keys(&count);
     for (int i = 0; i < count; i++)
         if (!hf_key_equal(&keys[i], hf_key_get(&keys[i], a), hf_key_get(&keys[i], b))) return false;
-    if (a->family != b->family || a->sliding_window != b->sliding_window || a->dtype != b->dtype)
+    if (a->family != b->family || a->sliding_window != b->sliding_window || a->full_every != b->full_every ||
+        a->dtype != b->dtype)
         return false;
     if (!hf_rope_equal(a, b) || !hf_tokens_equal(a, b)) return false;
     return strcmp(a->quantization, b->quantization) == 0;

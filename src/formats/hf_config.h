@@ -28,11 +28,15 @@ typedef struct hf_config {
     const family *family;
     int64_t hidden_size, intermediate_size, layers, heads, kv_heads, head_dim, vocab_size;
     int64_t max_position_embeddings;
-    double rms_norm_eps, rope_theta;
+    double norm_eps, rope_theta;
     double rotary_share; /* of a head, the first columns: what rotary embedding turns */
     /* Of what the embedding puts out, of what attention and the feed-forward add, of q k^T (0: 1 / sqrt(head_dim)); what
        the logits are divided by. */
     double embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling;
+    double logit_scale;                      /* what they are multiplied by */
+    int64_t query_pre_attn_scalar;           /* q k^T is divided by its root; 0: it is no key */
+    double attention_softcap, logit_softcap; /* 0: none */
+    double rope_local_theta;                 /* of layers with a window; 0: the same */
     hf_rope rope;
     /* Of the rule; 0 where it has none. */
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
@@ -46,7 +50,8 @@ typedef struct hf_config {
     int64_t shared_experts, expert_groups, top_groups;
     bool normalizes_weights;
     double route_scale;
-    int64_t sliding_window;   /* positions a query sees in every layer; 0: all */
+    int64_t sliding_window;   /* positions a query sees; 0: all */
+    int64_t full_every;       /* of so many layers the last sees all; 0: none does */
     bool attention_bias;      /* the file's key: biases on q, k and v, and, but for glm, on o */
     bool tie_word_embeddings; /* lm_head is embed_tokens */
     int64_t bos, pad;         /* token ids; -1: none. A pad the embedding has no row for is none */

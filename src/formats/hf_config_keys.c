@@ -44,11 +44,15 @@ ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool fal
     { key, HF_REAL, offsetof(hf_config, member), 1e-9, 1e9, families, fallback, neutral }
 #define KEY_OF_EXPERTS(families, key, type, member, least, most, fallback)                                   \
     { key, type, offsetof(hf_config, member), least, most, families, fallback, 0 }
-#define GRANITE   (1u << FAMILY_GRANITE)
-#define MIXTRAL   (1u << FAMILY_MIXTRAL)
-#define QWEN3_MOE (1u << FAMILY_QWEN3_MOE)
-#define DOTS1     (1u << FAMILY_DOTS1)
-#define MIXTURES  (MIXTRAL | QWEN3_MOE | DOTS1)
+#define GRANITE    (1u << FAMILY_GRANITE)
+#define MIXTRAL    (1u << FAMILY_MIXTRAL)
+#define QWEN3_MOE  (1u << FAMILY_QWEN3_MOE)
+#define DOTS1      (1u << FAMILY_DOTS1)
+#define MIXTURES   (MIXTRAL | QWEN3_MOE | DOTS1)
+#define GEMMA2     (1u << FAMILY_GEMMA2)
+#define GEMMA3     (1u << FAMILY_GEMMA3)
+#define COHERE     (1u << FAMILY_COHERE | 1u << FAMILY_COHERE2)
+#define STARCODER2 (1u << FAMILY_STARCODER2)
 
 static const hf_key keys[] = {
     KEY("hidden_size", HF_INT, hidden_size, 1, HF_LARGEST_DIMENSION),
@@ -59,7 +63,16 @@ static const hf_key keys[] = {
     KEY("head_dim", HF_INT, head_dim, 2, 65536),
     KEY("vocab_size", HF_INT, vocab_size, 1, 16 * HF_LARGEST_DIMENSION),
     KEY("max_position_embeddings", HF_INT, max_position_embeddings, 1, INT32_MAX),
-    KEY("rms_norm_eps", HF_REAL, rms_norm_eps, 1e-30, 1),
+    {"rms_norm_eps", HF_REAL, offsetof(hf_config, norm_eps), 1e-30, 1, ~(COHERE | STARCODER2), NAN, NAN},
+    {"layer_norm_eps", HF_REAL, offsetof(hf_config, norm_eps), 1e-30, 1, COHERE, 1e-5, NAN},
+    {"norm_epsilon", HF_REAL, offsetof(hf_config, norm_eps), 1e-30, 1, STARCODER2, 1e-5, NAN},
+    {"query_pre_attn_scalar", HF_INT, offsetof(hf_config, query_pre_attn_scalar), 1, 1 << 20, GEMMA2 | GEMMA3,
+     256, 0},
+    KEY_OF(GEMMA2, "attn_logit_softcapping", attention_softcap, 50, 0),
+    KEY_OF(GEMMA3, "attn_logit_softcapping", attention_softcap, 0, 0),
+    KEY_OF(GEMMA2, "final_logit_softcapping", logit_softcap, 30, 0),
+    KEY_OF(GEMMA3, "final_logit_softcapping", logit_softcap, 0, 0),
+    KEY_OF(COHERE, "logit_scale", logit_scale, 0.0625, 1),
     KEY_OF(GRANITE, "embedding_multiplier", embedding_multiplier, 1, 1),
     KEY_OF(GRANITE, "residual_multiplier", residual_multiplier, 1, 1),
     KEY_OF(GRANITE, "attention_multiplier", attention_multiplier, 1, 0),
@@ -86,10 +99,17 @@ const hf_key *hf_keys(int *count) {
     return keys;
 }
 
-const hf_key *hf_key_find(const char *name) {
+const hf_key *hf_key_find(const char *name, const family *f) {
+    const hf_key *found = NULL;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strcmp(keys[i].name, name) == 0) return &keys[i];
-    return NULL;
+        if (strcmp(keys[i].name, name) == 0 && (!found || hf_key_applies(&keys[i], f))) found = &keys[i];
+    return found;
+}
+
+bool hf_key_is_elsewhere(const hf_key *k, const family *f) {
+    for (size_t i = 0; !hf_key_applies(k, f) && i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].offset == k->offset && hf_key_applies(&keys[i], f)) return true;
+    return false;
 }
 
 bool hf_key_applies(const hf_key *k, const family *f) {
@@ -127,30 +147,40 @@ bool hf_key_equal(const hf_key *k, hf_value a, hf_value b) {
     return a.truth == b.truth;
 }
 
-/* NAN in fallback: the key is required. */
-static bool default_of_family(const hf_key *k, const family *f, hf_value *out) {
-    double value = hf_key_applies(k, f) ? k->fallback : k->neutral;
-    if (isnan(value)) return false;
+/* NAN: there is none. */
+static bool take_number(const hf_key *k, double x, hf_value *out) {
+    if (isnan(x)) return false;
     switch (k->type) {
-    case HF_INT: out->integer = (int64_t)value; break;
-    case HF_REAL: out->real = value; break;
-    case HF_BOOL: out->truth = value != 0; break;
+    case HF_INT: out->integer = (int64_t)x; break;
+    case HF_REAL: out->real = x; break;
+    case HF_BOOL: out->truth = x != 0; break;
     }
     return true;
 }
 
-bool hf_key_is_elsewhere(const hf_key *k, const family *f) {
-    for (size_t i = 0; !hf_key_applies(k, f) && i < sizeof keys / sizeof *keys; i++)
-        if (keys[i].offset == k->offset && hf_key_applies(&keys[i], f)) return true;
-    return false;
+bool hf_key_can_be_null(const hf_key *k) {
+    return k->families && k->type == HF_REAL && k->neutral == 0;
+}
+
+ott_status hf_key_said(const hf_key *k, const char *name, json_t *root, const hf_config *c, hf_value *out,
+                       bool *is_said) {
+    json_t *value = hf_get(root, k->name);
+    if (!value && family_is(c->family, FAMILY_QWEN3_MOE) && strcmp(k->name, "num_experts") == 0)
+        value = hf_get(root, "num_local_experts"); /* transformers 5 */
+    *is_said = true;
+    if (value) return hf_key_read(k, name, value, out);
+    *is_said = hf_key_can_be_null(k) && json_object_get(root, k->name) ? take_number(k, 0, out)
+                                                                       : hf_key_default(k, c, out);
+    return OTT_OK;
 }
 
 bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out) {
     *out = (hf_value){0};
-    if (k->families) return default_of_family(k, c->family, out);
+    if (k->families) return take_number(k, hf_key_applies(k, c->family) ? k->fallback : k->neutral, out);
     if (k->type == HF_BOOL) {
-        out->truth = k->offset == offsetof(hf_config, attention_bias) && c->family->qkv_bias_key &&
-                     c->family->qkv_bias;
+        out->truth = k->offset == offsetof(hf_config, attention_bias)
+                         ? c->family->qkv_bias_key && c->family->qkv_bias
+                         : c->family->tied;
         return true;
     }
     if (k->offset == offsetof(hf_config, kv_heads)) {
@@ -197,15 +227,15 @@ ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, hf_valu
 ott_status hf_read_keys(const char *name, json_t *root, hf_config *c) {
     hf_value v;
     char expected[96];
+    bool is_said;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const hf_key *k = &keys[i];
         if (hf_key_is_elsewhere(k, c->family)) continue;
-        json_t *value = hf_key_applies(k, c->family) ? hf_get(root, k->name) : NULL;
-        if (!value && family_is(c->family, FAMILY_QWEN3_MOE) && strcmp(k->name, "num_experts") == 0)
-            value = hf_get(root, "num_local_experts"); /* transformers 5 */
-        if (value)
-            TRY(hf_key_read(k, name, value, &v));
-        else if (!hf_key_default(k, c, &v))
+        if (hf_key_applies(k, c->family))
+            TRY(hf_key_said(k, name, root, c, &v, &is_said));
+        else
+            is_said = hf_key_default(k, c, &v);
+        if (!is_said)
             return hf_fail(OTT_ERR_FORMAT, name, k->name, NULL, "%s needs it, and it %s", c->family->name,
                            describe_key(k, expected));
         hf_key_set(k, c, v);

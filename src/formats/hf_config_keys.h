@@ -18,7 +18,7 @@ typedef struct hf_key {
     double least, most; /* of a number */
     unsigned families;  /* that have it, 1 << family_index; 0: all */
     double fallback;    /* of those, where it is absent (NAN: it must not be), and */
-    double neutral;     /* of the others */
+    double neutral;     /* of the others; NAN: they have another key */
 } hf_key;
 
 typedef union hf_value {
@@ -28,7 +28,8 @@ typedef union hf_value {
 } hf_value;
 
 const hf_key *hf_keys(int *count);
-const hf_key *hf_key_find(const char *name);           /* NULL: it is none of them */
+/* NULL: it is none of them. */
+const hf_key *hf_key_find(const char *name, const family *f);
 bool hf_key_applies(const hf_key *k, const family *f); /* false: the family does not look at it */
 /* Does the family say the same by another key? */
 bool hf_key_is_elsewhere(const hf_key *k, const family *f);
@@ -36,6 +37,11 @@ hf_value hf_key_get(const hf_key *k, const hf_config *c);
 bool hf_key_equal(const hf_key *k, hf_value a, hf_value b);
 /* What an absent or null key means beside c's other members; false when the key is required. */
 bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out);
+/* Does null say that the model lacks what the key is about? Else it is the same as no key. */
+bool hf_key_can_be_null(const hf_key *k);
+/* What the file says with it; *is_said false: it must be there, and is not. */
+ott_status hf_key_said(const hf_key *k, const char *name, json_t *root, const hf_config *c, hf_value *out,
+                       bool *is_said);
 /* The value of a key. OTT_ERR_FORMAT names file and key. */
 ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, hf_value *out);
 ott_status hf_read_keys(const char *name, json_t *root, hf_config *c); /* all of them */
@@ -54,7 +60,9 @@ ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c);
 bool hf_rope_equal(const hf_config *a, const hf_config *b);
-void hf_rope_append(const hf_config *c, str *out); /* the rule, one that is not plain, as a JSON object */
+const char *hf_activation(const family *f);          /* what the family's activation key has to say */
+void hf_window_append(const hf_config *c, str *out); /* layer_types */
+void hf_rope_append(const hf_config *c, str *out);   /* the rule, one that is not plain, as a JSON object */
 bool hf_tokens_equal(const hf_config *a, const hf_config *b);
 
 #endif

@@ -59,11 +59,55 @@ static ott_status read_layer_windows(const char *name, json_t *root, hf_config *
                    (int)windows, (int)c->layers);
 }
 
+static const char *const layer_words[] = {"sliding_attention", "full_attention"};
+
+/* Does this layer see all, of which every so many-th does? */
+static bool sees_all(int64_t layer, int64_t every) {
+    return every > 0 && (layer + 1) % every == 0;
+}
+
+/* Every how many-th layer of the list sees all: the first that does says it. */
+static int64_t find_every(json_t *types, int64_t fallback) {
+    json_t *type;
+    size_t i;
+    json_array_foreach(types, i, type) {
+        const char *word = json_string_value(type);
+        if (word && strcmp(word, layer_words[true]) == 0) return (int64_t)i + 1;
+    }
+    return fallback > (int64_t)json_array_size(types) ? fallback : 0;
+}
+
+static ott_status read_pattern(const char *name, json_t *root, hf_config *c) {
+    json_t *types = hf_get(root, "layer_types"), *type;
+    size_t i;
+    TRY(read_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window));
+    TRY(read_size(name, root, "sliding_window_pattern", c->family->full_every, 1, &c->full_every));
+    if (!types) return OTT_OK;
+    if ((int64_t)json_array_size(types) != c->layers)
+        return hf_fail(OTT_ERR_FORMAT, name, "layer_types", types,
+                       "must be a list of num_hidden_layers words");
+    c->full_every = find_every(types, c->full_every);
+    json_array_foreach(types, i, type) {
+        const char *word = json_string_value(type);
+        if (!word || strcmp(word, layer_words[sees_all((int64_t)i, c->full_every)]) != 0)
+            return hf_fail(OTT_ERR_UNSUPPORTED, name, "layer_types", types,
+                           "\"sliding_attention\", and \"full_attention\" for every so many-th layer, works");
+    }
+    return OTT_OK;
+}
+
+void hf_window_append(const hf_config *c, str *out) {
+    for (int64_t i = 0; i < c->layers; i++)
+        str_printf(out, "%s\n    \"%s\"", i ? "," : "[", layer_words[sees_all(i, c->full_every)]);
+    str_append(out, "\n  ]");
+}
+
 ott_status hf_read_window(const char *name, json_t *root, hf_config *c) {
-    c->sliding_window = 0;
+    c->sliding_window = c->full_every = 0;
     switch (c->family->window) {
     case FAMILY_WINDOW_NONE: break;
     case FAMILY_WINDOW_LAYERS: return read_layer_windows(name, root, c);
+    case FAMILY_WINDOW_PATTERN: return read_pattern(name, root, c);
     case FAMILY_WINDOW_KEY:
         return read_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window);
     }
@@ -111,7 +155,8 @@ ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c) {
 /* ---- dropout ---- */
 
 ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c) {
-    static const char *const keys[] = {"attention_dropout", "resid_pdrop", "embd_pdrop", "hidden_dropout"};
+    static const char *const keys[] = {"attention_dropout", "resid_pdrop",      "embd_pdrop",
+                                       "hidden_dropout",    "residual_dropout", "embedding_dropout"};
     size_t length = 0;
     c->dropout[0] = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {

@@ -62,7 +62,8 @@ static double longrope_factor(const hf_config *c) {
 static ott_status read_theta(const char *name, json_t *root, json_t *parameters, hf_config *c) {
     json_t *outer = hf_get(root, "rope_theta"), *inner = hf_get(parameters, "rope_theta");
     json_t *theta = inner ? inner : outer;
-    c->rope_theta = theta ? json_number_value(theta) : DEFAULT_THETA;
+    double fallback = c->family->theta > 0 ? c->family->theta : DEFAULT_THETA;
+    c->rope_theta = theta ? json_number_value(theta) : fallback;
     if (theta && !(json_is_number(theta) && c->rope_theta >= 1 && c->rope_theta <= 1e15))
         return hf_fail(OTT_ERR_FORMAT, name, "rope_theta", theta, "must be a number from 1 to 1e15");
     if (inner && outer && json_number_value(inner) != json_number_value(outer))
@@ -177,6 +178,26 @@ static ott_status read_kind(const char *name, const char *key, json_t *parameter
         word ? str_show(word).text : "this");
 }
 
+/* Of layers with a window: a key, or in transformers 5 rope_parameters has each kind of layers apart; *parameters become those of
+   the layers that see all. */
+static ott_status read_local(const char *name, json_t *root, json_t **parameters, hf_config *c) {
+    json_t *local = hf_get(*parameters, "sliding_attention"), *theta = hf_get(root, "rope_local_base_freq");
+    const char *kind = json_string_value(hf_get(local, "rope_type"));
+    c->rope_local_theta = c->family->local_theta;
+    if (c->family->local_theta == 0) return OTT_OK;
+    if (local) {
+        theta = hf_get(local, "rope_theta");
+        *parameters = hf_get(*parameters, "full_attention");
+        if (kind && strcmp(kind, "default") != 0)
+            return hf_fail(OTT_ERR_UNSUPPORTED, name, "rope_parameters", local,
+                           "in layers with a window only rope type default works");
+    }
+    if (!theta) return OTT_OK;
+    c->rope_local_theta = json_number_value(theta);
+    if (json_is_number(theta) && c->rope_local_theta >= 1 && c->rope_local_theta <= 1e15) return OTT_OK;
+    return hf_fail(OTT_ERR_FORMAT, name, "rope_local_base_freq", theta, "must be a number from 1 to 1e15");
+}
+
 ott_status hf_read_rope(const char *name, json_t *root, hf_config *c) {
     const char *key = hf_get(root, "rope_parameters") ? "rope_parameters" : "rope_scaling";
     json_t *parameters = hf_get(root, key), *member;
@@ -186,6 +207,7 @@ ott_status hf_read_rope(const char *name, json_t *root, hf_config *c) {
     for (int i = 0; i < RULE_MEMBERS; i++) *member_of(c, &rule_members[i]) = 0;
     if (parameters && !json_is_object(parameters))
         return hf_fail(OTT_ERR_FORMAT, name, key, parameters, "must be an object");
+    TRY(read_local(name, root, &parameters, c));
     json_object_foreach(parameters, member_name, member) {
         if (json_is_object(member))
             return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters,
@@ -204,6 +226,7 @@ bool hf_rope_equal(const hf_config *a, const hf_config *b) {
     size_t bytes = (size_t)a->rope_factors * sizeof *a->rope_short_factor;
     bool equal = a->rope == b->rope && (float)a->rope_theta == (float)b->rope_theta &&
                  (float)a->rotary_share == (float)b->rotary_share &&
+                 (float)a->rope_local_theta == (float)b->rope_local_theta &&
                  a->rope_original_max_position == b->rope_original_max_position &&
                  a->rope_factors == b->rope_factors &&
                  memcmp(a->rope_short_factor, b->rope_short_factor, bytes) == 0 &&

@@ -60,7 +60,8 @@ static ott_status edit_family(editor *e) {
 }
 
 static ott_status put_key(editor *e, const hf_key *k) {
-    hf_value v = hf_key_get(k, e->c);
+    hf_value v = hf_key_get(k, e->c), none = {0};
+    if (hf_key_can_be_null(k) && hf_key_equal(k, v, none)) return put_word(e, k->name, "null");
     switch (k->type) {
     case HF_INT: return put_int(e, k->name, v.integer);
     case HF_REAL: append_real(&e->value, v.real); return put_value(e, k->name);
@@ -70,16 +71,15 @@ static ott_status put_key(editor *e, const hf_key *k) {
 }
 
 static ott_status edit_key(editor *e, const hf_key *k) {
-    json_t *value = hf_get(e->root, k->name);
     hf_value now = hf_key_get(k, e->c), said;
+    bool is_said = true;
     if (hf_key_is_elsewhere(k, e->c->family)) return OTT_OK;
     if (!hf_key_applies(k, e->c->family)) {
         hf_key_default(k, e->c, &said);
         if (hf_key_equal(k, said, now)) return OTT_OK;
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: a %s model cannot have it", k->name, e->c->family->name);
     }
-    bool is_said =
-        value ? hf_key_read(k, HF_CONFIG_NAME, value, &said) == OTT_OK : hf_key_default(k, e->c, &said);
+    if (hf_key_said(k, HF_CONFIG_NAME, e->root, e->c, &said, &is_said) != OTT_OK) is_said = false;
     return !e->is_new && is_said && hf_key_equal(k, said, now) ? OTT_OK : put_key(e, k);
 }
 
@@ -108,6 +108,10 @@ static ott_status edit_rope(editor *e) {
         append_real(&e->value, e->c->rotary_share);
         TRY(put_value(e, "partial_rotary_factor"));
     }
+    if (e->c->rope_local_theta > 0) {
+        append_real(&e->value, e->c->rope_local_theta);
+        TRY(put_value(e, "rope_local_base_freq"));
+    }
     if (e->c->rope == HF_ROPE_LONGROPE)
         TRY(put_int(e, "original_max_position_embeddings", e->c->rope_original_max_position));
     bool is_said = has_key(e, "rope_scaling") || has_key(e, "rope_parameters");
@@ -129,7 +133,8 @@ static ott_status put_layer_windows(editor *e) {
 
 /* Which layers have a window is said in terms of their number. */
 static ott_status edit_window(editor *e) {
-    bool is_same = e->before.sliding_window == e->c->sliding_window && e->before.layers == e->c->layers;
+    bool is_same = e->before.sliding_window == e->c->sliding_window &&
+                   e->before.full_every == e->c->full_every && e->before.layers == e->c->layers;
     const family *f = e->c->family;
     if (f->window == FAMILY_WINDOW_NONE && e->c->sliding_window > 0)
         return status_fail(OTT_ERR_UNSUPPORTED,
@@ -139,6 +144,10 @@ static ott_status edit_window(editor *e) {
     if (!e->is_new && is_same) return OTT_OK;
     TRY(json_edit_remove(&e->text, "layer_types"));
     if (f->window == FAMILY_WINDOW_LAYERS) return put_layer_windows(e);
+    if (f->window == FAMILY_WINDOW_PATTERN) {
+        hf_window_append(e->c, &e->value);
+        TRY(put_value(e, "layer_types"));
+    }
     return f->window == FAMILY_WINDOW_NONE ? OTT_OK : put_window(e, "sliding_window");
 }
 
@@ -209,9 +218,13 @@ static ott_status edit_quantization(editor *e, const char *quantization) {
 /* The keys of a new file, sorted, as transformers writes them; which of them a family has. */
 static bool belongs(const char *key, const hf_config *c, bool is_quantized) {
     family_window window = c->family->window;
-    const hf_key *number = hf_key_find(key);
+    const hf_key *number = hf_key_find(key, c->family);
     if (number) return hf_key_applies(number, c->family);
     if (strcmp(key, "partial_rotary_factor") == 0) return c->family->rotary_share > 0;
+    if (strcmp(key, "layer_types") == 0) return window == FAMILY_WINDOW_PATTERN;
+    if (strcmp(key, "rope_local_base_freq") == 0) return c->rope_local_theta > 0;
+    if (strcmp(key, "hidden_act") == 0) return !c->family->activation_key;
+    if (strcmp(key, "hidden_activation") == 0) return c->family->activation_key != NULL;
     if (strcmp(key, "original_max_position_embeddings") == 0) return c->rope == HF_ROPE_LONGROPE;
     if (strcmp(key, "max_window_layers") == 0) return window == FAMILY_WINDOW_LAYERS && c->sliding_window > 0;
     if (strcmp(key, "use_sliding_window") == 0) return window == FAMILY_WINDOW_LAYERS;
@@ -224,15 +237,21 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
     static const char *const keys[] = {"architectures",
                                        "attention_bias",
                                        "attention_multiplier",
+                                       "attn_logit_softcapping",
                                        "bos_token_id",
                                        "decoder_sparse_step",
                                        "embedding_multiplier",
                                        "eos_token_id",
+                                       "final_logit_softcapping",
                                        "first_k_dense_replace",
                                        "head_dim",
                                        "hidden_act",
+                                       "hidden_activation",
                                        "hidden_size",
                                        "intermediate_size",
+                                       "layer_norm_eps",
+                                       "layer_types",
+                                       "logit_scale",
                                        "logits_scaling",
                                        "max_position_embeddings",
                                        "max_window_layers",
@@ -241,6 +260,7 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "n_group",
                                        "n_routed_experts",
                                        "n_shared_experts",
+                                       "norm_epsilon",
                                        "norm_topk_prob",
                                        "num_attention_heads",
                                        "num_experts",
@@ -251,9 +271,11 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "original_max_position_embeddings",
                                        "pad_token_id",
                                        "partial_rotary_factor",
+                                       "query_pre_attn_scalar",
                                        "quantization_config",
                                        "residual_multiplier",
                                        "rms_norm_eps",
+                                       "rope_local_base_freq",
                                        "rope_scaling",
                                        "rope_theta",
                                        "routed_scaling_factor",
@@ -266,8 +288,12 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
     const char *separator = "{";
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (!belongs(keys[i], c, is_quantized)) continue;
-        bool is_activation = strcmp(keys[i], "hidden_act") == 0; /* the one nothing else puts */
-        str_printf(s, "%s\n  \"%s\": %s", separator, keys[i], is_activation ? "\"silu\"" : "null");
+        bool is_activation = strncmp(keys[i], "hidden_act", 10) == 0; /* the one nothing else puts */
+        str_printf(s, "%s\n  \"%s\": ", separator, keys[i]);
+        if (is_activation)
+            str_printf(s, "\"%s\"", hf_activation(c->family));
+        else
+            str_append(s, "null");
         separator = ",";
     }
     str_append(s, "\n}\n");

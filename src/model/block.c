@@ -32,7 +32,7 @@ static ott_status finish_added(exec *cx, const block *b, const norm *post, tenso
     s->x = *t;
     s->x_buffer = *buffer;
     TRY(exec_open(cx, "normed projection", t->dtype, t->rows, t->columns, t, buffer));
-    TRY(exec_open(cx, "projection rstd", OTT_F32, 1, t->rows, &s->rstd, &s->rstd_buffer));
+    TRY(exec_open(cx, "projection rstd", OTT_F32, norm_kept(post), t->rows, &s->rstd, &s->rstd_buffer));
     activation y = {.t = *t};
     return norm_forward(cx, post, &s->x, NULL, NULL, &y, &s->rstd);
 }
@@ -58,18 +58,38 @@ static ott_status backward_added(exec *cx, const block *b, const norm *post, con
 
 /* ---- forward, in the parts that recomputation also uses ---- */
 
+/* y from h, or from h = x + delta on the way (delta NULL: h is x). Without a norm y is h, with y's forms. */
+static ott_status norm_stream(exec *cx, const norm *n, const tensor *x, const tensor *delta, tensor *h,
+                              const activation *y, const tensor *rstd) {
+    if (n->weight) return norm_forward(cx, n, x, delta, delta ? h : NULL, y, rstd);
+    if (delta) TRY(op_add(cx, &(add_args){.x = x, .delta = delta, .y = h}));
+    return activation_quantize(cx, y);
+}
+
+/* What attention or the feed-forward reads: a tensor of its own, or around h. */
+static ott_status open_input(exec *cx, const norm *n, const char *what, const tensor *h,
+                             const activation_specs *specs, activation *y, tensor *rstd,
+                             plan_buffer *rstd_buffer) {
+    plan_buffer none = PLAN_NONE;
+    if (!n->weight) return activation_adopt(cx, what, *h, &none, specs, y);
+    TRY(activation_open(cx, what, h->dtype, h->rows, h->columns, specs, y));
+    return exec_open(cx, "norm rstd", OTT_F32, norm_kept(n), h->rows, rstd, rstd_buffer);
+}
+
 /* n1 from h1; with delta, h1 = x + delta on the way. */
 static ott_status norm_attention(exec *cx, const block *b, const tensor *x, const tensor *delta,
                                  block_saved *s) {
-    TRY(activation_open(cx, "attention input", x->dtype, x->rows, x->columns, &b->attention_input, &s->n1));
-    TRY(exec_open(cx, "attention norm rstd", OTT_F32, 1, x->rows, &s->rstd1, &s->rstd1_buffer));
-    return norm_forward(cx, &b->attention_norm, x, delta, delta ? &s->h1 : NULL, &s->n1, &s->rstd1);
+    TRY(open_input(cx, &b->attention_norm, "attention input", &s->h1, &b->attention_input, &s->n1, &s->rstd1,
+                   &s->rstd1_buffer));
+    return norm_stream(cx, &b->attention_norm, x, delta, &s->h1, &s->n1, &s->rstd1);
 }
 
 static ott_status norm_mlp(exec *cx, const block *b, const tensor *x, const tensor *delta, block_saved *s) {
-    TRY(activation_open(cx, "mlp input", x->dtype, x->rows, x->columns, &b->mlp_input, &s->n2));
-    TRY(exec_open(cx, "mlp norm rstd", OTT_F32, 1, x->rows, &s->rstd2, &s->rstd2_buffer));
-    return norm_forward(cx, &b->mlp_norm, x, delta, delta ? &s->h2 : NULL, &s->n2, &s->rstd2);
+    TRY(open_input(cx, &b->mlp_norm, "mlp input", &s->h2, &b->mlp_input, &s->n2, &s->rstd2,
+                   &s->rstd2_buffer));
+    if (!b->side_by_side) return norm_stream(cx, &b->mlp_norm, x, delta, &s->h2, &s->n2, &s->rstd2);
+    if (delta) TRY(op_add(cx, &(add_args){.x = x, .delta = delta, .y = &s->h2}));
+    return norm_stream(cx, &b->mlp_norm, &s->h1, NULL, NULL, &s->n2, &s->rstd2);
 }
 
 /* h2 = h1 + attention projected; n2. */
@@ -222,6 +242,25 @@ static ott_status recompute(exec *cx, block *b, const placement *at, block_saved
 
 /* ---- backward ---- */
 
+/* dx = dresidual + the gradient dn through a norm of h. */
+static ott_status backward_norm(exec *cx, const norm *n, const tensor *dn, const tensor *h,
+                                const tensor *rstd, const tensor *dresidual, const activation *dx) {
+    if (n->weight) return norm_backward(cx, n, dn, h, rstd, dresidual, dx);
+    TRY(op_add(cx, &(add_args){.x = dresidual, .delta = dn, .y = &dx->t}));
+    return activation_quantize(cx, dx);
+}
+
+/* Side by side the gradient of h2 is g, and what comes through the norm is that of h1 alone: s->beside takes it with g. */
+static ott_status leave_side(exec *cx, block *b, block_saved *s, const activation *g, const tensor *dn2,
+                             activation *dh2) {
+    TRY(exec_open(cx, "gradient beside attention", s->h1.dtype, s->h1.rows, s->h1.columns, &s->beside,
+                  &s->beside_buffer));
+    activation beside = {.t = s->beside};
+    TRY(norm_backward(cx, &b->mlp_norm, dn2, &s->h1, &s->rstd2, &g->t, &beside));
+    TRY(op_convert(cx, &(convert_args){.x = &g->t, .y = &dh2->t}));
+    return activation_quantize(cx, dh2);
+}
+
 /* dh2 = g (through the residual) + the gradient through the feed-forward. */
 static ott_status backward_mlp(exec *cx, block *b, block_saved *s, activation *g, activation *dh2) {
     tensor dn2;
@@ -233,7 +272,10 @@ static ott_status backward_mlp(exec *cx, block *b, block_saved *s, activation *g
     TRY(activation_close(cx, &own));
     TRY(activation_close(cx, &s->n2));
     TRY(activation_open(cx, "residual gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &b->grad_h2, dh2));
-    TRY(norm_backward(cx, &b->mlp_norm, &dn2, &s->h2, &s->rstd2, &g->t, dh2));
+    if (b->side_by_side)
+        TRY(leave_side(cx, b, s, g, &dn2, dh2));
+    else
+        TRY(backward_norm(cx, &b->mlp_norm, &dn2, &s->h2, &s->rstd2, &g->t, dh2));
     TRY(plan_close(cx->plan, &dn2_buffer));
     TRY(activation_close(cx, g));
     TRY(plan_close(cx->plan, &s->h2_buffer));
@@ -251,7 +293,9 @@ static ott_status backward_attention(exec *cx, block *b, const placement *at, bl
     TRY(activation_close(cx, &own));
     TRY(activation_close(cx, &s->n1));
     TRY(activation_open(cx, "residual gradient", s->h1.dtype, s->h1.rows, s->h1.columns, dx_specs, dx));
-    TRY(norm_backward(cx, &b->attention_norm, &dn1, &s->h1, &s->rstd1, &dh2->t, dx));
+    TRY(backward_norm(cx, &b->attention_norm, &dn1, &s->h1, &s->rstd1, b->side_by_side ? &s->beside : &dh2->t,
+                      dx));
+    TRY(plan_close(cx->plan, &s->beside_buffer));
     TRY(plan_close(cx->plan, &dn1_buffer));
     TRY(activation_close(cx, dh2));
     TRY(plan_close(cx->plan, &s->h1_buffer));

@@ -10,8 +10,9 @@
  *     block_finalize  keeps what backward needs, by the block's checkpointing, and closes the rest
  *     block_backward
  *
- * Some families have a norm behind attention and behind the feed-forward too, or multiply what they add: that is
- * done to the projection before the residual takes it.
+ * Some families have a norm behind attention and behind the feed-forward, or multiply what they add: that is done to
+ * the projection before the residual takes it. Some have none before: then h1 and h2 themselves go in. And some run both
+ * side by side: then n2 is norm(h1) too.
  */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
@@ -33,7 +34,8 @@ typedef enum checkpointing {
 typedef struct block {
     parameter *parameters; /* of its layers, [parameter_count]; the model's */
     int parameter_count;
-    norm attention_norm, mlp_norm;
+    norm attention_norm, mlp_norm;           /* weight NULL: none */
+    bool side_by_side;                       /* the feed-forward sees h1; mlp_norm is attention_norm again */
     norm attention_post_norm, mlp_post_norm; /* of what is added; weight NULL: none */
     float multiplier;                        /* of what is added; 0: as it is. Not with those */
     attention attention;
@@ -59,8 +61,9 @@ typedef struct block_added {
 
 /* One for each micro-batch in flight. */
 typedef struct block_saved {
-    tensor h1, h2, rstd1, rstd2; /* [T,D], [T] */
-    plan_buffer h1_buffer, h2_buffer, rstd1_buffer, rstd2_buffer;
+    tensor h1, h2, rstd1, rstd2; /* [T,D], [norm_kept, T] */
+    tensor beside;               /* [T,D], in backward: what reaches h1 past attention that runs beside */
+    plan_buffer h1_buffer, h2_buffer, rstd1_buffer, rstd2_buffer, beside_buffer;
     activation n1, n2;
     block_added attention_added, mlp_added;
     attention_saved attention;

@@ -5,10 +5,11 @@
 /* ---- the dense MLP ---- */
 
 static bool has_mlp(const model_options *o, module_role role) {
+    bool gated = !o->family || o->family->mlp != FAMILY_MLP_GELU;
     switch (role) {
-    case ROLE_GATE_UP: return o->fused_gate_up;
-    case ROLE_GATE:
-    case ROLE_UP: return !o->fused_gate_up;
+    case ROLE_GATE_UP: return gated && o->fused_gate_up;
+    case ROLE_GATE: return gated && !o->fused_gate_up;
+    case ROLE_UP: return !gated || !o->fused_gate_up;
     default: return role == ROLE_DOWN;
     }
 }
@@ -16,7 +17,7 @@ static bool has_mlp(const model_options *o, module_role role) {
 /* Where gate and up are made in high precision they wait in it. */
 static void store_mlp_inputs(block *b, bool store) {
     mlp *f = &b->mlp;
-    f->stores_fp8 = store && (f->gate_up.weight ? f->gate_up : f->gate).spec.fp8;
+    f->stores_fp8 = store && (f->gate_up.weight ? f->gate_up : f->up).spec.fp8;
 }
 
 static ott_status connect_mlp(block *b) {

@@ -97,7 +97,7 @@ static ott_status fill_adapter(initializing *w, const model_module *e) {
 static ott_status fill_module(initializing *w, const model_module *e) {
     const draw_start ones = {.constant = 1.0f}, zeros = {.constant = 0.0f};
     if (e->kind == MODULE_NORM)
-        TRY(draw_named(w, ones, e->weight->name, e->weight, 0, e->weight->rows));
+        TRY(draw_named(w, e->norm->one_plus ? zeros : ones, e->weight->name, e->weight, 0, e->weight->rows));
     else if (!e->tied)
         TRY(fill_weight(w, e));
     return e->bias ? draw_named(w, zeros, e->bias->name, e->bias, 0, e->bias->rows) : OTT_OK;

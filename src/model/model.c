@@ -151,7 +151,13 @@ static ott_status bind_module(model *m, model_module *e) {
         break;
     case MODULE_NORM:
         e->norm = layer;
-        *e->norm = (norm){e->name, e->weight, o->norm_epsilon, ranks_of_norm(m, e->role)};
+        *e->norm = (norm){.name = e->name,
+                          .weight = e->weight,
+                          .epsilon = o->norm_epsilon,
+                          .one_plus = o->family->norm == FAMILY_NORM_RMS_ONE_PLUS,
+                          .centered = o->family->norm >= FAMILY_NORM_LAYER,
+                          .bias = e->bias,
+                          .ranks = ranks_of_norm(m, e->role)};
         break;
     case MODULE_LINEAR:
         e->linear = layer;
@@ -171,23 +177,33 @@ static ott_status bind_module(model *m, model_module *e) {
     return OTT_OK;
 }
 
+/* Layers with a window may have frequencies of their own, or alone have any. */
+static const rope *rope_of(const model *m, bool sees_all) {
+    if (sees_all && m->options.family->rope_in_windows) return NULL;
+    return !sees_all && m->options.local_theta > 0 ? &m->local_rope : &m->rope;
+}
+
 static void prepare_blocks(model *m) {
     const model_options *o = &m->options;
     int64_t ranks = o->tensor_ranks ? o->tensor_ranks->size : 1;
     for (int64_t i = 0; i < o->layers; i++) {
         if (!pipeline_has_layer(o->stage, o->layers, i)) continue;
+        bool sees_all = o->full_every > 0 && (i + 1) % o->full_every == 0;
         m->blocks[i].ffn = modules_ffn(o, i);
+        m->blocks[i].mlp.gelu = o->family->mlp != FAMILY_MLP_SWIGLU;
         m->blocks[i].multiplier = o->residual_multiplier;
         if (m->blocks[i].ffn == &ffn_moe) {
             m->blocks[i].moe.options = &m->options.moe;
             m->blocks[i].moe.ranks = o->expert_ranks ? &m->expert_ranks : NULL;
         }
+        m->blocks[i].side_by_side = o->family->norms == FAMILY_NORMS_SHARED;
         m->blocks[i].attention = (attention){.heads = o->heads / ranks,
                                              .kv_heads = o->kv_heads / ranks,
                                              .head_dim = o->head_dim,
+                                             .softcap = o->attention_softcap,
                                              .scale = o->attention_multiplier,
-                                             .window = o->window,
-                                             .rope = &m->rope,
+                                             .window = sees_all ? 0 : o->window,
+                                             .rope = rope_of(m, sees_all),
                                              .context = o->context_ranks};
     }
 }
@@ -203,6 +219,8 @@ static ott_status declare_all(model *m) {
         TRY(bind_module(m, next));
         *e = *next++;
     }
+    for (int64_t i = 0; i < m->options.layers; i++)
+        if (m->blocks[i].side_by_side) m->blocks[i].mlp_norm = m->blocks[i].attention_norm;
     return OTT_OK;
 }
 
@@ -458,6 +476,14 @@ static ott_status check_tensor_ranks(const model_options *o) {
                 {"model.ffn_hidden_dim", o->hidden, ", or round the other up"},
                 {"model.vocab_size", o->vocab, ", or round the other up: rows without a token train along"}};
     if (!o->tensor_ranks) return OTT_OK;
+    if (o->family->qk_norm_whole || o->family->biases)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "distributed.tp = %d does not go with model.family = %s: %s; use distributed.dp_shard, "
+            "distributed.cp or distributed.pp",
+            o->tensor_ranks->size, o->family->name,
+            o->family->biases ? "biases of layers whose inputs are cut are not built"
+                              : "its norms of q and k are over all heads");
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
         if (axes[i].length % o->tensor_ranks->size != 0)
             return status_fail(
@@ -509,7 +535,11 @@ static ott_status build(model *m, model_use use, int64_t positions) {
         NULL; /* the parameters know */
     m->options.frozen_convert = NULL;
     if (use == MODEL_TRAINING) TRY(balance_open(m));
-    return rope_build(&m->rope, m->device, &o->rope, o->head_dim, positions);
+    TRY(rope_build(&m->rope, m->device, &o->rope, o->head_dim, positions));
+    if (o->local_theta == 0) return OTT_OK;
+    const rope_options local = {
+        .theta = o->local_theta, .rotary_share = o->rope.rotary_share, .interleaved = o->rope.interleaved};
+    return rope_build(&m->local_rope, m->device, &local, o->head_dim, positions);
 }
 
 ott_status model_open(device *d, const model_options *o, model_use use, int64_t positions, model **out) {
@@ -527,6 +557,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     m->device = d;
     m->loss.chunk = INT64_MAX;
     m->loss.multiplier = o->logit_multiplier;
+    m->loss.softcap = o->logit_softcap;
     m->store.ranks = o->shard_ranks;
     m->experts.ranks = o->expert_shard_ranks;
     ott_status status = build(m, use, positions);
@@ -554,6 +585,7 @@ void model_close(model *m) {
     delayed_store_release(&m->delayed, d);
     balance_close(m);
     rope_release(&m->rope, d);
+    rope_release(&m->local_rope, d);
     device_release(d, m->values);
     device_release(d, m->frozen_scales);
     device_release(d, m->masters);

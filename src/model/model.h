@@ -50,7 +50,7 @@ struct model {
     norm final_norm;
     activation_specs final_specs; /* of the final norm's output */
     loss_head loss;
-    rope rope;
+    rope rope, local_rope; /* local_rope: of layers with a window, where theirs is another */
     delayed_store delayed; /* states of all linear layers */
     balance balance;
     ott_dtype activation;

@@ -105,6 +105,10 @@ static const struct {
     module_role role;
     const char *name;
 } family_names[] = {
+    {FAMILY_GEMMA2, ROLE_MLP_NORM, "pre_feedforward_layernorm"},
+    {FAMILY_GEMMA3, ROLE_MLP_NORM, "pre_feedforward_layernorm"},
+    {FAMILY_STARCODER2, ROLE_UP, "mlp.c_fc"},
+    {FAMILY_STARCODER2, ROLE_DOWN, "mlp.c_proj"},
     {FAMILY_GLM4, ROLE_ATTENTION_POST_NORM, "post_self_attn_layernorm"},
     {FAMILY_GLM4, ROLE_MLP_POST_NORM, "post_mlp_layernorm"},
     {FAMILY_MIXTRAL, ROLE_ROUTER, "block_sparse_moe.gate"},
@@ -139,6 +143,10 @@ module_start modules_start(module_role role) {
     return role_rows[role].start;
 }
 
+static family_norms norms_of(const model_options *o) {
+    return o->family ? o->family->norms : FAMILY_NORMS_BEFORE;
+}
+
 bool modules_has(const model_options *o, int layer, module_role role) {
     if (role_rows[role].in_ffn) return modules_ffn(o, layer)->has(o, role);
     switch (role) {
@@ -148,8 +156,10 @@ bool modules_has(const model_options *o, int layer, module_role role) {
     case ROLE_V: return !o->fused_qkv;
     case ROLE_Q_NORM:
     case ROLE_K_NORM: return o->qk_norm;
+    case ROLE_ATTENTION_NORM: return norms_of(o) != FAMILY_NORMS_AFTER;
+    case ROLE_MLP_NORM: return norms_of(o) != FAMILY_NORMS_AFTER && norms_of(o) != FAMILY_NORMS_SHARED;
     case ROLE_ATTENTION_POST_NORM:
-    case ROLE_MLP_POST_NORM: return o->family && o->family->norms == FAMILY_NORMS_AROUND;
+    case ROLE_MLP_POST_NORM: return norms_of(o) == FAMILY_NORMS_AROUND || norms_of(o) == FAMILY_NORMS_AFTER;
     default: return true;
     }
 }
@@ -212,18 +222,33 @@ const char *modules_matrix_name(const family *f, module_role role, naming style,
 
 /* ---- the list ---- */
 
+static bool has_bias(const model_options *o, module_role role) {
+    const role_row *row = &role_rows[role];
+    if (row->is_qkv) return o->qkv_bias;
+    if (!o->family) return false;
+    if (row->kind == MODULE_NORM) return o->family->norm == FAMILY_NORM_LAYER_BIAS;
+    return row->kind == MODULE_LINEAR && row->in_block && o->family->biases;
+}
+
+/* A norm of q or k is as wide as a head, or as all of them. */
+static extent columns_of(const model_options *o, module_role role) {
+    extent e = role_rows[role].columns;
+    if (e != HEAD || !o->family || !o->family->qk_norm_whole) return e;
+    return role == ROLE_Q_NORM ? QUERY : KEY;
+}
+
 model_module modules_describe(const model_options *o, module_role role, int layer) {
     const role_row *row = &role_rows[role];
     model_module m = {.role = role,
                       .kind = row->kind,
                       .layer = layer,
                       .cut = cut_of(row),
-                      .has_bias = row->is_qkv && o->qkv_bias,
+                      .has_bias = has_bias(o, role),
                       .tied = role == ROLE_HEAD && o->tied};
     if (role == ROLE_ROUTER) m.has_bias = m.balances = o->moe.biased;
     if (row->is_stack) m.shape[m.rank++] = o->moe.experts;
     if (row->rows != NONE) m.shape[m.rank++] = length_of(o, row->rows);
-    m.shape[m.rank++] = length_of(o, row->columns);
+    m.shape[m.rank++] = length_of(o, columns_of(o, role));
     return m;
 }
 

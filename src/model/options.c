@@ -341,6 +341,9 @@ static void apply_family(config *cfg, const family *f) {
     if (!config_was_set(cfg, "model.qk_norm")) cfg->model.qk_norm = f->qk_norm;
     if (!config_was_set(cfg, "model.fused_qkv")) cfg->model.fused_qkv = f->fused_qkv;
     if (!config_was_set(cfg, "model.fused_gate_up")) cfg->model.fused_gate_up = f->fused_gate_up;
+    if (!config_was_set(cfg, "model.tie_embeddings") && f->tied) cfg->model.tie_embeddings = true;
+    if (!config_was_set(cfg, "model.full_attention_every")) cfg->model.full_attention_every = f->full_every;
+    if (!config_was_set(cfg, "model.rope_local_theta")) cfg->model.rope_local_theta = f->local_theta;
     if (!config_was_set(cfg, "model.partial_rotary_factor") && f->rotary_share > 0)
         cfg->model.partial_rotary_factor = f->rotary_share;
 }
@@ -363,6 +366,11 @@ static adapter_options adapter_from(const config *cfg) {
 /* A reduced model has weights of its own. */
 static const char *base_from(const config *cfg) {
     return cfg->peft.enabled && *cfg->model.hf_path && !cfg->model.reduce ? cfg->model.hf_path : NULL;
+}
+
+static float embedding_multiplier(const config *cfg, const family *f) {
+    double m = cfg->model.embedding_multiplier;
+    return (float)(f->root_of_dim ? m * sqrt((double)cfg->model.dim) : m);
 }
 
 static ott_dtype state_format(config_state_dtype d) {
@@ -404,7 +412,11 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .window = cfg->model.sliding_window,
                            .rope = positions,
                            .norm_epsilon = (float)cfg->model.norm_eps,
-                           .embedding_multiplier = (float)cfg->model.embedding_multiplier,
+                           .attention_softcap = (float)cfg->model.attention_softcap,
+                           .logit_softcap = (float)cfg->model.final_logit_softcap,
+                           .full_every = cfg->model.full_attention_every,
+                           .local_theta = cfg->model.rope_local_theta,
+                           .embedding_multiplier = embedding_multiplier(cfg, f),
                            .residual_multiplier = (float)cfg->model.residual_multiplier,
                            .attention_multiplier = (float)cfg->model.attention_multiplier,
                            .logit_multiplier = (float)(1.0 / cfg->model.logits_scaling),

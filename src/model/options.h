@@ -29,6 +29,10 @@ typedef struct model_options {
     int64_t max_positions, window;
     rope_options rope;
     float norm_epsilon;
+    float attention_softcap, logit_softcap; /* 0: none */
+    int64_t
+        full_every; /* layers with a window alternate with ones that see all: every so many-th does; 0: none does */
+    double local_theta; /* base of rotary embedding in layers with a window; 0: the others' */
     /* Of the embedding's output, of what attention and the feed-forward add, of q k^T, of the logits; 0: as they are,
        and q k^T by 1 / sqrt(head_dim). */
     float embedding_multiplier, residual_multiplier, attention_multiplier, logit_multiplier;

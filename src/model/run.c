@@ -1,5 +1,6 @@
 /* model/run: the passes. Around each layer its parameters are gathered, and its gradients reduced. */
 #include "model/run.h"
+#include "fp8/cast.h"
 
 struct model_slot {
     tensor h, rstd; /* input and reciprocal root mean square of the final norm */
@@ -91,6 +92,9 @@ ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows) {
 /* The embedding's output, or its gradient. */
 static ott_status multiply_embedding(exec *cx, const model *m, const tensor *x) {
     float factor = m->options.embedding_multiplier;
+    if (m->options.family->root_of_dim &&
+        m->activation == OTT_BF16) /* there it is a weight's format, as theirs */
+        factor = cast_from_bf16(cast_to_bf16(factor));
     return factor == 0 || factor == 1 ? OTT_OK : op_multiply(cx, &(multiply_args){x, x, factor});
 }
 
@@ -134,7 +138,8 @@ static ott_status forward_final(exec *cx, model *m, model_slot *slot, model_stre
     int64_t rows = s->x.rows, dim = s->x.columns;
     TRY(gather_forward(cx, m, model_last_unit(m)));
     TRY(exec_open(cx, "final residual", s->x.dtype, rows, dim, &slot->h, &slot->h_buffer));
-    TRY(exec_open(cx, "final norm rstd", OTT_F32, 1, rows, &slot->rstd, &slot->rstd_buffer));
+    TRY(exec_open(cx, "final norm rstd", OTT_F32, norm_kept(&m->final_norm), rows, &slot->rstd,
+                  &slot->rstd_buffer));
     TRY(activation_open(cx, "final norm output", s->x.dtype, rows, dim, &m->final_specs, &slot->final));
     TRY(norm_forward(cx, &m->final_norm, &s->x, &s->delta, &slot->h, &slot->final, &slot->rstd));
     return hand_over(cx, m, slot, m->options.layers, s);
@@ -213,12 +218,17 @@ ott_status model_head(exec *cx, model *m, model_slot *slot, const tensor *logits
 
 ott_status model_head_backward(exec *cx, model *m, model_slot *slot, const tensor *dlogits,
                                plan_buffer *buffer, activation *grad) {
-    tensor dfinal;
-    plan_buffer dfinal_buffer;
+    tensor dfinal, logits;
+    plan_buffer dfinal_buffer, logits_buffer = PLAN_NONE;
     activation g;
     TRY(open_head_gradients(cx, m, slot, &dfinal, &dfinal_buffer));
     TRY(activation_adopt(cx, "logits gradient", *dlogits, buffer, &m->loss.grad_specs, &g));
-    TRY(loss_backward(cx, &m->loss, &slot->final, &g, &dfinal));
+    if (m->loss.softcap != 0) {
+        TRY(exec_open(cx, "logits again", g.t.dtype, g.t.rows, g.t.columns, &logits, &logits_buffer));
+        TRY(loss_logits(cx, &m->loss, &slot->final, &logits));
+    }
+    TRY(loss_backward(cx, &m->loss, &slot->final, &logits, &g, &dfinal));
+    TRY(plan_close(cx->plan, &logits_buffer));
     TRY(activation_close(cx, &g));
     TRY(close_head_gradients(cx, m, slot, &dfinal, &dfinal_buffer, grad));
     return close_final(cx, m, slot);

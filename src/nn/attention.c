@@ -49,10 +49,10 @@ static tensor by_head(const tensor *x, int64_t head_dim) {
 }
 
 /* Moves the projection x to `raw` and puts its norm in its place. */
-static ott_status normalize_heads(exec *cx, const norm *n, int64_t head_dim, tensor *x, plan_buffer *x_buffer,
-                                  tensor *raw, plan_buffer *raw_buffer, tensor *rstd,
-                                  plan_buffer *rstd_buffer) {
+static ott_status normalize_heads(exec *cx, const norm *n, tensor *x, plan_buffer *x_buffer, tensor *raw,
+                                  plan_buffer *raw_buffer, tensor *rstd, plan_buffer *rstd_buffer) {
     if (!n->weight) return OTT_OK;
+    int64_t head_dim = n->weight->columns;
     *raw = *x;
     *raw_buffer = *x_buffer;
     TRY(exec_open(cx, "normed heads", raw->dtype, raw->rows, raw->columns, x, x_buffer));
@@ -60,6 +60,13 @@ static ott_status normalize_heads(exec *cx, const norm *n, int64_t head_dim, ten
     tensor from = by_head(raw, head_dim);
     activation to = {.t = by_head(x, head_dim)};
     return norm_forward(cx, n, &from, NULL, NULL, &to, rstd);
+}
+
+static ott_status rotate(exec *cx, const attention *a, const placement *at, const tensor *q, const tensor *k,
+                         bool inverse) {
+    if (!a->rope) return OTT_OK;
+    TRY(rope_apply(cx, a->rope, q, &at->position, inverse));
+    return rope_apply(cx, a->rope, k, &at->position, inverse);
 }
 
 /* ---- forward ---- */
@@ -80,10 +87,10 @@ static ott_status project_apart(exec *cx, attention *a, const activation *x, att
     TRY(linear_forward(cx, &a->q, x, &s->q));
     TRY(linear_forward(cx, &a->k, x, &s->k));
     TRY(linear_forward(cx, &a->v, x, &s->v));
-    TRY(normalize_heads(cx, &a->q_norm, a->head_dim, &s->q, &s->q_buffer, &s->q_raw, &s->q_raw_buffer,
-                        &s->q_rstd, &s->q_rstd_buffer));
-    return normalize_heads(cx, &a->k_norm, a->head_dim, &s->k, &s->k_buffer, &s->k_raw, &s->k_raw_buffer,
-                           &s->k_rstd, &s->k_rstd_buffer);
+    TRY(normalize_heads(cx, &a->q_norm, &s->q, &s->q_buffer, &s->q_raw, &s->q_raw_buffer, &s->q_rstd,
+                        &s->q_rstd_buffer));
+    return normalize_heads(cx, &a->k_norm, &s->k, &s->k_buffer, &s->k_raw, &s->k_raw_buffer, &s->k_rstd,
+                           &s->k_rstd_buffer);
 }
 
 /* ---- heads of all tokens ---- */
@@ -163,8 +170,7 @@ static ott_status project_inputs(exec *cx, attention *a, const placement *at, co
     TRY(is_fused(a) ? project_fused(cx, a, &all, s) : project_apart(cx, a, &all, s));
     TRY(activation_close(cx, &all));
     TRY(exchange_inputs(cx, a, s));
-    TRY(rope_apply(cx, a->rope, &s->q, &at->position, false));
-    return rope_apply(cx, a->rope, &s->k, &at->position, false);
+    return rotate(cx, a, at, &s->q, &s->k, false);
 }
 
 /* Puts `own` behind the `past` rows of a cache; *all: the rows up to its end. */
@@ -206,7 +212,8 @@ ott_status attention_forward(exec *cx, attention *a, const placement *at, const 
                                                            .head_dim = a->head_dim,
                                                            .window = a->window,
                                                            .past = at->cache ? at->cache->past : 0,
-                                                           .softmax_scale = softmax_scale(a)}));
+                                                           .softmax_scale = softmax_scale(a),
+                                                           .softcap = a->softcap}));
     TRY(scatter_heads(cx, a, false, &o, &o_buffer, &s->o.t));
     return activation_quantize(cx, &s->o);
 }
@@ -273,9 +280,9 @@ static ott_status backward_heads(exec *cx, attention *a, const placement *at, co
                                                              .dv = dv,
                                                              .head_dim = a->head_dim,
                                                              .window = a->window,
-                                                             .softmax_scale = softmax_scale(a)}));
-    TRY(rope_apply(cx, a->rope, dq, &at->position, true));
-    return rope_apply(cx, a->rope, dk, &at->position, true);
+                                                             .softmax_scale = softmax_scale(a),
+                                                             .softcap = a->softcap}));
+    return rotate(cx, a, at, dq, dk, true);
 }
 
 /* The same, of this rank's tokens. */

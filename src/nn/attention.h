@@ -14,11 +14,13 @@
 typedef struct attention {
     linear qkv; /* q, k and v in one, their rows in this order; weight NULL: they are apart */
     linear q, k, v, o;
-    norm q_norm, k_norm;               /* of each head, before rotation; weight NULL: none. Not with qkv */
+    norm q_norm,
+        k_norm; /* of each head, or of all, as wide as their weights, before rotation; weight NULL: none. Not with qkv */
     int64_t heads, kv_heads, head_dim; /* the heads that are here */
+    float softcap;                     /* the scores' after that; 0: none */
     float scale;                       /* of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
     int64_t window;                    /* keys a query sees, itself included; 0: all before it */
-    const rope *rope;                  /* borrowed */
+    const rope *rope;                  /* borrowed; NULL: no rotation */
     group *
         context; /* have other tokens of the micro-batch (nn/context_ranks.h); borrowed; NULL: all are here */
     activation_specs input_specs;  /* of the input's whole rows, wanted by qkv, or by q, k, v */

@@ -8,17 +8,20 @@ ott_status loss_connect(loss_head *h, activation_specs *input) {
     return OTT_OK;
 }
 
-static bool is_scaled(const loss_head *h) {
+static bool is_multiplied(const loss_head *h) {
     return h->multiplier != 0 && h->multiplier != 1;
 }
 
-static ott_status scale_logits(exec *cx, const loss_head *h, const tensor *t) {
-    return is_scaled(h) ? op_multiply(cx, &(multiply_args){.x = t, .y = t, .factor = h->multiplier}) : OTT_OK;
+static ott_status multiply_logits(exec *cx, const loss_head *h, const tensor *t) {
+    return is_multiplied(h) ? op_multiply(cx, &(multiply_args){.x = t, .y = t, .factor = h->multiplier})
+                            : OTT_OK;
 }
 
 ott_status loss_logits(exec *cx, loss_head *h, const activation *x, const tensor *logits) {
     TRY(linear_forward(cx, &h->head, x, logits));
-    return scale_logits(cx, h, logits);
+    TRY(multiply_logits(cx, h, logits));
+    if (h->softcap == 0) return OTT_OK;
+    return op_softcap_forward(cx, &(softcap_forward_args){.x = logits, .y = logits, .cap = h->softcap});
 }
 
 static ott_status backward_head(exec *cx, loss_head *h, const activation *x, const activation *g,
@@ -28,8 +31,12 @@ static ott_status backward_head(exec *cx, loss_head *h, const activation *x, con
     return linear_grad_weight(cx, &h->head, x, g);
 }
 
-ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const activation *g, const tensor *dx) {
-    TRY(scale_logits(cx, h, &g->t));
+ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const tensor *logits,
+                         const activation *g, const tensor *dx) {
+    if (h->softcap != 0)
+        TRY(op_softcap_backward(
+            cx, &(softcap_backward_args){.dy = &g->t, .y = logits, .dx = &g->t, .cap = h->softcap}));
+    TRY(multiply_logits(cx, h, &g->t));
     TRY(activation_quantize(cx, g));
     return backward_head(cx, h, x, g, dx);
 }
@@ -59,22 +66,36 @@ static ott_status cross_entropy_of_parts(exec *cx, const loss_head *h, const cro
     return plan_close(cx->plan, &buffer);
 }
 
+/* Where the cap's gradient needs them behind the loss, which makes them gradients. */
+static ott_status copy_logits(exec *cx, const loss_head *h, const tensor *logits, tensor *copy,
+                              plan_buffer *buffer) {
+    *buffer = PLAN_NONE;
+    if (h->softcap == 0) return OTT_OK;
+    TRY(exec_open(cx, "copy of logits", logits->dtype, logits->rows, logits->columns, copy, buffer));
+    return op_convert(cx, &(convert_args){.x = logits, .y = copy});
+}
+
 static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,
                                 const tensor *grad_scale, const tensor *losses, const tensor *dx) {
     activation logits;
+    tensor copy;
+    plan_buffer copy_buffer = PLAN_NONE;
+    bool alone = !is_multiplied(h) && h->softcap == 0; /* nothing between the head and the loss */
     TRY(activation_open(cx, "logits", x->t.dtype, x->t.rows, h->head.out, grad_scale ? &h->grad_specs : NULL,
                         &logits));
     TRY(loss_logits(cx, h, x, &logits.t));
+    if (grad_scale) TRY(copy_logits(cx, h, &logits.t, &copy, &copy_buffer));
     const cross_entropy_args loss = {.logits = &logits.t,
                                      .target = target,
                                      .grad_scale = grad_scale,
                                      .loss = losses,
-                                     .q = is_scaled(h) ? NULL : activation_fused(&logits)};
+                                     .q = alone ? activation_fused(&logits) : NULL};
     TRY(h->head.ranks.group ? cross_entropy_of_parts(cx, h, &loss) : op_cross_entropy(cx, &loss));
     if (grad_scale && loss.q)
         TRY(backward_head(cx, h, x, &logits, dx));
     else if (grad_scale)
-        TRY(loss_backward(cx, h, x, &logits, dx));
+        TRY(loss_backward(cx, h, x, &copy, &logits, dx));
+    TRY(plan_close(cx->plan, &copy_buffer));
     return activation_close(cx, &logits);
 }
 

@@ -13,6 +13,7 @@ typedef struct loss_head {
     linear head;                  /* [V,D] */
     int64_t chunk;                /* tokens, >= 1 */
     float multiplier;             /* of the logits; 0: as they are */
+    float softcap;                /* their cap after that; 0: none */
     activation_specs input_specs; /* of the input's whole rows */
     activation_specs grad_specs;  /* of the logits' gradient */
 } loss_head;
@@ -25,7 +26,9 @@ ott_status loss_logits(exec *cx, loss_head *h, const activation *x, const tensor
    evaluation. */
 ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,
                         const tensor *grad_scale, const tensor *losses, const tensor *dx);
-/* From g, the gradient of logits[T,V], without forms yet (grad_specs): dx[T,D] and the head's weight gradient. */
-ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const activation *g, const tensor *dx);
+/* From g, the gradient of logits[T,V] without forms yet (grad_specs), and those logits themselves, read where they have a
+   cap: dx[T,D] and the head's weight gradient. */
+ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const tensor *logits,
+                         const activation *g, const tensor *dx);
 
 #endif

@@ -5,6 +5,10 @@ static bool is_fused(const mlp *m) {
     return m->gate_up.weight != NULL;
 }
 
+static bool is_gated(const mlp *m) {
+    return is_fused(m) || m->gate.weight != NULL;
+}
+
 /* gate and up have outliers in single tokens, so each row has its own scale, as in the rowwise recipe. */
 static ott_status connect_stored(mlp *m) {
     int form;
@@ -21,7 +25,7 @@ ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_o
     if (is_fused(m)) {
         TRY(linear_connect(&m->gate_up, &m->input_specs, &m->grad_gate_up));
     } else {
-        TRY(linear_connect(&m->gate, &m->input_specs, &m->grad_gate));
+        if (is_gated(m)) TRY(linear_connect(&m->gate, &m->input_specs, &m->grad_gate));
         TRY(linear_connect(&m->up, &m->input_specs, &m->grad_up));
     }
     TRY(linear_connect(&m->down, &m->hidden_specs, &m->grad_specs));
@@ -50,7 +54,8 @@ static ott_status project_inputs(exec *cx, mlp *m, const activation *x, mlp_save
         split(&s->gate_up, &s->gate, &s->up);
         return linear_forward(cx, &m->gate_up, x, &s->gate_up);
     }
-    TRY(exec_open(cx, "gate", act, tokens, m->gate.out, &s->gate, &s->gate_buffer));
+    TRY(exec_open(cx, "gate", act, tokens, m->up.out, &s->gate, &s->gate_buffer));
+    if (!is_gated(m)) return linear_forward(cx, &m->up, x, &s->gate);
     TRY(exec_open(cx, "up", act, tokens, m->up.out, &s->up, &s->up_buffer));
     TRY(linear_forward(cx, &m->gate, x, &s->gate));
     return linear_forward(cx, &m->up, x, &s->up);
@@ -66,9 +71,11 @@ ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s) {
 ott_status mlp_activate(exec *cx, mlp *m, mlp_saved *s) {
     TRY(activation_open(cx, "swiglu output", s->gate.dtype, s->gate.rows, s->gate.columns, &m->hidden_specs,
                         &s->y));
-    TRY(op_swiglu_forward(
-        cx,
-        &(swiglu_forward_args){.gate = &s->gate, .up = &s->up, .y = &s->y.t, .q = activation_fused(&s->y)}));
+    const tensor *up = is_gated(m) ? &s->up : NULL;
+    if (m->gelu)
+        TRY(op_gelu_forward(cx, &(gelu_forward_args){&s->gate, up, &s->y.t, activation_fused(&s->y)}));
+    else
+        TRY(op_swiglu_forward(cx, &(swiglu_forward_args){&s->gate, up, &s->y.t, activation_fused(&s->y)}));
     return activation_finish(cx, &s->y);
 }
 
@@ -93,14 +100,14 @@ static ott_status store_inputs(exec *cx, const mlp *m, mlp_saved *s) {
     if (!m->stores_fp8) return OTT_OK;
     if (is_fused(m)) return store(cx, m, &s->gate_up, &s->gate_up_buffer, &s->stored_gate_up);
     TRY(store(cx, m, &s->gate, &s->gate_buffer, &s->stored_gate));
-    return store(cx, m, &s->up, &s->up_buffer, &s->stored_up);
+    return is_gated(m) ? store(cx, m, &s->up, &s->up_buffer, &s->stored_up) : OTT_OK;
 }
 
 static ott_status restore_inputs(exec *cx, const mlp *m, mlp_saved *s) {
     if (!m->stores_fp8) return OTT_OK;
     if (!is_fused(m)) {
         TRY(restore(cx, &s->stored_gate, &s->gate, &s->gate_buffer));
-        return restore(cx, &s->stored_up, &s->up, &s->up_buffer);
+        return is_gated(m) ? restore(cx, &s->stored_up, &s->up, &s->up_buffer) : OTT_OK;
     }
     TRY(restore(cx, &s->stored_gate_up, &s->gate_up, &s->gate_up_buffer));
     split(&s->gate_up, &s->gate, &s->up);
@@ -134,17 +141,36 @@ static ott_status backward_projection(exec *cx, mlp *m, mlp_saved *s, const acti
     return activation_close(cx, &s->y);
 }
 
+/* Gradients of gate and up from dy, with the forms q_gate and q_up; dup NULL: there is no gate. */
+static ott_status backward_activation(exec *cx, const mlp *m, const mlp_saved *s, const tensor *dy,
+                                      const tensor *dgate, const tensor *dup, const qlist *q_gate,
+                                      const qlist *q_up) {
+    const tensor *up = dup ? &s->up : NULL;
+    if (m->gelu)
+        return op_gelu_backward(cx, &(gelu_backward_args){dy, &s->gate, up, dgate, dup, q_gate, q_up});
+    return op_swiglu_backward(cx, &(swiglu_backward_args){dy, &s->gate, up, dgate, dup, q_gate, q_up});
+}
+
 /* The gradient of gate and up takes over their buffer. */
 static ott_status backward_fused(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
                                  plan_buffer *dy_buffer, const tensor *dx) {
     activation g;
     TRY(activation_adopt(cx, "gate and up gradient", s->gate_up, &s->gate_up_buffer, &m->grad_gate_up, &g));
-    TRY(op_swiglu_backward(
-        cx,
-        &(swiglu_backward_args){.dy = dy, .gate = &s->gate, .up = &s->up, .dgate = &s->gate, .dup = &s->up}));
+    TRY(backward_activation(cx, m, s, dy, &s->gate, &s->up, NULL, NULL));
     TRY(activation_quantize(cx, &g));
     TRY(plan_close(cx->plan, dy_buffer));
     return linear_backward(cx, &m->gate_up, x, &g, dx, false);
+}
+
+/* Without a gate. */
+static ott_status backward_plain(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
+                                 plan_buffer *dy_buffer, const tensor *dx) {
+    activation g;
+    TRY(activation_adopt(cx, "up gradient", s->gate, &s->gate_buffer, &m->grad_up, &g));
+    TRY(backward_activation(cx, m, s, dy, &g.t, NULL, activation_fused(&g), NULL));
+    TRY(activation_finish(cx, &g));
+    TRY(plan_close(cx->plan, dy_buffer));
+    return linear_backward(cx, &m->up, x, &g, dx, false);
 }
 
 /* The gradients of gate and up take over the buffers of gate and up. */
@@ -153,13 +179,8 @@ static ott_status backward_apart(exec *cx, mlp *m, mlp_saved *s, const activatio
     activation dgate, dup;
     TRY(activation_adopt(cx, "gate gradient", s->gate, &s->gate_buffer, &m->grad_gate, &dgate));
     TRY(activation_adopt(cx, "up gradient", s->up, &s->up_buffer, &m->grad_up, &dup));
-    TRY(op_swiglu_backward(cx, &(swiglu_backward_args){.dy = dy,
-                                                       .gate = &s->gate,
-                                                       .up = &s->up,
-                                                       .dgate = &dgate.t,
-                                                       .dup = &dup.t,
-                                                       .q_gate = activation_fused(&dgate),
-                                                       .q_up = activation_fused(&dup)}));
+    TRY(backward_activation(cx, m, s, dy, &dgate.t, &dup.t, activation_fused(&dgate),
+                            activation_fused(&dup)));
     TRY(activation_finish(cx, &dgate));
     TRY(activation_finish(cx, &dup));
     TRY(plan_close(cx->plan, dy_buffer));
@@ -171,6 +192,7 @@ static ott_status backward_apart(exec *cx, mlp *m, mlp_saved *s, const activatio
 static ott_status backward_inputs(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
                                   plan_buffer *dy_buffer, const tensor *dx) {
     if (is_fused(m)) return backward_fused(cx, m, s, x, dy, dy_buffer, dx);
+    if (!is_gated(m)) return backward_plain(cx, m, s, x, dy, dy_buffer, dx);
     return backward_apart(cx, m, s, x, dy, dy_buffer, dx);
 }
 

@@ -1,6 +1,6 @@
 /*
  * nn/mlp: the SwiGLU MLP (Shazeer 2020): y = silu(x W_gate^T) * (x W_up^T), then down. gate and up are two
- * projections, or one whose columns they are.
+ * projections, or one whose columns they are. With GELU for silu it is GeGLU, and without a gate y = gelu(x W_up^T).
  */
 #ifndef NN_MLP_H
 #define NN_MLP_H
@@ -8,8 +8,9 @@
 #include "nn/linear.h"
 
 typedef struct mlp {
-    linear gate_up; /* gate and up in one, their rows in this order; weight NULL: they are apart */
-    linear gate, up, down;
+    linear gate_up;        /* gate and up in one, their rows in this order; weight NULL: they are apart */
+    linear gate, up, down; /* gate.weight NULL, and they are apart: there is none */
+    bool gelu;             /* by tanh; else silu, with a gate */
     activation_specs input_specs;  /* of the input's whole rows, wanted by gate_up, or by gate and up */
     activation_specs hidden_specs; /* of y, wanted by down */
     activation_specs grad_specs;   /* of the whole rows of the output's gradient */
@@ -20,8 +21,8 @@ typedef struct mlp {
 } mlp;
 
 typedef struct mlp_saved {
-    tensor gate, up;                                    /* [T,F] */
-    tensor gate_up;                                     /* [T, 2F], when they are one */
+    tensor gate, up; /* [T,F]; without a gate what is activated is `gate` */
+    tensor gate_up;  /* [T, 2F], when they are one */
     plan_buffer gate_up_buffer, gate_buffer, up_buffer; /* that of gate_up, or those of gate and up */
     activation y;                                       /* [T,F] */
     activation stored_gate_up, stored_gate, stored_up;  /* what waits in their place, with stores_fp8 */

@@ -1,53 +1,95 @@
-/* nn/norm: RMSNorm. */
+/* nn/norm: RMSNorm and layer normalization. */
 #include "nn/norm.h"
+
+static ott_status normalize(exec *cx, const norm *n, const tensor *x, const tensor *delta, const tensor *h,
+                            const activation *y, const tensor *rstd) {
+    const qlist *q = activation_fused(y);
+    if (n->centered)
+        return op_layernorm_forward(cx, &(layernorm_forward_args){.x = x,
+                                                                  .delta = delta,
+                                                                  .weight = &n->weight->value,
+                                                                  .bias = n->bias ? &n->bias->value : NULL,
+                                                                  .h = h,
+                                                                  .y = &y->t,
+                                                                  .statistics = rstd,
+                                                                  .q = q,
+                                                                  .eps = n->epsilon});
+    return op_rmsnorm_forward(cx, &(rmsnorm_forward_args){.x = x,
+                                                          .delta = delta,
+                                                          .weight = &n->weight->value,
+                                                          .h = h,
+                                                          .y = &y->t,
+                                                          .rstd = rstd,
+                                                          .q = q,
+                                                          .eps = n->epsilon,
+                                                          .one_plus = n->one_plus});
+}
 
 ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *delta, const tensor *h,
                         const activation *y, const tensor *rstd) {
-    TRY(op_rmsnorm_forward(cx, &(rmsnorm_forward_args){.x = x,
-                                                       .delta = delta,
-                                                       .weight = &n->weight->value,
-                                                       .h = h,
-                                                       .y = &y->t,
-                                                       .rstd = rstd,
-                                                       .q = activation_fused(y),
-                                                       .eps = n->epsilon}));
+    TRY(normalize(cx, n, x, delta, h, y, rstd));
     TRY(activation_finish(cx, y));
     return exec_hook(cx, n->name, "output", &y->t);
 }
 
-/* Where the weight's gradient goes: NULL where it is frozen, the gradient itself, or, where ranks add theirs up, a
-   tensor apart, from zero. */
-static ott_status open_gradient(exec *cx, const norm *n, tensor *apart, plan_buffer *buffer, tensor **out) {
-    *buffer = PLAN_NONE;
-    *out = n->weight->frozen ? NULL : &n->weight->grad;
-    if (!*out || !n->ranks) return OTT_OK;
-    TRY(exec_open(cx, "gradient of a norm", OTT_F32, 1, n->weight->columns, apart, buffer));
-    *out = apart;
-    return plan_recording(cx->plan) ? OTT_OK : device_zero(cx->device, apart->data, tensor_bytes(*apart));
+/* A parameter's gradient on its way: where it goes, NULL where it is frozen; the gradient itself, or, where ranks add
+   theirs up, a tensor apart, from zero. */
+typedef struct norm_gradient {
+    parameter *of; /* NULL: the norm has none */
+    tensor apart, *to;
+    plan_buffer buffer;
+} norm_gradient;
+
+static ott_status open_gradient(exec *cx, const norm *n, parameter *of, norm_gradient *g) {
+    *g = (norm_gradient){.of = of, .buffer = PLAN_NONE};
+    if (!of || of->frozen) return OTT_OK;
+    g->to = &of->grad;
+    if (!n->ranks) return OTT_OK;
+    TRY(exec_open(cx, "gradient of a norm", OTT_F32, 1, of->columns, &g->apart, &g->buffer));
+    g->to = &g->apart;
+    return plan_recording(cx->plan) ? OTT_OK : device_zero(cx->device, g->apart.data, tensor_bytes(g->apart));
 }
 
-static ott_status close_gradient(exec *cx, const norm *n, tensor *apart, plan_buffer *buffer) {
-    tensor *grad = &n->weight->grad;
-    if (n->weight->frozen || !n->ranks) return OTT_OK;
-    TRY(group_all_reduce(n->ranks, cx, apart, REDUCE_SUM));
-    TRY(op_add(cx, &(add_args){.x = grad, .delta = apart, .y = grad}));
-    return plan_close(cx->plan, buffer);
+static ott_status close_gradient(exec *cx, const norm *n, norm_gradient *g) {
+    if (!g->to || !n->ranks) return OTT_OK;
+    TRY(group_all_reduce(n->ranks, cx, &g->apart, REDUCE_SUM));
+    TRY(op_add(cx, &(add_args){.x = &g->of->grad, .delta = &g->apart, .y = &g->of->grad}));
+    return plan_close(cx->plan, &g->buffer);
+}
+
+static ott_status add_gradients(exec *cx, const norm *n, const tensor *dy, const tensor *h,
+                                const tensor *rstd, const tensor *dresidual, const activation *dx,
+                                const tensor *dweight) {
+    const qlist *q = activation_fused(dx);
+    if (n->centered)
+        return op_layernorm_backward(cx, &(layernorm_backward_args){.dy = dy,
+                                                                    .h = h,
+                                                                    .weight = &n->weight->value,
+                                                                    .statistics = rstd,
+                                                                    .dresidual = dresidual,
+                                                                    .dx = &dx->t,
+                                                                    .dweight = dweight,
+                                                                    .q = q});
+    return op_rmsnorm_backward(cx, &(rmsnorm_backward_args){.dy = dy,
+                                                            .h = h,
+                                                            .weight = &n->weight->value,
+                                                            .rstd = rstd,
+                                                            .dresidual = dresidual,
+                                                            .dx = &dx->t,
+                                                            .dweight = dweight,
+                                                            .q = q,
+                                                            .one_plus = n->one_plus});
 }
 
 ott_status norm_backward(exec *cx, const norm *n, const tensor *dy, const tensor *h, const tensor *rstd,
                          const tensor *dresidual, const activation *dx) {
-    tensor apart, *dweight;
-    plan_buffer buffer;
+    norm_gradient weight, bias;
     TRY(exec_hook(cx, n->name, "grad_output", dy));
-    TRY(open_gradient(cx, n, &apart, &buffer, &dweight));
-    TRY(op_rmsnorm_backward(cx, &(rmsnorm_backward_args){.dy = dy,
-                                                         .h = h,
-                                                         .weight = &n->weight->value,
-                                                         .rstd = rstd,
-                                                         .dresidual = dresidual,
-                                                         .dx = &dx->t,
-                                                         .dweight = dweight,
-                                                         .q = activation_fused(dx)}));
-    TRY(close_gradient(cx, n, &apart, &buffer));
+    TRY(open_gradient(cx, n, n->weight, &weight));
+    TRY(open_gradient(cx, n, n->bias, &bias));
+    if (bias.to) TRY(op_column_sum(cx, &(column_sum_args){.x = dy, .sum = bias.to}));
+    TRY(add_gradients(cx, n, dy, h, rstd, dresidual, dx, weight.to));
+    TRY(close_gradient(cx, n, &weight));
+    TRY(close_gradient(cx, n, &bias));
     return activation_finish(cx, dx);
 }

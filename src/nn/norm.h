@@ -1,4 +1,4 @@
-/* nn/norm: RMSNorm (Zhang and Sennrich 2019), with the residual addition before it. */
+/* nn/norm: RMSNorm (Zhang and Sennrich 2019) and layer normalization (Ba et al. 2016), with the residual addition before. */
 #ifndef NN_NORM_H
 #define NN_NORM_H
 
@@ -9,15 +9,23 @@ typedef struct norm {
     const char *name;
     parameter *weight; /* [D] */
     float epsilon;
-    group *ranks; /* run it on other rows, and the weight's gradient is of all; borrowed; NULL: none do */
+    bool one_plus;   /* RMSNorm with 1 + weight */
+    bool centered;   /* layer normalization */
+    parameter *bias; /* [D], of layer normalization; NULL: none */
+    group *ranks;    /* run it on other rows, and the weight's gradient is of all; borrowed; NULL: none do */
 } norm;
 
-/* h = x + delta (delta and h may be NULL: h = x); y = rmsnorm(h) with all its forms; rstd[T] is kept for
- * backward. */
+/* Rows of what a norm keeps of each token, in a tensor[rows, T] of fp32: rstd, or mean and rstd. */
+static inline int64_t norm_kept(const norm *n) {
+    return n->centered ? 2 : 1;
+}
+
+/* h = x + delta (delta and h may be NULL: h = x); y = norm(h) with all its forms; rstd[norm_kept, T] is
+ * kept for backward. */
 ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *delta, const tensor *h,
                         const activation *y, const tensor *rstd);
 /* dx = dresidual + the gradient through the norm (dresidual may be NULL, dx->t may alias it), with all its
-   forms; weight.grad accumulates. */
+   forms; the gradients of weight and bias accumulate. */
 ott_status norm_backward(exec *cx, const norm *n, const tensor *dy, const tensor *h, const tensor *rstd,
                          const tensor *dresidual, const activation *dx);
 

@@ -6,6 +6,7 @@
  *
  * forward, for one query row, m = -inf, l = 0, o[d] = 0:
  *   for each tile:  s[j]  = softmax_scale * CHAIN_d fmaf(q[d], k[j,d], s) for visible j, -inf for the others
+ *                   with softcap > 0, s[j] = softcap * tanh(s[j] / softcap)     (tanh as in softcap_forward)
  *                   n     = max(m, max_j s[j])
  *                   f     = exp(m - n)                      (0 for the first tile)
  *                   p[j]  = exp(s[j] - n)                   (0 for the hidden ones)
@@ -16,9 +17,11 @@
  *
  * backward, delta[i] = SUM16_d fmaf(dout[i,d], o[i,d], lane) (o as stored). For each key head, its query heads
  * in ascending order, each query row i ascending, each tile ascending, each visible j ascending:
- *   p     = exp(softmax_scale * CHAIN_d fmaf(q[i,d], k[j,d], s) - lse[i])
+ *   s     = softmax_scale * CHAIN_d fmaf(q[i,d], k[j,d], s), capped as forward
+ *   p     = exp(s - lse[i])
  *   dp    = CHAIN_d fmaf(dout[i,d], v[j,d], s)
- *   ds    = p * (dp - delta[i]) * softmax_scale            (left to right)
+ *   ds    = p * (dp - delta[i]) * softmax_scale            (left to right), with softcap > 0
+ *           p * (dp - delta[i]) * fmaf(-r, r, 1) * softmax_scale, r = s / softcap
  *   dv_sum[j,d] = fmaf(p, dout[i,d], dv_sum[j,d]);  dk_sum[j,d] = fmaf(ds, q[i,d], dk_sum[j,d])
  *   dq[i,d]     = fmaf(ds, k[j,d], dq[i,d])
  * so each of dq[i,d], dk_sum[j,d], dv_sum[j,d] is one chain from 0 over (head, i) or j ascending, and a

@@ -20,12 +20,18 @@ op_kind op_kind_of(enum op_index op) {
     case OP_INDEX_attention_forward:
     case OP_INDEX_attention_backward: return OP_KIND_ATTENTION;
     case OP_INDEX_rmsnorm_forward:
-    case OP_INDEX_rmsnorm_backward: return OP_KIND_NORM;
+    case OP_INDEX_rmsnorm_backward:
+    case OP_INDEX_layernorm_forward:
+    case OP_INDEX_layernorm_backward: return OP_KIND_NORM;
     case OP_INDEX_swiglu_forward:
-    case OP_INDEX_swiglu_backward: return OP_KIND_SWIGLU;
+    case OP_INDEX_swiglu_backward:
+    case OP_INDEX_gelu_forward:
+    case OP_INDEX_gelu_backward: return OP_KIND_SWIGLU;
     case OP_INDEX_cross_entropy:
     case OP_INDEX_cross_entropy_part:
-    case OP_INDEX_cross_entropy_whole: return OP_KIND_LOSS;
+    case OP_INDEX_cross_entropy_whole:
+    case OP_INDEX_softcap_forward:
+    case OP_INDEX_softcap_backward: return OP_KIND_LOSS;
     case OP_INDEX_block_squares:
     case OP_INDEX_sum_blocks:
     case OP_INDEX_grad_norm:

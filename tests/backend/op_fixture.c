@@ -206,6 +206,13 @@ static bool rmsnorm_present(const op_case *c, const op_field *f, bool wanted) {
 static void rmsnorm_prepare(op_case *c) {
     set_float(c, "eps", case_draw(c, 2) ? 1e-5f : 1e-6f);
 }
+static void rmsnorm_backward_prepare(op_case *c) {
+    set_bool(c, "one_plus", case_draw(c, 2));
+}
+static void rmsnorm_forward_prepare(op_case *c) {
+    rmsnorm_prepare(c);
+    rmsnorm_backward_prepare(c);
+}
 
 static void multiply_prepare(op_case *c) {
     set_float(c, "factor", case_draw(c, 2) ? 12.0f : 0.22f);
@@ -284,6 +291,7 @@ static void attention_prepare(op_case *c) {
     set_integer(c, "head_dim", c->note[0]);
     set_integer(c, "window", windows[case_draw(c, 6)]);
     set_float(c, "softmax_scale", case_draw(c, 4) ? 0.25f : 0.0883883461f);
+    set_float(c, "softcap", case_draw(c, 3) ? 0.0f : 5.0f);
 }
 
 /* Tokens that continue a document: attention_shapes' five, then how many came before. */
@@ -307,7 +315,18 @@ static void attention_forward_prepare(op_case *c) {
     set_integer(c, "past", c->note[1]);
 }
 
+/* ---- MLP ---- */
+
+/* dup is there where up is. */
+static bool gelu_present(const op_case *c, const op_field *f, bool wanted) {
+    return strcmp(f->name, "dup") == 0 ? case_present(c, "up") : wanted;
+}
+
 /* ---- loss ---- */
+
+static void softcap_prepare(op_case *c) {
+    set_float(c, "cap", case_draw(c, 2) ? 30.0f : 0.5f);
+}
 
 static void cross_entropy_prepare(op_case *c) {
     draw_indices(c, "target", SIZE('V'));
@@ -532,31 +551,43 @@ static const op_fixture fixtures[] = {
      .bind = embedding_bind,
      .prepare = embedding_backward_prepare},
     {.op = "rmsnorm_forward",
+     .sets = "eps one_plus",
+     .prepare = rmsnorm_forward_prepare,
+     .present = rmsnorm_present,
+     .alias = {{"h", "x"}}},
+    {.op = "rmsnorm_backward",
+     .sets = "one_plus",
+     .prepare = rmsnorm_backward_prepare,
+     .alias = {{"dx", "dresidual"}}},
+    {.op = "layernorm_forward",
      .sets = "eps",
      .prepare = rmsnorm_prepare,
      .present = rmsnorm_present,
      .alias = {{"h", "x"}}},
-    {.op = "rmsnorm_backward", .sets = "", .alias = {{"dx", "dresidual"}}},
     {.op = "dropout",
      .sets = "token scale rate seed stream first row_step",
      .prepare = dropout_prepare,
      .alias = {{"y", "x"}}},
+    {.op = "layernorm_backward", .sets = "", .alias = {{"dx", "dresidual"}}},
     {.op = "rope",
      .sets = "position head_dim interleaved inverse",
      .shapes = COUNT(rope_shapes),
      .bind = rope_bind,
      .prepare = rope_prepare},
     {.op = "attention_forward",
-     .sets = "cu_seqlens head_dim window past softmax_scale",
+     .sets = "cu_seqlens head_dim window past softmax_scale softcap",
      .shapes = COUNT(attention_shapes) + COUNT(cached_shapes),
      .bind = attention_forward_bind,
      .prepare = attention_forward_prepare},
     {.op = "attention_backward",
-     .sets = "cu_seqlens head_dim window softmax_scale",
+     .sets = "cu_seqlens head_dim window softmax_scale softcap",
      .shapes = COUNT(attention_shapes),
      .bind = attention_bind,
      .prepare = attention_prepare},
     {.op = "swiglu_backward", .sets = "", .alias = {{"dgate", "gate"}, {"dup", "up"}}},
+    {.op = "gelu_backward", .present = gelu_present, .sets = "", .alias = {{"dgate", "gate"}, {"dup", "up"}}},
+    {.op = "softcap_forward", .sets = "cap", .prepare = softcap_prepare, .alias = {{"y", "x"}}},
+    {.op = "softcap_backward", .sets = "cap", .prepare = softcap_prepare, .alias = {{"dx", "dy"}}},
     {.op = "cross_entropy",
      .sets = "target",
      .prepare = cross_entropy_prepare,

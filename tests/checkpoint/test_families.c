@@ -22,8 +22,9 @@
 enum { SEQUENCES = 2, LENGTH = 24, VOCAB = 32, MODES = 4 };
 #define BOUND 1e-5 /* of the largest element of a tensor */
 
-static const char *const names[] = {"yarn", "linear",  "longrope",  "granite", "glm",
-                                    "glm4", "mixtral", "qwen3_moe", "dots1"};
+static const char *const names[] = {"yarn",    "linear",     "longrope", "granite",   "glm",
+                                    "glm4",    "olmo2",      "gemma2",   "gemma3",    "cohere",
+                                    "cohere2", "starcoder2", "mixtral",  "qwen3_moe", "dots1"};
 enum { FAMILIES_HELD = sizeof names / sizeof *names };
 
 /* ---- setting up ---- */
@@ -187,28 +188,22 @@ static void same_tensors(mem *account, const char *path, const char *other_path)
 }
 
 static void assert_same_options(const model_options *a, const model_options *b) {
-    const double x[] = {a->embedding_multiplier,
-                        a->residual_multiplier,
-                        a->attention_multiplier,
-                        a->logit_multiplier,
-                        a->norm_epsilon,
-                        a->rope.theta,
-                        a->rope.rotary_share,
-                        a->rope.factor,
-                        a->rope.beta_fast,
-                        a->rope.beta_slow,
-                        (double)a->rope.original_max_position};
-    const double y[] = {b->embedding_multiplier,
-                        b->residual_multiplier,
-                        b->attention_multiplier,
-                        b->logit_multiplier,
-                        b->norm_epsilon,
-                        b->rope.theta,
-                        b->rope.rotary_share,
-                        b->rope.factor,
-                        b->rope.beta_fast,
-                        b->rope.beta_slow,
-                        (double)b->rope.original_max_position};
+    const double x[] = {a->embedding_multiplier, a->residual_multiplier,
+                        a->attention_multiplier, a->logit_multiplier,
+                        a->norm_epsilon,         a->attention_softcap,
+                        a->logit_softcap,        a->local_theta,
+                        (double)a->window,       (double)a->full_every,
+                        a->rope.theta,           a->rope.rotary_share,
+                        a->rope.factor,          a->rope.beta_fast,
+                        a->rope.beta_slow,       (double)a->rope.original_max_position};
+    const double y[] = {b->embedding_multiplier, b->residual_multiplier,
+                        b->attention_multiplier, b->logit_multiplier,
+                        b->norm_epsilon,         b->attention_softcap,
+                        b->logit_softcap,        b->local_theta,
+                        (double)b->window,       (double)b->full_every,
+                        b->rope.theta,           b->rope.rotary_share,
+                        b->rope.factor,          b->rope.beta_fast,
+                        b->rope.beta_slow,       (double)b->rope.original_max_position};
     assert_ptr_equal(a->family, b->family);
     assert_int_equal(a->rope.kind, b->rope.kind);
     assert_memory_equal(x, y, sizeof x);

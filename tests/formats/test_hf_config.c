@@ -114,7 +114,7 @@ static void check_dims(const hf_config *c, const int64_t dims[8]) {
 static void check_llama(const hf_config *c) {
     check_dims(c, (int64_t[]){4096, 14336, 32, 32, 8, 128, 128256, 131072});
     assert_string_equal(c->family->architecture, "LlamaForCausalLM");
-    assert_true(c->rms_norm_eps == 1e-5 && c->rope_theta == 5e5);
+    assert_true(c->norm_eps == 1e-5 && c->rope_theta == 5e5);
     assert_int_equal(c->rope, HF_ROPE_LLAMA3);
     assert_true(c->rope_factor == 8 && c->rope_low_freq_factor == 1 && c->rope_high_freq_factor == 4);
     assert_int_equal(c->rope_original_max_position, 8192);
@@ -140,7 +140,7 @@ static void reads_the_families(void **state) {
 
     c = must_parse(qwen2);
     check_dims(&c, (int64_t[]){3584, 18944, 28, 28, 4, 128, 152064, 131072});
-    assert_true(c.family == family_find("qwen2") && c.rms_norm_eps == 1e-6);
+    assert_true(c.family == family_find("qwen2") && c.norm_eps == 1e-6);
     assert_int_equal(c.sliding_window, 0); /* 131072, but not used */
 
     c = must_parse(phi4);
@@ -243,8 +243,7 @@ static void refuses(void **state) {
         {llama, "hidden_act", "\"gelu\"", "key 'hidden_act' = \"gelu\": only \"silu\"", OTT_ERR_UNSUPPORTED},
         {llama, "model_type", NULL,
          "has no key 'model_type': llama, mistral, qwen2, qwen3, phi3, granite, glm, glm4, mixtral, "
-         "qwen3_moe and dots1 can be "
-         "loaded",
+         "qwen3_moe, dots1, olmo2, gemma2, gemma3_text, cohere, cohere2 and starcoder2 can be loaded",
          OTT_ERR_UNSUPPORTED},
         {llama, "model_type", "\"gpt2\"", "key 'model_type' = \"gpt2\": llama, mistral", OTT_ERR_UNSUPPORTED},
         {llama, "model_type", "\"deepseek_v3\"", "mixtures of experts are not built yet",
@@ -346,7 +345,7 @@ static void damaged_anywhere(void **state) {
             text[at] = *with;
             if (parse(text, &c) == OTT_OK) {
                 assert_true(c.heads % c.kv_heads == 0 && c.head_dim % 2 == 0 && c.hidden_size > 0);
-                assert_true(c.rope_theta >= 1 && c.rms_norm_eps > 0 && c.layers > 0);
+                assert_true(c.rope_theta >= 1 && c.norm_eps > 0 && c.layers > 0);
             }
             text[at] = kept;
         }
@@ -374,7 +373,7 @@ static void unchanged_is_untouched(void **state) {
     for (int i = 0; i < 5; i++) {
         hf_config c = must_parse(old[i]);
         check_rewrite(f, &c, old[i], NULL, old[i]);
-        c.rms_norm_eps = (float)c.rms_norm_eps; /* through fp32, as models hold it */
+        c.norm_eps = (float)c.norm_eps; /* through fp32, as models hold it */
         c.dtype = OTT_DTYPE_COUNT;
         check_rewrite(f, &c, old[i], NULL, old[i]);
     }
@@ -562,12 +561,13 @@ static void new_files(void **state) {
                        .head_dim = 4,
                        .vocab_size = 32,
                        .max_position_embeddings = 64,
-                       .rms_norm_eps = 1e-5f,
+                       .norm_eps = 1e-5f,
                        .rope_theta = 1e4,
                        .rotary_share = 1,
                        .embedding_multiplier = 1,
                        .residual_multiplier = 1,
                        .logits_scaling = 1,
+                       .logit_scale = 1,
                        .bos = -1,
                        .pad = -1,
                        .eos_count = 2,

@@ -23,6 +23,10 @@ static float dot(const tensor *x, int64_t i, int64_t xc, const tensor *y, int64_
     return s;
 }
 
+static float capped(float s, float cap) {
+    return cap > 0 ? cap * fmath_tanh(s / cap) : s;
+}
+
 /* ---- forward ---- */
 
 /* One query row of one head on its way through the tiles. */
@@ -41,6 +45,7 @@ static void forward_tile(query *r, int64_t j0, bool first_tile) {
         bool visible = j0 + j >= r->first && j0 + j <= r->i;
         s[j] = -INFINITY;
         if (visible) s[j] = a->softmax_scale * dot(a->q, r->row, r->qc, a->k, j0 + j, r->kc, a->head_dim);
+        if (visible) s[j] = capped(s[j], a->softcap);
         if (s[j] > n) n = s[j];
     }
     float f = first_tile ? 0.0f : fmath_exp(r->m - n);
@@ -95,9 +100,12 @@ typedef struct backward_sums {
 static void backward_pair(const attention_backward_args *a, const backward_sums *sums, int64_t head,
                           int64_t sharing, int64_t i, int64_t j, float *dq) {
     int64_t qc = head * a->head_dim, kc = head / sharing * a->head_dim;
-    float p = fmath_exp(a->softmax_scale * dot(a->q, i, qc, a->k, j, kc, a->head_dim) - at(a->lse, head, i));
+    float s = capped(a->softmax_scale * dot(a->q, i, qc, a->k, j, kc, a->head_dim), a->softcap);
+    float p = fmath_exp(s - at(a->lse, head, i)), r = s / a->softcap;
     float dp = dot(a->dout, i, qc, a->v, j, kc, a->head_dim);
-    float ds = p * (dp - at(&sums->delta, head, i)) * a->softmax_scale;
+    float ds = p * (dp - at(&sums->delta, head, i));
+    if (a->softcap > 0) ds = ds * fmaf(-r, r, 1.0f);
+    ds = ds * a->softmax_scale;
     for (int64_t d = 0; d < a->head_dim; d++) {
         put(&sums->dv_sum, j, kc + d, fmaf(p, at(a->dout, i, qc + d), at(&sums->dv_sum, j, kc + d)));
         put(&sums->dk_sum, j, kc + d, fmaf(ds, at(a->q, i, qc + d), at(&sums->dk_sum, j, kc + d)));

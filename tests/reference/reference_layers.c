@@ -29,6 +29,10 @@ ott_status reference_op_embedding_backward(exec *cx, const embedding_backward_ar
 
 /* ---- norm ---- */
 
+static float weight_at(const tensor *weight, int64_t j, bool one_plus) {
+    return one_plus ? 1.0f + at(weight, 0, j) : at(weight, 0, j);
+}
+
 static void rmsnorm_forward_row(const rmsnorm_forward_args *a, int64_t t) {
     int64_t columns = a->x->columns;
     const tensor *h = a->h ? a->h : a->x; /* without delta, h = x */
@@ -40,7 +44,8 @@ static void rmsnorm_forward_row(const rmsnorm_forward_args *a, int64_t t) {
     }
     float rstd = 1.0f / sqrtf(fold16(lane) / (float)columns + a->eps);
     put(a->rstd, 0, t, rstd);
-    for (int64_t j = 0; j < columns; j++) put(a->y, t, j, (at(h, t, j) * rstd) * at(a->weight, 0, j));
+    for (int64_t j = 0; j < columns; j++)
+        put(a->y, t, j, (at(h, t, j) * rstd) * weight_at(a->weight, j, a->one_plus));
 }
 
 ott_status reference_op_rmsnorm_forward(exec *cx, const rmsnorm_forward_args *a) {
@@ -54,12 +59,12 @@ static void rmsnorm_backward_row(const rmsnorm_backward_args *a, int64_t t) {
     int64_t columns = a->dy->columns;
     float rstd = at(a->rstd, 0, t), lane[16] = {0};
     for (int64_t j = 0; j < columns; j++) {
-        float wdy = at(a->dy, t, j) * at(a->weight, 0, j), xhat = at(a->h, t, j) * rstd;
+        float wdy = at(a->dy, t, j) * weight_at(a->weight, j, a->one_plus), xhat = at(a->h, t, j) * rstd;
         lane[j % 16] = fmaf(wdy, xhat, lane[j % 16]);
     }
     float c = fold16(lane) / (float)columns;
     for (int64_t j = 0; j < columns; j++) {
-        float wdy = at(a->dy, t, j) * at(a->weight, 0, j), xhat = at(a->h, t, j) * rstd;
+        float wdy = at(a->dy, t, j) * weight_at(a->weight, j, a->one_plus), xhat = at(a->h, t, j) * rstd;
         float d = (wdy - xhat * c) * rstd;
         put(a->dx, t, j, a->dresidual ? at(a->dresidual, t, j) + d : d);
     }
@@ -90,6 +95,70 @@ ott_status reference_op_dropout(exec *cx, const dropout_args *a) {
             float factor = rng_uniform(a->seed, a->stream, n) < a->rate ? 0.0f : a->scale;
             put(a->y, t, d, at(a->x, t, d) * factor);
         }
+    return OTT_OK;
+}
+
+/* ---- layer normalization ---- */
+
+static void layernorm_forward_row(const layernorm_forward_args *a, int64_t t) {
+    int64_t columns = a->x->columns;
+    const tensor *h = a->h ? a->h : a->x;
+    float sum[16] = {0}, squares[16] = {0};
+    for (int64_t j = 0; j < columns; j++) {
+        float x = at(a->x, t, j);
+        if (a->h) put(a->h, t, j, a->delta ? x + at(a->delta, t, j) : x);
+        sum[j % 16] += at(h, t, j);
+    }
+    float mean = fold16(sum) / (float)columns;
+    for (int64_t j = 0; j < columns; j++) {
+        float d = at(h, t, j) - mean;
+        squares[j % 16] = fmaf(d, d, squares[j % 16]);
+    }
+    float rstd = 1.0f / sqrtf(fold16(squares) / (float)columns + a->eps);
+    put(a->statistics, 0, t, mean);
+    put(a->statistics, 1, t, rstd);
+    for (int64_t j = 0; j < columns; j++) {
+        float xhat = (at(h, t, j) - mean) * rstd, w = at(a->weight, 0, j);
+        put(a->y, t, j, a->bias ? fmaf(xhat, w, at(a->bias, 0, j)) : xhat * w);
+    }
+}
+
+ott_status reference_op_layernorm_forward(exec *cx, const layernorm_forward_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->x->rows; t++) layernorm_forward_row(a, t);
+    reference_quantize_list(a->y, a->q);
+    return OTT_OK;
+}
+
+static float xhat_at(const layernorm_backward_args *a, int64_t t, int64_t j) {
+    return (at(a->h, t, j) - at(a->statistics, 0, t)) * at(a->statistics, 1, t);
+}
+
+static void layernorm_backward_row(const layernorm_backward_args *a, int64_t t) {
+    int64_t columns = a->dy->columns;
+    float sum[16] = {0}, lane[16] = {0};
+    for (int64_t j = 0; j < columns; j++) {
+        float wdy = at(a->dy, t, j) * at(a->weight, 0, j);
+        sum[j % 16] += wdy;
+        lane[j % 16] = fmaf(wdy, xhat_at(a, t, j), lane[j % 16]);
+    }
+    float m = fold16(sum) / (float)columns, c = fold16(lane) / (float)columns;
+    for (int64_t j = 0; j < columns; j++) {
+        float wdy = at(a->dy, t, j) * at(a->weight, 0, j);
+        float d = ((wdy - m) - xhat_at(a, t, j) * c) * at(a->statistics, 1, t);
+        put(a->dx, t, j, a->dresidual ? at(a->dresidual, t, j) + d : d);
+    }
+}
+
+ott_status reference_op_layernorm_backward(exec *cx, const layernorm_backward_args *a) {
+    (void)cx;
+    for (int64_t j = 0; a->dweight && j < a->dy->columns; j++) {
+        float s = at(a->dweight, 0, j);
+        for (int64_t t = 0; t < a->dy->rows; t++) s = fmaf(at(a->dy, t, j), xhat_at(a, t, j), s);
+        put(a->dweight, 0, j, s);
+    }
+    for (int64_t t = 0; t < a->dy->rows; t++) layernorm_backward_row(a, t);
+    reference_quantize_list(a->dx, a->q);
     return OTT_OK;
 }
 
@@ -145,7 +214,55 @@ ott_status reference_op_swiglu_backward(exec *cx, const swiglu_backward_args *a)
     return OTT_OK;
 }
 
+static float gelu_sigmoid(float x) {
+    return sigmoid(x * fmaf(0.07135481627f, x * x, 1.5957691216f));
+}
+
+ott_status reference_op_gelu_forward(exec *cx, const gelu_forward_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->y->rows; t++)
+        for (int64_t j = 0; j < a->y->columns; j++) {
+            float x = at(a->gate, t, j), g = x * gelu_sigmoid(x);
+            put(a->y, t, j, a->up ? g * at(a->up, t, j) : g);
+        }
+    reference_quantize_list(a->y, a->q);
+    return OTT_OK;
+}
+
+ott_status reference_op_gelu_backward(exec *cx, const gelu_backward_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->dy->rows; t++)
+        for (int64_t j = 0; j < a->dy->columns; j++) {
+            float dy = at(a->dy, t, j), x = at(a->gate, t, j), sig = gelu_sigmoid(x), g = x * sig;
+            float slope = fmaf(g * (1.0f - sig), fmaf(0.21406444881f, x * x, 1.5957691216f), sig);
+            float up = a->up ? at(a->up, t, j) : 0;
+            if (a->dup) put(a->dup, t, j, dy * g);
+            put(a->dgate, t, j, a->up ? (dy * up) * slope : dy * slope);
+        }
+    reference_quantize_list(a->dgate, a->q_gate);
+    if (a->dup) reference_quantize_list(a->dup, a->q_up);
+    return OTT_OK;
+}
+
 /* ---- loss ---- */
+
+ott_status reference_op_softcap_forward(exec *cx, const softcap_forward_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->y->rows; t++)
+        for (int64_t j = 0; j < a->y->columns; j++)
+            put(a->y, t, j, a->cap * fmath_tanh(at(a->x, t, j) / a->cap));
+    return OTT_OK;
+}
+
+ott_status reference_op_softcap_backward(exec *cx, const softcap_backward_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->dx->rows; t++)
+        for (int64_t j = 0; j < a->dx->columns; j++) {
+            float r = at(a->y, t, j) / a->cap;
+            put(a->dx, t, j, at(a->dy, t, j) * fmaf(-r, r, 1.0f));
+        }
+    return OTT_OK;
+}
 
 static void ignored_row(const tensor *logits, const tensor *loss, bool gradient, int64_t t) {
     put(loss, 0, t, 0.0f);

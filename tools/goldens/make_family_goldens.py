@@ -100,12 +100,51 @@ FAMILIES = {
             "sliding_window": None,
         },
     ),
+    "olmo2": ("Olmo2", {}),
+    "gemma2": (
+        "Gemma2",
+        {
+            "query_pre_attn_scalar": 12,
+            "sliding_window": 7,
+            "attn_logit_softcapping": 1.5,
+            "final_logit_softcapping": 2.0,
+            "tie_word_embeddings": True,
+        },
+    ),
+    # The layer that sees all has frequencies of its own.
+    "gemma3": (
+        "Gemma3",
+        {
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "query_pre_attn_scalar": 8,
+            "sliding_window": 7,
+            "rope_parameters": {
+                "full_attention": LINEAR,
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            },
+        },
+    ),
+    "cohere": ("Cohere", {"logit_scale": 0.6, "tie_word_embeddings": True, "rms_norm_eps": None}),
+    "cohere2": (
+        "Cohere2",
+        {
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "logit_scale": 0.6,
+            "sliding_window": 7,
+            "rms_norm_eps": None,
+        },
+    ),
+    "starcoder2": ("Starcoder2", {"sliding_window": 7, "rms_norm_eps": None}),
 }
 
 
 def make_model(family, more):
-    config = getattr(transformers, f"{family}Config")(
-        **(SHAPE | more), attn_implementation="eager", dtype="bfloat16"
+    config = getattr(transformers, f"{family}TextConfig" if family == "Gemma3" else f"{family}Config")(
+        **{k: v for k, v in (SHAPE | more).items() if (k, v) != ("rms_norm_eps", None)}, attn_implementation="eager", dtype="bfloat16"
     )
     return getattr(transformers, f"{family}ForCausalLM")(config)
 
@@ -117,7 +156,7 @@ def set_weights(model, generator):
         noise = torch.randn(p.shape, generator=generator)
         if p.dim() == 1 and name.endswith("bias"):
             noise *= 0.3
-        elif p.dim() == 1:
+        elif p.dim() == 1 and name.endswith("weight"):
             noise = around + 0.2 * noise
         elif "embed" in name:
             noise *= 0.5
