@@ -306,7 +306,7 @@ static void is_run_as_it_was_trained(void **state) {
     assert_true(spoken_has(&said, "whose scales recipe rowwise has for other elements"));
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[ROWWISE], .more = more});
     snprintf(path, sizeof path, "%s/kept", f->folder);
-    FIXTURE_OK(inference_find(r.account, path, 0, &cfg, &checkpoint));
+    FIXTURE_OK(inference_find(r.account, path, NULL, 0, &cfg, &checkpoint));
     FIXTURE_OK(inference_read(r.account, cfg, checkpoint, &opened));
     FIXTURE_OK(inference_open(&opened, r.device, 8, NULL, &m));
     for (int i = 0; i < m->parameter_count; i++) {
