@@ -1,6 +1,7 @@
 /* checkpoint/hf_merge: the factors on the host, and their product. */
 #include "checkpoint/hf_merge.h"
 #include "fp8/cast.h"
+#include "model/adapters.h"
 
 static ott_status read_factor(device *d, const parameter *p, float *out) {
     const tensor *t = &p->shard.value;
@@ -10,13 +11,22 @@ static ott_status read_factor(device *d, const parameter *p, float *out) {
     return OTT_OK;
 }
 
+/* m / |W + scale B A|. norms[rows]: room for it. */
+static ott_status read_factors_of_rows(device *d, const model_module *e, float *factor, float *norms) {
+    TRY(read_factor(d, e->lora_m, factor));
+    TRY(adapters_norms(d, e->linear, norms));
+    for (int64_t i = 0; i < e->linear->out; i++) factor[i] /= norms[i];
+    return OTT_OK;
+}
+
 ott_status hf_merge_open(device *d, const model_module *e, hf_merge *out) {
     const parameter *a = e->lora_a, *b = e->lora_b;
     *out = (hf_merge){.account = d->account};
     STATUS_REQUIRE(e->linear);
-    int64_t inputs = parameter_count(a), outputs = parameter_count(b);
+    int64_t inputs = parameter_count(a), outputs = parameter_count(b), rows = e->lora_m ? 2 * b->rows : 0;
     void *memory;
-    TRY(mem_alloc_array(out->account, MEM_OTHER, inputs + outputs, sizeof(float), "an adapter", &memory));
+    TRY(mem_alloc_array(out->account, MEM_OTHER, inputs + outputs + rows, sizeof(float), "an adapter",
+                        &memory));
     out->a = memory;
     out->b = out->a + inputs;
     out->rank = a->rows;
@@ -24,7 +34,9 @@ ott_status hf_merge_open(device *d, const model_module *e, hf_merge *out) {
     TRY(read_factor(d, a, out->a));
     TRY(read_factor(d, b, out->b));
     for (int64_t i = 0; i < outputs; i++) out->b[i] *= e->linear->lora->scale;
-    return OTT_OK;
+    if (!e->lora_m) return OTT_OK;
+    out->factor = out->b + outputs;
+    return read_factors_of_rows(d, e, out->factor, out->factor + b->rows);
 }
 
 void hf_merge_close(hf_merge *m) {
@@ -35,7 +47,7 @@ void hf_merge_close(hf_merge *m) {
 /* Elements [column, column + count) of a row: a sum over the rank for each, then added once. */
 static void add_row(const hf_merge *m, int64_t row, int64_t column, int64_t count, float *values) {
     enum { STRIP = 256 };
-    const float *b = m->b + row * m->rank;
+    const float *b = m->b + row * m->rank, factor = m->factor ? m->factor[row] : 1.0f;
     for (int64_t at = 0; at < count; at += STRIP) {
         int64_t strip = count - at < STRIP ? count - at : STRIP;
         float sum[STRIP] = {0};
@@ -43,7 +55,7 @@ static void add_row(const hf_merge *m, int64_t row, int64_t column, int64_t coun
             const float *a = m->a + k * m->columns + column + at;
             for (int64_t i = 0; i < strip; i++) sum[i] += b[k] * a[i];
         }
-        for (int64_t i = 0; i < strip; i++) values[at + i] += sum[i];
+        for (int64_t i = 0; i < strip; i++) values[at + i] = (values[at + i] + sum[i]) * factor;
     }
 }
 

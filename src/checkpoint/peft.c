@@ -23,9 +23,9 @@ static ott_status refuse(const char *path, const char *member, const char *why) 
 /* Members that ask for what is not built unless they are absent, null, false or empty. */
 static ott_status check_unbuilt(const char *path, const json_t *root) {
     static const char *const members[] = {
-        "use_dora",          "fan_in_fan_out",          "modules_to_save",
-        "rank_pattern",      "alpha_pattern",           "layers_to_transform",
-        "layer_replication", "trainable_token_indices", "target_parameters"};
+        "fan_in_fan_out",          "modules_to_save",     "rank_pattern",
+        "alpha_pattern",           "layers_to_transform", "layer_replication",
+        "trainable_token_indices", "target_parameters"};
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         const json_t *v = json_object_get(root, members[i]);
         bool empty = !v || json_is_null(v) || json_is_false(v) ||
@@ -75,16 +75,18 @@ static ott_status give_modules(config *cfg, const char *path, const json_t *root
 static ott_status give_all(config *cfg, const char *path, const json_t *root, str *names) {
     char rank[32];
     int64_t r;
-    bool rslora;
+    bool rslora, dora;
     const char *base = NULL;
     TRY(check_unbuilt(path, root));
     TRY(json_member_integer(root, "r", JSON_NEEDED, 1, 65536, &r));
     TRY(json_member_bool(root, "use_rslora", false, &rslora));
+    TRY(json_member_bool(root, "use_dora", false, &dora));
     TRY(json_member_text(root, "base_model_name_or_path", JSON_OPTIONAL, &base));
     snprintf(rank, sizeof rank, "%lld", (long long)r);
     TRY(give(cfg, "peft.enabled", "true"));
     TRY(give(cfg, "peft.dim", rank));
     TRY(give(cfg, "peft.use_rslora", rslora ? "true" : "false"));
+    TRY(give(cfg, "peft.use_dora", dora ? "true" : "false"));
     TRY(give(cfg, "peft.dropout_position", "pre"));
     TRY(give_real(cfg, root, "lora_alpha", "peft.alpha"));
     TRY(give_real(cfg, root, "lora_dropout", "peft.dropout"));
@@ -122,6 +124,7 @@ static ott_status describe(const model *m, tensor_set *set) {
         if (!e->lora_a) continue;
         TRY(add_factor(set, e->lora_a));
         TRY(add_factor(set, e->lora_b));
+        if (e->lora_m) TRY(add_factor(set, e->lora_m));
     }
     return OTT_OK;
 }
@@ -190,8 +193,9 @@ static json_t *describe_folder(const model *m, const config *cfg) {
     return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:b, s:b, s:s, s:b, s:b, s:b, s:o}", "peft_type", "LORA",
                      "task_type", "CAUSAL_LM", "base_model_name_or_path", cfg->model.hf_path, "r",
                      (int)cfg->peft.dim, "lora_alpha", cfg->peft.alpha, "lora_dropout", cfg->peft.dropout,
-                     "use_rslora", cfg->peft.use_rslora, "use_dora", 0, "bias", "none", "fan_in_fan_out", 0,
-                     "inference_mode", 1, "init_lora_weights", 1, "target_modules", list_targets(m));
+                     "use_rslora", cfg->peft.use_rslora, "use_dora", cfg->peft.use_dora, "bias", "none",
+                     "fan_in_fan_out", 0, "inference_mode", 1, "init_lora_weights", 1, "target_modules",
+                     list_targets(m));
 }
 
 static ott_status write_config(const model *m, const config *cfg, const char *folder) {

@@ -37,8 +37,34 @@ static ott_status check_patterns(const module_list *list, const char *key, const
     return OTT_OK;
 }
 
-ott_status adapters_check(const adapter_options *o, const module_list *list) {
+/* A composed weight is made of whole rows, by the products that read it. */
+static ott_status check_decomposed(const model_options *m) {
+    const group *cut = m->tensor_ranks, *shared = m->shard_ranks;
+    if (!m->adapter.decomposed) return OTT_OK;
+    if (cut && cut->size > 1)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "peft.use_dora with distributed.tp = %d: the norms of rows that ranks cut are not "
+                           "built; set distributed.tp = 1",
+                           cut->size);
+    if (shared && shared->size > 1)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "peft.use_dora with distributed.dp_shard = %d: composing weights that ranks share is not "
+            "built; set distributed.dp_replicate = %d and dp_shard = 1",
+            shared->size, shared->size);
+    if (m->adapter.dropout > 0)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "peft.use_dora with peft.dropout = %g: a composed weight has no input of its own to drop; "
+            "set peft.dropout = 0",
+            (double)m->adapter.dropout);
+    return OTT_OK;
+}
+
+ott_status adapters_check(const model_options *m, const module_list *list) {
+    const adapter_options *o = &m->adapter;
     if (o->rank == 0) return OTT_OK;
+    TRY(check_decomposed(m));
     TRY(check_patterns(list, "peft.target_modules", o->targets));
     TRY(check_patterns(list, "peft.exclude_modules", o->excluded));
     for (int i = 0; i < list->count; i++)
@@ -50,13 +76,15 @@ ott_status adapters_check(const adapter_options *o, const module_list *list) {
 /* ---- making ---- */
 
 ott_status adapters_make(arena *memory, const model_options *o, const model_module *m, const linear *layer,
-                         lora **out) {
+                         const dora_tables *tables, lora **out) {
     const adapter_options *a = &o->adapter;
     void *place;
     TRY(arena_alloc(memory, sizeof **out, &place));
     *out = place;
     **out = (lora){.a = m->lora_a,
                    .b = m->lora_b,
+                   .magnitude = m->lora_m,
+                   .tables = tables,
                    .scale = a->scale,
                    .dropout = a->dropout,
                    .drops_output = a->drops_output,
@@ -66,4 +94,23 @@ ott_status adapters_make(arena *memory, const model_options *o, const model_modu
                    .cut = layer->cut,
                    .row_ranks = layer->row_ranks};
     return OTT_OK;
+}
+
+/* ---- norms ---- */
+
+static ott_status measure_rows(exec *cx, const linear *l, float *norms) {
+    plan_buffer buffer;
+    tensor w;
+    TRY(linear_open_values(cx, l, false, &w, &buffer));
+    TRY(dora_norms(cx, l->lora, &w, norms));
+    return plan_close(cx->plan, &buffer);
+}
+
+ott_status adapters_norms(device *d, const linear *l, float *norms) {
+    exec cx = {.device = d};
+    TRY(plan_create(d, &cx.plan));
+    plan_immediate(cx.plan);
+    ott_status status = measure_rows(&cx, l, norms);
+    plan_destroy(cx.plan);
+    return status;
 }

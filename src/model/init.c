@@ -1,5 +1,6 @@
 /* model/init: initial weights. */
 #include "model/init.h"
+#include "model/adapters.h"
 #include "base/rng.h"
 #include "nn/draw.h"
 #include <math.h>
@@ -94,6 +95,23 @@ static ott_status fill_adapter(initializing *w, const model_module *e) {
     return draw_named(w, (draw_start){.constant = 0.0f}, b->name, b, 0, b->rows);
 }
 
+/* The magnitude of a decomposed adapter: the norms of its weight's rows, which it leaves as they are then. */
+static ott_status fill_magnitude(device *d, const linear *l) {
+    void *norms;
+    const tensor *to = &l->lora->magnitude->shard.value;
+    TRY(mem_alloc_array(d->account, MEM_OTHER, l->out, sizeof(float), "norms of a weight", &norms));
+    ott_status status = adapters_norms(d, l, norms);
+    if (status == OTT_OK) status = device_copy_in(d, to->data, norms, tensor_bytes(*to));
+    mem_free(d->account, norms);
+    return status;
+}
+
+static ott_status fill_magnitudes(const model *m) {
+    for (int i = 0; i < m->modules.count; i++)
+        if (m->modules.of[i].lora_m) TRY(fill_magnitude(m->device, m->modules.of[i].linear));
+    return OTT_OK;
+}
+
 static ott_status fill_module(initializing *w, const model_module *e) {
     const draw_start ones = {.constant = 1.0f}, zeros = {.constant = 0.0f};
     if (e->kind == MODULE_NORM)
@@ -117,6 +135,7 @@ static ott_status initialize(model *m, uint64_t seed, int threads, bool adapters
     ott_status status = draw_open(&w.draw, m->device, m->watch, model_shard_count(m), threads);
     if (status == OTT_OK) status = fill_all(&w, adapters_only);
     draw_close(&w.draw);
+    if (status == OTT_OK) status = fill_magnitudes(m);
     model_weights_changed(m);
     return status;
 }

@@ -14,7 +14,7 @@
  * On so many threads (0: all cores), the same bits on any number; OTT_ERR_STOPPED when m->watch ends it.
  */
 ott_status model_initialize(model *m, uint64_t seed, int threads);
-/* Of adapters alone: A as config_lora_init says, B zero. */
+/* Of adapters alone: A as config_lora_init says, B zero, a magnitude the norms of the weight's rows. */
 ott_status model_initialize_adapters(model *m, uint64_t seed, int threads);
 
 #endif

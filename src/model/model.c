@@ -111,8 +111,12 @@ static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
     if (!adapters_wants(&m->options.adapter, e)) return OTT_OK;
     TRY(declare_parameter(m, e, is_here, (declared_parameter){"lora_A.weight", 2, a, by_columns, true},
                           &e->lora_a));
-    return declare_parameter(m, e, is_here, (declared_parameter){"lora_B.weight", 2, b, by_rows, true},
-                             &e->lora_b);
+    TRY(declare_parameter(m, e, is_here, (declared_parameter){"lora_B.weight", 2, b, by_rows, true},
+                          &e->lora_b));
+    if (!m->options.adapter.decomposed) return OTT_OK;
+    return declare_parameter(m, e, is_here,
+                             (declared_parameter){"lora_magnitude_vector", 1, b, PARAMETER_WHOLE, true},
+                             &e->lora_m);
 }
 
 static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
@@ -170,7 +174,7 @@ static ott_status bind_module(model *m, model_module *e) {
                               .weight = e->weight,
                               .bias = e->balances ? NULL : e->bias,
                               .compute_step = -1};
-        if (e->lora_a) TRY(adapters_make(m->names, o, e, e->linear, &e->linear->lora));
+        if (e->lora_a) TRY(adapters_make(m->names, o, e, e->linear, &m->adapter_tables, &e->linear->lora));
         if (e->balances) m->blocks[e->layer].moe.bias = e->bias;
         break;
     }
@@ -505,6 +509,18 @@ static ott_status check_context_ranks(const model_options *o) {
                        (long long)o->heads, tp, cp, (long long)(o->heads / tp));
 }
 
+/* For the widest layer whose adapter is decomposed. */
+static ott_status open_adapter_tables(model *m) {
+    int64_t outputs = 0, inputs = 0;
+    for (int i = 0; i < m->modules.count; i++) {
+        const model_module *e = &m->modules.of[i];
+        if (!e->lora_m) continue;
+        if (e->shape[0] > outputs) outputs = e->shape[0];
+        if (e->shape[1] > inputs) inputs = e->shape[1];
+    }
+    return outputs > 0 ? dora_tables_open(m->device, outputs, inputs, &m->adapter_tables) : OTT_OK;
+}
+
 static ott_status build(model *m, model_use use, int64_t positions) {
     const model_options *o = &m->options;
     void *memory;
@@ -512,8 +528,8 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     TRY(check_context_ranks(o));
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
     TRY(make_lists(m));
-    TRY(adapters_check(&o->adapter, &m->whole));
-    int64_t each = o->adapter.rank > 0 ? 4 : 2; /* weight and bias, A and B */
+    TRY(adapters_check(o, &m->whole));
+    int64_t each = o->adapter.rank > 0 ? 5 : 2; /* weight and bias, A, B and magnitude */
     int64_t most = each * m->modules.count, all = each * m->whole.count;
     TRY(arena_alloc(m->names, most * (int64_t)sizeof(parameter), &memory));
     m->parameters = memory;
@@ -534,6 +550,7 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     m->options.freeze = m->options.adapter.targets = m->options.adapter.excluded =
         NULL; /* the parameters know */
     m->options.frozen_convert = NULL;
+    TRY(open_adapter_tables(m));
     if (use == MODEL_TRAINING) TRY(balance_open(m));
     TRY(rope_build(&m->rope, m->device, &o->rope, o->head_dim, positions));
     if (o->local_theta == 0) return OTT_OK;
@@ -588,6 +605,7 @@ void model_close(model *m) {
     rope_release(&m->local_rope, d);
     device_release(d, m->values);
     device_release(d, m->frozen_scales);
+    device_release(d, m->adapter_tables.block);
     device_release(d, m->masters);
     device_release(d, m->grads);
     for (int i = 0; i < PARAMETER_SLOTS; i++) device_release(d, m->slot[i]);

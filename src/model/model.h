@@ -54,8 +54,9 @@ struct model {
     delayed_store delayed; /* states of all linear layers */
     balance balance;
     ott_dtype activation;
-    model_base base; /* where options.base is given: what weights were read there */
-    bool packed;     /* model_pack has let go of masters */
+    model_base base;            /* where options.base is given: what weights were read there */
+    dora_tables adapter_tables; /* of decomposed adapters */
+    bool packed;                /* model_pack has let go of masters */
     const watch
         *watch; /* looks on while weights are made or loaded, and may end that; borrowed; NULL: nobody */
 };

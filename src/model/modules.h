@@ -67,6 +67,7 @@ typedef struct model_module {
     };
     parameter *weight, *bias;   /* bias NULL: none */
     parameter *lora_a, *lora_b; /* of its adapter (nn/lora.h); NULL: it has none */
+    parameter *lora_m;          /* of one that is decomposed (nn/dora.h); NULL: it is not */
 } model_module;
 
 typedef struct module_list {

@@ -354,6 +354,7 @@ static adapter_options adapter_from(const config *cfg) {
     double rank = (double)cfg->peft.dim;
     return (adapter_options){.rank = cfg->peft.dim,
                              .scale = (float)(cfg->peft.alpha / (cfg->peft.use_rslora ? sqrt(rank) : rank)),
+                             .decomposed = cfg->peft.use_dora,
                              .dropout = (float)cfg->peft.dropout,
                              .drops_output = cfg->peft.dropout_position == DROPOUT_POST,
                              .seed = (uint64_t)cfg->train.seed,

@@ -15,6 +15,7 @@ typedef struct ffn_kind ffn_kind; /* model/ffn.h */
 typedef struct adapter_options {
     int64_t rank; /* 0: there are none */
     float scale, dropout;
+    bool decomposed;   /* nn/dora.h */
     bool drops_output; /* dropout is of what the adapter adds; else of its input */
     uint64_t seed;     /* of dropout */
     config_lora_init start;

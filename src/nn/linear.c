@@ -28,16 +28,20 @@ static int64_t recast_bytes(const linear *l, const device *d) {
     return l->recasts && apart ? backend_align(d->can, l->out * l->in) : 0;
 }
 
+/* Does each product make the weight that it reads? */
+static bool is_made_each_time(const linear *l) {
+    return linear_keeps_codes(l) || linear_is_composed(l);
+}
+
 ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec) {
     qblocks blocks = {0};
     linear_release(l, d);
     l->spec = *spec;
-    if (linear_keeps_codes(l))
-        l->spec.weight.rowwise.policy = l->spec.weight.columnwise.policy = AMAX_CURRENT;
+    if (is_made_each_time(l)) l->spec.weight.rowwise.policy = l->spec.weight.columnwise.policy = AMAX_CURRENT;
     l->compute = (tensor){0};
     l->quantized = (qtensor){.rows = l->out, .columns = l->in, .spec = l->spec.weight};
     TRY(qtensor_lay_out(&l->quantized, d->can, &blocks));
-    if (is_sharded(l) || linear_keeps_codes(l)) return OTT_OK;
+    if (is_sharded(l) || is_made_each_time(l)) return OTT_OK;
     int64_t recast = recast_bytes(l, d), high_precision = high_precision_bytes(l);
     int64_t quantized = blocks.rowwise.bytes + blocks.columnwise.bytes - recast;
     if (quantized + high_precision == 0) return OTT_OK;
@@ -171,7 +175,7 @@ bool linear_weight_is_fresh(const exec *cx, const linear *l) {
 
 /* Makes the compute weight of this training step from the master, if it is not there yet. */
 static ott_status refresh(exec *cx, linear *l) {
-    if (l->packed.t.data || is_sharded(l) || linear_keeps_codes(l)) return OTT_OK;
+    if (l->packed.t.data || is_sharded(l) || is_made_each_time(l)) return OTT_OK;
     if (linear_weight_is_fresh(cx, l) && !plan_recording(cx->plan)) return OTT_OK;
     TRY(make_compute(cx, l));
     if (!plan_recording(cx->plan)) l->compute_step = cx->step;
@@ -280,6 +284,38 @@ static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand
     return OTT_OK;
 }
 
+/* ---- a weight that is composed ---- */
+
+ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer) {
+    TRY(exec_open(cx, "composed weight", OTT_F32, l->out, l->in, w, buffer));
+    if (linear_keeps_codes(l)) {
+        const qtensor q = frozen_uses(l->weight);
+        TRY(op_dequantize(cx, &(dequantize_args){.q = &q, .y = w}));
+    } else {
+        TRY(op_convert(cx, &(convert_args){.x = &l->weight->value, .y = w}));
+    }
+    return adapted ? dora_compose(cx, l->lora, w) : OTT_OK;
+}
+
+/* The use of it that a product wants, until `buffer` is closed. */
+static ott_status open_composed(exec *cx, const linear *l, bool columnwise, operand *out,
+                                plan_buffer *buffer) {
+    const cast_spec *wanted = columnwise ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
+    bool fp8 = cast_spec_is_fp8(wanted);
+    plan_buffer values;
+    qtensor q;
+    tensor w, x = {0};
+    TRY(linear_open_values(cx, l, true, &w, &values));
+    if (fp8) {
+        TRY(open_other_use(cx, l, columnwise, &w, &q, buffer));
+    } else {
+        TRY(exec_open(cx, "composed weight, rounded", l->spec.activation, l->out, l->in, &x, buffer));
+        TRY(op_convert(cx, &(convert_args){.x = &w, .y = &x}));
+    }
+    *out = columnwise ? operand_columnwise(x, fp8 ? &q : NULL) : operand_rowwise(x, fp8 ? &q : NULL);
+    return plan_close(cx->plan, &values);
+}
+
 /* ---- packing ---- */
 
 /* Fills `to`, whose data and scale_inv are places, with what `from` has. */
@@ -293,6 +329,7 @@ static ott_status fill_packed(exec *cx, const linear *l, const operand *from, co
 
 /* The weight as forward reads it, until `buffer` is closed. */
 static ott_status open_rowwise(exec *cx, const linear *l, operand *out, plan_buffer *buffer) {
+    if (linear_is_composed(l)) return open_composed(cx, l, false, out, buffer);
     if (linear_keeps_codes(l)) return open_codes(cx, l, false, out, buffer);
     *out = operand_rowwise(plain_weight(l), weight_form(l));
     return OTT_OK;
@@ -331,7 +368,7 @@ ott_status linear_pack(exec *cx, linear *l) {
     operand plain, packed;
     plan_buffer buffer = PLAN_NONE;
     void *block;
-    if (!linear_keeps_codes(l)) TRY(make_compute(cx, l));
+    if (!is_made_each_time(l)) TRY(make_compute(cx, l));
     TRY(open_rowwise(cx, l, &plain, &buffer));
     TRY(make_packed(cx, l, &plain, &packed, &block));
     linear_release(l, cx->device);
@@ -362,7 +399,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
                                .spec = l->spec.gemm[GEMM_OUTPUT]}));
     TRY(plan_close(cx->plan, &buffer));
     TRY(tensor_partial_close(cx, sum_of, y, &sum));
-    if (l->lora) TRY(lora_forward(cx, l->lora, &x->t, y));
+    if (l->lora && !linear_is_composed(l)) TRY(lora_forward(cx, l->lora, &x->t, y));
     return exec_hook(cx, l->name, "output", y);
 }
 
@@ -377,6 +414,7 @@ static ott_status open_recast(exec *cx, const linear *l, qtensor *q, plan_buffer
 /* The weight as backward reads it, until `buffer` is closed. */
 static ott_status open_backward(exec *cx, const linear *l, operand *out, plan_buffer *buffer) {
     qtensor q = l->quantized;
+    if (linear_is_composed(l)) return open_composed(cx, l, true, out, buffer);
     if (linear_keeps_codes(l)) return open_codes(cx, l, true, out, buffer);
     if (is_recast(l)) TRY(open_recast(cx, l, &q, buffer));
     *out = operand_columnwise(plain_weight(l), weight_form(l) ? &q : NULL);
@@ -393,7 +431,7 @@ ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const ten
         &(gemm_args){
             .a = &a, .b = &b, .c = dx, .accumulate = accumulate, .spec = l->spec.gemm[GEMM_GRAD_INPUT]}));
     TRY(plan_close(cx->plan, &buffer));
-    return l->lora ? lora_grad_input(cx, l->lora, &g->t, dx) : OTT_OK;
+    return l->lora && !linear_is_composed(l) ? lora_grad_input(cx, l->lora, &g->t, dx) : OTT_OK;
 }
 
 static ott_status accumulate_weight(exec *cx, linear *l, const activation *x, const activation *g) {
@@ -407,11 +445,20 @@ static ott_status accumulate_weight(exec *cx, linear *l, const activation *x, co
                                   .spec = l->spec.gemm[GEMM_GRAD_WEIGHT]});
 }
 
+static ott_status grad_adapter(exec *cx, const linear *l, const tensor *x, const tensor *g) {
+    tensor w;
+    plan_buffer buffer;
+    if (!linear_is_composed(l)) return lora_grad_weight(cx, l->lora, x, g);
+    TRY(linear_open_values(cx, l, false, &w, &buffer));
+    TRY(dora_grad_weight(cx, l->lora, &w, x, g));
+    return plan_close(cx->plan, &buffer);
+}
+
 ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g) {
     TRY(exec_hook(cx, l->name, "grad_output", &g->t));
     TRY(observe(cx, l, TENSOR_GRAD_OUTPUT, &g->t, activation_form(g, l->grad_form)));
     if (!l->weight->frozen) TRY(accumulate_weight(cx, l, x, g));
-    if (l->lora) TRY(lora_grad_weight(cx, l->lora, &x->t, &g->t));
+    if (l->lora) TRY(grad_adapter(cx, l, &x->t, &g->t));
     if (!l->bias || l->bias->frozen) return OTT_OK;
     return op_column_sum(cx, &(column_sum_args){.x = &g->t, .sum = &l->bias->grad});
 }

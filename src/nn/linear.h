@@ -7,6 +7,7 @@
 #define NN_LINEAR_H
 
 #include "nn/delayed.h"
+#include "nn/dora.h"
 #include "nn/frozen.h"
 #include "nn/lora.h"
 #include "nn/tensor_ranks.h"
@@ -32,7 +33,7 @@ typedef struct linear {
     /* The weight as the GEMMs read it, made from the master once for each optimizer step; of a frozen
        weight only once, unless its scaling is delayed. Where ranks share the weight, parallel/store has these made:
        scales once a step, the rest around the passes. A frozen weight that is kept in FP8 has none of these: what differs
-       from its own codes each product makes anew. */
+       from its own codes each product makes anew; so it does where the weight is composed. */
     tensor compute;    /* in the activation format; data NULL: the master itself, or all in FP8 */
     qtensor quantized; /* both uses, where FP8 */
     operand packed;    /* b of linear_forward, after linear_pack; data NULL: not packed */
@@ -63,9 +64,13 @@ ott_status linear_connect(linear *l, activation_specs *input, activation_specs *
 static inline bool linear_keeps_codes(const linear *l) {
     return l->weight && l->weight->codes;
 }
-/* Is its weight cast from a master? */
+/* Does a decomposed adapter compose its weight (nn/dora.h)? Each product makes it, in the scaling of its recipe. */
+static inline bool linear_is_composed(const linear *l) {
+    return l->lora && l->lora->magnitude;
+}
+/* Is its weight cast from a master, once a step? */
 static inline bool linear_casts_weight(const linear *l) {
-    return quant_spec_is_fp8(&l->spec.weight) && !linear_keeps_codes(l);
+    return quant_spec_is_fp8(&l->spec.weight) && !linear_keeps_codes(l) && !linear_is_composed(l);
 }
 
 /* What a product makes of codes that are kept (nn/frozen.h). */
@@ -75,6 +80,8 @@ typedef enum linear_reading {
     LINEAR_ROUNDED, /* codes of their values in the blocks of its own recipe, at each use: these are rounded twice */
     LINEAR_READINGS
 } linear_reading;
+/* The weight that the adapter composes, in fp32 and a buffer of its own; before its adapter, where `adapted` is false. */
+ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer);
 /* By forward, or by backward, which reads them columnwise. */
 linear_reading linear_reads(const linear *l, bool backward);
 

@@ -13,8 +13,14 @@
 #include "nn/parameter.h"
 #include "nn/tensor_ranks.h"
 
+typedef struct dora_tables dora_tables;
+
 typedef struct lora {
     parameter *a, *b;
+    parameter *
+        magnitude; /* of a decomposed adapter, whose products are the layer's own (nn/dora.h): then none of the calls here is
+                             made; NULL: it is none */
+    const dora_tables *tables; /* of it; borrowed */
     float scale;
     float dropout;         /* share that is dropped in training */
     bool drops_output;     /* of B A x; else of x */

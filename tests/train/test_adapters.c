@@ -25,7 +25,8 @@
 #define BOUND       6.1e-4
 
 static bool is_adapter(const parameter *p) {
-    return strstr(p->name, ".lora_A.weight") || strstr(p->name, ".lora_B.weight");
+    return strstr(p->name, ".lora_A.weight") || strstr(p->name, ".lora_B.weight") ||
+           strstr(p->name, ".lora_magnitude_vector");
 }
 
 /* ---- which layers have one ---- */
@@ -244,6 +245,29 @@ static void checkpoints_leave_the_base(void **state) {
     expect_refused(export_to(f, "slim", "other", moved), "stand beside other weights than");
 }
 
+/* The ready configuration, on a folder that has an 8B model's keys and the fixture's sizes. */
+static void ready_configuration(void **state) {
+    static const char *const keys[] = {"--model.rope_scaling=llama3", "--model.rope_theta=5e5",
+                                       "--train.max_steps=1", "--checkpoint.interval=1", NULL};
+    const fixture *f = *state;
+    char folder[160];
+    const char *const more[] = {TEST_SOURCE_DIR "/configs/llama3_1_8b_lora_fp8.yaml",
+                                folder,
+                                "--data.format=bytes",
+                                "--data.pack_sequences=false",
+                                "--train.max_steps=2",
+                                NULL};
+    spoken *said = calloc(1, sizeof *said);
+    FIXTURE_OK(
+        fixture_run(f, &(run_options){.name = "keys", .precision = &fixture_precisions[BF16], .more = keys}));
+    FIXTURE_OK(export_to(f, "keys", "llama", NULL));
+    snprintf(folder, sizeof folder, "--model.hf_path=%s/llama", f->folder);
+    FIXTURE_OK(fixture_run(f, &(run_options){.name = "ready", .more = more, .said = said}));
+    assert_true(spoken_has(said, "recipe=TENSORWISE"));
+    assert_true(spoken_has(said, "Loaded the weights of"));
+    free(said);
+}
+
 /* ---- ranks ---- */
 
 typedef struct spread {
@@ -253,16 +277,16 @@ typedef struct spread {
     bool exact;
 } spread;
 
-#define SIZES(...) .layout.size = {__VA_ARGS__}
+#define SIZES(...) .size = {__VA_ARGS__}
 static const spread spreads[] = {
-    {"dp_shard", SIZES([MESH_DP_SHARD] = 2), .micro_batches = 1, .of_one = 2, .exact = true},
-    {"dp_shard of 4", SIZES([MESH_DP_SHARD] = 4), .micro_batches = 1, .of_one = 4, .exact = true},
-    {"pp", SIZES([MESH_PP] = 2), .micro_batches = 2, .of_one = 2, .exact = true},
-    {"tp", SIZES([MESH_TP] = 2), .micro_batches = 1, .of_one = 1},
-    {"tp, sequence_parallel", SIZES([MESH_TP] = 2), .layout.sequence_parallel = true, .micro_batches = 1,
+    {"dp_shard", .layout = {SIZES([MESH_DP_SHARD] = 2)}, .micro_batches = 1, .of_one = 2, .exact = true},
+    {"dp_shard of 4", .layout = {SIZES([MESH_DP_SHARD] = 4)}, .micro_batches = 1, .of_one = 4, .exact = true},
+    {"pp", .layout = {SIZES([MESH_PP] = 2)}, .micro_batches = 2, .of_one = 2, .exact = true},
+    {"tp", .layout = {SIZES([MESH_TP] = 2)}, .micro_batches = 1, .of_one = 1},
+    {"tp, sequence_parallel", .layout = {SIZES([MESH_TP] = 2), .sequence_parallel = true}, .micro_batches = 1,
      .of_one = 1},
-    {"cp", SIZES([MESH_CP] = 2), .micro_batches = 1, .of_one = 1},
-    {"dp_shard x tp", SIZES([MESH_DP_SHARD] = 2, [MESH_TP] = 2), .micro_batches = 1, .of_one = 2},
+    {"cp", .layout = {SIZES([MESH_CP] = 2)}, .micro_batches = 1, .of_one = 1},
+    {"dp_shard x tp", .layout = {SIZES([MESH_DP_SHARD] = 2, [MESH_TP] = 2)}, .micro_batches = 1, .of_one = 2},
 };
 
 static void check_spread(const fixture *f, const spread *s, int which, const char *const drop[2],
@@ -296,6 +320,80 @@ static void on_ranks(void **state) {
     }
 }
 
+/* ---- decomposed adapters ---- */
+
+#define DORA LORA, "--peft.use_dora=true"
+
+/* A run begins where its base is; every kind of number trains; the base keeps its bits. */
+static void decomposed_begin_at_the_base(void **state) {
+    static const char *const more[] = {DORA, NULL}, *const kept[] = {DORA, "--train.frozen_dtype=fp8", NULL};
+    rig plain, r;
+    rig_open(&plain, *state, &(rig_options){.precision = &fixture_precisions[FP32]});
+    rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    double loss = rig_step(&plain).loss;
+    assert_true(fabs(rig_step(&r).loss - loss) < 1e-5 * loss);
+    rig_close(&plain);
+    for (int i = 0; i < r.t->m->parameter_count; i++) {
+        const parameter *p = &r.t->m->parameters[i];
+        assert_int_equal(p->frozen, !is_adapter(p));
+        if (!p->frozen && !strstr(p->name, "lora_A")) assert_true(rig_peek(&r, &p->grad, 0) != 0);
+    }
+    rig_close(&r);
+    static const int precisions[] = {BF16, TENSORWISE, DELAYED, BLOCK};
+    for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) {
+        rig_open(
+            &r, *state,
+            &(rig_options){.precision = &fixture_precisions[precisions[i]], .more = i % 2 ? kept : more});
+        double first = rig_validate(&r);
+        for (int k = 0; k < 6; k++) rig_step(&r);
+        assert_true(rig_validate(&r) < first);
+        if (precisions[i] != BF16) assert_true(r.t->cx.gemms[GEMM_OUTPUT][1] > 0);
+        rig_close(&r);
+    }
+}
+
+static void decomposed_are_refused(void **state) {
+    static group two = {.size = 2};
+    static const char *const more[] = {DORA, NULL}, *const dropped[] = {DORA, "--peft.dropout=0.1", NULL};
+    const struct {
+        rig_options o;
+        const char *part;
+    } rows[] = {{{.more = dropped}, "peft.use_dora with peft.dropout"},
+                {{.more = more, .tensor_ranks = &two}, "peft.use_dora with distributed.tp = 2"},
+                {{.more = more, .shard_group = &two}, "peft.use_dora with distributed.dp_shard = 2"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        rig r;
+        mem *account;
+        rig_options o = rows[i].o;
+        o.precision = &fixture_precisions[BF16];
+        FIXTURE_OK(mem_open(&account));
+        assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_UNSUPPORTED);
+        if (!strstr(status_text(), rows[i].part)) fail_msg("%s", status_text());
+        mem_close(account);
+    }
+}
+
+/* Micro-batches of several ranks, and stages of a pipeline, change no bit. */
+static void decomposed_on_ranks(void **state) {
+    static const struct {
+        mesh_layout layout;
+        const char *own, *all;
+    } rows[] = {
+        {{SIZES([MESH_DP_REPLICATE] = 2)}, "--train.grad_accum_steps=1", "--train.grad_accum_steps=2"},
+        {{SIZES([MESH_PP] = 2)}, "--train.grad_accum_steps=2", "--train.grad_accum_steps=2"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *const one_more[] = {DORA, rows[i].all, NULL}, *const more[] = {DORA, rows[i].own, NULL};
+        const precision *p = &fixture_precisions[TENSORWISE];
+        outcome one, ranks;
+        char what[160];
+        mesh_run(*state, &(mesh_run_options){.precision = p, .more = one_more}, &one);
+        mesh_run(*state, &(mesh_run_options){.precision = p, .more = more, .layout = rows[i].layout}, &ranks);
+        if (!outcome_equal(&one, &ranks, what)) fail_msg("%zu: %s", i, what);
+        outcome_free(&one);
+        outcome_free(&ranks);
+    }
+}
+
 /* ---- PEFT's numbers (tests/golden/README.md) ---- */
 
 #define GOLDEN_BOUND 1e-5 /* norm of the difference, of the tensor's */
@@ -304,12 +402,14 @@ typedef struct variant {
     const char *name, *family;
     config_list targets;
     float scale;
+    bool decomposed;
 } variant;
 
 static const char *all_targets[] = {"*_proj"}, *some_targets[] = {"q_proj", "v_proj"};
-static const variant variants[] = {{"llama", "llama", {all_targets, 1}, 1.5f},
-                                   {"rslora", "llama", {some_targets, 2}, 3.0f},
-                                   {"phi3", "phi3", {all_targets, 1}, 1.5f}};
+static const variant variants[] = {{"llama", "llama", {all_targets, 1}, 1.5f, false},
+                                   {"rslora", "llama", {some_targets, 2}, 3.0f, false},
+                                   {"phi3", "phi3", {all_targets, 1}, 1.5f, false},
+                                   {"dora", "llama", {all_targets, 1}, 1.5f, true}};
 
 /* What the files of the base have apart lies one below the other. */
 static void put_base(tiny *t, const golden *base, const model_module *e) {
@@ -361,7 +461,8 @@ static void check_variant(const variant *v) {
     o.family = family_find(v->family);
     o.fused_qkv = o.family->fused_qkv;
     o.fused_gate_up = o.family->fused_gate_up;
-    o.adapter = (adapter_options){.rank = 4, .scale = v->scale, .targets = &v->targets};
+    o.adapter =
+        (adapter_options){.rank = 4, .scale = v->scale, .targets = &v->targets, .decomposed = v->decomposed};
     tiny_open(&t, &o, 1, NULL);
     golden_open(&base, t.h.account, "model_fp32");
     golden_open(&g, t.h.account, "adapters");
@@ -371,6 +472,7 @@ static void check_variant(const variant *v) {
         if (!e->lora_a) continue;
         put_adapter(&t, &g, v->name, e->lora_a);
         put_adapter(&t, &g, v->name, e->lora_b);
+        if (v->decomposed) put_adapter(&t, &g, v->name, e->lora_m);
     }
     tiny_convert(&t, recipe_high_precision(OTT_F32), NULL, NULL);
     golden_tensor token = golden_read(&base, "tokens"), target = golden_read(&base, "targets");
@@ -397,28 +499,31 @@ static void are_pefts(void **state) {
 
 /* ---- PEFT's folders ---- */
 
-static void reads_pefts_folder(void **state) {
-    static const char *const more[] = {"--peft.path=" TEST_SOURCE_DIR "/tests/golden/adapter", NULL};
+static void read_folder(const fixture *f, const char *folder, const char *name, bool decomposed) {
+    char option[PATH_MAX];
+    const char *const more[] = {option, NULL};
     mem *account;
+    snprintf(option, sizeof option, "--peft.path=%s", folder);
     FIXTURE_OK(mem_open(&account));
-    config *cfg = fixture_config(*state, account, "peft", NULL, more);
+    config *cfg = fixture_config(f, account, "peft", NULL, more);
     FIXTURE_OK(peft_configure(account, cfg));
     assert_true(cfg->peft.enabled && cfg->peft.dim == 4 && cfg->peft.alpha == 6);
     assert_int_equal(cfg->peft.target_modules.count, 7);
     assert_int_equal(cfg->peft.dropout_position, DROPOUT_PRE);
+    assert_int_equal(cfg->peft.use_dora, decomposed);
     config_close(cfg);
     mem_close(account);
     tiny t;
     golden g;
     model_options o = tiny_options();
-    o.adapter = (adapter_options){.rank = 4, .scale = 1.5f};
+    o.adapter = (adapter_options){.rank = 4, .scale = 1.5f, .decomposed = decomposed};
     tiny_open(&t, &o, 1, NULL);
-    FIXTURE_OK(peft_load(t.m, TEST_SOURCE_DIR "/tests/golden/adapter"));
+    FIXTURE_OK(peft_load(t.m, folder));
     golden_open(&g, t.h.account, "adapters");
     for (int i = 0; i < t.m->parameter_count; i++) {
         const parameter *p = &t.m->parameters[i];
         if (!is_adapter(p)) continue;
-        golden_tensor w = golden_read(&g, "llama/weight/%s", p->name);
+        golden_tensor w = golden_read(&g, "%s/weight/%s", name, p->name);
         float *ours = malloc((size_t)w.count * sizeof *ours);
         harness_get(&t.h, &p->value, ours);
         assert_memory_equal(ours, w.values, (size_t)w.count * sizeof *ours);
@@ -429,17 +534,22 @@ static void reads_pefts_folder(void **state) {
     tiny_close(&t);
 }
 
+static void reads_pefts_folder(void **state) {
+    read_folder(*state, TEST_SOURCE_DIR "/tests/golden/adapter", "llama", false);
+    read_folder(*state, TEST_SOURCE_DIR "/tests/golden/adapter_dora", "dora", true);
+}
+
 static void foreign_folders_are_refused(void **state) {
     static const struct {
         const char *text, *part;
-    } rows[] = {
-        {"{\"peft_type\": \"IA3\", \"r\": 4}", "'peft_type' is not LORA"},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"use_dora\": true}", "'use_dora' asks for what is not built"},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"rank_pattern\": {\"q\": 2}}", "'rank_pattern'"},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"bias\": \"all\"}", "'bias' is not none"},
-        {"{\"peft_type\": \"LORA\", \"r\": 0}", "r"},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": \".*\"}", "regular expression"},
-        {"[1]", ""}};
+    } rows[] = {{"{\"peft_type\": \"IA3\", \"r\": 4}", "'peft_type' is not LORA"},
+                {"{\"peft_type\": \"LORA\", \"r\": 4, \"modules_to_save\": [\"lm_head\"]}",
+                 "'modules_to_save' asks for what is not built"},
+                {"{\"peft_type\": \"LORA\", \"r\": 4, \"rank_pattern\": {\"q\": 2}}", "'rank_pattern'"},
+                {"{\"peft_type\": \"LORA\", \"r\": 4, \"bias\": \"all\"}", "'bias' is not none"},
+                {"{\"peft_type\": \"LORA\", \"r\": 0}", "r"},
+                {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": \".*\"}", "regular expression"},
+                {"[1]", ""}};
     const fixture *f = *state;
     char folder[120], path[160], option[160];
     snprintf(folder, sizeof folder, "%s/foreign", f->folder);
@@ -488,7 +598,7 @@ static void expect_rounded(const fixture *f, rig *r, const model_module *e, cons
     hf_save_summary sum;
     const hf_save_options o = {
         .dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_COMPRESSED, .granularity = HF_SCALE_AS_TRAINED};
-    snprintf(folder, sizeof folder, "%s/rounded", f->folder);
+    snprintf(folder, sizeof folder, "%s/rounded %d", f->folder, e->lora_m != NULL);
     FIXTURE_OK(hf_model_save(r->t->m, &o, folder, &sum));
     int64_t rows = e->weight->rows, columns = e->weight->columns;
     float *codes = read_exported(r, folder, e, "weight", rows * columns);
@@ -498,55 +608,69 @@ static void expect_rounded(const fixture *f, rig *r, const model_module *e, cons
     free(codes), free(scales);
 }
 
+/* Of a row of the weight with its adapter: what a decomposed one multiplies it by. */
+static double row_factor(rig *r, const model_module *e, const float *sum, int64_t row) {
+    double squares = 0;
+    int64_t in = e->weight->columns;
+    for (int64_t i = 0; i < in; i++) squares += (double)sum[row * in + i] * (double)sum[row * in + i];
+    return e->lora_m ? (double)rig_peek(r, &e->lora_m->value, row) / sqrt(squares) : 1;
+}
+
 /* Weights take adapters in while they are written: masters, and codes, which are quantized again. */
-static void check_merged(const fixture *f, const char *frozen) {
-    const char *const more[] = {LORA, frozen, NULL};
-    char before_name[64], after_name[64];
+static void check_merged(const fixture *f, const char *frozen, const char *dora) {
+    const char *const more[] = {LORA, frozen, dora, NULL};
+    char before_name[96], after_name[96];
     rig r;
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[ROWWISE], .more = more});
     const model_module *e = &r.t->m->modules.of[2];
     assert_non_null(e->lora_a);
     assert_int_equal(e->weight->codes != NULL, strstr(frozen, "fp8") != NULL);
-    snprintf(before_name, sizeof before_name, "before %s", frozen);
-    snprintf(after_name, sizeof after_name, "after %s", frozen);
+    snprintf(before_name, sizeof before_name, "before %s %s", frozen, dora);
+    snprintf(after_name, sizeof after_name, "after %s %s", frozen, dora);
     float *before = merged_weight(f, &r, e, before_name); /* B is zero */
     for (int i = 0; i < 3; i++) rig_step(&r);
     int64_t in = e->weight->columns, count = parameter_count(e->weight);
     float *a = rig_copy(&r, e->lora_a->value.data, parameter_count(e->lora_a));
     float *b = rig_copy(&r, e->lora_b->value.data, parameter_count(e->lora_b));
     float *after = merged_weight(f, &r, e, after_name);
-    for (int64_t i = 0; i < count; i++) {
-        double sum = (double)before[i];
-        for (int k = 0; k < 4; k++) sum += 1.5 * (double)b[i / in * 4 + k] * (double)a[k * in + i % in];
-        assert_true(fabs(sum - (double)after[i]) < 1e-6);
-    }
-    assert_memory_not_equal(before, after, (size_t)count * sizeof *after);
+    for (int64_t i = 0; i < count; i++)
+        for (int k = 0; k < 4; k++) before[i] += 1.5f * b[i / in * 4 + k] * a[k * in + i % in];
+    for (int64_t i = 0; i < count; i++)
+        assert_true(fabs((double)before[i] * row_factor(&r, e, before, i / in) - (double)after[i]) < 1e-6);
+    assert_true(rig_peek(&r, &e->lora_b->value, 0) != 0);
     if (e->weight->codes) expect_rounded(f, &r, e, after);
     free(a), free(b), free(before), free(after);
     rig_close(&r);
 }
 
 static void weights_take_them_in(void **state) {
-    check_merged(*state, "--train.frozen_dtype=fp32");
-    check_merged(*state, "--train.frozen_dtype=fp8");
+    static const char *const dora[] = {"--peft.use_dora=false", "--peft.use_dora=true"};
+    for (int i = 0; i < 2; i++) {
+        check_merged(*state, "--train.frozen_dtype=fp32", dora[i]);
+        check_merged(*state, "--train.frozen_dtype=fp8", dora[i]);
+    }
 }
 
 /* What is saved is read again, by a model whose family's files have projections so. */
-static void saved(void **state) {
-    static const char *const more[] = {LORA, NULL};
-    const fixture *f = *state;
+static void check_saved(const fixture *f, const char *dora) {
+    const char *const more[] = {LORA, dora, NULL};
     char folder[120];
     rig r, again;
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
     rig_open(&again, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
     for (int i = 0; i < 3; i++) rig_step(&r);
-    snprintf(folder, sizeof folder, "%s/saved", f->folder);
+    snprintf(folder, sizeof folder, "%s/saved%s", f->folder, dora);
     FIXTURE_OK(file_make_folder(folder));
     FIXTURE_OK(peft_save(r.t->m, r.cfg, NULL, folder));
     FIXTURE_OK(peft_load(again.t->m, folder));
     assert_true(rig_validate(&again) == rig_validate(&r));
     rig_close(&r);
     rig_close(&again);
+}
+
+static void saved(void **state) {
+    check_saved(*state, "--peft.use_dora=false");
+    check_saved(*state, "--peft.use_dora=true");
 }
 
 int main(void) {
@@ -557,7 +681,11 @@ int main(void) {
         cmocka_unit_test(recomputation),
         cmocka_unit_test(goes_on),
         cmocka_unit_test(checkpoints_leave_the_base),
+        cmocka_unit_test(ready_configuration),
         cmocka_unit_test(on_ranks),
+        cmocka_unit_test(decomposed_begin_at_the_base),
+        cmocka_unit_test(decomposed_are_refused),
+        cmocka_unit_test(decomposed_on_ranks),
         cmocka_unit_test(are_pefts),
         cmocka_unit_test(reads_pefts_folder),
         cmocka_unit_test(foreign_folders_are_refused),

@@ -4,12 +4,13 @@ tiny models, in fp32.
 
 The base weights, tokens and targets are those of model_fp32.safetensors ("untied"). "llama" has an adapter beside every
 projection, "rslora" beside q and v with the scale of rsLoRA, "phi3" beside every projection of the same weights as Phi-3 joins
-them. Each stores the loss of every token and the gradient of their mean with respect to A and B. The folder is "llama" as
-PEFT saves it.
+them, "dora" is "llama" decomposed, its magnitudes a little off the norms. Each stores the loss of every token and the gradient of their mean with respect to A, B and magnitudes. The folders
+"adapter" and "adapter_dora" are "llama" and "dora" as PEFT saves them.
 
     python tools/goldens/make_adapter_goldens.py tests/golden
 
-With a second folder, one that `ottava export --format=peft` wrote of these adapters, it checks that PEFT reads the same from it.
+With a second folder, one that `ottava export --format=peft` wrote of these adapters (a third argument: of "dora"), it checks that
+PEFT reads the same from it.
 """
 
 import pathlib
@@ -27,10 +28,12 @@ RANK, ALPHA = 4, 6
 APART = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 JOINED = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]
 VARIANTS = {
-    "llama": ("Llama", APART, False),
-    "rslora": ("Llama", ["q_proj", "v_proj"], True),
-    "phi3": ("Phi3", JOINED, False),
+    "llama": ("Llama", APART, {}),
+    "rslora": ("Llama", ["q_proj", "v_proj"], {"use_rslora": True}),
+    "phi3": ("Phi3", JOINED, {}),
+    "dora": ("Llama", APART, {"use_dora": True}),
 }
+FOLDERS = {"llama": "adapter", "dora": "adapter_dora"}
 
 
 def join(weights):
@@ -63,18 +66,20 @@ def losses_of(model, golden):
 
 
 def plain(name):
-    return name.removeprefix("base_model.model.").replace(".default", "")
+    return name.removeprefix("base_model.model.").replace(".default", "").replace("magnitude_vector.weight", "magnitude_vector")
 
 
 def run(variant, weights, golden, generator):
-    family, targets, rslora = variant
-    config = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets, use_rslora=rslora, lora_dropout=0.0, bias="none", task_type="CAUSAL_LM")
+    family, targets, more = variant
+    config = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets, lora_dropout=0.0, bias="none", task_type="CAUSAL_LM", **more)
     model = get_peft_model(make_base(family, weights), config).train()
     out = {}
     with torch.no_grad():
         for name, p in model.named_parameters():
             if p.requires_grad:
-                p.copy_(torch.randn(p.shape, generator=generator) * p.shape[1] ** -0.5)
+                drawn = torch.randn(p.shape, generator=generator)
+                size = 0.5 if "use_dora" in more else 1
+                p.copy_(p * (1 + 0.1 * drawn) if p.dim() == 1 else drawn * size * p.shape[1] ** -0.5)
                 out[f"weight/{plain(name)}"] = p.detach().clone()
     losses, count = losses_of(model, golden)
     (losses.sum() / count).backward()
@@ -83,7 +88,7 @@ def run(variant, weights, golden, generator):
     return model, out
 
 
-def main(folder, ours=None):
+def main(folder, ours=None, name="llama"):
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     golden = load_file(folder / "model_fp32.safetensors")
@@ -94,17 +99,18 @@ def main(folder, ours=None):
         model, found = run(variant, weights, golden, generator)
         tensors |= {f"{name}/{key}": value.contiguous() for key, value in found.items()}
         print(f"{name}: mean loss {found['losses'].sum().item() / 45:.7f}")
-        if name == "llama":
-            shutil.rmtree(folder / "adapter", ignore_errors=True)
-            model.save_pretrained(folder / "adapter")
-            (folder / "adapter" / "README.md").unlink(missing_ok=True)
+        if name in FOLDERS:
+            saved = folder / FOLDERS[name]
+            shutil.rmtree(saved, ignore_errors=True)
+            model.save_pretrained(saved)
+            (saved / "README.md").unlink(missing_ok=True)
     save_file(tensors, folder / "adapters.safetensors", metadata={"format": "pt"})
     if ours:
         read = PeftModel.from_pretrained(make_base("Llama", weights), ours).eval()
-        difference = (losses_of(read, golden)[0] - tensors["llama/losses"]).abs().max().item()
+        difference = (losses_of(read, golden)[0] - tensors[f"{name}/losses"]).abs().max().item()
         print(f"{ours}: losses differ by {difference:.2g}")
         assert difference < 1e-5
 
 
 if __name__ == "__main__":
-    main(*map(pathlib.Path, sys.argv[1:]))
+    main(*map(pathlib.Path, sys.argv[1:3]), *sys.argv[3:])
