@@ -41,6 +41,30 @@ static ott_status check_part(const convert_options *o, const linear *l, const li
         l->name, l->ranks.group->size, (long long)l->out, (long long)l->in, CONVERT_DIMENSION_MULTIPLE);
 }
 
+/* A stack's products are in FP8, and what carries its rows is not. */
+static ott_status convert_stack(conversion *c, linear *l, linear_spec *spec) {
+    const char *why;
+    l->grouped = (linear_spec){0};
+    if (!spec->fp8) return OTT_OK;
+    if (!grouped_takes(spec, &why))
+        return status_fail(OTT_ERR_CONFIG,
+                           "float8.moe_experts: recipe %s cannot be that of experts (%s): %s; rowwise, "
+                           "rowwise_with_gw_hp, block and mxfp8 can",
+                           l->recipe_name, l->name, why);
+    if (c->m->device->threads == 0)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "float8.moe_experts is not built yet for a GPU (%s): leave it out, and experts "
+                           "run in high precision",
+                           c->m->device->name);
+    if (c->m->options.moe.balances_gradients)
+        return status_fail(OTT_ERR_CONFIG,
+                           "float8.moe_experts with model.moe_gradient_scale is not built yet: "
+                           "leave one of them out");
+    l->grouped = *spec;
+    recipe_compile(recipe_high_precision(c->m->activation), c->m->activation, spec);
+    return OTT_OK;
+}
+
 static ott_status convert_linear(conversion *c, const model_module *e) {
     const convert_options *o = c->options;
     linear *l = e->linear;
@@ -53,7 +77,7 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
         TRY(note_verdict(c, l, &v));
         recipe_compile(v.recipe, c->m->activation, &spec);
         if (e->role == ROLE_ROUTER) recipe_compile(recipe_high_precision(OTT_F32), OTT_F32, &spec);
-        TRY(check_part(o, l, &spec));
+        TRY(e->rank == 3 ? convert_stack(c, l, &spec) : check_part(o, l, &spec));
         l->recasts = c->m->store.options.gather_again;
         TRY(linear_set_spec(l, c->m->device, &spec));
     }

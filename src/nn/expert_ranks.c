@@ -47,21 +47,20 @@ static void count_rows(expert_ranks *r) {
 static void expect_mean(expert_ranks *r, int64_t rows) {
     for (int k = 0; k < r->group->size; k++)
         r->sent[k] = r->received[k] = rows * (k + 1) / r->group->size - rows * k / r->group->size;
+    int64_t each = expert_ranks_own(r);
+    for (int64_t i = 0; i < r->experts; i++)
+        r->own_end[i] = (int32_t)(r->received[i / each] * (i % each + 1) / each);
 }
 
 static ott_status read_ends(exec *cx, expert_ranks *r, const tensor *all) {
     TRY(device_copy_out(cx->device, r->end, all->data, tensor_bytes(*all)));
     count_rows(r);
-    return OTT_OK;
-}
-
-static ott_status write_own_ends(exec *cx, const expert_ranks *r, const tensor *own) {
     int64_t each = expert_ranks_own(r), first = r->group->rank * each;
     for (int k = 0; k < r->group->size; k++)
         for (int64_t e = 0; e < each; e++)
             r->own_end[k * each + e] =
                 r->end[k * r->experts + first + e] - (int32_t)begin_of(r, k, r->group->rank);
-    return device_copy_in(cx->device, own->data, r->own_end, tensor_bytes(*own));
+    return OTT_OK;
 }
 
 ott_status expert_ranks_agree(exec *cx, expert_ranks *r, int64_t rows, const tensor *end, const tensor *all,
@@ -72,7 +71,7 @@ ott_status expert_ranks_agree(exec *cx, expert_ranks *r, int64_t rows, const ten
         return OTT_OK;
     }
     TRY(read_ends(cx, r, all));
-    return write_own_ends(cx, r, own);
+    return device_copy_in(cx->device, own->data, r->own_end, tensor_bytes(*own));
 }
 
 ott_status expert_ranks_recall(exec *cx, expert_ranks *r, int64_t rows, const tensor *all) {

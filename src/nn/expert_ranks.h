@@ -19,7 +19,7 @@ typedef struct expert_ranks {
     group *group;             /* borrowed */
     int64_t experts;          /* of all ranks */
     int64_t *sent, *received; /* [ranks] rows of the layer whose pass runs */
-    int32_t *end, *own_end;   /* [ranks, experts], [ranks, experts of this rank], on the host */
+    int32_t *end, *own_end;   /* [ranks, experts], [ranks, experts of this rank], on the host, likewise */
 } expert_ranks;
 
 /* Experts are divided evenly. */

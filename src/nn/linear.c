@@ -11,7 +11,7 @@ static ott_dtype master_format(const linear *l) {
 static int64_t high_precision_bytes(const linear *l) {
     const quant_spec *w = &l->spec.weight;
     bool needed = !cast_spec_is_fp8(&w->rowwise) || !cast_spec_is_fp8(&w->columnwise);
-    bool same = l->spec.activation == master_format(l);
+    bool same = l->spec.activation == master_format(l) || l->grouped.fp8;
     return needed && !same ? l->out * l->in * dtype_bytes(l->spec.activation) : 0;
 }
 
@@ -351,9 +351,9 @@ static ott_status make_packed(exec *cx, const linear *l, const operand *plain, o
     return status;
 }
 
-/* A stack stays as it is, in the activation format. */
+/* A stack stays as it is, in the activation format; or in the master's, from which FP8 is cast. */
 static ott_status pack_stack(exec *cx, linear *l) {
-    tensor copy = tensor_matrix(NULL, l->spec.activation, l->out, l->in);
+    tensor copy = tensor_matrix(NULL, l->grouped.fp8 ? master_format(l) : l->spec.activation, l->out, l->in);
     TRY(device_allocate(cx->device, MEM_WEIGHT, tensor_bytes(copy), l->name, &copy.data));
     ott_status status = op_convert(cx, &(convert_args){.x = &l->weight->value, .y = &copy});
     linear_release(l, cx->device);
@@ -472,26 +472,34 @@ ott_status linear_backward(exec *cx, linear *l, const activation *x, activation 
 
 /* ---- a stack ---- */
 
-ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const tensor *end, const tensor *y) {
+ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const grouped_rows *r,
+                                  const tensor *y) {
     TRY(refresh(cx, l));
     tensor w = l->packed.t.data ? l->packed.t : plain_weight(l);
-    TRY(exec_grouped_gemm(cx, GEMM_OUTPUT, &(grouped_gemm_args){.a = x, .b = &w, .end = end, .c = y}));
+    if (l->grouped.fp8)
+        TRY(grouped_output(cx, &l->grouped, &w, x, r, y));
+    else
+        TRY(exec_grouped_gemm(cx, GEMM_OUTPUT,
+                              &(grouped_gemm_args){.a = x, .b = &w, .end = &r->end, .c = y}));
     return exec_hook(cx, l->name, "output", y);
 }
 
-ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const tensor *end,
+ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const grouped_rows *r,
                                      const tensor *dx, bool accumulate) {
     TRY(refresh(cx, l));
     tensor w = plain_weight(l);
+    if (l->grouped.fp8) return grouped_grad_input(cx, &l->grouped, &w, g, r, dx, accumulate);
     const grouped_gemm_args args = {
-        .a = g, .b = &w, .end = end, .c = dx, .transposed = true, .accumulate = accumulate};
+        .a = g, .b = &w, .end = &r->end, .c = dx, .transposed = true, .accumulate = accumulate};
     return exec_grouped_gemm(cx, GEMM_GRAD_INPUT, &args);
 }
 
 ott_status linear_grad_weight_grouped(exec *cx, linear *l, const tensor *x, const tensor *g,
-                                      const tensor *end, bool balanced) {
-    const grouped_gemm_weight_args args = {
-        .a = g, .b = x, .end = end, .c = &l->weight->grad, .balanced = balanced};
+                                      const grouped_rows *r, bool balanced) {
     TRY(exec_hook(cx, l->name, "grad_output", g));
-    return l->weight->frozen ? OTT_OK : exec_grouped_gemm_weight(cx, &args);
+    if (l->weight->frozen) return OTT_OK;
+    if (l->grouped.fp8) return grouped_grad_weight(cx, &l->grouped, x, g, r, &l->weight->grad);
+    const grouped_gemm_weight_args args = {
+        .a = g, .b = x, .end = &r->end, .c = &l->weight->grad, .balanced = balanced};
+    return exec_grouped_gemm_weight(cx, &args);
 }

@@ -9,6 +9,7 @@
 #include "nn/delayed.h"
 #include "nn/dora.h"
 #include "nn/frozen.h"
+#include "nn/grouped.h"
 #include "nn/lora.h"
 #include "nn/tensor_ranks.h"
 
@@ -21,6 +22,8 @@ typedef struct linear {
     parameter *bias;    /* [out], or NULL */
     lora *lora;         /* an adapter beside it, which every call runs too; borrowed; NULL: none */
     linear_spec spec;
+    linear_spec
+        grouped; /* of a stack: of its products in FP8; fp8 false: there are none, and spec says all */
     const char *recipe_name; /* of the recipe that spec follows from; borrowed; NULL: not known */
     group
         *row_ranks; /* hold the other rows of its input and grad_output; borrowed; NULL: all rows are here */
@@ -102,13 +105,14 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
 ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate);
 /* weight.grad += g^T x; bias.grad += column sums of g in high precision. Nothing of one that is frozen. */
 ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g);
-/* The same three of a stack in high precision, weight [experts][out of each, in]: end[experts] says where the rows of each end
-   (tensor/ops.def: grouped_gemm). balanced: an expert's weight gradient is multiplied by the mean number of rows over its own. */
-ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const tensor *end, const tensor *y);
-ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const tensor *end,
+/* The same three of a stack, weight [experts][out of each, in], in high precision or, where `grouped` says so, in FP8.
+   balanced: an expert's weight gradient is multiplied by the mean number of rows over its own; not in FP8. */
+ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const grouped_rows *r,
+                                  const tensor *y);
+ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const grouped_rows *r,
                                      const tensor *dx, bool accumulate);
 ott_status linear_grad_weight_grouped(exec *cx, linear *l, const tensor *x, const tensor *g,
-                                      const tensor *end, bool balanced);
+                                      const grouped_rows *r, bool balanced);
 /* linear_grad_input, then linear_grad_weight; closes g. */
 ott_status linear_backward(exec *cx, linear *l, const activation *x, activation *g, const tensor *dx,
                            bool accumulate);

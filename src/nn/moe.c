@@ -111,6 +111,20 @@ static ott_status look_at_choices(exec *cx, const moe *m, const moe_saved *s) {
     return op_add(cx, &(add_args){.x = &m->count, .delta = &s->batch_count, .y = &m->count});
 }
 
+static bool has_fp8(const moe *m) {
+    return m->gate.grouped.fp8 || m->up.grouped.fp8 || m->down.grouped.fp8;
+}
+
+/* What products in FP8 must know on the host. In a recording every expert gets as many. */
+static ott_status read_ends(exec *cx, const moe *m, const moe_saved *s) {
+    int64_t experts = s->end.columns;
+    if (m->ranks || !has_fp8(m)) return OTT_OK;
+    if (!plan_recording(cx->plan))
+        return device_copy_out(cx->device, m->known_end, s->end.data, tensor_bytes(s->end));
+    for (int64_t e = 0; e < experts; e++) m->known_end[e] = (int32_t)(s->source.columns * (e + 1) / experts);
+    return OTT_OK;
+}
+
 static ott_status choose(exec *cx, moe *m, const activation *x, moe_saved *s) {
     const moe_options *o = m->options;
     int64_t tokens = x->t.rows, bytes = lay_out(cx, m, tokens, NULL, s);
@@ -245,10 +259,10 @@ static ott_status weigh_backward(exec *cx, const moe *m, const moe_saved *s, con
 
 /* ---- products ---- */
 
-/* Rows that came from one rank, and where its experts' end among them. */
+/* Rows that came from one rank, and whose they are. */
 typedef struct rank_rows {
     int64_t first, count;
-    tensor end;
+    grouped_rows of;
 } rank_rows;
 
 static int ranks_of(const moe *m) {
@@ -256,9 +270,13 @@ static int ranks_of(const moe *m) {
 }
 
 static rank_rows rows_from(const moe *m, const moe_saved *s, int rank) {
-    if (!m->ranks) return (rank_rows){0, s->source.columns, s->end};
-    const int64_t *rows = m->ranks->received;
-    return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], tensor_rows(s->own_end, rank, 1)};
+    if (!m->ranks)
+        return (rank_rows){0, s->source.columns, {s->end, has_fp8(m) ? m->known_end : NULL, s->most}};
+    const expert_ranks *r = m->ranks;
+    const int64_t *rows = r->received;
+    const int32_t *known = r->own_end + rank * s->own_end.columns;
+    const grouped_rows of = {tensor_rows(s->own_end, rank, 1), known, s->most / r->group->size};
+    return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], of};
 }
 
 static ott_status multiply(exec *cx, const moe *m, linear *l, const moe_saved *s, const tensor *x,
@@ -266,7 +284,7 @@ static ott_status multiply(exec *cx, const moe *m, linear *l, const moe_saved *s
     for (int k = 0; k < ranks_of(m); k++) {
         rank_rows r = rows_from(m, s, k);
         tensor from = tensor_rows(*x, r.first, r.count), to = tensor_rows(*y, r.first, r.count);
-        TRY(linear_forward_grouped(cx, l, &from, &r.end, &to));
+        TRY(linear_forward_grouped(cx, l, &from, &r.of, &to));
     }
     return OTT_OK;
 }
@@ -276,7 +294,7 @@ static ott_status multiply_back(exec *cx, const moe *m, linear *l, const moe_sav
     for (int k = 0; k < ranks_of(m); k++) {
         rank_rows r = rows_from(m, s, k);
         tensor from = tensor_rows(*g, r.first, r.count), to = tensor_rows(*dx, r.first, r.count);
-        TRY(linear_grad_input_grouped(cx, l, &from, &r.end, &to, accumulate));
+        TRY(linear_grad_input_grouped(cx, l, &from, &r.of, &to, accumulate));
     }
     return OTT_OK;
 }
@@ -286,7 +304,7 @@ static ott_status add_weight_gradient(exec *cx, const moe *m, linear *l, const m
     for (int k = 0; k < ranks_of(m); k++) {
         rank_rows r = rows_from(m, s, k);
         tensor in = tensor_rows(*x, r.first, r.count), grad = tensor_rows(*g, r.first, r.count);
-        TRY(linear_grad_weight_grouped(cx, l, &in, &grad, &r.end, m->options->balances_gradients));
+        TRY(linear_grad_weight_grouped(cx, l, &in, &grad, &r.of, m->options->balances_gradients));
     }
     return OTT_OK;
 }
@@ -299,7 +317,7 @@ ott_status moe_forward(exec *cx, moe *m, const activation *x, moe_saved *s) {
     int64_t hidden = m->options->hidden;
     s->most = rows_here(m, x->t.rows);
     TRY(choose(cx, m, x, s));
-    if (m->ranks) TRY(agree(cx, m, s));
+    TRY(m->ranks ? agree(cx, m, s) : read_ends(cx, m, s));
     TRY(open_rows(cx, "experts' gate", x->t.dtype, m, s, hidden, &s->gate, &s->gate_buffer));
     TRY(open_rows(cx, "experts' up", x->t.dtype, m, s, hidden, &s->up, &s->up_buffer));
     TRY(open_permuted(cx, "experts' input", m, s, &x->t, &rows, &buffer));
@@ -432,7 +450,7 @@ ott_status moe_backward(exec *cx, moe *m, moe_saved *s, const activation *x, con
                         const tensor *dx) {
     tensor dweight;
     plan_buffer buffer;
-    if (m->ranks) TRY(expert_ranks_recall(cx, m->ranks, s->source.columns, &s->all_end));
+    TRY(m->ranks ? expert_ranks_recall(cx, m->ranks, s->source.columns, &s->all_end) : read_ends(cx, m, s));
     if (has_shared(m)) TRY(mlp_backward(cx, &m->shared, &s->shared, x, g, dx));
     TRY(exec_open(cx, "gradient of experts' weights", OTT_F32, s->weight.rows, s->weight.columns, &dweight,
                   &buffer));

@@ -29,9 +29,10 @@ typedef struct moe_options {
 
 typedef struct moe {
     const moe_options *options;
-    linear router;         /* [E,D], in fp32 */
-    parameter *bias;       /* [E]; NULL: none */
-    expert_ranks *ranks;   /* among which the experts are divided; borrowed; NULL: all are here */
+    linear router;       /* [E,D], in fp32 */
+    parameter *bias;     /* [E]; NULL: none */
+    expert_ranks *ranks; /* among which the experts are divided; borrowed; NULL: all are here */
+    int32_t *known_end;  /* [E] on the host: of the pass that runs, where products in FP8 read it; borrowed */
     linear gate, up, down; /* stacks [E][F,D], [E][D,F] of the experts of this rank */
     mlp shared;            /* down.weight NULL: none */
     tensor count;          /* fp32[E]: adds up the choices of training passes; data NULL: nobody asks */

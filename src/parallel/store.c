@@ -119,8 +119,9 @@ static bool has_one_scale(const quant_spec *w) {
 static void add_weight(const parameter_store *s, store_unit *u, linear *l) {
     int both = STORE_ROWWISE | STORE_COLUMNWISE, fp8 = fp8_uses(l);
     const quant_spec *w = &l->spec.weight;
-    if (linear_keeps_codes(l)) {
-        add_part(u, (store_part){.p = l->weight, .form = STORE_VALUE, .format = OTT_E4M3, .uses = both});
+    if (linear_keeps_codes(l) || l->grouped.fp8) {
+        ott_dtype format = linear_keeps_codes(l) ? OTT_E4M3 : l->weight->shard.value.dtype;
+        add_part(u, (store_part){.p = l->weight, .form = STORE_VALUE, .format = format, .uses = both});
         return;
     }
     store_part part = {.p = l->weight, .l = l, .format = l->spec.activation, .uses = both & ~fp8};

@@ -130,6 +130,7 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
                     .rule_count = precision->rule_count,
                     .keep_first = cfg->float8.keep_first_layers,
                     .keep_last = cfg->float8.keep_last_layers,
+                    .experts = cfg->float8.moe_experts,
                     .store_mlp_inputs = cfg->float8.store_mlp_inputs},
         .store = {.masters_travel = !cfg->float8.enable_fsdp_float8_all_gather,
                   .precompute_scales = cfg->float8.precompute_float8_dynamic_scale_for_fsdp,

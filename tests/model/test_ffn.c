@@ -454,6 +454,52 @@ static void a_full_expert_drops_tokens(void **state) {
     tiny_close(&t);
 }
 
+/* Under a recipe without scales of whole tensors experts run in FP8 where they are asked to, and nothing else of a mixture. */
+static void experts_in_fp8_are_asked_for(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"rowwise", "rowwise_with_gw_hp", "block", "mxfp8"};
+    model_options o = mixture_options();
+    convert_summary plain, summary;
+    o.moe.hidden = 32;
+    for (int i = 0; i < 4; i++) {
+        float *losses[2];
+        tiny t;
+        for (int full = 0; full < 2; full++) {
+            open_mixture(&t, &o, recipes[i]);
+            const convert_options none = {.recipe = recipe_find(recipes[i])};
+            convert_options asked = {.recipe = none.recipe, .experts = true};
+            HARNESS_OK(model_convert(t.m, &none, &plain));
+            HARNESS_OK(model_convert(t.m, &asked, &summary));
+            assert_int_equal(summary.converted, plain.converted + 3);
+            const moe *m = &t.m->blocks[1].moe;
+            assert_true(m->gate.grouped.fp8 && m->down.grouped.fp8 && !m->router.spec.fp8 &&
+                        !m->shared.up.spec.fp8);
+            for (int b = 0; full && b < 2; b++) t.m->blocks[b].checkpointing = CHECKPOINT_FULL;
+            tiny_run(&t);
+            losses[full] = tiny_losses(&t);
+            tiny_close(&t);
+        }
+        assert_memory_equal(losses[0], losses[1], 16 * sizeof *losses[0]);
+        free(losses[0]);
+        free(losses[1]);
+    }
+}
+
+static void experts_refuse_scales_of_tensors(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"tensorwise", "delayed", "current"};
+    model_options o = mixture_options();
+    o.moe.hidden = 32;
+    for (int i = 0; i < 3; i++) {
+        tiny t;
+        open_mixture(&t, &o, recipes[i]);
+        const convert_options asked = {.recipe = recipe_find(recipes[i]), .experts = true};
+        assert_int_equal(model_convert(t.m, &asked, NULL), OTT_ERR_CONFIG);
+        if (!strstr(status_text(), "one scale of a tensor of tokens")) fail_msg("%s", status_text());
+        tiny_close(&t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_layer_has_its_own_modules),
@@ -464,6 +510,8 @@ int main(void) {
         cmocka_unit_test(a_recomputed_mixture_is_kept),
         cmocka_unit_test(a_mixture_is_a_loop_over_its_experts),
         cmocka_unit_test(a_full_expert_drops_tokens),
+        cmocka_unit_test(experts_in_fp8_are_asked_for),
+        cmocka_unit_test(experts_refuse_scales_of_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

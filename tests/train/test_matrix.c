@@ -487,20 +487,36 @@ static void state_in_bf16_has_the_same_bits(void **state) {
 }
 
 /* Whatever a mixture does with its tokens: more choices than a rank has experts, experts that take no more, all that has weight
-   in the loss; and gradients of several micro-batches. */
+   in the loss; and products in FP8, of experts that are divided or shared. */
 static void experts_divided_have_the_same_bits(void **state) {
-    static const char *const mixtures[][8] = {
-        {"--model.moe_top_k=3", "--model.moe_capacity_factor=0.75", "--model.moe_shared_experts=1"},
-        {"--model.num_experts=8", "--model.moe_router=softmax_topk",
-         "--model.moe_sequence_aux_loss_weight=0.02", "--model.moe_router_z_loss_weight=0.01",
-         "--model.moe_normalize_weights=false"},
-        {"--model.moe_groups=2", "--model.moe_top_groups=1", "--model.moe_top_k=1",
-         "--model.moe_expert_ffn_multiplier=0.5", "--train.activation_checkpointing=full"}};
-    for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++) {
-        row way = expert_ways[i % 2];
+    static const row shared = {"dp_shard of experts", DATA_PARALLEL, SIZES([MESH_DP_SHARD] = 2),
+                               .experts = true};
+    static const struct {
+        const row *way;
+        int column; /* of recipes */
+        const char *more[6];
+    } cells[] = {
+        {&expert_ways[0],
+         0,
+         {"--model.moe_top_k=3", "--model.moe_capacity_factor=0.75", "--model.moe_shared_experts=1"}},
+        {&expert_ways[1],
+         1,
+         {"--model.num_experts=8", "--model.moe_router=softmax_topk",
+          "--model.moe_sequence_aux_loss_weight=0.02", "--model.moe_router_z_loss_weight=0.01",
+          "--model.moe_normalize_weights=false"}},
+        {&expert_ways[0],
+         2,
+         {"--float8.moe_experts=true", "--model.moe_groups=2", "--model.moe_top_groups=1",
+          "--model.moe_top_k=1", "--train.activation_checkpointing=full"}},
+        {&shared, 3, {"--float8.moe_experts=true", "--model.moe_capacity_factor=0.5"}},
+        {&shared, 5, {"--float8.moe_experts=true"}},
+        {&expert_ways[1], 5, {"--float8.moe_experts=true"}},
+        {&expert_ways[0], 6, {"--float8.moe_experts=true", "--train.activation_checkpointing=selective"}}};
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        row way = *cells[i].way;
         way.micro_batches = 1;
-        job j = job_of(&way, 0, (int)i);
-        j.more = mixtures[i];
+        job j = job_of(&way, 0, cells[i].column);
+        j.more = cells[i].more;
         expect_bits(*state, &j);
     }
 }
