@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -113,12 +115,45 @@ static void test_a_mixture_is_reduced(void **state) {
     mem_close(account);
 }
 
+/* KempnerForge's runs of mixtures, where its files are at hand: made small, as they are and with their experts divided. */
+static void test_published_mixtures(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *message; /* NULL: it runs */
+    } files[] = {{"moe_24gpu", NULL}, {"vlm_debug_moe", "vision-language"}};
+    const char *shared = getenv("OTTAVA_SHARED");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[1024];
+        mem *account;
+        config *cfg = NULL;
+        model_options o;
+        snprintf(path, sizeof path, "--config=%s/data/configs/kempner/configs/train/%s.toml",
+                 shared ? shared : TEST_SOURCE_DIR "/../shared", files[i].file);
+        FILE *f = fopen(strchr(path, '=') + 1, "r");
+        if (!f) {
+            print_message("SKIPPED: no file %s\n", strchr(path, '=') + 1);
+            skip();
+        }
+        fclose(f);
+        const char *arguments[] = {path, "--model.reduce=16", "--distributed.tp=1", "--distributed.ep=4"};
+        assert_int_equal(mem_open(&account), OTT_OK);
+        ott_status status = config_parse(account, NULL, 4, arguments, &cfg);
+        if (status == OTT_OK) status = model_options_resolve(cfg, &o);
+        if (files[i].message ? !strstr(status_text(), files[i].message) : status != OTT_OK)
+            fail_msg("%s: %s", path, status_text());
+        if (!files[i].message) assert_int_equal(o.moe.experts, 8);
+        config_close(cfg);
+        mem_close(account);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_qwen3),
         cmocka_unit_test(test_mixtures_that_are_refused),
         cmocka_unit_test(test_a_mixture_is_reduced),
+        cmocka_unit_test(test_published_mixtures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
