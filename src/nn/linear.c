@@ -230,6 +230,7 @@ linear_reading linear_reads(const linear *l, bool backward) {
     const cast_spec *wanted = backward ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
     const cast_spec *have = backward ? &kept.spec.columnwise : &kept.spec.rowwise;
     if (!cast_spec_is_fp8(wanted)) return LINEAR_VALUES;
+    if (linear_is_composed(l)) return LINEAR_ROUNDED;
     return have->format == wanted->format && have->grain == wanted->grain ? LINEAR_AS_KEPT : LINEAR_ROUNDED;
 }
 

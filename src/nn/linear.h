@@ -80,7 +80,8 @@ static inline bool linear_casts_weight(const linear *l) {
 typedef enum linear_reading {
     LINEAR_AS_KEPT, /* it multiplies them */
     LINEAR_VALUES,  /* numbers in the activation format, at each use */
-    LINEAR_ROUNDED, /* codes of their values in the blocks of its own recipe, at each use: these are rounded twice */
+    LINEAR_ROUNDED, /* codes of their values in the blocks of its own recipe, at each use: these are rounded twice; so is what an
+                       adapter composes of them */
     LINEAR_READINGS
 } linear_reading;
 /* The weight that the adapter composes, in fp32 and a buffer of its own; before its adapter, where `adapted` is false. */

@@ -348,6 +348,9 @@ static void decomposed_begin_at_the_base(void **state) {
         for (int k = 0; k < 6; k++) rig_step(&r);
         assert_true(rig_validate(&r) < first);
         if (precisions[i] != BF16) assert_true(r.t->cx.gemms[GEMM_OUTPUT][1] > 0);
+        const linear *l = &r.t->m->blocks[0].attention.q;
+        if (l->weight->codes)
+            assert_int_equal(linear_reads(l, false), precisions[i] == BF16 ? LINEAR_VALUES : LINEAR_ROUNDED);
         rig_close(&r);
     }
 }
