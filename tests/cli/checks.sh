@@ -37,6 +37,27 @@ tokenizer() {
     } >"$1/tokenizer.json"
 }
 
+# folder NAME MODEL_TYPE ARCHITECTURE [KEYS]: a model's config.json and tokenizer, 4 layers of width 128, to be divided by 2
+folder() {
+    mkdir -p "$1"
+    printf '{"architectures":["%s"],"model_type":"%s","hidden_size":128,"intermediate_size":256,' "$3" "$2" >"$1/config.json"
+    printf '"num_hidden_layers":4,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":272,' >>"$1/config.json"
+    printf '"rms_norm_eps":1e-5,"rope_theta":10000.0,"max_position_embeddings":256,%s' "$4" >>"$1/config.json"
+    printf '"torch_dtype":"bfloat16"}\n' >>"$1/config.json"
+    tokenizer "$1"
+}
+
+# hellaswag FILE: 40 rows
+hellaswag() {
+    i=0
+    while [ $i -lt 40 ]; do
+        printf '{"ind":%d,"activity_label":"Cooking","ctx_a":"A man stands in a kitchen.","ctx_b":"he",' $i
+        printf '"ctx":"A man stands in a kitchen. he","endings":["cuts bread.","flies away.","sings to a goat.",'
+        printf '"is a river."],"label":"%d","split":"train"}\n' $((i % 4))
+        i=$((i + 1))
+    done >"$1"
+}
+
 # report NAME [TROUBLE]: a check went well, or what was wrong with it.
 report() {
     if [ -z "$2" ]; then

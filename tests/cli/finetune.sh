@@ -5,25 +5,7 @@
 
 configs=$(dirname "$0")/../../configs
 
-# folder NAME MODEL_TYPE ARCHITECTURE [KEYS]: 4 layers of width 128, to be divided by 2
-folder() {
-    mkdir -p "$1"
-    printf '{"architectures":["%s"],"model_type":"%s","hidden_size":128,"intermediate_size":256,' "$3" "$2" >"$1/config.json"
-    printf '"num_hidden_layers":4,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":272,' >>"$1/config.json"
-    printf '"rms_norm_eps":1e-5,"rope_theta":10000.0,"max_position_embeddings":256,"hidden_act":"silu",%s' "$4" >>"$1/config.json"
-    printf '"tie_word_embeddings":false,"torch_dtype":"bfloat16"}\n' >>"$1/config.json"
-    tokenizer "$1"
-}
-
-row() {
-    printf '{"ind":%d,"activity_label":"Cooking","ctx_a":"A man stands in a kitchen.","ctx_b":"he","ctx":"A man stands in a kitchen. he",' "$1"
-    printf '"endings":["cuts bread.","flies away.","sings to a goat.","is a river."],"label":"%d","split":"train"}\n' $(($1 % 4))
-}
-i=0
-while [ $i -lt 40 ]; do
-    row $i
-    i=$((i + 1))
-done >rows.jsonl
+hellaswag rows.jsonl
 
 folder llama llama LlamaForCausalLM '"rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":64},'
 folder mistral mistral MistralForCausalLM '"sliding_window":32,'
