@@ -184,6 +184,12 @@ static ott_status open_inside(hf_fp8 *f, const checkpoint_ranks *ranks) {
 ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, const hf_fp8_options *o,
                        hf_fp8 *out) {
     *out = (hf_fp8){.options = *o, .places = places};
+    if (places->family->transposed)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "--format: the matrices of a %s folder lie transposed, and no server reads them in FP8: take "
+            "hf-bf16",
+            places->family->name);
     ott_status status = open_inside(out, ranks);
     if (status != OTT_OK) hf_fp8_close(out);
     return status;

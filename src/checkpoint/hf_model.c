@@ -192,6 +192,8 @@ typedef struct loading {
     hf_places places;
     shards *file;
     float *buffer;                 /* [HF_BUFFER] */
+    float *matrix;                 /* [rows, columns] of matrix_of, which has it transposed */
+    const shard_tensor *matrix_of; /* NULL: none was read yet */
     bool as_codes;                 /* bytes are read as they are */
     const frozen_filling *filling; /* what is read becomes codes of this parameter; NULL: it does not */
     watched progress;
@@ -212,10 +214,11 @@ static ott_status find(const loading *l, int i, const shard_tensor **out) {
     return safetensors_check_shape(shards_file(l->file, (*out)->file), (*out)->entry, rank, shape);
 }
 
-/* A tied head is often stored all the same; rotary frequencies were, by old versions. */
+/* A tied head is often stored all the same; rotary frequencies and masks were, by old versions. */
 static bool may_be_unread(const model *m, const char *name) {
+    bool is_mask = str_ends_with(name, ".attn.bias") || str_ends_with(name, ".attn.masked_bias");
     return (m->options.tied && strcmp(name, "lm_head.weight") == 0) ||
-           str_ends_with(name, ".rotary_emb.inv_freq");
+           str_ends_with(name, ".rotary_emb.inv_freq") || (m->options.family->learned_positions && is_mask);
 }
 
 static bool is_place(const loading *l, const char *name) {
@@ -269,6 +272,11 @@ static ott_status check_tensors(const loading *l) {
         TRY(find(l, i, &t));
         if (l->places.of[i].parameter->codes) TRY(are_codes(l, i, places_of_one(l, i), &codes));
         if (!is_fp8(t)) continue;
+        if (l->places.of[i].transposed)
+            return status_fail(
+                OTT_ERR_UNSUPPORTED,
+                "%s: the tensor %s is FP8: matrices that lie transposed are read as F32, BF16 and F16",
+                shards_path(l->file), t->entry->name);
         TRY(hf_dequantize_open(l->m->device->account, l->file, t, &scales));
         ott_status status =
             l->places.of[i].parameter->codes ? hf_frozen_check(&l->places.of[i], t, &scales) : OTT_OK;
@@ -285,12 +293,39 @@ static ott_status check_tensors(const loading *l) {
     return OTT_OK;
 }
 
+/* Reads a whole tensor [columns, rows], turned round. */
+static ott_status read_transposed(loading *l, const shard_tensor *t, const hf_place *of) {
+    mem *account = l->m->device->account;
+    void *memory;
+    mem_free(account, l->matrix);
+    l->matrix = NULL;
+    TRY(mem_alloc_array(account, MEM_OTHER, of->rows * (of->columns + 1), sizeof(float),
+                        "a transposed matrix", &memory));
+    l->matrix = memory;
+    l->matrix_of = t;
+    float *line = l->matrix + of->rows * of->columns;
+    for (int64_t c = 0; c < of->columns; c++) {
+        TRY(shards_read_floats(l->file, t, c * of->rows, of->rows, line));
+        for (int64_t r = 0; r < of->rows; r++) l->matrix[r * of->columns + c] = line[r];
+    }
+    return OTT_OK;
+}
+
+/* Elements of tensor t in the order of its rows of output. */
+static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place *of, int64_t first,
+                              int64_t count, float *out) {
+    if (!of->transposed) return shards_read_floats(l->file, t, first, count, out);
+    if (l->matrix_of != t) TRY(read_transposed(l, t, of));
+    memcpy(out, l->matrix + first, (size_t)count * sizeof *out);
+    return OTT_OK;
+}
+
 /* Elements that lie together in tensor t, to place `at` of the buffer: in fp32, or as codes. */
 static ott_status read_run(loading *l, const shard_tensor *t, const hf_dequantize *scales, const hf_place *of,
                            parameter_run run, int64_t at) {
     uint8_t *codes = (uint8_t *)l->buffer + at;
     if (l->as_codes) return shards_read(l->file, t, run.first, run.count, codes);
-    TRY(shards_read_floats(l->file, t, run.first, run.count, l->buffer + at));
+    TRY(read_floats(l, t, of, run.first, run.count, l->buffer + at));
     if (scales) hf_dequantize_apply(scales, run.first, run.count, l->buffer + at);
     if (l->filling)
         frozen_fill_encode(l->filling, run.first + hf_place_shift(of), run.count, l->buffer + at, codes);
@@ -359,7 +394,7 @@ static ott_status measure_place(loading *l, const frozen_filling *f, int i) {
     TRY(find(l, i, &t));
     for (int64_t from = begin, count; from < end; from += count) {
         count = end - from < HF_BUFFER ? end - from : HF_BUFFER;
-        TRY(shards_read_floats(l->file, t, from, count, l->buffer));
+        TRY(read_floats(l, t, at, from, count, l->buffer));
         frozen_fill_measure(f, from + hf_place_shift(at), count, l->buffer);
     }
     return OTT_OK;
@@ -426,8 +461,12 @@ static ott_status open_places(loading *l) {
         const hf_place *at = &l->places.of[i];
         if (!at->stack || shards_find(l->file, at->name)) continue;
         hf_places_close(&l->places);
-        return hf_places_open(l->m, f, false, &l->places);
+        TRY(hf_places_open(l->m, f, false, &l->places));
+        break;
     }
+    const char *name = l->places.of[0].name;
+    if (!shards_find(l->file, name) && shards_find(l->file, strchr(name, '.') + 1))
+        hf_places_drop_root(&l->places);
     return OTT_OK;
 }
 
@@ -449,6 +488,7 @@ ott_status hf_model_load(model *m, const char *folder) {
     loading l = {.m = m};
     ott_status status = load(&l, folder);
     mem_free(m->device->account, l.buffer);
+    mem_free(m->device->account, l.matrix);
     shards_close(l.file);
     hf_places_close(&l.places);
     return status;

@@ -52,7 +52,9 @@ static ott_status add_place(hf_places *places, const member *of, const module_pa
                      .first = of->matrix * (p->rows / p->stack) + part->first,
                      .count = part->count,
                      .columns = p->rank > 1 ? p->columns : 1,
-                     .rows = part->count};
+                     .rows = part->count,
+                     .transposed = places->family->transposed && of->module->kind == MODULE_LINEAR &&
+                                   of->module->layer != MODULES_OUTSIDE && p->rank == 2};
     TRY(name_place(places, of, part->role, &at->name));
     at->fused = at->name;
     if (modules_whole(&places->m->options, part->role, &whole, &rows)) {
@@ -90,6 +92,13 @@ ott_status hf_places_open(const model *m, const family *f, bool packed, hf_place
     out->of = memory;
     for (int i = 0; i < m->whole.count; i++) TRY(add_places(out, &m->whole.of[i]));
     return OTT_OK;
+}
+
+void hf_places_drop_root(hf_places *p) {
+    for (int i = 0; i < p->count; i++) {
+        const char *point = strchr(p->of[i].name, '.');
+        if (p->of[i].module->role != ROLE_HEAD) p->of[i].name = point + 1;
+    }
 }
 
 void hf_places_close(hf_places *p) {
@@ -172,10 +181,56 @@ static ott_status stream_place(const hf_places *p, const hf_place *at, bool as_c
     return status;
 }
 
+/* A tensor [columns, rows], put together in memory. */
+typedef struct transposing {
+    float *values;
+    int64_t rows, columns;
+} transposing;
+
+static ott_status transpose_values(void *user, int64_t first, int64_t count, const float *values) {
+    const transposing *t = user;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t row = (first + i) / t->columns, column = (first + i) % t->columns;
+        t->values[column * t->rows + row] = values[i];
+    }
+    return OTT_OK;
+}
+
+/* Of one of its rows, what is here. */
+static ott_status pass_line(const hf_places *p, int first, const transposing *t, int64_t column, hf_sink sink,
+                            void *user) {
+    for (int i = first; i < p->count; i++) {
+        if (strcmp(p->of[i].name, p->of[first].name) != 0) continue;
+        parameter_part here = hf_place_part(&p->of[i]).part;
+        int64_t at = column * t->rows + here.row;
+        if (column < here.column || column >= here.column + here.columns) continue;
+        TRY(sink(user, at, here.rows, t->values + at));
+    }
+    return OTT_OK;
+}
+
+static ott_status stream_transposed(const hf_places *p, int first, float *buffer, hf_sink sink, void *user) {
+    mem *account = p->m->device->account;
+    transposing t = {.rows = p->of[first].rows, .columns = p->of[first].columns};
+    ott_status status = OTT_OK;
+    void *memory;
+    TRY(mem_alloc_array(account, MEM_OTHER, t.rows * t.columns, sizeof(float), "a transposed matrix",
+                        &memory));
+    t.values = memory;
+    for (int i = first; i < p->count && status == OTT_OK; i++)
+        if (strcmp(p->of[i].name, p->of[first].name) == 0)
+            status = stream_place(p, &p->of[i], false, buffer, transpose_values, &t);
+    for (int64_t c = 0; c < t.columns && status == OTT_OK; c++)
+        status = pass_line(p, first, &t, c, sink, user);
+    mem_free(account, memory);
+    return status;
+}
+
 ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float *buffer, hf_sink sink,
                             void *user) {
     const char *name = p->of[first].name;
     int64_t rows = 0;
+    if (p->of[first].transposed) return stream_transposed(p, first, buffer, sink, user);
     for (int i = first; i < p->count && rows < p->of[first].rows; i++) {
         if (strcmp(p->of[i].name, name) != 0) continue;
         TRY(stream_place(p, &p->of[i], as_codes, buffer, sink, user));
@@ -191,6 +246,7 @@ int hf_place_shape(const hf_place *p, int64_t shape[PARAMETER_RANKS]) {
     if (p->stack) shape[0] = p->stack;
     if (rank > 1) shape[rank - 1] = p->columns;
     shape[p->stack ? 1 : 0] = p->rows / (p->stack ? p->stack : 1);
+    if (p->transposed) shape[0] = p->columns, shape[1] = p->rows;
     return rank;
 }
 

@@ -1,7 +1,8 @@
 /*
  * checkpoint/hf_places: where a model's parameters lie in the tensors of a Hugging Face folder. Families that
  * fuse store q, k and v, or gate and up, as one tensor; the model may have them together or apart, whatever
- * its files do. The matrices of a stack are tensors of their own, or one together. Internal to this floor.
+ * its files do. The matrices of a stack are tensors of their own, or one together. Some families' matrices lie transposed.
+ * Internal to this floor.
  */
 #ifndef CHECKPOINT_HF_PLACES_H
 #define CHECKPOINT_HF_PLACES_H
@@ -22,6 +23,7 @@ typedef struct hf_place {
     const char *fused; /* what a fusing family calls it: the same for q, k, v, and for gate, up */
     int64_t row, rows; /* the tensor's row they begin at; rows of the whole tensor, with all its matrices */
     int64_t stack;     /* matrices in the tensor; 0: it is no stack */
+    bool transposed;   /* the tensor is [columns, rows]; what streams from it comes in its own order */
 } hf_place;
 
 typedef struct hf_places {
@@ -63,6 +65,8 @@ typedef ott_status (*hf_sink)(void *user, int64_t first, int64_t count, const fl
 enum { HF_BUFFER = 1 << 16 };
 ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float *buffer, hf_sink sink,
                             void *user);
+/* Drops the first component of the tensors' names, "model.": folders of a model that was saved without its head lack it. */
+void hf_places_drop_root(hf_places *p);
 /* The shape of the tensor; returns its rank. */
 int hf_place_shape(const hf_place *p, int64_t shape[PARAMETER_RANKS]);
 /* Is it of a linear layer's matrix inside a block? */

@@ -56,8 +56,8 @@ static bool can_say_experts(const family *f, const model_options *o) {
 static bool same_block(const family *a, const family *b) {
     return a->norms == b->norms && a->norm == b->norm && a->mlp == b->mlp && a->biases == b->biases &&
            a->qk_norm_whole == b->qk_norm_whole && a->root_of_dim == b->root_of_dim &&
-           a->rope_in_windows == b->rope_in_windows && a->rope_interleaved == b->rope_interleaved &&
-           (a->local_theta > 0) == (b->local_theta > 0);
+           a->rope_in_windows == b->rope_in_windows && a->learned_positions == b->learned_positions &&
+           a->rope_interleaved == b->rope_interleaved && (a->local_theta > 0) == (b->local_theta > 0);
 }
 
 static bool can_say(const family *f, const model_options *o) {

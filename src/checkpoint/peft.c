@@ -22,10 +22,10 @@ static ott_status refuse(const char *path, const char *member, const char *why) 
 
 /* Members that ask for what is not built unless they are absent, null, false or empty. */
 static ott_status check_unbuilt(const char *path, const json_t *root) {
-    static const char *const members[] = {
-        "fan_in_fan_out",          "modules_to_save",     "rank_pattern",
-        "alpha_pattern",           "layers_to_transform", "layer_replication",
-        "trainable_token_indices", "target_parameters"};
+    static const char *const members[] = {"modules_to_save",   "rank_pattern",
+                                          "alpha_pattern",     "layers_to_transform",
+                                          "layer_replication", "trainable_token_indices",
+                                          "target_parameters"};
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         const json_t *v = json_object_get(root, members[i]);
         bool empty = !v || json_is_null(v) || json_is_false(v) ||
@@ -194,8 +194,8 @@ static json_t *describe_folder(const model *m, const config *cfg) {
                      "task_type", "CAUSAL_LM", "base_model_name_or_path", cfg->model.hf_path, "r",
                      (int)cfg->peft.dim, "lora_alpha", cfg->peft.alpha, "lora_dropout", cfg->peft.dropout,
                      "use_rslora", cfg->peft.use_rslora, "use_dora", cfg->peft.use_dora, "bias", "none",
-                     "fan_in_fan_out", 0, "inference_mode", 1, "init_lora_weights", 1, "target_modules",
-                     list_targets(m));
+                     "fan_in_fan_out", m->options.family->transposed, "inference_mode", 1,
+                     "init_lora_weights", 1, "target_modules", list_targets(m));
 }
 
 static ott_status write_config(const model *m, const config *cfg, const char *folder) {

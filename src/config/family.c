@@ -4,8 +4,8 @@
 #include <string.h>
 
 const family family_table[FAMILY_COUNT] = {
-#define ROW(argument, constant, word, classes, ...)                                                          \
-    {.name = word, .architecture = classes "ForCausalLM", __VA_ARGS__},
+#define ROW(argument, constant, word, classes, head, ...)                                                    \
+    {.name = word, .architecture = classes head, __VA_ARGS__},
     FAMILIES(ROW, )
 #undef ROW
 };

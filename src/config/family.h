@@ -48,6 +48,7 @@ typedef enum family_mlp {
 typedef struct family {
     const char *name;         /* config.json's model_type, "llama" */
     const char *architecture; /* "LlamaForCausalLM" */
+    const char *stem;         /* what the names of blocks begin with in files; NULL: "model.layers" */
     bool qkv_bias;            /* biases of q, k and v */
     bool qk_norm;             /* RMSNorm of each head of q and k */
     bool fused_qkv;           /* in files, q, k, v are one tensor, */
@@ -57,9 +58,11 @@ typedef struct family {
     family_norms norms;
     family_norm norm;
     family_mlp mlp;
-    bool root_of_dim;      /* the embedding's output times the root of its width */
-    bool rope_in_windows;  /* no rotary embedding in layers that see all */
-    bool rope_interleaved; /* rotary embedding turns neighbours */
+    bool root_of_dim;       /* the embedding's output times the root of its width */
+    bool rope_in_windows;   /* no rotary embedding in layers that see all */
+    bool rope_interleaved;  /* rotary embedding turns neighbours */
+    bool learned_positions; /* a table of vectors instead of rotary embedding, added to those of the tokens */
+    bool transposed;        /* in files, the matrices of blocks are [in, out] */
     /* config.json */
     bool bias_key;       /* attention_bias is a key, for biases of q, k, v and o */
     bool qkv_bias_key;   /* it is one for biases of q, k and v alone; left out: qkv_bias */
@@ -68,6 +71,7 @@ typedef struct family {
     int head_dim;           /* where head_dim is left out; 0: hidden_size / num_attention_heads */
     family_window window;
     const char *activation_key; /* NULL: hidden_act */
+    const char *activation;     /* what it says; NULL: "silu", or "gelu_pytorch_tanh" by mlp */
     int full_every;             /* FAMILY_WINDOW_PATTERN: of so many layers the last sees all */
     bool tied;                  /* where tie_word_embeddings is left out */
     double theta;               /* where rope_theta is left out; 0: 1e4 */
@@ -76,45 +80,54 @@ typedef struct family {
     family_experts experts;
 } family;
 
-/* X(argument, constant, name, what transformers' classes begin with, other members): in this order they are
+/* X(argument, constant, name, what transformers' classes begin with, what the language model's ends with, other members): in this order they are
    tried for a model that its own family's config.json cannot describe. */
 #define FAMILIES(X, argument)                                                                                \
-    X(argument, LLAMA, "llama", "Llama", .bias_key = true, .kv_heads_optional = true)                        \
-    X(argument, MISTRAL, "mistral", "Mistral", .window = FAMILY_WINDOW_KEY, .window_size = 4096)             \
-    X(argument, QWEN2, "qwen2", "Qwen2", .qkv_bias = true, .window = FAMILY_WINDOW_LAYERS,                   \
+    X(argument, LLAMA, "llama", "Llama", "ForCausalLM", .bias_key = true, .kv_heads_optional = true)         \
+    X(argument, MISTRAL, "mistral", "Mistral", "ForCausalLM", .window = FAMILY_WINDOW_KEY,                   \
       .window_size = 4096)                                                                                   \
-    X(argument, QWEN3, "qwen3", "Qwen3", .qk_norm = true, .bias_key = true, .head_dim = 128,                 \
+    X(argument, QWEN2, "qwen2", "Qwen2", "ForCausalLM", .qkv_bias = true, .window = FAMILY_WINDOW_LAYERS,    \
+      .window_size = 4096)                                                                                   \
+    X(argument, QWEN3, "qwen3", "Qwen3", "ForCausalLM", .qk_norm = true, .bias_key = true, .head_dim = 128,  \
       .window = FAMILY_WINDOW_LAYERS, .window_size = 4096)                                                   \
-    X(argument, PHI3, "phi3", "Phi3", .fused_qkv = true, .fused_gate_up = true, .kv_heads_optional = true,   \
-      .rotary_share = 1, .window = FAMILY_WINDOW_KEY)                                                        \
-    X(argument, GRANITE, "granite", "Granite", .bias_key = true, .kv_heads_optional = true)                  \
-    X(argument, GLM, "glm", "Glm", .qkv_bias = true, .qkv_bias_key = true, .fused_gate_up = true,            \
-      .rope_interleaved = true, .head_dim = 128, .rotary_share = 0.5)                                        \
-    X(argument, GLM4, "glm4", "Glm4", .qkv_bias = true, .qkv_bias_key = true, .fused_gate_up = true,         \
-      .norms = FAMILY_NORMS_AROUND, .rope_interleaved = true, .head_dim = 128, .rotary_share = 0.5)          \
-    X(argument, MIXTRAL, "mixtral", "Mixtral", .window = FAMILY_WINDOW_KEY,                                  \
+    X(argument, PHI3, "phi3", "Phi3", "ForCausalLM", .fused_qkv = true, .fused_gate_up = true,               \
+      .kv_heads_optional = true, .rotary_share = 1, .window = FAMILY_WINDOW_KEY)                             \
+    X(argument, GRANITE, "granite", "Granite", "ForCausalLM", .bias_key = true, .kv_heads_optional = true)   \
+    X(argument, GLM, "glm", "Glm", "ForCausalLM", .qkv_bias = true, .qkv_bias_key = true,                    \
+      .fused_gate_up = true, .rope_interleaved = true, .head_dim = 128, .rotary_share = 0.5)                 \
+    X(argument, GLM4, "glm4", "Glm4", "ForCausalLM", .qkv_bias = true, .qkv_bias_key = true,                 \
+      .fused_gate_up = true, .norms = FAMILY_NORMS_AROUND, .rope_interleaved = true, .head_dim = 128,        \
+      .rotary_share = 0.5)                                                                                   \
+    X(argument, MIXTRAL, "mixtral", "Mixtral", "ForCausalLM", .window = FAMILY_WINDOW_KEY,                   \
       .experts = FAMILY_EXPERTS_SOFTMAX)                                                                     \
-    X(argument, QWEN3_MOE, "qwen3_moe", "Qwen3Moe", .qk_norm = true, .bias_key = true,                       \
+    X(argument, QWEN3_MOE, "qwen3_moe", "Qwen3Moe", "ForCausalLM", .qk_norm = true, .bias_key = true,        \
       .window = FAMILY_WINDOW_LAYERS, .window_size = 4096, .experts = FAMILY_EXPERTS_SOFTMAX)                \
-    X(argument, DOTS1, "dots1", "Dots1", .qk_norm = true, .bias_key = true,                                  \
+    X(argument, DOTS1, "dots1", "Dots1", "ForCausalLM", .qk_norm = true, .bias_key = true,                   \
       .experts = FAMILY_EXPERTS_SIGMOID)                                                                     \
-    X(argument, OLMO2, "olmo2", "Olmo2", .qk_norm = true, .qk_norm_whole = true,                             \
+    X(argument, OLMO2, "olmo2", "Olmo2", "ForCausalLM", .qk_norm = true, .qk_norm_whole = true,              \
       .norms = FAMILY_NORMS_AFTER, .bias_key = true, .kv_heads_optional = true)                              \
-    X(argument, GEMMA2, "gemma2", "Gemma2", .activation_key = "hidden_activation",                           \
+    X(argument, GEMMA2, "gemma2", "Gemma2", "ForCausalLM", .activation_key = "hidden_activation",            \
       .norms = FAMILY_NORMS_AROUND, .norm = FAMILY_NORM_RMS_ONE_PLUS, .mlp = FAMILY_MLP_GEGLU,               \
       .root_of_dim = true, .bias_key = true, .head_dim = 256, .tied = true, .window = FAMILY_WINDOW_PATTERN, \
       .full_every = 2, .window_size = 4096)                                                                  \
-    X(argument, GEMMA3, "gemma3_text", "Gemma3", .activation_key = "hidden_activation", .qk_norm = true,     \
-      .norms = FAMILY_NORMS_AROUND, .norm = FAMILY_NORM_RMS_ONE_PLUS, .mlp = FAMILY_MLP_GEGLU,               \
-      .root_of_dim = true, .bias_key = true, .head_dim = 256, .tied = true, .theta = 1e6,                    \
-      .local_theta = 1e4, .window = FAMILY_WINDOW_PATTERN, .full_every = 6, .window_size = 4096)             \
-    X(argument, COHERE, "cohere", "Cohere", .norms = FAMILY_NORMS_SHARED, .norm = FAMILY_NORM_LAYER,         \
-      .rope_interleaved = true, .bias_key = true, .kv_heads_optional = true, .tied = true, .theta = 5e5)     \
-    X(argument, COHERE2, "cohere2", "Cohere2", .norms = FAMILY_NORMS_SHARED, .norm = FAMILY_NORM_LAYER,      \
-      .rope_interleaved = true, .rope_in_windows = true, .bias_key = true, .kv_heads_optional = true,        \
-      .tied = true, .window = FAMILY_WINDOW_PATTERN, .full_every = 4, .window_size = 4096)                   \
-    X(argument, STARCODER2, "starcoder2", "Starcoder2", .qkv_bias = true, .biases = true,                    \
-      .norm = FAMILY_NORM_LAYER_BIAS, .mlp = FAMILY_MLP_GELU, .tied = true, .window = FAMILY_WINDOW_KEY)
+    X(argument, GEMMA3, "gemma3_text", "Gemma3", "ForCausalLM", .activation_key = "hidden_activation",       \
+      .qk_norm = true, .norms = FAMILY_NORMS_AROUND, .norm = FAMILY_NORM_RMS_ONE_PLUS,                       \
+      .mlp = FAMILY_MLP_GEGLU, .root_of_dim = true, .bias_key = true, .head_dim = 256, .tied = true,         \
+      .theta = 1e6, .local_theta = 1e4, .window = FAMILY_WINDOW_PATTERN, .full_every = 6,                    \
+      .window_size = 4096)                                                                                   \
+    X(argument, COHERE, "cohere", "Cohere", "ForCausalLM", .norms = FAMILY_NORMS_SHARED,                     \
+      .norm = FAMILY_NORM_LAYER, .rope_interleaved = true, .bias_key = true, .kv_heads_optional = true,      \
+      .tied = true, .theta = 5e5)                                                                            \
+    X(argument, COHERE2, "cohere2", "Cohere2", "ForCausalLM", .norms = FAMILY_NORMS_SHARED,                  \
+      .norm = FAMILY_NORM_LAYER, .rope_interleaved = true, .rope_in_windows = true, .bias_key = true,        \
+      .kv_heads_optional = true, .tied = true, .window = FAMILY_WINDOW_PATTERN, .full_every = 4,             \
+      .window_size = 4096)                                                                                   \
+    X(argument, STARCODER2, "starcoder2", "Starcoder2", "ForCausalLM", .qkv_bias = true, .biases = true,     \
+      .norm = FAMILY_NORM_LAYER_BIAS, .mlp = FAMILY_MLP_GELU, .tied = true, .window = FAMILY_WINDOW_KEY)     \
+    X(argument, GPT2, "gpt2", "GPT2", "LMHeadModel", .stem = "transformer.h", .qkv_bias = true,              \
+      .biases = true, .fused_qkv = true, .norm = FAMILY_NORM_LAYER_BIAS, .mlp = FAMILY_MLP_GELU,             \
+      .learned_positions = true, .transposed = true, .kv_heads_optional = true,                              \
+      .activation_key = "activation_function", .activation = "gelu_new", .tied = true)
 
 typedef enum family_index {
 #define FAMILY_INDEX(argument, constant, ...) FAMILY_##constant,

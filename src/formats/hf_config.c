@@ -54,12 +54,17 @@ static ott_status read_family(const char *name, json_t *root, hf_config *c) {
                    "a %s language model is [\"%s\"]", c->family->name, c->family->architecture);
 }
 
+const char *hf_activation_key(const family *f) {
+    return f->activation_key ? f->activation_key : "hidden_act";
+}
+
 const char *hf_activation(const family *f) {
+    if (f->activation) return f->activation;
     return f->mlp == FAMILY_MLP_SWIGLU ? "silu" : "gelu_pytorch_tanh";
 }
 
 static ott_status check_activation(const char *name, json_t *root, const family *f) {
-    const char *key = f->activation_key ? f->activation_key : "hidden_act", *works = hf_activation(f);
+    const char *key = hf_activation_key(f), *works = hf_activation(f);
     json_t *activation = hf_get(root, key);
     if (!activation || (json_is_string(activation) && strcmp(json_string_value(activation), works) == 0))
         return OTT_OK;
@@ -74,6 +79,9 @@ static ott_status refuse_switches(const char *name, json_t *root, const family *
         bool works, is_of; /* of families that look at it */
     } switches[] = {{"use_qk_norm", false, f->norms == FAMILY_NORMS_SHARED},
                     {"use_bias", true, f->biases},
+                    {"scale_attn_weights", true, f->learned_positions},
+                    {"scale_attn_by_inverse_layer_idx", false, f->learned_positions},
+                    {"add_cross_attention", false, f->learned_positions},
                     {"use_bidirectional_attention", false, f->root_of_dim}};
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
         bool is_on;

@@ -40,6 +40,10 @@ ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool fal
 
 #define KEY(key, type, member, least, most)                                                                  \
     { key, type, offsetof(hf_config, member), least, most, 0, 0, 0 }
+#define KEY_OF_SIZE(families, key, member, least, most)                                                      \
+    { key, HF_INT, offsetof(hf_config, member), least, most, families, NAN, NAN }
+#define SIZE(key, of_gpt2, member, most)                                                                     \
+    KEY_OF_SIZE(~GPT2, key, member, 1, most), KEY_OF_SIZE(GPT2, of_gpt2, member, 1, most)
 #define KEY_OF(families, key, member, fallback, neutral)                                                     \
     { key, HF_REAL, offsetof(hf_config, member), 1e-9, 1e9, families, fallback, neutral }
 #define KEY_OF_EXPERTS(families, key, type, member, least, most, fallback)                                   \
@@ -53,19 +57,22 @@ ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool fal
 #define GEMMA3     (1u << FAMILY_GEMMA3)
 #define COHERE     (1u << FAMILY_COHERE | 1u << FAMILY_COHERE2)
 #define STARCODER2 (1u << FAMILY_STARCODER2)
+#define GPT2       (1u << FAMILY_GPT2)
 
 static const hf_key keys[] = {
-    KEY("hidden_size", HF_INT, hidden_size, 1, HF_LARGEST_DIMENSION),
-    KEY("intermediate_size", HF_INT, intermediate_size, 1, HF_LARGEST_DIMENSION),
-    KEY("num_hidden_layers", HF_INT, layers, 1, 10000),
-    KEY("num_attention_heads", HF_INT, heads, 1, 65536),
-    KEY("num_key_value_heads", HF_INT, kv_heads, 1, 65536),
-    KEY("head_dim", HF_INT, head_dim, 2, 65536),
+    SIZE("hidden_size", "n_embd", hidden_size, HF_LARGEST_DIMENSION),
+    SIZE("intermediate_size", "n_inner", intermediate_size, HF_LARGEST_DIMENSION),
+    SIZE("num_hidden_layers", "n_layer", layers, 10000),
+    SIZE("num_attention_heads", "n_head", heads, 65536),
+    KEY_OF_SIZE(~GPT2, "num_key_value_heads", kv_heads, 1, 65536),
+    KEY_OF_SIZE(~GPT2, "head_dim", head_dim, 2, 65536),
     KEY("vocab_size", HF_INT, vocab_size, 1, 16 * HF_LARGEST_DIMENSION),
-    KEY("max_position_embeddings", HF_INT, max_position_embeddings, 1, INT32_MAX),
-    {"rms_norm_eps", HF_REAL, offsetof(hf_config, norm_eps), 1e-30, 1, ~(COHERE | STARCODER2), NAN, NAN},
+    SIZE("max_position_embeddings", "n_positions", max_position_embeddings, INT32_MAX),
+    {"rms_norm_eps", HF_REAL, offsetof(hf_config, norm_eps), 1e-30, 1, ~(COHERE | STARCODER2 | GPT2), NAN,
+     NAN},
     {"layer_norm_eps", HF_REAL, offsetof(hf_config, norm_eps), 1e-30, 1, COHERE, 1e-5, NAN},
     {"norm_epsilon", HF_REAL, offsetof(hf_config, norm_eps), 1e-30, 1, STARCODER2, 1e-5, NAN},
+    {"layer_norm_epsilon", HF_REAL, offsetof(hf_config, norm_eps), 1e-30, 1, GPT2, 1e-5, NAN},
     {"query_pre_attn_scalar", HF_INT, offsetof(hf_config, query_pre_attn_scalar), 1, 1 << 20, GEMMA2 | GEMMA3,
      256, 0},
     KEY_OF(GEMMA2, "attn_logit_softcapping", attention_softcap, 50, 0),
@@ -174,23 +181,27 @@ ott_status hf_key_said(const hf_key *k, const char *name, json_t *root, const hf
     return OTT_OK;
 }
 
+/* What follows from other members; false: it does not. */
+static bool derive(const hf_key *k, const hf_config *c, hf_value *out) {
+    const family *f = c->family;
+    if (k->offset == offsetof(hf_config, kv_heads) && f->kv_heads_optional)
+        return out->integer = c->heads, true;
+    if (k->offset == offsetof(hf_config, intermediate_size) && family_is(f, FAMILY_GPT2))
+        return out->integer = 4 * c->hidden_size, true;
+    if (k->offset != offsetof(hf_config, head_dim)) return false;
+    out->integer = f->head_dim ? f->head_dim : c->heads > 0 ? c->hidden_size / c->heads : 0;
+    return f->head_dim || (c->heads > 0 && c->hidden_size % c->heads == 0);
+}
+
 bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out) {
     *out = (hf_value){0};
+    if (derive(k, c, out)) return true;
     if (k->families) return take_number(k, hf_key_applies(k, c->family) ? k->fallback : k->neutral, out);
-    if (k->type == HF_BOOL) {
-        out->truth = k->offset == offsetof(hf_config, attention_bias)
-                         ? c->family->qkv_bias_key && c->family->qkv_bias
-                         : c->family->tied;
-        return true;
-    }
-    if (k->offset == offsetof(hf_config, kv_heads)) {
-        out->integer = c->heads;
-        return c->family->kv_heads_optional;
-    }
-    if (k->offset != offsetof(hf_config, head_dim)) return false;
-    int own = c->family->head_dim;
-    out->integer = own ? own : c->heads > 0 ? c->hidden_size / c->heads : 0;
-    return own || (c->heads > 0 && c->hidden_size % c->heads == 0);
+    if (k->type != HF_BOOL) return false;
+    out->truth = k->offset == offsetof(hf_config, attention_bias)
+                     ? c->family->qkv_bias_key && c->family->qkv_bias
+                     : c->family->tied;
+    return true;
 }
 
 static const char *describe_key(const hf_key *k, char out[96]) {

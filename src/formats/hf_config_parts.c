@@ -155,8 +155,9 @@ ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c) {
 /* ---- dropout ---- */
 
 ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c) {
-    static const char *const keys[] = {"attention_dropout", "resid_pdrop",      "embd_pdrop",
-                                       "hidden_dropout",    "residual_dropout", "embedding_dropout"};
+    static const char *const keys[] = {"attention_dropout", "attn_pdrop",     "resid_pdrop",
+                                       "embd_pdrop",        "hidden_dropout", "residual_dropout",
+                                       "embedding_dropout"};
     size_t length = 0;
     c->dropout[0] = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {

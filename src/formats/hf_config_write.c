@@ -96,6 +96,7 @@ static bool has_key(const editor *e, const char *key) {
 
 /* rope_parameters becomes rope_scaling where it stands; the rope_theta in it, a key of its own. */
 static ott_status edit_rope(editor *e) {
+    if (e->c->family->learned_positions) return OTT_OK;
     bool is_old = !has_key(e, "rope_parameters") && !hf_get(hf_get(e->root, "rope_scaling"), "rope_theta");
     if (!e->is_new && is_old && hf_rope_equal(&e->before, e->c)) return OTT_OK;
     if (has_key(e, "rope_scaling"))
@@ -223,8 +224,10 @@ static bool belongs(const char *key, const hf_config *c, bool is_quantized) {
     if (strcmp(key, "partial_rotary_factor") == 0) return c->family->rotary_share > 0;
     if (strcmp(key, "layer_types") == 0) return window == FAMILY_WINDOW_PATTERN;
     if (strcmp(key, "rope_local_base_freq") == 0) return c->rope_local_theta > 0;
-    if (strcmp(key, "hidden_act") == 0) return !c->family->activation_key;
-    if (strcmp(key, "hidden_activation") == 0) return c->family->activation_key != NULL;
+    if (strstr(key, "activ") || strcmp(key, "hidden_act") == 0)
+        return strcmp(key, hf_activation_key(c->family)) == 0;
+    if (strcmp(key, "rope_scaling") == 0 || strcmp(key, "rope_theta") == 0)
+        return !c->family->learned_positions;
     if (strcmp(key, "original_max_position_embeddings") == 0) return c->rope == HF_ROPE_LONGROPE;
     if (strcmp(key, "max_window_layers") == 0) return window == FAMILY_WINDOW_LAYERS && c->sliding_window > 0;
     if (strcmp(key, "use_sliding_window") == 0) return window == FAMILY_WINDOW_LAYERS;
@@ -234,7 +237,8 @@ static bool belongs(const char *key, const hf_config *c, bool is_quantized) {
 }
 
 static void append_template(str *s, const hf_config *c, bool is_quantized) {
-    static const char *const keys[] = {"architectures",
+    static const char *const keys[] = {"activation_function",
+                                       "architectures",
                                        "attention_bias",
                                        "attention_multiplier",
                                        "attn_logit_softcapping",
@@ -250,6 +254,7 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "hidden_size",
                                        "intermediate_size",
                                        "layer_norm_eps",
+                                       "layer_norm_epsilon",
                                        "layer_types",
                                        "logit_scale",
                                        "logits_scaling",
@@ -257,7 +262,12 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "max_window_layers",
                                        "model_type",
                                        "moe_intermediate_size",
+                                       "n_embd",
                                        "n_group",
+                                       "n_head",
+                                       "n_inner",
+                                       "n_layer",
+                                       "n_positions",
                                        "n_routed_experts",
                                        "n_shared_experts",
                                        "norm_epsilon",
@@ -288,7 +298,8 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
     const char *separator = "{";
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (!belongs(keys[i], c, is_quantized)) continue;
-        bool is_activation = strncmp(keys[i], "hidden_act", 10) == 0; /* the one nothing else puts */
+        bool is_activation =
+            strcmp(keys[i], hf_activation_key(c->family)) == 0; /* the one nothing else puts */
         str_printf(s, "%s\n  \"%s\": ", separator, keys[i]);
         if (is_activation)
             str_printf(s, "\"%s\"", hf_activation(c->family));

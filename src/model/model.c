@@ -151,7 +151,8 @@ static ott_status bind_module(model *m, model_module *e) {
     switch (e->kind) {
     case MODULE_EMBEDDING:
         e->embedding = layer;
-        *e->embedding = (embedding){e->name, e->weight, o->has_padding, o->padding, ranks_of(m)};
+        *e->embedding = (embedding){e->name, e->weight, o->has_padding && e->role == ROLE_EMBEDDING,
+                                    o->padding, ranks_of(m)};
         break;
     case MODULE_NORM:
         e->norm = layer;
@@ -183,7 +184,8 @@ static ott_status bind_module(model *m, model_module *e) {
 
 /* Layers with a window may have frequencies of their own, or alone have any. */
 static const rope *rope_of(const model *m, bool sees_all) {
-    if (sees_all && m->options.family->rope_in_windows) return NULL;
+    const family *f = m->options.family;
+    if (f->learned_positions || (sees_all && f->rope_in_windows)) return NULL;
     return !sees_all && m->options.local_theta > 0 ? &m->local_rope : &m->rope;
 }
 
@@ -297,7 +299,7 @@ static ott_status allocate_scales(model *m) {
     return OTT_OK;
 }
 
-/* ---- units of the store: the embedding, each block, the last norm and the head; empty where a stage lacks them ---- */
+/* ---- units of the store: the embeddings, each block, the last norm and the head; empty where a stage lacks them ---- */
 
 /* Experts that ranks divide among them are on fewer ranks than what is beside them. */
 static parameter_store *store_of(model *m, const parameter *p) {
@@ -305,9 +307,9 @@ static parameter_store *store_of(model *m, const parameter *p) {
 }
 
 static store_unit *unit_of(model *m, const model_module *e) {
-    int unit = e->layer != MODULES_OUTSIDE ? model_block_unit(e->layer)
-               : e->role == ROLE_EMBEDDING ? MODEL_TABLE_UNIT
-                                           : model_last_unit(m);
+    int unit = e->layer != MODULES_OUTSIDE   ? model_block_unit(e->layer)
+               : e->kind == MODULE_EMBEDDING ? MODEL_TABLE_UNIT
+                                             : model_last_unit(m);
     return &store_of(m, e->weight)->units[unit];
 }
 
@@ -328,7 +330,8 @@ static ott_status give_unit(model *m, int unit, parameter *first, int count) {
 
 static ott_status give_parameters(model *m) {
     parameter *last = m->final_norm.weight;
-    TRY(give_unit(m, MODEL_TABLE_UNIT, m->embedding.weight, m->embedding.weight != NULL));
+    TRY(give_unit(m, MODEL_TABLE_UNIT, m->embedding.weight,
+                  (m->embedding.weight != NULL) + (m->position_embedding.weight != NULL)));
     m->store.units[MODEL_TABLE_UNIT].is_table = true;
     for (int64_t i = 0; i < m->options.layers; i++)
         TRY(give_unit(m, model_block_unit(i), m->blocks[i].parameters, m->blocks[i].parameter_count));
@@ -522,6 +525,14 @@ static ott_status open_adapter_tables(model *m) {
     return outputs > 0 ? dora_tables_open(m->device, outputs, inputs, &m->adapter_tables) : OTT_OK;
 }
 
+static ott_status check_positions(const model_options *o, int64_t positions) {
+    if (positions <= o->max_positions) return OTT_OK;
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "sequences of %lld tokens: the %s model has learned %lld positions (model.max_seq_len)",
+        (long long)positions, o->family->name, (long long)o->max_positions);
+}
+
 static ott_status build(model *m, model_use use, int64_t positions) {
     const model_options *o = &m->options;
     void *memory;
@@ -555,6 +566,7 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     m->options.frozen_convert = NULL;
     TRY(open_adapter_tables(m));
     if (use == MODEL_TRAINING) TRY(balance_open(m));
+    if (o->family->learned_positions) return check_positions(o, positions);
     TRY(rope_build(&m->rope, m->device, &o->rope, o->head_dim, positions));
     if (o->local_theta == 0) return OTT_OK;
     const rope_options local = {

@@ -46,7 +46,7 @@ struct model {
     parameter_store experts;   /* of those that ranks divide among them; beside store; else nothing */
     expert_ranks expert_ranks; /* these */
     int32_t *known_end;        /* [experts]: nn/moe.h */
-    embedding embedding;
+    embedding embedding, position_embedding; /* weight NULL: rotary embedding */
     block *blocks;
     norm final_norm;
     activation_specs final_specs; /* of the final norm's output */

@@ -20,7 +20,8 @@ typedef enum extent {
     EXPERTS,
     EXPERT_HIDDEN,
     SHARED_HIDDEN,
-    VOCAB
+    VOCAB,
+    POSITIONS
 } extent;
 
 typedef struct role_row {
@@ -43,6 +44,9 @@ typedef struct role_row {
 static const role_row role_rows[ROLE_COUNT] = {
     [ROLE_EMBEDDING] = {MODULE_EMBEDDING, IN_MODEL(embedding), VOCAB, DIM, .start = START_EMBEDDING,
                         .name = {"model.embed_tokens", "token_embedding.embedding", "tok_embeddings"}},
+    [ROLE_POSITION_EMBEDDING] = {MODULE_EMBEDDING, IN_MODEL(position_embedding), POSITIONS, DIM,
+                                 .name = {"model.embed_positions", "position_embedding.embedding",
+                                          "pos_embeddings"}},
     [ROLE_ATTENTION_NORM] = {MODULE_NORM, IN_BLOCK(attention_norm), NONE, DIM,
                              .name = {"input_layernorm", "attention_norm", "attention_norm"}},
     [ROLE_QKV] = {MODULE_LINEAR, IN_BLOCK(attention.qkv), QUERY_KEY_VALUE, DIM, true, ROLE_Q, 3,
@@ -109,6 +113,15 @@ static const struct {
     {FAMILY_GEMMA3, ROLE_MLP_NORM, "pre_feedforward_layernorm"},
     {FAMILY_STARCODER2, ROLE_UP, "mlp.c_fc"},
     {FAMILY_STARCODER2, ROLE_DOWN, "mlp.c_proj"},
+    {FAMILY_GPT2, ROLE_EMBEDDING, "transformer.wte"},
+    {FAMILY_GPT2, ROLE_POSITION_EMBEDDING, "transformer.wpe"},
+    {FAMILY_GPT2, ROLE_ATTENTION_NORM, "ln_1"},
+    {FAMILY_GPT2, ROLE_QKV, "attn.c_attn"},
+    {FAMILY_GPT2, ROLE_O, "attn.c_proj"},
+    {FAMILY_GPT2, ROLE_MLP_NORM, "ln_2"},
+    {FAMILY_GPT2, ROLE_UP, "mlp.c_fc"},
+    {FAMILY_GPT2, ROLE_DOWN, "mlp.c_proj"},
+    {FAMILY_GPT2, ROLE_FINAL_NORM, "transformer.ln_f"},
     {FAMILY_GLM4, ROLE_ATTENTION_POST_NORM, "post_self_attn_layernorm"},
     {FAMILY_GLM4, ROLE_MLP_POST_NORM, "post_mlp_layernorm"},
     {FAMILY_MIXTRAL, ROLE_ROUTER, "block_sparse_moe.gate"},
@@ -117,7 +130,7 @@ static const struct {
     {FAMILY_MIXTRAL, ROLE_EXPERT_DOWN, "block_sparse_moe.experts.w2"},
 };
 
-/* Inside its block. */
+/* Inside its block, or in none. */
 static const char *name_inside(const family *f, module_role role, naming style) {
     for (size_t i = 0; f && style == NAMING_HUGGING_FACE && i < sizeof family_names / sizeof *family_names;
          i++)
@@ -150,6 +163,7 @@ static family_norms norms_of(const model_options *o) {
 bool modules_has(const model_options *o, int layer, module_role role) {
     if (role_rows[role].in_ffn) return modules_ffn(o, layer)->has(o, role);
     switch (role) {
+    case ROLE_POSITION_EMBEDDING: return o->family && o->family->learned_positions;
     case ROLE_QKV: return o->fused_qkv;
     case ROLE_Q:
     case ROLE_K:
@@ -179,13 +193,15 @@ static int64_t length_of(const model_options *o, extent e) {
     case EXPERT_HIDDEN: return o->moe.hidden;
     case SHARED_HIDDEN: return o->moe.shared_hidden;
     case VOCAB: return o->vocab;
+    case POSITIONS: return o->max_positions;
     }
     return 0;
 }
 
 /* Does tensor parallelism divide an axis of this length among the ranks? */
 static bool is_divided(extent e) {
-    return e != NONE && e != DIM && e != HEAD && e != EXPERTS && e != EXPERT_HIDDEN && e != SHARED_HIDDEN;
+    return e != NONE && e != DIM && e != HEAD && e != EXPERTS && e != EXPERT_HIDDEN && e != SHARED_HIDDEN &&
+           e != POSITIONS;
 }
 
 static parameter_cut cut_of(const role_row *row) {
@@ -197,15 +213,17 @@ int64_t modules_offset(module_role role) {
     return (int64_t)role_rows[role].offset;
 }
 
-static const char *root_of(naming style) {
-    return style == NAMING_HUGGING_FACE ? "model." : "";
+/* What the names of blocks begin with. */
+static const char *stem_of(const family *f, naming style) {
+    if (style != NAMING_HUGGING_FACE) return "layers";
+    return f && f->stem ? f->stem : "model.layers";
 }
 
 const char *modules_name(const family *f, module_role role, naming style, int layer,
                          char out[MODULES_NAME_BYTES]) {
     const char *name = name_inside(f, role, style);
     if (role_rows[role].in_block)
-        snprintf(out, MODULES_NAME_BYTES, "%slayers.%d.%s", root_of(style), layer, name);
+        snprintf(out, MODULES_NAME_BYTES, "%s.%d.%s", stem_of(f, style), layer, name);
     else
         snprintf(out, MODULES_NAME_BYTES, "%s", name);
     return out;
@@ -215,7 +233,7 @@ const char *modules_matrix_name(const family *f, module_role role, naming style,
                                 char out[MODULES_NAME_BYTES]) {
     const char *name = name_inside(f, role, style), *last = strrchr(name, '.');
     int before = last ? (int)(last + 1 - name) : 0;
-    snprintf(out, MODULES_NAME_BYTES, "%slayers.%d.%.*s%" PRId64 ".%s", root_of(style), layer, before, name,
+    snprintf(out, MODULES_NAME_BYTES, "%s.%d.%.*s%" PRId64 ".%s", stem_of(f, style), layer, before, name,
              matrix, name + before);
     return out;
 }
@@ -254,8 +272,9 @@ model_module modules_describe(const model_options *o, module_role role, int laye
 
 /* Is what is in no block on this stage? */
 static bool is_outside_here(const model_options *o, module_role role) {
-    bool last = pipeline_is_last(o->stage);
-    return role == ROLE_EMBEDDING ? pipeline_is_first(o->stage) || (last && o->tied) : last;
+    bool first = pipeline_is_first(o->stage), last = pipeline_is_last(o->stage);
+    if (role == ROLE_POSITION_EMBEDDING) return first;
+    return role == ROLE_EMBEDDING ? first || (last && o->tied) : last;
 }
 
 static bool is_here(const model_options *o, module_role role, int layer) {

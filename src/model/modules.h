@@ -15,6 +15,7 @@
 /* What a module is in its model or block, in the order they run. */
 typedef enum module_role {
     ROLE_EMBEDDING,
+    ROLE_POSITION_EMBEDDING,
     ROLE_ATTENTION_NORM,
     ROLE_QKV,
     ROLE_Q,

@@ -99,11 +99,13 @@ static void derive_moe(config *cfg) {
     if (cfg->model.moe_top_groups == 0) cfg->model.moe_top_groups = cfg->model.moe_groups;
 }
 
-static void derive(config *cfg) {
+static void derive(config *cfg, const family *f) {
     if (cfg->model.n_kv_heads == 0) cfg->model.n_kv_heads = cfg->model.n_heads;
     if (cfg->model.head_dim == 0) cfg->model.head_dim = cfg->model.dim / cfg->model.n_heads;
     if (cfg->model.ffn_hidden_dim == 0)
-        cfg->model.ffn_hidden_dim = hidden_from_dim(cfg->model.dim, cfg->model.ffn_dim_multiplier);
+        cfg->model.ffn_hidden_dim = f->mlp == FAMILY_MLP_GELU
+                                        ? 4 * cfg->model.dim
+                                        : hidden_from_dim(cfg->model.dim, cfg->model.ffn_dim_multiplier);
     derive_moe(cfg);
 }
 
@@ -393,7 +395,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
     if (p) apply_preset(cfg, p);
     const family *f = family_find(config_word(cfg, "model.family"));
     apply_family(cfg, f);
-    derive(cfg);
+    derive(cfg, f);
     TRY(check_heads(cfg));
     reduce(cfg);
     TRY(check(cfg));

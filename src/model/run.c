@@ -98,6 +98,17 @@ static ott_status multiply_embedding(exec *cx, const model *m, const tensor *x) 
     return factor == 0 || factor == 1 ? OTT_OK : op_multiply(cx, &(multiply_args){x, x, factor});
 }
 
+/* A learned vector for each token's place in its document. */
+static ott_status add_positions(exec *cx, model *m, const batch *b, const tensor *x) {
+    tensor position = model_own_tokens(m, b->at.position), y;
+    plan_buffer buffer;
+    if (!m->position_embedding.weight) return OTT_OK;
+    TRY(exec_open(cx, "position embedding", x->dtype, x->rows, x->columns, &y, &buffer));
+    TRY(embedding_forward(cx, &m->position_embedding, &position, &y));
+    TRY(op_add(cx, &(add_args){.x = x, .delta = &y, .y = x}));
+    return plan_close(cx->plan, &buffer);
+}
+
 static ott_status embed(exec *cx, model *m, const batch *b, layer_range range, model_stream *s) {
     tensor token = model_own_tokens(m, b->token);
     int64_t rows;
@@ -108,6 +119,7 @@ static ott_status embed(exec *cx, model *m, const batch *b, layer_range range, m
     TRY(exec_open(cx, "embedding output", m->activation, rows, m->options.dim, &s->x, &s->x_buffer));
     TRY(embedding_forward(cx, &m->embedding, &token, &s->x));
     TRY(multiply_embedding(cx, m, &s->x));
+    TRY(add_positions(cx, m, b, &s->x));
     return store_release(cx, &m->store, MODEL_TABLE_UNIT);
 }
 
@@ -254,6 +266,10 @@ static ott_status backward_block(exec *cx, model *m, model_slot *slot, const bat
 static ott_status backward_embedding(exec *cx, model *m, const batch *b, activation *g) {
     tensor token = model_own_tokens(m, b->token);
     if (!m->options.tied) TRY(store_open_gradients(cx, &m->store, MODEL_TABLE_UNIT));
+    if (m->position_embedding.weight) {
+        tensor position = model_own_tokens(m, b->at.position);
+        TRY(embedding_backward(cx, &m->position_embedding, &position, &g->t));
+    }
     TRY(multiply_embedding(cx, m, &g->t));
     TRY(embedding_backward(cx, &m->embedding, &token, &g->t));
     TRY(store_reduce_gradients(cx, &m->store, MODEL_TABLE_UNIT));

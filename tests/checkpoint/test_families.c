@@ -15,6 +15,7 @@
 #include "checkpoint/hf_model.h"
 #include "checkpoint/hf_save.h"
 #include "checkpoint/run_folder.h"
+#include "formats/shards.h"
 #include "model/cache.h"
 #include "model/tiny_model.h"
 #include "nn/golden.h"
@@ -22,9 +23,9 @@
 enum { SEQUENCES = 2, LENGTH = 24, VOCAB = 32, MODES = 4 };
 #define BOUND 1e-5 /* of the largest element of a tensor */
 
-static const char *const names[] = {"yarn",    "linear",     "longrope", "granite",   "glm",
-                                    "glm4",    "olmo2",      "gemma2",   "gemma3",    "cohere",
-                                    "cohere2", "starcoder2", "mixtral",  "qwen3_moe", "dots1"};
+static const char *const names[] = {"yarn",  "linear",  "longrope",  "granite", "glm",     "glm4",
+                                    "olmo2", "gemma2",  "gemma3",    "cohere",  "cohere2", "starcoder2",
+                                    "gpt2",  "mixtral", "qwen3_moe", "dots1"};
 enum { FAMILIES_HELD = sizeof names / sizeof *names };
 
 /* ---- setting up ---- */
@@ -166,6 +167,61 @@ static void generates_with_a_cache(void **state) {
     }
 }
 
+/* Writes the tensors of a file without the first component of their names, and the mask that old files hold. */
+static void write_older(mem *account, const char *path, const char *folder) {
+    enum { MOST = 64, BYTES = 4096 };
+    safetensors_tensor declared[MOST] = {
+        {.name = "h.0.attn.bias", .dtype = OTT_BF16, .rank = 4, .shape = {1, 1, 4, 4}}};
+    char values[BYTES] = {0};
+    safetensors *from;
+    shards_writer *w;
+    HARNESS_OK(safetensors_open(account, path, &from));
+    int64_t count = safetensors_count(from);
+    assert_true(count < MOST);
+    for (int64_t i = 0; i < count; i++) {
+        const safetensors_entry *e = safetensors_at(from, i);
+        declared[i + 1] =
+            (safetensors_tensor){.name = strchr(e->name, '.') + 1, .dtype = e->dtype, .rank = e->rank};
+        memcpy(declared[i + 1].shape, e->shape, sizeof e->shape);
+    }
+    HARNESS_OK(shards_writer_open(account, folder, declared, count + 1, 0, NULL, 0, &w));
+    HARNESS_OK(shards_writer_append(w, values, 2 * 4 * 4));
+    for (int64_t i = 0; i < count; i++) {
+        const safetensors_entry *e = safetensors_at(from, i);
+        int64_t bytes = safetensors_elements(e) * 2;
+        assert_true(bytes <= BYTES);
+        HARNESS_OK(safetensors_read(from, e, 0, bytes, values));
+        HARNESS_OK(shards_writer_append(w, values, bytes));
+    }
+    HARNESS_OK(shards_writer_commit(w));
+    safetensors_close(from);
+}
+
+/* GPT-2's own: a model that was saved without its head names no root. */
+static void reads_an_older_folder(void **state) {
+    run_folder *r = *state;
+    char path[300];
+    held f;
+    open_family(&f, r->account, "gpt2");
+    snprintf(path, sizeof path, "%s/model.safetensors", f.folder);
+    write_older(r->account, path, at(r, "older"));
+    HARNESS_OK(device_zero(f.t.h.device, f.t.m->parameters[0].shard.value.data, VOCAB * 16 * 4));
+    HARNESS_OK(hf_model_load(f.t.m, at(r, "older")));
+    tiny_run(&f.t);
+    compare_losses(&f, "gpt2, older");
+    close_family(&f);
+}
+
+static void ends_where_its_positions_do(void **state) {
+    run_folder *r = *state;
+    held f;
+    model *longer;
+    open_family(&f, r->account, "gpt2");
+    ott_status status = model_open(f.t.h.device, &f.t.m->options, MODEL_INFERENCE, LENGTH + 1, &longer);
+    assert_error(status, OTT_ERR_CONFIG, "25 tokens", "24 positions", "model.max_seq_len", NULL);
+    close_family(&f);
+}
+
 /* Every tensor of one file stands in the other, with the same bytes. */
 static void same_tensors(mem *account, const char *path, const char *other_path) {
     safetensors *a, *b;
@@ -237,6 +293,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(equals_transformers, run_folder_setup, run_folder_teardown),
         cmocka_unit_test_setup_teardown(generates_with_a_cache, run_folder_setup, run_folder_teardown),
+        cmocka_unit_test_setup_teardown(reads_an_older_folder, run_folder_setup, run_folder_teardown),
+        cmocka_unit_test_setup_teardown(ends_where_its_positions_do, run_folder_setup, run_folder_teardown),
         cmocka_unit_test_setup_teardown(writes_what_it_read, run_folder_setup, run_folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

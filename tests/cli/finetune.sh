@@ -26,6 +26,18 @@ tune mistral_nemo_2407 nemo
 tune qwen2_5_7b qwen
 tune phi_4 phi
 
+# ---- GPT-2, whose folders have other names and transposed matrices ----
+folder gpt gpt2 GPT2LMHeadModel '"n_embd":128,"n_layer":4,"n_head":4,"n_positions":256,'
+works "GPT-2" "Model: gpt2|Training complete: 2 steps" \
+    train --model.hf_path=gpt --model.reduce=2 --data.dataset_path=rows.jsonl --data.format=hellaswag --train.seq_len=64 \
+    --train.batch_size=2 --train.max_steps=2 --train.threads=1 --train.mixed_precision=fp8 --run.dir=run-gpt
+works "its folder" "gpt2" export run-gpt --out=gpt-out
+works "loses nothing" "" generate gpt-out --prompt="A man" --temperature=0 --max-tokens=8
+cp out wanted
+works "on the way" "" generate run-gpt --prompt="A man" --temperature=0 --max-tokens=8
+holds "there" cmp out wanted
+fails "in FP8 nobody would read it" 2 "a gpt2 folder lie transposed|hf-bf16" export run-gpt --format=hf-fp8 --out=gpt-fp8
+
 # ---- the example of README, in few steps ----
 STEPS=2 OTTAVA=$program sh "$configs/../tools/make_tiny_llama.sh" "$folder/tiny" >out 2>err
 code=$?

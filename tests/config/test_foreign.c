@@ -37,7 +37,6 @@ static void test_by_what_is_asked(void **state) {
         {"recipe: a.b.KnowledgeDistillationRecipeForNextTokenPrediction\n", "knowledge distillation"},
         {"recipe:\n  _target_: a.TrainBiEncoderRecipe\n", "retrieval"},
         {"model:\n  _target_: n.NeMoAutoModelForImageTextToText.from_pretrained\n", "vision-language models"},
-        {"model:\n  _target_: a.gpt2.build_gpt2_model\n", "GPT-2"},
         {"model:\n  pretrained_model_name_or_path: openai/gpt-oss-20b\n", "mixtures of experts"},
         {"model:\n  pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B\n", "mixtures of experts"},
         {"model:\n  pretrained_model_name_or_path: google/gemma-2b-it\n", "Gemma"},
@@ -164,6 +163,12 @@ static void test_model_target(void **state) {
         NULL);
     assert_int_equal(cfg->model.dim, 64);
     assert_int_equal(cfg->model.n_layers, 2);
+    config_close(cfg);
+    cfg = case_good(c, ".yaml",
+                    "model:\n  _target_: a.gpt2.build_gpt2_model\n  n_embd: 48\n  n_positions: 64\n", NULL);
+    assert_int_equal(cfg->model.family, MODEL_FAMILY_GPT2);
+    assert_int_equal(cfg->model.dim, 48);
+    assert_int_equal(cfg->model.max_seq_len, 64);
     config_close(cfg);
 }
 

@@ -21,7 +21,7 @@
 enum { RANKS_MAX = 8, STEPS = 2, SEQUENCES = 2, LENGTH = 12, TOKENS = SEQUENCES * LENGTH };
 
 typedef struct kind {
-    const char *recipe;
+    const char *recipe, *family; /* NULL: llama */
     bool tied, fused, bias;
     int64_t vocab; /* FP8 wants multiples of 16; else one that no number of ranks divides */
     checkpointing checkpointing;
@@ -52,6 +52,19 @@ static void convert(tiny *t, const kind *k) {
     HARNESS_OK(model_convert(t->m, &(convert_options){.recipe = &r, .any_dimension = k->narrow}, &summary));
 }
 
+static void follow_family(model_options *o, const family *f) {
+    o->family = f;
+    o->tied = f->tied;
+    o->qkv_bias = f->qkv_bias;
+    o->qk_norm = f->qk_norm;
+    o->fused_qkv = f->fused_qkv;
+    o->fused_gate_up = f->fused_gate_up;
+    o->full_every = f->full_every;
+    o->local_theta = f->local_theta;
+    o->window = f->full_every ? LENGTH / 2 : 0;
+    o->logit_softcap = f->full_every ? 3 : 0;
+}
+
 static void open_model(tiny *t, const kind *k, group *ranks) {
     model_options o = tiny_options();
     o.dim = 64; /* shards are of whole blocks of a reduction: 64 rows, 16 of down_proj */
@@ -66,6 +79,7 @@ static void open_model(tiny *t, const kind *k, group *ranks) {
     o.optimizer = optimizer_find("adamw");
     o.shard_ranks = ranks;
     if (k->hidden) o.hidden = k->hidden;
+    if (k->family) follow_family(&o, family_find(k->family));
     if (k->narrow) {
         o.kv_heads = 1;
         o.heads = 8;
@@ -308,6 +322,18 @@ static void shards_are_the_whole(void **state) {
     (void)state;
     for (int i = 0; i < KINDS; i++)
         for (int size = 2; size <= 4; size++) compare(&kinds[i], size);
+}
+
+/* Norms of all heads, biases, positions that are learned, parts of blocks that run side by side. */
+static void families_are_too(void **state) {
+    static const char *const names[] = {"olmo2", "gemma2", "gemma3_text", "cohere2", "starcoder2", "gpt2"};
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        compare(&(kind){.recipe = i % 2 ? "bf16" : "tensorwise",
+                        .family = names[i],
+                        .vocab = 64,
+                        .checkpointing = (checkpointing)(i % 4)},
+                2 + i % 2);
 }
 
 static const char *const recipes[] = {"bf16",    "tensorwise", "rowwise", "rowwise_with_gw_hp",
@@ -580,10 +606,15 @@ static void ranges_are_the_whole_pass(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shards_are_the_whole),      cmocka_unit_test(every_recipe_on_every_number_of_ranks),
-        cmocka_unit_test(whatever_travels_and_when), cmocka_unit_test(what_other_shards_get_wrong),
-        cmocka_unit_test(frozen_codes_travel),       cmocka_unit_test(a_rank_holds_its_part),
-        cmocka_unit_test(shards_are_even),           cmocka_unit_test(sums_in_another_order_are_near),
+        cmocka_unit_test(shards_are_the_whole),
+        cmocka_unit_test(families_are_too),
+        cmocka_unit_test(every_recipe_on_every_number_of_ranks),
+        cmocka_unit_test(whatever_travels_and_when),
+        cmocka_unit_test(what_other_shards_get_wrong),
+        cmocka_unit_test(frozen_codes_travel),
+        cmocka_unit_test(a_rank_holds_its_part),
+        cmocka_unit_test(shards_are_even),
+        cmocka_unit_test(sums_in_another_order_are_near),
         cmocka_unit_test(ranges_are_the_whole_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,6 +37,14 @@ YARN = {
     "beta_fast": 4.0,
     "beta_slow": 1.0,
 }
+LEFT_OUT = object()
+NOT_OF_GPT2 = (
+    "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim rms_norm_eps "
+    "max_position_embeddings"
+).split()
+GPT2 = dict(
+    n_embd=16, n_layer=2, n_head=4, n_positions=24, tie_word_embeddings=True, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
+)
 LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}
 # 24 positions are more than the original 16: the long factors count. 6 of the 8 columns of a head turn.
 LONGROPE = {
@@ -125,7 +133,7 @@ FAMILIES = {
             },
         },
     ),
-    "cohere": ("Cohere", {"logit_scale": 0.6, "tie_word_embeddings": True, "rms_norm_eps": None}),
+    "cohere": ("Cohere", {"logit_scale": 0.6, "tie_word_embeddings": True, "rms_norm_eps": LEFT_OUT}),
     "cohere2": (
         "Cohere2",
         {
@@ -135,18 +143,24 @@ FAMILIES = {
             "num_key_value_heads": 1,
             "logit_scale": 0.6,
             "sliding_window": 7,
-            "rms_norm_eps": None,
+            "rms_norm_eps": LEFT_OUT,
         },
     ),
-    "starcoder2": ("Starcoder2", {"sliding_window": 7, "rms_norm_eps": None}),
+    "starcoder2": ("Starcoder2", {"sliding_window": 7, "rms_norm_eps": LEFT_OUT}),
+    # n_inner is left at four times n_embd; dropout is none so that training is the same each time.
+    "gpt2": ("GPT2", GPT2 | dict.fromkeys(NOT_OF_GPT2, LEFT_OUT)),
 }
 
 
 def make_model(family, more):
     config = getattr(transformers, f"{family}TextConfig" if family == "Gemma3" else f"{family}Config")(
-        **{k: v for k, v in (SHAPE | more).items() if (k, v) != ("rms_norm_eps", None)}, attn_implementation="eager", dtype="bfloat16"
+        **{k: v for k, v in (SHAPE | more).items() if v is not LEFT_OUT}, attn_implementation="eager", dtype="bfloat16"
     )
-    return getattr(transformers, f"{family}ForCausalLM")(config)
+    return kind_of(family)(config)
+
+
+def kind_of(family):
+    return getattr(transformers, f"{family}LMHeadModel" if family == "GPT2" else f"{family}ForCausalLM")
 
 
 def set_weights(model, generator):
@@ -158,7 +172,7 @@ def set_weights(model, generator):
             noise *= 0.3
         elif p.dim() == 1 and name.endswith("weight"):
             noise = around + 0.2 * noise
-        elif "embed" in name:
+        elif "embed" in name or ".wte." in name or ".wpe." in name:
             noise *= 0.5
         else:
             noise *= 1.5 * p.shape[1] ** -0.5
@@ -176,6 +190,8 @@ def in_files(name, grad, family):
         parts = {name.replace("gate_up", "gate") + ".weight": gate, name.replace("gate_up", "up") + ".weight": up}
     elif name.endswith("experts.down_proj"):
         parts = {name + ".weight": grad}
+    if family == "GPT2" and ".h." in name and grad.dim() == 2:
+        return {name: grad.t()}  # as a matrix [out, in], which its files turn round
     if family != "Mixtral":
         return parts
     spelled = {"mlp": "block_sparse_moe", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
@@ -191,7 +207,7 @@ def write_golden(folder, name, family, more):
     tokens = torch.randint(0, VOCAB, (SEQUENCES, LENGTH), generator=generator)
     targets = torch.randint(0, VOCAB, (SEQUENCES, LENGTH), generator=generator)
     targets[0, 5] = targets[0, LENGTH - 1] = targets[1, 0] = -1
-    kind = getattr(transformers, f"{family}ForCausalLM")  # read again: casting has rounded the rotary frequencies too
+    kind = kind_of(family)  # read again: casting has rounded the rotary frequencies too
     model = kind.from_pretrained(folder, dtype="float32", attn_implementation="eager").train()
     logits = model(input_ids=tokens, use_cache=False).logits.reshape(-1, VOCAB)
     flat = targets.reshape(-1)

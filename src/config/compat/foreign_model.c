@@ -72,11 +72,12 @@ static ott_status finalize_flavor(config *cfg) {
 ott_status foreign_model_target(config *cfg, const node *value, const char *where) {
     const char *word = value->text ? value->text : "";
     bool from_config = strcmp(word, "from_config") == 0;
+    if (strcmp(word, "gpt2") == 0) return assign_word(cfg, "model.family", word, where);
     if (!tree_is_null(value) && !from_config && strcmp(word, "from_pretrained") != 0)
         return status_fail(
             OTT_ERR_CONFIG,
             "%s is not a model made here; what works: NeMoAutoModelForCausalLM.from_pretrained, "
-            "NeMoAutoModelForCausalLM.from_config",
+            "NeMoAutoModelForCausalLM.from_config, build_gpt2_model",
             where);
     cfg->state->foreign.from_config = from_config;
     return OTT_OK;
