@@ -176,7 +176,7 @@ static ott_status check_precision(const model_body *b) {
             "the key out, and convert where the recipe is to change",
             b->cfg->float8.schedule);
     if (b->cfg->train.master_dtype != STATE_FP32 || b->cfg->train.grad_dtype != STATE_FP32 ||
-        b->cfg->optimizer.state_dtype != STATE_FP32 || b->cfg->train.frozen_dtype != FROZEN_MASTER ||
+        b->cfg->optimizer.state_dtype != MOMENT_FP32 || b->cfg->train.frozen_dtype != FROZEN_MASTER ||
         b->cfg->train.offload != OFFLOAD_NONE)
         return status_fail(
             OTT_ERR_UNSUPPORTED,

@@ -1,5 +1,6 @@
 /* checkpoint/load: loading a model: what fits is looked at first. */
 #include "checkpoint/checkpoint.h"
+#include "base/str.h"
 #include "checkpoint/float8.h"
 #include "checkpoint/find.h"
 #include "checkpoint/folder.h"
@@ -9,8 +10,20 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A parameter that trains has as many tensors as the optimizer has slots. */
-static ott_status check_trained(const safetensors *f, const tensor_set *set, int slots) {
+/* Parameters that train, in a file and here: each has one of the optimizer's first slots. */
+static int64_t count_trained_there(const safetensors *f, const optimizer_rule *rule) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < safetensors_count(f); i++)
+        count += str_ends_with(safetensors_at(f, i)->name, rule->slot[0]);
+    return count;
+}
+static int64_t count_trained_here(const tensor_set *set, const optimizer_rule *rule) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < set->count; i++) count += str_ends_with(set->declared[i].name, rule->slot[0]);
+    return count;
+}
+
+static ott_status check_trained(const safetensors *f, const tensor_set *set, const optimizer_rule *rule) {
     int64_t trained = tensor_set_here(set), there = safetensors_count(f) - tensor_set_elsewhere(set, f);
     if (there == trained) return OTT_OK;
     if (safetensors_count(f) == 0)
@@ -23,7 +36,7 @@ static ott_status check_trained(const safetensors *f, const tensor_set *set, int
     return status_fail(OTT_ERR_SHAPE,
                        "%s: is of a run that trained %" PRId64 " parameters, this one trains %" PRId64
                        ": give train.freeze as it was there",
-                       safetensors_path(f), there / slots, trained / slots);
+                       safetensors_path(f), count_trained_there(f, rule), count_trained_here(set, rule));
 }
 
 static bool has_weight(const safetensors *f, module_role role) {
@@ -69,6 +82,27 @@ static ott_status check_frozen(const safetensors *f, const model *m) {
     return OTT_OK;
 }
 
+/* The same of moments. */
+static ott_status check_moments(const safetensors *f, const tensor_set *set) {
+    for (int64_t i = 0; i < set->count; i++) {
+        const safetensors_tensor *t = &set->declared[i];
+        const safetensors_entry *e = safetensors_find(f, t->name);
+        if (!e || (e->dtype == OTT_E4M3) == (t->dtype == OTT_E4M3)) continue;
+        return status_fail(OTT_ERR_SHAPE,
+                           "%s: %s is %s there, in this run %s: give optimizer.state_dtype = \"%s\"",
+                           safetensors_path(f), t->name, dtype_name(e->dtype), dtype_name(t->dtype),
+                           e->dtype == OTT_E4M3   ? "fp8"
+                           : e->dtype == OTT_BF16 ? "bf16"
+                                                  : "fp32");
+    }
+    return OTT_OK;
+}
+
+static ott_status check_state(const safetensors *f, const model *m, const tensor_set *set) {
+    TRY(check_moments(f, set));
+    return check_trained(f, set, m->options.optimizer);
+}
+
 static ott_status check_weights(const safetensors *f, const model *m) {
     TRY(check_projections(f, &m->options));
     return check_frozen(f, m);
@@ -85,7 +119,7 @@ static ott_status loader_open(loader *l, const model *m, const char *folder, enu
     bool weights = id == CHECKPOINT_MODEL;
     TRY(weights ? tensor_set_of_model(&l->set, m, without_base) : tensor_set_of_optimizer(&l->set, m));
     TRY(checkpoint_file_open(m->device->account, folder, id, &l->file));
-    TRY(weights ? check_weights(l->file, m) : check_trained(l->file, &l->set, m->options.optimizer->slots));
+    TRY(weights ? check_weights(l->file, m) : check_state(l->file, m, &l->set));
     return tensor_set_check(&l->set, l->file);
 }
 

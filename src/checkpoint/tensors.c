@@ -1,6 +1,7 @@
 /* checkpoint/tensors: sets of tensors: making, checking and reading them. */
 #include "checkpoint/tensors.h"
 #include "fp8/cast.h"
+#include "tensor/moment.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -68,6 +69,20 @@ static ott_status add_value(tensor_set *set, const char *name, const parameter *
     return OTT_OK;
 }
 
+/* The numbers of the groups of a state in FP8: of the rows that are here, which groups do not cut. */
+static ott_status add_numbers(tensor_set *set, const char *slot, const parameter *p, const tensor *numbers) {
+    safetensors_tensor t = {.dtype = OTT_F32, .rank = p->rank};
+    parameter_part part = parameter_shard_part(p);
+    TRY(arena_printf(set->memory, &t.name, "%s_groups", slot));
+    parameter_shape(p, t.shape);
+    t.shape[t.rank - 1] = moment_numbers(p->columns);
+    TRY(tensor_set_add(set, &t, numbers->data, false));
+    part.column = moment_numbers(part.column);
+    part.columns = moment_numbers(part.columns);
+    set->places[set->count - 1].part = part;
+    return OTT_OK;
+}
+
 /* Each rank of its stage has those of the whole. */
 static ott_status add_scales(tensor_set *set, const char *name, const frozen_codes *c) {
     safetensors_tensor t = {.dtype = OTT_F32, .rank = 2, .shape = {c->scale_rows, c->scale_columns}};
@@ -88,6 +103,7 @@ ott_status tensor_set_add_slots(tensor_set *set, const char *name, const paramet
         const char *slot;
         TRY(arena_printf(set->memory, &slot, "%s.%s", name, rule->slot[j]));
         TRY(add_value(set, slot, p, &p->shard.slot[j]));
+        if (p->shard.slot[j].dtype == OTT_E4M3) TRY(add_numbers(set, slot, p, &p->shard.numbers[j]));
     }
     return OTT_OK;
 }
@@ -339,7 +355,8 @@ static ott_status add_load(tensor_set *set, const char *bias, const tensor *load
 ott_status tensor_set_of_optimizer(tensor_set *set, const model *m) {
     const optimizer_rule *rule = m->options.optimizer;
     int64_t loads = m->balance.loads.rows, number = 0;
-    TRY(tensor_set_open(set, m->device->account, rule ? (int64_t)m->all_count * rule->slots + loads : 0));
+    TRY(tensor_set_open(set, m->device->account,
+                        rule ? 2 * (int64_t)m->all_count * rule->slots + loads : 0)); /* codes have numbers */
     for (int i = 0; rule && i < m->all_count; i++)
         if (!m->all[i]->frozen) TRY(tensor_set_add_slots(set, m->all[i]->name, m->all[i], rule));
     for (int i = 0; rule && loads > 0 && i < m->whole.count; i++) {

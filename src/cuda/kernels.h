@@ -120,6 +120,8 @@ cudaError_t ranks_reduce_launch(const tensor *slots, const tensor *own, int rank
 cudaError_t grad_norm_launch(const tensor *sum_squares, const tensor *state, float max_norm,
                              cudaStream_t stream);
 cudaError_t adamw_launch(const adamw_args *items, int64_t count, cudaStream_t stream);
+/* In optimizer_fp8.cu. */
+cudaError_t adamw_fp8_launch(const adamw_fp8_args *items, int64_t count, cudaStream_t stream);
 cudaError_t amax_record_launch(const float *amax, const tensor *seen, cudaStream_t stream);
 cudaError_t amax_update_launch(const amax_update_args *items, int64_t count, cudaStream_t stream);
 

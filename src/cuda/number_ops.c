@@ -2,6 +2,7 @@
 #include "cuda/cuda.h"
 #include "cuda/kernels.h"
 #include "cuda/ops.h"
+#include "tensor/moment_check.h"
 
 ott_status cuda_convert(exec *cx, const convert_args *a) {
     return cuda_check(convert_launch(a->x, a->y, cuda_stream(cx)), "convert");
@@ -52,6 +53,11 @@ ott_status cuda_grad_norm(exec *cx, const grad_norm_args *a) {
 
 ott_status cuda_adamw_many(exec *cx, const adamw_args *items, int64_t count) {
     return cuda_check(adamw_launch(items, count, cuda_stream(cx)), "adamw");
+}
+
+ott_status cuda_adamw_fp8_many(exec *cx, const adamw_fp8_args *items, int64_t count) {
+    for (int64_t i = 0; i < count; i++) TRY(moment_check(&items[i]));
+    return cuda_check(adamw_fp8_launch(items, count, cuda_stream(cx)), "adamw_fp8");
 }
 
 /* ---- delayed scaling ---- */

@@ -70,6 +70,7 @@ const op_table cuda_ops = {
     .count_nonfinite = cuda_count_nonfinite,
     .grad_norm = cuda_grad_norm,
     .adamw = cuda_adamw,
+    .adamw_fp8 = cuda_adamw_fp8,
 #define OP(name, fields)
 #define MANY(name) .name##_many = cuda_##name##_many,
 #include "tensor/ops.def"

@@ -4,6 +4,7 @@
 #include "model/adapters.h"
 #include "model/convert.h"
 #include "model/names.h"
+#include "tensor/moment.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -68,6 +69,19 @@ static ott_dtype in_format(const parameter *p, ott_dtype format) {
     return p->rank > 1 ? format : OTT_F32;
 }
 
+/* Groups of a state in FP8 are of the whole's rows: a rank has whole ones. */
+static ott_status check_groups(const model *m, const parameter *p) {
+    const parameter_part *local = &p->local;
+    if (p->frozen || p->rank == 1 || m->options.state != OTT_E4M3) return OTT_OK;
+    if (local->columns == p->columns || local->columns % MOMENT_GROUP == 0) return OTT_OK;
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "optimizer.state_dtype = \"fp8\" has a scale for each %d columns, and distributed.tp = %d "
+        "leaves a rank %lld of the %lld columns of %s: give \"bf16\", or another tp",
+        MOMENT_GROUP, m->options.tensor_ranks->size, (long long)local->columns, (long long)p->columns,
+        p->name);
+}
+
 /* On this rank, or of another stage of a pipeline: then it has a name and a shape, and nothing of it is here. */
 static ott_status take_parameter(model *m, bool is_here, parameter **out) {
     void *memory = &m->parameters[m->parameter_count];
@@ -100,7 +114,8 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
     for (int i = 0; i < PARAMETER_SLOTS; i++) p->shard.slot[i].dtype = in_format(p, m->options.state);
     cut_parameter(m, e, d.cut, p);
     if (is_here && e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
-    return arena_printf(m->names, &p->name, "%s.%s", e->name, d.kind);
+    TRY(arena_printf(m->names, &p->name, "%s.%s", e->name, d.kind));
+    return check_groups(m, p);
 }
 
 /* Of B as of the weight's rows, of A as of its columns. */
@@ -386,6 +401,13 @@ static tensor shard_in(const parameter *p, ott_dtype format) {
     return t;
 }
 
+/* The same of what a state in FP8 has beside it; no rows: nothing. */
+static tensor shard_numbers(const model *m, const parameter *p) {
+    const tensor *t = &p->shard.value;
+    bool is_grouped = in_format(p, m->options.state) == OTT_E4M3;
+    return tensor_matrix(NULL, OTT_F32, is_grouped ? t->rows : 0, moment_numbers(t->columns));
+}
+
 /* A vector's is read too often for that by what computes with it. */
 static bool master_is_offloaded(const model *m, const parameter *p) {
     return m->options.offload == OFFLOAD_STATE && p->rank > 1 && !p->frozen;
@@ -401,14 +423,13 @@ static ott_status divide(model *m) {
         tensor grad = shard_in(p, m->options.gradient);
         m->trained_bytes += padded(m, grad);
         if (grad.dtype == OTT_F32) m->trained_f32_bytes += padded(m, grad);
-        m->slot_bytes += padded(m, shard_in(p, m->options.state));
+        m->slot_bytes += padded(m, shard_in(p, m->options.state)) + padded(m, shard_numbers(m, p));
     }
     return OTT_OK;
 }
 
-/* The next shard of this format in memory, *at its offset there; NULL: without. */
-static tensor next_in(const model *m, const parameter *p, ott_dtype format, void *memory, int64_t *at) {
-    tensor t = shard_in(p, format);
+/* Such a tensor, next in memory, *at its offset there; NULL: without. */
+static tensor next_in(const model *m, tensor t, void *memory, int64_t *at) {
     if (memory) t.data = (char *)memory + *at;
     *at += padded(m, t);
     return t;
@@ -432,9 +453,11 @@ static void view_trained(model *m) {
         parameter *p = &m->parameters[i];
         ott_dtype gradient = in_format(p, m->options.gradient);
         if (p->frozen) continue;
-        p->shard.grad = next_in(m, p, gradient, m->grads, gradient == OTT_F32 ? &wide : &narrow);
-        for (int k = 0; k < PARAMETER_SLOTS; k++)
-            p->shard.slot[k] = next_in(m, p, m->options.state, m->slot[k], &slot[k]);
+        p->shard.grad = next_in(m, shard_in(p, gradient), m->grads, gradient == OTT_F32 ? &wide : &narrow);
+        for (int k = 0; k < PARAMETER_SLOTS; k++) {
+            p->shard.slot[k] = next_in(m, shard_in(p, m->options.state), m->slot[k], &slot[k]);
+            p->shard.numbers[k] = next_in(m, shard_numbers(m, p), m->slot[k], &slot[k]);
+        }
     }
 }
 
@@ -448,7 +471,7 @@ static ott_status allocate(model *m, model_use use) {
     for (int i = 0; i < m->parameter_count; i++) {
         parameter *p = &m->parameters[i];
         bool offloaded = master_is_offloaded(m, p);
-        p->shard.value = next_in(m, p, p->shard.value.dtype, offloaded ? m->masters : m->values,
+        p->shard.value = next_in(m, shard_in(p, p->shard.value.dtype), offloaded ? m->masters : m->values,
                                  offloaded ? &master_offset : &offset);
     }
     view_trained(m);

@@ -380,6 +380,10 @@ static ott_dtype state_format(config_state_dtype d) {
     return d == STATE_BF16 ? OTT_BF16 : OTT_F32;
 }
 
+static ott_dtype moment_format(config_moment_dtype d) {
+    return d == MOMENT_FP8 ? OTT_E4M3 : d == MOMENT_BF16 ? OTT_BF16 : OTT_F32;
+}
+
 static ott_dtype frozen_format(const config *cfg) {
     switch (cfg->train.frozen_dtype) {
     case FROZEN_MASTER: break;
@@ -443,7 +447,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .optimizer = optimizer_find(config_word(cfg, "optimizer.name")),
                            .master = state_format(cfg->train.master_dtype),
                            .gradient = state_format(cfg->train.grad_dtype),
-                           .state = state_format(cfg->optimizer.state_dtype),
+                           .state = moment_format(cfg->optimizer.state_dtype),
                            .offload = cfg->train.offload};
     return OTT_OK;
 }

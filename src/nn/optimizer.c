@@ -16,7 +16,7 @@ static void schedule_adamw(const optimizer_options *o, int64_t update, float *ho
 /* Each parameter rounds by draws of its own; one in fp32 makes none. */
 static uint64_t draw_seed(const optimizer_options *o, const parameter *p) {
     const parameter_shard *s = &p->shard;
-    if (s->value.dtype == OTT_F32 && s->slot[ADAMW_MOMENT1].dtype == OTT_F32) return 0;
+    if (s->value.dtype == OTT_F32 && s->slot[ADAMW_MOMENT1].dtype != OTT_BF16) return 0;
     rng_block b = rng_philox(o->seed, rng_stream(p->name), 0);
     return b.word[0] | (uint64_t)b.word[1] << 32;
 }
@@ -51,19 +51,71 @@ static int64_t fill_adamw(const optimizer_options *o, const parameter *p, int64_
     return run.count;
 }
 
-static ott_status step_adamw(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
+/* Are the moments of p in FP8? */
+static bool has_groups(const parameter *p) {
+    return p->shard.slot[ADAMW_MOMENT1].dtype == OTT_E4M3;
+}
+
+static ott_status step_plain(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                              const tensor *state) {
     adamw_args items[OPTIMIZER_LIST];
     adamw_rows rows[OPTIMIZER_LIST];
     int filled = 0;
     for (int i = 0; i < count; i++)
-        for (int64_t row = 0; row < trained[i]->shard.value.rows;) {
+        for (int64_t row = 0; row < trained[i]->shard.value.rows && !has_groups(trained[i]);) {
             row += fill_adamw(o, trained[i], row, state, &rows[filled], &items[filled]);
             if (++filled < OPTIMIZER_LIST) continue;
             TRY(op_adamw_many(cx, items, filled));
             filled = 0;
         }
     return op_adamw_many(cx, items, filled);
+}
+
+/* The same of moments in FP8: what they have beside their codes goes by rows too. */
+static int64_t fill_groups(const optimizer_options *o, const parameter *p, int64_t row, const tensor *state,
+                           adamw_rows *rows, tensor numbers[2], adamw_fp8_args *item) {
+    const parameter_shard *s = &p->shard;
+    adamw_args a;
+    int64_t count = fill_adamw(o, p, row, state, rows, &a);
+    numbers[0] = tensor_rows(s->numbers[ADAMW_MOMENT1], row, count);
+    numbers[1] = tensor_rows(s->numbers[ADAMW_MOMENT2], row, count);
+    *item = (adamw_fp8_args){.param = a.param,
+                             .grad = a.grad,
+                             .moment1 = a.moment1,
+                             .numbers1 = &numbers[0],
+                             .moment2 = a.moment2,
+                             .numbers2 = &numbers[1],
+                             .state = state,
+                             .beta1 = a.beta1,
+                             .beta2 = a.beta2,
+                             .epsilon = a.epsilon,
+                             .weight_decay = a.weight_decay,
+                             .seed = a.seed,
+                             .first = a.first,
+                             .row_step = a.row_step};
+    return count;
+}
+
+static ott_status step_groups(exec *cx, const optimizer_options *o, const parameter *const *trained,
+                              int count, const tensor *state) {
+    adamw_fp8_args items[OPTIMIZER_LIST];
+    adamw_rows rows[OPTIMIZER_LIST];
+    tensor numbers[OPTIMIZER_LIST][2];
+    int filled = 0;
+    for (int i = 0; i < count; i++)
+        for (int64_t row = 0; row < trained[i]->shard.value.rows && has_groups(trained[i]);) {
+            row += fill_groups(o, trained[i], row, state, &rows[filled], numbers[filled], &items[filled]);
+            if (++filled < OPTIMIZER_LIST) continue;
+            TRY(op_adamw_fp8_many(cx, items, filled));
+            filled = 0;
+        }
+    return op_adamw_fp8_many(cx, items, filled);
+}
+
+static ott_status step_adamw(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
+                             const tensor *state) {
+    TRY(step_plain(cx, o, trained, count, state));
+    return step_groups(cx, o, trained, count, state);
 }
 
 /* ---- the rows ---- */

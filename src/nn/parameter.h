@@ -1,7 +1,7 @@
 /*
  * nn/parameter: a trained tensor: its master, its gradient, its optimizer's state. All are views of memory that others
- * own; state and gradient are NULL where nothing trains. Of a matrix each is fp32 or bf16; a vector's are fp32, which
- * costs next to nothing. While it is summed apart, a gradient is fp32.
+ * own; state and gradient are NULL where nothing trains. Of a matrix each is fp32 or bf16, and its state may be FP8 in groups
+ * (tensor/moment.h); a vector's are fp32, which costs next to nothing. While it is summed apart, a gradient is fp32.
  *
  * A rank's layers compute with a part of each parameter: all of it, or the rows or columns that tensor
  * parallelism leaves them (`local`). Of that a rank holds its shard: what is initialized, updated and saved;
@@ -41,6 +41,7 @@ typedef struct parameter_shard {
     int64_t *cut; /* [ranks] lines that each has; NULL: one rank */
     tensor value, grad;
     tensor slot[PARAMETER_SLOTS]; /* of the optimizer's state, in its row's order (nn/optimizer.h) */
+    tensor numbers[PARAMETER_SLOTS]; /* of the groups of a slot in FP8; else without memory */
 } parameter_shard;
 
 typedef struct parameter {

@@ -107,6 +107,7 @@ static bool dtype_allowed(binding *b, const char *wanted, ott_dtype found) {
     if (strcmp(wanted, "f32") == 0) return found == OTT_F32;
     if (strcmp(wanted, "i32") == 0) return found == OTT_I32;
     if (strcmp(wanted, "fp8") == 0) return dtype_is_fp8(found);
+    if (strcmp(wanted, "e4m3") == 0) return found == OTT_E4M3;
     if (strcmp(wanted, "state") == 0) return found == OTT_F32 || found == OTT_BF16;
     if (strcmp(wanted, "any") == 0) return dtype_is_fp8(found) || dtype_is_high_precision(found);
     if (strcmp(wanted, "act") != 0) return dtype_is_high_precision(found); /* hp */

@@ -35,7 +35,8 @@ op_kind op_kind_of(enum op_index op) {
     case OP_INDEX_block_squares:
     case OP_INDEX_sum_blocks:
     case OP_INDEX_grad_norm:
-    case OP_INDEX_adamw: return OP_KIND_OPTIMIZER;
+    case OP_INDEX_adamw:
+    case OP_INDEX_adamw_fp8: return OP_KIND_OPTIMIZER;
     default: return OP_KIND_OTHER;
     }
 }

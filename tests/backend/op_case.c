@@ -145,6 +145,7 @@ static ott_dtype draw_dtype(op_case *c, const char *text) {
     if (strcmp(text, "i32") == 0) return OTT_I32;
     if (strcmp(text, "act") == 0) return c->act;
     if (strcmp(text, "fp8") == 0) return any[3 + case_draw(c, 2)];
+    if (strcmp(text, "e4m3") == 0) return OTT_E4M3;
     if (strcmp(text, "state") == 0) return any[case_draw(c, 2)];
     if (strcmp(text, "any") == 0) return any[case_draw(c, 5)];
     if (!c->act_used) { /* hp: the first takes the case's, the others are free */

@@ -1,6 +1,7 @@
 /* op_fixture: what a generated case of an op needs beyond ops.def's text: indices in range, scalars, related
  * sizes. */
 #include "backend/op_case.h"
+#include "tensor/moment.h"
 #include <string.h>
 
 #define SIZE(letter) c->size[(letter) - 'A']
@@ -500,9 +501,8 @@ static void grad_norm_prepare(op_case *c) {
     set_float(c, "max_norm", norms[case_draw(c, 3)]);
 }
 
-static void adamw_prepare(op_case *c) {
+static void adamw_scalars(op_case *c) {
     fill_state(c);
-    values_make_positive(c, &c->regions[case_at(c, "moment2")->region]);
     set_float(c, "beta1", 0.9f);
     set_float(c, "beta2", case_draw(c, 2) ? 0.95f : 0.999f);
     set_float(c, "epsilon", 1e-8f);
@@ -510,6 +510,22 @@ static void adamw_prepare(op_case *c) {
     set_integer(c, "seed", 0x123456789 + case_draw(c, 1000));
     set_integer(c, "first", case_draw(c, 2) ? case_draw(c, 1000) : (int64_t)1 << 33);
     set_integer(c, "row_step", SIZE('N') + case_draw(c, 2) * case_draw(c, 70));
+}
+
+static void adamw_prepare(op_case *c) {
+    adamw_scalars(c);
+    values_make_positive(c, &c->regions[case_at(c, "moment2")->region]);
+}
+
+static void adamw_fp8_bind(op_case *c) {
+    state_bind(c);
+    SIZE('G') = moment_numbers(SIZE('N'));
+}
+static void adamw_fp8_prepare(op_case *c) {
+    adamw_scalars(c);
+    values_make_positive(c, &c->regions[case_at(c, "numbers1")->region]);
+    values_make_positive(c, &c->regions[case_at(c, "numbers2")->region]);
+    values_make_positive(c, &c->regions[case_at(c, "moment2")->region]);
 }
 
 static void balance_bias_bind(op_case *c) {
@@ -654,6 +670,10 @@ static const op_fixture fixtures[] = {
      .sets = "beta1 beta2 epsilon weight_decay seed first row_step",
      .bind = state_bind,
      .prepare = adamw_prepare},
+    {.op = "adamw_fp8",
+     .sets = "beta1 beta2 epsilon weight_decay seed first row_step",
+     .bind = adamw_fp8_bind,
+     .prepare = adamw_fp8_prepare},
 };
 
 const op_fixture *fixture_find(const op_info *op) {

@@ -236,7 +236,11 @@ static void test_targets(void **state) {
                   "optimizer:\n  _target_: transformer_engine.pytorch.optimizers.fused_adam.FusedAdam\n  "
                   "exp_avg_dtype: torch.bfloat16\n  exp_avg_sq_dtype: torch.bfloat16\n",
                   NULL);
-    assert_int_equal(te->optimizer.state_dtype, STATE_BF16);
+    assert_int_equal(te->optimizer.state_dtype, MOMENT_BF16);
+    config_close(te);
+    te = case_good(c, ".yaml", "optimizer:\n  exp_avg_dtype: torch.uint8\n  exp_avg_sq_dtype: torch.uint8\n",
+                   NULL);
+    assert_int_equal(te->optimizer.state_dtype, MOMENT_FP8);
     config_close(te);
     case_bad(c, ".yaml", "optimizer:\n  exp_avg_dtype: torch.bfloat16\n  exp_avg_sq_dtype: torch.float32\n",
              "both moments have one format here: give optimizer.state_dtype", NULL);

@@ -186,11 +186,11 @@ static void test_state_dtype(void **state) {
     config *cfg = case_good(c, ".toml", text, NULL);
     assert_int_equal(cfg->train.master_dtype, STATE_BF16);
     assert_int_equal(cfg->train.grad_dtype, STATE_BF16);
-    assert_int_equal(cfg->optimizer.state_dtype, STATE_BF16);
+    assert_int_equal(cfg->optimizer.state_dtype, MOMENT_BF16);
     config_close(cfg);
     cfg = case_good(c, ".toml", text, "--optimizer.state_dtype=fp32", NULL);
     assert_int_equal(cfg->train.master_dtype, STATE_BF16);
-    assert_int_equal(cfg->optimizer.state_dtype, STATE_FP32);
+    assert_int_equal(cfg->optimizer.state_dtype, MOMENT_FP32);
     config_close(cfg);
     case_bad(c, ".toml", "[training]\nsteps = 5\ndtype = \"float16\"\n",
              "is not one of \"float32\", \"bfloat16\"", NULL);

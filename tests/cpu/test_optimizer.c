@@ -1,7 +1,8 @@
-/* AdamW against double over some steps, and every path of grad_norm: clipping, skipping, the dynamic loss
+/* AdamW against double over some steps, its moments in FP8 too, and every path of grad_norm: clipping, skipping, the dynamic loss
  * scale. */
 #include "arrays.h"
 #include "devices.h"
+#include "tensor/moment.h"
 #include <float.h>
 #include <math.h>
 
@@ -82,6 +83,91 @@ static void test_bf16_keeps_small_updates(void **given) {
     free(p.data), free(g.data), free(m.data), free(v.data);
 }
 
+/* ---- moments in FP8 ---- */
+
+/* A group whose magnitudes are 2^low to 2^high, with both of them, of either sign, and now and then a 0. */
+static void fill_group(float x[MOMENT_GROUP], int low, int high, uint64_t seed) {
+    tensor u = make_random(OTT_F32, 1, MOMENT_GROUP, 1.0f, seed);
+    for (int i = 0; i < MOMENT_GROUP; i++) {
+        double magnitude = exp2(low + (high - low) * fmod(fabs(element(&u, 0, i)), 1.0));
+        x[i] = (float)(element(&u, 0, i) < 0 ? -magnitude : magnitude);
+    }
+    x[3] = ldexpf(1.0f, low), x[64] = -ldexpf(1.0f, high), x[100] = 0.0f;
+    free(u.data);
+}
+
+static moment_scale scale_of(const float x[MOMENT_GROUP]) {
+    float largest = 0, smallest = FLT_MAX;
+    for (int i = 0; i < MOMENT_GROUP; i++) {
+        largest = fmaxf(largest, fabsf(x[i]));
+        if (x[i] != 0) smallest = fminf(smallest, fabsf(x[i]));
+    }
+    return moment_scale_of(largest, smallest);
+}
+
+/* What the codec says is what its formulas say in double: the power, the code's value before it is rounded, the element. */
+static void test_moments_near_double(void **given) {
+    static const int ranges[][2] = {{-1, 0},     {-8, -5},   {-30, -14},  {-40, -10},
+                                    {-126, 127}, {100, 127}, {-126, -120}};
+    (void)given;
+    for (uint64_t k = 0; k < sizeof ranges / sizeof *ranges; k++) {
+        float x[MOMENT_GROUP];
+        fill_group(x, ranges[k][0], ranges[k][1], 40 + k);
+        moment_scale s = scale_of(x);
+        double power = (ranges[k][1] - ranges[k][0]) / log2(448 * 512.0);
+        power = fmin(fmax(power, (double)MOMENT_POWER_MIN), (double)MOMENT_POWER_MAX);
+        assert_true(s.largest == ldexpf(1.0f, ranges[k][1]) && fabs((double)s.power / power - 1) < 1e-6);
+        for (int i = 0; i < MOMENT_GROUP; i++) {
+            double ratio = fabs((double)x[i]) / (double)s.largest, y = 448 * pow(ratio, 1 / (double)s.power);
+            uint8_t code = moment_encode(x[i], &s);
+            double c = (double)cast_from_e4m3(code & 0x7f);
+            assert_true(x[i] == 0 || (x[i] < 0) == (code >> 7));
+            if (y > 0x1p-9) assert_true(fabs((double)moment_expanded(fabsf(x[i]), &s) / y - 1) < 2e-5);
+            double back = (double)s.largest * pow(c / 448, (double)s.power);
+            assert_true(fabs(fabs((double)moment_decode(code, s.largest, s.power)) - back) <= 2e-5 * back);
+        }
+        assert_true(moment_decode(moment_encode(x[64], &s), s.largest, s.power) ==
+                    x[64]); /* the largest stays */
+    }
+}
+
+/* Nothing but 0 becomes 0; what is not finite shows in all of the group; a group of zeros, or of what is nearly 0, is zeros. */
+static void test_moments_at_the_ends(void **given) {
+    (void)given;
+    float x[MOMENT_GROUP] = {[5] = 1e30f, [6] = -1e-30f};
+    moment_scale s = scale_of(x);
+    assert_true(moment_decode(moment_encode(x[6], &s), s.largest, s.power) < 0);
+    assert_true(moment_encode(0.0f, &s) == 0 && moment_encode(FLT_MIN / 2, &s) == 0);
+    for (int i = 0; i < 2; i++) {
+        s = moment_scale_of(i ? NAN : INFINITY, 1.0f);
+        assert_true(isnan(s.largest) && isnan(moment_decode(moment_encode(1.0f, &s), s.largest, s.power)));
+    }
+    s = moment_scale_of(FLT_MIN / 2, FLT_MAX);
+    assert_true(s.largest == 0.0f && moment_decode(moment_encode(1.0f, &s), s.largest, s.power) == 0.0f);
+}
+
+/* Mean error of a group's elements relative to their size; without expansion they are E4M3's codes of a scaled group. */
+static double error_of_group(const float x[MOMENT_GROUP], bool expands) {
+    moment_scale s = scale_of(x);
+    double sum = 0;
+    if (!expands) s.power = s.expansion = 1.0f;
+    for (int i = 0; i < MOMENT_GROUP; i++)
+        if (x[i] != 0)
+            sum +=
+                fabs((double)moment_decode(moment_encode(x[i], &s), s.largest, s.power) / (double)x[i] - 1);
+    return sum / MOMENT_GROUP;
+}
+
+/* What expansion is for: moments of a row span a few powers of two, where E4M3 has eighteen. */
+static void test_expansion_makes_finer_steps(void **given) {
+    (void)given;
+    for (int bits = 1; bits <= 4; bits *= 2) {
+        float x[MOMENT_GROUP];
+        fill_group(x, -bits - 30, -30, 70 + (uint64_t)bits);
+        assert_true(error_of_group(x, false) > 2 * error_of_group(x, true));
+    }
+}
+
 /* Runs grad_norm on some sums of squares. */
 static void norm(float *state, const float *squares, int count, float max_norm) {
     exec cx = {.device = all.list[0]};
@@ -152,9 +238,10 @@ static int close_devices(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adamw_near_double),  cmocka_unit_test(test_bf16_keeps_small_updates),
-        cmocka_unit_test(test_clipping),           cmocka_unit_test(test_skip_without_loss_scaling),
-        cmocka_unit_test(test_dynamic_loss_scale),
+        cmocka_unit_test(test_adamw_near_double),           cmocka_unit_test(test_bf16_keeps_small_updates),
+        cmocka_unit_test(test_moments_near_double),         cmocka_unit_test(test_moments_at_the_ends),
+        cmocka_unit_test(test_expansion_makes_finer_steps), cmocka_unit_test(test_clipping),
+        cmocka_unit_test(test_skip_without_loss_scaling),   cmocka_unit_test(test_dynamic_loss_scale),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -95,6 +95,7 @@ static const row rows[] = {
      STEPS_OF_GRAPHS,
      IN(BF16) | IN(DELAYED),
      {SMALL, STATE_IN_BF16, "--train.compile_mode=reduce-overhead"}},
+    {"masters and gradients in bf16, moments in fp8", STEPS, IN(BF16) | IN(DELAYED), {SMALL, MOMENTS_IN_FP8}},
     {"first block and embedding frozen",
      STEPS,
      FAMILIES,

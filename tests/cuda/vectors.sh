@@ -32,9 +32,10 @@ cross_entropy_kernel<           : a a a   : a     : 0
 embedding_forward_kernel<       : a       : b     : 0
 embedding_backward_kernel<      : a b     : b     : 0
 adamw_kernel<                   : a b c d : a c d : 0
+adamw_fp8_kernel<               : a b     : a     : 2
 ranks_kernel<                   : a       : a     : 0
 '
-for source in elementwise embedding loss norm optimizer quantize ranks swiglu; do
+for source in elementwise embedding loss norm optimizer optimizer_fp8 quantize ranks swiglu; do
     [ ! -e "$folder/$source.cu.o" ] || cuobjdump -sass "$folder/$source.cu.o"
 done | awk '
 /Function :/ { kernel = $3; print kernel, "-" }

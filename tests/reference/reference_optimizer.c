@@ -1,5 +1,6 @@
-/* reference_optimizer: gradient norm with the loss scale, and AdamW. */
+/* reference_optimizer: gradient norm with the loss scale, and AdamW, with moments in FP8 too. */
 #include "reference/reference_parts.h"
+#include "tensor/moment.h"
 #include "tensor/stochastic.h"
 
 /* The loss scale after a step whose gradients were finite or not. */
@@ -56,5 +57,65 @@ ott_status reference_op_adamw(exec *cx, const adamw_args *a) {
     if (((const float *)a->state->data)[STEP_SKIP] != 0) return OTT_OK;
     for (int64_t i = 0; i < a->param->rows; i++)
         for (int64_t j = 0; j < a->param->columns; j++) adamw_element(a, i, j);
+    return OTT_OK;
+}
+
+/* A group's elements of one moment, as decoded; its numbers. */
+static void widen_group(const tensor *codes, const tensor *numbers, int64_t i, int64_t g,
+                        float x[MOMENT_GROUP]) {
+    for (int64_t j = g * MOMENT_GROUP, k = 0; j < codes->columns && k < MOMENT_GROUP; j++, k++)
+        x[k] = moment_decode(((const uint8_t *)codes->data)[i * codes->ld + j], at(numbers, i, 2 * g),
+                             at(numbers, i, 2 * g + 1));
+}
+
+static void narrow_group(const tensor *codes, const tensor *numbers, int64_t i, int64_t g,
+                         const float x[MOMENT_GROUP]) {
+    uint32_t largest = 0, smallest = 0x7f7fffff;
+    int64_t first = g * MOMENT_GROUP, count = codes->columns - first;
+    if (count > MOMENT_GROUP) count = MOMENT_GROUP;
+    for (int64_t k = 0; k < count; k++) {
+        uint32_t magnitude = fmath_bits(x[k]) & 0x7fffffffu;
+        if (magnitude > largest) largest = magnitude;
+        if (magnitude >= 0x00800000u && magnitude < smallest) smallest = magnitude;
+    }
+    moment_scale s = moment_scale_of(fmath_from_bits(largest), fmath_from_bits(smallest));
+    put(numbers, i, 2 * g, s.largest);
+    put(numbers, i, 2 * g + 1, s.power);
+    for (int64_t k = 0; k < count; k++)
+        ((uint8_t *)codes->data)[i * codes->ld + first + k] = moment_encode(x[k], &s);
+}
+
+/* The groups by adamw_element, in fp32: what is not rounded needs no draw. */
+static void adamw_group(const adamw_fp8_args *a, int64_t i, int64_t g) {
+    float m[MOMENT_GROUP] = {0}, v[MOMENT_GROUP] = {0};
+    int64_t first = g * MOMENT_GROUP;
+    widen_group(a->moment1, a->numbers1, i, g, m);
+    widen_group(a->moment2, a->numbers2, i, g, v);
+    for (int64_t j = first; j < a->param->columns && j < first + MOMENT_GROUP; j++) {
+        tensor p = tensor_columns(tensor_rows(*a->param, i, 1), j, 1),
+               d = tensor_columns(tensor_rows(*a->grad, i, 1), j, 1);
+        tensor m1 = tensor_vector(&m[j - first], OTT_F32, 1), m2 = tensor_vector(&v[j - first], OTT_F32, 1);
+        adamw_element(&(adamw_args){.param = &p,
+                                    .grad = &d,
+                                    .moment1 = &m1,
+                                    .moment2 = &m2,
+                                    .state = a->state,
+                                    .beta1 = a->beta1,
+                                    .beta2 = a->beta2,
+                                    .epsilon = a->epsilon,
+                                    .weight_decay = a->weight_decay,
+                                    .seed = a->seed,
+                                    .first = a->first + i * a->row_step + j},
+                      0, 0);
+    }
+    narrow_group(a->moment1, a->numbers1, i, g, m);
+    narrow_group(a->moment2, a->numbers2, i, g, v);
+}
+
+ott_status reference_op_adamw_fp8(exec *cx, const adamw_fp8_args *a) {
+    (void)cx;
+    if (((const float *)a->state->data)[STEP_SKIP] != 0) return OTT_OK;
+    for (int64_t i = 0; i < a->param->rows; i++)
+        for (int64_t g = 0; g * MOMENT_GROUP < a->param->columns; g++) adamw_group(a, i, g);
     return OTT_OK;
 }

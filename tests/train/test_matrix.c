@@ -175,6 +175,7 @@ typedef struct job {
     int64_t histories_every;      /* micro-batches of all ranks */
     const char *const *more;      /* further settings; NULL: none */
     bool narrow, narrow_gradient; /* masters and moments, gradients in bf16 */
+    bool fp8_moments;             /* in place of bf16 */
     bool wide;                    /* so that tensor parallelism cuts no scale block of 128 */
     int64_t length;               /* of a sequence: context parallelism leaves each rank whole scale blocks */
 } job;
@@ -192,7 +193,10 @@ static void run(const fixture *f, const job *j, outcome *out) {
         "--optimizer.eps=0.1", /* an update is nearly linear in the gradient */
         recomputations[j->recomputation],
         j->tied ? "--model.tie_embeddings=true" : "--model.tie_embeddings=false",
-        format(number[0], sizeof *number, "model.dim", j->wide ? 128 : 64),
+        format(number[0], sizeof *number, "model.dim",
+               !j->wide         ? 64
+               : j->fp8_moments ? 256
+                                : 128),
         format(number[1], sizeof *number, "model.ffn_hidden_dim", j->wide ? 256 : 64),
         format(number[2], sizeof *number, "model.head_dim", j->wide ? 64 : 16),
         format(number[3], sizeof *number, "model.n_layers", j->layers),
@@ -206,7 +210,8 @@ static void run(const fixture *f, const job *j, outcome *out) {
     if (j->way.experts) arguments[count++] = "--model.moe_aux_loss_weight=0.02";
     if (j->way.masters_travel) arguments[count++] = "--float8.enable_fsdp_float8_all_gather=false";
     if (j->narrow) arguments[count++] = "--train.master_dtype=bf16";
-    if (j->narrow) arguments[count++] = "--optimizer.state_dtype=bf16";
+    if (j->narrow)
+        arguments[count++] = j->fp8_moments ? "--optimizer.state_dtype=fp8" : "--optimizer.state_dtype=bf16";
     for (int i = 0; j->more && j->more[i]; i++) arguments[count++] = j->more[i];
     if (j->narrow_gradient) arguments[count++] = "--train.grad_dtype=bf16";
     mesh_run(f,
@@ -462,10 +467,26 @@ static void expect_bits(const fixture *f, const job *j) {
     run(f, j, &found);
     run(f, &less, &expected);
     if (!outcome_equal(&expected, &found, what))
-        fail_msg("%s, state in bf16%s: other %s", j->way.name, j->narrow_gradient ? ", gradients too" : "",
-                 what);
+        fail_msg("%s, state in bf16%s%s: other %s", j->way.name, j->narrow_gradient ? ", gradients too" : "",
+                 j->fp8_moments ? ", moments in fp8" : "", what);
     outcome_free(&found);
     outcome_free(&expected);
+}
+
+static void expect_bits_of(const fixture *f, const char *const *ways, int number, bool fp8_moments) {
+    static row rows[ROWS_MAX];
+    int count = list_rows(rows);
+    for (int i = 0; i < number; i++) {
+        int k = 0;
+        while (k < count && strcmp(rows[k].name, ways[i]) != 0) k++;
+        assert_in_range(k, 0, count - 1);
+        job j = job_of(&rows[k], i, 1);
+        j.narrow = true;
+        j.narrow_gradient = rows[k].families == PIPELINE;
+        j.fp8_moments = fp8_moments;
+        j.wide = fp8_moments && rows[k].families & TENSOR;
+        expect_bits(f, &j);
+    }
 }
 
 /* Masters and moments in bf16 are rounded alike wherever an element is. Gradients are rounded once a micro-batch of all ranks
@@ -473,17 +494,13 @@ static void expect_bits(const fixture *f, const job *j) {
 static void state_in_bf16_has_the_same_bits(void **state) {
     static const char *const ways[] = {"dp_replicate", "dp_shard",      "dp_shard, FP8 all-gather",
                                        "pp 1f1b",      "dp_shard x tp", "ep"};
-    static row rows[ROWS_MAX];
-    int count = list_rows(rows);
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        int k = 0;
-        while (k < count && strcmp(rows[k].name, ways[i]) != 0) k++;
-        assert_in_range(k, 0, count - 1);
-        job j = job_of(&rows[k], (int)i, 1);
-        j.narrow = true;
-        j.narrow_gradient = rows[k].families == PIPELINE;
-        expect_bits(*state, &j);
-    }
+    expect_bits_of(*state, ways, 6, false);
+}
+
+/* Groups of moments in FP8 are of the whole's rows. */
+static void moments_in_fp8_have_the_same_bits(void **state) {
+    static const char *const ways[] = {"dp_shard", "pp 1f1b", "dp_shard x tp", "ep"};
+    expect_bits_of(*state, ways, 4, true);
 }
 
 /* Whatever a mixture does with its tokens: more choices than a rank has experts, experts that take no more, all that has weight
@@ -524,6 +541,7 @@ static void experts_divided_have_the_same_bits(void **state) {
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_cell_is_as_written),
                                        cmocka_unit_test(state_in_bf16_has_the_same_bits),
+                                       cmocka_unit_test(moments_in_fp8_have_the_same_bits),
                                        cmocka_unit_test(experts_divided_have_the_same_bits)};
     writes = count == 2 && strcmp(arguments[1], "--write") == 0;
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

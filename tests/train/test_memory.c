@@ -106,6 +106,23 @@ static void state_in_bf16_takes_half(void **state) {
     assert_int_equal(bytes[1], 8 * matrices + 16 * vectors);
 }
 
+/* Masters and gradients in bf16, moments in FP8: 6 bytes, and of each group of a row two fp32 numbers a moment. */
+static void moments_in_fp8_take_less(void **state) {
+    static const char *const more[] = {MOMENTS_IN_FP8, NULL};
+    static const mem_kind kinds[] = {MEM_PARAM, MEM_GRAD, MEM_OPTIMIZER};
+    int64_t bytes = 0, expected = 0;
+    rig r;
+    rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
+    for (int i = 0; i < 3; i++) bytes += mem_read(r.account).now_of[kinds[i]];
+    for (int i = 0; i < r.t->m->parameter_count; i++) {
+        const parameter *p = &r.t->m->parameters[i];
+        int64_t groups = (p->columns + 127) / 128;
+        expected += p->rank > 1 ? 6 * parameter_count(p) + 16 * p->rows * groups : 16 * parameter_count(p);
+    }
+    assert_int_equal(bytes, expected);
+    rig_close(&r);
+}
+
 /* ---- the plan and the account ---- */
 
 /* Dimensions of a model whose plan is some 60 MiB. */
@@ -339,6 +356,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(bad_steps_allocate_nothing),
         cmocka_unit_test(codes_for_backward_need_not_be_kept),
         cmocka_unit_test(state_in_bf16_takes_half),
+        cmocka_unit_test(moments_in_fp8_take_less),
         cmocka_unit_test(plan_is_the_peak),
         cmocka_unit_test(checkpointing_shrinks_the_plan),
         cmocka_unit_test(trainer_open_survives),

@@ -54,6 +54,7 @@ static const variant variants[] = {
      0},
     {"bf16, its state too", BF16, {STATE_IN_BF16}, 0},
     {"delayed, state in bf16", DELAYED, {STATE_IN_BF16}, 0},
+    {"tensorwise, moments in fp8", TENSORWISE, {MOMENTS_IN_FP8}, 0},
     /* Overflows in the steps before the break and after it, then goes on. */
     {"fp16, loss scale too large", FP16, {"--train.max_consecutive_nan=100"}, 16777216.0f},
 };
@@ -305,6 +306,27 @@ static void state_goes_on_in_another_format(void **state) {
     check_converted(the_fixture, narrow, wide);
 }
 
+/* Moments in FP8 are read as they are, and no others are made of them. */
+static void moments_in_fp8_stay(void **state) {
+    static const char *const ways[][4] = {{NULL}, {MOMENTS_IN_FP8, NULL}};
+    static const char *const wanted[] = {"give optimizer.state_dtype = \"fp32\"",
+                                         "give optimizer.state_dtype = \"fp8\""};
+    (void)state;
+    for (int from = 0; from < 2; from++) {
+        char path[160];
+        rig a, b;
+        rig_open(&a, the_fixture, &(rig_options){.precision = &fixture_precisions[BF16], .more = ways[from]});
+        rig_step(&a);
+        rig_save(&a, the_fixture, "moments", path);
+        rig_close(&a);
+        rig_open(&b, the_fixture,
+                 &(rig_options){.precision = &fixture_precisions[BF16], .more = ways[!from]});
+        assert_int_equal(trainer_load(b.t, path), OTT_ERR_SHAPE);
+        assert_non_null(strstr(status_text(), wanted[from]));
+        rig_close(&b);
+    }
+}
+
 static void precisions_differ(void **state) {
     (void)state;
     snapshot end[PRECISIONS];
@@ -466,6 +488,7 @@ int main(void) {
     static char names[WHOLES][64], abandoned[VARIANTS][64];
     struct CMUnitTest tests[SINGLE + 2 * VARIANTS + WHOLES] = {
         cmocka_unit_test(state_goes_on_in_another_format),
+        cmocka_unit_test(moments_in_fp8_stay),
         cmocka_unit_test(precisions_differ),
         cmocka_unit_test(what_is_loaded_matters),
         cmocka_unit_test(metrics_after_the_checkpoint_are_cut),

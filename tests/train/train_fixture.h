@@ -41,7 +41,8 @@ void fixture_ok(ott_status status, const char *what);
 
 /* ---- configurations ---- */
 
-#define STATE_IN_BF16 "--train.master_dtype=bf16", "--train.grad_dtype=bf16", "--optimizer.state_dtype=bf16"
+#define STATE_IN_BF16  "--train.master_dtype=bf16", "--train.grad_dtype=bf16", "--optimizer.state_dtype=bf16"
+#define MOMENTS_IN_FP8 "--train.master_dtype=bf16", "--train.grad_dtype=bf16", "--optimizer.state_dtype=fp8"
 
 /* A way of computing, and what asks for it on the command line. */
 typedef struct precision {

@@ -103,10 +103,11 @@ ott_status foreign_precision(config *cfg, const node *value, const char *where) 
     return finalize_precision(cfg, where);
 }
 
-static ott_status read_state_dtype(const node *value, const char *where, char word[64]) {
-    if (value->text && alias_translate("float32=fp32|bfloat16=bf16", alias_last_component(value->text), word))
-        return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG, "%s is not one of \"float32\", \"bfloat16\"", where);
+/* words: what alias_translate reads; all: those words for a person. */
+static ott_status read_state_dtype(const node *value, const char *where, const char *words, const char *all,
+                                   char word[64]) {
+    if (value->text && alias_translate(words, alias_last_component(value->text), word)) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG, "%s is not one of %s", where, all);
 }
 
 /* The parameters that train, and so their gradients and moments. */
@@ -114,18 +115,19 @@ ott_status foreign_parameter_dtype(config *cfg, const node *value, const char *w
     static const char *const keys[] = {"train.master_dtype", "train.grad_dtype", "optimizer.state_dtype"};
     char word[64];
     if (tree_is_null(value)) return OTT_OK;
-    TRY(read_state_dtype(value, where, word));
+    TRY(read_state_dtype(value, where, "float32=fp32|bfloat16=bf16", "\"float32\", \"bfloat16\"", word));
     for (int i = 0; i < 3; i++)
         if (!state_note(cfg, keys[i])->set) TRY(assign_word(cfg, keys[i], word, where));
     return OTT_OK;
 }
 
-/* TransformerEngine's two moments have formats of their own. */
+/* TransformerEngine's two moments have formats of their own; by bytes it means FP8. */
 ott_status foreign_moment_dtype(config *cfg, const node *value, const char *where) {
     static const char key[] = "optimizer.state_dtype";
     char word[64];
     if (tree_is_null(value)) return OTT_OK;
-    TRY(read_state_dtype(value, where, word));
+    TRY(read_state_dtype(value, where, "float32=fp32|bfloat16=bf16|uint8=fp8|float8_e4m3fn=fp8",
+                         "\"float32\", \"bfloat16\", \"uint8\" (FP8)", word));
     if (state_note(cfg, key)->set && strcmp(config_word(cfg, key), word) != 0)
         return status_fail(OTT_ERR_CONFIG, "%s: both moments have one format here: give %s", where, key);
     return assign_word(cfg, key, word, where);

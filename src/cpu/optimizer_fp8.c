@@ -1,0 +1,186 @@
+/* cpu/optimizer_fp8: AdamW whose moments are kept in FP8 (tensor/moment.h): groups are widened, updated and narrowed again. */
+#include "cpu/rows.h"
+#include "tensor/moment_check.h"
+#include "tensor/stochastic.h"
+
+/* ---- tensor/moment.h for 16 lanes, bit for bit ---- */
+
+SIMD v16 moment16_log(v16 x) {
+    v16i bits = v16_bits(x);
+    v16i exponent = v16i_sub(v16i_shr(v16i_add(bits, v16i_set1(0xcafb0du)), 23), v16i_set1(128));
+    v16 f = v16_sub(v16_from_bits(v16i_sub(bits, v16i_shl(exponent, 23))), v16_set1(1.0f));
+    v16 e = v16_from_int(exponent), square = v16_mul(f, f), p = v16_set1(MOMENT_LOG_P0);
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P1));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P2));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P3));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P4));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P5));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P6));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P7));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P8));
+    p = v16_fma(v16_mul(p, f), square, v16_mul(e, v16_set1(FMATH_LN2_LO)));
+    p = v16_add(v16_fma(v16_set1(-0.5f), square, p), f);
+    return v16_fma(e, v16_set1(FMATH_LN2_HI), p);
+}
+
+SIMD v16 moment16_signed(v16 magnitude, v16 sign) {
+    return v16_from_bits(v16i_xor(v16_bits(magnitude), v16i_and(v16_bits(sign), v16i_set1(0x80000000u))));
+}
+
+SIMD v16 moment16_decode(v16 code, float largest, float power) {
+    v16 c = v16_abs(code), log_ratio = v16_sub(moment16_log(c), v16_set1(moment_log(MOMENT_LARGEST)));
+    v16 x = v16_mul(v16_set1(largest), v16_exp(v16_mul(log_ratio, v16_set1(power))));
+    x = v16_select(v16_eq(c, v16_zero()), v16_zero(), moment16_signed(x, code));
+    return v16_select(v16_isnan(c), c, x);
+}
+
+SIMD v16 moment16_expanded(v16 x, const moment_scale *s) {
+    v16 magnitude = v16_abs(x), log_ratio = v16_sub(moment16_log(magnitude), v16_set1(s->log_largest));
+    v16 y = v16_mul(v16_exp(v16_mul(log_ratio, v16_set1(s->expansion))), v16_set1(MOMENT_LARGEST));
+    y = v16_min(v16_max(y, v16_set1(MOMENT_SMALLEST)), v16_set1(MOMENT_LARGEST));
+    return v16_select(v16_lt(magnitude, v16_set1(FLT_MIN)), v16_zero(), moment16_signed(y, x));
+}
+
+/* ---- a group ---- */
+
+/* One moment of it. */
+typedef struct moment_group {
+    float x[MOMENT_GROUP];
+    v16 largest; /* of a lane */
+    v16i least;  /* the complement of its smallest magnitude that is not below FLT_MIN; 0: there is none */
+} moment_group;
+
+SIMD void put_moment(moment_group *g, int64_t at, v16 x) {
+    v16i magnitude = v16_bits(v16_abs(x));
+    v16m is_small = v16i_gt(v16i_set1(0x00800000u), magnitude);
+    v16_store(g->x + at, x);
+    g->largest = v16_amax(g->largest, x);
+    g->least =
+        v16i_umax(g->least, v16i_select(is_small, v16i_set1(0), v16i_xor(magnitude, v16i_set1(0x7fffffffu))));
+}
+
+SIMD void store_moment(const moment_group *g, uint8_t *codes, float *numbers, int64_t count) {
+    moment_scale s =
+        moment_scale_of(v16_fold_amax(g->largest), fmath_from_bits(v16i_fold_umax(g->least) ^ 0x7fffffffu));
+    numbers[0] = s.largest;
+    numbers[1] = s.power;
+    if (!moment_has_numbers(s.largest)) {
+        memset(codes, moment_encode(0.0f, &s), (size_t)count);
+        return;
+    }
+    BY_16(i, lanes, count, {
+        v16 y = moment16_expanded(v16_load(g->x + i), &s);
+        v16_store_fp8_n(codes + i, y, OTT_E4M3, CAST_SATURATE, lanes);
+    });
+}
+
+/* ---- AdamW ---- */
+
+typedef struct adamw_job {
+    tensor param, grad, moment1, numbers1, moment2, numbers2;
+    float clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
+    uint64_t seed, update;
+    int64_t first, row_step;
+} adamw_job;
+
+/* Where a group is, and the number of its first element in the whole parameter. */
+typedef struct adamw_place {
+    void *param;
+    const void *grad;
+    uint8_t *codes1, *codes2;
+    float *numbers1, *numbers2;
+    int64_t index, count;
+} adamw_place;
+
+/* stochastic_bf16 of 16 elements from `index` on. */
+SIMD v16 round_param(const adamw_job *j, v16 p, ott_dtype d, int64_t index) {
+    uint32_t draw[16];
+    if (d == OTT_F32) return p;
+    for (int lane = 0; lane < 16; lane++) {
+        uint64_t at = (uint64_t)(index + lane);
+        draw[lane] = (uint32_t)stochastic_draw(stochastic_block(j->seed, j->update, at), at) & 0xffffu;
+    }
+    v16i bits = v16i_and(v16i_add(v16_bits(p), v16i_load(draw)), v16i_set1(0xffff0000u));
+    return v16_select(v16_isnan(p), p, v16_from_bits(bits));
+}
+
+SIMD void adamw_group(const adamw_job *j, ott_dtype param, ott_dtype grad, const adamw_place *at) {
+    moment_group first = {.largest = v16_zero(), .least = v16i_set1(0)}, second = first;
+    v16 clip = v16_set1(j->clip), decay = v16_set1(j->decay), step_size = v16_set1(j->step_size);
+    v16 keep1 = v16_set1(j->keep1), keep2 = v16_set1(j->keep2), beta2 = v16_set1(j->beta2);
+    v16 correction = v16_set1(j->sqrt_correction2), epsilon = v16_set1(j->epsilon);
+    BY_16(i, lanes, at->count, {
+        v16 p = v16_get(at->param, param, i, lanes), g = v16_mul(v16_get(at->grad, grad, i, lanes), clip);
+        v16 m = moment16_decode(v16_load_fp8_n(at->codes1 + i, OTT_E4M3, lanes), at->numbers1[0],
+                                at->numbers1[1]);
+        v16 v = moment16_decode(v16_load_fp8_n(at->codes2 + i, OTT_E4M3, lanes), at->numbers2[0],
+                                at->numbers2[1]);
+        p = v16_sub(p, v16_mul(decay, p));
+        m = v16_fma(v16_sub(g, m), keep1, m);
+        v = v16_fma(v16_mul(g, g), keep2, v16_mul(v, beta2));
+        v16 denominator = v16_add(v16_div(v16_sqrt(v), correction), epsilon);
+        p = v16_sub(p, v16_mul(step_size, v16_div(m, denominator)));
+        v16_put(at->param, param, i, round_param(j, p, param, at->index + i), lanes);
+        put_moment(&first, i, m);
+        put_moment(&second, i, v);
+    });
+    store_moment(&first, at->codes1, at->numbers1, at->count);
+    store_moment(&second, at->codes2, at->numbers2, at->count);
+}
+
+static void *element_of(const tensor *t, int64_t row, int64_t column) {
+    return (char *)row_of(t, row) + column * dtype_bytes(t->dtype);
+}
+
+static adamw_place place_of(const adamw_job *j, int64_t row, int64_t number) {
+    int64_t column = number * MOMENT_GROUP, left = j->param.columns - column;
+    return (adamw_place){.param = element_of(&j->param, row, column),
+                         .grad = element_of(&j->grad, row, column),
+                         .codes1 = element_of(&j->moment1, row, column),
+                         .codes2 = element_of(&j->moment2, row, column),
+                         .numbers1 = element_of(&j->numbers1, row, number * MOMENT_NUMBERS),
+                         .numbers2 = element_of(&j->numbers2, row, number * MOMENT_NUMBERS),
+                         .index = j->first + row * j->row_step + column,
+                         .count = left < MOMENT_GROUP ? left : MOMENT_GROUP};
+}
+
+static void adamw_task(void *argument, int thread, int threads) {
+    const adamw_job *j = argument;
+    int64_t groups = j->numbers1.columns / MOMENT_NUMBERS, begin, end;
+    pool_share(j->param.rows * groups, 1, thread, threads, &begin, &end);
+    for (int64_t g = begin; g < end; g++) {
+        adamw_place at = place_of(j, g / groups, g % groups);
+        if (j->param.dtype == OTT_BF16)
+            adamw_group(j, OTT_BF16, j->grad.dtype, &at);
+        else
+            adamw_group(j, OTT_F32, j->grad.dtype, &at);
+    }
+}
+
+ott_status ISA(adamw_fp8)(exec *cx, const adamw_fp8_args *a) {
+    const float *state = a->state->data; /* [S] */
+    TRY(moment_check(a));
+    if (state[STEP_SKIP] != 0.0f) return OTT_OK;
+    adamw_job j = {
+        .param = *a->param,
+        .grad = *a->grad,
+        .moment1 = *a->moment1,
+        .numbers1 = *a->numbers1,
+        .moment2 = *a->moment2,
+        .numbers2 = *a->numbers2,
+        .clip = state[STEP_CLIP],
+        .decay = state[STEP_LEARNING_RATE] * a->weight_decay,
+        .step_size = state[STEP_LEARNING_RATE] / state[STEP_CORRECTION1],
+        .sqrt_correction2 = state[STEP_SQRT_CORRECTION2],
+        .keep1 = 1.0f - a->beta1,
+        .keep2 = 1.0f - a->beta2,
+        .beta2 = a->beta2,
+        .epsilon = a->epsilon,
+        .seed = a->seed,
+        .update = step_state_update(state),
+        .first = a->first,
+        .row_step = a->row_step,
+    };
+    cpu_run_sized(cx, tensor_count(j.param), adamw_task, &j);
+    return OTT_OK;
+}

@@ -1,0 +1,163 @@
+/* cuda/optimizer_fp8: AdamW whose moments are kept in FP8 (tensor/moment.h): a half warp has a group, each thread eight of it. */
+#include "cuda/codes.h"
+#include "cuda/kernels.h"
+#include "cuda/list.h"
+#include "tensor/moment.h"
+#include "tensor/step_state.h"
+#include "tensor/stochastic.h"
+
+/* One moment of a parameter. */
+struct moment_view {
+    uint8_t *codes;
+    float *numbers;
+    int64_t columns, ld, numbers_ld;
+    bool vectors; /* each row's codes begin at 8 bytes */
+};
+
+static inline moment_view moment_view_of(const tensor *codes, const tensor *numbers) {
+    return {(uint8_t *)codes->data,
+            (float *)numbers->data,
+            codes->columns,
+            codes->ld,
+            numbers->ld,
+            view_is_aligned(codes->data, codes->rows == 1 ? 0 : codes->ld, 8)};
+}
+
+__device__ __forceinline__ float *group_numbers(const moment_view &v, const row_place &at) {
+    return v.numbers + at.row * v.numbers_ld + at.column / MOMENT_GROUP * MOMENT_NUMBERS;
+}
+
+/* Eight elements; 0 beyond the row. */
+__device__ __forceinline__ eight load_moment(const moment_view &v, const row_place &at) {
+    const uint8_t *from = v.codes + at.row * v.ld + at.column;
+    eight e = eight_of(0.0f);
+    uint2 codes = make_uint2(0, 0);
+    if (at.column >= v.columns) return e;
+    if (v.vectors && at.column + 8 <= v.columns) {
+        codes = *(const uint2 *)from;
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (at.column + i < v.columns) (i < 4 ? codes.x : codes.y) |= (uint32_t)from[i] << i % 4 * 8;
+    }
+    const float *numbers = group_numbers(v, at);
+    float largest = numbers[0], power = numbers[1];
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        e.x[i] = moment_decode((uint8_t)((i < 4 ? codes.x : codes.y) >> i % 4 * 8), largest, power);
+    return e;
+}
+
+/* What the group's numbers follow from, of all that the half warp has. */
+__device__ __forceinline__ moment_scale scale_of_group(const eight &e) {
+    uint32_t largest = 0, smallest = 0x7f7fffff;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        uint32_t magnitude = fmath_bits(e.x[i]) & 0x7fffffffu;
+        largest = magnitude > largest ? magnitude : largest;
+        smallest = magnitude >= 0x00800000u && magnitude < smallest ? magnitude : smallest;
+    }
+#pragma unroll
+    for (int step = 8; step > 0; step /= 2) {
+        uint32_t more = __shfl_xor_sync(0xffffffffu, largest, step),
+                 less = __shfl_xor_sync(0xffffffffu, smallest, step);
+        largest = more > largest ? more : largest;
+        smallest = less < smallest ? less : smallest;
+    }
+    return moment_scale_of(fmath_from_bits(largest), fmath_from_bits(smallest));
+}
+
+__device__ __forceinline__ void store_moment(const moment_view &v, const row_place &at, const eight &e,
+                                             const moment_scale &s) {
+    uint8_t *to = v.codes + at.row * v.ld + at.column;
+    int64_t left = v.columns - at.column;
+    if (left <= 0) return;
+    eight y;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        y.x[i] = moment_has_numbers(s.largest) ? moment_expanded(e.x[i], &s) : s.largest == 0.0f ? 0.0f : NAN;
+    store_codes8(to, codes8(y, OTT_E4M3, CAST_SATURATE), left, v.vectors && left >= 8);
+    if (at.column % MOMENT_GROUP != 0) return;
+    float *numbers = group_numbers(v, at);
+    numbers[0] = s.largest;
+    numbers[1] = s.power;
+}
+
+struct adamw_fp8_job {
+    view param, grad;
+    moment_view moment1, moment2;
+    const float *state;
+    float beta2, keep1, keep2, epsilon, weight_decay;
+    uint64_t seed;
+    int64_t first, row_step;
+};
+
+/* Bytes moved: parameter and gradient, two bytes of codes read and written. Threads beyond the row have zeros. */
+template <ott_dtype P, ott_dtype G>
+__global__ void __launch_bounds__(ROW_THREADS) adamw_fp8_kernel(GRID_CONSTANT(job_list<adamw_fp8_job>) list) {
+    list_place place = list_place_of(list);
+    const adamw_fp8_job &j = list.job[place.job];
+    row_place at = row_place_of(place.block, j.param.columns);
+    if (j.state[STEP_SKIP] != 0.0f) return;
+    float lr = j.state[STEP_LEARNING_RATE], decay = lr * j.weight_decay,
+          step_size = lr / j.state[STEP_CORRECTION1];
+    float clip = j.state[STEP_CLIP], correction = j.state[STEP_SQRT_CORRECTION2];
+    uint64_t update = step_state_update(j.state);
+    uint64_t first = (uint64_t)(j.first + at.row * j.row_step + at.column);
+    rng_block block;
+    eight p = load8<P>(j.param, at.row, at.column), g = load8<G>(j.grad, at.row, at.column);
+    eight m = load_moment(j.moment1, at), v = load_moment(j.moment2, at);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float gradient = g.x[i] * clip;
+        p.x[i] = p.x[i] - decay * p.x[i];
+        m.x[i] = fmaf(gradient - m.x[i], j.keep1, m.x[i]);
+        v.x[i] = fmaf(gradient * gradient, j.keep2, v.x[i] * j.beta2);
+        p.x[i] = p.x[i] - step_size * (m.x[i] / (sqrtf(v.x[i]) / correction + j.epsilon));
+        if constexpr (P == OTT_F32) continue;
+        uint64_t index = first + i;
+        if (i == 0 || index % 2 == 0) block = stochastic_block(j.seed, update, index);
+        p.x[i] = stochastic_bf16(p.x[i], stochastic_draw(block, index), STOCHASTIC_PARAM);
+    }
+    moment_scale scale1 = scale_of_group(m), scale2 = scale_of_group(v);
+    store8<P>(j.param, at.row, at.column, p);
+    store_moment(j.moment1, at, m, scale1);
+    store_moment(j.moment2, at, v, scale2);
+}
+
+/* No blocks for a call in other formats, which another launch is for. */
+template <ott_dtype P, ott_dtype G> static int64_t fill_adamw_fp8(const adamw_fp8_args &a, adamw_fp8_job &j) {
+    if (a.param->dtype != P || a.grad->dtype != G) return 0;
+    j = {view_of(a.param),
+         view_of(a.grad),
+         moment_view_of(a.moment1, a.numbers1),
+         moment_view_of(a.moment2, a.numbers2),
+         (const float *)a.state->data,
+         a.beta2,
+         1.0f - a.beta1,
+         1.0f - a.beta2,
+         a.epsilon,
+         a.weight_decay,
+         a.seed,
+         a.first,
+         a.row_step};
+    return j.param.rows * view_row_pieces(j.param.columns);
+}
+
+static inline bool has_formats_of(const adamw_fp8_args &a, const adamw_fp8_args &b) {
+    return a.param->dtype == b.param->dtype && a.grad->dtype == b.grad->dtype;
+}
+
+extern "C" cudaError_t adamw_fp8_launch(const adamw_fp8_args *items, int64_t count, cudaStream_t stream) {
+    cudaError_t status = cudaSuccess;
+    for (int64_t i = 0; i < count && status == cudaSuccess; i++) {
+        int64_t before = 0;
+        while (!has_formats_of(items[before], items[i])) before++;
+        if (before < i) continue;
+        WITH_STATE(items[i].param->dtype, P,
+                   WITH_STATE(items[i].grad->dtype, G,
+                              status = list_launch<adamw_fp8_kernel<P, G>>(ROW_THREADS, fill_adamw_fp8<P, G>,
+                                                                           items, count, stream)));
+    }
+    return status;
+}
