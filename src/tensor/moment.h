@@ -18,7 +18,7 @@ enum {
 #define MOMENT_LARGEST   448.0f /* E4M3's */
 #define MOMENT_SMALLEST  0x1p-9f
 #define MOMENT_NORMAL    0x1p-6f     /* below it E4M3's steps are as long as above it */
-#define MOMENT_LOG_RANGE 12.3431187f /* log(448 / 2^-9) */
+#define MOMENT_LOG_RANGE 12.3431179f /* log(448 / 2^-9) */
 #define MOMENT_POWER_MIN 0.0625f
 #define MOMENT_POWER_MAX 2.0f
 

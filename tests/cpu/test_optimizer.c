@@ -116,13 +116,13 @@ static void test_moments_near_double(void **given) {
         moment_scale s = scale_of(x);
         double power = (ranges[k][1] - ranges[k][0]) / log2(448 * 512.0);
         power = fmin(fmax(power, (double)MOMENT_POWER_MIN), (double)MOMENT_POWER_MAX);
-        assert_true(s.largest == ldexpf(1.0f, ranges[k][1]) && fabs((double)s.power / power - 1) < 1e-6);
+        assert_true(s.largest == ldexpf(1.0f, ranges[k][1]) && fabs((double)s.power / power - 1) < 1e-5);
         for (int i = 0; i < MOMENT_GROUP; i++) {
             double ratio = fabs((double)x[i]) / (double)s.largest, y = 448 * pow(ratio, 1 / (double)s.power);
             uint8_t code = moment_encode(x[i], &s);
             double c = (double)cast_from_e4m3(code & 0x7f);
             assert_true(x[i] == 0 || (x[i] < 0) == (code >> 7));
-            if (y > 0x1p-9) assert_true(fabs((double)moment_expanded(fabsf(x[i]), &s) / y - 1) < 2e-5);
+            if (y > 0x1p-9) assert_true(fabs((double)moment_expanded(fabsf(x[i]), &s) / y - 1) < 2e-4);
             double back = (double)s.largest * pow(c / 448, (double)s.power);
             assert_true(fabs(fabs((double)moment_decode(code, s.largest, s.power)) - back) <= 2e-5 * back);
         }

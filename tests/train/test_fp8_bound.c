@@ -52,7 +52,7 @@ static recipe without_scales(const char *name) {
 /* Small updates, which bf16 has to keep. */
 enum { STATE_STEPS = 80 };
 static const char *const gentle[] = {"--train.max_steps=80", "--optimizer.lr=2e-4"};
-static const char *const narrow_state[] = {STATE_IN_BF16};
+static const char *const narrow_state[] = {STATE_IN_BF16}, *const fp8_moments[] = {MOMENTS_IN_FP8};
 
 /* Masters as bf16 has them that is rounded to nearest by each update. */
 static void round_to_nearest(rig *r) {
@@ -67,7 +67,7 @@ static void round_to_nearest(rig *r) {
 }
 
 /* Final validation loss of BF16 with masters, gradients and moments as `way` says. */
-typedef enum state_way { STATE_WIDE, STATE_NARROW, STATE_NEAREST } state_way;
+typedef enum state_way { STATE_WIDE, STATE_NARROW, STATE_FP8, STATE_NEAREST } state_way;
 static double train_state(const fixture *f, state_way way) {
     const char *more[24] = {NULL};
     int count = 0;
@@ -75,6 +75,7 @@ static double train_state(const fixture *f, state_way way) {
     for (; reduced_demo[count]; count++) more[count] = reduced_demo[count];
     for (int i = 0; i < 2; i++) more[count++] = gentle[i];
     for (int i = 0; i < 3 && way == STATE_NARROW; i++) more[count++] = narrow_state[i];
+    for (int i = 0; i < 3 && way == STATE_FP8; i++) more[count++] = fp8_moments[i];
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
     for (int i = 0; i < STATE_STEPS; i++) {
         assert_false(rig_step(&r).skipped);
@@ -88,10 +89,14 @@ static double train_state(const fixture *f, state_way way) {
 static void narrow_state_is_near_wide(void **state) {
     if (FIXTURE_SANITIZED) skip();
     double wide = train_state(*state, STATE_WIDE), narrow = train_state(*state, STATE_NARROW);
-    double nearest = train_state(*state, STATE_NEAREST);
-    print_message("  state in fp32 %.5f, in bf16 %.5f (%+.2f%%), masters rounded to nearest %.5f (%+.2f%%)\n",
-                  wide, narrow, 100 * (narrow / wide - 1), nearest, 100 * (nearest / wide - 1));
+    double fp8 = train_state(*state, STATE_FP8), nearest = train_state(*state, STATE_NEAREST);
+    print_message(
+        "  state in fp32 %.5f, in bf16 %.5f (%+.2f%%), moments in fp8 %.5f (%+.2f%%), masters rounded "
+        "to nearest %.5f (%+.2f%%)\n",
+        wide, narrow, 100 * (narrow / wide - 1), fp8, 100 * (fp8 / wide - 1), nearest,
+        100 * (nearest / wide - 1));
     assert_true(fabs(narrow / wide - 1) < STATE_BOUND);
+    assert_true(fabs(fp8 / wide - 1) < STATE_BOUND);
     assert_true(nearest / wide - 1 > STATE_BOUND);
 }
 

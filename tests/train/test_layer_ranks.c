@@ -474,7 +474,7 @@ static void what_does_not_divide_is_refused(void **state) {
                                         NULL}; /* 128, 64 and 64 rows */
     expect_refusals(f, BLOCK, heads, two, "leaves a rank 64 x 256");
     expect_refusal(f, BF16, "--optimizer.state_dtype=fp8", two,
-                   "leaves a rank 32 of the 64 columns of model.layers.0.self_attn.o_proj.weight");
+                   "leaves a rank 16 of the 32 columns of model.layers.0.self_attn.o_proj.weight");
 }
 
 static void what_has_no_heads_is_refused(void **state) {
