@@ -40,7 +40,7 @@ typedef struct parameter_shard {
     int64_t first;
     int64_t *cut; /* [ranks] lines that each has; NULL: one rank */
     tensor value, grad;
-    tensor slot[PARAMETER_SLOTS]; /* of the optimizer's state, in its row's order (nn/optimizer.h) */
+    tensor slot[PARAMETER_SLOTS];    /* of the optimizer's state, in its row's order (nn/optimizer.h) */
     tensor numbers[PARAMETER_SLOTS]; /* of the groups of a slot in FP8; else without memory */
 } parameter_shard;
 
