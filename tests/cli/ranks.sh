@@ -42,7 +42,8 @@ said "2 ranks go on from what 4 saved" "Resumed from|step-2"
 "$program" train $small --eval.interval=2 --run.dir=steps --train.global_batch_size=8 --train.grad_clip_norm=0 >/dev/null 2>&1
 same "and take the same rows" steps again near
 
-experts="--model.num_experts=4 --model.n_layers=2 --train.global_batch_size=4"
+experts="--model.num_experts=4 --model.n_layers=2 --train.global_batch_size=4
+         --train.mixed_precision=fp8 --float8.recipe_name=rowwise --float8.moe_experts=true"
 ranks 2 $experts --distributed.ep=2 --train.max_steps=2 --scheduler.decay_steps=3 --eval.interval=2 --run.dir=experts
 "$program" train $small $experts --eval.interval=2 --run.dir=experts --checkpoint.load_path=latest >out 2>&1
 said "one rank goes on with the experts of two" "Resumed from|step-2"
