@@ -78,6 +78,21 @@ static void test_round_trip_tied_llama3(void **state) {
     check_round_trip(*state, &o);
 }
 
+static void test_round_trip_of_every_rope(void **state) {
+    model_options o = small_options();
+    for (rope_kind kind = ROPE_LINEAR; kind <= ROPE_LONGROPE; kind++) {
+        o.rope = (rope_options){.kind = kind,
+                                .theta = 1e4,
+                                .factor = 4,
+                                .beta_fast = 32,
+                                .beta_slow = 1,
+                                .original_max_position = 32,
+                                .factors = (int)o.head_dim / 2};
+        for (int i = 0; i < o.rope.factors; i++) o.rope.short_factor[i] = o.rope.long_factor[i] = 2;
+        check_round_trip(*state, &o);
+    }
+}
+
 /* Another program must be able to read it: four files, Hugging Face's names and shapes. */
 static void test_files(void **state) {
     run_folder *f = *state;
@@ -313,6 +328,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_round_trip),
         TEST(test_round_trip_tied_llama3),
+        TEST(test_round_trip_of_every_rope),
         TEST(test_files),
         TEST(test_saving_a_step_again_replaces_it),
         TEST(test_find),

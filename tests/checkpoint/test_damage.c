@@ -223,7 +223,7 @@ static void test_forged_state(void **state) {
         {"model", "dim", "0", "'model.dim' is 0"},
         {"model", "dim", "null", "'model.dim' is not an integer"},
         {"model", "tie_embeddings", "0", "'model.tie_embeddings' is not true or false"},
-        {"model", "rope_scaling", "\"yarn\"", "'model.rope_scaling' is not one of"},
+        {"model", "rope_scaling", "\"ntk\"", "'model.rope_scaling' is not one of"},
         {"files", "../../etc/passwd", "{\"bytes\": 1, \"crc32c\": 1}", "is not a member"},
         {"files", "model.safetensors", NULL, "'files.model.safetensors' is missing"},
         {"files", "config.toml", "3", "'config.toml' is not an object"},
