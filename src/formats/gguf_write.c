@@ -1,0 +1,270 @@
+/* formats/gguf_write: metadata as bytes, the header, blocks of Q8_0. */
+#include "formats/gguf_write.h"
+#include "base/file.h"
+#include "fp8/cast.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    VERSION = 3,
+    ALIGNMENT = 32,               /* of each tensor's data */
+    PIECE = 4096,                 /* elements converted at once */
+    BLOCK_BYTES = 2 + GGUF_BLOCK, /* scale and codes */
+    F16_INFINITY = 0x7c00
+};
+
+/* The format's numbers for types of values. */
+typedef enum value_type {
+    VALUE_COUNT = 4, /* 32 bits without sign */
+    VALUE_INTEGER = 5,
+    VALUE_REAL = 6,
+    VALUE_BOOL = 7,
+    VALUE_TEXT = 8,
+    VALUE_LIST = 9
+} value_type;
+
+/* ---- metadata ---- */
+
+static void append_number(str *s, uint64_t value, int bytes) {
+    unsigned char raw[8];
+    for (int i = 0; i < bytes; i++) raw[i] = (unsigned char)(value >> 8 * i);
+    str_append_bytes(s, raw, bytes);
+}
+
+static void append_real(str *s, float value) {
+    append_number(s, fmath_bits(value), 4);
+}
+
+static void append_text(str *s, const char *text, int64_t bytes) {
+    append_number(s, (uint64_t)bytes, 8);
+    str_append_bytes(s, text, bytes);
+}
+
+static void begin_value(gguf_metadata *m, const char *key, value_type type) {
+    append_text(&m->bytes, key, (int64_t)strlen(key));
+    append_number(&m->bytes, type, 4);
+    m->count++;
+}
+
+void gguf_metadata_free(gguf_metadata *m) {
+    str_free(&m->bytes);
+}
+
+void gguf_metadata_count(gguf_metadata *m, const char *key, int64_t value) {
+    if ((value < 0 || value > UINT32_MAX) && !*m->wrong)
+        snprintf(m->wrong, sizeof m->wrong, "%s = %" PRId64, key, value);
+    begin_value(m, key, VALUE_COUNT);
+    append_number(&m->bytes, (uint64_t)value, 4);
+}
+
+void gguf_metadata_real(gguf_metadata *m, const char *key, double value) {
+    begin_value(m, key, VALUE_REAL);
+    append_real(&m->bytes, (float)value);
+}
+
+void gguf_metadata_bool(gguf_metadata *m, const char *key, bool value) {
+    begin_value(m, key, VALUE_BOOL);
+    append_number(&m->bytes, value, 1);
+}
+
+void gguf_metadata_text(gguf_metadata *m, const char *key, const char *text, int64_t bytes) {
+    begin_value(m, key, VALUE_TEXT);
+    append_text(&m->bytes, text, bytes);
+}
+
+void gguf_metadata_list(gguf_metadata *m, const char *key, gguf_list kind, int64_t count) {
+    static const value_type types[] = {
+        [GGUF_LIST_INTEGERS] = VALUE_INTEGER, [GGUF_LIST_REALS] = VALUE_REAL, [GGUF_LIST_TEXTS] = VALUE_TEXT};
+    begin_value(m, key, VALUE_LIST);
+    append_number(&m->bytes, types[kind], 4);
+    append_number(&m->bytes, (uint64_t)count, 8);
+    m->owed += count;
+}
+
+void gguf_metadata_add_integer(gguf_metadata *m, int32_t value) {
+    append_number(&m->bytes, (uint32_t)value, 4);
+    m->owed--;
+}
+
+void gguf_metadata_add_real(gguf_metadata *m, float value) {
+    append_real(&m->bytes, value);
+    m->owed--;
+}
+
+void gguf_metadata_add_text(gguf_metadata *m, const char *text, int64_t bytes) {
+    append_text(&m->bytes, text, bytes);
+    m->owed--;
+}
+
+/* ---- the header ---- */
+
+struct gguf_writer {
+    mem *account;
+    file_writer *file;
+    const gguf_tensor *tensors; /* [count] */
+    int64_t count, current;
+    int64_t left; /* elements of tensors[current] still to come */
+    uint16_t halves[PIECE];
+    uint8_t blocks[PIECE / GGUF_BLOCK * BLOCK_BYTES];
+};
+
+static int64_t element_count(const gguf_tensor *t) {
+    int64_t count = 1;
+    for (int i = 0; i < t->rank; i++) count *= t->shape[i];
+    return count;
+}
+
+static int64_t padding_behind(int64_t bytes) {
+    return (ALIGNMENT - bytes % ALIGNMENT) % ALIGNMENT;
+}
+
+ott_status gguf_tensor_bytes(const gguf_tensor *t, int64_t *bytes) {
+    int64_t width = t->type == GGUF_F32 ? 4 : 2, elements = 1, row = t->shape[t->rank - 1];
+    if (t->type == GGUF_Q8_0 && row % GGUF_BLOCK != 0)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "tensor '%s': rows of %" PRId64 " elements are not whole blocks of %d", t->name,
+                           row, GGUF_BLOCK);
+    for (int i = 0; i < t->rank; i++)
+        if (t->shape[i] <= 0 || __builtin_mul_overflow(elements, t->shape[i], &elements) ||
+            elements > INT64_MAX / 8)
+            return status_fail(OTT_ERR_ARGUMENT, "tensor '%s': dimension %d is %" PRId64 ", which is %s",
+                               t->name, i, t->shape[i], t->shape[i] <= 0 ? "not positive" : "too large");
+    *bytes = t->type == GGUF_Q8_0 ? elements / GGUF_BLOCK * BLOCK_BYTES : elements * width;
+    return OTT_OK;
+}
+
+/* Sizes of a row come first in the file. */
+static ott_status append_tensor(str *s, const gguf_tensor *t, int64_t *offset) {
+    int64_t bytes;
+    append_text(s, t->name, (int64_t)strlen(t->name));
+    append_number(s, (uint64_t)t->rank, 4);
+    for (int i = t->rank; i-- > 0;) append_number(s, (uint64_t)t->shape[i], 8);
+    append_number(s, t->type, 4);
+    append_number(s, (uint64_t)*offset, 8);
+    TRY(gguf_tensor_bytes(t, &bytes));
+    if (__builtin_add_overflow(*offset, bytes + padding_behind(bytes), offset))
+        return status_fail(OTT_ERR_ARGUMENT, "the tensors take more than 2^63 bytes");
+    return OTT_OK;
+}
+
+static ott_status make_header(const gguf_metadata *m, const gguf_tensor *tensors, int64_t count, str *s) {
+    int64_t offset = 0;
+    if (*m->wrong)
+        return status_fail(OTT_ERR_ARGUMENT, "%s, which no GGUF file holds: it has 32 bits", m->wrong);
+    STATUS_REQUIRE(m->owed == 0);
+    str_append(s, "GGUF");
+    append_number(s, VERSION, 4);
+    append_number(s, (uint64_t)count, 8);
+    append_number(s, (uint64_t)m->count, 8);
+    str_append_bytes(s, m->bytes.text, m->bytes.length);
+    for (int64_t i = 0; i < count; i++) TRY(append_tensor(s, &tensors[i], &offset));
+    for (int64_t rest = padding_behind(s->length); rest > 0; rest--) append_number(s, 0, 1);
+    TRY(str_finish(&m->bytes));
+    return str_finish(s);
+}
+
+ott_status gguf_writer_open(mem *account, const char *path, const gguf_metadata *m,
+                            const gguf_tensor *tensors, int64_t count, gguf_writer **out) {
+    void *memory;
+    str header = {.account = account};
+    ott_status status;
+    *out = NULL;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(gguf_writer), "a GGUF writer", &memory));
+    gguf_writer *w = memory;
+    *w = (gguf_writer){.account = account, .tensors = tensors, .count = count};
+    TRY_OUT(make_header(m, tensors, count, &header));
+    if (count > 0) w->left = element_count(tensors);
+    TRY_OUT(file_writer_open(account, path, &w->file));
+    TRY_OUT(file_writer_append(w->file, header.text, header.length));
+    *out = w;
+out:
+    if (status != OTT_OK) gguf_writer_abandon(w);
+    str_free(&header);
+    return status == OTT_OK ? OTT_OK : status_context(status, "%s", path);
+}
+
+/* ---- the data ---- */
+
+int64_t gguf_writer_next(const gguf_writer *w) {
+    return w->current < w->count ? w->current : -1;
+}
+
+/* False: it has what no code and scale are. */
+static bool encode_block(const float *x, uint8_t *out) {
+    float amax = 0;
+    bool finite = true;
+    for (int i = 0; i < GGUF_BLOCK; i++) {
+        finite = finite && isfinite(x[i]);
+        amax = fmaxf(amax, fabsf(x[i]));
+    }
+    float scale = amax / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0;
+    uint16_t half = cast_to_f16(scale);
+    if (!finite || half >= F16_INFINITY) return false;
+    if (!isfinite(inverse)) inverse = 0; /* of a scale that f16 rounds to 0 */
+    out[0] = (uint8_t)half;
+    out[1] = (uint8_t)(half >> 8);
+    for (int i = 0; i < GGUF_BLOCK; i++) out[2 + i] = (uint8_t)(int8_t)roundf(x[i] * inverse);
+    return true;
+}
+
+static ott_status append_blocks(gguf_writer *w, const float *values, int64_t count) {
+    for (int64_t i = 0; i < count / GGUF_BLOCK; i++)
+        if (!encode_block(values + i * GGUF_BLOCK, w->blocks + i * BLOCK_BYTES))
+            return status_fail(OTT_ERR_FORMAT,
+                               "tensor '%s' has a NaN, an infinity or a number beyond 8e6, which Q8_0 cannot "
+                               "hold: take another "
+                               "type, or an earlier checkpoint",
+                               w->tensors[w->current].name);
+    return file_writer_append(w->file, w->blocks, count / GGUF_BLOCK * BLOCK_BYTES);
+}
+
+static ott_status append_halves(gguf_writer *w, const float *values, int64_t count, gguf_type type) {
+    for (int64_t i = 0; i < count; i++)
+        w->halves[i] = type == GGUF_F16 ? cast_to_f16(values[i]) : cast_to_bf16(values[i]);
+    return file_writer_append(w->file, w->halves, 2 * count);
+}
+
+static ott_status append_piece(gguf_writer *w, const float *values, int64_t count) {
+    gguf_type type = w->tensors[w->current].type;
+    if (type == GGUF_F32) return file_writer_append(w->file, values, 4 * count);
+    return type == GGUF_Q8_0 ? append_blocks(w, values, count) : append_halves(w, values, count, type);
+}
+
+/* Pads the tensor that is whole, and goes on to the next one. */
+static ott_status finish_tensor(gguf_writer *w) {
+    static const uint8_t zeros[ALIGNMENT];
+    int64_t bytes;
+    TRY(gguf_tensor_bytes(&w->tensors[w->current], &bytes));
+    if (++w->current < w->count) w->left = element_count(&w->tensors[w->current]);
+    return file_writer_append(w->file, zeros, padding_behind(bytes));
+}
+
+ott_status gguf_writer_append(gguf_writer *w, const float *values, int64_t count) {
+    STATUS_REQUIRE(w->current < w->count && count >= 0 && count <= w->left);
+    STATUS_REQUIRE(w->tensors[w->current].type != GGUF_Q8_0 || count % GGUF_BLOCK == 0);
+    for (int64_t done = 0; done < count; done += PIECE)
+        TRY(append_piece(w, values + done, count - done < PIECE ? count - done : PIECE));
+    w->left -= count;
+    return w->left == 0 ? finish_tensor(w) : OTT_OK;
+}
+
+ott_status gguf_writer_commit(gguf_writer *w) {
+    mem *account = w->account;
+    bool whole = w->current == w->count;
+    ott_status status = OTT_OK;
+    if (whole)
+        status = file_writer_commit(w->file);
+    else
+        file_writer_abandon(w->file);
+    mem_free(account, w);
+    STATUS_REQUIRE(whole);
+    return status;
+}
+
+void gguf_writer_abandon(gguf_writer *w) {
+    if (!w) return;
+    file_writer_abandon(w->file);
+    mem_free(w->account, w);
+}

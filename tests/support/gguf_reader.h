@@ -1,0 +1,46 @@
+/* tests/support/gguf_reader: a GGUF file as its specification describes it, read without what wrote it. Anything wrong with the
+   file fails the test. */
+#ifndef TESTS_SUPPORT_GGUF_READER_H
+#define TESTS_SUPPORT_GGUF_READER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct gguf_value {
+    char key[96];
+    int type; /* 4 count, 5 integer, 6 real, 7 bool, 8 text, 9 list */
+    double number;
+    const char *text; /* [bytes], without an end */
+    int64_t bytes;
+    int element_type; /* of a list, whose elements lie at `text` */
+    int64_t count;
+} gguf_value;
+
+typedef struct gguf_entry {
+    char name[80];
+    int rank, type;
+    int64_t size[4]; /* as in the file: of a row first */
+    const unsigned char *data;
+    int64_t count; /* elements */
+} gguf_entry;
+
+typedef struct gguf_reader {
+    unsigned char *file;
+    int64_t bytes, at;
+    gguf_value *value; /* [value_count] */
+    gguf_entry *entry; /* [entry_count] */
+    int64_t value_count, entry_count;
+} gguf_reader;
+
+gguf_reader gguf_reader_open(const char *path);
+void gguf_reader_close(gguf_reader *r);
+const gguf_value *gguf_reader_find(const gguf_reader *r, const char *key); /* NULL: absent */
+double gguf_reader_number(const gguf_reader *r, const char *key);          /* must be there */
+bool gguf_reader_says(const gguf_reader *r, const char *key, const char *text);
+/* Element of a list: of texts; of integers and reals. */
+bool gguf_reader_item_is(const gguf_value *list, int64_t index, const char *text);
+double gguf_reader_item(const gguf_value *list, int64_t index);
+const gguf_entry *gguf_reader_tensor(const gguf_reader *r, const char *name); /* must be there */
+float gguf_reader_element(const gguf_entry *e, int64_t index);
+
+#endif
