@@ -19,18 +19,13 @@ static ott_status neighbour_path(chat *c, const char *name) {
     return arena_printf(c->memory, &c->path, "%.*s%s", slash ? (int)(slash - own) + 1 : 0, own, name);
 }
 
-static ott_status parse(chat *c, const char *text, int64_t bytes) {
-    ott_status status = jinja_open(c->account, text, bytes, &c->template);
-    return status == OTT_OK ? OTT_OK : status_context(status, "%s: chat template", c->path);
-}
-
-static ott_status read_template_file(chat *c) {
+static ott_status read_template_file(chat *c, str *out) {
     char *text;
     int64_t bytes;
     TRY(file_read(c->account, c->path, JINJA_TEXT_MOST, &text, &bytes));
-    ott_status status = parse(c, text, bytes);
+    str_append_bytes(out, text, bytes);
     mem_free(c->account, text);
-    return status;
+    return str_finish(out);
 }
 
 /* Of named templates the default one. */
@@ -43,27 +38,48 @@ static const json_t *choose_template(const json_t *value) {
     return value;
 }
 
-static ott_status read_template_member(chat *c) {
+static ott_status read_template_member(chat *c, str *out) {
     json_t *config;
     TRY(json_read_file(c->account, c->path, JSON_DECODE_INT_AS_REAL, &config));
     const json_t *text = choose_template(json_object_get(config, "chat_template"));
-    ott_status status =
-        json_is_string(text) ? parse(c, json_string_value(text), (int64_t)json_string_length(text))
-        : text
-            ? status_fail(OTT_ERR_FORMAT,
-                          "%s: chat_template is neither a text nor a list with a \"default\" one", c->path)
-            : status_fail(OTT_ERR_NOT_FOUND,
-                          "%s: has no chat_template, and there is no chat_template.jinja beside it", c->path);
+    ott_status status = OTT_OK;
+    if (json_is_string(text))
+        str_append_bytes(out, json_string_value(text), (int64_t)json_string_length(text));
+    else
+        status = text ? status_fail(OTT_ERR_FORMAT,
+                                    "%s: chat_template is neither a text nor a list with a \"default\" one",
+                                    c->path)
+                      : status_fail(OTT_ERR_NOT_FOUND,
+                                    "%s: has no chat_template, and there is no chat_template.jinja beside it",
+                                    c->path);
     json_decref(config);
+    return status == OTT_OK ? str_finish(out) : status;
+}
+
+static ott_status read_template(chat *c, str *out) {
+    TRY(arena_open(c->account, MEM_OTHER, &c->memory));
+    TRY(neighbour_path(c, "chat_template.jinja"));
+    if (file_exists(c->path)) return read_template_file(c, out);
+    TRY(neighbour_path(c, "tokenizer_config.json"));
+    return read_template_member(c, out);
+}
+
+ott_status chat_read(mem *account, const tokenizer *t, str *out) {
+    chat c = {.account = account, .tokenizer = t};
+    ott_status status = read_template(&c, out);
+    arena_close(c.memory);
     return status;
 }
 
-static ott_status find_template(chat *c) {
-    TRY(arena_open(c->account, MEM_OTHER, &c->memory));
-    TRY(neighbour_path(c, "chat_template.jinja"));
-    if (file_exists(c->path)) return read_template_file(c);
-    TRY(neighbour_path(c, "tokenizer_config.json"));
-    return read_template_member(c);
+static ott_status parse_template(chat *c) {
+    str text = {.account = c->account};
+    ott_status status = read_template(c, &text);
+    if (status == OTT_OK) {
+        status = jinja_open(c->account, text.text, text.length, &c->template);
+        if (status != OTT_OK) status = status_context(status, "%s: chat template", c->path);
+    }
+    str_free(&text);
+    return status;
 }
 
 ott_status chat_open(mem *account, const tokenizer *t, chat **out) {
@@ -72,7 +88,7 @@ ott_status chat_open(mem *account, const tokenizer *t, chat **out) {
     TRY(mem_alloc(account, MEM_OTHER, sizeof(chat), "chat template", &memory));
     chat *c = memory;
     *c = (chat){.account = account, .tokenizer = t};
-    ott_status status = find_template(c);
+    ott_status status = parse_template(c);
     if (status == OTT_OK)
         *out = c;
     else

@@ -15,6 +15,8 @@ typedef struct chat chat;
 /* OTT_ERR_NOT_FOUND: the tokenizer has no template. Errors name the file. `t` is borrowed. */
 ott_status chat_open(mem *account, const tokenizer *t, chat **out);
 void chat_close(chat *c); /* NULL is allowed */
+/* Appends the template itself, whatever it says; errors as chat_open's. */
+ott_status chat_read(mem *account, const tokenizer *t, str *out);
 
 /* Appends the conversation's text; asks: with what begins the assistant's next turn behind it. */
 ott_status chat_render(const chat *c, const json_t *messages, bool asks, str *out);

@@ -156,7 +156,7 @@ static ott_status compile(pcre2_general_context *memory, text_view regex, const 
 
 ott_status regex_compile(mem *account, text_view regex, pattern *out) {
     translation t = {.from = regex, .to = {.account = account}};
-    *out = (pattern){0};
+    *out = (pattern){.source = regex};
     pcre2_general_context *memory = pcre2_general_context_create(take_memory, give, account);
     ott_status status = memory ? translate(&t) : OTT_ERR_MEMORY;
     if (status == OTT_OK) status = compile(memory, regex, &t.to, PCRE2_USE_OFFSET_LIMIT, &out->code);

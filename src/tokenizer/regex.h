@@ -20,6 +20,7 @@ int64_t ascii_match(const ascii_rule *rule, text_view text, int64_t from);
 typedef struct pattern {
     struct pcre2_real_code_8 *code, *counted; /* counted: the same, with a callout before each item */
     const ascii_rule *ascii;                  /* NULL: none */
+    text_view source;                         /* of the expression; borrowed */
     text_view literal;
 } pattern;
 
@@ -33,7 +34,7 @@ typedef struct matcher {
     struct pcre2_real_jit_stack_8 *stack;
 } matcher;
 
-/* `regex` need not be ended. OTT_ERR_UNSUPPORTED: not compilable, or it would mean something else in PCRE2.
+/* `regex` need not be ended, and lives as long as the pattern. OTT_ERR_UNSUPPORTED: not compilable, or it would mean something else in PCRE2.
  */
 ott_status regex_compile(mem *account, text_view regex, pattern *out);
 void regex_free(pattern *p);

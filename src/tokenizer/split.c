@@ -3,11 +3,11 @@
  * pattern, put a space in front, mark spaces with a character of their own. A text goes through the steps
  * depth first, so pieces reach the model one by one and are never collected.
  */
+#include "tokenizer/describe.h"
 #include "tokenizer/internal.h"
 
 /* ---- loading ---- */
 
-static const char gpt2[] = "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 /* \w+|[^\w\s]+ of a Rust regex, where the joiners are word characters too. */
 #define RUST_WORDS COMMON_WORDS "\\x{200c}\\x{200d}"
 static const char words[] = "[" RUST_WORDS "]+|[^" RUST_WORDS "\\s]+";
@@ -62,7 +62,7 @@ static ott_status load_byte_level(tokenizer *t, const json_t *object) {
     TRY(json_member_bool(object, "add_prefix_space", true, &space));
     TRY(json_member_bool(object, "use_regex", true, &regex));
     if (space) TRY(new_step(t, (split_step){.kind = SPLIT_ADD_SPACE}, &step));
-    if (regex) TRY(add_regex(t, gpt2, SPLIT_ISOLATED, false));
+    if (regex) TRY(add_regex(t, TOKENIZER_GPT2, SPLIT_ISOLATED, false));
     t->model.byte_level = true; /* pieces are handed on as bytes; the model's texts are turned into bytes */
     return OTT_OK;
 }

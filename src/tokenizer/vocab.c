@@ -1,5 +1,6 @@
 /* tokenizer/vocab: the model of a tokenizer.json: names of the tokens, merges, what pieces are made of. */
 #define _GNU_SOURCE /* memmem */
+#include "tokenizer/describe.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -87,7 +88,7 @@ static int codepoint_of_byte(int byte) {
     return 0x100 + before;
 }
 
-static int byte_to_character(unsigned char byte, char out[3]) {
+int tokenizer_byte_name(unsigned char byte, char out[3]) {
     int c = codepoint_of_byte(byte);
     if (c < 0x80) out[0] = (char)c;
     if (c < 0x80) return 1;
@@ -251,7 +252,7 @@ static ott_status load_pieces(tokenizer *t, int64_t tokens) {
 static void load_byte_ids(tokenizer *t) {
     for (int byte = 0; byte < 256; byte++) {
         char name[8];
-        int length = t->model.byte_level ? byte_to_character((unsigned char)byte, name)
+        int length = t->model.byte_level ? tokenizer_byte_name((unsigned char)byte, name)
                                          : snprintf(name, sizeof name, "<0x%02X>", byte);
         t->model.byte_ids[byte] = text_index_find(&t->by_name, name, length);
     }
