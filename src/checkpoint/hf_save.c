@@ -68,7 +68,7 @@ static bool can_say(const family *f, const model_options *o) {
            (f->window == FAMILY_WINDOW_PATTERN || o->full_every == 0);
 }
 
-static ott_status choose_family(const model_options *o, const family **out) {
+ott_status hf_save_family(const model_options *o, const family **out) {
     *out = o->family;
     if (can_say(o->family, o)) return OTT_OK;
     for (*out = family_table; *out < family_table + FAMILY_COUNT; ++*out)
@@ -400,7 +400,7 @@ static hf_save_summary summarize(const saving *s) {
 }
 
 static ott_status prepare(saving *s) {
-    TRY(choose_family(&s->m->options, &s->family));
+    TRY(hf_save_family(&s->m->options, &s->family));
     TRY(hf_places_open(s->m, s->family, false, &s->places));
     return take_buffers(s);
 }

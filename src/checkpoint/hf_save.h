@@ -34,11 +34,14 @@ typedef struct hf_save_summary {
     hf_scales granularity;                   /* AS_TRAINED resolved */
 } hf_save_summary;
 
+/* The family a model is written under: that of its configuration, or, if config.json cannot say under it what the model has
+   (biases of q, k, v; norms of heads; a window), the first that can; OTT_ERR_UNSUPPORTED when there is none. */
+ott_status hf_save_family(const model_options *o, const family **out);
+
 /*
- * Adapters are merged into the weights: W + scale B A, rounded once. `folder` must not hold a model yet; what is there after a failure is no model. Of several ranks each writes its parts of
- * the files, on a file system that all see, and all have the same error; none ever has more of a tensor than its own. The family is that of the
- * model's configuration, or, if config.json cannot say under it what the model has (biases of q, k, v; norms
- * of heads; a window), the first that can; OTT_ERR_UNSUPPORTED when there is none.
+ * Adapters are merged into the weights: W + scale B A, rounded once. `folder` must not hold a model yet; what is there after a
+ * failure is no model. Of several ranks each writes its parts of the files, on a file system that all see, and all have the
+ * same error; none ever has more of a tensor than its own.
  */
 ott_status hf_model_save(model *m, const hf_save_options *o, const char *folder, hf_save_summary *out);
 

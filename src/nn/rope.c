@@ -39,8 +39,7 @@ static double scale_longrope(const rope_options *o, int64_t positions, int64_t j
     return frequency / (double)factor[j];
 }
 
-/* Inverse frequency of pair j of the columns that turn, scaled as the options say. */
-static double frequency_of(const rope_options *o, int64_t columns, int64_t positions, int64_t j) {
+double rope_frequency(const rope_options *o, int64_t columns, int64_t positions, int64_t j) {
     double frequency = pow(o->theta, -2.0 * (double)j / (double)columns);
     switch (o->kind) {
     case ROPE_PLAIN: break;
@@ -52,8 +51,7 @@ static double frequency_of(const rope_options *o, int64_t columns, int64_t posit
     return frequency;
 }
 
-/* What cosine and sine are multiplied by, which scales attention. */
-static double length_of(const rope_options *o) {
+double rope_length(const rope_options *o) {
     if (o->kind != ROPE_YARN && o->kind != ROPE_LONGROPE) return 1;
     if (o->attention_factor > 0) return o->attention_factor;
     if (o->factor <= 1) return 1;
@@ -84,10 +82,10 @@ static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
                         "rotary tables", &memory));
     double *frequency = memory;
     float *cosine = (float *)(frequency + half), *sine = cosine + ROWS * half;
-    for (int64_t j = 0; j < half; j++) frequency[j] = frequency_of(o, 2 * half, positions, j);
+    for (int64_t j = 0; j < half; j++) frequency[j] = rope_frequency(o, 2 * half, positions, j);
     for (int64_t first = 0; first < positions && status == OTT_OK; first += count) {
         count = positions - first < ROWS ? positions - first : ROWS;
-        fill(cosine, sine, frequency, length_of(o), half, first, count);
+        fill(cosine, sine, frequency, rope_length(o), half, first, count);
         tensor to[] = {tensor_rows(r->cosine, first, count), tensor_rows(r->sine, first, count)};
         status = device_copy_in(d, to[0].data, cosine, tensor_bytes(to[0]));
         if (status == OTT_OK) status = device_copy_in(d, to[1].data, sine, tensor_bytes(to[1]));

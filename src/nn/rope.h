@@ -42,6 +42,10 @@ typedef struct rope {
 
 /* Columns of a head that turn. */
 int64_t rope_columns(const rope_options *o, int64_t head_dim);
+/* Inverse frequency of pair j of these columns, scaled as the options say for so many positions. */
+double rope_frequency(const rope_options *o, int64_t columns, int64_t positions, int64_t j);
+/* What cosine and sine are multiplied by, which scales attention. */
+double rope_length(const rope_options *o);
 /* positions: as many as will be looked up; longrope takes its long factors where they are more than the original. */
 ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_dim, int64_t positions);
 void rope_release(rope *r, device *d);

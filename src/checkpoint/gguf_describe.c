@@ -1,0 +1,201 @@
+/* checkpoint/gguf_describe: the table of architectures, what is refused, and metadata. */
+#include "checkpoint/gguf_describe.h"
+#include "checkpoint/hf_save.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- architectures ---- */
+
+/* As llama.cpp's src/models and its conversion of Hugging Face folders have them. */
+static const gguf_arch archs[] = {
+    {.family = FAMILY_LLAMA,
+     .name = "llama",
+     .turns_neighbours = true,
+     .own_factors = true,
+     .longrope = true},
+    {.family = FAMILY_MISTRAL,
+     .name = "llama",
+     .turns_neighbours = true,
+     .own_factors = true,
+     .longrope = true},
+    {.family = FAMILY_MIXTRAL,
+     .name = "llama",
+     .turns_neighbours = true,
+     .own_factors = true,
+     .longrope = true},
+    {.family = FAMILY_QWEN2, .name = "qwen2", .square = true},
+    {.family = FAMILY_QWEN3, .name = "qwen3"},
+    {.family = FAMILY_QWEN3_MOE, .name = "qwen3moe"},
+    {.family = FAMILY_PHI3, .name = "phi3", .fused_gate_up = true, .square = true, .longrope = true},
+    {.family = FAMILY_GRANITE,
+     .name = "granite",
+     .turns_neighbours = true,
+     .own_factors = true,
+     .longrope = true},
+    {.family = FAMILY_GLM, .name = "chatglm", .fused_gate_up = true, .square = true},
+    {.family = FAMILY_GLM4, .name = "glm4", .fused_gate_up = true},
+    {.family = FAMILY_DOTS1, .name = "dots1"},
+};
+
+static const char *trouble_with_rope(const model_options *o, const gguf_arch *a) {
+    if (o->rope.kind == ROPE_LLAMA3 && !a->own_factors) return "no model.rope_scaling = \"llama3\"";
+    if (o->rope.kind == ROPE_LONGROPE && !a->longrope) return "no model.rope_scaling = \"longrope\"";
+    return NULL;
+}
+
+static const char *trouble_with_experts(const model_options *o, const gguf_arch *a) {
+    const moe_options *e = &o->moe;
+    if (a->family == FAMILY_QWEN3_MOE && (!e->rule.normalized || o->moe_every != 1))
+        return "only mixtures in every block, with weights that are normalized";
+    if (a->family != FAMILY_DOTS1) return NULL;
+    if (e->shared_hidden == 0) return "only mixtures with shared experts";
+    if (o->kv_heads != o->heads) return "as many heads of k and v as of q";
+    return o->tied ? "no head that is the embedding" : NULL;
+}
+
+/* 0 and 1 both leave things as they are. */
+static bool multiplies(const model_options *o) {
+    const float by[] = {o->embedding_multiplier, o->residual_multiplier, o->logit_multiplier};
+    for (int i = 0; i < 3; i++)
+        if (by[i] != 0 && by[i] != 1) return true;
+    return o->attention_multiplier != 0;
+}
+
+static const char *trouble_with(const model_options *o, const gguf_arch *a) {
+    const char *trouble = trouble_with_rope(o, a);
+    if (!trouble && a->square && o->heads * o->head_dim != o->dim)
+        trouble = "only heads that are together as wide as the model";
+    if (!trouble && multiplies(o) && a->family != FAMILY_GRANITE) trouble = "no multipliers";
+    return trouble ? trouble : trouble_with_experts(o, a);
+}
+
+ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
+    const family *f;
+    TRY(hf_save_family(o, &f));
+    for (*out = archs; *out < archs + sizeof archs / sizeof *archs; ++*out) {
+        if (!family_is(f, (*out)->family)) continue;
+        const char *trouble = trouble_with(o, *out);
+        return trouble
+                   ? status_fail(OTT_ERR_UNSUPPORTED,
+                                 "llama.cpp's architecture %s, for models of %s, has %s: take --format hf",
+                                 (*out)->name, f->name, trouble)
+                   : OTT_OK;
+    }
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "models of the family %s are not written as GGUF: take --format hf, and the converter of "
+        "llama.cpp if it has one for them",
+        f->name);
+}
+
+/* ---- metadata ---- */
+
+/* Keys of an architecture begin with its name. */
+typedef struct describing {
+    const model_options *o;
+    const gguf_arch *arch;
+    gguf_metadata *m;
+    char key[96];
+} describing;
+
+static const char *own_key(describing *d, const char *key) {
+    snprintf(d->key, sizeof d->key, "%s.%s", d->arch->name, key);
+    return d->key;
+}
+
+static void put_count(describing *d, const char *key, int64_t value) {
+    gguf_metadata_count(d->m, own_key(d, key), value);
+}
+
+static void put_real(describing *d, const char *key, double value) {
+    gguf_metadata_real(d->m, own_key(d, key), value);
+}
+
+/* What a model's 0 stands for need not be said. */
+static void put_multiplier(describing *d, const char *key, float value) {
+    if (value != 0) put_real(d, key, (double)value);
+}
+
+static void put_text(gguf_metadata *m, const char *key, const char *text) {
+    gguf_metadata_text(m, key, text, (int64_t)strlen(text));
+}
+
+static void describe_general(describing *d, gguf_type type) {
+    static const int files[] = {[GGUF_F32] = 0, [GGUF_F16] = 1, [GGUF_Q8_0] = 7, [GGUF_BF16] = 32};
+    put_text(d->m, "general.architecture", d->arch->name);
+    put_text(d->m, "general.type", "model");
+    gguf_metadata_count(d->m, "general.file_type", files[type]);
+    if (type == GGUF_Q8_0) gguf_metadata_count(d->m, "general.quantization_version", 2);
+}
+
+static void describe_shape(describing *d) {
+    const model_options *o = d->o;
+    put_count(d, "vocab_size", o->vocab);
+    put_count(d, "context_length", o->max_positions);
+    put_count(d, "embedding_length", o->dim);
+    put_count(d, "block_count", o->layers);
+    put_count(d, "feed_forward_length", o->hidden);
+    put_count(d, "attention.head_count", o->heads);
+    put_count(d, "attention.head_count_kv", o->kv_heads);
+    put_count(d, "attention.key_length", o->head_dim);
+    put_count(d, "attention.value_length", o->head_dim);
+    put_real(d, "attention.layer_norm_rms_epsilon", (double)o->norm_epsilon);
+}
+
+/* llama.cpp multiplies what it makes of YaRN's factor by attn_factor, and of longrope takes that alone. */
+static void describe_rope(describing *d) {
+    const rope_options *r = &d->o->rope;
+    put_count(d, "rope.dimension_count", rope_columns(r, d->o->head_dim));
+    put_real(d, "rope.freq_base", r->theta);
+    if (r->kind == ROPE_PLAIN || r->kind == ROPE_LLAMA3) return;
+    put_text(d->m, own_key(d, "rope.scaling.type"),
+             r->kind == ROPE_LINEAR ? "linear"
+             : r->kind == ROPE_YARN ? "yarn"
+                                    : "longrope");
+    if (r->kind != ROPE_LONGROPE) put_real(d, "rope.scaling.factor", r->factor);
+    if (r->kind == ROPE_LINEAR) return;
+    put_count(d, "rope.scaling.original_context_length", r->original_max_position);
+    put_real(d, "rope.scaling.attn_factor",
+             rope_length(r) / (r->kind == ROPE_YARN && r->factor > 1 ? 0.1 * log(r->factor) + 1 : 1));
+    if (r->kind == ROPE_LONGROPE) return;
+    put_real(d, "rope.scaling.yarn_beta_fast", r->beta_fast);
+    put_real(d, "rope.scaling.yarn_beta_slow", r->beta_slow);
+}
+
+static void describe_multipliers(describing *d) {
+    const model_options *o = d->o;
+    if (d->arch->family != FAMILY_GRANITE) return;
+    put_real(d, "logit_scale", o->logit_multiplier != 0 ? 1 / (double)o->logit_multiplier : 1); /* divides */
+    put_multiplier(d, "embedding_scale", o->embedding_multiplier);
+    put_multiplier(d, "residual_scale", o->residual_multiplier);
+    put_multiplier(d, "attention.scale", o->attention_multiplier);
+}
+
+static void describe_experts(describing *d) {
+    enum { SIGMOID = 2 };
+    const moe_options *e = &d->o->moe;
+    if (e->experts == 0) return;
+    put_count(d, "expert_count", e->experts);
+    put_count(d, "expert_used_count", e->choices);
+    put_count(d, "expert_feed_forward_length", e->hidden);
+    if (d->arch->family != FAMILY_DOTS1) return;
+    put_count(d, "leading_dense_block_count", d->o->moe_first);
+    put_count(d, "expert_shared_count", e->shared_hidden / e->hidden);
+    put_count(d, "expert_gating_func", SIGMOID);
+    put_real(d, "expert_weights_scale", (double)e->rule.scale);
+    gguf_metadata_bool(d->m, own_key(d, "expert_weights_norm"), e->rule.normalized);
+    if (e->rule.groups <= 1) return;
+    put_count(d, "expert_group_count", e->rule.groups);
+    put_count(d, "expert_group_used_count", e->rule.chosen_groups);
+}
+
+void gguf_describe(const model_options *o, const gguf_arch *arch, gguf_type type, gguf_metadata *m) {
+    describing d = {.o = o, .arch = arch, .m = m};
+    describe_general(&d, type);
+    describe_shape(&d);
+    describe_rope(&d);
+    describe_multipliers(&d);
+    describe_experts(&d);
+}

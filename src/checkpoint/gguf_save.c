@@ -1,0 +1,281 @@
+/* checkpoint/gguf_save: which tensors a GGUF file has, and their elements on the way there. */
+#include "checkpoint/gguf_save.h"
+#include "checkpoint/gguf_describe.h"
+#include "checkpoint/hf_merge.h"
+#include "fp8/cast.h"
+#include "nn/frozen.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BUFFER = 1 << 16, PARTS = 2 };
+
+/* Rows of a parameter; a vector's elements count as rows of one column. */
+typedef struct departure_part {
+    const model_module *module;
+    const parameter *parameter; /* its weight or bias */
+    int64_t first, rows, columns;
+} departure_part;
+
+/* Where the elements of a tensor come from. */
+typedef struct departure {
+    departure_part part[PARTS]; /* one below the other */
+    int parts;
+    int64_t head_rows;   /* rows of a head, whose halves become neighbours; 0: they stay */
+    const float *values; /* no parameter's; else NULL */
+} departure;
+
+typedef struct saving {
+    model *m;
+    mem *account;
+    const gguf_save_options *o;
+    const gguf_arch *arch;
+    arena *memory;
+    gguf_tensor *tensors;  /* [count] */
+    departure *departures; /* [count] */
+    int64_t count, others;
+    float *buffer; /* [BUFFER] */
+} saving;
+
+/* ---- names ---- */
+
+static const char *const role_names[ROLE_COUNT] = {[ROLE_EMBEDDING] = "token_embd",
+                                                   [ROLE_ATTENTION_NORM] = "attn_norm",
+                                                   [ROLE_Q] = "attn_q",
+                                                   [ROLE_K] = "attn_k",
+                                                   [ROLE_V] = "attn_v",
+                                                   [ROLE_Q_NORM] = "attn_q_norm",
+                                                   [ROLE_K_NORM] = "attn_k_norm",
+                                                   [ROLE_O] = "attn_output",
+                                                   [ROLE_ATTENTION_POST_NORM] = "post_attention_norm",
+                                                   [ROLE_MLP_NORM] = "ffn_norm",
+                                                   [ROLE_GATE] = "ffn_gate",
+                                                   [ROLE_UP] = "ffn_up",
+                                                   [ROLE_DOWN] = "ffn_down",
+                                                   [ROLE_ROUTER] = "ffn_gate_inp",
+                                                   [ROLE_EXPERT_GATE] = "ffn_gate_exps",
+                                                   [ROLE_EXPERT_UP] = "ffn_up_exps",
+                                                   [ROLE_EXPERT_DOWN] = "ffn_down_exps",
+                                                   [ROLE_SHARED_GATE] = "ffn_gate_shexp",
+                                                   [ROLE_SHARED_UP] = "ffn_up_shexp",
+                                                   [ROLE_SHARED_DOWN] = "ffn_down_shexp",
+                                                   [ROLE_MLP_POST_NORM] = "post_ffw_norm",
+                                                   [ROLE_FINAL_NORM] = "output_norm",
+                                                   [ROLE_HEAD] = "output"};
+
+static void name_tensor(gguf_tensor *t, int layer, const char *name, const char *kind) {
+    if (layer == MODULES_OUTSIDE)
+        snprintf(t->name, sizeof t->name, "%s.%s", name, kind);
+    else
+        snprintf(t->name, sizeof t->name, "blk.%d.%s.%s", layer, name, kind);
+}
+
+/* ---- declaring ---- */
+
+static gguf_type type_of(saving *s, const gguf_tensor *t, module_role role) {
+    if (t->rank == 1 || role == ROLE_ROUTER) return GGUF_F32;
+    if (s->o->type != GGUF_Q8_0 || t->shape[t->rank - 1] % GGUF_BLOCK == 0) return s->o->type;
+    s->others++;
+    return s->o->other;
+}
+
+/* Up lies below gate, in one tensor with it, where the architecture wants it so. */
+static bool joins_gate(const saving *s, module_role role, const departure_part *part) {
+    if (!s->arch->fused_gate_up || role != ROLE_UP) return false;
+    s->departures[s->count - 1].part[1] = *part;
+    s->departures[s->count - 1].parts = 2;
+    s->tensors[s->count - 1].shape[0] += part->rows;
+    return true;
+}
+
+/* What is in a tensor of its own of a parameter: of a stack all, else the rows of one projection. */
+static void declare_part(saving *s, const model_module *e, const parameter *p, const module_part *from,
+                         bool is_bias) {
+    bool turns = s->arch->turns_neighbours && (from->role == ROLE_Q || from->role == ROLE_K);
+    departure_part part = {.module = e,
+                           .parameter = p,
+                           .first = from->first,
+                           .rows = p->rank == 3 ? p->rows : from->count,
+                           .columns = p->rank == 1 ? 1 : p->columns};
+    if (joins_gate(s, from->role, &part)) return;
+    gguf_tensor *t = &s->tensors[s->count];
+    bool fuses = s->arch->fused_gate_up && from->role == ROLE_GATE;
+    const char *name = e->balances && is_bias ? "exp_probs_b" : role_names[fuses ? ROLE_UP : from->role];
+    name_tensor(t, e->layer, name, is_bias ? "bias" : "weight");
+    t->rank = p->rank;
+    t->shape[0] = part.rows;
+    if (p->rank == 3) t->shape[0] = p->stack;
+    if (p->rank == 3) t->shape[1] = p->rows / p->stack;
+    if (p->rank > 1) t->shape[p->rank - 1] = p->columns;
+    t->type = type_of(s, t, from->role);
+    s->departures[s->count++] =
+        (departure){.part = {part}, .parts = 1, .head_rows = turns ? s->m->options.head_dim : 0};
+}
+
+static void declare_parameter(saving *s, const model_module *e, const parameter *p, bool is_bias) {
+    module_part part[MODULES_PARTS];
+    int count = modules_parts(&s->m->options, e, part);
+    for (int i = 0; i < count; i++) declare_part(s, e, p, &part[i], is_bias);
+}
+
+/* Factors that the inverse frequencies of pairs are divided by. */
+static ott_status declare_factors(saving *s, const char *name, const float *factor) {
+    const rope_options *r = &s->m->options.rope;
+    int64_t columns = rope_columns(r, s->m->options.head_dim);
+    gguf_tensor *t = &s->tensors[s->count];
+    void *memory;
+    TRY(arena_alloc(s->memory, columns / 2 * (int64_t)sizeof(float), &memory));
+    float *values = memory;
+    for (int64_t j = 0; j < columns / 2; j++)
+        values[j] = factor ? factor[j]
+                           : (float)(pow(r->theta, -2.0 * (double)j / (double)columns) /
+                                     rope_frequency(r, columns, 0, j));
+    name_tensor(t, MODULES_OUTSIDE, name, "weight");
+    t->rank = 1;
+    t->shape[0] = columns / 2;
+    t->type = GGUF_F32;
+    s->departures[s->count++] = (departure){.values = values};
+    return OTT_OK;
+}
+
+static ott_status declare_rope(saving *s) {
+    const rope_options *r = &s->m->options.rope;
+    if (r->kind == ROPE_LLAMA3) TRY(declare_factors(s, "rope_freqs", NULL));
+    if (r->kind != ROPE_LONGROPE) return OTT_OK;
+    TRY(declare_factors(s, "rope_factors_long", r->long_factor));
+    return declare_factors(s, "rope_factors_short", r->short_factor);
+}
+
+static ott_status declare_all(saving *s) {
+    const module_list *list = &s->m->whole;
+    int64_t most = 2 * MODULES_PARTS * (int64_t)list->count + 2; /* weights, biases, factors */
+    void *memory;
+    TRY(arena_open(s->account, MEM_OTHER, &s->memory));
+    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->tensors, &memory));
+    s->tensors = memory;
+    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->departures, &memory));
+    s->departures = memory;
+    TRY(declare_rope(s));
+    for (int i = 0; i < list->count; i++) {
+        const model_module *e = &list->of[i];
+        if (!e->tied) declare_parameter(s, e, e->weight, false);
+        if (e->bias) declare_parameter(s, e, e->bias, true);
+    }
+    return OTT_OK;
+}
+
+/* ---- writing ---- */
+
+/* A part on its way. */
+typedef struct writing {
+    const saving *s;
+    gguf_writer *w;
+    const departure_part *part;
+    hf_merge adapter; /* of the layer; all zero: it has none */
+} writing;
+
+/* Elements of the parameter, at most BUFFER of them, in fp32. */
+static ott_status read_elements(const writing *t, int64_t first, int64_t count, float *out) {
+    const parameter *p = t->part->parameter;
+    const tensor *from = &p->shard.value;
+    int64_t size = dtype_bytes(from->dtype);
+    TRY(device_copy_out(t->s->m->device, out, (const char *)from->data + first * size, count * size));
+    cast_in_place(out, from->dtype, OTT_F32, count);
+    if (p->codes) frozen_multiply(p, first, count, out);
+    hf_merge_add(&t->adapter, first, count, out);
+    return OTT_OK;
+}
+
+/* Rows [first, first + rows) of the part. */
+static ott_status append_rows(const writing *t, int64_t first, int64_t rows) {
+    int64_t begin = (t->part->first + first) * t->part->columns, count = rows * t->part->columns;
+    for (int64_t done = 0, piece; done < count; done += piece) {
+        piece = count - done < BUFFER ? count - done : BUFFER;
+        TRY(read_elements(t, begin + done, piece, t->s->buffer));
+        TRY(gguf_writer_append(t->w, t->s->buffer, piece));
+    }
+    return OTT_OK;
+}
+
+/* Rows r and r + half of each head become rows 2 r and 2 r + 1. */
+static ott_status append_turned(const writing *t, int64_t head_rows) {
+    for (int64_t row = 0; row < t->part->rows; row++) {
+        int64_t within = row % head_rows;
+        TRY(append_rows(t, row - within + within / 2 + within % 2 * (head_rows / 2), 1));
+    }
+    return OTT_OK;
+}
+
+static ott_status append_part(const saving *s, gguf_writer *w, const departure_part *part,
+                              int64_t head_rows) {
+    writing t = {.s = s, .w = w, .part = part};
+    bool merges = part->parameter == part->module->weight && hf_merge_applies(part->module);
+    ott_status status = merges ? hf_merge_open(s->m->device, part->module, &t.adapter) : OTT_OK;
+    if (status == OTT_OK)
+        status = head_rows > 0 ? append_turned(&t, head_rows) : append_rows(&t, 0, part->rows);
+    if (merges) hf_merge_close(&t.adapter);
+    return status;
+}
+
+static ott_status append_tensor(const saving *s, gguf_writer *w, int64_t index) {
+    const departure *d = &s->departures[index];
+    if (d->values) return gguf_writer_append(w, d->values, s->tensors[index].shape[0]);
+    for (int i = 0; i < d->parts; i++) TRY(append_part(s, w, &d->part[i], d->head_rows));
+    return OTT_OK;
+}
+
+static ott_status append_tensors(const saving *s, gguf_writer *w) {
+    for (int64_t next; (next = gguf_writer_next(w)) >= 0;) TRY(append_tensor(s, w, next));
+    return OTT_OK;
+}
+
+static ott_status write_file(const saving *s, const gguf_metadata *metadata, const char *path) {
+    gguf_writer *w;
+    TRY(gguf_writer_open(s->account, path, metadata, s->tensors, s->count, &w));
+    ott_status status = append_tensors(s, w);
+    if (status == OTT_OK) return gguf_writer_commit(w);
+    gguf_writer_abandon(w);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static ott_status summarize(const saving *s, gguf_save_summary *out) {
+    *out = (gguf_save_summary){.architecture = s->arch->name, .tensors = s->count, .others = s->others};
+    for (int64_t i = 0, bytes; i < s->count; i++) {
+        TRY(gguf_tensor_bytes(&s->tensors[i], &bytes));
+        out->bytes += bytes;
+    }
+    return OTT_OK;
+}
+
+static void warn_of_window(const saving *s) {
+    const model_options *o = &s->m->options;
+    if (o->window > 0 && o->window < o->max_positions)
+        log_warning(
+            s->o->log,
+            "model.sliding_window = %lld: llama.cpp's architecture %s has none, and computes something else "
+            "behind so many tokens",
+            (long long)o->window, s->arch->name);
+}
+
+static ott_status save(saving *s, gguf_metadata *metadata, const char *path, gguf_save_summary *out) {
+    void *memory;
+    TRY(gguf_describe_arch(&s->m->options, &s->arch));
+    warn_of_window(s);
+    gguf_describe(&s->m->options, s->arch, s->o->type, metadata);
+    TRY(declare_all(s));
+    TRY(summarize(s, out));
+    TRY(mem_alloc_array(s->account, MEM_OTHER, BUFFER, sizeof(float), "weights on their way", &memory));
+    s->buffer = memory;
+    return write_file(s, metadata, path);
+}
+
+ott_status gguf_model_save(model *m, const gguf_save_options *o, gguf_metadata *metadata, const char *path,
+                           gguf_save_summary *out) {
+    saving s = {.m = m, .account = m->device->account, .o = o};
+    ott_status status = save(&s, metadata, path, out);
+    mem_free(s.account, s.buffer);
+    arena_close(s.memory);
+    return status;
+}

@@ -1,0 +1,295 @@
+/*
+ * GGUF files of the families in tests/golden/families: every weight that transformers saved is in the file, under llama.cpp's
+ * name and in its order, and metadata say what config.json says. tools/check_gguf.sh asks llama.cpp itself.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "checkpoint/gguf_save.h"
+#include "checkpoint/hf_model.h"
+#include "checkpoint/run_folder.h"
+#include "formats/shards.h"
+#include "model/tiny_model.h"
+#include "support/gguf_reader.h"
+
+/* ---- a family ---- */
+
+static model_options options_from(mem *account, const char *folder) {
+    char argument[300];
+    config *cfg;
+    model_options o;
+    snprintf(argument, sizeof argument, "--model.hf_path=%s", folder);
+    const char *arguments[] = {argument, "--train.seq_len=24"};
+    HARNESS_OK(config_parse(account, NULL, 2, arguments, &cfg));
+    HARNESS_OK(hf_model_configure(account, cfg, NULL));
+    HARNESS_OK(model_options_resolve(cfg, &o));
+    config_close(cfg);
+    o.freeze = NULL; /* it was the configuration's */
+    return o;
+}
+
+typedef struct held {
+    tiny t;
+    char folder[256];
+    shards *weights; /* as transformers saved them */
+} held;
+
+static void open_family(held *f, mem *account, const char *name) {
+    snprintf(f->folder, sizeof f->folder, "%s/tests/golden/families/%s", TEST_SOURCE_DIR, name);
+    model_options o = options_from(account, f->folder);
+    tiny_open(&f->t, &o, 1, NULL);
+    HARNESS_OK(hf_model_load(f->t.m, f->folder));
+    HARNESS_OK(shards_open(account, f->folder, &f->weights));
+}
+
+static void close_family(held *f) {
+    shards_close(f->weights);
+    tiny_close(&f->t);
+}
+
+static ott_status save(run_folder *r, held *f, gguf_type type) {
+    const gguf_save_options o = {.type = type, .other = GGUF_F16};
+    gguf_metadata m = {.bytes = {.account = r->account}};
+    gguf_save_summary sum;
+    ott_status status = gguf_model_save(f->t.m, &o, &m, at(r, "x.gguf"), &sum);
+    gguf_metadata_free(&m);
+    return status;
+}
+
+/* ---- where llama.cpp's tensors are in the folder ---- */
+
+/* The names of a block's: one of them is there, the second where projections are fused. */
+typedef struct source {
+    const char *gguf, *name[2];
+} source;
+
+static const source sources[] = {
+    {"attn_norm", {"input_layernorm"}},
+    {"attn_q", {"self_attn.q_proj", "self_attn.qkv_proj"}},
+    {"attn_k", {"self_attn.k_proj", "self_attn.qkv_proj"}},
+    {"attn_v", {"self_attn.v_proj", "self_attn.qkv_proj"}},
+    {"attn_output", {"self_attn.o_proj"}},
+    {"post_attention_norm", {"post_self_attn_layernorm"}},
+    {"ffn_norm", {"post_attention_layernorm"}},
+    {"ffn_gate", {"mlp.gate_proj"}},
+    {"ffn_up", {"mlp.up_proj", "mlp.gate_up_proj"}},
+    {"ffn_down", {"mlp.down_proj"}},
+    {"post_ffw_norm", {"post_mlp_layernorm"}},
+    {"ffn_gate_inp", {"block_sparse_moe.gate"}},
+    {"ffn_gate_exps", {"block_sparse_moe.experts.*.w1"}},
+    {"ffn_up_exps", {"block_sparse_moe.experts.*.w3"}},
+    {"ffn_down_exps", {"block_sparse_moe.experts.*.w2"}},
+};
+
+/* Of matrix `expert` where there are several. */
+static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64_t expert, bool *fused) {
+    char part[64], name[160], own[64];
+    int layer;
+    *fused = false;
+    if (strcmp(e->name, "token_embd.weight") == 0)
+        return shards_find(f->weights, "model.embed_tokens.weight");
+    if (strcmp(e->name, "output_norm.weight") == 0) return shards_find(f->weights, "model.norm.weight");
+    if (strcmp(e->name, "output.weight") == 0) return shards_find(f->weights, "lm_head.weight");
+    assert_int_equal(sscanf(e->name, "blk.%d.%63[^.].%63s", &layer, part, own), 3);
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
+        for (int k = 0; k < 2 && strcmp(sources[i].gguf, part) == 0 && sources[i].name[k]; k++) {
+            const char *star = strchr(sources[i].name[k], '*');
+            int before = star ? (int)(star - sources[i].name[k]) : (int)strlen(sources[i].name[k]);
+            snprintf(name, sizeof name, "model.layers.%d.%.*s", layer, before, sources[i].name[k]);
+            if (star)
+                snprintf(name + strlen(name), sizeof name - strlen(name), "%d%s", (int)expert, star + 1);
+            snprintf(name + strlen(name), sizeof name - strlen(name), ".%s", own);
+            *fused = k == 1;
+            if (shards_find(f->weights, name)) return shards_find(f->weights, name);
+        }
+    fail_msg("%s is of nothing in the folder", e->name);
+    return NULL;
+}
+
+/* The row of q, k, v in a fused tensor that the projection begins with. */
+static int64_t first_row(const model_options *o, const char *name) {
+    if (strstr(name, "attn_k")) return o->heads * o->head_dim;
+    return strstr(name, "attn_v") ? (o->heads + o->kv_heads) * o->head_dim : 0;
+}
+
+/* llama.cpp's "llama" and "granite" turn elements 2 p and 2 p + 1 of a head, transformers p and p + half. */
+static int64_t turned_row(const model_options *o, int64_t row) {
+    int64_t pair = row % o->head_dim / 2, head = row / o->head_dim;
+    return head * o->head_dim + pair + (row % 2 ? o->head_dim / 2 : 0);
+}
+
+static bool is_turned(const gguf_reader *r, const gguf_entry *e) {
+    bool turns = gguf_reader_says(r, "general.architecture", "llama") ||
+                 gguf_reader_says(r, "general.architecture", "granite");
+    return turns && (strstr(e->name, "attn_q.") || strstr(e->name, "attn_k."));
+}
+
+/* Returns the elements. */
+static int64_t compare_tensor(held *f, const gguf_reader *r, const gguf_entry *e) {
+    static float values[1 << 14];
+    const model_options *o = &f->t.m->options;
+    int64_t columns = e->rank > 1 ? e->size[0] : 1, stack = e->rank == 3 ? e->size[2] : 1;
+    int64_t rows = e->count / columns / stack;
+    for (int64_t i = 0; i < stack; i++) {
+        bool fused;
+        const shard_tensor *from = find_source(f, e, i, &fused);
+        int64_t first = fused ? first_row(o, e->name) : 0;
+        HARNESS_OK(shards_read_floats(f->weights, from, first * columns, rows * columns, values));
+        for (int64_t k = 0; k < rows * columns; k++) {
+            int64_t row = is_turned(r, e) ? turned_row(o, k / columns) : k / columns;
+            if (gguf_reader_element(e, i * rows * columns + k) != values[row * columns + k % columns])
+                fail_msg("%s: %s differs at %lld", f->folder, e->name, (long long)k);
+        }
+    }
+    return e->count;
+}
+
+static int64_t source_elements(const held *f) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < shards_count(f->weights); i++)
+        sum += safetensors_elements(shards_at(f->weights, i)->entry);
+    return sum;
+}
+
+/* ---- the files ---- */
+
+static const struct {
+    const char *name, *arch, *refusal;
+} families[] = {{"linear", "llama", NULL},
+                {"yarn", "llama", NULL},
+                {"longrope", "phi3", NULL},
+                {"granite", "granite", NULL},
+                {"glm4", "glm4", NULL},
+                {"mixtral", "llama", NULL},
+                {"glm", NULL, "llama.cpp's architecture chatglm, for models of glm, has only heads that"},
+                {"qwen3_moe", NULL, "only mixtures in every block"},
+                {"dots1", NULL, "as many heads of k and v as of q"}};
+enum { COUNT = sizeof families / sizeof *families };
+
+static void has_every_weight(void **state) {
+    run_folder *r = *state;
+    for (int i = 0; i < COUNT; i++) {
+        held f;
+        if (families[i].refusal) continue;
+        open_family(&f, r->account, families[i].name);
+        HARNESS_OK(save(r, &f, GGUF_F32));
+        gguf_reader g = gguf_reader_open(at(r, "x.gguf"));
+        assert_true(gguf_reader_says(&g, "general.architecture", families[i].arch));
+        int64_t elements = 0;
+        for (int64_t k = 0; k < g.entry_count; k++)
+            if (strncmp(g.entry[k].name, "rope_", 5) != 0) elements += compare_tensor(&f, &g, &g.entry[k]);
+        assert_int_equal(elements, source_elements(&f));
+        gguf_reader_close(&g);
+        close_family(&f);
+    }
+}
+
+static void refuses_what_llama_cpp_has_not(void **state) {
+    run_folder *r = *state;
+    for (int i = 0; i < COUNT; i++) {
+        held f;
+        if (!families[i].refusal) continue;
+        open_family(&f, r->account, families[i].name);
+        assert_int_equal(save(r, &f, GGUF_F32), OTT_ERR_UNSUPPORTED);
+        if (!strstr(status_text(), families[i].refusal)) fail_msg("%s", status_text());
+        close_family(&f);
+    }
+}
+
+static void assert_number(const gguf_reader *g, const char *key, double expected) {
+    double number = gguf_reader_number(g, key);
+    if (fabs(number - expected) > 1e-6 * fabs(expected)) fail_msg("%s is %g, not %g", key, number, expected);
+}
+
+/* As tests/golden/families' config.json have them; transformers' attention factors and Llama 3's frequencies by hand. */
+static void says_what_the_model_is(void **state) {
+    run_folder *r = *state;
+    held f;
+    open_family(&f, r->account, "yarn");
+    const rope_options *o = &f.t.m->options.rope;
+    HARNESS_OK(save(r, &f, GGUF_BF16));
+    gguf_reader g = gguf_reader_open(at(r, "x.gguf"));
+    assert_number(&g, "general.file_type", 32);
+    assert_number(&g, "llama.vocab_size", 32);
+    assert_number(&g, "llama.embedding_length", 16);
+    assert_number(&g, "llama.block_count", 2);
+    assert_number(&g, "llama.feed_forward_length", 24);
+    assert_number(&g, "llama.attention.head_count", 4);
+    assert_number(&g, "llama.attention.head_count_kv", 2);
+    assert_number(&g, "llama.attention.key_length", 8);
+    assert_number(&g, "llama.rope.dimension_count", 8);
+    assert_true(gguf_reader_says(&g, "llama.rope.scaling.type", "yarn"));
+    assert_number(&g, "llama.rope.scaling.factor", o->factor);
+    assert_number(&g, "llama.rope.scaling.original_context_length", (double)o->original_max_position);
+    double rule = 0.1 * log(o->factor) + 1;
+    assert_number(&g, "llama.rope.scaling.attn_factor",
+                  o->attention_factor > 0 ? o->attention_factor / rule : 1);
+    assert_int_equal(gguf_reader_tensor(&g, "blk.0.ffn_norm.weight")->type, GGUF_F32);
+    assert_int_equal(gguf_reader_tensor(&g, "token_embd.weight")->type, GGUF_BF16);
+    gguf_reader_close(&g);
+    close_family(&f);
+
+    open_family(&f, r->account, "longrope");
+    HARNESS_OK(save(r, &f, GGUF_F32));
+    g = gguf_reader_open(at(r, "x.gguf"));
+    const gguf_entry *factors = gguf_reader_tensor(&g, "rope_factors_long.weight");
+    assert_int_equal(factors->count, f.t.m->options.rope.factors);
+    for (int64_t i = 0; i < factors->count; i++)
+        assert_true(gguf_reader_element(factors, i) == f.t.m->options.rope.long_factor[i]);
+    assert_true(gguf_reader_says(&g, "phi3.rope.scaling.type", "longrope"));
+    gguf_reader_close(&g);
+    close_family(&f);
+}
+
+static void says_what_a_mixture_is(void **state) {
+    run_folder *r = *state;
+    held f;
+    open_family(&f, r->account, "mixtral");
+    HARNESS_OK(save(r, &f, GGUF_Q8_0));
+    gguf_reader g = gguf_reader_open(at(r, "x.gguf"));
+    assert_number(&g, "general.file_type", 7);
+    assert_number(&g, "llama.expert_count", 4);
+    assert_number(&g, "llama.expert_used_count", 2);
+    assert_int_equal(gguf_reader_tensor(&g, "blk.1.ffn_gate_inp.weight")->type, GGUF_F32);
+    /* rows of 32 where heads come together, of 16 elsewhere */
+    assert_int_equal(gguf_reader_tensor(&g, "blk.1.attn_output.weight")->type, GGUF_Q8_0);
+    assert_int_equal(gguf_reader_tensor(&g, "blk.1.ffn_gate_exps.weight")->type, GGUF_F16);
+    gguf_reader_close(&g);
+    close_family(&f);
+}
+
+/* Llama 3.1's rule on the first pair, which turns often, and the last, which does not. */
+static void gives_llama3_factors(void **state) {
+    run_folder *r = *state;
+    held f;
+    open_family(&f, r->account, "linear");
+    f.t.m->options.rope = (rope_options){.kind = ROPE_LLAMA3,
+                                         .theta = 1e6,
+                                         .factor = 8,
+                                         .low_frequency_factor = 1,
+                                         .high_frequency_factor = 4,
+                                         .original_max_position = 1024};
+    HARNESS_OK(save(r, &f, GGUF_F32));
+    gguf_reader g = gguf_reader_open(at(r, "x.gguf"));
+    const gguf_entry *e = gguf_reader_tensor(&g, "rope_freqs.weight");
+    assert_int_equal(e->count, 4);
+    assert_true(gguf_reader_element(e, 0) == 1);
+    assert_true(gguf_reader_element(e, 3) == 8);
+    assert_null(gguf_reader_find(&g, "llama.rope.scaling.type"));
+    gguf_reader_close(&g);
+    close_family(&f);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, run_folder_setup, run_folder_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {TEST(has_every_weight), TEST(refuses_what_llama_cpp_has_not),
+                                       TEST(says_what_the_model_is), TEST(says_what_a_mixture_is),
+                                       TEST(gives_llama3_factors)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
