@@ -1,14 +1,14 @@
-/* cli/export: `ottava export`: a run's model for transformers and for serving. */
+/* cli/export: `ottava export`: a run's model for transformers, for serving and for llama.cpp. */
 #include "cli.h"
 #include <string.h>
 
 /* An option that takes one of a few words; `value` is what the API calls the word. */
 typedef struct choice {
     const char *name;
-    const char *words[5]; /* the place of a word is its value; ends with NULL */
+    const char *words[6]; /* the place of a word is its value; ends with NULL */
 } choice;
 
-static const choice formats = {"--format", {"hf", "hf-fp8", "peft", NULL}};
+static const choice formats = {"--format", {"hf", "hf-fp8", "peft", "gguf", "gguf-q8_0", NULL}};
 static const choice methods = {"--method", {"fp8", "compressed-tensors", NULL}};
 static const choice granularities = {"--granularity", {"tensor", "channel", "block", "as-trained", NULL}};
 static const choice dtypes = {"--dtype", {"fp32", "bf16", "fp16", NULL}};
@@ -72,10 +72,11 @@ int verb_export(int argc, char **argv) {
     wishes w = {.format = "hf"};
     ott_export_options o;
     const option options[] = {
-        {"--out", "DIR", OPTION_TEXT, &w.out, "folder to write: absent or empty"},
+        {"--out", "DIR", OPTION_TEXT, &w.out, "folder to write: absent or empty; of gguf the file, absent"},
         {"--format", "F", OPTION_TEXT, &w.format,
-         "hf (default), hf-fp8: matrices of the blocks in E4M3, or peft: the adapters alone"},
-        {"--dtype", "T", OPTION_TEXT, &w.dtype, "weights of hf: bf16 (default), fp32 or fp16"},
+         "hf (default), hf-fp8: matrices of the blocks in E4M3, peft: the adapters alone, gguf: one file for "
+         "llama.cpp, or gguf-q8_0: its matrices in Q8_0"},
+        {"--dtype", "T", OPTION_TEXT, &w.dtype, "weights of hf and gguf: bf16 (default), fp32 or fp16"},
         {"--method", "M", OPTION_TEXT, &w.method, "how FP8 is written: compressed-tensors (default) or fp8"},
         {"--granularity", "G", OPTION_TEXT, &w.granularity,
          "what shares a scale: channel (default), tensor, block (default of fp8) or as-trained"},
@@ -83,7 +84,8 @@ int verb_export(int argc, char **argv) {
          "tokenizer files and further keys of config.json; default: model.hf_path of the run, whose place "
          "it\n"
          "                           takes where that is gone: what is frozen beside adapters is read there "
-         "too"},
+         "too;\n"
+         "                           of gguf the tokenizer; default: the run's"},
         {"--device", "NAME", OPTION_TEXT, &w.device,
          "where to compute: cpu; cuda, a GPU, cuda:1 the second; auto: the best there is (auto)"},
     };
@@ -92,7 +94,8 @@ int verb_export(int argc, char **argv) {
         .synopsis = "RUN_DIR --out DIR [options]",
         .about =
             "Writes a run's model (its newest checkpoint, or the checkpoint folder given) as a Hugging Face\n"
-            "folder: for transformers, and with --format=hf-fp8 for vLLM and SGLang.\n\n"
+            "folder: for transformers, and with --format=hf-fp8 for vLLM and SGLang; or as a GGUF file for\n"
+            "llama.cpp (docs/export.md).\n\n"
             "  compressed-tensors  scales of channel, tensor or block; read by vLLM, SGLang, and "
             "transformers\n"
             "                      with the Python package compressed-tensors\n"

@@ -148,8 +148,10 @@ OTT_API ott_status ott_generator_continue(ott_generator *generator, const char *
 typedef enum ott_export_format {
     OTT_EXPORT_HF,     /* a Hugging Face folder: safetensors, config.json, tokenizer files */
     OTT_EXPORT_HF_FP8, /* the same with the matrices of the blocks in E4M3 and scales, for serving */
-    OTT_EXPORT_PEFT /* the run's adapters alone, as the PEFT library has them; in the other formats they are merged into the
+    OTT_EXPORT_PEFT, /* the run's adapters alone, as the PEFT library has them; in the other formats they are merged into the
                           weights */
+    OTT_EXPORT_GGUF,   /* one file, for llama.cpp: weights, tokenizer, chat template */
+    OTT_EXPORT_GGUF_Q8 /* the same with the matrices in Q8_0 */
 } ott_export_format;
 
 /* How config.json and the scales' names say that weights are FP8 (quantization_config.quant_method). vLLM and
@@ -171,20 +173,23 @@ typedef enum ott_export_granularity {
 typedef struct ott_export_options {
     size_t struct_size;
     ott_export_format format;
-    ott_dtype dtype; /* of OTT_EXPORT_HF: OTT_BF16, OTT_F32 or OTT_F16 */
+    ott_dtype
+        dtype; /* OTT_BF16, OTT_F32 or OTT_F16: of OTT_EXPORT_HF; of OTT_EXPORT_GGUF's matrices, and of those that Q8_0 does
+                        not fit, whose rows are no multiples of 32 */
     /* of OTT_EXPORT_HF_FP8 */
     ott_export_method method;
     ott_export_granularity granularity;
     const char *from;   /* the Hugging Face folder that gives tokenizer files and further keys of config.json;
                          NULL: model.hf_path of the run; "": none; where that is gone, the
-                         weights beside a run's adapters are read here too */
+                         weights beside a run's adapters are read here too. Of GGUF the folder of the tokenizer;
+                         NULL: the run's */
     const char *device; /* as in ott_context_options */
 } ott_export_options;
 
 OTT_API void ott_export_options_init(ott_export_options *options);
 /*
  * Writes the model of a run folder (its newest checkpoint) or of one checkpoint folder to `folder`, which
- * must be absent or empty; it is complete, or absent when this fails. Writes what was done as text. options
+ * must be absent or empty, or to the file of this name that must be absent (GGUF); it is complete, or absent when this fails. Writes what was done as text. options
  * may be NULL: bf16.
  *
  * FP8: codes are round(w / scale) to nearest even, saturating, scale = amax / 448 (fp32; w = code * scale),

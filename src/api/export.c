@@ -1,4 +1,4 @@
-/* api/export: a run's model as a Hugging Face folder. */
+/* api/export: a run's model in the formats of others. */
 #include "train/export.h"
 #include "api/handle.h"
 #include "fp8/dtype.h"
@@ -33,10 +33,12 @@ static ott_status check_fp8(const ott_export_options *o) {
 }
 
 static ott_status check_options(const ott_export_options *o) {
-    if ((unsigned)o->format > OTT_EXPORT_PEFT)
-        return status_fail(OTT_ERR_ARGUMENT,
-                           "format = %d: give OTT_EXPORT_HF, OTT_EXPORT_HF_FP8 or OTT_EXPORT_PEFT",
-                           (int)o->format);
+    if ((unsigned)o->format > OTT_EXPORT_GGUF_Q8)
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "format = %d: give OTT_EXPORT_HF, OTT_EXPORT_HF_FP8, OTT_EXPORT_PEFT, OTT_EXPORT_GGUF or "
+            "OTT_EXPORT_GGUF_Q8",
+            (int)o->format);
     if ((unsigned)o->dtype >= OTT_DTYPE_COUNT || !dtype_is_high_precision(o->dtype))
         return status_fail(OTT_ERR_ARGUMENT, "dtype = %d: give OTT_BF16, OTT_F32 or OTT_F16", (int)o->dtype);
     return o->format == OTT_EXPORT_HF_FP8 ? check_fp8(o) : OTT_OK;

@@ -1,11 +1,13 @@
-/* train/export: opens a checkpoint's model and writes it into a staging folder, which takes its place. */
+/* train/export: opens a checkpoint's model and writes it into a staging folder, or file, which takes its place. */
 #include "train/export.h"
 #include "backend/backend.h"
 #include "base/file.h"
 #include "base/staging.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/gguf_save.h"
 #include "checkpoint/hf_save.h"
 #include "checkpoint/peft.h"
+#include "train/export_gguf.h"
 #include "train/export_tokenizer.h"
 #include "train/inference.h"
 #include <inttypes.h>
@@ -21,15 +23,21 @@ typedef struct exporter {
     device *device;
     model *m;
     int64_t tokenizer_files; /* copied of data.tokenizer_path */
-    str goal;                /* where the folder will be */
+    str goal;                /* where the folder, or the file, will be */
 } exporter;
 
 /* ---- opening ---- */
+
+static bool is_gguf(const exporter *e) {
+    return e->options->format == OTT_EXPORT_GGUF || e->options->format == OTT_EXPORT_GGUF_Q8;
+}
 
 static ott_status check_goal(const exporter *e) {
     file_list names;
     const char *goal = e->goal.text;
     if (!file_exists(goal)) return OTT_OK;
+    if (is_gguf(e))
+        return status_fail(OTT_ERR_ARGUMENT, "%s is there already: name a file that is absent", goal);
     if (!file_is_folder(goal))
         return status_fail(OTT_ERR_ARGUMENT, "%s is a file: name a folder that is absent or empty", goal);
     TRY(file_list_folder(e->account, goal, &names));
@@ -39,7 +47,7 @@ static ott_status check_goal(const exporter *e) {
     return status_fail(OTT_ERR_ARGUMENT, "%s is not empty: name a folder that is absent or empty", goal);
 }
 
-static ott_status name_folders(exporter *e, const char *folder) {
+static ott_status name_goal(exporter *e, const char *folder) {
     size_t length = strlen(folder);
     while (length > 1 && folder[length - 1] == '/') length--;
     str_printf(&e->goal, "%.*s", (int)length, folder);
@@ -181,6 +189,47 @@ static ott_status export_adapters(exporter *e, str *said) {
     return OTT_OK;
 }
 
+/* ---- a GGUF file ---- */
+
+static void say_gguf(const exporter *e, const gguf_save_summary *s, const str *tokenizer, str *said) {
+    char count[32];
+    bool q8 = e->options->format == OTT_EXPORT_GGUF_Q8;
+    str_printf(said, "Exported %s to %s\n", e->checkpoint, e->goal.text);
+    str_printf(said, "Architecture: %s; %" PRId64 " tensors, %s bytes\n", s->architecture, s->tensors,
+               str_commas(s->bytes, count));
+    str_printf(said, "Weights: %s", q8 ? "Q8_0" : dtype_name(e->options->dtype));
+    if (s->others > 0)
+        str_printf(said, "; %" PRId64 " matrices whose rows are no multiples of 32 in %s", s->others,
+                   dtype_name(e->options->dtype));
+    str_printf(said, "\nTokenizer: %s\nRead by: llama.cpp\n", tokenizer->text);
+}
+
+static ott_status write_gguf(exporter *e, gguf_metadata *metadata, str *tokenizer, gguf_save_summary *sum) {
+    static const gguf_type types[] = {[OTT_F32] = GGUF_F32, [OTT_BF16] = GGUF_BF16, [OTT_F16] = GGUF_F16};
+    gguf_type other = types[e->options->dtype];
+    const gguf_save_options options = {
+        .type = e->options->format == OTT_EXPORT_GGUF_Q8 ? GGUF_Q8_0 : other, .other = other, .log = e->log};
+    TRY(export_gguf_tokenizer(e->account, e->log, e->cfg, e->options->from, e->m->options.vocab, metadata,
+                              tokenizer));
+    return gguf_model_save(e->m, &options, metadata, e->goal.text, sum);
+}
+
+static ott_status export_gguf(exporter *e, str *said) {
+    gguf_metadata metadata = {.bytes = {.account = e->account}};
+    str tokenizer = {.account = e->account};
+    gguf_save_summary sum;
+    ott_status status = write_gguf(e, &metadata, &tokenizer, &sum);
+    if (status == OTT_OK)
+        say_gguf(e, &sum, &tokenizer, said);
+    else
+        status = status_context(status, "cannot export to %s", e->goal.text);
+    gguf_metadata_free(&metadata);
+    str_free(&tokenizer);
+    return status;
+}
+
+/* ---- all ---- */
+
 /* What is frozen beside adapters may have moved. */
 static ott_status find_base(exporter *e) {
     const char *from = e->options->from;
@@ -189,11 +238,12 @@ static ott_status find_base(exporter *e) {
 }
 
 static ott_status run_all(exporter *e, const char *run, const char *folder, str *said) {
-    TRY(name_folders(e, folder));
+    TRY(name_goal(e, folder));
     TRY(checkpoint_find(e->account, run, run, &e->checkpoint));
     TRY(checkpoint_config(e->account, e->checkpoint, &e->cfg));
     TRY(find_base(e));
     TRY(open_model(e));
+    if (is_gguf(e)) return export_gguf(e, said);
     return e->options->format == OTT_EXPORT_PEFT ? export_adapters(e, said) : export_model(e, said);
 }
 

@@ -1,4 +1,4 @@
-/* train/export: a run's model as a Hugging Face folder. */
+/* train/export: a run's model as a Hugging Face folder, a folder of adapters, or a GGUF file. */
 #ifndef TRAIN_EXPORT_H
 #define TRAIN_EXPORT_H
 

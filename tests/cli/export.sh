@@ -1,5 +1,5 @@
 #!/bin/sh
-# A run's model as a Hugging Face folder, and a run that starts from one.
+# A run's model as a Hugging Face folder or a GGUF file, and a run that starts from a folder.
 . "$(dirname "$0")/checks.sh"
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
@@ -31,6 +31,14 @@ call export r --format=hf-fp8 --granularity=block --out=blocks
 trouble=$(missing err "warning: |q_proj.weight is [32, 32]|vLLM")
 [ $code -eq 0 ] || trouble="exit code $code"
 report "blocks that vLLM cannot join are warned of" "$trouble"
+
+# ---- one file for llama.cpp ----
+works "a GGUF file" "to r.gguf|Architecture: llama|12 tensors|Weights: bf16|every byte is a token|Read by: llama.cpp" \
+    export r --format gguf --out r.gguf
+holds "it begins as one" sh -c '[ "$(head -c 4 r.gguf)" = GGUF ]'
+fails "a file that is there" 2 "r.gguf is there already" export r --format=gguf --out=r.gguf
+works "of less" "Weights: Q8_0" export r --format=gguf-q8_0 --dtype=fp16 --out=q8.gguf
+holds "it is smaller" sh -c '[ "$(wc -c <q8.gguf)" -lt "$(wc -c <r.gguf)" ]'
 
 # ---- FP8 folders are read ----
 # A model of FP8 weights predicts the text as the run does, to what E4M3 leaves: one digit and a half.
@@ -98,6 +106,11 @@ small_files() {
 code=$?
 trouble=$(missing err "ottava: cannot export to full")
 [ "$(wc -l <err)" -eq 1 ] || trouble="not one line on standard error"
+[ $code -eq 1 ] || trouble="exit code $code"
+ls -d full* x* 2>/dev/null && trouble="something is left behind"
+(small_files export r --format=gguf --dtype=fp32 --out=full.gguf) >out 2>err
+code=$?
+trouble=$trouble$(missing err "ottava: cannot export to full.gguf")
 [ $code -eq 1 ] || trouble="exit code $code"
 ls -d full* x* 2>/dev/null && trouble="something is left behind"
 report "a full disk" "$trouble"

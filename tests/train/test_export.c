@@ -4,6 +4,8 @@
 #include "base/file.h"
 #include "fp8/cast.h"
 #include "formats/shards.h"
+#include "support/gguf_reader.h"
+#include "train/export_gguf.h"
 #include "backend/open.h"
 #include "train/inference.h"
 #include "train/train_fixture.h"
@@ -200,13 +202,173 @@ static void test_what_is_not_there(void **state) {
     assert_said(&e, OTT_OK, "no Hugging Face folder and no tokenizer");
 }
 
-/* A limit on the size of files stands for a full disk. */
-static void test_a_full_disk_leaves_nothing(void **state) {
+/* ---- GGUF ---- */
+
+static void test_a_gguf_file(void **state) {
     const fixture *f = *state;
+    ott_export_options o = options_of(OTT_EXPORT_GGUF);
+    exported e = export_to(f, "bf16", "run.gguf", &o);
+    assert_said(&e, OTT_OK, "Architecture: llama");
+    assert_said(&e, OTT_OK, "Weights: bf16");
+    assert_said(&e, OTT_OK, "Tokenizer: every byte is a token");
+    gguf_reader g = gguf_reader_open(e.path);
+    const gguf_value *tokens = gguf_reader_find(&g, "tokenizer.ggml.tokens");
+    assert_int_equal(tokens->count, gguf_reader_number(&g, "llama.vocab_size"));
+    assert_true(gguf_reader_item_is(tokens, 'A', "A"));
+    assert_true(gguf_reader_item_is(tokens, ' ', "\u0120"));
+    assert_int_equal(gguf_reader_tensor(&g, "token_embd.weight")->type, GGUF_BF16);
+    gguf_reader_close(&g);
+    e = export_to(f, "bf16", "run.gguf", &o);
+    assert_said(&e, OTT_ERR_ARGUMENT, "run.gguf is there already");
+    o.from = "";
+    e = export_to(f, "bf16", "ids.gguf", &o);
+    assert_said(&e, OTT_OK, "Tokenizer: none");
+    g = gguf_reader_open(e.path);
+    assert_true(gguf_reader_says(&g, "tokenizer.ggml.model", "none"));
+    gguf_reader_close(&g);
+    o.format = OTT_EXPORT_GGUF_Q8;
+    e = export_to(f, "bf16", "q8.gguf", &o);
+    assert_said(&e, OTT_OK, "Weights: Q8_0");
+    assert_nothing_aside(f, "tmp");
+}
+
+/* tokenizer.json in parts: what comes before the text, the pre-tokenizer, the model. */
+#define JSON(normalizer, pre, post, model)                                                                   \
+    "{\"added_tokens\":[{\"id\":5,\"content\":\"<s>\",\"special\":true},"                                    \
+    "{\"id\":6,\"content\":\"<t>\",\"special\":false}],\"normalizer\":" normalizer ",\"pre_tokenizer\":" pre \
+    ",\"post_processor\":" post ",\"decoder\":null,\"model\":{\"type\":\"BPE\"," model "}}"
+#define LLAMA3                                                                                               \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| "                   \
+    "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define SPLIT(regex)                                                                                         \
+    "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex          \
+    "\"},\"behavior\":\"Isolated\"},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}" \
+    "]}"
+#define BOS                                                                                                  \
+    "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\"}},{\"Sequence\":{"       \
+    "\"id\":\"A\"}}],"                                                                                       \
+    "\"special_tokens\":{\"<s>\":{\"ids\":[5]}}}"
+#define BYTE_LEVEL                                                                                           \
+    "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"\u0120\":3,\"\u0120ab\":4},\"merges\":[[\"a\",\"b\"],["           \
+    "\"\u0120\",\"ab\"]]"
+
+/* The metadata that a folder with this tokenizer.json gives, as a file. */
+static ott_status describe(const fixture *f, const char *json, int64_t vocab, char path[200]) {
+    char folder[200], file[300];
+    mem *account;
+    gguf_writer *w;
+    FIXTURE_OK(mem_open(&account));
+    config *cfg = fixture_config(f, account, "none", &fixture_precisions[BF16], NULL);
+    gguf_metadata m = {.bytes = {.account = account}};
+    str said = {.account = account};
+    snprintf(folder, sizeof folder, "%s/tokenizer", f->folder);
+    FIXTURE_OK(file_make_folder(folder));
+    snprintf(file, sizeof file, "%s/tokenizer.json", folder);
+    FIXTURE_OK(file_write_atomic(file, json, (int64_t)strlen(json)));
+    snprintf(file, sizeof file, "%s/tokenizer_config.json", folder);
+    static const char beside[] =
+        "{\"bos_token\":\"<s>\",\"eos_token\":\"<t>\",\"chat_template\":\"{{ x }}\"}";
+    FIXTURE_OK(file_write_atomic(file, beside, sizeof beside - 1));
+    ott_status status = export_gguf_tokenizer(account, NULL, cfg, folder, vocab, &m, &said);
+    snprintf(path, 200, "%s/tokenizer.gguf", f->folder);
+    if (status == OTT_OK) status = gguf_writer_open(account, path, &m, NULL, 0, &w);
+    if (status == OTT_OK) status = gguf_writer_commit(w);
+    gguf_metadata_free(&m);
+    str_free(&said);
+    config_close(cfg);
+    assert_int_equal(mem_read(account).now, 0);
+    mem_close(account);
+    return status;
+}
+
+static void assert_items(const gguf_reader *g, const char *key, const double *expected, int count) {
+    const gguf_value *list = gguf_reader_find(g, key);
+    assert_int_equal(list->count, count);
+    for (int i = 0; i < count; i++) assert_true(gguf_reader_item(list, i) == expected[i]);
+}
+
+static void test_a_byte_level_tokenizer(void **state) {
+    char path[200];
+    FIXTURE_OK(
+        describe(*state, JSON("null", SPLIT(LLAMA3), BOS, "\"ignore_merges\":true," BYTE_LEVEL), 8, path));
+    gguf_reader g = gguf_reader_open(path);
+    static const double types[] = {1, 1, 1, 1, 1, 3, 4, 5};
+    const gguf_value *tokens = gguf_reader_find(&g, "tokenizer.ggml.tokens");
+    assert_true(gguf_reader_says(&g, "tokenizer.ggml.model", "gpt2"));
+    assert_true(gguf_reader_says(&g, "tokenizer.ggml.pre", "llama-bpe"));
+    assert_true(gguf_reader_item_is(tokens, 4, "\u0120ab") && gguf_reader_item_is(tokens, 7, "[PAD7]"));
+    assert_items(&g, "tokenizer.ggml.token_type", types, 8);
+    assert_true(gguf_reader_item_is(gguf_reader_find(&g, "tokenizer.ggml.merges"), 1, "\u0120 ab"));
+    assert_int_equal(gguf_reader_number(&g, "tokenizer.ggml.bos_token_id"), 5);
+    assert_int_equal(gguf_reader_number(&g, "tokenizer.ggml.eos_token_id"), 6);
+    assert_int_equal(gguf_reader_number(&g, "tokenizer.ggml.add_bos_token"), 1);
+    assert_int_equal(gguf_reader_number(&g, "tokenizer.ggml.add_eos_token"), 0);
+    assert_true(gguf_reader_says(&g, "tokenizer.chat_template", "{{ x }}"));
+    gguf_reader_close(&g);
+}
+
+/* Llama 3's cuts without its rule for whole words are another tokenizer's, and so are GPT-2's. */
+static void test_names_of_pre_tokenizers(void **state) {
+    static const char *const cases[][2] = {
+        {JSON("null", SPLIT(LLAMA3), "null", BYTE_LEVEL), "dbrx"},
+        {JSON("null", "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}", "null", BYTE_LEVEL), "gpt-2"},
+        {JSON("{\"type\":\"NFC\"}",
+              "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},"
+              "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]}",
+              "null", BYTE_LEVEL),
+         "starcoder"}};
+    for (int i = 0; i < 3; i++) {
+        char path[200];
+        FIXTURE_OK(describe(*state, cases[i][0], 7, path));
+        gguf_reader g = gguf_reader_open(path);
+        assert_true(gguf_reader_says(&g, "tokenizer.ggml.pre", cases[i][1]));
+        assert_int_equal(gguf_reader_number(&g, "tokenizer.ggml.add_bos_token"), 0);
+        gguf_reader_close(&g);
+    }
+}
+
+/* The sooner a merge goes, the higher its token's score. */
+static void test_a_sentencepiece_tokenizer(void **state) {
+    char path[200];
+    FIXTURE_OK(describe(
+        *state,
+        JSON("null", "{\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":\"first\"}",
+             "null",
+             "\"byte_fallback\":true,\"unk_token\":\"u\",\"vocab\":{\"u\":0,\"<0x41>\":1,\"a\":2,"
+             "\"\u2581\":3,\"\u2581a\":4,\"aa\":7},\"merges\":[\"a a\",\"\u2581 a\"]"),
+        8, path));
+    gguf_reader g = gguf_reader_open(path);
+    static const double types[] = {2, 6, 1, 1, 1, 3, 4, 1}, scores[] = {-3, -3, -3, -3, -1, -3, -3, 0};
+    assert_true(gguf_reader_says(&g, "tokenizer.ggml.model", "llama"));
+    assert_items(&g, "tokenizer.ggml.token_type", types, 8);
+    assert_items(&g, "tokenizer.ggml.scores", scores, 8);
+    assert_int_equal(gguf_reader_number(&g, "tokenizer.ggml.add_space_prefix"), 1);
+    assert_int_equal(gguf_reader_number(&g, "tokenizer.ggml.unknown_token_id"), 0);
+    gguf_reader_close(&g);
+}
+
+static void test_tokenizers_that_gguf_cannot_say(void **state) {
+    static const char *const cases[] = {
+        JSON("null", SPLIT("[a-z]+|[^a-z]"), "null", BYTE_LEVEL),
+        JSON("{\"type\":\"Lowercase\"}", SPLIT(LLAMA3), "null", BYTE_LEVEL),
+        JSON("null", "{\"type\":\"ByteLevel\",\"add_prefix_space\":true}", "null", BYTE_LEVEL),
+        JSON("null", "null", "null", BYTE_LEVEL)};
+    char path[200];
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(describe(*state, cases[i], 7, path), OTT_ERR_UNSUPPORTED);
+        assert_non_null(strstr(status_text(), "how it cuts a text into pieces"));
+    }
+    assert_int_equal(describe(*state, JSON("null", SPLIT(LLAMA3), "null", BYTE_LEVEL), 6, path),
+                     OTT_ERR_ARGUMENT);
+    assert_non_null(strstr(status_text(), "has 7 tokens, and the model 6"));
+}
+
+/* A limit on the size of files stands for a full disk. */
+static void check_full_disk(const fixture *f, ott_export_format format) {
     pid_t child = fork();
     if (child == 0) {
         const struct rlimit limit = {4096, 4096};
-        const ott_export_options o = options_of(OTT_EXPORT_HF);
+        const ott_export_options o = options_of(format);
         signal(SIGXFSZ, SIG_IGN);
         if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
         exported e = export_to(f, "bf16", "full", &o);
@@ -218,11 +380,22 @@ static void test_a_full_disk_leaves_nothing(void **state) {
     assert_nothing_aside(f, "full");
 }
 
+static void test_a_full_disk_leaves_nothing(void **state) {
+    check_full_disk(*state, OTT_EXPORT_HF);
+    check_full_disk(*state, OTT_EXPORT_GGUF);
+}
+
+static void remove_export(const char *goal) {
+    if (file_is_folder(goal))
+        FIXTURE_OK(file_remove_tree(goal));
+    else
+        assert_int_equal(unlink(goal), 0);
+}
+
 /* Whichever allocation fails: an error, all memory given back, no folder. */
-static void test_no_memory_leaves_nothing(void **state) {
-    const fixture *f = *state;
+static void check_no_memory(const fixture *f, ott_export_format format) {
     char run[200], goal[200];
-    ott_export_options o = options_of(OTT_EXPORT_HF_FP8);
+    ott_export_options o = options_of(format);
     snprintf(run, sizeof run, "%s/rowwise", f->folder);
     snprintf(goal, sizeof goal, "%s/starved", f->folder);
     for (int64_t n = 1;; n += 1 + n / 16) {
@@ -237,13 +410,18 @@ static void test_no_memory_leaves_nothing(void **state) {
         assert_int_equal(mem_read(account).now, 0);
         mem_close(account);
         if (status == OTT_OK) {
+            remove_export(goal);
             if (all_said) break;
-            FIXTURE_OK(file_remove_tree(goal));
             continue;
         }
         assert_false(file_exists(goal));
         assert_nothing_aside(f, "starved");
     }
+}
+
+static void test_no_memory_leaves_nothing(void **state) {
+    check_no_memory(*state, OTT_EXPORT_HF_FP8);
+    check_no_memory(*state, OTT_EXPORT_GGUF_Q8);
 }
 
 int main(void) {
@@ -253,6 +431,11 @@ int main(void) {
         cmocka_unit_test(test_codes_of_a_folder_stay),
         cmocka_unit_test(test_a_folder_in_use_is_refused),
         cmocka_unit_test(test_what_is_not_there),
+        cmocka_unit_test(test_a_gguf_file),
+        cmocka_unit_test(test_a_byte_level_tokenizer),
+        cmocka_unit_test(test_names_of_pre_tokenizers),
+        cmocka_unit_test(test_a_sentencepiece_tokenizer),
+        cmocka_unit_test(test_tokenizers_that_gguf_cannot_say),
         cmocka_unit_test(test_a_full_disk_leaves_nothing),
         cmocka_unit_test(test_no_memory_leaves_nothing),
     };

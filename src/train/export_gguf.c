@@ -1,0 +1,293 @@
+/*
+ * train/export_gguf: tokens, their types, merges and ids as llama.cpp knows them: "gpt2" for byte-level BPE, whose
+ * pre-tokenizer it has under a name (tokenizer.ggml.pre), and "llama" for SentencePiece's. What it cannot say is refused,
+ * for a text would become other tokens.
+ */
+#include "train/export_gguf.h"
+#include "data/data.h"
+#include "tokenizer/chat.h"
+#include "tokenizer/describe.h"
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Numbers of tokenizer.ggml.token_type. */
+enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
+
+typedef struct describing {
+    mem *account;
+    const logger *log;
+    const tokenizer *t;
+    int64_t vocab; /* rows of the model */
+    gguf_metadata *m;
+} describing;
+
+static void put_text(gguf_metadata *m, const char *key, const char *text) {
+    gguf_metadata_text(m, key, text, (int64_t)strlen(text));
+}
+
+static void add_text(gguf_metadata *m, const char *text) {
+    gguf_metadata_add_text(m, text, (int64_t)strlen(text));
+}
+
+/* ---- pre-tokenizers ---- */
+
+#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
+#define WORD_START   "[^\\r\\n\\p{L}\\p{N}]?"
+#define UPPER        "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER        "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SIGNS        " ?[^\\s\\p{L}\\p{N}]+"
+#define SPACES       "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define LLAMA3       CONTRACTIONS WORD_START "\\p{L}+|\\p{N}{1,3}|" SIGNS "[\\r\\n]*" SPACES
+
+enum { MOST_CUTS = 4 };
+
+/* What llama.cpp calls a list of regular expressions that a byte-level tokenizer cuts at (its src/llama-vocab.cpp). Where a name
+   says more, such as a BOS, the file's own keys decide. */
+static const struct {
+    const char *name;
+    const char *regex[MOST_CUTS]; /* ends with NULL */
+    bool ignores_merges;
+} pre_tokenizers[] = {
+    {"llama-bpe", {LLAMA3}, true},
+    {"dbrx", {LLAMA3}, false}, /* Phi-4 has it too */
+    {"qwen2", {CONTRACTIONS WORD_START "\\p{L}+|\\p{N}|" SIGNS "[\\r\\n]*" SPACES}, false},
+    {"tekken",
+     {WORD_START UPPER "*" LOWER "+|" WORD_START UPPER "+" LOWER "*|\\p{N}|" SIGNS "[\\r\\n/]*" SPACES},
+     true},
+    {"gpt-4o",
+     {WORD_START UPPER "*" LOWER "+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|" WORD_START UPPER "+" LOWER
+                       "*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}|" SIGNS "[\\r\\n/]*" SPACES},
+     false},
+    {"gpt-2", {TOKENIZER_GPT2}, false},
+    {"starcoder", {"\\p{N}", TOKENIZER_GPT2}, false},
+    {"deepseek-v3",
+     {"\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+",
+      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "
+      "?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"},
+     false},
+};
+
+static const char *find_pre_tokenizer(const tokenizer *t) {
+    for (size_t i = 0; i < sizeof pre_tokenizers / sizeof *pre_tokenizers; i++)
+        if (tokenizer_is_byte_level(t, pre_tokenizers[i].regex, pre_tokenizers[i].ignores_merges))
+            return pre_tokenizers[i].name;
+    return NULL;
+}
+
+/* ---- tokens ---- */
+
+static int type_of(const tokenizer *t, int64_t id) {
+    static const int types[] = {
+        [TOKEN_NONE] = TYPE_UNUSED,     [TOKEN_PIECE] = TYPE_NORMAL,       [TOKEN_BYTE] = TYPE_BYTE,
+        [TOKEN_UNKNOWN] = TYPE_UNKNOWN, [TOKEN_ADDED] = TYPE_USER_DEFINED, [TOKEN_SPECIAL] = TYPE_CONTROL};
+    return types[tokenizer_kind(t, id)];
+}
+
+/* Rows of the model that no token has. */
+static void add_padding(gguf_metadata *m, int64_t id) {
+    char name[32];
+    snprintf(name, sizeof name, "[PAD%" PRId64 "]", id);
+    add_text(m, name);
+}
+
+static void describe_tokens(describing *d) {
+    gguf_metadata_list(d->m, "tokenizer.ggml.tokens", GGUF_LIST_TEXTS, d->vocab);
+    for (int64_t id = 0; id < d->vocab; id++) {
+        const char *name = tokenizer_token(d->t, id);
+        if (name)
+            add_text(d->m, name);
+        else
+            add_padding(d->m, id);
+    }
+    gguf_metadata_list(d->m, "tokenizer.ggml.token_type", GGUF_LIST_INTEGERS, d->vocab);
+    for (int64_t id = 0; id < d->vocab; id++) gguf_metadata_add_integer(d->m, type_of(d->t, id));
+}
+
+/* A space within a part is written as the character that stands for it. */
+static void append_part(str *text, const char *name) {
+    for (; *name; name++)
+        if (*name == ' ')
+            str_append(text, "\u0120");
+        else
+            str_append_bytes(text, name, 1);
+}
+
+static ott_status describe_merges(describing *d, const tokenizer_merge *merge, int64_t count) {
+    str text = {.account = d->account};
+    gguf_metadata_list(d->m, "tokenizer.ggml.merges", GGUF_LIST_TEXTS, count);
+    for (int64_t i = 0; i < count; i++) {
+        text.length = 0;
+        append_part(&text, tokenizer_token(d->t, merge[i].left));
+        str_append(&text, " ");
+        append_part(&text, tokenizer_token(d->t, merge[i].right));
+        if (text.failed) break;
+        gguf_metadata_add_text(d->m, text.text, text.length);
+    }
+    ott_status status = str_finish(&text);
+    str_free(&text);
+    return status;
+}
+
+/* llama.cpp joins the two neighbours whose whole has the highest score: the sooner a merge goes, the higher. */
+static ott_status describe_scores(describing *d, const tokenizer_merge *merge, int64_t count) {
+    void *memory;
+    TRY(mem_alloc_array(d->account, MEM_DATA, d->vocab, sizeof(float), "scores of tokens", &memory));
+    float *score = memory;
+    for (int64_t id = 0; id < d->vocab; id++) score[id] = (float)-count - 1;
+    for (int64_t i = count; i-- > 0;)
+        if (merge[i].whole < d->vocab) score[merge[i].whole] = (float)-i;
+    gguf_metadata_list(d->m, "tokenizer.ggml.scores", GGUF_LIST_REALS, d->vocab);
+    for (int64_t id = 0; id < d->vocab; id++) gguf_metadata_add_real(d->m, score[id]);
+    mem_free(d->account, score);
+    return OTT_OK;
+}
+
+/* ---- ids ---- */
+
+static void put_id(describing *d, const char *key, int64_t id) {
+    if (id >= 0 && id < d->vocab) gguf_metadata_count(d->m, key, id);
+}
+
+/* What ends a turn, where it is another token than what ends a text. */
+static int64_t other_stop(const tokenizer *t) {
+    for (int64_t id = 0; id < tokenizer_vocab(t); id++)
+        if (tokenizer_is_stop(t, id) && id != tokenizer_eos(t)) return id;
+    return -1;
+}
+
+/* A file can say that one token goes before a text, the BOS, and one behind. */
+static bool puts_alone(const tokenizer *t, bool behind, int32_t id) {
+    int count;
+    const int32_t *around = tokenizer_around(t, behind, &count);
+    return count == 1 && around[0] == id;
+}
+
+static bool puts_other(const tokenizer *t, bool behind, int32_t id) {
+    int count;
+    tokenizer_around(t, behind, &count);
+    return count > 0 && !puts_alone(t, behind, id);
+}
+
+/* Without an EOS llama.cpp would take number 11 for it. */
+static void describe_ids(describing *d) {
+    int32_t bos = tokenizer_bos(d->t), eos = tokenizer_eos(d->t);
+    int64_t end = eos >= 0 ? eos : bos >= 0 ? bos : tokenizer_vocab(d->t);
+    put_id(d, "tokenizer.ggml.bos_token_id", bos);
+    put_id(d, "tokenizer.ggml.eos_token_id", end);
+    put_id(d, "tokenizer.ggml.eot_token_id", other_stop(d->t));
+    put_id(d, "tokenizer.ggml.unknown_token_id", tokenizer_unknown(d->t));
+    gguf_metadata_bool(d->m, "tokenizer.ggml.add_bos_token", puts_alone(d->t, false, bos));
+    gguf_metadata_bool(d->m, "tokenizer.ggml.add_eos_token", puts_alone(d->t, true, eos));
+    if (puts_other(d->t, false, bos) || puts_other(d->t, true, eos))
+        log_warning(d->log,
+                    "%s: puts other tokens around a text than one BOS and one EOS, which a GGUF file cannot "
+                    "say: llama.cpp leaves them out",
+                    tokenizer_path(d->t));
+}
+
+static void warn_of_greedy(const describing *d) {
+    int32_t id = tokenizer_greedy(d->t);
+    if (id >= 0)
+        log_warning(
+            d->log,
+            "%s: the token %s takes spaces beside it along, or must stand alone, which a GGUF file cannot "
+            "say: llama.cpp leaves the spaces",
+            tokenizer_path(d->t), str_show(tokenizer_token(d->t, id)).text);
+}
+
+static ott_status describe_template(describing *d) {
+    str text = {.account = d->account};
+    ott_status status = OTT_OK;
+    if (!tokenizer_has_chat_template(d->t)) return OTT_OK;
+    TRY_OUT(chat_read(d->account, d->t, &text));
+    gguf_metadata_text(d->m, "tokenizer.chat_template", text.text, text.length);
+out:
+    str_free(&text);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static ott_status describe_kind(describing *d, const tokenizer_merge *merge, int64_t count) {
+    bool prepends;
+    const char *pre = find_pre_tokenizer(d->t);
+    if (pre) {
+        put_text(d->m, "tokenizer.ggml.model", "gpt2");
+        put_text(d->m, "tokenizer.ggml.pre", pre);
+        return describe_merges(d, merge, count);
+    }
+    if (!tokenizer_is_sentencepiece(d->t, &prepends))
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "%s: llama.cpp has no name for how it cuts a text into pieces: without a tokenizer "
+            "(--from with an empty name) the file runs on token ids",
+            tokenizer_path(d->t));
+    put_text(d->m, "tokenizer.ggml.model", "llama");
+    put_text(d->m, "tokenizer.ggml.pre", "default");
+    gguf_metadata_bool(d->m, "tokenizer.ggml.add_space_prefix", prepends);
+    return describe_scores(d, merge, count);
+}
+
+static ott_status describe(describing *d) {
+    tokenizer_merge *merge = NULL;
+    int64_t count;
+    if (tokenizer_vocab(d->t) > d->vocab)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: has %" PRId64 " tokens, and the model %" PRId64
+                           ": name the tokenizer it was trained with (--from)",
+                           tokenizer_path(d->t), tokenizer_vocab(d->t), d->vocab);
+    TRY(tokenizer_merges(d->account, d->t, &merge, &count));
+    ott_status status = describe_kind(d, merge, count);
+    mem_free(d->account, merge);
+    if (status != OTT_OK) return status;
+    describe_tokens(d);
+    describe_ids(d);
+    warn_of_greedy(d);
+    return describe_template(d);
+}
+
+/* Every byte is a token, and nothing merges. */
+static void describe_bytes(gguf_metadata *m, int64_t vocab) {
+    char name[4] = "";
+    put_text(m, "tokenizer.ggml.model", "gpt2");
+    put_text(m, "tokenizer.ggml.pre", "gpt-2");
+    gguf_metadata_list(m, "tokenizer.ggml.merges", GGUF_LIST_TEXTS, 0);
+    gguf_metadata_list(m, "tokenizer.ggml.tokens", GGUF_LIST_TEXTS, vocab);
+    for (int64_t id = 0; id < vocab; id++) {
+        if (id >= 256)
+            add_padding(m, id);
+        else
+            gguf_metadata_add_text(m, name, tokenizer_byte_name((unsigned char)id, name));
+    }
+    gguf_metadata_list(m, "tokenizer.ggml.token_type", GGUF_LIST_INTEGERS, vocab);
+    for (int64_t id = 0; id < vocab; id++) gguf_metadata_add_integer(m, id < 256 ? TYPE_NORMAL : TYPE_UNUSED);
+    if (vocab > 256) gguf_metadata_count(m, "tokenizer.ggml.eos_token_id", 256);
+    gguf_metadata_bool(m, "tokenizer.ggml.add_bos_token", false);
+}
+
+ott_status export_gguf_tokenizer(mem *account, const logger *log, const config *cfg, const char *from,
+                                 int64_t vocab, gguf_metadata *m, str *said) {
+    char own[PATH_MAX];
+    tokenizer *t = NULL;
+    data_tokenizer_path(cfg, own);
+    const char *path = from ? from : own;
+    if (!from && !*own && !data_no_text(cfg) && vocab >= 256) {
+        describe_bytes(m, vocab);
+        str_append(said, "every byte is a token");
+        return str_finish(said);
+    }
+    if (!*path) {
+        put_text(m, "tokenizer.ggml.model", "none");
+        str_append(said, "none: the file runs on token ids");
+        return str_finish(said);
+    }
+    ott_status status = tokenizer_open(account, path, &t);
+    if (status == OTT_OK) {
+        str_append(said, tokenizer_path(t));
+        status = describe(&(describing){account, log, t, vocab, m});
+    }
+    tokenizer_close(t);
+    return status == OTT_OK ? str_finish(said) : status;
+}
