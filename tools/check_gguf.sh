@@ -1,7 +1,7 @@
 #!/bin/sh
 # check_gguf.sh LLAMA_CPP [OTTAVA [TOKENIZERS]]: does llama.cpp read what `ottava export --format gguf` writes, and compute the same?
 # A small model of each family is trained for some steps, exported, and continued greedily by both in fp32; they must agree token
-# by token. TOKENIZERS: a folder of folders with a tokenizer.json: the ids of texts must be the same, too.
+# by token, and on the loss of a text to 1e-4. TOKENIZERS: a folder of folders with a tokenizer.json: the ids of texts must be the same, too.
 #
 # LLAMA_CPP: the sources, which the package llama-cpp-python of PyPI has in vendor/llama.cpp, built in its folder build by
 #   cmake -S . -B build -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_COMMON=OFF -DGGML_OPENMP=OFF && cmake --build build --target llama
@@ -20,6 +20,7 @@ bad=0
 awk 'BEGIN { srand(7); split("the sea a ship sails north wind over cold deep water and turns home again at night", w, " ")
              for (i = 0; i < 6000; i++) printf "%s%s", w[1 + int(rand() * 16)], i % 11 == 10 ? ".\n" : " " }' >text.txt
 printf 'the sea and the ship' >prompt.txt
+head -c 97 text.txt >whole.txt # as long as a sequence
 
 agree() { # NAME OURS THEIRS
     if cmp -s "$2" "$3"; then echo "same    $1"; else echo "OTHER   $1"; head -c 300 "$2" "$3"; bad=1; fi
@@ -41,6 +42,11 @@ try() {
     "$ottava" generate "$name" --prompt-file=prompt.txt --max-tokens=60 --temperature=0 --threads=1 2>err >ours
     { cat prompt.txt; ./check "$name.gguf" text 60 <prompt.txt 2>log; } >theirs
     agree "$name" ours theirs
+    "$ottava" eval "$name" --task=perplexity --data=whole.txt --threads=1 --json 2>err |
+        sed 's/.*"loss": \([0-9.]*\).*/\1/' >ours
+    awk -v name="$name" -v a="$(cat ours)" -v b="$(./check "$name.gguf" loss <whole.txt 2>log)" 'BEGIN {
+        d = a - b; ok = a > 0 && b > 0 && d < 1e-4 && d > -1e-4
+        printf "%-7s %s: loss %.6f, %.6f\n", ok ? "same" : "OTHER", name, a, b; exit !ok }' || bad=1
 }
 
 try llama
@@ -63,13 +69,15 @@ try linear_rope --model.rope_scaling=linear --model.rope_factor=4
 try yarn_rope --model.rope_scaling=yarn --model.rope_factor=4 --model.rope_original_max_position=32
 try yarn_scaled --model.family=qwen3 --model.rope_scaling=yarn --model.rope_factor=4 \
     --model.rope_original_max_position=32 --model.rope_attention_factor=1.3
+try longrope --model.family=phi3 --model.rope_scaling=longrope --model.rope_original_max_position=64 \
+    --model.rope_short_factor=1,1,1,1,1.1,1.2,1.3,1.4 --model.rope_long_factor=1,1.5,2,3,4,6,8,10
 
 for type in "gguf --dtype=fp16" "gguf --dtype=bf16" gguf-q8_0; do
     # shellcheck disable=SC2086
     "$ottava" export llama --format=$type --out=other.gguf >log 2>&1
     "$ottava" generate llama --prompt-file=prompt.txt --max-tokens=60 --temperature=0 --threads=1 2>err >ours
     { cat prompt.txt; ./check other.gguf text 60 <prompt.txt 2>log; } >theirs
-    echo "$type: the first $(cmp ours theirs | sed 's/.*byte \([0-9]*\).*/\1/' | grep . || echo all) bytes are the same"
+    echo "$type: loss $(./check other.gguf loss <whole.txt 2>log), $(cmp ours theirs | grep . || echo the same text)"
     rm other.gguf
 done
 
