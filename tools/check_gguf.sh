@@ -64,6 +64,7 @@ try qwen3_moe --model.family=qwen3_moe --model.num_experts=4 --model.moe_expert_
 try dots1 --model.family=dots1 --model.n_kv_heads=4 --model.num_experts=8 --model.moe_expert_hidden_dim=48 \
     --model.moe_router=sigmoid_topk --model.moe_shared_experts=2 --model.moe_first_dense_layers=1 \
     --model.moe_groups=4 --model.moe_top_groups=2 --model.moe_route_scale=1.5
+try adapters --peft.dim=4 --peft.alpha=32
 try llama3_rope --model.rope_scaling=llama3 --model.rope_original_max_position=64
 try linear_rope --model.rope_scaling=linear --model.rope_factor=4
 try yarn_rope --model.rope_scaling=yarn --model.rope_factor=4 --model.rope_original_max_position=32

@@ -12,10 +12,12 @@
 
 #include "base/file.h"
 #include "checkpoint/peft.h"
+#include "checkpoint/gguf_save.h"
 #include "checkpoint/hf_save.h"
 #include "model/tiny_model.h"
 #include "nn/golden.h"
 #include "formats/shards.h"
+#include "support/gguf_reader.h"
 #include "train/export.h"
 #include "train/mesh_run.h"
 
@@ -619,6 +621,26 @@ static double row_factor(rig *r, const model_module *e, const float *sum, int64_
     return e->lora_m ? (double)rig_peek(r, &e->lora_m->value, row) / sqrt(squares) : 1;
 }
 
+/* llama.cpp wants the rows of a head of q by pairs that turn together. */
+static void expect_in_gguf(const fixture *f, rig *r, const model_module *e, const float *merged) {
+    char path[160];
+    gguf_save_summary sum;
+    gguf_metadata m = {.bytes = {.account = r->account}};
+    int64_t columns = e->weight->columns, size = r->t->m->options.head_dim;
+    snprintf(path, sizeof path, "%s/merged.gguf", f->folder);
+    FIXTURE_OK(gguf_model_save(r->t->m, &(gguf_save_options){.type = GGUF_F32}, &m, path, &sum));
+    gguf_metadata_free(&m);
+    gguf_reader g = gguf_reader_open(path);
+    const gguf_entry *q = gguf_reader_tensor(&g, "blk.0.attn_q.weight");
+    assert_int_equal(e->role, ROLE_Q);
+    assert_int_equal(q->count, parameter_count(e->weight));
+    for (int64_t i = 0; i < q->count; i++) {
+        int64_t row = i / columns, own = row / size * size + row % size / 2 + row % 2 * size / 2;
+        assert_true(gguf_reader_element(q, i) == merged[own * columns + i % columns]);
+    }
+    gguf_reader_close(&g);
+}
+
 /* Weights take adapters in while they are written: masters, and codes, which are quantized again. */
 static void check_merged(const fixture *f, const char *frozen, const char *dora) {
     const char *const more[] = {LORA, frozen, dora, NULL};
@@ -641,6 +663,7 @@ static void check_merged(const fixture *f, const char *frozen, const char *dora)
     for (int64_t i = 0; i < count; i++)
         assert_true(fabs((double)before[i] * row_factor(&r, e, before, i / in) - (double)after[i]) < 1e-6);
     assert_true(rig_peek(&r, &e->lora_b->value, 0) != 0);
+    expect_in_gguf(f, &r, e, after);
     if (e->weight->codes) expect_rounded(f, &r, e, after);
     free(a), free(b), free(before), free(after);
     rig_close(&r);
