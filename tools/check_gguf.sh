@@ -64,6 +64,14 @@ try qwen3_moe --model.family=qwen3_moe --model.num_experts=4 --model.moe_expert_
 try dots1 --model.family=dots1 --model.n_kv_heads=4 --model.num_experts=8 --model.moe_expert_hidden_dim=48 \
     --model.moe_router=sigmoid_topk --model.moe_shared_experts=2 --model.moe_first_dense_layers=1 \
     --model.moe_groups=4 --model.moe_top_groups=2 --model.moe_route_scale=1.5
+try olmo2 --model.family=olmo2
+try gemma2 --model.family=gemma2 --model.tie_embeddings=true --model.sliding_window=32 --model.full_attention_every=2 \
+    --model.attention_softcap=20 --model.final_logit_softcap=10
+try gemma3 --model.family=gemma3_text --model.tie_embeddings=true --model.sliding_window=32 --model.n_layers=3 \
+    --model.full_attention_every=3 --model.rope_local_theta=1000
+try cohere --model.family=cohere --model.tie_embeddings=true --model.logits_scaling=4
+try cohere2 --model.family=cohere2 --model.tie_embeddings=true --model.sliding_window=32 --model.full_attention_every=2
+try starcoder2 --model.family=starcoder2
 try adapters --peft.dim=4 --peft.alpha=32
 try llama3_rope --model.rope_scaling=llama3 --model.rope_original_max_position=64
 try linear_rope --model.rope_scaling=linear --model.rope_factor=4

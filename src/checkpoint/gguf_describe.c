@@ -36,12 +36,20 @@ static const gguf_arch archs[] = {
      .longrope = true},
     {.family = FAMILY_GLM, .name = "chatglm", .fused_gate_up = true, .square = true},
     {.family = FAMILY_GLM4, .name = "glm4", .fused_gate_up = true},
-    {.family = FAMILY_DOTS1, .name = "dots1"},
+    {.family = FAMILY_DOTS1, .name = "dots1", .separate = true},
+    {.family = FAMILY_OLMO2, .name = "olmo2", .square = true, .separate = true},
+    {.family = FAMILY_GEMMA2, .name = "gemma2", .tied = true, .windows = true},
+    {.family = FAMILY_GEMMA3, .name = "gemma3", .windows = true},
+    {.family = FAMILY_COHERE, .name = "command-r", .square = true, .tied = true},
+    {.family = FAMILY_COHERE2, .name = "cohere2", .square = true, .tied = true, .windows = true},
+    {.family = FAMILY_STARCODER2, .name = "starcoder2", .square = true},
 };
 
 static const char *trouble_with_rope(const model_options *o, const gguf_arch *a) {
     if (o->rope.kind == ROPE_LLAMA3 && !a->own_factors) return "no model.rope_scaling = \"llama3\"";
     if (o->rope.kind == ROPE_LONGROPE && !a->longrope) return "no model.rope_scaling = \"longrope\"";
+    if (a->windows && o->rope.kind != ROPE_PLAIN)
+        return "no model.rope_scaling that leaves windows as they are";
     return NULL;
 }
 
@@ -51,23 +59,59 @@ static const char *trouble_with_experts(const model_options *o, const gguf_arch 
         return "only mixtures in every block, with weights that are normalized";
     if (a->family != FAMILY_DOTS1) return NULL;
     if (e->shared_hidden == 0) return "only mixtures with shared experts";
-    if (o->kv_heads != o->heads) return "as many heads of k and v as of q";
-    return o->tied ? "no head that is the embedding" : NULL;
+    return o->kv_heads != o->heads ? "as many heads of k and v as of q" : NULL;
 }
 
-/* 0 and 1 both leave things as they are. */
-static bool multiplies(const model_options *o) {
-    const float by[] = {o->embedding_multiplier, o->residual_multiplier, o->logit_multiplier};
-    for (int i = 0; i < 3; i++)
-        if (by[i] != 0 && by[i] != 1) return true;
-    return o->attention_multiplier != 0;
+static bool is_gemma(const gguf_arch *a) {
+    return a->family == FAMILY_GEMMA2 || a->family == FAMILY_GEMMA3;
+}
+
+/* Of Gemma's largest models it takes the width of all heads. */
+static bool scales_as_gemma(const model_options *o, const gguf_arch *a) {
+    bool largest = o->layers == (a->family == FAMILY_GEMMA2 ? 46 : 62);
+    double rule = 1 / sqrt((double)(largest ? o->dim / o->heads : o->head_dim));
+    return o->attention_multiplier == 0 || fabs((double)o->attention_multiplier / rule - 1) < 1e-6;
+}
+
+/* 0 and 1, which may have been rounded, both leave things as they are. */
+static bool multiplies(double by) {
+    return by != 0 && fabs(by - 1) > 1e-6;
+}
+
+static const char *trouble_with_multipliers(const model_options *o, const gguf_arch *a) {
+    bool is_granite = a->family == FAMILY_GRANITE;
+    bool is_cohere = a->family == FAMILY_COHERE || a->family == FAMILY_COHERE2;
+    double root = is_gemma(a) ? sqrt((double)o->dim) : 1; /* llama.cpp has it by itself */
+    bool inside =
+        multiplies((double)o->embedding_multiplier / root) || multiplies((double)o->residual_multiplier);
+    if (is_gemma(a) ? !scales_as_gemma(o, a) : o->attention_multiplier != 0 && !is_granite)
+        return "no model.attention_multiplier of this size";
+    if (!is_granite && inside) return "no multipliers of the embedding and of what blocks add";
+    return multiplies((double)o->logit_multiplier) && !is_granite && !is_cohere ? "no model.logits_scaling"
+                                                                                : NULL;
+}
+
+static const char *trouble_with_caps(const model_options *o, const gguf_arch *a) {
+    if (o->logit_softcap != 0 && !is_gemma(a)) return "no model.final_logit_softcap";
+    if (a->family != FAMILY_GEMMA2) return o->attention_softcap != 0 ? "no model.attention_softcap" : NULL;
+    return o->attention_softcap == 0 || o->logit_softcap == 0 ? "only models with both softcaps" : NULL;
+}
+
+static const char *trouble_with_shape(const model_options *o, const gguf_arch *a) {
+    if (a->square && o->heads * o->head_dim != o->dim)
+        return "only heads that are together as wide as the model";
+    if (a->tied && !o->tied) return "only heads that are the embedding";
+    if (a->separate && o->tied) return "no head that is the embedding";
+    if (a->family == FAMILY_COHERE && o->layers >= 64) return "norms of q and k in models of 64 layers";
+    if (a->windows && a->family != FAMILY_GEMMA3 && o->window == 0) return "only models with a window";
+    return NULL;
 }
 
 static const char *trouble_with(const model_options *o, const gguf_arch *a) {
     const char *trouble = trouble_with_rope(o, a);
-    if (!trouble && a->square && o->heads * o->head_dim != o->dim)
-        trouble = "only heads that are together as wide as the model";
-    if (!trouble && multiplies(o) && a->family != FAMILY_GRANITE) trouble = "no multipliers";
+    if (!trouble) trouble = trouble_with_shape(o, a);
+    if (!trouble) trouble = trouble_with_multipliers(o, a);
+    if (!trouble) trouble = trouble_with_caps(o, a);
     return trouble ? trouble : trouble_with_experts(o, a);
 }
 
@@ -130,6 +174,10 @@ static void describe_general(describing *d, gguf_type type) {
     if (type == GGUF_Q8_0) gguf_metadata_count(d->m, "general.quantization_version", 2);
 }
 
+static bool is_layer_norm(const model_options *o) {
+    return o->family->norm == FAMILY_NORM_LAYER || o->family->norm == FAMILY_NORM_LAYER_BIAS;
+}
+
 static void describe_shape(describing *d) {
     const model_options *o = d->o;
     put_count(d, "vocab_size", o->vocab);
@@ -141,7 +189,16 @@ static void describe_shape(describing *d) {
     put_count(d, "attention.head_count_kv", o->kv_heads);
     put_count(d, "attention.key_length", o->head_dim);
     put_count(d, "attention.value_length", o->head_dim);
-    put_real(d, "attention.layer_norm_rms_epsilon", (double)o->norm_epsilon);
+    put_real(d, is_layer_norm(o) ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+             (double)o->norm_epsilon);
+}
+
+static void describe_windows(describing *d) {
+    const model_options *o = d->o;
+    if (!d->arch->windows || o->window == 0) return;
+    put_count(d, "attention.sliding_window", o->window);
+    put_count(d, "attention.sliding_window_pattern", o->full_every);
+    if (o->local_theta > 0) put_real(d, "rope.freq_base_swa", o->local_theta);
 }
 
 /* llama.cpp multiplies what it makes of YaRN's factor by attn_factor, and of longrope takes that alone. */
@@ -166,11 +223,19 @@ static void describe_rope(describing *d) {
 
 static void describe_multipliers(describing *d) {
     const model_options *o = d->o;
+    double logits = o->logit_multiplier != 0 ? (double)o->logit_multiplier : 1;
+    if (d->arch->family == FAMILY_COHERE || d->arch->family == FAMILY_COHERE2)
+        put_real(d, "logit_scale", logits);
     if (d->arch->family != FAMILY_GRANITE) return;
-    put_real(d, "logit_scale", o->logit_multiplier != 0 ? 1 / (double)o->logit_multiplier : 1); /* divides */
+    put_real(d, "logit_scale", 1 / logits); /* divides */
     put_multiplier(d, "embedding_scale", o->embedding_multiplier);
     put_multiplier(d, "residual_scale", o->residual_multiplier);
     put_multiplier(d, "attention.scale", o->attention_multiplier);
+}
+
+static void describe_caps(describing *d) {
+    put_multiplier(d, "attn_logit_softcapping", d->o->attention_softcap);
+    put_multiplier(d, "final_logit_softcapping", d->o->logit_softcap);
 }
 
 static void describe_experts(describing *d) {
@@ -196,6 +261,8 @@ void gguf_describe(const model_options *o, const gguf_arch *arch, gguf_type type
     describe_general(&d, type);
     describe_shape(&d);
     describe_rope(&d);
+    describe_windows(&d);
     describe_multipliers(&d);
+    describe_caps(&d);
     describe_experts(&d);
 }

@@ -15,7 +15,10 @@ typedef struct gguf_arch {
     bool
         turns_neighbours; /* of a head, where the family's rotary embedding turns halves: rows of q and k are put so */
     bool fused_gate_up;
-    bool square;      /* the heads are as wide as the model */
+    bool square; /* the heads are as wide as the model */
+    bool tied;   /* the head is the embedding; separate: it is not */
+    bool separate;
+    bool windows;     /* has layers with a sliding window */
     bool own_factors; /* reads factors of frequencies from tensors, of Llama 3's rule */
     bool longrope;    /* and of longrope */
 } gguf_arch;

@@ -174,6 +174,11 @@ typedef struct writing {
     hf_merge adapter; /* of the layer; all zero: it has none */
 } writing;
 
+/* llama.cpp multiplies by the weights of all norms. */
+static bool adds_to_one(const saving *s, const departure_part *part) {
+    return s->m->options.family->norm == FAMILY_NORM_RMS_ONE_PLUS && part->module->kind == MODULE_NORM;
+}
+
 /* Elements of the parameter, at most BUFFER of them, in fp32. */
 static ott_status read_elements(const writing *t, int64_t first, int64_t count, float *out) {
     const parameter *p = t->part->parameter;
@@ -182,6 +187,8 @@ static ott_status read_elements(const writing *t, int64_t first, int64_t count, 
     TRY(device_copy_out(t->s->m->device, out, (const char *)from->data + first * size, count * size));
     cast_in_place(out, from->dtype, OTT_F32, count);
     if (p->codes) frozen_multiply(p, first, count, out);
+    if (adds_to_one(t->s, t->part))
+        for (int64_t i = 0; i < count; i++) out[i] += 1;
     hf_merge_add(&t->adapter, first, count, out);
     return OTT_OK;
 }
@@ -251,7 +258,7 @@ static ott_status summarize(const saving *s, gguf_save_summary *out) {
 
 static void warn_of_window(const saving *s) {
     const model_options *o = &s->m->options;
-    if (o->window > 0 && o->window < o->max_positions)
+    if (!s->arch->windows && o->window > 0 && o->window < o->max_positions)
         log_warning(
             s->o->log,
             "model.sliding_window = %lld: llama.cpp's architecture %s has none, and computes something else "
