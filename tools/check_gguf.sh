@@ -68,7 +68,7 @@ try olmo2 --model.family=olmo2
 try gemma2 --model.family=gemma2 --model.tie_embeddings=true --model.sliding_window=32 --model.full_attention_every=2 \
     --model.attention_softcap=20 --model.final_logit_softcap=10
 try gemma3 --model.family=gemma3_text --model.tie_embeddings=true --model.sliding_window=32 --model.n_layers=3 \
-    --model.full_attention_every=3 --model.rope_local_theta=1000
+    --model.full_attention_every=3 --model.rope_local_theta=1000 --model.rope_scaling=linear --model.rope_factor=3
 try cohere --model.family=cohere --model.tie_embeddings=true --model.logits_scaling=4
 try cohere2 --model.family=cohere2 --model.tie_embeddings=true --model.sliding_window=32 --model.full_attention_every=2
 try starcoder2 --model.family=starcoder2

@@ -48,7 +48,8 @@ static const gguf_arch archs[] = {
 static const char *trouble_with_rope(const model_options *o, const gguf_arch *a) {
     if (o->rope.kind == ROPE_LLAMA3 && !a->own_factors) return "no model.rope_scaling = \"llama3\"";
     if (o->rope.kind == ROPE_LONGROPE && !a->longrope) return "no model.rope_scaling = \"longrope\"";
-    if (a->windows && o->rope.kind != ROPE_PLAIN)
+    bool is_spared = a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR; /* layers with a window are */
+    if (a->windows && o->rope.kind != ROPE_PLAIN && !is_spared)
         return "no model.rope_scaling that leaves windows as they are";
     return NULL;
 }

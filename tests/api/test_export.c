@@ -39,8 +39,8 @@ static void test_options_that_do_not_fit(void **state) {
     ott_context *context = open_context();
     ott_export_options o, wrong;
     ott_export_options_init(&o);
-    wrong = o, wrong.format = (ott_export_format)3;
-    refuses(context, wrong, "format = 3");
+    wrong = o, wrong.format = (ott_export_format)5;
+    refuses(context, wrong, "format = 5");
     wrong = o, wrong.dtype = OTT_E4M3;
     refuses(context, wrong, "OTT_BF16, OTT_F32 or OTT_F16");
     wrong = o, wrong.dtype = (ott_dtype)-1;

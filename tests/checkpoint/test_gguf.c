@@ -171,9 +171,10 @@ static const struct {
                 {"granite", "granite", NULL},
                 {"glm4", "glm4", NULL},
                 {"mixtral", "llama", NULL},
-                {"gemma2", "gemma2", NULL},
+                {"gemma2", NULL, "no model.attention_multiplier of this size"},
                 {"gemma3", "gemma3", NULL},
-                {"cohere2", NULL, "as wide as the model"},
+                {"cohere", NULL, "as wide as the model"},
+                {"cohere2", NULL, "only heads that are the embedding"},
                 {"glm", NULL, "llama.cpp's architecture chatglm, for models of glm, has only heads that"},
                 {"qwen3_moe", NULL, "only mixtures in every block"},
                 {"dots1", NULL, "as many heads of k and v as of q"}};
