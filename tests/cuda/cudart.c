@@ -22,45 +22,52 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <threads.h>
 #include <time.h>
 
 static _Thread_local int device;
 
 /* ---- the lock of all that is here ---- */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+/* C11's, which the thread sanitizer does not know: a GPU's streams are not ordered by what the emulator needs. */
+static mtx_t lock;
+static cnd_t changed;
 static _Thread_local int depth; /* how often this thread holds it */
 
+__attribute__((constructor)) static void make_lock(void) {
+    mtx_init(&lock, mtx_plain);
+    cnd_init(&changed);
+}
+
 void cudart_lock(void) {
-    if (depth++ == 0) pthread_mutex_lock(&lock);
+    if (depth++ == 0) mtx_lock(&lock);
 }
 
 void cudart_unlock(void) {
-    if (--depth == 0) pthread_mutex_unlock(&lock);
+    if (--depth == 0) mtx_unlock(&lock);
 }
 
 void cudart_wait(void) {
     int before = depth;
     depth = 0;
-    pthread_cond_wait(&changed, &lock);
+    cnd_wait(&changed, &lock);
     depth = before;
 }
 
 int cudart_leave(void) {
     int before = depth;
     depth = 0;
-    pthread_mutex_unlock(&lock);
+    mtx_unlock(&lock);
     return before;
 }
 
 void cudart_return(int before) {
-    pthread_mutex_lock(&lock);
+    mtx_lock(&lock);
     depth = before;
 }
 
 void cudart_tell(void) {
-    pthread_cond_broadcast(&changed);
+    cnd_broadcast(&changed);
 }
 
 /* ---- memory ---- */
@@ -352,14 +359,14 @@ static void run_job(struct CUstream_st *s) {
     s->runner = pthread_self();
     actor *waiting = actor_now();
     if (!s->seen) s->seen = actor_new();
-    actor_become(s->seen, false);
+    actor_become(s->seen);
     order_acquire(j);
     j->run(j->argument);
     s->runs = false;
     s->done++;
     drop_job(j);
     order_release(s);
-    actor_become(waiting, false);
+    actor_become(waiting);
     cudart_tell();
 }
 
@@ -650,6 +657,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     cudart_lock();
     bool happened = !event->stream || has_happened(event);
     cudart_unlock();
+    if (happened) order_acquire(event);
     return happened ? cudaSuccess : cudaErrorNotReady;
 }
 

@@ -7,7 +7,7 @@
  * the arithmetic of numbers that our kernels use. Made to find mistakes: shared memory is filled with 0xFF
  * in each block, threads run in another order after each barrier; a barrier that not all threads of its group reach, and
  * a launch or shared memory beyond what a GPU takes, end the program. Under the thread sanitizer (sanitize.h) each thread of a
- * block is one of the sanitizer's, and only barriers order them: neither shuffles do, nor the order of blocks. Single-threaded then.
+ * block is one of the sanitizer's, and only barriers order them: neither shuffles do, nor the order of blocks.
  */
 #ifndef EMULATE_H
 #define EMULATE_H
@@ -54,17 +54,23 @@ constexpr int warp_size = 32, stack_bytes = 64 << 10;
 constexpr unsigned block_limit = 1024, grid_limit = 65535;
 constexpr size_t shared_limit = 48 << 10;
 
-/* Fibers that one block after another takes are ordered by that: of blocks next to each other it is not the same ones'. */
+/* Fibers that one block after another takes are ordered by that: of blocks next to each other it is not the same ones', and of two
+   streams never. */
 struct fiber_set {
     fiber of[block_limit];
-    char block_barrier,
-        warp_barrier[block_limit / warp_size]; /* addresses that the sanitizer knows them by */
+    char block_start, block_barrier; /* addresses that the sanitizer knows them by */
     char *stacks;
 };
-inline fiber_set sets[sanitize_fiber_sets];
-inline fiber_set *set; /* the block's that runs */
+struct stream_fibers {
+    actor *stream;
+    stream_fibers *next;
+    fiber_set sets[sanitize_fiber_sets];
+    char block_end;
+};
+inline stream_fibers *all_streams;
+inline stream_fibers *works; /* whose kernel runs */
+inline fiber_set *set;       /* the block's that runs */
 inline fiber *fibers;
-inline char block_end;
 
 inline uint64_t launches;       /* the number of the one that runs */
 inline uint64_t blocks;         /* of the block that runs */
@@ -72,7 +78,6 @@ inline size_t shared_of_launch; /* bytes that it has asked for */
 
 inline const std::function<void()> *body;
 inline void *scheduler; /* its stack's top while a fiber runs */
-inline actor *scheduler_seen;
 inline int current, count;
 inline uint3 thread_index, block_index;
 inline dim3 block_size, grid_size;
@@ -81,7 +86,8 @@ UNSEEN inline void run(int i) {
     current = i;
     thread_index = {i % block_size.x, i / block_size.x % block_size.y, i / block_size.x / block_size.y};
     fibers[i].state = waits::nothing;
-    actor_become(fibers[i].seen, fibers[i].fresh);
+    actor_become(fibers[i].seen);
+    if (fibers[i].fresh) order_acquire(&set->block_start);
     fibers[i].fresh = false;
     switch_stack(&scheduler, fibers[i].stack);
 }
@@ -91,14 +97,14 @@ UNSEEN inline void wait(waits what, void *barrier) {
     int me = current;
     fibers[me].state = what;
     if (barrier) order_release(barrier);
-    actor_become(scheduler_seen, false);
-    switch_stack(&fibers[me].stack, scheduler);
+    switch_stack(&fibers[me].stack,
+                 scheduler); /* as which nothing is seen to be done: no need to become it */
     if (barrier) order_acquire(barrier);
 }
 
 inline void enter() {
     (*body)();
-    wait(waits::done, &block_end);
+    wait(waits::done, &works->block_end);
 }
 
 /* Whether every fiber of [from, to) waits for `what`, those that are done left out; false when none is left.
@@ -155,7 +161,7 @@ UNSEEN inline void make_fiber(int i) {
 }
 
 UNSEEN inline void take_set() {
-    set = &sets[blocks++ % sanitize_fiber_sets];
+    set = &works->sets[blocks++ % sanitize_fiber_sets];
     fibers = set->of;
     if (!set->stacks) set->stacks = (char *)malloc((size_t)stack_bytes * block_limit);
     if (!set->stacks) abort();
@@ -164,9 +170,11 @@ UNSEEN inline void take_set() {
 UNSEEN inline void run_block() {
     take_set();
     for (int i = 0; i < count; i++) make_fiber(i);
+    order_release(&set->block_start);
     int round = 0;
     run_all(0, count, round++);
     while (pass_a_barrier(round)) round++;
+    actor_become(works->stream);
     for (int i = 0; i < count; i++) {
         if (fibers[i].state == waits::done) continue;
         fprintf(stderr,
@@ -176,18 +184,29 @@ UNSEEN inline void run_block() {
     }
 }
 
+UNSEEN inline stream_fibers *fibers_of(actor *a) {
+    stream_fibers *s = all_streams;
+    while (s && s->stream != a) s = s->next;
+    if (s) return s;
+    s = (stream_fibers *)calloc(1, sizeof *s);
+    if (!s) abort();
+    s->stream = a;
+    s->next = all_streams;
+    return all_streams = s;
+}
+
 UNSEEN inline void run_grid(dim3 grid, dim3 block, const std::function<void()> &kernel) {
     grid_size = grid;
     block_size = block;
     count = block.x * block.y * block.z;
-    scheduler_seen = actor_now();
+    works = fibers_of(actor_now());
     body = &kernel;
     launches++;
     shared_of_launch = 0;
     for (block_index.z = 0; block_index.z < grid.z; block_index.z++)
         for (block_index.y = 0; block_index.y < grid.y; block_index.y++)
             for (block_index.x = 0; block_index.x < grid.x; block_index.x++) run_block();
-    order_acquire(&block_end);
+    order_acquire(&works->block_end);
 }
 
 struct grid_job {
@@ -233,7 +252,9 @@ template <class... Arguments> void check_arguments(const char *kernel, const Arg
 inline void launch(const char *name, dim3 grid, dim3 block, cudaStream_t stream,
                    std::function<void()> kernel) {
     check_launch(name, grid, block);
+    cudart_lock();
     cudart_launches++;
+    cudart_unlock();
     cudart_queue(stream, run_job, new grid_job{grid, block, std::move(kernel)}, drop_job);
 }
 

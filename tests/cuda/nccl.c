@@ -8,6 +8,7 @@
  */
 #include "cudart.h"
 #include "nccl_processes.h"
+#include "sanitize.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +95,7 @@ static world *world_of(const nccl_id *id, int ranks) {
 static int open_comm(nccl_comm **out, int ranks, nccl_id id, int rank, nccl_config *config) {
     if (config->magic != 0xcafebeef || config->blocking != 0) return NCCL_REMOTE_ERROR;
     cudart_lock();
+    order_acquire(&worlds);
     world *w = world_of(&id, ranks);
     nccl_comm *c = *out = need_memory(calloc(1, sizeof *c));
     *c = (nccl_comm){.world = w, .rank = rank};
@@ -101,6 +103,7 @@ static int open_comm(nccl_comm **out, int ranks, nccl_id id, int rank, nccl_conf
         die("ranks that do not fit together", c);
     w->comms[rank] = c;
     w->joined++;
+    order_release(&worlds);
     cudart_tell();
     cudart_unlock();
     return NCCL_IN_PROGRESS;
@@ -109,6 +112,7 @@ static int open_comm(nccl_comm **out, int ranks, nccl_id id, int rank, nccl_conf
 /* Does somebody still need it? */
 static void close_world(world *w) {
     if (w->left < w->joined || w->pending > 0) return;
+    order_acquire(&worlds);
     world **at = &worlds;
     while (*at != w) at = &(*at)->next;
     *at = w->next;
@@ -132,6 +136,7 @@ static int leave_comm(nccl_comm *c) {
     cudart_lock();
     c->gone = true;
     c->world->left++;
+    order_release(&worlds);
     cudart_tell();
     close_world(c->world);
     cudart_unlock();
@@ -201,20 +206,33 @@ static void require_fit(const nccl_comm *c, const move *m, const move *other) {
     die("calls that do not belong together", c);
 }
 
+/* To a sanitizer (sanitize.h): nobody's bytes move before all have come, nobody goes on before they have moved. */
+static void meet(move *const *of, int count) {
+    for (int i = 0; i < count; i++) order_acquire(of[i]);
+}
+
+static void part(move *const *of, int count) {
+    for (int i = 0; i < count; i++) {
+        order_release(of[i]);
+        of[i]->done = true;
+    }
+}
+
 static void gather(const nccl_comm *c, move *m) {
     move *of[RANKS_MAX];
     for (int r = 0; r < c->world->ranks; r++) {
         of[r] = r == c->rank ? m : partner(c, m, r);
         require_fit(c, m, of[r]);
     }
+    meet(of, c->world->ranks);
     for (int to = 0; to < c->world->ranks; to++)
         for (int from = 0; from < c->world->ranks; from++) {
             if (m->kind == BROADCAST && from != m->peer) continue;
             size_t place = m->kind == BROADCAST ? 0 : (size_t)from * m->bytes;
             if (of[to]->to + place != of[from]->from) memcpy(of[to]->to + place, of[from]->from, m->bytes);
-            of[to]->done = true;
             if (to != from) nccl_bytes_gathered += (int64_t)m->bytes;
         }
+    part(of, c->world->ranks);
 }
 
 static void move_now(const nccl_comm *c, move *m) {
@@ -223,10 +241,12 @@ static void move_now(const nccl_comm *c, move *m) {
         return;
     }
     move *other = partner(c, m, m->peer), *send = m->kind == SEND ? m : other;
+    move *const both[] = {m, other};
     require_fit(c, m, other);
+    meet(both, 2);
     memcpy(m->kind == SEND ? other->to : m->to, send->from, m->bytes);
     nccl_bytes_sent += (int64_t)m->bytes;
-    m->done = other->done = true;
+    part(both, 2);
 }
 
 /* ---- work ---- */
@@ -245,12 +265,16 @@ static void run_launch(void *argument) {
     launch *l = argument;
     nccl_comm *c = l->comm;
     for (move *m = c->first; m; m = m->next)
-        if (m->launch == l) m->arrived = true;
+        if (m->launch == l) {
+            order_release(m);
+            m->arrived = true;
+        }
     cudart_tell();
     for (move *m = c->first; m; m = m->next) {
         if (m->launch != l) continue;
         while (!m->done && !c->gone)
             if (all_arrived(c, m) && !m->done && !c->gone) move_now(c, m);
+        order_acquire(m);
     }
     for (move *m = c->first; m; m = m->next)
         if (m->launch == l) m->launch = NULL;

@@ -31,7 +31,7 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 #endif
 
 #define UNSEEN __attribute__((no_sanitize_thread, noinline, unused))
-enum { sanitize_fiber_sets = 3 };
+enum { sanitize_fiber_sets = 2 };
 
 UNSEEN static actor *actor_new(void) {
     return (actor *)__tsan_create_fiber(0);
@@ -39,9 +39,8 @@ UNSEEN static actor *actor_new(void) {
 UNSEEN static actor *actor_now(void) {
     return (actor *)__tsan_get_current_fiber();
 }
-/* after: what it does comes after all that was done until now. */
-UNSEEN static void actor_become(actor *a, bool after) {
-    __tsan_switch_to_fiber(a, after ? 0 : __tsan_switch_to_fiber_no_sync);
+UNSEEN static void actor_become(actor *a) {
+    __tsan_switch_to_fiber(a, __tsan_switch_to_fiber_no_sync);
 }
 static inline void actor_end(actor *a) {
     __tsan_destroy_fiber(a);
@@ -69,8 +68,8 @@ static inline actor *actor_new(void) {
 static inline actor *actor_now(void) {
     return NULL;
 }
-static inline void actor_become(actor *a, bool after) {
-    (void)a, (void)after;
+static inline void actor_become(actor *a) {
+    (void)a;
 }
 static inline void actor_end(actor *a) {
     (void)a;

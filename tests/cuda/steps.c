@@ -1,6 +1,6 @@
 /*
- * Training steps on the emulated GPU, made for builds under sanitizers and with planted faults: `steps [bf16|tensorwise|delayed...]`
- * takes them with several micro-batches, the state in bf16 and rounded stochastically, and but for tensorwise scaling with CUDA
+ * Training steps on the emulated GPU, made for builds under sanitizers and with planted faults: `steps [bf16|tensorwise|delayed|
+ * dp_shard...]` takes them with several micro-batches, the state in bf16 and rounded stochastically, and but for tensorwise scaling with CUDA
  * graphs, which know themselves when a weight is stale. Ends badly where weights and moments are not the CPU's, which has no fault.
  */
 #include <setjmp.h>
@@ -9,8 +9,9 @@
 #include <cmocka.h>
 
 #include "backend/open.h"
+#include "cudart.h"
 #include "planted.h"
-#include "train/train_fixture.h"
+#include "train/mesh_run.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,17 +69,45 @@ static bool is_right(const fixture *f, const precision *p) {
     return right;
 }
 
+/* Two GPUs' gathers and reductions beside the computation: what CPU ranks leave. */
+static bool ranks_are_right(const fixture *f) {
+    mesh_run_options o = {.precision = &fixture_precisions[TENSORWISE],
+                          .more = arguments,
+                          .layout.size = {[MESH_DP_SHARD] = 2}};
+    int fault = planted_fault;
+    outcome cpu, gpu;
+    char what[160];
+    arguments[GRAPHS] = NULL;
+    unsetenv(TEST_DEVICE_VARIABLE);
+    planted_fault = 0;
+    mesh_run(f, &o, &cpu);
+    planted_fault = fault;
+    o.gpus = true;
+    mesh_run(f, &o, &gpu);
+    bool right = outcome_equal(&cpu, &gpu, what);
+    if (!right) fprintf(stderr, "steps: dp_shard: another %s\n", what);
+    outcome_free(&cpu);
+    outcome_free(&gpu);
+    return right;
+}
+
+static bool is_named(const char *what, int names, char **name) {
+    for (int i = 0; i < names; i++)
+        if (strcmp(name[i], what) == 0) return true;
+    return names == 0;
+}
+
 int main(int count, char **names) {
     static const int all[] = {BF16, TENSORWISE, DELAYED};
     void *state;
+    setenv(CUDART_DEVICES, "2", 1);
     if (fixture_setup(&state) != 0) return 1;
     bool right = true;
     for (int i = 0; i < 3; i++) {
         const precision *p = &fixture_precisions[all[i]];
-        bool named = count == 1;
-        for (int k = 1; k < count; k++) named = named || strcmp(names[k], p->name) == 0;
-        if (named) right = is_right(state, p) && right;
+        if (is_named(p->name, count - 1, names + 1)) right = is_right(state, p) && right;
     }
+    if (is_named("dp_shard", count - 1, names + 1)) right = ranks_are_right(state) && right;
     fixture_teardown(&state);
     return right ? 0 : 1;
 }

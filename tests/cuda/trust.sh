@@ -22,8 +22,12 @@ require_order() {
     exit 77
 }
 
+# run_all BUILD STEPS...
 run_all() {
-    in_build "$1" mistakes && in_build "$1" small && in_build "$1" copies && in_build "$1" products && in_build "$1" steps
+    local build=$1
+    shift
+    in_build "$build" mistakes && in_build "$build" small && in_build "$build" copies && in_build "$build" products &&
+        in_build "$build" steps "$@"
 }
 
 # found FILE: the line that says why the program ended.
@@ -54,7 +58,7 @@ run_faults() {
 }
 
 case $1 in
-order) require_order && run_all order ;;
+order) require_order && run_all order delayed ;;
 memory) run_all memory ;;
 faults) require_order && run_faults ;;
 esac
