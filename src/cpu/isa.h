@@ -76,6 +76,7 @@ static inline void *cpu_scratch(const exec *cx, int thread) {
 #define INOUT_OPT(name, text)
 #define QOUT(name, text)
 #define QTENSOR(name, text)
+#define QTENSOR_OPT(name, text)
 #define OPERAND(name)
 #define SCALAR(type, name)
 #define OP(name, fields) ott_status ISA(name)(exec * cx, const name##_args *a);
@@ -89,6 +90,7 @@ static inline void *cpu_scratch(const exec *cx, int thread) {
 #undef INOUT_OPT
 #undef QOUT
 #undef QTENSOR
+#undef QTENSOR_OPT
 #undef OPERAND
 #undef SCALAR
 

@@ -129,9 +129,8 @@ static void adamw_task(void *argument, int thread, int threads) {
     }
 }
 
-ott_status ISA(adamw)(exec *cx, const adamw_args *a) {
+static void update_adamw(exec *cx, const adamw_args *a) {
     const float *state = a->state->data; /* [S] */
-    if (state[STEP_SKIP] != 0.0f) return OTT_OK;
     adamw_job j = {
         .param = *a->param,
         .grad = *a->grad,
@@ -155,5 +154,11 @@ ott_status ISA(adamw)(exec *cx, const adamw_args *a) {
     for (int i = 0; i < 4; i++) dense = dense && all[i]->ld == all[i]->columns;
     for (int i = 0; dense && i < 4; i++) *all[i] = row_flattened(all[i]);
     cpu_run_sized(cx, tensor_count(j.param), adamw_task, &j);
-    return OTT_OK;
+}
+
+ott_status ISA(adamw)(exec *cx, const adamw_args *a) {
+    if (((const float *)a->state->data)[STEP_SKIP] == 0.0f) update_adamw(cx, a);
+    if (!a->q) return OTT_OK;
+    if (qtensor_has_codes(a->q)) return ISA(quantize)(cx, &(quantize_args){.x = a->param, .q = a->q});
+    return ISA(amax)(cx, &(amax_args){.x = a->param, .q = a->q});
 }

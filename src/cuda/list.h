@@ -9,10 +9,16 @@
 
 enum { LIST_JOBS = 64, LIST_PARAMETER_BYTES = 32764 };
 
+/* How many fit, and no more than LIST_JOBS. */
+template <class Job> constexpr int list_jobs() {
+    constexpr int fit = (LIST_PARAMETER_BYTES - 8) / (int)(sizeof(int64_t) + sizeof(Job));
+    return fit < LIST_JOBS ? fit : LIST_JOBS;
+}
+
 template <class Job> struct job_list {
     int count;
-    int64_t end[LIST_JOBS]; /* blocks of the grid up to the job's last */
-    Job job[LIST_JOBS];
+    int64_t end[list_jobs<Job>()]; /* blocks of the grid up to the job's last */
+    Job job[list_jobs<Job>()];
 };
 
 struct list_place {
@@ -32,7 +38,7 @@ template <class Job> __device__ __forceinline__ list_place list_place_of(const j
     return {first, (int64_t)blockIdx.x - (first > 0 ? l.end[first - 1] : 0)};
 }
 
-/* Launches the kernel for all items, LIST_JOBS at a time. fill makes an item's job and returns its blocks. */
+/* Launches the kernel for all items, so many at a time as a list has. fill makes an item's job and returns its blocks. */
 template <auto Kernel, class Job, class Item>
 static cudaError_t list_launch(int threads, int64_t (*fill)(const Item &item, Job &job), const Item *items,
                                int64_t count, cudaStream_t stream) {
@@ -42,7 +48,7 @@ static cudaError_t list_launch(int threads, int64_t (*fill)(const Item &item, Jo
     for (int64_t i = 0; i < count; i++) {
         Job job;
         int64_t own = fill(items[i], job);
-        if (list.count == LIST_JOBS || blocks + own > INT32_MAX) {
+        if (list.count == list_jobs<Job>() || blocks + own > INT32_MAX) {
             LAUNCH_BLOCKS(Kernel, blocks, threads, stream, list);
             list.count = 0;
             blocks = 0;

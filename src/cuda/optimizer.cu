@@ -1,7 +1,8 @@
-/* cuda/optimizer: the gradient norm with what follows from it, AdamW, and delayed scaling's amax and scales. */
+/* cuda/optimizer: the gradient norm with what follows from it, AdamW with the FP8 form of what it makes, and delayed scaling's amax and scales. */
 #include "cuda/kernels.h"
 #include "cuda/list.h"
 #include "cuda/ordered.h"
+#include "cuda/tile.h"
 #include "fp8/history.h"
 #include "tensor/step_state.h"
 #include "tensor/stochastic.h"
@@ -53,13 +54,9 @@ template <ott_dtype D> __device__ __forceinline__ void round_state(float &x, uin
     if constexpr (D == OTT_BF16) x = stochastic_bf16(x, draw, which);
 }
 
-/* Bytes moved: four arrays read, three written, once. */
+/* Eight neighbours; their new values as they are stored. */
 template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
-__global__ void __launch_bounds__(ROW_THREADS) adamw_kernel(GRID_CONSTANT(job_list<adamw_job>) list) {
-    list_place place = list_place_of(list);
-    const adamw_job &j = list.job[place.job];
-    row_place at = row_place_of(place.block, j.param.columns);
-    if (at.column >= j.param.columns || j.state[STEP_SKIP] != 0.0f) return;
+__device__ __forceinline__ held<P> update_eight(const adamw_job &j, const row_place &at) {
     float lr = j.state[STEP_LEARNING_RATE], decay = lr * j.weight_decay,
           step_size = lr / j.state[STEP_CORRECTION1];
     float clip = j.state[STEP_CLIP], correction = j.state[STEP_SQRT_CORRECTION2];
@@ -83,31 +80,148 @@ __global__ void __launch_bounds__(ROW_THREADS) adamw_kernel(GRID_CONSTANT(job_li
         round_state<M1>(m.x[i], draw, STOCHASTIC_MOMENT1);
         round_state<M2>(v.x[i], draw, STOCHASTIC_MOMENT2);
     }
-    store8<P>(j.param, at.row, at.column, p);
     store8<M1>(j.moment1, at.row, at.column, m);
     store8<M2>(j.moment2, at.row, at.column, v);
+    held<P> made = narrowed<P>(p);
+    store8<P>(j.param, at.row, at.column, j.param.columns, made);
+    return made;
+}
+
+/* Bytes moved: four arrays read, three written, once. */
+template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
+__global__ void __launch_bounds__(ROW_THREADS) adamw_kernel(GRID_CONSTANT(job_list<adamw_job>) list) {
+    list_place place = list_place_of(list);
+    const adamw_job &j = list.job[place.job];
+    row_place at = row_place_of(place.block, j.param.columns);
+    if (at.column < j.param.columns && j.state[STEP_SKIP] == 0.0f) update_eight<P, G, M1, M2>(j, at);
+}
+
+/* With a form of the parameter. */
+struct adamw_form_job {
+    adamw_job update;
+    quantize_uses uses;
+};
+
+/* A thread's rows of a tile. What is fp32, which may lie in the host's memory, stays in registers; what is narrow, of whose
+   updates these have no room for eight, comes back from the cache. */
+template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
+__device__ __forceinline__ void update_rows(const adamw_job &j, const row_place &at, int64_t left,
+                                            held<P> (&own)[OWN_ROWS]) {
+    bool skips = j.state[STEP_SKIP] != 0.0f, stays = P == OTT_F32 && !skips;
+    if constexpr (P == OTT_F32) {
+#pragma unroll
+        for (int k = 0; k < OWN_ROWS; k++)
+            if (k < left && stays) own[k] = update_eight<P, G, M1, M2>(j, {at.row + k, at.column});
+    } else {
+#pragma unroll 1
+        for (int k = 0; k < OWN_ROWS; k++)
+            if (k < left && !skips) update_eight<P, G, M1, M2>(j, {at.row + k, at.column});
+    }
+#pragma unroll
+    for (int k = 0; k < OWN_ROWS; k++)
+        if (k < left && !stays) own[k] = hold8<P>(j.param, at.row + k, at.column, j.param.columns);
+}
+
+/* Bytes moved: the same, and the codes of what does not wait for an amax beyond the tile. */
+template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
+__global__ void __launch_bounds__(TILE_THREADS, P == OTT_F32 ? 1 : 2)
+    adamw_tile_kernel(GRID_CONSTANT(job_list<adamw_form_job>) list) {
+    list_place place = list_place_of(list);
+    const adamw_job &j = list.job[place.job].update;
+    tile_place p = tile_place_of(place.block, j.param.columns);
+    row_place at = {p.first_row + p.row, p.first_column + p.column};
+    held<P> own[OWN_ROWS] = {};
+    update_rows<P, G, M1, M2>(j, at, at.column < j.param.columns ? j.param.rows - at.row : 0, own);
+    quantize_tile(own, list.job[place.job].uses, p, j.param.rows, j.param.columns);
+}
+
+/* What the uses of a form have of groups that reach beyond a tile is raised from 0. */
+struct clear_job {
+    float *amax[2];
+    int64_t groups[2];
+};
+__global__ void __launch_bounds__(ROW_THREADS) clear_kernel(GRID_CONSTANT(job_list<clear_job>) list) {
+    list_place place = list_place_of(list);
+    const clear_job &j = list.job[place.job];
+    int64_t group = place.block * ROW_THREADS + threadIdx.x;
+    for (int i = 0; i < 2; i++)
+        if (group < j.groups[i]) j.amax[i][group] = 0.0f;
+}
+
+/* Moments of two formats in one call are for tests: no kernel takes them with a form. */
+static inline bool makes_form(const adamw_args &a) {
+    return a.q && a.moment1->dtype == a.moment2->dtype;
+}
+
+static int64_t fill_clear(const adamw_args &a, clear_job &j) {
+    int64_t most = 0;
+    j = {};
+    if (!a.q) return 0;
+    quantize_uses uses = quantize_by_tiles(a.q);
+    for (int i = 0; i < uses.count; i++) {
+        const quantize_use &u = uses.use[i];
+        if (quantize_is_local(&u)) continue;
+        j.amax[i] = u.amax;
+        j.groups[i] = u.groups;
+        if (u.groups > most) most = u.groups;
+    }
+    return (most + ROW_THREADS - 1) / ROW_THREADS;
+}
+
+/* Of a parameter that is in memory: the form of one that no kernel takes with it; what had to wait for an amax. */
+template <ott_dtype P> static int64_t fill_form(const adamw_args &a, pass_job &j) {
+    if (!a.q || makes_form(a) || a.param->dtype != P) return 0;
+    j = {view_of(a.param), quantize_by_tiles(a.q)};
+    return tile_blocks(a.param->rows, a.param->columns);
+}
+template <ott_dtype P> static int64_t fill_rest(const adamw_args &a, pass_job &j) {
+    if (!a.q || a.param->dtype != P) return 0;
+    j = {view_of(a.param), quantize_after_tiles(a.q)};
+    return j.uses.count > 0 ? tile_blocks(a.param->rows, a.param->columns) : 0;
+}
+template <ott_dtype P>
+static cudaError_t launch_passes(const adamw_args *items, int64_t count, cudaStream_t stream) {
+    cudaError_t status = list_launch<pass_kernel<P>>(TILE_THREADS, fill_form<P>, items, count, stream);
+    return status == cudaSuccess
+               ? list_launch<pass_kernel<P>>(TILE_THREADS, fill_rest<P>, items, count, stream)
+               : status;
+}
+
+template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
+static inline bool has_formats(const adamw_args &a) {
+    return a.param->dtype == P && a.grad->dtype == G && a.moment1->dtype == M1 && a.moment2->dtype == M2;
+}
+
+static inline adamw_job job_of(const adamw_args &a) {
+    return {view_of(a.param),
+            view_of(a.grad),
+            view_of(a.moment1),
+            view_of(a.moment2),
+            (const float *)a.state->data,
+            a.beta2,
+            1.0f - a.beta1,
+            1.0f - a.beta2,
+            a.epsilon,
+            a.weight_decay,
+            a.seed,
+            a.first,
+            a.row_step};
 }
 
 /* No blocks for a call in other formats, which another launch is for. */
 template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
 static int64_t fill_adamw(const adamw_args &a, adamw_job &j) {
-    if (a.param->dtype != P || a.grad->dtype != G || a.moment1->dtype != M1 || a.moment2->dtype != M2)
-        return 0;
-    j = {view_of(a.param),
-         view_of(a.grad),
-         view_of(a.moment1),
-         view_of(a.moment2),
-         (const float *)a.state->data,
-         a.beta2,
-         1.0f - a.beta1,
-         1.0f - a.beta2,
-         a.epsilon,
-         a.weight_decay,
-         a.seed,
-         a.first,
-         a.row_step};
+    if (!has_formats<P, G, M1, M2>(a) || makes_form(a)) return 0;
+    j = job_of(a);
     if (a.row_step == a.param->columns) view_flatten(j.param, j.grad, j.moment1, j.moment2);
     return j.param.rows * view_row_pieces(j.param.columns);
+}
+
+template <ott_dtype P, ott_dtype G, ott_dtype M>
+static int64_t fill_adamw_form(const adamw_args &a, adamw_form_job &j) {
+    if (!has_formats<P, G, M, M>(a) || !makes_form(a)) return 0;
+    j = {job_of(a), quantize_by_tiles(a.q)};
+    return tile_blocks(a.param->rows, a.param->columns);
 }
 
 static inline bool has_formats_of(const adamw_args &a, const adamw_args &b) {
@@ -115,22 +229,34 @@ static inline bool has_formats_of(const adamw_args &a, const adamw_args &b) {
            a.moment1->dtype == b.moment1->dtype && a.moment2->dtype == b.moment2->dtype;
 }
 
+/* The calls with these formats. */
+template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
+static cudaError_t launch_adamw(const adamw_args *items, int64_t count, cudaStream_t stream) {
+    cudaError_t status =
+        list_launch<adamw_kernel<P, G, M1, M2>>(ROW_THREADS, fill_adamw<P, G, M1, M2>, items, count, stream);
+    if constexpr (M1 == M2)
+        if (status == cudaSuccess)
+            status = list_launch<adamw_tile_kernel<P, G, M1, M1>>(TILE_THREADS, fill_adamw_form<P, G, M1>,
+                                                                  items, count, stream);
+    return status;
+}
+
 /* A launch of the list for each combination of formats that is in it: matrices' and vectors' differ. */
 extern "C" cudaError_t adamw_launch(const adamw_args *items, int64_t count, cudaStream_t stream) {
-    cudaError_t status = cudaSuccess;
+    cudaError_t status = list_launch<clear_kernel>(ROW_THREADS, fill_clear, items, count, stream);
     for (int64_t i = 0; i < count && status == cudaSuccess; i++) {
         int64_t before = 0;
         while (!has_formats_of(items[before], items[i])) before++;
         if (before < i) continue;
-        WITH_STATE(items[i].param->dtype, P,
-                   WITH_STATE(items[i].grad->dtype, G,
-                              WITH_STATE(items[i].moment1->dtype, M1,
-                                         WITH_STATE(items[i].moment2->dtype, M2,
-                                                    status = list_launch<adamw_kernel<P, G, M1, M2>>(
-                                                        ROW_THREADS, fill_adamw<P, G, M1, M2>, items, count,
-                                                        stream)))));
+        WITH_STATE(
+            items[i].param->dtype, P,
+            WITH_STATE(items[i].grad->dtype, G,
+                       WITH_STATE(items[i].moment1->dtype, M1,
+                                  WITH_STATE(items[i].moment2->dtype, M2,
+                                             status = launch_adamw<P, G, M1, M2>(items, count, stream)))));
     }
-    return status;
+    if (status == cudaSuccess) status = launch_passes<OTT_F32>(items, count, stream);
+    return status == cudaSuccess ? launch_passes<OTT_BF16>(items, count, stream) : status;
 }
 
 /* ---- delayed scaling ---- */

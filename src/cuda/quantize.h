@@ -62,6 +62,11 @@ typedef enum quantize_producer {
     QUANTIZE_ROW_AMAX  /* amax of rows and of all */
 } quantize_producer;
 
+/* What a pass over tiles that make a tensor is to do of q, its form; of amax alone where no codes have a place. What it raises
+   is to be cleared. */
+quantize_uses quantize_by_tiles(const qtensor *q);
+/* What then is left to a pass over the tensor in memory; count 0: nothing. */
+quantize_uses quantize_after_tiles(const qtensor *q);
 /* What the producer of a tensor is to do of q, its form: *made; clears what it raises. */
 cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantize_uses *made,
                            cudaStream_t stream);

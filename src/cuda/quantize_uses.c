@@ -89,6 +89,25 @@ static int producer_work(const quantize_use *u, quantize_producer producer) {
     return casts ? all : QUANTIZE_AMAX;
 }
 
+quantize_uses quantize_by_tiles(const qtensor *q) {
+    quantize_uses uses = quantize_uses_of(q);
+    bool casts = qtensor_has_codes(q);
+    for (int i = 0; i < uses.count; i++)
+        uses.use[i].work = casts ? producer_work(&uses.use[i], QUANTIZE_BY_TILES) : QUANTIZE_AMAX;
+    return uses;
+}
+
+quantize_uses quantize_after_tiles(const qtensor *q) {
+    quantize_uses uses = quantize_uses_of(q);
+    bool any = false;
+    for (int i = 0; i < uses.count; i++) {
+        uses.use[i].work = waits(&uses.use[i]) ? QUANTIZE_SCALE | QUANTIZE_CAST : 0;
+        any = any || uses.use[i].work;
+    }
+    if (!any || !qtensor_has_codes(q)) uses.count = 0;
+    return uses;
+}
+
 cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantize_uses *made,
                            cudaStream_t stream) {
     *made = quantize_uses_of(q);

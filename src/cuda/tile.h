@@ -8,6 +8,7 @@
 
 #include "cuda/amax.h"
 #include "cuda/codes.h"
+#include "cuda/list.h"
 
 enum { TILE = 128, TILE_SHIFT = 7, TILE_THREADS = 256, OWN_ROWS = 8, TILE_WARPS = TILE_THREADS / 32 };
 
@@ -18,10 +19,14 @@ struct tile_place {
     int row, column;                 /* of this thread, in the tile */
 };
 
+/* In the tensor's block of that number; or in the grid's, where that is one tensor's. */
+__device__ __forceinline__ tile_place tile_place_of(int64_t block, int64_t columns) {
+    unsigned across = (unsigned)((columns + TILE - 1) / TILE), b = (unsigned)block;
+    return {(int64_t)(b / across) * TILE, (int64_t)(b % across) * TILE, (int)threadIdx.x / 16 * 8,
+            (int)threadIdx.x % 16 * 8};
+}
 __device__ __forceinline__ tile_place tile_place_of(int64_t columns) {
-    unsigned across = (unsigned)((columns + TILE - 1) / TILE);
-    return {(int64_t)(blockIdx.x / across) * TILE, (int64_t)(blockIdx.x % across) * TILE,
-            (int)threadIdx.x / 16 * 8, (int)threadIdx.x % 16 * 8};
+    return tile_place_of(blockIdx.x, columns);
 }
 
 static inline int64_t tile_blocks(int64_t rows, int64_t columns) {
@@ -238,6 +243,32 @@ __device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], co
     }
 }
 
+/* The same on the tile of x, which is in memory. */
+template <ott_dtype D>
+__device__ __forceinline__ void quantize_loaded(const view &x, const quantize_uses &uses,
+                                                const tile_place &p) {
+    int64_t row = p.first_row + p.row, column = p.first_column + p.column;
+    int64_t left = column < x.columns ? x.rows - row : 0;
+    held<D> own[OWN_ROWS] = {};
+#pragma unroll
+    for (int k = 0; k < OWN_ROWS; k++)
+        if (k < left) own[k] = hold8<D>(x, row + k, column, x.columns);
+    quantize_tile(own, uses, p, x.rows, x.columns);
+}
+
+/* Tensors in memory. */
+struct pass_job {
+    view x;
+    quantize_uses uses;
+};
+template <ott_dtype D>
+__global__ void __launch_bounds__(TILE_THREADS, D == OTT_F32 ? 1 : 2)
+    pass_kernel(GRID_CONSTANT(job_list<pass_job>) list) {
+    list_place place = list_place_of(list);
+    const pass_job &j = list.job[place.job];
+    quantize_loaded<D>(j.x, j.uses, tile_place_of(place.block, j.x.columns));
+}
+
 /* What a source S is: of dtype S::dtype, it makes S::outputs tensors of rows x columns, each with its uses; make_eight(source,
    row, column) stores eight neighbours of each in `made`, where they are not there already. Registers have no room for what
    is made beside what that takes: it comes back from where this very thread has stored it, which is the cache. */
@@ -249,13 +280,7 @@ __global__ void __launch_bounds__(TILE_THREADS, S::dtype == OTT_F32 ? 1 : 2) til
 #pragma unroll 2
     for (int k = 0; k < OWN_ROWS; k++)
         if (k < left) make_eight(source, row + k, column);
-    for (int i = 0; i < S::outputs; i++) {
-        held<S::dtype> own[OWN_ROWS] = {};
-#pragma unroll
-        for (int k = 0; k < OWN_ROWS; k++)
-            if (k < left) own[k] = hold8<S::dtype>(source.made[i], row + k, column, source.columns);
-        quantize_tile(own, source.uses[i], p, source.rows, source.columns);
-    }
+    for (int i = 0; i < S::outputs; i++) quantize_loaded<S::dtype>(source.made[i], source.uses[i], p);
 }
 
 #endif

@@ -704,7 +704,7 @@ ott_status model_connect(model *m) {
 
 static ott_status forget_compute(void *user, linear *l) {
     (void)user;
-    l->compute_step = -1;
+    l->compute_step = l->form_step = -1;
     return OTT_OK;
 }
 
@@ -719,6 +719,33 @@ static ott_status set_compute(void *user, linear *l) {
 
 void model_weights_made(model *m, int64_t step) {
     (void)model_visit_linears(m, set_compute, &step);
+}
+
+static ott_status leave_form(void *user, linear *l) {
+    (void)user;
+    linear_leave_form(l);
+    return OTT_OK;
+}
+
+void model_leave_forms(model *m) {
+    (void)model_visit_linears(m, leave_form, NULL);
+}
+
+static ott_status set_form(void *user, linear *l) {
+    if (l->updates_form) l->form_step = *(const int64_t *)user;
+    return OTT_OK;
+}
+
+void model_forms_made(model *m, int64_t step) {
+    (void)model_visit_linears(m, set_form, &step);
+}
+
+static ott_status make_form(void *user, linear *l) {
+    return linear_make_form(user, l);
+}
+
+ott_status model_make_forms(exec *cx, model *m) {
+    return model_visit_linears(m, make_form, cx);
 }
 
 static ott_status update_scales(void *user, linear *l) {

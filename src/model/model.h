@@ -98,5 +98,11 @@ ott_status model_update_scales(exec *cx, model *m, group *g);
 void model_weights_changed(model *m);
 /* Those that steps change are of this training step (-1: of none), whatever was seen of their making. */
 void model_weights_made(model *m, int64_t step);
+/* Until the next conversion the optimizer makes what it can of the weights' forms (nn/linear.h). */
+void model_leave_forms(model *m);
+/* The optimizer has: they are those of this training step. */
+void model_forms_made(model *m, int64_t step);
+/* Those that it has not made of the weights as they are. */
+ott_status model_make_forms(exec *cx, model *m);
 
 #endif

@@ -59,6 +59,8 @@ void linear_release(linear *l, device *d) {
     device_release(d, l->compute_block);
     l->compute_block = NULL;
     l->compute_step = -1;
+    if (l->updates_form) l->weight->shard.form = (qtensor){0};
+    l->updates_form = false;
     l->packed = (operand){0};
 }
 
@@ -139,25 +141,73 @@ static qtensor kept_uses(const linear *l) {
     return q;
 }
 
+/* ---- the form that the optimizer makes ---- */
+
+/* Has each use one scale, of all elements? */
+static bool has_one_scale(const quant_spec *q) {
+    return (!cast_spec_is_fp8(&q->rowwise) || q->rowwise.grain == GRANULARITY_TENSOR) &&
+           (!cast_spec_is_fp8(&q->columnwise) || q->columnwise.grain == GRANULARITY_TENSOR);
+}
+
+/* Do its scales follow from an amax of several ranks? */
+static bool waits_for_ranks(const linear *l) {
+    const quant_spec *q = &l->spec.weight;
+    const tensor_cut cut = linear_cut(l, TENSOR_WEIGHT);
+    bool current = (cast_spec_is_fp8(&q->rowwise) && q->rowwise.policy == AMAX_CURRENT) ||
+                   (cast_spec_is_fp8(&q->columnwise) && q->columnwise.policy == AMAX_CURRENT);
+    return current && !cut_is_whole(&cut);
+}
+
+void linear_leave_form(linear *l) {
+    parameter_shard *s = &l->weight->shard;
+    const parameter_part part = parameter_shard_part(l->weight);
+    qtensor form = l->quantized;
+    if (l->weight->frozen || l->weight->rank != 2 || !linear_casts_weight(l)) return;
+    if (part.rows == 0 || parameter_lines_at(&part, 0, part.rows).count < part.rows) return;
+    if (is_sharded(l) && !has_one_scale(&form.spec)) return;
+    form.rows = s->value.rows;
+    if (is_sharded(l) || is_recast(l) || waits_for_ranks(l)) form.rowwise.data = form.columnwise.data = NULL;
+    s->form = form;
+    l->updates_form = true;
+    l->form_step = -1;
+}
+
+bool linear_form_is_updated(const exec *cx, const linear *l) {
+    return l->updates_form && (l->form_step == cx->step || plan_recording(cx->plan));
+}
+
+ott_status linear_make_form(exec *cx, linear *l) {
+    const parameter_shard *s = &l->weight->shard;
+    if (!l->updates_form || l->form_step == cx->step) return OTT_OK;
+    l->form_step = cx->step;
+    if (qtensor_has_codes(&s->form)) return op_quantize(cx, &(quantize_args){.x = &s->value, .q = &s->form});
+    return op_amax(cx, &(amax_args){.x = &s->value, .q = &s->form});
+}
+
+/* ---- the weight of a step ---- */
+
 /* As cut_quantize, without the codes that are not kept. */
 static ott_status quantize_kept(exec *cx, const linear *l, const tensor_cut *cut) {
     const tensor *master = &l->weight->value;
     const qtensor kept = kept_uses(l);
-    TRY(op_amax(cx, &(amax_args){.x = master, .q = &l->quantized}));
+    if (!linear_form_is_updated(cx, l)) TRY(op_amax(cx, &(amax_args){.x = master, .q = &l->quantized}));
     TRY(cut_join_amax(cx, cut, &l->quantized));
     TRY(op_scale(cx, &(scale_args){.q = &l->quantized}));
     return quant_spec_is_fp8(&kept.spec) ? op_cast(cx, &(cast_args){.x = master, .q = &kept}) : OTT_OK;
 }
 
+static ott_status make_codes(exec *cx, const linear *l) {
+    const tensor_cut cut = linear_cut(l, TENSOR_WEIGHT);
+    bool updated = linear_form_is_updated(cx, l);
+    if (updated && qtensor_has_codes(&l->weight->shard.form)) return OTT_OK;
+    if (updated || is_recast(l)) return quantize_kept(cx, l, &cut);
+    return cut_quantize(cx, &cut, &l->weight->value, &l->quantized);
+}
+
 static ott_status make_compute(exec *cx, linear *l) {
-    const tensor *master = &l->weight->value;
-    tensor_cut cut = linear_cut(l, TENSOR_WEIGHT);
-    if (is_recast(l))
-        TRY(quantize_kept(cx, l, &cut));
-    else if (quant_spec_is_fp8(&l->spec.weight))
-        TRY(cut_quantize(cx, &cut, master, &l->quantized));
+    if (quant_spec_is_fp8(&l->spec.weight)) TRY(make_codes(cx, l));
     if (!l->compute.data) return OTT_OK;
-    return op_convert(cx, &(convert_args){.x = master, .y = &l->compute});
+    return op_convert(cx, &(convert_args){.x = &l->weight->value, .y = &l->compute});
 }
 
 /* The weight in the activation format. */

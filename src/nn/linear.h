@@ -43,6 +43,9 @@ typedef struct linear {
     bool
         recasts; /* codes of the columnwise use that are not the rowwise one's as well are not kept: each backward makes them;
                      said before linear_set_spec */
+    bool
+        updates_form; /* the optimizer makes weight->shard.form, of these or their amax, with each value (linear_leave_form) */
+    int64_t form_step;                   /* exec.step that it is of; -1: of none */
     void *compute_block;                 /* device memory behind all of these; owned by the linear */
     int64_t compute_step;                /* exec.step it, or its scales, were made for; -1: never */
     delayed_state delayed[TENSOR_COUNT]; /* views of the owner's delayed_store */
@@ -88,6 +91,15 @@ typedef enum linear_reading {
 ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer);
 /* By forward, or by backward, which reads them columnwise. */
 linear_reading linear_reads(const linear *l, bool backward);
+
+/* From now on, until linear_set_spec, the optimizer makes what it can of the weight's form: all of it where that stays and no other
+   rank knows more; else the amax, of a weight that ranks share only the one of all; nothing of one that does not train, of
+   which no row is here, or that lies in several pieces of the whole. */
+void linear_leave_form(linear *l);
+/* What the optimizer has made of the form is that of cx->step; of a recording, which is of one step among many. */
+bool linear_form_is_updated(const exec *cx, const linear *l);
+/* The optimizer's part of the form, where it has not been made since the weight changed. */
+ott_status linear_make_form(exec *cx, linear *l);
 
 /* A frozen master stays as it is, and so does what is made of it, unless its scale moves on (delayed scaling). */
 bool linear_weight_is_fixed(const linear *l);

@@ -47,7 +47,8 @@ static int64_t fill_adamw(const optimizer_options *o, const parameter *p, int64_
                          .weight_decay = p->decay ? o->weight_decay : 0.0f,
                          .seed = draw_seed(o, p),
                          .first = (part.row + run.first) * p->columns + part.column,
-                         .row_step = p->columns};
+                         .row_step = p->columns,
+                         .q = quant_spec_is_fp8(&s->form.spec) ? &s->form : NULL};
     return run.count;
 }
 
@@ -124,6 +125,7 @@ static const optimizer_rule rows[] = {
     {.name = "adamw",
      .slots = 2,
      .slot = {[ADAMW_MOMENT1] = "exp_avg", [ADAMW_MOMENT2] = "exp_avg_sq"},
+     .makes_forms = true,
      .schedule = schedule_adamw,
      .step = step_adamw},
 };

@@ -118,16 +118,28 @@ static ott_status for_weights(exec *cx, const store_unit *units, int count, weig
     return OTT_OK;
 }
 
+/* Has the optimizer left the amax of this rank's part of each weight? */
+static bool are_updated(const exec *cx, const store_unit *units, int count) {
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < units[i].linear_count; k++) {
+            const linear *l = units[i].linears[k];
+            if (linear_casts_weight(l) && !linear_form_is_updated(cx, l)) return false;
+        }
+    return true;
+}
+
+static ott_status find_all(exec *cx, const store_unit *units, int count, const tensor *amax) {
+    if (!plan_recording(cx->plan)) TRY(device_zero(cx->device, amax->data, tensor_bytes(*amax)));
+    return for_weights(cx, units, count, find_amax);
+}
+
 /* Of neighbouring units: their scales are neighbours too. */
 static ott_status make_scales(exec *cx, parameter_store *s, const store_unit *units, int count) {
     const store_unit *last = &units[count - 1];
     tensor amax = tensor_vector((float *)s->scales + units->scale_first, OTT_F32,
                                 last->scale_first + last->scale_count - units->scale_first);
-    if (!plan_recording(cx->plan)) {
-        TRY(device_zero(cx->device, amax.data, tensor_bytes(amax)));
-        s->traffic.amax += tensor_bytes(amax);
-    }
-    TRY(for_weights(cx, units, count, find_amax));
+    if (!plan_recording(cx->plan)) s->traffic.amax += tensor_bytes(amax);
+    if (!are_updated(cx, units, count)) TRY(find_all(cx, units, count, &amax));
     TRY(group_all_reduce(s->ranks, cx, &amax, REDUCE_MAX));
     return for_weights(cx, units, count, set_scales);
 }

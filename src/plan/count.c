@@ -72,14 +72,9 @@ static bool is_of_step(const exec *cx) {
     return is_once_a_step(cx) || cx->phase != PHASE_EVALUATE;
 }
 
-static bool was_seen(const counter *c, const void *weight) {
+static bool is_known(counter *c, const void *weight) {
     for (int i = 0; i < c->weight_count; i++)
         if (c->weights[i] == weight) return true;
-    return false;
-}
-
-static bool is_known(counter *c, const void *weight) {
-    if (was_seen(c, weight)) return true;
     if (c->weight_count < MOST_WEIGHTS) c->weights[c->weight_count++] = weight;
     return false;
 }
@@ -95,18 +90,16 @@ static bool is_kept(const tensor *x) {
 
 /* A recording makes a weight and its scales anew at each use, a step once: what is made names it. Of a weight that several
    ranks share each casts its rows at each use. NULL: the operation makes none. */
-static const void *made_weight(counter *c, enum op_index op, const void *args) {
+static const void *made_weight(const counter *c, enum op_index op, const void *args) {
     const quantize_args *q = args;
     const convert_args *v = args;
     const amax_args *a = args;
     const cast_args *cast = args;
     const scale_args *s = args;
     bool shared = c->world.shard->size > 1;
-    if (op == OP_INDEX_amax && is_kept(a->x)) {
-        (void)is_known(c, amax_of(a->q));
+    if (op == OP_INDEX_amax && is_kept(a->x))
         return (const char *)a->x->data + !cast_spec_is_fp8(&a->q->spec.rowwise); /* a use each */
-    }
-    if (op == OP_INDEX_scale && was_seen(c, amax_of(s->q))) return s->q;
+    if (op == OP_INDEX_scale && !plan_is_recorded(amax_of(s->q))) return s->q;
     if (shared) return NULL;
     if (op == OP_INDEX_quantize && is_kept(q->x)) return q->q;
     if (op == OP_INDEX_cast && is_kept(cast->x)) return cast->q->rowwise.data;
@@ -115,9 +108,9 @@ static const void *made_weight(counter *c, enum op_index op, const void *args) {
 }
 
 /* The same of the ranks' meeting for the scales of a weight, or of many. */
-static const void *made_scales(const counter *c, const collective *call) {
+static const void *made_scales(const collective *call) {
     bool scales = call->kind == COLLECTIVE_ALL_REDUCE && call->reduce == REDUCE_MAX;
-    return scales && was_seen(c, call->input.data) ? (const char *)call->input.data + 1 : NULL;
+    return scales && !plan_is_recorded(call->input.data) ? (const char *)call->input.data + 1 : NULL;
 }
 
 static void add_part(count_part *p, const work *w, double seconds, double times) {
@@ -221,7 +214,7 @@ static void advance(clocks *c, traffic_kind kind, collective_kind call, double s
 
 static void hear_collective(void *user, const exec *cx, const group *g, const collective *call) {
     counter *c = user;
-    const void *scales = made_scales(c, call);
+    const void *scales = made_scales(call);
     if (!is_of_step(cx) || (scales && is_known(c, scales))) return;
     bool once = scales || is_once_a_step(cx);
     traffic_kind kind = traffic_of(c, cx, g, call);

@@ -88,7 +88,8 @@ static double field_bytes(const exec *cx, const op_field *f, const void *args, i
     if (!value) return 0;
     switch (f->kind) {
     case OP_INOUT: return 2 * tensor_traffic(value);
-    case OP_QTENSOR: return form_bytes(cx, value, source, BY_TILES); /* the source is an IN of its own */
+    case OP_QTENSOR: /* the source is a field of its own; without codes its amax is found as it passes */
+        return qtensor_has_codes(value) ? form_bytes(cx, value, source, BY_TILES) : 0;
     case OP_OPERAND: return tensor_traffic(&((const operand *)value)->t);
     case OP_QOUT: {
         const qlist *list = value;
@@ -192,6 +193,12 @@ static void count_second_read(const quantize_args *a, work *w) {
     if (needs_all(&a->q->spec.rowwise) || needs_all(&a->q->spec.columnwise)) w->from_host *= 2;
 }
 
+static void count_form_read(const adamw_args *a, work *w) {
+    if (!a->q || !qtensor_has_codes(a->q) || !dry_run_is_mapped(a->param->data)) return;
+    if (needs_all(&a->q->spec.rowwise) || needs_all(&a->q->spec.columnwise))
+        w->from_host += tensor_traffic(a->param);
+}
+
 work work_of(const exec *cx, enum op_index op, const void *args) {
     work w = {.op = op, .format = WORK_BF16};
     w.bytes = all_bytes(cx, op, args);
@@ -200,6 +207,7 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
         w.bytes = tensor_traffic(((const amax_args *)args)->x); /* no codes are written */
     if (op == OP_INDEX_cast) w.bytes = cast_bytes(cx, args);
     if (op == OP_INDEX_quantize) count_second_read(args, &w);
+    if (op == OP_INDEX_adamw) count_form_read(args, &w);
     if (op == OP_INDEX_scale || op == OP_INDEX_amax_record) w.bytes = sizeof(float); /* only scales */
     if (op == OP_INDEX_gemm) count_product(args, &w);
     if (op == OP_INDEX_grouped_gemm) {

@@ -16,6 +16,7 @@
 #define INOUT_OPT(name, text)             FIELD(OP_INOUT, true, name, text)
 #define QOUT(name, text)                  FIELD(OP_QOUT, true, name, text)
 #define QTENSOR(name, text)               FIELD(OP_QTENSOR, false, name, text)
+#define QTENSOR_OPT(name, text)           FIELD(OP_QTENSOR, true, name, text)
 #define OPERAND(name)                     FIELD(OP_OPERAND, false, name, "")
 #define SCALAR(type, name)                FIELD(OP_SCALAR, false, name, #type)
 

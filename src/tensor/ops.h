@@ -31,16 +31,17 @@ static inline int64_t op_reduce_blocks(int64_t elements) {
 typedef struct exec exec;
 typedef struct device device;
 
-#define IN(name, text)        const tensor *name;
-#define IN_OPT(name, text)    const tensor *name;
-#define OUT(name, text)       const tensor *name;
-#define OUT_OPT(name, text)   const tensor *name;
-#define INOUT(name, text)     const tensor *name;
-#define INOUT_OPT(name, text) const tensor *name;
-#define QOUT(name, text)      const qlist *name;
-#define QTENSOR(name, text)   const qtensor *name;
-#define OPERAND(name)         const operand *name;
-#define SCALAR(type, name)    type name;
+#define IN(name, text)          const tensor *name;
+#define IN_OPT(name, text)      const tensor *name;
+#define OUT(name, text)         const tensor *name;
+#define OUT_OPT(name, text)     const tensor *name;
+#define INOUT(name, text)       const tensor *name;
+#define INOUT_OPT(name, text)   const tensor *name;
+#define QOUT(name, text)        const qlist *name;
+#define QTENSOR(name, text)     const qtensor *name;
+#define QTENSOR_OPT(name, text) const qtensor *name;
+#define OPERAND(name)           const operand *name;
+#define SCALAR(type, name)      type name;
 #define OP(name, fields)                                                                                     \
     typedef struct name##_args {                                                                             \
         fields                                                                                               \
@@ -87,6 +88,7 @@ int64_t op_packed_count(const exec *cx, const operand *b);
 #undef INOUT_OPT
 #undef QOUT
 #undef QTENSOR
+#undef QTENSOR_OPT
 #undef OPERAND
 #undef SCALAR
 

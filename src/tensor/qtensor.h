@@ -74,6 +74,10 @@ static inline bool qtensor_shares_scales(const qtensor *q) {
 static inline bool qtensor_shares_codes(const qtensor *q) {
     return qtensor_shares_scales(q) && q->rowwise.data == q->columnwise.data;
 }
+/* Have the codes of a use a place? */
+static inline bool qtensor_has_codes(const qtensor *q) {
+    return q->rowwise.data || q->columnwise.data;
+}
 
 #define QLIST_MAX 4
 /* The quantized forms a producer makes of its output: one for each distinct spec of its consumers. */

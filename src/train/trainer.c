@@ -192,6 +192,7 @@ static ott_status convert(trainer *t, const recipe *r) {
     o.log = t->log;
     t->step_gemms.known = false;
     TRY(model_convert(t->m, &o, &t->converted));
+    if (t->m->options.optimizer->makes_forms) model_leave_forms(t->m);
     return reserve_delayed(t);
 }
 
@@ -370,10 +371,13 @@ static ott_status run_whole_pass(void *user) {
 }
 
 /* A pass that casts the weights must do so when it is recorded, though an evaluation may have; one that is replayed does it
-   unseen. */
+   unseen. What the optimizer casts no pass may, though the weights are new. */
 static ott_status replay_pass(trainer *t) {
     bool first = t->cx.is_first_microbatch, replayed;
-    if (first && t->replay.wanted) model_weights_made(t->m, -1);
+    if (first && t->replay.wanted) {
+        model_weights_made(t->m, -1);
+        TRY(model_make_forms(&t->cx, t->m));
+    }
     TRY(replay_run(&t->replay, &t->cx, first ? REPLAY_FIRST : REPLAY_LATER, run_whole_pass, t, &replayed));
     if (replayed) model_weights_made(t->m, t->cx.step);
     return OTT_OK;
@@ -524,6 +528,7 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     TRY(accumulate_or_abandon(t));
     bool replayed;
     TRY(replay_run(&t->replay, &t->cx, REPLAY_UPDATE, run_update, t, &replayed));
+    model_forms_made(t->m, t->run.step + 1);
     prepare_next(t);
     TRY(device_copy_out(t->device, t->host_state, t->state.data, tensor_bytes(t->state)));
     TRY(balance_read(t->m, micro_batches_of_step(t), &out->balance));

@@ -1,7 +1,7 @@
 /*
  * Graphs on the emulated GPU: what is recorded does nothing until it is replayed, and refuses what a GPU refuses; training with
  * train.compile_mode=reduce-overhead leaves the bits that it leaves without, in every way that casts and scales are made, with
- * an evaluation and a hook between steps, from far fewer launches.
+ * an evaluation, a weight changed by hand and a hook between steps, from far fewer launches.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -144,6 +144,7 @@ static void a_product_nobody_has_checked_is_recorded(void **state) {
 enum {
     STEPS = 6,
     EVALUATED = 3,
+    CHANGED = 3,
     LOOKED_AT = 4
 }; /* steps, counted from 0, before which something comes between */
 
@@ -168,6 +169,7 @@ static outcome train(const fixture *f, const precision *p, const char *mode, con
     rig_open(&r, f, &(rig_options){.precision = p, .more = more});
     for (int i = 0; i < STEPS; i++) {
         if (i == EVALUATED) o.evaluation = rig_validate(&r);
+        if (i == CHANGED) rig_poke(&r, "model.layers.0.mlp.up_proj.weight", 5, 0.75f);
         r.t->hook = i == LOOKED_AT ? &looks : NULL;
         int64_t before = cudart_queued, waits = cudart_waits;
         o.losses[i] = rig_step(&r).loss;

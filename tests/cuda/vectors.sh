@@ -33,6 +33,7 @@ embedding_forward_kernel<       : a       : b     : 0
 embedding_backward_kernel<      : a b     : b     : 0
 adamw_kernel<                   : a b c d : a c d : 0
 adamw_fp8_kernel<               : a b     : a     : 2
+adamw_tile_kernel<              : a b c d : a c d : 9
 ranks_kernel<                   : a       : a     : 0
 '
 for source in elementwise embedding loss norm optimizer optimizer_fp8 quantize ranks swiglu; do

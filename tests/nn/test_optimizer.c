@@ -4,6 +4,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -174,11 +175,84 @@ static void parts_round_as_the_whole(void **state) {
     harness_close(&h);
 }
 
+/* ---- the form that is made with a value ---- */
+
+enum { LINES = 70, LENGTH = 132, FORMS = 3 };
+
+static void open_form(harness *h, const quant_spec *spec, qtensor *q) {
+    qblocks blocks = {0};
+    *q = (qtensor){.rows = LINES, .columns = LENGTH, .spec = *spec};
+    HARNESS_OK(qtensor_lay_out(q, h->device->can, &blocks));
+    blocks.rowwise.data = harness_tensor(h, OTT_F32, 1, blocks.rowwise.bytes / 4 + 1).data;
+    blocks.columnwise.data = harness_tensor(h, OTT_F32, 1, blocks.columnwise.bytes / 4 + 1).data;
+    HARNESS_OK(qtensor_lay_out(q, h->device->can, &blocks));
+}
+
+static void expect_same_bytes(harness *h, const void *a, const void *b, int64_t bytes) {
+    char x[LINES * LENGTH], y[LINES * LENGTH];
+    assert_in_range(bytes, 1, sizeof x);
+    HARNESS_OK(device_copy_out(h->device, x, a, bytes));
+    HARNESS_OK(device_copy_out(h->device, y, b, bytes));
+    assert_memory_equal(x, y, bytes);
+}
+
+/* Its codes, or with none its amax, are those of the value as it is after the step, whether that changed it or not; of the
+   form that was there nothing is left. */
+static void check_form(harness *h, parameter *p, const quant_spec *spec, bool codes, bool skips) {
+    float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_CLIP] = 1, [STEP_SKIP] = skips};
+    const optimizer_rule *adamw = optimizer_find("adamw");
+    const optimizer_options o = {.beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f};
+    const tensor *value = &p->shard.value;
+    qtensor expected;
+    open_form(h, spec, &expected);
+    open_form(h, spec, &p->shard.form);
+    float *numbers = malloc(sizeof(float[LINES * LENGTH]));
+    for (int i = 0; i < LINES * LENGTH; i++) numbers[i] = 7;
+    harness_put(h, value, numbers);
+    HARNESS_OK(op_quantize(&h->cx, &(quantize_args){.x = value, .q = &p->shard.form}));
+    for (int i = 0; i < LINES * LENGTH; i++) numbers[i] = (float)((i * 37) % 101 - 50) * 0.01f;
+    harness_put(h, value, numbers);
+    harness_put(h, &p->shard.grad, numbers);
+    free(numbers);
+    optimizer_schedule(adamw, &o, 1e-2, 1, host);
+    tensor state = harness_tensor_of(h, OTT_F32, 1, STEP_STATE_COUNT, host);
+    if (!codes) p->shard.form.rowwise.data = p->shard.form.columnwise.data = NULL;
+    HARNESS_OK(adamw->step(&h->cx, &o, (const parameter *const[]){p}, 1, &state));
+    HARNESS_OK(op_quantize(&h->cx, &(quantize_args){.x = value, .q = &expected}));
+    int64_t groups = granularity_groups(spec->rowwise.grain, LINES, LENGTH) * 4;
+    expect_same_bytes(h, p->shard.form.rowwise.amax, expected.rowwise.amax, groups);
+    if (!codes) return;
+    expect_same_bytes(h, p->shard.form.rowwise.scale_inv, expected.rowwise.scale_inv, groups);
+    expect_same_bytes(h, p->shard.form.rowwise.data, expected.rowwise.data, LINES * LENGTH);
+    expect_same_bytes(h, p->shard.form.columnwise.data, expected.columnwise.data, LINES * LENGTH);
+}
+
+static void a_form_is_that_of_the_value(void **state) {
+    (void)state;
+    static const char *const recipes[FORMS] = {"tensorwise", "rowwise", "delayed"};
+    for (int i = 0; i < FORMS; i++)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            harness h;
+            linear_spec spec;
+            const ott_dtype d = bf16 ? OTT_BF16 : OTT_F32;
+            harness_open(&h, 2, NULL);
+            parameter p = parameter_of_shape(2, (const int64_t[]){LINES, LENGTH});
+            p.name = "weight";
+            p.shard.value = harness_tensor(&h, d, LINES, LENGTH);
+            p.shard.grad = harness_tensor(&h, OTT_F32, LINES, LENGTH);
+            for (int k = 0; k < 2; k++) p.shard.slot[k] = harness_tensor(&h, d, LINES, LENGTH);
+            recipe_compile(recipe_find(recipes[i]), OTT_BF16, &spec);
+            for (int way = 0; way < 4; way++) check_form(&h, &p, &spec.weight, way % 2, way / 2);
+            harness_close(&h);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_rule_on_offer_is_a_row),
         cmocka_unit_test(a_rule_brings_its_slots_and_workspace),
         cmocka_unit_test(parts_round_as_the_whole),
+        cmocka_unit_test(a_form_is_that_of_the_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

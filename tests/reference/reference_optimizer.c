@@ -53,11 +53,12 @@ static void adamw_element(const adamw_args *a, int64_t i, int64_t j) {
 }
 
 ott_status reference_op_adamw(exec *cx, const adamw_args *a) {
-    (void)cx;
-    if (((const float *)a->state->data)[STEP_SKIP] != 0) return OTT_OK;
-    for (int64_t i = 0; i < a->param->rows; i++)
+    bool skips = ((const float *)a->state->data)[STEP_SKIP] != 0;
+    for (int64_t i = 0; i < a->param->rows && !skips; i++)
         for (int64_t j = 0; j < a->param->columns; j++) adamw_element(a, i, j);
-    return OTT_OK;
+    if (!a->q) return OTT_OK;
+    if (!qtensor_has_codes(a->q)) return reference_op_amax(cx, &(amax_args){.x = a->param, .q = a->q});
+    return reference_op_quantize(cx, &(quantize_args){.x = a->param, .q = a->q});
 }
 
 /* A group's elements of one moment, as decoded; its numbers. */

@@ -190,6 +190,90 @@ static void smallest_loss_scale_is_kept(void **state) {
     rig_close(&r);
 }
 
+/* ---- the optimizer casts the weights ---- */
+
+static bool same_bytes(device *d, const void *a, const void *b, int64_t bytes) {
+    char *x = malloc((size_t)bytes), *y = malloc((size_t)bytes);
+    FIXTURE_OK(device_copy_out(d, x, a, bytes));
+    FIXTURE_OK(device_copy_out(d, y, b, bytes));
+    bool same = memcmp(x, y, (size_t)bytes) == 0;
+    free(x);
+    free(y);
+    return same;
+}
+
+static bool same_use(device *d, const cast_spec *s, int64_t mn, int64_t k, const qdata *a, const qdata *b) {
+    int64_t bytes = granularity_groups(s->grain, mn, k) * (int64_t)sizeof(float);
+    return !cast_spec_is_fp8(s) ||
+           (same_bytes(d, a->amax, b->amax, bytes) && same_bytes(d, a->scale, b->scale, bytes) &&
+            same_bytes(d, a->scale_inv, b->scale_inv, bytes) && same_bytes(d, a->data, b->data, mn * k));
+}
+
+/* Casts a weight anew from its master, and compares. */
+static ott_status cast_anew(void *user, exec *cx, const char *module, recipe_tensor which, const tensor *t,
+                            const qtensor *q) {
+    int *weights = user;
+    qblocks blocks = {0};
+    qtensor anew = {.rows = q->rows, .columns = q->columns, .spec = q->spec};
+    if (which != TENSOR_WEIGHT) return OTT_OK;
+    FIXTURE_OK(qtensor_lay_out(&anew, cx->device->can, &blocks));
+    qblock *both[] = {&blocks.rowwise, &blocks.columnwise};
+    for (int i = 0; i < 2; i++)
+        FIXTURE_OK(device_allocate(cx->device, MEM_OTHER, both[i]->bytes + 1, "a form", &both[i]->data));
+    FIXTURE_OK(qtensor_lay_out(&anew, cx->device->can, &blocks));
+    anew.rowwise.next = q->rowwise.next;
+    anew.columnwise.next = q->columnwise.next;
+    FIXTURE_OK(op_quantize(cx, &(quantize_args){.x = t, .q = &anew}));
+    if (!same_use(cx->device, &q->spec.rowwise, q->rows, q->columns, &anew.rowwise, &q->rowwise) ||
+        !same_use(cx->device, &q->spec.columnwise, q->columns, q->rows, &anew.columnwise, &q->columnwise))
+        fail_msg("step %lld multiplies codes of %s that are not its master's", (long long)cx->step, module);
+    for (int i = 0; i < 2; i++) device_release(cx->device, both[i]->data);
+    ++*weights;
+    return OTT_OK;
+}
+
+/* One step, skipped or not, in which every weight that is cast is looked at. */
+static void look_at_step(rig *r, bool skipped) {
+    int weights = 0;
+    const hook looks = {.quantized = cast_anew, .user = &weights};
+    r->t->hook = &looks;
+    assert_true(rig_step(r).skipped == skipped);
+    r->t->hook = NULL;
+    assert_int_equal(weights, r->t->converted.converted);
+}
+
+/* With everything that changes weights, or keeps them, between the steps. */
+static void check_weights(const fixture *f, const precision *p) {
+    static const char *const weight = "model.layers.0.mlp.up_proj.weight";
+    char path[160];
+    rig r;
+    rig_open(&r, f, &(rig_options){.precision = p});
+    const recipe *own = r.t->recipe;
+    for (int i = 0; i < 2; i++) look_at_step(&r, false);
+    rig_validate(&r);
+    look_at_step(&r, false);
+    rig_save(&r, f, "weights", path);
+    look_at_step(&r, false);
+    rig_poke(&r, weight, 5, 3.0f); /* changed by hand */
+    look_at_step(&r, false);
+    FIXTURE_OK(trainer_load(r.t, path));
+    look_at_step(&r, false);
+    float healthy = rig_peek(&r, &rig_parameter(&r, weight)->value, 5);
+    rig_poke(&r, weight, 5, NAN);
+    for (int i = 0; i < 2; i++) look_at_step(&r, true);
+    rig_poke(&r, weight, 5, healthy);
+    for (int i = 0; i < 2; i++) look_at_step(&r, false);
+    FIXTURE_OK(trainer_convert(r.t, recipe_find("bf16")));
+    assert_false(rig_step(&r).skipped);
+    FIXTURE_OK(trainer_convert(r.t, own));
+    for (int i = 0; i < 2; i++) look_at_step(&r, false);
+    rig_close(&r);
+}
+
+static void codes_are_of_the_weights(void **state) {
+    for (int i = TENSORWISE; i < PRECISIONS; i++) check_weights(*state, &fixture_precisions[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bf16_tensorwise_bf16),
@@ -199,6 +283,7 @@ int main(void) {
         cmocka_unit_test(other_keys_are_named),
         cmocka_unit_test(training_goes_on),
         cmocka_unit_test(loss_scale_is_carried_along),
+        cmocka_unit_test(codes_are_of_the_weights),
         cmocka_unit_test(smallest_loss_scale_is_kept),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
