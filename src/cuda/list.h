@@ -25,17 +25,32 @@ struct list_place {
     int job;
     int64_t block; /* of the job's */
 };
-/* What of the list the calling block does. */
-template <class Job> __device__ __forceinline__ list_place list_place_of(const job_list<Job> &l) {
+/* What of the list the block of this number does; the calling one. */
+template <class Job>
+__device__ __forceinline__ list_place list_place_of(const job_list<Job> &l, unsigned block) {
     int first = 0, last = l.count - 1;
     while (first < last) {
         int middle = (first + last) / 2;
-        if ((int64_t)blockIdx.x < l.end[middle])
+        if ((int64_t)block < l.end[middle])
             last = middle;
         else
             first = middle + 1;
     }
-    return {first, (int64_t)blockIdx.x - (first > 0 ? l.end[first - 1] : 0)};
+    return {first, (int64_t)block - (first > 0 ? l.end[first - 1] : 0)};
+}
+template <class Job> __device__ __forceinline__ list_place list_place_of(const job_list<Job> &l) {
+    return list_place_of(l, blockIdx.x);
+}
+
+/* The block's number, read again: what followed from it before need not stay in registers. */
+__device__ __forceinline__ unsigned block_again() {
+#ifdef __CUDACC__
+    unsigned block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return block;
+#else
+    return blockIdx.x;
+#endif
 }
 
 /* Launches the kernel for all items, so many at a time as a list has. fill makes an item's job and returns its blocks. */

@@ -102,37 +102,38 @@ struct adamw_form_job {
     quantize_uses uses;
 };
 
-/* A thread's rows of a tile. What is fp32, which may lie in the host's memory, stays in registers; what is narrow, of whose
-   updates these have no room for eight, comes back from the cache. */
-template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
-__device__ __forceinline__ void update_rows(const adamw_job &j, const row_place &at, int64_t left,
-                                            held<P> (&own)[OWN_ROWS]) {
-    bool skips = j.state[STEP_SKIP] != 0.0f, stays = P == OTT_F32 && !skips;
-    if constexpr (P == OTT_F32) {
-#pragma unroll
-        for (int k = 0; k < OWN_ROWS; k++)
-            if (k < left && stays) own[k] = update_eight<P, G, M1, M2>(j, {at.row + k, at.column});
-    } else {
-#pragma unroll 1
-        for (int k = 0; k < OWN_ROWS; k++)
-            if (k < left && !skips) update_eight<P, G, M1, M2>(j, {at.row + k, at.column});
-    }
-#pragma unroll
-    for (int k = 0; k < OWN_ROWS; k++)
-        if (k < left && !stays) own[k] = hold8<P>(j.param, at.row + k, at.column, j.param.columns);
-}
-
-/* Bytes moved: the same, and the codes of what does not wait for an amax beyond the tile. */
+/* Bytes moved: the same, and the codes of what does not wait for an amax beyond the tile. What is fp32, which may lie in the
+   host's memory, stays in registers until it is cast; what is narrow, for whose updates there is no room beside it, comes
+   back from the cache. */
 template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
 __global__ void __launch_bounds__(TILE_THREADS, P == OTT_F32 ? 1 : 2)
     adamw_tile_kernel(GRID_CONSTANT(job_list<adamw_form_job>) list) {
     list_place place = list_place_of(list);
     const adamw_job &j = list.job[place.job].update;
     tile_place p = tile_place_of(place.block, j.param.columns);
-    row_place at = {p.first_row + p.row, p.first_column + p.column};
-    held<P> own[OWN_ROWS] = {};
-    update_rows<P, G, M1, M2>(j, at, at.column < j.param.columns ? j.param.rows - at.row : 0, own);
-    quantize_tile(own, list.job[place.job].uses, p, j.param.rows, j.param.columns);
+    int64_t row = p.first_row + p.row, column = p.first_column + p.column;
+    int64_t left = column < j.param.columns ? j.param.rows - row : 0;
+    bool skips = j.state[STEP_SKIP] != 0.0f;
+    if constexpr (P == OTT_F32) {
+        held<P> own[OWN_ROWS] = {};
+#pragma unroll
+        for (int k = 0; k < OWN_ROWS; k++) {
+            if (k >= left) continue;
+            if (skips)
+                own[k] = hold8<P>(j.param, row + k, column, j.param.columns);
+            else
+                own[k] = update_eight<P, G, M1, M2>(j, {row + k, column});
+        }
+        quantize_tile(own, list.job[place.job].uses, p, j.param.rows, j.param.columns);
+    } else {
+#pragma unroll 1
+        for (int k = 0; k < OWN_ROWS; k++)
+            if (k < left && !skips) update_eight<P, G, M1, M2>(j, {row + k, column});
+        list_place again = list_place_of(list, block_again());
+        const adamw_form_job &same = list.job[again.job];
+        quantize_loaded<P>(same.update.param, same.uses,
+                           tile_place_of(again.block, same.update.param.columns));
+    }
 }
 
 /* What the uses of a form have of groups that reach beyond a tile is raised from 0. */
