@@ -722,13 +722,14 @@ void model_weights_made(model *m, int64_t step) {
 }
 
 static ott_status leave_form(void *user, linear *l) {
-    (void)user;
-    linear_leave_form(l);
+    const optimizer_rule *rule = user;
+    if (rule->makes_form(l->weight)) linear_leave_form(l);
     return OTT_OK;
 }
 
 void model_leave_forms(model *m) {
-    (void)model_visit_linears(m, leave_form, NULL);
+    const optimizer_rule *rule = m->options.optimizer;
+    if (rule && rule->makes_form) (void)model_visit_linears(m, leave_form, (void *)(uintptr_t)rule);
 }
 
 static ott_status set_form(void *user, linear *l) {

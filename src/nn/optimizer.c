@@ -57,6 +57,10 @@ static bool has_groups(const parameter *p) {
     return p->shard.slot[ADAMW_MOMENT1].dtype == OTT_E4M3;
 }
 
+static bool makes_form(const parameter *p) {
+    return !has_groups(p);
+}
+
 static ott_status step_plain(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                              const tensor *state) {
     adamw_args items[OPTIMIZER_LIST];
@@ -125,7 +129,7 @@ static const optimizer_rule rows[] = {
     {.name = "adamw",
      .slots = 2,
      .slot = {[ADAMW_MOMENT1] = "exp_avg", [ADAMW_MOMENT2] = "exp_avg_sq"},
-     .makes_forms = true,
+     .makes_form = makes_form,
      .schedule = schedule_adamw,
      .step = step_adamw},
 };

@@ -21,7 +21,8 @@ typedef struct optimizer_rule {
     /* State tensors of a parameter, of its shape, 0 at first; what a checkpoint calls each: "exp_avg". */
     int slots;
     const char *slot[PARAMETER_SLOTS];
-    bool makes_forms; /* its step makes the form of each shard's value */
+    /* Does its step make the form of p's shard, where one is asked for (parameter_shard.form)? NULL: of none. */
+    bool (*makes_form)(const parameter *p);
     /* The rule's scalars for update number `update` (from 1), into the host's part of the step state. */
     void (*schedule)(const optimizer_options *o, int64_t update, float *host_state);
     /* Updates the shards' values and slots of trained[count], at most OPTIMIZER_LIST, from their gradients; nothing when

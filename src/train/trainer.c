@@ -192,8 +192,7 @@ static ott_status convert(trainer *t, const recipe *r) {
     o.log = t->log;
     t->step_gemms.known = false;
     TRY(model_convert(t->m, &o, &t->converted));
-    const optimizer_rule *rule = t->m->options.optimizer;
-    if (rule && rule->makes_forms) model_leave_forms(t->m);
+    model_leave_forms(t->m);
     return reserve_delayed(t);
 }
 

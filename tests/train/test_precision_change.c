@@ -243,11 +243,11 @@ static void look_at_step(rig *r, bool skipped) {
 }
 
 /* With everything that changes weights, or keeps them, between the steps. */
-static void check_weights(const fixture *f, const precision *p) {
+static void check_weights(const fixture *f, const precision *p, const char *state) {
     static const char *const weight = "model.layers.0.mlp.up_proj.weight";
     char path[160];
     rig r;
-    rig_open(&r, f, &(rig_options){.precision = p});
+    rig_open(&r, f, &(rig_options){.precision = p, .more = (const char *const[]){state, NULL}});
     const recipe *own = r.t->recipe;
     for (int i = 0; i < 2; i++) look_at_step(&r, false);
     rig_validate(&r);
@@ -271,7 +271,9 @@ static void check_weights(const fixture *f, const precision *p) {
 }
 
 static void codes_are_of_the_weights(void **state) {
-    for (int i = TENSORWISE; i < PRECISIONS; i++) check_weights(*state, &fixture_precisions[i]);
+    for (int i = TENSORWISE; i < PRECISIONS; i++)
+        check_weights(*state, &fixture_precisions[i], "--optimizer.state_dtype=fp32");
+    check_weights(*state, &fixture_precisions[DELAYED], "--optimizer.state_dtype=fp8");
 }
 
 int main(void) {
