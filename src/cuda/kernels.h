@@ -125,6 +125,16 @@ cudaError_t adamw_fp8_launch(const adamw_fp8_args *items, int64_t count, cudaStr
 cudaError_t amax_record_launch(const float *amax, const tensor *seen, cudaStream_t stream);
 cudaError_t amax_update_launch(const amax_update_args *items, int64_t count, cudaStream_t stream);
 
+/* ---- optimizer_rules.cu ---- */
+cudaError_t lion_launch(const lion_args *items, int64_t count, cudaStream_t stream);
+cudaError_t sgd_launch(const sgd_args *items, int64_t count, cudaStream_t stream);
+cudaError_t adam_launch(const adam_args *items, int64_t count, cudaStream_t stream);
+cudaError_t schedule_free_launch(const schedule_free_args *items, int64_t count, cudaStream_t stream);
+cudaError_t lerp_launch(const lerp_args *a, cudaStream_t stream);
+cudaError_t muon_momentum_launch(const muon_momentum_args *a, cudaStream_t stream);
+cudaError_t muon_normalize_launch(const muon_normalize_args *a, cudaStream_t stream);
+cudaError_t muon_launch(const muon_args *a, cudaStream_t stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -60,6 +60,38 @@ ott_status cuda_adamw_fp8_many(exec *cx, const adamw_fp8_args *items, int64_t co
     return cuda_check(adamw_fp8_launch(items, count, cuda_stream(cx)), "adamw_fp8");
 }
 
+ott_status cuda_lion_many(exec *cx, const lion_args *items, int64_t count) {
+    return cuda_check(lion_launch(items, count, cuda_stream(cx)), "lion");
+}
+
+ott_status cuda_sgd_many(exec *cx, const sgd_args *items, int64_t count) {
+    return cuda_check(sgd_launch(items, count, cuda_stream(cx)), "sgd");
+}
+
+ott_status cuda_adam_many(exec *cx, const adam_args *items, int64_t count) {
+    return cuda_check(adam_launch(items, count, cuda_stream(cx)), "adam");
+}
+
+ott_status cuda_schedule_free_many(exec *cx, const schedule_free_args *items, int64_t count) {
+    return cuda_check(schedule_free_launch(items, count, cuda_stream(cx)), "schedule_free");
+}
+
+ott_status cuda_lerp(exec *cx, const lerp_args *a) {
+    return cuda_check(lerp_launch(a, cuda_stream(cx)), "lerp");
+}
+
+ott_status cuda_muon_momentum(exec *cx, const muon_momentum_args *a) {
+    return cuda_check(muon_momentum_launch(a, cuda_stream(cx)), "muon_momentum");
+}
+
+ott_status cuda_muon_normalize(exec *cx, const muon_normalize_args *a) {
+    return cuda_check(muon_normalize_launch(a, cuda_stream(cx)), "muon_normalize");
+}
+
+ott_status cuda_muon(exec *cx, const muon_args *a) {
+    return cuda_check(muon_launch(a, cuda_stream(cx)), "muon");
+}
+
 /* ---- delayed scaling ---- */
 
 ott_status cuda_amax_record(exec *cx, const amax_record_args *a) {

@@ -71,6 +71,14 @@ const op_table cuda_ops = {
     .grad_norm = cuda_grad_norm,
     .adamw = cuda_adamw,
     .adamw_fp8 = cuda_adamw_fp8,
+    .lion = cuda_lion,
+    .sgd = cuda_sgd,
+    .adam = cuda_adam,
+    .schedule_free = cuda_schedule_free,
+    .lerp = cuda_lerp,
+    .muon_momentum = cuda_muon_momentum,
+    .muon_normalize = cuda_muon_normalize,
+    .muon = cuda_muon,
 #define OP(name, fields)
 #define MANY(name) .name##_many = cuda_##name##_many,
 #include "tensor/ops.def"

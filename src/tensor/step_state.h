@@ -19,6 +19,7 @@
     X(UPDATE_LOW)       /* the update's number: its low 24 bits, which a float holds */                      \
     X(UPDATE_HIGH)      /* and the bits above them */                                                        \
     X(BALANCE)          /* what the step of routing biases is multiplied by: their schedule */               \
+    X(AVERAGE)          /* schedule-free: the newest iterate's share in the average of iterates */           \
     /* kept on the device from step to step */                                                               \
     X(LOSS_SCALE) /* 1 unless fp16 */                                                                        \
     X(GOOD_STEPS) /* finite steps since the loss scale last changed */                                       \

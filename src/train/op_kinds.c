@@ -36,7 +36,15 @@ op_kind op_kind_of(enum op_index op) {
     case OP_INDEX_sum_blocks:
     case OP_INDEX_grad_norm:
     case OP_INDEX_adamw:
-    case OP_INDEX_adamw_fp8: return OP_KIND_OPTIMIZER;
+    case OP_INDEX_adamw_fp8:
+    case OP_INDEX_lion:
+    case OP_INDEX_sgd:
+    case OP_INDEX_adam:
+    case OP_INDEX_schedule_free:
+    case OP_INDEX_lerp:
+    case OP_INDEX_muon_momentum:
+    case OP_INDEX_muon_normalize:
+    case OP_INDEX_muon: return OP_KIND_OPTIMIZER;
     default: return OP_KIND_OTHER;
     }
 }

@@ -528,6 +528,32 @@ static void adamw_fp8_prepare(op_case *c) {
     values_make_positive(c, &c->regions[case_at(c, "moment2")->region]);
 }
 
+/* What of the scalars of update rules the op has. */
+static void rule_prepare(op_case *c) {
+    static const struct {
+        const char *name;
+        float values[2];
+    } scalars[] = {{"beta1", {0.9f, 0.95f}},       {"beta2", {0.95f, 0.999f}}, {"epsilon", {1e-8f, 1e-6f}},
+                   {"weight_decay", {0.1f, 0.0f}}, {"factor", {0.95f, 0.0f}},  {"scale", {1.0f, 1.7f}}};
+    fill_state(c);
+    float *state = case_at(c, "state")->tensor.data;
+    state[STEP_AVERAGE] = case_draw(c, 2) ? 1.0f : 0.07f;
+    if (case_draw(c, 2)) step_state_set_update(state, 1);
+    if (case_present(c, "moment2")) values_make_positive(c, &c->regions[case_at(c, "moment2")->region]);
+    for (int i = 0; i < c->op->field_count; i++)
+        for (int k = 0; k < COUNT(scalars); k++)
+            if (strcmp(c->op->fields[i].name, scalars[k].name) == 0)
+                set_float(c, scalars[k].name, scalars[k].values[case_draw(c, 2)]);
+    if (strcmp(c->op->name, "sgd") == 0) set_bool(c, "nesterov", case_draw(c, 2));
+}
+
+static void lerp_prepare(op_case *c) {
+    set_float(c, "weight", case_draw(c, 2) ? 0.9f : 1.0f);
+}
+static void muon_normalize_prepare(op_case *c) {
+    values_make_positive(c, &c->regions[case_at(c, "sum_squares")->region]);
+}
+
 static void balance_bias_bind(op_case *c) {
     SIZE('S') = STEP_STATE_COUNT;
     SIZE('E') = 1 + case_draw(c, 40);
@@ -675,6 +701,17 @@ static const op_fixture fixtures[] = {
      .sets = "beta1 beta2 epsilon weight_decay seed first row_step",
      .bind = adamw_fp8_bind,
      .prepare = adamw_fp8_prepare},
+    {.op = "lion", .sets = "beta1 beta2 weight_decay", .bind = state_bind, .prepare = rule_prepare},
+    {.op = "sgd", .sets = "factor weight_decay nesterov", .bind = state_bind, .prepare = rule_prepare},
+    {.op = "adam", .sets = "beta1 beta2 epsilon weight_decay", .bind = state_bind, .prepare = rule_prepare},
+    {.op = "schedule_free",
+     .sets = "beta1 beta2 epsilon weight_decay",
+     .bind = state_bind,
+     .prepare = rule_prepare},
+    {.op = "lerp", .sets = "weight", .prepare = lerp_prepare, .alias = {{"y", "from"}, {"y", "to"}}},
+    {.op = "muon_momentum", .sets = "factor", .bind = state_bind, .prepare = rule_prepare},
+    {.op = "muon_normalize", .prepare = muon_normalize_prepare},
+    {.op = "muon", .sets = "scale weight_decay", .bind = state_bind, .prepare = rule_prepare},
 };
 
 const op_fixture *fixture_find(const op_info *op) {

@@ -1,4 +1,4 @@
-/* reference_optimizer: gradient norm with the loss scale, and AdamW, with moments in FP8 too. */
+/* reference_optimizer: gradient norm with the loss scale, and the update rules. */
 #include "reference/reference_parts.h"
 #include "tensor/moment.h"
 #include "tensor/stochastic.h"
@@ -118,5 +118,121 @@ ott_status reference_op_adamw_fp8(exec *cx, const adamw_fp8_args *a) {
     if (((const float *)a->state->data)[STEP_SKIP] != 0) return OTT_OK;
     for (int64_t i = 0; i < a->param->rows; i++)
         for (int64_t g = 0; g * MOMENT_GROUP < a->param->columns; g++) adamw_group(a, i, g);
+    return OTT_OK;
+}
+
+/* ---- the other rules ---- */
+
+static float state_of(const tensor *state, enum step_state slot) {
+    return at(state, 0, slot);
+}
+static bool is_skipped(const tensor *state) {
+    return state_of(state, STEP_SKIP) != 0;
+}
+
+/* for each element */
+#define EACH(t)                                                                                              \
+    for (int64_t i = 0; i < (t)->rows; i++)                                                                  \
+        for (int64_t j = 0; j < (t)->columns; j++)
+
+ott_status reference_op_lion(exec *cx, const lion_args *a) {
+    (void)cx;
+    float lr = state_of(a->state, STEP_LEARNING_RATE);
+    if (is_skipped(a->state)) return OTT_OK;
+    EACH(a->param) {
+        float p = at(a->param, i, j), m = at(a->momentum, i, j);
+        float g = at(a->grad, i, j) * state_of(a->state, STEP_CLIP);
+        float direction = fmaf(g - m, 1.0f - a->beta1, m);
+        float sign = direction > 0 ? 1.0f : direction < 0 ? -1.0f : 0.0f;
+        p = p - (lr * a->weight_decay) * p;
+        put(a->param, i, j, p - lr * sign);
+        put(a->momentum, i, j, fmaf(g - m, 1.0f - a->beta2, m));
+    }
+    return OTT_OK;
+}
+
+ott_status reference_op_sgd(exec *cx, const sgd_args *a) {
+    (void)cx;
+    if (is_skipped(a->state)) return OTT_OK;
+    EACH(a->param) {
+        float p = at(a->param, i, j);
+        float g = fmaf(p, a->weight_decay, at(a->grad, i, j) * state_of(a->state, STEP_CLIP));
+        float m = fmaf(at(a->momentum, i, j), a->factor, g);
+        if (a->nesterov) g = fmaf(m, a->factor, g);
+        put(a->param, i, j, p - state_of(a->state, STEP_LEARNING_RATE) * (a->nesterov ? g : m));
+        put(a->momentum, i, j, m);
+    }
+    return OTT_OK;
+}
+
+ott_status reference_op_adam(exec *cx, const adam_args *a) {
+    (void)cx;
+    float step_size = state_of(a->state, STEP_LEARNING_RATE) / state_of(a->state, STEP_CORRECTION1);
+    if (is_skipped(a->state)) return OTT_OK;
+    EACH(a->param) {
+        float p = at(a->param, i, j), m = at(a->moment1, i, j), v = at(a->moment2, i, j);
+        float g = fmaf(p, a->weight_decay, at(a->grad, i, j) * state_of(a->state, STEP_CLIP));
+        m = fmaf(g - m, 1.0f - a->beta1, m);
+        v = fmaf(g * g, 1.0f - a->beta2, v * a->beta2);
+        float root = sqrtf(v) / state_of(a->state, STEP_SQRT_CORRECTION2);
+        put(a->param, i, j, p - step_size * (m / (root + a->epsilon)));
+        put(a->moment1, i, j, m);
+        put(a->moment2, i, j, v);
+    }
+    return OTT_OK;
+}
+
+ott_status reference_op_schedule_free(exec *cx, const schedule_free_args *a) {
+    (void)cx;
+    bool first = step_state_update(a->state->data) == 1;
+    float lr = state_of(a->state, STEP_LEARNING_RATE);
+    if (is_skipped(a->state)) return OTT_OK;
+    EACH(a->param) {
+        float z = at(first ? a->param : a->z, i, j), x = at(first ? a->param : a->x, i, j);
+        float g = at(a->grad, i, j) * state_of(a->state, STEP_CLIP);
+        float v = fmaf(g * g, 1.0f - a->beta2, at(a->moment2, i, j) * a->beta2);
+        z = z - lr * (g / (sqrtf(v) / state_of(a->state, STEP_SQRT_CORRECTION2) + a->epsilon));
+        z = z - (lr * a->weight_decay) * z;
+        x = fmaf(z - x, state_of(a->state, STEP_AVERAGE), x);
+        put(a->z, i, j, z);
+        put(a->x, i, j, x);
+        put(a->moment2, i, j, v);
+        put(a->param, i, j, fmaf(x - z, a->beta1, z));
+    }
+    return OTT_OK;
+}
+
+ott_status reference_op_lerp(exec *cx, const lerp_args *a) {
+    (void)cx;
+    EACH(a->y)
+    put(a->y, i, j, fmaf(at(a->to, i, j) - at(a->from, i, j), a->weight, at(a->from, i, j)));
+    return OTT_OK;
+}
+
+ott_status reference_op_muon_momentum(exec *cx, const muon_momentum_args *a) {
+    (void)cx;
+    if (is_skipped(a->state)) return OTT_OK;
+    EACH(a->momentum) {
+        float g = at(a->grad, i, j) * state_of(a->state, STEP_CLIP);
+        put(a->momentum, i, j, fmaf(at(a->momentum, i, j), a->factor, g));
+    }
+    return OTT_OK;
+}
+
+ott_status reference_op_muon_normalize(exec *cx, const muon_normalize_args *a) {
+    (void)cx;
+    EACH(a->y) put(a->y, i, j, at(a->x, i, j) / (sqrtf(at(a->sum_squares, 0, 0)) + 1e-7f));
+    return OTT_OK;
+}
+
+ott_status reference_op_muon(exec *cx, const muon_args *a) {
+    (void)cx;
+    float lr = state_of(a->state, STEP_LEARNING_RATE);
+    if (is_skipped(a->state)) return OTT_OK;
+    EACH(a->param) {
+        float p = at(a->param, i, j);
+        p = p - (lr * a->weight_decay) * p;
+        put(a->param, i, j, p - (lr * a->scale) * at(a->update, i, j));
+    }
     return OTT_OK;
 }
