@@ -370,10 +370,45 @@ static ott_status check_offload(config *cfg) {
          is_fp32 ? "another precision" : "leave train.master_dtype out");
 }
 
+/* What only adamw is built for. */
+static ott_status check_adamw_only(const config *cfg) {
+    static const char *const keys[] = {"optimizer.state_dtype", "train.master_dtype", "train.grad_dtype",
+                                       "train.offload"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const config_key *key = table_find(keys[i]);
+        if (table_get(cfg, key).integer != key->fallback.integer)
+            FAIL("%s = \"%s\" is built for optimizer.name = \"adamw\" only, not for \"%s\": leave it out",
+                 keys[i], config_word(cfg, keys[i]), config_word(cfg, "optimizer.name"));
+    }
+    return OTT_OK;
+}
+
+static ott_status check_optimizer(config *cfg) {
+    config_optimizer name = cfg->optimizer.name;
+    if (name != OPTIMIZER_ADAMW) TRY(check_adamw_only(cfg));
+    if (name != OPTIMIZER_SGD && cfg->optimizer.nesterov)
+        FAIL("optimizer.nesterov = true is built for optimizer.name = \"sgd\" only, not for \"%s\": leave it "
+             "out",
+             config_word(cfg, "optimizer.name"));
+    if (name == OPTIMIZER_SGD && cfg->optimizer.nesterov && cfg->optimizer.momentum == 0.0)
+        FAIL("optimizer.nesterov = true is of a momentum, and optimizer.momentum is 0: give one, or leave it "
+             "out");
+    bool is_cut = cfg->distributed.tp > 1;
+    if (name == OPTIMIZER_MUON && (is_cut || cfg->distributed.ep > 1))
+        FAIL("optimizer.name = \"muon\" makes whole matrices orthogonal, and is not built for parts of them: "
+             "distributed.%s = %lld leaves a rank a part; share layers by rows of the data instead "
+             "(distributed.dp_shard), or train with another optimizer",
+             is_cut ? "tp" : "ep", (long long)(is_cut ? cfg->distributed.tp : cfg->distributed.ep));
+    if (name == OPTIMIZER_SCHEDULE_FREE_ADAMW && cfg->scheduler.name != SCHEDULER_NONE)
+        FAIL("optimizer.name = \"schedule_free_adamw\" averages instead of lowering the learning rate: give "
+             "scheduler.name = \"none\", and the warmup as optimizer.schedule_free_warmup_steps");
+    return OTT_OK;
+}
+
 static ott_status check_together(config *cfg) {
     static ott_status (*const checks[])(config *) = {
-        check_names,     check_batches,  check_model,  check_data,       check_eval,
-        check_profiling, check_schedule, check_float8, check_checkpoint, check_offload};
+        check_names,    check_batches, check_model,      check_data,    check_eval,     check_profiling,
+        check_schedule, check_float8,  check_checkpoint, check_offload, check_optimizer};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         TRY(remark_failure(cfg, "", NULL, checks[i](cfg)));
     return OTT_OK;

@@ -1,5 +1,5 @@
-/* config/rules: a rule's table has two texts, match and recipe; a dataset's has a path, a weight and a name.
- */
+/* config/rules: a rule's table has two texts, match and recipe; a dataset's a path, a weight and a name; a phase's a step, weights
+   by name and lr_scale. */
 #include "config/rules.h"
 #include <string.h>
 
@@ -36,7 +36,7 @@ static ott_status add_rule(tree_builder *b, node *list, const node *rule, const 
     return tree_add(b, list, NODE_TEXT, rule->line, NULL, text, &ignored);
 }
 
-/* A name is KempnerForge's handle on a dataset for phases of the mixture; nothing else asks for it. */
+/* Phases call it by its name. */
 static ott_status add_dataset(tree_builder *b, node *list, const node *dataset, const char *where) {
     static const char *const fields[] = {"path", "weight", "name", "hf_name", "hf_config"};
     const char *text;
@@ -53,8 +53,58 @@ static ott_status add_dataset(tree_builder *b, node *list, const node *dataset, 
                            "%s: a dataset is a text path and a number weight: path = "
                            "\"tokens/web\", weight = 0.7",
                            where);
-    TRY(arena_printf(b->memory, &text, "%s=%s", path->text, weight ? weight->text : "1"));
+    const node *name = tree_child(dataset, "name");
+    bool named = name && is_text(name) && *name->text;
+    TRY(arena_printf(b->memory, &text, "%s=%s%s%s", path->text, weight ? weight->text : "1", named ? " " : "",
+                     named ? name->text : ""));
     return tree_add(b, list, NODE_TEXT, dataset->line, NULL, text, &ignored);
+}
+
+/* Appends " name=weight" for each of a table. */
+static ott_status append_weights(arena *memory, const node *weights, const char **text, const char *where) {
+    for (const node *child = weights->first; child; child = child->next) {
+        if (!child->text || strchr(child->name, ' '))
+            return status_fail(OTT_ERR_CONFIG,
+                               "%s: %.80s: a dataset's name, without spaces, and a number are wanted", where,
+                               child->name);
+        TRY(arena_printf(memory, text, "%s%s%s=%s", *text, **text ? " " : "", child->name, child->text));
+    }
+    return OTT_OK;
+}
+
+static ott_status add_phase(tree_builder *b, node *list, const node *phase, const char *where) {
+    static const char *const fields[] = {"start_step", "dataset_weights", "lr_scale"};
+    const char *text;
+    node *ignored;
+    TRY(check_fields(phase, "phase", "start_step, dataset_weights and lr_scale", fields, 3, where));
+    const node *start = tree_child(phase, "start_step"), *scale = tree_child(phase, "lr_scale");
+    const node *weights = tree_child(phase, "dataset_weights");
+    if ((start && !start->text) || (scale && !scale->text) || (weights && weights->kind != NODE_TABLE))
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "%s: a phase is a number start_step, a table dataset_weights and a number lr_scale: "
+            "start_step = 10000, dataset_weights = {web = 0.3}, lr_scale = 0.5",
+            where);
+    TRY(arena_printf(b->memory, &text, "%s", start ? start->text : "0"));
+    if (weights) TRY(append_weights(b->memory, weights, &text, where));
+    if (scale) TRY(arena_printf(b->memory, &text, "%s lr_scale=%s", text, scale->text));
+    return tree_add(b, list, NODE_TEXT, phase->line, NULL, text, &ignored);
+}
+
+/* {web = 0.1, code = 0.9} as the texts "web=0.1" and "code=0.9". */
+static ott_status read_weights(tree_builder *b, const node **value, const char *where) {
+    node *texts, *ignored;
+    TRY(tree_add(b, NULL, NODE_LIST, (*value)->line, NULL, NULL, &texts));
+    for (const node *child = (*value)->first; child; child = child->next) {
+        const char *text = "";
+        node one = {.kind = NODE_TABLE}, copy = *child;
+        copy.next = NULL;
+        one.first = &copy;
+        TRY(append_weights(b->memory, &one, &text, where));
+        TRY(tree_add(b, texts, NODE_TEXT, child->line, NULL, text, &ignored));
+    }
+    *value = texts;
+    return OTT_OK;
 }
 
 static bool has_tables(const node *list) {
@@ -66,14 +116,20 @@ static bool has_tables(const node *list) {
 ott_status rules_read(arena *memory, const config_key *key, const node **value, const char *where) {
     tree_builder b = {.memory = memory, .place = ""}; /* no account: nothing is interpolated */
     node *texts, *ignored;
-    bool datasets = strcmp(key->path, "data.datasets") == 0;
-    if (!datasets && strcmp(key->path, "float8.module") != 0) return OTT_OK;
-    if ((*value)->kind != NODE_LIST || !has_tables(*value)) return OTT_OK;
+    static const struct {
+        const char *key;
+        ott_status (*add)(tree_builder *b, node *list, const node *table, const char *where);
+    } lists[] = {{"float8.module", add_rule}, {"data.datasets", add_dataset}, {"data.phases", add_phase}};
+    enum { LISTS = sizeof lists / sizeof *lists };
+    int i = 0;
+    if (strcmp(key->path, "data.anneal_weights") == 0 && (*value)->kind == NODE_TABLE)
+        return read_weights(&b, value, where);
+    while (i < LISTS && strcmp(key->path, lists[i].key) != 0) i++;
+    if (i == LISTS || (*value)->kind != NODE_LIST || !has_tables(*value)) return OTT_OK;
     TRY(tree_add(&b, NULL, NODE_LIST, (*value)->line, NULL, NULL, &texts));
     for (const node *child = (*value)->first; child; child = child->next)
         TRY(child->kind != NODE_TABLE ? tree_copy(&b, texts, child, NULL, &ignored)
-            : datasets                ? add_dataset(&b, texts, child, where)
-                                      : add_rule(&b, texts, child, where));
+                                      : lists[i].add(&b, texts, child, where));
     *value = texts;
     return OTT_OK;
 }

@@ -1,7 +1,7 @@
 /*
- * config/rules: float8.module and data.datasets written as lists of tables ([[float8.module]] in TOML, a list
- * of mappings in YAML), which become the lists of texts "match=recipe" and "path=weight" that the schema
- * knows. Internal to this floor.
+ * config/rules: float8.module, data.datasets and data.phases written as lists of tables ([[float8.module]] in TOML, a list
+ * of mappings in YAML), and data.anneal_weights as a table, which become the lists of texts "match=recipe", "path=weight NAME",
+ * "10000 web=0.3 lr_scale=0.5" and "web=0.1" that the schema knows. Internal to this floor.
  */
 #ifndef CONFIG_RULES_H
 #define CONFIG_RULES_H

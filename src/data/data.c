@@ -1,7 +1,9 @@
 /* data/data: a run's training and validation data, opened from its configuration. */
 #include "data/data.h"
 #include "base/file.h"
+#include "base/size.h"
 #include "config/number.h"
+#include "data/phases.h"
 #include "config/table.h"
 #include "data/data_files.h"
 #include <limits.h>
@@ -180,13 +182,13 @@ static request training_request(const config *cfg, const char *path) {
 
 enum { MAX_DATASETS = 256 };
 
-/* "path=weight", or a path that counts 1. */
+/* "path=weight" or "path=weight name", or a path that counts 1. */
 static ott_status split_weight(const char *text, char path[PATH_MAX], double *weight) {
     const char *equals = strrchr(text, '=');
     size_t length = equals ? (size_t)(equals - text) : strlen(text);
-    *weight = 1;
-    bool number = !equals || number_parse_real(equals + 1, weight);
-    if (!number || length == 0 || length >= PATH_MAX || !(*weight > 0))
+    char number[40] = "1";
+    if (equals) snprintf(number, sizeof number, "%.*s", (int)strcspn(equals + 1, " "), equals + 1);
+    if (!number_parse_real(number, weight) || length == 0 || length >= PATH_MAX || !(*weight > 0))
         return status_fail(OTT_ERR_CONFIG,
                            "data.datasets: \"%s\" is not a path and a weight above 0, as path=0.7", text);
     memcpy(path, text, length);
@@ -194,11 +196,62 @@ static ott_status split_weight(const char *text, char path[PATH_MAX], double *we
     return OTT_OK;
 }
 
+/* Its name, which is `length` characters at what this returns. */
+static const char *dataset_name_in(const char *text, size_t *length) {
+    const char *equals = strrchr(text, '='), *space = equals ? strchr(equals, ' ') : NULL;
+    size_t path = equals ? (size_t)(equals - text) : strlen(text);
+    if (space) return *length = strlen(space + 1), space + 1;
+    while (path > 1 && text[path - 1] == '/') path--;
+    *length = 0;
+    while (*length < path && text[path - *length - 1] != '/') ++*length;
+    return text + path - *length;
+}
+
 static ott_status open_part(const opener *o, const char *text, dataset **part, double *weight) {
     char path[PATH_MAX];
     TRY(split_weight(text, path, weight));
     request r = training_request(o->cfg, path);
     return open_request(o, &r, part);
+}
+
+/* The weights of data.datasets, but those that the phase gives. */
+static ott_status weigh_phase(const config_list *list, const data_phase *p, double *weights) {
+    for (int k = 0; k < p->count; k++) {
+        int64_t found = -1, count = 0;
+        for (int64_t i = 0; i < list->count; i++) {
+            size_t length;
+            const char *name = dataset_name_in(list->items[i], &length);
+            if (length != strlen(p->weights[k].name) || strncmp(name, p->weights[k].name, length) != 0)
+                continue;
+            found = i;
+            count++;
+        }
+        if (count != 1)
+            return status_fail(
+                OTT_ERR_CONFIG,
+                "data.phases: %s of data.datasets is called %s, whose weight is to be %g from "
+                "step %lld on: names are those of data.datasets, or the last parts of their paths",
+                count ? "more than one" : "none", p->weights[k].name, p->weights[k].weight,
+                (long long)p->start_step);
+        weights[found] = p->weights[k].weight;
+    }
+    return OTT_OK;
+}
+
+static ott_status add_phases(const opener *o, const double *weights, dataset *d) {
+    const config *cfg = o->cfg;
+    for (int i = 0; i < phases_count(cfg); i++) {
+        data_phase p;
+        double own[MAX_DATASETS];
+        int64_t rows;
+        memcpy(own, weights, (size_t)cfg->data.datasets.count * sizeof *own);
+        TRY(phases_read(cfg, i, &p));
+        TRY(weigh_phase(&cfg->data.datasets, &p, own));
+        TRY(size_product("rows before a phase of data.phases",
+                         (const int64_t[]){p.start_step, config_step_rows(cfg)}, 2, &rows));
+        TRY(dataset_mixture_phase(d, rows, own, cfg->data.mix_temperature));
+    }
+    return OTT_OK;
 }
 
 static ott_status open_mixture(const opener *o, dataset **out) {
@@ -214,7 +267,8 @@ static ott_status open_mixture(const opener *o, dataset **out) {
         while (i > 0) dataset_close(parts[--i]);
         return status;
     }
-    return dataset_open_mixture(o->account, parts, weights, list->count, o->cfg->data.mix_temperature, out);
+    TRY(dataset_open_mixture(o->account, parts, weights, list->count, o->cfg->data.mix_temperature, out));
+    return add_phases(o, weights, *out);
 }
 
 /* ---- training and validation ---- */
@@ -228,6 +282,7 @@ static bool is_synthetic(const config *cfg) {
 
 static ott_status open_training(const opener *o, dataset **out) {
     const config *cfg = o->cfg;
+    TRY(phases_check(cfg));
     if (cfg->data.datasets.count > 0) return open_mixture(o, out);
     if (is_synthetic(cfg))
         return dataset_open_synthetic(o->account, *o->vocab, (uint64_t)cfg->train.seed, SYNTHETIC_TOKENS,

@@ -88,6 +88,9 @@ ott_status dataset_open_synthetic(mem *account, int64_t vocab, uint64_t seed, in
  */
 ott_status dataset_open_mixture(mem *account, dataset **parts, const double *weights, int64_t count,
                                 double temperature, dataset **out);
+/* From row number `first` of a mixture on, which comes after those of the phases before, its parts have these weights, 0: none of
+   its rows; at least one is above 0. */
+ott_status dataset_mixture_phase(dataset *d, int64_t first, const double *weights, double temperature);
 void dataset_close(dataset *d); /* NULL is allowed */
 
 /* ---- what was opened ---- */

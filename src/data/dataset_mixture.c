@@ -1,7 +1,8 @@
 /*
  * data/dataset_mixture: rows of several datasets. Which part a row comes from is a table of SLOTS rows that
  * repeats: each part has its share of the slots, spread as evenly as whole slots allow. So the number of a
- * row also tells how many rows of its part came before.
+ * row also tells how many rows of its part came before. In each phase of a run, which is a range of numbers, there is a table
+ * of its own.
  */
 #include "data/dataset_internal.h"
 #include <inttypes.h>
@@ -15,11 +16,19 @@ typedef struct slot {
     uint16_t rank; /* how many slots of that part come before */
 } slot;
 
+/* A phase. */
+typedef struct shares {
+    int64_t first;             /* row number */
+    int64_t before[MAX_PARTS]; /* rows of each part in the phases before */
+    int64_t share[MAX_PARTS];  /* slots; their sum is SLOTS */
+    slot slots[SLOTS];
+    struct shares *earlier; /* the phase before; NULL: none */
+} shares;
+
 typedef struct mixture {
     dataset *part[MAX_PARTS];
-    int64_t share[MAX_PARTS]; /* slots; their sum is SLOTS */
     int64_t count;
-    slot slots[SLOTS];
+    shares *last; /* phase; the first is of all rows */
 } mixture;
 
 /* ---- the table ---- */
@@ -36,40 +45,74 @@ static ott_status check_weights(dataset **parts, const double *weights, int64_t 
     return status_fail(OTT_ERR_CONFIG, "data.mix_temperature = %g is not above 0", temperature);
 }
 
-static int64_t largest(const mixture *m) {
+static int64_t largest(const int64_t *share, int64_t count) {
     int64_t at = 0;
-    for (int64_t i = 1; i < m->count; i++)
-        if (m->share[i] > m->share[at]) at = i;
+    for (int64_t i = 1; i < count; i++)
+        if (share[i] > share[at]) at = i;
     return at;
 }
 
 /* Each part's share of the slots, rounded; the largest takes what rounding leaves. */
-static void share_slots(mixture *m, const double *weights, double temperature) {
+static void share_slots(shares *s, int64_t count, const double *weights, double temperature) {
     double powers[MAX_PARTS], most = 0, total = 0;
     int64_t taken = 0;
-    for (int64_t i = 0; i < m->count; i++)
+    for (int64_t i = 0; i < count; i++)
         if (weights[i] > most) most = weights[i];
-    for (int64_t i = 0; i < m->count; i++) total += powers[i] = pow(weights[i] / most, 1 / temperature);
-    for (int64_t i = 0; i < m->count; i++) {
-        m->share[i] = llround(powers[i] / total * SLOTS);
-        if (m->share[i] < 1) m->share[i] = 1;
-        taken += m->share[i];
+    for (int64_t i = 0; i < count; i++) total += powers[i] = pow(weights[i] / most, 1 / temperature);
+    for (int64_t i = 0; i < count; i++) {
+        s->share[i] = llround(powers[i] / total * SLOTS);
+        if (s->share[i] < 1 && weights[i] > 0) s->share[i] = 1;
+        taken += s->share[i];
     }
-    m->share[largest(m)] += SLOTS - taken;
+    s->share[largest(s->share, count)] += SLOTS - taken;
 }
 
 /* Each slot goes to the part that is furthest behind its share. */
-static void fill_slots(mixture *m) {
+static void fill_slots(shares *s, int64_t count) {
     int64_t credit[MAX_PARTS] = {0}, given[MAX_PARTS] = {0};
-    for (int64_t s = 0; s < SLOTS; s++) {
+    for (int64_t k = 0; k < SLOTS; k++) {
         int64_t next = 0;
-        for (int64_t i = 0; i < m->count; i++) {
-            credit[i] += m->share[i];
+        for (int64_t i = 0; i < count; i++) {
+            credit[i] += s->share[i];
             if (credit[i] > credit[next]) next = i;
         }
         credit[next] -= SLOTS;
-        m->slots[s] = (slot){.part = (uint16_t)next, .rank = (uint16_t)given[next]++};
+        s->slots[k] = (slot){.part = (uint16_t)next, .rank = (uint16_t)given[next]++};
     }
+}
+
+/* Rows of each part before number `first`, where the phase before has those up to it. */
+static void count_before(shares *s, int64_t count) {
+    const shares *e = s->earlier;
+    int64_t rows = s->first - e->first;
+    for (int64_t i = 0; i < count; i++) s->before[i] = e->before[i] + rows / SLOTS * e->share[i];
+    for (int64_t k = 0; k < rows % SLOTS; k++) s->before[e->slots[k].part]++;
+}
+
+static ott_status add_shares(dataset *d, int64_t first, const double *weights, double temperature) {
+    mixture *m = d->state;
+    void *memory;
+    TRY(mem_alloc(d->account, MEM_DATA, sizeof(shares), "the shares of a mixture", &memory));
+    shares *s = memory;
+    s->first = first;
+    s->earlier = m->last;
+    if (s->earlier) count_before(s, m->count);
+    share_slots(s, m->count, weights, temperature);
+    fill_slots(s, m->count);
+    m->last = s;
+    return OTT_OK;
+}
+
+ott_status dataset_mixture_phase(dataset *d, int64_t first, const double *weights, double temperature) {
+    mixture *m = d->state;
+    double most = 0;
+    STATUS_REQUIRE(first >= m->last->first);
+    for (int64_t i = 0; i < m->count; i++)
+        if (weights[i] > most) most = weights[i];
+    if (!(most > 0))
+        return status_fail(OTT_ERR_CONFIG,
+                           "data.phases: no dataset has a weight above 0 from row %" PRId64 " on", first);
+    return add_shares(d, first, weights, temperature);
 }
 
 /* ---- rows ---- */
@@ -77,8 +120,11 @@ static void fill_slots(mixture *m) {
 /* The part of row `number`, and that row's number in the part. */
 static const dataset *find_part(const dataset *d, int64_t number, int64_t *in_part) {
     const mixture *m = d->state;
-    const slot *s = &m->slots[number % SLOTS];
-    *in_part = number / SLOTS * m->share[s->part] + s->rank;
+    const shares *p = m->last;
+    while (number < p->first) p = p->earlier;
+    int64_t own = number - p->first;
+    const slot *s = &p->slots[own % SLOTS];
+    *in_part = p->before[s->part] + own / SLOTS * p->share[s->part] + s->rank;
     return m->part[s->part];
 }
 
@@ -105,8 +151,13 @@ static ott_status cut_parts(dataset *d) {
 }
 
 static void close_parts(dataset *d) {
-    const mixture *m = d->state;
+    mixture *m = d->state;
     for (int64_t i = 0; m && i < m->count; i++) dataset_close(m->part[i]);
+    while (m && m->last) {
+        shares *s = m->last;
+        m->last = s->earlier;
+        mem_free(d->account, s);
+    }
 }
 
 /* ---- opening ---- */
@@ -143,7 +194,9 @@ ott_status dataset_open_mixture(mem *account, dataset **parts, const double *wei
     }
     mixture *m = (*out)->state;
     m->count = count; /* from here on they are closed with it */
-    share_slots(m, weights, temperature);
-    fill_slots(m);
-    return OTT_OK;
+    status = add_shares(*out, 0, weights, temperature);
+    if (status == OTT_OK) return OTT_OK;
+    dataset_close(*out);
+    *out = NULL;
+    return status;
 }

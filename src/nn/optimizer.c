@@ -1,5 +1,5 @@
 /* nn/optimizer: the rows, and one update of all parameters. */
-#include "nn/optimizer.h"
+#include "nn/optimizer_rules.h"
 #include "base/rng.h"
 #include <math.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 enum { ADAMW_MOMENT1, ADAMW_MOMENT2 };
 
-static void schedule_adamw(const optimizer_options *o, int64_t update, float *host_state) {
+void optimizer_schedule_moments(const optimizer_options *o, int64_t update, float *host_state) {
     host_state[STEP_CORRECTION1] = (float)(1.0 - pow((double)o->beta1, (double)update));
     host_state[STEP_SQRT_CORRECTION2] = (float)sqrt(1.0 - pow((double)o->beta2, (double)update));
 }
@@ -118,25 +118,28 @@ static ott_status step_groups(exec *cx, const optimizer_options *o, const parame
 }
 
 static ott_status step_adamw(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
-                             const tensor *state) {
+                             const optimizer_ranks *ranks, const tensor *state) {
+    (void)ranks;
     TRY(step_plain(cx, o, trained, count, state));
     return step_groups(cx, o, trained, count, state);
 }
 
 /* ---- the rows ---- */
 
-static const optimizer_rule rows[] = {
-    {.name = "adamw",
-     .slots = 2,
-     .slot = {[ADAMW_MOMENT1] = "exp_avg", [ADAMW_MOMENT2] = "exp_avg_sq"},
-     .makes_form = makes_form,
-     .schedule = schedule_adamw,
-     .step = step_adamw},
+static const optimizer_rule adamw = {.name = "adamw",
+                                     .slots = 2,
+                                     .slot = {[ADAMW_MOMENT1] = "exp_avg", [ADAMW_MOMENT2] = "exp_avg_sq"},
+                                     .makes_form = makes_form,
+                                     .schedule = optimizer_schedule_moments,
+                                     .step = step_adamw};
+
+static const optimizer_rule *const rows[] = {
+    &adamw, &optimizer_adam, &optimizer_sgd, &optimizer_lion, &optimizer_muon, &optimizer_schedule_free,
 };
 
 const optimizer_rule *optimizer_find(const char *name) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].name, name) == 0) return &rows[i];
+        if (strcmp(rows[i]->name, name) == 0) return rows[i];
     return NULL;
 }
 
@@ -252,13 +255,14 @@ static ott_status measure_norm(exec *cx, const optimizer_options *o, const param
 }
 
 static ott_status step_all(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
-                           const parameter *parameters, int count, const tensor *state) {
+                           const parameter *parameters, int count, const optimizer_ranks *ranks,
+                           const tensor *state) {
     const parameter *trained[OPTIMIZER_LIST];
     int filled = 0;
     for (int i = 0; i < count; i++) {
         if (!parameters[i].frozen) trained[filled++] = &parameters[i];
         if (filled == 0 || (filled < OPTIMIZER_LIST && i + 1 < count)) continue;
-        TRY(rule->step(cx, o, trained, filled, state));
+        TRY(rule->step(cx, o, trained, filled, ranks, state));
         filled = 0;
     }
     return OTT_OK;
@@ -273,7 +277,8 @@ ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimize
     cx->part = PART_OPTIMIZER;
     TRY(exec_open(cx, "squared gradient norms", OTT_F32, 1, ranks && ranks->stages ? ranks->trained : count,
                   &squares, &buffer));
-    TRY(measure_norm(cx, o, parameters, count, ranks ? ranks : &none, &squares, state));
-    TRY(step_all(cx, rule, o, parameters, count, state));
+    if (!ranks) ranks = &none;
+    TRY(measure_norm(cx, o, parameters, count, ranks, &squares, state));
+    TRY(step_all(cx, rule, o, parameters, count, ranks, state));
     return plan_close(cx->plan, &buffer);
 }

@@ -12,7 +12,24 @@ typedef struct optimizer_options {
     float beta1, beta2, epsilon, weight_decay;
     float max_norm; /* 0: no clipping */
     uint64_t seed;  /* of what is rounded stochastically */
+    float momentum; /* SGD, Muon */
+    bool nesterov;  /* SGD */
+    int64_t warmup; /* schedule-free: updates until its learning rate is the full one */
+    /* Muon: steps of Newton and Schulz, format of their products, AdamW's learning rate as a multiple of Muon's. */
+    int muon_steps;
+    ott_dtype product;
+    float adam_rate;
 } optimizer_options;
+
+/* The ranks that hold parameters between them. Borrowed; NULL: none. */
+typedef struct optimizer_ranks {
+    group *shard;  /* hold the other shards of the local parts */
+    group *tensor; /* hold the other local parts, or the same whole (nn/tensor_ranks.h) */
+    group *
+        experts; /* of shard: hold the other local parts of stacks (nn/expert_ranks.h); then tensor is NULL */
+    group *stages; /* of a pipeline: hold the other parameters */
+    int trained;   /* parameters of all stages that are trained */
+} optimizer_ranks;
 
 enum { OPTIMIZER_LIST = 64 };
 
@@ -28,7 +45,9 @@ typedef struct optimizer_rule {
     /* Updates the shards' values and slots of trained[count], at most OPTIMIZER_LIST, from their gradients; nothing when
        state[STEP_SKIP] != 0. Workspace is the plan's. */
     ott_status (*step)(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
-                       const tensor *state);
+                       const optimizer_ranks *ranks, const tensor *state);
+    /* Makes the shard's value the average of iterates, which is evaluated and saved, or again what trains; NULL: they are one. */
+    ott_status (*show)(exec *cx, const optimizer_options *o, const parameter *p, bool average);
 } optimizer_rule;
 
 /* The row of this name; NULL when there is none. */
@@ -36,16 +55,6 @@ const optimizer_rule *optimizer_find(const char *name);
 /* The host's part of the step state for update number `update` (from 1). */
 void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, double learning_rate,
                         int64_t update, float *host_state);
-/* The ranks that hold parameters between them. Borrowed; NULL: none. */
-typedef struct optimizer_ranks {
-    group *shard;  /* hold the other shards of the local parts */
-    group *tensor; /* hold the other local parts, or the same whole (nn/tensor_ranks.h) */
-    group *
-        experts; /* of shard: hold the other local parts of stacks (nn/expert_ranks.h); then tensor is NULL */
-    group *stages; /* of a pipeline: hold the other parameters */
-    int trained;   /* parameters of all stages that are trained */
-} optimizer_ranks;
-
 /* One update from the accumulated gradients of parameters[count]; ranks may be NULL: all are here.
    state: fp32[STEP_STATE_COUNT]. Recorded like any other part of a step: its workspace is the plan's. */
 ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,

@@ -14,7 +14,7 @@
 #include "tensor/exec.h"
 
 enum {
-    PARAMETER_SLOTS = 2, /* state tensors an optimizer has of a parameter, at most */
+    PARAMETER_SLOTS = 3, /* state tensors an optimizer has of a parameter, at most */
     PARAMETER_RANKS = 3,
     PARAMETER_SECTIONS = 3 /* projections in one matrix, at most: q, k and v */
 };

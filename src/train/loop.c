@@ -15,6 +15,7 @@
 #include "train/progress.h"
 #include "train/resume.h"
 #include "train/run.h"
+#include "data/phases.h"
 #include "train/save_hf.h"
 #include "train/schedule.h"
 #include "train/sources.h"
@@ -253,8 +254,7 @@ static void note_memory(run *r) {
     if (resident > *peak) *peak = resident;
 }
 
-static ott_status save(run *r) {
-    if (r->saved_step == r->trainer->run.step) return OTT_OK;
+static ott_status save_weights(run *r) {
     if (!world_saves(&r->world)) return r->saved_step = r->trainer->run.step, OTT_OK;
     if (r->progress.metrics && metrics_sync(r->progress.metrics) != OTT_OK)
         log_warning(r->log, "%s", status_text());
@@ -264,6 +264,13 @@ static ott_status save(run *r) {
     if (!save_hf_wanted(r->cfg, r->saved_step)) return OTT_OK;
     TRY(checkpoint_writer_wait(r->writer)); /* the folder goes into the checkpoint */
     return save_hf(r->trainer->m, r->log, r->cfg, r->world.savers, r->folder.checkpoints, r->saved_step);
+}
+
+static ott_status save(run *r) {
+    if (r->saved_step == r->trainer->run.step) return OTT_OK;
+    TRY(trainer_show_average(r->trainer, true));
+    TRY(save_weights(r));
+    return trainer_show_average(r->trainer, false);
 }
 
 /* The last one: a run ends when it is complete. */
@@ -360,10 +367,19 @@ static ott_status follow_schedule(run *r) {
     return OTT_OK;
 }
 
+static void say_phase(const run *r) {
+    int64_t step = r->trainer->run.step;
+    int number = phases_begin_at(r->cfg, step);
+    if (number < 0) return;
+    log_info(r->log, "Phase transition at step %lld: phase=%d, lr_scale=%g", (long long)step, number,
+             phases_lr_scale(r->cfg, step));
+}
+
 static ott_status one_step(run *r) {
     step_result s;
     TRY(checkpoint_writer_poll(r->writer));
     TRY(follow_schedule(r));
+    say_phase(r);
     double learning_rate = schedule_learning_rate(r->cfg, r->trainer->run.step, r->cfg->train.max_steps);
     r->trainer->balance_factor = schedule_balance(r->cfg, r->trainer->run.step, r->cfg->train.max_steps);
     progress_begin_step(&r->progress, r->trainer);

@@ -70,6 +70,15 @@ static checkpointing checkpointing_from(const config *cfg) {
 /* Rows of logits that exist at once. Unchunked cross-entropy holds all of them. */
 #define DEFAULT_CHUNK 4096
 
+static double momentum_from(const config *cfg) {
+    return cfg->optimizer.name == OPTIMIZER_MUON ? cfg->optimizer.muon_momentum : cfg->optimizer.momentum;
+}
+
+/* Of AdamW beside Muon, whose schedule it follows. */
+static double adam_rate_from(const config *cfg) {
+    return cfg->optimizer.muon_adam_lr > 0 ? cfg->optimizer.muon_adam_lr / cfg->optimizer.lr : 1.0;
+}
+
 static int64_t chunk_from(const config *cfg) {
     if (cfg->train.loss_fn != LOSS_CHUNKED_CROSS_ENTROPY) return cfg->train.batch_size * cfg->train.seq_len;
     return cfg->train.ce_chunk_size > 0 ? cfg->train.ce_chunk_size : DEFAULT_CHUNK;
@@ -143,7 +152,13 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
                       .epsilon = (float)cfg->optimizer.eps,
                       .weight_decay = (float)cfg->optimizer.weight_decay,
                       .max_norm = (float)cfg->train.grad_clip_norm,
-                      .seed = (uint64_t)cfg->train.seed},
+                      .seed = (uint64_t)cfg->train.seed,
+                      .momentum = (float)momentum_from(cfg),
+                      .nesterov = cfg->optimizer.nesterov,
+                      .warmup = cfg->optimizer.schedule_free_warmup_steps,
+                      .muon_steps = (int)cfg->optimizer.muon_ns_steps,
+                      .product = cfg->train.mixed_precision == PRECISION_FP32 ? OTT_F32 : OTT_BF16,
+                      .adam_rate = (float)adam_rate_from(cfg)},
         .batch_size = cfg->train.batch_size,
         .seq_len = cfg->train.seq_len,
         .grad_accum = cfg->train.grad_accum_steps,

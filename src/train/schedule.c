@@ -1,5 +1,6 @@
 /* train/schedule: warmup and decay. */
 #include "train/schedule.h"
+#include "data/phases.h"
 #include <math.h>
 
 #define PI 3.14159265358979323846
@@ -32,6 +33,17 @@ static double wsd(const config *cfg, int64_t after_warmup, int64_t length) {
     }
 }
 
+/* Of AutoModel, whose warmup it goes on from. */
+static double inverse_square_root(double r, int64_t step, int64_t warmup) {
+    double f = sqrt((double)(warmup > 0 ? warmup : 1) / (double)(step + 1));
+    return f > r ? f : r;
+}
+
+static double rex(double r, double p, double alpha) {
+    double f = pow(1.0 - p, alpha);
+    return f > r ? f : r;
+}
+
 static double factor(const config *cfg, int64_t step, int64_t steps) {
     int64_t warmup = cfg->scheduler.warmup_steps;
     if (cfg->scheduler.name == SCHEDULER_NONE) return 1.0;
@@ -43,12 +55,14 @@ static double factor(const config *cfg, int64_t step, int64_t steps) {
     case SCHEDULER_COSINE: return cosine(r, p);
     case SCHEDULER_LINEAR: return linear(r, p);
     case SCHEDULER_WSD: return wsd(cfg, step - warmup, length);
+    case SCHEDULER_REX: return rex(r, p, cfg->scheduler.rex_alpha);
+    case SCHEDULER_INVERSE_SQUARE_ROOT: return inverse_square_root(r, step, warmup);
     default: return 1.0;
     }
 }
 
 double schedule_learning_rate(const config *cfg, int64_t step, int64_t steps) {
-    return cfg->optimizer.lr * factor(cfg, step, steps);
+    return cfg->optimizer.lr * factor(cfg, step, steps) * phases_lr_scale(cfg, step);
 }
 
 double schedule_balance(const config *cfg, int64_t step, int64_t steps) {

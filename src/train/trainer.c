@@ -116,6 +116,16 @@ static ott_status update(trainer *t) {
     return balance_update(&t->cx, t->m, &t->state);
 }
 
+ott_status trainer_show_average(trainer *t, bool average) {
+    const optimizer_rule *rule = t->m->options.optimizer;
+    if (!rule->show || t->run.updates == 0) return OTT_OK;
+    for (int i = 0; i < t->m->parameter_count; i++)
+        if (!t->m->parameters[i].frozen)
+            TRY(rule->show(&t->cx, &t->options.optimizer, &t->m->parameters[i], average));
+    model_weights_changed(t->m);
+    return OTT_OK;
+}
+
 static ott_status run_update(void *user) {
     trainer *t = user;
     plan_replay(t->update_plan);
@@ -292,6 +302,7 @@ ott_status trainer_load(trainer *t, const char *path) {
     TRY(checkpoint_load(t->m, t->log, t->options.run_group, path, &t->run, &fallen));
     t->cx.step = t->run.step;
     model_weights_changed(t->m);
+    TRY(trainer_show_average(t, false)); /* what was saved is the average */
     TRY(trainer_share_fallen(t));
     for (int i = 0; i < t->m->whole.count; i++) fallen |= t->m->whole.of[i].fallen;
     return fallen ? trainer_convert(t, t->recipe) : OTT_OK;
@@ -570,7 +581,7 @@ static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float
     return OTT_OK;
 }
 
-ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out) {
+static ott_status evaluate(trainer *t, int64_t batches, evaluation *out) {
     int64_t available = dataset_rows(t->validation_data) / t->options.batch_size;
     float total = 0;
     *out = (evaluation){.batches = available < batches ? available : batches};
@@ -582,6 +593,14 @@ ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out) {
                            dataset_name(t->validation_data), (long long)out->batches);
     out->loss = (double)total / (double)out->labels;
     return count_gemms(t);
+}
+
+/* A run that is stopped meanwhile may still save what trains. */
+ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out) {
+    TRY(trainer_show_average(t, true));
+    ott_status status = evaluate(t, batches, out);
+    TRY(trainer_show_average(t, false));
+    return status;
 }
 
 /* ---- where did the NaN come from ---- */

@@ -118,6 +118,9 @@ ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out);
    "output of model.layers.0.mlp.up_proj"; of several ranks the same on all, with " on rank 2" or " on rank 2, stage 1".
    "" if all are finite. */
 ott_status trainer_find_nonfinite(trainer *t, char out[160]);
+/* Between steps: makes the weights those that are evaluated and saved, or again those that train, where the optimizer tells them
+   apart. */
+ott_status trainer_show_average(trainer *t, bool average);
 /* FP8 GEMMs and all GEMMs that the steps and evaluations so far took, on all ranks. */
 void trainer_gemms(const trainer *t, int64_t *fp8, int64_t *all);
 

@@ -244,13 +244,20 @@ static void test_targets(void **state) {
     config_close(te);
     case_bad(c, ".yaml", "optimizer:\n  exp_avg_dtype: torch.bfloat16\n  exp_avg_sq_dtype: torch.float32\n",
              "both moments have one format here: give optimizer.state_dtype", NULL);
-    case_bad(c, ".yaml", "optimizer:\n  _target_: torch.optim.SGD\n",
-             "optimizer._target_ = torch.optim.SGD is not one of \"adamw\", \"adam\"", NULL);
+    config *sgd = case_good(
+        c, ".yaml", "optimizer:\n  _target_: torch.optim.SGD\n  momentum: 0.9\n  nesterov: true\n", NULL);
+    assert_int_equal(sgd->optimizer.name, OPTIMIZER_SGD);
+    assert_true(sgd->optimizer.momentum == 0.9 && sgd->optimizer.nesterov);
+    config_close(sgd);
+    case_bad(c, ".yaml", "optimizer:\n  _target_: torch.optim.RAdam\n",
+             "optimizer._target_ = torch.optim.RAdam is not one of \"adamw\", \"adam\"", NULL);
     case_bad(c, ".yaml", "dataset:\n  _target_: os.system\n",
              "dataset._target_ = os.system: no dataset of that name", "\"HellaSwag\"", NULL);
     case_bad(c, ".yaml", "distributed:\n  strategy: zero3\n", "\"fsdp2\", \"ddp\"", NULL);
-    case_bad(c, ".yaml", "optimizer:\n  _target_: torch.optim.Adam\n  weight_decay: 0.1\n",
-             "weight decay inside the gradient is not built yet", NULL);
+    config *adam =
+        case_good(c, ".yaml", "optimizer:\n  _target_: torch.optim.Adam\n  weight_decay: 0.1\n", NULL);
+    assert_int_equal(adam->optimizer.name, OPTIMIZER_ADAM);
+    config_close(adam);
     case_bad(c, ".yaml", "peft:\n  _target_: nemo_automodel.components._peft.lora.PrefixConfig\n  dim: 8\n",
              "peft._target_ = nemo_automodel.components._peft.lora.PrefixConfig", NULL);
     config *cfg = case_good(c, ".yaml",

@@ -59,12 +59,63 @@ static void test_not_built(void **state) {
     config_case *c = *state;
     case_bad(c, ".toml", "[train]\nz_loss_weight = 0.5\n", ":2: train.z_loss_weight = 0.5",
              "z-loss is not built yet", NULL);
-    case_bad(c, ".toml", "[optimizer]\nname = \"lion\"\n", "optimizer.name = \"lion\"",
-             "Lion is not built yet", "\"adamw\"", NULL);
+    case_bad(c, ".toml", "[optimizer]\nname = \"sophia\"\n", "optimizer.name = \"sophia\"", "\"lion\"", NULL);
     case_bad(c, ".toml", "[checkpoint.dyn_ckpt_window]\nstart = 4\n", "dyn_ckpt_window.start = 4",
              "powers of two", NULL);
     case_bad(c, ".toml", "[train]\nseed = 1\n[vlm]\narch = \"cross_attention\"\n", "vlm.arch",
              "vision-language", NULL);
+}
+
+/* The optimizers beside AdamW, and what only AdamW has. */
+static void test_optimizers(void **state) {
+    config_case *c = *state;
+    config *cfg =
+        case_good(c, ".toml",
+                  "[optimizer]\nname = \"muon\"\nlr = 3e-3\nmuon_momentum = 0.9\nmuon_ns_steps = 6\n"
+                  "muon_adam_lr = 3e-4\n[scheduler]\nname = \"rex\"\nrex_alpha = 0.5\n",
+                  NULL);
+    assert_int_equal(cfg->optimizer.name, OPTIMIZER_MUON);
+    assert_int_equal(cfg->optimizer.muon_ns_steps, 6);
+    assert_int_equal(cfg->scheduler.name, SCHEDULER_REX);
+    config_close(cfg);
+    config_close(case_good(c, ".toml",
+                           "[optimizer]\nname = \"schedule_free_adamw\"\nschedule_free_warmup_steps = 20\n"
+                           "[scheduler]\nname = \"none\"\n",
+                           NULL));
+    case_bad(c, ".toml", "[optimizer]\nname = \"schedule_free_adamw\"\n", "scheduler.name = \"none\"", NULL);
+    case_bad(c, ".toml", "[optimizer]\nname = \"muon\"\n[distributed]\ntp = 2\n", "whole matrices",
+             "distributed.tp = 2", NULL);
+    case_bad(c, ".toml", "[optimizer]\nname = \"muon\"\n[model]\nnum_experts = 4\n[distributed]\nep = 2\n",
+             "distributed.ep = 2 leaves a rank a part", NULL);
+    case_bad(c, ".toml", "[optimizer]\nname = \"lion\"\nstate_dtype = \"bf16\"\n",
+             "optimizer.state_dtype = \"bf16\" is built for optimizer.name = \"adamw\" only", NULL);
+    case_bad(c, ".toml", "[optimizer]\nname = \"sgd\"\n[train]\noffload = \"moments\"\n",
+             "train.offload = \"moments\" is built for optimizer.name = \"adamw\" only", NULL);
+    case_bad(c, ".toml", "[optimizer]\nnesterov = true\n", "optimizer.nesterov = true", NULL);
+    case_bad(c, ".toml", "[optimizer]\nname = \"sgd\"\nnesterov = true\n", "optimizer.momentum is 0", NULL);
+}
+
+/* Tables become the texts that --data.phases takes too. */
+static void test_phases(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml",
+                            "[[data.datasets]]\npath = \"tokens/web\"\nweight = 0.7\nname = \"web\"\n"
+                            "[[data.datasets]]\npath = \"tokens/code\"\nweight = 0.3\n"
+                            "[[data.phases]]\nstart_step = 10\ndataset_weights = { web = 0.3, code = 0.7 }\n"
+                            "lr_scale = 0.5\n[[data.phases]]\nstart_step = 20\n",
+                            NULL);
+    assert_string_equal(cfg->data.datasets.items[0], "tokens/web=0.7 web");
+    assert_string_equal(cfg->data.phases.items[0], "10 web=0.3 code=0.7 lr_scale=0.5");
+    assert_string_equal(cfg->data.phases.items[1], "20");
+    config_close(cfg);
+    cfg = case_good(c, ".toml",
+                    "[data]\ndatasets = [\"tokens/web\", \"tokens/code=2\"]\nanneal_start_step = 40\n"
+                    "anneal_weights = { web = 0.1, code = 0 }\n",
+                    NULL);
+    assert_string_equal(cfg->data.anneal_weights.items[0], "web=0.1");
+    assert_string_equal(cfg->data.anneal_weights.items[1], "code=0");
+    config_close(cfg);
+    case_bad(c, ".toml", "[[data.phases]]\nstart = 5\n", "unknown key start in a phase", "start_step", NULL);
 }
 
 /* What micro-batches follow from depends on how many ranks there are. */
@@ -218,7 +269,7 @@ static void test_mixture(void **state) {
                             "[[data.datasets]]\npath = \"code\"\n",
                             NULL);
     assert_int_equal(cfg->data.datasets.count, 2);
-    assert_string_equal(cfg->data.datasets.items[0], "web=0.7");
+    assert_string_equal(cfg->data.datasets.items[0], "web=0.7 w");
     assert_string_equal(cfg->data.datasets.items[1], "code=1");
     assert_true(cfg->data.mix_temperature == 2.0);
     assert_string_equal(cfg->data.file_pattern, "tokenized_*.bin");
@@ -242,19 +293,11 @@ static void test_mixture(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_mixture),
-        CASE(test_fp8_file),
-        CASE(test_defaults),
-        CASE(test_not_built),
-        CASE(test_ranks),
-        CASE(test_neutral),
-        CASE(test_wandb),
-        CASE(test_async_mode),
-        CASE(test_profiling),
-        CASE(test_messages),
-        CASE(test_derived),
-        CASE(test_recompute_number),
-        CASE(test_fp8_settings_without_fp8),
+        CASE(test_mixture),    CASE(test_fp8_file),         CASE(test_defaults),
+        CASE(test_not_built),  CASE(test_optimizers),       CASE(test_phases),
+        CASE(test_ranks),      CASE(test_neutral),          CASE(test_wandb),
+        CASE(test_async_mode), CASE(test_profiling),        CASE(test_messages),
+        CASE(test_derived),    CASE(test_recompute_number), CASE(test_fp8_settings_without_fp8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -237,6 +237,39 @@ static void parts_have_their_own_epochs(void **state) {
     dataset_close(d);
 }
 
+/* Other shares from a row on: the parts go on with their epochs, and one of weight 0 rests. */
+static void phases_change_the_shares(void **state) {
+    static const struct {
+        int end;
+        double weights[2];
+        int digits; /* rows of the second part */
+    } phases[] = {{301, {3, 1}, 75}, {651, {1, 1}, 175}, {1000, {0, 1}, 349}, {70000, {1, 1}, 34500}};
+    folder *f = *state;
+    dataset *parts[2], *d;
+    int seen[256] = {0}, drawn[2] = {0}, i = 0;
+    const char *path = folder_write_text(f, "l.txt", "abcdefghijklmnopqrstuvwxyz");
+    dataset_source s = rows_source(&path);
+    assert_int_equal(dataset_open_bytes(f->account, &s, &parts[0]), OTT_OK);
+    path = folder_write_text(f, "d.txt", "0123456789");
+    assert_int_equal(dataset_open_bytes(f->account, &s, &parts[1]), OTT_OK);
+    assert_int_equal(dataset_open_mixture(f->account, parts, phases[0].weights, 2, 1, &d), OTT_OK);
+    for (int k = 1; k < 4; k++)
+        assert_int_equal(dataset_mixture_phase(d, phases[k - 1].end, phases[k].weights, 1), OTT_OK);
+    assert_int_equal(dataset_mixture_phase(d, 70000, (double[]){0, 0}, 1), OTT_ERR_CONFIG);
+    assert_error_names("no dataset has a weight above 0 from row 70000 on");
+    assert_int_equal(dataset_cut_rows(d, &(dataset_cut){.length = 1, .shuffle = true}), OTT_OK);
+    for (int k = 0; k < 4; k++) {
+        int before = drawn[1];
+        for (; i < phases[k].end; i++) {
+            int byte = part_of_row(d, 3, i) + 'a', part = byte < 'a';
+            assert_int_equal(seen[byte]++, drawn[part] / (part ? 9 : 25));
+            drawn[part]++;
+        }
+        assert_true(abs(drawn[1] - before - phases[k].digits) <= 1);
+    }
+    dataset_close(d);
+}
+
 static void order_is_a_function_of_the_number(void **state) {
     folder *f = *state;
     const int rows[PARTS] = {20, 30, 40};
@@ -298,6 +331,7 @@ int main(void) {
         TEST(rows_of_text),
         TEST(eos_ends_documents),
         TEST(mixtures_keep_their_shares),
+        TEST(phases_change_the_shares),
         TEST(parts_have_their_own_epochs),
         TEST(order_is_a_function_of_the_number),
         TEST(unshuffled_is_file_order),

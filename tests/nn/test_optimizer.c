@@ -1,13 +1,15 @@
 /*
- * Update rules as rows: each that can be asked for is there; a rule that is not of the table, with a slot and
- * workspace of its own, is recorded and run as they are; what is frozen stays.
+ * Update rules as rows: each that can be asked for is there, and steps as its formula in double; a rule that is not of the
+ * table, with a slot and workspace of its own, is recorded and run as they are; what is frozen stays.
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/rng.h"
 #include "config/table.h"
 #include "nn/layer_harness.h"
 #include "nn/optimizer.h"
@@ -45,8 +47,8 @@ static ott_status add_gradient(exec *cx, const parameter *p) {
 }
 
 static ott_status step_summing(exec *cx, const optimizer_options *o, const parameter *const *trained,
-                               int count, const tensor *state) {
-    (void)o, (void)state;
+                               int count, const optimizer_ranks *ranks, const tensor *state) {
+    (void)o, (void)ranks, (void)state;
     for (int i = 0; i < count; i++) TRY(add_gradient(cx, trained[i]));
     return OTT_OK;
 }
@@ -134,7 +136,7 @@ static void step_part(harness *h, parameter *p, float *out) {
     optimizer_schedule(adamw, &o, 1e-3, 7, host);
     tensor state = harness_tensor(h, OTT_F32, 1, STEP_STATE_COUNT);
     harness_put(h, &state, host);
-    HARNESS_OK(adamw->step(&h->cx, &o, (const parameter *const[]){p}, 1, &state));
+    HARNESS_OK(adamw->step(&h->cx, &o, (const parameter *const[]){p}, 1, NULL, &state));
     harness_get(h, &p->shard.value, out);
 }
 
@@ -247,12 +249,239 @@ static void a_form_is_that_of_the_value(void **state) {
         }
 }
 
+/* ---- the rules in double ---- */
+
+enum { STEPS = 6, MOST = 4 * 12 * 10 };
+
+typedef struct exact {
+    double p[MOST], slot[3][MOST];
+} exact;
+
+/* One element of a rule that goes element by element: PyTorch's Adam and SGD, Lion's and schedule-free AdamW's papers. */
+static void exact_element(const char *rule, const optimizer_options *o, exact *e, int i, double g, int t,
+                          double lr, double decay) {
+    double *p = &e->p[i], *m = &e->slot[0][i], *v = &e->slot[1][i];
+    double c1 = 1 - pow(o->beta1, t), c2 = 1 - pow(o->beta2, t);
+    if (strcmp(rule, "lion") == 0) {
+        double direction = o->beta1 * *m + (1 - o->beta1) * g;
+        *p = *p * (1 - lr * decay) - lr * ((direction > 0) - (direction < 0));
+        *m = o->beta2 * *m + (1 - o->beta2) * g;
+    } else if (strcmp(rule, "sgd") == 0) {
+        g += decay * *p;
+        *m = t == 1 ? g : o->momentum * *m + g;
+        *p -= lr * (o->nesterov ? g + o->momentum * *m : *m);
+    } else if (strcmp(rule, "schedule_free_adamw") == 0) {
+        double *z = m, *x = v, *moment2 = &e->slot[2][i];
+        double warm = t < o->warmup ? (double)t / (double)o->warmup : 1, sum = 0;
+        for (int k = 1; k <= t; k++) sum += k < o->warmup ? (double)k / (double)o->warmup : 1;
+        if (t == 1) *z = *x = *p;
+        *moment2 = o->beta2 * *moment2 + (1 - o->beta2) * g * g;
+        *z -= lr * warm * g / (sqrt(*moment2 / c2) + o->epsilon);
+        *z *= 1 - lr * warm * decay;
+        *x += (*z - *x) * warm / sum;
+        *p = (1 - o->beta1) * *z + o->beta1 * *x;
+    } else { /* adam; adamw, Muon's too */
+        bool decoupled = strcmp(rule, "adam") != 0;
+        if (decoupled)
+            *p *= 1 - lr * decay;
+        else
+            g += decay * *p;
+        *m = o->beta1 * *m + (1 - o->beta1) * g;
+        *v = o->beta2 * *v + (1 - o->beta2) * g * g;
+        *p -= lr * (*m / c1) / (sqrt(*v / c2) + o->epsilon);
+    }
+}
+
+/* x = 3.4445 x - 4.775 (x x^T) x + 2.0315 (x x^T)^2 x, as often as asked, from x / (|x| + 1e-7); x[rows][columns]. */
+static void exact_orthogonal(double *x, int rows, int columns, int steps) {
+    static double gram[40][40], y[MOST], z[MOST];
+    double norm = 1e-7, sum = 0;
+    for (int i = 0; i < rows * columns; i++) sum += x[i] * x[i];
+    norm += sqrt(sum);
+    for (int i = 0; i < rows * columns; i++) x[i] /= norm;
+    for (int s = 0; s < steps; s++) {
+        memset(gram, 0, sizeof gram);
+        memset(y, 0, sizeof y);
+        memset(z, 0, sizeof z);
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < rows; j++)
+                for (int k = 0; k < columns; k++) gram[i][j] += x[i * columns + k] * x[j * columns + k];
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < rows; j++)
+                for (int k = 0; k < columns; k++) y[i * columns + k] += gram[i][j] * x[j * columns + k];
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < rows; j++)
+                for (int k = 0; k < columns; k++) z[i * columns + k] += gram[i][j] * y[j * columns + k];
+        for (int i = 0; i < rows * columns; i++) x[i] = 3.4445 * x[i] - 4.775 * y[i] + 2.0315 * z[i];
+    }
+}
+
+/* A matrix of Muon's. */
+static void exact_muon(const optimizer_options *o, exact *e, int first, int rows, int columns, const float *g,
+                       double lr) {
+    double x[MOST];
+    for (int i = 0; i < rows * columns; i++) {
+        double *m = &e->slot[0][first + i];
+        x[i] = *m = o->momentum * *m + g[first + i];
+    }
+    exact_orthogonal(x, rows, columns, o->muon_steps);
+    double scale = sqrt(rows > columns ? (double)rows / columns : 1.0);
+    for (int i = 0; i < rows * columns; i++) {
+        e->p[first + i] *= 1 - lr * o->weight_decay;
+        e->p[first + i] -= lr * scale * x[i];
+    }
+}
+
+typedef struct trial {
+    const char *rule;
+    optimizer_options o;
+    int rank;
+    int64_t shape[3];
+} trial;
+
+static void exact_step(const trial *t, const parameter *p, exact *e, const float *g, int step, double lr) {
+    int rows = (int)(p->rows / p->stack), columns = (int)p->columns, count = (int)(p->rows * p->columns);
+    bool whole = strcmp(t->rule, "muon") == 0 && p->rank > 1 && rows <= 10 * columns && columns <= 10 * rows;
+    for (int s = 0; whole && s < p->stack; s++)
+        exact_muon(&t->o, e, s * rows * columns, rows, columns, g, lr);
+    if (strcmp(t->rule, "muon") == 0) lr *= t->o.adam_rate;
+    for (int i = 0; !whole && i < count; i++)
+        exact_element(t->rule, &t->o, e, i, g[i], step, lr, p->decay ? t->o.weight_decay : 0);
+}
+
+typedef struct trial_run {
+    const trial *t;
+    const optimizer_rule *rule;
+    parameter p;
+    tensor state;
+} trial_run;
+
+static ott_status update_once(exec *cx, void *user) {
+    const trial_run *r = user;
+    return optimizer_update(cx, r->rule, &r->t->o, &r->p, 1, NULL, &r->state);
+}
+
+static void compare(harness *h, const tensor *t, const double *expected, double scale, const trial *of,
+                    const char *what) {
+    float found[MOST];
+    harness_get(h, t, found);
+    for (int64_t i = 0; i < tensor_count(*t); i++)
+        if (!(fabs(found[i] - expected[i]) <= scale))
+            fail_msg("%s, %s[%lld]: %.9g, in double %.9g", of->rule, what, (long long)i, found[i],
+                     expected[i]);
+}
+
+static void run_trial(harness *h, const trial *t) {
+    static exact e;
+    float values[MOST], g[MOST];
+    trial_run r = {.t = t, .rule = optimizer_find(t->rule), .p = parameter_of_shape(t->rank, t->shape)};
+    r.p.name = "weight";
+    int count = (int)(r.p.rows * r.p.columns);
+    memset(&e, 0, sizeof e);
+    r.p.shard.value = harness_tensor_normal(h, OTT_F32, r.p.rows, r.p.columns, 0.5, 1);
+    r.p.shard.grad = harness_tensor(h, OTT_F32, r.p.rows, r.p.columns);
+    for (int i = 0; i < r.rule->slots; i++)
+        r.p.shard.slot[i] = harness_tensor(h, OTT_F32, r.p.rows, r.p.columns);
+    r.state = harness_tensor(h, OTT_F32, 1, STEP_STATE_COUNT);
+    harness_get(h, &r.p.shard.value, values);
+    for (int i = 0; i < count; i++) e.p[i] = values[i];
+    harness_record(h, update_once, &r);
+    for (int step = 1; step <= STEPS; step++) {
+        float state[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1};
+        rng_normals(7, (uint64_t)step, 0, count, g);
+        if (step == 4) g[0] = NAN; /* is skipped, whatever the rule would make of it */
+        harness_put(h, &r.p.shard.grad, g);
+        optimizer_schedule(r.rule, &t->o, 0.01, step < 4 ? step : step - 1, state);
+        harness_put(h, &r.state, state);
+        harness_replay(h, update_once, &r);
+        if (step != 4) exact_step(t, &r.p, &e, g, step < 4 ? step : step - 1, 0.01);
+    }
+    compare(h, &r.p.shard.value, e.p, 2e-5, t, "value");
+    compare(h, &r.p.shard.slot[0], e.slot[0], 2e-5, t, r.rule->slot[0]);
+    if (!r.rule->show) return;
+    float trains[MOST], average[MOST];
+    harness_get(h, &r.p.shard.value, trains);
+    HARNESS_OK(r.rule->show(&h->cx, &t->o, &r.p, true));
+    compare(h, &r.p.shard.value, e.slot[1], 2e-5, t, "average");
+    harness_get(h, &r.p.shard.value, average);
+    assert_true(memcmp(average, trains, (size_t)count * sizeof *average) != 0);
+    HARNESS_OK(r.rule->show(&h->cx, &t->o, &r.p, false));
+    harness_get(h, &r.p.shard.value, average);
+    assert_memory_equal(average, trains, (size_t)count * sizeof *average);
+}
+
+/* Some steps of each, with weight decay; of Muon a square, a wide and a tall matrix, a stack, and what AdamW updates. */
+static void rules_follow_their_formulas(void **state) {
+    (void)state;
+#define OPTIONS(...)                                                                                         \
+    { .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f, __VA_ARGS__ }
+#define MUON OPTIONS(.momentum = 0.95f, .muon_steps = 5, .product = OTT_F32, .adam_rate = 0.25f)
+    static const trial trials[] = {
+        {"adamw", OPTIONS(.seed = 1), 2, {12, 10}},
+        {"adam", OPTIONS(.seed = 1), 2, {12, 10}},
+        {"adam", OPTIONS(.seed = 1), 1, {10}},
+        {"lion", OPTIONS(.seed = 1), 2, {12, 10}},
+        {"sgd", OPTIONS(.momentum = 0.9f), 2, {12, 10}},
+        {"sgd", OPTIONS(.momentum = 0.9f, .nesterov = true), 2, {12, 10}},
+        {"sgd", OPTIONS(.momentum = 0), 1, {10}},
+        {"schedule_free_adamw", OPTIONS(.warmup = 0), 2, {12, 10}},
+        {"schedule_free_adamw", OPTIONS(.warmup = 3), 1, {10}},
+        {"muon", MUON, 2, {11, 11}},
+        {"muon", MUON, 2, {6, 30}},
+        {"muon", MUON, 2, {30, 6}},
+        {"muon", MUON, 3, {4, 12, 10}},
+        {"muon", MUON, 2, {2, 21}},
+        {"muon", MUON, 1, {10}},
+    };
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+        harness h;
+        harness_open(&h, 2, NULL);
+        run_trial(&h, &trials[i]);
+        harness_close(&h);
+    }
+}
+
+/* bf16 products turn the update by little: as far from orthogonal as in fp32. */
+static void muon_in_bf16_is_near(void **state) {
+    (void)state;
+    enum { SIDE = 20 };
+    float found[2][SIDE * SIDE], g[SIDE * SIDE];
+    rng_normals(9, 1, 0, SIDE * SIDE, g);
+    for (int k = 0; k < 2; k++) {
+        const trial t = {.rule = "muon",
+                         .o = {.muon_steps = 5, .product = k ? OTT_BF16 : OTT_F32, .adam_rate = 1},
+                         .rank = 2,
+                         .shape = {SIDE, SIDE}};
+        harness h;
+        harness_open(&h, 1, NULL);
+        trial_run r = {.t = &t, .rule = optimizer_find("muon"), .p = parameter_of_shape(2, t.shape)};
+        r.p.shard.value = harness_tensor(&h, OTT_F32, SIDE, SIDE);
+        r.p.shard.grad = harness_tensor_of(&h, OTT_F32, SIDE, SIDE, g);
+        r.p.shard.slot[0] = harness_tensor(&h, OTT_F32, SIDE, SIDE);
+        const float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_LEARNING_RATE] = -1};
+        r.state = harness_tensor_of(&h, OTT_F32, 1, STEP_STATE_COUNT, host);
+        harness_record(&h, update_once, &r);
+        harness_replay(&h, update_once, &r);
+        harness_get(&h, &r.p.shard.value, found[k]);
+        harness_close(&h);
+    }
+    double distance = 0, norm = 0;
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        distance += pow(found[0][i] - found[1][i], 2);
+        norm += pow(found[0][i], 2);
+    }
+    assert_true(norm > 0.4 * SIDE && norm < 1.5 * SIDE); /* singular values from 0.7 to 1.2 */
+    assert_true(distance > 0 && distance < 0.05 * 0.05 * norm);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_rule_on_offer_is_a_row),
         cmocka_unit_test(a_rule_brings_its_slots_and_workspace),
         cmocka_unit_test(parts_round_as_the_whole),
         cmocka_unit_test(a_form_is_that_of_the_value),
+        cmocka_unit_test(rules_follow_their_formulas),
+        cmocka_unit_test(muon_in_bf16_is_near),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include "data/dataset.h"
 #include "support/token_file.h"
 #include "data/data.h"
+#include "data/phases.h"
 #include "train/train_fixture.h"
 
 /* ---- files ---- */
@@ -254,10 +255,50 @@ static void mixes_datasets(void **state) {
     assert_int_equal(dataset_tokens(o->train), 1500);
     assert_int_equal(dataset_rows(o->train), 20 + 41);
     close_data(o);
+    o = open_good(f, WITH("--data.dataset_path=", datasets, "--eval.enabled=false",
+                          "--data.phases=[\"3 two.bin=5 lr_scale=0.5\"]"));
+    data_phase p;
+    assert_int_equal(phases_count(o->cfg), 1);
+    assert_int_equal(phases_read(o->cfg, 0, &p), OTT_OK);
+    assert_true(p.start_step == 3 && p.lr_scale == 0.5 && p.count == 1 && p.weights[0].weight == 5);
+    assert_string_equal(p.weights[0].name, "two.bin");
+    assert_true(phases_begin_at(o->cfg, 3) == 0 && phases_begin_at(o->cfg, 4) == -1);
+    close_data(o);
     refuse(f, OTT_ERR_CONFIG, "is not a path and a weight above 0",
            WITH("--data.dataset_path=", "--data.datasets=[\"a=x\"]", "--eval.enabled=false"));
     refuse(f, OTT_ERR_NOT_FOUND, "absent",
            WITH("--data.dataset_path=", datasets, "--data.datasets=[\"absent=1\"]", "--eval.enabled=false"));
+}
+
+static void phases_must_be_whole(void **state) {
+    static const struct {
+        const char *more, *message;
+    } cases[] = {
+        {"--data.phases=[\"3 three=5\"]", "none of data.datasets is called three"},
+        {"--data.phases=[\"5 lr_scale=0\"]", "\"5 lr_scale=0\" is not a step and weights"},
+        {"--data.phases=[\"5 one.bin=-1\"]", "weights are 0 or more"},
+        {"--data.phases=[\"soon one.bin=1\"]", "\"soon one.bin=1\" is not a step"},
+        {"--data.phases=[\"5 one.bin=1\", \"5 one.bin=2\"]", "step 5 does not come after step 5"},
+        {"--data.phases=[\"5 one.bin=0 two.bin=0\"]", "no dataset has a weight above 0"},
+        {"--data.anneal_weights=[\"one.bin=1\"]", "data.anneal_start_step, which is 0"},
+    };
+    const fixture *f = *state;
+    char datasets[500];
+    write_tokens(f, "one.bin", 0, 500);
+    write_tokens(f, "two.bin", 0, 1000);
+    snprintf(datasets, sizeof datasets, "--data.datasets=[\"%s\", \"%s=1\"]", path_of(f, "one.bin"),
+             path_of(f, "two.bin"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(f, OTT_ERR_CONFIG, cases[i].message,
+               WITH("--data.dataset_path=", datasets, "--eval.enabled=false", cases[i].more));
+    refuse(f, OTT_ERR_CONFIG, "both say when the mixture changes",
+           WITH("--data.dataset_path=", datasets, "--eval.enabled=false", "--data.phases=[\"5\"]",
+                "--data.anneal_start_step=4"));
+    refuse(f, OTT_ERR_CONFIG, "keeps its learning rate",
+           WITH("--data.dataset_path=", datasets, "--eval.enabled=false", "--data.phases=[\"5 lr_scale=2\"]",
+                "--scheduler.name=none", "--optimizer.name=schedule_free_adamw"));
+    refuse(f, OTT_ERR_CONFIG, "data.datasets names no datasets",
+           WITH("--data.format=tokens", "--eval.enabled=false", "--data.phases=[\"5 one.bin=2\"]"));
 }
 
 static void epochs_set_the_steps(void **state) {
@@ -459,7 +500,8 @@ static void resumes_inside_an_epoch(void **state) {
                          "--data.pack_sequences=true", "--train.max_steps=7"));
     check_resume(f, WITH(path, fields[0], fields[1], "--eval.enabled=false", "--train.grad_accum_steps=2",
                          "--train.max_steps=7"));
-    check_resume(f, WITH("--data.dataset_path=", datasets, "--eval.enabled=false", "--train.max_steps=7"));
+    check_resume(f, WITH("--data.dataset_path=", datasets, "--eval.enabled=false", "--train.max_steps=7",
+                         "--data.phases=[\"3 two.bin=5\", \"5 one.bin=0 lr_scale=0.5\"]"));
 }
 
 /* A whole run on samples: its metrics count labels apart from tokens. */
@@ -493,6 +535,7 @@ int main(void) {
         TEST(rows_are_as_long_as_samples),
         TEST(vocabulary_follows_the_tokenizer),
         TEST(mixes_datasets),
+        TEST(phases_must_be_whole),
         TEST(epochs_set_the_steps),
         TEST(packing_changes_no_loss),
         TEST(documents_have_few_counts),

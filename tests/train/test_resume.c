@@ -55,6 +55,12 @@ static const variant variants[] = {
     {"bf16, its state too", BF16, {STATE_IN_BF16}, 0},
     {"delayed, state in bf16", DELAYED, {STATE_IN_BF16}, 0},
     {"tensorwise, moments in fp8", TENSORWISE, {MOMENTS_IN_FP8}, 0},
+    {"tensorwise, Muon", TENSORWISE, {"--optimizer.name=muon", "--optimizer.muon_adam_lr=1e-3"}, 0},
+    {"rowwise, schedule-free",
+     ROWWISE,
+     {"--optimizer.name=schedule_free_adamw", "--scheduler.name=none",
+      "--optimizer.schedule_free_warmup_steps=5"},
+     0},
     /* Overflows in the steps before the break and after it, then goes on. */
     {"fp16, loss scale too large", FP16, {"--train.max_consecutive_nan=100"}, 16777216.0f},
 };

@@ -276,7 +276,9 @@ double rig_validate(rig *r) {
 void rig_save(rig *r, const fixture *f, const char *name, char *path) {
     char folder[160], *written;
     snprintf(folder, sizeof folder, "%s/%s", f->folder, name);
+    FIXTURE_OK(trainer_show_average(r->t, true));
     FIXTURE_OK(checkpoint_save(r->t->m, r->cfg, r->t->recipe->name, &r->t->run, NULL, folder, 0, &written));
+    FIXTURE_OK(trainer_show_average(r->t, false));
     snprintf(path, 160, "%s", written);
     mem_free(r->account, written);
 }
@@ -315,15 +317,18 @@ float *rig_copy_wide(const rig *r, const tensor *t) {
 
 snapshot snapshot_take(const rig *r) {
     const model *m = r->t->m;
-    const struct {
+    enum { BLOCKS = 2 + PARAMETER_SLOTS };
+    struct {
         const void *data;
         int64_t bytes;
-    } blocks[] = {{m->values, m->block_bytes},
-                  {m->masters, m->master_bytes},
-                  {m->slot[0], m->slot_bytes},
-                  {m->slot[1], m->slot_bytes}};
-    snapshot s = {.data = malloc((size_t)(m->block_bytes + m->master_bytes + 2 * m->slot_bytes))};
-    for (int i = 0; i < 4; i++) {
+    } blocks[BLOCKS] = {{m->values, m->block_bytes}, {m->masters, m->master_bytes}};
+    int slots = m->options.optimizer->slots, count = 2 + slots;
+    snapshot s = {.data = malloc((size_t)(m->block_bytes + m->master_bytes + slots * m->slot_bytes))};
+    for (int i = 0; i < slots; i++) {
+        blocks[2 + i].data = m->slot[i];
+        blocks[2 + i].bytes = m->slot_bytes;
+    }
+    for (int i = 0; i < count; i++) {
         FIXTURE_OK(device_copy_out(r->device, (char *)s.data + s.bytes, blocks[i].data, blocks[i].bytes));
         s.bytes += blocks[i].bytes;
     }

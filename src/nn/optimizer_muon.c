@@ -1,0 +1,187 @@
+/*
+ * nn/optimizer_muon: Muon (Jordan et al. 2024), the momentum of a matrix made orthogonal by steps of Newton and Schulz; vectors,
+ * and matrices much longer than wide, have AdamW's update.
+ *
+ * The whole matrix is needed: ranks that hold its rows between them gather its momentum, compute the same, and update each
+ * their rows. The experts' matrices of a stack are matrices by themselves.
+ */
+#include "nn/optimizer_rules.h"
+#include <math.h>
+
+/* In its first slot; AdamW's first moment where that is the rule. */
+enum { MOMENTUM };
+
+/* So much longer than wide, a matrix is no map between features: an embedding, an output head. */
+enum { MOST_ASPECT = 10 };
+
+static int64_t matrix_rows(const parameter *p) {
+    return p->rows / p->stack;
+}
+
+static bool is_for_muon(const parameter *p) {
+    int64_t rows = matrix_rows(p), columns = p->columns;
+    return p->rank > 1 &&
+           (rows > columns ? rows : columns) <= MOST_ASPECT * (rows < columns ? rows : columns);
+}
+
+/* ---- Newton and Schulz ---- */
+
+/* c = a b, or c += a b; transposed ones are read so. */
+static ott_status multiply(exec *cx, tensor a, bool a_transposed, tensor b, bool b_transposed,
+                           const tensor *c, bool accumulate) {
+    /* an operand of op_gemm is mn x k */
+    const operand left = {.t = a, .transposed = a_transposed}, right = {.t = b, .transposed = !b_transposed};
+    return op_gemm(cx, &(gemm_args){.a = &left,
+                                    .b = &right,
+                                    .c = c,
+                                    .accumulate = accumulate,
+                                    .spec = recipe_high_precision(a.dtype)->gemm[GEMM_OUTPUT]});
+}
+
+static ott_status scale(exec *cx, const tensor *x, float factor, const tensor *y) {
+    return op_multiply(cx, &(multiply_args){.x = x, .y = y, .factor = factor});
+}
+
+/* Square matrices of the shorter side. */
+typedef struct squares {
+    tensor gram, scaled, polynomial;
+} squares;
+
+/* y = a x + (b g + c g g) x with g = x x^T; of a tall x = a x + x (b g + c g g) with g = x^T x. */
+static ott_status iterate(exec *cx, const squares *s, const tensor *x, const tensor *y) {
+    const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
+    bool tall = x->rows > x->columns;
+    TRY(multiply(cx, *x, tall, *x, !tall, &s->gram, false));
+    TRY(scale(cx, &s->gram, b, &s->polynomial));
+    TRY(scale(cx, &s->gram, c, &s->scaled));
+    TRY(multiply(cx, s->scaled, false, s->gram, false, &s->polynomial, true));
+    TRY(scale(cx, x, a, y));
+    return tall ? multiply(cx, *x, false, s->polynomial, false, y, true)
+                : multiply(cx, s->polynomial, false, *x, false, y, true);
+}
+
+/* `steps` of them from x to x, by way of other. */
+static ott_status iterate_all(exec *cx, int steps, const tensor *x, const tensor *other) {
+    enum { SQUARES = 3 };
+    squares s;
+    tensor *each[SQUARES] = {&s.gram, &s.scaled, &s.polynomial};
+    plan_buffer buffer[SQUARES];
+    int64_t side = x->rows < x->columns ? x->rows : x->columns;
+    for (int i = 0; i < SQUARES; i++)
+        TRY(exec_open(cx, "squares of a momentum", x->dtype, side, side, each[i], &buffer[i]));
+    for (int i = steps; i > 0; i--) TRY(iterate(cx, &s, i % 2 ? other : x, i % 2 ? x : other));
+    for (int i = 0; i < SQUARES; i++) TRY(plan_close(cx->plan, &buffer[i]));
+    return OTT_OK;
+}
+
+/* y = x / its norm. */
+static ott_status normalize(exec *cx, const tensor *x, const tensor *y) {
+    tensor blocks, sum;
+    plan_buffer blocks_buffer, sum_buffer;
+    TRY(exec_open(cx, "squares of a momentum", OTT_F32, 1, op_reduce_blocks(tensor_count(*x)), &blocks,
+                  &blocks_buffer));
+    TRY(exec_open(cx, "squared norm of a momentum", OTT_F32, 1, 1, &sum, &sum_buffer));
+    TRY(op_block_squares(cx, &(block_squares_args){.x = x, .sums = &blocks}));
+    TRY(op_sum_blocks(cx, &(sum_blocks_args){.sums = &blocks, .sum = &sum}));
+    TRY(op_muon_normalize(cx, &(muon_normalize_args){.x = x, .sum_squares = &sum, .y = y}));
+    TRY(plan_close(cx->plan, &sum_buffer));
+    return plan_close(cx->plan, &blocks_buffer);
+}
+
+/* update = momentum, made orthogonal. */
+static ott_status orthogonalize(exec *cx, int steps, const tensor *momentum, const tensor *update) {
+    tensor other;
+    plan_buffer buffer;
+    TRY(exec_open(cx, "momentum on its way", update->dtype, update->rows, update->columns, &other, &buffer));
+    TRY(normalize(cx, momentum, steps % 2 ? &other : update));
+    TRY(iterate_all(cx, steps, update, &other));
+    return plan_close(cx->plan, &buffer);
+}
+
+/* ---- a parameter ---- */
+
+/* A whole momentum: where one rank has it, its own memory. */
+typedef struct gathered {
+    tensor t;
+    plan_buffer buffer;
+} gathered;
+
+static ott_status gather(exec *cx, const parameter *p, const optimizer_ranks *ranks, gathered *out) {
+    const tensor *own = &p->shard.slot[MOMENTUM];
+    *out = (gathered){.t = *own, .buffer = PLAN_NONE};
+    if (!p->shard.cut) return OTT_OK;
+    TRY(exec_open(cx, "gathered momentum", OTT_F32, p->rows, p->columns, &out->t, &out->buffer));
+    return group_run(
+        ranks->shard, cx,
+        &(collective){
+            .kind = COLLECTIVE_ALL_GATHER, .input = *own, .output = out->t, .output_rows = p->shard.cut});
+}
+
+/* This rank's rows. */
+static ott_status apply(exec *cx, const optimizer_options *o, const parameter *p, const tensor *update,
+                        const tensor *state) {
+    const parameter_shard *s = &p->shard;
+    double aspect = (double)matrix_rows(p) / (double)p->columns;
+    tensor own = tensor_rows(*update, s->first, s->value.rows);
+    if (own.rows == 0) return OTT_OK;
+    return op_muon(cx, &(muon_args){.param = &s->value,
+                                    .update = &own,
+                                    .state = state,
+                                    .scale = (float)sqrt(aspect > 1.0 ? aspect : 1.0),
+                                    .weight_decay = p->decay ? o->weight_decay : 0.0f});
+}
+
+static ott_status step_matrix(exec *cx, const optimizer_options *o, const parameter *p,
+                              const optimizer_ranks *ranks, const tensor *state) {
+    gathered momentum;
+    tensor update;
+    plan_buffer buffer;
+    int64_t rows = matrix_rows(p);
+    if (p->shard.value.rows > 0)
+        TRY(op_muon_momentum(cx, &(muon_momentum_args){.momentum = &p->shard.slot[MOMENTUM],
+                                                       .grad = &p->shard.grad,
+                                                       .state = state,
+                                                       .factor = o->momentum}));
+    TRY(gather(cx, p, ranks, &momentum));
+    TRY(exec_open(cx, "update of a matrix", o->product, p->rows, p->columns, &update, &buffer));
+    for (int64_t i = 0; i < p->stack; i++) {
+        tensor from = tensor_rows(momentum.t, i * rows, rows), to = tensor_rows(update, i * rows, rows);
+        TRY(orthogonalize(cx, o->muon_steps, &from, &to));
+    }
+    TRY(apply(cx, o, p, &update, state));
+    TRY(plan_close(cx->plan, &buffer));
+    return plan_close(cx->plan, &momentum.buffer);
+}
+
+/* ---- all of them ---- */
+
+/* AdamW's learning rate is the schedule's of a peak of its own. */
+static ott_status step_others(exec *cx, const optimizer_options *o, const parameter *const *others, int count,
+                              const optimizer_ranks *ranks, const tensor *state) {
+    tensor own;
+    plan_buffer buffer;
+    TRY(exec_open(cx, "step state for AdamW", OTT_F32, 1, state->columns, &own, &buffer));
+    TRY(op_convert(cx, &(convert_args){.x = state, .y = &own}));
+    tensor rate = tensor_columns(own, STEP_LEARNING_RATE, 1);
+    TRY(scale(cx, &rate, o->adam_rate, &rate));
+    TRY(optimizer_find("adamw")->step(cx, o, others, count, ranks, &own));
+    return plan_close(cx->plan, &buffer);
+}
+
+static ott_status step_muon(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
+                            const optimizer_ranks *ranks, const tensor *state) {
+    const parameter *others[OPTIMIZER_LIST];
+    int filled = 0;
+    for (int i = 0; i < count; i++)
+        if (is_for_muon(trained[i]))
+            TRY(step_matrix(cx, o, trained[i], ranks, state));
+        else
+            others[filled++] = trained[i];
+    return filled > 0 ? step_others(cx, o, others, filled, ranks, state) : OTT_OK;
+}
+
+const optimizer_rule optimizer_muon = {.name = "muon",
+                                       .slots = 2,
+                                       .slot = {"exp_avg", "exp_avg_sq"},
+                                       .schedule = optimizer_schedule_moments,
+                                       .step = step_muon};

@@ -1,0 +1,145 @@
+/* nn/optimizer_rules: Lion, SGD, Adam and schedule-free AdamW, each an operation for all parameters. */
+#include "nn/optimizer_rules.h"
+#include <math.h>
+
+static float decay_of(const optimizer_options *o, const parameter *p) {
+    return p->decay ? o->weight_decay : 0.0f;
+}
+
+static bool is_here(const parameter *p) {
+    return tensor_count(p->shard.value) > 0;
+}
+
+static void schedule_nothing(const optimizer_options *o, int64_t update, float *host_state) {
+    (void)o, (void)update, (void)host_state;
+}
+
+/* ---- Lion ---- */
+
+static ott_status step_lion(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
+                            const optimizer_ranks *ranks, const tensor *state) {
+    (void)ranks;
+    lion_args items[OPTIMIZER_LIST];
+    int filled = 0;
+    for (int i = 0; i < count; i++) {
+        const parameter_shard *s = &trained[i]->shard;
+        if (is_here(trained[i]))
+            items[filled++] = (lion_args){.param = &s->value,
+                                          .grad = &s->grad,
+                                          .momentum = &s->slot[0],
+                                          .state = state,
+                                          .beta1 = o->beta1,
+                                          .beta2 = o->beta2,
+                                          .weight_decay = decay_of(o, trained[i])};
+    }
+    return op_lion_many(cx, items, filled);
+}
+
+const optimizer_rule optimizer_lion = {
+    .name = "lion", .slots = 1, .slot = {"exp_avg"}, .schedule = schedule_nothing, .step = step_lion};
+
+/* ---- SGD ---- */
+
+static ott_status step_sgd(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
+                           const optimizer_ranks *ranks, const tensor *state) {
+    (void)ranks;
+    sgd_args items[OPTIMIZER_LIST];
+    int filled = 0;
+    for (int i = 0; i < count; i++) {
+        const parameter_shard *s = &trained[i]->shard;
+        if (is_here(trained[i]))
+            items[filled++] = (sgd_args){.param = &s->value,
+                                         .grad = &s->grad,
+                                         .momentum = &s->slot[0],
+                                         .state = state,
+                                         .factor = o->momentum,
+                                         .weight_decay = decay_of(o, trained[i]),
+                                         .nesterov = o->nesterov};
+    }
+    return op_sgd_many(cx, items, filled);
+}
+
+const optimizer_rule optimizer_sgd = {
+    .name = "sgd", .slots = 1, .slot = {"momentum_buffer"}, .schedule = schedule_nothing, .step = step_sgd};
+
+/* ---- Adam ---- */
+
+static ott_status step_adam(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
+                            const optimizer_ranks *ranks, const tensor *state) {
+    (void)ranks;
+    adam_args items[OPTIMIZER_LIST];
+    int filled = 0;
+    for (int i = 0; i < count; i++) {
+        const parameter_shard *s = &trained[i]->shard;
+        if (is_here(trained[i]))
+            items[filled++] = (adam_args){.param = &s->value,
+                                          .grad = &s->grad,
+                                          .moment1 = &s->slot[0],
+                                          .moment2 = &s->slot[1],
+                                          .state = state,
+                                          .beta1 = o->beta1,
+                                          .beta2 = o->beta2,
+                                          .epsilon = o->epsilon,
+                                          .weight_decay = decay_of(o, trained[i])};
+    }
+    return op_adam_many(cx, items, filled);
+}
+
+const optimizer_rule optimizer_adam = {.name = "adam",
+                                       .slots = 2,
+                                       .slot = {"exp_avg", "exp_avg_sq"},
+                                       .schedule = optimizer_schedule_moments,
+                                       .step = step_adam};
+
+/* ---- schedule-free AdamW ---- */
+
+enum { ITERATE, AVERAGE, MOMENT2 };
+
+/* The average weighs an iterate by its learning rate: that of the warmup's update k of w is k / w of the rest's. */
+static void schedule_average(const optimizer_options *o, int64_t update, float *host_state) {
+    double k = (double)update, w = o->warmup > 1 ? (double)o->warmup : 1.0;
+    double own = k < w ? k / w : 1.0, sum = k < w ? k * (k + 1) / (2 * w) : (w + 1) / 2 + (k - w);
+    host_state[STEP_LEARNING_RATE] = (float)((double)host_state[STEP_LEARNING_RATE] * own);
+    host_state[STEP_AVERAGE] = (float)(own / sum);
+    optimizer_schedule_moments(o, update, host_state);
+}
+
+static ott_status step_schedule_free(exec *cx, const optimizer_options *o, const parameter *const *trained,
+                                     int count, const optimizer_ranks *ranks, const tensor *state) {
+    (void)ranks;
+    schedule_free_args items[OPTIMIZER_LIST];
+    int filled = 0;
+    for (int i = 0; i < count; i++) {
+        const parameter_shard *s = &trained[i]->shard;
+        if (is_here(trained[i]))
+            items[filled++] = (schedule_free_args){.param = &s->value,
+                                                   .grad = &s->grad,
+                                                   .z = &s->slot[ITERATE],
+                                                   .x = &s->slot[AVERAGE],
+                                                   .moment2 = &s->slot[MOMENT2],
+                                                   .state = state,
+                                                   .beta1 = o->beta1,
+                                                   .beta2 = o->beta2,
+                                                   .epsilon = o->epsilon,
+                                                   .weight_decay = decay_of(o, trained[i])};
+    }
+    return op_schedule_free_many(cx, items, filled);
+}
+
+/* As the update leaves them, or their average. */
+static ott_status show_average(exec *cx, const optimizer_options *o, const parameter *p, bool average) {
+    const parameter_shard *s = &p->shard;
+    if (!is_here(p)) return OTT_OK;
+    return average ? op_convert(cx, &(convert_args){.x = &s->slot[AVERAGE], .y = &s->value})
+                   : op_lerp(cx, &(lerp_args){.from = &s->slot[ITERATE],
+                                              .to = &s->slot[AVERAGE],
+                                              .y = &s->value,
+                                              .weight = o->beta1});
+}
+
+const optimizer_rule optimizer_schedule_free = {.name = "schedule_free_adamw",
+                                                .slots = 3,
+                                                .slot = {"z", "x", "exp_avg_sq"},
+                                                .schedule = schedule_average,
+                                                .step = step_schedule_free,
+                                                .show = show_average};
