@@ -1,6 +1,7 @@
 /* config/rules: a rule's table has two texts, match and recipe; a dataset's a path, a weight and a name; a phase's a step, weights
-   by name and lr_scale. */
+   by name and lr_scale; an entry of what rests a step and specs of modules. */
 #include "config/rules.h"
+#include "config/value.h"
 #include <string.h>
 
 static bool is_text(const node *n) {
@@ -91,6 +92,38 @@ static ott_status add_phase(tree_builder *b, node *list, const node *phase, cons
     return tree_add(b, list, NODE_TEXT, phase->line, NULL, text, &ignored);
 }
 
+/* specs: tables of module and frozen. */
+static ott_status append_specs(arena *memory, const node *specs, const char **text, const char *where) {
+    static const char *const fields[] = {"module", "frozen"};
+    for (const node *spec = specs->first; spec; spec = spec->next) {
+        bool frozen = true;
+        const node *module = tree_child(spec, "module"), *state = tree_child(spec, "frozen");
+        TRY(check_fields(spec, "spec", "module and frozen", fields, 2, where));
+        if (!module || !is_text(module) || strchr(module->text, ' ') ||
+            (state && !value_bool(state, &frozen)))
+            return status_fail(OTT_ERR_CONFIG,
+                               "%s: a spec is a text module and a boolean frozen: module = \"lm_head\", "
+                               "frozen = true",
+                               where);
+        if (frozen) TRY(arena_printf(memory, text, "%s %s", *text, module->text));
+    }
+    return OTT_OK;
+}
+
+static ott_status add_rest(tree_builder *b, node *list, const node *entry, const char *where) {
+    static const char *const fields[] = {"start_step", "specs"};
+    const char *text;
+    node *ignored;
+    TRY(check_fields(entry, "entry", "start_step and specs", fields, 2, where));
+    const node *start = tree_child(entry, "start_step"), *specs = tree_child(entry, "specs");
+    if (!start || !start->text || (specs && specs->kind != NODE_LIST))
+        return status_fail(OTT_ERR_CONFIG, "%s: an entry is a number start_step and a list specs of tables",
+                           where);
+    TRY(arena_printf(b->memory, &text, "%s", start->text));
+    if (specs) TRY(append_specs(b->memory, specs, &text, where));
+    return tree_add(b, list, NODE_TEXT, entry->line, NULL, text, &ignored);
+}
+
 /* {web = 0.1, code = 0.9} as the texts "web=0.1" and "code=0.9". */
 static ott_status read_weights(tree_builder *b, const node **value, const char *where) {
     node *texts, *ignored;
@@ -119,7 +152,10 @@ ott_status rules_read(arena *memory, const config_key *key, const node **value, 
     static const struct {
         const char *key;
         ott_status (*add)(tree_builder *b, node *list, const node *table, const char *where);
-    } lists[] = {{"float8.module", add_rule}, {"data.datasets", add_dataset}, {"data.phases", add_phase}};
+    } lists[] = {{"float8.module", add_rule},
+                 {"data.datasets", add_dataset},
+                 {"data.phases", add_phase},
+                 {"train.freeze_schedule", add_rest}};
     enum { LISTS = sizeof lists / sizeof *lists };
     int i = 0;
     if (strcmp(key->path, "data.anneal_weights") == 0 && (*value)->kind == NODE_TABLE)

@@ -1,5 +1,5 @@
 /*
- * config/rules: float8.module, data.datasets and data.phases written as lists of tables ([[float8.module]] in TOML, a list
+ * config/rules: float8.module, data.datasets, data.phases and train.freeze_schedule written as lists of tables ([[float8.module]] in TOML, a list
  * of mappings in YAML), and data.anneal_weights as a table, which become the lists of texts "match=recipe", "path=weight NAME",
  * "10000 web=0.3 lr_scale=0.5" and "web=0.1" that the schema knows. Internal to this floor.
  */

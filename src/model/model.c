@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "model/adapters.h"
 #include "model/convert.h"
+#include "model/freeze.h"
 #include "model/names.h"
 #include "tensor/moment.h"
 #include <stdio.h>
@@ -10,30 +11,16 @@
 
 /* ---- parameters ---- */
 
-enum { PATTERN_BYTES = 256 };
-
 static int64_t padded(const model *m, tensor t) {
     return backend_align(m->device->can, tensor_bytes(t));
-}
-
-/* A pattern freezes what it names: a parameter, or all of a module, in any framework's spelling. */
-static bool fits(const char *pattern, const char *parameter_name) {
-    char below[PATTERN_BYTES];
-    snprintf(below, sizeof below, "%s.*", pattern);
-    return str_glob(pattern, parameter_name) || str_glob(below, parameter_name);
 }
 
 static bool is_frozen(model *m, const model_module *e, const char *kind) {
     const config_list *freeze = m->options.freeze;
     /* Where adapters train nothing else does; and no gradient moves a bias of the choice of experts. */
     bool found = m->options.adapter.rank > 0 || (e->balances && strcmp(kind, modules_bias_name(e)) == 0);
-    for (int style = 0; freeze && style < NAMING_COUNT; style++) {
-        char name[PATTERN_BYTES], text[MODULES_NAME_BYTES];
-        modules_name(m->options.family, e->role, (naming)style, e->layer, text);
-        snprintf(name, sizeof name, "%s.%s", text, kind);
-        for (int64_t i = 0; i < freeze->count; i++)
-            if (fits(freeze->items[i], name)) found = m->freezes[i] = true;
-    }
+    for (int64_t i = 0; freeze && i < freeze->count; i++)
+        if (freeze_names(&m->options, e, kind, freeze->items[i])) found = m->freezes[i] = true;
     return found;
 }
 

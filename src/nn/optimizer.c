@@ -154,7 +154,7 @@ void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, 
 
 /* Does the update of this rank count p in the norm? */
 static bool is_measured(const parameter *p) {
-    return !p->frozen && !p->repeated;
+    return !p->frozen && !p->rests && !p->repeated;
 }
 
 /* Blocks of a reduction that the ranks have of p; *first: of them those before this rank's shard, which begins with one. Where
@@ -260,7 +260,7 @@ static ott_status step_all(exec *cx, const optimizer_rule *rule, const optimizer
     const parameter *trained[OPTIMIZER_LIST];
     int filled = 0;
     for (int i = 0; i < count; i++) {
-        if (!parameters[i].frozen) trained[filled++] = &parameters[i];
+        if (!parameters[i].frozen && !parameters[i].rests) trained[filled++] = &parameters[i];
         if (filled == 0 || (filled < OPTIMIZER_LIST && i + 1 < count)) continue;
         TRY(rule->step(cx, o, trained, filled, ranks, state));
         filled = 0;

@@ -55,6 +55,7 @@ typedef struct parameter {
     parameter_part local;  /* what layers of this rank compute with */
     bool decay;            /* takes part in weight decay */
     bool frozen;           /* is not trained: no gradient, no state, whatever else trains */
+    bool rests; /* has no updates now, though it has a gradient and state (train.freeze_schedule) */
     struct frozen_codes
         *codes;              /* value holds FP8 codes and there is no master (nn/frozen.h); NULL: numbers */
     int number;              /* among the model's trained parameters, of all stages of a pipeline */

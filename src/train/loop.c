@@ -16,6 +16,7 @@
 #include "train/resume.h"
 #include "train/run.h"
 #include "data/phases.h"
+#include "train/freezing.h"
 #include "train/save_hf.h"
 #include "train/schedule.h"
 #include "train/sources.h"
@@ -41,6 +42,7 @@ typedef struct run {
     dataset *train_data, *validation_data;
     trainer *trainer;
     checkpoint_writer *writer;
+    int freezing; /* entry of train.freeze_schedule in force */
     health *health;
     profile *profile; /* NULL: no step is profiled */
     progress progress;
@@ -367,6 +369,17 @@ static ott_status follow_schedule(run *r) {
     return OTT_OK;
 }
 
+/* What rests, and what trains again. */
+static ott_status follow_freezing(run *r) {
+    int64_t step = r->trainer->run.step;
+    int entry = freezing_at(r->cfg, step), resting;
+    if (entry == r->freezing) return OTT_OK;
+    TRY(freezing_apply(r->cfg, r->trainer, entry, &resting));
+    r->freezing = entry;
+    log_info(r->log, "Freeze schedule: step %lld on %d parameters rest", (long long)step + 1, resting);
+    return OTT_OK;
+}
+
 static void say_phase(const run *r) {
     int64_t step = r->trainer->run.step;
     int number = phases_begin_at(r->cfg, step);
@@ -379,6 +392,7 @@ static ott_status one_step(run *r) {
     step_result s;
     TRY(checkpoint_writer_poll(r->writer));
     TRY(follow_schedule(r));
+    TRY(follow_freezing(r));
     say_phase(r);
     double learning_rate = schedule_learning_rate(r->cfg, r->trainer->run.step, r->cfg->train.max_steps);
     r->trainer->balance_factor = schedule_balance(r->cfg, r->trainer->run.step, r->cfg->train.max_steps);
@@ -575,6 +589,7 @@ static ott_status open_run(run *r) {
     TRY(world_open(&r->world, r->device, r->cfg));
     TRY(world_agree_config(&r->world, r->cfg));
     TRY(run_check_described(r->cfg));
+    TRY(freezing_check(r->cfg));
     TRY(peft_configure(r->account, r->cfg));
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     r->asked = *r->cfg;
@@ -607,7 +622,12 @@ static void close_run(run *r) {
 }
 
 ott_status train_run(mem *account, const logger *log, config *cfg, const train_hooks *hooks) {
-    run r = {.account = account, .log = log, .cfg = cfg, .hooks = hooks, .saved_step = -1};
+    run r = {.account = account,
+             .log = log,
+             .cfg = cfg,
+             .hooks = hooks,
+             .saved_step = -1,
+             .freezing = FREEZING_NONE};
     ott_status status = OTT_OK;
     TRY_OUT(world_join(account, log, cfg, &r.world));
     r.log = &r.world.log;

@@ -115,6 +115,14 @@ static void test_phases(void **state) {
     assert_string_equal(cfg->data.anneal_weights.items[0], "web=0.1");
     assert_string_equal(cfg->data.anneal_weights.items[1], "code=0");
     config_close(cfg);
+    cfg = case_good(
+        c, ".toml",
+        "[[train.freeze_schedule]]\nstart_step = 0\nspecs = [{ module = \"lm_head\", frozen = true }, "
+        "{ module = \"norm\", frozen = false }]\n[[train.freeze_schedule]]\nstart_step = 9\nspecs = []\n",
+        NULL);
+    assert_string_equal(cfg->train.freeze_schedule.items[0], "0 lm_head");
+    assert_string_equal(cfg->train.freeze_schedule.items[1], "9");
+    config_close(cfg);
     case_bad(c, ".toml", "[[data.phases]]\nstart = 5\n", "unknown key start in a phase", "start_step", NULL);
 }
 

@@ -1,7 +1,8 @@
 /*
  * train.freeze: what is frozen keeps its bits, has no gradient, no moments and no weight-gradient product;
  * all else gets the gradients it would get anyway; what the products read of it is made once; such a run
- * stops and goes on like any other, on any ranks; so does one that keeps it in FP8.
+ * stops and goes on like any other, on any ranks; so does one that keeps it in FP8; and one in which parameters rest for some
+ * steps (train.freeze_schedule).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <cmocka.h>
 
 #include "model/pack.h"
+#include "train/freezing.h"
 #include "train/inference.h"
 #include "train/mesh_run.h"
 
@@ -345,6 +347,74 @@ static void blocks_are_not_cut(void **state) {
     mem_close(account);
 }
 
+/* ---- train.freeze_schedule ---- */
+
+/* What rests has the steps of a run in which it is frozen; then it trains again. */
+static void rests_for_some_steps(void **state) {
+    const char *more[] = {"--train.freeze_schedule=[\"0 layers.0.mlp\", \"2\", \"3 lm_head norm\"]", NULL};
+    static const char name[] = "model.layers.0.mlp.up_proj.weight";
+    rig frozen, r;
+    int resting;
+    open_rig(&frozen, *state, TENSORWISE, "--train.freeze=layers.0.mlp");
+    rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[TENSORWISE], .more = more});
+    FIXTURE_OK(freezing_check(r.cfg));
+    FIXTURE_OK(freezing_apply(r.cfg, r.t, freezing_at(r.cfg, 0), &resting));
+    assert_int_equal(resting, 3);
+    float *before = rig_copy_wide(&r, &rig_parameter(&r, name)->shard.value), *after;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(freezing_at(r.cfg, i), i / 2);
+        step_result a = rig_step(&frozen), b = rig_step(&r);
+        assert_true(a.loss == b.loss);
+        assert_true(i == 2 ? a.grad_norm < b.grad_norm : a.grad_norm == b.grad_norm);
+        after = rig_copy_wide(&r, &rig_parameter(&r, name)->shard.value);
+        bool moved = memcmp(before, after, (size_t)parameter_count(rig_parameter(&r, name)) * sizeof *after);
+        assert_int_equal(moved, i == 2);
+        free(after);
+        if (i == 1) FIXTURE_OK(freezing_apply(r.cfg, r.t, freezing_at(r.cfg, 2), &resting));
+    }
+    free(before);
+    FIXTURE_OK(freezing_apply(r.cfg, r.t, freezing_at(r.cfg, 3), &resting));
+    assert_int_equal(resting, 2);
+    rig_close(&frozen);
+    rig_close(&r);
+}
+
+/* A run follows it, and goes on in it. */
+static void a_run_follows_its_schedule(void **state) {
+    static spoken said;
+    const char *more[] = {"--train.freeze_schedule=[\"1 layers.0\", \"3 lm_head\"]", "--train.max_steps=5",
+                          "--eval.enabled=false", NULL};
+    run_options o = {.name = "follows", .precision = &fixture_precisions[BF16], .more = more, .said = &said};
+    FIXTURE_OK(fixture_run(*state, &o));
+    assert_true(spoken_has(&said, "Freeze schedule: step 2 on 9 parameters rest"));
+    assert_true(spoken_has(&said, "Freeze schedule: step 4 on 1 parameters rest"));
+    o.name = "follows on";
+    o.stop_after = 2;
+    FIXTURE_OK(fixture_run(*state, &o) == OTT_ERR_STOPPED ? OTT_OK : OTT_ERR_INTERNAL);
+    o.stop_after = 0;
+    FIXTURE_OK(fixture_run(*state, &o));
+    fixture_expect_same_run(*state, "follows", "follows on", 5);
+}
+
+static void schedules_must_be_whole(void **state) {
+    static const struct {
+        const char *schedule, *message;
+    } rows[] = {{"\"soon lm_head\"", "is not a step and the names of parameters"},
+                {"\"1 lm_head\", \"1 norm\"", "step 1 does not come after step 1"},
+                {"\"0 layers.7\"", "\"layers.7\", which names no trained parameter"},
+                {"\"0 *\"", "lets every parameter rest"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char schedule[120];
+        const char *more[] = {schedule, "--train.max_steps=1", NULL};
+        snprintf(schedule, sizeof schedule, "--train.freeze_schedule=[%s]", rows[i].schedule);
+        assert_int_equal(fixture_run(*state, &(run_options){.name = "rests",
+                                                            .precision = &fixture_precisions[BF16],
+                                                            .more = more}),
+                         OTT_ERR_CONFIG);
+        if (!strstr(status_text(), rows[i].message)) fail_msg("%s: %s", schedule, status_text());
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(names),
                                        cmocka_unit_test(refused),
@@ -354,6 +424,9 @@ int main(void) {
                                        cmocka_unit_test(goes_on_in_fp8),
                                        cmocka_unit_test(on_ranks),
                                        cmocka_unit_test(is_run_as_it_was_trained),
+                                       cmocka_unit_test(rests_for_some_steps),
+                                       cmocka_unit_test(a_run_follows_its_schedule),
+                                       cmocka_unit_test(schedules_must_be_whole),
                                        cmocka_unit_test(blocks_are_not_cut)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -1,0 +1,65 @@
+/* model/freeze: patterns of parameters, and those that rest. */
+#include "model/freeze.h"
+#include "base/str.h"
+#include "model/names.h"
+#include <stdio.h>
+
+enum { PATTERN_BYTES = 256 };
+
+static bool fits(const char *pattern, const char *parameter_name) {
+    char below[PATTERN_BYTES];
+    snprintf(below, sizeof below, "%s.*", pattern);
+    return str_glob(pattern, parameter_name) || str_glob(below, parameter_name);
+}
+
+bool freeze_names(const model_options *o, const model_module *e, const char *kind, const char *pattern) {
+    for (int style = 0; style < NAMING_COUNT; style++) {
+        char name[PATTERN_BYTES], text[MODULES_NAME_BYTES];
+        modules_name(o->family, e->role, (naming)style, e->layer, text);
+        snprintf(name, sizeof name, "%s.%s", text, kind);
+        if (fits(pattern, name)) return true;
+    }
+    return false;
+}
+
+/* Of a module's parameters; how many more rest. */
+static int rest_module(const model_options *o, const model_module *e, const char *pattern) {
+    const struct {
+        parameter *p;
+        const char *kind;
+    } parts[] = {{e->tied ? NULL : e->weight, "weight"},
+                 {e->bias, modules_bias_name(e)},
+                 {e->lora_a, "lora_A.weight"},
+                 {e->lora_b, "lora_B.weight"}};
+    int found = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        parameter *p = parts[i].p;
+        if (!p || p->frozen || !freeze_names(o, e, parts[i].kind, pattern)) continue;
+        found += !p->rests;
+        p->rests = true;
+    }
+    return found;
+}
+
+static int count_trained(const model *m) {
+    int count = 0;
+    for (int i = 0; i < m->all_count; i++) count += !m->all[i]->frozen;
+    return count;
+}
+
+ott_status freeze_rest(model *m, const char *const *patterns, int count, int *resting) {
+    *resting = 0;
+    for (int i = 0; i < m->all_count; i++) m->all[i]->rests = false;
+    for (int k = 0; k < count; k++) {
+        int before = *resting;
+        for (int i = 0; i < m->whole.count; i++)
+            *resting += rest_module(&m->options, &m->whole.of[i], patterns[k]);
+        if (*resting == before)
+            return status_fail(OTT_ERR_CONFIG,
+                               "train.freeze_schedule has \"%s\", which names no trained parameter that does "
+                               "not rest already; names are as in train.freeze",
+                               patterns[k]);
+    }
+    if (*resting < count_trained(m)) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG, "train.freeze_schedule lets every parameter rest: nothing trains");
+}

@@ -1,0 +1,62 @@
+/* train/freezing: "100 lm_head model.norm". */
+#include "train/freezing.h"
+#include "config/number.h"
+#include "model/freeze.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { PATTERNS_MAX = 64 };
+
+static bool read_step(const char *entry, int64_t *step) {
+    char text[24];
+    size_t length = strcspn(entry, " ");
+    if (length >= sizeof text) return false;
+    snprintf(text, sizeof text, "%.*s", (int)length, entry);
+    return number_parse_integer(text, step) && *step >= 0;
+}
+
+ott_status freezing_check(const config *cfg) {
+    const config_list *list = &cfg->train.freeze_schedule;
+    int64_t step, last = -1;
+    for (int64_t i = 0; i < list->count; i++, last = step) {
+        if (!read_step(list->items[i], &step))
+            return status_fail(
+                OTT_ERR_CONFIG,
+                "train.freeze_schedule: \"%.200s\" is not a step and the names of parameters, as "
+                "\"100 lm_head model.norm\"",
+                list->items[i]);
+        if (step <= last)
+            return status_fail(OTT_ERR_CONFIG,
+                               "train.freeze_schedule: step %lld does not come after step %lld",
+                               (long long)step, (long long)last);
+    }
+    return OTT_OK;
+}
+
+int freezing_at(const config *cfg, int64_t step) {
+    const config_list *list = &cfg->train.freeze_schedule;
+    int64_t start;
+    int found = FREEZING_NONE;
+    for (int64_t i = 0; i < list->count; i++)
+        if (read_step(list->items[i], &start) && start <= step) found = (int)i;
+    return found;
+}
+
+ott_status freezing_apply(const config *cfg, trainer *t, int entry, int *resting) {
+    const char *text = cfg->train.freeze_schedule.items[entry], *patterns[PATTERNS_MAX];
+    char names[4096], *rest = NULL;
+    int count = 0;
+    if (snprintf(names, sizeof names, "%s", text + strcspn(text, " ")) >= (int)sizeof names)
+        return status_fail(OTT_ERR_CONFIG,
+                           "train.freeze_schedule: \"%.60s...\" is longer than %zu characters", text,
+                           sizeof names);
+    for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
+        if (count == PATTERNS_MAX)
+            return status_fail(OTT_ERR_CONFIG,
+                               "train.freeze_schedule: \"%.60s...\" has more than %d names: use * in them",
+                               text, PATTERNS_MAX);
+        patterns[count++] = name;
+    }
+    TRY(freeze_rest(t->m, patterns, count, resting));
+    return trainer_convert(t, t->recipe);
+}
