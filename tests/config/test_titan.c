@@ -128,6 +128,12 @@ static void test_schedule(void **state) {
     assert_int_equal(config_check(cfg), OTT_OK);
     assert_int_equal(cfg->scheduler.decay_steps, 60);
     config_close(cfg);
+    cfg = case_good(c, ".toml",
+                    "[training]\nsteps = 100\n[lr_scheduler]\nwarmup_steps = 10\ntotal_steps = 500\n",
+                    NULL); /* a run that ends before its schedule */
+    assert_int_equal(cfg->scheduler.name, SCHEDULER_LINEAR);
+    assert_int_equal(cfg->scheduler.decay_steps, 490);
+    config_close(cfg);
     cfg = case_good(c, ".toml", text, "--scheduler.name=cosine", NULL);
     assert_int_equal(cfg->scheduler.name, SCHEDULER_COSINE);
     assert_int_equal(cfg->scheduler.decay_steps, 0);

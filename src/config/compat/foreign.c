@@ -204,6 +204,15 @@ static ott_status read_number(config *cfg, const char *like, const node *value, 
     return OTT_OK;
 }
 
+ott_status foreign_total_steps(config *cfg, const node *value, const char *where) {
+    config_value steps = {0};
+    if (!tree_is_null(value))
+        TRY(value_read(cfg->state->memory, table_find("scheduler.decay_steps"), value, where, &steps));
+    cfg->state->foreign.titan_schedule = true;
+    cfg->state->foreign.schedule_total = steps.integer;
+    return OTT_OK;
+}
+
 ott_status foreign_decay_ratio(config *cfg, const node *value, const char *where) {
     cfg->state->foreign.titan_schedule = true;
     return read_number(cfg, "scheduler.min_lr_ratio", value, where, &cfg->state->foreign.decay_ratio);
@@ -259,9 +268,10 @@ static void finalize_titan_schedule(config *cfg) {
     if (!f->titan_schedule) return;
     for (int i = 0; i < 4; i++)
         if (state_note(cfg, ours[i])->set) return;
-    int64_t after = cfg->train.max_steps - cfg->scheduler.warmup_steps;
+    int64_t total = f->schedule_total > 0 ? f->schedule_total : cfg->train.max_steps;
+    int64_t after = total - cfg->scheduler.warmup_steps;
     if (after < 0) after = 0;
-    int64_t decay = f->decay_ratio < 0 ? after : llround((double)cfg->train.max_steps * f->decay_ratio);
+    int64_t decay = f->decay_ratio < 0 ? after : llround((double)total * f->decay_ratio);
     if (decay > after) decay = after;
     bool whole = decay == after && f->decay_type != WSD_DECAY_SQRT;
     cfg->scheduler.name = !whole                              ? SCHEDULER_WSD

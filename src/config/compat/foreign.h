@@ -27,6 +27,7 @@ typedef struct foreign_state {
     bool adam;                       /* the optimizer was named adam */
     bool titan_schedule;             /* decay_ratio or decay_type was said */
     double decay_ratio;              /* -1: not said */
+    int64_t schedule_total;          /* steps of torchtitan's schedule; 0: those of the run */
     config_wsd_decay decay_type;
     bool automodel_schedule; /* an AutoModel file has a schedule */
     int64_t decay_total;     /* AutoModel's decay steps, which count the warmup; 0: not said */
@@ -70,6 +71,7 @@ ott_status foreign_ac_mode(config *cfg, const node *value, const char *where);
 ott_status foreign_ac_option(config *cfg, const node *value, const char *where);
 ott_status foreign_beta1(config *cfg, const node *value, const char *where);
 ott_status foreign_beta2(config *cfg, const node *value, const char *where);
+ott_status foreign_total_steps(config *cfg, const node *value, const char *where);
 ott_status foreign_decay_ratio(config *cfg, const node *value, const char *where);
 ott_status foreign_decay_type(config *cfg, const node *value, const char *where);
 ott_status foreign_packed_size(config *cfg, const node *value, const char *where);
