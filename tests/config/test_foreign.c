@@ -385,6 +385,36 @@ static void test_every_file(void **state) {
     assert_true(walked > 100);
 }
 
+static int trained, seeing; /* of KempnerForge's training files */
+
+static int train_file(const char *path, const struct stat *info, int type, struct FTW *where) {
+    config *cfg = NULL;
+    const char *dot = strrchr(path, '.');
+    (void)info, (void)where;
+    if (type != FTW_F || !dot || strcmp(dot, ".toml") != 0) return 0;
+    const char *arguments[] = {path, "--data.dataset_path=x.txt", "--data.hf_dataset_name=none"};
+    ott_status status = config_parse(walking->account, &walking->lg, 3, arguments, &cfg);
+    config_close(cfg);
+    walking->log[0] = '\0';
+    if (status != OTT_OK && !strstr(status_text(), "vision-language models are not built yet"))
+        fail_msg("%s", status_text());
+    *(status == OTT_OK ? &trained : &seeing) += 1;
+    return 0;
+}
+
+/* Every one that trains a language model runs, with data of one's own. */
+static void test_kempner_files(void **state) {
+    char name[1024];
+    walking = *state;
+    (void)nftw(shared_path(name, "configs/kempner/configs/train"), train_file, 8, FTW_PHYS);
+    if (trained + seeing == 0) {
+        print_message("SKIPPED: no files in %s\n", name);
+        skip();
+    }
+    print_message("KempnerForge's: %d run, %d want a vision-language model\n", trained, seeing);
+    assert_true(trained >= 5);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(test_all_at_once),
@@ -402,6 +432,7 @@ int main(void) {
         CASE(test_pipeline_schedules),
         CASE(test_every_key),
         CASE(test_every_file),
+        CASE(test_kempner_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
