@@ -1,17 +1,11 @@
 /* nn/optimizer: the rows, and one update of all parameters. */
 #include "nn/optimizer_rules.h"
 #include "base/rng.h"
-#include <math.h>
 #include <string.h>
 
 /* ---- AdamW ---- */
 
 enum { ADAMW_MOMENT1, ADAMW_MOMENT2 };
-
-void optimizer_schedule_moments(const optimizer_options *o, int64_t update, float *host_state) {
-    host_state[STEP_CORRECTION1] = (float)(1.0 - pow((double)o->beta1, (double)update));
-    host_state[STEP_SQRT_CORRECTION2] = (float)sqrt(1.0 - pow((double)o->beta2, (double)update));
-}
 
 /* Each parameter rounds by draws of its own; one in fp32 makes none. */
 static uint64_t draw_seed(const optimizer_options *o, const parameter *p) {
@@ -254,18 +248,40 @@ static ott_status measure_norm(exec *cx, const optimizer_options *o, const param
     return op_grad_norm(cx, &(grad_norm_args){.sum_squares = &sums, .state = state, .max_norm = o->max_norm});
 }
 
-static ott_status step_all(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
-                           const parameter *parameters, int count, const optimizer_ranks *ranks,
-                           const tensor *state) {
+/* What an update is made of. */
+typedef struct update_parts {
+    const optimizer_rule *rule;
+    const optimizer_options *o;
+    const parameter *parameters;
+    int count;
+    const optimizer_ranks *ranks;
+} update_parts;
+
+/* By `by` those parameters that the rule takes, or those that it leaves. */
+static ott_status step_those(exec *cx, const update_parts *u, const optimizer_rule *by, bool taken,
+                             const tensor *state) {
     const parameter *trained[OPTIMIZER_LIST];
     int filled = 0;
-    for (int i = 0; i < count; i++) {
-        if (!parameters[i].frozen && !parameters[i].rests) trained[filled++] = &parameters[i];
-        if (filled == 0 || (filled < OPTIMIZER_LIST && i + 1 < count)) continue;
-        TRY(rule->step(cx, o, trained, filled, ranks, state));
+    for (const parameter *p = u->parameters; p < u->parameters + u->count; p++) {
+        bool steps = !p->frozen && !p->rests && (!u->rule->takes || u->rule->takes(p)) == taken;
+        if (steps) trained[filled++] = p;
+        if (filled < OPTIMIZER_LIST) continue;
+        TRY(by->step(cx, u->o, trained, filled, u->ranks, state));
         filled = 0;
     }
-    return OTT_OK;
+    return filled > 0 ? by->step(cx, u->o, trained, filled, u->ranks, state) : OTT_OK;
+}
+
+/* AdamW's learning rate is the schedule's of a peak of its own. */
+static ott_status step_others(exec *cx, const update_parts *u, const tensor *state) {
+    tensor own;
+    plan_buffer buffer;
+    TRY(exec_open(cx, "step state for AdamW", OTT_F32, 1, state->columns, &own, &buffer));
+    TRY(op_convert(cx, &(convert_args){.x = state, .y = &own}));
+    tensor rate = tensor_columns(own, STEP_LEARNING_RATE, 1);
+    TRY(op_multiply(cx, &(multiply_args){.x = &rate, .y = &rate, .factor = u->o->adam_rate}));
+    TRY(step_those(cx, u, &adamw, false, &own));
+    return plan_close(cx->plan, &buffer);
 }
 
 ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
@@ -279,6 +295,8 @@ ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimize
                   &squares, &buffer));
     if (!ranks) ranks = &none;
     TRY(measure_norm(cx, o, parameters, count, ranks, &squares, state));
-    TRY(step_all(cx, rule, o, parameters, count, ranks, state));
+    const update_parts parts = {rule, o, parameters, count, ranks};
+    TRY(step_those(cx, &parts, rule, true, state));
+    if (rule->takes) TRY(step_others(cx, &parts, state));
     return plan_close(cx->plan, &buffer);
 }

@@ -40,6 +40,8 @@ typedef struct optimizer_rule {
     const char *slot[PARAMETER_SLOTS];
     /* Does its step make the form of p's shard, where one is asked for (parameter_shard.form)? NULL: of none. */
     bool (*makes_form)(const parameter *p);
+    /* Is p of the rule, or of AdamW, at adam_rate times the learning rate and in the same slots? NULL: all are. */
+    bool (*takes)(const parameter *p);
     /* The rule's scalars for update number `update` (from 1), into the host's part of the step state. */
     void (*schedule)(const optimizer_options *o, int64_t update, float *host_state);
     /* Updates the shards' values and slots of trained[count], at most OPTIMIZER_LIST, from their gradients; nothing when

@@ -153,35 +153,15 @@ static ott_status step_matrix(exec *cx, const optimizer_options *o, const parame
     return plan_close(cx->plan, &momentum.buffer);
 }
 
-/* ---- all of them ---- */
-
-/* AdamW's learning rate is the schedule's of a peak of its own. */
-static ott_status step_others(exec *cx, const optimizer_options *o, const parameter *const *others, int count,
-                              const optimizer_ranks *ranks, const tensor *state) {
-    tensor own;
-    plan_buffer buffer;
-    TRY(exec_open(cx, "step state for AdamW", OTT_F32, 1, state->columns, &own, &buffer));
-    TRY(op_convert(cx, &(convert_args){.x = state, .y = &own}));
-    tensor rate = tensor_columns(own, STEP_LEARNING_RATE, 1);
-    TRY(scale(cx, &rate, o->adam_rate, &rate));
-    TRY(optimizer_find("adamw")->step(cx, o, others, count, ranks, &own));
-    return plan_close(cx->plan, &buffer);
-}
-
 static ott_status step_muon(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                             const optimizer_ranks *ranks, const tensor *state) {
-    const parameter *others[OPTIMIZER_LIST];
-    int filled = 0;
-    for (int i = 0; i < count; i++)
-        if (is_for_muon(trained[i]))
-            TRY(step_matrix(cx, o, trained[i], ranks, state));
-        else
-            others[filled++] = trained[i];
-    return filled > 0 ? step_others(cx, o, others, filled, ranks, state) : OTT_OK;
+    for (int i = 0; i < count; i++) TRY(step_matrix(cx, o, trained[i], ranks, state));
+    return OTT_OK;
 }
 
 const optimizer_rule optimizer_muon = {.name = "muon",
                                        .slots = 2,
                                        .slot = {"exp_avg", "exp_avg_sq"},
+                                       .takes = is_for_muon,
                                        .schedule = optimizer_schedule_moments,
                                        .step = step_muon};

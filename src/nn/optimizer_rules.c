@@ -14,6 +14,11 @@ static void schedule_nothing(const optimizer_options *o, int64_t update, float *
     (void)o, (void)update, (void)host_state;
 }
 
+void optimizer_schedule_moments(const optimizer_options *o, int64_t update, float *host_state) {
+    host_state[STEP_CORRECTION1] = (float)(1.0 - pow((double)o->beta1, (double)update));
+    host_state[STEP_SQRT_CORRECTION2] = (float)sqrt(1.0 - pow((double)o->beta2, (double)update));
+}
+
 /* ---- Lion ---- */
 
 static ott_status step_lion(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,

@@ -219,7 +219,7 @@ static void check_form(harness *h, parameter *p, const quant_spec *spec, bool co
     optimizer_schedule(adamw, &o, 1e-2, 1, host);
     tensor state = harness_tensor_of(h, OTT_F32, 1, STEP_STATE_COUNT, host);
     if (!codes) p->shard.form.rowwise.data = p->shard.form.columnwise.data = NULL;
-    HARNESS_OK(adamw->step(&h->cx, &o, (const parameter *const[]){p}, 1, &state));
+    HARNESS_OK(adamw->step(&h->cx, &o, (const parameter *const[]){p}, 1, NULL, &state));
     HARNESS_OK(op_quantize(&h->cx, &(quantize_args){.x = value, .q = &expected}));
     int64_t groups = granularity_groups(spec->rowwise.grain, LINES, LENGTH) * 4;
     expect_same_bytes(h, p->shard.form.rowwise.amax, expected.rowwise.amax, groups);
