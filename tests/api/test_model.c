@@ -260,6 +260,11 @@ static void test_misuse(void **state) {
     assert_error(ott_model_open(c, empty, &all), OTT_ERR_CONFIG, "nothing says what to train");
     refuse_config(c, "train.mixed_precision", "fp16", OTT_ERR_UNSUPPORTED, "loss scale");
     refuse_config(c, "float8.schedule", "fp8:10, bf16", OTT_ERR_UNSUPPORTED, "float8.schedule");
+    const char *const free_of_schedules[] = {"--optimizer.name=schedule_free_adamw", "--scheduler.name=none"};
+    ott_module *averaged = open_model(c, free_of_schedules, 2);
+    ott_optimizer *optimizer;
+    assert_error(ott_model_optimizer_open(averaged, &optimizer), OTT_ERR_UNSUPPORTED, "is for ott_train");
+    ott_module_close(averaged);
     assert_error(ott_model_loss(linear, x, target, 0, NULL), OTT_ERR_ARGUMENT, "give a model");
     assert_error(ott_model_loss(m, y, target, 0, NULL), OTT_ERR_DTYPE, "tokens is bf16");
     assert_error(ott_model_loss(m, x, target, 5, NULL), OTT_ERR_ARGUMENT, "labels = 5");
