@@ -30,7 +30,8 @@ static int rest_module(const model_options *o, const model_module *e, const char
     } parts[] = {{e->tied ? NULL : e->weight, "weight"},
                  {e->bias, modules_bias_name(e)},
                  {e->lora_a, "lora_A.weight"},
-                 {e->lora_b, "lora_B.weight"}};
+                 {e->lora_b, "lora_B.weight"},
+                 {e->lora_m, "lora_magnitude_vector"}};
     int found = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         parameter *p = parts[i].p;
