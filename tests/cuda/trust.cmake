@@ -5,7 +5,7 @@ set(planted ${CMAKE_CURRENT_BINARY_DIR}/planted)
 set(here ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
 file(GLOB planted_from CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.h)
 # Of other rooms: what a GPU's step hangs on.
-set(planted_hosts nn/linear.c train/replay.c)
+set(planted_hosts nn/linear.c parallel/store_gather.c parallel/store_reduce.c train/replay.c)
 list(TRANSFORM planted_hosts PREPEND ${PROJECT_SOURCE_DIR}/src/)
 list(PREPEND planted_from ${cuda_sources} ${planted_hosts})
 list(TRANSFORM planted_from REPLACE ".*/" "${planted}/cuda/" OUTPUT_VARIABLE planted_files)

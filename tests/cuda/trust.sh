@@ -58,7 +58,7 @@ run_faults() {
 }
 
 case $1 in
-order) require_order && run_all order delayed ;;
+order) require_order && run_all order delayed dp_shard ;;
 memory) run_all memory ;;
 faults) require_order && run_faults ;;
 esac
