@@ -120,6 +120,7 @@ __global__ void __launch_bounds__(ROW_THREADS) adamw_fp8_kernel(GRID_CONSTANT(jo
         p.x[i] = stochastic_bf16(p.x[i], stochastic_draw(block, index), STOCHASTIC_PARAM);
     }
     moment_scale scale1 = scale_of_group(m), scale2 = scale_of_group(v);
+    __syncthreads(); /* all of a group have read its numbers before one of them writes those that follow */
     store8<P>(j.param, at.row, at.column, p);
     store_moment(j.moment1, at, m, scale1);
     store_moment(j.moment2, at, v, scale2);

@@ -142,12 +142,12 @@ ranks() {
 strike() {
     signal=$1
     shift
-    rm -rf long
+    rm -rf long out
     timeout 120 mpirun -np 2 --bind-to none "$program" train $small --run.dir=long --train.max_steps=100000 \
         --distributed.nccl_timeout_sec=2 --checkpoint.keep_last_n=1 "$@" >out 2>&1 &
     job=$!
     for wait in $(seq 300); do
-        grep -q 'Saved' out && break
+        grep -qs 'Saved' out && break
         sleep 0.1
     done
     for process in $(pgrep -P "$(pgrep -P $job -x mpirun)"); do

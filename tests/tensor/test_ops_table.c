@@ -54,7 +54,7 @@ static void test_fields(void **state) {
     (void)state;
     const op_info *op = op_find("rmsnorm_forward");
     assert_int_equal(op->args_size, sizeof(rmsnorm_forward_args));
-    assert_int_equal(op->field_count, 8);
+    assert_int_equal(op->field_count, 9);
     assert_string_equal(op->fields[1].name, "delta");
     assert_int_equal(op->fields[1].kind, OP_IN);
     assert_true(op->fields[1].optional);
