@@ -320,8 +320,8 @@ static ott_status give_unit(model *m, int unit, parameter *first, int count) {
     parameter_store *stores[] = {&m->store, &m->experts};
     for (int i = 0; i < 2 && count > 0; i++) {
         void *memory;
-        store_unit *u = &stores[i]->units[unit];
         if (!stores[i]->units) continue;
+        store_unit *u = &stores[i]->units[unit];
         TRY(arena_alloc(m->names, count * (int64_t)sizeof *u->parameters, &memory));
         u->parameters = memory;
         for (int k = 0; k < count; k++)
