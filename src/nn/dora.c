@@ -1,5 +1,6 @@
 /* nn/dora: the composed weight, and its gradients. */
 #include "nn/dora.h"
+#include "nn/lora_parts.h"
 #include <math.h>
 
 /* ---- tables ---- */
@@ -30,43 +31,15 @@ ott_status dora_tables_open(device *d, int64_t outputs, int64_t inputs, dora_tab
 
 /* ---- rows ---- */
 
-/* A tensor of fp32 in a buffer of the plan. */
-typedef struct opened {
-    tensor t;
-    plan_buffer buffer;
-} opened;
-
-static ott_status open_floats(exec *cx, const char *what, int64_t rows, int64_t columns, opened *out) {
+static ott_status open_floats(exec *cx, const char *what, int64_t rows, int64_t columns, lora_part *out) {
     return exec_open(cx, what, OTT_F32, rows, columns, &out->t, &out->buffer);
 }
 
-static ott_status close_opened(exec *cx, opened *o) {
-    return plan_close(cx->plan, &o->buffer);
-}
-
 /* factor p, in fp32. */
-static ott_status open_scaled(exec *cx, const parameter *p, float factor, opened *out) {
+static ott_status open_scaled(exec *cx, const parameter *p, float factor, lora_part *out) {
     TRY(open_floats(cx, "scaled adapter weight", p->value.rows, p->value.columns, out));
     TRY(op_convert(cx, &(convert_args){.x = &p->value, .y = &out->t}));
     return op_multiply(cx, &(multiply_args){.x = &out->t, .y = &out->t, .factor = factor});
-}
-
-static ott_status multiply(exec *cx, recipe_gemm role, operand a, operand b, const tensor *c,
-                           bool accumulate) {
-    const gemm_args args = {.a = &a,
-                            .b = &b,
-                            .c = c,
-                            .accumulate = accumulate,
-                            .spec = recipe_high_precision(a.t.dtype)->gemm[role]};
-    return exec_gemm(cx, role, &args);
-}
-
-static operand rowwise(tensor t) {
-    return operand_rowwise(t, NULL);
-}
-
-static operand columnwise(tensor t) {
-    return operand_columnwise(t, NULL);
 }
 
 /* Row r of x times factor[r]. */
@@ -83,49 +56,49 @@ static float norm_share(const lora *l) {
 
 /* w: W before, V after. */
 static ott_status add_product(exec *cx, const lora *l, const tensor *w) {
-    opened a, b;
+    lora_part a, b;
     TRY(open_scaled(cx, l->a, 1.0f, &a));
     TRY(open_scaled(cx, l->b, l->scale, &b));
-    TRY(multiply(cx, GEMM_OUTPUT, rowwise(b.t), columnwise(a.t), w, true));
-    TRY(close_opened(cx, &b));
-    return close_opened(cx, &a);
+    TRY(lora_multiply(cx, GEMM_OUTPUT, lora_rowwise(b.t), lora_columnwise(a.t), w, true));
+    TRY(lora_part_close(cx, &b));
+    return lora_part_close(cx, &a);
 }
 
 /* w: V before; after: u, but for norm_share. rstd[out]: the reciprocal root mean square of each row of V. */
 static ott_status divide_by_norm(exec *cx, const lora *l, const tensor *w, const tensor *rstd) {
     const tensor ones = tensor_vector(l->tables->ones.data, OTT_F32, w->columns);
-    opened v;
+    lora_part v;
     TRY(open_floats(cx, "directions of a weight", w->rows, w->columns, &v));
     TRY(op_rmsnorm_forward(
         cx, &(rmsnorm_forward_args){.x = w, .weight = &ones, .y = &v.t, .rstd = rstd, .eps = 1e-30f}));
     TRY(op_convert(cx, &(convert_args){.x = &v.t, .y = w}));
-    return close_opened(cx, &v);
+    return lora_part_close(cx, &v);
 }
 
 /* m / sqrt(in), which with a reciprocal root mean square is m / |V|. */
-static ott_status open_magnitude(exec *cx, const lora *l, opened *out) {
+static ott_status open_magnitude(exec *cx, const lora *l, lora_part *out) {
     return open_scaled(cx, l->magnitude, norm_share(l), out);
 }
 
 ott_status dora_compose(exec *cx, const lora *l, const tensor *w) {
-    opened rstd, m;
+    lora_part rstd, m;
     TRY(add_product(cx, l, w));
     TRY(open_floats(cx, "norms of a weight", 1, w->rows, &rstd));
     TRY(divide_by_norm(cx, l, w, &rstd.t));
-    TRY(close_opened(cx, &rstd));
+    TRY(lora_part_close(cx, &rstd));
     TRY(open_magnitude(cx, l, &m));
     TRY(scale_rows(cx, l, w, &m.t));
-    return close_opened(cx, &m);
+    return lora_part_close(cx, &m);
 }
 
 ott_status dora_norms(exec *cx, const lora *l, const tensor *w, float *norms) {
-    opened rstd;
+    lora_part rstd;
     TRY(add_product(cx, l, w));
     TRY(open_floats(cx, "norms of a weight", 1, w->rows, &rstd));
     TRY(divide_by_norm(cx, l, w, &rstd.t));
     TRY(device_copy_out(cx->device, norms, rstd.t.data, tensor_bytes(rstd.t)));
     for (int64_t i = 0; i < w->rows; i++) norms[i] = sqrtf((float)w->columns) / norms[i];
-    return close_opened(cx, &rstd);
+    return lora_part_close(cx, &rstd);
 }
 
 /* ---- backward ---- */
@@ -134,30 +107,30 @@ ott_status dora_norms(exec *cx, const lora *l, const tensor *w, float *norms) {
 static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *u, const tensor *dw) {
     const tensor order = tensor_matrix(l->tables->order.data, OTT_I32, u->rows, 1);
     const tensor *grad = &l->magnitude->grad;
-    opened d;
+    lora_part d;
     TRY(open_floats(cx, "magnitude gradient", u->rows, 1, &d));
     TRY(op_weigh_backward(cx, &(weigh_backward_args){.x = u, .dy = dw, .row = &order, .dweight = &d.t}));
     TRY(op_multiply(cx, &(multiply_args){.x = &d.t, .y = &d.t, .factor = norm_share(l)}));
     const tensor more = tensor_matrix(d.t.data, OTT_F32, grad->rows, grad->columns);
     TRY(op_add(cx, &(add_args){.x = grad, .delta = &more, .y = grad}));
-    return close_opened(cx, &d);
+    return lora_part_close(cx, &d);
 }
 
 /* a.grad and b.grad += from dv, the gradient of V. */
 static ott_status add_factor_gradients(exec *cx, const lora *l, const tensor *dv) {
-    opened a, b;
+    lora_part a, b;
     TRY(open_scaled(cx, l->a, l->scale, &a));
-    TRY(multiply(cx, GEMM_OUTPUT, rowwise(*dv), rowwise(a.t), &l->b->grad, true));
-    TRY(close_opened(cx, &a));
+    TRY(lora_multiply(cx, GEMM_OUTPUT, lora_rowwise(*dv), lora_rowwise(a.t), &l->b->grad, true));
+    TRY(lora_part_close(cx, &a));
     TRY(open_scaled(cx, l->b, l->scale, &b));
-    TRY(multiply(cx, GEMM_GRAD_WEIGHT, columnwise(b.t), columnwise(*dv), &l->a->grad, true));
-    return close_opened(cx, &b);
+    TRY(lora_multiply(cx, GEMM_GRAD_WEIGHT, lora_columnwise(b.t), lora_columnwise(*dv), &l->a->grad, true));
+    return lora_part_close(cx, &b);
 }
 
 ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tensor *x, const tensor *g) {
-    opened dw, rstd, m;
+    lora_part dw, rstd, m;
     TRY(open_floats(cx, "gradient of a composed weight", w->rows, w->columns, &dw));
-    TRY(multiply(cx, GEMM_GRAD_WEIGHT, columnwise(*g), columnwise(*x), &dw.t, false));
+    TRY(lora_multiply(cx, GEMM_GRAD_WEIGHT, lora_columnwise(*g), lora_columnwise(*x), &dw.t, false));
     TRY(add_product(cx, l, w));
     TRY(open_floats(cx, "norms of a weight", 1, w->rows, &rstd));
     TRY(divide_by_norm(cx, l, w, &rstd.t));
@@ -165,8 +138,8 @@ ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tens
     TRY(open_magnitude(cx, l, &m));
     TRY(scale_rows(cx, l, &dw.t, &rstd.t));
     TRY(scale_rows(cx, l, &dw.t, &m.t));
-    TRY(close_opened(cx, &m));
-    TRY(close_opened(cx, &rstd));
+    TRY(lora_part_close(cx, &m));
+    TRY(lora_part_close(cx, &rstd));
     TRY(add_factor_gradients(cx, l, &dw.t));
-    return close_opened(cx, &dw);
+    return lora_part_close(cx, &dw);
 }

@@ -1,46 +1,17 @@
 /* nn/lora: the products of an adapter. */
-#include "nn/lora.h"
+#include "nn/lora_parts.h"
 
 void lora_connect(activation_specs *input, activation_specs *grad_output) {
     input->high_precision = input->columnwise_high_precision = true;
     grad_output->high_precision = grad_output->columnwise_high_precision = true;
 }
 
-/* A tensor in a buffer of the plan, or another's: then there is none. */
-typedef struct opened {
-    tensor t;
-    plan_buffer buffer;
-} opened;
-
-static ott_status close_opened(exec *cx, opened *o) {
-    return plan_close(cx->plan, &o->buffer);
-}
-
 /* A or B in the activation format. */
-static ott_status open_factor(exec *cx, const parameter *p, ott_dtype d, opened *out) {
-    *out = (opened){.t = p->value, .buffer = PLAN_NONE};
+static ott_status open_factor(exec *cx, const parameter *p, ott_dtype d, lora_part *out) {
+    *out = (lora_part){.t = p->value, .buffer = PLAN_NONE};
     if (p->value.dtype == d) return OTT_OK;
     TRY(exec_open(cx, "adapter weight", d, p->value.rows, p->value.columns, &out->t, &out->buffer));
     return op_convert(cx, &(convert_args){.x = &p->value, .y = &out->t});
-}
-
-/* c = a b, or c += a b. */
-static ott_status multiply(exec *cx, recipe_gemm role, operand a, operand b, const tensor *c,
-                           bool accumulate) {
-    const gemm_args args = {.a = &a,
-                            .b = &b,
-                            .c = c,
-                            .accumulate = accumulate,
-                            .spec = recipe_high_precision(a.t.dtype)->gemm[role]};
-    return exec_gemm(cx, role, &args);
-}
-
-static operand rowwise(tensor t) {
-    return operand_rowwise(t, NULL);
-}
-
-static operand columnwise(tensor t) {
-    return operand_columnwise(t, NULL);
 }
 
 /* ---- dropout ---- */
@@ -87,16 +58,16 @@ static ott_status drop_outputs(exec *cx, const lora *l, const tensor *x, int64_t
 }
 
 /* x as A sees it. */
-static ott_status open_input(exec *cx, const lora *l, const tensor *x, opened *out) {
-    *out = (opened){.t = *x, .buffer = PLAN_NONE};
+static ott_status open_input(exec *cx, const lora *l, const tensor *x, lora_part *out) {
+    *out = (lora_part){.t = *x, .buffer = PLAN_NONE};
     if (!drops_input(cx, l)) return OTT_OK;
     TRY(exec_open(cx, "dropped adapter input", x->dtype, x->rows, x->columns, &out->t, &out->buffer));
     return drop_part(cx, l, x, first_row(l, x->rows), l->a->local.column, l->a->columns, &out->t);
 }
 
 /* The gradient of B's output. */
-static ott_status open_gradient(exec *cx, const lora *l, const tensor *g, opened *out) {
-    *out = (opened){.t = *g, .buffer = PLAN_NONE};
+static ott_status open_gradient(exec *cx, const lora *l, const tensor *g, lora_part *out) {
+    *out = (lora_part){.t = *g, .buffer = PLAN_NONE};
     if (!drops_output(cx, l)) return OTT_OK;
     TRY(exec_open(cx, "dropped adapter gradient", g->dtype, g->rows, g->columns, &out->t, &out->buffer));
     return drop_outputs(cx, l, g, first_row(l, g->rows), &out->t);
@@ -111,32 +82,32 @@ static tensor_ranks ranks_of_sum(const lora *l, parameter_cut cut) {
 
 /* u[T,rank] = scale * a b, the sum of `ranks` (NULL: none). */
 static ott_status open_inner(exec *cx, const lora *l, recipe_gemm role, const tensor_ranks *ranks,
-                             const tensor *a, operand b, opened *out) {
+                             const tensor *a, operand b, lora_part *out) {
     tensor *u = &out->t;
     partial_sum sum;
     TRY(exec_open(cx, "inside an adapter", a->dtype, a->rows, l->a->rows, u, &out->buffer));
     TRY(tensor_partial_open(cx, ranks, OTT_F32, u, &sum));
-    TRY(multiply(cx, role, rowwise(*a), b, &sum.t, false));
+    TRY(lora_multiply(cx, role, lora_rowwise(*a), b, &sum.t, false));
     TRY(tensor_partial_close(cx, ranks, u, &sum));
     return op_multiply(cx, &(multiply_args){.x = u, .y = u, .factor = l->scale});
 }
 
 /* scale * A x, of the whole x; x as A sees it. */
-static ott_status open_down(exec *cx, const lora *l, const tensor *x, opened *out) {
+static ott_status open_down(exec *cx, const lora *l, const tensor *x, lora_part *out) {
     tensor_ranks ranks = ranks_of_sum(l, PARAMETER_COLUMNS);
-    opened a;
+    lora_part a;
     TRY(open_factor(cx, l->a, x->dtype, &a));
-    TRY(open_inner(cx, l, GEMM_OUTPUT, &ranks, x, rowwise(a.t), out));
-    return close_opened(cx, &a);
+    TRY(open_inner(cx, l, GEMM_OUTPUT, &ranks, x, lora_rowwise(a.t), out));
+    return lora_part_close(cx, &a);
 }
 
 /* scale * B^T g; of the whole g, or of what is here of it. */
-static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool whole, opened *out) {
+static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool whole, lora_part *out) {
     tensor_ranks ranks = ranks_of_sum(l, PARAMETER_ROWS);
-    opened b;
+    lora_part b;
     TRY(open_factor(cx, l->b, g->dtype, &b));
-    TRY(open_inner(cx, l, GEMM_GRAD_INPUT, whole ? &ranks : NULL, g, columnwise(b.t), out));
-    return close_opened(cx, &b);
+    TRY(open_inner(cx, l, GEMM_GRAD_INPUT, whole ? &ranks : NULL, g, lora_columnwise(b.t), out));
+    return lora_part_close(cx, &b);
 }
 
 /* ---- forward ---- */
@@ -144,19 +115,19 @@ static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool whole, 
 /* y += what is left of u b. */
 static ott_status add_dropped(exec *cx, const lora *l, const tensor *u, const tensor *b, int64_t row,
                               const tensor *y) {
-    opened z;
+    lora_part z;
     TRY(exec_open(cx, "adapter output", y->dtype, y->rows, y->columns, &z.t, &z.buffer));
-    TRY(multiply(cx, GEMM_OUTPUT, rowwise(*u), rowwise(*b), &z.t, false));
+    TRY(lora_multiply(cx, GEMM_OUTPUT, lora_rowwise(*u), lora_rowwise(*b), &z.t, false));
     TRY(drop_outputs(cx, l, &z.t, row, &z.t));
     TRY(op_add(cx, &(add_args){.x = y, .delta = &z.t, .y = y}));
-    return close_opened(cx, &z);
+    return lora_part_close(cx, &z);
 }
 
 ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *y) {
-    opened input, u, b;
+    lora_part input, u, b;
     TRY(open_input(cx, l, x, &input));
     TRY(open_down(cx, l, &input.t, &u));
-    TRY(close_opened(cx, &input));
+    TRY(lora_part_close(cx, &input));
     /* with sequence parallelism a layer with some columns of the weight has some rows of its output here */
     int64_t skipped = y->rows < x->rows ? l->ranks.group->rank * y->rows : 0;
     tensor own = tensor_rows(u.t, skipped, y->rows);
@@ -164,9 +135,9 @@ ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *
     if (drops_output(cx, l))
         TRY(add_dropped(cx, l, &own, &b.t, first_row(l, x->rows) + skipped, y));
     else
-        TRY(multiply(cx, GEMM_OUTPUT, rowwise(own), rowwise(b.t), y, true));
-    TRY(close_opened(cx, &b));
-    return close_opened(cx, &u);
+        TRY(lora_multiply(cx, GEMM_OUTPUT, lora_rowwise(own), lora_rowwise(b.t), y, true));
+    TRY(lora_part_close(cx, &b));
+    return lora_part_close(cx, &u);
 }
 
 /* ---- backward ---- */
@@ -174,40 +145,41 @@ ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *
 /* dx += what is left of v a. */
 static ott_status add_input_gradient(exec *cx, const lora *l, const tensor *v, const tensor *a,
                                      const tensor *dx) {
-    opened d;
+    lora_part d;
     TRY(exec_open(cx, "adapter input gradient", v->dtype, dx->rows, dx->columns, &d.t, &d.buffer));
-    TRY(multiply(cx, GEMM_GRAD_INPUT, rowwise(*v), columnwise(*a), &d.t, false));
+    TRY(lora_multiply(cx, GEMM_GRAD_INPUT, lora_rowwise(*v), lora_columnwise(*a), &d.t, false));
     TRY(drop_part(cx, l, &d.t, first_row(l, dx->rows), l->a->local.column, l->a->columns, &d.t));
     TRY(op_add(cx, &(add_args){.x = dx, .delta = &d.t, .y = dx}));
-    return close_opened(cx, &d);
+    return lora_part_close(cx, &d);
 }
 
 ott_status lora_grad_input(exec *cx, const lora *l, const tensor *g, const tensor *dx) {
-    opened gradient, v, a;
+    lora_part gradient, v, a;
     TRY(open_gradient(cx, l, g, &gradient));
     TRY(open_up(cx, l, &gradient.t, false, &v));
-    TRY(close_opened(cx, &gradient));
+    TRY(lora_part_close(cx, &gradient));
     TRY(open_factor(cx, l->a, g->dtype, &a));
-    TRY(drops_input(cx, l) ? add_input_gradient(cx, l, &v.t, &a.t, dx)
-                           : multiply(cx, GEMM_GRAD_INPUT, rowwise(v.t), columnwise(a.t), dx, true));
-    TRY(close_opened(cx, &a));
-    return close_opened(cx, &v);
+    TRY(drops_input(cx, l)
+            ? add_input_gradient(cx, l, &v.t, &a.t, dx)
+            : lora_multiply(cx, GEMM_GRAD_INPUT, lora_rowwise(v.t), lora_columnwise(a.t), dx, true));
+    TRY(lora_part_close(cx, &a));
+    return lora_part_close(cx, &v);
 }
 
 static ott_status add_weight_gradient(exec *cx, const tensor *g, const tensor *x, parameter *p) {
-    return multiply(cx, GEMM_GRAD_WEIGHT, columnwise(*g), columnwise(*x), &p->grad, true);
+    return lora_multiply(cx, GEMM_GRAD_WEIGHT, lora_columnwise(*g), lora_columnwise(*x), &p->grad, true);
 }
 
 ott_status lora_grad_weight(exec *cx, const lora *l, const tensor *x, const tensor *g) {
-    opened input, gradient, u, v;
+    lora_part input, gradient, u, v;
     TRY(open_input(cx, l, x, &input));
     TRY(open_gradient(cx, l, g, &gradient));
     TRY(open_down(cx, l, &input.t, &u));
     TRY(add_weight_gradient(cx, &gradient.t, &u.t, l->b));
-    TRY(close_opened(cx, &u));
+    TRY(lora_part_close(cx, &u));
     TRY(open_up(cx, l, &gradient.t, true, &v));
     TRY(add_weight_gradient(cx, &v.t, &input.t, l->a));
-    TRY(close_opened(cx, &v));
-    TRY(close_opened(cx, &gradient));
-    return close_opened(cx, &input);
+    TRY(lora_part_close(cx, &v));
+    TRY(lora_part_close(cx, &gradient));
+    return lora_part_close(cx, &input);
 }
