@@ -1,7 +1,6 @@
 /* cpu/optimizer: the gradient norm with what follows from it (clipping, skipping, the loss scale), and AdamW.
  */
-#include "cpu/rows.h"
-#include "tensor/stochastic.h"
+#include "cpu/adamw.h"
 
 /* A non-finite gradient halves the scale, though never below 1; STEP_GROWTH_INTERVAL finite steps double it.
  */
@@ -47,8 +46,7 @@ typedef struct adamw_formats {
 /* What is the same for every element. */
 typedef struct adamw_job {
     tensor param, grad, moment1, moment2;
-    float clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
-    uint64_t seed, update;
+    adamw_numbers numbers;
     int64_t first, row_step;
 } adamw_job;
 
@@ -64,50 +62,21 @@ typedef struct adamw_place {
 #define FETCH(array, d, i, written)                                                                          \
     __builtin_prefetch((const char *)(array) + (i)*dtype_bytes(d) + 4096, written, 2)
 
-/* Draws of 16 elements from `index` on: their lower words, then their upper ones. */
-static void draw_16(const adamw_job *j, int64_t index, uint32_t word[2][16]) {
-    for (int lane = 0; lane < 16; lane++) {
-        uint64_t at = (uint64_t)(index + lane);
-        uint64_t draw = stochastic_draw(stochastic_block(j->seed, j->update, at), at);
-        word[0][lane] = (uint32_t)draw;
-        word[1][lane] = (uint32_t)(draw >> 32);
-    }
-}
-
-/* stochastic_bf16 with number `which` of the draws; fp32 stays as it is. */
-SIMD v16 round_state(v16 x, ott_dtype d, uint32_t word[2][16], int which) {
-    if (d == OTT_F32) return x;
-    v16i draw = v16i_load(word[which / 2]);
-    draw = which % 2 ? v16i_shr(draw, 16) : v16i_and(draw, v16i_set1(0xffffu));
-    v16i bits = v16i_and(v16i_add(v16_bits(x), draw), v16i_set1(0xffff0000u));
-    return v16_select(v16_isnan(x), x, v16_from_bits(bits));
-}
-
 SIMD void adamw_row(const adamw_job *j, adamw_formats f, adamw_place at, int64_t count) {
     bool draws = f.param != OTT_F32 || f.moment1 != OTT_F32 || f.moment2 != OTT_F32;
     uint32_t word[2][16];
-    v16 clip = v16_set1(j->clip), decay = v16_set1(j->decay), step_size = v16_set1(j->step_size);
-    v16 keep1 = v16_set1(j->keep1), keep2 = v16_set1(j->keep2), beta2 = v16_set1(j->beta2);
-    v16 correction = v16_set1(j->sqrt_correction2), epsilon = v16_set1(j->epsilon);
+    const adamw_lanes c = adamw_lanes_of(&j->numbers);
     BY_16(i, lanes, count, {
         FETCH(at.param, f.param, i, 1), FETCH(at.grad, f.grad, i, 0);
         FETCH(at.moment1, f.moment1, i, 1), FETCH(at.moment2, f.moment2, i, 1);
-        v16 p = v16_get(at.param, f.param, i, lanes), g = v16_mul(v16_get(at.grad, f.grad, i, lanes), clip);
+        v16 p = v16_get(at.param, f.param, i, lanes), g = v16_get(at.grad, f.grad, i, lanes);
         v16 m = v16_get(at.moment1, f.moment1, i, lanes), v = v16_get(at.moment2, f.moment2, i, lanes);
-        p = v16_sub(p, v16_mul(decay, p));
-        m = v16_fma(v16_sub(g, m), keep1, m);
-        v = v16_fma(v16_mul(g, g), keep2, v16_mul(v, beta2));
-        v16 denominator = v16_add(v16_div(v16_sqrt(v), correction), epsilon);
-        p = v16_sub(p, v16_mul(step_size, v16_div(m, denominator)));
-        if (draws) draw_16(j, at.index + i, word);
-        v16_put(at.param, f.param, i, round_state(p, f.param, word, STOCHASTIC_PARAM), lanes);
-        v16_put(at.moment1, f.moment1, i, round_state(m, f.moment1, word, STOCHASTIC_MOMENT1), lanes);
-        v16_put(at.moment2, f.moment2, i, round_state(v, f.moment2, word, STOCHASTIC_MOMENT2), lanes);
+        adamw_update(&c, g, &p, &m, &v);
+        if (draws) adamw_draw(&j->numbers, at.index + i, word);
+        v16_put(at.param, f.param, i, adamw_round(p, f.param, word, STOCHASTIC_PARAM), lanes);
+        v16_put(at.moment1, f.moment1, i, adamw_round(m, f.moment1, word, STOCHASTIC_MOMENT1), lanes);
+        v16_put(at.moment2, f.moment2, i, adamw_round(v, f.moment2, word, STOCHASTIC_MOMENT2), lanes);
     });
-}
-
-static void *element_of(const tensor *t, int64_t row, int64_t column) {
-    return (char *)row_of(t, row) + column * dtype_bytes(t->dtype);
 }
 
 static void adamw_task(void *argument, int thread, int threads) {
@@ -117,10 +86,10 @@ static void adamw_task(void *argument, int thread, int threads) {
     bool is_f32 = memcmp(&f, &all_f32, sizeof f) == 0;
     row_share s = row_share_of(j->param.rows, j->param.columns, thread, threads);
     for (int64_t r = s.row; r < s.row_end; r++) {
-        adamw_place at = {.param = element_of(&j->param, r, s.column),
-                          .grad = element_of(&j->grad, r, s.column),
-                          .moment1 = element_of(&j->moment1, r, s.column),
-                          .moment2 = element_of(&j->moment2, r, s.column),
+        adamw_place at = {.param = adamw_element(&j->param, r, s.column),
+                          .grad = adamw_element(&j->grad, r, s.column),
+                          .moment1 = adamw_element(&j->moment1, r, s.column),
+                          .moment2 = adamw_element(&j->moment2, r, s.column),
                           .index = j->first + r * j->row_step + s.column};
         if (is_f32)
             adamw_row(j, all_f32, at, s.columns);
@@ -130,22 +99,12 @@ static void adamw_task(void *argument, int thread, int threads) {
 }
 
 static void update_adamw(exec *cx, const adamw_args *a) {
-    const float *state = a->state->data; /* [S] */
     adamw_job j = {
         .param = *a->param,
         .grad = *a->grad,
         .moment1 = *a->moment1,
         .moment2 = *a->moment2,
-        .clip = state[STEP_CLIP],
-        .decay = state[STEP_LEARNING_RATE] * a->weight_decay,
-        .step_size = state[STEP_LEARNING_RATE] / state[STEP_CORRECTION1],
-        .sqrt_correction2 = state[STEP_SQRT_CORRECTION2],
-        .keep1 = 1.0f - a->beta1,
-        .keep2 = 1.0f - a->beta2,
-        .beta2 = a->beta2,
-        .epsilon = a->epsilon,
-        .seed = a->seed,
-        .update = step_state_update(state),
+        .numbers = ADAMW_NUMBERS(a),
         .first = a->first,
         .row_step = a->row_step,
     };

@@ -1,7 +1,6 @@
 /* cpu/optimizer_fp8: AdamW whose moments are kept in FP8 (tensor/moment.h): groups are widened, updated and narrowed again. */
-#include "cpu/rows.h"
+#include "cpu/adamw.h"
 #include "tensor/moment_check.h"
-#include "tensor/stochastic.h"
 
 /* ---- tensor/moment.h for 16 lanes, bit for bit ---- */
 
@@ -78,8 +77,7 @@ SIMD void store_moment(const moment_group *g, uint8_t *codes, float *numbers, in
 
 typedef struct adamw_job {
     tensor param, grad, moment1, numbers1, moment2, numbers2;
-    float clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
-    uint64_t seed, update;
+    adamw_numbers numbers;
     int64_t first, row_step;
 } adamw_job;
 
@@ -92,35 +90,19 @@ typedef struct adamw_place {
     int64_t index, count;
 } adamw_place;
 
-/* stochastic_bf16 of 16 elements from `index` on. */
-SIMD v16 round_param(const adamw_job *j, v16 p, ott_dtype d, int64_t index) {
-    uint32_t draw[16];
-    if (d == OTT_F32) return p;
-    for (int lane = 0; lane < 16; lane++) {
-        uint64_t at = (uint64_t)(index + lane);
-        draw[lane] = (uint32_t)stochastic_draw(stochastic_block(j->seed, j->update, at), at) & 0xffffu;
-    }
-    v16i bits = v16i_and(v16i_add(v16_bits(p), v16i_load(draw)), v16i_set1(0xffff0000u));
-    return v16_select(v16_isnan(p), p, v16_from_bits(bits));
-}
-
 SIMD void adamw_group(const adamw_job *j, ott_dtype param, ott_dtype grad, const adamw_place *at) {
     moment_group first = {.largest = v16_zero(), .least = v16i_set1(0)}, second = first;
-    v16 clip = v16_set1(j->clip), decay = v16_set1(j->decay), step_size = v16_set1(j->step_size);
-    v16 keep1 = v16_set1(j->keep1), keep2 = v16_set1(j->keep2), beta2 = v16_set1(j->beta2);
-    v16 correction = v16_set1(j->sqrt_correction2), epsilon = v16_set1(j->epsilon);
+    const adamw_lanes c = adamw_lanes_of(&j->numbers);
+    uint32_t word[2][16];
     BY_16(i, lanes, at->count, {
-        v16 p = v16_get(at->param, param, i, lanes), g = v16_mul(v16_get(at->grad, grad, i, lanes), clip);
+        v16 p = v16_get(at->param, param, i, lanes), g = v16_get(at->grad, grad, i, lanes);
         v16 m = moment16_decode(v16_load_fp8_n(at->codes1 + i, OTT_E4M3, lanes), at->numbers1[0],
                                 at->numbers1[1]);
         v16 v = moment16_decode(v16_load_fp8_n(at->codes2 + i, OTT_E4M3, lanes), at->numbers2[0],
                                 at->numbers2[1]);
-        p = v16_sub(p, v16_mul(decay, p));
-        m = v16_fma(v16_sub(g, m), keep1, m);
-        v = v16_fma(v16_mul(g, g), keep2, v16_mul(v, beta2));
-        v16 denominator = v16_add(v16_div(v16_sqrt(v), correction), epsilon);
-        p = v16_sub(p, v16_mul(step_size, v16_div(m, denominator)));
-        v16_put(at->param, param, i, round_param(j, p, param, at->index + i), lanes);
+        adamw_update(&c, g, &p, &m, &v);
+        if (param != OTT_F32) adamw_draw(&j->numbers, at->index + i, word);
+        v16_put(at->param, param, i, adamw_round(p, param, word, STOCHASTIC_PARAM), lanes);
         put_moment(&first, i, m);
         put_moment(&second, i, v);
     });
@@ -128,18 +110,14 @@ SIMD void adamw_group(const adamw_job *j, ott_dtype param, ott_dtype grad, const
     store_moment(&second, at->codes2, at->numbers2, at->count);
 }
 
-static void *element_of(const tensor *t, int64_t row, int64_t column) {
-    return (char *)row_of(t, row) + column * dtype_bytes(t->dtype);
-}
-
 static adamw_place place_of(const adamw_job *j, int64_t row, int64_t number) {
     int64_t column = number * MOMENT_GROUP, left = j->param.columns - column;
-    return (adamw_place){.param = element_of(&j->param, row, column),
-                         .grad = element_of(&j->grad, row, column),
-                         .codes1 = element_of(&j->moment1, row, column),
-                         .codes2 = element_of(&j->moment2, row, column),
-                         .numbers1 = element_of(&j->numbers1, row, number * MOMENT_NUMBERS),
-                         .numbers2 = element_of(&j->numbers2, row, number * MOMENT_NUMBERS),
+    return (adamw_place){.param = adamw_element(&j->param, row, column),
+                         .grad = adamw_element(&j->grad, row, column),
+                         .codes1 = adamw_element(&j->moment1, row, column),
+                         .codes2 = adamw_element(&j->moment2, row, column),
+                         .numbers1 = adamw_element(&j->numbers1, row, number * MOMENT_NUMBERS),
+                         .numbers2 = adamw_element(&j->numbers2, row, number * MOMENT_NUMBERS),
                          .index = j->first + row * j->row_step + column,
                          .count = left < MOMENT_GROUP ? left : MOMENT_GROUP};
 }
@@ -158,9 +136,8 @@ static void adamw_task(void *argument, int thread, int threads) {
 }
 
 ott_status ISA(adamw_fp8)(exec *cx, const adamw_fp8_args *a) {
-    const float *state = a->state->data; /* [S] */
     TRY(moment_check(a));
-    if (state[STEP_SKIP] != 0.0f) return OTT_OK;
+    if (((const float *)a->state->data)[STEP_SKIP] != 0.0f) return OTT_OK;
     adamw_job j = {
         .param = *a->param,
         .grad = *a->grad,
@@ -168,16 +145,7 @@ ott_status ISA(adamw_fp8)(exec *cx, const adamw_fp8_args *a) {
         .numbers1 = *a->numbers1,
         .moment2 = *a->moment2,
         .numbers2 = *a->numbers2,
-        .clip = state[STEP_CLIP],
-        .decay = state[STEP_LEARNING_RATE] * a->weight_decay,
-        .step_size = state[STEP_LEARNING_RATE] / state[STEP_CORRECTION1],
-        .sqrt_correction2 = state[STEP_SQRT_CORRECTION2],
-        .keep1 = 1.0f - a->beta1,
-        .keep2 = 1.0f - a->beta2,
-        .beta2 = a->beta2,
-        .epsilon = a->epsilon,
-        .seed = a->seed,
-        .update = step_state_update(state),
+        .numbers = ADAMW_NUMBERS(a),
         .first = a->first,
         .row_step = a->row_step,
     };

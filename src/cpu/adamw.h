@@ -1,0 +1,85 @@
+/*
+ * cpu/adamw: AdamW's update of 16 elements (adamw in tensor/ops.def), and how what it changes is rounded: whatever the format
+ * the moments are kept in. Internal to cpu/optimizer and cpu/optimizer_fp8.
+ */
+#ifndef CPU_ADAMW_H
+#define CPU_ADAMW_H
+
+#include "cpu/rows.h"
+#include "tensor/stochastic.h"
+
+/* What is the same for every element of a parameter. */
+typedef struct adamw_numbers {
+    float clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
+    uint64_t seed, update;
+} adamw_numbers;
+
+/* Of the arguments of a call, whatever operation it is of. */
+#define ADAMW_NUMBERS(a)                                                                                     \
+    adamw_numbers_of((a)->state, (a)->beta1, (a)->beta2, (a)->epsilon, (a)->weight_decay, (a)->seed)
+
+static inline adamw_numbers adamw_numbers_of(const tensor *step, float beta1, float beta2, float epsilon,
+                                             float weight_decay, uint64_t seed) {
+    const float *state = step->data; /* [S] */
+    return (adamw_numbers){.clip = state[STEP_CLIP],
+                           .decay = state[STEP_LEARNING_RATE] * weight_decay,
+                           .step_size = state[STEP_LEARNING_RATE] / state[STEP_CORRECTION1],
+                           .sqrt_correction2 = state[STEP_SQRT_CORRECTION2],
+                           .keep1 = 1.0f - beta1,
+                           .keep2 = 1.0f - beta2,
+                           .beta2 = beta2,
+                           .epsilon = epsilon,
+                           .seed = seed,
+                           .update = step_state_update(state)};
+}
+
+/* The same in all lanes. */
+typedef struct adamw_lanes {
+    v16 clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
+} adamw_lanes;
+
+SIMD adamw_lanes adamw_lanes_of(const adamw_numbers *n) {
+    return (adamw_lanes){.clip = v16_set1(n->clip),
+                         .decay = v16_set1(n->decay),
+                         .step_size = v16_set1(n->step_size),
+                         .sqrt_correction2 = v16_set1(n->sqrt_correction2),
+                         .keep1 = v16_set1(n->keep1),
+                         .keep2 = v16_set1(n->keep2),
+                         .beta2 = v16_set1(n->beta2),
+                         .epsilon = v16_set1(n->epsilon)};
+}
+
+/* Parameter and moments, not yet rounded, by the gradient. */
+SIMD void adamw_update(const adamw_lanes *c, v16 gradient, v16 *p, v16 *m, v16 *v) {
+    v16 g = v16_mul(gradient, c->clip);
+    *p = v16_sub(*p, v16_mul(c->decay, *p));
+    *m = v16_fma(v16_sub(g, *m), c->keep1, *m);
+    *v = v16_fma(v16_mul(g, g), c->keep2, v16_mul(*v, c->beta2));
+    v16 denominator = v16_add(v16_div(v16_sqrt(*v), c->sqrt_correction2), c->epsilon);
+    *p = v16_sub(*p, v16_mul(c->step_size, v16_div(*m, denominator)));
+}
+
+/* Draws of 16 elements from `index` on: their lower words, then their upper ones. */
+static inline void adamw_draw(const adamw_numbers *n, int64_t index, uint32_t word[2][16]) {
+    for (int lane = 0; lane < 16; lane++) {
+        uint64_t at = (uint64_t)(index + lane);
+        uint64_t draw = stochastic_draw(stochastic_block(n->seed, n->update, at), at);
+        word[0][lane] = (uint32_t)draw;
+        word[1][lane] = (uint32_t)(draw >> 32);
+    }
+}
+
+/* stochastic_bf16 with number `which` of the draws; fp32 stays as it is. */
+SIMD v16 adamw_round(v16 x, ott_dtype d, uint32_t word[2][16], int which) {
+    if (d == OTT_F32) return x;
+    v16i draw = v16i_load(word[which / 2]);
+    draw = which % 2 ? v16i_shr(draw, 16) : v16i_and(draw, v16i_set1(0xffffu));
+    v16i bits = v16i_and(v16i_add(v16_bits(x), draw), v16i_set1(0xffff0000u));
+    return v16_select(v16_isnan(x), x, v16_from_bits(bits));
+}
+
+static inline void *adamw_element(const tensor *t, int64_t row, int64_t column) {
+    return (char *)row_of(t, row) + column * dtype_bytes(t->dtype);
+}
+
+#endif
