@@ -4,6 +4,8 @@
 #include "backend/open.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "checkpoint/hf_model.h"
+#include "nn/layer_harness.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -40,6 +42,20 @@ const char *at(run_folder *f, const char *format, ...) {
     vsnprintf(out + length, sizeof f->text[0] - (size_t)length, format, arguments);
     va_end(arguments);
     return out;
+}
+
+model_options folder_options(mem *account, const char *folder) {
+    char argument[300];
+    config *cfg;
+    model_options o;
+    snprintf(argument, sizeof argument, "--model.hf_path=%s", folder);
+    const char *arguments[] = {argument, "--train.seq_len=24"};
+    HARNESS_OK(config_parse(account, NULL, 2, arguments, &cfg));
+    HARNESS_OK(hf_model_configure(account, cfg, NULL));
+    HARNESS_OK(model_options_resolve(cfg, &o));
+    config_close(cfg);
+    o.freeze = NULL; /* it was the configuration's */
+    return o;
 }
 
 model_options small_options(void) {

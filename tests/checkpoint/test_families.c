@@ -35,21 +35,6 @@ static const char *folder_of(const char *name, char out[256]) {
     return out;
 }
 
-/* What a run that starts from the folder makes of it. */
-static model_options options_from(mem *account, const char *folder) {
-    char argument[300];
-    config *cfg;
-    model_options o;
-    snprintf(argument, sizeof argument, "--model.hf_path=%s", folder);
-    const char *arguments[] = {argument, "--train.seq_len=24"};
-    HARNESS_OK(config_parse(account, NULL, 2, arguments, &cfg));
-    HARNESS_OK(hf_model_configure(account, cfg, NULL));
-    HARNESS_OK(model_options_resolve(cfg, &o));
-    config_close(cfg);
-    o.freeze = NULL; /* it was the configuration's */
-    return o;
-}
-
 typedef struct held {
     tiny t;
     golden g;
@@ -58,7 +43,7 @@ typedef struct held {
 
 static void open_family(held *f, mem *account, const char *name) {
     char file[64];
-    model_options o = options_from(account, folder_of(name, f->folder));
+    model_options o = folder_options(account, folder_of(name, f->folder));
     snprintf(file, sizeof file, "families/%s/golden", name);
     tiny_open(&f->t, &o, 1, NULL);
     golden_open(&f->g, f->t.h.account, file);
@@ -282,7 +267,7 @@ static void writes_what_it_read(void **state) {
             assert_string_equal(sum.family, f.t.m->options.family->name);
             snprintf(path, sizeof path, "%s/model.safetensors", f.folder);
             same_tensors(r->account, path, at(r, "%s-%d/model.safetensors", names[i], own));
-            model_options again = options_from(r->account, out);
+            model_options again = folder_options(r->account, out);
             assert_same_options(&again, &f.t.m->options);
         }
         close_family(&f);

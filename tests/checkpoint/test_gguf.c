@@ -19,20 +19,6 @@
 
 /* ---- a family ---- */
 
-static model_options options_from(mem *account, const char *folder) {
-    char argument[300];
-    config *cfg;
-    model_options o;
-    snprintf(argument, sizeof argument, "--model.hf_path=%s", folder);
-    const char *arguments[] = {argument, "--train.seq_len=24"};
-    HARNESS_OK(config_parse(account, NULL, 2, arguments, &cfg));
-    HARNESS_OK(hf_model_configure(account, cfg, NULL));
-    HARNESS_OK(model_options_resolve(cfg, &o));
-    config_close(cfg);
-    o.freeze = NULL; /* it was the configuration's */
-    return o;
-}
-
 typedef struct held {
     tiny t;
     char folder[256];
@@ -41,7 +27,7 @@ typedef struct held {
 
 static void open_family(held *f, mem *account, const char *name) {
     snprintf(f->folder, sizeof f->folder, "%s/tests/golden/families/%s", TEST_SOURCE_DIR, name);
-    model_options o = options_from(account, f->folder);
+    model_options o = folder_options(account, f->folder);
     tiny_open(&f->t, &o, 1, NULL);
     HARNESS_OK(hf_model_load(f->t.m, f->folder));
     HARNESS_OK(shards_open(account, f->folder, &f->weights));
