@@ -44,7 +44,7 @@ const char *at(run_folder *f, const char *format, ...) {
     return out;
 }
 
-model_options folder_options(mem *account, const char *folder) {
+model_options folder_model_options(mem *account, const char *folder) {
     char argument[300];
     config *cfg;
     model_options o;

@@ -23,7 +23,7 @@ int run_folder_teardown(void **state);
 const char *at(run_folder *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* What a run that starts from a Hugging Face folder makes of it. */
-model_options folder_options(mem *account, const char *folder);
+model_options folder_model_options(mem *account, const char *folder);
 /* Two layers of width 16; the embedding is larger than any buffer a checkpoint is copied through. */
 model_options small_options(void);
 /* Parameters and moments get bits that depend on `seed`. seed 0: zeros. */

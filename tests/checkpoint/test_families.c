@@ -43,7 +43,7 @@ typedef struct held {
 
 static void open_family(held *f, mem *account, const char *name) {
     char file[64];
-    model_options o = folder_options(account, folder_of(name, f->folder));
+    model_options o = folder_model_options(account, folder_of(name, f->folder));
     snprintf(file, sizeof file, "families/%s/golden", name);
     tiny_open(&f->t, &o, 1, NULL);
     golden_open(&f->g, f->t.h.account, file);
@@ -267,7 +267,7 @@ static void writes_what_it_read(void **state) {
             assert_string_equal(sum.family, f.t.m->options.family->name);
             snprintf(path, sizeof path, "%s/model.safetensors", f.folder);
             same_tensors(r->account, path, at(r, "%s-%d/model.safetensors", names[i], own));
-            model_options again = folder_options(r->account, out);
+            model_options again = folder_model_options(r->account, out);
             assert_same_options(&again, &f.t.m->options);
         }
         close_family(&f);

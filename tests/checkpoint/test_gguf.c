@@ -27,7 +27,7 @@ typedef struct held {
 
 static void open_family(held *f, mem *account, const char *name) {
     snprintf(f->folder, sizeof f->folder, "%s/tests/golden/families/%s", TEST_SOURCE_DIR, name);
-    model_options o = folder_options(account, f->folder);
+    model_options o = folder_model_options(account, f->folder);
     tiny_open(&f->t, &o, 1, NULL);
     HARNESS_OK(hf_model_load(f->t.m, f->folder));
     HARNESS_OK(shards_open(account, f->folder, &f->weights));
