@@ -296,14 +296,42 @@ static ott_status read_messages(const json_t *object, json_t **out) {
     return status;
 }
 
+/* The tools of a row, a list or its text, to be given back with json_decref; NULL: it has none. */
+static ott_status read_tools(const json_t *object, json_t **out) {
+    json_t *tools = json_object_get(object, "tools");
+    json_error_t error;
+    *out = NULL;
+    if (!tools || json_is_null(tools)) return OTT_OK;
+    if (json_is_string(tools))
+        TRY(json_text_parse(json_string_value(tools), (int64_t)json_string_length(tools),
+                            JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, out, &error));
+    else
+        *out = json_incref(tools);
+    if (json_is_array(*out)) return OTT_OK;
+    const char *kind = *out ? json_kind_name(*out) : "a text that is not JSON";
+    json_decref(*out);
+    *out = NULL;
+    return status_fail(OTT_ERR_FORMAT, "tools is %s: it takes a list of functions' JSON schemas, or its text",
+                       kind);
+}
+
+static ott_status encode_row(row_reader *r, const json_t *object, tokenizer_ids *ids) {
+    json_t *messages, *tools;
+    TRY(read_messages(object, &messages));
+    ott_status status = read_tools(object, &tools);
+    if (status == OTT_OK)
+        status =
+            chat_encode(r->template, r->c.scratch, &(chat_conversation){messages, tools}, ids, &r->learned);
+    json_decref(messages);
+    json_decref(tools);
+    return status;
+}
+
 static ott_status add_conversation(row_reader *r, const json_t *object, int64_t row) {
     tokenizer_ids ids = {.account = r->c.ids.account};
-    json_t *messages;
     bool learns = false;
     (void)row;
-    TRY(read_messages(object, &messages));
-    ott_status status = chat_encode(r->template, r->c.scratch, messages, &ids, &r->learned);
-    json_decref(messages);
+    ott_status status = encode_row(r, object, &ids);
     for (int64_t i = 0; i < ids.count && !learns; i++) learns = r->learned[i];
     if (status == OTT_OK && !learns)
         status = status_fail(OTT_ERR_FORMAT, "no message is the assistant's: there is nothing to learn");

@@ -258,7 +258,7 @@ static ott_status take_turn(text_generator *g, const char *text) {
     str all = {.account = g->account};
     tokenizer_ids ids = {.account = g->account};
     TRY(add_message(g, "user", text));
-    ott_status status = chat_render(g->template, g->messages, true, &all);
+    ott_status status = chat_render(g->template, &(chat_conversation){.messages = g->messages}, true, &all);
     if (status == OTT_OK) status = text_codec_encode(&g->codec, all.text ? all.text : "", &ids);
     str_free(&all);
     if (status == OTT_OK && ids.count == 0)

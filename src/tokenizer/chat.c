@@ -115,26 +115,27 @@ static const char *token_text(const chat *c, int32_t id) {
     return text ? text : "";
 }
 
-static ott_status make_context(const chat *c, const json_t *messages, bool asks, json_t **out) {
+static ott_status make_context(const chat *c, const chat_conversation *of, bool asks, json_t **out) {
+    json_t *tools = of->tools ? json_incref((json_t *)of->tools) : json_null();
     *out = json_object();
-    bool made = *out && put(*out, "messages", json_incref((json_t *)messages)) &&
-                put(*out, "add_generation_prompt", json_boolean(asks)) && put(*out, "tools", json_null()) &&
+    bool made = put(*out, "messages", json_incref((json_t *)of->messages)) && put(*out, "tools", tools) &&
+                put(*out, "add_generation_prompt", json_boolean(asks)) &&
                 put(*out, "bos_token", json_string(token_text(c, tokenizer_bos(c->tokenizer)))) &&
                 put(*out, "eos_token", json_string(token_text(c, tokenizer_eos(c->tokenizer))));
     return made ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for the variables of a chat template");
 }
 
-static ott_status render(const chat *c, const json_t *messages, bool asks, str *out,
+static ott_status render(const chat *c, const chat_conversation *of, bool asks, str *out,
                          jinja_spans *generation) {
     json_t *context;
-    ott_status status = make_context(c, messages, asks, &context);
+    ott_status status = make_context(c, of, asks, &context);
     if (status == OTT_OK) status = jinja_render(c->template, context, out, generation);
     json_decref(context);
     return status == OTT_OK ? OTT_OK : status_context(status, "%s: chat template", c->path);
 }
 
-ott_status chat_render(const chat *c, const json_t *messages, bool asks, str *out) {
-    return render(c, messages, asks, out, NULL);
+ott_status chat_render(const chat *c, const chat_conversation *of, bool asks, str *out) {
+    return render(c, of, asks, out, NULL);
 }
 
 /* ---- tokens ---- */
@@ -142,6 +143,7 @@ ott_status chat_render(const chat *c, const json_t *messages, bool asks, str *ou
 typedef struct encoder {
     const chat *c;
     tokenizer_scratch *s;
+    const chat_conversation *of;
     str text;          /* of the whole conversation */
     jinja_spans turns; /* of the assistant, in the text */
 } encoder;
@@ -158,11 +160,11 @@ static json_t *first_messages(const json_t *messages, size_t count) {
 }
 
 /* How many bytes of the text the first messages make; asks: with what begins the next turn. */
-static ott_status measure(encoder *e, const json_t *messages, size_t count, bool asks, int64_t *out) {
+static ott_status measure(encoder *e, size_t count, bool asks, int64_t *out) {
     str part = {.account = e->c->account};
-    json_t *first = first_messages(messages, count);
+    json_t *first = first_messages(e->of->messages, count);
     if (!first) return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
-    ott_status status = render(e->c, first, asks, &part, NULL);
+    ott_status status = render(e->c, &(chat_conversation){first, e->of->tools}, asks, &part, NULL);
     json_decref(first);
     *out = part.length;
     bool begins = part.length <= e->text.length &&
@@ -192,13 +194,13 @@ static ott_status add_turn(encoder *e, int64_t begin, int64_t end) {
     return OTT_OK;
 }
 
-static ott_status find_turns(encoder *e, const json_t *messages) {
-    const size_t count = json_array_size(messages);
+static ott_status find_turns(encoder *e) {
+    const size_t count = json_array_size(e->of->messages);
     for (size_t i = 0; i < count; i++) {
         int64_t begin, end = e->text.length;
-        if (!is_assistant(json_array_get(messages, i))) continue;
-        TRY(measure(e, messages, i, true, &begin));
-        if (i + 1 < count) TRY(measure(e, messages, i + 1, false, &end));
+        if (!is_assistant(json_array_get(e->of->messages, i))) continue;
+        TRY(measure(e, i, true, &begin));
+        if (i + 1 < count) TRY(measure(e, i + 1, false, &end));
         TRY(add_turn(e, begin, end));
     }
     return OTT_OK;
@@ -225,13 +227,13 @@ static ott_status mark_turns(encoder *e, int64_t count, uint8_t *learned) {
     return OTT_OK;
 }
 
-static ott_status encode(encoder *e, const json_t *messages, tokenizer_ids *ids, uint8_t **learned) {
+static ott_status encode(encoder *e, tokenizer_ids *ids, uint8_t **learned) {
     const chat *c = e->c;
     const int64_t before = ids->count;
     void *block = *learned;
     bool marked = jinja_marks_generation(c->template);
-    TRY(render(c, messages, false, &e->text, marked ? &e->turns : NULL));
-    if (!marked) TRY(find_turns(e, messages));
+    TRY(render(c, e->of, false, &e->text, marked ? &e->turns : NULL));
+    if (!marked) TRY(find_turns(e));
     TRY(tokenizer_encode(c->tokenizer, e->s, e->text.text ? e->text.text : "", e->text.length,
                          TOKENIZER_MATCH_SPECIAL, ids));
     TRY(mem_grow(ids->account, MEM_DATA, ids->count, "which tokens are learned", &block));
@@ -240,10 +242,10 @@ static ott_status encode(encoder *e, const json_t *messages, tokenizer_ids *ids,
     return mark_turns(e, ids->count - before, *learned + before);
 }
 
-ott_status chat_encode(const chat *c, tokenizer_scratch *s, const json_t *messages, tokenizer_ids *ids,
+ott_status chat_encode(const chat *c, tokenizer_scratch *s, const chat_conversation *of, tokenizer_ids *ids,
                        uint8_t **learned) {
-    encoder e = {.c = c, .s = s, .text = {.account = c->account}, .turns = {.account = c->account}};
-    ott_status status = encode(&e, messages, ids, learned);
+    encoder e = {.c = c, .s = s, .of = of, .text = {.account = c->account}, .turns = {.account = c->account}};
+    ott_status status = encode(&e, ids, learned);
     jinja_spans_free(&e.turns);
     str_free(&e.text);
     return status;

@@ -18,8 +18,15 @@ void chat_close(chat *c); /* NULL is allowed */
 /* Appends the template itself, whatever it says; errors as chat_open's. */
 ott_status chat_read(mem *account, const tokenizer *t, str *out);
 
+/* What a template is given of a row. */
+typedef struct chat_conversation {
+    const json_t *messages;
+    const json_t
+        *tools; /* a list, of JSON schemas of the functions that the assistant may call; NULL: none */
+} chat_conversation;
+
 /* Appends the conversation's text; asks: with what begins the assistant's next turn behind it. */
-ott_status chat_render(const chat *c, const json_t *messages, bool asks, str *out);
+ott_status chat_render(const chat *c, const chat_conversation *of, bool asks, str *out);
 
 /*
  * Appends the conversation's tokens, and in learned[ids->count], which grows with them, 1 for each token of an assistant's turn: of
@@ -28,7 +35,7 @@ ott_status chat_render(const chat *c, const json_t *messages, bool asks, str *ou
  * OTT_ERR_UNSUPPORTED: a template that does not mark its turns writes the same messages otherwise when more follow, in a
  * way that leaves no end of a turn.
  */
-ott_status chat_encode(const chat *c, tokenizer_scratch *s, const json_t *messages, tokenizer_ids *ids,
+ott_status chat_encode(const chat *c, tokenizer_scratch *s, const chat_conversation *of, tokenizer_ids *ids,
                        uint8_t **learned);
 
 #endif

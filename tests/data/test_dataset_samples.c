@@ -429,6 +429,34 @@ static void only_the_assistant_is_learned(void **state) {
     }
 }
 
+/* The template has a row's tools before every text of it, and sees what messages have beside their content. */
+static void templates_see_tools(void **state) {
+    static const char rows[] =
+        "{\"tools\": [{\"n\": 1}], \"messages\": [{\"role\": \"user\", \"content\": \"u\"}, "
+        "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"function\": {\"name\": "
+        "\"f\"}}]}, "
+        "{\"role\": \"tool\", \"content\": \"t\"}, {\"role\": \"assistant\", \"content\": \"a\"}]}\n"
+        "{\"tools\": \"[2, 3]\", \"instruction\": \"u\", \"output\": \"a\"}\n"
+        "{\"tools\": null, \"instruction\": \"u\", \"output\": \"a\"}\n";
+    folder *f = *state;
+    dataset *d;
+    tokenizer *t = chat_tokenizer(
+        f, "{% if tools %}{{ tools | length }}:{% endif %}{% for m in messages %}<{{ m.role[0] }}>"
+           "{{ m.content }}{% for c in m.tool_calls %}!{{ c.function.name }}{% endfor %}</>{% endfor %}"
+           "{% if add_generation_prompt %}<a>{% endif %}");
+    const char *path = folder_write_text(f, "t.jsonl", rows);
+    dataset_source s = rows_source(&path);
+    s.tokenizer = t;
+    if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
+    rows_cut(d, 64, false);
+    assert_int_equal(dataset_rows(d), 3);
+    expect_turns(t, d, 0, "1:<u>u</><a>!f</><t>t</><a>a</>", "            ^^^^^          ^^^^");
+    expect_turns(t, d, 1, "2:<u>u</><a>a</>", "            ^^^^");
+    expect_turns(t, d, 2, "<u>u</><a>a</>", "          ^^^^");
+    dataset_close(d);
+    tokenizer_close(t);
+}
+
 static void refuse_chat(folder *f, const tokenizer *t, const char *row, const char *message) {
     dataset *d;
     const char *path = folder_write_text(f, "t.jsonl", row);
@@ -450,6 +478,8 @@ static void conversations_are_refused_by_line(void **state) {
                 "conversations[0] has no text under \"value\"");
     refuse_chat(f, t, "{\"instruction\": \"a\"}", "no field \"output\"");
     refuse_chat(f, t, "{\"messages\": [1]}", "chat_template.jinja: chat template: line 1: ");
+    refuse_chat(f, t, "{\"messages\": [], \"tools\": {}}", ":1: tools is an object: it takes a list");
+    refuse_chat(f, t, "{\"messages\": [], \"tools\": \"[\"}", ":1: tools is a text that is not JSON");
     tokenizer_close(t);
     t = chat_tokenizer(f, "{% for m in messages %}{{ m.content }}{{ loop.length }}{% endfor %}");
     refuse_chat(f, t,
@@ -526,6 +556,7 @@ int main(void) {
         TEST(instructions_are_joined_by_spaces),
         TEST(what_carries_no_loss_is_counted),
         TEST(only_the_assistant_is_learned),
+        TEST(templates_see_tools),
         TEST(conversations_are_refused_by_line),
         TEST(shares_and_limits_count_rows),
         TEST(memory_runs_out),
