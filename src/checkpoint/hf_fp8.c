@@ -71,7 +71,8 @@ static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
     const hf_place *at = &p->of[i];
     const parameter *trained = p->of[i].parameter;
     bool is_one_tensor = at->count == at->rows, blocks_fit = at->row % STRIP == 0 && at->first % STRIP == 0;
-    if (grain == HF_SCALE_CHANNEL || (at->count == trained->rows && is_one_tensor)) return OTT_OK;
+    bool is_one_matrix = at->count == trained->rows / trained->stack;
+    if (grain == HF_SCALE_CHANNEL || (is_one_matrix && is_one_tensor)) return OTT_OK;
     if (grain == HF_SCALE_BLOCK && blocks_fit) return OTT_OK;
     if (grain == HF_SCALE_TENSOR && (is_one_tensor || at->rows == trained->rows)) return OTT_OK;
     return fail_trained(trained->name,
@@ -258,7 +259,7 @@ static void copy_scales(const hf_fp8_matrix *x, const hf_place *at) {
     for (int64_t row = 0; row < at->count; row++)
         for (int64_t k = 0; k < x->scale_columns && c->scale_inv; k++)
             x->scale[(at->row + row) / x->block_rows * x->scale_columns + k] =
-                c->scale_inv[(at->first + row) / c->block_rows * c->scale_columns + k];
+                c->scale_inv[frozen_block_at(c, at->first + row) * c->scale_columns + k];
 }
 
 static ott_status measure_matrix(const hf_fp8 *f, hf_fp8_matrix *x, float *buffer) {
@@ -276,8 +277,9 @@ static ott_status measure_own(const hf_fp8 *f, float *buffer) {
 /* Do two matrices have one scale between them? Those that a serving program joins do; as trained, those that
    were one. */
 static bool is_joined(const hf_fp8 *f, const hf_fp8_matrix *a, const hf_fp8_matrix *b) {
+    const parameter *p = f->places->of[a->first].parameter;
     if (!a->trained) return strcmp(a->fused, b->fused) == 0;
-    return f->places->of[a->first].parameter == f->places->of[b->first].parameter;
+    return p == f->places->of[b->first].parameter && p->rank == 2;
 }
 
 /* Matrices that are joined come one soon after the other. */

@@ -14,14 +14,20 @@ static range clip(int64_t index, int64_t size, int64_t first, int64_t end) {
     return r;
 }
 
-/* Of a block's rows in the parameter, the row in the tensor. */
+/* The place's first row in its matrix. */
+static int64_t first_row(const hf_place *at) {
+    return at->first % at->parameter->codes->rows;
+}
+
+/* Of a block's rows in the matrix, the row in the tensor. */
 static int64_t row_in_tensor(const hf_place *at, int64_t row) {
-    return row - at->first + at->row;
+    return row - first_row(at) + at->row;
 }
 
 static bool rows_fit(const hf_place *at, int64_t own, int64_t folder) {
-    for (int64_t b = at->first / own; b * own < at->first + at->count; b++) {
-        range r = clip(b, own, at->first, at->first + at->count);
+    int64_t first = first_row(at), end = first + at->count;
+    for (int64_t b = first / own; b * own < end; b++) {
+        range r = clip(b, own, first, end);
         if (row_in_tensor(at, r.first) / folder != row_in_tensor(at, r.end - 1) / folder) return false;
     }
     return true;
@@ -62,14 +68,15 @@ static ott_status take(const hf_place *at, float *to, float scale, bool begins) 
 
 ott_status hf_frozen_take_scales(const hf_place *at, const hf_dequantize *scales) {
     const frozen_codes *c = at->parameter->codes;
-    int64_t end = at->first + at->count;
-    for (int64_t b = at->first / c->block_rows; b * c->block_rows < end; b++) {
-        range r = clip(b, c->block_rows, at->first, end);
+    int64_t first = first_row(at), end = first + at->count;
+    float *own = c->scale_inv + frozen_block_at(c, at->first - first) * c->scale_columns;
+    for (int64_t b = first / c->block_rows; b * c->block_rows < end; b++) {
+        range r = clip(b, c->block_rows, first, end);
         const float *from =
             scales->scale + row_in_tensor(at, r.first) / scales->block_rows * scales->scale_columns;
         for (int64_t k = 0; k < c->scale_columns; k++)
-            TRY(take(at, &c->scale_inv[b * c->scale_columns + k],
-                     from[k * c->block_columns / scales->block_columns], r.first == b * c->block_rows));
+            TRY(take(at, &own[b * c->scale_columns + k], from[k * c->block_columns / scales->block_columns],
+                     r.first == b * c->block_rows));
     }
     return OTT_OK;
 }

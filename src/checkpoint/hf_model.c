@@ -428,13 +428,28 @@ static ott_status load_kept(loading *l, int i, int count) {
     return frozen_place_scales(p, l->m->device);
 }
 
-ott_status hf_model_list_codes(mem *account, const char *folder, str *names) {
+/* The matrix of an expert stands for its stack, "experts.0.up_proj" for "experts.up_proj". */
+static void list_matrix(const char *name, str *names) {
+    const char *experts = strstr(name, ".experts."), *number = experts ? experts + strlen(".experts.") : name;
+    size_t digits = experts ? strspn(number, "0123456789") : 0;
+    if (digits > 0 && strncmp(number, "0.", 2) != 0) return;
+    str_printf(names, "%s%.*s%s", names->length ? "," : "", (int)(number - name), name,
+               digits > 0 ? number + digits + 1 : number);
+}
+
+ott_status hf_model_list_codes(mem *account, const char *folder, str *names, bool *others_are_bf16) {
+    char weight[HF_NAME_MOST];
     shards *s;
     TRY(shards_open(account, folder, &s));
+    *others_are_bf16 = true;
     for (int64_t i = 0; i < shards_count(s); i++) {
         const safetensors_entry *e = shards_at(s, i)->entry;
-        bool is_matrix = e->rank == 2 && strstr(e->name, ".layers.") && str_ends_with(e->name, ".weight");
-        if (e->dtype == OTT_E4M3 && is_matrix) str_printf(names, "%s%s", names->length ? "," : "", e->name);
+        bool in_block = strstr(e->name, ".layers.") && str_ends_with(e->name, ".weight");
+        bool routes = str_ends_with(e->name, ".gate.weight"); /* and is read in fp32 */
+        if (e->dtype == OTT_E4M3 && e->rank == 2 && in_block && !routes)
+            list_matrix(e->name, names);
+        else if (e->rank > 1 && !hf_dequantize_weight_of(e->name, weight))
+            *others_are_bf16 &= e->dtype == OTT_BF16;
     }
     shards_close(s);
     return str_finish(names);

@@ -18,8 +18,9 @@ typedef struct hf_model_notes {
 /* Puts what config.json of model.hf_path says under the keys of [model] that were not given. Nothing when
    model.hf_path is empty. notes: may be NULL. */
 ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes);
-/* Appends the names of the matrices of blocks that a folder has as E4M3 codes, with commas between. */
-ott_status hf_model_list_codes(mem *account, const char *folder, str *names);
+/* Appends the names of the matrices of blocks that a folder has as E4M3 codes, with commas between; of experts, which it has
+   apart, the stack's; not of routers. *others_are_bf16: all its other matrices. */
+ott_status hf_model_list_codes(mem *account, const char *folder, str *names, bool *others_are_bf16);
 /* Fills the parameters from the folder's weights (F32, BF16 or F16, or FP8 with scales: code * scale). A
    tensor that is missing, of another shape or format is an error that names it; so is one left over that no
    parameter reads. What is missing or left over is found before the first parameter changes. */

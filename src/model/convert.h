@@ -30,7 +30,8 @@ typedef struct convert_options {
     int rule_count;
     int64_t keep_first, keep_last; /* blocks in high precision at either end */
     bool experts;                  /* the experts of mixtures too; never their routers */
-    bool store_mlp_inputs;         /* gate and up of layers in FP8 wait for backward in FP8 (nn/mlp.h) */
+    bool keeps;            /* a weight is to be kept, and not multiplied, in FP8: then shared experts too */
+    bool store_mlp_inputs; /* gate and up of layers in FP8 wait for backward in FP8 (nn/mlp.h) */
     const logger *log;
     /* A call of the public API, on top of earlier ones: a layer that it keeps stays as it is; what names or reaches
        nothing is warned of; messages name its options and not keys of a configuration. */

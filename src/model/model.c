@@ -248,11 +248,12 @@ static granularity granularity_from(config_frozen_granularity asked, granularity
 /* How a module's frozen weight is kept in FP8: as the recipe that it falls to casts it. *kept false: it is not. */
 static ott_status choose_cast(const model *m, const model_module *e, cast_spec *cast, bool *kept) {
     convert_verdict v = {.recipe = recipe_find("rowwise")};
-    *kept = e->kind == MODULE_LINEAR && e->layer != MODULES_OUTSIDE && e->rank == 2;
+    *kept = e->kind == MODULE_LINEAR && e->layer != MODULES_OUTSIDE && e->role != ROLE_ROUTER;
     if (!*kept) return OTT_OK;
     if (m->options.frozen_convert) {
         convert_options o = *m->options.frozen_convert;
         o.recipe = o.kept;
+        o.keeps = true;
         TRY(convert_judge(&o, e, m->options.layers, o.kept->activation, &v));
     }
     *kept = !*v.reason;

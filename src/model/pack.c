@@ -8,11 +8,12 @@ typedef struct packing {
 } packing;
 
 /* A packed layer's master is gone for everybody; a tied head's is the embedding's, which goes on reading it.
- */
+   A stack's codes are not packed. */
 static ott_status pack_linear(void *user, linear *l) {
     packing *p = user;
     TRY(linear_pack(&p->cx, l));
-    if (l->weight != p->m->embedding.weight) l->weight->value.data = l->weight->shard.value.data = NULL;
+    if (l->packed.t.data && l->weight != p->m->embedding.weight)
+        l->weight->value.data = l->weight->shard.value.data = NULL;
     return OTT_OK;
 }
 

@@ -24,16 +24,18 @@ static int64_t blocks_of(int64_t size, int64_t block) {
 
 static void lay_out(frozen_codes *c, const parameter *p) {
     scale_block block = granularity_block(c->cast.grain);
-    c->block_rows = block.mn < p->rows ? block.mn : p->rows;
+    c->rows = p->rows / p->stack;
+    c->block_rows = block.mn < c->rows ? block.mn : c->rows;
     c->block_columns = block.k < p->columns ? block.k : p->columns;
-    c->scale_rows = blocks_of(p->rows, c->block_rows);
+    c->scale_rows = p->stack * blocks_of(c->rows, c->block_rows);
     c->scale_columns = blocks_of(p->columns, c->block_columns);
 }
 
-/* Lines of a rank's part that lie together are whole blocks: on one rank as on the others. */
+/* Lines of a rank's part that lie together are whole blocks: on one rank as on the others. Of a stack it has whole
+   matrices. */
 static ott_status check_local(const parameter *p, const frozen_codes *c) {
     parameter_run run;
-    if (!parameter_is_cut(p)) return OTT_OK;
+    if (!parameter_is_cut(p) || p->rank == 3) return OTT_OK;
     bool fits = c->scale_columns == 1 || p->local.columns % c->block_columns == 0;
     for (int64_t row = 0; row < p->local.rows && c->scale_rows > 1; row += run.count) {
         run = parameter_lines_at(&p->local, row, p->local.rows - row);
@@ -65,23 +67,33 @@ ott_status frozen_open(parameter *p, const cast_spec *cast, bool is_here, arena 
 
 /* ---- the local part ---- */
 
+/* Of the part's matrices, and rows of each. */
+static int64_t local_matrices(const parameter *p) {
+    return p->rank == 3 ? p->local.rows / p->codes->rows : 1;
+}
+
+static int64_t local_rows(const parameter *p) {
+    return p->rank == 3 ? p->codes->rows : p->local.rows;
+}
+
+/* Scales of a matrix. */
 static int64_t local_groups(const parameter *p) {
-    return granularity_groups(p->codes->cast.grain, p->local.rows, p->local.columns);
+    return granularity_groups(p->codes->cast.grain, local_rows(p), p->local.columns);
 }
 
 int64_t frozen_local_bytes(const parameter *p) {
-    return local_groups(p) * (int64_t)sizeof(float);
+    return local_matrices(p) * local_groups(p) * (int64_t)sizeof(float);
 }
 
 static float scale_at(const frozen_codes *c, int64_t row, int64_t column) {
-    return c->scale_inv[row / c->block_rows * c->scale_columns + column / c->block_columns];
+    return c->scale_inv[frozen_block_at(c, row) * c->scale_columns + column / c->block_columns];
 }
 
-static void gather_local(const parameter *p, float *out) {
+static void gather_matrix(const parameter *p, int64_t first, float *out) {
     const frozen_codes *c = p->codes;
-    int64_t groups = granularity_mn_groups(c->cast.grain, p->local.rows);
+    int64_t groups = granularity_mn_groups(c->cast.grain, local_rows(p));
     for (int64_t i = 0; i < groups; i++) {
-        parameter_run line = parameter_lines_at(&p->local, i * c->block_rows, 1);
+        parameter_run line = parameter_lines_at(&p->local, first + i * c->block_rows, 1);
         for (int64_t j = 0; j * c->block_columns < p->local.columns; j++)
             out[j * groups + i] =
                 scale_at(c, p->local.row + line.first, p->local.column + j * c->block_columns);
@@ -92,17 +104,20 @@ ott_status frozen_place_scales(const parameter *p, device *d) {
     void *host;
     int64_t bytes = frozen_local_bytes(p);
     TRY(mem_alloc(d->account, MEM_OTHER, bytes, "scales of a frozen weight", &host));
-    gather_local(p, host);
+    for (int64_t k = 0; k < local_matrices(p); k++)
+        gather_matrix(p, k * local_rows(p), (float *)host + k * local_groups(p));
     ott_status status = device_copy_in(d, p->codes->local, host, bytes);
     mem_free(d->account, host);
     return status;
 }
 
-qtensor frozen_uses(const parameter *p) {
+qtensor frozen_uses(const parameter *p, int64_t matrix) {
     const frozen_codes *c = p->codes;
-    qtensor q = {.rows = p->local.rows, .columns = p->local.columns, .spec = {c->cast, c->cast}};
-    q.rowwise = (qdata){
-        .data = p->value.data, .ld = q.columns, .amax = c->local, .scale = c->local, .scale_inv = c->local};
+    qtensor q = {.rows = local_rows(p), .columns = p->local.columns, .spec = {c->cast, c->cast}};
+    const tensor codes = tensor_rows(p->value, matrix * q.rows, q.rows);
+    float *scale = c->local + matrix * local_groups(p);
+    q.rowwise =
+        (qdata){.data = codes.data, .ld = q.columns, .amax = scale, .scale = scale, .scale_inv = scale};
     qtensor_order(&q.rowwise, c->cast.grain, q.rows);
     if (quant_spec_shares_scales(&q.spec))
         q.columnwise = qtensor_shared_use(q.rowwise);
@@ -122,7 +137,7 @@ static scale_run find_run(const frozen_codes *c, int64_t columns, int64_t first,
     int64_t row = first / columns, column = first % columns, at = column / c->block_columns;
     int64_t end = (at + 1) * c->block_columns;
     if (end > columns) end = columns;
-    return (scale_run){row / c->block_rows * c->scale_columns + at,
+    return (scale_run){frozen_block_at(c, row) * c->scale_columns + at,
                        end - column < most ? end - column : most};
 }
 
@@ -132,6 +147,41 @@ void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *va
         run = find_run(p->codes, p->columns, first + i, count - i);
         for (int64_t j = i; j < i + run.count; j++) values[j] *= p->codes->scale_inv[run.index];
     }
+}
+
+/* ---- a stack ---- */
+
+/* Where the rows of some matrices end. */
+typedef struct stack_ends {
+    const tensor *of; /* NULL: the host does not look */
+    int32_t end[64];  /* from a multiple of so many on, */
+    int32_t last;     /* and of the matrix before */
+} stack_ends;
+
+static ott_status look_for_rows(exec *cx, stack_ends *s, int64_t matrix, bool *has) {
+    const int64_t some = sizeof s->end / sizeof *s->end;
+    *has = true;
+    if (!s->of) return OTT_OK;
+    if (matrix % some == 0) {
+        int64_t left = s->of->columns - matrix;
+        const tensor from = tensor_columns(*s->of, matrix, left < some ? left : some);
+        TRY(device_copy_out(cx->device, s->end, from.data, from.columns * (int64_t)sizeof *s->end));
+    }
+    *has = s->end[matrix % some] > s->last;
+    s->last = s->end[matrix % some];
+    return OTT_OK;
+}
+
+ott_status frozen_stack_values(exec *cx, const parameter *p, const tensor *end, const tensor *w) {
+    bool looks = cx->device->threads > 0 && !plan_recording(cx->plan), has;
+    stack_ends ends = {.of = looks ? end : NULL};
+    for (int64_t k = 0; k < local_matrices(p); k++) {
+        const qtensor q = frozen_uses(p, k);
+        const tensor y = tensor_rows(*w, k * q.rows, q.rows);
+        TRY(look_for_rows(cx, &ends, k, &has));
+        if (has) TRY(op_dequantize(cx, &(dequantize_args){.q = &q, .y = &y}));
+    }
+    return OTT_OK;
 }
 
 /* ---- filling ---- */

@@ -276,9 +276,10 @@ static const qtensor *weight_form(const linear *l) {
 /* ---- a frozen weight that is kept in FP8 ---- */
 
 linear_reading linear_reads(const linear *l, bool backward) {
-    const qtensor kept = frozen_uses(l->weight);
+    const qtensor kept = frozen_uses(l->weight, 0);
     const cast_spec *wanted = backward ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
     const cast_spec *have = backward ? &kept.spec.columnwise : &kept.spec.rowwise;
+    if (l->grouped.fp8) return LINEAR_ROUNDED;
     if (!cast_spec_is_fp8(wanted)) return LINEAR_VALUES;
     if (linear_is_composed(l)) return LINEAR_ROUNDED;
     return have->format == wanted->format && have->grain == wanted->grain ? LINEAR_AS_KEPT : LINEAR_ROUNDED;
@@ -314,7 +315,7 @@ static ott_status open_other_use(exec *cx, const linear *l, bool columnwise, con
 
 /* The use of the codes that a product wants, until `buffer` is closed. */
 static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand *out, plan_buffer *buffer) {
-    qtensor q = frozen_uses(l->weight);
+    qtensor q = frozen_uses(l->weight, 0);
     linear_reading reading = linear_reads(l, columnwise);
     bool rounded = reading == LINEAR_ROUNDED;
     plan_buffer values;
@@ -340,7 +341,7 @@ static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand
 ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer) {
     TRY(exec_open(cx, "composed weight", OTT_F32, l->out, l->in, w, buffer));
     if (linear_keeps_codes(l)) {
-        const qtensor q = frozen_uses(l->weight);
+        const qtensor q = frozen_uses(l->weight, 0);
         TRY(op_dequantize(cx, &(dequantize_args){.q = &q, .y = w}));
     } else {
         TRY(op_convert(cx, &(convert_args){.x = &l->weight->value, .y = w}));
@@ -415,7 +416,7 @@ static ott_status pack_stack(exec *cx, linear *l) {
 }
 
 ott_status linear_pack(exec *cx, linear *l) {
-    if (l->weight->rank == 3) return pack_stack(cx, l);
+    if (l->weight->rank == 3) return linear_keeps_codes(l) ? OTT_OK : pack_stack(cx, l);
     operand plain, packed;
     plan_buffer buffer = PLAN_NONE;
     void *block;
@@ -523,26 +524,43 @@ ott_status linear_backward(exec *cx, linear *l, const activation *x, activation 
 
 /* ---- a stack ---- */
 
+/* The stack as products read it, until `buffer` is closed: of codes their values. */
+static ott_status open_stack(exec *cx, const linear *l, const grouped_rows *r, tensor *w,
+                             plan_buffer *buffer) {
+    *buffer = PLAN_NONE;
+    *w = l->packed.t.data ? l->packed.t : plain_weight(l);
+    if (!linear_keeps_codes(l)) return OTT_OK;
+    ott_dtype format = l->grouped.fp8 ? OTT_F32 : l->spec.activation;
+    TRY(exec_open(cx, "experts of their codes", format, l->out, l->in, w, buffer));
+    return frozen_stack_values(cx, l->weight, l->grouped.fp8 ? NULL : &r->end, w);
+}
+
 ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const grouped_rows *r,
                                   const tensor *y) {
+    tensor w;
+    plan_buffer buffer;
     TRY(refresh(cx, l));
-    tensor w = l->packed.t.data ? l->packed.t : plain_weight(l);
+    TRY(open_stack(cx, l, r, &w, &buffer));
     if (l->grouped.fp8)
         TRY(grouped_output(cx, &l->grouped, &w, x, r, y));
     else
         TRY(exec_grouped_gemm(cx, GEMM_OUTPUT,
                               &(grouped_gemm_args){.a = x, .b = &w, .end = &r->end, .c = y}));
+    TRY(plan_close(cx->plan, &buffer));
     return exec_hook(cx, l->name, "output", y);
 }
 
 ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const grouped_rows *r,
                                      const tensor *dx, bool accumulate) {
+    tensor w;
+    plan_buffer buffer;
     TRY(refresh(cx, l));
-    tensor w = plain_weight(l);
-    if (l->grouped.fp8) return grouped_grad_input(cx, &l->grouped, &w, g, r, dx, accumulate);
+    TRY(open_stack(cx, l, r, &w, &buffer));
     const grouped_gemm_args args = {
         .a = g, .b = &w, .end = &r->end, .c = dx, .transposed = true, .accumulate = accumulate};
-    return exec_grouped_gemm(cx, GEMM_GRAD_INPUT, &args);
+    TRY(l->grouped.fp8 ? grouped_grad_input(cx, &l->grouped, &w, g, r, dx, accumulate)
+                       : exec_grouped_gemm(cx, GEMM_GRAD_INPUT, &args));
+    return plan_close(cx->plan, &buffer);
 }
 
 ott_status linear_grad_weight_grouped(exec *cx, linear *l, const tensor *x, const tensor *g,

@@ -84,7 +84,7 @@ typedef enum linear_reading {
     LINEAR_AS_KEPT, /* it multiplies them */
     LINEAR_VALUES,  /* numbers in the activation format, at each use */
     LINEAR_ROUNDED, /* codes of their values in the blocks of its own recipe, at each use: these are rounded twice; so is what an
-                       adapter composes of them */
+                       adapter composes of them, and a stack where its products are in FP8 */
     LINEAR_READINGS
 } linear_reading;
 /* The weight that the adapter composes, in fp32 and a buffer of its own; before its adapter, where `adapted` is false. */
@@ -108,7 +108,7 @@ bool linear_weight_is_fresh(const exec *cx, const linear *l);
 
 /* For inference: makes the compute weight from the master as it is now, rowwise only and packed
    (op_pack), in place of what linear_set_spec allocated. From then on the master is not read, and
-   there is no backward. */
+   there is no backward. A stack that keeps codes stays as it is: few of its matrices have rows of a few tokens. */
 ott_status linear_pack(exec *cx, linear *l);
 
 /* y[M,out] = x W^T + bias. Where the weight's columns are cut, the sum of all ranks': y are the rows that this one has

@@ -18,14 +18,15 @@ static bool is_hugging_face(const char *path) {
 }
 
 /* Matrices that a folder has in FP8 stay its codes, a byte each, which a recipe of their scaling multiplies as they are. Beside
-   adapters all else is frozen, and one format is that of all; experts are read one by one into a stack. */
+   adapters all else is frozen, and bf16 then, which must not round what the folder has. */
 static ott_status keep_codes(mem *account, config *cfg) {
     str names = {.account = account};
+    bool others_are_bf16;
     ott_status status = OTT_OK;
-    if (cfg->peft.enabled || cfg->model.num_experts > 0) return OTT_OK;
-    TRY_OUT(hf_model_list_codes(account, cfg->model.hf_path, &names));
-    if (names.length == 0) goto out;
-    TRY_OUT(config_set(cfg, "train.freeze", names.text));
+    if (!*cfg->model.hf_path) return OTT_OK;
+    TRY_OUT(hf_model_list_codes(account, cfg->model.hf_path, &names, &others_are_bf16));
+    if (names.length == 0 || (cfg->peft.enabled && !others_are_bf16)) goto out;
+    if (!cfg->peft.enabled) TRY_OUT(config_set(cfg, "train.freeze", names.text));
     TRY_OUT(config_set(cfg, "train.frozen_dtype", "fp8"));
     TRY_OUT(hf_model_configure(account, cfg, NULL)); /* with the folder's granularity */
 out:
@@ -107,6 +108,13 @@ ott_status inference_read(mem *account, config *cfg, const char *checkpoint, inf
     return OTT_OK;
 }
 
+static int64_t count_codes(const model *m) {
+    int64_t count = 0;
+    for (int i = 0; i < m->all_count; i++)
+        if (m->all[i]->codes) count += m->all[i]->stack;
+    return count;
+}
+
 static ott_status convert(const inference_plan *p, model *m) {
     return p->convert.recipe ? model_convert(m, &p->convert, NULL) : OTT_OK;
 }
@@ -120,7 +128,7 @@ static ott_status load(const inference_plan *p, model *m, const logger *log) {
         TRY(hf_model_load(m, p->cfg->model.hf_path));
         if (p->cfg->train.frozen_dtype == FROZEN_FP8)
             log_info(log, "%s: %lld matrices stay in FP8, as the folder has them", p->cfg->model.hf_path,
-                     (long long)p->cfg->train.freeze.count);
+                     (long long)count_codes(m));
         return *p->cfg->peft.path ? peft_load(m, p->cfg->peft.path) : OTT_OK;
     }
     TRY(checkpoint_load(m, log, NULL, p->checkpoint, &state, &fallen));

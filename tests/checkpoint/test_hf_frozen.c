@@ -71,20 +71,21 @@ static void save_plain(model *m, const char *folder) {
 typedef struct opening {
     const char *recipe, *folder;
     const char *granularity; /* of the key; NULL: not given */
+    const char *freeze;      /* NULL: all projections of blocks */
     group *shard_ranks;
     bool fused; /* q, k and v, gate and up are one matrix */
 } opening;
 
 /* A model that keeps the folder's blocks in FP8, as a run would open it. */
 static ott_status open_kept(run_folder *f, const opening *w, model **out) {
-    char path[320], key[64];
-    const char *arguments[8] = {"--train.seq_len=8", "--train.frozen_dtype=fp8",
-                                "--train.freeze=model.layers.*_proj"};
+    char path[320], key[64], freeze[64];
+    const char *arguments[8] = {"--train.seq_len=8", "--train.frozen_dtype=fp8", freeze};
     int count = 3;
     config *cfg;
     model_options o;
     const convert_options c = {.recipe = recipe_find("bf16"), .kept = recipe_find(w->recipe)};
     snprintf(path, sizeof path, "--model.hf_path=%s", w->folder);
+    snprintf(freeze, sizeof freeze, "--train.freeze=%s", w->freeze ? w->freeze : "model.layers.*_proj");
     arguments[count++] = path;
     snprintf(key, sizeof key, "--train.frozen_granularity=%s", w->granularity ? w->granularity : "");
     if (w->granularity) arguments[count++] = key;
@@ -160,6 +161,32 @@ static void codes_stay(void **state) {
     }
 }
 
+/* Experts of a folder, whose matrices are a stack here: codes and scales are written as they were read, whatever shares one. */
+static void experts_stay(void **state) {
+    static const hf_scales grains[] = {HF_SCALE_TENSOR, HF_SCALE_CHANNEL, HF_SCALE_BLOCK};
+    run_folder *f = *state;
+    hf_save_summary sum;
+    hf_save_options how = {.dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_COMPRESSED};
+    model_options o = options_of("mixtral");
+    o.hidden = 144;
+    o.moe_every = 1;
+    o.moe = (moe_options){
+        .experts = 3, .choices = 2, .hidden = o.hidden, .rule = {ROUTE_SOFTMAX, 0, 0, true, 1.0f}};
+    model *m = filled_model(f, &o), *kept;
+    for (int i = 0; i < 3; i++) {
+        const opening w = {.recipe = "rowwise", .folder = at(f, "experts %d", i), .freeze = "model.layers.*"};
+        how.granularity = grains[i];
+        succeed(hf_model_save(m, &how, w.folder, &sum));
+        kept = must_open(f, &w);
+        assert_int_equal(kept->blocks[1].moe.up.weight->value.dtype, OTT_E4M3);
+        convert(kept, "bf16");
+        save(kept, HF_METHOD_COMPRESSED, at(f, "again %d", i));
+        model_close(kept);
+        assert_same_folder(f, at(f, "experts %d", i), at(f, "again %d", i));
+    }
+    model_close(m);
+}
+
 /* A folder that joins projections, and a model that has them apart; and the other way round. */
 static void together_or_apart(void **state) {
     run_folder *f = *state;
@@ -226,7 +253,7 @@ static void what_would_round_twice_is_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(codes_stay), TEST(together_or_apart), TEST(ranks_have_their_rows),
-                                       TEST(what_would_round_twice_is_refused)};
+    const struct CMUnitTest tests[] = {TEST(codes_stay), TEST(experts_stay), TEST(together_or_apart),
+                                       TEST(ranks_have_their_rows), TEST(what_would_round_twice_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

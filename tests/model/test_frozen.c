@@ -15,14 +15,16 @@
 #include "model/pack.h"
 #include "model/tiny_model.h"
 
-enum { SEQUENCES = 2, LENGTH = 12, WIDTH = 160 };
+enum { SEQUENCES = 2, LENGTH = 12, WIDTH = 160, EXPERTS = 4, EXPERT_WIDTH = 144 };
+/* Projections that are one matrix or several; experts, whose products are in FP8 or not. */
+typedef enum build { APART, FUSED, MIXTURE, FP8_EXPERTS } build;
 
 typedef struct kind {
     const char *recipe; /* in force */
     const char *kept;   /* after which weights are kept; NULL: the same */
     config_frozen_granularity granularity;
     const char *freeze; /* NULL: all projections of blocks */
-    bool fused;
+    build build;
 } kind;
 
 static model_options options_of(const kind *k) {
@@ -31,14 +33,22 @@ static model_options options_of(const kind *k) {
     o.head_dim = WIDTH / 4;
     o.hidden = 2 * WIDTH;
     o.init_std = 0.2;
-    o.fused_qkv = o.fused_gate_up = k->fused;
+    o.fused_qkv = o.fused_gate_up = k->build == FUSED;
     o.frozen_granularity = k->granularity;
+    if (k->build <= FUSED) return o;
+    o.moe_every = 1;
+    o.moe = (moe_options){.experts = EXPERTS,
+                          .choices = 2,
+                          .hidden = EXPERT_WIDTH,
+                          .shared_hidden = 48,
+                          .rule = {ROUTE_SIGMOID, 0, 0, true, 1.0f}};
     return o;
 }
 
 static void open_model(tiny *t, const kind *k, ott_dtype frozen) {
     const convert_options c = {.recipe = recipe_find(k->recipe),
-                               .kept = recipe_find(k->kept ? k->kept : k->recipe)};
+                               .kept = recipe_find(k->kept ? k->kept : k->recipe),
+                               .experts = k->build == FP8_EXPERTS};
     const char *freeze = k->freeze ? k->freeze : "model.layers.*_proj";
     const config_list list = {&freeze, 1};
     model_options o = options_of(k);
@@ -95,17 +105,21 @@ static void expect_same(tiny *a, tiny *b, const kind *k) {
 /* Scales that are powers of two are found again from the values; others are where each use has its own anew. */
 static void values_are_what_counts(void **state) {
     static const kind kinds[] = {
-        {"fp32", NULL, FROZEN_RECIPE, NULL, false},
-        {"bf16", NULL, FROZEN_BLOCK, NULL, true},
-        {"bf16", "tensorwise", FROZEN_RECIPE, NULL, false},
-        {"rowwise", NULL, FROZEN_RECIPE, NULL, true},
-        {"rowwise", "bf16", FROZEN_TENSOR, NULL, false},
-        {"rowwise_with_gw_hp", NULL, FROZEN_RECIPE, NULL, false},
-        {"block", NULL, FROZEN_RECIPE, NULL, false},
-        {"block", NULL, FROZEN_CHANNEL, NULL, false},
-        {"mxfp8", NULL, FROZEN_RECIPE, NULL, false},
-        {"tensorwise", NULL, FROZEN_CHANNEL, NULL, false},
-        {"current", NULL, FROZEN_BLOCK, "model.layers.1.mlp", false},
+        {"fp32", NULL, FROZEN_RECIPE, NULL, APART},
+        {"bf16", NULL, FROZEN_BLOCK, NULL, FUSED},
+        {"bf16", "tensorwise", FROZEN_RECIPE, NULL, APART},
+        {"rowwise", NULL, FROZEN_RECIPE, NULL, FUSED},
+        {"rowwise", "bf16", FROZEN_TENSOR, NULL, APART},
+        {"bf16", "tensorwise", FROZEN_RECIPE, NULL, MIXTURE},
+        {"rowwise", NULL, FROZEN_BLOCK, NULL, MIXTURE},
+        {"rowwise", NULL, FROZEN_RECIPE, NULL, FP8_EXPERTS},
+        {"block", NULL, FROZEN_RECIPE, NULL, FP8_EXPERTS},
+        {"rowwise_with_gw_hp", NULL, FROZEN_RECIPE, NULL, APART},
+        {"block", NULL, FROZEN_RECIPE, NULL, APART},
+        {"block", NULL, FROZEN_CHANNEL, NULL, APART},
+        {"mxfp8", NULL, FROZEN_RECIPE, NULL, APART},
+        {"tensorwise", NULL, FROZEN_CHANNEL, NULL, APART},
+        {"current", NULL, FROZEN_BLOCK, "model.layers.1.mlp", APART},
     };
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -181,21 +195,42 @@ static void which_are_kept(void **state) {
     harness_close(&t.h);
 }
 
-/* A byte a weight, its scales, and nothing beside them. */
-static void nothing_beside_the_codes(void **state) {
+/* Of a mixture all but the router; matrices of a stack have blocks of their own. */
+static void experts_are_kept(void **state) {
     static tiny t;
-    const kind k = {.recipe = "block"};
+    const kind k = {.recipe = "block", .freeze = "model.layers.*", .build = MIXTURE};
     (void)state;
     open_model(&t, &k, OTT_E4M3);
-    for (int i = 0; i < t.m->modules.count; i++) {
-        const model_module *e = &t.m->modules.of[i];
-        if (e->kind != MODULE_LINEAR || e->layer == MODULES_OUTSIDE) continue;
-        assert_null(e->linear->compute_block);
-        assert_int_equal(tensor_bytes(e->weight->value), parameter_count(e->weight));
-        assert_null(e->weight->grad.data);
-        assert_null(e->weight->shard.slot[0].data);
-    }
+    assert_int_equal(find(&t, "model.layers.1.mlp.gate.weight")->value.dtype, OTT_BF16);
+    assert_non_null(find(&t, "model.layers.1.mlp.shared_experts.up_proj.weight")->codes);
+    const frozen_codes *up = find(&t, "model.layers.1.mlp.experts.up_proj.weight")->codes;
+    const frozen_codes *down = find(&t, "model.layers.1.mlp.experts.down_proj.weight")->codes;
+    assert_int_equal(up->rows, EXPERT_WIDTH);
+    assert_int_equal(up->scale_rows, 2 * EXPERTS);
+    assert_int_equal(frozen_block_at(up, 2 * EXPERT_WIDTH + 127), 4);
+    assert_int_equal(frozen_block_at(up, 2 * EXPERT_WIDTH + 128), 5);
+    assert_int_equal(down->scale_columns, 2);
     tiny_close(&t);
+}
+
+/* A byte a weight, its scales, and nothing beside them. */
+static void nothing_beside_the_codes(void **state) {
+    static const kind kinds[] = {{.recipe = "block"}, {.recipe = "rowwise", .build = FP8_EXPERTS}};
+    (void)state;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        static tiny t;
+        open_model(&t, &kinds[k], OTT_E4M3);
+        for (int i = 0; i < t.m->modules.count; i++) {
+            const model_module *e = &t.m->modules.of[i];
+            bool in_block = e->kind == MODULE_LINEAR && e->layer != MODULES_OUTSIDE;
+            if (!in_block || e->role == ROLE_ROUTER) continue;
+            assert_null(e->linear->compute_block);
+            assert_int_equal(tensor_bytes(e->weight->value), parameter_count(e->weight));
+            assert_null(e->weight->grad.data);
+            assert_null(e->weight->shard.slot[0].data);
+        }
+        tiny_close(&t);
+    }
 }
 
 static void run_cached(tiny *t, float *logits) {
@@ -208,9 +243,11 @@ static void run_cached(tiny *t, float *logits) {
 }
 
 static void packed_codes_give_the_same_bits(void **state) {
-    static const kind kinds[] = {{"bf16", "rowwise", FROZEN_RECIPE, NULL, false},
-                                 {"rowwise", NULL, FROZEN_RECIPE, NULL, true},
-                                 {"block", NULL, FROZEN_TENSOR, NULL, false}};
+    static const kind kinds[] = {{"bf16", "rowwise", FROZEN_RECIPE, NULL, APART},
+                                 {"rowwise", NULL, FROZEN_RECIPE, NULL, FUSED},
+                                 {"block", NULL, FROZEN_TENSOR, NULL, APART},
+                                 {"rowwise", NULL, FROZEN_TENSOR, NULL, MIXTURE},
+                                 {"rowwise", NULL, FROZEN_RECIPE, NULL, FP8_EXPERTS}};
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         static tiny t;
@@ -244,11 +281,9 @@ static void values_must_be_finite(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_what_counts),
-        cmocka_unit_test(codes_are_the_casts),
-        cmocka_unit_test(which_are_kept),
-        cmocka_unit_test(nothing_beside_the_codes),
-        cmocka_unit_test(packed_codes_give_the_same_bits),
+        cmocka_unit_test(values_are_what_counts),   cmocka_unit_test(codes_are_the_casts),
+        cmocka_unit_test(which_are_kept),           cmocka_unit_test(experts_are_kept),
+        cmocka_unit_test(nothing_beside_the_codes), cmocka_unit_test(packed_codes_give_the_same_bits),
         cmocka_unit_test(values_must_be_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "backend/open.h"
 #include "base/file.h"
 #include "checkpoint/peft.h"
 #include "checkpoint/gguf_save.h"
@@ -18,7 +19,10 @@
 #include "nn/golden.h"
 #include "formats/shards.h"
 #include "support/gguf_reader.h"
+#include "model/cache.h"
+#include "model/pack.h"
 #include "train/export.h"
+#include "train/inference.h"
 #include "train/mesh_run.h"
 
 #define LORA        "--peft.dim=4", "--peft.alpha=6"
@@ -245,6 +249,92 @@ static void checkpoints_leave_the_base(void **state) {
     FIXTURE_OK(file_write_atomic(weights, file, bytes));
     free(file);
     expect_refused(export_to(f, "slim", "other", moved), "stand beside other weights than");
+}
+
+/* ---- an FP8 folder of a mixture ---- */
+
+enum { VOCABULARY = 256, PROMPT = 12 };
+
+/* Of the model at FOLDER/name, as generate opens it; or with masters of its weights. */
+static void read_logits(const fixture *f, const char *name, bool masters, float logits[VOCABULARY]) {
+    char path[160], *checkpoint;
+    int32_t prompt[PROMPT];
+    mem *account;
+    config *cfg;
+    inference_plan how;
+    device *d;
+    model *m;
+    model_cache *cache;
+    snprintf(path, sizeof path, "%s/%s", f->folder, name);
+    for (int i = 0; i < PROMPT; i++) prompt[i] = 32 + 7 * i;
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(inference_find(account, path, NULL, 0, &cfg, &checkpoint));
+    if (masters) FIXTURE_OK(config_set(cfg, "train.frozen_dtype", "fp32"));
+    FIXTURE_OK(inference_read(account, cfg, checkpoint, &how));
+    FIXTURE_OK(test_device_open(account, 1, NULL, &d));
+    FIXTURE_OK(inference_open(&how, d, cfg->train.seq_len, NULL, &m));
+    for (int i = 0; i < m->all_count; i++)
+        if (m->all[i]->rank == 3) assert_int_equal(m->all[i]->codes != NULL, !masters);
+    FIXTURE_OK(model_pack(m));
+    FIXTURE_OK(model_cache_open(m, NULL, PROMPT, &cache));
+    FIXTURE_OK(model_cache_extend(cache, prompt, PROMPT, logits));
+    model_cache_close(cache);
+    model_close(m);
+    device_close(d);
+    config_close(cfg);
+    mem_free(account, checkpoint);
+    mem_close(account);
+}
+
+static void expect_same_logits(const fixture *f, const char *name, float codes[VOCABULARY]) {
+    static float masters[VOCABULARY];
+    read_logits(f, name, false, codes);
+    read_logits(f, name, true, masters);
+    assert_memory_equal(codes, masters, sizeof masters);
+}
+
+static void export_as(const fixture *f, const char *run, const char *goal, ott_export_options o) {
+    char path[160], to[160];
+    mem *account;
+    FIXTURE_OK(mem_open(&account));
+    str said = {.account = account};
+    o.struct_size = sizeof o;
+    snprintf(path, sizeof path, "%s/%s", f->folder, run);
+    snprintf(to, sizeof to, "%s/%s", f->folder, goal);
+    FIXTURE_OK(export_run(account, NULL, path, to, &o, &said));
+    str_free(&said);
+    mem_close(account);
+}
+
+/* Adapters train beside experts that stay in FP8 as beside masters of the same values, and what they train is evaluated and
+   generated from without masters. */
+static void mixtures_stay_in_fp8(void **state) {
+    static const char *const made[] = {"--model.family=mixtral", "--model.num_experts=4",
+                                       "--train.max_steps=1", "--checkpoint.interval=1", NULL};
+    static float alone[VOCABULARY], adapted[VOCABULARY];
+    const fixture *f = *state;
+    char base[160], kept[40];
+    const char *const more[] = {
+        base, kept, LORA, "--data.format=bytes", "--train.max_steps=2", "--checkpoint.interval=2", NULL};
+    run_options o = {.name = "mixture", .precision = &fixture_precisions[BF16], .more = made};
+    FIXTURE_OK(fixture_run(f, &o));
+    export_as(f, "mixture", "mixture_fp8",
+              (ott_export_options){.format = OTT_EXPORT_HF_FP8,
+                                   .dtype = OTT_BF16,
+                                   .method = OTT_EXPORT_COMPRESSED_TENSORS,
+                                   .granularity = OTT_EXPORT_CHANNEL});
+    expect_same_logits(f, "mixture_fp8", alone);
+    snprintf(base, sizeof base, "--model.hf_path=%s/mixture_fp8", f->folder);
+    o.more = more;
+    for (int i = 0; i < 2; i++) {
+        o.name = i == 0 ? "beside_codes" : "beside_masters";
+        snprintf(kept, sizeof kept, "--train.frozen_dtype=%s", i == 0 ? "fp8" : "fp32");
+        FIXTURE_OK(fixture_run(f, &o));
+    }
+    fixture_expect_same_run(f, "beside_codes", "beside_masters", 2);
+    export_as(f, "beside_codes", "mixture_peft", (ott_export_options){.format = OTT_EXPORT_PEFT});
+    expect_same_logits(f, "mixture_peft", adapted);
+    assert_memory_not_equal(alone, adapted, sizeof alone);
 }
 
 /* The ready configuration, on a folder that has an 8B model's keys and the fixture's sizes. */
@@ -707,6 +797,7 @@ int main(void) {
         cmocka_unit_test(recomputation),
         cmocka_unit_test(goes_on),
         cmocka_unit_test(checkpoints_leave_the_base),
+        cmocka_unit_test(mixtures_stay_in_fp8),
         cmocka_unit_test(ready_configuration),
         cmocka_unit_test(on_ranks),
         cmocka_unit_test(decomposed_begin_at_the_base),
