@@ -207,7 +207,8 @@ __device__ __forceinline__ void store_transposed(const quantize_codes &to, const
                          whole);
 }
 
-/* Barriers part the tile's filling from its reading, and from that of the codes before. */
+/* Barriers part the tile's filling from its reading, and from that of the codes before: which the first one does, needed from a
+   tile's second transposed copy on. */
 __device__ __forceinline__ void store_copies(const quantize_use &u, const own_codes &codes,
                                              const tile_place &p, int64_t rows, int64_t columns) {
     SHARED(tile, transposed_tile);
