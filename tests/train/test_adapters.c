@@ -412,6 +412,18 @@ static void on_ranks(void **state) {
     }
 }
 
+/* Experts that stay in FP8 travel and are divided as their codes. */
+static void beside_experts_on_ranks(void **state) {
+    static const spread ways[] = {
+        {"dp_shard", .layout = {SIZES([MESH_DP_SHARD] = 2)}, .micro_batches = 1, .of_one = 2, .exact = true},
+        {"ep", .layout = {SIZES([MESH_EP] = 2)}, .micro_batches = 1, .of_one = 2, .exact = true},
+        {"dp_shard x ep", .layout = {SIZES([MESH_DP_SHARD] = 2, [MESH_EP] = 2)}, .micro_batches = 1,
+         .of_one = 4, .exact = true}};
+    static const char *const experts[] = {"--model.num_experts=4", "--train.frozen_dtype=fp8"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        check_spread(*state, &ways[i], i % 2 ? ROWWISE : TENSORWISE, experts, "--model.fused_qkv=false");
+}
+
 /* ---- decomposed adapters ---- */
 
 #define DORA LORA, "--peft.use_dora=true"
@@ -800,6 +812,7 @@ int main(void) {
         cmocka_unit_test(mixtures_stay_in_fp8),
         cmocka_unit_test(ready_configuration),
         cmocka_unit_test(on_ranks),
+        cmocka_unit_test(beside_experts_on_ranks),
         cmocka_unit_test(decomposed_begin_at_the_base),
         cmocka_unit_test(decomposed_are_refused),
         cmocka_unit_test(decomposed_on_ranks),
