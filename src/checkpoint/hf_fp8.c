@@ -134,10 +134,11 @@ static ott_status choose(hf_fp8 *f) {
     for (int i = 0; i < f->places->count; i++) {
         if (!hf_is_block_matrix(&f->places->of[i])) continue;
         const cast_spec *cast = as_trained ? trained_cast(f, i) : NULL;
+        bool routes = f->places->of[i].module->role == ROLE_ROUTER; /* which servers read in high precision */
         if (as_trained) TRY(join_trained(f->places, i, f, cast));
         if (as_trained && f->places->of[i].row > 0) TRY(check_same(f, i, cast));
         if (f->places->of[i].row > 0) continue; /* a later part of one that is there */
-        TRY(cast || !as_trained ? add_matrix(f, i, cast) : keep(f, i));
+        TRY(cast || !(as_trained || routes) ? add_matrix(f, i, cast) : keep(f, i));
     }
     if (f->count > 0) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
