@@ -2,25 +2,21 @@
 #include "model/balance.h"
 #include "model/model.h"
 
+/* On any stage of a pipeline. */
 static bool is_mixture(const model *m, int64_t layer) {
-    return m->blocks[layer].ffn == &ffn_moe;
-}
-
-/* The next layer from `layer` on that is one. */
-static int64_t next_mixture(const model *m, int64_t layer) {
-    while (layer < m->options.layers && !is_mixture(m, layer)) layer++;
-    return layer;
+    return modules_ffn(&m->options, layer) == &ffn_moe;
 }
 
 static tensor count_of(const balance *b, int number) {
-    return tensor_columns(b->told, BALANCE_LOSSES + number * b->experts, b->experts);
+    return tensor_columns(tensor_rows(b->told, number, 1), BALANCE_LOSSES, b->experts);
 }
 
 static void tell_layers(model *m) {
     const balance *b = &m->balance;
     int number = 0;
-    for (int64_t i = next_mixture(m, 0); i < m->options.layers; i = next_mixture(m, i + 1)) {
-        m->blocks[i].moe.losses = tensor_columns(b->told, 0, BALANCE_LOSSES);
+    for (int64_t i = 0; i < m->options.layers; i++) {
+        if (!is_mixture(m, i)) continue;
+        m->blocks[i].moe.losses = tensor_columns(tensor_rows(b->told, number, 1), 0, BALANCE_LOSSES);
         m->blocks[i].moe.count = count_of(b, number++);
     }
 }
@@ -36,17 +32,17 @@ static ott_status fill_loads(const model *m) {
 ott_status balance_open(model *m) {
     balance *b = &m->balance;
     void *memory;
-    for (int64_t i = next_mixture(m, 0); i < m->options.layers; i = next_mixture(m, i + 1)) b->layers++;
+    for (int64_t i = 0; i < m->options.layers; i++) b->layers += is_mixture(m, i);
     if (b->layers == 0) return OTT_OK;
     b->experts = m->options.moe.experts;
-    int64_t told = BALANCE_LOSSES + b->layers * b->experts;
+    int64_t width = BALANCE_LOSSES + b->experts, told = b->layers * width;
     int64_t bytes = backend_align(m->device->can, told * (int64_t)sizeof(float)),
             loads = m->options.moe.biased ? b->layers : 0;
     TRY(mem_alloc_array(m->device->account, MEM_OTHER, told, sizeof *b->host, "experts' counts", &memory));
     b->host = memory;
     TRY(device_allocate(m->device, MEM_OTHER, bytes + loads * b->experts * (int64_t)sizeof(float),
                         "experts' counts", &b->block));
-    b->told = tensor_vector(b->block, OTT_F32, told);
+    b->told = tensor_matrix(b->block, OTT_F32, b->layers, width);
     b->loads = tensor_matrix((char *)b->block + bytes, OTT_F32, loads, b->experts);
     tell_layers(m);
     TRY(fill_loads(m));
@@ -63,23 +59,37 @@ ott_status balance_begin(const model *m) {
     return b->block ? device_zero(m->device, b->told.data, tensor_bytes(b->told)) : OTT_OK;
 }
 
-ott_status balance_reduce(exec *cx, const model *m, group *ranks) {
-    return m->balance.block ? group_all_reduce(ranks, cx, &m->balance.told, REDUCE_SUM) : OTT_OK;
+/* Of other micro-batches, of other tokens of these, and of the layers of other stages, which are 0 here. */
+ott_status balance_reduce(exec *cx, const model *m, group *data_ranks) {
+    const tensor *told = &m->balance.told;
+    group *others[] = {m->options.context_ranks, m->options.stage_ranks};
+    if (!m->balance.block) return OTT_OK;
+    TRY(group_all_reduce(data_ranks, cx, told, REDUCE_SUM));
+    for (int i = 0; i < 2; i++)
+        if (others[i]) TRY(group_all_reduce(others[i], cx, told, REDUCE_SUM));
+    return OTT_OK;
+}
+
+/* A load moves on every rank, a bias where it is. */
+static ott_status move_bias(exec *cx, const model *m, const model_module *router, int number,
+                            const tensor *state) {
+    const balance *b = &m->balance;
+    const parameter *p = router->bias;
+    tensor load = tensor_rows(b->loads, number, 1), count = count_of(b, number),
+           none = tensor_vector(NULL, OTT_F32, 0);
+    bool is_here = router->linear != NULL;
+    return op_balance_bias(cx, &(balance_bias_args){.bias = is_here ? &p->shard.value : &none,
+                                                    .load = &load,
+                                                    .count = &count,
+                                                    .state = state,
+                                                    .rate = (float)m->options.moe.bias_rate,
+                                                    .first = is_here ? parameter_shard_part(p).column : 0});
 }
 
 ott_status balance_update(exec *cx, const model *m, const tensor *state) {
-    const balance *b = &m->balance;
-    for (int64_t i = next_mixture(m, 0), number = 0; number < b->loads.rows;
-         i = next_mixture(m, i + 1), number++) {
-        const parameter *p = m->blocks[i].moe.bias;
-        tensor load = tensor_rows(b->loads, number, 1), count = count_of(b, (int)number);
-        TRY(op_balance_bias(cx, &(balance_bias_args){.bias = &p->shard.value,
-                                                     .load = &load,
-                                                     .count = &count,
-                                                     .state = state,
-                                                     .rate = (float)m->options.moe.bias_rate,
-                                                     .first = parameter_shard_part(p).column}));
-    }
+    const model_module *e = m->whole.of;
+    for (int number = 0; number < m->balance.loads.rows; e++)
+        if (e->balances) TRY(move_bias(cx, m, e, number++, state));
     return OTT_OK;
 }
 
@@ -98,9 +108,11 @@ ott_status balance_read(const model *m, int64_t micro_batches, balance_figures *
     *out = (balance_figures){0};
     if (!b->block) return OTT_OK;
     TRY(device_copy_out(m->device, b->host, b->told.data, tensor_bytes(b->told)));
-    out->loss = (double)b->host[BALANCE_LOSS] / (double)micro_batches;
-    out->z_loss = (double)b->host[BALANCE_Z_LOSS] / (double)micro_batches;
-    for (int i = 0; i < b->layers; i++)
-        out->unevenness += unevenness_of(b->host + BALANCE_LOSSES + i * b->experts, b->experts) / b->layers;
+    for (int i = 0; i < b->layers; i++) {
+        const float *told = b->host + i * b->told.columns;
+        out->loss += (double)told[BALANCE_LOSS] / (double)micro_batches;
+        out->z_loss += (double)told[BALANCE_Z_LOSS] / (double)micro_batches;
+        out->unevenness += unevenness_of(told + BALANCE_LOSSES, b->experts) / b->layers;
+    }
     return OTT_OK;
 }

@@ -12,22 +12,23 @@ typedef struct model model;
 enum { BALANCE_LOSS, BALANCE_Z_LOSS, BALANCE_LOSSES };
 
 typedef struct balance {
-    int layers; /* that are mixtures */
+    int layers;      /* that are mixtures, of all stages of a pipeline */
+    int64_t experts; /* E */
     tensor
-        told; /* fp32: the losses of a step's micro-batches added, then the choices of each layer's experts */
+        told; /* fp32[layers, BALANCE_LOSSES + E]: each one's losses of a step's micro-batches added, then the choices of its experts */
     tensor
         loads;   /* fp32[layers, E]: their part of the choices of late; layers whose biases move, else none */
     void *block; /* device memory of both; NULL: no layer is a mixture */
-    float *host; /* [BALANCE_LOSSES + layers x E] */
-    int64_t experts; /* E */
+    float *host; /* [layers, BALANCE_LOSSES + E] */
 } balance;
 
 /* Once m's blocks are there: what its layers tell goes into m->balance. */
 ott_status balance_open(model *m);
 void balance_close(model *m);
-/* Before the first micro-batch of a step; after its last: the sums of all ranks. */
+/* Before the first micro-batch of a step; after its last: the sums of all ranks, those of data_ranks, which have other
+   micro-batches, first. */
 ott_status balance_begin(const model *m);
-ott_status balance_reduce(exec *cx, const model *m, group *ranks);
+ott_status balance_reduce(exec *cx, const model *m, group *data_ranks);
 /* Moves the biases, with the optimizer; state: the step's (tensor/step_state.h). */
 ott_status balance_update(exec *cx, const model *m, const tensor *state);
 
