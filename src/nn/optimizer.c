@@ -151,6 +151,12 @@ static bool is_measured(const parameter *p) {
     return !p->frozen && !p->rests && !p->repeated;
 }
 
+/* The ranks that have the other local parts of p; NULL: here is the whole. */
+static const group *ranks_of_parts(const parameter *p, const optimizer_ranks *ranks) {
+    if (!parameter_is_cut(p)) return NULL;
+    return p->rank == 3 ? ranks->experts : ranks->tensor;
+}
+
 /* Blocks of a reduction that the ranks have of p; *first: of them those before this rank's shard, which begins with one. Where
    tensor or expert parallelism cuts inside of the whole's blocks, each of its ranks has blocks of its own, one rank's after the
    other's. */
@@ -159,8 +165,8 @@ static int64_t count_blocks(const parameter *p, const optimizer_ranks *ranks, in
     int64_t before = p->shard.first * (p->rank > 1 ? local->columns : 1);
     int64_t blocks = op_reduce_blocks(local->rows * local->columns);
     *first = before / REDUCE_BLOCK;
-    if (!parameter_is_cut(p)) return blocks;
-    const group *cut = ranks->experts ? ranks->experts : ranks->tensor;
+    const group *cut = ranks_of_parts(p, ranks);
+    if (!cut) return blocks;
     *first += cut->rank * blocks;
     return cut->size * blocks;
 }
@@ -172,7 +178,7 @@ static int64_t count_all_blocks(const parameter *parameters, int count, const op
     return all;
 }
 
-/* Of the gradients' blocks that are here. What each of the ranks that cut layers has whole is counted by the first. */
+/* Of the gradients' blocks that are here. What tensor parallelism does not cut, each of its ranks has: the first one counts it. */
 static ott_status square_blocks(exec *cx, const parameter *parameters, int count,
                                 const optimizer_ranks *ranks, const tensor *blocks) {
     bool counts_all = !ranks->tensor || ranks->tensor->rank == 0;
@@ -182,7 +188,7 @@ static ott_status square_blocks(exec *cx, const parameter *parameters, int count
     for (const parameter *p = parameters; p < parameters + count; p++) {
         if (!is_measured(p)) continue;
         int64_t all = count_blocks(p, ranks, &first), here = op_reduce_blocks(tensor_count(p->shard.grad));
-        if (here > 0 && (counts_all || parameter_is_cut(p))) {
+        if (here > 0 && (counts_all || ranks_of_parts(p, ranks) == ranks->tensor)) {
             sums[filled] = tensor_columns(*blocks, at + first, here);
             items[filled] = (block_squares_args){.x = &p->shard.grad, .sums = &sums[filled]};
             filled++;

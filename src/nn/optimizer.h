@@ -23,12 +23,11 @@ typedef struct optimizer_options {
 
 /* The ranks that hold parameters between them. Borrowed; NULL: none. */
 typedef struct optimizer_ranks {
-    group *shard;  /* hold the other shards of the local parts */
-    group *tensor; /* hold the other local parts, or the same whole (nn/tensor_ranks.h) */
-    group *
-        experts; /* of shard: hold the other local parts of stacks (nn/expert_ranks.h); then tensor is NULL */
-    group *stages; /* of a pipeline: hold the other parameters */
-    int trained;   /* parameters of all stages that are trained */
+    group *shard;   /* hold the other shards of the local parts */
+    group *tensor;  /* hold the other local parts, or the same whole (nn/tensor_ranks.h) */
+    group *experts; /* of shard: hold the other local parts of stacks (nn/expert_ranks.h) */
+    group *stages;  /* of a pipeline: hold the other parameters */
+    int trained;    /* parameters of all stages that are trained */
 } optimizer_ranks;
 
 enum { OPTIMIZER_LIST = 64 };
