@@ -203,6 +203,8 @@ static void prepare_blocks(model *m) {
         if (m->blocks[i].ffn == &ffn_moe) {
             m->blocks[i].moe.options = &m->options.moe;
             m->blocks[i].moe.ranks = o->expert_ranks ? &m->expert_ranks : NULL;
+            m->blocks[i].moe.token_ranks = o->context_ranks;
+            m->blocks[i].moe.between = ranks_of(m);
             m->blocks[i].moe.known_end = m->known_end;
         }
         m->blocks[i].side_by_side = o->family->norms == FAMILY_NORMS_SHARED;

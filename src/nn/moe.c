@@ -17,15 +17,27 @@ ott_status moe_connect(moe *m, activation_specs *input, activation_specs *grad_o
 
 /* ---- routing ---- */
 
-/* Sequences of a micro-batch of `tokens`. */
-static int64_t sequences_of(const moe_options *o, int64_t tokens) {
-    return o->sequence > 0 && tokens % o->sequence == 0 ? tokens / o->sequence : 1;
+static int token_ranks_of(const moe *m) {
+    return m->token_ranks ? m->token_ranks->size : 1;
 }
 
-/* Weight x E / (K L L S). */
-static double balance_scale(const moe_options *o, double weight, int64_t tokens, int64_t sequences) {
-    double length = (double)tokens / (double)sequences;
-    return weight * (double)o->experts / ((double)o->choices * length * length * (double)sequences);
+/* Sequences of a micro-batch of which so many tokens are here. */
+static int64_t sequences_of(const moe *m, int64_t tokens) {
+    int64_t all = tokens * token_ranks_of(m), length = m->options->sequence;
+    return length > 0 && all % length == 0 ? all / length : 1;
+}
+
+/* Of so many runs of a micro-batch's tokens those that are here, or the part of one. */
+static int64_t runs_here(const moe *m, int64_t runs) {
+    int64_t ranks = token_ranks_of(m);
+    return runs > ranks ? runs / ranks : 1;
+}
+
+/* Weight x E / (K L L S), of S runs of a micro-batch of which so many tokens are here. */
+static double balance_scale(const moe *m, double weight, int64_t tokens, int64_t runs) {
+    const moe_options *o = m->options;
+    double length = (double)(tokens * token_ranks_of(m)) / (double)runs;
+    return weight * (double)o->experts / ((double)o->choices * length * length * (double)runs);
 }
 
 /* Tokens of one choice that an expert takes; 0: all. */
@@ -44,7 +56,7 @@ static int64_t rows_here(const moe *m, int64_t tokens) {
 /* What a pass saves of the routing of `tokens`, at places of one block; returns its bytes. */
 static int64_t lay_out(const exec *cx, const moe *m, int64_t tokens, char *block, moe_saved *s) {
     const moe_options *o = m->options;
-    int64_t rows = tokens * o->choices, sequences = sequences_of(o, tokens), bytes = 0;
+    int64_t rows = tokens * o->choices, sequences = runs_here(m, sequences_of(m, tokens)), bytes = 0;
     bool counts = o->balance > 0 || m->count.data;
     int64_t ranks = m->ranks ? m->ranks->group->size : 0, most = rows_here(m, tokens);
     const struct {
@@ -74,9 +86,25 @@ static int64_t lay_out(const exec *cx, const moe *m, int64_t tokens, char *block
     return bytes;
 }
 
-/* Counts the choices, and adds what is lost by them. NULL data in count: nothing. */
-static ott_status weigh_balance(exec *cx, const moe *m, const moe_saved *s, const tensor *count,
-                                double weight) {
+/* The choices of runs of which other ranks have tokens, too: their sums. */
+static ott_status add_counts(exec *cx, const moe *m, const tensor *count, int64_t runs) {
+    group *g = m->token_ranks;
+    tensor all, own;
+    plan_buffer buffer;
+    if (!g || count->rows * g->size == runs) return OTT_OK;
+    STATUS_REQUIRE(count->rows == 1 && g->size % runs == 0);
+    TRY(exec_open(cx, "choices of a micro-batch", OTT_F32, runs, count->columns, &all, &buffer));
+    if (!plan_recording(cx->plan)) TRY(device_zero(cx->device, all.data, tensor_bytes(all)));
+    own = tensor_rows(all, g->rank * runs / g->size, 1);
+    TRY(op_convert(cx, &(convert_args){.x = count, .y = &own}));
+    TRY(group_all_reduce(g, cx, &all, REDUCE_SUM));
+    TRY(op_convert(cx, &(convert_args){.x = &own, .y = count}));
+    return plan_close(cx->plan, &buffer);
+}
+
+/* Counts the choices in each of `runs` runs, NULL data: does not; adds them to *sum, and to the losses what is lost by them. */
+static ott_status weigh_balance(exec *cx, const moe *m, const moe_saved *s, const tensor *count, int64_t runs,
+                                double weight, const tensor *sum) {
     bool is_added = m->losses.data && cx->phase == PHASE_TRAIN && weight > 0;
     tensor share;
     plan_buffer buffer;
@@ -86,10 +114,12 @@ static ott_status weigh_balance(exec *cx, const moe *m, const moe_saved *s, cons
         cx,
         &(route_balance_args){
             .score = &s->score, .total = &s->total, .expert = &s->expert, .count = count, .share = &share}));
-    float scale = (float)balance_scale(m->options, weight, s->score.rows, count->rows);
+    if (sum) TRY(op_add(cx, &(add_args){.x = sum, .delta = count, .y = sum}));
+    if (weight > 0) TRY(add_counts(cx, m, count, runs));
+    float scale = (float)balance_scale(m, weight, s->score.rows, runs);
     if (is_added) {
-        tensor sum = tensor_columns(m->losses, 0, 1);
-        TRY(op_dot(cx, &(dot_args){.x = count, .y = &share, .sum = &sum, .scale = scale}));
+        tensor loss = tensor_columns(m->losses, 0, 1);
+        TRY(op_dot(cx, &(dot_args){.x = count, .y = &share, .sum = &loss, .scale = scale}));
     }
     return plan_close(cx->plan, &buffer);
 }
@@ -97,18 +127,19 @@ static ott_status weigh_balance(exec *cx, const moe *m, const moe_saved *s, cons
 static ott_status weigh_z(exec *cx, const moe *m, const moe_saved *s) {
     if (!m->losses.data || cx->phase != PHASE_TRAIN || m->options->z <= 0) return OTT_OK;
     tensor sum = tensor_columns(m->losses, 1, 1);
-    float scale = (float)(m->options->z / (double)s->lse.columns);
+    float scale = (float)(m->options->z / (double)(s->lse.columns * token_ranks_of(m)));
     return op_dot(cx, &(dot_args){.x = &s->lse, .y = &s->lse, .sum = &sum, .scale = scale});
 }
 
 /* What training wants to know of the choices. */
 static ott_status look_at_choices(exec *cx, const moe *m, const moe_saved *s) {
+    const moe_options *o = m->options;
+    int64_t sequences = sequences_of(m, s->score.rows);
+    const tensor *sum = m->count.data && cx->phase == PHASE_TRAIN ? &m->count : NULL;
     if (cx->phase == PHASE_EVALUATE) return OTT_OK;
-    TRY(weigh_balance(cx, m, s, &s->batch_count, m->options->balance));
-    TRY(weigh_balance(cx, m, s, &s->sequence_count, m->options->sequence_balance));
-    TRY(weigh_z(cx, m, s));
-    if (!m->count.data || cx->phase != PHASE_TRAIN) return OTT_OK;
-    return op_add(cx, &(add_args){.x = &m->count, .delta = &s->batch_count, .y = &m->count});
+    TRY(weigh_balance(cx, m, s, &s->batch_count, 1, o->balance, sum));
+    TRY(weigh_balance(cx, m, s, &s->sequence_count, sequences, o->sequence_balance, NULL));
+    return weigh_z(cx, m, s);
 }
 
 static bool has_fp8(const moe *m) {
@@ -146,8 +177,6 @@ static ott_status choose(exec *cx, moe *m, const activation *x, moe_saved *s) {
                                                 .end = &s->end,
                                                 .capacity = capacity_of(o, tokens)});
 }
-
-/* ---- forward ---- */
 
 /* ---- rows ---- */
 
@@ -311,7 +340,13 @@ static ott_status add_weight_gradient(exec *cx, const moe *m, linear *l, const m
 
 /* ---- forward ---- */
 
-ott_status moe_forward(exec *cx, moe *m, const activation *x, moe_saved *s) {
+/* All rows, whatever of them is here between the layers. */
+static ott_status gather_rows(exec *cx, const moe *m, const char *what, const activation *x,
+                              activation *all) {
+    return tensor_ranks_gather(cx, &m->between, what, NULL, x, all);
+}
+
+static ott_status project_inputs(exec *cx, moe *m, const activation *x, moe_saved *s) {
     tensor rows;
     plan_buffer buffer;
     int64_t hidden = m->options->hidden;
@@ -327,6 +362,13 @@ ott_status moe_forward(exec *cx, moe *m, const activation *x, moe_saved *s) {
     return has_shared(m) ? mlp_forward(cx, &m->shared, x, &s->shared) : OTT_OK;
 }
 
+ott_status moe_forward(exec *cx, moe *m, const activation *x, moe_saved *s) {
+    activation all;
+    TRY(gather_rows(cx, m, "gathered experts' input", x, &all));
+    TRY(project_inputs(cx, m, &all, s));
+    return activation_close(cx, &all);
+}
+
 ott_status moe_activate(exec *cx, moe *m, moe_saved *s) {
     return has_shared(m) ? mlp_activate(cx, &m->shared, &s->shared) : OTT_OK;
 }
@@ -337,7 +379,7 @@ static ott_status open_hidden(exec *cx, const moe *m, const moe_saved *s, tensor
     return op_swiglu_forward(cx, &(swiglu_forward_args){.gate = &s->gate, .up = &s->up, .y = y});
 }
 
-ott_status moe_project(exec *cx, moe *m, const moe_saved *s, const tensor *out) {
+static ott_status project_output(exec *cx, moe *m, const moe_saved *s, const tensor *out) {
     tensor y, rows;
     plan_buffer y_buffer, buffer;
     if (has_shared(m)) TRY(mlp_project(cx, &m->shared, &s->shared, out));
@@ -348,6 +390,13 @@ ott_status moe_project(exec *cx, moe *m, const moe_saved *s, const tensor *out) 
     TRY(plan_close(cx->plan, &y_buffer));
     TRY(unpermute(cx, m, s, &rows, out));
     return plan_close(cx->plan, &buffer);
+}
+
+ott_status moe_project(exec *cx, moe *m, const moe_saved *s, const tensor *out) {
+    whole_rows all;
+    TRY(tensor_whole_open(cx, &m->between, out, &all));
+    TRY(project_output(cx, m, s, &all.t));
+    return tensor_whole_close(cx, &m->between, out, &all);
 }
 
 ott_status moe_keep(exec *cx, moe *m, moe_saved *s) {
@@ -413,11 +462,11 @@ static ott_status backward_experts(exec *cx, moe *m, const moe_saved *s, const t
 
 static route_losses losses_of(const exec *cx, const moe *m, int64_t tokens) {
     const moe_options *o = m->options;
-    int64_t sequences = sequences_of(o, tokens);
+    int64_t sequences = sequences_of(m, tokens);
     if (!cx->pass_scale) return (route_losses){0};
-    return (route_losses){.balance = (float)balance_scale(o, o->balance, tokens, 1),
-                          .sequence_balance = (float)balance_scale(o, o->sequence_balance, tokens, sequences),
-                          .z = (float)(2 * o->z / (double)tokens)};
+    return (route_losses){.balance = (float)balance_scale(m, o->balance, tokens, 1),
+                          .sequence_balance = (float)balance_scale(m, o->sequence_balance, tokens, sequences),
+                          .z = (float)(2 * o->z / (double)(tokens * token_ranks_of(m)))};
 }
 
 /* Adds to dx what comes through the scores. */
@@ -446,8 +495,8 @@ static ott_status backward_router(exec *cx, moe *m, const moe_saved *s, const ac
     return plan_close(cx->plan, &buffer);
 }
 
-ott_status moe_backward(exec *cx, moe *m, moe_saved *s, const activation *x, const activation *g,
-                        const tensor *dx) {
+static ott_status backward_all(exec *cx, moe *m, moe_saved *s, const activation *x, const activation *g,
+                               const tensor *dx) {
     tensor dweight;
     plan_buffer buffer;
     TRY(m->ranks ? expert_ranks_recall(cx, m->ranks, s->source.columns, &s->all_end) : read_ends(cx, m, s));
@@ -456,6 +505,19 @@ ott_status moe_backward(exec *cx, moe *m, moe_saved *s, const activation *x, con
                   &buffer));
     TRY(backward_experts(cx, m, s, &x->t, &g->t, &dweight, dx));
     TRY(backward_router(cx, m, s, x, &dweight, dx));
-    TRY(plan_close(cx->plan, &buffer));
+    return plan_close(cx->plan, &buffer);
+}
+
+ott_status moe_backward(exec *cx, moe *m, moe_saved *s, const activation *x, const activation *g,
+                        const tensor *dx) {
+    activation all, grad;
+    whole_rows dall;
+    TRY(gather_rows(cx, m, "gathered experts' input", x, &all));
+    TRY(gather_rows(cx, m, "gathered output gradient", g, &grad));
+    TRY(tensor_whole_open(cx, &m->between, dx, &dall));
+    TRY(backward_all(cx, m, s, &all, &grad, &dall.t));
+    TRY(activation_close(cx, &all));
+    TRY(activation_close(cx, &grad));
+    TRY(tensor_whole_close(cx, &m->between, dx, &dall));
     return moe_discard(cx, s);
 }

@@ -8,6 +8,10 @@
  * micro-batch times its weight, f being an expert's part of the choices and P its mean score, E experts:
  *     balance    E sum f P       over the micro-batch, or over each sequence and then the mean of those
  *     z          the mean square of the logarithm of the sum of the logits' exponentials
+ *
+ * Ranks that have other tokens of a micro-batch (nn/context_ranks.h) route their own, and tell each other what was chosen: the
+ * losses are those of the micro-batch, and each rank adds its part. Ranks that have other rows between the layers
+ * (nn/tensor_ranks.h) gather them, and each computes all.
  */
 #ifndef NN_MOE_H
 #define NN_MOE_H
@@ -29,10 +33,12 @@ typedef struct moe_options {
 
 typedef struct moe {
     const moe_options *options;
-    linear router;       /* [E,D], in fp32 */
-    parameter *bias;     /* [E]; NULL: none */
-    expert_ranks *ranks; /* among which the experts are divided; borrowed; NULL: all are here */
-    int32_t *known_end;  /* [E] on the host: of the pass that runs, where products in FP8 read it; borrowed */
+    linear router;        /* [E,D], in fp32 */
+    parameter *bias;      /* [E]; NULL: none */
+    expert_ranks *ranks;  /* among which the experts are divided; borrowed; NULL: all are here */
+    group *token_ranks;   /* have other tokens of the micro-batch; borrowed; NULL: all are here */
+    tensor_ranks between; /* with sequence parallelism have other rows of x, the output and their gradients */
+    int32_t *known_end; /* [E] on the host: of the pass that runs, where products in FP8 read it; borrowed */
     linear gate, up, down; /* stacks [E][F,D], [E][D,F] of the experts of this rank */
     mlp shared;            /* down.weight NULL: none */
     tensor count;          /* fp32[E]: adds up the choices of training passes; data NULL: nobody asks */

@@ -104,3 +104,19 @@ ott_status tensor_partial_close(exec *cx, const tensor_ranks *r, const tensor *y
     if (p->buffer.id) TRY(op_convert(cx, &(convert_args){.x = &sum, .y = y}));
     return plan_close(cx->plan, &p->buffer);
 }
+
+/* ---- what every rank makes ---- */
+
+ott_status tensor_whole_open(exec *cx, const tensor_ranks *r, const tensor *y, whole_rows *out) {
+    *out = (whole_rows){.t = *y, .buffer = PLAN_NONE};
+    if (!is_scattered(r)) return OTT_OK;
+    return exec_open(cx, "all rows", y->dtype, rows_of_all(r, y->rows), y->columns, &out->t, &out->buffer);
+}
+
+ott_status tensor_whole_close(exec *cx, const tensor_ranks *r, const tensor *y, whole_rows *w) {
+    if (is_scattered(r)) {
+        tensor own = tensor_rows(w->t, r->group->rank * y->rows, y->rows);
+        TRY(op_convert(cx, &(convert_args){.x = &own, .y = y}));
+    }
+    return plan_close(cx->plan, &w->buffer);
+}
