@@ -231,37 +231,47 @@ static ott_status check_expert_ranks(const config *cfg) {
             "model.num_experts (%lld) must be divisible by distributed.ep (%lld), for each rank "
             "has as many: give distributed.ep a divisor of it",
             (long long)experts, (long long)ranks);
-    if (cfg->distributed.tp > 1)
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "distributed.ep with distributed.tp is not built yet: divide the experts alone (tp = "
-            "1), or the layers (ep = 1)");
-    if (cfg->model.moe_gradient_scale)
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "model.moe_gradient_scale with distributed.ep is not built yet: an expert's mean is of "
-            "all, and a rank has some; leave one of them out");
     return OTT_OK;
 }
 
-/* Ranks that have all rows between the layers have the experts too. */
-static ott_status check_moe_ranks(const config *cfg) {
+/* What looks at an expert's tokens of a whole micro-batch, or at which of them are the first. */
+static ott_status check_whole_experts(const config *cfg) {
     const struct {
-        const char *key;
-        bool given;
-    } others[] = {
-        {"distributed.pp", cfg->distributed.pp > 1},
-        {"distributed.cp", cfg->distributed.cp > 1},
-        {"distributed.sequence_parallel", cfg->distributed.tp > 1 && cfg->distributed.sequence_parallel}};
+        const char *key, *why;
+        bool given, with_ep;
+    } parts[] = {{"model.moe_gradient_scale", "an expert's mean is of all tokens, and a rank has some",
+                  cfg->model.moe_gradient_scale, true},
+                 {"model.moe_capacity_factor", "an expert takes the first tokens of all, and a rank has some",
+                  cfg->model.moe_capacity_factor > 0, false}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        bool divided = cfg->distributed.cp > 1 || (parts[i].with_ep && cfg->distributed.ep > 1);
+        if (parts[i].given && divided)
+            return status_fail(OTT_ERR_CONFIG, "%s with %s is not built yet: %s; leave one of them out",
+                               parts[i].key, cfg->distributed.cp > 1 ? "distributed.cp" : "distributed.ep",
+                               parts[i].why);
+    }
+    return OTT_OK;
+}
+
+/* The loss of each sequence: a rank has whole ones, or the same part of one as the others. */
+static ott_status check_sequences(const config *cfg) {
+    int64_t ranks = cfg->distributed.cp, length = cfg->train.seq_len,
+            own = cfg->train.batch_size * length / at_least(ranks, 1);
+    if (ranks <= 1 || cfg->model.moe_sequence_aux_loss_weight <= 0 || own == 0) return OTT_OK;
+    if (own % length == 0 || length % own == 0) return OTT_OK;
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "model.moe_sequence_aux_loss_weight with distributed.cp = %lld: a rank has %lld tokens "
+        "of a micro-batch, which is neither whole sequences of %lld nor an equal part of one: "
+        "give train.batch_size a multiple or a divisor of distributed.cp",
+        (long long)ranks, (long long)own, (long long)length);
+}
+
+static ott_status check_moe_ranks(const config *cfg) {
     TRY(check_expert_ranks(cfg));
     if (cfg->model.num_experts == 0) return OTT_OK;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (others[i].given)
-            return status_fail(OTT_ERR_CONFIG,
-                               "model.num_experts with %s is not built yet: a mixture of experts runs with "
-                               "distributed.dp_shard, dp_replicate, ep and tp",
-                               others[i].key);
-    return OTT_OK;
+    TRY(check_whole_experts(cfg));
+    return check_sequences(cfg);
 }
 
 static moe_options moe_from(const config *cfg) {

@@ -71,12 +71,19 @@ static ott_status train_rank(void *rank) {
 
 /* ---- opening ---- */
 
-/* The ranks of a set of neighbouring dimensions are as far apart as the dimensions within it make them. */
-static void open_groups(const mesh *m, int first, int last, int which, int count, ranks_worlds *w,
-                        rank_run *ranks) {
+/* Of a set of dimensions: those of several ranks are neighbours. The ranks are as far apart as the dimensions within make them. */
+static void open_groups(const mesh *m, mesh_set set, int which, int count, ranks_worlds *w, rank_run *ranks) {
     group *of[MESH_RUN_RANKS_MAX];
-    int stride = 1, size = 1;
-    for (int d = first; d <= last; d++) size *= (int)m->size[d];
+    int first = MESH_DIMENSIONS, last = -1, stride = 1, size = 1;
+    for (int d = 0; d < MESH_DIMENSIONS; d++) {
+        if (!(set >> d & 1) || m->size[d] == 1) continue;
+        if (last < 0) first = d;
+        last = d;
+    }
+    for (int d = first; d <= last; d++) {
+        assert_true(set >> d & 1 || m->size[d] == 1);
+        size *= (int)m->size[d];
+    }
     for (int d = last + 1; d < MESH_DIMENSIONS; d++) stride *= (int)m->size[d];
     if (size == 1) return;
     ranks_groups(w, count, stride, size, of);
@@ -145,15 +152,14 @@ static int open_ranks(rank_run *ranks, ranks_worlds *w, const fixture *f, const 
         count *= (int)m.size[d];
     }
     assert_in_range(count, 1, MESH_RUN_RANKS_MAX);
-    int last = m.size[MESH_EP] > 1 ? MESH_EP : MESH_DP_SHARD; /* with ep there is no cp between them */
-    open_groups(&m, MESH_DP_REPLICATE, last, DATA, count, w, ranks);
-    open_groups(&m, MESH_DP_SHARD, last, SHARD, count, w, ranks);
-    open_groups(&m, MESH_DP_REPLICATE, MESH_DP_REPLICATE, REPLICATE, count, w, ranks);
-    open_groups(&m, MESH_PP, MESH_PP, STAGES, count, w, ranks);
-    open_groups(&m, MESH_TP, MESH_TP, TENSOR, count, w, ranks);
-    open_groups(&m, MESH_CP, MESH_CP, CONTEXT, count, w, ranks);
-    open_groups(&m, MESH_EP, MESH_EP, EXPERTS, count, w, ranks);
-    if (last == MESH_EP) open_groups(&m, MESH_DP_SHARD, MESH_DP_SHARD, EXPERT_SHARD, count, w, ranks);
+    open_groups(&m, MESH_DATA, DATA, count, w, ranks);
+    open_groups(&m, MESH_SHARD, SHARD, count, w, ranks);
+    open_groups(&m, MESH_SET(DP_REPLICATE), REPLICATE, count, w, ranks);
+    open_groups(&m, MESH_SET(PP), STAGES, count, w, ranks);
+    open_groups(&m, MESH_SET(TP), TENSOR, count, w, ranks);
+    open_groups(&m, MESH_SET(CP), CONTEXT, count, w, ranks);
+    open_groups(&m, MESH_SET(EP), EXPERTS, count, w, ranks);
+    if (m.size[MESH_EP] > 1) open_groups(&m, MESH_SET(DP_SHARD), EXPERT_SHARD, count, w, ranks);
     if (o->gpus) open_gpus(ranks, count);
     for (int k = 0; k < count; k++) open_rank(&ranks[k], f, o);
     return count;
@@ -224,8 +230,8 @@ static void put_parameter(outcome *o, const rank_run *k, const parameter *p) {
 
 static void take_state(outcome *o, const rank_run *k, const char *name, outcome_kind kind, const tensor *t,
                        bool adds) {
-    if (!t->data) return;
     int64_t count = tensor_count(*t);
+    if (!t->data || count == 0) return;
     float *x = rig_copy(&k->r, t->data, count);
     if (adds) add_tensor(o, name, kind, count);
     put(find_tensor(o, name, kind), 0, x, count);
@@ -240,6 +246,11 @@ static void take_states(outcome *o, const rank_run *k, const linear *l, const ch
         take_state(o, k, name, OUTCOME_SCALE, &l->delayed[i].scale, adds);
         take_state(o, k, name, OUTCOME_HISTORY, &l->delayed[i].amax_history, adds);
     }
+}
+
+/* Of the experts of all stages; every rank has them. */
+static void take_loads(outcome *o, const rank_run *k, bool adds) {
+    take_state(o, k, "loads of experts", OUTCOME_LOAD, &k->r.t->m->balance.loads, adds);
 }
 
 static bool has_layer(const rank_run *k, const char *name) {
@@ -281,6 +292,7 @@ static void put_together(outcome *o, const rank_run *ranks, int count) {
         expect_agreement(&ranks[0], &ranks[k]);
         for (int i = 0; i < own->parameter_count; i++) put_parameter(o, &ranks[k], &own->parameters[i]);
         put_states(o, ranks, k);
+        take_loads(o, &ranks[k], k == 0);
     }
     for (int i = 0; i < o->count; i++)
         for (int64_t j = 0; j < o->tensors[i].count; j++)
@@ -316,7 +328,12 @@ void outcome_free(outcome *o) {
 /* ---- comparisons ---- */
 
 static const char *const kind_names[OUTCOME_KINDS] = {
-    "gradient", "last gradient", "value", "first moment", "second moment", "scale", "amax history"};
+    "gradient", "last gradient", "value", "first moment", "second moment", "scale", "amax history", "load"};
+
+/* Several losses are added up in one number, in any order. */
+static bool is_near(double a, double b) {
+    return fabs(a - b) <= 1e-6 * fabs(a);
+}
 
 static bool same_steps(const outcome *a, const outcome *b, char what[160]) {
     for (int i = 0; i < MESH_RUN_STEPS; i++) {
@@ -325,6 +342,11 @@ static bool same_steps(const outcome *a, const outcome *b, char what[160]) {
                  x->grad_norm, y->grad_norm);
         if (x->loss != y->loss || x->grad_norm != y->grad_norm || x->labels != y->labels ||
             x->tokens != y->tokens || x->skipped != y->skipped)
+            return false;
+        snprintf(what, 160, "step %d: losses of routing %.9g and %.9g, of logits %.9g and %.9g, unevenness",
+                 i + 1, x->balance.loss, y->balance.loss, x->balance.z_loss, y->balance.z_loss);
+        if (!is_near(x->balance.loss, y->balance.loss) || !is_near(x->balance.z_loss, y->balance.z_loss) ||
+            x->balance.unevenness != y->balance.unevenness)
             return false;
     }
     snprintf(what, 160, "an evaluation");

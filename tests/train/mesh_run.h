@@ -34,6 +34,7 @@ typedef enum outcome_kind {
     OUTCOME_MOMENT2,
     OUTCOME_SCALE,
     OUTCOME_HISTORY,
+    OUTCOME_LOAD,
     OUTCOME_KINDS
 } outcome_kind;
 

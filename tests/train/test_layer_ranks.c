@@ -366,10 +366,7 @@ static void so_are_other_models(void **state) {
     const char *const fused[] = {"--model.fused_qkv=true", "--model.fused_gate_up=true",
                                  "--model.attention_bias=true", NULL};
     const char *const *const models[] = {chunks, tied, batches, stored, fused};
-    const char *const mixture[] = {"--model.num_experts=4", "--model.moe_shared_experts=1",
-                                   "--model.moe_router=sigmoid_topk", NULL};
     expect_near(*state, BLOCK, (layout){.size = 2}, fused);
-    expect_near(*state, FP32, (layout){.size = 2}, mixture);
     for (int i = 0; i < 5; i++)
         for (int sequence = 0; sequence < 2; sequence++) {
             if (fixture_takes_few() && sequence != i % 2) continue;
@@ -377,6 +374,28 @@ static void so_are_other_models(void **state) {
             if (models[i] != stored)
                 expect_near(*state, FP32, (layout){.size = 2, .sequence = sequence}, models[i]);
         }
+}
+
+/* Mixtures of experts: what the router loses is of a whole micro-batch, whoever has its tokens, of two sequences, or of one. Had
+   a rank its own losses, the router's gradients would be percents apart. */
+static const char *const mixture[] = {"--model.num_experts=4",
+                                      "--model.moe_shared_experts=1",
+                                      "--model.moe_router=sigmoid_topk",
+                                      "--model.moe_aux_loss_weight=1",
+                                      "--model.moe_sequence_aux_loss_weight=1",
+                                      "--model.moe_router_z_loss_weight=0.1",
+                                      NULL};
+
+static void so_are_mixtures(void **state) {
+    const char *one[ARGUMENTS];
+    int count = add_arguments(one, 0, mixture);
+    one[count++] = "--train.batch_size=1";
+    one[count] = NULL;
+    for (int sequence = 0; sequence < 2; sequence++)
+        expect_near(*state, FP32, (layout){.size = 2, .sequence = sequence}, mixture);
+    for (int size = 2; size <= 4; size += 2)
+        expect_near(*state, FP32, (layout){.size = size, .context = true}, mixture);
+    expect_near(*state, FP32, (layout){.size = 2, .context = true}, one);
 }
 
 /* ---- equal bits ---- */
@@ -409,12 +428,17 @@ static void expect_same_bits(const fixture *f, int way, layout how[2], const cha
     free(w);
 }
 
-/* Whether codes of some rows travel, or tensors, or nothing: only the gradients of norms, which the ranks add up, are of
+/* Whether codes of some rows travel, or tensors, or nothing, and whatever a mixture gathers: only the gradients of norms, which the ranks add up, are of
    another order. */
 static void sequence_parallelism_changes_no_bit(void **state) {
     layout how[2] = {{.size = 2}, {.size = 2, .sequence = true}};
     static const char *const frozen[] = {"--train.freeze=*norm*", NULL};
+    const char *experts[ARGUMENTS];
+    int count = add_arguments(experts, 0, mixture);
+    add_arguments(experts, count, frozen);
     for (int i = 0; i < WAYS; i++) expect_same_bits(*state, ways[i], how, frozen);
+    expect_same_bits(*state, BF16, how, experts);
+    expect_same_bits(*state, CURRENT, how, experts);
 }
 
 /* ---- what shows, what is refused ---- */
@@ -512,10 +536,15 @@ static void rows_that_do_not_divide_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recipes_are_near_one_rank),           cmocka_unit_test(so_are_other_models),
-        cmocka_unit_test(so_is_context_parallelism),           cmocka_unit_test(of_any_documents),
-        cmocka_unit_test(sequence_parallelism_changes_no_bit), cmocka_unit_test(a_missing_maximum_shows),
-        cmocka_unit_test(what_does_not_divide_is_refused),     cmocka_unit_test(what_has_no_heads_is_refused),
+        cmocka_unit_test(recipes_are_near_one_rank),
+        cmocka_unit_test(so_are_other_models),
+        cmocka_unit_test(so_is_context_parallelism),
+        cmocka_unit_test(of_any_documents),
+        cmocka_unit_test(so_are_mixtures),
+        cmocka_unit_test(sequence_parallelism_changes_no_bit),
+        cmocka_unit_test(a_missing_maximum_shows),
+        cmocka_unit_test(what_does_not_divide_is_refused),
+        cmocka_unit_test(what_has_no_heads_is_refused),
         cmocka_unit_test(rows_that_do_not_divide_are_refused),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

@@ -538,11 +538,65 @@ static void experts_divided_have_the_same_bits(void **state) {
     }
 }
 
+#define ALL_LOSSES                                                                                           \
+    "--model.moe_sequence_aux_loss_weight=0.02", "--model.moe_router_z_loss_weight=0.01",                    \
+        "--model.moe_shared_experts=1"
+
+/* Experts on stages, of which one has no mixture, divided on each, and divided beside layers or tokens that are cut. */
+static void experts_on_every_mesh_have_the_same_bits(void **state) {
+    static const struct {
+        row way;
+        int column; /* of recipes */
+        const char *more[6];
+    } cells[] = {
+        {{"pp gpipe", PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_GPIPE, .micro_batches = 4},
+         0,
+         {ALL_LOSSES, "--model.moe_first_dense_layers=2"}},
+        {{"pp 1f1b", PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_1F1B, .micro_batches = 4},
+         4,
+         {ALL_LOSSES, "--model.moe_gradient_scale=true", "--train.activation_checkpointing=full"}},
+        {{"pp interleaved_1f1b", PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_INTERLEAVED_1F1B,
+          .micro_batches = 4},
+         2,
+         {"--float8.moe_experts=true", "--model.moe_frequency=2", "--model.moe_capacity_factor=0.75"}},
+        {{"dp_shard x pp 1f1b x ep", DATA_PARALLEL | PIPELINE,
+          SIZES([MESH_PP] = 2, [MESH_DP_SHARD] = 2, [MESH_EP] = 2), .layout.schedule = PP_1F1B,
+          .micro_batches = 2},
+         1,
+         {ALL_LOSSES}},
+        {{"ep x tp", DATA_PARALLEL | TENSOR, SIZES([MESH_EP] = 2, [MESH_TP] = 2), .micro_batches = 1},
+         0,
+         {ALL_LOSSES, "--train.grad_clip_norm=0.1"}},
+        {{"ep x tp, sequence_parallel", DATA_PARALLEL | TENSOR, SIZES([MESH_EP] = 2, [MESH_TP] = 2),
+          .layout.sequence_parallel = true, .micro_batches = 1},
+         6,
+         {"--float8.moe_experts=true", "--model.moe_capacity_factor=0.75", "--model.moe_shared_experts=1"}},
+        {{"pp 1f1b x tp, sequence_parallel", PIPELINE | TENSOR, SIZES([MESH_PP] = 2, [MESH_TP] = 2),
+          .layout.schedule = PP_1F1B, .layout.sequence_parallel = true, .micro_batches = 2},
+         1,
+         {ALL_LOSSES}},
+        {{"cp x ep", DATA_PARALLEL | CONTEXT, SIZES([MESH_CP] = 2, [MESH_EP] = 2), .micro_batches = 1},
+         0,
+         {ALL_LOSSES}},
+        {{"pp gpipe x cp of 4", PIPELINE | CONTEXT, SIZES([MESH_PP] = 2, [MESH_CP] = 4),
+          .layout.schedule = PP_GPIPE, .micro_batches = 2},
+         2,
+         {ALL_LOSSES, "--float8.moe_experts=true"}}};
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        row way = cells[i].way;
+        way.experts = true;
+        job j = job_of(&way, (int)i, cells[i].column);
+        j.more = cells[i].more;
+        expect_bits(*state, &j);
+    }
+}
+
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_cell_is_as_written),
                                        cmocka_unit_test(state_in_bf16_has_the_same_bits),
                                        cmocka_unit_test(moments_in_fp8_have_the_same_bits),
-                                       cmocka_unit_test(experts_divided_have_the_same_bits)};
+                                       cmocka_unit_test(experts_divided_have_the_same_bits),
+                                       cmocka_unit_test(experts_on_every_mesh_have_the_same_bits)};
     writes = count == 2 && strcmp(arguments[1], "--write") == 0;
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
