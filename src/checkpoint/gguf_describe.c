@@ -56,7 +56,7 @@ static const char *trouble_with_rope(const model_options *o, const gguf_arch *a)
 
 static const char *trouble_with_experts(const model_options *o, const gguf_arch *a) {
     const moe_options *e = &o->moe;
-    if (a->family == FAMILY_QWEN3_MOE && (!e->rule.normalized || o->moe_every != 1))
+    if (a->family == FAMILY_QWEN3_MOE && (!e->rule.normalized || o->moe_every != 1 || o->dense_count > 0))
         return "only mixtures in every block, with weights that are normalized";
     if (a->family != FAMILY_DOTS1) return NULL;
     if (e->shared_hidden == 0) return "only mixtures with shared experts";

@@ -72,9 +72,19 @@ static ott_status set_rope(mem *account, config *cfg, const hf_config *h) {
     return set_factors(account, cfg, "model.rope_long_factor", h->rope_long_factor, h->rope_factors);
 }
 
-static ott_status set_experts(config *cfg, const hf_config *h) {
+static ott_status set_dense_layers(mem *account, config *cfg, const hf_config *h) {
+    str text = {.account = account};
+    for (int i = 0; i < h->dense_count; i++) str_printf(&text, "%s%d", i ? "," : "", (int)h->dense[i]);
+    ott_status status = h->dense_count > 0 ? str_finish(&text) : OTT_OK;
+    if (status == OTT_OK && h->dense_count > 0) status = set_text(cfg, "model.moe_dense_layers", text.text);
+    str_free(&text);
+    return status;
+}
+
+static ott_status set_experts(mem *account, config *cfg, const hf_config *h) {
     bool sigmoid = h->family->experts == FAMILY_EXPERTS_SIGMOID;
     if (h->experts == 0) return OTT_OK;
+    TRY(set_dense_layers(account, cfg, h));
     TRY(set_int(cfg, "model.num_experts", h->experts));
     TRY(set_int(cfg, "model.moe_top_k", h->experts_per_token));
     TRY(set_int(cfg, "model.moe_frequency", h->sparse_step > 0 ? h->sparse_step : 1));
@@ -180,7 +190,7 @@ ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) 
     }
     TRY(set_shape(cfg, &h));
     TRY(set_frozen(cfg, &h));
-    TRY(set_experts(cfg, &h));
+    TRY(set_experts(account, cfg, &h));
     TRY(set_multipliers(cfg, &h));
     return set_rope(account, cfg, &h);
 }

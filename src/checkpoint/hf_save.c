@@ -46,10 +46,11 @@ static bool can_say_experts(const family *f, const model_options *o) {
     if (e->experts == 0 || f->experts == FAMILY_EXPERTS_NONE)
         return e->experts == 0 && f->experts == FAMILY_EXPERTS_NONE;
     if (e->biased || f->experts == FAMILY_EXPERTS_SIGMOID)
-        return e->biased && f->experts == FAMILY_EXPERTS_SIGMOID && o->moe_every == 1;
+        return e->biased && f->experts == FAMILY_EXPERTS_SIGMOID && o->moe_every == 1 && o->dense_count == 0;
     bool plain = e->shared_hidden == 0 && e->rule.groups == 0 && e->rule.scale == 1.0f && o->moe_first == 0;
     bool is_mixtral = family_is(f, FAMILY_MIXTRAL);
-    return plain && (!is_mixtral || (e->rule.normalized && o->moe_every == 1 && e->hidden == o->hidden));
+    return plain && (!is_mixtral || (e->rule.normalized && o->moe_every == 1 && o->dense_count == 0 &&
+                                     e->hidden == o->hidden));
 }
 
 /* Do the blocks of two families compute the same, biases of q, k and v, norms of heads and windows aside? */
@@ -129,6 +130,9 @@ static void describe_experts(const model_options *o, hf_config *c) {
     c->expert_size = is_dots || is_qwen ? e->hidden : 0;
     c->sparse_step = is_qwen ? o->moe_every : 0;
     c->first_dense = is_dots ? o->moe_first : 0;
+    c->dense_count = o->dense_count;
+    _Static_assert(sizeof c->dense == sizeof o->dense, "config.json names as many layers as a model has");
+    memcpy(c->dense, o->dense, sizeof c->dense);
     c->shared_experts = is_dots ? e->shared_hidden / e->hidden : 0;
     c->expert_groups = !is_dots ? 0 : e->rule.groups > 0 ? e->rule.groups : 1;
     c->top_groups = !is_dots ? 0 : e->rule.groups > 0 ? e->rule.chosen_groups : 1;

@@ -24,7 +24,7 @@
 #define LATER(constant, text, missing) constant,
 #include "config/choices.def"
 
-/* Owned by the config. */
+/* Owned by the config; integers as their digits. */
 typedef struct config_list {
     const char *const *items;
     int64_t count;
@@ -44,6 +44,7 @@ typedef struct config {
 #define TEXT(section, key, value, state, help)                const char *key;
 #define CHOICE(section, key, list, value, state, help)        config_##list key;
 #define LIST(section, key, state, help)                       config_list key;
+#define INTEGERS(section, key, range, state, help)            config_list key;
 #include "config/schema.def"
     const char *path; /* the configuration file, "" without one */
     config_state *state;

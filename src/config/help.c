@@ -32,7 +32,7 @@ static void help_state(const config_key *key, str *out) {
 static void help_key(const config_key *key, str *out) {
     str_printf(out, "  --%s  %s, default ", key->path, type_name(key->type));
     value_write(out, key, &key->fallback);
-    if (key->range) str_append(out, key->type == KEY_PAIR ? ", each in " : ", in ");
+    if (key->range) str_append(out, key->type == KEY_PAIR || key->type == KEY_LIST ? ", each in " : ", in ");
     if (key->range || key->type == KEY_CHOICE) {
         if (key->type == KEY_CHOICE) str_append(out, ": ");
         value_allowed(out, key);

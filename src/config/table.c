@@ -34,7 +34,8 @@ static const config_key keys[] = {
      .choice_count = sizeof words_##words / sizeof words_##words[0],                                         \
      how,                                                                                                    \
      .help = what},
-#define LIST(s, k, how, what) {KEY(s, k, KEY_LIST), how, .help = what},
+#define LIST(s, k, how, what)             {KEY(s, k, KEY_LIST), how, .help = what},
+#define INTEGERS(s, k, limits, how, what) {KEY(s, k, KEY_LIST), .range = limits, how, .help = what},
 #include "config/schema.def"
 };
 

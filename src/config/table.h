@@ -28,7 +28,8 @@ typedef struct config_key {
     key_type type;
     size_t offset; /* in struct config */
     config_value fallback;
-    const char *range; /* numbers: "[1, inf)", "(0, 1)", "-1|[1, inf)" */
+    const char *
+        range; /* numbers: "[1, inf)", "(0, 1)", "-1|[1, inf)"; of a list: of each integer; NULL: it is of texts */
     const key_choice *choices;
     int choice_count;
     key_state state;

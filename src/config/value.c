@@ -133,6 +133,26 @@ bool value_bool(const node *n, bool *out) {
     return false;
 }
 
+static bool is_of_integers(const config_key *key) {
+    return key->range != NULL;
+}
+
+static ott_status fail_list(const config_key *key, const char *where) {
+    return fail_type(where, is_of_integers(key) ? "a list of integers" : "a list of texts");
+}
+
+static ott_status read_item(arena *memory, const config_key *key, const node *n, const char *where,
+                            const char **out) {
+    config_value value;
+    if (is_of_integers(key)) {
+        TRY(read_integer(key, n, where, &value));
+        return arena_printf(memory, out, "%lld", (long long)value.integer);
+    }
+    bool text = n->kind == NODE_TEXT || n->kind == NODE_PLAIN;
+    if (key->state == STATE_BUILT && !text) return fail_list(key, where);
+    return arena_strdup(memory, text ? n->text : "a table", out);
+}
+
 static ott_status read_list(arena *memory, const config_key *key, const node *n, const char *where,
                             config_value *out) {
     node *list = NULL;
@@ -140,20 +160,17 @@ static ott_status read_list(arena *memory, const config_key *key, const node *n,
         TRY(split_commas(memory, n, &list));
         n = list;
     }
-    if (n->kind == NODE_TABLE && key->state == STATE_BUILT) return fail_type(where, "a list of texts");
+    if (n->kind == NODE_TABLE && key->state == STATE_BUILT) return fail_list(key, where);
     int64_t count = 0;
     for (const node *child = n->first; child; child = child->next) count++;
     void *block = NULL;
     TRY(arena_alloc(memory, (count + 1) * (int64_t)sizeof(char *), &block));
     const char **items = block;
     int64_t at = 0;
-    for (const node *child = n->first; child; child = child->next) {
-        bool text = child->kind == NODE_TEXT || child->kind == NODE_PLAIN;
-        if (key->state == STATE_BUILT && !text) return fail_type(where, "a list of texts");
-        TRY(arena_strdup(memory, text ? child->text : "a table", &items[at++]));
-    }
+    for (const node *child = n->first; child; child = child->next)
+        TRY(read_item(memory, key, child, where, &items[at++]));
     out->list = (config_list){items, count};
-    return n->kind == NODE_LIST || n->kind == NODE_TABLE ? OTT_OK : fail_type(where, "a list of texts");
+    return n->kind == NODE_LIST || n->kind == NODE_TABLE ? OTT_OK : fail_list(key, where);
 }
 
 static ott_status fail_choice(const config_key *key, const char *word, const char *where) {
@@ -216,11 +233,14 @@ static void write_toml_text(str *out, const char *text) {
     str_append(out, "\"");
 }
 
-static void write_list(str *out, const config_list *list) {
+static void write_list(str *out, const config_key *key, const config_list *list) {
     str_append(out, "[");
     for (int64_t i = 0; i < list->count; i++) {
         str_append(out, i ? ", " : "");
-        write_toml_text(out, list->items[i]);
+        if (is_of_integers(key))
+            str_append(out, list->items[i]);
+        else
+            write_toml_text(out, list->items[i]);
     }
     str_append(out, "]");
 }
@@ -237,7 +257,7 @@ void value_show(str *out, const config_key *key, const config_value *value) {
     case KEY_BOOL: str_append(out, value->integer ? "true" : "false"); break;
     case KEY_TEXT: str_append(out, value->text); break;
     case KEY_CHOICE: str_append(out, key->choices[value->integer].text); break;
-    case KEY_LIST: write_list(out, &value->list); break;
+    case KEY_LIST: write_list(out, key, &value->list); break;
     }
 }
 
@@ -257,7 +277,7 @@ void value_allowed(str *out, const config_key *key) {
     case KEY_PAIR: str_append(out, key->range); break;
     case KEY_BOOL: str_append(out, "true | false"); break;
     case KEY_TEXT: str_append(out, "text"); break;
-    case KEY_LIST: str_append(out, "list of texts"); break;
+    case KEY_LIST: str_append(out, is_of_integers(key) ? key->range : "list of texts"); break;
     case KEY_CHOICE:
         for (int i = 0; i < key->choice_count; i++)
             str_printf(out, "%s%s", i ? " | " : "", key->choices[i].text);

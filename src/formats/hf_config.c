@@ -93,13 +93,10 @@ static ott_status refuse_switches(const char *name, json_t *root, const family *
     return OTT_OK;
 }
 
-/* Of a mixture of experts: layers that are none though their numbers say so, or that attend otherwise. */
+/* Of a mixture of experts: layers that attend otherwise. */
 static ott_status refuse_layers(const char *name, json_t *root) {
-    json_t *dense = hf_get(root, "mlp_only_layers"), *types = hf_get(root, "layer_types"), *type;
+    json_t *types = hf_get(root, "layer_types"), *type;
     size_t i;
-    if (json_array_size(dense) > 0)
-        return hf_fail(OTT_ERR_UNSUPPORTED, name, "mlp_only_layers", dense,
-                       "single layers without experts do not work");
     json_array_foreach(types, i, type) {
         const char *word = json_string_value(type);
         if (word && strcmp(word, "full_attention") == 0) continue;
@@ -145,6 +142,34 @@ static ott_status check_fit(const char *name, const hf_config *c) {
     return OTT_OK;
 }
 
+/* ---- layers without experts ---- */
+
+bool hf_dense_belong(const family *f) {
+    return family_is(f, FAMILY_QWEN3_MOE);
+}
+
+static ott_status read_dense(const char *name, json_t *root, hf_config *c) {
+    json_t *list = hf_get(root, "mlp_only_layers"), *layer;
+    size_t i;
+    if (!c->family->experts || !list || json_is_null(list)) return OTT_OK;
+    bool fits = json_is_array(list) && json_array_size(list) <= HF_CONFIG_MOST_DENSE &&
+                (hf_dense_belong(c->family) || json_array_size(list) == 0);
+    json_array_foreach(list, i, layer) {
+        int64_t number = json_is_integer(layer) ? json_integer_value(layer) : -1;
+        fits = fits && number >= 0 && number < c->layers;
+        if (fits) c->dense[c->dense_count++] = (int32_t)number;
+    }
+    if (fits) return OTT_OK;
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, "mlp_only_layers", list,
+                   "only a list of at most %d of the model's layers works, in a qwen3_moe model",
+                   HF_CONFIG_MOST_DENSE);
+}
+
+bool hf_dense_equal(const hf_config *a, const hf_config *b) {
+    return a->dense_count == b->dense_count &&
+           memcmp(a->dense, b->dense, (size_t)b->dense_count * sizeof *b->dense) == 0;
+}
+
 /* ---- the whole file ---- */
 
 static ott_status read_root(const char *name, json_t *root, hf_config *c) {
@@ -153,6 +178,7 @@ static ott_status read_root(const char *name, json_t *root, hf_config *c) {
     TRY(refuse_features(name, root, c->family));
     TRY(hf_read_keys(name, root, c));
     TRY(check_fit(name, c));
+    TRY(read_dense(name, root, c));
     TRY(hf_read_rope(name, root, c));
     TRY(hf_read_window(name, root, c));
     TRY(hf_read_tokens(name, root, c));
@@ -203,6 +229,6 @@ bool hf_config_equal(const hf_config *a, const hf_config *b) {
     if (a->family != b->family || a->sliding_window != b->sliding_window || a->full_every != b->full_every ||
         a->dtype != b->dtype)
         return false;
-    if (!hf_rope_equal(a, b) || !hf_tokens_equal(a, b)) return false;
+    if (!hf_rope_equal(a, b) || !hf_tokens_equal(a, b) || !hf_dense_equal(a, b)) return false;
     return strcmp(a->quantization, b->quantization) == 0;
 }

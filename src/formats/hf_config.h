@@ -22,7 +22,7 @@ typedef enum hf_rope {
     HF_ROPE_COUNT
 } hf_rope;
 
-enum { HF_CONFIG_MOST_FACTORS = 256 };
+enum { HF_CONFIG_MOST_FACTORS = 256, HF_CONFIG_MOST_DENSE = 64 };
 
 typedef struct hf_config {
     const family *family;
@@ -46,7 +46,9 @@ typedef struct hf_config {
     float rope_short_factor[HF_CONFIG_MOST_FACTORS], rope_long_factor[HF_CONFIG_MOST_FACTORS];
     /* A mixture; experts 0: none, and then the others say nothing. */
     int64_t experts, experts_per_token, expert_size; /* width; 0: intermediate_size */
-    int64_t sparse_step, first_dense; /* every how many layers is one, but not the first so many */
+    int64_t sparse_step, first_dense; /* every how many layers is one, but not the first so many, */
+    int dense_count;                  /* nor these */
+    int32_t dense[HF_CONFIG_MOST_DENSE];
     int64_t shared_experts, expert_groups, top_groups;
     bool normalizes_weights;
     double route_scale;

@@ -60,6 +60,8 @@ ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c);
 bool hf_rope_equal(const hf_config *a, const hf_config *b);
+bool hf_dense_belong(const family *f); /* can its files name single layers without experts? */
+bool hf_dense_equal(const hf_config *a, const hf_config *b);
 const char *hf_activation_key(const family *f);      /* "hidden_act" */
 const char *hf_activation(const family *f);          /* what it has to say */
 void hf_window_append(const hf_config *c, str *out); /* layer_types */

@@ -152,6 +152,16 @@ static ott_status edit_window(editor *e) {
     return f->window == FAMILY_WINDOW_NONE ? OTT_OK : put_window(e, "sliding_window");
 }
 
+static ott_status edit_dense(editor *e) {
+    const hf_config *c = e->c;
+    if (!hf_dense_belong(c->family) || (e->is_new ? c->dense_count == 0 : hf_dense_equal(&e->before, c)))
+        return OTT_OK;
+    str_append(&e->value, "[");
+    for (int i = 0; i < c->dense_count; i++) str_printf(&e->value, "%s%d", i ? ", " : "", (int)c->dense[i]);
+    str_append(&e->value, "]");
+    return put_value(e, "mlp_only_layers");
+}
+
 static ott_status put_token(editor *e, const char *key, int64_t id) {
     return id < 0 ? put_word(e, key, "null") : put_int(e, key, id);
 }
@@ -223,6 +233,7 @@ static bool belongs(const char *key, const hf_config *c, bool is_quantized) {
     if (number) return hf_key_applies(number, c->family);
     if (strcmp(key, "partial_rotary_factor") == 0) return c->family->rotary_share > 0;
     if (strcmp(key, "layer_types") == 0) return window == FAMILY_WINDOW_PATTERN;
+    if (strcmp(key, "mlp_only_layers") == 0) return c->dense_count > 0;
     if (strcmp(key, "rope_local_base_freq") == 0) return c->rope_local_theta > 0;
     if (strstr(key, "activ") || strcmp(key, "hidden_act") == 0)
         return strcmp(key, hf_activation_key(c->family)) == 0;
@@ -260,6 +271,7 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "logits_scaling",
                                        "max_position_embeddings",
                                        "max_window_layers",
+                                       "mlp_only_layers",
                                        "model_type",
                                        "moe_intermediate_size",
                                        "n_embd",
@@ -331,6 +343,7 @@ static ott_status edit(editor *e, const char *quantization) {
     TRY(edit_keys(e));
     TRY(edit_rope(e));
     TRY(edit_window(e));
+    TRY(edit_dense(e));
     TRY(edit_tokens(e));
     TRY(edit_dtype(e));
     return edit_quantization(e, quantization);

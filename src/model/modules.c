@@ -146,10 +146,15 @@ const char *modules_bias_name(const model_module *m) {
     return m->balances ? "e_score_correction_bias" : "bias";
 }
 
+static bool is_mixture(const model_options *o, int64_t layer) {
+    for (int i = 0; i < o->dense_count; i++)
+        if (o->dense[i] == layer) return false;
+    return o->moe.experts > 0 && layer >= o->moe_first && (layer + 1) % o->moe_every == 0;
+}
+
 const ffn_kind *modules_ffn(const model_options *o, int64_t layer) {
     if (o->ffn) return o->ffn[layer];
-    bool is_mixture = o->moe.experts > 0 && layer >= o->moe_first && (layer + 1) % o->moe_every == 0;
-    return is_mixture ? &ffn_moe : &ffn_mlp;
+    return is_mixture(o, layer) ? &ffn_moe : &ffn_mlp;
 }
 
 module_start modules_start(module_role role) {

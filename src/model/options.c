@@ -130,6 +130,8 @@ static void reduce_moe(config *cfg, int64_t by) {
     cfg->model.moe_expert_hidden_dim = narrowed(cfg->model.moe_expert_hidden_dim, by);
     if (cfg->model.moe_frequency > layers) cfg->model.moe_frequency = layers;
     if (cfg->model.moe_first_dense_layers >= layers) cfg->model.moe_first_dense_layers = layers - 1;
+    config_list *dense = &cfg->model.moe_dense_layers;
+    while (dense->count > 0 && strtol(dense->items[dense->count - 1], NULL, 10) >= layers) dense->count--;
 }
 
 /* The same family at a fraction of its size; heads keep their width, and kv heads still divide heads. What
@@ -296,6 +298,24 @@ static moe_options moe_from(const config *cfg) {
                          .balances_gradients = cfg->model.moe_gradient_scale};
 }
 
+static ott_status read_dense_layers(const config *cfg, model_options *o) {
+    const config_list *list = &cfg->model.moe_dense_layers;
+    if (list->count > MODEL_MOST_DENSE)
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.moe_dense_layers has %lld numbers, and at most %d work: "
+                           "model.moe_frequency and model.moe_first_dense_layers say more at once",
+                           (long long)list->count, MODEL_MOST_DENSE);
+    for (int64_t i = 0; i < list->count; i++) {
+        long layer = strtol(list->items[i], NULL, 10);
+        if (layer >= o->layers)
+            return status_fail(OTT_ERR_CONFIG,
+                               "model.moe_dense_layers has %ld: the model has blocks 0 to %lld", layer,
+                               (long long)o->layers - 1);
+        o->dense[o->dense_count++] = (int32_t)layer;
+    }
+    return OTT_OK;
+}
+
 /* One factor for each pair that turns. */
 static ott_status read_factors(const char *key, const config_list *list, int64_t pairs,
                                float out[ROPE_MOST_FACTORS]) {
@@ -459,5 +479,5 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .gradient = state_format(cfg->train.grad_dtype),
                            .state = moment_format(cfg->optimizer.state_dtype),
                            .offload = cfg->train.offload};
-    return OTT_OK;
+    return read_dense_layers(cfg, out);
 }

@@ -24,6 +24,8 @@ typedef struct adapter_options {
         *excluded; /* patterns of their names; borrowed from the configuration, read by model_open */
 } adapter_options;
 
+enum { MODEL_MOST_DENSE = 64 }; /* single layers that are no mixture */
+
 typedef struct model_options {
     const family *family;
     int64_t dim, layers, heads, kv_heads, head_dim, hidden, vocab;
@@ -42,7 +44,9 @@ typedef struct model_options {
     bool fused_qkv, fused_gate_up; /* one projection for q, k and v; one for gate and up */
     const ffn_kind *const *ffn;    /* [layers], the kind of each layer's; borrowed; NULL: as moe says */
     moe_options moe;               /* of layers that are a mixture: every moe_every-th, */
-    int64_t moe_every, moe_first;  /* but not the first so many */
+    int64_t moe_every, moe_first;  /* but not the first so many, */
+    int dense_count;               /* nor these */
+    int32_t dense[MODEL_MOST_DENSE];
     adapter_options adapter;
     const char *
         base; /* beside adapters: the Hugging Face folder of all else, which checkpoints leave there; borrowed;

@@ -274,6 +274,31 @@ static void writes_what_it_read(void **state) {
     }
 }
 
+/* The same layers have experts, said by the number of the one that has none. */
+static void names_single_layers_without_experts(void **state) {
+    run_folder *r = *state;
+    held f;
+    open_family(&f, r->account, "qwen3_moe");
+    f.t.m->options.moe_every = 1;
+    f.t.m->options.dense[f.t.m->options.dense_count++] = 0;
+    for (int own = 0; own < 2; own++) {
+        char path[300];
+        hf_save_summary sum;
+        const char *out = at(r, "dense-%d", own);
+        const hf_save_options o = {.dtype = OTT_BF16, .original = own ? NULL : f.folder};
+        HARNESS_OK(hf_model_save(f.t.m, &o, out, &sum));
+        assert_string_equal(sum.family, "qwen3_moe");
+        snprintf(path, sizeof path, "%s/model.safetensors", f.folder);
+        same_tensors(r->account, path, at(r, "dense-%d/model.safetensors", own));
+        model_options again = folder_model_options(r->account, out);
+        assert_int_equal(again.moe_every, 1);
+        assert_int_equal(again.dense_count, 1);
+        assert_false(modules_has(&again, 0, ROLE_ROUTER));
+        assert_true(modules_has(&again, 1, ROLE_ROUTER));
+    }
+    close_family(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(equals_transformers, run_folder_setup, run_folder_teardown),
@@ -281,6 +306,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(reads_an_older_folder, run_folder_setup, run_folder_teardown),
         cmocka_unit_test_setup_teardown(ends_where_its_positions_do, run_folder_setup, run_folder_teardown),
         cmocka_unit_test_setup_teardown(writes_what_it_read, run_folder_setup, run_folder_teardown),
+        cmocka_unit_test_setup_teardown(names_single_layers_without_experts, run_folder_setup,
+                                        run_folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

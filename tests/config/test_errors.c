@@ -71,6 +71,9 @@ static void test_type(void **state) {
     case_bad(c, ".toml", "[optimizer]\nbetas = 0.9\n", "must be two numbers", NULL);
     case_bad(c, ".toml", "[data]\ndataset_path = 5\n", "data.dataset_path = 5 must be a text", NULL);
     case_bad(c, ".toml", "[float8]\nfilter_fqns = [1, 2]\n", "must be a list of texts", NULL);
+    case_bad(c, ".toml", "[model]\nmoe_dense_layers = [1, \"x\"]\n", "must be an integer", NULL);
+    case_bad(c, ".toml", "[model]\nmoe_dense_layers = [1, -1]\n", "must be in [0, 10000)", NULL);
+    case_bad(c, ".toml", "[model]\nmoe_dense_layers = 1\n", "must be a list of integers", NULL);
     case_bad(c, ".toml", "[train.seq_len]\nx = 1\n", "train.seq_len = a table must be an integer", NULL);
     case_bad(c, ".toml", "train = 5\n", "unknown", NULL);
     case_bad(c, ".toml", "[train]\nseq_len = 1979-05-27\n", "seq_len is a date", NULL);

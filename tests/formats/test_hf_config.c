@@ -50,6 +50,15 @@ static const char llama5[] =
     "    \"rope_type\": \"llama3\"},\n"
     "  \"unknown\": 1.50, \"vocab_size\": 128256\n}\n";
 
+static const char qwen3_moe[] =
+    "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"decoder_sparse_step\":1,\"head_dim\":128,\"hidden_act\":"
+    "\"silu\",\"hidden_size\":2048,\"intermediate_size\":6144,\"max_position_embeddings\":40960,"
+    "\"mlp_only_layers\":[0, "
+    "3],\"model_type\":\"qwen3_moe\",\"moe_intermediate_size\":768,\"norm_topk_prob\":"
+    "true,\"num_attention_heads\":32,\"num_experts\":128,\"num_experts_per_tok\":8,\"num_hidden_layers\":4,"
+    "\"num_key_value_heads\":4,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,\"torch_dtype\":\"bfloat16\","
+    "\"vocab_size\":151936}";
+
 static const char nemo[] =
     "{\"architectures\":[\"MistralForCausalLM\"],\"bos_token_id\":1,\"eos_token_id\":2,\"head_dim\":128,"
     "\"hidden_act\":\"silu\",\"hidden_size\":5120,\"intermediate_size\":14336,\"max_position_embeddings\":"
@@ -256,6 +265,11 @@ static void refuses(void **state) {
          OTT_ERR_UNSUPPORTED},
         {llama, "architectures", "\"LlamaForCausalLM\"", "is [\"LlamaForCausalLM\"]", OTT_ERR_UNSUPPORTED},
         {llama, "num_local_experts", "8", "mixtures of experts", OTT_ERR_UNSUPPORTED},
+        {qwen3_moe, "mlp_only_layers", "[0, 4]", "only a list of at most 64 of the model's layers",
+         OTT_ERR_UNSUPPORTED},
+        {qwen3_moe, "mlp_only_layers", "[-1]", "only a list of at most 64", OTT_ERR_UNSUPPORTED},
+        {qwen3_moe, "mlp_only_layers", "[0.5]", "only a list of at most 64", OTT_ERR_UNSUPPORTED},
+        {qwen3_moe, "mlp_only_layers", "true", "only a list of at most 64", OTT_ERR_UNSUPPORTED},
         {llama, "rope_theta", "\"1e4\"", "must be a number from 1", OTT_ERR_FORMAT},
         {llama, "rope_theta", "0", "must be a number from 1", OTT_ERR_FORMAT},
         {llama, "rope_scaling", "[]", "must be an object", OTT_ERR_FORMAT},

@@ -79,6 +79,7 @@ static void test_mixtures_that_are_refused(void **state) {
          "model.moe_gradient_scale with distributed.ep"},
         {{"--distributed.ep=2", "--model.num_experts=0"}, "ep > 1 requires an MoE model"},
         {{"--model.moe_expert_hidden_dim=2000000"}, "model.moe_expert_hidden_dim = 2000000"},
+        {{"--model.moe_dense_layers=0,4"}, "model.moe_dense_layers has 4: the model has blocks 0 to 3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mem *account;
@@ -102,10 +103,11 @@ static void test_a_mixture_is_reduced(void **state) {
     mem *account;
     config *cfg;
     model_options o;
-    const char *arguments[] = {"--model.preset=8B", "--model.num_experts=8", "--model.moe_frequency=40",
-                               "--model.moe_shared_experts=2", "--model.reduce=16"};
+    const char *arguments[] = {"--model.preset=8B",        "--model.num_experts=8",
+                               "--model.moe_frequency=40", "--model.moe_shared_experts=2",
+                               "--model.reduce=16",        "--model.moe_dense_layers=[0, 31]"};
     assert_int_equal(mem_open(&account), OTT_OK);
-    assert_int_equal(config_parse(account, NULL, 5, arguments, &cfg), OTT_OK);
+    assert_int_equal(config_parse(account, NULL, 6, arguments, &cfg), OTT_OK);
     assert_int_equal(model_options_resolve(cfg, &o), OTT_OK);
     assert_int_equal(o.layers, 2);
     assert_int_equal(o.moe_every, 2);
@@ -113,6 +115,23 @@ static void test_a_mixture_is_reduced(void **state) {
     assert_int_equal(o.moe.shared_hidden, 2 * 14336 / 16);
     assert_true(modules_has(&o, 1, ROLE_EXPERT_DOWN));
     assert_false(modules_has(&o, 0, ROLE_ROUTER));
+    assert_int_equal(o.dense_count, 1); /* there is no block 31 */
+    config_close(cfg);
+    mem_close(account);
+}
+
+/* Every second block, but the first three, and of the others not number 5. */
+static void test_which_blocks_are_mixtures(void **state) {
+    (void)state;
+    mem *account;
+    config *cfg;
+    model_options o;
+    const char *arguments[] = {"--model.n_layers=9", "--model.num_experts=8", "--model.moe_frequency=2",
+                               "--model.moe_first_dense_layers=3", "--model.moe_dense_layers=5"};
+    assert_int_equal(mem_open(&account), OTT_OK);
+    assert_int_equal(config_parse(account, NULL, 5, arguments, &cfg), OTT_OK);
+    assert_int_equal(model_options_resolve(cfg, &o), OTT_OK);
+    for (int i = 0; i < 9; i++) assert_int_equal(modules_has(&o, i, ROLE_ROUTER), i == 3 || i == 7);
     config_close(cfg);
     mem_close(account);
 }
@@ -155,6 +174,7 @@ int main(void) {
         cmocka_unit_test(test_qwen3),
         cmocka_unit_test(test_mixtures_that_are_refused),
         cmocka_unit_test(test_a_mixture_is_reduced),
+        cmocka_unit_test(test_which_blocks_are_mixtures),
         cmocka_unit_test(test_published_mixtures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
