@@ -1,5 +1,6 @@
 /* cpu/rope: rotary position embedding (Su et al. 2021) of pairs that lie apart, or side by side. */
 #include "cpu/rows.h"
+#include "tensor/heads_check.h"
 
 /* The pair (x0, x1) of 16 angles each. */
 SIMD void rotate_pairs(v16 *x0, v16 *x1, v16 c, v16 s) {
@@ -14,7 +15,7 @@ SIMD void rotate_row(ott_dtype d, const rope_args *a, void *x, const float *cosi
     BY_16(j, lanes, half, {
         v16 c = v16_get(cosine, OTT_F32, j, lanes), s = v16_get(sine, OTT_F32, j, lanes);
         if (a->inverse) s = v16_neg(s);
-        for (int64_t low = j; low < a->x->columns; low += a->head_dim) {
+        for (int64_t low = a->first + j; low < a->x->columns; low += a->head_dim) {
             v16 x0 = v16_get(x, d, low, lanes), x1 = v16_get(x, d, low + half, lanes);
             rotate_pairs(&x0, &x1, c, s);
             v16_put(x, d, low, x0, lanes);
@@ -41,7 +42,7 @@ SIMD void rotate_interleaved_row(ott_dtype d, const rope_args *a, void *x, const
     BY_16(j, lanes, a->cosine->columns, {
         v16 c = v16_get(cosine, OTT_F32, j, lanes), s = v16_get(sine, OTT_F32, j, lanes);
         if (a->inverse) s = v16_neg(s);
-        for (int64_t at = 2 * j; at < a->x->columns; at += a->head_dim) {
+        for (int64_t at = a->first + 2 * j; at < a->x->columns; at += a->head_dim) {
             move_pairs(d, x, at, lanes, pair, false);
             for (int64_t i = 0; i < 16; i++)
                 first[i] = i < lanes ? pair[2 * i] : 0.0f, second[i] = i < lanes ? pair[2 * i + 1] : 0.0f;
@@ -71,10 +72,7 @@ static void rotate_task(void *argument, int thread, int threads) {
 }
 
 ott_status ISA(rope)(exec *cx, const rope_args *a) {
-    if (a->head_dim <= 0 || a->x->columns % a->head_dim != 0 || a->cosine->columns * 2 > a->head_dim)
-        return status_fail(OTT_ERR_SHAPE,
-                           "rope: head_dim is %lld; x has %lld columns, cosine and sine have %lld",
-                           (long long)a->head_dim, (long long)a->x->columns, (long long)a->cosine->columns);
+    TRY(heads_check_rope(a));
     TRY(row_check_indices("rope", "position", a->position, a->cosine->rows, false));
     cpu_run_sized(cx, tensor_count(*a->x), rotate_task, (void *)a);
     return OTT_OK;

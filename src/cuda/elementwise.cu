@@ -99,11 +99,11 @@ extern "C" cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream
 struct rope_job {
     view x, cosine, sine;
     const int32_t *position;
-    int64_t head_dim, half, eights;
+    int64_t head_dim, before, half, eights; /* columns before those that turn */
     bool inverse;
 };
 
-/* A thread's eight pairs [j, j + 8) of the head that begins at column `first`, and their row of the tables; a position
+/* A thread's eight pairs [j, j + 8) of the head whose pairs begin at column `first`, and their row of the tables; a position
    beyond them has none. */
 struct rope_place {
     int64_t row, first, j, at;
@@ -115,7 +115,7 @@ __device__ __forceinline__ rope_place rope_place_of(const rope_job &r) {
     int64_t head = p.column / 8 / r.eights, j = (p.column / 8 - head * r.eights) * 8;
     int64_t at = head * r.head_dim < r.x.columns ? r.position[p.row] : 0;
     bool exists = at >= 0 && at < r.cosine.rows;
-    return {p.row, head * r.head_dim, j, exists ? at : 0, exists};
+    return {p.row, head * r.head_dim + r.before, j, exists ? at : 0, exists};
 }
 
 template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_kernel(rope_job r) {
@@ -150,16 +150,11 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_inter
 }
 
 extern "C" cudaError_t rope_launch(const rope_args *a, cudaStream_t stream) {
-    rope_job r = {view_of(a->x),
-                  view_of(a->cosine),
-                  view_of(a->sine),
-                  (const int32_t *)a->position->data,
-                  a->head_dim,
-                  a->cosine->columns,
-                  (a->cosine->columns + 7) / 8,
+    rope_job r = {view_of(a->x), view_of(a->cosine), view_of(a->sine),   (const int32_t *)a->position->data,
+                  a->head_dim,   a->first,           a->cosine->columns, (a->cosine->columns + 7) / 8,
                   a->inverse};
     int64_t threads = 8 * r.eights * (a->x->columns / a->head_dim);
-    r.x.vectors = r.x.vectors && r.half % 8 == 0 && r.head_dim % 8 == 0;
+    r.x.vectors = r.x.vectors && r.half % 8 == 0 && r.head_dim % 8 == 0 && r.before % 8 == 0;
     if (a->interleaved) {
         WITH_DTYPE(a->x->dtype, D, LAUNCH_ROWS(rope_interleaved_kernel<D>, a->x->rows, threads, stream, r));
     } else

@@ -110,6 +110,10 @@ cudaError_t weigh_backward_launch(const weigh_backward_args *a, cudaStream_t str
 cudaError_t grouped_gemm_launch(const grouped_gemm_args *a, cudaStream_t stream);
 cudaError_t grouped_gemm_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream);
 
+/* ---- heads.cu ---- */
+cudaError_t join_heads_launch(const join_heads_args *a, cudaStream_t stream);
+cudaError_t sum_heads_launch(const sum_heads_args *a, cudaStream_t stream);
+
 /* ---- ranks.cu ---- */
 /* out = the sums, or maxima, of ranks in their order (tensor/group.h); of each a row of `slots`, but of rank `rank` `own`, which
    may be out. Formats: fp32, bf16. */

@@ -3,6 +3,7 @@
 #include "cuda/kernels.h"
 #include "cuda/ops.h"
 #include "cuda/quantize_ops.h"
+#include "tensor/heads_check.h"
 
 ott_status cuda_embedding_forward(exec *cx, const embedding_forward_args *a) {
     return cuda_check(
@@ -64,7 +65,18 @@ ott_status cuda_layernorm_backward(exec *cx, const layernorm_backward_args *a) {
 }
 
 ott_status cuda_rope(exec *cx, const rope_args *a) {
+    TRY(heads_check_rope(a));
     return cuda_check(rope_launch(a, cuda_stream(cx)), "rope");
+}
+
+ott_status cuda_join_heads(exec *cx, const join_heads_args *a) {
+    TRY(heads_check_join(a));
+    return cuda_check(join_heads_launch(a, cuda_stream(cx)), "join_heads");
+}
+
+ott_status cuda_sum_heads(exec *cx, const sum_heads_args *a) {
+    TRY(heads_check_sum(a));
+    return cuda_check(sum_heads_launch(a, cuda_stream(cx)), "sum_heads");
 }
 
 ott_status cuda_swiglu_forward(exec *cx, const swiglu_forward_args *a) {

@@ -233,13 +233,12 @@ static void dropout_prepare(op_case *c) {
 
 /* ---- attention ---- */
 
-/* tokens, heads, head_dim, positions, columns that turn */
-static const int64_t rope_shapes[][5] = {{1, 1, 2, 1, 2},      {3, 2, 16, 7, 16},
-                                         {17, 3, 34, 40, 34},  {33, 4, 64, 64, 64},
-                                         {5, 1, 128, 300, 96}, {16, 2, 30, 16, 30},
-                                         {2, 5, 8, 3, 8},      {130, 2, 32, 200, 16},
-                                         {9, 2, 24, 11, 24}, /* half a head is no vector */
-                                         {7, 2, 33, 9, 20}};
+/* tokens, heads, head_dim, positions, columns that turn, how many are before them */
+static const int64_t rope_shapes[][6] = {
+    {1, 1, 2, 1, 2},      {3, 2, 16, 7, 16},    {17, 3, 34, 40, 34},   {33, 4, 64, 64, 64},
+    {5, 1, 128, 300, 96}, {16, 2, 30, 16, 30},  {2, 5, 8, 3, 8},       {130, 2, 32, 200, 16},
+    {9, 2, 24, 11, 24}, /* half a head is no vector */
+    {7, 2, 33, 9, 20},    {6, 3, 24, 9, 8, 16}, {11, 2, 21, 5, 10, 7}, {4, 2, 64, 9, 32, 16}};
 
 static void rope_bind(op_case *c) {
     const int64_t *s = rope_shapes[c->shape];
@@ -248,13 +247,47 @@ static void rope_bind(op_case *c) {
     SIZE('J') = s[4] / 2;
     SIZE('P') = s[3];
     c->note[0] = s[2];
+    c->note[1] = s[5];
 }
 
 static void rope_prepare(op_case *c) {
     draw_indices(c, "position", SIZE('P'));
     set_integer(c, "head_dim", c->note[0]);
+    set_integer(c, "first", c->note[1]);
     set_bool(c, "interleaved", case_draw(c, 2));
     set_bool(c, "inverse", case_draw(c, 2));
+}
+
+/* tokens, heads, heads of the tail; widths of a head of x, of the tail and of y; which columns of x */
+static const int64_t heads_shapes[][8] = {{1, 1, 1, 1, 1, 2, 0, 1},       {5, 3, 1, 40, 8, 24, 0, 16},
+                                          {7, 2, 2, 33, 40, 33, 20, 13},  {33, 4, 1, 24, 16, 40, 8, 16},
+                                          {17, 3, 3, 24, 24, 32, 0, 16},  {9, 5, 5, 17, 3, 35, 1, 16},
+                                          {130, 2, 1, 64, 32, 96, 0, 64}, {3, 2, 2, 24, 5, 16, 0, 16}};
+
+static void heads_bind(op_case *c) {
+    const int64_t *s = heads_shapes[c->shape];
+    SIZE('T') = s[0];
+    SIZE('A') = s[1] * s[3];
+    SIZE('B') = s[2] * s[4];
+    SIZE('C') = s[1] * s[5];
+}
+
+static void join_heads_prepare(op_case *c) {
+    const int64_t *s = heads_shapes[c->shape];
+    set_integer(c, "heads", s[1]);
+    set_integer(c, "tail_heads", s[2]);
+    set_integer(c, "first", s[6]);
+    set_integer(c, "count", s[7]);
+}
+
+static void sum_heads_bind(op_case *c) {
+    heads_bind(c);
+    SIZE('B') = heads_shapes[c->shape][7];
+}
+
+static void sum_heads_prepare(op_case *c) {
+    set_integer(c, "heads", heads_shapes[c->shape][1]);
+    set_integer(c, "first", heads_shapes[c->shape][6]);
 }
 
 /* tokens, heads, key heads, head_dim, documents */
@@ -612,10 +645,20 @@ static const op_fixture fixtures[] = {
      .alias = {{"y", "x"}}},
     {.op = "layernorm_backward", .sets = "", .alias = {{"dx", "dresidual"}}},
     {.op = "rope",
-     .sets = "position head_dim interleaved inverse",
+     .sets = "position head_dim first interleaved inverse",
      .shapes = COUNT(rope_shapes),
      .bind = rope_bind,
      .prepare = rope_prepare},
+    {.op = "join_heads",
+     .sets = "heads tail_heads first count",
+     .shapes = COUNT(heads_shapes),
+     .bind = heads_bind,
+     .prepare = join_heads_prepare},
+    {.op = "sum_heads",
+     .sets = "heads first",
+     .shapes = COUNT(heads_shapes),
+     .bind = sum_heads_bind,
+     .prepare = sum_heads_prepare},
     {.op = "attention_forward",
      .sets = "cu_seqlens head_dim window past softmax_scale softcap",
      .shapes = COUNT(attention_shapes) + COUNT(cached_shapes),

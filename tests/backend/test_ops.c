@@ -211,6 +211,15 @@ static void test_arguments_are_refused(void **state) {
         delayed_callbacks own = {.user = NULL};
         ((amax_update_args *)(void *)c->args)->spec.callbacks = &own;
         if (d->device->threads == 0) expect_refused(c, d, OTT_ERR_UNSUPPORTED);
+        make_case_with(c, "rope", "position");
+        ((rope_args *)(void *)c->args)->first += 1 << 20;
+        expect_refused(c, d, OTT_ERR_SHAPE);
+        make_case_with(c, "join_heads", "tail");
+        ((join_heads_args *)(void *)c->args)->count += 1 << 20;
+        expect_refused(c, d, OTT_ERR_SHAPE);
+        make_case_with(c, "sum_heads", "x");
+        ((sum_heads_args *)(void *)c->args)->first += 1 << 20;
+        expect_refused(c, d, OTT_ERR_SHAPE);
     }
 }
 

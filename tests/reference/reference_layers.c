@@ -179,7 +179,38 @@ static void rope_head(const rope_args *a, int64_t t, int64_t first) {
 ott_status reference_op_rope(exec *cx, const rope_args *a) {
     (void)cx;
     for (int64_t t = 0; t < a->x->rows; t++)
-        for (int64_t first = 0; first < a->x->columns; first += a->head_dim) rope_head(a, t, first);
+        for (int64_t first = 0; first < a->x->columns; first += a->head_dim)
+            rope_head(a, t, first + a->first);
+    return OTT_OK;
+}
+
+/* ---- heads side by side, and added up ---- */
+
+/* Column j of head h of row t. */
+static float joined_at(const join_heads_args *a, int64_t t, int64_t h, int64_t j) {
+    int64_t behind = j - a->count, tail = a->tail ? a->tail->columns / a->tail_heads : 0;
+    if (behind < 0) return at(a->x, t, h * (a->x->columns / a->heads) + a->first + j);
+    if (behind >= tail) return 0.0f;
+    return at(a->tail, t, (a->tail_heads == 1 ? 0 : h * tail) + behind);
+}
+
+ott_status reference_op_join_heads(exec *cx, const join_heads_args *a) {
+    int64_t width = a->y->columns / a->heads;
+    (void)cx;
+    for (int64_t t = 0; t < a->y->rows; t++)
+        for (int64_t c = 0; c < a->y->columns; c++) put(a->y, t, c, joined_at(a, t, c / width, c % width));
+    return OTT_OK;
+}
+
+ott_status reference_op_sum_heads(exec *cx, const sum_heads_args *a) {
+    (void)cx;
+    for (int64_t t = 0; t < a->y->rows; t++)
+        for (int64_t j = 0; j < a->y->columns; j++) {
+            float s = 0;
+            for (int64_t h = 0; h < a->heads; h++)
+                s = s + at(a->x, t, h * (a->x->columns / a->heads) + a->first + j);
+            put(a->y, t, j, s);
+        }
     return OTT_OK;
 }
 
