@@ -78,6 +78,7 @@ typedef struct family {
     double local_theta;         /* of layers with a window; 0: the same */
     int window_size;            /* where sliding_window is left out; 0: none */
     family_experts experts;
+    bool latent; /* latent attention */
 } family;
 
 /* X(argument, constant, name, what transformers' classes begin with, what the language model's ends with, other members): in this order they are
@@ -104,6 +105,12 @@ typedef struct family {
       .window = FAMILY_WINDOW_LAYERS, .window_size = 4096, .experts = FAMILY_EXPERTS_SOFTMAX)                \
     X(argument, DOTS1, "dots1", "Dots1", "ForCausalLM", .qk_norm = true, .bias_key = true,                   \
       .experts = FAMILY_EXPERTS_SIGMOID)                                                                     \
+    X(argument, DEEPSEEK_V3, "deepseek_v3", "DeepseekV3", "ForCausalLM", .latent = true,                     \
+      .rope_interleaved = true, .bias_key = true, .kv_heads_optional = true,                                 \
+      .experts = FAMILY_EXPERTS_SIGMOID)                                                                     \
+    X(argument, DEEPSEEK_V2, "deepseek_v2", "DeepseekV2", "ForCausalLM", .latent = true,                     \
+      .rope_interleaved = true, .bias_key = true, .kv_heads_optional = true,                                 \
+      .experts = FAMILY_EXPERTS_SOFTMAX)                                                                     \
     X(argument, OLMO2, "olmo2", "Olmo2", "ForCausalLM", .qk_norm = true, .qk_norm_whole = true,              \
       .norms = FAMILY_NORMS_AFTER, .bias_key = true, .kv_heads_optional = true)                              \
     X(argument, GEMMA2, "gemma2", "Gemma2", "ForCausalLM", .activation_key = "hidden_activation",            \

@@ -139,6 +139,11 @@ static tensor_ranks ranks_of(const model *m) {
                           .codes_alike = !m->device->can->contiguous_contraction};
 }
 
+/* transformers gives the norms of latents a number of their own. */
+static float epsilon_of(const model *m, module_role role) {
+    return role == ROLE_Q_A_NORM || role == ROLE_KV_A_NORM ? 1e-6f : m->options.norm_epsilon;
+}
+
 /* The ranks that run a norm on other rows, or on other heads. */
 static group *ranks_of_norm(const model *m, module_role role) {
     bool is_of_heads = role == ROLE_Q_NORM || role == ROLE_K_NORM;
@@ -160,7 +165,7 @@ static ott_status bind_module(model *m, model_module *e) {
         e->norm = layer;
         *e->norm = (norm){.name = e->name,
                           .weight = e->weight,
-                          .epsilon = o->norm_epsilon,
+                          .epsilon = epsilon_of(m, e->role),
                           .one_plus = o->family->norm == FAMILY_NORM_RMS_ONE_PLUS,
                           .centered = o->family->norm >= FAMILY_NORM_LAYER,
                           .bias = e->bias,
@@ -191,6 +196,14 @@ static const rope *rope_of(const model *m, bool sees_all) {
     return !sees_all && m->options.local_theta > 0 ? &m->local_rope : &m->rope;
 }
 
+/* Latent attention is scaled for a stretched length as a whole. */
+static float attention_scale(const model_options *o) {
+    double mscale = o->rope.mscale_all_dim;
+    if (o->latent.key_rank == 0 || o->rope.kind != ROPE_YARN || mscale == 0) return o->attention_multiplier;
+    double by = rope_mscale(&o->rope, mscale), root = sqrt((double)o->head_dim);
+    return (float)(by * by * (o->attention_multiplier != 0 ? (double)o->attention_multiplier : 1 / root));
+}
+
 static void prepare_blocks(model *m) {
     const model_options *o = &m->options;
     int64_t ranks = o->tensor_ranks ? o->tensor_ranks->size : 1;
@@ -211,8 +224,9 @@ static void prepare_blocks(model *m) {
         m->blocks[i].attention = (attention){.heads = o->heads / ranks,
                                              .kv_heads = o->kv_heads / ranks,
                                              .head_dim = o->head_dim,
+                                             .latent = {.shape = o->latent},
                                              .softcap = o->attention_softcap,
-                                             .scale = o->attention_multiplier,
+                                             .scale = attention_scale(o),
                                              .window = sees_all ? 0 : o->window,
                                              .rope = rope_of(m, sees_all),
                                              .context = o->context_ranks};
@@ -538,6 +552,15 @@ static ott_status open_adapter_tables(model *m) {
     return outputs > 0 ? dora_tables_open(m->device, outputs, inputs, &m->adapter_tables) : OTT_OK;
 }
 
+/* Its heads are joined of columns that all of them share. */
+static ott_status check_latent_ranks(const model_options *o) {
+    if (o->latent.key_rank == 0 || (!o->tensor_ranks && !o->context_ranks)) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "distributed.%s does not go with latent attention (model.kv_lora_rank): use "
+                       "distributed.dp_shard or distributed.ep",
+                       o->tensor_ranks ? "tp" : "cp");
+}
+
 static ott_status check_positions(const model_options *o, int64_t positions) {
     if (positions <= o->max_positions) return OTT_OK;
     return status_fail(
@@ -551,6 +574,7 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     void *memory;
     TRY(check_tensor_ranks(o));
     TRY(check_context_ranks(o));
+    TRY(check_latent_ranks(o));
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
     TRY(make_lists(m));
     TRY(adapters_check(o, &m->whole));
@@ -580,7 +604,7 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     TRY(open_adapter_tables(m));
     if (use == MODEL_TRAINING) TRY(balance_open(m));
     if (o->family->learned_positions) return check_positions(o, positions);
-    TRY(rope_build(&m->rope, m->device, &o->rope, o->head_dim, positions));
+    TRY(rope_build(&m->rope, m->device, &o->rope, model_rope_width(o), positions));
     if (o->local_theta == 0) return OTT_OK;
     const rope_options local = {
         .theta = o->local_theta, .rotary_share = o->rope.rotary_share, .interleaved = o->rope.interleaved};
@@ -675,8 +699,9 @@ int64_t model_matmul_weights(const model *m) {
 
 double model_flops_per_token(const model *m, int64_t seq_len) {
     const model_options *o = &m->options;
+    int64_t widths = o->head_dim + model_value_width(o);
     return 6.0 * (double)model_matmul_weights(m) +
-           12.0 * (double)(o->layers * o->heads * o->head_dim) * (double)seq_len;
+           6.0 * (double)(o->layers * o->heads * widths) * (double)seq_len;
 }
 
 ott_status model_visit_linears(model *m, model_linear_visit visit, void *user) {

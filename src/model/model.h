@@ -84,7 +84,8 @@ int64_t model_shard_count(const model *m);     /* of them, those on this rank */
 int64_t model_frozen_count(const model *m);    /* of them, those that are not trained */
 /* Elements of matrices that take part in a GEMM for each token (tied embedding counted as the head). */
 int64_t model_matmul_weights(const model *m);
-/* Of a training step, as torchtitan counts: 6 for each of these weights, 12 layers heads head_dim seq_len for attention. */
+/* Of a training step, as torchtitan counts: 6 for each of these weights, 6 layers heads seq_len for attention and
+   each column of a head of q and of v. */
 double model_flops_per_token(const model *m, int64_t seq_len);
 /* Calls visit for every linear layer, in forward order. */
 typedef ott_status (*model_linear_visit)(void *user, linear *l);

@@ -14,7 +14,12 @@ typedef enum extent {
     QUERY, /* heads of q side by side */
     KEY,
     QUERY_KEY_VALUE,
+    HEAD_OUTPUTS, /* what attention makes, heads side by side */
     HEAD,
+    QUERY_LATENT,
+    KEY_LATENT,
+    KEY_LATENT_MORE, /* and the columns of keys that turn */
+    KEY_VALUE,       /* heads of what a latent becomes */
     HIDDEN,
     TWICE_HIDDEN,
     EXPERTS,
@@ -57,11 +62,23 @@ static const role_row role_rows[ROLE_COUNT] = {
                 .name = {"self_attn.k_proj", "attention.k_proj", "attention.wk"}},
     [ROLE_V] = {MODULE_LINEAR, IN_BLOCK(attention.v), KEY, DIM, true,
                 .name = {"self_attn.v_proj", "attention.v_proj", "attention.wv"}},
+    [ROLE_Q_A] = {MODULE_LINEAR, IN_BLOCK(attention.latent.query.a), QUERY_LATENT, DIM,
+                  .name = {"self_attn.q_a_proj", "attention.q_a_proj", "attention.wq_a"}},
+    [ROLE_Q_A_NORM] = {MODULE_NORM, IN_BLOCK(attention.latent.query.norm), NONE, QUERY_LATENT,
+                       .name = {"self_attn.q_a_layernorm", "attention.q_a_norm", "attention.q_norm"}},
+    [ROLE_Q_B] = {MODULE_LINEAR, IN_BLOCK(attention.latent.query.b), QUERY, QUERY_LATENT,
+                  .name = {"self_attn.q_b_proj", "attention.q_b_proj", "attention.wq_b"}},
+    [ROLE_KV_A] = {MODULE_LINEAR, IN_BLOCK(attention.latent.key.a), KEY_LATENT_MORE, DIM,
+                   .name = {"self_attn.kv_a_proj_with_mqa", "attention.kv_a_proj", "attention.wkv_a"}},
+    [ROLE_KV_A_NORM] = {MODULE_NORM, IN_BLOCK(attention.latent.key.norm), NONE, KEY_LATENT,
+                        .name = {"self_attn.kv_a_layernorm", "attention.kv_a_norm", "attention.kv_norm"}},
+    [ROLE_KV_B] = {MODULE_LINEAR, IN_BLOCK(attention.latent.key.b), KEY_VALUE, KEY_LATENT,
+                   .name = {"self_attn.kv_b_proj", "attention.kv_b_proj", "attention.wkv_b"}},
     [ROLE_Q_NORM] = {MODULE_NORM, IN_BLOCK(attention.q_norm), NONE, HEAD,
                      .name = {"self_attn.q_norm", "attention.q_norm", "attention.q_norm"}},
     [ROLE_K_NORM] = {MODULE_NORM, IN_BLOCK(attention.k_norm), NONE, HEAD,
                      .name = {"self_attn.k_norm", "attention.k_norm", "attention.k_norm"}},
-    [ROLE_O] = {MODULE_LINEAR, IN_BLOCK(attention.o), DIM, QUERY, .start = START_RESIDUAL,
+    [ROLE_O] = {MODULE_LINEAR, IN_BLOCK(attention.o), DIM, HEAD_OUTPUTS, .start = START_RESIDUAL,
                 .name = {"self_attn.o_proj", "attention.o_proj", "attention.wo"}},
     [ROLE_ATTENTION_POST_NORM] = {MODULE_NORM, IN_BLOCK(attention_post_norm), NONE, DIM,
                                   .name = {"post_attention_layernorm", "attention_post_norm",
@@ -170,9 +187,15 @@ bool modules_has(const model_options *o, int layer, module_role role) {
     switch (role) {
     case ROLE_POSITION_EMBEDDING: return o->family && o->family->learned_positions;
     case ROLE_QKV: return o->fused_qkv;
-    case ROLE_Q:
+    case ROLE_Q: return !o->fused_qkv && o->latent.query_rank == 0;
     case ROLE_K:
-    case ROLE_V: return !o->fused_qkv;
+    case ROLE_V: return !o->fused_qkv && o->latent.key_rank == 0;
+    case ROLE_Q_A:
+    case ROLE_Q_A_NORM:
+    case ROLE_Q_B: return o->latent.query_rank > 0;
+    case ROLE_KV_A:
+    case ROLE_KV_A_NORM:
+    case ROLE_KV_B: return o->latent.key_rank > 0;
     case ROLE_Q_NORM:
     case ROLE_K_NORM: return o->qk_norm;
     case ROLE_ATTENTION_NORM: return norms_of(o) != FAMILY_NORMS_AFTER;
@@ -184,6 +207,7 @@ bool modules_has(const model_options *o, int layer, module_role role) {
 }
 
 static int64_t length_of(const model_options *o, extent e) {
+    const latent_shape *l = &o->latent;
     int64_t query = o->heads * o->head_dim, key = o->kv_heads * o->head_dim;
     switch (e) {
     case NONE: return 0;
@@ -191,7 +215,12 @@ static int64_t length_of(const model_options *o, extent e) {
     case QUERY: return query;
     case KEY: return key;
     case QUERY_KEY_VALUE: return query + 2 * key;
+    case HEAD_OUTPUTS: return o->heads * model_value_width(o);
     case HEAD: return o->head_dim;
+    case QUERY_LATENT: return l->query_rank;
+    case KEY_LATENT: return l->key_rank;
+    case KEY_LATENT_MORE: return l->key_rank + l->turning;
+    case KEY_VALUE: return o->heads * (l->still + l->value);
     case HIDDEN: return o->hidden;
     case TWICE_HIDDEN: return 2 * o->hidden;
     case EXPERTS: return o->moe.experts;
@@ -205,8 +234,8 @@ static int64_t length_of(const model_options *o, extent e) {
 
 /* Does tensor parallelism divide an axis of this length among the ranks? */
 static bool is_divided(extent e) {
-    return e != NONE && e != DIM && e != HEAD && e != EXPERTS && e != EXPERT_HIDDEN && e != SHARED_HIDDEN &&
-           e != POSITIONS;
+    return e != NONE && e != DIM && !(e >= HEAD && e <= KEY_LATENT_MORE) && e != EXPERTS &&
+           e != EXPERT_HIDDEN && e != SHARED_HIDDEN && e != POSITIONS;
 }
 
 static parameter_cut cut_of(const role_row *row) {

@@ -60,7 +60,7 @@ static void apply_preset(config *cfg, const preset *p) {
     take_int(cfg, "model.max_seq_len", &cfg->model.max_seq_len, p->max_positions);
     bool same_width = !config_was_set(cfg, "model.dim");
     bool same_heads = same_width && !config_was_set(cfg, "model.n_heads");
-    if (same_heads) { /* what follows from the width follows the given one */
+    if (same_heads && cfg->model.kv_lora_rank == 0) { /* what follows from the width follows the given one */
         take_int(cfg, "model.n_kv_heads", &cfg->model.n_kv_heads, p->kv_heads);
         take_int(cfg, "model.head_dim", &cfg->model.head_dim, p->head_dim);
     }
@@ -99,7 +99,83 @@ static void derive_moe(config *cfg) {
     if (cfg->model.moe_top_groups == 0) cfg->model.moe_top_groups = cfg->model.moe_groups;
 }
 
+/* ---- latent attention ---- */
+
+static latent_shape latent_from(const config *cfg) {
+    if (cfg->model.kv_lora_rank == 0) return (latent_shape){0};
+    return (latent_shape){.query_rank = cfg->model.q_lora_rank,
+                          .key_rank = cfg->model.kv_lora_rank,
+                          .still = cfg->model.qk_nope_head_dim,
+                          .turning = cfg->model.qk_rope_head_dim,
+                          .value = cfg->model.v_head_dim};
+}
+
+static ott_status check_latent_widths(const config *cfg) {
+    const struct {
+        const char *key;
+        int64_t value, least;
+    } widths[] = {{"model.kv_lora_rank", cfg->model.kv_lora_rank, 1},
+                  {"model.q_lora_rank", cfg->model.q_lora_rank, 0},
+                  {"model.qk_nope_head_dim", cfg->model.qk_nope_head_dim, 1},
+                  {"model.qk_rope_head_dim", cfg->model.qk_rope_head_dim, 2},
+                  {"model.v_head_dim", cfg->model.v_head_dim, 1}};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        if (widths[i].value < widths[i].least || widths[i].value > LARGEST_DIMENSION)
+            return status_fail(OTT_ERR_CONFIG, "%s = %lld: latent attention needs a width from %lld to %d",
+                               widths[i].key, (long long)widths[i].value, (long long)widths[i].least,
+                               LARGEST_DIMENSION);
+    return OTT_OK;
+}
+
+/* Heads of q and k are as wide as their parts, and all have values. */
+static ott_status check_latent_heads(const config *cfg) {
+    int64_t width = cfg->model.qk_nope_head_dim + cfg->model.qk_rope_head_dim;
+    if (cfg->model.head_dim != width)
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.head_dim (%lld) must be model.qk_nope_head_dim + model.qk_rope_head_dim "
+                           "(%lld); leave it out",
+                           (long long)cfg->model.head_dim, (long long)width);
+    if (cfg->model.v_head_dim > width)
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.v_head_dim (%lld) must be at most model.qk_nope_head_dim + "
+                           "model.qk_rope_head_dim (%lld): wider values are not built",
+                           (long long)cfg->model.v_head_dim, (long long)width);
+    if (cfg->model.n_kv_heads != cfg->model.n_heads)
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.n_kv_heads (%lld) must be model.n_heads (%lld): a latent becomes a head of "
+                           "keys for each of queries; leave it out",
+                           (long long)cfg->model.n_kv_heads, (long long)cfg->model.n_heads);
+    return OTT_OK;
+}
+
+static ott_status check_latent(const config *cfg, const family *f) {
+    const struct {
+        const char *key;
+        bool given;
+    } others[] = {{"model.fused_qkv", cfg->model.fused_qkv},
+                  {"model.qk_norm", cfg->model.qk_norm},
+                  {"model.attention_bias", cfg->model.attention_bias}};
+    if (f->latent != (cfg->model.kv_lora_rank > 0))
+        return status_fail(OTT_ERR_CONFIG,
+                           f->latent
+                               ? "model.family = %s has latent attention: give model.kv_lora_rank, the width "
+                                 "of what keys and values come from"
+                               : "model.kv_lora_rank does not go with model.family = %s: deepseek_v2 and "
+                                 "deepseek_v3 have latent attention",
+                           f->name);
+    if (!f->latent) return OTT_OK;
+    TRY(check_latent_widths(cfg));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].given)
+            return status_fail(OTT_ERR_CONFIG,
+                               "%s = true does not go with latent attention (model.kv_lora_rank)",
+                               others[i].key);
+    return check_latent_heads(cfg);
+}
+
 static void derive(config *cfg, const family *f) {
+    if (cfg->model.head_dim == 0 && cfg->model.kv_lora_rank > 0)
+        cfg->model.head_dim = cfg->model.qk_nope_head_dim + cfg->model.qk_rope_head_dim;
     if (cfg->model.n_kv_heads == 0) cfg->model.n_kv_heads = cfg->model.n_heads;
     if (cfg->model.head_dim == 0) cfg->model.head_dim = cfg->model.dim / cfg->model.n_heads;
     if (cfg->model.ffn_hidden_dim == 0)
@@ -145,6 +221,8 @@ static void reduce(config *cfg) {
     cfg->model.ffn_hidden_dim = narrowed(cfg->model.ffn_hidden_dim, by);
     cfg->model.n_kv_heads = at_least(heads / shared, 1);
     cfg->model.n_heads = heads / cfg->model.n_kv_heads * cfg->model.n_kv_heads;
+    if (cfg->model.q_lora_rank > 0) cfg->model.q_lora_rank = narrowed(cfg->model.q_lora_rank, by);
+    if (cfg->model.kv_lora_rank > 0) cfg->model.kv_lora_rank = narrowed(cfg->model.kv_lora_rank, by);
     reduce_moe(cfg, by);
     cfg->model.reduce = 1;
 }
@@ -156,12 +234,12 @@ static ott_status check_heads(const config *cfg) {
 
 static ott_status check(const config *cfg) {
     int64_t dim = cfg->model.dim, heads = cfg->model.n_heads;
-    if (dim % heads != 0 && !config_was_set(cfg, "model.head_dim"))
+    if (dim % heads != 0 && cfg->model.kv_lora_rank == 0 && !config_was_set(cfg, "model.head_dim"))
         return not_divisible("model.dim", dim, "model.n_heads", heads);
     if (cfg->model.fused_qkv && cfg->model.qk_norm)
         return status_fail(OTT_ERR_CONFIG, "model.fused_qkv = true does not go with model.qk_norm = true: "
                                            "norms of the heads need q and k apart; set one of them to false");
-    if (cfg->model.head_dim % 2 != 0)
+    if (cfg->model.kv_lora_rank == 0 && cfg->model.head_dim % 2 != 0)
         return status_fail(OTT_ERR_CONFIG, "model.head_dim = %lld must be even: rotary embedding turns pairs",
                            (long long)cfg->model.head_dim);
     const struct {
@@ -351,14 +429,18 @@ static ott_status read_rope(const config *cfg, const family *f, rope_options *ou
                           .beta_fast = cfg->model.rope_beta_fast,
                           .beta_slow = cfg->model.rope_beta_slow,
                           .attention_factor = cfg->model.rope_attention_factor,
+                          .mscale = cfg->model.rope_mscale,
+                          .mscale_all_dim = cfg->model.rope_mscale_all_dim,
                           .original_max_position = cfg->model.rope_original_max_position};
-    int64_t columns = rope_columns(out, cfg->model.head_dim);
+    bool is_latent = cfg->model.kv_lora_rank > 0;
+    int64_t width = is_latent ? cfg->model.qk_rope_head_dim : cfg->model.head_dim;
+    int64_t columns = rope_columns(out, width);
     if (columns < 2 || columns % 2 != 0)
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "model.partial_rotary_factor = %g of model.head_dim = %lld are %lld columns: rotary "
-            "embedding turns pairs",
-            out->rotary_share, (long long)cfg->model.head_dim, (long long)columns);
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.partial_rotary_factor = %g of model.%s = %lld are %lld columns: rotary "
+                           "embedding turns pairs",
+                           out->rotary_share, is_latent ? "qk_rope_head_dim" : "head_dim", (long long)width,
+                           (long long)columns);
     if (out->kind != ROPE_LONGROPE) return OTT_OK;
     out->factors = (int)(columns / 2);
     TRY(read_factors("model.rope_short_factor", &cfg->model.rope_short_factor, columns / 2,
@@ -433,6 +515,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
     TRY(check_heads(cfg));
     reduce(cfg);
     TRY(check(cfg));
+    TRY(check_latent(cfg, f));
     TRY(check_moe(cfg));
     TRY(check_moe_ranks(cfg));
     rope_options positions;
@@ -443,6 +526,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .heads = cfg->model.n_heads,
                            .kv_heads = cfg->model.n_kv_heads,
                            .head_dim = cfg->model.head_dim,
+                           .latent = latent_from(cfg),
                            .hidden = cfg->model.ffn_hidden_dim,
                            .vocab = cfg->model.vocab_size,
                            .max_positions = cfg->model.max_seq_len,

@@ -4,6 +4,7 @@
 
 #include "config/config.h"
 #include "config/family.h"
+#include "nn/latent.h"
 #include "nn/moe.h"
 #include "nn/optimizer.h"
 #include "nn/rope.h"
@@ -29,6 +30,7 @@ enum { MODEL_MOST_DENSE = 64 }; /* single layers that are no mixture */
 typedef struct model_options {
     const family *family;
     int64_t dim, layers, heads, kv_heads, head_dim, hidden, vocab;
+    latent_shape latent; /* head_dim is that of q and k; key_rank 0: plain attention */
     int64_t max_positions, window;
     rope_options rope;
     float norm_epsilon;
@@ -80,6 +82,14 @@ typedef struct model_options {
     group
         *context_ranks; /* have other tokens of each micro-batch (nn/context_ranks.h); borrowed; NULL: none */
 } model_options;
+
+/* Width of a head of v; columns of a head of q and k that rotary embedding is made for. */
+static inline int64_t model_value_width(const model_options *o) {
+    return o->latent.key_rank > 0 ? o->latent.value : o->head_dim;
+}
+static inline int64_t model_rope_width(const model_options *o) {
+    return o->latent.key_rank > 0 ? o->latent.turning : o->head_dim;
+}
 
 /* Puts the preset of cfg under its explicit keys, fills in what follows from others, checks that the
    dimensions fit together and writes all of it back into cfg, so that the written configuration says what

@@ -5,10 +5,24 @@ static bool is_fused(const attention *a) {
     return a->qkv.weight != NULL;
 }
 
+static bool is_latent(const attention *a) {
+    return a->latent.shape.key_rank > 0;
+}
+
+static ott_status connect_latent(attention *a) {
+    if (a->latent.query.a.weight)
+        TRY(latent_connect(&a->latent.query, &a->input_specs));
+    else
+        TRY(linear_connect(&a->q, &a->input_specs, &a->grad_q));
+    return latent_connect(&a->latent.key, &a->input_specs);
+}
+
 ott_status attention_connect(attention *a, activation_specs *input, activation_specs *grad_output) {
     a->input_specs = a->output_specs = a->grad_specs = (activation_specs){0};
     a->grad_qkv = a->grad_q = a->grad_k = a->grad_v = (activation_specs){0};
-    if (is_fused(a)) {
+    if (is_latent(a)) {
+        TRY(connect_latent(a));
+    } else if (is_fused(a)) {
         TRY(linear_connect(&a->qkv, &a->input_specs, &a->grad_qkv));
     } else {
         TRY(linear_connect(&a->q, &a->input_specs, &a->grad_q));
@@ -62,9 +76,11 @@ static ott_status normalize_heads(exec *cx, const norm *n, tensor *x, plan_buffe
     return norm_forward(cx, n, &from, NULL, NULL, &to, rstd);
 }
 
+/* Columns of keys that all heads share turn before they do. */
 static ott_status rotate(exec *cx, const attention *a, const placement *at, const tensor *q, const tensor *k,
                          bool inverse) {
     if (!a->rope) return OTT_OK;
+    if (is_latent(a)) return rope_apply_last(cx, a->rope, q, a->head_dim, &at->position, inverse);
     TRY(rope_apply(cx, a->rope, q, &at->position, inverse));
     return rope_apply(cx, a->rope, k, &at->position, inverse);
 }
@@ -91,6 +107,27 @@ static ott_status project_apart(exec *cx, attention *a, const activation *x, att
                         &s->q_rstd_buffer));
     return normalize_heads(cx, &a->k_norm, &s->k, &s->k_buffer, &s->k_raw, &s->k_raw_buffer, &s->k_rstd,
                            &s->k_rstd_buffer);
+}
+
+/* q, and k and v of plain heads; the columns of keys that turn have. */
+static ott_status project_latent(exec *cx, attention *a, const placement *at, const activation *x,
+                                 attention_saved *s) {
+    ott_dtype act = x->t.dtype;
+    int64_t tokens = x->t.rows;
+    latent *l = &a->latent;
+    tensor made;
+    plan_buffer buffer;
+    TRY(exec_open(cx, "q", act, tokens, query_width(a), &s->q, &s->q_buffer));
+    TRY(l->query.a.weight ? latent_forward(cx, &l->query, x, &s->q, &s->query_latent)
+                          : linear_forward(cx, &a->q, x, &s->q));
+    TRY(exec_open(cx, "k and v of latents", act, tokens, l->key.b.out, &made, &buffer));
+    TRY(latent_forward(cx, &l->key, x, &made, &s->key_latent));
+    tensor turning = latent_beside(&l->key, &s->key_latent);
+    TRY(rope_apply(cx, a->rope, &turning, &at->position, false));
+    TRY(exec_open(cx, "k", act, tokens, key_width(a), &s->k, &s->k_buffer));
+    TRY(exec_open(cx, "v", act, tokens, key_width(a), &s->v, &s->v_buffer));
+    TRY(latent_split(cx, &l->shape, a->heads, &made, &turning, &s->k, &s->v));
+    return plan_close(cx->plan, &buffer);
 }
 
 /* ---- heads of all tokens ---- */
@@ -141,9 +178,22 @@ static ott_status open_heads(exec *cx, const attention *a, bool of_keys, const t
     return open_dealt(cx, a, "heads of all tokens", &d, x, heads, buffer);
 }
 
+/* Are heads of v narrower than what attention works on? */
+static bool is_narrow(const attention *a) {
+    return is_latent(a) && a->latent.shape.value < a->head_dim;
+}
+
+/* Of a tensor that is shaped like attention's output. */
+static ott_status open_output(exec *cx, const attention *a, const tensor *x, tensor *heads,
+                              plan_buffer *buffer) {
+    if (!is_narrow(a)) return open_heads(cx, a, false, x, heads, buffer);
+    return exec_open(cx, "widened heads", x->dtype, x->rows, query_width(a), heads, buffer);
+}
+
 static ott_status gather_heads(exec *cx, const attention *a, const tensor *x, tensor *heads,
                                plan_buffer *buffer) {
-    TRY(open_heads(cx, a, false, x, heads, buffer));
+    TRY(open_output(cx, a, x, heads, buffer));
+    if (is_narrow(a)) return latent_widen(cx, &a->latent.shape, a->heads, x, heads);
     if (!a->context) return OTT_OK;
     context_deal d = deal_of(a, false);
     return context_ranks_gather(cx, a->context, &d, x, heads);
@@ -158,6 +208,13 @@ static ott_status scatter_heads(exec *cx, const attention *a, bool of_keys, tens
     return plan_close(cx->plan, buffer);
 }
 
+static ott_status scatter_output(exec *cx, const attention *a, tensor *heads, plan_buffer *buffer,
+                                 const tensor *x) {
+    if (!is_narrow(a)) return scatter_heads(cx, a, false, heads, buffer, x);
+    TRY(latent_narrow(cx, &a->latent.shape, a->heads, heads, x));
+    return plan_close(cx->plan, buffer);
+}
+
 /* The input's whole rows. */
 static ott_status gather_input(exec *cx, const attention *a, const activation *x, activation *all) {
     return tensor_ranks_gather(cx, &a->o.ranks, "gathered attention input", &a->input_specs, x, all);
@@ -167,7 +224,9 @@ static ott_status project_inputs(exec *cx, attention *a, const placement *at, co
                                  attention_saved *s) {
     activation all;
     TRY(gather_input(cx, a, x, &all));
-    TRY(is_fused(a) ? project_fused(cx, a, &all, s) : project_apart(cx, a, &all, s));
+    TRY(is_latent(a)  ? project_latent(cx, a, at, &all, s)
+        : is_fused(a) ? project_fused(cx, a, &all, s)
+                      : project_apart(cx, a, &all, s));
     TRY(activation_close(cx, &all));
     TRY(exchange_inputs(cx, a, s));
     return rotate(cx, a, at, &s->q, &s->k, false);
@@ -202,7 +261,7 @@ ott_status attention_forward(exec *cx, attention *a, const placement *at, const 
     TRY(exec_open(cx, "attention lse", OTT_F32, a->heads / ranks, tokens, &s->lse, &s->lse_buffer));
     TRY(activation_open(cx, "attention output", x->t.dtype, tokens / ranks, a->o.in, &a->output_specs,
                         &s->o));
-    TRY(open_heads(cx, a, false, &s->o.t, &o, &o_buffer));
+    TRY(open_output(cx, a, &s->o.t, &o, &o_buffer));
     TRY(op_attention_forward(cx, &(attention_forward_args){.q = &s->q,
                                                            .k = &k,
                                                            .v = &v,
@@ -214,7 +273,7 @@ ott_status attention_forward(exec *cx, attention *a, const placement *at, const 
                                                            .past = at->cache ? at->cache->past : 0,
                                                            .softmax_scale = softmax_scale(a),
                                                            .softcap = a->softcap}));
-    TRY(scatter_heads(cx, a, false, &o, &o_buffer, &s->o.t));
+    TRY(scatter_output(cx, a, &o, &o_buffer, &s->o.t));
     return activation_quantize(cx, &s->o);
 }
 
@@ -252,6 +311,8 @@ static ott_status close_raw(exec *cx, attention_saved *s) {
 ott_status attention_discard(exec *cx, attention_saved *s) {
     TRY(close_qkv(cx, s));
     TRY(close_raw(cx, s));
+    TRY(latent_close(cx, &s->query_latent));
+    TRY(latent_close(cx, &s->key_latent));
     return activation_close(cx, &s->o);
 }
 
@@ -381,10 +442,51 @@ static ott_status backward_apart(exec *cx, attention *a, const placement *at, at
     return close_raw(cx, s);
 }
 
+/* From dq, which is before rotation now, and dk and dv of plain heads. */
+static ott_status backward_paths(exec *cx, attention *a, const placement *at, attention_saved *s,
+                                 const activation *x, activation *dq, const tensor *dk, const tensor *dv,
+                                 const tensor *dx) {
+    latent *l = &a->latent;
+    activation made;
+    tensor turning;
+    plan_buffer buffer;
+    TRY(exec_open(cx, "gradient of shared columns", dk->dtype, dk->rows, l->shape.turning, &turning,
+                  &buffer));
+    TRY(activation_open(cx, "gradient of k and v of latents", dk->dtype, dk->rows, l->key.b.out,
+                        &l->key.grad_b, &made));
+    TRY(latent_merge(cx, &l->shape, a->heads, dk, dv, &made.t, &turning));
+    TRY(rope_apply(cx, a->rope, &turning, &at->position, true));
+    TRY(activation_quantize(cx, dq));
+    TRY(l->query.a.weight ? latent_backward(cx, &l->query, &s->query_latent, x, dq, NULL, dx, false)
+                          : linear_backward(cx, &a->q, x, dq, dx, false));
+    TRY(activation_quantize(cx, &made));
+    TRY(latent_backward(cx, &l->key, &s->key_latent, x, &made, &turning, dx, true));
+    return plan_close(cx->plan, &buffer);
+}
+
+static ott_status backward_latent(exec *cx, attention *a, const placement *at, attention_saved *s,
+                                  const activation *x, const tensor *dout, plan_buffer *dout_buffer,
+                                  const tensor *dx) {
+    const activation_specs *specs = a->latent.query.a.weight ? &a->latent.query.grad_b : &a->grad_q;
+    ott_dtype act = x->t.dtype;
+    activation dq;
+    tensor dk, dv;
+    plan_buffer dk_buffer, dv_buffer;
+    TRY(activation_open(cx, "q gradient", act, x->t.rows, query_width(a), specs, &dq));
+    TRY(exec_open(cx, "k gradient", act, x->t.rows, key_width(a), &dk, &dk_buffer));
+    TRY(exec_open(cx, "v gradient", act, x->t.rows, key_width(a), &dv, &dv_buffer));
+    TRY(backward_core(cx, a, at, s, dout, &dq.t, &dk, &dv));
+    TRY(close_core(cx, s, dout_buffer));
+    TRY(backward_paths(cx, a, at, s, x, &dq, &dk, &dv, dx));
+    TRY(plan_close(cx->plan, &dk_buffer));
+    return plan_close(cx->plan, &dv_buffer);
+}
+
 /* Of all rows; dx is this rank's part of the sum. */
 static ott_status backward_inputs(exec *cx, attention *a, const placement *at, attention_saved *s,
                                   const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                   const tensor *dx) {
+    if (is_latent(a)) return backward_latent(cx, a, at, s, x, dout, dout_buffer, dx);
     if (is_fused(a)) return backward_fused(cx, a, at, s, x, dout, dout_buffer, dx);
     return backward_apart(cx, a, at, s, x, dout, dout_buffer, dx);
 }

@@ -1,12 +1,13 @@
 /*
  * nn/attention: causal self-attention with grouped heads: q, k, v projections, rotation, attention, output
  * projection. The projection back (attention_project) is apart from attention itself, so that recomputation
- * can leave it out. q, k and v are three projections, or one whose columns they are.
+ * can leave it out. q, k and v are three projections, or one whose columns they are, or come from latents (nn/latent.h).
  */
 #ifndef NN_ATTENTION_H
 #define NN_ATTENTION_H
 
 #include "nn/context_ranks.h"
+#include "nn/latent.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/rope.h"
@@ -16,6 +17,7 @@ typedef struct attention {
     linear q, k, v, o;
     norm q_norm,
         k_norm; /* of each head, or of all, as wide as their weights, before rotation; weight NULL: none. Not with qkv */
+    latent latent; /* in place of k and v, and of q where queries have a path; of whole tensors alone */
     int64_t heads, kv_heads, head_dim; /* the heads that are here */
     float softcap;                     /* the scores' after that; 0: none */
     float scale;                       /* of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
@@ -51,6 +53,7 @@ typedef struct attention_saved {
     /* With norms of q and k: the projections before them, and their reciprocal root mean squares. */
     tensor q_raw, k_raw, q_rstd, k_rstd;
     plan_buffer q_raw_buffer, k_raw_buffer, q_rstd_buffer, k_rstd_buffer;
+    latent_saved query_latent, key_latent;
     activation o;
 } attention_saved;
 

@@ -51,11 +51,17 @@ double rope_frequency(const rope_options *o, int64_t columns, int64_t positions,
     return frequency;
 }
 
+double rope_mscale(const rope_options *o, double mscale) {
+    return o->factor <= 1 ? 1 : 0.1 * mscale * log(o->factor) + 1;
+}
+
 double rope_length(const rope_options *o) {
+    bool ratio = o->mscale > 0 && o->mscale_all_dim > 0;
     if (o->kind != ROPE_YARN && o->kind != ROPE_LONGROPE) return 1;
     if (o->attention_factor > 0) return o->attention_factor;
     if (o->factor <= 1) return 1;
-    if (o->kind == ROPE_YARN) return 0.1 * log(o->factor) + 1;
+    if (o->kind == ROPE_YARN)
+        return ratio ? rope_mscale(o, o->mscale) / rope_mscale(o, o->mscale_all_dim) : rope_mscale(o, 1);
     return sqrt(1 + log(o->factor) / log((double)o->original_max_position));
 }
 
@@ -113,11 +119,17 @@ void rope_release(rope *r, device *d) {
 }
 
 ott_status rope_apply(exec *cx, const rope *r, const tensor *x, const tensor *position, bool inverse) {
+    return rope_apply_last(cx, r, x, r->head_dim, position, inverse);
+}
+
+ott_status rope_apply_last(exec *cx, const rope *r, const tensor *x, int64_t head_dim, const tensor *position,
+                           bool inverse) {
     return op_rope(cx, &(rope_args){.x = x,
                                     .position = position,
                                     .cosine = &r->cosine,
                                     .sine = &r->sine,
-                                    .head_dim = r->head_dim,
+                                    .head_dim = head_dim,
+                                    .first = head_dim - r->head_dim,
                                     .interleaved = r->interleaved,
                                     .inverse = inverse});
 }

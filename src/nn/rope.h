@@ -27,8 +27,9 @@ typedef struct rope_options {
     int64_t original_max_position;                      /* not of ROPE_LINEAR */
     double low_frequency_factor, high_frequency_factor; /* ROPE_LLAMA3 */
     double beta_fast, beta_slow;                        /* ROPE_YARN: turns in the original length */
-    double attention_factor; /* of cosine and sine, ROPE_YARN and _LONGROPE; 0: the rule's */
-    int factors;             /* ROPE_LONGROPE: one for each pair */
+    double attention_factor;       /* of cosine and sine, ROPE_YARN and _LONGROPE; 0: the rule's */
+    double mscale, mscale_all_dim; /* ROPE_YARN, for the rule's (DeepSeek-V2); 0: none */
+    int factors;                   /* ROPE_LONGROPE: one for each pair */
     float short_factor[ROPE_MOST_FACTORS], long_factor[ROPE_MOST_FACTORS];
 } rope_options;
 
@@ -46,10 +47,15 @@ int64_t rope_columns(const rope_options *o, int64_t head_dim);
 double rope_frequency(const rope_options *o, int64_t columns, int64_t positions, int64_t j);
 /* What cosine and sine are multiplied by, which scales attention. */
 double rope_length(const rope_options *o);
+/* Of ROPE_YARN: what attention is scaled by for a stretched length, mscale being how much of it. */
+double rope_mscale(const rope_options *o, double mscale);
 /* positions: as many as will be looked up; longrope takes its long factors where they are more than the original. */
 ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_dim, int64_t positions);
 void rope_release(rope *r, device *d);
 /* x[T, heads*head_dim] rotated in place by position[T]; inverse: rotated back, which is the gradient. */
 ott_status rope_apply(exec *cx, const rope *r, const tensor *x, const tensor *position, bool inverse);
+/* The same of the last columns of wider heads. */
+ott_status rope_apply_last(exec *cx, const rope *r, const tensor *x, int64_t head_dim, const tensor *position,
+                           bool inverse);
 
 #endif

@@ -38,6 +38,8 @@ static int sharers(module_role role) {
     case ROLE_Q:
     case ROLE_K:
     case ROLE_V: return 3;
+    case ROLE_Q_A:
+    case ROLE_KV_A:
     case ROLE_GATE:
     case ROLE_UP: return 2;
     default: return 1;

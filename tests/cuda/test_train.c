@@ -43,7 +43,7 @@ enum {
 typedef struct row {
     const char *name;
     int steps, in;        /* the columns that it has cells in */
-    const char *more[10]; /* ends with NULL */
+    const char *more[11]; /* ends with NULL */
 } row;
 
 #define OFFLOAD_ALL "--train.offload=state"
@@ -84,6 +84,12 @@ static const row rows[] = {
      IN(BF16) | IN(TENSORWISE),
      {SMALL, "--peft.dim=4", "--peft.dropout=0.25", "--peft.dropout_position=pre",
       "--train.frozen_dtype=fp8"}},
+    {"latent attention",
+     STEPS,
+     IN(BF16) | IN(TENSORWISE),
+     {SMALL, "--model.family=deepseek_v3", "--model.n_kv_heads=4", "--model.kv_lora_rank=16",
+      "--model.q_lora_rank=32", "--model.qk_nope_head_dim=16", "--model.qk_rope_head_dim=16",
+      "--model.v_head_dim=16"}},
     {"statistics of health each step", STEPS, ALL, {"--float8.health_interval=1"}},
     {"state in the host's memory (fp32: moments)", STEPS, ALL, {OFFLOAD_ALL}},
     {"CUDA graphs, two micro-batches",

@@ -97,6 +97,64 @@ static void test_mixtures_that_are_refused(void **state) {
     }
 }
 
+#define LATENT "--model.preset=debug", "--train.seq_len=64", "--model.family=deepseek_v3"
+
+static ott_status resolve(const char *const *arguments, int count, model_options *o) {
+    mem *account;
+    config *cfg;
+    assert_int_equal(mem_open(&account), OTT_OK);
+    assert_int_equal(config_parse(account, NULL, count, arguments, &cfg), OTT_OK);
+    ott_status status = model_options_resolve(cfg, o);
+    config_close(cfg);
+    mem_close(account);
+    return status;
+}
+
+/* What latent attention cannot be. */
+static void test_latents_that_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *more[2], *message;
+    } cases[] = {
+        {{"--model.family=llama", "--model.kv_lora_rank=32"},
+         "model.kv_lora_rank does not go with model.family = llama"},
+        {{"--model.kv_lora_rank=0"},
+         "model.family = deepseek_v3 has latent attention: give model.kv_lora_rank"},
+        {{"--model.head_dim=64"},
+         "model.head_dim (64) must be model.qk_nope_head_dim + model.qk_rope_head_dim (192)"},
+        {{"--model.v_head_dim=200"}, "model.v_head_dim (200) must be at most"},
+        {{"--model.n_kv_heads=2"}, "model.n_kv_heads (2) must be model.n_heads (4)"},
+        {{"--model.qk_rope_head_dim=31"}, "model.qk_rope_head_dim = 31 are 31 columns"},
+        {{"--model.q_lora_rank=2000000"}, "model.q_lora_rank = 2000000"},
+        {{"--model.attention_bias=true"}, "model.attention_bias = true does not go with latent attention"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        model_options o;
+        const char *arguments[6] = {LATENT, "--model.kv_lora_rank=32"};
+        int count = 4;
+        for (int k = 0; k < 2 && cases[i].more[k]; k++) arguments[count++] = cases[i].more[k];
+        assert_int_equal(resolve(arguments, count, &o), OTT_ERR_CONFIG);
+        if (!strstr(status_text(), cases[i].message)) fail_msg("%s", status_text());
+    }
+}
+
+static void test_latents_are_reduced(void **state) {
+    (void)state;
+    model_options o;
+    const char *arguments[] = {LATENT, "--model.kv_lora_rank=512", "--model.q_lora_rank=96",
+                               "--model.reduce=2"};
+    assert_int_equal(resolve(arguments, 6, &o), OTT_OK);
+    assert_int_equal(o.latent.key_rank, 256);
+    assert_int_equal(o.latent.query_rank, 48);
+    assert_int_equal(o.head_dim, 192);
+    assert_int_equal(model_value_width(&o), 128);
+    assert_int_equal(modules_describe(&o, ROLE_KV_A, 0).shape[0], 256 + 64);
+    assert_int_equal(modules_describe(&o, ROLE_KV_B, 0).shape[0], 2 * (128 + 128));
+    assert_int_equal(modules_describe(&o, ROLE_O, 0).shape[1], 2 * 128);
+    assert_true(modules_has(&o, 0, ROLE_Q_B));
+    assert_false(modules_has(&o, 0, ROLE_Q));
+}
+
 /* A small model of a family with experts has them, and every key of them is heard. */
 static void test_a_mixture_is_reduced(void **state) {
     (void)state;
@@ -173,6 +231,8 @@ int main(void) {
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_qwen3),
         cmocka_unit_test(test_mixtures_that_are_refused),
+        cmocka_unit_test(test_latents_that_are_refused),
+        cmocka_unit_test(test_latents_are_reduced),
         cmocka_unit_test(test_a_mixture_is_reduced),
         cmocka_unit_test(test_which_blocks_are_mixtures),
         cmocka_unit_test(test_published_mixtures),

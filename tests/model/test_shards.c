@@ -63,6 +63,10 @@ static void follow_family(model_options *o, const family *f) {
     o->local_theta = f->local_theta;
     o->window = f->full_every ? LENGTH / 2 : 0;
     o->logit_softcap = f->full_every ? 3 : 0;
+    if (!f->latent) return;
+    o->latent = (latent_shape){.query_rank = 48, .key_rank = 32, .still = 16, .turning = 16, .value = 16};
+    o->head_dim = latent_key_width(&o->latent);
+    o->kv_heads = o->heads;
 }
 
 static void open_model(tiny *t, const kind *k, group *ranks) {
@@ -324,11 +328,12 @@ static void shards_are_the_whole(void **state) {
         for (int size = 2; size <= 4; size++) compare(&kinds[i], size);
 }
 
-/* Norms of all heads, biases, positions that are learned, parts of blocks that run side by side. */
+/* Norms of all heads, biases, positions that are learned, parts of blocks that run side by side, latents. */
 static void families_are_too(void **state) {
-    static const char *const names[] = {"olmo2", "gemma2", "gemma3_text", "cohere2", "starcoder2", "gpt2"};
+    static const char *const names[] = {"olmo2",      "gemma2", "gemma3_text", "cohere2",
+                                        "starcoder2", "gpt2",   "deepseek_v3"};
     (void)state;
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 7; i++)
         compare(&(kind){.recipe = i % 2 ? "bf16" : "tensorwise",
                         .family = names[i],
                         .vocab = 64,

@@ -341,6 +341,41 @@ static void build_attention_tiles_window(layer *l) {
         &(attention_shape){.dim = 6, .heads = 1, .kv_heads = 1, .head_dim = 4, .window = 9, .lengths = {88}});
 }
 
+static void make_path(layer *l, latent_path *p, bool queries, int64_t rank, int64_t beside, int64_t out) {
+    make_linear(l, &p->a, queries ? "q_a" : "kv_a", l->x.columns, rank + beside);
+    p->norm = (norm){.name = "latent norm",
+                     .weight = add_parameter(l, queries ? "q_a_norm" : "kv_a_norm", 0, rank, 1.0),
+                     .epsilon = 1e-5f};
+    make_linear(l, &p->b, queries ? "q_b" : "kv_b", rank, out);
+}
+
+static void build_attention_latent_of(layer *l, const latent_shape *s) {
+    const int32_t lengths[] = {7, 1, 12, 3, 0};
+    int64_t heads = 3, width = latent_key_width(s);
+    place(l, lengths);
+    HARNESS_OK(rope_build(&l->rope, l->h.device, &interleaved_rope, s->turning, TOKENS_MAX));
+    l->attention = (attention){
+        .heads = heads, .kv_heads = heads, .head_dim = width, .latent = {.shape = *s}, .rope = &l->rope};
+    int64_t tokens = l->at.position.columns;
+    add_input(l, tokens, 12);
+    if (s->query_rank > 0)
+        make_path(l, &l->attention.latent.query, true, s->query_rank, 0, heads * width);
+    else
+        make_linear(l, &l->attention.q, "q", 12, heads * width);
+    make_path(l, &l->attention.latent.key, false, s->key_rank, s->turning, heads * (s->still + s->value));
+    make_linear(l, &l->attention.o, "o", heads * s->value, 12);
+    HARNESS_OK(attention_connect(&l->attention, &l->input_specs, &l->grad_specs));
+    add_output(l, harness_tensor(&l->h, OTT_F32, tokens, 12));
+}
+
+static void build_attention_latent(layer *l) {
+    build_attention_latent_of(
+        l, &(latent_shape){.query_rank = 7, .key_rank = 9, .still = 5, .turning = 8, .value = 6});
+}
+static void build_attention_latent_keys(layer *l) {
+    build_attention_latent_of(l, &(latent_shape){.key_rank = 9, .still = 4, .turning = 8, .value = 12});
+}
+
 static ott_status forward_attention(exec *cx, layer *l) {
     activation x = activation_of(l->x);
     TRY(attention_forward(cx, &l->attention, &l->at, &x, &l->attention_saved));
@@ -461,6 +496,8 @@ static const layer_row layers[] = {
     {"attention, window", build_attention_window, forward_attention, backward_attention},
     {"attention, tiles", build_attention_tiles, forward_attention, backward_attention},
     {"attention, tiles and window", build_attention_tiles_window, forward_attention, backward_attention},
+    {"attention, latents", build_attention_latent, forward_attention, backward_attention},
+    {"attention, a latent of keys", build_attention_latent_keys, forward_attention, backward_attention},
     {"mlp", build_mlp, forward_mlp, backward_mlp},
     {"mlp, fused", build_mlp_fused, forward_mlp, backward_mlp},
     {"embedding", build_embedding, forward_embedding, backward_embedding},

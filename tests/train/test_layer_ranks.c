@@ -501,6 +501,26 @@ static void what_does_not_divide_is_refused(void **state) {
                    "leaves a rank 16 of the 32 columns of model.layers.0.self_attn.o_proj.weight");
 }
 
+static void latents_are_not_cut(void **state) {
+    static const char *const latents[] = {"--model.family=deepseek_v3",
+                                          "--model.n_kv_heads=4",
+                                          "--model.kv_lora_rank=16",
+                                          "--model.qk_nope_head_dim=8",
+                                          "--model.qk_rope_head_dim=8",
+                                          "--model.v_head_dim=8",
+                                          NULL};
+    group two = {.size = 2};
+    rig_options o = {.precision = &fixture_precisions[BF16], .more = latents, .context_ranks = &two};
+    rig r;
+    mem *account;
+    expect_refusals(*state, BF16, latents, (layout){.size = 2},
+                    "distributed.tp does not go with latent attention");
+    FIXTURE_OK(mem_open(&account));
+    assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);
+    assert_non_null(strstr(status_text(), "distributed.cp does not go with latent attention"));
+    mem_close(account);
+}
+
 static void what_has_no_heads_is_refused(void **state) {
     static const char *const tokens[] = {"--model.n_kv_heads=4", NULL};
     group three = {.size = 3}, four = {.size = 4};
@@ -545,6 +565,7 @@ int main(void) {
         cmocka_unit_test(a_missing_maximum_shows),
         cmocka_unit_test(what_does_not_divide_is_refused),
         cmocka_unit_test(what_has_no_heads_is_refused),
+        cmocka_unit_test(latents_are_not_cut),
         cmocka_unit_test(rows_that_do_not_divide_are_refused),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

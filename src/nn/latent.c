@@ -1,0 +1,101 @@
+/* nn/latent: paths through a latent, and heads made of what they lead to. */
+#include "nn/latent.h"
+
+ott_status latent_connect(latent_path *p, activation_specs *input) {
+    p->specs = p->grad_a = p->grad_b = (activation_specs){0};
+    TRY(linear_connect(&p->a, input, &p->grad_a));
+    return linear_connect(&p->b, &p->specs, &p->grad_b);
+}
+
+/* ---- a path ---- */
+
+static tensor latent_of(const latent_path *p, const tensor *made) {
+    return tensor_columns(*made, 0, p->b.in);
+}
+
+tensor latent_beside(const latent_path *p, const latent_saved *s) {
+    return tensor_columns(s->made, p->b.in, p->a.out - p->b.in);
+}
+
+/* Opens the latent as b reads it. Backward makes it again: it is less than what would be kept. */
+static ott_status open_latent(exec *cx, const latent_path *p, const latent_saved *s, activation *y,
+                              tensor *rstd, plan_buffer *rstd_buffer) {
+    tensor from = latent_of(p, &s->made);
+    TRY(activation_open(cx, "latent", from.dtype, from.rows, from.columns, &p->specs, y));
+    TRY(exec_open(cx, "latent rstd", OTT_F32, norm_kept(&p->norm), from.rows, rstd, rstd_buffer));
+    return norm_forward(cx, &p->norm, &from, NULL, NULL, y, rstd);
+}
+
+ott_status latent_forward(exec *cx, latent_path *p, const activation *x, const tensor *y, latent_saved *s) {
+    activation n;
+    tensor rstd;
+    plan_buffer rstd_buffer;
+    TRY(exec_open(cx, "projection to a latent", y->dtype, y->rows, p->a.out, &s->made, &s->buffer));
+    TRY(linear_forward(cx, &p->a, x, &s->made));
+    TRY(open_latent(cx, p, s, &n, &rstd, &rstd_buffer));
+    TRY(plan_close(cx->plan, &rstd_buffer));
+    TRY(linear_forward(cx, &p->b, &n, y));
+    return activation_close(cx, &n);
+}
+
+/* The gradient of the latent before its norm, to the first columns of dmade. */
+static ott_status backward_latent(exec *cx, latent_path *p, const latent_saved *s, activation *g,
+                                  const tensor *dmade) {
+    activation n, to = {.t = latent_of(p, dmade)};
+    tensor dn, rstd, from = latent_of(p, &s->made);
+    plan_buffer dn_buffer, rstd_buffer;
+    TRY(open_latent(cx, p, s, &n, &rstd, &rstd_buffer));
+    TRY(exec_open(cx, "latent gradient", from.dtype, from.rows, from.columns, &dn, &dn_buffer));
+    TRY(linear_backward(cx, &p->b, &n, g, &dn, false));
+    TRY(activation_close(cx, &n));
+    TRY(norm_backward(cx, &p->norm, &dn, &from, &rstd, NULL, &to));
+    TRY(plan_close(cx->plan, &dn_buffer));
+    return plan_close(cx->plan, &rstd_buffer);
+}
+
+ott_status latent_backward(exec *cx, latent_path *p, latent_saved *s, const activation *x, activation *g,
+                           const tensor *beside, const tensor *dx, bool accumulate) {
+    activation dmade;
+    TRY(activation_open(cx, "gradient of a projection to a latent", s->made.dtype, s->made.rows, p->a.out,
+                        &p->grad_a, &dmade));
+    TRY(backward_latent(cx, p, s, g, &dmade.t));
+    if (beside) {
+        tensor to = tensor_columns(dmade.t, p->b.in, beside->columns);
+        TRY(op_convert(cx, &(convert_args){.x = beside, .y = &to}));
+    }
+    TRY(latent_close(cx, s));
+    TRY(activation_quantize(cx, &dmade));
+    return linear_backward(cx, &p->a, x, &dmade, dx, accumulate);
+}
+
+ott_status latent_close(exec *cx, latent_saved *s) {
+    return plan_close(cx->plan, &s->buffer);
+}
+
+/* ---- heads ---- */
+
+ott_status latent_split(exec *cx, const latent_shape *s, int64_t heads, const tensor *made,
+                        const tensor *turned, const tensor *k, const tensor *v) {
+    TRY(op_join_heads(
+        cx, &(join_heads_args){
+                .x = made, .tail = turned, .y = k, .heads = heads, .tail_heads = 1, .count = s->still}));
+    return op_join_heads(
+        cx, &(join_heads_args){.x = made, .y = v, .heads = heads, .first = s->still, .count = s->value});
+}
+
+ott_status latent_merge(exec *cx, const latent_shape *s, int64_t heads, const tensor *dk, const tensor *dv,
+                        const tensor *made, const tensor *turned) {
+    TRY(op_sum_heads(cx, &(sum_heads_args){.x = dk, .y = turned, .heads = heads, .first = s->still}));
+    return op_join_heads(
+        cx, &(join_heads_args){
+                .x = dk, .tail = dv, .y = made, .heads = heads, .tail_heads = heads, .count = s->still});
+}
+
+ott_status latent_widen(exec *cx, const latent_shape *s, int64_t heads, const tensor *x, const tensor *wide) {
+    return op_join_heads(cx, &(join_heads_args){.x = x, .y = wide, .heads = heads, .count = s->value});
+}
+
+ott_status latent_narrow(exec *cx, const latent_shape *s, int64_t heads, const tensor *wide,
+                         const tensor *x) {
+    return op_join_heads(cx, &(join_heads_args){.x = wide, .y = x, .heads = heads, .count = s->value});
+}
