@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- configuration ---- */
@@ -64,6 +65,8 @@ static ott_status set_rope(mem *account, config *cfg, const hf_config *h) {
     TRY(set_rule(cfg, "model.rope_high_freq_factor", h->rope_high_freq_factor));
     TRY(set_rule(cfg, "model.rope_beta_fast", h->rope_beta_fast));
     TRY(set_rule(cfg, "model.rope_beta_slow", h->rope_beta_slow));
+    TRY(set_rule(cfg, "model.rope_mscale", h->rope_mscale));
+    TRY(set_rule(cfg, "model.rope_mscale_all_dim", h->rope_mscale_all_dim));
     TRY(set_rule(cfg, "model.rope_attention_factor", h->rope_attention_factor));
     if (h->rope_original_max_position > 0)
         TRY(set_int(cfg, "model.rope_original_max_position", h->rope_original_max_position));
@@ -98,6 +101,15 @@ static ott_status set_experts(mem *account, config *cfg, const hf_config *h) {
     TRY(set_int(cfg, "model.moe_shared_experts", h->shared_experts));
     return set_int(cfg, "model.moe_expert_hidden_dim",
                    h->expert_size > 0 ? h->expert_size : h->intermediate_size);
+}
+
+static ott_status set_latent(config *cfg, const hf_config *h) {
+    if (!h->family->latent) return OTT_OK;
+    TRY(set_int(cfg, "model.kv_lora_rank", h->kv_lora_rank));
+    TRY(set_int(cfg, "model.q_lora_rank", h->q_lora_rank));
+    TRY(set_int(cfg, "model.qk_nope_head_dim", h->qk_nope_head_dim));
+    TRY(set_int(cfg, "model.qk_rope_head_dim", h->qk_rope_head_dim));
+    return set_int(cfg, "model.v_head_dim", h->v_head_dim);
 }
 
 static ott_status set_multipliers(config *cfg, const hf_config *h) {
@@ -189,6 +201,7 @@ ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) 
         snprintf(notes->quantization, sizeof notes->quantization, "%s", h.quantization);
     }
     TRY(set_shape(cfg, &h));
+    TRY(set_latent(cfg, &h));
     TRY(set_frozen(cfg, &h));
     TRY(set_experts(account, cfg, &h));
     TRY(set_multipliers(cfg, &h));
@@ -224,8 +237,16 @@ static ott_status find(const loading *l, int i, const shard_tensor **out) {
     return safetensors_check_shape(shards_file(l->file, (*out)->file), (*out)->entry, rank, shape);
 }
 
+/* Of a layer behind the last: one that predicts a second token, which DeepSeek-V3's folders have. */
+static bool is_beyond(const model *m, const char *name) {
+    static const char stem[] = "model.layers.";
+    if (!m->options.family->latent || strncmp(name, stem, sizeof stem - 1) != 0) return false;
+    return strtoll(name + sizeof stem - 1, NULL, 10) >= m->options.layers;
+}
+
 /* A tied head is often stored all the same; rotary frequencies and masks were, by old versions. */
 static bool may_be_unread(const model *m, const char *name) {
+    if (is_beyond(m, name)) return true;
     bool is_mask = str_ends_with(name, ".attn.bias") || str_ends_with(name, ".attn.masked_bias");
     return (m->options.tied && strcmp(name, "lm_head.weight") == 0) ||
            str_ends_with(name, ".rotary_emb.inv_freq") || (m->options.family->learned_positions && is_mask);

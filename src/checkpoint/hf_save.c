@@ -47,6 +47,8 @@ static bool can_say_experts(const family *f, const model_options *o) {
         return e->experts == 0 && f->experts == FAMILY_EXPERTS_NONE;
     if (e->biased || f->experts == FAMILY_EXPERTS_SIGMOID)
         return e->biased && f->experts == FAMILY_EXPERTS_SIGMOID && o->moe_every == 1 && o->dense_count == 0;
+    if (family_is(f, FAMILY_DEEPSEEK_V2))
+        return e->rule.groups == 0 && !e->rule.normalized && o->moe_every == 1 && o->dense_count == 0;
     bool plain = e->shared_hidden == 0 && e->rule.groups == 0 && e->rule.scale == 1.0f && o->moe_first == 0;
     bool is_mixtral = family_is(f, FAMILY_MIXTRAL);
     return plain && (!is_mixtral || (e->rule.normalized && o->moe_every == 1 && o->dense_count == 0 &&
@@ -58,13 +60,14 @@ static bool same_block(const family *a, const family *b) {
     return a->norms == b->norms && a->norm == b->norm && a->mlp == b->mlp && a->biases == b->biases &&
            a->qk_norm_whole == b->qk_norm_whole && a->root_of_dim == b->root_of_dim &&
            a->rope_in_windows == b->rope_in_windows && a->learned_positions == b->learned_positions &&
-           a->rope_interleaved == b->rope_interleaved && (a->local_theta > 0) == (b->local_theta > 0);
+           a->rope_interleaved == b->rope_interleaved && (a->local_theta > 0) == (b->local_theta > 0) &&
+           a->latent == b->latent;
 }
 
 static bool can_say(const family *f, const model_options *o) {
     return can_say_experts(f, o) && (f->qkv_bias_key || f->qkv_bias == o->qkv_bias) &&
            f->qk_norm == o->qk_norm && same_block(f, o->family) &&
-           !(f->rotary_share == 0 && rope_columns(&o->rope, o->head_dim) < o->head_dim) &&
+           !(f->rotary_share == 0 && rope_columns(&o->rope, model_rope_width(o)) < model_rope_width(o)) &&
            !(f->window == FAMILY_WINDOW_NONE && o->window > 0) &&
            (f->window == FAMILY_WINDOW_PATTERN || o->full_every == 0);
 }
@@ -108,6 +111,8 @@ static void describe_rope(const model_options *o, hf_config *c) {
     c->rope_high_freq_factor = rule == HF_ROPE_LLAMA3 ? r->high_frequency_factor : 0;
     c->rope_beta_fast = rule == HF_ROPE_YARN ? r->beta_fast : 0;
     c->rope_beta_slow = rule == HF_ROPE_YARN ? r->beta_slow : 0;
+    c->rope_mscale = rule == HF_ROPE_YARN ? r->mscale : 0;
+    c->rope_mscale_all_dim = rule == HF_ROPE_YARN ? r->mscale_all_dim : 0;
     c->rope_attention_factor = rule == HF_ROPE_YARN || rule == HF_ROPE_LONGROPE ? r->attention_factor : 0;
     c->rope_original_max_position =
         rule == HF_ROPE_PLAIN || rule == HF_ROPE_LINEAR ? 0 : r->original_max_position;
@@ -124,20 +129,30 @@ static double multiplier_of(float m) {
 /* 0 where the family has no key for it. */
 static void describe_experts(const model_options *o, hf_config *c) {
     const moe_options *e = &o->moe;
-    bool is_dots = family_is(c->family, FAMILY_DOTS1), is_qwen = family_is(c->family, FAMILY_QWEN3_MOE);
+    bool sigmoid = c->family->experts == FAMILY_EXPERTS_SIGMOID,
+         is_qwen = family_is(c->family, FAMILY_QWEN3_MOE);
+    bool shares = sigmoid || family_is(c->family, FAMILY_DEEPSEEK_V2);
     c->experts = e->experts;
     c->experts_per_token = e->choices;
-    c->expert_size = is_dots || is_qwen ? e->hidden : 0;
+    c->expert_size = shares || is_qwen ? e->hidden : 0;
     c->sparse_step = is_qwen ? o->moe_every : 0;
-    c->first_dense = is_dots ? o->moe_first : 0;
+    c->first_dense = shares ? o->moe_first : 0;
     c->dense_count = o->dense_count;
     _Static_assert(sizeof c->dense == sizeof o->dense, "config.json names as many layers as a model has");
     memcpy(c->dense, o->dense, sizeof c->dense);
-    c->shared_experts = is_dots ? e->shared_hidden / e->hidden : 0;
-    c->expert_groups = !is_dots ? 0 : e->rule.groups > 0 ? e->rule.groups : 1;
-    c->top_groups = !is_dots ? 0 : e->rule.groups > 0 ? e->rule.chosen_groups : 1;
-    c->normalizes_weights = (is_dots || is_qwen) && e->rule.normalized;
-    c->route_scale = is_dots ? (double)e->rule.scale : 0;
+    c->shared_experts = shares ? e->shared_hidden / e->hidden : 0;
+    c->expert_groups = !sigmoid ? 0 : e->rule.groups > 0 ? e->rule.groups : 1;
+    c->top_groups = !sigmoid ? 0 : e->rule.groups > 0 ? e->rule.chosen_groups : 1;
+    c->normalizes_weights = (sigmoid || is_qwen) && e->rule.normalized;
+    c->route_scale = shares ? (double)e->rule.scale : 0;
+}
+
+static void describe_latent(const latent_shape *l, hf_config *c) {
+    c->q_lora_rank = l->query_rank;
+    c->kv_lora_rank = l->key_rank;
+    c->qk_nope_head_dim = l->still;
+    c->qk_rope_head_dim = l->turning;
+    c->v_head_dim = l->value;
 }
 
 /* Gemma's files have the whole number whose root divides q k^T, and their embedding's multiplier follows from its width. */
@@ -178,6 +193,7 @@ static void describe(const saving *s, hf_config *c) {
     describe_rope(o, c);
     describe_multipliers(o, c);
     describe_experts(o, c);
+    describe_latent(&o->latent, c);
     if (o->has_padding && c->padding_row != o->padding) c->pad = o->padding;
     drop_tokens(c);
 }

@@ -43,7 +43,9 @@ static ott_status fail_family(const char *name, json_t *value) {
 
 static ott_status read_family(const char *name, json_t *root, hf_config *c) {
     json_t *type = hf_get(root, "model_type"), *architectures = hf_get(root, "architectures");
-    c->family = json_is_string(type) ? family_find(json_string_value(type)) : NULL;
+    const char *word = json_is_string(type) ? json_string_value(type) : "";
+    /* Kimi K2 is DeepSeek-V3's architecture by another name. */
+    c->family = family_find(strcmp(word, "kimi_k2") == 0 ? "deepseek_v3" : word);
     if (!c->family) return fail_family(name, type);
     if (!architectures) return OTT_OK;
     const char *architecture = json_string_value(json_array_get(architectures, 0));
@@ -82,13 +84,33 @@ static ott_status refuse_switches(const char *name, json_t *root, const family *
                     {"scale_attn_weights", true, f->learned_positions},
                     {"scale_attn_by_inverse_layer_idx", false, f->learned_positions},
                     {"add_cross_attention", false, f->learned_positions},
-                    {"use_bidirectional_attention", false, f->root_of_dim}};
+                    {"use_bidirectional_attention", false, f->root_of_dim},
+                    {"rope_interleave", true, f->latent},
+                    {"norm_topk_prob", false, family_is(f, FAMILY_DEEPSEEK_V2)}};
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
         bool is_on;
         TRY(hf_get_bool(name, root, switches[i].key, switches[i].works, &is_on));
         if (switches[i].is_of && is_on != switches[i].works)
             return hf_fail(OTT_ERR_UNSUPPORTED, name, switches[i].key, hf_get(root, switches[i].key),
                            "only %s works", switches[i].works ? "true" : "false");
+    }
+    return OTT_OK;
+}
+
+/* How a token's experts are chosen, which files of DeepSeek's own say in words. */
+static ott_status refuse_routing(const char *name, json_t *root, const family *f) {
+    const struct {
+        family_index family;
+        const char *key, *works;
+    } words[] = {{FAMILY_DEEPSEEK_V3, "scoring_func", "sigmoid"},
+                 {FAMILY_DEEPSEEK_V3, "topk_method", "noaux_tc"},
+                 {FAMILY_DEEPSEEK_V2, "scoring_func", "softmax"},
+                 {FAMILY_DEEPSEEK_V2, "topk_method", "greedy"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        json_t *value = family_is(f, words[i].family) ? hf_get(root, words[i].key) : NULL;
+        if (value && !(json_is_string(value) && strcmp(json_string_value(value), words[i].works) == 0))
+            return hf_fail(OTT_ERR_UNSUPPORTED, name, words[i].key, value, "only \"%s\" works for %s",
+                           words[i].works, f->name);
     }
     return OTT_OK;
 }
@@ -116,6 +138,7 @@ static ott_status refuse_features(const char *name, json_t *root, const family *
     if (mlp_bias)
         return hf_fail(OTT_ERR_UNSUPPORTED, name, "mlp_bias", hf_get(root, "mlp_bias"),
                        "only an MLP without biases works");
+    TRY(refuse_routing(name, root, f));
     if (f->experts) return refuse_layers(name, root);
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
         json_t *count = hf_get(root, experts[i]);
@@ -132,10 +155,21 @@ static ott_status check_fit(const char *name, const hf_config *c) {
                            "%s: num_attention_heads (%" PRId64
                            ") must be divisible by num_key_value_heads (%" PRId64 ")",
                            name, c->heads, c->kv_heads);
-    if (c->head_dim % 2 != 0)
-        return status_fail(OTT_ERR_FORMAT,
-                           "%s: head_dim (%" PRId64 ") must be even: rotary embedding turns pairs", name,
-                           c->head_dim);
+    bool is_latent = c->family->latent;
+    int64_t turning = is_latent ? c->qk_rope_head_dim : c->head_dim;
+    if (turning % 2 != 0)
+        return status_fail(OTT_ERR_FORMAT, "%s: %s (%" PRId64 ") must be even: rotary embedding turns pairs",
+                           name, is_latent ? "qk_rope_head_dim" : "head_dim", turning);
+    if (is_latent && c->v_head_dim > c->head_dim)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "%s: v_head_dim (%" PRId64
+                           ") is more than qk_nope_head_dim + qk_rope_head_dim (%" PRId64 ")",
+                           name, c->v_head_dim, c->head_dim);
+    if (is_latent && c->kv_heads != c->heads)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "%s: num_key_value_heads (%" PRId64 ") must be num_attention_heads (%" PRId64
+                           ") where attention is latent",
+                           name, c->kv_heads, c->heads);
     if (c->heads * c->head_dim > HF_LARGEST_DIMENSION)
         return status_fail(OTT_ERR_FORMAT, "%s: num_attention_heads x head_dim (%" PRId64 ") is more than %d",
                            name, c->heads * c->head_dim, HF_LARGEST_DIMENSION);

@@ -28,6 +28,9 @@ typedef struct hf_config {
     const family *family;
     int64_t hidden_size, intermediate_size, layers, heads, kv_heads, head_dim, vocab_size;
     int64_t max_position_embeddings;
+    /* Latent attention; of a family without it 0. A head of q and k, head_dim, is qk_nope_head_dim + qk_rope_head_dim. */
+    int64_t q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim,
+        v_head_dim; /* q_lora_rank 0: none */
     double norm_eps, rope_theta;
     double rotary_share; /* of a head, the first columns: what rotary embedding turns */
     /* Of what the embedding puts out, of what attention and the feed-forward add, of q k^T (0: 1 / sqrt(head_dim)); what
@@ -40,7 +43,7 @@ typedef struct hf_config {
     hf_rope rope;
     /* Of the rule; 0 where it has none. */
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
-    double rope_beta_fast, rope_beta_slow, rope_attention_factor;
+    double rope_beta_fast, rope_beta_slow, rope_attention_factor, rope_mscale, rope_mscale_all_dim;
     int64_t rope_original_max_position;
     int rope_factors; /* of longrope, one for each pair */
     float rope_short_factor[HF_CONFIG_MOST_FACTORS], rope_long_factor[HF_CONFIG_MOST_FACTORS];

@@ -44,20 +44,26 @@ ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool fal
     { key, HF_INT, offsetof(hf_config, member), least, most, families, NAN, NAN }
 #define SIZE(key, of_gpt2, member, most)                                                                     \
     KEY_OF_SIZE(~GPT2, key, member, 1, most), KEY_OF_SIZE(GPT2, of_gpt2, member, 1, most)
+#define KEY_OF_LATENT(key, member)                                                                           \
+    { key, HF_INT, offsetof(hf_config, member), 1, 65536, DEEPSEEK, NAN, 0 }
 #define KEY_OF(families, key, member, fallback, neutral)                                                     \
     { key, HF_REAL, offsetof(hf_config, member), 1e-9, 1e9, families, fallback, neutral }
 #define KEY_OF_EXPERTS(families, key, type, member, least, most, fallback)                                   \
     { key, type, offsetof(hf_config, member), least, most, families, fallback, 0 }
-#define GRANITE    (1u << FAMILY_GRANITE)
-#define MIXTRAL    (1u << FAMILY_MIXTRAL)
-#define QWEN3_MOE  (1u << FAMILY_QWEN3_MOE)
-#define DOTS1      (1u << FAMILY_DOTS1)
-#define MIXTURES   (MIXTRAL | QWEN3_MOE | DOTS1)
-#define GEMMA2     (1u << FAMILY_GEMMA2)
-#define GEMMA3     (1u << FAMILY_GEMMA3)
-#define COHERE     (1u << FAMILY_COHERE | 1u << FAMILY_COHERE2)
-#define STARCODER2 (1u << FAMILY_STARCODER2)
-#define GPT2       (1u << FAMILY_GPT2)
+#define GRANITE     (1u << FAMILY_GRANITE)
+#define MIXTRAL     (1u << FAMILY_MIXTRAL)
+#define QWEN3_MOE   (1u << FAMILY_QWEN3_MOE)
+#define DOTS1       (1u << FAMILY_DOTS1)
+#define DEEPSEEK_V3 (1u << FAMILY_DEEPSEEK_V3)
+#define DEEPSEEK_V2 (1u << FAMILY_DEEPSEEK_V2)
+#define DEEPSEEK    (DEEPSEEK_V2 | DEEPSEEK_V3)
+#define SHARING     (DOTS1 | DEEPSEEK)
+#define MIXTURES    (MIXTRAL | QWEN3_MOE | SHARING)
+#define GEMMA2      (1u << FAMILY_GEMMA2)
+#define GEMMA3      (1u << FAMILY_GEMMA3)
+#define COHERE      (1u << FAMILY_COHERE | 1u << FAMILY_COHERE2)
+#define STARCODER2  (1u << FAMILY_STARCODER2)
+#define GPT2        (1u << FAMILY_GPT2)
 
 static const hf_key keys[] = {
     SIZE("hidden_size", "n_embd", hidden_size, HF_LARGEST_DIMENSION),
@@ -65,7 +71,12 @@ static const hf_key keys[] = {
     SIZE("num_hidden_layers", "n_layer", layers, 10000),
     SIZE("num_attention_heads", "n_head", heads, 65536),
     KEY_OF_SIZE(~GPT2, "num_key_value_heads", kv_heads, 1, 65536),
-    KEY_OF_SIZE(~GPT2, "head_dim", head_dim, 2, 65536),
+    KEY_OF_LATENT("q_lora_rank", q_lora_rank),
+    KEY_OF_LATENT("kv_lora_rank", kv_lora_rank),
+    KEY_OF_LATENT("qk_nope_head_dim", qk_nope_head_dim),
+    KEY_OF_LATENT("qk_rope_head_dim", qk_rope_head_dim),
+    KEY_OF_LATENT("v_head_dim", v_head_dim),
+    KEY_OF_SIZE(~(GPT2 | DEEPSEEK), "head_dim", head_dim, 2, 65536),
     KEY("vocab_size", HF_INT, vocab_size, 1, 16 * HF_LARGEST_DIMENSION),
     SIZE("max_position_embeddings", "n_positions", max_position_embeddings, INT32_MAX),
     {"rms_norm_eps", HF_REAL, offsetof(hf_config, norm_eps), 1e-30, 1, ~(COHERE | STARCODER2 | GPT2), NAN,
@@ -86,17 +97,23 @@ static const hf_key keys[] = {
     KEY_OF(GRANITE, "logits_scaling", logits_scaling, 1, 1),
     KEY_OF_EXPERTS(MIXTRAL, "num_local_experts", HF_INT, experts, 1, 65536, NAN),
     KEY_OF_EXPERTS(QWEN3_MOE, "num_experts", HF_INT, experts, 1, 65536, NAN),
-    KEY_OF_EXPERTS(DOTS1, "n_routed_experts", HF_INT, experts, 1, 65536, NAN),
+    KEY_OF_EXPERTS(SHARING, "n_routed_experts", HF_INT, experts, 1, 65536, NAN),
     KEY_OF_EXPERTS(MIXTURES, "num_experts_per_tok", HF_INT, experts_per_token, 1, 65536, NAN),
-    KEY_OF_EXPERTS(QWEN3_MOE | DOTS1, "moe_intermediate_size", HF_INT, expert_size, 1, HF_LARGEST_DIMENSION,
+    KEY_OF_EXPERTS(QWEN3_MOE | SHARING, "moe_intermediate_size", HF_INT, expert_size, 1, HF_LARGEST_DIMENSION,
                    NAN),
     KEY_OF_EXPERTS(QWEN3_MOE, "decoder_sparse_step", HF_INT, sparse_step, 1, INT32_MAX, 1),
-    KEY_OF_EXPERTS(DOTS1, "first_k_dense_replace", HF_INT, first_dense, 0, INT32_MAX, 0),
+    KEY_OF_EXPERTS(DOTS1 | DEEPSEEK_V2, "first_k_dense_replace", HF_INT, first_dense, 0, INT32_MAX, 0),
+    KEY_OF_EXPERTS(DEEPSEEK_V3, "first_k_dense_replace", HF_INT, first_dense, 0, INT32_MAX, 3),
     KEY_OF_EXPERTS(DOTS1, "n_shared_experts", HF_INT, shared_experts, 0, 65536, 0),
+    KEY_OF_EXPERTS(DEEPSEEK, "n_shared_experts", HF_INT, shared_experts, 0, 65536, NAN),
     KEY_OF_EXPERTS(DOTS1, "n_group", HF_INT, expert_groups, 1, 64, 1),
+    KEY_OF_EXPERTS(DEEPSEEK_V3, "n_group", HF_INT, expert_groups, 1, 64, 8),
     KEY_OF_EXPERTS(DOTS1, "topk_group", HF_INT, top_groups, 1, 64, 1),
+    KEY_OF_EXPERTS(DEEPSEEK_V3, "topk_group", HF_INT, top_groups, 1, 64, 4),
     KEY_OF_EXPERTS(QWEN3_MOE | DOTS1, "norm_topk_prob", HF_BOOL, normalizes_weights, 0, 0, 0),
-    KEY_OF_EXPERTS(DOTS1, "routed_scaling_factor", HF_REAL, route_scale, 1e-9, 1e9, 1),
+    KEY_OF_EXPERTS(DEEPSEEK_V3, "norm_topk_prob", HF_BOOL, normalizes_weights, 0, 0, 1),
+    KEY_OF_EXPERTS(DOTS1 | DEEPSEEK_V2, "routed_scaling_factor", HF_REAL, route_scale, 1e-9, 1e9, 1),
+    KEY_OF_EXPERTS(DEEPSEEK_V3, "routed_scaling_factor", HF_REAL, route_scale, 1e-9, 1e9, 2.5),
     KEY("attention_bias", HF_BOOL, attention_bias, 0, 0),
     KEY("tie_word_embeddings", HF_BOOL, tie_word_embeddings, 0, 0),
 };
@@ -166,7 +183,8 @@ static bool take_number(const hf_key *k, double x, hf_value *out) {
 }
 
 bool hf_key_can_be_null(const hf_key *k) {
-    return k->families && k->type == HF_REAL && k->neutral == 0;
+    bool is_rank = k->offset == offsetof(hf_config, q_lora_rank);
+    return k->families && (k->type == HF_REAL || is_rank) && k->neutral == 0;
 }
 
 ott_status hf_key_said(const hf_key *k, const char *name, json_t *root, const hf_config *c, hf_value *out,
@@ -189,6 +207,7 @@ static bool derive(const hf_key *k, const hf_config *c, hf_value *out) {
     if (k->offset == offsetof(hf_config, intermediate_size) && family_is(f, FAMILY_GPT2))
         return out->integer = 4 * c->hidden_size, true;
     if (k->offset != offsetof(hf_config, head_dim)) return false;
+    if (f->latent) return out->integer = c->qk_nope_head_dim + c->qk_rope_head_dim, true;
     out->integer = f->head_dim ? f->head_dim : c->heads > 0 ? c->hidden_size / c->heads : 0;
     return f->head_dim || (c->heads > 0 && c->hidden_size % c->heads == 0);
 }

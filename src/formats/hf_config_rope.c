@@ -39,6 +39,8 @@ static const rule_member rule_members[] = {
     {HF_ROPE_LONGROPE, "factor", offsetof(hf_config, rope_factor), 1, 0},
     {HF_ROPE_LLAMA3, "high_freq_factor", offsetof(hf_config, rope_high_freq_factor), 1e-6, NAN},
     {HF_ROPE_LLAMA3, "low_freq_factor", offsetof(hf_config, rope_low_freq_factor), 1e-6, NAN},
+    {HF_ROPE_YARN, "mscale", offsetof(hf_config, rope_mscale), 0, 0},
+    {HF_ROPE_YARN, "mscale_all_dim", offsetof(hf_config, rope_mscale_all_dim), 0, 0},
 };
 enum { RULE_MEMBERS = sizeof rule_members / sizeof *rule_members };
 
@@ -54,6 +56,11 @@ static double value_of(const hf_config *c, const rule_member *m) {
 static double longrope_factor(const hf_config *c) {
     double factor = (double)c->max_position_embeddings / (double)c->rope_original_max_position;
     return factor > 1 ? factor : 1;
+}
+
+/* Columns of a head that rotary embedding is for. */
+static int64_t rope_width(const hf_config *c) {
+    return c->family->latent ? c->qk_rope_head_dim : c->head_dim;
 }
 
 /* ---- reading ---- */
@@ -79,7 +86,7 @@ static ott_status read_share(const char *name, json_t *root, json_t *parameters,
     if (fallback == 0 && c->rotary_share != 1)
         return hf_fail(OTT_ERR_UNSUPPORTED, name, key, share,
                        "only 1, rotation of the whole head, works for %s", c->family->name);
-    double columns = floor((double)c->head_dim * c->rotary_share);
+    double columns = floor((double)rope_width(c) * c->rotary_share);
     if (!(c->rotary_share > 0 && c->rotary_share <= 1) || columns < 2 || fmod(columns, 2) != 0)
         return hf_fail(OTT_ERR_FORMAT, name, key, share,
                        "must be a share, above 0 and up to 1, of head_dim (%" PRId64
@@ -122,7 +129,7 @@ static ott_status read_original(const char *name, const char *key, json_t *root,
 static ott_status read_factors(const char *name, const char *key, json_t *parameters, const char *member,
                                const hf_config *c, float out[HF_CONFIG_MOST_FACTORS]) {
     json_t *list = hf_get(parameters, member);
-    int64_t pairs = (int64_t)((double)c->head_dim * c->rotary_share) / 2;
+    int64_t pairs = (int64_t)((double)rope_width(c) * c->rotary_share) / 2;
     bool good = pairs <= HF_CONFIG_MOST_FACTORS && (int64_t)json_array_size(list) == pairs;
     for (int64_t i = 0; good && i < pairs; i++) {
         json_t *value = json_array_get(list, (size_t)i);
@@ -139,17 +146,14 @@ static ott_status read_longrope(const char *name, const char *key, json_t *param
     if (c->rope_factor == 0) c->rope_factor = longrope_factor(c);
     TRY(read_factors(name, key, parameters, "short_factor", c, c->rope_short_factor));
     TRY(read_factors(name, key, parameters, "long_factor", c, c->rope_long_factor));
-    c->rope_factors = (int)((double)c->head_dim * c->rotary_share) / 2;
+    c->rope_factors = (int)((double)rope_width(c) * c->rotary_share) / 2;
     return OTT_OK;
 }
 
-/* Parts of yarn that only models of families that are not read here have. */
-static ott_status refuse_mscale(const char *name, const char *key, json_t *parameters) {
-    if (!hf_get(parameters, "mscale") && !hf_get(parameters, "mscale_all_dim") &&
-        !json_is_false(hf_get(parameters, "truncate")))
-        return OTT_OK;
-    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters,
-                   "yarn with mscale, mscale_all_dim or truncate = false does not work");
+/* A part of yarn that only models of families that are not read here have. */
+static ott_status refuse_fractions(const char *name, const char *key, json_t *parameters) {
+    if (!json_is_false(hf_get(parameters, "truncate"))) return OTT_OK;
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters, "yarn with truncate = false does not work");
 }
 
 static ott_status read_rule(const char *name, const char *key, json_t *root, json_t *parameters,
@@ -161,7 +165,7 @@ static ott_status read_rule(const char *name, const char *key, json_t *root, jso
                        "high_freq_factor must be above low_freq_factor");
     if (c->rope == HF_ROPE_PLAIN || c->rope == HF_ROPE_LINEAR) return OTT_OK;
     TRY(read_original(name, key, root, parameters, c));
-    if (c->rope == HF_ROPE_YARN) TRY(refuse_mscale(name, key, parameters));
+    if (c->rope == HF_ROPE_YARN) TRY(refuse_fractions(name, key, parameters));
     return c->rope == HF_ROPE_LONGROPE ? read_longrope(name, key, parameters, c) : OTT_OK;
 }
 

@@ -264,6 +264,7 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "hidden_activation",
                                        "hidden_size",
                                        "intermediate_size",
+                                       "kv_lora_rank",
                                        "layer_norm_eps",
                                        "layer_norm_epsilon",
                                        "layer_types",
@@ -293,6 +294,9 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "original_max_position_embeddings",
                                        "pad_token_id",
                                        "partial_rotary_factor",
+                                       "q_lora_rank",
+                                       "qk_nope_head_dim",
+                                       "qk_rope_head_dim",
                                        "query_pre_attn_scalar",
                                        "quantization_config",
                                        "residual_multiplier",
@@ -306,6 +310,7 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "topk_group",
                                        "torch_dtype",
                                        "use_sliding_window",
+                                       "v_head_dim",
                                        "vocab_size"};
     const char *separator = "{";
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {

@@ -23,9 +23,11 @@
 enum { SEQUENCES = 2, LENGTH = 24, VOCAB = 32, MODES = 4 };
 #define BOUND 1e-5 /* of the largest element of a tensor */
 
-static const char *const names[] = {"yarn",  "linear",  "longrope",  "granite", "glm",     "glm4",
-                                    "olmo2", "gemma2",  "gemma3",    "cohere",  "cohere2", "starcoder2",
-                                    "gpt2",  "mixtral", "qwen3_moe", "dots1"};
+static const char *const names[] = {
+    "yarn",       "linear",  "longrope",  "granite", "glm",         "glm4",
+    "olmo2",      "gemma2",  "gemma3",    "cohere",  "cohere2",     "starcoder2",
+    "gpt2",       "mixtral", "qwen3_moe", "dots1",   "deepseek_v3", "deepseek_v3_direct",
+    "deepseek_v2"};
 enum { FAMILIES_HELD = sizeof names / sizeof *names };
 
 /* ---- setting up ---- */
@@ -152,49 +154,75 @@ static void generates_with_a_cache(void **state) {
     }
 }
 
-/* Writes the tensors of a file without the first component of their names, and the mask that old files hold. */
-static void write_older(mem *account, const char *path, const char *folder) {
+/* Writes the tensors of a file, without the first component of their names where they are rootless, and one more. */
+static void write_more(mem *account, const char *path, const char *folder, bool rootless, const char *more) {
     enum { MOST = 64, BYTES = 4096 };
-    safetensors_tensor declared[MOST] = {
-        {.name = "h.0.attn.bias", .dtype = OTT_BF16, .rank = 4, .shape = {1, 1, 4, 4}}};
+    safetensors_tensor declared[MOST];
     char values[BYTES] = {0};
     safetensors *from;
     shards_writer *w;
     HARNESS_OK(safetensors_open(account, path, &from));
-    int64_t count = safetensors_count(from);
+    int64_t count = safetensors_count(from), before = 0; /* those before it, in the order of their names */
     assert_true(count < MOST);
     for (int64_t i = 0; i < count; i++) {
         const safetensors_entry *e = safetensors_at(from, i);
-        declared[i + 1] =
-            (safetensors_tensor){.name = strchr(e->name, '.') + 1, .dtype = e->dtype, .rank = e->rank};
-        memcpy(declared[i + 1].shape, e->shape, sizeof e->shape);
+        const char *name = rootless ? strchr(e->name, '.') + 1 : e->name;
+        before += strcmp(name, more) < 0;
+        safetensors_tensor *t = &declared[i < before ? i : i + 1];
+        *t = (safetensors_tensor){.name = name, .dtype = e->dtype, .rank = e->rank};
+        memcpy(t->shape, e->shape, sizeof e->shape);
     }
+    declared[before] =
+        (safetensors_tensor){.name = more, .dtype = OTT_BF16, .rank = 4, .shape = {1, 1, 4, 4}};
     HARNESS_OK(shards_writer_open(account, folder, declared, count + 1, 0, NULL, 0, &w));
-    HARNESS_OK(shards_writer_append(w, values, 2 * 4 * 4));
-    for (int64_t i = 0; i < count; i++) {
-        const safetensors_entry *e = safetensors_at(from, i);
-        int64_t bytes = safetensors_elements(e) * 2;
+    for (int64_t i = 0; i <= count; i++) {
+        const safetensors_entry *e = i == before ? NULL : safetensors_at(from, i - (i > before));
+        int64_t bytes = e ? safetensors_elements(e) * 2 : 2 * 4 * 4;
         assert_true(bytes <= BYTES);
-        HARNESS_OK(safetensors_read(from, e, 0, bytes, values));
+        if (e) HARNESS_OK(safetensors_read(from, e, 0, bytes, values));
         HARNESS_OK(shards_writer_append(w, values, bytes));
     }
     HARNESS_OK(shards_writer_commit(w));
     safetensors_close(from);
 }
 
-/* GPT-2's own: a model that was saved without its head names no root. */
+/* GPT-2's own: a model that was saved without its head names no root, and holds masks. */
 static void reads_an_older_folder(void **state) {
     run_folder *r = *state;
     char path[300];
     held f;
     open_family(&f, r->account, "gpt2");
     snprintf(path, sizeof path, "%s/model.safetensors", f.folder);
-    write_older(r->account, path, at(r, "older"));
+    write_more(r->account, path, at(r, "older"), true, "h.0.attn.bias");
     HARNESS_OK(device_zero(f.t.h.device, f.t.m->parameters[0].shard.value.data, VOCAB * 16 * 4));
     HARNESS_OK(hf_model_load(f.t.m, at(r, "older")));
     tiny_run(&f.t);
     compare_losses(&f, "gpt2, older");
     close_family(&f);
+}
+
+/* DeepSeek-V3's own have a layer behind the last, which predicts a second token; others do not. */
+static void passes_over_a_layer_behind_the_last(void **state) {
+    static const struct {
+        const char *family, *more;
+        bool is_read;
+    } folders[] = {{"deepseek_v3", "model.layers.2.eh_proj.weight", true},
+                   {"deepseek_v3", "model.layers.1.eh_proj.weight", false},
+                   {"dots1", "model.layers.2.eh_proj.weight", false}};
+    run_folder *r = *state;
+    for (int i = 0; i < 3; i++) {
+        char path[300];
+        held f;
+        open_family(&f, r->account, folders[i].family);
+        snprintf(path, sizeof path, "%s/model.safetensors", f.folder);
+        write_more(r->account, path, at(r, "more-%d", i), false, folders[i].more);
+        ott_status status = hf_model_load(f.t.m, at(r, "more-%d", i));
+        if (folders[i].is_read)
+            HARNESS_OK(status);
+        else
+            assert_error(status, OTT_ERR_UNSUPPORTED, folders[i].more, "belongs to no part", NULL);
+        close_family(&f);
+    }
 }
 
 static void ends_where_its_positions_do(void **state) {
@@ -229,25 +257,24 @@ static void same_tensors(mem *account, const char *path, const char *other_path)
 }
 
 static void assert_same_options(const model_options *a, const model_options *b) {
-    const double x[] = {a->embedding_multiplier, a->residual_multiplier,
-                        a->attention_multiplier, a->logit_multiplier,
-                        a->norm_epsilon,         a->attention_softcap,
-                        a->logit_softcap,        a->local_theta,
-                        (double)a->window,       (double)a->full_every,
-                        a->rope.theta,           a->rope.rotary_share,
-                        a->rope.factor,          a->rope.beta_fast,
-                        a->rope.beta_slow,       (double)a->rope.original_max_position};
-    const double y[] = {b->embedding_multiplier, b->residual_multiplier,
-                        b->attention_multiplier, b->logit_multiplier,
-                        b->norm_epsilon,         b->attention_softcap,
-                        b->logit_softcap,        b->local_theta,
-                        (double)b->window,       (double)b->full_every,
-                        b->rope.theta,           b->rope.rotary_share,
-                        b->rope.factor,          b->rope.beta_fast,
-                        b->rope.beta_slow,       (double)b->rope.original_max_position};
+    const double x[] = {
+        a->embedding_multiplier, a->residual_multiplier, a->attention_multiplier,
+        a->logit_multiplier,     a->norm_epsilon,        a->attention_softcap,
+        a->logit_softcap,        a->local_theta,         (double)a->window,
+        (double)a->full_every,   a->rope.theta,          a->rope.rotary_share,
+        a->rope.mscale,          a->rope.mscale_all_dim, a->rope.factor,
+        a->rope.beta_fast,       a->rope.beta_slow,      (double)a->rope.original_max_position};
+    const double y[] = {
+        b->embedding_multiplier, b->residual_multiplier, b->attention_multiplier,
+        b->logit_multiplier,     b->norm_epsilon,        b->attention_softcap,
+        b->logit_softcap,        b->local_theta,         (double)b->window,
+        (double)b->full_every,   b->rope.theta,          b->rope.rotary_share,
+        b->rope.mscale,          b->rope.mscale_all_dim, b->rope.factor,
+        b->rope.beta_fast,       b->rope.beta_slow,      (double)b->rope.original_max_position};
     assert_ptr_equal(a->family, b->family);
     assert_int_equal(a->rope.kind, b->rope.kind);
     assert_memory_equal(x, y, sizeof x);
+    assert_memory_equal(&a->latent, &b->latent, sizeof a->latent);
     assert_memory_equal(a->rope.short_factor, b->rope.short_factor, sizeof a->rope.short_factor);
     assert_memory_equal(a->rope.long_factor, b->rope.long_factor, sizeof a->rope.long_factor);
 }
@@ -304,6 +331,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(equals_transformers, run_folder_setup, run_folder_teardown),
         cmocka_unit_test_setup_teardown(generates_with_a_cache, run_folder_setup, run_folder_teardown),
         cmocka_unit_test_setup_teardown(reads_an_older_folder, run_folder_setup, run_folder_teardown),
+        cmocka_unit_test_setup_teardown(passes_over_a_layer_behind_the_last, run_folder_setup,
+                                        run_folder_teardown),
         cmocka_unit_test_setup_teardown(ends_where_its_positions_do, run_folder_setup, run_folder_teardown),
         cmocka_unit_test_setup_teardown(writes_what_it_read, run_folder_setup, run_folder_teardown),
         cmocka_unit_test_setup_teardown(names_single_layers_without_experts, run_folder_setup,

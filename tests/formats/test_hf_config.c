@@ -59,6 +59,24 @@ static const char qwen3_moe[] =
     "\"num_key_value_heads\":4,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,\"torch_dtype\":\"bfloat16\","
     "\"vocab_size\":151936}";
 
+static const char deepseek[] =
+    "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"attention_bias\":false,\"bos_token_id\":0,\"eos_token_"
+    "id\":"
+    "1,\"first_k_dense_replace\":3,\"hidden_act\":\"silu\",\"hidden_size\":7168,\"intermediate_size\":18432,"
+    "\"kv_lora_rank\":512,\"max_position_embeddings\":163840,\"model_type\":\"deepseek_v3\","
+    "\"moe_intermediate_size\":2048,\"moe_layer_freq\":1,\"n_group\":8,\"n_routed_experts\":256,"
+    "\"n_shared_experts\":1,\"norm_topk_prob\":true,\"num_attention_heads\":128,\"num_experts_per_tok\":8,"
+    "\"num_hidden_layers\":61,\"num_key_value_heads\":128,\"num_nextn_predict_layers\":1,\"q_lora_rank\":"
+    "1536,"
+    "\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"quantization_config\":{\"activation_scheme\":"
+    "\"dynamic\",\"fmt\":\"e4m3\",\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]},\"rms_norm_eps\":"
+    "1e-06,\"rope_scaling\":{\"beta_fast\":32,\"beta_slow\":1,\"factor\":40,\"mscale\":1.0,\"mscale_all_"
+    "dim\":"
+    "1.0,\"original_max_position_embeddings\":4096,\"type\":\"yarn\"},\"rope_theta\":10000,"
+    "\"routed_scaling_factor\":2.5,\"scoring_func\":\"sigmoid\",\"tie_word_embeddings\":false,\"topk_group\":"
+    "4,"
+    "\"topk_method\":\"noaux_tc\",\"torch_dtype\":\"bfloat16\",\"v_head_dim\":128,\"vocab_size\":129280}";
+
 static const char nemo[] =
     "{\"architectures\":[\"MistralForCausalLM\"],\"bos_token_id\":1,\"eos_token_id\":2,\"head_dim\":128,"
     "\"hidden_act\":\"silu\",\"hidden_size\":5120,\"intermediate_size\":14336,\"max_position_embeddings\":"
@@ -206,6 +224,25 @@ static void absent_keys(void **state) {
         parse_change(f, llama, "quantization_config", "{\"quant_method\": \"fp8\"}").quantization, "fp8");
 }
 
+static void reads_latent_attention(void **state) {
+    folder *f = *state;
+    hf_config c = must_parse(deepseek);
+    assert_true(c.family == family_find("deepseek_v3"));
+    assert_int_equal(c.q_lora_rank, 1536);
+    assert_int_equal(c.kv_lora_rank, 512);
+    assert_int_equal(c.head_dim, 128 + 64);
+    assert_int_equal(c.v_head_dim, 128);
+    assert_int_equal(c.first_dense, 3);
+    assert_int_equal(c.expert_groups, 8);
+    assert_true(c.rope_mscale == 1 && c.rope_mscale_all_dim == 1 && c.rope_factor == 40);
+    assert_int_equal(c.quantization_block[1], 128);
+    assert_int_equal(parse_change(f, deepseek, "head_dim", "64").head_dim,
+                     192); /* as transformers 5 has it */
+    assert_int_equal(parse_change(f, deepseek, "q_lora_rank", "null").q_lora_rank, 0);
+    assert_true(parse_change(f, deepseek, "n_group", NULL).expert_groups == 8);
+    assert_true(parse_change(f, deepseek, "model_type", "\"kimi_k2\"").family == family_find("deepseek_v3"));
+}
+
 static void sliding_windows(void **state) {
     folder *f = *state;
     assert_int_equal(parse_change(f, llama, "sliding_window", "4096").sliding_window, 0);
@@ -252,14 +289,17 @@ static void refuses(void **state) {
         {llama, "hidden_act", "\"gelu\"", "key 'hidden_act' = \"gelu\": only \"silu\"", OTT_ERR_UNSUPPORTED},
         {llama, "model_type", NULL,
          "has no key 'model_type': llama, mistral, qwen2, qwen3, phi3, granite, glm, glm4, mixtral, "
-         "qwen3_moe, dots1, olmo2, gemma2, gemma3_text, cohere, cohere2, starcoder2 and gpt2 can be loaded",
+         "qwen3_moe, dots1, deepseek_v3, deepseek_v2, olmo2, gemma2, gemma3_text, cohere, cohere2, "
+         "starcoder2 "
+         "and gpt2 can be loaded",
          OTT_ERR_UNSUPPORTED},
         {llama, "model_type", "\"gpt_neox\"", "key 'model_type' = \"gpt_neox\": llama, mistral",
          OTT_ERR_UNSUPPORTED},
         {llama, "model_type", "\"gemma3\"",
          "only the text model is built, in a folder of its own: gemma3_text", OTT_ERR_UNSUPPORTED},
-        {llama, "model_type", "\"deepseek_v3\"", "mixtures of experts are not built yet",
+        {llama, "model_type", "\"deepseek_v32\"", "sparse attention (DeepSeek-V3.2 and later) is not built",
          OTT_ERR_UNSUPPORTED},
+        {llama, "model_type", "\"gpt_oss\"", "mixtures of experts are not built yet", OTT_ERR_UNSUPPORTED},
         {llama, "model_type", "\"qwen3_moe\"", "a qwen3_moe language model", OTT_ERR_UNSUPPORTED},
         {llama, "architectures", "[\"LlamaForSequenceClassification\"]", "is [\"LlamaForCausalLM\"]",
          OTT_ERR_UNSUPPORTED},
@@ -276,8 +316,20 @@ static void refuses(void **state) {
         {llama, "rope_scaling", "{\"type\": \"linear\"}", "linear needs 'factor'", OTT_ERR_FORMAT},
         {llama, "rope_scaling", "{\"rope_type\": \"dynamic\", \"factor\": 2.0}",
          "default, linear, llama3, yarn and longrope work; dynamic does not", OTT_ERR_UNSUPPORTED},
-        {llama, "rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 4.0, \"mscale\": 1.0}",
-         "yarn with mscale", OTT_ERR_UNSUPPORTED},
+        {llama, "rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 4.0, \"truncate\": false}",
+         "yarn with truncate = false", OTT_ERR_UNSUPPORTED},
+        {llama, "rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 4.0, \"mscale\": -1.0}",
+         "yarn needs 'mscale', a number of at least 0", OTT_ERR_FORMAT},
+        {deepseek, "qk_rope_head_dim", "63", "qk_rope_head_dim (63) must be even", OTT_ERR_FORMAT},
+        {deepseek, "v_head_dim", "256", "v_head_dim (256) is more than", OTT_ERR_UNSUPPORTED},
+        {deepseek, "num_key_value_heads", "8", "num_key_value_heads (8) must be", OTT_ERR_UNSUPPORTED},
+        {deepseek, "kv_lora_rank", NULL, "deepseek_v3 needs it", OTT_ERR_FORMAT},
+        {deepseek, "q_lora_rank", NULL, "deepseek_v3 needs it", OTT_ERR_FORMAT},
+        {deepseek, "scoring_func", "\"softmax\"", "only \"sigmoid\" works for deepseek_v3",
+         OTT_ERR_UNSUPPORTED},
+        {deepseek, "topk_method", "\"greedy\"", "only \"noaux_tc\" works for deepseek_v3",
+         OTT_ERR_UNSUPPORTED},
+        {deepseek, "rope_interleave", "false", "only true works", OTT_ERR_UNSUPPORTED},
         {llama, "rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 4.0, \"beta_fast\": 0}",
          "yarn needs 'beta_fast', a number of at least 1e-06", OTT_ERR_FORMAT},
         {phi4, "rope_scaling", "{\"type\": \"longrope\", \"long_factor\": [1.0]}",
@@ -720,6 +772,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(reads_the_families),
         TEST(absent_keys),
+        TEST(reads_latent_attention),
         TEST(sliding_windows),
         TEST(refuses),
         TEST(refuses_mixed_windows),

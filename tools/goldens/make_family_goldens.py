@@ -56,6 +56,19 @@ LONGROPE = {
     "long_factor": [1.0, 2.5, 6.0],
 }
 GLM = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+DEEPSEEK = {
+    "num_key_value_heads": 4,
+    "head_dim": LEFT_OUT,
+    "kv_lora_rank": 10,
+    "qk_nope_head_dim": 6,
+    "qk_rope_head_dim": 4,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 8,
+    "n_shared_experts": 2,
+    "routed_scaling_factor": 2.5,
+    "first_k_dense_replace": 1,
+}
 # name: the prefix of transformers' classes, what differs from SHAPE
 FAMILIES = {
     "yarn": ("Llama", {"rope_parameters": YARN}),
@@ -108,6 +121,24 @@ FAMILIES = {
             "sliding_window": None,
         },
     ),
+    # Values are narrower than keys, and yarn scales cosine and sine by one number and attention by another.
+    "deepseek_v3": (
+        "DeepseekV3",
+        DEEPSEEK
+        | {
+            "q_lora_rank": 12,
+            "v_head_dim": 5,
+            "n_group": 4,
+            "topk_group": 2,
+            "norm_topk_prob": True,
+            "rope_parameters": YARN | {"mscale": 0.7, "mscale_all_dim": 1.3},
+        },
+    ),
+    "deepseek_v3_direct": (
+        "DeepseekV3",
+        DEEPSEEK | {"q_lora_rank": None, "v_head_dim": 10, "n_group": 1, "topk_group": 1, "norm_topk_prob": False},
+    ),
+    "deepseek_v2": ("DeepseekV2", DEEPSEEK | {"q_lora_rank": None, "v_head_dim": 8, "topk_method": "greedy"}),
     "olmo2": ("Olmo2", {}),
     "gemma2": (
         "Gemma2",
