@@ -10,11 +10,11 @@ if(OTTAVA_NVCC)
   # What ptxas says of each kernel stays beside its object, for cuda.machine (tests/cuda/machine.sh).
   target_compile_options(ottava_plugin PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>)
   set_target_properties(ottava_plugin PROPERTIES CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/tools/keep_ptxas.sh)
-  # No C++ at run time. Of the static libraries nothing leaves, and what the plugin has itself (src/cuda/library.h) comes first.
+  # No C++ at run time. Of the static libraries nothing leaves; of what the plugin has itself (src/cuda/library.h) they must
+  # not bring a second copy, which the linker would refuse.
   target_compile_options(ottava_plugin PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-threadsafe-statics,-fno-exceptions,-fno-rtti>)
-  target_link_options(ottava_plugin PRIVATE LINKER:--exclude-libs,ALL LINKER:--no-undefined
-                      LINKER:--allow-multiple-definition)
+  target_link_options(ottava_plugin PRIVATE LINKER:--exclude-libs,ALL LINKER:--no-undefined)
   set_target_properties(ottava_plugin PROPERTIES LINKER_LANGUAGE C)
   add_dependencies(cuda ottava_plugin)
 endif()

@@ -16,9 +16,16 @@ static ott_status fail_with(ott_status code, const char *text) {
     return status_fail(code, "%s", text);
 }
 
+static ott_status add_context(ott_status code, const char *text) {
+    return status_context(code, "%s", text);
+}
+
 const plugin_services *loader_services(void) {
-    static const plugin_services services = {
-        .fail = fail_with, .alloc = mem_alloc, .kind_name = mem_kind_name, .free = mem_free};
+    static const plugin_services services = {.fail = fail_with,
+                                             .context = add_context,
+                                             .alloc = mem_alloc,
+                                             .kind_name = mem_kind_name,
+                                             .free = mem_free};
     return &services;
 }
 

@@ -11,7 +11,8 @@
 
 /* What it needs of the library that opens it: errors and memory, which are that library's own. */
 typedef struct plugin_services {
-    ott_status (*fail)(ott_status code, const char *text);                                   /* status_fail */
+    ott_status (*fail)(ott_status code, const char *text);    /* status_fail */
+    ott_status (*context)(ott_status code, const char *text); /* status_context */
     ott_status (*alloc)(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out); /* mem_alloc */
     const char *(*kind_name)(mem_kind kind); /* mem_kind_name */
     void (*free)(mem *m, void *block);       /* mem_free */

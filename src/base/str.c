@@ -225,25 +225,6 @@ bool str_glob(const char *pattern, const char *text) {
     return *pattern == '\0';
 }
 
-int str_control(const char *text) {
-    const unsigned char *c = (const unsigned char *)text;
-    if ((*c < 0x20 && *c) || *c == 0x7f) return 1;
-    return c[0] == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f ? 2 : 0;
-}
-
-bool str_has_control(const char *text) {
-    while (*text && !str_control(text)) text++;
-    return *text;
-}
-
-void str_disarm(char *text, char with) {
-    while (*text) {
-        int bytes = str_control(text);
-        for (int i = 0; i < bytes; i++) text[i] = with;
-        text += bytes ? bytes : 1;
-    }
-}
-
 str_shown str_show(const char *text) {
     str_shown s;
     size_t length = strlen(text), room = sizeof s.text - 4; /* 3 dots, NUL */

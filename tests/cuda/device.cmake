@@ -45,7 +45,7 @@ add_library(emulated_plugin SHARED $<TARGET_OBJECTS:cuda_emulated> ${cuda_bounda
 set_target_properties(emulated_plugin PROPERTIES OUTPUT_NAME ottava_cuda
                       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/emulated)
 target_link_libraries(emulated_plugin PRIVATE ottava_fp8 ottava_tensor)
-target_link_options(emulated_plugin PRIVATE LINKER:--exclude-libs,ALL LINKER:--allow-multiple-definition)
+target_link_options(emulated_plugin PRIVATE LINKER:--exclude-libs,ALL)
 add_dependencies(cuda emulated_plugin ottava_cli backend_test_ops)
 
 # The check of a GPU machine.
