@@ -196,6 +196,20 @@ static void refuses_what_llama_cpp_has_not(void **state) {
     }
 }
 
+/* Which llama.cpp takes for a mixture. */
+static void refuses_single_blocks_without_experts(void **state) {
+    run_folder *r = *state;
+    held f;
+    open_family(&f, r->account, "qwen3_moe");
+    model_options *o = &f.t.m->options;
+    o->moe.rule.normalized = true;
+    o->moe_every = 1;
+    o->dense[o->dense_count++] = 0;
+    assert_int_equal(save(r, &f, GGUF_F32), OTT_ERR_UNSUPPORTED);
+    if (!strstr(status_text(), "only mixtures in every block")) fail_msg("%s", status_text());
+    close_family(&f);
+}
+
 static void assert_number(const gguf_reader *g, const char *key, double expected) {
     double number = gguf_reader_number(g, key);
     if (fabs(number - expected) > 1e-6 * fabs(expected)) fail_msg("%s is %g, not %g", key, number, expected);
@@ -283,8 +297,11 @@ static void gives_llama3_factors(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, run_folder_setup, run_folder_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(has_every_weight), TEST(refuses_what_llama_cpp_has_not),
-                                       TEST(says_what_the_model_is), TEST(says_what_a_mixture_is),
+    const struct CMUnitTest tests[] = {TEST(has_every_weight),
+                                       TEST(refuses_what_llama_cpp_has_not),
+                                       TEST(refuses_single_blocks_without_experts),
+                                       TEST(says_what_the_model_is),
+                                       TEST(says_what_a_mixture_is),
                                        TEST(gives_llama3_factors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -267,6 +267,17 @@ static void test_targets(void **state) {
     config_close(cfg);
 }
 
+/* Which blocks are mixtures, in the words of Qwen3-MoE's config.json. */
+static void test_blocks_without_experts(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(
+        c, ".yaml", "model:\n  config:\n    decoder_sparse_step: 2\n    mlp_only_layers: [1, 5]\n", NULL);
+    assert_int_equal(cfg->model.moe_frequency, 2);
+    assert_int_equal(cfg->model.moe_dense_layers.count, 2);
+    assert_string_equal(cfg->model.moe_dense_layers.items[1], "5");
+    config_close(cfg);
+}
+
 /* Of its LoRA examples, and what they leave out. */
 static void test_adapters(void **state) {
     config_case *c = *state;
@@ -302,9 +313,19 @@ static void test_adapters(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_2025),     CASE(test_2026),     CASE(test_hub_names),      CASE(test_local_datasets),
-        CASE(test_epochs),   CASE(test_sharding), CASE(test_guide_spelling), CASE(test_switches),
-        CASE(test_schedule), CASE(test_targets),  CASE(test_adapters),       CASE(test_micro_batch_size),
+        CASE(test_2025),
+        CASE(test_2026),
+        CASE(test_hub_names),
+        CASE(test_local_datasets),
+        CASE(test_epochs),
+        CASE(test_sharding),
+        CASE(test_guide_spelling),
+        CASE(test_switches),
+        CASE(test_schedule),
+        CASE(test_targets),
+        CASE(test_adapters),
+        CASE(test_micro_batch_size),
+        CASE(test_blocks_without_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,11 +44,12 @@ static void test_round_trip(void **state) {
         "lr: 0.1234567890123456789\n  eps: 1.4012984643248171e-45\n"
         "float8:\n  filter_fqns: [lm_head, \"with, comma\", \"\"]\ntrain:\n  activation_checkpointing: 3\n"
         "  mixed_precision: fp8\n  seed: 9223372036854775807\ndistributed:\n  dp_shard: 1\nmodel:\n  "
-        "moe_top_k: 5\n"
+        "moe_top_k: 5\n  moe_dense_layers: [3, 0]\n"
         "  rope_scaling:\n    rope_type: llama3\n    factor: 32\nmetrics:\n  wandb_project: z\n",
         NULL);
     assert_int_equal(cfg->model.rope_scaling, ROPE_SCALING_LLAMA3);
     assert_true(cfg->model.rope_factor == 32.0);
+    assert_int_equal(cfg->model.moe_dense_layers.count, 2);
     round_trip(c, cfg);
     config_close(cfg);
 }

@@ -28,7 +28,7 @@ enum {
     ARGUMENTS = 24,
     CELL = 96,
     LINE = 1024,
-    MEMORY = 64,
+    MEMORY = 72,
     SEQUENCES = 2 /* of a micro-batch */
 };
 
@@ -76,6 +76,8 @@ static const row expert_ways[] = {
     {"ep", DATA_PARALLEL, SIZES([MESH_EP] = 2), .experts = true},
     {"ep of 4", DATA_PARALLEL, SIZES([MESH_EP] = 4), .experts = true},
     {"dp_shard x ep", DATA_PARALLEL, SIZES([MESH_DP_SHARD] = 2, [MESH_EP] = 2), .experts = true},
+    {"ep x pp 1f1b", DATA_PARALLEL | PIPELINE, SIZES([MESH_PP] = 2, [MESH_EP] = 2),
+     .layout.schedule = PP_1F1B, .experts = true},
 };
 enum {
     SINGLE_WAYS = sizeof single_ways / sizeof *single_ways,
