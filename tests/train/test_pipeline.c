@@ -20,7 +20,8 @@ typedef struct rank_run {
     rig r;
     pipeline_stage stage;
     group *group;
-    bool poisoned; /* a weight of the last layer is no number */
+    bool poisoned;        /* a weight of the last layer is no number */
+    char checkpoint[160]; /* from which it goes on; "": from the start */
     char found[160];
     step_result step[STEPS];
     evaluation evaluated;
@@ -28,6 +29,7 @@ typedef struct rank_run {
 
 static ott_status train(rank_run *k) {
     trainer *t = k->r.t;
+    if (*k->checkpoint) TRY(trainer_load(t, k->checkpoint));
     for (int i = 0; i < STEPS; i++)
         TRY(trainer_step(t, schedule_learning_rate(k->r.cfg, i, k->r.cfg->train.max_steps), &k->step[i]));
     TRY(trainer_evaluate(t, 3, &k->evaluated));
@@ -57,6 +59,13 @@ static void expect_same_tensor(rank_run *one, const tensor *a, rank_run *k, cons
     free(y);
 }
 
+/* Of experts, whose layers are anywhere. */
+static void expect_same_loads(rank_run *one, rank_run *k) {
+    const tensor *a = &one->r.t->m->balance.loads, *b = &k->r.t->m->balance.loads;
+    if (a->data) expect_same_tensor(one, a, k, b, "loads of experts");
+    assert_true(one->step[STEPS - 1].balance.unevenness == k->step[STEPS - 1].balance.unevenness);
+}
+
 static void expect_same(rank_run *one, rank_run *k) {
     for (int i = 0; i < STEPS; i++) {
         const step_result *a = &one->step[i], *b = &k->step[i];
@@ -71,6 +80,7 @@ static void expect_same(rank_run *one, rank_run *k) {
     trainer_gemms(k->r.t, &gemms[1][0], &gemms[1][1]);
     assert_memory_equal(gemms[0], gemms[1], sizeof gemms[0]); /* of all stages */
     assert_memory_equal(&one->r.t->converted, &k->r.t->converted, sizeof one->r.t->converted);
+    expect_same_loads(one, k);
     for (int i = 0; i < k->r.t->m->parameter_count; i++) {
         const parameter *p = &k->r.t->m->parameters[i], *q = find(one, p->name);
         expect_same_tensor(one, &q->shard.value, k, &p->shard.value, p->name);
@@ -97,6 +107,7 @@ static void run_stages(const fixture *f, const rig_options *o, config_pp_schedul
     for (int s = 0; s < STAGES; s++) {
         open_rank(&ranks[s], f, o, schedule, groups[s]);
         ranks[s].poisoned = poisoned;
+        if (one) memcpy(ranks[s].checkpoint, one->checkpoint, sizeof one->checkpoint);
         if (poisoned && s == STAGES - 1) rig_poke(&ranks[s].r, "model.layers.3.mlp.up_proj.weight", 0, NAN);
     }
     ranks_run("stages", STAGES, ranks, sizeof *ranks, train_rank);
@@ -147,6 +158,28 @@ static void what_holds_for_the_whole(void **state) {
                                   "--train.freeze=model.embed_tokens", NULL});
 }
 
+/* One rank's checkpoint has what balances experts, for the stages that have them. */
+static void stages_go_on_with_a_mixture(void **state) {
+    static rank_run one, ranks[STAGES];
+    const char *const more[] = {"--model.n_layers=4",
+                                "--train.grad_accum_steps=4",
+                                "--model.num_experts=4",
+                                "--model.moe_router=sigmoid_topk",
+                                "--model.moe_frequency=3",
+                                "--model.moe_bias_rate=0.1",
+                                NULL};
+    const rig_options o = {.precision = &fixture_precisions[BF16], .more = more};
+    one = (rank_run){0};
+    rig_open(&one.r, *state, &o);
+    rig_step(&one.r);
+    rig_save(&one.r, *state, "mixture", one.checkpoint);
+    rig_close(&one.r);
+    rig_open(&one.r, *state, &o);
+    FIXTURE_OK(train(&one));
+    for (int i = 0; i < 3; i++) run_stages(*state, &o, schedules[i], false, ranks, expect_same, &one);
+    rig_close(&one.r);
+}
+
 static void expect_found(rank_run *one, rank_run *k) {
     (void)one;
     assert_true(k->step[0].skipped && k->step[1].skipped);
@@ -163,9 +196,8 @@ static void not_finite_anywhere(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_train_as_one_rank),
-        cmocka_unit_test(histories_move_with_micro_batches),
-        cmocka_unit_test(what_holds_for_the_whole),
+        cmocka_unit_test(stages_train_as_one_rank), cmocka_unit_test(histories_move_with_micro_batches),
+        cmocka_unit_test(what_holds_for_the_whole), cmocka_unit_test(stages_go_on_with_a_mixture),
         cmocka_unit_test(not_finite_anywhere),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
