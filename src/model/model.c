@@ -105,11 +105,16 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
     return check_groups(m, p);
 }
 
+/* How a parameter is cut of which ranks have parts only where the weight is cut like this. */
+static parameter_cut only(parameter_cut weight, parameter_cut like) {
+    return weight == like ? like : PARAMETER_WHOLE;
+}
+
 /* Of B as of the weight's rows, of A as of its columns. */
 static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
     const int64_t a[] = {m->options.adapter.rank, e->shape[1]}, b[] = {e->shape[0], a[0]};
-    const parameter_cut by_rows = e->cut == PARAMETER_ROWS ? e->cut : PARAMETER_WHOLE;
-    const parameter_cut by_columns = e->cut == PARAMETER_COLUMNS ? e->cut : PARAMETER_WHOLE;
+    const parameter_cut by_rows = only(e->cut, PARAMETER_ROWS);
+    const parameter_cut by_columns = only(e->cut, PARAMETER_COLUMNS);
     if (!adapters_wants(&m->options.adapter, e)) return OTT_OK;
     TRY(declare_parameter(m, e, is_here, (declared_parameter){"lora_A.weight", 2, a, by_columns, true},
                           &e->lora_a));
@@ -129,7 +134,9 @@ static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
                               &e->weight));
     if (e->has_bias)
         TRY(declare_parameter(
-            m, e, is_here, (declared_parameter){modules_bias_name(e), 1, e->shape, e->cut, false}, &e->bias));
+            m, e, is_here,
+            (declared_parameter){modules_bias_name(e), 1, e->shape, only(e->cut, PARAMETER_ROWS), false},
+            &e->bias));
     return declare_adapter(m, e, is_here);
 }
 
@@ -144,10 +151,11 @@ static float epsilon_of(const model *m, module_role role) {
     return role == ROLE_Q_A_NORM || role == ROLE_KV_A_NORM ? 1e-6f : m->options.norm_epsilon;
 }
 
-/* The ranks that run a norm on other rows, or on other heads. */
+/* The ranks that run a norm on other rows, or on other heads; one over all heads they run alike. */
 static group *ranks_of_norm(const model *m, module_role role) {
     bool is_of_heads = role == ROLE_Q_NORM || role == ROLE_K_NORM;
-    return is_of_heads || m->options.sequence_parallel ? m->options.tensor_ranks : NULL;
+    bool differs = is_of_heads ? !m->options.family->qk_norm_whole : m->options.sequence_parallel;
+    return differs ? m->options.tensor_ranks : NULL;
 }
 
 /* Makes the module the layer that runs. */
@@ -511,14 +519,6 @@ static ott_status check_tensor_ranks(const model_options *o) {
                 {"model.ffn_hidden_dim", o->hidden, ", or round the other up"},
                 {"model.vocab_size", o->vocab, ", or round the other up: rows without a token train along"}};
     if (!o->tensor_ranks) return OTT_OK;
-    if (o->family->qk_norm_whole || o->family->biases)
-        return status_fail(
-            OTT_ERR_UNSUPPORTED,
-            "distributed.tp = %d does not go with model.family = %s: %s; use distributed.dp_shard, "
-            "distributed.cp or distributed.pp",
-            o->tensor_ranks->size, o->family->name,
-            o->family->biases ? "biases of layers whose inputs are cut are not built"
-                              : "its norms of q and k are over all heads");
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
         if (axes[i].length % o->tensor_ranks->size != 0)
             return status_fail(

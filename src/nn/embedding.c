@@ -10,16 +10,31 @@ static int64_t rows_after(const embedding *e) {
     return e->ranks.group ? e->weight->rows - e->weight->local.row - e->weight->local.rows : 0;
 }
 
-ott_status embedding_forward(exec *cx, const embedding *e, const tensor *token, const tensor *y) {
+static ott_status look_up(exec *cx, const embedding *e, const tensor *token, const tensor *y) {
+    return op_embedding_forward(cx, &(embedding_forward_args){.token = token,
+                                                              .table = &e->weight->value,
+                                                              .y = y,
+                                                              .before = rows_before(e),
+                                                              .after = rows_after(e)});
+}
+
+/* In a table that is here whole: of the tokens that are here between layers. */
+static ott_status look_up_own(exec *cx, const embedding *e, const tensor *token, const tensor *y) {
+    int64_t first = y->rows < token->columns ? e->ranks.group->rank * y->rows : 0;
+    tensor own = tensor_columns(*token, first, y->rows);
+    return look_up(cx, e, &own, y);
+}
+
+static ott_status look_up_parts(exec *cx, const embedding *e, const tensor *token, const tensor *y) {
     partial_sum sum;
     ott_dtype format = y->dtype == OTT_F16 ? OTT_F32 : y->dtype; /* groups do not add fp16 */
     TRY(tensor_partial_open(cx, &e->ranks, format, y, &sum));
-    TRY(op_embedding_forward(cx, &(embedding_forward_args){.token = token,
-                                                           .table = &e->weight->value,
-                                                           .y = &sum.t,
-                                                           .before = rows_before(e),
-                                                           .after = rows_after(e)}));
-    TRY(tensor_partial_close(cx, &e->ranks, y, &sum));
+    TRY(look_up(cx, e, token, &sum.t));
+    return tensor_partial_close(cx, &e->ranks, y, &sum);
+}
+
+ott_status embedding_forward(exec *cx, const embedding *e, const tensor *token, const tensor *y) {
+    TRY((parameter_is_cut(e->weight) ? look_up_parts : look_up_own)(cx, e, token, y));
     return exec_hook(cx, e->name, "output", y);
 }
 

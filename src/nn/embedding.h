@@ -10,7 +10,7 @@ typedef struct embedding {
     parameter *weight; /* [V,D] */
     bool has_padding;
     int64_t padding;    /* a row that tokens do not train (transformers' padding_idx) */
-    tensor_ranks ranks; /* among which the rows are cut */
+    tensor_ranks ranks; /* among which the rows are cut, or else each has the whole table */
 } embedding;
 
 /* y[T,D] = rows of the master, rounded to y's format; of y and dy the rows that are here between layers. token: i32[T]. */

@@ -117,12 +117,18 @@ static const float *next_scale(const linear *l, recipe_tensor which) {
     return l->delayed[which].scale.data;
 }
 
+/* Does a bias read a gradient whose rows other ranks send? */
+static bool sums_gathered_gradient(const linear *l) {
+    return l->cut == PARAMETER_COLUMNS && l->ranks.sequence && l->bias && !l->bias->frozen;
+}
+
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output) {
     l->quantized.rowwise.next = l->quantized.columnwise.next = next_scale(l, TENSOR_WEIGHT);
     bool trains = !l->weight->frozen;
     input->cut = linear_cut(l, TENSOR_INPUT);
     grad_output->cut = linear_cut(l, TENSOR_GRAD_OUTPUT);
     if (l->lora) lora_connect(input, grad_output);
+    if (sums_gathered_gradient(l)) grad_output->high_precision = true;
     TRY(activation_specs_add(input, &l->spec.input, next_scale(l, TENSOR_INPUT), trains, &l->input_form));
     return activation_specs_add(grad_output, &l->spec.grad_output, next_scale(l, TENSOR_GRAD_OUTPUT), trains,
                                 &l->grad_form);
@@ -446,7 +452,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
     TRY(exec_gemm(cx, GEMM_OUTPUT,
                   &(gemm_args){.a = &a,
                                .b = &b,
-                               .bias = l->bias ? &l->bias->value : NULL,
+                               .bias = bias_of_product(l, sum_of),
                                .c = &sum.t,
                                .spec = l->spec.gemm[GEMM_OUTPUT]}));
     TRY(plan_close(cx->plan, &buffer));
@@ -465,6 +471,12 @@ static ott_status open_recast(exec *cx, const linear *l, qtensor *q, plan_buffer
 
 /* The weight as backward reads it, until `buffer` is closed. */
 static ott_status open_backward(exec *cx, const linear *l, operand *out, plan_buffer *buffer) {
+/* What this product adds: of ranks that add up their products the first has the bias. */
+static const tensor *bias_of_product(const linear *l, const tensor_ranks *sum_of) {
+    bool is_added = l->bias && !(sum_of && sum_of->group && sum_of->group->rank > 0);
+    return is_added ? &l->bias->value : NULL;
+}
+
     qtensor q = l->quantized;
     if (linear_is_composed(l)) return open_composed(cx, l, true, out, buffer);
     if (linear_keeps_codes(l)) return open_codes(cx, l, true, out, buffer);

@@ -72,6 +72,25 @@ ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what
     return activation_quantize(cx, out);
 }
 
+/* ---- columns gathered ---- */
+
+ott_status tensor_ranks_gather_columns(exec *cx, const tensor_ranks *r, const char *what, const tensor *own,
+                                       tensor *all, plan_buffer *buffer) {
+    int ranks = r->group->size;
+    tensor blocks; /* the ranks' columns, one below the other */
+    plan_buffer blocks_buffer;
+    TRY(exec_open(cx, what, own->dtype, own->rows, own->columns * ranks, all, buffer));
+    TRY(exec_open(cx, "gathered columns", own->dtype, own->rows * ranks, own->columns, &blocks,
+                  &blocks_buffer));
+    TRY(gather(cx, r->group, *own, blocks));
+    for (int k = 0; k < ranks; k++) {
+        tensor from = tensor_rows(blocks, k * own->rows, own->rows),
+               to = tensor_columns(*all, k * own->columns, own->columns);
+        TRY(op_convert(cx, &(convert_args){.x = &from, .y = &to}));
+    }
+    return plan_close(cx->plan, &blocks_buffer);
+}
+
 /* ---- sums ---- */
 
 ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, const tensor *y,

@@ -28,6 +28,10 @@ activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_
 ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what, const activation_specs *all,
                                const activation *own, activation *out);
 
+/* Opens all[T, W * ranks], of which each rank has own[T, W], in their order. */
+ott_status tensor_ranks_gather_columns(exec *cx, const tensor_ranks *r, const char *what, const tensor *own,
+                                       tensor *all, plan_buffer *buffer);
+
 /* A tensor that the ranks add up: this rank's part of the sum. */
 typedef struct partial_sum {
     tensor t;

@@ -398,6 +398,22 @@ static void so_are_mixtures(void **state) {
     expect_near(*state, FP32, (layout){.size = 2, .context = true}, one);
 }
 
+/* Biases of what ranks add up, norms over the heads of all, tables of positions. A GPT-2 has a number that gets the next code
+   where a tensor has one scale: rows have their own. */
+static void so_are_other_families(void **state) {
+    const char *const olmo2[] = {"--model.family=olmo2", NULL};
+    const char *const starcoder2[] = {"--model.family=starcoder2", NULL};
+    const char *const gpt2[] = {"--model.family=gpt2", NULL};
+    const char *const *const models[] = {olmo2, starcoder2, gpt2};
+    expect_near(*state, FP32, (layout){.size = 4}, olmo2);
+    for (int i = 0; i < 3; i++)
+        for (int sequence = 0; sequence < 2; sequence++) {
+            if (fixture_takes_few() && sequence != i % 2) continue;
+            expect_near(*state, ROWWISE, (layout){.size = 2, .sequence = sequence}, models[i]);
+            expect_near(*state, FP32, (layout){.size = 2, .sequence = sequence}, models[i]);
+        }
+}
+
 /* ---- equal bits ---- */
 
 /* Ranks of two layouts that have the same parts. */
@@ -561,6 +577,7 @@ int main(void) {
         cmocka_unit_test(so_is_context_parallelism),
         cmocka_unit_test(of_any_documents),
         cmocka_unit_test(so_are_mixtures),
+        cmocka_unit_test(so_are_other_families),
         cmocka_unit_test(sequence_parallelism_changes_no_bit),
         cmocka_unit_test(a_missing_maximum_shows),
         cmocka_unit_test(what_does_not_divide_is_refused),
