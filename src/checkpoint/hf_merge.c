@@ -11,10 +11,19 @@ static ott_status read_factor(device *d, const parameter *p, float *out) {
     return OTT_OK;
 }
 
+static ott_status measure_rows(device *d, const linear *l, float *norms) {
+    exec cx = {.device = d};
+    TRY(plan_create(d, &cx.plan));
+    plan_immediate(cx.plan);
+    ott_status status = adapters_norms(&cx, l, norms);
+    plan_destroy(cx.plan);
+    return status;
+}
+
 /* m / |W + scale B A|. norms[rows]: room for it. */
 static ott_status read_factors_of_rows(device *d, const model_module *e, float *factor, float *norms) {
     TRY(read_factor(d, e->lora_m, factor));
-    TRY(adapters_norms(d, e->linear, norms));
+    TRY(measure_rows(d, e->linear, norms));
     for (int64_t i = 0; i < e->linear->out; i++) factor[i] /= norms[i];
     return OTT_OK;
 }

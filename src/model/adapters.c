@@ -37,28 +37,12 @@ static ott_status check_patterns(const module_list *list, const char *key, const
     return OTT_OK;
 }
 
-/* A composed weight is made of whole rows, by the products that read it. */
 static ott_status check_decomposed(const model_options *m) {
-    const group *cut = m->tensor_ranks, *shared = m->shard_ranks;
-    if (!m->adapter.decomposed) return OTT_OK;
-    if (cut && cut->size > 1)
-        return status_fail(OTT_ERR_UNSUPPORTED,
-                           "peft.use_dora with distributed.tp = %d: the norms of rows that ranks cut are not "
-                           "built; set distributed.tp = 1",
-                           cut->size);
-    if (shared && shared->size > 1)
-        return status_fail(
-            OTT_ERR_UNSUPPORTED,
-            "peft.use_dora with distributed.dp_shard = %d: composing weights that ranks share is not "
-            "built; set distributed.dp_replicate = %d and dp_shard = 1",
-            shared->size, shared->size);
-    if (m->adapter.dropout > 0)
-        return status_fail(
-            OTT_ERR_UNSUPPORTED,
-            "peft.use_dora with peft.dropout = %g: a composed weight has no input of its own to drop; "
-            "set peft.dropout = 0",
-            (double)m->adapter.dropout);
-    return OTT_OK;
+    const adapter_options *a = &m->adapter;
+    if (!a->decomposed || a->dropout == 0 || !a->drops_output) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "peft.use_dora with peft.dropout_position = post: what a composed weight adds to the "
+                       "base's is dropped before it, as in PEFT; set peft.dropout_position = pre");
 }
 
 ott_status adapters_check(const model_options *m, const module_list *list) {
@@ -98,19 +82,10 @@ ott_status adapters_make(arena *memory, const model_options *o, const model_modu
 
 /* ---- norms ---- */
 
-static ott_status measure_rows(exec *cx, const linear *l, float *norms) {
+ott_status adapters_norms(exec *cx, const linear *l, float *norms) {
     plan_buffer buffer;
     tensor w;
     TRY(linear_open_values(cx, l, false, &w, &buffer));
     TRY(dora_norms(cx, l->lora, &w, norms));
     return plan_close(cx->plan, &buffer);
-}
-
-ott_status adapters_norms(device *d, const linear *l, float *norms) {
-    exec cx = {.device = d};
-    TRY(plan_create(d, &cx.plan));
-    plan_immediate(cx.plan);
-    ott_status status = measure_rows(&cx, l, norms);
-    plan_destroy(cx.plan);
-    return status;
 }

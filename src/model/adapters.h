@@ -12,12 +12,13 @@
    fits nothing excluded. A pattern fits a whole name (* any characters, ? one) or its last components, "q_proj". */
 bool adapters_wants(const adapter_options *o, const model_module *m);
 /* OTT_ERR_CONFIG, with the nearest name, when a pattern fits no linear layer of a block, and when no layer has an adapter;
-   OTT_ERR_UNSUPPORTED for decomposed ones where ranks divide weights between them, or with dropout. */
+   OTT_ERR_UNSUPPORTED for decomposed ones with dropout of what they add. */
 ott_status adapters_check(const model_options *o, const module_list *list);
 /* The adapter of a module that has its parameters, in `memory`; `tables` are of those that are decomposed. */
 ott_status adapters_make(arena *memory, const model_options *o, const model_module *m, const linear *layer,
                          const dora_tables *tables, lora **out);
-/* Fills the host's norms[out] with those of the rows that a decomposed adapter divides by: of W + scale B A. */
-ott_status adapters_norms(device *d, const linear *l, float *norms);
+/* Fills the host's norms[out] with those of the rows that a decomposed adapter divides by: of W + scale B A, all of whose local
+   part is here. */
+ott_status adapters_norms(exec *cx, const linear *l, float *norms);
 
 #endif

@@ -96,20 +96,41 @@ static ott_status fill_adapter(initializing *w, const model_module *e) {
 }
 
 /* The magnitude of a decomposed adapter: the norms of its weight's rows, which it leaves as they are then. */
-static ott_status fill_magnitude(device *d, const linear *l) {
-    void *norms;
-    const tensor *to = &l->lora->magnitude->shard.value;
-    TRY(mem_alloc_array(d->account, MEM_OTHER, l->out, sizeof(float), "norms of a weight", &norms));
-    ott_status status = adapters_norms(d, l, norms);
-    if (status == OTT_OK) status = device_copy_in(d, to->data, norms, tensor_bytes(*to));
-    mem_free(d->account, norms);
+static ott_status fill_magnitude(exec *cx, const linear *l) {
+    void *memory;
+    device *d = cx->device;
+    const parameter_shard *to = &l->lora->magnitude->shard;
+    TRY(mem_alloc_array(d->account, MEM_OTHER, l->out, sizeof(float), "norms of a weight", &memory));
+    const float *norms = memory;
+    ott_status status = adapters_norms(cx, l, memory);
+    if (status == OTT_OK)
+        status = device_copy_in(d, to->value.data, norms + to->first, tensor_bytes(to->value));
+    mem_free(d->account, memory);
     return status;
 }
 
-static ott_status fill_magnitudes(const model *m) {
-    for (int i = 0; i < m->modules.count; i++)
-        if (m->modules.of[i].lora_m) TRY(fill_magnitude(m->device, m->modules.of[i].linear));
-    return OTT_OK;
+/* Of the layer's linear layers, which ranks may hold between them. */
+static ott_status fill_magnitudes_of(exec *cx, model *m, int layer) {
+    int unit = model_block_unit(layer);
+    TRY(store_gather(cx, &m->store, unit, STORE_ROWWISE));
+    for (int i = 0; i < m->modules.count; i++) {
+        const model_module *e = &m->modules.of[i];
+        if (e->layer == layer && e->lora_m) TRY(fill_magnitude(cx, e->linear));
+    }
+    return store_release(cx, &m->store, unit);
+}
+
+static ott_status fill_magnitudes(model *m) {
+    exec cx = {.device = m->device};
+    if (!m->options.adapter.decomposed) return OTT_OK;
+    TRY(plan_create(m->device, &cx.plan));
+    plan_immediate(cx.plan);
+    ott_status status = OTT_OK;
+    for (int layer = 0; layer < m->options.layers && status == OTT_OK; layer++)
+        if (pipeline_has_layer(m->options.stage, m->options.layers, layer))
+            status = fill_magnitudes_of(&cx, m, layer);
+    plan_destroy(cx.plan);
+    return status;
 }
 
 static ott_status fill_module(initializing *w, const model_module *e) {

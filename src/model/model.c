@@ -122,8 +122,7 @@ static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
                           &e->lora_b));
     if (!m->options.adapter.decomposed) return OTT_OK;
     return declare_parameter(m, e, is_here,
-                             (declared_parameter){"lora_magnitude_vector", 1, b, PARAMETER_WHOLE, true},
-                             &e->lora_m);
+                             (declared_parameter){"lora_magnitude_vector", 1, b, by_rows, true}, &e->lora_m);
 }
 
 static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
@@ -620,6 +619,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
         if (o->frozen == o->master) m->options.freeze = NULL;
         m->options.optimizer = NULL;
         m->options.offload = OFFLOAD_NONE;
+        m->options.adapter.dropout = 0;
     }
     if (o->tensor_ranks && o->tensor_ranks->size == 1) m->options.tensor_ranks = NULL;
     if (o->context_ranks && o->context_ranks->size == 1) m->options.context_ranks = NULL;

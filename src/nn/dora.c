@@ -64,14 +64,42 @@ static ott_status add_product(exec *cx, const lora *l, const tensor *w) {
     return lora_part_close(cx, &a);
 }
 
+/* rstd[rows]: the reciprocal root mean square of each row of x; y = x by it. */
+static ott_status divide_rows(exec *cx, const lora *l, const tensor *x, const tensor *y, const tensor *rstd) {
+    const tensor ones = tensor_vector(l->tables->ones.data, OTT_F32, x->columns);
+    return op_rmsnorm_forward(
+        cx, &(rmsnorm_forward_args){.x = x, .weight = &ones, .y = y, .rstd = rstd, .eps = 1e-30f});
+}
+
+/* rstd[rows], of this rank's columns before; after, of all ranks': the mean of their mean squares is the whole's. */
+static ott_status join_norms(exec *cx, const lora *l, const tensor_ranks *ranks, const tensor *rstd) {
+    int64_t rows = rstd->columns;
+    const tensor own = tensor_matrix(rstd->data, OTT_F32, rows, 1);
+    lora_part root, all, divided;
+    TRY(open_floats(cx, "root mean squares of columns", rows, 1, &root));
+    const tensor reciprocal = tensor_vector(root.t.data, OTT_F32, rows);
+    TRY(open_floats(cx, "divided columns", rows, ranks->group->size, &divided));
+    const tensor first = tensor_matrix(divided.t.data, OTT_F32, rows, 1);
+    TRY(divide_rows(cx, l, &own, &first, &reciprocal));
+    TRY(tensor_ranks_gather_columns(cx, ranks, "root mean squares of ranks", &root.t, &all.t, &all.buffer));
+    TRY(divide_rows(cx, l, &all.t, &divided.t, rstd));
+    TRY(lora_part_close(cx, &all));
+    TRY(lora_part_close(cx, &divided));
+    return lora_part_close(cx, &root);
+}
+
 /* w: V before; after: u, but for norm_share. rstd[out]: the reciprocal root mean square of each row of V. */
 static ott_status divide_by_norm(exec *cx, const lora *l, const tensor *w, const tensor *rstd) {
-    const tensor ones = tensor_vector(l->tables->ones.data, OTT_F32, w->columns);
+    const tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
     lora_part v;
     TRY(open_floats(cx, "directions of a weight", w->rows, w->columns, &v));
-    TRY(op_rmsnorm_forward(
-        cx, &(rmsnorm_forward_args){.x = w, .weight = &ones, .y = &v.t, .rstd = rstd, .eps = 1e-30f}));
-    TRY(op_convert(cx, &(convert_args){.x = &v.t, .y = w}));
+    TRY(divide_rows(cx, l, w, &v.t, rstd));
+    if (ranks.group) {
+        TRY(join_norms(cx, l, &ranks, rstd));
+        TRY(scale_rows(cx, l, w, rstd));
+    } else {
+        TRY(op_convert(cx, &(convert_args){.x = &v.t, .y = w}));
+    }
     return lora_part_close(cx, &v);
 }
 
@@ -97,8 +125,21 @@ ott_status dora_norms(exec *cx, const lora *l, const tensor *w, float *norms) {
     TRY(open_floats(cx, "norms of a weight", 1, w->rows, &rstd));
     TRY(divide_by_norm(cx, l, w, &rstd.t));
     TRY(device_copy_out(cx->device, norms, rstd.t.data, tensor_bytes(rstd.t)));
-    for (int64_t i = 0; i < w->rows; i++) norms[i] = sqrtf((float)w->columns) / norms[i];
+    for (int64_t i = 0; i < w->rows; i++) norms[i] = sqrtf((float)l->a->columns) / norms[i];
     return lora_part_close(cx, &rstd);
+}
+
+/* ---- what it adds to the weight, where its input is dropped ---- */
+
+ott_status dora_forward(exec *cx, const lora *l, const tensor *change, const tensor *x, const tensor *y) {
+    lora_part input;
+    TRY(lora_open_input(cx, l, x, &input));
+    TRY(lora_multiply(cx, GEMM_OUTPUT, lora_rowwise(input.t), lora_rowwise(*change), y, true));
+    return lora_part_close(cx, &input);
+}
+
+ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const tensor *g, const tensor *dx) {
+    return lora_add_input_gradient(cx, l, g, change, dx);
 }
 
 /* ---- backward ---- */
@@ -106,31 +147,50 @@ ott_status dora_norms(exec *cx, const lora *l, const tensor *w, float *norms) {
 /* magnitude.grad += the sum over each row of dw u. */
 static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *u, const tensor *dw) {
     const tensor order = tensor_matrix(l->tables->order.data, OTT_I32, u->rows, 1);
+    const tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
     const tensor *grad = &l->magnitude->grad;
     lora_part d;
     TRY(open_floats(cx, "magnitude gradient", u->rows, 1, &d));
     TRY(op_weigh_backward(cx, &(weigh_backward_args){.x = u, .dy = dw, .row = &order, .dweight = &d.t}));
+    if (ranks.group) TRY(group_all_reduce(ranks.group, cx, &d.t, REDUCE_SUM));
     TRY(op_multiply(cx, &(multiply_args){.x = &d.t, .y = &d.t, .factor = norm_share(l)}));
     const tensor more = tensor_matrix(d.t.data, OTT_F32, grad->rows, grad->columns);
     TRY(op_add(cx, &(add_args){.x = grad, .delta = &more, .y = grad}));
     return lora_part_close(cx, &d);
 }
 
+/* grad += a b, of which ranks that have other lines of what the sum is over each have a part. */
+static ott_status add_gradient(exec *cx, const lora *l, parameter_cut cut, recipe_gemm role, operand a,
+                               operand b, const tensor *grad) {
+    const tensor_ranks ranks = lora_ranks_of_sum(l, cut);
+    lora_part sum;
+    if (!ranks.group) return lora_multiply(cx, role, a, b, grad, true);
+    TRY(open_floats(cx, "part of an adapter's gradient", grad->rows, grad->columns, &sum));
+    TRY(lora_multiply(cx, role, a, b, &sum.t, false));
+    TRY(group_all_reduce(ranks.group, cx, &sum.t, REDUCE_SUM));
+    TRY(op_add(cx, &(add_args){.x = grad, .delta = &sum.t, .y = grad}));
+    return lora_part_close(cx, &sum);
+}
+
 /* a.grad and b.grad += from dv, the gradient of V. */
 static ott_status add_factor_gradients(exec *cx, const lora *l, const tensor *dv) {
     lora_part a, b;
     TRY(open_scaled(cx, l->a, l->scale, &a));
-    TRY(lora_multiply(cx, GEMM_OUTPUT, lora_rowwise(*dv), lora_rowwise(a.t), &l->b->grad, true));
+    TRY(add_gradient(cx, l, PARAMETER_COLUMNS, GEMM_OUTPUT, lora_rowwise(*dv), lora_rowwise(a.t),
+                     &l->b->grad));
     TRY(lora_part_close(cx, &a));
     TRY(open_scaled(cx, l->b, l->scale, &b));
-    TRY(lora_multiply(cx, GEMM_GRAD_WEIGHT, lora_columnwise(b.t), lora_columnwise(*dv), &l->a->grad, true));
+    TRY(add_gradient(cx, l, PARAMETER_ROWS, GEMM_GRAD_WEIGHT, lora_columnwise(b.t), lora_columnwise(*dv),
+                     &l->a->grad));
     return lora_part_close(cx, &b);
 }
 
 ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tensor *x, const tensor *g) {
-    lora_part dw, rstd, m;
+    lora_part input, dw, rstd, m;
     TRY(open_floats(cx, "gradient of a composed weight", w->rows, w->columns, &dw));
-    TRY(lora_multiply(cx, GEMM_GRAD_WEIGHT, lora_columnwise(*g), lora_columnwise(*x), &dw.t, false));
+    TRY(lora_open_input(cx, l, x, &input));
+    TRY(lora_multiply(cx, GEMM_GRAD_WEIGHT, lora_columnwise(*g), lora_columnwise(input.t), &dw.t, false));
+    TRY(lora_part_close(cx, &input));
     TRY(add_product(cx, l, w));
     TRY(open_floats(cx, "norms of a weight", 1, w->rows, &rstd));
     TRY(divide_by_norm(cx, l, w, &rstd.t));

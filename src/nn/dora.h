@@ -4,7 +4,10 @@
  *     W' = m u,  u = V / |V|,  V = W + scale B A
  *
  * with |V| the norm of each row, and a magnitude m[out] that trains. Each product makes W' anew, in fp32, and then in the
- * format that it reads. Backward takes the norm for a constant, as the paper and PEFT do.
+ * format that it reads. Backward takes the norm for a constant, as the paper and PEFT do. With dropout W reads all of x,
+ * and only what W' adds to it reads what is left, as in PEFT: y = W x + (W' - W) dropped(x), the second product never FP8.
+ *
+ * Ranks that share the weight by rows have whole rows of V, and its magnitudes; by columns they add up the rows' squares.
  */
 #ifndef NN_DORA_H
 #define NN_DORA_H
@@ -25,6 +28,9 @@ ott_status dora_tables_open(device *d, int64_t outputs, int64_t inputs, dora_tab
 ott_status dora_compose(exec *cx, const lora *l, const tensor *w);
 /* a.grad, b.grad and magnitude.grad +=; w: W before, overwritten. x and g as lora_grad_weight has them. */
 ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tensor *x, const tensor *g);
+/* With dropout. change[out,in]: W' - W in the activation format. y[T,out] += change dropped(x); dx[T,in] += dropped(g change). */
+ott_status dora_forward(exec *cx, const lora *l, const tensor *change, const tensor *x, const tensor *y);
+ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const tensor *g, const tensor *dx);
 /* Fills the host's norms[out] with |V|; w: W before, overwritten. */
 ott_status dora_norms(exec *cx, const lora *l, const tensor *w, float *norms);
 

@@ -355,7 +355,12 @@ ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w
     return adapted ? dora_compose(cx, l->lora, w) : OTT_OK;
 }
 
-/* The use of it that a product wants, until `buffer` is closed. */
+/* Is what the adapter adds a product of its own, for it sees less of the input? */
+static bool adds_change(const exec *cx, const linear *l) {
+    return linear_is_composed(l) && lora_drops_input(cx, l->lora);
+}
+
+/* The use of the weight, with its adapter or where that is apart without, that a product wants, until `buffer` is closed. */
 static ott_status open_composed(exec *cx, const linear *l, bool columnwise, operand *out,
                                 plan_buffer *buffer) {
     const cast_spec *wanted = columnwise ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
@@ -363,7 +368,7 @@ static ott_status open_composed(exec *cx, const linear *l, bool columnwise, oper
     plan_buffer values;
     qtensor q;
     tensor w, x = {0};
-    TRY(linear_open_values(cx, l, true, &w, &values));
+    TRY(linear_open_values(cx, l, !adds_change(cx, l), &w, &values));
     if (fp8) {
         TRY(open_other_use(cx, l, columnwise, &w, &q, buffer));
     } else {
@@ -372,6 +377,33 @@ static ott_status open_composed(exec *cx, const linear *l, bool columnwise, oper
     }
     *out = columnwise ? operand_columnwise(x, fp8 ? &q : NULL) : operand_rowwise(x, fp8 ? &q : NULL);
     return plan_close(cx->plan, &values);
+}
+
+/* What the adapter adds to the weight, in the activation format. */
+static ott_status open_change(exec *cx, const linear *l, tensor *change, plan_buffer *buffer) {
+    plan_buffer composed_buffer, base_buffer;
+    tensor composed, base;
+    TRY(linear_open_values(cx, l, true, &composed, &composed_buffer));
+    TRY(linear_open_values(cx, l, false, &base, &base_buffer));
+    TRY(op_multiply(cx, &(multiply_args){.x = &base, .y = &base, .factor = -1.0f}));
+    TRY(op_add(cx, &(add_args){.x = &composed, .delta = &base, .y = &composed}));
+    TRY(plan_close(cx->plan, &base_buffer));
+    TRY(exec_open(cx, "change of a weight", l->spec.activation, l->out, l->in, change, buffer));
+    TRY(op_convert(cx, &(convert_args){.x = &composed, .y = change}));
+    return plan_close(cx->plan, &composed_buffer);
+}
+
+typedef ott_status (*multiply_change)(exec *cx, const lora *l, const tensor *change, const tensor *x,
+                                      const tensor *y);
+
+/* y += what `multiply` makes of it and x. */
+static ott_status add_change(exec *cx, const linear *l, multiply_change multiply, const tensor *x,
+                             const tensor *y) {
+    plan_buffer buffer;
+    tensor change;
+    TRY(open_change(cx, l, &change, &buffer));
+    TRY(multiply(cx, l->lora, &change, x, y));
+    return plan_close(cx->plan, &buffer);
 }
 
 /* ---- packing ---- */
@@ -439,6 +471,12 @@ ott_status linear_pack(exec *cx, linear *l) {
 
 /* ---- the GEMMs ---- */
 
+/* What this product adds: of ranks that add up their products the first has the bias. */
+static const tensor *bias_of_product(const linear *l, const tensor_ranks *sum_of) {
+    bool is_added = l->bias && !(sum_of && sum_of->group && sum_of->group->rank > 0);
+    return is_added ? &l->bias->value : NULL;
+}
+
 ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y) {
     TRY(refresh(cx, l));
     TRY(observe_forward(cx, l, x));
@@ -456,6 +494,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
                                .c = &sum.t,
                                .spec = l->spec.gemm[GEMM_OUTPUT]}));
     TRY(plan_close(cx->plan, &buffer));
+    if (adds_change(cx, l)) TRY(add_change(cx, l, dora_forward, &x->t, &sum.t));
     TRY(tensor_partial_close(cx, sum_of, y, &sum));
     if (l->lora && !linear_is_composed(l)) TRY(lora_forward(cx, l->lora, &x->t, y));
     return exec_hook(cx, l->name, "output", y);
@@ -471,12 +510,6 @@ static ott_status open_recast(exec *cx, const linear *l, qtensor *q, plan_buffer
 
 /* The weight as backward reads it, until `buffer` is closed. */
 static ott_status open_backward(exec *cx, const linear *l, operand *out, plan_buffer *buffer) {
-/* What this product adds: of ranks that add up their products the first has the bias. */
-static const tensor *bias_of_product(const linear *l, const tensor_ranks *sum_of) {
-    bool is_added = l->bias && !(sum_of && sum_of->group && sum_of->group->rank > 0);
-    return is_added ? &l->bias->value : NULL;
-}
-
     qtensor q = l->quantized;
     if (linear_is_composed(l)) return open_composed(cx, l, true, out, buffer);
     if (linear_keeps_codes(l)) return open_codes(cx, l, true, out, buffer);
@@ -495,6 +528,7 @@ ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const ten
         &(gemm_args){
             .a = &a, .b = &b, .c = dx, .accumulate = accumulate, .spec = l->spec.gemm[GEMM_GRAD_INPUT]}));
     TRY(plan_close(cx->plan, &buffer));
+    if (adds_change(cx, l)) return add_change(cx, l, dora_grad_input, &g->t, dx);
     return l->lora && !linear_is_composed(l) ? lora_grad_input(cx, l->lora, &g->t, dx) : OTT_OK;
 }
 

@@ -16,10 +16,6 @@ static ott_status open_factor(exec *cx, const parameter *p, ott_dtype d, lora_pa
 
 /* ---- dropout ---- */
 
-static bool drops_input(const exec *cx, const lora *l) {
-    return l->dropout > 0 && !l->drops_output && cx->phase != PHASE_EVALUATE;
-}
-
 static bool drops_output(const exec *cx, const lora *l) {
     return l->dropout > 0 && l->drops_output && cx->phase != PHASE_EVALUATE;
 }
@@ -57,10 +53,9 @@ static ott_status drop_outputs(exec *cx, const lora *l, const tensor *x, int64_t
     return OTT_OK;
 }
 
-/* x as A sees it. */
-static ott_status open_input(exec *cx, const lora *l, const tensor *x, lora_part *out) {
+ott_status lora_open_input(exec *cx, const lora *l, const tensor *x, lora_part *out) {
     *out = (lora_part){.t = *x, .buffer = PLAN_NONE};
-    if (!drops_input(cx, l)) return OTT_OK;
+    if (!lora_drops_input(cx, l)) return OTT_OK;
     TRY(exec_open(cx, "dropped adapter input", x->dtype, x->rows, x->columns, &out->t, &out->buffer));
     return drop_part(cx, l, x, first_row(l, x->rows), l->a->local.column, l->a->columns, &out->t);
 }
@@ -74,11 +69,6 @@ static ott_status open_gradient(exec *cx, const lora *l, const tensor *g, lora_p
 }
 
 /* ---- what lies between A and B ---- */
-
-/* Ranks that each have a part of a sum over what is cut like this; all rows of it are everywhere. */
-static tensor_ranks ranks_of_sum(const lora *l, parameter_cut cut) {
-    return (tensor_ranks){.group = l->cut == cut ? l->ranks.group : NULL};
-}
 
 /* u[T,rank] = scale * a b, the sum of `ranks` (NULL: none). */
 static ott_status open_inner(exec *cx, const lora *l, recipe_gemm role, const tensor_ranks *ranks,
@@ -94,7 +84,7 @@ static ott_status open_inner(exec *cx, const lora *l, recipe_gemm role, const te
 
 /* scale * A x, of the whole x; x as A sees it. */
 static ott_status open_down(exec *cx, const lora *l, const tensor *x, lora_part *out) {
-    tensor_ranks ranks = ranks_of_sum(l, PARAMETER_COLUMNS);
+    tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
     lora_part a;
     TRY(open_factor(cx, l->a, x->dtype, &a));
     TRY(open_inner(cx, l, GEMM_OUTPUT, &ranks, x, lora_rowwise(a.t), out));
@@ -103,7 +93,7 @@ static ott_status open_down(exec *cx, const lora *l, const tensor *x, lora_part 
 
 /* scale * B^T g; of the whole g, or of what is here of it. */
 static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool whole, lora_part *out) {
-    tensor_ranks ranks = ranks_of_sum(l, PARAMETER_ROWS);
+    tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_ROWS);
     lora_part b;
     TRY(open_factor(cx, l->b, g->dtype, &b));
     TRY(open_inner(cx, l, GEMM_GRAD_INPUT, whole ? &ranks : NULL, g, lora_columnwise(b.t), out));
@@ -125,7 +115,7 @@ static ott_status add_dropped(exec *cx, const lora *l, const tensor *u, const te
 
 ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *y) {
     lora_part input, u, b;
-    TRY(open_input(cx, l, x, &input));
+    TRY(lora_open_input(cx, l, x, &input));
     TRY(open_down(cx, l, &input.t, &u));
     TRY(lora_part_close(cx, &input));
     /* with sequence parallelism a layer with some columns of the weight has some rows of its output here */
@@ -142,9 +132,8 @@ ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *
 
 /* ---- backward ---- */
 
-/* dx += what is left of v a. */
-static ott_status add_input_gradient(exec *cx, const lora *l, const tensor *v, const tensor *a,
-                                     const tensor *dx) {
+ott_status lora_add_input_gradient(exec *cx, const lora *l, const tensor *v, const tensor *a,
+                                   const tensor *dx) {
     lora_part d;
     TRY(exec_open(cx, "adapter input gradient", v->dtype, dx->rows, dx->columns, &d.t, &d.buffer));
     TRY(lora_multiply(cx, GEMM_GRAD_INPUT, lora_rowwise(*v), lora_columnwise(*a), &d.t, false));
@@ -159,8 +148,8 @@ ott_status lora_grad_input(exec *cx, const lora *l, const tensor *g, const tenso
     TRY(open_up(cx, l, &gradient.t, false, &v));
     TRY(lora_part_close(cx, &gradient));
     TRY(open_factor(cx, l->a, g->dtype, &a));
-    TRY(drops_input(cx, l)
-            ? add_input_gradient(cx, l, &v.t, &a.t, dx)
+    TRY(lora_drops_input(cx, l)
+            ? lora_add_input_gradient(cx, l, &v.t, &a.t, dx)
             : lora_multiply(cx, GEMM_GRAD_INPUT, lora_rowwise(v.t), lora_columnwise(a.t), dx, true));
     TRY(lora_part_close(cx, &a));
     return lora_part_close(cx, &v);
@@ -172,7 +161,7 @@ static ott_status add_weight_gradient(exec *cx, const tensor *g, const tensor *x
 
 ott_status lora_grad_weight(exec *cx, const lora *l, const tensor *x, const tensor *g) {
     lora_part input, gradient, u, v;
-    TRY(open_input(cx, l, x, &input));
+    TRY(lora_open_input(cx, l, x, &input));
     TRY(open_gradient(cx, l, g, &gradient));
     TRY(open_down(cx, l, &input.t, &u));
     TRY(add_weight_gradient(cx, &gradient.t, &u.t, l->b));

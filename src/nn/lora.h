@@ -18,7 +18,7 @@ typedef struct dora_tables dora_tables;
 typedef struct lora {
     parameter *a, *b;
     parameter *
-        magnitude; /* of a decomposed adapter, whose products are the layer's own (nn/dora.h): then none of the calls here is
+        magnitude; /* of a decomposed adapter, whose products are the layer's own (nn/dora.h): then none of the products here is
                              made; NULL: it is none */
     const dora_tables *tables; /* of it; borrowed */
     float scale;
@@ -29,6 +29,11 @@ typedef struct lora {
     parameter_cut cut;     /* and how they share its weight */
     group *row_ranks;      /* have other tokens of the micro-batch; borrowed; NULL: all are here */
 } lora;
+
+/* Does this pass drop some of its input? */
+static inline bool lora_drops_input(const exec *cx, const lora *l) {
+    return l->dropout > 0 && !l->drops_output && cx->phase != PHASE_EVALUATE;
+}
 
 /* It reads the layer's input, and the gradient of its output, in high precision. */
 void lora_connect(activation_specs *input, activation_specs *grad_output);

@@ -22,6 +22,17 @@ static inline operand lora_columnwise(tensor t) {
     return operand_columnwise(t, NULL);
 }
 
+/* Ranks that each have a part of a sum over what is cut like this; all rows of it are everywhere. */
+static inline tensor_ranks lora_ranks_of_sum(const lora *l, parameter_cut cut) {
+    return (tensor_ranks){.group = l->cut == cut ? l->ranks.group : NULL};
+}
+
+/* x[T,in] as the adapter sees it: with what is dropped. */
+ott_status lora_open_input(exec *cx, const lora *l, const tensor *x, lora_part *out);
+/* dx += v a but for what is dropped. */
+ott_status lora_add_input_gradient(exec *cx, const lora *l, const tensor *v, const tensor *a,
+                                   const tensor *dx);
+
 /* c = a b, or c += a b, in high precision. */
 static inline ott_status lora_multiply(exec *cx, recipe_gemm role, operand a, operand b, const tensor *c,
                                        bool accumulate) {

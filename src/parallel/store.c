@@ -119,7 +119,7 @@ static bool has_one_scale(const quant_spec *w) {
 static void add_weight(const parameter_store *s, store_unit *u, linear *l) {
     int both = STORE_ROWWISE | STORE_COLUMNWISE, fp8 = fp8_uses(l);
     const quant_spec *w = &l->spec.weight;
-    if (linear_keeps_codes(l) || l->grouped.fp8) {
+    if (linear_keeps_codes(l) || linear_is_composed(l) || l->grouped.fp8) {
         ott_dtype format = linear_keeps_codes(l) ? OTT_E4M3 : l->weight->shard.value.dtype;
         add_part(u, (store_part){.p = l->weight, .form = STORE_VALUE, .format = format, .uses = both});
         return;
@@ -189,7 +189,7 @@ static void place_all_scales(parameter_store *s, float *all) {
         store_unit *u = &s->units[i];
         u->scale_first = next;
         for (int k = 0; k < u->linear_count; k++)
-            if (!linear_keeps_codes(u->linears[k]))
+            if (linear_casts_weight(u->linears[k]))
                 place_weight_scales(&u->linears[k]->quantized, all, s->scale_count, &next);
         u->scale_count = next - u->scale_first;
     }

@@ -34,6 +34,7 @@
 #include "nn/loss.h"
 #include "nn/mlp.h"
 #include "nn/norm.h"
+#include "tensor/dropout.h"
 
 #define STEP           0x1p-5
 #define BOUND          5e-4
@@ -56,6 +57,7 @@ typedef struct layer {
     harness h;
     linear linear;
     lora lora;
+    dora_tables tables;
     norm norm;
     rope rope;
     attention attention;
@@ -173,6 +175,28 @@ static void build_lora_before(layer *l) {
 }
 static void build_lora_after(layer *l) {
     build_lora_of(l, 0.3f, true);
+}
+
+/* Backward takes the norms for constants, so only the input and the magnitudes are moved. */
+static void build_dora_of(layer *l, float dropout) {
+    float ones[13];
+    int32_t order[7];
+    build_lora_of(l, dropout, false);
+    for (int i = 0; i < 13; i++) ones[i] = 1.0f;
+    for (int i = 0; i < 7; i++) order[i] = i;
+    l->tables = (dora_tables){.ones = harness_tensor_of(&l->h, OTT_F32, 1, 13, ones),
+                              .order = harness_vector_of_int(&l->h, 7, order)};
+    l->variable_count = 1;
+    l->lora.magnitude = add_parameter(l, "lora_m", 0, 7, 1.0);
+    l->lora.tables = &l->tables;
+    l->linear.weight->frozen = true;
+}
+
+static void build_dora(layer *l) {
+    build_dora_of(l, 0.0f);
+}
+static void build_dora_dropped(layer *l) {
+    build_dora_of(l, 0.3f);
 }
 
 static ott_status forward_linear(exec *cx, layer *l) {
@@ -484,6 +508,8 @@ static const layer_row layers[] = {
     {"linear with an adapter", build_lora, forward_linear, backward_linear},
     {"linear with an adapter, dropout before", build_lora_before, forward_linear, backward_linear},
     {"linear with an adapter, dropout after", build_lora_after, forward_linear, backward_linear},
+    {"linear with a decomposed adapter", build_dora, forward_linear, backward_linear},
+    {"linear with a decomposed adapter, dropout", build_dora_dropped, forward_linear, backward_linear},
     {"norm", build_norm, forward_norm, backward_norm},
     {"norm with residual", build_norm_residual, forward_norm_residual, backward_norm_residual},
     {"rope", build_rope, forward_rope, backward_rope},
@@ -667,13 +693,59 @@ static void a_wrong_backward_is_found(void **state) {
         if (!(check_layer(&wrong[i], NULL) > 1)) fail_msg("%s passes", wrong[i].name);
 }
 
+/* ---- a decomposed adapter's dropout ---- */
+
+/* PEFT's: the base sees all of x; (m / |V| - 1) W and m / |V| scale B A see what is left of it. */
+static void expect_output(const float *x, const float *w, const float *a, const float *b, const float *m,
+                          const float *y) {
+    const int32_t token[] = {-5, 3};
+    for (int64_t t = 0; t < 11; t++)
+        for (int64_t o = 0; o < 7; o++) {
+            double base = 0, left = 0, low = 0, squares = 0;
+            for (int64_t i = 0; i < 13; i++) {
+                uint64_t n = dropout_row(token, t, 0, 13) + (uint64_t)i;
+                double kept = (double)x[t * 13 + i] *
+                              (double)dropout_factor(rng_philox(5, 9, n / 4), n, 0.3f, 1.0f / 0.7f);
+                double product = 0, weight = (double)w[o * 13 + i];
+                for (int64_t k = 0; k < 3; k++) product += 2.5 * (double)b[o * 3 + k] * (double)a[k * 13 + i];
+                base += weight * (double)x[t * 13 + i];
+                left += weight * kept;
+                low += product * kept;
+                squares += (weight + product) * (weight + product);
+            }
+            double s = (double)m[o] / sqrt(squares), wanted = base + (s - 1) * left + s * low;
+            assert_true(fabs((double)y[t * 7 + o] - wanted) < 1e-5 * (1 + fabs(wanted)));
+        }
+}
+
+static void a_decomposed_adapter_drops_as_peft(void **state) {
+    static const layer_row row = {"", build_dora_dropped, forward_linear, backward_linear};
+    static layer l;
+    (void)state;
+    l = (layer){0};
+    harness_open(&l.h, 1, NULL);
+    build_dora_dropped(&l);
+    pass p = {&l, &row};
+    harness_record(&l.h, step, &p);
+    harness_replay(&l.h, step, &p);
+    const tensor *of[] = {
+        &l.x,        &l.linear.weight->value, &l.lora.a->value, &l.lora.b->value, &l.lora.magnitude->value,
+        &l.output[0]};
+    float *values[6];
+    for (int i = 0; i < 6; i++) values[i] = host_copy(&l, of[i]);
+    expect_output(values[0], values[1], values[2], values[3], values[4], values[5]);
+    for (int i = 0; i < 6; i++) free(values[i]);
+    harness_close(&l.h);
+}
+
 int main(void) {
-    struct CMUnitTest tests[LAYERS + 2];
+    struct CMUnitTest tests[LAYERS + 3];
     for (size_t i = 0; i < LAYERS; i++)
         tests[i] = (struct CMUnitTest){.name = layers[i].name,
                                        .test_func = layer_agrees,
                                        .initial_state = (void *)(uintptr_t)&layers[i]};
     tests[LAYERS] = (struct CMUnitTest)cmocka_unit_test(a_wrong_gradient_is_found);
     tests[LAYERS + 1] = (struct CMUnitTest)cmocka_unit_test(a_wrong_backward_is_found);
+    tests[LAYERS + 2] = (struct CMUnitTest)cmocka_unit_test(a_decomposed_adapter_drops_as_peft);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

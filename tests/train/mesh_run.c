@@ -20,6 +20,7 @@ enum { DATA, SHARD, REPLICATE, STAGES, TENSOR, CONTEXT, EXPERTS, EXPERT_SHARD, G
 
 typedef struct rank_run {
     rig r;
+    rig_options options;
     pipeline_stage stage;
     group *groups[GROUPS]; /* NULL: of one rank */
     mem *gpu_account;
@@ -119,7 +120,7 @@ static void open_gpus(rank_run *ranks, int count) {
     ranks_run("links", count, ranks, sizeof *ranks, link_rank);
 }
 
-static void open_rank(rank_run *k, const fixture *f, const mesh_run_options *o) {
+static void prepare_rank(rank_run *k, const fixture *f, const mesh_run_options *o) {
     rig_options own = {.device = k->gpu,
                        .precision = o->precision,
                        .more = o->more,
@@ -139,9 +140,16 @@ static void open_rank(rank_run *k, const fixture *f, const mesh_run_options *o) 
         own.stage = &k->stage;
     }
     k->histories_every = o->histories_every;
-    rig_open(&k->r, f, &own);
+    k->options = own;
+    rig_prepare(&k->r, f, &own);
+}
+
+static ott_status open_rank(void *rank) {
+    rank_run *k = rank;
+    TRY(rig_make(&k->r, &k->options));
     k->r.t->micro_batch_done = micro_batch_done;
     k->r.t->micro_batch_user = k;
+    return OTT_OK;
 }
 
 static int open_ranks(rank_run *ranks, ranks_worlds *w, const fixture *f, const mesh_run_options *o) {
@@ -161,7 +169,8 @@ static int open_ranks(rank_run *ranks, ranks_worlds *w, const fixture *f, const 
     open_groups(&m, MESH_SET(EP), EXPERTS, count, w, ranks);
     if (m.size[MESH_EP] > 1) open_groups(&m, MESH_SET(DP_SHARD), EXPERT_SHARD, count, w, ranks);
     if (o->gpus) open_gpus(ranks, count);
-    for (int k = 0; k < count; k++) open_rank(&ranks[k], f, o);
+    for (int k = 0; k < count; k++) prepare_rank(&ranks[k], f, o);
+    ranks_run("opening", count, ranks, sizeof *ranks, open_rank);
     return count;
 }
 

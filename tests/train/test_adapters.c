@@ -382,10 +382,10 @@ static const spread spreads[] = {
 };
 
 static void check_spread(const fixture *f, const spread *s, int which, const char *const drop[2],
-                         const char *fused) {
+                         const char *more_of_both) {
     char own[48], all[48], what[160];
-    const char *const one_more[] = {LORA, drop[0], drop[1], fused, all, NULL};
-    const char *const more[] = {LORA, drop[0], drop[1], fused, own, NULL};
+    const char *const one_more[] = {LORA, drop[0], drop[1], more_of_both, all, NULL};
+    const char *const more[] = {LORA, drop[0], drop[1], more_of_both, own, NULL};
     outcome one, ranks;
     snprintf(own, sizeof own, "--train.grad_accum_steps=%d", s->micro_batches);
     snprintf(all, sizeof all, "--train.grad_accum_steps=%d", s->of_one);
@@ -460,44 +460,26 @@ static void decomposed_begin_at_the_base(void **state) {
 }
 
 static void decomposed_are_refused(void **state) {
-    static group two = {.size = 2};
-    static const char *const more[] = {DORA, NULL}, *const dropped[] = {DORA, "--peft.dropout=0.1", NULL};
-    const struct {
-        rig_options o;
-        const char *part;
-    } rows[] = {{{.more = dropped}, "peft.use_dora with peft.dropout"},
-                {{.more = more, .tensor_ranks = &two}, "peft.use_dora with distributed.tp = 2"},
-                {{.more = more, .shard_group = &two}, "peft.use_dora with distributed.dp_shard = 2"}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        rig r;
-        mem *account;
-        rig_options o = rows[i].o;
-        o.precision = &fixture_precisions[BF16];
-        FIXTURE_OK(mem_open(&account));
-        assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_UNSUPPORTED);
-        if (!strstr(status_text(), rows[i].part)) fail_msg("%s", status_text());
-        mem_close(account);
-    }
+    static const char *const more[] = {DORA, DROP_AFTER, NULL};
+    rig r;
+    mem *account;
+    FIXTURE_OK(mem_open(&account));
+    assert_int_equal(
+        rig_try(&r, account, *state, &(rig_options){.precision = &fixture_precisions[BF16], .more = more}),
+        OTT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(status_text(), "set peft.dropout_position = pre"));
+    mem_close(account);
 }
 
-/* Micro-batches of several ranks, and stages of a pipeline, change no bit. */
+/* What has no rank with a part of a layer is equal in every bit, also where the base is kept as codes, or input is dropped. */
 static void decomposed_on_ranks(void **state) {
-    static const struct {
-        mesh_layout layout;
-        const char *own, *all;
-    } rows[] = {
-        {{SIZES([MESH_DP_REPLICATE] = 2)}, "--train.grad_accum_steps=1", "--train.grad_accum_steps=2"},
-        {{SIZES([MESH_PP] = 2)}, "--train.grad_accum_steps=2", "--train.grad_accum_steps=2"}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const char *const one_more[] = {DORA, rows[i].all, NULL}, *const more[] = {DORA, rows[i].own, NULL};
-        const precision *p = &fixture_precisions[TENSORWISE];
-        outcome one, ranks;
-        char what[160];
-        mesh_run(*state, &(mesh_run_options){.precision = p, .more = one_more}, &one);
-        mesh_run(*state, &(mesh_run_options){.precision = p, .more = more, .layout = rows[i].layout}, &ranks);
-        if (!outcome_equal(&one, &ranks, what)) fail_msg("%zu: %s", i, what);
-        outcome_free(&one);
-        outcome_free(&ranks);
+    static const char *const kept[] = {"--train.frozen_dtype=fp8", "--peft.dropout=0"}, *const before[] = {
+                                                                                            DROP_BEFORE};
+    static const int which[] = {0, 2, 3, 6};
+    for (size_t i = 0; i < sizeof which / sizeof *which; i++) {
+        const spread *s = &spreads[which[i]];
+        check_spread(*state, s, s->exact ? TENSORWISE : FP32, i % 2 ? before : kept, "--peft.use_dora=true");
+        if (i == 0) check_spread(*state, s, BF16, before, "--peft.use_dora=true");
     }
 }
 

@@ -246,11 +246,19 @@ ott_status rig_try(rig *r, mem *account, const fixture *f, const rig_options *o)
     return status;
 }
 
-void rig_open(rig *r, const fixture *f, const rig_options *o) {
+void rig_prepare(rig *r, const fixture *f, const rig_options *o) {
     mem *account;
     FIXTURE_OK(mem_open(&account));
     *r = (rig){.account = account, .cfg = fixture_config(f, account, "rig", o->precision, o->more)};
-    FIXTURE_OK(open_parts(r, o));
+}
+
+ott_status rig_make(rig *r, const rig_options *o) {
+    return open_parts(r, o);
+}
+
+void rig_open(rig *r, const fixture *f, const rig_options *o) {
+    rig_prepare(r, f, o);
+    FIXTURE_OK(rig_make(r, o));
 }
 
 void rig_close(rig *r) {

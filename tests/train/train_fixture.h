@@ -111,6 +111,9 @@ typedef struct rig {
 } rig;
 
 void rig_open(rig *r, const fixture *f, const rig_options *o);
+/* The same in two steps, of which ranks that open at once make the second, each on its thread. */
+void rig_prepare(rig *r, const fixture *f, const rig_options *o);
+ott_status rig_make(rig *r, const rig_options *o);
 /* Opens the same in an account of the caller's, which may run out; everything is given back on failure. */
 ott_status rig_try(rig *r, mem *account, const fixture *f, const rig_options *o);
 void rig_close(rig *r);
