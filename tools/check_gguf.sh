@@ -72,6 +72,8 @@ try gemma3 --model.family=gemma3_text --model.tie_embeddings=true --model.slidin
 try cohere --model.family=cohere --model.tie_embeddings=true --model.logits_scaling=4
 try cohere2 --model.family=cohere2 --model.tie_embeddings=true --model.sliding_window=32 --model.full_attention_every=2
 try starcoder2 --model.family=starcoder2
+try gpt2 --model.family=gpt2 --model.n_kv_heads=4
+try gpt2_apart --model.family=gpt2 --model.n_kv_heads=4 --model.fused_qkv=false
 try adapters --peft.dim=4 --peft.alpha=32
 try llama3_rope --model.rope_scaling=llama3 --model.rope_original_max_position=64
 try linear_rope --model.rope_scaling=linear --model.rope_factor=4

@@ -43,6 +43,7 @@ static const gguf_arch archs[] = {
     {.family = FAMILY_COHERE, .name = "command-r", .square = true, .tied = true},
     {.family = FAMILY_COHERE2, .name = "cohere2", .square = true, .tied = true, .windows = true},
     {.family = FAMILY_STARCODER2, .name = "starcoder2", .square = true},
+    {.family = FAMILY_GPT2, .name = "gpt2", .fused_qkv = true, .square = true},
 };
 
 static const char *trouble_with_rope(const model_options *o, const gguf_arch *a) {
@@ -205,6 +206,7 @@ static void describe_windows(describing *d) {
 /* llama.cpp multiplies what it makes of YaRN's factor by attn_factor, and of longrope takes that alone. */
 static void describe_rope(describing *d) {
     const rope_options *r = &d->o->rope;
+    if (d->o->family->learned_positions) return;
     put_count(d, "rope.dimension_count", rope_columns(r, d->o->head_dim));
     put_real(d, "rope.freq_base", r->theta);
     if (r->kind == ROPE_PLAIN || r->kind == ROPE_LLAMA3) return;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BUFFER = 1 << 16, PARTS = 2 };
+enum { BUFFER = 1 << 16, PARTS = 3 };
 
 /* Rows of a parameter; a vector's elements count as rows of one column. */
 typedef struct departure_part {
@@ -40,7 +40,9 @@ typedef struct saving {
 /* ---- names ---- */
 
 static const char *const role_names[ROLE_COUNT] = {[ROLE_EMBEDDING] = "token_embd",
+                                                   [ROLE_POSITION_EMBEDDING] = "position_embd",
                                                    [ROLE_ATTENTION_NORM] = "attn_norm",
+                                                   [ROLE_QKV] = "attn_qkv",
                                                    [ROLE_Q] = "attn_q",
                                                    [ROLE_K] = "attn_k",
                                                    [ROLE_V] = "attn_v",
@@ -73,19 +75,28 @@ static void name_tensor(gguf_tensor *t, int layer, const char *name, const char 
 /* ---- declaring ---- */
 
 static gguf_type type_of(saving *s, const gguf_tensor *t, module_role role) {
-    if (t->rank == 1 || role == ROLE_ROUTER) return GGUF_F32;
+    if (t->rank == 1 || role == ROLE_ROUTER || role == ROLE_POSITION_EMBEDDING) return GGUF_F32;
     if (s->o->type != GGUF_Q8_0 || t->shape[t->rank - 1] % GGUF_BLOCK == 0) return s->o->type;
     s->others++;
     return s->o->other;
 }
 
-/* Up lies below gate, in one tensor with it, where the architecture wants it so. */
-static bool joins_gate(const saving *s, module_role role, const departure_part *part) {
-    if (!s->arch->fused_gate_up || role != ROLE_UP) return false;
-    s->departures[s->count - 1].part[1] = *part;
-    s->departures[s->count - 1].parts = 2;
-    s->tensors[s->count - 1].shape[0] += part->rows;
-    return true;
+/* The role whose name the tensor has that a projection is in. */
+static module_role role_of_tensor(const gguf_arch *a, module_role role) {
+    if (a->fused_qkv && role >= ROLE_Q && role <= ROLE_V) return ROLE_QKV;
+    return a->fused_gate_up && role == ROLE_GATE ? ROLE_UP : role;
+}
+
+/* k and v lie below q, and up below gate, in one tensor, where the architecture wants them so. */
+static bool joins_others(const saving *s, const char *name, const departure_part *part) {
+    for (int64_t i = s->count - 1; i >= 0; i--) {
+        departure *d = &s->departures[i];
+        if (strcmp(s->tensors[i].name, name) != 0) continue;
+        d->part[d->parts++] = *part;
+        s->tensors[i].shape[0] += part->rows;
+        return true;
+    }
+    return false;
 }
 
 /* What is in a tensor of its own of a parameter: of a stack all, else the rows of one projection. */
@@ -97,11 +108,11 @@ static void declare_part(saving *s, const model_module *e, const parameter *p, c
                            .first = from->first,
                            .rows = p->rank == 3 ? p->rows : from->count,
                            .columns = p->rank == 1 ? 1 : p->columns};
-    if (joins_gate(s, from->role, &part)) return;
     gguf_tensor *t = &s->tensors[s->count];
-    bool fuses = s->arch->fused_gate_up && from->role == ROLE_GATE;
-    const char *name = e->balances && is_bias ? "exp_probs_b" : role_names[fuses ? ROLE_UP : from->role];
+    const char *name =
+        e->balances && is_bias ? "exp_probs_b" : role_names[role_of_tensor(s->arch, from->role)];
     name_tensor(t, e->layer, name, is_bias ? "bias" : "weight");
+    if (joins_others(s, t->name, &part)) return;
     t->rank = p->rank;
     t->shape[0] = part.rows;
     if (p->rank == 3) t->shape[0] = p->stack;

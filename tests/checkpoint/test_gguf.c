@@ -49,24 +49,25 @@ static ott_status save(run_folder *r, held *f, gguf_type type) {
 
 /* ---- where llama.cpp's tensors are in the folder ---- */
 
-/* The names of a block's: one of them is there; of projections the second where they are fused. */
+/* The names of a block's: one of them is there; of projections the second where they are fused, the last GPT-2's. */
 typedef struct source {
-    const char *gguf, *name[2];
+    const char *gguf, *name[3];
 } source;
 
 static const source sources[] = {
-    {"attn_norm", {"input_layernorm"}},
+    {"attn_norm", {"input_layernorm", "ln_1"}},
+    {"attn_qkv", {"attn.c_attn"}},
     {"attn_q", {"self_attn.q_proj", "self_attn.qkv_proj"}},
     {"attn_k", {"self_attn.k_proj", "self_attn.qkv_proj"}},
     {"attn_v", {"self_attn.v_proj", "self_attn.qkv_proj"}},
-    {"attn_output", {"self_attn.o_proj"}},
+    {"attn_output", {"self_attn.o_proj", "attn.c_proj"}},
     {"attn_q_norm", {"self_attn.q_norm"}},
     {"attn_k_norm", {"self_attn.k_norm"}},
     {"post_attention_norm", {"post_self_attn_layernorm", "post_attention_layernorm"}},
-    {"ffn_norm", {"pre_feedforward_layernorm", "post_attention_layernorm"}},
+    {"ffn_norm", {"pre_feedforward_layernorm", "post_attention_layernorm", "ln_2"}},
     {"ffn_gate", {"mlp.gate_proj"}},
-    {"ffn_up", {"mlp.up_proj", "mlp.gate_up_proj"}},
-    {"ffn_down", {"mlp.down_proj"}},
+    {"ffn_up", {"mlp.up_proj", "mlp.gate_up_proj", "mlp.c_fc"}},
+    {"ffn_down", {"mlp.down_proj", "mlp.c_proj"}},
     {"post_ffw_norm", {"post_mlp_layernorm", "post_feedforward_layernorm"}},
     {"ffn_gate_inp", {"block_sparse_moe.gate"}},
     {"ffn_gate_exps", {"block_sparse_moe.experts.*.w1"}},
@@ -74,21 +75,35 @@ static const source sources[] = {
     {"ffn_down_exps", {"block_sparse_moe.experts.*.w2"}},
 };
 
+static const source outside[] = {
+    {"token_embd.weight", {"model.embed_tokens.weight", "transformer.wte.weight"}},
+    {"position_embd.weight", {"transformer.wpe.weight"}},
+    {"output_norm.weight", {"model.norm.weight", "transformer.ln_f.weight"}},
+    {"output_norm.bias", {"transformer.ln_f.bias"}},
+    {"output.weight", {"lm_head.weight"}},
+};
+
+static bool is_gpt2(const held *f) {
+    return f->t.m->options.family->transposed;
+}
+
 /* Of matrix `expert` where there are several. */
 static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64_t expert, bool *fused) {
     char part[64], name[160], own[64];
     int layer;
     *fused = false;
-    if (strcmp(e->name, "token_embd.weight") == 0)
-        return shards_find(f->weights, "model.embed_tokens.weight");
-    if (strcmp(e->name, "output_norm.weight") == 0) return shards_find(f->weights, "model.norm.weight");
-    if (strcmp(e->name, "output.weight") == 0) return shards_find(f->weights, "lm_head.weight");
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+        for (int k = 0; k < 2 && strcmp(outside[i].gguf, e->name) == 0; k++)
+            if (outside[i].name[k] && shards_find(f->weights, outside[i].name[k]))
+                return shards_find(f->weights, outside[i].name[k]);
     assert_int_equal(sscanf(e->name, "blk.%d.%63[^.].%63s", &layer, part, own), 3);
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
-        for (int k = 0; k < 2 && strcmp(sources[i].gguf, part) == 0 && sources[i].name[k]; k++) {
+        for (int k = 0; k < 3 && strcmp(sources[i].gguf, part) == 0; k++) {
+            if (!sources[i].name[k]) continue;
             const char *star = strchr(sources[i].name[k], '*');
             int before = star ? (int)(star - sources[i].name[k]) : (int)strlen(sources[i].name[k]);
-            snprintf(name, sizeof name, "model.layers.%d.%.*s", layer, before, sources[i].name[k]);
+            snprintf(name, sizeof name, "%s.%d.%.*s", is_gpt2(f) ? "transformer.h" : "model.layers", layer,
+                     before, sources[i].name[k]);
             if (star)
                 snprintf(name + strlen(name), sizeof name - strlen(name), "%d%s", (int)expert, star + 1);
             snprintf(name + strlen(name), sizeof name - strlen(name), ".%s", own);
@@ -126,6 +141,7 @@ static int64_t compare_tensor(held *f, const gguf_reader *r, const gguf_entry *e
     bool is_gemma = gguf_reader_says(r, "general.architecture", "gemma2") ||
                     gguf_reader_says(r, "general.architecture", "gemma3");
     float more = is_gemma && strstr(e->name, "norm.weight") ? 1 : 0; /* its norms multiply by 1 + weight */
+    bool turns_over = is_gpt2(f) && e->rank == 2 && strncmp(e->name, "blk.", 4) == 0;
     for (int64_t i = 0; i < stack; i++) {
         bool fused;
         const shard_tensor *from = find_source(f, e, i, &fused);
@@ -133,7 +149,8 @@ static int64_t compare_tensor(held *f, const gguf_reader *r, const gguf_entry *e
         HARNESS_OK(shards_read_floats(f->weights, from, first * columns, rows * columns, values));
         for (int64_t k = 0; k < rows * columns; k++) {
             int64_t row = is_turned(r, e) ? turned_row(o, k / columns) : k / columns;
-            if (gguf_reader_element(e, i * rows * columns + k) != values[row * columns + k % columns] + more)
+            int64_t at = turns_over ? k % columns * rows + row : row * columns + k % columns;
+            if (gguf_reader_element(e, i * rows * columns + k) != values[at] + more)
                 fail_msg("%s: %s differs at %lld", f->folder, e->name, (long long)k);
         }
     }
@@ -157,6 +174,7 @@ static const struct {
                 {"granite", "granite", NULL},
                 {"glm4", "glm4", NULL},
                 {"mixtral", "llama", NULL},
+                {"gpt2", "gpt2", NULL},
                 {"gemma2", NULL, "no model.attention_multiplier of this size"},
                 {"gemma3", "gemma3", NULL},
                 {"cohere", NULL, "as wide as the model"},
