@@ -486,6 +486,52 @@ ott_status hf_model_list_codes(mem *account, const char *folder, str *names, boo
     return str_finish(names);
 }
 
+/* ---- a head whose rows are used at length 1 ---- */
+
+/* That of Baichuan 2, which its vocabulary tells from the first. */
+static parameter *head_to_normalize(const model *m) {
+    enum { VOCABULARY = 125696 };
+    const model_options *o = &m->options;
+    return family_is(o->family, FAMILY_BAICHUAN) && o->vocab == VOCABULARY ? m->loss.head.weight : NULL;
+}
+
+/* The gradient through the lengths is not built, so a head that trains would be another model's. */
+static ott_status check_head(const model *m) {
+    const parameter *p = head_to_normalize(m);
+    if (!p || !p->shard.grad.data) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "Baichuan 2's head is made of its rows divided by their lengths, through which it is "
+                       "not trained here: freeze it (train.freeze = [\"lm_head.*\"]), or train adapters "
+                       "(peft.dim)");
+}
+
+static void normalize_row(float *row, int64_t count) {
+    double squares = 0;
+    for (int64_t i = 0; i < count; i++) squares += (double)row[i] * (double)row[i];
+    float length = (float)fmax(sqrt(squares), 1e-12);
+    for (int64_t i = 0; i < count; i++) row[i] /= length;
+}
+
+static ott_status normalize_head(const loading *l) {
+    const parameter *p = head_to_normalize(l->m);
+    device *d = l->m->device;
+    void *memory;
+    if (!p) return OTT_OK;
+    const tensor *w = &p->shard.value;
+    TRY(mem_alloc_array(d->account, MEM_OTHER, w->columns, sizeof(float), "a row of the head", &memory));
+    ott_status status = OTT_OK;
+    for (int64_t r = 0; r < w->rows && status == OTT_OK; r++) {
+        const tensor row = tensor_rows(*w, r, 1);
+        status = device_copy_out(d, memory, row.data, tensor_bytes(row));
+        cast_in_place(memory, w->dtype, OTT_F32, w->columns);
+        normalize_row(memory, w->columns);
+        cast_in_place(memory, OTT_F32, w->dtype, w->columns);
+        if (status == OTT_OK) status = device_copy_in(d, row.data, memory, tensor_bytes(row));
+    }
+    mem_free(d->account, memory);
+    return status;
+}
+
 /* ---- the whole folder ---- */
 
 static ott_status load_places(loading *l) {
@@ -519,6 +565,7 @@ static ott_status open_places(loading *l) {
 static ott_status load(loading *l, const char *folder) {
     mem *account = l->m->device->account;
     void *buffer;
+    TRY(check_head(l->m));
     TRY(shards_open(account, folder, &l->file));
     TRY(open_places(l));
     TRY(check_tensors(l));
@@ -526,6 +573,7 @@ static ott_status load(loading *l, const char *folder) {
     l->buffer = buffer;
     l->progress = watch_begin(l->m->watch, "Loading weights", model_shard_count(l->m));
     TRY(load_places(l));
+    TRY(normalize_head(l));
     model_weights_changed(l->m);
     return OTT_OK;
 }

@@ -93,6 +93,8 @@ typedef struct family {
       .window = FAMILY_WINDOW_LAYERS, .window_size = 4096)                                                   \
     X(argument, PHI3, "phi3", "Phi3", "ForCausalLM", .fused_qkv = true, .fused_gate_up = true,               \
       .kv_heads_optional = true, .rotary_share = 1, .window = FAMILY_WINDOW_KEY)                             \
+    X(argument, BAICHUAN, "baichuan", "Baichuan", "ForCausalLM", .fused_qkv = true,                          \
+      .kv_heads_optional = true)                                                                             \
     X(argument, GRANITE, "granite", "Granite", "ForCausalLM", .bias_key = true, .kv_heads_optional = true)   \
     X(argument, GLM, "glm", "Glm", "ForCausalLM", .qkv_bias = true, .qkv_bias_key = true,                    \
       .fused_gate_up = true, .rope_interleaved = true, .head_dim = 128, .rotary_share = 0.5)                 \

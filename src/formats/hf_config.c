@@ -41,6 +41,12 @@ static ott_status fail_family(const char *name, json_t *value) {
                    nearest ? "'" : "");
 }
 
+/* The first Baichuan's is spelled apart. */
+static bool is_architecture(const family *f, const char *word) {
+    return strcmp(word, f->architecture) == 0 ||
+           (family_is(f, FAMILY_BAICHUAN) && strcmp(word, "BaiChuanForCausalLM") == 0);
+}
+
 static ott_status read_family(const char *name, json_t *root, hf_config *c) {
     json_t *type = hf_get(root, "model_type"), *architectures = hf_get(root, "architectures");
     const char *word = json_is_string(type) ? json_string_value(type) : "";
@@ -49,8 +55,7 @@ static ott_status read_family(const char *name, json_t *root, hf_config *c) {
     if (!c->family) return fail_family(name, type);
     if (!architectures) return OTT_OK;
     const char *architecture = json_string_value(json_array_get(architectures, 0));
-    if (json_array_size(architectures) == 1 && architecture &&
-        strcmp(architecture, c->family->architecture) == 0)
+    if (json_array_size(architectures) == 1 && architecture && is_architecture(c->family, architecture))
         return OTT_OK;
     return hf_fail(OTT_ERR_UNSUPPORTED, name, "architectures", architectures,
                    "a %s language model is [\"%s\"]", c->family->name, c->family->architecture);
@@ -115,6 +120,13 @@ static ott_status refuse_routing(const char *name, json_t *root, const family *f
     return OTT_OK;
 }
 
+/* Models of 13B have neither rotary embedding nor the key. */
+static ott_status refuse_alibi(const char *name, json_t *root, const family *f) {
+    if (!family_is(f, FAMILY_BAICHUAN) || hf_get(root, "max_position_embeddings")) return OTT_OK;
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, "max_position_embeddings", NULL,
+                   "so the model has ALiBi (Baichuan 13B), which is not built; Baichuan 7B can be loaded");
+}
+
 /* Of a mixture of experts: layers that attend otherwise. */
 static ott_status refuse_layers(const char *name, json_t *root) {
     json_t *types = hf_get(root, "layer_types"), *type;
@@ -134,6 +146,7 @@ static ott_status refuse_features(const char *name, json_t *root, const family *
     bool mlp_bias;
     TRY(check_activation(name, root, f));
     TRY(refuse_switches(name, root, f));
+    TRY(refuse_alibi(name, root, f));
     TRY(hf_get_bool(name, root, "mlp_bias", false, &mlp_bias));
     if (mlp_bias)
         return hf_fail(OTT_ERR_UNSUPPORTED, name, "mlp_bias", hf_get(root, "mlp_bias"),

@@ -126,6 +126,7 @@ static const struct {
     module_role role;
     const char *name;
 } family_names[] = {
+    {FAMILY_BAICHUAN, ROLE_QKV, "self_attn.W_pack"},
     {FAMILY_GEMMA2, ROLE_MLP_NORM, "pre_feedforward_layernorm"},
     {FAMILY_GEMMA3, ROLE_MLP_NORM, "pre_feedforward_layernorm"},
     {FAMILY_STARCODER2, ROLE_UP, "mlp.c_fc"},

@@ -23,11 +23,26 @@
 enum { SEQUENCES = 2, LENGTH = 24, VOCAB = 32, MODES = 4 };
 #define BOUND 1e-5 /* of the largest element of a tensor */
 
-static const char *const names[] = {
-    "yarn",       "linear",  "longrope",  "granite", "glm",         "glm4",
-    "olmo2",      "gemma2",  "gemma3",    "cohere",  "cohere2",     "starcoder2",
-    "gpt2",       "mixtral", "qwen3_moe", "dots1",   "deepseek_v3", "deepseek_v3_direct",
-    "deepseek_v2"};
+static const char *const names[] = {"yarn",
+                                    "linear",
+                                    "longrope",
+                                    "baichuan",
+                                    "granite",
+                                    "glm",
+                                    "glm4",
+                                    "olmo2",
+                                    "gemma2",
+                                    "gemma3",
+                                    "cohere",
+                                    "cohere2",
+                                    "starcoder2",
+                                    "gpt2",
+                                    "mixtral",
+                                    "qwen3_moe",
+                                    "dots1",
+                                    "deepseek_v3",
+                                    "deepseek_v3_direct",
+                                    "deepseek_v2"};
 enum { FAMILIES_HELD = sizeof names / sizeof *names };
 
 /* ---- setting up ---- */
@@ -326,6 +341,38 @@ static void names_single_layers_without_experts(void **state) {
     close_family(&f);
 }
 
+/* Baichuan 2's vocabulary tells that its head's rows are of length 1, which one that trains would not stay. */
+static void divides_baichuan2s_head(void **state) {
+    enum { SEEN = 100 };
+    run_folder *r = *state;
+    tiny t;
+    model *m;
+    char folder[256];
+    hf_save_summary sum;
+    float rows[SEEN * 16];
+    model_options o = folder_model_options(r->account, folder_of("baichuan", folder));
+    o.vocab = 125696;
+    tiny_open(&t, &o, 1, NULL);
+    tiny_randomize(&t);
+    const char *out = at(r, "baichuan2");
+    HARNESS_OK(hf_model_save(t.m, &(hf_save_options){.dtype = OTT_BF16}, out, &sum));
+    assert_error(hf_model_load(t.m, out), OTT_ERR_UNSUPPORTED, "Baichuan 2's head", "train.freeze", NULL);
+    HARNESS_OK(model_open(t.h.device, &o, MODEL_INFERENCE, LENGTH, &m));
+    HARNESS_OK(hf_model_load(m, out));
+    harness_get(
+        &t.h,
+        &(tensor){
+            .data = m->loss.head.weight->value.data, .dtype = OTT_F32, .rows = SEEN, .columns = 16, .ld = 16},
+        rows);
+    for (int i = 0; i < SEEN; i++) {
+        double squares = 0;
+        for (int k = 0; k < 16; k++) squares += (double)rows[i * 16 + k] * (double)rows[i * 16 + k];
+        assert_true(fabs(squares - 1) < 1e-6);
+    }
+    model_close(m);
+    tiny_close(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(equals_transformers, run_folder_setup, run_folder_teardown),
@@ -337,6 +384,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(writes_what_it_read, run_folder_setup, run_folder_teardown),
         cmocka_unit_test_setup_teardown(names_single_layers_without_experts, run_folder_setup,
                                         run_folder_teardown),
+        cmocka_unit_test_setup_teardown(divides_baichuan2s_head, run_folder_setup, run_folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,6 +114,14 @@ static const char qwen3[] =
     "\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\",\"use_sliding_window\":false,"
     "\"vocab_size\":151936}";
 
+static const char baichuan_7b[] =
+    "{\"architectures\":[\"BaiChuanForCausalLM\"],\"bos_token_id\":1,\"eos_token_id\":2,\"hidden_act\":"
+    "\"silu\","
+    "\"hidden_size\":4096,\"intermediate_size\":11008,\"max_position_embeddings\":4096,\"model_type\":"
+    "\"baichuan\","
+    "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"pad_token_id\":0,\"rms_norm_eps\":1e-06,"
+    "\"tie_word_embeddings\":false,\"torch_dtype\":\"float32\",\"vocab_size\":64000}";
+
 static ott_status parse(const char *text, hf_config *c) {
     return hf_config_parse("config.json", text, (int64_t)strlen(text), c);
 }
@@ -174,6 +182,9 @@ static void reads_the_families(void **state) {
     check_dims(&c, (int64_t[]){5120, 17920, 40, 40, 10, 128, 100352, 16384});
     assert_true(c.family == family_find("phi3") && c.rope_theta == 250000);
     assert_int_equal(c.pad, 100349);
+
+    c = must_parse(baichuan_7b);
+    assert_true(c.family == family_find("baichuan") && c.kv_heads == 32 && c.head_dim == 128);
 
     c = must_parse(qwen3);
     check_dims(&c, (int64_t[]){1024, 3072, 28, 16, 8, 128, 151936, 40960});
@@ -288,11 +299,16 @@ static void refuses(void **state) {
         {llama, "mlp_bias", "true", "only an MLP without biases", OTT_ERR_UNSUPPORTED},
         {llama, "hidden_act", "\"gelu\"", "key 'hidden_act' = \"gelu\": only \"silu\"", OTT_ERR_UNSUPPORTED},
         {llama, "model_type", NULL,
-         "has no key 'model_type': llama, mistral, qwen2, qwen3, phi3, granite, glm, glm4, mixtral, "
+         "has no key 'model_type': llama, mistral, qwen2, qwen3, phi3, baichuan, granite, glm, glm4, "
+         "mixtral, "
          "qwen3_moe, dots1, deepseek_v3, deepseek_v2, olmo2, gemma2, gemma3_text, cohere, cohere2, "
          "starcoder2 "
          "and gpt2 can be loaded",
          OTT_ERR_UNSUPPORTED},
+        {baichuan_7b, "max_position_embeddings", NULL,
+         "has no key 'max_position_embeddings': so the model has ALiBi", OTT_ERR_UNSUPPORTED},
+        {baichuan_7b, "architectures", "[\"BaiChuanForCausalLM\", \"Other\"]",
+         "a baichuan language model is [\"BaichuanForCausalLM\"]", OTT_ERR_UNSUPPORTED},
         {llama, "model_type", "\"gpt_neox\"", "key 'model_type' = \"gpt_neox\": llama, mistral",
          OTT_ERR_UNSUPPORTED},
         {llama, "model_type", "\"gemma3\"",

@@ -6,11 +6,13 @@ the gradient of their mean with respect to every parameter. Targets below zero d
     python tools/goldens/make_family_goldens.py tests/golden/families [NAME...]
 """
 
+import json
 import pathlib
 import sys
 
 import torch
 import transformers
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 VOCAB, SEQUENCES, LENGTH = 32, 2, 24
@@ -140,6 +142,8 @@ FAMILIES = {
     ),
     "deepseek_v2": ("DeepseekV2", DEEPSEEK | {"q_lora_rank": None, "v_head_dim": 8, "topk_method": "greedy"}),
     "olmo2": ("Olmo2", {}),
+    # Llama, but for names: `as_baichuan` puts them.
+    "baichuan": ("Llama", {"num_key_value_heads": 4, "head_dim": 4}),
     "gemma2": (
         "Gemma2",
         {
@@ -229,6 +233,28 @@ def in_files(name, grad, family):
     return {".".join(spelled.get(word, word) for word in k.split(".")): v for k, v in parts.items()}
 
 
+def pack(tensors):
+    """Baichuan's names: q, k and v are one matrix."""
+    packed = {k: v for k, v in tensors.items() if not any(f".{p}_proj." in k for p in "qkv")}
+    for k in [k for k in tensors if ".q_proj." in k]:
+        parts = [tensors[k.replace(".q_proj.", f".{p}_proj.")] for p in "qkv"]
+        packed[k.replace(".q_proj.", ".W_pack.")] = torch.cat(parts)
+    return packed
+
+
+def as_baichuan(folder):
+    """Its own code is not transformers'; what it computes is Llama's."""
+    config = json.loads((folder / "config.json").read_text())
+    for key in ("num_key_value_heads", "head_dim", "attention_bias", "mlp_bias", "rope_parameters", "pretraining_tp"):
+        config.pop(key, None)
+    config |= {"architectures": ["BaichuanForCausalLM"], "model_type": "baichuan"}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    for file in ("model.safetensors", "golden.safetensors"):
+        with safe_open(folder / file, "pt") as f:
+            metadata = f.metadata()
+        save_file(pack(load_file(folder / file)), folder / file, metadata)
+
+
 def write_golden(folder, name, family, more):
     generator = torch.Generator().manual_seed(7)
     model = make_model(family, more)
@@ -252,6 +278,8 @@ def write_golden(folder, name, family, more):
     save_file({k: v.contiguous() for k, v in out.items()}, folder / "golden.safetensors", {"made_with": made_with})
     weights = load_file(folder / "model.safetensors")
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    if name == "baichuan":
+        as_baichuan(folder)
     print(f"{name}: loss {loss.item():.7f}")
 
 
