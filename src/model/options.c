@@ -378,6 +378,7 @@ static moe_options moe_from(const config *cfg) {
 
 static ott_status read_dense_layers(const config *cfg, model_options *o) {
     const config_list *list = &cfg->model.moe_dense_layers;
+    if (cfg->model.num_experts == 0) return OTT_OK;
     if (list->count > MODEL_MOST_DENSE)
         return status_fail(OTT_ERR_CONFIG,
                            "model.moe_dense_layers has %lld numbers, and at most %d work: "

@@ -178,20 +178,26 @@ static void test_a_mixture_is_reduced(void **state) {
     mem_close(account);
 }
 
-/* Every second block, but the first three, and of the others not number 5. */
+/* Every second block, but the first three, and of the others not number 5; of a model without experts none, whatever it names. */
 static void test_which_blocks_are_mixtures(void **state) {
     (void)state;
-    mem *account;
-    config *cfg;
-    model_options o;
-    const char *arguments[] = {"--model.n_layers=9", "--model.num_experts=8", "--model.moe_frequency=2",
-                               "--model.moe_first_dense_layers=3", "--model.moe_dense_layers=5"};
-    assert_int_equal(mem_open(&account), OTT_OK);
-    assert_int_equal(config_parse(account, NULL, 5, arguments, &cfg), OTT_OK);
-    assert_int_equal(model_options_resolve(cfg, &o), OTT_OK);
-    for (int i = 0; i < 9; i++) assert_int_equal(modules_has(&o, i, ROLE_ROUTER), i == 3 || i == 7);
-    config_close(cfg);
-    mem_close(account);
+    for (int experts = 0; experts <= 8; experts += 8) {
+        mem *account;
+        config *cfg;
+        model_options o;
+        char number[32];
+        const char *arguments[] = {number, "--model.n_layers=9", "--model.moe_frequency=2",
+                                   "--model.moe_first_dense_layers=3", "--model.moe_dense_layers=5"};
+        snprintf(number, sizeof number, "--model.num_experts=%d", experts);
+        assert_int_equal(mem_open(&account), OTT_OK);
+        assert_int_equal(config_parse(account, NULL, 5, arguments, &cfg), OTT_OK);
+        assert_int_equal(model_options_resolve(cfg, &o), OTT_OK);
+        assert_int_equal(o.dense_count, experts > 0);
+        for (int i = 0; i < 9; i++)
+            assert_int_equal(modules_has(&o, i, ROLE_ROUTER), experts > 0 && (i == 3 || i == 7));
+        config_close(cfg);
+        mem_close(account);
+    }
 }
 
 /* KempnerForge's runs of mixtures, where its files are at hand: made small, on their mesh, with their experts divided. */
