@@ -214,6 +214,7 @@ static ott_status prepare_model(ott_context *context, model_body *b) {
     b->recipe_name = o->convert.recipe->name;
     TRY(model_convert(b->m, &o->convert, &done));
     if (o->chunk < o->batch_size * o->seq_len) b->m->loss.chunk = o->chunk;
+    b->m->loss.z_weight = o->z_weight;
     b->m->store.micro_batches = o->grad_accum > 1;
     trainer_set_checkpointing(o, b->m);
     b->places.max_positions = o->seq_len;

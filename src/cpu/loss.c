@@ -1,4 +1,4 @@
-/* cpu/loss: softmax cross-entropy of each token, and its gradient in place of the logits. */
+/* cpu/loss: softmax cross-entropy of each token, and its gradient and that of the z-loss in place of the logits. */
 #include "cpu/rows.h"
 
 /* The largest element; a NaN is passed over, for it comes back in the sum of exponentials. */
@@ -36,31 +36,50 @@ SIMD void gradient_row(ott_dtype d, void *x, float m, float inverse, int64_t tar
     if (is_here) cast_store(x, d, target, (fmath_exp(at_target - m) * inverse - 1.0f) * grad);
 }
 
-SIMD void ignored_row(ott_dtype d, void *x, int64_t columns) {
-    BY_16(c, lanes, columns, v16_put(x, d, c, v16_zero(), lanes););
+/* Where what a row is worth goes. */
+typedef struct loss_places {
+    float *loss, *z;   /* z may be NULL */
+    const float *grad; /* its scale; NULL: no gradient */
+    float z_weight;
+} loss_places;
+
+static loss_places places_of(const tensor *loss, const tensor *z, const tensor *grad_scale, float z_weight,
+                             int64_t t) {
+    return (loss_places){.loss = (float *)loss->data + t,
+                         .z = z ? (float *)z->data + t : NULL,
+                         .grad = grad_scale ? grad_scale->data : NULL,
+                         .z_weight = z_weight};
 }
 
-/* The loss, of a row whose largest element, sum of exponentials and logit of the target are known, and its gradient. The
-   target is counted from the first of these columns. */
-SIMD float finish_row(ott_dtype d, void *x, float m, float sum, float at_target, int64_t target,
-                      const float *grad, int64_t columns) {
-    if (grad) gradient_row(d, x, m, 1.0f / sum, target, *grad, columns);
-    return m + fmath_log(sum) - at_target;
+/* Of a row that has no target. */
+SIMD void ignore_row(ott_dtype d, void *x, const loss_places *p, int64_t columns) {
+    *p->loss = 0.0f;
+    if (p->z) *p->z = 0.0f;
+    if (p->grad) BY_16(c, lanes, columns, v16_put(x, d, c, v16_zero(), lanes););
+}
+
+/* Of a row whose largest element, sum of exponentials and logit of the target are known. The target is counted from the first
+   of these columns. */
+SIMD void finish_row(ott_dtype d, void *x, float m, float sum, float at_target, int64_t target,
+                     const loss_places *p, int64_t columns) {
+    float lse = m + fmath_log(sum), inverse = 1.0f / sum;
+    *p->loss = lse - at_target;
+    if (p->z) *p->z = lse * lse;
+    if (p->z_weight != 0) inverse = inverse * fmaf(2.0f * p->z_weight, lse, 1.0f);
+    if (p->grad) gradient_row(d, x, m, inverse, target, *p->grad, columns);
 }
 
 SIMD void loss_row(ott_dtype d, const cross_entropy_args *a, int64_t t) {
     int64_t target = ((const int32_t *)a->target->data)[t], columns = a->logits->columns;
-    const float *grad = a->grad_scale ? a->grad_scale->data : NULL;
-    float *loss = (float *)a->loss->data + t;
+    const loss_places p = places_of(a->loss, a->z, a->grad_scale, a->z_weight, t);
     void *x = row_of(a->logits, t);
     if (target < 0) {
-        *loss = 0.0f;
-        if (grad) ignored_row(d, x, columns);
+        ignore_row(d, x, &p, columns);
         return;
     }
     float m = row_max(d, x, columns);
     float sum = exp_sum(d, x, m, columns);
-    *loss = finish_row(d, x, m, sum, cast_load(x, d, target), target, grad, columns);
+    finish_row(d, x, m, sum, cast_load(x, d, target), target, &p, columns);
 }
 
 static void loss_task(void *argument, int thread, int threads) {
@@ -124,16 +143,15 @@ static void join_parts(const tensor *parts, int64_t t, float *m, float *sum, flo
 
 SIMD void whole_row(ott_dtype d, const cross_entropy_whole_args *a, int64_t t) {
     int64_t target = ((const int32_t *)a->target->data)[t], columns = a->logits->columns;
-    const float *grad = a->grad_scale ? a->grad_scale->data : NULL;
-    float *loss = (float *)a->loss->data + t, m, sum, at_target;
+    const loss_places p = places_of(a->loss, a->z, a->grad_scale, a->z_weight, t);
+    float m, sum, at_target;
     void *x = row_of(a->logits, t);
     if (target < 0) {
-        *loss = 0.0f;
-        if (grad) ignored_row(d, x, columns);
+        ignore_row(d, x, &p, columns);
         return;
     }
     join_parts(a->parts, t, &m, &sum, &at_target);
-    *loss = finish_row(d, x, m, sum, at_target, target - a->before, grad, columns);
+    finish_row(d, x, m, sum, at_target, target - a->before, &p, columns);
 }
 
 static void whole_task(void *argument, int thread, int threads) {

@@ -80,8 +80,9 @@ cudaError_t attention_backward_launch(const attention_backward_args *a, float *w
 /* ---- loss.cu: QUANTIZE_ROW_AMAX, of gradients ---- */
 /* parts NULL: the rows are whole. */
 cudaError_t cross_entropy_launch(const tensor *logits, const tensor *target, const tensor *parts,
-                                 const tensor *grad_scale, const tensor *loss, int64_t before, int64_t after,
-                                 const quantize_uses *uses, cudaStream_t stream);
+                                 const tensor *grad_scale, const tensor *loss, const tensor *z,
+                                 float z_weight, int64_t before, int64_t after, const quantize_uses *uses,
+                                 cudaStream_t stream);
 cudaError_t cross_entropy_part_launch(const tensor *logits, const tensor *target, const tensor *part,
                                       int64_t before, int64_t after, cudaStream_t stream);
 

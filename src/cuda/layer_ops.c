@@ -122,8 +122,8 @@ ott_status cuda_cross_entropy(exec *cx, const cross_entropy_args *a) {
     const qlist *q = a->grad_scale ? a->q : NULL;
     quantize_uses made;
     TRY(cuda_quantize_begin(cx, "cross_entropy", q, QUANTIZE_ROW_AMAX, &made));
-    TRY(cuda_check(cross_entropy_launch(a->logits, a->target, NULL, a->grad_scale, a->loss, 0, 0, &made,
-                                        cuda_stream(cx)),
+    TRY(cuda_check(cross_entropy_launch(a->logits, a->target, NULL, a->grad_scale, a->loss, a->z, a->z_weight,
+                                        0, 0, &made, cuda_stream(cx)),
                    "cross_entropy"));
     return cuda_quantize_finish(cx, "cross_entropy", a->logits, q, &made);
 }
@@ -138,8 +138,8 @@ ott_status cuda_cross_entropy_whole(exec *cx, const cross_entropy_whole_args *a)
     const qlist *q = a->grad_scale ? a->q : NULL;
     quantize_uses made;
     TRY(cuda_quantize_begin(cx, "cross_entropy_whole", q, QUANTIZE_ROW_AMAX, &made));
-    TRY(cuda_check(cross_entropy_launch(a->logits, a->target, a->parts, a->grad_scale, a->loss, a->before,
-                                        a->after, &made, cuda_stream(cx)),
+    TRY(cuda_check(cross_entropy_launch(a->logits, a->target, a->parts, a->grad_scale, a->loss, a->z,
+                                        a->z_weight, a->before, a->after, &made, cuda_stream(cx)),
                    "cross_entropy_whole"));
     return cuda_quantize_finish(cx, "cross_entropy_whole", a->logits, q, &made);
 }

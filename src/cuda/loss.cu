@@ -19,7 +19,8 @@ struct loss_job {
     view logits;
     const int32_t *target;
     const float *grad_scale; /* NULL: no gradient */
-    float *loss;
+    float z_weight;
+    float *loss, *z; /* z may be NULL */
     const float *
         parts; /* of a row that is in parts: [3 * part_count, T], `step` from one to the next; NULL: it is whole */
     int64_t part_rows, step;
@@ -94,6 +95,7 @@ __device__ __forceinline__ row_sum sum_of_parts(const loss_job &j, int64_t row) 
 template <ott_dtype D>
 __device__ __forceinline__ void store_gradient(const loss_job &j, int64_t row, row_sum s, int64_t target) {
     float inverse = 1.0f / s.sum, scale = *j.grad_scale;
+    if (j.z_weight != 0) inverse = inverse * fmaf(2.0f * j.z_weight, s.most + fmath_log(s.sum), 1.0f);
     uint32_t most = 0;
     for (int64_t c = 8 * (int64_t)threadIdx.x; c < j.logits.columns; c += 8 * LOSS_THREADS) {
         eight e = {};
@@ -134,7 +136,11 @@ template <ott_dtype D> __global__ void __launch_bounds__(LOSS_THREADS) cross_ent
         j.part[row + 2 * j.step] = s.at_target;
     }
     if (j.part) return;
-    if (threadIdx.x == 0) j.loss[row] = target >= 0 ? s.most + fmath_log(s.sum) - s.at_target : 0.0f;
+    if (threadIdx.x == 0) {
+        float lse = s.most + fmath_log(s.sum);
+        j.loss[row] = target >= 0 ? lse - s.at_target : 0.0f;
+        if (j.z) j.z[row] = target >= 0 ? lse * lse : 0.0f;
+    }
     if (j.grad_scale) store_gradient<D>(j, row, s, target);
 }
 
@@ -145,13 +151,16 @@ static cudaError_t launch(const tensor *logits, const loss_job &j, cudaStream_t 
 }
 
 extern "C" cudaError_t cross_entropy_launch(const tensor *logits, const tensor *target, const tensor *parts,
-                                            const tensor *grad_scale, const tensor *loss, int64_t before,
-                                            int64_t after, const quantize_uses *uses, cudaStream_t stream) {
+                                            const tensor *grad_scale, const tensor *loss, const tensor *z,
+                                            float z_weight, int64_t before, int64_t after,
+                                            const quantize_uses *uses, cudaStream_t stream) {
     loss_job j = {};
     j.logits = view_of(logits);
     j.target = (const int32_t *)target->data;
     j.grad_scale = grad_scale ? (const float *)grad_scale->data : NULL;
     j.loss = (float *)loss->data;
+    j.z = z ? (float *)z->data : NULL;
+    j.z_weight = z_weight;
     if (parts) j.parts = (const float *)parts->data, j.part_rows = parts->rows, j.step = parts->ld;
     j.before = before;
     j.all = before + logits->columns + after;

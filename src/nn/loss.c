@@ -60,7 +60,9 @@ static ott_status cross_entropy_of_parts(exec *cx, const loss_head *h, const cro
                                                                .parts = &parts,
                                                                .grad_scale = a->grad_scale,
                                                                .loss = a->loss,
+                                                               .z = a->z,
                                                                .q = a->q,
+                                                               .z_weight = a->z_weight,
                                                                .before = before,
                                                                .after = after}));
     return plan_close(cx->plan, &buffer);
@@ -75,8 +77,19 @@ static ott_status copy_logits(exec *cx, const loss_head *h, const tensor *logits
     return op_convert(cx, &(convert_args){.x = logits, .y = copy});
 }
 
-static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,
-                                const tensor *grad_scale, const tensor *losses, const tensor *dx) {
+/* Numbers of a pass' tokens, or of a chunk's. */
+typedef struct token_values {
+    tensor target, losses, z; /* z: their squared log-partitions; data NULL: nobody asks */
+} token_values;
+
+static token_values values_of(const token_values *all, int64_t first, int64_t count) {
+    return (token_values){.target = tensor_columns(all->target, first, count),
+                          .losses = tensor_columns(all->losses, first, count),
+                          .z = all->z.data ? tensor_columns(all->z, first, count) : (tensor){0}};
+}
+
+static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, const token_values *values,
+                                const tensor *grad_scale, const tensor *dx) {
     activation logits;
     tensor copy;
     plan_buffer copy_buffer = PLAN_NONE;
@@ -86,10 +99,12 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
     TRY(loss_logits(cx, h, x, &logits.t));
     if (grad_scale) TRY(copy_logits(cx, h, &logits.t, &copy, &copy_buffer));
     const cross_entropy_args loss = {.logits = &logits.t,
-                                     .target = target,
+                                     .target = &values->target,
                                      .grad_scale = grad_scale,
-                                     .loss = losses,
-                                     .q = alone ? activation_fused(&logits) : NULL};
+                                     .loss = &values->losses,
+                                     .z = values->z.data ? &values->z : NULL,
+                                     .q = alone ? activation_fused(&logits) : NULL,
+                                     .z_weight = h->z_weight};
     TRY(h->head.ranks.group ? cross_entropy_of_parts(cx, h, &loss) : op_cross_entropy(cx, &loss));
     if (grad_scale && loss.q)
         TRY(backward_head(cx, h, x, &logits, dx));
@@ -100,16 +115,15 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
 }
 
 /* Of all rows. */
-static ott_status run_chunks(exec *cx, loss_head *h, const activation *x, const tensor *target,
-                             const tensor *grad_scale, const tensor *losses, const tensor *dx) {
+static ott_status run_chunks(exec *cx, loss_head *h, const activation *x, const token_values *values,
+                             const tensor *grad_scale, const tensor *dx) {
     for (int64_t first = 0; first < x->t.rows; first += h->chunk) {
         int64_t count = x->t.rows - first < h->chunk ? x->t.rows - first : h->chunk;
         activation part;
         TRY(activation_rows(x, first, count, &part));
-        tensor part_target = tensor_columns(*target, first, count);
-        tensor part_losses = tensor_columns(*losses, first, count);
+        token_values part_values = values_of(values, first, count);
         tensor part_dx = dx ? tensor_rows(*dx, first, count) : (tensor){0};
-        TRY(chunk_forward(cx, h, &part, &part_target, grad_scale, &part_losses, dx ? &part_dx : NULL));
+        TRY(chunk_forward(cx, h, &part, &part_values, grad_scale, dx ? &part_dx : NULL));
     }
     return OTT_OK;
 }
@@ -119,9 +133,16 @@ ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tenso
     const tensor_ranks *ranks = &h->head.ranks;
     activation all;
     partial_sum sum = {0};
+    token_values values = {.target = *target, .losses = *losses};
+    plan_buffer z_buffer = PLAN_NONE;
+    bool adds_z = h->z.data && grad_scale;
     TRY(tensor_ranks_gather(cx, ranks, "gathered head input", &h->input_specs, x, &all));
     if (dx) TRY(tensor_partial_open(cx, ranks, OTT_F32, dx, &sum));
-    TRY(run_chunks(cx, h, &all, target, grad_scale, losses, dx ? &sum.t : NULL));
+    if (adds_z)
+        TRY(exec_open(cx, "squared log-partitions", OTT_F32, 1, losses->columns, &values.z, &z_buffer));
+    TRY(run_chunks(cx, h, &all, &values, grad_scale, dx ? &sum.t : NULL));
+    if (adds_z) TRY(op_sum(cx, &(sum_args){.x = &values.z, .sum = &h->z}));
+    TRY(plan_close(cx->plan, &z_buffer));
     TRY(activation_close(cx, &all));
     return dx ? tensor_partial_close(cx, ranks, dx, &sum) : OTT_OK;
 }

@@ -10,10 +10,12 @@
 #include "nn/linear.h"
 
 typedef struct loss_head {
-    linear head;                  /* [V,D] */
-    int64_t chunk;                /* tokens, >= 1 */
-    float multiplier;             /* of the logits; 0: as they are */
-    float softcap;                /* their cap after that; 0: none */
+    linear head;      /* [V,D] */
+    int64_t chunk;    /* tokens, >= 1 */
+    float multiplier; /* of the logits; 0: as they are */
+    float softcap;    /* their cap after that; 0: none */
+    float z_weight;   /* of a token's squared log-partition, which is added to what is trained */
+    tensor z;         /* fp32[1]: adds up those squares of training passes; data NULL: nobody asks */
     activation_specs input_specs; /* of the input's whole rows */
     activation_specs grad_specs;  /* of the logits' gradient */
 } loss_head;

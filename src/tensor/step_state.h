@@ -27,7 +27,8 @@
     X(GRAD_NORM) /* L2 norm of all gradients, loss scale removed, before clipping */                         \
     X(CLIP)      /* what each gradient is multiplied by: min(1, max_norm / (norm + 1e-6)) / loss scale */    \
     X(SKIP)      /* 1: a gradient or the loss is not finite, parameters stay */                              \
-    X(LOSS)      /* sum of token losses */
+    X(LOSS)      /* sum of token losses */                                                                   \
+    X(Z_LOSS)    /* sum of tokens' squared log-partitions, where the head has a z-loss */
 
 enum step_state {
 #define X(name) STEP_##name,

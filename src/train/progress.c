@@ -44,7 +44,7 @@ double progress_tokens_per_second(const progress *p) {
  * last. */
 typedef struct reading {
     int64_t step, epoch;
-    double loss, grad_norm, learning_rate, seconds, memory;
+    double loss, z_loss, grad_norm, learning_rate, seconds, memory;
     balance_figures balance;
     double tokens_per_second;     /* of all ranks */
     double per_rank, tflops, mfu; /* of one: torchtitan's tps, and what is held against one rank's peak */
@@ -129,6 +129,7 @@ static ott_status write_metrics(const progress *p, const trainer *t, const readi
         values[count++] = metrics_real("train/mfu", r->mfu);
         values[count++] = metrics_real("train/step_time_sec", r->seconds);
     }
+    if (t->options.z_weight > 0) values[count++] = metrics_real("train/z_loss", r->z_loss);
     if (t->m->balance.layers > 0) {
         values[count++] = metrics_real("moe/aux_loss", r->balance.loss);
         values[count++] = metrics_real("moe/router_z_loss", r->balance.z_loss);
@@ -280,6 +281,7 @@ ott_status progress_end_step(progress *p, const trainer *t, const step_result *s
     reading r = {.step = t->run.step,
                  .epoch = dataset_epoch(t->train_data, t->run.samples - 1),
                  .loss = s->loss,
+                 .z_loss = s->z_loss,
                  .grad_norm = s->grad_norm,
                  .balance = s->balance,
                  .learning_rate = learning_rate,

@@ -163,6 +163,7 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
         .seq_len = cfg->train.seq_len,
         .grad_accum = cfg->train.grad_accum_steps,
         .chunk = chunk_from(cfg),
+        .z_weight = (float)cfg->train.z_loss_weight,
         .checkpointing = checkpointing_from(cfg),
         .checkpoint_every = cfg->train.activation_checkpointing == CHECKPOINTING_EVERY_N
                                 ? cfg->train.activation_checkpointing_every

@@ -63,6 +63,7 @@ static ott_status open_buffers(trainer *t) {
     t->pass_scale = tensor_vector(words + PASS_SCALE, OTT_F32, 1);
     t->nonfinite = tensor_vector(words + SENT_WORDS, OTT_I32, 1);
     t->cx.pass_scale = &t->pass_scale;
+    if (t->options.z_weight > 0) t->m->loss.z = tensor_columns(t->state, STEP_Z_LOSS, 1);
     t->told = (group_host){.device = t->device, .buffer = at + head, .bytes = 4 * told};
     return OTT_OK;
 }
@@ -222,6 +223,7 @@ static ott_status build(trainer *t, const model_options *shape) {
     t->m->store.micro_batches = t->options.grad_accum > 1;
     TRY(convert(t, t->options.convert.recipe));
     t->m->loss.chunk = t->options.chunk;
+    t->m->loss.z_weight = t->options.z_weight;
     if (!t->options.run_group) t->options.run_group = comm_self();
     if (!t->options.data_group) t->options.data_group = comm_self();
     if (!t->options.replica_group) t->options.replica_group = comm_self();
@@ -434,7 +436,7 @@ static ott_status write_state(trainer *t, double learning_rate, int64_t labels) 
     t->host_state[STEP_LOSS_SCALING] = t->options.fp16_scaling ? 1.0f : 0.0f;
     t->host_state[STEP_LOSS_SCALE] = loss_scale(t);
     t->host_state[STEP_GOOD_STEPS] = t->run.good_steps;
-    t->host_state[STEP_LOSS] = 0.0f;
+    t->host_state[STEP_LOSS] = t->host_state[STEP_Z_LOSS] = 0.0f;
     t->host_state[STEP_BALANCE] = (float)t->balance_factor;
     t->host_state[GRAD_SCALE] = loss_scale(t) / (float)labels;
     t->host_state[PASS_SCALE] = loss_scale(t) / (float)micro_batches_of_step(t);
@@ -460,10 +462,10 @@ static ott_status sum_gradients(trainer *t, group *ranks) {
     return narrow.columns > 0 ? group_all_reduce(ranks, &t->cx, &narrow, REDUCE_SUM) : OTT_OK;
 }
 
-/* Losses of all micro-batches into STEP_LOSS, gradients of all into the parameters' grad; then over the ranks: first
+/* Losses of all micro-batches into STEP_LOSS and STEP_Z_LOSS, gradients of all into the parameters' grad; then over the ranks: first
    those of other rows, as micro-batches are summed before them, then those of other tokens. */
 static ott_status accumulate(trainer *t) {
-    tensor loss = state_slot(t, STEP_LOSS);
+    tensor loss = tensor_columns(t->state, STEP_LOSS, 2); /* and the z-loss */
     TRY(device_zero(t->device, t->m->grads, t->m->trained_bytes));
     TRY(store_zero_gradients(&t->m->store, t->device));
     TRY(balance_begin(t->m));
@@ -488,6 +490,7 @@ static int64_t rows_of_step(const trainer *t) {
 static void finish_step(trainer *t, step_result *out) {
     out->tokens = rows_of_step(t) * t->options.seq_len;
     out->loss = (double)t->host_state[STEP_LOSS] / (double)out->labels;
+    out->z_loss = (double)t->options.z_weight * (double)t->host_state[STEP_Z_LOSS] / (double)out->labels;
     out->grad_norm = t->host_state[STEP_GRAD_NORM];
     out->skipped = t->host_state[STEP_SKIP] != 0.0f;
     if (t->options.fp16_scaling) {

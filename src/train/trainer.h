@@ -19,7 +19,8 @@ typedef struct trainer_options {
     store_options store;
     optimizer_options optimizer;
     int64_t batch_size, seq_len, grad_accum;
-    int64_t chunk; /* tokens per chunk of the loss head */
+    int64_t chunk;  /* tokens per chunk of the loss head */
+    float z_weight; /* of its z-loss */
     checkpointing checkpointing;
     int64_t checkpoint_every; /* every N-th block is checkpointed, 1: all */
     uint64_t data_seed;
@@ -81,7 +82,8 @@ typedef struct trainer {
 } trainer;
 
 typedef struct step_result {
-    double loss; /* mean over the label tokens */
+    double loss,
+        z_loss; /* means over the label tokens: cross-entropy; z_weight times squared log-partition */
     double grad_norm;
     bool skipped;            /* loss or gradients were not finite: parameters stay */
     int64_t tokens, labels;  /* of all ranks: what was read, and what of it has a target */

@@ -362,10 +362,15 @@ static void softcap_prepare(op_case *c) {
     set_float(c, "cap", case_draw(c, 2) ? 30.0f : 0.5f);
 }
 
-static void cross_entropy_prepare(op_case *c) {
-    draw_indices(c, "target", SIZE('V'));
+/* Some targets are ignored. */
+static void loss_prepare(op_case *c) {
+    set_float(c, "z_weight", case_draw(c, 2) ? 0.25f : 0.0f);
     for (int64_t t = 0; t < SIZE('T'); t++)
         if (case_draw(c, 5) == 0) integers(c, "target")[t] = case_draw(c, 2) ? -1 : -100;
+}
+static void cross_entropy_prepare(op_case *c) {
+    draw_indices(c, "target", SIZE('V'));
+    loss_prepare(c);
 }
 
 static void cross_entropy_part_prepare(op_case *c) {
@@ -377,8 +382,7 @@ static void cross_entropy_whole_bind(op_case *c) {
 }
 static void cross_entropy_whole_prepare(op_case *c) {
     cross_entropy_part_prepare(c);
-    for (int64_t t = 0; t < SIZE('T'); t++)
-        if (case_draw(c, 5) == 0) integers(c, "target")[t] = case_draw(c, 2) ? -1 : -100;
+    loss_prepare(c);
 }
 
 /* Without grad_scale there is no gradient to quantize. */
@@ -674,12 +678,12 @@ static const op_fixture fixtures[] = {
     {.op = "softcap_forward", .sets = "cap", .prepare = softcap_prepare, .alias = {{"y", "x"}}},
     {.op = "softcap_backward", .sets = "cap", .prepare = softcap_prepare, .alias = {{"dx", "dy"}}},
     {.op = "cross_entropy",
-     .sets = "target",
+     .sets = "target z_weight",
      .prepare = cross_entropy_prepare,
      .present = cross_entropy_present},
     {.op = "cross_entropy_part", .sets = "target before after", .prepare = cross_entropy_part_prepare},
     {.op = "cross_entropy_whole",
-     .sets = "target before after",
+     .sets = "target z_weight before after",
      .bind = cross_entropy_whole_bind,
      .prepare = cross_entropy_whole_prepare,
      .present = cross_entropy_present},

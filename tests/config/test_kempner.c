@@ -57,8 +57,7 @@ static void test_defaults(void **state) {
 
 static void test_not_built(void **state) {
     config_case *c = *state;
-    case_bad(c, ".toml", "[train]\nz_loss_weight = 0.5\n", ":2: train.z_loss_weight = 0.5",
-             "z-loss is not built yet", NULL);
+    case_bad(c, ".toml", "[train]\nz_loss_weight = -0.5\n", ":2: train.z_loss_weight = -0.5", NULL);
     case_bad(c, ".toml", "[optimizer]\nname = \"sophia\"\n", "optimizer.name = \"sophia\"", "\"lion\"", NULL);
     case_bad(c, ".toml", "[checkpoint.dyn_ckpt_window]\nstart = 4\n", "dyn_ckpt_window.start = 4",
              "powers of two", NULL);
@@ -72,11 +71,13 @@ static void test_optimizers(void **state) {
     config *cfg =
         case_good(c, ".toml",
                   "[optimizer]\nname = \"muon\"\nlr = 3e-3\nmuon_momentum = 0.9\nmuon_ns_steps = 6\n"
-                  "muon_adam_lr = 3e-4\n[scheduler]\nname = \"rex\"\nrex_alpha = 0.5\n",
+                  "muon_adam_lr = 3e-4\n[scheduler]\nname = \"rex\"\nrex_alpha = 0.5\n"
+                  "[train]\nz_loss_weight = 1e-4\n",
                   NULL);
     assert_int_equal(cfg->optimizer.name, OPTIMIZER_MUON);
     assert_int_equal(cfg->optimizer.muon_ns_steps, 6);
     assert_int_equal(cfg->scheduler.name, SCHEDULER_REX);
+    assert_true(cfg->train.z_loss_weight == 1e-4);
     config_close(cfg);
     config_close(case_good(c, ".toml",
                            "[optimizer]\nname = \"schedule_free_adamw\"\nschedule_free_warmup_steps = 20\n"

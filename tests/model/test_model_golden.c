@@ -197,6 +197,43 @@ static void the_padding_row_is_that_of_transformers(void **state) {
     }
 }
 
+/* In chunks too; and the loss is the cross-entropy alone. */
+static void the_z_loss_is_that_of_pytorch(void **state) {
+    (void)state;
+    static const char *const names[] = {"lm_head.weight", "model.embed_tokens.weight"};
+    tiny t;
+    golden g, z;
+    float sum;
+    open_variant(&t, &g, &variants[0], 2, NULL);
+    golden_open(&z, t.h.account, "model_z_loss");
+    t.m->loss.chunk = 7;
+    t.m->loss.z_weight = 0.05f;
+    t.m->loss.z = harness_tensor(&t.h, OTT_F32, 1, 1);
+    tiny_run(&t);
+    check_loss(&t, &g, "untied");
+    golden_tensor mean = golden_read(&z, "z"), target = golden_read(&g, "targets");
+    int labels = 0;
+    for (int64_t i = 0; i < target.count; i++) labels += ((const int32_t *)target.t.data)[i] >= 0;
+    harness_get(&t.h, &t.m->loss.z, &sum);
+    assert_true(fabs((double)sum / labels / (double)mean.values[0] - 1) <= LOSS_BOUND);
+    for (int i = 0; i < 2; i++) {
+        const parameter *p = tiny_parameter(&t, names[i]);
+        golden_tensor theirs = golden_read(&z, "grad/%s", names[i]),
+                      without = golden_read(&g, "untied/grad/%s", names[i]);
+        float *ours = malloc((size_t)theirs.count * sizeof *ours);
+        harness_get(&t.h, &p->grad, ours);
+        assert_true(distance_of(ours, theirs.values, theirs.count, 1).largest <= LARGEST_BOUND);
+        assert_true(distance_of(ours, without.values, theirs.count, 1).largest > 100 * LARGEST_BOUND);
+        free(ours);
+        golden_free(&z, &theirs);
+        golden_free(&g, &without);
+    }
+    golden_free(&z, &mean);
+    golden_free(&g, &target);
+    golden_close(&z);
+    close_variant(&t, &g);
+}
+
 /* The head in chunks of tokens is the same mathematics. */
 static void equals_transformers_in_chunks(void **state) {
     (void)state;
@@ -324,8 +361,10 @@ static void another_model_is_found(void **state) {
 }
 
 int main(void) {
-    struct CMUnitTest tests[VARIANTS + 5] = {
+    enum { OTHERS = 7 };
+    struct CMUnitTest tests[VARIANTS + OTHERS] = {
         cmocka_unit_test(the_padding_row_is_that_of_transformers),
+        cmocka_unit_test(the_z_loss_is_that_of_pytorch),
         cmocka_unit_test(equals_transformers_in_chunks),
         cmocka_unit_test(evaluation_gives_the_losses_of_training),
         cmocka_unit_test(last_logits_give_the_last_loss),
@@ -333,8 +372,8 @@ int main(void) {
         cmocka_unit_test(another_model_is_found),
     };
     for (size_t i = 0; i < VARIANTS; i++)
-        tests[5 + i] = (struct CMUnitTest){.name = variants[i].name,
-                                           .test_func = equals_transformers,
-                                           .initial_state = (void *)(uintptr_t)&variants[i]};
+        tests[OTHERS + i] = (struct CMUnitTest){.name = variants[i].name,
+                                                .test_func = equals_transformers,
+                                                .initial_state = (void *)(uintptr_t)&variants[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -491,10 +491,24 @@ static void build_loss_chunked(layer *l) {
     build_loss_of(l, 4);
 }
 
+/* The sum of squared log-partitions has a weight as well. */
+static void build_loss_z(layer *l) {
+    const float weight = LOSS_SCALE * 0.3f;
+    build_loss_of(l, 4);
+    add_output(l, harness_tensor(&l->h, OTT_F32, 1, 1));
+    harness_put(&l->h, &l->weight[1], &weight);
+    l->loss.z_weight = 0.3f;
+    l->loss.z = l->output[1];
+}
+
 /* Forward and backward are one call. */
 static ott_status forward_loss(exec *cx, layer *l) {
     activation x = activation_of(l->x);
     return loss_forward(cx, &l->loss, &x, &l->target, &l->grad_scale, &l->output[0], &l->dx);
+}
+static ott_status forward_loss_z(exec *cx, layer *l) {
+    if (!plan_recording(cx->plan)) harness_zero(&l->h, &l->loss.z);
+    return forward_loss(cx, l);
 }
 static ott_status backward_nothing(exec *cx, layer *l) {
     (void)cx;
@@ -529,6 +543,7 @@ static const layer_row layers[] = {
     {"embedding", build_embedding, forward_embedding, backward_embedding},
     {"loss head", build_loss, forward_loss, backward_nothing},
     {"loss head, chunked", build_loss_chunked, forward_loss, backward_nothing},
+    {"loss head, z-loss", build_loss_z, forward_loss_z, backward_nothing},
 };
 #define LAYERS (sizeof layers / sizeof *layers)
 

@@ -295,9 +295,10 @@ ott_status reference_op_softcap_backward(exec *cx, const softcap_backward_args *
     return OTT_OK;
 }
 
-static void ignored_row(const tensor *logits, const tensor *loss, bool gradient, int64_t t) {
-    put(loss, 0, t, 0.0f);
-    for (int64_t j = 0; gradient && j < logits->columns; j++) put(logits, t, j, 0.0f);
+static void ignored_row(const cross_entropy_args *a, int64_t t) {
+    put(a->loss, 0, t, 0.0f);
+    if (a->z) put(a->z, 0, t, 0.0f);
+    for (int64_t j = 0; a->grad_scale && j < a->logits->columns; j++) put(a->logits, t, j, 0.0f);
 }
 
 /* A row's largest element m, and the sum of exp(x - m). */
@@ -311,18 +312,21 @@ static float sum_row(const tensor *logits, int64_t t, float *m) {
 }
 
 /* The loss, of a row of which m, the sum and the target's logit are known, and its gradient. */
-static void finish_row(const tensor *logits, const tensor *loss, const tensor *grad_scale, int64_t t, float m,
-                       float sum, float at_target, int64_t target) {
-    put(loss, 0, t, m + fmath_log(sum) - at_target);
-    for (int64_t j = 0; grad_scale && j < logits->columns; j++) {
-        float p = fmath_exp(at(logits, t, j) - m) * (1.0f / sum);
-        put(logits, t, j, (p - (j == target ? 1.0f : 0.0f)) * at(grad_scale, 0, 0));
+static void finish_row(const cross_entropy_args *a, int64_t t, float m, float sum, float at_target,
+                       int64_t target) {
+    float lse = m + fmath_log(sum), inverse = 1.0f / sum;
+    put(a->loss, 0, t, lse - at_target);
+    if (a->z) put(a->z, 0, t, lse * lse);
+    if (a->z_weight != 0) inverse = inverse * fmaf(2.0f * a->z_weight, lse, 1.0f);
+    for (int64_t j = 0; a->grad_scale && j < a->logits->columns; j++) {
+        float p = fmath_exp(at(a->logits, t, j) - m) * inverse;
+        put(a->logits, t, j, (p - (j == target ? 1.0f : 0.0f)) * at(a->grad_scale, 0, 0));
     }
 }
 
 static void cross_entropy_row(const cross_entropy_args *a, int64_t t, int64_t target) {
     float m, sum = sum_row(a->logits, t, &m);
-    finish_row(a->logits, a->loss, a->grad_scale, t, m, sum, at(a->logits, t, target), target);
+    finish_row(a, t, m, sum, at(a->logits, t, target), target);
 }
 
 ott_status reference_op_cross_entropy(exec *cx, const cross_entropy_args *a) {
@@ -330,7 +334,7 @@ ott_status reference_op_cross_entropy(exec *cx, const cross_entropy_args *a) {
     for (int64_t t = 0; t < a->logits->rows; t++) {
         int64_t target = integer_at(a->target, t);
         if (target < 0)
-            ignored_row(a->logits, a->loss, a->grad_scale != NULL, t);
+            ignored_row(a, t);
         else
             cross_entropy_row(a, t, target);
     }
@@ -351,7 +355,8 @@ ott_status reference_op_cross_entropy_part(exec *cx, const cross_entropy_part_ar
     return OTT_OK;
 }
 
-static void whole_row(const cross_entropy_whole_args *a, int64_t t, int64_t target) {
+static void whole_row(const cross_entropy_whole_args *a, const cross_entropy_args *row, int64_t t,
+                      int64_t target) {
     float m = -INFINITY, sum = 0.0f, at_target = 0.0f;
     for (int64_t r = 0; r < a->parts->rows; r += 3)
         if (at(a->parts, r, t) > m) m = at(a->parts, r, t);
@@ -359,17 +364,22 @@ static void whole_row(const cross_entropy_whole_args *a, int64_t t, int64_t targ
         sum = fmaf(at(a->parts, r + 1, t), fmath_exp(at(a->parts, r, t) - m), sum);
         at_target += at(a->parts, r + 2, t);
     }
-    finish_row(a->logits, a->loss, a->grad_scale, t, m, sum, at_target, target - a->before);
+    finish_row(row, t, m, sum, at_target, target - a->before);
 }
 
 ott_status reference_op_cross_entropy_whole(exec *cx, const cross_entropy_whole_args *a) {
     (void)cx;
+    const cross_entropy_args row = {.logits = a->logits,
+                                    .grad_scale = a->grad_scale,
+                                    .loss = a->loss,
+                                    .z = a->z,
+                                    .z_weight = a->z_weight};
     for (int64_t t = 0; t < a->logits->rows; t++) {
         int64_t target = integer_at(a->target, t);
         if (target < 0)
-            ignored_row(a->logits, a->loss, a->grad_scale != NULL, t);
+            ignored_row(&row, t);
         else
-            whole_row(a, t, target);
+            whole_row(a, &row, t, target);
     }
     reference_quantize_list(a->logits, a->q);
     return OTT_OK;

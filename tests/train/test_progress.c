@@ -130,12 +130,12 @@ static int read_mfu(const fixture *f, const char *name, double mfu[STEPS]) {
     return count;
 }
 
-static void run_with_peak(const fixture *f, const char *name, bool given) {
+static void run_with_peak(const fixture *f, const char *name, bool given, const char *const *more) {
     rig r;
     char path[220];
     logger log = {0};
     progress p = {.log = &log, .interval = 100, .max_steps = 1000, .memory_total = 1e9};
-    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16]});
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
     p.account = r.account;
     p.flops_per_token = 1e30; /* more than any device does */
     p.peak_flops = 1e12;
@@ -158,12 +158,32 @@ static void run_with_peak(const fixture *f, const char *name, bool given) {
 static void mfu_has_a_bound(void **state) {
     const fixture *f = *state;
     double mfu[STEPS];
-    run_with_peak(f, "measured", false);
+    run_with_peak(f, "measured", false, NULL);
     assert_int_equal(read_mfu(f, "measured", mfu), STEPS);
     for (int i = 0; i < STEPS; i++) assert_true(mfu[i] > 0 && mfu[i] <= 1);
-    run_with_peak(f, "given", true);
+    run_with_peak(f, "given", true, NULL);
     assert_int_equal(read_mfu(f, "given", mfu), STEPS);
     assert_true(mfu[0] > 1);
+}
+
+/* The first step's loss is that of a run without; its z-loss has a key of its own. */
+static void the_z_loss_is_told_apart(void **state) {
+    const fixture *f = *state;
+    const char *const names[] = {"without", "with_z"}, *const more[] = {"--train.z_loss_weight=0.01", NULL};
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        char path[64];
+        int64_t bytes;
+        run_with_peak(f, names[i], true, i ? more : NULL);
+        snprintf(path, sizeof path, "%s/metrics.jsonl", names[i]);
+        char *text = fixture_read(f, path, &bytes);
+        const char *z = strstr(text, "\"train/z_loss\":");
+        loss[i] = atof(strstr(text, "\"loss\":") + strlen("\"loss\":"));
+        assert_int_equal(z != NULL, i);
+        if (z) assert_true(atof(z + strlen("\"train/z_loss\":")) > 0.01);
+        free(text);
+    }
+    assert_true(loss[0] > 0 && loss[0] == loss[1]);
 }
 
 /* A continued run has a file of its own beside the first. */
@@ -193,8 +213,12 @@ static void no_folder(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tags),      cmocka_unit_test(continued),       cmocka_unit_test(absolute_folder),
-        cmocka_unit_test(no_folder), cmocka_unit_test(mfu_has_a_bound),
+        cmocka_unit_test(tags),
+        cmocka_unit_test(continued),
+        cmocka_unit_test(absolute_folder),
+        cmocka_unit_test(no_folder),
+        cmocka_unit_test(mfu_has_a_bound),
+        cmocka_unit_test(the_z_loss_is_told_apart),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -43,8 +43,8 @@ static void outcome_free(outcome *o) {
 static void expect_same_steps(const outcome *one, const outcome *rank, const char *what) {
     for (int i = 0; i < STEPS; i++) {
         const step_result *a = &one->step[i], *b = &rank->step[i];
-        if (a->loss != b->loss || a->grad_norm != b->grad_norm || a->labels != b->labels ||
-            a->tokens != b->tokens || a->skipped != b->skipped)
+        if (a->loss != b->loss || a->z_loss != b->z_loss || a->grad_norm != b->grad_norm ||
+            a->labels != b->labels || a->tokens != b->tokens || a->skipped != b->skipped)
             fail_msg("%s, step %d: loss %.9g and %.9g, norm %.9g and %.9g", what, i + 1, a->loss, b->loss,
                      a->grad_norm, b->grad_norm);
     }
@@ -177,7 +177,8 @@ static void ranks_are_micro_batches(void **state) {
 
 /* Gradients that one micro-batch adds to several times: a head in chunks, one that is the embedding, biases. */
 static void gradients_of_many_parts_too(void **state) {
-    const char *const chunks[] = {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=16", NULL};
+    const char *const chunks[] = {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=16",
+                                  "--train.z_loss_weight=0.1", NULL};
     const char *const tied[] = {"--model.tie_embeddings=true", "--model.attention_bias=true",
                                 "--model.qk_norm=true", NULL};
     for (int size = 2; size <= RANKS_MAX; size *= 2) {

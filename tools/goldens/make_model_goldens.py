@@ -5,7 +5,9 @@ them in fp32.
 One set of weights serves all variants: "untied" (an output head of its own), "tied" (the embedding is the head), "llama3"
 (untied, with Llama 3's scaling of the rotary frequencies), "mistral" (a sliding window of 7), "qwen2" (biases of q, k and v)
 and "qwen3" (norms of the heads of q and k). "padding" and "tied_padding" are untied and tied with a pad_token_id, and go
-into a file of their own, model_padding.safetensors, with the embedding's gradient alone. Each other variant stores the loss of every token, the mean
+into a file of their own, model_padding.safetensors, with the embedding's gradient alone. "z_loss" is untied, trained on
+the loss plus Z_WEIGHT times the mean square of the logits' log-partition; model_z_loss.safetensors has that mean and the
+gradients of the head and the embedding. Each other variant stores the loss of every token, the mean
 over the tokens that count, and the gradient of that mean with respect to every parameter. Targets below zero do not count.
 
     python tools/goldens/make_model_goldens.py tests/golden
@@ -51,6 +53,7 @@ VARIANTS = {
     "qwen2": ("Qwen2", False, PLAIN, {}),
     "qwen3": ("Qwen3", False, PLAIN, {}),
 }
+Z_WEIGHT = 0.05
 # A token that the sequences have several times.
 PADDING = 41
 PADDED = {
@@ -85,7 +88,7 @@ def make_weights(generator):
     return weights
 
 
-def run(family, tied, rope, more, weights, tokens, targets):
+def run(family, tied, rope, more, weights, tokens, targets, z_weight=0.0):
     model = make_model(family, tied, rope, more)
     wanted = {k: weights[k] for k, _ in model.named_parameters()}
     missing, unexpected = model.load_state_dict(wanted, strict=False)
@@ -94,8 +97,9 @@ def run(family, tied, rope, more, weights, tokens, targets):
     flat = targets.reshape(-1)
     losses = torch.nn.functional.cross_entropy(logits, flat, ignore_index=-1, reduction="none")
     loss = losses.sum() / (flat >= 0).sum()
-    loss.backward()
-    out = {"loss": loss.detach().reshape(1), "losses": losses.detach()}
+    z = torch.logsumexp(logits[flat >= 0], dim=-1).square().mean()
+    (loss + z_weight * z if z_weight else loss).backward()
+    out = {"loss": loss.detach().reshape(1), "losses": losses.detach(), "z": z.detach().reshape(1)}
     out |= {f"grad/{name}": p.grad for name, p in model.named_parameters()}
     return out
 
@@ -112,7 +116,7 @@ def main(folder):
     tensors |= {"tokens": tokens.reshape(-1).int(), "targets": targets.reshape(-1).int()}
     for name, variant in VARIANTS.items():
         found = run(*variant, weights, tokens, targets)
-        tensors |= {f"{name}/{key}": value for key, value in found.items()}
+        tensors |= {f"{name}/{key}": value for key, value in found.items() if key != "z"}
         print(f"{name}: loss {found['loss'].item():.7f}")
     write(folder / "model_fp32.safetensors", tensors)
 
@@ -122,6 +126,10 @@ def main(folder):
         found = run(*variant, weights, tokens, targets)
         padded[f"{name}/grad/model.embed_tokens.weight"] = found["grad/model.embed_tokens.weight"]
     write(folder / "model_padding.safetensors", padded)
+
+    found = run(*VARIANTS["untied"], weights, tokens, targets, Z_WEIGHT)
+    kept = ("z", "grad/lm_head.weight", "grad/model.embed_tokens.weight")
+    write(folder / "model_z_loss.safetensors", {key: found[key] for key in kept})
 
 
 def write(path, tensors):
