@@ -56,7 +56,7 @@ static int64_t lay_out(ott_optimizer *o, float *base) {
     int64_t at = 0;
     for (int i = 0; i < o->count; i++) {
         parameter *p = &o->parameters[i];
-        for (int j = 0; j < o->rule->slots && !p->frozen; j++) {
+        for (int j = 0; j < optimizer_slots(o->rule, p) && !p->frozen; j++) {
             p->shard.slot[j] = tensor_matrix(base ? base + at : NULL, OTT_F32, p->rows, p->columns);
             at += padded(o, parameter_count(p));
         }

@@ -99,7 +99,7 @@ ott_status tensor_set_add_parameter(tensor_set *set, const char *name, const par
 
 ott_status tensor_set_add_slots(tensor_set *set, const char *name, const parameter *p,
                                 const optimizer_rule *rule) {
-    for (int j = 0; j < rule->slots; j++) {
+    for (int j = 0; j < optimizer_slots(rule, p); j++) {
         const char *slot;
         TRY(arena_printf(set->memory, &slot, "%s.%s", name, rule->slot[j]));
         TRY(add_value(set, slot, p, &p->shard.slot[j]));

@@ -419,6 +419,10 @@ static tensor shard_numbers(const model *m, const parameter *p) {
     return tensor_matrix(NULL, OTT_F32, is_grouped ? t->rows : 0, moment_numbers(t->columns));
 }
 
+static int slots_of(const model *m, const parameter *p) {
+    return m->options.optimizer ? optimizer_slots(m->options.optimizer, p) : 0;
+}
+
 /* A vector's is read too often for that by what computes with it. */
 static bool master_is_offloaded(const model *m, const parameter *p) {
     return m->options.offload == OFFLOAD_STATE && p->rank > 1 && !p->frozen;
@@ -434,7 +438,8 @@ static ott_status divide(model *m) {
         tensor grad = shard_in(p, m->options.gradient);
         m->trained_bytes += padded(m, grad);
         if (grad.dtype == OTT_F32) m->trained_f32_bytes += padded(m, grad);
-        m->slot_bytes += padded(m, shard_in(p, m->options.state)) + padded(m, shard_numbers(m, p));
+        for (int k = 0; k < slots_of(m, p); k++)
+            m->slot_bytes[k] += padded(m, shard_in(p, m->options.state)) + padded(m, shard_numbers(m, p));
     }
     return OTT_OK;
 }
@@ -451,9 +456,10 @@ static ott_status allocate_trained(model *m) {
     if (m->trained_count == 0)
         return status_fail(OTT_ERR_CONFIG, "train.freeze covers every parameter: nothing is left to train");
     TRY(device_allocate(d, MEM_GRAD, m->trained_bytes, "gradients", &m->grads));
-    for (int i = 0; m->options.optimizer && i < m->options.optimizer->slots; i++)
-        TRY((m->options.offload == OFFLOAD_NONE ? device_allocate : device_allocate_mapped)(
-            d, MEM_OPTIMIZER, m->slot_bytes, m->options.optimizer->slot[i], &m->slot[i]));
+    for (int i = 0; i < PARAMETER_SLOTS; i++)
+        if (m->slot_bytes[i] > 0)
+            TRY((m->options.offload == OFFLOAD_NONE ? device_allocate : device_allocate_mapped)(
+                d, MEM_OPTIMIZER, m->slot_bytes[i], m->options.optimizer->slot[i], &m->slot[i]));
     return OTT_OK;
 }
 
@@ -465,7 +471,7 @@ static void view_trained(model *m) {
         ott_dtype gradient = in_format(p, m->options.gradient);
         if (p->frozen) continue;
         p->shard.grad = next_in(m, shard_in(p, gradient), m->grads, gradient == OTT_F32 ? &wide : &narrow);
-        for (int k = 0; k < PARAMETER_SLOTS; k++) {
+        for (int k = 0; k < slots_of(m, p); k++) {
             p->shard.slot[k] = next_in(m, shard_in(p, m->options.state), m->slot[k], &slot[k]);
             p->shard.numbers[k] = next_in(m, shard_numbers(m, p), m->slot[k], &slot[k]);
         }

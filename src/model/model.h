@@ -41,7 +41,8 @@ struct model {
     int64_t master_bytes;  /* size of masters, which has the matrices where they lie in the host's memory */
     int64_t trained_bytes; /* size of grads, which has the parameters that are not frozen: */
     int64_t trained_f32_bytes; /* first those in fp32, so many bytes, then those in bf16 */
-    int64_t slot_bytes;        /* size of each of the slots, of the same parameters */
+    int64_t slot_bytes
+        [PARAMETER_SLOTS]; /* size of each of the slots, of those of the same parameters that have it */
     parameter_store store;
     parameter_store experts;   /* of those that ranks divide among them; beside store; else nothing */
     expert_ranks expert_ranks; /* these */

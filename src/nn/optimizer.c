@@ -137,6 +137,10 @@ const optimizer_rule *optimizer_find(const char *name) {
     return NULL;
 }
 
+int optimizer_slots(const optimizer_rule *rule, const parameter *p) {
+    return rule->slots_taken && rule->takes(p) ? rule->slots_taken : rule->slots;
+}
+
 /* ---- an update ---- */
 
 void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, double learning_rate,

@@ -37,6 +37,7 @@ typedef struct optimizer_rule {
     /* State tensors of a parameter, of its shape, 0 at first; what a checkpoint calls each: "exp_avg". */
     int slots;
     const char *slot[PARAMETER_SLOTS];
+    int slots_taken; /* of these the parameters have that `takes` names; 0: all */
     /* Does its step make the form of p's shard, where one is asked for (parameter_shard.form)? NULL: of none. */
     bool (*makes_form)(const parameter *p);
     /* Is p of the rule, or of AdamW, at adam_rate times the learning rate and in the same slots? NULL: all are. */
@@ -53,6 +54,8 @@ typedef struct optimizer_rule {
 
 /* The row of this name; NULL when there is none. */
 const optimizer_rule *optimizer_find(const char *name);
+/* How many slots p has. */
+int optimizer_slots(const optimizer_rule *rule, const parameter *p);
 /* The host's part of the step state for update number `update` (from 1). */
 void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, double learning_rate,
                         int64_t update, float *host_state);

@@ -162,6 +162,7 @@ static ott_status step_muon(exec *cx, const optimizer_options *o, const paramete
 const optimizer_rule optimizer_muon = {.name = "muon",
                                        .slots = 2,
                                        .slot = {"exp_avg", "exp_avg_sq"},
+                                       .slots_taken = 1,
                                        .takes = is_for_muon,
                                        .schedule = optimizer_schedule_moments,
                                        .step = step_muon};

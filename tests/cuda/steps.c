@@ -34,7 +34,7 @@ enum { GRAPHS = sizeof arguments / sizeof *arguments - 2 };
 /* A rank's part of each parameter and its state, end to end: how far apart they lie is a device's own business. */
 static snapshot take_parameters(const rig *r) {
     const model *m = r->t->m;
-    snapshot s = {.data = malloc((size_t)(m->block_bytes + 2 * m->slot_bytes))};
+    snapshot s = {.data = malloc((size_t)(m->block_bytes + m->slot_bytes[0] + m->slot_bytes[1]))};
     for (int i = 0; i < m->parameter_count; i++) {
         const parameter_shard *shard = &m->parameters[i].shard;
         const tensor *const parts[] = {&shard->value, &shard->slot[0], &shard->slot[1]};

@@ -380,7 +380,7 @@ static void run_trial(harness *h, const trial *t) {
     memset(&e, 0, sizeof e);
     r.p.shard.value = harness_tensor_normal(h, OTT_F32, r.p.rows, r.p.columns, 0.5, 1);
     r.p.shard.grad = harness_tensor(h, OTT_F32, r.p.rows, r.p.columns);
-    for (int i = 0; i < r.rule->slots; i++)
+    for (int i = 0; i < optimizer_slots(r.rule, &r.p); i++)
         r.p.shard.slot[i] = harness_tensor(h, OTT_F32, r.p.rows, r.p.columns);
     r.state = harness_tensor(h, OTT_F32, 1, STEP_STATE_COUNT);
     harness_get(h, &r.p.shard.value, values);

@@ -205,7 +205,7 @@ static void copies_and_what_is_offloaded_lie_in_the_hosts_memory(void **state) {
     shape.offload = OFFLOAD_STATE;
     FIXTURE_OK(admission_measure(&a, &offloaded));
     const model *m = r.t->m;
-    assert_int_equal(offloaded.host_of[MEM_OPTIMIZER], 2 * m->slot_bytes);
+    assert_int_equal(offloaded.host_of[MEM_OPTIMIZER], m->slot_bytes[0] + m->slot_bytes[1]);
     assert_in_range(m->block_bytes - offloaded.host_of[MEM_PARAM], 1, m->block_bytes / 10); /* vectors */
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
         assert_int_equal(offloaded.of[kind] + offloaded.host_of[kind], apart.of[kind] + apart.host_of[kind]);

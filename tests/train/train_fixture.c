@@ -330,13 +330,15 @@ snapshot snapshot_take(const rig *r) {
         const void *data;
         int64_t bytes;
     } blocks[BLOCKS] = {{m->values, m->block_bytes}, {m->masters, m->master_bytes}};
-    int slots = m->options.optimizer->slots, count = 2 + slots;
-    snapshot s = {.data = malloc((size_t)(m->block_bytes + m->master_bytes + slots * m->slot_bytes))};
-    for (int i = 0; i < slots; i++) {
+    int64_t bytes = m->block_bytes + m->master_bytes;
+    for (int i = 0; i < PARAMETER_SLOTS; i++) {
         blocks[2 + i].data = m->slot[i];
-        blocks[2 + i].bytes = m->slot_bytes;
+        blocks[2 + i].bytes = m->slot_bytes[i];
+        bytes += m->slot_bytes[i];
     }
-    for (int i = 0; i < count; i++) {
+    snapshot s = {.data = malloc((size_t)bytes)};
+    for (int i = 0; i < BLOCKS; i++) {
+        if (blocks[i].bytes == 0) continue;
         FIXTURE_OK(device_copy_out(r->device, (char *)s.data + s.bytes, blocks[i].data, blocks[i].bytes));
         s.bytes += blocks[i].bytes;
     }
