@@ -121,6 +121,7 @@ static ott_status convert_model(api_conversion *c, convert_options *asked) {
     c->list = b->m->modules;
     c->nodes = c->root->children;
     asked->store_mlp_inputs = b->options.convert.store_mlp_inputs;
+    asked->smooth_mlp = b->options.convert.smooth_mlp;
     b->amax_group = c->options->amax_group;
     b->recipe_name = c->recipe->name;
     return model_convert(b->m, asked, &c->summary);

@@ -352,6 +352,7 @@ ott_status module_model_lower_fallen(model_body *b) {
                          &(convert_options){.recipe = recipe_find("tensorwise"),
                                             .any_dimension = true,
                                             .store_mlp_inputs = b->options.convert.store_mlp_inputs,
+                                            .smooth_mlp = b->options.convert.smooth_mlp,
                                             .by_call = true,
                                             .accepts = keep_all},
                          NULL);

@@ -61,6 +61,27 @@ extern "C" cudaError_t multiply_launch(const tensor *x, const tensor *y, float f
     return cudaGetLastError();
 }
 
+template <ott_dtype X, ott_dtype Y>
+__global__ void __launch_bounds__(ROW_THREADS)
+    multiply_columns_kernel(view x, view factor, view y, bool accumulate) {
+    row_place p = row_place_of(x.columns);
+    if (p.column >= x.columns) return;
+    eight a = load8<X>(x, p.row, p.column), k = load8<OTT_F32>(factor, 0, p.column), sum = {};
+    if (accumulate) sum = load8<Y>(y, p.row, p.column);
+#pragma unroll
+    for (int i = 0; i < 8; i++) a.x[i] = accumulate ? fmaf(a.x[i], k.x[i], sum.x[i]) : a.x[i] * k.x[i];
+    store8<Y>(y, p.row, p.column, a);
+}
+
+extern "C" cudaError_t multiply_columns_launch(const multiply_columns_args *a, cudaStream_t stream) {
+    view x = view_of(a->x), factor = view_of(a->factor), y = view_of(a->y);
+    WITH_DTYPE(a->x->dtype, X,
+               WITH_DTYPE(a->y->dtype, Y,
+                          LAUNCH_ROWS((multiply_columns_kernel<X, Y>), x.rows, x.columns, stream, x, factor,
+                                      y, a->accumulate)));
+    return cudaGetLastError();
+}
+
 /* ---- dropout ---- */
 
 struct dropout_job {

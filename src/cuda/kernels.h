@@ -22,6 +22,7 @@ cudaError_t kernels_find(void);
 cudaError_t convert_launch(const tensor *x, const tensor *y, cudaStream_t stream);
 cudaError_t add_launch(const tensor *x, const tensor *delta, const tensor *y, cudaStream_t stream);
 cudaError_t multiply_launch(const tensor *x, const tensor *y, float factor, cudaStream_t stream);
+cudaError_t multiply_columns_launch(const multiply_columns_args *a, cudaStream_t stream);
 cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream);
 cudaError_t rope_launch(const rope_args *a, cudaStream_t stream);
 
@@ -92,6 +93,7 @@ int64_t sum_workspace(int64_t elements);
 cudaError_t sum_launch(const tensor *x, const tensor *sum, float *workspace, cudaStream_t stream);
 cudaError_t block_squares_launch(const block_squares_args *items, int64_t count, cudaStream_t stream);
 cudaError_t sum_blocks_launch(const sum_blocks_args *items, int64_t count, cudaStream_t stream);
+cudaError_t smooth_powers_launch(const smooth_powers_args *a, cudaStream_t stream);
 cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cudaStream_t stream);
 cudaError_t count_nonfinite_launch(const tensor *x, const tensor *count, cudaStream_t stream);
 

@@ -16,6 +16,14 @@ ott_status cuda_multiply(exec *cx, const multiply_args *a) {
     return cuda_check(multiply_launch(a->x, a->y, a->factor, cuda_stream(cx)), "multiply");
 }
 
+ott_status cuda_multiply_columns(exec *cx, const multiply_columns_args *a) {
+    return cuda_check(multiply_columns_launch(a, cuda_stream(cx)), "multiply_columns");
+}
+
+ott_status cuda_smooth_powers(exec *cx, const smooth_powers_args *a) {
+    return cuda_check(smooth_powers_launch(a, cuda_stream(cx)), "smooth_powers");
+}
+
 ott_status cuda_dropout(exec *cx, const dropout_args *a) {
     return cuda_check(dropout_launch(a, cuda_stream(cx)), "dropout");
 }

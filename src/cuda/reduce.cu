@@ -3,10 +3,12 @@
  * one block of REDUCE_BLOCK elements, and one thread adds these in order, which are 4,096 times fewer. Bytes moved: the
  * tensor once.
  */
+#include "cuda/amax.h"
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
 #include "cuda/list.h"
 #include "cuda/ordered.h"
+#include "tensor/smooth.h"
 
 enum { REDUCE_THREADS = 256, REDUCE_SUMS = REDUCE_THREADS / 16 };
 
@@ -108,6 +110,39 @@ extern "C" cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cud
         LAUNCH_BLOCKS(chain_kernel<column_terms<D>>, chain_blocks(x->columns), CHAIN_THREADS, stream, rows,
                       x->rows, x->columns, to);
     });
+    return cudaGetLastError();
+}
+
+/* A block has 32 columns, and each of its warps every eighth row of them. */
+enum { POWERS_THREADS = 256, POWERS_WARPS = POWERS_THREADS / 32 };
+
+struct powers_tile {
+    uint32_t most[POWERS_WARPS][32];
+};
+
+template <ott_dtype D>
+__global__ void __launch_bounds__(POWERS_THREADS) smooth_powers_kernel(view x, float *power, int64_t step) {
+    SHARED(tile, powers_tile);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int64_t column = blockIdx.x * (int64_t)32 + lane;
+    uint32_t most = 0;
+    for (int64_t row = warp; row < x.rows && column < x.columns; row += POWERS_WARPS)
+        most = larger(most, magnitude(load<D>(x, row, column)));
+    tile.most[warp][lane] = most;
+    __syncthreads();
+    if (warp > 0 || column >= x.columns) return;
+    for (int w = 1; w < POWERS_WARPS; w++) most = larger(most, tile.most[w][lane]);
+    int n = smooth_power(most);
+    power[column] = fmath_power_of_two(n);
+    power[step + column] = fmath_power_of_two(-n);
+}
+
+extern "C" cudaError_t smooth_powers_launch(const smooth_powers_args *a, cudaStream_t stream) {
+    view x = view_of(a->x);
+    float *power = (float *)a->power->data;
+    WITH_DTYPE(a->x->dtype, D,
+               LAUNCH_BLOCKS(smooth_powers_kernel<D>, (x.columns + 31) / 32, POWERS_THREADS, stream, x, power,
+                             a->power->ld));
     return cudaGetLastError();
 }
 

@@ -116,6 +116,35 @@ static void choose_stored(model *m, bool store) {
         if (m->blocks[i].ffn) m->blocks[i].ffn->store_inputs(&m->blocks[i], store);
 }
 
+/* A weight that is cast for each micro-batch has to be here, and be its master. */
+static ott_status check_smooth(const linear *down) {
+    static const char text[] =
+        "float8.smooth_swiglu casts %s anew for each micro-batch, which is not built for %s: "
+        "leave it out, or %s";
+    if (down->weight->shard.cut)
+        return status_fail(OTT_ERR_CONFIG, text, down->name, "weights that ranks share",
+                           "take distributed.dp_replicate instead of dp_shard");
+    if (down->lora || linear_keeps_codes(down))
+        return status_fail(OTT_ERR_CONFIG, text, down->name, "adapters and weights that are kept in FP8",
+                           "train all weights");
+    return OTT_OK;
+}
+
+static ott_status choose_smooth(model *m, bool smooth) {
+    for (int64_t i = 0; i < m->options.layers; i++) {
+        block *b = &m->blocks[i];
+        if (!b->ffn) continue;
+        if (smooth && b->ffn != &ffn_mlp)
+            return status_fail(OTT_ERR_CONFIG,
+                               "float8.smooth_swiglu is not built for mixtures of experts, and layer %lld is "
+                               "one: leave it out",
+                               (long long)i);
+        if (smooth) TRY(check_smooth(&b->mlp.down));
+        if (b->ffn == &ffn_mlp) b->mlp.smooths = smooth;
+    }
+    return OTT_OK;
+}
+
 static ott_status check_recipe(const model *m, const recipe *r) {
     TRY(recipe_check(r));
     return backend_check_recipe(m->device->can, r);
@@ -211,6 +240,7 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     mem_free(account, memory);
     if (status == OTT_OK) status = judge_elsewhere(&c);
     choose_stored(m, o->store_mlp_inputs);
+    if (status == OTT_OK) status = choose_smooth(m, o->smooth_mlp);
     if (out) *out = c.summary;
     if (status == OTT_OK) status = check_reach(o, &c.summary);
     if (status == OTT_OK) status = store_set(&m->store, m->device, m->activation);

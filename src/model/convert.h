@@ -32,6 +32,7 @@ typedef struct convert_options {
     bool experts;                  /* the experts of mixtures too; never their routers */
     bool keeps;            /* a weight is to be kept, and not multiplied, in FP8: then shared experts too */
     bool store_mlp_inputs; /* gate and up of layers in FP8 wait for backward in FP8 (nn/mlp.h) */
+    bool smooth_mlp;       /* what down takes in FP8 is smoothed (the same) */
     const logger *log;
     /* A call of the public API, on top of earlier ones: a layer that it keeps stays as it is; what names or reaches
        nothing is warned of; messages name its options and not keys of a configuration. */

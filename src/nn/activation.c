@@ -62,6 +62,13 @@ ott_status activation_open(exec *cx, const char *what, ott_dtype d, int64_t rows
     return activation_adopt(cx, what, t, &buffer, specs, e);
 }
 
+ott_status activation_smooth(exec *cx, activation *e) {
+    TRY(exec_open(cx, "powers of channels", OTT_F32, 2, e->t.columns, &e->powers, &e->powers_buffer));
+    TRY(op_smooth_powers(cx, &(smooth_powers_args){.x = &e->t, .power = &e->powers}));
+    const tensor inverse = tensor_rows(e->powers, 1, 1);
+    return op_multiply_columns(cx, &(multiply_columns_args){.x = &e->t, .factor = &inverse, .y = &e->t});
+}
+
 ott_status activation_quantize(exec *cx, const activation *e) {
     for (int i = 0; i < e->q.count; i++) TRY(cut_quantize(cx, &e->cut, &e->t, &e->q.item[i]));
     return OTT_OK;
@@ -101,6 +108,7 @@ ott_status activation_close_forms(exec *cx, activation *e) {
 
 ott_status activation_close(exec *cx, activation *e) {
     TRY(activation_close_forms(cx, e));
+    TRY(plan_close(cx->plan, &e->powers_buffer));
     return activation_close_tensor(cx, e);
 }
 

@@ -32,6 +32,10 @@ typedef struct activation {
     tensor t; /* the high-precision tensor; data NULL: only its forms are here */
     qlist q;
     tensor_cut cut; /* as its specs have it */
+    tensor
+        powers; /* fp32[2, columns]: t is divided by the first row, column by column, and so are its forms; the second is 1 over
+                       it; data NULL: t is as it is */
+    plan_buffer powers_buffer;
     plan_buffer buffer, rowwise[QLIST_MAX], columnwise[QLIST_MAX];
 } activation;
 
@@ -42,6 +46,8 @@ ott_status activation_open(exec *cx, const char *what, ott_dtype d, int64_t rows
 /* The same around a tensor that is already open: takes over its buffer, opens the forms. */
 ott_status activation_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer,
                             const activation_specs *specs, activation *e);
+/* Divides the tensor, which has no forms yet, by its channels' powers (tensor/smooth.h). */
+ott_status activation_smooth(exec *cx, activation *e);
 /* Makes the forms of a tensor whose producer does not. */
 ott_status activation_quantize(exec *cx, const activation *e);
 /* The forms that an op makes with the tensor: all, or NULL where ranks must meet between amax and cast; then, after

@@ -309,6 +309,7 @@ static ott_status open_other_use(exec *cx, const linear *l, bool columnwise, con
     qblocks blocks = {0};
     const tensor_cut cut = linear_cut(l, TENSOR_WEIGHT);
     *q = (qtensor){.rows = l->out, .columns = l->in, .spec = l->spec.weight};
+    q->spec.rowwise.policy = q->spec.columnwise.policy = AMAX_CURRENT;
     (columnwise ? &q->spec.rowwise : &q->spec.columnwise)->format = OTT_F32;
     TRY(qtensor_lay_out(q, cx->device->can, &blocks));
     TRY(plan_open(cx->plan, "weight in another scaling", blocks.rowwise.bytes + blocks.columnwise.bytes,
@@ -406,6 +407,27 @@ static ott_status add_change(exec *cx, const linear *l, multiply_change multiply
     return plan_close(cx->plan, &buffer);
 }
 
+/* ---- a weight that takes what its input's channels were divided by ---- */
+
+static tensor powers_of(const activation *x) {
+    return tensor_rows(x->powers, 0, 1);
+}
+
+/* What forward reads of it, until `buffer` is closed. */
+static ott_status open_smoothed(exec *cx, const linear *l, const activation *x, operand *out,
+                                plan_buffer *buffer) {
+    const tensor powers = powers_of(x);
+    plan_buffer values;
+    qtensor q;
+    tensor w;
+    TRY(exec_open(cx, "weight of smoothed channels", OTT_F32, l->out, l->in, &w, &values));
+    TRY(op_multiply_columns(cx,
+                            &(multiply_columns_args){.x = &l->weight->value, .factor = &powers, .y = &w}));
+    TRY(open_other_use(cx, l, false, &w, &q, buffer));
+    *out = operand_rowwise((tensor){0}, &q);
+    return plan_close(cx->plan, &values);
+}
+
 /* ---- packing ---- */
 
 /* Fills `to`, whose data and scale_inv are places, with what `from` has. */
@@ -483,7 +505,10 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
     operand a = operand_rowwise(x->t, activation_form(x, l->input_form));
     operand b = l->packed;
     plan_buffer buffer = PLAN_NONE;
-    if (!b.t.data) TRY(open_rowwise(cx, l, &b, &buffer));
+    if (x->powers.data)
+        TRY(open_smoothed(cx, l, x, &b, &buffer));
+    else if (!b.t.data)
+        TRY(open_rowwise(cx, l, &b, &buffer));
     const tensor_ranks *sum_of = l->cut == PARAMETER_COLUMNS ? &l->ranks : NULL;
     partial_sum sum;
     TRY(tensor_partial_open(cx, sum_of, OTT_F32, y, &sum));
@@ -532,15 +557,28 @@ ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const ten
     return l->lora && !linear_is_composed(l) ? lora_grad_input(cx, l->lora, &g->t, dx) : OTT_OK;
 }
 
-static ott_status accumulate_weight(exec *cx, linear *l, const activation *x, const activation *g) {
+/* c = g^T x, or c += g^T x. */
+static ott_status multiply_weight(exec *cx, const linear *l, const activation *x, const activation *g,
+                                  const tensor *c, bool accumulate) {
     operand a = operand_columnwise(g->t, activation_form(g, l->grad_form));
     operand b = operand_columnwise(x->t, activation_form(x, l->input_form));
-    return exec_gemm(cx, GEMM_GRAD_WEIGHT,
-                     &(gemm_args){.a = &a,
-                                  .b = &b,
-                                  .c = &l->weight->grad,
-                                  .accumulate = true,
-                                  .spec = l->spec.gemm[GEMM_GRAD_WEIGHT]});
+    return exec_gemm(
+        cx, GEMM_GRAD_WEIGHT,
+        &(gemm_args){
+            .a = &a, .b = &b, .c = c, .accumulate = accumulate, .spec = l->spec.gemm[GEMM_GRAD_WEIGHT]});
+}
+
+static ott_status accumulate_weight(exec *cx, linear *l, const activation *x, const activation *g) {
+    tensor product;
+    plan_buffer buffer;
+    if (!x->powers.data) return multiply_weight(cx, l, x, g, &l->weight->grad, true);
+    const tensor powers = powers_of(x);
+    TRY(exec_open(cx, "gradient of smoothed channels", OTT_F32, l->out, l->in, &product, &buffer));
+    TRY(multiply_weight(cx, l, x, g, &product, false));
+    TRY(op_multiply_columns(
+        cx, &(multiply_columns_args){
+                .x = &product, .factor = &powers, .y = &l->weight->grad, .accumulate = true}));
+    return plan_close(cx->plan, &buffer);
 }
 
 static ott_status grad_adapter(exec *cx, const linear *l, const tensor *x, const tensor *g) {

@@ -111,6 +111,8 @@ bool linear_weight_is_fresh(const exec *cx, const linear *l);
    there is no backward. A stack that keeps codes stays as it is: few of its matrices have rows of a few tokens. */
 ott_status linear_pack(exec *cx, linear *l);
 
+/* x may be divided by its channels' powers (nn/activation.h): the weight's columns are multiplied by them before they are cast,
+   and the weight gradient's as they are added. Not of a weight that ranks share, that is packed, kept in codes or adapted. */
 /* y[M,out] = x W^T + bias. Where the weight's columns are cut, the sum of all ranks': y are the rows that this one has
    between layers (nn/tensor_ranks.h). */
 ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y);

@@ -68,15 +68,24 @@ ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s) {
     return activation_close(cx, &all);
 }
 
+/* A packed weight takes no powers. */
+static bool smooths(const mlp *m) {
+    return m->smooths && !m->down.packed.t.data && cast_spec_is_fp8(&m->down.spec.input.rowwise) &&
+           cast_spec_is_fp8(&m->down.spec.weight.rowwise);
+}
+
 ott_status mlp_activate(exec *cx, mlp *m, mlp_saved *s) {
     TRY(activation_open(cx, "swiglu output", s->gate.dtype, s->gate.rows, s->gate.columns, &m->hidden_specs,
                         &s->y));
     const tensor *up = is_gated(m) ? &s->up : NULL;
+    const qlist *fused = smooths(m) ? NULL : activation_fused(&s->y);
     if (m->gelu)
-        TRY(op_gelu_forward(cx, &(gelu_forward_args){&s->gate, up, &s->y.t, activation_fused(&s->y)}));
+        TRY(op_gelu_forward(cx, &(gelu_forward_args){&s->gate, up, &s->y.t, fused}));
     else
-        TRY(op_swiglu_forward(cx, &(swiglu_forward_args){&s->gate, up, &s->y.t, activation_fused(&s->y)}));
-    return activation_finish(cx, &s->y);
+        TRY(op_swiglu_forward(cx, &(swiglu_forward_args){&s->gate, up, &s->y.t, fused}));
+    if (!smooths(m)) return activation_finish(cx, &s->y);
+    TRY(activation_smooth(cx, &s->y));
+    return activation_quantize(cx, &s->y);
 }
 
 ott_status mlp_project(exec *cx, mlp *m, const mlp_saved *s, const tensor *out) {

@@ -219,6 +219,10 @@ static void multiply_prepare(op_case *c) {
     set_float(c, "factor", case_draw(c, 2) ? 12.0f : 0.22f);
 }
 
+static void multiply_columns_prepare(op_case *c) {
+    set_bool(c, "accumulate", case_draw(c, 2));
+}
+
 /* ---- dropout ---- */
 
 static void dropout_prepare(op_case *c) {
@@ -615,6 +619,7 @@ static const op_fixture fixtures[] = {
     {.op = "dequantize", .sets = "q"},
     {.op = "amax_update", .sets = "spec", .prepare = amax_update_prepare},
     {.op = "multiply", .sets = "factor", .prepare = multiply_prepare, .alias = {{"y", "x"}}},
+    {.op = "multiply_columns", .sets = "accumulate", .prepare = multiply_columns_prepare},
     {.op = "gemm",
      .sets = "a b accumulate spec",
      .shapes = COUNT(gemm_shapes),

@@ -37,8 +37,8 @@ enum { NONE, SELECTIVE, OP_MODE, FULL, FULL_EVERY_2, OP_EVERY_3, SELECTIVE_EVERY
 
 typedef struct kind {
     const char *name, *recipe;
-    const char *filter[3]; /* layers that stay in high precision, then NULL */
-    bool fused, stores;    /* projections together; float8.store_mlp_inputs */
+    const char *filter[3];       /* layers that stay in high precision, then NULL */
+    bool fused, stores, smooths; /* projections together; float8.store_mlp_inputs, float8.smooth_swiglu */
 } kind;
 
 static const kind kinds[] = {
@@ -54,6 +54,7 @@ static const kind kinds[] = {
     {.name = "rowwise, fused", .recipe = "rowwise", .fused = true},
     {.name = "tensorwise, stored", .recipe = "tensorwise", .stores = true},
     {.name = "rowwise, fused and stored", .recipe = "rowwise", .fused = true, .stores = true},
+    {.name = "tensorwise, smooth", .recipe = "tensorwise", .smooths = true},
     {.name = "rowwise_with_gw_hp, partly", .recipe = "rowwise_with_gw_hp", .filter = {"o_proj", "gate_proj"}},
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
@@ -80,6 +81,7 @@ static outcome run(const kind *k, const mode *m) {
     convert_options convert = {.recipe = recipe_find(k->recipe), .filter = k->filter};
     while (k->filter[convert.filter_count]) convert.filter_count++;
     convert.store_mlp_inputs = k->stores;
+    convert.smooth_mlp = k->smooths;
     HARNESS_OK(model_convert(t.m, &convert, NULL));
     tiny_random_batch(&t, SEQUENCES, LENGTH);
     for (int i = 0; i < LAYERS; i += m->every) t.m->blocks[i].checkpointing = m->checkpointing;

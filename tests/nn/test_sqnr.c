@@ -23,6 +23,7 @@ typedef struct bench {
     parameter weight;
     delayed_store store;
     activation_specs input_specs, grad_specs;
+    bool smooths; /* the input's channels */
     tensor input, grad_output, y, dx, statistics;
     hook hook;
     float cast[TENSOR_COUNT][2][STATISTICS_COUNT];
@@ -46,6 +47,7 @@ static ott_status step(exec *cx, void *user) {
     TRY(activation_open(cx, "g", OTT_BF16, M, N, &b->grad_specs, &g));
     TRY(op_convert(cx, &(convert_args){.x = &b->input, .y = &x.t}));
     TRY(op_convert(cx, &(convert_args){.x = &b->grad_output, .y = &g.t}));
+    if (b->smooths) TRY(activation_smooth(cx, &x));
     TRY(activation_quantize(cx, &x));
     TRY(activation_quantize(cx, &g));
     TRY(linear_forward(cx, &b->l, &x, &b->y));
@@ -110,11 +112,13 @@ static float *fetch(bench *b, const tensor *t, int64_t first) {
     return values;
 }
 
-/* The SQNR of a result's rows from `first` on. */
-static double sqnr(bench *b, const tensor *found, bench *exactly, const tensor *exact, int64_t first) {
+/* The SQNR of a result's rows from `first` on; with one_less without their first column. */
+static double sqnr_of(bench *b, const tensor *found, bench *exactly, const tensor *exact, int64_t first,
+                      bool one_less) {
     float *f = fetch(b, found, first), *e = fetch(exactly, exact, first);
     double signal = 0, noise = 0;
     for (int64_t i = 0; i < (exact->rows - first) * exact->columns; i++) {
+        if (one_less && i % exact->columns == 0) continue;
         double d = (double)f[i] - (double)e[i];
         signal += (double)e[i] * (double)e[i];
         noise += d * d;
@@ -122,6 +126,10 @@ static double sqnr(bench *b, const tensor *found, bench *exactly, const tensor *
     free(f);
     free(e);
     return decibel(signal, noise);
+}
+
+static double sqnr(bench *b, const tensor *found, bench *exactly, const tensor *exact, int64_t first) {
+    return sqnr_of(b, found, exactly, exact, first, false);
 }
 
 /* ---- Gaussian data ---- */
@@ -210,6 +218,49 @@ static void outlier_rows(void **state) {
     assert_true(fabs(with_outlier("rowwise", 3e5f) - 28.5) <= TOLERANCE);
     assert_true(fabs(with_outlier("block", 3e5f) - 28.5) <= TOLERANCE);
     assert_true(fabs(with_outlier("mxfp8", 3e5f) - 28.5) <= TOLERANCE);
+}
+
+/* One channel of the input is `outlier` times as large as the others, and what it is multiplied by so much smaller. */
+static void open_channel(bench *b, float outlier) {
+    tensor *both[] = {&b->input, &b->weight.value};
+    open_bench(b, 1.0f);
+    for (int k = 0; k < 2; k++) {
+        float *values = fetch(b, both[k], 0);
+        for (int64_t i = 0; i < both[k]->rows; i++) values[i * KK] *= k ? 1 / outlier : outlier;
+        harness_put(&b->h, both[k], values);
+        free(values);
+    }
+}
+
+/* SQNR of the output, and of the other channels' weight gradients. */
+static void of_channels(const char *name, float outlier, bool smooths, double found[2]) {
+    static bench exact, b;
+    open_channel(&exact, outlier);
+    run(&exact, recipe_find("fp32"));
+    open_channel(&b, outlier);
+    b.smooths = smooths;
+    run(&b, recipe_find(name));
+    found[0] = sqnr(&b, &b.y, &exact, &exact.y, 0);
+    found[1] = sqnr_of(&b, &b.weight.grad, &exact, &exact.weight.grad, 0, true);
+    print_message("  %-12s one channel x %-6g %-8s output %.2f dB, grad_weight %.2f dB\n", name,
+                  (double)outlier, smooths ? "smoothed" : "", found[0], found[1]);
+    close_bench(&b);
+    close_bench(&exact);
+}
+
+/* An outlier that takes all of a scale's range takes none of it when channels are smoothed: as much is kept as without it. */
+static void smoothed_channels(void **state) {
+    (void)state;
+    static const char *const names[] = {"tensorwise", "delayed", "rowwise"};
+    for (int i = 0; i < 3; i++) {
+        double plain[2], smooth[2];
+        bool e4m3 = recipe_find(names[i])->grad_output.columnwise.format == OTT_E4M3;
+        of_channels(names[i], 0x1p17f, false, plain);
+        of_channels(names[i], 0x1p17f, true, smooth);
+        assert_true(plain[0] < 14 && smooth[0] > 28.0);
+        assert_true(smooth[1] > (e4m3 ? 28.0 : 24.2));
+        if (!e4m3) assert_true(plain[1] < 10); /* by rows, its scales are the channels' */
+    }
 }
 
 /* ---- a stack ---- */
@@ -331,6 +382,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_recipe_keeps_what_is_published),
         cmocka_unit_test(outlier_rows),
+        cmocka_unit_test(smoothed_channels),
         cmocka_unit_test(a_stack_is_its_matrices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include "fp8/history.h"
 #include "fp8/reference.h"
 #include "reference/reference_parts.h"
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -246,6 +247,33 @@ ott_status reference_op_multiply(exec *cx, const multiply_args *a) {
     (void)cx;
     for (int64_t i = 0; i < a->y->rows; i++)
         for (int64_t j = 0; j < a->y->columns; j++) put(a->y, i, j, at(a->x, i, j) * a->factor);
+    return OTT_OK;
+}
+
+ott_status reference_op_multiply_columns(exec *cx, const multiply_columns_args *a) {
+    (void)cx;
+    for (int64_t i = 0; i < a->y->rows; i++)
+        for (int64_t j = 0; j < a->y->columns; j++) {
+            float x = at(a->x, i, j), k = at(a->factor, 0, j);
+            put(a->y, i, j, a->accumulate ? fmaf(x, k, at(a->y, i, j)) : x * k);
+        }
+    return OTT_OK;
+}
+
+ott_status reference_op_smooth_powers(exec *cx, const smooth_powers_args *a) {
+    (void)cx;
+    for (int64_t j = 0; j < a->x->columns; j++) {
+        float amax = 0;
+        for (int64_t i = 0; i < a->x->rows; i++) {
+            float x = fabsf(at(a->x, i, j));
+            if (isnan(x) || x > amax) amax = x;
+            if (isnan(x)) break;
+        }
+        int e = amax > 0 && isfinite(amax) ? (amax < FLT_MIN ? -127 : ilogbf(amax)) : 0;
+        float power = ldexpf(1.0f, (int)floor(e / 2.0));
+        put(a->power, 0, j, power);
+        put(a->power, 1, j, 1.0f / power);
+    }
     return OTT_OK;
 }
 

@@ -72,17 +72,19 @@ static void targets(void **state) {
 
 static void refused(void **state) {
     static const struct {
-        const char *argument, *part;
-    } rows[] = {{"--peft.target_modules=qq_proj",
+        const char *argument, *part, *other;
+    } rows[] = {{"--peft.target_modules=*_proj", "not built for adapters", "--float8.smooth_swiglu=true"},
+                {"--peft.target_modules=qq_proj",
                  "peft.target_modules has \"qq_proj\", which names no linear "
-                 "layer of a block; the nearest is"},
-                {"--peft.target_modules=lm_head", "names no linear layer of a block"},
-                {"--peft.exclude_modules=out_proj", "peft.exclude_modules has \"out_proj\""},
-                {"--peft.exclude_modules=*", "nothing would train"}};
+                 "layer of a block; the nearest is",
+                 NULL},
+                {"--peft.target_modules=lm_head", "names no linear layer of a block", NULL},
+                {"--peft.exclude_modules=out_proj", "peft.exclude_modules has \"out_proj\"", NULL},
+                {"--peft.exclude_modules=*", "nothing would train", NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         rig r;
         mem *account;
-        const char *more[] = {rows[i].argument, NULL};
+        const char *more[] = {rows[i].argument, rows[i].other, NULL};
         FIXTURE_OK(mem_open(&account));
         assert_int_equal(rig_try(&r, account, *state,
                                  &(rig_options){.precision = &fixture_precisions[BF16], .more = more}),

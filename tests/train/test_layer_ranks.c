@@ -368,7 +368,7 @@ static void so_are_other_models(void **state) {
     const char *const tied[] = {"--model.tie_embeddings=true", "--model.attention_bias=true",
                                 "--model.qk_norm=true", NULL};
     const char *const batches[] = {"--train.grad_accum_steps=2", NULL};
-    const char *const stored[] = {"--float8.store_mlp_inputs=true", NULL};
+    const char *const stored[] = {"--float8.store_mlp_inputs=true", "--float8.smooth_swiglu=true", NULL};
     const char *const fused[] = {"--model.fused_qkv=true", "--model.fused_gate_up=true",
                                  "--model.attention_bias=true", NULL};
     const char *const *const models[] = {chunks, tied, batches, stored, fused};
