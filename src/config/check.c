@@ -372,8 +372,7 @@ static ott_status check_offload(config *cfg) {
 
 /* What only adamw is built for. */
 static ott_status check_adamw_only(const config *cfg) {
-    static const char *const keys[] = {"optimizer.state_dtype", "train.master_dtype", "train.grad_dtype",
-                                       "train.offload"};
+    static const char *const keys[] = {"optimizer.state_dtype", "train.master_dtype", "train.grad_dtype"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const config_key *key = table_find(keys[i]);
         if (table_get(cfg, key).integer != key->fallback.integer)
@@ -386,6 +385,10 @@ static ott_status check_adamw_only(const config *cfg) {
 static ott_status check_optimizer(config *cfg) {
     config_optimizer name = cfg->optimizer.name;
     if (name != OPTIMIZER_ADAMW) TRY(check_adamw_only(cfg));
+    if (name == OPTIMIZER_MUON && cfg->train.offload != OFFLOAD_NONE)
+        FAIL("train.offload = \"%s\" is not built for optimizer.name = \"muon\", which multiplies whole "
+             "matrices of its state: leave it out, or train with another optimizer",
+             config_word(cfg, "train.offload"));
     if (name != OPTIMIZER_SGD && cfg->optimizer.nesterov)
         FAIL("optimizer.nesterov = true is built for optimizer.name = \"sgd\" only, not for \"%s\": leave it "
              "out",

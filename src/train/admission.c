@@ -135,7 +135,8 @@ static bool freeze_embedding(const admission *a, variant *v, char text[96]) {
 /* On a GPU: first the moments, then masters too. */
 static bool offload_more(const admission *a, variant *v, char text[96]) {
     config_offload *offload = &v->cfg.train.offload;
-    if (a->device->threads > 0 || *offload == OFFLOAD_STATE) return false;
+    if (a->device->threads > 0 || *offload == OFFLOAD_STATE || v->cfg.optimizer.name == OPTIMIZER_MUON)
+        return false;
     *offload = *offload == OFFLOAD_NONE ? OFFLOAD_MOMENTS : OFFLOAD_STATE;
     v->shape.offload = *offload;
     snprintf(text, 96, "train.offload = \"%s\"", *offload == OFFLOAD_STATE ? "state" : "moments");

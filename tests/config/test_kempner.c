@@ -90,8 +90,8 @@ static void test_optimizers(void **state) {
              "distributed.ep = 2 leaves a rank a part", NULL);
     case_bad(c, ".toml", "[optimizer]\nname = \"lion\"\nstate_dtype = \"bf16\"\n",
              "optimizer.state_dtype = \"bf16\" is built for optimizer.name = \"adamw\" only", NULL);
-    case_bad(c, ".toml", "[optimizer]\nname = \"sgd\"\n[train]\noffload = \"moments\"\n",
-             "train.offload = \"moments\" is built for optimizer.name = \"adamw\" only", NULL);
+    case_bad(c, ".toml", "[optimizer]\nname = \"muon\"\n[train]\noffload = \"moments\"\n",
+             "train.offload = \"moments\" is not built for optimizer.name = \"muon\"", NULL);
     case_bad(c, ".toml", "[optimizer]\nnesterov = true\n", "optimizer.nesterov = true", NULL);
     case_bad(c, ".toml", "[optimizer]\nname = \"sgd\"\nnesterov = true\n", "optimizer.momentum is 0", NULL);
 }
