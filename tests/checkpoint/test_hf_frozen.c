@@ -161,17 +161,22 @@ static void codes_stay(void **state) {
     }
 }
 
+static model_options mixture_options(void) {
+    model_options o = options_of("mixtral");
+    o.hidden = 144;
+    o.moe_every = 1;
+    o.moe = (moe_options){
+        .experts = 3, .choices = 2, .hidden = o.hidden, .rule = {ROUTE_SOFTMAX, 0, 0, true, 1.0f}};
+    return o;
+}
+
 /* Experts of a folder, whose matrices are a stack here: codes and scales are written as they were read, whatever shares one. */
 static void experts_stay(void **state) {
     static const hf_scales grains[] = {HF_SCALE_TENSOR, HF_SCALE_CHANNEL, HF_SCALE_BLOCK};
     run_folder *f = *state;
     hf_save_summary sum;
     hf_save_options how = {.dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_COMPRESSED};
-    model_options o = options_of("mixtral");
-    o.hidden = 144;
-    o.moe_every = 1;
-    o.moe = (moe_options){
-        .experts = 3, .choices = 2, .hidden = o.hidden, .rule = {ROUTE_SOFTMAX, 0, 0, true, 1.0f}};
+    model_options o = mixture_options();
     model *m = filled_model(f, &o), *kept;
     for (int i = 0; i < 3; i++) {
         const opening w = {.recipe = "rowwise", .folder = at(f, "experts %d", i), .freeze = "model.layers.*"};
@@ -183,6 +188,31 @@ static void experts_stay(void **state) {
         save(kept, HF_METHOD_COMPRESSED, at(f, "again %d", i));
         model_close(kept);
         assert_same_folder(f, at(f, "experts %d", i), at(f, "again %d", i));
+    }
+    model_close(m);
+}
+
+/* A stack once, by its own name; and of the other matrices whether bf16 would round them. */
+static void codes_are_listed(void **state) {
+    static const ott_dtype others[] = {OTT_BF16, OTT_F32};
+    run_folder *f = *state;
+    model_options o = mixture_options();
+    o.layers = 1;
+    model *m = filled_model(f, &o);
+    for (int i = 0; i < 2; i++) {
+        hf_save_summary sum;
+        const hf_save_options how = {
+            .dtype = others[i], .fp8 = true, .method = HF_METHOD_FP8, .granularity = HF_SCALE_BLOCK};
+        str names = {.account = f->account};
+        bool others_are_bf16;
+        succeed(hf_model_save(m, &how, at(f, "listed %d", i), &sum));
+        succeed(hf_model_list_codes(f->account, at(f, "listed %d", i), &names, &others_are_bf16));
+        assert_int_equal(others_are_bf16, i == 0);
+        assert_non_null(strstr(names.text, "model.layers.0.block_sparse_moe.experts.w2.weight"));
+        int count = 1;
+        for (const char *c = names.text; *c; c++) count += *c == ',';
+        assert_int_equal(count, 4 + 3); /* of attention, and stacks; no router */
+        str_free(&names);
     }
     model_close(m);
 }
@@ -253,7 +283,8 @@ static void what_would_round_twice_is_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(codes_stay), TEST(experts_stay), TEST(together_or_apart),
-                                       TEST(ranks_have_their_rows), TEST(what_would_round_twice_is_refused)};
+    const struct CMUnitTest tests[] = {
+        TEST(codes_stay),        TEST(experts_stay),          TEST(codes_are_listed),
+        TEST(together_or_apart), TEST(ranks_have_their_rows), TEST(what_would_round_twice_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
