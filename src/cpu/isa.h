@@ -77,7 +77,7 @@ static inline void *cpu_scratch(const exec *cx, int thread) {
 #define QOUT(name, text)
 #define QTENSOR(name, text)
 #define QTENSOR_OPT(name, text)
-#define OPERAND(name)
+#define OPERAND(name, text)
 #define SCALAR(type, name)
 #define OP(name, fields) ott_status ISA(name)(exec * cx, const name##_args *a);
 #include "tensor/ops.def"

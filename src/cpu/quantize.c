@@ -11,6 +11,8 @@
 #include "cpu/quantize.h"
 #include "cpu/quantize_row.h"
 #include "cpu/quantize_scale.h"
+#include "cpu/rows.h"
+#include "tensor/route_check.h"
 
 typedef struct quantize_job {
     exec *cx;
@@ -406,6 +408,25 @@ static ott_status quantize(exec *cx, const tensor *x, const qtensor *q) {
 
 ott_status ISA(quantize)(exec *cx, const quantize_args *a) {
     return quantize(cx, a->x, a->q);
+}
+
+/* Rows [first, end), of a group or of none. */
+static ott_status quantize_rows(exec *cx, const grouped_quantize_args *a, int64_t which, int64_t first,
+                                int64_t end) {
+    tensor x = tensor_rows(*a->x, first, end - first);
+    qtensor q = qtensor_group(a->q, which, first, end - first);
+    return end > first ? quantize(cx, &x, &q) : OTT_OK;
+}
+
+ott_status ISA(grouped_quantize)(exec *cx, const grouped_quantize_args *a) {
+    int64_t groups = a->q->groups, rows = a->x->rows, first = 0, end;
+    TRY(route_check_quantize(a));
+    if (a->end) TRY(row_check_ends("grouped_quantize", a->end, rows));
+    for (int64_t e = 0; e < groups; e++, first = end) {
+        end = a->end ? ((const int32_t *)a->end->data)[e] : (e + 1) * (rows / groups);
+        TRY(quantize_rows(cx, a, e, first, end));
+    }
+    return quantize_rows(cx, a, groups, first, rows);
 }
 
 ott_status ISA(quantize_list)(exec *cx, const tensor *x, const qlist *q) {

@@ -133,4 +133,17 @@ static inline ott_status row_check_indices(const char *op, const char *what, con
     return OTT_OK;
 }
 
+/* Ends of groups of rows ascend, and none is behind the last row. */
+static inline ott_status row_check_ends(const char *op, const tensor *end, int64_t rows) {
+    int64_t last = 0;
+    for (int64_t e = 0; e < end->columns; e++) {
+        int32_t here = ((const int32_t *)end->data)[e];
+        if (here < last || here > rows)
+            return status_fail(OTT_ERR_INTERNAL, "%s: group %lld ends at row %d, after %lld, of %lld", op,
+                               (long long)e, here, (long long)last, (long long)rows);
+        last = here;
+    }
+    return OTT_OK;
+}
+
 #endif

@@ -235,12 +235,16 @@ static ott_status multiply(exec *cx, const gemm_args *g, gemm_way *w) {
     return ran ? OTT_OK : multiply_by_kernel(cx, g);
 }
 
+ott_status cuda_check_accumulate(exec *cx, const char *op, const gemm_spec *spec) {
+    const char *refused = cx->device->can->no_accumulate[spec->accumulate];
+    if (!refused) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED, "%s: accumulation \"%s\" %s", op,
+                       recipe_accumulate_name(spec->accumulate), refused);
+}
+
 ott_status cuda_gemm(exec *cx, const gemm_args *g) {
     gemm_way w;
-    const char *refused = cx->device->can->no_accumulate[g->spec.accumulate];
-    if (refused)
-        return status_fail(OTT_ERR_UNSUPPORTED, "gemm: accumulation \"%s\" %s",
-                           recipe_accumulate_name(g->spec.accumulate), refused);
+    TRY(cuda_check_accumulate(cx, "gemm", &g->spec));
     if (tensor_count(*g->c) == 0) return OTT_OK;
     find_way(cx->device->can, g, &w);
     bool own = !w.by_cublaslt || cuda_device_of(cx->device)->own_products;

@@ -50,9 +50,30 @@ __device__ __forceinline__ float scale_at(const gemm_side &s, int64_t mn, int64_
 /* How an element is read: of a format, or, FP8, by the table of its codes. */
 enum class reads { f32, bf16, f16, fp8 };
 
-static reads reads_of(ott_dtype d) {
-    return d == OTT_F32 ? reads::f32 : d == OTT_BF16 ? reads::bf16 : d == OTT_F16 ? reads::f16 : reads::fp8;
-}
+/* `statement` with R the constant for format d. */
+#define WITH_READS(d, R, ...)                                                                                \
+    switch (d) {                                                                                             \
+    case OTT_F32: {                                                                                          \
+        constexpr reads R = reads::f32;                                                                      \
+        __VA_ARGS__;                                                                                         \
+        break;                                                                                               \
+    }                                                                                                        \
+    case OTT_BF16: {                                                                                         \
+        constexpr reads R = reads::bf16;                                                                     \
+        __VA_ARGS__;                                                                                         \
+        break;                                                                                               \
+    }                                                                                                        \
+    case OTT_F16: {                                                                                          \
+        constexpr reads R = reads::f16;                                                                      \
+        __VA_ARGS__;                                                                                         \
+        break;                                                                                               \
+    }                                                                                                        \
+    default: {                                                                                               \
+        constexpr reads R = reads::fp8;                                                                      \
+        __VA_ARGS__;                                                                                         \
+        break;                                                                                               \
+    }                                                                                                        \
+    }
 
 template <reads R>
 __device__ __forceinline__ float load(const void *data, int64_t at, const float *value_of) {
@@ -134,13 +155,22 @@ __device__ __forceinline__ float scaled_sum(const gemm_job &w, int64_t i, int64_
     return sum;
 }
 
-template <reads A, reads B> __global__ void __launch_bounds__(GEMM_THREADS, 1) gemm_kernel(gemm_job w) {
-    SHARED(value_of, float[2][FP8_CODES]);
+/* The values of both formats' codes, [2][FP8_CODES]. */
+template <reads A, reads B>
+__device__ __forceinline__ void make_values(float (&value_of)[2][FP8_CODES], const gemm_job &w) {
     if (A == reads::fp8) value_of[0][threadIdx.x] = narrow_from_fp8((uint8_t)threadIdx.x, w.a.format);
     if (B == reads::fp8) value_of[1][threadIdx.x] = narrow_from_fp8((uint8_t)threadIdx.x, w.b.format);
     __syncthreads();
-    int64_t element = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;
-    int64_t i = element / w.c.columns, j = element - i * w.c.columns;
+}
+
+__device__ __forceinline__ int64_t element_index() {
+    return (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;
+}
+
+template <reads A, reads B> __global__ void __launch_bounds__(GEMM_THREADS, 1) gemm_kernel(gemm_job w) {
+    SHARED(value_of, float[2][FP8_CODES]);
+    make_values<A, B>(value_of, w);
+    int64_t i = element_index() / w.c.columns, j = element_index() - i * w.c.columns;
     if (i < w.c.rows) store_result(w.c, i, j, scaled_sum<A, B>(w, i, j, value_of[0], value_of[1]));
 }
 
@@ -148,28 +178,117 @@ static unsigned blocks_for(int64_t elements) {
     return (unsigned)((elements + GEMM_THREADS - 1) / GEMM_THREADS);
 }
 
-template <reads A, reads B> static void launch(const gemm_job &w, cudaStream_t stream) {
-    LAUNCH((gemm_kernel<A, B>), blocks_for(w.c.rows * w.c.columns), GEMM_THREADS, stream, w);
-}
-
-template <reads A> static void launch_a(const gemm_job &w, cudaStream_t stream) {
-    switch (reads_of(w.b.format)) {
-    case reads::f32: launch<A, reads::f32>(w, stream); break;
-    case reads::bf16: launch<A, reads::bf16>(w, stream); break;
-    case reads::f16: launch<A, reads::f16>(w, stream); break;
-    case reads::fp8: launch<A, reads::fp8>(w, stream); break;
-    }
-}
-
 extern "C" cudaError_t gemm_launch(const operand *a, const operand *b, const tensor *bias, const tensor *c,
                                    bool accumulate, scale_order order, cudaStream_t stream) {
     gemm_job w = {side_of(a), side_of(b), result_of(c, bias, accumulate), operand_k(a), order};
-    switch (reads_of(a->t.dtype)) {
-    case reads::f32: launch_a<reads::f32>(w, stream); break;
-    case reads::bf16: launch_a<reads::bf16>(w, stream); break;
-    case reads::f16: launch_a<reads::f16>(w, stream); break;
-    case reads::fp8: launch_a<reads::fp8>(w, stream); break;
+    unsigned blocks = blocks_for(c->rows * c->columns);
+    WITH_READS(a->t.dtype, A,
+               WITH_READS(b->t.dtype, B, LAUNCH((gemm_kernel<A, B>), blocks, GEMM_THREADS, stream, w)));
+    return cudaGetLastError();
+}
+
+/* ---- groups of rows ---- */
+
+struct grouped_job {
+    gemm_job product;
+    const int32_t *end, *all; /* all NULL: gradients are not balanced */
+    int64_t groups, all_count;
+    int64_t each; /* rows of a matrix in its stack */
+    bool deep;
+};
+
+__device__ __forceinline__ int64_t first_of(const grouped_job &j, int64_t group) {
+    return group > 0 ? j.end[group - 1] : 0;
+}
+
+/* The group whose row r is; j.groups: none. */
+__device__ __forceinline__ int64_t group_of(const grouped_job &j, int64_t r) {
+    int64_t first = 0, after = j.groups;
+    while (first < after) {
+        int64_t middle = (first + after) / 2;
+        if (r < j.end[middle])
+            after = middle;
+        else
+            first = middle + 1;
     }
+    return first;
+}
+
+/* operand_group: the operand of a group that begins at row `first`. */
+template <reads R>
+__device__ __forceinline__ gemm_side side_of_group(gemm_side s, bool deep, int64_t group, int64_t first) {
+    const int64_t size = R == reads::f32 ? 4 : R == reads::fp8 ? 1 : 2;
+    int64_t block = qtensor_group_block(group, first, deep ? s.block_k : s.block_mn);
+    s.data = (const char *)s.data + first * (deep ? s.k_stride : s.mn_stride) * size;
+    if (s.scale_inv) s.scale_inv += block * (deep ? s.k_step : s.mn_step);
+    return s;
+}
+
+/* A thread has an element of c. */
+template <reads A, reads B>
+__global__ void __launch_bounds__(GEMM_THREADS, 1) grouped_kernel(GRID_CONSTANT(grouped_job) j) {
+    SHARED(value_of, float[2][FP8_CODES]);
+    gemm_job w = j.product;
+    make_values<A, B>(value_of, w);
+    int64_t r = element_index() / w.c.columns, n = element_index() - r * w.c.columns;
+    if (r >= w.c.rows) return;
+    int64_t group = group_of(j, r), first = first_of(j, group);
+    float sum = 0;
+    if (group == j.groups && w.c.accumulate) return;
+    if (group < j.groups) {
+        w.a = side_of_group<A>(w.a, false, group, first);
+        w.b = side_of_group<B>(w.b, j.deep, group, group * j.each);
+        sum = scaled_sum<A, B>(w, r - first, n, value_of[0], value_of[1]);
+    }
+    store_result(w.c, r, n, sum);
+}
+
+template <reads A, reads B>
+__global__ void __launch_bounds__(GEMM_THREADS, 1) grouped_weight_kernel(GRID_CONSTANT(grouped_job) j) {
+    SHARED(value_of, float[2][FP8_CODES]);
+    gemm_job w = j.product;
+    make_values<A, B>(value_of, w);
+    int64_t i = element_index() / w.c.columns, n = element_index() - i * w.c.columns;
+    if (i >= w.c.rows) return;
+    int64_t group = i / j.each, first = first_of(j, group), rows = j.end[group] - first;
+    if (rows <= 0) return;
+    w.a = side_of_group<A>(w.a, true, group, first);
+    w.b = side_of_group<B>(w.b, true, group, first);
+    w.k = rows;
+    float sum = scaled_sum<A, B>(w, i - group * j.each, n, value_of[0], value_of[1]);
+    if (j.all) sum = sum * (((float)j.all[j.all_count - 1] / (float)j.all_count) / (float)rows);
+    store_result(w.c, i, n, sum);
+}
+
+extern "C" cudaError_t gemm_grouped_launch(const grouped_gemm_args *a, bool deep, cudaStream_t stream) {
+    grouped_job j = {};
+    j.product = {side_of(a->a), side_of(a->b), result_of(a->c, nullptr, a->accumulate), operand_k(a->a),
+                 a->spec.order};
+    j.end = (const int32_t *)a->end->data;
+    j.groups = a->end->columns;
+    j.each = deep ? j.product.k : a->c->columns;
+    j.deep = deep;
+    if (tensor_count(*a->c) == 0) return cudaSuccess;
+    unsigned blocks = blocks_for(tensor_count(*a->c));
+    WITH_READS(a->a->t.dtype, A,
+               WITH_READS(a->b->t.dtype, B, LAUNCH((grouped_kernel<A, B>), blocks, GEMM_THREADS, stream, j)));
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream) {
+    grouped_job j = {};
+    j.product = {side_of(a->a), side_of(a->b), result_of(a->c, nullptr, true), operand_k(a->a),
+                 a->spec.order};
+    j.end = (const int32_t *)a->end->data;
+    j.groups = a->end->columns;
+    j.each = operand_mn(a->a);
+    j.all = a->all ? (const int32_t *)a->all->data : nullptr;
+    j.all_count = a->all ? a->all->columns : 0;
+    if (tensor_count(*a->c) == 0) return cudaSuccess;
+    unsigned blocks = blocks_for(tensor_count(*a->c));
+    WITH_READS(
+        a->a->t.dtype, A,
+        WITH_READS(a->b->t.dtype, B, LAUNCH((grouped_weight_kernel<A, B>), blocks, GEMM_THREADS, stream, j)));
     return cudaGetLastError();
 }
 

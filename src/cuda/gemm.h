@@ -1,12 +1,12 @@
 /*
  * cuda/gemm: kernels around cuBLASLt's products: the product of any operands as ops.def defines it, for what the library does
- * not take; what an epilogue of the library cannot do; and scales in the order in which the library reads them.
+ * not take, and those of groups, whose sizes only the device knows; what an epilogue of the library cannot do; and scales in the order in which the library reads them.
  */
 #ifndef CUDA_GEMM_H
 #define CUDA_GEMM_H
 
 #include "fp8/recipe.h"
-#include "tensor/operand.h"
+#include "tensor/ops.h"
 #include <cuda_runtime_api.h>
 
 #ifdef __cplusplus
@@ -17,6 +17,9 @@ extern "C" {
    spec.accumulate ACCUMULATE_FP32. */
 cudaError_t gemm_launch(const operand *a, const operand *b, const tensor *bias, const tensor *c,
                         bool accumulate, scale_order order, cudaStream_t stream);
+/* The ops. deep: the stack's matrices lie one after the other along the contraction. */
+cudaError_t gemm_grouped_launch(const grouped_gemm_args *a, bool deep, cudaStream_t stream);
+cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream);
 /* c = round(sum + bias + c); sum: fp32, as many rows and columns as c, dense. */
 cudaError_t gemm_epilogue_launch(const float *sum, const tensor *bias, const tensor *c, bool accumulate,
                                  cudaStream_t stream);

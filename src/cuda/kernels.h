@@ -110,8 +110,6 @@ cudaError_t permute_launch(const permute_args *a, cudaStream_t stream);
 cudaError_t unpermute_launch(const unpermute_args *a, cudaStream_t stream);
 cudaError_t weigh_launch(const weigh_args *a, cudaStream_t stream);
 cudaError_t weigh_backward_launch(const weigh_backward_args *a, cudaStream_t stream);
-cudaError_t grouped_gemm_launch(const grouped_gemm_args *a, cudaStream_t stream);
-cudaError_t grouped_gemm_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream);
 
 /* ---- heads.cu ---- */
 cudaError_t join_heads_launch(const join_heads_args *a, cudaStream_t stream);

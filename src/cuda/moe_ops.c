@@ -1,7 +1,9 @@
 /* cuda/moe_ops: the ops of a mixture of experts as launches. */
 #include "cuda/cuda.h"
+#include "cuda/gemm.h"
 #include "cuda/kernels.h"
 #include "cuda/ops.h"
+#include "cuda/quantize_ops.h"
 #include "tensor/route_check.h"
 
 #define LAUNCH_OP(name) cuda_check(name##_launch(a, cuda_stream(cx)), #name)
@@ -40,14 +42,22 @@ ott_status cuda_weigh_backward(exec *cx, const weigh_backward_args *a) {
     return LAUNCH_OP(weigh_backward);
 }
 
+ott_status cuda_grouped_quantize(exec *cx, const grouped_quantize_args *a) {
+    TRY(route_check_quantize(a));
+    TRY(cuda_check_rounding("grouped_quantize", a->q));
+    return cuda_check(quantize_groups(a->x, a->end, a->q, cuda_stream(cx)), "grouped_quantize");
+}
+
 ott_status cuda_grouped_gemm(exec *cx, const grouped_gemm_args *a) {
     TRY(route_check_product(a));
-    return LAUNCH_OP(grouped_gemm);
+    TRY(cuda_check_accumulate(cx, "grouped_gemm", &a->spec));
+    return cuda_check(gemm_grouped_launch(a, route_stack_is_deep(a), cuda_stream(cx)), "grouped_gemm");
 }
 
 ott_status cuda_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *a) {
     TRY(route_check_weight(a));
-    return LAUNCH_OP(grouped_gemm_weight);
+    TRY(cuda_check_accumulate(cx, "grouped_gemm_weight", &a->spec));
+    return cuda_check(gemm_grouped_weight_launch(a, cuda_stream(cx)), "grouped_gemm_weight");
 }
 
 ott_status cuda_dot(exec *cx, const dot_args *a) {

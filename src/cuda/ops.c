@@ -64,6 +64,7 @@ const op_table cuda_ops = {
     .unpermute = cuda_unpermute,
     .weigh = cuda_weigh,
     .weigh_backward = cuda_weigh_backward,
+    .grouped_quantize = cuda_grouped_quantize,
     .grouped_gemm = cuda_grouped_gemm,
     .grouped_gemm_weight = cuda_grouped_gemm_weight,
     .dot = cuda_dot,

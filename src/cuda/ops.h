@@ -9,6 +9,8 @@
 #include "tensor/ops.def"
 #undef OP
 
+/* Has the device sums of this kind? */
+ott_status cuda_check_accumulate(exec *cx, const char *op, const gemm_spec *spec);
 /* Bytes of workspace that the op wants. */
 int64_t cuda_gemm_workspace(const backend_capabilities *can, const gemm_args *g);
 int64_t cuda_attention_forward_workspace(const device *d, const attention_forward_args *a);

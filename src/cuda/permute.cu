@@ -1,12 +1,11 @@
 /*
- * cuda/permute: rows of tokens to the experts they were given to and back, what their weights do to them, and the products of
- * each expert's rows with its matrix: element by element, exact and slow. Bytes moved, but by the products: each row that is
- * read or written once.
+ * cuda/permute: rows of tokens to the experts they were given to and back, and what their weights do to them. Bytes moved: each
+ * row that is read or written once.
  */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
-enum { GROUPED_THREADS = 256, WEIGH_ROWS = GROUPED_THREADS / 16 };
+enum { WEIGH_THREADS = 256, WEIGH_ROWS = WEIGH_THREADS / 16 };
 
 struct places {
     const int32_t *data;
@@ -88,7 +87,7 @@ extern "C" cudaError_t unpermute_launch(const unpermute_args *a, cudaStream_t st
 
 /* A half warp has an assignment. */
 template <ott_dtype D>
-__global__ void __launch_bounds__(GROUPED_THREADS)
+__global__ void __launch_bounds__(WEIGH_THREADS)
     weigh_backward_kernel(view x, view dy, places row, float *dweight, int64_t ld) {
     int64_t i = (int64_t)blockIdx.x * WEIGH_ROWS + threadIdx.x / 16, t = i / row.columns, k = i % row.columns;
     int32_t from = t < row.rows ? row.data[t * row.ld + k] : -1;
@@ -103,88 +102,7 @@ extern "C" cudaError_t weigh_backward_launch(const weigh_backward_args *a, cudaS
     view x = view_of(a->x), dy = view_of(a->dy);
     int64_t blocks = (a->row->rows * a->row->columns + WEIGH_ROWS - 1) / WEIGH_ROWS;
     WITH_DTYPE(a->x->dtype, D,
-               LAUNCH_BLOCKS(weigh_backward_kernel<D>, blocks, GROUPED_THREADS, stream, x, dy,
+               LAUNCH_BLOCKS(weigh_backward_kernel<D>, blocks, WEIGH_THREADS, stream, x, dy,
                              places_of(a->row), (float *)a->dweight->data, a->dweight->ld));
-    return cudaGetLastError();
-}
-
-/* ---- products of groups ---- */
-
-struct grouped_job {
-    view a, b, c;
-    const int32_t *end;
-    int64_t experts;
-    bool transposed, accumulate, balanced;
-};
-
-/* The expert whose row r is; j.experts: none. */
-__device__ __forceinline__ int64_t expert_of(const grouped_job &j, int64_t r) {
-    int64_t first = 0, after = j.experts;
-    while (first < after) {
-        int64_t middle = (first + after) / 2;
-        if (r < j.end[middle])
-            after = middle;
-        else
-            first = middle + 1;
-    }
-    return first;
-}
-
-__device__ __forceinline__ int64_t element_index() {
-    return (int64_t)blockIdx.x * GROUPED_THREADS + threadIdx.x;
-}
-
-/* A thread has an element of c. */
-template <ott_dtype A, ott_dtype B, ott_dtype C>
-__global__ void __launch_bounds__(GROUPED_THREADS) grouped_kernel(grouped_job j) {
-    int64_t r = element_index() / j.c.columns, n = element_index() - r * j.c.columns, inner = j.a.columns;
-    if (r >= j.c.rows) return;
-    int64_t e = expert_of(j, r);
-    float s = 0;
-    if (e == j.experts) {
-        if (!j.accumulate) store<C>(j.c, r, n, 0.0f);
-        return;
-    }
-    for (int64_t k = 0; k < inner; k++)
-        s = fmaf(load<A>(j.a, r, k),
-                 j.transposed ? load<B>(j.b, e * inner + k, n) : load<B>(j.b, e * j.c.columns + n, k), s);
-    store<C>(j.c, r, n, j.accumulate ? s + load<C>(j.c, r, n) : s);
-}
-
-template <ott_dtype A, ott_dtype B, ott_dtype C>
-__global__ void __launch_bounds__(GROUPED_THREADS) grouped_weight_kernel(grouped_job j) {
-    int64_t i = element_index() / j.c.columns, n = element_index() - i * j.c.columns, each = j.a.columns;
-    if (i >= j.c.rows) return;
-    int64_t e = i / each, m = i - e * each, first = e > 0 ? j.end[e - 1] : 0, end = j.end[e];
-    float s = 0;
-    if (first >= end) return;
-    for (int64_t r = first; r < end; r++) s = fmaf(load<A>(j.a, r, m), load<B>(j.b, r, n), s);
-    if (j.balanced) s = s * (((float)j.end[j.experts - 1] / (float)j.experts) / (float)(end - first));
-    store<C>(j.c, i, n, s + load<C>(j.c, i, n));
-}
-
-static int64_t blocks_of(const view &c) {
-    return (c.rows * c.columns + GROUPED_THREADS - 1) / GROUPED_THREADS;
-}
-
-extern "C" cudaError_t grouped_gemm_launch(const grouped_gemm_args *a, cudaStream_t stream) {
-    grouped_job j = {view_of(a->a),   view_of(a->b), view_of(a->c), (const int32_t *)a->end->data,
-                     a->end->columns, a->transposed, a->accumulate, false};
-    WITH_DTYPE(a->a->dtype, A,
-               WITH_DTYPE(a->b->dtype, B,
-                          WITH_DTYPE(a->c->dtype, C,
-                                     LAUNCH_BLOCKS((grouped_kernel<A, B, C>), blocks_of(j.c), GROUPED_THREADS,
-                                                   stream, j))));
-    return cudaGetLastError();
-}
-
-extern "C" cudaError_t grouped_gemm_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream) {
-    grouped_job j = {view_of(a->a),   view_of(a->b), view_of(a->c), (const int32_t *)a->end->data,
-                     a->end->columns, false,         true,          a->balanced};
-    WITH_DTYPE(a->a->dtype, A,
-               WITH_DTYPE(a->b->dtype, B,
-                          WITH_STATE(a->c->dtype, C,
-                                     LAUNCH_BLOCKS((grouped_weight_kernel<A, B, C>), blocks_of(j.c),
-                                                   GROUPED_THREADS, stream, j))));
     return cudaGetLastError();
 }

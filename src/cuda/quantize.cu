@@ -39,6 +39,111 @@ extern "C" cudaError_t quantize_scales(const quantize_use *use, cudaStream_t str
     return cudaGetLastError();
 }
 
+/* ---- groups of rows ---- */
+
+enum { GROUP_THREADS = 128 };
+
+struct group_job {
+    view x;
+    quantize_use use;
+    const int32_t *end; /* NULL: each group has so many rows: */
+    int64_t each, groups;
+    int64_t width, across; /* columns of a block of threads, and blocks that a row goes through */
+};
+
+/* Group j.groups is what no group has. */
+__device__ __forceinline__ int64_t group_first(const group_job &j, int64_t group) {
+    return !j.end ? group * j.each : group > 0 ? j.end[group - 1] : 0;
+}
+__device__ __forceinline__ int64_t group_end(const group_job &j, int64_t group) {
+    return group < j.groups ? group_first(j, group + 1) : j.x.rows;
+}
+/* qtensor_group_block of the group's first row. */
+__device__ __forceinline__ int64_t group_block(const group_job &j, int64_t group) {
+    return (group_first(j, group) >> j.use.row_shift) + group;
+}
+
+/* The group that has scale block `block`, if any has: blocks begin in the groups' order. */
+__device__ __forceinline__ int64_t group_with(const group_job &j, int64_t block) {
+    int64_t first = 0, after = j.groups + 1;
+    while (after - first > 1) {
+        int64_t middle = (first + after) / 2;
+        if (group_block(j, middle) <= block)
+            first = middle;
+        else
+            after = middle;
+    }
+    return first;
+}
+
+/* The scale of all that this block of threads has, or, where columns have their own, of this thread's. */
+__device__ __forceinline__ float settle_scale(const quantize_use &u, int64_t group, uint32_t most,
+                                              bool stores) {
+    SHARED(largest, uint32_t[GROUP_THREADS]);
+    if (u.column_shift != 0) {
+        largest[threadIdx.x] = most;
+        __syncthreads();
+        for (int i = 0; i < GROUP_THREADS; i++) most = larger(most, largest[i]);
+    }
+    float amax = amax_of(most), scale = scale_of(u, group, amax);
+    if (!stores) return scale;
+    u.amax[group] = amax;
+    store_scale(u, group, scale);
+    return scale;
+}
+
+/* Codes of `count` numbers of column c from a row on, four at most. */
+__device__ __forceinline__ void store_column4(const quantize_use &u, const float *scaled, int64_t row,
+                                              int64_t column, int64_t count) {
+    uint32_t codes = codes4(scaled, u.format, u.mode);
+    for (int copy = 0; copy < u.copies; copy++)
+        for (int i = 0; i < 4; i++)
+            if (i < count)
+                u.codes[copy].data[code_index(u.codes[copy], row + i, column)] = (uint8_t)(codes >> 8 * i);
+}
+
+/* A block of threads has a block of rows, and of it a scale's columns, or as many as there are threads where each column has a
+   scale: a thread goes down its columns, once for the amax, once for the codes. */
+template <ott_dtype D>
+__global__ void __launch_bounds__(GROUP_THREADS) group_kernel(GRID_CONSTANT(group_job) j) {
+    const quantize_use &u = j.use;
+    int64_t block = blockIdx.x / j.across, strip = blockIdx.x % j.across, group = group_with(j, block);
+    int64_t row = group_first(j, group), end = group_end(j, group);
+    if (u.row_shift != QUANTIZE_WHOLE) {
+        row += (block - group_block(j, group)) << u.row_shift;
+        end = row + (1 << u.row_shift) < end ? row + (1 << u.row_shift) : end;
+    }
+    if (row >= end) return;
+    int64_t first = strip * j.width + threadIdx.x, columns = j.x.columns;
+    if (strip + 1 < j.across) columns = (strip + 1) * j.width;
+    uint32_t most = 0;
+    for (int64_t c = first; c < columns; c += GROUP_THREADS)
+        for (int64_t i = row; i < end; i++) most = larger(most, magnitude(load<D>(j.x, i, c)));
+    bool stores = u.column_shift == 0 ? first < columns : threadIdx.x == 0;
+    int64_t entry = block * u.row_step + (first >> u.column_shift) * u.column_step;
+    float scale = settle_scale(u, entry, most, stores);
+    for (int64_t c = first; c < columns; c += GROUP_THREADS)
+        for (int64_t i = row; i < end; i += 4) {
+            float scaled[4] = {};
+            for (int k = 0; k < 4; k++)
+                if (i + k < end) scaled[k] = load<D>(j.x, i + k, c) * scale;
+            store_column4(u, scaled, i, c, end - i);
+        }
+}
+
+extern "C" cudaError_t quantize_groups_launch(const tensor *x, const tensor *end, int64_t groups,
+                                              const quantize_use *use, cudaStream_t stream) {
+    const int64_t whole = use->row_shift == QUANTIZE_WHOLE ? 0 : x->rows >> use->row_shift,
+                  width = use->column_shift == QUANTIZE_WHOLE ? x->columns : (int64_t)GROUP_THREADS,
+                  across = width > 0 ? (x->columns + width - 1) / width : 0;
+    const int32_t *ends = end ? (const int32_t *)end->data : nullptr;
+    group_job j = {view_of(x), *use, ends, x->rows / groups, groups, width, across};
+    j.use.work = QUANTIZE_AMAX | QUANTIZE_SCALE | QUANTIZE_CAST;
+    WITH_DTYPE(x->dtype, D,
+               LAUNCH_BLOCKS(group_kernel<D>, (whole + groups + 1) * across, GROUP_THREADS, stream, j));
+    return cudaGetLastError();
+}
+
 /* ---- back, and from rows to columns ---- */
 
 template <ott_dtype D>

@@ -73,6 +73,8 @@ cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantiz
 /* What is left to do when x is in memory. made->count 0: all. */
 cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_uses *made,
                             cudaStream_t stream);
+/* Each group of x's rows as a tensor of its own; end: i32[groups], where they end, NULL: they are equally many. */
+cudaError_t quantize_groups(const tensor *x, const tensor *end, const qtensor *q, cudaStream_t stream);
 /* This work of all uses, in one pass. */
 cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStream_t stream);
 
@@ -81,6 +83,9 @@ cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStrea
 /* A pass over x, which does each use's `work`. Groups that reach beyond a tile have amax 0 before it, and their scale's
    amax is whole: quantize_is_local. */
 cudaError_t quantize_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream);
+/* Amax, scales and codes of a use whose scale blocks are of many rows, which begin anew with each of `groups` groups of rows. */
+cudaError_t quantize_groups_launch(const tensor *x, const tensor *end, int64_t groups,
+                                   const quantize_use *use, cudaStream_t stream);
 /* Scales of all groups from their amax. */
 cudaError_t quantize_scales(const quantize_use *use, cudaStream_t stream);
 /* y = code * scale_inv of copy 0. */

@@ -4,7 +4,7 @@
 #include "cuda/ops.h"
 #include "cuda/quantize.h"
 
-static ott_status check_rounding(const char *op, const qtensor *q) {
+ott_status cuda_check_rounding(const char *op, const qtensor *q) {
     const cast_spec *uses[] = {&q->spec.rowwise, &q->spec.columnwise};
     for (int i = 0; i < 2; i++)
         if (cast_spec_is_fp8(uses[i]) && uses[i]->rounding != ROUND_NEAREST)
@@ -18,14 +18,14 @@ static ott_status check_rounding(const char *op, const qtensor *q) {
 static const quantize_uses nothing_made = {.count = 0};
 
 ott_status cuda_quantize(exec *cx, const quantize_args *a) {
-    TRY(check_rounding("quantize", a->q));
+    TRY(cuda_check_rounding("quantize", a->q));
     return cuda_check(quantize_finish(a->x, a->q, &nothing_made, cuda_stream(cx)), "quantize");
 }
 
 ott_status cuda_quantize_begin(exec *cx, const char *op, const qlist *q, quantize_producer producer,
                                quantize_uses *made) {
     *made = nothing_made;
-    for (int i = 0; q && i < q->count; i++) TRY(check_rounding(op, &q->item[i]));
+    for (int i = 0; q && i < q->count; i++) TRY(cuda_check_rounding(op, &q->item[i]));
     if (!q || q->count == 0) return OTT_OK;
     return cuda_check(quantize_begin(&q->item[0], producer, made, cuda_stream(cx)), op);
 }
@@ -49,7 +49,7 @@ ott_status cuda_scale(exec *cx, const scale_args *a) {
 }
 
 ott_status cuda_cast(exec *cx, const cast_args *a) {
-    TRY(check_rounding("cast", a->q));
+    TRY(cuda_check_rounding("cast", a->q));
     return cuda_check(quantize_work(a->x, a->q, QUANTIZE_CAST, cuda_stream(cx)), "cast");
 }
 

@@ -5,6 +5,8 @@
 #include "cuda/quantize.h"
 #include "tensor/ops.h"
 
+/* Only nearest is there. */
+ott_status cuda_check_rounding(const char *op, const qtensor *q);
 /* What the kernel that makes `op`'s output does of its forms q (NULL: none), of which it takes the first: to *made, count 0
    when there is nothing to do. */
 ott_status cuda_quantize_begin(exec *cx, const char *op, const qlist *q, quantize_producer producer,

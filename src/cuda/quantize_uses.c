@@ -116,9 +116,9 @@ cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantiz
 }
 
 /* What has its scale in time is cast in the first pass, the rest in a second one. */
-cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_uses *made,
-                            cudaStream_t stream) {
-    quantize_uses first = quantize_uses_of(q), second = first;
+static cudaError_t finish_uses(const tensor *x, const quantize_uses *uses, const quantize_uses *made,
+                               cudaStream_t stream) {
+    quantize_uses first = *uses, second = first;
     for (int i = 0; i < first.count; i++) {
         int done = i < made->count ? made->use[i].work : 0, cast = QUANTIZE_SCALE | QUANTIZE_CAST;
         bool late = waits(&first.use[i]);
@@ -128,4 +128,22 @@ cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_us
     cudaError_t error = clear_amax(&first, stream);
     if (error == cudaSuccess) error = run_pass(x, &first, stream);
     return error == cudaSuccess ? run_pass(x, &second, stream) : error;
+}
+
+cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_uses *made,
+                            cudaStream_t stream) {
+    quantize_uses uses = quantize_uses_of(q);
+    return finish_uses(x, &uses, made, stream);
+}
+
+/* Where blocks are single rows groups change nothing. */
+cudaError_t quantize_groups(const tensor *x, const tensor *end, const qtensor *q, cudaStream_t stream) {
+    quantize_uses uses = quantize_uses_of(q), rows = {.count = 0}, nothing = {.count = 0};
+    cudaError_t error = cudaSuccess;
+    for (int i = 0; i < uses.count && error == cudaSuccess; i++)
+        if (uses.use[i].row_shift == 0)
+            rows.use[rows.count++] = uses.use[i];
+        else
+            error = quantize_groups_launch(x, end, q->groups, &uses.use[i], stream);
+    return error == cudaSuccess ? finish_uses(x, &rows, &nothing, stream) : error;
 }

@@ -43,7 +43,6 @@ static ott_status check_part(const convert_options *o, const linear *l, const li
 
 /* A stack's products are in FP8, and what carries its rows is not. */
 static ott_status convert_stack(conversion *c, linear *l, linear_spec *spec) {
-    const device *d = c->m->device, *real = d->dry_run ? d->dry_run : d;
     const char *why;
     l->grouped = (linear_spec){0};
     if (!spec->fp8) return OTT_OK;
@@ -52,15 +51,6 @@ static ott_status convert_stack(conversion *c, linear *l, linear_spec *spec) {
                            "float8.moe_experts: recipe %s cannot be that of experts (%s): %s; rowwise, "
                            "rowwise_with_gw_hp, block and mxfp8 can",
                            l->recipe_name, l->name, why);
-    if (real->threads == 0)
-        return status_fail(OTT_ERR_UNSUPPORTED,
-                           "float8.moe_experts is not built yet for a GPU (%s): leave it out, and experts "
-                           "run in high precision",
-                           real->name);
-    if (c->m->options.moe.balances_gradients)
-        return status_fail(OTT_ERR_CONFIG,
-                           "float8.moe_experts with model.moe_gradient_scale is not built yet: "
-                           "leave one of them out");
     l->grouped = *spec;
     recipe_compile(recipe_high_precision(c->m->activation), c->m->activation, spec);
     return OTT_OK;

@@ -225,7 +225,6 @@ static void prepare_blocks(model *m) {
             m->blocks[i].moe.ranks = o->expert_ranks ? &m->expert_ranks : NULL;
             m->blocks[i].moe.token_ranks = o->context_ranks;
             m->blocks[i].moe.between = ranks_of(m);
-            m->blocks[i].moe.known_end = m->known_end;
         }
         m->blocks[i].side_by_side = o->family->norms == FAMILY_NORMS_SHARED;
         m->blocks[i].attention = (attention){.heads = o->heads / ranks,
@@ -595,8 +594,6 @@ static ott_status build(model *m, model_use use, int64_t positions) {
         TRY(arena_alloc(m->names, o->freeze->count * (int64_t)sizeof *m->freezes, &memory));
         m->freezes = memory;
     }
-    TRY(arena_alloc(m->names, (o->moe.experts + 1) * (int64_t)sizeof *m->known_end, &memory));
-    m->known_end = memory;
     TRY(declare_all(m));
     TRY(check_freeze(m));
     TRY(keep_all_frozen(m));

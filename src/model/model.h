@@ -46,7 +46,6 @@ struct model {
     parameter_store store;
     parameter_store experts;   /* of those that ranks divide among them; beside store; else nothing */
     expert_ranks expert_ranks; /* these */
-    int32_t *known_end;        /* [experts]: nn/moe.h */
     embedding embedding, position_embedding; /* weight NULL: rotary embedding */
     block *blocks;
     norm final_norm;

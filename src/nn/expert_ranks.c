@@ -47,9 +47,6 @@ static void count_rows(expert_ranks *r) {
 static void expect_mean(expert_ranks *r, int64_t rows) {
     for (int k = 0; k < r->group->size; k++)
         r->sent[k] = r->received[k] = rows * (k + 1) / r->group->size - rows * k / r->group->size;
-    int64_t each = expert_ranks_own(r);
-    for (int64_t i = 0; i < r->experts; i++)
-        r->own_end[i] = (int32_t)(r->received[i / each] * (i % each + 1) / each);
 }
 
 static ott_status read_ends(exec *cx, expert_ranks *r, const tensor *all) {

@@ -1,4 +1,4 @@
-/* nn/grouped: loops over the matrices of a stack. */
+/* nn/grouped: operands in groups, and their products. */
 #include "nn/grouped.h"
 
 static bool is_of_tensor(const quant_spec *s) {
@@ -18,113 +18,80 @@ bool grouped_takes(const linear_spec *s, const char **why) {
     return !is_of_tensor(&s->input) && !is_of_tensor(&s->grad_output) && !is_delayed(&s->weight);
 }
 
-/* ---- one use of some rows ---- */
+/* ---- one use of rows, or of a stack ---- */
 
 typedef struct form {
-    quant_spec spec; /* the other use is in high precision */
-    bool columnwise;
-    plan_buffer buffer; /* none: both are */
+    operand of;
+    plan_buffer buffer; /* of codes and scales; none in high precision */
 } form;
 
-/* With room for so many rows. */
-static ott_status open_form(exec *cx, const quant_spec *spec, bool columnwise, int64_t rows, int64_t columns,
-                            form *f) {
-    qtensor q = {.rows = rows, .columns = columns, .spec = *spec};
+/* Quantizes x, which may have `most` rows, in groups that end at `end`; NULL: in as many of equal size. */
+static ott_status quantize(exec *cx, qtensor *q, bool columnwise, const tensor *x, const tensor *end,
+                           int64_t most, plan_buffer *buffer) {
     qblocks blocks = {0};
-    (columnwise ? &q.spec.rowwise : &q.spec.columnwise)->format = OTT_F32;
-    *f = (form){q.spec, columnwise, PLAN_NONE};
-    if (!quant_spec_is_fp8(&q.spec)) return OTT_OK;
-    TRY(qtensor_lay_out(&q, cx->device->can, &blocks));
-    return plan_open(cx->plan, "experts in FP8", blocks.rowwise.bytes + blocks.columnwise.bytes, &f->buffer);
+    q->rows = most;
+    TRY(qtensor_lay_out(q, cx->device->can, &blocks));
+    TRY(plan_open(cx->plan, "experts in FP8", blocks.rowwise.bytes + blocks.columnwise.bytes, buffer));
+    (columnwise ? &blocks.columnwise : &blocks.rowwise)->data = buffer->data;
+    q->rows = x->rows;
+    TRY(qtensor_lay_out(q, cx->device->can, &blocks));
+    return op_grouped_quantize(cx, &(grouped_quantize_args){.x = x, .end = end, .q = q});
 }
 
-/* Quantizes x into it; what a product then reads. */
-static ott_status fill_form(exec *cx, const form *f, const tensor *x, operand *out) {
-    qtensor q = {.rows = x->rows, .columns = x->columns, .spec = f->spec};
-    qblocks blocks = {0};
-    bool is_fp8 = quant_spec_is_fp8(&f->spec);
-    if (is_fp8) {
-        (f->columnwise ? &blocks.columnwise : &blocks.rowwise)->data = f->buffer.data;
-        TRY(qtensor_lay_out(&q, cx->device->can, &blocks));
-        TRY(op_quantize(cx, &(quantize_args){.x = x, .q = &q}));
-    }
-    *out =
-        f->columnwise ? operand_columnwise(*x, is_fp8 ? &q : NULL) : operand_rowwise(*x, is_fp8 ? &q : NULL);
+static ott_status open_form(exec *cx, const quant_spec *spec, bool columnwise, const tensor *x,
+                            const grouped_rows *r, bool stacked, form *f) {
+    qtensor q = {.columns = x->columns, .groups = r->end.columns, .spec = *spec};
+    (columnwise ? &q.spec.rowwise : &q.spec.columnwise)->format = OTT_F32; /* the use that is not wanted */
+    bool fp8 = quant_spec_is_fp8(&q.spec);
+    f->buffer = PLAN_NONE;
+    if (fp8)
+        TRY(quantize(cx, &q, columnwise, x, stacked ? NULL : &r->end, stacked ? x->rows : r->most,
+                     &f->buffer));
+    f->of = columnwise ? operand_columnwise(*x, fp8 ? &q : NULL) : operand_rowwise(*x, fp8 ? &q : NULL);
     return OTT_OK;
 }
 
-/* ---- one matrix after the other ---- */
-
-typedef struct grouped_call {
-    const tensor *a, *b, *c;
-    form of_a, of_b;
-    bool accumulate;
-    gemm_spec spec;
-} grouped_call;
-
-static ott_status multiply(exec *cx, grouped_call *call, const tensor *a, const tensor *b, const tensor *c) {
-    operand left, right;
-    TRY(fill_form(cx, &call->of_a, a, &left));
-    TRY(fill_form(cx, &call->of_b, b, &right));
-    return op_gemm(
-        cx,
-        &(gemm_args){.a = &left, .b = &right, .c = c, .accumulate = call->accumulate, .spec = call->spec});
+static ott_status close_forms(exec *cx, form *a, form *b) {
+    TRY(plan_close(cx->plan, &a->buffer));
+    return plan_close(cx->plan, &b->buffer);
 }
 
-/* by_weight: b are the matrices, and a's rows make rows of c; else a's and b's rows make the matrices of c. */
-static ott_status multiply_all(exec *cx, grouped_call *call, const grouped_rows *r, bool by_weight) {
-    int64_t matrices = r->end.columns, first = 0;
-    const tensor *stack = by_weight ? call->b : call->c, *rows = by_weight ? call->c : call->b;
-    int64_t each = stack->rows / matrices;
-    for (int64_t e = 0; e < matrices; first = r->known[e++]) {
-        int64_t count = r->known[e] - first;
-        tensor a = tensor_rows(*call->a, first, count), other = tensor_rows(*rows, first, count);
-        tensor matrix = tensor_rows(*stack, e * each, each);
-        if (count == 0) continue;
-        TRY(by_weight ? multiply(cx, call, &a, &matrix, &other) : multiply(cx, call, &a, &other, &matrix));
-    }
-    TRY(plan_close(cx->plan, &call->of_a.buffer));
-    return plan_close(cx->plan, &call->of_b.buffer);
-}
-
-static void count(exec *cx, recipe_gemm role, const grouped_call *call) {
-    bool fp8 = quant_spec_is_fp8(&call->of_a.spec) && quant_spec_is_fp8(&call->of_b.spec);
-    cx->gemms[role][fp8] += !plan_recording(cx->plan);
-}
-
-/* Rows of no matrix are 0. */
-static ott_status zero_rest(exec *cx, const grouped_rows *r, const tensor *c) {
-    int64_t end = r->known[r->end.columns - 1];
-    tensor rest = tensor_rows(*c, end, c->rows - end);
-    bool is_there = rest.rows > 0 && !plan_recording(cx->plan);
-    return is_there ? device_zero(cx->device, rest.data, tensor_bytes(rest)) : OTT_OK;
-}
+/* ---- the products ---- */
 
 ott_status grouped_output(exec *cx, const linear_spec *s, const tensor *w, const tensor *x,
                           const grouped_rows *r, const tensor *y) {
-    grouped_call call = {.a = x, .b = w, .c = y, .spec = s->gemm[GEMM_OUTPUT]};
-    TRY(open_form(cx, &s->input, false, r->most, x->columns, &call.of_a));
-    TRY(open_form(cx, &s->weight, false, w->rows / r->end.columns, w->columns, &call.of_b));
-    count(cx, GEMM_OUTPUT, &call);
-    TRY(multiply_all(cx, &call, r, true));
-    return zero_rest(cx, r, y);
+    form a, b;
+    TRY(open_form(cx, &s->input, false, x, r, false, &a));
+    TRY(open_form(cx, &s->weight, false, w, r, true, &b));
+    TRY(exec_grouped_gemm(
+        cx, GEMM_OUTPUT,
+        &(grouped_gemm_args){.a = &a.of, .b = &b.of, .end = &r->end, .c = y, .spec = s->gemm[GEMM_OUTPUT]}));
+    return close_forms(cx, &a, &b);
 }
 
 ott_status grouped_grad_input(exec *cx, const linear_spec *s, const tensor *w, const tensor *g,
                               const grouped_rows *r, const tensor *dx, bool accumulate) {
-    grouped_call call = {.a = g, .b = w, .c = dx, .accumulate = accumulate, .spec = s->gemm[GEMM_GRAD_INPUT]};
-    TRY(open_form(cx, &s->grad_output, false, r->most, g->columns, &call.of_a));
-    TRY(open_form(cx, &s->weight, true, w->rows / r->end.columns, w->columns, &call.of_b));
-    count(cx, GEMM_GRAD_INPUT, &call);
-    TRY(multiply_all(cx, &call, r, true));
-    return accumulate ? OTT_OK : zero_rest(cx, r, dx);
+    form a, b;
+    TRY(open_form(cx, &s->grad_output, false, g, r, false, &a));
+    TRY(open_form(cx, &s->weight, true, w, r, true, &b));
+    TRY(exec_grouped_gemm(cx, GEMM_GRAD_INPUT,
+                          &(grouped_gemm_args){.a = &a.of,
+                                               .b = &b.of,
+                                               .end = &r->end,
+                                               .c = dx,
+                                               .accumulate = accumulate,
+                                               .spec = s->gemm[GEMM_GRAD_INPUT]}));
+    return close_forms(cx, &a, &b);
 }
 
 ott_status grouped_grad_weight(exec *cx, const linear_spec *s, const tensor *x, const tensor *g,
-                               const grouped_rows *r, const tensor *dw) {
-    grouped_call call = {.a = g, .b = x, .c = dw, .accumulate = true, .spec = s->gemm[GEMM_GRAD_WEIGHT]};
-    TRY(open_form(cx, &s->grad_output, true, r->most, g->columns, &call.of_a));
-    TRY(open_form(cx, &s->input, true, r->most, x->columns, &call.of_b));
-    count(cx, GEMM_GRAD_WEIGHT, &call);
-    return multiply_all(cx, &call, r, false);
+                               const grouped_rows *r, const tensor *all, const tensor *dw) {
+    form a, b;
+    TRY(open_form(cx, &s->grad_output, true, g, r, false, &a));
+    TRY(open_form(cx, &s->input, true, x, r, false, &b));
+    TRY(exec_grouped_gemm_weight(
+        cx,
+        &(grouped_gemm_weight_args){
+            .a = &a.of, .b = &b.of, .end = &r->end, .all = all, .c = dw, .spec = s->gemm[GEMM_GRAD_WEIGHT]}));
+    return close_forms(cx, &a, &b);
 }

@@ -608,6 +608,10 @@ ott_status linear_backward(exec *cx, linear *l, const activation *x, activation 
 
 /* ---- a stack ---- */
 
+static const linear_spec *grouped_spec(const linear *l) {
+    return l->grouped.fp8 ? &l->grouped : &l->spec;
+}
+
 /* The stack as products read it, until `buffer` is closed: of codes their values. */
 static ott_status open_stack(exec *cx, const linear *l, const grouped_rows *r, tensor *w,
                              plan_buffer *buffer) {
@@ -625,11 +629,7 @@ ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const gr
     plan_buffer buffer;
     TRY(refresh(cx, l));
     TRY(open_stack(cx, l, r, &w, &buffer));
-    if (l->grouped.fp8)
-        TRY(grouped_output(cx, &l->grouped, &w, x, r, y));
-    else
-        TRY(exec_grouped_gemm(cx, GEMM_OUTPUT,
-                              &(grouped_gemm_args){.a = x, .b = &w, .end = &r->end, .c = y}));
+    TRY(grouped_output(cx, grouped_spec(l), &w, x, r, y));
     TRY(plan_close(cx->plan, &buffer));
     return exec_hook(cx, l->name, "output", y);
 }
@@ -640,19 +640,13 @@ ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const
     plan_buffer buffer;
     TRY(refresh(cx, l));
     TRY(open_stack(cx, l, r, &w, &buffer));
-    const grouped_gemm_args args = {
-        .a = g, .b = &w, .end = &r->end, .c = dx, .transposed = true, .accumulate = accumulate};
-    TRY(l->grouped.fp8 ? grouped_grad_input(cx, &l->grouped, &w, g, r, dx, accumulate)
-                       : exec_grouped_gemm(cx, GEMM_GRAD_INPUT, &args));
+    TRY(grouped_grad_input(cx, grouped_spec(l), &w, g, r, dx, accumulate));
     return plan_close(cx->plan, &buffer);
 }
 
 ott_status linear_grad_weight_grouped(exec *cx, linear *l, const tensor *x, const tensor *g,
-                                      const grouped_rows *r, bool balanced) {
+                                      const grouped_rows *r, const tensor *all) {
     TRY(exec_hook(cx, l->name, "grad_output", g));
     if (l->weight->frozen) return OTT_OK;
-    if (l->grouped.fp8) return grouped_grad_weight(cx, &l->grouped, x, g, r, &l->weight->grad);
-    const grouped_gemm_weight_args args = {
-        .a = g, .b = x, .end = &r->end, .c = &l->weight->grad, .balanced = balanced};
-    return exec_grouped_gemm_weight(cx, &args);
+    return grouped_grad_weight(cx, grouped_spec(l), x, g, r, all, &l->weight->grad);
 }

@@ -142,20 +142,6 @@ static ott_status look_at_choices(exec *cx, const moe *m, const moe_saved *s) {
     return weigh_z(cx, m, s);
 }
 
-static bool has_fp8(const moe *m) {
-    return m->gate.grouped.fp8 || m->up.grouped.fp8 || m->down.grouped.fp8;
-}
-
-/* What products in FP8 must know on the host. In a recording every expert gets as many. */
-static ott_status read_ends(exec *cx, const moe *m, const moe_saved *s) {
-    int64_t experts = s->end.columns;
-    if (m->ranks || !has_fp8(m)) return OTT_OK;
-    if (!plan_recording(cx->plan))
-        return device_copy_out(cx->device, m->known_end, s->end.data, tensor_bytes(s->end));
-    for (int64_t e = 0; e < experts; e++) m->known_end[e] = (int32_t)(s->source.columns * (e + 1) / experts);
-    return OTT_OK;
-}
-
 static ott_status choose(exec *cx, moe *m, const activation *x, moe_saved *s) {
     const moe_options *o = m->options;
     int64_t tokens = x->t.rows, bytes = lay_out(cx, m, tokens, NULL, s);
@@ -292,6 +278,7 @@ static ott_status weigh_backward(exec *cx, const moe *m, const moe_saved *s, con
 typedef struct rank_rows {
     int64_t first, count;
     grouped_rows of;
+    tensor all; /* where the rank's rows for all experts end */
 } rank_rows;
 
 static int ranks_of(const moe *m) {
@@ -299,13 +286,12 @@ static int ranks_of(const moe *m) {
 }
 
 static rank_rows rows_from(const moe *m, const moe_saved *s, int rank) {
-    if (!m->ranks)
-        return (rank_rows){0, s->source.columns, {s->end, has_fp8(m) ? m->known_end : NULL, s->most}};
+    if (!m->ranks) return (rank_rows){0, s->source.columns, {s->end, s->most}, s->end};
     const expert_ranks *r = m->ranks;
     const int64_t *rows = r->received;
-    const int32_t *known = r->own_end + rank * s->own_end.columns;
-    const grouped_rows of = {tensor_rows(s->own_end, rank, 1), known, s->most / r->group->size};
-    return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], of};
+    const grouped_rows of = {tensor_rows(s->own_end, rank, 1), s->most / r->group->size};
+    return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], of,
+                       tensor_rows(s->all_end, rank, 1)};
 }
 
 static ott_status multiply(exec *cx, const moe *m, linear *l, const moe_saved *s, const tensor *x,
@@ -333,7 +319,8 @@ static ott_status add_weight_gradient(exec *cx, const moe *m, linear *l, const m
     for (int k = 0; k < ranks_of(m); k++) {
         rank_rows r = rows_from(m, s, k);
         tensor in = tensor_rows(*x, r.first, r.count), grad = tensor_rows(*g, r.first, r.count);
-        TRY(linear_grad_weight_grouped(cx, l, &in, &grad, &r.of, m->options->balances_gradients));
+        const tensor *all = m->options->balances_gradients ? &r.all : NULL;
+        TRY(linear_grad_weight_grouped(cx, l, &in, &grad, &r.of, all));
     }
     return OTT_OK;
 }
@@ -352,7 +339,7 @@ static ott_status project_inputs(exec *cx, moe *m, const activation *x, moe_save
     int64_t hidden = m->options->hidden;
     s->most = rows_here(m, x->t.rows);
     TRY(choose(cx, m, x, s));
-    TRY(m->ranks ? agree(cx, m, s) : read_ends(cx, m, s));
+    if (m->ranks) TRY(agree(cx, m, s));
     TRY(open_rows(cx, "experts' gate", x->t.dtype, m, s, hidden, &s->gate, &s->gate_buffer));
     TRY(open_rows(cx, "experts' up", x->t.dtype, m, s, hidden, &s->up, &s->up_buffer));
     TRY(open_permuted(cx, "experts' input", m, s, &x->t, &rows, &buffer));
@@ -499,7 +486,7 @@ static ott_status backward_all(exec *cx, moe *m, moe_saved *s, const activation 
                                const tensor *dx) {
     tensor dweight;
     plan_buffer buffer;
-    TRY(m->ranks ? expert_ranks_recall(cx, m->ranks, s->source.columns, &s->all_end) : read_ends(cx, m, s));
+    if (m->ranks) TRY(expert_ranks_recall(cx, m->ranks, s->source.columns, &s->all_end));
     if (has_shared(m)) TRY(mlp_backward(cx, &m->shared, &s->shared, x, g, dx));
     TRY(exec_open(cx, "gradient of experts' weights", OTT_F32, s->weight.rows, s->weight.columns, &dweight,
                   &buffer));

@@ -38,7 +38,6 @@ typedef struct moe {
     expert_ranks *ranks;  /* among which the experts are divided; borrowed; NULL: all are here */
     group *token_ranks;   /* have other tokens of the micro-batch; borrowed; NULL: all are here */
     tensor_ranks between; /* with sequence parallelism have other rows of x, the output and their gradients */
-    int32_t *known_end; /* [E] on the host: of the pass that runs, where products in FP8 read it; borrowed */
     linear gate, up, down; /* stacks [E][F,D], [E][D,F] of the experts of this rank */
     mlp shared;            /* down.weight NULL: none */
     tensor count;          /* fp32[E]: adds up the choices of training passes; data NULL: nobody asks */

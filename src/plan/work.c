@@ -137,9 +137,9 @@ static void count_product(const gemm_args *a, work *w) {
 }
 
 /* Every row meets the matrix of its expert. */
-static void count_grouped(const tensor *a, const tensor *b, int64_t other, work *w) {
-    w->format = format_of(a->dtype, b->dtype);
-    w->flops = 2.0 * (double)a->rows * (double)a->columns * (double)other;
+static void count_grouped(const operand *a, const operand *b, const tensor *c, work *w) {
+    w->format = format_of(a->t.dtype, b->t.dtype);
+    w->flops = 2.0 * (double)a->t.rows * (double)a->t.columns * (double)c->columns;
 }
 
 /* ---- attention ---- */
@@ -212,11 +212,11 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     if (op == OP_INDEX_gemm) count_product(args, &w);
     if (op == OP_INDEX_grouped_gemm) {
         const grouped_gemm_args *a = args;
-        count_grouped(a->a, a->b, a->c->columns, &w);
+        count_grouped(a->a, a->b, a->c, &w);
     }
     if (op == OP_INDEX_grouped_gemm_weight) {
         const grouped_gemm_weight_args *a = args;
-        count_grouped(a->a, a->b, a->b->columns, &w);
+        count_grouped(a->a, a->b, a->c, &w);
     }
     if (op == OP_INDEX_attention_forward) {
         const attention_forward_args *a = args;

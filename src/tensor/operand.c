@@ -24,3 +24,14 @@ operand operand_columnwise(tensor high_precision, const qtensor *q) {
     o.transposed = !q->columnwise.transposed;
     return o;
 }
+
+operand operand_group(const operand *o, bool deep, int64_t group, int64_t first, int64_t count) {
+    operand part = *o;
+    scale_block block = granularity_block(o->grain);
+    bool down = deep == o->transposed;
+    int64_t at =
+        qtensor_group_block(group, first, deep ? block.k : block.mn) * (deep ? o->k_step : o->mn_step);
+    part.t = down ? tensor_rows(o->t, first, count) : tensor_columns(o->t, first, count);
+    if (o->scale_inv) part.scale_inv += at;
+    return part;
+}

@@ -20,6 +20,8 @@ static inline int64_t operand_mn(const operand *o) {
 static inline int64_t operand_k(const operand *o) {
     return o->transposed ? o->t.rows : o->t.columns;
 }
+/* Of an operand whose MN, or, deep, whose K are groups of rows of a tensor (tensor/qtensor.h): those of one, [first, first + count). */
+operand operand_group(const operand *o, bool deep, int64_t group, int64_t first, int64_t count);
 /* The operand a GEMM sees: FP8 codes where the spec has them, else the high-precision tensor. q may be NULL. */
 operand operand_rowwise(tensor high_precision, const qtensor *q);
 operand operand_columnwise(tensor high_precision, const qtensor *q);

@@ -17,7 +17,7 @@
 #define QOUT(name, text)                  FIELD(OP_QOUT, true, name, text)
 #define QTENSOR(name, text)               FIELD(OP_QTENSOR, false, name, text)
 #define QTENSOR_OPT(name, text)           FIELD(OP_QTENSOR, true, name, text)
-#define OPERAND(name)                     FIELD(OP_OPERAND, false, name, "")
+#define OPERAND(name, text)               FIELD(OP_OPERAND, false, name, text)
 #define SCALAR(type, name)                FIELD(OP_SCALAR, false, name, #type)
 
 #define OP(name, fields)                                                                                     \
@@ -158,15 +158,18 @@ static ott_status check_qlist(binding *b, const op_field *f, const op_shape *sha
     return OTT_OK;
 }
 
-/* GEMM operands: M x K for a, N x K for b, or transposed. */
-static ott_status check_operand(binding *b, const op_field *f, const operand *o) {
-    char mn = f->name[0] == 'a' ? 'M' : 'N';
-    op_shape shape = {.dtype = "any", .rows = o->transposed ? 'K' : mn, .columns = o->transposed ? mn : 'K'};
-    if (o->packed && (mn == 'M' || o->transposed || o->t.ld != o->t.columns))
+/* The text's rows and columns are MN and K, whichever way the operand lies. */
+static ott_status check_operand(binding *b, const op_field *f, const op_shape *shape, const operand *o) {
+    op_shape lies = *shape;
+    if (o->transposed) {
+        lies.rows = shape->columns;
+        lies.columns = shape->rows;
+    }
+    if (o->packed && (f->name[0] == 'a' || o->transposed || o->t.ld != o->t.columns))
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: %s is packed%s; only b can be, not transposed, and dense", b->op->name,
                            f->name, o->transposed ? " and transposed" : "");
-    return check_tensor(b, f, &shape, &o->t);
+    return check_tensor(b, f, &lies, &o->t);
 }
 
 static ott_status check_field(binding *b, const op_field *f, const void *args) {
@@ -176,11 +179,11 @@ static ott_status check_field(binding *b, const op_field *f, const void *args) {
         if (f->optional) return OTT_OK;
         return status_fail(OTT_ERR_INTERNAL, "%s: %s is missing", b->op->name, f->name);
     }
-    if (f->kind == OP_OPERAND) return check_operand(b, f, value);
     op_shape shape;
     if (!op_shape_parse(f->text, &shape))
         return status_fail(OTT_ERR_INTERNAL, "%s: %s has the malformed text \"%s\"", b->op->name, f->name,
                            f->text);
+    if (f->kind == OP_OPERAND) return check_operand(b, f, &shape, value);
     if (f->kind == OP_QOUT) return check_qlist(b, f, &shape, value);
     if (f->kind == OP_QTENSOR) return check_qtensor(b, f, &shape, value);
     return check_tensor(b, f, &shape, value);

@@ -40,7 +40,7 @@ typedef struct device device;
 #define QOUT(name, text)        const qlist *name;
 #define QTENSOR(name, text)     const qtensor *name;
 #define QTENSOR_OPT(name, text) const qtensor *name;
-#define OPERAND(name)           const operand *name;
+#define OPERAND(name, text)     const operand *name;
 #define SCALAR(type, name)      type name;
 #define OP(name, fields)                                                                                     \
     typedef struct name##_args {                                                                             \

@@ -1,6 +1,48 @@
 /* tensor/qtensor: the layout of a quantized tensor. */
 #include "tensor/qtensor.h"
 
+/* ---- blocks of rows ---- */
+
+static int64_t blocks_in(int64_t count, int64_t block) {
+    return block == INT64_MAX ? 1 : (count + block - 1) / block;
+}
+
+/* Those behind the last row too, which are of no group. */
+static int64_t row_blocks(const qtensor *q, int64_t block) {
+    if (q->groups == 0 || block == 1) return blocks_in(q->rows, block);
+    return qtensor_group_block(q->groups, q->rows, block) + 1;
+}
+
+int64_t qtensor_order_use(qdata *d, const qtensor *q, bool columnwise) {
+    scale_block block = granularity_block(columnwise ? q->spec.columnwise.grain : q->spec.rowwise.grain);
+    int64_t down = row_blocks(q, columnwise ? block.k : block.mn),
+            across = blocks_in(q->columns, columnwise ? block.mn : block.k);
+    d->mn_step = 1;
+    d->k_step = columnwise ? across : down;
+    return down * across;
+}
+
+static void move_use(qdata *d, int64_t first, int64_t entries) {
+    if (!d->scale) return;
+    if (d->data) d->data = (uint8_t *)d->data + qtensor_index(d, first, 0);
+    d->amax += entries;
+    d->scale += entries;
+    d->scale_inv += entries;
+}
+
+qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t count) {
+    qtensor part = *q;
+    int64_t row = granularity_block(q->spec.rowwise.grain).mn,
+            column = granularity_block(q->spec.columnwise.grain).k;
+    part.rows = count;
+    part.groups = 0;
+    move_use(&part.rowwise, first, qtensor_group_block(group, first, row) * q->rowwise.mn_step);
+    move_use(&part.columnwise, first, qtensor_group_block(group, first, column) * q->columnwise.k_step);
+    return part;
+}
+
+/* ---- layout ---- */
+
 /* Parts of a block, one after the other. */
 typedef struct cursor {
     const backend_capabilities *can;
@@ -13,12 +55,11 @@ static void *place_part(cursor *c, int64_t bytes) {
     return place;
 }
 
-static void place_scales(qdata *d, cursor *c, granularity grain, int64_t mn, int64_t k) {
-    int64_t bytes = granularity_groups(grain, mn, k) * (int64_t)sizeof(float);
+static void place_scales(qdata *d, cursor *c, const qtensor *q, bool columnwise) {
+    int64_t bytes = qtensor_order_use(d, q, columnwise) * (int64_t)sizeof(float);
     d->amax = place_part(c, bytes);
     d->scale = place_part(c, bytes);
     d->scale_inv = place_part(c, bytes);
-    qtensor_order(d, grain, mn);
 }
 
 static void place_codes(qdata *d, cursor *c, const qtensor *q, bool transposed) {
@@ -45,12 +86,12 @@ ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks 
     bool shares_codes = shares_scales && !can->contiguous_contraction;
     q->rowwise = q->columnwise = (qdata){0};
     if (fp8) {
-        place_scales(&q->rowwise, shares_scales ? &column : &row, q->spec.rowwise.grain, q->rows, q->columns);
+        place_scales(&q->rowwise, shares_scales ? &column : &row, q, false);
         place_codes(&q->rowwise, shares_codes ? &column : &row, q, false);
     }
     if (shares_scales) q->columnwise = qtensor_shared_use(q->rowwise);
     if (!cast_spec_is_fp8(&q->spec.columnwise) || shares_codes) return OTT_OK;
-    if (!shares_scales) place_scales(&q->columnwise, &column, q->spec.columnwise.grain, q->columns, q->rows);
+    if (!shares_scales) place_scales(&q->columnwise, &column, q, true);
     place_codes(&q->columnwise, &column, q, can->contiguous_contraction);
     return OTT_OK;
 }

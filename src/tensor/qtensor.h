@@ -6,6 +6,7 @@
 #ifndef TENSOR_QTENSOR_H
 #define TENSOR_QTENSOR_H
 
+#include "base/anywhere.h"
 #include "fp8/recipe.h"
 #include "tensor/backend.h"
 #include "tensor/tensor.h"
@@ -29,6 +30,7 @@ typedef struct qdata {
 /* A tensor in FP8 for both uses. Owns nothing. What the uses share are the same pointers in both. */
 typedef struct qtensor {
     int64_t rows, columns;
+    int64_t groups; /* of rows, each with scale blocks of its own, beginning with its first row; 0: none */
     quant_spec spec;
     qdata rowwise, columnwise;
 } qtensor;
@@ -49,11 +51,21 @@ typedef struct qblocks {
    codes lie transposed. OTT_ERR_SHAPE for sizes below 0 or beyond what can be counted. */
 ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks *blocks);
 
+/* The first of group `group`'s blocks of `block` rows, counted over all groups, where its rows begin with `first`: at or behind the
+   end of the blocks of the group before, and known without the sizes of those. The blocks of a group are neighbours. */
+ANYWHERE int64_t qtensor_group_block(int64_t group, int64_t first, int64_t block) {
+    return block == 1 ? first : first / block + group;
+}
+/* A group of q's rows, [first, first + count), as a tensor of its own. */
+qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t count);
+
 /* Entries lie [block of K][block of MN], so that the scales of neighbours along MN are neighbours. */
 static inline void qtensor_order(qdata *d, granularity g, int64_t mn) {
     d->mn_step = 1;
     d->k_step = granularity_mn_groups(g, mn);
 }
+/* The same of a use of q, which may have groups; returns how many entries there are. */
+int64_t qtensor_order_use(qdata *d, const qtensor *q, bool columnwise);
 /* The columnwise use that shares codes and scales with this rowwise one: MN and K change places. */
 static inline qdata qtensor_shared_use(qdata rowwise) {
     int64_t mn_step = rowwise.mn_step;

@@ -29,20 +29,41 @@ ott_status route_check_bias(const balance_bias_args *a) {
                        (long long)a->bias->columns, (long long)a->first, (long long)a->count->columns);
 }
 
-static ott_status check_stack(const char *op, const tensor *stack, int64_t matrices, int64_t rows,
-                              int64_t columns) {
-    if (stack->rows == matrices * rows && stack->columns == columns) return OTT_OK;
-    return status_fail(OTT_ERR_SHAPE, "%s: [%lld, %lld] is no stack of %lld matrices of [%lld, %lld]", op,
-                       (long long)stack->rows, (long long)stack->columns, (long long)matrices,
-                       (long long)rows, (long long)columns);
+static ott_status check_scales(const cast_spec *s) {
+    if (!cast_spec_is_fp8(s) || s->policy == AMAX_CURRENT) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "grouped_quantize: scales of earlier steps cannot be those of groups, which change");
+}
+
+ott_status route_check_quantize(const grouped_quantize_args *a) {
+    int64_t groups = a->q->groups;
+    TRY(check_scales(&a->q->spec.rowwise));
+    TRY(check_scales(&a->q->spec.columnwise));
+    if (groups > 0 && (a->end ? a->end->columns == groups : a->q->rows % groups == 0)) return OTT_OK;
+    return status_fail(OTT_ERR_SHAPE, "grouped_quantize: %lld rows %s are not those of %lld groups",
+                       (long long)a->q->rows, a->end ? "with these ends" : "without ends", (long long)groups);
+}
+
+bool route_stack_is_deep(const grouped_gemm_args *a) {
+    return operand_k(a->b) != operand_k(a->a);
 }
 
 ott_status route_check_product(const grouped_gemm_args *a) {
-    int64_t inner = a->a->columns, outer = a->c->columns;
-    return check_stack("grouped_gemm", a->b, a->end->columns, a->transposed ? inner : outer,
-                       a->transposed ? outer : inner);
+    int64_t groups = a->end->columns, n = a->c->columns, k = operand_k(a->a);
+    bool deep = route_stack_is_deep(a);
+    if (!a->b->packed && operand_mn(a->b) == (deep ? n : groups * n) &&
+        operand_k(a->b) == (deep ? groups * k : k))
+        return OTT_OK;
+    return status_fail(OTT_ERR_SHAPE,
+                       "grouped_gemm: %lld x %lld%s is no stack of %lld matrices of %lld x %lld",
+                       (long long)operand_mn(a->b), (long long)operand_k(a->b),
+                       a->b->packed ? ", packed," : "", (long long)groups, (long long)n, (long long)k);
 }
 
 ott_status route_check_weight(const grouped_gemm_weight_args *a) {
-    return check_stack("grouped_gemm_weight", a->c, a->end->columns, a->a->columns, a->b->columns);
+    int64_t groups = a->end->columns, m = operand_mn(a->a);
+    if (a->c->rows == groups * m && !a->b->packed) return OTT_OK;
+    return status_fail(OTT_ERR_SHAPE,
+                       "grouped_gemm_weight: %lld rows are no stack of %lld matrices of %lld, or b is packed",
+                       (long long)a->c->rows, (long long)groups, (long long)m);
 }

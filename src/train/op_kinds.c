@@ -7,6 +7,7 @@ op_kind op_kind_of(enum op_index op) {
     case OP_INDEX_grouped_gemm:
     case OP_INDEX_grouped_gemm_weight: return OP_KIND_GEMM;
     case OP_INDEX_quantize:
+    case OP_INDEX_grouped_quantize:
     case OP_INDEX_amax:
     case OP_INDEX_scale:
     case OP_INDEX_cast:
@@ -49,10 +50,20 @@ op_kind op_kind_of(enum op_index op) {
     }
 }
 
+static op_kind product_kind(const operand *a, const operand *b) {
+    return dtype_is_fp8(a->t.dtype) && dtype_is_fp8(b->t.dtype) ? OP_KIND_GEMM_FP8 : OP_KIND_GEMM;
+}
+
 op_kind op_kind_of_call(enum op_index op, const void *args) {
-    if (op != OP_INDEX_gemm) return op_kind_of(op);
-    const gemm_args *a = args;
-    return dtype_is_fp8(a->a->t.dtype) && dtype_is_fp8(a->b->t.dtype) ? OP_KIND_GEMM_FP8 : OP_KIND_GEMM;
+    const gemm_args *gemm = args;
+    const grouped_gemm_args *grouped = args;
+    const grouped_gemm_weight_args *weight = args;
+    switch (op) {
+    case OP_INDEX_gemm: return product_kind(gemm->a, gemm->b);
+    case OP_INDEX_grouped_gemm: return product_kind(grouped->a, grouped->b);
+    case OP_INDEX_grouped_gemm_weight: return product_kind(weight->a, weight->b);
+    default: return op_kind_of(op);
+    }
 }
 
 static const struct {

@@ -223,11 +223,10 @@ static bool make_codes(op_case *c, const char *label, const qtensor *q, ott_dtyp
     return out->data;
 }
 
-static bool make_use(op_case *c, const char *label, const cast_spec *spec, int64_t lines, const qtensor *q,
-                     bool transposed, qdata *out) {
-    int64_t depth = lines == q->rows ? q->columns : q->rows,
-            groups = granularity_groups(spec->grain, lines, depth);
-    qtensor_order(out, spec->grain, lines);
+static bool make_use(op_case *c, const char *label, const qtensor *q, bool columnwise, bool transposed,
+                     qdata *out) {
+    const cast_spec *spec = columnwise ? &q->spec.columnwise : &q->spec.rowwise;
+    int64_t groups = qtensor_order_use(out, q, columnwise);
     out->amax = make_quant_array(c, label, "amax", OTT_F32, 1, groups, QUANT_AMAX);
     out->scale = make_quant_array(c, label, "scale", OTT_F32, 1, groups, QUANT_SCALE);
     out->scale_inv = make_quant_array(c, label, "scale_inv", OTT_F32, 1, groups, QUANT_SCALE);
@@ -236,24 +235,29 @@ static bool make_use(op_case *c, const char *label, const cast_spec *spec, int64
            (spec->policy != AMAX_DELAYED || make_next(c, label, out));
 }
 
+static bool is_delayed(const quant_spec *s) {
+    return s->rowwise.policy == AMAX_DELAYED || s->columnwise.policy == AMAX_DELAYED;
+}
+
 /* In either layout (tensor/qtensor.h), whatever the device's own is: ops go by what the tensor says. */
 static bool make_qtensor(op_case *c, const char *label, const op_shape *s, qtensor *q) {
     int count;
     fixture_quant_spec(0, &count);
     char text[32];
-    *q = (qtensor){.spec = *fixture_quant_spec((int)case_draw(c, count), &count)};
+    char groups = c->fixture->groups;
+    do *q = (qtensor){.spec = *fixture_quant_spec((int)case_draw(c, count), &count)};
+    while (groups && is_delayed(&q->spec)); /* groups change from step to step */
+    q->groups = groups ? bound(c, groups, 0) : 0;
     q->rows = bound(c, s->rows, s->rows_fixed);
     q->columns = bound(c, s->columns, s->columns_fixed);
     bool shared = quant_spec_shares_scales(&q->spec), transposed = case_draw(c, 2);
     const cast_spec *rowwise = &q->spec.rowwise, *columnwise = &q->spec.columnwise;
     snprintf(text, sizeof text, "%s.rowwise", label);
-    if (cast_spec_is_fp8(rowwise) && !make_use(c, text, rowwise, q->rows, q, false, &q->rowwise))
-        return false;
+    if (cast_spec_is_fp8(rowwise) && !make_use(c, text, q, false, false, &q->rowwise)) return false;
     snprintf(text, sizeof text, "%s.columnwise", label);
     if (shared) q->columnwise = qtensor_shared_use(q->rowwise);
     if (shared) return !transposed || make_codes(c, text, q, columnwise->format, true, &q->columnwise);
-    return !cast_spec_is_fp8(columnwise) ||
-           make_use(c, text, columnwise, q->columns, q, transposed, &q->columnwise);
+    return !cast_spec_is_fp8(columnwise) || make_use(c, text, q, true, transposed, &q->columnwise);
 }
 
 /* Two forms at most here: more would only be more of the same. */

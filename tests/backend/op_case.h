@@ -83,6 +83,7 @@ typedef struct op_fixture {
         const char *output, *input;
     } alias[2];       /* outputs that may be their input */
     bool opaque;      /* what it makes only the backend can read: another op's cases go through it */
+    char groups;      /* the letter that counts the groups of a QTENSOR's rows; 0: it has none */
     int quant_writes; /* arrays of a QTENSOR; the others are inputs (amax and scale not negative) */
 } op_fixture;
 

@@ -140,26 +140,45 @@ static void gemm_scale_order(op_case *c, operand *o, int64_t lines) {
     o->k_step = use.k_step;
 }
 
+/* An operand of lines x depth that lies in either way, but packed only that; with scales, as many as the entries of them say. */
+static operand *gemm_place(op_case *c, const char *field, ott_dtype d, granularity grain, int64_t lines,
+                           int64_t depth) {
+    operand *o = &case_at(c, field)->operand;
+    void *data;
+    o->transposed = !o->packed && case_draw(c, 2);
+    o->t = tensor_matrix(NULL, d, o->transposed ? depth : lines, o->transposed ? lines : depth);
+    region *r = case_region(c, field, d, o->t.rows, o->t.columns, !o->packed, REGION_IN, &data);
+    if (r) { /* without data op_check fails, and with it the test */
+        o->t.data = data;
+        o->t.ld = r->ld;
+    }
+    o->grain = grain;
+    case_set(c, field, &o, sizeof o);
+    return o;
+}
+
+static void gemm_scale(op_case *c, operand *o, const char *label, int64_t entries) {
+    void *data;
+    if (!dtype_is_fp8(o->t.dtype) || case_draw(c, 4) == 0) return;
+    case_region(c, label, OTT_F32, 1, entries, false, REGION_IN, &data);
+    o->scale_inv = data;
+}
+
 /* packed: case_run has the device pack it. */
 static void gemm_operand(op_case *c, const char *field, const char *label, int64_t lines, ott_dtype d,
                          granularity grain) {
-    operand *o = &case_at(c, field)->operand;
-    void *data;
-    o->packed = field[0] == 'b' && case_draw(c, 3) == 0;
-    o->transposed = !o->packed && case_draw(c, 2);
-    o->t = tensor_matrix(NULL, d, o->transposed ? SIZE('K') : lines, o->transposed ? lines : SIZE('K'));
-    region *r = case_region(c, field, d, o->t.rows, o->t.columns, !o->packed, REGION_IN, &data);
-    if (!r) return; /* without data op_check fails, and with it the test */
-    o->t.data = data;
-    o->t.ld = r->ld;
-    o->grain = grain;
+    case_at(c, field)->operand.packed = field[0] == 'b' && case_draw(c, 3) == 0;
+    operand *o = gemm_place(c, field, d, grain, lines, SIZE('K'));
     gemm_scale_order(c, o, lines);
-    bool scaled = dtype_is_fp8(d) && case_draw(c, 4) > 0;
-    if (scaled)
-        case_region(c, label, OTT_F32, 1, granularity_groups(grain, lines, SIZE('K')), false, REGION_IN,
-                    &data);
-    if (scaled) o->scale_inv = data;
-    case_set(c, field, &o, sizeof o);
+    gemm_scale(c, o, label, granularity_groups(grain, lines, SIZE('K')));
+}
+
+/* small: the tensor cores' sums are slow to model. */
+static gemm_spec gemm_draw_spec(op_case *c, bool fp8, bool small) {
+    bool hopper = fp8 && case_draw(c, 4) == 0 && small;
+    return (gemm_spec){.accumulate = hopper ? ACCUMULATE_HOPPER_FAST + case_draw(c, 2) : ACCUMULATE_FP32,
+                       .fast_accumulate = case_draw(c, 2),
+                       .order = case_draw(c, 2) ? SCALE_PRODUCT : SCALE_A_THEN_B};
 }
 
 static void gemm_prepare(op_case *c) {
@@ -169,11 +188,7 @@ static void gemm_prepare(op_case *c) {
     gemm_operand(c, "a", "a.scale_inv", SIZE('M'), formats[0], grains[0]);
     gemm_operand(c, "b", "b.scale_inv", SIZE('N'), formats[1], grains[1]);
     set_bool(c, "accumulate", case_draw(c, 2));
-    bool hopper =
-        fp8 && case_draw(c, 4) == 0 && SIZE('M') * SIZE('N') * SIZE('K') < 150000; /* slow to model */
-    gemm_spec spec = {.accumulate = hopper ? ACCUMULATE_HOPPER_FAST + case_draw(c, 2) : ACCUMULATE_FP32,
-                      .fast_accumulate = case_draw(c, 2),
-                      .order = case_draw(c, 2) ? SCALE_PRODUCT : SCALE_A_THEN_B};
+    gemm_spec spec = gemm_draw_spec(c, fp8, SIZE('M') * SIZE('N') * SIZE('K') < 150000);
     case_set(c, "spec", &spec, sizeof spec);
 }
 
@@ -458,19 +473,29 @@ static void row_prepare(op_case *c) {
     draw_places(c, "row", SIZE('R'));
 }
 
-/* rows, experts, output columns, contracted */
+/* rows, groups, output columns, contracted */
 static const int64_t grouped_shapes[][4] = {{1, 1, 1, 1},    {9, 4, 17, 33},  {40, 3, 16, 15},
-                                            {130, 5, 33, 7}, {65, 8, 70, 64}, {64, 2, 48, 130}};
+                                            {130, 5, 33, 7}, {65, 8, 70, 64}, {64, 2, 48, 130},
+                                            {300, 2, 9, 150}};
 
+/* note[0]: its groups are a stack's. */
+static void grouped_quantize_bind(op_case *c) {
+    const int64_t *s = grouped_shapes[c->shape];
+    c->note[0] = case_draw(c, 2);
+    SIZE('E') = s[1];
+    SIZE('M') = c->note[0] ? s[1] * s[2] : s[0];
+    SIZE('N') = s[3];
+}
+static bool grouped_quantize_present(const op_case *c, const op_field *f, bool wanted) {
+    return strcmp(f->name, "end") == 0 ? !c->note[0] : wanted;
+}
 static void grouped_bind(op_case *c) {
     const int64_t *s = grouped_shapes[c->shape];
     SIZE('R') = s[0];
     SIZE('E') = s[1];
     SIZE('N') = s[2];
     SIZE('K') = s[3];
-    c->note[0] = case_draw(c, 2);
-    SIZE('S') = s[1] * (c->note[0] ? s[3] : s[2]);
-    SIZE('L') = c->note[0] ? s[2] : s[3];
+    c->note[0] = case_draw(c, sizeof gemm_formats / sizeof *gemm_formats);
 }
 static void grouped_weight_bind(op_case *c) {
     const int64_t *s = grouped_shapes[c->shape];
@@ -479,11 +504,13 @@ static void grouped_weight_bind(op_case *c) {
     SIZE('M') = s[3];
     SIZE('N') = s[2];
     SIZE('S') = s[1] * s[3];
+    SIZE('G') = 1 + case_draw(c, 9);
+    c->note[0] = case_draw(c, sizeof gemm_formats / sizeof *gemm_formats);
 }
 
 /* Groups of any size, some empty, rows left over. */
-static void draw_ends(op_case *c) {
-    int64_t left = SIZE('R') - case_draw(c, 2) * case_draw(c, SIZE('R')), end = 0;
+static void draw_ends(op_case *c, int64_t rows) {
+    int64_t left = rows - case_draw(c, 2) * case_draw(c, rows), end = 0;
     for (int64_t e = 0; e < SIZE('E'); e++) {
         int64_t count = case_draw(c, 3) == 0 ? 0 : e == SIZE('E') - 1 ? left : case_draw(c, left + 1);
         left -= count;
@@ -492,14 +519,52 @@ static void draw_ends(op_case *c) {
     }
 }
 
+static void grouped_quantize_prepare(op_case *c) {
+    if (case_present(c, "end")) draw_ends(c, SIZE('M'));
+}
+
+/* An operand whose lines, or, deep, whose depth are rows of groups: a quantized use of a tensor of so many rows and columns. */
+static void grouped_operand(op_case *c, const char *field, const char *label, ott_dtype d, granularity grain,
+                            bool deep, int64_t rows, int64_t columns) {
+    qtensor q = {.rows = rows, .columns = columns, .groups = SIZE('E')};
+    qdata use = {0};
+    q.spec.rowwise.grain = q.spec.columnwise.grain = grain;
+    int64_t entries = qtensor_order_use(&use, &q, deep);
+    operand *o = gemm_place(c, field, d, grain, deep ? columns : rows, deep ? rows : columns);
+    o->mn_step = use.mn_step;
+    o->k_step = use.k_step;
+    gemm_scale(c, o, label, entries);
+}
+
+/* What both products draw: formats, and grains of equal depth. */
+static const granularity *grouped_grains(op_case *c, const ott_dtype **formats) {
+    *formats = gemm_formats[c->note[0]];
+    return gemm_grains[dtype_is_fp8((*formats)[0]) ? case_draw(c, COUNT(gemm_grains)) : 0];
+}
+static void grouped_finish(op_case *c, const ott_dtype *formats) {
+    gemm_spec spec = gemm_draw_spec(c, dtype_is_fp8(formats[0]), c->shape < 3);
+    draw_ends(c, SIZE('R'));
+    case_set(c, "spec", &spec, sizeof spec);
+}
+
 static void grouped_prepare(op_case *c) {
-    draw_ends(c);
-    set_bool(c, "transposed", c->note[0]);
+    const ott_dtype *formats;
+    const granularity *grains = grouped_grains(c, &formats);
+    bool deep = case_draw(c, 2);
+    int64_t rows = SIZE('E') * (deep ? SIZE('K') : SIZE('N')), columns = deep ? SIZE('N') : SIZE('K');
+    grouped_operand(c, "a", "a.scale_inv", formats[0], grains[0], false, SIZE('R'), SIZE('K'));
+    grouped_operand(c, "b", "b.scale_inv", formats[1], grains[1], deep, rows, columns);
     set_bool(c, "accumulate", case_draw(c, 2));
+    grouped_finish(c, formats);
 }
 static void grouped_weight_prepare(op_case *c) {
-    draw_ends(c);
-    set_bool(c, "balanced", case_draw(c, 2));
+    const ott_dtype *formats;
+    const granularity *grains = grouped_grains(c, &formats);
+    grouped_operand(c, "a", "a.scale_inv", formats[0], grains[0], true, SIZE('R'), SIZE('M'));
+    grouped_operand(c, "b", "b.scale_inv", formats[1], grains[1], true, SIZE('R'), SIZE('N'));
+    if (case_present(c, "all"))
+        for (int64_t i = 0; i < SIZE('G'); i++) integers(c, "all")[i] = (int32_t)(7 * i + case_draw(c, 7));
+    grouped_finish(c, formats);
 }
 
 static void dot_prepare(op_case *c) {
@@ -730,13 +795,21 @@ static const op_fixture fixtures[] = {
      .shapes = COUNT(moe_shapes),
      .bind = moe_bind,
      .prepare = row_prepare},
+    {.op = "grouped_quantize",
+     .sets = "end q",
+     .groups = 'E',
+     .quant_writes = QUANT_ALL,
+     .shapes = COUNT(grouped_shapes),
+     .bind = grouped_quantize_bind,
+     .prepare = grouped_quantize_prepare,
+     .present = grouped_quantize_present},
     {.op = "grouped_gemm",
-     .sets = "end transposed accumulate",
+     .sets = "a b end accumulate spec",
      .shapes = COUNT(grouped_shapes),
      .bind = grouped_bind,
      .prepare = grouped_prepare},
     {.op = "grouped_gemm_weight",
-     .sets = "end balanced",
+     .sets = "a b end all spec",
      .shapes = COUNT(grouped_shapes),
      .bind = grouped_weight_bind,
      .prepare = grouped_weight_prepare},

@@ -75,8 +75,6 @@ static void test_mixtures_that_are_refused(void **state) {
         {{"--distributed.cp=2", "--train.batch_size=3", "--model.moe_sequence_aux_loss_weight=0.1"},
          "a rank has 96 tokens of a micro-batch"},
         {{"--distributed.ep=3"}, "model.num_experts (8) must be divisible by distributed.ep (3)"},
-        {{"--distributed.ep=2", "--model.moe_gradient_scale=true"},
-         "model.moe_gradient_scale with distributed.ep"},
         {{"--distributed.ep=2", "--model.num_experts=0"}, "ep > 1 requires an MoE model"},
         {{"--model.moe_expert_hidden_dim=2000000"}, "model.moe_expert_hidden_dim = 2000000"},
         {{"--model.moe_dense_layers=0,4"}, "model.moe_dense_layers has 4: the model has blocks 0 to 3"},

@@ -283,7 +283,7 @@ static ott_status grouped_step(exec *cx, void *user) {
     stack *s = user;
     TRY(linear_forward_grouped(cx, &s->layer, &s->b.input, &s->rows, &s->b.y));
     TRY(linear_grad_input_grouped(cx, &s->layer, &s->b.grad_output, &s->rows, &s->b.dx, false));
-    return linear_grad_weight_grouped(cx, &s->layer, &s->b.input, &s->b.grad_output, &s->rows, false);
+    return linear_grad_weight_grouped(cx, &s->layer, &s->b.input, &s->b.grad_output, &s->rows, NULL);
 }
 
 static ott_status single_step(exec *cx, void *user) {
@@ -312,7 +312,7 @@ static void open_stack(stack *s, const recipe *r) {
     s->weight = harness_parameter(h, "stack", MATRICES * N, KK, 1.0, 14);
     s->layer =
         (linear){.name = "stack", .in = KK, .out = MATRICES * N, .weight = &s->weight, .compute_step = -1};
-    s->rows = (grouped_rows){harness_vector_of_int(h, MATRICES, ends), ends, M};
+    s->rows = (grouped_rows){harness_vector_of_int(h, MATRICES, ends), M};
     linear_spec high;
     recipe_compile(r, OTT_BF16, &s->layer.grouped);
     recipe_compile(recipe_high_precision(OTT_BF16), OTT_BF16, &high);

@@ -217,45 +217,49 @@ ott_status reference_op_weigh_backward(exec *cx, const weigh_backward_args *a) {
 
 /* ---- products ---- */
 
-/* The expert whose row r is; end->columns: none. */
-static int64_t expert_of(const tensor *end, int64_t r) {
-    int64_t e = 0;
-    while (e < end->columns && r >= integer_at(end, e)) e++;
-    return e;
-}
-
-static float product(const grouped_gemm_args *a, int64_t r, int64_t j) {
-    int64_t e = expert_of(a->end, r), inner = a->a->columns;
-    float s = 0;
-    for (int64_t k = 0; k < inner; k++)
-        s = fmaf(at(a->a, r, k),
-                 a->transposed ? at(a->b, e * inner + k, j) : at(a->b, e * a->c->columns + j, k), s);
-    return s;
+static int64_t first_of(const tensor *end, int64_t e) {
+    return e > 0 ? integer_at(end, e - 1) : 0;
 }
 
 ott_status reference_op_grouped_gemm(exec *cx, const grouped_gemm_args *a) {
-    (void)cx;
-    for (int64_t r = 0; r < a->c->rows; r++)
-        for (int64_t j = 0; j < a->c->columns; j++) {
-            bool is_there = expert_of(a->end, r) < a->end->columns;
-            float old = a->accumulate ? at(a->c, r, j) : 0.0f;
-            if (is_there) put(a->c, r, j, a->accumulate ? product(a, r, j) + old : product(a, r, j));
-            if (!is_there && !a->accumulate) put(a->c, r, j, 0.0f);
-        }
+    int64_t experts = a->end->columns;
+    bool deep = operand_k(a->b) != operand_k(a->a);
+    int64_t each = deep ? operand_k(a->a) : a->c->columns;
+    for (int64_t e = 0; e < experts; e++) {
+        int64_t first = first_of(a->end, e), count = integer_at(a->end, e) - first;
+        operand rows = operand_group(a->a, false, e, first, count);
+        operand matrix = operand_group(a->b, deep, e, e * each, each);
+        tensor c = tensor_rows(*a->c, first, count);
+        if (count > 0)
+            reference_op_gemm(
+                cx, &(gemm_args){
+                        .a = &rows, .b = &matrix, .c = &c, .accumulate = a->accumulate, .spec = a->spec});
+    }
+    for (int64_t r = first_of(a->end, experts); r < a->c->rows; r++)
+        for (int64_t j = 0; j < a->c->columns && !a->accumulate; j++) put(a->c, r, j, 0.0f);
     return OTT_OK;
 }
 
+/* An expert's gradient to fp32, then to its matrix. */
+static void add_gradient(exec *cx, const grouped_gemm_weight_args *a, int64_t e, float factor) {
+    int64_t each = operand_mn(a->a), first = first_of(a->end, e), count = integer_at(a->end, e) - first;
+    operand x = operand_group(a->a, true, e, first, count), y = operand_group(a->b, true, e, first, count);
+    float *sums = malloc((size_t)(each * a->c->columns) * sizeof *sums);
+    if (!sums) abort();
+    tensor sum = tensor_matrix(sums, OTT_F32, each, a->c->columns);
+    reference_op_gemm(cx, &(gemm_args){.a = &x, .b = &y, .c = &sum, .spec = a->spec});
+    for (int64_t i = 0; i < each; i++)
+        for (int64_t j = 0; j < a->c->columns; j++)
+            put(a->c, e * each + i, j, at(&sum, i, j) * factor + at(a->c, e * each + i, j));
+    free(sums);
+}
+
 ott_status reference_op_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *a) {
-    int64_t each = a->a->columns, experts = a->end->columns;
-    (void)cx;
-    for (int64_t i = 0; i < a->c->rows; i++)
-        for (int64_t j = 0; j < a->c->columns; j++) {
-            int64_t e = i / each, first = e > 0 ? integer_at(a->end, e - 1) : 0, end = integer_at(a->end, e);
-            float s = 0, mean = (float)integer_at(a->end, experts - 1) / (float)experts;
-            for (int64_t r = first; r < end; r++) s = fmaf(at(a->a, r, i % each), at(a->b, r, j), s);
-            if (a->balanced) s *= mean / (float)(end - first);
-            if (first < end) put(a->c, i, j, s + at(a->c, i, j));
-        }
+    for (int64_t e = 0; e < a->end->columns; e++) {
+        int64_t rows = integer_at(a->end, e) - first_of(a->end, e);
+        float mean = a->all ? (float)integer_at(a->all, a->all->columns - 1) / (float)a->all->columns : 0.0f;
+        if (rows > 0) add_gradient(cx, a, e, a->all ? mean / (float)rows : 1.0f);
+    }
     return OTT_OK;
 }
 

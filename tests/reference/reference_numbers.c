@@ -141,6 +141,43 @@ ott_status reference_op_quantize(exec *cx, const quantize_args *a) {
     return OTT_OK;
 }
 
+/* One use of a group's rows, made densely, to where its entries and codes lie. */
+static void quantize_group_use(const tensor *x, const qtensor *q, bool column) {
+    const cast_spec *spec = column ? &q->spec.columnwise : &q->spec.rowwise;
+    const qdata *s = column ? &q->columnwise : &q->rowwise;
+    if (!cast_spec_is_fp8(spec)) return;
+    int64_t count = group_count(q, spec, column),
+            lines = granularity_mn_groups(spec->grain, column ? q->columns : q->rows);
+    float *made = malloc(3 * (size_t)count * sizeof *made);
+    uint8_t *codes = malloc((size_t)(q->rows * q->columns));
+    if (!made || !codes) abort();
+    reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, spec, column, made, made + count,
+                       made + 2 * count, codes);
+    for (int64_t g = 0; g < count; g++) {
+        int64_t to = g % lines * s->mn_step + g / lines * s->k_step;
+        s->amax[to] = made[g];
+        s->scale[to] = made[count + g];
+        s->scale_inv[to] = made[2 * count + g];
+    }
+    put_codes(q, codes, s);
+    free(made);
+    free(codes);
+}
+
+ott_status reference_op_grouped_quantize(exec *cx, const grouped_quantize_args *a) {
+    int64_t groups = a->q->groups, rows = a->x->rows, first = 0, end;
+    (void)cx;
+    for (int64_t e = 0; e <= groups; e++, first = end) {
+        end = e == groups ? rows : a->end ? integer_at(a->end, e) : (e + 1) * (rows / groups);
+        if (end == first) continue;
+        tensor x = tensor_rows(*a->x, first, end - first);
+        qtensor q = qtensor_group(a->q, e, first, end - first);
+        quantize_group_use(&x, &q, false);
+        quantize_group_use(&x, &q, true);
+    }
+    return OTT_OK;
+}
+
 /* ---- what a cast did ---- */
 
 static void statistics_use(const tensor *x, const cast_spec *spec, bool column, const qtensor *q,

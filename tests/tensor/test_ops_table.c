@@ -44,7 +44,7 @@ static void test_list(void **state) {
             const op_field *f = &op->fields[j];
             op_shape shape;
             assert_true(f->offset < op->args_size);
-            if (f->kind != OP_SCALAR && f->kind != OP_OPERAND && !op_shape_parse(f->text, &shape))
+            if (f->kind != OP_SCALAR && !op_shape_parse(f->text, &shape))
                 fail_msg("%s.%s: \"%s\" does not parse", op->name, f->name, f->text);
         }
     }

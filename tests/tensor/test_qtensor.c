@@ -159,6 +159,52 @@ static void test_operands_of_both_layouts(void **state) {
     }
 }
 
+/* Groups of rows, one of them empty, and rows of none: each is a tensor with codes where the whole has them, and scales of its own. */
+static void expect_own_scales(const qtensor *q, bool columnwise, const int64_t *end, int groups) {
+    const qdata *whole = columnwise ? &q->columnwise : &q->rowwise;
+    scale_block block = granularity_block(columnwise ? q->spec.columnwise.grain : q->spec.rowwise.grain);
+    qdata order;
+    int64_t entries = qtensor_order_use(&order, q, columnwise), first = 0;
+    int *owner = calloc((size_t)entries, sizeof *owner);
+    assert_non_null(owner);
+    for (int e = 0; e <= groups; first = end[e++]) {
+        qtensor own = qtensor_group(q, e, first, end[e] - first);
+        const qdata *d = columnwise ? &own.columnwise : &own.rowwise;
+        for (int64_t i = 0; i < own.rows; i++)
+            for (int64_t j = 0; j < own.columns; j++) {
+                int64_t mn = columnwise ? j : i, k = columnwise ? i : j;
+                int64_t at = d->amax - whole->amax + mn / block.mn * d->mn_step + k / block.k * d->k_step;
+                assert_in_range(at, 0, entries - 1);
+                assert_true(owner[at] == 0 || owner[at] == e + 1);
+                owner[at] = e + 1;
+                assert_ptr_equal((char *)d->data + qtensor_index(d, i, j),
+                                 (char *)whole->data + qtensor_index(whole, first + i, j));
+            }
+    }
+    free(owner);
+}
+
+static void test_groups_share_no_scale(void **state) {
+    static const int64_t end[] = {100, 100, 131, 259, 290, 300}; /* the last: of no group */
+    enum { GROUPS = sizeof end / sizeof *end - 1 };
+    (void)state;
+    for (int n = 0; n < 2 * GRANULARITY_COUNT; n++) {
+        const backend_capabilities can = {.alignment = 64, .contiguous_contraction = n % 2};
+        const cast_spec spec = {.format = OTT_E4M3, .grain = (granularity)(n / 2)};
+        qtensor q = {.rows = 300, .columns = 150, .groups = GROUPS, .spec = {spec, spec}};
+        qblocks blocks = {0};
+        assert_int_equal(qtensor_lay_out(&q, &can, &blocks), OTT_OK);
+        void *row = memory_of(blocks.rowwise.bytes, 64), *column = memory_of(blocks.columnwise.bytes, 64);
+        blocks.rowwise.data = row;
+        blocks.columnwise.data = column;
+        assert_int_equal(qtensor_lay_out(&q, &can, &blocks), OTT_OK);
+        expect_own_scales(&q, false, end, GROUPS);
+        expect_own_scales(&q, true, end, GROUPS);
+        free(row);
+        free(column);
+    }
+}
+
 static void test_sizes_that_are_none(void **state) {
     (void)state;
     static const int64_t sizes[][2] = {{-1, 4},
@@ -179,9 +225,8 @@ static void test_sizes_that_are_none(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_recipe_and_backend),
-        cmocka_unit_test(test_what_recipes_share),
-        cmocka_unit_test(test_operands_of_both_layouts),
+        cmocka_unit_test(test_every_recipe_and_backend), cmocka_unit_test(test_what_recipes_share),
+        cmocka_unit_test(test_operands_of_both_layouts), cmocka_unit_test(test_groups_share_no_scale),
         cmocka_unit_test(test_sizes_that_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -517,7 +517,8 @@ static void experts_divided_have_the_same_bits(void **state) {
     } cells[] = {
         {&expert_ways[0],
          0,
-         {"--model.moe_top_k=3", "--model.moe_capacity_factor=0.75", "--model.moe_shared_experts=1"}},
+         {"--model.moe_top_k=3", "--model.moe_capacity_factor=0.75", "--model.moe_shared_experts=1",
+          "--model.moe_gradient_scale=true"}},
         {&expert_ways[1],
          1,
          {"--model.num_experts=8", "--model.moe_router=softmax_topk",
@@ -527,9 +528,11 @@ static void experts_divided_have_the_same_bits(void **state) {
          2,
          {"--float8.moe_experts=true", "--model.moe_groups=2", "--model.moe_top_groups=1",
           "--model.moe_top_k=1", "--train.activation_checkpointing=full"}},
-        {&shared, 3, {"--float8.moe_experts=true", "--model.moe_capacity_factor=0.5"}},
+        {&shared,
+         3,
+         {"--float8.moe_experts=true", "--model.moe_capacity_factor=0.5", "--model.moe_gradient_scale=true"}},
         {&shared, 5, {"--float8.moe_experts=true"}},
-        {&expert_ways[1], 5, {"--float8.moe_experts=true"}},
+        {&expert_ways[1], 5, {"--float8.moe_experts=true", "--model.moe_gradient_scale=true"}},
         {&expert_ways[0], 6, {"--float8.moe_experts=true", "--train.activation_checkpointing=selective"}}};
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
         row way = *cells[i].way;

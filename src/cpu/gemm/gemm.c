@@ -170,7 +170,11 @@ static ott_status check_operands(const gemm_args *a) {
 }
 
 ott_status ISA(gemm)(exec *cx, const gemm_args *a) {
-    gemm_job job = {.args = a, .cx = cx, .m = operand_mn(a->a), .n = operand_mn(a->b)};
+    return ISA(gemm_times)(cx, a, 1.0f);
+}
+
+ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor) {
+    gemm_job job = {.args = a, .cx = cx, .m = operand_mn(a->a), .n = operand_mn(a->b), .factor = factor};
     job.k = operand_k(a->a);
     TRY(check_operands(a));
     int64_t kc = granularity_block(a->a->grain).k;

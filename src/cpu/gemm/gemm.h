@@ -72,6 +72,7 @@ typedef struct gemm_job {
     int64_t grain;      /* rows of B that stay together: a tile's, or a panel's when they are packed */
     int64_t block;      /* kc of the scale blocks; 0: scales hold for the whole contraction */
     int grid_m, grid_n; /* the threads as a grid over C */
+    float factor;       /* of the scaled sums */
 } gemm_job;
 
 /* A part of C: rows [i, i + m), columns [j, j + n). */
@@ -98,7 +99,7 @@ SIMD v16 gemm_scaled(v16 sum, v16 scale_inv_a, v16 scale_inv_b, scale_order orde
 SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p, ott_dtype d, bool full) {
     const gemm_args *g = job->args;
     const tensor *c = g->c;
-    v16 scale_inv_b[GEMM_NV], bias[GEMM_NV];
+    v16 scale_inv_b[GEMM_NV], bias[GEMM_NV], factor = v16_set1(job->factor);
     for (int v = 0; v < GEMM_NV; v++) {
         int64_t n = full ? 16 : p.n > 16 * v ? p.n - 16 * v : 0;
         scale_inv_b[v] = gemm_scale_inv_lanes(g->b, p.j + 16 * v, n);
@@ -110,7 +111,7 @@ SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p
         for (int v = 0; v < GEMM_NV && (full || p.n > 16 * v); v++) {
             int64_t at = row + 16 * v, n = p.n - 16 * v;
             v16 x = v16_load(sums + r * GEMM_NR + 16 * v);
-            x = gemm_scaled(x, scale_inv_a, scale_inv_b[v], g->spec.order);
+            x = v16_mul(gemm_scaled(x, scale_inv_a, scale_inv_b[v], g->spec.order), factor);
             if (g->bias) x = v16_add(x, bias[v]);
             if (g->accumulate)
                 x = v16_add(x, full ? v16_load_any(c->data, d, at) : v16_load_any_n(c->data, d, at, n));
@@ -121,6 +122,9 @@ SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p
         }
     }
 }
+
+/* gemm.c: the op, with scaled sums multiplied by a factor before they are added to C; by 1, which changes nothing, gemm's. */
+ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor);
 
 /* The finished sums of one tile, sums[GEMM_MR][GEMM_NR], to their part of C: scaled, biased, added, rounded.
  */

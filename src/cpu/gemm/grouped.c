@@ -3,61 +3,47 @@
 #include "cpu/rows.h"
 #include "tensor/route_check.h"
 
-/* Rows [first, first + count) of t. */
-static tensor rows_of(const tensor *t, int64_t first, int64_t count) {
-    tensor part = *t;
-    part.data = (char *)t->data + first * t->ld * dtype_bytes(t->dtype);
-    part.rows = count;
-    return part;
+static ott_status multiply(exec *cx, const operand *a, const operand *b, const tensor *c, bool accumulate,
+                           const gemm_spec *spec, float factor) {
+    const gemm_args args = {.a = a, .b = b, .c = c, .accumulate = accumulate, .spec = *spec};
+    return ISA(gemm_times)(cx, &args, factor);
 }
-
-static ott_status check_ends(const char *op, const tensor *end, int64_t rows) {
-    int64_t last = 0;
-    for (int64_t e = 0; e < end->columns; e++) {
-        int32_t here = ((const int32_t *)end->data)[e];
-        if (here < last || here > rows)
-            return status_fail(OTT_ERR_INTERNAL, "%s: group %lld ends at row %d, after %lld, of %lld", op,
-                               (long long)e, here, (long long)last, (long long)rows);
-        last = here;
-    }
-    return OTT_OK;
-}
-
-static const gemm_spec plain = {.accumulate = ACCUMULATE_FP32, .order = SCALE_A_THEN_B};
 
 ott_status ISA(grouped_gemm)(exec *cx, const grouped_gemm_args *a) {
     const int32_t *end = a->end->data;
-    int64_t each = a->transposed ? a->a->columns : a->c->columns, first = 0;
+    bool deep = route_stack_is_deep(a);
+    int64_t each = deep ? operand_k(a->a) : a->c->columns, first = 0;
     TRY(route_check_product(a));
-    TRY(check_ends("grouped_gemm", a->end, a->a->rows));
+    TRY(row_check_ends("grouped_gemm", a->end, a->c->rows));
     for (int64_t e = 0; e < a->end->columns; first = end[e++]) {
-        operand rows = {.t = rows_of(a->a, first, end[e] - first)};
-        operand matrix = {.t = rows_of(a->b, e * each, each), .transposed = a->transposed};
-        tensor c = rows_of(a->c, first, end[e] - first);
-        if (c.rows > 0)
-            TRY(ISA(gemm)(
-                cx,
-                &(gemm_args){.a = &rows, .b = &matrix, .c = &c, .accumulate = a->accumulate, .spec = plain}));
+        int64_t count = end[e] - first;
+        operand rows = operand_group(a->a, false, e, first, count);
+        operand matrix = operand_group(a->b, deep, e, e * each, each);
+        tensor c = tensor_rows(*a->c, first, count);
+        if (count > 0) TRY(multiply(cx, &rows, &matrix, &c, a->accumulate, &a->spec, 1.0f));
     }
     for (int64_t r = first; !a->accumulate && r < a->c->rows; r++)
         memset(row_of(a->c, r), 0, (size_t)(a->c->columns * dtype_bytes(a->c->dtype)));
     return OTT_OK;
 }
 
+/* What the mean number of rows is to `count`. */
+static float factor_of(const tensor *all, int64_t count) {
+    const int32_t *end = all ? all->data : NULL;
+    return all ? ((float)end[all->columns - 1] / (float)all->columns) / (float)count : 1.0f;
+}
+
 ott_status ISA(grouped_gemm_weight)(exec *cx, const grouped_gemm_weight_args *a) {
     const int32_t *end = a->end->data;
-    int64_t each = a->a->columns, experts = a->end->columns, first = 0;
+    int64_t each = operand_mn(a->a), first = 0;
     TRY(route_check_weight(a));
-    TRY(check_ends("grouped_gemm_weight", a->end, a->a->rows));
-    for (int64_t e = 0; e < experts; first = end[e++]) {
+    TRY(row_check_ends("grouped_gemm_weight", a->end, operand_k(a->a)));
+    for (int64_t e = 0; e < a->end->columns; first = end[e++]) {
         int64_t count = end[e] - first;
-        float factor = ((float)end[experts - 1] / (float)experts) / (float)count;
-        operand x = {.t = rows_of(a->a, first, count), .transposed = true};
-        operand y = {.t = rows_of(a->b, first, count), .transposed = true};
-        tensor c = rows_of(a->c, e * each, each);
-        if (a->balanced) x.scale_inv = &factor;
-        if (count > 0)
-            TRY(ISA(gemm)(cx, &(gemm_args){.a = &x, .b = &y, .c = &c, .accumulate = true, .spec = plain}));
+        operand x = operand_group(a->a, true, e, first, count),
+                y = operand_group(a->b, true, e, first, count);
+        tensor c = tensor_rows(*a->c, e * each, each);
+        if (count > 0) TRY(multiply(cx, &x, &y, &c, true, &a->spec, factor_of(a->all, count)));
     }
     return OTT_OK;
 }
