@@ -173,14 +173,6 @@ static void gemm_operand(op_case *c, const char *field, const char *label, int64
     gemm_scale(c, o, label, granularity_groups(grain, lines, SIZE('K')));
 }
 
-/* small: the tensor cores' sums are slow to model. */
-static gemm_spec gemm_draw_spec(op_case *c, bool fp8, bool small) {
-    bool hopper = fp8 && case_draw(c, 4) == 0 && small;
-    return (gemm_spec){.accumulate = hopper ? ACCUMULATE_HOPPER_FAST + case_draw(c, 2) : ACCUMULATE_FP32,
-                       .fast_accumulate = case_draw(c, 2),
-                       .order = case_draw(c, 2) ? SCALE_PRODUCT : SCALE_A_THEN_B};
-}
-
 static void gemm_prepare(op_case *c) {
     const ott_dtype *formats = gemm_formats[c->note[0]];
     bool fp8 = dtype_is_fp8(formats[0]);
@@ -188,7 +180,11 @@ static void gemm_prepare(op_case *c) {
     gemm_operand(c, "a", "a.scale_inv", SIZE('M'), formats[0], grains[0]);
     gemm_operand(c, "b", "b.scale_inv", SIZE('N'), formats[1], grains[1]);
     set_bool(c, "accumulate", case_draw(c, 2));
-    gemm_spec spec = gemm_draw_spec(c, fp8, SIZE('M') * SIZE('N') * SIZE('K') < 150000);
+    bool hopper =
+        fp8 && case_draw(c, 4) == 0 && SIZE('M') * SIZE('N') * SIZE('K') < 150000; /* slow to model */
+    gemm_spec spec = {.accumulate = hopper ? ACCUMULATE_HOPPER_FAST + case_draw(c, 2) : ACCUMULATE_FP32,
+                      .fast_accumulate = case_draw(c, 2),
+                      .order = case_draw(c, 2) ? SCALE_PRODUCT : SCALE_A_THEN_B};
     case_set(c, "spec", &spec, sizeof spec);
 }
 
@@ -541,8 +537,8 @@ static const granularity *grouped_grains(op_case *c, const ott_dtype **formats) 
     *formats = gemm_formats[c->note[0]];
     return gemm_grains[dtype_is_fp8((*formats)[0]) ? case_draw(c, COUNT(gemm_grains)) : 0];
 }
-static void grouped_finish(op_case *c, const ott_dtype *formats) {
-    gemm_spec spec = gemm_draw_spec(c, dtype_is_fp8(formats[0]), c->shape < 3);
+static void grouped_finish(op_case *c) {
+    gemm_spec spec = {.order = case_draw(c, 2) ? SCALE_PRODUCT : SCALE_A_THEN_B};
     draw_ends(c, SIZE('R'));
     case_set(c, "spec", &spec, sizeof spec);
 }
@@ -555,7 +551,7 @@ static void grouped_prepare(op_case *c) {
     grouped_operand(c, "a", "a.scale_inv", formats[0], grains[0], false, SIZE('R'), SIZE('K'));
     grouped_operand(c, "b", "b.scale_inv", formats[1], grains[1], deep, rows, columns);
     set_bool(c, "accumulate", case_draw(c, 2));
-    grouped_finish(c, formats);
+    grouped_finish(c);
 }
 static void grouped_weight_prepare(op_case *c) {
     const ott_dtype *formats;
@@ -564,7 +560,7 @@ static void grouped_weight_prepare(op_case *c) {
     grouped_operand(c, "b", "b.scale_inv", formats[1], grains[1], true, SIZE('R'), SIZE('N'));
     if (case_present(c, "all"))
         for (int64_t i = 0; i < SIZE('G'); i++) integers(c, "all")[i] = (int32_t)(7 * i + case_draw(c, 7));
-    grouped_finish(c, formats);
+    grouped_finish(c);
 }
 
 static void dot_prepare(op_case *c) {

@@ -46,6 +46,7 @@ typedef struct row {
     const char *more[11]; /* ends with NULL */
 } row;
 
+#define MIXTURE     "--model.num_experts=4", "--model.moe_expert_hidden_dim=32"
 #define OFFLOAD_ALL "--train.offload=state"
 
 static const row rows[] = {
@@ -138,6 +139,16 @@ static const row rows[] = {
      {SMALL, "--float8.amax_compute_algo=most_recent", "--float8.amax_history_len=3", "--float8.margin=1"}},
     {"scales of blocks in fp32", STEPS, IN(BLOCK), {SMALL, "--float8.use_f32_scales=true"}},
     {"scales of OCP MX", STEPS, IN(MXFP8), {SMALL, "--float8.mx_scale=floor"}},
+    {"Muon", STEPS, IN(BF16), {SMALL, "--optimizer.name=muon"}},
+    {"a mixture of experts, with biases and a shared one",
+     STEPS,
+     IN(BF16) | IN(TENSORWISE),
+     {SMALL, MIXTURE, "--model.moe_router=sigmoid_topk", "--model.moe_shared_experts=1"}},
+    {"experts in FP8, a capacity, balanced gradients, CUDA graphs",
+     STEPS_OF_GRAPHS,
+     IN(ROWWISE) | IN(ROWWISE_WITH_GW_HP) | IN(BLOCK) | IN(MXFP8),
+     {SMALL, MIXTURE, "--float8.moe_experts=true", "--model.moe_capacity_factor=0.9",
+      "--model.moe_gradient_scale=true", "--train.compile_mode=reduce-overhead"}},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
