@@ -18,21 +18,24 @@ typedef struct way {
     const char *name;
     int recipe;
     mesh_layout layout;
-    const char *more; /* NULL: nothing */
+    const char *more[5]; /* ends with NULL */
 } way;
 
 #define SIZES(...) .layout.size = {__VA_ARGS__}
 static const way ways[] = {
     {"dp_replicate", DELAYED, SIZES([MESH_DP_REPLICATE] = 2)},
     {"dp_shard, FP8 all-gather, state in the host's memory", TENSORWISE, SIZES([MESH_DP_SHARD] = 2),
-     .more = "--train.offload=state"},
+     .more = {"--train.offload=state"}},
     {"dp_shard of 3, bf16 gradients", ROWWISE, SIZES([MESH_DP_SHARD] = 3),
-     .more = "--distributed.reduce_dtype=bfloat16"},
+     .more = {"--distributed.reduce_dtype=bfloat16"}},
     {"pp interleaved_1f1b", TENSORWISE, SIZES([MESH_PP] = 2), .layout.schedule = PP_INTERLEAVED_1F1B},
     {"pp 1f1b of 3, a tied head", BF16, SIZES([MESH_PP] = 3), .layout.schedule = PP_1F1B,
-     .more = "--model.tie_embeddings=true"},
+     .more = {"--model.tie_embeddings=true"}},
     {"cp", BF16, SIZES([MESH_CP] = 2)},
     {"tp, sequence_parallel", TENSORWISE, SIZES([MESH_TP] = 2), .layout.sequence_parallel = true},
+    {"ep, experts in FP8", BLOCK, SIZES([MESH_EP] = 2),
+     .more = {"--model.num_experts=4", "--model.moe_expert_hidden_dim=32", "--float8.moe_experts=true",
+              "--model.moe_gradient_scale=true"}},
     {"dp_shard x pp 1f1b x tp", TENSORWISE, SIZES([MESH_PP] = 2, [MESH_DP_SHARD] = 2, [MESH_TP] = 2),
      .layout.schedule = PP_1F1B},
 };
@@ -47,7 +50,10 @@ static void run(const fixture *f, const way *w, bool gpus, outcome *out) {
                                "--train.seq_len=32",
                                "--train.batch_size=1",
                                "--train.grad_accum_steps=4",
-                               w->more,
+                               w->more[0],
+                               w->more[1],
+                               w->more[2],
+                               w->more[3],
                                NULL};
     mesh_run(f,
              &(mesh_run_options){.precision = &fixture_precisions[w->recipe],
@@ -75,7 +81,7 @@ enum { A_FEW = 64 }; /* bytes: losses */
 static void fp8_weights_travel_as_codes(void **state) {
     const way codes = {"", TENSORWISE, SIZES([MESH_DP_SHARD] = 2)};
     const way masters = {"", TENSORWISE, SIZES([MESH_DP_SHARD] = 2),
-                         .more = "--float8.enable_fsdp_float8_all_gather=false"};
+                         .more = {"--float8.enable_fsdp_float8_all_gather=false"}};
     int64_t bytes[2];
     for (int i = 0; i < 2; i++) {
         outcome o;
