@@ -297,7 +297,8 @@ static void test_an_environment_variable_says_who(void **state) {
     unsetenv("OTTAVA_CUDA_ATTENTION");
 }
 
-int main(void) {
+/* An argument is the name of the one test that shall run. */
+int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_cudnn_agrees_with_our_kernels, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_wrong_graphs_are_seen, open_account, close_account),
@@ -305,5 +306,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_the_rest_goes_to_our_kernels, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_an_environment_variable_says_who, open_account, close_account),
     };
+    if (count > 1) cmocka_set_test_filter(arguments[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

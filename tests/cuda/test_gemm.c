@@ -287,7 +287,8 @@ static void an_accumulator_of_the_host_is_refused(void **state) {
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
 
-int main(void) {
+/* An argument is the name of the one test that shall run. */
+int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
         TEST(what_recipes_multiply_goes_to_the_library),
         cmocka_unit_test_setup_teardown(mx_goes_to_the_library_on_blackwell, open_blackwell, close_blackwell),
@@ -295,5 +296,6 @@ int main(void) {
         TEST(a_wrong_product_is_found),
         TEST(an_accumulator_of_the_host_is_refused),
     };
+    if (count > 1) cmocka_set_test_filter(arguments[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
