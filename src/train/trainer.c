@@ -62,7 +62,6 @@ static ott_status open_buffers(trainer *t) {
     t->grad_scale = tensor_vector(words + GRAD_SCALE, OTT_F32, 1);
     t->pass_scale = tensor_vector(words + PASS_SCALE, OTT_F32, 1);
     t->nonfinite = tensor_vector(words + SENT_WORDS, OTT_I32, 1);
-    t->cx.pass_scale = &t->pass_scale;
     if (t->options.z_weight > 0) t->m->loss.z = tensor_columns(t->state, STEP_Z_LOSS, 1);
     t->told = (group_host){.device = t->device, .buffer = at + head, .bytes = 4 * told};
     return OTT_OK;
@@ -231,8 +230,11 @@ static ott_status build(trainer *t, const model_options *shape) {
     trainer_set_checkpointing(&t->options, t->m);
     TRY(shape->stage ? stage_open(t->m, t->options.grad_accum, &t->stage) : model_slot_open(t->m, &t->slot));
     TRY(open_buffers(t));
-    t->cx = (exec){
-        .device = t->device, .is_first_microbatch = true, .data_group = t->options.data_group, .log = t->log};
+    t->cx = (exec){.device = t->device,
+                   .is_first_microbatch = true,
+                   .data_group = t->options.data_group,
+                   .pass_scale = &t->pass_scale,
+                   .log = t->log};
     TRY(plan_create(t->device, &t->train_plan));
     TRY(plan_create(t->device, &t->evaluate_plan));
     TRY(plan_create(t->device, &t->reduce_plan));

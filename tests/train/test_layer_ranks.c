@@ -392,6 +392,24 @@ static const char *const mixture[] = {"--model.num_experts=4",
                                       "--model.moe_router_z_loss_weight=0.1",
                                       NULL};
 
+static double norm_with(const fixture *f, const char *weight) {
+    const char *const more[] = {"--model.num_experts=4", weight, NULL};
+    rig r;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    double found = rig_step(&r).grad_norm;
+    rig_close(&r);
+    return found;
+}
+
+/* Else no comparison would see them. */
+static void losses_of_routing_train(void **state) {
+    static const char *const weights[] = {"--model.moe_aux_loss_weight=1000",
+                                          "--model.moe_sequence_aux_loss_weight=1000",
+                                          "--model.moe_router_z_loss_weight=1000"};
+    double none = norm_with(*state, "--model.moe_aux_loss_weight=0");
+    for (int i = 0; i < 3; i++) assert_true(norm_with(*state, weights[i]) > 1.1 * none);
+}
+
 static void so_are_mixtures(void **state) {
     const char *one[ARGUMENTS];
     int count = add_arguments(one, 0, mixture);
@@ -583,6 +601,7 @@ int main(void) {
         cmocka_unit_test(so_is_context_parallelism),
         cmocka_unit_test(of_any_documents),
         cmocka_unit_test(so_are_mixtures),
+        cmocka_unit_test(losses_of_routing_train),
         cmocka_unit_test(so_are_other_families),
         cmocka_unit_test(sequence_parallelism_changes_no_bit),
         cmocka_unit_test(a_missing_maximum_shows),
