@@ -48,7 +48,7 @@ static bool can_say_experts(const family *f, const model_options *o) {
     if (e->biased || f->experts == FAMILY_EXPERTS_SIGMOID)
         return e->biased && f->experts == FAMILY_EXPERTS_SIGMOID && o->moe_every == 1 && o->dense_count == 0;
     if (family_is(f, FAMILY_DEEPSEEK_V2))
-        return e->rule.groups == 0 && !e->rule.normalized && o->moe_every == 1 && o->dense_count == 0;
+        return !e->rule.normalized && o->moe_every == 1 && o->dense_count == 0;
     bool plain = e->shared_hidden == 0 && e->rule.groups == 0 && e->rule.scale == 1.0f && o->moe_first == 0;
     bool is_mixtral = family_is(f, FAMILY_MIXTRAL);
     return plain && (!is_mixtral || (e->rule.normalized && o->moe_every == 1 && o->dense_count == 0 &&
@@ -141,8 +141,8 @@ static void describe_experts(const model_options *o, hf_config *c) {
     _Static_assert(sizeof c->dense == sizeof o->dense, "config.json names as many layers as a model has");
     memcpy(c->dense, o->dense, sizeof c->dense);
     c->shared_experts = shares ? e->shared_hidden / e->hidden : 0;
-    c->expert_groups = !sigmoid ? 0 : e->rule.groups > 0 ? e->rule.groups : 1;
-    c->top_groups = !sigmoid ? 0 : e->rule.groups > 0 ? e->rule.chosen_groups : 1;
+    c->expert_groups = !shares ? 0 : e->rule.groups > 0 ? e->rule.groups : 1;
+    c->top_groups = !shares ? 0 : e->rule.groups > 0 ? e->rule.chosen_groups : 1;
     c->normalizes_weights = (sigmoid || is_qwen) && e->rule.normalized;
     c->route_scale = shares ? (double)e->rule.scale : 0;
 }

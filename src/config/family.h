@@ -78,7 +78,8 @@ typedef struct family {
     double local_theta;         /* of layers with a window; 0: the same */
     int window_size;            /* where sliding_window is left out; 0: none */
     family_experts experts;
-    bool latent; /* latent attention */
+    bool best_of_group; /* a group of experts is as good as its best one, not as its two best */
+    bool latent;        /* latent attention */
 } family;
 
 /* X(argument, constant, name, what transformers' classes begin with, what the language model's ends with, other members): in this order they are
@@ -112,7 +113,7 @@ typedef struct family {
       .experts = FAMILY_EXPERTS_SIGMOID)                                                                     \
     X(argument, DEEPSEEK_V2, "deepseek_v2", "DeepseekV2", "ForCausalLM", .latent = true,                     \
       .rope_interleaved = true, .bias_key = true, .kv_heads_optional = true,                                 \
-      .experts = FAMILY_EXPERTS_SOFTMAX)                                                                     \
+      .experts = FAMILY_EXPERTS_SOFTMAX, .best_of_group = true)                                              \
     X(argument, OLMO2, "olmo2", "Olmo2", "ForCausalLM", .qk_norm = true, .qk_norm_whole = true,              \
       .norms = FAMILY_NORMS_AFTER, .bias_key = true, .kv_heads_optional = true)                              \
     X(argument, GEMMA2, "gemma2", "Gemma2", "ForCausalLM", .activation_key = "hidden_activation",            \

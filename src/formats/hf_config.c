@@ -109,8 +109,7 @@ static ott_status refuse_routing(const char *name, json_t *root, const family *f
         const char *key, *works;
     } words[] = {{FAMILY_DEEPSEEK_V3, "scoring_func", "sigmoid"},
                  {FAMILY_DEEPSEEK_V3, "topk_method", "noaux_tc"},
-                 {FAMILY_DEEPSEEK_V2, "scoring_func", "softmax"},
-                 {FAMILY_DEEPSEEK_V2, "topk_method", "greedy"}};
+                 {FAMILY_DEEPSEEK_V2, "scoring_func", "softmax"}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         json_t *value = family_is(f, words[i].family) ? hf_get(root, words[i].key) : NULL;
         if (value && !(json_is_string(value) && strcmp(json_string_value(value), words[i].works) == 0))
@@ -138,6 +137,23 @@ static ott_status refuse_layers(const char *name, json_t *root) {
                        "beside experts only \"full_attention\" works");
     }
     return OTT_OK;
+}
+
+static const char *const methods[] = {"greedy", "group_limited_greedy"};
+
+const char *hf_routing_method(const hf_config *c) {
+    return methods[c->expert_groups > 1];
+}
+
+/* Of DeepSeek-V2: groups are left out of account unless it says so. */
+static ott_status read_routing_method(const char *name, json_t *root, hf_config *c) {
+    json_t *value = family_is(c->family, FAMILY_DEEPSEEK_V2) ? hf_get(root, "topk_method") : NULL;
+    const char *word = value ? json_string_value(value) : methods[0];
+    if (!family_is(c->family, FAMILY_DEEPSEEK_V2) || (word && strcmp(word, methods[1]) == 0)) return OTT_OK;
+    c->expert_groups = c->top_groups = 1;
+    if (word && strcmp(word, methods[0]) == 0) return OTT_OK;
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, "topk_method", value, "\"%s\" and \"%s\" work for %s",
+                   methods[0], methods[1], c->family->name);
 }
 
 /* A key by which a file of a known family asks for something the block does not compute. */
@@ -224,6 +240,7 @@ static ott_status read_root(const char *name, json_t *root, hf_config *c) {
     TRY(read_family(name, root, c));
     TRY(refuse_features(name, root, c->family));
     TRY(hf_read_keys(name, root, c));
+    TRY(read_routing_method(name, root, c));
     TRY(check_fit(name, c));
     TRY(read_dense(name, root, c));
     TRY(hf_read_rope(name, root, c));

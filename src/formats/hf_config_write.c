@@ -90,6 +90,14 @@ static ott_status edit_keys(editor *e) {
     return OTT_OK;
 }
 
+static ott_status edit_routing_method(editor *e) {
+    const char *word = hf_routing_method(e->c);
+    bool is_same = strcmp(hf_routing_method(&e->before), word) == 0;
+    if (!family_is(e->c->family, FAMILY_DEEPSEEK_V2) || (!e->is_new && is_same)) return OTT_OK;
+    str_printf(&e->value, "\"%s\"", word);
+    return put_value(e, "topk_method");
+}
+
 static bool has_key(const editor *e, const char *key) {
     return json_object_get(e->root, key) != NULL;
 }
@@ -233,6 +241,7 @@ static bool belongs(const char *key, const hf_config *c, bool is_quantized) {
     if (number) return hf_key_applies(number, c->family);
     if (strcmp(key, "partial_rotary_factor") == 0) return c->family->rotary_share > 0;
     if (strcmp(key, "layer_types") == 0) return window == FAMILY_WINDOW_PATTERN;
+    if (strcmp(key, "topk_method") == 0) return family_is(c->family, FAMILY_DEEPSEEK_V2);
     if (strcmp(key, "mlp_only_layers") == 0) return c->dense_count > 0;
     if (strcmp(key, "rope_local_base_freq") == 0) return c->rope_local_theta > 0;
     if (strstr(key, "activ") || strcmp(key, "hidden_act") == 0)
@@ -308,6 +317,7 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "sliding_window",
                                        "tie_word_embeddings",
                                        "topk_group",
+                                       "topk_method",
                                        "torch_dtype",
                                        "use_sliding_window",
                                        "v_head_dim",
@@ -346,6 +356,7 @@ static ott_status edit(editor *e, const char *quantization) {
     TRY(read_before(e));
     TRY(edit_family(e));
     TRY(edit_keys(e));
+    TRY(edit_routing_method(e));
     TRY(edit_rope(e));
     TRY(edit_window(e));
     TRY(edit_dense(e));

@@ -354,7 +354,7 @@ static ott_status check_moe_ranks(const config *cfg) {
     return check_sequences(cfg);
 }
 
-static moe_options moe_from(const config *cfg) {
+static moe_options moe_from(const config *cfg, const family *f) {
     bool biased = cfg->model.moe_router == MOE_ROUTER_SIGMOID_TOPK;
     if (cfg->model.num_experts == 0) return (moe_options){0};
     return (moe_options){.experts = cfg->model.num_experts,
@@ -364,6 +364,7 @@ static moe_options moe_from(const config *cfg) {
                          .rule = {.score = biased ? ROUTE_SIGMOID : ROUTE_SOFTMAX,
                                   .groups = (int)cfg->model.moe_groups,
                                   .chosen_groups = (int)cfg->model.moe_top_groups,
+                                  .best_alone = f->best_of_group,
                                   .normalized = cfg->model.moe_normalize_weights,
                                   .scale = (float)cfg->model.moe_route_scale},
                          .biased = biased,
@@ -547,7 +548,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .qk_norm = cfg->model.qk_norm,
                            .fused_qkv = cfg->model.fused_qkv,
                            .fused_gate_up = cfg->model.fused_gate_up,
-                           .moe = moe_from(cfg),
+                           .moe = moe_from(cfg, f),
                            .moe_every = cfg->model.moe_frequency,
                            .moe_first = cfg->model.moe_first_dense_layers,
                            .adapter = adapter_from(cfg),

@@ -3,7 +3,7 @@
  * device share. Scores are the softmax of the router's logits or their sigmoids; the K experts with the highest scores are
  * chosen, by their index where scores are equal; a bias moves the choice alone, never a weight (DeepSeek-V3,
  * arXiv:2412.19437). Of experts in groups only those of the best groups may be chosen; a group is as good as its two best
- * experts together.
+ * experts together, or as its best one (DeepSeek-V2, arXiv:2405.04434).
  *
  * An expert's assignments are numbered a = k T + t, k being the place it has among the choices of token t: first choices come
  * before second ones, tokens in their order.
@@ -21,6 +21,7 @@ enum { ROUTE_GROUPS_MAX = 64 };
 typedef struct route_rule {
     route_score score;
     int groups, chosen_groups; /* experts lie in so many equal groups, of which so many count; 0: no groups */
+    bool best_alone;           /* a group is as good as its best expert */
     bool normalized;           /* weights are divided by their sum */
     float scale;               /* and multiplied by this */
 } route_rule;
@@ -51,12 +52,13 @@ ANYWHERE int32_t route_choice(const float *score, const float *bias, int64_t e) 
     return route_key(bias ? score[e] + bias[e] : score[e]);
 }
 
-/* The two best of a group, added. */
-ANYWHERE int32_t route_group(const float *score, const float *bias, int64_t first, int64_t count) {
+/* The two best of a group, added, or the best. */
+ANYWHERE int32_t route_group(const route_rule *r, const float *score, const float *bias, int64_t first,
+                             int64_t count) {
     int64_t best = first, second = -1;
     for (int64_t e = first + 1; e < first + count; e++)
         if (route_is_after(route_choice(score, bias, best), best, route_choice(score, bias, e), e)) best = e;
-    for (int64_t e = first; e < first + count; e++)
+    for (int64_t e = first; e < first + count && !r->best_alone; e++)
         if (e != best && (second < 0 || route_is_after(route_choice(score, bias, second), second,
                                                        route_choice(score, bias, e), e)))
             second = e;
@@ -71,10 +73,10 @@ ANYWHERE uint64_t route_open_groups(const route_rule *r, const float *score, con
     int64_t each = r->groups > 0 ? experts / r->groups : 0;
     uint64_t open = 0;
     for (int g = 0; g < r->groups; g++) {
-        int32_t key = route_group(score, bias, g * each, each);
+        int32_t key = route_group(r, score, bias, g * each, each);
         int better = 0;
         for (int h = 0; h < r->groups; h++)
-            better += h != g && route_is_after(key, g, route_group(score, bias, h * each, each), h);
+            better += h != g && route_is_after(key, g, route_group(r, score, bias, h * each, each), h);
         if (better < r->chosen_groups) open |= (uint64_t)1 << g;
     }
     return open;

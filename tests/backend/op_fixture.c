@@ -428,6 +428,7 @@ static void moe_rule(op_case *c) {
     route_rule rule = {.score = case_draw(c, 2) ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
                        .groups = (int)s[4],
                        .chosen_groups = (int)s[5],
+                       .best_alone = case_draw(c, 2),
                        .normalized = case_draw(c, 2),
                        .scale = case_draw(c, 2) ? 1.0f : 2.5f};
     case_set(c, "rule", &rule, sizeof rule);

@@ -254,6 +254,31 @@ static void reads_latent_attention(void **state) {
     assert_true(parse_change(f, deepseek, "model_type", "\"kimi_k2\"").family == family_find("deepseek_v3"));
 }
 
+static void reads_groups_by_method(void **state) {
+    static const char *const changes[][2] = {{"architectures", "null"},
+                                             {"model_type", "\"deepseek_v2\""},
+                                             {"scoring_func", "\"softmax\""},
+                                             {"norm_topk_prob", "false"}};
+    folder *f = *state;
+    hf_config c;
+    char *text = changed(f, deepseek, "topk_method", NULL);
+    for (int i = 0; i < 4; i++) {
+        char *next = changed(f, text, changes[i][0], changes[i][1]);
+        mem_free(f->account, text);
+        text = next;
+    }
+    assert_int_equal(must_parse(text).expert_groups, 1);
+    assert_int_equal(parse_change(f, text, "topk_method", "\"greedy\"").top_groups, 1);
+    c = parse_change(f, text, "topk_method", "\"group_limited_greedy\"");
+    assert_int_equal(c.expert_groups, 8);
+    assert_int_equal(c.top_groups, 4);
+    char *other = changed(f, text, "topk_method", "\"noaux_tc\"");
+    assert_int_equal(hf_config_parse("config.json", other, (int64_t)strlen(other), &c), OTT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(status_text(), "\"greedy\" and \"group_limited_greedy\" work for deepseek_v2"));
+    mem_free(f->account, other);
+    mem_free(f->account, text);
+}
+
 static void sliding_windows(void **state) {
     folder *f = *state;
     assert_int_equal(parse_change(f, llama, "sliding_window", "4096").sliding_window, 0);
@@ -789,6 +814,7 @@ int main(void) {
         TEST(reads_the_families),
         TEST(absent_keys),
         TEST(reads_latent_attention),
+        TEST(reads_groups_by_method),
         TEST(sliding_windows),
         TEST(refuses),
         TEST(refuses_mixed_windows),

@@ -32,7 +32,7 @@ static void close_groups(const route_rule *r, const float *choice, int64_t exper
         candidate *c = calloc((size_t)each, sizeof *c);
         for (int64_t i = 0; i < each; i++) c[i] = (candidate){choice[g * each + i], i};
         qsort(c, (size_t)each, sizeof *c, by_value);
-        group[g] = (candidate){each > 1 ? c[0].value + c[1].value : c[0].value, g};
+        group[g] = (candidate){each > 1 && !r->best_alone ? c[0].value + c[1].value : c[0].value, g};
         free(c);
     }
     qsort(group, (size_t)r->groups, sizeof *group, by_value);

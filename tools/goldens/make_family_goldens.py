@@ -140,7 +140,19 @@ FAMILIES = {
         "DeepseekV3",
         DEEPSEEK | {"q_lora_rank": None, "v_head_dim": 10, "n_group": 1, "topk_group": 1, "norm_topk_prob": False},
     ),
-    "deepseek_v2": ("DeepseekV2", DEEPSEEK | {"q_lora_rank": None, "v_head_dim": 8, "topk_method": "greedy"}),
+    # More choices than groups: a group that is as good as its best expert differs from no groups, and from its two best.
+    "deepseek_v2": (
+        "DeepseekV2",
+        DEEPSEEK
+        | {
+            "q_lora_rank": None,
+            "v_head_dim": 8,
+            "topk_method": "group_limited_greedy",
+            "num_experts_per_tok": 3,
+            "n_group": 4,
+            "topk_group": 2,
+        },
+    ),
     "olmo2": ("Olmo2", {}),
     # Llama, but for names: `as_baichuan` puts them.
     "baichuan": ("Llama", {"num_key_value_heads": 4, "head_dim": 4}),

@@ -14,7 +14,7 @@
 #define NO_DIFFUSION "diffusion models are not built yet"
 #define NO_EXPERTS                                                                                           \
     "mixtures of experts are not built yet but for Mixtral, Qwen3-MoE, dots.llm1, DeepSeek-V3 (Moonlight, "  \
-    "Kimi K2) and DeepSeek-V2-Lite, from a folder (model.hf_path)"
+    "Kimi K2) and DeepSeek-V2, from a folder (model.hf_path)"
 #define NO_SPARSE       "sparse attention (DeepSeek-V3.2 and later) is not built yet"
 #define NO_SPEECH       "speech and audio models are not built yet"
 #define NO_ENCODERS     "encoder-decoder models are not built yet"
