@@ -165,8 +165,10 @@ static model_options mixture_options(void) {
     model_options o = options_of("mixtral");
     o.hidden = 144;
     o.moe_every = 1;
-    o.moe = (moe_options){
-        .experts = 3, .choices = 2, .hidden = o.hidden, .rule = {ROUTE_SOFTMAX, 0, 0, true, 1.0f}};
+    o.moe = (moe_options){.experts = 3,
+                          .choices = 2,
+                          .hidden = o.hidden,
+                          .rule = {.score = ROUTE_SOFTMAX, .normalized = true, .scale = 1.0f}};
     return o;
 }
 

@@ -200,17 +200,18 @@ enum { EXPERTS = 6, CHOICES = 2 };
 static model_options mixture_options(void) {
     model_options o = tiny_options();
     o.moe_every = 2;
-    o.moe = (moe_options){.experts = EXPERTS,
-                          .choices = CHOICES,
-                          .hidden = 24,
-                          .shared_hidden = 16,
-                          .rule = {ROUTE_SIGMOID, 3, 2, true, 1.5f},
-                          .biased = true,
-                          .bias_rate = 0.01,
-                          .balance = 0.1,
-                          .sequence_balance = 0.2,
-                          .z = 0.05,
-                          .sequence = 8};
+    o.moe = (moe_options){
+        .experts = EXPERTS,
+        .choices = CHOICES,
+        .hidden = 24,
+        .shared_hidden = 16,
+        .rule = {.score = ROUTE_SIGMOID, .groups = 3, .chosen_groups = 2, .normalized = true, .scale = 1.5f},
+        .biased = true,
+        .bias_rate = 0.01,
+        .balance = 0.1,
+        .sequence_balance = 0.2,
+        .z = 0.05,
+        .sequence = 8};
     return o;
 }
 
@@ -287,9 +288,10 @@ static void gradients_of_a_mixture_are_differences(void **state) {
         "model.layers.1.post_attention_layernorm.weight",
         "model.layers.0.mlp.down_proj.weight",
     };
-    static const route_rule rules[] = {{ROUTE_SIGMOID, 3, 2, true, 1.5f},
-                                       {ROUTE_SOFTMAX, 0, 0, true, 1.0f},
-                                       {ROUTE_SOFTMAX, 0, 0, false, 1.0f}};
+    static const route_rule rules[] = {
+        {.score = ROUTE_SIGMOID, .groups = 3, .chosen_groups = 2, .normalized = true, .scale = 1.5f},
+        {.score = ROUTE_SOFTMAX, .normalized = true, .scale = 1.0f},
+        {.score = ROUTE_SOFTMAX, .scale = 1.0f}};
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
         model_options o = mixture_options();
         const float one = 1.0f;

@@ -41,7 +41,7 @@ static model_options options_of(const kind *k) {
                           .choices = 2,
                           .hidden = EXPERT_WIDTH,
                           .shared_hidden = 48,
-                          .rule = {ROUTE_SIGMOID, 0, 0, true, 1.0f}};
+                          .rule = {.score = ROUTE_SIGMOID, .normalized = true, .scale = 1.0f}};
     return o;
 }
 
