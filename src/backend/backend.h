@@ -14,8 +14,8 @@ typedef struct backend_choice {
     int threads;          /* of the host that it may use, 0: all cores */
     const recipe *recipe; /* that linear layers are to run under: auto takes no GPU that cannot; NULL: any */
     const recipe *also;   /* and those of a second model */
-    bool
-        emulates; /* on a GPU, formats and scales that its tensor cores do not have are computed all the same, slowly */
+    /* on a GPU, formats and scales that its tensor cores do not have are computed all the same, slowly */
+    bool emulates;
     int local_rank,
         local_ranks; /* which of how many processes on this machine asks; "cuda" is the GPU of that number, or
                                     the only one that this process sees. 0 of 0: it is alone */

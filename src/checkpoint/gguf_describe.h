@@ -12,8 +12,8 @@
 typedef struct gguf_arch {
     family_index family;
     const char *name; /* what keys begin with */
-    bool
-        turns_neighbours; /* of a head, where the family's rotary embedding turns halves: rows of q and k are put so */
+    /* of a head, where the family's rotary embedding turns halves: rows of q and k are put so */
+    bool turns_neighbours;
     bool fused_qkv, fused_gate_up;
     bool square; /* the heads are as wide as the model */
     bool tied;   /* the head is the embedding; separate: it is not */

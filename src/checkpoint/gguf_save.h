@@ -11,8 +11,8 @@
 
 typedef struct gguf_save_options {
     gguf_type type; /* of the matrices; vectors, norms and routers are F32 */
-    gguf_type
-        other; /* F32, BF16 or F16: of matrices that Q8_0 does not fit, whose rows are no whole blocks */
+    /* F32, BF16 or F16: of matrices that Q8_0 does not fit, whose rows are no whole blocks */
+    gguf_type other;
     const logger *log;
 } gguf_save_options;
 

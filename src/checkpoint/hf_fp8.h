@@ -21,8 +21,8 @@ typedef struct hf_fp8_options {
 /* How the layer of a place casts its weight in training; of a format that is not FP8: the weight stays as it is. */
 typedef struct hf_fp8_cast {
     int32_t known; /* by the ranks that were asked */
-    int32_t
-        kept; /* there is no master, and no adapter to merge: codes and scales stay what they are (nn/frozen.h) */
+    /* there is no master, and no adapter to merge: codes and scales stay what they are (nn/frozen.h) */
+    int32_t kept;
     cast_spec spec;
 } hf_fp8_cast;
 
@@ -38,8 +38,8 @@ typedef struct hf_fp8_matrix {
        trained, what weights are multiplied by on the way there. */
     float *scale;
     const cast_spec *trained; /* the cast of training, for HF_SCALE_AS_TRAINED; else NULL */
-    bool
-        kept; /* as hf_fp8_cast: `scale` is what codes are multiplied by, and elements are streamed as codes */
+    /* as hf_fp8_cast: `scale` is what codes are multiplied by, and elements are streamed as codes */
+    bool kept;
 } hf_fp8_matrix;
 
 typedef struct hf_fp8 {

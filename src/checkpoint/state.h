@@ -49,8 +49,8 @@ enum { CHECKPOINT_SHAPE_FIELDS = 18 };
 
 typedef struct checkpoint_state {
     bool is_old; /* of a version that did not say whose a run's checkpoint is */
-    bool
-        of_module; /* of a module of the public API that is no model: without dimensions, and with the files it needs */
+    /* of a module of the public API that is no model: without dimensions, and with the files it needs */
+    bool of_module;
     run_state run;
     run_mark mark;
     model_base base; /* of 0 files: the checkpoint holds all */

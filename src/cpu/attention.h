@@ -37,8 +37,8 @@ _Static_assert(TILE % QUERIES == 0 && QUERIES % QUERY_LANES == 0 && TILE % ROWS 
 /* What a call of attention is about. */
 typedef struct attention {
     int64_t head_dim, width, heads, kv_heads, tokens, documents, window;
-    int64_t
-        past; /* keys of the only document that stand before its first query; 0: queries are all its tokens */
+    /* keys of the only document that stand before its first query; 0: queries are all its tokens */
+    int64_t past;
     int64_t block; /* queries that share one packing of a tile: a multiple of QUERIES, of no influence on the
                       bits */
     int64_t pairs; /* (query, key) pairs that see each other, of one head */

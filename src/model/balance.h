@@ -14,10 +14,10 @@ enum { BALANCE_LOSS, BALANCE_Z_LOSS, BALANCE_LOSSES };
 typedef struct balance {
     int layers;      /* that are mixtures, of all stages of a pipeline */
     int64_t experts; /* E */
-    tensor
-        told; /* fp32[layers, BALANCE_LOSSES + E]: each one's losses of a step's micro-batches added, then the choices of its experts */
-    tensor
-        loads;   /* fp32[layers, E]: their part of the choices of late; layers whose biases move, else none */
+    /* fp32[layers, BALANCE_LOSSES + E]: each one's losses of a step's micro-batches added, then the choices of its experts */
+    tensor told;
+    /* fp32[layers, E]: their part of the choices of late; layers whose biases move, else none */
+    tensor loads;
     void *block; /* device memory of both; NULL: no layer is a mixture */
     float *host; /* [layers, BALANCE_LOSSES + E] */
 } balance;

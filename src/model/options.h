@@ -35,8 +35,8 @@ typedef struct model_options {
     rope_options rope;
     float norm_epsilon;
     float attention_softcap, logit_softcap; /* 0: none */
-    int64_t
-        full_every; /* layers with a window alternate with ones that see all: every so many-th does; 0: none does */
+    /* layers with a window alternate with ones that see all: every so many-th does; 0: none does */
+    int64_t full_every;
     double local_theta; /* base of rotary embedding in layers with a window; 0: the others' */
     /* Of the embedding's output, of what attention and the feed-forward add, of q k^T, of the logits; 0: as they are,
        and q k^T by 1 / sqrt(head_dim). */
@@ -60,8 +60,8 @@ typedef struct model_options {
     /* train.freeze: patterns of parameters that are not trained. Read by model_open, with MODEL_INFERENCE where frozen ones
        have a format of their own; borrowed from the configuration; NULL: none. */
     const config_list *freeze;
-    ott_dtype
-        frozen; /* format of matrices that freeze names; E4M3: of those of linear layers in blocks, the others BF16 */
+    /* format of matrices that freeze names; E4M3: of those of linear layers in blocks, the others BF16 */
+    ott_dtype frozen;
     config_frozen_granularity frozen_granularity; /* of E4M3 */
     /* Under E4M3: which layers FP8 reaches, and how it casts their weights. Read by model_open; borrowed; NULL: all alike. */
     const struct convert_options *frozen_convert;
@@ -69,8 +69,8 @@ typedef struct model_options {
     const optimizer_rule *optimizer;
     ott_dtype master, gradient, state; /* formats of a matrix, of its gradient, of that state: fp32 or bf16 */
     config_offload offload;            /* which of these lie in the host's memory (device_allocate_mapped) */
-    group
-        *shard_ranks; /* that hold the parameters between them (parallel/store.h); borrowed; NULL: each all */
+    /* that hold the parameters between them (parallel/store.h); borrowed; NULL: each all */
+    group *shard_ranks;
     group *
         expert_ranks; /* among which the experts of mixtures are divided (nn/expert_ranks.h); borrowed; NULL: none */
     group *
@@ -79,8 +79,8 @@ typedef struct model_options {
     group *stage_ranks;          /* the stages, in their order; borrowed */
     group *tensor_ranks;         /* among which layers are cut (nn/tensor_ranks.h); borrowed; NULL: none */
     bool sequence_parallel;      /* these ranks also have different rows of what lies between the layers */
-    group
-        *context_ranks; /* have other tokens of each micro-batch (nn/context_ranks.h); borrowed; NULL: none */
+    /* have other tokens of each micro-batch (nn/context_ranks.h); borrowed; NULL: none */
+    group *context_ranks;
 } model_options;
 
 /* Width of a head of v; columns of a head of q and k that rotary embedding is made for. */

@@ -16,10 +16,10 @@ typedef struct activation_specs {
     quant_spec spec[QLIST_MAX];
     const float *next[QLIST_MAX];    /* AMAX_DELAYED: the scale to use, on the device (nn/delayed.h) */
     bool columnwise_used[QLIST_MAX]; /* some consumer contracts this form in its grad_weight GEMM */
-    bool
-        columnwise_high_precision; /* some consumer contracts the high-precision tensor in its grad_weight GEMM */
-    bool high_precision;           /* some consumer reads the high-precision tensor in any of its GEMMs */
-    tensor_cut cut;                /* which part of the tensor is here */
+    /* some consumer contracts the high-precision tensor in its grad_weight GEMM */
+    bool columnwise_high_precision;
+    bool high_precision; /* some consumer reads the high-precision tensor in any of its GEMMs */
+    tensor_cut cut;      /* which part of the tensor is here */
 } activation_specs;
 
 /* Adds a consumer's spec, and where its scale stands when that is delayed (else NULL); consumers that share a
@@ -32,9 +32,9 @@ typedef struct activation {
     tensor t; /* the high-precision tensor; data NULL: only its forms are here */
     qlist q;
     tensor_cut cut; /* as its specs have it */
-    tensor
-        powers; /* fp32[2, columns]: t is divided by the first row, column by column, and so are its forms; the second is 1 over
-                       it; data NULL: t is as it is */
+    /* fp32[2, columns]: t is divided by the first row, column by column, and so are its forms; the second is 1 over
+       it; data NULL: t is as it is */
+    tensor powers;
     plan_buffer powers_buffer;
     plan_buffer buffer, rowwise[QLIST_MAX], columnwise[QLIST_MAX];
 } activation;

@@ -22,11 +22,11 @@ typedef struct linear {
     parameter *bias;    /* [out], or NULL */
     lora *lora;         /* an adapter beside it, which every call runs too; borrowed; NULL: none */
     linear_spec spec;
-    linear_spec
-        grouped; /* of a stack: of its products in FP8; fp8 false: there are none, and spec says all */
+    /* of a stack: of its products in FP8; fp8 false: there are none, and spec says all */
+    linear_spec grouped;
     const char *recipe_name; /* of the recipe that spec follows from; borrowed; NULL: not known */
-    group
-        *row_ranks; /* hold the other rows of its input and grad_output; borrowed; NULL: all rows are here */
+    /* hold the other rows of its input and grad_output; borrowed; NULL: all rows are here */
+    group *row_ranks;
     const char *skip_reason; /* why it stays in high precision under an FP8 recipe; NULL when converted or
                                  not asked */
     float below; /* health measurements in a row below the bound of float8.fallback; LINEAR_FALLEN: it has
@@ -40,11 +40,11 @@ typedef struct linear {
     tensor compute;    /* in the activation format; data NULL: the master itself, or all in FP8 */
     qtensor quantized; /* both uses, where FP8 */
     operand packed;    /* b of linear_forward, after linear_pack; data NULL: not packed */
-    bool
-        recasts; /* codes of the columnwise use that are not the rowwise one's as well are not kept: each backward makes them;
-                     said before linear_set_spec */
-    bool
-        updates_form; /* the optimizer makes weight->shard.form, of these or their amax, with each value (linear_leave_form) */
+    /* codes of the columnwise use that are not the rowwise one's as well are not kept: each backward makes them;
+       said before linear_set_spec */
+    bool recasts;
+    /* the optimizer makes weight->shard.form, of these or their amax, with each value (linear_leave_form) */
+    bool updates_form;
     int64_t form_step;                   /* exec.step that it is of; -1: of none */
     void *compute_block;                 /* device memory behind all of these; owned by the linear */
     int64_t compute_step;                /* exec.step it, or its scales, were made for; -1: never */

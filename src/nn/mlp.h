@@ -18,8 +18,8 @@ typedef struct mlp {
     bool stores_fp8; /* gate and up wait for backward in FP8: a change of the gradients, for half the
                                 memory; chosen before mlp_connect */
     activation_specs stored_specs; /* of what waits: E4M3, one scale a row */
-    bool
-        smooths; /* y's channels are divided by powers of two of theirs before the cast (tensor/smooth.h), where down is in FP8 */
+    /* y's channels are divided by powers of two of theirs before the cast (tensor/smooth.h), where down is in FP8 */
+    bool smooths;
 } mlp;
 
 typedef struct mlp_saved {

@@ -42,8 +42,8 @@ typedef struct parameter_shard {
     tensor value, grad;
     tensor slot[PARAMETER_SLOTS];    /* of the optimizer's state, in its row's order (nn/optimizer.h) */
     tensor numbers[PARAMETER_SLOTS]; /* of the groups of a slot in FP8; else without memory */
-    qtensor
-        form; /* of the value, which the optimizer makes with it; without codes only the amax; not FP8: none */
+    /* of the value, which the optimizer makes with it; without codes only the amax; not FP8: none */
+    qtensor form;
 } parameter_shard;
 
 typedef struct parameter {

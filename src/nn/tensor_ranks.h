@@ -16,8 +16,8 @@
 typedef struct tensor_ranks {
     group *group;  /* borrowed; NULL: alone */
     bool sequence; /* sequence parallelism */
-    bool
-        codes_alike; /* the backend has rowwise and columnwise codes in one order, so that they can be gathered */
+    /* the backend has rowwise and columnwise codes in one order, so that they can be gathered */
+    bool codes_alike;
 } tensor_ranks;
 
 /* Of an activation that layers of these ranks want with the specs `all`: what this rank makes of its own rows for

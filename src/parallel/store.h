@@ -34,14 +34,14 @@ typedef enum store_reshard {
 typedef struct store_options {
     bool masters_travel;    /* of weights with one scale, instead of codes: every rank casts the whole */
     bool precompute_scales; /* of all units in one all-reduce, when the first is gathered after an update */
-    bool
-        no_prefetch; /* a unit is gathered when it is needed, its gradients reduced before the next's begin */
+    /* a unit is gathered when it is needed, its gradients reduced before the next's begin */
+    bool no_prefetch;
     bool reduce_bf16; /* gradients travel in bf16; summed in fp32, rounded once */
-    bool
-        reduce_once; /* a step's micro-batches are summed where they run, in memory of the whole gradient, and
-                               travel once; else each is reduced to the shards, in the order that one rank has */
-    bool
-        gather_again; /* for backward, whatever `reshard` keeps; where one rank holds all: cast again (nn/linear.h) */
+    /* a step's micro-batches are summed where they run, in memory of the whole gradient, and
+       travel once; else each is reduced to the shards, in the order that one rank has */
+    bool reduce_once;
+    /* for backward, whatever `reshard` keeps; where one rank holds all: cast again (nn/linear.h) */
+    bool gather_again;
     store_reshard reshard;
 } store_options;
 

@@ -17,8 +17,8 @@
    the use stays in high precision. */
 typedef struct qdata {
     void *data; /* codes: that of row i, column j at i * ld + j, or, transposed, at j * ld + i */
-    int64_t
-        ld; /* a row's elements; transposed: a column's, more than there are rows where q is some of them */
+    /* a row's elements; transposed: a column's, more than there are rows where q is some of them */
+    int64_t ld;
     bool transposed;  /* columnwise only: the codes of a column lie side by side */
     float *amax;      /* largest magnitude of each group */
     float *scale;     /* multiplied on the way to FP8 */

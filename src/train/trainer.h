@@ -27,8 +27,8 @@ typedef struct trainer_options {
     bool fp16_scaling; /* dynamic loss scale */
     bool graphs;       /* one rank records what it repeats, where the device can (train/replay.h) */
     /* All borrowed; NULL: this one alone. */
-    group
-        *run_group; /* all ranks of the run: they load a checkpoint together, and what is counted is of all */
+    /* all ranks of the run: they load a checkpoint together, and what is counted is of all */
+    group *run_group;
     group *data_group; /* ranks that train this model on other rows of the data */
     group *
         replica_group; /* of them those that hold the same part of the parameters: their gradients are summed */
@@ -55,13 +55,13 @@ typedef struct trainer {
     void *arena;
     const dataset *train_data, *validation_data; /* borrowed; the second may be NULL */
     void *device_block;                          /* batch, losses, step state */
-    int64_t
-        resident; /* micro-batches that are on the device at once: those of a step where it is a stage's, else 1 */
+    /* micro-batches that are on the device at once: those of a step where it is a stage's, else 1 */
+    int64_t resident;
     batch *batches; /* [resident] */
     tensor *losses; /* [resident] */
     tensor grad_scale, pass_scale, nonfinite, state;
-    double
-        balance_factor; /* of the step of routing biases, for the next training step: 1, or what their schedule says */
+    /* of the step of routing biases, for the next training step: 1, or what their schedule says */
+    double balance_factor;
     group_host told; /* what ranks tell each other; its group is the one that is spoken to */
     feed feed;
     int set;                      /* of its micro-batches: the step's that runs, or ran last */
