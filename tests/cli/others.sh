@@ -32,6 +32,7 @@ family() {
     *gemma-3-*) folder tiny gemma3_text Gemma3ForCausalLM '"head_dim":32,"sliding_window":32,"query_pre_attn_scalar":32,' ;;
     *glm-4-9b-chat*) folder tiny glm GlmForCausalLM '"head_dim":32,' ;;
     *OLMo-2*) folder tiny olmo2 Olmo2ForCausalLM ;;
+    *Baichuan2*) folder tiny baichuan BaichuanForCausalLM ;;
     *) return 1 ;;
     esac
 }
@@ -61,7 +62,7 @@ model_of() {
 for file in $(grep -rl '^fp8:' "$files" | sort); do
     name=${file#"$files"/}
     if family "$(model_of "$file")"; then
-        tried "$name" "Applied Float8 training: recipe=TENSORWISE|Training complete: 1 steps" "$file" --model.hf_path=tiny \
+        tried "$name" "Applied Float8 training: recipe=TENSORWISE|Training complete: 1 steps" "$file" --model.hf_path=tiny --data.tokenizer_path=tiny \
             --model.reduce=2 $rows $run --run.dir="run-$ran"
     else
         tried "$name" "" "$file" $rows $run --run.dir="run-$ran"
