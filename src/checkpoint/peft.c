@@ -20,12 +20,35 @@ static ott_status refuse(const char *path, const char *member, const char *why) 
     return status_fail(OTT_ERR_UNSUPPORTED, "%s: '%s' %s", path, member, why);
 }
 
+/* Starts that take a part out of the base's weights, which are then not those of the folder that is named. */
+static ott_status check_start(const char *path, const json_t *root) {
+    static const char *const names[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
+    const char *start = json_string_value(json_object_get(root, "init_lora_weights"));
+    for (size_t i = 0; start && i < sizeof names / sizeof *names; i++)
+        if (str_starts_with(start, names[i]))
+            return status_fail(
+                OTT_ERR_UNSUPPORTED,
+                "%s: 'init_lora_weights' is %s, whose adapters stand beside changed weights of the "
+                "base: save them as plain ones with PEFT "
+                "(path_initial_model_for_weight_conversion)",
+                path, str_show(start).text);
+    return OTT_OK;
+}
+
 /* Members that ask for what is not built unless they are absent, null, false or empty. */
 static ott_status check_unbuilt(const char *path, const json_t *root) {
-    static const char *const members[] = {"modules_to_save",   "rank_pattern",
-                                          "alpha_pattern",     "layers_to_transform",
-                                          "layer_replication", "trainable_token_indices",
-                                          "target_parameters"};
+    static const char *const members[] = {"modules_to_save",
+                                          "rank_pattern",
+                                          "alpha_pattern",
+                                          "layers_to_transform",
+                                          "layer_replication",
+                                          "trainable_token_indices",
+                                          "target_parameters",
+                                          "lora_bias",
+                                          "use_qalora",
+                                          "use_bdlora",
+                                          "alora_invocation_tokens",
+                                          "arrow_config"};
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         const json_t *v = json_object_get(root, members[i]);
         bool empty = !v || json_is_null(v) || json_is_false(v) ||
@@ -36,7 +59,8 @@ static ott_status check_unbuilt(const char *path, const json_t *root) {
     const char *bias = json_string_value(json_object_get(root, "bias"));
     if (bias && strcmp(bias, "none") != 0) return refuse(path, "bias", "is not none: biases are not trained");
     const char *type = json_string_value(json_object_get(root, "peft_type"));
-    return type && strcmp(type, "LORA") == 0 ? OTT_OK : refuse(path, "peft_type", "is not LORA");
+    if (!type || strcmp(type, "LORA") != 0) return refuse(path, "peft_type", "is not LORA");
+    return check_start(path, root);
 }
 
 static ott_status give(config *cfg, const char *key, const char *value) {
@@ -62,6 +86,7 @@ static ott_status give_modules(config *cfg, const char *path, const json_t *root
     if (!list || json_is_null(list)) return OTT_OK;
     if (text && strcmp(text, "all-linear") == 0) return give(cfg, "peft.match_all_linear", "true");
     if (text) return refuse(path, member, "is a regular expression, which is not built: list the names");
+    if (!json_is_array(list)) return refuse(path, member, "is not a list of names");
     names->length = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *name = json_string_value(json_array_get(list, i));
@@ -164,14 +189,19 @@ ott_status peft_load(model *m, const char *folder) {
 /* ---- writing ---- */
 
 static const char *last_part(const char *name) {
-    return strrchr(name, '.') + 1;
+    const char *point = strrchr(name, '.');
+    return point ? point + 1 : name;
 }
 
-/* Has every layer that is called like this one an adapter? Then its last component says which. */
+static bool ends_alike(const model_module *a, const model_module *b) {
+    return strcmp(last_part(a->name), last_part(b->name)) == 0;
+}
+
+/* Has every layer whose name ends like this one's an adapter? Then that end says which: PEFT knows layers by it. */
 static bool all_alike(const model *m, const model_module *like) {
     for (int i = 0; i < m->whole.count; i++) {
         const model_module *e = &m->whole.of[i];
-        if (e->layer != MODULES_OUTSIDE && e->role == like->role && !e->lora_a) return false;
+        if (e->kind == MODULE_LINEAR && !e->lora_a && ends_alike(e, like)) return false;
     }
     return true;
 }
@@ -181,9 +211,11 @@ static json_t *list_targets(const model *m) {
     json_t *list = json_array();
     for (int i = 0; i < m->whole.count; i++) {
         const model_module *e = &m->whole.of[i];
-        bool alike = all_alike(m, e), first = true;
+        bool first = true;
         if (!e->lora_a) continue;
-        for (int k = 0; k < i && alike; k++) first &= m->whole.of[k].role != e->role;
+        bool alike = all_alike(m, e);
+        for (int k = 0; k < i && alike; k++)
+            first &= !m->whole.of[k].lora_a || !ends_alike(&m->whole.of[k], e);
         if (first) json_array_append_new(list, json_string(alike ? last_part(e->name) : e->name));
     }
     return list;

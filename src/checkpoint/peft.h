@@ -14,7 +14,7 @@
    model.hf_path. Nothing when peft.path is empty. OTT_ERR_UNSUPPORTED for an adapter that is no LoRA, or has what is not
    built. */
 ott_status peft_configure(mem *account, config *cfg);
-/* Fills the adapters of a model from a folder: fp32 or bf16. A tensor that is missing, left over or of another shape is an
+/* Fills the adapters of a model from a folder: fp32, bf16 or fp16. A tensor that is missing, left over or of another shape is an
    error that names it, found before the first parameter changes. */
 ott_status peft_load(model *m, const char *folder);
 /* Writes both files into a folder that is there; cfg gives what adapter_config.json says. `ranks` (NULL: one) have the model

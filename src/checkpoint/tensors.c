@@ -17,6 +17,11 @@ static bool is_state(ott_dtype d) {
     return d == OTT_F32 || d == OTT_BF16;
 }
 
+/* What others save adapters in is read, too. */
+static bool is_readable(ott_dtype d) {
+    return is_state(d) || d == OTT_F16;
+}
+
 /* ---- making ---- */
 
 ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity) {
@@ -247,8 +252,8 @@ ott_status tensor_set_check(const tensor_set *set, const safetensors *f) {
         const safetensors_tensor *t = &set->declared[i];
         if (!set->places[i].data) continue;
         e = safetensors_find(f, t->name);
-        TRY(safetensors_expect(f, t->name, e && is_state(e->dtype) ? e->dtype : t->dtype, t->rank, t->shape,
-                               &e));
+        TRY(safetensors_expect(f, t->name, e && is_readable(e->dtype) ? e->dtype : t->dtype, t->rank,
+                               t->shape, &e));
     }
     if (safetensors_count(f) == tensor_set_here(set) + tensor_set_elsewhere(set, f)) return OTT_OK;
     for (int64_t i = 0; i < safetensors_count(f); i++)

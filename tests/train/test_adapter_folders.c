@@ -1,0 +1,324 @@
+/*
+ * Adapters in files: PEFT's folders, read and written, those that are refused by what they ask for, and weights that take them
+ * in while they are exported.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "checkpoint/gguf_save.h"
+#include "checkpoint/hf_save.h"
+#include "checkpoint/peft.h"
+#include "formats/shards.h"
+#include "fp8/cast.h"
+#include "model/tiny_model.h"
+#include "nn/golden.h"
+#include "support/gguf_reader.h"
+#include "train/mesh_run.h"
+
+#define LORA "--peft.dim=4", "--peft.alpha=6"
+
+static bool is_adapter(const parameter *p) {
+    return strstr(p->name, ".lora_A.weight") || strstr(p->name, ".lora_B.weight") ||
+           strstr(p->name, ".lora_magnitude_vector");
+}
+
+/* ---- PEFT's folders ---- */
+
+static void read_folder(const fixture *f, const char *folder, const char *name, bool decomposed) {
+    char option[PATH_MAX];
+    const char *const more[] = {option, NULL};
+    mem *account;
+    snprintf(option, sizeof option, "--peft.path=%s", folder);
+    FIXTURE_OK(mem_open(&account));
+    config *cfg = fixture_config(f, account, "peft", NULL, more);
+    FIXTURE_OK(peft_configure(account, cfg));
+    assert_true(cfg->peft.enabled && cfg->peft.dim == 4 && cfg->peft.alpha == 6);
+    assert_int_equal(cfg->peft.target_modules.count, 7);
+    assert_int_equal(cfg->peft.dropout_position, DROPOUT_PRE);
+    assert_int_equal(cfg->peft.use_dora, decomposed);
+    config_close(cfg);
+    mem_close(account);
+    tiny t;
+    golden g;
+    model_options o = tiny_options();
+    o.adapter = (adapter_options){.rank = 4, .scale = 1.5f, .decomposed = decomposed};
+    tiny_open(&t, &o, 1, NULL);
+    FIXTURE_OK(peft_load(t.m, folder));
+    golden_open(&g, t.h.account, "adapters");
+    for (int i = 0; i < t.m->parameter_count; i++) {
+        const parameter *p = &t.m->parameters[i];
+        if (!is_adapter(p)) continue;
+        golden_tensor w = golden_read(&g, "%s/weight/%s", name, p->name);
+        float *ours = malloc((size_t)w.count * sizeof *ours);
+        harness_get(&t.h, &p->value, ours);
+        assert_memory_equal(ours, w.values, (size_t)w.count * sizeof *ours);
+        free(ours);
+        golden_free(&g, &w);
+    }
+    golden_close(&g);
+    tiny_close(&t);
+}
+
+static void reads_pefts_folder(void **state) {
+    read_folder(*state, TEST_SOURCE_DIR "/tests/golden/adapter", "llama", false);
+    read_folder(*state, TEST_SOURCE_DIR "/tests/golden/adapter_dora", "dora", true);
+}
+
+static void foreign_folders_are_refused(void **state) {
+    static const struct {
+        const char *text, *part;
+    } rows[] = {
+        {"{\"peft_type\": \"IA3\", \"r\": 4}", "'peft_type' is not LORA"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"modules_to_save\": [\"lm_head\"]}",
+         "'modules_to_save' asks for what is not built"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"rank_pattern\": {\"q\": 2}}", "'rank_pattern'"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"bias\": \"all\"}", "'bias' is not none"},
+        {"{\"peft_type\": \"LORA\", \"r\": 0}", "r"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": \".*\"}", "regular expression"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": 1}", "'target_modules' is not a list"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_bias\": true}", "'lora_bias' asks for what is not"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"init_lora_weights\": \"pissa_niter_16\"}",
+         "'init_lora_weights' is pissa_niter_16, whose adapters stand beside changed weights"},
+        {"[1]", ""}};
+    const fixture *f = *state;
+    char folder[120], path[160], option[160];
+    snprintf(folder, sizeof folder, "%s/foreign", f->folder);
+    snprintf(path, sizeof path, "%s/" PEFT_CONFIG_NAME, folder);
+    snprintf(option, sizeof option, "--peft.path=%s", folder);
+    FIXTURE_OK(file_make_folder(folder));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *more[] = {option, NULL};
+        mem *account;
+        FIXTURE_OK(mem_open(&account));
+        config *cfg = fixture_config(f, account, "foreign_run", NULL, more);
+        FIXTURE_OK(file_write_atomic(path, rows[i].text, (int64_t)strlen(rows[i].text)));
+        assert_int_not_equal(peft_configure(account, cfg), OTT_OK);
+        if (!strstr(status_text(), rows[i].part)) fail_msg("%s", status_text());
+        config_close(cfg);
+        mem_close(account);
+    }
+}
+
+/* Of a module in a folder: its weight, or its scales; to be freed. */
+static float *read_exported(rig *r, const char *folder, const model_module *e, const char *what,
+                            int64_t count) {
+    char name[160];
+    shards *file;
+    float *out = malloc((size_t)count * sizeof *out);
+    snprintf(name, sizeof name, "%s.%s", e->name, what);
+    FIXTURE_OK(shards_open(r->account, folder, &file));
+    FIXTURE_OK(shards_read_floats(file, shards_find(file, name), 0, count, out));
+    shards_close(file);
+    return out;
+}
+
+/* A module's weight as it is exported to FOLDER/goal in fp32; to be freed. */
+static float *merged_weight(const fixture *f, rig *r, const model_module *e, const char *goal) {
+    char folder[160];
+    hf_save_summary sum;
+    const hf_save_options o = {.dtype = OTT_F32};
+    snprintf(folder, sizeof folder, "%s/%s", f->folder, goal);
+    FIXTURE_OK(hf_model_save(r->t->m, &o, folder, &sum));
+    return read_exported(r, folder, e, "weight", parameter_count(e->weight));
+}
+
+/* In FP8 each number is the nearest code's, in units of its row's scale. */
+static void expect_rounded(const fixture *f, rig *r, const model_module *e, const float *exact) {
+    char folder[160];
+    hf_save_summary sum;
+    const hf_save_options o = {
+        .dtype = OTT_BF16, .fp8 = true, .method = HF_METHOD_COMPRESSED, .granularity = HF_SCALE_AS_TRAINED};
+    snprintf(folder, sizeof folder, "%s/rounded %d", f->folder, e->lora_m != NULL);
+    FIXTURE_OK(hf_model_save(r->t->m, &o, folder, &sum));
+    int64_t rows = e->weight->rows, columns = e->weight->columns;
+    float *codes = read_exported(r, folder, e, "weight", rows * columns);
+    float *scales = read_exported(r, folder, e, "weight_scale", rows);
+    for (int64_t i = 0; i < rows * columns; i++)
+        assert_true(fabsf(codes[i] * scales[i / columns] - exact[i]) <= 16.0f * scales[i / columns]);
+    free(codes), free(scales);
+}
+
+/* Of a row of the weight with its adapter: what a decomposed one multiplies it by. */
+static double row_factor(rig *r, const model_module *e, const float *sum, int64_t row) {
+    double squares = 0;
+    int64_t in = e->weight->columns;
+    for (int64_t i = 0; i < in; i++) squares += (double)sum[row * in + i] * (double)sum[row * in + i];
+    return e->lora_m ? (double)rig_peek(r, &e->lora_m->value, row) / sqrt(squares) : 1;
+}
+
+/* llama.cpp wants the rows of a head of q by pairs that turn together. */
+static void expect_in_gguf(const fixture *f, rig *r, const model_module *e, const float *merged) {
+    char path[160];
+    gguf_save_summary sum;
+    gguf_metadata m = {.bytes = {.account = r->account}};
+    int64_t columns = e->weight->columns, size = r->t->m->options.head_dim;
+    snprintf(path, sizeof path, "%s/merged.gguf", f->folder);
+    FIXTURE_OK(gguf_model_save(r->t->m, &(gguf_save_options){.type = GGUF_F32}, &m, path, &sum));
+    gguf_metadata_free(&m);
+    gguf_reader g = gguf_reader_open(path);
+    const gguf_entry *q = gguf_reader_tensor(&g, "blk.0.attn_q.weight");
+    assert_int_equal(e->role, ROLE_Q);
+    assert_int_equal(q->count, parameter_count(e->weight));
+    for (int64_t i = 0; i < q->count; i++) {
+        int64_t row = i / columns, own = row / size * size + row % size / 2 + row % 2 * size / 2;
+        assert_true(gguf_reader_element(q, i) == merged[own * columns + i % columns]);
+    }
+    gguf_reader_close(&g);
+}
+
+/* Weights take adapters in while they are written: masters, and codes, which are quantized again. */
+static void check_merged(const fixture *f, const char *frozen, const char *dora) {
+    const char *const more[] = {LORA, frozen, dora, NULL};
+    char before_name[96], after_name[96];
+    rig r;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[ROWWISE], .more = more});
+    const model_module *e = &r.t->m->modules.of[2];
+    assert_non_null(e->lora_a);
+    assert_int_equal(e->weight->codes != NULL, strstr(frozen, "fp8") != NULL);
+    snprintf(before_name, sizeof before_name, "before %s %s", frozen, dora);
+    snprintf(after_name, sizeof after_name, "after %s %s", frozen, dora);
+    float *before = merged_weight(f, &r, e, before_name); /* B is zero */
+    for (int i = 0; i < 3; i++) rig_step(&r);
+    int64_t in = e->weight->columns, count = parameter_count(e->weight);
+    float *a = rig_copy(&r, e->lora_a->value.data, parameter_count(e->lora_a));
+    float *b = rig_copy(&r, e->lora_b->value.data, parameter_count(e->lora_b));
+    float *after = merged_weight(f, &r, e, after_name);
+    for (int64_t i = 0; i < count; i++)
+        for (int k = 0; k < 4; k++) before[i] += 1.5f * b[i / in * 4 + k] * a[k * in + i % in];
+    for (int64_t i = 0; i < count; i++)
+        assert_true(fabs((double)before[i] * row_factor(&r, e, before, i / in) - (double)after[i]) < 1e-6);
+    assert_true(rig_peek(&r, &e->lora_b->value, 0) != 0);
+    expect_in_gguf(f, &r, e, after);
+    if (e->weight->codes) expect_rounded(f, &r, e, after);
+    free(a), free(b), free(before), free(after);
+    rig_close(&r);
+}
+
+static void weights_take_them_in(void **state) {
+    static const char *const dora[] = {"--peft.use_dora=false", "--peft.use_dora=true"};
+    for (int i = 0; i < 2; i++) {
+        check_merged(*state, "--train.frozen_dtype=fp32", dora[i]);
+        check_merged(*state, "--train.frozen_dtype=fp8", dora[i]);
+    }
+}
+
+/* What is saved is read again, by a model whose family's files have projections so. */
+static void check_saved(const fixture *f, const char *dora) {
+    const char *const more[] = {LORA, dora, NULL};
+    char folder[120];
+    rig r, again;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    rig_open(&again, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    for (int i = 0; i < 3; i++) rig_step(&r);
+    snprintf(folder, sizeof folder, "%s/saved%s", f->folder, dora);
+    FIXTURE_OK(file_make_folder(folder));
+    FIXTURE_OK(peft_save(r.t->m, r.cfg, NULL, folder));
+    FIXTURE_OK(peft_load(again.t->m, folder));
+    assert_true(rig_validate(&again) == rig_validate(&r));
+    rig_close(&r);
+    rig_close(&again);
+}
+
+/* Names of layers that end like those of others without an adapter are written in full. */
+static void some_of_those_that_end_alike(void **state) {
+    static const char *const more[] = {LORA,
+                                       "--peft.target_modules=*.mlp.up_proj",
+                                       "--model.num_experts=4",
+                                       "--model.moe_router=sigmoid_topk",
+                                       "--model.moe_shared_experts=1",
+                                       "--model.moe_first_dense_layers=1",
+                                       NULL};
+    const fixture *f = *state;
+    char folder[120], option[160];
+    const char *read[] = {option, NULL};
+    rig r;
+    mem *account;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    snprintf(folder, sizeof folder, "%s/ends alike", f->folder);
+    snprintf(option, sizeof option, "--peft.path=%s", folder);
+    FIXTURE_OK(file_make_folder(folder));
+    FIXTURE_OK(peft_save(r.t->m, r.cfg, NULL, folder));
+    rig_close(&r);
+    FIXTURE_OK(mem_open(&account));
+    config *cfg = fixture_config(f, account, "ends_alike_run", NULL, read);
+    FIXTURE_OK(peft_configure(account, cfg));
+    assert_int_equal(cfg->peft.target_modules.count, 1);
+    assert_string_equal(cfg->peft.target_modules.items[0], "model.layers.0.mlp.up_proj");
+    config_close(cfg);
+    mem_close(account);
+}
+
+/* As many libraries save them. */
+static void write_as_fp16(const char *from, const char *to) {
+    mem *account;
+    safetensors *file;
+    safetensors_writer *w;
+    safetensors_tensor tensors[64];
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(safetensors_open(account, from, &file));
+    int64_t count = safetensors_count(file);
+    assert_in_range(count, 1, 64);
+    for (int64_t i = 0; i < count; i++) {
+        const safetensors_entry *e = safetensors_at(file, i);
+        tensors[i] = (safetensors_tensor){.name = e->name, .dtype = OTT_F16, .rank = e->rank};
+        memcpy(tensors[i].shape, e->shape, sizeof tensors[i].shape);
+    }
+    FIXTURE_OK(safetensors_writer_open(account, to, tensors, count, NULL, 0, &w));
+    for (int64_t i; (i = safetensors_writer_next(w)) >= 0;) {
+        const safetensors_entry *e = safetensors_find(file, tensors[i].name);
+        int64_t elements = safetensors_elements(e);
+        void *values = malloc((size_t)e->bytes);
+        FIXTURE_OK(safetensors_read(file, e, 0, e->bytes, values));
+        cast_in_place(values, e->dtype, OTT_F16, elements);
+        FIXTURE_OK(safetensors_writer_append(w, values, elements * dtype_bytes(OTT_F16)));
+        free(values);
+    }
+    FIXTURE_OK(safetensors_writer_commit(w));
+    safetensors_close(file);
+    mem_close(account);
+}
+
+static void in_fp16(void **state) {
+    static const char *const more[] = {LORA, NULL};
+    const fixture *f = *state;
+    char folder[120], from[160], to[160];
+    rig r, again;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    rig_open(&again, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    rig_step(&r);
+    snprintf(folder, sizeof folder, "%s/half", f->folder);
+    snprintf(from, sizeof from, "%s/adapter_model.safetensors", folder);
+    snprintf(to, sizeof to, "%s/other.safetensors", folder);
+    FIXTURE_OK(file_make_folder(folder));
+    FIXTURE_OK(peft_save(r.t->m, r.cfg, NULL, folder));
+    write_as_fp16(from, to);
+    FIXTURE_OK(file_rename(to, from));
+    FIXTURE_OK(peft_load(again.t->m, folder));
+    const parameter *a = r.t->m->modules.of[2].lora_a, *b = again.t->m->modules.of[2].lora_a;
+    for (int64_t i = 0; i < parameter_count(a); i++)
+        assert_true(rig_peek(&again, &b->value, i) == cast_from_f16(cast_to_f16(rig_peek(&r, &a->value, i))));
+    rig_close(&r);
+    rig_close(&again);
+}
+
+static void saved(void **state) {
+    check_saved(*state, "--peft.use_dora=false");
+    check_saved(*state, "--peft.use_dora=true");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_pefts_folder),
+        cmocka_unit_test(foreign_folders_are_refused),
+        cmocka_unit_test(saved),
+        cmocka_unit_test(some_of_those_that_end_alike),
+        cmocka_unit_test(in_fp16),
+        cmocka_unit_test(weights_take_them_in),
+    };
+    return cmocka_run_group_tests_name("train.adapter_folders", tests, fixture_setup, fixture_teardown);
+}
