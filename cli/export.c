@@ -83,8 +83,9 @@ int verb_export(int argc, char **argv) {
         {"--from", "HF_DIR", OPTION_TEXT, &w.from,
          "tokenizer files and further keys of config.json; default: model.hf_path of the run, whose place "
          "it\n"
-         "                           takes where that is gone: what is frozen beside adapters is read there "
-         "too;\n"
+         "                           takes where that is gone or has other weights: what is frozen beside "
+         "adapters\n"
+         "                           is read there too;\n"
          "                           of gguf the tokenizer; default: the run's"},
         {"--device", "NAME", OPTION_TEXT, &w.device,
          "where to compute: cpu; cuda, a GPU, cuda:1 the second; auto: the best there is (auto)"},

@@ -52,6 +52,8 @@ ott_status checkpoint_find(mem *account, const char *load_path, const char *fold
 ott_status checkpoint_check(mem *account, const char *path);
 /* The counters of a checkpoint, without its tensors. */
 ott_status checkpoint_peek(mem *account, const char *path, run_state *state);
+/* Does `folder` have the weights beside which a checkpoint's adapters stand? One that holds all weights needs none. */
+ott_status checkpoint_fits_base(mem *account, const char *path, const char *folder, bool *fits);
 /* The configuration the checkpoint was trained with; closed with config_close. */
 ott_status checkpoint_config(mem *account, const char *path, config **out);
 /* Step-N folders of its run in `folder`: is there any? */

@@ -41,6 +41,17 @@ ott_status hf_base_mark(model *m, const char *folder) {
     return mark_folder(m->device->account, folder, &m->base);
 }
 
+static bool same_mark(const model_base *a, const model_base *b) {
+    return a->files == b->files && a->bytes == b->bytes && a->hash == b->hash;
+}
+
+ott_status hf_base_fits(mem *account, const char *folder, const model_base *base, bool *fits) {
+    model_base now;
+    ott_status status = mark_folder(account, folder, &now);
+    *fits = status == OTT_OK && same_mark(base, &now);
+    return status == OTT_ERR_MEMORY ? status : OTT_OK;
+}
+
 /* ---- reading it again ---- */
 
 #define WAY_OUT                                                                                              \
@@ -48,7 +59,7 @@ ott_status hf_base_mark(model *m, const char *folder) {
 
 static ott_status check_mark(const char *path, const char *folder, const model_base *then,
                              const model_base *now) {
-    if (then->files == now->files && then->bytes == now->bytes && then->hash == now->hash) return OTT_OK;
+    if (same_mark(then, now)) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE,
                        "%s: its adapters stand beside other weights than %s has now (%" PRId64
                        " files, %" PRId64 " bytes then; %" PRId64 ", %" PRId64 " now): " WAY_OUT,

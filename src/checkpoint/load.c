@@ -175,6 +175,13 @@ ott_status checkpoint_peek(mem *account, const char *path, run_state *state) {
     return OTT_OK;
 }
 
+ott_status checkpoint_fits_base(mem *account, const char *path, const char *folder, bool *fits) {
+    checkpoint_state s;
+    *fits = true;
+    TRY(checkpoint_verify(account, path, false, NULL, &s));
+    return s.base.files > 0 ? hf_base_fits(account, folder, &s.base, fits) : OTT_OK;
+}
+
 static ott_status load_float8(model *m, const logger *log, const char *folder, bool *fallen) {
     safetensors *f;
     TRY(checkpoint_file_open(m->device->account, folder, CHECKPOINT_FLOAT8, &f));

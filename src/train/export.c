@@ -230,11 +230,13 @@ static ott_status export_gguf(exporter *e, str *said) {
 
 /* ---- all ---- */
 
-/* What is frozen beside adapters may have moved. */
+/* What is frozen beside adapters may have moved, and others may be in its place. */
 static ott_status find_base(exporter *e) {
     const char *from = e->options->from;
-    bool gone = e->cfg->peft.enabled && *e->cfg->model.hf_path && !file_is_folder(e->cfg->model.hf_path);
-    return gone && from && *from ? config_set(e->cfg, "model.hf_path", from) : OTT_OK;
+    bool fits;
+    if (!e->cfg->peft.enabled || !*e->cfg->model.hf_path || !from || !*from) return OTT_OK;
+    TRY(checkpoint_fits_base(e->account, e->checkpoint, e->cfg->model.hf_path, &fits));
+    return fits ? OTT_OK : config_set(e->cfg, "model.hf_path", from);
 }
 
 static ott_status run_all(exporter *e, const char *run, const char *folder, str *said) {

@@ -246,6 +246,11 @@ static void checkpoints_leave_the_base(void **state) {
     FIXTURE_OK(file_write_atomic(weights, file, bytes));
     free(file);
     expect_refused(export_to(f, "slim", "other", moved), "stand beside other weights than");
+    FIXTURE_OK(file_rename(moved, old));
+    expect_refused(export_to(f, "slim", "other", NULL), "stand beside other weights than");
+    FIXTURE_OK(export_to(f, "made", "base again", NULL));
+    snprintf(moved, sizeof moved, "%s/base again", f->folder);
+    FIXTURE_OK(export_to(f, "slim", "other", moved));
 }
 
 /* ---- an FP8 folder of a mixture ---- */
