@@ -42,21 +42,32 @@ int freezing_at(const config *cfg, int64_t step) {
     return found;
 }
 
-ott_status freezing_apply(const config *cfg, trainer *t, int entry, int *resting) {
+/* What an entry names rests, and nothing else. */
+static ott_status rest(const config *cfg, model *m, int64_t entry, int *resting) {
     const char *text = cfg->train.freeze_schedule.items[entry], *patterns[PATTERNS_MAX];
-    char names[4096], *rest = NULL;
+    char names[4096], *next = NULL;
     int count = 0;
     if (snprintf(names, sizeof names, "%s", text + strcspn(text, " ")) >= (int)sizeof names)
         return status_fail(OTT_ERR_CONFIG,
                            "train.freeze_schedule: \"%.60s...\" is longer than %zu characters", text,
                            sizeof names);
-    for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
+    for (char *name = strtok_r(names, " ", &next); name; name = strtok_r(NULL, " ", &next)) {
         if (count == PATTERNS_MAX)
             return status_fail(OTT_ERR_CONFIG,
                                "train.freeze_schedule: \"%.60s...\" has more than %d names: use * in them",
                                text, PATTERNS_MAX);
         patterns[count++] = name;
     }
-    TRY(freeze_rest(t->m, patterns, count, resting));
+    return freeze_rest(m, patterns, count, resting);
+}
+
+ott_status freezing_check_names(const config *cfg, model *m) {
+    int resting;
+    for (int64_t i = 0; i < cfg->train.freeze_schedule.count; i++) TRY(rest(cfg, m, i, &resting));
+    return freeze_rest(m, NULL, 0, &resting);
+}
+
+ott_status freezing_apply(const config *cfg, trainer *t, int entry, int *resting) {
+    TRY(rest(cfg, t->m, entry, resting));
     return trainer_convert(t, t->recipe);
 }

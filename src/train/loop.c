@@ -158,6 +158,7 @@ static ott_status open_trainer(run *r) {
     TRY(decide_admission(r));
     TRY(trainer_open(r->account, r->log, r->device, &r->shape, &options, r->train_data, r->validation_data,
                      &r->trainer));
+    TRY(freezing_check_names(r->cfg, r->trainer->m));
     r->trainer->cx.watch = r->trainer->m->watch = &r->watch;
     TRY(open_writer(r));
     TRY(load_start(r));

@@ -409,7 +409,8 @@ static void schedules_must_be_whole(void **state) {
     } rows[] = {{"\"soon lm_head\"", "is not a step and the names of parameters"},
                 {"\"1 lm_head\", \"1 norm\"", "step 1 does not come after step 1"},
                 {"\"0 layers.7\"", "\"layers.7\", which names no trained parameter"},
-                {"\"0 *\"", "lets every parameter rest"}};
+                {"\"0 *\"", "lets every parameter rest"},
+                {"\"0 lm_head\", \"9 layers.7\"", "\"layers.7\", which names no trained parameter"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char schedule[120], name[16];
         const char *more[] = {schedule, "--train.max_steps=1", NULL};
