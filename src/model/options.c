@@ -129,7 +129,8 @@ static ott_status check_latent_widths(const config *cfg) {
 
 /* Heads of q and k are as wide as their parts, and all have values. */
 static ott_status check_latent_heads(const config *cfg) {
-    int64_t width = cfg->model.qk_nope_head_dim + cfg->model.qk_rope_head_dim;
+    const latent_shape shape = latent_from(cfg);
+    int64_t width = latent_key_width(&shape);
     if (cfg->model.head_dim != width)
         return status_fail(OTT_ERR_CONFIG,
                            "model.head_dim (%lld) must be model.qk_nope_head_dim + model.qk_rope_head_dim "
@@ -174,8 +175,8 @@ static ott_status check_latent(const config *cfg, const family *f) {
 }
 
 static void derive(config *cfg, const family *f) {
-    if (cfg->model.head_dim == 0 && cfg->model.kv_lora_rank > 0)
-        cfg->model.head_dim = cfg->model.qk_nope_head_dim + cfg->model.qk_rope_head_dim;
+    const latent_shape shape = latent_from(cfg);
+    if (cfg->model.head_dim == 0) cfg->model.head_dim = latent_key_width(&shape);
     if (cfg->model.n_kv_heads == 0) cfg->model.n_kv_heads = cfg->model.n_heads;
     if (cfg->model.head_dim == 0) cfg->model.head_dim = cfg->model.dim / cfg->model.n_heads;
     if (cfg->model.ffn_hidden_dim == 0)

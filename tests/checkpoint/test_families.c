@@ -271,21 +271,23 @@ static void same_tensors(mem *account, const char *path, const char *other_path)
     safetensors_close(b);
 }
 
+enum { OPTION_NUMBERS = 18 };
+
+static void list_numbers(const model_options *o, double out[OPTION_NUMBERS]) {
+    const double numbers[OPTION_NUMBERS] = {
+        o->embedding_multiplier, o->residual_multiplier, o->attention_multiplier,
+        o->logit_multiplier,     o->norm_epsilon,        o->attention_softcap,
+        o->logit_softcap,        o->local_theta,         (double)o->window,
+        (double)o->full_every,   o->rope.theta,          o->rope.rotary_share,
+        o->rope.mscale,          o->rope.mscale_all_dim, o->rope.factor,
+        o->rope.beta_fast,       o->rope.beta_slow,      (double)o->rope.original_max_position};
+    memcpy(out, numbers, sizeof numbers);
+}
+
 static void assert_same_options(const model_options *a, const model_options *b) {
-    const double x[] = {
-        a->embedding_multiplier, a->residual_multiplier, a->attention_multiplier,
-        a->logit_multiplier,     a->norm_epsilon,        a->attention_softcap,
-        a->logit_softcap,        a->local_theta,         (double)a->window,
-        (double)a->full_every,   a->rope.theta,          a->rope.rotary_share,
-        a->rope.mscale,          a->rope.mscale_all_dim, a->rope.factor,
-        a->rope.beta_fast,       a->rope.beta_slow,      (double)a->rope.original_max_position};
-    const double y[] = {
-        b->embedding_multiplier, b->residual_multiplier, b->attention_multiplier,
-        b->logit_multiplier,     b->norm_epsilon,        b->attention_softcap,
-        b->logit_softcap,        b->local_theta,         (double)b->window,
-        (double)b->full_every,   b->rope.theta,          b->rope.rotary_share,
-        b->rope.mscale,          b->rope.mscale_all_dim, b->rope.factor,
-        b->rope.beta_fast,       b->rope.beta_slow,      (double)b->rope.original_max_position};
+    double x[OPTION_NUMBERS], y[OPTION_NUMBERS];
+    list_numbers(a, x);
+    list_numbers(b, y);
     assert_ptr_equal(a->family, b->family);
     assert_int_equal(a->rope.kind, b->rope.kind);
     assert_memory_equal(x, y, sizeof x);
