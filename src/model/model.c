@@ -558,11 +558,10 @@ static ott_status open_adapter_tables(model *m) {
 
 /* Its heads are joined of columns that all of them share. */
 static ott_status check_latent_ranks(const model_options *o) {
-    if (o->latent.key_rank == 0 || (!o->tensor_ranks && !o->context_ranks)) return OTT_OK;
+    if (o->latent.key_rank == 0 || !o->tensor_ranks) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG,
-                       "distributed.%s does not go with latent attention (model.kv_lora_rank): use "
-                       "distributed.dp_shard or distributed.ep",
-                       o->tensor_ranks ? "tp" : "cp");
+                       "distributed.tp does not go with latent attention (model.kv_lora_rank): use "
+                       "distributed.dp_shard, distributed.cp or distributed.ep");
 }
 
 static ott_status check_positions(const model_options *o, int64_t positions) {

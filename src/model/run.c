@@ -69,10 +69,7 @@ static ott_status release_forward(exec *cx, model *m, int unit) {
 /* ---- forward ---- */
 
 tensor model_own_tokens(const model *m, tensor of_all) {
-    const group *ranks = m->options.context_ranks;
-    if (!ranks) return of_all;
-    int64_t count = of_all.columns / ranks->size;
-    return tensor_columns(of_all, ranks->rank * count, count);
+    return context_ranks_own(m->options.context_ranks, of_all);
 }
 
 ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows) {

@@ -152,7 +152,8 @@ static ott_status project_latent(exec *cx, attention *a, const placement *at, co
     TRY(exec_open(cx, "k and v of latents", act, tokens, l->key.b.out, &made, &buffer));
     TRY(latent_forward(cx, &l->key, x, &made, &s->key_latent));
     tensor turning = latent_beside(&l->key, &s->key_latent);
-    TRY(rope_apply(cx, a->rope, &turning, &at->position, false));
+    tensor position = context_ranks_own(a->context, at->position);
+    TRY(rope_apply(cx, a->rope, &turning, &position, false));
     TRY(exec_open(cx, "k", act, tokens, key_width(a), &s->k, &s->k_buffer));
     TRY(exec_open(cx, "v", act, tokens, key_width(a), &s->v, &s->v_buffer));
     TRY(latent_split(cx, &l->shape, a->heads, &made, &turning, &s->k, &s->v));
@@ -161,11 +162,13 @@ static ott_status project_latent(exec *cx, attention *a, const placement *at, co
 
 /* ---- heads of all tokens ---- */
 
-/* Of k and v, or of q. */
-static context_deal deal_of(const attention *a, bool of_keys) {
+/* What heads are of: q, k and v, or what attention makes. */
+typedef enum head_kind { HEADS_OF_QUERIES, HEADS_OF_KEYS, HEADS_OF_OUTPUT } head_kind;
+
+static context_deal deal_of(const attention *a, head_kind kind) {
     int ranks = a->context->size;
-    return of_keys ? context_deal_keys(ranks, a->heads, a->kv_heads, a->head_dim)
-                   : context_deal_queries(ranks, a->heads, a->head_dim);
+    if (kind == HEADS_OF_KEYS) return context_deal_keys(ranks, a->heads, a->kv_heads, a->head_dim);
+    return context_deal_queries(ranks, a->heads, kind == HEADS_OF_OUTPUT ? a->o.in / a->heads : a->head_dim);
 }
 
 /* Of a tensor[T, heads * head_dim] of this rank's tokens, its heads of all tokens. */
@@ -190,7 +193,7 @@ static ott_status exchange(exec *cx, const attention *a, const char *what, const
 
 static ott_status exchange_inputs(exec *cx, const attention *a, attention_saved *s) {
     if (!a->context) return OTT_OK;
-    context_deal queries = deal_of(a, false), keys = deal_of(a, true);
+    context_deal queries = deal_of(a, HEADS_OF_QUERIES), keys = deal_of(a, HEADS_OF_KEYS);
     TRY(exchange(cx, a, "q of all tokens", &queries, &s->q, &s->q_buffer));
     TRY(exchange(cx, a, "k of all tokens", &keys, &s->k, &s->k_buffer));
     TRY(exchange(cx, a, "v of all tokens", &keys, &s->v, &s->v_buffer));
@@ -198,12 +201,12 @@ static ott_status exchange_inputs(exec *cx, const attention *a, attention_saved 
 }
 
 /* Without context ranks they are x itself. */
-static ott_status open_heads(exec *cx, const attention *a, bool of_keys, const tensor *x, tensor *heads,
+static ott_status open_heads(exec *cx, const attention *a, head_kind kind, const tensor *x, tensor *heads,
                              plan_buffer *buffer) {
     *heads = *x;
     *buffer = PLAN_NONE;
     if (!a->context) return OTT_OK;
-    context_deal d = deal_of(a, of_keys);
+    context_deal d = deal_of(a, kind);
     return open_dealt(cx, a, "heads of all tokens", &d, x, heads, buffer);
 }
 
@@ -212,36 +215,49 @@ static bool is_narrow(const attention *a) {
     return is_latent(a) && a->latent.shape.value < a->head_dim;
 }
 
-/* Of a tensor that is shaped like attention's output. */
-static ott_status open_output(exec *cx, const attention *a, const tensor *x, tensor *heads,
-                              plan_buffer *buffer) {
-    if (!is_narrow(a)) return open_heads(cx, a, false, x, heads, buffer);
-    return exec_open(cx, "widened heads", x->dtype, x->rows, query_width(a), heads, buffer);
-}
-
-static ott_status gather_heads(exec *cx, const attention *a, const tensor *x, tensor *heads,
-                               plan_buffer *buffer) {
-    TRY(open_output(cx, a, x, heads, buffer));
-    if (is_narrow(a)) return latent_widen(cx, &a->latent.shape, a->heads, x, heads);
-    if (!a->context) return OTT_OK;
-    context_deal d = deal_of(a, false);
-    return context_ranks_gather(cx, a->context, &d, x, heads);
-}
-
-static ott_status scatter_heads(exec *cx, const attention *a, bool of_keys, tensor *heads,
+static ott_status scatter_heads(exec *cx, const attention *a, head_kind kind, tensor *heads,
                                 plan_buffer *buffer, const tensor *x) {
     if (a->context) {
-        context_deal d = deal_of(a, of_keys);
+        context_deal d = deal_of(a, kind);
         TRY(context_ranks_scatter(cx, a->context, &d, heads, x));
     }
     return plan_close(cx->plan, buffer);
 }
 
+/* Of a tensor x that is shaped like attention's output, heads of q's width. */
+static ott_status open_output(exec *cx, const attention *a, const tensor *x, tensor *heads,
+                              plan_buffer *buffer) {
+    int64_t ranks = a->context ? a->context->size : 1;
+    if (!is_narrow(a)) return open_heads(cx, a, HEADS_OF_OUTPUT, x, heads, buffer);
+    return exec_open(cx, "widened heads", x->dtype, x->rows * ranks, query_width(a) / ranks, heads, buffer);
+}
+
+static ott_status gather_output(exec *cx, const attention *a, const tensor *x, tensor *heads,
+                                plan_buffer *buffer) {
+    tensor narrow;
+    plan_buffer narrow_buffer;
+    TRY(open_heads(cx, a, HEADS_OF_OUTPUT, x, &narrow, &narrow_buffer));
+    if (a->context) {
+        context_deal d = deal_of(a, HEADS_OF_OUTPUT);
+        TRY(context_ranks_gather(cx, a->context, &d, x, &narrow));
+    }
+    *heads = narrow;
+    *buffer = narrow_buffer;
+    if (!is_narrow(a)) return OTT_OK;
+    TRY(open_output(cx, a, x, heads, buffer));
+    TRY(latent_widen(cx, &a->latent.shape, heads->columns / a->head_dim, &narrow, heads));
+    return plan_close(cx->plan, &narrow_buffer);
+}
+
 static ott_status scatter_output(exec *cx, const attention *a, tensor *heads, plan_buffer *buffer,
                                  const tensor *x) {
-    if (!is_narrow(a)) return scatter_heads(cx, a, false, heads, buffer, x);
-    TRY(latent_narrow(cx, &a->latent.shape, a->heads, heads, x));
-    return plan_close(cx->plan, buffer);
+    tensor narrow;
+    plan_buffer narrow_buffer;
+    if (!is_narrow(a)) return scatter_heads(cx, a, HEADS_OF_OUTPUT, heads, buffer, x);
+    TRY(open_heads(cx, a, HEADS_OF_OUTPUT, x, &narrow, &narrow_buffer));
+    TRY(latent_narrow(cx, &a->latent.shape, heads->columns / a->head_dim, heads, &narrow));
+    TRY(plan_close(cx->plan, buffer));
+    return scatter_heads(cx, a, HEADS_OF_OUTPUT, &narrow, &narrow_buffer, x);
 }
 
 /* The input's whole rows. */
@@ -382,10 +398,11 @@ static ott_status backward_core(exec *cx, attention *a, const placement *at, con
     enum { O, DOUT, DQ, DK, DV, COUNT };
     tensor t[COUNT];
     plan_buffer buffer[COUNT];
-    for (int i = O; i <= DOUT; i++) TRY(gather_heads(cx, a, of_tokens[i], &t[i], &buffer[i]));
-    for (int i = DQ; i < COUNT; i++) TRY(open_heads(cx, a, i > DQ, of_tokens[i], &t[i], &buffer[i]));
+    const head_kind kind[] = {[DQ] = HEADS_OF_QUERIES, [DK] = HEADS_OF_KEYS, [DV] = HEADS_OF_KEYS};
+    for (int i = O; i <= DOUT; i++) TRY(gather_output(cx, a, of_tokens[i], &t[i], &buffer[i]));
+    for (int i = DQ; i < COUNT; i++) TRY(open_heads(cx, a, kind[i], of_tokens[i], &t[i], &buffer[i]));
     TRY(backward_heads(cx, a, at, s, &t[O], &t[DOUT], &t[DQ], &t[DK], &t[DV]));
-    for (int i = DQ; i < COUNT; i++) TRY(scatter_heads(cx, a, i > DQ, &t[i], &buffer[i], of_tokens[i]));
+    for (int i = DQ; i < COUNT; i++) TRY(scatter_heads(cx, a, kind[i], &t[i], &buffer[i], of_tokens[i]));
     TRY(plan_close(cx->plan, &buffer[DOUT]));
     return plan_close(cx->plan, &buffer[O]);
 }
@@ -498,14 +515,14 @@ static ott_status backward_paths(exec *cx, attention *a, const placement *at, at
                                  const tensor *dx) {
     latent *l = &a->latent;
     activation made;
-    tensor turning;
+    tensor turning, position = context_ranks_own(a->context, at->position);
     plan_buffer buffer;
     TRY(exec_open(cx, "gradient of shared columns", dk->dtype, dk->rows, l->shape.turning, &turning,
                   &buffer));
     TRY(activation_open(cx, "gradient of k and v of latents", dk->dtype, dk->rows, l->key.b.out,
                         &l->key.grad_b, &made));
     TRY(latent_merge(cx, &l->shape, a->heads, dk, dv, &made.t, &turning));
-    TRY(rope_apply(cx, a->rope, &turning, &at->position, true));
+    TRY(rope_apply(cx, a->rope, &turning, &position, true));
     TRY(activation_quantize(cx, dq));
     TRY(l->query.a.weight ? latent_backward(cx, &l->query, &s->query_latent, x, dq, NULL, dx, false)
                           : linear_backward(cx, &a->q, x, dq, dx, false));

@@ -17,7 +17,7 @@ typedef struct attention {
     linear q, k, v, o;
     norm q_norm,
         k_norm; /* of each head, or of all, as wide as their weights, before rotation; weight NULL: none. Not with qkv */
-    latent latent; /* in place of k and v, and of q where queries have a path; of whole tensors alone */
+    latent latent;                     /* in place of k and v, and of q where queries have a path */
     int64_t heads, kv_heads, head_dim; /* the heads that are here */
     float softcap;                     /* the scores' after that; 0: none */
     float scale;                       /* of q k^T before the softmax; 0: 1 / sqrt(head_dim) */

@@ -4,6 +4,12 @@
 
 /* ---- who gets what ---- */
 
+tensor context_ranks_own(const group *g, tensor of_all) {
+    if (!g) return of_all;
+    int64_t count = of_all.columns / g->size;
+    return tensor_columns(of_all, g->rank * count, count);
+}
+
 context_deal context_deal_queries(int ranks, int64_t heads, int64_t head_dim) {
     return (context_deal){heads / ranks * head_dim, 1, 1};
 }

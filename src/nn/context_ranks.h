@@ -12,6 +12,9 @@
 
 #include "tensor/exec.h"
 
+/* Of a vector with an element for each token those of the tokens that are here; g NULL: all. */
+tensor context_ranks_own(const group *g, tensor of_all);
+
 /* How the columns of a tensor are dealt out: in pieces of `width`, each as often as the query heads that it serves are more
    than those that one copy serves. Pieces and copies in order, every rank gets as many. */
 typedef struct context_deal {

@@ -422,6 +422,44 @@ static void so_are_mixtures(void **state) {
     expect_near(*state, FP32, (layout){.size = 2, .context = true}, one);
 }
 
+#define HALF_A_SEQUENCE "--train.batch_size=1", "--train.seq_len=64"
+/* Values narrower than keys, and as wide; queries from a latent, and not. */
+static const char *const latents[] = {"--model.family=deepseek_v3",
+                                      "--model.kv_lora_rank=32",
+                                      "--model.q_lora_rank=64",
+                                      "--model.qk_nope_head_dim=32",
+                                      "--model.qk_rope_head_dim=32",
+                                      "--model.v_head_dim=32",
+                                      HALF_A_SEQUENCE,
+                                      NULL};
+static const char *const wide_values[] = {"--model.family=deepseek_v2",
+                                          "--model.kv_lora_rank=32",
+                                          "--model.qk_nope_head_dim=32",
+                                          "--model.qk_rope_head_dim=32",
+                                          "--model.v_head_dim=64",
+                                          HALF_A_SEQUENCE,
+                                          NULL};
+/* Of whole scale blocks of 128. */
+static const char *const wide_latents[] = {"--model.family=deepseek_v3",
+                                           "--model.kv_lora_rank=128",
+                                           "--model.q_lora_rank=128",
+                                           "--model.qk_nope_head_dim=64",
+                                           "--model.qk_rope_head_dim=64",
+                                           "--model.v_head_dim=64",
+                                           "--train.seq_len=128",
+                                           "--model.max_seq_len=128",
+                                           NULL};
+
+/* A rank's tokens stand where they do in the whole sequence. */
+static void so_is_latent_attention(void **state) {
+    for (int i = 0; i < WAYS; i++)
+        expect_near(*state, ways[i], (layout){.size = 2, .context = true},
+                    ways[i] == BLOCK ? wide_latents : latents);
+    expect_near(*state, FP32, (layout){.size = 4, .context = true}, latents);
+    expect_near(*state, FP32, (layout){.size = 2, .context = true}, wide_values);
+    expect_near(*state, BF16, (layout){.size = 4, .context = true}, wide_values);
+}
+
 /* Biases of what ranks add up, norms over the heads of all, tables of positions. A GPT-2 has a number that gets the next code
    where a tensor has one scale: rows have their own. */
 static void so_are_other_families(void **state) {
@@ -542,23 +580,8 @@ static void what_does_not_divide_is_refused(void **state) {
 }
 
 static void latents_are_not_cut(void **state) {
-    static const char *const latents[] = {"--model.family=deepseek_v3",
-                                          "--model.n_kv_heads=4",
-                                          "--model.kv_lora_rank=16",
-                                          "--model.qk_nope_head_dim=8",
-                                          "--model.qk_rope_head_dim=8",
-                                          "--model.v_head_dim=8",
-                                          NULL};
-    group two = {.size = 2};
-    rig_options o = {.precision = &fixture_precisions[BF16], .more = latents, .context_ranks = &two};
-    rig r;
-    mem *account;
     expect_refusals(*state, BF16, latents, (layout){.size = 2},
                     "distributed.tp does not go with latent attention");
-    FIXTURE_OK(mem_open(&account));
-    assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);
-    assert_non_null(strstr(status_text(), "distributed.cp does not go with latent attention"));
-    mem_close(account);
 }
 
 static void what_has_no_heads_is_refused(void **state) {
@@ -602,6 +625,7 @@ int main(void) {
         cmocka_unit_test(of_any_documents),
         cmocka_unit_test(so_are_mixtures),
         cmocka_unit_test(losses_of_routing_train),
+        cmocka_unit_test(so_is_latent_attention),
         cmocka_unit_test(so_are_other_families),
         cmocka_unit_test(sequence_parallelism_changes_no_bit),
         cmocka_unit_test(a_missing_maximum_shows),
