@@ -39,12 +39,13 @@ ott_status ISA(join_heads)(exec *cx, const join_heads_args *a) {
 
 SIMD void sum_row(ott_dtype d, const sum_heads_args *a, int64_t t) {
     const void *x = row_of(a->x, t);
+    ott_dtype y = a->y->dtype;
     int64_t width = a->x->columns / a->heads;
     BY_16(c, lanes, a->y->columns, {
         v16 sum = v16_zero();
         for (int64_t h = 0; h < a->heads; h++)
             sum = v16_add(sum, v16_get(x, d, h * width + a->first + c, lanes));
-        v16_put(row_of(a->y, t), d, c, sum, lanes);
+        v16_put(row_of(a->y, t), y, c, sum, lanes);
     });
 }
 
@@ -52,7 +53,7 @@ static void sum_task(void *argument, int thread, int threads) {
     const sum_heads_args *a = argument;
     int64_t t, end;
     pool_share(a->y->rows, 1, thread, threads, &t, &end);
-    for (; t < end; t++) WITH_DTYPE(a->y->dtype, D, sum_row(D, a, t));
+    for (; t < end; t++) WITH_DTYPE(a->x->dtype, D, sum_row(D, a, t));
 }
 
 ott_status ISA(sum_heads)(exec *cx, const sum_heads_args *a) {

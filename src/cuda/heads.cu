@@ -49,7 +49,7 @@ extern "C" cudaError_t join_heads_launch(const join_heads_args *a, cudaStream_t 
     return cudaGetLastError();
 }
 
-template <ott_dtype D>
+template <ott_dtype X, ott_dtype Y>
 __global__ void __launch_bounds__(ROW_THREADS)
     sum_heads_kernel(view x, view y, int64_t heads, int64_t width, int64_t first) {
     row_place p = row_place_of(y.columns);
@@ -57,18 +57,20 @@ __global__ void __launch_bounds__(ROW_THREADS)
     eight sum = eight_of(0.0f);
     for (int64_t h = 0; h < heads; h++) {
         int64_t begin = h * width + first;
-        eight e = load8<D>(x, p.row, begin + p.column, begin + y.columns);
+        eight e = load8<X>(x, p.row, begin + p.column, begin + y.columns);
 #pragma unroll
         for (int i = 0; i < 8; i++) sum.x[i] = sum.x[i] + e.x[i];
     }
-    store8<D>(y, p.row, p.column, sum);
+    store8<Y>(y, p.row, p.column, sum);
 }
 
 extern "C" cudaError_t sum_heads_launch(const sum_heads_args *a, cudaStream_t stream) {
     view x = view_of(a->x), y = view_of(a->y);
     int64_t width = x.columns / a->heads;
     x.vectors = x.vectors && width % 8 == 0 && a->first % 8 == 0;
-    WITH_DTYPE(a->x->dtype, D,
-               LAUNCH_ROWS(sum_heads_kernel<D>, y.rows, y.columns, stream, x, y, a->heads, width, a->first));
+    WITH_DTYPE(a->x->dtype, X,
+               WITH_DTYPE(a->y->dtype, Y,
+                          LAUNCH_ROWS((sum_heads_kernel<X, Y>), y.rows, y.columns, stream, x, y, a->heads,
+                                      width, a->first)));
     return cudaGetLastError();
 }

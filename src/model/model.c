@@ -145,14 +145,19 @@ static tensor_ranks ranks_of(const model *m) {
                           .codes_alike = !m->device->can->contiguous_contraction};
 }
 
-/* transformers gives the norms of latents a number of their own. */
-static float epsilon_of(const model *m, module_role role) {
-    return role == ROLE_Q_A_NORM || role == ROLE_KV_A_NORM ? 1e-6f : m->options.norm_epsilon;
+static bool is_of_latent(module_role role) {
+    return role == ROLE_Q_A_NORM || role == ROLE_KV_A_NORM;
 }
 
-/* The ranks that run a norm on other rows, or on other heads; one over all heads they run alike. */
+/* transformers gives the norms of latents a number of their own. */
+static float epsilon_of(const model *m, module_role role) {
+    return is_of_latent(role) ? 1e-6f : m->options.norm_epsilon;
+}
+
+/* The ranks that run a norm on other rows, or on other heads; one over all heads, or of latents, they run alike. */
 static group *ranks_of_norm(const model *m, module_role role) {
     bool is_of_heads = role == ROLE_Q_NORM || role == ROLE_K_NORM;
+    if (is_of_latent(role)) return NULL;
     bool differs = is_of_heads ? !m->options.family->qk_norm_whole : m->options.sequence_parallel;
     return differs ? m->options.tensor_ranks : NULL;
 }
@@ -556,14 +561,6 @@ static ott_status open_adapter_tables(model *m) {
     return outputs > 0 ? dora_tables_open(m->device, outputs, inputs, &m->adapter_tables) : OTT_OK;
 }
 
-/* Its heads are joined of columns that all of them share. */
-static ott_status check_latent_ranks(const model_options *o) {
-    if (o->latent.key_rank == 0 || !o->tensor_ranks) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG,
-                       "distributed.tp does not go with latent attention (model.kv_lora_rank): use "
-                       "distributed.dp_shard, distributed.cp or distributed.ep");
-}
-
 static ott_status check_positions(const model_options *o, int64_t positions) {
     if (positions <= o->max_positions) return OTT_OK;
     return status_fail(
@@ -577,7 +574,6 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     void *memory;
     TRY(check_tensor_ranks(o));
     TRY(check_context_ranks(o));
-    TRY(check_latent_ranks(o));
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
     TRY(make_lists(m));
     TRY(adapters_check(o, &m->whole));

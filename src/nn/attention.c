@@ -509,25 +509,40 @@ static ott_status backward_apart(exec *cx, attention *a, const placement *at, at
     return close_raw(cx, s);
 }
 
+/* Does all that the input is projected to lie whole on each rank? */
+static bool projects_to_latents(const attention *a) {
+    return a->latent.query.a.weight != NULL;
+}
+
+/* Of ranks that have the same gradient, and whose sum dx is, the first adds it. */
+static const tensor *added_once(const attention *a, const tensor *dx) {
+    const group *ranks = a->o.ranks.group;
+    return !ranks || ranks->rank == 0 || projects_to_latents(a) ? dx : NULL;
+}
+
 /* From dq, which is before rotation now, and dk and dv of plain heads. */
 static ott_status backward_paths(exec *cx, attention *a, const placement *at, attention_saved *s,
                                  const activation *x, activation *dq, const tensor *dk, const tensor *dv,
                                  const tensor *dx) {
     latent *l = &a->latent;
+    const tensor_ranks ranks = latent_ranks(&l->key);
     activation made;
     tensor turning, position = context_ranks_own(a->context, at->position);
     plan_buffer buffer;
+    partial_sum sum;
     TRY(exec_open(cx, "gradient of shared columns", dk->dtype, dk->rows, l->shape.turning, &turning,
                   &buffer));
     TRY(activation_open(cx, "gradient of k and v of latents", dk->dtype, dk->rows, l->key.b.out,
                         &l->key.grad_b, &made));
-    TRY(latent_merge(cx, &l->shape, a->heads, dk, dv, &made.t, &turning));
+    TRY(tensor_partial_open(cx, &ranks, OTT_F32, &turning, &sum));
+    TRY(latent_merge(cx, &l->shape, a->heads, dk, dv, &made.t, &sum.t));
+    TRY(tensor_partial_close(cx, &ranks, &turning, &sum));
     TRY(rope_apply(cx, a->rope, &turning, &position, true));
     TRY(activation_quantize(cx, dq));
     TRY(l->query.a.weight ? latent_backward(cx, &l->query, &s->query_latent, x, dq, NULL, dx, false)
                           : linear_backward(cx, &a->q, x, dq, dx, false));
     TRY(activation_quantize(cx, &made));
-    TRY(latent_backward(cx, &l->key, &s->key_latent, x, &made, &turning, dx, true));
+    TRY(latent_backward(cx, &l->key, &s->key_latent, x, &made, &turning, added_once(a, dx), true));
     return plan_close(cx->plan, &buffer);
 }
 
@@ -549,7 +564,7 @@ static ott_status backward_latent(exec *cx, attention *a, const placement *at, a
     return plan_close(cx->plan, &dv_buffer);
 }
 
-/* Of all rows; dx is this rank's part of the sum. */
+/* Of all rows; dx is this rank's part of the sum, or all of it. */
 static ott_status backward_inputs(exec *cx, attention *a, const placement *at, attention_saved *s,
                                   const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                   const tensor *dx) {
@@ -558,20 +573,34 @@ static ott_status backward_inputs(exec *cx, attention *a, const placement *at, a
     return backward_apart(cx, a, at, s, x, dout, dout_buffer, dx);
 }
 
+/* The rows of dx that are here. */
+static ott_status backward_own(exec *cx, attention *a, const placement *at, attention_saved *s,
+                               const activation *x, const tensor *dout, plan_buffer *dout_buffer,
+                               const tensor *dx) {
+    const tensor_ranks *ranks = &a->o.ranks;
+    partial_sum sum;
+    whole_rows rows;
+    if (projects_to_latents(a)) {
+        TRY(tensor_whole_open(cx, ranks, dx, &rows));
+        TRY(backward_inputs(cx, a, at, s, x, dout, dout_buffer, &rows.t));
+        return tensor_whole_close(cx, ranks, dx, &rows);
+    }
+    TRY(tensor_partial_open(cx, ranks, OTT_F32, dx, &sum));
+    TRY(backward_inputs(cx, a, at, s, x, dout, dout_buffer, &sum.t));
+    return tensor_partial_close(cx, ranks, dx, &sum);
+}
+
 ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s,
                               const activation *x, const activation *g, const tensor *dx) {
     const tensor_ranks *ranks = &a->o.ranks;
     tensor dout;
     plan_buffer dout_buffer;
     activation all;
-    partial_sum sum;
     TRY(exec_open(cx, "attention output gradient", s->o.t.dtype, s->o.t.rows, a->o.in, &dout, &dout_buffer));
     TRY(tensor_ranks_gather(cx, ranks, "gathered output gradient", &a->grad_specs, g, &all));
     TRY(backward_projection(cx, a, s, &all, &dout));
     TRY(activation_close(cx, &all));
     TRY(gather_input(cx, a, x, &all));
-    TRY(tensor_partial_open(cx, ranks, OTT_F32, dx, &sum));
-    TRY(backward_inputs(cx, a, at, s, &all, &dout, &dout_buffer, &sum.t));
-    TRY(activation_close(cx, &all));
-    return tensor_partial_close(cx, ranks, dx, &sum);
+    TRY(backward_own(cx, a, at, s, &all, &dout, &dout_buffer, dx));
+    return activation_close(cx, &all);
 }

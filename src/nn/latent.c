@@ -38,6 +38,16 @@ ott_status latent_forward(exec *cx, latent_path *p, const activation *x, const t
     return activation_close(cx, &n);
 }
 
+/* dn, the sum of all ranks, from g, which it closes. */
+static ott_status backward_up(exec *cx, latent_path *p, const activation *n, activation *g,
+                              const tensor *dn) {
+    const tensor_ranks ranks = latent_ranks(p);
+    partial_sum sum;
+    TRY(tensor_partial_open(cx, &ranks, OTT_F32, dn, &sum));
+    TRY(linear_backward(cx, &p->b, n, g, &sum.t, false));
+    return tensor_partial_close(cx, &ranks, dn, &sum);
+}
+
 /* The gradient of the latent before its norm, to the first columns of dmade. */
 static ott_status backward_latent(exec *cx, latent_path *p, const latent_saved *s, activation *g,
                                   const tensor *dmade) {
@@ -46,7 +56,7 @@ static ott_status backward_latent(exec *cx, latent_path *p, const latent_saved *
     plan_buffer dn_buffer, rstd_buffer;
     TRY(open_latent(cx, p, s, &n, &rstd, &rstd_buffer));
     TRY(exec_open(cx, "latent gradient", from.dtype, from.rows, from.columns, &dn, &dn_buffer));
-    TRY(linear_backward(cx, &p->b, &n, g, &dn, false));
+    TRY(backward_up(cx, p, &n, g, &dn));
     TRY(activation_close(cx, &n));
     TRY(norm_backward(cx, &p->norm, &dn, &from, &rstd, NULL, &to));
     TRY(plan_close(cx->plan, &dn_buffer));
@@ -65,7 +75,9 @@ ott_status latent_backward(exec *cx, latent_path *p, latent_saved *s, const acti
     }
     TRY(latent_close(cx, s));
     TRY(activation_quantize(cx, &dmade));
-    return linear_backward(cx, &p->a, x, &dmade, dx, accumulate);
+    if (dx) TRY(linear_grad_input(cx, &p->a, &dmade, dx, accumulate));
+    TRY(linear_grad_weight(cx, &p->a, x, &dmade));
+    return activation_close(cx, &dmade);
 }
 
 ott_status latent_close(exec *cx, latent_saved *s) {

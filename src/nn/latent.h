@@ -3,6 +3,10 @@
  * latent, a few numbers of each token; queries may too. Rotary embedding turns the last columns of a head alone; those of keys
  * come beside the latent, once for all heads. What attention itself (nn/attention.h) gets are plain heads of one width: values
  * are narrower than keys, and zeros behind them change nothing.
+ *
+ * Ranks among which heads are divided (nn/tensor_ranks.h) have the projections to latents, A, and their norms whole, of all rows,
+ * and of those from latents, B, some heads. What each makes of a latent's gradient is a part of a sum: they add it up before the
+ * norm, so that from there on all have the same gradients, of one rank's codes in FP8.
  */
 #ifndef NN_LATENT_H
 #define NN_LATENT_H
@@ -40,12 +44,18 @@ static inline int64_t latent_key_width(const latent_shape *s) {
     return s->still + s->turning;
 }
 
+/* The ranks that have other columns of what b makes, and all rows. */
+static inline tensor_ranks latent_ranks(const latent_path *p) {
+    return (tensor_ranks){.group = p->b.ranks.group};
+}
+
 ott_status latent_connect(latent_path *p, activation_specs *input);
 /* y[T, b.out] from x[T,D]; opens s. */
 ott_status latent_forward(exec *cx, latent_path *p, const activation *x, const tensor *y, latent_saved *s);
 /* Of what A makes, the columns beyond the latent. */
 tensor latent_beside(const latent_path *p, const latent_saved *s);
-/* dx from g, the gradient of y, which is closed, and from that of the columns beside the latent (NULL: there are none). Closes s. */
+/* dx from g, the gradient of y, which is closed, and from that of the columns beside the latent, of all ranks (NULL: there are none);
+   dx NULL: another rank makes it. Closes s. */
 ott_status latent_backward(exec *cx, latent_path *p, latent_saved *s, const activation *x, activation *g,
                            const tensor *beside, const tensor *dx, bool accumulate);
 ott_status latent_close(exec *cx, latent_saved *s);
@@ -53,7 +63,7 @@ ott_status latent_close(exec *cx, latent_saved *s);
 /* k and v [T, heads * key width] from what the path of keys makes, [T, heads * (still + value)], and turned[T, turning]. */
 ott_status latent_split(exec *cx, const latent_shape *s, int64_t heads, const tensor *made,
                         const tensor *turned, const tensor *k, const tensor *v);
-/* The gradients of those two from those of k and v. */
+/* The gradients of those two from those of k and v; turned may be fp32. */
 ott_status latent_merge(exec *cx, const latent_shape *s, int64_t heads, const tensor *dk, const tensor *dv,
                         const tensor *made, const tensor *turned);
 /* Heads[T, heads * value] as wide as keys, with zeros; and back. */

@@ -706,6 +706,26 @@ static void ranks_that_cut_layers(void **state) {
     }
 }
 
+/* Heads of what comes from latents are cut, projections to them are whole; experts, which such folders have, are too. */
+static void ranks_that_cut_latents(void **state) {
+    model_options o = odd_options();
+    o.family = family_find("deepseek_v3");
+    o.heads = o.kv_heads = 4;
+    o.latent = (latent_shape){.query_rank = 10, .key_rank = 7, .still = 5, .turning = 4, .value = 6};
+    o.head_dim = latent_key_width(&o.latent);
+    o.hidden = 300;
+    o.vocab = 68;
+    o.moe = (moe_options){.experts = 2,
+                          .choices = 1,
+                          .hidden = 24,
+                          .shared_hidden = 24,
+                          .rule = {.score = ROUTE_SIGMOID, .normalized = true, .scale = 1},
+                          .biased = true};
+    o.moe_every = o.moe_first = 1;
+    check_model(*state, &o, even_sizes);
+    check_folders(*state, &o, even_sizes);
+}
+
 /* A rank learns of other stages' layers how they were cast, and of other ranks' parts what scales the whole has. */
 static void folders_as_trained(void **state) {
     static const char *const recipes[] = {"tensorwise", "rowwise", "block"};
@@ -738,7 +758,7 @@ int main(void) {
         TEST(ranks_write_what_one_does), TEST(tied_and_frozen_too),    TEST(beside_training_too),
         TEST(a_full_disk_of_one_rank),   TEST(a_rank_that_leaves),     TEST(shards_that_are_no_whole),
         TEST(folders_of_ranks),          TEST(fused_folders_of_ranks), TEST(transposed_folders_of_ranks),
-        TEST(ranks_that_cut_layers),     TEST(folders_as_trained),
+        TEST(ranks_that_cut_layers),     TEST(ranks_that_cut_latents), TEST(folders_as_trained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

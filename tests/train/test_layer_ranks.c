@@ -440,24 +440,25 @@ static const char *const wide_values[] = {"--model.family=deepseek_v2",
                                           HALF_A_SEQUENCE,
                                           NULL};
 /* Of whole scale blocks of 128. */
-static const char *const wide_latents[] = {"--model.family=deepseek_v3",
-                                           "--model.kv_lora_rank=128",
-                                           "--model.q_lora_rank=128",
-                                           "--model.qk_nope_head_dim=64",
-                                           "--model.qk_rope_head_dim=64",
-                                           "--model.v_head_dim=64",
-                                           "--train.seq_len=128",
-                                           "--model.max_seq_len=128",
-                                           NULL};
+static const char *const wide_latents[] = {
+    "--model.family=deepseek_v3",  "--model.kv_lora_rank=128",    "--model.q_lora_rank=128",
+    "--model.qk_nope_head_dim=64", "--model.qk_rope_head_dim=64", "--model.v_head_dim=64",
+    "--train.seq_len=128",         "--model.max_seq_len=128",     NULL};
 
-/* A rank's tokens stand where they do in the whole sequence. */
+/* A rank's tokens stand where they do in the whole sequence; projections to latents are whole, whatever their recipe. */
 static void so_is_latent_attention(void **state) {
-    for (int i = 0; i < WAYS; i++)
-        expect_near(*state, ways[i], (layout){.size = 2, .context = true},
-                    ways[i] == BLOCK ? wide_latents : latents);
-    expect_near(*state, FP32, (layout){.size = 4, .context = true}, latents);
-    expect_near(*state, FP32, (layout){.size = 2, .context = true}, wide_values);
-    expect_near(*state, BF16, (layout){.size = 4, .context = true}, wide_values);
+    for (int i = 0; i < WAYS; i++) {
+        const char *const *more = ways[i] == BLOCK ? wide_latents : latents;
+        expect_near(*state, ways[i], (layout){.size = 2, .context = true}, more);
+        expect_near(*state, ways[i], (layout){.size = 2, .sequence = i % 2}, more);
+    }
+    const layout hows[] = {
+        {.size = 4, .context = true}, {.size = 4}, {.size = 4, .sequence = true}, {.size = 2}};
+    for (int i = 0; i < 4; i++) {
+        expect_near(*state, FP32, hows[i], latents);
+        expect_near(*state, i % 2 ? ROWWISE : BF16, hows[i], wide_values);
+    }
+    expect_near(*state, FP32, (layout){.size = 2, .sequence = true}, wide_values);
 }
 
 /* Biases of what ranks add up, norms over the heads of all, tables of positions. A GPT-2 has a number that gets the next code
@@ -511,12 +512,16 @@ static void expect_same_bits(const fixture *f, int way, layout how[2], const cha
 static void sequence_parallelism_changes_no_bit(void **state) {
     layout how[2] = {{.size = 2}, {.size = 2, .sequence = true}};
     static const char *const frozen[] = {"--train.freeze=*norm*", NULL};
-    const char *experts[ARGUMENTS];
+    const char *experts[ARGUMENTS], *of_latents[ARGUMENTS];
     int count = add_arguments(experts, 0, mixture);
     add_arguments(experts, count, frozen);
+    count = add_arguments(of_latents, 0, latents);
+    add_arguments(of_latents, count, frozen);
     for (int i = 0; i < WAYS; i++) expect_same_bits(*state, ways[i], how, frozen);
     expect_same_bits(*state, BF16, how, experts);
     expect_same_bits(*state, CURRENT, how, experts);
+    expect_same_bits(*state, BF16, how, of_latents);
+    expect_same_bits(*state, CURRENT, how, of_latents);
 }
 
 /* ---- what shows, what is refused ---- */
@@ -579,11 +584,6 @@ static void what_does_not_divide_is_refused(void **state) {
                    "leaves a rank 16 of the 32 columns of model.layers.0.self_attn.o_proj.weight");
 }
 
-static void latents_are_not_cut(void **state) {
-    expect_refusals(*state, BF16, latents, (layout){.size = 2},
-                    "distributed.tp does not go with latent attention");
-}
-
 static void what_has_no_heads_is_refused(void **state) {
     static const char *const tokens[] = {"--model.n_kv_heads=4", NULL};
     group three = {.size = 3}, four = {.size = 4};
@@ -631,7 +631,6 @@ int main(void) {
         cmocka_unit_test(a_missing_maximum_shows),
         cmocka_unit_test(what_does_not_divide_is_refused),
         cmocka_unit_test(what_has_no_heads_is_refused),
-        cmocka_unit_test(latents_are_not_cut),
         cmocka_unit_test(rows_that_do_not_divide_are_refused),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

@@ -543,6 +543,24 @@ static void experts_divided_have_the_same_bits(void **state) {
     }
 }
 
+/* Latent attention beside stages and shards. */
+static void latents_on_every_mesh_have_the_same_bits(void **state) {
+    static const char *const more[] = {"--model.family=deepseek_v3",  "--model.head_dim=32",
+                                       "--model.kv_lora_rank=32",     "--model.q_lora_rank=32",
+                                       "--model.qk_nope_head_dim=16", "--model.qk_rope_head_dim=16",
+                                       "--model.v_head_dim=16",       NULL};
+    static const row meshes[] = {{"pp 1f1b x tp", PIPELINE | TENSOR, SIZES([MESH_PP] = 2, [MESH_TP] = 2),
+                                  .layout.schedule = PP_1F1B, .micro_batches = 2},
+                                 {"dp_shard x cp x tp, sequence_parallel", DATA_PARALLEL | CONTEXT | TENSOR,
+                                  SIZES([MESH_DP_SHARD] = 2, [MESH_CP] = 2, [MESH_TP] = 2),
+                                  .layout.sequence_parallel = true, .micro_batches = 1}};
+    for (int i = 0; i < 2; i++) {
+        job j = job_of(&meshes[i], i, i);
+        j.more = more;
+        expect_bits(*state, &j);
+    }
+}
+
 #define ALL_LOSSES                                                                                           \
     "--model.moe_sequence_aux_loss_weight=0.02", "--model.moe_router_z_loss_weight=0.01",                    \
         "--model.moe_shared_experts=1"
@@ -601,6 +619,7 @@ int main(int count, char **arguments) {
                                        cmocka_unit_test(state_in_bf16_has_the_same_bits),
                                        cmocka_unit_test(moments_in_fp8_have_the_same_bits),
                                        cmocka_unit_test(experts_divided_have_the_same_bits),
+                                       cmocka_unit_test(latents_on_every_mesh_have_the_same_bits),
                                        cmocka_unit_test(experts_on_every_mesh_have_the_same_bits)};
     writes = count == 2 && strcmp(arguments[1], "--write") == 0;
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
