@@ -158,7 +158,7 @@ stage_environment() {
     fact processor "$(awk -F': ' '/model name/ { print $2; exit }' /proc/cpuinfo), $(nproc) cores"
     fact gpu "$gpu"
     fact nvcc "$("$CUDA_HOME/bin/nvcc" --version 2>&1 | sed -n 's/.*\(release.*\)/\1/p')"
-    fact torch "$(timeout 60 python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none)"
+    fact torch "$(python3 -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null || echo none)"
     note "${emulated:+a rehearsal; }GPU: $(echo "$gpu" | head -n 1)"
 }
 
@@ -166,9 +166,9 @@ compile() {
     local generator=
     [ -d "$build" ] || ! command -v ninja >/dev/null || generator=-GNinja
     cmake $generator --preset cuda -B "$build" -DOTTAVA_CUDA_HINTS="$python_folders" &&
-        cmake --build "$build" --parallel --target ottava_plugin ottava_cli backend_test_ops &&
+        cmake --build "$build" --parallel "$(nproc)" --target ottava_plugin ottava_cli backend_test_ops &&
         cmake $generator -S bench/gpu -B "$probes" -DOTTAVA_CUDA_HINTS="$python_folders" &&
-        cmake --build "$probes" --parallel --target tensor_core fp8_bits
+        cmake --build "$probes" --parallel "$(nproc)" --target tensor_core fp8_bits
 }
 
 stage_build() {
@@ -379,23 +379,37 @@ for stage in ${wanted//,/ }; do
     stages | awk -v s="$stage" '$1 == s { found = 1 } END { exit !found }' || { echo "unknown stage '$stage'" >&2; usage; }
 done
 
-table='' failed=0
+table='' failed=0 running='' stopped=''
+# A stage has a process group of its own, which no Ctrl-C reaches: a signal goes on to it, and it is the last one.
+stop() {
+    stopped=1
+    [ -z "$running" ] || kill "$running" 2>/dev/null
+}
+trap stop INT TERM HUP
+
+# timeout passes a signal on to the whole group, and ends what does not heed it.
 run_stage() {
     local name=$1 limit=$2 since=$SECONDS rc verdict told
     echo "=== $name" | tee -a "$out/log.txt"
     rm -f "$out/note.txt"
-    GPU_CHECK_STAGE=$name timeout --kill-after=5 "$limit" "$BASH" "$self" "${arguments[@]}" >"$out/stage.txt" 2>&1 </dev/null
+    GPU_CHECK_STAGE=$name timeout --kill-after=5 "$limit" "$BASH" "$self" "${arguments[@]}" >"$out/stage.txt" 2>&1 </dev/null &
+    running=$!
+    wait "$running"
     rc=$?
+    while kill -0 "$running" 2>/dev/null; do wait "$running"; done # a signal ends the first wait
+    running=
     cat "$out/stage.txt" >>"$out/log.txt"
+    [ -z "$stopped" ] || rc=stopped
     case $rc in
+    stopped) verdict=stopped failed=1 ;;
     0) verdict=ok ;;
     77) verdict=skipped ;;
     124 | 137) verdict='too long' failed=1 ;;
     *) verdict=FAILED failed=1 ;;
     esac
     [ $rc = 0 ] || [ $rc = 77 ] || tail -n 30 "$out/stage.txt"
-    # What was ended may have left half a line.
-    [ ! -s "$out/results.jsonl" ] || [ -z "$(tail -c 1 "$out/results.jsonl")" ] || echo >>"$out/results.jsonl"
+    # What was ended may have left half a line, which is no JSON.
+    [ ! -s "$out/results.jsonl" ] || [ -z "$(tail -c 1 "$out/results.jsonl")" ] || sed -i '$d' "$out/results.jsonl"
     told=$(cat "$out/note.txt" 2>/dev/null)
     table+=$(printf '%-20s %-9s %4d s  %s' "$name" "$verdict" $((SECONDS - since)) "$told")$'\n'
     printf '{"stage":"run","name":"%s","verdict":"%s","seconds":%d}\n' "$name" "$verdict" $((SECONDS - since)) >>"$out/results.jsonl"
@@ -405,7 +419,8 @@ run_stage() {
 require_gpu() {
     [ -z "$emulated" ] && [ -x "$program" ] || return 0
     local why
-    why=$(ours "$program" bench gemm --shapes=16,16,16 --repeats=1 --device=cuda 2>&1 >/dev/null) && return 0
+    why=$(ours timeout --kill-after=5 60 "$program" bench gemm --shapes=16,16,16 --repeats=1 --device=cuda 2>&1 >/dev/null) && return 0
+    why=${why:-the program does not come back from the GPU within 60 s (nvidia-smi says how it is)}
     echo "$why" | tee -a "$out/log.txt"
     table+="${why##*ottava: }; no further stage is run"$'\n' failed=1
     return 1
@@ -422,6 +437,7 @@ while read -r name number limit _; do
     environment | build | doctor) ;;
     *) [ -n "$asked" ] || require_gpu || break; asked=1 ;;
     esac
+    [ -z "$stopped" ] || break
     run_stage "$name" "$limit"
 done < <(stages)
 

@@ -31,6 +31,30 @@ expect "no other lines" test "$(grep -cvE '^\{"stage":"[a-z0-9_]+",.*\}$' "$out/
 "$tool" "$out/broken" --emulated --build="$out/nowhere" --stages=doctor,ceilings,kernels >"$out/said" 2>&1
 expect "a failure is an exit status" test $? = 1
 expect "and ends no other stage" test "$(grep -cE '^(ceilings|kernels) +FAILED' "$out/said")" = 2
+
+# A program that does not come back, and a check that is ended: the stage's processes go with it, and what was done is told.
+mkdir "$out/slow"
+cat >"$out/slow/ottava" <<END
+#!/bin/sh
+printf '{"half' >>"$out/stopped/results.jsonl"
+echo \$\$ >"$out/slow/pid"
+exec sleep 300
+END
+chmod +x "$out/slow/ottava"
+"$tool" "$out/stopped" --emulated --build="$out/slow" --stages=ceilings,kernels >"$out/said" 2>&1 &
+check=$!
+for _ in $(seq 300); do
+    [ ! -s "$out/slow/pid" ] || break
+    sleep 0.1
+done
+kill "$check"
+wait "$check"
+expect "what is ended is a failure" test $? = 1
+expect "and says so" holds '^ceilings +stopped' "$out/said"
+expect "and goes no further" test "$(grep -c '^kernels' "$out/said")" = 0
+expect "and leaves nothing running" sh -c "! grep -qs '^State:[[:space:]]*[RSD]' /proc/$(cat "$out/slow/pid")/status"
+expect "nor half a line" holds '^\{"stage":"run","name":"ceilings","verdict":"stopped",.*}$' "$out/stopped/results.jsonl"
+expect "of any" test "$(wc -l <"$out/stopped/results.jsonl")" = 1
 "$tool" "$out/unknown" --stages=doktor >"$out/said" 2>&1
 expect "an unknown stage" test $? = 2
 "$tool" --list >"$out/list"
