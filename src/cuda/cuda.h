@@ -23,6 +23,7 @@ typedef struct cuda_device {
     backend_capabilities can;
     int index; /* as the CUDA runtime counts */
     struct cudaDeviceProp properties;
+    cudaMemPool_t pool;  /* where memory is taken: the runtime's own */
     cudaStream_t stream; /* ops, copies and events, in the order in which they are given */
     pthread_mutex_t lock;
     cuda_block *blocks; /* device memory that is taken, and its account */

@@ -66,12 +66,21 @@ static mem_stats taken(const device *d) {
     return stats;
 }
 
+/* Bytes that the pool has of the system and nobody has of the pool: to the system they are in use. */
+static int64_t read_slack(const cuda_device *c) {
+    uint64_t reserved = 0, used = 0;
+    if (cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved) != cudaSuccess ||
+        cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrUsedMemCurrent, &used) != cudaSuccess)
+        cudaGetLastError();
+    return reserved > used ? (int64_t)(reserved - used) : 0;
+}
+
 static void read_memory(const device *d, device_memory *out) {
     const cuda_device *c = cuda_device_of(d);
     size_t left = 0, total = 0;
     cudaSetDevice(c->index);
     if (cudaMemGetInfo(&left, &total) != cudaSuccess) cudaGetLastError();
-    int64_t room = (int64_t)left - DEVICE_RESERVED;
+    int64_t room = (int64_t)left + read_slack(c) - DEVICE_RESERVED;
     *out = (device_memory){.total = (int64_t)total,
                            .room = {.left = room > 0 ? room : 0, .whole = (int64_t)total}};
     snprintf(out->room.of, sizeof out->room.of, "%.128s", c->properties.name);
@@ -310,6 +319,7 @@ static void close_device(device *d) {
         products_close(c);
         attention_plans_close(c);
         cudaStreamDestroy(c->stream);
+        cudaMemPoolTrimTo(c->pool, 0); /* for others in this process, and beside it */
     }
     pthread_mutex_destroy(&c->lock);
     mem_free(d->account, c);
@@ -365,12 +375,11 @@ static ott_status find_gpu(int index) {
                        count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
 }
 
-/* What is given back stays in the pool: giving it to the system would cost a wait. */
-static ott_status keep_pool(int index) {
-    cudaMemPool_t pool;
+/* What is given back stays in the pool until the device is closed: giving it to the system would cost a wait. */
+static ott_status keep_pool(cuda_device *c) {
     uint64_t threshold = UINT64_MAX;
-    TRY(cuda_check(cudaDeviceGetDefaultMemPool(&pool, index), "the GPU's memory pool"));
-    return cuda_check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
+    TRY(cuda_check(cudaDeviceGetDefaultMemPool(&c->pool, c->index), "the GPU's memory pool"));
+    return cuda_check(cudaMemPoolSetAttribute(c->pool, cudaMemPoolAttrReleaseThreshold, &threshold),
                       "the GPU's memory pool");
 }
 
@@ -381,7 +390,7 @@ static ott_status check_code(const cuda_device *c) {
     cudaGetLastError();
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "%s: this CUDA backend has no code for compute capability %d.%d (%s): build it with "
-                       "-DCMAKE_CUDA_ARCHITECTURES=%d%d",
+                       "cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=%d%d && cmake --build --preset cuda",
                        c->name, c->properties.major, c->properties.minor, cudaGetErrorString(error),
                        c->properties.major, c->properties.minor);
 }
@@ -405,7 +414,7 @@ static ott_status fill_device(cuda_device *c, int index, bool emulates) {
     tell_libraries(c);
     TRY(enter(c));
     TRY(check_code(c));
-    TRY(keep_pool(index));
+    TRY(keep_pool(c));
     return cuda_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
 }
 

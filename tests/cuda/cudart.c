@@ -80,11 +80,15 @@ typedef struct block {
     size_t bytes;
     bool pinned; /* memory of the host, */
     bool mapped; /* which kernels reach */
-    int device;  /* else that GPU's */
+    int device;  /* else that GPU's, */
+    bool pooled; /* from its pool */
     struct block *next;
 } block;
 
 static block *blocks;
+
+/* A GPU's: what it has taken of the memory, and keeps, and what of that is in use. */
+static struct CUmemPoolHandle_st { uint64_t reserved, used; } pools[CUDART_DEVICES_MAX];
 
 int64_t cudart_launches, cudart_waits;
 
@@ -140,7 +144,7 @@ static cudaError_t allocate(void **data, size_t bytes, bool pinned, bool mapped)
     memory_forbid(start + GUARD + bytes, whole - GUARD - bytes);
     block *b = need_memory(malloc(sizeof *b));
     cudart_lock();
-    *b = (block){start + GUARD, bytes, pinned, mapped, device, blocks};
+    *b = (block){start + GUARD, bytes, pinned, mapped, device, false, blocks};
     blocks = b;
     cudart_unlock();
     *data = b->data;
@@ -201,8 +205,9 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total) {
     *total = (size_t)16 << 30;
     *left = *total;
     cudart_lock();
+    *left -= pools[device].reserved;
     for (const block *b = blocks; b; b = b->next)
-        if (!b->pinned && b->device == device) *left -= b->bytes;
+        if (!b->pinned && !b->pooled && b->device == device) *left -= b->bytes;
     cudart_unlock();
     return cudaSuccess;
 }
@@ -272,9 +277,10 @@ cudaError_t cudaRuntimeGetVersion(int *version) {
 }
 
 const char *cudaGetErrorString(cudaError_t status) {
-    return status == cudaSuccess                 ? "no error"
-           : status == cudaErrorMemoryAllocation ? "out of memory"
-                                                 : "error";
+    return status == cudaSuccess                       ? "no error"
+           : status == cudaErrorMemoryAllocation       ? "out of memory"
+           : status == cudaErrorNoKernelImageForDevice ? "no kernel image is available"
+                                                       : "error";
 }
 
 cudaError_t cudaGetLastError(void) {
@@ -447,23 +453,51 @@ cudaError_t cudaDeviceSynchronize(void) {
 /* ---- memory in the order of a stream ---- */
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int index) {
-    *pool = NULL;
-    return check_device(index);
+    cudaError_t error = check_device(index);
+    if (error == cudaSuccess) *pool = &pools[index];
+    return error;
 }
 
+/* It is asked to keep all it has. */
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) {
-    (void)pool, (void)attribute, (void)value;
+    (void)pool;
+    bool keeps = attribute == cudaMemPoolAttrReleaseThreshold && *(const uint64_t *)value == UINT64_MAX;
+    return keeps ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) {
+    cudart_lock();
+    *(uint64_t *)value = attribute == cudaMemPoolAttrReservedMemCurrent ? pool->reserved : pool->used;
+    cudart_unlock();
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t least) {
+    cudart_lock();
+    pool->reserved = pool->used > least ? pool->used : least;
+    cudart_unlock();
     return cudaSuccess;
 }
 
 cudaError_t cudaMallocAsync(void **data, size_t bytes, cudaStream_t stream) {
     if (breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
-    return cudaMalloc(data, bytes);
+    cudaError_t error = cudaMalloc(data, bytes);
+    if (error != cudaSuccess) return error;
+    cudart_lock();
+    struct CUmemPoolHandle_st *pool = &pools[device];
+    block *b = blocks;
+    while (b->data != *data) b = b->next;
+    b->pooled = true;
+    pool->used += bytes;
+    if (pool->reserved < pool->used) pool->reserved = pool->used;
+    cudart_unlock();
+    return cudaSuccess;
 }
 
 static void run_free(void *data) {
     block *b = take_block(data, false);
-    if (!b) die("freed what is no device memory", 0);
+    if (!b || !b->pooled) die("freed what is no memory of a pool", 0);
+    pools[b->device].used -= b->bytes;
     free_block(b);
 }
 

@@ -75,6 +75,30 @@ static void it_tells_its_libraries_and_leaves_them_room(void **state) {
     device_close(d);
 }
 
+/* Room for a run, with nothing else on the GPU. */
+static int64_t room(device *d) {
+    device_memory memory;
+    device_read_memory(d, &memory);
+    return memory.room.left;
+}
+
+static void memory_given_back_can_be_taken_again(void **state) {
+    (void)state;
+    device *first, *second;
+    void *data;
+    assert_int_equal(backend_open(&(backend_choice){.name = "cuda"}, account, &first), OTT_OK);
+    int64_t before = room(first);
+    assert_int_equal(device_allocate(first, MEM_OTHER, 4096, "what a run takes", &data), OTT_OK);
+    assert_int_equal(room(first), before - 4096);
+    device_release(first, data);
+    assert_int_equal(device_synchronize(first), OTT_OK);
+    assert_int_equal(room(first), before);
+    device_close(first);
+    assert_int_equal(backend_open(&(backend_choice){.name = "cuda"}, account, &second), OTT_OK);
+    assert_int_equal(room(second), before);
+    device_close(second);
+}
+
 static void each_rank_takes_its_own(void **state) {
     (void)state;
     opens((backend_choice){.name = "cuda", .local_rank = 3, .local_ranks = 4},
@@ -139,6 +163,7 @@ static void fp8_is_emulated_where_it_is_asked_for(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(it_tells_its_libraries_and_leaves_them_room),
+        TEST(memory_given_back_can_be_taken_again),
         TEST(each_rank_takes_its_own),
         TEST(what_is_missing_is_said),
         TEST(auto_takes_a_gpu_that_can),
