@@ -1,6 +1,7 @@
 /* cuda/inspect: asks the CUDA runtime and each library for its version. */
 #include "cuda/inspect.h"
 #include "cuda/attention_cudnn.h"
+#include "cuda/kernels.h"
 #include "cuda/nccl.h"
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FOUND_TEXT = 384, VERSION_TEXT = 48 };
+enum { FOUND_TEXT = 384, VERSION_TEXT = 48, LEAST_FP8 = 89 };
 
 /* Versions are counted as 13010 for 13.1. */
 static void inspect_driver(plugin_finding tell, void *user) {
@@ -27,28 +28,38 @@ static void inspect_driver(plugin_finding tell, void *user) {
          "install a driver as new as the CUDA that the backend was built with");
 }
 
+/* Whether it can be used at all, and then whether there is code for it. */
 static void inspect_gpu(int index, plugin_finding tell, void *user) {
     struct cudaDeviceProp p;
-    char what[32], found[FOUND_TEXT];
+    char what[32], found[FOUND_TEXT], way_out[FOUND_TEXT];
     cudaError_t error = cudaGetDeviceProperties(&p, index);
+    if (error == cudaSuccess) error = cudaSetDevice(index);
     snprintf(what, sizeof what, "cuda:%d", index);
     if (error != cudaSuccess) {
         tell(user, false, what, cudaGetErrorString(error), "restart it (nvidia-smi says how it is)");
         return;
     }
-    snprintf(found, sizeof found, "%s, compute capability %d.%d, %.1f GiB", p.name, p.major, p.minor,
-             (double)p.totalGlobalMem / (1 << 30));
-    tell(user, 10 * p.major + p.minor >= 90, what, found,
-         "the kernels are built for compute capability 9.0 (H100, H200): build for this one with make cuda");
+    error = kernels_find();
+    snprintf(found, sizeof found, "%s, compute capability %d.%d%s, %.1f GiB%s%s", p.name, p.major, p.minor,
+             10 * p.major + p.minor < LEAST_FP8 ? " (no FP8)" : "", (double)p.totalGlobalMem / (1 << 30),
+             error == cudaSuccess ? "" : "; this backend's kernels: ",
+             error == cudaSuccess ? "" : cudaGetErrorString(error));
+    snprintf(way_out, sizeof way_out,
+             "build the backend for it: cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=%d%d && cmake --build "
+             "--preset cuda",
+             p.major, p.minor);
+    tell(user, error == cudaSuccess, what, found, way_out);
 }
 
-static void inspect_gpus(plugin_finding tell, void *user) {
+/* How many there are. */
+static int inspect_gpus(plugin_finding tell, void *user) {
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0)
         tell(user, false, "GPU", error == cudaSuccess ? "there is none" : cudaGetErrorString(error),
              "nvidia-smi must list one; CUDA_VISIBLE_DEVICES hides those that it does not name");
     for (int i = 0; i < count; i++) inspect_gpu(i, tell, user);
+    return count;
 }
 
 /* 91900 is 9.19.0; so libraries count, NCCL from 2.9 on. */
@@ -94,17 +105,17 @@ static void inspect_library(plugin_finding tell, void *user, const used_library 
     dlclose(library);
 }
 
-static const used_library libraries[] = {
-    {"cuDNN", ATTENTION_CUDNN_FILE, ATTENTION_CUDNN_PACKAGE, "cudnnGetVersion", ATTENTION_CUDNN_LEAST},
-    {"NCCL", NCCL_FILE, NCCL_PACKAGE, "ncclGetVersion", NCCL_LEAST},
-};
+/* An older one computes a part of attention, and leaves the backward of training to slow kernels of our own. */
+static const used_library cudnn = {"cuDNN", ATTENTION_CUDNN_FILE, ATTENTION_CUDNN_PACKAGE, "cudnnGetVersion",
+                                   ATTENTION_CUDNN_DETERMINISTIC};
+static const used_library nccl = {"NCCL", NCCL_FILE, NCCL_PACKAGE, "ncclGetVersion", NCCL_LEAST};
 
 void inspect_machine(plugin_finding tell, void *user) {
     char found[VERSION_TEXT];
     inspect_driver(tell, user);
-    inspect_gpus(tell, user);
+    int gpus = inspect_gpus(tell, user);
     show_version(cublasLtGetVersion(), found);
     tell(user, true, "cuBLASLt", found, NULL);
-    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
-        inspect_library(tell, user, &libraries[i]);
+    inspect_library(tell, user, &cudnn);
+    if (gpus > 1) inspect_library(tell, user, &nccl); /* between GPUs */
 }

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "backend/backend.h"
+#include "backend/loader.h"
 #include "cudart.h"
 
 static mem *account;
@@ -123,6 +124,40 @@ static void what_is_missing_is_said(void **state) {
     refuses((backend_choice){.name = "cuda"}, OTT_ERR_DEVICE, "`ottava doctor` says what is missing");
 }
 
+/* What the doctor is told of what: ok or missing, what was found, the way out. */
+static char told[1024];
+
+static void keep_finding(void *user, bool good, const char *what, const char *found, const char *way_out) {
+    if (strcmp(what, user) == 0)
+        snprintf(told, sizeof told, "%s: %s -> %s", good ? "ok" : "missing", found, good ? "" : way_out);
+}
+
+static void inspect(const char *what) {
+    const plugin *p;
+    assert_int_equal(loader_find(&p), OTT_OK);
+    strcpy(told, "nothing");
+    p->inspect(keep_finding, (void *)what);
+}
+
+static void the_doctor_sees_what_a_gpu_can(void **state) {
+    (void)state;
+    inspect("cuda:0");
+    expect_part(told, "ok: CPU shim, compute capability 9.0, ");
+    inspect("NCCL");
+    expect_part(told, "nothing"); /* one GPU needs none */
+    setenv(CUDART_DEVICES, "2", 1);
+    setenv(CUDART_CAPABILITY, "80", 1);
+    inspect("cuda:1");
+    expect_part(told, "ok: CPU shim, compute capability 8.0 (no FP8), ");
+    inspect("NCCL");
+    expect_part(told, ": ");
+    setenv(CUDART_CAPABILITY, "75", 1);
+    inspect("cuda:0");
+    expect_part(told, "missing: CPU shim, compute capability 7.5 (no FP8), ");
+    expect_part(told, "this backend's kernels: no kernel image is available");
+    expect_part(told, "-DCMAKE_CUDA_ARCHITECTURES=75");
+}
+
 static void auto_takes_a_gpu_that_can(void **state) {
     (void)state;
     const recipe *block = recipe_find("block"), *mx = recipe_find("mxfp8");
@@ -166,6 +201,7 @@ int main(void) {
         TEST(memory_given_back_can_be_taken_again),
         TEST(each_rank_takes_its_own),
         TEST(what_is_missing_is_said),
+        TEST(the_doctor_sees_what_a_gpu_can),
         TEST(auto_takes_a_gpu_that_can),
         TEST(fp8_is_emulated_where_it_is_asked_for),
     };
