@@ -8,6 +8,7 @@
 
 #include "tensor/device.h"
 #include "tensor/exec.h"
+#include "tensor/group.h"
 
 /* What it needs of the library that opens it: errors and memory, which are that library's own. */
 typedef struct plugin_services {
@@ -53,6 +54,13 @@ static inline uint64_t plugin_abi(void) {
     static const size_t sizes[] = {sizeof(op_table),
                                    sizeof(device_table),
                                    sizeof(device),
+                                   sizeof(device_memory),
+                                   sizeof(device_card),
+                                   sizeof(device_link),
+                                   sizeof(device_group),
+                                   sizeof(group_table),
+                                   sizeof(group),
+                                   sizeof(group_request),
                                    sizeof(backend_capabilities),
                                    sizeof(exec),
                                    sizeof(qtensor),

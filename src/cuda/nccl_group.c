@@ -50,18 +50,18 @@ static link_ids ids_of(const device_group *own, int rank) {
     return ids;
 }
 
-/* Fills place and peer; the id is the sender's, who is number 0 of the two. */
+/* Fills place, peer and turn; the id is the sender's, who is number 0 of the two. */
 static nccl_id place_channel(const device_group *own, int channel, nccl_channel *at) {
     int next = (own->rank + 1) % own->size, previous = (own->rank + own->size - 1) % own->size;
     bool sends = channel == CHANNEL_TO_NEXT || channel == CHANNEL_TO_PREVIOUS;
-    *at = (nccl_channel){.place = sends ? 0 : 1, .peer = sends ? 1 : 0};
-    switch (channel) {
-    case CHANNEL_TO_NEXT: return ids_of(own, own->rank).to_next;
-    case CHANNEL_TO_PREVIOUS: return ids_of(own, own->rank).to_previous;
-    case CHANNEL_FROM_NEXT: return own->size == 2 ? ids_of(own, next).to_next : ids_of(own, next).to_previous;
-    case CHANNEL_FROM_PREVIOUS: return ids_of(own, previous).to_next;
-    default: at->place = own->rank; return ids_of(own, 0).all;
+    int sender = sends ? own->rank : channel == CHANNEL_FROM_NEXT ? next : previous;
+    bool backwards = channel == CHANNEL_TO_PREVIOUS || (channel == CHANNEL_FROM_NEXT && own->size > 2);
+    *at = (nccl_channel){.place = sends ? 0 : 1, .peer = sends ? 1 : 0, .turn = 1 + 2 * sender + backwards};
+    if (channel == CHANNEL_ALL) {
+        *at = (nccl_channel){.place = own->rank};
+        return ids_of(own, 0).all;
     }
+    return backwards ? ids_of(own, sender).to_previous : ids_of(own, sender).to_next;
 }
 
 static ott_status open_channel(nccl_group *g, const device_group *own, int channel) {
@@ -243,14 +243,22 @@ static void finish_work(nccl_group *g) {
         if (g->channels[i].stream) cudaStreamSynchronize(g->channels[i].stream);
 }
 
+/* Closing a communicator waits for its other ranks on this machine: who are at the same one, as all ranks leave theirs by their
+   turns. */
+static nccl_channel *next_to_leave(nccl_group *g) {
+    nccl_channel *next = NULL;
+    for (nccl_channel *at = g->channels; at < g->channels + CHANNELS; at++)
+        if (at->comm && (!next || at->turn < next->turn)) next = at;
+    return next;
+}
+
 /* With the lock held. */
-static void close_comm(nccl_group *g, nccl_channel *at) {
+static void leave_channel(nccl_group *g, nccl_channel *at) {
     const nccl_calls *calls = g->device->watch->calls;
-    if (!at->comm) return;
     if (nccl_settle(g, at, calls->finalize(at->comm), "leaving a group of GPUs") == OTT_OK)
         calls->close(at->comm);
-    else if (at->comm)
-        calls->abort(at->comm);
+    else
+        nccl_fail(g->device, "a group of GPUs could not be left in order");
     at->comm = NULL;
 }
 
@@ -271,14 +279,22 @@ static void unlink_group(nccl_group *g) {
     if (*at) *at = g->next;
 }
 
+static void abandon(group *base) {
+    cuda_device *c = group_of(base)->device;
+    cudaSetDevice(c->index);
+    pthread_mutex_lock(&c->watch->lock);
+    nccl_fail(c, "this rank has given up");
+    pthread_mutex_unlock(&c->watch->lock);
+}
+
 static void leave(group *base) {
     nccl_group *g = group_of(base);
     device *d = &g->device->base;
     cudaSetDevice(g->device->index);
     finish_work(g);
     pthread_mutex_lock(&g->device->watch->lock);
+    for (nccl_channel *at; (at = next_to_leave(g));) leave_channel(g, at);
     unlink_group(g);
-    for (int i = 0; i < CHANNELS; i++) close_comm(g, &g->channels[i]);
     pthread_mutex_unlock(&g->device->watch->lock);
     close_flights(g);
     for (int i = 0; i < CHANNELS; i++) {
@@ -300,7 +316,8 @@ static ott_status reserve(group *base, exec *cx, const collective *call, int64_t
     return need_staging(g, &g->channels[CHANNEL_ALL], *bytes);
 }
 
-static const group_table table = {.start = start, .wait = wait_for, .close = leave, .reserve = reserve};
+static const group_table table = {
+    .start = start, .wait = wait_for, .close = leave, .reserve = reserve, .abandon = abandon};
 
 ott_status nccl_open_group(device *d, const device_group *own, group **out) {
     cuda_device *c = cuda_device_of(d);
@@ -319,7 +336,7 @@ ott_status nccl_open_group(device *d, const device_group *own, group **out) {
     snprintf(g->name, sizeof g->name, "%s", own->name);
     pthread_mutex_lock(&c->watch->lock);
     ott_status status = open_channels(g, own);
-    if (status != OTT_OK) nccl_abandon(g);
+    if (status != OTT_OK) nccl_end_group(g);
     g->next = c->watch->groups;
     c->watch->groups = g;
     pthread_mutex_unlock(&c->watch->lock);

@@ -36,6 +36,7 @@ typedef struct nccl_channel {
     nccl_comm *comm; /* NULL: the group has no such channel, or has failed */
     int peer; /* this rank's number in the communicator is `place`, the other's `peer`, where they are two */
     int place;
+    int turn; /* all ranks leave their channels in one order: the lowest turn first */
     cudaStream_t stream;
     cudaEvent_t ready;         /* of the device's stream, where a collective was started */
     nccl_flight *first, *last; /* that have not happened yet, as far as is known */
@@ -88,7 +89,9 @@ ott_status nccl_watch_check(const cuda_device *c);
 /* With the lock held: takes the flights that have happened out of the channel. */
 void nccl_watch_sweep(nccl_group *g, nccl_channel *at);
 /* With the lock held: ends the group's communicators, and what the GPU waits for of them. */
-void nccl_abandon(nccl_group *g);
+void nccl_end_group(nccl_group *g);
+/* With the lock held: ends those of all groups of the device, which has failed from then on. */
+void nccl_fail(cuda_device *c, const char *text);
 
 /* ---- nccl_move.c ---- */
 

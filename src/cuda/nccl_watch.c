@@ -24,19 +24,25 @@ void nccl_watch_sweep(nccl_group *g, nccl_channel *at) {
 
 /* ---- failing ---- */
 
-void nccl_abandon(nccl_group *g) {
+/* As one: giving back what a communicator has of the GPU waits for all that runs there, which may be another one's collective. */
+void nccl_end_group(nccl_group *g) {
+    const nccl_calls *nccl = g->device->watch->calls;
+    nccl->begin();
     for (int i = 0; i < CHANNELS; i++) {
-        if (g->channels[i].comm) g->device->watch->calls->abort(g->channels[i].comm);
+        if (g->channels[i].comm) nccl->abort(g->channels[i].comm);
         g->channels[i].comm = NULL;
     }
+    nccl->end();
 }
 
-/* Ends all communicators of the device. */
-static void fail_device(cuda_device *c, const char *text) {
+void nccl_fail(cuda_device *c, const char *text) {
     nccl_watch *w = c->watch;
+    if (w->failed) return;
     w->failed = true;
     snprintf(w->text, sizeof w->text, "%s", text);
-    for (nccl_group *g = w->groups; g; g = g->next) nccl_abandon(g);
+    w->calls->begin();
+    for (nccl_group *g = w->groups; g; g = g->next) nccl_end_group(g);
+    w->calls->end();
 }
 
 ott_status nccl_watch_check(const cuda_device *c) {
@@ -58,7 +64,7 @@ static void fail_channel(const nccl_group *g, const nccl_channel *at, const char
     else
         snprintf(text, sizeof text, "group %s of %d ranks, on rank %d: %s", g->name, g->group.size,
                  g->group.rank, reason);
-    fail_device(g->device, text);
+    nccl_fail(g->device, text);
 }
 
 static void look_at_channel(nccl_group *g, nccl_channel *at) {

@@ -137,6 +137,10 @@ ott_status group_barrier(group *g, exec *cx) {
     return group_run(g, cx, &(collective){.kind = COLLECTIVE_BARRIER});
 }
 
+void group_abandon(group *g) {
+    if (g->table->abandon) g->table->abandon(g);
+}
+
 void group_close(group *g) {
     if (g) g->table->close(g);
 }

@@ -75,6 +75,7 @@ typedef struct group_table {
     /* A plan is recorded that has this call: what it takes of the device's memory beside its tensors is taken now, where
        cx has the group's device, and kept for later calls. Its bytes. NULL: nothing. */
     ott_status (*reserve)(group *g, exec *cx, const collective *call, int64_t *bytes);
+    void (*abandon)(group *g); /* NULL: nothing */
 } group_table;
 
 struct group {
@@ -93,6 +94,9 @@ ott_status group_run(group *g, exec *cx, const collective *call);
 ott_status group_all_reduce(group *g, exec *cx, const tensor *t, reduce_kind kind); /* in place */
 ott_status group_broadcast(group *g, exec *cx, const tensor *t, int root);          /* in place */
 ott_status group_barrier(group *g, exec *cx);
+/* This rank cannot go on: what it waits for of this group or of others of its device fails with OTT_ERR_RANK, and that it leaves
+   waits for no other rank. */
+void group_abandon(group *g);
 void group_close(group *g); /* NULL is allowed; a rank that leaves while others wait for it fails them */
 
 /* Rows of rank r's part, and the first of them, of a tensor of `total` rows cut for `size` ranks; rows as in

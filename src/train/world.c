@@ -293,8 +293,12 @@ ott_status world_barrier(world *w) {
 }
 
 ott_status world_give_up(world *w, ott_status code) {
+    group **groups[GROUPS];
     if (w->size == 1) return code;
     if (code != OTT_ERR_RANK) status_context(code, "rank %d", w->rank); /* else it names one */
     mpi_give_up(status_text());
+    list_groups(w, groups);
+    for (int i = 0; i < GROUPS; i++)
+        if (*groups[i]) group_abandon(*groups[i]);
     return code;
 }

@@ -3,7 +3,8 @@
  * cudart.h. A call queues work on its stream, as NCCL's kernels are; it is done when all who take part have come to it in
  * their own streams, which whoever waits brings on. The n-th all-gather or broadcast of a communicator belongs to the n-th of all
  * others, the n-th send to a rank to that rank's n-th receive. What does not belong together ends the program.
- * A rank that leaves is seen by the others as a remote error; work that was aborted ends without having moved anything.
+ * A rank that leaves is seen by the others as a remote error; work that was aborted ends without having moved anything. Closing
+ * a communicator waits for its other ranks, and aborting one for the work of all others on its GPU that are not aborted with it.
  * Where mpirun has started the program its ranks are processes (nccl_processes.c).
  */
 #include "cudart.h"
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { RANKS_MAX = CUDART_DEVICES_MAX, ALL_GATHER = 0, BROADCAST, SEND, RECEIVE };
 
@@ -47,7 +49,7 @@ typedef struct world {
 
 struct ncclComm {
     world *world;
-    int rank;
+    int rank, device;
     bool gone;
     uint64_t collectives, sent[RANKS_MAX], received[RANKS_MAX];
     move *first, *last;
@@ -65,6 +67,13 @@ static void *need_memory(void *p) {
     if (!p) abort();
     return p;
 }
+
+/* Of the thread, since begin. */
+static _Thread_local struct {
+    int depth;
+    struct launch *launch;
+    int aborted; /* 1 + the GPU; 0: none */
+} together;
 
 /* ---- joining and leaving ---- */
 
@@ -99,6 +108,7 @@ static int open_comm(nccl_comm **out, int ranks, nccl_id id, int rank, nccl_conf
     world *w = world_of(&id, ranks);
     nccl_comm *c = *out = need_memory(calloc(1, sizeof *c));
     *c = (nccl_comm){.world = w, .rank = rank};
+    cudaGetDevice(&c->device);
     if (w->ranks != ranks || rank < 0 || rank >= ranks || w->comms[rank])
         die("ranks that do not fit together", c);
     w->comms[rank] = c;
@@ -132,13 +142,54 @@ static int finalize_comm(nccl_comm *c) {
     return NCCL_SUCCESS;
 }
 
-static int leave_comm(nccl_comm *c) {
-    cudart_lock();
+/* With the lock held. */
+static void leave_world(nccl_comm *c) {
     c->gone = true;
     c->world->left++;
     order_release(&worlds);
     cudart_tell();
+}
+
+enum { CLOSING_MILLISECONDS = 10000 };
+
+/* It comes back when all ranks have left. */
+static int close_comm(nccl_comm *c) {
+    cudart_lock();
+    world *w = c->world;
+    leave_world(c);
+    w->pending++;
+    for (int i = 0; w->left < w->joined; i++) {
+        if (i == CLOSING_MILLISECONDS) die("closing it waits for a rank that does not come", c);
+        int held = cudart_leave();
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        cudart_return(held);
+    }
+    w->pending--;
+    close_world(w);
+    cudart_unlock();
+    return NCCL_SUCCESS;
+}
+
+/* Memory of the GPU is given back, for which all work on it has to end: also that of communicators that nobody has ended. */
+static void require_idle(int gpu) {
+    for (world *w = worlds; w; w = w->next)
+        for (int r = 0; r < w->ranks; r++) {
+            const nccl_comm *c = w->comms[r];
+            if (!c || c->gone || c->device != gpu) continue;
+            for (const move *m = c->first; m; m = m->next)
+                if (!m->done) die("another one is aborted alone, and waits for this one's work", c);
+        }
+}
+
+static int abort_comm(nccl_comm *c) {
+    cudart_lock();
+    int gpu = c->device;
+    leave_world(c);
     close_world(c->world);
+    if (together.depth == 0)
+        require_idle(gpu);
+    else
+        together.aborted = 1 + gpu;
     cudart_unlock();
     return NCCL_SUCCESS;
 }
@@ -287,12 +338,6 @@ static void run_launch(void *argument) {
 
 /* ---- calls ---- */
 
-/* Of the thread, since begin. */
-static _Thread_local struct {
-    int depth;
-    launch *launch;
-} together;
-
 static int begin(void) {
     together.depth++;
     return NCCL_SUCCESS;
@@ -300,7 +345,12 @@ static int begin(void) {
 
 static int end(void) {
     launch *l = together.launch;
-    if (--together.depth > 0 || !l) return NCCL_SUCCESS;
+    if (--together.depth > 0) return NCCL_SUCCESS;
+    cudart_lock();
+    if (together.aborted > 0) require_idle(together.aborted - 1);
+    cudart_unlock();
+    together.aborted = 0;
+    if (!l) return NCCL_SUCCESS;
     together.launch = NULL;
     cudart_lock();
     l->job = cudart_queue(l->stream, run_launch, l, NULL);
@@ -373,8 +423,8 @@ ott_status nccl_library(const nccl_calls **out) {
                                      .make_id = make_id,
                                      .open = open_comm,
                                      .finalize = finalize_comm,
-                                     .close = leave_comm,
-                                     .abort = leave_comm,
+                                     .close = close_comm,
+                                     .abort = abort_comm,
                                      .state = get_state,
                                      .begin = begin,
                                      .end = end,

@@ -4,11 +4,13 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "comm/collectives.h"
@@ -130,6 +132,47 @@ static void a_rank_that_hangs_ends_in_time(void **state) {
         fail_msg("\"%s\", \"%s\"", collectives_ranks[0].text, collectives_ranks[1].text);
 }
 
+/* On two channels, of which neither may wait for the other. */
+static ott_status wait_on_two_channels(rank_run *r) {
+    tensor sum = tensor_vector(r->in, OTT_F32, 1), got = tensor_vector(r->out, OTT_F32, 1);
+    group_request reduction, message;
+    if (r->group->rank == 1) return OTT_OK;
+    TRY(group_start(r->group, &r->cx,
+                    &(collective){.kind = COLLECTIVE_ALL_REDUCE, .input = sum, .output = sum}, &reduction));
+    TRY(group_start(r->group, &r->cx, &(collective){.kind = COLLECTIVE_RECEIVE, .output = got, .peer = 1},
+                    &message));
+    ott_status first = group_wait(&r->cx, &reduction), second = group_wait(&r->cx, &message),
+               both = device_synchronize(r->cx.device);
+    return first != OTT_OK ? first : second != OTT_OK ? second : both;
+}
+
+static void all_channels_are_ended_together(void **state) {
+    (void)state;
+    collectives_run(2, 30, wait_on_two_channels);
+    expect_failure(2, 0, "NCCL: remote process exited");
+}
+
+static atomic_bool has_left;
+
+static ott_status give_up_or_stay(rank_run *r) {
+    if (r->group->rank == 0) {
+        while (!has_left) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        return OTT_OK;
+    }
+    group_abandon(r->group);
+    group_close(r->group);
+    r->group = NULL;
+    has_left = true;
+    return OTT_OK;
+}
+
+static void a_rank_that_gives_up_leaves_alone(void **state) {
+    (void)state;
+    collectives_run(2, 30, give_up_or_stay);
+    assert_int_equal(collectives_ranks[0].status, OTT_OK);
+    expect_failure(2, 1, "this rank has given up");
+}
+
 /* Ranks that are no neighbours have no channel. */
 static ott_status send_across(rank_run *r) {
     if (r->group->rank > 0) return OTT_OK;
@@ -193,6 +236,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_leaves_ends_those_who_wait),
         cmocka_unit_test(a_rank_that_hangs_ends_in_time),
+        cmocka_unit_test(all_channels_are_ended_together),
+        cmocka_unit_test(a_rank_that_gives_up_leaves_alone),
         cmocka_unit_test(messages_are_between_neighbours),
         cmocka_unit_test(all_hear_that_a_gpu_speaks_with_nobody),
         cmocka_unit_test(memory_between_ranks_is_counted_and_used_again),
