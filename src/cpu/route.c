@@ -105,16 +105,17 @@ ott_status ISA(route_backward)(exec *cx, const route_backward_args *a) {
 /* ---- the order of assignments ---- */
 
 /* end[e] counts the rows of expert e, and row[t,k] says whether the assignment has one: 0 or -1. seen[E] counts the choices of
-   one kind. */
+   one kind, those of tokens before, too. */
 static void count_rows(const route_sort_args *a, int32_t *seen) {
     int32_t *count = a->end->data;
     int64_t experts = a->end->columns;
     for (int64_t e = 0; e < experts; e++) count[e] = 0;
     for (int64_t k = 0; k < a->expert->columns; k++) {
         for (int64_t e = 0; e < experts; e++) seen[e] = 0;
-        for (int64_t t = 0; t < a->expert->rows; t++) {
-            int32_t e = integers(a->expert, t)[k];
+        for (int64_t t = a->capacity > 0 ? -a->first : 0; t < a->row->rows; t++) {
+            int32_t e = integers(a->expert, a->first + t)[k];
             bool fits = seen[e]++ < a->capacity || a->capacity <= 0;
+            if (t < 0) continue;
             integers(a->row, t)[k] = fits ? 0 : -1;
             count[e] += fits;
         }
@@ -124,7 +125,7 @@ static void count_rows(const route_sort_args *a, int32_t *seen) {
 /* end[e] becomes where expert e's rows begin, and then, row by row, where they end. */
 static void give_rows(const route_sort_args *a) {
     int32_t *next = a->end->data, *source = a->source->data, sum = 0;
-    int64_t tokens = a->expert->rows;
+    int64_t tokens = a->row->rows;
     for (int64_t e = 0; e < a->end->columns; e++) {
         int32_t count = next[e];
         next[e] = sum;
@@ -134,7 +135,7 @@ static void give_rows(const route_sort_args *a) {
         for (int64_t t = 0; t < tokens; t++) {
             int32_t *row = &integers(a->row, t)[k];
             if (*row < 0) continue;
-            *row = next[integers(a->expert, t)[k]]++;
+            *row = next[integers(a->expert, a->first + t)[k]]++;
             source[*row] = (int32_t)(k * tokens + t);
         }
     for (int64_t r = sum; r < a->source->columns; r++) source[r] = -1;

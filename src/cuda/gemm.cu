@@ -192,13 +192,18 @@ extern "C" cudaError_t gemm_launch(const operand *a, const operand *b, const ten
 struct grouped_job {
     gemm_job product;
     const int32_t *end, *all; /* all NULL: gradients are not balanced */
-    int64_t groups, all_count;
+    int64_t groups;
+    int64_t all_step, all_parts, all_groups, all_first;
     int64_t each; /* rows of a matrix in its stack */
     bool deep;
 };
 
 __device__ __forceinline__ int64_t first_of(const grouped_job &j, int64_t group) {
     return group > 0 ? j.end[group - 1] : 0;
+}
+
+__device__ __forceinline__ float balance_of(const grouped_job &j, int64_t group) {
+    return route_balance_factor(j.all, j.all_step, j.all_parts, j.all_groups, j.all_first + group);
 }
 
 /* The group whose row r is; j.groups: none. */
@@ -256,7 +261,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1) grouped_weight_kernel(GRID_CO
     w.b = side_of_group<B>(w.b, true, group, first);
     w.k = rows;
     float sum = scaled_sum<A, B>(w, i - group * j.each, n, value_of[0], value_of[1]);
-    if (j.all) sum = sum * (((float)j.all[j.all_count - 1] / (float)j.all_count) / (float)rows);
+    if (j.all) sum = sum * balance_of(j, group);
     store_result(w.c, i, n, sum);
 }
 
@@ -282,8 +287,13 @@ extern "C" cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args
     j.end = (const int32_t *)a->end->data;
     j.groups = a->end->columns;
     j.each = operand_mn(a->a);
-    j.all = a->all ? (const int32_t *)a->all->data : nullptr;
-    j.all_count = a->all ? a->all->columns : 0;
+    if (a->all) {
+        j.all = (const int32_t *)a->all->data;
+        j.all_step = a->all->ld;
+        j.all_parts = a->all->rows;
+        j.all_groups = a->all->columns;
+        j.all_first = a->first;
+    }
     if (tensor_count(*a->c) == 0) return cudaSuccess;
     unsigned blocks = blocks_for(tensor_count(*a->c));
     WITH_READS(

@@ -153,6 +153,7 @@ extern "C" cudaError_t route_backward_launch(const route_backward_args *a, cudaS
 struct sort_job {
     integers expert, row;
     int32_t *source, *end;
+    int64_t before; /* tokens that are not sorted, but take of a capacity */
     int64_t tokens, choices, experts, capacity, rows;
 };
 
@@ -189,18 +190,25 @@ template <bool PLACES> __global__ void __launch_bounds__(SORT_THREADS) sort_kern
     SHARED(found, sort_bits[2]);
     int32_t e = (int32_t)blockIdx.x;
     int64_t next = PLACES && e > 0 ? j.end[e - 1] : 0;
-    int turn = 0;
-    for (int64_t k = 0; k < j.choices; k++)
-        for (int64_t first = 0, seen = 0; first < j.tokens; first += SORT_THREADS, turn ^= 1) {
+    int turn = 0, all;
+    for (int64_t k = 0; k < j.choices; k++) {
+        int64_t seen = 0;
+        for (int64_t first = 0; j.capacity > 0 && first < j.before; first += SORT_THREADS, turn ^= 1) {
+            int64_t t = first + threadIdx.x;
+            count_before(found[turn], t < j.before && row_at(j.expert, t)[k] == e, &all);
+            seen += all;
+        }
+        for (int64_t first = 0; first < j.tokens; first += SORT_THREADS, turn ^= 1) {
             int64_t t = first + threadIdx.x, room = j.capacity > 0 ? j.capacity - seen : j.tokens;
-            bool mine = t < j.tokens && row_at(j.expert, t)[k] == e;
-            int all, before = count_before(found[turn], mine, &all);
+            bool mine = t < j.tokens && row_at(j.expert, j.before + t)[k] == e;
+            int before = count_before(found[turn], mine, &all);
             bool fits = before < room;
             if (PLACES && mine) row_at(j.row, t)[k] = fits ? (int32_t)(next + before) : -1;
             if (PLACES && mine && fits) j.source[next + before] = (int32_t)(k * j.tokens + t);
             next += all < room ? all : room > 0 ? room : 0;
             seen += all;
         }
+    }
     if (!PLACES && threadIdx.x == 0) j.end[e] = (int32_t)next;
 }
 
@@ -217,9 +225,16 @@ __global__ void __launch_bounds__(SORT_THREADS) ends_kernel(sort_job j) {
 }
 
 extern "C" cudaError_t route_sort_launch(const route_sort_args *a, cudaStream_t stream) {
-    sort_job j = {integers_of(a->expert),  integers_of(a->row), (int32_t *)a->source->data,
-                  (int32_t *)a->end->data, a->expert->rows,     a->expert->columns,
-                  a->end->columns,         a->capacity,         a->source->columns};
+    sort_job j = {integers_of(a->expert),
+                  integers_of(a->row),
+                  (int32_t *)a->source->data,
+                  (int32_t *)a->end->data,
+                  a->first,
+                  a->row->rows,
+                  a->row->columns,
+                  a->end->columns,
+                  a->capacity,
+                  a->source->columns};
     LAUNCH_BLOCKS(sort_kernel<false>, j.experts, SORT_THREADS, stream, j);
     LAUNCH_BLOCKS(ends_kernel, 1, SORT_THREADS, stream, j);
     LAUNCH_BLOCKS(sort_kernel<true>, j.experts, SORT_THREADS, stream, j);

@@ -85,13 +85,16 @@ ott_status grouped_grad_input(exec *cx, const linear_spec *s, const tensor *w, c
 }
 
 ott_status grouped_grad_weight(exec *cx, const linear_spec *s, const tensor *x, const tensor *g,
-                               const grouped_rows *r, const tensor *all, const tensor *dw) {
+                               const grouped_rows *r, const grouped_balance *balance, const tensor *dw) {
     form a, b;
     TRY(open_form(cx, &s->grad_output, true, g, r, false, &a));
     TRY(open_form(cx, &s->input, true, x, r, false, &b));
-    TRY(exec_grouped_gemm_weight(
-        cx,
-        &(grouped_gemm_weight_args){
-            .a = &a.of, .b = &b.of, .end = &r->end, .all = all, .c = dw, .spec = s->gemm[GEMM_GRAD_WEIGHT]}));
+    TRY(exec_grouped_gemm_weight(cx, &(grouped_gemm_weight_args){.a = &a.of,
+                                                                 .b = &b.of,
+                                                                 .end = &r->end,
+                                                                 .all = balance ? &balance->end : NULL,
+                                                                 .first = balance ? balance->first : 0,
+                                                                 .c = dw,
+                                                                 .spec = s->gemm[GEMM_GRAD_WEIGHT]}));
     return close_forms(cx, &a, &b);
 }

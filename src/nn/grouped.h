@@ -16,16 +16,23 @@ typedef struct grouped_rows {
     int64_t most; /* rows that there may be */
 } grouped_rows;
 
+/* What the weight gradients of a stack are balanced by: where in each part of all rows those of all stacks' matrices end, and which of
+   these is its first (tensor/ops.def: grouped_gemm_weight). */
+typedef struct grouped_balance {
+    tensor end; /* i32[parts, matrices of all] */
+    int64_t first;
+} grouped_balance;
+
 /* Can stacks have this spec in FP8? *why says why not. */
 bool grouped_takes(const linear_spec *s, const char **why);
 
-/* y = x W^T; dx = g W, or more; dw += g^T x: w[matrices][out of each, in], dw the same. Each counts as one product. all: NULL, or what
-   the gradients of weights are balanced by (tensor/ops.def: grouped_gemm_weight). */
+/* y = x W^T; dx = g W, or more; dw += g^T x: w[matrices][out of each, in], dw the same. Each counts as one product. balance
+   NULL: gradients are not balanced. */
 ott_status grouped_output(exec *cx, const linear_spec *s, const tensor *w, const tensor *x,
                           const grouped_rows *r, const tensor *y);
 ott_status grouped_grad_input(exec *cx, const linear_spec *s, const tensor *w, const tensor *g,
                               const grouped_rows *r, const tensor *dx, bool accumulate);
 ott_status grouped_grad_weight(exec *cx, const linear_spec *s, const tensor *x, const tensor *g,
-                               const grouped_rows *r, const tensor *all, const tensor *dw);
+                               const grouped_rows *r, const grouped_balance *balance, const tensor *dw);
 
 #endif

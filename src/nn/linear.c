@@ -645,8 +645,8 @@ ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const
 }
 
 ott_status linear_grad_weight_grouped(exec *cx, linear *l, const tensor *x, const tensor *g,
-                                      const grouped_rows *r, const tensor *all) {
+                                      const grouped_rows *r, const grouped_balance *balance) {
     TRY(exec_hook(cx, l->name, "grad_output", g));
     if (l->weight->frozen) return OTT_OK;
-    return grouped_grad_weight(cx, grouped_spec(l), x, g, r, all, &l->weight->grad);
+    return grouped_grad_weight(cx, grouped_spec(l), x, g, r, balance, &l->weight->grad);
 }

@@ -121,14 +121,13 @@ ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const ten
 /* weight.grad += g^T x; bias.grad += column sums of g in high precision. Nothing of one that is frozen. */
 ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g);
 /* The same three of a stack, weight [experts][out of each, in], in high precision or, where `grouped` says so, in FP8.
-   all: where all experts' rows end, i32[experts of all ranks], and an expert's weight gradient is multiplied by the mean number of
-   rows over its own; NULL: it is not. */
+   balance: an expert's weight gradient is multiplied by the mean number of rows over its own; NULL: it is not. */
 ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const grouped_rows *r,
                                   const tensor *y);
 ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const grouped_rows *r,
                                      const tensor *dx, bool accumulate);
 ott_status linear_grad_weight_grouped(exec *cx, linear *l, const tensor *x, const tensor *g,
-                                      const grouped_rows *r, const tensor *all);
+                                      const grouped_rows *r, const grouped_balance *balance);
 /* linear_grad_input, then linear_grad_weight; closes g. */
 ott_status linear_backward(exec *cx, linear *l, const activation *x, activation *g, const tensor *dx,
                            bool accumulate);

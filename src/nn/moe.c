@@ -27,6 +27,10 @@ static int64_t sequences_of(const moe *m, int64_t tokens) {
     return length > 0 && all % length == 0 ? all / length : 1;
 }
 
+static int ranks_of(const moe *m) {
+    return m->ranks ? m->ranks->group->size : 1;
+}
+
 /* Of so many runs of a micro-batch's tokens those that are here, or the part of one. */
 static int64_t runs_here(const moe *m, int64_t runs) {
     int64_t ranks = token_ranks_of(m);
@@ -40,16 +44,17 @@ static double balance_scale(const moe *m, double weight, int64_t tokens, int64_t
     return weight * (double)o->experts / ((double)o->choices * length * length * (double)runs);
 }
 
-/* Tokens of one choice that an expert takes; 0: all. */
-static int64_t capacity_of(const moe_options *o, int64_t tokens) {
-    double mean = (double)(tokens * o->choices) / (double)o->experts;
+/* Tokens of one choice that an expert takes of a micro-batch of which so many are here; 0: all. */
+static int64_t capacity_of(const moe *m, int64_t tokens) {
+    const moe_options *o = m->options;
+    double mean = (double)(tokens * token_ranks_of(m) * o->choices) / (double)o->experts;
     return o->capacity > 0 ? (int64_t)ceil(mean * o->capacity) : 0;
 }
 
 /* Rows that the experts of this rank may get of `tokens` tokens here, and on each other rank. */
 static int64_t rows_here(const moe *m, int64_t tokens) {
     const moe_options *o = m->options;
-    return m->ranks ? expert_ranks_most(m->ranks, tokens, o->choices, capacity_of(o, tokens))
+    return m->ranks ? expert_ranks_most(m->ranks, tokens, o->choices, capacity_of(m, tokens))
                     : tokens * o->choices;
 }
 
@@ -59,6 +64,7 @@ static int64_t lay_out(const exec *cx, const moe *m, int64_t tokens, char *block
     int64_t rows = tokens * o->choices, sequences = runs_here(m, sequences_of(m, tokens)), bytes = 0;
     bool counts = o->balance > 0 || m->count.data;
     int64_t ranks = m->ranks ? m->ranks->group->size : 0, most = rows_here(m, tokens);
+    int64_t every = o->balances_gradients && m->token_ranks ? token_ranks_of(m) * ranks_of(m) : 0;
     const struct {
         tensor *t;
         ott_dtype format;
@@ -77,7 +83,8 @@ static int64_t lay_out(const exec *cx, const moe *m, int64_t tokens, char *block
                  {&s->all_end, OTT_I32, ranks, o->experts},
                  {&s->own_end, OTT_I32, ranks, ranks ? o->experts / ranks : 0},
                  {&s->row_weight, OTT_F32, ranks ? most : 0, 1},
-                 {&s->row_number, OTT_I32, ranks ? most : 0, 1}};
+                 {&s->row_number, OTT_I32, ranks ? most : 0, 1},
+                 {&s->every_end, OTT_I32, every, o->experts}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         void *data = block && parts[i].rows > 0 ? block + bytes : NULL;
         *parts[i].t = tensor_matrix(data, parts[i].format, parts[i].rows, parts[i].columns);
@@ -142,6 +149,32 @@ static ott_status look_at_choices(exec *cx, const moe *m, const moe_saved *s) {
     return weigh_z(cx, m, s);
 }
 
+static ott_status gather_tokens(exec *cx, const moe *m, const tensor *own, const tensor *all) {
+    return group_run(m->token_ranks, cx,
+                     &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = *own, .output = *all});
+}
+
+/* Whether an expert has room depends on the tokens of ranks before, too. */
+static ott_status sort_choices(exec *cx, const moe *m, const moe_saved *s) {
+    const tensor *own = &s->expert;
+    int64_t capacity = capacity_of(m, own->rows), first = 0;
+    tensor expert = *own;
+    plan_buffer buffer = PLAN_NONE;
+    if (capacity > 0 && m->token_ranks) {
+        first = m->token_ranks->rank * own->rows;
+        TRY(exec_open(cx, "choices of all tokens", OTT_I32, own->rows * m->token_ranks->size, own->columns,
+                      &expert, &buffer));
+        TRY(gather_tokens(cx, m, own, &expert));
+    }
+    TRY(op_route_sort(cx, &(route_sort_args){.expert = &expert,
+                                             .row = &s->row,
+                                             .source = &s->source,
+                                             .end = &s->end,
+                                             .capacity = capacity,
+                                             .first = first}));
+    return plan_close(cx->plan, &buffer);
+}
+
 static ott_status choose(exec *cx, moe *m, const activation *x, moe_saved *s) {
     const moe_options *o = m->options;
     int64_t tokens = x->t.rows, bytes = lay_out(cx, m, tokens, NULL, s);
@@ -157,11 +190,7 @@ static ott_status choose(exec *cx, moe *m, const activation *x, moe_saved *s) {
                                    .weight = &s->weight,
                                    .rule = o->rule}));
     TRY(look_at_choices(cx, m, s));
-    return op_route_sort(cx, &(route_sort_args){.expert = &s->expert,
-                                                .row = &s->row,
-                                                .source = &s->source,
-                                                .end = &s->end,
-                                                .capacity = capacity_of(o, tokens)});
+    return sort_choices(cx, m, s);
 }
 
 /* ---- rows ---- */
@@ -278,20 +307,25 @@ static ott_status weigh_backward(exec *cx, const moe *m, const moe_saved *s, con
 typedef struct rank_rows {
     int64_t first, count;
     grouped_rows of;
-    tensor all; /* where the rank's rows for all experts end */
 } rank_rows;
 
-static int ranks_of(const moe *m) {
-    return m->ranks ? m->ranks->group->size : 1;
-}
-
 static rank_rows rows_from(const moe *m, const moe_saved *s, int rank) {
-    if (!m->ranks) return (rank_rows){0, s->source.columns, {s->end, s->most}, s->end};
+    if (!m->ranks) return (rank_rows){0, s->source.columns, {s->end, s->most}};
     const expert_ranks *r = m->ranks;
     const int64_t *rows = r->received;
     const grouped_rows of = {tensor_rows(s->own_end, rank, 1), s->most / r->group->size};
-    return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], of,
-                       tensor_rows(s->all_end, rank, 1)};
+    return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], of};
+}
+
+/* Of the micro-batch that this rank's rows are of: the rank has some of its tokens, or all. */
+static grouped_balance balance_from(const moe *m, const moe_saved *s, int rank) {
+    int64_t first = m->ranks ? m->ranks->group->rank * expert_ranks_own(m->ranks) : 0;
+    tensor end = m->ranks ? tensor_rows(s->all_end, rank, 1) : s->end;
+    if (m->token_ranks) {
+        end = tensor_rows(s->every_end, rank, token_ranks_of(m));
+        end.ld *= ranks_of(m);
+    }
+    return (grouped_balance){end, first};
 }
 
 static ott_status multiply(exec *cx, const moe *m, linear *l, const moe_saved *s, const tensor *x,
@@ -319,8 +353,10 @@ static ott_status add_weight_gradient(exec *cx, const moe *m, linear *l, const m
     for (int k = 0; k < ranks_of(m); k++) {
         rank_rows r = rows_from(m, s, k);
         tensor in = tensor_rows(*x, r.first, r.count), grad = tensor_rows(*g, r.first, r.count);
-        const tensor *all = m->options->balances_gradients ? &r.all : NULL;
-        TRY(linear_grad_weight_grouped(cx, l, &in, &grad, &r.of, all));
+        grouped_balance balance;
+        bool balances = m->options->balances_gradients;
+        if (balances) balance = balance_from(m, s, k);
+        TRY(linear_grad_weight_grouped(cx, l, &in, &grad, &r.of, balances ? &balance : NULL));
     }
     return OTT_OK;
 }
@@ -340,6 +376,7 @@ static ott_status project_inputs(exec *cx, moe *m, const activation *x, moe_save
     s->most = rows_here(m, x->t.rows);
     TRY(choose(cx, m, x, s));
     if (m->ranks) TRY(agree(cx, m, s));
+    if (s->every_end.data) TRY(gather_tokens(cx, m, m->ranks ? &s->all_end : &s->end, &s->every_end));
     TRY(open_rows(cx, "experts' gate", x->t.dtype, m, s, hidden, &s->gate, &s->gate_buffer));
     TRY(open_rows(cx, "experts' up", x->t.dtype, m, s, hidden, &s->up, &s->up_buffer));
     TRY(open_permuted(cx, "experts' input", m, s, &x->t, &rows, &buffer));

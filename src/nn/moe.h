@@ -10,8 +10,8 @@
  *     z          the mean square of the logarithm of the sum of the logits' exponentials
  *
  * Ranks that have other tokens of a micro-batch (nn/context_ranks.h) route their own, and tell each other what was chosen: the
- * losses are those of the micro-batch, and each rank adds its part. Ranks that have other rows between the layers
- * (nn/tensor_ranks.h) gather them, and each computes all.
+ * losses, what is dropped and what an expert's gradient is balanced by are those of the micro-batch, and each rank adds its part.
+ * Ranks that have other rows between the layers (nn/tensor_ranks.h) gather them, and each computes all.
  */
 #ifndef NN_MOE_H
 #define NN_MOE_H
@@ -51,6 +51,8 @@ typedef struct moe_saved {
     /* Where experts are divided: every rank's end, and of the rows that are here where those of each rank's end, their weights
        and their numbers from 0 on. */
     tensor all_end, own_end, row_weight, row_number;
+    /* Where gradients are balanced: all_end, or end, of each rank that has tokens of the micro-batch. */
+    tensor every_end;
     int64_t most;    /* rows that may be here */
     tensor gate, up; /* [T choices, F], by expert; or the rows that are here */
     plan_buffer gate_buffer, up_buffer;

@@ -190,6 +190,20 @@ ANYWHERE void route_gradient(const route_rule *r, const route_token *t, const ro
     }
 }
 
+/* ---- gradients of experts that had more or fewer rows ---- */
+
+/* What the mean number of rows of `experts` is to those of expert e. In each of `parts` parts, `step` numbers apart, end says where
+   the experts' rows end. */
+ANYWHERE float route_balance_factor(const int32_t *end, int64_t step, int64_t parts, int64_t experts,
+                                    int64_t e) {
+    int64_t all = 0, own = 0;
+    for (int64_t p = 0; p < parts; p++, end += step) {
+        all += end[experts - 1];
+        own += end[e] - (e > 0 ? end[e - 1] : 0);
+    }
+    return ((float)all / (float)experts) / (float)own;
+}
+
 /* ---- biases that balance the load, a step later ---- */
 
 /* The share of an expert in the choices, over about a hundred steps. */

@@ -16,10 +16,12 @@ ott_status route_check_choice(const route_args *a) {
 }
 
 ott_status route_check_sort(const route_sort_args *a) {
-    int64_t assignments = tensor_count(*a->expert);
+    int64_t assignments = tensor_count(*a->row), tokens = a->row->rows;
+    if (a->first < 0 || a->first > a->expert->rows - tokens)
+        return status_fail(OTT_ERR_ARGUMENT, "route_sort: %lld tokens from token %lld on, of %lld",
+                           (long long)tokens, (long long)a->first, (long long)a->expert->rows);
     if (a->source->columns == assignments && assignments <= INT32_MAX) return OTT_OK;
-    return status_fail(OTT_ERR_SHAPE,
-                       "route_sort: source has %lld elements, not expert's %lld (at most 2^31)",
+    return status_fail(OTT_ERR_SHAPE, "route_sort: source has %lld elements, not row's %lld (at most 2^31)",
                        (long long)a->source->columns, (long long)assignments);
 }
 
@@ -62,6 +64,9 @@ ott_status route_check_product(const grouped_gemm_args *a) {
 
 ott_status route_check_weight(const grouped_gemm_weight_args *a) {
     int64_t groups = a->end->columns, m = operand_mn(a->a);
+    if (a->all && (a->first < 0 || a->first > a->all->columns - groups))
+        return status_fail(OTT_ERR_ARGUMENT, "grouped_gemm_weight: %lld groups from group %lld on, of %lld",
+                           (long long)groups, (long long)a->first, (long long)a->all->columns);
     if (a->c->rows == groups * m && !a->b->packed) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE,
                        "grouped_gemm_weight: %lld rows are no stack of %lld matrices of %lld, or b is packed",

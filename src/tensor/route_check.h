@@ -5,8 +5,9 @@
 #include "base/status.h"
 #include "tensor/ops.h"
 
-ott_status route_check_choice(const route_args *a);      /* as many experts can be chosen */
-ott_status route_check_sort(const route_sort_args *a);   /* every assignment has a place */
+ott_status route_check_choice(const route_args *a); /* as many experts can be chosen */
+ott_status
+route_check_sort(const route_sort_args *a); /* the tokens are there, and every assignment has a place */
 ott_status route_check_bias(const balance_bias_args *a); /* the biases are of experts that there are */
 /* Groups have rows, and scales of their own. */
 ott_status route_check_quantize(const grouped_quantize_args *a);

@@ -450,9 +450,17 @@ static void route_backward_prepare(op_case *c) {
     case_set(c, "losses", &losses, sizeof losses);
 }
 
+/* Tokens before and after those that are sorted. */
+static void route_sort_bind(op_case *c) {
+    moe_bind(c);
+    c->note[0] = case_draw(c, 2) * case_draw(c, 300);
+    SIZE('S') = c->note[0] + SIZE('T') + case_draw(c, 3);
+}
+
 static void route_sort_prepare(op_case *c) {
     draw_experts(c);
-    set_integer(c, "capacity", case_draw(c, 2) ? 0 : 1 + case_draw(c, SIZE('T')));
+    set_integer(c, "capacity", case_draw(c, 2) ? 0 : 1 + case_draw(c, SIZE('S')));
+    set_integer(c, "first", c->note[0]);
 }
 
 /* Any assignment may lie in any row, or nowhere. */
@@ -501,7 +509,9 @@ static void grouped_weight_bind(op_case *c) {
     SIZE('M') = s[3];
     SIZE('N') = s[2];
     SIZE('S') = s[1] * s[3];
-    SIZE('G') = 1 + case_draw(c, 9);
+    SIZE('P') = 1 + case_draw(c, 3);
+    c->note[1] = case_draw(c, 4);
+    SIZE('G') = c->note[1] + SIZE('E') + case_draw(c, 4);
     c->note[0] = case_draw(c, sizeof gemm_formats / sizeof *gemm_formats);
 }
 
@@ -554,13 +564,19 @@ static void grouped_prepare(op_case *c) {
     set_bool(c, "accumulate", case_draw(c, 2));
     grouped_finish(c);
 }
+/* No group is empty everywhere. */
+static void draw_ends_of_all(op_case *c, const tensor *all) {
+    for (int64_t p = 0; p < all->rows; p++)
+        for (int64_t g = 0; g < all->columns; g++)
+            ((int32_t *)all->data)[p * all->ld + g] = (int32_t)(1 + 7 * g + case_draw(c, 7));
+}
 static void grouped_weight_prepare(op_case *c) {
     const ott_dtype *formats;
     const granularity *grains = grouped_grains(c, &formats);
     grouped_operand(c, "a", "a.scale_inv", formats[0], grains[0], true, SIZE('R'), SIZE('M'));
     grouped_operand(c, "b", "b.scale_inv", formats[1], grains[1], true, SIZE('R'), SIZE('N'));
-    if (case_present(c, "all"))
-        for (int64_t i = 0; i < SIZE('G'); i++) integers(c, "all")[i] = (int32_t)(7 * i + case_draw(c, 7));
+    if (case_present(c, "all")) draw_ends_of_all(c, &case_at(c, "all")->tensor);
+    set_integer(c, "first", c->note[1]);
     grouped_finish(c);
 }
 
@@ -766,9 +782,9 @@ static const op_fixture fixtures[] = {
      .bind = moe_bind,
      .prepare = route_backward_prepare},
     {.op = "route_sort",
-     .sets = "expert capacity",
+     .sets = "expert capacity first",
      .shapes = COUNT(moe_shapes),
-     .bind = moe_bind,
+     .bind = route_sort_bind,
      .prepare = route_sort_prepare},
     {.op = "permute",
      .sets = "source",
@@ -806,7 +822,7 @@ static const op_fixture fixtures[] = {
      .bind = grouped_bind,
      .prepare = grouped_prepare},
     {.op = "grouped_gemm_weight",
-     .sets = "a b end all spec",
+     .sets = "a b end all spec first",
      .shapes = COUNT(grouped_shapes),
      .bind = grouped_weight_bind,
      .prepare = grouped_weight_prepare},

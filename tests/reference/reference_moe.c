@@ -142,7 +142,7 @@ ott_status reference_op_route_backward(exec *cx, const route_backward_args *a) {
     return OTT_OK;
 }
 
-/* Does assignment (t, k) find room? */
+/* Does assignment (t, k) of all find room? */
 static bool has_room(const route_sort_args *a, int64_t t, int64_t k) {
     int64_t before = 0;
     for (int64_t u = 0; u < t; u++) before += integers(a->expert, u)[k] == integers(a->expert, t)[k];
@@ -154,11 +154,11 @@ ott_status reference_op_route_sort(exec *cx, const route_sort_args *a) {
     (void)cx;
     for (int64_t e = 0; e < a->end->columns; e++) {
         for (int64_t k = 0; k < a->expert->columns; k++)
-            for (int64_t t = 0; t < a->expert->rows; t++) {
-                if (integers(a->expert, t)[k] != e) continue;
-                bool fits = has_room(a, t, k);
+            for (int64_t t = 0; t < a->row->rows; t++) {
+                if (integers(a->expert, a->first + t)[k] != e) continue;
+                bool fits = has_room(a, a->first + t, k);
                 integers(a->row, t)[k] = fits ? next : -1;
-                if (fits) source[next++] = (int32_t)(k * a->expert->rows + t);
+                if (fits) source[next++] = (int32_t)(k * a->row->rows + t);
             }
         integers(a->end, 0)[e] = next;
     }
@@ -254,12 +254,21 @@ static void add_gradient(exec *cx, const grouped_gemm_weight_args *a, int64_t e,
     free(sums);
 }
 
-ott_status reference_op_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *a) {
-    for (int64_t e = 0; e < a->end->columns; e++) {
-        int64_t rows = integer_at(a->end, e) - first_of(a->end, e);
-        float mean = a->all ? (float)integer_at(a->all, a->all->columns - 1) / (float)a->all->columns : 0.0f;
-        if (rows > 0) add_gradient(cx, a, e, a->all ? mean / (float)rows : 1.0f);
+/* The mean of all groups' rows over those of group e of a stack. */
+static float balance(const tensor *all, int64_t e) {
+    int64_t sum = 0, rows = 0;
+    for (int64_t p = 0; p < all->rows; p++) {
+        const int32_t *end = integers(all, p);
+        sum += end[all->columns - 1];
+        rows += e > 0 ? end[e] - end[e - 1] : end[e];
     }
+    return (float)sum / (float)all->columns / (float)rows;
+}
+
+ott_status reference_op_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *a) {
+    for (int64_t e = 0; e < a->end->columns; e++)
+        if (integer_at(a->end, e) > first_of(a->end, e))
+            add_gradient(cx, a, e, a->all ? balance(a->all, a->first + e) : 1.0f);
     return OTT_OK;
 }
 

@@ -383,7 +383,8 @@ static void so_are_other_models(void **state) {
 }
 
 /* Mixtures of experts: what the router loses is of a whole micro-batch, whoever has its tokens, of two sequences, or of one. Had
-   a rank its own losses, the router's gradients would be percents apart. */
+   a rank its own losses, the router's gradients would be percents apart. So are an expert's capacity, and what its gradients are
+   balanced by. */
 static const char *const mixture[] = {"--model.num_experts=4",
                                       "--model.moe_shared_experts=1",
                                       "--model.moe_router=sigmoid_topk",
@@ -420,6 +421,11 @@ static void so_are_mixtures(void **state) {
     for (int size = 2; size <= 4; size += 2)
         expect_near(*state, FP32, (layout){.size = size, .context = true}, mixture);
     expect_near(*state, FP32, (layout){.size = 2, .context = true}, one);
+    one[count++] = "--model.moe_capacity_factor=0.75";
+    one[count++] = "--model.moe_gradient_scale=true";
+    one[count] = NULL;
+    for (int size = 2; size <= 4; size += 2)
+        expect_near(*state, FP32, (layout){.size = size, .context = true}, one);
 }
 
 #define HALF_A_SEQUENCE "--train.batch_size=1", "--train.seq_len=64"

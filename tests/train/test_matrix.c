@@ -600,7 +600,7 @@ static void experts_on_every_mesh_have_the_same_bits(void **state) {
          {ALL_LOSSES}},
         {{"cp x ep", DATA_PARALLEL | CONTEXT, SIZES([MESH_CP] = 2, [MESH_EP] = 2), .micro_batches = 1},
          0,
-         {ALL_LOSSES}},
+         {ALL_LOSSES, "--model.moe_capacity_factor=0.75", "--model.moe_gradient_scale=true"}},
         {{"pp gpipe x cp of 4", PIPELINE | CONTEXT, SIZES([MESH_PP] = 2, [MESH_CP] = 4),
           .layout.schedule = PP_GPIPE, .micro_batches = 2},
          2,

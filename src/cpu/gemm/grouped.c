@@ -27,10 +27,9 @@ ott_status ISA(grouped_gemm)(exec *cx, const grouped_gemm_args *a) {
     return OTT_OK;
 }
 
-/* What the mean number of rows is to `count`. */
-static float factor_of(const tensor *all, int64_t count) {
-    const int32_t *end = all ? all->data : NULL;
-    return all ? ((float)end[all->columns - 1] / (float)all->columns) / (float)count : 1.0f;
+static float factor_of(const grouped_gemm_weight_args *a, int64_t e) {
+    const tensor *all = a->all;
+    return all ? route_balance_factor(all->data, all->ld, all->rows, all->columns, a->first + e) : 1.0f;
 }
 
 ott_status ISA(grouped_gemm_weight)(exec *cx, const grouped_gemm_weight_args *a) {
@@ -43,7 +42,7 @@ ott_status ISA(grouped_gemm_weight)(exec *cx, const grouped_gemm_weight_args *a)
         operand x = operand_group(a->a, true, e, first, count),
                 y = operand_group(a->b, true, e, first, count);
         tensor c = tensor_rows(*a->c, e * each, each);
-        if (count > 0) TRY(multiply(cx, &x, &y, &c, true, &a->spec, factor_of(a->all, count)));
+        if (count > 0) TRY(multiply(cx, &x, &y, &c, true, &a->spec, factor_of(a, e)));
     }
     return OTT_OK;
 }
