@@ -453,18 +453,24 @@ static const char *const wide_latents[] = {
 
 /* A rank's tokens stand where they do in the whole sequence; projections to latents are whole, whatever their recipe. */
 static void so_is_latent_attention(void **state) {
-    for (int i = 0; i < WAYS; i++) {
-        const char *const *more = ways[i] == BLOCK ? wide_latents : latents;
-        expect_near(*state, ways[i], (layout){.size = 2, .context = true}, more);
-        expect_near(*state, ways[i], (layout){.size = 2, .sequence = i % 2}, more);
-    }
-    const layout hows[] = {
-        {.size = 4, .context = true}, {.size = 4}, {.size = 4, .sequence = true}, {.size = 2}};
-    for (int i = 0; i < 4; i++) {
-        expect_near(*state, FP32, hows[i], latents);
-        expect_near(*state, i % 2 ? ROWWISE : BF16, hows[i], wide_values);
-    }
-    expect_near(*state, FP32, (layout){.size = 2, .sequence = true}, wide_values);
+    static const struct {
+        int way;
+        layout how;
+        const char *const *model;
+    } cells[] = {{TENSORWISE, {.size = 2, .context = true}, latents},
+                 {MXFP8, {.size = 2, .context = true}, latents},
+                 {FP32, {.size = 4, .context = true}, latents},
+                 {BF16, {.size = 4, .context = true}, wide_values},
+                 {FP32, {.size = 4}, latents},
+                 {FP32, {.size = 4, .sequence = true}, latents},
+                 {TENSORWISE, {.size = 2, .sequence = true}, latents},
+                 {DELAYED, {.size = 2}, latents},
+                 {MXFP8, {.size = 2, .sequence = true}, latents},
+                 {BLOCK, {.size = 2}, wide_latents},
+                 {BF16, {.size = 2}, wide_values},
+                 {FP32, {.size = 2, .sequence = true}, wide_values}};
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i += fixture_takes_few() ? 2 : 1)
+        expect_near(*state, cells[i].way, cells[i].how, cells[i].model);
 }
 
 /* Biases of what ranks add up, norms over the heads of all, tables of positions. A GPT-2 has a number that gets the next code
