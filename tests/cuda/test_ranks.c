@@ -14,11 +14,13 @@
 #include "cudart.h"
 #include "train/mesh_run.h"
 
+enum { MORE = 7 };
+
 typedef struct way {
     const char *name;
     int recipe;
     mesh_layout layout;
-    const char *more[5]; /* ends with NULL */
+    const char *more[MORE + 1]; /* ends with NULL */
 } way;
 
 #define SIZES(...) .layout.size = {__VA_ARGS__}
@@ -36,6 +38,14 @@ static const way ways[] = {
     {"ep, experts in FP8", BLOCK, SIZES([MESH_EP] = 2),
      .more = {"--model.num_experts=4", "--model.moe_expert_hidden_dim=32", "--float8.moe_experts=true",
               "--model.moe_gradient_scale=true"}},
+    {"cp, experts with a capacity", BF16, SIZES([MESH_CP] = 2),
+     .more = {"--model.num_experts=4", "--model.moe_expert_hidden_dim=32", "--model.moe_capacity_factor=0.75",
+              "--model.moe_gradient_scale=true"}},
+    {"cp x tp of latents, sequence_parallel", TENSORWISE, SIZES([MESH_CP] = 2, [MESH_TP] = 2),
+     .layout.sequence_parallel = true,
+     .more = {"--model.family=deepseek_v3", "--model.head_dim=32", "--model.kv_lora_rank=32",
+              "--model.q_lora_rank=32", "--model.qk_nope_head_dim=16", "--model.qk_rope_head_dim=16",
+              "--model.v_head_dim=16"}},
     {"dp_shard x pp 1f1b x tp", TENSORWISE, SIZES([MESH_PP] = 2, [MESH_DP_SHARD] = 2, [MESH_TP] = 2),
      .layout.schedule = PP_1F1B},
 };
@@ -54,6 +64,9 @@ static void run(const fixture *f, const way *w, bool gpus, outcome *out) {
                                w->more[1],
                                w->more[2],
                                w->more[3],
+                               w->more[4],
+                               w->more[5],
+                               w->more[6],
                                NULL};
     mesh_run(f,
              &(mesh_run_options){.precision = &fixture_precisions[w->recipe],
