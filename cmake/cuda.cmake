@@ -5,8 +5,16 @@ set(OTTAVA_CUDA_HINTS "" CACHE STRING "Further folders with CUDA libraries and h
 
 find_program(CMAKE_CUDA_COMPILER nvcc HINTS $ENV{CUDA_HOME}/bin PATHS /usr/local/cuda/bin)
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+  set(CMAKE_CUDA_ARCHITECTURES 90) # code for Hopper, and PTX, which a driver compiles for later GPUs
 endif()
+
+# Ends the configuration. What is built next in this folder is built without CUDA.
+function(cuda_missing what)
+  unset(OTTAVA_CUDA CACHE)
+  message(FATAL_ERROR "The CUDA backend needs ${what}. Install CUDA 13 and cuDNN 9 (pip install nvidia-cudnn-cu13); CUDA_HOME=FOLDER "
+    "says where the toolkit lies, -DOTTAVA_CUDA_HINTS=\"FOLDER;FOLDER\" where further libraries and headers do. Without it: make build")
+endfunction()
+
 include(CheckLanguage)
 check_language(CUDA)
 if(CMAKE_CUDA_COMPILER)
@@ -20,18 +28,27 @@ if(CMAKE_CUDA_COMPILER)
 else()
   message(WARNING "no nvcc (is CUDA_HOME set?): only the CPU shim is built")
 endif()
-find_package(CUDAToolkit 12.9 REQUIRED)
+find_package(CUDAToolkit 12.9 QUIET)
+if(NOT CUDAToolkit_FOUND)
+  cuda_missing("the CUDA toolkit, of version 12.9 or later")
+endif()
 include_directories(SYSTEM ${CUDAToolkit_INCLUDE_DIRS})
 
 set(cublasLt_file libcublasLt.so.13)
 set(cudnn_file libcudnn.so.9)
 foreach(library cublasLt cudnn)
   find_library(OTTAVA_${library} NAMES ${library} ${${library}_file} NAMES_PER_DIR
-               HINTS ${CUDAToolkit_LIBRARY_DIR} ${OTTAVA_CUDA_HINTS} PATH_SUFFIXES lib lib64 REQUIRED)
+               HINTS ${CUDAToolkit_LIBRARY_DIR} ${OTTAVA_CUDA_HINTS} PATH_SUFFIXES lib lib64)
+  if(NOT OTTAVA_${library})
+    cuda_missing(lib${library}.so)
+  endif()
   message(STATUS "${library}: ${OTTAVA_${library}}")
 endforeach()
 foreach(header cublasLt cudnn)
   find_path(OTTAVA_${header}_INCLUDE ${header}.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${OTTAVA_CUDA_HINTS}
-            PATH_SUFFIXES include REQUIRED)
+            PATH_SUFFIXES include)
+  if(NOT OTTAVA_${header}_INCLUDE)
+    cuda_missing(${header}.h)
+  endif()
   include_directories(SYSTEM ${OTTAVA_${header}_INCLUDE})
 endforeach()

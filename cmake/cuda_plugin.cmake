@@ -17,4 +17,7 @@ if(OTTAVA_NVCC)
   target_link_options(ottava_plugin PRIVATE LINKER:--exclude-libs,ALL LINKER:--no-undefined)
   set_target_properties(ottava_plugin PROPERTIES LINKER_LANGUAGE C)
   add_dependencies(cuda ottava_plugin)
+  # Where the program looks, whatever the system calls its folder of libraries; cuBLASLt is found where it was found here.
+  set_target_properties(ottava_plugin PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS ottava_plugin LIBRARY DESTINATION lib OPTIONAL)
 endif()

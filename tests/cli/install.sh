@@ -27,6 +27,12 @@ works "the installed program trains by an installed configuration" "Training com
     --model.n_layers=1 --model.dim=64 --model.ffn_hidden_dim=64 --model.n_heads=2 --model.n_kv_heads=2 --model.head_dim=32 \
     --train.max_steps=2 --train.batch_size=1 --train.seq_len=16 --eval.steps=1 --run.dir=r
 
+if [ -e "$build/libottava_cuda.so" ]; then
+    env OTTAVA_CUDA_PATH="$build" "$build/ottava" doctor | grep 'CUDA backend' >built
+    env -u OTTAVA_CUDA_PATH -u LD_LIBRARY_PATH "$program" doctor | grep 'CUDA backend' >out
+    holds "the installed program finds the CUDA backend" cmp built out
+fi
+
 holds "uninstalling" "$root/tools/uninstall.sh" list "$here/there"
 holds "leaves what was there before, and nothing named ottava" \
     sh -c 'test -r there/share/mine && [ -z "$(find there -name "*ottava*")" ] && [ "$(find there -type f | wc -l)" -eq 1 ]'
