@@ -1,25 +1,14 @@
-/* cuda/hardware: capabilities by compute capability (cuBLAS 13 documentation, "cublasLtMatmul"), peaks by data sheet. */
+/* cuda/hardware: how the backend wants data to lie, and what it cannot do; peaks by data sheet. */
 #include "cuda/hardware.h"
 #include "cuda/cuda.h"
+#include "tensor/tensor_cores.h"
 #include <string.h>
-
-enum { SM_ADA = 89, SM_HOPPER = 90, SM_BLACKWELL = 100 };
 
 void hardware_fill_capabilities(int sm, const char *name, bool emulates, backend_capabilities *out) {
     *out = (backend_capabilities){.name = name, .alignment = CUDA_ALIGNMENT, .contiguous_contraction = true};
     out->no_accumulate[ACCUMULATE_HOPPER_FAST] = out->no_accumulate[ACCUMULATE_HOPPER_SPLIT] =
         "is how the CPU imitates a tensor core; a GPU has its own (float8.accumulate=fp32)";
-    if (emulates) return;
-    if (sm < SM_ADA)
-        out->no_format[OTT_E4M3] = out->no_format[OTT_E5M2] =
-            "FP8 is only supported on SM89 or later GPUs (RTX 40, L40S, H100 and later); float8.emulate=true "
-            "computes it here in fp32, slowly, and so does the CPU (train.device=cpu)";
-    if (sm < SM_HOPPER) out->no_granularity[GRANULARITY_ROW] = "needs compute capability 9.0 (H100) or later";
-    if (sm != SM_HOPPER)
-        out->no_granularity[GRANULARITY_1X128] = out->no_granularity[GRANULARITY_128X128] =
-            "needs compute capability 9.0 (H100, H200): no other has products of FP8 in blocks of 128";
-    if (sm < SM_BLACKWELL)
-        out->no_granularity[GRANULARITY_1X32] = "needs compute capability 10.0 (B200) or later";
+    if (!emulates) tensor_cores_limit(sm, out);
 }
 
 /* Teraflops of dense products with fp32 sums: fp32, bf16 and fp16, FP8. */

@@ -1,6 +1,7 @@
 /* plan/machine: the table of devices, and how long they take. */
 #include "plan/machine.h"
 #include "base/str.h"
+#include "tensor/tensor_cores.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 typedef struct machine_row {
     const char *name, *about;
     machine_rates rate;
+    int capability;
 } machine_row;
 
 /* Of a kernel's start, where the kernels of a step are queued one behind the other. */
@@ -18,7 +20,7 @@ typedef struct machine_row {
 
 static const machine_row rows[] = {
 #define MACHINE(row, text, memory, peak32, peak16, peak8, gemm16, gemm8, forward, backward, gbs, share,      \
-                host, near, far, devices, sms, delay)                                                        \
+                host, near, far, devices, sms, delay, sm)                                                    \
     {row,                                                                                                    \
      text,                                                                                                   \
      {.gib = memory,                                                                                         \
@@ -33,7 +35,8 @@ static const machine_row rows[] = {
       .node = devices,                                                                                       \
       .cores = sms,                                                                                          \
       .latency = delay,                                                                                      \
-      .launch = LAUNCH}},
+      .launch = LAUNCH},                                                                                     \
+     sm},
 #include "plan/machines.def"
 #undef MACHINE
 };
@@ -73,12 +76,13 @@ static int64_t gpu_workspace(const device *d, enum op_index op, const void *args
 }
 
 /* Kernels and tensor cores of NVIDIA's GPUs: an FP8 product contracts along contiguous codes. */
-static void lay_out_as_gpu(machine *m, device *cpu) {
+static void lay_out_as_gpu(machine *m, int capability, device *cpu) {
     m->ops = *cpu->ops;
     m->ops.workspace = gpu_workspace;
     m->ops.packed_count = NULL;
     m->can = (backend_capabilities){.name = m->name, .alignment = 256, .contiguous_contraction = true};
-    if (!machine_has_fp8(m)) {
+    tensor_cores_limit(capability, &m->can);
+    if (!machine_has_fp8(m)) { /* nor a speed of what would do without */
         static const char reason[] = "its tensor cores have no FP8";
         m->can.no_format[OTT_E4M3] = m->can.no_format[OTT_E5M2] = reason;
     }
@@ -108,7 +112,7 @@ ott_status machine_open(const char *name, device *cpu, machine *out) {
         if (strcmp(rows[i].name, name) != 0) continue;
         *out = (machine){.name = rows[i].name, .rate = rows[i].rate};
         snprintf(out->about, sizeof out->about, "%s", rows[i].about);
-        lay_out_as_gpu(out, cpu);
+        lay_out_as_gpu(out, rows[i].capability, cpu);
         return OTT_OK;
     }
     return fail_name(name);

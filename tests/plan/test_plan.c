@@ -178,9 +178,13 @@ static void this_machine(void **state) {
 
 /* ---- ranks ---- */
 
-static double of_ranks(int64_t ranks, const char *const *arguments, const char *path) {
-    const plan_options o = {.device = "h100", .ranks = ranks};
+static double of_ranks_on(const char *device, int64_t ranks, const char *const *arguments, const char *path) {
+    const plan_options o = {.device = device, .ranks = ranks};
     return number_of(o, arguments, path);
+}
+
+static double of_ranks(int64_t ranks, const char *const *arguments, const char *path) {
+    return of_ranks_on("h100", ranks, arguments, path);
 }
 
 static void more_ranks_need_less(void **state) {
@@ -243,12 +247,14 @@ static void fp8_travels_as_codes(void **state) {
 static double moved(const char *recipe, int layers, const char *more) {
     char named[64], depth[64];
     bool bf16 = strcmp(recipe, "bf16") == 0;
+    const char *device = strcmp(recipe, "mxfp8") == 0 ? "b200" : "h100"; /* which has it */
     snprintf(named, sizeof named, "--float8.recipe_name=%s",
              bf16 ? "tensorwise" : recipe); /* then not read */
     snprintf(depth, sizeof depth, "--model.n_layers=%d", layers);
     const char *const arguments[] = {SIZES("1"), named, depth, bf16 ? "--train.mixed_precision=bf16" : more,
                                      NULL};
-    return of_ranks(4, arguments, "gathered/bytes") + of_ranks(4, arguments, "exchanged/bytes");
+    return of_ranks_on(device, 4, arguments, "gathered/bytes") +
+           of_ranks_on(device, 4, arguments, "exchanged/bytes");
 }
 
 /* One layer more: it is gathered forward and backward. */
@@ -430,6 +436,9 @@ static void refusals(void **state) {
     const char *const eight[] = {SIZES("8"), NULL}, *const nothing[] = {"--train.seq_len=64", NULL};
     const char *const odd[] = {SIZES("8"), "--model.n_kv_heads=5", NULL};
     const plan_options two = {.device = "h100", .ranks = 2}, nobody = {.device = "h100"};
+    const plan_options b200 = {.device = "b200", .ranks = 1};
+    const char *const mx[] = {SIZES("8"), "--float8.recipe_name=mxfp8", NULL};
+    const char *const block[] = {SIZES("8"), "--float8.recipe_name=block", NULL};
     const char *const layers[] = {SIZES("8"), "--distributed.pp=2", "--model.n_layers=1", NULL};
     const char *const heads[] = {SIZES("8"),          "--train.mixed_precision=bf16", "--distributed.tp=2",
                                  "--model.n_heads=3", "--model.n_kv_heads=3",         NULL};
@@ -441,6 +450,8 @@ static void refusals(void **state) {
     refused(&nobody, eight, OTT_ERR_ARGUMENT, "--ranks 0: a run has 1 to 65536 processes");
     refused(&none, eight, OTT_ERR_ARGUMENT, "there is no device \"h300\"");
     refused(&a100, eight, OTT_ERR_UNSUPPORTED, "its tensor cores have no FP8");
+    refused(&h100, mx, OTT_ERR_UNSUPPORTED, "needs compute capability 10.0");
+    refused(&b200, block, OTT_ERR_UNSUPPORTED, "needs compute capability 9.0");
     refused(&h100, nothing, OTT_ERR_CONFIG, "nothing says what to train");
     refused(&h100, odd, OTT_ERR_CONFIG, "must be divisible by model.n_kv_heads");
 }
