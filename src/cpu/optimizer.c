@@ -74,8 +74,8 @@ SIMD void adamw_row(const adamw_job *j, adamw_formats f, adamw_place at, int64_t
         adamw_update(&c, g, &p, &m, &v);
         if (draws) adamw_draw(&j->numbers, at.index + i, word);
         v16_put(at.param, f.param, i, adamw_round(p, f.param, word, STOCHASTIC_PARAM), lanes);
-        v16_put(at.moment1, f.moment1, i, adamw_round(m, f.moment1, word, STOCHASTIC_MOMENT1), lanes);
-        v16_put(at.moment2, f.moment2, i, adamw_round(v, f.moment2, word, STOCHASTIC_MOMENT2), lanes);
+        v16_put(at.moment1, f.moment1, i, adamw_round(m, f.moment1, word, STOCHASTIC_SLOT), lanes);
+        v16_put(at.moment2, f.moment2, i, adamw_round(v, f.moment2, word, STOCHASTIC_SLOT + 1), lanes);
     });
 }
 

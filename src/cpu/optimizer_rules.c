@@ -24,10 +24,12 @@ typedef struct update_job {
 /* A loop for a rule with so many slots, which the compiler makes vectors of. */
 #define UPDATE_ROW(rule, slots)                                                                              \
     static void rule##_row(const update_constants *constants, update_row r, int64_t count) {                 \
-        const update_constants c = *constants;                                                               \
+        const update_options o = *constants->o;                                                              \
+        update_constants c = *constants;                                                                     \
         float *restrict p = r.p, *restrict s0 = r.slot[0], *restrict s1 = r.slot[1],                         \
                         *restrict s2 = r.slot[2];                                                            \
         const float *restrict g = r.g;                                                                       \
+        c.o = &o;                                                                                            \
         for (int64_t i = 0; i < count; i++) {                                                                \
             update_element e = {                                                                             \
                 p[i],                                                                                        \

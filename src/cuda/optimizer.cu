@@ -2,10 +2,9 @@
 #include "cuda/kernels.h"
 #include "cuda/list.h"
 #include "cuda/ordered.h"
+#include "cuda/rules.h"
 #include "cuda/tile.h"
 #include "fp8/history.h"
-#include "tensor/step_state.h"
-#include "tensor/stochastic.h"
 
 /* fp16's loss scale after a step (tensor/step_state.h). */
 __device__ __forceinline__ void update_loss_scale(float *state, bool finite) {
@@ -41,78 +40,43 @@ extern "C" cudaError_t grad_norm_launch(const tensor *sum_squares, const tensor 
 
 /* ---- AdamW ---- */
 
-struct adamw_job {
-    view param, grad, moment1, moment2;
-    const float *state;
-    float beta2, keep1, keep2, epsilon, weight_decay;
-    uint64_t seed;
-    int64_t first, row_step;
-};
+RULE(adamw, 2);
 
-/* x as D will store it, by number `which` of its draw. */
-template <ott_dtype D> __device__ __forceinline__ void round_state(float &x, uint64_t draw, int which) {
-    if constexpr (D == OTT_BF16) x = stochastic_bf16(x, draw, which);
+static inline update_job<adamw_rule> job_of(const adamw_args &a) {
+    return update_job_of<adamw_rule>(a, {a.param, a.grad, a.moment1, a.moment2},
+                                     {a.beta1, a.beta2, a.epsilon, a.weight_decay, 0.0f, false});
 }
 
-/* Eight neighbours; their new values as they are stored. */
-template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
-__device__ __forceinline__ held<P> update_eight(const adamw_job &j, const row_place &at) {
-    float lr = j.state[STEP_LEARNING_RATE], decay = lr * j.weight_decay,
-          step_size = lr / j.state[STEP_CORRECTION1];
-    float clip = j.state[STEP_CLIP], correction = j.state[STEP_SQRT_CORRECTION2];
-    uint64_t update = step_state_update(j.state);
-    uint64_t first = (uint64_t)(j.first + at.row * j.row_step + at.column);
-    rng_block block;
-    eight p = load8<P>(j.param, at.row, at.column), g = load8<G>(j.grad, at.row, at.column);
-    eight m = load8<M1>(j.moment1, at.row, at.column), v = load8<M2>(j.moment2, at.row, at.column);
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        float gradient = g.x[i] * clip;
-        p.x[i] = p.x[i] - decay * p.x[i];
-        m.x[i] = fmaf(gradient - m.x[i], j.keep1, m.x[i]);
-        v.x[i] = fmaf(gradient * gradient, j.keep2, v.x[i] * j.beta2);
-        p.x[i] = p.x[i] - step_size * (m.x[i] / (sqrtf(v.x[i]) / correction + j.epsilon));
-        if constexpr (P == OTT_F32 && M1 == OTT_F32 && M2 == OTT_F32) continue;
-        uint64_t index = first + i;
-        if (i == 0 || index % 2 == 0) block = stochastic_block(j.seed, update, index);
-        uint64_t draw = stochastic_draw(block, index);
-        round_state<P>(p.x[i], draw, STOCHASTIC_PARAM);
-        round_state<M1>(m.x[i], draw, STOCHASTIC_MOMENT1);
-        round_state<M2>(v.x[i], draw, STOCHASTIC_MOMENT2);
-    }
-    store8<M1>(j.moment1, at.row, at.column, m);
-    store8<M2>(j.moment2, at.row, at.column, v);
-    held<P> made = narrowed<P>(p);
-    store8<P>(j.param, at.row, at.column, j.param.columns, made);
-    return made;
+/* Without a form of the parameter. */
+template <bool Mixed> static int64_t fill_adamw(const adamw_args &a, update_job<adamw_rule> &j) {
+    return a.q ? 0 : fill_rule<adamw_rule, Mixed>(a, j);
 }
 
-/* Bytes moved: four arrays read, three written, once. */
-template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
-__global__ void __launch_bounds__(ROW_THREADS) adamw_kernel(GRID_CONSTANT(job_list<adamw_job>) list) {
-    list_place place = list_place_of(list);
-    const adamw_job &j = list.job[place.job];
-    row_place at = row_place_of(place.block, j.param.columns);
-    if (at.column < j.param.columns && j.state[STEP_SKIP] == 0.0f) update_eight<P, G, M1, M2>(j, at);
-}
-
-/* With a form of the parameter. */
+/* With one. */
 struct adamw_form_job {
-    adamw_job update;
+    update_job<adamw_rule> update;
     quantize_uses uses;
 };
 
-/* Bytes moved: the same, and the codes of what does not wait for an amax beyond the tile. What is fp32, which may lie in the
+/* The formats of a kernel's job, as far as the kernel is made for them. */
+template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_of(unsigned narrow) {
+    if constexpr (!Mixed) return 0;
+    return P == OTT_F32 ? narrow & ~(1u << UPDATE_PARAM) : narrow | 1u << UPDATE_PARAM;
+}
+
+/* Bytes moved: four arrays read, three written, and the codes of what does not wait for an amax beyond the tile. What is fp32, which may lie in the
    host's memory, stays in registers until it is cast; what is narrow, for whose updates there is no room beside it, comes
-   back from the cache. */
-template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
+   back from the cache. There the job is found again for each row, so that nothing of it is kept in registers. Mixed: not all
+   are fp32. */
+template <ott_dtype P, bool Mixed>
 __global__ void __launch_bounds__(TILE_THREADS, P == OTT_F32 ? 1 : 2)
     adamw_tile_kernel(GRID_CONSTANT(job_list<adamw_form_job>) list) {
     list_place place = list_place_of(list);
-    const adamw_job &j = list.job[place.job].update;
-    tile_place p = tile_place_of(place.block, j.param.columns);
+    const update_job<adamw_rule> &j = list.job[place.job].update;
+    const view &param = j.t[UPDATE_PARAM];
+    tile_place p = tile_place_of(place.block, param.columns);
     int64_t row = p.first_row + p.row, column = p.first_column + p.column;
-    int64_t left = column < j.param.columns ? j.param.rows - row : 0;
+    int64_t left = column < param.columns ? param.rows - row : 0;
     bool skips = j.state[STEP_SKIP] != 0.0f;
     if constexpr (P == OTT_F32) {
         held<P> own[OWN_ROWS] = {};
@@ -120,20 +84,30 @@ __global__ void __launch_bounds__(TILE_THREADS, P == OTT_F32 ? 1 : 2)
         for (int k = 0; k < OWN_ROWS; k++) {
             if (k >= left) continue;
             if (skips)
-                own[k] = hold8<P>(j.param, row + k, column, j.param.columns);
+                own[k] = hold8<P>(param, row + k, column, param.columns);
             else
-                own[k] = update_eight<P, G, M1, M2>(j, {row + k, column});
+                own[k] = narrowed<P>(update_eight(j, formats_of<P, Mixed>(j.narrow), {row + k, column}));
         }
-        quantize_tile(own, list.job[place.job].uses, p, j.param.rows, j.param.columns);
+        quantize_tile(own, list.job[place.job].uses, p, param.rows, param.columns);
     } else {
 #pragma unroll 1
-        for (int k = 0; k < OWN_ROWS; k++)
-            if (k < left && !skips) update_eight<P, G, M1, M2>(j, {row + k, column});
+        for (int k = 0; k < OWN_ROWS; k++) {
+            if (k >= left || skips) continue;
+            const update_job<adamw_rule> &row_job = list.job[list_place_of(list, block_again()).job].update;
+            update_eight(row_job, formats_of<P, Mixed>(row_job.narrow), {row + k, column});
+        }
         list_place again = list_place_of(list, block_again());
         const adamw_form_job &same = list.job[again.job];
-        quantize_loaded<P>(same.update.param, same.uses,
-                           tile_place_of(again.block, same.update.param.columns));
+        const view &stored = same.update.t[UPDATE_PARAM];
+        quantize_loaded<P>(stored, same.uses, tile_place_of(again.block, stored.columns));
     }
+}
+
+/* No blocks for a call in other formats, which another launch is for. */
+template <ott_dtype P, bool Mixed> static int64_t fill_adamw_form(const adamw_args &a, adamw_form_job &j) {
+    if (!a.q || a.param->dtype != P) return 0;
+    j = {job_of(a), quantize_by_tiles(a.q)};
+    return (j.update.narrow != 0) == Mixed ? tile_blocks(a.param->rows, a.param->columns) : 0;
 }
 
 /* What the uses of a form have of groups that reach beyond a tile is raised from 0. */
@@ -147,11 +121,6 @@ __global__ void __launch_bounds__(ROW_THREADS) clear_kernel(GRID_CONSTANT(job_li
     int64_t group = place.block * ROW_THREADS + threadIdx.x;
     for (int i = 0; i < 2; i++)
         if (group < j.groups[i]) j.amax[i][group] = 0.0f;
-}
-
-/* Moments of two formats in one call are for tests: no kernel takes them with a form. */
-static inline bool makes_form(const adamw_args &a) {
-    return a.q && a.moment1->dtype == a.moment2->dtype;
 }
 
 static int64_t fill_clear(const adamw_args &a, clear_job &j) {
@@ -169,95 +138,33 @@ static int64_t fill_clear(const adamw_args &a, clear_job &j) {
     return (most + ROW_THREADS - 1) / ROW_THREADS;
 }
 
-/* Of a parameter that is in memory: the form of one that no kernel takes with it; what had to wait for an amax. */
-template <ott_dtype P> static int64_t fill_form(const adamw_args &a, pass_job &j) {
-    if (!a.q || makes_form(a) || a.param->dtype != P) return 0;
-    j = {view_of(a.param), quantize_by_tiles(a.q)};
-    return tile_blocks(a.param->rows, a.param->columns);
-}
+/* What had to wait for an amax, of a parameter that is in memory. */
 template <ott_dtype P> static int64_t fill_rest(const adamw_args &a, pass_job &j) {
     if (!a.q || a.param->dtype != P) return 0;
     j = {view_of(a.param), quantize_after_tiles(a.q)};
     return j.uses.count > 0 ? tile_blocks(a.param->rows, a.param->columns) : 0;
 }
-template <ott_dtype P>
-static cudaError_t launch_passes(const adamw_args *items, int64_t count, cudaStream_t stream) {
-    cudaError_t status = list_launch<pass_kernel<P>>(TILE_THREADS, fill_form<P>, items, count, stream);
-    return status == cudaSuccess
-               ? list_launch<pass_kernel<P>>(TILE_THREADS, fill_rest<P>, items, count, stream)
-               : status;
+
+/* A launch of the calls that `fill` gives blocks. */
+template <auto Kernel, int Threads, auto Fill>
+static cudaError_t launch_those(const adamw_args *items, int64_t count, cudaStream_t stream) {
+    return list_launch<Kernel>(Threads, Fill, items, count, stream);
 }
 
-template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
-static inline bool has_formats(const adamw_args &a) {
-    return a.param->dtype == P && a.grad->dtype == G && a.moment1->dtype == M1 && a.moment2->dtype == M2;
-}
-
-static inline adamw_job job_of(const adamw_args &a) {
-    return {view_of(a.param),
-            view_of(a.grad),
-            view_of(a.moment1),
-            view_of(a.moment2),
-            (const float *)a.state->data,
-            a.beta2,
-            1.0f - a.beta1,
-            1.0f - a.beta2,
-            a.epsilon,
-            a.weight_decay,
-            a.seed,
-            a.first,
-            a.row_step};
-}
-
-/* No blocks for a call in other formats, which another launch is for. */
-template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
-static int64_t fill_adamw(const adamw_args &a, adamw_job &j) {
-    if (!has_formats<P, G, M1, M2>(a) || makes_form(a)) return 0;
-    j = job_of(a);
-    if (a.row_step == a.param->columns) view_flatten(j.param, j.grad, j.moment1, j.moment2);
-    return j.param.rows * view_row_pieces(j.param.columns);
-}
-
-template <ott_dtype P, ott_dtype G, ott_dtype M>
-static int64_t fill_adamw_form(const adamw_args &a, adamw_form_job &j) {
-    if (!has_formats<P, G, M, M>(a) || !makes_form(a)) return 0;
-    j = {job_of(a), quantize_by_tiles(a.q)};
-    return tile_blocks(a.param->rows, a.param->columns);
-}
-
-static inline bool has_formats_of(const adamw_args &a, const adamw_args &b) {
-    return a.param->dtype == b.param->dtype && a.grad->dtype == b.grad->dtype &&
-           a.moment1->dtype == b.moment1->dtype && a.moment2->dtype == b.moment2->dtype;
-}
-
-/* The calls with these formats. */
-template <ott_dtype P, ott_dtype G, ott_dtype M1, ott_dtype M2>
-static cudaError_t launch_adamw(const adamw_args *items, int64_t count, cudaStream_t stream) {
-    cudaError_t status =
-        list_launch<adamw_kernel<P, G, M1, M2>>(ROW_THREADS, fill_adamw<P, G, M1, M2>, items, count, stream);
-    if constexpr (M1 == M2)
-        if (status == cudaSuccess)
-            status = list_launch<adamw_tile_kernel<P, G, M1, M1>>(TILE_THREADS, fill_adamw_form<P, G, M1>,
-                                                                  items, count, stream);
-    return status;
-}
-
-/* A launch of the list for each combination of formats that is in it: matrices' and vectors' differ. */
 extern "C" cudaError_t adamw_launch(const adamw_args *items, int64_t count, cudaStream_t stream) {
-    cudaError_t status = list_launch<clear_kernel>(ROW_THREADS, fill_clear, items, count, stream);
-    for (int64_t i = 0; i < count && status == cudaSuccess; i++) {
-        int64_t before = 0;
-        while (!has_formats_of(items[before], items[i])) before++;
-        if (before < i) continue;
-        WITH_STATE(
-            items[i].param->dtype, P,
-            WITH_STATE(items[i].grad->dtype, G,
-                       WITH_STATE(items[i].moment1->dtype, M1,
-                                  WITH_STATE(items[i].moment2->dtype, M2,
-                                             status = launch_adamw<P, G, M1, M2>(items, count, stream)))));
-    }
-    if (status == cudaSuccess) status = launch_passes<OTT_F32>(items, count, stream);
-    return status == cudaSuccess ? launch_passes<OTT_BF16>(items, count, stream) : status;
+    static cudaError_t (*const launches[])(const adamw_args *, int64_t, cudaStream_t) = {
+        launch_those<clear_kernel, ROW_THREADS, fill_clear>,
+        launch_those<rule_kernel<adamw_rule, false>, ROW_THREADS, fill_adamw<false>>,
+        launch_those<rule_kernel<adamw_rule, true>, ROW_THREADS, fill_adamw<true>>,
+        launch_those<adamw_tile_kernel<OTT_F32, false>, TILE_THREADS, fill_adamw_form<OTT_F32, false>>,
+        launch_those<adamw_tile_kernel<OTT_F32, true>, TILE_THREADS, fill_adamw_form<OTT_F32, true>>,
+        launch_those<adamw_tile_kernel<OTT_BF16, true>, TILE_THREADS, fill_adamw_form<OTT_BF16, true>>,
+        launch_those<pass_kernel<OTT_F32>, TILE_THREADS, fill_rest<OTT_F32>>,
+        launch_those<pass_kernel<OTT_BF16>, TILE_THREADS, fill_rest<OTT_BF16>>};
+    cudaError_t status = cudaSuccess;
+    for (size_t i = 0; i < sizeof launches / sizeof *launches && status == cudaSuccess; i++)
+        status = launches[i](items, count, stream);
+    return status;
 }
 
 /* ---- delayed scaling ---- */

@@ -1,10 +1,8 @@
 /* cuda/optimizer_fp8: AdamW whose moments are kept in FP8 (tensor/moment.h): a half warp has a group, each thread eight of it. */
 #include "cuda/codes.h"
 #include "cuda/kernels.h"
-#include "cuda/list.h"
+#include "cuda/rules.h"
 #include "tensor/moment.h"
-#include "tensor/step_state.h"
-#include "tensor/stochastic.h"
 
 /* One moment of a parameter. */
 struct moment_view {
@@ -85,80 +83,69 @@ __device__ __forceinline__ void store_moment(const moment_view &v, const row_pla
 
 struct adamw_fp8_job {
     view param, grad;
+    bool narrow_param, narrow_grad; /* bf16 */
     moment_view moment1, moment2;
     const float *state;
-    float beta2, keep1, keep2, epsilon, weight_decay;
+    update_options o;
     uint64_t seed;
     int64_t first, row_step;
 };
 
-/* Bytes moved: parameter and gradient, two bytes of codes read and written. Threads beyond the row have zeros. */
-template <ott_dtype P, ott_dtype G>
+/* Bytes moved: parameter and gradient, two bytes of codes read and written. Threads beyond the row have zeros. Mixed: not both
+   are fp32. */
+template <bool Mixed>
 __global__ void __launch_bounds__(ROW_THREADS) adamw_fp8_kernel(GRID_CONSTANT(job_list<adamw_fp8_job>) list) {
     list_place place = list_place_of(list);
     const adamw_fp8_job &j = list.job[place.job];
+    const bool narrow_param = Mixed && j.narrow_param, narrow_grad = Mixed && j.narrow_grad;
     row_place at = row_place_of(place.block, j.param.columns);
     if (j.state[STEP_SKIP] != 0.0f) return;
-    float lr = j.state[STEP_LEARNING_RATE], decay = lr * j.weight_decay,
-          step_size = lr / j.state[STEP_CORRECTION1];
-    float clip = j.state[STEP_CLIP], correction = j.state[STEP_SQRT_CORRECTION2];
+    update_constants c = update_constants_of(&j.o, j.state);
     uint64_t update = step_state_update(j.state);
     uint64_t first = (uint64_t)(j.first + at.row * j.row_step + at.column);
-    rng_block block;
-    eight p = load8<P>(j.param, at.row, at.column), g = load8<G>(j.grad, at.row, at.column);
-    eight m = load_moment(j.moment1, at), v = load_moment(j.moment2, at);
+    rng_block block = {};
+    held<OTT_F32> p = hold8_state(j.param, narrow_param, at), g = hold8_state(j.grad, narrow_grad, at);
+    eight made, m = load_moment(j.moment1, at), v = load_moment(j.moment2, at);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        float gradient = g.x[i] * clip;
-        p.x[i] = p.x[i] - decay * p.x[i];
-        m.x[i] = fmaf(gradient - m.x[i], j.keep1, m.x[i]);
-        v.x[i] = fmaf(gradient * gradient, j.keep2, v.x[i] * j.beta2);
-        p.x[i] = p.x[i] - step_size * (m.x[i] / (sqrtf(v.x[i]) / correction + j.epsilon));
-        if constexpr (P == OTT_F32) continue;
-        uint64_t index = first + i;
-        if (i == 0 || index % 2 == 0) block = stochastic_block(j.seed, update, index);
-        p.x[i] = stochastic_bf16(p.x[i], stochastic_draw(block, index), STOCHASTIC_PARAM);
+        update_element e = {
+            state_number(p, narrow_param, i), state_number(g, narrow_grad, i), {m.x[i], v.x[i]}};
+        update_adamw(&c, &e);
+        made.x[i] = e.p;
+        m.x[i] = e.slot[0];
+        v.x[i] = e.slot[1];
+        if (narrow_param)
+            made.x[i] = stochastic_bf16(e.p, next_draw(block, j.seed, update, first, i), STOCHASTIC_PARAM);
     }
     moment_scale scale1 = scale_of_group(m), scale2 = scale_of_group(v);
     __syncthreads(); /* all of a group have read its numbers before one of them writes those that follow */
-    store8<P>(j.param, at.row, at.column, p);
+    store8_state(j.param, narrow_param, at, made);
     store_moment(j.moment1, at, m, scale1);
     store_moment(j.moment2, at, v, scale2);
 }
 
-/* No blocks for a call in other formats, which another launch is for. */
-template <ott_dtype P, ott_dtype G> static int64_t fill_adamw_fp8(const adamw_fp8_args &a, adamw_fp8_job &j) {
-    if (a.param->dtype != P || a.grad->dtype != G) return 0;
+/* No blocks for a call that the other kernel is for. */
+template <bool Mixed> static int64_t fill_adamw_fp8(const adamw_fp8_args &a, adamw_fp8_job &j) {
+    const bool narrow_param = a.param->dtype == OTT_BF16, narrow_grad = a.grad->dtype == OTT_BF16;
+    if ((narrow_param || narrow_grad) != Mixed) return 0;
     j = {view_of(a.param),
          view_of(a.grad),
+         narrow_param,
+         narrow_grad,
          moment_view_of(a.moment1, a.numbers1),
          moment_view_of(a.moment2, a.numbers2),
          (const float *)a.state->data,
-         a.beta2,
-         1.0f - a.beta1,
-         1.0f - a.beta2,
-         a.epsilon,
-         a.weight_decay,
+         {a.beta1, a.beta2, a.epsilon, a.weight_decay, 0.0f, false},
          a.seed,
          a.first,
          a.row_step};
     return j.param.rows * view_row_pieces(j.param.columns);
 }
 
-static inline bool has_formats_of(const adamw_fp8_args &a, const adamw_fp8_args &b) {
-    return a.param->dtype == b.param->dtype && a.grad->dtype == b.grad->dtype;
-}
-
 extern "C" cudaError_t adamw_fp8_launch(const adamw_fp8_args *items, int64_t count, cudaStream_t stream) {
-    cudaError_t status = cudaSuccess;
-    for (int64_t i = 0; i < count && status == cudaSuccess; i++) {
-        int64_t before = 0;
-        while (!has_formats_of(items[before], items[i])) before++;
-        if (before < i) continue;
-        WITH_STATE(items[i].param->dtype, P,
-                   WITH_STATE(items[i].grad->dtype, G,
-                              status = list_launch<adamw_fp8_kernel<P, G>>(ROW_THREADS, fill_adamw_fp8<P, G>,
-                                                                           items, count, stream)));
-    }
-    return status;
+    cudaError_t status =
+        list_launch<adamw_fp8_kernel<false>>(ROW_THREADS, fill_adamw_fp8<false>, items, count, stream);
+    return status == cudaSuccess
+               ? list_launch<adamw_fp8_kernel<true>>(ROW_THREADS, fill_adamw_fp8<true>, items, count, stream)
+               : status;
 }

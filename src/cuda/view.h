@@ -32,6 +32,11 @@ template <class... V> static inline void view_flatten(V &...v) {
     bool dense = (... && (!v.data || v.ld == v.columns || v.rows == 1));
     if (dense) (..., (v = {v.data, 1, v.rows * v.columns, v.rows * v.columns, (uintptr_t)v.data % 16 == 0}));
 }
+template <int N> static inline void view_flatten(view (&v)[N]) {
+    bool dense = true;
+    for (int k = 0; k < N; k++) dense = dense && (v[k].ld == v[k].columns || v[k].rows == 1);
+    for (int k = 0; k < N && dense; k++) view_flatten(v[k]);
+}
 
 /* `statement` with D the constant that dtype d is. */
 #define WITH_DTYPE(d, D, ...)                                                                                \
@@ -230,6 +235,31 @@ __device__ __forceinline__ row_place row_place_of(int64_t block, int64_t columns
 __device__ __forceinline__ row_place row_place_of(int64_t columns) {
     return row_place_of(blockIdx.x, columns);
 }
+
+/* ---- eight neighbours in fp32 or, `narrow`, in bf16, as is known at run time ---- */
+
+/* As they are stored: widened when they are wanted, so that the loads of several matrices wait for none of them. */
+__device__ __forceinline__ held<OTT_F32> hold8_state(const view &v, bool narrow, const row_place &at) {
+    if (!narrow) return hold8<OTT_F32>(v, at.row, at.column, v.columns);
+    held<OTT_BF16> stored = hold8<OTT_BF16>(v, at.row, at.column, v.columns);
+    held<OTT_F32> h = {};
+#pragma unroll
+    for (int i = 0; i < 4; i++) h.word[i] = stored.word[i];
+    return h;
+}
+__device__ __forceinline__ float state_number(const held<OTT_F32> &h, bool narrow, int i) {
+    uint32_t two = h.word[i / 2], bits = i % 2 ? two & 0xffff0000u : two << 16;
+    return fmath_from_bits(narrow ? bits : h.word[i]);
+}
+__device__ __forceinline__ void store8_state(const view &v, bool narrow, const row_place &at,
+                                             const eight &e) {
+    if (narrow)
+        store8<OTT_BF16>(v, at.row, at.column, e);
+    else
+        store8<OTT_F32>(v, at.row, at.column, e);
+}
+
+/* ---- launches ---- */
 
 /* LAUNCH of `blocks` blocks in a row, from a function that returns cudaError_t; no blocks, no launch. */
 #define LAUNCH_BLOCKS(kernel, blocks, threads, stream, ...)                                                  \

@@ -9,8 +9,9 @@
 #include "base/fmath.h"
 #include "base/rng.h"
 
-/* A draw is 64 bits: 16 for each of four numbers, which are a parameter's element and its first and second moment. */
-enum { STOCHASTIC_PARAM, STOCHASTIC_MOMENT1, STOCHASTIC_MOMENT2 };
+/* A draw is 64 bits: 16 for each of four numbers, which are a parameter's element and those of its state, from the first slot's
+   on. */
+enum { STOCHASTIC_PARAM, STOCHASTIC_SLOT };
 
 /* That of element `index` in update `update`, of the block that two neighbours share. */
 ANYWHERE rng_block stochastic_block(uint64_t seed, uint64_t update, uint64_t index) {

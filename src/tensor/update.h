@@ -1,6 +1,6 @@
 /*
- * tensor/update: the update rules beside AdamW (tensor/ops.def), as what each does to one element: IEEE operations in fp32 in
- * the order written, for the CPU and a GPU alike.
+ * tensor/update: the update rules (tensor/ops.def), as what each does to one element: IEEE operations in fp32 in the order
+ * written, for the CPU and a GPU alike.
  */
 #ifndef TENSOR_UPDATE_H
 #define TENSOR_UPDATE_H
@@ -16,9 +16,10 @@ typedef struct update_options {
     bool nesterov;
 } update_options;
 
-/* With what the step's state says: the same for all elements. */
+/* With what the step's state says: the same for all elements. Borrows the options: a copy of those in a kernel's parameters
+   would take registers. */
 typedef struct update_constants {
-    update_options o;
+    const update_options *o;
     float clip, lr, decay, step_size, sqrt_correction2, average;
     bool is_first; /* update */
 } update_constants;
@@ -31,7 +32,7 @@ typedef struct update_element {
 ANYWHERE update_constants update_constants_of(const update_options *o, const float *state) {
     float lr = state[STEP_LEARNING_RATE];
     update_constants c;
-    c.o = *o;
+    c.o = o;
     c.clip = state[STEP_CLIP];
     c.lr = lr;
     c.decay = lr * o->weight_decay;
@@ -47,27 +48,38 @@ ANYWHERE float update_sign(float x) {
     return (x > 0.0f ? 1.0f : 0.0f) - (x < 0.0f ? 1.0f : 0.0f);
 }
 
+/* Its slots: the moments. */
+ANYWHERE void update_adamw(const update_constants *c, update_element *e) {
+    float g = e->g * c->clip, m = e->slot[0], v = e->slot[1];
+    float p = e->p - c->decay * e->p;
+    m = fmaf(g - m, 1.0f - c->o->beta1, m);
+    v = fmaf(g * g, 1.0f - c->o->beta2, v * c->o->beta2);
+    e->p = p - c->step_size * (m / (sqrtf(v) / c->sqrt_correction2 + c->o->epsilon));
+    e->slot[0] = m;
+    e->slot[1] = v;
+}
+
 ANYWHERE void update_lion(const update_constants *c, update_element *e) {
     float g = e->g * c->clip, m = e->slot[0];
-    float sign = update_sign(fmaf(g - m, 1.0f - c->o.beta1, m));
+    float sign = update_sign(fmaf(g - m, 1.0f - c->o->beta1, m));
     float p = e->p - c->decay * e->p;
     e->p = p - c->lr * sign;
-    e->slot[0] = fmaf(g - m, 1.0f - c->o.beta2, m);
+    e->slot[0] = fmaf(g - m, 1.0f - c->o->beta2, m);
 }
 
 ANYWHERE void update_sgd(const update_constants *c, update_element *e) {
-    float g = fmaf(e->p, c->o.weight_decay, e->g * c->clip);
-    float m = fmaf(e->slot[0], c->o.factor, g);
-    float along = c->o.nesterov ? fmaf(m, c->o.factor, g) : m;
+    float g = fmaf(e->p, c->o->weight_decay, e->g * c->clip);
+    float m = fmaf(e->slot[0], c->o->factor, g);
+    float along = c->o->nesterov ? fmaf(m, c->o->factor, g) : m;
     e->p = e->p - c->lr * along;
     e->slot[0] = m;
 }
 
 ANYWHERE void update_adam(const update_constants *c, update_element *e) {
-    float g = fmaf(e->p, c->o.weight_decay, e->g * c->clip);
-    float m = fmaf(g - e->slot[0], 1.0f - c->o.beta1, e->slot[0]);
-    float v = fmaf(g * g, 1.0f - c->o.beta2, e->slot[1] * c->o.beta2);
-    e->p = e->p - c->step_size * (m / (sqrtf(v) / c->sqrt_correction2 + c->o.epsilon));
+    float g = fmaf(e->p, c->o->weight_decay, e->g * c->clip);
+    float m = fmaf(g - e->slot[0], 1.0f - c->o->beta1, e->slot[0]);
+    float v = fmaf(g * g, 1.0f - c->o->beta2, e->slot[1] * c->o->beta2);
+    e->p = e->p - c->step_size * (m / (sqrtf(v) / c->sqrt_correction2 + c->o->epsilon));
     e->slot[0] = m;
     e->slot[1] = v;
 }
@@ -75,11 +87,11 @@ ANYWHERE void update_adam(const update_constants *c, update_element *e) {
 ANYWHERE void update_schedule_free(const update_constants *c, update_element *e) {
     float z = c->is_first ? e->p : e->slot[0], x = c->is_first ? e->p : e->slot[1];
     float g = e->g * c->clip;
-    float v = fmaf(g * g, 1.0f - c->o.beta2, e->slot[2] * c->o.beta2);
-    z = z - c->lr * (g / (sqrtf(v) / c->sqrt_correction2 + c->o.epsilon));
+    float v = fmaf(g * g, 1.0f - c->o->beta2, e->slot[2] * c->o->beta2);
+    z = z - c->lr * (g / (sqrtf(v) / c->sqrt_correction2 + c->o->epsilon));
     z = z - c->decay * z;
     x = fmaf(z - x, c->average, x);
-    e->p = fmaf(x - z, c->o.beta1, z);
+    e->p = fmaf(x - z, c->o->beta1, z);
     e->slot[0] = z;
     e->slot[1] = x;
     e->slot[2] = v;
@@ -87,7 +99,7 @@ ANYWHERE void update_schedule_free(const update_constants *c, update_element *e)
 
 /* p is the momentum. */
 ANYWHERE void update_muon_momentum(const update_constants *c, update_element *e) {
-    e->p = fmaf(e->p, c->o.factor, e->g * c->clip);
+    e->p = fmaf(e->p, c->o->factor, e->g * c->clip);
 }
 
 #endif

@@ -14,7 +14,7 @@ fi
 ls "$folder"/elementwise.cu.o >/dev/null || { echo "SKIPPED: no kernel was built for a GPU in $folder (nvcc)"; exit 77; }
 
 # Kernel; what it loads; what it stores; stores of eight codes. A letter is a matrix in the format of that template argument
-# (0: fp32, two loads for eight numbers), f one in fp32; N times as many where the second argument is the number of pieces.
+# (0: fp32, two loads for eight numbers), f one in fp32, r one in fp32 or bf16 as is known at run time; N times as many where the second argument is the number of pieces.
 table='
 convert_kernel<                 : a       : b     : 0
 add_kernel<                     : a b     : a     : 0
@@ -31,9 +31,13 @@ norm_backward_wide_kernel<      : N a a f : N a   : 2
 cross_entropy_kernel<           : a a a   : a     : 0
 embedding_forward_kernel<       : a       : b     : 0
 embedding_backward_kernel<      : a b     : b     : 0
-adamw_kernel<                   : a b c d : a c d : 0
-adamw_fp8_kernel<               : a b     : a     : 2
-adamw_tile_kernel<              : a b c d : a c d : 9
+rule_kernel<adamw_rule, false   : f f f f : f f f : 0
+rule_kernel<adamw_rule, true    : r r r r : r r r : 0
+adamw_fp8_kernel<false          : f f     : f     : 2
+adamw_fp8_kernel<true           : r r     : r     : 2
+adamw_tile_kernel<0, false      : f f f f : f f f : 9
+adamw_tile_kernel<0, true       : f r r r : f r r : 9
+adamw_tile_kernel<1, true       : a r r r : a r r : 9
 ranks_kernel<                   : a       : a     : 0
 '
 for source in elementwise embedding loss norm optimizer optimizer_fp8 quantize ranks swiglu; do
@@ -51,6 +55,7 @@ function wanted(matrices, name,   part, n, i, sum, times, number, rest) {
     times = 1
     for (i = 1; i <= n; i++)
         if (part[i] == "N") times = number["b"]
+        else if (part[i] == "r") sum += 3
         else sum += part[i] == "f" || number[part[i]] == 0 ? 2 : 1
     return times * sum
 }

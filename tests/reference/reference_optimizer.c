@@ -48,8 +48,8 @@ static void adamw_element(const adamw_args *a, int64_t i, int64_t j) {
     v = fmaf(g * g, 1.0f - a->beta2, v * a->beta2);
     p = p - (lr / state[STEP_CORRECTION1]) * (m / (sqrtf(v) / state[STEP_SQRT_CORRECTION2] + a->epsilon));
     put_rounded(a, a->param, i, j, p, STOCHASTIC_PARAM);
-    put_rounded(a, a->moment1, i, j, m, STOCHASTIC_MOMENT1);
-    put_rounded(a, a->moment2, i, j, v, STOCHASTIC_MOMENT2);
+    put_rounded(a, a->moment1, i, j, m, STOCHASTIC_SLOT);
+    put_rounded(a, a->moment2, i, j, v, STOCHASTIC_SLOT + 1);
 }
 
 ott_status reference_op_adamw(exec *cx, const adamw_args *a) {
