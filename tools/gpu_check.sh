@@ -297,7 +297,7 @@ tell_step() {
 
 stage_step_1b() {
     local recipe told='' file=$out/1b.toml
-    printf '[model]\npreset = "1B"\n[train]\nbatch_size = 4\nseq_len = 2048\nloss_fn = "chunked_cross_entropy"\nce_chunk_size = 2048\n' >"$file"
+    printf '[model]\npreset = "1B"\n[train]\nbatch_size = 4\nseq_len = 2048\nloss_fn = "chunked_cross_entropy"\nce_chunk_size = 2048\n[float8]\nfilter_fqns = ["output"]\n' >"$file"
     [ -z "$emulated" ] || file=$out/tiny.toml
     for recipe in $recipes; do
         bench step_1b "\"recipe\":\"$recipe\"" step "$file" --recipe="$recipe" $tiny || return 1
@@ -306,7 +306,8 @@ stage_step_1b() {
     note "$(tell_step bf16); ${told%, }"
 }
 
-# Parameters, gradients and moments in bf16, 8 bytes a parameter; what little memory there is says what backward recomputes.
+# Parameters, gradients and moments in bf16, 8 bytes a parameter; what little memory there is says what backward recomputes. The
+# head is in bf16, as in torch_step.py.
 step_8b() {
     local file=$out/8b.toml memory
     memory=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)
@@ -315,6 +316,7 @@ step_8b() {
         printf 'master_dtype = "bf16"\ngrad_dtype = "bf16"\n'
         [ "${memory:-0}" -gt 110000 ] 2>/dev/null || printf 'activation_checkpointing = "full"\n'
         printf '[optimizer]\nstate_dtype = "bf16"\n'
+        printf '[float8]\nfilter_fqns = ["output"]\n'
     } >"$file"
     [ -z "$emulated" ] || file=$out/tiny.toml
     local precision=fp8 recipe=--recipe=$1
