@@ -5,8 +5,7 @@
 #ifndef CPU_ADAMW_H
 #define CPU_ADAMW_H
 
-#include "cpu/rows.h"
-#include "tensor/stochastic.h"
+#include "cpu/stochastic.h"
 
 /* What is the same for every element of a parameter. */
 typedef struct adamw_numbers {
@@ -59,23 +58,14 @@ SIMD void adamw_update(const adamw_lanes *c, v16 gradient, v16 *p, v16 *m, v16 *
     *p = v16_sub(*p, v16_mul(c->step_size, v16_div(*m, denominator)));
 }
 
-/* Draws of 16 elements from `index` on: their lower words, then their upper ones. */
-static inline void adamw_draw(const adamw_numbers *n, int64_t index, uint32_t word[2][16]) {
-    for (int lane = 0; lane < 16; lane++) {
-        uint64_t at = (uint64_t)(index + lane);
-        uint64_t draw = stochastic_draw(stochastic_block(n->seed, n->update, at), at);
-        word[0][lane] = (uint32_t)draw;
-        word[1][lane] = (uint32_t)(draw >> 32);
-    }
+/* Draws of 16 elements from `index` on. */
+static inline void adamw_draw(const adamw_numbers *n, int64_t index, draws16 *d) {
+    draws16_take(d, n->seed, n->update, index);
 }
 
-/* stochastic_bf16 with number `which` of the draws; fp32 stays as it is. */
-SIMD v16 adamw_round(v16 x, ott_dtype d, uint32_t word[2][16], int which) {
-    if (d == OTT_F32) return x;
-    v16i draw = v16i_load(word[which / 2]);
-    draw = which % 2 ? v16i_shr(draw, 16) : v16i_and(draw, v16i_set1(0xffffu));
-    v16i bits = v16i_and(v16i_add(v16_bits(x), draw), v16i_set1(0xffff0000u));
-    return v16_select(v16_isnan(x), x, v16_from_bits(bits));
+/* By number `which` of the draws; fp32 stays as it is. */
+SIMD v16 adamw_round(v16 x, ott_dtype d, draws16 *draws, int which) {
+    return d == OTT_F32 ? x : draws16_round(draws, x, which);
 }
 
 static inline void *adamw_element(const tensor *t, int64_t row, int64_t column) {

@@ -63,8 +63,8 @@ typedef struct adamw_place {
     __builtin_prefetch((const char *)(array) + (i)*dtype_bytes(d) + 4096, written, 2)
 
 SIMD void adamw_row(const adamw_job *j, adamw_formats f, adamw_place at, int64_t count) {
-    bool draws = f.param != OTT_F32 || f.moment1 != OTT_F32 || f.moment2 != OTT_F32;
-    uint32_t word[2][16];
+    bool rounds = f.param != OTT_F32 || f.moment1 != OTT_F32 || f.moment2 != OTT_F32;
+    draws16 draws;
     const adamw_lanes c = adamw_lanes_of(&j->numbers);
     BY_16(i, lanes, count, {
         FETCH(at.param, f.param, i, 1), FETCH(at.grad, f.grad, i, 0);
@@ -72,10 +72,10 @@ SIMD void adamw_row(const adamw_job *j, adamw_formats f, adamw_place at, int64_t
         v16 p = v16_get(at.param, f.param, i, lanes), g = v16_get(at.grad, f.grad, i, lanes);
         v16 m = v16_get(at.moment1, f.moment1, i, lanes), v = v16_get(at.moment2, f.moment2, i, lanes);
         adamw_update(&c, g, &p, &m, &v);
-        if (draws) adamw_draw(&j->numbers, at.index + i, word);
-        v16_put(at.param, f.param, i, adamw_round(p, f.param, word, STOCHASTIC_PARAM), lanes);
-        v16_put(at.moment1, f.moment1, i, adamw_round(m, f.moment1, word, STOCHASTIC_SLOT), lanes);
-        v16_put(at.moment2, f.moment2, i, adamw_round(v, f.moment2, word, STOCHASTIC_SLOT + 1), lanes);
+        if (rounds) adamw_draw(&j->numbers, at.index + i, &draws);
+        v16_put(at.param, f.param, i, adamw_round(p, f.param, &draws, STOCHASTIC_PARAM), lanes);
+        v16_put(at.moment1, f.moment1, i, adamw_round(m, f.moment1, &draws, STOCHASTIC_SLOT), lanes);
+        v16_put(at.moment2, f.moment2, i, adamw_round(v, f.moment2, &draws, STOCHASTIC_SLOT + 1), lanes);
     });
 }
 

@@ -93,7 +93,7 @@ typedef struct adamw_place {
 SIMD void adamw_group(const adamw_job *j, ott_dtype param, ott_dtype grad, const adamw_place *at) {
     moment_group first = {.largest = v16_zero(), .least = v16i_set1(0)}, second = first;
     const adamw_lanes c = adamw_lanes_of(&j->numbers);
-    uint32_t word[2][16];
+    draws16 draws;
     BY_16(i, lanes, at->count, {
         v16 p = v16_get(at->param, param, i, lanes), g = v16_get(at->grad, grad, i, lanes);
         v16 m = moment16_decode(v16_load_fp8_n(at->codes1 + i, OTT_E4M3, lanes), at->numbers1[0],
@@ -101,8 +101,8 @@ SIMD void adamw_group(const adamw_job *j, ott_dtype param, ott_dtype grad, const
         v16 v = moment16_decode(v16_load_fp8_n(at->codes2 + i, OTT_E4M3, lanes), at->numbers2[0],
                                 at->numbers2[1]);
         adamw_update(&c, g, &p, &m, &v);
-        if (param != OTT_F32) adamw_draw(&j->numbers, at->index + i, word);
-        v16_put(at->param, param, i, adamw_round(p, param, word, STOCHASTIC_PARAM), lanes);
+        if (param != OTT_F32) adamw_draw(&j->numbers, at->index + i, &draws);
+        v16_put(at->param, param, i, adamw_round(p, param, &draws, STOCHASTIC_PARAM), lanes);
         put_moment(&first, i, m);
         put_moment(&second, i, v);
     });

@@ -1,9 +1,9 @@
 /* cpu/optimizer_rules: the update rules beside AdamW, each element as tensor/update.h states it, and what Muon does around
    its matrix products. */
-#include "cpu/rows.h"
+#include "cpu/stochastic.h"
 #include "tensor/update.h"
 
-enum { TENSORS = 5 }; /* parameter, gradient, state */
+enum { PARAM, GRAD, SLOT /* the first */, TENSORS = SLOT + 3 };
 
 /* Neighbours in a row, of each tensor; NULL: the rule has none. */
 typedef struct update_row {
@@ -12,13 +12,36 @@ typedef struct update_row {
     float *slot[3];
 } update_row;
 
+static update_row update_row_of(float *const x[TENSORS]) {
+    return (update_row){x[PARAM], x[GRAD], {x[SLOT], x[SLOT + 1], x[SLOT + 2]}};
+}
+
 typedef void (*row_function)(const update_constants *c, update_row r, int64_t count);
+
+typedef struct update_rule {
+    row_function row;
+    int tensors;
+    int param_draw; /* its number in a draw (tensor/stochastic.h) */
+    bool has_point; /* its parameter follows from two slots (update_point), and is rounded to nearest */
+} update_rule;
+
+/* Of an element's draw (tensor/ops.def). */
+typedef struct update_place {
+    uint64_t seed;
+    int64_t first, row_step;
+} update_place;
+#define PLACE(a)                                                                                             \
+    (update_place) {                                                                                         \
+        (a)->seed, (a)->first, (a)->row_step                                                                 \
+    }
 
 typedef struct update_job {
     tensor t[TENSORS];
-    int tensors;
+    update_rule rule;
     update_constants constants;
-    row_function row;
+    update_place place;
+    uint64_t update;
+    bool narrow, rounds; /* some are bf16; and not the gradient alone */
 } update_job;
 
 /* A loop for a rule with so many slots, which the compiler makes vectors of. */
@@ -49,68 +72,152 @@ UPDATE_ROW(adam, 2)
 UPDATE_ROW(schedule_free, 3)
 UPDATE_ROW(muon_momentum, 0)
 
-static void update_task(void *argument, int thread, int threads) {
-    const update_job *j = argument;
-    row_share s = row_share_of(j->t[0].rows, j->t[0].columns, thread, threads);
-    for (int64_t i = s.row; i < s.row_end; i++) {
-        float *at[TENSORS] = {0};
-        for (int k = 0; k < j->tensors; k++) at[k] = (float *)row_of(&j->t[k], i) + s.column;
-        j->row(&j->constants, (update_row){at[0], at[1], {at[2], at[3], at[4]}}, s.columns);
+/* ---- rows of which some are bf16: in fp32, so many elements at a time, and rounded ---- */
+
+enum { CHUNK = 256 };
+
+typedef struct update_chunk {
+    char *at[TENSORS]; /* where its elements are */
+    float *x[TENSORS]; /* in fp32: there, or in `wide` */
+    float wide[TENSORS][CHUNK];
+    int64_t index, count; /* of the first in the whole parameter */
+} update_chunk;
+
+static bool is_wide(const update_chunk *c, int k) {
+    return c->x[k] == c->wide[k];
+}
+
+static void widen_chunk(const update_job *j, update_chunk *c) {
+    for (int k = 0; k < j->rule.tensors; k++) {
+        c->x[k] = j->t[k].dtype == OTT_BF16 ? c->wide[k] : (float *)(void *)c->at[k];
+        if (is_wide(c, k))
+            BY_16(i, lanes, c->count, { v16_store(c->wide[k] + i, v16_get(c->at[k], OTT_BF16, i, lanes)); });
     }
 }
 
-/* t[tensors]: all of one shape. */
-static ott_status run_rule(exec *cx, row_function row, const update_options *o, const tensor *state,
-                           const tensor *const *t, int tensors) {
+/* At random, but for a point. */
+static void round_chunk(const update_job *j, update_chunk *c) {
+    draws16 draws;
+    for (int64_t i = 0; i < c->count; i += 16) {
+        draws16_take(&draws, j->place.seed, j->update, c->index + i);
+        for (int k = 0; k < j->rule.tensors; k++) {
+            if (!is_wide(c, k) || k == GRAD || (k == PARAM && j->rule.has_point)) continue;
+            int which = k == PARAM ? j->rule.param_draw : STOCHASTIC_SLOT + k - SLOT;
+            v16_store(c->wide[k] + i, draws16_round(&draws, v16_load(c->wide[k] + i), which));
+        }
+    }
+    for (int64_t i = 0; i < c->count && j->rule.has_point; i++)
+        c->x[PARAM][i] = update_point(j->constants.o, c->x[SLOT][i], c->x[SLOT + 1][i]);
+}
+
+static void narrow_chunk(const update_job *j, const update_chunk *c) {
+    for (int k = 0; k < j->rule.tensors; k++)
+        if (is_wide(c, k) && k != GRAD)
+            BY_16(i, lanes, c->count, { v16_put(c->at[k], OTT_BF16, i, v16_load(c->wide[k] + i), lanes); });
+}
+
+static void update_chunks(const update_job *j, char *const *at, int64_t index, int64_t count) {
+    update_chunk c;
+    memset(c.x, 0, sizeof c.x);
+    for (int64_t i = 0; i < count; i += CHUNK) {
+        c.index = index + i;
+        c.count = count - i < CHUNK ? count - i : CHUNK;
+        for (int k = 0; k < j->rule.tensors; k++) c.at[k] = at[k] + i * dtype_bytes(j->t[k].dtype);
+        widen_chunk(j, &c);
+        j->rule.row(&j->constants, update_row_of(c.x), c.count);
+        if (j->rounds) round_chunk(j, &c);
+        narrow_chunk(j, &c);
+    }
+}
+
+/* ---- a call ---- */
+
+static void update_task(void *argument, int thread, int threads) {
+    const update_job *j = argument;
+    row_share s = row_share_of(j->t[PARAM].rows, j->t[PARAM].columns, thread, threads);
+    for (int64_t i = s.row; i < s.row_end; i++) {
+        char *at[TENSORS] = {0};
+        for (int k = 0; k < j->rule.tensors; k++)
+            at[k] = (char *)row_of(&j->t[k], i) + s.column * dtype_bytes(j->t[k].dtype);
+        if (j->narrow) {
+            update_chunks(j, at, j->place.first + i * j->place.row_step + s.column, s.columns);
+            continue;
+        }
+        float *x[TENSORS];
+        for (int k = 0; k < TENSORS; k++) x[k] = (float *)(void *)at[k];
+        j->rule.row(&j->constants, update_row_of(x), s.columns);
+    }
+}
+
+/* t[rule.tensors]: all of one shape. */
+static ott_status run_rule(exec *cx, update_rule rule, const update_options *o, const tensor *state,
+                           update_place place, const tensor *const *t) {
     const float *values = state->data; /* [S] */
     if (values[STEP_SKIP] != 0.0f) return OTT_OK;
-    update_job j = {.tensors = tensors, .constants = update_constants_of(o, values), .row = row};
-    bool dense = true;
-    for (int k = 0; k < tensors; k++) dense = dense && t[k]->ld == t[k]->columns;
-    for (int k = 0; k < tensors; k++) j.t[k] = dense ? row_flattened(t[k]) : *t[k];
-    cpu_run_sized(cx, tensor_count(j.t[0]), update_task, &j);
+    update_job j = {.rule = rule,
+                    .constants = update_constants_of(o, values),
+                    .place = place,
+                    .update = step_state_update(values)};
+    bool dense = place.row_step == t[PARAM]->columns;
+    for (int k = 0; k < rule.tensors; k++) {
+        dense = dense && t[k]->ld == t[k]->columns;
+        j.narrow = j.narrow || t[k]->dtype == OTT_BF16;
+        j.rounds = j.rounds || (t[k]->dtype == OTT_BF16 && k != GRAD);
+    }
+    for (int k = 0; k < rule.tensors; k++) j.t[k] = dense ? row_flattened(t[k]) : *t[k];
+    cpu_run_sized(cx, tensor_count(j.t[PARAM]), update_task, &j);
     return OTT_OK;
 }
 
 ott_status ISA(lion)(exec *cx, const lion_args *a) {
+    static const update_rule rule = {.row = lion_row, .tensors = 3, .param_draw = STOCHASTIC_PARAM};
     const update_options o = {.beta1 = a->beta1, .beta2 = a->beta2, .weight_decay = a->weight_decay};
-    return run_rule(cx, lion_row, &o, a->state, (const tensor *[]){a->param, a->grad, a->momentum}, 3);
+    return run_rule(cx, rule, &o, a->state, PLACE(a), (const tensor *[]){a->param, a->grad, a->momentum});
 }
 
 ott_status ISA(sgd)(exec *cx, const sgd_args *a) {
+    static const update_rule rule = {.row = sgd_row, .tensors = 3, .param_draw = STOCHASTIC_PARAM};
     const update_options o = {.factor = a->factor, .weight_decay = a->weight_decay, .nesterov = a->nesterov};
-    return run_rule(cx, sgd_row, &o, a->state, (const tensor *[]){a->param, a->grad, a->momentum}, 3);
+    return run_rule(cx, rule, &o, a->state, PLACE(a), (const tensor *[]){a->param, a->grad, a->momentum});
 }
 
 ott_status ISA(adam)(exec *cx, const adam_args *a) {
+    static const update_rule rule = {.row = adam_row, .tensors = 4, .param_draw = STOCHASTIC_PARAM};
     const update_options o = {
         .beta1 = a->beta1, .beta2 = a->beta2, .epsilon = a->epsilon, .weight_decay = a->weight_decay};
-    return run_rule(cx, adam_row, &o, a->state, (const tensor *[]){a->param, a->grad, a->moment1, a->moment2},
-                    4);
+    return run_rule(cx, rule, &o, a->state, PLACE(a),
+                    (const tensor *[]){a->param, a->grad, a->moment1, a->moment2});
 }
 
 ott_status ISA(schedule_free)(exec *cx, const schedule_free_args *a) {
+    static const update_rule rule = {.row = schedule_free_row, .tensors = 5, .has_point = true};
     const update_options o = {
         .beta1 = a->beta1, .beta2 = a->beta2, .epsilon = a->epsilon, .weight_decay = a->weight_decay};
-    return run_rule(cx, schedule_free_row, &o, a->state,
-                    (const tensor *[]){a->param, a->grad, a->z, a->x, a->moment2}, TENSORS);
+    return run_rule(cx, rule, &o, a->state, PLACE(a),
+                    (const tensor *[]){a->param, a->grad, a->z, a->x, a->moment2});
 }
 
+/* Its first tensor is a slot, whose parameter has another update. */
 ott_status ISA(muon_momentum)(exec *cx, const muon_momentum_args *a) {
+    static const update_rule rule = {.row = muon_momentum_row, .tensors = 2, .param_draw = STOCHASTIC_SLOT};
     const update_options o = {.factor = a->factor};
-    return run_rule(cx, muon_momentum_row, &o, a->state, (const tensor *[]){a->momentum, a->grad}, 2);
+    return run_rule(cx, rule, &o, a->state, PLACE(a), (const tensor *[]){a->momentum, a->grad});
 }
 
 /* ---- between two points ---- */
 
 static void lerp_task(void *argument, int thread, int threads) {
     const lerp_args *a = argument;
+    const tensor *t[] = {a->from, a->to, a->y};
+    v16 weight = v16_set1(a->weight);
     row_share s = row_share_of(a->y->rows, a->y->columns, thread, threads);
-    for (int64_t i = s.row; i < s.row_end; i++) {
-        const float *from = (float *)row_of(a->from, i) + s.column,
-                    *to = (float *)row_of(a->to, i) + s.column;
-        float *y = (float *)row_of(a->y, i) + s.column;
-        for (int64_t k = 0; k < s.columns; k++) y[k] = fmaf(to[k] - from[k], a->weight, from[k]);
+    for (int64_t r = s.row; r < s.row_end; r++) {
+        char *at[3];
+        for (int k = 0; k < 3; k++) at[k] = (char *)row_of(t[k], r) + s.column * dtype_bytes(t[k]->dtype);
+        BY_16(i, lanes, s.columns, {
+            v16 from = v16_get(at[0], t[0]->dtype, i, lanes), to = v16_get(at[1], t[1]->dtype, i, lanes);
+            v16_put(at[2], t[2]->dtype, i, v16_fma(v16_sub(to, from), weight, from), lanes);
+        });
     }
 }
 
@@ -127,10 +234,10 @@ static void muon_normalize_task(void *argument, int thread, int threads) {
     v16 norm = v16_set1(sqrtf(*(const float *)a->sum_squares->data) + 1e-7f);
     row_share s = row_share_of(a->x->rows, a->x->columns, thread, threads);
     for (int64_t i = s.row; i < s.row_end; i++) {
-        const float *x = (float *)row_of(a->x, i) + s.column;
+        const char *x = (char *)row_of(a->x, i) + s.column * dtype_bytes(a->x->dtype);
         char *y = (char *)row_of(a->y, i) + s.column * dtype_bytes(a->y->dtype);
         WITH_DTYPE(a->y->dtype, Y, BY_16(k, lanes, s.columns, {
-                       v16_put(y, Y, k, v16_div(v16_get(x, OTT_F32, k, lanes), norm), lanes);
+                       v16_put(y, Y, k, v16_div(v16_get(x, a->x->dtype, k, lanes), norm), lanes);
                    }));
     }
 }
@@ -144,17 +251,22 @@ ott_status ISA(muon_normalize)(exec *cx, const muon_normalize_args *a) {
 static void muon_task(void *argument, int thread, int threads) {
     const muon_args *a = argument;
     const float *state = a->state->data; /* [S] */
+    const ott_dtype P = a->param->dtype;
+    draws16 draws;
     v16 decay = v16_set1(state[STEP_LEARNING_RATE] * a->weight_decay);
     v16 size = v16_set1(state[STEP_LEARNING_RATE] * a->scale);
     row_share s = row_share_of(a->param->rows, a->param->columns, thread, threads);
     for (int64_t i = s.row; i < s.row_end; i++) {
-        float *p = (float *)row_of(a->param, i) + s.column;
+        char *p = (char *)row_of(a->param, i) + s.column * dtype_bytes(P);
         const char *u = (char *)row_of(a->update, i) + s.column * dtype_bytes(a->update->dtype);
+        int64_t index = a->first + i * a->row_step + s.column;
         WITH_DTYPE(a->update->dtype, U, BY_16(k, lanes, s.columns, {
-                       v16 x = v16_get(p, OTT_F32, k, lanes);
+                       v16 x = v16_get(p, P, k, lanes);
                        x = v16_sub(x, v16_mul(decay, x));
                        x = v16_sub(x, v16_mul(size, v16_get(u, U, k, lanes)));
-                       v16_put(p, OTT_F32, k, x, lanes);
+                       if (P != OTT_F32) draws16_take(&draws, a->seed, step_state_update(state), index + k);
+                       if (P != OTT_F32) x = draws16_round(&draws, x, STOCHASTIC_PARAM);
+                       v16_put(p, P, k, x, lanes);
                    }));
     }
 }

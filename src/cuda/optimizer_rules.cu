@@ -1,136 +1,105 @@
 /* cuda/optimizer_rules: the update rules beside AdamW, each element as tensor/update.h states it, and what Muon does around
    its matrix products. Bytes moved: each tensor read, and what changes written, once. */
 #include "cuda/kernels.h"
-#include "cuda/list.h"
-#include "tensor/update.h"
+#include "cuda/rules.h"
 
-struct rule_job {
-    view p, g, slot[3];
-    const float *state;
-    update_options o;
-};
-
-/* A rule with so many slots. */
-#define RULE(rule, slot_count)                                                                               \
-    struct rule##_rule {                                                                                     \
-        enum { slots = slot_count };                                                                         \
-        ANYWHERE void apply(const update_constants &c, update_element &e) { update_##rule(&c, &e); }         \
-    }
 RULE(lion, 1);
 RULE(sgd, 1);
 RULE(adam, 2);
 RULE(schedule_free, 3);
 RULE(muon_momentum, 0);
 
-template <class Rule>
-__global__ void __launch_bounds__(ROW_THREADS) rule_kernel(GRID_CONSTANT(job_list<rule_job>) list) {
-    list_place place = list_place_of(list);
-    const rule_job &j = list.job[place.job];
-    row_place at = row_place_of(place.block, j.p.columns);
-    if (at.column >= j.p.columns || j.state[STEP_SKIP] != 0.0f) return;
-    update_constants c = update_constants_of(&j.o, j.state);
-    eight p = load8<OTT_F32>(j.p, at.row, at.column), g = load8<OTT_F32>(j.g, at.row, at.column), slot[3];
-#pragma unroll
-    for (int k = 0; k < Rule::slots; k++) slot[k] = load8<OTT_F32>(j.slot[k], at.row, at.column);
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        update_element e = {p.x[i], g.x[i], {}};
-#pragma unroll
-        for (int k = 0; k < Rule::slots; k++) e.slot[k] = slot[k].x[i];
-        Rule::apply(c, e);
-        p.x[i] = e.p;
-#pragma unroll
-        for (int k = 0; k < Rule::slots; k++) slot[k].x[i] = e.slot[k];
-    }
-    store8<OTT_F32>(j.p, at.row, at.column, p);
-#pragma unroll
-    for (int k = 0; k < Rule::slots; k++) store8<OTT_F32>(j.slot[k], at.row, at.column, slot[k]);
+/* Follows from what is stored of iterate and average. */
+__device__ __forceinline__ void round_param(schedule_free_rule, const update_constants &c, bool narrow,
+                                            uint64_t draw, update_element &e) {
+    (void)narrow, (void)draw;
+    e.p = update_point(c.o, e.slot[0], e.slot[1]);
 }
 
-/* One row, where all that are there lie dense; returns the job's blocks. */
-static int64_t finish_job(rule_job &j) {
-    view_flatten(j.p, j.g, j.slot[0], j.slot[1], j.slot[2]);
-    return j.p.rows * view_row_pieces(j.p.columns);
+/* Is a slot, whose parameter has another update. */
+__device__ __forceinline__ void round_param(muon_momentum_rule, const update_constants &c, bool narrow,
+                                            uint64_t draw, update_element &e) {
+    (void)c;
+    if (narrow) e.p = stochastic_bf16(e.p, draw, STOCHASTIC_SLOT);
 }
 
-static int64_t fill_lion(const lion_args &a, rule_job &j) {
-    j = {view_of(a.param),
-         view_of(a.grad),
-         {view_of(a.momentum)},
-         (const float *)a.state->data,
-         {a.beta1, a.beta2, 0.0f, a.weight_decay, 0.0f, false}};
-    return finish_job(j);
+static inline update_job<lion_rule> job_of(const lion_args &a) {
+    return update_job_of<lion_rule>(a, {a.param, a.grad, a.momentum},
+                                    {a.beta1, a.beta2, 0.0f, a.weight_decay, 0.0f, false});
+}
+static inline update_job<sgd_rule> job_of(const sgd_args &a) {
+    return update_job_of<sgd_rule>(a, {a.param, a.grad, a.momentum},
+                                   {0.0f, 0.0f, 0.0f, a.weight_decay, a.factor, a.nesterov});
+}
+static inline update_job<adam_rule> job_of(const adam_args &a) {
+    return update_job_of<adam_rule>(a, {a.param, a.grad, a.moment1, a.moment2},
+                                    {a.beta1, a.beta2, a.epsilon, a.weight_decay, 0.0f, false});
+}
+static inline update_job<schedule_free_rule> job_of(const schedule_free_args &a) {
+    return update_job_of<schedule_free_rule>(a, {a.param, a.grad, a.z, a.x, a.moment2},
+                                             {a.beta1, a.beta2, a.epsilon, a.weight_decay, 0.0f, false});
+}
+static inline update_job<muon_momentum_rule> job_of(const muon_momentum_args &a) {
+    return update_job_of<muon_momentum_rule>(a, {a.momentum, a.grad},
+                                             {0.0f, 0.0f, 0.0f, 0.0f, a.factor, false});
 }
 
-static int64_t fill_sgd(const sgd_args &a, rule_job &j) {
-    j = {view_of(a.param),
-         view_of(a.grad),
-         {view_of(a.momentum)},
-         (const float *)a.state->data,
-         {0.0f, 0.0f, 0.0f, a.weight_decay, a.factor, a.nesterov}};
-    return finish_job(j);
-}
-
-static int64_t fill_adam(const adam_args &a, rule_job &j) {
-    j = {view_of(a.param),
-         view_of(a.grad),
-         {view_of(a.moment1), view_of(a.moment2)},
-         (const float *)a.state->data,
-         {a.beta1, a.beta2, a.epsilon, a.weight_decay, 0.0f, false}};
-    return finish_job(j);
-}
-
-static int64_t fill_schedule_free(const schedule_free_args &a, rule_job &j) {
-    j = {view_of(a.param),
-         view_of(a.grad),
-         {view_of(a.z), view_of(a.x), view_of(a.moment2)},
-         (const float *)a.state->data,
-         {a.beta1, a.beta2, a.epsilon, a.weight_decay, 0.0f, false}};
-    return finish_job(j);
-}
-
-static int64_t fill_muon_momentum(const muon_momentum_args &a, rule_job &j) {
-    j = {view_of(a.momentum),
-         view_of(a.grad),
-         {},
-         (const float *)a.state->data,
-         {0.0f, 0.0f, 0.0f, 0.0f, a.factor, false}};
-    return finish_job(j);
+template <class Rule, class Args>
+static cudaError_t launch_rule(const Args *items, int64_t count, cudaStream_t stream) {
+    cudaError_t status = list_launch<rule_kernel<Rule, false>>(ROW_THREADS, fill_rule<Rule, false, Args>,
+                                                               items, count, stream);
+    if (status != cudaSuccess) return status;
+    return list_launch<rule_kernel<Rule, true>>(ROW_THREADS, fill_rule<Rule, true, Args>, items, count,
+                                                stream);
 }
 
 extern "C" cudaError_t lion_launch(const lion_args *items, int64_t count, cudaStream_t stream) {
-    return list_launch<rule_kernel<lion_rule>>(ROW_THREADS, fill_lion, items, count, stream);
+    return launch_rule<lion_rule>(items, count, stream);
 }
 extern "C" cudaError_t sgd_launch(const sgd_args *items, int64_t count, cudaStream_t stream) {
-    return list_launch<rule_kernel<sgd_rule>>(ROW_THREADS, fill_sgd, items, count, stream);
+    return launch_rule<sgd_rule>(items, count, stream);
 }
 extern "C" cudaError_t adam_launch(const adam_args *items, int64_t count, cudaStream_t stream) {
-    return list_launch<rule_kernel<adam_rule>>(ROW_THREADS, fill_adam, items, count, stream);
+    return launch_rule<adam_rule>(items, count, stream);
 }
 extern "C" cudaError_t schedule_free_launch(const schedule_free_args *items, int64_t count,
                                             cudaStream_t stream) {
-    return list_launch<rule_kernel<schedule_free_rule>>(ROW_THREADS, fill_schedule_free, items, count,
-                                                        stream);
+    return launch_rule<schedule_free_rule>(items, count, stream);
 }
 extern "C" cudaError_t muon_momentum_launch(const muon_momentum_args *a, cudaStream_t stream) {
-    return list_launch<rule_kernel<muon_momentum_rule>>(ROW_THREADS, fill_muon_momentum, a, 1, stream);
+    return launch_rule<muon_momentum_rule>(a, 1, stream);
+}
+
+static inline bool is_narrow(const tensor *t) {
+    return t->dtype == OTT_BF16;
 }
 
 /* ---- between two points ---- */
 
-__global__ void __launch_bounds__(ROW_THREADS) lerp_kernel(view from, view to, view y, float weight) {
-    row_place p = row_place_of(y.columns);
-    if (p.column >= y.columns) return;
-    eight a = load8<OTT_F32>(from, p.row, p.column), b = load8<OTT_F32>(to, p.row, p.column);
+struct lerp_job {
+    view from, to, y;
+    bool narrow_from, narrow_to, narrow_y; /* bf16 */
+    float weight;
+};
+
+__global__ void __launch_bounds__(ROW_THREADS) lerp_kernel(lerp_job j) {
+    row_place p = row_place_of(j.y.columns);
+    if (p.column >= j.y.columns) return;
+    held<OTT_F32> from = hold8_state(j.from, j.narrow_from, p), to = hold8_state(j.to, j.narrow_to, p);
+    eight y;
 #pragma unroll
-    for (int i = 0; i < 8; i++) a.x[i] = fmaf(b.x[i] - a.x[i], weight, a.x[i]);
-    store8<OTT_F32>(y, p.row, p.column, a);
+    for (int i = 0; i < 8; i++) {
+        float a = state_number(from, j.narrow_from, i), b = state_number(to, j.narrow_to, i);
+        y.x[i] = fmaf(b - a, j.weight, a);
+    }
+    store8_state(j.y, j.narrow_y, p, y);
 }
 
 extern "C" cudaError_t lerp_launch(const lerp_args *a, cudaStream_t stream) {
-    view from = view_of(a->from), to = view_of(a->to), y = view_of(a->y);
-    view_flatten(from, to, y);
-    LAUNCH_ROWS(lerp_kernel, y.rows, y.columns, stream, from, to, y, a->weight);
+    lerp_job j = {view_of(a->from), view_of(a->to),  view_of(a->y), is_narrow(a->from),
+                  is_narrow(a->to), is_narrow(a->y), a->weight};
+    view_flatten(j.from, j.to, j.y);
+    LAUNCH_ROWS(lerp_kernel, j.y.rows, j.y.columns, stream, j);
     return cudaGetLastError();
 }
 
@@ -138,13 +107,14 @@ extern "C" cudaError_t lerp_launch(const lerp_args *a, cudaStream_t stream) {
 
 template <ott_dtype D>
 __global__ void __launch_bounds__(ROW_THREADS)
-    muon_normalize_kernel(view x, const float *sum_squares, view y) {
+    muon_normalize_kernel(view x, bool narrow, const float *sum_squares, view y) {
     row_place p = row_place_of(x.columns);
     if (p.column >= x.columns) return;
     float norm = sqrtf(*sum_squares) + 1e-7f;
-    eight a = load8<OTT_F32>(x, p.row, p.column);
+    held<OTT_F32> stored = hold8_state(x, narrow, p);
+    eight a;
 #pragma unroll
-    for (int i = 0; i < 8; i++) a.x[i] = a.x[i] / norm;
+    for (int i = 0; i < 8; i++) a.x[i] = state_number(stored, narrow, i) / norm;
     store8<D>(y, p.row, p.column, a);
 }
 
@@ -152,32 +122,52 @@ extern "C" cudaError_t muon_normalize_launch(const muon_normalize_args *a, cudaS
     view x = view_of(a->x), y = view_of(a->y);
     const float *sum_squares = (const float *)a->sum_squares->data;
     view_flatten(x, y);
-    WITH_DTYPE(a->y->dtype, D,
-               LAUNCH_ROWS(muon_normalize_kernel<D>, x.rows, x.columns, stream, x, sum_squares, y));
+    WITH_DTYPE(
+        a->y->dtype, D,
+        LAUNCH_ROWS(muon_normalize_kernel<D>, x.rows, x.columns, stream, x, is_narrow(a->x), sum_squares, y));
     return cudaGetLastError();
 }
 
-template <ott_dtype D>
-__global__ void __launch_bounds__(ROW_THREADS)
-    muon_kernel(view param, view update, const float *state, float scale, float weight_decay) {
-    row_place at = row_place_of(param.columns);
-    if (at.column >= param.columns || state[STEP_SKIP] != 0.0f) return;
-    float lr = state[STEP_LEARNING_RATE], decay = lr * weight_decay, size = lr * scale;
-    eight p = load8<OTT_F32>(param, at.row, at.column), u = load8<D>(update, at.row, at.column);
+struct muon_job {
+    view param, update;
+    bool narrow; /* param is bf16 */
+    const float *state;
+    float scale, weight_decay;
+    uint64_t seed;
+    int64_t first, row_step;
+};
+
+template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) muon_kernel(muon_job j) {
+    row_place at = row_place_of(j.param.columns);
+    if (at.column >= j.param.columns || j.state[STEP_SKIP] != 0.0f) return;
+    float lr = j.state[STEP_LEARNING_RATE], decay = lr * j.weight_decay, size = lr * j.scale;
+    uint64_t number = step_state_update(j.state);
+    uint64_t first = (uint64_t)(j.first + at.row * j.row_step + at.column);
+    rng_block block = {};
+    held<OTT_F32> stored = hold8_state(j.param, j.narrow, at);
+    eight p, u = load8<D>(j.update, at.row, at.column);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
+        p.x[i] = state_number(stored, j.narrow, i);
         p.x[i] = p.x[i] - decay * p.x[i];
         p.x[i] = p.x[i] - size * u.x[i];
+        if (j.narrow)
+            p.x[i] = stochastic_bf16(p.x[i], next_draw(block, j.seed, number, first, i), STOCHASTIC_PARAM);
     }
-    store8<OTT_F32>(param, at.row, at.column, p);
+    store8_state(j.param, j.narrow, at, p);
 }
 
 extern "C" cudaError_t muon_launch(const muon_args *a, cudaStream_t stream) {
-    view param = view_of(a->param), update = view_of(a->update);
-    const float *state = (const float *)a->state->data;
-    view_flatten(param, update);
-    WITH_DTYPE(a->update->dtype, D,
-               LAUNCH_ROWS(muon_kernel<D>, param.rows, param.columns, stream, param, update, state, a->scale,
-                           a->weight_decay));
+    muon_job j = {view_of(a->param),
+                  view_of(a->update),
+                  is_narrow(a->param),
+                  (const float *)a->state->data,
+                  a->scale,
+                  a->weight_decay,
+                  a->seed,
+                  a->first,
+                  a->row_step};
+    if (a->row_step == a->param->columns) view_flatten(j.param, j.update);
+    WITH_DTYPE(a->update->dtype, D, LAUNCH_ROWS(muon_kernel<D>, j.param.rows, j.param.columns, stream, j));
     return cudaGetLastError();
 }

@@ -1,50 +1,10 @@
 /* nn/optimizer: the rows, and one update of all parameters. */
 #include "nn/optimizer_rules.h"
-#include "base/rng.h"
 #include <string.h>
 
 /* ---- AdamW ---- */
 
 enum { ADAMW_MOMENT1, ADAMW_MOMENT2 };
-
-/* Each parameter rounds by draws of its own; one in fp32 makes none. */
-static uint64_t draw_seed(const optimizer_options *o, const parameter *p) {
-    const parameter_shard *s = &p->shard;
-    if (s->value.dtype == OTT_F32 && s->slot[ADAMW_MOMENT1].dtype != OTT_BF16) return 0;
-    rng_block b = rng_philox(o->seed, rng_stream(p->name), 0);
-    return b.word[0] | (uint64_t)b.word[1] << 32;
-}
-
-/* Rows of a shard that lie together in the whole. */
-typedef struct adamw_rows {
-    tensor param, grad, moment1, moment2;
-} adamw_rows;
-
-/* Those from `row` on, and what updates them: an element's draw is that of its place in the whole. Returns how many. */
-static int64_t fill_adamw(const optimizer_options *o, const parameter *p, int64_t row, const tensor *state,
-                          adamw_rows *rows, adamw_args *item) {
-    const parameter_shard *s = &p->shard;
-    const parameter_part part = parameter_shard_part(p);
-    parameter_run run = {0, 1};
-    if (p->rank > 1) run = parameter_lines_at(&part, row, s->value.rows - row);
-    *rows = (adamw_rows){tensor_rows(s->value, row, run.count), tensor_rows(s->grad, row, run.count),
-                         tensor_rows(s->slot[ADAMW_MOMENT1], row, run.count),
-                         tensor_rows(s->slot[ADAMW_MOMENT2], row, run.count)};
-    *item = (adamw_args){.param = &rows->param,
-                         .grad = &rows->grad,
-                         .moment1 = &rows->moment1,
-                         .moment2 = &rows->moment2,
-                         .state = state,
-                         .beta1 = o->beta1,
-                         .beta2 = o->beta2,
-                         .epsilon = o->epsilon,
-                         .weight_decay = p->decay ? o->weight_decay : 0.0f,
-                         .seed = draw_seed(o, p),
-                         .first = (part.row + run.first) * p->columns + part.column,
-                         .row_step = p->columns,
-                         .q = quant_spec_is_fp8(&s->form.spec) ? &s->form : NULL};
-    return run.count;
-}
 
 /* Are the moments of p in FP8? */
 static bool has_groups(const parameter *p) {
@@ -55,67 +15,59 @@ static bool makes_form(const parameter *p) {
     return !has_groups(p);
 }
 
-static ott_status step_plain(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
+static adamw_args plain_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
+    const qtensor *form = &r->of->shard.form;
+    return (adamw_args){.param = &r->param,
+                        .grad = &r->grad,
+                        .moment1 = &r->slot[ADAMW_MOMENT1],
+                        .moment2 = &r->slot[ADAMW_MOMENT2],
+                        .state = state,
+                        .beta1 = o->beta1,
+                        .beta2 = o->beta2,
+                        .epsilon = o->epsilon,
+                        .weight_decay = r->weight_decay,
+                        .seed = r->seed,
+                        .first = r->first,
+                        .row_step = r->row_step,
+                        .q = quant_spec_is_fp8(&form->spec) ? form : NULL};
+}
+
+/* Of moments in FP8. */
+static adamw_fp8_args grouped_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
+    return (adamw_fp8_args){.param = &r->param,
+                            .grad = &r->grad,
+                            .moment1 = &r->slot[ADAMW_MOMENT1],
+                            .numbers1 = &r->numbers[ADAMW_MOMENT1],
+                            .moment2 = &r->slot[ADAMW_MOMENT2],
+                            .numbers2 = &r->numbers[ADAMW_MOMENT2],
+                            .state = state,
+                            .beta1 = o->beta1,
+                            .beta2 = o->beta2,
+                            .epsilon = o->epsilon,
+                            .weight_decay = r->weight_decay,
+                            .seed = r->seed,
+                            .first = r->first,
+                            .row_step = r->row_step};
+}
+
+static ott_status adamw_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
                              const tensor *state) {
-    adamw_args items[OPTIMIZER_LIST];
-    adamw_rows rows[OPTIMIZER_LIST];
-    int filled = 0;
+    adamw_args plain[OPTIMIZER_LIST];
+    adamw_fp8_args grouped[OPTIMIZER_LIST];
+    int plain_count = 0, grouped_count = 0;
     for (int i = 0; i < count; i++)
-        for (int64_t row = 0; row < trained[i]->shard.value.rows && !has_groups(trained[i]);) {
-            row += fill_adamw(o, trained[i], row, state, &rows[filled], &items[filled]);
-            if (++filled < OPTIMIZER_LIST) continue;
-            TRY(op_adamw_many(cx, items, filled));
-            filled = 0;
-        }
-    return op_adamw_many(cx, items, filled);
-}
-
-/* The same of moments in FP8: what they have beside their codes goes by rows too. */
-static int64_t fill_groups(const optimizer_options *o, const parameter *p, int64_t row, const tensor *state,
-                           adamw_rows *rows, tensor numbers[2], adamw_fp8_args *item) {
-    const parameter_shard *s = &p->shard;
-    adamw_args a;
-    int64_t count = fill_adamw(o, p, row, state, rows, &a);
-    numbers[0] = tensor_rows(s->numbers[ADAMW_MOMENT1], row, count);
-    numbers[1] = tensor_rows(s->numbers[ADAMW_MOMENT2], row, count);
-    *item = (adamw_fp8_args){.param = a.param,
-                             .grad = a.grad,
-                             .moment1 = a.moment1,
-                             .numbers1 = &numbers[0],
-                             .moment2 = a.moment2,
-                             .numbers2 = &numbers[1],
-                             .state = state,
-                             .beta1 = a.beta1,
-                             .beta2 = a.beta2,
-                             .epsilon = a.epsilon,
-                             .weight_decay = a.weight_decay,
-                             .seed = a.seed,
-                             .first = a.first,
-                             .row_step = a.row_step};
-    return count;
-}
-
-static ott_status step_groups(exec *cx, const optimizer_options *o, const parameter *const *trained,
-                              int count, const tensor *state) {
-    adamw_fp8_args items[OPTIMIZER_LIST];
-    adamw_rows rows[OPTIMIZER_LIST];
-    tensor numbers[OPTIMIZER_LIST][2];
-    int filled = 0;
-    for (int i = 0; i < count; i++)
-        for (int64_t row = 0; row < trained[i]->shard.value.rows && has_groups(trained[i]);) {
-            row += fill_groups(o, trained[i], row, state, &rows[filled], numbers[filled], &items[filled]);
-            if (++filled < OPTIMIZER_LIST) continue;
-            TRY(op_adamw_fp8_many(cx, items, filled));
-            filled = 0;
-        }
-    return op_adamw_fp8_many(cx, items, filled);
+        if (has_groups(rows[i].of))
+            grouped[grouped_count++] = grouped_call(o, &rows[i], state);
+        else
+            plain[plain_count++] = plain_call(o, &rows[i], state);
+    TRY(op_adamw_many(cx, plain, plain_count));
+    return op_adamw_fp8_many(cx, grouped, grouped_count);
 }
 
 static ott_status step_adamw(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                              const optimizer_ranks *ranks, const tensor *state) {
     (void)ranks;
-    TRY(step_plain(cx, o, trained, count, state));
-    return step_groups(cx, o, trained, count, state);
+    return optimizer_rows_each(cx, o, trained, count, state, adamw_rows);
 }
 
 /* ---- the rows ---- */

@@ -110,45 +110,57 @@ static ott_status gather(exec *cx, const parameter *p, const optimizer_ranks *ra
     const tensor *own = &p->shard.slot[MOMENTUM];
     *out = (gathered){.t = *own, .buffer = PLAN_NONE};
     if (!p->shard.cut) return OTT_OK;
-    TRY(exec_open(cx, "gathered momentum", OTT_F32, p->rows, p->columns, &out->t, &out->buffer));
+    TRY(exec_open(cx, "gathered momentum", own->dtype, p->rows, p->columns, &out->t, &out->buffer));
     return group_run(
         ranks->shard, cx,
         &(collective){
             .kind = COLLECTIVE_ALL_GATHER, .input = *own, .output = out->t, .output_rows = p->shard.cut});
 }
 
-/* This rank's rows. */
-static ott_status apply(exec *cx, const optimizer_options *o, const parameter *p, const tensor *update,
-                        const tensor *state) {
-    const parameter_shard *s = &p->shard;
-    double aspect = (double)matrix_rows(p) / (double)p->columns;
-    tensor own = tensor_rows(*update, s->first, s->value.rows);
-    if (own.rows == 0) return OTT_OK;
-    return op_muon(cx, &(muon_args){.param = &s->value,
-                                    .update = &own,
+/* This rank's rows of the momentum. */
+static ott_status add_gradient(exec *cx, const optimizer_options *o, const optimizer_rows *own,
+                               const tensor *state) {
+    if (own->param.rows == 0) return OTT_OK;
+    return op_muon_momentum(cx, &(muon_momentum_args){.momentum = &own->slot[MOMENTUM],
+                                                      .grad = &own->grad,
+                                                      .state = state,
+                                                      .factor = o->momentum,
+                                                      .seed = own->seed,
+                                                      .first = own->first,
+                                                      .row_step = own->row_step});
+}
+
+/* And of the parameter. */
+static ott_status apply(exec *cx, const optimizer_rows *own, const tensor *update, const tensor *state) {
+    double aspect = (double)matrix_rows(own->of) / (double)own->of->columns;
+    tensor rows = tensor_rows(*update, own->of->shard.first, own->param.rows);
+    if (rows.rows == 0) return OTT_OK;
+    return op_muon(cx, &(muon_args){.param = &own->param,
+                                    .update = &rows,
                                     .state = state,
                                     .scale = (float)sqrt(aspect > 1.0 ? aspect : 1.0),
-                                    .weight_decay = p->decay ? o->weight_decay : 0.0f});
+                                    .weight_decay = own->weight_decay,
+                                    .seed = own->seed,
+                                    .first = own->first,
+                                    .row_step = own->row_step});
 }
 
 static ott_status step_matrix(exec *cx, const optimizer_options *o, const parameter *p,
                               const optimizer_ranks *ranks, const tensor *state) {
     gathered momentum;
+    optimizer_rows own = {.of = p};
     tensor update;
     plan_buffer buffer;
     int64_t rows = matrix_rows(p);
-    if (p->shard.value.rows > 0)
-        TRY(op_muon_momentum(cx, &(muon_momentum_args){.momentum = &p->shard.slot[MOMENTUM],
-                                                       .grad = &p->shard.grad,
-                                                       .state = state,
-                                                       .factor = o->momentum}));
+    if (p->shard.value.rows > 0) STATUS_REQUIRE(optimizer_rows_at(o, p, 0, &own) == p->shard.value.rows);
+    TRY(add_gradient(cx, o, &own, state));
     TRY(gather(cx, p, ranks, &momentum));
     TRY(exec_open(cx, "update of a matrix", o->product, p->rows, p->columns, &update, &buffer));
     for (int64_t i = 0; i < p->stack; i++) {
         tensor from = tensor_rows(momentum.t, i * rows, rows), to = tensor_rows(update, i * rows, rows);
         TRY(orthogonalize(cx, o->muon_steps, &from, &to));
     }
-    TRY(apply(cx, o, p, &update, state));
+    TRY(apply(cx, &own, &update, state));
     TRY(plan_close(cx->plan, &buffer));
     return plan_close(cx->plan, &momentum.buffer);
 }

@@ -2,10 +2,6 @@
 #include "nn/optimizer_rules.h"
 #include <math.h>
 
-static float decay_of(const optimizer_options *o, const parameter *p) {
-    return p->decay ? o->weight_decay : 0.0f;
-}
-
 static bool is_here(const parameter *p) {
     return tensor_count(p->shard.value) > 0;
 }
@@ -21,23 +17,29 @@ void optimizer_schedule_moments(const optimizer_options *o, int64_t update, floa
 
 /* ---- Lion ---- */
 
+static ott_status lion_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
+                            const tensor *state) {
+    lion_args items[OPTIMIZER_LIST];
+    for (int i = 0; i < count; i++) {
+        const optimizer_rows *r = &rows[i];
+        items[i] = (lion_args){.param = &r->param,
+                               .grad = &r->grad,
+                               .momentum = &r->slot[0],
+                               .beta1 = o->beta1,
+                               .beta2 = o->beta2,
+                               .state = state,
+                               .weight_decay = r->weight_decay,
+                               .seed = r->seed,
+                               .first = r->first,
+                               .row_step = r->row_step};
+    }
+    return op_lion_many(cx, items, count);
+}
+
 static ott_status step_lion(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                             const optimizer_ranks *ranks, const tensor *state) {
     (void)ranks;
-    lion_args items[OPTIMIZER_LIST];
-    int filled = 0;
-    for (int i = 0; i < count; i++) {
-        const parameter_shard *s = &trained[i]->shard;
-        if (is_here(trained[i]))
-            items[filled++] = (lion_args){.param = &s->value,
-                                          .grad = &s->grad,
-                                          .momentum = &s->slot[0],
-                                          .state = state,
-                                          .beta1 = o->beta1,
-                                          .beta2 = o->beta2,
-                                          .weight_decay = decay_of(o, trained[i])};
-    }
-    return op_lion_many(cx, items, filled);
+    return optimizer_rows_each(cx, o, trained, count, state, lion_rows);
 }
 
 const optimizer_rule optimizer_lion = {
@@ -45,23 +47,29 @@ const optimizer_rule optimizer_lion = {
 
 /* ---- SGD ---- */
 
+static ott_status sgd_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
+                           const tensor *state) {
+    sgd_args items[OPTIMIZER_LIST];
+    for (int i = 0; i < count; i++) {
+        const optimizer_rows *r = &rows[i];
+        items[i] = (sgd_args){.param = &r->param,
+                              .grad = &r->grad,
+                              .momentum = &r->slot[0],
+                              .factor = o->momentum,
+                              .nesterov = o->nesterov,
+                              .state = state,
+                              .weight_decay = r->weight_decay,
+                              .seed = r->seed,
+                              .first = r->first,
+                              .row_step = r->row_step};
+    }
+    return op_sgd_many(cx, items, count);
+}
+
 static ott_status step_sgd(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                            const optimizer_ranks *ranks, const tensor *state) {
     (void)ranks;
-    sgd_args items[OPTIMIZER_LIST];
-    int filled = 0;
-    for (int i = 0; i < count; i++) {
-        const parameter_shard *s = &trained[i]->shard;
-        if (is_here(trained[i]))
-            items[filled++] = (sgd_args){.param = &s->value,
-                                         .grad = &s->grad,
-                                         .momentum = &s->slot[0],
-                                         .state = state,
-                                         .factor = o->momentum,
-                                         .weight_decay = decay_of(o, trained[i]),
-                                         .nesterov = o->nesterov};
-    }
-    return op_sgd_many(cx, items, filled);
+    return optimizer_rows_each(cx, o, trained, count, state, sgd_rows);
 }
 
 const optimizer_rule optimizer_sgd = {
@@ -69,25 +77,31 @@ const optimizer_rule optimizer_sgd = {
 
 /* ---- Adam ---- */
 
+static ott_status adam_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
+                            const tensor *state) {
+    adam_args items[OPTIMIZER_LIST];
+    for (int i = 0; i < count; i++) {
+        const optimizer_rows *r = &rows[i];
+        items[i] = (adam_args){.param = &r->param,
+                               .grad = &r->grad,
+                               .moment1 = &r->slot[0],
+                               .moment2 = &r->slot[1],
+                               .beta1 = o->beta1,
+                               .beta2 = o->beta2,
+                               .epsilon = o->epsilon,
+                               .state = state,
+                               .weight_decay = r->weight_decay,
+                               .seed = r->seed,
+                               .first = r->first,
+                               .row_step = r->row_step};
+    }
+    return op_adam_many(cx, items, count);
+}
+
 static ott_status step_adam(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                             const optimizer_ranks *ranks, const tensor *state) {
     (void)ranks;
-    adam_args items[OPTIMIZER_LIST];
-    int filled = 0;
-    for (int i = 0; i < count; i++) {
-        const parameter_shard *s = &trained[i]->shard;
-        if (is_here(trained[i]))
-            items[filled++] = (adam_args){.param = &s->value,
-                                          .grad = &s->grad,
-                                          .moment1 = &s->slot[0],
-                                          .moment2 = &s->slot[1],
-                                          .state = state,
-                                          .beta1 = o->beta1,
-                                          .beta2 = o->beta2,
-                                          .epsilon = o->epsilon,
-                                          .weight_decay = decay_of(o, trained[i])};
-    }
-    return op_adam_many(cx, items, filled);
+    return optimizer_rows_each(cx, o, trained, count, state, adam_rows);
 }
 
 const optimizer_rule optimizer_adam = {.name = "adam",
@@ -109,26 +123,32 @@ static void schedule_average(const optimizer_options *o, int64_t update, float *
     optimizer_schedule_moments(o, update, host_state);
 }
 
+static ott_status schedule_free_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows,
+                                     int count, const tensor *state) {
+    schedule_free_args items[OPTIMIZER_LIST];
+    for (int i = 0; i < count; i++) {
+        const optimizer_rows *r = &rows[i];
+        items[i] = (schedule_free_args){.param = &r->param,
+                                        .grad = &r->grad,
+                                        .z = &r->slot[ITERATE],
+                                        .x = &r->slot[AVERAGE],
+                                        .moment2 = &r->slot[MOMENT2],
+                                        .beta1 = o->beta1,
+                                        .beta2 = o->beta2,
+                                        .epsilon = o->epsilon,
+                                        .state = state,
+                                        .weight_decay = r->weight_decay,
+                                        .seed = r->seed,
+                                        .first = r->first,
+                                        .row_step = r->row_step};
+    }
+    return op_schedule_free_many(cx, items, count);
+}
+
 static ott_status step_schedule_free(exec *cx, const optimizer_options *o, const parameter *const *trained,
                                      int count, const optimizer_ranks *ranks, const tensor *state) {
     (void)ranks;
-    schedule_free_args items[OPTIMIZER_LIST];
-    int filled = 0;
-    for (int i = 0; i < count; i++) {
-        const parameter_shard *s = &trained[i]->shard;
-        if (is_here(trained[i]))
-            items[filled++] = (schedule_free_args){.param = &s->value,
-                                                   .grad = &s->grad,
-                                                   .z = &s->slot[ITERATE],
-                                                   .x = &s->slot[AVERAGE],
-                                                   .moment2 = &s->slot[MOMENT2],
-                                                   .state = state,
-                                                   .beta1 = o->beta1,
-                                                   .beta2 = o->beta2,
-                                                   .epsilon = o->epsilon,
-                                                   .weight_decay = decay_of(o, trained[i])};
-    }
-    return op_schedule_free_many(cx, items, filled);
+    return optimizer_rows_each(cx, o, trained, count, state, schedule_free_rows);
 }
 
 /* As the update leaves them, or their average. */

@@ -41,11 +41,12 @@ static int64_t trained(const search *s) {
     return s->asked->rank.parameters - s->asked->rank.frozen;
 }
 
-/* Parameters, and of those that are trained gradients and two moments. */
+/* Parameters, and of those that are trained gradients and the optimizer's state, as much as each has at least. */
 static double state_bytes(const search *s, const mesh *m) {
     const model_options *o = s->base->shape;
+    int slots = o->optimizer->slots_taken ? o->optimizer->slots_taken : o->optimizer->slots;
     return part_bytes(m, s->asked->rank.frozen, o->frozen) + part_bytes(m, trained(s), o->master) +
-           part_bytes(m, trained(s), o->gradient) + 2 * part_bytes(m, trained(s), o->state);
+           part_bytes(m, trained(s), o->gradient) + slots * part_bytes(m, trained(s), o->state);
 }
 
 static double product_seconds(const search *s, config_checkpointing kind) {

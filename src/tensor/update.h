@@ -84,6 +84,11 @@ ANYWHERE void update_adam(const update_constants *c, update_element *e) {
     e->slot[1] = v;
 }
 
+/* Where gradients are taken, between iterate and average. */
+ANYWHERE float update_point(const update_options *o, float z, float x) {
+    return fmaf(x - z, o->beta1, z);
+}
+
 ANYWHERE void update_schedule_free(const update_constants *c, update_element *e) {
     float z = c->is_first ? e->p : e->slot[0], x = c->is_first ? e->p : e->slot[1];
     float g = e->g * c->clip;
@@ -91,7 +96,7 @@ ANYWHERE void update_schedule_free(const update_constants *c, update_element *e)
     z = z - c->lr * (g / (sqrtf(v) / c->sqrt_correction2 + c->o->epsilon));
     z = z - c->decay * z;
     x = fmaf(z - x, c->average, x);
-    e->p = fmaf(x - z, c->o->beta1, z);
+    e->p = update_point(c->o, z, x);
     e->slot[0] = z;
     e->slot[1] = x;
     e->slot[2] = v;

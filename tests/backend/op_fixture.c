@@ -620,15 +620,20 @@ static void grad_norm_prepare(op_case *c) {
     set_float(c, "max_norm", norms[case_draw(c, 3)]);
 }
 
+/* Of the places of a parameter's elements. */
+static void draw_scalars(op_case *c) {
+    set_integer(c, "seed", 0x123456789 + case_draw(c, 1000));
+    set_integer(c, "first", case_draw(c, 2) ? case_draw(c, 1000) : (int64_t)1 << 33);
+    set_integer(c, "row_step", SIZE('N') + case_draw(c, 2) * case_draw(c, 70));
+}
+
 static void adamw_scalars(op_case *c) {
     fill_state(c);
     set_float(c, "beta1", 0.9f);
     set_float(c, "beta2", case_draw(c, 2) ? 0.95f : 0.999f);
     set_float(c, "epsilon", 1e-8f);
     set_float(c, "weight_decay", case_draw(c, 2) ? 0.1f : 0.0f);
-    set_integer(c, "seed", 0x123456789 + case_draw(c, 1000));
-    set_integer(c, "first", case_draw(c, 2) ? case_draw(c, 1000) : (int64_t)1 << 33);
-    set_integer(c, "row_step", SIZE('N') + case_draw(c, 2) * case_draw(c, 70));
+    draw_scalars(c);
 }
 
 static void adamw_prepare(op_case *c) {
@@ -664,6 +669,7 @@ static void rule_prepare(op_case *c) {
             if (strcmp(c->op->fields[i].name, scalars[k].name) == 0)
                 set_float(c, scalars[k].name, scalars[k].values[case_draw(c, 2)]);
     if (strcmp(c->op->name, "sgd") == 0) set_bool(c, "nesterov", case_draw(c, 2));
+    draw_scalars(c);
 }
 
 static void lerp_prepare(op_case *c) {
@@ -839,17 +845,32 @@ static const op_fixture fixtures[] = {
      .sets = "beta1 beta2 epsilon weight_decay seed first row_step",
      .bind = adamw_fp8_bind,
      .prepare = adamw_fp8_prepare},
-    {.op = "lion", .sets = "beta1 beta2 weight_decay", .bind = state_bind, .prepare = rule_prepare},
-    {.op = "sgd", .sets = "factor weight_decay nesterov", .bind = state_bind, .prepare = rule_prepare},
-    {.op = "adam", .sets = "beta1 beta2 epsilon weight_decay", .bind = state_bind, .prepare = rule_prepare},
+    {.op = "lion",
+     .sets = "beta1 beta2 weight_decay seed first row_step",
+     .bind = state_bind,
+     .prepare = rule_prepare},
+    {.op = "sgd",
+     .sets = "factor weight_decay nesterov seed first row_step",
+     .bind = state_bind,
+     .prepare = rule_prepare},
+    {.op = "adam",
+     .sets = "beta1 beta2 epsilon weight_decay seed first row_step",
+     .bind = state_bind,
+     .prepare = rule_prepare},
     {.op = "schedule_free",
-     .sets = "beta1 beta2 epsilon weight_decay",
+     .sets = "beta1 beta2 epsilon weight_decay seed first row_step",
      .bind = state_bind,
      .prepare = rule_prepare},
     {.op = "lerp", .sets = "weight", .prepare = lerp_prepare, .alias = {{"y", "from"}, {"y", "to"}}},
-    {.op = "muon_momentum", .sets = "factor", .bind = state_bind, .prepare = rule_prepare},
+    {.op = "muon_momentum",
+     .sets = "factor seed first row_step",
+     .bind = state_bind,
+     .prepare = rule_prepare},
     {.op = "muon_normalize", .prepare = muon_normalize_prepare},
-    {.op = "muon", .sets = "scale weight_decay", .bind = state_bind, .prepare = rule_prepare},
+    {.op = "muon",
+     .sets = "scale weight_decay seed first row_step",
+     .bind = state_bind,
+     .prepare = rule_prepare},
 };
 
 const op_fixture *fixture_find(const op_info *op) {

@@ -88,8 +88,9 @@ static void test_optimizers(void **state) {
              "distributed.tp = 2", NULL);
     case_bad(c, ".toml", "[optimizer]\nname = \"muon\"\n[model]\nnum_experts = 4\n[distributed]\nep = 2\n",
              "distributed.ep = 2 leaves a rank a part", NULL);
-    case_bad(c, ".toml", "[optimizer]\nname = \"lion\"\nstate_dtype = \"bf16\"\n",
-             "optimizer.state_dtype = \"bf16\" is built for optimizer.name = \"adamw\" only", NULL);
+    case_bad(c, ".toml", "[optimizer]\nname = \"lion\"\nstate_dtype = \"fp8\"\n",
+             "optimizer.state_dtype = \"fp8\" is built for optimizer.name = \"adamw\" only, not for \"lion\"",
+             NULL);
     case_bad(c, ".toml", "[optimizer]\nname = \"muon\"\n[train]\noffload = \"moments\"\n",
              "train.offload = \"moments\" is not built for optimizer.name = \"muon\"", NULL);
     case_bad(c, ".toml", "[optimizer]\nnesterov = true\n", "optimizer.nesterov = true", NULL);

@@ -33,6 +33,10 @@ embedding_forward_kernel<       : a       : b     : 0
 embedding_backward_kernel<      : a b     : b     : 0
 rule_kernel<adamw_rule, false   : f f f f : f f f : 0
 rule_kernel<adamw_rule, true    : r r r r : r r r : 0
+rule_kernel<lion_rule, false    : f f f   : f f   : 0
+rule_kernel<lion_rule, true     : r r r   : r r   : 0
+rule_kernel<schedule_free_rule, false : f f f f f : f f f f : 0
+rule_kernel<schedule_free_rule, true  : r r r r r : r r r r : 0
 adamw_fp8_kernel<false          : f f     : f     : 2
 adamw_fp8_kernel<true           : r r     : r     : 2
 adamw_tile_kernel<0, false      : f f f f : f f f : 9
@@ -40,7 +44,7 @@ adamw_tile_kernel<0, true       : f r r r : f r r : 9
 adamw_tile_kernel<1, true       : a r r r : a r r : 9
 ranks_kernel<                   : a       : a     : 0
 '
-for source in elementwise embedding loss norm optimizer optimizer_fp8 quantize ranks swiglu; do
+for source in elementwise embedding loss norm optimizer optimizer_fp8 optimizer_rules quantize ranks swiglu; do
     [ ! -e "$folder/$source.cu.o" ] || cuobjdump -sass "$folder/$source.cu.o"
 done | awk '
 /Function :/ { kernel = $3; print kernel, "-" }

@@ -122,21 +122,21 @@ static void fill_part(harness *h, tensor *t, const parameter *p, ott_dtype d, co
     harness_put(h, t, own);
 }
 
-/* One AdamW step of a parameter; what is here of its value goes to out[TALL * WIDE]. */
-static void step_part(harness *h, parameter *p, float *out) {
+/* One step of a parameter by a rule; what is here of its value goes to out[TALL * WIDE]. */
+static void step_part(harness *h, const optimizer_rule *rule, parameter *p, float *out) {
     float whole[TALL * WIDE], host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_CLIP] = 1};
-    const optimizer_rule *adamw = optimizer_find("adamw");
     const optimizer_options o = {
-        .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f, .weight_decay = 0.1f, .seed = 5};
+        .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f, .weight_decay = 0.1f, .seed = 5, .momentum = 0.9f};
     p->name = "weight";
     p->shard.value = tensor_matrix(NULL, OTT_BF16, p->local.rows, p->local.columns);
     for (int i = 0; i < TALL * WIDE; i++) whole[i] = 0.01f * (float)(i + 1);
-    tensor *tensors[] = {&p->shard.grad, &p->shard.slot[0], &p->shard.slot[1], &p->shard.value};
-    for (int i = 0; i < 4; i++) fill_part(h, tensors[i], p, i == 0 ? OTT_F32 : OTT_BF16, whole);
-    optimizer_schedule(adamw, &o, 1e-3, 7, host);
+    fill_part(h, &p->shard.grad, p, OTT_F32, whole);
+    for (int k = 0; k < rule->slots; k++) fill_part(h, &p->shard.slot[k], p, OTT_BF16, whole);
+    fill_part(h, &p->shard.value, p, OTT_BF16, whole);
+    optimizer_schedule(rule, &o, 1e-3, 7, host);
     tensor state = harness_tensor(h, OTT_F32, 1, STEP_STATE_COUNT);
     harness_put(h, &state, host);
-    HARNESS_OK(adamw->step(&h->cx, &o, (const parameter *const[]){p}, 1, NULL, &state));
+    HARNESS_OK(rule->step(&h->cx, &o, (const parameter *const[]){p}, 1, NULL, &state));
     harness_get(h, &p->shard.value, out);
 }
 
@@ -155,26 +155,32 @@ static void expect_part(const parameter *p, const float *whole, const float *own
 }
 
 /* An element is rounded alike whichever rank has it: rows of three projections, columns, all. */
-static void parts_round_as_the_whole(void **state) {
-    (void)state;
+static void check_parts(const char *name) {
     static const int64_t sections[] = {4, 4, 4};
+    const optimizer_rule *rule = optimizer_find(name);
     harness h;
     float whole[TALL * WIDE], own[TALL * WIDE];
     harness_open(&h, 1, NULL);
     parameter p = tall_and_wide();
-    step_part(&h, &p, whole);
+    step_part(&h, rule, &p, whole);
     for (int rank = 0; rank < 2; rank++) {
         p = tall_and_wide();
         parameter_cut_lines(&p, sections, 3, rank, 2);
-        step_part(&h, &p, own);
+        step_part(&h, rule, &p, own);
         expect_part(&p, whole, own);
         p = tall_and_wide();
         p.local.columns = WIDE / 2;
         p.local.column = rank * WIDE / 2;
-        step_part(&h, &p, own);
+        step_part(&h, rule, &p, own);
         expect_part(&p, whole, own);
     }
     harness_close(&h);
+}
+
+static void parts_round_as_the_whole(void **state) {
+    static const char *const names[] = {"adamw", "adam", "sgd", "lion", "schedule_free_adamw"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_parts(names[i]);
 }
 
 /* ---- the form that is made with a value ---- */

@@ -29,10 +29,18 @@ ott_status reference_op_grad_norm(exec *cx, const grad_norm_args *a) {
     return OTT_OK;
 }
 
+/* What tells a draw. */
+typedef struct draws {
+    uint64_t seed;
+    int64_t first, row_step;
+    const tensor *state;
+} draws;
+#define DRAWS(a) ((draws){(a)->seed, (a)->first, (a)->row_step, (a)->state})
+
 /* Number `which` of element (i, j). */
-static void put_rounded(const adamw_args *a, const tensor *t, int64_t i, int64_t j, float x, int which) {
-    uint64_t index = (uint64_t)(a->first + i * a->row_step + j);
-    rng_block block = stochastic_block(a->seed, step_state_update(a->state->data), index);
+static void put_rounded(draws d, const tensor *t, int64_t i, int64_t j, float x, int which) {
+    uint64_t index = (uint64_t)(d.first + i * d.row_step + j);
+    rng_block block = stochastic_block(d.seed, step_state_update(d.state->data), index);
     uint64_t draw = stochastic_draw(block, index);
     put(t, i, j, t->dtype == OTT_F32 ? x : stochastic_bf16(x, draw, which));
 }
@@ -47,9 +55,9 @@ static void adamw_element(const adamw_args *a, int64_t i, int64_t j) {
     m = fmaf(g - m, 1.0f - a->beta1, m);
     v = fmaf(g * g, 1.0f - a->beta2, v * a->beta2);
     p = p - (lr / state[STEP_CORRECTION1]) * (m / (sqrtf(v) / state[STEP_SQRT_CORRECTION2] + a->epsilon));
-    put_rounded(a, a->param, i, j, p, STOCHASTIC_PARAM);
-    put_rounded(a, a->moment1, i, j, m, STOCHASTIC_SLOT);
-    put_rounded(a, a->moment2, i, j, v, STOCHASTIC_SLOT + 1);
+    put_rounded(DRAWS(a), a->param, i, j, p, STOCHASTIC_PARAM);
+    put_rounded(DRAWS(a), a->moment1, i, j, m, STOCHASTIC_SLOT);
+    put_rounded(DRAWS(a), a->moment2, i, j, v, STOCHASTIC_SLOT + 1);
 }
 
 ott_status reference_op_adamw(exec *cx, const adamw_args *a) {
@@ -145,8 +153,8 @@ ott_status reference_op_lion(exec *cx, const lion_args *a) {
         float direction = fmaf(g - m, 1.0f - a->beta1, m);
         float sign = direction > 0 ? 1.0f : direction < 0 ? -1.0f : 0.0f;
         p = p - (lr * a->weight_decay) * p;
-        put(a->param, i, j, p - lr * sign);
-        put(a->momentum, i, j, fmaf(g - m, 1.0f - a->beta2, m));
+        put_rounded(DRAWS(a), a->param, i, j, p - lr * sign, STOCHASTIC_PARAM);
+        put_rounded(DRAWS(a), a->momentum, i, j, fmaf(g - m, 1.0f - a->beta2, m), STOCHASTIC_SLOT);
     }
     return OTT_OK;
 }
@@ -159,8 +167,9 @@ ott_status reference_op_sgd(exec *cx, const sgd_args *a) {
         float g = fmaf(p, a->weight_decay, at(a->grad, i, j) * state_of(a->state, STEP_CLIP));
         float m = fmaf(at(a->momentum, i, j), a->factor, g);
         if (a->nesterov) g = fmaf(m, a->factor, g);
-        put(a->param, i, j, p - state_of(a->state, STEP_LEARNING_RATE) * (a->nesterov ? g : m));
-        put(a->momentum, i, j, m);
+        p = p - state_of(a->state, STEP_LEARNING_RATE) * (a->nesterov ? g : m);
+        put_rounded(DRAWS(a), a->param, i, j, p, STOCHASTIC_PARAM);
+        put_rounded(DRAWS(a), a->momentum, i, j, m, STOCHASTIC_SLOT);
     }
     return OTT_OK;
 }
@@ -175,9 +184,9 @@ ott_status reference_op_adam(exec *cx, const adam_args *a) {
         m = fmaf(g - m, 1.0f - a->beta1, m);
         v = fmaf(g * g, 1.0f - a->beta2, v * a->beta2);
         float root = sqrtf(v) / state_of(a->state, STEP_SQRT_CORRECTION2);
-        put(a->param, i, j, p - step_size * (m / (root + a->epsilon)));
-        put(a->moment1, i, j, m);
-        put(a->moment2, i, j, v);
+        put_rounded(DRAWS(a), a->param, i, j, p - step_size * (m / (root + a->epsilon)), STOCHASTIC_PARAM);
+        put_rounded(DRAWS(a), a->moment1, i, j, m, STOCHASTIC_SLOT);
+        put_rounded(DRAWS(a), a->moment2, i, j, v, STOCHASTIC_SLOT + 1);
     }
     return OTT_OK;
 }
@@ -194,10 +203,10 @@ ott_status reference_op_schedule_free(exec *cx, const schedule_free_args *a) {
         z = z - lr * (g / (sqrtf(v) / state_of(a->state, STEP_SQRT_CORRECTION2) + a->epsilon));
         z = z - (lr * a->weight_decay) * z;
         x = fmaf(z - x, state_of(a->state, STEP_AVERAGE), x);
-        put(a->z, i, j, z);
-        put(a->x, i, j, x);
-        put(a->moment2, i, j, v);
-        put(a->param, i, j, fmaf(x - z, a->beta1, z));
+        put_rounded(DRAWS(a), a->z, i, j, z, STOCHASTIC_SLOT);
+        put_rounded(DRAWS(a), a->x, i, j, x, STOCHASTIC_SLOT + 1);
+        put_rounded(DRAWS(a), a->moment2, i, j, v, STOCHASTIC_SLOT + 2);
+        put(a->param, i, j, fmaf(at(a->x, i, j) - at(a->z, i, j), a->beta1, at(a->z, i, j)));
     }
     return OTT_OK;
 }
@@ -214,7 +223,7 @@ ott_status reference_op_muon_momentum(exec *cx, const muon_momentum_args *a) {
     if (is_skipped(a->state)) return OTT_OK;
     EACH(a->momentum) {
         float g = at(a->grad, i, j) * state_of(a->state, STEP_CLIP);
-        put(a->momentum, i, j, fmaf(at(a->momentum, i, j), a->factor, g));
+        put_rounded(DRAWS(a), a->momentum, i, j, fmaf(at(a->momentum, i, j), a->factor, g), STOCHASTIC_SLOT);
     }
     return OTT_OK;
 }
@@ -232,7 +241,8 @@ ott_status reference_op_muon(exec *cx, const muon_args *a) {
     EACH(a->param) {
         float p = at(a->param, i, j);
         p = p - (lr * a->weight_decay) * p;
-        put(a->param, i, j, p - (lr * a->scale) * at(a->update, i, j));
+        p = p - (lr * a->scale) * at(a->update, i, j);
+        put_rounded(DRAWS(a), a->param, i, j, p, STOCHASTIC_PARAM);
     }
     return OTT_OK;
 }

@@ -66,18 +66,20 @@ static void round_to_nearest(rig *r) {
     }
 }
 
-/* Final validation loss of BF16 with masters, gradients and moments as `way` says. */
+/* Final validation loss of BF16 with masters, gradients and moments as `way` says, by the optimizer of some settings (ends with
+   NULL). */
 typedef enum state_way { STATE_WIDE, STATE_NARROW, STATE_FP8, STATE_NEAREST } state_way;
-static double train_state(const fixture *f, state_way way) {
-    const char *more[24] = {NULL};
+static double train_state(const fixture *f, state_way way, const char *const *optimizer, int steps) {
+    const char *more[28] = {NULL};
     int count = 0;
     rig r;
     for (; reduced_demo[count]; count++) more[count] = reduced_demo[count];
     for (int i = 0; i < 2; i++) more[count++] = gentle[i];
     for (int i = 0; i < 3 && way == STATE_NARROW; i++) more[count++] = narrow_state[i];
     for (int i = 0; i < 3 && way == STATE_FP8; i++) more[count++] = fp8_moments[i];
+    for (int i = 0; optimizer[i]; i++) more[count++] = optimizer[i];
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
-    for (int i = 0; i < STATE_STEPS; i++) {
+    for (int i = 0; i < steps; i++) {
         assert_false(rig_step(&r).skipped);
         if (way == STATE_NEAREST) round_to_nearest(&r);
     }
@@ -88,8 +90,11 @@ static double train_state(const fixture *f, state_way way) {
 
 static void narrow_state_is_near_wide(void **state) {
     if (FIXTURE_SANITIZED) skip();
-    double wide = train_state(*state, STATE_WIDE), narrow = train_state(*state, STATE_NARROW);
-    double fp8 = train_state(*state, STATE_FP8), nearest = train_state(*state, STATE_NEAREST);
+    static const char *const adamw[] = {NULL};
+    double wide = train_state(*state, STATE_WIDE, adamw, STATE_STEPS),
+           narrow = train_state(*state, STATE_NARROW, adamw, STATE_STEPS),
+           fp8 = train_state(*state, STATE_FP8, adamw, STATE_STEPS),
+           nearest = train_state(*state, STATE_NEAREST, adamw, STATE_STEPS);
     print_message(
         "  state in fp32 %.5f, in bf16 %.5f (%+.2f%%), moments in fp8 %.5f (%+.2f%%), masters rounded "
         "to nearest %.5f (%+.2f%%)\n",
@@ -98,6 +103,25 @@ static void narrow_state_is_near_wide(void **state) {
     assert_true(fabs(narrow / wide - 1) < STATE_BOUND);
     assert_true(fabs(fp8 / wide - 1) < STATE_BOUND);
     assert_true(nearest / wide - 1 > STATE_BOUND);
+}
+
+/* The other optimizers', in a shorter run. */
+static void narrow_state_of_others_is_near_wide(void **state) {
+    enum { STEPS_OF_OTHERS = 30 };
+    static const char *const others[][4] = {
+        {"--optimizer.name=lion", "--optimizer.lr=1e-4"},
+        {"--optimizer.name=sgd", "--optimizer.lr=5e-3", "--optimizer.momentum=0.9"},
+        {"--optimizer.name=adam"},
+        {"--optimizer.name=muon", "--optimizer.lr=2e-3", "--optimizer.muon_adam_lr=2e-4"},
+        {"--optimizer.name=schedule_free_adamw", "--scheduler.name=none"}};
+    if (FIXTURE_SANITIZED) skip();
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        double wide = train_state(*state, STATE_WIDE, others[i], STEPS_OF_OTHERS),
+               narrow = train_state(*state, STATE_NARROW, others[i], STEPS_OF_OTHERS);
+        print_message("  %-36s state in fp32 %.5f, in bf16 %.5f (%+.2f%%)\n", others[i][0], wide, narrow,
+                      100 * (narrow / wide - 1));
+        assert_true(fabs(narrow / wide - 1) < STATE_BOUND);
+    }
 }
 
 /* Final validation loss. */
@@ -148,6 +172,7 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(fp8_is_near_bf16),
-                                       cmocka_unit_test(narrow_state_is_near_wide)};
+                                       cmocka_unit_test(narrow_state_is_near_wide),
+                                       cmocka_unit_test(narrow_state_of_others_is_near_wide)};
     return cmocka_run_group_tests(tests, setup, fixture_teardown);
 }

@@ -106,6 +106,28 @@ static void state_in_bf16_takes_half(void **state) {
     assert_int_equal(bytes[1], 8 * matrices + 16 * vectors);
 }
 
+/* Of an optimizer with so many slots, half of what they are in fp32. */
+static void slots_in_bf16_take_half(void **state) {
+    static const struct {
+        const char *name;
+        int slots;
+    } optimizers[] = {{"--optimizer.name=lion", 1},
+                      {"--optimizer.name=sgd", 1},
+                      {"--optimizer.name=schedule_free_adamw", 3}};
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        const char *const more[] = {STATE_IN_BF16, optimizers[i].name, "--scheduler.name=none", NULL};
+        int64_t expected = 0;
+        rig r;
+        rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
+        for (int k = 0; k < r.t->m->parameter_count; k++) {
+            const parameter *p = &r.t->m->parameters[k];
+            expected += (p->rank > 1 ? 2 : 4) * optimizers[i].slots * parameter_count(p);
+        }
+        assert_int_equal(mem_read(r.account).now_of[MEM_OPTIMIZER], expected);
+        rig_close(&r);
+    }
+}
+
 /* Masters and gradients in bf16, moments in FP8: 6 bytes, and of each group of a row two fp32 numbers a moment. */
 static void moments_in_fp8_take_less(void **state) {
     static const char *const more[] = {MOMENTS_IN_FP8, NULL};
@@ -356,6 +378,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(bad_steps_allocate_nothing),
         cmocka_unit_test(codes_for_backward_need_not_be_kept),
         cmocka_unit_test(state_in_bf16_takes_half),
+        cmocka_unit_test(slots_in_bf16_take_half),
         cmocka_unit_test(moments_in_fp8_take_less),
         cmocka_unit_test(plan_is_the_peak),
         cmocka_unit_test(checkpointing_shrinks_the_plan),

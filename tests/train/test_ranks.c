@@ -308,28 +308,37 @@ static void a_shared_norm_is_one_rank_s(void **state) {
     free(shards);
 }
 
-/* Ranks that share the parameters take the steps of one rank: Muon's see whole matrices. */
+/* Ranks that share the parameters take the steps of one rank: Muon's see whole matrices, and what is rounded stochastically is
+   rounded as the whole's. */
+static void compare_optimizer(const fixture *f, const char *name, bool narrow) {
+    enum { SIZE = 3 };
+    char setting[64];
+    rank_run *shards = calloc(RANKS_MAX, sizeof *shards);
+    const char *more[] = {"--train.grad_accum_steps=3",
+                          setting,
+                          "--scheduler.name=none",
+                          "--optimizer.lr=0.002",
+                          narrow ? "--train.master_dtype=bf16" : NULL,
+                          "--optimizer.state_dtype=bf16",
+                          NULL};
+    outcome one = {0};
+    snprintf(setting, sizeof setting, "--optimizer.name=%s", name);
+    run_one(f, &(rig_options){.precision = &fixture_precisions[BF16], .more = more}, &one);
+    run_ranks(f, &(rig_options){.precision = &fixture_precisions[BF16], .more = more + 1}, SIZE, SIZE,
+              shards);
+    assert_true(one.step[STEPS - 1].loss != one.step[0].loss);
+    for (int k = 0; k < SIZE; k++) {
+        expect_same_steps(&one, &shards[k].out, name);
+        outcome_free(&shards[k].out);
+    }
+    outcome_free(&one);
+    free(shards);
+}
+
 static void each_optimizer_is_one_rank_s(void **state) {
     static const char *const names[] = {"lion", "sgd", "adam", "muon", "schedule_free_adamw"};
-    enum { SIZE = 3 };
-    rank_run *shards = calloc(RANKS_MAX, sizeof *shards);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char name[64];
-        const char *more[] = {"--train.grad_accum_steps=3", name, "--scheduler.name=none",
-                              "--optimizer.lr=0.002", NULL};
-        outcome one = {0};
-        snprintf(name, sizeof name, "--optimizer.name=%s", names[i]);
-        run_one(*state, &(rig_options){.precision = &fixture_precisions[BF16], .more = more}, &one);
-        run_ranks(*state, &(rig_options){.precision = &fixture_precisions[BF16], .more = more + 1}, SIZE,
-                  SIZE, shards);
-        assert_true(one.step[STEPS - 1].loss != one.step[0].loss);
-        for (int k = 0; k < SIZE; k++) {
-            expect_same_steps(&one, &shards[k].out, names[i]);
-            outcome_free(&shards[k].out);
-        }
-        outcome_free(&one);
-    }
-    free(shards);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (int narrow = 0; narrow < 2; narrow++) compare_optimizer(*state, names[i], narrow);
 }
 
 int main(void) {

@@ -16,7 +16,7 @@
 
 /* ---- trainers ---- */
 
-enum { STEPS = 6, BREAK = 4 };
+enum { STEPS = 6, BREAK = 4, MORE = 6 };
 
 /* Where a part of a run is computed. */
 typedef struct place {
@@ -26,7 +26,7 @@ typedef struct place {
 typedef struct variant {
     const char *name;
     int precision;
-    const char *more[4];
+    const char *more[MORE];
     float loss_scale; /* the first one; 0: as it is */
 } variant;
 
@@ -55,11 +55,22 @@ static const variant variants[] = {
     {"bf16, its state too", BF16, {STATE_IN_BF16}, 0},
     {"delayed, state in bf16", DELAYED, {STATE_IN_BF16}, 0},
     {"tensorwise, moments in fp8", TENSORWISE, {MOMENTS_IN_FP8}, 0},
-    {"tensorwise, Muon", TENSORWISE, {"--optimizer.name=muon", "--optimizer.muon_adam_lr=1e-3"}, 0},
+    {"tensorwise, Muon, state in bf16",
+     TENSORWISE,
+     {STATE_IN_BF16, "--optimizer.name=muon", "--optimizer.muon_adam_lr=1e-3"},
+     0},
+    {"delayed, Lion, state in bf16",
+     DELAYED,
+     {STATE_IN_BF16, "--optimizer.name=lion", "--optimizer.lr=1e-3"},
+     0},
     {"rowwise, schedule-free",
      ROWWISE,
      {"--optimizer.name=schedule_free_adamw", "--scheduler.name=none",
       "--optimizer.schedule_free_warmup_steps=5"},
+     0},
+    {"bf16, schedule-free, state in bf16",
+     BF16,
+     {STATE_IN_BF16, "--optimizer.name=schedule_free_adamw", "--scheduler.name=none"},
      0},
     /* Overflows in the steps before the break and after it, then goes on. */
     {"fp16, loss scale too large", FP16, {"--train.max_consecutive_nan=100"}, 16777216.0f},
@@ -76,8 +87,8 @@ typedef struct outcome {
 
 static void open_at(rig *r, const fixture *f, const variant *v, const place *p) {
     char threads[40];
-    const char *more[6] = {threads};
-    for (int i = 0; i < 4 && v->more[i]; i++) more[i + 1] = v->more[i];
+    const char *more[MORE + 2] = {threads};
+    for (int i = 0; i < MORE && v->more[i]; i++) more[i + 1] = v->more[i];
     snprintf(threads, sizeof threads, "--train.threads=%s", p->threads);
     rig_open(r, f,
              &(rig_options){.isa = p->isa, .precision = &fixture_precisions[v->precision], .more = more});

@@ -1,0 +1,33 @@
+/*
+ * cpu/stochastic: the rounding of tensor/stochastic.h for 16 neighbours.
+ */
+#ifndef CPU_STOCHASTIC_H
+#define CPU_STOCHASTIC_H
+
+#include "cpu/rows.h"
+#include "tensor/stochastic.h"
+
+/* Draws of 16 elements: their lower words, then their upper ones. */
+typedef struct draws16 {
+    uint32_t word[2][16];
+} draws16;
+
+/* Those of the elements from `index` on. */
+static inline void draws16_take(draws16 *d, uint64_t seed, uint64_t update, int64_t index) {
+    for (int lane = 0; lane < 16; lane++) {
+        uint64_t at = (uint64_t)(index + lane);
+        uint64_t draw = stochastic_draw(stochastic_block(seed, update, at), at);
+        d->word[0][lane] = (uint32_t)draw;
+        d->word[1][lane] = (uint32_t)(draw >> 32);
+    }
+}
+
+/* stochastic_bf16 with number `which` of the draws. */
+SIMD v16 draws16_round(draws16 *d, v16 x, int which) {
+    v16i draw = v16i_load(d->word[which / 2]);
+    draw = which % 2 ? v16i_shr(draw, 16) : v16i_and(draw, v16i_set1(0xffffu));
+    v16i bits = v16i_and(v16i_add(v16_bits(x), draw), v16i_set1(0xffff0000u));
+    return v16_select(v16_isnan(x), x, v16_from_bits(bits));
+}
+
+#endif
