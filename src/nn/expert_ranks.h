@@ -33,7 +33,7 @@ static inline int64_t expert_ranks_own(const expert_ranks *r) {
 int64_t expert_ranks_most(const expert_ranks *r, int64_t tokens, int64_t choices, int64_t capacity);
 int64_t expert_ranks_arrived(const expert_ranks *r);
 
-/* end: where each expert's of this rank's `rows` end, i32[experts]; all[ranks, experts] gets every rank's, own[ranks,
+/* end: where each expert's of this rank's rows end, i32[experts], of which a recording expects `rows`; all[ranks, experts] gets every rank's, own[ranks,
    experts of this rank] where the experts' rows end among those that come from each. From here on rows travel as these say. */
 ott_status expert_ranks_agree(exec *cx, expert_ranks *r, int64_t rows, const tensor *end, const tensor *all,
                               const tensor *own);

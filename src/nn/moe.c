@@ -47,8 +47,9 @@ static double balance_scale(const moe *m, double weight, int64_t tokens, int64_t
 /* Tokens of one choice that an expert takes of a micro-batch of which so many are here; 0: all. */
 static int64_t capacity_of(const moe *m, int64_t tokens) {
     const moe_options *o = m->options;
-    double mean = (double)(tokens * token_ranks_of(m) * o->choices) / (double)o->experts;
-    return o->capacity > 0 ? (int64_t)ceil(mean * o->capacity) : 0;
+    double all = (double)(tokens * token_ranks_of(m));
+    double capacity = ceil(all * (double)o->choices / (double)o->experts * o->capacity);
+    return capacity < all ? (int64_t)capacity : 0;
 }
 
 /* Rows that the experts of this rank may get of `tokens` tokens here, and on each other rank. */
@@ -229,9 +230,14 @@ static ott_status send_weights(exec *cx, const moe *m, const moe_saved *s) {
     return plan_close(cx->plan, &sorted_buffer);
 }
 
+/* Rows of this rank that have experts, before any were routed. */
+static int64_t expected_rows(const moe_saved *s) {
+    return s->source.columns < s->most ? s->source.columns : s->most;
+}
+
 /* Which rows come here, and with what weights. */
 static ott_status agree(exec *cx, const moe *m, moe_saved *s) {
-    TRY(expert_ranks_agree(cx, m->ranks, s->source.columns, &s->end, &s->all_end, &s->own_end));
+    TRY(expert_ranks_agree(cx, m->ranks, expected_rows(s), &s->end, &s->all_end, &s->own_end));
     STATUS_REQUIRE(expert_ranks_arrived(m->ranks) <= s->most);
     s->row_weight.rows = s->row_number.rows = expert_ranks_arrived(m->ranks);
     TRY(send_weights(cx, m, s));
@@ -523,7 +529,7 @@ static ott_status backward_all(exec *cx, moe *m, moe_saved *s, const activation 
                                const tensor *dx) {
     tensor dweight;
     plan_buffer buffer;
-    if (m->ranks) TRY(expert_ranks_recall(cx, m->ranks, s->source.columns, &s->all_end));
+    if (m->ranks) TRY(expert_ranks_recall(cx, m->ranks, expected_rows(s), &s->all_end));
     if (has_shared(m)) TRY(mlp_backward(cx, &m->shared, &s->shared, x, g, dx));
     TRY(exec_open(cx, "gradient of experts' weights", OTT_F32, s->weight.rows, s->weight.columns, &dweight,
                   &buffer));

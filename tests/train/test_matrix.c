@@ -517,7 +517,7 @@ static void experts_divided_have_the_same_bits(void **state) {
     } cells[] = {
         {&expert_ways[0],
          0,
-         {"--model.moe_top_k=3", "--model.moe_capacity_factor=0.75", "--model.moe_shared_experts=1",
+         {"--model.moe_top_k=3", "--model.moe_capacity_factor=0.25", "--model.moe_shared_experts=1",
           "--model.moe_gradient_scale=true"}},
         {&expert_ways[1],
          1,
