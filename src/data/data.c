@@ -218,6 +218,11 @@ static ott_status open_part(const opener *o, const char *text, dataset **part, d
 static ott_status weigh_phase(const config_list *list, const data_phase *p, double *weights) {
     for (int k = 0; k < p->count; k++) {
         int64_t found = -1, count = 0;
+        for (int j = 0; j < k; j++)
+            if (strcmp(p->weights[j].name, p->weights[k].name) == 0)
+                return status_fail(
+                    OTT_ERR_CONFIG, "data.phases weighs %s twice from step %lld on: %g and %g; give one",
+                    p->weights[k].name, (long long)p->start_step, p->weights[j].weight, p->weights[k].weight);
         for (int64_t i = 0; i < list->count; i++) {
             size_t length;
             const char *name = dataset_name_in(list->items[i], &length);

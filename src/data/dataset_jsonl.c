@@ -266,6 +266,8 @@ static ott_status read_alpaca(const json_t *object, json_t *messages) {
     const json_t *instruction, *output, *input = json_object_get(object, "input");
     TRY(json_row_text(object, "instruction", &instruction));
     TRY(json_row_text(object, "output", &output));
+    if (input && !json_is_null(input) && !json_is_string(input))
+        return status_fail(OTT_ERR_FORMAT, "input is %s, not a text", json_kind_name(input));
     json_t *text = json_string_length(input)
                        ? json_sprintf("%s\n%s", json_string_value(instruction), json_string_value(input))
                        : json_incref((json_t *)instruction);

@@ -477,6 +477,8 @@ static void conversations_are_refused_by_line(void **state) {
     refuse_chat(f, t, "{\"conversations\": [{\"from\": \"gpt\"}]}",
                 "conversations[0] has no text under \"value\"");
     refuse_chat(f, t, "{\"instruction\": \"a\"}", "no field \"output\"");
+    refuse_chat(f, t, "{\"instruction\": \"a\", \"input\": 5, \"output\": \"b\"}",
+                "input is a whole number, not a text");
     refuse_chat(f, t, "{\"messages\": [1]}", "chat_template.jinja: chat template: line 1: ");
     refuse_chat(f, t, "{\"messages\": [], \"tools\": {}}", ":1: tools is an object: it takes a list");
     refuse_chat(f, t, "{\"messages\": [], \"tools\": \"[\"}", ":1: tools is a text that is not JSON");

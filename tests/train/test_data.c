@@ -275,6 +275,7 @@ static void phases_must_be_whole(void **state) {
         const char *more, *message;
     } cases[] = {
         {"--data.phases=[\"3 three=5\"]", "none of data.datasets is called three"},
+        {"--data.phases=[\"3 two.bin=5 two.bin=1\"]", "weighs two.bin twice from step 3 on: 5 and 1"},
         {"--data.phases=[\"5 lr_scale=0\"]", "\"5 lr_scale=0\" is not a step and weights"},
         {"--data.phases=[\"5 one.bin=-1\"]", "weights are 0 or more"},
         {"--data.phases=[\"soon one.bin=1\"]", "\"soon one.bin=1\" is not a step"},
