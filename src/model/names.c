@@ -197,6 +197,12 @@ ott_status names_check_rule(const module_list *list, const char *pattern) {
 }
 
 ott_status names_fail_target(const module_list *list, const char *key, const char *pattern) {
+    if (any_of(list, true, names_fit, pattern)) /* and it is in no block */
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "%s has \"%s\": adapters stand beside linear layers of blocks, and the head has none: "
+            "leave it out",
+            key, str_show(pattern).text);
     return fail_name(list, true, key, pattern, "which names no linear layer of a block");
 }
 

@@ -277,9 +277,27 @@ static ott_status check_groups(const config *cfg) {
     return OTT_OK;
 }
 
+/* Is some block one? */
+static bool has_mixture(const config *cfg) {
+    const config_list *dense = &cfg->model.moe_dense_layers;
+    for (int64_t i = cfg->model.moe_first_dense_layers; i < cfg->model.n_layers; i++) {
+        bool mixes = (i + 1) % cfg->model.moe_frequency == 0;
+        for (int64_t k = 0; k < dense->count && mixes; k++) mixes = strtol(dense->items[k], NULL, 10) != i;
+        if (mixes) return true;
+    }
+    return false;
+}
+
 static ott_status check_moe(const config *cfg) {
     int64_t experts = cfg->model.num_experts, rows = experts * cfg->model.moe_expert_hidden_dim;
     if (experts == 0) return OTT_OK;
+    if (!has_mixture(cfg))
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.num_experts = %lld, and none of the %lld blocks is a mixture: "
+                           "model.moe_frequency (%lld), model.moe_first_dense_layers (%lld) and "
+                           "model.moe_dense_layers leave none; lower them, or leave out model.num_experts",
+                           (long long)experts, (long long)cfg->model.n_layers,
+                           (long long)cfg->model.moe_frequency, (long long)cfg->model.moe_first_dense_layers);
     if (cfg->model.moe_top_k > experts)
         return status_fail(OTT_ERR_CONFIG, "model.moe_top_k (%lld) must be <= model.num_experts (%lld)",
                            (long long)cfg->model.moe_top_k, (long long)experts);

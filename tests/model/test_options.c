@@ -66,6 +66,8 @@ static void test_mixtures_that_are_refused(void **state) {
         const char *more[3], *message;
     } cases[] = {
         {{"--model.moe_top_k=9"}, "model.moe_top_k (9) must be <= model.num_experts (8)"},
+        {{"--model.moe_frequency=1000"}, "model.num_experts = 8, and none of the"},
+        {{"--model.n_layers=2", "--model.moe_dense_layers=0,1"}, "none of the 2 blocks is a mixture"},
         {{"--model.moe_groups=3"}, "model.num_experts (8) must be divisible by model.moe_groups (3)"},
         {{"--model.moe_groups=8", "--model.moe_top_groups=1"}, "hold model.moe_top_k (2) experts"},
         {{"--distributed.cp=2", "--train.batch_size=3", "--model.moe_sequence_aux_loss_weight=0.1"},

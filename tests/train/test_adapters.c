@@ -73,7 +73,7 @@ static void refused(void **state) {
                  "peft.target_modules has \"qq_proj\", which names no linear "
                  "layer of a block; the nearest is",
                  NULL},
-                {"--peft.target_modules=lm_head", "names no linear layer of a block", NULL},
+                {"--peft.target_modules=lm_head", "and the head has none", NULL},
                 {"--peft.exclude_modules=out_proj", "peft.exclude_modules has \"out_proj\"", NULL},
                 {"--peft.exclude_modules=*", "nothing would train", NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
