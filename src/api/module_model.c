@@ -193,8 +193,8 @@ static ott_status check_precision(const model_body *b) {
 static ott_status read_config(ott_context *context, model_body *b, const ott_config *from,
                               model_options *shape) {
     TRY(config_copy(from->values, &b->cfg));
+    TRY(peft_configure(context->account, b->cfg)); /* which may name a model */
     TRY(run_check_model(b->cfg));
-    TRY(peft_configure(context->account, b->cfg));
     TRY(hf_model_configure(context->account, b->cfg, NULL));
     TRY(model_options_resolve(b->cfg, shape));
     TRY(precision_plan_read(b->cfg, &b->precision));

@@ -49,8 +49,8 @@ static ott_status check_ranks(int64_t ranks) {
 
 static ott_status resolve(planner *p) {
     hf_model_notes notes;
+    TRY(peft_configure(p->account, p->cfg)); /* which may name a model */
     TRY(run_check_model(p->cfg));
-    TRY(peft_configure(p->account, p->cfg));
     TRY(hf_model_configure(p->account, p->cfg, &notes));
     p->asked = *p->cfg;
     TRY(model_options_resolve(p->cfg, &p->shape));

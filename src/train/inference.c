@@ -34,12 +34,30 @@ out:
     return status;
 }
 
+/* The model that adapters stand beside may be a hub's, or of another machine. */
+static ott_status check_base(const config *cfg, const char *path) {
+    const char *base = cfg->model.hf_path;
+    if (!*base)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: its " PEFT_CONFIG_NAME
+                           " names no model that the adapters stand beside: name its "
+                           "folder with --base",
+                           path);
+    if (file_is_folder(base)) return OTT_OK;
+    return status_fail(
+        OTT_ERR_NOT_FOUND,
+        "%s: its adapters stand beside %s, which is no folder here: name the one that has that "
+        "model with --base",
+        path, str_show(base).text);
+}
+
 static ott_status describe_folder(mem *account, const char *path, const char *base, int64_t window,
                                   config *cfg) {
     char length[32];
     if (base) TRY(config_set(cfg, "model.hf_path", base));
     TRY(config_set(cfg, file_is_in(path, PEFT_CONFIG_NAME) ? "peft.path" : "model.hf_path", path));
     TRY(peft_configure(account, cfg));
+    TRY(check_base(cfg, path));
     TRY(hf_model_configure(account, cfg, NULL));
     TRY(keep_codes(account, cfg));
     if (window <= 0) window = FOLDER_WINDOW;

@@ -589,9 +589,9 @@ static ott_status open_run(run *r) {
     TRY(open_device(r));
     TRY(world_open(&r->world, r->device, r->cfg));
     TRY(world_agree_config(&r->world, r->cfg));
+    TRY(peft_configure(r->account, r->cfg)); /* which may name a model */
     TRY(run_check_described(r->cfg));
     TRY(freezing_check(r->cfg));
-    TRY(peft_configure(r->account, r->cfg));
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     r->asked = *r->cfg;
     TRY(model_options_resolve(r->cfg, &r->shape));

@@ -51,6 +51,20 @@ works "it is tuned" "Loaded the weights of tiny/model|Float8 conversion: 28 of 2
 works "evaluated" "rows             2|acc_norm" eval tuned --task hellaswag --data tiny/hellaswag_val.jsonl --limit 2
 works "and exported" "FP8: 28 matrices" export tuned --format hf-fp8 --out model-fp8
 
+# ---- adapters, whose folder names the model beside which they stand ----
+one_step="--data.dataset_path=tiny/hellaswag_train.jsonl --train.seq_len=512 --train.batch_size=1 --train.max_steps=1 --train.threads=1
+    --scheduler.warmup_steps=0"
+works "adapters" "Training complete: 1 steps" train --model.hf_path=tiny/model $one_step --peft.dim=2 --run.dir=lora
+works "by themselves" "Read by: PEFT" export lora --format=peft --out=adapter
+works "bring their model" "Loaded the weights of tiny/model|Training complete: 1 steps" train --peft.path=adapter $one_step --run.dir=lora2
+works "to a plan too" "parameters" plan --peft.path=adapter $one_step
+sed -i 's|"tiny/model"|"meta/llama"|' adapter/adapter_config.json
+fails "unless it is not here" 2 "adapter: its adapters stand beside meta/llama, which is no folder here|--base" generate adapter --prompt=A
+works "and another is named" "" generate adapter --base=tiny/model --prompt=A --max-tokens=2
+sed -i 's|"meta/llama"|null|' adapter/adapter_config.json
+fails "or none is named" 2 "adapter: its adapter_config.json names no model that the adapters stand beside|--base" generate adapter --prompt=A
+fails "nor described" 2 "nothing says what to train" train --peft.path=adapter $one_step --run.dir=lora3
+
 fails "a hub's name says what to do" 2 "data.dataset_path|rowan/hellaswag" \
     train "$configs/qwen2_5_7b_hellaswag_fp8.yaml" --model.hf_path=qwen --model.reduce=2 --dataset.path_or_dataset=rowan/hellaswag
 
