@@ -39,6 +39,7 @@ static struct {
     int group_count;
     mpi_group *groups;
     ott_status status; /* of joining */
+    int exit_code;     /* of all, when this process gives up */
     char text[REASON_BYTES];
 } world = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -344,7 +345,7 @@ static void *run_thread(void *unused) {
     pthread_mutex_lock(&world.lock);
     while (!world.ending) pthread_cond_wait(&world.changed, &world.lock);
     pthread_mutex_unlock(&world.lock);
-    MPI_Abort(MPI_COMM_WORLD, 1);
+    MPI_Abort(MPI_COMM_WORLD, world.exit_code);
     return NULL;
 }
 
@@ -523,11 +524,12 @@ ott_status mpi_join(int *rank, int *size) {
     return status;
 }
 
-bool mpi_give_up(const char *reason) {
+bool mpi_give_up(ott_status code, const char *reason) {
     pthread_mutex_lock(&world.lock);
     bool joined = world.joined && world.status == OTT_OK, first = !world.given_up;
     if (joined && first) {
         snprintf(world.text, sizeof world.text, "%s", reason);
+        world.exit_code = status_exit_code(code);
         world.given_up = true;
         pthread_cond_broadcast(&world.changed);
         while (!world.heard && !world.spoken) pthread_cond_wait(&world.changed, &world.lock);

@@ -24,8 +24,8 @@ ott_status mpi_group_open(mem *account, const int *ranks, int count, const char 
                           group **out);
 int64_t mpi_group_bytes(int count);
 
-/* This process cannot go on, for this reason: when it ends, so do all others. True: it is the one to say so; false:
+/* This process cannot go on, for this reason: when it ends, so do all others, with this status' exit code. True: it is the one to say so; false:
    another one has, and this one has waited to be ended. Nothing unless mpi_join was called. */
-bool mpi_give_up(const char *reason);
+bool mpi_give_up(ott_status code, const char *reason);
 
 #endif

@@ -296,7 +296,7 @@ ott_status world_give_up(world *w, ott_status code) {
     group **groups[GROUPS];
     if (w->size == 1) return code;
     if (code != OTT_ERR_RANK) status_context(code, "rank %d", w->rank); /* else it names one */
-    mpi_give_up(status_text());
+    mpi_give_up(code, status_text());
     list_groups(w, groups);
     for (int i = 0; i < GROUPS; i++)
         if (*groups[i]) group_abandon(*groups[i]);

@@ -77,6 +77,7 @@ timeout 120 mpirun -np 1 --bind-to none "$program" train $small --run.dir=bad : 
 said "ranks of two minds" "rank 1: train.seed = 43, and on rank 0 train.seed = 42"
 ranks 2 --run.dir=bad --data.dataset_path=nothing.txt
 said "a file that is missing" "ottava: rank 0: nothing.txt"
+holds "with the exit code of one rank" test $code = 2
 holds "is told once" test "$(grep -c '^ottava:' out)" = 1
 
 strike KILL --checkpoint.interval=20

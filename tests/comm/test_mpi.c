@@ -179,7 +179,7 @@ static int give_up_while_data_move(void) {
     collective sum = {.kind = COLLECTIVE_ALL_REDUCE, .input = t, .output = t};
     if (group_start(all, &cx, &sum, &request) != OTT_OK) return 1;
     while (!moving) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    bool speaks = mpi_give_up("enough");
+    bool speaks = mpi_give_up(OTT_ERR_RANK, "enough");
     (void)group_wait(&cx, &request); /* done, or failed */
     if (speaks && group_run(all, &cx, &sum) == OTT_ERR_RANK) printf("gave up: %s\n", status_text());
     fflush(stdout);
