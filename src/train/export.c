@@ -178,12 +178,25 @@ static ott_status write_adapters(exporter *e) {
     return staging_end(&s, status);
 }
 
+/* They are no adapters, and yet the run moved them. */
+static void warn_of_biases(const exporter *e) {
+    const moe_options *o = &e->m->options.moe;
+    if (!o->biased || o->bias_rate <= 0) return;
+    log_warning(
+        e->log,
+        "the biases of the routers moved by model.moe_bias_rate = %g a step, and a PEFT folder has no place "
+        "for them: with the base's an expert may be chosen otherwise; --format=hf has them, and "
+        "model.moe_bias_rate = 0 leaves them as they are",
+        o->bias_rate);
+}
+
 static ott_status export_adapters(exporter *e, str *said) {
     if (!e->cfg->peft.enabled)
         return status_fail(OTT_ERR_ARGUMENT,
                            "%s: is of a run without adapters (peft.enabled): take another format",
                            e->checkpoint);
     TRY(status_context(write_adapters(e), "cannot export to %s", e->goal.text));
+    warn_of_biases(e);
     str_printf(said, "Exported the adapters of %s to %s\nRead by: PEFT, vLLM, and peft.path\n", e->checkpoint,
                e->goal.text);
     return OTT_OK;

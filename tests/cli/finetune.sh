@@ -65,6 +65,11 @@ sed -i 's|"meta/llama"|null|' adapter/adapter_config.json
 fails "or none is named" 2 "adapter: its adapter_config.json names no model that the adapters stand beside|--base" generate adapter --prompt=A
 fails "nor described" 2 "nothing says what to train" train --peft.path=adapter $one_step --run.dir=lora3
 
+works "adapters beside experts" "Training complete" train $small --model.num_experts=2 --model.moe_router=sigmoid_topk --peft.dim=2 \
+    --run.dir=biased
+call export biased --format=peft --out=biased-adapter
+report "what their folder has no place for is said" "$(missing err "the biases of the routers moved")"
+
 fails "a hub's name says what to do" 2 "data.dataset_path|rowan/hellaswag" \
     train "$configs/qwen2_5_7b_hellaswag_fp8.yaml" --model.hf_path=qwen --model.reduce=2 --dataset.path_or_dataset=rowan/hellaswag
 
