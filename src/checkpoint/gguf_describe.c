@@ -109,8 +109,15 @@ static const char *trouble_with_shape(const model_options *o, const gguf_arch *a
     return NULL;
 }
 
+static const char *trouble_with_block(const model_options *o, const gguf_arch *a) {
+    const family *f = &family_table[a->family];
+    if (model_mlp(o) != f->mlp) return "only GELU by tanh";
+    return f->biases && !model_biases(o) ? "only blocks with biases" : NULL;
+}
+
 static const char *trouble_with(const model_options *o, const gguf_arch *a) {
     const char *trouble = trouble_with_rope(o, a);
+    if (!trouble) trouble = trouble_with_block(o, a);
     if (!trouble) trouble = trouble_with_shape(o, a);
     if (!trouble) trouble = trouble_with_multipliers(o, a);
     if (!trouble) trouble = trouble_with_caps(o, a);
@@ -177,7 +184,7 @@ static void describe_general(describing *d, gguf_type type) {
 }
 
 static bool is_layer_norm(const model_options *o) {
-    return o->family->norm == FAMILY_NORM_LAYER || o->family->norm == FAMILY_NORM_LAYER_BIAS;
+    return model_norm(o) >= FAMILY_NORM_LAYER;
 }
 
 static void describe_shape(describing *d) {

@@ -134,8 +134,11 @@ static ott_status set_shape(config *cfg, const hf_config *h) {
     TRY(set_int(cfg, "model.max_seq_len", h->max_position_embeddings));
     TRY(set_int(cfg, "model.sliding_window", h->sliding_window));
     TRY(set_int(cfg, "model.full_attention_every", h->full_every));
-    if (h->family->qkv_bias_key) TRY(set_bool(cfg, "model.attention_bias", h->attention_bias));
+    if (h->family->qkv_bias_key || h->family->biases_key)
+        TRY(set_bool(cfg, "model.attention_bias", h->attention_bias));
     if (h->padding_row >= 0) TRY(set_int(cfg, "model.pad_token_id", h->padding_row));
+    if (h->mlp != h->family->mlp)
+        TRY(set_text(cfg, "model.activation", h->mlp == FAMILY_MLP_RELU ? "relu" : "gelu"));
     TRY(set_real(cfg, "model.norm_eps", h->norm_eps));
     return set_bool(cfg, "model.tie_embeddings", h->tie_word_embeddings);
 }
@@ -179,7 +182,7 @@ static ott_status check_quantization(const char *folder, const hf_config *h) {
 }
 
 static ott_status check_features(const char *folder, const hf_config *h) {
-    if (h->attention_bias &&
+    if (h->attention_bias && !h->family->biases_key &&
         !h->family->qkv_bias_key) /* q, k and v have biases by the family; o would need one by the key */
         return status_fail(
             OTT_ERR_UNSUPPORTED,

@@ -55,9 +55,20 @@ static bool can_say_experts(const family *f, const model_options *o) {
                                      e->hidden == o->hidden));
 }
 
-/* Do the blocks of two families compute the same, biases of q, k and v, norms of heads and windows aside? */
-static bool same_block(const family *a, const family *b) {
-    return a->norms == b->norms && a->norm == b->norm && a->mlp == b->mlp && a->biases == b->biases &&
+/* A family without a gate has a key for what it has instead. */
+static bool can_say_mlp(const family *f, family_mlp m) {
+    return f->mlp == m || (f->mlp == FAMILY_MLP_GELU && !family_mlp_is_gated(m));
+}
+
+static bool can_say_biases(const family *f, const model_options *o) {
+    if (f->biases_key) return model_biases(o) == o->qkv_bias;
+    return f->biases == model_biases(o) && (f->qkv_bias_key || f->qkv_bias == o->qkv_bias);
+}
+
+/* Do the blocks of a family compute the same, biases, norms of heads and windows aside? */
+static bool same_block(const family *a, const model_options *o) {
+    const family *b = o->family;
+    return a->norms == b->norms && a->norm == model_norm(o) && can_say_mlp(a, model_mlp(o)) &&
            a->qk_norm_whole == b->qk_norm_whole && a->root_of_dim == b->root_of_dim &&
            a->rope_in_windows == b->rope_in_windows && a->learned_positions == b->learned_positions &&
            a->rope_interleaved == b->rope_interleaved && (a->local_theta > 0) == (b->local_theta > 0) &&
@@ -65,11 +76,22 @@ static bool same_block(const family *a, const family *b) {
 }
 
 static bool can_say(const family *f, const model_options *o) {
-    return can_say_experts(f, o) && (f->qkv_bias_key || f->qkv_bias == o->qkv_bias) &&
-           f->qk_norm == o->qk_norm && same_block(f, o->family) &&
+    return can_say_experts(f, o) && can_say_biases(f, o) && f->qk_norm == o->qk_norm && same_block(f, o) &&
            !(f->rotary_share == 0 && rope_columns(&o->rope, model_rope_width(o)) < model_rope_width(o)) &&
            !(f->window == FAMILY_WINDOW_NONE && o->window > 0) &&
            (f->window == FAMILY_WINDOW_PATTERN || o->full_every == 0);
+}
+
+static ott_status fail_block(const model_options *o) {
+    static const char *const words[] = {
+        [ACTIVATION_SILU] = "silu", [ACTIVATION_GELU] = "gelu", [ACTIVATION_RELU] = "relu"};
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "model.norm_type = %s with model.activation = %s%s: no family of Hugging Face that "
+                       "Ottava writes has all so; starcoder2 has layernorm with gelu or relu",
+                       model_norm(o) >= FAMILY_NORM_LAYER ? "layernorm" : "rmsnorm", words[o->activation],
+                       o->qk_norm    ? " and model.qk_norm = true"
+                       : o->qkv_bias ? " and model.attention_bias = true"
+                                     : "");
 }
 
 ott_status hf_save_family(const model_options *o, const family **out) {
@@ -77,6 +99,7 @@ ott_status hf_save_family(const model_options *o, const family **out) {
     if (can_say(o->family, o)) return OTT_OK;
     for (*out = family_table; *out < family_table + FAMILY_COUNT; ++*out)
         if (!(*out)->fused_qkv && !(*out)->fused_gate_up && can_say(*out, o)) return OTT_OK;
+    if (o->layer_norm || o->activation != ACTIVATION_SILU) return fail_block(o);
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "model.attention_bias = %s with model.qk_norm = %s%s: no family of Hugging Face that "
                        "Ottava writes has all so",
@@ -187,7 +210,9 @@ static void describe(const saving *s, hf_config *c) {
     c->max_position_embeddings = o->max_positions;
     c->norm_eps = (double)o->norm_epsilon;
     c->sliding_window = o->window;
-    c->attention_bias = s->family->qkv_bias_key && o->qkv_bias; /* elsewhere the key means one of o too */
+    c->mlp = model_mlp(o);
+    c->attention_bias = (s->family->qkv_bias_key || s->family->biases_key) &&
+                        o->qkv_bias; /* elsewhere the key means one of o too */
     c->tie_word_embeddings = o->tied;
     c->dtype = s->o->dtype;
     describe_rope(o, c);

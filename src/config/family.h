@@ -41,9 +41,15 @@ typedef enum family_norm {
 
 typedef enum family_mlp {
     FAMILY_MLP_SWIGLU,
-    FAMILY_MLP_GEGLU, /* gated, with GELU by tanh */
-    FAMILY_MLP_GELU   /* two matrices */
+    FAMILY_MLP_GEGLU,    /* gated, with GELU by tanh */
+    FAMILY_MLP_GELU,     /* that, and no gate: two matrices */
+    FAMILY_MLP_GELU_ERF, /* two matrices, GELU by erf */
+    FAMILY_MLP_RELU      /* two matrices */
 } family_mlp;
+
+static inline bool family_mlp_is_gated(family_mlp m) {
+    return m == FAMILY_MLP_SWIGLU || m == FAMILY_MLP_GEGLU;
+}
 
 typedef struct family {
     const char *name;         /* config.json's model_type, "llama" */
@@ -66,6 +72,7 @@ typedef struct family {
     /* config.json */
     bool bias_key;       /* attention_bias is a key, for biases of q, k, v and o */
     bool qkv_bias_key;   /* it is one for biases of q, k and v alone; left out: qkv_bias */
+    bool biases_key;     /* use_bias is a key, for `biases` */
     double rotary_share; /* where partial_rotary_factor is left out; 0: it is no key, and whole heads turn */
     bool kv_heads_optional; /* num_key_value_heads left out: as many as heads */
     int head_dim;           /* where head_dim is left out; 0: hidden_size / num_attention_heads */
@@ -133,7 +140,8 @@ typedef struct family {
       .kv_heads_optional = true, .tied = true, .window = FAMILY_WINDOW_PATTERN, .full_every = 4,             \
       .window_size = 4096)                                                                                   \
     X(argument, STARCODER2, "starcoder2", "Starcoder2", "ForCausalLM", .qkv_bias = true, .biases = true,     \
-      .norm = FAMILY_NORM_LAYER_BIAS, .mlp = FAMILY_MLP_GELU, .tied = true, .window = FAMILY_WINDOW_KEY)     \
+      .biases_key = true, .norm = FAMILY_NORM_LAYER_BIAS, .mlp = FAMILY_MLP_GELU, .tied = true,              \
+      .window = FAMILY_WINDOW_KEY)                                                                           \
     X(argument, GPT2, "gpt2", "GPT2", "LMHeadModel", .stem = "transformer.h", .qkv_bias = true,              \
       .biases = true, .fused_qkv = true, .norm = FAMILY_NORM_LAYER_BIAS, .mlp = FAMILY_MLP_GELU,             \
       .learned_positions = true, .transposed = true, .kv_heads_optional = true,                              \

@@ -49,9 +49,9 @@ cudaError_t norm_weight_gradient_launch(const tensor *dy, const tensor *h, const
 cudaError_t layernorm_forward_launch(const layernorm_forward_args *a, cudaStream_t stream);
 cudaError_t layernorm_backward_launch(const layernorm_backward_args *a, cudaStream_t stream);
 
-/* ---- gelu.cu ---- */
-cudaError_t gelu_forward_launch(const gelu_forward_args *a, cudaStream_t stream);
-cudaError_t gelu_backward_launch(const gelu_backward_args *a, cudaStream_t stream);
+/* ---- activate.cu ---- */
+cudaError_t activate_forward_launch(const activate_forward_args *a, cudaStream_t stream);
+cudaError_t activate_backward_launch(const activate_backward_args *a, cudaStream_t stream);
 cudaError_t softcap_forward_launch(const softcap_forward_args *a, cudaStream_t stream);
 cudaError_t softcap_backward_launch(const softcap_backward_args *a, cudaStream_t stream);
 

@@ -96,17 +96,18 @@ ott_status cuda_swiglu_backward(exec *cx, const swiglu_backward_args *a) {
     return cuda_quantize_finish(cx, "swiglu_backward", a->dup, a->q_up, &made[1]);
 }
 
-ott_status cuda_gelu_forward(exec *cx, const gelu_forward_args *a) {
-    TRY(cuda_check(gelu_forward_launch(a, cuda_stream(cx)), "gelu_forward"));
-    return quantize_after(cx, "gelu_forward", a->y, a->q);
+ott_status cuda_activate_forward(exec *cx, const activate_forward_args *a) {
+    TRY(cuda_check(activate_forward_launch(a, cuda_stream(cx)), "activate_forward"));
+    return quantize_after(cx, "activate_forward", a->y, a->q);
 }
 
-ott_status cuda_gelu_backward(exec *cx, const gelu_backward_args *a) {
+ott_status cuda_activate_backward(exec *cx, const activate_backward_args *a) {
     if (!a->up != !a->dup)
-        return status_fail(OTT_ERR_ARGUMENT, "gelu_backward: one of up and dup is given, the other is not");
-    TRY(cuda_check(gelu_backward_launch(a, cuda_stream(cx)), "gelu_backward"));
-    TRY(quantize_after(cx, "gelu_backward", a->dgate, a->q_gate));
-    return a->dup ? quantize_after(cx, "gelu_backward", a->dup, a->q_up) : OTT_OK;
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "activate_backward: one of up and dup is given, the other is not");
+    TRY(cuda_check(activate_backward_launch(a, cuda_stream(cx)), "activate_backward"));
+    TRY(quantize_after(cx, "activate_backward", a->dgate, a->q_gate));
+    return a->dup ? quantize_after(cx, "activate_backward", a->dup, a->q_up) : OTT_OK;
 }
 
 ott_status cuda_softcap_forward(exec *cx, const softcap_forward_args *a) {

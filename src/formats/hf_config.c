@@ -65,16 +65,36 @@ const char *hf_activation_key(const family *f) {
     return f->activation_key ? f->activation_key : "hidden_act";
 }
 
-const char *hf_activation(const family *f) {
-    if (f->activation) return f->activation;
-    return f->mlp == FAMILY_MLP_SWIGLU ? "silu" : "gelu_pytorch_tanh";
+/* Of families without a gate; two words for GELU by tanh. */
+static const struct {
+    const char *word;
+    family_mlp mlp;
+} functions[] = {{"gelu_pytorch_tanh", FAMILY_MLP_GELU},
+                 {"gelu_new", FAMILY_MLP_GELU},
+                 {"gelu", FAMILY_MLP_GELU_ERF},
+                 {"relu", FAMILY_MLP_RELU}};
+enum { FUNCTIONS = sizeof functions / sizeof *functions };
+
+const char *hf_activation(const hf_config *c) {
+    if (c->mlp == FAMILY_MLP_SWIGLU) return "silu";
+    if (c->family->activation && c->mlp == c->family->mlp) return c->family->activation;
+    int i = 0;
+    while (i < FUNCTIONS - 1 && functions[i].mlp != c->mlp) i++;
+    return functions[c->mlp == FAMILY_MLP_GEGLU ? 0 : i].word;
 }
 
-static ott_status check_activation(const char *name, json_t *root, const family *f) {
-    const char *key = hf_activation_key(f), *works = hf_activation(f);
+static ott_status read_activation(const char *name, json_t *root, hf_config *c) {
+    const family *f = c->family;
+    c->mlp = f->mlp;
+    const char *key = hf_activation_key(f), *works = hf_activation(c);
     json_t *activation = hf_get(root, key);
-    if (!activation || (json_is_string(activation) && strcmp(json_string_value(activation), works) == 0))
-        return OTT_OK;
+    const char *word = json_is_string(activation) ? json_string_value(activation) : "";
+    if (!activation || strcmp(word, works) == 0) return OTT_OK;
+    for (int i = 0; f->mlp == FAMILY_MLP_GELU && i < FUNCTIONS; i++)
+        if (strcmp(word, functions[i].word) == 0) return c->mlp = functions[i].mlp, OTT_OK;
+    if (f->mlp == FAMILY_MLP_GELU)
+        return hf_fail(OTT_ERR_UNSUPPORTED, name, key, activation,
+                       "only \"gelu_pytorch_tanh\", \"gelu_new\", \"gelu\" and \"relu\" work");
     return hf_fail(OTT_ERR_UNSUPPORTED, name, key, activation, "only \"%s\"%s works", works,
                    f->mlp == FAMILY_MLP_SWIGLU ? " (SwiGLU)" : "");
 }
@@ -85,7 +105,6 @@ static ott_status refuse_switches(const char *name, json_t *root, const family *
         const char *key;
         bool works, is_of; /* of families that look at it */
     } switches[] = {{"use_qk_norm", false, f->norms == FAMILY_NORMS_SHARED},
-                    {"use_bias", true, f->biases},
                     {"scale_attn_weights", true, f->learned_positions},
                     {"scale_attn_by_inverse_layer_idx", false, f->learned_positions},
                     {"add_cross_attention", false, f->learned_positions},
@@ -160,7 +179,6 @@ static ott_status read_routing_method(const char *name, json_t *root, hf_config 
 static ott_status refuse_features(const char *name, json_t *root, const family *f) {
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
     bool mlp_bias;
-    TRY(check_activation(name, root, f));
     TRY(refuse_switches(name, root, f));
     TRY(refuse_alibi(name, root, f));
     TRY(hf_get_bool(name, root, "mlp_bias", false, &mlp_bias));
@@ -238,6 +256,7 @@ bool hf_dense_equal(const hf_config *a, const hf_config *b) {
 static ott_status read_root(const char *name, json_t *root, hf_config *c) {
     if (!json_is_object(root)) return status_fail(OTT_ERR_FORMAT, "%s: is not a JSON object", name);
     TRY(read_family(name, root, c));
+    TRY(read_activation(name, root, c));
     TRY(refuse_features(name, root, c->family));
     TRY(hf_read_keys(name, root, c));
     TRY(read_routing_method(name, root, c));
@@ -290,8 +309,8 @@ bool hf_config_equal(const hf_config *a, const hf_config *b) {
     const hf_key *keys = hf_keys(&count);
     for (int i = 0; i < count; i++)
         if (!hf_key_equal(&keys[i], hf_key_get(&keys[i], a), hf_key_get(&keys[i], b))) return false;
-    if (a->family != b->family || a->sliding_window != b->sliding_window || a->full_every != b->full_every ||
-        a->dtype != b->dtype)
+    if (a->family != b->family || a->mlp != b->mlp || a->sliding_window != b->sliding_window ||
+        a->full_every != b->full_every || a->dtype != b->dtype)
         return false;
     if (!hf_rope_equal(a, b) || !hf_tokens_equal(a, b) || !hf_dense_equal(a, b)) return false;
     return strcmp(a->quantization, b->quantization) == 0;

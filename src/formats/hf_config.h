@@ -57,7 +57,8 @@ typedef struct hf_config {
     double route_scale;
     int64_t sliding_window;   /* positions a query sees; 0: all */
     int64_t full_every;       /* of so many layers the last sees all; 0: none does */
-    bool attention_bias;      /* the file's key: biases on q, k and v, and, but for glm, on o */
+    family_mlp mlp;           /* the family's, or without a gate another function of it */
+    bool attention_bias;      /* the file's key: biases on q, k and v, and, but for glm, on o; use_bias */
     bool tie_word_embeddings; /* lm_head is embed_tokens */
     int64_t bos, pad;         /* token ids; -1: none. A pad the embedding has no row for is none */
     int64_t padding_row;      /* of the embedding, which transformers does not train: pad, and a negative

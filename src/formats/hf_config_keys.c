@@ -115,6 +115,7 @@ static const hf_key keys[] = {
     KEY_OF_EXPERTS(DOTS1 | DEEPSEEK_V2, "routed_scaling_factor", HF_REAL, route_scale, 1e-9, 1e9, 1),
     KEY_OF_EXPERTS(DEEPSEEK_V3, "routed_scaling_factor", HF_REAL, route_scale, 1e-9, 1e9, 2.5),
     KEY("attention_bias", HF_BOOL, attention_bias, 0, 0),
+    {"use_bias", HF_BOOL, offsetof(hf_config, attention_bias), 0, 0, STARCODER2, 1, 0},
     KEY("tie_word_embeddings", HF_BOOL, tie_word_embeddings, 0, 0),
 };
 

@@ -63,7 +63,7 @@ bool hf_rope_equal(const hf_config *a, const hf_config *b);
 bool hf_dense_belong(const family *f); /* can its files name single layers without experts? */
 bool hf_dense_equal(const hf_config *a, const hf_config *b);
 const char *hf_activation_key(const family *f);      /* "hidden_act" */
-const char *hf_activation(const family *f);          /* what it has to say */
+const char *hf_activation(const hf_config *c);       /* what it says */
 const char *hf_routing_method(const hf_config *c);   /* DeepSeek-V2's topk_method */
 void hf_window_append(const hf_config *c, str *out); /* layer_types */
 void hf_rope_append(const hf_config *c, str *out);   /* the rule, one that is not plain, as a JSON object */

@@ -90,6 +90,12 @@ static ott_status edit_keys(editor *e) {
     return OTT_OK;
 }
 
+static ott_status edit_activation(editor *e) {
+    if (!e->is_new && e->before.mlp == e->c->mlp) return OTT_OK;
+    str_printf(&e->value, "\"%s\"", hf_activation(e->c));
+    return put_value(e, hf_activation_key(e->c->family));
+}
+
 static ott_status edit_routing_method(editor *e) {
     const char *word = hf_routing_method(e->c);
     bool is_same = strcmp(hf_routing_method(&e->before), word) == 0;
@@ -319,19 +325,14 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "topk_group",
                                        "topk_method",
                                        "torch_dtype",
+                                       "use_bias",
                                        "use_sliding_window",
                                        "v_head_dim",
                                        "vocab_size"};
     const char *separator = "{";
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (!belongs(keys[i], c, is_quantized)) continue;
-        bool is_activation =
-            strcmp(keys[i], hf_activation_key(c->family)) == 0; /* the one nothing else puts */
-        str_printf(s, "%s\n  \"%s\": ", separator, keys[i]);
-        if (is_activation)
-            str_printf(s, "\"%s\"", hf_activation(c->family));
-        else
-            str_append(s, "null");
+        str_printf(s, "%s\n  \"%s\": null", separator, keys[i]);
         separator = ",";
     }
     str_append(s, "\n}\n");
@@ -356,6 +357,7 @@ static ott_status edit(editor *e, const char *quantization) {
     TRY(read_before(e));
     TRY(edit_family(e));
     TRY(edit_keys(e));
+    TRY(edit_activation(e));
     TRY(edit_routing_method(e));
     TRY(edit_rope(e));
     TRY(edit_window(e));

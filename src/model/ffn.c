@@ -5,7 +5,7 @@
 /* ---- the dense MLP ---- */
 
 static bool has_mlp(const model_options *o, module_role role) {
-    bool gated = !o->family || o->family->mlp != FAMILY_MLP_GELU;
+    bool gated = family_mlp_is_gated(model_mlp(o));
     switch (role) {
     case ROLE_GATE_UP: return gated && o->fused_gate_up;
     case ROLE_GATE: return gated && !o->fused_gate_up;

@@ -178,8 +178,8 @@ static ott_status bind_module(model *m, model_module *e) {
         *e->norm = (norm){.name = e->name,
                           .weight = e->weight,
                           .epsilon = epsilon_of(m, e->role),
-                          .one_plus = o->family->norm == FAMILY_NORM_RMS_ONE_PLUS,
-                          .centered = o->family->norm >= FAMILY_NORM_LAYER,
+                          .one_plus = modules_norm(o, e->role) == FAMILY_NORM_RMS_ONE_PLUS,
+                          .centered = modules_norm(o, e->role) >= FAMILY_NORM_LAYER,
                           .bias = e->bias,
                           .ranks = ranks_of_norm(m, e->role)};
         break;
@@ -216,6 +216,11 @@ static float attention_scale(const model_options *o) {
     return (float)(by * by * (o->attention_multiplier != 0 ? (double)o->attention_multiplier : 1 / root));
 }
 
+static activate_kind function_of(family_mlp m) {
+    if (m == FAMILY_MLP_RELU) return ACTIVATE_RELU;
+    return m == FAMILY_MLP_GELU_ERF ? ACTIVATE_GELU_ERF : ACTIVATE_GELU_TANH;
+}
+
 static void prepare_blocks(model *m) {
     const model_options *o = &m->options;
     int64_t ranks = o->tensor_ranks ? o->tensor_ranks->size : 1;
@@ -223,7 +228,8 @@ static void prepare_blocks(model *m) {
         if (!pipeline_has_layer(o->stage, o->layers, i)) continue;
         bool sees_all = o->full_every > 0 && (i + 1) % o->full_every == 0;
         m->blocks[i].ffn = modules_ffn(o, i);
-        m->blocks[i].mlp.gelu = o->family->mlp != FAMILY_MLP_SWIGLU;
+        m->blocks[i].mlp.activates = model_mlp(o) != FAMILY_MLP_SWIGLU;
+        m->blocks[i].mlp.function = function_of(model_mlp(o));
         m->blocks[i].multiplier = o->residual_multiplier;
         if (m->blocks[i].ffn == &ffn_moe) {
             m->blocks[i].moe.options = &m->options.moe;

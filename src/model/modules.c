@@ -275,12 +275,16 @@ const char *modules_matrix_name(const family *f, module_role role, naming style,
 
 /* ---- the list ---- */
 
+family_norm modules_norm(const model_options *o, module_role role) {
+    bool is_of_heads = role == ROLE_Q_NORM || role == ROLE_K_NORM;
+    return is_of_heads && o->family ? o->family->norm : model_norm(o);
+}
+
 static bool has_bias(const model_options *o, module_role role) {
     const role_row *row = &role_rows[role];
     if (row->is_qkv) return o->qkv_bias;
-    if (!o->family) return false;
-    if (row->kind == MODULE_NORM) return o->family->norm == FAMILY_NORM_LAYER_BIAS;
-    return row->kind == MODULE_LINEAR && row->in_block && o->family->biases;
+    if (row->kind == MODULE_NORM) return modules_norm(o, role) == FAMILY_NORM_LAYER_BIAS;
+    return row->kind == MODULE_LINEAR && row->in_block && model_biases(o);
 }
 
 /* A norm of q or k is as wide as a head, or as all of them. */

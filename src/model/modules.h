@@ -89,6 +89,8 @@ ott_status modules_make(arena *memory, const model_options *o, module_list *out)
 model_module modules_describe(const model_options *o, module_role role, int layer);
 /* Does this layer of a model with these options have one? Of a role in no block: the model itself. */
 bool modules_has(const model_options *o, int layer, module_role role);
+/* What a norm of this role computes. */
+family_norm modules_norm(const model_options *o, module_role role);
 /* Is it a part of a mixture of experts? */
 bool modules_is_mixture(module_role role);
 /* What the bias of a module is called, "bias". */

@@ -228,6 +228,34 @@ static void reduce(config *cfg) {
     cfg->model.reduce = 1;
 }
 
+/* KempnerForge's block is Llama's, with another norm or a feed-forward of two matrices; other families' are their own. */
+static ott_status check_block(const config *cfg, const family *f) {
+    const char *function = config_word(cfg, "model.activation");
+    bool is_llama = family_is(f, FAMILY_LLAMA), plain = cfg->model.activation == ACTIVATION_SILU;
+    if (cfg->model.norm_type == NORM_LAYERNORM && !is_llama && f->norm < FAMILY_NORM_LAYER)
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.norm_type = layernorm does not go with model.family = %s, whose norm is "
+                           "RMSNorm: leave one of them out",
+                           f->name);
+    if (plain) return OTT_OK;
+    if (!is_llama && f->mlp != FAMILY_MLP_GELU)
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.activation = %s, a feed-forward without a gate, does not go with "
+                           "model.family = %s, which has one: leave one of them out",
+                           function, f->name);
+    if (cfg->model.num_experts > 0)
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.activation = %s does not go with model.num_experts = %lld: experts have "
+                           "SwiGLU; leave one of them out",
+                           function, (long long)cfg->model.num_experts);
+    if (cfg->model.fused_gate_up)
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.fused_gate_up = true does not go with model.activation = %s, which has no "
+                           "gate: leave one of them out",
+                           function);
+    return OTT_OK;
+}
+
 static ott_status check_heads(const config *cfg) {
     int64_t heads = cfg->model.n_heads, kv_heads = cfg->model.n_kv_heads;
     return heads % kv_heads ? not_divisible("model.n_heads", heads, "model.n_kv_heads", kv_heads) : OTT_OK;
@@ -515,6 +543,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
     TRY(check_heads(cfg));
     reduce(cfg);
     TRY(check(cfg));
+    TRY(check_block(cfg, f));
     TRY(check_latent(cfg, f));
     TRY(check_moe(cfg));
     TRY(check_moe_ranks(cfg));
@@ -533,6 +562,8 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .window = cfg->model.sliding_window,
                            .rope = positions,
                            .norm_epsilon = (float)cfg->model.norm_eps,
+                           .layer_norm = cfg->model.norm_type == NORM_LAYERNORM && family_is(f, FAMILY_LLAMA),
+                           .activation = cfg->model.activation,
                            .attention_softcap = (float)cfg->model.attention_softcap,
                            .logit_softcap = (float)cfg->model.final_logit_softcap,
                            .full_every = cfg->model.full_attention_every,

@@ -34,6 +34,8 @@ typedef struct model_options {
     int64_t max_positions, window;
     rope_options rope;
     float norm_epsilon;
+    bool layer_norm;              /* norms are layer normalization with a bias; else the family's */
+    config_activation activation; /* of a feed-forward of two matrices; silu: the family's, as it is */
     float attention_softcap, logit_softcap; /* 0: none */
     /* layers with a window alternate with ones that see all: every so many-th does; 0: none does */
     int64_t full_every;
@@ -82,6 +84,26 @@ typedef struct model_options {
     /* have other tokens of each micro-batch (nn/context_ranks.h); borrowed; NULL: none */
     group *context_ranks;
 } model_options;
+
+/* The feed-forward of a dense layer. A model that is made of layers has no family. */
+static inline family_mlp model_mlp(const model_options *o) {
+    switch (o->activation) {
+    case ACTIVATION_SILU: break;
+    case ACTIVATION_GELU: return FAMILY_MLP_GELU_ERF;
+    case ACTIVATION_RELU: return FAMILY_MLP_RELU;
+    }
+    return o->family ? o->family->mlp : FAMILY_MLP_SWIGLU;
+}
+/* Norms, those of heads aside, which are the family's. */
+static inline family_norm model_norm(const model_options *o) {
+    if (o->layer_norm) return FAMILY_NORM_LAYER_BIAS;
+    return o->family ? o->family->norm : FAMILY_NORM_RMS;
+}
+
+/* Has every linear layer of a block a bias? */
+static inline bool model_biases(const model_options *o) {
+    return o->family && o->family->biases && (o->qkv_bias || !o->family->biases_key);
+}
 
 /* Width of a head of v; columns of a head of q and k that rotary embedding is made for. */
 static inline int64_t model_value_width(const model_options *o) {

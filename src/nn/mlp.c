@@ -79,8 +79,8 @@ ott_status mlp_activate(exec *cx, mlp *m, mlp_saved *s) {
                         &s->y));
     const tensor *up = is_gated(m) ? &s->up : NULL;
     const qlist *fused = smooths(m) ? NULL : activation_fused(&s->y);
-    if (m->gelu)
-        TRY(op_gelu_forward(cx, &(gelu_forward_args){&s->gate, up, &s->y.t, fused}));
+    if (m->activates)
+        TRY(op_activate_forward(cx, &(activate_forward_args){&s->gate, up, &s->y.t, fused, m->function}));
     else
         TRY(op_swiglu_forward(cx, &(swiglu_forward_args){&s->gate, up, &s->y.t, fused}));
     if (!smooths(m)) return activation_finish(cx, &s->y);
@@ -155,8 +155,9 @@ static ott_status backward_activation(exec *cx, const mlp *m, const mlp_saved *s
                                       const tensor *dgate, const tensor *dup, const qlist *q_gate,
                                       const qlist *q_up) {
     const tensor *up = dup ? &s->up : NULL;
-    if (m->gelu)
-        return op_gelu_backward(cx, &(gelu_backward_args){dy, &s->gate, up, dgate, dup, q_gate, q_up});
+    if (m->activates)
+        return op_activate_backward(
+            cx, &(activate_backward_args){dy, &s->gate, up, dgate, dup, q_gate, q_up, m->function});
     return op_swiglu_backward(cx, &(swiglu_backward_args){dy, &s->gate, up, dgate, dup, q_gate, q_up});
 }
 

@@ -1,6 +1,6 @@
 /*
  * nn/mlp: the SwiGLU MLP (Shazeer 2020): y = silu(x W_gate^T) * (x W_up^T), then down. gate and up are two
- * projections, or one whose columns they are. With GELU for silu it is GeGLU, and without a gate y = gelu(x W_up^T).
+ * projections, or one whose columns they are. With GELU by tanh for silu it is GeGLU, and without a gate y = f(x W_up^T).
  */
 #ifndef NN_MLP_H
 #define NN_MLP_H
@@ -10,7 +10,8 @@
 typedef struct mlp {
     linear gate_up;        /* gate and up in one, their rows in this order; weight NULL: they are apart */
     linear gate, up, down; /* gate.weight NULL, and they are apart: there is none */
-    bool gelu;             /* by tanh; else silu, with a gate */
+    bool activates;        /* f is op_activate's `function`; else silu, with a gate */
+    activate_kind function;
     activation_specs input_specs;  /* of the input's whole rows, wanted by gate_up, or by gate and up */
     activation_specs hidden_specs; /* of y, wanted by down */
     activation_specs grad_specs;   /* of the whole rows of the output's gradient */

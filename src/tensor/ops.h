@@ -14,6 +14,7 @@
 #ifndef TENSOR_OPS_H
 #define TENSOR_OPS_H
 
+#include "tensor/activate.h"
 #include "tensor/attention.h"
 #include "tensor/route.h"
 #include "tensor/statistics.h"

@@ -26,8 +26,8 @@ op_kind op_kind_of(enum op_index op) {
     case OP_INDEX_layernorm_backward: return OP_KIND_NORM;
     case OP_INDEX_swiglu_forward:
     case OP_INDEX_swiglu_backward:
-    case OP_INDEX_gelu_forward:
-    case OP_INDEX_gelu_backward: return OP_KIND_SWIGLU;
+    case OP_INDEX_activate_forward:
+    case OP_INDEX_activate_backward: return OP_KIND_SWIGLU;
     case OP_INDEX_cross_entropy:
     case OP_INDEX_cross_entropy_part:
     case OP_INDEX_cross_entropy_whole:

@@ -366,8 +366,13 @@ static void attention_forward_prepare(op_case *c) {
 
 /* ---- MLP ---- */
 
+static void activate_prepare(op_case *c) {
+    activate_kind kind = (activate_kind)case_draw(c, ACTIVATE_RELU + 1);
+    case_set(c, "kind", &kind, sizeof kind);
+}
+
 /* dup is there where up is. */
-static bool gelu_present(const op_case *c, const op_field *f, bool wanted) {
+static bool activate_present(const op_case *c, const op_field *f, bool wanted) {
     return strcmp(f->name, "dup") == 0 ? case_present(c, "up") : wanted;
 }
 
@@ -763,7 +768,12 @@ static const op_fixture fixtures[] = {
      .bind = attention_bind,
      .prepare = attention_prepare},
     {.op = "swiglu_backward", .sets = "", .alias = {{"dgate", "gate"}, {"dup", "up"}}},
-    {.op = "gelu_backward", .present = gelu_present, .sets = "", .alias = {{"dgate", "gate"}, {"dup", "up"}}},
+    {.op = "activate_forward", .sets = "kind", .prepare = activate_prepare},
+    {.op = "activate_backward",
+     .sets = "kind",
+     .prepare = activate_prepare,
+     .present = activate_present,
+     .alias = {{"dgate", "gate"}, {"dup", "up"}}},
     {.op = "softcap_forward", .sets = "cap", .prepare = softcap_prepare, .alias = {{"y", "x"}}},
     {.op = "softcap_backward", .sets = "cap", .prepare = softcap_prepare, .alias = {{"dx", "dy"}}},
     {.op = "cross_entropy",

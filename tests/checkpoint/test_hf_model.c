@@ -303,6 +303,46 @@ static void test_a_model_is_saved_as_the_family_that_can_say_it(void **state) {
     model_close(m);
 }
 
+/* KempnerForge's block of layer normalization and two matrices is a starcoder2 whose linear layers have no biases. */
+static void test_blocks_of_two_matrices_are_starcoder2(void **state) {
+    run_folder *f = *state;
+    const hf_save_options options = {.dtype = OTT_F32};
+    for (int i = ACTIVATION_GELU; i <= ACTIVATION_RELU; i++) {
+        model_options o = options_of("llama");
+        o.layer_norm = true;
+        o.activation = (config_activation)i;
+        model *m = filled_model(f, &o, 1);
+        assert_string_equal(save(m, at(f, "matrices-%d", i), &options).family, "starcoder2");
+        model_options again = read_options(f, at(f, "matrices-%d", i));
+        assert_int_equal(again.activation, o.activation);
+        assert_false(again.qkv_bias || model_biases(&again));
+        model *loaded = small_model(f, &again, MODEL_INFERENCE, 0);
+        succeed(hf_model_load(loaded, at(f, "matrices-%d", i)));
+        assert_same_model(m, loaded);
+        model_close(loaded);
+        model_close(m);
+    }
+}
+
+/* No family has layer normalization before SwiGLU, or RMSNorm before two matrices. */
+static void test_blocks_that_no_family_has(void **state) {
+    run_folder *f = *state;
+    const hf_save_options options = {.dtype = OTT_F32};
+    hf_save_summary sum;
+    for (int i = 0; i < 2; i++) {
+        model_options o = options_of("llama");
+        o.layer_norm = i == 0;
+        o.activation = i == 0 ? ACTIVATION_SILU : ACTIVATION_GELU;
+        model *m = filled_model(f, &o, 1);
+        assert_error(hf_model_save(m, &options, at(f, "no family"), &sum), OTT_ERR_UNSUPPORTED,
+                     i == 0 ? "model.norm_type = layernorm with model.activation = silu"
+                            : "model.norm_type = rmsnorm with model.activation = gelu",
+                     "no family of Hugging Face", NULL);
+        assert_false(file_exists(at(f, "no family")));
+        model_close(m);
+    }
+}
+
 /* ---- the original folder ---- */
 
 static const char original_config[] =
@@ -1013,6 +1053,8 @@ int main(void) {
         TEST(test_fused_tensors_hold_the_parts_in_order),
         TEST(test_projections_together_or_apart),
         TEST(test_a_model_is_saved_as_the_family_that_can_say_it),
+        TEST(test_blocks_of_two_matrices_are_starcoder2),
+        TEST(test_blocks_that_no_family_has),
         TEST(test_what_the_original_gives),
         TEST(test_keys_that_were_given_stay),
         TEST(test_configurations_that_are_refused),

@@ -57,6 +57,20 @@ sed 's/compressed-tensors/gptq/' fp8/config.json >config && mkdir gptq && mv con
 fails "another quantization" 2 "gptq|the weights are quantized|take the folder they were quantized from" \
     eval gptq --task=perplexity --data=text.txt
 
+# ---- KempnerForge's other blocks ----
+works "a run with layer normalization and two matrices" "Training complete" \
+    train $run --model.norm_type=layernorm --model.activation=gelu --train.mixed_precision=fp32 --run.dir=plain
+works "is exported as starcoder2" "Family: starcoder2" export plain --out=plain_hf --dtype=fp32
+holds "without biases" grep -q '"use_bias": false' plain_hf/config.json
+holds "with GELU by erf" grep -q '"hidden_act": "gelu"' plain_hf/config.json
+"$program" eval plain $whole --precision=fp32 --seq-len=32 >plain.json 2>err
+"$program" eval plain_hf $whole --precision=fp32 --seq-len=32 >plain_hf.json 2>err
+holds "which predicts the same" test "$(loss plain.json)" = "$(loss plain_hf.json)"
+holds "something" test -n "$(loss plain.json)"
+fails "not as GGUF" 2 "only GELU by tanh|take --format hf" export plain --format=gguf --out=plain.gguf
+works "a run with ReLU alone" "Training complete" train $run --model.activation=relu --run.dir=relu
+fails "is of no family" 2 "model.norm_type = rmsnorm with model.activation = relu|no family" export relu --out=relu_hf
+
 # ---- from a folder and back ----
 printf '{"x": 1}' >hf/tokenizer_config.json
 sed 's/^{/{\n  "my_key": [1,  2],/' hf/config.json >keyed && mv keyed hf/config.json

@@ -134,6 +134,50 @@ static void test_latents_that_are_refused(void **state) {
     }
 }
 
+/* KempnerForge's blocks: another norm, which those of heads are not, and a feed-forward of two matrices without biases. */
+static void test_kempner_blocks(void **state) {
+    (void)state;
+    model_options o;
+    const char *arguments[] = {
+        "--model.dim=256",         "--model.n_heads=4",    "--model.norm_type=layernorm",
+        "--model.activation=relu", "--model.qk_norm=true", "--train.seq_len=64"};
+    assert_int_equal(resolve(arguments, 6, &o), OTT_OK);
+    assert_int_equal(o.hidden, 768); /* by KempnerForge's rule, whatever the activation */
+    assert_int_equal(model_mlp(&o), FAMILY_MLP_RELU);
+    assert_int_equal(modules_norm(&o, ROLE_MLP_NORM), FAMILY_NORM_LAYER_BIAS);
+    assert_int_equal(modules_norm(&o, ROLE_Q_NORM), FAMILY_NORM_RMS);
+    assert_true(modules_describe(&o, ROLE_FINAL_NORM, MODULES_OUTSIDE).has_bias);
+    assert_false(modules_describe(&o, ROLE_Q_NORM, 0).has_bias || modules_describe(&o, ROLE_UP, 0).has_bias);
+    assert_false(modules_has(&o, 0, ROLE_GATE));
+    const char *plain[] = {"--model.dim=256", "--model.n_heads=4", "--train.seq_len=64"};
+    assert_int_equal(resolve(plain, 3, &o), OTT_OK);
+    assert_false(modules_describe(&o, ROLE_FINAL_NORM, MODULES_OUTSIDE).has_bias);
+    assert_true(modules_has(&o, 0, ROLE_GATE));
+}
+
+static void test_blocks_that_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *more[2], *message;
+    } cases[] = {
+        {{"--model.norm_type=layernorm", "--model.family=qwen3"},
+         "model.norm_type = layernorm does not go with model.family = qwen3"},
+        {{"--model.activation=gelu", "--model.family=gemma2"},
+         "model.activation = gelu, a feed-forward without a gate, does not go with model.family = gemma2"},
+        {{"--model.activation=gelu", "--model.num_experts=8"},
+         "model.activation = gelu does not go with model.num_experts = 8"},
+        {{"--model.activation=relu", "--model.fused_gate_up=true"},
+         "model.fused_gate_up = true does not go with model.activation = relu"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        model_options o;
+        const char *arguments[] = {"--model.preset=debug", "--train.seq_len=64", cases[i].more[0],
+                                   cases[i].more[1]};
+        assert_int_equal(resolve(arguments, 4, &o), OTT_ERR_CONFIG);
+        if (!strstr(status_text(), cases[i].message)) fail_msg("%s", status_text());
+    }
+}
+
 static void test_latents_are_reduced(void **state) {
     (void)state;
     model_options o;
@@ -234,6 +278,8 @@ int main(void) {
         cmocka_unit_test(test_qwen3),
         cmocka_unit_test(test_mixtures_that_are_refused),
         cmocka_unit_test(test_latents_that_are_refused),
+        cmocka_unit_test(test_kempner_blocks),
+        cmocka_unit_test(test_blocks_that_are_refused),
         cmocka_unit_test(test_latents_are_reduced),
         cmocka_unit_test(test_a_mixture_is_reduced),
         cmocka_unit_test(test_which_blocks_are_mixtures),

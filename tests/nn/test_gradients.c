@@ -434,6 +434,17 @@ static void build_mlp_fused(layer *l) {
     build_mlp_of(l, true);
 }
 
+/* Two matrices. */
+static void build_mlp_gelu(layer *l) {
+    add_input(l, 10, 12);
+    l->mlp.activates = true;
+    l->mlp.function = ACTIVATE_GELU_ERF;
+    make_linear(l, &l->mlp.up, "up", 12, 19);
+    make_linear(l, &l->mlp.down, "down", 19, 12);
+    HARNESS_OK(mlp_connect(&l->mlp, &l->input_specs, &l->grad_specs));
+    add_output(l, harness_tensor(&l->h, OTT_F32, 10, 12));
+}
+
 static ott_status forward_mlp(exec *cx, layer *l) {
     activation x = activation_of(l->x);
     TRY(mlp_forward(cx, &l->mlp, &x, &l->mlp_saved));
@@ -540,6 +551,7 @@ static const layer_row layers[] = {
     {"attention, a latent of keys", build_attention_latent_keys, forward_attention, backward_attention},
     {"mlp", build_mlp, forward_mlp, backward_mlp},
     {"mlp, fused", build_mlp_fused, forward_mlp, backward_mlp},
+    {"mlp, GELU without a gate", build_mlp_gelu, forward_mlp, backward_mlp},
     {"embedding", build_embedding, forward_embedding, backward_embedding},
     {"loss head", build_loss, forward_loss, backward_nothing},
     {"loss head, chunked", build_loss_chunked, forward_loss, backward_nothing},

@@ -245,29 +245,44 @@ ott_status reference_op_swiglu_backward(exec *cx, const swiglu_backward_args *a)
     return OTT_OK;
 }
 
-static float gelu_sigmoid(float x) {
-    return sigmoid(x * fmaf(0.07135481627f, x * x, 1.5957691216f));
+/* f(x), and its slope. */
+static float activated_at(activate_kind kind, float x, float *slope) {
+    if (kind == ACTIVATE_RELU) {
+        *slope = x <= 0 ? 0 : 1;
+        return x <= 0 ? 0 : x;
+    }
+    if (kind == ACTIVATE_GELU_TANH) {
+        float sig = sigmoid(x * fmaf(0.07135481627f, x * x, 1.5957691216f)), g = x * sig;
+        *slope = fmaf(g * (1.0f - sig), fmaf(0.21406444881f, x * x, 1.5957691216f), sig);
+        return g;
+    }
+    static const float c[] = {0.127414796f, -0.142248368f, 0.7107068705f, -0.7265760135f, 0.5307027145f};
+    float t = 1.0f / fmaf(0.231641888f, fabsf(x), 1.0f), e = fmath_exp(-0.5f * (x * x)), p = c[4];
+    for (int i = 3; i >= 0; i--) p = fmaf(p, t, c[i]);
+    float share = x < 0 ? (p * t) * e : 1.0f - (p * t) * e;
+    *slope = fmaf(x * 0.39894228f, e, share);
+    return x * share;
 }
 
-ott_status reference_op_gelu_forward(exec *cx, const gelu_forward_args *a) {
+ott_status reference_op_activate_forward(exec *cx, const activate_forward_args *a) {
     (void)cx;
+    float slope;
     for (int64_t t = 0; t < a->y->rows; t++)
         for (int64_t j = 0; j < a->y->columns; j++) {
-            float x = at(a->gate, t, j), g = x * gelu_sigmoid(x);
-            put(a->y, t, j, a->up ? g * at(a->up, t, j) : g);
+            float f = activated_at(a->kind, at(a->gate, t, j), &slope);
+            put(a->y, t, j, a->up ? f * at(a->up, t, j) : f);
         }
     reference_quantize_list(a->y, a->q);
     return OTT_OK;
 }
 
-ott_status reference_op_gelu_backward(exec *cx, const gelu_backward_args *a) {
+ott_status reference_op_activate_backward(exec *cx, const activate_backward_args *a) {
     (void)cx;
     for (int64_t t = 0; t < a->dy->rows; t++)
         for (int64_t j = 0; j < a->dy->columns; j++) {
-            float dy = at(a->dy, t, j), x = at(a->gate, t, j), sig = gelu_sigmoid(x), g = x * sig;
-            float slope = fmaf(g * (1.0f - sig), fmaf(0.21406444881f, x * x, 1.5957691216f), sig);
+            float slope, dy = at(a->dy, t, j), f = activated_at(a->kind, at(a->gate, t, j), &slope);
             float up = a->up ? at(a->up, t, j) : 0;
-            if (a->dup) put(a->dup, t, j, dy * g);
+            if (a->dup) put(a->dup, t, j, dy * f);
             put(a->dgate, t, j, a->up ? (dy * up) * slope : dy * slope);
         }
     reference_quantize_list(a->dgate, a->q_gate);

@@ -1,57 +1,59 @@
-/* cuda/gelu: GELU, alone or gated, and the soft cap of logits: each number by itself. Bytes moved: inputs and outputs once. */
+/* cuda/activate: the functions of a feed-forward beside SiLU, alone or gated, and the soft cap of logits: each number by itself. Bytes moved: inputs and outputs once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
+#include "tensor/activate.h"
 
-__device__ __forceinline__ float gelu_sigmoid(float x) {
-    return 1.0f / (1.0f + fmath_exp(-(x * fmaf(0.07135481627f, x * x, 1.5957691216f))));
-}
-
-struct gelu_job {
+struct activate_job {
     view dy, gate, up, y, dgate, dup; /* up and dup may be views of nothing */
+    activate_kind kind;
 };
 
-template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) gelu_forward_kernel(gelu_job j) {
+template <ott_dtype D>
+__global__ void __launch_bounds__(ROW_THREADS) activate_forward_kernel(activate_job j) {
     row_place p = row_place_of(j.gate.columns);
     if (p.column >= j.gate.columns) return;
-    eight g = load8<D>(j.gate, p.row, p.column), u = {};
+    eight x = load8<D>(j.gate, p.row, p.column), u = {};
     if (j.up.data) u = load8<D>(j.up, p.row, p.column);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        g.x[i] = g.x[i] * gelu_sigmoid(g.x[i]);
-        if (j.up.data) g.x[i] = g.x[i] * u.x[i];
+        x.x[i] = activate(j.kind, x.x[i]).value;
+        if (j.up.data) x.x[i] = x.x[i] * u.x[i];
     }
-    store8<D>(j.y, p.row, p.column, g);
+    store8<D>(j.y, p.row, p.column, x);
 }
 
 /* A thread stores where it has loaded, so dgate and dup may be gate and up. */
-template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) gelu_backward_kernel(gelu_job j) {
+template <ott_dtype D>
+__global__ void __launch_bounds__(ROW_THREADS) activate_backward_kernel(activate_job j) {
     row_place p = row_place_of(j.gate.columns);
     if (p.column >= j.gate.columns) return;
     eight dy = load8<D>(j.dy, p.row, p.column), x = load8<D>(j.gate, p.row, p.column), u = {};
     if (j.up.data) u = load8<D>(j.up, p.row, p.column);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        float square = x.x[i] * x.x[i], sig = gelu_sigmoid(x.x[i]), g = x.x[i] * sig;
-        float slope = fmaf(g * (1.0f - sig), fmaf(0.21406444881f, square, 1.5957691216f), sig);
+        activated f = activate(j.kind, x.x[i]);
         float through = j.up.data ? dy.x[i] * u.x[i] : dy.x[i];
-        u.x[i] = dy.x[i] * g;
-        x.x[i] = through * slope;
+        u.x[i] = dy.x[i] * f.value;
+        x.x[i] = through * f.slope;
     }
     store8<D>(j.dgate, p.row, p.column, x);
     if (j.dup.data) store8<D>(j.dup, p.row, p.column, u);
 }
 
-extern "C" cudaError_t gelu_forward_launch(const gelu_forward_args *a, cudaStream_t stream) {
-    gelu_job j = {{}, view_of(a->gate), view_of(a->up), view_of(a->y), {}, {}};
+extern "C" cudaError_t activate_forward_launch(const activate_forward_args *a, cudaStream_t stream) {
+    activate_job j = {{}, view_of(a->gate), view_of(a->up), view_of(a->y), {}, {}, a->kind};
     view_flatten(j.gate, j.up, j.y);
-    WITH_DTYPE(a->y->dtype, D, LAUNCH_ROWS(gelu_forward_kernel<D>, j.gate.rows, j.gate.columns, stream, j));
+    WITH_DTYPE(a->y->dtype, D,
+               LAUNCH_ROWS(activate_forward_kernel<D>, j.gate.rows, j.gate.columns, stream, j));
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t gelu_backward_launch(const gelu_backward_args *a, cudaStream_t stream) {
-    gelu_job j = {view_of(a->dy), view_of(a->gate), view_of(a->up), {}, view_of(a->dgate), view_of(a->dup)};
+extern "C" cudaError_t activate_backward_launch(const activate_backward_args *a, cudaStream_t stream) {
+    activate_job j = {view_of(a->dy),    view_of(a->gate), view_of(a->up), {},
+                      view_of(a->dgate), view_of(a->dup),  a->kind};
     view_flatten(j.dy, j.gate, j.up, j.dgate, j.dup);
-    WITH_DTYPE(a->dy->dtype, D, LAUNCH_ROWS(gelu_backward_kernel<D>, j.gate.rows, j.gate.columns, stream, j));
+    WITH_DTYPE(a->dy->dtype, D,
+               LAUNCH_ROWS(activate_backward_kernel<D>, j.gate.rows, j.gate.columns, stream, j));
     return cudaGetLastError();
 }
 
