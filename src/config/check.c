@@ -102,6 +102,13 @@ int64_t config_step_rows(const config *cfg) {
     return cfg->train.batch_size * cfg->train.grad_accum_steps * (ranks ? ranks : 1);
 }
 
+int64_t config_evaluation_batch(const config *cfg) {
+    return cfg->eval.enabled && cfg->eval.batch_size > 0 ? cfg->eval.batch_size : cfg->train.batch_size;
+}
+int64_t config_evaluation_length(const config *cfg) {
+    return cfg->eval.enabled && cfg->eval.seq_len > 0 ? cfg->eval.seq_len : cfg->train.seq_len;
+}
+
 static ott_status check_model(config *cfg) {
     bool dim = config_was_set(cfg, "model.dim"), heads = config_was_set(cfg, "model.n_heads");
     long long n_heads = cfg->model.n_heads, kv = cfg->model.n_kv_heads;

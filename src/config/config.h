@@ -80,6 +80,9 @@ ott_status config_set_data_ranks(config *cfg, int64_t ranks);
 bool config_copies_masters(const config *cfg);
 /* Rows of the data that a step takes, over all ranks. */
 int64_t config_step_rows(const config *cfg);
+/* Rows of a batch of evaluation, and tokens of a row: those of training, unless it is on and has its own. */
+int64_t config_evaluation_batch(const config *cfg);
+int64_t config_evaluation_length(const config *cfg);
 /* Appends the value of a key (canonical name) as written in TOML. */
 ott_status config_show(const config *cfg, const char *key, str *out);
 /* The words of a choice key in the schema: config_word(cfg, "train.mixed_precision") is "fp8". NULL: not a

@@ -341,7 +341,8 @@ static ott_status choose_length(const opener *o, const dataset *train, const dat
     bool decides = dataset_has_samples(train) && !cfg->data.pack_sequences;
     if (!decides || config_was_set(cfg, "train.seq_len")) return OTT_OK;
     int64_t longest = dataset_longest(train), multiple = cfg->data.pad_seq_len_divisible;
-    if (validation && dataset_longest(validation) > longest) longest = dataset_longest(validation);
+    if (validation && cfg->eval.seq_len == 0 && dataset_longest(validation) > longest)
+        longest = dataset_longest(validation);
     if (multiple > 0) longest += (multiple - longest % multiple) % multiple;
     TRY(set_number(cfg, "train.seq_len", longest));
     if (longest <= cfg->model.max_seq_len) return OTT_OK;
@@ -352,7 +353,12 @@ static ott_status choose_length(const opener *o, const dataset *train, const dat
         dataset_name(train), (long long)longest, (long long)cfg->model.max_seq_len);
 }
 
-static void log_dataset(const opener *o, const char *what, const dataset *d) {
+/* Where the length of rows of the validation data comes from. */
+static const char *evaluation_length_key(const config *cfg) {
+    return cfg->eval.seq_len > 0 ? "eval.seq_len" : "train.seq_len";
+}
+
+static void log_dataset(const opener *o, const char *what, const dataset *d, const char *length_key) {
     char tokens[32], rows[32], samples[32], left_out[32];
     log_info(o->log, "%s: %s, %s tokens, %s rows of %lld%s%s%s", what, dataset_name(d),
              str_commas(dataset_tokens(d), tokens), str_commas(dataset_rows(d), rows),
@@ -360,22 +366,32 @@ static void log_dataset(const opener *o, const char *what, const dataset *d) {
              dataset_samples(d) ? str_commas(dataset_samples(d), samples) : "",
              dataset_samples(d) ? " samples" : "");
     if (dataset_left_out(d) > 0)
-        log_warning(o->log, "%s: %s samples longer than train.seq_len = %lld are left out", dataset_name(d),
-                    str_commas(dataset_left_out(d), left_out), (long long)dataset_length(d));
+        log_warning(o->log, "%s: %s samples longer than %s = %lld are left out", dataset_name(d),
+                    str_commas(dataset_left_out(d), left_out), length_key, (long long)dataset_length(d));
 }
 
-static ott_status cut(const opener *o, dataset *d, bool shuffle) {
-    bool pack = o->cfg->data.pack_sequences && !is_synthetic(o->cfg);
-    return dataset_cut_rows(
-        d, &(dataset_cut){.length = o->cfg->train.seq_len, .pack = pack, .shuffle = shuffle});
+static bool packs(const opener *o) {
+    return o->cfg->data.pack_sequences && !is_synthetic(o->cfg);
 }
 
-static ott_status check_validation(const dataset *d, const config *cfg) {
-    int64_t rows = dataset_rows(d);
-    if (rows >= cfg->train.batch_size) return OTT_OK;
-    return status_fail(
-        OTT_ERR_CONFIG, "%s has %lld sequences of train.seq_len = %lld, fewer than train.batch_size = %lld",
-        dataset_name(d), (long long)rows, (long long)cfg->train.seq_len, (long long)cfg->train.batch_size);
+static ott_status cut_training(const opener *o, dataset *d) {
+    TRY(dataset_cut_rows(
+        d,
+        &(dataset_cut){.length = o->cfg->train.seq_len, .pack = packs(o), .shuffle = o->cfg->data.shuffle}));
+    log_dataset(o, "Training data", d, "train.seq_len");
+    return OTT_OK;
+}
+
+static ott_status cut_validation(const opener *o, dataset *d) {
+    const config *cfg = o->cfg;
+    const char *key = evaluation_length_key(cfg);
+    int64_t length = config_evaluation_length(cfg), batch = config_evaluation_batch(cfg);
+    TRY(dataset_cut_rows(d, &(dataset_cut){.length = length, .length_key = key, .pack = packs(o)}));
+    log_dataset(o, "Validation data", d, key);
+    if (dataset_rows(d) >= batch) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG, "%s has %lld sequences of %s = %lld, fewer than %s = %lld",
+                       dataset_name(d), (long long)dataset_rows(d), key, (long long)length,
+                       cfg->eval.batch_size > 0 ? "eval.batch_size" : "train.batch_size", (long long)batch);
 }
 
 /* So many whole passes over the rows; a last part of one that fills no step is not read. */
@@ -402,13 +418,9 @@ static ott_status open_both(opener *o, dataset **train, dataset **validation) {
     TRY(check_vocabulary(*train, *o->vocab));
     TRY(open_validation(o, validation));
     TRY(choose_length(o, *train, *validation));
-    TRY(cut(o, *train, o->cfg->data.shuffle));
-    log_dataset(o, "Training data", *train);
+    TRY(cut_training(o, *train));
     TRY(count_epochs(o, *train));
-    if (!*validation) return OTT_OK;
-    TRY(cut(o, *validation, false));
-    log_dataset(o, "Validation data", *validation);
-    return check_validation(*validation, o->cfg);
+    return *validation ? cut_validation(o, *validation) : OTT_OK;
 }
 
 ott_status data_open(mem *account, const logger *log, config *cfg, int64_t *vocab, dataset **train,

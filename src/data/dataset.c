@@ -79,10 +79,11 @@ int64_t dataset_samples(const dataset *d) {
 /* ---- rows ---- */
 
 ott_status dataset_cut_rows(dataset *d, const dataset_cut *cut) {
-    if (cut->length < 1 || cut->length > INT32_MAX)
-        return status_fail(OTT_ERR_CONFIG, "train.seq_len = %" PRId64 " must be at least 1%s", cut->length,
-                           cut->length < 1 ? "" : " and below 2^31");
     d->cut = *cut;
+    if (!cut->length_key) d->cut.length_key = "train.seq_len";
+    if (cut->length < 1 || cut->length > INT32_MAX)
+        return status_fail(OTT_ERR_CONFIG, "%s = %" PRId64 " must be at least 1%s", d->cut.length_key,
+                           cut->length, cut->length < 1 ? "" : " and below 2^31");
     return d->rows_by->cut(d);
 }
 

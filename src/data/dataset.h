@@ -106,14 +106,15 @@ int64_t dataset_longest(const dataset *d);
 /* ---- rows ---- */
 
 typedef struct dataset_cut {
-    int64_t length; /* tokens of a row */
+    int64_t length;         /* tokens of a row */
+    const char *length_key; /* where that comes from, for errors; NULL: train.seq_len */
     /* Samples: as many as fit, in file order, into a row; else one each. Running text: documents are kept
        apart, where they are known: an error where they are not. */
     bool pack;
     bool shuffle; /* the loader's order; false: as in the file */
 } dataset_cut;
 
-/* Decides the rows. Samples longer than a row are left out. OTT_ERR_CONFIG, naming train.seq_len and the
+/* Decides the rows. Samples longer than a row are left out. OTT_ERR_CONFIG, naming length_key and the
    dataset, when no row is left. May be repeated. */
 ott_status dataset_cut_rows(dataset *d, const dataset_cut *cut);
 int64_t dataset_length(const dataset *d);

@@ -81,14 +81,14 @@ static ott_status cut_windows(dataset *d) {
     if (d->rows > 0) return OTT_OK;
     if (d->tokens < 2)
         return status_fail(OTT_ERR_CONFIG,
-                           "train.seq_len = %" PRId64 " exceeds the %" PRId64
+                           "%s = %" PRId64 " exceeds the %" PRId64
                            " tokens of %s; at least 2 are needed: give a longer text",
-                           length, d->tokens, d->name);
+                           d->cut.length_key, length, d->tokens, d->name);
     return status_fail(OTT_ERR_CONFIG,
-                       "train.seq_len = %" PRId64 " exceeds the %" PRId64
-                       " tokens of %s; a sequence takes seq_len + 1 of them: set train.seq_len to %" PRId64
+                       "%s = %" PRId64 " exceeds the %" PRId64
+                       " tokens of %s; a sequence takes seq_len + 1 of them: set %s to %" PRId64
                        " or less, or give a longer text",
-                       length, d->tokens, d->name, d->tokens - 1);
+                       d->cut.length_key, length, d->tokens, d->name, d->cut.length_key, d->tokens - 1);
 }
 
 const row_source dataset_windows = {cut_windows, read_window, dataset_draw};
@@ -171,9 +171,9 @@ static ott_status cut_samples(dataset *d) {
     if (d->rows > 0) return OTT_OK;
     if (d->documents == 0) return status_fail(OTT_ERR_CONFIG, "%s: has no samples", d->name);
     return status_fail(OTT_ERR_CONFIG,
-                       "train.seq_len = %" PRId64
-                       " is shorter than every sample of %s; the longest has %" PRId64 " tokens",
-                       d->cut.length, d->name, d->longest);
+                       "%s = %" PRId64 " is shorter than every sample of %s; the longest has %" PRId64
+                       " tokens",
+                       d->cut.length_key, d->cut.length, d->name, d->longest);
 }
 
 const row_source dataset_packs = {cut_samples, read_pack, dataset_draw};

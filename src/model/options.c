@@ -289,6 +289,9 @@ static ott_status check(const config *cfg) {
     if (cfg->train.seq_len > cfg->model.max_seq_len)
         return status_fail(OTT_ERR_CONFIG, "train.seq_len (%lld) exceeds model.max_seq_len (%lld)",
                            (long long)cfg->train.seq_len, (long long)cfg->model.max_seq_len);
+    if (cfg->eval.enabled && cfg->eval.seq_len > cfg->model.max_seq_len)
+        return status_fail(OTT_ERR_CONFIG, "eval.seq_len (%lld) exceeds model.max_seq_len (%lld)",
+                           (long long)cfg->eval.seq_len, (long long)cfg->model.max_seq_len);
     return OTT_OK;
 }
 

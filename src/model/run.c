@@ -81,8 +81,9 @@ ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows) {
     if (tokens % parts == 0) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
-        "the %lld tokens of a micro-batch (train.batch_size x train.seq_len) must be divisible by "
-        "%d: distributed.cp, and, with distributed.sequence_parallel, distributed.tp",
+        "the %lld tokens of a micro-batch (train.batch_size x train.seq_len), or of a batch of evaluation "
+        "(eval.batch_size x eval.seq_len), must be divisible by %d: distributed.cp, and, with "
+        "distributed.sequence_parallel, distributed.tp",
         (long long)tokens, parts);
 }
 

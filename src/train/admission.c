@@ -77,6 +77,15 @@ static bool halve_batch(const admission *a, variant *v, char text[96]) {
     return true;
 }
 
+static bool halve_evaluation(const admission *a, variant *v, char text[96]) {
+    (void)a;
+    int64_t rows = config_evaluation_batch(&v->cfg);
+    if (!v->cfg.eval.enabled || rows < 2) return false;
+    v->cfg.eval.batch_size = rows / 2;
+    snprintf(text, 96, "eval.batch_size = %" PRId64, rows / 2);
+    return true;
+}
+
 static bool halve_length(const admission *a, variant *v, char text[96]) {
     int64_t *length = &v->cfg.train.seq_len;
     bool of_samples = dataset_has_samples(a->train_data) && !v->cfg.data.pack_sequences;
@@ -171,7 +180,7 @@ typedef struct proposal {
     char text[96];
 } proposal;
 
-enum { MOST_TIMES = 24, MOST_PROPOSALS = 8, SHOWN = 3 };
+enum { MOST_TIMES = 24, MOST_PROPOSALS = 9, SHOWN = 3 };
 
 static memory_limit host_room(const admission *a) {
     memory_limit room;
@@ -206,9 +215,9 @@ static void insert(proposal *list, int *count, const proposal *p) {
 
 /* All that save something, the best first. */
 static int find_proposals(const admission *a, const variant *v, int64_t need, int64_t left, proposal *list) {
-    static const setting settings[MOST_PROPOSALS] = {halve_batch,      halve_length, recompute,
-                                                     save_at_once,     chunk_loss,   halve_precision,
-                                                     freeze_embedding, offload_more};
+    static const setting settings[MOST_PROPOSALS] = {halve_batch,     halve_evaluation, halve_length,
+                                                     recompute,       save_at_once,     chunk_loss,
+                                                     halve_precision, freeze_embedding, offload_more};
     int count = 0;
     proposal p;
     for (int i = 0; i < MOST_PROPOSALS && settings[i]; i++)

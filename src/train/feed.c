@@ -6,8 +6,8 @@
 
 /* ---- a micro-batch: number[2], token[T], target[T], position[T], start[T + 1] ---- */
 
-static int64_t tokens_of(const feed *f) {
-    return f->options.batch_size * f->options.seq_len;
+static int64_t tokens_of(const feed_shape *s) {
+    return s->rows * s->length;
 }
 
 /* Numbers from the beginning of a part of `count` to that of the next. */
@@ -21,24 +21,24 @@ static int64_t number_ints(const feed *f) {
     return part_ints(f, 2);
 }
 
-static int64_t batch_ints(const feed *f) {
-    return number_ints(f) + 3 * part_ints(f, tokens_of(f)) + part_ints(f, tokens_of(f) + 1);
+static int64_t batch_ints(const feed *f, const feed_shape *s) {
+    return number_ints(f) + 3 * part_ints(f, tokens_of(s)) + part_ints(f, tokens_of(s) + 1);
 }
 
-int64_t feed_batch_bytes(const feed *f) {
-    return batch_ints(f) * (int64_t)sizeof(int32_t);
+int64_t feed_batch_bytes(const feed *f, const feed_shape *s) {
+    return batch_ints(f, s) * (int64_t)sizeof(int32_t);
 }
 
-batch feed_batch_at(const feed *f, void *data) {
-    int64_t tokens = tokens_of(f), part = part_ints(f, tokens);
+batch feed_batch_at(const feed *f, const feed_shape *s, void *data) {
+    int64_t tokens = tokens_of(s), part = part_ints(f, tokens);
     int32_t *number = data, *at = number + number_ints(f);
-    return (batch){.count = f->options.batch_size,
-                   .length = f->options.seq_len,
+    return (batch){.count = s->rows,
+                   .length = s->length,
                    .number = tensor_vector(number, OTT_I32, 2),
                    .token = tensor_vector(at, OTT_I32, tokens),
                    .target = tensor_vector(at + part, OTT_I32, tokens),
                    .at = {.position = tensor_vector(at + 2 * part, OTT_I32, tokens),
-                          .cu_seqlens = tensor_vector(at + 3 * part, OTT_I32, f->places + 1)}};
+                          .cu_seqlens = tensor_vector(at + 3 * part, OTT_I32, s->places + 1)}};
 }
 
 /* ---- open and close ---- */
@@ -54,14 +54,18 @@ static ott_status open_documents(feed *f, int64_t count) {
 }
 
 ott_status feed_open(feed *f, device *d, const feed_options *o) {
-    int64_t count = FEED_STEPS * o->grad_accum + 1, bytes;
+    int64_t count = FEED_STEPS * o->grad_accum, bytes;
     void *memory;
-    *f = (feed){.options = *o, .device = d, .places = o->batch_size};
+    *f = (feed){.options = *o,
+                .device = d,
+                .training = {o->batch_size, o->seq_len, o->batch_size},
+                .evaluation = {o->evaluation_rows, o->evaluation_length, o->evaluation_rows}};
     TRY(size_product("batches of two steps: train.grad_accum_steps x train.batch_size x train.seq_len",
-                     (int64_t[]){count, batch_ints(f), sizeof(int32_t)}, 3, &bytes));
+                     (int64_t[]){count, batch_ints(f, &f->training), sizeof(int32_t)}, 3, &bytes));
+    bytes += feed_batch_bytes(f, &f->evaluation);
     TRY(device_allocate_host(d, MEM_DATA, bytes, "batches of two steps", &memory));
     f->staging = memory;
-    TRY(open_documents(f, count));
+    TRY(open_documents(f, count + 1));
     for (int i = 0; i < FEED_SETS; i++) TRY(device_event_open(d, &f->sets[i].sent));
     return OTT_OK;
 }
@@ -76,14 +80,24 @@ void feed_close(feed *f) {
 
 /* ---- rows ---- */
 
+/* That of evaluation lies behind those of the steps. */
+static feed_shape *shape_of(feed *f, int64_t index) {
+    return index < FEED_STEPS * f->options.grad_accum ? &f->training : &f->evaluation;
+}
+
+static int32_t *numbers_at(const feed *f, int64_t index) {
+    return f->staging + index * batch_ints(f, &f->training);
+}
+
 static int32_t *tokens_at(const feed *f, int64_t index) {
-    return f->staging + index * batch_ints(f) + number_ints(f);
+    return numbers_at(f, index) + number_ints(f);
 }
 
 /* Row b of micro-batch `index` of all; its documents follow those of the rows before it. */
 static ott_status make_row(feed *f, int64_t index, int64_t b, bool training, int64_t number,
                            int64_t *labels) {
-    int64_t part = part_ints(f, tokens_of(f)), length = f->options.seq_len;
+    const feed_shape *s = shape_of(f, index);
+    int64_t part = part_ints(f, tokens_of(s)), length = s->length;
     int32_t *host = tokens_at(f, index);
     int32_t *start = host + 3 * part + f->documents[index];
     dataset_row row = {.token = host + b * length,
@@ -100,19 +114,19 @@ static ott_status make_row(feed *f, int64_t index, int64_t b, bool training, int
 }
 
 /* As many as there are sequences, or twice that, or four times: what is planned or recorded is of one count. */
-static void make_places(feed *f, int64_t documents) {
-    while (f->places < documents) f->places *= 2;
-    if (f->places > tokens_of(f)) f->places = tokens_of(f);
+static void make_places(feed_shape *s, int64_t documents) {
+    while (s->places < documents) s->places *= 2;
+    if (s->places > tokens_of(s)) s->places = tokens_of(s);
 }
 
 static ott_status make_batch(feed *f, int64_t index, bool training, int64_t first, int64_t *labels) {
-    uint64_t number = (uint64_t)first * (uint64_t)f->options.seq_len;
-    memcpy(f->staging + index * batch_ints(f), &(uint32_t[]){(uint32_t)number, (uint32_t)(number >> 32)},
+    feed_shape *s = shape_of(f, index);
+    uint64_t number = (uint64_t)first * (uint64_t)s->length;
+    memcpy(numbers_at(f, index), &(uint32_t[]){(uint32_t)number, (uint32_t)(number >> 32)},
            2 * sizeof(int32_t));
     f->documents[index] = 0;
-    for (int64_t b = 0; b < f->options.batch_size; b++)
-        TRY(make_row(f, index, b, training, first + b, labels));
-    make_places(f, f->documents[index]);
+    for (int64_t b = 0; b < s->rows; b++) TRY(make_row(f, index, b, training, first + b, labels));
+    make_places(s, f->documents[index]);
     return OTT_OK;
 }
 
@@ -144,10 +158,11 @@ ott_status feed_evaluation(feed *f, int64_t first) {
 }
 
 ott_status feed_send(feed *f, int set, int64_t index, const batch *to) {
-    int64_t at = set * f->options.grad_accum + index, part = part_ints(f, tokens_of(f));
-    int32_t *host = f->staging + at * batch_ints(f), *start = tokens_at(f, at) + 3 * part;
-    int64_t ints = number_ints(f) + 3 * part + f->places + 1;
-    for (int64_t i = f->documents[at] + 1; i <= f->places; i++) start[i] = (int32_t)tokens_of(f);
+    int64_t at = set * f->options.grad_accum + index;
+    const feed_shape *s = shape_of(f, at);
+    int64_t part = part_ints(f, tokens_of(s)), ints = number_ints(f) + 3 * part + s->places + 1;
+    int32_t *host = numbers_at(f, at), *start = tokens_at(f, at) + 3 * part;
+    for (int64_t i = f->documents[at] + 1; i <= s->places; i++) start[i] = (int32_t)tokens_of(s);
     TRY(device_copy_in_async(f->device, to->number.data, host, ints * (int64_t)sizeof *host));
     return device_event_record(f->device, f->sets[set].sent);
 }

@@ -23,14 +23,20 @@ typedef struct feed_options {
     uint64_t seed;                               /* of the order of rows */
     const group *ranks;                          /* borrowed; each takes rows of its own */
     int64_t batch_size, seq_len, grad_accum;
+    int64_t evaluation_rows, evaluation_length; /* of a batch of evaluation */
 } feed_options;
+
+/* A micro-batch: its rows, and places for documents on the device, which grow with what rows hold, and seldom. */
+typedef struct feed_shape {
+    int64_t rows, length, places;
+} feed_shape;
 
 typedef struct feed {
     feed_options options;
     device *device;
     int32_t *staging;   /* of all sets */
     int64_t *documents; /* of each micro-batch */
-    int64_t places;     /* for documents, on the device; grows with what rows hold, and seldom */
+    feed_shape training, evaluation;
     feed_set sets[FEED_SETS];
 } feed;
 
@@ -39,14 +45,14 @@ ott_status feed_open(feed *f, device *d, const feed_options *o);
 void feed_close(feed *f);
 
 /* A micro-batch on the device, in `data`, of feed_batch_bytes. */
-int64_t feed_batch_bytes(const feed *f);
-batch feed_batch_at(const feed *f, void *data);
+int64_t feed_batch_bytes(const feed *f, const feed_shape *s);
+batch feed_batch_at(const feed *f, const feed_shape *s, void *data);
 
 /* This rank's micro-batches of the step whose rows begin with `first`, into a set; nothing to do when they are there. */
 ott_status feed_step(feed *f, int set, int64_t first);
 /* Rows first, first + 1, ... of the validation data, into FEED_EVALUATION. */
 ott_status feed_evaluation(feed *f, int64_t first);
-/* Gives the device micro-batch `index` of a set, as `to`, with f->places documents: those behind the rows' own are empty. */
+/* Gives the device micro-batch `index` of a set, as `to`, with its shape's places for documents: those behind the rows' own are empty. */
 ott_status feed_send(feed *f, int set, int64_t index, const batch *to);
 
 #endif

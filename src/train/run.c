@@ -79,8 +79,15 @@ static double adam_rate_from(const config *cfg) {
     return cfg->optimizer.muon_adam_lr > 0 ? cfg->optimizer.muon_adam_lr / cfg->optimizer.lr : 1.0;
 }
 
+/* Tokens of a micro-batch, or of a batch of evaluation where that has more. */
+static int64_t most_tokens(const config *cfg) {
+    int64_t training = cfg->train.batch_size * cfg->train.seq_len;
+    int64_t evaluated = config_evaluation_batch(cfg) * config_evaluation_length(cfg);
+    return training > evaluated ? training : evaluated;
+}
+
 static int64_t chunk_from(const config *cfg) {
-    if (cfg->train.loss_fn != LOSS_CHUNKED_CROSS_ENTROPY) return cfg->train.batch_size * cfg->train.seq_len;
+    if (cfg->train.loss_fn != LOSS_CHUNKED_CROSS_ENTROPY) return most_tokens(cfg);
     return cfg->train.ce_chunk_size > 0 ? cfg->train.ce_chunk_size : DEFAULT_CHUNK;
 }
 
@@ -96,7 +103,8 @@ static store_reshard reshard_from(const config *cfg) {
 /* Blocks of the contraction that share a scale must not be cut by the head's chunks, down whose tokens its
    grad_weight product contracts. */
 static ott_status check_chunk(const recipe *r, const trainer_options *o) {
-    int64_t tokens = o->batch_size * o->seq_len;
+    int64_t tokens = o->batch_size * o->seq_len, evaluated = o->evaluation_batch * o->evaluation_length;
+    if (evaluated > tokens) tokens = evaluated;
     const cast_spec *use = &r->input.columnwise;
     int64_t depth = cast_spec_is_fp8(use) ? granularity_block(use->grain).k : INT64_MAX;
     if (depth == INT64_MAX || o->chunk >= tokens || o->chunk % depth == 0) return OTT_OK;
@@ -115,14 +123,20 @@ static ott_status check_chunks(const precision_plan *precision, const trainer_op
 
 /* Places of tokens in a micro-batch are 32-bit numbers. */
 static ott_status check_tokens(const config *cfg) {
-    long long size = cfg->train.batch_size, length = cfg->train.seq_len;
+    long long size = cfg->train.batch_size, length = cfg->train.seq_len, rows = config_evaluation_batch(cfg),
+              row = config_evaluation_length(cfg);
     int64_t tokens;
-    if (size_multiply(size, length, &tokens) && tokens < INT32_MAX) return OTT_OK;
-    return status_fail(
-        OTT_ERR_CONFIG,
-        "train.batch_size x train.seq_len = %lld x %lld tokens: a micro-batch has fewer than %d; "
-        "train.grad_accum_steps makes a step of several",
-        size, length, INT32_MAX);
+    if (!size_multiply(size, length, &tokens) || tokens >= INT32_MAX)
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "train.batch_size x train.seq_len = %lld x %lld tokens: a micro-batch has fewer than %d; "
+            "train.grad_accum_steps makes a step of several",
+            size, length, INT32_MAX);
+    if (size_multiply(rows, row, &tokens) && tokens < INT32_MAX) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "eval.batch_size x eval.seq_len = %lld x %lld tokens: a batch has fewer than %d; "
+                       "eval.steps are several",
+                       rows, row, INT32_MAX);
 }
 
 ott_status run_trainer_options(const config *cfg, const precision_plan *precision, int64_t step,
@@ -162,6 +176,8 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
                       .adam_rate = (float)adam_rate_from(cfg)},
         .batch_size = cfg->train.batch_size,
         .seq_len = cfg->train.seq_len,
+        .evaluation_batch = config_evaluation_batch(cfg),
+        .evaluation_length = config_evaluation_length(cfg),
         .grad_accum = cfg->train.grad_accum_steps,
         .chunk = chunk_from(cfg),
         .z_weight = (float)cfg->train.z_loss_weight,

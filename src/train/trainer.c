@@ -11,6 +11,14 @@ static int64_t tokens_of(const trainer *t) {
     return t->options.batch_size * t->options.seq_len;
 }
 
+static int64_t evaluation_tokens(const trainer *t) {
+    return t->options.evaluation_batch * t->options.evaluation_length;
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
 static ott_status open_resident(trainer *t) {
     void *memory;
     t->resident = t->stage ? t->options.grad_accum : 1;
@@ -33,13 +41,35 @@ static ott_status open_host_state(trainer *t) {
     return device_event_open(t->device, &t->state_sent);
 }
 
+static int64_t loss_bytes(const trainer *t, int64_t tokens) {
+    return backend_align(t->device->can, 4 * tokens);
+}
+
+/* Bytes of the micro-batches that are on the device at once, and of their losses, or of a batch of evaluation. */
+static int64_t batch_bytes(const trainer *t) {
+    const feed *f = &t->feed;
+    int64_t training = feed_batch_bytes(f, &f->training) + loss_bytes(t, tokens_of(t));
+    int64_t evaluated = feed_batch_bytes(f, &f->evaluation) + loss_bytes(t, evaluation_tokens(t));
+    return larger(t->resident * training, evaluated);
+}
+
+static void place_batches(trainer *t) {
+    const feed *f = &t->feed;
+    int64_t tokens = tokens_of(t);
+    char *at = t->device_block, *losses = at + feed_batch_bytes(f, &f->evaluation);
+    t->evaluation_batch = feed_batch_at(f, &f->evaluation, at);
+    t->evaluation_losses = tensor_vector(losses, OTT_F32, evaluation_tokens(t));
+    for (int64_t i = 0; i < t->resident; i++, at += feed_batch_bytes(f, &f->training))
+        t->batches[i] = feed_batch_at(f, &f->training, at);
+    for (int64_t i = 0; i < t->resident; i++, at += loss_bytes(t, tokens))
+        t->losses[i] = tensor_vector(at, OTT_F32, tokens);
+}
+
 static ott_status open_buffers(trainer *t) {
     enum { TOLD_WORDS = 256, WORDS = SENT_WORDS + 1 };
-    int64_t tokens = tokens_of(t), told = TOLD_WORDS;
-    if (told < t->options.data_group->size) told = t->options.data_group->size;
-    if (told < t->options.run_group->size) told = t->options.run_group->size;
-    int64_t losses = backend_align(t->device->can, 4 * tokens),
+    int64_t told = larger(t->options.data_group->size, t->options.run_group->size),
             head = backend_align(t->device->can, 4 * WORDS);
+    if (told < TOLD_WORDS) told = TOLD_WORDS;
     TRY(feed_open(&t->feed, t->device,
                   &(feed_options){.train_data = t->train_data,
                                   .validation_data = t->validation_data,
@@ -47,16 +77,15 @@ static ott_status open_buffers(trainer *t) {
                                   .ranks = t->options.data_group,
                                   .batch_size = t->options.batch_size,
                                   .seq_len = t->options.seq_len,
-                                  .grad_accum = t->options.grad_accum}));
+                                  .grad_accum = t->options.grad_accum,
+                                  .evaluation_rows = t->options.evaluation_batch,
+                                  .evaluation_length = t->options.evaluation_length}));
     TRY(open_resident(t));
     TRY(open_host_state(t));
-    int64_t resident = t->resident * (feed_batch_bytes(&t->feed) + losses);
-    TRY(device_allocate(t->device, MEM_DATA, resident + head + 4 * told, "batch and step state",
+    TRY(device_allocate(t->device, MEM_DATA, batch_bytes(t) + head + 4 * told, "batch and step state",
                         &t->device_block));
-    char *at = t->device_block;
-    for (int64_t i = 0; i < t->resident; i++, at += feed_batch_bytes(&t->feed))
-        t->batches[i] = feed_batch_at(&t->feed, at);
-    for (int64_t i = 0; i < t->resident; i++, at += losses) t->losses[i] = tensor_vector(at, OTT_F32, tokens);
+    place_batches(t);
+    char *at = (char *)t->device_block + batch_bytes(t);
     float *words = (float *)(void *)at;
     t->state = tensor_vector(words, OTT_F32, STEP_STATE_COUNT);
     t->grad_scale = tensor_vector(words + GRAD_SCALE, OTT_F32, 1);
@@ -74,32 +103,34 @@ static tensor state_slot(const trainer *t, enum step_state slot) {
 }
 
 /* Adds the losses of what a pass ran to STEP_LOSS; the last stage of a pipeline has them. */
-static ott_status sum_losses(trainer *t, int64_t count) {
+static ott_status sum_losses(trainer *t, const tensor *losses, int64_t count) {
     tensor sum = state_slot(t, STEP_LOSS);
     for (int64_t i = 0; i < count && pipeline_is_last(t->m->options.stage); i++) {
-        tensor own = model_own_tokens(t->m, t->losses[i]);
+        tensor own = model_own_tokens(t->m, losses[i]);
         TRY(op_sum(&t->cx, &(sum_args){.x = &own, .sum = &sum}));
     }
     return OTT_OK;
 }
 
-static ott_status run_model(trainer *t, bool trains) {
-    const tensor *grad_scale = trains ? &t->grad_scale : NULL;
-    if (!t->stage) return model_run(&t->cx, t->m, t->slot, t->batches, grad_scale, t->losses);
-    return trains ? stage_train(&t->cx, t->stage, t->batches, grad_scale, t->losses)
-                  : stage_evaluate(&t->cx, t->stage, t->batches, t->losses);
+/* What is on the device: a micro-batch, or all of a step on a stage of a pipeline. */
+static ott_status train_pass(trainer *t) {
+    TRY(t->stage ? stage_train(&t->cx, t->stage, t->batches, &t->grad_scale, t->losses)
+                 : model_run(&t->cx, t->m, t->slot, t->batches, &t->grad_scale, t->losses));
+    return sum_losses(t, t->losses, t->resident);
 }
 
-/* What is on the device: a micro-batch, or all of a step on a stage of a pipeline; one to evaluate. */
-static ott_status run_pass(trainer *t, bool trains) {
-    TRY(run_model(t, trains));
-    return sum_losses(t, trains ? t->resident : 1);
+static ott_status evaluate_pass(trainer *t) {
+    const batch *b = &t->evaluation_batch;
+    const tensor *losses = &t->evaluation_losses;
+    TRY(t->stage ? stage_evaluate(&t->cx, t->stage, b, losses)
+                 : model_run(&t->cx, t->m, t->slot, b, NULL, losses));
+    return sum_losses(t, losses, 1);
 }
 
-static ott_status dry_run(trainer *t, plan *p, bool trains) {
+static ott_status dry_run(trainer *t, plan *p, ott_status (*pass)(trainer *t)) {
     plan_record(p);
     t->cx.plan = p;
-    TRY(run_pass(t, trains));
+    TRY(pass(t));
     return plan_seal(p);
 }
 
@@ -155,8 +186,8 @@ static ott_status dry_run_reduce(trainer *t) {
 static ott_status plan_memory(trainer *t) {
     enum { PLANS = 4 };
     replay_forget(&t->replay, t->device); /* the arena may move */
-    TRY(dry_run(t, t->train_plan, true));
-    TRY(dry_run(t, t->evaluate_plan, false));
+    TRY(dry_run(t, t->train_plan, train_pass));
+    TRY(dry_run(t, t->evaluate_plan, evaluate_pass));
     TRY(dry_run_reduce(t));
     TRY(dry_run_update(t));
     plan *plans[PLANS] = {t->train_plan, t->evaluate_plan, t->reduce_plan, t->update_plan};
@@ -174,9 +205,12 @@ static ott_status plan_memory(trainer *t) {
 
 /* Plans anew where rows have more documents than any before them: a backend's attention may be planned for so many. */
 static ott_status plan_documents(trainer *t) {
-    int64_t columns = t->feed.places + 1;
-    if (t->batches[0].at.cu_seqlens.columns == columns) return OTT_OK;
-    for (int64_t i = 0; i < t->resident; i++) t->batches[i].at.cu_seqlens.columns = columns;
+    int64_t training = t->feed.training.places + 1, evaluated = t->feed.evaluation.places + 1;
+    if (t->batches[0].at.cu_seqlens.columns == training &&
+        t->evaluation_batch.at.cu_seqlens.columns == evaluated)
+        return OTT_OK;
+    for (int64_t i = 0; i < t->resident; i++) t->batches[i].at.cu_seqlens.columns = training;
+    t->evaluation_batch.at.cu_seqlens.columns = evaluated;
     return plan_memory(t);
 }
 
@@ -217,7 +251,8 @@ ott_status trainer_convert(trainer *t, const recipe *r) {
 static ott_status build(trainer *t, const model_options *shape) {
     model_options own = *shape;
     own.frozen_convert = &t->options.convert;
-    TRY(model_open(t->device, &own, MODEL_TRAINING, t->options.seq_len, &t->m));
+    TRY(model_open(t->device, &own, MODEL_TRAINING, larger(t->options.seq_len, t->options.evaluation_length),
+                   &t->m));
     t->m->store.options = t->options.store;
     t->m->store.micro_batches = t->options.grad_accum > 1;
     TRY(convert(t, t->options.convert.recipe));
@@ -303,7 +338,7 @@ ott_status trainer_share_fallen(trainer *t) {
 
 ott_status trainer_load(trainer *t, const char *path) {
     bool fallen;
-    TRY(checkpoint_load(t->m, t->log, t->options.run_group, path, &t->run, &fallen));
+    TRY(checkpoint_load_part(t->m, t->log, t->options.run_group, path, choice, &t->run, &fallen));
     t->cx.step = t->run.step;
     model_weights_changed(t->m);
     TRY(trainer_show_average(t, false)); /* what was saved is the average */
@@ -375,7 +410,7 @@ static int64_t pass_count(const trainer *t) {
 static ott_status run_training_pass(trainer *t) {
     t->cx.plan = t->train_plan;
     plan_replay(t->train_plan);
-    return run_pass(t, true);
+    return train_pass(t);
 }
 
 /* With what follows it in a step; a stage does that itself. */
@@ -571,13 +606,13 @@ static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float
     int64_t own = first + g->rank, taken = own < e->batches ? own : e->batches - 1;
     tensor sum = state_slot(t, STEP_LOSS);
     float loss, losses[g->size];
-    TRY(feed_evaluation(&t->feed, taken * t->options.batch_size));
+    TRY(feed_evaluation(&t->feed, taken * t->options.evaluation_batch));
     TRY(plan_documents(t));
-    TRY(feed_send(&t->feed, FEED_EVALUATION, 0, &t->batches[0]));
+    TRY(feed_send(&t->feed, FEED_EVALUATION, 0, &t->evaluation_batch));
     t->cx.plan = t->evaluate_plan;
     plan_replay(t->evaluate_plan);
     TRY(device_zero(t->device, sum.data, sizeof(float)));
-    TRY(run_pass(t, false));
+    TRY(evaluate_pass(t));
     TRY(sum_of_rows(t, &sum));
     TRY(device_copy_out(t->device, &loss, sum.data, sizeof loss));
     if (taken == own) e->labels += t->feed.sets[FEED_EVALUATION].labels;
@@ -587,12 +622,12 @@ static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float
 }
 
 static ott_status evaluate(trainer *t, int64_t batches, evaluation *out) {
-    int64_t available = dataset_rows(t->validation_data) / t->options.batch_size;
+    int64_t available = dataset_rows(t->validation_data) / t->options.evaluation_batch;
     float total = 0;
     *out = (evaluation){.batches = available < batches ? available : batches};
     for (int64_t i = 0; i < out->batches; i += t->cx.data_group->size) TRY(evaluate_round(t, i, out, &total));
     TRY(sum_counts(t, t->cx.data_group, &out->labels, 1));
-    out->tokens = out->batches * tokens_of(t);
+    out->tokens = out->batches * evaluation_tokens(t);
     if (out->labels == 0)
         return status_fail(OTT_ERR_CONFIG, "%s: no token of the first %lld batches has a label to evaluate",
                            dataset_name(t->validation_data), (long long)out->batches);

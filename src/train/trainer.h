@@ -19,8 +19,9 @@ typedef struct trainer_options {
     store_options store;
     optimizer_options optimizer;
     int64_t batch_size, seq_len, grad_accum;
-    int64_t chunk;  /* tokens per chunk of the loss head */
-    float z_weight; /* of its z-loss */
+    int64_t evaluation_batch, evaluation_length; /* a batch of evaluation */
+    int64_t chunk;                               /* tokens per chunk of the loss head */
+    float z_weight;                              /* of its z-loss */
     checkpointing checkpointing;
     int64_t checkpoint_every; /* every N-th block is checkpointed, 1: all */
     uint64_t data_seed;
@@ -59,6 +60,9 @@ typedef struct trainer {
     int64_t resident;
     batch *batches; /* [resident] */
     tensor *losses; /* [resident] */
+    /* In the same memory, which a step writes anew. */
+    batch evaluation_batch;
+    tensor evaluation_losses;
     tensor grad_scale, pass_scale, nonfinite, state;
     /* of the step of routing biases, for the next training step: 1, or what their schedule says */
     double balance_factor;
