@@ -361,7 +361,7 @@ ott_status module_model_lower_fallen(model_body *b) {
 /* ---- counters ---- */
 
 double module_model_learning_rate(const model_body *b) {
-    return schedule_learning_rate(b->cfg, b->run.step, b->cfg->train.max_steps);
+    return schedule_rate(b->cfg, b->run.step, b->run.schedule_start);
 }
 
 void module_model_stepped(model_body *b, int64_t updates, bool skipped) {

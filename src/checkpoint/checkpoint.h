@@ -34,7 +34,20 @@ typedef struct run_state {
     int64_t tokens;               /* tokens trained on by all ranks */
     int64_t nan_steps;            /* steps skipped in a row just before */
     float loss_scale, good_steps; /* STEP_LOSS_SCALE, STEP_GOOD_STEPS */
+    int64_t schedule_start;       /* step from which the learning rate's schedule counts */
 } run_state;
+
+/* What of a checkpoint is left out; all zero: nothing. */
+typedef struct checkpoint_choice {
+    bool no_model;     /* weights and FP8 state stay as they are */
+    bool no_optimizer; /* its state stays as it is, and no update was done */
+    bool no_schedule;  /* the learning rate's begins anew */
+    bool no_data;      /* rows are read from the first one on */
+    bool no_counters;  /* steps and tokens are counted anew; only with no_optimizer and no_schedule */
+    /* Other parameters may have been frozen: state that is not there stays as it is, and what is there of those that are
+       frozen now is left out. */
+    bool any_frozen;
+} checkpoint_choice;
 
 /* Writes `folder`/step-N (recipe_name: that of the recipe in force) and then removes the oldest so that
    `keep` remain (0: all), where they can be removed. `path` (may be NULL) gets the folder written, to be given back with mem_free.
@@ -67,5 +80,8 @@ ott_status checkpoint_any(mem *account, const char *folder, bool *any);
    error. */
 ott_status checkpoint_load(model *m, const logger *log, group *ranks, const char *path, run_state *state,
                            bool *fallen);
+/* The same of a part of it. */
+ott_status checkpoint_load_part(model *m, const logger *log, group *ranks, const char *path,
+                                const checkpoint_choice *choice, run_state *state, bool *fallen);
 
 #endif

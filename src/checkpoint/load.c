@@ -23,20 +23,42 @@ static int64_t count_trained_here(const tensor_set *set, const optimizer_rule *r
     return count;
 }
 
+/* A tensor that only the file has, or only the set; NULL: they have the same. */
+static const char *find_difference(const safetensors *f, const tensor_set *set) {
+    for (int64_t i = 0; i < safetensors_count(f); i++)
+        if (!tensor_set_find(set, safetensors_at(f, i)->name)) return safetensors_at(f, i)->name;
+    for (int64_t i = 0; i < set->count; i++)
+        if (!safetensors_find(f, set->declared[i].name)) return set->declared[i].name;
+    return NULL;
+}
+
+/* Has a tensor's parameter state in the file, and in the set? */
+static bool is_kept_in_both(const safetensors *f, const tensor_set *set, const char *name) {
+    size_t length = (size_t)(strrchr(name, '.') - name) + 1;
+    bool there = false, here = false;
+    for (int64_t i = 0; i < safetensors_count(f); i++)
+        there |= strncmp(safetensors_at(f, i)->name, name, length) == 0;
+    for (int64_t i = 0; i < set->count; i++) here |= strncmp(set->declared[i].name, name, length) == 0;
+    return there && here;
+}
+
 static ott_status check_trained(const safetensors *f, const tensor_set *set, const optimizer_rule *rule) {
-    int64_t trained = tensor_set_here(set), there = safetensors_count(f) - tensor_set_elsewhere(set, f);
-    if (there == trained) return OTT_OK;
-    if (safetensors_count(f) == 0)
-        return status_fail(
-            OTT_ERR_UNSUPPORTED,
-            "%s: is empty: the checkpoint holds weights only (checkpoint.save_model_only), and training "
-            "does not go on from it: name an earlier one with --checkpoint.load_path=PATH/step-N, or "
-            "export it and start from its weights with --model.hf_path",
-            safetensors_path(f));
-    return status_fail(OTT_ERR_SHAPE,
-                       "%s: is of a run that trained %" PRId64 " parameters, this one trains %" PRId64
-                       ": give train.freeze as it was there",
-                       safetensors_path(f), count_trained_there(f, rule), count_trained_here(set, rule));
+    const char *name = find_difference(f, set);
+    if (!name) return OTT_OK;
+    const char *where = safetensors_find(f, name) ? "the checkpoint" : "this run";
+    int64_t before = count_trained_there(f, rule), now = count_trained_here(set, rule);
+    if (before == 0 || now == 0 || !strchr(name, '.') || is_kept_in_both(f, set, name))
+        return status_fail(OTT_ERR_SHAPE,
+                           "%s: the optimizer kept other state there than %s does here: %s is only in %s; "
+                           "give [optimizer] as it was there, or begin with new state: "
+                           "--checkpoint.exclude_from_loading=optimizer",
+                           safetensors_path(f), rule->name, name, where);
+    return status_fail(
+        OTT_ERR_SHAPE,
+        "%s: is of a run that trained %" PRId64 " parameters, this one trains %" PRId64
+        ", and %s is only in %s: give train.freeze as it was there, or take the state of those "
+        "that train in both with --checkpoint.ignore_freeze_mismatch",
+        safetensors_path(f), before, now, name, where);
 }
 
 static bool has_weight(const safetensors *f, module_role role) {
@@ -98,9 +120,52 @@ static ott_status check_moments(const safetensors *f, const tensor_set *set) {
     return OTT_OK;
 }
 
-static ott_status check_state(const safetensors *f, const model *m, const tensor_set *set) {
-    TRY(check_moments(f, set));
-    return check_trained(f, set, m->options.optimizer);
+static ott_status check_any_state(const safetensors *f) {
+    if (safetensors_count(f) > 0) return OTT_OK;
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "%s: is empty: the checkpoint holds weights only (checkpoint.save_model_only), and training "
+        "does not go on from it: name an earlier one with --checkpoint.load_path=PATH/step-N, or begin "
+        "with new state of the optimizer: --checkpoint.exclude_from_loading=optimizer",
+        safetensors_path(f));
+}
+
+static bool has_state(const safetensors *f, const parameter *p, const optimizer_rule *rule) {
+    for (int64_t i = 0; i < safetensors_count(f); i++) {
+        const char *name = safetensors_at(f, i)->name;
+        if (tensor_is_state_of(name, p->name) && str_ends_with(name, rule->slot[0])) return true;
+    }
+    return false;
+}
+
+static bool is_of_frozen(const model *m, const char *state) {
+    for (int i = 0; i < m->all_count; i++)
+        if (m->all[i]->frozen && tensor_is_state_of(state, m->all[i]->name)) return true;
+    return false;
+}
+
+/* Leaves of the set what the file has; what it has beside that must be of parameters that are frozen now. */
+static ott_status fit_frozen(const safetensors *f, const model *m, const logger *log, tensor_set *set) {
+    const optimizer_rule *rule = m->options.optimizer;
+    int64_t started = 0, dropped = 0;
+    for (int i = 0; i < m->all_count; i++) {
+        const parameter *p = m->all[i];
+        bool is_there = has_state(f, p, rule);
+        if (is_there == !p->frozen) continue;
+        if (!p->frozen) tensor_set_drop(set, p->name);
+        started += !p->frozen;
+        dropped += p->frozen;
+    }
+    for (int64_t i = 0; i < safetensors_count(f); i++) {
+        const char *name = safetensors_at(f, i)->name;
+        if (!tensor_set_find(set, name) && !is_of_frozen(m, name)) return check_trained(f, set, rule);
+    }
+    if (started + dropped > 0)
+        log_info(log,
+                 "%s: the state of %" PRId64 " parameters that were frozen begins anew, that of %" PRId64
+                 " that are frozen now is left out (checkpoint.ignore_freeze_mismatch)",
+                 safetensors_path(f), started, dropped);
+    return OTT_OK;
 }
 
 static ott_status check_weights(const safetensors *f, const model *m) {
@@ -114,13 +179,23 @@ typedef struct loader {
     tensor_set set;
 } loader;
 
-static ott_status loader_open(loader *l, const model *m, const char *folder, enum checkpoint_file_id id,
-                              bool without_base) {
-    bool weights = id == CHECKPOINT_MODEL;
-    TRY(weights ? tensor_set_of_model(&l->set, m, without_base) : tensor_set_of_optimizer(&l->set, m));
-    TRY(checkpoint_file_open(m->device->account, folder, id, &l->file));
-    TRY(weights ? check_weights(l->file, m) : check_state(l->file, m, &l->set));
+static ott_status open_weights(loader *l, const model *m, const char *folder, bool without_base) {
+    TRY(tensor_set_of_model(&l->set, m, without_base));
+    TRY(checkpoint_file_open(m->device->account, folder, CHECKPOINT_MODEL, &l->file));
+    TRY(check_weights(l->file, m));
     return tensor_set_check(&l->set, l->file);
+}
+
+static ott_status open_state(loader *l, const model *m, const logger *log, const char *folder,
+                             bool any_frozen) {
+    TRY(tensor_set_of_optimizer(&l->set, m));
+    TRY(checkpoint_file_open(m->device->account, folder, CHECKPOINT_OPTIMIZER, &l->file));
+    if (l->set.count > 0) TRY(check_any_state(l->file));
+    TRY(check_moments(l->file, &l->set));
+    if (!any_frozen) TRY(check_trained(l->file, &l->set, m->options.optimizer));
+    if (!any_frozen) return tensor_set_check(&l->set, l->file);
+    TRY(fit_frozen(l->file, m, log, &l->set));
+    return tensor_set_check_here(&l->set, l->file);
 }
 
 static void loader_close(loader *l) {
@@ -141,24 +216,29 @@ static ott_status read_both(model *m, const loader *weights, const loader *state
     int64_t done = 0, total = tensor_set_bytes(&weights->set) + tensor_set_bytes(&state->set);
     watched progress = watch_begin(m->watch, "Loading the checkpoint", total);
     TRY(tensor_set_read(&weights->set, weights->file, m->device, &progress, &done));
-    for (int i = 0; i < m->parameter_count; i++)
+    for (int i = 0; weights->file && i < m->parameter_count; i++)
         if (m->parameters[i].codes) TRY(frozen_place_scales(&m->parameters[i], m->device));
     return tensor_set_read(&state->set, state->file, m->device, &progress, &done);
 }
 
+/* What frozen parameters there are need not be what the folder of a base has. */
+static ott_status load_base(model *m, const logger *log, const char *path, const model_base *base) {
+    if (base->files > 0) return hf_base_load(m, log, path, base);
+    m->options.base = NULL;
+    return OTT_OK;
+}
+
 /* Both files, and the folder of what is frozen, are looked at before the first byte of the model changes. */
-static ott_status load_tensors(model *m, const logger *log, const char *path, const model_base *base) {
-    bool without_base = base->files > 0;
+static ott_status load_tensors(model *m, const logger *log, const char *path, const model_base *base,
+                               const checkpoint_choice *choice) {
     loader weights = {0}, state = {0};
-    ott_status status;
-    TRY_OUT(loader_open(&weights, m, path, CHECKPOINT_MODEL, without_base));
-    if (m->options.optimizer) TRY_OUT(loader_open(&state, m, path, CHECKPOINT_OPTIMIZER, without_base));
+    ott_status status = OTT_OK;
+    if (!choice->no_model) TRY_OUT(open_weights(&weights, m, path, base->files > 0));
+    if (m->options.optimizer && !choice->no_optimizer)
+        TRY_OUT(open_state(&state, m, log, path, choice->any_frozen));
     say_converted(log, &weights);
     say_converted(log, &state);
-    if (without_base)
-        TRY_OUT(hf_base_load(m, log, path, base));
-    else
-        m->options.base = NULL; /* what it holds need not be what the folder has */
+    if (!choice->no_model) TRY_OUT(load_base(m, log, path, base));
     TRY_OUT(read_both(m, &weights, &state));
     model_weights_changed(m);
 out:
@@ -190,22 +270,36 @@ static ott_status load_float8(model *m, const logger *log, const char *folder, b
     return status;
 }
 
+static void take_counters(const run_state *from, const checkpoint_choice *choice, run_state *to) {
+    *to = *from;
+    if (choice->no_optimizer) to->updates = 0;
+    if (choice->no_data) to->samples = 0;
+    if (choice->no_schedule) to->schedule_start = to->step;
+    if (choice->no_counters) to->step = to->tokens = to->nan_steps = to->schedule_start = 0;
+}
+
 static ott_status load_all(model *m, const logger *log, const checkpoint_ranks *ranks, const char *path,
-                           run_state *state, bool *fallen) {
+                           const checkpoint_choice *choice, run_state *state, bool *fallen) {
     mem *account = m->device->account;
     checkpoint_state s;
     ott_status status = checkpoint_verify_shared(ranks, path, m->watch, &s);
     if (status == OTT_ERR_STOPPED) return status;
     if (status != OTT_OK) return checkpoint_advise(account, path, status);
+    *fallen = false;
     TRY(checkpoint_state_match(&s, &m->options, path));
-    TRY(load_tensors(m, log, path, &s.base));
-    TRY(load_float8(m, log, path, fallen));
-    *state = s.run;
+    TRY(load_tensors(m, log, path, &s.base, choice));
+    if (!choice->no_model) TRY(load_float8(m, log, path, fallen));
+    take_counters(&s.run, choice, state);
     return OTT_OK;
+}
+
+ott_status checkpoint_load_part(model *m, const logger *log, group *ranks, const char *path,
+                                const checkpoint_choice *choice, run_state *state, bool *fallen) {
+    const checkpoint_ranks all = {ranks, m->device};
+    return ranks_agree(&all, load_all(m, log, &all, path, choice, state, fallen));
 }
 
 ott_status checkpoint_load(model *m, const logger *log, group *ranks, const char *path, run_state *state,
                            bool *fallen) {
-    const checkpoint_ranks all = {ranks, m->device};
-    return ranks_agree(&all, load_all(m, log, &all, path, state, fallen));
+    return checkpoint_load_part(m, log, ranks, path, &(checkpoint_choice){0}, state, fallen);
 }

@@ -89,8 +89,8 @@ static const char *const file_names[] = {
 #undef X
 };
 
-static const char *const top_names[] = {"version", "run", "model",
-                                        "files"}; /* crc32c, owner and base are taken off before */
+/* crc32c, owner, base and schedule_start are taken off before */
+static const char *const top_names[] = {"version", "run", "model", "files"};
 
 const char *checkpoint_file_name(enum checkpoint_file_id id) {
     return file_names[id];
@@ -177,6 +177,8 @@ static ott_status fill(json_t *root, const checkpoint_state *s) {
     int failed = json_object_set_new(root, "version", json_integer(STATE_VERSION));
     failed |= json_object_set_new(root, "run", run_object(&s->run));
     if (*s->mark.run) failed |= json_object_set_new(root, "owner", owner_object(&s->mark));
+    if (s->run.schedule_start > 0)
+        failed |= json_object_set_new(root, "schedule_start", json_integer(s->run.schedule_start));
     if (s->base.files > 0) failed |= json_object_set_new(root, "base", base_object(&s->base));
     failed |= json_object_set_new(root, "model",
                                   s->of_module ? json_null()
@@ -296,6 +298,8 @@ static ott_status read_run(const char *path, json_t *object, run_state *run) {
     RUN_MAP(X)
 #undef X
     if (run->nan_steps > run->step) return fail_member(&at, "nan_steps", "is more than the steps");
+    if (run->schedule_start > run->step)
+        return fail_member(&(place){path, ""}, "schedule_start", "is more than the steps");
     if (!(run->loss_scale > 0)) return fail_member(&at, "loss_scale", "is not positive");
     return OTT_OK;
 }
@@ -341,6 +345,17 @@ static ott_status take_base(const char *path, json_t *root, model_base *base) {
     return OTT_OK;
 }
 
+/* Of a run whose schedule began anew at a later step than 0. The member is taken off the object. */
+static ott_status take_schedule(const char *path, json_t *root, int64_t *start) {
+    static const field f = {"schedule_start", FIELD_INT, 1, INT64_MAX};
+    json_t *value = json_object_get(root, f.name);
+    *start = 0;
+    if (!value) return OTT_OK;
+    TRY(take_int(&(place){path, ""}, &f, value, start));
+    json_object_del(root, f.name);
+    return OTT_OK;
+}
+
 static ott_status read_files(const char *path, json_t *object, checkpoint_state *s) {
     const place at = {path, "files"};
     const char *names[CHECKPOINT_FILE_COUNT];
@@ -380,6 +395,7 @@ static ott_status read_root(const char *path, json_t *root, checkpoint_state *s)
     TRY(checkpoint_json_check(path, root));
     TRY(take_owner(path, root, &s->mark));
     TRY(take_base(path, root, &s->base));
+    TRY(take_schedule(path, root, &s->run.schedule_start));
     TRY(check_names(&(place){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
     s->is_old = json_integer_value(json_object_get(root, "version")) < STATE_VERSION;
     s->of_module = json_is_null(json_object_get(root, "model"));

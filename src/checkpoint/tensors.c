@@ -246,7 +246,22 @@ int64_t tensor_set_elsewhere(const tensor_set *set, const safetensors *f) {
     return count;
 }
 
-ott_status tensor_set_check(const tensor_set *set, const safetensors *f) {
+bool tensor_is_state_of(const char *state, const char *owner) {
+    size_t length = strlen(owner);
+    return strncmp(state, owner, length) == 0 && state[length] == '.' && !strchr(state + length + 1, '.');
+}
+
+void tensor_set_drop(tensor_set *set, const char *owner) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < set->count; i++) {
+        if (tensor_is_state_of(set->declared[i].name, owner)) continue;
+        set->declared[kept] = set->declared[i];
+        set->places[kept++] = set->places[i];
+    }
+    set->count = kept;
+}
+
+ott_status tensor_set_check_here(const tensor_set *set, const safetensors *f) {
     const safetensors_entry *e;
     for (int64_t i = 0; i < set->count; i++) {
         const safetensors_tensor *t = &set->declared[i];
@@ -255,6 +270,11 @@ ott_status tensor_set_check(const tensor_set *set, const safetensors *f) {
         TRY(safetensors_expect(f, t->name, e && is_readable(e->dtype) ? e->dtype : t->dtype, t->rank,
                                t->shape, &e));
     }
+    return OTT_OK;
+}
+
+ott_status tensor_set_check(const tensor_set *set, const safetensors *f) {
+    TRY(tensor_set_check_here(set, f));
     if (safetensors_count(f) == tensor_set_here(set) + tensor_set_elsewhere(set, f)) return OTT_OK;
     for (int64_t i = 0; i < safetensors_count(f); i++)
         if (!tensor_set_find(set, safetensors_at(f, i)->name))

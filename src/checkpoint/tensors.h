@@ -52,6 +52,11 @@ int64_t tensor_set_elsewhere(const tensor_set *set, const safetensors *f);
 /* Has the file these tensors, in fp32 or bf16, and none that the set has not? Else an error that names one that it lacks, or
    has beside them. */
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f);
+ott_status tensor_set_check_here(const tensor_set *set,
+                                 const safetensors *f); /* whatever else the file has */
+/* Takes off the set an optimizer's state of a parameter; is a tensor a part of that? */
+void tensor_set_drop(tensor_set *set, const char *owner);
+bool tensor_is_state_of(const char *state, const char *owner);
 /* Of a declared tensor: elements of a row. */
 int64_t tensor_set_columns(const safetensors_tensor *t);
 int64_t tensor_place_count(const tensor_place *p); /* elements that are here */

@@ -161,6 +161,36 @@ static ott_status check_checkpoint(config *cfg) {
          "written: set checkpoint.save_hf = \"final\", or leave it out");
 }
 
+/* What checkpoint.exclude_from_loading may name. */
+static const char *const parts[] = {"model", "optimizer", "lr_scheduler", "dataloader", "train_state"};
+enum { OPTIMIZER_PART = 1, SCHEDULE_PART = 2, COUNTERS_PART = 4, PARTS = sizeof parts / sizeof *parts };
+
+static ott_status find_part(const config *cfg, const char *word, int *part) {
+    const char *nearest = str_nearest(word, parts, PARTS);
+    for (*part = 0; *part < PARTS; ++*part)
+        if (strcmp(parts[*part], word) == 0) return OTT_OK;
+    FAIL(
+        "%s: \"%s\" is no part of a checkpoint; its parts are model, optimizer, lr_scheduler, dataloader and "
+        "train_state%s%s%s",
+        config_where(cfg, "checkpoint.exclude_from_loading"), str_show(word).text,
+        nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+}
+
+/* Steps are what the schedule follows, and what updates are counted in. */
+static ott_status check_parts(config *cfg) {
+    const config_list *list = &cfg->checkpoint.exclude_from_loading;
+    bool given[PARTS] = {false};
+    for (int64_t i = 0; i < list->count; i++) {
+        int part;
+        TRY(find_part(cfg, list->items[i], &part));
+        given[part] = true;
+    }
+    if (!given[COUNTERS_PART] || (given[OPTIMIZER_PART] && given[SCHEDULE_PART])) return OTT_OK;
+    FAIL("%s: without train_state, the count of steps, neither optimizer nor lr_scheduler can go on: name "
+         "these two as well",
+         config_where(cfg, "checkpoint.exclude_from_loading"));
+}
+
 static ott_status check_profiling(config *cfg) {
     if (cfg->profiling.frequency > 0 || cfg->profiling.end_step > cfg->profiling.start_step) return OTT_OK;
     FAIL("profiling.end_step (%lld) must be greater than profiling.start_step (%lld)",
@@ -413,8 +443,8 @@ static ott_status check_optimizer(config *cfg) {
 
 static ott_status check_together(config *cfg) {
     static ott_status (*const checks[])(config *) = {
-        check_names,    check_batches, check_model,      check_data,    check_eval,     check_profiling,
-        check_schedule, check_float8,  check_checkpoint, check_offload, check_optimizer};
+        check_names,    check_batches, check_model,      check_data,  check_eval,    check_profiling,
+        check_schedule, check_float8,  check_checkpoint, check_parts, check_offload, check_optimizer};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         TRY(remark_failure(cfg, "", NULL, checks[i](cfg)));
     return OTT_OK;

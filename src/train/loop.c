@@ -97,7 +97,7 @@ out:
 /* Weights to start from, unless a checkpoint brings them. */
 static ott_status load_start(run *r) {
     const char *folder = r->cfg->model.hf_path, *quantization = r->notes.quantization;
-    if (r->start.checkpoint) return OTT_OK;
+    if (r->start.checkpoint && !r->start.choice.no_model) return OTT_OK;
     TRY(run_make_weights(r->trainer->m, r->cfg, r->world.threads));
     if (*folder && !r->cfg->model.reduce)
         log_info(r->log, "Loaded the weights of %s%s%s%s", folder,
@@ -144,6 +144,7 @@ static ott_status find_start(run *r) {
     }
     str_free(&path);
     TRY(status);
+    TRY(world_share(&r->world, &r->start.choice, sizeof r->start.choice));
     return world_share(&r->world, &r->start.step, sizeof r->start.step);
 }
 
@@ -184,7 +185,7 @@ static ott_status open_history(run *r) {
     const run_state *state = &r->trainer->run;
     run_history_begin(h);
     r->history_known = true;
-    if (!r->start.checkpoint) return OTT_OK;
+    if (!r->start.checkpoint || r->start.choice.no_counters) return OTT_OK;
     ott_status status =
         run_history_read(r->account, r->start.checkpoint, state->step, state->tokens, h, &r->history_known);
     if (status == OTT_ERR_MEMORY || r->history_known) return status;
@@ -395,7 +396,8 @@ static ott_status one_step(run *r) {
     TRY(follow_schedule(r));
     TRY(follow_freezing(r));
     say_phase(r);
-    double learning_rate = schedule_learning_rate(r->cfg, r->trainer->run.step, r->cfg->train.max_steps);
+    const run_state *at = &r->trainer->run;
+    double learning_rate = schedule_rate(r->cfg, at->step, at->schedule_start);
     r->trainer->balance_factor = schedule_balance(r->cfg, r->trainer->run.step, r->cfg->train.max_steps);
     progress_begin_step(&r->progress, r->trainer);
     health_begin_step(r->health);

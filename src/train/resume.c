@@ -17,28 +17,50 @@ static ott_status start_anew(const logger *log, const run_folder *folder) {
 }
 
 /* The newest checkpoint of this run; else the one it began with. */
-static ott_status find_latest(const logger *log, const run_folder *folder, bool automatic, char **out) {
+static ott_status find_latest(const logger *log, const run_folder *folder, bool automatic, char **out,
+                              bool *is_own) {
     bool any;
     TRY(checkpoint_any(folder->account, folder->checkpoints, &any));
+    *is_own = any;
     if (!any && *folder->record.origin)
         return checkpoint_find(folder->account, folder->record.origin, folder->checkpoints, out);
     if (!any && automatic) return start_anew(log, folder);
     return checkpoint_find(folder->account, "latest", folder->checkpoints, out);
 }
 
+/* ---- what of it ---- */
+
+static bool excludes(const config *cfg, const char *part) {
+    const config_list *list = &cfg->checkpoint.exclude_from_loading;
+    for (int64_t i = 0; i < list->count; i++)
+        if (strcmp(list->items[i], part) == 0) return true;
+    return false;
+}
+
+/* A run that was stopped goes on with all of it: parts are left out of what it begins with. */
+static checkpoint_choice choose(const config *cfg, bool is_own) {
+    return (checkpoint_choice){.no_model = !is_own && excludes(cfg, "model"),
+                               .no_optimizer = !is_own && excludes(cfg, "optimizer"),
+                               .no_schedule = !is_own && excludes(cfg, "lr_scheduler"),
+                               .no_data = !is_own && excludes(cfg, "dataloader"),
+                               .no_counters = !is_own && excludes(cfg, "train_state"),
+                               .any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
+}
+
 ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out) {
     const char *load = cfg->checkpoint.load_path;
-    bool automatic = strcmp(load, "auto") == 0;
+    bool automatic = strcmp(load, "auto") == 0, is_own = false;
     run_state state;
     *out = (resume_point){.metrics = -1};
     if (!*load) return OTT_OK;
     if (automatic || strcmp(load, "latest") == 0)
-        TRY(find_latest(log, folder, automatic, &out->checkpoint));
+        TRY(find_latest(log, folder, automatic, &out->checkpoint, &is_own));
     else
         TRY(checkpoint_find(folder->account, load, folder->checkpoints, &out->checkpoint));
     if (!out->checkpoint) return OTT_OK;
     TRY(checkpoint_peek(folder->account, out->checkpoint, &state));
-    out->step = state.step;
+    out->choice = choose(cfg, is_own);
+    out->step = out->choice.no_counters ? 0 : state.step;
     return OTT_OK;
 }
 
@@ -88,12 +110,33 @@ static ott_status report_changes(const logger *log, mem *account, const config *
 
 /* ---- loading ---- */
 
+/* ", without its optimizer and dataloader" */
+static void append_left_out(str *out, const checkpoint_choice *c) {
+    const struct {
+        bool given;
+        const char *name;
+    } parts[] = {{c->no_model, "model"},
+                 {c->no_optimizer, "optimizer"},
+                 {c->no_schedule, "lr_scheduler"},
+                 {c->no_data, "dataloader"},
+                 {c->no_counters, "train_state"}};
+    int found = 0;
+    str_append(out, "");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].given) str_printf(out, "%s%s", found++ ? ", " : ", without its ", parts[i].name);
+}
+
 ott_status resume_load(trainer *t, const config *cfg, const resume_point *p) {
     if (!p->checkpoint) return OTT_OK;
-    TRY(trainer_load(t, p->checkpoint));
+    str parts = {.account = t->account};
+    TRY(trainer_load_part(t, p->checkpoint, &p->choice));
     TRY(report_changes(t->log, t->account, cfg, p->checkpoint));
-    log_info(t->log, "Resumed from %s at step %lld", p->checkpoint, (long long)t->run.step);
-    return OTT_OK;
+    append_left_out(&parts, &p->choice);
+    ott_status status = str_finish(&parts);
+    if (status == OTT_OK)
+        log_info(t->log, "Resumed from %s at step %lld%s", p->checkpoint, (long long)t->run.step, parts.text);
+    str_free(&parts);
+    return status;
 }
 
 /* ---- the folder ---- */

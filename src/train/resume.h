@@ -10,8 +10,9 @@
 
 typedef struct resume_point {
     char *checkpoint; /* NULL: a fresh start */
-    int64_t step;     /* it has done */
-    int64_t metrics;  /* the rows of metrics.jsonl up to this step are of this run; -1: none */
+    checkpoint_choice choice;
+    int64_t step;    /* the run has done */
+    int64_t metrics; /* the rows of metrics.jsonl up to this step are of this run; -1: none */
 } resume_point;
 
 /* What checkpoint.load_path means: a checkpoint, "latest" of this run, or "auto": that, or else a fresh

@@ -65,6 +65,11 @@ double schedule_learning_rate(const config *cfg, int64_t step, int64_t steps) {
     return cfg->optimizer.lr * factor(cfg, step, steps) * phases_lr_scale(cfg, step);
 }
 
+double schedule_rate(const config *cfg, int64_t step, int64_t start) {
+    return cfg->optimizer.lr * factor(cfg, step - start, cfg->train.max_steps - start) *
+           phases_lr_scale(cfg, step);
+}
+
 double schedule_balance(const config *cfg, int64_t step, int64_t steps) {
     switch (cfg->model.moe_bias_schedule) {
     case MOE_BIAS_COSINE_DECAY: return cosine(0, progress(step, steps));

@@ -17,6 +17,9 @@
  * and all of it times what data.phases multiplies it by. Pure.
  */
 double schedule_learning_rate(const config *cfg, int64_t step, int64_t steps);
+/* The same for a run, whose schedule may have begun anew at step `start` (checkpoint.exclude_from_loading): over the steps that
+   were left then. */
+double schedule_rate(const config *cfg, int64_t step, int64_t start);
 /* What the step of routing biases is multiplied by in that step (model.moe_bias_schedule): from 0 to 1. Pure. */
 double schedule_balance(const config *cfg, int64_t step, int64_t steps);
 

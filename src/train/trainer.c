@@ -337,6 +337,10 @@ ott_status trainer_share_fallen(trainer *t) {
 }
 
 ott_status trainer_load(trainer *t, const char *path) {
+    return trainer_load_part(t, path, &(checkpoint_choice){0});
+}
+
+ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_choice *choice) {
     bool fallen;
     TRY(checkpoint_load_part(t->m, t->log, t->options.run_group, path, choice, &t->run, &fallen));
     t->cx.step = t->run.step;

@@ -135,9 +135,9 @@ static void test_set(void **state) {
     assert_int_equal(config_set(cfg, "checkpoint.last_save_in_hf", "true"), OTT_OK);
     assert_int_equal(config_check(cfg), OTT_OK);
     assert_string_equal(config_word(cfg, "checkpoint.save_hf"), "final");
-    assert_int_equal(config_set(cfg, "checkpoint.ignore_freeze_mismatch", "true"), OTT_OK);
+    assert_int_equal(config_set(cfg, "profiling.memory_snapshot", "true"), OTT_OK);
     assert_int_equal(config_check(cfg), OTT_ERR_CONFIG);
-    assert_int_equal(config_set(cfg, "checkpoint.ignore_freeze_mismatch", "false"), OTT_OK);
+    assert_int_equal(config_set(cfg, "profiling.memory_snapshot", "false"), OTT_OK);
     assert_int_equal(config_check(cfg), OTT_OK);
     assert_string_equal(config_word(cfg, "train.mixed_precision"), "bf16");
     assert_null(config_word(cfg, "train.seq_len"));
