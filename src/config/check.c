@@ -22,17 +22,6 @@ static bool is_moot(const config *cfg, const config_key *key) {
            (note->spelled && remark_is_off(cfg, note->spelled));
 }
 
-/* The words of a choice that work, for the way out of one that does not. */
-static ott_status fail_choice(const config_key *key, const char *where, const char *missing) {
-    char list[512] = "";
-    size_t length = 0;
-    for (int i = 0; i < key->choice_count; i++)
-        if (!*key->choices[i].missing)
-            length += (size_t)snprintf(list + length, sizeof list - length, "%s\"%s\"", length ? ", " : "",
-                                       key->choices[i].text);
-    return status_fail(OTT_ERR_CONFIG, "%s: %s; what works: %s", where, missing, list);
-}
-
 static ott_status fail_later(const config_key *key, const char *where) {
     char text[160];
     switch (key->type) {
@@ -56,10 +45,6 @@ const char *config_where(const config *cfg, const char *key) {
 
 static ott_status check_key(const config *cfg, const config_key *key) {
     if (is_moot(cfg, key)) return OTT_OK;
-    if (key->type == KEY_CHOICE && key->state == STATE_BUILT) {
-        const key_choice *chosen = &key->choices[table_get(cfg, key).integer];
-        return *chosen->missing ? fail_choice(key, where_of(cfg, key), chosen->missing) : OTT_OK;
-    }
     if (key->state != STATE_LATER || config_is_neutral(cfg, key)) return OTT_OK;
     return fail_later(key, where_of(cfg, key));
 }

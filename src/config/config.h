@@ -19,9 +19,8 @@
 #include <stdint.h>
 
 /* The enums of choices.def: config_precision with PRECISION_BF16, ... */
-#define CHOICES(list, ...)             typedef enum config_##list{__VA_ARGS__} config_##list;
-#define WORD(constant, text)           constant,
-#define LATER(constant, text, missing) constant,
+#define CHOICES(list, ...)   typedef enum config_##list{__VA_ARGS__} config_##list;
+#define WORD(constant, text) constant,
 #include "config/choices.def"
 
 /* Owned by the config; integers as their digits. */

@@ -23,10 +23,7 @@ static void help_state(const config_key *key, str *out) {
     if (key->state == STATE_LATER) str_printf(out, "      not built: %s\n", key->reason);
     if (key->state == STATE_INSTEAD) str_printf(out, "      steers PyTorch only; Ottava %s\n", key->reason);
     if (key->state == STATE_WITH)
-        str_printf(out, "      takes effect only with %s, which is not built yet\n", key->reason);
-    for (int i = 0; i < key->choice_count; i++)
-        if (key->state == STATE_BUILT && *key->choices[i].missing)
-            str_printf(out, "      %s: %s\n", key->choices[i].text, key->choices[i].missing);
+        str_printf(out, "      takes effect only with %s, which Ottava does not have\n", key->reason);
 }
 
 static void help_key(const config_key *key, str *out) {

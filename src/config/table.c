@@ -3,9 +3,8 @@
 #include "config/table.h"
 #include <string.h>
 
-#define CHOICES(list, ...)             static const key_choice words_##list[] = {__VA_ARGS__};
-#define WORD(constant, text)           {text, ""},
-#define LATER(constant, text, missing) {text, missing},
+#define CHOICES(list, ...)   static const key_choice words_##list[] = {__VA_ARGS__};
+#define WORD(constant, text) {text},
 #include "config/choices.def"
 
 #define BUILT                  .state = STATE_BUILT, .reason = "", .neutral = ""

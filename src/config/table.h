@@ -11,8 +11,7 @@ typedef enum key_type { KEY_INT, KEY_REAL, KEY_PAIR, KEY_BOOL, KEY_TEXT, KEY_CHO
 typedef enum key_state { STATE_BUILT, STATE_LATER, STATE_INSTEAD, STATE_WITH } key_state;
 
 typedef struct key_choice {
-    const char *text;    /* as written in a file */
-    const char *missing; /* "" when it works */
+    const char *text; /* as written in a file */
 } key_choice;
 
 /* One value of any type; a key's type says which member counts. */

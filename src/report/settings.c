@@ -40,6 +40,7 @@ static const struct {
     {"train", "threads", SETTING_COST},
     {"train", "activation_checkpointing", SETTING_COST},
     {"train", "activation_checkpointing_every", SETTING_COST},
+    {"train", "activation_memory_budget", SETTING_COST},
     {"train", "compile_model", SETTING_COST},
     {"train", "compile_mode", SETTING_COST},
     {"train", "deterministic", SETTING_COST},

@@ -185,6 +185,8 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
         .checkpoint_every = cfg->train.activation_checkpointing == CHECKPOINTING_EVERY_N
                                 ? cfg->train.activation_checkpointing_every
                                 : 1,
+        .budgeted = cfg->train.activation_checkpointing == CHECKPOINTING_MEMORY_BUDGET,
+        .memory_budget = cfg->train.activation_memory_budget,
         .data_seed = (uint64_t)(cfg->train.data_seed >= 0 ? cfg->train.data_seed : cfg->train.seed),
         .fp16_scaling = cfg->train.mixed_precision == PRECISION_FP16,
         .graphs = cfg->train.compile_model && cfg->train.compile_mode != COMPILE_DEFAULT,

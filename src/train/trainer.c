@@ -1,6 +1,7 @@
 /* train/trainer: opening a trainer, and its step. */
 #include "train/trainer.h"
 #include "comm/self.h"
+#include "train/budget.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -203,6 +204,25 @@ static ott_status plan_memory(trainer *t) {
     return OTT_OK;
 }
 
+static ott_status measure_step(void *user, int64_t *bytes) {
+    trainer *t = user;
+    TRY(dry_run(t, t->train_plan, train_pass));
+    *bytes = plan_bytes(t->train_plan);
+    return OTT_OK;
+}
+
+/* All ranks do, before they plan memory. */
+static ott_status fit_budget(trainer *t) {
+    if (!t->options.budgeted) return OTT_OK;
+    t->told.group = t->options.run_group;
+    return budget_fit(&(budget){.share = t->options.memory_budget,
+                                .measure = measure_step,
+                                .user = t,
+                                .told = t->device->dry_run ? NULL : &t->told,
+                                .log = t->log},
+                      t->m);
+}
+
 /* Plans anew where rows have more documents than any before them: a backend's attention may be planned for so many. */
 static ott_status plan_documents(trainer *t) {
     int64_t training = t->feed.training.places + 1, evaluated = t->feed.evaluation.places + 1;
@@ -243,6 +263,7 @@ static ott_status convert(trainer *t, const recipe *r) {
 ott_status trainer_convert(trainer *t, const recipe *r) {
     t->whole = false;
     TRY(convert(t, r));
+    TRY(fit_budget(t));
     TRY(plan_memory(t));
     t->whole = true;
     return OTT_OK;
@@ -274,6 +295,7 @@ static ott_status build(trainer *t, const model_options *shape) {
     TRY(plan_create(t->device, &t->evaluate_plan));
     TRY(plan_create(t->device, &t->reduce_plan));
     TRY(plan_create(t->device, &t->update_plan));
+    TRY(fit_budget(t));
     return plan_memory(t);
 }
 

@@ -24,6 +24,8 @@ typedef struct trainer_options {
     float z_weight;                              /* of its z-loss */
     checkpointing checkpointing;
     int64_t checkpoint_every; /* every N-th block is checkpointed, 1: all */
+    bool budgeted;            /* they are checkpointed as memory_budget says instead (train/budget.h) */
+    double memory_budget;
     uint64_t data_seed;
     bool fp16_scaling; /* dynamic loss scale */
     bool graphs;       /* one rank records what it repeats, where the device can (train/replay.h) */
