@@ -94,7 +94,7 @@ static void test_profiling(void **state) {
     assert_int_equal(cfg->profiling.frequency, 0);
     config_close(cfg);
     case_bad(c, ".toml", "[training]\nsteps = 20\n[profiling]\nenable_memory_snapshot = true\n",
-             "enable_memory_snapshot = true", "not built yet", NULL);
+             "enable_memory_snapshot = true", "PyTorch's allocator", NULL);
 }
 
 static void test_debug_model(void **state) {
