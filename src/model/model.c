@@ -2,18 +2,14 @@
 #include "model/model.h"
 #include "base/str.h"
 #include "model/adapters.h"
-#include "model/convert.h"
 #include "model/freeze.h"
 #include "model/names.h"
+#include "model/storage.h"
 #include "tensor/moment.h"
 #include <stdio.h>
 #include <string.h>
 
 /* ---- parameters ---- */
-
-static int64_t padded(const model *m, tensor t) {
-    return backend_align(m->device->can, tensor_bytes(t));
-}
 
 static bool is_frozen(model *m, const model_module *e, const char *kind) {
     const config_list *freeze = m->options.freeze;
@@ -49,11 +45,6 @@ static void cut_parameter(const model *m, const model_module *e, parameter_cut c
     int count = modules_parts(&m->options, e, part);
     for (int i = 0; i < count; i++) section[i] = part[i].count;
     parameter_cut_lines(p, section, count, ranks->rank, ranks->size);
-}
-
-/* Of matrices only: a vector stays fp32. */
-static ott_dtype in_format(const parameter *p, ott_dtype format) {
-    return p->rank > 1 ? format : OTT_F32;
 }
 
 /* Groups of a state in FP8 are of the whole's rows: a rank has whole ones. */
@@ -97,8 +88,8 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
     p->repeated = e->repeated;
     p->number = m->trained_count;
     m->trained_count += !p->frozen;
-    p->shard.value = tensor_matrix(NULL, in_format(p, m->options.master), 0, p->columns);
-    for (int i = 0; i < PARAMETER_SLOTS; i++) p->shard.slot[i].dtype = in_format(p, m->options.state);
+    p->shard.value = tensor_matrix(NULL, parameter_format(p, m->options.master), 0, p->columns);
+    for (int i = 0; i < PARAMETER_SLOTS; i++) p->shard.slot[i].dtype = parameter_format(p, m->options.state);
     cut_parameter(m, e, d.cut, p);
     if (is_here && e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
     TRY(arena_printf(m->names, &p->name, "%s.%s", e->name, d.kind));
@@ -266,247 +257,6 @@ static ott_status declare_all(model *m) {
     return OTT_OK;
 }
 
-/* ---- frozen matrices ---- */
-
-static granularity granularity_from(config_frozen_granularity asked, granularity by_recipe) {
-    switch (asked) {
-    case FROZEN_RECIPE: break;
-    case FROZEN_TENSOR: return GRANULARITY_TENSOR;
-    case FROZEN_CHANNEL: return GRANULARITY_ROW;
-    case FROZEN_BLOCK: return GRANULARITY_128X128;
-    }
-    return by_recipe;
-}
-
-/* How a module's frozen weight is kept in FP8: as the recipe that it falls to casts it. *kept false: it is not. */
-static ott_status choose_cast(const model *m, const model_module *e, cast_spec *cast, bool *kept) {
-    convert_verdict v = {.recipe = recipe_find("rowwise")};
-    *kept = e->kind == MODULE_LINEAR && e->layer != MODULES_OUTSIDE && e->role != ROLE_ROUTER;
-    if (!*kept) return OTT_OK;
-    if (m->options.frozen_convert) {
-        convert_options o = *m->options.frozen_convert;
-        o.recipe = o.kept;
-        o.keeps = true;
-        TRY(convert_judge(&o, e, m->options.layers, o.kept->activation, &v));
-    }
-    *kept = !*v.reason;
-    *cast = frozen_cast_after(&v.recipe->weight.rowwise);
-    cast->grain = granularity_from(m->options.frozen_granularity, cast->grain);
-    return OTT_OK;
-}
-
-static ott_status keep_frozen(const model *m, const model_module *e) {
-    parameter *p = e->weight;
-    bool kept;
-    cast_spec cast;
-    if (p->rank == 1 || !p->frozen || e->tied) return OTT_OK;
-    p->shard.value.dtype = m->options.frozen;
-    if (m->options.frozen != OTT_E4M3) return OTT_OK;
-    p->shard.value.dtype = OTT_BF16;
-    TRY(choose_cast(m, e, &cast, &kept));
-    return kept ? frozen_open(p, &cast, e->linear != NULL, m->names) : OTT_OK;
-}
-
-/* What is frozen has the format of train.frozen_dtype. */
-static ott_status keep_all_frozen(const model *m) {
-    if (m->options.frozen == OTT_E4M3 && m->trained_count == m->all_count)
-        return status_fail(OTT_ERR_CONFIG,
-                           "train.frozen_dtype = fp8 has nothing to keep: no parameter is frozen; name "
-                           "some in train.freeze, or leave it out");
-    for (int i = 0; i < m->whole.count; i++) TRY(keep_frozen(m, &m->whole.of[i]));
-    return OTT_OK;
-}
-
-static int64_t scale_bytes(const model *m, const parameter *p) {
-    return p->codes ? backend_align(m->device->can, frozen_local_bytes(p)) : 0;
-}
-
-static ott_status allocate_scales(model *m) {
-    int64_t bytes = 0;
-    for (int i = 0; i < m->parameter_count; i++) bytes += scale_bytes(m, &m->parameters[i]);
-    if (bytes == 0) return OTT_OK;
-    TRY(device_allocate(m->device, MEM_PARAM, bytes, "scales of frozen weights", &m->frozen_scales));
-    char *at = m->frozen_scales;
-    for (int i = 0; i < m->parameter_count; i++) {
-        parameter *p = &m->parameters[i];
-        if (p->codes) p->codes->local = (float *)(void *)at;
-        at += scale_bytes(m, p);
-    }
-    return OTT_OK;
-}
-
-/* ---- units of the store: the embeddings, each block, the last norm and the head; empty where a stage lacks them ---- */
-
-/* Experts that ranks divide among them are on fewer ranks than what is beside them. */
-static parameter_store *store_of(model *m, const parameter *p) {
-    return m->options.expert_ranks && p->rank == 3 ? &m->experts : &m->store;
-}
-
-static store_unit *unit_of(model *m, const model_module *e) {
-    int unit = e->layer != MODULES_OUTSIDE   ? model_block_unit(e->layer)
-               : e->kind == MODULE_EMBEDDING ? MODEL_TABLE_UNIT
-                                             : model_last_unit(m);
-    return &store_of(m, e->weight)->units[unit];
-}
-
-/* Those from `first` on, to the unit of this number in their stores. */
-static ott_status give_unit(model *m, int unit, parameter *first, int count) {
-    parameter_store *stores[] = {&m->store, &m->experts};
-    for (int i = 0; i < 2 && count > 0; i++) {
-        void *memory;
-        if (!stores[i]->units) continue;
-        store_unit *u = &stores[i]->units[unit];
-        TRY(arena_alloc(m->names, count * (int64_t)sizeof *u->parameters, &memory));
-        u->parameters = memory;
-        for (int k = 0; k < count; k++)
-            if (store_of(m, &first[k]) == stores[i]) u->parameters[u->parameter_count++] = &first[k];
-    }
-    return OTT_OK;
-}
-
-static ott_status give_parameters(model *m) {
-    parameter *last = m->final_norm.weight;
-    TRY(give_unit(m, MODEL_TABLE_UNIT, m->embedding.weight,
-                  (m->embedding.weight != NULL) + (m->position_embedding.weight != NULL)));
-    m->store.units[MODEL_TABLE_UNIT].is_table = true;
-    for (int64_t i = 0; i < m->options.layers; i++)
-        TRY(give_unit(m, model_block_unit(i), m->blocks[i].parameters, m->blocks[i].parameter_count));
-    return give_unit(m, model_last_unit(m), last,
-                     last ? (int)(m->parameters + m->parameter_count - last) : 0);
-}
-
-static ott_status give_linears(model *m) {
-    for (int pass = 0; pass < 2; pass++) /* first how many, then which */
-        for (int i = 0; i < m->modules.count; i++) {
-            const model_module *e = &m->modules.of[i];
-            if (e->kind != MODULE_LINEAR) continue;
-            store_unit *u = unit_of(m, e);
-            void *memory = u->linears;
-            if (pass == 1 && !memory) {
-                TRY(arena_alloc(m->names, u->linear_count * (int64_t)sizeof *u->linears, &memory));
-                u->linears = memory;
-                u->linear_count = 0;
-            }
-            if (pass == 1) u->linears[u->linear_count] = e->linear;
-            u->linear_count++;
-        }
-    return OTT_OK;
-}
-
-static ott_status open_units(const model *m, parameter_store *s) {
-    void *memory;
-    s->unit_count = model_last_unit(m) + 1;
-    TRY(arena_alloc(m->names, s->unit_count * (int64_t)sizeof *s->units, &memory));
-    s->units = memory;
-    return OTT_OK;
-}
-
-static ott_status open_stores(model *m) {
-    TRY(open_units(m, &m->store));
-    if (m->options.expert_ranks) {
-        m->store.beside = &m->experts;
-        TRY(open_units(m, &m->experts));
-        TRY(expert_ranks_open(&m->expert_ranks, m->names, m->options.expert_ranks, m->options.moe.experts));
-    }
-    TRY(give_parameters(m));
-    TRY(give_linears(m));
-    TRY(store_open(&m->experts, m->names));
-    return store_open(&m->store, m->names);
-}
-
-/* The shard of a parameter in a format, without memory. */
-static tensor shard_in(const parameter *p, ott_dtype format) {
-    tensor t = p->shard.value;
-    t.dtype = in_format(p, format);
-    t.data = NULL;
-    return t;
-}
-
-/* The same of what a state in FP8 has beside it; no rows: nothing. */
-static tensor shard_numbers(const model *m, const parameter *p) {
-    const tensor *t = &p->shard.value;
-    bool is_grouped = in_format(p, m->options.state) == OTT_E4M3;
-    return tensor_matrix(NULL, OTT_F32, is_grouped ? t->rows : 0, moment_numbers(t->columns));
-}
-
-static int slots_of(const model *m, const parameter *p) {
-    return m->options.optimizer ? optimizer_slots(m->options.optimizer, p) : 0;
-}
-
-/* A vector's is read too often for that by what computes with it. */
-static bool master_is_offloaded(const model *m, const parameter *p) {
-    return m->options.offload == OFFLOAD_STATE && p->rank > 1 && !p->frozen;
-}
-
-/* Which part of each is on this rank, and what that takes. */
-static ott_status divide(model *m) {
-    for (int i = 0; i < m->parameter_count; i++) {
-        parameter *p = &m->parameters[i];
-        TRY(store_divide(store_of(m, p), m->names, p));
-        *(master_is_offloaded(m, p) ? &m->master_bytes : &m->block_bytes) += padded(m, p->shard.value);
-        if (p->frozen) continue;
-        tensor grad = shard_in(p, m->options.gradient);
-        m->trained_bytes += padded(m, grad);
-        if (grad.dtype == OTT_F32) m->trained_f32_bytes += padded(m, grad);
-        for (int k = 0; k < slots_of(m, p); k++)
-            m->slot_bytes[k] += padded(m, shard_in(p, m->options.state)) + padded(m, shard_numbers(m, p));
-    }
-    return OTT_OK;
-}
-
-/* Such a tensor, next in memory, *at its offset there; NULL: without. */
-static tensor next_in(const model *m, tensor t, void *memory, int64_t *at) {
-    if (memory) t.data = (char *)memory + *at;
-    *at += padded(m, t);
-    return t;
-}
-
-static ott_status allocate_trained(model *m) {
-    device *d = m->device;
-    if (m->trained_count == 0)
-        return status_fail(OTT_ERR_CONFIG, "train.freeze covers every parameter: nothing is left to train");
-    TRY(device_allocate(d, MEM_GRAD, m->trained_bytes, "gradients", &m->grads));
-    for (int i = 0; i < PARAMETER_SLOTS; i++)
-        if (m->slot_bytes[i] > 0)
-            TRY((m->options.offload == OFFLOAD_NONE ? device_allocate : device_allocate_mapped)(
-                d, MEM_OPTIMIZER, m->slot_bytes[i], m->options.optimizer->slot[i], &m->slot[i]));
-    return OTT_OK;
-}
-
-/* Gradients in fp32 lie before those in bf16. */
-static void view_trained(model *m) {
-    int64_t wide = 0, narrow = m->trained_f32_bytes, slot[PARAMETER_SLOTS] = {0};
-    for (int i = 0; i < m->parameter_count; i++) {
-        parameter *p = &m->parameters[i];
-        ott_dtype gradient = in_format(p, m->options.gradient);
-        if (p->frozen) continue;
-        p->shard.grad = next_in(m, shard_in(p, gradient), m->grads, gradient == OTT_F32 ? &wide : &narrow);
-        for (int k = 0; k < slots_of(m, p); k++) {
-            p->shard.slot[k] = next_in(m, shard_in(p, m->options.state), m->slot[k], &slot[k]);
-            p->shard.numbers[k] = next_in(m, shard_numbers(m, p), m->slot[k], &slot[k]);
-        }
-    }
-}
-
-static ott_status allocate(model *m, model_use use) {
-    int64_t offset = 0, master_offset = 0;
-    TRY(device_allocate(m->device, MEM_PARAM, m->block_bytes, "parameters", &m->values));
-    if (m->master_bytes)
-        TRY(device_allocate_mapped(m->device, MEM_PARAM, m->master_bytes, "master weights", &m->masters));
-    TRY(allocate_scales(m));
-    if (use == MODEL_TRAINING) TRY(allocate_trained(m));
-    for (int i = 0; i < m->parameter_count; i++) {
-        parameter *p = &m->parameters[i];
-        bool offloaded = master_is_offloaded(m, p);
-        p->shard.value = next_in(m, shard_in(p, p->shard.value.dtype), offloaded ? m->masters : m->values,
-                                 offloaded ? &master_offset : &offset);
-    }
-    view_trained(m);
-    for (int i = 0; i < m->parameter_count; i++)
-        if (!m->parameters[i].shard.cut) parameter_show_shard(&m->parameters[i]);
-    return OTT_OK;
-}
-
 /* A pattern that freezes nothing is a slip. */
 static ott_status check_freeze(const model *m) {
     const config_list *freeze = m->options.freeze;
@@ -597,10 +347,8 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     }
     TRY(declare_all(m));
     TRY(check_freeze(m));
-    TRY(keep_all_frozen(m));
-    TRY(open_stores(m));
-    TRY(divide(m));
-    TRY(allocate(m, use));
+    TRY(storage_keep_frozen(m));
+    TRY(storage_open(m, use));
     m->options.freeze = m->options.adapter.targets = m->options.adapter.excluded =
         NULL; /* the parameters know */
     m->options.frozen_convert = NULL;

@@ -75,6 +75,11 @@ static inline parameter parameter_of_shape(int rank, const int64_t *shape) {
     return p;
 }
 
+/* What its master, gradient or state has where a matrix's has `format`: a vector stays fp32. */
+static inline ott_dtype parameter_format(const parameter *p, ott_dtype format) {
+    return p->rank > 1 ? format : OTT_F32;
+}
+
 /* Its shape as in files. */
 static inline void parameter_shape(const parameter *p, int64_t shape[PARAMETER_RANKS]) {
     if (p->rank == 3) shape[0] = p->stack;
