@@ -18,15 +18,16 @@
 #include "cpu/cpu.h"
 #include "reference/reference_ops.h"
 
-/* REPEATS: cases for each format, shape and kind of values; they differ in all that is drawn. */
-#ifdef OTT_SANITIZED /* everything takes ten times as long, and one number of threads shows a memory error */
-static const int thread_counts[] = {3};
-#define REPEATS 1
+/* REPEATS: cases for each format, shape and kind of values, which differ in all that is drawn. Of all cases every so many are run:
+   where everything takes ten times as long fewer, with no common factor to what the loops count, so that each kind is among them. */
+#ifdef OTT_SANITIZED
+static const int thread_counts[] = {3}; /* one number shows a memory error */
+enum { EVERY = 5, EVERY_EMULATED = 5 };
 #else
 static const int thread_counts[] = {1, 3}; /* and 2, behind the fence */
-#define REPEATS 2
+enum { EVERY = 1, EVERY_EMULATED = 3 };
 #endif
-enum { THREAD_COUNTS = sizeof thread_counts / sizeof *thread_counts };
+enum { THREAD_COUNTS = sizeof thread_counts / sizeof *thread_counts, REPEATS = 2 };
 
 static const ott_dtype act_dtypes[] = {OTT_F32, OTT_BF16, OTT_F16};
 
@@ -80,6 +81,17 @@ static int close_devices(void **state) {
 
 /* ---- the generated test ---- */
 
+/* Of the emulated GPU (tests/cuda), in a program that links it. */
+extern int64_t cudart_launches __attribute__((weak));
+
+static bool is_emulated(void) {
+    return &cudart_launches != NULL;
+}
+
+static int64_t launches(void) {
+    return is_emulated() ? cudart_launches : 0;
+}
+
 /* A sum that the device says it cannot make. */
 static bool is_impossible(const op_case *c, const device *d) {
     const gemm_args *g = (const gemm_args *)(const void *)c->args;
@@ -127,8 +139,9 @@ static void test_op(void **state) {
     for (int d = 0; d < case_dtypes(op); d++)
         for (int shape = 0; shape < case_shapes(op); shape++)
             for (int kind = 0; kind < VALUE_KINDS; kind++)
-                for (int repeat = 0; repeat < REPEATS; repeat++) {
-                    if (!case_make(&all.c, op, act_dtypes[d], shape, (value_kind)kind, number++))
+                for (int repeat = 0; repeat < REPEATS; repeat++, number++) {
+                    if (number % (is_emulated() ? EVERY_EMULATED : EVERY) != 0) continue;
+                    if (!case_make(&all.c, op, act_dtypes[d], shape, (value_kind)kind, number))
                         fail_msg(
                             "op %s, shape %d: the case does not fit the arrays of tests/backend/op_case.h",
                             op->name, shape);
@@ -137,13 +150,6 @@ static void test_op(void **state) {
 }
 
 /* ---- a list of calls does what the calls do alone ---- */
-
-/* Of the emulated GPU (tests/cuda), in a program that links it. */
-extern int64_t cudart_launches __attribute__((weak));
-
-static int64_t launches(void) {
-    return &cudart_launches ? cudart_launches : 0;
-}
 
 static void test_lists(void **state) {
     (void)state;
