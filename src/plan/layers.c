@@ -55,6 +55,10 @@ static bool grad_alone(module_role role) {
     return role == ROLE_QKV || role == ROLE_Q || role == ROLE_K || role == ROLE_V;
 }
 
+static int64_t master_bytes(const linear *l) {
+    return dtype_bytes(l->weight->shard.value.dtype);
+}
+
 static double casts_seconds(const machine *on, const model_module *e, int64_t m, int source,
                             double micro_batches, const linear_spec *s) {
     const linear *l = e->linear;
@@ -62,16 +66,18 @@ static double casts_seconds(const machine *on, const model_module *e, int64_t m,
     double input = work_cast_bytes(can, &s->input, m, l->in, source, input_alone(e->role));
     double grad = work_cast_bytes(can, &s->grad_output, m, l->out, source, grad_alone(e->role));
     bool by_optimizer = l->updates_form && qtensor_has_codes(&l->weight->shard.form);
-    double weight = work_cast_bytes(can, &s->weight, l->out, l->in, 4, !by_optimizer);
+    double weight = work_cast_bytes(can, &s->weight, l->out, l->in, (int)master_bytes(l), !by_optimizer);
     return moving_seconds(on, OP_INDEX_quantize, input) / sharers(e->role) +
            moving_seconds(on, OP_INDEX_quantize, grad) +
            moving_seconds(on, OP_INDEX_quantize, weight) / micro_batches;
 }
 
-/* High precision copies its weights to the format of activations, once a step. */
+/* High precision copies its weights to the format of activations, once a step, where the master is in another. */
 static double copy_seconds(const machine *on, const linear *l, work_format high, double micro_batches) {
+    const int64_t narrow = 2, master = master_bytes(l);
+    if (high == WORK_FP32 || master == narrow) return 0;
     double elements = (double)l->in * (double)l->out;
-    return high == WORK_FP32 ? 0 : moving_seconds(on, OP_INDEX_convert, 6 * elements) / micro_batches;
+    return moving_seconds(on, OP_INDEX_convert, (double)(master + narrow) * elements) / micro_batches;
 }
 
 /* ---- rows ---- */
