@@ -17,14 +17,8 @@
 static void each_rule_on_offer_is_a_row(void **state) {
     (void)state;
     const config_key *key = table_find("optimizer.name");
-    int rules = 0;
-    for (int i = 0; i < key->choice_count; i++) {
-        const key_choice *c = &key->choices[i];
-        const optimizer_rule *rule = optimizer_find(c->text);
-        assert_int_equal(rule != NULL, c->missing[0] == 0);
-        rules += rule != NULL;
-    }
-    assert_true(rules > 0);
+    assert_true(key->choice_count > 0);
+    for (int i = 0; i < key->choice_count; i++) assert_non_null(optimizer_find(key->choices[i].text));
     assert_null(optimizer_find("adamW"));
 }
 
