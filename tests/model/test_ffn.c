@@ -35,7 +35,7 @@ static ott_status forward(exec *cx, block *b, block_saved *s) {
     return linear_forward(cx, &b->mlp.up, &s->n2, &s->mlp.up);
 }
 
-static ott_status activate(exec *cx, block *b, block_saved *s) {
+static ott_status run_activation(exec *cx, block *b, block_saved *s) {
     const tensor *u = &s->mlp.up;
     TRY(activation_open(cx, "output", u->dtype, u->rows, u->columns, &b->mlp.hidden_specs, &s->mlp.y));
     TRY(op_swiglu_forward(
@@ -88,7 +88,7 @@ static ott_status backward(exec *cx, block *b, block_saved *s, const activation 
     return linear_backward(cx, &b->mlp.up, &s->n2, &du, dn2, false);
 }
 
-static const ffn_kind squared = {has,     store_nothing, connect,       forward, activate,
+static const ffn_kind squared = {has,     store_nothing, connect,       forward, run_activation,
                                  project, keep,          keep_products, discard, backward};
 
 /* ---- models ---- */
