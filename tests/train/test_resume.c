@@ -502,7 +502,7 @@ int main(void) {
                                    {FP16, "1"},    {FP16, "2"},   {TENSORWISE, "1"}, {TENSORWISE, "2"},
                                    {ROWWISE, "1"}, {ROWWISE, "2"}};
     /* under a sanitizer a step takes ten times as long: some of each kind */
-    enum { SINGLE = 8, WHOLES = sizeof wholes / sizeof *wholes, EVERY = FIXTURE_SANITIZED ? 3 : 1 };
+    enum { SINGLE = 8, WHOLES = sizeof wholes / sizeof *wholes, EVERY = FIXTURE_SANITIZED ? 5 : 1 };
     static char names[WHOLES][64], abandoned[VARIANTS][64];
     struct CMUnitTest tests[SINGLE + 2 * VARIANTS + WHOLES] = {
         cmocka_unit_test(state_goes_on_in_another_format),
