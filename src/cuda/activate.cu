@@ -1,4 +1,5 @@
-/* cuda/activate: the functions of a feed-forward beside SiLU, alone or gated, and the soft cap of logits: each number by itself. Bytes moved: inputs and outputs once. */
+/* cuda/activate: the functions of a feed-forward beside SiLU, alone or gated, and the soft cap of logits: each number by itself.
+   Bytes moved: inputs and outputs once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 #include "tensor/activate.h"

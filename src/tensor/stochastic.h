@@ -5,7 +5,7 @@
  *
  * Only where an element begins is random. From update to update its draw goes on by the golden ratio of the range (Weyl's
  * sequence, of low discrepancy; Kuipers and Niederreiter 1974, chapter 2): each draw is as likely as before, but of n
- * updates by a share f of a step n f round up to within a step or two, where independent draws are off by sqrt(n f (1 - f)).
+ * updates by a share f of a step n f round up to within a few steps, where independent draws are off by sqrt(n f (1 - f)).
  * That error would stay in a master, and be more than what a small learning rate still moves it by.
  */
 #ifndef TENSOR_STOCHASTIC_H
