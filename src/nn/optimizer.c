@@ -17,37 +17,25 @@ static bool makes_form(const parameter *p) {
 
 static adamw_args plain_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
     const qtensor *form = &r->of->shard.form;
-    return (adamw_args){.param = &r->param,
-                        .grad = &r->grad,
+    return (adamw_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
                         .moment1 = &r->slot[ADAMW_MOMENT1],
                         .moment2 = &r->slot[ADAMW_MOMENT2],
-                        .state = state,
                         .beta1 = o->beta1,
                         .beta2 = o->beta2,
                         .epsilon = o->epsilon,
-                        .weight_decay = r->weight_decay,
-                        .seed = r->seed,
-                        .first = r->first,
-                        .row_step = r->row_step,
                         .q = quant_spec_is_fp8(&form->spec) ? form : NULL};
 }
 
 /* Of moments in FP8. */
 static adamw_fp8_args grouped_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
-    return (adamw_fp8_args){.param = &r->param,
-                            .grad = &r->grad,
+    return (adamw_fp8_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
                             .moment1 = &r->slot[ADAMW_MOMENT1],
                             .numbers1 = &r->numbers[ADAMW_MOMENT1],
                             .moment2 = &r->slot[ADAMW_MOMENT2],
                             .numbers2 = &r->numbers[ADAMW_MOMENT2],
-                            .state = state,
                             .beta1 = o->beta1,
                             .beta2 = o->beta2,
-                            .epsilon = o->epsilon,
-                            .weight_decay = r->weight_decay,
-                            .seed = r->seed,
-                            .first = r->first,
-                            .row_step = r->row_step};
+                            .epsilon = o->epsilon};
 }
 
 static ott_status adamw_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
@@ -64,12 +52,6 @@ static ott_status adamw_rows(exec *cx, const optimizer_options *o, const optimiz
     return op_adamw_fp8_many(cx, grouped, grouped_count);
 }
 
-static ott_status step_adamw(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
-                             const optimizer_ranks *ranks, const tensor *state) {
-    (void)ranks;
-    return optimizer_rows_each(cx, o, trained, count, state, adamw_rows);
-}
-
 /* ---- the rows ---- */
 
 static const optimizer_rule adamw = {.name = "adamw",
@@ -77,7 +59,7 @@ static const optimizer_rule adamw = {.name = "adamw",
                                      .slot = {[ADAMW_MOMENT1] = "exp_avg", [ADAMW_MOMENT2] = "exp_avg_sq"},
                                      .makes_form = makes_form,
                                      .schedule = optimizer_schedule_moments,
-                                     .step = step_adamw};
+                                     .update = adamw_rows};
 
 static const optimizer_rule *const rows[] = {
     &adamw, &optimizer_adam, &optimizer_sgd, &optimizer_lion, &optimizer_muon, &optimizer_schedule_free,
@@ -219,6 +201,12 @@ typedef struct update_parts {
     const optimizer_ranks *ranks;
 } update_parts;
 
+static ott_status step_list(exec *cx, const update_parts *u, const optimizer_rule *by,
+                            const parameter *const *trained, int count, const tensor *state) {
+    return by->update ? optimizer_rows_update(cx, by, u->o, trained, count, state)
+                      : by->step(cx, u->o, trained, count, u->ranks, state);
+}
+
 /* By `by` those parameters that the rule takes, or those that it leaves. */
 static ott_status step_those(exec *cx, const update_parts *u, const optimizer_rule *by, bool taken,
                              const tensor *state) {
@@ -228,10 +216,10 @@ static ott_status step_those(exec *cx, const update_parts *u, const optimizer_ru
         bool steps = !p->frozen && !p->rests && (!u->rule->takes || u->rule->takes(p)) == taken;
         if (steps) trained[filled++] = p;
         if (filled < OPTIMIZER_LIST) continue;
-        TRY(by->step(cx, u->o, trained, filled, u->ranks, state));
+        TRY(step_list(cx, u, by, trained, filled, state));
         filled = 0;
     }
-    return filled > 0 ? by->step(cx, u->o, trained, filled, u->ranks, state) : OTT_OK;
+    return filled > 0 ? step_list(cx, u, by, trained, filled, state) : OTT_OK;
 }
 
 /* AdamW's learning rate is the schedule's of a peak of its own. */

@@ -32,6 +32,8 @@ typedef struct optimizer_ranks {
 
 enum { OPTIMIZER_LIST = 64 };
 
+typedef struct optimizer_rows optimizer_rows; /* of one parameter's shard: nn/optimizer_rules.h */
+
 typedef struct optimizer_rule {
     const char *name; /* optimizer.name */
     /* State tensors of a parameter, of its shape, 0 at first; what a checkpoint calls each: "exp_avg". */
@@ -44,8 +46,11 @@ typedef struct optimizer_rule {
     bool (*takes)(const parameter *p);
     /* The rule's scalars for update number `update` (from 1), into the host's part of the step state. */
     void (*schedule)(const optimizer_options *o, int64_t update, float *host_state);
-    /* Updates the shards' values and slots of trained[count], at most OPTIMIZER_LIST, from their gradients; nothing when
-       state[STEP_SKIP] != 0. Workspace is the plan's. */
+    /* Updates values and slots from gradients, nothing when state[STEP_SKIP] != 0; workspace is the plan's. A rule has one of
+       the two. Element by element, of rows[count], at most OPTIMIZER_LIST: */
+    ott_status (*update)(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
+                         const tensor *state);
+    /* Matrix by matrix, of trained[count], at most OPTIMIZER_LIST: */
     ott_status (*step)(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                        const optimizer_ranks *ranks, const tensor *state);
     /* Makes the shard's value the average of iterates, which is evaluated and saved, or again what trains; NULL: they are one. */

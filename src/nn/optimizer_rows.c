@@ -36,16 +36,16 @@ int64_t optimizer_rows_at(const optimizer_options *o, const parameter *p, int64_
     return run.count;
 }
 
-ott_status optimizer_rows_each(exec *cx, const optimizer_options *o, const parameter *const *trained,
-                               int count, const tensor *state, optimizer_call call) {
+ott_status optimizer_rows_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
+                                 const parameter *const *trained, int count, const tensor *state) {
     optimizer_rows rows[OPTIMIZER_LIST];
     int filled = 0;
     for (int i = 0; i < count; i++)
         for (int64_t row = 0; row < trained[i]->shard.value.rows;) {
             row += optimizer_rows_at(o, trained[i], row, &rows[filled]);
             if (++filled < OPTIMIZER_LIST) continue;
-            TRY(call(cx, o, rows, filled, state));
+            TRY(rule->update(cx, o, rows, filled, state));
             filled = 0;
         }
-    return filled > 0 ? call(cx, o, rows, filled, state) : OTT_OK;
+    return filled > 0 ? rule->update(cx, o, rows, filled, state) : OTT_OK;
 }

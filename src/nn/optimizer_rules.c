@@ -22,28 +22,14 @@ static ott_status lion_rows(exec *cx, const optimizer_options *o, const optimize
     lion_args items[OPTIMIZER_LIST];
     for (int i = 0; i < count; i++) {
         const optimizer_rows *r = &rows[i];
-        items[i] = (lion_args){.param = &r->param,
-                               .grad = &r->grad,
-                               .momentum = &r->slot[0],
-                               .beta1 = o->beta1,
-                               .beta2 = o->beta2,
-                               .state = state,
-                               .weight_decay = r->weight_decay,
-                               .seed = r->seed,
-                               .first = r->first,
-                               .row_step = r->row_step};
+        items[i] = (lion_args){OPTIMIZER_ROWS_ARGUMENTS(r, state), .momentum = &r->slot[0], .beta1 = o->beta1,
+                               .beta2 = o->beta2};
     }
     return op_lion_many(cx, items, count);
 }
 
-static ott_status step_lion(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
-                            const optimizer_ranks *ranks, const tensor *state) {
-    (void)ranks;
-    return optimizer_rows_each(cx, o, trained, count, state, lion_rows);
-}
-
 const optimizer_rule optimizer_lion = {
-    .name = "lion", .slots = 1, .slot = {"exp_avg"}, .schedule = schedule_nothing, .step = step_lion};
+    .name = "lion", .slots = 1, .slot = {"exp_avg"}, .schedule = schedule_nothing, .update = lion_rows};
 
 /* ---- SGD ---- */
 
@@ -52,28 +38,14 @@ static ott_status sgd_rows(exec *cx, const optimizer_options *o, const optimizer
     sgd_args items[OPTIMIZER_LIST];
     for (int i = 0; i < count; i++) {
         const optimizer_rows *r = &rows[i];
-        items[i] = (sgd_args){.param = &r->param,
-                              .grad = &r->grad,
-                              .momentum = &r->slot[0],
-                              .factor = o->momentum,
-                              .nesterov = o->nesterov,
-                              .state = state,
-                              .weight_decay = r->weight_decay,
-                              .seed = r->seed,
-                              .first = r->first,
-                              .row_step = r->row_step};
+        items[i] = (sgd_args){OPTIMIZER_ROWS_ARGUMENTS(r, state), .momentum = &r->slot[0],
+                              .factor = o->momentum, .nesterov = o->nesterov};
     }
     return op_sgd_many(cx, items, count);
 }
 
-static ott_status step_sgd(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
-                           const optimizer_ranks *ranks, const tensor *state) {
-    (void)ranks;
-    return optimizer_rows_each(cx, o, trained, count, state, sgd_rows);
-}
-
 const optimizer_rule optimizer_sgd = {
-    .name = "sgd", .slots = 1, .slot = {"momentum_buffer"}, .schedule = schedule_nothing, .step = step_sgd};
+    .name = "sgd", .slots = 1, .slot = {"momentum_buffer"}, .schedule = schedule_nothing, .update = sgd_rows};
 
 /* ---- Adam ---- */
 
@@ -82,33 +54,21 @@ static ott_status adam_rows(exec *cx, const optimizer_options *o, const optimize
     adam_args items[OPTIMIZER_LIST];
     for (int i = 0; i < count; i++) {
         const optimizer_rows *r = &rows[i];
-        items[i] = (adam_args){.param = &r->param,
-                               .grad = &r->grad,
+        items[i] = (adam_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
                                .moment1 = &r->slot[0],
                                .moment2 = &r->slot[1],
                                .beta1 = o->beta1,
                                .beta2 = o->beta2,
-                               .epsilon = o->epsilon,
-                               .state = state,
-                               .weight_decay = r->weight_decay,
-                               .seed = r->seed,
-                               .first = r->first,
-                               .row_step = r->row_step};
+                               .epsilon = o->epsilon};
     }
     return op_adam_many(cx, items, count);
-}
-
-static ott_status step_adam(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
-                            const optimizer_ranks *ranks, const tensor *state) {
-    (void)ranks;
-    return optimizer_rows_each(cx, o, trained, count, state, adam_rows);
 }
 
 const optimizer_rule optimizer_adam = {.name = "adam",
                                        .slots = 2,
                                        .slot = {"exp_avg", "exp_avg_sq"},
                                        .schedule = optimizer_schedule_moments,
-                                       .step = step_adam};
+                                       .update = adam_rows};
 
 /* ---- schedule-free AdamW ---- */
 
@@ -128,27 +88,15 @@ static ott_status schedule_free_rows(exec *cx, const optimizer_options *o, const
     schedule_free_args items[OPTIMIZER_LIST];
     for (int i = 0; i < count; i++) {
         const optimizer_rows *r = &rows[i];
-        items[i] = (schedule_free_args){.param = &r->param,
-                                        .grad = &r->grad,
+        items[i] = (schedule_free_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
                                         .z = &r->slot[ITERATE],
                                         .x = &r->slot[AVERAGE],
                                         .moment2 = &r->slot[MOMENT2],
                                         .beta1 = o->beta1,
                                         .beta2 = o->beta2,
-                                        .epsilon = o->epsilon,
-                                        .state = state,
-                                        .weight_decay = r->weight_decay,
-                                        .seed = r->seed,
-                                        .first = r->first,
-                                        .row_step = r->row_step};
+                                        .epsilon = o->epsilon};
     }
     return op_schedule_free_many(cx, items, count);
-}
-
-static ott_status step_schedule_free(exec *cx, const optimizer_options *o, const parameter *const *trained,
-                                     int count, const optimizer_ranks *ranks, const tensor *state) {
-    (void)ranks;
-    return optimizer_rows_each(cx, o, trained, count, state, schedule_free_rows);
 }
 
 /* As the update leaves them, or their average. */
@@ -166,5 +114,5 @@ const optimizer_rule optimizer_schedule_free = {.name = "schedule_free_adamw",
                                                 .slots = 3,
                                                 .slot = {"z", "x", "exp_avg_sq"},
                                                 .schedule = schedule_average,
-                                                .step = step_schedule_free,
+                                                .update = schedule_free_rows,
                                                 .show = show_average};

@@ -9,23 +9,25 @@ extern const optimizer_rule optimizer_muon;
 
 /* Rows of a parameter's shard that lie together in the whole. Where some are bf16 an element's draw is that of its place there:
    number first + row * row_step + column of those with `seed` (tensor/stochastic.h). */
-typedef struct optimizer_rows {
+struct optimizer_rows {
     const parameter *of;
     tensor param, grad, slot[PARAMETER_SLOTS], numbers[PARAMETER_SLOTS];
     float weight_decay;
     uint64_t seed;
     int64_t first, row_step;
-} optimizer_rows;
+};
 
 /* Those from `row` on; returns how many. */
 int64_t optimizer_rows_at(const optimizer_options *o, const parameter *p, int64_t row, optimizer_rows *out);
 
-/* Updates rows[count], at most OPTIMIZER_LIST. */
-typedef ott_status (*optimizer_call)(exec *cx, const optimizer_options *o, const optimizer_rows *rows,
-                                     int count, const tensor *state);
-/* Calls it with all rows of trained[count]. */
-ott_status optimizer_rows_each(exec *cx, const optimizer_options *o, const parameter *const *trained,
-                               int count, const tensor *state, optimizer_call call);
+/* What the arguments of every element by element operation have of rows r. */
+#define OPTIMIZER_ROWS_ARGUMENTS(r, of_step)                                                                 \
+    .param = &(r)->param, .grad = &(r)->grad, .state = (of_step), .weight_decay = (r)->weight_decay,         \
+    .seed = (r)->seed, .first = (r)->first, .row_step = (r)->row_step
+
+/* The rule's update of all rows of trained[count]. */
+ott_status optimizer_rows_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
+                                 const parameter *const *trained, int count, const tensor *state);
 
 /* 1 - beta1^t and sqrt(1 - beta2^t) into the step state. */
 void optimizer_schedule_moments(const optimizer_options *o, int64_t update, float *host_state);
