@@ -3,13 +3,14 @@
 #include "cuda/attention_cudnn.h"
 #include "cuda/kernels.h"
 #include "cuda/nccl.h"
+#include "tensor/tensor_cores.h"
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { FOUND_TEXT = 384, VERSION_TEXT = 48, LEAST_FP8 = 89 };
+enum { FOUND_TEXT = 384, VERSION_TEXT = 48 };
 
 /* Versions are counted as 13010 for 13.1. */
 static void inspect_driver(plugin_finding tell, void *user) {
@@ -31,6 +32,7 @@ static void inspect_driver(plugin_finding tell, void *user) {
 /* Whether it can be used at all, and then whether there is code for it. */
 static void inspect_gpu(int index, plugin_finding tell, void *user) {
     struct cudaDeviceProp p;
+    backend_capabilities can = {0};
     char what[32], found[FOUND_TEXT], way_out[FOUND_TEXT];
     cudaError_t error = cudaGetDeviceProperties(&p, index);
     if (error == cudaSuccess) error = cudaSetDevice(index);
@@ -40,8 +42,9 @@ static void inspect_gpu(int index, plugin_finding tell, void *user) {
         return;
     }
     error = kernels_find();
+    tensor_cores_limit(10 * p.major + p.minor, &can);
     snprintf(found, sizeof found, "%s, compute capability %d.%d%s, %.1f GiB%s%s", p.name, p.major, p.minor,
-             10 * p.major + p.minor < LEAST_FP8 ? " (no FP8)" : "", (double)p.totalGlobalMem / (1 << 30),
+             can.no_format[OTT_E4M3] ? " (no FP8)" : "", (double)p.totalGlobalMem / (1 << 30),
              error == cudaSuccess ? "" : "; this backend's kernels: ",
              error == cudaSuccess ? "" : cudaGetErrorString(error));
     snprintf(way_out, sizeof way_out,
