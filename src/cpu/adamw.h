@@ -58,11 +58,6 @@ SIMD void adamw_update(const adamw_lanes *c, v16 gradient, v16 *p, v16 *m, v16 *
     *p = v16_sub(*p, v16_mul(c->step_size, v16_div(*m, denominator)));
 }
 
-/* Draws of 16 elements from `index` on. */
-static inline void adamw_draw(const adamw_numbers *n, int64_t index, draws16 *d) {
-    draws16_take(d, n->seed, n->update, index);
-}
-
 /* By number `which` of the draws; fp32 stays as it is. */
 SIMD v16 adamw_round(v16 x, ott_dtype d, draws16 *draws, int which) {
     return d == OTT_F32 ? x : draws16_round(draws, x, which);
