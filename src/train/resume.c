@@ -3,6 +3,7 @@
 #include "train/resume.h"
 #include "base/file.h"
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,14 +38,23 @@ static bool excludes(const config *cfg, const char *part) {
     return false;
 }
 
+static const struct {
+    const char *name; /* in checkpoint.exclude_from_loading */
+    size_t left_out;  /* offset of its flag in checkpoint_choice */
+} parts[] = {{"model", offsetof(checkpoint_choice, no_model)},
+             {"optimizer", offsetof(checkpoint_choice, no_optimizer)},
+             {"lr_scheduler", offsetof(checkpoint_choice, no_schedule)},
+             {"dataloader", offsetof(checkpoint_choice, no_data)},
+             {"train_state", offsetof(checkpoint_choice, no_counters)}};
+
+enum { PARTS = sizeof parts / sizeof *parts };
+
 /* A run that was stopped goes on with all of it: parts are left out of what it begins with. */
 static checkpoint_choice choose(const config *cfg, bool is_own) {
-    return (checkpoint_choice){.no_model = !is_own && excludes(cfg, "model"),
-                               .no_optimizer = !is_own && excludes(cfg, "optimizer"),
-                               .no_schedule = !is_own && excludes(cfg, "lr_scheduler"),
-                               .no_data = !is_own && excludes(cfg, "dataloader"),
-                               .no_counters = !is_own && excludes(cfg, "train_state"),
-                               .any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
+    checkpoint_choice choice = {.any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
+    for (int i = 0; i < PARTS; i++)
+        *(bool *)((char *)&choice + parts[i].left_out) = !is_own && excludes(cfg, parts[i].name);
+    return choice;
 }
 
 ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out) {
@@ -112,30 +122,24 @@ static ott_status report_changes(const logger *log, mem *account, const config *
 
 /* ", without its optimizer and dataloader" */
 static void append_left_out(str *out, const checkpoint_choice *c) {
-    const struct {
-        bool given;
-        const char *name;
-    } parts[] = {{c->no_model, "model"},
-                 {c->no_optimizer, "optimizer"},
-                 {c->no_schedule, "lr_scheduler"},
-                 {c->no_data, "dataloader"},
-                 {c->no_counters, "train_state"}};
     int found = 0;
     str_append(out, "");
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (parts[i].given) str_printf(out, "%s%s", found++ ? ", " : ", without its ", parts[i].name);
+    for (int i = 0; i < PARTS; i++)
+        if (*(const bool *)((const char *)c + parts[i].left_out))
+            str_printf(out, "%s%s", found++ ? ", " : ", without its ", parts[i].name);
 }
 
 ott_status resume_load(trainer *t, const config *cfg, const resume_point *p) {
     if (!p->checkpoint) return OTT_OK;
-    str parts = {.account = t->account};
+    str left_out = {.account = t->account};
     TRY(trainer_load_part(t, p->checkpoint, &p->choice));
     TRY(report_changes(t->log, t->account, cfg, p->checkpoint));
-    append_left_out(&parts, &p->choice);
-    ott_status status = str_finish(&parts);
+    append_left_out(&left_out, &p->choice);
+    ott_status status = str_finish(&left_out);
     if (status == OTT_OK)
-        log_info(t->log, "Resumed from %s at step %lld%s", p->checkpoint, (long long)t->run.step, parts.text);
-    str_free(&parts);
+        log_info(t->log, "Resumed from %s at step %lld%s", p->checkpoint, (long long)t->run.step,
+                 left_out.text);
+    str_free(&left_out);
     return status;
 }
 
