@@ -1,0 +1,82 @@
+/* train/trainer_nonfinite: where in a pass the first value was that is not finite. */
+#include "train/trainer_parts.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FOUND_BYTES = 160 };
+
+typedef struct search {
+    trainer *t;
+    char *found; /* [FOUND_BYTES] */
+    float place; /* of it in a pass, forward and back again; INFINITY: nothing was found */
+} search;
+
+static float place_of(const model *m, const char *module, const char *what) {
+    int i = 0;
+    while (i < m->whole.count && strcmp(m->whole.of[i].name, module) != 0) i++;
+    return (float)(strcmp(what, "output") == 0 ? i : 2 * m->whole.count - i);
+}
+
+static ott_status see(void *user, exec *cx, const char *module, const char *what, const tensor *x) {
+    search *s = user;
+    if (s->found[0]) return OTT_OK;
+    int32_t count;
+    TRY(op_count_nonfinite(cx, &(count_nonfinite_args){.x = x, .count = &s->t->nonfinite}));
+    TRY(device_copy_out(cx->device, &count, s->t->nonfinite.data, sizeof count));
+    if (count == 0) return OTT_OK;
+    snprintf(s->found, FOUND_BYTES, "%s of %s", what, module);
+    s->place = place_of(s->t->m, module, what);
+    return OTT_OK;
+}
+
+static void add_rank(const trainer *t, char found[FOUND_BYTES]) {
+    size_t length = strlen(found);
+    int room = (int)(FOUND_BYTES - length);
+    if (t->stage)
+        snprintf(found + length, (size_t)room, " on rank %d, stage %d", t->options.run_group->rank,
+                 t->m->options.stage->rank);
+    else
+        snprintf(found + length, (size_t)room, " on rank %d", t->options.run_group->rank);
+}
+
+/* On one rank that is enough: the ranks search together, and what comes first in a pass is what all say. */
+static ott_status found_anywhere(trainer *t, search *s, bool *found) {
+    group *g = t->options.run_group;
+    float all[g->size];
+    int first = 0;
+    *found = s->found[0] != 0;
+    if (g->size == 1) return OTT_OK;
+    TRY(trainer_gather_values(t, g, s->place, all));
+    for (int r = 1; r < g->size; r++)
+        if (all[r] < all[first]) first = r;
+    *found = isfinite(all[first]);
+    if (!*found) return OTT_OK;
+    if (first == g->rank) add_rank(t, s->found);
+    t->told.group = g;
+    return group_host_broadcast(&t->told, s->found, FOUND_BYTES, first);
+}
+
+static ott_status search_passes(trainer *t, search *s) {
+    const hook p = {.see = see, .user = s};
+    bool found = false;
+    for (int64_t i = 0; i < trainer_pass_count(t) && !found; i++) {
+        TRY(trainer_run_micro_batches(t, i, &p, false)); /* their rows are still on the host */
+        TRY(found_anywhere(t, s, &found));
+    }
+    return OTT_OK;
+}
+
+/* It is no step: what that would move on stays. */
+ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
+    search s = {.t = t, .found = out, .place = INFINITY};
+    int64_t gemms[GEMM_COUNT][2];
+    memcpy(gemms, t->cx.gemms, sizeof gemms);
+    memset(out, 0, FOUND_BYTES);
+    TRY(trainer_plan_documents(t));
+    TRY(trainer_copy_delayed(t, t->m->delayed.block, t->delayed_before));
+    ott_status status = search_passes(t, &s);
+    if (status == OTT_OK) status = trainer_copy_delayed(t, t->delayed_before, t->m->delayed.block);
+    memcpy(t->cx.gemms, gemms, sizeof gemms);
+    return status;
+}

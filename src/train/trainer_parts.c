@@ -1,0 +1,29 @@
+/* train/trainer_parts: a trainer's state and weights on the device, and what its ranks tell each other. */
+#include "train/trainer_parts.h"
+
+tensor trainer_state_slot(const trainer *t, enum step_state slot) {
+    return tensor_columns(t->state, slot, 1);
+}
+
+ott_status trainer_show_average(trainer *t, bool average) {
+    const optimizer_rule *rule = t->m->options.optimizer;
+    if (!rule->show || t->run.updates == 0) return OTT_OK;
+    for (int i = 0; i < t->m->parameter_count; i++)
+        if (!t->m->parameters[i].frozen)
+            TRY(rule->show(&t->cx, &t->options.optimizer, &t->m->parameters[i], average));
+    model_weights_changed(t->m);
+    return OTT_OK;
+}
+
+ott_status trainer_sum_counts(trainer *t, group *g, int64_t *values, int64_t count) {
+    t->told.group = g;
+    return g->size == 1 ? OTT_OK : group_host_count(&t->told, values, count);
+}
+
+ott_status trainer_gather_values(trainer *t, group *g, float own, float *all) {
+    tensor values = tensor_matrix(t->told.buffer, OTT_F32, g->size, 1),
+           part = tensor_rows(values, g->rank, 1);
+    TRY(device_copy_in(t->device, part.data, &own, sizeof own));
+    TRY(group_run(g, &t->cx, &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = part, .output = values}));
+    return device_copy_out(t->device, all, values.data, g->size * (int64_t)sizeof *all);
+}
