@@ -1,16 +1,20 @@
 /*
  * Graphs on the emulated GPU: what is recorded does nothing until it is replayed, and refuses what a GPU refuses; training with
  * train.compile_mode=reduce-overhead leaves the bits that it leaves without, in every way that casts and scales are made, with
- * an evaluation, a weight changed by hand and a hook between steps, from far fewer launches.
+ * an evaluation, a weight changed by hand and a hook between steps, from far fewer launches. docs/gpu.md has the table of what a
+ * step asks of the GPU that this test makes: `cuda_test_graphs --write` puts it there.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "backend/open.h"
+#include "base/str.h"
 #include "cudart.h"
+#include "support/page.h"
 #include "tensor/exec.h"
 #include "train/train_fixture.h"
 
@@ -213,19 +217,77 @@ static void training_with_graphs_is_the_same(void **state) {
         assert_int_equal(plain.replayed, 0);
         assert_int_equal(graphs.replayed, 1 + 4 * (STEPS - 1) - 1);
         assert_in_range(graphs.launches[STEPS - 1], 4, plain.launches[STEPS - 1] / 10);
-        print_message("  %s: %lld launches and copies a step, %lld with graphs\n", p->name,
-                      (long long)plain.launches[STEPS - 1], (long long)graphs.launches[STEPS - 1]);
         snapshot_free(&plain.weights);
         snapshot_free(&graphs.weights);
     }
 }
 
-int main(void) {
+/* ---- the table of what a step asks of the GPU ---- */
+
+#define PAGE  TEST_SOURCE_DIR "/docs/gpu.md"
+#define TITLE "| a step's |"
+
+static const int counted[] = {BF16, TENSORWISE, DELAYED};
+enum { COUNTED = sizeof counted / sizeof *counted };
+
+/* Of the third step, which repeats all of the second. */
+typedef struct step_work {
+    long long kernels, queued; /* ours; with copies and the products of libraries */
+} step_work;
+
+static step_work count_work(const fixture *f, int precision_index, const char *mode) {
+    const char *const more[] = {"--train.grad_accum_steps=2", mode, NULL};
+    int64_t kernels = 0, queued = 0;
+    rig r;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[precision_index], .more = more});
+    for (int i = 0; i < 3; i++) {
+        kernels = cudart_launches;
+        queued = cudart_queued;
+        rig_step(&r);
+    }
+    const step_work w = {cudart_launches - kernels, cudart_queued - queued};
+    rig_close(&r);
+    return w;
+}
+
+static void make_table(const fixture *f, str *out) {
+    step_work plain[COUNTED], graphs[COUNTED];
+    for (int i = 0; i < COUNTED; i++) {
+        plain[i] = count_work(f, counted[i], "--train.compile_mode=default");
+        graphs[i] = count_work(f, counted[i], "--train.compile_mode=reduce-overhead");
+    }
+    str_append(out, TITLE);
+    for (int i = 0; i < COUNTED; i++) str_printf(out, " %s |", fixture_precisions[counted[i]].name);
+    str_append(out, "\n|---|---:|---:|---:|\n| launches of our kernels |");
+    for (int i = 0; i < COUNTED; i++) str_printf(out, " %lld |", plain[i].kernels);
+    str_append(out, "\n| the same, with products, copies and clearing |");
+    for (int i = 0; i < COUNTED; i++) str_printf(out, " %lld |", plain[i].queued);
+    str_append(out, "\n| all of it with CUDA graphs, each counted once |");
+    for (int i = 0; i < COUNTED; i++) str_printf(out, " %lld |", graphs[i].queued);
+    str_append(out, "\n");
+    FIXTURE_OK(str_finish(out));
+}
+
+static bool writes;
+
+static void the_page_has_the_table(void **state) {
+    mem *account;
+    FIXTURE_OK(mem_open(&account));
+    str table = {.account = account};
+    make_table(*state, &table);
+    page_table_expect(PAGE, TITLE, table.text, writes, "cuda_test_graphs");
+    str_free(&table);
+    mem_close(account);
+}
+
+int main(int count, char **arguments) {
+    writes = count == 2 && strcmp(arguments[1], "--write") == 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_graph_is_done_when_it_is_replayed),
         cmocka_unit_test(what_cannot_be_recorded_is_refused),
         cmocka_unit_test(a_product_nobody_has_checked_is_recorded),
         cmocka_unit_test(training_with_graphs_is_the_same),
+        cmocka_unit_test(the_page_has_the_table),
     };
     return cmocka_run_group_tests_name("graphs", tests, fixture_setup, fixture_teardown);
 }

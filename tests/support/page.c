@@ -33,3 +33,16 @@ void page_table_close(page_table *t) {
     free(t->page);
     *t = (page_table){0};
 }
+
+void page_table_expect(const char *path, const char *title, const char *text, bool writes,
+                       const char *program) {
+    page_table there;
+    page_table_open(&there, path, title);
+    bool same =
+        strlen(text) == (size_t)(there.end - there.begin) && strncmp(there.begin, text, strlen(text)) == 0;
+    if (writes)
+        page_table_write(&there, text);
+    else if (!same)
+        fail_msg("%s: run %s --write\n%s", path, program, text);
+    page_table_close(&there);
+}
