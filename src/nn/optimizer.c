@@ -192,6 +192,13 @@ static ott_status measure_norm(exec *cx, const optimizer_options *o, const param
     return op_grad_norm(cx, &(grad_norm_args){.sum_squares = &sums, .state = state, .max_norm = o->max_norm});
 }
 
+ott_status optimizer_step(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
+                          const parameter *const *trained, int count, const optimizer_ranks *ranks,
+                          const tensor *state) {
+    return rule->update ? optimizer_rows_update(cx, rule, o, trained, count, state)
+                        : rule->step(cx, o, trained, count, ranks, state);
+}
+
 /* What an update is made of. */
 typedef struct update_parts {
     const optimizer_rule *rule;
@@ -200,12 +207,6 @@ typedef struct update_parts {
     int count;
     const optimizer_ranks *ranks;
 } update_parts;
-
-static ott_status step_list(exec *cx, const update_parts *u, const optimizer_rule *by,
-                            const parameter *const *trained, int count, const tensor *state) {
-    return by->update ? optimizer_rows_update(cx, by, u->o, trained, count, state)
-                      : by->step(cx, u->o, trained, count, u->ranks, state);
-}
 
 /* By `by` those parameters that the rule takes, or those that it leaves. */
 static ott_status step_those(exec *cx, const update_parts *u, const optimizer_rule *by, bool taken,
@@ -216,10 +217,10 @@ static ott_status step_those(exec *cx, const update_parts *u, const optimizer_ru
         bool steps = !p->frozen && !p->rests && (!u->rule->takes || u->rule->takes(p)) == taken;
         if (steps) trained[filled++] = p;
         if (filled < OPTIMIZER_LIST) continue;
-        TRY(step_list(cx, u, by, trained, filled, state));
+        TRY(optimizer_step(cx, by, u->o, trained, filled, u->ranks, state));
         filled = 0;
     }
-    return filled > 0 ? step_list(cx, u, by, trained, filled, state) : OTT_OK;
+    return filled > 0 ? optimizer_step(cx, by, u->o, trained, filled, u->ranks, state) : OTT_OK;
 }
 
 /* AdamW's learning rate is the schedule's of a peak of its own. */

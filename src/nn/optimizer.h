@@ -64,6 +64,10 @@ int optimizer_slots(const optimizer_rule *rule, const parameter *p);
 /* The host's part of the step state for update number `update` (from 1). */
 void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, double learning_rate,
                         int64_t update, float *host_state);
+/* The rule's step of trained[count], at most OPTIMIZER_LIST; only a rule that goes matrix by matrix reads ranks. */
+ott_status optimizer_step(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
+                          const parameter *const *trained, int count, const optimizer_ranks *ranks,
+                          const tensor *state);
 /* One update from the accumulated gradients of parameters[count]; ranks may be NULL: all are here.
    state: fp32[STEP_STATE_COUNT]. Recorded like any other part of a step: its workspace is the plan's. */
 ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,

@@ -6,7 +6,7 @@
 static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float *total) {
     const group *g = t->cx.data_group;
     int64_t own = first + g->rank, taken = own < e->batches ? own : e->batches - 1;
-    tensor sum = trainer_state_slot(t, STEP_LOSS);
+    tensor sum = tensor_columns(t->state, STEP_LOSS, 1);
     float loss, losses[g->size];
     TRY(feed_evaluation(&t->feed, taken * t->options.evaluation_batch));
     TRY(trainer_plan_documents(t));

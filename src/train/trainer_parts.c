@@ -1,9 +1,5 @@
-/* train/trainer_parts: a trainer's state and weights on the device, and what its ranks tell each other. */
+/* train/trainer_parts: a trainer's weights as they are shown, and what its ranks tell each other. */
 #include "train/trainer_parts.h"
-
-tensor trainer_state_slot(const trainer *t, enum step_state slot) {
-    return tensor_columns(t->state, slot, 1);
-}
 
 ott_status trainer_show_average(trainer *t, bool average) {
     const optimizer_rule *rule = t->m->options.optimizer;

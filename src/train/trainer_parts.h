@@ -7,8 +7,6 @@
 /* What a step begins with, as it goes to the device: the step's state, then the gradients' scale. */
 enum { GRAD_SCALE = STEP_STATE_COUNT, PASS_SCALE, SENT_WORDS };
 
-tensor trainer_state_slot(const trainer *t, enum step_state slot);
-
 /* Of all ranks of the group. */
 ott_status trainer_sum_counts(trainer *t, group *g, int64_t *values, int64_t count);
 /* What every rank of the group has, in rank order. */

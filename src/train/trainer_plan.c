@@ -4,7 +4,7 @@
 
 /* Adds the losses of what a pass ran to STEP_LOSS; the last stage of a pipeline has them. */
 static ott_status sum_losses(trainer *t, const tensor *losses, int64_t count) {
-    tensor sum = trainer_state_slot(t, STEP_LOSS);
+    tensor sum = tensor_columns(t->state, STEP_LOSS, 1);
     for (int64_t i = 0; i < count && pipeline_is_last(t->m->options.stage); i++) {
         tensor own = model_own_tokens(t->m, losses[i]);
         TRY(op_sum(&t->cx, &(sum_args){.x = &own, .sum = &sum}));
@@ -52,12 +52,6 @@ ott_status trainer_run_update(void *user) {
     return update(t);
 }
 
-static ott_status dry_run_update(trainer *t) {
-    plan_record(t->update_plan);
-    TRY(update(t));
-    return plan_seal(t->update_plan);
-}
-
 ott_status trainer_reduce(trainer *t) {
     t->cx.plan = t->reduce_plan;
     t->cx.part = PART_REDUCTION;
@@ -65,19 +59,13 @@ ott_status trainer_reduce(trainer *t) {
     return t->stage ? stage_share_gradients(&t->cx, t->stage) : OTT_OK;
 }
 
-static ott_status dry_run_reduce(trainer *t) {
-    plan_record(t->reduce_plan);
-    TRY(trainer_reduce(t));
-    return plan_seal(t->reduce_plan);
-}
-
 ott_status trainer_plan_memory(trainer *t) {
     enum { PLANS = 4 };
     replay_forget(&t->replay, t->device); /* the arena may move */
     TRY(dry_run(t, t->train_plan, trainer_train_pass));
     TRY(dry_run(t, t->evaluate_plan, trainer_evaluate_pass));
-    TRY(dry_run_reduce(t));
-    TRY(dry_run_update(t));
+    TRY(dry_run(t, t->reduce_plan, trainer_reduce));
+    TRY(dry_run(t, t->update_plan, update));
     plan *plans[PLANS] = {t->train_plan, t->evaluate_plan, t->reduce_plan, t->update_plan};
     int64_t bytes = 0;
     for (int i = 0; i < PLANS; i++)

@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "config/table.h"
 #include "nn/layer_harness.h"
-#include "nn/optimizer_rules.h"
+#include "nn/optimizer.h"
 
 static void each_rule_on_offer_is_a_row(void **state) {
     (void)state;
@@ -130,9 +130,7 @@ static void step_part(harness *h, const optimizer_rule *rule, parameter *p, floa
     optimizer_schedule(rule, &o, 1e-3, 7, host);
     tensor state = harness_tensor(h, OTT_F32, 1, STEP_STATE_COUNT);
     harness_put(h, &state, host);
-    const parameter *const list[] = {p};
-    HARNESS_OK(rule->update ? optimizer_rows_update(&h->cx, rule, &o, list, 1, &state)
-                            : rule->step(&h->cx, &o, list, 1, NULL, &state));
+    HARNESS_OK(optimizer_step(&h->cx, rule, &o, (const parameter *const[]){p}, 1, NULL, &state));
     harness_get(h, &p->shard.value, out);
 }
 
@@ -221,7 +219,7 @@ static void check_form(harness *h, parameter *p, const quant_spec *spec, bool co
     optimizer_schedule(adamw, &o, 1e-2, 1, host);
     tensor state = harness_tensor_of(h, OTT_F32, 1, STEP_STATE_COUNT, host);
     if (!codes) p->shard.form.rowwise.data = p->shard.form.columnwise.data = NULL;
-    HARNESS_OK(optimizer_rows_update(&h->cx, adamw, &o, (const parameter *const[]){p}, 1, &state));
+    HARNESS_OK(optimizer_step(&h->cx, adamw, &o, (const parameter *const[]){p}, 1, NULL, &state));
     HARNESS_OK(op_quantize(&h->cx, &(quantize_args){.x = value, .q = &expected}));
     int64_t groups = granularity_groups(spec->rowwise.grain, LINES, LENGTH) * 4;
     expect_same_bytes(h, p->shard.form.rowwise.amax, expected.rowwise.amax, groups);
