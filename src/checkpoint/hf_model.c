@@ -5,6 +5,7 @@
 #include "checkpoint/hf_places.h"
 #include "checkpoint/tensors.h"
 #include "formats/hf_config.h"
+#include "formats/hub_name.h"
 #include "formats/shards.h"
 #include "fp8/dtype.h"
 #include <inttypes.h>
@@ -196,6 +197,7 @@ ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) 
     const char *folder = cfg->model.hf_path;
     if (notes) *notes = (hf_model_notes){0};
     if (!*folder) return OTT_OK;
+    TRY(hub_name_check(cfg, "model.hf_path", folder));
     ott_status status = hf_config_read(account, folder, &h, NULL);
     if (status == OTT_OK) status = check_features(folder, &h);
     if (status != OTT_OK) return status_context(status, "model.hf_path");

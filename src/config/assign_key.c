@@ -4,6 +4,7 @@
 #include "config/rules.h"
 #include "config/value.h"
 #include "fp8/recipe_names.h"
+#include <stdio.h>
 #include <string.h>
 
 void assign_default(config *cfg, const config_key *key) {
@@ -67,6 +68,28 @@ static ott_status name_recipe(const config_key *key, const node **value, const c
     return OTT_OK;
 }
 
+/* An option that names a preset replaces the dimensions of the file; dimensions that are options too count. */
+static ott_status replace_dimensions(config *cfg, const char *where) {
+    static const char *const keys[] = {
+        "family",         "dim",        "n_layers",           "n_heads",        "n_kv_heads",
+        "head_dim",       "vocab_size", "ffn_dim_multiplier", "ffn_hidden_dim", "max_seq_len",
+        "tie_embeddings", "norm_eps",   "rope_theta",         "rope_scaling",   "rope_factor"};
+    str replaced = {.account = cfg->state->account};
+    if (cfg->state->reading_file || cfg->state->deriving || cfg->model.preset == PRESET_NONE) return OTT_OK;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "model.%s", keys[i]);
+        if (!state_note(cfg, path)->from_file) continue;
+        assign_default(cfg, table_find(path));
+        str_printf(&replaced, "%s%s", replaced.length ? ", " : "", path);
+    }
+    ott_status status = replaced.length ? str_finish(&replaced) : OTT_OK;
+    if (status == OTT_OK && replaced.length)
+        log_info(cfg->state->lg, "%s replaces %s of %s", where, replaced.text, cfg->path);
+    str_free(&replaced);
+    return status;
+}
+
 ott_status assign_key(config *cfg, const config_key *key, const node *value, const char *where,
                       const char *spelled) {
     key_note *note = &cfg->state->keys[table_index(key)];
@@ -83,7 +106,11 @@ ott_status assign_key(config *cfg, const config_key *key, const node *value, con
     TRY(value_read(cfg->state->memory, key, value, where, &typed));
     TRY(check_twice(cfg, key, &typed, where));
     table_put(cfg, key, &typed);
-    *note = (key_note){true, cfg->state->reading_file && !cfg->state->deriving, where, spelled};
+    *note = (key_note){.set = true,
+                       .in_file = cfg->state->reading_file && !cfg->state->deriving,
+                       .where = where,
+                       .spelled = spelled,
+                       .from_file = cfg->state->reading_file};
     foreign_key_was_set(cfg, key);
-    return OTT_OK;
+    return strcmp(key->path, "model.preset") == 0 ? replace_dimensions(cfg, where) : OTT_OK;
 }

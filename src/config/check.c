@@ -59,6 +59,11 @@ static ott_status check_built(config *cfg) {
 
 #define FAIL(...) return status_fail(OTT_ERR_CONFIG, __VA_ARGS__)
 
+/* Adds the failure of one check to the report, so that the checks after it run too. */
+static ott_status note_failure(config *cfg, ott_status status) {
+    return remark_failure(cfg, "", NULL, status);
+}
+
 /* Until the ranks are counted, one is assumed where a number must follow, and none where one could be wrong. */
 static ott_status check_batches(config *cfg) {
     int64_t global = cfg->train.global_batch_size, local = cfg->train.batch_size;
@@ -77,11 +82,6 @@ static ott_status check_batches(config *cfg) {
     return OTT_OK;
 }
 
-ott_status config_set_data_ranks(config *cfg, int64_t ranks) {
-    cfg->state->data_ranks = ranks;
-    return check_batches(cfg);
-}
-
 int64_t config_step_rows(const config *cfg) {
     int64_t ranks = cfg->state->data_ranks;
     return cfg->train.batch_size * cfg->train.grad_accum_steps * (ranks ? ranks : 1);
@@ -94,18 +94,54 @@ int64_t config_evaluation_length(const config *cfg) {
     return cfg->eval.enabled && cfg->eval.seq_len > 0 ? cfg->eval.seq_len : cfg->train.seq_len;
 }
 
-static ott_status check_model(config *cfg) {
-    bool dim = config_was_set(cfg, "model.dim"), heads = config_was_set(cfg, "model.n_heads");
-    long long n_heads = cfg->model.n_heads, kv = cfg->model.n_kv_heads;
-    if (dim && heads && cfg->model.head_dim == 0 && cfg->model.dim % n_heads != 0)
-        FAIL("dim (%lld) must be divisible by n_heads (%lld)", (long long)cfg->model.dim, n_heads);
-    if (heads && kv > 0 && config_was_set(cfg, "model.n_kv_heads") && n_heads % kv != 0)
-        FAIL("n_heads (%lld) must be divisible by n_kv_heads (%lld)", n_heads, kv);
-    if (config_was_set(cfg, "train.seq_len") && config_was_set(cfg, "model.max_seq_len") &&
-        cfg->train.seq_len > cfg->model.max_seq_len)
-        FAIL("train.seq_len (%lld) exceeds model.max_seq_len (%lld)", (long long)cfg->train.seq_len,
-             (long long)cfg->model.max_seq_len);
+static ott_status check_heads(config *cfg) {
+    bool given = config_was_set(cfg, "model.dim") && config_was_set(cfg, "model.n_heads");
+    if (given && cfg->model.head_dim == 0 && cfg->model.dim % cfg->model.n_heads != 0)
+        FAIL("dim (%lld) must be divisible by n_heads (%lld)", (long long)cfg->model.dim,
+             (long long)cfg->model.n_heads);
     return OTT_OK;
+}
+
+static ott_status check_kv_heads(config *cfg) {
+    long long n_heads = cfg->model.n_heads, kv = cfg->model.n_kv_heads;
+    bool given = config_was_set(cfg, "model.n_heads") && config_was_set(cfg, "model.n_kv_heads");
+    if (given && kv > 0 && n_heads % kv != 0)
+        FAIL("n_heads (%lld) must be divisible by n_kv_heads (%lld)", n_heads, kv);
+    return OTT_OK;
+}
+
+/* " (run.yaml:3: packed_sequence.packed_sequence_size = 512)": where a length comes from, if the message cannot show it. */
+static void append_origin(const config *cfg, const char *path, char out[200]) {
+    const key_note *note = state_note(cfg, path);
+    if (!note->set)
+        snprintf(out, 200, " (%s)", cfg->model.preset != PRESET_NONE ? "from model.preset" : "the default");
+    else if (note->from_file)
+        snprintf(out, 200, " (%.190s)", note->where);
+    else
+        *out = '\0';
+}
+
+static ott_status fail_length(const config *cfg, const char *key, int64_t length) {
+    char from[200], longest[200];
+    append_origin(cfg, key, from);
+    append_origin(cfg, "model.max_seq_len", longest);
+    FAIL("%s (%lld) exceeds model.max_seq_len (%lld): set --%s=%lld%s, or --model.max_seq_len=%lld%s", key,
+         (long long)length, (long long)cfg->model.max_seq_len, key, (long long)cfg->model.max_seq_len, from,
+         (long long)length, longest);
+}
+
+ott_status config_check_lengths(const config *cfg) {
+    int64_t longest = cfg->model.max_seq_len;
+    if (cfg->train.seq_len > longest) return fail_length(cfg, "train.seq_len", cfg->train.seq_len);
+    if (cfg->eval.enabled && cfg->eval.seq_len > longest)
+        return fail_length(cfg, "eval.seq_len", cfg->eval.seq_len);
+    return OTT_OK;
+}
+
+/* A length that is not given may follow from a preset, a folder or the data. */
+static ott_status check_lengths(config *cfg) {
+    bool given = config_was_set(cfg, "train.seq_len") && config_was_set(cfg, "model.max_seq_len");
+    return given ? config_check_lengths(cfg) : OTT_OK;
 }
 
 static ott_status check_data(config *cfg) {
@@ -257,21 +293,24 @@ static void list_words(const char *words, char out[80]) {
 }
 
 /* A default is no request: the resolved configuration of a run has every key. */
-static ott_status check_recipe_options(const config *cfg) {
-    for (size_t i = 0; i < sizeof recipe_options / sizeof *recipe_options; i++) {
-        const config_key *key = table_find(recipe_options[i].key);
-        char list[80];
-        if (!config_was_set(cfg, key->path) || config_is_neutral(cfg, key)) continue;
-        if (asks_for_one(cfg, recipe_options[i].recipes)) continue;
-        list_words(recipe_options[i].recipes, list);
-        FAIL("%s means nothing for float8.recipe_name = \"%s\"; it is for %s", where_of(cfg, key),
-             config_word(cfg, "float8.recipe_name"), list);
-    }
+static ott_status check_recipe_option(const config *cfg, const char *path, const char *recipes) {
+    const config_key *key = table_find(path);
+    char list[80];
+    if (!config_was_set(cfg, path) || config_is_neutral(cfg, key)) return OTT_OK;
+    if (asks_for_one(cfg, recipes)) return OTT_OK;
+    list_words(recipes, list);
+    FAIL("%s means nothing for float8.recipe_name = \"%s\"; it is for %s", where_of(cfg, key),
+         config_word(cfg, "float8.recipe_name"), list);
+}
+
+static ott_status check_recipe_options(config *cfg) {
+    for (size_t i = 0; i < sizeof recipe_options / sizeof *recipe_options; i++)
+        TRY(note_failure(cfg, check_recipe_option(cfg, recipe_options[i].key, recipe_options[i].recipes)));
     return OTT_OK;
 }
 
 /* The texts of the operand keys; whether the operands go together is not known here. */
-static ott_status check_operands(const config *cfg) {
+static ott_status check_operands(config *cfg) {
     static const char *const keys[] = {"float8.input",       "float8.input_for_grad_weight",
                                        "float8.weight",      "float8.weight_for_grad_input",
                                        "float8.grad_output", "float8.grad_output_for_grad_weight"};
@@ -279,7 +318,8 @@ static ott_status check_operands(const config *cfg) {
         const config_key *key = table_find(keys[i]);
         const char *text = table_get(cfg, key).text;
         cast_spec ignored;
-        if (*text) TRY(status_context(recipe_cast_parse(text, OTT_BF16, &ignored), "%s", where_of(cfg, key)));
+        ott_status status = *text ? recipe_cast_parse(text, OTT_BF16, &ignored) : OTT_OK;
+        TRY(note_failure(cfg, status_context(status, "%s", where_of(cfg, key))));
     }
     return OTT_OK;
 }
@@ -293,13 +333,36 @@ static bool weight_is_tensorwise(const config *cfg) {
     return known && cast_spec_is_fp8(&weight) && weight.grain == GRANULARITY_TENSOR;
 }
 
-/* torchao's rule: only one scale per tensor can be gathered or computed ahead. */
-static ott_status check_tensorwise(config *cfg, const char *path, bool *on) {
-    if (!*on || weight_is_tensorwise(cfg)) return OTT_OK;
-    if (config_was_set(cfg, path))
-        FAIL("%s: %s only supports tensorwise scaling granularity, got %s", state_note(cfg, path)->where,
-             path + 7, *cfg->float8.weight ? cfg->float8.weight : config_word(cfg, "float8.recipe_name"));
-    *on = false;
+static ott_status fail_tensorwise(const config *cfg, const char *path) {
+    FAIL("%s: %s only supports tensorwise scaling granularity, got %s", config_where(cfg, path), path + 7,
+         *cfg->float8.weight ? cfg->float8.weight : config_word(cfg, "float8.recipe_name"));
+}
+
+/* torchao's rule: only one scale per tensor can be gathered or computed ahead. AutoModel drops the keys for every other
+ * recipe, so its files train. */
+static ott_status check_tensorwise(config *cfg) {
+    static const char *const paths[] = {"float8.enable_fsdp_float8_all_gather",
+                                        "float8.precompute_float8_dynamic_scale_for_fsdp"};
+    bool *const flags[] = {&cfg->float8.enable_fsdp_float8_all_gather,
+                           &cfg->float8.precompute_float8_dynamic_scale_for_fsdp};
+    bool drops = cfg->state->foreign.dialect == DIALECT_AUTOMODEL;
+    const char *dropped[2] = {NULL, NULL};
+    if (weight_is_tensorwise(cfg)) return OTT_OK;
+    for (int i = 0; i < 2; i++) {
+        if (!*flags[i]) continue;
+        if (config_was_set(cfg, paths[i]) && !drops) {
+            TRY(note_failure(cfg, fail_tensorwise(cfg, paths[i])));
+        } else {
+            *flags[i] = false;
+            if (config_was_set(cfg, paths[i])) dropped[dropped[0] != NULL] = config_where(cfg, paths[i]);
+        }
+    }
+    if (dropped[0])
+        log_info(cfg->state->lg,
+                 "%s%s%s: ignored, as AutoModel does: only tensorwise weights are gathered "
+                 "or scaled ahead in FP8, and the recipe is %s",
+                 dropped[0], dropped[1] ? ", " : "", dropped[1] ? dropped[1] : "",
+                 config_word(cfg, "float8.recipe_name"));
     return OTT_OK;
 }
 
@@ -319,15 +382,17 @@ static ott_status check_float8(config *cfg) {
     if (cfg->train.mixed_precision != PRECISION_FP8) return log_no_effect(cfg), OTT_OK;
     TRY(check_recipe_options(cfg));
     TRY(check_operands(cfg));
-    TRY(check_tensorwise(cfg, "float8.enable_fsdp_float8_all_gather",
-                         &cfg->float8.enable_fsdp_float8_all_gather));
-    return check_tensorwise(cfg, "float8.precompute_float8_dynamic_scale_for_fsdp",
-                            &cfg->float8.precompute_float8_dynamic_scale_for_fsdp);
+    return check_tensorwise(cfg);
+}
+
+/* distributed.fit may reduce the parallel sizes once the ranks are counted. */
+static bool sizes_may_change(const config *cfg) {
+    return cfg->distributed.fit && cfg->state->data_ranks == 0;
 }
 
 /* KempnerForge's documented message, word for word, and the key that goes beyond it. */
-static ott_status check_tensor_parallel(const config *cfg) {
-    if (cfg->train.mixed_precision != PRECISION_FP8 || cfg->distributed.tp <= 1 ||
+static ott_status check_tensor_parallel(config *cfg) {
+    if (sizes_may_change(cfg) || cfg->train.mixed_precision != PRECISION_FP8 || cfg->distributed.tp <= 1 ||
         cfg->float8.tensor_parallel)
         return OTT_OK;
     FAIL("FP8 + Tensor Parallelism is not yet supported (torchao Float8Linear does not compose with DTensor "
@@ -335,8 +400,9 @@ static ott_status check_tensor_parallel(const config *cfg) {
          "Ottava's own.");
 }
 
-static ott_status check_pipeline(const config *cfg) {
-    if (cfg->distributed.pp <= 1 || cfg->distributed.pp_schedule != PP_ZERO_BUBBLE) return OTT_OK;
+static ott_status check_pipeline(config *cfg) {
+    if (sizes_may_change(cfg) || cfg->distributed.pp <= 1 || cfg->distributed.pp_schedule != PP_ZERO_BUBBLE)
+        return OTT_OK;
     FAIL("schedules that split backward, and looped breadth-first ones, are not built yet: take 1f1b, gpipe "
          "or "
          "interleaved_1f1b");
@@ -363,9 +429,9 @@ static ott_status check_names(config *cfg) {
                                        "metrics.tensorboard_dir",
                                        "profiling.trace_dir"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        TRY(check_name(keys[i], table_get(cfg, table_find(keys[i])).text));
+        TRY(note_failure(cfg, check_name(keys[i], table_get(cfg, table_find(keys[i])).text)));
     for (int64_t i = 0; i < cfg->data.datasets.count; i++)
-        TRY(check_name("data.datasets", cfg->data.datasets.items[i]));
+        TRY(note_failure(cfg, check_name("data.datasets", cfg->data.datasets.items[i])));
     return check_name("the configuration's file", cfg->path);
 }
 
@@ -392,21 +458,34 @@ static ott_status check_offload(config *cfg) {
          is_fp32 ? "another precision" : "leave train.master_dtype out");
 }
 
-/* What only adamw is built for. */
-static ott_status check_adamw_only(const config *cfg) {
-    if (cfg->optimizer.state_dtype != MOMENT_FP8) return OTT_OK;
+static ott_status check_moments(config *cfg) {
+    if (cfg->optimizer.name == OPTIMIZER_ADAMW || cfg->optimizer.state_dtype != MOMENT_FP8) return OTT_OK;
     FAIL("optimizer.state_dtype = \"fp8\" is built for optimizer.name = \"adamw\" only, not for \"%s\": give "
          "\"bf16\", or leave it out",
          config_word(cfg, "optimizer.name"));
 }
 
-static ott_status check_optimizer(config *cfg) {
-    config_optimizer name = cfg->optimizer.name;
-    if (name != OPTIMIZER_ADAMW) TRY(check_adamw_only(cfg));
-    if (name == OPTIMIZER_MUON && cfg->train.offload != OFFLOAD_NONE)
+static ott_status check_muon_offload(config *cfg) {
+    if (cfg->optimizer.name == OPTIMIZER_MUON && cfg->train.offload != OFFLOAD_NONE)
         FAIL("train.offload = \"%s\" is not built for optimizer.name = \"muon\", which multiplies whole "
              "matrices of its state: leave it out, or train with another optimizer",
              config_word(cfg, "train.offload"));
+    return OTT_OK;
+}
+
+static ott_status check_muon_ranks(config *cfg) {
+    bool is_split = cfg->distributed.tp > 1;
+    if (sizes_may_change(cfg)) return OTT_OK;
+    if (cfg->optimizer.name == OPTIMIZER_MUON && (is_split || cfg->distributed.ep > 1))
+        FAIL("optimizer.name = \"muon\" makes whole matrices orthogonal, and is not built for parts of them: "
+             "distributed.%s = %lld leaves a rank a part; share layers by rows of the data instead "
+             "(distributed.dp_shard), or train with another optimizer",
+             is_split ? "tp" : "ep", (long long)(is_split ? cfg->distributed.tp : cfg->distributed.ep));
+    return OTT_OK;
+}
+
+static ott_status check_nesterov(config *cfg) {
+    config_optimizer name = cfg->optimizer.name;
     if (name != OPTIMIZER_SGD && cfg->optimizer.nesterov)
         FAIL("optimizer.nesterov = true is built for optimizer.name = \"sgd\" only, not for \"%s\": leave it "
              "out",
@@ -414,45 +493,96 @@ static ott_status check_optimizer(config *cfg) {
     if (name == OPTIMIZER_SGD && cfg->optimizer.nesterov && cfg->optimizer.momentum == 0.0)
         FAIL("optimizer.nesterov = true is of a momentum, and optimizer.momentum is 0: give one, or leave it "
              "out");
-    bool is_cut = cfg->distributed.tp > 1;
-    if (name == OPTIMIZER_MUON && (is_cut || cfg->distributed.ep > 1))
-        FAIL("optimizer.name = \"muon\" makes whole matrices orthogonal, and is not built for parts of them: "
-             "distributed.%s = %lld leaves a rank a part; share layers by rows of the data instead "
-             "(distributed.dp_shard), or train with another optimizer",
-             is_cut ? "tp" : "ep", (long long)(is_cut ? cfg->distributed.tp : cfg->distributed.ep));
-    if (name == OPTIMIZER_SCHEDULE_FREE_ADAMW && cfg->scheduler.name != SCHEDULER_NONE)
+    return OTT_OK;
+}
+
+static ott_status check_schedule_free(config *cfg) {
+    if (cfg->optimizer.name == OPTIMIZER_SCHEDULE_FREE_ADAMW && cfg->scheduler.name != SCHEDULER_NONE)
         FAIL("optimizer.name = \"schedule_free_adamw\" averages instead of lowering the learning rate: give "
              "scheduler.name = \"none\", and the warmup as optimizer.schedule_free_warmup_steps");
     return OTT_OK;
 }
 
+/* A check is skipped if one of the keys that it reads could not be read: it would judge the default instead. */
+static const struct {
+    ott_status (*check)(config *);
+    const char *reads; /* keys and sections, "a.b|c" */
+} checks[] = {
+    {check_names, ""},
+    {check_batches, "train.batch_size|train.global_batch_size|train.grad_accum_steps"},
+    {check_heads, "model.dim|model.n_heads|model.head_dim"},
+    {check_kv_heads, "model.n_heads|model.n_kv_heads"},
+    {check_lengths, "train.seq_len|model.max_seq_len"},
+    {check_data, "data"},
+    {check_eval, "eval|data"},
+    {check_profiling, "profiling"},
+    {check_schedule, "scheduler|train.max_steps"},
+    {check_float8, "float8|train.mixed_precision"},
+    {check_checkpoint, "checkpoint"},
+    {check_parts, "checkpoint.exclude_from_loading"},
+    {check_offload, "train.offload|train.mixed_precision|train.master_dtype"},
+    {check_moments, "optimizer.name|optimizer.state_dtype"},
+    {check_muon_offload, "optimizer.name|train.offload"},
+    {check_muon_ranks, "optimizer.name|distributed"},
+    {check_nesterov, "optimizer"},
+    {check_tensor_parallel, "distributed|train.mixed_precision|float8.tensor_parallel"},
+    {check_pipeline, "distributed"},
+    {check_schedule_free, "optimizer.name|scheduler.name"},
+};
+
 static ott_status check_together(config *cfg) {
-    static ott_status (*const checks[])(config *) = {
-        check_names,    check_batches, check_model,      check_data,  check_eval,    check_profiling,
-        check_schedule, check_float8,  check_checkpoint, check_parts, check_offload, check_optimizer};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        TRY(remark_failure(cfg, "", NULL, checks[i](cfg)));
+        if (!remark_has_obstacle_in(cfg, checks[i].reads)) TRY(note_failure(cfg, checks[i].check(cfg)));
     return OTT_OK;
 }
 
 static ott_status check_all(config *cfg) {
-    bool read = !remark_has_obstacle(cfg, NULL);
-    TRY(remark_failure(cfg, "", NULL, foreign_finalize(cfg)));
+    TRY(note_failure(cfg, foreign_finalize(cfg)));
     if (!cfg->checkpoint.enabled) cfg->checkpoint.interval = 0;
     finalize_adapters(cfg);
-    TRY(remark_failure(cfg, "distributed.tp", NULL, check_tensor_parallel(cfg)));
-    TRY(remark_failure(cfg, "distributed.pp_schedule", NULL, check_pipeline(cfg)));
-    TRY(check_built(cfg));
-    return read ? check_together(cfg) : OTT_OK;
+    TRY(check_together(cfg));
+    return check_built(cfg);
 }
 
-/* What this finds is forgotten again: the keys may be given anew. */
-ott_status config_check(config *cfg) {
+void config_collect_begin(config *cfg) {
+    cfg->state->remarks.kept = cfg->state->remarks.last;
+    cfg->state->remarks.collecting = true;
+}
+
+ott_status config_collect(config *cfg, ott_status status) {
+    return note_failure(cfg, status);
+}
+
+/* What was found is forgotten again: the keys may be set to other values. */
+ott_status config_collect_end(config *cfg) {
     remarks *all = &cfg->state->remarks;
-    remark *last = all->last;
-    ott_status status = check_all(cfg);
-    if (status == OTT_OK) status = remark_report(cfg);
-    *(last ? &last->next : &all->first) = NULL;
-    all->last = last;
+    ott_status status = remark_report(cfg);
+    *(all->kept ? &all->kept->next : &all->first) = NULL;
+    all->last = all->kept;
+    all->collecting = false;
     return status;
+}
+
+/* Runs checks that note their failures, then reports all failures, unless the caller is collecting. */
+static ott_status report(config *cfg, ott_status (*check)(config *)) {
+    if (cfg->state->remarks.collecting) return check(cfg);
+    config_collect_begin(cfg);
+    ott_status status = check(cfg), reported = config_collect_end(cfg);
+    return status == OTT_OK ? reported : status;
+}
+
+ott_status config_check(config *cfg) {
+    return report(cfg, check_all);
+}
+
+static ott_status check_ranks(config *cfg) {
+    static ott_status (*const of_ranks[])(config *) = {check_batches, check_tensor_parallel, check_pipeline,
+                                                       check_muon_ranks};
+    for (size_t i = 0; i < sizeof of_ranks / sizeof *of_ranks; i++) TRY(note_failure(cfg, of_ranks[i](cfg)));
+    return OTT_OK;
+}
+
+ott_status config_set_data_ranks(config *cfg, int64_t ranks) {
+    cfg->state->data_ranks = ranks;
+    return report(cfg, check_ranks);
 }

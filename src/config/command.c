@@ -52,12 +52,24 @@ static bool takes_next(const option *o, const char *next) {
     return alias_knows(o->key);
 }
 
+/* "train.max_steps=3" is an option without its dashes, not a file. */
+static ott_status check_dashes(const char *argument) {
+    char key[KEY_LIMIT];
+    size_t length = strcspn(argument, "=");
+    if (!argument[length] || length >= KEY_LIMIT || load_is_config(argument)) return OTT_OK;
+    snprintf(key, sizeof key, "%.*s", (int)length, argument);
+    if (!alias_knows(key)) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG, "%s: an option begins with two dashes: --%s", str_show(argument).text,
+                       str_show(argument).text);
+}
+
 /* The option that begins at argv[at]. */
 static ott_status read_option(int argc, const char *const *argv, int at, option *o) {
     const char *argument = argv[at], *next = at + 1 < argc ? argv[at + 1] : NULL;
     *o = (option){.used = 1};
     if (strcmp(argument, "-c") == 0) argument = "--config";
     if (argument[0] != '-') {
+        TRY(check_dashes(argument));
         o->is_file = true;
         o->value = argument;
         return OTT_OK;

@@ -73,7 +73,17 @@ const char *config_dataset_class(const config *cfg);
 ott_status config_set(config *cfg, const char *key, const char *value);
 /* Are all values built, and do they agree with each other? Values that follow from others are filled in. */
 ott_status config_check(config *cfg);
-/* How many ranks read rows of their own: what follows from it is filled in, as train.grad_accum_steps. */
+/*
+ * Checks outside of config that report together: config_collect_begin, config_collect(cfg, check(...)) for each, which keeps
+ * the text of an OTT_ERR_CONFIG, returns OTT_OK for it and returns other failures; config_collect_end fails with all texts.
+ */
+void config_collect_begin(config *cfg);
+ott_status config_collect(config *cfg, ott_status status);
+ott_status config_collect_end(config *cfg);
+/* Are sequences at most model.max_seq_len long? To be asked again when a folder or a preset has given that. */
+ott_status config_check_lengths(const config *cfg);
+/* How many ranks read rows of their own: what follows from it is filled in, as train.grad_accum_steps, and what depends on
+   parallel sizes is checked. */
 ott_status config_set_data_ranks(config *cfg, int64_t ranks);
 /* Do products compute with copies of master weights, never with these? */
 bool config_copies_masters(const config *cfg);

@@ -1,6 +1,7 @@
 /* config/remark: one list, in the order of the file; lines are made of it at the end. */
 #include "config/remark.h"
 #include "config/state.h"
+#include <stdio.h>
 #include <string.h>
 
 /* ---- the list ---- */
@@ -35,6 +36,18 @@ ott_status remark_failure(config *cfg, const char *spelled, const config_key *ke
 static bool is_below(const char *path, const char *section) {
     size_t length = strlen(section);
     return strncmp(path, section, length) == 0 && (path[length] == '.' || !path[length]);
+}
+
+/* Is `path` one of the keys, or in one of the sections, of "a.b|c"? */
+static bool is_one_of(const char *path, const char *names) {
+    for (const char *at = names; *at;) {
+        char name[96];
+        int span = (int)strcspn(at, "|");
+        snprintf(name, sizeof name, "%.*s", span, at);
+        if (is_below(path, name)) return true;
+        at += span + (at[span] == '|');
+    }
+    return false;
 }
 
 void remark_forget(config *cfg, const char *spelled, const config_key *key) {
@@ -91,6 +104,14 @@ bool remark_has_obstacle(const config *cfg, const char *spelled) {
     for (const remark *r = cfg->state->remarks.first; r; r = r->next)
         if (r->kind == REMARK_OBSTACLE && counts(cfg, r) && (!spelled || strcmp(r->spelled, spelled) == 0))
             return true;
+    return false;
+}
+
+bool remark_has_obstacle_in(const config *cfg, const char *names) {
+    for (const remark *r = cfg->state->remarks.first; r; r = r->next) {
+        const char *path = r->key ? r->key->path : r->spelled;
+        if (r->kind == REMARK_OBSTACLE && counts(cfg, r) && is_one_of(path, names)) return true;
+    }
     return false;
 }
 

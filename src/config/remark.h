@@ -37,7 +37,9 @@ enum { REMARK_SWITCHES = 64 }; /* there are some twenty; more are not kept */
 
 typedef struct remarks {
     remark *first, *last;
-    int count; /* ever added */
+    bool collecting; /* between config_collect_begin and config_collect_end */
+    remark *kept;    /* the last one before config_collect_begin */
+    int count;       /* ever added */
     remark_switch switches[REMARK_SWITCHES];
     int switch_count;
 } remarks;
@@ -59,6 +61,8 @@ bool remark_is_off(const config *cfg, const char *spelled);
 
 /* Is there an obstacle that counts? For `spelled` only, unless it is NULL. */
 bool remark_has_obstacle(const config *cfg, const char *spelled);
+/* Is there one on a key, or in a section, of "a.b|c"? */
+bool remark_has_obstacle_in(const config *cfg, const char *names);
 /* OTT_ERR_CONFIG with all obstacles, one a line, or OTT_OK when there is none. */
 ott_status remark_report(config *cfg);
 /* Logs what has no effect. */

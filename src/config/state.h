@@ -18,6 +18,7 @@ typedef struct key_note {
     bool in_file;        /* by the file being read */
     const char *where;   /* "run.toml:3: train.seq_len = 512" or "--train.seq_len=512"; NULL: never set */
     const char *spelled; /* the name it was given by */
+    bool from_file;      /* by a file, not by an option */
 } key_note;
 
 struct config_state {

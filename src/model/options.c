@@ -286,13 +286,7 @@ static ott_status check(const config *cfg) {
     if (cfg->model.pad_token_id >= cfg->model.vocab_size)
         return status_fail(OTT_ERR_CONFIG, "model.pad_token_id = %lld is no row of an embedding of %lld",
                            (long long)cfg->model.pad_token_id, (long long)cfg->model.vocab_size);
-    if (cfg->train.seq_len > cfg->model.max_seq_len)
-        return status_fail(OTT_ERR_CONFIG, "train.seq_len (%lld) exceeds model.max_seq_len (%lld)",
-                           (long long)cfg->train.seq_len, (long long)cfg->model.max_seq_len);
-    if (cfg->eval.enabled && cfg->eval.seq_len > cfg->model.max_seq_len)
-        return status_fail(OTT_ERR_CONFIG, "eval.seq_len (%lld) exceeds model.max_seq_len (%lld)",
-                           (long long)cfg->eval.seq_len, (long long)cfg->model.max_seq_len);
-    return OTT_OK;
+    return config_check_lengths(cfg);
 }
 
 static ott_status check_groups(const config *cfg) {

@@ -16,6 +16,8 @@ static void show_factors(const int64_t size[MESH_DIMENSIONS], char text[160]) {
         length += snprintf(text + length, 160 - (size_t)length, "%s%lld", d ? " × " : "", (long long)size[d]);
 }
 
+#define OFFER "--distributed.fit=true reduces them to what the ranks allow"
+
 static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t product, int64_t ranks, bool rest) {
     char factors[160];
     show_factors(size, factors);
@@ -24,35 +26,74 @@ static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t produc
             OTT_ERR_CONFIG,
             "Parallelism dimensions (%s = %lld) do not match world_size (%lld): "
             "distributed.dp_shard = -1 takes what remains of pp, dp_replicate, cp, ep and tp, and "
-            "%lld is no multiple of %lld",
+            "%lld is no multiple of %lld; " OFFER,
             factors, (long long)product, (long long)ranks, (long long)ranks, (long long)product);
     return status_fail(
         OTT_ERR_CONFIG,
         "Parallelism dimensions (%s = %lld) do not match world_size (%lld): start %lld ranks, or "
-        "change distributed.pp, dp_replicate, dp_shard (-1: all that remain), cp, ep, tp",
+        "change distributed.pp, dp_replicate, dp_shard (-1: all that remain), cp, ep, tp; " OFFER,
         factors, (long long)product, (long long)ranks, (long long)product);
 }
 
-ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out) {
-    const int64_t asked[MESH_DIMENSIONS] = {
-        [MESH_PP] = cfg->distributed.pp,
-        [MESH_DP_REPLICATE] = cfg->distributed.dp_replicate,
-        [MESH_DP_SHARD] = cfg->distributed.dp_shard,
-        [MESH_CP] = cfg->distributed.cp,
-        [MESH_EP] = cfg->distributed.ep,
-        [MESH_TP] = cfg->distributed.tp,
-    };
-    bool rest = asked[MESH_DP_SHARD] == -1;
-    int64_t product = 1;
-    STATUS_REQUIRE(ranks >= 1);
-    for (int d = 0; d < MESH_DIMENSIONS; d++) {
-        out->size[d] = asked[d] == -1 ? 1 : asked[d];
-        STATUS_REQUIRE(out->size[d] >= 1);
-        if (__builtin_mul_overflow(product, out->size[d], &product)) product = INT64_MAX;
+/* The keys of the dimensions. */
+#define KEYS(cfg)                                                                                            \
+    {                                                                                                        \
+        [MESH_PP] = &(cfg)->distributed.pp, [MESH_DP_REPLICATE] = &(cfg)->distributed.dp_replicate,          \
+        [MESH_DP_SHARD] = &(cfg)->distributed.dp_shard, [MESH_CP] = &(cfg)->distributed.cp,                  \
+        [MESH_EP] = &(cfg)->distributed.ep, [MESH_TP] = &(cfg)->distributed.tp                               \
     }
+
+/* The sizes that the configuration asks for, -1 as 1, and their product. */
+static ott_status read_sizes(const config *cfg, int64_t size[MESH_DIMENSIONS], int64_t *product) {
+    const int64_t *const asked[MESH_DIMENSIONS] = KEYS(cfg);
+    *product = 1;
+    for (int d = 0; d < MESH_DIMENSIONS; d++) {
+        size[d] = *asked[d] == -1 ? 1 : *asked[d];
+        STATUS_REQUIRE(size[d] >= 1);
+        if (__builtin_mul_overflow(*product, size[d], product)) *product = INT64_MAX;
+    }
+    return OTT_OK;
+}
+
+ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out) {
+    bool rest = cfg->distributed.dp_shard == -1;
+    int64_t product;
+    STATUS_REQUIRE(ranks >= 1);
+    TRY(read_sizes(cfg, out->size, &product));
     if (rest && ranks % product == 0) out->size[MESH_DP_SHARD] = ranks / product;
     if (rest ? ranks % product == 0 : product == ranks) return OTT_OK;
     return fail_ranks(out->size, product, ranks, rest);
+}
+
+static int64_t greatest_common_divisor(int64_t a, int64_t b) {
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log) {
+    /* In the order in which they get ranks. Divisors of what was asked for still divide heads, layers and experts. */
+    static const mesh_dimension order[] = {MESH_TP, MESH_CP,           MESH_PP,
+                                           MESH_EP, MESH_DP_REPLICATE, MESH_DP_SHARD};
+    int64_t *const keys[MESH_DIMENSIONS] = KEYS(cfg);
+    int64_t size[MESH_DIMENSIONS], product, left = ranks;
+    bool rest = cfg->distributed.dp_shard == -1;
+    STATUS_REQUIRE(ranks >= 1);
+    TRY(read_sizes(cfg, size, &product));
+    if (!cfg->distributed.fit || (rest ? ranks % product == 0 : product == ranks)) return OTT_OK;
+    for (int i = 0; i < MESH_DIMENSIONS; i++) {
+        mesh_dimension d = order[i];
+        int64_t fitting = d == MESH_DP_SHARD ? left : greatest_common_divisor(size[d], left);
+        left /= fitting;
+        if (fitting == size[d] || *keys[d] == -1) continue;
+        log_info(log, "distributed.fit: distributed.%s = %lld (was %lld), on %lld rank%s", names[d],
+                 (long long)fitting, (long long)size[d], (long long)ranks, ranks == 1 ? "" : "s");
+        *keys[d] = fitting;
+    }
+    return OTT_OK;
 }
 
 int64_t mesh_ranks(const mesh *m) {

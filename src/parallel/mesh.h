@@ -43,6 +43,10 @@ typedef struct mesh {
    OTT_ERR_CONFIG when they do not make `ranks`. */
 ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out);
 
+/* distributed.fit: if the sizes do not make `ranks`, reduces each to a divisor that the ranks allow (tp first, then cp, pp,
+   ep and dp_replicate; dp_shard takes the rest), changes cfg and logs each change. Nothing without distributed.fit. */
+ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log);
+
 int64_t mesh_ranks(const mesh *m);
 /* "dp_replicate 2 x dp_shard 4": the dimensions of more than one rank; "1 rank" */
 void mesh_show(const mesh *m, char text[128]);

@@ -49,12 +49,13 @@ static ott_status check_ranks(int64_t ranks) {
 
 static ott_status resolve(planner *p) {
     hf_model_notes notes;
+    TRY(check_ranks(p->options->ranks));
+    TRY(mesh_fit(p->cfg, p->options->ranks, p->log));
     TRY(peft_configure(p->account, p->cfg)); /* which may name a model */
     TRY(run_check_model(p->cfg));
     TRY(hf_model_configure(p->account, p->cfg, &notes));
     p->asked = *p->cfg;
     TRY(model_options_resolve(p->cfg, &p->shape));
-    TRY(check_ranks(p->options->ranks));
     TRY(mesh_open(p->cfg, p->options->ranks, &p->mesh));
     TRY(config_set_data_ranks(p->cfg, mesh_group_size(&p->mesh, MESH_DATA)));
     return precision_plan_read(p->cfg, &p->precision);

@@ -7,6 +7,7 @@
 #include "checkpoint/peft.h"
 #include "checkpoint/writer.h"
 #include "data/data.h"
+#include "formats/hub_name.h"
 #include "report/report.h"
 #include "train/admission.h"
 #include "train/announce.h"
@@ -587,12 +588,26 @@ out:
     return status;
 }
 
+static ott_status collect_obstacles(run *r) {
+    TRY(world_arrange(&r->world, r->cfg));
+    TRY(peft_configure(r->account, r->cfg)); /* which may name a model */
+    TRY(config_collect(r->cfg, run_check_described(r->cfg)));
+    TRY(config_collect(r->cfg, hub_name_check(r->cfg, "model.hf_path", r->cfg->model.hf_path)));
+    return config_collect(r->cfg, hub_name_check(r->cfg, "data.tokenizer_path", r->cfg->data.tokenizer_path));
+}
+
+/* Everything that can be known before a device or a file is opened, in one report. */
+static ott_status check_start(run *r) {
+    config_collect_begin(r->cfg);
+    ott_status status = collect_obstacles(r), collected = config_collect_end(r->cfg);
+    return status == OTT_OK ? collected : status;
+}
+
 static ott_status open_run(run *r) {
+    TRY(check_start(r));
     TRY(open_device(r));
     TRY(world_open(&r->world, r->device, r->cfg));
     TRY(world_agree_config(&r->world, r->cfg));
-    TRY(peft_configure(r->account, r->cfg)); /* which may name a model */
-    TRY(run_check_described(r->cfg));
     TRY(freezing_check(r->cfg));
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     r->asked = *r->cfg;

@@ -54,15 +54,24 @@ static void stand_alone(world *w) {
     w->experts = w->expert_shard = w->all;
 }
 
-ott_status world_join(mem *account, const logger *log, config *cfg, world *w) {
+ott_status world_join(mem *account, const logger *log, const config *cfg, world *w) {
     *w = (world){.account = account, .size = 1, .log = log ? *log : (logger){0}};
     stand_alone(w);
     w->threads = (int)cfg->train.threads;
     TRY(join(w));
     choose_log(w, log, cfg->metrics.log_rank);
-    TRY(check_log_rank(w, cfg));
+    return OTT_OK;
+}
+
+static ott_status arrange(world *w, config *cfg) {
+    TRY(mesh_fit(cfg, w->size, &w->log));
     TRY(mesh_open(cfg, w->size, &w->mesh));
     return config_set_data_ranks(cfg, mesh_group_size(&w->mesh, MESH_DATA));
+}
+
+ott_status world_arrange(world *w, config *cfg) {
+    TRY(config_collect(cfg, check_log_rank(w, cfg)));
+    return config_collect(cfg, arrange(w, cfg));
 }
 
 /* ---- groups ---- */

@@ -39,9 +39,11 @@ typedef struct world {
     const logger *heard;
 } world;
 
-/* Joins the ranks that a launcher started, arranges them, and gives cfg what follows from how many there are. `log` hears what
-   metrics.log_rank lets through w->log. */
-ott_status world_join(mem *account, const logger *log, config *cfg, world *w);
+/* Joins the ranks that a launcher started. w->log passes to `log` what metrics.log_rank lets through. */
+ott_status world_join(mem *account, const logger *log, const config *cfg, world *w);
+/* Arranges the ranks in a mesh (distributed.fit may change cfg), and gives cfg what follows from how many there are. What does not
+   fit is collected (config_collect): w->mesh counts only if config_collect_end finds nothing. */
+ott_status world_arrange(world *w, config *cfg);
 /* The groups: over the device's own links where it has some (comm/links.h), else by MPI. device is borrowed. */
 ott_status world_open(world *w, device *d, const config *cfg);
 /* What the groups of a rank take (MEM_COMM) where MPI carries them. */

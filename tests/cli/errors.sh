@@ -47,6 +47,21 @@ CONFIG_FILE=unsaid.toml fails "a file of the environment" 2 "unsaid.toml: no mod
 CONFIG_FILE=absent.toml fails "an argument comes before it" 2 "unsaid.toml: no model" train unsaid.toml
 CONFIG_FILE=absent.toml fails "and an option too" 2 "unsaid.toml: no model" train --job.config_file=unsaid.toml
 
+# ---- all of it at once ----
+fails "ranks, a model of the hub and no data" 2 \
+    "3 things keep this configuration from running:|(1): distributed.dp_shard|--distributed.fit=true|no training data is named|--model.hf_path=meta-llama/Llama-3.1-8B: there is no such folder|hf download meta-llama/Llama-3.1-8B --local-dir FOLDER" \
+    train --model.hf_path=meta-llama/Llama-3.1-8B --distributed.tp=2 --train.max_steps=3
+fails "a hub name to generate from" 2 "meta-llama/Llama-3.1-8B: there is no such folder|hf download" \
+    generate meta-llama/Llama-3.1-8B --prompt=x
+fails "a plan of one" 2 "--model.hf_path=org/model|hf download org/model" plan --model.hf_path=org/model
+fails "a tokenizer of the hub" 2 "--data.tokenizer_path=org/model: there is no such folder" \
+    train $small --data.tokenizer_path=org/model --run.dir=refused
+fails "an option without dashes" 2 "train.max_steps=3: an option begins with two dashes: --train.max_steps=3" \
+    train $small train.max_steps=3
+works "parallel sizes that are fitted" "distributed.tp = 1 (was 4), on 1 rank|distributed.pp = 1 (was 2)|Training complete" \
+    train $small --train.mixed_precision=fp8 --distributed.tp=4 --distributed.pp=2 --distributed.fit=true --run.dir=fitted
+works "and planned" "Mesh: tp 2" plan $small --distributed.tp=4 --ranks=2 --distributed.fit=true
+
 # ---- numbers that no machine or no fp32 has ----
 huge=36028797018963968 # 2^55
 for key in model.dim model.n_layers model.n_heads model.n_kv_heads model.head_dim model.ffn_hidden_dim model.max_seq_len \

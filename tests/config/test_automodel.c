@@ -311,6 +311,29 @@ static void test_adapters(void **state) {
     config_close(cfg);
 }
 
+/* AutoModel drops these keys for every recipe but tensorwise; its files keep them when the recipe is changed. */
+static void test_rowwise(void **state) {
+    static const char text[] = "rng:\n  seed: 3\nfp8:\n  enabled: true\n  recipe_name: rowwise\n"
+                               "  enable_fsdp_float8_all_gather: true\n"
+                               "  precompute_float8_dynamic_scale_for_fsdp: true\n";
+    config_case *c = *state;
+    config *cfg = case_good(c, ".yaml", text, NULL);
+    assert_int_equal(cfg->float8.recipe_name, RECIPE_ROWWISE);
+    assert_false(cfg->float8.enable_fsdp_float8_all_gather);
+    assert_false(cfg->float8.precompute_float8_dynamic_scale_for_fsdp);
+    const char *line = strstr(c->log, ":6: fp8.enable_fsdp_float8_all_gather = true, ");
+    assert_non_null(line);
+    line =
+        strstr(line, ":7: fp8.precompute_float8_dynamic_scale_for_fsdp = true: ignored, as AutoModel does");
+    assert_non_null(line);
+    assert_null(strstr(strchr(line, '\n'), "as AutoModel does")); /* one line for both */
+    config_close(cfg);
+    cfg = case_good(c, ".yaml", text, "--float8.recipe_name=tensorwise", NULL);
+    assert_true(cfg->float8.enable_fsdp_float8_all_gather &&
+                cfg->float8.precompute_float8_dynamic_scale_for_fsdp);
+    config_close(cfg);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(test_2025),
@@ -326,6 +349,7 @@ int main(void) {
         CASE(test_adapters),
         CASE(test_micro_batch_size),
         CASE(test_blocks_without_experts),
+        CASE(test_rowwise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,9 +160,44 @@ static void where_a_key_was_given(void **state) {
     config_close(cfg);
 }
 
+/* "train.max_steps=3" is no file; a file may have such a name all the same. */
+static void test_dashes(void **state) {
+    config_case *c = *state;
+    config *cfg = NULL;
+    case_bad_argument(c, "train.max_steps=3", "an option begins with two dashes: --train.max_steps=3", NULL);
+    case_bad_argument(c, "training.steps=3", "--training.steps=3", NULL);
+    assert_int_equal(case_arguments(c, &cfg, "train.max_steps=3.toml", NULL), OTT_ERR_NOT_FOUND);
+    assert_int_equal(case_arguments(c, &cfg, "nothing=3", NULL), OTT_ERR_CONFIG);
+    assert_null(strstr(status_text(), "dashes"));
+}
+
+/* A preset that is an option replaces the dimensions of the file, not those that are options. */
+static void test_preset_over_file(void **state) {
+    static const char file[] = "[model]\ndim = 96\nn_layers = 7\nrope_theta = 5e5\ninit_std = 0.5\n";
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml", file, "--model.n_layers=3", "--model.preset=42M", NULL);
+    assert_false(config_was_set(cfg, "model.dim"));
+    assert_false(config_was_set(cfg, "model.rope_theta"));
+    assert_int_equal(cfg->model.n_layers, 3);
+    assert_true(cfg->model.init_std == 0.5);
+    assert_non_null(strstr(c->log, "--model.preset=42M replaces model.dim, model.rope_theta of "));
+    config_close(cfg);
+    c->log[0] = '\0';
+    cfg = case_good(c, ".toml", "[model]\npreset = \"10M\"\nn_layers = 7\n", NULL);
+    assert_int_equal(cfg->model.n_layers, 7); /* in one file, dimensions change the preset */
+    assert_null(strstr(c->log, "replaces"));
+    config_close(cfg);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {CASE(test_spellings),       CASE(test_switches), CASE(test_lists),
-                                       CASE(test_files),           CASE(test_order),    CASE(test_set),
-                                       CASE(where_a_key_was_given)};
+    const struct CMUnitTest tests[] = {CASE(test_spellings),
+                                       CASE(test_switches),
+                                       CASE(test_lists),
+                                       CASE(test_files),
+                                       CASE(test_order),
+                                       CASE(test_set),
+                                       CASE(where_a_key_was_given),
+                                       CASE(test_dashes),
+                                       CASE(test_preset_over_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

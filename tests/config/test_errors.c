@@ -181,11 +181,66 @@ static void test_memory(void **state) {
     fail_msg("never succeeded");
 }
 
+/* Checks between keys run although other keys could not be read, and each reports what it finds. */
+static void test_all_at_once(void **state) {
+    config_case *c = *state;
+    case_bad_lines(c, ".toml",
+                   "[train]\nmixed_precision = \"fp8\"\nseq_len = \"many\"\noffload = \"moments\"\n"
+                   "[float8]\nrecipe_name = \"rowwise\"\nenable_fsdp_float8_all_gather = true\n"
+                   "precompute_float8_dynamic_scale_for_fsdp = true\nmargin = 2\namax_history_len = 8\n"
+                   "input = \"e6m3\"\nweight = \"e4m3 rows\"\n"
+                   "[model]\ndim = 10\nn_heads = 3\nn_kv_heads = 2\nmax_seq_len = 64\n"
+                   "[optimizer]\nname = \"muon\"\nnesterov = true\n[distributed]\ntp = 2\n",
+                   13, "seq_len = \"many\" must be an integer", "n_heads (3)", "n_kv_heads (2)",
+                   "float8.enable_fsdp_float8_all_gather = true",
+                   "float8.precompute_float8_dynamic_scale_for_fsdp", "float8.margin = 2 means nothing",
+                   "float8.amax_history_len = 8 means nothing", "e6m3", "rows", "optimizer.nesterov = true",
+                   "train.offload = \"moments\" is not built", "distributed.tp = 2 leaves a rank a part",
+                   "FP8 + Tensor Parallelism", NULL);
+    /* What reads a key that could not be read says nothing: max_seq_len 64 is no error of the default length. */
+    case_bad(c, ".toml", "[train]\nseq_len = \"many\"\n[model]\nmax_seq_len = 64\n", "must be an integer",
+             NULL);
+}
+
+/* The message of two lengths names the keys, values that work, and where the values come from. */
+static void test_lengths(void **state) {
+    config_case *c = *state;
+    case_bad(c, ".yaml",
+             "rng: {seed: 3}\npacked_sequence:\n  packed_sequence_size: 8192\nmodel:\n  max_seq_len: 2048\n",
+             "train.seq_len (8192) exceeds model.max_seq_len (2048): set --train.seq_len=2048 (",
+             ":3: packed_sequence.packed_sequence_size = 8192), or --model.max_seq_len=8192 (",
+             ":5: model.max_seq_len = 2048)", NULL);
+    config *cfg = case_good(c, ".yaml", "train: {batch_size: 1}\n", "--train.seq_len=8192", NULL);
+    assert_int_equal(config_check_lengths(cfg), OTT_ERR_CONFIG);
+    assert_string_equal(status_text(), "train.seq_len (8192) exceeds model.max_seq_len (2048): set "
+                                       "--train.seq_len=2048, or --model.max_seq_len=8192 (the default)");
+    config_close(cfg);
+}
+
+/* Checks elsewhere report together too, and are forgotten afterwards. */
+static void test_collect(void **state) {
+    config_case *c = *state;
+    config *cfg = case_good(c, ".toml", "[train]\nbatch_size = 3\nglobal_batch_size = 9\n", NULL);
+    config_collect_begin(cfg);
+    assert_int_equal(config_collect(cfg, status_fail(OTT_ERR_CONFIG, "first")), OTT_OK);
+    assert_int_equal(config_collect(cfg, OTT_OK), OTT_OK);
+    assert_int_equal(config_collect(cfg, config_set_data_ranks(cfg, 2)), OTT_OK);
+    assert_int_equal(config_collect(cfg, status_fail(OTT_ERR_IO, "a disk")), OTT_ERR_IO);
+    assert_int_equal(config_collect_end(cfg), OTT_ERR_CONFIG);
+    assert_non_null(strstr(status_text(), "2 things keep"));
+    assert_non_null(strstr(status_text(), "\n  first\n  global_batch_size (9) must be divisible"));
+    config_collect_begin(cfg);
+    assert_int_equal(config_collect_end(cfg), OTT_OK);
+    assert_int_equal(config_set_data_ranks(cfg, 3), OTT_OK);
+    assert_int_equal(config_set_data_ranks(cfg, 2), OTT_ERR_CONFIG);
+    config_close(cfg);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_choice), CASE(test_unknown),         CASE(test_type),
-        CASE(test_range),  CASE(test_twice),           CASE(test_malformed),
-        CASE(test_files),  CASE(test_folder_and_size), CASE(test_memory),
+        CASE(test_choice), CASE(test_unknown),     CASE(test_type),    CASE(test_range),
+        CASE(test_twice),  CASE(test_malformed),   CASE(test_files),   CASE(test_folder_and_size),
+        CASE(test_memory), CASE(test_all_at_once), CASE(test_lengths), CASE(test_collect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

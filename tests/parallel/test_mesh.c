@@ -91,12 +91,51 @@ static void groups_part_the_ranks(void **state) {
     for (int64_t r = 0; r < 48; r++) assert_int_equal(mesh_group_rank(&m, MESH_ALL, r), r);
 }
 
+/* The sizes that distributed.fit makes of those asked for; they always fit. */
+static void expect_fit(const int64_t asked[MESH_DIMENSIONS], int64_t ranks,
+                       const int64_t wanted[MESH_DIMENSIONS]) {
+    config cfg = {.distributed = {.fit = true,
+                                  .pp = asked[0],
+                                  .dp_replicate = asked[1],
+                                  .dp_shard = asked[2],
+                                  .cp = asked[3],
+                                  .ep = asked[4],
+                                  .tp = asked[5]}};
+    mesh m;
+    assert_int_equal(mesh_fit(&cfg, ranks, NULL), OTT_OK);
+    if (mesh_open(&cfg, ranks, &m) != OTT_OK) fail_msg("%s", status_text());
+    assert_memory_equal(m.size, wanted, sizeof m.size);
+}
+
+static void sizes_are_reduced_to_the_ranks(void **state) {
+    (void)state;
+    expect_refused((int64_t[]){1, 1, -1, 1, 1, 8}, 2, "--distributed.fit=true");
+    expect_refused((int64_t[]){1, 1, 8, 1, 1, 1}, 2, "--distributed.fit=true");
+    expect_fit((int64_t[]){1, 1, -1, 1, 1, 8}, 2, (int64_t[]){1, 1, 1, 1, 1, 2});
+    expect_fit((int64_t[]){4, 2, 16, 2, 8, 8}, 1, (int64_t[]){1, 1, 1, 1, 1, 1});
+    expect_fit((int64_t[]){1, 1, -1, 1, 1, 8}, 6,
+               (int64_t[]){1, 1, 3, 1, 1, 2}); /* 6 would not divide 8 heads */
+    expect_fit((int64_t[]){4, 1, 8, 1, 1, 4}, 8, (int64_t[]){2, 1, 1, 1, 1, 4});
+    expect_fit((int64_t[]){1, 2, 2, 1, 1, 1}, 8,
+               (int64_t[]){1, 2, 4, 1, 1, 1}); /* fewer than the ranks at hand */
+    expect_fit((int64_t[]){2, 1, -1, 1, 1, 2}, 8, (int64_t[]){2, 1, 2, 1, 1, 2}); /* fits as it is */
+    expect_fit((int64_t[]){INT64_MAX, INT64_MAX, 2, 1, 1, 1}, 4, (int64_t[]){1, 1, 4, 1, 1, 1});
+    for (int64_t ranks = 1; ranks <= 64; ranks++) {
+        config cfg = {
+            .distributed = {
+                .fit = true, .pp = 4, .dp_replicate = 3, .dp_shard = -1, .cp = 2, .ep = 6, .tp = 8}};
+        mesh m;
+        assert_int_equal(mesh_fit(&cfg, ranks, NULL), OTT_OK);
+        assert_int_equal(mesh_open(&cfg, ranks, &m), OTT_OK);
+        assert_int_equal(mesh_ranks(&m), ranks);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shards_take_what_remains),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-        cmocka_unit_test(neighbours_share_a_layer),
-        cmocka_unit_test(groups_part_the_ranks),
+        cmocka_unit_test(shards_take_what_remains),       cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(neighbours_share_a_layer),       cmocka_unit_test(groups_part_the_ranks),
+        cmocka_unit_test(sizes_are_reduced_to_the_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -180,7 +180,8 @@ static ott_status set_beta(config *cfg, const node *value, const char *where, in
     TRY(value_read(cfg->state->memory, &as_beta, value, where, &number));
     pair.real[which] = number.real[0];
     table_put(cfg, betas, &pair);
-    cfg->state->keys[table_index(betas)] = (key_note){true, false, where, betas->path};
+    cfg->state->keys[table_index(betas)] = (key_note){
+        .set = true, .where = where, .spelled = betas->path, .from_file = cfg->state->reading_file};
     return OTT_OK;
 }
 
