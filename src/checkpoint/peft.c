@@ -67,6 +67,29 @@ static ott_status give(config *cfg, const char *key, const char *value) {
     return config_was_set(cfg, key) ? OTT_OK : config_set(cfg, key, value);
 }
 
+static ott_status fail_given(const config *cfg, const char *path, const char *member, const char *key,
+                             const char *value) {
+    return status_fail(OTT_ERR_CONFIG, "%s, but '%s' of %s makes %s = %s: set --%s=%s, or leave %s out",
+                       config_where(cfg, key), member, path, key, value, key, value, key);
+}
+
+/* The folder's tensors have its rank, whatever the configuration says. */
+static ott_status give_rank(config *cfg, const char *path, int64_t rank) {
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)rank);
+    if (config_was_set(cfg, "peft.dim") && cfg->peft.dim != rank)
+        return fail_given(cfg, path, "r", "peft.dim", text);
+    return give(cfg, "peft.dim", text);
+}
+
+/* They have magnitudes if they are DoRA's. */
+static ott_status give_dora(config *cfg, const char *path, bool dora) {
+    const char *text = dora ? "true" : "false";
+    if (config_was_set(cfg, "peft.use_dora") && cfg->peft.use_dora != dora)
+        return fail_given(cfg, path, "use_dora", "peft.use_dora", text);
+    return give(cfg, "peft.use_dora", text);
+}
+
 static ott_status give_real(config *cfg, const json_t *root, const char *member, const char *key) {
     char text[40];
     double value;
@@ -98,7 +121,6 @@ static ott_status give_modules(config *cfg, const char *path, const json_t *root
 }
 
 static ott_status give_all(config *cfg, const char *path, const json_t *root, str *names) {
-    char rank[32];
     int64_t r;
     bool rslora, dora;
     const char *base = NULL;
@@ -107,11 +129,10 @@ static ott_status give_all(config *cfg, const char *path, const json_t *root, st
     TRY(json_member_bool(root, "use_rslora", false, &rslora));
     TRY(json_member_bool(root, "use_dora", false, &dora));
     TRY(json_member_text(root, "base_model_name_or_path", JSON_OPTIONAL, &base));
-    snprintf(rank, sizeof rank, "%lld", (long long)r);
     TRY(give(cfg, "peft.enabled", "true"));
-    TRY(give(cfg, "peft.dim", rank));
+    TRY(give_rank(cfg, path, r));
     TRY(give(cfg, "peft.use_rslora", rslora ? "true" : "false"));
-    TRY(give(cfg, "peft.use_dora", dora ? "true" : "false"));
+    TRY(give_dora(cfg, path, dora));
     TRY(give(cfg, "peft.dropout_position", "pre"));
     TRY(give_real(cfg, root, "lora_alpha", "peft.alpha"));
     TRY(give_real(cfg, root, "lora_dropout", "peft.dropout"));

@@ -349,8 +349,10 @@ static ott_status choose_length(const opener *o, const dataset *train, const dat
     return status_fail(
         OTT_ERR_CONFIG,
         "%s: its longest sample, rounded up to data.pad_seq_len_divisible, has %lld tokens, and "
-        "model.max_seq_len is %lld: samples longer than train.seq_len are left out when you give it",
-        dataset_name(train), (long long)longest, (long long)cfg->model.max_seq_len);
+        "model.max_seq_len is %lld: set --train.seq_len=%lld, which leaves longer samples out, or "
+        "--model.max_seq_len=%lld",
+        dataset_name(train), (long long)longest, (long long)cfg->model.max_seq_len,
+        (long long)cfg->model.max_seq_len, (long long)longest);
 }
 
 /* Where the length of rows of the validation data comes from. */

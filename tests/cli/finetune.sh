@@ -58,6 +58,11 @@ works "adapters" "Training complete: 1 steps" train --model.hf_path=tiny/model $
 works "by themselves" "Read by: PEFT" export lora --format=peft --out=adapter
 works "bring their model" "Loaded the weights of tiny/model|Training complete: 1 steps" train --peft.path=adapter $one_step --run.dir=lora2
 works "to a plan too" "parameters" plan --peft.path=adapter $one_step
+printf '[peft]\ndim = 4\n' >rank.toml
+fails "not under the rank of others" 2 \
+    "rank.toml:2: peft.dim = 4, but 'r' of adapter/adapter_config.json makes peft.dim = 2: set --peft.dim=2, or leave peft.dim out" \
+    train rank.toml --peft.path=adapter $one_step --run.dir=lora3
+works "unless the option corrects it" "Training complete: 1 steps" train rank.toml --peft.path=adapter --peft.dim=2 $one_step --run.dir=lora4
 sed -i 's|"tiny/model"|"meta/llama"|' adapter/adapter_config.json
 fails "unless it is not here" 2 "adapter: its adapters stand beside meta/llama, which is no folder here|--base" generate adapter --prompt=A
 works "and another is named" "" generate adapter --base=tiny/model --prompt=A --max-tokens=2
