@@ -1,0 +1,52 @@
+#!/bin/sh
+# run_train.sh, torchtitan's launcher: which file it trains, and what it refuses. A stub takes the place of mpirun.
+root=$(cd "$(dirname "$0")/../.." && pwd)
+. "$root/tests/cli/checks.sh"
+mkdir stub
+printf '#!/bin/sh\necho "CONFIG_FILE=$CONFIG_FILE mpirun $*"\n' >stub/mpirun
+chmod +x stub/mpirun
+PATH=$PWD/stub:$PATH
+unset CONFIG_FILE MODULE CONFIG COMM_MODE NGPU LOG_RANK
+
+# starts NAME PARTS [VARIABLE=VALUE]...: run_train.sh calls mpirun with the parts
+starts() {
+    name=$1 parts=$2
+    shift 2
+    env OTTAVA="$program" "$@" "$root/run_train.sh" --train.seed=3 >out 2>err
+    code=$?
+    trouble=$(missing out "$parts")
+    [ $code -eq 0 ] || trouble="exit code $code"
+    report "$name" "$trouble"
+}
+
+# refuses NAME PARTS [VARIABLE=VALUE]...
+refuses() {
+    name=$1 parts=$2
+    shift 2
+    env OTTAVA="$program" "$@" "$root/run_train.sh" >out 2>err
+    code=$?
+    trouble=$(missing err "$parts")
+    [ $code -eq 2 ] || trouble="exit code $code"
+    [ -s out ] && trouble="something is started"
+    report "$name" "$trouble"
+}
+
+starts "no file is named" "CONFIG_FILE=$root/configs/debug.toml|mpirun -np 8 --bind-to none $program train --metrics.log_rank=0 --train.seed=3"
+starts "a file is" "CONFIG_FILE=x.toml|-np 4" CONFIG_FILE=x.toml NGPU=4
+starts "torchtitan's command of 2026" "CONFIG_FILE=$root/configs/titan/llama3_8b.toml|-np 2" MODULE=llama3 CONFIG=llama3_8b NGPU=2
+starts "its module alone" "configs/titan/llama3_debugmodel.toml" MODULE=llama3
+starts "its configuration of another module" "configs/titan/qwen3_0_6b.toml" MODULE=qwen3 CONFIG=qwen3_0_6b
+refuses "a configuration that is not here" "MODULE=llama4 CONFIG=llama4_17bx16e|llama3_405b llama3_70b llama3_8b" \
+    MODULE=llama4 CONFIG=llama4_17bx16e
+refuses "one of another module" "CONFIG=llama3_8b is not a configuration of MODULE=qwen3" MODULE=qwen3 CONFIG=llama3_8b
+refuses "a path" "CONFIG=../debug is not known" CONFIG=../debug
+refuses "two files" "CONFIG_FILE=x.toml and MODULE or CONFIG name two" CONFIG_FILE=x.toml CONFIG=llama3_8b
+refuses "a run without communication" "ottava plan FILE --ranks 2" NGPU=2 COMM_MODE=fake_backend CONFIG=llama3_8b
+
+for file in "$root"/configs/titan/*.toml; do
+    works "a plan of $(basename "$file")" "Model: " plan "$file" --device=h100 --ranks=8 --model.hf_assets_path=none \
+        --training.dataset_path=small.txt --model.reduce=64 --train.seq_len=64 --distributed.tp=1
+done
+call train "$root/configs/titan/llama3_8b.toml"
+report "its data are not downloaded" "$(missing err 'training.dataset = "c4": named datasets are not downloaded')"
+finish
