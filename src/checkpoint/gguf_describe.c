@@ -12,6 +12,7 @@
 static const gguf_arch archs[] = {
     {.family = FAMILY_LLAMA,
      .name = "llama",
+     .biases = true,
      .turns_neighbours = true,
      .own_factors = true,
      .longrope = true},
@@ -28,9 +29,15 @@ static const gguf_arch archs[] = {
     {.family = FAMILY_QWEN2, .name = "qwen2", .square = true},
     {.family = FAMILY_QWEN3, .name = "qwen3"},
     {.family = FAMILY_QWEN3_MOE, .name = "qwen3moe"},
-    {.family = FAMILY_PHI3, .name = "phi3", .fused_gate_up = true, .square = true, .longrope = true},
+    {.family = FAMILY_PHI3,
+     .name = "phi3",
+     .fused_qkv = true,
+     .fused_gate_up = true,
+     .square = true,
+     .longrope = true},
     {.family = FAMILY_GRANITE,
      .name = "granite",
+     .biases = true,
      .turns_neighbours = true,
      .own_factors = true,
      .longrope = true},
@@ -50,6 +57,7 @@ static const char *trouble_with_rope(const model_options *o, const gguf_arch *a)
     if (o->rope.kind == ROPE_LLAMA3 && !a->own_factors) return "no model.rope_scaling = \"llama3\"";
     if (o->rope.kind == ROPE_LONGROPE && !a->longrope) return "no model.rope_scaling = \"longrope\"";
     bool is_spared = a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR; /* layers with a window are */
+    if (o->rope.kind == ROPE_DYNAMIC) return "no model.rope_scaling = \"dynamic\"";
     if (a->windows && o->rope.kind != ROPE_PLAIN && !is_spared)
         return "no model.rope_scaling that leaves windows as they are";
     return NULL;
@@ -104,15 +112,20 @@ static const char *trouble_with_shape(const model_options *o, const gguf_arch *a
         return "only heads that are together as wide as the model";
     if (a->tied && !o->tied) return "only heads that are the embedding";
     if (a->separate && o->tied) return "no head that is the embedding";
-    if (a->family == FAMILY_COHERE && o->layers >= 64) return "norms of q and k in models of 64 layers";
+    if (a->family == FAMILY_COHERE && o->qk_norm != (o->layers >= 64))
+        return "norms of q and k in models of 64 layers and more, and only there";
+    if (a->windows && o->full_count > 0) return "only windows in all layers but every so many-th";
     if (a->windows && a->family != FAMILY_GEMMA3 && o->window == 0) return "only models with a window";
     return NULL;
 }
 
 static const char *trouble_with_block(const model_options *o, const gguf_arch *a) {
     const family *f = &family_table[a->family];
-    if (model_mlp(o) != f->mlp) return "only GELU by tanh";
-    return f->biases && !model_biases(o) ? "only blocks with biases" : NULL;
+    bool biased = o->o_bias || o->mlp_bias;
+    if (model_mlp(o) != f->mlp) return f->mlp == FAMILY_MLP_SWIGLU ? "only SwiGLU" : "only GELU by tanh";
+    if (biased && !f->biases && !a->biases) return "no biases of attention's output and the feed-forward";
+    if (o->scales_by_layer) return "no model.scale_attention_by_layer";
+    return f->biases && !biased ? "only blocks with biases" : NULL;
 }
 
 static const char *trouble_with(const model_options *o, const gguf_arch *a) {

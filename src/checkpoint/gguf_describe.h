@@ -18,7 +18,8 @@ typedef struct gguf_arch {
     bool square; /* the heads are as wide as the model */
     bool tied;   /* the head is the embedding; separate: it is not */
     bool separate;
-    bool windows;     /* has layers with a sliding window */
+    bool windows; /* has layers with a sliding window */
+    bool biases;  /* may have ones of attention's output and of the feed-forward, where the family need not */
     bool own_factors; /* reads factors of frequencies from tensors, of Llama 3's rule */
     bool longrope;    /* and of longrope */
 } gguf_arch;

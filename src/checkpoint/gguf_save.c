@@ -75,7 +75,8 @@ static void name_tensor(gguf_tensor *t, int layer, const char *name, const char 
 /* ---- declaring ---- */
 
 static gguf_type type_of(saving *s, const gguf_tensor *t, module_role role) {
-    if (t->rank == 1 || role == ROLE_ROUTER || role == ROLE_POSITION_EMBEDDING) return GGUF_F32;
+    bool is_norm = role == ROLE_Q_NORM || role == ROLE_K_NORM;
+    if (t->rank == 1 || is_norm || role == ROLE_ROUTER || role == ROLE_POSITION_EMBEDDING) return GGUF_F32;
     if (s->o->type != GGUF_Q8_0 || t->shape[t->rank - 1] % GGUF_BLOCK == 0) return s->o->type;
     s->others++;
     return s->o->other;
@@ -118,6 +119,11 @@ static void declare_part(saving *s, const model_module *e, const parameter *p, c
     if (p->rank == 3) t->shape[0] = p->stack;
     if (p->rank == 3) t->shape[1] = p->rows / p->stack;
     if (p->rank > 1) t->shape[p->rank - 1] = p->columns;
+    if (modules_norms_apart(&s->m->options, from->role)) {
+        t->rank = 2;
+        t->shape[1] = s->m->options.head_dim;
+        t->shape[0] = part.rows / t->shape[1];
+    }
     t->type = type_of(s, t, from->role);
     s->departures[s->count++] =
         (departure){.part = {part}, .parts = 1, .head_rows = turns ? s->m->options.head_dim : 0};

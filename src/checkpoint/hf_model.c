@@ -52,11 +52,9 @@ static ott_status set_rule(config *cfg, const char *key, double value) {
 }
 
 static ott_status set_rope(mem *account, config *cfg, const hf_config *h) {
-    static const char *const words[] = {[HF_ROPE_PLAIN] = "none",
-                                        [HF_ROPE_LLAMA3] = "llama3",
-                                        [HF_ROPE_LINEAR] = "linear",
-                                        [HF_ROPE_YARN] = "yarn",
-                                        [HF_ROPE_LONGROPE] = "longrope"};
+    static const char *const words[] = {
+        [HF_ROPE_PLAIN] = "none", [HF_ROPE_LLAMA3] = "llama3",     [HF_ROPE_LINEAR] = "linear",
+        [HF_ROPE_YARN] = "yarn",  [HF_ROPE_LONGROPE] = "longrope", [HF_ROPE_DYNAMIC] = "dynamic"};
     TRY(set_real(cfg, "model.rope_theta", h->rope_theta));
     TRY(set_real(cfg, "model.rope_local_theta", h->rope_local_theta));
     TRY(set_real(cfg, "model.partial_rotary_factor", h->rotary_share));
@@ -76,11 +74,11 @@ static ott_status set_rope(mem *account, config *cfg, const hf_config *h) {
     return set_factors(account, cfg, "model.rope_long_factor", h->rope_long_factor, h->rope_factors);
 }
 
-static ott_status set_dense_layers(mem *account, config *cfg, const hf_config *h) {
+static ott_status set_layers(mem *account, config *cfg, const char *key, const int32_t *layers, int count) {
     str text = {.account = account};
-    for (int i = 0; i < h->dense_count; i++) str_printf(&text, "%s%d", i ? "," : "", (int)h->dense[i]);
-    ott_status status = h->dense_count > 0 ? str_finish(&text) : OTT_OK;
-    if (status == OTT_OK && h->dense_count > 0) status = set_text(cfg, "model.moe_dense_layers", text.text);
+    for (int i = 0; i < count; i++) str_printf(&text, "%s%d", i ? "," : "", (int)layers[i]);
+    ott_status status = count > 0 ? str_finish(&text) : OTT_OK;
+    if (status == OTT_OK && count > 0) status = set_text(cfg, key, text.text);
     str_free(&text);
     return status;
 }
@@ -88,7 +86,7 @@ static ott_status set_dense_layers(mem *account, config *cfg, const hf_config *h
 static ott_status set_experts(mem *account, config *cfg, const hf_config *h) {
     bool sigmoid = h->family->experts == FAMILY_EXPERTS_SIGMOID;
     if (h->experts == 0) return OTT_OK;
-    TRY(set_dense_layers(account, cfg, h));
+    TRY(set_layers(account, cfg, "model.moe_dense_layers", h->dense, h->dense_count));
     TRY(set_int(cfg, "model.num_experts", h->experts));
     TRY(set_int(cfg, "model.moe_top_k", h->experts_per_token));
     TRY(set_int(cfg, "model.moe_frequency", h->sparse_step > 0 ? h->sparse_step : 1));
@@ -123,7 +121,27 @@ static ott_status set_multipliers(config *cfg, const hf_config *h) {
     return set_real(cfg, "model.final_logit_softcap", h->logit_softcap);
 }
 
-static ott_status set_shape(config *cfg, const hf_config *h) {
+/* What the family leaves to its keys. */
+static ott_status set_switches(config *cfg, const hf_config *h) {
+    const family *f = h->family;
+    if (f->qkv_bias_key || f->biases_key || f->bias_key)
+        TRY(set_bool(cfg, "model.attention_bias", h->attention_bias));
+    if (f->bias_key) TRY(set_bool(cfg, "model.attention_output_bias", h->attention_bias));
+    if (f->mlp_bias_key) TRY(set_bool(cfg, "model.mlp_bias", h->mlp_bias));
+    if (f->qk_norm_key) TRY(set_bool(cfg, "model.qk_norm", h->qk_norm));
+    if (f->interleave_key) TRY(set_bool(cfg, "model.rope_interleaved", h->rope_interleave));
+    return h->scales_by_layer ? set_bool(cfg, "model.scale_attention_by_layer", true) : OTT_OK;
+}
+
+static ott_status set_activation(config *cfg, const hf_config *h) {
+    static const char *const words[] = {[FAMILY_MLP_GEGLU] = "geglu_tanh",
+                                        [FAMILY_MLP_GEGLU_ERF] = "geglu",
+                                        [FAMILY_MLP_GELU_ERF] = "gelu",
+                                        [FAMILY_MLP_RELU] = "relu"};
+    return h->mlp == h->family->mlp ? OTT_OK : set_text(cfg, "model.activation", words[h->mlp]);
+}
+
+static ott_status set_shape(mem *account, config *cfg, const hf_config *h) {
     TRY(set_text(cfg, "model.family", h->family->name));
     TRY(set_int(cfg, "model.dim", h->hidden_size));
     TRY(set_int(cfg, "model.n_layers", h->layers));
@@ -135,11 +153,10 @@ static ott_status set_shape(config *cfg, const hf_config *h) {
     TRY(set_int(cfg, "model.max_seq_len", h->max_position_embeddings));
     TRY(set_int(cfg, "model.sliding_window", h->sliding_window));
     TRY(set_int(cfg, "model.full_attention_every", h->full_every));
-    if (h->family->qkv_bias_key || h->family->biases_key)
-        TRY(set_bool(cfg, "model.attention_bias", h->attention_bias));
+    TRY(set_layers(account, cfg, "model.full_attention_layers", h->full, h->full_count));
+    TRY(set_switches(cfg, h));
     if (h->padding_row >= 0) TRY(set_int(cfg, "model.pad_token_id", h->padding_row));
-    if (h->mlp != h->family->mlp)
-        TRY(set_text(cfg, "model.activation", h->mlp == FAMILY_MLP_RELU ? "relu" : "gelu"));
+    TRY(set_activation(cfg, h));
     TRY(set_real(cfg, "model.norm_eps", h->norm_eps));
     return set_bool(cfg, "model.tie_embeddings", h->tie_word_embeddings);
 }
@@ -182,16 +199,6 @@ static ott_status check_quantization(const char *folder, const hf_config *h) {
     return OTT_OK;
 }
 
-static ott_status check_features(const char *folder, const hf_config *h) {
-    if (h->attention_bias && !h->family->biases_key &&
-        !h->family->qkv_bias_key) /* q, k and v have biases by the family; o would need one by the key */
-        return status_fail(
-            OTT_ERR_UNSUPPORTED,
-            "%s/%s: attention_bias is true: biases on the output projection of attention are not built",
-            folder, HF_CONFIG_NAME);
-    return check_quantization(folder, h);
-}
-
 ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) {
     hf_config h;
     const char *folder = cfg->model.hf_path;
@@ -199,13 +206,13 @@ ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) 
     if (!*folder) return OTT_OK;
     TRY(hub_name_check(cfg, "model.hf_path", folder));
     ott_status status = hf_config_read(account, folder, &h, NULL);
-    if (status == OTT_OK) status = check_features(folder, &h);
+    if (status == OTT_OK) status = check_quantization(folder, &h);
     if (status != OTT_OK) return status_context(status, "model.hf_path");
     if (notes) {
         snprintf(notes->dropout, sizeof notes->dropout, "%s", h.dropout);
         snprintf(notes->quantization, sizeof notes->quantization, "%s", h.quantization);
     }
-    TRY(set_shape(cfg, &h));
+    TRY(set_shape(account, cfg, &h));
     TRY(set_latent(cfg, &h));
     TRY(set_frozen(cfg, &h));
     TRY(set_experts(account, cfg, &h));

@@ -46,15 +46,17 @@ static ott_status add_place(hf_places *places, const member *of, const module_pa
     module_part whole;
     int64_t rows;
     hf_place *at = &places->of[places->count++];
-    *at = (hf_place){.module = of->module,
-                     .parameter = p,
-                     .here = part_here(p),
-                     .first = of->matrix * (p->rows / p->stack) + part->first,
-                     .count = part->count,
-                     .columns = p->rank > 1 ? p->columns : 1,
-                     .rows = part->count,
-                     .transposed = places->family->transposed && of->module->kind == MODULE_LINEAR &&
-                                   of->module->layer != MODULES_OUTSIDE && p->rank == 2};
+    *at = (hf_place){
+        .module = of->module,
+        .parameter = p,
+        .here = part_here(p),
+        .first = of->matrix * (p->rows / p->stack) + part->first,
+        .count = part->count,
+        .columns = p->rank > 1 ? p->columns : 1,
+        .rows = part->count,
+        .part = modules_norms_apart(&places->m->options, part->role) ? places->m->options.head_dim : 0,
+        .transposed = places->family->transposed && of->module->kind == MODULE_LINEAR &&
+                      of->module->layer != MODULES_OUTSIDE && p->rank == 2};
     TRY(name_place(places, of, part->role, &at->name));
     at->fused = at->name;
     if (modules_whole(&places->m->options, part->role, &whole, &rows)) {
@@ -247,10 +249,13 @@ int hf_place_shape(const hf_place *p, int64_t shape[PARAMETER_RANKS]) {
     if (rank > 1) shape[rank - 1] = p->columns;
     shape[p->stack ? 1 : 0] = p->rows / (p->stack ? p->stack : 1);
     if (p->transposed) shape[0] = p->columns, shape[1] = p->rows;
-    return rank;
+    if (p->part == 0) return rank;
+    shape[0] = p->rows / p->part;
+    shape[1] = p->part;
+    return 2;
 }
 
 bool hf_is_block_matrix(const hf_place *p) {
     int64_t shape[PARAMETER_RANKS];
-    return p->module->layer != MODULES_OUTSIDE && hf_place_shape(p, shape) == 2;
+    return p->module->layer != MODULES_OUTSIDE && p->part == 0 && hf_place_shape(p, shape) == 2;
 }

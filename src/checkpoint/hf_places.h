@@ -23,6 +23,7 @@ typedef struct hf_place {
     const char *fused; /* what a fusing family calls it: the same for q, k, v, and for gate, up */
     int64_t row, rows; /* the tensor's row they begin at; rows of the whole tensor, with all its matrices */
     int64_t stack;     /* matrices in the tensor; 0: it is no stack */
+    int64_t part;      /* of a vector that files have as a matrix, its columns; 0: it is none */
     bool transposed;   /* the tensor is [columns, rows]; what streams from it comes in its own order */
 } hf_place;
 

@@ -55,14 +55,18 @@ static bool can_say_experts(const family *f, const model_options *o) {
                                      e->hidden == o->hidden));
 }
 
-/* A family without a gate has a key for what it has instead. */
+/* The key for the activation says other functions than the family's, but experts have SwiGLU. */
 static bool can_say_mlp(const family *f, family_mlp m) {
-    return f->mlp == m || (f->mlp == FAMILY_MLP_GELU && !family_mlp_is_gated(m));
+    bool is_of_own_kind = family_mlp_is_gated(f->mlp) == family_mlp_is_gated(m);
+    return f->mlp == m || (is_of_own_kind && !f->experts && m != FAMILY_MLP_SWIGLU);
 }
 
 static bool can_say_biases(const family *f, const model_options *o) {
-    if (f->biases_key) return model_biases(o) == o->qkv_bias;
-    return f->biases == model_biases(o) && (f->qkv_bias_key || f->qkv_bias == o->qkv_bias);
+    if (f->biases)
+        return o->o_bias == o->mlp_bias && o->qkv_bias == o->o_bias && (o->o_bias || f->biases_key);
+    if (o->mlp_bias && !f->mlp_bias_key) return false;
+    if (f->bias_key) return o->qkv_bias == o->o_bias; /* one key for both */
+    return !o->o_bias && (f->qkv_bias_key || f->qkv_bias == o->qkv_bias);
 }
 
 /* Do the blocks of a family compute the same, biases, norms of heads and windows aside? */
@@ -71,20 +75,30 @@ static bool same_block(const family *a, const model_options *o) {
     return a->norms == b->norms && a->norm == model_norm(o) && can_say_mlp(a, model_mlp(o)) &&
            a->qk_norm_whole == b->qk_norm_whole && a->root_of_dim == b->root_of_dim &&
            a->rope_in_windows == b->rope_in_windows && a->learned_positions == b->learned_positions &&
-           a->rope_interleaved == b->rope_interleaved && (a->local_theta > 0) == (b->local_theta > 0) &&
-           a->latent == b->latent;
+           (a->interleave_key || a->rope_interleaved == o->rope.interleaved) &&
+           (a->local_theta > 0) == (b->local_theta > 0) && a->latent == b->latent &&
+           (!o->qk_norm || a->qk_norm_apart == b->qk_norm_apart) &&
+           (!o->scales_by_layer || family_is(a, FAMILY_GPT2));
+}
+
+static bool can_say_windows(const family *f, const model_options *o) {
+    bool by_layers = f->window == FAMILY_WINDOW_LAYERS && !f->experts;
+    return !(f->window == FAMILY_WINDOW_NONE && o->window > 0) &&
+           (f->window == FAMILY_WINDOW_PATTERN || by_layers || !model_mixes_windows(o));
 }
 
 static bool can_say(const family *f, const model_options *o) {
-    return can_say_experts(f, o) && can_say_biases(f, o) && f->qk_norm == o->qk_norm && same_block(f, o) &&
-           !(f->rotary_share == 0 && rope_columns(&o->rope, model_rope_width(o)) < model_rope_width(o)) &&
-           !(f->window == FAMILY_WINDOW_NONE && o->window > 0) &&
-           (f->window == FAMILY_WINDOW_PATTERN || o->full_every == 0);
+    return can_say_experts(f, o) && can_say_biases(f, o) && same_block(f, o) && can_say_windows(f, o) &&
+           (f->qk_norm_key || f->qk_norm == o->qk_norm) &&
+           !(f->rotary_share == 0 && rope_columns(&o->rope, model_rope_width(o)) < model_rope_width(o));
 }
 
 static ott_status fail_block(const model_options *o) {
-    static const char *const words[] = {
-        [ACTIVATION_SILU] = "silu", [ACTIVATION_GELU] = "gelu", [ACTIVATION_RELU] = "relu"};
+    static const char *const words[] = {[ACTIVATION_SILU] = "silu",
+                                        [ACTIVATION_GELU] = "gelu",
+                                        [ACTIVATION_RELU] = "relu",
+                                        [ACTIVATION_GEGLU] = "geglu",
+                                        [ACTIVATION_GEGLU_TANH] = "geglu_tanh"};
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "model.norm_type = %s with model.activation = %s%s: no family of Hugging Face that "
                        "Ottava writes has all so; starcoder2 has layernorm with gelu or relu",
@@ -100,11 +114,14 @@ ott_status hf_save_family(const model_options *o, const family **out) {
     for (*out = family_table; *out < family_table + FAMILY_COUNT; ++*out)
         if (!(*out)->fused_qkv && !(*out)->fused_gate_up && can_say(*out, o)) return OTT_OK;
     if (o->layer_norm || o->activation != ACTIVATION_SILU) return fail_block(o);
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "model.attention_bias = %s with model.qk_norm = %s%s: no family of Hugging Face that "
-                       "Ottava writes has all so",
-                       o->qkv_bias ? "true" : "false", o->qk_norm ? "true" : "false",
-                       o->moe.experts > 0 ? " and this mixture of experts" : "");
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "model.attention_bias = %s with model.qk_norm = %s%s%s%s: no family of Hugging Face that "
+        "Ottava writes has all so",
+        o->qkv_bias ? "true" : "false", o->qk_norm ? "true" : "false",
+        o->o_bias ? " and model.attention_output_bias = true" : "",
+        o->mlp_bias ? " and model.mlp_bias = true" : "",
+        o->moe.experts > 0 ? " and this mixture of experts" : "");
 }
 
 /* ---- config.json ---- */
@@ -120,11 +137,9 @@ static void drop_tokens(hf_config *c) {
 }
 
 static void describe_rope(const model_options *o, hf_config *c) {
-    static const hf_rope kinds[] = {[ROPE_PLAIN] = HF_ROPE_PLAIN,
-                                    [ROPE_LLAMA3] = HF_ROPE_LLAMA3,
-                                    [ROPE_LINEAR] = HF_ROPE_LINEAR,
-                                    [ROPE_YARN] = HF_ROPE_YARN,
-                                    [ROPE_LONGROPE] = HF_ROPE_LONGROPE};
+    static const hf_rope kinds[] = {
+        [ROPE_PLAIN] = HF_ROPE_PLAIN, [ROPE_LLAMA3] = HF_ROPE_LLAMA3,     [ROPE_LINEAR] = HF_ROPE_LINEAR,
+        [ROPE_YARN] = HF_ROPE_YARN,   [ROPE_LONGROPE] = HF_ROPE_LONGROPE, [ROPE_DYNAMIC] = HF_ROPE_DYNAMIC};
     const rope_options *r = &o->rope;
     hf_rope rule = c->rope = kinds[r->kind];
     c->rope_theta = r->theta;
@@ -137,8 +152,9 @@ static void describe_rope(const model_options *o, hf_config *c) {
     c->rope_mscale = rule == HF_ROPE_YARN ? r->mscale : 0;
     c->rope_mscale_all_dim = rule == HF_ROPE_YARN ? r->mscale_all_dim : 0;
     c->rope_attention_factor = rule == HF_ROPE_YARN || rule == HF_ROPE_LONGROPE ? r->attention_factor : 0;
-    c->rope_original_max_position =
-        rule == HF_ROPE_PLAIN || rule == HF_ROPE_LINEAR ? 0 : r->original_max_position;
+    c->rope_original_max_position = rule == HF_ROPE_PLAIN || rule == HF_ROPE_LINEAR || rule == HF_ROPE_DYNAMIC
+                                        ? 0
+                                        : r->original_max_position;
     c->rope_factors = rule == HF_ROPE_LONGROPE ? r->factors : 0;
     memcpy(c->rope_short_factor, r->short_factor, sizeof c->rope_short_factor);
     memcpy(c->rope_long_factor, r->long_factor, sizeof c->rope_long_factor);
@@ -193,11 +209,36 @@ static void describe_multipliers(const model_options *o, hf_config *c) {
     c->attention_softcap = (double)o->attention_softcap;
     c->logit_softcap = (double)o->logit_softcap;
     c->rope_local_theta = o->local_theta;
-    c->full_every = o->full_every;
+}
+
+/* Families with a pattern say it by one number where they can; the others, layer by layer. */
+static ott_status describe_windows(const model_options *o, hf_config *c) {
+    c->sliding_window = o->window;
+    c->full_every = c->family->window == FAMILY_WINDOW_PATTERN ? o->full_every : 0;
+    c->full_count = 0;
+    for (int64_t i = 0; c->full_every == 0 && o->window > 0 && i < o->layers; i++) {
+        if (!model_sees_all(o, i)) continue;
+        if (c->full_count == HF_CONFIG_MOST_FULL)
+            return status_fail(OTT_ERR_UNSUPPORTED,
+                               "model.full_attention_every = %" PRId64 ": config.json of a %s model names at "
+                               "most %d layers that see all",
+                               o->full_every, c->family->name, HF_CONFIG_MOST_FULL);
+        c->full[c->full_count++] = (int32_t)i;
+    }
+    return OTT_OK;
+}
+
+static void describe_switches(const model_options *o, hf_config *c) {
+    const family *f = c->family;
+    c->attention_bias = (f->qkv_bias_key || f->biases_key || f->bias_key) && o->qkv_bias;
+    c->mlp_bias = f->mlp_bias_key && o->mlp_bias;
+    c->qk_norm = f->qk_norm_key && o->qk_norm;
+    c->rope_interleave = f->interleave_key && o->rope.interleaved;
+    c->scales_by_layer = o->scales_by_layer;
 }
 
 /* What the model is, as config.json says it; what the model does not know stays as c has it. */
-static void describe(const saving *s, hf_config *c) {
+static ott_status describe(const saving *s, hf_config *c) {
     const model_options *o = &s->m->options;
     c->family = s->family;
     c->hidden_size = o->dim;
@@ -209,10 +250,8 @@ static void describe(const saving *s, hf_config *c) {
     c->vocab_size = o->vocab;
     c->max_position_embeddings = o->max_positions;
     c->norm_eps = (double)o->norm_epsilon;
-    c->sliding_window = o->window;
     c->mlp = model_mlp(o);
-    c->attention_bias = (s->family->qkv_bias_key || s->family->biases_key) &&
-                        o->qkv_bias; /* elsewhere the key means one of o too */
+    describe_switches(o, c);
     c->tie_word_embeddings = o->tied;
     c->dtype = s->o->dtype;
     describe_rope(o, c);
@@ -221,6 +260,7 @@ static void describe(const saving *s, hf_config *c) {
     describe_latent(&o->latent, c);
     if (o->has_padding && c->padding_row != o->padding) c->pad = o->padding;
     drop_tokens(c);
+    return describe_windows(o, c);
 }
 
 static ott_status write_config(const saving *s) {
@@ -229,7 +269,7 @@ static ott_status write_config(const saving *s) {
     str path = {.account = s->account}, quantization = {.account = s->account};
     ott_status status = OTT_OK;
     if (s->o->original) TRY_OUT(hf_config_read(s->account, s->o->original, &c, &original));
-    describe(s, &c);
+    TRY_OUT(describe(s, &c));
     str_append(&quantization, "");
     if (s->o->fp8) hf_fp8_describe(&s->fp8, &quantization);
     str_printf(&path, "%s/%s", s->folder, HF_CONFIG_NAME);

@@ -74,11 +74,9 @@ static const field shape_fields[] = {
 };
 _Static_assert(sizeof shape_fields / sizeof *shape_fields == CHECKPOINT_SHAPE_FIELDS, "one value a field");
 
-static const char *const rope_words[] = {[ROPE_PLAIN] = "none",
-                                         [ROPE_LLAMA3] = "llama3",
-                                         [ROPE_LINEAR] = "linear",
-                                         [ROPE_YARN] = "yarn",
-                                         [ROPE_LONGROPE] = "longrope"};
+static const char *const rope_words[] = {
+    [ROPE_PLAIN] = "none", [ROPE_LLAMA3] = "llama3",     [ROPE_LINEAR] = "linear",
+    [ROPE_YARN] = "yarn",  [ROPE_LONGROPE] = "longrope", [ROPE_DYNAMIC] = "dynamic"};
 enum { ROPE_WORDS = sizeof rope_words / sizeof *rope_words };
 
 static const field file_fields[] = {{"bytes", FIELD_INT, 0, INT64_MAX}, {"crc32c", FIELD_INT, 0, UINT32_MAX}};

@@ -131,7 +131,7 @@ static ott_status fail_length(const config *cfg, const char *key, int64_t length
 }
 
 ott_status config_check_lengths(const config *cfg) {
-    int64_t longest = cfg->model.max_seq_len;
+    int64_t longest = config_longest(cfg);
     if (cfg->train.seq_len > longest) return fail_length(cfg, "train.seq_len", cfg->train.seq_len);
     if (cfg->eval.enabled && cfg->eval.seq_len > longest)
         return fail_length(cfg, "eval.seq_len", cfg->eval.seq_len);
@@ -141,6 +141,7 @@ ott_status config_check_lengths(const config *cfg) {
 /* A length that is not given may follow from a preset, a folder or the data. */
 static ott_status check_lengths(config *cfg) {
     bool given = config_was_set(cfg, "train.seq_len") && config_was_set(cfg, "model.max_seq_len");
+    if (*cfg->model.hf_path) given = given && config_was_set(cfg, "model.rope_scaling");
     return given ? config_check_lengths(cfg) : OTT_OK;
 }
 

@@ -41,14 +41,15 @@ typedef enum family_norm {
 
 typedef enum family_mlp {
     FAMILY_MLP_SWIGLU,
-    FAMILY_MLP_GEGLU,    /* gated, with GELU by tanh */
-    FAMILY_MLP_GELU,     /* that, and no gate: two matrices */
-    FAMILY_MLP_GELU_ERF, /* two matrices, GELU by erf */
-    FAMILY_MLP_RELU      /* two matrices */
+    FAMILY_MLP_GEGLU,     /* gated, with GELU by tanh */
+    FAMILY_MLP_GEGLU_ERF, /* gated, with GELU by erf */
+    FAMILY_MLP_GELU,      /* that, and no gate: two matrices */
+    FAMILY_MLP_GELU_ERF,  /* two matrices, GELU by erf */
+    FAMILY_MLP_RELU       /* two matrices */
 } family_mlp;
 
 static inline bool family_mlp_is_gated(family_mlp m) {
-    return m == FAMILY_MLP_SWIGLU || m == FAMILY_MLP_GEGLU;
+    return m == FAMILY_MLP_SWIGLU || m == FAMILY_MLP_GEGLU || m == FAMILY_MLP_GEGLU_ERF;
 }
 
 typedef struct family {
@@ -60,6 +61,7 @@ typedef struct family {
     bool fused_qkv;           /* in files, q, k, v are one tensor, */
     bool fused_gate_up;       /* and so are gate and up */
     bool qk_norm_whole;       /* of all heads of q together, and of k */
+    bool qk_norm_apart;       /* each head has weights of its own in them */
     bool biases;              /* of every linear layer of a block */
     family_norms norms;
     family_norm norm;
@@ -73,6 +75,9 @@ typedef struct family {
     bool bias_key;       /* attention_bias is a key, for biases of q, k, v and o */
     bool qkv_bias_key;   /* it is one for biases of q, k and v alone; left out: qkv_bias */
     bool biases_key;     /* use_bias is a key, for `biases` */
+    bool mlp_bias_key;   /* mlp_bias is a key, for biases of the feed-forward */
+    bool qk_norm_key;    /* use_qk_norm is a key, for norms of q and k */
+    bool interleave_key; /* rope_interleave is a key, for rope_interleaved */
     double rotary_share; /* where partial_rotary_factor is left out; 0: it is no key, and whole heads turn */
     bool kv_heads_optional; /* num_key_value_heads left out: as many as heads */
     int head_dim;           /* where head_dim is left out; 0: hidden_size / num_attention_heads */
@@ -92,7 +97,8 @@ typedef struct family {
 /* X(argument, constant, name, what transformers' classes begin with, what the language model's ends with, other members): in this order they are
    tried for a model that its own family's config.json cannot describe. */
 #define FAMILIES(X, argument)                                                                                \
-    X(argument, LLAMA, "llama", "Llama", "ForCausalLM", .bias_key = true, .kv_heads_optional = true)         \
+    X(argument, LLAMA, "llama", "Llama", "ForCausalLM", .bias_key = true, .mlp_bias_key = true,              \
+      .kv_heads_optional = true)                                                                             \
     X(argument, MISTRAL, "mistral", "Mistral", "ForCausalLM", .window = FAMILY_WINDOW_KEY,                   \
       .window_size = 4096)                                                                                   \
     X(argument, QWEN2, "qwen2", "Qwen2", "ForCausalLM", .qkv_bias = true, .window = FAMILY_WINDOW_LAYERS,    \
@@ -103,7 +109,8 @@ typedef struct family {
       .kv_heads_optional = true, .rotary_share = 1, .window = FAMILY_WINDOW_KEY)                             \
     X(argument, BAICHUAN, "baichuan", "Baichuan", "ForCausalLM", .fused_qkv = true,                          \
       .kv_heads_optional = true)                                                                             \
-    X(argument, GRANITE, "granite", "Granite", "ForCausalLM", .bias_key = true, .kv_heads_optional = true)   \
+    X(argument, GRANITE, "granite", "Granite", "ForCausalLM", .bias_key = true, .mlp_bias_key = true,        \
+      .kv_heads_optional = true)                                                                             \
     X(argument, GLM, "glm", "Glm", "ForCausalLM", .qkv_bias = true, .qkv_bias_key = true,                    \
       .fused_gate_up = true, .rope_interleaved = true, .head_dim = 128, .rotary_share = 0.5)                 \
     X(argument, GLM4, "glm4", "Glm4", "ForCausalLM", .qkv_bias = true, .qkv_bias_key = true,                 \
@@ -116,7 +123,7 @@ typedef struct family {
     X(argument, DOTS1, "dots1", "Dots1", "ForCausalLM", .qk_norm = true, .bias_key = true,                   \
       .experts = FAMILY_EXPERTS_SIGMOID)                                                                     \
     X(argument, DEEPSEEK_V3, "deepseek_v3", "DeepseekV3", "ForCausalLM", .latent = true,                     \
-      .rope_interleaved = true, .bias_key = true, .kv_heads_optional = true,                                 \
+      .rope_interleaved = true, .interleave_key = true, .bias_key = true, .kv_heads_optional = true,         \
       .experts = FAMILY_EXPERTS_SIGMOID)                                                                     \
     X(argument, DEEPSEEK_V2, "deepseek_v2", "DeepseekV2", "ForCausalLM", .latent = true,                     \
       .rope_interleaved = true, .bias_key = true, .kv_heads_optional = true,                                 \
@@ -133,8 +140,8 @@ typedef struct family {
       .theta = 1e6, .local_theta = 1e4, .window = FAMILY_WINDOW_PATTERN, .full_every = 6,                    \
       .window_size = 4096)                                                                                   \
     X(argument, COHERE, "cohere", "Cohere", "ForCausalLM", .norms = FAMILY_NORMS_SHARED,                     \
-      .norm = FAMILY_NORM_LAYER, .rope_interleaved = true, .bias_key = true, .kv_heads_optional = true,      \
-      .tied = true, .theta = 5e5)                                                                            \
+      .qk_norm_apart = true, .qk_norm_key = true, .norm = FAMILY_NORM_LAYER, .rope_interleaved = true,       \
+      .bias_key = true, .kv_heads_optional = true, .tied = true, .theta = 5e5)                               \
     X(argument, COHERE2, "cohere2", "Cohere2", "ForCausalLM", .norms = FAMILY_NORMS_SHARED,                  \
       .norm = FAMILY_NORM_LAYER, .rope_interleaved = true, .rope_in_windows = true, .bias_key = true,        \
       .kv_heads_optional = true, .tied = true, .window = FAMILY_WINDOW_PATTERN, .full_every = 4,             \

@@ -65,22 +65,46 @@ const char *hf_activation_key(const family *f) {
     return f->activation_key ? f->activation_key : "hidden_act";
 }
 
-/* Of families without a gate; two words for GELU by tanh. */
+/* Words for a function, the first of which is written; without a gate, and with one. */
 static const struct {
     const char *word;
-    family_mlp mlp;
-} functions[] = {{"gelu_pytorch_tanh", FAMILY_MLP_GELU},
-                 {"gelu_new", FAMILY_MLP_GELU},
-                 {"gelu", FAMILY_MLP_GELU_ERF},
-                 {"relu", FAMILY_MLP_RELU}};
+    family_mlp plain, gated;
+    bool has_gated;
+} functions[] = {{"gelu_pytorch_tanh", FAMILY_MLP_GELU, FAMILY_MLP_GEGLU, true},
+                 {"gelu_new", FAMILY_MLP_GELU, FAMILY_MLP_GEGLU, true},
+                 {"gelu_fast", FAMILY_MLP_GELU, FAMILY_MLP_GEGLU, true},
+                 {"gelu_python_tanh", FAMILY_MLP_GELU, FAMILY_MLP_GEGLU, true},
+                 {"gelu", FAMILY_MLP_GELU_ERF, FAMILY_MLP_GEGLU_ERF, true},
+                 {"gelu_python", FAMILY_MLP_GELU_ERF, FAMILY_MLP_GEGLU_ERF, true},
+                 {"relu", FAMILY_MLP_RELU, FAMILY_MLP_RELU, false}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
+
+/* Has a model of the family, with a gate or without, this function? Experts have SwiGLU. */
+static bool has_function(const family *f, int i) {
+    return !family_mlp_is_gated(f->mlp) || (functions[i].has_gated && !f->experts);
+}
+
+static family_mlp mlp_of(const family *f, int i) {
+    return family_mlp_is_gated(f->mlp) ? functions[i].gated : functions[i].plain;
+}
 
 const char *hf_activation(const hf_config *c) {
     if (c->mlp == FAMILY_MLP_SWIGLU) return "silu";
     if (c->family->activation && c->mlp == c->family->mlp) return c->family->activation;
     int i = 0;
-    while (i < FUNCTIONS - 1 && functions[i].mlp != c->mlp) i++;
-    return functions[c->mlp == FAMILY_MLP_GEGLU ? 0 : i].word;
+    while (i < FUNCTIONS - 1 && mlp_of(c->family, i) != c->mlp) i++;
+    return functions[i].word;
+}
+
+/* "gelu_pytorch_tanh", "gelu" and "relu" */
+static const char *list_functions(const family *f, char out[256]) {
+    size_t length = 0;
+    if (f->mlp == FAMILY_MLP_SWIGLU) length = (size_t)text_format(out, 256, "\"silu\" (SwiGLU)");
+    for (int i = 0; i < FUNCTIONS; i++)
+        if (has_function(f, i))
+            length += (size_t)text_format(out + length, 256 - length, "%s\"%s\"", length ? ", " : "",
+                                          functions[i].word);
+    return out;
 }
 
 static ott_status read_activation(const char *name, json_t *root, hf_config *c) {
@@ -89,14 +113,12 @@ static ott_status read_activation(const char *name, json_t *root, hf_config *c) 
     const char *key = hf_activation_key(f), *works = hf_activation(c);
     json_t *activation = hf_get(root, key);
     const char *word = json_is_string(activation) ? json_string_value(activation) : "";
+    char list[256];
     if (!activation || strcmp(word, works) == 0) return OTT_OK;
-    for (int i = 0; f->mlp == FAMILY_MLP_GELU && i < FUNCTIONS; i++)
-        if (strcmp(word, functions[i].word) == 0) return c->mlp = functions[i].mlp, OTT_OK;
-    if (f->mlp == FAMILY_MLP_GELU)
-        return hf_fail(OTT_ERR_UNSUPPORTED, name, key, activation,
-                       "only \"gelu_pytorch_tanh\", \"gelu_new\", \"gelu\" and \"relu\" work");
-    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, activation, "only \"%s\"%s works", works,
-                   f->mlp == FAMILY_MLP_SWIGLU ? " (SwiGLU)" : "");
+    for (int i = 0; i < FUNCTIONS; i++)
+        if (has_function(f, i) && strcmp(word, functions[i].word) == 0) return c->mlp = mlp_of(f, i), OTT_OK;
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, activation, "these work for %s: %s", f->name,
+                   list_functions(f, list));
 }
 
 /* Switches of single families, and the position in which they are left. */
@@ -104,12 +126,12 @@ static ott_status refuse_switches(const char *name, json_t *root, const family *
     const struct {
         const char *key;
         bool works, is_of; /* of families that look at it */
-    } switches[] = {{"use_qk_norm", false, f->norms == FAMILY_NORMS_SHARED},
+    } switches[] = {{"use_qk_norm", false, f->norms == FAMILY_NORMS_SHARED && !f->qk_norm_key},
                     {"scale_attn_weights", true, f->learned_positions},
-                    {"scale_attn_by_inverse_layer_idx", false, f->learned_positions},
                     {"add_cross_attention", false, f->learned_positions},
                     {"use_bidirectional_attention", false, f->root_of_dim},
-                    {"rope_interleave", true, f->latent},
+                    {"rope_interleave", true, f->latent && !f->interleave_key},
+                    {"mlp_bias", false, !f->mlp_bias_key},
                     {"norm_topk_prob", false, family_is(f, FAMILY_DEEPSEEK_V2)}};
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
         bool is_on;
@@ -178,13 +200,8 @@ static ott_status read_routing_method(const char *name, json_t *root, hf_config 
 /* A key by which a file of a known family asks for something the block does not compute. */
 static ott_status refuse_features(const char *name, json_t *root, const family *f) {
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
-    bool mlp_bias;
     TRY(refuse_switches(name, root, f));
     TRY(refuse_alibi(name, root, f));
-    TRY(hf_get_bool(name, root, "mlp_bias", false, &mlp_bias));
-    if (mlp_bias)
-        return hf_fail(OTT_ERR_UNSUPPORTED, name, "mlp_bias", hf_get(root, "mlp_bias"),
-                       "only an MLP without biases works");
     TRY(refuse_routing(name, root, f));
     if (f->experts) return refuse_layers(name, root);
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
@@ -207,19 +224,16 @@ static ott_status check_fit(const char *name, const hf_config *c) {
     if (turning % 2 != 0)
         return status_fail(OTT_ERR_FORMAT, "%s: %s (%" PRId64 ") must be even: rotary embedding turns pairs",
                            name, is_latent ? "qk_rope_head_dim" : "head_dim", turning);
-    if (is_latent && c->v_head_dim > c->head_dim)
-        return status_fail(OTT_ERR_UNSUPPORTED,
-                           "%s: v_head_dim (%" PRId64
-                           ") is more than qk_nope_head_dim + qk_rope_head_dim (%" PRId64 ")",
-                           name, c->v_head_dim, c->head_dim);
     if (is_latent && c->kv_heads != c->heads)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: num_key_value_heads (%" PRId64 ") must be num_attention_heads (%" PRId64
                            ") where attention is latent",
                            name, c->kv_heads, c->heads);
-    if (c->heads * c->head_dim > HF_LARGEST_DIMENSION)
-        return status_fail(OTT_ERR_FORMAT, "%s: num_attention_heads x head_dim (%" PRId64 ") is more than %d",
-                           name, c->heads * c->head_dim, HF_LARGEST_DIMENSION);
+    bool wide = is_latent && c->v_head_dim > c->head_dim;
+    int64_t width = c->heads * (wide ? c->v_head_dim : c->head_dim);
+    if (width > HF_LARGEST_DIMENSION)
+        return status_fail(OTT_ERR_FORMAT, "%s: num_attention_heads x %s (%" PRId64 ") is more than %d", name,
+                           wide ? "v_head_dim" : "head_dim", width, HF_LARGEST_DIMENSION);
     return OTT_OK;
 }
 
@@ -310,7 +324,7 @@ bool hf_config_equal(const hf_config *a, const hf_config *b) {
     for (int i = 0; i < count; i++)
         if (!hf_key_equal(&keys[i], hf_key_get(&keys[i], a), hf_key_get(&keys[i], b))) return false;
     if (a->family != b->family || a->mlp != b->mlp || a->sliding_window != b->sliding_window ||
-        a->full_every != b->full_every || a->dtype != b->dtype)
+        !hf_full_equal(a, b) || a->dtype != b->dtype)
         return false;
     if (!hf_rope_equal(a, b) || !hf_tokens_equal(a, b) || !hf_dense_equal(a, b)) return false;
     return strcmp(a->quantization, b->quantization) == 0;

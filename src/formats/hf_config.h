@@ -19,10 +19,11 @@ typedef enum hf_rope {
     HF_ROPE_LINEAR,
     HF_ROPE_YARN,
     HF_ROPE_LONGROPE,
+    HF_ROPE_DYNAMIC,
     HF_ROPE_COUNT
 } hf_rope;
 
-enum { HF_CONFIG_MOST_FACTORS = 256, HF_CONFIG_MOST_DENSE = 64 };
+enum { HF_CONFIG_MOST_FACTORS = 256, HF_CONFIG_MOST_DENSE = 64, HF_CONFIG_MOST_FULL = 256 };
 
 typedef struct hf_config {
     const family *family;
@@ -55,10 +56,15 @@ typedef struct hf_config {
     int64_t shared_experts, expert_groups, top_groups;
     bool normalizes_weights;
     double route_scale;
-    int64_t sliding_window;   /* positions a query sees; 0: all */
-    int64_t full_every;       /* of so many layers the last sees all; 0: none does */
+    int64_t sliding_window; /* positions a query sees; 0: all */
+    int64_t full_every;     /* of so many layers the last sees all; 0: none does, */
+    int full_count;         /* but these, in their order */
+    int32_t full[HF_CONFIG_MOST_FULL];
     family_mlp mlp;           /* the family's, or without a gate another function of it */
     bool attention_bias;      /* the file's key: biases on q, k and v, and, but for glm, on o; use_bias */
+    bool mlp_bias, qk_norm;   /* keys of some families; of the others false */
+    bool rope_interleave;     /* the same */
+    bool scales_by_layer;     /* scale_attn_by_inverse_layer_idx */
     bool tie_word_embeddings; /* lm_head is embed_tokens */
     int64_t bos, pad;         /* token ids; -1: none. A pad the embedding has no row for is none */
     int64_t padding_row;      /* of the embedding, which transformers does not train: pad, and a negative

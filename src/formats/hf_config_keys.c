@@ -48,8 +48,11 @@ ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool fal
     { key, HF_INT, offsetof(hf_config, member), 1, 65536, DEEPSEEK, NAN, 0 }
 #define KEY_OF(families, key, member, fallback, neutral)                                                     \
     { key, HF_REAL, offsetof(hf_config, member), 1e-9, 1e9, families, fallback, neutral }
+#define KEY_OF_SWITCH(families, key, member, fallback)                                                       \
+    { key, HF_BOOL, offsetof(hf_config, member), 0, 0, families, fallback, 0 }
 #define KEY_OF_EXPERTS(families, key, type, member, least, most, fallback)                                   \
     { key, type, offsetof(hf_config, member), least, most, families, fallback, 0 }
+#define LLAMA       (1u << FAMILY_LLAMA)
 #define GRANITE     (1u << FAMILY_GRANITE)
 #define MIXTRAL     (1u << FAMILY_MIXTRAL)
 #define QWEN3_MOE   (1u << FAMILY_QWEN3_MOE)
@@ -61,6 +64,7 @@ ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool fal
 #define MIXTURES    (MIXTRAL | QWEN3_MOE | SHARING)
 #define GEMMA2      (1u << FAMILY_GEMMA2)
 #define GEMMA3      (1u << FAMILY_GEMMA3)
+#define COMMAND_R   (1u << FAMILY_COHERE)
 #define COHERE      (1u << FAMILY_COHERE | 1u << FAMILY_COHERE2)
 #define STARCODER2  (1u << FAMILY_STARCODER2)
 #define GPT2        (1u << FAMILY_GPT2)
@@ -116,6 +120,10 @@ static const hf_key keys[] = {
     KEY_OF_EXPERTS(DEEPSEEK_V3, "routed_scaling_factor", HF_REAL, route_scale, 1e-9, 1e9, 2.5),
     KEY("attention_bias", HF_BOOL, attention_bias, 0, 0),
     {"use_bias", HF_BOOL, offsetof(hf_config, attention_bias), 0, 0, STARCODER2, 1, 0},
+    KEY_OF_SWITCH(LLAMA | GRANITE, "mlp_bias", mlp_bias, 0),
+    KEY_OF_SWITCH(COMMAND_R, "use_qk_norm", qk_norm, 0),
+    KEY_OF_SWITCH(DEEPSEEK_V3, "rope_interleave", rope_interleave, 1),
+    KEY_OF_SWITCH(GPT2, "scale_attn_by_inverse_layer_idx", scales_by_layer, 0),
     KEY("tie_word_embeddings", HF_BOOL, tie_word_embeddings, 0, 0),
 };
 

@@ -62,11 +62,13 @@ ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c);
 bool hf_rope_equal(const hf_config *a, const hf_config *b);
 bool hf_dense_belong(const family *f); /* can its files name single layers without experts? */
 bool hf_dense_equal(const hf_config *a, const hf_config *b);
-const char *hf_activation_key(const family *f);      /* "hidden_act" */
-const char *hf_activation(const hf_config *c);       /* what it says */
-const char *hf_routing_method(const hf_config *c);   /* DeepSeek-V2's topk_method */
-void hf_window_append(const hf_config *c, str *out); /* layer_types */
-void hf_rope_append(const hf_config *c, str *out);   /* the rule, one that is not plain, as a JSON object */
+bool hf_sees_all(const hf_config *c, int64_t layer);        /* has this layer no window? */
+bool hf_full_equal(const hf_config *a, const hf_config *b); /* do the same layers? */
+const char *hf_activation_key(const family *f);             /* "hidden_act" */
+const char *hf_activation(const hf_config *c);              /* what it says */
+const char *hf_routing_method(const hf_config *c);          /* DeepSeek-V2's topk_method */
+void hf_window_append(const hf_config *c, str *out);        /* layer_types */
+void hf_rope_append(const hf_config *c, str *out); /* the rule, one that is not plain, as a JSON object */
 bool hf_tokens_equal(const hf_config *a, const hf_config *b);
 
 #endif

@@ -23,87 +23,91 @@ static ott_status read_size(const char *name, json_t *root, const char *key, int
                    INT32_MAX);
 }
 
-/* Qwen's files can say layer by layer, or from which layer on, there is a window. How many layers have one?
- */
-static ott_status count_windows(const char *name, json_t *root, int64_t layers, int64_t *windows) {
-    json_t *types = hf_get(root, "layer_types"), *type;
-    int64_t full_layers;
-    size_t i;
-    TRY(read_size(name, root, "max_window_layers", DEFAULT_FULL_LAYERS, 0, &full_layers));
-    *windows = full_layers < layers ? layers - full_layers : 0;
-    if (!types) return OTT_OK;
-    *windows = 0;
-    json_array_foreach(types, i, type) {
-        const char *word = json_is_string(type) ? json_string_value(type) : "";
-        bool is_sliding = strcmp(word, "sliding_attention") == 0;
-        *windows += is_sliding;
-        if (!is_sliding && strcmp(word, "full_attention") != 0)
-            return hf_fail(OTT_ERR_UNSUPPORTED, name, "layer_types", type,
-                           "a layer is \"full_attention\" or \"sliding_attention\"");
-    }
-    if ((int64_t)json_array_size(types) == layers) return OTT_OK;
-    return hf_fail(OTT_ERR_FORMAT, name, "layer_types", types, "must be a list of num_hidden_layers words");
-}
-
-static ott_status read_layer_windows(const char *name, json_t *root, hf_config *c) {
-    bool uses;
-    int64_t windows;
-    TRY(hf_get_bool(name, root, "use_sliding_window", false, &uses));
-    if (!uses) return OTT_OK;
-    TRY(read_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window));
-    TRY(count_windows(name, root, c->layers, &windows));
-    if (windows == 0) c->sliding_window = 0;
-    if (windows == 0 || windows == c->layers || c->sliding_window == 0) return OTT_OK;
-    return hf_fail(OTT_ERR_UNSUPPORTED, name, "use_sliding_window", hf_get(root, "use_sliding_window"),
-                   "%d of the %d layers have a window (layer_types, max_window_layers); all or none works",
-                   (int)windows, (int)c->layers);
-}
-
 static const char *const layer_words[] = {"sliding_attention", "full_attention"};
 
-/* Does this layer see all, of which every so many-th does? */
-static bool sees_all(int64_t layer, int64_t every) {
-    return every > 0 && (layer + 1) % every == 0;
+bool hf_sees_all(const hf_config *c, int64_t layer) {
+    for (int i = 0; i < c->full_count; i++)
+        if (c->full[i] == layer) return true;
+    return c->full_every > 0 && (layer + 1) % c->full_every == 0;
 }
 
-/* Every how many-th layer of the list sees all: the first that does says it. */
-static int64_t find_every(json_t *types, int64_t fallback) {
+bool hf_full_equal(const hf_config *a, const hf_config *b) {
+    return a->full_every == b->full_every && a->full_count == b->full_count &&
+           memcmp(a->full, b->full, (size_t)b->full_count * sizeof *b->full) == 0;
+}
+
+static ott_status add_full(const char *name, int64_t layer, hf_config *c) {
+    if (c->full_count == HF_CONFIG_MOST_FULL)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "%s: more than %d of the %d layers see all (layer_types, max_window_layers) "
+                           "beside ones with a window",
+                           name, HF_CONFIG_MOST_FULL, (int)c->layers);
+    c->full[c->full_count++] = (int32_t)layer;
+    return OTT_OK;
+}
+
+/* What layer_types says, layer by layer. */
+static ott_status read_types(const char *name, json_t *types, hf_config *c) {
     json_t *type;
     size_t i;
-    json_array_foreach(types, i, type) {
-        const char *word = json_string_value(type);
-        if (word && strcmp(word, layer_words[true]) == 0) return (int64_t)i + 1;
-    }
-    return fallback > (int64_t)json_array_size(types) ? fallback : 0;
-}
-
-static ott_status read_pattern(const char *name, json_t *root, hf_config *c) {
-    json_t *types = hf_get(root, "layer_types"), *type;
-    size_t i;
-    TRY(read_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window));
-    TRY(read_size(name, root, "sliding_window_pattern", c->family->full_every, 1, &c->full_every));
-    if (!types) return OTT_OK;
     if ((int64_t)json_array_size(types) != c->layers)
         return hf_fail(OTT_ERR_FORMAT, name, "layer_types", types,
                        "must be a list of num_hidden_layers words");
-    c->full_every = find_every(types, c->full_every);
     json_array_foreach(types, i, type) {
-        const char *word = json_string_value(type);
-        if (!word || strcmp(word, layer_words[sees_all((int64_t)i, c->full_every)]) != 0)
-            return hf_fail(OTT_ERR_UNSUPPORTED, name, "layer_types", types,
-                           "\"sliding_attention\", and \"full_attention\" for every so many-th layer, works");
+        const char *word = json_is_string(type) ? json_string_value(type) : "";
+        bool is_full = strcmp(word, layer_words[true]) == 0;
+        if (!is_full && strcmp(word, layer_words[false]) != 0)
+            return hf_fail(OTT_ERR_UNSUPPORTED, name, "layer_types", type,
+                           "a layer is \"full_attention\" or \"sliding_attention\"");
+        if (is_full) TRY(add_full(name, (int64_t)i, c));
     }
+    return OTT_OK;
+}
+
+/* Qwen's files can say layer by layer, or from which layer on, there is a window. */
+static ott_status read_layer_windows(const char *name, json_t *root, hf_config *c) {
+    json_t *types = hf_get(root, "layer_types");
+    bool uses;
+    int64_t first;
+    TRY(hf_get_bool(name, root, "use_sliding_window", false, &uses));
+    if (!uses) return OTT_OK;
+    TRY(read_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window));
+    TRY(read_size(name, root, "max_window_layers", DEFAULT_FULL_LAYERS, 0, &first));
+    if (!types && first >= c->layers) c->sliding_window = 0;
+    if (c->sliding_window == 0) return OTT_OK;
+    if (types) TRY(read_types(name, types, c));
+    for (int64_t i = 0; !types && i < first; i++) TRY(add_full(name, i, c));
+    if (c->full_count == c->layers) c->sliding_window = c->full_count = 0;
+    return OTT_OK;
+}
+
+/* A regular pattern of layers that see all becomes one number, full_every. */
+static void find_every(hf_config *c, int64_t fallback) {
+    int64_t every = c->full_count > 0 ? c->full[0] + 1 : fallback > c->layers ? fallback : 0;
+    bool fits = c->full_count == (every > 0 ? c->layers / every : 0);
+    for (int i = 0; i < c->full_count; i++) fits = fits && c->full[i] == (i + 1) * every - 1;
+    c->full_every = fits ? every : 0;
+    if (fits) c->full_count = 0;
+}
+
+static ott_status read_pattern(const char *name, json_t *root, hf_config *c) {
+    json_t *types = hf_get(root, "layer_types");
+    TRY(read_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window));
+    TRY(read_size(name, root, "sliding_window_pattern", c->family->full_every, 1, &c->full_every));
+    if (!types) return OTT_OK;
+    TRY(read_types(name, types, c));
+    find_every(c, c->full_every);
     return OTT_OK;
 }
 
 void hf_window_append(const hf_config *c, str *out) {
     for (int64_t i = 0; i < c->layers; i++)
-        str_printf(out, "%s\n    \"%s\"", i ? "," : "[", layer_words[sees_all(i, c->full_every)]);
+        str_printf(out, "%s\n    \"%s\"", i ? "," : "[", layer_words[hf_sees_all(c, i)]);
     str_append(out, "\n  ]");
 }
 
 ott_status hf_read_window(const char *name, json_t *root, hf_config *c) {
-    c->sliding_window = c->full_every = 0;
+    c->sliding_window = c->full_every = c->full_count = 0;
     switch (c->family->window) {
     case FAMILY_WINDOW_NONE: break;
     case FAMILY_WINDOW_LAYERS: return read_layer_windows(name, root, c);

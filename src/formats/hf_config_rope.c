@@ -13,11 +13,9 @@
 
 /* ---- the rules ---- */
 
-static const char *const rule_words[HF_ROPE_COUNT] = {[HF_ROPE_PLAIN] = "default",
-                                                      [HF_ROPE_LLAMA3] = "llama3",
-                                                      [HF_ROPE_LINEAR] = "linear",
-                                                      [HF_ROPE_YARN] = "yarn",
-                                                      [HF_ROPE_LONGROPE] = "longrope"};
+static const char *const rule_words[HF_ROPE_COUNT] = {
+    [HF_ROPE_PLAIN] = "default", [HF_ROPE_LLAMA3] = "llama3",     [HF_ROPE_LINEAR] = "linear",
+    [HF_ROPE_YARN] = "yarn",     [HF_ROPE_LONGROPE] = "longrope", [HF_ROPE_DYNAMIC] = "dynamic"};
 
 /* A number of a rule. */
 typedef struct rule_member {
@@ -35,6 +33,7 @@ static const rule_member rule_members[] = {
     {HF_ROPE_YARN, "beta_slow", offsetof(hf_config, rope_beta_slow), 1e-6, 1},
     {HF_ROPE_LLAMA3, "factor", offsetof(hf_config, rope_factor), 1, NAN},
     {HF_ROPE_LINEAR, "factor", offsetof(hf_config, rope_factor), 1, NAN},
+    {HF_ROPE_DYNAMIC, "factor", offsetof(hf_config, rope_factor), 1, NAN},
     {HF_ROPE_YARN, "factor", offsetof(hf_config, rope_factor), 1, NAN},
     {HF_ROPE_LONGROPE, "factor", offsetof(hf_config, rope_factor), 1, 0},
     {HF_ROPE_LLAMA3, "high_freq_factor", offsetof(hf_config, rope_high_freq_factor), 1e-6, NAN},
@@ -61,6 +60,11 @@ static double longrope_factor(const hf_config *c) {
 /* Columns of a head that rotary embedding is for. */
 static int64_t rope_width(const hf_config *c) {
     return c->family->latent ? c->qk_rope_head_dim : c->head_dim;
+}
+
+/* Does the rule have a length that frequencies were trained for, beside the model's own? */
+static bool has_original(hf_rope rope) {
+    return rope == HF_ROPE_LLAMA3 || rope == HF_ROPE_YARN || rope == HF_ROPE_LONGROPE;
 }
 
 /* ---- reading ---- */
@@ -163,7 +167,7 @@ static ott_status read_rule(const char *name, const char *key, json_t *root, jso
     if (c->rope == HF_ROPE_LLAMA3 && c->rope_high_freq_factor <= c->rope_low_freq_factor)
         return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
                        "high_freq_factor must be above low_freq_factor");
-    if (c->rope == HF_ROPE_PLAIN || c->rope == HF_ROPE_LINEAR) return OTT_OK;
+    if (!has_original(c->rope)) return OTT_OK;
     TRY(read_original(name, key, root, parameters, c));
     if (c->rope == HF_ROPE_YARN) TRY(refuse_fractions(name, key, parameters));
     return c->rope == HF_ROPE_LONGROPE ? read_longrope(name, key, parameters, c) : OTT_OK;
@@ -176,10 +180,10 @@ static ott_status read_kind(const char *name, const char *key, json_t *parameter
     if (word && strcmp(word, "su") == 0) word = "longrope"; /* its first name */
     for (int i = 0; word && i < HF_ROPE_COUNT; i++)
         if (strcmp(word, rule_words[i]) == 0) return c->rope = (hf_rope)i, OTT_OK;
-    return hf_fail(
-        OTT_ERR_UNSUPPORTED, name, key, parameters,
-        "of the kinds of rotary embedding, default, linear, llama3, yarn and longrope work; %s does not",
-        word ? str_show(word).text : "this");
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters,
+                   "of the kinds of rotary embedding, default, linear, dynamic, llama3, yarn and longrope "
+                   "work; %s does not",
+                   word ? str_show(word).text : "this");
 }
 
 /* Of layers with a window: a key, or in transformers 5 rope_parameters has each kind of layers apart; *parameters become those of
@@ -277,7 +281,7 @@ void hf_rope_append(const hf_config *c, str *out) {
         str_append(out, "\n    \"type\": \"longrope\"\n  }");
         return;
     }
-    if (c->rope != HF_ROPE_LINEAR)
+    if (has_original(c->rope))
         str_printf(out, "\n    \"original_max_position_embeddings\": %" PRId64 ",",
                    c->rope_original_max_position);
     str_printf(out, "\n    \"rope_type\": \"%s\"\n  }", rule_words[c->rope]);

@@ -139,17 +139,28 @@ static ott_status put_window(editor *e, const char *key) {
     return e->c->sliding_window > 0 ? put_int(e, key, e->c->sliding_window) : put_word(e, key, "null");
 }
 
+static ott_status put_layer_types(editor *e) {
+    hf_window_append(e->c, &e->value);
+    return put_value(e, "layer_types");
+}
+
+/* Are the layers that see all the first ones, which max_window_layers can say? */
+static bool sees_all_first(const hf_config *c) {
+    return c->full_every == 0 && (c->full_count == 0 || c->full[c->full_count - 1] == c->full_count - 1);
+}
+
 static ott_status put_layer_windows(editor *e) {
     bool uses = e->c->sliding_window > 0;
     TRY(put_word(e, "use_sliding_window", uses ? "true" : "false"));
     if (uses || e->is_new) TRY(put_window(e, "sliding_window"));
-    return uses ? put_int(e, "max_window_layers", 0) : OTT_OK;
+    if (uses && !sees_all_first(e->c)) TRY(put_layer_types(e));
+    return uses ? put_int(e, "max_window_layers", e->c->full_count) : OTT_OK;
 }
 
 /* Which layers have a window is said in terms of their number. */
 static ott_status edit_window(editor *e) {
-    bool is_same = e->before.sliding_window == e->c->sliding_window &&
-                   e->before.full_every == e->c->full_every && e->before.layers == e->c->layers;
+    bool is_same = e->before.sliding_window == e->c->sliding_window && hf_full_equal(&e->before, e->c) &&
+                   e->before.layers == e->c->layers;
     const family *f = e->c->family;
     if (f->window == FAMILY_WINDOW_NONE && e->c->sliding_window > 0)
         return status_fail(OTT_ERR_UNSUPPORTED,
@@ -159,10 +170,7 @@ static ott_status edit_window(editor *e) {
     if (!e->is_new && is_same) return OTT_OK;
     TRY(json_edit_remove(&e->text, "layer_types"));
     if (f->window == FAMILY_WINDOW_LAYERS) return put_layer_windows(e);
-    if (f->window == FAMILY_WINDOW_PATTERN) {
-        hf_window_append(e->c, &e->value);
-        TRY(put_value(e, "layer_types"));
-    }
+    if (f->window == FAMILY_WINDOW_PATTERN) TRY(put_layer_types(e));
     return f->window == FAMILY_WINDOW_NONE ? OTT_OK : put_window(e, "sliding_window");
 }
 
@@ -246,7 +254,9 @@ static bool belongs(const char *key, const hf_config *c, bool is_quantized) {
     const hf_key *number = hf_key_find(key, c->family);
     if (number) return hf_key_applies(number, c->family);
     if (strcmp(key, "partial_rotary_factor") == 0) return c->family->rotary_share > 0;
-    if (strcmp(key, "layer_types") == 0) return window == FAMILY_WINDOW_PATTERN;
+    if (strcmp(key, "layer_types") == 0)
+        return window == FAMILY_WINDOW_PATTERN ||
+               (window == FAMILY_WINDOW_LAYERS && c->sliding_window > 0 && !sees_all_first(c));
     if (strcmp(key, "topk_method") == 0) return family_is(c->family, FAMILY_DEEPSEEK_V2);
     if (strcmp(key, "mlp_only_layers") == 0) return c->dense_count > 0;
     if (strcmp(key, "rope_local_base_freq") == 0) return c->rope_local_theta > 0;
@@ -287,6 +297,7 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "logits_scaling",
                                        "max_position_embeddings",
                                        "max_window_layers",
+                                       "mlp_bias",
                                        "mlp_only_layers",
                                        "model_type",
                                        "moe_intermediate_size",
@@ -316,16 +327,19 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "quantization_config",
                                        "residual_multiplier",
                                        "rms_norm_eps",
+                                       "rope_interleave",
                                        "rope_local_base_freq",
                                        "rope_scaling",
                                        "rope_theta",
                                        "routed_scaling_factor",
+                                       "scale_attn_by_inverse_layer_idx",
                                        "sliding_window",
                                        "tie_word_embeddings",
                                        "topk_group",
                                        "topk_method",
                                        "torch_dtype",
                                        "use_bias",
+                                       "use_qk_norm",
                                        "use_sliding_window",
                                        "v_head_dim",
                                        "vocab_size"};

@@ -81,7 +81,8 @@ ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t cou
 
 static ott_status open_keys(model_cache *c) {
     const model_options *o = &c->m->options;
-    int64_t columns = o->kv_heads * o->head_dim, part = c->capacity * columns * dtype_bytes(c->m->activation);
+    int64_t columns = o->kv_heads * model_head_width(o),
+            part = c->capacity * columns * dtype_bytes(c->m->activation);
     void *memory;
     TRY(mem_alloc_array(c->device->account, MEM_OTHER, o->layers, sizeof *c->layers, "key cache", &memory));
     c->layers = memory;

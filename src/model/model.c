@@ -148,7 +148,7 @@ static float epsilon_of(const model *m, module_role role) {
 /* The ranks that run a norm on other rows, or on other heads; one over all heads, or of latents, they run alike. */
 static group *ranks_of_norm(const model *m, module_role role) {
     bool is_of_heads = role == ROLE_Q_NORM || role == ROLE_K_NORM;
-    if (is_of_latent(role)) return NULL;
+    if (is_of_latent(role) || modules_norms_apart(&m->options, role)) return NULL;
     bool differs = is_of_heads ? !m->options.family->qk_norm_whole : m->options.sequence_parallel;
     return differs ? m->options.tensor_ranks : NULL;
 }
@@ -172,6 +172,7 @@ static ott_status bind_module(model *m, model_module *e) {
                           .one_plus = modules_norm(o, e->role) == FAMILY_NORM_RMS_ONE_PLUS,
                           .centered = modules_norm(o, e->role) >= FAMILY_NORM_LAYER,
                           .bias = e->bias,
+                          .part = modules_norms_apart(o, e->role) ? o->head_dim : 0,
                           .ranks = ranks_of_norm(m, e->role)};
         break;
     case MODULE_LINEAR:
@@ -199,17 +200,21 @@ static const rope *rope_of(const model *m, bool sees_all) {
     return !sees_all && m->options.local_theta > 0 ? &m->local_rope : &m->rope;
 }
 
-/* Latent attention is scaled for a stretched length as a whole. */
-static float attention_scale(const model_options *o) {
-    double mscale = o->rope.mscale_all_dim;
-    if (o->latent.key_rank == 0 || o->rope.kind != ROPE_YARN || mscale == 0) return o->attention_multiplier;
-    double by = rope_mscale(&o->rope, mscale), root = sqrt((double)o->head_dim);
-    return (float)(by * by * (o->attention_multiplier != 0 ? (double)o->attention_multiplier : 1 / root));
+/* Of q k^T in a layer. Latent attention is scaled for a stretched length as a whole. */
+static float attention_scale(const model_options *o, int64_t layer) {
+    double mscale = o->rope.mscale_all_dim, by = 1;
+    bool is_stretched = o->latent.key_rank > 0 && o->rope.kind == ROPE_YARN && mscale != 0;
+    if (!is_stretched && !o->scales_by_layer && model_head_width(o) == o->head_dim)
+        return o->attention_multiplier;
+    if (is_stretched) by = rope_mscale(&o->rope, mscale) * rope_mscale(&o->rope, mscale);
+    if (o->scales_by_layer) by /= (double)(layer + 1);
+    double root = sqrt((double)o->head_dim);
+    return (float)(by * (o->attention_multiplier != 0 ? (double)o->attention_multiplier : 1 / root));
 }
 
 static activate_kind function_of(family_mlp m) {
     if (m == FAMILY_MLP_RELU) return ACTIVATE_RELU;
-    return m == FAMILY_MLP_GELU_ERF ? ACTIVATE_GELU_ERF : ACTIVATE_GELU_TANH;
+    return m == FAMILY_MLP_GELU_ERF || m == FAMILY_MLP_GEGLU_ERF ? ACTIVATE_GELU_ERF : ACTIVATE_GELU_TANH;
 }
 
 static void prepare_blocks(model *m) {
@@ -217,7 +222,7 @@ static void prepare_blocks(model *m) {
     int64_t ranks = o->tensor_ranks ? o->tensor_ranks->size : 1;
     for (int64_t i = 0; i < o->layers; i++) {
         if (!pipeline_has_layer(o->stage, o->layers, i)) continue;
-        bool sees_all = o->full_every > 0 && (i + 1) % o->full_every == 0;
+        bool sees_all = model_sees_all(o, i);
         m->blocks[i].ffn = modules_ffn(o, i);
         m->blocks[i].mlp.activates = model_mlp(o) != FAMILY_MLP_SWIGLU;
         m->blocks[i].mlp.function = function_of(model_mlp(o));
@@ -231,10 +236,10 @@ static void prepare_blocks(model *m) {
         m->blocks[i].side_by_side = o->family->norms == FAMILY_NORMS_SHARED;
         m->blocks[i].attention = (attention){.heads = o->heads / ranks,
                                              .kv_heads = o->kv_heads / ranks,
-                                             .head_dim = o->head_dim,
+                                             .head_dim = model_head_width(o),
                                              .latent = {.shape = o->latent},
                                              .softcap = o->attention_softcap,
-                                             .scale = attention_scale(o),
+                                             .scale = attention_scale(o, i),
                                              .window = sees_all ? 0 : o->window,
                                              .rope = rope_of(m, sees_all),
                                              .context = o->context_ranks};

@@ -34,8 +34,8 @@ typedef struct role_row {
     bool in_block, in_ffn; /* of the latter, the layer's kind of feed-forward says whether it has them */
     size_t offset;         /* modules_offset */
     extent rows, columns;  /* of the weight; of a norm, only columns */
-    bool is_qkv;           /* has biases where the model's q, k and v have them */
-    module_role part;      /* it is so many roles in one, from this one on */
+    bool is_qkv;      /* has biases where the model's q, k and v have them, or what leads to their latents */
+    module_role part; /* it is so many roles in one, from this one on */
     int parts;
     module_start start;
     bool is_stack;                  /* one matrix for each expert */
@@ -62,13 +62,13 @@ static const role_row role_rows[ROLE_COUNT] = {
                 .name = {"self_attn.k_proj", "attention.k_proj", "attention.wk"}},
     [ROLE_V] = {MODULE_LINEAR, IN_BLOCK(attention.v), KEY, DIM, true,
                 .name = {"self_attn.v_proj", "attention.v_proj", "attention.wv"}},
-    [ROLE_Q_A] = {MODULE_LINEAR, IN_BLOCK(attention.latent.query.a), QUERY_LATENT, DIM,
+    [ROLE_Q_A] = {MODULE_LINEAR, IN_BLOCK(attention.latent.query.a), QUERY_LATENT, DIM, true,
                   .name = {"self_attn.q_a_proj", "attention.q_a_proj", "attention.wq_a"}},
     [ROLE_Q_A_NORM] = {MODULE_NORM, IN_BLOCK(attention.latent.query.norm), NONE, QUERY_LATENT,
                        .name = {"self_attn.q_a_layernorm", "attention.q_a_norm", "attention.q_norm"}},
     [ROLE_Q_B] = {MODULE_LINEAR, IN_BLOCK(attention.latent.query.b), QUERY, QUERY_LATENT,
                   .name = {"self_attn.q_b_proj", "attention.q_b_proj", "attention.wq_b"}},
-    [ROLE_KV_A] = {MODULE_LINEAR, IN_BLOCK(attention.latent.key.a), KEY_LATENT_MORE, DIM,
+    [ROLE_KV_A] = {MODULE_LINEAR, IN_BLOCK(attention.latent.key.a), KEY_LATENT_MORE, DIM, true,
                    .name = {"self_attn.kv_a_proj_with_mqa", "attention.kv_a_proj", "attention.wkv_a"}},
     [ROLE_KV_A_NORM] = {MODULE_NORM, IN_BLOCK(attention.latent.key.norm), NONE, KEY_LATENT,
                         .name = {"self_attn.kv_a_layernorm", "attention.kv_a_norm", "attention.kv_norm"}},
@@ -282,15 +282,21 @@ family_norm modules_norm(const model_options *o, module_role role) {
 
 static bool has_bias(const model_options *o, module_role role) {
     const role_row *row = &role_rows[role];
-    if (row->is_qkv) return o->qkv_bias;
     if (row->kind == MODULE_NORM) return modules_norm(o, role) == FAMILY_NORM_LAYER_BIAS;
-    return row->kind == MODULE_LINEAR && row->in_block && model_biases(o);
+    if (row->is_qkv) return o->qkv_bias && !(role == ROLE_Q && o->latent.key_rank > 0);
+    if (role == ROLE_O) return o->o_bias;
+    return role >= ROLE_GATE_UP && role <= ROLE_DOWN && o->mlp_bias;
 }
 
-/* A norm of q or k is as wide as a head, or as all of them. */
+bool modules_norms_apart(const model_options *o, module_role role) {
+    return (role == ROLE_Q_NORM || role == ROLE_K_NORM) && o->family && o->family->qk_norm_apart;
+}
+
+/* A norm of q or k has weights for a head, or for all of them. */
 static extent columns_of(const model_options *o, module_role role) {
     extent e = role_rows[role].columns;
-    if (e != HEAD || !o->family || !o->family->qk_norm_whole) return e;
+    bool is_of_all = o->family && (o->family->qk_norm_whole || o->family->qk_norm_apart);
+    if (e != HEAD || !is_of_all) return e;
     return role == ROLE_Q_NORM ? QUERY : KEY;
 }
 
@@ -299,7 +305,7 @@ model_module modules_describe(const model_options *o, module_role role, int laye
     model_module m = {.role = role,
                       .kind = row->kind,
                       .layer = layer,
-                      .cut = cut_of(row),
+                      .cut = modules_norms_apart(o, role) ? PARAMETER_ROWS : cut_of(row),
                       .has_bias = has_bias(o, role),
                       .tied = role == ROLE_HEAD && o->tied};
     if (role == ROLE_ROUTER) m.has_bias = m.balances = o->moe.biased;

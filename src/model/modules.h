@@ -91,6 +91,8 @@ model_module modules_describe(const model_options *o, module_role role, int laye
 bool modules_has(const model_options *o, int layer, module_role role);
 /* What a norm of this role computes. */
 family_norm modules_norm(const model_options *o, module_role role);
+/* Does a norm of this role normalize each head by itself, with weights of the head's own? */
+bool modules_norms_apart(const model_options *o, module_role role);
 /* Is it a part of a mixture of experts? */
 bool modules_is_mixture(module_role role);
 /* What the bias of a module is called, "bias". */

@@ -3,7 +3,7 @@
 #include "base/str.h"
 #include <math.h>
 #include <stdlib.h>
-#include <math.h>
+#include <string.h>
 
 /* One row a preset; the sizes of every configuration that is named by a word. */
 typedef struct preset {
@@ -136,11 +136,6 @@ static ott_status check_latent_heads(const config *cfg) {
                            "model.head_dim (%lld) must be model.qk_nope_head_dim + model.qk_rope_head_dim "
                            "(%lld); leave it out",
                            (long long)cfg->model.head_dim, (long long)width);
-    if (cfg->model.v_head_dim > width)
-        return status_fail(OTT_ERR_CONFIG,
-                           "model.v_head_dim (%lld) must be at most model.qk_nope_head_dim + "
-                           "model.qk_rope_head_dim (%lld): wider values are not built",
-                           (long long)cfg->model.v_head_dim, (long long)width);
     if (cfg->model.n_kv_heads != cfg->model.n_heads)
         return status_fail(OTT_ERR_CONFIG,
                            "model.n_kv_heads (%lld) must be model.n_heads (%lld): a latent becomes a head of "
@@ -153,9 +148,7 @@ static ott_status check_latent(const config *cfg, const family *f) {
     const struct {
         const char *key;
         bool given;
-    } others[] = {{"model.fused_qkv", cfg->model.fused_qkv},
-                  {"model.qk_norm", cfg->model.qk_norm},
-                  {"model.attention_bias", cfg->model.attention_bias}};
+    } others[] = {{"model.fused_qkv", cfg->model.fused_qkv}, {"model.qk_norm", cfg->model.qk_norm}};
     if (f->latent != (cfg->model.kv_lora_rank > 0))
         return status_fail(OTT_ERR_CONFIG,
                            f->latent
@@ -200,6 +193,11 @@ static int64_t narrowed(int64_t width, int64_t by) {
     return at_least(width / by / 16 * 16, 16);
 }
 
+/* Of numbers of layers, the ones that are there stay. */
+static void drop_layers(config_list *list, int64_t layers) {
+    while (list->count > 0 && strtol(list->items[list->count - 1], NULL, 10) >= layers) list->count--;
+}
+
 /* A small model of the family has a mixture too. */
 static void reduce_moe(config *cfg, int64_t by) {
     int64_t layers = cfg->model.n_layers;
@@ -207,8 +205,7 @@ static void reduce_moe(config *cfg, int64_t by) {
     cfg->model.moe_expert_hidden_dim = narrowed(cfg->model.moe_expert_hidden_dim, by);
     if (cfg->model.moe_frequency > layers) cfg->model.moe_frequency = layers;
     if (cfg->model.moe_first_dense_layers >= layers) cfg->model.moe_first_dense_layers = layers - 1;
-    config_list *dense = &cfg->model.moe_dense_layers;
-    while (dense->count > 0 && strtol(dense->items[dense->count - 1], NULL, 10) >= layers) dense->count--;
+    drop_layers(&cfg->model.moe_dense_layers, layers);
 }
 
 /* The same family at a fraction of its size; heads keep their width, and kv heads still divide heads. What
@@ -218,6 +215,7 @@ static void reduce(config *cfg) {
     if (by <= 1) return;
     int64_t heads = at_least(cfg->model.n_heads / by, 1), shared = cfg->model.n_heads / cfg->model.n_kv_heads;
     cfg->model.n_layers = at_least(cfg->model.n_layers / by, 1);
+    drop_layers(&cfg->model.full_attention_layers, cfg->model.n_layers);
     cfg->model.dim = narrowed(cfg->model.dim, by);
     cfg->model.ffn_hidden_dim = narrowed(cfg->model.ffn_hidden_dim, by);
     cfg->model.n_kv_heads = at_least(heads / shared, 1);
@@ -232,13 +230,19 @@ static void reduce(config *cfg) {
 static ott_status check_block(const config *cfg, const family *f) {
     const char *function = config_word(cfg, "model.activation");
     bool is_llama = family_is(f, FAMILY_LLAMA), plain = cfg->model.activation == ACTIVATION_SILU;
+    bool is_gated = cfg->model.activation >= ACTIVATION_GEGLU;
     if (cfg->model.norm_type == NORM_LAYERNORM && !is_llama && f->norm < FAMILY_NORM_LAYER)
         return status_fail(OTT_ERR_CONFIG,
                            "model.norm_type = layernorm does not go with model.family = %s, whose norm is "
                            "RMSNorm: leave one of them out",
                            f->name);
     if (plain) return OTT_OK;
-    if (!is_llama && f->mlp != FAMILY_MLP_GELU)
+    if (is_gated && !family_mlp_is_gated(f->mlp))
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.activation = %s, a feed-forward with a gate, does not go with model.family "
+                           "= %s, which has none: give gelu or relu",
+                           function, f->name);
+    if (!is_gated && !is_llama && f->mlp != FAMILY_MLP_GELU)
         return status_fail(OTT_ERR_CONFIG,
                            "model.activation = %s, a feed-forward without a gate, does not go with "
                            "model.family = %s, which has one: leave one of them out",
@@ -248,7 +252,7 @@ static ott_status check_block(const config *cfg, const family *f) {
                            "model.activation = %s does not go with model.num_experts = %lld: experts have "
                            "SwiGLU; leave one of them out",
                            function, (long long)cfg->model.num_experts);
-    if (cfg->model.fused_gate_up)
+    if (cfg->model.fused_gate_up && !is_gated)
         return status_fail(OTT_ERR_CONFIG,
                            "model.fused_gate_up = true does not go with model.activation = %s, which has no "
                            "gate: leave one of them out",
@@ -278,7 +282,9 @@ static ott_status check(const config *cfg) {
                  {"model.ffn_hidden_dim", cfg->model.ffn_hidden_dim, LARGEST_DIMENSION},
                  {"model.vocab_size", cfg->model.vocab_size, 16 * LARGEST_DIMENSION},
                  {"model.n_layers", cfg->model.n_layers, 10000},
-                 {"model.n_heads * model.head_dim", heads * cfg->model.head_dim, LARGEST_DIMENSION}};
+                 {"model.n_heads * model.head_dim", heads * cfg->model.head_dim, LARGEST_DIMENSION},
+                 {"model.n_heads * model.v_head_dim",
+                  cfg->model.kv_lora_rank > 0 ? heads * cfg->model.v_head_dim : 0, LARGEST_DIMENSION}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].value > sizes[i].limit)
             return status_fail(OTT_ERR_CONFIG, "%s = %lld is more than %lld", sizes[i].key,
@@ -400,23 +406,36 @@ static moe_options moe_from(const config *cfg, const family *f) {
                          .balances_gradients = cfg->model.moe_gradient_scale};
 }
 
-static ott_status read_dense_layers(const config *cfg, model_options *o) {
-    const config_list *list = &cfg->model.moe_dense_layers;
-    if (cfg->model.num_experts == 0) return OTT_OK;
-    if (list->count > MODEL_MOST_DENSE)
-        return status_fail(OTT_ERR_CONFIG,
-                           "model.moe_dense_layers has %lld numbers, and at most %d work: "
-                           "model.moe_frequency and model.moe_first_dense_layers say more at once",
-                           (long long)list->count, MODEL_MOST_DENSE);
+/* Reads numbers of layers, at most `most`; `instead` names the keys that need no list. */
+static ott_status read_layers(const model_options *o, const char *key, const config_list *list, int most,
+                              const char *instead, int32_t *out, int *count) {
+    if (list->count > most)
+        return status_fail(OTT_ERR_CONFIG, "%s has %lld numbers, and at most %d work: use %s", key,
+                           (long long)list->count, most, instead);
     for (int64_t i = 0; i < list->count; i++) {
         long layer = strtol(list->items[i], NULL, 10);
         if (layer >= o->layers)
-            return status_fail(OTT_ERR_CONFIG,
-                               "model.moe_dense_layers has %ld: the model has blocks 0 to %lld", layer,
+            return status_fail(OTT_ERR_CONFIG, "%s has %ld: the model has blocks 0 to %lld", key, layer,
                                (long long)o->layers - 1);
-        o->dense[o->dense_count++] = (int32_t)layer;
+        out[(*count)++] = (int32_t)layer;
     }
     return OTT_OK;
+}
+
+static ott_status read_dense_layers(const config *cfg, model_options *o) {
+    if (cfg->model.num_experts == 0) return OTT_OK;
+    return read_layers(o, "model.moe_dense_layers", &cfg->model.moe_dense_layers, MODEL_MOST_DENSE,
+                       "model.moe_frequency and model.moe_first_dense_layers", o->dense, &o->dense_count);
+}
+
+static ott_status read_full_layers(const config *cfg, model_options *o) {
+    if (cfg->model.full_attention_layers.count > 0 && cfg->model.full_attention_every > 0)
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.full_attention_layers and model.full_attention_every (%lld) "
+                           "both name the layers without a window: leave out one of them",
+                           (long long)cfg->model.full_attention_every);
+    return read_layers(o, "model.full_attention_layers", &cfg->model.full_attention_layers, MODEL_MOST_FULL,
+                       "model.full_attention_every", o->full, &o->full_count);
 }
 
 /* One factor for each pair that turns. */
@@ -438,16 +457,16 @@ static ott_status read_factors(const char *key, const config_list *list, int64_t
     return OTT_OK;
 }
 
-static ott_status read_rope(const config *cfg, const family *f, rope_options *out) {
-    static const rope_kind kinds[] = {[ROPE_SCALING_NONE] = ROPE_PLAIN,
-                                      [ROPE_SCALING_LLAMA3] = ROPE_LLAMA3,
-                                      [ROPE_SCALING_LINEAR] = ROPE_LINEAR,
-                                      [ROPE_SCALING_YARN] = ROPE_YARN,
-                                      [ROPE_SCALING_LONGROPE] = ROPE_LONGROPE};
+static ott_status read_rope(const config *cfg, rope_options *out) {
+    static const rope_kind kinds[] = {
+        [ROPE_SCALING_NONE] = ROPE_PLAIN,        [ROPE_SCALING_LLAMA3] = ROPE_LLAMA3,
+        [ROPE_SCALING_LINEAR] = ROPE_LINEAR,     [ROPE_SCALING_YARN] = ROPE_YARN,
+        [ROPE_SCALING_LONGROPE] = ROPE_LONGROPE, [ROPE_SCALING_DYNAMIC] = ROPE_DYNAMIC};
+    bool is_dynamic = cfg->model.rope_scaling == ROPE_SCALING_DYNAMIC;
     *out = (rope_options){.kind = kinds[cfg->model.rope_scaling],
                           .theta = cfg->model.rope_theta,
                           .rotary_share = cfg->model.partial_rotary_factor,
-                          .interleaved = f->rope_interleaved,
+                          .interleaved = cfg->model.rope_interleaved,
                           .factor = cfg->model.rope_factor,
                           .low_frequency_factor = cfg->model.rope_low_freq_factor,
                           .high_frequency_factor = cfg->model.rope_high_freq_factor,
@@ -456,7 +475,8 @@ static ott_status read_rope(const config *cfg, const family *f, rope_options *ou
                           .attention_factor = cfg->model.rope_attention_factor,
                           .mscale = cfg->model.rope_mscale,
                           .mscale_all_dim = cfg->model.rope_mscale_all_dim,
-                          .original_max_position = cfg->model.rope_original_max_position};
+                          .original_max_position =
+                              is_dynamic ? cfg->model.max_seq_len : cfg->model.rope_original_max_position};
     bool is_latent = cfg->model.kv_lora_rank > 0;
     int64_t width = is_latent ? cfg->model.qk_rope_head_dim : cfg->model.head_dim;
     int64_t columns = rope_columns(out, width);
@@ -477,11 +497,17 @@ static ott_status read_rope(const config *cfg, const family *f, rope_options *ou
 /* What a family always has need not be said. */
 static void apply_family(config *cfg, const family *f) {
     if (!config_was_set(cfg, "model.attention_bias")) cfg->model.attention_bias = f->qkv_bias;
+    bool all_biases = f->biases && (cfg->model.attention_bias || !f->biases_key);
+    if (!config_was_set(cfg, "model.attention_output_bias")) cfg->model.attention_output_bias = all_biases;
+    if (!config_was_set(cfg, "model.mlp_bias")) cfg->model.mlp_bias = all_biases;
+    if (!config_was_set(cfg, "model.rope_interleaved")) cfg->model.rope_interleaved = f->rope_interleaved;
     if (!config_was_set(cfg, "model.qk_norm")) cfg->model.qk_norm = f->qk_norm;
     if (!config_was_set(cfg, "model.fused_qkv")) cfg->model.fused_qkv = f->fused_qkv;
     if (!config_was_set(cfg, "model.fused_gate_up")) cfg->model.fused_gate_up = f->fused_gate_up;
     if (!config_was_set(cfg, "model.tie_embeddings") && f->tied) cfg->model.tie_embeddings = true;
-    if (!config_was_set(cfg, "model.full_attention_every")) cfg->model.full_attention_every = f->full_every;
+    bool names_full = cfg->model.full_attention_layers.count > 0;
+    if (!config_was_set(cfg, "model.full_attention_every"))
+        cfg->model.full_attention_every = names_full ? 0 : f->full_every;
     if (!config_was_set(cfg, "model.rope_local_theta")) cfg->model.rope_local_theta = f->local_theta;
     if (!config_was_set(cfg, "model.partial_rotary_factor") && f->rotary_share > 0)
         cfg->model.partial_rotary_factor = f->rotary_share;
@@ -545,7 +571,7 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
     TRY(check_moe(cfg));
     TRY(check_moe_ranks(cfg));
     rope_options positions;
-    TRY(read_rope(cfg, f, &positions));
+    TRY(read_rope(cfg, &positions));
     *out = (model_options){.family = f,
                            .dim = cfg->model.dim,
                            .layers = cfg->model.n_layers,
@@ -569,8 +595,11 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .residual_multiplier = (float)cfg->model.residual_multiplier,
                            .attention_multiplier = (float)cfg->model.attention_multiplier,
                            .logit_multiplier = (float)(1.0 / cfg->model.logits_scaling),
+                           .scales_by_layer = cfg->model.scale_attention_by_layer,
                            .tied = cfg->model.tie_embeddings,
                            .qkv_bias = cfg->model.attention_bias,
+                           .o_bias = cfg->model.attention_output_bias,
+                           .mlp_bias = cfg->model.mlp_bias,
                            .qk_norm = cfg->model.qk_norm,
                            .fused_qkv = cfg->model.fused_qkv,
                            .fused_gate_up = cfg->model.fused_gate_up,
@@ -591,5 +620,6 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
                            .gradient = state_format(cfg->train.grad_dtype),
                            .state = moment_format(cfg->optimizer.state_dtype),
                            .offload = cfg->train.offload};
+    TRY(read_full_layers(cfg, out));
     return read_dense_layers(cfg, out);
 }

@@ -26,6 +26,7 @@ typedef struct adapter_options {
 } adapter_options;
 
 enum { MODEL_MOST_DENSE = 64 }; /* single layers that are no mixture */
+enum { MODEL_MOST_FULL = 256 }; /* single layers that see all */
 
 typedef struct model_options {
     const family *family;
@@ -39,12 +40,16 @@ typedef struct model_options {
     float attention_softcap, logit_softcap; /* 0: none */
     /* layers with a window alternate with ones that see all: every so many-th does; 0: none does */
     int64_t full_every;
+    int full_count; /* of single layers that see all; 0: full_every says which */
+    int32_t full[MODEL_MOST_FULL];
     double local_theta; /* base of rotary embedding in layers with a window; 0: the others' */
     /* Of the embedding's output, of what attention and the feed-forward add, of q k^T, of the logits; 0: as they are,
        and q k^T by 1 / sqrt(head_dim). */
     float embedding_multiplier, residual_multiplier, attention_multiplier, logit_multiplier;
-    bool tied; /* the output head is the embedding */
-    bool qkv_bias, qk_norm;
+    bool scales_by_layer; /* q k^T of a layer is divided by its number from 1 on */
+    bool tied;            /* the output head is the embedding */
+    bool qkv_bias, o_bias, mlp_bias;
+    bool qk_norm;
     bool fused_qkv, fused_gate_up; /* one projection for q, k and v; one for gate and up */
     const ffn_kind *const *ffn;    /* [layers], the kind of each layer's; borrowed; NULL: as moe says */
     moe_options moe;               /* of layers that are a mixture: every moe_every-th, */
@@ -91,6 +96,8 @@ static inline family_mlp model_mlp(const model_options *o) {
     case ACTIVATION_SILU: break;
     case ACTIVATION_GELU: return FAMILY_MLP_GELU_ERF;
     case ACTIVATION_RELU: return FAMILY_MLP_RELU;
+    case ACTIVATION_GEGLU: return FAMILY_MLP_GEGLU_ERF;
+    case ACTIVATION_GEGLU_TANH: return FAMILY_MLP_GEGLU;
     }
     return o->family ? o->family->mlp : FAMILY_MLP_SWIGLU;
 }
@@ -100,11 +107,21 @@ static inline family_norm model_norm(const model_options *o) {
     return o->family ? o->family->norm : FAMILY_NORM_RMS;
 }
 
-/* Has every linear layer of a block a bias? */
-static inline bool model_biases(const model_options *o) {
-    return o->family && o->family->biases && (o->qkv_bias || !o->family->biases_key);
+/* Does attention in this layer see all, whatever the window is? */
+static inline bool model_sees_all(const model_options *o, int64_t layer) {
+    for (int i = 0; i < o->full_count; i++)
+        if (o->full[i] == layer) return true;
+    return o->full_every > 0 && (layer + 1) % o->full_every == 0;
+}
+/* Have some layers a window, and others none? */
+static inline bool model_mixes_windows(const model_options *o) {
+    return o->full_every > 0 || o->full_count > 0;
 }
 
+/* Width of the heads that attention works on: the narrower of q and k, and v, have zeros behind them. */
+static inline int64_t model_head_width(const model_options *o) {
+    return o->latent.value > o->head_dim ? o->latent.value : o->head_dim;
+}
 /* Width of a head of v; columns of a head of q and k that rotary embedding is made for. */
 static inline int64_t model_value_width(const model_options *o) {
     return o->latent.key_rank > 0 ? o->latent.value : o->head_dim;

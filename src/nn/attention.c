@@ -35,6 +35,16 @@ ott_status attention_connect(attention *a, activation_specs *input, activation_s
     return OTT_OK;
 }
 
+/* Of a head of q and k as projections make it. */
+static int64_t key_head(const attention *a) {
+    return is_latent(a) ? latent_key_width(&a->latent.shape) : a->head_dim;
+}
+
+/* Are heads of q and k narrower than what attention works on, for those of v are wider? */
+static bool is_wide(const attention *a) {
+    return key_head(a) < a->head_dim;
+}
+
 static int64_t query_width(const attention *a) {
     return a->heads * a->head_dim;
 }
@@ -64,7 +74,7 @@ static tensor by_head(const tensor *x, int64_t head_dim) {
 
 /* Is it over all heads, of which x has some? */
 static bool is_over_ranks(const norm *n, const tensor *x) {
-    return n->weight->columns > x->columns;
+    return n->part == 0 && n->weight->columns > x->columns;
 }
 
 static tensor own_heads(const tensor_ranks *r, const tensor *all, int64_t columns) {
@@ -93,13 +103,14 @@ static ott_status normalize_heads(exec *cx, const norm *n, const tensor_ranks *r
                                   plan_buffer *rstd_buffer) {
     if (!n->weight) return OTT_OK;
     int64_t head_dim = n->weight->columns;
-    bool over_ranks = is_over_ranks(n, x);
+    bool over_ranks = is_over_ranks(n, x), by_parts = n->part > 0;
     *raw = *x;
     *raw_buffer = *x_buffer;
     TRY(exec_open(cx, "normed heads", raw->dtype, raw->rows, raw->columns, x, x_buffer));
-    TRY(exec_open(cx, "heads' rstd", OTT_F32, 1, over_ranks ? raw->rows : tensor_count(*raw) / head_dim, rstd,
-                  rstd_buffer));
+    TRY(exec_open(cx, "heads' rstd", OTT_F32, norm_kept(n),
+                  over_ranks || by_parts ? raw->rows : tensor_count(*raw) / head_dim, rstd, rstd_buffer));
     if (over_ranks) return normalize_all(cx, n, r, raw, x, rstd);
+    if (by_parts) return norm_forward(cx, n, raw, NULL, NULL, &(activation){.t = *x}, rstd);
     tensor from = by_head(raw, head_dim);
     activation to = {.t = by_head(x, head_dim)};
     return norm_forward(cx, n, &from, NULL, NULL, &to, rstd);
@@ -109,7 +120,8 @@ static ott_status normalize_heads(exec *cx, const norm *n, const tensor_ranks *r
 static ott_status rotate(exec *cx, const attention *a, const placement *at, const tensor *q, const tensor *k,
                          bool inverse) {
     if (!a->rope) return OTT_OK;
-    if (is_latent(a)) return rope_apply_last(cx, a->rope, q, a->head_dim, &at->position, inverse);
+    if (is_latent(a))
+        return rope_apply_within(cx, a->rope, q, a->head_dim, a->latent.shape.still, &at->position, inverse);
     TRY(rope_apply(cx, a->rope, q, &at->position, inverse));
     return rope_apply(cx, a->rope, k, &at->position, inverse);
 }
@@ -138,6 +150,21 @@ static ott_status project_apart(exec *cx, attention *a, const activation *x, att
                            &s->k_rstd, &s->k_rstd_buffer);
 }
 
+/* Heads of q of the width that attention works on. */
+static ott_status project_queries(exec *cx, attention *a, const activation *x, attention_saved *s) {
+    latent *l = &a->latent;
+    tensor narrow;
+    plan_buffer buffer = PLAN_NONE;
+    TRY(exec_open(cx, "q", x->t.dtype, x->t.rows, query_width(a), &s->q, &s->q_buffer));
+    narrow = s->q;
+    if (is_wide(a))
+        TRY(exec_open(cx, "narrow q", x->t.dtype, x->t.rows, a->heads * key_head(a), &narrow, &buffer));
+    TRY(l->query.a.weight ? latent_forward(cx, &l->query, x, &narrow, &s->query_latent)
+                          : linear_forward(cx, &a->q, x, &narrow));
+    if (is_wide(a)) TRY(latent_resize(cx, a->heads, key_head(a), &narrow, &s->q));
+    return plan_close(cx->plan, &buffer);
+}
+
 /* q, and k and v of plain heads; the columns of keys that turn have. */
 static ott_status project_latent(exec *cx, attention *a, const placement *at, const activation *x,
                                  attention_saved *s) {
@@ -146,9 +173,7 @@ static ott_status project_latent(exec *cx, attention *a, const placement *at, co
     latent *l = &a->latent;
     tensor made;
     plan_buffer buffer;
-    TRY(exec_open(cx, "q", act, tokens, query_width(a), &s->q, &s->q_buffer));
-    TRY(l->query.a.weight ? latent_forward(cx, &l->query, x, &s->q, &s->query_latent)
-                          : linear_forward(cx, &a->q, x, &s->q));
+    TRY(project_queries(cx, a, x, s));
     TRY(exec_open(cx, "k and v of latents", act, tokens, l->key.b.out, &made, &buffer));
     TRY(latent_forward(cx, &l->key, x, &made, &s->key_latent));
     tensor turning = latent_beside(&l->key, &s->key_latent);
@@ -245,7 +270,7 @@ static ott_status gather_output(exec *cx, const attention *a, const tensor *x, t
     *buffer = narrow_buffer;
     if (!is_narrow(a)) return OTT_OK;
     TRY(open_output(cx, a, x, heads, buffer));
-    TRY(latent_widen(cx, &a->latent.shape, heads->columns / a->head_dim, &narrow, heads));
+    TRY(latent_resize(cx, heads->columns / a->head_dim, a->latent.shape.value, &narrow, heads));
     return plan_close(cx->plan, &narrow_buffer);
 }
 
@@ -255,7 +280,7 @@ static ott_status scatter_output(exec *cx, const attention *a, tensor *heads, pl
     plan_buffer narrow_buffer;
     if (!is_narrow(a)) return scatter_heads(cx, a, HEADS_OF_OUTPUT, heads, buffer, x);
     TRY(open_heads(cx, a, HEADS_OF_OUTPUT, x, &narrow, &narrow_buffer));
-    TRY(latent_narrow(cx, &a->latent.shape, heads->columns / a->head_dim, heads, &narrow));
+    TRY(latent_resize(cx, heads->columns / a->head_dim, a->latent.shape.value, heads, &narrow));
     TRY(plan_close(cx->plan, buffer));
     return scatter_heads(cx, a, HEADS_OF_OUTPUT, &narrow, &narrow_buffer, x);
 }
@@ -467,6 +492,10 @@ static ott_status branch_gradient(exec *cx, branch *b, activation *g) {
         TRY(backward_all(cx, b, &g->t));
         return plan_close(cx->plan, &b->dy_buffer);
     }
+    if (b->norm->part > 0) {
+        TRY(norm_backward(cx, b->norm, &b->dy, b->raw, b->rstd, NULL, &(activation){.t = g->t}));
+        return plan_close(cx->plan, &b->dy_buffer);
+    }
     int64_t head_dim = b->norm->weight->columns;
     tensor dy = by_head(&b->dy, head_dim), raw = by_head(b->raw, head_dim);
     activation heads = {.t = by_head(&g->t, head_dim)};
@@ -546,6 +575,19 @@ static ott_status backward_paths(exec *cx, attention *a, const placement *at, at
     return plan_close(cx->plan, &buffer);
 }
 
+/* The gradient of q, by heads as its projection makes them. */
+static ott_status backward_core_latent(exec *cx, attention *a, const placement *at, attention_saved *s,
+                                       const tensor *dout, const tensor *dq, const tensor *dk,
+                                       const tensor *dv) {
+    tensor wide;
+    plan_buffer buffer;
+    if (!is_wide(a)) return backward_core(cx, a, at, s, dout, dq, dk, dv);
+    TRY(exec_open(cx, "wide q gradient", dq->dtype, dq->rows, query_width(a), &wide, &buffer));
+    TRY(backward_core(cx, a, at, s, dout, &wide, dk, dv));
+    TRY(latent_resize(cx, a->heads, key_head(a), &wide, dq));
+    return plan_close(cx->plan, &buffer);
+}
+
 static ott_status backward_latent(exec *cx, attention *a, const placement *at, attention_saved *s,
                                   const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                   const tensor *dx) {
@@ -554,10 +596,10 @@ static ott_status backward_latent(exec *cx, attention *a, const placement *at, a
     activation dq;
     tensor dk, dv;
     plan_buffer dk_buffer, dv_buffer;
-    TRY(activation_open(cx, "q gradient", act, x->t.rows, query_width(a), specs, &dq));
+    TRY(activation_open(cx, "q gradient", act, x->t.rows, a->heads * key_head(a), specs, &dq));
     TRY(exec_open(cx, "k gradient", act, x->t.rows, key_width(a), &dk, &dk_buffer));
     TRY(exec_open(cx, "v gradient", act, x->t.rows, key_width(a), &dv, &dv_buffer));
-    TRY(backward_core(cx, a, at, s, dout, &dq.t, &dk, &dv));
+    TRY(backward_core_latent(cx, a, at, s, dout, &dq.t, &dk, &dv));
     TRY(close_core(cx, s, dout_buffer));
     TRY(backward_paths(cx, a, at, s, x, &dq, &dk, &dv, dx));
     TRY(plan_close(cx->plan, &dk_buffer));

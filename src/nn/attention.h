@@ -17,12 +17,13 @@ typedef struct attention {
     linear q, k, v, o;
     norm q_norm,
         k_norm; /* of each head, or of all, as wide as their weights, before rotation; weight NULL: none. Not with qkv */
-    latent latent;                     /* in place of k and v, and of q where queries have a path */
-    int64_t heads, kv_heads, head_dim; /* the heads that are here */
-    float softcap;                     /* the scores' after that; 0: none */
-    float scale;                       /* of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
-    int64_t window;                    /* keys a query sees, itself included; 0: all before it */
-    const rope *rope;                  /* borrowed; NULL: no rotation */
+    latent latent; /* in place of k and v, and of q where queries have a path */
+    /* the heads that are here; head_dim is what attention works on: of latents the wider of q and k, and of v */
+    int64_t heads, kv_heads, head_dim;
+    float softcap;    /* the scores' after that; 0: none */
+    float scale;      /* of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
+    int64_t window;   /* keys a query sees, itself included; 0: all before it */
+    const rope *rope; /* borrowed; NULL: no rotation */
     group *
         context; /* have other tokens of the micro-batch (nn/context_ranks.h); borrowed; NULL: all are here */
     activation_specs input_specs;  /* of the input's whole rows, wanted by qkv, or by q, k, v */

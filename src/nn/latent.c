@@ -103,11 +103,6 @@ ott_status latent_merge(exec *cx, const latent_shape *s, int64_t heads, const te
                 .x = dk, .tail = dv, .y = made, .heads = heads, .tail_heads = heads, .count = s->still});
 }
 
-ott_status latent_widen(exec *cx, const latent_shape *s, int64_t heads, const tensor *x, const tensor *wide) {
-    return op_join_heads(cx, &(join_heads_args){.x = x, .y = wide, .heads = heads, .count = s->value});
-}
-
-ott_status latent_narrow(exec *cx, const latent_shape *s, int64_t heads, const tensor *wide,
-                         const tensor *x) {
-    return op_join_heads(cx, &(join_heads_args){.x = wide, .y = x, .heads = heads, .count = s->value});
+ott_status latent_resize(exec *cx, int64_t heads, int64_t count, const tensor *x, const tensor *y) {
+    return op_join_heads(cx, &(join_heads_args){.x = x, .y = y, .heads = heads, .count = count});
 }

@@ -1,8 +1,8 @@
 /*
  * nn/latent: multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): its projections. Keys and values of all heads come from a
  * latent, a few numbers of each token; queries may too. Rotary embedding turns the last columns of a head alone; those of keys
- * come beside the latent, once for all heads. What attention itself (nn/attention.h) gets are plain heads of one width: values
- * are narrower than keys, and zeros behind them change nothing.
+ * come beside the latent, once for all heads. What attention itself (nn/attention.h) gets are plain heads of one width: zeros
+ * behind values, or where these are wider behind queries and keys, change nothing.
  *
  * Ranks among which heads are divided (nn/tensor_ranks.h) have the projections to latents, A, and their norms whole, of all rows,
  * and of those from latents, B, some heads. What each makes of a latent's gradient is a part of a sum: they add it up before the
@@ -18,7 +18,7 @@ typedef struct latent_shape {
     int64_t query_rank,
         key_rank; /* widths of the latents: of queries, 0: none; of keys and values, 0: plain attention */
     int64_t still, turning; /* columns of a head of q and k, those that rotary embedding turns last */
-    int64_t value;          /* of a head of v; at most still + turning */
+    int64_t value;          /* of a head of v */
 } latent_shape;
 
 /* y = norm(first columns of x A^T) B^T. What A makes beyond the latent is not in y. */
@@ -66,8 +66,7 @@ ott_status latent_split(exec *cx, const latent_shape *s, int64_t heads, const te
 /* The gradients of those two from those of k and v; turned may be fp32. */
 ott_status latent_merge(exec *cx, const latent_shape *s, int64_t heads, const tensor *dk, const tensor *dv,
                         const tensor *made, const tensor *turned);
-/* Heads[T, heads * value] as wide as keys, with zeros; and back. */
-ott_status latent_widen(exec *cx, const latent_shape *s, int64_t heads, const tensor *x, const tensor *wide);
-ott_status latent_narrow(exec *cx, const latent_shape *s, int64_t heads, const tensor *wide, const tensor *x);
+/* The first `count` columns of heads of x as heads of y, with zeros behind them. */
+ott_status latent_resize(exec *cx, int64_t heads, int64_t count, const tensor *x, const tensor *y);
 
 #endif

@@ -1,26 +1,51 @@
 /* nn/norm: RMSNorm and layer normalization. */
 #include "nn/norm.h"
 
+/* Columns of part i; of a tensor that is not there, none. */
+static const tensor *part_of(const norm *n, const tensor *all, int64_t i, tensor *part) {
+    if (!all || n->part == 0) return all;
+    *part = tensor_columns(*all, i * n->part, n->part);
+    return part;
+}
+
+/* What is kept of part i. */
+static tensor kept_of(const norm *n, const tensor *statistics, int64_t i) {
+    int64_t rows = n->centered ? 2 : 1;
+    return tensor_rows(*statistics, i * rows, rows);
+}
+
+static ott_status center(exec *cx, const norm *n, const tensor *x, const tensor *delta, const tensor *h,
+                         const activation *y, const tensor *statistics) {
+    enum { X, DELTA, H, Y, WEIGHT, BIAS, COUNT };
+    const tensor *bias = n->bias ? &n->bias->value : NULL;
+    const tensor *all[] = {x, delta, h, &y->t, &n->weight->value, bias};
+    for (int64_t i = 0; i < norm_parts(n); i++) {
+        tensor part[COUNT], kept = kept_of(n, statistics, i);
+        const tensor *t[COUNT];
+        for (int k = 0; k < COUNT; k++) t[k] = part_of(n, all[k], i, &part[k]);
+        TRY(op_layernorm_forward(cx, &(layernorm_forward_args){.x = t[X],
+                                                               .delta = t[DELTA],
+                                                               .weight = t[WEIGHT],
+                                                               .bias = t[BIAS],
+                                                               .h = t[H],
+                                                               .y = t[Y],
+                                                               .statistics = &kept,
+                                                               .q = n->part ? NULL : activation_fused(y),
+                                                               .eps = n->epsilon}));
+    }
+    return OTT_OK;
+}
+
 static ott_status normalize(exec *cx, const norm *n, const tensor *x, const tensor *delta, const tensor *h,
                             const activation *y, const tensor *rstd) {
-    const qlist *q = activation_fused(y);
-    if (n->centered)
-        return op_layernorm_forward(cx, &(layernorm_forward_args){.x = x,
-                                                                  .delta = delta,
-                                                                  .weight = &n->weight->value,
-                                                                  .bias = n->bias ? &n->bias->value : NULL,
-                                                                  .h = h,
-                                                                  .y = &y->t,
-                                                                  .statistics = rstd,
-                                                                  .q = q,
-                                                                  .eps = n->epsilon});
+    if (n->centered) return center(cx, n, x, delta, h, y, rstd);
     return op_rmsnorm_forward(cx, &(rmsnorm_forward_args){.x = x,
                                                           .delta = delta,
                                                           .weight = &n->weight->value,
                                                           .h = h,
                                                           .y = &y->t,
                                                           .rstd = rstd,
-                                                          .q = q,
+                                                          .q = activation_fused(y),
                                                           .eps = n->epsilon,
                                                           .one_plus = n->one_plus});
 }
@@ -57,19 +82,32 @@ static ott_status close_gradient(exec *cx, const norm *n, norm_gradient *g) {
     return plan_close(cx->plan, &g->buffer);
 }
 
+static ott_status add_centered_gradients(exec *cx, const norm *n, const tensor *dy, const tensor *h,
+                                         const tensor *statistics, const tensor *dresidual,
+                                         const activation *dx, const tensor *dweight) {
+    enum { DY, H, DRESIDUAL, DX, WEIGHT, DWEIGHT, COUNT };
+    const tensor *all[] = {dy, h, dresidual, &dx->t, &n->weight->value, dweight};
+    for (int64_t i = 0; i < norm_parts(n); i++) {
+        tensor part[COUNT], kept = kept_of(n, statistics, i);
+        const tensor *t[COUNT];
+        for (int k = 0; k < COUNT; k++) t[k] = part_of(n, all[k], i, &part[k]);
+        TRY(op_layernorm_backward(cx,
+                                  &(layernorm_backward_args){.dy = t[DY],
+                                                             .h = t[H],
+                                                             .weight = t[WEIGHT],
+                                                             .statistics = &kept,
+                                                             .dresidual = t[DRESIDUAL],
+                                                             .dx = t[DX],
+                                                             .dweight = t[DWEIGHT],
+                                                             .q = n->part ? NULL : activation_fused(dx)}));
+    }
+    return OTT_OK;
+}
+
 static ott_status add_gradients(exec *cx, const norm *n, const tensor *dy, const tensor *h,
                                 const tensor *rstd, const tensor *dresidual, const activation *dx,
                                 const tensor *dweight) {
-    const qlist *q = activation_fused(dx);
-    if (n->centered)
-        return op_layernorm_backward(cx, &(layernorm_backward_args){.dy = dy,
-                                                                    .h = h,
-                                                                    .weight = &n->weight->value,
-                                                                    .statistics = rstd,
-                                                                    .dresidual = dresidual,
-                                                                    .dx = &dx->t,
-                                                                    .dweight = dweight,
-                                                                    .q = q});
+    if (n->centered) return add_centered_gradients(cx, n, dy, h, rstd, dresidual, dx, dweight);
     return op_rmsnorm_backward(cx, &(rmsnorm_backward_args){.dy = dy,
                                                             .h = h,
                                                             .weight = &n->weight->value,
@@ -77,7 +115,7 @@ static ott_status add_gradients(exec *cx, const norm *n, const tensor *dy, const
                                                             .dresidual = dresidual,
                                                             .dx = &dx->t,
                                                             .dweight = dweight,
-                                                            .q = q,
+                                                            .q = activation_fused(dx),
                                                             .one_plus = n->one_plus});
 }
 

@@ -12,12 +12,17 @@ typedef struct norm {
     bool one_plus;   /* RMSNorm with 1 + weight */
     bool centered;   /* layer normalization */
     parameter *bias; /* [D], of layer normalization; NULL: none */
-    group *ranks;    /* run it on other rows, and the weight's gradient is of all; borrowed; NULL: none do */
+    int64_t part; /* so many columns are normalized by themselves; 0: all together. Layer normalization's */
+    group *ranks; /* run it on other rows, and the weight's gradient is of all; borrowed; NULL: none do */
 } norm;
 
-/* Rows of what a norm keeps of each token, in a tensor[rows, T] of fp32: rstd, or mean and rstd. */
+/* Parts that it normalizes by themselves, of those that are here. */
+static inline int64_t norm_parts(const norm *n) {
+    return n->part > 0 ? n->weight->value.columns / n->part : 1;
+}
+/* Rows of what a norm keeps of each token, in a tensor[rows, T] of fp32: rstd, or mean and rstd, of each part. */
 static inline int64_t norm_kept(const norm *n) {
-    return n->centered ? 2 : 1;
+    return (n->centered ? 2 : 1) * norm_parts(n);
 }
 
 /* h = x + delta (delta and h may be NULL: h = x); y = norm(h) with all its forms; rstd[norm_kept, T] is

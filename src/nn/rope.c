@@ -39,6 +39,14 @@ static double scale_longrope(const rope_options *o, int64_t positions, int64_t j
     return frequency / (double)factor[j];
 }
 
+/* The base for so many positions, as transformers has it. */
+static double dynamic_base(const rope_options *o, int64_t columns, int64_t positions) {
+    double original = (double)o->original_max_position;
+    double length = fmax((double)positions, original), turning = (double)columns;
+    double stretch = o->factor * length / original - (o->factor - 1);
+    return turning > 2 ? o->theta * pow(stretch, turning / (turning - 2)) : o->theta;
+}
+
 double rope_frequency(const rope_options *o, int64_t columns, int64_t positions, int64_t j) {
     double frequency = pow(o->theta, -2.0 * (double)j / (double)columns);
     switch (o->kind) {
@@ -47,6 +55,7 @@ double rope_frequency(const rope_options *o, int64_t columns, int64_t positions,
     case ROPE_LINEAR: return frequency / o->factor;
     case ROPE_YARN: return scale_yarn(o, columns, j, frequency);
     case ROPE_LONGROPE: return scale_longrope(o, positions, j, frequency);
+    case ROPE_DYNAMIC: return pow(dynamic_base(o, columns, positions), -2.0 * (double)j / (double)columns);
     }
     return frequency;
 }
@@ -119,17 +128,17 @@ void rope_release(rope *r, device *d) {
 }
 
 ott_status rope_apply(exec *cx, const rope *r, const tensor *x, const tensor *position, bool inverse) {
-    return rope_apply_last(cx, r, x, r->head_dim, position, inverse);
+    return rope_apply_within(cx, r, x, r->head_dim, 0, position, inverse);
 }
 
-ott_status rope_apply_last(exec *cx, const rope *r, const tensor *x, int64_t head_dim, const tensor *position,
-                           bool inverse) {
+ott_status rope_apply_within(exec *cx, const rope *r, const tensor *x, int64_t head_dim, int64_t first,
+                             const tensor *position, bool inverse) {
     return op_rope(cx, &(rope_args){.x = x,
                                     .position = position,
                                     .cosine = &r->cosine,
                                     .sine = &r->sine,
                                     .head_dim = head_dim,
-                                    .first = head_dim - r->head_dim,
+                                    .first = first,
                                     .interleaved = r->interleaved,
                                     .inverse = inverse});
 }

@@ -9,10 +9,11 @@
 
 typedef enum rope_kind {
     ROPE_PLAIN,
-    ROPE_LLAMA3,  /* Llama 3.1: by wavelength */
-    ROPE_LINEAR,  /* positions divided by factor (Chen et al. 2023) */
-    ROPE_YARN,    /* by how often a pair turns in the original length (Peng et al. 2023) */
-    ROPE_LONGROPE /* each pair by a factor of its own (Ding et al. 2024) */
+    ROPE_LLAMA3,   /* Llama 3.1: by wavelength */
+    ROPE_LINEAR,   /* positions divided by factor (Chen et al. 2023) */
+    ROPE_YARN,     /* by how often a pair turns in the original length (Peng et al. 2023) */
+    ROPE_LONGROPE, /* each pair by a factor of its own (Ding et al. 2024) */
+    ROPE_DYNAMIC   /* by a base that grows with the length (dynamic NTK scaling) */
 } rope_kind;
 
 enum { ROPE_MOST_FACTORS = 256 };
@@ -49,13 +50,14 @@ double rope_frequency(const rope_options *o, int64_t columns, int64_t positions,
 double rope_length(const rope_options *o);
 /* Of ROPE_YARN: what attention is scaled by for a stretched length, mscale being how much of it. */
 double rope_mscale(const rope_options *o, double mscale);
-/* positions: as many as will be looked up; longrope takes its long factors where they are more than the original. */
+/* positions: as many as will be looked up; longrope takes its long factors, and dynamic frequencies follow, where they are more
+   than the original. */
 ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_dim, int64_t positions);
 void rope_release(rope *r, device *d);
 /* x[T, heads*head_dim] rotated in place by position[T]; inverse: rotated back, which is the gradient. */
 ott_status rope_apply(exec *cx, const rope *r, const tensor *x, const tensor *position, bool inverse);
-/* The same of the last columns of wider heads. */
-ott_status rope_apply_last(exec *cx, const rope *r, const tensor *x, int64_t head_dim, const tensor *position,
-                           bool inverse);
+/* The same of the columns of wider heads from `first` on. */
+ott_status rope_apply_within(exec *cx, const rope *r, const tensor *x, int64_t head_dim, int64_t first,
+                             const tensor *position, bool inverse);
 
 #endif

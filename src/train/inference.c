@@ -62,7 +62,7 @@ static ott_status describe_folder(mem *account, const char *path, const char *ba
     TRY(hf_model_configure(account, cfg, NULL));
     TRY(keep_codes(account, cfg));
     if (window <= 0) window = FOLDER_WINDOW;
-    if (window > cfg->model.max_seq_len) window = cfg->model.max_seq_len;
+    if (window > config_longest(cfg)) window = config_longest(cfg);
     snprintf(length, sizeof length, "%lld", (long long)window);
     return config_set(cfg, "train.seq_len", length);
 }

@@ -42,7 +42,13 @@ static const char *const names[] = {"yarn",
                                     "dots1",
                                     "deepseek_v3",
                                     "deepseek_v3_direct",
-                                    "deepseek_v2"};
+                                    "deepseek_v2",
+                                    "llama_biases",
+                                    "dynamic",
+                                    "qwen2_windows",
+                                    "cohere_norms",
+                                    "deepseek_v3_wide",
+                                    "gpt2_layers"};
 enum { FAMILIES_HELD = sizeof names / sizeof *names };
 
 /* ---- setting up ---- */
@@ -290,6 +296,10 @@ static void assert_same_options(const model_options *a, const model_options *b) 
     list_numbers(b, y);
     assert_ptr_equal(a->family, b->family);
     assert_int_equal(a->rope.kind, b->rope.kind);
+    assert_int_equal(a->rope.interleaved, b->rope.interleaved);
+    assert_int_equal(model_mlp(a), model_mlp(b));
+    assert_int_equal(a->scales_by_layer, b->scales_by_layer);
+    for (int64_t i = 0; i < a->layers; i++) assert_int_equal(model_sees_all(a, i), model_sees_all(b, i));
     assert_memory_equal(x, y, sizeof x);
     assert_memory_equal(&a->latent, &b->latent, sizeof a->latent);
     assert_memory_equal(a->rope.short_factor, b->rope.short_factor, sizeof a->rope.short_factor);

@@ -56,7 +56,7 @@ typedef struct source {
 
 static const source sources[] = {
     {"attn_norm", {"input_layernorm", "ln_1"}},
-    {"attn_qkv", {"attn.c_attn"}},
+    {"attn_qkv", {"attn.c_attn", "self_attn.qkv_proj"}},
     {"attn_q", {"self_attn.q_proj", "self_attn.qkv_proj"}},
     {"attn_k", {"self_attn.k_proj", "self_attn.qkv_proj"}},
     {"attn_v", {"self_attn.v_proj", "self_attn.qkv_proj"}},
@@ -181,8 +181,25 @@ static const struct {
                 {"cohere2", NULL, "only heads that are the embedding"},
                 {"glm", NULL, "llama.cpp's architecture chatglm, for models of glm, has only heads that"},
                 {"qwen3_moe", NULL, "only mixtures in every block"},
-                {"dots1", NULL, "as many heads of k and v as of q"}};
+                {"dots1", NULL, "as many heads of k and v as of q"},
+                {"llama_biases", NULL, "only SwiGLU"},
+                {"dynamic", NULL, "no model.rope_scaling = \"dynamic\""},
+                {"qwen2_windows", "qwen2", NULL},
+                {"cohere_norms", NULL, "as wide as the model"},
+                {"gpt2_layers", NULL, "no model.scale_attention_by_layer"},
+                {"deepseek_v3_wide", NULL, "models of the family deepseek_v3 are not written as GGUF"}};
 enum { COUNT = sizeof families / sizeof *families };
+
+static void expect_weights(run_folder *r, held *f, const char *arch) {
+    HARNESS_OK(save(r, f, GGUF_F32));
+    gguf_reader g = gguf_reader_open(at(r, "x.gguf"));
+    assert_true(gguf_reader_says(&g, "general.architecture", arch));
+    int64_t elements = 0;
+    for (int64_t k = 0; k < g.entry_count; k++)
+        if (strncmp(g.entry[k].name, "rope_", 5) != 0) elements += compare_tensor(f, &g, &g.entry[k]);
+    assert_int_equal(elements, source_elements(f));
+    gguf_reader_close(&g);
+}
 
 static void has_every_weight(void **state) {
     run_folder *r = *state;
@@ -190,15 +207,44 @@ static void has_every_weight(void **state) {
         held f;
         if (families[i].refusal) continue;
         open_family(&f, r->account, families[i].name);
-        HARNESS_OK(save(r, &f, GGUF_F32));
-        gguf_reader g = gguf_reader_open(at(r, "x.gguf"));
-        assert_true(gguf_reader_says(&g, "general.architecture", families[i].arch));
-        int64_t elements = 0;
-        for (int64_t k = 0; k < g.entry_count; k++)
-            if (strncmp(g.entry[k].name, "rope_", 5) != 0) elements += compare_tensor(&f, &g, &g.entry[k]);
-        assert_int_equal(elements, source_elements(&f));
-        gguf_reader_close(&g);
+        expect_weights(r, &f, families[i].arch);
         close_family(&f);
+    }
+}
+
+/* Of projections and of the feed-forward; q and k's lie as their rows do. */
+static void has_every_bias(void **state) {
+    run_folder *r = *state;
+    held f;
+    open_family(&f, r->account, "llama_biases");
+    f.t.m->options.activation = ACTIVATION_SILU; /* llama.cpp has no other there */
+    expect_weights(r, &f, "llama");
+    close_family(&f);
+}
+
+/* Command R+ has norms of the heads, each with weights of its own, and 64 layers: with fewer llama.cpp reads none. */
+static void has_norms_of_heads(void **state) {
+    run_folder *r = *state;
+    held f;
+    snprintf(f.folder, sizeof f.folder, "%s/tests/golden/families/cohere_norms", TEST_SOURCE_DIR);
+    model_options o = folder_model_options(r->account, f.folder);
+    o.dim = o.heads * o.head_dim;
+    o.tied = true;
+    for (o.layers = 64; o.layers >= 63; o.layers--) {
+        tiny_open(&f.t, &o, 1, NULL);
+        tiny_randomize(&f.t);
+        ott_status status = save(r, &f, GGUF_Q8_0);
+        if (o.layers == 63)
+            assert_error(status, OTT_ERR_UNSUPPORTED, "64 layers and more, and only there", NULL);
+        if (o.layers == 64) {
+            HARNESS_OK(status);
+            gguf_reader g = gguf_reader_open(at(r, "x.gguf"));
+            const gguf_entry *e = gguf_reader_tensor(&g, "blk.63.attn_q_norm.weight");
+            assert_true(e->rank == 2 && e->size[0] == o.head_dim && e->size[1] == o.heads);
+            assert_int_equal(e->type, GGUF_F32);
+            gguf_reader_close(&g);
+        }
+        tiny_close(&f.t);
     }
 }
 
@@ -316,6 +362,8 @@ static void gives_llama3_factors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(has_every_weight),
+                                       TEST(has_every_bias),
+                                       TEST(has_norms_of_heads),
                                        TEST(refuses_what_llama_cpp_has_not),
                                        TEST(refuses_single_blocks_without_experts),
                                        TEST(says_what_the_model_is),

@@ -315,7 +315,7 @@ static void test_blocks_of_two_matrices_are_starcoder2(void **state) {
         assert_string_equal(save(m, at(f, "matrices-%d", i), &options).family, "starcoder2");
         model_options again = read_options(f, at(f, "matrices-%d", i));
         assert_int_equal(again.activation, o.activation);
-        assert_false(again.qkv_bias || model_biases(&again));
+        assert_false(again.qkv_bias || again.o_bias || again.mlp_bias);
         model *loaded = small_model(f, &again, MODEL_INFERENCE, 0);
         succeed(hf_model_load(loaded, at(f, "matrices-%d", i)));
         assert_same_model(m, loaded);
@@ -427,9 +427,6 @@ static void test_configurations_that_are_refused(void **state) {
     fails_to_configure(f, at(f, "empty"), OTT_ERR_NOT_FOUND, "config.json");
     write_original(f);
     char changed[sizeof original_config + 120];
-    snprintf(changed, sizeof changed, "{\"attention_bias\": true, %s", original_config + 1);
-    write_text(at(f, "original/config.json"), changed);
-    fails_to_configure(f, at(f, "original"), OTT_ERR_UNSUPPORTED, "attention_bias");
     snprintf(changed, sizeof changed, "{\"quantization_config\": {\"quant_method\": \"fp8\"}, %s",
              original_config + 1);
     write_text(at(f, "original/config.json"), changed);

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "support/folder.h"
 #include "formats/hf_config.h"
+#include "formats/hf_config_keys.h"
 #include "formats/json_edit.h"
 #include "formats/shards.h"
 #include "base/file.h"
@@ -321,8 +322,12 @@ static void refuses(void **state) {
         {llama, "rms_norm_eps", "\"1e-5\"", "must be a number above 0", OTT_ERR_FORMAT},
         {llama, "tie_word_embeddings", "0", "must be true or false", OTT_ERR_FORMAT},
         {llama, "attention_bias", "\"no\"", "must be true or false", OTT_ERR_FORMAT},
-        {llama, "mlp_bias", "true", "only an MLP without biases", OTT_ERR_UNSUPPORTED},
-        {llama, "hidden_act", "\"gelu\"", "key 'hidden_act' = \"gelu\": only \"silu\"", OTT_ERR_UNSUPPORTED},
+        {llama, "mlp_bias", "1", "must be true or false", OTT_ERR_FORMAT},
+        {deepseek, "mlp_bias", "true", "only false works", OTT_ERR_UNSUPPORTED},
+        {llama, "hidden_act", "\"quick_gelu\"",
+         "these work for llama: \"silu\" (SwiGLU), \"gelu_pytorch_tanh\"", OTT_ERR_UNSUPPORTED},
+        {qwen3_moe, "hidden_act", "\"gelu\"", "these work for qwen3_moe: \"silu\" (SwiGLU)",
+         OTT_ERR_UNSUPPORTED},
         {llama, "model_type", NULL,
          "has no key 'model_type': llama, mistral, qwen2, qwen3, phi3, baichuan, granite, glm, glm4, "
          "mixtral, "
@@ -355,14 +360,16 @@ static void refuses(void **state) {
         {llama, "rope_theta", "0", "must be a number from 1", OTT_ERR_FORMAT},
         {llama, "rope_scaling", "[]", "must be an object", OTT_ERR_FORMAT},
         {llama, "rope_scaling", "{\"type\": \"linear\"}", "linear needs 'factor'", OTT_ERR_FORMAT},
-        {llama, "rope_scaling", "{\"rope_type\": \"dynamic\", \"factor\": 2.0}",
-         "default, linear, llama3, yarn and longrope work; dynamic does not", OTT_ERR_UNSUPPORTED},
+        {llama, "rope_scaling", "{\"rope_type\": \"proportional\"}",
+         "default, linear, dynamic, llama3, yarn and longrope work; proportional does not",
+         OTT_ERR_UNSUPPORTED},
+        {llama, "rope_scaling", "{\"rope_type\": \"dynamic\"}", "dynamic needs 'factor'", OTT_ERR_FORMAT},
         {llama, "rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 4.0, \"truncate\": false}",
          "yarn with truncate = false", OTT_ERR_UNSUPPORTED},
         {llama, "rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 4.0, \"mscale\": -1.0}",
          "yarn needs 'mscale', a number of at least 0", OTT_ERR_FORMAT},
         {deepseek, "qk_rope_head_dim", "63", "qk_rope_head_dim (63) must be even", OTT_ERR_FORMAT},
-        {deepseek, "v_head_dim", "256", "v_head_dim (256) is more than", OTT_ERR_UNSUPPORTED},
+        {deepseek, "v_head_dim", "65536", "num_attention_heads x v_head_dim", OTT_ERR_FORMAT},
         {deepseek, "num_key_value_heads", "8", "num_key_value_heads (8) must be", OTT_ERR_UNSUPPORTED},
         {deepseek, "kv_lora_rank", NULL, "deepseek_v3 needs it", OTT_ERR_FORMAT},
         {deepseek, "q_lora_rank", NULL, "deepseek_v3 needs it", OTT_ERR_FORMAT},
@@ -370,7 +377,7 @@ static void refuses(void **state) {
          OTT_ERR_UNSUPPORTED},
         {deepseek, "topk_method", "\"greedy\"", "only \"noaux_tc\" works for deepseek_v3",
          OTT_ERR_UNSUPPORTED},
-        {deepseek, "rope_interleave", "false", "only true works", OTT_ERR_UNSUPPORTED},
+        {deepseek, "rope_interleave", "0", "must be true or false", OTT_ERR_FORMAT},
         {llama, "rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 4.0, \"beta_fast\": 0}",
          "yarn needs 'beta_fast', a number of at least 1e-06", OTT_ERR_FORMAT},
         {phi4, "rope_scaling", "{\"type\": \"longrope\", \"long_factor\": [1.0]}",
@@ -415,13 +422,20 @@ static void refuses(void **state) {
     }
 }
 
-static void refuses_mixed_windows(void **state) {
+static void reads_mixed_windows(void **state) {
     folder *f = *state;
     hf_config c;
     char *used = changed(f, qwen2, "use_sliding_window", "true");
     char *mixed = changed(f, used, "max_window_layers", "21");
-    assert_int_equal(parse(mixed, &c), OTT_ERR_UNSUPPORTED);
-    assert_error_names("7 of the 28 layers have a window");
+    assert_int_equal(parse(mixed, &c), OTT_OK);
+    assert_int_equal(c.full_count, 21);
+    assert_true(hf_sees_all(&c, 20) && !hf_sees_all(&c, 21));
+    char *endless = changed(f, mixed, "num_hidden_layers", "500"), *all;
+    all = changed(f, endless, "max_window_layers", "499");
+    assert_int_equal(parse(all, &c), OTT_ERR_UNSUPPORTED);
+    assert_error_names("more than 256 of the 500 layers see all");
+    mem_free(f->account, endless);
+    mem_free(f->account, all);
     char *layers = changed(f, used, "layer_types", "[\"full_attention\", \"sliding_attention\"]");
     assert_int_equal(parse(layers, &c), OTT_ERR_FORMAT);
     assert_error_names("list of num_hidden_layers words");
@@ -658,7 +672,8 @@ static void new_files(void **state) {
         "{\n  \"architectures\": [\n    \"LlamaForCausalLM\"\n  ],\n  \"attention_bias\": false,\n"
         "  \"bos_token_id\": null,\n  \"eos_token_id\": [\n    1,\n    2\n  ],\n  \"head_dim\": 4,\n"
         "  \"hidden_act\": \"silu\",\n  \"hidden_size\": 8,\n  \"intermediate_size\": 16,\n"
-        "  \"max_position_embeddings\": 64,\n  \"model_type\": \"llama\",\n  \"num_attention_heads\": 2,\n"
+        "  \"max_position_embeddings\": 64,\n  \"mlp_bias\": false,\n  \"model_type\": \"llama\",\n  "
+        "\"num_attention_heads\": 2,\n"
         "  \"num_hidden_layers\": 2,\n  \"num_key_value_heads\": 1,\n  \"pad_token_id\": null,\n"
         "  \"rms_norm_eps\": 1e-05,\n  \"rope_scaling\": null,\n  \"rope_theta\": 10000.0,\n"
         "  \"tie_word_embeddings\": false,\n  \"torch_dtype\": \"bfloat16\",\n  \"vocab_size\": 32\n}\n";
@@ -817,7 +832,7 @@ int main(void) {
         TEST(reads_groups_by_method),
         TEST(sliding_windows),
         TEST(refuses),
-        TEST(refuses_mixed_windows),
+        TEST(reads_mixed_windows),
         TEST(refuses_no_json),
         TEST(damaged_anywhere),
         TEST(unchanged_is_untouched),

@@ -118,11 +118,11 @@ static void test_latents_that_are_refused(void **state) {
          "model.family = deepseek_v3 has latent attention: give model.kv_lora_rank"},
         {{"--model.head_dim=64"},
          "model.head_dim (64) must be model.qk_nope_head_dim + model.qk_rope_head_dim (192)"},
-        {{"--model.v_head_dim=200"}, "model.v_head_dim (200) must be at most"},
+        {{"--model.v_head_dim=1000000"}, "model.n_heads * model.v_head_dim = 4000000 is more than"},
         {{"--model.n_kv_heads=2"}, "model.n_kv_heads (2) must be model.n_heads (4)"},
         {{"--model.qk_rope_head_dim=31"}, "model.qk_rope_head_dim = 31 are 31 columns"},
         {{"--model.q_lora_rank=2000000"}, "model.q_lora_rank = 2000000"},
-        {{"--model.attention_bias=true"}, "model.attention_bias = true does not go with latent attention"},
+        {{"--model.qk_norm=true"}, "model.qk_norm = true does not go with latent attention"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         model_options o;
@@ -155,6 +155,19 @@ static void test_kempner_blocks(void **state) {
     assert_true(modules_has(&o, 0, ROLE_GATE));
 }
 
+/* Frequencies that follow the length are for more tokens than the model's own. */
+static void test_longer_than_the_model(void **state) {
+    (void)state;
+    model_options o;
+    const char *arguments[] = {"--model.preset=debug", "--train.seq_len=1024", "--model.rope_factor=2",
+                               "--model.rope_scaling=dynamic"};
+    assert_int_equal(resolve(arguments, 3, &o), OTT_ERR_CONFIG);
+    assert_int_equal(resolve(arguments, 4, &o), OTT_OK);
+    assert_int_equal(o.rope.original_max_position, 512);
+    arguments[1] = "--train.seq_len=1025";
+    assert_int_equal(resolve(arguments, 4, &o), OTT_ERR_CONFIG);
+}
+
 static void test_blocks_that_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -164,6 +177,12 @@ static void test_blocks_that_are_refused(void **state) {
          "model.norm_type = layernorm does not go with model.family = qwen3"},
         {{"--model.activation=gelu", "--model.family=gemma2"},
          "model.activation = gelu, a feed-forward without a gate, does not go with model.family = gemma2"},
+        {{"--model.activation=geglu", "--model.family=gpt2"},
+         "model.activation = geglu, a feed-forward with a gate, does not go with model.family = gpt2"},
+        {{"--model.full_attention_layers=4", "--model.sliding_window=8"},
+         "model.full_attention_layers has 4: the model has blocks 0 to 3"},
+        {{"--model.full_attention_layers=1", "--model.full_attention_every=2"},
+         "both name the layers without a window"},
         {{"--model.activation=gelu", "--model.num_experts=8"},
          "model.activation = gelu does not go with model.num_experts = 8"},
         {{"--model.activation=relu", "--model.fused_gate_up=true"},
@@ -279,6 +298,7 @@ int main(void) {
         cmocka_unit_test(test_mixtures_that_are_refused),
         cmocka_unit_test(test_latents_that_are_refused),
         cmocka_unit_test(test_kempner_blocks),
+        cmocka_unit_test(test_longer_than_the_model),
         cmocka_unit_test(test_blocks_that_are_refused),
         cmocka_unit_test(test_latents_are_reduced),
         cmocka_unit_test(test_a_mixture_is_reduced),

@@ -25,7 +25,8 @@ model_options tiny_options(void) {
 void tiny_open(tiny *t, const model_options *o, int threads, const char *isa) {
     *t = (tiny){0};
     harness_open(&t->h, threads, isa);
-    HARNESS_OK(model_open(t->h.device, o, MODEL_TRAINING, o->max_positions, &t->m));
+    int64_t stretch = o->rope.kind == ROPE_DYNAMIC ? (int64_t)o->rope.factor : 1;
+    HARNESS_OK(model_open(t->h.device, o, MODEL_TRAINING, o->max_positions * stretch, &t->m));
     HARNESS_OK(model_slot_open(t->m, &t->slot));
 }
 

@@ -445,6 +445,17 @@ static const char *const wide_values[] = {"--model.family=deepseek_v2",
                                           "--model.v_head_dim=64",
                                           HALF_A_SEQUENCE,
                                           NULL};
+/* Wider than keys, which have biases before them. */
+static const char *const wider_values[] = {"--model.family=deepseek_v3",
+                                           "--model.kv_lora_rank=32",
+                                           "--model.qk_nope_head_dim=32",
+                                           "--model.qk_rope_head_dim=32",
+                                           "--model.v_head_dim=96",
+                                           "--model.attention_bias=true",
+                                           "--model.attention_output_bias=true",
+                                           "--model.rope_interleaved=false",
+                                           HALF_A_SEQUENCE,
+                                           NULL};
 /* Of whole scale blocks of 128. */
 static const char *const wide_latents[] = {
     "--model.family=deepseek_v3",  "--model.kv_lora_rank=128",    "--model.q_lora_rank=128",
@@ -468,7 +479,10 @@ static void so_is_latent_attention(void **state) {
                  {MXFP8, {.size = 2, .sequence = true}, latents},
                  {BLOCK, {.size = 2}, wide_latents},
                  {BF16, {.size = 2}, wide_values},
-                 {FP32, {.size = 2, .sequence = true}, wide_values}};
+                 {FP32, {.size = 2, .sequence = true}, wide_values},
+                 {FP32, {.size = 2, .context = true}, wider_values},
+                 {BF16, {.size = 2}, wider_values},
+                 {FP32, {.size = 2, .sequence = true}, wider_values}};
     const size_t every = FIXTURE_SANITIZED ? 5 : fixture_takes_few() ? 2 : 1;
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i += every)
         expect_near(*state, cells[i].way, cells[i].how, cells[i].model);
@@ -488,6 +502,20 @@ static void so_are_other_families(void **state) {
             expect_near(*state, ROWWISE, (layout){.size = 2, .sequence = sequence}, models[i]);
             expect_near(*state, FP32, (layout){.size = 2, .sequence = sequence}, models[i]);
         }
+}
+
+/* Norms of heads that have weights of their own, biases of a feed-forward with a gate, and windows in some layers. */
+static void so_are_variants(void **state) {
+    const char *const norms[] = {"--model.family=cohere", "--model.qk_norm=true", NULL};
+    const char *const biases[] = {"--model.attention_bias=true", "--model.attention_output_bias=true",
+                                  "--model.mlp_bias=true", "--model.activation=geglu", NULL};
+    const char *const windows[] = {"--model.family=qwen2", "--model.sliding_window=9",
+                                   "--model.full_attention_layers=0", NULL};
+    expect_near(*state, FP32, (layout){.size = 2}, norms);
+    expect_near(*state, FP32, (layout){.size = 2, .sequence = true}, norms);
+    expect_near(*state, BF16, (layout){.size = 2, .context = true}, norms);
+    expect_near(*state, FP32, (layout){.size = 2, .sequence = true}, biases);
+    expect_near(*state, FP32, (layout){.size = 2, .context = true}, windows);
 }
 
 /* ---- equal bits ---- */
@@ -642,6 +670,7 @@ int main(void) {
         cmocka_unit_test(losses_of_routing_train),
         cmocka_unit_test(so_is_latent_attention),
         cmocka_unit_test(so_are_other_families),
+        cmocka_unit_test(so_are_variants),
         cmocka_unit_test(sequence_parallelism_changes_no_bit),
         cmocka_unit_test(a_missing_maximum_shows),
         cmocka_unit_test(what_does_not_divide_is_refused),

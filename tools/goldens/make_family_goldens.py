@@ -194,6 +194,46 @@ FAMILIES = {
         },
     ),
     "starcoder2": ("Starcoder2", {"sliding_window": 7, "rms_norm_eps": LEFT_OUT}),
+    # Biases everywhere, and GELU for SiLU. q, k, v, o and all of the feed-forward have biases.
+    "llama_biases": ("Llama", {"attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"}),
+    # 24 positions are more than the 12 of the model: the base of the frequencies grows with the length.
+    "dynamic": (
+        "Llama",
+        {
+            "hidden_act": "gelu_pytorch_tanh",
+            "max_position_embeddings": 12,
+            "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0},
+        },
+    ),
+    # The first layer sees all, the others have a window.
+    "qwen2_windows": (
+        "Qwen2",
+        {
+            "num_hidden_layers": 3,
+            "head_dim": LEFT_OUT,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "use_sliding_window": True,
+            "sliding_window": 7,
+            "max_window_layers": 1,
+        },
+    ),
+    "cohere_norms": ("Cohere", {"use_qk_norm": True, "logit_scale": 0.6, "rms_norm_eps": LEFT_OUT}),
+    # Values are wider than keys, the rotary embedding turns halves, and all that attention_bias is for has biases.
+    "deepseek_v3_wide": (
+        "DeepseekV3",
+        DEEPSEEK
+        | {
+            "q_lora_rank": 12,
+            "v_head_dim": 14,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "rope_interleave": False,
+            "attention_bias": True,
+        },
+    ),
+    "gpt2_layers": ("GPT2", GPT2 | {"scale_attn_by_inverse_layer_idx": True} | dict.fromkeys(NOT_OF_GPT2, LEFT_OUT)),
     # n_inner is left at four times n_embd; dropout is none so that training is the same each time.
     "gpt2": ("GPT2", GPT2 | dict.fromkeys(NOT_OF_GPT2, LEFT_OUT)),
 }
@@ -217,7 +257,7 @@ def set_weights(model, generator):
         noise = torch.randn(p.shape, generator=generator)
         if p.dim() == 1 and name.endswith("bias"):
             noise *= 0.3
-        elif p.dim() == 1 and name.endswith("weight"):
+        elif name.endswith("weight") and (p.dim() == 1 or name.endswith("_norm.weight")):
             noise = around + 0.2 * noise
         elif "embed" in name or ".wte." in name or ".wpe." in name:
             noise *= 0.5
