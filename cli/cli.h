@@ -81,6 +81,11 @@ ott_status cli_open_context(ott_context **out);
 ott_status cli_open_config(ott_context *context, output *log, int argc, char **argv, ott_config **out);
 bool cli_is_config_file(const char *argument); /* does it name one: a path, or an option for it? */
 
+/* `train --nproc-per-node N`, as automodel and torchrun have it: replaces this process by `mpirun -np N ottava train` with the other
+   arguments. CLI_NOT_LAUNCHED: it is not given, says 1, or mpirun started this process; else an exit code, after an error. */
+enum { CLI_NOT_LAUNCHED = -1 };
+int cli_launch(output *log, int argc, char **argv);
+
 /* Work that saves before it stops (SIGHUP asks it too, and only a second SIGINT ends the program), and work
    that does not (a second signal ends the program). */
 typedef enum cli_stop_kind { CLI_STOP_PLAIN, CLI_STOP_SAVING } cli_stop_kind;

@@ -83,7 +83,8 @@ static int print_help(ott_context *context) {
         "Ctrl-C saves the last whole step and ends; --checkpoint.load_path=latest goes on, and\n"
         "--checkpoint.load_path=auto starts or goes on, whichever it is time for.\n\n"
         "mpirun -np N ottava train ... or srun --mpi=pmix -n N ... trains on N ranks, sharded by itself\n"
-        "(--help distributed). SIGUSR1 to all of them, or to mpirun, saves the last whole step and ends.\n\n"
+        "(--help distributed); --nproc-per-node=N calls mpirun. SIGUSR1 to all of them, or to mpirun, saves\n"
+        "the last whole step and ends.\n\n"
         "Exit codes: 0 the last step is done, 1 the run failed, 2 bad input. When it saved and ended before\n"
         "the last step: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, 138 after SIGUSR1 (128 + the "
         "signal's number), "
@@ -151,6 +152,14 @@ static int run(training *t, int argc, char **argv) {
     return output_close(&t->out, status == OTT_OK ? end_code(t) : cli_fail(status));
 }
 
+static int dispatch(training *t, int argc, char **argv) {
+    const char *about;
+    if (wants_help(argc, argv, &about))
+        return about ? print_help_about(t->context, about) : print_help(t->context);
+    int code = cli_launch(&t->out, argc, argv);
+    return code == CLI_NOT_LAUNCHED ? run(t, argc, argv) : code;
+}
+
 int verb_train(int argc, char **argv) {
     training t = {0};
     ott_context_options options;
@@ -160,10 +169,7 @@ int verb_train(int argc, char **argv) {
     options.user = &t.out;
     ott_status status = ott_context_open(&options, &t.context);
     if (status != OTT_OK) return cli_fail(status);
-    const char *about;
-    int code = !wants_help(argc, argv, &about) ? run(&t, argc, argv)
-               : about                         ? print_help_about(t.context, about)
-                                               : print_help(t.context);
+    int code = dispatch(&t, argc, argv);
     ott_context_close(t.context);
     return code;
 }

@@ -164,7 +164,8 @@ static ott_status check_data(config *cfg) {
 
 static ott_status check_eval(config *cfg) {
     if (!cfg->eval.enabled) return OTT_OK;
-    bool source = *cfg->eval.dataset_path || (cfg->eval.holdout > 0.0 && *cfg->data.dataset_path);
+    bool source = *cfg->eval.dataset_path || (cfg->eval.holdout > 0.0 && *cfg->data.dataset_path) ||
+                  cfg->data.format == DATA_SYNTHETIC;
     bool named = *cfg->data.dataset || *cfg->data.hf_dataset_name || cfg->data.datasets.count > 0;
     bool refused = /* by itself */
         *cfg->eval.dataset || *cfg->eval.hf_dataset_name || (cfg->eval.holdout > 0.0 && named);

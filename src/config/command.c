@@ -24,6 +24,11 @@ static bool is_file_option(const char *key) {
            strcmp(key, "job.config_file") == 0;
 }
 
+/* What torchrun and automodel call the number of processes. */
+static bool is_process_count(const char *key) {
+    return strcmp(key, "nproc_per_node") == 0 || strcmp(key, "nproc") == 0;
+}
+
 static ott_status fail_form(const char *argument) {
     return status_fail(OTT_ERR_CONFIG, "%.80s: an option is written --section.key=value", argument);
 }
@@ -46,7 +51,7 @@ static bool takes_next(const option *o, const char *next) {
     bool ignored;
     node word = {.kind = NODE_PLAIN, .text = next};
     if (!next || str_starts_with(next, "--")) return false;
-    if (is_file_option(o->key)) return true;
+    if (is_file_option(o->key) || is_process_count(o->key)) return true;
     if (alias_knows(o->key) && assign_is_switch(o->key))
         return value_bool(&word, &ignored) || (!alias_target(o->key) && !load_is_config(next));
     return alias_knows(o->key);
@@ -120,11 +125,6 @@ static bool read_negation(const char *key, char *out) {
 static ott_status fail_negation(const char *shown, const char *positive) {
     return status_fail(OTT_ERR_CONFIG, "%s: %s is no switch: it takes a value, as --%s=VALUE", shown,
                        positive, positive);
-}
-
-/* What torchrun and automodel call the number of processes. */
-static bool is_process_count(const char *key) {
-    return strcmp(key, "nproc_per_node") == 0 || strcmp(key, "nproc") == 0;
 }
 
 static ott_status fail_option(const char *shown, const char *key) {

@@ -281,6 +281,12 @@ static ott_status open_mixture(const opener *o, dataset **out) {
 /* Enough random tokens that no window repeats in a short run; the loader starts over after that. */
 #define SYNTHETIC_TOKENS (1 << 22)
 
+/* Tokens of other random ones to evaluate on: at least a batch. */
+static int64_t synthetic_evaluation_tokens(const config *cfg) {
+    int64_t batch = config_evaluation_batch(cfg) * (config_evaluation_length(cfg) + 1), least = 1 << 16;
+    return batch > least ? batch : least;
+}
+
 static bool is_synthetic(const config *cfg) {
     return cfg->data.format == DATA_SYNTHETIC;
 }
@@ -304,6 +310,9 @@ static ott_status open_validation(const opener *o, dataset **out) {
                  .to_share = 1};
     *out = NULL;
     if (!cfg->eval.enabled) return OTT_OK;
+    if (!*r.path && is_synthetic(cfg))
+        return dataset_open_synthetic(o->account, *o->vocab, (uint64_t)cfg->train.seed + 1,
+                                      synthetic_evaluation_tokens(cfg), out);
     if (!*r.path) {
         if (!*cfg->data.dataset_path || cfg->eval.holdout <= 0)
             return status_fail(OTT_ERR_CONFIG,

@@ -596,7 +596,7 @@ static ott_status collect_obstacles(run *r) {
     return config_collect(r->cfg, hub_name_check(r->cfg, "data.tokenizer_path", r->cfg->data.tokenizer_path));
 }
 
-/* Everything that can be known before a device or a file is opened, in one report. */
+/* Everything that can be known before a file of data or weights is opened, in one report. */
 static ott_status check_start(run *r) {
     config_collect_begin(r->cfg);
     ott_status status = collect_obstacles(r), collected = config_collect_end(r->cfg);
@@ -604,8 +604,8 @@ static ott_status check_start(run *r) {
 }
 
 static ott_status open_run(run *r) {
-    TRY(check_start(r));
     TRY(open_device(r));
+    TRY(check_start(r));
     TRY(world_open(&r->world, r->device, r->cfg));
     TRY(world_agree_config(&r->world, r->cfg));
     TRY(freezing_check(r->cfg));

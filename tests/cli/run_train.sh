@@ -1,5 +1,5 @@
 #!/bin/sh
-# run_train.sh, torchtitan's launcher: which file it trains, and what it refuses. A stub takes the place of mpirun.
+# run_train.sh, torchtitan's launcher, and the option --nproc-per-node: what they start and refuse. A stub takes the place of mpirun.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/checks.sh"
 mkdir stub
@@ -42,6 +42,16 @@ refuses "one of another module" "CONFIG=llama3_8b is not a configuration of MODU
 refuses "a path" "CONFIG=../debug is not known" CONFIG=../debug
 refuses "two files" "CONFIG_FILE=x.toml and MODULE or CONFIG name two" CONFIG_FILE=x.toml CONFIG=llama3_8b
 refuses "a run without communication" "ottava plan FILE --ranks 2" NGPU=2 COMM_MODE=fake_backend CONFIG=llama3_8b
+
+# ---- automodel's and torchrun's option ----
+for form in "--nproc-per-node=2 run.yaml" "run.yaml --nproc-per-node 2" "--nproc_per_node=2 run.yaml"; do
+    works "train $form" "mpirun -np 2 --bind-to none $(readlink -f "$program") train run.yaml --train.seed=3" train $form --train.seed=3
+done
+works "one process needs no mpirun" "Training complete" train --nproc-per-node 1 $small --run.dir=alone
+fails "no number of processes" 2 "--nproc-per-node=many" train --nproc-per-node=many $small
+PATH=/nowhere "$program" train --nproc-per-node=2 run.yaml >out 2>err
+code=$?
+report "no mpirun" "$(missing err "cannot start mpirun|openmpi-bin")$([ $code -eq 1 ] || echo "exit code $code")"
 
 for file in "$root"/configs/titan/*.toml; do
     works "a plan of $(basename "$file")" "Model: " plan "$file" --device=h100 --ranks=8 --model.hf_assets_path=none \

@@ -334,6 +334,81 @@ static void test_rowwise(void **state) {
     config_close(cfg);
 }
 
+/* TransformerEngine's FP8 is on where its section is. */
+static void test_te_fp8(void **state) {
+    static const struct {
+        const char *section, *recipe;
+        bool experts;
+    } rows[] = {
+        {"      recipe: current\n", "current", false},
+        {"      _target_: nemo_automodel.components.models.common.utils.TEFp8Config\n      recipe: block\n",
+         "block", true},
+        {"      recipe: mxfp8\n      _target_: a.TEFp8Config\n", "mxfp8", true},
+        {"      _target_: a.TEFp8Config\n", "current", false},
+        {"      recipe:\n        _target_: transformer_engine.common.recipe.Float8BlockScaling\n", "block",
+         true},
+    };
+    config_case *c = *state;
+    char text[512];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(text, sizeof text,
+                 "rng: {seed: 3}\nmodel:\n  backend:\n    linear: te\n    experts: te\n    te_fp8:\n%s"
+                 "  num_experts: 4\nfp8: {enabled: false}\n",
+                 rows[i].section);
+        config *cfg = case_good(c, ".yaml", text, NULL);
+        assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
+        assert_string_equal(config_word(cfg, "float8.recipe_name"), rows[i].recipe);
+        assert_int_equal(cfg->float8.moe_experts, rows[i].experts);
+        config_close(cfg);
+        cfg = case_good(c, ".yaml", text, "--model.backend.te_fp8=none", NULL);
+        assert_int_equal(cfg->train.mixed_precision, PRECISION_BF16);
+        config_close(cfg);
+        cfg = case_good(c, ".yaml", text, "--train.mixed_precision=bf16", NULL);
+        assert_int_equal(cfg->train.mixed_precision, PRECISION_BF16);
+        config_close(cfg);
+    }
+    config *cfg =
+        case_good(c, ".yaml", "rng: {seed: 3}\nmodel: {backend: {te_fp8: null, experts: te}}\n", NULL);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_BF16);
+    config_close(cfg);
+    case_bad(c, ".yaml", "rng: {seed: 3}\nmodel: {backend: {te_fp8: {recipe: tensorwise}}}\n",
+             "model.backend.te_fp8.recipe = tensorwise is not one of \"current\", \"block\", \"mxfp8\"",
+             NULL);
+}
+
+/* Mock data are random tokens, in rows of their length; a local file comes before them. */
+static void test_mock_data(void **state) {
+    static const char text[] =
+        "rng: {seed: 3}\ndataset:\n  _target_: a.llm.mock_iterable_dataset.MockIterableDataset\n  "
+        "vocab_size: 100\n"
+        "  seq_len: 96\n  num_samples: 1000\n"
+        "validation_dataset:\n  _target_: a.mock.build_unpacked_dataset\n  max_sentence_len: 64\n";
+    config_case *c = *state;
+    config *cfg = case_good(c, ".yaml", text, NULL);
+    assert_int_equal(cfg->data.format, DATA_SYNTHETIC);
+    assert_int_equal(cfg->train.seq_len, 96);
+    assert_true(cfg->eval.enabled);
+    config_close(cfg);
+    cfg = case_good(c, ".yaml", text, "--data.dataset_path=x.jsonl", "--eval.dataset_path=y.jsonl", NULL);
+    assert_int_equal(cfg->data.format, DATA_AUTO);
+    assert_int_equal(cfg->train.seq_len, 2048);
+    config_close(cfg);
+    cfg = case_good(c, ".yaml", text, "--train.seq_len=32", "--validation_dataset=none",
+                    "--eval.enabled=false", NULL);
+    assert_int_equal(cfg->train.seq_len, 32);
+    config_close(cfg);
+    cfg = case_good(
+        c, ".yaml",
+        "rng: {seed: 3}\ndataset: {_target_: a.mock.build_unpacked_dataset, max_sentence_len: 48}\n", NULL);
+    assert_int_equal(cfg->train.seq_len, 48);
+    config_close(cfg);
+    case_bad(c, ".yaml", "rng: {seed: 3}\ndataset: {_target_: a.llm.mock_seq_cls.MockDataset}\n",
+             "classification", NULL);
+    case_bad(c, ".yaml",
+             "rng: {seed: 3}\ndataset: {_target_: a.mock.build_unpacked_dataset, max_sentence_len: long}\n",
+             "dataset.max_sentence_len = long must be an integer", NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(test_2025),
@@ -350,6 +425,8 @@ int main(void) {
         CASE(test_micro_batch_size),
         CASE(test_blocks_without_experts),
         CASE(test_rowwise),
+        CASE(test_te_fp8),
+        CASE(test_mock_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* torchtitan's files, options and what it does about keys that are left out. */
 #include "config/case.h"
+#include <stdio.h>
 
 /* The published Llama 3 8B run of June 2025, key by key. */
 static const char llama3_8b[] =
@@ -287,6 +288,39 @@ static void test_words(void **state) {
     config_close(cfg);
 }
 
+/* The converter of grouped products puts all experts into FP8, by a recipe of their own. */
+static void test_grouped_products(void **state) {
+    static const char base[] =
+        "[training]\nsteps = 3\n[quantize.grouped_mm.float8]\nfqns = [\"experts\"]\n"
+        "[quantize.linear.float8]\nfilter_fqns = [\"output\"]\n[model]\nnum_experts = 4\n";
+    config_case *c = *state;
+    char text[400];
+    snprintf(text, sizeof text,
+             "%sconverters = [\"quantize.linear.float8\", \"quantize.grouped_mm.float8\"]\n", base);
+    config *cfg = case_good(c, ".toml", text, NULL);
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
+    assert_int_equal(cfg->float8.recipe_name, RECIPE_TENSORWISE);
+    assert_true(cfg->float8.moe_experts);
+    assert_int_equal(cfg->float8.module.count, 1);
+    assert_string_equal(cfg->float8.module.items[0], "*.experts.*=rowwise");
+    config_close(cfg);
+    snprintf(text, sizeof text, "%sconverters = [\"quantize.grouped_mm.mx\"]\n", base);
+    cfg = case_good(c, ".toml", text, NULL);
+    assert_int_equal(cfg->float8.module.count, 2);
+    assert_string_equal(cfg->float8.module.items[0], "*.experts.*=mxfp8");
+    assert_string_equal(cfg->float8.module.items[1], "*=bf16");
+    config_close(cfg);
+    cfg = case_good(c, ".toml", text, "--float8.moe_experts=false", NULL);
+    assert_int_equal(cfg->float8.module.count, 0);
+    config_close(cfg);
+    cfg = case_good(c, ".toml", base, NULL); /* without its converter the section asks for nothing */
+    assert_int_equal(cfg->train.mixed_precision, PRECISION_BF16);
+    assert_false(cfg->float8.moe_experts);
+    config_close(cfg);
+    case_bad(c, ".toml", "[training]\nsteps = 3\n[quantize.grouped_mm.float8]\nfqns = [\"layers.3\"]\n",
+             "\"layers.3\" does not name all experts", NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(test_llama3_8b_is_refused_once),
@@ -301,6 +335,7 @@ int main(void) {
         CASE(test_mx),
         CASE(test_filter_small),
         CASE(test_words),
+        CASE(test_grouped_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,101 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- Precision: a format and an FP8 switch beside it --- */
-
-static ott_status finalize_precision(config *cfg, const char *where) {
-    foreign_state kept = cfg->state->foreign, *f = &cfg->state->foreign;
-    const config_key *key = table_find("train.mixed_precision");
-    config_precision p = f->fp8 == 1         ? PRECISION_FP8
-                         : f->precision >= 0 ? (config_precision)f->precision
-                                             : PRECISION_BF16;
-    TRY(assign_word(cfg, key->path, key->choices[p].text, where));
-    *f = kept; /* our own key was not set by its own name */
-    return OTT_OK;
-}
-
-/* Comma-separated text, or a list: "float8" and ["float8"] both. */
-static ott_status as_list(config *cfg, const node *value, const char *where, config_list *out) {
-    config_value list;
-    *out = (config_list){0};
-    if (tree_is_null(value)) return OTT_OK;
-    TRY(value_read(cfg->state->memory, table_find("float8.filter_fqns"), value, where, &list));
-    *out = list.list;
-    return OTT_OK;
-}
-
-ott_status foreign_converters(config *cfg, const node *value, const char *where) {
-    config_list names;
-    int fp8 = 0;
-    cfg->state->foreign.mx = false;
-    TRY(as_list(cfg, value, where, &names));
-    for (int64_t i = 0; i < names.count; i++) {
-        const char *name = names.items[i];
-        if (strcmp(name, "float8") == 0 || strcmp(name, "quantize.linear.float8") == 0) {
-            fp8 = 1;
-        } else if (strcmp(name, "mx") == 0 || strcmp(name, "quantize.linear.mx") == 0) {
-            fp8 = 1;
-            cfg->state->foreign.mx = true;
-            TRY(assign_word(cfg, "float8.recipe_name", "mxfp8", where));
-        } else {
-            return status_fail(OTT_ERR_CONFIG,
-                               "%s: \"%s\" is not one of \"float8\", \"quantize.linear.float8\", "
-                               "\"mx\", \"quantize.linear.mx\"",
-                               where, name);
-        }
-    }
-    cfg->state->foreign.fp8 = fp8;
-    return finalize_precision(cfg, where);
-}
-
-/* torchao's MX recipes differ in how a block's scale is rounded, and in kernels. */
-ott_status foreign_mx_recipe(config *cfg, const node *value, const char *where) {
-    static const char words[] = "mxfp8=|mxfp8_emulated=|mxfp8_cublas=|mxfp8_cublas_rceil=";
-    char ignored[64];
-    const char *word = tree_is_null(value) ? "mxfp8" : value->text ? value->text : "";
-    if (!alias_translate(words, word, ignored))
-        return status_fail(OTT_ERR_CONFIG,
-                           "%s is not one of \"mxfp8\", \"mxfp8_emulated\", \"mxfp8_cublas\", "
-                           "\"mxfp8_cublas_rceil\"",
-                           where);
-    cfg->state->foreign.mx_rounds_up = str_ends_with(word, "_rceil");
-    return OTT_OK;
-}
-
-ott_status foreign_mx_filter(config *cfg, const node *value, const char *where) {
-    return as_list(cfg, value, where, &cfg->state->foreign.mx_filter);
-}
-
-/* What [mx] says counts when its converter runs and our own keys are silent. */
-static void finalize_mx(config *cfg) {
-    const foreign_state *f = &cfg->state->foreign;
-    if (!f->mx) return;
-    if (!state_note(cfg, "float8.filter_fqns")->set) cfg->float8.filter_fqns = f->mx_filter;
-    if (!state_note(cfg, "float8.mx_scale")->set && cfg->float8.recipe_name == RECIPE_MXFP8)
-        cfg->float8.mx_scale = f->mx_rounds_up ? MX_SCALE_ROUNDUP : MX_SCALE_FLOOR;
-}
-
-ott_status foreign_fp8_enabled(config *cfg, const node *value, const char *where) {
-    bool on = false;
-    if (!tree_is_null(value) && !value_bool(value, &on))
-        return status_fail(OTT_ERR_CONFIG, "%s must be true or false", where);
-    cfg->state->foreign.fp8 = on;
-    return finalize_precision(cfg, where);
-}
-
-ott_status foreign_precision(config *cfg, const node *value, const char *where) {
-    static const char words[] = "bfloat16=0|bf16=0|float16=1|fp16=1|float32=2|fp32=2|auto=3";
-    foreign_state *f = &cfg->state->foreign;
-    char digit[64] = "3";
-    bool known = tree_is_null(value) ||
-                 (value->text && alias_translate(words, alias_last_component(value->text), digit));
-    if (!known)
-        return status_fail(OTT_ERR_CONFIG,
-                           "%s is not one of \"bfloat16\", \"float16\", \"float32\", \"auto\"", where);
-    f->precision = digit[0] == '3' ? -1 : digit[0] - '0';
-    f->precision_where = where;
-    return finalize_precision(cfg, where);
-}
+/* --- State formats and adapters --- */
 
 /* words: what alias_translate reads; all: those words for a person. */
 static ott_status read_state_dtype(const node *value, const char *where, const char *words, const char *all,
@@ -312,10 +218,17 @@ ott_status foreign_packed_size(config *cfg, const node *value, const char *where
 static const struct {
     const char *name, *format;
 } dataset_classes[] = {
-    {"HellaSwag", "hellaswag"},        {"NanogptDataset", "tokens"},
-    {"MegatronPretraining", "tokens"}, {"SQuAD", "squad"},
-    {"make_squad_dataset", "squad"},   {"ColumnMappedTextInstructionDataset", "instruction"},
+    {"HellaSwag", "hellaswag"},
+    {"NanogptDataset", "tokens"},
+    {"MegatronPretraining", "tokens"},
+    {"SQuAD", "squad"},
+    {"make_squad_dataset", "squad"},
+    {"ColumnMappedTextInstructionDataset", "instruction"},
     {"ChatDataset", "chat"},
+    {"MockIterableDataset", "synthetic"},
+    {"build_unpacked_dataset", "synthetic"},
+    {"build_packed_dataset", "synthetic"},
+    {"MockPretrainingDatasetConfig", "synthetic"},
 };
 
 static ott_status find_dataset(const node *value, const char *where, const char **name, const char **format) {
@@ -326,10 +239,37 @@ static ott_status find_dataset(const node *value, const char *where, const char 
     }
     return status_fail(OTT_ERR_CONFIG,
                        "%s: no dataset of that name is read here, as \"HellaSwag\", \"make_squad_dataset\", "
-                       "\"ColumnMappedTextInstructionDataset\", \"ChatDataset\" and \"NanogptDataset\" are; "
+                       "\"ColumnMappedTextInstructionDataset\", \"ChatDataset\", \"NanogptDataset\" and "
+                       "\"MockIterableDataset\" are; "
                        "name a local file with "
                        "data.dataset_path",
                        where);
+}
+
+/* AutoModel's mock data are random tokens, which have no name on a hub. */
+static bool is_mock(const char *format) {
+    return strcmp(format, "synthetic") == 0;
+}
+
+/* A row of the run is as long as a row of the mock data. */
+ott_status foreign_mock_length(config *cfg, const node *value, const char *where) {
+    cfg->state->foreign.mock_length = tree_is_null(value) ? NULL : value;
+    cfg->state->foreign.mock_length_where = where;
+    if (cfg->state->foreign.mock || tree_is_null(value)) return OTT_OK;
+    return remark_add(cfg, REMARK_INERT, "dataset.*", NULL, "dataset.*", "data.dataset");
+}
+
+/* A local file comes before mock data; without one the rows are as long as the mock data. */
+static ott_status finalize_mock(config *cfg) {
+    foreign_state kept = cfg->state->foreign, *f = &cfg->state->foreign;
+    if (!f->mock || cfg->data.format != DATA_SYNTHETIC) return OTT_OK;
+    if (*cfg->data.dataset_path || cfg->data.datasets.count > 0)
+        return assign_default(cfg, table_find("data.format")), OTT_OK;
+    if (!f->mock_length || state_note(cfg, "train.seq_len")->set) return OTT_OK;
+    TRY(assign_word(cfg, "train.seq_len", f->mock_length->text ? f->mock_length->text : "",
+                    f->mock_length_where));
+    *f = kept;
+    return OTT_OK;
 }
 
 /* The class says how files are read; where they are is another key's, without which data.dataset refuses the
@@ -340,6 +280,8 @@ ott_status foreign_dataset_target(config *cfg, const node *value, const char *wh
     TRY(find_dataset(value, where, &name, &format));
     TRY(assign_word(cfg, "data.format", format, where));
     cfg->state->foreign.dataset_class = name;
+    cfg->state->foreign.mock = is_mock(format);
+    if (is_mock(format)) return OTT_OK;
     return state_note(cfg, "data.dataset")->set ? OTT_OK : assign_word(cfg, "data.dataset", name, where);
 }
 
@@ -348,6 +290,7 @@ ott_status foreign_validation_target(config *cfg, const node *value, const char 
     if (tree_is_null(value)) return OTT_OK;
     TRY(assign_word(cfg, "eval.enabled", "true", where));
     TRY(find_dataset(value, where, &name, &format));
+    if (is_mock(format)) return OTT_OK;
     return state_note(cfg, "eval.dataset")->set ? OTT_OK : assign_word(cfg, "eval.dataset", name, where);
 }
 
@@ -373,10 +316,8 @@ ott_status foreign_validation_path(config *cfg, const node *value, const char *w
 ott_status foreign_finalize(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     TRY(foreign_finalize_model(cfg));
-    if (f->fp8 == 1 && f->precision > PRECISION_BF16)
-        return status_fail(OTT_ERR_CONFIG,
-                           "%s does not go with FP8 training, whose activations are bf16; leave it out",
-                           f->precision_where);
+    TRY(foreign_finalize_float8(cfg));
+    TRY(finalize_mock(cfg));
     if (f->adam) /* without weight decay the two are one */
         cfg->optimizer.name = cfg->optimizer.weight_decay == 0.0 ? OPTIMIZER_ADAMW : OPTIMIZER_ADAM;
     if (f->min_lr >= 0.0) {
@@ -387,6 +328,5 @@ ott_status foreign_finalize(config *cfg) {
     }
     finalize_automodel_schedule(cfg);
     finalize_titan_schedule(cfg);
-    finalize_mx(cfg);
     return OTT_OK;
 }

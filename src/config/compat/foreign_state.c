@@ -12,6 +12,7 @@ void foreign_key_was_set(config *cfg, const config_key *key) {
     if (strcmp(key->path, "train.mixed_precision") == 0) {
         f->fp8 = cfg->train.mixed_precision == PRECISION_FP8;
         f->precision = f->fp8 ? -1 : (int)cfg->train.mixed_precision;
+        f->te_fp8 = false;
     } else if (strcmp(key->path, "train.activation_checkpointing") == 0) {
         f->ac_mode = f->ac_option = NULL;
     } else if (strcmp(key->path, "data.format") == 0) {
