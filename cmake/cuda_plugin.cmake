@@ -18,6 +18,6 @@ if(OTTAVA_NVCC)
   set_target_properties(ottava_plugin PROPERTIES LINKER_LANGUAGE C)
   add_dependencies(cuda ottava_plugin)
   # Where the program looks, whatever the system calls its folder of libraries; cuBLASLt is found where it was found here.
-  set_target_properties(ottava_plugin PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  set_target_properties(ottava_plugin PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS ottava_plugin LIBRARY DESTINATION lib OPTIONAL)
 endif()

@@ -19,6 +19,10 @@ set_target_properties(ottava_cli PROPERTIES OUTPUT_NAME ottava)
 target_include_directories(ottava_cli PRIVATE cli)
 target_link_libraries(ottava_cli PRIVATE ottava_bench ottava_plan m) # and all below: the program needs no shared library of ours
 
+# The same RUNPATH in the build and in the installation: the folders of libraries that the linker does not know. CMake would
+# pad the build's with an empty element, and the dynamic linker reads an empty element as the current folder.
+set_target_properties(ottava ottava_cli PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
+
 include(CMakePackageConfigHelpers)
 configure_file(cmake/ottava.pc.in ottava.pc @ONLY)
 write_basic_package_version_file(ottava-config-version.cmake COMPATIBILITY SameMinorVersion)

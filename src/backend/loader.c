@@ -62,10 +62,13 @@ static bool own_folder(char out[PATH_MAX]) {
     return true;
 }
 
-/* dlopen that keeps the first reason why a file that is there was not opened. */
+/* dlopen that keeps the first reason why a file that is there was not opened. It gets a full path: it searches the system's
+   folders for a name without a slash. */
 static void *try_file(const char *path, char reason[LOADER_TEXT]) {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library && !reason[0] && (!strchr(path, '/') || access(path, F_OK) == 0)) {
+    char full[PATH_MAX];
+    if (!realpath(path, full)) return NULL;
+    void *library = dlopen(full, RTLD_NOW | RTLD_LOCAL);
+    if (!library && !reason[0]) {
         const char *text = dlerror();
         snprintf(reason, LOADER_TEXT, "%s", text ? text : path);
     }
@@ -88,13 +91,13 @@ static void *open_given(const char *path, char reason[LOADER_TEXT]) {
 static void *open_library(char reason[LOADER_TEXT]) {
     const char *given = getenv(LOADER_VARIABLE);
     char folder[PATH_MAX];
-    void *library = NULL;
     if (given && *given) return open_given(given, reason);
-    if (own_folder(folder)) {
-        library = try_folder(folder, "", reason);
-        if (!library) library = try_folder(folder, "/../lib", reason);
-    }
-    return library ? library : try_file(LOADER_FILE, reason);
+    if (!own_folder(folder)) return NULL;
+    void *library = try_folder(folder, "", reason);
+    if (!library) library = try_folder(folder, "/../lib", reason);
+    if (!library && !reason[0])
+        snprintf(reason, LOADER_TEXT, LOADER_FILE " is neither in %.512s nor in its ../lib", folder);
+    return library;
 }
 
 /* ---- the plugin ---- */

@@ -1,7 +1,7 @@
 /*
  * backend/loader: finds the CUDA plugin (backend/plugin.h): where the environment variable OTTAVA_CUDA_PATH says, a file or
- * a folder; else beside this program or library, in ../lib of it, and where the system looks for libraries. It is loaded
- * once, when it is first asked for, and stays.
+ * a folder; else in the folder of this program or library, or in ../lib of that folder, and nowhere else. It is loaded once,
+ * on the first call, and stays.
  */
 #ifndef BACKEND_LOADER_H
 #define BACKEND_LOADER_H
