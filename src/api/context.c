@@ -1,7 +1,9 @@
 /* api/context: contexts, versions and errors of the public API. */
 #include "api/handle.h"
 #include "backend/backend.h"
+#include "base/pool.h"
 #include "tensor/plan.h"
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -79,9 +81,11 @@ void ott_context_options_init(ott_context_options *options) {
 }
 
 static ott_status check_options(const ott_context_options *o) {
-    if (o->threads < 0)
-        return status_fail(OTT_ERR_ARGUMENT, "ott_context_open: threads = %d: give 0 (all cores) or more",
-                           o->threads);
+    TRY(status_context(pool_check_threads(o->threads), "ott_context_open"));
+    if ((int)o->log_level < OTT_LOG_ERROR || o->log_level > OTT_LOG_DEBUG)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "ott_context_open: log_level = %d is no level: give %d (error) to %d (debug)",
+                           (int)o->log_level, OTT_LOG_ERROR, OTT_LOG_DEBUG);
     return backend_check(o->device, NULL);
 }
 
@@ -90,6 +94,7 @@ static ott_status open_context(const ott_context_options *o, ott_context *contex
     context->log = (logger){.callback = o->log, .user = o->user, .level = o->log_level};
     context->threads = o->threads;
     context->process = getpid();
+    context->magic = CONTEXT_OPEN;
     atomic_init(&context->stop, false);
     atomic_init(&context->owner, 0);
     return o->device ? mem_strdup(context->account, o->device, &context->device_name) : OTT_OK;
@@ -114,17 +119,47 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
     return OTT_OK;
 }
 
-static ott_status check_unused(ott_context *context) {
+/* The bytes of a closed context stay, so that a use after closing is an error and no crash: of the last HANDLE_KEEP. */
+static struct {
+    pthread_mutex_t lock;
+    ott_context *first, *last;
+    int count;
+} closed_contexts = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void keep_closed(ott_context *context) {
+    ott_context *oldest = NULL;
+    memset(context, 0, sizeof *context);
+    context->magic = CONTEXT_CLOSED;
+    pthread_mutex_lock(&closed_contexts.lock);
+    *(closed_contexts.count > 0 ? &closed_contexts.last->next : &closed_contexts.first) = context;
+    closed_contexts.last = context;
+    if (closed_contexts.count < HANDLE_KEEP) {
+        closed_contexts.count++;
+    } else {
+        oldest = closed_contexts.first;
+        closed_contexts.first = oldest->next;
+    }
+    pthread_mutex_unlock(&closed_contexts.lock);
+    free(oldest);
+}
+
+/* Enters the context for the last time. From the caller's log callback the context can be used, but not closed. */
+static ott_status enter_to_close(ott_context *context) {
     TRY(api_enter(context, "ott_context_close"));
-    bool inside = context->depth > 1;
-    api_leave(context);
-    if (!inside) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT,
-                       "ott_context_close: cannot be called from a callback of the context");
+    if (context->depth > 1) {
+        api_leave(context);
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "ott_context_close: cannot be called from a callback of the context");
+    }
+    if (context->open_handles > 0)
+        log_warning(&context->log, "ott_context_close: %lld objects made with the context are still open",
+                    (long long)context->open_handles);
+    context->log.callback = NULL; /* nothing may be called back from here on */
+    return OTT_OK;
 }
 
 void ott_context_close(ott_context *context) {
-    if (!context || check_unused(context) != OTT_OK) return;
+    if (!context || enter_to_close(context) != OTT_OK) return;
     plan_destroy(context->plan);
     handle_close_all(context);
     mem_free(context->account, context->autocast);
@@ -132,7 +167,7 @@ void ott_context_close(ott_context *context) {
     mem_free(context->account, context->device_name);
     if (context->open_handles > 0) mem_free_all(context->account); /* what the caller's own objects hold */
     mem_close(context->account);
-    free(context);
+    keep_closed(context);
 }
 
 bool api_must_stop(void *user) {

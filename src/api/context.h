@@ -13,6 +13,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#define CONTEXT_OPEN   UINT64_C(0x6f7474636f6e7465)
+#define CONTEXT_CLOSED UINT64_C(0x6f7474636c6f7365)
+
 /* The closed handles of a kind (api/handle.h). */
 typedef struct closed_handles {
     struct handle *first, *last;
@@ -20,6 +23,8 @@ typedef struct closed_handles {
 } closed_handles;
 
 struct ott_context {
+    uint64_t magic;                /* CONTEXT_OPEN, or CONTEXT_CLOSED: its other fields are gone */
+    struct ott_context *next;      /* of the closed contexts, the oldest first */
     mem *account;                  /* all memory of the context and of what is made with it */
     logger log;                    /* the caller's callback */
     atomic_bool stop;              /* ott_stop was called; set from any thread and from signal handlers */

@@ -2,6 +2,7 @@
 #include "backend/backend.h"
 #include "eval/eval.h"
 #include "api/handle.h"
+#include "base/pool.h"
 
 void ott_eval_options_init(ott_eval_options *options) {
     if (options)
@@ -20,8 +21,7 @@ void ott_eval_result_init(ott_eval_result *result) {
 /* ---- checks ---- */
 
 static ott_status check_numbers(const ott_eval_options *o) {
-    if (o->threads < 0)
-        return status_fail(OTT_ERR_ARGUMENT, "threads = %d: give 0 (all cores) or more", o->threads);
+    TRY(pool_check_threads(o->threads));
     if (o->limit < 0)
         return status_fail(OTT_ERR_ARGUMENT, "limit = %lld: give 0 (all) or more", (long long)o->limit);
     if (o->seq_len < 0)

@@ -1,6 +1,7 @@
 /* api/generate: text from a trained model. */
 #include "generate/generate.h"
 #include "api/handle.h"
+#include "base/pool.h"
 
 struct ott_generator {
     handle base;
@@ -48,8 +49,7 @@ static ott_status check_choice(const ott_generate_options *o) {
 static ott_status check_options(const ott_generate_options *o) {
     if (o->max_tokens < 0)
         return status_fail(OTT_ERR_ARGUMENT, "max_tokens = %lld: give 0 or more", (long long)o->max_tokens);
-    if (o->threads < 0)
-        return status_fail(OTT_ERR_ARGUMENT, "threads = %d: give 0 (all cores) or more", o->threads);
+    TRY(pool_check_threads(o->threads));
     if (o->precision != OTT_GENERATE_AS_TRAINED && o->precision != OTT_GENERATE_BF16)
         return status_fail(OTT_ERR_ARGUMENT,
                            "precision = %d: give OTT_GENERATE_AS_TRAINED or OTT_GENERATE_BF16",

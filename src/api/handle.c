@@ -67,9 +67,6 @@ void handle_close(handle *h) {
 }
 
 void handle_close_all(ott_context *context) {
-    if (context->open_handles > 0)
-        log_warning(&context->log, "ott_context_close: %lld objects made with the context are still open",
-                    (long long)context->open_handles);
     for (int kind = 0; context->closed && kind < HANDLE_KINDS; kind++) {
         closed_handles *closed = &context->closed[kind];
         for (handle *next, *h = closed->first; closed->count > 0; h = next, closed->count--) {
@@ -119,6 +116,8 @@ ott_status handle_check_in(const void *object, handle_kind kind, const ott_conte
 ott_status api_enter(ott_context *context, const char *function) {
     static _Thread_local char of_this_thread; /* its address names the thread */
     uintptr_t me = (uintptr_t)&of_this_thread, nobody = 0;
+    if (context->magic != CONTEXT_OPEN)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: the context has been closed", function);
     if (getpid() != context->process)
         return status_fail(
             OTT_ERR_ARGUMENT,

@@ -50,7 +50,7 @@ struct ott_config {
 ott_status handle_open(ott_context *context, handle_kind kind, int64_t bytes, void **out);
 /* Marks it closed. What it held must have been given back. Its other bytes stay as they are. */
 void handle_close(handle *h);
-/* Gives back the closed handles of a context that is being closed; warns of open ones. */
+/* Frees the closed handles of a context that is being closed. */
 void handle_close_all(ott_context *context);
 /* Is it open? For the close functions, which do nothing otherwise. */
 bool handle_is_open(const void *object, handle_kind kind);

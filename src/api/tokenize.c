@@ -1,6 +1,7 @@
 /* api/tokenize: texts to token ids, and corpora to token files. */
 #include "data/tokenize.h"
 #include "api/handle.h"
+#include "base/pool.h"
 
 void ott_tokenize_options_init(ott_tokenize_options *options) {
     if (options)
@@ -15,8 +16,7 @@ void ott_tokenize_result_init(ott_tokenize_result *result) {
 static ott_status take_options(const ott_tokenize_options *given, ott_tokenize_options *o) {
     ott_tokenize_options_init(o);
     TRY(api_read_options(given, o, sizeof *o, "ott_tokenize_options"));
-    if (o->threads < 0)
-        return status_fail(OTT_ERR_ARGUMENT, "threads = %d: give 0 (all cores) or more", o->threads);
+    TRY(pool_check_threads(o->threads));
     if (!o->text_field || !*o->text_field)
         return status_fail(OTT_ERR_ARGUMENT, "text_field is empty: name a field of the rows");
     if (!o->separator) o->separator = "";

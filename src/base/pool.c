@@ -173,12 +173,16 @@ static void shut(pool *p, int started) {
     mem_free(p->account, p);
 }
 
+ott_status pool_check_threads(int threads) {
+    if (threads >= 0 && threads <= MOST_THREADS) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "threads = %d: give 1 to %d, or 0 for all cores (%d)", threads,
+                       MOST_THREADS, pool_cores());
+}
+
 ott_status pool_open(mem *account, int threads, pool **out) {
     *out = NULL;
     int cores = pool_cores();
-    if (threads < 0 || threads > MOST_THREADS)
-        return status_fail(OTT_ERR_ARGUMENT, "threads is %d; it must be 1 to %d, or 0 for all cores (%d)",
-                           threads, MOST_THREADS, cores);
+    TRY(pool_check_threads(threads));
     if (threads == 0) threads = cores;
     void *memory, *workers;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(pool), "a thread pool", &memory));

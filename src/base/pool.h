@@ -13,6 +13,8 @@ typedef void (*pool_task)(void *argument, int thread, int threads);
 
 /* Cores that this process may run on. */
 int pool_cores(void);
+/* OTT_ERR_ARGUMENT if pool_open would refuse so many threads. */
+ott_status pool_check_threads(int threads);
 /* threads >= 1, the caller's included. 0: pool_cores. */
 ott_status pool_open(mem *account, int threads, pool **out);
 void pool_close(pool *p); /* joins the workers; NULL is allowed */

@@ -1,6 +1,7 @@
 /* bench/bench: the table of benchmarks, and the check of what is asked of one. */
 #include "bench/bench.h"
 #include "api/handle.h"
+#include "base/pool.h"
 #include "bench/harness.h"
 #include <stdio.h>
 #include <string.h>
@@ -48,8 +49,7 @@ static ott_status check_taken(const bench_entry *entry, const bench_options *o) 
 }
 
 static ott_status check_repeats(const bench_options *o) {
-    if (o->threads < 0)
-        return status_fail(OTT_ERR_ARGUMENT, "threads = %d: give 0 (all cores) or more", o->threads);
+    if (o->threads < 0) return pool_check_threads(o->threads);
     if (o->repeats < 1 || o->repeats > BENCH_REPEATS_MAX)
         return status_fail(OTT_ERR_ARGUMENT, "repeats = %d is not in [1, %d]", o->repeats, BENCH_REPEATS_MAX);
     if (o->batch_size < 0)

@@ -114,6 +114,75 @@ static void test_nothing_is_closed_under_a_training(void **state) {
     ott_context_close(m.context);
 }
 
+/* ---- contexts ---- */
+
+static void test_closed_twice(void **state) {
+    (void)state;
+    ott_context *context = open_context(), *other;
+    ott_recipe *r;
+    ott_context_close(context);
+    ott_context_close(context);
+    assert_non_null(strstr(ott_error_text(), "ott_context_close: the context has been closed"));
+    assert_error(ott_recipe_open(context, "block", &r), OTT_ERR_ARGUMENT, "the context has been closed");
+    ott_stop(context);
+    other = open_context();
+    ott_context_close(context); /* not the new one */
+    succeed(ott_recipe_open(other, "block", &r));
+    ott_recipe_close(r);
+    ott_context_close(other);
+}
+
+typedef struct last_words {
+    ott_context *context;
+    ott_tensor *tensor;
+    int lines;
+    char text[160];
+} last_words;
+
+/* Closes the context that is being closed. Everything else still works. */
+static void close_again(void *user, ott_log_level level, const char *text) {
+    last_words *w = user;
+    if (level != OTT_LOG_WARNING || !strstr(text, "still open")) return;
+    w->lines++;
+    ott_context_close(w->context);
+    snprintf(w->text, sizeof w->text, "%s", ott_error_text());
+    succeed(ott_tensor_fill(w->tensor, 1));
+    ott_tensor_close(w->tensor);
+}
+
+static void test_closed_by_its_log_callback(void **state) {
+    (void)state;
+    last_words w = {0};
+    ott_context_options o;
+    ott_context_options_init(&o);
+    o.log = close_again;
+    o.user = &w;
+    o.threads = 1;
+    succeed(ott_context_open(&o, &w.context));
+    w.tensor = open_tensor(w.context, OTT_F32, 4, 4);
+    ott_context_close(w.context);
+    assert_int_equal(w.lines, 1);
+    assert_non_null(strstr(w.text, "ott_context_close: cannot be called from a callback"));
+}
+
+static void test_options_out_of_range(void **state) {
+    (void)state;
+    ott_context *context = NULL;
+    ott_context_options o;
+    ott_context_options_init(&o);
+    o.threads = 100000;
+    assert_error(ott_context_open(&o, &context), OTT_ERR_ARGUMENT, "threads = 100000: give 1 to 4096");
+    o.threads = -1;
+    assert_error(ott_context_open(&o, &context), OTT_ERR_ARGUMENT, "threads = -1");
+    o.threads = 1;
+    for (int level = -1; level < 200; level += 100) {
+        o.log_level = (ott_log_level)level;
+        assert_error(ott_context_open(&o, &context), OTT_ERR_ARGUMENT,
+                     "is no level: give 0 (error) to 3 (debug)");
+    }
+    assert_null(context);
+}
+
 /* ---- fork ---- */
 
 static int in_child(ott_context *context, ott_tensor *t, ott_config *config) {
@@ -268,6 +337,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_config_is_a_checked_handle),
         cmocka_unit_test(test_nothing_is_closed_under_a_training),
+        cmocka_unit_test(test_closed_twice),
+        cmocka_unit_test(test_closed_by_its_log_callback),
+        cmocka_unit_test(test_options_out_of_range),
         cmocka_unit_test(test_child_of_fork),
         cmocka_unit_test(test_results_are_checked_before_the_work),
         cmocka_unit_test(test_read_callback_that_returns_too_much),
