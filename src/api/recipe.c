@@ -1,6 +1,7 @@
 /* api/recipe: recipes of the public API: a row of the table, or one with options of [float8] set. */
 #include "api/recipe.h"
 #include "config/config.h"
+#include "config/table.h"
 #include "fp8/recipe_names.h"
 #include "fp8/recipe_text.h"
 #include <stdio.h>
@@ -172,6 +173,14 @@ static ott_status check_key(const char *key) {
     for (int i = 0; i < KEYS; i++)
         if (strcmp(keys[i], key) == 0) return OTT_OK;
     const char *nearest = str_nearest(key, keys, KEYS);
+    char path[64];
+    snprintf(path, sizeof path, "float8.%s", key);
+    if (table_find(path))
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "ott_recipe_set: %s says which layers of a model FP8 is for, or when, and a recipe only how: "
+            "set %s with ott_config_set, or the field of that name in ott_convert_options",
+            key, path);
     if (nearest)
         return status_fail(OTT_ERR_CONFIG, "ott_recipe_set: a recipe has no key \"%s\"; did you mean \"%s\"?",
                            key, nearest);
