@@ -19,7 +19,7 @@ static ott_status object_crc(const json_t *object, uint32_t *crc) {
 }
 
 ott_status checkpoint_json_print(json_t *root, str *out) {
-    uint32_t crc;
+    uint32_t crc = 0;
     if (!root) return fail_memory();
     TRY(object_crc(root, &crc));
     if (json_object_set_new(root, "crc32c", json_integer(crc)) != 0) return fail_memory();
