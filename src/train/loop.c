@@ -47,7 +47,8 @@ typedef struct run {
     health *health;
     profile *profile; /* NULL: no step is profiled */
     progress progress;
-    str sources;        /* what its checkpoints keep of the files it reads */
+    run_sources files;  /* that it reads */
+    str sources;        /* what its checkpoints keep of them */
     bool history_known; /* what processes before this one did */
     int64_t first_step; /* where it began */
     int64_t saved_step; /* step of the newest checkpoint saved, -1: none */
@@ -123,10 +124,20 @@ static ott_status decide_admission(run *r) {
                             &r->need);
 }
 
+/* Before the run has a folder: ranks that read other files make none. */
+static ott_status check_files(run *r) {
+    str lines = {.account = r->account};
+    r->files.account = r->account;
+    ott_status status = sources_collect(r->cfg, &r->files);
+    if (status == OTT_OK) status = sources_describe(&r->files, &lines);
+    if (status == OTT_OK) status = world_agree_files(&r->world, lines.text ? lines.text : "");
+    str_free(&lines);
+    return status;
+}
+
 static ott_status open_sources(run *r) {
     r->sources.account = r->account;
-    TRY(sources_open(r->account, r->log, r->cfg, r->start.checkpoint, &r->sources));
-    TRY(world_agree(&r->world, "data and tokenizer", r->sources.text));
+    TRY(sources_open(&r->files, r->log, r->start.checkpoint, &r->sources));
     checkpoint_writer_keep_sources(r->writer, r->sources.text);
     return OTT_OK;
 }
@@ -542,8 +553,18 @@ static void log_traffic(const run *r) {
              mib(t->fp8), mib(t->bf16), mib(t->f16), mib(t->fp32), mib(t->amax), mib(t->gradient));
 }
 
+static void warn_unsaved(const run *r) {
+    if (r->cfg->checkpoint.interval > 0) return;
+    log_warning(
+        r->log,
+        "checkpoint.interval = 0: this run saves no checkpoint, not even at its end, and what it trains is "
+        "lost; give --checkpoint.interval=N to save every N steps and at the end");
+}
+
 static void log_end(const run *r) {
     char tokens[32], time[32];
+    if (r->cfg->checkpoint.interval == 0 && r->saved_step < 0)
+        log_warning(r->log, "No checkpoint was saved: checkpoint.interval = 0");
     log_gemms(r);
     log_traffic(r);
     log_info(r->log, "Peak memory: planned %.1f MiB, allocated %.1f MiB, resident %.1f MiB",
@@ -614,6 +635,7 @@ static ott_status open_run(run *r) {
     TRY(model_options_resolve(r->cfg, &r->shape));
     TRY(data_open(r->account, r->log, r->cfg, &r->shape.vocab, &r->train_data, &r->validation_data));
     TRY(precision_plan_read(r->cfg, &r->precision)); /* in steps, which may follow from the data */
+    TRY(check_files(r));
     TRY(open_folder(r));
     TRY(open_trainer(r));
     TRY(open_sources(r));
@@ -628,6 +650,7 @@ static void close_run(run *r) {
     progress_close(&r->progress);
     checkpoint_writer_close(r->writer);
     if (r->sources.account) str_free(&r->sources);
+    run_sources_free(&r->files);
     profile_close(r->profile);
     health_close(r->health);
     trainer_close(r->trainer);
@@ -659,6 +682,7 @@ ott_status train_run(mem *account, const logger *log, config *cfg, const train_h
                                    .trainer = r.trainer,
                                    .need = &r.need,
                                    .peak_flops = r.progress.peak_flops});
+    warn_unsaved(&r);
     TRY_OUT(steps(&r));
     TRY_OUT(profile_finish(r.profile));
     TRY_OUT(write_summary(&r));

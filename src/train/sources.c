@@ -1,15 +1,15 @@
 /* train/sources: collecting the files of a configuration, and comparing them with a checkpoint's. */
 #include "train/sources.h"
-#include "checkpoint/run_sources.h"
 #include "data/data.h"
 #include "train/run.h"
+#include <inttypes.h>
 
 static ott_status add_file(void *user, bool validation, const char *path) {
     return run_sources_add(user, validation ? SOURCE_EVAL : SOURCE_DATA, path);
 }
 
 /* The tokenizer comes first: it is never one file too many. */
-static ott_status collect(const config *cfg, run_sources *out) {
+ott_status sources_collect(const config *cfg, run_sources *out) {
     char path[PATH_MAX];
     data_tokenizer_path(cfg, path);
     if (*path) TRY(run_sources_add_tokenizer(out, path));
@@ -30,16 +30,16 @@ static ott_status compare(const run_sources *now, run_source_role role, const lo
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
-ott_status sources_open(mem *account, const logger *log, const config *cfg, const char *checkpoint,
-                        str *text) {
-    run_sources now = {.account = account};
-    ott_status status;
-    TRY_OUT(collect(cfg, &now));
-    if (checkpoint) TRY_OUT(compare(&now, SOURCE_ROLES, log, checkpoint));
-    TRY_OUT(run_sources_text(&now, text));
-out:
-    run_sources_free(&now);
-    return status;
+ott_status sources_describe(const run_sources *s, str *out) {
+    for (int64_t i = 0; i < s->count; i++)
+        str_printf(out, "%s of %" PRId64 " bytes, hash %016" PRIx64 "\n", s->files[i].path,
+                   s->files[i].mark.bytes, s->files[i].mark.hash);
+    return str_finish(out);
+}
+
+ott_status sources_open(const run_sources *now, const logger *log, const char *checkpoint, str *text) {
+    if (checkpoint) TRY(compare(now, SOURCE_ROLES, log, checkpoint));
+    return run_sources_text(now, text);
 }
 
 ott_status sources_check_tokenizer(mem *account, const logger *log, const char *checkpoint,

@@ -243,16 +243,39 @@ static ott_status share_copy(world *w, const char *text, str *leaders) {
     return world_share_text(w, leaders);
 }
 
-ott_status world_agree(world *w, const char *what, const char *text) {
+/* The lowest rank's error becomes that of all ranks, so that every rank ends. */
+static ott_status share_failure(world *w, ott_status own) {
+    char text[1024] = "";
+    group_host words = words_of(w);
+    float first = own == OTT_OK ? 0.0f : (float)(w->size - w->rank);
+    if (own != OTT_OK) snprintf(text, sizeof text, "%s", status_text());
+    TRY(group_host_reduce(&words, &first, 1, REDUCE_MAX));
+    if (first == 0.0f) return OTT_OK;
+    TRY(group_host_broadcast(&words, text, sizeof text, w->size - (int)first));
+    return status_fail(OTT_ERR_RANK, "%s", text);
+}
+
+static ott_status compare_lines(const world *w, const char *own, const char *leaders) {
+    while (*own && *leaders) {
+        size_t length = strcspn(own, "\n"), other = strcspn(leaders, "\n");
+        if (length != other || memcmp(own, leaders, length) != 0) break;
+        own += length + (own[length] == '\n');
+        leaders += other + (leaders[other] == '\n');
+    }
+    if (!*own && !*leaders) return OTT_OK;
+    return status_fail(OTT_ERR_RANK,
+                       "rank %d reads %.*s, and rank 0 reads %.*s: all ranks need the same files", w->rank,
+                       *own ? (int)strcspn(own, "\n") : 12, *own ? own : "no such file",
+                       *leaders ? (int)strcspn(leaders, "\n") : 12, *leaders ? leaders : "no such file");
+}
+
+ott_status world_agree_files(world *w, const char *text) {
     str leaders = {.account = w->account};
     if (w->size == 1) return OTT_OK;
     ott_status status = share_copy(w, text, &leaders);
-    if (status == OTT_OK && strcmp(leaders.text ? leaders.text : "", text) != 0)
-        status = status_fail(OTT_ERR_RANK,
-                             "rank %d does not see the same as rank 0 of %s: all ranks need the same files",
-                             w->rank, what);
+    if (status == OTT_OK) status = compare_lines(w, text, leaders.text ? leaders.text : "");
     str_free(&leaders);
-    return status;
+    return share_failure(w, status);
 }
 
 /* "key = value" of the line at *text, which moves on, without its comment; the section it is in is kept in `section`. */

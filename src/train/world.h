@@ -64,9 +64,11 @@ ott_status world_any(world *w, bool *flag);
 /* The leader's bytes, and its text. */
 ott_status world_share(world *w, void *data, int64_t bytes);
 ott_status world_share_text(world *w, str *text);
-/* Is the configuration, and the text, that of rank 0? `what` is what the text is about: "the files of the run". */
+/* Is the configuration that of rank 0? */
 ott_status world_agree_config(world *w, const config *cfg);
-ott_status world_agree(world *w, const char *what, const char *text);
+/* Are the lines of `text`, one for each file that a run reads, rank 0's? OTT_ERR_RANK on every rank if one rank's are not;
+   the message has that rank's first other line, and rank 0's. */
+ott_status world_agree_files(world *w, const char *text);
 ott_status world_barrier(world *w);
 /* The run has failed with this status: what it returns says so on one rank; the others wait here to be ended. */
 ott_status world_give_up(world *w, ott_status code);

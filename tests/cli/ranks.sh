@@ -80,6 +80,22 @@ said "a file that is missing" "ottava: rank 0: nothing.txt"
 holds "with the exit code of one rank" test $code = 2
 holds "is told once" test "$(grep -c '^ottava:' out)" = 1
 
+
+# differ: two ranks, each with the small.txt of its own folder
+differ() {
+    set -- "$program" train $small --data.dataset_path=small.txt --run.dir="$folder/differ"
+    timeout 120 mpirun -np 1 --bind-to none --wdir "$folder" "$@" : -np 1 --wdir "$folder/aside" "$@" >out 2>&1
+}
+mkdir aside
+head -c 3000 small.txt >aside/small.txt
+differ
+said "ranks that read different files" "ottava: rank 1 reads small.txt of 3000 bytes, hash |, and rank 0 reads small.txt of 4000 bytes, hash "
+holds "is told once, too" test "$(grep -c '^ottava:' out)" = 1
+holds "they make no folder" test ! -e differ
+cp small.txt aside
+differ
+said "the same command works then" "Training complete"
+
 strike KILL --checkpoint.interval=20
 said "a rank that is killed" "process rank 1 with|signal 9"
 strike STOP --checkpoint.interval=20
