@@ -6,7 +6,9 @@
 /* A path that is not there is a wrong argument; else the error is the verdict on what is there. */
 static int fail(const char *path, ott_status status) {
     int code = cli_fail(status);
-    return status == OTT_ERR_ARGUMENT || access(path, F_OK) != 0 ? code : CLI_FAILED;
+    return status == OTT_ERR_ARGUMENT || status == OTT_ERR_UNSUPPORTED || access(path, F_OK) != 0
+               ? code
+               : CLI_FAILED;
 }
 
 int verb_inspect(int argc, char **argv) {

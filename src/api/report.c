@@ -25,7 +25,7 @@ static ott_status write_text(const report *r, const ott_report_options *o, str *
 static ott_status write_page(const report *r, const ott_report_options *o, str *page) {
     TRY(report_html(r, o->title, page));
     TRY(str_finish(page));
-    return file_write_atomic(o->html, page->text, page->length);
+    return file_write_output(o->html, page->text, page->length);
 }
 
 static ott_status check_arguments(const char *const *runs, int count, const ott_report_options *o) {
@@ -46,6 +46,7 @@ static ott_status write_report(ott_context *context, const char *const *runs, in
     ott_status status;
     str text = {.account = context->account}, page = {.account = context->account};
     TRY_OUT(report_open(context->account, runs, count, &r));
+    if (o->html) TRY_OUT(report_check_page(r, o->html));
     TRY_OUT(write_text(r, o, &text, write, user));
     if (o->html) TRY_OUT(write_page(r, o, &page));
 out:

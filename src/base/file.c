@@ -18,7 +18,8 @@
 /* "PATH: cannot open: No such file or directory". Call right after the system call that failed. */
 static ott_status fail_system(const char *path, const char *what) {
     int reason = errno;
-    return status_fail(status_from_errno(reason), "%s: cannot %s: %s", path, what, strerror(reason));
+    return status_fail(status_from_errno(reason), "%s: cannot %s: %s%s", path, what, strerror(reason),
+                       reason == EMFILE ? "; raise the limit: ulimit -n" : "");
 }
 
 static ott_status fail_long(const char *path, size_t length) {
@@ -35,7 +36,9 @@ static ott_status copy_path(const char *path, char out[PATH_MAX]) {
 }
 
 ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]) {
-    int length = snprintf(out, PATH_MAX, "%s/%s", folder, name);
+    size_t end = strlen(folder);
+    while (end > 0 && folder[end - 1] == '/') end--;
+    int length = snprintf(out, PATH_MAX, "%.*s/%s", (int)(end < PATH_MAX ? end : PATH_MAX), folder, name);
     return length < PATH_MAX ? OTT_OK : fail_long(folder, (size_t)length);
 }
 
@@ -309,7 +312,7 @@ void file_staging_name(const char *path, char out[FILE_STAGING_NAME]) {
 
 typedef struct staged {
     char path[PATH_MAX];   /* as the caller named it, for messages */
-    char target[PATH_MAX]; /* with links resolved: a link stays, what it points to is replaced */
+    char target[PATH_MAX]; /* the file that is replaced; an output has its links resolved */
     char
         temporary[FILE_STAGING_NAME]; /* "" for a device or pipe, which is written in place, never replaced */
     int descriptor;
@@ -329,6 +332,14 @@ static int open_unique(staged *a) {
 }
 
 static ott_status staged_open(staged *a, const char *path) {
+    TRY(copy_path(path, a->path));
+    TRY(file_check_own(path));
+    memcpy(a->target, a->path, sizeof a->path);
+    a->descriptor = open_unique(a);
+    return a->descriptor < 0 ? fail_system(path, "write") : OTT_OK;
+}
+
+static ott_status output_open(staged *a, const char *path) {
     struct stat info;
     TRY(copy_path(path, a->path));
     if (!realpath(path, a->target)) memcpy(a->target, a->path, sizeof a->path);
@@ -349,8 +360,7 @@ static ott_status shared_open(staged *a, const char *path) {
     TRY(copy_path(path, a->path));
     memcpy(a->target, a->path, sizeof a->path);
     a->temporary[0] = '\0';
-    a->descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    return a->descriptor < 0 ? fail_system(path, "write") : OTT_OK;
+    return file_open_own(path, O_WRONLY, &a->descriptor);
 }
 
 static ott_status staged_write(staged *a, const void *data, int64_t bytes) {
@@ -387,13 +397,23 @@ out:
     return status;
 }
 
-ott_status file_write_atomic(const char *path, const void *data, int64_t bytes) {
+typedef ott_status (*opener)(staged *a, const char *path);
+
+static ott_status write_whole(opener open_file, const char *path, const void *data, int64_t bytes) {
     staged a;
-    TRY(staged_open(&a, path));
+    TRY(open_file(&a, path));
     ott_status status = staged_write(&a, data, bytes);
     if (status == OTT_OK) return staged_commit(&a);
     staged_abandon(&a);
     return status;
+}
+
+ott_status file_write_atomic(const char *path, const void *data, int64_t bytes) {
+    return write_whole(staged_open, path, data, bytes);
+}
+
+ott_status file_write_output(const char *path, const void *data, int64_t bytes) {
+    return write_whole(output_open, path, data, bytes);
 }
 
 enum { WRITER_BUFFER = 256 * 1024 };
@@ -405,8 +425,6 @@ struct file_writer {
     int64_t used;
     char buffer[WRITER_BUFFER];
 };
-
-typedef ott_status (*opener)(staged *a, const char *path);
 
 static ott_status writer_open(mem *account, const char *path, opener open_file, file_writer **out) {
     void *memory;
@@ -425,6 +443,10 @@ static ott_status writer_open(mem *account, const char *path, opener open_file, 
 
 ott_status file_writer_open(mem *account, const char *path, file_writer **out) {
     return writer_open(account, path, staged_open, out);
+}
+
+ott_status file_writer_open_output(mem *account, const char *path, file_writer **out) {
+    return writer_open(account, path, output_open, out);
 }
 
 ott_status file_writer_join(mem *account, const char *path, file_writer **out) {

@@ -32,13 +32,31 @@ typedef struct file_list {
 } file_list;
 ott_status file_list_folder(mem *account, const char *path, file_list *out);
 void file_list_free(file_list *list);
-/* Writes `bytes` of data to path: under its staging name, fsync, rename, fsync of the folder. */
+/* Writes `bytes` of data to path: under its staging name, fsync, rename, fsync of the folder. OTT_ERR_ARGUMENT if
+   path is a symbolic link, a folder or a device. */
 ott_status file_write_atomic(const char *path, const void *data, int64_t bytes);
+/* The same for a path that the user named as the output: a symbolic link stays and its target is replaced; a device or
+   a pipe is written in place. */
+ott_status file_write_output(const char *path, const void *data, int64_t bytes);
+
+/* Opens (or makes) a file that is written in place, with the further flags of open(2). OTT_ERR_ARGUMENT if path is a
+   symbolic link or no regular file. The caller closes the descriptor; it is -1 after an error. */
+ott_status file_open_own(const char *path, int flags, int *descriptor);
+/* OTT_OK if path is absent or a regular file, OTT_ERR_ARGUMENT if file_open_own would refuse it. */
+ott_status file_check_own(const char *path);
+/* Do both paths name the same file or folder? Compares device and inode, so links count. */
+bool file_is_same(const char *a, const char *b);
+/* OTT_ERR_ARGUMENT if `output` is the same file as `input`, which would be lost. */
+ott_status file_check_output(const char *output, const char *input);
+/* OTT_ERR_UNSUPPORTED if path is a GGUF file, by its name or its first bytes. */
+ott_status file_refuse_gguf(const char *path);
 
 /* A file being written under its staging name. Appends are buffered; nothing is visible at `path` before
    file_writer_commit. */
 typedef struct file_writer file_writer;
-ott_status file_writer_open(mem *account, const char *path, file_writer **out);
+ott_status file_writer_open(mem *account, const char *path, file_writer **out); /* as file_write_atomic */
+ott_status file_writer_open_output(mem *account, const char *path,
+                                   file_writer **out); /* as file_write_output */
 ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes);
 /* One of several processes that write the file together, each its own bytes: at `path` itself, in a folder that is
    staged. What is skipped is another's. An abandoned one leaves the file to the folder's end. */

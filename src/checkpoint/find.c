@@ -91,10 +91,21 @@ static ott_status check_extra(mem *account, const char *folder, const char *name
     return status;
 }
 
+/* A folder step-N holds step N: one with another step in it was renamed or swapped by hand. */
+static ott_status check_step(const char *path, int64_t step) {
+    int64_t named;
+    if (!checkpoint_is_step(split(path).name, &named) || named == step) return OTT_OK;
+    return status_fail(OTT_ERR_FORMAT,
+                       "%s: holds the checkpoint of step %" PRId64 ", not of step %" PRId64
+                       ": rename it to step-%" PRId64 ", or load another checkpoint",
+                       path, step, named, step);
+}
+
 ott_status checkpoint_check(mem *account, const char *path) {
     checkpoint_state s;
     if (!is_checkpoint(path) || !file_is_folder(path)) return OTT_OK;
     TRY(checkpoint_verify(account, path, true, NULL, &s));
+    TRY(check_step(path, s.run.step));
     TRY(check_extra(account, path, RUN_HISTORY_NAME));
     return check_extra(account, path, RUN_SOURCES_NAME);
 }
@@ -141,6 +152,7 @@ static ott_status fail_no_latest(mem *account, const char *folder) {
 }
 
 static ott_status fail_none(const char *load_path) {
+    TRY(file_refuse_gguf(load_path));
     const char *wanted = "a checkpoint (step-N) or the folder of a run is wanted";
     if (!file_exists(load_path))
         return status_fail(OTT_ERR_NOT_FOUND, "%s: there is no such folder; %s", load_path, wanted);
@@ -156,6 +168,7 @@ ott_status checkpoint_find(mem *account, const char *load_path, const char *fold
     if (!*found) return latest ? fail_no_latest(account, folder) : fail_none(load_path);
     if (!file_exists(found)) return checkpoint_advise(account, found, fail_none(load_path));
     ott_status status = checkpoint_verify(account, found, false, NULL, &s);
+    if (status == OTT_OK) status = check_step(found, s.run.step);
     if (status != OTT_OK) return checkpoint_advise(account, found, status);
     return mem_strdup(account, found, path);
 }

@@ -1,5 +1,6 @@
 /* checkpoint/hf_model: configuration and weights of a Hugging Face folder. */
 #include "checkpoint/hf_model.h"
+#include "base/file.h"
 #include "base/number.h"
 #include "checkpoint/hf_frozen.h"
 #include "checkpoint/hf_places.h"
@@ -204,6 +205,7 @@ ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) 
     const char *folder = cfg->model.hf_path;
     if (notes) *notes = (hf_model_notes){0};
     if (!*folder) return OTT_OK;
+    TRY(status_context(file_refuse_gguf(folder), "model.hf_path"));
     TRY(hub_name_check(cfg, "model.hf_path", folder));
     ott_status status = hf_config_read(account, folder, &h, NULL);
     if (status == OTT_OK) status = check_quantization(folder, &h);

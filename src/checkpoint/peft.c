@@ -138,7 +138,9 @@ static ott_status give_all(config *cfg, const char *path, const json_t *root, st
     TRY(give_real(cfg, root, "lora_dropout", "peft.dropout"));
     TRY(give_modules(cfg, path, root, "target_modules", "peft.target_modules", names));
     TRY(give_modules(cfg, path, root, "exclude_modules", "peft.exclude_modules", names));
-    return base && *base && !*cfg->model.hf_path ? config_set(cfg, "model.hf_path", base) : OTT_OK;
+    if (!base || !*base || *cfg->model.hf_path) return OTT_OK;
+    TRY(config_check_name("model.hf_path", base));
+    return config_set(cfg, "model.hf_path", base);
 }
 
 ott_status peft_configure(mem *account, config *cfg) {
@@ -146,6 +148,7 @@ ott_status peft_configure(mem *account, config *cfg) {
     json_t *root;
     str names = {.account = account};
     if (!*cfg->peft.path) return OTT_OK;
+    TRY(status_context(file_refuse_gguf(cfg->peft.path), "peft.path"));
     TRY(file_join(cfg->peft.path, PEFT_CONFIG_NAME, path));
     TRY(checkpoint_json_load(account, path, CONFIG_LIMIT, &root));
     ott_status status = give_all(cfg, path, root, &names);

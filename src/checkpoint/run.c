@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- a run's id ---- */
@@ -30,11 +29,6 @@ ott_status checkpoint_run_begin(mem *account, const char *run_folder, run_record
 }
 
 /* ---- whose a folder is ---- */
-
-static bool is_same_folder(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
 
 static bool is_inside(const char *folder, const char *path) {
     char outer[PATH_MAX], inner[PATH_MAX];
@@ -75,7 +69,7 @@ static ott_status is_copy(mem *account, const char *run_folder, const char *fold
                           bool *copy) {
     run_record other;
     *copy = false;
-    if (!*owner->folder || is_same_folder(owner->folder, run_folder) || is_inside(run_folder, folder))
+    if (!*owner->folder || file_is_same(owner->folder, run_folder) || is_inside(run_folder, folder))
         return OTT_OK;
     TRY(run_record_read(account, owner->folder, &other));
     *copy = strcmp(other.mark.run, owner->mark.run) == 0;
@@ -150,7 +144,7 @@ static ott_status make_own(mem *account, const char *run_folder, const char *fol
 
 /* A run folder that was moved is where it is now. */
 static ott_status follow_move(mem *account, const char *run_folder, const char *folder, run_record *owner) {
-    if (!*owner->folder || is_same_folder(owner->folder, run_folder)) return OTT_OK;
+    if (!*owner->folder || file_is_same(owner->folder, run_folder)) return OTT_OK;
     if (is_inside(run_folder, folder) || !realpath(run_folder, owner->folder)) *owner->folder = '\0';
     return run_record_write(account, folder, owner);
 }
@@ -187,7 +181,7 @@ ott_status checkpoint_run_relation(mem *account, const char *home, const char *p
     TRY(checkpoint_verify(account, path, false, NULL, &s));
     str_printf(&own, "%s/step-%" PRId64, home, s.run.step);
     ott_status status = str_finish(&own);
-    bool there = status == OTT_OK && is_same_folder(own.text, path);
+    bool there = status == OTT_OK && file_is_same(own.text, path);
     bool same = strcmp(s.mark.run, owner.mark.run) == 0, nobodys = !*s.mark.run;
     *out = there && (same || nobodys)                               ? CHECKPOINT_OWN
            : same && !nobodys && s.mark.branch == owner.mark.branch ? CHECKPOINT_COPY

@@ -412,29 +412,22 @@ static ott_status check_pipeline(config *cfg) {
 
 /* Checks between keys, which say something only where each key by itself is right. */
 /* Files get these names, and people read them on terminals. */
-static ott_status check_name(const char *key, const char *name) {
+ott_status config_check_name(const char *key, const char *name) {
     if (!str_has_control(name)) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG, "%s = \"%s\" has a control character (shown as ?): rename it", key,
                        str_show(name).text);
 }
 
 static ott_status check_names(config *cfg) {
-    static const char *const keys[] = {"run.dir",
-                                       "model.hf_path",
-                                       "data.dataset_path",
-                                       "data.file_pattern",
-                                       "data.tokenizer_path",
-                                       "eval.dataset_path",
-                                       "eval.file_pattern",
-                                       "checkpoint.dir",
-                                       "checkpoint.load_path",
-                                       "metrics.tensorboard_dir",
-                                       "profiling.trace_dir"};
+    static const char *const keys[] = {"run.dir",           "model.hf_path",           "data.dataset_path",
+                                       "data.file_pattern", "data.tokenizer_path",     "eval.dataset_path",
+                                       "eval.file_pattern", "checkpoint.dir",          "checkpoint.load_path",
+                                       "peft.path",         "metrics.tensorboard_dir", "profiling.trace_dir"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        TRY(note_failure(cfg, check_name(keys[i], table_get(cfg, table_find(keys[i])).text)));
+        TRY(note_failure(cfg, config_check_name(keys[i], table_get(cfg, table_find(keys[i])).text)));
     for (int64_t i = 0; i < cfg->data.datasets.count; i++)
-        TRY(note_failure(cfg, check_name("data.datasets", cfg->data.datasets.items[i])));
-    return check_name("the configuration's file", cfg->path);
+        TRY(note_failure(cfg, config_check_name("data.datasets", cfg->data.datasets.items[i])));
+    return config_check_name("the configuration's file", cfg->path);
 }
 
 /* Whoever says how adapters are to be wants them. */

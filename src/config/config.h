@@ -82,6 +82,9 @@ ott_status config_check(config *cfg);
 void config_collect_begin(config *cfg);
 ott_status config_collect(config *cfg, ott_status status);
 ott_status config_collect_end(config *cfg);
+/* OTT_ERR_CONFIG if `name` has a control character. config_check refuses such paths, so a run must not take one from a file:
+   its config.toml could not be read again. */
+ott_status config_check_name(const char *key, const char *name);
 /* Are sequences at most model.max_seq_len long? To be asked again when a folder or a preset has given that. */
 ott_status config_check_lengths(const config *cfg);
 /* How many ranks read rows of their own: what follows from it is filled in, as train.grad_accum_steps, and what depends on

@@ -42,6 +42,7 @@ static ott_status parse_text(tree_builder *b, const char *text, int64_t bytes, n
 ott_status load_file(tree_builder *b, node **out) {
     char *text;
     int64_t bytes;
+    TRY(file_refuse_gguf(b->place));
     if (!load_is_config(b->place))
         return status_fail(OTT_ERR_CONFIG, "%s: a configuration file ends in .toml, .yaml or .yml", b->place);
     if (!file_exists(b->place)) return status_fail(OTT_ERR_NOT_FOUND, "Config file not found: %s", b->place);

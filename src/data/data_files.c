@@ -72,6 +72,7 @@ static ott_status find_files(const char *path, const char *pattern, file_list *o
 ott_status data_files_find(mem *account, const char *path, const char *pattern, file_list *out) {
     *out = (file_list){.account = account};
     ott_status status = find_files(path, pattern, out);
+    for (int64_t i = 0; i < out->count && status == OTT_OK; i++) status = file_refuse_gguf(out->names[i]);
     if (status != OTT_OK) file_list_free(out);
     return status;
 }

@@ -277,7 +277,10 @@ static void choose_marks(corpus_job *j, const logger *log) {
 static ott_status open_job(corpus_job *j, const logger *log, const char *tokenizer_path, const char *output) {
     TRY(file_reader_open(j->input, &j->reader));
     if (j->reader.bytes == 0) return status_fail(OTT_ERR_FORMAT, "%s: is empty", j->input);
+    TRY(file_check_output(output, j->input));
+    TRY(file_refuse_gguf(j->input));
     TRY(tokenizer_open(j->account, tokenizer_path, &j->tokenizer));
+    TRY(tokenizer_check_output(j->tokenizer, output));
     choose_marks(j, log);
     TRY(open_shares(j));
     TRY(token_writer_open(j->account, output, &j->writer));

@@ -248,6 +248,7 @@ ott_status eval_hellaswag(eval_job *j) {
     char *text;
     int64_t bytes;
     for (int i = 0; i < EVAL_ENDINGS; i++) h.lm_eval.ids[i].account = h.llmc.ids[i].account = account;
+    TRY(file_refuse_gguf(j->options->data));
     TRY(file_read(account, j->options->data, DATA_LIMIT, &text, &bytes));
     ott_status status = run_lines(&h, text, bytes);
     if (status == OTT_OK) finish_scores(&h);

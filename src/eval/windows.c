@@ -1,5 +1,6 @@
 /* eval/windows: a file as windows of tokens, the last of which may be shorter. */
 #include "eval/eval.h"
+#include "base/file.h"
 #include <inttypes.h>
 
 /* ---- opening ---- */
@@ -26,6 +27,7 @@ static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
                               .prompt_field = "",
                               .completion_field = "",
                               .vocab = e->m->options.vocab};
+    TRY(file_refuse_gguf(o->data));
     if (ends_with_one(o->data, tokens)) return dataset_open_tokens(w->account, &s, &w->data);
     if (e->no_text)
         return status_fail(OTT_ERR_ARGUMENT,

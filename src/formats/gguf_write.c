@@ -176,7 +176,7 @@ ott_status gguf_writer_open(mem *account, const char *path, const gguf_metadata 
     *w = (gguf_writer){.account = account, .tensors = tensors, .count = count};
     TRY_OUT(make_header(m, tensors, count, &header));
     if (count > 0) w->left = element_count(tensors);
-    TRY_OUT(file_writer_open(account, path, &w->file));
+    TRY_OUT(file_writer_open_output(account, path, &w->file));
     TRY_OUT(file_writer_append(w->file, header.text, header.length));
     *out = w;
 out:

@@ -32,8 +32,8 @@ static ott_status fail_write(const metrics_writer *w) {
 
 /* `flags`: what open(2) takes beside the usual. */
 static ott_status open_at_end(metrics_writer *w, int flags) {
-    w->descriptor = open(w->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
-    off_t end = w->descriptor < 0 ? -1 : lseek(w->descriptor, 0, SEEK_END);
+    TRY(file_open_own(w->path, O_RDWR | O_APPEND | flags, &w->descriptor));
+    off_t end = lseek(w->descriptor, 0, SEEK_END);
     if (end < 0) return fail_write(w);
     w->bytes = end;
     return OTT_OK;

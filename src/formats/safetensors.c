@@ -251,6 +251,7 @@ ott_status safetensors_open(mem *account, const char *path, safetensors **out) {
     const char *own_path = NULL;
     ott_status status;
     *out = NULL;
+    TRY(file_refuse_gguf(path));
     TRY(mem_alloc(account, MEM_OTHER, sizeof(safetensors), "a safetensors file", &memory));
     safetensors *f = memory;
     f->account = account;

@@ -33,7 +33,7 @@ static ott_status begin_file(token_writer *w, const char *path) {
     static const char nothing[HEADER];
     TRY(check_target(w, path));
     TRY(staging_remove_stale(w->account, path));
-    TRY(file_writer_open(w->account, path, &w->file));
+    TRY(file_writer_open_output(w->account, path, &w->file));
     return file_writer_append(w->file, nothing, HEADER);
 }
 

@@ -239,6 +239,36 @@ static ott_status read_run(report *r, const char *folder, report_run_data *run) 
     return read_text(r, folder, "sample.txt", &run->sample);
 }
 
+/* Does the file begin as pages do? A file that cannot be read is none. */
+static bool is_page(const char *path) {
+    static const char begin[] = "<!DOCTYPE html>";
+    char head[sizeof begin - 1];
+    file_reader f;
+    if (file_reader_open(path, &f) != OTT_OK) return false;
+    bool page = f.bytes >= (int64_t)sizeof head && file_reader_read(&f, 0, head, sizeof head) == OTT_OK &&
+                memcmp(head, begin, sizeof head) == 0;
+    file_reader_close(&f);
+    return page;
+}
+
+/* sample.txt may begin as a page does. */
+ott_status report_check_page(const report *r, const char *path) {
+    static const char *const names[] = {"metrics.jsonl", "summary.json", "config.toml", "sample.txt"};
+    char own[PATH_MAX];
+    int64_t bytes;
+    for (int i = 0; i < r->count; i++)
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+            TRY(file_join(r->runs[i].folder, names[k], own));
+            TRY(file_check_output(path, own));
+        }
+    if (!file_exists(path) || file_size(path, &bytes) != OTT_OK || bytes == 0 || is_page(path)) return OTT_OK;
+    return status_fail(
+        OTT_ERR_ARGUMENT,
+        "%s: is a file that no report wrote, and the page would replace it: name another file, or "
+        "remove it",
+        path);
+}
+
 ott_status report_open(mem *account, const char *const *folders, int count, report **out) {
     void *memory;
     ott_status status;

@@ -56,6 +56,8 @@ ott_status report_table(const report *r, str *out);
    80 x 20 (the legend of many runs may need more lines). Needs neither colour nor a wide font. */
 ott_status report_plot(const report *r, int width, int height, str *out);
 ott_status report_html(const report *r, const char *title, str *out); /* title: NULL for a default */
+/* OTT_ERR_ARGUMENT unless `path` is absent, empty, a device or an earlier page: a page replaces nothing else. */
+ott_status report_check_page(const report *r, const char *path);
 /* The rows as one JSON object. */
 ott_status report_json(const report *r, str *out);
 

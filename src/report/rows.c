@@ -104,7 +104,9 @@ static ott_status label_row(report *r, report_row *row) {
     size_t end = common;
     while (end > 0 && common < length && !strchr("-_. ", first[end - 1])) end--;
     while (end > 0 && common < length && strchr("-_. ", first[end - 1])) end--;
-    if (end == 0) end = length;
+    if (end == 0)
+        return arena_printf(r->texts, &row->mean.label, "%s and %d more (%d seeds)", first, row->count - 1,
+                            row->count);
     return arena_printf(r->texts, &row->mean.label, "%.*s (%d seeds)", (int)end, first, row->count);
 }
 

@@ -127,11 +127,25 @@ static ott_status read_neighbour(tokenizer *t, const char *name, size_t flags, j
     return json_read_file(t->account, path, flags, out);
 }
 
-static bool has_neighbour(const tokenizer *t, const char *name) {
-    char path[PATH_MAX];
+static bool neighbour_path(const tokenizer *t, const char *name, char path[PATH_MAX]) {
     const char *slash = strrchr(t->path, '/');
     int folder = slash ? (int)(slash - t->path) + 1 : 0;
-    return snprintf(path, sizeof path, "%.*s%s", folder, t->path, name) < PATH_MAX && file_exists(path);
+    return snprintf(path, PATH_MAX, "%.*s%s", folder, t->path, name) < PATH_MAX;
+}
+
+static bool has_neighbour(const tokenizer *t, const char *name) {
+    char path[PATH_MAX];
+    return neighbour_path(t, name, path) && file_exists(path);
+}
+
+ott_status tokenizer_check_output(const tokenizer *t, const char *output) {
+    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                        "generation_config.json", "chat_template.jinja"};
+    char path[PATH_MAX];
+    TRY(file_check_output(output, t->path));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (neighbour_path(t, names[i], path)) TRY(file_check_output(output, path));
+    return OTT_OK;
 }
 
 ott_status template_load_neighbours(tokenizer *t) {

@@ -32,6 +32,7 @@ static ott_status load_steps(tokenizer *t, const char *path) {
 ott_status tokenizer_open(mem *account, const char *path, tokenizer **out) {
     void *memory;
     *out = NULL;
+    TRY(file_refuse_gguf(path));
     TRY(mem_alloc(account, MEM_DATA, sizeof(tokenizer), "a tokenizer", &memory));
     tokenizer *t = memory;
     t->account = account;

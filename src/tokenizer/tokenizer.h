@@ -26,6 +26,8 @@ void tokenizer_close(tokenizer *t); /* NULL is allowed */
 ott_status tokenizer_fail_absent(const char *folder);
 
 const char *tokenizer_path(const tokenizer *t); /* of its tokenizer.json */
+/* OTT_ERR_ARGUMENT if `output` is one of the files that the tokenizer is read from. */
+ott_status tokenizer_check_output(const tokenizer *t, const char *output);
 /* Largest id + 1, added tokens included. (vocab_size of config.json may be larger: rows that pad.) */
 int64_t tokenizer_vocab(const tokenizer *t);
 /* The text of a token as the file writes it ("\u0120the", "\u2581the", "<0x0A>"); NULL when no token has this

@@ -20,13 +20,22 @@ static void stem(const char *path, char out[64]) {
     if (!*name) snprintf(out, 64, "train");
 }
 
+/* "runs//a/" -> "runs/a" */
+static void drop_slashes(char *path) {
+    char *to = path;
+    for (const char *from = path; *from; from++)
+        if (*from != '/' || to == path || to[-1] != '/') *to++ = *from;
+    if (to > path + 1 && to[-1] == '/') to--;
+    *to = '\0';
+}
+
 static ott_status join(mem *account, const char *folder, const char *name, char **out) {
     str s = {.account = account};
-    if (name[0] == '/')
-        str_append(&s, name);
-    else
-        str_printf(&s, "%s/%s", folder, name);
+    if (name[0] != '/') str_append(&s, folder);
+    if (name[0] != '/' && !str_ends_with(folder, "/")) str_append(&s, "/");
+    str_append(&s, name);
     ott_status status = str_finish(&s);
+    if (status == OTT_OK) drop_slashes(s.text);
     if (status == OTT_OK) status = mem_strdup(account, s.text, out);
     str_free(&s);
     return status;
@@ -59,8 +68,13 @@ out:
     return status;
 }
 
+/* A run that ended before its first step left at most an empty metrics.jsonl. */
 static ott_status is_taken(mem *account, const char *folder, const char *dir, bool *taken) {
-    TRY(has_metrics(account, folder, taken));
+    char *path;
+    int64_t bytes = 0;
+    TRY(join(account, folder, "metrics.jsonl", &path));
+    *taken = file_exists(path) && (file_size(path, &bytes) != OTT_OK || bytes > 0);
+    mem_free(account, path);
     return *taken ? OTT_OK : has_checkpoints(account, folder, dir, taken);
 }
 
@@ -98,15 +112,26 @@ static ott_status fail_locked(const char *folder, int descriptor) {
         folder, who);
 }
 
+/* Before training, not only when the file is written: summary.json comes last. */
+static ott_status check_files(mem *account, const char *folder) {
+    static const char *const names[] = {"lock", RUN_RECORD_NAME, "config.toml", "metrics.jsonl",
+                                        "summary.json"};
+    ott_status status = OTT_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names && status == OTT_OK; i++) {
+        char *path;
+        TRY(join(account, folder, names[i], &path));
+        status = file_check_own(path);
+        mem_free(account, path);
+    }
+    return status;
+}
+
 /* Where a file system knows no locks there is none; *busy: another process holds it. */
 static ott_status lock_folder(run_folder *f, const logger *log, const char *folder, bool *busy) {
     char *path;
     *busy = false;
     TRY(join(f->account, folder, "lock", &path));
-    f->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    ott_status status =
-        f->lock >= 0 ? OTT_OK
-                     : status_fail(status_from_errno(errno), "%s: cannot write: %s", path, strerror(errno));
+    ott_status status = file_open_own(path, O_RDWR, &f->lock);
     mem_free(f->account, path);
     TRY(status);
     if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) {
@@ -132,6 +157,7 @@ static ott_status try_folder(run_folder *f, const logger *log, const char *folde
                              bool fresh, bool *taken) {
     bool busy;
     *taken = false;
+    TRY(check_files(f->account, folder));
     if (fresh) TRY(is_taken(f->account, folder, dir, taken));
     if (*taken) return fail_taken(folder);
     TRY(file_make_folder(folder));
@@ -178,6 +204,8 @@ ott_status run_folder_open(mem *account, const logger *log, config *cfg, run_fol
     else
         TRY(choose(out, log, cfg, fresh));
     TRY(mem_strdup(account, cfg->run.dir, &out->path));
+    drop_slashes(out->path);
+    TRY(config_set(cfg, "run.dir", out->path));
     TRY(has_metrics(account, out->path, &out->attempted));
     TRY(checkpoint_run_begin(account, out->path, &out->record));
     bool latest = strcmp(cfg->checkpoint.load_path, "latest") == 0;

@@ -321,15 +321,15 @@ static void test_full_disk(void **state) {
     struct stat info;
     file_writer *w;
     if (stat("/dev/full", &info) != 0 || !S_ISCHR(info.st_mode)) skip();
-    assert_int_equal(file_write_atomic("/dev/full", "x", 1), OTT_ERR_IO);
+    assert_int_equal(file_write_output("/dev/full", "x", 1), OTT_ERR_IO);
     assert_string_equal(status_text(), "/dev/full: cannot write: No space left on device");
-    assert_int_equal(file_writer_open(m, "/dev/full", &w), OTT_OK);
+    assert_int_equal(file_writer_open_output(m, "/dev/full", &w), OTT_OK);
     assert_int_equal(file_writer_append(w, block, sizeof block), OTT_OK);
     assert_int_equal(file_writer_commit(w), OTT_ERR_IO);
     assert_names("/dev/full", "No space left on device");
     assert_int_equal(stat("/dev/full", &info), 0);
     assert_true(S_ISCHR(info.st_mode)); /* a device is written, never replaced */
-    assert_int_equal(file_write_atomic("/dev/null", "x", 1), OTT_OK);
+    assert_int_equal(file_write_output("/dev/null", "x", 1), OTT_OK);
 }
 
 /* In a child, because the limit on file sizes cannot be taken back. Returns the first thing that is wrong, or
@@ -371,10 +371,92 @@ static void test_links_stay_links(void **state) {
     assert_int_equal(file_make_folder(at("far")), OTT_OK);
     write_text(at("far/real"), "old");
     assert_int_equal(symlink("far/real", at("link")), 0);
-    write_text(at("link"), "new");
+    assert_int_equal(file_write_output(at("link"), "new", 3), OTT_OK);
     assert_int_equal(lstat(at("link"), &info), 0);
     assert_true(S_ISLNK(info.st_mode));
     assert_text(at("far/real"), "new");
+}
+
+/* Files of the program's own: a link, a pipe or a folder at the name is refused, and the link's target stays. */
+static void test_own_files_are_no_links(void **state) {
+    (void)state;
+    file_writer *w;
+    int descriptor;
+    write_text(at("victim"), "old");
+    assert_int_equal(symlink("victim", at("link")), 0);
+    assert_int_equal(symlink("nothing", at("dangling")), 0);
+    assert_int_equal(mkfifo(at("pipe"), 0600), 0);
+    static const char *const names[] = {"link", "dangling", "pipe", "."};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *path = at(names[i]);
+        assert_int_equal(file_check_own(path), OTT_ERR_ARGUMENT);
+        assert_names(path, i < 2 ? "is a symbolic link" : "not a file");
+        assert_int_equal(file_open_own(path, O_RDWR | O_TRUNC, &descriptor), OTT_ERR_ARGUMENT);
+        assert_int_equal(descriptor, -1);
+        assert_int_equal(file_write_atomic(path, "new", 3), OTT_ERR_ARGUMENT);
+        assert_int_equal(file_writer_open(m, path, &w), OTT_ERR_ARGUMENT);
+        assert_int_equal(file_writer_join(m, path, &w), OTT_ERR_ARGUMENT);
+    }
+    assert_text(at("victim"), "old");
+    assert_false(file_exists(at("nothing")));
+    assert_int_equal(count_names(root), 4);
+    assert_int_equal(file_check_own(at("new")), OTT_OK);
+    assert_int_equal(file_open_own(at("new"), O_RDWR, &descriptor), OTT_OK);
+    close(descriptor);
+    assert_text(at("new"), "");
+    assert_int_equal(file_open_own(at("none/new"), O_RDWR, &descriptor), OTT_ERR_NOT_FOUND);
+}
+
+/* In a child, because the limit cannot be taken back. Returns the first thing that is wrong, or 0. */
+static int write_without_descriptors(void) {
+    struct rlimit limit = {3, 3};
+    int descriptor;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+    if (file_write_atomic(at("a"), "x", 1) != OTT_ERR_MEMORY) return 1;
+    if (!strstr(status_text(), "Too many open files; raise the limit: ulimit -n")) return 2;
+    if (file_open_own(at("a"), O_RDWR, &descriptor) != OTT_ERR_MEMORY) return 3;
+    return strstr(status_text(), "raise the limit") ? 0 : 4;
+}
+
+static void test_too_many_open_files(void **state) {
+    (void)state;
+    int result;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) _exit(write_without_descriptors());
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_true(WIFEXITED(result));
+    assert_int_equal(WEXITSTATUS(result), 0);
+}
+
+static void test_same_files(void **state) {
+    (void)state;
+    write_text(at("a"), "a");
+    write_text(at("b"), "a");
+    assert_int_equal(symlink("a", at("soft")), 0);
+    assert_int_equal(link(at("a"), at("hard")), 0);
+    static const char *const names[] = {"a", "./a", "soft", "hard"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_true(file_is_same(at(names[i]), at("a")));
+        assert_int_equal(file_check_output(at(names[i]), at("a")), OTT_ERR_ARGUMENT);
+        assert_names(at(names[i]), "is an input too");
+        assert_false(file_is_same(at(names[i]), at("b")));
+        assert_int_equal(file_check_output(at("b"), at(names[i])), OTT_OK);
+    }
+    assert_false(file_is_same(at("none"), at("none")));
+    assert_int_equal(file_check_output(at("none"), at("a")), OTT_OK);
+    assert_int_equal(file_check_output("/dev/null", "/dev/null"), OTT_OK);
+}
+
+static void test_joined_paths(void **state) {
+    (void)state;
+    char path[PATH_MAX];
+    static const char *const rows[][2] = {
+        {"a", "a/b"}, {"a/", "a/b"}, {"a//", "a/b"}, {"/", "/b"}, {".", "./b"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(file_join(rows[i][0], "b", path), OTT_OK);
+        assert_string_equal(path, rows[i][1]);
+    }
 }
 
 static void test_reader_checks_bounds(void **state) {
@@ -486,6 +568,10 @@ int main(void) {
         TEST(test_full_disk),
         TEST(test_failed_write_keeps_the_old_file),
         TEST(test_links_stay_links),
+        TEST(test_own_files_are_no_links),
+        TEST(test_too_many_open_files),
+        TEST(test_same_files),
+        TEST(test_joined_paths),
         TEST(test_reader_checks_bounds),
         cmocka_unit_test(test_crc32c),
         cmocka_unit_test(test_crc32c_of_pieces),
