@@ -100,12 +100,18 @@ static ott_status finish_pass(exec *cx, ott_module *m) {
     return OTT_OK;
 }
 
+static ott_status run_backward(exec *cx, model_body *b, module_value *dy) {
+    activation g;
+    TRY(model_head_backward(cx, b->m, b->slot, &dy->t, &dy->buffer, &g));
+    return model_backward(cx, b->m, b->slot, &b->batch, all_layers(b), &g);
+}
+
 static ott_status model_module_backward(exec *cx, ott_module *m, module_value *dy, const tensor *dx) {
     model_body *b = m->body;
-    activation g;
     STATUS_REQUIRE(!dx);
-    TRY(model_head_backward(cx, b->m, b->slot, &dy->t, &dy->buffer, &g));
-    TRY(model_backward(cx, b->m, b->slot, &b->batch, all_layers(b), &g));
+    ott_status status = run_backward(cx, b, dy);
+    if (status != OTT_OK) store_abandon(cx, &b->m->store, status);
+    TRY(status);
     TRY(plan_close(cx->plan, &b->token.buffer));
     return finish_pass(cx, m);
 }

@@ -263,7 +263,7 @@ static ott_status backward_block(exec *cx, model *m, model_slot *slot, const bat
 
 static ott_status backward_embedding(exec *cx, model *m, const batch *b, activation *g) {
     tensor token = model_own_tokens(m, b->token);
-    if (!m->options.tied) TRY(store_open_gradients(cx, &m->store, MODEL_TABLE_UNIT));
+    TRY(store_open_gradients(cx, &m->store, MODEL_TABLE_UNIT));
     if (m->position_embedding.weight) {
         tensor position = model_own_tokens(m, b->at.position);
         TRY(embedding_backward(cx, &m->position_embedding, &position, &g->t));

@@ -117,8 +117,8 @@ ott_status store_release(exec *cx, parameter_store *s, int unit);
 /* Begins what store_gather of this unit with these uses will do next. */
 ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses);
 
-/* Around their backward: from zero, and then added to the shard's gradient, summed over the ranks; by the time
-   of store_finish_gradients. */
+/* Call these around a unit's backward. The first opens each gradient that is not open yet, at zero. The second sums
+   them over the ranks and adds them to the shards' gradients; store_finish_gradients waits for that. */
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit);
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit);
 ott_status store_finish_gradients(exec *cx, parameter_store *s);

@@ -262,8 +262,13 @@ static void abandon_unit(exec *cx, store_unit *u, bool wait) {
     u->uses = 0;
 }
 
+static void forget_gradients(const store_unit *u) {
+    for (int i = 0; i < u->parameter_count; i++) u->parameters[i]->grad_buffer = PLAN_NONE;
+}
+
 static void abandon(exec *cx, parameter_store *s, ott_status why) {
     bool wait = why == OTT_ERR_STOPPED;
+    for (int i = 0; i < s->unit_count; i++) forget_gradients(&s->units[i]);
     if (store_ranks(s) == 1) return;
     for (int i = 0; i < s->unit_count; i++) abandon_unit(cx, &s->units[i], wait);
     if (wait) (void)group_wait(cx, &s->reduction.request);

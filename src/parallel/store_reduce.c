@@ -27,7 +27,9 @@ static tensor kept_gradient(const parameter_store *s, const store_unit *u, int i
     return tensor_matrix((float *)s->whole + first, OTT_F32, local->rows, local->columns);
 }
 
+/* A gradient that is open already, because the head added to a tied table before the embedding does, stays. */
 static ott_status open_gradient(exec *cx, parameter *p) {
+    if (p->grad_buffer.id != 0) return OTT_OK;
     TRY(exec_open(cx, "gradient of a micro-batch", OTT_F32, p->local.rows, p->local.columns, &p->grad,
                   &p->grad_buffer));
     return plan_recording(cx->plan) ? OTT_OK : device_zero(cx->device, p->grad.data, tensor_bytes(p->grad));

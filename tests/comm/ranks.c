@@ -9,19 +9,24 @@
 
 #include <pthread.h>
 
-void ranks_groups(ranks_worlds *w, int count, int stride, int size, group **out) {
-    threads_world *of[RANKS_WORLDS_MAX];
-    assert_true(w->count + count <= RANKS_WORLDS_MAX);
+void ranks_group(ranks_worlds *w, const int *ranks, int size, group **out) {
+    threads_world *world;
+    assert_in_range(w->count, 0, RANKS_WORLDS_MAX - 1);
     if (!w->account) assert_int_equal(mem_open(&w->account), OTT_OK);
+    assert_int_equal(threads_world_open(w->account, size, 60, &world), OTT_OK);
+    w->world[w->count++] = world;
+    for (int i = 0; i < size; i++) out[ranks[i]] = threads_world_group(world, i);
+}
+
+void ranks_groups(ranks_worlds *w, int count, int stride, int size, group **out) {
+    int *ranks = calloc((size_t)size, sizeof *ranks);
+    assert_non_null(ranks);
     for (int r = 0; r < count; r++) {
-        int place = r / stride % size;
-        if (place == 0) {
-            assert_int_equal(threads_world_open(w->account, size, 60, &of[r]), OTT_OK);
-            w->world[w->count++] = of[r];
-        } else
-            of[r] = of[r - place * stride];
-        out[r] = threads_world_group(of[r], place);
+        if (r / stride % size != 0) continue;
+        for (int i = 0; i < size; i++) ranks[i] = r + i * stride;
+        ranks_group(w, ranks, size, out);
     }
+    free(ranks);
 }
 
 void ranks_close(ranks_worlds *w) {

@@ -18,6 +18,8 @@ typedef struct ranks_worlds {
 /* Groups of `size` ranks that are `stride` apart in number, of `count` ranks: out[r] is rank r's, owned by the worlds.
    All neighbouring ranks: stride 1. A wait for a rank ends after a minute. */
 void ranks_groups(ranks_worlds *w, int count, int stride, int size, group **out);
+/* One group of these ranks: out[ranks[i]] is its i-th. */
+void ranks_group(ranks_worlds *w, const int *ranks, int size, group **out);
 /* When no rank runs any more. */
 void ranks_close(ranks_worlds *w);
 

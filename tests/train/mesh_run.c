@@ -72,22 +72,16 @@ static ott_status train_rank(void *rank) {
 
 /* ---- opening ---- */
 
-/* Of a set of dimensions: those of several ranks are neighbours. The ranks are as far apart as the dimensions within make them. */
+/* The groups along a set of dimensions; none where each would have one rank. */
 static void open_groups(const mesh *m, mesh_set set, int which, int count, ranks_worlds *w, rank_run *ranks) {
     group *of[MESH_RUN_RANKS_MAX];
-    int first = MESH_DIMENSIONS, last = -1, stride = 1, size = 1;
-    for (int d = 0; d < MESH_DIMENSIONS; d++) {
-        if (!(set >> d & 1) || m->size[d] == 1) continue;
-        if (last < 0) first = d;
-        last = d;
-    }
-    for (int d = first; d <= last; d++) {
-        assert_true(set >> d & 1 || m->size[d] == 1);
-        size *= (int)m->size[d];
-    }
-    for (int d = last + 1; d < MESH_DIMENSIONS; d++) stride *= (int)m->size[d];
+    int members[MESH_RUN_RANKS_MAX], size = (int)mesh_group_size(m, set);
     if (size == 1) return;
-    ranks_groups(w, count, stride, size, of);
+    for (int k = 0; k < count; k++) {
+        if (mesh_group_rank(m, set, k) != 0) continue;
+        mesh_group(m, set, k, members);
+        ranks_group(w, members, size, of);
+    }
     for (int k = 0; k < count; k++) ranks[k].groups[which] = of[k];
 }
 
@@ -225,12 +219,19 @@ static void put_gradient(outcome *o, const rank_run *k, const parameter *p, int 
     free(x);
 }
 
+/* The optimizer's state of a parameter, of which two tensors are compared. */
+static int compared_slots(const model *m, const parameter *p) {
+    int slots = p->frozen ? 0 : optimizer_slots(m->options.optimizer, p);
+    return slots < 2 ? slots : 2;
+}
+
 static void put_parameter(outcome *o, const rank_run *k, const parameter *p) {
+    const model *m = k->r.t->m;
     const tensor *values[] = {&p->shard.value, &p->shard.slot[0], &p->shard.slot[1]};
     int64_t count = tensor_count(p->shard.value);
     if (count == 0) return;
     for (int i = 0; i < 2 && !p->frozen; i++) put_gradient(o, k, p, i);
-    for (int i = 0; i < (p->frozen ? 1 : 3); i++) {
+    for (int i = 0; i < 1 + compared_slots(m, p); i++) {
         float *x = rig_copy_wide(&k->r, values[i]);
         put_shard(o, p, OUTCOME_VALUE + i, x);
         free(x);
@@ -293,7 +294,7 @@ static void put_together(outcome *o, const rank_run *ranks, int count) {
     o->evaluated = ranks[0].evaluated;
     o->traffic = m->store.traffic;
     for (int i = 0; i < m->all_count; i++)
-        for (int kind = OUTCOME_GRADIENT; kind <= OUTCOME_MOMENT2; kind++)
+        for (int kind = OUTCOME_GRADIENT; kind <= OUTCOME_VALUE + compared_slots(m, m->all[i]); kind++)
             if (!m->all[i]->frozen || kind == OUTCOME_VALUE)
                 add_tensor(o, m->all[i]->name, kind, parameter_count(m->all[i]));
     for (int k = 0; k < count; k++) {

@@ -6,7 +6,6 @@
  *
  * Every other cell has a model whose head is its embedding, and those of ep have experts. Layers do not divide by the stages, nor shards by the ranks.
  */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,7 +15,7 @@
 
 #include "base/str.h"
 #include "support/page.h"
-#include "train/mesh_run.h"
+#include "train/mesh_way.h"
 
 #define PAGE  TEST_SOURCE_DIR "/docs/parallelism.md"
 #define TITLE "| spread over | ranks | micro-batches of each | bits of |"
@@ -39,45 +38,34 @@ static const char *const recomputations[RECOMPUTATIONS] = {"--train.activation_c
 
 /* ---- rows ---- */
 
-enum { DATA_PARALLEL = 1, PIPELINE = 2, CONTEXT = 4, TENSOR = 8 }; /* dimensions of the mesh, a bit each */
-
-typedef struct row {
-    char name[80];
-    unsigned families;
-    mesh_layout layout;
-    bool masters_travel; /* no FP8 all-gather */
-    int micro_batches;   /* of a rank in a step */
-    bool experts;        /* the model has some */
-} row;
-
 #define SIZES(...) .layout.size = {__VA_ARGS__}
-static const row single_ways[] = {
-    {"dp_replicate", DATA_PARALLEL, SIZES([MESH_DP_REPLICATE] = 2)},
-    {"dp_shard", DATA_PARALLEL, SIZES([MESH_DP_SHARD] = 2), .masters_travel = true},
-    {"dp_shard, FP8 all-gather", DATA_PARALLEL, SIZES([MESH_DP_SHARD] = 2)},
-    {"hybrid", DATA_PARALLEL, SIZES([MESH_DP_REPLICATE] = 2, [MESH_DP_SHARD] = 2)},
-    {"pp gpipe", PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_GPIPE},
-    {"pp 1f1b", PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_1F1B},
-    {"pp interleaved_1f1b", PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_INTERLEAVED_1F1B},
-    {"cp", CONTEXT, SIZES([MESH_CP] = 2)},
-    {"tp", TENSOR, SIZES([MESH_TP] = 2)},
-    {"tp, sequence_parallel", TENSOR, SIZES([MESH_TP] = 2), .layout.sequence_parallel = true},
+static const mesh_way single_ways[] = {
+    {"dp_replicate", WAY_DATA, SIZES([MESH_DP_REPLICATE] = 2)},
+    {"dp_shard", WAY_DATA, SIZES([MESH_DP_SHARD] = 2), .masters_travel = true},
+    {"dp_shard, FP8 all-gather", WAY_DATA, SIZES([MESH_DP_SHARD] = 2)},
+    {"hybrid", WAY_DATA, SIZES([MESH_DP_REPLICATE] = 2, [MESH_DP_SHARD] = 2)},
+    {"pp gpipe", WAY_PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_GPIPE},
+    {"pp 1f1b", WAY_PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_1F1B},
+    {"pp interleaved_1f1b", WAY_PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_INTERLEAVED_1F1B},
+    {"cp", WAY_CONTEXT, SIZES([MESH_CP] = 2)},
+    {"tp", WAY_TENSOR, SIZES([MESH_TP] = 2)},
+    {"tp, sequence_parallel", WAY_TENSOR, SIZES([MESH_TP] = 2), .layout.sequence_parallel = true},
 };
-static const row other_ways[] = {
-    {"dp_shard of 3, uneven", DATA_PARALLEL, SIZES([MESH_DP_SHARD] = 3)},
-    {"dp_replicate, accumulating", DATA_PARALLEL, SIZES([MESH_DP_REPLICATE] = 2), .micro_batches = 2},
-    {"dp_shard, accumulating", DATA_PARALLEL, SIZES([MESH_DP_SHARD] = 2), .micro_batches = 2},
-    {"dp_shard x pp 1f1b x tp", DATA_PARALLEL | PIPELINE | TENSOR,
+static const mesh_way other_ways[] = {
+    {"dp_shard of 3, uneven", WAY_DATA, SIZES([MESH_DP_SHARD] = 3)},
+    {"dp_replicate, accumulating", WAY_DATA, SIZES([MESH_DP_REPLICATE] = 2), .micro_batches = 2},
+    {"dp_shard, accumulating", WAY_DATA, SIZES([MESH_DP_SHARD] = 2), .micro_batches = 2},
+    {"dp_shard x pp 1f1b x tp", WAY_DATA | WAY_PIPELINE | WAY_TENSOR,
      SIZES([MESH_PP] = 2, [MESH_DP_SHARD] = 2, [MESH_TP] = 2), .layout.schedule = PP_1F1B},
-    {"dp_shard x cp x tp, sequence_parallel", DATA_PARALLEL | CONTEXT | TENSOR,
+    {"dp_shard x cp x tp, sequence_parallel", WAY_DATA | WAY_CONTEXT | WAY_TENSOR,
      SIZES([MESH_DP_SHARD] = 2, [MESH_CP] = 2, [MESH_TP] = 2), .layout.sequence_parallel = true},
 };
-static const row expert_ways[] = {
-    {"ep", DATA_PARALLEL, SIZES([MESH_EP] = 2), .experts = true},
-    {"ep of 4", DATA_PARALLEL, SIZES([MESH_EP] = 4), .experts = true},
-    {"dp_shard x ep", DATA_PARALLEL, SIZES([MESH_DP_SHARD] = 2, [MESH_EP] = 2), .experts = true},
-    {"ep x pp 1f1b", DATA_PARALLEL | PIPELINE, SIZES([MESH_PP] = 2, [MESH_EP] = 2),
-     .layout.schedule = PP_1F1B, .experts = true},
+static const mesh_way expert_ways[] = {
+    {"ep", WAY_DATA, SIZES([MESH_EP] = 2), .experts = true},
+    {"ep of 4", WAY_DATA, SIZES([MESH_EP] = 4), .experts = true},
+    {"dp_shard x ep", WAY_DATA, SIZES([MESH_DP_SHARD] = 2, [MESH_EP] = 2), .experts = true},
+    {"ep x pp 1f1b", WAY_DATA | WAY_PIPELINE, SIZES([MESH_PP] = 2, [MESH_EP] = 2), .layout.schedule = PP_1F1B,
+     .experts = true},
 };
 enum {
     SINGLE_WAYS = sizeof single_ways / sizeof *single_ways,
@@ -85,42 +73,30 @@ enum {
     EXPERT_WAYS = sizeof expert_ways / sizeof *expert_ways
 };
 
-static int64_t size_of(const row *r, mesh_dimension d) {
-    return r->layout.size[d] ? r->layout.size[d] : 1;
-}
-static int64_t data_ranks(const row *r) {
-    return size_of(r, MESH_DP_REPLICATE) * size_of(r, MESH_DP_SHARD) * size_of(r, MESH_EP);
-}
-static int64_t rank_count(const row *r) {
-    int64_t count = 1;
-    for (int d = 0; d < MESH_DIMENSIONS; d++) count *= size_of(r, d);
-    return count;
-}
-
 /* A pipeline has several micro-batches; so has a rank that trains on all rows. */
-static int default_micro_batches(const row *r) {
-    if (r->families & PIPELINE) return data_ranks(r) == 1 ? 4 : 2;
-    return data_ranks(r) == 1 ? 2 : 1;
+static int default_micro_batches(const mesh_way *r) {
+    if (r->kinds & WAY_PIPELINE) return way_data_ranks(r) == 1 ? 4 : 2;
+    return way_data_ranks(r) == 1 ? 2 : 1;
 }
 
-static row pair_of(const row *a, const row *b) {
-    row r = *a;
+static mesh_way pair_of(const mesh_way *a, const mesh_way *b) {
+    mesh_way r = *a;
     assert_in_range(snprintf(r.name, sizeof r.name, "%s x %s", a->name, b->name), 1, sizeof r.name - 1);
-    r.families |= b->families;
+    r.kinds |= b->kinds;
     for (int d = 0; d < MESH_DIMENSIONS; d++)
         if (b->layout.size[d]) r.layout.size[d] = b->layout.size[d];
-    if (b->families & PIPELINE) r.layout.schedule = b->layout.schedule;
+    if (b->kinds & WAY_PIPELINE) r.layout.schedule = b->layout.schedule;
     r.layout.sequence_parallel |= b->layout.sequence_parallel;
     return r;
 }
 
-static int list_rows(row *rows) {
+static int list_rows(mesh_way *rows) {
     int count = 0;
     for (int i = 0; i < SINGLE_WAYS; i++) rows[count++] = single_ways[i];
     for (int i = 0; i < OTHER_WAYS; i++) rows[count++] = other_ways[i];
     for (int i = 0; i < SINGLE_WAYS; i++)
         for (int j = i + 1; j < SINGLE_WAYS; j++)
-            if (single_ways[i].families != single_ways[j].families)
+            if (single_ways[i].kinds != single_ways[j].kinds)
                 rows[count++] = pair_of(&single_ways[i], &single_ways[j]);
     for (int i = 0; i < EXPERT_WAYS; i++) rows[count++] = expert_ways[i];
     for (int i = 0; i < count; i++)
@@ -129,48 +105,19 @@ static int list_rows(row *rows) {
     return count;
 }
 
-/* ---- what has which bits ---- */
+/* ---- names ---- */
 
-/* The same without some families, and with the micro-batches that their ranks had. */
-static row without(const row *r, unsigned families) {
-    static const unsigned family_of[MESH_DIMENSIONS] = {
-        [MESH_PP] = PIPELINE, [MESH_DP_REPLICATE] = DATA_PARALLEL, [MESH_DP_SHARD] = DATA_PARALLEL,
-        [MESH_CP] = CONTEXT,  [MESH_EP] = DATA_PARALLEL,           [MESH_TP] = TENSOR};
-    row less = *r;
-    less.families &= ~families;
-    if (families & DATA_PARALLEL) less.micro_batches *= (int)data_ranks(r);
-    for (int d = 0; d < MESH_DIMENSIONS; d++)
-        if (family_of[d] & families) less.layout.size[d] = 0;
-    if (families & DATA_PARALLEL) less.masters_travel = false;
-    if (families & PIPELINE) less.layout.schedule = 0;
-    if (families & TENSOR) less.layout.sequence_parallel = false;
-    return less;
-}
-
-/* Do data-parallel ranks add gradients up in one rank's order? */
-static bool adds_in_order(const row *r) {
-    int ways = 0;
-    for (int d = MESH_DP_REPLICATE; d < MESH_DIMENSIONS; d++)
-        ways += (MESH_DATA >> d & 1) && size_of(r, (mesh_dimension)d) > 1;
-    return data_ranks(r) == 1 || (r->micro_batches == 1 && ways == 1);
-}
-
-/* What can be left out without changing a bit. */
-static unsigned bits_of(const row *r) {
-    return PIPELINE | (adds_in_order(r) ? DATA_PARALLEL : 0);
-}
-
-static void name_bits(const row *r, char text[CELL]) {
+static void name_bits(const mesh_way *r, char text[CELL]) {
     static const char *const names[] = {"one rank", "dp", "",        "", "cp", "dp x cp", "",
                                         "",         "tp", "dp x tp", "", "",   "cp x tp", "dp x cp x tp"};
-    unsigned left = r->families & ~bits_of(r);
-    snprintf(text, CELL, "%s", left == r->families ? "" : names[left]);
+    unsigned left = r->kinds & ~way_bits(r);
+    snprintf(text, CELL, "%s", left == r->kinds ? "" : names[left]);
 }
 
 /* ---- runs ---- */
 
 typedef struct job {
-    row way;
+    mesh_way way;
     int recipe, layers;
     bool tied;
     int recomputation;
@@ -220,7 +167,7 @@ static void run(const fixture *f, const job *j, outcome *out) {
              &(mesh_run_options){.precision = &fixture_precisions[j->recipe],
                                  .more = arguments,
                                  .layout = j->way.layout,
-                                 .histories_every = j->histories_every / data_ranks(&j->way)},
+                                 .histories_every = j->histories_every / way_data_ranks(&j->way)},
              out);
 }
 
@@ -254,67 +201,21 @@ static void forget(memory *m) {
     m->count = 0;
 }
 
-/* ---- bounds: docs/numerics.md ---- */
-
-#define NOISE_E4M3 0x1p-4 /* of codes that change */
-#define NOISE_E5M2 0x1p-3
-
-static bool has_e5m2(int way) {
-    return way == TENSORWISE || way == DELAYED;
-}
-
-/* Of gradients, relative to their norm. */
-static double gradient_bound(const job *j) {
-    double terms = (double)(j->way.micro_batches * data_ranks(&j->way));
-    if (j->way.families & CONTEXT) terms *= (double)(SEQUENCES * j->length);
-    if (!(j->way.families & TENSOR)) return 2 * (terms - 1) * sqrt(terms) * 0x1p-24;
-    if (j->recipe == BF16) return (4 * j->layers + 2) * 0x1p-8;
-    return NOISE_E4M3 + (has_e5m2(j->recipe) ? NOISE_E5M2 : NOISE_E4M3);
-}
-
-/* At its first step delayed scaling has scale 1, too small for most gradients: their codes are few. */
-static outcome_kind gradient_to_compare(const job *j) {
-    return j->recipe == DELAYED && j->way.families & TENSOR ? OUTCOME_LAST_GRADIENT : OUTCOME_GRADIENT;
-}
-
-static void expect_within(const char *what, const char *of, double apart, double bound) {
-    if (!(apart <= bound)) fail_msg("%s: %s %.3g apart, more than %.3g", what, of, apart, bound);
-}
-
-/* After a step the noise of codes is in everything. */
-static void expect_near(const outcome *one, const outcome *ranks, double gradient, const char *what) {
-    double noise = fmax(gradient, NOISE_E4M3);
-    for (int i = 0; i < MESH_RUN_STEPS; i++) {
-        const step_result *a = &one->step[i], *b = &ranks->step[i];
-        assert_int_equal(a->labels, b->labels);
-        assert_int_equal(a->tokens, b->tokens);
-        expect_within(what, "losses", fabs(a->loss - b->loss) / a->loss, 0x1p-8);
-        expect_within(what, "gradient norms", fabs(a->grad_norm - b->grad_norm) / a->grad_norm, noise);
-    }
-    expect_within(what, "evaluations",
-                  fabs(one->evaluated.loss - ranks->evaluated.loss) / one->evaluated.loss, 0x1p-8);
-    expect_within(what, "values", outcome_distance(one, ranks, OUTCOME_VALUE), noise);
-    expect_within(what, "first moments", outcome_distance(one, ranks, OUTCOME_MOMENT1), noise);
-    expect_within(what, "second moments", outcome_distance(one, ranks, OUTCOME_MOMENT2), 2 * noise);
-    expect_within(what, "scales", outcome_distance(one, ranks, OUTCOME_SCALE), noise);
-    expect_within(what, "amax histories", outcome_distance(one, ranks, OUTCOME_HISTORY), noise);
-}
-
 /* ---- cells ---- */
 
-static job job_of(const row *r, int number, int column) {
+static job job_of(const mesh_way *r, int number, int column) {
     bool is_block = recipes[column] == BLOCK;
     job j = {.way = *r, .recipe = recipes[column], .layers = 2, .tied = (number + column) % 2};
-    j.length = !(r->families & CONTEXT) ? 16 : is_block ? 128 : 32;
-    j.wide = is_block && r->families & TENSOR;
-    if (r->families & PIPELINE) j.layers = r->layout.schedule == PP_INTERLEAVED_1F1B ? 5 : 3;
-    j.histories_every = data_ranks(r);
+    j.length = !(r->kinds & WAY_CONTEXT) ? 16 : is_block ? 128 : 32;
+    j.wide = is_block && r->kinds & WAY_TENSOR;
+    if (r->kinds & WAY_PIPELINE) j.layers = r->layout.schedule == PP_INTERLEAVED_1F1B ? 5 : 3;
+    j.histories_every = way_data_ranks(r);
     return j;
 }
 
-static const outcome *recall_without(memory *m, const job *j, unsigned families) {
+static const outcome *recall_without(memory *m, const job *j, unsigned kinds) {
     job less = *j;
-    less.way = without(&j->way, families);
+    less.way = way_without(&j->way, kinds);
     less.recomputation = 0;
     return recall(m, &less);
 }
@@ -322,22 +223,23 @@ static const outcome *recall_without(memory *m, const job *j, unsigned families)
 /* "equal", or the bound, and what was found. */
 static void judge(memory *m, const job *j, const outcome *found, char cell[CELL]) {
     char what[160], text[320];
-    unsigned left_out = bits_of(&j->way), all = DATA_PARALLEL | PIPELINE | CONTEXT | TENSOR;
-    const outcome *one = recall_without(m, j, all);
+    unsigned left_out = way_bits(&j->way);
+    const outcome *one = recall_without(m, j, WAY_ALL);
     snprintf(text, sizeof text, "%s, %s%s, %s", j->way.name, fixture_precisions[j->recipe].name,
              j->tied ? ", tied" : "", recomputations[j->recomputation]);
-    if (j->way.families & left_out && !outcome_equal(recall_without(m, j, left_out), found, what))
+    if (j->way.kinds & left_out && !outcome_equal(recall_without(m, j, left_out), found, what))
         fail_msg("%s: other %s", text, what);
     snprintf(cell, CELL, "equal");
     if (outcome_equal(one, found, what)) return;
-    double bound = gradient_bound(j), apart = outcome_distance(one, found, gradient_to_compare(j));
-    expect_within(text, "gradients", apart, bound);
-    expect_near(one, found, bound, text);
+    double bound = way_gradient_bound(&j->way, j->recipe, j->layers, SEQUENCES * j->length);
+    double apart = outcome_distance(one, found, way_gradient_kind(&j->way, j->recipe));
+    way_expect_within(text, "gradients", apart, bound);
+    way_expect_near(one, found, bound, text);
     snprintf(cell, CELL, "≤ %.2g (%.2g)", bound, apart);
 }
 
 /* Some kinds of recomputation, which change no bit. */
-static void find_cell(memory *m, const row *r, int number, int column, int first, int count,
+static void find_cell(memory *m, const mesh_way *r, int number, int column, int first, int count,
                       char cell[CELL]) {
     job j = job_of(r, number, column);
     outcome found, again;
@@ -359,15 +261,15 @@ static void find_cell(memory *m, const row *r, int number, int column, int first
 /* ---- the table ---- */
 
 typedef struct table {
-    row rows[ROWS_MAX];
+    mesh_way rows[ROWS_MAX];
     int count;
     char cells[ROWS_MAX][COLUMNS][CELL]; /* "": not tried */
 } table;
 
-static void name_row(const row *r, char line[LINE]) {
+static void name_row(const mesh_way *r, char line[LINE]) {
     char bits[CELL];
     name_bits(r, bits);
-    snprintf(line, LINE, "| %s | %d | %d | %s |", r->name, (int)rank_count(r), r->micro_batches, bits);
+    snprintf(line, LINE, "| %s | %d | %d | %s |", r->name, (int)way_ranks(r), r->micro_batches, bits);
 }
 
 static const char *cell_of(const char *line, int column, char cell[CELL]) {
@@ -465,7 +367,7 @@ static void expect_bits(const fixture *f, const job *j) {
     outcome found, expected;
     char what[160];
     job less = *j;
-    less.way = without(&j->way, bits_of(&j->way));
+    less.way = way_without(&j->way, way_bits(&j->way));
     run(f, j, &found);
     run(f, &less, &expected);
     if (!outcome_equal(&expected, &found, what))
@@ -476,7 +378,7 @@ static void expect_bits(const fixture *f, const job *j) {
 }
 
 static void expect_bits_of(const fixture *f, const char *const *ways, int number, bool fp8_moments) {
-    static row rows[ROWS_MAX];
+    static mesh_way rows[ROWS_MAX];
     int count = list_rows(rows);
     for (int i = 0; i < number; i++) {
         int k = 0;
@@ -484,9 +386,9 @@ static void expect_bits_of(const fixture *f, const char *const *ways, int number
         assert_in_range(k, 0, count - 1);
         job j = job_of(&rows[k], i, 1);
         j.narrow = true;
-        j.narrow_gradient = rows[k].families == PIPELINE;
+        j.narrow_gradient = rows[k].kinds == WAY_PIPELINE;
         j.fp8_moments = fp8_moments;
-        j.wide = fp8_moments && rows[k].families & TENSOR;
+        j.wide = fp8_moments && rows[k].kinds & WAY_TENSOR;
         expect_bits(f, &j);
     }
 }
@@ -508,10 +410,10 @@ static void moments_in_fp8_have_the_same_bits(void **state) {
 /* Whatever a mixture does with its tokens: more choices than a rank has experts, experts that take no more, all that has weight
    in the loss; and products in FP8, of experts that are divided or shared. */
 static void experts_divided_have_the_same_bits(void **state) {
-    static const row shared = {"dp_shard of experts", DATA_PARALLEL, SIZES([MESH_DP_SHARD] = 2),
-                               .experts = true};
+    static const mesh_way shared = {"dp_shard of experts", WAY_DATA, SIZES([MESH_DP_SHARD] = 2),
+                                    .experts = true};
     static const struct {
-        const row *way;
+        const mesh_way *way;
         int column; /* of recipes */
         const char *more[6];
     } cells[] = {
@@ -535,7 +437,7 @@ static void experts_divided_have_the_same_bits(void **state) {
         {&expert_ways[1], 5, {"--float8.moe_experts=true", "--model.moe_gradient_scale=true"}},
         {&expert_ways[0], 6, {"--float8.moe_experts=true", "--train.activation_checkpointing=selective"}}};
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
-        row way = *cells[i].way;
+        mesh_way way = *cells[i].way;
         way.micro_batches = 1;
         job j = job_of(&way, 0, cells[i].column);
         j.more = cells[i].more;
@@ -549,14 +451,32 @@ static void latents_on_every_mesh_have_the_same_bits(void **state) {
                                        "--model.kv_lora_rank=32",     "--model.q_lora_rank=32",
                                        "--model.qk_nope_head_dim=16", "--model.qk_rope_head_dim=16",
                                        "--model.v_head_dim=16",       NULL};
-    static const row meshes[] = {{"pp 1f1b x tp", PIPELINE | TENSOR, SIZES([MESH_PP] = 2, [MESH_TP] = 2),
-                                  .layout.schedule = PP_1F1B, .micro_batches = 2},
-                                 {"dp_shard x cp x tp, sequence_parallel", DATA_PARALLEL | CONTEXT | TENSOR,
-                                  SIZES([MESH_DP_SHARD] = 2, [MESH_CP] = 2, [MESH_TP] = 2),
-                                  .layout.sequence_parallel = true, .micro_batches = 1}};
+    static const mesh_way meshes[] = {
+        {"pp 1f1b x tp", WAY_PIPELINE | WAY_TENSOR, SIZES([MESH_PP] = 2, [MESH_TP] = 2),
+         .layout.schedule = PP_1F1B, .micro_batches = 2},
+        {"dp_shard x cp x tp, sequence_parallel", WAY_DATA | WAY_CONTEXT | WAY_TENSOR,
+         SIZES([MESH_DP_SHARD] = 2, [MESH_CP] = 2, [MESH_TP] = 2), .layout.sequence_parallel = true,
+         .micro_batches = 1}};
     for (int i = 0; i < 2; i++) {
         job j = job_of(&meshes[i], i, i);
         j.more = more;
+        expect_bits(*state, &j);
+    }
+}
+
+/* The first stage alone has the table of positions, and the last sends it a tied head's gradient of the other table. */
+static void learned_positions_on_every_pipeline_have_the_same_bits(void **state) {
+    static const char *const models[][3] = {{"--model.family=gpt2"},
+                                            {"--model.family=gpt2", "--train.freeze=tok_embeddings"}};
+    static const mesh_way meshes[] = {
+        {"pp gpipe", WAY_PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_GPIPE, .micro_batches = 4},
+        {"pp 1f1b of 3", WAY_PIPELINE, SIZES([MESH_PP] = 3), .layout.schedule = PP_1F1B, .micro_batches = 4},
+        {"dp_shard x pp interleaved_1f1b", WAY_DATA | WAY_PIPELINE, SIZES([MESH_PP] = 2, [MESH_DP_SHARD] = 2),
+         .layout.schedule = PP_INTERLEAVED_1F1B, .micro_batches = 2}};
+    for (int i = 0; i < 6; i++) {
+        job j = job_of(&meshes[i / 2], i, i % COLUMNS);
+        j.tied = true;
+        j.more = models[i % 2];
         expect_bits(*state, &j);
     }
 }
@@ -568,45 +488,45 @@ static void latents_on_every_mesh_have_the_same_bits(void **state) {
 /* Experts on stages, of which one has no mixture, divided on each, and divided beside layers or tokens that are cut. */
 static void experts_on_every_mesh_have_the_same_bits(void **state) {
     static const struct {
-        row way;
+        mesh_way way;
         int column; /* of recipes */
         const char *more[6];
     } cells[] = {
-        {{"pp gpipe", PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_GPIPE, .micro_batches = 4},
+        {{"pp gpipe", WAY_PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_GPIPE, .micro_batches = 4},
          0,
          {ALL_LOSSES, "--model.moe_first_dense_layers=2"}},
-        {{"pp 1f1b", PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_1F1B, .micro_batches = 4},
+        {{"pp 1f1b", WAY_PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_1F1B, .micro_batches = 4},
          4,
          {ALL_LOSSES, "--model.moe_gradient_scale=true", "--train.activation_checkpointing=full"}},
-        {{"pp interleaved_1f1b", PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_INTERLEAVED_1F1B,
+        {{"pp interleaved_1f1b", WAY_PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_INTERLEAVED_1F1B,
           .micro_batches = 4},
          2,
          {"--float8.moe_experts=true", "--model.moe_frequency=2", "--model.moe_capacity_factor=0.75"}},
-        {{"dp_shard x pp 1f1b x ep", DATA_PARALLEL | PIPELINE,
+        {{"dp_shard x pp 1f1b x ep", WAY_DATA | WAY_PIPELINE,
           SIZES([MESH_PP] = 2, [MESH_DP_SHARD] = 2, [MESH_EP] = 2), .layout.schedule = PP_1F1B,
           .micro_batches = 2},
          1,
          {ALL_LOSSES}},
-        {{"ep x tp", DATA_PARALLEL | TENSOR, SIZES([MESH_EP] = 2, [MESH_TP] = 2), .micro_batches = 1},
+        {{"ep x tp", WAY_DATA | WAY_TENSOR, SIZES([MESH_EP] = 2, [MESH_TP] = 2), .micro_batches = 1},
          0,
          {ALL_LOSSES, "--train.grad_clip_norm=0.1"}},
-        {{"ep x tp, sequence_parallel", DATA_PARALLEL | TENSOR, SIZES([MESH_EP] = 2, [MESH_TP] = 2),
+        {{"ep x tp, sequence_parallel", WAY_DATA | WAY_TENSOR, SIZES([MESH_EP] = 2, [MESH_TP] = 2),
           .layout.sequence_parallel = true, .micro_batches = 1},
          6,
          {"--float8.moe_experts=true", "--model.moe_capacity_factor=0.75", "--model.moe_shared_experts=1"}},
-        {{"pp 1f1b x tp, sequence_parallel", PIPELINE | TENSOR, SIZES([MESH_PP] = 2, [MESH_TP] = 2),
+        {{"pp 1f1b x tp, sequence_parallel", WAY_PIPELINE | WAY_TENSOR, SIZES([MESH_PP] = 2, [MESH_TP] = 2),
           .layout.schedule = PP_1F1B, .layout.sequence_parallel = true, .micro_batches = 2},
          1,
          {ALL_LOSSES}},
-        {{"cp x ep", DATA_PARALLEL | CONTEXT, SIZES([MESH_CP] = 2, [MESH_EP] = 2), .micro_batches = 1},
+        {{"cp x ep", WAY_DATA | WAY_CONTEXT, SIZES([MESH_CP] = 2, [MESH_EP] = 2), .micro_batches = 1},
          0,
          {ALL_LOSSES, "--model.moe_capacity_factor=0.75", "--model.moe_gradient_scale=true"}},
-        {{"pp gpipe x cp of 4", PIPELINE | CONTEXT, SIZES([MESH_PP] = 2, [MESH_CP] = 4),
+        {{"pp gpipe x cp of 4", WAY_PIPELINE | WAY_CONTEXT, SIZES([MESH_PP] = 2, [MESH_CP] = 4),
           .layout.schedule = PP_GPIPE, .micro_batches = 2},
          2,
          {ALL_LOSSES, "--float8.moe_experts=true"}}};
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
-        row way = cells[i].way;
+        mesh_way way = cells[i].way;
         way.experts = true;
         job j = job_of(&way, (int)i, cells[i].column);
         j.more = cells[i].more;
@@ -615,12 +535,14 @@ static void experts_on_every_mesh_have_the_same_bits(void **state) {
 }
 
 int main(int count, char **arguments) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_cell_is_as_written),
-                                       cmocka_unit_test(state_in_bf16_has_the_same_bits),
-                                       cmocka_unit_test(moments_in_fp8_have_the_same_bits),
-                                       cmocka_unit_test(experts_divided_have_the_same_bits),
-                                       cmocka_unit_test(latents_on_every_mesh_have_the_same_bits),
-                                       cmocka_unit_test(experts_on_every_mesh_have_the_same_bits)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_cell_is_as_written),
+        cmocka_unit_test(state_in_bf16_has_the_same_bits),
+        cmocka_unit_test(moments_in_fp8_have_the_same_bits),
+        cmocka_unit_test(experts_divided_have_the_same_bits),
+        cmocka_unit_test(latents_on_every_mesh_have_the_same_bits),
+        cmocka_unit_test(learned_positions_on_every_pipeline_have_the_same_bits),
+        cmocka_unit_test(experts_on_every_mesh_have_the_same_bits)};
     writes = count == 2 && strcmp(arguments[1], "--write") == 0;
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

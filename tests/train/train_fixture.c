@@ -147,7 +147,7 @@ static const char *const tiny_run[] = {
     "--metrics.peak_tflops=0.1", /* measuring it takes longer than the run */
 };
 
-#define ARGUMENTS_MAX 64
+#define ARGUMENTS_MAX 96
 
 static int add_all(const char **arguments, int count, const char *const *more) {
     for (; more && *more; more++) {

@@ -1,0 +1,46 @@
+/*
+ * mesh_way: a way to spread a run over ranks, which results of it must equal one rank's in every bit, and how far the
+ * others may be from them. docs/numerics.md derives the bounds.
+ */
+#ifndef TESTS_TRAIN_MESH_WAY_H
+#define TESTS_TRAIN_MESH_WAY_H
+
+#include "train/mesh_run.h"
+
+/* Kinds of parallelism, a bit each. */
+enum {
+    WAY_DATA = 1, /* dp_replicate, dp_shard, ep */
+    WAY_PIPELINE = 2,
+    WAY_CONTEXT = 4,
+    WAY_TENSOR = 8,
+    WAY_ALL = 15
+};
+
+typedef struct mesh_way {
+    char name[80];
+    unsigned kinds;
+    mesh_layout layout;
+    bool masters_travel; /* no FP8 all-gather */
+    int micro_batches;   /* of a rank in a step */
+    bool experts;        /* the model has some */
+} mesh_way;
+
+int64_t way_size(const mesh_way *w, mesh_dimension d);
+int64_t way_data_ranks(const mesh_way *w);
+int64_t way_ranks(const mesh_way *w);
+
+/* The same way without some kinds of parallelism; a rank then has the micro-batches of the ranks that were removed. */
+mesh_way way_without(const mesh_way *w, unsigned kinds);
+/* The kinds that can be left out without changing a bit. */
+unsigned way_bits(const mesh_way *w);
+
+/* The largest distance of gradients from one rank's, relative to their norm. format: FP32, TENSORWISE and so on
+   (train_fixture.h). tokens: of a micro-batch. */
+double way_gradient_bound(const mesh_way *w, int format, int64_t layers, int64_t tokens);
+/* The gradients that are compared: the first step's, or the last's. */
+outcome_kind way_gradient_kind(const mesh_way *w, int format);
+/* Fails the test if `ranks` is further from `one` than the bound of the gradients and the noise of FP8 codes allow. */
+void way_expect_near(const outcome *one, const outcome *ranks, double gradient, const char *what);
+void way_expect_within(const char *what, const char *of, double apart, double bound);
+
+#endif
