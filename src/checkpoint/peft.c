@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "checkpoint/json.h"
 #include "checkpoint/snapshot.h"
+#include "model/adapters.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,18 +38,9 @@ static ott_status check_start(const char *path, const json_t *root) {
 
 /* Members that ask for what is not built unless they are absent, null, false or empty. */
 static ott_status check_unbuilt(const char *path, const json_t *root) {
-    static const char *const members[] = {"modules_to_save",
-                                          "rank_pattern",
-                                          "alpha_pattern",
-                                          "layers_to_transform",
-                                          "layer_replication",
-                                          "trainable_token_indices",
-                                          "target_parameters",
-                                          "lora_bias",
-                                          "use_qalora",
-                                          "use_bdlora",
-                                          "alora_invocation_tokens",
-                                          "arrow_config"};
+    static const char *const members[] = {
+        "layer_replication", "trainable_token_indices", "target_parameters", "lora_bias", "use_qalora",
+        "use_bdlora",        "alora_invocation_tokens", "arrow_config"};
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         const json_t *v = json_object_get(root, members[i]);
         bool empty = !v || json_is_null(v) || json_is_false(v) ||
@@ -120,6 +112,74 @@ static ott_status give_modules(config *cfg, const char *path, const json_t *root
     return names->length > 0 ? give(cfg, key, names->text) : OTT_OK;
 }
 
+/* Appends a pattern of ours for a name of PEFT's, a regular expression: of its characters "." and what is escaped stay, and ".*"
+   becomes "*". False: it has others. */
+static bool translate_name(const char *name, str *out) {
+    size_t length = strlen(name), end = length > 0 && name[length - 1] == '$' ? length - 1 : length;
+    for (size_t i = name[0] == '^'; i < end; i++) {
+        bool plain = (name[i] >= 'a' && name[i] <= 'z') || (name[i] >= 'A' && name[i] <= 'Z') ||
+                     (name[i] >= '0' && name[i] <= '9') || name[i] == '_' || name[i] == '-' || name[i] == '.';
+        bool any = name[i] == '.' && name[i + 1] == '*';
+        if (name[i] == '\\' && (name[i + 1] == '.' || name[i + 1] == '_')) continue;
+        if (!plain) return false;
+        str_append(out, any ? "*" : (char[]){name[i], '\0'});
+        i += any;
+    }
+    return end > 0;
+}
+
+/* {"q_proj": 16} as "q_proj=16"; the order stays, for the first that fits counts. */
+static ott_status give_patterns(config *cfg, const char *path, const json_t *root, const char *member,
+                                const char *key, str *entries) {
+    json_t *object = json_object_get(root, member), *value;
+    const char *name;
+    entries->length = 0;
+    if (!object || json_is_null(object)) return OTT_OK;
+    if (!json_is_object(object)) return refuse(path, member, "is not an object of names and numbers");
+    json_object_foreach(object, name, value) {
+        str_append(entries, entries->length ? "," : "");
+        if (!translate_name(name, entries))
+            return refuse(path, member, "has a regular expression, which is not built: write names");
+        if (!json_is_number(value)) return refuse(path, member, "is not an object of names and numbers");
+        str_printf(entries, "=%.17g", json_number_value(value));
+    }
+    TRY(str_finish(entries));
+    return entries->length > 0 ? give(cfg, key, entries->text) : OTT_OK;
+}
+
+/* One number, or a list. */
+static ott_status give_layers(config *cfg, const char *path, const json_t *root, str *numbers) {
+    static const char member[] = "layers_to_transform";
+    const json_t *layers = json_object_get(root, member);
+    size_t count = json_is_array(layers) ? json_array_size(layers) : 1;
+    numbers->length = 0;
+    if (!layers || json_is_null(layers)) return OTT_OK;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *layer = json_is_array(layers) ? json_array_get(layers, i) : layers;
+        if (!json_is_integer(layer)) return refuse(path, member, "is not a list of numbers");
+        str_printf(numbers, "%s%" JSON_INTEGER_FORMAT, i ? "," : "", json_integer_value(layer));
+    }
+    TRY(str_finish(numbers));
+    return numbers->length > 0 ? give(cfg, "peft.layers_to_transform", numbers->text) : OTT_OK;
+}
+
+/* One name, or a list. */
+static ott_status give_layer_lists(config *cfg, const char *path, const json_t *root, str *names) {
+    const char *name = json_string_value(json_object_get(root, "layers_pattern"));
+    if (name) return *name ? give(cfg, "peft.layers_pattern", name) : OTT_OK;
+    return give_modules(cfg, path, root, "layers_pattern", "peft.layers_pattern", names);
+}
+
+static ott_status give_choice(config *cfg, const char *path, const json_t *root, str *text) {
+    TRY(give_modules(cfg, path, root, "target_modules", "peft.target_modules", text));
+    TRY(give_modules(cfg, path, root, "exclude_modules", "peft.exclude_modules", text));
+    TRY(give_modules(cfg, path, root, "modules_to_save", "peft.modules_to_save", text));
+    TRY(give_patterns(cfg, path, root, "rank_pattern", "peft.rank_pattern", text));
+    TRY(give_patterns(cfg, path, root, "alpha_pattern", "peft.alpha_pattern", text));
+    TRY(give_layers(cfg, path, root, text));
+    return give_layer_lists(cfg, path, root, text);
+}
+
 static ott_status give_all(config *cfg, const char *path, const json_t *root, str *names) {
     int64_t r;
     bool rslora, dora;
@@ -136,8 +196,7 @@ static ott_status give_all(config *cfg, const char *path, const json_t *root, st
     TRY(give(cfg, "peft.dropout_position", "pre"));
     TRY(give_real(cfg, root, "lora_alpha", "peft.alpha"));
     TRY(give_real(cfg, root, "lora_dropout", "peft.dropout"));
-    TRY(give_modules(cfg, path, root, "target_modules", "peft.target_modules", names));
-    TRY(give_modules(cfg, path, root, "exclude_modules", "peft.exclude_modules", names));
+    TRY(give_choice(cfg, path, root, names));
     if (!base || !*base || *cfg->model.hf_path) return OTT_OK;
     TRY(config_check_name("model.hf_path", base));
     return config_set(cfg, "model.hf_path", base);
@@ -160,7 +219,7 @@ ott_status peft_configure(mem *account, config *cfg) {
 
 /* ---- the tensors ---- */
 
-static ott_status add_factor(tensor_set *set, const parameter *p) {
+static ott_status add_tensor(tensor_set *set, const parameter *p) {
     const char *name;
     TRY(arena_printf(set->memory, &name, PREFIX "%s", p->name));
     return tensor_set_add_parameter(set, name, p);
@@ -170,10 +229,12 @@ static ott_status describe(const model *m, tensor_set *set) {
     TRY(tensor_set_open(set, m->device->account, m->all_count));
     for (int i = 0; i < m->whole.count; i++) {
         const model_module *e = &m->whole.of[i];
+        if (e->saved) TRY(add_tensor(set, e->weight));
+        if (e->saved && e->bias) TRY(add_tensor(set, e->bias));
         if (!e->lora_a) continue;
-        TRY(add_factor(set, e->lora_a));
-        TRY(add_factor(set, e->lora_b));
-        if (e->lora_m) TRY(add_factor(set, e->lora_m));
+        TRY(add_tensor(set, e->lora_a));
+        TRY(add_tensor(set, e->lora_b));
+        if (e->lora_m) TRY(add_tensor(set, e->lora_m));
     }
     return OTT_OK;
 }
@@ -217,41 +278,123 @@ static const char *last_part(const char *name) {
     return point ? point + 1 : name;
 }
 
-static bool ends_alike(const model_module *a, const model_module *b) {
-    return strcmp(last_part(a->name), last_part(b->name)) == 0;
+typedef bool (*module_test)(const model_module *e);
+
+static bool has_adapter(const model_module *e) {
+    return e->lora_a != NULL;
 }
 
-/* Has every layer whose name ends like this one's an adapter? Then that end says which: PEFT knows layers by it. */
-static bool all_alike(const model *m, const model_module *like) {
+static bool is_saved(const model_module *e) {
+    return e->saved;
+}
+
+static bool is_in(const config_list *layers, const model_module *e) {
+    for (int64_t i = 0; i < layers->count; i++)
+        if (strtol(layers->items[i], NULL, 10) == e->layer) return true;
+    return layers->count == 0;
+}
+
+/* Is the test true of all modules in these blocks that end like this one? Then PEFT finds them by that end. */
+static bool end_tells(const model *m, const model_module *like, module_test test, const config_list *layers) {
     for (int i = 0; i < m->whole.count; i++) {
         const model_module *e = &m->whole.of[i];
-        if (e->kind == MODULE_LINEAR && !e->lora_a && ends_alike(e, like)) return false;
+        if (is_in(layers, e) && !test(e) && str_ends_with(e->name, last_part(like->name))) return false;
     }
     return true;
 }
 
 /* NULL when memory ran out, which every jansson call passes on. */
-static json_t *list_targets(const model *m) {
-    json_t *list = json_array();
+static json_t *list_modules(const model *m, module_test test, const config_list *layers) {
+    json_t *names = json_object(), *list = json_array(), *value;
+    const char *name;
     for (int i = 0; i < m->whole.count; i++) {
         const model_module *e = &m->whole.of[i];
-        bool first = true;
-        if (!e->lora_a) continue;
-        bool alike = all_alike(m, e);
-        for (int k = 0; k < i && alike; k++)
-            first &= !m->whole.of[k].lora_a || !ends_alike(&m->whole.of[k], e);
-        if (first) json_array_append_new(list, json_string(alike ? last_part(e->name) : e->name));
+        if (test(e))
+            json_object_set_new(names, end_tells(m, e, test, layers) ? last_part(e->name) : e->name,
+                                json_null());
     }
+    json_object_foreach(names, name, value) json_array_append_new(list, json_string(name));
+    json_decref(names);
     return list;
 }
 
+/* ---- numbers of single layers ---- */
+
+/* The ranks, or the alphas, that a configuration gives adapters. */
+typedef struct said_numbers {
+    adapter_options o;
+    bool are_ranks;
+} said_numbers;
+
+static double said_number(const said_numbers *s, const model_module *e) {
+    return s->are_ranks ? (double)adapters_rank(&s->o, e) : adapters_alpha(&s->o, e);
+}
+
+static bool have_one_number(const model *m, const said_numbers *s, const model_module *like) {
+    for (int i = 0; i < m->whole.count; i++) {
+        const model_module *e = &m->whole.of[i];
+        bool same = !e->lora_a || said_number(s, e) == said_number(s, like);
+        if (!same && str_ends_with(e->name, last_part(like->name))) return false;
+    }
+    return true;
+}
+
+static json_t *describe_numbers(const model *m, const said_numbers *s) {
+    const double most = s->are_ranks ? (double)s->o.rank : s->o.alpha;
+    json_t *object = json_object();
+    for (int i = 0; i < m->whole.count; i++) {
+        const model_module *e = &m->whole.of[i];
+        if (!e->lora_a || said_number(s, e) == most) continue;
+        json_object_set_new(object, have_one_number(m, s, e) ? last_part(e->name) : e->name,
+                            s->are_ranks ? json_integer((json_int_t)said_number(s, e))
+                                         : json_real(said_number(s, e)));
+    }
+    return object;
+}
+
+/* ---- the configuration ---- */
+
+static json_t *list_layers(const config_list *layers) {
+    json_t *list = json_array();
+    for (int64_t i = 0; i < layers->count; i++)
+        json_array_append_new(list, json_integer(strtol(layers->items[i], NULL, 10)));
+    return list;
+}
+
+/* A target that is a whole name may be in any block, and then the numbers of blocks do not tell. */
+static const config_list *layers_that_tell(const model *m, const config *cfg) {
+    static const config_list none = {0};
+    for (int i = 0; i < m->whole.count; i++)
+        if (m->whole.of[i].lora_a && !is_in(&cfg->peft.layers_to_transform, &m->whole.of[i])) return &none;
+    return &cfg->peft.layers_to_transform;
+}
+
+static void describe_choice(const model *m, const config *cfg, json_t *root) {
+    const adapter_options o = {.rank = cfg->peft.dim,
+                               .alpha = cfg->peft.alpha,
+                               .ranks = &cfg->peft.rank_pattern,
+                               .alphas = &cfg->peft.alpha_pattern};
+    const config_list *layers = layers_that_tell(m, cfg);
+    static const config_list all = {0};
+    json_object_set_new(root, "target_modules", list_modules(m, has_adapter, layers));
+    if (layers->count > 0) json_object_set_new(root, "layers_to_transform", list_layers(layers));
+    if (cfg->peft.modules_to_save.count > 0)
+        json_object_set_new(root, "modules_to_save", list_modules(m, is_saved, &all));
+    if (o.ranks->count > 0)
+        json_object_set_new(root, "rank_pattern", describe_numbers(m, &(said_numbers){o, true}));
+    if (o.alphas->count > 0)
+        json_object_set_new(root, "alpha_pattern", describe_numbers(m, &(said_numbers){o, false}));
+}
+
 static json_t *describe_folder(const model *m, const config *cfg) {
-    return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:b, s:b, s:s, s:b, s:b, s:b, s:o}", "peft_type", "LORA",
-                     "task_type", "CAUSAL_LM", "base_model_name_or_path", cfg->model.hf_path, "r",
-                     (int)cfg->peft.dim, "lora_alpha", cfg->peft.alpha, "lora_dropout", cfg->peft.dropout,
-                     "use_rslora", cfg->peft.use_rslora, "use_dora", cfg->peft.use_dora, "bias", "none",
-                     "fan_in_fan_out", m->options.family->transposed, "inference_mode", 1,
-                     "init_lora_weights", 1, "target_modules", list_targets(m));
+    json_t *root = json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:b, s:b, s:s, s:b, s:b, s:b}", "peft_type",
+                             "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", cfg->model.hf_path,
+                             "r", (int)cfg->peft.dim, "lora_alpha", cfg->peft.alpha, "lora_dropout",
+                             cfg->peft.dropout, "use_rslora", cfg->peft.use_rslora, "use_dora",
+                             cfg->peft.use_dora, "bias", "none", "fan_in_fan_out",
+                             m->options.family->transposed, "inference_mode", 1, "init_lora_weights", 1);
+    if (root) describe_choice(m, cfg, root);
+    return root;
 }
 
 static ott_status write_config(const model *m, const config *cfg, const char *folder) {

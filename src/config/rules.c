@@ -65,9 +65,8 @@ static ott_status add_dataset(tree_builder *b, node *list, const node *dataset, 
 static ott_status append_weights(arena *memory, const node *weights, const char **text, const char *where) {
     for (const node *child = weights->first; child; child = child->next) {
         if (!child->text || strchr(child->name, ' '))
-            return status_fail(OTT_ERR_CONFIG,
-                               "%s: %.80s: a dataset's name, without spaces, and a number are wanted", where,
-                               child->name);
+            return status_fail(OTT_ERR_CONFIG, "%s: %.80s: a name without spaces and a number are wanted",
+                               where, child->name);
         TRY(arena_printf(memory, text, "%s%s%s=%s", *text, **text ? " " : "", child->name, child->text));
     }
     return OTT_OK;
@@ -156,10 +155,11 @@ ott_status rules_read(arena *memory, const config_key *key, const node **value, 
                  {"data.datasets", add_dataset},
                  {"data.phases", add_phase},
                  {"train.freeze_schedule", add_rest}};
-    enum { LISTS = sizeof lists / sizeof *lists };
+    static const char *const weights[] = {"data.anneal_weights", "peft.rank_pattern", "peft.alpha_pattern"};
+    enum { LISTS = sizeof lists / sizeof *lists, WEIGHTS = sizeof weights / sizeof *weights };
     int i = 0;
-    if (strcmp(key->path, "data.anneal_weights") == 0 && (*value)->kind == NODE_TABLE)
-        return read_weights(&b, value, where);
+    for (int k = 0; k < WEIGHTS && (*value)->kind == NODE_TABLE; k++)
+        if (strcmp(key->path, weights[k]) == 0) return read_weights(&b, value, where);
     while (i < LISTS && strcmp(key->path, lists[i].key) != 0) i++;
     if (i == LISTS || (*value)->kind != NODE_LIST || !has_tables(*value)) return OTT_OK;
     TRY(tree_add(&b, NULL, NODE_LIST, (*value)->line, NULL, NULL, &texts));

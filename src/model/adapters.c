@@ -3,7 +3,9 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "model/names.h"
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- targets ---- */
@@ -22,10 +24,83 @@ static bool may_have(const model_module *m) {
     return m->kind == MODULE_LINEAR && m->layer != MODULES_OUTSIDE && m->rank == 2 && m->role != ROLE_ROUTER;
 }
 
+/* Is its block one that has adapters? A target that is a whole name counts in any, as in PEFT. */
+static bool is_of_layers(const adapter_options *o, const model_module *m) {
+    bool found = !o->layers || o->layers->count == 0;
+    for (int64_t i = 0; !found && i < o->layers->count; i++)
+        found = strtol(o->layers->items[i], NULL, 10) == m->layer;
+    for (int64_t i = 0; !found && o->targets && i < o->targets->count; i++)
+        found = strcmp(o->targets->items[i], m->name) == 0;
+    return found;
+}
+
 bool adapters_wants(const adapter_options *o, const model_module *m) {
     bool all = o->all || !o->targets || o->targets->count == 0;
-    return o->rank > 0 && may_have(m) && (all || fits_some(m, o->targets)) && !fits_some(m, o->excluded);
+    if (o->rank == 0 || !may_have(m) || adapters_saves(o, m)) return false;
+    return (all || fits_some(m, o->targets)) && is_of_layers(o, m) && !fits_some(m, o->excluded);
 }
+
+/* ---- what single layers have ---- */
+
+enum { PATTERN_BYTES = 256 };
+
+/* "q_proj=16"; false: it is no pattern and a number above 0. */
+static bool read_entry(const char *entry, char pattern[PATTERN_BYTES], double *number) {
+    const char *equals = strrchr(entry, '=');
+    size_t length = equals ? (size_t)(equals - entry) : 0;
+    char *end;
+    if (length == 0 || length >= PATTERN_BYTES) return false;
+    snprintf(pattern, PATTERN_BYTES, "%.*s", (int)length, entry);
+    *number = strtod(equals + 1, &end);
+    return end != equals + 1 && *end == '\0' && *number > 0 && *number < 1e9;
+}
+
+/* Of the first entry that fits. */
+static double number_of(const config_list *entries, const model_module *m, double fallback) {
+    char pattern[PATTERN_BYTES];
+    double number;
+    for (int64_t i = 0; entries && i < entries->count; i++)
+        if (read_entry(entries->items[i], pattern, &number) && fits(m, pattern)) return number;
+    return fallback;
+}
+
+int64_t adapters_rank(const adapter_options *o, const model_module *m) {
+    return (int64_t)number_of(o->ranks, m, (double)o->rank);
+}
+
+double adapters_alpha(const adapter_options *o, const model_module *m) {
+    return number_of(o->alphas, m, o->alpha);
+}
+
+float adapters_scale(const adapter_options *o, const model_module *m) {
+    int64_t rank = adapters_rank(o, m);
+    double alpha = adapters_alpha(o, m), by = (double)rank;
+    if (rank == o->rank && alpha == o->alpha) return o->scale;
+    return (float)(alpha / (o->by_root ? sqrt(by) : by));
+}
+
+/* The module's name, or that of one it is in. */
+static bool ends_within(const char *name, const char *pattern) {
+    char part[MODULES_NAME_BYTES];
+    for (size_t n = 1;; n++) {
+        if (name[n] != '.' && name[n] != '\0') continue;
+        snprintf(part, sizeof part, "%.*s", (int)n, name);
+        if (names_fit(part, pattern) || names_end(part, pattern)) return true;
+        if (name[n] == '\0') return false;
+    }
+}
+
+static bool saves(const model_module *m, const char *pattern) {
+    return *pattern && (names_any(m, ends_within, pattern) || str_ends_with(m->name, pattern));
+}
+
+bool adapters_saves(const adapter_options *o, const model_module *m) {
+    for (int64_t i = 0; o->saved && i < o->saved->count; i++)
+        if (saves(m, o->saved->items[i])) return true;
+    return false;
+}
+
+/* ---- what is refused ---- */
 
 static ott_status check_patterns(const module_list *list, const char *key, const config_list *patterns) {
     for (int64_t i = 0; patterns && i < patterns->count; i++) {
@@ -45,16 +120,87 @@ static ott_status check_decomposed(const model_options *m) {
                        "base's is dropped before it, as in PEFT; set peft.dropout_position = pre");
 }
 
+static ott_status check_entries(const module_list *list, const char *key, const config_list *entries,
+                                bool whole) {
+    for (int64_t i = 0; entries && i < entries->count; i++) {
+        char pattern[PATTERN_BYTES];
+        const char *const items[] = {pattern};
+        double number;
+        if (!read_entry(entries->items[i], pattern, &number) ||
+            (whole && (number != floor(number) || number > 65536)))
+            return status_fail(OTT_ERR_CONFIG, "%s has \"%s\": write the name of a layer, = and %s", key,
+                               str_show(entries->items[i]).text,
+                               whole ? "a rank from 1 to 65536, as q_proj=16"
+                                     : "a number above 0, as q_proj=32");
+        TRY(check_patterns(list, key, &(config_list){items, 1}));
+    }
+    return OTT_OK;
+}
+
+static ott_status check_layers(const model_options *m) {
+    const adapter_options *o = &m->adapter;
+    const char *blocks = m->family->stem ? strrchr(m->family->stem, '.') + 1 : "layers";
+    bool found = !o->layer_lists || o->layer_lists->count == 0;
+    for (int64_t i = 0; o->layers && i < o->layers->count; i++)
+        if (strtol(o->layers->items[i], NULL, 10) >= m->layers)
+            return status_fail(OTT_ERR_CONFIG,
+                               "peft.layers_to_transform has %s: the model has blocks 0 to %lld",
+                               o->layers->items[i], (long long)m->layers - 1);
+    for (int64_t i = 0; !found && i < o->layer_lists->count; i++)
+        found = str_ends_with(o->layer_lists->items[i], blocks);
+    return found ? OTT_OK
+                 : status_fail(OTT_ERR_CONFIG,
+                               "peft.layers_pattern has \"%s\": the blocks of a %s model are called %s",
+                               str_show(o->layer_lists->items[0]).text, m->family->name, blocks);
+}
+
+/* PEFT keeps a module as the files of the base have it, and each by itself. */
+static const char *trouble_with_saved(const model_options *o, const model_module *m) {
+    bool is_table = m->role == ROLE_EMBEDDING || m->role == ROLE_HEAD;
+    if (is_table && o->tied) return "a table that is both embedding and head, which PEFT would take apart";
+    if (modules_is_mixture(m->role)) return "experts or their router, which have no place in PEFT's folders";
+    if (o->family->transposed && m->kind == MODULE_LINEAR && m->layer != MODULES_OUTSIDE)
+        return "a matrix that is transposed in files";
+    return modules_norms_apart(o, m->role) ? "norms of heads" : NULL;
+}
+
+static ott_status check_saved(const model_options *o, const module_list *list) {
+    const config_list *saved = o->adapter.saved;
+    for (int64_t i = 0; saved && i < saved->count; i++) {
+        bool found = false;
+        for (int k = 0; k < list->count; k++) {
+            const model_module *m = &list->of[k];
+            if (!saves(m, saved->items[i])) continue;
+            const char *trouble = trouble_with_saved(o, m);
+            found = true;
+            if (trouble)
+                return status_fail(OTT_ERR_UNSUPPORTED, "peft.modules_to_save has \"%s\": %s is %s",
+                                   str_show(saved->items[i]).text, m->name, trouble);
+        }
+        if (!found)
+            return status_fail(OTT_ERR_CONFIG,
+                               "peft.modules_to_save has \"%s\", which names no module of a %s model",
+                               str_show(saved->items[i]).text, o->family->name);
+    }
+    return OTT_OK;
+}
+
 ott_status adapters_check(const model_options *m, const module_list *list) {
     const adapter_options *o = &m->adapter;
     if (o->rank == 0) return OTT_OK;
     TRY(check_decomposed(m));
     TRY(check_patterns(list, "peft.target_modules", o->targets));
     TRY(check_patterns(list, "peft.exclude_modules", o->excluded));
+    TRY(check_entries(list, "peft.rank_pattern", o->ranks, true));
+    TRY(check_entries(list, "peft.alpha_pattern", o->alphas, false));
+    TRY(check_layers(m));
+    TRY(check_saved(m, list));
     for (int i = 0; i < list->count; i++)
         if (adapters_wants(o, &list->of[i])) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG,
-                       "peft.exclude_modules leaves no layer an adapter: nothing would train");
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "peft.exclude_modules, layers_to_transform and modules_to_save leave no layer an adapter: "
+        "nothing would train");
 }
 
 /* ---- making ---- */
@@ -69,7 +215,7 @@ ott_status adapters_make(arena *memory, const model_options *o, const model_modu
                    .b = m->lora_b,
                    .magnitude = m->lora_m,
                    .tables = tables,
-                   .scale = a->scale,
+                   .scale = adapters_scale(a, m),
                    .dropout = a->dropout,
                    .drops_output = a->drops_output,
                    .seed = a->seed,

@@ -13,8 +13,9 @@
 
 static bool is_frozen(model *m, const model_module *e, const char *kind) {
     const config_list *freeze = m->options.freeze;
-    /* Where adapters train nothing else does; and no gradient moves a bias of the choice of experts. */
-    bool found = m->options.adapter.rank > 0 || (e->balances && strcmp(kind, modules_bias_name(e)) == 0);
+    /* Beside adapters only modules that are saved with them train; and no gradient moves a bias of the choice of experts. */
+    bool found = (m->options.adapter.rank > 0 && !e->saved) ||
+                 (e->balances && strcmp(kind, modules_bias_name(e)) == 0);
     for (int64_t i = 0; freeze && i < freeze->count; i++)
         if (freeze_names(&m->options, e, kind, freeze->items[i])) found = m->freezes[i] = true;
     return found;
@@ -103,7 +104,7 @@ static parameter_cut only(parameter_cut weight, parameter_cut like) {
 
 /* Of B as of the weight's rows, of A as of its columns. */
 static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
-    const int64_t a[] = {m->options.adapter.rank, e->shape[1]}, b[] = {e->shape[0], a[0]};
+    const int64_t a[] = {adapters_rank(&m->options.adapter, e), e->shape[1]}, b[] = {e->shape[0], a[0]};
     const parameter_cut by_rows = only(e->cut, PARAMETER_ROWS);
     const parameter_cut by_columns = only(e->cut, PARAMETER_COLUMNS);
     if (!adapters_wants(&m->options.adapter, e)) return OTT_OK;
@@ -117,6 +118,7 @@ static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
 }
 
 static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
+    e->saved = adapters_saves(&m->options.adapter, e);
     if (e->tied)
         e->weight = m->whole.of[0].weight; /* the embedding's */
     else
@@ -330,6 +332,14 @@ static ott_status check_positions(const model_options *o, int64_t positions) {
         (long long)positions, o->family->name, (long long)o->max_positions);
 }
 
+/* The parameters know. */
+static void forget_patterns(model_options *o) {
+    adapter_options *a = &o->adapter;
+    o->freeze = NULL;
+    o->frozen_convert = NULL;
+    a->targets = a->excluded = a->saved = a->ranks = a->alphas = a->layers = a->layer_lists = NULL;
+}
+
 static ott_status build(model *m, model_use use, int64_t positions) {
     const model_options *o = &m->options;
     void *memory;
@@ -354,9 +364,7 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     TRY(check_freeze(m));
     TRY(storage_keep_frozen(m));
     TRY(storage_open(m, use));
-    m->options.freeze = m->options.adapter.targets = m->options.adapter.excluded =
-        NULL; /* the parameters know */
-    m->options.frozen_convert = NULL;
+    forget_patterns(&m->options);
     TRY(open_adapter_tables(m));
     if (use == MODEL_TRAINING) TRY(balance_open(m));
     if (o->family->learned_positions) return check_positions(o, positions);

@@ -519,6 +519,8 @@ static adapter_options adapter_from(const config *cfg) {
     double rank = (double)cfg->peft.dim;
     return (adapter_options){.rank = cfg->peft.dim,
                              .scale = (float)(cfg->peft.alpha / (cfg->peft.use_rslora ? sqrt(rank) : rank)),
+                             .alpha = cfg->peft.alpha,
+                             .by_root = cfg->peft.use_rslora,
                              .decomposed = cfg->peft.use_dora,
                              .dropout = (float)cfg->peft.dropout,
                              .drops_output = cfg->peft.dropout_position == DROPOUT_POST,
@@ -526,7 +528,12 @@ static adapter_options adapter_from(const config *cfg) {
                              .start = cfg->peft.lora_A_init,
                              .all = cfg->peft.match_all_linear,
                              .targets = &cfg->peft.target_modules,
-                             .excluded = &cfg->peft.exclude_modules};
+                             .excluded = &cfg->peft.exclude_modules,
+                             .saved = &cfg->peft.modules_to_save,
+                             .ranks = &cfg->peft.rank_pattern,
+                             .alphas = &cfg->peft.alpha_pattern,
+                             .layers = &cfg->peft.layers_to_transform,
+                             .layer_lists = &cfg->peft.layers_pattern};
 }
 
 /* A reduced model has weights of its own. */

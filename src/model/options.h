@@ -16,13 +16,18 @@ typedef struct ffn_kind ffn_kind; /* model/ffn.h */
 typedef struct adapter_options {
     int64_t rank; /* 0: there are none */
     float scale, dropout;
+    double alpha;      /* which gives the scale, */
+    bool by_root;      /* over the rank's root; else over the rank */
     bool decomposed;   /* nn/dora.h */
     bool drops_output; /* dropout is of what the adapter adds; else of its input */
     uint64_t seed;     /* of dropout */
     config_lora_init start;
     bool all; /* linear layers of the blocks have one, whatever the targets are */
-    const config_list *targets,
-        *excluded; /* patterns of their names; borrowed from the configuration, read by model_open */
+    /* Patterns of their names, and of modules that train whole; borrowed from the configuration, read by model_open. */
+    const config_list *targets, *excluded, *saved;
+    const config_list *ranks, *alphas; /* "q_proj=16": of layers that fit the pattern; the same */
+    const config_list *layers;         /* numbers of blocks that have them; NULL or empty: all; the same */
+    const config_list *layer_lists;    /* what the list of blocks is called; the same */
 } adapter_options;
 
 enum { MODEL_MOST_DENSE = 64 }; /* single layers that are no mixture */

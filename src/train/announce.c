@@ -48,6 +48,28 @@ static void log_kept(const announcement *a) {
             a->trainer->recipe->name);
 }
 
+/* Ranks may differ from layer to layer, and the scale with them. */
+static void log_adapters(const logger *log, const model *m) {
+    int64_t least = INT64_MAX, most = 0;
+    int count = 0, saved = 0;
+    for (int i = 0; i < m->whole.count; i++) {
+        const model_module *e = &m->whole.of[i];
+        saved += e->saved;
+        if (!e->lora_a) continue;
+        count++;
+        if (e->lora_a->rows < least) least = e->lora_a->rows;
+        if (e->lora_a->rows > most) most = e->lora_a->rows;
+    }
+    const char *kind = m->options.adapter.decomposed ? "DoRA" : "LoRA";
+    if (count > 0 && least == most)
+        log_info(log, "Adapters: %s of rank %lld, scale %g, beside %d linear layers", kind, (long long)most,
+                 (double)m->options.adapter.scale, count);
+    else if (count > 0)
+        log_info(log, "Adapters: %s of ranks from %lld to %lld beside %d linear layers", kind,
+                 (long long)least, (long long)most, count);
+    if (saved > 0) log_info(log, "Beside them %d modules train whole (peft.modules_to_save)", saved);
+}
+
 static void log_model(const announcement *a) {
     const model *m = a->trainer->m;
     const model_options *o = &m->options;
@@ -65,9 +87,7 @@ static void log_model(const announcement *a) {
              o->family->name, str_commas(model_parameter_count(m), count), (long long)o->dim,
              (long long)o->layers, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
              (long long)o->vocab, o->tied ? ", tied head" : "");
-    if (o->adapter.rank > 0)
-        log_info(a->log, "Adapters: LoRA of rank %lld, scale %g, beside %d linear layers",
-                 (long long)o->adapter.rank, (double)o->adapter.scale, trained / 2);
+    log_adapters(a->log, m);
     if (trained < m->all_count)
         log_info(a->log, "Frozen: %d params, %s of the parameters", m->all_count - trained,
                  str_commas(model_frozen_count(m), count));

@@ -190,6 +190,12 @@ static void warn_of_biases(const exporter *e) {
         o->bias_rate);
 }
 
+/* vLLM has one rank and alpha for all layers, and neither DoRA nor modules of the base. */
+static bool vllm_reads(const config *cfg) {
+    return !cfg->peft.use_dora && cfg->peft.rank_pattern.count == 0 && cfg->peft.alpha_pattern.count == 0 &&
+           cfg->peft.modules_to_save.count == 0;
+}
+
 static ott_status export_adapters(exporter *e, str *said) {
     if (!e->cfg->peft.enabled)
         return status_fail(OTT_ERR_ARGUMENT,
@@ -197,8 +203,8 @@ static ott_status export_adapters(exporter *e, str *said) {
                            e->checkpoint);
     TRY(status_context(write_adapters(e), "cannot export to %s", e->goal.text));
     warn_of_biases(e);
-    str_printf(said, "Exported the adapters of %s to %s\nRead by: PEFT, vLLM, and peft.path\n", e->checkpoint,
-               e->goal.text);
+    str_printf(said, "Exported the adapters of %s to %s\nRead by: PEFT%s and peft.path\n", e->checkpoint,
+               e->goal.text, vllm_reads(e->cfg) ? ", vLLM," : "");
     return OTT_OK;
 }
 

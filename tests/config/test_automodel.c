@@ -281,16 +281,21 @@ static void test_blocks_without_experts(void **state) {
 /* Of its LoRA examples, and what they leave out. */
 static void test_adapters(void **state) {
     config_case *c = *state;
-    config *cfg = case_good(c, ".yaml",
-                            "recipe: TrainFinetuneRecipeForNextTokenPrediction\n"
-                            "peft:\n  _target_: nemo_automodel.components._peft.lora.PeftConfig\n"
-                            "  target_modules: '*_proj'\n  exclude_modules: [\"*.out_proj\"]\n  dim: 16\n"
-                            "  alpha: 64\n  dropout: 0.1\n  use_triton: True\n  lora_A_init: uniform\n"
-                            "  use_memory_efficient_lora: true\n  lora_dtype: torch.bfloat16\n",
-                            NULL);
+    config *cfg = case_good(
+        c, ".yaml",
+        "recipe: TrainFinetuneRecipeForNextTokenPrediction\n"
+        "peft:\n  _target_: nemo_automodel.components._peft.lora.PeftConfig\n  modules_to_save: [lm_head]\n"
+        "  rank_pattern: {q_proj: 4, model.layers.1.mlp.up_proj: 32}\n"
+        "  target_modules: '*_proj'\n  exclude_modules: [\"*.out_proj\"]\n  dim: 16\n"
+        "  alpha: 64\n  dropout: 0.1\n  use_triton: True\n  lora_A_init: uniform\n"
+        "  use_memory_efficient_lora: true\n  lora_dtype: torch.bfloat16\n",
+        NULL);
     assert_true(cfg->peft.enabled && !cfg->peft.match_all_linear);
     assert_string_equal(cfg->peft.target_modules.items[0], "*_proj");
     assert_string_equal(cfg->peft.exclude_modules.items[0], "*.out_proj");
+    assert_string_equal(cfg->peft.rank_pattern.items[0], "q_proj=4");
+    assert_string_equal(cfg->peft.rank_pattern.items[1], "model.layers.1.mlp.up_proj=32");
+    assert_string_equal(cfg->peft.modules_to_save.items[0], "lm_head");
     assert_int_equal(cfg->peft.dim, 16);
     assert_true(cfg->peft.alpha == 64 && cfg->peft.dropout == 0.1);
     assert_int_equal(cfg->peft.dropout_position, DROPOUT_POST);

@@ -28,7 +28,6 @@ static void test_by_what_is_asked(void **state) {
     static const struct {
         const char *text, *wanted;
     } rows[] = {
-        {"peft:\n  _target_: a.PeftConfig\n  modules_to_save: [lm_head]\n", "whole modules beside adapters"},
         {"peft:\n  _target_: a.PeftConfig\n  moe_rank_scaling: true\n", "mixtures of experts"},
         {"quantization:\n  load_in_4bit: true\n  load_in_8bit: false\n", "QLoRA"},
         {"qat:\n  enabled: true\n  qat_config:\n    groupsize: 32\n", "quantization-aware training"},

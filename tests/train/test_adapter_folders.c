@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "base/file.h"
 #include "checkpoint/gguf_save.h"
@@ -21,11 +22,6 @@
 #include "train/mesh_run.h"
 
 #define LORA "--peft.dim=4", "--peft.alpha=6"
-
-static bool is_adapter(const parameter *p) {
-    return strstr(p->name, ".lora_A.weight") || strstr(p->name, ".lora_B.weight") ||
-           strstr(p->name, ".lora_magnitude_vector");
-}
 
 /* ---- PEFT's folders ---- */
 
@@ -41,18 +37,27 @@ static void read_folder(const fixture *f, const char *folder, const char *name, 
     assert_int_equal(cfg->peft.target_modules.count, 7);
     assert_int_equal(cfg->peft.dropout_position, DROPOUT_PRE);
     assert_int_equal(cfg->peft.use_dora, decomposed);
-    config_close(cfg);
-    mem_close(account);
     tiny t;
     golden g;
     model_options o = tiny_options();
-    o.adapter = (adapter_options){.rank = 4, .scale = 1.5f, .decomposed = decomposed};
+    o.adapter = (adapter_options){.rank = 4,
+                                  .alpha = 6,
+                                  .scale = 1.5f,
+                                  .decomposed = decomposed,
+                                  .targets = &cfg->peft.target_modules,
+                                  .ranks = &cfg->peft.rank_pattern,
+                                  .alphas = &cfg->peft.alpha_pattern,
+                                  .layers = &cfg->peft.layers_to_transform,
+                                  .layer_lists = &cfg->peft.layers_pattern,
+                                  .saved = &cfg->peft.modules_to_save};
     tiny_open(&t, &o, 1, NULL);
+    config_close(cfg);
+    mem_close(account);
     FIXTURE_OK(peft_load(t.m, folder));
     golden_open(&g, t.h.account, "adapters");
     for (int i = 0; i < t.m->parameter_count; i++) {
         const parameter *p = &t.m->parameters[i];
-        if (!is_adapter(p)) continue;
+        if (p->frozen) continue;
         golden_tensor w = golden_read(&g, "%s/weight/%s", name, p->name);
         float *ours = malloc((size_t)w.count * sizeof *ours);
         harness_get(&t.h, &p->value, ours);
@@ -67,6 +72,7 @@ static void read_folder(const fixture *f, const char *folder, const char *name, 
 static void reads_pefts_folder(void **state) {
     read_folder(*state, TEST_SOURCE_DIR "/tests/golden/adapter", "llama", false);
     read_folder(*state, TEST_SOURCE_DIR "/tests/golden/adapter_dora", "dora", true);
+    read_folder(*state, TEST_SOURCE_DIR "/tests/golden/adapter_patterns", "patterns", false);
 }
 
 static void foreign_folders_are_refused(void **state) {
@@ -74,9 +80,15 @@ static void foreign_folders_are_refused(void **state) {
         const char *text, *part;
     } rows[] = {
         {"{\"peft_type\": \"IA3\", \"r\": 4}", "'peft_type' is not LORA"},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"modules_to_save\": [\"lm_head\"]}",
-         "'modules_to_save' asks for what is not built"},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"rank_pattern\": {\"q\": 2}}", "'rank_pattern'"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"trainable_token_indices\": [1]}",
+         "'trainable_token_indices' asks for what is not built"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"modules_to_save\": [1]}", "'modules_to_save' is not a list"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"rank_pattern\": {\"(q|k)\": 2}}",
+         "'rank_pattern' has a regular expression"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"alpha_pattern\": {\"q\": \"2\"}}",
+         "'alpha_pattern' is not an object of names and numbers"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"layers_to_transform\": [\"1\"]}",
+         "'layers_to_transform' is not a list of numbers"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"bias\": \"all\"}", "'bias' is not none"},
         {"{\"peft_type\": \"LORA\", \"r\": 0}", "r"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": \".*\"}", "regular expression"},
@@ -224,6 +236,51 @@ static void check_saved(const fixture *f, const char *dora) {
     rig_close(&again);
 }
 
+/* Reads of a folder's configuration one member as text; to be freed. */
+static char *read_member(const char *folder, const char *member) {
+    char path[160];
+    snprintf(path, sizeof path, "%s/" PEFT_CONFIG_NAME, folder);
+    json_t *root = json_load_file(path, 0, NULL);
+    char *text = json_dumps(json_object_get(root, member), JSON_ENCODE_ANY | JSON_COMPACT);
+    json_decref(root);
+    return text;
+}
+
+/* Ranks and alphas of single layers, adapters in one block, and modules that train whole. */
+static void saved_by_patterns(void **state) {
+    static const char *const more[] = {LORA,
+                                       "--peft.rank_pattern=q_proj=2,model.layers.1.mlp.down_proj=6",
+                                       "--peft.alpha_pattern=v_proj=12",
+                                       "--peft.layers_to_transform=1",
+                                       "--peft.modules_to_save=lm_head,model.norm",
+                                       NULL};
+    static const char *const said[][2] = {
+        {"rank_pattern", "{\"q_proj\":2,\"down_proj\":6}"},
+        {"alpha_pattern", "{\"v_proj\":12.0}"},
+        {"layers_to_transform", "[1]"},
+        {"modules_to_save", "[\"model.norm\",\"lm_head\"]"},
+        {"target_modules",
+         "[\"q_proj\",\"k_proj\",\"v_proj\",\"o_proj\",\"gate_proj\",\"up_proj\",\"down_proj\"]"}};
+    const fixture *f = *state;
+    char folder[120];
+    rig r, again;
+    rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    rig_open(&again, f, &(rig_options){.precision = &fixture_precisions[FP32], .more = more});
+    for (int i = 0; i < 3; i++) rig_step(&r);
+    snprintf(folder, sizeof folder, "%s/patterns", f->folder);
+    FIXTURE_OK(file_make_folder(folder));
+    FIXTURE_OK(peft_save(r.t->m, r.cfg, NULL, folder));
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        char *text = read_member(folder, said[i][0]);
+        assert_string_equal(text, said[i][1]);
+        free(text);
+    }
+    FIXTURE_OK(peft_load(again.t->m, folder));
+    assert_true(rig_validate(&again) == rig_validate(&r));
+    rig_close(&r);
+    rig_close(&again);
+}
+
 /* Names of layers that end like those of others without an adapter are written in full. */
 static void some_of_those_that_end_alike(void **state) {
     static const char *const more[] = {LORA,
@@ -316,6 +373,7 @@ int main(void) {
         cmocka_unit_test(reads_pefts_folder),
         cmocka_unit_test(foreign_folders_are_refused),
         cmocka_unit_test(saved),
+        cmocka_unit_test(saved_by_patterns),
         cmocka_unit_test(some_of_those_that_end_alike),
         cmocka_unit_test(in_fp16),
         cmocka_unit_test(weights_take_them_in),

@@ -51,6 +51,9 @@ static void targets(void **state) {
         {{"--peft.target_modules=mlp.up_proj", "--peft.exclude_modules=layers.0.mlp.*"}, "u"},
         {{"--peft.target_modules=wq"}, "qq"}, /* torchtitan's */
         {{"--peft.match_all_linear=true", "--peft.exclude_modules=*.self_attn.*"}, "gudgud"},
+        {{"--peft.layers_to_transform=1", "--peft.exclude_modules=*.self_attn.*"}, "gud"},
+        {{"--peft.layers_to_transform=1", "--peft.target_modules=q_proj,model.layers.0.self_attn.k_proj"},
+         "kq"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         rig r;
@@ -75,7 +78,15 @@ static void refused(void **state) {
                  NULL},
                 {"--peft.target_modules=lm_head", "and the head has none", NULL},
                 {"--peft.exclude_modules=out_proj", "peft.exclude_modules has \"out_proj\"", NULL},
-                {"--peft.exclude_modules=*", "nothing would train", NULL}};
+                {"--peft.exclude_modules=*", "nothing would train", NULL},
+                {"--peft.rank_pattern=q_proj", "write the name of a layer, = and a rank", NULL},
+                {"--peft.rank_pattern=q_proj=1.5", "a rank from 1 to 65536", NULL},
+                {"--peft.rank_pattern=qq_proj=2", "peft.rank_pattern has \"qq_proj\"", NULL},
+                {"--peft.alpha_pattern=q_proj=0", "a number above 0", NULL},
+                {"--peft.layers_to_transform=2", "the model has blocks 0 to 1", NULL},
+                {"--peft.layers_pattern=h", "the blocks of a llama model are called layers",
+                 "--peft.layers_to_transform=1"},
+                {"--peft.modules_to_save=classifier", "which names no module of a llama model", NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         rig r;
         mem *account;
@@ -415,6 +426,15 @@ static void on_ranks(void **state) {
 }
 
 /* Experts that stay in FP8 travel and are divided as their codes. */
+/* Ranks of single layers, adapters in one block, and modules that train whole: a table, a head and norms. */
+static void patterns_on_ranks(void **state) {
+    static const char *const choice[] = {"--peft.modules_to_save=lm_head,embed_tokens,input_layernorm",
+                                         "--peft.rank_pattern=q_proj=2,down_proj=8"};
+    static const int which[] = {0, 2, 4, 5};
+    for (size_t i = 0; i < sizeof which / sizeof *which; i++)
+        check_spread(*state, &spreads[which[i]], FP32, choice, "--peft.layers_to_transform=1");
+}
+
 static void beside_experts_on_ranks(void **state) {
     static const spread ways[] = {
         {"dp_shard", .layout = {SIZES([MESH_DP_SHARD] = 2)}, .micro_batches = 1, .of_one = 2, .exact = true},
@@ -491,16 +511,29 @@ static void decomposed_on_ranks(void **state) {
 
 typedef struct variant {
     const char *name, *family;
-    config_list targets;
-    float scale;
-    bool decomposed;
+    adapter_options adapter;
 } variant;
 
-static const char *all_targets[] = {"*_proj"}, *some_targets[] = {"q_proj", "v_proj"};
-static const variant variants[] = {{"llama", "llama", {all_targets, 1}, 1.5f, false},
-                                   {"rslora", "llama", {some_targets, 2}, 3.0f, false},
-                                   {"phi3", "phi3", {all_targets, 1}, 1.5f, false},
-                                   {"dora", "llama", {all_targets, 1}, 1.5f, true}};
+#define LIST_OF(...)                                                                                         \
+    &(const config_list) {                                                                                   \
+        (const char *const[]){__VA_ARGS__}, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)           \
+    }
+
+static const variant variants[] = {
+    {"llama", "llama", {.rank = 4, .scale = 1.5f, .targets = LIST_OF("*_proj")}},
+    {"rslora", "llama", {.rank = 4, .scale = 3.0f, .targets = LIST_OF("q_proj", "v_proj")}},
+    {"phi3", "phi3", {.rank = 4, .scale = 1.5f, .targets = LIST_OF("*_proj")}},
+    {"dora", "llama", {.rank = 4, .scale = 1.5f, .targets = LIST_OF("*_proj"), .decomposed = true}},
+    {"patterns",
+     "llama",
+     {.rank = 4,
+      .alpha = 6,
+      .scale = 1.5f,
+      .ranks = LIST_OF("q_proj=2", "model.layers.1.mlp.down_proj=6"),
+      .alphas = LIST_OF("v_proj=12"),
+      .layers = LIST_OF("1"),
+      .layer_lists = LIST_OF("layers"),
+      .saved = LIST_OF("lm_head", "input_layernorm")}}};
 
 /* What the files of the base have apart lies one below the other. */
 static void put_base(tiny *t, const golden *base, const model_module *e) {
@@ -552,18 +585,18 @@ static void check_variant(const variant *v) {
     o.family = family_find(v->family);
     o.fused_qkv = o.family->fused_qkv;
     o.fused_gate_up = o.family->fused_gate_up;
-    o.adapter =
-        (adapter_options){.rank = 4, .scale = v->scale, .targets = &v->targets, .decomposed = v->decomposed};
+    o.adapter = v->adapter;
     tiny_open(&t, &o, 1, NULL);
     golden_open(&base, t.h.account, "model_fp32");
     golden_open(&g, t.h.account, "adapters");
     for (int i = 0; i < t.m->modules.count; i++) {
         const model_module *e = &t.m->modules.of[i];
         put_base(&t, &base, e);
+        if (e->saved) put_adapter(&t, &g, v->name, e->weight);
         if (!e->lora_a) continue;
         put_adapter(&t, &g, v->name, e->lora_a);
         put_adapter(&t, &g, v->name, e->lora_b);
-        if (v->decomposed) put_adapter(&t, &g, v->name, e->lora_m);
+        if (v->adapter.decomposed) put_adapter(&t, &g, v->name, e->lora_m);
     }
     tiny_convert(&t, recipe_high_precision(OTT_F32), NULL, NULL);
     golden_tensor token = golden_read(&base, "tokens"), target = golden_read(&base, "targets");
@@ -599,6 +632,7 @@ int main(void) {
         cmocka_unit_test(mixtures_stay_in_fp8),
         cmocka_unit_test(ready_configuration),
         cmocka_unit_test(on_ranks),
+        cmocka_unit_test(patterns_on_ranks),
         cmocka_unit_test(beside_experts_on_ranks),
         cmocka_unit_test(decomposed_begin_at_the_base),
         cmocka_unit_test(decomposed_are_refused),

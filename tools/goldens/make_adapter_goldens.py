@@ -4,12 +4,13 @@ tiny models, in fp32.
 
 The base weights, tokens and targets are those of model_fp32.safetensors ("untied"). "llama" has an adapter beside every
 projection, "rslora" beside q and v with the scale of rsLoRA, "phi3" beside every projection of the same weights as Phi-3 joins
-them, "dora" is "llama" decomposed, its magnitudes a little off the norms. Each stores the loss of every token and the gradient of their mean with respect to A, B and magnitudes. The folders
-"adapter" and "adapter_dora" are "llama" and "dora" as PEFT saves them.
+them, "dora" is "llama" decomposed, its magnitudes a little off the norms, "patterns" has ranks and alphas of single layers, adapters in one block, and modules that
+train whole. Each stores the loss of every token and the gradient of their mean with respect to A, B, magnitudes and
+those modules. The folders "adapter", "adapter_dora" and "adapter_patterns" are "llama", "dora" and "patterns" as PEFT saves them.
 
     python tools/goldens/make_adapter_goldens.py tests/golden
 
-With a second folder, one that `ottava export --format=peft` wrote of these adapters (a third argument: of "dora"), it checks that
+With a second folder, one that `ottava export --format=peft` wrote of these adapters (a third argument: of "dora" or "patterns"), it checks that
 PEFT reads the same from it.
 """
 
@@ -32,8 +33,19 @@ VARIANTS = {
     "rslora": ("Llama", ["q_proj", "v_proj"], {"use_rslora": True}),
     "phi3": ("Phi3", JOINED, {}),
     "dora": ("Llama", APART, {"use_dora": True}),
+    "patterns": (
+        "Llama",
+        APART,
+        {
+            "rank_pattern": {"q_proj": 2, "^model.layers.1.mlp.down_proj": 6},
+            "alpha_pattern": {"v_proj": 12},
+            "layers_to_transform": [1],
+            "layers_pattern": "layers",
+            "modules_to_save": ["lm_head", "input_layernorm"],
+        },
+    ),
 }
-FOLDERS = {"llama": "adapter", "dora": "adapter_dora"}
+FOLDERS = {"llama": "adapter", "dora": "adapter_dora", "patterns": "adapter_patterns"}
 
 
 def join(weights):
@@ -66,7 +78,7 @@ def losses_of(model, golden):
 
 
 def plain(name):
-    return name.removeprefix("base_model.model.").replace(".default", "").replace("magnitude_vector.weight", "magnitude_vector")
+    return name.removeprefix("base_model.model.").replace(".default", "").replace("magnitude_vector.weight", "magnitude_vector").replace(".modules_to_save", "")
 
 
 def run(variant, weights, golden, generator):
