@@ -2,6 +2,7 @@
 #include "checkpoint/hf_model.h"
 #include "base/file.h"
 #include "base/number.h"
+#include "base/rng.h"
 #include "checkpoint/hf_frozen.h"
 #include "checkpoint/hf_places.h"
 #include "checkpoint/tensors.h"
@@ -9,6 +10,7 @@
 #include "formats/hub_name.h"
 #include "formats/shards.h"
 #include "fp8/dtype.h"
+#include "nn/draw.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -233,6 +235,7 @@ typedef struct loading {
     const shard_tensor *matrix_of; /* NULL: none was read yet */
     bool as_codes;                 /* bytes are read as they are */
     const frozen_filling *filling; /* what is read becomes codes of this parameter; NULL: it does not */
+    const uint64_t *dither_seed;   /* NULL: values stay as loaded */
     watched progress;
     int64_t done; /* elements */
 } loading;
@@ -365,6 +368,19 @@ static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place 
     return OTT_OK;
 }
 
+/* True if a tensor fills an fp32 master that trains with values of 16 bits. */
+static bool is_coarse(const shard_tensor *t, const parameter *p) {
+    ott_dtype loaded = t->entry->dtype;
+    return !p->frozen && p->shard.value.dtype == OTT_F32 && (loaded == OTT_BF16 || loaded == OTT_F16);
+}
+
+/* Dithers elements [first, first + count) of tensor t. The key has the tensor's name, because the model may fuse or split
+   what the file has. */
+static void dither_run(const loading *l, const shard_tensor *t, int64_t first, int64_t count, float *values) {
+    uint64_t stream = rng_stream(t->entry->name) ^ rng_stream("master_dither");
+    draw_dither(values, count, t->entry->dtype, *l->dither_seed, stream, (uint64_t)first);
+}
+
 /* Elements that lie together in tensor t, to place `at` of the buffer: in fp32, or as codes. */
 static ott_status read_run(loading *l, const shard_tensor *t, const hf_dequantize *scales, const hf_place *of,
                            parameter_run run, int64_t at) {
@@ -372,6 +388,7 @@ static ott_status read_run(loading *l, const shard_tensor *t, const hf_dequantiz
     if (l->as_codes) return shards_read(l->file, t, run.first, run.count, codes);
     TRY(read_floats(l, t, of, run.first, run.count, l->buffer + at));
     if (scales) hf_dequantize_apply(scales, run.first, run.count, l->buffer + at);
+    if (l->dither_seed && is_coarse(t, of->parameter)) dither_run(l, t, run.first, run.count, l->buffer + at);
     if (l->filling)
         frozen_fill_encode(l->filling, run.first + hf_place_shift(of), run.count, l->buffer + at, codes);
     return OTT_OK;
@@ -407,6 +424,7 @@ static ott_status load_place(loading *l, int i) {
     const shard_tensor *t;
     hf_dequantize scales;
     TRY(find(l, i, &t));
+    if (is_coarse(t, l->places.of[i].parameter)) l->m->masters_from = t->entry->dtype;
     if (!is_fp8(t)) return load_rows(l, t, NULL, i);
     TRY(hf_dequantize_open(l->m->device->account, l->file, t, &scales));
     ott_status status = load_rows(l, t, &scales, i);
@@ -592,12 +610,20 @@ static ott_status load(loading *l, const char *folder) {
     return OTT_OK;
 }
 
-ott_status hf_model_load(model *m, const char *folder) {
-    loading l = {.m = m};
+static ott_status load_folder(model *m, const char *folder, const uint64_t *dither_seed) {
+    loading l = {.m = m, .dither_seed = dither_seed};
     ott_status status = load(&l, folder);
     mem_free(m->device->account, l.buffer);
     mem_free(m->device->account, l.matrix);
     shards_close(l.file);
     hf_places_close(&l.places);
     return status;
+}
+
+ott_status hf_model_load(model *m, const char *folder) {
+    return load_folder(m, folder, NULL);
+}
+
+ott_status hf_model_load_dithered(model *m, const char *folder, uint64_t seed) {
+    return load_folder(m, folder, &seed);
 }

@@ -57,7 +57,8 @@ struct model {
     ott_dtype activation;
     model_base base;            /* where options.base is given: what weights were read there */
     dora_tables adapter_tables; /* of decomposed adapters */
-    bool packed;                /* model_pack has let go of masters */
+    ott_dtype masters_from; /* 16-bit format that a folder has for fp32 masters that train; OTT_F32: none */
+    bool packed;            /* model_pack has let go of masters */
     const watch
         *watch; /* looks on while weights are made or loaded, and may end that; borrowed; NULL: nobody */
 };

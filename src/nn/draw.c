@@ -1,5 +1,6 @@
 /* nn/draw: drawing. */
 #include "nn/draw.h"
+#include "base/fmath.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "fp8/cast.h"
@@ -92,6 +93,33 @@ ott_status draw_rows(draw *w, draw_start s, uint64_t seed, uint64_t stream, cons
         if (from < to) TRY(fill(w, &of, begin, from - begin, to - from, d, place));
     }
     return OTT_OK;
+}
+
+/* Low bits of a float that are zero in every value of a format. Subnormals of fp16 have a fixed spacing of 2^-24. */
+static int spare_bits(uint32_t bits, ott_dtype loaded) {
+    enum { F16_LEAST_EXPONENT = 127 - 14, F16_SPARE = 13, BF16_SPARE = 16 };
+    if (loaded == OTT_BF16) return BF16_SPARE;
+    int exponent = (int)(bits >> 23 & 0xff);
+    return exponent < F16_LEAST_EXPONENT ? F16_SPARE + F16_LEAST_EXPONENT - exponent : F16_SPARE;
+}
+
+/* The offset is added to the bits as an integer. Below a power of two floats are twice as dense, and so is the format, so
+   the offset stays within half a unit on both sides. */
+static float dither(float x, ott_dtype loaded, uint32_t word) {
+    uint32_t bits = fmath_bits(x), magnitude = bits & 0x7fffffffu;
+    if (magnitude == 0 || magnitude >= 0x7f800000u) return x;
+    uint32_t half = 1u << (spare_bits(bits, loaded) - 1), choices = 2 * half - 1;
+    return fmath_from_bits(bits + (uint32_t)((uint64_t)word * choices >> 32) - (half - 1));
+}
+
+void draw_dither(float *values, int64_t count, ott_dtype loaded, uint64_t seed, uint64_t stream,
+                 uint64_t first) {
+    rng_block block = rng_philox(seed, stream, first / 4);
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t index = first + (uint64_t)i;
+        if (index % 4 == 0) block = rng_philox(seed, stream, index / 4);
+        values[i] = dither(values[i], loaded, block.word[index % 4]);
+    }
 }
 
 ott_status draw_open(draw *w, device *d, const watch *looker, int64_t total, int threads) {

@@ -34,4 +34,11 @@ void draw_close(draw *w);
 ott_status draw_rows(draw *w, draw_start s, uint64_t seed, uint64_t stream, const parameter *p, int64_t first,
                      int64_t count);
 
+/* Adds a random offset to each of `count` values that were loaded from a file of format `loaded` (OTT_BF16 or OTT_F16). The
+   offset is uniform and smaller than half the distance to the neighbor in `loaded`, so each value still rounds to what was
+   loaded. Zeros, infinities and NaNs stay. Value i uses draw first + i of (seed, stream). Why: docs/numerics.md, "Master
+   dither". */
+void draw_dither(float *values, int64_t count, ott_dtype loaded, uint64_t seed, uint64_t stream,
+                 uint64_t first);
+
 #endif

@@ -139,6 +139,21 @@ static void log_folder(const announcement *a) {
                  (long long)o->padding);
 }
 
+/* How fp32 masters respond to the first updates (docs/recipes.md, "Fine-tuning from a bf16 folder"). */
+static void log_masters(const announcement *a) {
+    ott_dtype from = a->trainer->m->masters_from;
+    if (from == OTT_F32 || a->trainer->run.step > 0) return;
+    if (a->cfg->train.master_dither)
+        log_info(a->log, "Masters: loaded from %s, with a random offset below half a unit in the last place",
+                 dtype_name(from));
+    else if (a->cfg->train.mixed_precision != PRECISION_FP32)
+        log_info(
+            a->log,
+            "Masters: exact %s values. The first updates of a small learning rate act too weakly in bf16 "
+            "and too strongly in FP8; train.master_dither=true avoids that",
+            dtype_name(from));
+}
+
 static void log_ranks(const announcement *a) {
     char text[128];
     if (mesh_ranks(a->mesh) == 1) return;
@@ -177,6 +192,7 @@ void announce_start(const announcement *a) {
     log_precision(a);
     log_model(a);
     log_folder(a);
+    log_masters(a);
     log_info(a->log, "Device: %s; peak used for mfu: %.3e FLOP/s (%s)", a->trainer->device->name,
              a->peak_flops, source_of_peak(a));
     log_memory(a);

@@ -50,7 +50,12 @@ ott_status run_make_weights(model *m, const config *cfg, int threads) {
     uint64_t seed = (uint64_t)cfg->train.seed;
     bool loads = *cfg->model.hf_path && !cfg->model.reduce;
     if (m->options.base) TRY(hf_base_mark(m, m->options.base));
-    TRY(loads ? hf_model_load(m, cfg->model.hf_path) : model_initialize(m, seed, threads));
+    if (!loads)
+        TRY(model_initialize(m, seed, threads));
+    else if (cfg->train.master_dither)
+        TRY(hf_model_load_dithered(m, cfg->model.hf_path, seed));
+    else
+        TRY(hf_model_load(m, cfg->model.hf_path));
     if (*cfg->peft.path && cfg->peft.enabled) return peft_load(m, cfg->peft.path);
     return loads && cfg->peft.enabled ? model_initialize_adapters(m, seed, threads) : OTT_OK;
 }

@@ -9,10 +9,12 @@
 #include "formats/hf_config.h"
 #include "formats/shards.h"
 #include "model/convert.h"
+#include "nn/draw.h"
 #include "checkpoint/hf_model.h"
 #include "checkpoint/hf_save.h"
 #include "checkpoint/run_folder.h"
 #include <jansson.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -178,6 +180,104 @@ static void test_formats_round_once(void **state) {
     assert_rounded(saved, loaded, OTT_F16);
     model_close(saved);
     model_close(loaded);
+}
+
+/* ---- master dither ---- */
+
+/* Dithered masters differ from the loaded values, on both sides, and round back to them; frozen parameters stay. */
+static void assert_dithered(const model *plain, const model *dithered, ott_dtype d) {
+    int64_t moved = 0, up = 0, all = 0, frozen = 0;
+    for (int i = 0; i < plain->parameter_count; i++) {
+        const parameter *p = &plain->parameters[i];
+        float *x = parameter_values(plain, p), *y = parameter_values(dithered, &dithered->parameters[i]);
+        for (int64_t j = 0; j < parameter_count(p); j++) {
+            float back =
+                d == OTT_BF16 ? cast_from_bf16(cast_to_bf16(y[j])) : cast_from_f16(cast_to_f16(y[j]));
+            assert_true(back == x[j]);
+            assert_true(!p->frozen || x[j] == y[j]);
+            moved += y[j] != x[j];
+            up += y[j] > x[j];
+            all += !p->frozen && x[j] != 0;
+            frozen += p->frozen;
+        }
+        free(x);
+        free(y);
+    }
+    assert_true(frozen > 0);
+    assert_true(moved > all * 99 / 100 && moved <= all);
+    assert_true(up > moved * 48 / 100 && up < moved * 52 / 100);
+}
+
+/* A shard has the offsets of the whole. */
+static void check_dithered_shards(run_folder *f, const model_options *o, const model *whole,
+                                  const char *folder) {
+    for (int rank = 0; rank < 3; rank++) {
+        group ranks = {.rank = rank, .size = 3};
+        model_options own = *o;
+        own.shard_ranks = &ranks;
+        model *m = small_model(f, &own, MODEL_TRAINING, 0);
+        succeed(hf_model_load_dithered(m, folder, 7));
+        assert_shard_of(whole, m);
+        model_close(m);
+    }
+}
+
+static void check_dither(run_folder *f, const model_options *o, ott_dtype d) {
+    const char *folder = at(f, "%s", dtype_name(d));
+    model *plain = small_model(f, o, MODEL_TRAINING, 0), *dithered = small_model(f, o, MODEL_TRAINING, 0);
+    succeed(hf_model_load(plain, folder));
+    succeed(hf_model_load_dithered(dithered, folder, 7));
+    assert_true(plain->masters_from == d && dithered->masters_from == d);
+    assert_dithered(plain, dithered, d);
+    check_dithered_shards(f, o, dithered, folder);
+    save(dithered, at(f, "%s-again", dtype_name(d)), &(hf_save_options){.dtype = d});
+    succeed(hf_model_load(dithered, at(f, "%s-again", dtype_name(d))));
+    assert_same_model(plain, dithered);
+    model_close(plain);
+    model_close(dithered);
+}
+
+static void test_masters_are_dithered(void **state) {
+    run_folder *f = *state;
+    static const char *const frozen[] = {"model.layers.0.mlp.*"};
+    const ott_dtype formats[] = {OTT_BF16, OTT_F16};
+    model_options o = options_of("llama");
+    model *saved = filled_model(f, &o, 5);
+    o.freeze = &(config_list){.items = frozen, .count = 1};
+    for (int i = 0; i < 2; i++) {
+        save(saved, at(f, "%s", dtype_name(formats[i])), &(hf_save_options){.dtype = formats[i]});
+        check_dither(f, &o, formats[i]);
+    }
+    model_close(saved);
+}
+
+/* Nothing is coarser than the masters: the loaded values stay. */
+static void test_fp32_folders_are_not_dithered(void **state) {
+    run_folder *f = *state;
+    model_options o = options_of("llama");
+    model *saved = filled_model(f, &o, 5), *loaded = small_model(f, &o, MODEL_INFERENCE, 0);
+    save(saved, at(f, "f32"), &(hf_save_options){.dtype = OTT_F32});
+    succeed(hf_model_load_dithered(loaded, at(f, "f32"), 7));
+    assert_true(loaded->masters_from == OTT_F32);
+    assert_same_model(saved, loaded);
+    model_close(saved);
+    model_close(loaded);
+}
+
+/* Every value of either format, with the largest offsets of both signs among many draws. */
+static void test_dither_rounds_away(void **state) {
+    (void)state;
+    enum { CODES = 1 << 16 };
+    float *x = malloc(CODES * sizeof *x);
+    for (int d = 0; d < 2; d++)
+        for (uint64_t seed = 0; seed < 16; seed++) {
+            for (int i = 0; i < CODES; i++)
+                x[i] = d ? cast_from_f16((uint16_t)i) : cast_from_bf16((uint16_t)i);
+            draw_dither(x, CODES, d ? OTT_F16 : OTT_BF16, seed, 1, 0);
+            for (int i = 0; i < CODES; i++)
+                if (!isnan(x[i])) assert_int_equal(d ? cast_to_f16(x[i]) : cast_to_bf16(x[i]), i);
+        }
+    free(x);
 }
 
 static parameter *find_parameter(model *m, const char *name) {
@@ -1046,6 +1146,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_round_trip_of_families),
         TEST(test_round_trip_of_features),
+        TEST(test_masters_are_dithered),
+        TEST(test_fp32_folders_are_not_dithered),
+        cmocka_unit_test(test_dither_rounds_away),
         TEST(test_formats_round_once),
         TEST(test_fused_tensors_hold_the_parts_in_order),
         TEST(test_projections_together_or_apart),
