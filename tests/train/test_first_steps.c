@@ -1,0 +1,145 @@
+/*
+ * The first updates of a fine-tune that starts from a bf16 folder, with and without train.master_dither: bf16 and FP8 follow
+ * fp32 only with it.
+ */
+#include "train/export.h"
+#include "train/train_fixture.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { STEPS = 6, ROWS = 16, LENGTH = 24 };
+#define MODEL "--model.dim=128", "--model.ffn_hidden_dim=256"
+
+/* Trains a model a little and exports it in bf16 to FOLDER/base. */
+static void make_base(const fixture *f) {
+    static const char *const more[] = {MODEL, "--train.max_steps=100", "--optimizer.lr=3e-3",
+                                       "--checkpoint.interval=100", NULL};
+    char run[160], base[160];
+    mem *account;
+    const ott_export_options o = {.struct_size = sizeof o, .format = OTT_EXPORT_HF, .dtype = OTT_BF16};
+    FIXTURE_OK(
+        fixture_run(f, &(run_options){.name = "made", .precision = &fixture_precisions[FP32], .more = more}));
+    FIXTURE_OK(mem_open(&account));
+    str said = {.account = account};
+    snprintf(run, sizeof run, "%s/made", f->folder);
+    snprintf(base, sizeof base, "%s/base", f->folder);
+    FIXTURE_OK(export_run(account, NULL, run, base, &o, &said));
+    str_free(&said);
+    mem_close(account);
+}
+
+/* Trains on one repeated row from FOLDER/base to FOLDER/name. */
+static void tune(const fixture *f, const char *name, int kind, bool dithers, int stop_after, spoken *said) {
+    char base[160], row[160], dither[40];
+    const char *const more[] = {MODEL,
+                                base,
+                                row,
+                                dither,
+                                "--data.format=bytes",
+                                "--train.max_steps=6",
+                                "--train.batch_size=16",
+                                "--train.grad_clip_norm=0",
+                                "--optimizer.lr=1e-5",
+                                "--scheduler.name=constant",
+                                "--eval.enabled=false",
+                                "--scheduler.warmup_steps=0",
+                                "--metrics.log_interval=1",
+                                "--checkpoint.interval=6",
+                                stop_after < 0 ? "--checkpoint.load_path=latest" : NULL,
+                                NULL};
+    snprintf(base, sizeof base, "--model.hf_path=%s/base", f->folder);
+    snprintf(row, sizeof row, "--data.dataset_path=%s/row.txt", f->folder);
+    snprintf(dither, sizeof dither, "--train.master_dither=%s", dithers ? "true" : "false");
+    FIXTURE_OK(fixture_run(f, &(run_options){.name = name,
+                                             .precision = &fixture_precisions[kind],
+                                             .more = more,
+                                             .stop_after = stop_after > 0 ? stop_after : 0,
+                                             .said = said}));
+}
+
+/* How far the loss has come from the first step to the last. */
+static double progress(const fixture *f, const char *name) {
+    char file[80];
+    double loss[STEPS] = {0};
+    snprintf(file, sizeof file, "%s/metrics.jsonl", name);
+    int64_t bytes;
+    char *text = fixture_read(f, file, &bytes);
+    int count = 0;
+    for (const char *at = text; count < STEPS && (at = strstr(at, "\"loss\":")); at++)
+        assert_int_equal(sscanf(at, "\"loss\":%lf", &loss[count++]), 1);
+    assert_int_equal(count, STEPS);
+    free(text);
+    return loss[0] - loss[STEPS - 1];
+}
+
+static double progress_of(const fixture *f, int kind, bool dithers) {
+    char name[40];
+    snprintf(name, sizeof name, "%s-%d", fixture_precisions[kind].name, dithers);
+    tune(f, name, kind, dithers, 0, NULL);
+    return progress(f, name);
+}
+
+/* The share of fp32's progress that a precision makes. */
+static void expect_follows(const fixture *f, int kind, double fp32) {
+    double plain = progress_of(f, kind, false) / fp32, dithered = progress_of(f, kind, true) / fp32;
+    print_message("%s: %.3f of fp32's progress, %.3f dithered\n", fixture_precisions[kind].name, plain,
+                  dithered);
+    assert_true(fabs(plain - 1) > 0.15);
+    assert_true(fabs(dithered - 1) < 0.1);
+}
+
+static void test_dithered_masters_follow_fp32(void **state) {
+    const fixture *f = *state;
+    double fp32 = progress_of(f, FP32, false), dithered = progress_of(f, FP32, true);
+    assert_true(fabs(dithered / fp32 - 1) < 1e-3);
+    expect_follows(f, BF16, fp32);
+    expect_follows(f, TENSORWISE, fp32);
+    expect_follows(f, ROWWISE, fp32);
+}
+
+/* A checkpoint has the offsets: what it resumes gets none again. */
+static void test_resume_adds_no_offsets(void **state) {
+    const fixture *f = *state;
+    tune(f, "whole", ROWWISE, true, 0, NULL);
+    tune(f, "parts", ROWWISE, true, 3, NULL);
+    tune(f, "parts", ROWWISE, true, -1, NULL);
+    fixture_expect_same_run(f, "whole", "parts", STEPS);
+}
+
+static void test_the_log_says_how_masters_start(void **state) {
+    const fixture *f = *state;
+    const char *plain = "Masters: exact bf16 values",
+               *dithered = "Masters: loaded from bf16, with a random offset";
+    spoken *said = calloc(1, sizeof *said);
+    tune(f, "log-1", ROWWISE, false, 0, said);
+    assert_true(spoken_has(said, plain) && spoken_has(said, "train.master_dither=true"));
+    tune(f, "log-2", ROWWISE, true, 0, said);
+    assert_true(spoken_has(said, dithered) && !spoken_has(said, plain));
+    tune(f, "log-3", FP32, false, 0, said);
+    assert_false(spoken_has(said, "Masters:"));
+    free(said);
+}
+
+static int setup(void **state) {
+    int failed = fixture_setup(state);
+    const fixture *f = *state;
+    char row[160];
+    snprintf(row, sizeof row, "%s/row.txt", f->folder);
+    fixture_write_text(row, ROWS * LENGTH + 1, 3);
+    make_base(f);
+    return failed;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dithered_masters_follow_fp32),
+                                       cmocka_unit_test(test_resume_adds_no_offsets),
+                                       cmocka_unit_test(test_the_log_says_how_masters_start)};
+    const struct CMUnitTest few[] = {cmocka_unit_test(test_resume_adds_no_offsets)};
+    return fixture_takes_few() ? cmocka_run_group_tests(few, setup, fixture_teardown)
+                               : cmocka_run_group_tests(tests, setup, fixture_teardown);
+}
