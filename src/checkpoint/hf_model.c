@@ -101,6 +101,8 @@ static ott_status set_experts(mem *account, config *cfg, const hf_config *h) {
     TRY(set_int(cfg, "model.moe_groups", h->expert_groups > 1 ? h->expert_groups : 0));
     TRY(set_int(cfg, "model.moe_top_groups", h->expert_groups > 1 ? h->top_groups : 0));
     TRY(set_int(cfg, "model.moe_shared_experts", h->shared_experts));
+    if (h->router_aux_loss_coef >= 0)
+        TRY(set_real(cfg, "model.moe_aux_loss_weight", h->router_aux_loss_coef));
     return set_int(cfg, "model.moe_expert_hidden_dim",
                    h->expert_size > 0 ? h->expert_size : h->intermediate_size);
 }
@@ -205,7 +207,7 @@ static ott_status check_quantization(const char *folder, const hf_config *h) {
 ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) {
     hf_config h;
     const char *folder = cfg->model.hf_path;
-    if (notes) *notes = (hf_model_notes){0};
+    if (notes) *notes = (hf_model_notes){.router_aux_loss_coef = -1};
     if (!*folder) return OTT_OK;
     TRY(status_context(file_refuse_gguf(folder), "model.hf_path"));
     TRY(hub_name_check(cfg, "model.hf_path", folder));
@@ -214,6 +216,7 @@ ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) 
     if (status != OTT_OK) return status_context(status, "model.hf_path");
     if (notes) {
         snprintf(notes->dropout, sizeof notes->dropout, "%s", h.dropout);
+        notes->router_aux_loss_coef = h.router_aux_loss_coef;
         snprintf(notes->quantization, sizeof notes->quantization, "%s", h.quantization);
     }
     TRY(set_shape(account, cfg, &h));

@@ -12,7 +12,8 @@
 /* What config.json says beside the keys of [model]. */
 typedef struct hf_model_notes {
     char dropout[128]; /* the kinds that transformers would train with, "attention_dropout = 0.1"; "": none */
-    char quantization[32]; /* of the weights, "compressed-tensors"; "": none */
+    char quantization[32];       /* of the weights, "compressed-tensors"; "": none */
+    double router_aux_loss_coef; /* -1: none */
 } hf_model_notes;
 
 /* Puts what config.json of model.hf_path says under the keys of [model] that were not given. Nothing when

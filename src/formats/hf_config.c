@@ -280,6 +280,7 @@ static ott_status read_root(const char *name, json_t *root, hf_config *c) {
     TRY(hf_read_window(name, root, c));
     TRY(hf_read_tokens(name, root, c));
     TRY(hf_read_dropout(name, root, c));
+    TRY(hf_read_router_loss(name, root, c));
     TRY(hf_read_dtype(name, root, c));
     return hf_read_quantization(name, root, c);
 }

@@ -56,9 +56,10 @@ typedef struct hf_config {
     int64_t shared_experts, expert_groups, top_groups;
     bool normalizes_weights;
     double route_scale;
-    int64_t sliding_window; /* positions a query sees; 0: all */
-    int64_t full_every;     /* of so many layers the last sees all; 0: none does, */
-    int full_count;         /* but these, in their order */
+    double router_aux_loss_coef; /* -1: the file has none */
+    int64_t sliding_window;      /* positions a query sees; 0: all */
+    int64_t full_every;          /* of so many layers the last sees all; 0: none does, */
+    int full_count;              /* but these, in their order */
     int32_t full[HF_CONFIG_MOST_FULL];
     family_mlp mlp;           /* the family's, or without a gate another function of it */
     bool attention_bias;      /* the file's key: biases on q, k and v, and, but for glm, on o; use_bias */

@@ -57,6 +57,7 @@ ott_status hf_read_rope(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_window(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c);
+ott_status hf_read_router_loss(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c);
 bool hf_rope_equal(const hf_config *a, const hf_config *b);

@@ -176,6 +176,17 @@ ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c) {
     return OTT_OK;
 }
 
+/* ---- the router's loss ---- */
+
+ott_status hf_read_router_loss(const char *name, json_t *root, hf_config *c) {
+    static const char key[] = "router_aux_loss_coef";
+    json_t *value = c->experts > 0 ? hf_get(root, key) : NULL;
+    c->router_aux_loss_coef = value ? json_number_value(value) : -1;
+    if (!value || (json_is_number(value) && c->router_aux_loss_coef >= 0 && c->router_aux_loss_coef <= 1e9))
+        return OTT_OK;
+    return hf_fail(OTT_ERR_FORMAT, name, key, value, "must be a number from 0 to 1e9");
+}
+
 bool hf_tokens_equal(const hf_config *a, const hf_config *b) {
     return a->bos == b->bos && a->pad == b->pad && a->eos_count == b->eos_count &&
            memcmp(a->eos, b->eos, (size_t)a->eos_count * sizeof *a->eos) == 0;

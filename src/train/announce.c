@@ -134,6 +134,11 @@ static void log_folder(const announcement *a) {
     if (a->notes->dropout[0])
         log_warning(a->log, "config.json of %s has %s, which is ignored: Ottava trains without dropout",
                     a->cfg->model.hf_path, a->notes->dropout);
+    if (a->notes->router_aux_loss_coef >= 0)
+        log_info(a->log,
+                 "config.json of %s has router_aux_loss_coef = %g; model.moe_aux_loss_weight = %g is used, "
+                 "which the key model.moe_aux_loss_weight sets",
+                 a->cfg->model.hf_path, a->notes->router_aux_loss_coef, o->moe.balance);
     if (o->has_padding)
         log_info(a->log, "Row %lld of the embedding (model.pad_token_id) is not trained by its tokens",
                  (long long)o->padding);

@@ -549,6 +549,22 @@ static void test_configurations_that_are_refused(void **state) {
 }
 
 /* What transformers would train with, or not train. */
+/* The weight of a folder's router loss, unless the key is given. */
+static void test_router_loss(void **state) {
+    static const char key[] = "model.moe_aux_loss_weight";
+    static const char path[] = TEST_SOURCE_DIR "/tests/golden/families/mixtral";
+    run_folder *f = *state;
+    hf_model_notes notes;
+    for (int given = 0; given < 2; given++) {
+        config *cfg = configuration(f, path);
+        if (given) succeed(config_set(cfg, key, "0.5"));
+        succeed(hf_model_configure(f->account, cfg, &notes));
+        assert_true(notes.router_aux_loss_coef == 0.001);
+        assert_true(cfg->model.moe_aux_loss_weight == (given ? 0.5 : 0.001));
+        config_close(cfg);
+    }
+}
+
 static void test_dropout_and_padding(void **state) {
     static const struct {
         const char *keys, *dropout;
@@ -1159,6 +1175,7 @@ int main(void) {
         TEST(test_keys_that_were_given_stay),
         TEST(test_configurations_that_are_refused),
         TEST(test_dropout_and_padding),
+        TEST(test_router_loss),
         TEST(test_scales_that_are_refused),
         TEST(test_weights_that_are_refused_change_nothing),
         TEST(test_tensors_that_may_be_there),
