@@ -170,7 +170,9 @@ ott_status ISA(balance_bias)(exec *cx, const balance_bias_args *a) {
     for (int64_t e = 0; e < experts; e++) total = total + count[e];
     if (state[STEP_SKIP] != 0.0f || total == 0.0f) return OTT_OK;
     for (int64_t e = 0; e < experts; e++) load[e] = route_load(load[e], count[e], total);
+    float rate = a->rate * state[STEP_BALANCE];
     for (int64_t i = 0; i < a->bias->columns; i++)
-        bias[i] = route_bias(bias[i], load[a->first + i], experts, a->rate * state[STEP_BALANCE]);
+        bias[i] = a->by_sign ? route_bias_by_sign(bias[i], count[a->first + i], total, experts, rate)
+                             : route_bias_by_load(bias[i], load[a->first + i], experts, rate);
     return OTT_OK;
 }

@@ -261,6 +261,7 @@ struct bias_job {
     const float *count, *state;
     int64_t biases, experts, first;
     float rate;
+    bool by_sign;
 };
 
 __global__ void balance_bias_kernel(bias_job j) {
@@ -268,8 +269,10 @@ __global__ void balance_bias_kernel(bias_job j) {
     for (int64_t e = 0; e < j.experts; e++) total = total + j.count[e];
     if (j.state[STEP_SKIP] != 0.0f || total == 0.0f) return;
     for (int64_t e = 0; e < j.experts; e++) j.load[e] = route_load(j.load[e], j.count[e], total);
+    float rate = j.rate * j.state[STEP_BALANCE];
     for (int64_t i = 0; i < j.biases; i++)
-        j.bias[i] = route_bias(j.bias[i], j.load[j.first + i], j.experts, j.rate * j.state[STEP_BALANCE]);
+        j.bias[i] = j.by_sign ? route_bias_by_sign(j.bias[i], j.count[j.first + i], total, j.experts, rate)
+                              : route_bias_by_load(j.bias[i], j.load[j.first + i], j.experts, rate);
 }
 
 extern "C" cudaError_t balance_bias_launch(const balance_bias_args *a, cudaStream_t stream) {
@@ -280,7 +283,8 @@ extern "C" cudaError_t balance_bias_launch(const balance_bias_args *a, cudaStrea
                   a->bias->columns,
                   a->count->columns,
                   a->first,
-                  a->rate};
+                  a->rate,
+                  a->by_sign};
     LAUNCH_BLOCKS(balance_bias_kernel, 1, 1, stream, j);
     return cudaGetLastError();
 }

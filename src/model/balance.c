@@ -83,6 +83,7 @@ static ott_status move_bias(exec *cx, const model *m, const model_module *router
                                                     .count = &count,
                                                     .state = state,
                                                     .rate = (float)m->options.moe.bias_rate,
+                                                    .by_sign = m->options.moe.bias_by_sign,
                                                     .first = is_here ? parameter_shard_part(p).column : 0});
 }
 

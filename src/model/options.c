@@ -398,6 +398,7 @@ static moe_options moe_from(const config *cfg, const family *f) {
                                   .scale = (float)cfg->model.moe_route_scale},
                          .biased = biased,
                          .bias_rate = cfg->model.moe_bias_rate,
+                         .bias_by_sign = cfg->model.moe_bias_rule == MOE_BIAS_SIGN,
                          .balance = cfg->model.moe_aux_loss_weight,
                          .sequence_balance = cfg->model.moe_sequence_aux_loss_weight,
                          .z = cfg->model.moe_router_z_loss_weight,

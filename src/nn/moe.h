@@ -23,8 +23,9 @@ typedef struct moe_options {
     int64_t experts, choices;      /* of them for a token; experts 0: no mixture */
     int64_t hidden, shared_hidden; /* widths of an expert, and of the shared ones together; 0: none */
     route_rule rule;
-    bool biased;                         /* a bias takes part in the choice, */
-    double bias_rate;                    /* and moves by so much a step */
+    bool biased;       /* a bias takes part in the choice, */
+    double bias_rate;  /* and moves by so much a step, */
+    bool bias_by_sign; /* whatever its distance; false: times its distance from an equal share */
     double balance, sequence_balance, z; /* weights of the losses */
     int64_t sequence;                    /* tokens of one */
     double capacity;                     /* of the mean number of tokens; 0: all they get */

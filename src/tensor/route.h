@@ -211,8 +211,14 @@ ANYWHERE float route_load(float load, float count, float total) {
     return fmaf(load, 0.99f, 0.01f * (count / total));
 }
 
-/* More for whom less than its part is chosen. */
-ANYWHERE float route_bias(float bias, float load, int64_t experts, float rate) {
+/* DeepSeek-V3: up for an expert with fewer choices than the mean of this step, down for one with more. */
+ANYWHERE float route_bias_by_sign(float bias, float count, float total, int64_t experts, float rate) {
+    float mean = total / (float)experts;
+    return fmaf(rate, (count < mean ? 1.0f : 0.0f) - (count > mean ? 1.0f : 0.0f), bias);
+}
+
+/* KempnerForge: in proportion to what the averaged load lacks of an equal share. */
+ANYWHERE float route_bias_by_load(float bias, float load, int64_t experts, float rate) {
     return fmaf(rate, 1.0f / (float)experts - load, bias);
 }
 

@@ -693,6 +693,7 @@ static void balance_bias_prepare(op_case *c) {
     fill_state(c);
     values_make_positive(c, &c->regions[case_at(c, "count")->region]);
     set_float(c, "rate", 0.001f);
+    set_bool(c, "by_sign", case_draw(c, 2));
     set_integer(c, "first", case_draw(c, SIZE('E') - SIZE('N') + 1));
 }
 
@@ -843,7 +844,10 @@ static const op_fixture fixtures[] = {
      .bind = grouped_weight_bind,
      .prepare = grouped_weight_prepare},
     {.op = "dot", .sets = "scale", .prepare = dot_prepare},
-    {.op = "balance_bias", .sets = "rate first", .bind = balance_bias_bind, .prepare = balance_bias_prepare},
+    {.op = "balance_bias",
+     .sets = "rate by_sign first",
+     .bind = balance_bias_bind,
+     .prepare = balance_bias_prepare},
     {.op = "block_squares", .bind = block_squares_bind},
     {.op = "grad_norm", .sets = "max_norm", .bind = state_bind, .prepare = grad_norm_prepare},
     {.op = "adamw",

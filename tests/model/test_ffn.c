@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/rng.h"
 #include "model/tiny_model.h"
 
 /* ---- the second kind, in the MLP's places ---- */
@@ -332,6 +333,60 @@ static void a_recomputed_mixture_is_kept(void **state) {
     free(first[1]);
 }
 
+/* ---- biases ---- */
+
+enum { BALANCED = 8, TOKENS = 512 };
+
+/* The most tokens of an expert over the mean, after so many updates of biases by a rule: each token takes the expert with the
+   highest score plus bias, and scores favour the first experts. */
+static double unevenness_after(harness *h, int updates, bool by_sign) {
+    float bias[BALANCED] = {0}, load[BALANCED], count[BALANCED], noise[BALANCED * TOKENS];
+    const float host[STEP_STATE_COUNT] = {[STEP_BALANCE] = 1};
+    tensor state = harness_tensor_of(h, OTT_F32, 1, STEP_STATE_COUNT, host), counts, biases, loads;
+    counts = harness_tensor(h, OTT_F32, 1, BALANCED);
+    biases = harness_tensor_of(h, OTT_F32, 1, BALANCED, bias);
+    for (int e = 0; e < BALANCED; e++) load[e] = 1.0f / BALANCED;
+    loads = harness_tensor_of(h, OTT_F32, 1, BALANCED, load);
+    for (int update = 0; update <= updates; update++) {
+        memset(count, 0, sizeof count);
+        rng_normals(3, (uint64_t)update, 0, BALANCED * TOKENS, noise);
+        for (int t = 0; t < TOKENS; t++) {
+            int best = 0;
+            float top = -1;
+            for (int e = 0; e < BALANCED; e++) {
+                float score = 0.5f - 0.03f * (float)e + 0.05f * noise[t * BALANCED + e] + bias[e];
+                if (score > top) top = score, best = e;
+            }
+            count[best]++;
+        }
+        harness_put(h, &counts, count);
+        HARNESS_OK(op_balance_bias(&h->cx, &(balance_bias_args){.bias = &biases,
+                                                                .load = &loads,
+                                                                .count = &counts,
+                                                                .state = &state,
+                                                                .rate = 0.001f,
+                                                                .by_sign = by_sign}));
+        harness_get(h, &biases, bias);
+    }
+    float most = 0;
+    for (int e = 0; e < BALANCED; e++) most = fmaxf(most, count[e]);
+    return (double)most * BALANCED / TOKENS;
+}
+
+/* DeepSeek-V3's rule evens out in 120 updates what needs biases of 0.1; moving by the load takes hundreds. */
+static void biases_balance_the_load(void **state) {
+    harness h;
+    (void)state;
+    harness_open(&h, 1, NULL);
+    double before = unevenness_after(&h, 0, true), sign = unevenness_after(&h, 200, true),
+           load = unevenness_after(&h, 200, false);
+    print_message("  unevenness %.2f; after 200 updates by sign %.2f, by load %.2f\n", before, sign, load);
+    assert_true(before > 3);
+    assert_true(sign < 1.4);
+    assert_true(load > 2);
+    harness_close(&h);
+}
+
 /* ---- a mixture against a loop over its experts ---- */
 
 enum { ROWS = 40 };
@@ -513,6 +568,7 @@ int main(void) {
         cmocka_unit_test(a_mixture_has_its_modules),
         cmocka_unit_test(gradients_of_a_mixture_are_differences),
         cmocka_unit_test(a_recomputed_mixture_is_kept),
+        cmocka_unit_test(biases_balance_the_load),
         cmocka_unit_test(a_mixture_is_a_loop_over_its_experts),
         cmocka_unit_test(a_full_expert_drops_tokens),
         cmocka_unit_test(experts_in_fp8_are_asked_for),

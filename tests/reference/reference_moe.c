@@ -293,8 +293,9 @@ ott_status reference_op_balance_bias(exec *cx, const balance_bias_args *a) {
         int64_t i = e - a->first;
         float load = fmaf(at(a->load, 0, e), 0.99f, 0.01f * (at(a->count, 0, e) / total));
         put(a->load, 0, e, load);
-        if (i >= 0 && i < a->bias->columns)
-            put(a->bias, 0, i, fmaf(rate, 1.0f / (float)experts - load, at(a->bias, 0, i)));
+        float fair = total / (float)experts - at(a->count, 0, e);
+        float direction = a->by_sign ? (float)((fair > 0) - (fair < 0)) : 1.0f / (float)experts - load;
+        if (i >= 0 && i < a->bias->columns) put(a->bias, 0, i, fmaf(rate, direction, at(a->bias, 0, i)));
     }
     return OTT_OK;
 }
