@@ -72,7 +72,8 @@ SIMD void adamw_row(const adamw_job *j, adamw_formats f, adamw_place at, int64_t
         v16 p = v16_get(at.param, f.param, i, lanes), g = v16_get(at.grad, f.grad, i, lanes);
         v16 m = v16_get(at.moment1, f.moment1, i, lanes), v = v16_get(at.moment2, f.moment2, i, lanes);
         adamw_update(&c, g, &p, &m, &v);
-        if (rounds) draws16_take(&draws, j->numbers.seed, j->numbers.update, at.index + i);
+        if (rounds)
+            draws16_take(&draws, j->numbers.seed, j->numbers.update, at.index + i, STOCHASTIC_SUM_PARAM);
         v16_put(at.param, f.param, i, adamw_round(p, f.param, &draws, STOCHASTIC_PARAM), lanes);
         v16_put(at.moment1, f.moment1, i, adamw_round(m, f.moment1, &draws, STOCHASTIC_SLOT), lanes);
         v16_put(at.moment2, f.moment2, i, adamw_round(v, f.moment2, &draws, STOCHASTIC_SLOT + 1), lanes);

@@ -101,7 +101,8 @@ SIMD void adamw_group(const adamw_job *j, ott_dtype param, ott_dtype grad, const
         v16 v = moment16_decode(v16_load_fp8_n(at->codes2 + i, OTT_E4M3, lanes), at->numbers2[0],
                                 at->numbers2[1]);
         adamw_update(&c, g, &p, &m, &v);
-        if (param != OTT_F32) draws16_take(&draws, j->numbers.seed, j->numbers.update, at->index + i);
+        if (param != OTT_F32)
+            draws16_take(&draws, j->numbers.seed, j->numbers.update, at->index + i, STOCHASTIC_SUM_PARAM);
         v16_put(at->param, param, i, adamw_round(p, param, &draws, STOCHASTIC_PARAM), lanes);
         put_moment(&first, i, m);
         put_moment(&second, i, v);

@@ -22,6 +22,7 @@ typedef struct update_rule {
     row_function row;
     int tensors;
     int param_draw; /* its number in a draw (tensor/stochastic.h) */
+    uint64_t sums;  /* STOCHASTIC_SUM_* */
     bool has_point; /* its parameter follows from two slots (update_point), and is rounded to nearest */
 } update_rule;
 
@@ -99,7 +100,7 @@ static void widen_chunk(const update_job *j, update_chunk *c) {
 static void round_chunk(const update_job *j, update_chunk *c) {
     draws16 draws;
     for (int64_t i = 0; i < c->count; i += 16) {
-        draws16_take(&draws, j->place.seed, j->update, c->index + i);
+        draws16_take(&draws, j->place.seed, j->update, c->index + i, j->rule.sums);
         for (int k = 0; k < j->rule.tensors; k++) {
             if (!is_wide(c, k) || k == GRAD || (k == PARAM && j->rule.has_point)) continue;
             int which = k == PARAM ? j->rule.param_draw : STOCHASTIC_SLOT + k - SLOT;
@@ -170,19 +171,22 @@ static ott_status run_rule(exec *cx, update_rule rule, const update_options *o, 
 }
 
 ott_status ISA(lion)(exec *cx, const lion_args *a) {
-    static const update_rule rule = {.row = lion_row, .tensors = 3, .param_draw = STOCHASTIC_PARAM};
+    static const update_rule rule = {
+        .row = lion_row, .tensors = 3, .param_draw = STOCHASTIC_PARAM, .sums = STOCHASTIC_SUM_PARAM};
     const update_options o = {.beta1 = a->beta1, .beta2 = a->beta2, .weight_decay = a->weight_decay};
     return run_rule(cx, rule, &o, a->state, PLACE(a), (const tensor *[]){a->param, a->grad, a->momentum});
 }
 
 ott_status ISA(sgd)(exec *cx, const sgd_args *a) {
-    static const update_rule rule = {.row = sgd_row, .tensors = 3, .param_draw = STOCHASTIC_PARAM};
+    static const update_rule rule = {
+        .row = sgd_row, .tensors = 3, .param_draw = STOCHASTIC_PARAM, .sums = STOCHASTIC_SUM_PARAM};
     const update_options o = {.factor = a->factor, .weight_decay = a->weight_decay, .nesterov = a->nesterov};
     return run_rule(cx, rule, &o, a->state, PLACE(a), (const tensor *[]){a->param, a->grad, a->momentum});
 }
 
 ott_status ISA(adam)(exec *cx, const adam_args *a) {
-    static const update_rule rule = {.row = adam_row, .tensors = 4, .param_draw = STOCHASTIC_PARAM};
+    static const update_rule rule = {
+        .row = adam_row, .tensors = 4, .param_draw = STOCHASTIC_PARAM, .sums = STOCHASTIC_SUM_PARAM};
     const update_options o = {
         .beta1 = a->beta1, .beta2 = a->beta2, .epsilon = a->epsilon, .weight_decay = a->weight_decay};
     return run_rule(cx, rule, &o, a->state, PLACE(a),
@@ -190,7 +194,8 @@ ott_status ISA(adam)(exec *cx, const adam_args *a) {
 }
 
 ott_status ISA(schedule_free)(exec *cx, const schedule_free_args *a) {
-    static const update_rule rule = {.row = schedule_free_row, .tensors = 5, .has_point = true};
+    static const update_rule rule = {
+        .row = schedule_free_row, .tensors = 5, .has_point = true, .sums = STOCHASTIC_SUM_ITERATES};
     const update_options o = {
         .beta1 = a->beta1, .beta2 = a->beta2, .epsilon = a->epsilon, .weight_decay = a->weight_decay};
     return run_rule(cx, rule, &o, a->state, PLACE(a),
@@ -199,7 +204,8 @@ ott_status ISA(schedule_free)(exec *cx, const schedule_free_args *a) {
 
 /* Its first tensor is a slot, whose parameter has another update. */
 ott_status ISA(muon_momentum)(exec *cx, const muon_momentum_args *a) {
-    static const update_rule rule = {.row = muon_momentum_row, .tensors = 2, .param_draw = STOCHASTIC_SLOT};
+    static const update_rule rule = {
+        .row = muon_momentum_row, .tensors = 2, .param_draw = STOCHASTIC_SLOT, .sums = STOCHASTIC_SUM_PARAM};
     const update_options o = {.factor = a->factor};
     return run_rule(cx, rule, &o, a->state, PLACE(a), (const tensor *[]){a->momentum, a->grad});
 }
@@ -264,7 +270,9 @@ static void muon_task(void *argument, int thread, int threads) {
                        v16 x = v16_get(p, P, k, lanes);
                        x = v16_sub(x, v16_mul(decay, x));
                        x = v16_sub(x, v16_mul(size, v16_get(u, U, k, lanes)));
-                       if (P != OTT_F32) draws16_take(&draws, a->seed, step_state_update(state), index + k);
+                       if (P != OTT_F32)
+                           draws16_take(&draws, a->seed, step_state_update(state), index + k,
+                                        STOCHASTIC_SUM_PARAM);
                        if (P != OTT_F32) x = draws16_round(&draws, x, STOCHASTIC_PARAM);
                        v16_put(p, P, k, x, lanes);
                    }));

@@ -12,11 +12,11 @@ typedef struct draws16 {
     uint32_t word[2][16];
 } draws16;
 
-/* Those of the elements from `index` on. */
-static inline void draws16_take(draws16 *d, uint64_t seed, uint64_t update, int64_t index) {
+/* Draws of the elements from `index` on; sums: STOCHASTIC_SUM_*. */
+static inline void draws16_take(draws16 *d, uint64_t seed, uint64_t update, int64_t index, uint64_t sums) {
     for (int lane = 0; lane < 16; lane++) {
         uint64_t at = (uint64_t)(index + lane);
-        uint64_t draw = stochastic_draw(stochastic_block(seed, update, at), at);
+        uint64_t draw = stochastic_draw(stochastic_block(seed, at), update, at, sums);
         d->word[0][lane] = (uint32_t)draw;
         d->word[1][lane] = (uint32_t)(draw >> 32);
     }

@@ -40,7 +40,7 @@ extern "C" cudaError_t grad_norm_launch(const tensor *sum_squares, const tensor 
 
 /* ---- AdamW ---- */
 
-RULE(adamw, 2);
+RULE(adamw, 2, STOCHASTIC_SUM_PARAM);
 
 static inline update_job<adamw_rule> job_of(const adamw_args &a) {
     return update_job_of<adamw_rule>(a, {a.param, a.grad, a.moment1, a.moment2},

@@ -115,7 +115,8 @@ __global__ void __launch_bounds__(ROW_THREADS) adamw_fp8_kernel(GRID_CONSTANT(jo
         m.x[i] = e.slot[0];
         v.x[i] = e.slot[1];
         if (narrow_param)
-            made.x[i] = stochastic_bf16(e.p, next_draw(block, j.seed, update, first, i), STOCHASTIC_PARAM);
+            made.x[i] = stochastic_bf16(e.p, next_draw(block, j.seed, update, first, i, STOCHASTIC_SUM_PARAM),
+                                        STOCHASTIC_PARAM);
     }
     moment_scale scale1 = scale_of_group(m), scale2 = scale_of_group(v);
     __syncthreads(); /* all of a group have read its numbers before one of them writes those that follow */

@@ -3,11 +3,11 @@
 #include "cuda/kernels.h"
 #include "cuda/rules.h"
 
-RULE(lion, 1);
-RULE(sgd, 1);
-RULE(adam, 2);
-RULE(schedule_free, 3);
-RULE(muon_momentum, 0);
+RULE(lion, 1, STOCHASTIC_SUM_PARAM);
+RULE(sgd, 1, STOCHASTIC_SUM_PARAM);
+RULE(adam, 2, STOCHASTIC_SUM_PARAM);
+RULE(schedule_free, 3, STOCHASTIC_SUM_ITERATES);
+RULE(muon_momentum, 0, STOCHASTIC_SUM_PARAM);
 
 /* Follows from what is stored of iterate and average. */
 __device__ __forceinline__ void round_param(schedule_free_rule, const update_constants &c, bool narrow,
@@ -152,7 +152,8 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) muon_kerne
         p.x[i] = p.x[i] - decay * p.x[i];
         p.x[i] = p.x[i] - size * u.x[i];
         if (j.narrow)
-            p.x[i] = stochastic_bf16(p.x[i], next_draw(block, j.seed, number, first, i), STOCHASTIC_PARAM);
+            p.x[i] = stochastic_bf16(p.x[i], next_draw(block, j.seed, number, first, i, STOCHASTIC_SUM_PARAM),
+                                     STOCHASTIC_PARAM);
     }
     store8_state(j.param, j.narrow, at, p);
 }

@@ -9,10 +9,11 @@
 #include "tensor/stochastic.h"
 #include "tensor/update.h"
 
-/* A rule with so many slots. */
-#define RULE(rule, slot_count)                                                                               \
+/* A rule with so many slots; sum_numbers: STOCHASTIC_SUM_*. */
+#define RULE(rule, slot_count, sum_numbers)                                                                  \
     struct rule##_rule {                                                                                     \
         enum { slots = slot_count, tensors = 2 + slots };                                                    \
+        static constexpr uint64_t sums = sum_numbers;                                                        \
         ANYWHERE void apply(const update_constants &c, update_element &e) { update_##rule(&c, &e); }         \
     }
 
@@ -47,10 +48,10 @@ static update_job<Rule> update_job_of(const Args &a, const tensor *const (&t)[Ru
 
 /* The draw of neighbour i of those from `first` on; block: that of the one before it. */
 __device__ __forceinline__ uint64_t next_draw(rng_block &block, uint64_t seed, uint64_t update,
-                                              uint64_t first, int i) {
+                                              uint64_t first, int i, uint64_t sums) {
     uint64_t index = first + i;
-    if (i == 0 || index % 2 == 0) block = stochastic_block(seed, update, index);
-    return stochastic_draw(block, index);
+    if (i == 0 || index % 2 == 0) block = stochastic_block(seed, index);
+    return stochastic_draw(block, update, index, sums);
 }
 
 /* The parameter's element, of a state that is rounded; a rule may have an overload of its own. */
@@ -95,7 +96,7 @@ __device__ __forceinline__ eight update_eight(const update_job<Rule> &j, unsigne
             e.slot[k - UPDATE_SLOT] = state_number(old[k], narrow >> k & 1, i);
         Rule::apply(c, e);
         if (narrow & ~(1u << UPDATE_GRAD))
-            round_element<Rule>(c, narrow, next_draw(block, j.seed, update, first, i), e);
+            round_element<Rule>(c, narrow, next_draw(block, j.seed, update, first, i, Rule::sums), e);
         made[UPDATE_PARAM].x[i] = e.p;
 #pragma unroll
         for (int k = UPDATE_SLOT; k < Rule::tensors; k++) made[k].x[i] = e.slot[k - UPDATE_SLOT];

@@ -1,12 +1,19 @@
 /*
- * tensor/stochastic: rounding of fp32 to bf16 at random, so that sums of many small updates stay right on average: up with
- * the probability that the dropped bits are of a whole step. A draw belongs to an element of a parameter and to an update, so
- * instruction sets, threads, shards, ranks and resumed runs round alike.
+ * tensor/stochastic: rounding of fp32 to bf16 at random: up with probability (dropped bits) / (a step of bf16). A draw depends
+ * on the seed, the element's place in the parameter and the update's number only, so instruction sets, threads, shards, ranks
+ * and resumed runs round alike.
  *
- * Only where an element begins is random. From update to update its draw goes on by the golden ratio of the range (Weyl's
- * sequence, of low discrepancy; Kuipers and Niederreiter 1974, chapter 2): each draw is as likely as before, but of n
- * updates by a share f of a step n f round up to within a few steps, where independent draws are off by sqrt(n f (1 - f)).
- * That error would stay in a master, and be more than what a small learning rate still moves it by.
+ * A rule names the tensors that are sums: weights, to which each update adds a little. Others are averages that decay: moments.
+ *
+ * Draws of averages are as good as independent (splitmix32 from a random start), so each rounding is unbiased whatever the ones
+ * before it did. An average forgets its rounding errors; a sum does not: after n independent roundings of a share f of a step it
+ * is off by sqrt(n f (1 - f)) steps, more than small learning rates move it.
+ *
+ * The draw of a sum starts at random and advances by a fixed turn in each update (Weyl's sequence; Kuipers and Niederreiter 1974,
+ * chapter 2). Of n consecutive updates by a share f of a step, n f round up to within a few steps. A turn resonates with updates
+ * that come every s steps if s turns are nearly whole circles: for the golden ratio 21 and 55 steps. So elements have one of eight
+ * turns, at random, which resonate with different s: for each s up to 64 the standard deviation over elements stays below that of
+ * independent draws from about 200 updates on.
  */
 #ifndef TENSOR_STOCHASTIC_H
 #define TENSOR_STOCHASTIC_H
@@ -15,24 +22,51 @@
 #include "base/rng.h"
 #include <stdbool.h>
 
-/* A draw is 64 bits: 16 for each of four numbers, which are a parameter's element and those of its state, from the first slot's
+/* A draw is 64 bits: 16 for each of four numbers, the parameter's element and the elements of its state, from the first slot's
    on. */
 enum { STOCHASTIC_PARAM, STOCHASTIC_SLOT };
 
-/* Near the golden ratio of 2^16; odd, so that as many updates draw every number once; and no quotient of its continued fraction
-   is above 3 (of 40503/65536 one is 18), which keeps draws apart however many there are. */
-#define STOCHASTIC_GOLDEN 40521u
+/* Which numbers of a draw round sums: the parameter; schedule-free's iterate and average (its first two slots) too. */
+#define STOCHASTIC_SUM_PARAM    UINT64_C(0x00000000ffff)
+#define STOCHASTIC_SUM_ITERATES UINT64_C(0xffffffffffff)
 
-/* That of element `index` in update `update`, of the block that two neighbours share. */
-ANYWHERE rng_block stochastic_block(uint64_t seed, uint64_t update, uint64_t index) {
-    rng_block b = rng_philox(seed, 0, index / 2);
-    uint32_t turn = (uint32_t)(update * STOCHASTIC_GOLDEN) & 0xffffu;
-    for (int i = 0; i < 4; i++) /* both halves, without a carry between them */
-        b.word[i] = ((b.word[i] & 0xffff0000u) + (turn << 16)) | ((b.word[i] + turn) & 0xffffu);
-    return b;
+/* Eight turns of 16 bits. All are odd, so that 2^16 updates draw each number once, and no quotient of their continued fractions is
+   above 4, which spreads the draws of consecutive updates evenly. */
+#define STOCHASTIC_TURNS_LOW  UINT64_C(0x5aa14c076301c655) /* 50773, 25345, 19463, 23201 */
+#define STOCHASTIC_TURNS_HIGH UINT64_C(0x8c1d5f09b8b15c63) /* 23651, 47281, 24329, 35869 */
+
+/* Random words that two neighbours share, of which `index` is one: the same in all updates. */
+ANYWHERE rng_block stochastic_block(uint64_t seed, uint64_t index) {
+    return rng_philox(seed, 0, index / 2);
 }
-ANYWHERE uint64_t stochastic_draw(rng_block b, uint64_t index) {
-    return index % 2 ? b.word[2] | (uint64_t)b.word[3] << 32 : b.word[0] | (uint64_t)b.word[1] << 32;
+
+/* How far `update` turns of number `kind` of eight have come. */
+ANYWHERE uint32_t stochastic_turned(uint32_t kind, uint64_t update) {
+    uint64_t turns = kind & 4 ? STOCHASTIC_TURNS_HIGH : STOCHASTIC_TURNS_LOW;
+    return (uint32_t)update * (uint32_t)(turns >> 16 * (kind & 3) & 0xffff) & 0xffff;
+}
+
+/* Both halves by `turned`, without a carry between them. */
+ANYWHERE uint32_t stochastic_turn(uint32_t word, uint32_t turned) {
+    return ((word & 0xffff0000u) + (turned << 16)) | ((word + turned) & 0xffffu);
+}
+
+/* splitmix32: number `update` of the sequence that starts at `word`. */
+ANYWHERE uint32_t stochastic_mix(uint32_t word, uint64_t update) {
+    uint32_t x = word + (uint32_t)update * 0x9e3779b9u;
+    x = (x ^ x >> 16) * 0x85ebca6bu;
+    x = (x ^ x >> 13) * 0xc2b2ae35u;
+    return x ^ x >> 16;
+}
+
+/* The draw of element `index`, in its block; sums: STOCHASTIC_SUM_*. The turn's kind comes from bits of the last number, which is no
+   sum. */
+ANYWHERE uint64_t stochastic_draw(rng_block b, uint64_t update, uint64_t index, uint64_t sums) {
+    uint32_t low = index % 2 ? b.word[2] : b.word[0], high = index % 2 ? b.word[3] : b.word[1];
+    uint32_t turned = stochastic_turned(high >> 29, update);
+    uint64_t sum = stochastic_turn(low, turned) | (uint64_t)stochastic_turn(high, turned) << 32;
+    uint64_t average = stochastic_mix(low, update) | (uint64_t)stochastic_mix(high, update) << 32;
+    return (sum & sums) | (average & ~sums);
 }
 
 /* x, whose lower 16 bits are then 0, by number `which` of a draw. */

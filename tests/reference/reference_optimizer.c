@@ -34,14 +34,16 @@ typedef struct draws {
     uint64_t seed;
     int64_t first, row_step;
     const tensor *state;
+    uint64_t sums;
 } draws;
-#define DRAWS(a) ((draws){(a)->seed, (a)->first, (a)->row_step, (a)->state})
+#define DRAWS_OF(a, of_sums) ((draws){(a)->seed, (a)->first, (a)->row_step, (a)->state, of_sums})
+#define DRAWS(a)             DRAWS_OF(a, STOCHASTIC_SUM_PARAM)
 
 /* Number `which` of element (i, j). */
 static void put_rounded(draws d, const tensor *t, int64_t i, int64_t j, float x, int which) {
     uint64_t index = (uint64_t)(d.first + i * d.row_step + j);
-    rng_block block = stochastic_block(d.seed, step_state_update(d.state->data), index);
-    uint64_t draw = stochastic_draw(block, index);
+    uint64_t update = step_state_update(d.state->data);
+    uint64_t draw = stochastic_draw(stochastic_block(d.seed, index), update, index, d.sums);
     put(t, i, j, t->dtype == OTT_F32 ? x : stochastic_bf16(x, draw, which));
 }
 
@@ -203,9 +205,9 @@ ott_status reference_op_schedule_free(exec *cx, const schedule_free_args *a) {
         z = z - lr * (g / (sqrtf(v) / state_of(a->state, STEP_SQRT_CORRECTION2) + a->epsilon));
         z = z - (lr * a->weight_decay) * z;
         x = fmaf(z - x, state_of(a->state, STEP_AVERAGE), x);
-        put_rounded(DRAWS(a), a->z, i, j, z, STOCHASTIC_SLOT);
-        put_rounded(DRAWS(a), a->x, i, j, x, STOCHASTIC_SLOT + 1);
-        put_rounded(DRAWS(a), a->moment2, i, j, v, STOCHASTIC_SLOT + 2);
+        put_rounded(DRAWS_OF(a, STOCHASTIC_SUM_ITERATES), a->z, i, j, z, STOCHASTIC_SLOT);
+        put_rounded(DRAWS_OF(a, STOCHASTIC_SUM_ITERATES), a->x, i, j, x, STOCHASTIC_SLOT + 1);
+        put_rounded(DRAWS_OF(a, STOCHASTIC_SUM_ITERATES), a->moment2, i, j, v, STOCHASTIC_SLOT + 2);
         put(a->param, i, j, fmaf(at(a->x, i, j) - at(a->z, i, j), a->beta1, at(a->z, i, j)));
     }
     return OTT_OK;
