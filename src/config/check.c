@@ -481,9 +481,10 @@ static ott_status check_muon_ranks(config *cfg) {
 
 static ott_status check_nesterov(config *cfg) {
     config_optimizer name = cfg->optimizer.name;
-    if (name != OPTIMIZER_SGD && cfg->optimizer.nesterov)
-        FAIL("optimizer.nesterov = true is built for optimizer.name = \"sgd\" only, not for \"%s\": leave it "
-             "out",
+    bool is_nesterov_muon = name == OPTIMIZER_MUON && cfg->optimizer.muon_nesterov;
+    if (name != OPTIMIZER_SGD && !is_nesterov_muon && cfg->optimizer.nesterov)
+        FAIL("optimizer.nesterov = true is built for optimizer.name = \"sgd\", not for \"%s\": leave it out "
+             "(muon has optimizer.muon_nesterov)",
              config_word(cfg, "optimizer.name"));
     if (name == OPTIMIZER_SGD && cfg->optimizer.nesterov && cfg->optimizer.momentum == 0.0)
         FAIL("optimizer.nesterov = true is of a momentum, and optimizer.momentum is 0: give one, or leave it "

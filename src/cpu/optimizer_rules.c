@@ -235,6 +235,28 @@ ott_status ISA(lerp)(exec *cx, const lerp_args *a) {
 
 /* ---- Muon ---- */
 
+static void muon_direction_task(void *argument, int thread, int threads) {
+    const muon_direction_args *a = argument;
+    const ott_dtype M = a->momentum->dtype, G = a->grad->dtype, Y = a->y->dtype;
+    v16 factor = v16_set1(a->factor), clip = v16_set1(((const float *)a->state->data)[STEP_CLIP]);
+    row_share s = row_share_of(a->y->rows, a->y->columns, thread, threads);
+    for (int64_t i = s.row; i < s.row_end; i++) {
+        const char *m = (char *)row_of(a->momentum, i) + s.column * dtype_bytes(M);
+        const char *g = (char *)row_of(a->grad, i) + s.column * dtype_bytes(G);
+        char *y = (char *)row_of(a->y, i) + s.column * dtype_bytes(Y);
+        BY_16(k, lanes, s.columns, {
+            v16 clipped = v16_mul(v16_get(g, G, k, lanes), clip);
+            v16_put(y, Y, k, v16_fma(v16_get(m, M, k, lanes), factor, clipped), lanes);
+        });
+    }
+}
+
+ott_status ISA(muon_direction)(exec *cx, const muon_direction_args *a) {
+    muon_direction_args own = *a;
+    cpu_run_sized(cx, tensor_count(*a->y), muon_direction_task, &own);
+    return OTT_OK;
+}
+
 static void muon_normalize_task(void *argument, int thread, int threads) {
     const muon_normalize_args *a = argument;
     v16 norm = v16_set1(sqrtf(*(const float *)a->sum_squares->data) + 1e-7f);

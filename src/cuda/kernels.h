@@ -137,6 +137,7 @@ cudaError_t adam_launch(const adam_args *items, int64_t count, cudaStream_t stre
 cudaError_t schedule_free_launch(const schedule_free_args *items, int64_t count, cudaStream_t stream);
 cudaError_t lerp_launch(const lerp_args *a, cudaStream_t stream);
 cudaError_t muon_momentum_launch(const muon_momentum_args *a, cudaStream_t stream);
+cudaError_t muon_direction_launch(const muon_direction_args *a, cudaStream_t stream);
 cudaError_t muon_normalize_launch(const muon_normalize_args *a, cudaStream_t stream);
 cudaError_t muon_launch(const muon_args *a, cudaStream_t stream);
 

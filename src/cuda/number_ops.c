@@ -92,6 +92,10 @@ ott_status cuda_muon_momentum(exec *cx, const muon_momentum_args *a) {
     return cuda_check(muon_momentum_launch(a, cuda_stream(cx)), "muon_momentum");
 }
 
+ott_status cuda_muon_direction(exec *cx, const muon_direction_args *a) {
+    return cuda_check(muon_direction_launch(a, cuda_stream(cx)), "muon_direction");
+}
+
 ott_status cuda_muon_normalize(exec *cx, const muon_normalize_args *a) {
     return cuda_check(muon_normalize_launch(a, cuda_stream(cx)), "muon_normalize");
 }

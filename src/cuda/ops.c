@@ -82,6 +82,7 @@ const op_table cuda_ops = {
     .schedule_free = cuda_schedule_free,
     .lerp = cuda_lerp,
     .muon_momentum = cuda_muon_momentum,
+    .muon_direction = cuda_muon_direction,
     .muon_normalize = cuda_muon_normalize,
     .muon = cuda_muon,
 #define OP(name, fields)

@@ -105,6 +105,35 @@ extern "C" cudaError_t lerp_launch(const lerp_args *a, cudaStream_t stream) {
 
 /* ---- Muon ---- */
 
+struct direction_job {
+    view momentum, grad, y;
+    bool narrow_momentum, narrow_grad, narrow_y; /* bf16 */
+    const float *state;
+    float factor;
+};
+
+__global__ void __launch_bounds__(ROW_THREADS) muon_direction_kernel(direction_job j) {
+    row_place p = row_place_of(j.y.columns);
+    if (p.column >= j.y.columns) return;
+    held<OTT_F32> momentum = hold8_state(j.momentum, j.narrow_momentum, p),
+                  grad = hold8_state(j.grad, j.narrow_grad, p);
+    eight y;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        y.x[i] = update_muon_direction(state_number(momentum, j.narrow_momentum, i), j.factor,
+                                       state_number(grad, j.narrow_grad, i), j.state[STEP_CLIP]);
+    store8_state(j.y, j.narrow_y, p, y);
+}
+
+extern "C" cudaError_t muon_direction_launch(const muon_direction_args *a, cudaStream_t stream) {
+    direction_job j = {view_of(a->momentum),          view_of(a->grad),   view_of(a->y),
+                       is_narrow(a->momentum),        is_narrow(a->grad), is_narrow(a->y),
+                       (const float *)a->state->data, a->factor};
+    view_flatten(j.momentum, j.grad, j.y);
+    LAUNCH_ROWS(muon_direction_kernel, j.y.rows, j.y.columns, stream, j);
+    return cudaGetLastError();
+}
+
 template <ott_dtype D>
 __global__ void __launch_bounds__(ROW_THREADS)
     muon_normalize_kernel(view x, bool narrow, const float *sum_squares, view y) {

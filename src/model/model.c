@@ -85,6 +85,7 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
     parameter *p = *out;
     *p = parameter_of_shape(d.rank, d.shape);
     p->adds_often = d.rank == 1 || e->layer == MODULES_OUTSIDE;
+    p->is_hidden = d.rank > 1 && e->layer != MODULES_OUTSIDE;
     p->frozen = !d.of_adapter && is_frozen(m, e, d.kind);
     p->repeated = e->repeated;
     p->number = m->trained_count;

@@ -7,16 +7,28 @@
 
 #include "nn/parameter.h"
 
+/* Factor of Muon's update of a matrix with so many rows and columns. */
+typedef enum muon_scale {
+    MUON_SCALE_ORIGINAL, /* sqrt(max(1, rows / columns)) */
+    MUON_SCALE_RMS,      /* 0.2 sqrt(max(rows, columns)): elements as large as those of AdamW's update */
+    MUON_SCALE_SPECTRAL, /* sqrt(rows / columns) */
+    MUON_SCALE_ONE
+} muon_scale;
+
 /* Of all rules; each reads what it has. */
 typedef struct optimizer_options {
     float beta1, beta2, epsilon, weight_decay;
     float max_norm; /* 0: no clipping */
     uint64_t seed;  /* of what is rounded stochastically */
     float momentum; /* SGD, Muon */
-    bool nesterov;  /* SGD */
-    int64_t warmup; /* schedule-free: updates until its learning rate is the full one */
+    bool nesterov;  /* SGD, Muon */
+    /* Schedule-free: updates until its learning rate is the full one; an iterate's weight in the average is this power of its
+       learning rate. */
+    int64_t warmup;
+    double weight_lr_power;
     /* Muon: steps of Newton and Schulz, format of their products, AdamW's learning rate as a multiple of Muon's. */
     int muon_steps;
+    muon_scale muon_scale;
     ott_dtype product;
     float adam_rate;
 } optimizer_options;

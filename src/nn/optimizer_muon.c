@@ -1,9 +1,9 @@
 /*
- * nn/optimizer_muon: Muon (Jordan et al. 2024), the momentum of a matrix made orthogonal by steps of Newton and Schulz; vectors,
- * and matrices much longer than wide, have AdamW's update.
+ * nn/optimizer_muon: Muon (Jordan et al. 2024) as torch.optim.Muon computes it: Newton-Schulz steps make the momentum of a
+ * matrix orthogonal. AdamW updates vectors, embeddings and output heads.
  *
- * The whole matrix is needed: ranks that hold its rows between them gather its momentum, compute the same, and update each
- * their rows. The experts' matrices of a stack are matrices by themselves.
+ * The update needs the full matrix: ranks that share its rows gather its momentum, compute the same update, and each applies it to
+ * its own rows. Each expert's matrix of a stack is orthogonalized separately.
  */
 #include "nn/optimizer_rules.h"
 #include <math.h>
@@ -11,17 +11,13 @@
 /* In its first slot; AdamW's first moment where that is the rule. */
 enum { MOMENTUM };
 
-/* So much longer than wide, a matrix is no map between features: an embedding, an output head. */
-enum { MOST_ASPECT = 10 };
-
 static int64_t matrix_rows(const parameter *p) {
     return p->rows / p->stack;
 }
 
+/* By role, whatever the shape. */
 static bool is_for_muon(const parameter *p) {
-    int64_t rows = matrix_rows(p), columns = p->columns;
-    return p->rank > 1 &&
-           (rows > columns ? rows : columns) <= MOST_ASPECT * (rows < columns ? rows : columns);
+    return p->is_hidden;
 }
 
 /* ---- Newton and Schulz ---- */
@@ -100,15 +96,31 @@ static ott_status orthogonalize(exec *cx, int steps, const tensor *momentum, con
 
 /* ---- a parameter ---- */
 
-/* A whole momentum: where one rank has it, its own memory. */
-typedef struct gathered {
+/* A tensor and its buffer; PLAN_NONE: the memory is another's. */
+typedef struct buffered {
     tensor t;
     plan_buffer buffer;
-} gathered;
+} buffered;
 
-static ott_status gather(exec *cx, const parameter *p, const optimizer_ranks *ranks, gathered *out) {
-    const tensor *own = &p->shard.slot[MOMENTUM];
-    *out = (gathered){.t = *own, .buffer = PLAN_NONE};
+/* This rank's rows of what is made orthogonal: the momentum itself, or Nesterov's. */
+static ott_status open_direction(exec *cx, const optimizer_options *o, const parameter *p,
+                                 const tensor *state, buffered *out) {
+    const tensor *momentum = &p->shard.slot[MOMENTUM];
+    *out = (buffered){.t = *momentum, .buffer = PLAN_NONE};
+    if (!o->nesterov || tensor_count(*momentum) == 0) return OTT_OK;
+    TRY(exec_open(cx, "Nesterov's momentum", momentum->dtype, momentum->rows, momentum->columns, &out->t,
+                  &out->buffer));
+    return op_muon_direction(cx, &(muon_direction_args){.momentum = momentum,
+                                                        .grad = &p->shard.grad,
+                                                        .state = state,
+                                                        .y = &out->t,
+                                                        .factor = o->momentum});
+}
+
+/* Of all ranks' rows the full matrix. */
+static ott_status gather(exec *cx, const parameter *p, const optimizer_ranks *ranks, const tensor *own,
+                         buffered *out) {
+    *out = (buffered){.t = *own, .buffer = PLAN_NONE};
     if (!p->shard.cut) return OTT_OK;
     TRY(exec_open(cx, "gathered momentum", own->dtype, p->rows, p->columns, &out->t, &out->buffer));
     return group_run(
@@ -130,15 +142,26 @@ static ott_status add_gradient(exec *cx, const optimizer_options *o, const optim
                                                       .row_step = own->row_step});
 }
 
-/* And of the parameter. */
-static ott_status apply(exec *cx, const optimizer_rows *own, const tensor *update, const tensor *state) {
-    double aspect = (double)matrix_rows(own->of) / (double)own->of->columns;
+static double update_scale(muon_scale how, double rows, double columns) {
+    switch (how) {
+    case MUON_SCALE_ORIGINAL: return sqrt(rows > columns ? rows / columns : 1.0);
+    case MUON_SCALE_RMS: return 0.2 * sqrt(rows > columns ? rows : columns);
+    case MUON_SCALE_SPECTRAL: return sqrt(rows / columns);
+    case MUON_SCALE_ONE: break;
+    }
+    return 1.0;
+}
+
+/* This rank's rows of the parameter. */
+static ott_status apply(exec *cx, const optimizer_options *o, const optimizer_rows *own, const tensor *update,
+                        const tensor *state) {
+    double scale = update_scale(o->muon_scale, (double)matrix_rows(own->of), (double)own->of->columns);
     tensor rows = tensor_rows(*update, own->of->shard.first, own->param.rows);
     if (rows.rows == 0) return OTT_OK;
     return op_muon(cx, &(muon_args){.param = &own->param,
                                     .update = &rows,
                                     .state = state,
-                                    .scale = (float)sqrt(aspect > 1.0 ? aspect : 1.0),
+                                    .scale = (float)scale,
                                     .weight_decay = own->weight_decay,
                                     .seed = own->seed,
                                     .first = own->first,
@@ -147,22 +170,24 @@ static ott_status apply(exec *cx, const optimizer_rows *own, const tensor *updat
 
 static ott_status step_matrix(exec *cx, const optimizer_options *o, const parameter *p,
                               const optimizer_ranks *ranks, const tensor *state) {
-    gathered momentum;
+    buffered direction, full;
     optimizer_rows own = {.of = p};
     tensor update;
     plan_buffer buffer;
     int64_t rows = matrix_rows(p);
     if (p->shard.value.rows > 0) STATUS_REQUIRE(optimizer_rows_at(o, p, 0, &own) == p->shard.value.rows);
     TRY(add_gradient(cx, o, &own, state));
-    TRY(gather(cx, p, ranks, &momentum));
+    TRY(open_direction(cx, o, p, state, &direction));
+    TRY(gather(cx, p, ranks, &direction.t, &full));
     TRY(exec_open(cx, "update of a matrix", o->product, p->rows, p->columns, &update, &buffer));
     for (int64_t i = 0; i < p->stack; i++) {
-        tensor from = tensor_rows(momentum.t, i * rows, rows), to = tensor_rows(update, i * rows, rows);
+        tensor from = tensor_rows(full.t, i * rows, rows), to = tensor_rows(update, i * rows, rows);
         TRY(orthogonalize(cx, o->muon_steps, &from, &to));
     }
-    TRY(apply(cx, &own, &update, state));
+    TRY(apply(cx, o, &own, &update, state));
     TRY(plan_close(cx->plan, &buffer));
-    return plan_close(cx->plan, &momentum.buffer);
+    TRY(plan_close(cx->plan, &full.buffer));
+    return plan_close(cx->plan, &direction.buffer);
 }
 
 static ott_status step_muon(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,

@@ -74,12 +74,26 @@ const optimizer_rule optimizer_adam = {.name = "adam",
 
 enum { ITERATE, AVERAGE, MOMENT2 };
 
-/* The average weighs an iterate by its learning rate: that of the warmup's update k of w is k / w of the rest's. */
+/* Sum of (j / w)^power for j from 1 to k <= w: terms up to EXACT one by one, the rest by the Euler-Maclaurin formula. */
+static double warmup_weights(double k, double w, double power) {
+    enum { EXACT = 1000 };
+    double n = k < EXACT ? k : EXACT, sum = 0;
+    for (double j = 1; j <= n; j++) sum += pow(j / w, power);
+    if (k == n) return sum;
+    double first = n / w, last = k / w;
+    sum += w * (pow(last, power + 1) - pow(first, power + 1)) / (power + 1);
+    sum += (pow(last, power) - pow(first, power)) / 2;
+    return sum + power * (pow(last, power - 1) - pow(first, power - 1)) / (12 * w);
+}
+
+/* The average weights an iterate by a power of its learning rate. The rate of update k of w of the warmup is k / w of the full
+   one. */
 static void schedule_average(const optimizer_options *o, int64_t update, float *host_state) {
     double k = (double)update, w = o->warmup > 1 ? (double)o->warmup : 1.0;
-    double own = k < w ? k / w : 1.0, sum = k < w ? k * (k + 1) / (2 * w) : (w + 1) / 2 + (k - w);
-    host_state[STEP_LEARNING_RATE] = (float)((double)host_state[STEP_LEARNING_RATE] * own);
-    host_state[STEP_AVERAGE] = (float)(own / sum);
+    double rate = k < w ? k / w : 1.0, sum = warmup_weights(k < w ? k : w, w, o->weight_lr_power);
+    if (k > w) sum += k - w;
+    host_state[STEP_LEARNING_RATE] = (float)((double)host_state[STEP_LEARNING_RATE] * rate);
+    host_state[STEP_AVERAGE] = (float)(pow(rate, o->weight_lr_power) / sum);
     optimizer_schedule_moments(o, update, host_state);
 }
 

@@ -54,6 +54,7 @@ typedef struct parameter {
     int64_t rows, columns; /* of the whole: rows of all its matrices */
     parameter_part local;  /* what layers of this rank compute with */
     bool decay;            /* takes part in weight decay */
+    bool is_hidden;        /* a matrix of a layer; false: a vector, an embedding or an output head */
     bool frozen;           /* is not trained: no gradient, no state, whatever else trains */
     bool rests; /* has no updates now, though it has a gradient and state (train.freeze_schedule) */
     struct frozen_codes
@@ -71,7 +72,7 @@ static inline parameter parameter_of_shape(int rank, const int64_t *shape) {
     parameter p = {.rank = rank, .stack = rank == 3 ? shape[0] : 1, .rows = 1, .columns = shape[rank - 1]};
     for (int i = 0; i < rank - 1; i++) p.rows *= shape[i];
     p.local = (parameter_part){.rows = p.rows, .columns = p.columns};
-    p.decay = rank > 1;
+    p.decay = p.is_hidden = rank > 1;
     return p;
 }
 

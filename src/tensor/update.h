@@ -93,8 +93,8 @@ ANYWHERE void update_schedule_free(const update_constants *c, update_element *e)
     float z = c->is_first ? e->p : e->slot[0], x = c->is_first ? e->p : e->slot[1];
     float g = e->g * c->clip;
     float v = fmaf(g * g, 1.0f - c->o->beta2, e->slot[2] * c->o->beta2);
-    z = z - c->lr * (g / (sqrtf(v) / c->sqrt_correction2 + c->o->epsilon));
-    z = z - c->decay * z;
+    float along = g / (sqrtf(v) / c->sqrt_correction2 + c->o->epsilon);
+    z = z - c->lr * fmaf(e->p, c->o->weight_decay, along);
     x = fmaf(z - x, c->average, x);
     e->p = update_point(c->o, z, x);
     e->slot[0] = z;
@@ -105,6 +105,11 @@ ANYWHERE void update_schedule_free(const update_constants *c, update_element *e)
 /* p is the momentum. */
 ANYWHERE void update_muon_momentum(const update_constants *c, update_element *e) {
     e->p = fmaf(e->p, c->o->factor, e->g * c->clip);
+}
+
+/* The direction that Nesterov's momentum is made orthogonal in. */
+ANYWHERE float update_muon_direction(float momentum, float factor, float grad, float clip) {
+    return fmaf(momentum, factor, grad * clip);
 }
 
 #endif

@@ -44,6 +44,7 @@ op_kind op_kind_of(enum op_index op) {
     case OP_INDEX_schedule_free:
     case OP_INDEX_lerp:
     case OP_INDEX_muon_momentum:
+    case OP_INDEX_muon_direction:
     case OP_INDEX_muon_normalize:
     case OP_INDEX_muon: return OP_KIND_OPTIMIZER;
     default: return OP_KIND_OTHER;

@@ -79,6 +79,15 @@ static double momentum_from(const config *cfg) {
     return cfg->optimizer.name == OPTIMIZER_MUON ? cfg->optimizer.muon_momentum : cfg->optimizer.momentum;
 }
 
+static muon_scale muon_scale_from(const config *cfg) {
+    switch (cfg->optimizer.muon_adjust_lr) {
+    case MUON_ADJUST_MATCH_RMS_ADAMW: return MUON_SCALE_RMS;
+    case MUON_ADJUST_SPECTRAL_UNCLAMPED: return MUON_SCALE_SPECTRAL;
+    case MUON_ADJUST_NONE: return MUON_SCALE_ONE;
+    default: return MUON_SCALE_ORIGINAL;
+    }
+}
+
 /* Of AdamW beside Muon, whose schedule it follows. */
 static double adam_rate_from(const config *cfg) {
     return cfg->optimizer.muon_adam_lr > 0 ? cfg->optimizer.muon_adam_lr / cfg->optimizer.lr : 1.0;
@@ -174,8 +183,11 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
                       .max_norm = (float)cfg->train.grad_clip_norm,
                       .seed = (uint64_t)cfg->train.seed,
                       .momentum = (float)momentum_from(cfg),
-                      .nesterov = cfg->optimizer.nesterov,
+                      .nesterov = cfg->optimizer.name == OPTIMIZER_MUON ? cfg->optimizer.muon_nesterov
+                                                                        : cfg->optimizer.nesterov,
                       .warmup = cfg->optimizer.schedule_free_warmup_steps,
+                      .weight_lr_power = cfg->optimizer.weight_lr_power,
+                      .muon_scale = muon_scale_from(cfg),
                       .muon_steps = (int)cfg->optimizer.muon_ns_steps,
                       .product = cfg->train.mixed_precision == PRECISION_FP32 ? OTT_F32 : OTT_BF16,
                       .adam_rate = (float)adam_rate_from(cfg)},

@@ -880,6 +880,7 @@ static const op_fixture fixtures[] = {
      .sets = "factor seed first row_step",
      .bind = state_bind,
      .prepare = rule_prepare},
+    {.op = "muon_direction", .sets = "factor", .bind = state_bind, .prepare = rule_prepare},
     {.op = "muon_normalize", .prepare = muon_normalize_prepare},
     {.op = "muon",
      .sets = "scale weight_decay seed first row_step",

@@ -249,6 +249,11 @@ static void test_targets(void **state) {
     assert_int_equal(sgd->optimizer.name, OPTIMIZER_SGD);
     assert_true(sgd->optimizer.momentum == 0.9 && sgd->optimizer.nesterov);
     config_close(sgd);
+    config *muon = case_good(
+        c, ".yaml", "optimizer:\n  _target_: dion.Muon\n  adjust_lr: rms_norm\n  nesterov: true\n", NULL);
+    assert_int_equal(muon->optimizer.name, OPTIMIZER_MUON);
+    assert_int_equal(muon->optimizer.muon_adjust_lr, MUON_ADJUST_MATCH_RMS_ADAMW);
+    config_close(muon);
     case_bad(c, ".yaml", "optimizer:\n  _target_: torch.optim.RAdam\n",
              "optimizer._target_ = torch.optim.RAdam is not one of \"adamw\", \"adam\"", NULL);
     case_bad(c, ".yaml", "dataset:\n  _target_: os.system\n",

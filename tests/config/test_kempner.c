@@ -76,6 +76,7 @@ static void test_optimizers(void **state) {
                   NULL);
     assert_int_equal(cfg->optimizer.name, OPTIMIZER_MUON);
     assert_int_equal(cfg->optimizer.muon_ns_steps, 6);
+    assert_true(cfg->optimizer.muon_nesterov && cfg->optimizer.muon_adjust_lr == MUON_ADJUST_ORIGINAL);
     assert_int_equal(cfg->scheduler.name, SCHEDULER_REX);
     assert_true(cfg->train.z_loss_weight == 1e-4);
     config_close(cfg);
@@ -94,6 +95,9 @@ static void test_optimizers(void **state) {
     case_bad(c, ".toml", "[optimizer]\nname = \"muon\"\n[train]\noffload = \"moments\"\n",
              "train.offload = \"moments\" is not built for optimizer.name = \"muon\"", NULL);
     case_bad(c, ".toml", "[optimizer]\nnesterov = true\n", "optimizer.nesterov = true", NULL);
+    case_bad(c, ".toml", "[optimizer]\nname = \"muon\"\nmuon_nesterov = false\nnesterov = true\n",
+             "optimizer.muon_nesterov", NULL);
+    case_bad(c, ".toml", "[optimizer]\nweight_lr_power = -1\n", "optimizer.weight_lr_power = -1", NULL);
     case_bad(c, ".toml", "[optimizer]\nname = \"sgd\"\nnesterov = true\n", "optimizer.momentum is 0", NULL);
 }
 

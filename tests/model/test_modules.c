@@ -8,6 +8,7 @@
 
 #include "model/modules.h"
 #include "model/tiny_model.h"
+#include "nn/optimizer.h"
 
 enum { TEXT = 4096 };
 
@@ -99,7 +100,23 @@ static void test_model_is_its_list(void **state) {
     tiny_close(&t);
 }
 
+/* Muon updates matrices of layers; the tiny model's embedding and head, twice as long as wide, are not of them. */
+static void test_muon_decides_by_role(void **state) {
+    const optimizer_rule *muon = optimizer_find("muon");
+    const model_options o = tiny_options();
+    tiny t;
+    (void)state;
+    tiny_open(&t, &o, 1, NULL);
+    for (int i = 0; i < t.m->modules.count; i++) {
+        const model_module *m = &t.m->modules.of[i];
+        bool is_table = m->role == ROLE_EMBEDDING || m->role == ROLE_HEAD;
+        assert_int_equal(muon->takes(m->weight), m->rank > 1 && !is_table);
+    }
+    tiny_close(&t);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_list), cmocka_unit_test(test_model_is_its_list)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_list), cmocka_unit_test(test_model_is_its_list),
+                                       cmocka_unit_test(test_muon_decides_by_role)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

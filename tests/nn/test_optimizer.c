@@ -5,12 +5,14 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "base/rng.h"
 #include "config/table.h"
+#include "nn/golden.h"
 #include "nn/layer_harness.h"
 #include "nn/optimizer.h"
 
@@ -273,12 +275,12 @@ static void exact_element(const char *rule, const optimizer_options *o, exact *e
     } else if (strcmp(rule, "schedule_free_adamw") == 0) {
         double *z = m, *x = v, *moment2 = &e->slot[2][i];
         double warm = t < o->warmup ? (double)t / (double)o->warmup : 1, sum = 0;
-        for (int k = 1; k <= t; k++) sum += k < o->warmup ? (double)k / (double)o->warmup : 1;
+        for (int k = 1; k <= t; k++)
+            sum += pow(k < o->warmup ? (double)k / (double)o->warmup : 1, o->weight_lr_power);
         if (t == 1) *z = *x = *p;
         *moment2 = o->beta2 * *moment2 + (1 - o->beta2) * g * g;
-        *z -= lr * warm * g / (sqrt(*moment2 / c2) + o->epsilon);
-        *z *= 1 - lr * warm * decay;
-        *x += (*z - *x) * warm / sum;
+        *z -= lr * warm * (g / (sqrt(*moment2 / c2) + o->epsilon) + decay * *p);
+        *x += (*z - *x) * pow(warm, o->weight_lr_power) / sum;
         *p = (1 - o->beta1) * *z + o->beta1 * *x;
     } else { /* adam; adamw, Muon's too */
         bool decoupled = strcmp(rule, "adam") != 0;
@@ -322,7 +324,8 @@ static void exact_muon(const optimizer_options *o, exact *e, int first, int rows
     double x[MOST];
     for (int i = 0; i < rows * columns; i++) {
         double *m = &e->slot[0][first + i];
-        x[i] = *m = o->momentum * *m + g[first + i];
+        *m = o->momentum * *m + g[first + i];
+        x[i] = o->nesterov ? o->momentum * *m + g[first + i] : *m;
     }
     exact_orthogonal(x, rows, columns, o->muon_steps);
     double scale = sqrt(rows > columns ? (double)rows / columns : 1.0);
@@ -341,7 +344,7 @@ typedef struct trial {
 
 static void exact_step(const trial *t, const parameter *p, exact *e, const float *g, int step, double lr) {
     int rows = (int)(p->rows / p->stack), columns = (int)p->columns, count = (int)(p->rows * p->columns);
-    bool whole = strcmp(t->rule, "muon") == 0 && p->rank > 1 && rows <= 10 * columns && columns <= 10 * rows;
+    bool whole = strcmp(t->rule, "muon") == 0 && p->is_hidden;
     for (int s = 0; whole && s < p->stack; s++)
         exact_muon(&t->o, e, s * rows * columns, rows, columns, g, lr);
     if (strcmp(t->rule, "muon") == 0) lr *= t->o.adam_rate;
@@ -371,11 +374,13 @@ static void compare(harness *h, const tensor *t, const double *expected, double 
                      expected[i]);
 }
 
-static void run_trial(harness *h, const trial *t) {
+/* hidden: not an embedding or an output head. */
+static void run_trial(harness *h, const trial *t, bool hidden) {
     static exact e;
     float values[MOST], g[MOST];
     trial_run r = {.t = t, .rule = optimizer_find(t->rule), .p = parameter_of_shape(t->rank, t->shape)};
     r.p.name = "weight";
+    r.p.is_hidden = r.p.is_hidden && hidden;
     int count = (int)(r.p.rows * r.p.columns);
     memset(&e, 0, sizeof e);
     r.p.shard.value = harness_tensor_normal(h, OTT_F32, r.p.rows, r.p.columns, 0.5, 1);
@@ -410,12 +415,15 @@ static void run_trial(harness *h, const trial *t) {
     assert_memory_equal(average, trains, (size_t)count * sizeof *average);
 }
 
-/* Some steps of each, with weight decay; of Muon a square, a wide and a tall matrix, a stack, and what AdamW updates. */
+/* Some steps of each, with weight decay; of Muon a square, a wide and a tall matrix, a stack, and what AdamW updates: vectors,
+   and embeddings and heads of any shape. */
 static void rules_follow_their_formulas(void **state) {
     (void)state;
 #define OPTIONS(...)                                                                                         \
     { .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f, __VA_ARGS__ }
-#define MUON OPTIONS(.momentum = 0.95f, .muon_steps = 5, .product = OTT_F32, .adam_rate = 0.25f)
+#define MUON_OF(...)                                                                                         \
+    OPTIONS(.momentum = 0.95f, .muon_steps = 5, .product = OTT_F32, .adam_rate = 0.25f, __VA_ARGS__)
+#define MUON MUON_OF(.nesterov = false)
     static const trial trials[] = {
         {"adamw", OPTIONS(.seed = 1), 2, {12, 10}},
         {"adam", OPTIONS(.seed = 1), 2, {12, 10}},
@@ -426,19 +434,135 @@ static void rules_follow_their_formulas(void **state) {
         {"sgd", OPTIONS(.momentum = 0), 1, {10}},
         {"schedule_free_adamw", OPTIONS(.warmup = 0), 2, {12, 10}},
         {"schedule_free_adamw", OPTIONS(.warmup = 3), 1, {10}},
+        {"schedule_free_adamw", OPTIONS(.warmup = 3, .weight_lr_power = 2), 1, {10}},
         {"muon", MUON, 2, {11, 11}},
         {"muon", MUON, 2, {6, 30}},
         {"muon", MUON, 2, {30, 6}},
         {"muon", MUON, 3, {4, 12, 10}},
         {"muon", MUON, 2, {2, 21}},
+        {"muon", MUON_OF(.nesterov = true), 2, {12, 10}},
         {"muon", MUON, 1, {10}},
     };
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         harness h;
         harness_open(&h, 2, NULL);
-        run_trial(&h, &trials[i]);
+        run_trial(&h, &trials[i], true);
         harness_close(&h);
     }
+}
+
+/* Whatever its shape. */
+static void muon_leaves_a_table_to_adamw(void **state) {
+    static const trial t = {"muon", MUON, 2, {12, 10}};
+    harness h;
+    (void)state;
+    harness_open(&h, 2, NULL);
+    run_trial(&h, &t, false);
+    harness_close(&h);
+}
+
+/* The average's weight of an update in a warmup so long that its sum is not made term by term. */
+static void long_warmups_sum_right(void **state) {
+    static const double powers[] = {0, 0.5, 1, 2, 16};
+    const int64_t warmup = 200000, updates[] = {999, 1001, 50000, 200000, 300000};
+    const optimizer_rule *rule = optimizer_find("schedule_free_adamw");
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        double sum = 0;
+        int64_t done = 0;
+        optimizer_options o = {.beta1 = 0.9f, .beta2 = 0.99f, .warmup = warmup, .weight_lr_power = powers[i]};
+        for (int k = 0; k < 5; k++) {
+            float host[STEP_STATE_COUNT] = {0};
+            double rate = updates[k] < warmup ? (double)updates[k] / (double)warmup : 1;
+            while (++done < updates[k])
+                sum += pow(done < warmup ? (double)done / (double)warmup : 1, powers[i]);
+            sum += pow(rate, powers[i]);
+            optimizer_schedule(rule, &o, 1e-3, updates[k], host);
+            double expected = pow(rate, powers[i]) / sum;
+            assert_true(fabs(host[STEP_AVERAGE] / expected - 1) < 1e-6);
+        }
+    }
+}
+
+/* ---- their authors' code: tests/golden/optimizers.safetensors ---- */
+
+static void expect_near(harness *h, const golden *g, const tensor *t, double bound, const char *name,
+                        const char *what) {
+    float found[MOST];
+    golden_tensor expected = golden_read(g, "%s/%s", name, what);
+    harness_get(h, t, found);
+    for (int64_t i = 0; i < expected.count; i++)
+        if (!(fabs((double)found[i] - (double)expected.values[i]) <= bound))
+            fail_msg("%s/%s[%lld]: %.9g, expected %.9g", name, what, (long long)i, (double)found[i],
+                     (double)expected.values[i]);
+    golden_free(g, &expected);
+}
+
+static void check_golden(const golden *g, const char *name, const trial *t, double bound) {
+    harness h;
+    golden_tensor start = golden_read(g, "%s/start", name), grad = golden_read(g, "%s/grad", name);
+    const int64_t shape[] = {start.t.rows, start.t.columns};
+    harness_open(&h, 1, NULL);
+    trial_run r = {.t = t, .rule = optimizer_find(t->rule), .p = parameter_of_shape(2, shape)};
+    assert_in_range(start.count, 1, MOST);
+    r.p.name = "weight";
+    r.p.shard.value = harness_tensor_of(&h, OTT_F32, shape[0], shape[1], start.values);
+    r.p.shard.grad = harness_tensor(&h, OTT_F32, shape[0], shape[1]);
+    for (int i = 0; i < optimizer_slots(r.rule, &r.p); i++)
+        r.p.shard.slot[i] = harness_tensor(&h, OTT_F32, shape[0], shape[1]);
+    r.state = harness_tensor(&h, OTT_F32, 1, STEP_STATE_COUNT);
+    harness_record(&h, update_once, &r);
+    for (int64_t step = 1; step <= grad.t.rows; step++) {
+        float state[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1};
+        harness_put(&h, &r.p.shard.grad, grad.values + (step - 1) * start.count);
+        optimizer_schedule(r.rule, &t->o, 0.01, step, state);
+        harness_put(&h, &r.state, state);
+        harness_replay(&h, update_once, &r);
+    }
+    expect_near(&h, g, &r.p.shard.value, bound, name, "value");
+    if (r.rule->show) {
+        HARNESS_OK(r.rule->show(&h.cx, &t->o, &r.p, true));
+        expect_near(&h, g, &r.p.shard.value, bound, name, "average");
+    }
+    golden_free(g, &start);
+    golden_free(g, &grad);
+    harness_close(&h);
+}
+
+static void schedule_free_is_its_package(const golden *g) {
+    static const double powers[] = {2, 0, 1.5};
+    char name[64];
+    for (int i = 0; i < 3; i++) {
+        const trial t = {"schedule_free_adamw", OPTIONS(.warmup = 7, .weight_lr_power = powers[i]), 2, {0}};
+        snprintf(name, sizeof name, "schedule_free.%g", powers[i]);
+        check_golden(g, name, &t, 1e-6);
+    }
+}
+
+static void muon_is_torch(const golden *g) {
+    static const char *const shapes[] = {"11x11", "6x20", "20x6", "42x2"};
+    static const char *const scales[] = {[MUON_SCALE_ORIGINAL] = "original",
+                                         [MUON_SCALE_RMS] = "match_rms_adamw",
+                                         [MUON_SCALE_SPECTRAL] = "spectral_unclamped"};
+    char name[64];
+    for (int i = 0; i < 4 * 2 * 3; i++) {
+        trial t = {"muon", MUON_OF(.nesterov = i % 2, .muon_scale = (muon_scale)(i / 2 % 3)), 2, {0}};
+        snprintf(name, sizeof name, "muon.%s.%s.%s", shapes[i / 6], i % 2 ? "nesterov" : "plain",
+                 scales[i / 2 % 3]);
+        check_golden(g, name, &t, 2e-5);
+    }
+}
+
+static void rules_equal_their_authors_code(void **state) {
+    golden g;
+    mem *account;
+    (void)state;
+    HARNESS_OK(mem_open(&account));
+    golden_open(&g, account, "optimizers");
+    schedule_free_is_its_package(&g);
+    muon_is_torch(&g);
+    golden_close(&g);
+    mem_close(account);
 }
 
 /* bf16 products turn the update by little: as far from orthogonal as in fp32. */
@@ -481,6 +605,9 @@ int main(void) {
         cmocka_unit_test(parts_round_as_the_whole),
         cmocka_unit_test(a_form_is_that_of_the_value),
         cmocka_unit_test(rules_follow_their_formulas),
+        cmocka_unit_test(muon_leaves_a_table_to_adamw),
+        cmocka_unit_test(long_warmups_sum_right),
+        cmocka_unit_test(rules_equal_their_authors_code),
         cmocka_unit_test(muon_in_bf16_is_near),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

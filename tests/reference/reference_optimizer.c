@@ -202,8 +202,8 @@ ott_status reference_op_schedule_free(exec *cx, const schedule_free_args *a) {
         float z = at(first ? a->param : a->z, i, j), x = at(first ? a->param : a->x, i, j);
         float g = at(a->grad, i, j) * state_of(a->state, STEP_CLIP);
         float v = fmaf(g * g, 1.0f - a->beta2, at(a->moment2, i, j) * a->beta2);
-        z = z - lr * (g / (sqrtf(v) / state_of(a->state, STEP_SQRT_CORRECTION2) + a->epsilon));
-        z = z - (lr * a->weight_decay) * z;
+        float along = g / (sqrtf(v) / state_of(a->state, STEP_SQRT_CORRECTION2) + a->epsilon);
+        z = z - lr * fmaf(at(a->param, i, j), a->weight_decay, along);
         x = fmaf(z - x, state_of(a->state, STEP_AVERAGE), x);
         put_rounded(DRAWS_OF(a, STOCHASTIC_SUM_ITERATES), a->z, i, j, z, STOCHASTIC_SLOT);
         put_rounded(DRAWS_OF(a, STOCHASTIC_SUM_ITERATES), a->x, i, j, x, STOCHASTIC_SLOT + 1);
@@ -226,6 +226,15 @@ ott_status reference_op_muon_momentum(exec *cx, const muon_momentum_args *a) {
     EACH(a->momentum) {
         float g = at(a->grad, i, j) * state_of(a->state, STEP_CLIP);
         put_rounded(DRAWS(a), a->momentum, i, j, fmaf(at(a->momentum, i, j), a->factor, g), STOCHASTIC_SLOT);
+    }
+    return OTT_OK;
+}
+
+ott_status reference_op_muon_direction(exec *cx, const muon_direction_args *a) {
+    (void)cx;
+    EACH(a->y) {
+        float g = at(a->grad, i, j) * state_of(a->state, STEP_CLIP);
+        put(a->y, i, j, fmaf(at(a->momentum, i, j), a->factor, g));
     }
     return OTT_OK;
 }
