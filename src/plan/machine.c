@@ -127,28 +127,32 @@ bool machine_has_fp8(const machine *m) {
 typedef struct rate_key {
     const char *name;
     size_t offset;
-    double unit;
+    double unit, least, most; /* the last two in units, so that bytes fit into 64 bits and times are finite */
 } rate_key;
 
 static const rate_key keys[] = {
-#define KEY(name, field, unit)                                                                               \
-    { name, offsetof(machine_rates, field), unit }
-    KEY("gib", gib, 1),
-    KEY("fp32_tflops", gemm[WORK_FP32], 1e12),
-    KEY("bf16_tflops", gemm[WORK_BF16], 1e12),
-    KEY("fp8_tflops", gemm[WORK_FP8], 1e12),
-    KEY("attention_tflops", attention_forward, 1e12),
-    KEY("attention_backward_tflops", attention_backward, 1e12),
-    KEY("memory_gbs", bandwidth, 1e9),
-    KEY("host_gbs", bus, 1e9),
-    KEY("link_gbs", link, 1e9),
-    KEY("network_gbs", network, 1e9),
-    KEY("node", node, 1),
-    KEY("latency_us", latency, 1e-6),
-    KEY("launch_us", launch, 1e-6),
+#define KEY(name, field, unit, least, most)                                                                  \
+    { name, offsetof(machine_rates, field), unit, least, most }
+#define TFLOPS(name, field) KEY(name, field, 1e12, 1e-6, 1e9)
+#define GBS(name, field)    KEY(name, field, 1e9, 1e-6, 1e9)
+    KEY("gib", gib, 1, 1e-3, 1e6),
+    TFLOPS("fp32_tflops", gemm[WORK_FP32]),
+    TFLOPS("bf16_tflops", gemm[WORK_BF16]),
+    TFLOPS("fp8_tflops", gemm[WORK_FP8]),
+    TFLOPS("attention_tflops", attention_forward),
+    TFLOPS("attention_backward_tflops", attention_backward),
+    GBS("memory_gbs", bandwidth),
+    GBS("host_gbs", bus),
+    GBS("link_gbs", link),
+    GBS("network_gbs", network),
+    KEY("node", node, 1, 1, 1e6),
+    KEY("latency_us", latency, 1e-6, 1e-6, 1e9),
+    KEY("launch_us", launch, 1e-6, 1e-6, 1e9),
+#undef GBS
+#undef TFLOPS
 #undef KEY
 };
-enum { KEYS = sizeof keys / sizeof *keys };
+enum { KEYS = sizeof keys / sizeof *keys, SHOWN = 60 /* characters of a word in a message */ };
 
 static ott_status set_rate(machine *m, const char *word, size_t length) {
     char list[256] = "";
@@ -158,14 +162,14 @@ static ott_status set_rate(machine *m, const char *word, size_t length) {
         if (strncmp(word, keys[i].name, name) != 0 || word[name] != '=') continue;
         char *end;
         double value = strtod(word + name + 1, &end);
-        if (end != word + length || !(value > 0) || !isfinite(value))
-            return status_fail(OTT_ERR_ARGUMENT, "--rates: \"%.*s\": a rate is a number above 0", (int)length,
-                               word);
+        if (end != word + length || !(value >= keys[i].least && value <= keys[i].most))
+            return status_fail(OTT_ERR_ARGUMENT, "--rates: \"%.*s\": give a number from %.7g to %.7g",
+                               (int)(length < SHOWN ? length : SHOWN), word, keys[i].least, keys[i].most);
         *(double *)((char *)&m->rate + keys[i].offset) = value * keys[i].unit;
         return OTT_OK;
     }
-    return status_fail(OTT_ERR_ARGUMENT, "--rates: \"%.*s\" is no KEY=NUMBER; the keys are %s", (int)length,
-                       word, list);
+    return status_fail(OTT_ERR_ARGUMENT, "--rates: \"%.*s\" is no KEY=NUMBER; the keys are %s",
+                       (int)(length < SHOWN ? length : SHOWN), word, list);
 }
 
 ott_status machine_set_rates(machine *m, const char *text) {

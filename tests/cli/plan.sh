@@ -25,7 +25,8 @@ works "help" "--ranks N|--sweep|--device NAME" plan --help
 
 fails "no such device" 2 "no device \"h10\"|did you mean \"h100\"" plan $model --device h10
 fails "no such rate" 2 "bf16_tflops" plan $model --device h100 --rates speed=1
-fails "a rate that is none" 2 "a rate is a number above 0" plan $model --device h100 --rates memory_gbs=-1
+fails "a rate that is none" 2 "give a number from" plan $model --device h100 --rates memory_gbs=-1
+fails "more memory than there can be" 2 "gib=1e308|give a number from 0.001 to 1000000" plan $model --device h100 --rates gib=1e308
 fails "no ranks" 2 "ranks 0: a run has 1 to" plan $model --device h100 --ranks 0
 fails "experts, as in train" 2 "ep > 1 requires an MoE model" plan $model --device h100 --ranks 2 --distributed.ep=2
 fails "FP8 layers shared, as in train" 2 "float8.tensor_parallel = true" \

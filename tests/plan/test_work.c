@@ -187,6 +187,13 @@ static void refusals(void **state) {
     assert_non_null(strstr(status_text(), "\"fp9_tflops=1\" is no KEY=NUMBER"));
     assert_int_equal(machine_set_rates(&m, "gib=0"), OTT_ERR_ARGUMENT);
     assert_int_equal(machine_set_rates(&m, "gib=1x"), OTT_ERR_ARGUMENT);
+    static const char *const absurd[] = {"gib=1e308",       "gib=1e-308",       "gib=nan",
+                                         "fp8_tflops=inf",  "memory_gbs=1e300", "network_gbs=1e-300",
+                                         "launch_us=1e200", "node=0.5",         "latency_us=1e10"};
+    for (int i = 0; i < 9; i++) {
+        assert_int_equal(machine_set_rates(&m, absurd[i]), OTT_ERR_ARGUMENT);
+        assert_non_null(strstr(status_text(), "give a number from "));
+    }
 }
 
 int main(void) {
