@@ -13,8 +13,10 @@ static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
         const linear *l = hf_is_block_matrix(&p->of[i]) ? p->of[i].module->linear : NULL;
         bool codes = l && linear_keeps_codes(l);
         own[i] = (hf_fp8_cast){.known = l != NULL, .kept = codes && !hf_merge_applies(p->of[i].module)};
-        if (!l || !(l->spec.fp8 || codes)) continue;
-        own[i].spec = codes ? l->weight->codes->cast : l->spec.weight.rowwise;
+        if (!l) continue;
+        const linear_spec *ran = linear_products_spec(l);
+        if (!(ran->fp8 || codes)) continue;
+        own[i].spec = codes ? l->weight->codes->cast : ran->weight.rowwise;
         own[i].spec.callbacks = NULL; /* a pointer of this process */
     }
 }

@@ -608,10 +608,6 @@ ott_status linear_backward(exec *cx, linear *l, const activation *x, activation 
 
 /* ---- a stack ---- */
 
-static const linear_spec *grouped_spec(const linear *l) {
-    return l->grouped.fp8 ? &l->grouped : &l->spec;
-}
-
 /* The stack as products read it, until `buffer` is closed: of codes their values. */
 static ott_status open_stack(exec *cx, const linear *l, const grouped_rows *r, tensor *w,
                              plan_buffer *buffer) {
@@ -629,7 +625,7 @@ ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const gr
     plan_buffer buffer;
     TRY(refresh(cx, l));
     TRY(open_stack(cx, l, r, &w, &buffer));
-    TRY(grouped_output(cx, grouped_spec(l), &w, x, r, y));
+    TRY(grouped_output(cx, linear_products_spec(l), &w, x, r, y));
     TRY(plan_close(cx->plan, &buffer));
     return exec_hook(cx, l->name, "output", y);
 }
@@ -640,7 +636,7 @@ ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const
     plan_buffer buffer;
     TRY(refresh(cx, l));
     TRY(open_stack(cx, l, r, &w, &buffer));
-    TRY(grouped_grad_input(cx, grouped_spec(l), &w, g, r, dx, accumulate));
+    TRY(grouped_grad_input(cx, linear_products_spec(l), &w, g, r, dx, accumulate));
     return plan_close(cx->plan, &buffer);
 }
 
@@ -648,5 +644,5 @@ ott_status linear_grad_weight_grouped(exec *cx, linear *l, const tensor *x, cons
                                       const grouped_rows *r, const grouped_balance *balance) {
     TRY(exec_hook(cx, l->name, "grad_output", g));
     if (l->weight->frozen) return OTT_OK;
-    return grouped_grad_weight(cx, grouped_spec(l), x, g, r, balance, &l->weight->grad);
+    return grouped_grad_weight(cx, linear_products_spec(l), x, g, r, balance, &l->weight->grad);
 }

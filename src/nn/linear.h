@@ -53,6 +53,11 @@ typedef struct linear {
 
 #define LINEAR_FALLEN (-1.0f)
 
+/* The spec that its products run under. */
+static inline const linear_spec *linear_products_spec(const linear *l) {
+    return l->grouped.fp8 ? &l->grouped : &l->spec;
+}
+
 /* Which part of one of its tensors is here. */
 tensor_cut linear_cut(const linear *l, recipe_tensor which);
 /* OTT_ERR_CONFIG when the ranks' parts of its tensors are not of whole scale blocks. */

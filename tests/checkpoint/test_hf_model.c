@@ -1024,29 +1024,33 @@ static void convert(model *m, const char *recipe_name, const char *filter) {
                           NULL));
 }
 
-/* The codes and scales that training multiplies, by the definition. */
-static void check_trained(shards *s, const recipe *r, const model *m, const parameter *p,
-                          const char *scale_name) {
+/* The codes and scales that training multiplies, by the definition: of the matrix w[rows, columns]. */
+static void check_trained_matrix(shards *s, const recipe *r, const char *tensor_name, const float *w,
+                                 int64_t rows, int64_t columns, const char *scale_name) {
     enum { MOST = 2 * 208 * 144 };
     static float amax[MOST], scale[MOST], scale_inv[MOST];
     static uint8_t codes[MOST], read[MOST];
     char name[128];
     const cast_spec *spec = &r->weight.rowwise;
-    float *w = parameter_values(m, p);
-    reference_quantize(w, OTT_F32, p->rows, p->columns, p->columns, spec, false, amax, scale, scale_inv,
-                       codes);
-    free(w);
-    const shard_tensor *t = shards_find(s, p->name);
+    reference_quantize(w, OTT_F32, rows, columns, columns, spec, false, amax, scale, scale_inv, codes);
+    const shard_tensor *t = shards_find(s, tensor_name);
     assert_non_null(t);
-    succeed(shards_read(s, t, 0, parameter_count(p), read));
-    assert_memory_equal(codes, read, (size_t)parameter_count(p));
-    snprintf(name, sizeof name, "%s%s", p->name, scale_name);
+    succeed(shards_read(s, t, 0, rows * columns, read));
+    assert_memory_equal(codes, read, (size_t)(rows * columns));
+    snprintf(name, sizeof name, "%s%s", tensor_name, scale_name);
     float *scales = read_tensor(s, name);
     /* the file has blocks row by row, the definition column by column */
-    int64_t groups = granularity_groups(spec->grain, p->rows, p->columns);
-    int64_t high = granularity_mn_groups(spec->grain, p->rows), wide = groups / high;
+    int64_t groups = granularity_groups(spec->grain, rows, columns);
+    int64_t high = granularity_mn_groups(spec->grain, rows), wide = groups / high;
     for (int64_t i = 0; i < groups; i++) assert_true(scales[i] == scale_inv[i % wide * high + i / wide]);
     free(scales);
+}
+
+static void check_trained(shards *s, const recipe *r, const model *m, const parameter *p,
+                          const char *scale_name) {
+    float *w = parameter_values(m, p);
+    check_trained_matrix(s, r, p->name, w, p->rows, p->columns, scale_name);
+    free(w);
 }
 
 static void test_exactly_as_trained(void **state) {
@@ -1074,6 +1078,55 @@ static void test_exactly_as_trained(void **state) {
                 check_trained(s, recipe_find(rows[i].recipe), m, &m->parameters[p], rows[i].scale);
         shards_close(s);
     }
+    model_close(m);
+}
+
+static void check_trained_experts(shards *s, const recipe *r, model *m, const char *scale_name) {
+    static const char *const parts[] = {"gate_proj", "up_proj", "down_proj"};
+    char name[128];
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "model.layers.1.mlp.experts.%s.weight", parts[i]);
+        const parameter *p = find_parameter(m, name);
+        float *w = parameter_values(m, p);
+        int64_t rows = p->rows / p->stack;
+        for (int64_t e = 0; e < p->stack; e++) {
+            snprintf(name, sizeof name, "model.layers.1.mlp.experts.%d.%s.weight", (int)e, parts[i]);
+            check_trained_matrix(s, r, name, w + e * rows * p->columns, rows, p->columns, scale_name);
+        }
+        free(w);
+    }
+}
+
+/* Experts that ran in FP8 are written as they ran, and routers alone are kept. */
+static void test_experts_as_trained(void **state) {
+    run_folder *f = *state;
+    static const struct {
+        const char *recipe, *scale;
+        hf_method method;
+    } rows[] = {{"rowwise", "_scale", HF_METHOD_COMPRESSED}, {"block", "_scale_inv", HF_METHOD_FP8}};
+    enum { EXPERTS = 3 };
+    model_options o = wide_options("qwen3_moe");
+    o.moe_every = 1;
+    o.moe = (moe_options){
+        .experts = EXPERTS, .choices = 1, .hidden = 160, .rule.normalized = true, .rule.scale = 1};
+    model *m = filled_model(f, &o, 31);
+    for (int experts = 0; experts < 2; experts++)
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            shards *s;
+            convert_options how = {.recipe = recipe_find(rows[i].recipe), .experts = experts};
+            succeed(model_convert(m, &how, NULL));
+            const char *folder = at(f, "%s%d", rows[i].recipe, experts);
+            hf_save_summary sum = save(m, folder,
+                                       &(hf_save_options){.dtype = OTT_BF16,
+                                                          .fp8 = true,
+                                                          .method = rows[i].method,
+                                                          .granularity = HF_SCALE_AS_TRAINED});
+            assert_int_equal(sum.matrices, 2 * (4 + (experts ? 3 * EXPERTS : 0)));
+            assert_int_equal(sum.kept, 2 * (1 + (experts ? 0 : 3 * EXPERTS)));
+            succeed(shards_open(f->account, at(f, "%s%d", rows[i].recipe, experts), &s));
+            if (experts) check_trained_experts(s, how.recipe, m, rows[i].scale);
+            shards_close(s);
+        }
     model_close(m);
 }
 
@@ -1185,6 +1238,7 @@ int main(void) {
         TEST(test_zeroes_and_what_is_not_finite),
         TEST(test_what_config_json_says),
         TEST(test_exactly_as_trained),
+        TEST(test_experts_as_trained),
         TEST(test_as_trained_together),
         TEST(test_as_trained_keeps_what_the_run_kept),
         TEST(test_as_trained_is_refused),
