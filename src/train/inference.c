@@ -61,8 +61,9 @@ static ott_status describe_folder(mem *account, const char *path, const char *ba
     TRY(check_base(cfg, path));
     TRY(hf_model_configure(account, cfg, NULL));
     TRY(keep_codes(account, cfg));
+    int64_t longest = window > 0 ? config_longest(cfg) : cfg->model.max_seq_len;
     if (window <= 0) window = FOLDER_WINDOW;
-    if (window > config_longest(cfg)) window = config_longest(cfg);
+    if (window > longest) window = longest;
     snprintf(length, sizeof length, "%lld", (long long)window);
     return config_set(cfg, "train.seq_len", length);
 }

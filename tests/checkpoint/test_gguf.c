@@ -57,9 +57,9 @@ typedef struct source {
 static const source sources[] = {
     {"attn_norm", {"input_layernorm", "ln_1"}},
     {"attn_qkv", {"attn.c_attn", "self_attn.qkv_proj"}},
-    {"attn_q", {"self_attn.q_proj", "self_attn.qkv_proj"}},
-    {"attn_k", {"self_attn.k_proj", "self_attn.qkv_proj"}},
-    {"attn_v", {"self_attn.v_proj", "self_attn.qkv_proj"}},
+    {"attn_q", {"self_attn.q_proj"}},
+    {"attn_k", {"self_attn.k_proj"}},
+    {"attn_v", {"self_attn.v_proj"}},
     {"attn_output", {"self_attn.o_proj", "attn.c_proj"}},
     {"attn_q_norm", {"self_attn.q_norm"}},
     {"attn_k_norm", {"self_attn.k_norm"}},
@@ -88,10 +88,9 @@ static bool is_gpt2(const held *f) {
 }
 
 /* Of matrix `expert` where there are several. */
-static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64_t expert, bool *fused) {
+static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64_t expert) {
     char part[64], name[160], own[64];
     int layer;
-    *fused = false;
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         for (int k = 0; k < 2 && strcmp(outside[i].gguf, e->name) == 0; k++)
             if (outside[i].name[k] && shards_find(f->weights, outside[i].name[k]))
@@ -107,17 +106,10 @@ static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64
             if (star)
                 snprintf(name + strlen(name), sizeof name - strlen(name), "%d%s", (int)expert, star + 1);
             snprintf(name + strlen(name), sizeof name - strlen(name), ".%s", own);
-            *fused = k == 1;
             if (shards_find(f->weights, name)) return shards_find(f->weights, name);
         }
     fail_msg("%s is of nothing in the folder", e->name);
     return NULL;
-}
-
-/* The row of q, k, v in a fused tensor that the projection begins with. */
-static int64_t first_row(const model_options *o, const char *name) {
-    if (strstr(name, "attn_k")) return o->heads * o->head_dim;
-    return strstr(name, "attn_v") ? (o->heads + o->kv_heads) * o->head_dim : 0;
 }
 
 /* llama.cpp's "llama" and "granite" turn elements 2 p and 2 p + 1 of a head, transformers p and p + half. */
@@ -143,10 +135,8 @@ static int64_t compare_tensor(held *f, const gguf_reader *r, const gguf_entry *e
     float more = is_gemma && strstr(e->name, "norm.weight") ? 1 : 0; /* its norms multiply by 1 + weight */
     bool turns_over = is_gpt2(f) && e->rank == 2 && strncmp(e->name, "blk.", 4) == 0;
     for (int64_t i = 0; i < stack; i++) {
-        bool fused;
-        const shard_tensor *from = find_source(f, e, i, &fused);
-        int64_t first = fused ? first_row(o, e->name) : 0;
-        HARNESS_OK(shards_read_floats(f->weights, from, first * columns, rows * columns, values));
+        const shard_tensor *from = find_source(f, e, i);
+        HARNESS_OK(shards_read_floats(f->weights, from, 0, rows * columns, values));
         for (int64_t k = 0; k < rows * columns; k++) {
             int64_t row = is_turned(r, e) ? turned_row(o, k / columns) : k / columns;
             int64_t at = turns_over ? k % columns * rows + row : row * columns + k % columns;

@@ -522,7 +522,7 @@ static void fails_to_configure(run_folder *f, const char *folder, ott_status exp
 
 static void test_configurations_that_are_refused(void **state) {
     run_folder *f = *state;
-    fails_to_configure(f, at(f, "absent"), OTT_ERR_NOT_FOUND, "absent");
+    fails_to_configure(f, at(f, "absent"), OTT_ERR_CONFIG, "absent");
     succeed(file_make_folder(at(f, "empty")));
     fails_to_configure(f, at(f, "empty"), OTT_ERR_NOT_FOUND, "config.json");
     write_original(f);
