@@ -85,7 +85,8 @@ typedef struct parameter_store {
     store_unit *units;
     int unit_count;
     int64_t *held; /* [ranks] elements that each has of the parameters divided so far */
-    void *scales;  /* device memory: amax of all, scale of all, scale_inv of all; owned */
+    int *by_held; /* [ranks] a heap of the ranks: first the one that holds the least, of several the lowest */
+    void *scales; /* device memory: amax of all, scale of all, scale_inv of all; owned */
     int64_t scale_count;
     void *
         whole; /* device memory: reduce_once: fp32 gradients of all that trains, of this rank; owned; else NULL */

@@ -79,19 +79,22 @@ static ott_status start(exec *cx, parameter_store *s, store_unit *u, int uses) {
 
 /* ---- arrival ---- */
 
-/* Calls `take` with the elements of each rank's shard of the part, and which they are of the whole. */
+/* Calls `take` with the elements of each rank's shard of the part, and which they are of the whole; not while a plan is
+   recorded, for it records nothing. */
 typedef ott_status (*take_shard)(exec *cx, store_part *part, void *from, int64_t first, int64_t count);
 
 static ott_status for_shards(exec *cx, const parameter_store *s, const store_unit *u, store_part *part,
                              take_shard take) {
     char *from = u->received.data;
+    int64_t first = 0;
+    if (plan_recording(cx->plan)) return OTT_OK;
     for (int r = 0; r < s->ranks->size; r++) {
         char *shard = from;
         for (const store_part *before = u->parts; before < part; before++)
             if (before->uses & u->uses) shard += packed_bytes(cx, before, r);
         int64_t count = store_count_at(part->p, r);
-        if (count > 0 && !plan_recording(cx->plan))
-            TRY(take(cx, part, shard, store_first_at(part->p, r), count));
+        if (count > 0) TRY(take(cx, part, shard, first, count));
+        first += count;
         from += u->rows[r];
     }
     return OTT_OK;

@@ -1,0 +1,75 @@
+/* Which lines of a parameter each rank keeps: what is written down here is the rule, asked of every rank for every unit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/size.h"
+#include "base/status.h"
+#include "parallel/store.h"
+#include "tensor/dry_run.h"
+
+enum { MOST_RANKS = 4096 };
+
+static const int64_t shapes[][2] = {{1000, 64},  {5, 4096}, {257, 24}, {1, 4096},
+                                    {4099, 128}, {3, 3},    {4096, 64}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+/* The rank that holds the least, the lowest of several, gets the next unit. */
+static void divide_plainly(int64_t *held, int ranks, int64_t lines, int64_t elements, int64_t *cut) {
+    int64_t unit = REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, elements),
+            units = (lines + unit - 1) / unit;
+    for (int r = 0; r < ranks; r++) {
+        cut[r] = units / ranks * unit;
+        held[r] += cut[r] * elements;
+    }
+    for (int64_t i = 0; i < units % ranks; i++) {
+        int least = 0;
+        for (int r = 1; r < ranks; r++)
+            if (held[r] < held[least]) least = r;
+        cut[least] += unit;
+        held[least] += unit * elements;
+    }
+    int last = ranks - 1;
+    while (last > 0 && cut[last] == 0) last--;
+    cut[last] -= units * unit - lines;
+    held[last] -= (units * unit - lines) * elements;
+}
+
+static void check(int ranks, int rounds) {
+    static int64_t held[MOST_RANKS], cut[MOST_RANKS];
+    mem *account;
+    arena *memory;
+    group *g;
+    assert_int_equal(mem_open(&account), OTT_OK);
+    assert_int_equal(arena_open(account, MEM_OTHER, &memory), OTT_OK);
+    assert_int_equal(dry_run_group_open(account, ranks / 2, ranks, &g), OTT_OK);
+    parameter_store s = {.ranks = g};
+    memset(held, 0, sizeof held);
+    for (int i = 0; i < rounds * SHAPES; i++) {
+        parameter p = parameter_of_shape(2, shapes[i % SHAPES]);
+        p.shard.value.dtype = OTT_F32;
+        divide_plainly(held, ranks, p.rows, p.columns, cut);
+        assert_int_equal(store_divide(&s, memory, &p), OTT_OK);
+        assert_memory_equal(p.shard.cut, cut, (size_t)ranks * sizeof *cut);
+        assert_memory_equal(s.held, held, (size_t)ranks * sizeof *held);
+        assert_int_equal(store_count_at(&p, ranks / 2), tensor_count(p.shard.value));
+        assert_int_equal(store_first_at(&p, ranks / 2), p.shard.first * p.columns);
+    }
+    group_close(g);
+    arena_close(memory);
+    mem_close(account);
+}
+
+static void shards_follow_the_rule(void **state) {
+    (void)state;
+    for (int ranks = 2; ranks <= 40; ranks++) check(ranks, 5);
+    check(MOST_RANKS, 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shards_follow_the_rule)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
