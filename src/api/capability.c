@@ -46,6 +46,29 @@ void capability_gpu_text(gpu_range range, char out[64]) {
     }
 }
 
+/* ---- backends ---- */
+
+ott_status capability_open(mem *account, capability *out) {
+    *out = (capability){.cuda_built = backend_has_cuda()};
+    ott_status status = backend_open(&(backend_choice){.name = "cuda", .threads = 1}, account, &out->gpu);
+    if (status == OTT_ERR_MEMORY) return status;
+    if (status != OTT_OK) snprintf(out->reason, sizeof out->reason, "%s", status_text());
+    return OTT_OK;
+}
+
+void capability_close(capability *c) {
+    device_close(c->gpu);
+}
+
+const char *capability_refuses_cpu(const recipe *r) {
+    return backend_check("cpu", r) == OTT_OK ? NULL : status_text();
+}
+
+const char *capability_refuses_gpu(const capability *c, const recipe *r) {
+    if (!c->gpu) return c->reason;
+    return backend_check_recipe(c->gpu->can, r) == OTT_OK ? NULL : status_text();
+}
+
 /* ---- devices ---- */
 
 /* What the recipe needs of a GPU comes before why the device cannot. */

@@ -16,6 +16,19 @@ typedef struct gpu_range {
 } gpu_range;
 
 gpu_range capability_gpus(const recipe *r);
+
+/* What the backends answer for recipes. */
+typedef struct capability {
+    bool cuda_built;
+    device *gpu;      /* the first; NULL: none is here */
+    char reason[512]; /* why gpu is NULL */
+} capability;
+
+ott_status capability_open(mem *account, capability *out);
+void capability_close(capability *c);
+/* NULL: the backend runs the recipe; else why not, until the next call that fails. */
+const char *capability_refuses_cpu(const recipe *r);
+const char *capability_refuses_gpu(const capability *c, const recipe *r);
 /* The GPUs of that range as text, "H100/H200, B200". */
 void capability_gpu_text(gpu_range range, char out[64]);
 

@@ -88,7 +88,8 @@ static void grid_write(const grid *g, str *out) {
         }
 }
 
-static void fill_operands(const grid *g, int row, const recipe *r) {
+static void fill_operands(const grid *g, int row, const recipe *r, const capability *c) {
+    (void)c;
     snprintf(grid_at(g, row, 0), CELL, "%s", r->name);
     tensor_text(&r->input, grid_at(g, row, 1));
     tensor_text(&r->weight, grid_at(g, row, 2));
@@ -96,18 +97,29 @@ static void fill_operands(const grid *g, int row, const recipe *r) {
     rule_text(r, grid_at(g, row, 4));
 }
 
-static void fill_products(const grid *g, int row, const recipe *r) {
-    char devices[64];
+/* "cpu; not built: H100/H200"; with the CUDA backend "cpu; cuda: H100/H200", or that the GPU here is another. */
+static void devices_text(const recipe *r, const capability *c, char out[CELL]) {
+    char gpus[64];
+    capability_gpu_text(capability_gpus(r), gpus);
+    const char *cuda = !c->cuda_built                 ? "not built"
+                       : !c->gpu                      ? "cuda"
+                       : capability_refuses_gpu(c, r) ? "not this GPU, but"
+                                                      : "cuda, this GPU and";
+    snprintf(out, CELL, "%s; %s: %s", capability_refuses_cpu(r) ? "not cpu" : "cpu", cuda, gpus);
+}
+
+static void fill_products(const grid *g, int row, const recipe *r, const capability *c) {
     snprintf(grid_at(g, row, 0), CELL, "%s", r->name);
     for (int p = 0; p < GEMM_COUNT; p++) product_text(r, (recipe_gemm)p, grid_at(g, row, 1 + p));
     text_format(grid_at(g, row, 4), CELL, "%.3g", bytes_kept(r));
-    capability_gpu_text(capability_gpus(r), devices);
-    snprintf(grid_at(g, row, 5), CELL, "cpu; not built: %s", devices);
+    devices_text(r, c, grid_at(g, row, 5));
     snprintf(grid_at(g, row, 6), CELL, "%s", r->source);
 }
 
-static ott_status write_grid(ott_context *context, const char *const *heads, int columns,
-                             void (*fill)(const grid *g, int row, const recipe *r), str *out) {
+typedef void fill_row(const grid *g, int row, const recipe *r, const capability *c);
+
+static ott_status write_grid(ott_context *context, const capability *c, const char *const *heads, int columns,
+                             fill_row *fill, str *out) {
     int count;
     void *memory;
     const recipe *table = recipe_table(&count);
@@ -115,25 +127,25 @@ static ott_status write_grid(ott_context *context, const char *const *heads, int
                         "the table of recipes", &memory));
     grid g = {.columns = columns, .rows = count + 1, .cell = memory};
     grid_heads(&g, heads);
-    for (int i = 0; i < count; i++) fill(&g, i + 1, &table[i]);
+    for (int i = 0; i < count; i++) fill(&g, i + 1, &table[i], c);
     grid_write(&g, out);
     mem_free(context->account, memory);
     return OTT_OK;
 }
 
-static ott_status write_text(ott_context *context, str *out) {
+static ott_status write_text(ott_context *context, const capability *c, str *out) {
     static const char *const operands[] = {"recipe", "input", "weight", "grad_output", "scale"};
     static const char *const products[] = {"recipe", "output",  "grad_input", "grad_weight",
                                            "kept",   "devices", "source"};
     str_append(out,
                "How each tensor of a linear layer is stored, rowwise / columnwise where the two differ:\n\n");
-    TRY(write_grid(context, operands, 5, fill_operands, out));
+    TRY(write_grid(context, c, operands, 5, fill_operands, out));
     str_append(
         out,
         "\nWhat the three matrix products multiply (fast: in the fast accumulator of a GPU that has one; the "
         "CPU sums in fp32),\nbytes kept of an element of the input for the backward pass (bf16: 2), "
         "devices, source:\n\n");
-    return write_grid(context, products, 7, fill_products, out);
+    return write_grid(context, c, products, 7, fill_products, out);
 }
 
 /* ---- as JSON ---- */
@@ -159,19 +171,31 @@ static void json_product(str *out, const recipe *r, recipe_gemm which) {
     str_append(out, "}");
 }
 
-static void json_devices(str *out, const recipe *r) {
+/* Opens the object of a backend. */
+static void json_backend(str *out, const char *name, bool built, const char *refusal) {
+    json_write_key(out, name);
+    str_append(out, "{");
+    json_write_bool(out, "built", built);
+    json_write_bool(out, "supported", !refusal);
+    if (refusal) json_write_text(out, "reason", refusal);
+}
+
+static void json_devices(str *out, const recipe *r, const capability *c) {
     char names[64];
     gpu_range range = capability_gpus(r);
     capability_gpu_text(range, names);
     json_write_key(out, "devices");
-    str_append(out, "{\"cpu\": {\"built\": true}, \"cuda\": {\"built\": false");
+    str_append(out, "{");
+    json_backend(out, "cpu", true, capability_refuses_cpu(r));
+    str_append(out, "}");
+    json_backend(out, "cuda", c->cuda_built, capability_refuses_gpu(c, r));
     json_write_key(out, "compute_capability");
     str_printf(out, "\"%d.%d\"", range.from / 10, range.from % 10);
     json_write_text(out, "gpus", names);
     str_append(out, "}}");
 }
 
-static void json_recipe(str *out, const recipe *r) {
+static void json_recipe(str *out, const recipe *r, const capability *c) {
     char rule[CELL];
     rule_text(r, rule);
     str_append(out, "    {");
@@ -185,17 +209,17 @@ static void json_recipe(str *out, const recipe *r) {
     str_append(out, "{");
     for (int p = 0; p < GEMM_COUNT; p++) json_product(out, r, (recipe_gemm)p);
     str_printf(out, "}, \"bytes_kept\": %.6g, \"bytes_kept_bf16\": 2", bytes_kept(r));
-    json_devices(out, r);
+    json_devices(out, r, c);
     json_write_text(out, "source", r->source);
     str_append(out, "}");
 }
 
-static void write_json(str *out) {
+static void write_json(const capability *c, str *out) {
     int count;
     const recipe *table = recipe_table(&count);
     str_append(out, "{\n  \"recipes\": [\n");
     for (int i = 0; i < count; i++) {
-        json_recipe(out, &table[i]);
+        json_recipe(out, &table[i], c);
         str_append(out, i + 1 < count ? ",\n" : "\n");
     }
     str_append(out, "  ]\n}\n");
@@ -206,10 +230,13 @@ static void write_json(str *out) {
 static ott_status write_table(ott_context *context, int json, ott_text_fn write, void *user) {
     str text = {.account = context->account};
     ott_status status = OTT_OK;
+    capability c;
+    TRY(capability_open(context->account, &c));
     if (json)
-        write_json(&text);
+        write_json(&c, &text);
     else
-        status = write_text(context, &text);
+        status = write_text(context, &c, &text);
+    capability_close(&c);
     if (status == OTT_OK) status = api_write(&text, write, user);
     str_free(&text);
     return status;

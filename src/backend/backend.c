@@ -125,6 +125,11 @@ ott_status backend_check_name(const char *name) {
     return known ? OTT_OK : fail_name(name);
 }
 
+bool backend_has_cuda(void) {
+    const plugin *p;
+    return find_plugin(&p) == OTT_OK;
+}
+
 /* In a device that is opened for it. */
 static ott_status check_device(const char *name, const recipe *r, mem *account) {
     device *d;

@@ -31,6 +31,8 @@ typedef ott_status backend_open_fn(mem *account, int threads, device **out);
 ott_status backend_open(const backend_choice *choice, mem *account, device **out);
 /* OTT_ERR_ARGUMENT: no device has this name, here or elsewhere. */
 ott_status backend_check_name(const char *name);
+/* Is there a CUDA backend, whole, whatever GPUs there are? */
+bool backend_has_cuda(void);
 /* Would it be opened, and can it run linear layers under the recipe? r may be NULL. */
 ott_status backend_check(const char *name, const recipe *r);
 

@@ -2,6 +2,7 @@
 #include "api/api_case.h"
 #include "fp8/recipe.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void assert_has(const char *text, const char *part) {
@@ -181,6 +182,48 @@ static void test_table(void **state) {
     ott_context_close(context);
 }
 
+static void assert_cuda(const char *json, const char *recipe_name, const char *begin) {
+    char name[64];
+    snprintf(name, sizeof name, "{\"name\": \"%s\"", recipe_name);
+    const char *row = strstr(json, name), *cuda = row ? strstr(row, "\"cuda\": ") : NULL;
+    assert_non_null(cuda);
+    if (strncmp(cuda + 8, begin, strlen(begin)) != 0) fail_msg("\"%.200s\" is not \"%s\"", cuda, begin);
+}
+
+/* The devices in the table, and the members "cuda" of the JSON, of two recipes. */
+static void assert_table(ott_context *context, const char *rowwise, const char *mxfp8,
+                         const char *json_rowwise, const char *json_mxfp8) {
+    static collected text, json;
+    text.length = json.length = 0;
+    succeed(ott_recipe_table(context, 0, collect, &text));
+    succeed(ott_recipe_table(context, 1, collect, &json));
+    assert_has(text.text, rowwise);
+    assert_has(text.text, mxfp8);
+    assert_cuda(json.text, "rowwise", json_rowwise);
+    assert_cuda(json.text, "mxfp8", json_mxfp8);
+    assert_has(json.text, "\"cpu\": {\"built\": true, \"supported\": true}");
+}
+
+/* Without the CUDA backend, with it, and with a GPU. Last: a plugin that is found stays. */
+static void test_table_asks_the_backends(void **state) {
+    (void)state;
+    ott_context *context = open_context();
+    setenv("OTTAVA_CUDA_PATH", "/nowhere", 1);
+    assert_table(context, "cpu; not built: H100/H200, B200", "cpu; not built: B200",
+                 "{\"built\": false, \"supported\": false, \"reason\": \"cuda: no CUDA backend is here",
+                 "{\"built\": false");
+    setenv("OTTAVA_CUDA_PATH", API_GPU_PLUGIN, 1);
+    assert_table(context, "cpu; cuda: H100/H200, B200", "cpu; cuda: B200",
+                 "{\"built\": true, \"supported\": false, \"reason\": \"cuda: there is no GPU here",
+                 "{\"built\": true, \"supported\": false");
+    setenv("OTTAVA_TEST_GPU", "1", 1);
+    assert_table(context, "cpu; cuda, this GPU and: H100/H200, B200", "cpu; not this GPU, but: B200",
+                 "{\"built\": true, \"supported\": true, \"compute_capability\": \"9.0\"",
+                 "{\"built\": true, \"supported\": false, \"reason\": \"recipe mxfp8 cannot run on the "
+                 "device cuda: input in 1x32: needs compute capability");
+    ott_context_close(context);
+}
+
 static void test_supported(void **state) {
     (void)state;
     const char *reason = NULL;
@@ -214,6 +257,7 @@ int main(void) {
         cmocka_unit_test(test_wrong_names),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_supported),
+        cmocka_unit_test(test_table_asks_the_backends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void test_unknown(void **state) {
     case_bad_argument(c, "--train.steps=4", "did you mean train.max_steps?", NULL);
     case_bad_argument(c, "--hf.num_train_epochs=4", "did you mean train.num_epochs?", NULL);
     case_bad_argument(c, "--fp8", "did you mean train.mixed_precision?", NULL);
-    case_bad_argument(c, "--gpus=1", "GPUs are not built yet", NULL);
+    case_bad_argument(c, "--gpus=1", "each process takes one GPU: mpirun -np N ottava train", NULL);
     case_bad_argument(c, "--trian.lr=3", "unknown section [trian]; did you mean [train]?", NULL);
     case_bad_argument(c, "--verbose", "--verbose: unknown section [verbose]", NULL);
     case_bad_argument(c, "--nproc-per-node=8", "mpirun -np N ottava train", NULL);

@@ -28,7 +28,8 @@
 #define NO_LINEAR       "linear attention is not built yet"
 #define NO_LAUNCHER                                                                                          \
     "this program trains, it is no job launcher: start it with the cluster's own (sbatch, sky, kubectl)"
-#define NO_GPU        "GPUs are not built yet: everything is computed on the CPU"
+#define NO_GPU                                                                                               \
+    "each process takes one GPU: mpirun -np N ottava train ... --train.device=cuda starts N of them"
 #define NO_PYTHON     "Python modules cannot be loaded"
 #define NO_REPLICAS   "fault tolerance over replica groups is not built yet"
 #define NO_TOOL_CALLS "data and evaluation of tool calls are not built yet"
