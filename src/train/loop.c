@@ -326,18 +326,34 @@ static ott_status validate(run *r) {
     return progress_validation(&r->progress, r->trainer, &e, clock_seconds() - started);
 }
 
+/* KempnerForge's words, which other tools read, for a loss; for a gradient with a finite loss its parameter. */
+static void log_nonfinite(const run *r, const step_result *s, const char *gradient, const char *where) {
+    const run_state *state = &r->trainer->run;
+    const run_history *h = &r->progress.history;
+    if (isfinite(s->loss))
+        log_warning(r->log,
+                    "NaN/Inf gradient%s%s at step %lld (consecutive=%lld, loss=%.4f): step skipped, first "
+                    "non-finite value: %s",
+                    *gradient ? " of " : " norm", gradient, (long long)state->step,
+                    (long long)state->nan_steps, s->loss, where);
+    else
+        log_warning(r->log,
+                    "NaN/Inf loss at step %lld (consecutive=%lld, last_good_loss=%.4f at step %lld): step "
+                    "skipped, first non-finite value: %s",
+                    (long long)state->step, (long long)state->nan_steps, h->last_good_loss,
+                    (long long)h->last_good_step, where);
+}
+
 /* A step whose loss or gradients were not finite changed nothing; too many in a row end the run. */
 static ott_status handle_nonfinite(run *r, const step_result *s) {
-    char where[160];
+    char where[224], gradient[160];
     const run_state *state = &r->trainer->run;
+    TRY(trainer_find_gradient(r->trainer, gradient));
     TRY(trainer_find_nonfinite(r->trainer, where));
-    log_warning(
-        r->log,
-        "NaN/Inf loss at step %lld (consecutive=%lld, last_good_loss=%.4f at step %lld): step skipped, first "
-        "non-finite value: %s",
-        (long long)state->step, (long long)state->nan_steps, r->progress.history.last_good_loss,
-        (long long)r->progress.history.last_good_step,
-        where[0] ? where : "the gradient norm (every module is finite)");
+    if (!where[0])
+        snprintf(where, sizeof where, "%s%s",
+                 *gradient ? "gradient of " : "the gradient norm (every module is finite)", gradient);
+    log_nonfinite(r, s, gradient, where);
     if (state->nan_steps < r->cfg->train.max_consecutive_nan) return OTT_OK;
     double loss = fabs(s->loss); /* a NaN's sign says nothing */
     return status_fail(
@@ -345,7 +361,7 @@ static ott_status handle_nonfinite(run *r, const step_result *s) {
         "too many consecutive NaNs: %lld steps in a row (loss %g at step %lld, first non-finite value: %s); "
         "lower "
         "optimizer.lr, lengthen scheduler.warmup_steps, or continue from an earlier checkpoint",
-        (long long)state->nan_steps, loss, (long long)state->step, where[0] ? where : "gradient norm");
+        (long long)state->nan_steps, loss, (long long)state->step, where);
 }
 
 static void report_progress(const run *r, const step_result *s, double learning_rate) {

@@ -127,6 +127,9 @@ ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out);
    "output of model.layers.0.mlp.up_proj"; of several ranks the same on all, with " on rank 2" or " on rank 2, stage 1".
    "" if all are finite. */
 ott_status trainer_find_nonfinite(trainer *t, char out[160]);
+/* After a step, before trainer_find_nonfinite: names the parameter whose gradient was not finite first in backward,
+   "model.layers.0.mlp.up_proj.weight"; with ranks as above. "" if all gradients are finite. */
+ott_status trainer_find_gradient(trainer *t, char out[160]);
 /* Between steps: makes the weights those that are evaluated and saved, or again those that train, where the optimizer tells them
    apart. */
 ott_status trainer_show_average(trainer *t, bool average);

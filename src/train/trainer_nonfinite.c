@@ -18,12 +18,17 @@ static float place_of(const model *m, const char *module, const char *what) {
     return (float)(strcmp(what, "output") == 0 ? i : 2 * m->whole.count - i);
 }
 
+static ott_status count_nonfinite(trainer *t, const tensor *x, int32_t *count) {
+    TRY(op_count_nonfinite(&t->cx, &(count_nonfinite_args){.x = x, .count = &t->nonfinite}));
+    return device_copy_out(t->device, count, t->nonfinite.data, sizeof *count);
+}
+
 static ott_status see(void *user, exec *cx, const char *module, const char *what, const tensor *x) {
     search *s = user;
-    if (s->found[0]) return OTT_OK;
     int32_t count;
-    TRY(op_count_nonfinite(cx, &(count_nonfinite_args){.x = x, .count = &s->t->nonfinite}));
-    TRY(device_copy_out(cx->device, &count, s->t->nonfinite.data, sizeof count));
+    (void)cx; /* the trainer's */
+    if (s->found[0]) return OTT_OK;
+    TRY(count_nonfinite(s->t, x, &count));
     if (count == 0) return OTT_OK;
     snprintf(s->found, FOUND_BYTES, "%s of %s", what, module);
     s->place = place_of(s->t->m, module, what);
@@ -79,4 +84,35 @@ ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
     if (status == OTT_OK) status = trainer_copy_delayed(t, t->delayed_before, t->m->delayed.block);
     memcpy(t->cx.gemms, gemms, sizeof gemms);
     return status;
+}
+
+/* ---- gradients of parameters ---- */
+
+/* Backward reaches the last stage of a pipeline first, and on a stage the last parameter. */
+static float place_of_gradient(const trainer *t, int i) {
+    const pipeline_stage *own = t->m->options.stage;
+    int later = own ? own->stages - 1 - own->rank : 0;
+    return (float)later * 65536 + (float)(t->m->all_count - i);
+}
+
+static ott_status search_gradients(trainer *t, search *s) {
+    for (int i = t->m->all_count - 1; i >= 0; i--) {
+        const parameter *p = t->m->all[i];
+        int32_t count;
+        if (p->frozen || tensor_count(p->shard.grad) == 0) continue;
+        TRY(count_nonfinite(t, &p->shard.grad, &count));
+        if (count == 0) continue;
+        snprintf(s->found, FOUND_BYTES, "%s", p->name);
+        s->place = place_of_gradient(t, i);
+        return OTT_OK;
+    }
+    return OTT_OK;
+}
+
+ott_status trainer_find_gradient(trainer *t, char out[160]) {
+    search s = {.t = t, .found = out, .place = INFINITY};
+    bool found;
+    memset(out, 0, FOUND_BYTES);
+    TRY(search_gradients(t, &s));
+    return found_anywhere(t, &s, &found);
 }

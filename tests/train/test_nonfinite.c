@@ -91,6 +91,26 @@ static void poisoned_embedding(void **state) {
     rig_close(&r);
 }
 
+/* Of the gradients that are not finite the one that backward reaches first, without a gradient that is. */
+static void gradient_is_named(void **state) {
+    rig r;
+    char where[160];
+    const float nan = NAN;
+    rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[BF16]});
+    assert_false(rig_step(&r).skipped);
+    FIXTURE_OK(trainer_find_gradient(r.t, where));
+    assert_string_equal(where, "");
+    const char *const names[] = {"model.layers.0.mlp.up_proj.weight",
+                                 "model.layers.1.self_attn.q_proj.weight"};
+    for (int i = 0; i < 2; i++) {
+        const parameter *p = rig_parameter(&r, names[i]);
+        FIXTURE_OK(device_copy_in(r.device, (float *)p->shard.grad.data + 3, &nan, sizeof nan));
+        FIXTURE_OK(trainer_find_gradient(r.t, where));
+        assert_string_equal(where, names[i]);
+    }
+    rig_close(&r);
+}
+
 /* Looking for the value must leave no trace: the same run without it has the same bits. */
 static void the_search_leaves_no_trace(void **state) {
     snapshot end[2];
@@ -238,6 +258,8 @@ static void recovery_resets_the_counter(void **state) {
     int skipped = spoken_count(&said, "step skipped");
     assert_in_range(skipped, 5, 12);
     assert_true(spoken_has(&said, "Training complete: 16 steps"));
+    assert_int_equal(spoken_count(&said, "NaN/Inf gradient of "), skipped); /* the losses are finite */
+    assert_int_equal(spoken_count(&said, "NaN/Inf loss"), 0);
     const char *fewer[] = {load, "--train.max_steps=16", "--train.max_consecutive_nan=4", NULL};
     assert_int_equal(run_with(f, "overflows-too-often", FP16, fewer, &said), OTT_ERR_DIVERGED);
     assert_int_equal(spoken_count(&said, "step skipped"), 4);
@@ -247,6 +269,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(poison_is_found_and_changes_nothing),
         cmocka_unit_test(poisoned_embedding),
+        cmocka_unit_test(gradient_is_named),
         cmocka_unit_test(the_search_leaves_no_trace),
         cmocka_unit_test(loss_scale_halves_until_it_fits),
         cmocka_unit_test(loss_scale_does_not_change_the_update),
