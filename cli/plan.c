@@ -10,7 +10,9 @@ static const char about[] =
     "kind of work, communication, tokens/s and MFU, and where FP8 pays. FILE and --section.key=value are as "
     "in\n"
     "ottava train. Nothing is started: neither the data nor the device nor other ranks need be there.\n"
-    "Memory is that of the dry run which train makes before it starts.";
+    "Memory is that of the dry run which train makes before it starts. Exit code 1: the run does not fit; "
+    "the\n"
+    "plan then names settings that would help.";
 
 /* What is not an option of plan is the configuration's: moves those to `rest`, and the others to the front. */
 static int split(const command *c, int argc, char **argv, char **rest, int *rest_count) {
@@ -33,11 +35,12 @@ static int split(const command *c, int argc, char **argv, char **rest, int *rest
     return count;
 }
 
-static ott_status plan(ott_context *context, const plan_options *o, int argc, char **argv, output *out) {
+static ott_status plan(ott_context *context, const plan_options *o, int argc, char **argv, output *out,
+                       bool *fits) {
     ott_config *config;
     ott_status status = cli_open_config(context, NULL, argc, argv, &config);
     if (status != OTT_OK) return status;
-    status = plan_run(context, config, o, output_write, out);
+    status = plan_run(context, config, o, output_write, out, fits);
     ott_config_close(config);
     return status;
 }
@@ -45,11 +48,15 @@ static ott_status plan(ott_context *context, const plan_options *o, int argc, ch
 static int run(const plan_options *o, int argc, char **argv) {
     output out;
     ott_context *context;
+    bool fits = true;
     output_open(&out);
     ott_status status = cli_open_context(&context);
     if (status != OTT_OK) return cli_fail(status);
-    status = plan(context, o, argc, argv, &out);
+    status = plan(context, o, argc, argv, &out, &fits);
     int code = output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
+    if (code == CLI_DONE && !fits)
+        code = cli_error(CLI_FAILED,
+                         "plan: the run does not fit in memory; the plan names settings that would help");
     ott_context_close(context);
     return code;
 }

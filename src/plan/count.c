@@ -266,12 +266,22 @@ static ott_status look(void *user, trainer *t) {
 
 /* ---- a rank ---- */
 
-/* Of ranks that are not there nothing has been opened. A GPU's are not on the host. */
-static void add_groups(const count_request *r, admission_need *need) {
-    if (!r->machine->here) return;
-    int64_t bytes = world_group_bytes(r->mesh);
-    need->of[MEM_COMM] += bytes;
-    need->total += bytes;
+/* The dry run of the first rank of a stage. Groups of ranks that are not there have not been opened; a GPU's are not on the
+   host. */
+static ott_status open_rank(const count_request *r, int64_t at, world *w, model_options *shape,
+                            admission *out) {
+    int64_t first = at * mesh_ranks(r->mesh) / r->mesh->size[MESH_PP]; /* pp is the outermost */
+    *shape = *r->shape;
+    TRY(world_open_absent(r->account, r->mesh, first, w));
+    world_share_model(w, r->cfg, shape);
+    *out = (admission){.account = r->account,
+                       .device = r->machine->like,
+                       .cfg = r->cfg,
+                       .asked = r->asked,
+                       .shape = shape,
+                       .group_bytes = r->machine->here ? world_group_bytes(r->mesh) : 0,
+                       .elsewhere = !r->machine->here};
+    return OTT_OK;
 }
 
 static void finish(counter *c, double recorded) {
@@ -289,23 +299,16 @@ static void finish(counter *c, double recorded) {
 static ott_status run(counter *c, int64_t at) {
     const count_request *r = c->request;
     const dry_run_listener listener = {.op = hear_op, .collective = hear_collective, .user = c};
-    int64_t first = at * mesh_ranks(r->mesh) / r->mesh->size[MESH_PP]; /* pp is the outermost */
     double micro_batches = (double)r->cfg->train.grad_accum_steps;
     double recorded = r->mesh->size[MESH_PP] > 1 ? micro_batches : 1;
-    model_options shape = *r->shape;
-    TRY(world_open_absent(r->account, r->mesh, first, &c->world));
-    world_share_model(&c->world, r->cfg, &shape);
+    model_options shape;
+    admission a;
+    TRY(open_rank(r, at, &c->world, &shape, &a));
     c->times = micro_batches / recorded;
-    TRY(admission_measure(&(admission){.account = r->account,
-                                       .device = r->machine->like,
-                                       .cfg = r->cfg,
-                                       .asked = r->asked,
-                                       .shape = &shape,
-                                       .listener = &listener,
-                                       .look = look,
-                                       .user = c},
-                          &c->out->need));
-    add_groups(r, &c->out->need);
+    a.listener = &listener;
+    a.look = look;
+    a.user = c;
+    TRY(admission_measure(&a, &c->out->need));
     finish(c, recorded);
     return OTT_OK;
 }
@@ -319,6 +322,16 @@ ott_status count_run(const count_request *r, int64_t at, rank_count *out) {
     ott_status status = run(c, at);
     world_close(&c->world);
     mem_free(r->account, memory);
+    return status;
+}
+
+ott_status count_ask(const count_request *r, int64_t at, count_question *ask, void *user) {
+    world w = {0};
+    model_options shape;
+    admission a;
+    ott_status status = open_rank(r, at, &w, &shape, &a);
+    if (status == OTT_OK) status = ask(user, &a);
+    world_close(&w);
     return status;
 }
 

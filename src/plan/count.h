@@ -71,6 +71,9 @@ typedef struct rank_count {
 
 /* Of the first rank of a stage. */
 ott_status count_run(const count_request *r, int64_t at, rank_count *out);
+/* Calls ask with the dry run of that rank, to try other settings of it. */
+typedef ott_status count_question(void *user, const admission *a);
+ott_status count_ask(const count_request *r, int64_t at, count_question *ask, void *user);
 /* Seconds of a step's micro-batches, and of the step, if no other stage kept it waiting. */
 double count_busy(const rank_count *c, int64_t micro_batches);
 double count_step(const rank_count *c, int64_t micro_batches);

@@ -1,6 +1,7 @@
 /* plan/page: the page. */
 #include "plan/page.h"
 #include "base/size.h"
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,6 +46,17 @@ static void write_host_memory(const admission_need *n, str *out) {
                        (double)n->host_of[kind] / MIB);
 }
 
+static void write_advice(const page *p, str *out) {
+    const advice *a = p->advice;
+    char text[ADMISSION_FP8_TEXT];
+    if (a->fp8.excess > 0) {
+        admission_show_fp8(&a->fp8, p->estimate->need.total, text);
+        str_printf(out, "%s\n", text);
+    }
+    if (a->suggestions.length > 0)
+        str_printf(out, "%c%s\n", toupper((unsigned char)a->suggestions.text[0]), a->suggestions.text + 1);
+}
+
 static void write_memory(const page *p, str *out) {
     const admission_need *n = &p->estimate->need;
     device_memory memory;
@@ -58,10 +70,12 @@ static void write_memory(const page *p, str *out) {
                p->estimate->lack <= 0 ? "fits" : "does not fit", limit_text(&memory.room, left));
     write_host_memory(n, out);
     if (p->largest_batch > 0)
-        str_printf(out, "Largest micro-batch that fits: train.batch_size = %lld\n\n",
+        str_printf(out, "Largest micro-batch that fits: train.batch_size = %lld\n",
                    (long long)p->largest_batch);
     else
-        str_append(out, "Not even train.batch_size = 1 fits\n\n");
+        str_append(out, "Not even train.batch_size = 1 fits\n");
+    write_advice(p, out);
+    str_append(out, "\n");
 }
 
 /* ---- time ---- */

@@ -3,7 +3,7 @@
 #define PLAN_PAGE_H
 
 #include "base/str.h"
-#include "plan/estimate.h"
+#include "plan/advice.h"
 #include "plan/layers.h"
 #include "plan/sweep.h"
 
@@ -17,6 +17,7 @@ typedef struct page {
     const estimate *estimate;
     const char *other_precision; /* the same run in bf16, or in FP8 */
     const estimate *other;       /* NULL: it cannot be */
+    const advice *advice;
     const layer_rows *layers;
     int64_t largest_batch; /* that fits; 0: none does */
     const sweep *sweep;    /* NULL: not asked for */

@@ -11,12 +11,28 @@ static void write_kinds(const char *name, int64_t all, const int64_t of[MEM_KIND
     str_append(out, "}");
 }
 
+static void write_fp8_memory(const admission_fp8 *c, str *out) {
+    json_write_integer(out, "bytes_more_than_bf16", c->excess);
+    json_write_key(out, "settings_that_need_less");
+    str_append(out, "[");
+    for (int i = 0; i < c->offer_count; i++) {
+        json_write_key(out, NULL);
+        str_append(out, "{");
+        json_write_text(out, "setting", c->offers[i].text);
+        json_write_integer(out, "bytes", c->offers[i].total);
+        str_append(out, "}");
+    }
+    str_append(out, "]");
+}
+
 static void write_memory(const page *p, str *out) {
     const admission_need *n = &p->estimate->need;
     write_kinds("memory_bytes", n->total, n->of, out);
     write_kinds("host_memory_bytes", n->host, n->host_of, out);
     json_write_bool(out, "fits", p->estimate->lack <= 0);
     json_write_integer(out, "largest_batch_size", p->largest_batch);
+    if (p->advice->suggestions.length > 0) json_write_text(out, "suggestions", p->advice->suggestions.text);
+    if (p->advice->fp8.excess > 0) write_fp8_memory(&p->advice->fp8, out);
 }
 
 static void write_work(const page *p, str *out) {

@@ -4,6 +4,7 @@
 #include "backend/backend.h"
 #include "checkpoint/hf_model.h"
 #include "checkpoint/peft.h"
+#include "plan/advice.h"
 #include "plan/measure.h"
 #include "plan/page.h"
 #include "train/run.h"
@@ -23,6 +24,7 @@ typedef struct planner {
     machine machine;
     layer_rows layers;
     estimate estimate, other;
+    advice advice;
     sweep sweep;
     char names[2][64]; /* of the precision of both */
 } planner;
@@ -115,17 +117,36 @@ static int64_t find_lack(planner *p, int64_t sequences) {
     return estimate_run(&r, &e) == OTT_OK ? e.lack : INT64_MAX;
 }
 
-enum { LARGEST_BATCH = 1 << 20, LARGEST_TRIES = 64 };
+enum { LARGEST_BATCH = 1 << 20, INTERPOLATIONS = 16 };
 
-/* Memory grows by nearly as much with each sequence: so the first guess is nearly right. */
+/* Sequences of a micro-batch, and the bytes that are missing for it (below 0: that are left). */
+typedef struct tried_batch {
+    int64_t size, lack;
+} tried_batch;
+
+/* The size at which the line through both points reaches a lack of 0; 0: the line does not rise. */
+static int64_t interpolate(const tried_batch *a, const tried_batch *b) {
+    if (a->lack == INT64_MAX || b->lack == INT64_MAX) return 0;
+    double rise = ((double)b->lack - (double)a->lack) / (double)(b->size - a->size);
+    double size = rise > 0 ? (double)b->size - (double)b->lack / rise : 0;
+    return size < 1 ? 0 : size < LARGEST_BATCH ? (int64_t)size : LARGEST_BATCH;
+}
+
+/* Memory grows nearly linearly with the sequences, so few sizes are tried. `low` fits, `high` does not. */
 static int64_t find_largest_batch(planner *p) {
-    int64_t one = find_lack(p, 1), two = find_lack(p, 2);
-    if (one > 0) return 0;
-    int64_t guess = two > one && two < INT64_MAX ? 1 - one / (two - one) : 1;
-    if (guess > LARGEST_BATCH) guess = LARGEST_BATCH;
-    for (int i = 0; i < LARGEST_TRIES && guess > 1 && find_lack(p, guess) > 0; i++) guess--;
-    for (int i = 0; i < LARGEST_TRIES && guess < LARGEST_BATCH && find_lack(p, guess + 1) <= 0; i++) guess++;
-    return guess;
+    int64_t low = 1, high = LARGEST_BATCH + 1, next = 2;
+    tried_batch before = {1, find_lack(p, 1)};
+    if (before.lack > 0) return 0;
+    if (before.lack == -INT64_MAX) return LARGEST_BATCH; /* the device has no limit */
+    for (int i = 0; high - low > 1; i++) {
+        const tried_batch now = {next, find_lack(p, next)};
+        *(now.lack > 0 ? &high : &low) = next;
+        int64_t guess = i < INTERPOLATIONS ? interpolate(&before, &now) : 0;
+        if (guess == 0) guess = high > LARGEST_BATCH ? 2 * low : low + (high - low) / 2;
+        next = guess <= low ? low + 1 : guess >= high ? high - 1 : guess;
+        before = now;
+    }
+    return low;
 }
 
 /* ---- the page ---- */
@@ -140,6 +161,7 @@ static ott_status write_page(planner *p, str *out) {
     name_precision(p);
     bool other = estimate_other(p);
     count_request r = request(p, p->cfg);
+    TRY(advice_find(&r, &p->estimate, &p->advice));
     if (p->options->sweep) TRY(sweep_run(&r, &p->estimate, &p->sweep));
     const page told = {.cfg = p->cfg,
                        .shape = &p->shape,
@@ -149,6 +171,7 @@ static ott_status write_page(planner *p, str *out) {
                        .estimate = &p->estimate,
                        .other_precision = p->names[1],
                        .other = other ? &p->other : NULL,
+                       .advice = &p->advice,
                        .layers = &p->layers,
                        .largest_batch = find_largest_batch(p),
                        .sweep = p->options->sweep ? &p->sweep : NULL};
@@ -164,17 +187,23 @@ static ott_status make(planner *p, str *out) {
     return write_page(p, out);
 }
 
-static ott_status run(ott_context *context, config *cfg, const plan_options *o, ott_text_fn write,
-                      void *user) {
+static ott_status run(ott_context *context, config *cfg, const plan_options *o, ott_text_fn write, void *user,
+                      bool *fits) {
     str text = {.account = context->account};
     void *memory;
     TRY(config_check(cfg));
     TRY(mem_alloc(context->account, MEM_OTHER, sizeof(planner), "a plan", &memory));
     planner *p = memory;
-    *p = (planner){.account = context->account, .log = &context->log, .options = o, .cfg = cfg};
+    *p = (planner){.account = context->account,
+                   .log = &context->log,
+                   .options = o,
+                   .cfg = cfg,
+                   .advice.suggestions.account = context->account};
     ott_status status = make(p, &text);
     if (status == OTT_OK) status = api_write(&text, write, user);
+    *fits = p->estimate.lack <= 0;
     str_free(&text);
+    str_free(&p->advice.suggestions);
     device_close(p->cpu);
     mem_free(context->account, memory);
     return status;
@@ -185,6 +214,6 @@ void plan_options_init(plan_options *options) {
 }
 
 ott_status plan_run(ott_context *context, ott_config *configuration, const plan_options *options,
-                    ott_text_fn write, void *user) {
-    return API_INSIDE(context, run(context, configuration->values, options, write, user));
+                    ott_text_fn write, void *user, bool *fits) {
+    return API_INSIDE(context, run(context, configuration->values, options, write, user, fits));
 }

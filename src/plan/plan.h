@@ -6,6 +6,7 @@
 #define PLAN_PLAN_H
 
 #include "ottava/ottava.h"
+#include <stdbool.h>
 
 typedef struct plan_options {
     const char *device; /* "cpu", this machine's, or a row of machines.def; NULL: cpu */
@@ -16,9 +17,10 @@ typedef struct plan_options {
 } plan_options;
 
 void plan_options_init(plan_options *options);
-/* Writes the plan of a configuration, which is resolved by it. What `ottava train` would refuse is refused alike; data and
-   tokenizer are not looked at, and a run that does not fit in memory is told as such, not refused. */
+/* Writes the plan of a configuration, which is resolved by it. What `ottava train` would refuse is refused alike, except a
+   run that does not fit in memory: its plan is written, with settings that would help, and *fits is false. Data and
+   tokenizer are not looked at. */
 ott_status plan_run(ott_context *context, ott_config *configuration, const plan_options *options,
-                    ott_text_fn write, void *user);
+                    ott_text_fn write, void *user, bool *fits);
 
 #endif

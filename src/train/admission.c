@@ -1,20 +1,14 @@
 /* train/admission: what a run needs, and, when that is too much, which settings would help. */
 #include "train/admission.h"
 #include "base/size.h"
-#include "base/str.h"
+#include "base/text.h"
 #include "checkpoint/writer.h"
+#include "train/admission_settings.h"
 #include "train/world.h"
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ---- what a configuration needs ---- */
-
-/* A configuration, and the model it makes. */
-typedef struct variant {
-    config cfg;
-    model_options shape;
-} variant;
 
 /* Every recipe of the precision schedule is tried on. */
 static ott_status try_phases(trainer *t, const precision_plan *precision, admission_need *out) {
@@ -57,134 +51,27 @@ static ott_status need_of(const admission *a, const variant *v, admission_need *
     out->total = dry_run_peak(d, out->of) + taken.now;
     out->host = dry_run_host_peak(d, out->host_of);
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++) out->of[kind] += taken.now_of[kind];
+    out->total += a->group_bytes;
+    out->of[MEM_COMM] += a->group_bytes;
     device_close(d);
     return status;
 }
 
 /* ---- settings that would help ---- */
 
-/* One that can be changed: applies it to v and says what it does; false when it does not apply (any more). */
-typedef bool (*setting)(const admission *a, variant *v, char text[96]);
-
-enum { SHORTEST = 128, SMALLEST_CHUNK = 512, SMALLEST_MODEL = 1024 };
-
-static bool halve_batch(const admission *a, variant *v, char text[96]) {
-    (void)a;
-    int64_t *size = &v->cfg.train.batch_size;
-    if (*size < 2) return false;
-    *size /= 2;
-    snprintf(text, 96, "train.batch_size = %" PRId64, *size);
-    return true;
-}
-
-static bool halve_evaluation(const admission *a, variant *v, char text[96]) {
-    (void)a;
-    int64_t rows = config_evaluation_batch(&v->cfg);
-    if (!v->cfg.eval.enabled || rows < 2) return false;
-    v->cfg.eval.batch_size = rows / 2;
-    snprintf(text, 96, "eval.batch_size = %" PRId64, rows / 2);
-    return true;
-}
-
-static bool halve_length(const admission *a, variant *v, char text[96]) {
-    int64_t *length = &v->cfg.train.seq_len;
-    bool of_samples = dataset_has_samples(a->train_data) && !v->cfg.data.pack_sequences;
-    if (*length < 2 * SHORTEST || of_samples) return false;
-    *length /= 2;
-    snprintf(text, 96, "train.seq_len = %" PRId64, *length);
-    return true;
-}
-
-static bool recompute(const admission *a, variant *v, char text[96]) {
-    (void)a;
-    if (v->cfg.train.activation_checkpointing == CHECKPOINTING_FULL) return false;
-    v->cfg.train.activation_checkpointing = CHECKPOINTING_FULL;
-    snprintf(text, 96, "train.activation_checkpointing = \"full\"");
-    return true;
-}
-
-static bool save_at_once(const admission *a, variant *v, char text[96]) {
-    (void)a;
-    if (v->cfg.checkpoint.async_mode == ASYNC_DISABLED) return false;
-    v->cfg.checkpoint.async_mode = ASYNC_DISABLED;
-    snprintf(text, 96, "checkpoint.async_mode = \"disabled\"");
-    return true;
-}
-
-static bool chunk_loss(const admission *a, variant *v, char text[96]) {
-    (void)a;
-    bool chunked = v->cfg.train.loss_fn == LOSS_CHUNKED_CROSS_ENTROPY;
-    int64_t chunk = v->cfg.train.ce_chunk_size;
-    if (chunked && chunk > 0 && chunk <= SMALLEST_CHUNK) return false;
-    v->cfg.train.loss_fn = LOSS_CHUNKED_CROSS_ENTROPY;
-    v->cfg.train.ce_chunk_size = SMALLEST_CHUNK;
-    snprintf(text, 96, "train.loss_fn = \"chunked_cross_entropy\" and train.ce_chunk_size = %d",
-             SMALLEST_CHUNK);
-    return true;
-}
-
-static bool halve_precision(const admission *a, variant *v, char text[96]) {
-    (void)a;
-    if (v->cfg.train.mixed_precision != PRECISION_FP32) return false;
-    v->cfg.train.mixed_precision = PRECISION_BF16;
-    snprintf(text, 96, "train.mixed_precision = \"bf16\"");
-    return true;
-}
-
-/* Fine-tuning does as well without. */
-static bool freeze_embedding(const admission *a, variant *v, char text[96]) {
-    static const char *const names[] = {"model.embed_tokens"};
-    static const config_list list = {names, 1};
-    if (!*a->cfg->model.hf_path || v->shape.freeze->count > 0) return false;
-    v->shape.freeze = &list;
-    snprintf(text, 96, "train.freeze = \"%s\"", names[0]);
-    return true;
-}
-
-/* On a GPU: first the moments, then masters too. */
-static bool offload_more(const admission *a, variant *v, char text[96]) {
-    config_offload *offload = &v->cfg.train.offload;
-    if (a->device->threads > 0 || *offload == OFFLOAD_STATE || v->cfg.optimizer.name == OPTIMIZER_MUON)
-        return false;
-    *offload = *offload == OFFLOAD_NONE ? OFFLOAD_MOMENTS : OFFLOAD_STATE;
-    v->shape.offload = *offload;
-    snprintf(text, 96, "train.offload = \"%s\"", *offload == OFFLOAD_STATE ? "state" : "moments");
-    return *offload == OFFLOAD_MOMENTS || config_copies_masters(&v->cfg);
-}
-
-/* For a run that only tries a configuration: the same family, smaller. */
-static bool reduce_more(const admission *a, variant *v, char text[96]) {
-    config smaller = *a->asked;
-    int64_t by = v->cfg.model.reduce; /* 1 in the resolved configuration; then what was tried last */
-    if (by <= 1) by = smaller.model.reduce > 1 ? smaller.model.reduce : 1;
-    if (2 * by > SMALLEST_MODEL) return false;
-    smaller.model.reduce = 2 * by;
-    model_options shape;
-    if (model_options_resolve(&smaller, &shape) != OTT_OK) return false;
-    shape.vocab = a->shape->vocab;
-    shape.freeze = v->shape.freeze;
-    shape.shard_ranks = v->shape.shard_ranks;
-    shape.expert_ranks = v->shape.expert_ranks;
-    shape.expert_shard_ranks = v->shape.expert_shard_ranks;
-    v->shape = shape;
-    v->cfg.model.reduce = 2 * by;
-    snprintf(text, 96, "model.reduce = %" PRId64, 2 * by);
-    return true;
-}
-
 /* A setting, made as strong as it takes, and what it gives. */
 typedef struct proposal {
     setting set;
     int times; /* it is applied */
     int64_t total;
-    char text[96];
+    char text[ADMISSION_TEXT];
 } proposal;
 
-enum { MOST_TIMES = 24, MOST_PROPOSALS = 9, SHOWN = 3 };
+enum { MOST_TIMES = 24, MOST_PROPOSALS = 16, SHOWN = 3 };
 
 static memory_limit host_room(const admission *a) {
-    memory_limit room;
-    limit_read(mem_read(a->account).now, &room);
+    memory_limit room = {.left = INT64_MAX};
+    if (!a->elsewhere) limit_read(mem_read(a->account).now, &room);
     return room;
 }
 
@@ -193,7 +80,7 @@ static bool propose(const admission *a, const variant *from, setting set, int64_
                     proposal *out) {
     variant v = *from;
     admission_need n;
-    char text[96];
+    char text[ADMISSION_TEXT];
     *out = (proposal){.set = set, .total = need};
     for (int times = 1; times <= MOST_TIMES && out->total > left && set(a, &v, text); times++) {
         if (need_of(a, &v, &n) != OTT_OK) break; /* does not go with the rest of the configuration */
@@ -215,14 +102,134 @@ static void insert(proposal *list, int *count, const proposal *p) {
 
 /* All that save something, the best first. */
 static int find_proposals(const admission *a, const variant *v, int64_t need, int64_t left, proposal *list) {
-    static const setting settings[MOST_PROPOSALS] = {halve_batch,     halve_evaluation, halve_length,
-                                                     recompute,       save_at_once,     chunk_loss,
-                                                     halve_precision, freeze_embedding, offload_more};
     int count = 0;
     proposal p;
-    for (int i = 0; i < MOST_PROPOSALS && settings[i]; i++)
-        if (propose(a, v, settings[i], need, left, &p)) insert(list, &count, &p);
+    for (int i = 0; count < MOST_PROPOSALS && admission_settings[i]; i++)
+        if (propose(a, v, admission_settings[i], need, left, &p)) insert(list, &count, &p);
     return count;
+}
+
+/* ---- suggestions ---- */
+
+/* What several of them need together. */
+static ott_status need_with(const admission *a, const variant *from, const proposal *list, int count,
+                            int64_t *out) {
+    variant v = *from;
+    admission_need n;
+    char text[ADMISSION_TEXT];
+    for (int i = 0; i < count; i++)
+        for (int times = 0; times < list[i].times; times++) list[i].set(a, &v, text);
+    TRY(need_of(a, &v, &n));
+    *out = n.total;
+    return OTT_OK;
+}
+
+static void write_together(str *text, const admission *a, const variant *v, const proposal *list, int count,
+                           int64_t left) {
+    int64_t together = list[0].total;
+    char size[SIZE_TEXT];
+    proposal smaller;
+    if (count > 1 && need_with(a, v, list, count, &together) == OTT_OK)
+        str_printf(text, "; with %s it needs %s", count == 2 ? "both" : "all three",
+                   size_text(together, size));
+    if (together <= left) return;
+    if (count > 0) str_append(text, ", which is still too much");
+    if (propose(a, v, admission_reduce_model, INT64_MAX, left, &smaller) && smaller.total <= left)
+        str_printf(text, "; %s makes a small model of the family, to try the configuration with, of %s",
+                   smaller.text, size_text(smaller.total, size));
+}
+
+static void write_proposals(str *text, const admission *a, const variant *v, int64_t need, int64_t left) {
+    proposal list[MOST_PROPOSALS];
+    char size[SIZE_TEXT];
+    int count = find_proposals(a, v, need, left, list);
+    if (count > SHOWN) count = SHOWN;
+    for (int i = 0; i < count; i++)
+        str_printf(text, "%s%s saves %s", i ? ", " : "what would help most: ", list[i].text,
+                   size_text(need - list[i].total, size));
+    if (count == 0) {
+        str_append(text, "no other setting of the step saves any");
+        list[0] = (proposal){.total = need};
+    }
+    write_together(text, a, v, list, count, left);
+}
+
+enum { MOST_RANKS = 1024 };
+
+/* The fewest ranks, a power of two, that hold the parameters between them and have room each; false: none are known. */
+static bool write_ranks(str *text, const admission *a, const variant *from, int64_t left) {
+    variant v = *from;
+    admission_need n;
+    char size[SIZE_TEXT];
+    mesh m = {.size = {1, 1, 1, 1, 1, 1}};
+    int ranks = from->shape.shard_ranks ? 2 * from->shape.shard_ranks->size : 2;
+    for (; ranks <= MOST_RANKS; ranks *= 2) {
+        m.size[MESH_DP_SHARD] = ranks;
+        if (dry_run_group_open(a->account, 0, ranks, &v.shape.shard_ranks) != OTT_OK) return false;
+        ott_status status = need_of(a, &v, &n);
+        group_close(v.shape.shard_ranks);
+        if (status != OTT_OK) return false;
+        if (a->device->threads > 0) n.total += world_group_bytes(&m) - n.of[MEM_COMM];
+        if (n.total > left) continue;
+        str_printf(text,
+                   "; sharded over %d ranks (distributed.dp_shard = %d) with as much memory each it needs %s "
+                   "of each",
+                   ranks, ranks, size_text(n.total, size));
+        return true;
+    }
+    return false;
+}
+
+/* True if it names a number of ranks. */
+static bool suggest(const admission *a, const variant *v, int64_t need, int64_t left, str *text) {
+    write_proposals(text, a, v, need, left);
+    return write_ranks(text, a, v, left);
+}
+
+ott_status admission_suggest(const admission *a, int64_t need, int64_t left, str *out) {
+    suggest(a, &(variant){.cfg = *a->cfg, .shape = *a->shape}, need, left, out);
+    return str_finish(out);
+}
+
+/* ---- FP8 and bf16 ---- */
+
+enum {
+    EXCESS_SHARE = 100,
+    EXCESS_LEAST = 16 << 20
+}; /* of the need in bf16, and bytes: less is not worth a line */
+
+static void offer(const admission *a, setting set, int64_t need, admission_fp8 *out) {
+    variant v = {.cfg = *a->cfg, .shape = *a->shape};
+    admission_need n;
+    admission_offer *o = &out->offers[out->offer_count];
+    if (!set(a, &v, o->text) || need_of(a, &v, &n) != OTT_OK || n.total >= need) return;
+    o->total = n.total;
+    out->offer_count++;
+}
+
+void admission_compare_fp8(const admission *a, int64_t need, admission_fp8 *out) {
+    static const setting settings[ADMISSION_OFFERS] = {admission_exclude_head, admission_chunk_loss};
+    variant v = {.cfg = *a->cfg, .shape = *a->shape};
+    admission_need bf16;
+    *out = (admission_fp8){0};
+    if (v.cfg.train.mixed_precision != PRECISION_FP8) return;
+    v.cfg.train.mixed_precision = PRECISION_BF16;
+    if (need_of(a, &v, &bf16) != OTT_OK) return;
+    int64_t excess = need - bf16.total;
+    if (excess < EXCESS_LEAST || excess < bf16.total / EXCESS_SHARE) return;
+    out->excess = excess;
+    for (int i = 0; i < ADMISSION_OFFERS; i++) offer(a, settings[i], need, out);
+}
+
+void admission_show_fp8(const admission_fp8 *c, int64_t need, char out[ADMISSION_FP8_TEXT]) {
+    size_t length = 0;
+    text_format(out, ADMISSION_FP8_TEXT, "FP8 needs %.1f MiB, %.1f more than bf16", (double)need / 1048576.0,
+                (double)c->excess / 1048576.0);
+    for (int i = 0; i < c->offer_count; i++) {
+        length = strlen(out);
+        text_format(out + length, ADMISSION_FP8_TEXT - length, "%s %.1f MiB with %s", i ? "," : "; it needs",
+                    (double)c->offers[i].total / 1048576.0, c->offers[i].text);
+    }
 }
 
 /* ---- the refusal ---- */
@@ -242,72 +249,6 @@ static void write_kinds(str *text, int64_t all, const int64_t of[MEM_KIND_COUNT]
     }
 }
 
-/* What several of them need together. */
-static ott_status need_with(const admission *a, const variant *from, const proposal *list, int count,
-                            int64_t *out) {
-    variant v = *from;
-    admission_need n;
-    char text[96];
-    for (int i = 0; i < count; i++)
-        for (int times = 0; times < list[i].times; times++) list[i].set(a, &v, text);
-    TRY(need_of(a, &v, &n));
-    *out = n.total;
-    return OTT_OK;
-}
-
-static void write_together(str *text, const admission *a, const variant *v, const proposal *list, int count,
-                           int64_t left) {
-    int64_t together = list[0].total;
-    char size[SIZE_TEXT];
-    proposal smaller;
-    if (count > 1 && need_with(a, v, list, count, &together) == OTT_OK)
-        str_printf(text, "; with %s it needs %s", count == 2 ? "both" : "all three",
-                   size_text(together, size));
-    if (together <= left) return;
-    str_append(text, count > 0 ? ", which is still too much" : "; no other setting of the step saves any");
-    if (propose(a, v, reduce_more, INT64_MAX, left, &smaller) && smaller.total <= left)
-        str_printf(text, "; %s makes a small model of the family, to try the configuration with, of %s",
-                   smaller.text, size_text(smaller.total, size));
-}
-
-static void write_proposals(str *text, const admission *a, const variant *v, int64_t need, int64_t left) {
-    proposal list[MOST_PROPOSALS];
-    char size[SIZE_TEXT];
-    int count = find_proposals(a, v, need, left, list);
-    if (count > SHOWN) count = SHOWN;
-    for (int i = 0; i < count; i++)
-        str_printf(text, "%s%s saves %s", i ? ", " : "; what would help most: ", list[i].text,
-                   size_text(need - list[i].total, size));
-    if (count == 0) list[0] = (proposal){.total = need};
-    write_together(text, a, v, list, count, left);
-}
-
-enum { MOST_RANKS = 1024 };
-
-/* The fewest ranks, a power of two, that hold the parameters between them and have room each. */
-static void write_ranks(str *text, const admission *a, const variant *from, int64_t left) {
-    variant v = *from;
-    admission_need n;
-    char size[SIZE_TEXT];
-    mesh m = {.size = {1, 1, 1, 1, 1, 1}};
-    int ranks = from->shape.shard_ranks ? 2 * from->shape.shard_ranks->size : 2;
-    for (; ranks <= MOST_RANKS; ranks *= 2) {
-        m.size[MESH_DP_SHARD] = ranks;
-        if (dry_run_group_open(a->account, 0, ranks, &v.shape.shard_ranks) != OTT_OK) return;
-        ott_status status = need_of(a, &v, &n);
-        group_close(v.shape.shard_ranks);
-        if (status != OTT_OK) return;
-        if (a->device->threads > 0) n.total += world_group_bytes(&m) - n.of[MEM_COMM];
-        if (n.total > left) continue;
-        str_printf(
-            text,
-            "; on %d ranks (distributed.dp_shard) with as much memory each it needs %s of each; ottava plan "
-            "tells how fast that is",
-            ranks, size_text(n.total, size));
-        return;
-    }
-}
-
 static ott_status refuse(const admission *a, const variant *v, const admission_need *n,
                          const memory_limit *room) {
     char size[SIZE_TEXT], left[LIMIT_TEXT];
@@ -315,8 +256,8 @@ static ott_status refuse(const admission *a, const variant *v, const admission_n
     int64_t available = room->left + device_taken(a->device).now;
     str_printf(&text, "the run needs %s and %s: ", size_text(n->total, size), limit_text(room, left));
     write_kinds(&text, n->total, n->of);
-    write_proposals(&text, a, v, n->total, available);
-    write_ranks(&text, a, v, available);
+    str_append(&text, "; ");
+    if (suggest(a, v, n->total, available, &text)) str_append(&text, "; ottava plan shows the speed on them");
     ott_status status = str_finish(&text);
     if (status == OTT_OK) status = status_fail(OTT_ERR_MEMORY, "%s", text.text);
     str_free(&text);

@@ -6,6 +6,7 @@
 #ifndef TRAIN_ADMISSION_H
 #define TRAIN_ADMISSION_H
 
+#include "base/str.h"
 #include "tensor/dry_run.h"
 #include "train/run.h"
 
@@ -16,11 +17,13 @@ typedef struct admission {
     const config *cfg;   /* resolved */
     const config *asked; /* as it was before model_options_resolve made the reduced model of it */
     const model_options *shape;
-    int64_t step; /* the run starts with */
-    const dataset *train_data, *validation_data;
-    const dry_run_listener *listener;           /* hears the first step's operations; NULL: nobody */
-    ott_status (*look)(void *user, trainer *t); /* at the trainer, once the step is recorded; NULL: nobody */
+    int64_t step;                                /* the run starts with */
+    const dataset *train_data, *validation_data; /* NULL: rows of train.seq_len tokens */
+    const dry_run_listener *listener;            /* hears the first step's operations; NULL: nobody */
+    ott_status (*look)(void *user, trainer *t);  /* at the trainer, once the step is recorded; NULL: nobody */
     void *user;
+    int64_t group_bytes; /* of groups of ranks that are not open yet */
+    bool elsewhere;      /* the run is planned for another machine, whose host's memory is not known */
 } admission;
 
 /* Bytes, by kind, at the moment when a run needs the most; with what is already taken. */
@@ -35,5 +38,27 @@ ott_status admission_measure(const admission *a, admission_need *out);
 /* OTT_ERR_MEMORY when it is more than what is left: then it names the kinds that are large, whose limit it
  * is, and the three settings that would save most, with how much. */
 ott_status admission_decide(const admission *a, admission_need *out);
+/* The run needs `need` bytes, and `left` are left. Appends the settings that save most, with their savings, and the fewest
+   ranks on which the run fits. */
+ott_status admission_suggest(const admission *a, int64_t need, int64_t left, str *out);
+
+enum { ADMISSION_OFFERS = 2, ADMISSION_FP8_TEXT = 400 };
+
+typedef struct admission_offer {
+    char text[96]; /* the setting */
+    int64_t total; /* bytes that the run needs with it */
+} admission_offer;
+
+/* An FP8 run that needs at least 1% and 16 MiB more memory than the same run in bf16. */
+typedef struct admission_fp8 {
+    int64_t excess; /* bytes; 0: it does not, or the run is not in FP8 or cannot be in bf16 */
+    admission_offer offers[ADMISSION_OFFERS]; /* settings with which it needs less */
+    int offer_count;
+} admission_fp8;
+
+/* need: bytes that the run needs in FP8. */
+void admission_compare_fp8(const admission *a, int64_t need, admission_fp8 *out);
+/* One sentence, without its full stop. */
+void admission_show_fp8(const admission_fp8 *c, int64_t need, char out[ADMISSION_FP8_TEXT]);
 
 #endif

@@ -108,6 +108,13 @@ static void log_offload(const announcement *a) {
                  (double)n->host_of[MEM_OPTIMIZER] / 1048576.0, (double)n->host_of[MEM_PARAM] / 1048576.0);
 }
 
+static void log_fp8_memory(const announcement *a) {
+    char text[ADMISSION_FP8_TEXT];
+    if (a->need_fp8->excess == 0) return;
+    admission_show_fp8(a->need_fp8, a->need->total, text);
+    log_info(a->log, "%s", text);
+}
+
 static void log_memory(const announcement *a) {
     const admission_need *n = a->need;
     double mib[MEM_KIND_COUNT];
@@ -117,6 +124,7 @@ static void log_memory(const announcement *a) {
              "step %.1f (%.1f of it saved for backward), thread scratch %.1f, data %.1f, other %.1f",
              (double)n->total / 1048576.0, mib[MEM_PARAM], mib[MEM_GRAD], mib[MEM_OPTIMIZER], mib[MEM_WEIGHT],
              mib[MEM_STEP], (double)n->saved / 1048576.0, mib[MEM_SCRATCH], mib[MEM_DATA], mib[MEM_OTHER]);
+    log_fp8_memory(a);
     int64_t staging = n->of[MEM_STAGING] + n->host_of[MEM_STAGING];
     if (staging > 0)
         log_info(a->log,

@@ -18,6 +18,7 @@ typedef struct announcement {
     const hf_model_notes *notes; /* of model.hf_path */
     const trainer *trainer;      /* as it is before the first step */
     const admission_need *need;
+    const admission_fp8 *need_fp8;
     double peak_flops;
 } announcement;
 

@@ -36,6 +36,7 @@ typedef struct run {
     model_options shape;
     hf_model_notes notes; /* of model.hf_path */
     admission_need need;
+    admission_fp8 need_fp8; /* rank 0's */
     precision_plan precision;
     run_folder folder;
     resume_point start;
@@ -113,15 +114,17 @@ static ott_status open_writer(run *r) {
 }
 
 static ott_status decide_admission(run *r) {
-    return admission_decide(&(admission){.account = r->account,
-                                         .device = r->device,
-                                         .cfg = r->cfg,
-                                         .asked = &r->asked,
-                                         .shape = &r->shape,
-                                         .step = r->start.step,
-                                         .train_data = r->train_data,
-                                         .validation_data = r->validation_data},
-                            &r->need);
+    const admission a = {.account = r->account,
+                         .device = r->device,
+                         .cfg = r->cfg,
+                         .asked = &r->asked,
+                         .shape = &r->shape,
+                         .step = r->start.step,
+                         .train_data = r->train_data,
+                         .validation_data = r->validation_data};
+    TRY(admission_decide(&a, &r->need));
+    if (world_leads(&r->world)) admission_compare_fp8(&a, r->need.total, &r->need_fp8);
+    return OTT_OK;
 }
 
 /* Before the run has a folder: ranks that read other files make none. */
@@ -697,6 +700,7 @@ ott_status train_run(mem *account, const logger *log, config *cfg, const train_h
                                    .notes = &r.notes,
                                    .trainer = r.trainer,
                                    .need = &r.need,
+                                   .need_fp8 = &r.need_fp8,
                                    .peak_flops = r.progress.peak_flops});
     warn_unsaved(&r);
     TRY_OUT(steps(&r));

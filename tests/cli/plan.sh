@@ -19,8 +19,13 @@ holds "it is one line" test "$(wc -l <out)" -eq 1
 works "a sweep" "in other ways|--distributed.dp_shard=" plan $model --device h100 --ranks 4 --sweep
 printf '[model]\npreset = "debug"\n[train]\nseq_len = 64\n' >run.toml
 works "a file, and no data" "Expected:" plan run.toml --device h100
-works "what a run needs that does not fit" "does not fit|Not even train.batch_size = 1" \
+fails "what a run needs that does not fit" 1 "plan: the run does not fit in memory" \
     plan --model.preset=70B --device h100 --train.seq_len=4096
+holds "it says so" grep -q 'does not fit: .* are left' out
+holds "not even one row fits" grep -q '^Not even train.batch_size = 1 fits' out
+holds "and what would help" grep -q '^What would help most: ' out
+works "more memory in FP8 than in bf16" "more than bf16|MiB with float8.filter_fqns = \"output_head\"" \
+    plan $model --model.vocab_size=128000 --device h100 --train.batch_size=8 --train.mixed_precision=fp8 --train.activation_checkpointing=full
 works "help" "--ranks N|--sweep|--device NAME" plan --help
 
 fails "no such device" 2 "no device \"h10\"|did you mean \"h100\"" plan $model --device h10

@@ -21,6 +21,8 @@
 
 enum { MOST = 24 };
 
+static bool told_fits; /* the last plan */
+
 static ott_status plan_of(const plan_options *o, const char *const *arguments, collected *w) {
     ott_context *context;
     ott_config *configuration;
@@ -30,7 +32,7 @@ static ott_status plan_of(const plan_options *o, const char *const *arguments, c
     assert_int_equal(ott_context_open(NULL, &context), OTT_OK);
     ott_status status = ott_config_open(context, count, arguments, &configuration);
     if (status == OTT_OK) {
-        status = plan_run(context, configuration, o, collect, w);
+        status = plan_run(context, configuration, o, collect, w, &told_fits);
         ott_config_close(configuration);
     }
     ott_context_close(context);
@@ -122,6 +124,53 @@ static void the_largest_batch_fits(void **state) {
     assert_true(number_of(small, eight, "largest_batch_size") == 0);
 }
 
+static void assert_told(const char *part) {
+    if (!strstr(told.text, part)) fail_msg("\"%s\" is not in\n%s", part, told.text);
+}
+
+/* A plan that does not fit names settings, as train does when it refuses the run. */
+static void what_does_not_fit_is_told_what_would(void **state) {
+    const plan_options small = {.device = "h100", .ranks = 1, .rates = "gib=6"};
+    const char *const eight[] = {SIZES("8"), NULL}, *const one[] = {SIZES("1"), NULL};
+    (void)state;
+    assert_int_equal(plan_of(&small, eight, &told), OTT_OK);
+    assert_false(told_fits);
+    assert_told("What would help most: train.activation_checkpointing = \"full\" saves ");
+    assert_told("; sharded over 16 ranks (distributed.dp_shard = 16) with as much memory each it needs ");
+    json_t *no = plan_json(small, eight), *yes = plan_json(small, one);
+    assert_true(told_fits);
+    assert_non_null(strstr(json_string_value(json_object_get(no, "suggestions")), "what would help most: "));
+    assert_null(json_object_get(yes, "suggestions"));
+    json_decref(no);
+    json_decref(yes);
+}
+
+/* The gradient of the logits, and its codes twice, are more than what FP8 saves where all else is recomputed. */
+static void memory_that_fp8_adds_is_told(void **state) {
+#define RECOMPUTED SIZES("8"), "--train.activation_checkpointing=full"
+    const char *const fp8[] = {RECOMPUTED, NULL}, *const bf16[] = {RECOMPUTED, "--train.mixed_precision=bf16",
+                                                                   NULL};
+    const char *const headless[] = {RECOMPUTED, "--float8.filter_fqns=output_head", NULL};
+    const char *const chunked[] = {RECOMPUTED, "--train.loss_fn=chunked_cross_entropy",
+                                   "--train.ce_chunk_size=512", NULL};
+    const char *const *const settings[] = {headless, chunked};
+    (void)state;
+    json_t *page = plan_json(h100, fp8), *without = plan_json(h100, headless);
+    const json_t *offers = json_object_get(page, "settings_that_need_less");
+    assert_true(number(page, "bytes_more_than_bf16") ==
+                number(page, "memory_bytes/all") - number_of(h100, bf16, "memory_bytes/all"));
+    assert_int_equal(json_array_size(offers), 2);
+    for (size_t i = 0; i < 2; i++)
+        assert_true(number(json_array_get(offers, i), "bytes") ==
+                    number_of(h100, settings[i], "memory_bytes/all"));
+    assert_null(json_object_get(without, "bytes_more_than_bf16"));
+    json_decref(page);
+    json_decref(without);
+    assert_int_equal(plan_of(&h100, fp8, &told), OTT_OK);
+    assert_told(" more than bf16; it needs ");
+    assert_told(" MiB with float8.filter_fqns = \"output_head\", ");
+}
+
 /* ---- time ---- */
 
 static void rates_count(void **state) {
@@ -203,6 +252,15 @@ static void more_ranks_need_less(void **state) {
         assert_true(of_ranks(4, each[i], "memory_bytes/optimizer state") <
                     0.27 * of_ranks(1, each[i], "memory_bytes/optimizer state"));
     }
+}
+
+/* This takes minutes if the plan looks at every rank for every piece of a parameter. */
+static void thousands_of_ranks(void **state) {
+    const char *const arguments[] = {SIZES("1"), NULL};
+    (void)state;
+    double all = of_ranks(4096, arguments, "parameters"),
+           own = of_ranks(4096, arguments, "parameters_of_a_rank");
+    assert_true(own > all / 4096 / 1.2 && own < all / 4096 * 1.2);
 }
 
 /* What three others send: blocks' weights in bf16 forward and backward, but the last block's stay; the table for the
@@ -460,11 +518,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page),
         cmocka_unit_test(the_largest_batch_fits),
+        cmocka_unit_test(what_does_not_fit_is_told_what_would),
+        cmocka_unit_test(memory_that_fp8_adds_is_told),
         cmocka_unit_test(rates_count),
         cmocka_unit_test(products_are_counted_once),
         cmocka_unit_test(offloading_moves_bytes_to_the_host),
         cmocka_unit_test(this_machine),
         cmocka_unit_test(more_ranks_need_less),
+        cmocka_unit_test(thousands_of_ranks),
         cmocka_unit_test(bytes_of_four_ranks),
         cmocka_unit_test(products_are_counted),
         cmocka_unit_test(fp8_travels_as_codes),

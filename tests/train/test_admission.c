@@ -60,6 +60,25 @@ static void need_is_what_is_taken(void **state) {
     }
 }
 
+/* A head of many words, with all else recomputed: the run says what FP8 adds and what would not. */
+static void memory_that_fp8_adds_is_logged(void **state) {
+    static spoken said;
+#define HEAD                                                                                                 \
+    "--model.vocab_size=16384", "--train.batch_size=64", "--train.activation_checkpointing=full",            \
+        "--train.max_steps=1"
+    const char *const head[] = {HEAD, NULL}, *const headless[] = {HEAD, "--float8.filter_fqns=output_head",
+                                                                  NULL};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        FIXTURE_OK(fixture_run(the_fixture, &(run_options){.name = i ? "headless" : "head",
+                                                           .precision = &fixture_precisions[TENSORWISE],
+                                                           .more = i ? headless : head,
+                                                           .said = &said}));
+        assert_int_equal(spoken_count(&said, "FP8 needs "), !i);
+        if (i == 0) assert_true(spoken_has(&said, " MiB with float8.filter_fqns = \"output_head\", "));
+    }
+}
+
 /* ---- limits ---- */
 
 /* In a child whose address space may grow by `room` bytes: runs, and hands back the status's text. */
@@ -139,7 +158,7 @@ static void refusal_of_a_model_that_is_too_large(void **state) {
     expect(text, "optimizer state ");
     expect(text, "too much; model.reduce = ");
     expect(text, "makes a small model of the family");
-    expect(text, " ranks (distributed.dp_shard) with as much memory each it needs ");
+    expect(text, ") with as much memory each it needs ");
 }
 
 /* Nothing large is taken on the way to a refusal. */
@@ -297,6 +316,7 @@ static void initialization_can_be_ended(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(need_is_what_is_taken),
+        cmocka_unit_test(memory_that_fp8_adds_is_logged),
         cmocka_unit_test(refusal_helps),
         cmocka_unit_test(refusal_of_a_model_that_is_too_large),
         cmocka_unit_test(nothing_is_taken_before),

@@ -1,0 +1,20 @@
+/* plan/advice: asking the dry run of the fullest stage. */
+#include "plan/advice.h"
+
+typedef struct question {
+    const estimate *e;
+    advice *out;
+} question;
+
+static ott_status ask(void *user, const admission *a) {
+    const question *q = user;
+    const estimate *e = q->e;
+    admission_compare_fp8(a, e->need.total, &q->out->fp8);
+    if (e->lack <= 0) return OTT_OK;
+    return admission_suggest(a, e->need.total, e->need.total - e->lack, &q->out->suggestions);
+}
+
+ott_status advice_find(const count_request *r, const estimate *e, advice *out) {
+    question q = {e, out};
+    return count_ask(r, e->fullest, ask, &q);
+}
