@@ -1,5 +1,6 @@
 /* base/json_text: parsing, and a check of the grammar that takes no memory. */
 #include "base/json_text.h"
+#include <stdlib.h>
 #include <string.h>
 
 enum { DEEPEST = 2048 }; /* jansson's JSON_PARSER_MAX_DEPTH */
@@ -127,6 +128,47 @@ ott_status json_text_parse(const char *text, int64_t bytes, size_t flags, json_t
     *out = json_loadb(text, (size_t)bytes, flags, error);
     if (*out || !memory_ran_out(text, bytes, flags, error)) return OTT_OK;
     return status_fail(OTT_ERR_MEMORY, "out of memory: reading %lld bytes of JSON", (long long)bytes);
+}
+
+/* Does an integer of so many digits fit 64 bits? */
+static bool fits(const char *digit, int64_t count, bool negative) {
+    static const char most[] = "9223372036854775807", least[] = "9223372036854775808";
+    if (count != 19) return count < 19;
+    return memcmp(digit, negative ? least : most, 19) <= 0;
+}
+
+/* ".0" behind each integer outside of texts that does not fit; returns the bytes. `to` has room for 2 more bytes for each 19. */
+static int64_t widen_integers(const char *text, int64_t bytes, char *to) {
+    int64_t used = 0;
+    bool inside = false;
+    for (int64_t i = 0, from; i < bytes; i++) {
+        to[used++] = text[i];
+        if (inside && text[i] == '\\' && i + 1 < bytes)
+            to[used++] = text[++i];
+        else if (text[i] == '"')
+            inside = !inside;
+        if (inside || text[i] < '0' || text[i] > '9') continue;
+        for (from = i; i + 1 < bytes && text[i + 1] >= '0' && text[i + 1] <= '9';) to[used++] = text[++i];
+        bool negative = from > 0 && text[from - 1] == '-';
+        bool part = from > 0 && strchr(".eE+", text[from - 1]); /* of a floating-point number */
+        bool real = i + 1 < bytes && strchr(".eE", text[i + 1]) && text[i + 1];
+        if (part || real || fits(text + from, i + 1 - from, negative)) continue;
+        to[used++] = '.';
+        to[used++] = '0';
+    }
+    return used;
+}
+
+ott_status json_row_parse(const char *text, int64_t bytes, json_t **out, json_error_t *error) {
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
+    TRY(json_text_parse(text, bytes, flags, out, error));
+    if (*out || json_error_code(error) != json_error_numeric_overflow) return OTT_OK;
+    char *wide = malloc((size_t)(bytes + 2 * (bytes / 19 + 1)));
+    if (!wide)
+        return status_fail(OTT_ERR_MEMORY, "out of memory: reading %lld bytes of JSON", (long long)bytes);
+    ott_status status = json_text_parse(wide, widen_integers(text, bytes, wide), flags, out, error);
+    free(wide);
+    return status;
 }
 
 bool json_text_is_blank(const char *text, int64_t bytes) {

@@ -3,6 +3,7 @@
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* The C locale for this thread; returns what was in force. glibc's and musl's "C" is a constant of the library:
    making it takes no memory, and there is nothing to free. */
@@ -22,6 +23,13 @@ int text_format(char *out, size_t size, const char *format, ...) {
     va_start(arguments, format);
     int length = text_vformat(out, size, format, arguments);
     va_end(arguments);
+    return length;
+}
+
+size_t text_strftime(char *out, size_t size, const char *format, const struct tm *time) {
+    locale_t before = enter();
+    size_t length = strftime(out, size, format, time);
+    uselocale(before);
     return length;
 }
 

@@ -200,20 +200,23 @@ static bool is_passed_over(const encode_run *run, const added_token *token, text
     return token->single_word && (text_ends_with_word(before) || text_starts_with_word(behind));
 }
 
-ott_status added_walk(encode_run *run, const added_tree *tree, text_view text, bool at_start,
-                      added_rest rest) {
-    int64_t done = 0, begin = 0, end = 0;
+ott_status added_walk(encode_run *run, const added_tree *tree, added_part part, bool at_start,
+                      added_rest rest, added_mark mark) {
+    const text_view text = part.text;
+    int64_t done = part.from, begin = 0, end = 0;
     const added_token *token;
-    for (int64_t from = 0; (token = next_token(run->t, tree, text, from, &begin, &end));) {
+    for (int64_t from = done; (token = next_token(run->t, tree, text, from, &begin, &end));) {
         text_view before = {text.at, begin}, behind = {text.at + end, text.bytes - end};
         from = end;
         if (is_passed_over(run, token, before, behind)) continue;
         if (token->lstrip) begin -= text_spaces_at_end(before);
         if (token->rstrip) end += text_spaces_at_start(behind);
+        if (mark) TRY(mark(run, (added_part){text, done}, end));
         if (done < begin) TRY(rest(run, (text_view){text.at + done, begin - done}, at_start && done == 0));
         TRY(tokenizer_ids_append(run->ids, token->id));
         done = end;
     }
+    if (mark) TRY(mark(run, (added_part){text, done}, text.bytes + 1));
     if (done == text.bytes) return OTT_OK;
     return rest(run, (text_view){text.at + done, text.bytes - done}, at_start && done == 0);
 }

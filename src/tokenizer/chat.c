@@ -1,8 +1,11 @@
 /* tokenizer/chat: finding the template, rendering conversations, and which tokens are the assistant's. */
+#define _GNU_SOURCE /* timegm */
 #include "tokenizer/chat.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>
+#include <stdlib.h>
 
 struct chat {
     mem *account;
@@ -10,7 +13,51 @@ struct chat {
     jinja *template;
     const char *path; /* of the file that the template is in; in memory */
     arena *memory;
+    const watch *watch;
+    struct tm today;
+    bool has_date;
 };
+
+/* Steps of all renderings of a conversation: one for each message in the worst case. */
+enum { ROW_STEPS_MOST = 2 * JINJA_STEPS_MOST };
+
+/* ---- the date ---- */
+
+static bool read_digits(const char *text, int count, int *out) {
+    *out = 0;
+    for (int i = 0; i < count; i++) {
+        if (text[i] < '0' || text[i] > '9') return false;
+        *out = 10 * *out + (text[i] - '0');
+    }
+    return true;
+}
+
+static ott_status read_date(const char *date, struct tm *out) {
+    struct tm day = {0}, real = {0};
+    int year, month;
+    bool read = strlen(date) == 10 && date[4] == '-' && date[7] == '-' && read_digits(date, 4, &year) &&
+                read_digits(date + 5, 2, &month) && read_digits(date + 8, 2, &day.tm_mday);
+    if (read) {
+        day.tm_year = year - 1900;
+        day.tm_mon = month - 1;
+        real = day;
+        time_t seconds = timegm(&real);
+        read = seconds != -1 && gmtime_r(&seconds, &real) && real.tm_year == day.tm_year &&
+               real.tm_mon == day.tm_mon && real.tm_mday == day.tm_mday;
+    }
+    if (!read)
+        return status_fail(OTT_ERR_CONFIG,
+                           "data.chat_date = \"%s\" is no day: set it to one, as 2026-11-24, or to none",
+                           str_show(date).text);
+    *out = real;
+    return OTT_OK;
+}
+
+void chat_today(char out[11]) {
+    struct tm day;
+    time_t now = time(NULL);
+    if (!localtime_r(&now, &day) || text_strftime(out, 11, "%Y-%m-%d", &day) != 10) *out = 0;
+}
 
 /* ---- the template ---- */
 
@@ -71,8 +118,12 @@ ott_status chat_read(mem *account, const tokenizer *t, str *out) {
     return status;
 }
 
-static ott_status parse_template(chat *c) {
+static ott_status parse_template(chat *c, const char *date) {
     str text = {.account = c->account};
+    char today[11];
+    chat_today(today);
+    c->has_date = date && strcmp(date, "none") != 0;
+    if (c->has_date) TRY(read_date(*date ? date : today, &c->today));
     ott_status status = read_template(c, &text);
     if (status == OTT_OK) {
         status = jinja_open(c->account, text.text, text.length, &c->template);
@@ -82,13 +133,13 @@ static ott_status parse_template(chat *c) {
     return status;
 }
 
-ott_status chat_open(mem *account, const tokenizer *t, chat **out) {
+ott_status chat_open(mem *account, const tokenizer *t, const chat_settings *settings, chat **out) {
     void *memory;
     *out = NULL;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(chat), "chat template", &memory));
     chat *c = memory;
-    *c = (chat){.account = account, .tokenizer = t};
-    ott_status status = parse_template(c);
+    *c = (chat){.account = account, .tokenizer = t, .watch = settings->watch};
+    ott_status status = parse_template(c, settings->date);
     if (status == OTT_OK)
         *out = c;
     else
@@ -125,127 +176,305 @@ static ott_status make_context(const chat *c, const chat_conversation *of, bool 
     return made ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for the variables of a chat template");
 }
 
-static ott_status render(const chat *c, const chat_conversation *of, bool asks, str *out,
-                         jinja_spans *generation) {
+/* A rendering of a conversation in which messages have no null members. */
+typedef struct rendering {
+    const chat *c;
+    const json_t *tools;
+    jinja_budget budget;
+    jinja_settings settings;
+} rendering;
+
+static void begin_rendering(rendering *r, const chat *c, const json_t *tools) {
+    *r = (rendering){.c = c, .tools = tools, .budget = {.most = ROW_STEPS_MOST}};
+    r->settings =
+        (jinja_settings){.watch = c->watch, .budget = &r->budget, .today = c->has_date ? &c->today : NULL};
+}
+
+typedef struct prefix_texts {
+    jinja_prefix *of; /* [count] */
+    int64_t count;
+    str *tails;
+} prefix_texts;
+
+/* One of generation and prefixes may be given. */
+static ott_status render(rendering *r, const json_t *messages, bool asks, str *out, jinja_spans *generation,
+                         const prefix_texts *prefixes) {
     json_t *context;
-    ott_status status = make_context(c, of, asks, &context);
-    if (status == OTT_OK) status = jinja_render(c->template, context, out, generation);
+    const jinja *t = r->c->template;
+    ott_status status = make_context(r->c, &(chat_conversation){messages, r->tools}, asks, &context);
+    if (status == OTT_OK)
+        status = prefixes ? jinja_render_prefixes(t, context, &r->settings, out, prefixes->of,
+                                                  prefixes->count, prefixes->tails)
+                          : jinja_render(t, context, &r->settings, out, generation);
     json_decref(context);
-    return status == OTT_OK ? OTT_OK : status_context(status, "%s: chat template", c->path);
+    if (status == OTT_OK || status == OTT_ERR_STOPPED) return status;
+    return status_context(status, "%s: chat template", r->c->path);
+}
+
+static bool has_null(const json_t *message) {
+    json_t *object = (json_t *)message; /* jansson iterates over what is not const */
+    for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i))
+        if (json_is_null(json_object_iter_value(i))) return true;
+    return false;
+}
+
+static json_t *without_nulls(const json_t *message) {
+    json_t *object = (json_t *)message, *out = json_object();
+    for (void *i = json_object_iter(object); out && i; i = json_object_iter_next(object, i)) {
+        json_t *value = json_object_iter_value(i);
+        if (json_is_null(value) || json_object_set(out, json_object_iter_key(i), value) == 0) continue;
+        json_decref(out);
+        out = NULL;
+    }
+    return out;
+}
+
+/* Templates take a member that is missing, and write or refuse one that is null. To be given back with json_decref. */
+static ott_status clean_messages(const json_t *messages, json_t **out) {
+    const size_t count = json_array_size(messages);
+    *out = json_array();
+    if (!*out) return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
+    for (size_t i = 0; i < count; i++) {
+        json_t *message = json_array_get(messages, i);
+        if (!json_is_object(message))
+            return status_fail(OTT_ERR_FORMAT, "messages[%zu] is %s, not an object with a role and a content",
+                               i, json_kind_name(message));
+        json_t *clean = has_null(message) ? without_nulls(message) : json_incref(message);
+        if (!clean || json_array_append_new(*out, clean) != 0)
+            return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
+    }
+    return OTT_OK;
 }
 
 ott_status chat_render(const chat *c, const chat_conversation *of, bool asks, str *out) {
-    return render(c, of, asks, out, NULL);
+    rendering r;
+    json_t *messages;
+    begin_rendering(&r, c, of->tools);
+    ott_status status = clean_messages(of->messages, &messages);
+    if (status == OTT_OK) status = render(&r, messages, asks, out, NULL, NULL);
+    json_decref(messages);
+    return status;
 }
 
-/* ---- tokens ---- */
+/* ---- turns ---- */
 
 typedef struct encoder {
-    const chat *c;
+    rendering r;
     tokenizer_scratch *s;
-    const chat_conversation *of;
+    json_t *messages;
     str text;          /* of the whole conversation */
     jinja_spans turns; /* of the assistant, in the text */
 } encoder;
-
-/* The first `count` messages. */
-static json_t *first_messages(const json_t *messages, size_t count) {
-    json_t *first = json_array();
-    for (size_t i = 0; first && i < count; i++)
-        if (json_array_append(first, json_array_get(messages, i)) != 0) {
-            json_decref(first);
-            return NULL;
-        }
-    return first;
-}
-
-/* How many bytes of the text the first messages make; asks: with what begins the next turn. */
-static ott_status measure(encoder *e, size_t count, bool asks, int64_t *out) {
-    str part = {.account = e->c->account};
-    json_t *first = first_messages(e->of->messages, count);
-    if (!first) return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
-    ott_status status = render(e->c, &(chat_conversation){first, e->of->tools}, asks, &part, NULL);
-    json_decref(first);
-    *out = part.length;
-    bool begins = part.length <= e->text.length &&
-                  (part.length == 0 || memcmp(part.text, e->text.text, (size_t)part.length) == 0);
-    str_free(&part);
-    if (status != OTT_OK || begins) return status;
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "%s: chat template: the conversation does not begin with the text of its first %zu messages, so that "
-        "no "
-        "end of the assistant's turns can be told; mark them in the template with {%% generation %%}",
-        e->c->path, count);
-}
 
 static bool is_assistant(const json_t *message) {
     const char *role = json_string_value(json_object_get(message, "role"));
     return role && strcmp(role, "assistant") == 0;
 }
 
-static ott_status add_turn(encoder *e, int64_t begin, int64_t end) {
-    jinja_spans *s = &e->turns;
-    void *of = s->of;
-    TRY(mem_grow(s->account, MEM_OTHER, (s->count + 1) * (int64_t)sizeof *s->of, "turns of a conversation",
-                 &of));
-    s->of = of;
-    s->of[s->count++] = (jinja_span){begin, end};
-    return OTT_OK;
+/* The first `count` messages. */
+static ott_status first_messages(const json_t *messages, size_t count, json_t **out) {
+    *out = json_array();
+    for (size_t i = 0; *out && i < count; i++)
+        if (json_array_append(*out, json_array_get(messages, i)) != 0) {
+            json_decref(*out);
+            *out = NULL;
+        }
+    return *out ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
 }
 
-static ott_status find_turns(encoder *e) {
-    const size_t count = json_array_size(e->of->messages);
-    for (size_t i = 0; i < count; i++) {
-        int64_t begin, end = e->text.length;
-        if (!is_assistant(json_array_get(e->of->messages, i))) continue;
-        TRY(measure(e, i, true, &begin));
-        if (i + 1 < count) TRY(measure(e, i + 1, false, &end));
-        TRY(add_turn(e, begin, end));
-    }
-    return OTT_OK;
+static ott_status fail_not_prefix(const encoder *e, int64_t count) {
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "%s: chat template: the conversation does not begin with the text of its first %" PRId64
+        " messages, so that no end of the assistant's turns can be found; mark them in the "
+        "template with {%% generation %%}",
+        e->r.c->path, count);
 }
 
-/* How many tokens the first bytes of the text have alone. */
-static ott_status count_tokens(encoder *e, int64_t bytes, int64_t *out) {
-    tokenizer_ids ids = {.account = e->c->account};
-    ott_status status =
-        tokenizer_encode(e->c->tokenizer, e->s, e->text.text, bytes, TOKENIZER_MATCH_SPECIAL, &ids);
-    *out = ids.count;
-    tokenizer_ids_free(&ids);
+static bool text_begins_with(const encoder *e, int64_t at, const char *part, int64_t bytes) {
+    return bytes <= e->text.length - at &&
+           (bytes == 0 || memcmp(e->text.text + at, part, (size_t)bytes) == 0);
+}
+
+/* Renders the first messages separately: how many bytes of the text they make. */
+static ott_status measure(encoder *e, int64_t count, bool asks, int64_t *out) {
+    str part = {.account = e->r.c->account};
+    json_t *first;
+    TRY(first_messages(e->messages, (size_t)count, &first));
+    ott_status status = render(&e->r, first, asks, &part, NULL, NULL);
+    json_decref(first);
+    *out = part.length;
+    if (status == OTT_ERR_UNSUPPORTED && e->r.budget.taken > ROW_STEPS_MOST)
+        status = status_fail(OTT_ERR_UNSUPPORTED,
+                             "%s: chat template: the template reads how many messages follow, so that it is "
+                             "rendered again for each of the assistant's turns, and %zu messages take more "
+                             "than %d steps; mark the turns in the template with {%% generation %%}",
+                             e->r.c->path, json_array_size(e->messages), ROW_STEPS_MOST);
+    if (status == OTT_OK && !text_begins_with(e, 0, part.text, part.length))
+        status = fail_not_prefix(e, count);
+    str_free(&part);
     return status;
 }
 
-/* learned[from ...] of the tokens that were just appended. */
-static ott_status mark_turns(encoder *e, int64_t count, uint8_t *learned) {
-    for (int64_t i = 0; i < e->turns.count; i++) {
-        int64_t begin, end;
-        TRY(count_tokens(e, e->turns.of[i].begin, &begin));
-        TRY(count_tokens(e, e->turns.of[i].end, &end));
-        for (int64_t k = begin; k < end && k < count; k++) learned[k] = 1;
-    }
+/* Where one of the prefixes ends in the text. same: the first bytes of the text that the prefixes branch off have too. */
+static ott_status find_end(encoder *e, const jinja_prefix *p, const str *tails, int64_t same, bool asks,
+                           int64_t *out) {
+    if (!p->known) return measure(e, p->count, asks, out);
+    *out = p->shared + p->bytes;
+    if (p->shared > same || !text_begins_with(e, p->shared, tails->text + p->at, p->bytes))
+        return fail_not_prefix(e, p->count);
     return OTT_OK;
 }
 
-static ott_status encode(encoder *e, tokenizer_ids *ids, uint8_t **learned) {
-    const chat *c = e->c;
+/* Prefixes: one for each turn, as many messages as are before it (or with it); which[i]: the turn's message. */
+static ott_status plan_prefixes(const encoder *e, const int64_t *which, bool with, prefix_texts *out) {
+    void *memory;
+    mem *account = e->r.c->account;
+    TRY(mem_alloc_array(account, MEM_OTHER, e->turns.count, sizeof *out->of, "turns of a conversation",
+                        &memory));
+    out->of = memory;
+    out->count = e->turns.count;
+    for (int64_t i = 0; i < out->count; i++) out->of[i].count = which[i] + with;
+    return OTT_OK;
+}
+
+/* The text, and where turns end: with the text of the messages up to them, or of all. */
+static ott_status find_ends(encoder *e, const int64_t *which) {
+    str tails = {.account = e->r.c->account};
+    prefix_texts p = {.tails = &tails};
+    const int64_t all = (int64_t)json_array_size(e->messages);
+    ott_status status = plan_prefixes(e, which, true, &p);
+    if (p.count > 0 && which[p.count - 1] + 1 == all) p.count--;
+    if (status == OTT_OK) status = render(&e->r, e->messages, false, &e->text, NULL, &p);
+    for (int64_t i = 0; status == OTT_OK && i < e->turns.count; i++) {
+        e->turns.of[i].end = e->text.length;
+        if (i < p.count) status = find_end(e, &p.of[i], &tails, e->text.length, false, &e->turns.of[i].end);
+    }
+    mem_free(e->r.c->account, p.of);
+    str_free(&tails);
+    return status;
+}
+
+static int64_t same_bytes(const str *a, const str *b) {
+    int64_t same = 0, most = a->length < b->length ? a->length : b->length;
+    while (same < most && a->text[same] == b->text[same]) same++;
+    return same;
+}
+
+/* A turn begins after the text that asks for it. The text before the last turn is rendered; the other texts branch off it. */
+static ott_status find_begins(encoder *e, const int64_t *which) {
+    str asking = {.account = e->r.c->account}, tails = {.account = e->r.c->account};
+    prefix_texts p = {.tails = &tails};
+    json_t *before_last = NULL;
+    ott_status status = plan_prefixes(e, which, false, &p);
+    if (status != OTT_OK || p.count == 0) goto out;
+    const int64_t last = --p.count, skip = which[0] == 0; /* before any message: separately */
+    const prefix_texts later = {p.of + skip, p.count > skip ? p.count - skip : 0, p.tails};
+    TRY_OUT(first_messages(e->messages, (size_t)which[last], &before_last));
+    TRY_OUT(render(&e->r, before_last, true, &asking, NULL, &later));
+    const int64_t same = same_bytes(&asking, &e->text);
+    e->turns.of[last].begin = asking.length;
+    if (same < asking.length) TRY_OUT(fail_not_prefix(e, which[last]));
+    for (int64_t i = 0; status == OTT_OK && i < last; i++)
+        TRY_OUT(find_end(e, &p.of[i], &tails, same, true, &e->turns.of[i].begin));
+out:
+    json_decref(before_last);
+    mem_free(e->r.c->account, p.of);
+    str_free(&asking);
+    str_free(&tails);
+    return status;
+}
+
+static ott_status find_turns(encoder *e) {
+    const int64_t count = (int64_t)json_array_size(e->messages);
+    mem *account = e->r.c->account;
+    void *memory, *turns;
+    TRY(mem_alloc_array(account, MEM_OTHER, count, sizeof(int64_t), "turns of a conversation", &memory));
+    int64_t *which = memory;
+    ott_status status =
+        mem_alloc_array(account, MEM_OTHER, count, sizeof *e->turns.of, "turns of a conversation", &turns);
+    if (status == OTT_OK) {
+        e->turns.of = turns;
+        for (int64_t i = 0; i < count; i++)
+            if (is_assistant(json_array_get(e->messages, (size_t)i))) which[e->turns.count++] = i;
+        status = find_ends(e, which);
+    }
+    if (status == OTT_OK) status = find_begins(e, which);
+    mem_free(account, memory);
+    return status;
+}
+
+/* ---- tokens ---- */
+
+static int compare_cuts(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The places where turns begin and end, ascending and each once; returns how many. */
+static int64_t list_cuts(const encoder *e, int64_t *cuts) {
+    int64_t count = 0, kept = 0;
+    for (int64_t i = 0; i < e->turns.count; i++) {
+        cuts[count++] = e->turns.of[i].begin;
+        cuts[count++] = e->turns.of[i].end;
+    }
+    if (count) qsort(cuts, (size_t)count, sizeof *cuts, compare_cuts);
+    for (int64_t i = 0; i < count; i++)
+        if (kept == 0 || cuts[kept - 1] != cuts[i]) cuts[kept++] = cuts[i];
+    return kept;
+}
+
+static int64_t tokens_before(const tokenizer_cuts *c, int64_t byte) {
+    const int64_t *found = bsearch(&byte, c->at, (size_t)c->count, sizeof byte, compare_cuts);
+    return found ? c->ids[found - c->at] : 0;
+}
+
+/* learned[...] of the tokens of the text. A turn is learned from the token on that its text alone would begin with. */
+static void mark_turns(const encoder *e, const tokenizer_cuts *cuts, int64_t count, uint8_t *learned) {
+    for (int64_t i = 0; i < e->turns.count; i++) {
+        int64_t begin = tokens_before(cuts, e->turns.of[i].begin),
+                end = tokens_before(cuts, e->turns.of[i].end);
+        for (int64_t k = begin; k < end && k < count; k++) learned[k] = 1;
+    }
+}
+
+static ott_status encode_text(encoder *e, tokenizer_cuts *cuts, tokenizer_ids *ids, uint8_t **learned) {
+    const chat *c = e->r.c;
     const int64_t before = ids->count;
     void *block = *learned;
-    bool marked = jinja_marks_generation(c->template);
-    TRY(render(c, e->of, false, &e->text, marked ? &e->turns : NULL));
-    if (!marked) TRY(find_turns(e));
-    TRY(tokenizer_encode(c->tokenizer, e->s, e->text.text ? e->text.text : "", e->text.length,
-                         TOKENIZER_MATCH_SPECIAL, ids));
+    ott_status status = tokenizer_encode_cuts(c->tokenizer, e->s, e->text.text ? e->text.text : "",
+                                              e->text.length, TOKENIZER_MATCH_SPECIAL, cuts, ids);
+    if (status != OTT_OK && status != OTT_ERR_STOPPED)
+        return status_context(status, "%s: chat template", c->path);
+    TRY(status);
     TRY(mem_grow(ids->account, MEM_DATA, ids->count, "which tokens are learned", &block));
     *learned = block;
     memset(*learned + before, 0, (size_t)(ids->count - before));
-    return mark_turns(e, ids->count - before, *learned + before);
+    mark_turns(e, cuts, ids->count - before, *learned + before);
+    return OTT_OK;
+}
+
+static ott_status encode(encoder *e, const json_t *messages, tokenizer_ids *ids, uint8_t **learned) {
+    const chat *c = e->r.c;
+    void *memory;
+    TRY(clean_messages(messages, &e->messages));
+    TRY(jinja_marks_generation(c->template) ? render(&e->r, e->messages, false, &e->text, &e->turns, NULL)
+                                            : find_turns(e));
+    TRY(mem_alloc_array(c->account, MEM_OTHER, 4 * e->turns.count, sizeof(int64_t), "turns of a conversation",
+                        &memory));
+    tokenizer_cuts cuts = {.at = memory, .ids = (int64_t *)memory + 2 * e->turns.count};
+    cuts.count = list_cuts(e, memory);
+    ott_status status = encode_text(e, &cuts, ids, learned);
+    mem_free(c->account, memory);
+    return status;
 }
 
 ott_status chat_encode(const chat *c, tokenizer_scratch *s, const chat_conversation *of, tokenizer_ids *ids,
                        uint8_t **learned) {
-    encoder e = {.c = c, .s = s, .of = of, .text = {.account = c->account}, .turns = {.account = c->account}};
-    ott_status status = encode(&e, ids, learned);
+    encoder e = {.s = s, .text = {.account = c->account}, .turns = {.account = c->account}};
+    begin_rendering(&e.r, c, of->tools);
+    ott_status status = encode(&e, of->messages, ids, learned);
+    json_decref(e.messages);
     jinja_spans_free(&e.turns);
     str_free(&e.text);
     return status;

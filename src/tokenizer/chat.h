@@ -12,15 +12,27 @@
 
 typedef struct chat chat;
 
-/* OTT_ERR_NOT_FOUND: the tokenizer has no template. Errors name the file. `t` is borrowed. */
-ott_status chat_open(mem *account, const tokenizer *t, chat **out);
+/* Zero-initialised: conversations take as long as they take, and have no date. */
+typedef struct chat_settings {
+    const watch
+        *watch; /* borrowed; rendering and encoding stop when it says so, with OTT_ERR_STOPPED; NULL: never */
+    const char
+        *date; /* "2026-11-24", of strftime_now, at midnight; NULL, "": the template has no strftime_now */
+} chat_settings;
+
+/* OTT_ERR_CONFIG unless it is "" or a day as chat_settings.date; its time, if `out` is not NULL. */
+ott_status chat_read_date(const char *date, struct tm *out);
+void chat_today(char out[11]); /* the day it is here, so written */
+
+/* OTT_ERR_NOT_FOUND: the tokenizer has no template. Errors name the file. `t` is borrowed. OTT_ERR_CONFIG: no such date. */
+ott_status chat_open(mem *account, const tokenizer *t, const chat_settings *settings, chat **out);
 void chat_close(chat *c); /* NULL is allowed */
 /* Appends the template itself, whatever it says; errors as chat_open's. */
 ott_status chat_read(mem *account, const tokenizer *t, str *out);
 
-/* What a template is given of a row. */
+/* What a template is given of a row. Members of messages that are null are left out, as transformers does. */
 typedef struct chat_conversation {
-    const json_t *messages;
+    const json_t *messages; /* a list of objects; else OTT_ERR_FORMAT */
     const json_t
         *tools; /* a list, of JSON schemas of the functions that the assistant may call; NULL: none */
 } chat_conversation;
@@ -32,8 +44,9 @@ ott_status chat_render(const chat *c, const chat_conversation *of, bool asks, st
  * Appends the conversation's tokens, and in learned[ids->count], which grows with them, 1 for each token of an assistant's turn: of
  * what is between {% generation %} and its end where the template marks it, else of what each assistant message adds to the
  * text that asks for it, its end of turn too. A turn begins behind as many tokens as the text before it has alone.
- * OTT_ERR_UNSUPPORTED: a template that does not mark its turns writes the same messages otherwise when more follow, in a
- * way that leaves no end of a turn.
+ * Takes a time that is linear in the messages if jinja_render_prefixes knows the turns and the template writes added tokens
+ * between them. OTT_ERR_UNSUPPORTED: the conversation takes too many steps; or a template that does not mark its turns writes
+ * the same messages otherwise when more follow, in a way that leaves no end of a turn.
  */
 ott_status chat_encode(const chat *c, tokenizer_scratch *s, const chat_conversation *of, tokenizer_ids *ids,
                        uint8_t **learned);

@@ -123,6 +123,8 @@ struct tokenizer_scratch {
     int64_t codepoint_capacity;
     str *split_text; /* [split_count] what a step that changes its text writes */
     bpe_work *work;
+    const watch *watch; /* NULL: nothing stops encoding */
+    int64_t unwatched;  /* bytes since it was asked */
 };
 
 /* One call of tokenizer_encode. */
@@ -131,6 +133,9 @@ typedef struct encode_run {
     tokenizer_scratch *s;
     tokenizer_ids *ids;
     bool match_special;
+    /* tokenizer_encode_cuts */
+    tokenizer_cuts *cuts; /* NULL: none */
+    int64_t cut, again;   /* the next cut; bytes that were encoded again */
 } encode_run;
 
 /* ---- reading (json.c); errors do not name the file, tokenizer_open does ---- */
@@ -181,8 +186,16 @@ ott_status normalize_text(tokenizer_scratch *s, text_view text, text_view *out);
 
 /* Added tokens go to run->ids; `rest` is called for what lies between. */
 typedef ott_status (*added_rest)(encode_run *run, text_view text, bool at_start);
-ott_status added_walk(encode_run *run, const added_tree *tree, text_view text, bool at_start,
-                      added_rest rest);
+/* The part of a text from byte `from` on, where an added token ends, or the text begins. */
+typedef struct added_part {
+    text_view text;
+    int64_t from;
+} added_part;
+/* Called with the part that is left and where the next added token ends (behind the text: there is none), before it is encoded;
+   NULL: it is not called. */
+typedef ott_status (*added_mark)(encode_run *run, added_part part, int64_t end);
+ott_status added_walk(encode_run *run, const added_tree *tree, added_part part, bool at_start,
+                      added_rest rest, added_mark mark);
 
 /* Runs pre-tokenizer `step` and those behind it on `text`; `at_start`: the input begins with this text. */
 ott_status split_run(encode_run *run, int step, text_view text, bool at_start);

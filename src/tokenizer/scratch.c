@@ -23,6 +23,10 @@ out:
     return status;
 }
 
+void tokenizer_scratch_watch(tokenizer_scratch *s, const watch *w) {
+    s->watch = w;
+}
+
 void tokenizer_scratch_close(tokenizer_scratch *s) {
     if (!s) return;
     mem *account = s->account;

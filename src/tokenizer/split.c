@@ -265,9 +265,21 @@ static ott_status run_metaspace(encode_run *run, int step, text_view text, bool 
     return OTT_OK;
 }
 
+enum { BYTES_BETWEEN_CHECKS = 1 << 16 };
+
+static ott_status encode_piece(encode_run *run, text_view piece) {
+    tokenizer_scratch *s = run->s;
+    s->unwatched += piece.bytes;
+    if (s->unwatched >= BYTES_BETWEEN_CHECKS) {
+        s->unwatched = 0;
+        TRY(watch_check(s->watch));
+    }
+    return bpe_encode(run, piece);
+}
+
 ott_status split_run(encode_run *run, int step, text_view text, bool at_start) {
     if (text.bytes == 0) return OTT_OK;
-    if (step == run->t->split_count) return bpe_encode(run, text);
+    if (step == run->t->split_count) return encode_piece(run, text);
     switch (run->t->split[step].kind) {
     case SPLIT_ADD_SPACE: return run_add_space(run, step, text, at_start);
     case SPLIT_METASPACE: return run_metaspace(run, step, text, at_start);

@@ -170,3 +170,11 @@ out:
     json_decref(generation);
     return status;
 }
+
+bool tokenizer_adds_bos(const tokenizer *t) {
+    return t->bos >= 0 && t->prefix_count > 0 && t->prefix[0] == t->bos;
+}
+
+bool tokenizer_adds_eos(const tokenizer *t) {
+    return t->eos >= 0 && t->suffix_count > 0 && t->suffix[t->suffix_count - 1] == t->eos;
+}

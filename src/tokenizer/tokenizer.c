@@ -72,7 +72,42 @@ static ott_status encode_normalized(encode_run *run, text_view text, bool at_sta
 static ott_status encode_raw(encode_run *run, text_view text, bool at_start) {
     text_view normal;
     TRY(normalize_text(run->s, text, &normal));
-    return added_walk(run, &run->t->normalized_tree, normal, at_start, encode_normalized);
+    return added_walk(run, &run->t->normalized_tree, (added_part){normal, 0}, at_start, encode_normalized,
+                      NULL);
+}
+
+/* Ids of the text up to a cut: the ids up to the last added token before it, plus the ids of the rest, encoded separately. The
+   part finds the same added tokens as the whole text. */
+static ott_status encode_again(encode_run *run, added_part part, int64_t *out) {
+    tokenizer_ids ids = {.account = run->ids->account};
+    encode_run again = {.t = run->t, .s = run->s, .ids = &ids, .match_special = run->match_special};
+    matcher *m = &run->s->matcher;
+    const matcher before = *m;
+    regex_matcher_begin(m, part.text.bytes - part.from);
+    ott_status status = added_walk(&again, &run->t->raw_tree, part, true, encode_raw, NULL);
+    m->budget = before.budget;
+    m->left = before.left;
+    m->searches = before.searches;
+    *out = run->ids->count + ids.count;
+    tokenizer_ids_free(&ids);
+    return status;
+}
+
+static ott_status mark_cuts(encode_run *run, added_part part, int64_t end) {
+    const tokenizer_cuts *c = run->cuts;
+    for (; run->cut < c->count && c->at[run->cut] < end; run->cut++) {
+        int64_t bytes = c->at[run->cut] - part.from;
+        TRY(watch_check(run->s->watch));
+        run->again += bytes;
+        if (run->again > TOKENIZER_CUTS_LIMIT)
+            return status_fail(OTT_ERR_UNSUPPORTED,
+                               "no added token (as <|im_end|>) is between the messages, and the text is too "
+                               "long to count the tokens before each of its %" PRId64
+                               " turns: more than %" PRId64 " MiB would be encoded",
+                               c->count / 2, TOKENIZER_CUTS_LIMIT >> 20);
+        TRY(encode_again(run, (added_part){{part.text.at, c->at[run->cut]}, part.from}, &c->ids[run->cut]));
+    }
+    return OTT_OK;
 }
 
 static ott_status append_all(tokenizer_ids *out, const int32_t *ids, int count) {
@@ -93,20 +128,34 @@ static ott_status check_text(const char *text, int64_t bytes) {
                        (unsigned char)text[bad]);
 }
 
+static ott_status encode_whole(encode_run *run, text_view text, bool around) {
+    const tokenizer *t = run->t;
+    tokenizer_ids *ids = run->ids;
+    TRY(check_text(text.at, text.bytes));
+    regex_matcher_begin(&run->s->matcher, text.bytes);
+    TRY(tokenizer_ids_reserve(ids, text.bytes / 3)); /* as many as most texts need */
+    if (around) TRY(append_all(ids, t->prefix, t->prefix_count));
+    if (text.bytes > 0)
+        TRY(added_walk(run, &t->raw_tree, (added_part){text, 0}, true, encode_raw,
+                       run->cuts ? mark_cuts : NULL));
+    return around ? append_all(ids, t->suffix, t->suffix_count) : OTT_OK;
+}
+
 ott_status tokenizer_encode(const tokenizer *t, tokenizer_scratch *s, const char *text, int64_t bytes,
                             unsigned flags, tokenizer_ids *ids) {
-    encode_run run = {.t = t, .s = s, .ids = ids, .match_special = flags & TOKENIZER_MATCH_SPECIAL};
-    bool around = flags & TOKENIZER_ADD_SPECIAL;
-    int64_t before = ids->count;
-    ott_status status;
+    return tokenizer_encode_cuts(t, s, text, bytes, flags, NULL, ids);
+}
+
+ott_status tokenizer_encode_cuts(const tokenizer *t, tokenizer_scratch *s, const char *text, int64_t bytes,
+                                 unsigned flags, tokenizer_cuts *cuts, tokenizer_ids *ids) {
+    encode_run run = {
+        .t = t, .s = s, .ids = ids, .match_special = flags & TOKENIZER_MATCH_SPECIAL, .cuts = cuts};
+    const int64_t before = ids->count;
     STATUS_REQUIRE(s->t == t);
-    TRY(check_text(text, bytes));
-    regex_matcher_begin(&s->matcher, bytes);
-    TRY(tokenizer_ids_reserve(ids, bytes / 3)); /* as many as most texts need */
-    if (around) TRY_OUT(append_all(ids, t->prefix, t->prefix_count));
-    if (bytes > 0) TRY_OUT(added_walk(&run, &t->raw_tree, (text_view){text, bytes}, true, encode_raw));
-    status = around ? append_all(ids, t->suffix, t->suffix_count) : OTT_OK;
-out:
+    for (int64_t i = 0; cuts && i < cuts->count; i++) cuts->ids[i] = 0;
+    ott_status status = encode_whole(&run, (text_view){text, bytes}, flags & TOKENIZER_ADD_SPECIAL);
+    for (int64_t i = 0; cuts && i < cuts->count; i++)
+        if (cuts->ids[i] > 0) cuts->ids[i] -= before;
     if (status != OTT_OK) ids->count = before;
     return status;
 }

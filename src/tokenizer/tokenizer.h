@@ -10,6 +10,7 @@
 #define TOKENIZER_TOKENIZER_H
 
 #include "base/str.h"
+#include "base/watch.h"
 
 typedef struct tokenizer tokenizer;
 
@@ -45,6 +46,10 @@ bool tokenizer_is_special(const tokenizer *t, int64_t id);
  */
 int32_t tokenizer_bos(const tokenizer *t);
 int32_t tokenizer_eos(const tokenizer *t);
+/* Does TOKENIZER_ADD_SPECIAL begin a text with that BOS, end it with that EOS? As transformers: add_bos_token and add_eos_token of
+   tokenizer_config.json, or else the post-processor. */
+bool tokenizer_adds_bos(const tokenizer *t);
+bool tokenizer_adds_eos(const tokenizer *t);
 /* Generation stops at tokenizer_eos and at every eos_token_id of generation_config.json. */
 bool tokenizer_is_stop(const tokenizer *t, int64_t id);
 
@@ -67,6 +72,8 @@ void tokenizer_ids_free(tokenizer_ids *ids);
 typedef struct tokenizer_scratch tokenizer_scratch;
 ott_status tokenizer_scratch_open(mem *account, const tokenizer *t, tokenizer_scratch **out);
 void tokenizer_scratch_close(tokenizer_scratch *s); /* NULL is allowed */
+/* Encoding stops when `w` says so, with OTT_ERR_STOPPED; NULL: never. Borrowed; asked every 64 KiB of text. */
+void tokenizer_scratch_watch(tokenizer_scratch *s, const watch *w);
 
 enum {
     TOKENIZER_ADD_SPECIAL = 1,   /* what the post-processor puts around a text (BOS, EOS) */
@@ -83,6 +90,21 @@ enum {
  */
 ott_status tokenizer_encode(const tokenizer *t, tokenizer_scratch *s, const char *text, int64_t bytes,
                             unsigned flags, tokenizer_ids *ids);
+
+/* Places in a text, and what is before them. */
+typedef struct tokenizer_cuts {
+    const int64_t *at; /* [count] bytes, ascending, where characters begin */
+    int64_t *ids;      /* [count] written: ids that the text up to there has alone */
+    int64_t count;
+} tokenizer_cuts;
+
+/*
+ * As tokenizer_encode; also counts the ids of the text up to each cut. Encodes again only the text between the last added
+ * token before a cut and the cut. OTT_ERR_UNSUPPORTED: these texts have more than TOKENIZER_CUTS_LIMIT bytes together.
+ */
+#define TOKENIZER_CUTS_LIMIT (INT64_C(64) << 20)
+ott_status tokenizer_encode_cuts(const tokenizer *t, tokenizer_scratch *s, const char *text, int64_t bytes,
+                                 unsigned flags, tokenizer_cuts *cuts, tokenizer_ids *ids);
 
 /* ---- ids to text ---- */
 

@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     json_t *context = json_loads(conversation, 0, NULL);
     FUZZ_REQUIRE(context);
     if (jinja_open(account, (const char *)data, (int64_t)bytes, &t) == OTT_OK) {
-        if (jinja_render(t, context, &out, &spans) == OTT_OK) {
+        if (jinja_render(t, context, &(jinja_settings){0}, &out, &spans) == OTT_OK) {
             FUZZ_REQUIRE(str_utf8_error(out.text, out.length) < 0);
             for (int64_t i = 0; i < spans.count; i++)
                 FUZZ_REQUIRE(spans.of[i].begin <= spans.of[i].end && spans.of[i].end <= out.length);

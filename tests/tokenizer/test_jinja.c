@@ -16,7 +16,7 @@ static ott_status render(mem *account, const char *text, const json_t *context, 
                          jinja_spans *spans) {
     jinja *t;
     TRY(jinja_open(account, text, (int64_t)strlen(text), &t));
-    ott_status status = jinja_render(t, context, out, spans);
+    ott_status status = jinja_render(t, context, &(jinja_settings){0}, out, spans);
     jinja_close(t);
     return status;
 }
@@ -98,6 +98,10 @@ static const struct {
      OTT_ERR_UNSUPPORTED, "nested more than 100 deep"},
     {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", OTT_ERR_UNSUPPORTED, "nested more than 500 deep"},
     {"{{ 'a' * 2000000000 }}", OTT_ERR_UNSUPPORTED, "more than"},
+    {"{% for x in [1] %}{% filter upper %}{% break %}{% endfilter %}{% endfor %}", OTT_ERR_FORMAT,
+     "break is in no loop"},
+    {"{% filter %}a{% endfilter %}", OTT_ERR_FORMAT, "where a name should be"},
+    {"{{ [1] + (2,) }}", OTT_ERR_FORMAT, "has no meaning"},
 };
 
 static void refuses_what_it_does_not_know(void **state) {
@@ -137,8 +141,222 @@ static void refuses_deep_nesting(void **state) {
     mem_close(account);
 }
 
+/* ---- hostile templates ---- */
+
+/* Each does more work than any conversation needs, by one operation: it ends with the limit's error. */
+static const char *const hostile[] = {
+    "{% set ns = namespace(a=[], b=[]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
+    "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
+    "{% set ns = namespace(a=[], b=[]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
+    "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a < ns.b }}",
+    "{% set ns = namespace(a={}, b={}) %}{% for i in range(60) %}{% set ns.a = {1: ns.a, 2: ns.a} %}"
+    "{% set ns.b = {1: ns.b, 2: ns.b} %}{% endfor %}{{ ns.a == ns.b }}",
+    "{% set ns = namespace(a=[]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}"
+    "{{ ns.a }}",
+    "{% set ns = namespace(a=[]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}"
+    "{{ ns.a | tojson(indent=4) }}",
+    "{% set s = 'a' * 20000000 %}{% for i in range(1000000) %}{{ s | length }}{% endfor %}",
+    "{% set s = 'a' * 20000000 %}{% for i in range(1000000) %}{% if 'b' in s %}{% endif %}{% endfor %}",
+    "{% set s = 'a' * 20000000 %}{% set t = 'a' * 10000000 ~ 'b' %}{% for i in range(1000000) %}"
+    "{{ s.find(t) }}{{ s.count(t) }}{% endfor %}",
+    "{% set s = 'a' * 20000000 %}{% for i in range(1000000) %}{% set x = s.strip('abc') %}{% endfor %}",
+    "{% set s = ' ' * 20000000 %}{% for i in range(1000000) %}{% set x = s | trim %}{% endfor %}",
+    "{% set s = 'a' * 10000000 %}{% set t = 'b' ~ 'a' * 5000000 %}{{ s.rsplit(t, 1) | length }}",
+    "{% set s = 'a' * 10000000 %}{% for i in range(1000000) %}{% set x = s.split('b') %}{% endfor %}",
+    "{% set s = 'a' * 20000000 %}{% set t = 'a' * 20000000 %}{% for i in range(1000000) %}"
+    "{% if s == t or s != t or s < t %}{% endif %}{% endfor %}",
+    "{% set s = 'a' * 20000000 %}{% set t = 'a' * 19000000 %}{% for i in range(1000000) %}"
+    "{% if s.startswith(t) and s.endswith(t) %}{% endif %}{% endfor %}",
+    "{% set s = 'a' * 20000000 %}{% for i in range(1000000) %}{% set x = s[19999999] ~ s[1:2] %}{% endfor %}",
+    "{% set l = range(100000) | list %}{% for i in range(100000) %}{{ l | join | length }}{% endfor %}",
+    "{% set l = [''] %}{% set ns = namespace(l=l) %}{% for i in range(20) %}{% set ns.l = ns.l + ns.l %}"
+    "{% endfor %}{% for i in range(1000000) %}{{ ns.l | join }}{% endfor %}",
+    "{% set l = range(100000) %}{% for i in range(1000000) %}{% if -1 in l %}{% endif %}{% endfor %}",
+    "{% set l = range(100000) %}{% for i in range(1000000) %}{% if -1 is in(l) %}{% endif %}{% endfor %}",
+    "{% set l = range(100000) %}{% for i in range(1000000) %}{{ (l | sort)[0] }}{% endfor %}",
+    "{% set l = range(100000) %}{% for i in range(1000000) %}{{ (l | unique)[0] }}{% endfor %}",
+    "{% set l = range(100000) %}{% for i in range(1000000) %}{{ (l | reverse)[0] }}{% endfor %}",
+    "{% set l = range(100000) %}{% for i in range(1000000) %}{{ (l + l)[0] }}{{ l[1:][0] }}{% endfor %}",
+    "{% set l = range(100000) %}{% for i in range(1000000) %}{{ l | select('odd') | first }}{% endfor %}",
+    "{% set l = range(100000) %}{% for i in range(1000000) %}{{ l | map('string') | first }}{% endfor %}",
+    "{% set s = 'Ab' * 10000000 %}{% for i in range(100) %}{{ (s | upper)[0] }}{% endfor %}",
+    "{% set s = 'a\nb' * 10000000 %}{% for i in range(100) %}{{ (s | indent(64))[0] }}{% endfor %}",
+    "{% set s = 'ab' * 10000000 %}{% for i in range(100) %}{{ s.replace('a', '')[0] }}{% endfor %}",
+    "{% set s = 'ab' * 10000000 %}{% for i in range(100) %}{{ (s ~ s)[0] }}{% endfor %}",
+    "{% for i in range(1000000) %}{% set x = 'a' * 1000000 %}{% endfor %}",
+    "{% set s = '\\u0001' * 10000000 %}{% for i in range(100) %}{{ (s | tojson)[0] }}{{ ([s] | string)[0] }}"
+    "{% endfor %}",
+};
+
+static void hostile_templates_end(void **state) {
+    mem *account;
+    json_t *context = json_object();
+    (void)state;
+    assert_int_equal(mem_open(&account), OTT_OK);
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        str out = {.account = account};
+        ott_status status = render(account, hostile[i], context, &out, NULL);
+        bool limited = strstr(status_text(), "takes more than 10000000 steps") ||
+                       strstr(status_text(), "makes more than 64 MiB");
+        if (status != OTT_ERR_UNSUPPORTED || !limited)
+            fail_msg("%s: %s", hostile[i], status == OTT_OK ? "is rendered" : status_text());
+        str_free(&out);
+    }
+    json_decref(context);
+    mem_close(account);
+}
+
+static int64_t steps_of(mem *account, const char *template, const json_t *context) {
+    jinja_budget budget = {.most = JINJA_STEPS_MOST};
+    str out = {.account = account};
+    jinja *t;
+    assert_int_equal(jinja_open(account, template, (int64_t)strlen(template), &t), OTT_OK);
+    if (jinja_render(t, context, &(jinja_settings){.budget = &budget}, &out, NULL) != OTT_OK)
+        fail_msg("%s: %s", template, status_text());
+    jinja_close(t);
+    str_free(&out);
+    return budget.taken;
+}
+
+/* Members of a message, names and keys: ten times as many take ten times the steps. */
+static void dictionaries_take_linear_work(void **state) {
+    mem *account;
+    int64_t steps[2][2];
+    (void)state;
+    assert_int_equal(mem_open(&account), OTT_OK);
+    for (int i = 0; i < 2; i++) {
+        str names = {.account = account};
+        json_t *message = json_object(), *context;
+        char key[32];
+        int count = i ? 20000 : 2000;
+        for (int k = 0; k < 10 * count; k++) {
+            snprintf(key, sizeof key, "key %d", k);
+            json_object_set_new(message, key, json_integer(k));
+        }
+        for (int k = 0; k < count; k++) str_printf(&names, "{%% set n%d = %d %%}{{ n%d }}", k, k, k / 2);
+        assert_int_equal(str_finish(&names), OTT_OK);
+        context = json_pack("{s:[o]}", "messages", message);
+        steps[0][i] = steps_of(account, "{{ messages[0]['key 7'] }}", context);
+        steps[1][i] = steps_of(account, names.text, context) - steps[0][i];
+        json_decref(context);
+        str_free(&names);
+    }
+    for (int k = 0; k < 2; k++) assert_in_range(steps[k][1], 2, 11 * steps[k][0]);
+    mem_close(account);
+}
+
+/* ---- prefixes ---- */
+
+static const struct {
+    const char *name, *template;
+    bool known; /* all prefixes are; false: one is not */
+} growing[] = {
+    {"ChatML",
+     "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<end>' }}{% endfor %}"
+     "{% if add_generation_prompt %}<|assistant|>{% endif %}",
+     true},
+    {"the last message is another",
+     "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if loop.last and add_generation_prompt %}!"
+     "{% elif not loop.last %}\n{% endif %}{% endfor %}",
+     true},
+    {"the next message decides",
+     "{% for m in messages %}{% if loop.index0 == 0 or messages[loop.index0 - 1].role != m.role %}"
+     "<{{ m.role }}>{% endif %}{{ m.content }}{% if loop.nextitem is not defined or loop.nextitem.role != "
+     "m.role %}</>{% endif %}{% endfor %}",
+     true},
+    {"a system message first",
+     "{% if messages[0].role == 'system' %}{% set s = messages[0].content %}{% set rest = messages[1:] %}"
+     "{% else %}{% set rest = messages %}{% set s = '' %}{% endif %}{% for m in rest %}"
+     "{% if loop.first %}{{ s }}:{% endif %}{{ m.content | trim }};{% endfor %}{{ '?' if "
+     "add_generation_prompt }}",
+     true},
+    {"a namespace that counts",
+     "{% set ns = namespace(n=0, a=1, b=2, c=3, d=4, e=5, f=6) %}{% for m in messages %}"
+     "{% set ns.n = ns.n + 1 %}{{ ns.n }}{{ m.content }}{% endfor %}{% set ns.g = 7 %}{% set ns.h = 8 %}"
+     "{% set ns.i = 9 %}{% set ns.n = ns.n + 100 %}{{ ns.n }}{{ ns.g }}",
+     true},
+    {"how many there are", "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}",
+     false},
+    {"the last user", "{% for m in messages %}{{ m.content }}{{ messages[-1].role }}{% endfor %}", false},
+    {"two loops",
+     "{% for m in messages %}{{ m.role[0] }}{% endfor %}{% for m in messages %}{{ m.content }}"
+     "{% endfor %}{% macro f(l) %}{{ l | length }}{% endmacro %}{{ f(messages) }}",
+     true},
+    {"a captured loop", "{% set x %}{% for m in messages %}{{ m.content }}{% endfor %}{% endset %}{{ x }}",
+     false},
+    {"a break",
+     "{% for m in messages %}{{ m.content }}{% if loop.index == 3 %}{% break %}{% endif %}"
+     "{% endfor %}{{ messages | length }}",
+     false},
+};
+
+static json_t *conversation(int count, bool asks) {
+    static const char *const roles[] = {"system", "user", "assistant"};
+    json_t *messages = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(messages, json_pack("{s:s, s:s}", "role", roles[i ? 1 + (i & 1) : 0], "content",
+                                                  i % 3 ? " text " : "text of a message"));
+    return json_pack("{s:o, s:b}", "messages", messages, "add_generation_prompt", asks);
+}
+
+enum { MESSAGES = 9 };
+
+static void check_prefix(const jinja *t, mem *account, const char *name, const jinja_prefix *p,
+                         const str *text, const str *tails, bool asks) {
+    str expected = {.account = account}, made = {.account = account};
+    json_t *context = conversation((int)p->count, asks);
+    assert_int_equal(jinja_render(t, context, &(jinja_settings){0}, &expected, NULL), OTT_OK);
+    str_append_bytes(&made, text->text, p->shared);
+    str_append_bytes(&made, tails->text + p->at, p->bytes);
+    assert_int_equal(str_finish(&made), OTT_OK);
+    if (strcmp(made.text, expected.text) != 0)
+        fail_msg("%s: %d messages: \"%s\" instead of \"%s\"", name, (int)p->count, made.text, expected.text);
+    json_decref(context);
+    str_free(&expected);
+    str_free(&made);
+}
+
+static void check_prefixes(mem *account, size_t k, bool asks) {
+    const char *name = growing[k].name;
+    jinja *t;
+    jinja_prefix prefixes[MESSAGES - 1];
+    str text = {.account = account}, whole = {.account = account}, tails = {.account = account};
+    json_t *context = conversation(MESSAGES, asks);
+    for (int i = 0; i < MESSAGES - 1; i++) prefixes[i] = (jinja_prefix){.count = i + 1};
+    if (jinja_open(account, growing[k].template, (int64_t)strlen(growing[k].template), &t) != OTT_OK)
+        fail_msg("%s: %s", name, status_text());
+    if (jinja_render_prefixes(t, context, &(jinja_settings){0}, &text, prefixes, MESSAGES - 1, &tails) !=
+        OTT_OK)
+        fail_msg("%s: %s", name, status_text());
+    assert_int_equal(jinja_render(t, context, &(jinja_settings){0}, &whole, NULL), OTT_OK);
+    assert_string_equal(text.text, whole.text);
+    bool known = true;
+    for (int i = 1; i < MESSAGES - 1; i++) { /* the first is the system's alone */
+        known &= prefixes[i].known;
+        if (prefixes[i].known) check_prefix(t, account, name, &prefixes[i], &text, &tails, asks);
+    }
+    if (known != growing[k].known) fail_msg("%s: known: %d", name, known);
+    json_decref(context);
+    jinja_close(t);
+    str_free(&text);
+    str_free(&whole);
+    str_free(&tails);
+}
+
+static void prefixes_are_as_rendered_separately(void **state) {
+    mem *account;
+    (void)state;
+    assert_int_equal(mem_open(&account), OTT_OK);
+    for (size_t k = 0; k < sizeof growing / sizeof *growing; k++)
+        for (int asks = 0; asks < 2; asks++) check_prefixes(account, k, asks);
+    mem_close(account);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(renders_as_jinja2),
+                                       cmocka_unit_test(hostile_templates_end),
+                                       cmocka_unit_test(dictionaries_take_linear_work),
+                                       cmocka_unit_test(prefixes_are_as_rendered_separately),
                                        cmocka_unit_test(refuses_what_it_does_not_know),
                                        cmocka_unit_test(refuses_deep_nesting)};
     return cmocka_run_group_tests(tests, NULL, NULL);

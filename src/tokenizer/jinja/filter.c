@@ -72,6 +72,7 @@ static ott_status filter_indent(jinja_work *w, const jinja_value *v, const jinja
     TRY(text_of(w, v, &text));
     if ((width && width->kind != JINJA_INTEGER) || spaces < 0 || spaces > 64)
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "indent: its width is no number up to 64");
+    TRY(jinja_work_write(w, text.bytes));
     for (int64_t i = 0; i < text.bytes && made.length < JINJA_MEMORY_MOST; i++) {
         bool begins = i == 0 ? first && jinja_value_truth(first) : text.at[i - 1] == '\n';
         bool empty = text.at[i] == '\n' && !(blank && jinja_value_truth(blank));
@@ -136,9 +137,8 @@ static ott_status filter_length(jinja_work *w, const jinja_value *v, const jinja
                                 jinja_value *out) {
     TRY(jinja_arguments_check(w, a, "length", 0, NULL));
     *out = jinja_value_integer(0);
-    if (v->kind == JINJA_STRING)
-        out->integer = jinja_text_length(v->text);
-    else if (v->kind == JINJA_LIST)
+    if (v->kind == JINJA_STRING) return jinja_text_length(w, v->text, &out->integer);
+    if (v->kind == JINJA_LIST)
         out->integer = v->list->count;
     else if (v->kind == JINJA_DICT)
         out->integer = v->dict->count;
@@ -167,41 +167,60 @@ static ott_status filter_last(jinja_work *w, const jinja_value *v, const jinja_a
     return take_end(w, v, true, out);
 }
 
-static ott_status filter_list(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                              jinja_value *out) {
-    TRY(jinja_arguments_check(w, a, "list", 0, NULL));
+static ott_status copy_elements(jinja_work *w, const jinja_value *v, jinja_value *out) {
     jinja_list *l;
     TRY(jinja_value_elements(w, v, &l));
     TRY(jinja_value_list(w, out));
+    TRY(jinja_work_steps(w, l->count));
     for (int64_t i = 0; i < l->count; i++) TRY(jinja_list_append(w, out->list, l->of[i]));
     return OTT_OK;
 }
 
+static ott_status filter_list(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
+                              jinja_value *out) {
+    TRY(jinja_arguments_check(w, a, "list", 0, NULL));
+    return copy_elements(w, v, out);
+}
+
 static ott_status filter_reverse(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                  jinja_value *out) {
-    jinja_list *l;
     TRY(jinja_arguments_check(w, a, "reverse", 0, NULL));
     if (v->kind == JINJA_STRING)
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "reverse of a string is not built");
-    TRY(jinja_value_elements(w, v, &l));
-    TRY(jinja_value_list(w, out));
-    for (int64_t i = l->count - 1; i >= 0; i--) TRY(jinja_list_append(w, out->list, l->of[i]));
+    TRY(copy_elements(w, v, out));
+    jinja_value *of = out->list->of;
+    for (int64_t i = 0, k = out->list->count - 1; i < k; i++, k--) {
+        jinja_value swapped = of[i];
+        of[i] = of[k];
+        of[k] = swapped;
+    }
     return OTT_OK;
 }
 
+/* Jinja sorts and compares elements without a difference between upper and lower case. */
+static ott_status ignore_case(jinja_work *w, const jinja_value *v, jinja_value *out) {
+    const jinja_arguments none = {0};
+    bool found;
+    if (v->kind != JINJA_STRING) return *out = *v, OTT_OK;
+    return jinja_method(w, (text_view){"lower", 5}, v, &none, out, &found);
+}
+
+/* The first of equal elements each. */
 static ott_status filter_unique(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                 jinja_value *out) {
     jinja_list *l;
+    jinja_value seen, key;
+    const jinja_value *there;
     TRY(jinja_arguments_check(w, a, "unique", 0, NULL));
     TRY(jinja_value_elements(w, v, &l));
     TRY(jinja_value_list(w, out));
+    TRY(jinja_value_dict(w, &seen));
     for (int64_t i = 0; i < l->count; i++) {
-        bool there = false;
-        for (int64_t k = 0; k < out->list->count && !there; k++) {
-            TRY(jinja_work_step(w));
-            there = jinja_value_equal(&l->of[i], &out->list->of[k]);
-        }
-        if (!there) TRY(jinja_list_append(w, out->list, l->of[i]));
+        TRY(ignore_case(w, &l->of[i], &key));
+        TRY(jinja_dict_find(w, seen.dict, &key, &there));
+        if (there) continue;
+        TRY(jinja_dict_set(w, seen.dict, key, jinja_value_bool(true)));
+        TRY(jinja_list_append(w, out->list, l->of[i]));
     }
     return OTT_OK;
 }
@@ -213,42 +232,58 @@ static ott_status filter_items(jinja_work *w, const jinja_value *v, const jinja_
     return jinja_value_items(w, v, out);
 }
 
-/* By insertion, without a difference between upper and lower case, as Jinja sorts; equal ones stay in their order. */
-static ott_status sort_list(jinja_work *w, jinja_list *l) {
-    for (int64_t i = 1; i < l->count; i++)
-        for (int64_t k = i; k > 0; k--) {
-            jinja_value x, y, swapped;
-            bool found;
-            int order;
-            const jinja_arguments none = {0};
-            const jinja_value *a = &l->of[k - 1], *b = &l->of[k];
-            if (a->kind == JINJA_LIST && a->list->count && b->kind == JINJA_LIST && b->list->count)
-                a = &a->list->of[0], b = &b->list->of[0]; /* pairs, by their keys */
-            x = *a, y = *b;
-            TRY(jinja_work_step(w));
-            if (a->kind == JINJA_STRING) TRY(jinja_method(w, (text_view){"lower", 5}, a, &none, &x, &found));
-            if (b->kind == JINJA_STRING) TRY(jinja_method(w, (text_view){"lower", 5}, b, &none, &y, &found));
-            TRY(jinja_value_order(w, &x, &y, &order));
-            if (order <= 0) break;
-            swapped = l->of[k], l->of[k] = l->of[k - 1], l->of[k - 1] = swapped;
+typedef struct sorted {
+    jinja_value key, value;
+} sorted;
+
+/* Merges from[begin .. middle) and from[middle .. end) into to[begin .. end). */
+static ott_status merge(jinja_work *w, const sorted *from, int64_t begin, int64_t middle, int64_t end,
+                        sorted *to) {
+    int64_t left = begin, right = middle;
+    for (int64_t i = begin; i < end; i++) {
+        int order = left == middle ? 1 : -1;
+        if (left < middle && right < end)
+            TRY(jinja_value_order(w, &from[left].key, &from[right].key, &order));
+        TRY(jinja_work_steps(w, 1));
+        to[i] = from[order <= 0 ? left++ : right++];
+    }
+    return OTT_OK;
+}
+
+/* Equal elements stay in their order. pairs: sorts (key, value) by the key. */
+static ott_status sort_list(jinja_work *w, jinja_list *l, bool pairs) {
+    void *memory;
+    TRY(jinja_work_alloc(w, 2 * l->count * (int64_t)sizeof(sorted), &memory));
+    sorted *from = memory, *to = from + l->count;
+    for (int64_t i = 0; i < l->count; i++) {
+        from[i].value = l->of[i];
+        TRY(ignore_case(w, pairs ? &l->of[i].list->of[0] : &l->of[i], &from[i].key));
+    }
+    for (int64_t width = 1; width < l->count; width *= 2) {
+        for (int64_t begin = 0; begin < l->count; begin += 2 * width) {
+            int64_t middle = begin + width < l->count ? begin + width : l->count;
+            int64_t end = middle + width < l->count ? middle + width : l->count;
+            TRY(merge(w, from, begin, middle, end, to));
         }
+        sorted *merged = to;
+        to = from;
+        from = merged;
+    }
+    for (int64_t i = 0; i < l->count; i++) l->of[i] = from[i].value;
     return OTT_OK;
 }
 
 static ott_status filter_sort(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                               jinja_value *out) {
-    jinja_list *l;
     TRY(jinja_arguments_check(w, a, "sort", 0, NULL));
-    TRY(jinja_value_elements(w, v, &l));
-    TRY(jinja_value_list(w, out));
-    for (int64_t i = 0; i < l->count; i++) TRY(jinja_list_append(w, out->list, l->of[i]));
-    return sort_list(w, out->list);
+    TRY(copy_elements(w, v, out));
+    return sort_list(w, out->list, false);
 }
 
 static ott_status filter_dictsort(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                   jinja_value *out) {
     TRY(filter_items(w, v, a, out));
-    return sort_list(w, out->list);
+    return sort_list(w, out->list, true);
 }
 
 static ott_status filter_join(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
@@ -306,7 +341,7 @@ static ott_status filter_map(jinja_work *w, const jinja_value *v, const jinja_ar
     TRY(elements_of(w, v, &l));
     TRY(jinja_value_list(w, out));
     for (int64_t i = 0; i < l->count; i++) {
-        TRY(jinja_work_step(w));
+        TRY(jinja_work_steps(w, 1));
         TRY(map_one(w, &l->of[i], member, otherwise, filter, &rest, &made));
         TRY(jinja_list_append(w, out->list, made));
     }
@@ -327,7 +362,7 @@ static ott_status choose(jinja_work *w, const jinja_value *v, const jinja_argume
     for (int64_t i = 0; i < l->count; i++) {
         jinja_value element = l->of[i];
         bool found = true, truth;
-        TRY(jinja_work_step(w));
+        TRY(jinja_work_steps(w, 1));
         if (member) TRY(jinja_member(w, &l->of[i], member->text, &element));
         truth = jinja_value_truth(&element);
         if (test) TRY(jinja_test(w, test->text, &element, &rest, &truth, &found));
@@ -480,8 +515,8 @@ static const struct {
                   {"ge", TEST_GREATER_EQUAL},
                   {"in", TEST_IN}};
 
-static ott_status test_remainder(const jinja_work *w, const jinja_value *v, const jinja_value *by,
-                                 int64_t rest, bool *out) {
+static ott_status test_remainder(jinja_work *w, const jinja_value *v, const jinja_value *by, int64_t rest,
+                                 bool *out) {
     int64_t divisor = by ? by->integer : 2;
     if (v->kind != JINJA_INTEGER || (by && by->kind != JINJA_INTEGER) || divisor == 0 || divisor == -1)
         return jinja_work_fail(w, OTT_ERR_FORMAT, "%s is divided by %s", jinja_value_kind(v),
@@ -490,8 +525,8 @@ static ott_status test_remainder(const jinja_work *w, const jinja_value *v, cons
     return OTT_OK;
 }
 
-static ott_status test_order(const jinja_work *w, test_word word, const jinja_value *v,
-                             const jinja_value *other, bool *out) {
+static ott_status test_order(jinja_work *w, test_word word, const jinja_value *v, const jinja_value *other,
+                             bool *out) {
     int order;
     TRY(jinja_value_order(w, v, other, &order));
     *out = word == TEST_LESS         ? order < 0
@@ -501,23 +536,15 @@ static ott_status test_order(const jinja_work *w, test_word word, const jinja_va
     return OTT_OK;
 }
 
-static ott_status test_in(jinja_work *w, const jinja_value *v, const jinja_value *in, bool *out) {
-    jinja_list *l;
-    *out = false;
-    if (in->kind == JINJA_STRING && v->kind == JINJA_STRING)
-        return *out = jinja_text_has(in->text, v->text), OTT_OK;
-    TRY(jinja_value_elements(w, in, &l));
-    for (int64_t i = 0; i < l->count && !*out; i++) *out = jinja_value_equal(v, &l->of[i]);
-    return OTT_OK;
-}
-
 static ott_status test_against(jinja_work *w, test_word word, const jinja_value *v, const jinja_value *other,
                                bool *out) {
     if (!other) return jinja_work_fail(w, OTT_ERR_FORMAT, "a test lacks what it compares with");
-    if (word == TEST_EQUAL || word == TEST_NOT_EQUAL)
-        return *out = jinja_value_equal(v, other) == (word == TEST_EQUAL), OTT_OK;
+    if (word == TEST_EQUAL || word == TEST_NOT_EQUAL) {
+        TRY(jinja_value_equal(w, v, other, out));
+        return *out = *out == (word == TEST_EQUAL), OTT_OK;
+    }
     if (word == TEST_DIVISIBLE) return test_remainder(w, v, other, 0, out);
-    return word == TEST_IN ? test_in(w, v, other, out) : test_order(w, word, v, other, out);
+    return word == TEST_IN ? jinja_value_in(w, v, other, out) : test_order(w, word, v, other, out);
 }
 
 static ott_status test_word_of(jinja_work *w, test_word word, const jinja_value *v, const jinja_arguments *a,

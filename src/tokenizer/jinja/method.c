@@ -1,4 +1,6 @@
 /* jinja/method: methods of strings and dictionaries, and functions. */
+#define _GNU_SOURCE /* memrchr */
+#include "base/text.h"
 #include "tokenizer/jinja/value.h"
 #include <utf8proc.h>
 
@@ -23,42 +25,49 @@ static bool holds_character(text_view set, const char *at, int64_t bytes) {
     return false;
 }
 
-static int64_t bytes_at_start(text_view text, const text_view *set) {
-    int64_t i = 0;
-    if (!set) return text_spaces_at_start(text);
-    for (int64_t bytes; i < text.bytes; i += bytes) {
-        bytes = text_character_bytes((unsigned char)text.at[i]);
-        if (!holds_character(*set, text.at + i, bytes)) break;
+static ott_status bytes_at_start(jinja_work *w, text_view text, const text_view *set, int64_t *out) {
+    *out = 0;
+    if (!set) return *out = text_spaces_at_start(text), jinja_work_write(w, *out);
+    for (int64_t bytes; *out < text.bytes; *out += bytes) {
+        bytes = text_character_bytes((unsigned char)text.at[*out]);
+        TRY(jinja_work_write(w, set->bytes));
+        if (!holds_character(*set, text.at + *out, bytes)) break;
     }
-    return i;
+    return OTT_OK;
 }
 
-static int64_t bytes_at_end(text_view text, const text_view *set) {
+static ott_status bytes_at_end(jinja_work *w, text_view text, const text_view *set, int64_t *out) {
     int64_t i = text.bytes;
-    if (!set) return text_spaces_at_end(text);
+    if (!set) return *out = text_spaces_at_end(text), jinja_work_write(w, *out);
     while (i > 0) {
         int64_t from = i - 1;
         while (from > 0 && ((unsigned char)text.at[from] & 0xc0) == 0x80) from--;
+        TRY(jinja_work_write(w, set->bytes));
         if (!holds_character(*set, text.at + from, i - from)) break;
         i = from;
     }
-    return text.bytes - i;
+    *out = text.bytes - i;
+    return OTT_OK;
 }
 
 static ott_status strip(jinja_work *w, const jinja_value *v, const jinja_arguments *a, bool left, bool right,
                         jinja_value *out) {
     text_view text = v->text, set, *given = NULL;
     const jinja_value *argument = jinja_argument(a, 0, NULL);
+    int64_t bytes;
     TRY(jinja_arguments_check(w, a, "strip", 1, NULL));
     if (argument && argument->kind != JINJA_NONE) {
         TRY(text_argument(w, a, 0, "strip", &set));
         given = &set;
     }
     if (left) {
-        int64_t n = bytes_at_start(text, given);
-        text = (text_view){text.at + n, text.bytes - n};
+        TRY(bytes_at_start(w, text, given, &bytes));
+        text = (text_view){text.at + bytes, text.bytes - bytes};
     }
-    if (right) text.bytes -= bytes_at_end(text, given);
+    if (right) {
+        TRY(bytes_at_end(w, text, given, &bytes));
+        text.bytes -= bytes;
+    }
     *out = jinja_value_string(text);
     return OTT_OK;
 }
@@ -82,6 +91,7 @@ typedef enum letter_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL } le
 static ott_status change_case(jinja_work *w, text_view text, letter_case to, jinja_value *out) {
     str made = {.account = w->account};
     bool inside = false; /* of a word */
+    TRY(jinja_work_steps(w, 1 + text.bytes / 2));
     for (int64_t i = 0, bytes; i < text.bytes; i += bytes) {
         utf8proc_int32_t code;
         utf8proc_uint8_t encoded[4];
@@ -123,6 +133,7 @@ static ott_status match_end(jinja_work *w, const jinja_value *v, const jinja_arg
             return jinja_work_fail(w, OTT_ERR_FORMAT, "%s: not with a string",
                                    end ? "endswith" : "startswith");
         int64_t rest = v->text.bytes - part->text.bytes;
+        TRY(jinja_work_read(w, rest >= 0 ? part->text.bytes : 0));
         out->truth |=
             rest >= 0 && memcmp(v->text.at + (end ? rest : 0), part->text.at, (size_t)part->text.bytes) == 0;
     }
@@ -149,10 +160,25 @@ static ott_status count_argument(const jinja_work *w, const jinja_arguments *a, 
     return OTT_OK;
 }
 
+static ott_status replace_all(jinja_work *w, text_view rest, text_view old, text_view new, int64_t most,
+                              str *made) {
+    const char *at;
+    for (; most != 0 && made->length < JINJA_MEMORY_MOST; most--) {
+        TRY(jinja_text_find(w, rest, old, &at));
+        if (!at) break;
+        TRY(jinja_work_read(w, new.bytes));
+        str_append_bytes(made, rest.at, at - rest.at);
+        str_append_bytes(made, new.at, new.bytes);
+        rest = (text_view){at + old.bytes, rest.at + rest.bytes - at - old.bytes};
+    }
+    str_append_bytes(made, rest.at, rest.bytes);
+    return OTT_OK;
+}
+
 static ott_status method_replace(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                  jinja_value *out) {
     static const char *const names[] = {"count", NULL};
-    text_view old, new, rest = v->text;
+    text_view old, new;
     int64_t most;
     str made = {.account = w->account};
     TRY(jinja_arguments_check(w, a, "replace", 3, names));
@@ -160,14 +186,8 @@ static ott_status method_replace(jinja_work *w, const jinja_value *v, const jinj
     TRY(text_argument(w, a, 1, "replace", &new));
     TRY(count_argument(w, a, 2, "count", &most));
     if (old.bytes == 0) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "replace: of nothing");
-    for (const char *at; most != 0 && (at = jinja_text_find(rest, old)) && made.length < JINJA_MEMORY_MOST;
-         most--) {
-        str_append_bytes(&made, rest.at, at - rest.at);
-        str_append_bytes(&made, new.at, new.bytes);
-        rest = (text_view){at + old.bytes, rest.at + rest.bytes - at - old.bytes};
-    }
-    str_append_bytes(&made, rest.at, rest.bytes);
-    ott_status status = str_finish(&made);
+    ott_status status = replace_all(w, v->text, old, new, most, &made);
+    if (status == OTT_OK) status = str_finish(&made);
     if (status == OTT_OK) status = jinja_value_copy_text(w, made.text ? made.text : "", made.length, out);
     str_free(&made);
     return status;
@@ -201,10 +221,13 @@ static ott_status method_split(jinja_work *w, const jinja_value *v, const jinja_
     TRY(jinja_arguments_check(w, a, "split", 2, names));
     TRY(count_argument(w, a, 1, "maxsplit", &most));
     TRY(jinja_value_list(w, out));
+    TRY(jinja_work_write(w, rest.bytes));
     if (!between || between->kind == JINJA_NONE) return split_words(w, rest, most, out->list);
     if (between->kind != JINJA_STRING || between->text.bytes == 0)
         return jinja_work_fail(w, OTT_ERR_FORMAT, "split: by %s", jinja_value_kind(between));
-    for (const char *at; most != 0 && (at = jinja_text_find(rest, between->text)); most--) {
+    for (const char *at; most != 0; most--) {
+        TRY(jinja_text_find(w, rest, between->text, &at));
+        if (!at) break;
         TRY(jinja_list_append(w, out->list, jinja_value_string((text_view){rest.at, at - rest.at})));
         at += between->text.bytes;
         rest = (text_view){at, rest.at + rest.bytes - at};
@@ -224,8 +247,13 @@ static ott_status method_rsplit(jinja_work *w, const jinja_value *v, const jinja
     if (by.bytes == 0 || most != 1)
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "rsplit: built with a text and maxsplit 1");
     TRY(jinja_value_list(w, out));
+    TRY(jinja_work_read(w, v->text.bytes));
     for (int64_t at = v->text.bytes - by.bytes; at >= 0; at--) {
-        if (memcmp(v->text.at + at, by.at, (size_t)by.bytes) != 0) continue;
+        const char *found = memrchr(v->text.at, by.at[0], (size_t)at + 1);
+        if (!found) break;
+        at = found - v->text.at;
+        TRY(jinja_work_read(w, by.bytes));
+        if (memcmp(found, by.at, (size_t)by.bytes) != 0) continue;
         TRY(jinja_list_append(w, out->list, jinja_value_string((text_view){v->text.at, at})));
         int64_t behind = at + by.bytes;
         return jinja_list_append(
@@ -247,9 +275,10 @@ static ott_status method_find(jinja_work *w, const jinja_value *v, const jinja_a
     text_view part;
     TRY(jinja_arguments_check(w, a, "find", 1, NULL));
     TRY(text_argument(w, a, 0, "find", &part));
-    const char *at = part.bytes ? jinja_text_find(v->text, part) : v->text.at;
-    *out = jinja_value_integer(at ? jinja_text_length((text_view){v->text.at, at - v->text.at}) : -1);
-    return OTT_OK;
+    const char *at = v->text.at;
+    if (part.bytes) TRY(jinja_text_find(w, v->text, part, &at));
+    *out = jinja_value_integer(-1);
+    return at ? jinja_text_length(w, (text_view){v->text.at, at - v->text.at}, &out->integer) : OTT_OK;
 }
 
 static ott_status method_count(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
@@ -259,9 +288,11 @@ static ott_status method_count(jinja_work *w, const jinja_value *v, const jinja_
     TRY(text_argument(w, a, 0, "count", &part));
     if (part.bytes == 0) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "count: of nothing");
     *out = jinja_value_integer(0);
-    for (const char *at; (at = jinja_text_find(rest, part)); out->integer++)
+    for (const char *at;; out->integer++) {
+        TRY(jinja_text_find(w, rest, part, &at));
+        if (!at) return OTT_OK;
         rest = (text_view){at + part.bytes, rest.at + rest.bytes - at - part.bytes};
-    return OTT_OK;
+    }
 }
 
 /* ---- dictionaries ---- */
@@ -276,6 +307,7 @@ static ott_status list_members(jinja_work *w, const jinja_value *v, const jinja_
                                jinja_value *out) {
     TRY(jinja_arguments_check(w, a, keys ? "keys" : "values", 0, NULL));
     TRY(jinja_value_list(w, out));
+    TRY(jinja_work_steps(w, v->dict->count));
     for (int64_t i = 0; i < v->dict->count; i++)
         TRY(jinja_list_append(w, out->list, keys ? v->dict->of[i].key : v->dict->of[i].value));
     return OTT_OK;
@@ -295,7 +327,8 @@ static ott_status method_get(jinja_work *w, const jinja_value *v, const jinja_ar
     const jinja_value *key = jinja_argument(a, 0, NULL), *otherwise = jinja_argument(a, 1, NULL);
     TRY(jinja_arguments_check(w, a, "get", 2, NULL));
     if (!key) return jinja_work_fail(w, OTT_ERR_FORMAT, "get: of which key?");
-    const jinja_value *member = jinja_dict_find(v->dict, key);
+    const jinja_value *member;
+    TRY(jinja_dict_find(w, v->dict, key, &member));
     *out = member ? *member : otherwise ? *otherwise : (jinja_value){.kind = JINJA_NONE};
     return OTT_OK;
 }
@@ -380,24 +413,43 @@ static ott_status function_range(jinja_work *w, const jinja_arguments *a, jinja_
         return jinja_work_fail(w, OTT_ERR_FORMAT, "range: to where, in which steps?");
     TRY(jinja_value_list(w, out));
     for (int64_t i = bound[0]; bound[2] > 0 ? i < bound[1] : i > bound[1]; i += bound[2]) {
-        TRY(jinja_work_step(w));
+        TRY(jinja_work_steps(w, 1));
         TRY(jinja_list_append(w, out->list, jinja_value_integer(i)));
     }
     return OTT_OK;
+}
+
+/* English names, whatever the locale of the program. */
+static ott_status function_strftime_now(jinja_work *w, const jinja_arguments *a, jinja_value *out) {
+    text_view given;
+    char format[128], text[512];
+    TRY(jinja_arguments_check(w, a, "strftime_now", 1, NULL));
+    TRY(text_argument(w, a, 0, "strftime_now", &given));
+    if (given.bytes >= (int64_t)sizeof format || memchr(given.at, 0, (size_t)given.bytes))
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "strftime_now: a format of %lld bytes; at most %d",
+                               (long long)given.bytes, (int)sizeof format - 1);
+    memcpy(format, given.at, (size_t)given.bytes);
+    format[given.bytes] = 0;
+    size_t bytes = text_strftime(text, sizeof text, format, w->settings->today);
+    if (bytes == 0 && given.bytes > 0)
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "strftime_now: \"%s\" gives no text", format);
+    return jinja_value_copy_text(w, text, (int64_t)bytes, out);
 }
 
 static const struct {
     const char *name;
     ott_status (*call)(jinja_work *w, const jinja_arguments *a, jinja_value *out);
 } functions[] = {{"raise_exception", function_raise},
+                 {"strftime_now", function_strftime_now},
                  {"namespace", function_namespace},
                  {"dict", function_dict},
                  {"range", function_range}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
-bool jinja_function_exists(text_view name) {
+bool jinja_function_exists(const jinja_work *w, text_view name) {
     for (int i = 0; i < FUNCTIONS; i++)
-        if (text_is(name, functions[i].name)) return true;
+        if (text_is(name, functions[i].name))
+            return functions[i].call != function_strftime_now || w->settings->today;
     return false;
 }
 

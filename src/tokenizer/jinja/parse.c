@@ -482,10 +482,18 @@ static ott_status parse_set(parser *p, jinja_node *node) {
     return end_body(p);
 }
 
+/* A body that break and continue do not leave. */
+static ott_status parse_closed_body(parser *p, const char *const *ends, jinja_node **list) {
+    int loops = p->loops;
+    p->loops = 0;
+    TRY(parse_body(p, ends, list));
+    p->loops = loops;
+    return end_body(p);
+}
+
 static ott_status parse_macro(parser *p, jinja_node *node) {
     static const char *const ends[] = {"endmacro", NULL};
     jinja_node **end = &node->other;
-    int loops = p->loops;
     TRY(expect_name(p, &node->name));
     TRY(expect_sign(p, "("));
     while (!is_sign(p, ")")) {
@@ -498,18 +506,25 @@ static ott_status parse_macro(parser *p, jinja_node *node) {
     }
     TRY(expect_sign(p, ")"));
     TRY(end_block(p));
-    p->loops = 0;
-    TRY(parse_body(p, ends, &node->list));
-    p->loops = loops;
-    return end_body(p);
+    return parse_closed_body(p, ends, &node->list);
 }
 
 static ott_status parse_generation(parser *p, jinja_node *node) {
     static const char *const ends[] = {"endgeneration", NULL};
     p->t->marks_generation = true;
     TRY(end_block(p));
-    TRY(parse_body(p, ends, &node->list));
-    return end_body(p);
+    return parse_closed_body(p, ends, &node->list);
+}
+
+/* The output of a filter over the text of a body. */
+static ott_status parse_filter_block(parser *p, jinja_node *node) {
+    static const char *const ends[] = {"endfilter", NULL};
+    jinja_node *body;
+    TRY(make(p, JINJA_NODE_BODY, &body));
+    TRY(parse_filter(p, body, &node->of[0]));
+    while (skip_sign(p, "|")) TRY(parse_filter(p, node->of[0], &node->of[0]));
+    TRY(end_block(p));
+    return parse_closed_body(p, ends, &body->list);
 }
 
 static ott_status parse_jump(parser *p, jinja_node *node) {
@@ -526,6 +541,7 @@ static const struct {
                   {"for", JINJA_NODE_FOR, parse_for},
                   {"set", JINJA_NODE_SET, parse_set},
                   {"macro", JINJA_NODE_MACRO, parse_macro},
+                  {"filter", JINJA_NODE_OUTPUT, parse_filter_block},
                   {"generation", JINJA_NODE_GENERATION, parse_generation},
                   {"break", JINJA_NODE_BREAK, parse_jump},
                   {"continue", JINJA_NODE_CONTINUE, parse_jump}};

@@ -1,6 +1,5 @@
 /* jinja/render: a template with its variables: expressions and statements. */
 #include "tokenizer/jinja/value.h"
-#include <math.h>
 
 /* The names that a body has set; it sees those of the ones around it. */
 typedef struct scope scope;
@@ -11,16 +10,36 @@ struct scope {
 
 typedef enum jump { JUMP_NONE, JUMP_BREAK, JUMP_CONTINUE } jump;
 
+/* Statements that run after the current one: its next statement, then the next one of the enclosing {% if %}, and so on. */
+typedef struct frame frame;
+struct frame {
+    const jinja_node *next;
+    const frame *around;
+};
+
+/* Renderings of fewer messages that branch off the rendering of all. */
+typedef struct branches {
+    jinja_prefix *of; /* [count] ascending */
+    int64_t count, next;
+    str *tails;
+    bool running;      /* one is */
+    jinja_undos undos; /* what it did to namespaces */
+} branches;
+
 typedef struct rendering {
     jinja_work work;
     scope *global, *here;
     str *out;
     jinja_spans *generation;
-    jump jump; /* on the way out of a loop's body */
+    branches *branches; /* NULL: prefixes are not rendered */
+    const frame *frames;
+    int bodies; /* macros, captured texts and loops around what runs */
+    jump jump;  /* on the way out of a loop's body */
     int depth;
 } rendering;
 
 static ott_status evaluate(rendering *r, const jinja_node *n, jinja_value *out);
+static ott_status evaluate_any(rendering *r, const jinja_node *n, jinja_value *out);
 static ott_status run_all(rendering *r, const jinja_node *first);
 
 #define FAIL(r, code, ...) jinja_work_fail(&(r)->work, code, __VA_ARGS__)
@@ -31,20 +50,21 @@ static int shown_bytes(text_view name) {
 
 static ott_status enter(rendering *r, const jinja_node *n) {
     r->work.line = n->line;
-    TRY(jinja_work_step(&r->work));
+    TRY(jinja_work_steps(&r->work, 1));
     if (++r->depth <= JINJA_CALLS_MOST) return OTT_OK;
     return FAIL(r, OTT_ERR_UNSUPPORTED, "calls nested more than %d deep", JINJA_CALLS_MOST);
 }
 
 /* ---- names ---- */
 
-static ott_status find_name(const rendering *r, text_view name, jinja_value *out) {
+static ott_status find_name(rendering *r, text_view name, jinja_value *out) {
+    const jinja_value *v;
     for (const scope *s = r->here; s; s = s->around) {
-        const jinja_value *v = jinja_dict_find_text(s->names, name);
+        TRY(jinja_dict_find_text(&r->work, s->names, name, &v));
         if (v) return *out = *v, OTT_OK;
     }
     *out = jinja_value_undefined(name);
-    if (jinja_function_exists(name)) out->kind = JINJA_FUNCTION;
+    if (jinja_function_exists(&r->work, name)) out->kind = JINJA_FUNCTION;
     return OTT_OK;
 }
 
@@ -59,209 +79,33 @@ static ott_status open_scope(rendering *r, const scope *around, scope *out) {
     return OTT_OK;
 }
 
-/* ---- members, indexes, slices ---- */
+/* ---- lists that grow ---- */
 
-static text_view characters(text_view text, int64_t first, int64_t count) {
-    const char *from = text.at;
-    while (first-- > 0) from += text_character_bytes((unsigned char)*from);
-    const char *to = from;
-    while (count-- > 0) to += text_character_bytes((unsigned char)*to);
-    return (text_view){from, to - from};
-}
-
-static int64_t length_of(const jinja_value *v) {
-    return v->kind == JINJA_STRING ? jinja_text_length(v->text) : v->list->count;
-}
-
-static ott_status index_value(const rendering *r, const jinja_value *of, const jinja_value *key,
-                              jinja_value *out) {
-    *out = jinja_value_undefined((text_view){"an element", 10});
-    if (key->kind == JINJA_STRING && of->kind != JINJA_DICT)
-        return jinja_member(&r->work, of, key->text, out);
-    if (of->kind == JINJA_DICT) {
-        const jinja_value *v = jinja_dict_find(of->dict, key);
-        if (v)
-            *out = *v;
-        else if (key->kind == JINJA_STRING)
-            out->text = key->text;
-        return OTT_OK;
-    }
-    if (of->kind == JINJA_UNDEFINED)
-        return FAIL(r, OTT_ERR_FORMAT, "\"%.*s\" is undefined, and has no elements", shown_bytes(of->text),
-                    of->text.at);
-    if ((of->kind != JINJA_LIST && of->kind != JINJA_STRING) || key->kind != JINJA_INTEGER) return OTT_OK;
-    int64_t length = length_of(of), i = key->integer < 0 ? key->integer + length : key->integer;
-    if (i < 0 || i >= length) return OTT_OK;
-    *out = of->kind == JINJA_LIST ? of->list->of[i] : jinja_value_string(characters(of->text, i, 1));
+/* Replaces a list that grows by the list as this rendering has it. The rendering then depends on its length. */
+static ott_status settle(rendering *r, jinja_value *v) {
+    jinja_value whole;
+    if (v->kind != JINJA_LIST || !v->list->grows) return OTT_OK;
+    jinja_work_see(&r->work, INT64_MAX);
+    TRY(jinja_value_list(&r->work, &whole));
+    *whole.list = *v->list;
+    whole.list->count = whole.list->capacity = jinja_list_count(&r->work, v->list);
+    whole.list->grows = false;
+    *v = whole;
     return OTT_OK;
 }
 
-/* A bound of a slice, as Python's indices(): where it is absent, and kept within [least, most]. */
-static ott_status read_bound(rendering *r, const jinja_node *n, int64_t length, int64_t absent, int64_t least,
-                             int64_t most, int64_t *out) {
-    jinja_value v = {.kind = JINJA_NONE};
-    if (n) TRY(evaluate(r, n, &v));
-    *out = absent;
-    if (v.kind == JINJA_NONE) return OTT_OK;
-    if (v.kind != JINJA_INTEGER)
-        return FAIL(r, OTT_ERR_FORMAT, "a slice begins or ends with %s", jinja_value_kind(&v));
-    int64_t at = v.integer < 0 ? (v.integer < -length ? -1 - length : v.integer) + length : v.integer;
-    *out = at < least ? least : at > most ? most : at;
+static bool truth_of(rendering *r, const jinja_value *v) {
+    if (v->kind != JINJA_LIST || !v->list->grows) return jinja_value_truth(v);
+    bool any = jinja_list_count(&r->work, v->list) > 0;
+    if (any) jinja_work_see(&r->work, v->list->skipped + 1);
+    return any;
+}
+
+static ott_status evaluate_truth(rendering *r, const jinja_node *n, bool *out) {
+    jinja_value v;
+    TRY(evaluate_any(r, n, &v));
+    *out = truth_of(r, &v);
     return OTT_OK;
-}
-
-static ott_status slice_step(rendering *r, const jinja_node *n, int64_t *out) {
-    jinja_value v = {.kind = JINJA_NONE};
-    if (n) TRY(evaluate(r, n, &v));
-    if (v.kind != JINJA_NONE &&
-        (v.kind != JINJA_INTEGER || v.integer == 0 || v.integer < -INT32_MAX || v.integer > INT32_MAX))
-        return FAIL(r, OTT_ERR_FORMAT, "a slice cannot have this step");
-    *out = v.kind == JINJA_NONE ? 1 : v.integer;
-    return OTT_OK;
-}
-
-static ott_status slice_value(rendering *r, const jinja_node *n, const jinja_value *of, jinja_value *out) {
-    int64_t from, to, step;
-    jinja_list *all;
-    if (of->kind != JINJA_LIST && of->kind != JINJA_STRING)
-        return FAIL(r, OTT_ERR_FORMAT, "%s has no slices", jinja_value_kind(of));
-    int64_t length = length_of(of);
-    TRY(slice_step(r, n->of[3], &step));
-    bool back = step < 0;
-    TRY(read_bound(r, n->of[1], length, back ? length - 1 : 0, back ? -1 : 0, back ? length - 1 : length,
-                   &from));
-    TRY(read_bound(r, n->of[2], length, back ? -1 : length, back ? -1 : 0, back ? length - 1 : length, &to));
-    if (of->kind == JINJA_STRING && step == 1)
-        return *out = jinja_value_string(characters(of->text, from, to > from ? to - from : 0)), OTT_OK;
-    if (of->kind == JINJA_STRING)
-        return FAIL(r, OTT_ERR_UNSUPPORTED, "slices of a string with a step are not built");
-    TRY(jinja_value_elements(&r->work, of, &all));
-    TRY(jinja_value_list(&r->work, out));
-    for (int64_t i = from; back ? i > to : i < to; i += step)
-        TRY(jinja_list_append(&r->work, out->list, all->of[i]));
-    return OTT_OK;
-}
-
-/* ---- operators ---- */
-
-static ott_status join_texts(rendering *r, text_view a, text_view b, jinja_value *out) {
-    void *memory;
-    TRY(jinja_work_alloc(&r->work, a.bytes + b.bytes + 1, &memory));
-    if (a.bytes) memcpy(memory, a.at, (size_t)a.bytes);
-    if (b.bytes) memcpy((char *)memory + a.bytes, b.at, (size_t)b.bytes);
-    *out = jinja_value_string((text_view){memory, a.bytes + b.bytes});
-    return OTT_OK;
-}
-
-static ott_status join_lists(rendering *r, const jinja_list *a, const jinja_list *b, jinja_value *out) {
-    TRY(jinja_value_list(&r->work, out));
-    for (int64_t i = 0; i < a->count; i++) TRY(jinja_list_append(&r->work, out->list, a->of[i]));
-    for (int64_t i = 0; i < b->count; i++) TRY(jinja_list_append(&r->work, out->list, b->of[i]));
-    return OTT_OK;
-}
-
-static ott_status repeat_text(rendering *r, text_view text, int64_t times, jinja_value *out) {
-    jinja_value made = jinja_value_string((text_view){"", 0});
-    for (int64_t i = 0; i < times; i++) {
-        TRY(jinja_work_step(&r->work));
-        TRY(join_texts(r, made.text, text, &made));
-    }
-    *out = made;
-    return OTT_OK;
-}
-
-static ott_status calculate_whole(rendering *r, text_view sign, int64_t a, int64_t b, jinja_value *out) {
-    bool fits = true;
-    *out = jinja_value_integer(0);
-    if (text_is(sign, "+"))
-        fits = !__builtin_add_overflow(a, b, &out->integer);
-    else if (text_is(sign, "-"))
-        fits = !__builtin_sub_overflow(a, b, &out->integer);
-    else if (text_is(sign, "*"))
-        fits = !__builtin_mul_overflow(a, b, &out->integer);
-    else if (b == 0)
-        return FAIL(r, OTT_ERR_FORMAT, "division by zero");
-    else if (text_is(sign, "/"))
-        *out = (jinja_value){.kind = JINJA_REAL, .real = (double)a / (double)b};
-    else if (a == INT64_MIN)
-        fits = false;
-    else {
-        int64_t rest = a % b, down = rest != 0 && (rest < 0) != (b < 0);
-        out->integer = text_is(sign, "%") ? rest + down * b : a / b - down;
-    }
-    return fits ? OTT_OK : FAIL(r, OTT_ERR_UNSUPPORTED, "a number is too large");
-}
-
-static ott_status calculate_real(rendering *r, text_view sign, double a, double b, jinja_value *out) {
-    *out = (jinja_value){.kind = JINJA_REAL};
-    bool divides = text_is(sign, "/") || text_is(sign, "//") || text_is(sign, "%");
-    if (divides && b == 0) return FAIL(r, OTT_ERR_FORMAT, "division by zero");
-    double floored = divides ? floor(a / b) : 0;
-    out->real = text_is(sign, "+")    ? a + b
-                : text_is(sign, "-")  ? a - b
-                : text_is(sign, "*")  ? a * b
-                : text_is(sign, "/")  ? a / b
-                : text_is(sign, "//") ? floored
-                                      : a - floored * b;
-    return OTT_OK;
-}
-
-static ott_status calculate(rendering *r, text_view sign, const jinja_value *a, const jinja_value *b,
-                            jinja_value *out) {
-    jinja_value x, y;
-    if (text_is(sign, "~")) {
-        TRY(jinja_show(&r->work, a, &x));
-        TRY(jinja_show(&r->work, b, &y));
-        return join_texts(r, x.text, y.text, out);
-    }
-    if (jinja_value_is_number(a) && jinja_value_is_number(b)) {
-        if (a->kind == JINJA_REAL || b->kind == JINJA_REAL)
-            return calculate_real(r, sign, jinja_value_real(a), jinja_value_real(b), out);
-        return calculate_whole(r, sign, a->kind == JINJA_BOOL ? a->truth : a->integer,
-                               b->kind == JINJA_BOOL ? b->truth : b->integer, out);
-    }
-    bool adds = text_is(sign, "+");
-    if (adds && a->kind == JINJA_STRING && b->kind == JINJA_STRING)
-        return join_texts(r, a->text, b->text, out);
-    if (adds && a->kind == JINJA_LIST && b->kind == JINJA_LIST) return join_lists(r, a->list, b->list, out);
-    if (text_is(sign, "*") && a->kind == JINJA_STRING && b->kind == JINJA_INTEGER)
-        return repeat_text(r, a->text, b->integer, out);
-    if (a->kind == JINJA_UNDEFINED || b->kind == JINJA_UNDEFINED) {
-        text_view name = a->kind == JINJA_UNDEFINED ? a->text : b->text;
-        return FAIL(r, OTT_ERR_FORMAT, "\"%.*s\" is undefined", shown_bytes(name), name.at);
-    }
-    return FAIL(r, OTT_ERR_FORMAT, "%s %.*s %s has no meaning", jinja_value_kind(a), (int)sign.bytes, sign.at,
-                jinja_value_kind(b));
-}
-
-static ott_status is_in(rendering *r, const jinja_value *a, const jinja_value *b, bool *out) {
-    *out = false;
-    if (b->kind == JINJA_STRING && a->kind == JINJA_STRING)
-        return *out = jinja_text_has(b->text, a->text), OTT_OK;
-    if (b->kind == JINJA_DICT) return *out = jinja_dict_find(b->dict, a) != NULL, OTT_OK;
-    if (b->kind == JINJA_UNDEFINED) return OTT_OK;
-    if (b->kind != JINJA_LIST)
-        return FAIL(r, OTT_ERR_FORMAT, "%s is in no %s", jinja_value_kind(a), jinja_value_kind(b) + 2);
-    for (int64_t i = 0; i < b->list->count && !*out; i++) *out = jinja_value_equal(a, &b->list->of[i]);
-    return OTT_OK;
-}
-
-static ott_status compare(rendering *r, const jinja_node *n, const jinja_value *a, const jinja_value *b,
-                          jinja_value *out) {
-    bool truth;
-    int order;
-    if (text_is(n->name, "in")) {
-        TRY(is_in(r, a, b, &truth));
-        return *out = jinja_value_bool(truth != n->negated), OTT_OK;
-    }
-    if (text_is(n->name, "==") || text_is(n->name, "!="))
-        return *out = jinja_value_bool(jinja_value_equal(a, b) == text_is(n->name, "==")), OTT_OK;
-    TRY(jinja_value_order(&r->work, a, b, &order));
-    truth = text_is(n->name, "<")    ? order < 0
-            : text_is(n->name, ">")  ? order > 0
-            : text_is(n->name, "<=") ? order <= 0
-                                     : order >= 0;
-    return *out = jinja_value_bool(truth), OTT_OK;
 }
 
 /* ---- calls ---- */
@@ -284,13 +128,25 @@ static ott_status capture(rendering *r, const jinja_node *list, jinja_value *out
     jinja_spans *generation = r->generation;
     r->out = &text;
     r->generation = NULL; /* places in another text */
+    r->bodies++;
     ott_status status = run_all(r, list);
+    r->bodies--;
     r->out = before;
     r->generation = generation;
     if (status == OTT_OK) status = str_finish(&text);
     if (status == OTT_OK)
         status = jinja_value_copy_text(&r->work, text.text ? text.text : "", text.length, out);
     str_free(&text);
+    return status;
+}
+
+/* Names that the body sets end with it. */
+static ott_status run_inside(rendering *r, const jinja_node *n, jinja_value *captured) {
+    scope own, *before = r->here;
+    TRY(open_scope(r, before, &own));
+    r->here = &own;
+    ott_status status = captured ? capture(r, n->list, captured) : run_all(r, n->list);
+    r->here = before;
     return status;
 }
 
@@ -366,7 +222,8 @@ static ott_status apply_test(rendering *r, const jinja_node *n, jinja_value *out
     jinja_arguments a;
     jinja_value v;
     bool truth, found;
-    TRY(evaluate(r, n->of[0], &v));
+    TRY(n->list ? evaluate(r, n->of[0], &v)
+                : evaluate_any(r, n->of[0], &v)); /* without arguments: its kind */
     TRY(evaluate_arguments(r, n->list, &a));
     r->work.line = n->line;
     TRY(jinja_test(&r->work, n->name, &v, &a, &truth, &found));
@@ -401,39 +258,59 @@ static ott_status evaluate_dict(rendering *r, const jinja_node *n, jinja_value *
 }
 
 static ott_status evaluate_condition(rendering *r, const jinja_node *n, jinja_value *out) {
-    jinja_value condition;
-    TRY(evaluate(r, n->of[1], &condition));
-    if (jinja_value_truth(&condition)) return evaluate(r, n->of[0], out);
-    if (n->of[2]) return evaluate(r, n->of[2], out);
+    bool condition;
+    TRY(evaluate_truth(r, n->of[1], &condition));
+    if (condition) return evaluate_any(r, n->of[0], out);
+    if (n->of[2]) return evaluate_any(r, n->of[2], out);
     return *out = jinja_value_undefined((text_view){"the other case", 14}), OTT_OK;
 }
 
-static ott_status negate(rendering *r, jinja_value *v) {
-    if (v->kind == JINJA_REAL) return v->real = -v->real, OTT_OK;
-    if (v->kind == JINJA_INTEGER && v->integer != INT64_MIN) return v->integer = -v->integer, OTT_OK;
-    return FAIL(r, OTT_ERR_FORMAT, "%s has no negative", jinja_value_kind(v));
+/* and, or: the operand that decides. */
+static ott_status evaluate_logic(rendering *r, const jinja_node *n, jinja_value *out) {
+    TRY(evaluate_any(r, n->of[0], out));
+    return truth_of(r, out) == (n->kind == JINJA_NODE_OR) ? OTT_OK : evaluate_any(r, n->of[1], out);
+}
+
+static ott_status evaluate_not(rendering *r, const jinja_node *n, jinja_value *out) {
+    bool truth;
+    TRY(evaluate_truth(r, n->of[0], &truth));
+    return *out = jinja_value_bool(!truth), OTT_OK;
+}
+
+static ott_status evaluate_slice(rendering *r, const jinja_node *n, jinja_value *out) {
+    jinja_value of, bounds[3];
+    TRY(evaluate_any(r, n->of[0], &of));
+    for (int i = 0; i < 3; i++) {
+        bounds[i] = (jinja_value){.kind = JINJA_NONE};
+        if (n->of[i + 1]) TRY(evaluate(r, n->of[i + 1], &bounds[i]));
+    }
+    r->work.line = n->line;
+    return jinja_slice(&r->work, &of, bounds, out);
+}
+
+static ott_status evaluate_index(rendering *r, const jinja_node *n, jinja_value *out) {
+    jinja_value of, key;
+    TRY(evaluate_any(r, n->of[0], &of));
+    TRY(evaluate(r, n->of[1], &key));
+    r->work.line = n->line;
+    return jinja_index(&r->work, &of, &key, out);
 }
 
 /* A node over one or two values. */
 static ott_status evaluate_over(rendering *r, const jinja_node *n, jinja_value *out) {
     jinja_value a, b;
+    bool truth;
     TRY(evaluate(r, n->of[0], &a));
-    bool decided = (n->kind == JINJA_NODE_AND && !jinja_value_truth(&a)) ||
-                   (n->kind == JINJA_NODE_OR && jinja_value_truth(&a));
-    if (decided) return *out = a, OTT_OK;
-    if (n->kind != JINJA_NODE_SLICE && n->of[1]) TRY(evaluate(r, n->of[1], &b));
+    if (n->of[1]) TRY(evaluate(r, n->of[1], &b));
     r->work.line = n->line;
     switch (n->kind) {
-    case JINJA_NODE_AND:
-    case JINJA_NODE_OR: return *out = b, OTT_OK;
-    case JINJA_NODE_NOT: return *out = jinja_value_bool(!jinja_value_truth(&a)), OTT_OK;
-    case JINJA_NODE_NEGATE: return *out = a, negate(r, out);
+    case JINJA_NODE_NEGATE: return *out = a, jinja_negate(&r->work, out);
     case JINJA_NODE_MEMBER: return jinja_member(&r->work, &a, n->name, out);
-    case JINJA_NODE_INDEX: return index_value(r, &a, &b, out);
-    case JINJA_NODE_SLICE: return slice_value(r, n, &a, out);
-    case JINJA_NODE_BINARY: return calculate(r, n->name, &a, &b, out);
-    default: return compare(r, n, &a, &b, out);
+    case JINJA_NODE_BINARY: return jinja_calculate(&r->work, n->name, &a, &b, out);
+    default: break; /* JINJA_NODE_COMPARE */
     }
+    TRY(jinja_compare(&r->work, n->name, &a, &b, &truth));
+    return *out = jinja_value_bool(truth != n->negated), OTT_OK;
 }
 
 static ott_status evaluate_one(rendering *r, const jinja_node *n, jinja_value *out) {
@@ -451,15 +328,27 @@ static ott_status evaluate_one(rendering *r, const jinja_node *n, jinja_value *o
     case JINJA_NODE_FILTER: return apply_filter(r, n, out);
     case JINJA_NODE_TEST: return apply_test(r, n, out);
     case JINJA_NODE_CONDITION: return evaluate_condition(r, n, out);
+    case JINJA_NODE_AND:
+    case JINJA_NODE_OR: return evaluate_logic(r, n, out);
+    case JINJA_NODE_NOT: return evaluate_not(r, n, out);
+    case JINJA_NODE_SLICE: return evaluate_slice(r, n, out);
+    case JINJA_NODE_INDEX: return evaluate_index(r, n, out);
+    case JINJA_NODE_BODY: return run_inside(r, n, out);
     default: return evaluate_over(r, n, out);
     }
 }
 
-static ott_status evaluate(rendering *r, const jinja_node *n, jinja_value *out) {
+/* The value may be a list that grows. */
+static ott_status evaluate_any(rendering *r, const jinja_node *n, jinja_value *out) {
     TRY(enter(r, n));
     TRY(evaluate_one(r, n, out));
     r->depth--;
     return OTT_OK;
+}
+
+static ott_status evaluate(rendering *r, const jinja_node *n, jinja_value *out) {
+    TRY(evaluate_any(r, n, out));
+    return settle(r, out);
 }
 
 /* ---- statements ---- */
@@ -469,7 +358,7 @@ static ott_status write_text(rendering *r, text_view text) {
         return FAIL(r, OTT_ERR_UNSUPPORTED, "makes more than %d MiB", JINJA_MEMORY_MOST >> 20);
     r->work.bytes += text.bytes;
     str_append_bytes(r->out, text.at, text.bytes);
-    return OTT_OK;
+    return jinja_work_read(&r->work, text.bytes);
 }
 
 static ott_status run_output(rendering *r, const jinja_node *n) {
@@ -481,25 +370,32 @@ static ott_status run_output(rendering *r, const jinja_node *n) {
 
 static ott_status run_if(rendering *r, const jinja_node *n) {
     for (const jinja_node *branch = n->list; branch; branch = branch->next) {
-        jinja_value condition = jinja_value_bool(true);
-        if (branch->of[0]) TRY(evaluate(r, branch->of[0], &condition));
-        if (jinja_value_truth(&condition)) return run_all(r, branch->list);
+        bool condition = true;
+        if (branch->of[0]) TRY(evaluate_truth(r, branch->of[0], &condition));
+        if (condition) return run_all(r, branch->list);
     }
     return OTT_OK;
 }
 
-static ott_status assign(rendering *r, const jinja_node *target, jinja_value v) {
-    if (target->kind == JINJA_NODE_NAME) return set_name(r, target->name, v);
-    if (target->kind == JINJA_NODE_MEMBER) {
-        jinja_value of;
-        TRY(find_name(r, target->of[0]->name, &of));
-        if (of.kind == JINJA_NAMESPACE)
-            return jinja_dict_set(&r->work, of.dict, jinja_value_string(target->name), v);
+static ott_status set_namespace(rendering *r, const jinja_node *target, jinja_value v) {
+    jinja_value of;
+    TRY(find_name(r, target->of[0]->name, &of));
+    if (of.kind != JINJA_NAMESPACE)
         return FAIL(r, OTT_ERR_FORMAT, "a member of %s is set: only a namespace's can be",
                     jinja_value_kind(&of));
-    }
+    TRY(settle(r, &v));
+    if (r->branches && r->branches->running)
+        TRY(jinja_undos_note(&r->work, &r->branches->undos, of.dict, target->name));
+    return jinja_dict_set(&r->work, of.dict, jinja_value_string(target->name), v);
+}
+
+static ott_status assign(rendering *r, const jinja_node *target, jinja_value v) {
+    if (target->kind == JINJA_NODE_NAME) return set_name(r, target->name, v);
+    if (target->kind == JINJA_NODE_MEMBER) return set_namespace(r, target, v);
     int64_t count = 0;
     for (const jinja_node *n = target->list; n; n = n->next) count++;
+    TRY(jinja_work_steps(&r->work, count));
+    TRY(settle(r, &v));
     if (v.kind != JINJA_LIST || v.list->count != count)
         return FAIL(r, OTT_ERR_FORMAT, "%s is set to %d names", jinja_value_kind(&v), (int)count);
     const jinja_value *element = v.list->of;
@@ -509,29 +405,8 @@ static ott_status assign(rendering *r, const jinja_node *target, jinja_value v) 
 
 static ott_status run_set(rendering *r, const jinja_node *n) {
     jinja_value v;
-    TRY(n->of[1] ? evaluate(r, n->of[1], &v) : capture(r, n->list, &v));
+    TRY(n->of[1] ? evaluate_any(r, n->of[1], &v) : run_inside(r, n, &v));
     return assign(r, n->of[0], v);
-}
-
-static ott_status set_member(rendering *r, jinja_dict *d, const char *name, jinja_value v) {
-    return jinja_dict_set(&r->work, d, jinja_value_string((text_view){name, (int64_t)strlen(name)}), v);
-}
-
-/* "loop", for element i of a list. */
-static ott_status describe_loop(rendering *r, const jinja_list *l, int64_t i) {
-    const jinja_value nothing = jinja_value_undefined((text_view){"loop", 4});
-    jinja_value loop;
-    TRY(jinja_value_dict(&r->work, &loop));
-    TRY(set_member(r, loop.dict, "index", jinja_value_integer(i + 1)));
-    TRY(set_member(r, loop.dict, "index0", jinja_value_integer(i)));
-    TRY(set_member(r, loop.dict, "first", jinja_value_bool(i == 0)));
-    TRY(set_member(r, loop.dict, "last", jinja_value_bool(i == l->count - 1)));
-    TRY(set_member(r, loop.dict, "length", jinja_value_integer(l->count)));
-    TRY(set_member(r, loop.dict, "revindex", jinja_value_integer(l->count - i)));
-    TRY(set_member(r, loop.dict, "revindex0", jinja_value_integer(l->count - i - 1)));
-    TRY(set_member(r, loop.dict, "previtem", i > 0 ? l->of[i - 1] : nothing));
-    TRY(set_member(r, loop.dict, "nextitem", i + 1 < l->count ? l->of[i + 1] : nothing));
-    return set_name(r, (text_view){"loop", 4}, loop);
 }
 
 /* The elements that the loop's own filter leaves. */
@@ -546,26 +421,112 @@ static ott_status filter_elements(rendering *r, const jinja_node *n, const jinja
     return OTT_OK;
 }
 
+static ott_status run_iteration(rendering *r, const jinja_node *n, const jinja_loop *loop) {
+    const jinja_value described = {.kind = JINJA_LOOP, .loop = loop};
+    scope own, *before = r->here;
+    TRY(open_scope(r, before, &own));
+    r->here = &own;
+    r->bodies++;
+    r->jump = JUMP_NONE;
+    ott_status status = assign(r, n->of[0], loop->over->of[loop->index]);
+    if (status == OTT_OK) status = set_name(r, (text_view){"loop", 4}, described);
+    if (status == OTT_OK) status = run_all(r, n->list);
+    r->bodies--;
+    r->here = before;
+    return status;
+}
+
+static ott_status open_loop(rendering *r, const jinja_list *over, jinja_loop **out) {
+    void *memory;
+    TRY(jinja_work_alloc(&r->work, sizeof **out, &memory));
+    *out = memory;
+    (*out)->over = over;
+    return OTT_OK;
+}
+
 static ott_status run_iterations(rendering *r, const jinja_node *n, const jinja_list *l) {
-    for (int64_t i = 0; i < l->count && r->jump != JUMP_BREAK; i++) {
-        scope own, *before = r->here;
-        TRY(open_scope(r, before, &own));
-        r->here = &own;
-        r->jump = JUMP_NONE;
-        ott_status status = assign(r, n->of[0], l->of[i]);
-        if (status == OTT_OK) status = describe_loop(r, l, i);
-        if (status == OTT_OK) status = run_all(r, n->list);
-        r->here = before;
-        TRY(status);
-    }
+    jinja_loop *loop;
+    TRY(open_loop(r, l, &loop));
+    for (; loop->index < l->count && r->jump != JUMP_BREAK; loop->index++) TRY(run_iteration(r, n, loop));
     r->jump = JUMP_NONE;
     return OTT_OK;
 }
 
+/* ---- prefixes: the last message of a rendering of fewer, and what comes after the loop ---- */
+
+static ott_status run_last(rendering *r, const jinja_node *n, const jinja_list *l, int64_t index) {
+    jinja_loop *loop;
+    TRY(open_loop(r, l, &loop));
+    loop->index = index;
+    TRY(run_iteration(r, n, loop));
+    r->jump = JUMP_NONE;
+    for (const frame *f = r->frames; f; f = f->around) TRY(run_all(r, f->next));
+    return OTT_OK;
+}
+
+/* Names are set in a scope of its own, namespaces are undone, and its memory is given back. */
+static ott_status run_branch(rendering *r, const jinja_node *n, const jinja_list *l, int64_t index,
+                             jinja_prefix *p) {
+    rendering branch = *r;
+    scope own;
+    p->shared = r->out->length;
+    p->at = r->branches->tails->length;
+    branch.out = r->branches->tails;
+    branch.work.messages = p->count;
+    branch.here = branch.global = &own;
+    TRY(arena_open(r->work.account, MEM_OTHER, &branch.work.memory));
+    r->branches->running = true;
+    ott_status status = open_scope(&branch, r->global, &own);
+    if (status == OTT_OK) status = run_last(&branch, n, l, index);
+    r->branches->running = false;
+    jinja_undos_run(&r->branches->undos);
+    arena_close(branch.work.memory);
+    r->work.steps = branch.work.steps;
+    r->work.line = branch.work.line;
+    p->bytes = r->branches->tails->length - p->at;
+    p->known = true;
+    r->work.bytes += p->bytes;
+    return status == OTT_OK ? str_finish(r->branches->tails) : status;
+}
+
+/* Before an iteration: the renderings that end with this message. */
+static ott_status run_branches(rendering *r, const jinja_node *n, const jinja_loop *loop) {
+    branches *b = r->branches;
+    int64_t messages = loop->over->skipped + loop->index + 1;
+    for (; b->next < b->count && b->of[b->next].count <= messages; b->next++) {
+        jinja_prefix *p = &b->of[b->next];
+        if (p->count == messages && r->work.seen <= messages)
+            TRY(run_branch(r, n, loop->over, loop->index, p));
+    }
+    return OTT_OK;
+}
+
+static ott_status run_messages(rendering *r, const jinja_node *n, const jinja_list *l) {
+    jinja_loop *loop;
+    TRY(open_loop(r, l, &loop));
+    for (; loop->index < l->count && r->jump != JUMP_BREAK; loop->index++) {
+        if (r->work.seen < INT64_MAX) TRY(run_branches(r, n, loop));
+        jinja_work_see(&r->work, l->skipped + loop->index + 1);
+        TRY(run_iteration(r, n, loop));
+    }
+    r->jump = JUMP_NONE;
+    jinja_work_see(&r->work, INT64_MAX); /* fewer messages end here earlier */
+    return OTT_OK;
+}
+
+static bool branches_here(const rendering *r, const jinja_node *n, const jinja_value *over) {
+    return r->branches && !r->branches->running && r->bodies == 0 && !n->of[2] && over->kind == JINJA_LIST &&
+           over->list->grows && over->list->count > 0;
+}
+
+/* ---- loops ---- */
+
 static ott_status run_for(rendering *r, const jinja_node *n) {
     jinja_value over, left;
     jinja_list *elements;
-    TRY(evaluate(r, n->of[1], &over));
+    TRY(evaluate_any(r, n->of[1], &over));
+    if (branches_here(r, n, &over)) return run_messages(r, n, over.list);
+    TRY(settle(r, &over));
     TRY(jinja_value_elements(&r->work, &over, &elements));
     if (n->of[2]) {
         scope own, *before = r->here;
@@ -583,7 +544,7 @@ static ott_status run_for(rendering *r, const jinja_node *n) {
 static ott_status run_generation(rendering *r, const jinja_node *n) {
     jinja_spans *s = r->generation;
     int64_t begin = r->out->length;
-    TRY(run_all(r, n->list));
+    TRY(run_inside(r, n, NULL));
     if (!s) return OTT_OK;
     void *of = s->of;
     TRY(mem_grow(s->account, MEM_OTHER, (s->count + 1) * (int64_t)sizeof *s->of,
@@ -608,88 +569,67 @@ static ott_status run_one(rendering *r, const jinja_node *n) {
 }
 
 static ott_status run_all(rendering *r, const jinja_node *first) {
+    frame own = {.around = r->frames};
+    r->frames = &own;
     for (const jinja_node *n = first; n && r->jump == JUMP_NONE; n = n->next) {
+        own.next = n->next;
         TRY(enter(r, n));
         TRY(run_one(r, n));
         r->depth--;
     }
+    r->frames = own.around;
     return OTT_OK;
 }
 
-static ott_status render(rendering *r, const jinja *t, const json_t *context) {
+/* ---- a rendering ---- */
+
+static void let_grow(rendering *r, const jinja_value *messages) {
+    if (!r->branches || !messages || messages->kind != JINJA_LIST) return;
+    messages->list->grows = true;
+    r->work.messages = messages->list->count;
+}
+
+static ott_status render_names(rendering *r, const jinja *t, const json_t *context) {
     jinja_value names;
+    const jinja_value *messages;
     scope global;
     TRY(jinja_value_from_json(&r->work, context, &names));
     if (names.kind != JINJA_DICT)
         return status_fail(OTT_ERR_ARGUMENT, "a template's variables are no object");
+    TRY(jinja_dict_find_text(&r->work, names.dict, (text_view){"messages", 8}, &messages));
+    let_grow(r, messages);
     global = (scope){.names = names.dict};
     r->global = r->here = &global;
     TRY(run_all(r, t->body));
     return str_finish(r->out);
 }
 
-ott_status jinja_render(const jinja *t, const json_t *context, str *out, jinja_spans *generation) {
-    rendering r = {.work = {.account = t->account}, .out = out, .generation = generation};
-    TRY(arena_open(t->account, MEM_OTHER, &r.work.memory));
-    ott_status status = render(&r, t, context);
-    arena_close(r.work.memory);
+static ott_status render(rendering *r, const jinja *t, const json_t *context, const jinja_settings *s) {
+    jinja_budget *budget = s->budget;
+    r->work.account = t->account;
+    r->work.settings = s;
+    r->work.steps_most = budget ? budget->most - budget->taken : JINJA_STEPS_MOST;
+    TRY(arena_open(t->account, MEM_OTHER, &r->work.memory));
+    ott_status status = render_names(r, t, context);
+    arena_close(r->work.memory);
+    if (budget) budget->taken += r->work.steps;
     return status;
 }
 
-/* ---- a template ---- */
-
-void jinja_spans_free(jinja_spans *s) {
-    mem_free(s->account, s->of);
-    *s = (jinja_spans){.account = s->account};
+ott_status jinja_render(const jinja *t, const json_t *context, const jinja_settings *settings, str *out,
+                        jinja_spans *generation) {
+    rendering r = {.out = out, .generation = generation};
+    return render(&r, t, context, settings);
 }
 
-/* Lines end with \n; the last end of line is not part of the template. Returns its bytes. */
-static int64_t copy_lines(const char *text, int64_t bytes, char *to) {
-    int64_t count = 0;
-    for (int64_t i = 0; i < bytes; i++) {
-        if (text[i] == '\r' && i + 1 < bytes && text[i + 1] == '\n') continue;
-        to[count++] = text[i] == '\r' ? '\n' : text[i];
-    }
-    return count > 0 && to[count - 1] == '\n' ? count - 1 : count;
-}
-
-static ott_status open_template(jinja *t, const char *text, int64_t bytes) {
-    void *memory;
-    jinja_token *tokens;
-    if (bytes > JINJA_TEXT_MOST)
-        return status_fail(OTT_ERR_UNSUPPORTED, "a template of %lld bytes: at most %d are read",
-                           (long long)bytes, JINJA_TEXT_MOST);
-    int64_t wrong = str_utf8_error(text, bytes);
-    if (wrong >= 0) return status_fail(OTT_ERR_FORMAT, "byte %lld is not UTF-8", (long long)wrong);
-    TRY(arena_open(t->account, MEM_OTHER, &t->memory));
-    TRY(arena_alloc(t->memory, bytes + 1, &memory));
-    t->text = memory;
-    TRY(jinja_lex(t, copy_lines(text, bytes, t->text), &tokens));
-    ott_status status = jinja_parse(t, tokens);
-    mem_free(t->account, tokens);
+ott_status jinja_render_prefixes(const jinja *t, const json_t *context, const jinja_settings *settings,
+                                 str *out, jinja_prefix *prefixes, int64_t count, str *tails) {
+    branches b = {.of = prefixes, .count = count, .tails = tails};
+    rendering r = {.out = out, .branches = &b};
+    const int64_t before = out->length;
+    for (int64_t i = 0; i < count; i++) prefixes[i].known = false;
+    ott_status status = render(&r, t, context, settings);
+    for (int64_t i = 0; i < count; i++) prefixes[i].shared -= before;
+    mem_free(t->account, b.undos.of);
     return status;
-}
-
-ott_status jinja_open(mem *account, const char *text, int64_t bytes, jinja **out) {
-    void *memory;
-    *out = NULL;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(jinja), "a template", &memory));
-    jinja *t = memory;
-    t->account = account;
-    ott_status status = open_template(t, text, bytes);
-    if (status == OTT_OK)
-        *out = t;
-    else
-        jinja_close(t);
-    return status;
-}
-
-void jinja_close(jinja *t) {
-    if (!t) return;
-    arena_close(t->memory);
-    mem_free(t->account, t);
-}
-
-bool jinja_marks_generation(const jinja *t) {
-    return t->marks_generation;
 }

@@ -86,7 +86,7 @@ static void end_elements(shower *s, int64_t count, const char *bracket) {
 static ott_status enter(shower *s, const char *bracket) {
     s->depth++;
     str_append(s->out, bracket);
-    return jinja_work_step(s->w);
+    return jinja_work_steps(s->w, 1);
 }
 
 static ott_status show_list(shower *s, const jinja_list *l) {
@@ -119,6 +119,9 @@ static ott_status show(shower *s, const jinja_value *v) {
     bool json = s->json;
     if (s->out->length > JINJA_MEMORY_MOST)
         return jinja_work_fail(s->w, OTT_ERR_UNSUPPORTED, "makes more than %d MiB", JINJA_MEMORY_MOST >> 20);
+    TRY(jinja_work_steps(s->w, v->kind == JINJA_STRING ? 1 + v->text.bytes / 4
+                               : v->kind == JINJA_REAL ? 32
+                                                       : 1));
     switch (v->kind) {
     case JINJA_NONE: str_append(s->out, json ? "null" : "None"); return OTT_OK;
     case JINJA_BOOL:
@@ -163,6 +166,7 @@ static ott_status join(jinja_work *w, const jinja_list *l, const text_view *memb
         TRY(jinja_show(w, &element, &text));
         if (made->length > JINJA_MEMORY_MOST)
             return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "join: too long");
+        TRY(jinja_work_read(w, separator.bytes + text.text.bytes));
         if (i > 0) str_append_bytes(made, separator.at, separator.bytes);
         str_append_bytes(made, text.text.at, text.text.bytes);
     }

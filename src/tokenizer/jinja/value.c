@@ -1,4 +1,5 @@
-/* jinja/value: values and their memory. */
+/* jinja/value: values, their memory and the steps of reading them. */
+#define _GNU_SOURCE /* memmem */
 #include "tokenizer/jinja/value.h"
 #include "base/text.h"
 #include <stdarg.h>
@@ -15,16 +16,23 @@ ott_status jinja_work_fail(const jinja_work *w, ott_status code, const char *for
     return status_fail(code, "line %d: %s", w->line, text);
 }
 
+enum { STEPS_BETWEEN_CHECKS = 1 << 16 }; /* a few milliseconds */
+
+ott_status jinja_work_steps(jinja_work *w, int64_t count) {
+    int64_t before = w->steps / STEPS_BETWEEN_CHECKS;
+    w->steps += count;
+    if (w->steps > w->steps_most)
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "takes more than %lld steps",
+                               (long long)(w->settings->budget ? w->settings->budget->most : w->steps_most));
+    return w->steps / STEPS_BETWEEN_CHECKS == before ? OTT_OK : watch_check(w->settings->watch);
+}
+
 ott_status jinja_work_alloc(jinja_work *w, int64_t bytes, void **out) {
     if (bytes > JINJA_MEMORY_MOST - w->bytes)
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "makes more than %d MiB", JINJA_MEMORY_MOST >> 20);
     w->bytes += bytes;
+    TRY(jinja_work_steps(w, bytes / 64));
     return arena_alloc(w->memory, bytes, out);
-}
-
-ott_status jinja_work_step(jinja_work *w) {
-    if (w->steps++ < JINJA_STEPS_MOST) return OTT_OK;
-    return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "takes more than %d steps", JINJA_STEPS_MOST);
 }
 
 /* ---- what it is ---- */
@@ -34,8 +42,8 @@ const char *jinja_value_kind(const jinja_value *v) {
                                         [JINJA_BOOL] = "true or false",    [JINJA_INTEGER] = "a whole number",
                                         [JINJA_REAL] = "a number",         [JINJA_STRING] = "a string",
                                         [JINJA_LIST] = "a list",           [JINJA_DICT] = "a dictionary",
-                                        [JINJA_NAMESPACE] = "a namespace", [JINJA_MACRO] = "a macro",
-                                        [JINJA_FUNCTION] = "a function"};
+                                        [JINJA_NAMESPACE] = "a namespace", [JINJA_LOOP] = "a loop",
+                                        [JINJA_MACRO] = "a macro",         [JINJA_FUNCTION] = "a function"};
     return names[v->kind];
 }
 
@@ -50,6 +58,7 @@ bool jinja_value_truth(const jinja_value *v) {
     case JINJA_LIST: return v->list->count > 0;
     case JINJA_DICT: return v->dict->count > 0;
     case JINJA_NAMESPACE:
+    case JINJA_LOOP:
     case JINJA_MACRO:
     case JINJA_FUNCTION: return true;
     }
@@ -73,58 +82,101 @@ static bool same_text(text_view a, text_view b) {
     return a.bytes == b.bytes && memcmp(a.at, b.at, (size_t)a.bytes) == 0;
 }
 
-static bool equal_lists(const jinja_list *a, const jinja_list *b) {
-    if (a->count != b->count || a->tuple != b->tuple) return false;
-    for (int64_t i = 0; i < a->count; i++)
-        if (!jinja_value_equal(&a->of[i], &b->of[i])) return false;
-    return true;
-}
-
-static bool equal_dicts(const jinja_dict *a, const jinja_dict *b) {
-    if (a->count != b->count) return false;
-    for (int64_t i = 0; i < a->count; i++) {
-        const jinja_value *other = jinja_dict_find(b, &a->of[i].key);
-        if (!other || !jinja_value_equal(&a->of[i].value, other)) return false;
-    }
-    return true;
-}
-
-bool jinja_value_equal(const jinja_value *a, const jinja_value *b) {
-    if (jinja_value_is_number(a) && jinja_value_is_number(b))
-        return a->kind == JINJA_REAL || b->kind == JINJA_REAL ? jinja_value_real(a) == jinja_value_real(b)
-                                                              : whole(a) == whole(b);
-    if (a->kind != b->kind) return false;
-    switch (a->kind) {
-    case JINJA_STRING: return same_text(a->text, b->text);
-    case JINJA_LIST: return equal_lists(a->list, b->list);
-    case JINJA_DICT: return equal_dicts(a->dict, b->dict);
-    case JINJA_NAMESPACE: return a->dict == b->dict;
-    case JINJA_MACRO: return a->macro == b->macro;
-    case JINJA_FUNCTION: return same_text(a->text, b->text);
-    default: return true;
-    }
-}
-
-static ott_status order_lists(const jinja_work *w, const jinja_list *a, const jinja_list *b, int *out) {
-    *out = 0;
-    for (int64_t i = 0; i < a->count && i < b->count && *out == 0; i++)
-        if (!jinja_value_equal(&a->of[i], &b->of[i])) TRY(jinja_value_order(w, &a->of[i], &b->of[i], out));
-    if (*out == 0) *out = (a->count > b->count) - (a->count < b->count);
+static ott_status equal_lists(jinja_work *w, const jinja_list *a, const jinja_list *b, bool *out) {
+    *out = a->count == b->count && a->tuple == b->tuple;
+    for (int64_t i = 0; *out && a != b && i < a->count; i++)
+        TRY(jinja_value_equal(w, &a->of[i], &b->of[i], out));
     return OTT_OK;
 }
 
-ott_status jinja_value_order(const jinja_work *w, const jinja_value *a, const jinja_value *b, int *out) {
+static ott_status equal_dicts(jinja_work *w, const jinja_dict *a, const jinja_dict *b, bool *out) {
+    *out = a->count == b->count;
+    for (int64_t i = 0; *out && a != b && i < a->count; i++) {
+        const jinja_value *other;
+        TRY(jinja_dict_find(w, b, &a->of[i].key, &other));
+        *out = other != NULL;
+        if (other) TRY(jinja_value_equal(w, &a->of[i].value, other, out));
+    }
+    return OTT_OK;
+}
+
+static ott_status equal_texts(jinja_work *w, text_view a, text_view b, bool *out) {
+    *out = false;
+    if (a.bytes == b.bytes) TRY(jinja_work_steps(w, a.bytes / 64));
+    *out = same_text(a, b);
+    return OTT_OK;
+}
+
+ott_status jinja_value_equal(jinja_work *w, const jinja_value *a, const jinja_value *b, bool *out) {
+    TRY(jinja_work_steps(w, 1));
+    *out = false;
+    if (jinja_value_is_number(a) && jinja_value_is_number(b))
+        *out = a->kind == JINJA_REAL || b->kind == JINJA_REAL ? jinja_value_real(a) == jinja_value_real(b)
+                                                              : whole(a) == whole(b);
+    if (a->kind != b->kind) return OTT_OK;
+    switch (a->kind) {
+    case JINJA_STRING: return equal_texts(w, a->text, b->text, out);
+    case JINJA_LIST: return equal_lists(w, a->list, b->list, out);
+    case JINJA_DICT: return equal_dicts(w, a->dict, b->dict, out);
+    case JINJA_NAMESPACE: *out = a->dict == b->dict; break;
+    case JINJA_LOOP: *out = a->loop == b->loop; break;
+    case JINJA_MACRO: *out = a->macro == b->macro; break;
+    case JINJA_FUNCTION: *out = same_text(a->text, b->text); break;
+    case JINJA_UNDEFINED:
+    case JINJA_NONE: *out = true; break;
+    case JINJA_BOOL:
+    case JINJA_INTEGER:
+    case JINJA_REAL: break; /* numbers */
+    }
+    return OTT_OK;
+}
+
+static ott_status order_lists(jinja_work *w, const jinja_list *a, const jinja_list *b, int *out) {
+    *out = 0;
+    for (int64_t i = 0; i < a->count && i < b->count && *out == 0; i++) {
+        bool equal;
+        TRY(jinja_value_equal(w, &a->of[i], &b->of[i], &equal));
+        if (!equal) return jinja_value_order(w, &a->of[i], &b->of[i], out);
+    }
+    *out = (a->count > b->count) - (a->count < b->count);
+    return OTT_OK;
+}
+
+ott_status jinja_value_order(jinja_work *w, const jinja_value *a, const jinja_value *b, int *out) {
+    TRY(jinja_work_steps(w, 1));
     if (jinja_value_is_number(a) && jinja_value_is_number(b)) {
         if (a->kind != JINJA_REAL && b->kind != JINJA_REAL)
             return *out = (whole(a) > whole(b)) - (whole(a) < whole(b)), OTT_OK;
         double x = jinja_value_real(a), y = jinja_value_real(b);
         return *out = (x > y) - (x < y), OTT_OK;
     }
-    if (a->kind == JINJA_STRING && b->kind == JINJA_STRING)
+    if (a->kind == JINJA_STRING && b->kind == JINJA_STRING) {
+        TRY(jinja_work_read(w, a->text.bytes < b->text.bytes ? a->text.bytes : b->text.bytes));
         return *out = order_texts(a->text, b->text), OTT_OK;
+    }
     if (a->kind == JINJA_LIST && b->kind == JINJA_LIST) return order_lists(w, a->list, b->list, out);
     return jinja_work_fail(w, OTT_ERR_FORMAT, "%s and %s have no order", jinja_value_kind(a),
                            jinja_value_kind(b));
+}
+
+ott_status jinja_value_in(jinja_work *w, const jinja_value *a, const jinja_value *b, bool *out) {
+    *out = false;
+    if (b->kind == JINJA_UNDEFINED) return OTT_OK;
+    if (b->kind == JINJA_STRING && a->kind == JINJA_STRING) {
+        const char *at = b->text.at;
+        if (a->text.bytes) TRY(jinja_text_find(w, b->text, a->text, &at));
+        return *out = at != NULL, OTT_OK;
+    }
+    if (b->kind == JINJA_DICT) {
+        const jinja_value *there;
+        TRY(jinja_dict_find(w, b->dict, a, &there));
+        return *out = there != NULL, OTT_OK;
+    }
+    if (b->kind != JINJA_LIST)
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s is in no %s", jinja_value_kind(a),
+                               jinja_value_kind(b) + 2);
+    for (int64_t i = 0; i < b->list->count && !*out; i++) TRY(jinja_value_equal(w, a, &b->list->of[i], out));
+    return OTT_OK;
 }
 
 /* ---- lists and dictionaries ---- */
@@ -172,27 +224,110 @@ ott_status jinja_value_dict(jinja_work *w, jinja_value *out) {
     return OTT_OK;
 }
 
-const jinja_value *jinja_dict_find(const jinja_dict *d, const jinja_value *key) {
-    for (int64_t i = 0; i < d->count; i++)
-        if (jinja_value_equal(&d->of[i].key, key)) return &d->of[i].value;
-    return NULL;
+/* Equal keys have equal hashes: 1, 1.0 and true are one key. Lists of one length share a hash. Swapping the halves and mixing again
+   lets the last bytes of a text reach the low bits, which choose the slot. */
+static ott_status hash_key(jinja_work *w, const jinja_value *key, uint64_t *out) {
+    double real;
+    *out = text_hash_mix(0, (uint64_t)key->kind);
+    switch (key->kind) {
+    case JINJA_STRING:
+        TRY(jinja_work_steps(w, key->text.bytes / 64));
+        *out = text_hash(key->text.at, key->text.bytes);
+        *out = text_hash_mix(*out >> 32 | *out << 32, 0);
+        break;
+    case JINJA_BOOL:
+    case JINJA_INTEGER:
+    case JINJA_REAL:
+        real = jinja_value_real(key) + 0.0; /* -0.0 equals 0.0 */
+        memcpy(out, &real, sizeof real);
+        *out = text_hash_mix(1, *out >> 32 | *out << 32);
+        break;
+    case JINJA_LIST: *out = text_hash_mix(*out, (uint64_t)key->list->count); break;
+    default: break;
+    }
+    return OTT_OK;
 }
 
-const jinja_value *jinja_dict_find_text(const jinja_dict *d, text_view key) {
+enum { SEARCHED_MOST = 8 }; /* entries of a dictionary without slots */
+
+/* *found: the entry's number, or -1; *slot: where it is, or would be, if there are slots. */
+static ott_status find_entry(jinja_work *w, const jinja_dict *d, const jinja_value *key, uint64_t hash,
+                             int64_t *found, int32_t **slot) {
+    const uint64_t mask = d->slots ? 2 * (uint64_t)d->capacity - 1 : 0;
+    *slot = NULL;
+    for (uint64_t i = 0;; i++) {
+        *slot = d->slots ? &d->slots[(hash + i) & mask] : NULL;
+        *found = d->slots ? **slot - 1 : i < (uint64_t)d->count ? (int64_t)i : -1;
+        if (*found < 0) return OTT_OK;
+        bool same = d->of[*found].hash == hash;
+        TRY(jinja_work_steps(w, d->slots != NULL));
+        if (same) TRY(jinja_value_equal(w, &d->of[*found].key, key, &same));
+        if (same) return OTT_OK;
+    }
+}
+
+ott_status jinja_dict_find(jinja_work *w, const jinja_dict *d, const jinja_value *key,
+                           const jinja_value **out) {
+    uint64_t hash;
+    int64_t found;
+    int32_t *slot;
+    *out = NULL;
+    if (d->count == 0) return OTT_OK;
+    TRY(hash_key(w, key, &hash));
+    TRY(find_entry(w, d, key, hash, &found, &slot));
+    if (found >= 0) *out = &d->of[found].value;
+    return OTT_OK;
+}
+
+ott_status jinja_dict_find_text(jinja_work *w, const jinja_dict *d, text_view key, const jinja_value **out) {
     const jinja_value text = jinja_value_string(key);
-    return jinja_dict_find(d, &text);
+    return jinja_dict_find(w, d, &text, out);
+}
+
+static void fill_slots(jinja_dict *d, int64_t entry) {
+    const uint64_t mask = 2 * (uint64_t)d->capacity - 1;
+    uint64_t i = d->of[entry].hash;
+    while (d->slots[i & mask]) i++;
+    d->slots[i & mask] = (int32_t)entry + 1;
+}
+
+static ott_status grow_dict(jinja_work *w, jinja_dict *d) {
+    void *of = d->of, *slots;
+    if (d->count < d->capacity) return OTT_OK;
+    TRY(grow(w, &of, d->count, &d->capacity, sizeof(jinja_entry)));
+    d->of = of;
+    if (d->capacity <= SEARCHED_MOST) return OTT_OK;
+    TRY(jinja_work_alloc(w, 2 * d->capacity * (int64_t)sizeof *d->slots, &slots));
+    d->slots = slots;
+    for (int64_t i = 0; i < d->count; i++) fill_slots(d, i);
+    return OTT_OK;
 }
 
 ott_status jinja_dict_set(jinja_work *w, jinja_dict *d, jinja_value key, jinja_value value) {
-    void *of = d->of;
+    uint64_t hash;
+    int64_t found;
+    int32_t *slot;
     TRY(nest(w, &key, &d->nesting));
     TRY(nest(w, &value, &d->nesting));
-    for (int64_t i = 0; i < d->count; i++)
-        if (jinja_value_equal(&d->of[i].key, &key)) return d->of[i].value = value, OTT_OK;
-    TRY(grow(w, &of, d->count, &d->capacity, sizeof(jinja_entry)));
-    d->of = of;
-    d->of[d->count++] = (jinja_entry){key, value};
+    TRY(hash_key(w, &key, &hash));
+    TRY(jinja_work_steps(w, 1));
+    TRY(find_entry(w, d, &key, hash, &found, &slot));
+    if (found >= 0) return d->of[found].value = value, OTT_OK;
+    TRY(grow_dict(w, d));
+    d->of[d->count] = (jinja_entry){hash, key, value};
+    if (d->slots) fill_slots(d, d->count);
+    d->count++;
     return OTT_OK;
+}
+
+/* What was added behind it in its row of slots is gone already, so that none is cut off. */
+void jinja_dict_drop_last(jinja_dict *d) {
+    d->count--;
+    if (!d->slots) return;
+    const uint64_t mask = 2 * (uint64_t)d->capacity - 1;
+    uint64_t i = d->of[d->count].hash;
+    while (d->slots[i & mask] != d->count + 1) i++;
+    d->slots[i & mask] = 0;
 }
 
 /* ---- from JSON ---- */
@@ -249,24 +384,16 @@ ott_status jinja_value_copy_text(jinja_work *w, const char *at, int64_t bytes, j
     return OTT_OK;
 }
 
-int64_t jinja_text_length(text_view text) {
-    int64_t length = 0;
-    for (int64_t i = 0; i < text.bytes; i += text_character_bytes((unsigned char)text.at[i])) length++;
-    return length;
+ott_status jinja_text_length(jinja_work *w, text_view text, int64_t *out) {
+    TRY(jinja_work_write(w, text.bytes));
+    *out = 0;
+    for (int64_t i = 0; i < text.bytes; i += text_character_bytes((unsigned char)text.at[i])) ++*out;
+    return OTT_OK;
 }
 
-const char *jinja_text_find(text_view text, text_view part) {
-    const char *at = text.at, *end = text.at + text.bytes;
-    while (
-        (at = end - at >= part.bytes ? memchr(at, part.at[0], (size_t)(end - at - part.bytes + 1)) : NULL)) {
-        if (memcmp(at, part.at, (size_t)part.bytes) == 0) return at;
-        at++;
-    }
-    return NULL;
-}
-
-bool jinja_text_has(text_view text, text_view part) {
-    return part.bytes == 0 || jinja_text_find(text, part) != NULL;
+ott_status jinja_text_find(jinja_work *w, text_view text, text_view part, const char **out) {
+    *out = memmem(text.at, (size_t)text.bytes, part.at, (size_t)part.bytes);
+    return jinja_work_read(w, *out ? *out - text.at + part.bytes : text.bytes);
 }
 
 static ott_status list_characters(jinja_work *w, text_view text, jinja_list *l) {
@@ -290,13 +417,42 @@ ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list 
     return OTT_OK;
 }
 
-ott_status jinja_member(const jinja_work *w, const jinja_value *v, text_view name, jinja_value *out) {
+/* An answer about what follows element i of a loop is the same with any number of messages from here on. */
+static bool has_next(jinja_work *w, const jinja_loop *loop) {
+    const jinja_list *l = loop->over;
+    bool next = loop->index + 1 < jinja_list_count(w, l);
+    if (l->grows && next) jinja_work_see(w, l->skipped + loop->index + 2);
+    return next;
+}
+
+static int64_t loop_length(jinja_work *w, const jinja_loop *loop) {
+    if (loop->over->grows) jinja_work_see(w, INT64_MAX);
+    return jinja_list_count(w, loop->over);
+}
+
+static void loop_member(jinja_work *w, const jinja_loop *loop, text_view name, jinja_value *out) {
+    const jinja_value *of = loop->over->of;
+    int64_t i = loop->index;
+    if (text_is(name, "index")) *out = jinja_value_integer(i + 1);
+    if (text_is(name, "index0")) *out = jinja_value_integer(i);
+    if (text_is(name, "first")) *out = jinja_value_bool(i == 0);
+    if (text_is(name, "last")) *out = jinja_value_bool(!has_next(w, loop));
+    if (text_is(name, "length")) *out = jinja_value_integer(loop_length(w, loop));
+    if (text_is(name, "revindex")) *out = jinja_value_integer(loop_length(w, loop) - i);
+    if (text_is(name, "revindex0")) *out = jinja_value_integer(loop_length(w, loop) - i - 1);
+    if (text_is(name, "previtem") && i > 0) *out = of[i - 1];
+    if (text_is(name, "nextitem") && has_next(w, loop)) *out = of[i + 1];
+}
+
+ott_status jinja_member(jinja_work *w, const jinja_value *v, text_view name, jinja_value *out) {
     *out = jinja_value_undefined(name);
+    if (v->kind == JINJA_LOOP) return loop_member(w, v->loop, name, out), OTT_OK;
     if (v->kind == JINJA_UNDEFINED)
         return jinja_work_fail(w, OTT_ERR_FORMAT, "\"%.*s\" is undefined, and has no \"%.*s\"",
                                (int)v->text.bytes, v->text.at, (int)name.bytes, name.at);
     if (v->kind != JINJA_DICT && v->kind != JINJA_NAMESPACE) return OTT_OK;
-    const jinja_value *member = jinja_dict_find_text(v->dict, name);
+    const jinja_value *member;
+    TRY(jinja_dict_find_text(w, v->dict, name, &member));
     if (member) *out = *member;
     return OTT_OK;
 }

@@ -1,0 +1,262 @@
+/* jinja/operator: arithmetic, comparisons, indexes and slices. */
+#include "tokenizer/jinja/value.h"
+#include <math.h>
+
+static int shown_bytes(text_view name) {
+    return (int)(name.bytes < 60 ? name.bytes : 60);
+}
+
+/* ---- texts and lists ---- */
+
+static ott_status join_texts(jinja_work *w, text_view a, text_view b, jinja_value *out) {
+    void *memory;
+    TRY(jinja_work_read(w, a.bytes + b.bytes));
+    TRY(jinja_work_alloc(w, a.bytes + b.bytes + 1, &memory));
+    if (a.bytes) memcpy(memory, a.at, (size_t)a.bytes);
+    if (b.bytes) memcpy((char *)memory + a.bytes, b.at, (size_t)b.bytes);
+    *out = jinja_value_string((text_view){memory, a.bytes + b.bytes});
+    return OTT_OK;
+}
+
+static ott_status append_elements(jinja_work *w, const jinja_list *from, int64_t count, jinja_list *to) {
+    TRY(jinja_work_steps(w, count));
+    for (int64_t i = 0; i < count; i++) TRY(jinja_list_append(w, to, from->of[i]));
+    return OTT_OK;
+}
+
+static ott_status join_lists(jinja_work *w, const jinja_list *a, const jinja_list *b, jinja_value *out) {
+    TRY(jinja_value_list(w, out));
+    out->list->tuple = a->tuple;
+    TRY(append_elements(w, a, a->count, out->list));
+    return append_elements(w, b, b->count, out->list);
+}
+
+static ott_status repeat_text(jinja_work *w, text_view text, int64_t times, jinja_value *out) {
+    void *memory;
+    if (times < 0 || text.bytes == 0) times = 0;
+    if (times > JINJA_MEMORY_MOST) times = JINJA_MEMORY_MOST; /* more than can be made in any case */
+    TRY(jinja_work_steps(w, times));
+    TRY(jinja_work_alloc(w, times * text.bytes + 1, &memory));
+    for (int64_t i = 0; i < times; i++) memcpy((char *)memory + i * text.bytes, text.at, (size_t)text.bytes);
+    *out = jinja_value_string((text_view){memory, times * text.bytes});
+    return OTT_OK;
+}
+
+/* ---- numbers ---- */
+
+static ott_status calculate_whole(jinja_work *w, text_view sign, int64_t a, int64_t b, jinja_value *out) {
+    bool fits = true;
+    *out = jinja_value_integer(0);
+    if (text_is(sign, "+"))
+        fits = !__builtin_add_overflow(a, b, &out->integer);
+    else if (text_is(sign, "-"))
+        fits = !__builtin_sub_overflow(a, b, &out->integer);
+    else if (text_is(sign, "*"))
+        fits = !__builtin_mul_overflow(a, b, &out->integer);
+    else if (b == 0)
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "division by zero");
+    else if (text_is(sign, "/"))
+        *out = (jinja_value){.kind = JINJA_REAL, .real = (double)a / (double)b};
+    else if (a == INT64_MIN)
+        fits = false;
+    else {
+        int64_t rest = a % b, down = rest != 0 && (rest < 0) != (b < 0);
+        out->integer = text_is(sign, "%") ? rest + down * b : a / b - down;
+    }
+    return fits ? OTT_OK : jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "a number is too large");
+}
+
+/* Python's % and // of floats: fmod is exact, and the quotient is computed from it; a / b may round up to a whole number. */
+static double modulo(double a, double b) {
+    double rest = fmod(a, b);
+    if (rest == 0) return copysign(0.0, b);
+    return (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+static double floor_quotient(double a, double b) {
+    double rest = fmod(a, b), quotient = (a - rest) / b;
+    if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
+    if (quotient == 0) return copysign(0.0, a / b);
+    double down = floor(quotient);
+    return quotient - down > 0.5 ? down + 1 : down;
+}
+
+static ott_status calculate_real(jinja_work *w, text_view sign, double a, double b, jinja_value *out) {
+    *out = (jinja_value){.kind = JINJA_REAL};
+    bool divides = text_is(sign, "/") || text_is(sign, "//") || text_is(sign, "%");
+    if (divides && b == 0) return jinja_work_fail(w, OTT_ERR_FORMAT, "division by zero");
+    out->real = text_is(sign, "+")    ? a + b
+                : text_is(sign, "-")  ? a - b
+                : text_is(sign, "*")  ? a * b
+                : text_is(sign, "/")  ? a / b
+                : text_is(sign, "//") ? floor_quotient(a, b)
+                                      : modulo(a, b);
+    return OTT_OK;
+}
+
+static ott_status calculate_numbers(jinja_work *w, text_view sign, const jinja_value *a, const jinja_value *b,
+                                    jinja_value *out) {
+    if (a->kind == JINJA_REAL || b->kind == JINJA_REAL)
+        return calculate_real(w, sign, jinja_value_real(a), jinja_value_real(b), out);
+    return calculate_whole(w, sign, a->kind == JINJA_BOOL ? a->truth : a->integer,
+                           b->kind == JINJA_BOOL ? b->truth : b->integer, out);
+}
+
+ott_status jinja_calculate(jinja_work *w, text_view sign, const jinja_value *a, const jinja_value *b,
+                           jinja_value *out) {
+    jinja_value x, y;
+    if (text_is(sign, "~")) {
+        TRY(jinja_show(w, a, &x));
+        TRY(jinja_show(w, b, &y));
+        return join_texts(w, x.text, y.text, out);
+    }
+    if (jinja_value_is_number(a) && jinja_value_is_number(b)) return calculate_numbers(w, sign, a, b, out);
+    bool adds = text_is(sign, "+");
+    if (adds && a->kind == JINJA_STRING && b->kind == JINJA_STRING)
+        return join_texts(w, a->text, b->text, out);
+    if (adds && a->kind == JINJA_LIST && b->kind == JINJA_LIST && a->list->tuple == b->list->tuple)
+        return join_lists(w, a->list, b->list, out);
+    if (text_is(sign, "*") && a->kind == JINJA_STRING && b->kind == JINJA_INTEGER)
+        return repeat_text(w, a->text, b->integer, out);
+    if (a->kind == JINJA_UNDEFINED || b->kind == JINJA_UNDEFINED) {
+        text_view name = a->kind == JINJA_UNDEFINED ? a->text : b->text;
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "\"%.*s\" is undefined", shown_bytes(name), name.at);
+    }
+    return jinja_work_fail(w, OTT_ERR_FORMAT, "%s %.*s %s has no meaning", jinja_value_kind(a),
+                           (int)sign.bytes, sign.at, jinja_value_kind(b));
+}
+
+ott_status jinja_negate(jinja_work *w, jinja_value *v) {
+    if (v->kind == JINJA_REAL) return v->real = -v->real, OTT_OK;
+    if (v->kind == JINJA_INTEGER && v->integer != INT64_MIN) return v->integer = -v->integer, OTT_OK;
+    return jinja_work_fail(w, OTT_ERR_FORMAT, "%s has no negative", jinja_value_kind(v));
+}
+
+/* ---- comparisons ---- */
+
+ott_status jinja_compare(jinja_work *w, text_view sign, const jinja_value *a, const jinja_value *b,
+                         bool *out) {
+    int order;
+    if (text_is(sign, "in")) return jinja_value_in(w, a, b, out);
+    if (text_is(sign, "==") || text_is(sign, "!=")) {
+        TRY(jinja_value_equal(w, a, b, out));
+        return *out = *out == text_is(sign, "=="), OTT_OK;
+    }
+    TRY(jinja_value_order(w, a, b, &order));
+    *out = text_is(sign, "<")    ? order < 0
+           : text_is(sign, ">")  ? order > 0
+           : text_is(sign, "<=") ? order <= 0
+                                 : order >= 0;
+    return OTT_OK;
+}
+
+/* ---- indexes and slices ---- */
+
+/* The caller has counted the steps. */
+static text_view characters(text_view text, int64_t first, int64_t count) {
+    const char *from = text.at;
+    while (first-- > 0) from += text_character_bytes((unsigned char)*from);
+    const char *to = from;
+    while (count-- > 0) to += text_character_bytes((unsigned char)*to);
+    return (text_view){from, to - from};
+}
+
+static ott_status length_of(jinja_work *w, const jinja_value *v, int64_t *out) {
+    if (v->kind == JINJA_STRING) return jinja_text_length(w, v->text, out);
+    *out = jinja_list_count(w, v->list);
+    return OTT_OK;
+}
+
+static ott_status index_dict(jinja_work *w, const jinja_dict *d, const jinja_value *key, jinja_value *out) {
+    const jinja_value *v;
+    TRY(jinja_dict_find(w, d, key, &v));
+    if (v)
+        *out = *v;
+    else if (key->kind == JINJA_STRING)
+        out->text = key->text;
+    return OTT_OK;
+}
+
+/* The messages that follow do not change what is found from the beginning. */
+static void see_index(jinja_work *w, const jinja_list *l, int64_t index, int64_t count) {
+    if (!l->grows || index >= count) return;
+    jinja_work_see(w, index < 0 ? INT64_MAX : l->skipped + index + 1);
+}
+
+ott_status jinja_index(jinja_work *w, const jinja_value *of, const jinja_value *key, jinja_value *out) {
+    int64_t length;
+    *out = jinja_value_undefined((text_view){"an element", 10});
+    if (of->kind == JINJA_DICT) return index_dict(w, of->dict, key, out);
+    if (key->kind == JINJA_STRING) return jinja_member(w, of, key->text, out);
+    if (of->kind == JINJA_UNDEFINED)
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "\"%.*s\" is undefined, and has no elements",
+                               shown_bytes(of->text), of->text.at);
+    if ((of->kind != JINJA_LIST && of->kind != JINJA_STRING) || key->kind != JINJA_INTEGER) return OTT_OK;
+    TRY(length_of(w, of, &length));
+    if (of->kind == JINJA_LIST) see_index(w, of->list, key->integer, length);
+    int64_t i = key->integer < 0 ? key->integer + length : key->integer;
+    if (i < 0 || i >= length) return OTT_OK;
+    *out = of->kind == JINJA_LIST ? of->list->of[i] : jinja_value_string(characters(of->text, i, 1));
+    return OTT_OK;
+}
+
+/* A bound of a slice, as Python's indices(): where it is absent, and kept within [least, most]. */
+static ott_status read_bound(const jinja_work *w, const jinja_value *v, int64_t length, int64_t absent,
+                             int64_t least, int64_t most, int64_t *out) {
+    *out = absent;
+    if (v->kind == JINJA_NONE) return OTT_OK;
+    if (v->kind != JINJA_INTEGER)
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "a slice begins or ends with %s", jinja_value_kind(v));
+    int64_t at = v->integer < 0 ? (v->integer < -length ? -1 - length : v->integer) + length : v->integer;
+    *out = at < least ? least : at > most ? most : at;
+    return OTT_OK;
+}
+
+static ott_status read_step(const jinja_work *w, const jinja_value *v, int64_t *out) {
+    bool none = v->kind == JINJA_NONE;
+    if (!none &&
+        (v->kind != JINJA_INTEGER || v->integer == 0 || v->integer < -INT32_MAX || v->integer > INT32_MAX))
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "a slice cannot have this step");
+    *out = none ? 1 : v->integer;
+    return OTT_OK;
+}
+
+/* of[from:] of a list that grows is the rest of it, and grows as well. */
+static ott_status slice_rest(jinja_work *w, const jinja_list *of, int64_t from, jinja_value *out) {
+    TRY(jinja_value_list(w, out));
+    if (from > of->count) from = of->count;
+    *out->list = *of;
+    out->list->of += from;
+    out->list->count -= from;
+    out->list->capacity = out->list->count;
+    out->list->skipped += from;
+    return OTT_OK;
+}
+
+ott_status jinja_slice(jinja_work *w, const jinja_value *of, const jinja_value bounds[3], jinja_value *out) {
+    int64_t length, from, to, step = 1;
+    if (of->kind != JINJA_LIST && of->kind != JINJA_STRING)
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s has no slices", jinja_value_kind(of));
+    bool grows = of->kind == JINJA_LIST && of->list->grows;
+    if (grows && bounds[0].kind == JINJA_INTEGER && bounds[0].integer >= 0 && bounds[1].kind == JINJA_NONE &&
+        bounds[2].kind == JINJA_NONE)
+        return slice_rest(w, of->list, bounds[0].integer, out);
+    if (grows) jinja_work_see(w, INT64_MAX);
+    TRY(length_of(w, of, &length));
+    TRY(read_step(w, &bounds[2], &step));
+    bool back = step < 0;
+    TRY(read_bound(w, &bounds[0], length, back ? length - 1 : 0, back ? -1 : 0, back ? length - 1 : length,
+                   &from));
+    TRY(read_bound(w, &bounds[1], length, back ? -1 : length, back ? -1 : 0, back ? length - 1 : length,
+                   &to));
+    if (of->kind == JINJA_STRING && step == 1)
+        return *out = jinja_value_string(characters(of->text, from, to > from ? to - from : 0)), OTT_OK;
+    if (of->kind == JINJA_STRING)
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "slices of a string with a step are not built");
+    TRY(jinja_value_list(w, out));
+    for (int64_t i = from; back ? i > to : i < to; i += step) {
+        TRY(jinja_work_steps(w, 1));
+        TRY(jinja_list_append(w, out->list, of->list->of[i]));
+    }
+    return OTT_OK;
+}

@@ -1,0 +1,58 @@
+/* jinja/template: opening a template, and the places that {% generation %} wrote. */
+#include "tokenizer/jinja/syntax.h"
+
+void jinja_spans_free(jinja_spans *s) {
+    mem_free(s->account, s->of);
+    *s = (jinja_spans){.account = s->account};
+}
+
+/* Lines end with \n; the last end of line is not part of the template. Returns its bytes. */
+static int64_t copy_lines(const char *text, int64_t bytes, char *to) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < bytes; i++) {
+        if (text[i] == '\r' && i + 1 < bytes && text[i + 1] == '\n') continue;
+        to[count++] = text[i] == '\r' ? '\n' : text[i];
+    }
+    return count > 0 && to[count - 1] == '\n' ? count - 1 : count;
+}
+
+static ott_status open_template(jinja *t, const char *text, int64_t bytes) {
+    void *memory;
+    jinja_token *tokens;
+    if (bytes > JINJA_TEXT_MOST)
+        return status_fail(OTT_ERR_UNSUPPORTED, "a template of %lld bytes: at most %d are read",
+                           (long long)bytes, JINJA_TEXT_MOST);
+    int64_t wrong = str_utf8_error(text, bytes);
+    if (wrong >= 0) return status_fail(OTT_ERR_FORMAT, "byte %lld is not UTF-8", (long long)wrong);
+    TRY(arena_open(t->account, MEM_OTHER, &t->memory));
+    TRY(arena_alloc(t->memory, bytes + 1, &memory));
+    t->text = memory;
+    TRY(jinja_lex(t, copy_lines(text, bytes, t->text), &tokens));
+    ott_status status = jinja_parse(t, tokens);
+    mem_free(t->account, tokens);
+    return status;
+}
+
+ott_status jinja_open(mem *account, const char *text, int64_t bytes, jinja **out) {
+    void *memory;
+    *out = NULL;
+    TRY(mem_alloc(account, MEM_OTHER, sizeof(jinja), "a template", &memory));
+    jinja *t = memory;
+    t->account = account;
+    ott_status status = open_template(t, text, bytes);
+    if (status == OTT_OK)
+        *out = t;
+    else
+        jinja_close(t);
+    return status;
+}
+
+void jinja_close(jinja *t) {
+    if (!t) return;
+    arena_close(t->memory);
+    mem_free(t->account, t);
+}
+
+bool jinja_marks_generation(const jinja *t) {
+    return t->marks_generation;
+}

@@ -1,0 +1,38 @@
+/* jinja/undo: namespaces become again what they were. */
+#include "tokenizer/jinja/value.h"
+#include <stddef.h>
+
+struct jinja_undo {
+    jinja_dict *of, before;
+    int64_t changed; /* the entry that got another value; -1: one is added */
+    jinja_value value;
+};
+
+ott_status jinja_undos_note(jinja_work *w, jinja_undos *u, jinja_dict *of, text_view name) {
+    void *memory = u->of;
+    const jinja_value *there;
+    if (u->count == u->room) {
+        u->room = 2 * u->room + 16;
+        TRY(mem_grow(w->account, MEM_OTHER, u->room * (int64_t)sizeof *u->of,
+                     "changes of a template's namespaces", &memory));
+        u->of = memory;
+    }
+    TRY(jinja_work_steps(w, (int64_t)sizeof *u->of / 64 + 1));
+    TRY(jinja_dict_find_text(w, of, name, &there));
+    jinja_undo *last = &u->of[u->count++];
+    *last = (jinja_undo){.of = of, .before = *of, .changed = -1};
+    if (!there) return OTT_OK;
+    last->changed = (const jinja_entry *)((const char *)there - offsetof(jinja_entry, value)) - of->of;
+    last->value = *there;
+    return OTT_OK;
+}
+
+void jinja_undos_run(jinja_undos *u) {
+    while (u->count > 0) {
+        const jinja_undo *last = &u->of[--u->count];
+        jinja_dict *d = last->of;
+        if (d->count > last->before.count && d->slots == last->before.slots) jinja_dict_drop_last(d);
+        *d = last->before;
+        if (last->changed >= 0) d->of[last->changed].value = last->value;
+    }
+}
