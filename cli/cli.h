@@ -76,6 +76,7 @@ void output_write(void *user, const char *text);
 void output_log(void *user, ott_log_level level, const char *text); /* "[ottava] date - root - INFO - text" */
 /* A context for verbs whose standard output is their result: warnings and errors go to standard error. */
 ott_status cli_open_context(ott_context **out);
+ott_status cli_open_context_at(int level, ott_context **out); /* messages of this level too: OTT_LOG_INFO */
 /* The configuration that arguments describe, or the file of the environment variable CONFIG_FILE where they name none, which
    `log` hears of (NULL: nobody). */
 ott_status cli_open_config(ott_context *context, output *log, int argc, char **argv, ott_config **out);

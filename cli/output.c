@@ -212,10 +212,14 @@ static void log_aside(void *user, ott_log_level level, const char *text) {
 }
 
 ott_status cli_open_context(ott_context **out) {
+    return cli_open_context_at(OTT_LOG_WARNING, out);
+}
+
+ott_status cli_open_context_at(int level, ott_context **out) {
     ott_context_options options;
     ott_context_options_init(&options);
     options.log = log_aside;
-    options.log_level = OTT_LOG_WARNING;
+    options.log_level = level;
     return ott_context_open(&options, out);
 }
 

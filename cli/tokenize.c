@@ -3,13 +3,15 @@
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 typedef struct request {
     const char *tokenizer, *input, *result;
-    bool jsonl, decode, no_special;
+    bool jsonl, decode, no_special, chat, mask;
+    int descriptor; /* of what is read */
     output out;
     double shown; /* share of the work that was told last, into a pipe */
     ott_tokenize_options options;
@@ -22,7 +24,7 @@ static int64_t read_input(void *user, void *buffer, int64_t bytes) {
     const request *r = user;
     ssize_t got;
     if (r->out.error) return 0;
-    do got = read(STDIN_FILENO, buffer, (size_t)bytes);
+    do got = read(r->descriptor, buffer, (size_t)bytes);
     while (got < 0 && errno == EINTR);
     return got;
 }
@@ -34,6 +36,9 @@ static void write_output(void *user, const void *data, int64_t bytes) {
 }
 
 static int run_stream(request *r, ott_context *context) {
+    r->descriptor = r->input ? open(r->input, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
+    if (r->descriptor < 0)
+        return cli_error(CLI_BAD_INPUT, "tokenize: %s: cannot be opened: %s", r->input, strerror(errno));
     ott_status status = ott_tokenize(context, r->tokenizer, &r->options, read_input, r, write_output, r);
     return status == OTT_OK ? CLI_DONE : cli_fail(status);
 }
@@ -62,6 +67,11 @@ static int print_result(request *r, const ott_tokenize_result *t) {
     snprintf(line, sizeof line, "%.300s: %lld tokens, %lld documents, %lld bytes of text, %.1f MB/s",
              r->result, (long long)t->tokens, (long long)t->documents, (long long)t->bytes, speed);
     output_line(&r->out, line);
+    if (!*t->begins && !*t->ends) return CLI_DONE;
+    snprintf(line, sizeof line, "each document %s%s%s%s%s (--no-special leaves them out)",
+             *t->begins ? "begins with " : "", t->begins, *t->begins && *t->ends ? " and " : "",
+             *t->ends ? "ends with " : "", t->ends);
+    output_line(&r->out, line);
     return CLI_DONE;
 }
 
@@ -80,9 +90,9 @@ static int run_file(request *r, ott_context *context) {
 static int run(request *r) {
     ott_context *context;
     output_open(&r->out);
-    ott_status status = cli_open_context(&context);
+    ott_status status = cli_open_context_at(r->input ? OTT_LOG_WARNING : OTT_LOG_INFO, &context);
     if (status != OTT_OK) return cli_fail(status);
-    int code = output_close(&r->out, r->input ? run_file(r, context) : run_stream(r, context));
+    int code = output_close(&r->out, r->input && !r->chat ? run_file(r, context) : run_stream(r, context));
     ott_context_close(context);
     return code;
 }
@@ -91,6 +101,16 @@ static int check(const request *r) {
     if (!r->tokenizer)
         return cli_error(CLI_BAD_INPUT,
                          "tokenize: --tokenizer is missing: name a model's folder, or its tokenizer.json");
+    if (r->mask && !r->chat)
+        return cli_error(CLI_BAD_INPUT,
+                         "tokenize: --mask shows what is learned of a conversation: add --chat");
+    if (r->mask && r->jsonl)
+        return cli_error(CLI_BAD_INPUT,
+                         "tokenize: --chat --jsonl has what is learned already: leave out --mask");
+    if (r->chat && (r->result || r->decode))
+        return cli_error(CLI_BAD_INPUT, "tokenize: --chat shows texts: leave out --%s",
+                         r->result ? "out" : "decode");
+    if (r->chat) return CLI_DONE;
     if (r->input && !r->result)
         return cli_error(CLI_BAD_INPUT, "tokenize: --out is missing: name the token file to make of %s",
                          r->input);
@@ -113,7 +133,12 @@ int verb_tokenize(int argc, char **argv) {
         {"--tokenizer", "PATH", OPTION_TEXT, &r.tokenizer, "a model's folder, or its tokenizer.json"},
         {"--jsonl", NULL, OPTION_FLAG, &r.jsonl, "standard input: each line is a JSON string"},
         {"--decode", NULL, OPTION_FLAG, &r.decode, "standard input: from ids back to text"},
-        {"--no-special", NULL, OPTION_FLAG, &r.no_special, "without BOS and EOS around a text"},
+        {"--chat", NULL, OPTION_FLAG, &r.chat,
+         "each line of FILE or standard input is a conversation: shows its text in the chat template"},
+        {"--mask", NULL, OPTION_FLAG, &r.mask, "with --chat: [[ and ]] around the parts that a model learns"},
+        {"--chat-date", "DAY", OPTION_TEXT, &o->chat_date,
+         "with --chat: the day of strftime_now, as 2026-11-24, or none (today)"},
+        {"--no-special", NULL, OPTION_FLAG, &r.no_special, "without special tokens around a text (BOS, EOS)"},
         {"--out", "FILE", OPTION_TEXT, &r.result, "token file to make of FILE, as llm.c reads it (uint32)"},
         {"--text-field", "NAME", OPTION_TEXT, &o->text_field, "field of a JSONL row with its text (text)"},
         {"--separator", "TEXT", OPTION_TEXT, &o->separator,
@@ -126,9 +151,12 @@ int verb_tokenize(int argc, char **argv) {
         .about =
             "Without FILE: a line of standard input becomes a line of token ids; --decode goes back, and "
             "gives\n"
-            "exactly the text. With FILE, text or JSONL (.jsonl): a token file of its documents, each "
-            "between\n"
-            "the tokenizer's BOS and EOS, on all cores; special tokens in the text are plain characters.",
+            "exactly the text. With FILE, text or JSONL (.jsonl, .json): a token file of its documents, on "
+            "all\n"
+            "cores; special tokens in the text are plain characters. A text begins with BOS, and a line "
+            "ends\n"
+            "with EOS, if the tokenizer does so in transformers; each document of a file ends with EOS.\n"
+            "--chat shows the text of conversations, and --mask the parts that a model learns.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "FILE",
@@ -140,6 +168,8 @@ int verb_tokenize(int argc, char **argv) {
     o->jsonl = r.jsonl;
     o->decode = r.decode;
     o->no_special = r.no_special;
+    o->chat = r.chat;
+    o->mask = r.mask;
     o->progress = show_progress;
     o->user = &r;
     code = check(&r);

@@ -320,6 +320,10 @@ typedef struct ott_tokenize_options {
     const char *separator;  /* between the documents of a text file; "": the file is one */
     ott_work_fn progress;   /* ott_tokenize_file: in bytes; NULL: none */
     void *user;
+    int chat; /* ott_tokenize: each line is a row of a conversation, as data.format = "chat" reads it, and gives its text in the
+                 tokenizer's chat template; with jsonl an object with text, ids and learned (0 or 1 for each id) */
+    int mask; /* chat: puts [[ and ]] around what a model learns of the text */
+    const char *chat_date; /* chat: the day of strftime_now, as data.chat_date; NULL: today */
 } ott_tokenize_options;
 
 OTT_API void ott_tokenize_options_init(ott_tokenize_options *options);
@@ -337,14 +341,15 @@ typedef struct ott_tokenize_result {
     int64_t documents, tokens, bytes; /* bytes of the file that was read */
     int complete;                     /* 0: ott_stop ended it, and nothing was written */
     double seconds;                   /* without loading the tokenizer */
+    char begins[64], ends[64];        /* the special tokens around each document; "": none */
 } ott_tokenize_result;
 
 OTT_API void ott_tokenize_result_init(ott_tokenize_result *result);
 /*
  * Makes a token file (llm.c's 20240801: uint32 ids) of a text file, or of a JSONL file (.jsonl, .json,
- * .ndjson), whose documents lie in text_field. Each document stands between the tokenizer's BOS and EOS,
- * those that it has; special tokens in the text are plain characters. The output is complete or absent.
- * result may be NULL.
+ * .ndjson), whose documents lie in text_field; a .json file may be one array of rows.
+ * Each document begins with the tokenizer's BOS if the tokenizer begins texts with it in transformers, and ends with its EOS.
+ * Special tokens in the text are plain characters. The output is complete or absent. result may be NULL.
  */
 OTT_API ott_status ott_tokenize_file(ott_context *context, const char *tokenizer_path, const char *input,
                                      const char *output, const ott_tokenize_options *options,

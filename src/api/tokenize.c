@@ -31,16 +31,19 @@ ott_status ott_tokenize(ott_context *context, const char *tokenizer_path, const 
     API_REQUIRE_CALL(read);
     API_REQUIRE_CALL(write);
     TRY(take_options(options, &o));
-    return API_INSIDE(
-        context, tokenize_stream(context->account, tokenizer_path, &o, read, read_user, write, write_user));
+    if ((o.chat && o.decode) || (o.mask && (!o.chat || o.jsonl)))
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "ott_tokenize: mask is an option of chat without jsonl, and chat "
+                           "is none of decode: give one of them");
+    return API_INSIDE(context, tokenize_stream(context->account, &context->log, tokenizer_path, &o, read,
+                                               read_user, write, write_user));
 }
 
 static ott_status make_file(ott_context *context, const char *tokenizer_path, const char *input,
                             const char *output, const ott_tokenize_options *o, ott_tokenize_result *result) {
-    const tokenize_hooks hooks = {.stop = api_must_stop, .user = context};
+    const watch w = {.log = &context->log, .stop = api_must_stop, .user = context};
     ott_tokenize_result own;
-    ott_status status =
-        tokenize_file(context->account, &context->log, tokenizer_path, input, output, o, &hooks, &own);
+    ott_status status = tokenize_file(context->account, &w, tokenizer_path, input, output, o, &own);
     atomic_store(&context->stop, false); /* the wish to stop was this file's */
     if (status != OTT_OK || !result) return status;
     return api_write_struct(result, &own, sizeof own, "ott_tokenize_result");
@@ -55,9 +58,9 @@ ott_status ott_tokenize_file(ott_context *context, const char *tokenizer_path, c
     API_REQUIRE(input);
     API_REQUIRE(output);
     TRY(take_options(options, &o));
-    if (o.jsonl || o.decode)
+    if (o.jsonl || o.decode || o.chat || o.mask)
         return status_fail(OTT_ERR_ARGUMENT,
-                           "ott_tokenize_file: jsonl and decode are options of ott_tokenize; the "
+                           "ott_tokenize_file: jsonl, decode, chat and mask are options of ott_tokenize; the "
                            "name of the file says what it is");
     TRY(api_check_struct(result, "ott_tokenize_result"));
     return API_INSIDE(context, make_file(context, tokenizer_path, input, output, &o, result));

@@ -15,7 +15,10 @@ static const token_source corpus_source = {corpus_read, NULL};
 
 ott_status corpus_open(mem *account, const dataset_source *s, bool samples, corpus *c) {
     *c = (corpus){.source = s, .samples = samples, .ids = {.account = account}};
-    return s->tokenizer ? tokenizer_scratch_open(account, s->tokenizer, &c->scratch) : OTT_OK;
+    if (!s->tokenizer) return OTT_OK;
+    TRY(tokenizer_scratch_open(account, s->tokenizer, &c->scratch));
+    tokenizer_scratch_watch(c->scratch, s->watch);
+    return OTT_OK;
 }
 
 void corpus_close(corpus *c) {

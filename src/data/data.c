@@ -6,6 +6,7 @@
 #include "data/phases.h"
 #include "config/table.h"
 #include "data/data_files.h"
+#include "data/ends.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,10 +15,12 @@
 /* What opening needs; the tokenizer is closed when all is read. */
 typedef struct opener {
     mem *account;
+    const watch *watch;
     const logger *log;
     config *cfg;
     int64_t *vocab;       /* of the model */
     tokenizer *tokenizer; /* NULL: none is configured */
+    bool *logged;         /* what is put around documents */
 } opener;
 
 /* ---- the tokenizer ---- */
@@ -44,6 +47,21 @@ static ott_status open_tokenizer(opener *o) {
     if (!*path) return OTT_OK;
     ott_status status = tokenizer_open(o->account, path, &o->tokenizer);
     return status == OTT_OK ? OTT_OK : status_context(status, "data.tokenizer_path");
+}
+
+/* What transformers puts before a text; and EOS ends each document. */
+static ott_status choose_bos(const opener *o) {
+    if (!o->tokenizer || config_was_set(o->cfg, "data.add_bos")) return OTT_OK;
+    return config_set(o->cfg, "data.add_bos", tokenizer_adds_bos(o->tokenizer) ? "true" : "false");
+}
+
+static void log_ends(const opener *o, config_data_format format) {
+    const config *cfg = o->cfg;
+    const tokenizer *t = o->tokenizer;
+    if (!t || *o->logged || (format != DATA_TEXT && format != DATA_JSONL)) return;
+    *o->logged = true;
+    ends_log(o->log, t, "document", cfg->data.add_bos ? tokenizer_bos(t) : -1,
+             cfg->data.add_eos ? tokenizer_eos(t) : -1, "data.add_bos, data.add_eos");
 }
 
 /* ---- one dataset ---- */
@@ -138,8 +156,11 @@ static ott_status open_files(const opener *o, const request *r, const file_list 
                         .context_field = cfg->data.context_field,
                         .prompt_field = cfg->data.prompt_field,
                         .completion_field = cfg->data.completion_field,
-                        .vocab = *o->vocab};
+                        .vocab = *o->vocab,
+                        .chat_date = cfg->data.chat_date,
+                        .watch = o->watch};
     TRY(data_files_format(o->account, files, cfg, o->tokenizer != NULL, &format));
+    log_ends(o, format);
     TRY(check_request(o, r, format));
     return open_format(o, format, &s, out);
 }
@@ -424,6 +445,7 @@ static ott_status count_epochs(const opener *o, const dataset *train) {
 
 static ott_status open_both(opener *o, dataset **train, dataset **validation) {
     TRY(open_tokenizer(o));
+    TRY(choose_bos(o));
     TRY(choose_vocabulary(o));
     TRY(open_training(o, train));
     TRY(check_vocabulary(*train, *o->vocab));
@@ -434,9 +456,15 @@ static ott_status open_both(opener *o, dataset **train, dataset **validation) {
     return *validation ? cut_validation(o, *validation) : OTT_OK;
 }
 
-ott_status data_open(mem *account, const logger *log, config *cfg, int64_t *vocab, dataset **train,
+ott_status data_open(mem *account, const watch *w, config *cfg, int64_t *vocab, dataset **train,
                      dataset **validation) {
-    opener o = {.account = account, .log = log, .cfg = cfg, .vocab = vocab};
+    bool logged = false;
+    opener o = {.account = account,
+                .watch = w,
+                .log = w ? w->log : NULL,
+                .cfg = cfg,
+                .vocab = vocab,
+                .logged = &logged};
     *train = *validation = NULL;
     ott_status status = open_both(&o, train, validation);
     tokenizer_close(o.tokenizer);

@@ -2,7 +2,7 @@
 #ifndef DATA_DATA_H
 #define DATA_DATA_H
 
-#include "base/log.h"
+#include "base/watch.h"
 #include "config/config.h"
 #include "data/dataset.h"
 #include <limits.h>
@@ -11,10 +11,11 @@
  * Opens both and cuts them into rows; *validation is NULL when nothing is evaluated. Both are closed with
  * dataset_close. What the data decides goes into cfg: train.seq_len, when it was not given and samples are
  * not packed, train.max_steps, when train.num_epochs was given, and model.vocab_size, when a preset's is
- * smaller than the tokenizer's (in *vocab, the model's, too). OTT_ERR_CONFIG when the vocabulary of the data is larger than
+ * smaller than the tokenizer's (in *vocab, the model's, too), and data.add_bos, when it was not given.
+ * Logs to w->log; w may be NULL. OTT_ERR_STOPPED when w says so. OTT_ERR_CONFIG when the vocabulary of the data is larger than
  * the model's, or a batch of validation is more than there is.
  */
-ott_status data_open(mem *account, const logger *log, config *cfg, int64_t *vocab, dataset **train,
+ott_status data_open(mem *account, const watch *w, config *cfg, int64_t *vocab, dataset **train,
                      dataset **validation);
 
 /* The tokenizer of a run's text: data.tokenizer_path, or else model.hf_path when it has one; "": text is

@@ -32,7 +32,9 @@ typedef struct dataset_source {
     const char *separator;       /* between the documents of a text; "": each file is one */
     const char *text_field, *prompt_field, *completion_field; /* of a JSONL row; prompt_field "": text only */
     const char *context_field;                                /* of an instruction; "": none */
-    int64_t vocab; /* token files: ids at or above it are errors, found when they are read */
+    int64_t vocab;         /* token files: ids at or above it are errors, found when they are read */
+    const char *chat_date; /* chat_settings.date; NULL: none */
+    const watch *watch;    /* checked while files are read, rendered and tokenized; NULL: never */
 } dataset_source;
 
 /*

@@ -64,15 +64,47 @@ ott_status dataset_text_share(const dataset_source *s, text_share *out) {
                        s->paths[0], out->end - out->begin);
 }
 
-ott_status dataset_text_read(const char *path, int64_t before, int64_t begin, int64_t end, char *text,
-                             int64_t *bytes) {
+enum { BYTES_BETWEEN_CHECKS = 16 << 20 };
+
+static ott_status read_watched(const file_reader *r, const watch *w, int64_t from, char *to, int64_t bytes) {
+    for (int64_t at = 0, count; at < bytes; at += count) {
+        count = bytes - at < BYTES_BETWEEN_CHECKS ? bytes - at : BYTES_BETWEEN_CHECKS;
+        TRY(watch_check(w));
+        TRY(file_reader_read(r, from + at, to + at, count));
+    }
+    return OTT_OK;
+}
+
+ott_status dataset_file_read(mem *account, const char *path, const watch *w, char **text, int64_t *bytes) {
+    file_reader r;
+    void *memory = NULL;
+    ott_status status;
+    *text = NULL;
+    TRY(file_reader_open(path, &r));
+    *bytes = r.bytes;
+    if (r.bytes > TEXT_LIMIT)
+        TRY_OUT(status_fail(OTT_ERR_UNSUPPORTED,
+                            "%s: %" PRId64 " bytes are more than the 4 GiB of rows held in memory: split it "
+                            "into several files",
+                            path, r.bytes));
+    TRY_OUT(mem_alloc(account, MEM_DATA, r.bytes + 1, path, &memory));
+    TRY_OUT(read_watched(&r, w, 0, memory, r.bytes));
+    *text = memory;
+out:
+    if (status != OTT_OK) mem_free(account, memory);
+    file_reader_close(&r);
+    return status;
+}
+
+ott_status dataset_text_read(const char *path, const watch *w, int64_t before, int64_t begin, int64_t end,
+                             char *text, int64_t *bytes) {
     file_reader r;
     ott_status status = OTT_OK;
     TRY(file_reader_open(path, &r));
     part p = part_of_file(&r, before, begin, end);
     char *to = text + (before + p.read_begin - begin);
     *bytes = r.bytes;
-    if (p.begin < p.end) status = file_reader_read(&r, p.read_begin, to, p.read_end - p.read_begin);
+    if (p.begin < p.end) status = read_watched(&r, w, p.read_begin, to, p.read_end - p.read_begin);
     if (status == OTT_OK && p.begin < p.end) status = check_utf8(path, &p, to);
     file_reader_close(&r);
     return status;
@@ -97,7 +129,8 @@ static ott_status read_bytes(dataset *d, const dataset_source *s, const text_sha
     TRY(name_part(d, p));
     TRY(mem_alloc(d->account, MEM_DATA, p->end - p->begin + 2 * TEXT_SLACK, s->paths[0], &d->state));
     for (int64_t i = 0; i < s->count; i++, before += bytes)
-        TRY(dataset_text_read(s->paths[i], before, p->begin, p->end, (char *)d->state + TEXT_SLACK, &bytes));
+        TRY(dataset_text_read(s->paths[i], s->watch, before, p->begin, p->end, (char *)d->state + TEXT_SLACK,
+                              &bytes));
     d->tokens = p->end - p->begin;
     d->vocab = 256;
     return OTT_OK;

@@ -5,7 +5,9 @@
 #include "base/file.h"
 #include "base/json_member.h"
 #include "base/json_text.h"
+#include "data/chat_row.h"
 #include "data/corpus.h"
+#include "data/row_text.h"
 #include "tokenizer/chat.h"
 #include "tokenizer/text.h"
 #include <errno.h>
@@ -223,109 +225,12 @@ static ott_status add_instruction(row_reader *r, const json_t *object, int64_t r
 
 /* ---- conversations ---- */
 
-/* ShareGPT's word for who speaks. */
-static const char *role_of(const char *from) {
-    static const char *const words[][2] = {
-        {"human", "user"},          {"user", "user"},       {"gpt", "assistant"},
-        {"chatgpt", "assistant"},   {"bing", "assistant"},  {"bard", "assistant"},
-        {"assistant", "assistant"}, {"model", "assistant"}, {"system", "system"}};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(from, words[i][0]) == 0) return words[i][1];
-    return NULL;
-}
-
-static ott_status add_message(json_t *messages, const char *role, json_t *content) {
-    json_t *message = json_object(), *said = json_string(role);
-    bool made = message && said && content && json_object_set(message, "role", said) == 0 &&
-                json_object_set(message, "content", content) == 0 &&
-                json_array_append(messages, message) == 0;
-    json_decref(message);
-    json_decref(said);
-    return made ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
-}
-
-static ott_status add_turn(const json_t *turn, size_t i, json_t *messages) {
-    json_t *value = json_object_get(turn, "value");
-    const char *from = json_string_value(json_object_get(turn, "from")), *role = from ? role_of(from) : NULL;
-    if (!role)
-        return status_fail(OTT_ERR_FORMAT,
-                           "conversations[%zu].from is \"%s\": human, gpt and system are known", i,
-                           from ? str_show(from).text : "");
-    if (!json_is_string(value))
-        return status_fail(OTT_ERR_FORMAT, "conversations[%zu] has no text under \"value\"", i);
-    return add_message(messages, role, value);
-}
-
-static ott_status read_turns(const json_t *turns, json_t *messages) {
-    for (size_t i = 0; i < json_array_size(turns); i++) TRY(add_turn(json_array_get(turns, i), i, messages));
-    return OTT_OK;
-}
-
-/* Alpaca's row: what is asked, with what it is about below it, and the answer. */
-static ott_status read_alpaca(const json_t *object, json_t *messages) {
-    const json_t *instruction, *output, *input = json_object_get(object, "input");
-    TRY(json_row_text(object, "instruction", &instruction));
-    TRY(json_row_text(object, "output", &output));
-    if (input && !json_is_null(input) && !json_is_string(input))
-        return status_fail(OTT_ERR_FORMAT, "input is %s, not a text", json_kind_name(input));
-    json_t *text = json_string_length(input)
-                       ? json_sprintf("%s\n%s", json_string_value(instruction), json_string_value(input))
-                       : json_incref((json_t *)instruction);
-    ott_status status = add_message(messages, "user", text);
-    json_decref(text);
-    return status == OTT_OK ? add_message(messages, "assistant", (json_t *)output) : status;
-}
-
-/* The messages of a row, to be given back with json_decref. */
-static ott_status read_messages(const json_t *object, json_t **out) {
-    json_t *messages = json_object_get(object, "messages"), *turns = json_object_get(object, "conversations");
-    ott_status status;
-    *out = NULL;
-    if (json_is_array(messages)) return *out = json_incref(messages), OTT_OK;
-    *out = json_array();
-    if (!*out) return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
-    if (json_is_array(turns))
-        status = read_turns(turns, *out);
-    else if (json_object_get(object, "instruction"))
-        status = read_alpaca(object, *out);
-    else
-        status = status_fail(
-            OTT_ERR_FORMAT,
-            "has neither \"messages\" nor \"conversations\", a list, nor \"instruction\" and \"output\"");
-    if (status == OTT_OK) return OTT_OK;
-    json_decref(*out);
-    *out = NULL;
-    return status;
-}
-
-/* The tools of a row, a list or its text, to be given back with json_decref; NULL: it has none. */
-static ott_status read_tools(const json_t *object, json_t **out) {
-    json_t *tools = json_object_get(object, "tools");
-    json_error_t error;
-    *out = NULL;
-    if (!tools || json_is_null(tools)) return OTT_OK;
-    if (json_is_string(tools))
-        TRY(json_text_parse(json_string_value(tools), (int64_t)json_string_length(tools),
-                            JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, out, &error));
-    else
-        *out = json_incref(tools);
-    if (json_is_array(*out)) return OTT_OK;
-    const char *kind = *out ? json_kind_name(*out) : "a text that is not JSON";
-    json_decref(*out);
-    *out = NULL;
-    return status_fail(OTT_ERR_FORMAT, "tools is %s: it takes a list of functions' JSON schemas, or its text",
-                       kind);
-}
-
 static ott_status encode_row(row_reader *r, const json_t *object, tokenizer_ids *ids) {
-    json_t *messages, *tools;
-    TRY(read_messages(object, &messages));
-    ott_status status = read_tools(object, &tools);
-    if (status == OTT_OK)
-        status =
-            chat_encode(r->template, r->c.scratch, &(chat_conversation){messages, tools}, ids, &r->learned);
-    json_decref(messages);
-    json_decref(tools);
+    chat_row row;
+    TRY(chat_row_read(object, &row));
+    ott_status status = chat_encode(r->template, r->c.scratch, &(chat_conversation){row.messages, row.tools},
+                                    ids, &r->learned);
+    chat_row_close(&row);
     return status;
 }
 
@@ -343,14 +248,14 @@ static ott_status add_conversation(row_reader *r, const json_t *object, int64_t 
     return status;
 }
 
-/* ---- lines ---- */
+/* ---- rows ---- */
 
-static ott_status read_row(row_reader *r, const char *line, int64_t bytes, int64_t row) {
+static ott_status read_row(row_reader *r, text_view text, int64_t row) {
     json_error_t error;
     json_t *object;
-    TRY(json_text_parse(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &object, &error));
+    TRY(json_row_parse(text.at, text.bytes, &object, &error));
     if (!object)
-        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the line", error.text,
+        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the row", error.text,
                            error.position);
     ott_status status = json_is_object(object)
                             ? r->add(r, object, row)
@@ -359,23 +264,19 @@ static ott_status read_row(row_reader *r, const char *line, int64_t bytes, int64
     return status;
 }
 
-static ott_status read_line(row_reader *r, const char *line, int64_t bytes) {
-    if (json_text_is_blank(line, bytes)) return OTT_OK;
-    int64_t row = r->rows++;
-    return !r->counting && row >= r->begin && row < r->end ? read_row(r, line, bytes, row - r->begin)
-                                                           : OTT_OK;
-}
-
-static ott_status read_lines(row_reader *r, const char *path, const char *text, int64_t bytes) {
-    const char *end = text + bytes;
-    for (int64_t line = 1; text < end; line++) {
-        const char *stop = memchr(text, '\n', (size_t)(end - text));
-        if (!stop) stop = end;
-        ott_status status = read_line(r, text, stop - text);
-        if (status != OTT_OK) return status_context(status, "%s:%" PRId64, path, line);
-        text = stop + 1;
+static ott_status read_rows(row_reader *r, const char *path, const char *text, int64_t bytes) {
+    data_rows rows = data_rows_begin(text, bytes);
+    text_view row;
+    for (;;) {
+        TRY(watch_check(r->c.source->watch));
+        ott_status status = data_rows_next(&rows, &row);
+        if (status == OTT_OK && !row.at) return OTT_OK;
+        int64_t number = r->rows++;
+        bool wanted = !r->counting && number >= r->begin && number < r->end;
+        if (status == OTT_OK && wanted) status = read_row(r, row, number - r->begin);
+        if (status == OTT_ERR_STOPPED) return status;
+        if (status != OTT_OK) return status_context(status, "%s:%" PRId64, path, rows.line);
     }
-    return OTT_OK;
 }
 
 static ott_status read_row_files(row_reader *r) {
@@ -385,9 +286,9 @@ static ott_status read_row_files(row_reader *r) {
         char *text;
         int64_t bytes;
         const char *path = r->c.source->paths[i];
-        TRY(file_read(account, path, TEXT_LIMIT, &text, &bytes));
+        TRY(dataset_file_read(account, path, r->c.source->watch, &text, &bytes));
         ott_status status =
-            bytes ? read_lines(r, path, text, bytes) : status_fail(OTT_ERR_FORMAT, "%s: is empty", path);
+            bytes ? read_rows(r, path, text, bytes) : status_fail(OTT_ERR_FORMAT, "%s: is empty", path);
         mem_free(account, text);
         TRY(status);
     }
@@ -415,7 +316,9 @@ static ott_status open_rows(mem *account, const dataset_source *s, add_row add, 
     *out = NULL;
     TRY(dataset_check_share(s));
     TRY(corpus_open(account, s, samples, &r.c));
-    if (add == add_conversation) TRY_OUT(chat_open(account, s->tokenizer, &r.template));
+    if (add == add_conversation)
+        TRY_OUT(chat_open(account, s->tokenizer, &(chat_settings){.watch = s->watch, .date = s->chat_date},
+                          &r.template));
     TRY_OUT(choose_rows(&r));
     TRY_OUT(read_row_files(&r));
     if (r.c.documents == 0)
@@ -452,7 +355,7 @@ ott_status dataset_open_chat(mem *account, const dataset_source *s, dataset **ou
 
 /* ---- what is it? ---- */
 
-#define FIRST_ROW_LIMIT (1 << 20) /* bytes */
+#define FIRST_ROW_LIMIT (4 << 20) /* bytes */
 
 static dataset_row_kind kind_of(const json_t *row) {
     static const struct {
@@ -477,15 +380,15 @@ ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *o
     ott_status status;
     *out = ROWS_OTHER;
     TRY(file_reader_open(path, &r));
-    json_t *row;
+    json_t *row = NULL;
     json_error_t error;
     int64_t bytes = r.bytes < FIRST_ROW_LIMIT ? r.bytes : FIRST_ROW_LIMIT;
     TRY_OUT(mem_alloc(account, MEM_OTHER, bytes + 1, "the first row", &memory));
     TRY_OUT(file_reader_read(&r, 0, memory, bytes));
-    const char *stop = memchr(memory, '\n', (size_t)bytes);
-    int64_t length = stop ? stop - (const char *)memory : bytes;
-    TRY_OUT(
-        json_text_parse(memory, length, JSON_ALLOW_NUL, &row, &error)); /* NULL: reading all will say so */
+    data_rows rows = data_rows_begin(memory, bytes);
+    text_view first;
+    if (data_rows_next(&rows, &first) != OTT_OK || !first.at) goto out; /* reading all will say so */
+    TRY_OUT(json_row_parse(first.at, first.bytes, &row, &error));
     *out = kind_of(row);
     json_decref(row);
 out:

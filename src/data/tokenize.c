@@ -1,6 +1,10 @@
-/* data/tokenize: lines of text to lines of ids, and back, as they come. */
+/* data/tokenize: lines of text to lines of ids, and back, and conversations to their texts, as they come. */
 #include "data/tokenize.h"
+#include "base/json_member.h"
 #include "base/json_text.h"
+#include "data/chat_row.h"
+#include "data/ends.h"
+#include "tokenizer/chat.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
@@ -22,6 +26,8 @@ typedef struct line_stream {
     str out;           /* not written yet */
     tokenizer_ids ids; /* of the line */
     int64_t line;      /* number of the line, from 1 */
+    chat *template;    /* of conversations; else NULL */
+    uint8_t *learned;  /* [ids.count] */
     /* decoding text as its ids come */
     tokenizer_stream decoder;
     bool begun;     /* the line has had an id */
@@ -64,6 +70,72 @@ static ott_status encode_line(line_stream *s, const char *line, int64_t bytes) {
         append_id(&s->out, s->ids.ids[i]);
     }
     return OTT_OK;
+}
+
+/* ---- conversations to text ---- */
+
+static void show_object(line_stream *s, const str *text) {
+    str_append(&s->out, "{\"text\": ");
+    str_append_json(&s->out, text->text ? text->text : "", text->length);
+    for (int list = 0; list < 2; list++) {
+        str_append(&s->out, list ? "], \"learned\": [" : ", \"ids\": [");
+        for (int64_t i = 0; i < s->ids.count; i++) {
+            if (i > 0) str_append(&s->out, ", ");
+            append_id(&s->out, list ? s->learned[i] : s->ids.ids[i]);
+        }
+    }
+    str_append(&s->out, "]}");
+}
+
+/* The text of the ids, with marks around those that are learned. */
+static ott_status show_masked(line_stream *s) {
+    tokenizer_stream decoder = tokenizer_stream_start(s->tokenizer, false);
+    for (int64_t i = 0; i < s->ids.count; i++) {
+        bool learned = s->learned[i], before = i > 0 && s->learned[i - 1];
+        if (learned != before) str_append(&s->out, learned ? "[[" : "]]");
+        TRY(tokenizer_stream_push(&decoder, s->ids.ids[i], &s->out));
+    }
+    TRY(tokenizer_stream_finish(&decoder, &s->out));
+    if (s->ids.count > 0 && s->learned[s->ids.count - 1]) str_append(&s->out, "]]");
+    return OTT_OK;
+}
+
+static ott_status show_conversation(line_stream *s, const chat_conversation *of) {
+    str text = {.account = s->account};
+    ott_status status;
+    TRY_OUT(chat_encode(s->template, s->scratch, of, &s->ids, &s->learned));
+    if (s->options->mask) TRY_OUT(show_masked(s));
+    if (!s->options->mask) TRY_OUT(chat_render(s->template, of, false, &text));
+    if (s->options->jsonl)
+        show_object(s, &text);
+    else
+        str_append_bytes(&s->out, text.text ? text.text : "", text.length);
+out:
+    str_free(&text);
+    return status;
+}
+
+static ott_status show_row(line_stream *s, const json_t *object) {
+    chat_row row;
+    TRY(chat_row_read(object, &row));
+    ott_status status = show_conversation(s, &(chat_conversation){row.messages, row.tools});
+    chat_row_close(&row);
+    return status;
+}
+
+static ott_status render_line(line_stream *s, const char *line, int64_t bytes) {
+    json_error_t error;
+    json_t *object;
+    s->ids.count = 0;
+    TRY(json_row_parse(line, bytes, &object, &error));
+    if (!object)
+        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the line", error.text,
+                           error.position);
+    ott_status status = json_is_object(object)
+                            ? show_row(s, object)
+                            : status_fail(OTT_ERR_FORMAT, "is %s, not a JSON object", json_kind_name(object));
+    json_decref(object);
+    return status;
 }
 
 /* ---- ids to text ---- */
@@ -140,7 +212,9 @@ static void flush_line(line_stream *s) {
 
 /* A line with its newline, or the last one without. */
 static ott_status take_line(line_stream *s, const char *line, int64_t bytes, bool newline) {
-    ott_status status = s->options->decode ? decode_line(s, line, bytes) : encode_line(s, line, bytes);
+    ott_status status = s->options->chat     ? render_line(s, line, bytes)
+                        : s->options->decode ? decode_line(s, line, bytes)
+                                             : encode_line(s, line, bytes);
     if (status != OTT_OK) return status_context(status, "line %" PRId64, s->line);
     if (newline) str_append_bytes(&s->out, "\n", 1);
     s->line++;
@@ -227,11 +301,16 @@ static ott_status open_lines(line_stream *s, const char *path) {
     TRY(tokenizer_scratch_open(s->account, s->tokenizer, &s->scratch));
     s->vocab = tokenizer_vocab(s->tokenizer);
     s->decoder = tokenizer_stream_start(s->tokenizer, false);
+    if (s->options->chat) {
+        const char *date = s->options->chat_date;
+        TRY(chat_open(s->account, s->tokenizer, &(chat_settings){.date = date ? date : ""}, &s->template));
+    }
     return find_around(s);
 }
 
-ott_status tokenize_stream(mem *account, const char *tokenizer_path, const ott_tokenize_options *o,
-                           ott_read_fn read, void *read_user, ott_bytes_fn write, void *write_user) {
+ott_status tokenize_stream(mem *account, const logger *log, const char *tokenizer_path,
+                           const ott_tokenize_options *o, ott_read_fn read, void *read_user,
+                           ott_bytes_fn write, void *write_user) {
     line_stream s = {.account = account,
                      .options = o,
                      .flags = TOKENIZER_MATCH_SPECIAL | (o->no_special ? 0 : TOKENIZER_ADD_SPECIAL),
@@ -244,10 +323,14 @@ ott_status tokenize_stream(mem *account, const char *tokenizer_path, const ott_t
                      .ids = {.account = account},
                      .line = 1};
     ott_status status = open_lines(&s, tokenizer_path);
+    if (status == OTT_OK && !o->chat && !o->decode)
+        ends_log(log, s.tokenizer, "text", s.bos, s.eos, "no_special leaves it out");
     if (status == OTT_OK) status = run_lines(&s);
     str_free(&s.held);
     str_free(&s.out);
     tokenizer_ids_free(&s.ids);
+    mem_free(account, s.learned);
+    chat_close(s.template);
     tokenizer_scratch_close(s.scratch);
     tokenizer_close(s.tokenizer);
     return status;

@@ -10,6 +10,8 @@
 #include "base/json_text.h"
 #include "base/pool.h"
 #include "data/corpus.h"
+#include "data/ends.h"
+#include "data/row_text.h"
 #include "data/tokenize.h"
 #include "formats/token_writer.h"
 #include <inttypes.h>
@@ -37,11 +39,13 @@ typedef struct share {
 typedef struct corpus_job {
     mem *account;
     const ott_tokenize_options *options;
-    const tokenize_hooks *hooks;
+    const watch *watch;
     const char *input;
     tokenizer *tokenizer;
     int32_t bos, eos; /* around each document; -1: none */
-    bool rows;        /* JSONL */
+    bool rows;        /* JSONL, or an array of rows */
+    bool opened;      /* the first round was read */
+    data_rows array;  /* where the array is; .array false: it is none */
     const char *separator;
     int64_t separator_bytes; /* 0: the file is one document */
     pool *pool;
@@ -83,13 +87,11 @@ static ott_status add_object(const corpus_job *j, share *s, const json_t *row) {
 
 static ott_status add_row(const corpus_job *j, share *s, const char *line, int64_t bytes) {
     json_error_t error;
-    int64_t blank = 0;
-    while (blank < bytes && (line[blank] == ' ' || line[blank] == '\t' || line[blank] == '\r')) blank++;
-    if (blank == bytes) return OTT_OK;
+    if (json_text_is_blank(line, bytes)) return OTT_OK;
     json_t *row;
-    TRY(json_text_parse(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &row, &error));
+    TRY(json_row_parse(line, bytes, &row, &error));
     if (!row)
-        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the line", error.text,
+        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the row", error.text,
                            error.position);
     ott_status status = add_object(j, s, row);
     json_decref(row);
@@ -140,6 +142,27 @@ static ott_status note_document(corpus_job *j, int64_t begin, int64_t end) {
     return OTT_OK;
 }
 
+/* Whole elements of the array. One that is not whole is read again with more text. */
+static ott_status cut_array(corpus_job *j, bool all, int64_t *used) {
+    text_view row;
+    j->count = 0;
+    j->array.at = j->text;
+    j->array.end = j->text + j->held;
+    for (;;) {
+        const data_rows before = j->array;
+        ott_status status = data_rows_next(&j->array, &row);
+        if (!all && (status != OTT_OK || !row.at)) {
+            j->array = before;
+            break;
+        }
+        if (status != OTT_OK) return status_context(status, "%s:%" PRId64, j->input, j->array.line);
+        if (!row.at) break;
+        TRY(note_document(j, row.at - j->text, row.at + row.bytes - j->text));
+    }
+    *used = all ? j->held : j->array.at - j->text;
+    return OTT_OK;
+}
+
 /* Whole documents of the text; *used: where the unfinished one begins. At the end of the file all are whole.
  */
 static ott_status cut_documents(corpus_job *j, bool all, int64_t *used) {
@@ -161,9 +184,10 @@ static ott_status check_shares(const corpus_job *j) {
     for (int t = 0; t < j->threads; t++) {
         const share *s = &j->shares[t];
         if (s->status == OTT_OK) continue;
+        if (s->status == OTT_ERR_STOPPED) return s->status;
         if (j->rows)
-            return status_fail(s->status, "%s:%" PRId64 ": %s", j->input, j->before + s->failed + 1,
-                               s->reason);
+            return status_fail(s->status, "%s:%s%" PRId64 ": %s", j->input, j->array.array ? " row " : "",
+                               j->before + s->failed + 1, s->reason);
         if (j->separator_bytes == 0) return status_fail(s->status, "%s: %s", j->input, s->reason);
         return status_fail(s->status, "%s: document %" PRId64 ": %s", j->input, j->before + s->failed + 1,
                            s->reason);
@@ -221,16 +245,19 @@ static ott_status read_more(corpus_job *j) {
     return OTT_OK;
 }
 
-static bool must_stop(const corpus_job *j) {
-    return j->hooks && j->hooks->stop && j->hooks->stop(j->hooks->user);
+static ott_status cut_round(corpus_job *j, int64_t *used) {
+    bool all = j->read_bytes == j->reader.bytes;
+    if (!j->opened && j->rows) j->array = data_rows_begin(j->text, j->held);
+    j->opened = true;
+    return j->array.array ? cut_array(j, all, used) : cut_documents(j, all, used);
 }
 
 static ott_status run_rounds(corpus_job *j) {
     while (j->read_bytes < j->reader.bytes || j->held > 0) {
-        int64_t used;
-        if (must_stop(j)) return OTT_OK;
+        int64_t used = 0;
+        TRY(watch_check(j->watch));
         TRY(read_more(j));
-        TRY(cut_documents(j, j->read_bytes == j->reader.bytes, &used));
+        TRY(cut_round(j, &used));
         TRY(run_round(j));
         if (used > 0) memmove(j->text, j->text + used, (size_t)(j->held - used));
         j->held -= used;
@@ -249,6 +276,7 @@ static ott_status open_shares(corpus_job *j) {
     for (int t = 0; t < j->threads; t++) {
         j->shares[t].ids.account = j->account;
         TRY(tokenizer_scratch_open(j->account, j->tokenizer, &j->shares[t].scratch));
+        tokenizer_scratch_watch(j->shares[t].scratch, j->watch);
     }
     return OTT_OK;
 }
@@ -266,22 +294,29 @@ static void close_job(corpus_job *j) {
     tokenizer_close(j->tokenizer);
 }
 
-static void choose_marks(corpus_job *j, const logger *log) {
-    j->bos = j->options->no_special ? -1 : tokenizer_bos(j->tokenizer);
-    j->eos = j->options->no_special ? -1 : tokenizer_eos(j->tokenizer);
-    if (!j->options->no_special && j->bos < 0 && j->eos < 0)
-        log_warning(log, "%s names neither BOS nor EOS: nothing stands between the documents",
-                    tokenizer_path(j->tokenizer));
+/* BOS as transformers puts it before a text; EOS ends each document. */
+static void choose_marks(corpus_job *j) {
+    const tokenizer *t = j->tokenizer;
+    const logger *log = j->watch ? j->watch->log : NULL;
+    j->bos = j->eos = -1;
+    if (j->options->no_special) return;
+    if (tokenizer_adds_bos(t)) j->bos = tokenizer_bos(t);
+    j->eos = tokenizer_eos(t);
+    ends_log(log, t, "document", j->bos, j->eos, "no_special leaves them out");
+    if (j->bos >= 0) snprintf(j->result.begins, sizeof j->result.begins, "%s", tokenizer_token(t, j->bos));
+    if (j->eos >= 0) snprintf(j->result.ends, sizeof j->result.ends, "%s", tokenizer_token(t, j->eos));
+    if (j->bos < 0 && j->eos < 0)
+        log_warning(log, "%s names no EOS: nothing is between the documents", tokenizer_path(t));
 }
 
-static ott_status open_job(corpus_job *j, const logger *log, const char *tokenizer_path, const char *output) {
+static ott_status open_job(corpus_job *j, const char *tokenizer_path, const char *output) {
     TRY(file_reader_open(j->input, &j->reader));
     if (j->reader.bytes == 0) return status_fail(OTT_ERR_FORMAT, "%s: is empty", j->input);
     TRY(file_check_output(output, j->input));
     TRY(file_refuse_gguf(j->input));
     TRY(tokenizer_open(j->account, tokenizer_path, &j->tokenizer));
     TRY(tokenizer_check_output(j->tokenizer, output));
-    choose_marks(j, log);
+    choose_marks(j);
     TRY(open_shares(j));
     TRY(token_writer_open(j->account, output, &j->writer));
     j->started = clock_seconds();
@@ -309,20 +344,20 @@ static bool is_jsonl(const char *path) {
     return str_ends_with(path, ".jsonl") || str_ends_with(path, ".json") || str_ends_with(path, ".ndjson");
 }
 
-ott_status tokenize_file(mem *account, const logger *log, const char *tokenizer_path, const char *input,
-                         const char *output, const ott_tokenize_options *o, const tokenize_hooks *hooks,
-                         ott_tokenize_result *result) {
+ott_status tokenize_file(mem *account, const watch *w, const char *tokenizer_path, const char *input,
+                         const char *output, const ott_tokenize_options *o, ott_tokenize_result *result) {
     corpus_job j = {.account = account,
                     .options = o,
-                    .hooks = hooks,
+                    .watch = w,
                     .input = input,
                     .rows = is_jsonl(input),
                     .reader = {.descriptor = -1}};
     ott_status status;
     j.separator = j.rows ? "\n" : o->separator;
     j.separator_bytes = (int64_t)strlen(j.separator);
-    TRY_OUT(open_job(&j, log, tokenizer_path, output));
-    TRY_OUT(run_rounds(&j));
+    TRY_OUT(open_job(&j, tokenizer_path, output));
+    status = run_rounds(&j);
+    if (status != OTT_ERR_STOPPED) TRY_OUT(status);
     if (j.result.complete) TRY_OUT(check_result(&j));
     TRY_OUT(finish_corpus(&j));
     *result = j.result;

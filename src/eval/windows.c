@@ -1,4 +1,5 @@
 /* eval/windows: a file as windows of tokens, the last of which may be shorter. */
+#include "data/ends.h"
 #include "eval/eval.h"
 #include "base/file.h"
 #include <inttypes.h>
@@ -16,12 +17,14 @@ static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
     static const char *const tokens[] = {".bin", ".npy", NULL};
     const eval_model *e = w->model;
     const config *cfg = e->cfg;
+    const tokenizer *t = e->tokenizer;
+    const bool trained = config_was_set(cfg, "data.add_bos"); /* else as transformers does */
     const dataset_source s = {.paths = &o->data,
                               .count = 1,
                               .to_share = 1,
                               .tokenizer = e->tokenizer,
-                              .add_bos = cfg->data.add_bos,
-                              .add_eos = cfg->data.add_eos,
+                              .add_bos = trained ? cfg->data.add_bos : t && tokenizer_adds_bos(t),
+                              .add_eos = trained ? cfg->data.add_eos : t && tokenizer_adds_eos(t),
                               .separator = cfg->data.document_separator,
                               .text_field = o->text_field,
                               .prompt_field = "",
@@ -34,6 +37,9 @@ static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
                            "%s: text needs a tokenizer, and %s: name one with --tokenizer "
                            "(tokenizer in ott_eval_options)",
                            e->path, e->no_text);
+    if (t)
+        ends_log(e->log, t, "document", s.add_bos ? tokenizer_bos(t) : -1, s.add_eos ? tokenizer_eos(t) : -1,
+                 trained ? "as the model was trained" : "as the tokenizer does in transformers");
     if (ends_with_one(o->data, rows)) return dataset_open_jsonl(w->account, &s, &w->data);
     return e->tokenizer ? dataset_open_text(w->account, &s, &w->data)
                         : dataset_open_bytes(w->account, &s, &w->data);

@@ -93,7 +93,8 @@ static ott_status open_chat(text_generator *g, const char *run) {
             "%s: a conversation needs a tokenizer with a chat template, and its text is bytes: name "
             "one with --tokenizer",
             run);
-    TRY(chat_open(g->account, g->codec.tokenizer, &g->template));
+    TRY(chat_open(g->account, g->codec.tokenizer, &(chat_settings){.date = g->cfg->data.chat_date},
+                  &g->template));
     g->codec.started = true; /* the template has what begins a text */
     g->messages = json_array();
     return g->messages ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");

@@ -9,6 +9,7 @@
 #include "data/data.h"
 #include "formats/hub_name.h"
 #include "report/report.h"
+#include "tokenizer/chat.h"
 #include "train/admission.h"
 #include "train/announce.h"
 #include "train/health.h"
@@ -22,6 +23,7 @@
 #include "train/schedule.h"
 #include "train/sources.h"
 #include "train/world.h"
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -643,6 +645,19 @@ static ott_status check_start(run *r) {
     return status == OTT_OK ? collected : status;
 }
 
+/* Rank 0's day, or the run's that is continued. */
+static ott_status choose_chat_date(run *r) {
+    const config *cfg = r->cfg;
+    bool may_chat = cfg->data.format == DATA_CHAT || cfg->data.format == DATA_AUTO;
+    char path[PATH_MAX], date[16];
+    data_tokenizer_path(cfg, path);
+    if (!may_chat || !*path || *cfg->data.chat_date) return OTT_OK;
+    resume_chat_date(r->account, cfg, date);
+    if (!*date) chat_today(date);
+    if (r->world.size > 1) TRY(world_share(&r->world, date, sizeof date));
+    return config_set(r->cfg, "data.chat_date", date);
+}
+
 static ott_status open_run(run *r) {
     TRY(open_device(r));
     TRY(check_start(r));
@@ -652,7 +667,8 @@ static ott_status open_run(run *r) {
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     r->asked = *r->cfg;
     TRY(model_options_resolve(r->cfg, &r->shape));
-    TRY(data_open(r->account, r->log, r->cfg, &r->shape.vocab, &r->train_data, &r->validation_data));
+    TRY(choose_chat_date(r));
+    TRY(data_open(r->account, &r->watch, r->cfg, &r->shape.vocab, &r->train_data, &r->validation_data));
     TRY(precision_plan_read(r->cfg, &r->precision)); /* in steps, which may follow from the data */
     TRY(check_files(r));
     TRY(open_folder(r));

@@ -79,6 +79,39 @@ void resume_close(mem *account, resume_point *p) {
     *p = (resume_point){0};
 }
 
+/* ---- the date of chat templates ---- */
+
+/* The checkpoint that load_path means, for the run in run.dir. */
+static ott_status find_early(mem *account, const config *cfg, char **out) {
+    char *home = NULL;
+    str folder = {.account = account};
+    const char *load = cfg->checkpoint.load_path, *dir = cfg->checkpoint.dir;
+    if (*dir == '/')
+        str_append(&folder, dir);
+    else
+        str_printf(&folder, "%s/%s", cfg->run.dir, dir);
+    ott_status status = str_finish(&folder);
+    if (status == OTT_OK) status = checkpoint_run_home(account, cfg->run.dir, folder.text, &home);
+    if (status == OTT_OK)
+        status = checkpoint_find(account, strcmp(load, "auto") == 0 ? "latest" : load, home, out);
+    mem_free(account, home);
+    str_free(&folder);
+    return status;
+}
+
+void resume_chat_date(mem *account, const config *cfg, char out[16]) {
+    char *path = NULL;
+    config *before = NULL;
+    *out = 0;
+    if (!*cfg->checkpoint.load_path) return;
+    ott_status status = find_early(account, cfg, &path);
+    if (status == OTT_OK) status = checkpoint_config(account, path, &before);
+    if (status == OTT_OK)
+        snprintf(out, 16, "%s", config_was_set(before, "data.chat_date") ? before->data.chat_date : "none");
+    config_close(before);
+    mem_free(account, path);
+}
+
 /* ---- what differs ---- */
 
 /* The configuration before a stop and after it. */

@@ -71,6 +71,38 @@ refuses "a line that is not JSON" 'line 2|not JSON' '"a"\nb\n' --jsonl
 refuses "JSON that is no string" 'line 1|not a JSON string' '{"a": 1}\n' --jsonl
 
 
+# A tokenizer that begins no text with BOS in transformers does so nowhere; each document of a file ends with EOS.
+mkdir n
+sed '/"post_processor"/,/"special_tokens"/d' t/tokenizer.json >n/tokenizer.json
+cp t/tokenizer_config.json n
+printf 'abc\n' >given
+holds "a line without BOS" sh -c '[ "$("$0" tokenize --tokenizer n <given 2>err)" = "7 5" ] && ! [ -s err ]' "$program"
+"$program" tokenize given --tokenizer n --out n.bin >out 2>err
+holds "a file without BOS" sh -c '[ "$(od -An -v -tu4 -j1024 n.bin | tr -s " ")" = " 7 5 8 2" ]'
+holds "what is added is shown" grep -q "each document ends with </s> (--no-special leaves them out)" out
+printf '{"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": true}' >n/tokenizer_config.json
+holds "add_bos_token decides" sh -c '[ "$("$0" tokenize --tokenizer n <given 2>err)" = "1 7 5" ]' "$program"
+holds "the log names BOS" grep -q "Each text begins with <s> (no_special leaves it out)" err
+
+# Conversations: what the template writes, and what is learned of it.
+cat >t/chat_template.jinja <<'END'
+{% for m in messages %}{{ m.role[0] if m.role != 'user' else 'b' }}{{ m.content }}</s>{% endfor %}{{ strftime_now('') }}
+END
+printf '{"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"}]}\n' >chat.jsonl
+shown() {
+    wanted=$1
+    shift
+    [ "$("$program" tokenize --tokenizer t "$@" 2>err)" = "$wanted" ]
+}
+holds "a conversation is shown" shown "bab</s>ac</s>" --chat chat.jsonl
+holds "what is learned of it" shown "bab</s>[[ac</s>]]" --chat --mask chat.jsonl
+holds "a conversation as JSON" shown \
+    '{"text": "bab</s>ac</s>", "ids": [4, 7, 2, 3, 5, 2], "learned": [0, 0, 0, 1, 1, 1]}' --chat --jsonl chat.jsonl
+refuses "a row that is no conversation" 'line 2|has neither "messages"' \
+    '{"instruction": "b", "output": "c"}\n{"text": "a"}\n' --chat
+refuses "--mask alone" 'add --chat' 'a\n' --mask
+refuses "a wrong date" '2026-02-30|data.chat_date' '{}\n' --chat --chat-date 2026-02-30
+
 # Text is shown as its ids come: before the line ends, and before the input does.
 {
     printf '3 4 '
@@ -93,6 +125,8 @@ works "a text file" "tokens.bin: 12 tokens, 3 documents, 12 bytes of text" token
 "
 holds "llm.c's header" is "$(od -An -tu4 -N12 tokens.bin | tr -s ' ')" " 20240801 7 12"
 holds "each document between BOS and EOS" is "$(ids tokens.bin)" "1 7 5 2 1 7 2 1 3 6 4 2"
+works "both are shown" "each document begins with <s> and ends with </s> (--no-special leaves them out)" \
+    tokenize corpus.txt --tokenizer t --out u.bin
 works "without a separator the file is one document" "one.bin: 12 tokens, 1 documents" \
     tokenize corpus.txt --tokenizer t --out one.bin
 works "without special tokens" "plain.bin: 6 tokens" tokenize corpus.txt --tokenizer t --no-special --out plain.bin \

@@ -235,7 +235,7 @@ static void bad_rows_are_named(void **state) {
     refuse(f, text, "", "/bad.jsonl: ", "is empty");
     refuse(f, text, "\n\n  \r\n", "/bad.jsonl: ", "no rows");
     refuse(f, text, "{\"text\": \"a\"}\n{\"text\": \n", "/bad.jsonl:2: ", "is not JSON");
-    refuse(f, text, "[1]\n", "/bad.jsonl:1: ", "is a list, not a JSON object");
+    refuse(f, text, "[1]\n", "/bad.jsonl:1: ", "is a whole number, not a JSON object");
     refuse(f, text, "\n{\"text\": 5}\n", "/bad.jsonl:2: ", "text is a whole number, not a text");
     refuse(f, text, "{\"body\": \"a\", \"id\": 1}\n", "/bad.jsonl:1: ", "no field \"text\"; it has body, id");
     refuse(f, text, "{}\n", "/bad.jsonl:1: ", "it has none");
@@ -371,6 +371,8 @@ static void what_carries_no_loss_is_counted(void **state) {
 
 /* ---- conversations ---- */
 
+static void refuse_chat(folder *f, const tokenizer *t, const char *row, const char *message);
+
 #define CHAT_TEMPLATE                                                                                        \
     "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt "     \
     "%}<a>{% endif %}"
@@ -457,6 +459,148 @@ static void templates_see_tools(void **state) {
     tokenizer_close(t);
 }
 
+/* Null members are left out, as transformers does: the templates below write "None" or refuse to loop over it. */
+static void null_members_are_left_out(void **state) {
+    static const char rows[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"u\", \"tool_calls\": null, \"name\": null}, "
+        "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"f\": null}]}, "
+        "{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": null}]}\n";
+    folder *f = *state;
+    dataset *d;
+    tokenizer *t = chat_tokenizer(
+        f,
+        "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}{% if 'tool_calls' in m %}"
+        "{% for c in m.tool_calls %}!{{ c.f }}{% endfor %}{% endif %}{% if m.name is defined %}?{% endif %}"
+        "</>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}");
+    const char *path = folder_write_text(f, "t.jsonl", rows);
+    dataset_source s = rows_source(&path);
+    s.tokenizer = t;
+    if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
+    rows_cut(d, 64, false);
+    expect_turns(t, d, 0, "<u>u</><a>!None</><a>a</>", "          ^^^^^^^^   ^^^^");
+    dataset_close(d);
+    tokenizer_close(t);
+}
+
+/* The day is the setting's, never the clock's. */
+static void templates_get_the_day(void **state) {
+    static const char rows[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}\n";
+    static const char *const days[][2] = {{"2026-02-03", "03 Feb 2026 Tuesday 34 00:00"}, {"none", "no day"}};
+    folder *f = *state;
+    tokenizer *t =
+        chat_tokenizer(f, "{% if strftime_now is defined %}{{ strftime_now('%d %b %Y %A %-j %H:%M') }}"
+                          "{% else %}no day{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}");
+    const char *path = folder_write_text(f, "t.jsonl", rows);
+    dataset_source s = rows_source(&path);
+    s.tokenizer = t;
+    for (int i = 0; i < 2; i++) {
+        dataset *d;
+        str text = {.account = f->account};
+        s.chat_date = days[i][0];
+        if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
+        rows_cut(d, 64, false);
+        held_row h = rows_read(d, 0);
+        assert_int_equal(tokenizer_decode(t, h.row.token, rows_document(d, &h.row, 0), false, &text), OTT_OK);
+        text.text[text.length - 1] = 0; /* the message */
+        assert_string_equal(text.text, days[i][1]);
+        free(h.memory);
+        str_free(&text);
+        dataset_close(d);
+    }
+    for (int i = 0; i < 3; i++) {
+        static const char *const wrong[] = {"2026-02-30", "3 Feb 2026", "2026-2-3"};
+        dataset *d;
+        s.chat_date = wrong[i];
+        assert_int_equal(dataset_open_chat(f->account, &s, &d), OTT_ERR_CONFIG);
+        assert_error_names("data.chat_date");
+        assert_error_names(wrong[i]);
+    }
+    tokenizer_close(t);
+}
+
+/* Asked whether to stop: counts how often, and says so after `most` times. */
+typedef struct counted_watch {
+    int64_t asked, most;
+} counted_watch;
+
+static bool count_question(void *user) {
+    counted_watch *c = user;
+    return ++c->asked > c->most;
+}
+
+static tokenizer *end_tokenizer(folder *f, const char *template) {
+    json_t *root = case_bytes("");
+    folder_write_text(f, "chat_template.jinja", template);
+    case_set(root, "added_tokens",
+             "[{\"id\": 5000, \"content\": \"<end>\", \"special\": true, \"normalized\": false}]");
+    return case_open(f, root);
+}
+
+/* How often a conversation of so many turns asks whether to stop: once for some tens of thousands of steps. */
+static int64_t work_of_turns(folder *f, const tokenizer *t, int turns) {
+    str row = {.account = f->account};
+    counted_watch c = {.most = INT64_MAX};
+    dataset *d;
+    str_append(&row, "{\"messages\": [");
+    for (int i = 0; i < turns; i++)
+        str_printf(&row, "%s{\"role\": \"%s\", \"content\": \"turn %d\"}", i ? ", " : "",
+                   i & 1 ? "assistant" : "user", i);
+    str_append(&row, "]}\n");
+    assert_int_equal(str_finish(&row), OTT_OK);
+    const char *path = folder_write_text(f, "t.jsonl", row.text);
+    const watch w = {.stop = count_question, .user = &c};
+    dataset_source s = rows_source(&path);
+    s.tokenizer = t;
+    s.watch = &w;
+    if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%d turns: %s", turns, status_text());
+    assert_int_equal(dataset_tokens(d) > 10 * turns, 1);
+    dataset_close(d);
+    str_free(&row);
+    return c.asked;
+}
+
+/* 16,000 turns take ten times the work of 1,600, with a template that marks turns and with one that does not. */
+static void long_conversations_take_linear_work(void **state) {
+    static const char *const templates[] = {
+        "{% for m in messages %}<{{ m.role[0] }}>{{ m.content | trim }}<end>{% endfor %}"
+        "{% if add_generation_prompt %}<a>{% endif %}",
+        "{% for m in messages %}<{{ m.role[0] }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content "
+        "}}"
+        "<end>{% endgeneration %}{% else %}{{ m.content }}<end>{% endif %}{% endfor %}"};
+    for (int i = 0; i < 2; i++) {
+        tokenizer *t = end_tokenizer(*state, templates[i]);
+        int64_t few = work_of_turns(*state, t, 1600), many = work_of_turns(*state, t, 16000);
+        if (many > 12 * few) fail_msg("template %d: %d and %d questions", i, (int)few, (int)many);
+        tokenizer_close(t);
+    }
+}
+
+/* One that must be rendered again for each turn is refused with what to do, after a limited number of steps. */
+static void long_conversations_are_limited(void **state) {
+    static const char *const templates[] = {
+        "{% set n = messages | length %}{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}<end>{% "
+        "endfor %}"
+        "{% if add_generation_prompt %}<a>{% endif %}",
+        "{% for m in messages %}<{{ m.role[0] }}>{{ m.content * 1000 }}</>{% endfor %}"
+        "{% if add_generation_prompt %}<a>{% endif %}"};
+    static const char *const words[] = {"16000 messages take more than 20000000 steps; mark the turns",
+                                        "no added token (as <|im_end|>) is"};
+    folder *f = *state;
+    for (int i = 0; i < 2; i++) {
+        str row = {.account = f->account};
+        tokenizer *t = end_tokenizer(f, templates[i]);
+        str_append(&row, "{\"messages\": [");
+        for (int k = 0; k < 16000 >> 2 * i; k++)
+            str_printf(&row, "%s{\"role\": \"%s\", \"content\": \"t\"}", k ? ", " : "",
+                       k & 1 ? "assistant" : "user");
+        str_append(&row, "]}\n");
+        assert_int_equal(str_finish(&row), OTT_OK);
+        refuse_chat(f, t, row.text, words[i]);
+        str_free(&row);
+        tokenizer_close(t);
+    }
+}
+
 static void refuse_chat(folder *f, const tokenizer *t, const char *row, const char *message) {
     dataset *d;
     const char *path = folder_write_text(f, "t.jsonl", row);
@@ -479,7 +623,8 @@ static void conversations_are_refused_by_line(void **state) {
     refuse_chat(f, t, "{\"instruction\": \"a\"}", "no field \"output\"");
     refuse_chat(f, t, "{\"instruction\": \"a\", \"input\": 5, \"output\": \"b\"}",
                 "input is a whole number, not a text");
-    refuse_chat(f, t, "{\"messages\": [1]}", "chat_template.jinja: chat template: line 1: ");
+    refuse_chat(f, t, "{\"messages\": [1]}", ":1: messages[0] is a whole number, not an object");
+    refuse_chat(f, t, "{\"messages\": [{}]}", "chat_template.jinja: chat template: line 1: ");
     refuse_chat(f, t, "{\"messages\": [], \"tools\": {}}", ":1: tools is an object: it takes a list");
     refuse_chat(f, t, "{\"messages\": [], \"tools\": \"[\"}", ":1: tools is a text that is not JSON");
     tokenizer_close(t);
@@ -492,6 +637,88 @@ static void conversations_are_refused_by_line(void **state) {
     t = chat_tokenizer(f, "{{ x");
     refuse_chat(f, t, "{\"messages\": []}", "chat_template.jinja: chat template: line 1: {{ has no }}");
     tokenizer_close(t);
+}
+
+/* ---- stops ---- */
+
+typedef ott_status (*open_rows)(mem *account, const dataset_source *s, dataset **out);
+
+/* Whatever reads and tokenizes asks whether to stop, and ends with OTT_ERR_STOPPED: within a row, and between rows. */
+static void stops_when_asked(void **state) {
+    static const char template[] = "{% for i in range(100000) %}{{ i }}{% endfor %}{{ messages[0].content }}";
+    folder *f = *state;
+    tokenizer *t = chat_tokenizer(f, template);
+    str rows = {.account = f->account};
+    for (int i = 0; i < 50; i++)
+        str_append(&rows,
+                   "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}], \"text\": \"b\"}\n");
+    assert_int_equal(str_finish(&rows), OTT_OK);
+    const char *path = folder_write_text(f, "t.jsonl", rows.text);
+    static const struct {
+        open_rows open;
+        int64_t most;
+    } cases[] = {{dataset_open_chat, 5}, /* in the first row */
+                 {dataset_open_jsonl, 40},
+                 {dataset_open_text, 0},
+                 {dataset_open_bytes, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        counted_watch c = {.most = cases[i].most};
+        const watch w = {.stop = count_question, .user = &c};
+        dataset *d;
+        dataset_source s = rows_source(&path);
+        s.tokenizer = t;
+        s.watch = &w;
+        if (cases[i].open(f->account, &s, &d) != OTT_ERR_STOPPED)
+            fail_msg("case %d: is not stopped: %s", (int)i, status_text());
+        assert_null(d);
+        assert_int_equal(c.asked, cases[i].most + 1); /* and not asked again */
+    }
+    str_free(&rows);
+    tokenizer_close(t);
+}
+
+/* ---- one array of rows, large integers ---- */
+
+static void expect_documents(folder *f, const char *name, const char *text, int64_t count) {
+    dataset *d;
+    const char *path = folder_write_text(f, name, text);
+    dataset_source s = rows_source(&path);
+    if (dataset_open_jsonl(f->account, &s, &d) != OTT_OK) fail_msg("%s: %s", text, status_text());
+    assert_int_equal(dataset_tokens(d), count);
+    dataset_close(d);
+}
+
+static void refuse_documents(folder *f, const char *text, const char *message) {
+    dataset *d;
+    const char *path = folder_write_text(f, "t.json", text);
+    dataset_source s = rows_source(&path);
+    ott_status status = dataset_open_jsonl(f->account, &s, &d);
+    if (status != OTT_ERR_FORMAT || !strstr(status_text(), message)) fail_msg("%s: %s", text, status_text());
+}
+
+static void a_file_may_be_one_array(void **state) {
+    folder *f = *state;
+    dataset_row_kind kind;
+    const char *alpaca = folder_write_text(
+        f, "alpaca.json",
+        "\n[\n  {\n    \"instruction\": \"a, [b]\",\n    \"output\": \"\\\"}\"\n  },\n {}]\n");
+    assert_int_equal(dataset_first_row(f->account, alpaca, &kind), OTT_OK);
+    assert_int_equal(kind, ROWS_ALPACA);
+    expect_documents(f, "t.json",
+                     "[{\"text\": \"ab]},\"}, {\"text\": \"c\", \"n\": [1, {\"k\": \"\\\"\"}]}\n]\n", 6);
+    expect_documents(f, "t.json", "[{\"text\": \"a\"}]", 1);
+    expect_documents(f, "t.jsonl",
+                     "{\"text\": \"a\", \"id\": 18446744073709551615, \"k\": \"99999999999999999999\"}\n"
+                     "{\"text\": \"b\", \"id\": -9223372036854775809, \"r\": 12345678901234567890.5}\n",
+                     2);
+    refuse_documents(f, "[{\"text\": \"a\"},\n{\"text\": \"b\"}",
+                     "t.json:2: the array that the file is has no end");
+    refuse_documents(f, "[{\"text\": \"a\"}\n{\"text\": \"b\"}]", "t.json:2: no comma is between two rows");
+    refuse_documents(f, "[{\"text\": \"a\"}]\n{}", "t.json:2: something is behind the end of the array");
+    refuse_documents(f, "[{\"text\": \"a\"},\n\n5]", "t.json:3: is a whole number, not a JSON object");
+    refuse_documents(f, "[]", "t.json: has no rows with text");
+    refuse_documents(f, "[", "t.json:1: the array that the file is has no end");
+    refuse_documents(f, "[{\"text\": tru}]", "t.json:1: is not JSON");
 }
 
 /* ---- parts and limits ---- */
@@ -559,6 +786,12 @@ int main(void) {
         TEST(what_carries_no_loss_is_counted),
         TEST(only_the_assistant_is_learned),
         TEST(templates_see_tools),
+        TEST(null_members_are_left_out),
+        TEST(templates_get_the_day),
+        TEST(long_conversations_take_linear_work),
+        TEST(long_conversations_are_limited),
+        TEST(stops_when_asked),
+        TEST(a_file_may_be_one_array),
         TEST(conversations_are_refused_by_line),
         TEST(shares_and_limits_count_rows),
         TEST(memory_runs_out),

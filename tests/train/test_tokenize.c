@@ -48,7 +48,7 @@ static void write_tokenizer(const char *folder) {
     assert_int_equal(fclose(file), 0);
     snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
     file = fopen(path, "wb");
-    fputs("{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}", file);
+    fputs("{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"add_bos_token\": true}", file);
     assert_int_equal(fclose(file), 0);
 }
 
@@ -77,7 +77,7 @@ static ott_tokenize_result tokenize(const fixture *f, const char *in, const char
     ott_tokenize_result result;
     mem *account;
     FIXTURE_OK(mem_open(&account));
-    FIXTURE_OK(tokenize_file(account, NULL, f->folder, path_of(f, in), path_of(f, out), o, NULL, &result));
+    FIXTURE_OK(tokenize_file(account, NULL, f->folder, path_of(f, in), path_of(f, out), o, &result));
     assert_int_equal(mem_read(account).now, 0);
     mem_close(account);
     return result;
@@ -107,7 +107,6 @@ static void check_tokens(const fixture *f, const char *text, const char *bin, bo
     dataset_source s = {.paths = paths,
                         .count = 1,
                         .to_share = 1,
-                        .add_bos = true,
                         .add_eos = true,
                         .separator = separator,
                         .text_field = "text",
@@ -116,6 +115,7 @@ static void check_tokens(const fixture *f, const char *text, const char *bin, bo
     FIXTURE_OK(mem_open(&account));
     FIXTURE_OK(tokenizer_open(account, f->folder, &t));
     s.tokenizer = t;
+    s.add_bos = tokenizer_adds_bos(t);
     FIXTURE_OK(rows ? dataset_open_jsonl(account, &s, &wanted) : dataset_open_text(account, &s, &wanted));
     s.paths = files;
     FIXTURE_OK(dataset_open_tokens(account, &s, &made));
@@ -160,6 +160,47 @@ static void rows_are_what_training_reads(void **state) {
         assert_int_equal(tokenize(f, "rows.jsonl", "rows.bin", &o).documents, 500 - 71 - 71);
         check_tokens(f, "rows.jsonl", "rows.bin", true, "");
     }
+}
+
+/* One array of rows, through more than a round. */
+static void an_array_is_what_training_reads(void **state) {
+    const fixture *f = *state;
+    FILE *file = fopen(path_of(f, "rows.json"), "wb");
+    for (int i = 0; i < 50000; i++)
+        fprintf(file,
+                "%s\n  {\"n\": [%d, 18446744073709551616],\n   \"text\": \"the ]}, \\\" %d, in an array of "
+                "rows\"}",
+                i ? "," : " [", i, i * i);
+    fputs("]\n \n", file);
+    assert_int_equal(fclose(file), 0);
+    for (int threads = 1; threads <= 2; threads++) {
+        ott_tokenize_options o = options(threads, "not for rows");
+        assert_int_equal(tokenize(f, "rows.json", "rows.bin", &o).documents, 50000);
+    }
+    check_tokens(f, "rows.json", "rows.bin", true, "");
+}
+
+static bool stop_third(void *user) {
+    int64_t *asked = user;
+    return ++*asked >= 3;
+}
+
+/* A file that is one document is stopped within it. */
+static void stops_within_a_document(void **state) {
+    const fixture *f = *state;
+    fixture_write_text(path_of(f, "one.txt"), 1 << 20, 3);
+    int64_t asked = 0;
+    const watch counted = {.stop = stop_third, .user = &asked};
+    ott_tokenize_options o = options(1, "");
+    ott_tokenize_result result;
+    mem *account;
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(tokenize_file(account, &counted, f->folder, path_of(f, "one.txt"), path_of(f, "halted.bin"),
+                             &o, &result));
+    assert_int_equal(result.complete, 0);
+    assert_int_equal(asked, 3);
+    assert_false(file_exists(path_of(f, "halted.bin")));
+    mem_close(account);
 }
 
 /* More than a round's 4 MiB a thread, and a document that is larger than a round. */
@@ -209,21 +250,21 @@ static bool stop_here(void *user) {
 static void stopping_leaves_nothing(void **state) {
     const fixture *f = *state;
     lookout w = {.stop_at = 1};
-    tokenize_hooks hooks = {.stop = stop_here, .user = &w};
+    const watch asked = {.stop = stop_here, .user = &w};
     ott_tokenize_options o = options(1, "\n");
     ott_tokenize_result result;
     mem *account;
     o.progress = see_work;
     o.user = &w;
     FIXTURE_OK(mem_open(&account));
-    FIXTURE_OK(tokenize_file(account, NULL, f->folder, path_of(f, "large.txt"), path_of(f, "stopped.bin"), &o,
-                             &hooks, &result));
+    FIXTURE_OK(tokenize_file(account, &asked, f->folder, path_of(f, "large.txt"), path_of(f, "stopped.bin"),
+                             &o, &result));
     assert_int_equal(result.complete, 0);
     assert_int_equal(w.total, 12 << 20);
     assert_false(file_exists(path_of(f, "stopped.bin")));
     w = (lookout){.stop_at = -1};
-    FIXTURE_OK(tokenize_file(account, NULL, f->folder, path_of(f, "large.txt"), path_of(f, "whole.bin"), &o,
-                             &hooks, &result));
+    FIXTURE_OK(tokenize_file(account, &asked, f->folder, path_of(f, "large.txt"), path_of(f, "whole.bin"), &o,
+                             &result));
     assert_int_equal(w.last, w.total);
     assert_true(result.complete && w.calls >= 2 && file_exists(path_of(f, "whole.bin")));
     mem_close(account);
@@ -251,7 +292,7 @@ static void every_failed_allocation_is_undone(void **state) {
     for (int64_t n = 1; status != OTT_OK; n += n < 40 ? 1 : 37) {
         mem_fail_after(account, n);
         status = tokenize_file(account, NULL, f->folder, path_of(f, "text.txt"), path_of(f, "scarce.bin"), &o,
-                               NULL, &result);
+                               &result);
         mem_fail_after(account, 0);
         if (status != OTT_OK) assert_int_equal(status, OTT_ERR_MEMORY);
         assert_int_equal(file_exists(path_of(f, "scarce.bin")), status == OTT_OK);
@@ -274,7 +315,7 @@ static void the_first_failure_is_told(void **state) {
         mem *account;
         FIXTURE_OK(mem_open(&account));
         assert_int_equal(tokenize_file(account, NULL, f->folder, path_of(f, "bad.jsonl"),
-                                       path_of(f, "bad.bin"), &o, NULL, &result),
+                                       path_of(f, "bad.bin"), &o, &result),
                          OTT_ERR_FORMAT);
         if (!strstr(status_text(), "bad.jsonl:150: text is a whole number, not a text"))
             fail_msg("%s", status_text());
@@ -286,6 +327,7 @@ static void the_first_failure_is_told(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_what_training_reads),       cmocka_unit_test(rows_are_what_training_reads),
+        cmocka_unit_test(an_array_is_what_training_reads),   cmocka_unit_test(stops_within_a_document),
         cmocka_unit_test(many_rounds_are_one_file),          cmocka_unit_test(stopping_leaves_nothing),
         cmocka_unit_test(every_failed_allocation_is_undone), cmocka_unit_test(the_first_failure_is_told),
     };

@@ -1,0 +1,117 @@
+/* data/chat_row: messages and tools of a row. */
+#include "data/chat_row.h"
+#include "base/json_member.h"
+#include "base/json_text.h"
+#include "base/str.h"
+#include <string.h>
+
+/* ---- messages ---- */
+
+/* ShareGPT's word for who speaks. */
+static const char *role_of(const char *from) {
+    static const char *const words[][2] = {
+        {"human", "user"},          {"user", "user"},       {"gpt", "assistant"},
+        {"chatgpt", "assistant"},   {"bing", "assistant"},  {"bard", "assistant"},
+        {"assistant", "assistant"}, {"model", "assistant"}, {"system", "system"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(from, words[i][0]) == 0) return words[i][1];
+    return NULL;
+}
+
+static ott_status add_message(json_t *messages, const char *role, json_t *content) {
+    json_t *message = json_object(), *said = json_string(role);
+    bool made = message && said && content && json_object_set(message, "role", said) == 0 &&
+                json_object_set(message, "content", content) == 0 &&
+                json_array_append(messages, message) == 0;
+    json_decref(message);
+    json_decref(said);
+    return made ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
+}
+
+static ott_status add_turn(const json_t *turn, size_t i, json_t *messages) {
+    json_t *value = json_object_get(turn, "value");
+    const char *from = json_string_value(json_object_get(turn, "from")), *role = from ? role_of(from) : NULL;
+    if (!role)
+        return status_fail(OTT_ERR_FORMAT,
+                           "conversations[%zu].from is \"%s\": human, gpt and system are known", i,
+                           from ? str_show(from).text : "");
+    if (!json_is_string(value))
+        return status_fail(OTT_ERR_FORMAT, "conversations[%zu] has no text under \"value\"", i);
+    return add_message(messages, role, value);
+}
+
+static ott_status read_turns(const json_t *turns, json_t *messages) {
+    for (size_t i = 0; i < json_array_size(turns); i++) TRY(add_turn(json_array_get(turns, i), i, messages));
+    return OTT_OK;
+}
+
+/* Alpaca's row: the instruction, with its input on the next line, and the answer. */
+static ott_status read_alpaca(const json_t *object, json_t *messages) {
+    const json_t *instruction, *output, *input = json_object_get(object, "input");
+    TRY(json_row_text(object, "instruction", &instruction));
+    TRY(json_row_text(object, "output", &output));
+    if (input && !json_is_null(input) && !json_is_string(input))
+        return status_fail(OTT_ERR_FORMAT, "input is %s, not a text", json_kind_name(input));
+    json_t *text = json_string_length(input)
+                       ? json_sprintf("%s\n%s", json_string_value(instruction), json_string_value(input))
+                       : json_incref((json_t *)instruction);
+    ott_status status = add_message(messages, "user", text);
+    json_decref(text);
+    return status == OTT_OK ? add_message(messages, "assistant", (json_t *)output) : status;
+}
+
+/* The messages of a row, to be given back with json_decref. */
+static ott_status read_messages(const json_t *object, json_t **out) {
+    json_t *messages = json_object_get(object, "messages"), *turns = json_object_get(object, "conversations");
+    ott_status status;
+    *out = NULL;
+    if (json_is_array(messages)) return *out = json_incref(messages), OTT_OK;
+    *out = json_array();
+    if (!*out) return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
+    if (json_is_array(turns))
+        status = read_turns(turns, *out);
+    else if (json_object_get(object, "instruction"))
+        status = read_alpaca(object, *out);
+    else
+        status = status_fail(
+            OTT_ERR_FORMAT,
+            "has neither \"messages\" nor \"conversations\", a list, nor \"instruction\" and \"output\"");
+    if (status == OTT_OK) return OTT_OK;
+    json_decref(*out);
+    *out = NULL;
+    return status;
+}
+
+/* ---- tools ---- */
+
+/* The tools of a row, a list or its text, to be given back with json_decref; NULL: it has none. */
+static ott_status read_tools(const json_t *object, json_t **out) {
+    json_t *tools = json_object_get(object, "tools");
+    json_error_t error;
+    *out = NULL;
+    if (!tools || json_is_null(tools)) return OTT_OK;
+    if (json_is_string(tools))
+        TRY(json_row_parse(json_string_value(tools), (int64_t)json_string_length(tools), out, &error));
+    else
+        *out = json_incref(tools);
+    if (json_is_array(*out)) return OTT_OK;
+    const char *kind = *out ? json_kind_name(*out) : "a text that is not JSON";
+    json_decref(*out);
+    *out = NULL;
+    return status_fail(OTT_ERR_FORMAT, "tools is %s: it takes a list of functions' JSON schemas, or its text",
+                       kind);
+}
+
+ott_status chat_row_read(const json_t *object, chat_row *out) {
+    *out = (chat_row){0};
+    TRY(read_messages(object, &out->messages));
+    ott_status status = read_tools(object, &out->tools);
+    if (status != OTT_OK) chat_row_close(out);
+    return status;
+}
+
+void chat_row_close(chat_row *row) {
+    json_decref(row->messages);
+    json_decref(row->tools);
+    *row = (chat_row){0};
+}

@@ -1,0 +1,17 @@
+/* data/chat_row: the conversation of a row of data: messages, ShareGPT's conversations, or Alpaca's instruction and output. */
+#ifndef DATA_CHAT_ROW_H
+#define DATA_CHAT_ROW_H
+
+#include "base/status.h"
+#include <jansson.h>
+
+typedef struct chat_row {
+    json_t *messages; /* a list */
+    json_t *tools;    /* a list; NULL: the row has none */
+} chat_row;
+
+/* To be closed. OTT_ERR_FORMAT names the field. */
+ott_status chat_row_read(const json_t *object, chat_row *out);
+void chat_row_close(chat_row *row);
+
+#endif

@@ -1,0 +1,107 @@
+/* data/row_text: where rows begin and end. */
+#include "data/row_text.h"
+#include "base/json_text.h"
+
+static bool is_space(char c) {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static const char *skip_spaces(const char *at, const char *end) {
+    while (at < end && is_space(*at)) at++;
+    return at;
+}
+
+bool data_rows_is_array(const char *text, int64_t bytes) {
+    const char *end = text + bytes, *at = skip_spaces(text, end);
+    return at < end && *at == '[';
+}
+
+data_rows data_rows_begin(const char *text, int64_t bytes) {
+    return (data_rows){.at = text, .end = text + bytes, .array = data_rows_is_array(text, bytes), .line = 1};
+}
+
+/* Behind the closing quote; NULL: there is none. */
+static const char *string_end(const char *at, const char *end) {
+    for (at++; at < end && *at != '"'; at++)
+        if (*at == '\\') at++;
+    return at < end ? at + 1 : NULL;
+}
+
+const char *data_rows_value_end(const char *at, const char *end) {
+    int64_t depth = 0;
+    while (at < end) {
+        if (*at == '"') {
+            at = string_end(at, end);
+            if (!at) return NULL;
+            if (depth == 0) return at;
+            continue;
+        }
+        bool closes = *at == ']' || *at == '}';
+        if (depth == 0 && (closes || *at == ',' || is_space(*at))) return at; /* a number or a word */
+        depth += (*at == '[' || *at == '{') - closes;
+        at++;
+        if (closes && depth == 0) return at;
+    }
+    return NULL;
+}
+
+static void pass(data_rows *r, const char *to) {
+    for (; r->at < to; r->at++) r->newlines += *r->at == '\n';
+}
+
+static ott_status next_line(data_rows *r, text_view *out) {
+    *out = (text_view){0};
+    while (r->at < r->end) {
+        const char *stop = memchr(r->at, '\n', (size_t)(r->end - r->at));
+        text_view line = {r->at, (stop ? stop : r->end) - r->at};
+        r->line = ++r->newlines;
+        r->at = stop ? stop + 1 : r->end;
+        if (json_text_is_blank(line.at, line.bytes)) continue;
+        return *out = line, OTT_OK;
+    }
+    return OTT_OK;
+}
+
+static ott_status fail_open(void) {
+    return status_fail(OTT_ERR_FORMAT, "the array that the file is has no end");
+}
+
+static ott_status end_array(data_rows *r) {
+    pass(r, skip_spaces(r->at + 1, r->end));
+    r->ended = true;
+    return OTT_OK;
+}
+
+/* Passes the bracket or the comma before an element, and the white space around. */
+static ott_status pass_separator(data_rows *r) {
+    pass(r, skip_spaces(r->at, r->end));
+    r->line = r->newlines + 1;
+    if (r->at == r->end) return fail_open();
+    if (r->begun && *r->at == ']') return end_array(r);
+    if (*r->at != (r->begun ? ',' : '['))
+        return status_fail(OTT_ERR_FORMAT, "no comma is between two rows of the array");
+    pass(r, skip_spaces(r->at + 1, r->end));
+    r->line = r->newlines + 1;
+    return !r->begun && r->at < r->end && *r->at == ']' ? end_array(r) : OTT_OK;
+}
+
+static ott_status next_element(data_rows *r, text_view *out) {
+    *out = (text_view){0};
+    if (!r->ended) TRY(pass_separator(r));
+    if (r->ended) {
+        pass(r, skip_spaces(r->at, r->end));
+        r->line = r->newlines + 1;
+        if (r->at == r->end) return OTT_OK;
+        return status_fail(OTT_ERR_FORMAT, "something is behind the end of the array that the file is");
+    }
+    r->begun = true;
+    const char *stop = data_rows_value_end(r->at, r->end);
+    if (!stop) return fail_open();
+    *out = (text_view){r->at, stop - r->at};
+    pass(r, stop);
+    return OTT_OK;
+}
+
+ott_status data_rows_next(data_rows *r, text_view *out) {
+    return r->array ? next_element(r, out) : next_line(r, out);
+}
