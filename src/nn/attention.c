@@ -65,57 +65,6 @@ static float softmax_scale(const attention *a) {
     return a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
 }
 
-/* ---- norms of the heads ---- */
-
-/* x[T, heads * head_dim] as [T * heads, head_dim]. */
-static tensor by_head(const tensor *x, int64_t head_dim) {
-    return tensor_matrix(x->data, x->dtype, tensor_count(*x) / head_dim, head_dim);
-}
-
-/* Is it over all heads, of which x has some? */
-static bool is_over_ranks(const norm *n, const tensor *x) {
-    return n->part == 0 && n->weight->columns > x->columns;
-}
-
-static tensor own_heads(const tensor_ranks *r, const tensor *all, int64_t columns) {
-    return tensor_columns(*all, r->group->rank * columns, columns);
-}
-
-/* y = this rank's heads of the norm over all ranks'; rstd is the whole's. */
-static ott_status normalize_all(exec *cx, const norm *n, const tensor_ranks *r, const tensor *x,
-                                const tensor *y, const tensor *rstd) {
-    tensor all;
-    plan_buffer all_buffer, normed_buffer;
-    activation normed = {0};
-    TRY(tensor_ranks_gather_columns(cx, r, "heads of all ranks", x, &all, &all_buffer));
-    TRY(exec_open(cx, "normed heads of all ranks", x->dtype, all.rows, all.columns, &normed.t,
-                  &normed_buffer));
-    TRY(norm_forward(cx, n, &all, NULL, NULL, &normed, rstd));
-    tensor own = own_heads(r, &normed.t, y->columns);
-    TRY(op_convert(cx, &(convert_args){.x = &own, .y = y}));
-    TRY(plan_close(cx->plan, &normed_buffer));
-    return plan_close(cx->plan, &all_buffer);
-}
-
-/* Moves the projection x to `raw` and puts its norm in its place. */
-static ott_status normalize_heads(exec *cx, const norm *n, const tensor_ranks *r, tensor *x,
-                                  plan_buffer *x_buffer, tensor *raw, plan_buffer *raw_buffer, tensor *rstd,
-                                  plan_buffer *rstd_buffer) {
-    if (!n->weight) return OTT_OK;
-    int64_t head_dim = n->weight->columns;
-    bool over_ranks = is_over_ranks(n, x), by_parts = n->part > 0;
-    *raw = *x;
-    *raw_buffer = *x_buffer;
-    TRY(exec_open(cx, "normed heads", raw->dtype, raw->rows, raw->columns, x, x_buffer));
-    TRY(exec_open(cx, "heads' rstd", OTT_F32, norm_kept(n),
-                  over_ranks || by_parts ? raw->rows : tensor_count(*raw) / head_dim, rstd, rstd_buffer));
-    if (over_ranks) return normalize_all(cx, n, r, raw, x, rstd);
-    if (by_parts) return norm_forward(cx, n, raw, NULL, NULL, &(activation){.t = *x}, rstd);
-    tensor from = by_head(raw, head_dim);
-    activation to = {.t = by_head(x, head_dim)};
-    return norm_forward(cx, n, &from, NULL, NULL, &to, rstd);
-}
-
 /* Columns of keys that all heads share turn before they do. */
 static ott_status rotate(exec *cx, const attention *a, const placement *at, const tensor *q, const tensor *k,
                          bool inverse) {
@@ -144,10 +93,8 @@ static ott_status project_apart(exec *cx, attention *a, const activation *x, att
     TRY(linear_forward(cx, &a->q, x, &s->q));
     TRY(linear_forward(cx, &a->k, x, &s->k));
     TRY(linear_forward(cx, &a->v, x, &s->v));
-    TRY(normalize_heads(cx, &a->q_norm, &a->q.ranks, &s->q, &s->q_buffer, &s->q_raw, &s->q_raw_buffer,
-                        &s->q_rstd, &s->q_rstd_buffer));
-    return normalize_heads(cx, &a->k_norm, &a->k.ranks, &s->k, &s->k_buffer, &s->k_raw, &s->k_raw_buffer,
-                           &s->k_rstd, &s->k_rstd_buffer);
+    TRY(head_norm_forward(cx, &a->q_norm, &a->q.ranks, &s->q, &s->q_buffer, &s->q_norm));
+    return head_norm_forward(cx, &a->k_norm, &a->k.ranks, &s->k, &s->k_buffer, &s->k_norm);
 }
 
 /* Heads of q of the width that attention works on. */
@@ -371,16 +318,14 @@ static ott_status close_qkv(exec *cx, attention_saved *s) {
     return plan_close(cx->plan, &s->lse_buffer);
 }
 
-static ott_status close_raw(exec *cx, attention_saved *s) {
-    TRY(plan_close(cx->plan, &s->q_raw_buffer));
-    TRY(plan_close(cx->plan, &s->k_raw_buffer));
-    TRY(plan_close(cx->plan, &s->q_rstd_buffer));
-    return plan_close(cx->plan, &s->k_rstd_buffer);
+static ott_status close_norms(exec *cx, attention_saved *s) {
+    TRY(head_norm_close(cx, &s->q_norm));
+    return head_norm_close(cx, &s->k_norm);
 }
 
 ott_status attention_discard(exec *cx, attention_saved *s) {
     TRY(close_qkv(cx, s));
-    TRY(close_raw(cx, s));
+    TRY(close_norms(cx, s));
     TRY(latent_close(cx, &s->query_latent));
     TRY(latent_close(cx, &s->key_latent));
     return activation_close(cx, &s->o);
@@ -458,7 +403,7 @@ typedef struct branch {
     linear *projection;
     const activation_specs *specs; /* of the projection's gradient */
     const norm *norm;              /* of its heads; NULL, as for v, or with a weight NULL: none */
-    const tensor *raw, *rstd;      /* what the norm saw */
+    const head_norm_saved *saved;  /* what the norm saw */
     tensor dy;                     /* the gradient behind the norm, as attention's backward leaves it */
     plan_buffer dy_buffer;
 } branch;
@@ -467,39 +412,11 @@ static ott_status branch_open(exec *cx, branch *b, const activation *x) {
     return exec_open(cx, b->what, x->t.dtype, x->t.rows, b->projection->out, &b->dy, &b->dy_buffer);
 }
 
-/* The gradient dx of raw, this rank's heads of those of all that the norm is over. */
-static ott_status backward_all(exec *cx, const branch *b, const tensor *dx) {
-    const tensor_ranks *r = &b->projection->ranks;
-    tensor dy, raw;
-    plan_buffer dy_buffer, raw_buffer, all_buffer;
-    activation all = {0};
-    TRY(tensor_ranks_gather_columns(cx, r, "gradient of all heads", &b->dy, &dy, &dy_buffer));
-    TRY(tensor_ranks_gather_columns(cx, r, "heads of all ranks", b->raw, &raw, &raw_buffer));
-    TRY(exec_open(cx, "gradient of all heads", dy.dtype, dy.rows, dy.columns, &all.t, &all_buffer));
-    TRY(norm_backward(cx, b->norm, &dy, &raw, b->rstd, NULL, &all));
-    tensor own = own_heads(r, &all.t, dx->columns);
-    TRY(op_convert(cx, &(convert_args){.x = &own, .y = dx}));
-    TRY(plan_close(cx->plan, &all_buffer));
-    TRY(plan_close(cx->plan, &raw_buffer));
-    return plan_close(cx->plan, &dy_buffer);
-}
-
 /* The gradient of the projection, from dy, which it takes over or closes. */
 static ott_status branch_gradient(exec *cx, branch *b, activation *g) {
     if (!b->norm || !b->norm->weight) return activation_adopt(cx, b->what, b->dy, &b->dy_buffer, b->specs, g);
     TRY(activation_open(cx, b->what, b->dy.dtype, b->dy.rows, b->dy.columns, b->specs, g));
-    if (is_over_ranks(b->norm, &b->dy)) {
-        TRY(backward_all(cx, b, &g->t));
-        return plan_close(cx->plan, &b->dy_buffer);
-    }
-    if (b->norm->part > 0) {
-        TRY(norm_backward(cx, b->norm, &b->dy, b->raw, b->rstd, NULL, &(activation){.t = g->t}));
-        return plan_close(cx->plan, &b->dy_buffer);
-    }
-    int64_t head_dim = b->norm->weight->columns;
-    tensor dy = by_head(&b->dy, head_dim), raw = by_head(b->raw, head_dim);
-    activation heads = {.t = by_head(&g->t, head_dim)};
-    TRY(norm_backward(cx, b->norm, &dy, &raw, b->rstd, NULL, &heads));
+    TRY(head_norm_backward(cx, b->norm, &b->projection->ranks, b->saved, &b->dy, &g->t));
     return plan_close(cx->plan, &b->dy_buffer);
 }
 
@@ -518,14 +435,12 @@ static ott_status backward_apart(exec *cx, attention *a, const placement *at, at
                 .projection = &a->q,
                 .specs = &a->grad_q,
                 .norm = &a->q_norm,
-                .raw = &s->q_raw,
-                .rstd = &s->q_rstd};
+                .saved = &s->q_norm};
     branch k = {.what = "k gradient",
                 .projection = &a->k,
                 .specs = &a->grad_k,
                 .norm = &a->k_norm,
-                .raw = &s->k_raw,
-                .rstd = &s->k_rstd};
+                .saved = &s->k_norm};
     branch v = {.what = "v gradient", .projection = &a->v, .specs = &a->grad_v};
     TRY(branch_open(cx, &q, x));
     TRY(branch_open(cx, &k, x));
@@ -535,7 +450,7 @@ static ott_status backward_apart(exec *cx, attention *a, const placement *at, at
     TRY(branch_backward(cx, &q, x, dx, false));
     TRY(branch_backward(cx, &k, x, dx, true));
     TRY(branch_backward(cx, &v, x, dx, true));
-    return close_raw(cx, s);
+    return close_norms(cx, s);
 }
 
 /* Does all that the input is projected to lie whole on each rank? */

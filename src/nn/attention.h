@@ -7,9 +7,9 @@
 #define NN_ATTENTION_H
 
 #include "nn/context_ranks.h"
+#include "nn/head_norm.h"
 #include "nn/latent.h"
 #include "nn/linear.h"
-#include "nn/norm.h"
 #include "nn/rope.h"
 
 typedef struct attention {
@@ -51,9 +51,7 @@ typedef struct placement {
 typedef struct attention_saved {
     tensor q, k, v, lse; /* q, k after rotation; lse[heads, T]; with a->context its heads of all tokens */
     plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* that of qkv, or those of q, k, v */
-    /* With norms of q and k: the projections before them, and their reciprocal root mean squares. */
-    tensor q_raw, k_raw, q_rstd, k_rstd;
-    plan_buffer q_raw_buffer, k_raw_buffer, q_rstd_buffer, k_rstd_buffer;
+    head_norm_saved q_norm, k_norm;
     latent_saved query_latent, key_latent;
     activation o;
 } attention_saved;
