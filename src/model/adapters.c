@@ -2,7 +2,10 @@
 #include "model/adapters.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "fp8/cast.h"
 #include "model/names.h"
+#include "nn/dora.h"
+#include "nn/frozen.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -234,4 +237,70 @@ ott_status adapters_norms(exec *cx, const linear *l, float *norms) {
     TRY(linear_open_values(cx, l, false, &w, &buffer));
     TRY(dora_norms(cx, l->lora, &w, norms));
     return plan_close(cx->plan, &buffer);
+}
+
+enum { STRIP = 1 << 16 /* elements of a weight that are in fp32 at once */ };
+
+/* The values of codes of this rank's shard, from `row` on, to w; values[w's elements] on the host. */
+static ott_status read_codes(device *d, const parameter *p, int64_t row, const tensor *w, float *values) {
+    const parameter_part part = parameter_shard_part(p);
+    const tensor codes = tensor_rows(p->shard.value, row, w->rows);
+    int64_t first = row * w->columns, count = tensor_count(*w);
+    /* Codes are read into the end of `values`, and each is replaced after it was decoded. */
+    uint8_t *read = (uint8_t *)(values + count) - count;
+    TRY(device_copy_out(d, read, codes.data, count));
+    for (int64_t i = 0; i < count; i++) values[i] = cast_load(read, codes.dtype, i);
+    for (int64_t at = 0; at < count;) {
+        parameter_run run = parameter_run_at(&part, p->columns, first + at, count - at);
+        frozen_multiply(p, run.first, run.count, values + at);
+        at += run.count;
+    }
+    return device_copy_in(d, w->data, values, tensor_bytes(*w));
+}
+
+/* Rows of this rank's shard, from `row` on, in fp32. */
+static ott_status read_rows(exec *cx, const parameter *p, int64_t row, const tensor *w) {
+    const tensor rows = tensor_rows(p->shard.value, row, w->rows);
+    void *memory;
+    if (!p->codes) return op_convert(cx, &(convert_args){.x = &rows, .y = w});
+    TRY(mem_alloc_array(cx->device->account, MEM_OTHER, tensor_count(*w), sizeof(float), "values of codes",
+                        &memory));
+    ott_status status = read_codes(cx->device, p, row, w, memory);
+    mem_free(cx->device->account, memory);
+    return status;
+}
+
+/* norms[rows of this rank's shard] */
+static ott_status norms_of_shard(exec *cx, const linear *l, float *norms) {
+    const parameter *p = l->weight;
+    int64_t rows = p->shard.value.rows, columns = p->local.columns, strip = STRIP / columns;
+    plan_buffer buffer;
+    tensor w;
+    if (strip < 1) strip = 1;
+    if (strip > rows) strip = rows;
+    if (rows == 0) return OTT_OK;
+    TRY(exec_open(cx, "rows of a weight", OTT_F32, strip, columns, &w, &buffer));
+    for (int64_t row = 0; row < rows; row += strip) {
+        const tensor some = tensor_rows(w, 0, rows - row < strip ? rows - row : strip);
+        TRY(read_rows(cx, p, row, &some));
+        TRY(dora_base_norms(cx, l->lora, &some, norms + row));
+    }
+    return plan_close(cx->plan, &buffer);
+}
+
+/* The ranks' norms, which are 0 where another rank has the row. */
+static ott_status join_norms(exec *cx, group *ranks, int64_t count, float *norms) {
+    plan_buffer buffer;
+    tensor all;
+    TRY(exec_open(cx, "norms of a weight", OTT_F32, 1, count, &all, &buffer));
+    TRY(device_copy_in(cx->device, all.data, norms, tensor_bytes(all)));
+    TRY(group_all_reduce(ranks, cx, &all, REDUCE_SUM));
+    TRY(device_copy_out(cx->device, norms, all.data, tensor_bytes(all)));
+    return plan_close(cx->plan, &buffer);
+}
+
+ott_status adapters_base_norms(exec *cx, const linear *l, group *ranks, float *norms) {
+    memset(norms, 0, (size_t)l->out * sizeof *norms);
+    TRY(norms_of_shard(cx, l, norms + l->weight->shard.first));
+    return l->weight->shard.cut ? join_norms(cx, ranks, l->out, norms) : OTT_OK;
 }

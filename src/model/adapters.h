@@ -24,8 +24,9 @@ ott_status adapters_check(const model_options *o, const module_list *list);
 /* The adapter of a module that has its parameters, in `memory`; `tables` are of those that are decomposed. */
 ott_status adapters_make(arena *memory, const model_options *o, const model_module *m, const linear *layer,
                          const dora_tables *tables, lora **out);
-/* Fills the host's norms[out] with those of the rows that a decomposed adapter divides by: of W + scale B A, all of whose local
-   part is here. */
+/* Fills the host's norms[out] with the norms of the rows of W + scale B A, all of whose local part is here. */
 ott_status adapters_norms(exec *cx, const linear *l, float *norms);
+/* The same of W alone, with all `ranks` that share it (NULL: none): each reads its own rows, a few at a time. */
+ott_status adapters_base_norms(exec *cx, const linear *l, group *ranks, float *norms);
 
 #endif

@@ -96,28 +96,25 @@ static ott_status fill_adapter(initializing *w, const model_module *e) {
 }
 
 /* The magnitude of a decomposed adapter: the norms of its weight's rows, which it leaves as they are then. */
-static ott_status fill_magnitude(exec *cx, const linear *l) {
+static ott_status fill_magnitude(exec *cx, const linear *l, group *ranks) {
     void *memory;
     device *d = cx->device;
     const parameter_shard *to = &l->lora->magnitude->shard;
     TRY(mem_alloc_array(d->account, MEM_OTHER, l->out, sizeof(float), "norms of a weight", &memory));
     const float *norms = memory;
-    ott_status status = adapters_norms(cx, l, memory);
+    ott_status status = adapters_base_norms(cx, l, ranks, memory);
     if (status == OTT_OK)
         status = device_copy_in(d, to->value.data, norms + to->first, tensor_bytes(to->value));
     mem_free(d->account, memory);
     return status;
 }
 
-/* Of the layer's linear layers, which ranks may hold between them. */
-static ott_status fill_magnitudes_of(exec *cx, model *m, int layer) {
-    int unit = model_block_unit(layer);
-    TRY(store_gather(cx, &m->store, unit, STORE_ROWWISE));
+static ott_status fill_all_magnitudes(exec *cx, const model *m) {
     for (int i = 0; i < m->modules.count; i++) {
         const model_module *e = &m->modules.of[i];
-        if (e->layer == layer && e->lora_m) TRY(fill_magnitude(cx, e->linear));
+        if (e->lora_m) TRY(fill_magnitude(cx, e->linear, m->store.ranks));
     }
-    return store_release(cx, &m->store, unit);
+    return OTT_OK;
 }
 
 static ott_status fill_magnitudes(model *m) {
@@ -125,10 +122,7 @@ static ott_status fill_magnitudes(model *m) {
     if (!m->options.adapter.decomposed) return OTT_OK;
     TRY(plan_create(m->device, &cx.plan));
     plan_immediate(cx.plan);
-    ott_status status = OTT_OK;
-    for (int layer = 0; layer < m->options.layers && status == OTT_OK; layer++)
-        if (pipeline_has_layer(m->options.stage, m->options.layers, layer))
-            status = fill_magnitudes_of(&cx, m, layer);
+    ott_status status = fill_all_magnitudes(&cx, m);
     plan_destroy(cx.plan);
     return status;
 }

@@ -120,8 +120,12 @@ ott_status dora_compose(exec *cx, const lora *l, const tensor *w) {
 }
 
 ott_status dora_norms(exec *cx, const lora *l, const tensor *w, float *norms) {
-    lora_part rstd;
     TRY(add_product(cx, l, w));
+    return dora_base_norms(cx, l, w, norms);
+}
+
+ott_status dora_base_norms(exec *cx, const lora *l, const tensor *w, float *norms) {
+    lora_part rstd;
     TRY(open_floats(cx, "norms of a weight", 1, w->rows, &rstd));
     TRY(divide_by_norm(cx, l, w, &rstd.t));
     TRY(device_copy_out(cx->device, norms, rstd.t.data, tensor_bytes(rstd.t)));

@@ -31,7 +31,9 @@ ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tens
 /* With dropout. change[out,in]: W' - W in the activation format. y[T,out] += change dropped(x); dx[T,in] += dropped(g change). */
 ott_status dora_forward(exec *cx, const lora *l, const tensor *change, const tensor *x, const tensor *y);
 ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const tensor *g, const tensor *dx);
-/* Fills the host's norms[out] with |V|; w: W before, overwritten. */
+/* Fills the host's norms[rows] with the norms of rows of W + scale B A, or of some rows of W alone; w[rows,in]: W before,
+   overwritten. */
 ott_status dora_norms(exec *cx, const lora *l, const tensor *w, float *norms);
+ott_status dora_base_norms(exec *cx, const lora *l, const tensor *w, float *norms);
 
 #endif

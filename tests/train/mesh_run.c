@@ -293,6 +293,8 @@ static void put_together(outcome *o, const rank_run *ranks, int count) {
     memcpy(o->step, ranks[0].step, sizeof o->step);
     o->evaluated = ranks[0].evaluated;
     o->traffic = m->store.traffic;
+    o->planned = ranks[0].r.t->planned_bytes;
+    o->peak = mem_read(ranks[0].r.account).peak;
     for (int i = 0; i < m->all_count; i++)
         for (int kind = OUTCOME_GRADIENT; kind <= OUTCOME_VALUE + compared_slots(m, m->all[i]); kind++)
             if (!m->all[i]->frozen || kind == OUTCOME_VALUE)

@@ -50,6 +50,7 @@ typedef struct outcome {
     step_result step[MESH_RUN_STEPS];
     evaluation evaluated;
     store_traffic traffic;   /* of one rank */
+    int64_t planned, peak;   /* bytes of the same rank: in its plan, and taken at most */
     outcome_tensor *tensors; /* [count] */
     int count;
 } outcome;

@@ -481,6 +481,26 @@ static void decomposed_begin_at_the_base(void **state) {
     }
 }
 
+/* Initial magnitudes too, which are made before the first step. */
+static void decomposed_take_what_is_planned(void **state) {
+    static const char *const formats[] = {"--train.frozen_dtype=fp32", "--train.frozen_dtype=fp8"};
+    for (int ranks = 1; ranks <= 2; ranks++)
+        for (int i = 0; i < 2; i++) {
+            const char *const more[] = {DORA, "--model.dim=256", "--model.ffn_hidden_dim=1024", formats[i],
+                                        NULL};
+            const mesh_run_options how = {.precision = &fixture_precisions[BF16],
+                                          .more = more,
+                                          .layout.size = {[MESH_DP_SHARD] = ranks}};
+            outcome o;
+            mesh_run(*state, &how, &o);
+            double ratio = (double)o.peak / (double)o.planned;
+            print_message("  %d ranks, %s: planned %.1f MiB, peak %.1f\n", ranks, formats[i],
+                          (double)o.planned / 1048576, (double)o.peak / 1048576);
+            assert_true(ratio > 0.95 && ratio < 1.05);
+            outcome_free(&o);
+        }
+}
+
 static void decomposed_are_refused(void **state) {
     static const char *const more[] = {DORA, DROP_AFTER, NULL};
     rig r;
@@ -635,6 +655,7 @@ int main(void) {
         cmocka_unit_test(patterns_on_ranks),
         cmocka_unit_test(beside_experts_on_ranks),
         cmocka_unit_test(decomposed_begin_at_the_base),
+        cmocka_unit_test(decomposed_take_what_is_planned),
         cmocka_unit_test(decomposed_are_refused),
         cmocka_unit_test(decomposed_on_ranks),
         cmocka_unit_test(are_pefts),
