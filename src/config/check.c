@@ -90,6 +90,13 @@ int64_t config_step_rows(const config *cfg) {
 int64_t config_evaluation_batch(const config *cfg) {
     return cfg->eval.enabled && cfg->eval.batch_size > 0 ? cfg->eval.batch_size : cfg->train.batch_size;
 }
+
+int64_t config_longest(const config *cfg) {
+    bool is_dynamic = cfg->model.rope_scaling == ROPE_SCALING_DYNAMIC;
+    double length = (double)cfg->model.max_seq_len * (is_dynamic ? cfg->model.rope_factor : 1);
+    return length < (double)INT32_MAX ? (int64_t)length : INT32_MAX;
+}
+
 int64_t config_evaluation_length(const config *cfg) {
     return cfg->eval.enabled && cfg->eval.seq_len > 0 ? cfg->eval.seq_len : cfg->train.seq_len;
 }

@@ -134,12 +134,6 @@ ott_status config_copy(const config *from, config **out) {
     return status;
 }
 
-int64_t config_longest(const config *cfg) {
-    bool is_dynamic = cfg->model.rope_scaling == ROPE_SCALING_DYNAMIC;
-    double length = (double)cfg->model.max_seq_len * (is_dynamic ? cfg->model.rope_factor : 1);
-    return length < (double)INT32_MAX ? (int64_t)length : INT32_MAX;
-}
-
 const char *config_dataset_class(const config *cfg) {
     return cfg->state->foreign.dataset_class;
 }
