@@ -190,11 +190,11 @@ static void test_all_at_once(void **state) {
                    "precompute_float8_dynamic_scale_for_fsdp = true\nmargin = 2\namax_history_len = 8\n"
                    "input = \"e6m3\"\nweight = \"e4m3 rows\"\n"
                    "[model]\ndim = 10\nn_heads = 3\nn_kv_heads = 2\nmax_seq_len = 64\n"
-                   "[optimizer]\nname = \"muon\"\nnesterov = true\n[distributed]\ntp = 2\n",
-                   13, "seq_len = \"many\" must be an integer", "n_heads (3)", "n_kv_heads (2)",
+                   "[optimizer]\nname = \"muon\"\n[distributed]\ntp = 2\n",
+                   12, "seq_len = \"many\" must be an integer", "n_heads (3)", "n_kv_heads (2)",
                    "float8.enable_fsdp_float8_all_gather = true",
                    "float8.precompute_float8_dynamic_scale_for_fsdp", "float8.margin = 2 means nothing",
-                   "float8.amax_history_len = 8 means nothing", "e6m3", "rows", "optimizer.nesterov = true",
+                   "float8.amax_history_len = 8 means nothing", "e6m3", "rows",
                    "train.offload = \"moments\" is not built", "distributed.tp = 2 leaves a rank a part",
                    "FP8 + Tensor Parallelism", NULL);
     /* What reads a key that could not be read says nothing: max_seq_len 64 is no error of the default length. */
