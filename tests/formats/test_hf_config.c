@@ -622,6 +622,37 @@ static void layers_change_with_windows(void **state) {
     mem_free(f->account, two);
 }
 
+/* Layers without a window are the first ones, which a number says, or they are listed; in a family with a pattern too. */
+static void writes_mixed_windows(void **state) {
+    folder *f = *state;
+    static const struct {
+        const char *family;
+        int32_t full[3];
+        const char *said;
+    } cases[] = {
+        {"qwen2", {0, 1, 2}, "\"max_window_layers\": 3"},
+        {"qwen2", {0, 2, 3}, "\"full_attention\",\n    \"sliding_attention\",\n    \"full_attention\""},
+        {"cohere2", {0, 2, 3}, "\"full_attention\",\n    \"sliding_attention\",\n    \"full_attention\""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_config c = must_parse(qwen2);
+        c.family = family_find(cases[i].family);
+        c.sliding_window = 256;
+        c.full_count = 3;
+        memcpy(c.full, cases[i].full, sizeof cases[i].full);
+        char *text = rewrite(f, &c, NULL, NULL);
+        if (!strstr(text, cases[i].said)) fail_msg("%s", text);
+        assert_int_equal(strstr(text, "layer_types") != NULL, i > 0);
+        hf_config again = must_parse(text);
+        assert_true(hf_config_equal(&c, &again));
+        c.full_count = 0; /* and written into a file that had them */
+        char *other = rewrite(f, &c, text, NULL);
+        again = must_parse(other);
+        assert_true(hf_config_equal(&c, &again));
+        mem_free(f->account, other);
+        mem_free(f->account, text);
+    }
+}
+
 static void quantization(void **state) {
     folder *f = *state;
     static const char fp8[] =
@@ -841,6 +872,7 @@ int main(void) {
         TEST(derived_values),
         TEST(changes_family),
         TEST(layers_change_with_windows),
+        TEST(writes_mixed_windows),
         TEST(quantization),
         TEST(new_files),
         TEST(files),
