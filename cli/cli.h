@@ -30,10 +30,14 @@ int verb_doctor(int argc, char **argv);
 
 /* ---- errors (output.c) ---- */
 
-/* Prints one line and returns the code. */
+/* Prints one line and returns the code. CLI_BAD_INPUT is an error of the arguments, which every rank of a job has: rank 0
+   prints it first (cli_wait_for_rank_0). */
 int cli_error(int exit_code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same with the library's reason for its last failure. */
+/* The same with the library's reason for its last failure, at once on every rank. */
 int cli_fail(ott_status status);
+/* On a rank other than 0: waits 3 s for the launcher to end this process, because rank 0 prints the same error. Returns if it
+   does not: then the error is this rank's alone. */
+void cli_wait_for_rank_0(void);
 
 /* ---- standard output (output.c) ---- */
 

@@ -43,5 +43,6 @@ ott_status cli_open_config(ott_context *context, output *log, int argc, char **a
     for (int i = 0; i < argc; i++) all[count++] = argv[i];
     ott_status status = ott_config_open(context, count, all, out);
     free(all);
+    if (status != OTT_OK) cli_wait_for_rank_0();
     return status;
 }

@@ -50,12 +50,9 @@ static int write_all(int descriptor, const char *text, size_t bytes) {
 
 /* ---- errors ---- */
 
-int cli_error(int exit_code, const char *format, ...) {
+static int print_error(int exit_code, const char *format, va_list arguments) {
     char text[4200];
-    va_list arguments;
-    va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
     for (char *c = text; *c;
          c++) { /* no terminal codes from a file's name; the lines of a list are indented */
         bool item = *c == '\n' && strncmp(c + 1, "  ", 2) == 0;
@@ -70,11 +67,37 @@ int cli_error(int exit_code, const char *format, ...) {
     return exit_code;
 }
 
+/* mpirun ends the other ranks as soon as rank 0 has failed. */
+void cli_wait_for_rank_0(void) {
+    const struct timespec nap = {.tv_nsec = 10 * 1000 * 1000};
+    for (int naps = output_rank() > 0 ? 300 : 0; naps > 0; naps--) {
+        nanosleep(&nap, NULL);
+        if (cli_stop_signal()) _exit(CLI_SIGNAL + cli_stop_signal());
+    }
+}
+
+int cli_error(int exit_code, const char *format, ...) {
+    va_list arguments;
+    if (exit_code == CLI_BAD_INPUT) cli_wait_for_rank_0();
+    va_start(arguments, format);
+    int code = print_error(exit_code, format, arguments);
+    va_end(arguments);
+    return code;
+}
+
+static int print_reason(int exit_code, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int code = print_error(exit_code, format, arguments);
+    va_end(arguments);
+    return code;
+}
+
 int cli_fail(ott_status status) {
     const char *reason = ott_error_text();
     bool by_signal = status == OTT_ERR_STOPPED && cli_stop_signal();
-    return cli_error(by_signal ? CLI_SIGNAL + cli_stop_signal() : ott_status_exit_code(status), "%s",
-                     *reason ? reason : ott_status_meaning(status));
+    return print_reason(by_signal ? CLI_SIGNAL + cli_stop_signal() : ott_status_exit_code(status), "%s",
+                        *reason ? reason : ott_status_meaning(status));
 }
 
 /* ---- the output ---- */

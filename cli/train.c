@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- progress ---- */
 
@@ -105,8 +104,6 @@ static ott_status open_config(training *t, int argc, char **argv, ott_config **c
     t->out.quiet = t->out.rank > 0;
     ott_status status = cli_open_config(t->context, &t->out, argc, argv, config);
     t->out.quiet = false;
-    unsigned left = status != OTT_OK && t->out.rank > 0 ? 2 : 0;
-    while (left > 0) left = sleep(left); /* until the launcher ends this one */
     return status;
 }
 

@@ -75,6 +75,10 @@ said "a mesh that does not fit" "Parallelism dimensions (1 × 3 × 1 × 1 × 1 �
 timeout 120 mpirun -np 1 --bind-to none "$program" train $small --run.dir=bad : \
     -np 1 "$program" train $small --run.dir=bad --train.seed=43 >out 2>&1
 said "ranks of two minds" "rank 1: train.seed = 43, and on rank 0 train.seed = 42"
+for arguments in "train --foo=1" "plan --foo=1" "eval --foo"; do
+    timeout 60 mpirun -np 3 --bind-to none "$program" $arguments >out 2>&1
+    holds "one rank prints the error of $arguments" test "$(grep -c '^ottava:' out)" = 1
+done
 ranks 2 --run.dir=bad --data.dataset_path=nothing.txt
 said "a file that is missing" "ottava: rank 0: nothing.txt"
 holds "with the exit code of one rank" test $code = 2
