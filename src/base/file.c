@@ -42,6 +42,26 @@ ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]) {
     return length < PATH_MAX ? OTT_OK : fail_long(folder, (size_t)length);
 }
 
+/* "runs//a/" -> "runs/a" */
+static void drop_slashes(char *path) {
+    char *to = path;
+    for (const char *from = path; *from; from++)
+        if (*from != '/' || to == path || to[-1] != '/') *to++ = *from;
+    if (to > path + 1 && to[-1] == '/') to--;
+    *to = '\0';
+}
+
+ott_status file_resolve(mem *account, const char *folder, const char *path, char **out) {
+    bool joins = *folder && *path != '/';
+    size_t length = strlen(path) + (joins ? strlen(folder) + 1 : 0);
+    void *memory;
+    TRY(mem_alloc(account, MEM_OTHER, (int64_t)length + 1, "a path", &memory));
+    *out = memory;
+    snprintf(*out, length + 1, "%s%s%s", joins ? folder : "", joins ? "/" : "", path);
+    drop_slashes(*out);
+    return OTT_OK;
+}
+
 /* ---- what is there ---- */
 
 bool file_is_in(const char *folder, const char *name) {

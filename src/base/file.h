@@ -14,6 +14,9 @@ bool file_is_folder(const char *path);
 bool file_is_in(const char *folder, const char *name); /* file_exists of FOLDER/NAME */
 /* FOLDER/NAME. OTT_ERR_ARGUMENT when that is too long. */
 ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]);
+/* PATH if that is absolute or folder is empty, else FOLDER/PATH, without double and trailing slashes; owned by the caller
+   (mem_free). */
+ott_status file_resolve(mem *account, const char *folder, const char *path, char **out);
 /* Size in bytes of a regular file. */
 ott_status file_size(const char *path, int64_t *bytes);
 /* Reads a whole regular file; `*data` gets one extra NUL byte and is owned by the caller (mem_free). Refuses

@@ -7,16 +7,14 @@
 #include <string.h>
 
 static ott_status add_path(file_list *list, const char *folder, const char *name) {
-    char path[PATH_MAX];
     void *names = list->names;
-    int length = snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", name);
-    if (length >= PATH_MAX) return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is too long", path);
     if (str_has_control(name))
-        return status_fail(OTT_ERR_CONFIG, "%s has a control character (shown as ?) in its name: rename it",
-                           str_show(path).text);
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s%s%s has a control character (shown as ?) in its name: rename it", folder,
+                           *folder ? "/" : "", str_show(name).text);
     TRY(mem_grow(list->account, MEM_OTHER, (list->count + 1) * (int64_t)sizeof(char *), "paths", &names));
     list->names = names;
-    TRY(mem_strdup(list->account, path, &list->names[list->count]));
+    TRY(file_resolve(list->account, folder, name, &list->names[list->count]));
     list->count++;
     return OTT_OK;
 }

@@ -275,17 +275,6 @@ ott_status profile_end_step(profile *p) {
 
 /* ---- open and close ---- */
 
-static ott_status choose_folder(profile *p, const char *run_folder) {
-    const char *folder = p->cfg->profiling.trace_dir;
-    str path = {.account = p->t->account};
-    if (folder[0] != '/') str_printf(&path, "%s/", run_folder);
-    str_append(&path, folder);
-    ott_status status = str_finish(&path);
-    if (status == OTT_OK) status = mem_strdup(p->t->account, path.text, &p->folder);
-    str_free(&path);
-    return status;
-}
-
 ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, int rank, profile **out) {
     void *memory;
     *out = NULL;
@@ -295,7 +284,7 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, i
     *p = (profile){
         .t = t, .cfg = cfg, .rank = rank, .times = {.ran = see, .moved = see_collective, .user = p}};
     ott_status status = exec_times_open(&p->times, t->device);
-    if (status == OTT_OK) status = choose_folder(p, run_folder);
+    if (status == OTT_OK) status = file_resolve(t->account, run_folder, cfg->profiling.trace_dir, &p->folder);
     if (status != OTT_OK) {
         profile_close(p);
         return status;

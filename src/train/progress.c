@@ -1,6 +1,7 @@
 /* train/progress: step lines, metrics and TensorBoard's scalars. */
 #include "train/progress.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/str.h"
 #include <stdio.h>
 #include <sys/resource.h>
@@ -142,14 +143,12 @@ static ott_status write_metrics(const progress *p, const trainer *t, const readi
 
 ott_status progress_open_tensorboard(progress *p, const char *run_folder, const char *folder,
                                      int64_t first_step) {
-    str path = {.account = p->account};
+    char *path = NULL;
     tensorboard_close(p->tensorboard);
     p->tensorboard = NULL;
-    if (folder[0] != '/') str_printf(&path, "%s/", run_folder);
-    str_append(&path, folder);
-    ott_status status = str_finish(&path);
-    if (status == OTT_OK) status = tensorboard_open(p->account, path.text, first_step, &p->tensorboard);
-    str_free(&path);
+    ott_status status = file_resolve(p->account, run_folder, folder, &path);
+    if (status == OTT_OK) status = tensorboard_open(p->account, path, first_step, &p->tensorboard);
+    mem_free(p->account, path);
     return status_context(status, "metrics.tensorboard_dir");
 }
 

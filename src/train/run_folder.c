@@ -20,32 +20,11 @@ static void stem(const char *path, char out[64]) {
     if (!*name) snprintf(out, 64, "train");
 }
 
-/* "runs//a/" -> "runs/a" */
-static void drop_slashes(char *path) {
-    char *to = path;
-    for (const char *from = path; *from; from++)
-        if (*from != '/' || to == path || to[-1] != '/') *to++ = *from;
-    if (to > path + 1 && to[-1] == '/') to--;
-    *to = '\0';
-}
-
-static ott_status join(mem *account, const char *folder, const char *name, char **out) {
-    str s = {.account = account};
-    if (name[0] != '/') str_append(&s, folder);
-    if (name[0] != '/' && !str_ends_with(folder, "/")) str_append(&s, "/");
-    str_append(&s, name);
-    ott_status status = str_finish(&s);
-    if (status == OTT_OK) drop_slashes(s.text);
-    if (status == OTT_OK) status = mem_strdup(account, s.text, out);
-    str_free(&s);
-    return status;
-}
-
 /* ---- is it taken? ---- */
 
 static ott_status has_metrics(mem *account, const char *folder, bool *has) {
     char *path;
-    TRY(join(account, folder, "metrics.jsonl", &path));
+    TRY(file_resolve(account, folder, "metrics.jsonl", &path));
     *has = file_exists(path);
     mem_free(account, path);
     return OTT_OK;
@@ -59,7 +38,7 @@ static ott_status has_checkpoints(mem *account, const char *folder, const char *
     *has = false;
     TRY(run_record_read(account, folder, &record));
     if (!*record.mark.run) return OTT_OK;
-    TRY_OUT(join(account, folder, dir, &joined));
+    TRY_OUT(file_resolve(account, folder, dir, &joined));
     TRY_OUT(checkpoint_run_home(account, folder, joined, &home));
     TRY_OUT(checkpoint_any(account, home, has));
 out:
@@ -72,7 +51,7 @@ out:
 static ott_status is_taken(mem *account, const char *folder, const char *dir, bool *taken) {
     char *path;
     int64_t bytes = 0;
-    TRY(join(account, folder, "metrics.jsonl", &path));
+    TRY(file_resolve(account, folder, "metrics.jsonl", &path));
     *taken = file_exists(path) && (file_size(path, &bytes) != OTT_OK || bytes > 0);
     mem_free(account, path);
     return *taken ? OTT_OK : has_checkpoints(account, folder, dir, taken);
@@ -119,7 +98,7 @@ static ott_status check_files(mem *account, const char *folder) {
     ott_status status = OTT_OK;
     for (size_t i = 0; i < sizeof names / sizeof *names && status == OTT_OK; i++) {
         char *path;
-        TRY(join(account, folder, names[i], &path));
+        TRY(file_resolve(account, folder, names[i], &path));
         status = file_check_own(path);
         mem_free(account, path);
     }
@@ -130,7 +109,7 @@ static ott_status check_files(mem *account, const char *folder) {
 static ott_status lock_folder(run_folder *f, const logger *log, const char *folder, bool *busy) {
     char *path;
     *busy = false;
-    TRY(join(f->account, folder, "lock", &path));
+    TRY(file_resolve(f->account, folder, "lock", &path));
     ott_status status = file_open_own(path, O_RDWR, &f->lock);
     mem_free(f->account, path);
     TRY(status);
@@ -190,7 +169,7 @@ static ott_status choose(run_folder *f, const logger *log, config *cfg, bool fre
 static ott_status claim(run_folder *f, const logger *log, const config *cfg, bool adopts,
                         char **checkpoints) {
     char *dir;
-    TRY(join(f->account, f->path, cfg->checkpoint.dir, &dir));
+    TRY(file_resolve(f->account, f->path, cfg->checkpoint.dir, &dir));
     ott_status status = checkpoint_run_claim(f->account, log, f->path, dir, adopts, &f->record, checkpoints);
     mem_free(f->account, dir);
     return status;
@@ -203,8 +182,7 @@ ott_status run_folder_open(mem *account, const logger *log, config *cfg, run_fol
         TRY(try_folder(out, log, cfg->run.dir, cfg->checkpoint.dir, fresh, &taken));
     else
         TRY(choose(out, log, cfg, fresh));
-    TRY(mem_strdup(account, cfg->run.dir, &out->path));
-    drop_slashes(out->path);
+    TRY(file_resolve(account, "", cfg->run.dir, &out->path));
     TRY(config_set(cfg, "run.dir", out->path));
     TRY(has_metrics(account, out->path, &out->attempted));
     TRY(checkpoint_run_begin(account, out->path, &out->record));

@@ -451,6 +451,15 @@ static void test_same_files(void **state) {
 static void test_joined_paths(void **state) {
     (void)state;
     char path[PATH_MAX];
+    char *resolved;
+    static const char *const paths[][3] = {{"a", "b", "a/b"}, {"a/", "b//c/", "a/b/c"},
+                                           {"", "b/", "b"},   {"a", "/b//c", "/b/c"},
+                                           {"//a", "/", "/"}, {"/", "b", "/b"}};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        assert_int_equal(file_resolve(m, paths[i][0], paths[i][1], &resolved), OTT_OK);
+        assert_string_equal(resolved, paths[i][2]);
+        mem_free(m, resolved);
+    }
     static const char *const rows[][2] = {
         {"a", "a/b"}, {"a/", "a/b"}, {"a//", "a/b"}, {"/", "/b"}, {".", "./b"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -27,7 +27,10 @@ fails "config.toml, a pipe" 2 "r/config.toml: is a device or a pipe, not a file"
 rm -rf r
 mkdir real
 ln -s real r
-call train $small --run.dir=r//sub/
+mkdir data
+cp small.txt data
+call train $small --run.dir=r//sub/ --data.dataset_path=data/ --data.file_pattern='*.txt' --checkpoint.dir=ck/ \
+    --profiling.enable=true --profiling.start_step=1 --profiling.end_step=2 --profiling.trace_dir=traces/
 holds "a folder may be a link" test $code = 0 -a -s real/sub/summary.json
 holds "no path has two slashes" sh -c '! grep -n "[^:]//" out real/sub/*.toml real/sub/*.json real/sub/*.jsonl | grep -v "file://"'
 echo precious >victim
