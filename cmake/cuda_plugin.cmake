@@ -7,6 +7,7 @@ if(OTTAVA_NVCC)
   set_target_properties(ottava_plugin PROPERTIES OUTPUT_NAME ottava_cuda CUDA_VISIBILITY_PRESET hidden)
   target_link_libraries(ottava_plugin PRIVATE ottava_fp8 ottava_tensor CUDA::cudart_static ${OTTAVA_cublasLt})
   target_include_directories(ottava_plugin PRIVATE src include)
+  harden(ottava_plugin)
   # What ptxas says of each kernel stays beside its object, for cuda.machine (tests/cuda/machine.sh).
   target_compile_options(ottava_plugin PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>)
   set_target_properties(ottava_plugin PROPERTIES CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/tools/keep_ptxas.sh)

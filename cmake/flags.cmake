@@ -17,6 +17,20 @@ endif()
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_compile_definitions(OTT_DEBUG=1)
 endif()
+# Release builds check the bounds of copies and of stack frames, and link all symbols before main, into read-only tables
+# (tools/check_binaries.sh). Debug builds are not optimized, which FORTIFY needs. Not the CPU's kernels (cmake/cpu_isas.cmake):
+# they call nothing that FORTIFY checks.
+set(OTTAVA_HARDENED OFF)
+if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT OTTAVA_SANITIZE)
+  set(OTTAVA_HARDENED ON)
+  add_link_options(LINKER:-z,relro LINKER:-z,now)
+endif()
+function(harden target)
+  if(OTTAVA_HARDENED)
+    target_compile_options(${target} PRIVATE
+      "$<$<COMPILE_LANGUAGE:C,CXX>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=3;-fstack-protector-strong>")
+  endif()
+endfunction()
 if(OTTAVA_SANITIZE)
   add_compile_definitions(OTT_SANITIZED=1)
   add_compile_options(-fsanitize=${OTTAVA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

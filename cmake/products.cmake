@@ -16,6 +16,7 @@ set_target_properties(ottava PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 L
 file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c)
 add_executable(ottava_cli ${cli_sources})
 set_target_properties(ottava_cli PROPERTIES OUTPUT_NAME ottava)
+harden(ottava_cli)
 target_include_directories(ottava_cli PRIVATE cli)
 target_link_libraries(ottava_cli PRIVATE ottava_bench ottava_plan m) # and all below: the program needs no shared library of ours
 

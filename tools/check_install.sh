@@ -13,7 +13,7 @@ prefix=$tmp/prefix
 cmake --install "$build" --prefix "$prefix" >/dev/null
 libdir=$(dirname "$(find "$prefix" -name libottava.so)")
 "$prefix/bin/ottava" --version
-"$root/tools/check_runpath.sh" "$prefix"
+"$root/tools/check_binaries.sh" "$prefix"
 
 mkdir "$tmp/outside"
 cd "$tmp/outside"

@@ -1,0 +1,34 @@
+#!/bin/sh
+# The program and the libraries of a build or an installation are safe to start in any folder, and hardened:
+# - RUNPATH has no empty or relative element, which the dynamic linker would read as the current folder;
+# - with --hardened (release builds): full RELRO, position independent, with stack protector and FORTIFY.
+#
+#   tools/check_binaries.sh [--hardened] FOLDER
+set -eu
+hardened=
+[ "${1:-}" != --hardened ] || { hardened=1; shift; }
+folder=${1:?usage: tools/check_binaries.sh [--hardened] FOLDER}
+
+fail() {
+    echo "$1" >&2
+    exit 1
+}
+
+check_hardened() {
+    readelf -lW "$1" | grep -q GNU_RELRO || fail "$1: has no RELRO segment"
+    readelf -dW "$1" | grep -q 'FLAGS.*NOW' || fail "$1: binds symbols late, so its RELRO is partial"
+    readelf -hW "$1" | grep -q 'Type:.*DYN' || fail "$1: is not position independent"
+    readelf -W --dyn-syms "$1" | grep -q '__stack_chk_fail' || fail "$1: has no stack protector"
+    readelf -W --dyn-syms "$1" | grep -q '__[a-z]*printf_chk' || fail "$1: was not built with FORTIFY"
+}
+
+files=$(find "$folder" -path "$folder/tests" -prune -o -type f \( -name ottava -o -name 'libottava*.so*' \) -print)
+[ -n "$files" ] || fail "$folder has neither the program nor the library"
+for file in $files; do
+    path=$(readelf -dW "$file" | sed -n 's/.*(R[UN]*PATH).*\[\(.*\)\]$/\1:/p') # a colon after each element
+    if printf %s "$path" | tr : '\n' | grep -qv '^[/$]'; then
+        fail "$file: an element of RUNPATH is empty or relative: ${path%:}"
+    fi
+    [ -z "$hardened" ] || check_hardened "$file"
+    echo "$file: RUNPATH ${path:-none}${hardened:+, hardened}"
+done
