@@ -55,6 +55,8 @@ typedef struct ott_context_options {
 OTT_API void ott_context_options_init(ott_context_options *options);
 /* options may be NULL: the defaults. */
 OTT_API ott_status ott_context_open(const ott_context_options *options, ott_context **out);
+/* Frees the context. NULL is allowed. Does nothing for a context that is closed already, and in a callback of the context;
+   ott_error_text is the reason. */
 OTT_API void ott_context_close(ott_context *context);
 /* Asks the training that runs in this context to save its last whole step and return OTT_OK; a step under way
    is left as if it had not begun. Asked before the first step can run, it returns OTT_ERR_STOPPED. */

@@ -20,7 +20,7 @@
 
 /* REPEATS: cases for each format, shape and kind of values, which differ in all that is drawn. Of all cases every so many are run:
    where everything takes ten times as long fewer, with no common factor to what the loops count, so that each kind is among them. */
-#ifdef OTT_SANITIZED
+#ifdef OTT_TEST_PART
 static const int thread_counts[] = {3}; /* one number shows a memory error */
 enum { EVERY = 5, EVERY_EMULATED = 5 };
 #else

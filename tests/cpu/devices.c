@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 devices devices_open(void) {
-#ifdef OTT_SANITIZED /* everything takes ten times as long, and one number of threads shows a memory error   \
+#ifdef OTT_TEST_PART /* everything takes ten times as long, and one number of threads shows a memory error   \
                       */
     static const int threads[] = {3};
 #else

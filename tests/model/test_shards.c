@@ -347,7 +347,7 @@ enum { RECIPES = sizeof recipes / sizeof *recipes };
 static const int sizes[] = {2, 3, 4, 8};
 static const checkpointing modes[] = {CHECKPOINT_NONE, CHECKPOINT_SELECTIVE, CHECKPOINT_OP, CHECKPOINT_FULL};
 
-#ifdef OTT_SANITIZED /* a pass takes ten times as long: some of each kind */
+#ifdef OTT_TEST_PART /* a pass takes ten times as long: some of each kind */
 enum { EVERY = 3 };
 #else
 enum { EVERY = 1 };
