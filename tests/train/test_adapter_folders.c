@@ -219,6 +219,22 @@ static void weights_take_them_in(void **state) {
     }
 }
 
+/* A decomposed adapter has three parameters, and is one adapter. */
+static void adapters_are_announced(void **state) {
+    static spoken said;
+    static const char *const dora[] = {"--peft.use_dora=false", "--peft.use_dora=true"};
+    static const char *const lines[] = {"Adapters: LoRA of rank 4, scale 1.5, beside 14 linear layers",
+                                        "Adapters: DoRA of rank 4, scale 1.5, beside 14 linear layers"};
+    for (int i = 0; i < 2; i++) {
+        const char *const more[] = {LORA, dora[i], "--train.max_steps=1", NULL};
+        FIXTURE_OK(fixture_run(*state, &(run_options){.name = i ? "announced-dora" : "announced-lora",
+                                                      .precision = &fixture_precisions[BF16],
+                                                      .more = more,
+                                                      .said = &said}));
+        assert_true(spoken_has(&said, lines[i]));
+    }
+}
+
 /* What is saved is read again, by a model whose family's files have projections so. */
 static void check_saved(const fixture *f, const char *dora) {
     const char *const more[] = {LORA, dora, NULL};
@@ -377,6 +393,7 @@ int main(void) {
         cmocka_unit_test(some_of_those_that_end_alike),
         cmocka_unit_test(in_fp16),
         cmocka_unit_test(weights_take_them_in),
+        cmocka_unit_test(adapters_are_announced),
     };
     return cmocka_run_group_tests_name("train.adapter_folders", tests, fixture_setup, fixture_teardown);
 }
