@@ -155,13 +155,16 @@ static void see(void *user, enum op_index op, const void *args, double began, do
 
 /* ---- one collective ---- */
 
+static tensor larger_side(const collective *call) {
+    return tensor_count(call->input) > tensor_count(call->output) ? call->input : call->output;
+}
+
 static ott_status write_collective(profile *p, const collective *call, double began, double seconds,
                                    double waited) {
     char arguments[160];
     const char *name = group_collective_name(call->kind);
-    const tensor *t = tensor_count(call->input) > tensor_count(call->output) ? &call->input : &call->output;
     text_format(arguments, sizeof arguments, "{\"bytes\":%lld,\"waited_ms\":%.3f}",
-                (long long)tensor_bytes(*t), waited * 1e3);
+                (long long)tensor_bytes(larger_side(call)), waited * 1e3);
     if (!(p->named >> call->kind & 1)) TRY(trace_name_track(p->trace, track_of(call->kind), name));
     p->named |= 1U << call->kind;
     return trace_slice(p->trace, track_of(call->kind), name, "collective", began, seconds, arguments);
@@ -169,6 +172,10 @@ static ott_status write_collective(profile *p, const collective *call, double be
 
 static void see_collective(void *user, const collective *call, double began, double seconds, double waited) {
     profile *p = user;
+    p->counts.collectives.calls++;
+    p->counts.collectives.seconds += seconds;
+    p->counts.collective_bytes += (double)tensor_bytes(larger_side(call));
+    p->counts.waited += waited;
     if (p->failed == OTT_OK) note(p, write_collective(p, call, began, seconds, waited));
 }
 
@@ -214,11 +221,15 @@ static ott_status open_trace(profile *p, int64_t last) {
     return trace_name_track(p->trace, OPERATIONS_TRACK, "operations");
 }
 
+static void summary_path(const profile *p, char out[PATH_MAX + 16]) {
+    snprintf(out, PATH_MAX + 16, "%.*s/summary.md", (int)(strrchr(p->path, '/') - p->path), p->path);
+}
+
 static ott_status write_summary(const profile *p) {
     char title[200], path[PATH_MAX + 16];
     str text = {.account = p->t->account};
     snprintf(title, sizeof title, "%s, %s.", p->t->recipe->name, p->t->device->name);
-    snprintf(path, sizeof path, "%.*s/summary.md", (int)(strrchr(p->path, '/') - p->path), p->path);
+    summary_path(p, path);
     profile_summary_write(&p->counts, title, &text);
     ott_status status = str_finish(&text);
     if (status == OTT_OK) status = file_write_atomic(path, text.text, text.length);
@@ -226,12 +237,15 @@ static ott_status write_summary(const profile *p) {
     return status;
 }
 
+/* Rank 0 has written a summary, too. */
 static void log_written(const profile *p) {
     const profile_counts *c = &p->counts;
+    char summary[PATH_MAX + 16] = "";
     int64_t other = profile_kind_count(c, OP_KIND_GEMM).calls;
-    log_info(p->t->log, "Wrote the profile of %lld step%s to %s; matrix products in FP8: %lld of %lld",
-             (long long)c->steps, c->steps > 1 ? "s" : "", p->path, (long long)c->scaled_gemm.calls,
-             (long long)(c->scaled_gemm.calls + other));
+    if (p->rank == 0) summary_path(p, summary);
+    log_info(p->t->log, "Wrote the profile of %lld step%s to %s%s%s; matrix products in FP8: %lld of %lld",
+             (long long)c->steps, c->steps > 1 ? "s" : "", p->path, *summary ? " and its tables to " : "",
+             summary, (long long)c->scaled_gemm.calls, (long long)(c->scaled_gemm.calls + other));
 }
 
 ott_status profile_finish(profile *p) {

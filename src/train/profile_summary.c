@@ -20,9 +20,13 @@ static void write_row(const profile_counts *c, const char *name, profile_count n
                100.0 * n.seconds / c->seconds, n.calls ? str_commas(n.calls, calls) : "");
 }
 
+static profile_count waiting(const profile_counts *c) {
+    return (profile_count){c->waited, c->collectives.calls};
+}
+
 /* What lies between operations: reading the batch, copies, the program itself. */
 static profile_count outside(const profile_counts *c) {
-    profile_count rest = {.seconds = c->seconds};
+    profile_count rest = {.seconds = c->seconds - c->waited};
     for (int k = 0; k < OP_KINDS; k++) rest.seconds -= profile_kind_count(c, (op_kind)k).seconds;
     return rest;
 }
@@ -31,6 +35,7 @@ static void write_kinds(const profile_counts *c, str *out) {
     str_append(out, "| kind of work | ms a step | share | calls |\n|---|---:|---:|---:|\n");
     for (int k = 0; k < OP_KINDS; k++)
         write_row(c, op_kind_text((op_kind)k), profile_kind_count(c, (op_kind)k), out);
+    if (c->collectives.calls > 0) write_row(c, "communication that operations wait for", waiting(c), out);
     write_row(c, "outside operations", outside(c), out);
     write_row(c, "all", (profile_count){.seconds = c->seconds}, out);
 }
@@ -44,6 +49,18 @@ static void write_verdict(const profile_counts *c, str *out) {
     str_printf(out, "Matrix products in FP8: %s of %s, %.1f %% of the time of all matrix products.\n",
                str_commas(fp8.calls, a), str_commas(calls, b),
                seconds > 0 ? 100.0 * fp8.seconds / seconds : 0);
+}
+
+/* Collectives run beside operations, so they are no share of the step. */
+static void write_communication(const profile_counts *c, str *out) {
+    char calls[32];
+    double steps = (double)c->steps;
+    if (c->collectives.calls == 0) return;
+    str_printf(out,
+               "\nCommunication: %s collectives, %.3f MB and %.3f ms a step, of which operations wait for "
+               "%.3f ms.\n",
+               str_commas(c->collectives.calls, calls), c->collective_bytes / 1e6 / steps,
+               c->collectives.seconds * 1e3 / steps, c->waited * 1e3 / steps);
 }
 
 typedef struct line {
@@ -78,6 +95,7 @@ void profile_summary_write(const profile_counts *c, const char *title, str *out)
     write_verdict(c, out);
     str_append(out, "\n## By kind of work\n\n");
     write_kinds(c, out);
+    write_communication(c, out);
     str_append(out, "\n## By operation\n\n");
     write_operations(c, out);
     str_append(out, "\nThe quantized forms that an operation makes of its output for those that read it "

@@ -16,6 +16,9 @@ typedef struct profile_counts {
     int64_t first, last, steps;
     double seconds; /* of the steps */
     profile_count ops[OP_COUNT], scaled_gemm;
+    profile_count collectives; /* between ranks, from start to end, most of it beside operations */
+    double collective_bytes;   /* of the larger of input and output, of all */
+    double waited;             /* seconds in which this rank did nothing but wait for collectives */
 } profile_counts;
 
 /* Share of the steps' time, and calls, of a kind of work. */

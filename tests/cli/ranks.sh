@@ -53,10 +53,13 @@ same "as if it had had them all" all-experts experts
 for mesh in dp_replicate tp cp pp; do
     ranks 2 --run.dir=all-$mesh --distributed.$mesh=2 --distributed.dp_shard=1 --model.n_layers=2 --train.grad_accum_steps=2 \
         --train.mixed_precision=fp8 --float8.tensor_parallel=true --metrics.log_rank=-1 --metrics.save_for_all_ranks=true \
-        --float8.health_interval=1 --float8.fallback_sqnr_db=60 --float8.fallback_window=2
+        --float8.health_interval=1 --float8.fallback_sqnr_db=60 --float8.fallback_window=2 \
+        --profiling.enable=true --profiling.start_step=1 --profiling.end_step=2
     said "$mesh: all ranks speak" "[rank0]:[ottava]|[rank1]:[ottava]"
     holds "of what falls back anywhere" grep -q 'rank0.*Float8 fallback: model.layers.1.mlp.up_proj' out
     holds "and write their metrics" test -s all-$mesh/metrics-rank1.jsonl
+    holds "the profile counts what they send" sh -c 'grep -q "^Communication: [1-9].* collectives, " "$1" &&
+        grep -q "^| communication that operations wait for | [0-9]" "$1"' - all-$mesh/profiler_traces/iteration_1/summary.md
 done
 ranks 2 --run.dir=second --metrics.log_rank=1
 said "the rank that is asked speaks" "step:  4|Training complete"

@@ -153,7 +153,10 @@ static void check_summary(const fixture *f, const char *name, const char *verdic
 static void summary_proves_fp8(void **state) {
     const char *more[] = {ON, "--profiling.start_step=2", "--profiling.end_step=4", NULL};
     const char *mixed[] = {ON, "--profiling.frequency=6", "--float8.filter_fqns=lm_head", NULL};
-    run(*state, "sum-fp8", ROWWISE, more, NULL);
+    static spoken said;
+    run(*state, "sum-fp8", ROWWISE, more, &said);
+    assert_true(
+        spoken_has(&said, "sum-fp8/profiler_traces/iteration_3/summary.md; matrix products in FP8: 90"));
     check_summary(*state, "sum-fp8/profiler_traces/iteration_3/summary.md",
                   "Matrix products in FP8: 90 of 90, 100.0 %", "# Profile of steps 2 to 3\n");
     run(*state, "sum-mixed", ROWWISE_WITH_GW_HP, mixed, NULL);
