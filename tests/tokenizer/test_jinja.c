@@ -5,6 +5,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/file.h"
@@ -12,13 +15,18 @@
 
 #define FOLDER TEST_SOURCE_DIR "/tests/golden/chat/"
 
-static ott_status render(mem *account, const char *text, const json_t *context, str *out,
-                         jinja_spans *spans) {
+static ott_status render_on(mem *account, const struct tm *today, const char *text, const json_t *context,
+                            str *out, jinja_spans *spans) {
     jinja *t;
     TRY(jinja_open(account, text, (int64_t)strlen(text), &t));
-    ott_status status = jinja_render(t, context, &(jinja_settings){0}, out, spans);
+    ott_status status = jinja_render(t, context, &(jinja_settings){.today = today}, out, spans);
     jinja_close(t);
     return status;
+}
+
+static ott_status render(mem *account, const char *text, const json_t *context, str *out,
+                         jinja_spans *spans) {
+    return render_on(account, NULL, text, context, out, spans);
 }
 
 static void expect_spans(const json_t *expected, const jinja_spans *spans) {
@@ -30,6 +38,10 @@ static void expect_spans(const json_t *expected, const jinja_spans *spans) {
     }
 }
 
+/* DATE of the script. */
+static const struct tm script_day = {
+    .tm_year = 126, .tm_mon = 10, .tm_mday = 24, .tm_wday = 2, .tm_yday = 327};
+
 static void check_case(mem *account, const json_t *c, size_t i) {
     char path[256], *template;
     int64_t bytes;
@@ -38,7 +50,8 @@ static void check_case(mem *account, const json_t *c, size_t i) {
     const char *expected = json_string_value(json_object_get(c, "text"));
     snprintf(path, sizeof path, FOLDER "%s", json_string_value(json_object_get(c, "template")));
     assert_int_equal(file_read(account, path, 1 << 20, &template, &bytes), OTT_OK);
-    ott_status status = render(account, template, json_object_get(c, "context"), &out, &spans);
+    ott_status status =
+        render_on(account, &script_day, template, json_object_get(c, "context"), &out, &spans);
     if (!expected && status == OTT_OK)
         fail_msg("case %zu, %s: rendered what Jinja2 refuses: %s", i, path, out.text);
     if (expected && status != OTT_OK) fail_msg("case %zu, %s: %s", i, path, status_text());
@@ -49,15 +62,40 @@ static void check_case(mem *account, const json_t *c, size_t i) {
     mem_free(account, template);
 }
 
-static void renders_as_jinja2(void **state) {
+static void check_cases(const char *path, size_t least) {
     mem *account;
-    json_t *cases = json_load_file(FOLDER "cases.json", 0, NULL);
-    (void)state;
+    json_t *cases = json_load_file(path, 0, NULL);
     assert_int_equal(mem_open(&account), OTT_OK);
-    assert_in_range(json_array_size(cases), 50, 1000);
+    assert_in_range(json_array_size(cases), least, 100000);
     for (size_t i = 0; i < json_array_size(cases); i++) check_case(account, json_array_get(cases, i), i);
     json_decref(cases);
     mem_close(account);
+}
+
+static void renders_as_jinja2(void **state) {
+    (void)state;
+    check_cases(FOLDER "cases.json", 150);
+}
+
+/* Random conversations, where Python and Jinja2 are at hand. OTTAVA_CHAT_SEED: others. */
+static void renders_as_the_jinja2_at_hand(void **state) {
+    char path[64], command[512];
+    const char *seed = getenv("OTTAVA_CHAT_SEED");
+    (void)state;
+    snprintf(path, sizeof path, "/tmp/ottava-chat-%d.json", (int)getpid());
+    snprintf(command, sizeof command,
+             "python3 '" TEST_SOURCE_DIR "/tools/goldens/make_chat_goldens.py' %s 40 %lu >%s.log 2>&1", path,
+             seed ? strtoul(seed, NULL, 10) : 1, path);
+    int code = system(command);
+    snprintf(command, sizeof command, "%s.log", path);
+    unlink(command);
+    if (WIFEXITED(code) && (WEXITSTATUS(code) == 127 || WEXITSTATUS(code) == 77)) {
+        fprintf(stderr, "SKIPPED: python3 or its jinja2 is missing\n");
+        skip();
+    }
+    assert_int_equal(code, 0);
+    check_cases(path, 40);
+    unlink(path);
 }
 
 /* ---- refusals ---- */
@@ -354,6 +392,7 @@ static void prefixes_are_as_rendered_separately(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(renders_as_jinja2),
+                                       cmocka_unit_test(renders_as_the_jinja2_at_hand),
                                        cmocka_unit_test(hostile_templates_end),
                                        cmocka_unit_test(dictionaries_take_linear_work),
                                        cmocka_unit_test(prefixes_are_as_rendered_separately),
