@@ -371,10 +371,13 @@ static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place 
     return OTT_OK;
 }
 
-/* True if a tensor fills an fp32 master that trains with values of 16 bits. */
-static bool is_coarse(const shard_tensor *t, const parameter *p) {
+/* True if a tensor has 16-bit values for an fp32 master that trains and that layers read rounded. Norms, biases and routers
+   compute with the master itself. */
+static bool is_coarse(const shard_tensor *t, const hf_place *at) {
+    const parameter *p = at->parameter;
     ott_dtype loaded = t->entry->dtype;
-    return !p->frozen && p->shard.value.dtype == OTT_F32 && (loaded == OTT_BF16 || loaded == OTT_F16);
+    return !p->frozen && p->rank > 1 && at->module->role != ROLE_ROUTER && p->shard.value.dtype == OTT_F32 &&
+           (loaded == OTT_BF16 || loaded == OTT_F16);
 }
 
 /* Dithers elements [first, first + count) of tensor t. The key has the tensor's name, because the model may fuse or split
@@ -391,7 +394,7 @@ static ott_status read_run(loading *l, const shard_tensor *t, const hf_dequantiz
     if (l->as_codes) return shards_read(l->file, t, run.first, run.count, codes);
     TRY(read_floats(l, t, of, run.first, run.count, l->buffer + at));
     if (scales) hf_dequantize_apply(scales, run.first, run.count, l->buffer + at);
-    if (l->dither_seed && is_coarse(t, of->parameter)) dither_run(l, t, run.first, run.count, l->buffer + at);
+    if (l->dither_seed && is_coarse(t, of)) dither_run(l, t, run.first, run.count, l->buffer + at);
     if (l->filling)
         frozen_fill_encode(l->filling, run.first + hf_place_shift(of), run.count, l->buffer + at, codes);
     return OTT_OK;
@@ -427,7 +430,7 @@ static ott_status load_place(loading *l, int i) {
     const shard_tensor *t;
     hf_dequantize scales;
     TRY(find(l, i, &t));
-    if (is_coarse(t, l->places.of[i].parameter)) l->m->masters_from = t->entry->dtype;
+    if (is_coarse(t, &l->places.of[i])) l->m->masters_from = t->entry->dtype;
     if (!is_fp8(t)) return load_rows(l, t, NULL, i);
     TRY(hf_dequantize_open(l->m->device->account, l->file, t, &scales));
     ott_status status = load_rows(l, t, &scales, i);

@@ -33,14 +33,17 @@ static void make_base(const fixture *f) {
     mem_close(account);
 }
 
-/* Trains on one repeated row from FOLDER/base to FOLDER/name. */
-static void tune(const fixture *f, const char *name, int kind, bool dithers, int stop_after, spoken *said) {
-    char base[160], row[160], dither[40];
+/* Trains on a few repeated rows from FOLDER/base to FOLDER/name. dither_seed 0: without dither. */
+static void tune(const fixture *f, const char *name, int kind, int dither_seed, int stop_after,
+                 spoken *said) {
+    char base[160], row[160], dither[40], seed[40];
     const char *const more[] = {MODEL,
                                 base,
                                 row,
                                 dither,
+                                seed,
                                 "--data.format=bytes",
+                                "--train.data_seed=1",
                                 "--train.max_steps=6",
                                 "--train.batch_size=16",
                                 "--train.grad_clip_norm=0",
@@ -54,7 +57,8 @@ static void tune(const fixture *f, const char *name, int kind, bool dithers, int
                                 NULL};
     snprintf(base, sizeof base, "--model.hf_path=%s/base", f->folder);
     snprintf(row, sizeof row, "--data.dataset_path=%s/row.txt", f->folder);
-    snprintf(dither, sizeof dither, "--train.master_dither=%s", dithers ? "true" : "false");
+    snprintf(dither, sizeof dither, "--train.master_dither=%s", dither_seed ? "true" : "false");
+    snprintf(seed, sizeof seed, "--train.seed=%d", dither_seed);
     FIXTURE_OK(fixture_run(f, &(run_options){.name = name,
                                              .precision = &fixture_precisions[kind],
                                              .more = more,
@@ -62,10 +66,9 @@ static void tune(const fixture *f, const char *name, int kind, bool dithers, int
                                              .said = said}));
 }
 
-/* How far the loss has come from the first step to the last. */
-static double progress(const fixture *f, const char *name) {
+/* The losses of a run's steps. */
+static void read_losses(const fixture *f, const char *name, double loss[STEPS]) {
     char file[80];
-    double loss[STEPS] = {0};
     snprintf(file, sizeof file, "%s/metrics.jsonl", name);
     int64_t bytes;
     char *text = fixture_read(f, file, &bytes);
@@ -74,40 +77,48 @@ static double progress(const fixture *f, const char *name) {
         assert_int_equal(sscanf(at, "\"loss\":%lf", &loss[count++]), 1);
     assert_int_equal(count, STEPS);
     free(text);
+}
+
+/* How far the loss comes from the first step to the last. *start: the first step's loss. */
+static double progress_of(const fixture *f, int kind, int dither_seed, double *start) {
+    char name[40];
+    double loss[STEPS];
+    snprintf(name, sizeof name, "%s-%d", fixture_precisions[kind].name, dither_seed);
+    tune(f, name, kind, dither_seed, 0, NULL);
+    read_losses(f, name, loss);
+    *start = loss[0];
     return loss[0] - loss[STEPS - 1];
 }
 
-static double progress_of(const fixture *f, int kind, bool dithers) {
-    char name[40];
-    snprintf(name, sizeof name, "%s-%d", fixture_precisions[kind].name, dithers);
-    tune(f, name, kind, dithers, 0, NULL);
-    return progress(f, name);
-}
-
-/* The share of fp32's progress that a precision makes. */
+/* The share of fp32's progress that a precision makes, without dither and on average over seeds of the dither. */
 static void expect_follows(const fixture *f, int kind, double fp32) {
-    double plain = progress_of(f, kind, false) / fp32, dithered = progress_of(f, kind, true) / fp32;
+    enum { SEEDS = 3 };
+    double start[SEEDS + 1], plain = progress_of(f, kind, 0, &start[0]) / fp32, dithered = 0;
+    for (int seed = 1; seed <= SEEDS; seed++)
+        dithered += progress_of(f, kind, seed, &start[seed]) / fp32 / SEEDS;
     print_message("%s: %.3f of fp32's progress, %.3f dithered\n", fixture_precisions[kind].name, plain,
                   dithered);
-    assert_true(fabs(plain - 1) > 0.15);
-    assert_true(fabs(dithered - 1) < 0.1);
+    assert_true(fabs(plain - 1) > 0.4);
+    assert_true(fabs(dithered - 1) < 0.15);
+    for (int seed = 1; kind == BF16 && seed <= SEEDS; seed++)
+        assert_true(start[seed] == start[0]); /* in bf16 the offsets round away */
 }
 
+/* Tensorwise differs less, and on a real model (tools/first_steps.sh). */
 static void test_dithered_masters_follow_fp32(void **state) {
     const fixture *f = *state;
-    double fp32 = progress_of(f, FP32, false), dithered = progress_of(f, FP32, true);
-    assert_true(fabs(dithered / fp32 - 1) < 1e-3);
+    double start, fp32 = progress_of(f, FP32, 0, &start), dithered = progress_of(f, FP32, 1, &start);
+    assert_true(fabs(dithered / fp32 - 1) < 1e-2);
     expect_follows(f, BF16, fp32);
-    expect_follows(f, TENSORWISE, fp32);
     expect_follows(f, ROWWISE, fp32);
 }
 
 /* A checkpoint has the offsets: what it resumes gets none again. */
 static void test_resume_adds_no_offsets(void **state) {
     const fixture *f = *state;
-    tune(f, "whole", ROWWISE, true, 0, NULL);
-    tune(f, "parts", ROWWISE, true, 3, NULL);
-    tune(f, "parts", ROWWISE, true, -1, NULL);
+    tune(f, "whole", ROWWISE, 1, 0, NULL);
+    tune(f, "parts", ROWWISE, 1, 3, NULL);
+    tune(f, "parts", ROWWISE, 1, -1, NULL);
     fixture_expect_same_run(f, "whole", "parts", STEPS);
 }
 
@@ -116,11 +127,11 @@ static void test_the_log_says_how_masters_start(void **state) {
     const char *plain = "Masters: exact bf16 values",
                *dithered = "Masters: loaded from bf16, with a random offset";
     spoken *said = calloc(1, sizeof *said);
-    tune(f, "log-1", ROWWISE, false, 0, said);
+    tune(f, "log-1", ROWWISE, 0, 0, said);
     assert_true(spoken_has(said, plain) && spoken_has(said, "train.master_dither=true"));
-    tune(f, "log-2", ROWWISE, true, 0, said);
+    tune(f, "log-2", ROWWISE, 1, 0, said);
     assert_true(spoken_has(said, dithered) && !spoken_has(said, plain));
-    tune(f, "log-3", FP32, false, 0, said);
+    tune(f, "log-3", FP32, 0, 0, said);
     assert_false(spoken_has(said, "Masters:"));
     free(said);
 }
