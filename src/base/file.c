@@ -19,7 +19,7 @@
 static ott_status fail_system(const char *path, const char *what) {
     int reason = errno;
     return status_fail(status_from_errno(reason), "%s: cannot %s: %s%s", path, what, strerror(reason),
-                       reason == EMFILE ? "; raise the limit: ulimit -n" : "");
+                       reason == EMFILE ? FILE_LIMIT_HINT : "");
 }
 
 static ott_status fail_long(const char *path, size_t length) {
@@ -185,7 +185,8 @@ static bool is_dots(const char *name) {
 
 static ott_status fail_inside(const char *root, const char *name, const char *what) {
     int reason = errno;
-    return status_fail(status_from_errno(reason), "%s: cannot %s %s: %s", root, what, name, strerror(reason));
+    return status_fail(status_from_errno(reason), "%s: cannot %s %s: %s%s", root, what, name,
+                       strerror(reason), reason == EMFILE ? FILE_LIMIT_HINT : "");
 }
 
 typedef ott_status (*entry_visitor)(int folder, const char *name, const char *root);

@@ -9,6 +9,9 @@
 #include <limits.h>
 #include <stdbool.h>
 
+/* What an error ends with when this process has too many files open: then no disk is full. */
+#define FILE_LIMIT_HINT "; raise the limit: ulimit -n"
+
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
 bool file_is_in(const char *folder, const char *name); /* file_exists of FOLDER/NAME */

@@ -33,7 +33,7 @@ ott_status file_open_own(const char *path, int flags, int *descriptor) {
         int reason = errno;
         if (opened >= 0) close(opened);
         return status_fail(status_from_errno(reason), "%s: cannot write: %s%s", path, strerror(reason),
-                           reason == EMFILE ? "; raise the limit: ulimit -n" : "");
+                           reason == EMFILE ? FILE_LIMIT_HINT : "");
     }
     if (!S_ISREG(info.st_mode)) {
         close(opened);

@@ -55,7 +55,7 @@ ott_status status_from_errno(int reason) {
     static const int unusable[] = {EACCES, EPERM,  EISDIR, ELOOP,     ENAMETOOLONG, EEXIST,
                                    EROFS,  EINVAL, EXDEV,  ENOTEMPTY, ENXIO,        ETXTBSY};
     if (reason == ENOENT || reason == ENOTDIR) return OTT_ERR_NOT_FOUND;
-    if (reason == ENOMEM || reason == EMFILE || reason == ENFILE) return OTT_ERR_MEMORY; /* no disk is full */
+    if (reason == ENOMEM) return OTT_ERR_MEMORY;
     for (size_t i = 0; i < sizeof unusable / sizeof *unusable; i++)
         if (reason == unusable[i]) return OTT_ERR_ARGUMENT;
     return OTT_ERR_IO;

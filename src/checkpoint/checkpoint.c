@@ -119,6 +119,7 @@ static ott_status save(saver *s) {
 
 static ott_status explain(const saver *s, ott_status code) {
     bool is_disk = code == OTT_ERR_IO || code == OTT_ERR_NOT_FOUND || code == OTT_ERR_ARGUMENT;
+    if (strstr(status_text(), FILE_LIMIT_HINT)) is_disk = false;
     return status_fail(code, "cannot save the checkpoint of step %" PRId64 ": %s%s", s->step, status_text(),
                        is_disk ? "; make room there or choose another folder with checkpoint.dir" : "");
 }

@@ -412,9 +412,9 @@ static int write_without_descriptors(void) {
     struct rlimit limit = {3, 3};
     int descriptor;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
-    if (file_write_atomic(at("a"), "x", 1) != OTT_ERR_MEMORY) return 1;
+    if (file_write_atomic(at("a"), "x", 1) != OTT_ERR_IO) return 1;
     if (!strstr(status_text(), "Too many open files; raise the limit: ulimit -n")) return 2;
-    if (file_open_own(at("a"), O_RDWR, &descriptor) != OTT_ERR_MEMORY) return 3;
+    if (file_open_own(at("a"), O_RDWR, &descriptor) != OTT_ERR_IO) return 3;
     return strstr(status_text(), "raise the limit") ? 0 : 4;
 }
 
