@@ -106,6 +106,19 @@ static ott_status resolve(const char *const *arguments, int count, model_options
     return status;
 }
 
+/* DeepSeek-V3's rule unless KempnerForge's is asked for. */
+static void test_bias_rule(void **state) {
+    static const char *const arguments[] = {"--model.preset=debug", "--train.seq_len=64",
+                                            "--model.num_experts=8", "--model.moe_router=sigmoid_topk",
+                                            "--model.moe_bias_rule=load"};
+    (void)state;
+    for (int count = 4; count <= 5; count++) {
+        model_options o;
+        assert_int_equal(resolve(arguments, count, &o), OTT_OK);
+        assert_int_equal(o.moe.bias_by_sign, count == 4);
+    }
+}
+
 /* What latent attention cannot be. */
 static void test_latents_that_are_refused(void **state) {
     (void)state;
@@ -296,6 +309,7 @@ int main(void) {
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_qwen3),
         cmocka_unit_test(test_mixtures_that_are_refused),
+        cmocka_unit_test(test_bias_rule),
         cmocka_unit_test(test_latents_that_are_refused),
         cmocka_unit_test(test_kempner_blocks),
         cmocka_unit_test(test_longer_than_the_model),
