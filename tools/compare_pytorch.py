@@ -59,8 +59,8 @@ def make_weights(arguments, folder):
     hf = os.path.join(folder, "hf")
     quiet = {"check": True, "stdout": subprocess.DEVNULL}
     subprocess.run([arguments.ottava, "train", f"--model.preset={arguments.preset}", "--train.max_steps=1",
-                    "--train.batch_size=1", "--train.seq_len=16", "--optimizer.lr=1e-12", f"--run.dir={run}",
-                    "--train.mixed_precision=fp32"], **quiet)
+                    "--data.format=synthetic", "--train.batch_size=1", "--train.seq_len=16", "--optimizer.lr=1e-12",
+                    f"--run.dir={run}", "--train.mixed_precision=fp32"], **quiet)
     subprocess.run([arguments.ottava, "export", run, "--out", hf, "--dtype=fp32"], **quiet)
     return hf
 

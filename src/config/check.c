@@ -120,8 +120,9 @@ static ott_status check_kv_heads(config *cfg) {
 /* " (run.yaml:3: packed_sequence.packed_sequence_size = 512)": where a length comes from, if the message cannot show it. */
 static void append_origin(const config *cfg, const char *path, char out[200]) {
     const key_note *note = state_note(cfg, path);
+    bool of_preset = cfg->model.preset != PRESET_NONE && str_starts_with(path, "model.");
     if (!note->set)
-        snprintf(out, 200, " (%s)", cfg->model.preset != PRESET_NONE ? "from model.preset" : "the default");
+        snprintf(out, 200, " (%s)", of_preset ? "from model.preset" : "the default");
     else if (note->from_file)
         snprintf(out, 200, " (%.190s)", note->where);
     else

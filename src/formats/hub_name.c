@@ -14,8 +14,9 @@ bool hub_name_is(const char *path) {
 
 ott_status hub_name_fail(const char *where, const char *name, const char *option) {
     return status_fail(OTT_ERR_CONFIG,
-                       "%s: there is no such folder, and models of the Hugging Face hub are not downloaded: "
-                       "fetch it with `hf download %s --local-dir FOLDER`, then give %sFOLDER",
+                       "%s: there is no such folder; if it is the name of a model on the Hugging Face hub, "
+                       "fetch it, for Ottava downloads nothing (hf download %s --local-dir FOLDER), and give "
+                       "%sFOLDER",
                        where, name, option);
 }
 

@@ -90,7 +90,7 @@ static ott_status read_config(mem *account, const char *checkpoint, const char *
 
 static ott_status find(mem *account, const char *path, const char *base, int64_t window, config **cfg,
                        char **checkpoint) {
-    if (hub_name_is(path)) return hub_name_fail(path, path, "");
+    if (hub_name_is(path)) return hub_name_fail(path, path, "that ");
     if (is_hugging_face(path)) return make_config(account, path, base, window, cfg);
     TRY(checkpoint_find(account, path, path, checkpoint));
     return read_config(account, *checkpoint, base, cfg);

@@ -49,6 +49,27 @@ static void test_llama(void **state) {
     check("405B", "llama", 405853388800);
 }
 
+/* A model that takes fewer tokens than the default length has rows of its own; a length that is given is judged. */
+static void test_default_length(void **state) {
+    (void)state;
+    const char *arguments[] = {"--model.preset=42M", "--train.seq_len=2048"};
+    for (int count = 1; count <= 2; count++) {
+        mem *account;
+        config *cfg;
+        model_options o;
+        assert_int_equal(mem_open(&account), OTT_OK);
+        assert_int_equal(config_parse(account, NULL, count, arguments, &cfg), OTT_OK);
+        assert_int_equal(model_options_resolve(cfg, &o), count == 1 ? OTT_OK : OTT_ERR_CONFIG);
+        if (count == 1) assert_int_equal(cfg->train.seq_len, 1024);
+        if (count == 2)
+            assert_string_equal(status_text(),
+                                "train.seq_len (2048) exceeds model.max_seq_len (1024): set "
+                                "--train.seq_len=1024, or --model.max_seq_len=2048 (from model.preset)");
+        config_close(cfg);
+        mem_close(account);
+    }
+}
+
 static void test_qwen3(void **state) {
     (void)state;
     check("qwen3-0.6B", "qwen3", 596049920);
@@ -308,6 +329,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_default_length),
         cmocka_unit_test(test_mixtures_that_are_refused),
         cmocka_unit_test(test_bias_rule),
         cmocka_unit_test(test_latents_that_are_refused),

@@ -1,0 +1,155 @@
+#!/bin/sh
+# Every command that README.md and docs/*.md show is run as it is written, in the order of the pages, in a folder that has the files
+# that they name. Options that are added make the runs small (bin/ottava below). `left` lists the commands that are not run.
+root=$(cd "$(dirname "$0")/../.." && pwd)
+. "$root/tests/cli/checks.sh"
+export program
+unset CONFIG_FILE MODULE CONFIG NGPU LOG_RANK
+
+# Parts of commands that are not run, and why. A document must have each of them.
+left() {
+    cat <<'LEFT'
+make demo|trains for minutes; tests/cli/setup.sh has its parts
+make test|is what runs this
+make cuda|builds for minutes, with the CUDA toolkit
+tools/gpu_check.sh OUT|needs a GPU
+tools/recipes.sh 500|trains for minutes; tests/cli/recipes.sh runs it small
+tools/state_losses.sh|trains for minutes
+tools/compare_pytorch.py|needs PyTorch; its calls of ottava are made below
+compare_blas|a program that is built only where OpenBLAS and oneDNN are
+llama-cli|a program of llama.cpp
+cc my_training.c|examples/ are compiled and run as tests
+ottava train llama4_17bx16e.toml|torchtitan's file, shown for its refusal; tests/config has the same
+ottava train ... --device=cpu|three commands in one
+--device=cuda|needs a GPU
+(ulimit -v 300000;|shown for its refusal; tests/train has the same
+LEFT
+}
+
+# ---- the commands ----
+
+# commands FILE: those of its indented blocks, a line each: continued lines are joined, "$ " and comments are taken off
+commands() {
+    awk '
+        /^    / {
+            if (!inside && before != "") next
+            inside = 1
+            line = line substr($0, 5)
+            if (!sub(/ *\\$/, " ", line)) { print line; line = "" }
+            next
+        }
+        { inside = 0; before = $0 }' "$1" |
+        sed 's/^ *\$ //; s/^ *//; s/  *# .*//; s/  */ /g' |
+        grep -E '^([A-Z_]+=[^ ]* )*(ottava|mpirun|make|compare_blas|llama-cli|cc|\(ulimit|tools/[a-z_.]+|\./[a-z_]+\.sh)( |$)'
+}
+
+# ---- what they name ----
+
+mkdir bin build runs
+for name in configs tools run_train.sh; do ln -s "$root/$name" "$name"; done
+echo "localhost slots=4" >hosts
+cp small.txt book.txt
+folder FOLDER llama LlamaForCausalLM
+printf '{%% for m in messages %%}[{{ m.role }}]{%% generation %%}{{ m.content }}{%% endgeneration %%}{%% endfor %%}' >FOLDER/chat_template.jinja
+tiny="--train.threads=1 --train.max_steps=1 --train.batch_size=1 --train.seq_len=16 --scheduler.warmup_steps=0"
+call train --model.hf_path=FOLDER --model.reduce=2 --data.format=synthetic $tiny --run.dir=made
+call export made --out=MODEL
+report "a model to name" "$([ $code -eq 0 ] || echo "exit code $code")"
+rm -r FOLDER made
+ln -s MODEL FOLDER
+call train --model.hf_path=FOLDER --data.format=synthetic $tiny --peft.dim=2 --run.dir=RUN
+report "a run to name" "$([ $code -eq 0 ] || echo "exit code $code")"
+hellaswag train.jsonl
+printf '{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n' >row
+cat row row row row row row row row >chat.jsonl
+cp chat.jsonl chat_val.jsonl
+printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<u2', 'fortran_order': False, 'shape': (2000,), }" >tokens.npy
+head -c 4000 /dev/zero >>tokens.npy
+printf '[model]\nhf_path = "FOLDER"\n[data]\ndataset_path = "book.txt"\n[peft]\ndim = 2\n' >run.toml
+printf '[model]\npreset = "debug"\n[data]\ndataset_path = "book.txt"\n' >cfg.toml
+cp cfg.toml next.toml
+
+# ---- small runs ----
+
+# Programs in front of ottava and of mpirun, which starts one rank here.
+cat >bin/ottava <<'OTTAVA'
+#!/bin/sh
+case $1 in
+train) set -- "$@" $small_train ;;
+plan) set -- "$@" $small_plan ;;
+bench) set -- "$@" $small_bench ;;
+generate) set -- "$@" --max-tokens=2 ;;
+eval) set -- "$@" --limit=2 ;;
+esac
+exec "$program" "$@"
+OTTAVA
+cat >bin/mpirun <<'MPIRUN'
+#!/bin/sh
+while [ "${1##*/}" != ottava ]; do shift; done
+small_train="$small_train --distributed.fit=true"
+export small_train
+exec "$@"
+MPIRUN
+chmod +x bin/ottava bin/mpirun
+export PATH="$PWD/bin:$PATH" OTTAVA="$PWD/bin/ottava" STEPS=2 seed=1 small_train small_plan small_bench
+
+# shrink COMMAND: the options that make it small. A long model is divided; some steps lead to others.
+shrink() {
+    small_train="--train.threads=1 --train.batch_size=1 --train.global_batch_size=1 --train.seq_len=128 --eval.steps=1
+        --scheduler.warmup_steps=0 --train.max_steps=1"
+    small_plan= small_bench=--repeats=1
+    case $1 in
+    *hellaswag_fp8.yaml*packed*) small_train="$small_train --train.seq_len=512 --eval.num_samples_limit=2" ;;
+    *hf_path=FOLDER* | *hf_path=MODEL* | *RUN* | *run.toml* | *lora*) ;;
+    *runs/a*)
+        small_train="$small_train --train.seq_len=16 --model.n_layers=1 --train.max_steps=21 --checkpoint.interval=20"
+        ;;
+    *llama3_1_8b.toml*) small_train="$small_train --model.reduce=64 --model.vocab_size=256 --data.dataset_path=book.txt" ;;
+    *demo.toml*) small_train="$small_train --train.seq_len=16 --data.dataset_path=book.txt" ;;
+    *debug* | *cfg.toml* | *run_train.sh*) small_train="$small_train --train.seq_len=16 --model.n_layers=2" ;;
+    *preset*42M*) small_plan=--model.reduce=8 ;;
+    *gemm*) small_bench="--repeats=1 --shapes=tiny" ;;
+    *step*) small_bench="--repeats=1 --preset=demo --batch=1 --seq-len=32 --threads=1" ;;
+    esac
+    case $1 in
+    *checkpoint.load_path=latest*) small_train="$small_train --train.max_steps=2" ;;
+    *8b* | *8B*) small_plan=--model.n_layers=1 ;;
+    esac
+}
+
+left >reasons
+while IFS='|' read -r part reason; do
+    grep -hF -e "$part" "$root/README.md" "$root"/docs/*.md >found || report "$part, which is not run" "no document has it"
+done <reasons
+
+for file in "$root/README.md" "$root"/docs/*.md; do
+    commands "$file" >all
+    while read -r line <&3; do
+        part=$(while IFS='|' read -r part reason; do case $line in *"$part"*) echo "$part" && break ;; esac; done <reasons)
+        [ -z "$part" ] || continue
+        shrink "$line"
+        line=$(printf '%s\n' "$line" | sed 's/--out=FOLDER/--out=merged/; s/--format gguf.*/& --from=/')
+        timeout 60 sh -c "$line" >out 2>err </dev/null
+        code=$?
+        case $line in "ottava doctor") code=0 ;; esac # 1 says that there is no GPU
+        report "$(basename "$file"): $line" "$([ $code -eq 0 ] || echo "exit code $code")"
+    done 3<all
+done
+
+# The calls of ottava that tools/compare_pytorch.py makes.
+if command -v python3 >/dev/null; then
+    python3 -c "
+import argparse, importlib.util, sys
+spec = importlib.util.spec_from_file_location('compare', sys.argv[1])
+compare = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(compare)
+arguments = argparse.Namespace(ottava=sys.argv[2], preset='demo', batch=1, seq_len=16, threads=1)
+compare.make_weights(arguments, 'compared')
+seconds = {}
+compare.ottava_steps(arguments, seconds)
+print(sorted(seconds))" "$root/tools/compare_pytorch.py" "$program" >out 2>err
+    report "compare_pytorch.py" "$(missing out "'Ottava bf16', 'Ottava fp32', 'Ottava fp8'")"
+else
+    echo "SKIPPED compare_pytorch.py: no python3"
+fi
+finish
