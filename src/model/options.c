@@ -169,8 +169,8 @@ static ott_status check_latent(const config *cfg, const family *f) {
 
 static void derive(config *cfg, const family *f) {
     const latent_shape shape = latent_from(cfg);
-    if (!config_was_set(cfg, "train.seq_len") && cfg->train.seq_len > cfg->model.max_seq_len)
-        cfg->train.seq_len = cfg->model.max_seq_len; /* the default refuses no model */
+    if (!config_was_set(cfg, "train.seq_len") && cfg->train.seq_len > config_longest(cfg))
+        cfg->train.seq_len = config_longest(cfg); /* the default refuses no model */
     if (cfg->model.head_dim == 0) cfg->model.head_dim = latent_key_width(&shape);
     if (cfg->model.n_kv_heads == 0) cfg->model.n_kv_heads = cfg->model.n_heads;
     if (cfg->model.head_dim == 0) cfg->model.head_dim = cfg->model.dim / cfg->model.n_heads;
