@@ -52,21 +52,27 @@ static void log_kept(const announcement *a) {
 static void log_adapters(const logger *log, const model *m) {
     int64_t least = INT64_MAX, most = 0;
     int count = 0, saved = 0;
+    float scale = 0;
+    bool is_one = true; /* scale, of the layers that are here */
     for (int i = 0; i < m->whole.count; i++) {
         const model_module *e = &m->whole.of[i];
         saved += e->saved;
         if (!e->lora_a) continue;
         count++;
+        if (e->linear) {
+            is_one = is_one && (scale == 0 || scale == e->linear->lora->scale);
+            scale = e->linear->lora->scale;
+        }
         if (e->lora_a->rows < least) least = e->lora_a->rows;
         if (e->lora_a->rows > most) most = e->lora_a->rows;
     }
     const char *kind = m->options.adapter.decomposed ? "DoRA" : "LoRA";
-    if (count > 0 && least == most)
-        log_info(log, "Adapters: %s of rank %lld, scale %g, beside %d linear layers", kind, (long long)most,
-                 (double)m->options.adapter.scale, count);
-    else if (count > 0)
-        log_info(log, "Adapters: %s of ranks from %lld to %lld beside %d linear layers", kind,
-                 (long long)least, (long long)most, count);
+    char ranks[64], scales[32] = "scales of each layer's own";
+    snprintf(ranks, sizeof ranks, least == most ? "rank %lld" : "ranks from %lld to %lld", (long long)least,
+             (long long)most);
+    if (is_one) snprintf(scales, sizeof scales, "scale %g", (double)scale);
+    if (count > 0)
+        log_info(log, "Adapters: %s of %s, %s, beside %d linear layers", kind, ranks, scales, count);
     if (saved > 0) log_info(log, "Beside them %d modules train whole (peft.modules_to_save)", saved);
 }
 

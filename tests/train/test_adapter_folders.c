@@ -219,15 +219,18 @@ static void weights_take_them_in(void **state) {
     }
 }
 
-/* A decomposed adapter has three parameters, and is one adapter. */
+/* A decomposed adapter has three parameters, and is one adapter; ranks and scales may be of single layers. */
 static void adapters_are_announced(void **state) {
     static spoken said;
-    static const char *const dora[] = {"--peft.use_dora=false", "--peft.use_dora=true"};
+    static const char *const way[] = {"--peft.use_dora=false", "--peft.use_dora=true",
+                                      "--peft.rank_pattern=q_proj=8"};
+    static const char *const names[] = {"announced-lora", "announced-dora", "announced-ranks"};
     static const char *const lines[] = {"Adapters: LoRA of rank 4, scale 1.5, beside 14 linear layers",
-                                        "Adapters: DoRA of rank 4, scale 1.5, beside 14 linear layers"};
-    for (int i = 0; i < 2; i++) {
-        const char *const more[] = {LORA, dora[i], "--train.max_steps=1", NULL};
-        FIXTURE_OK(fixture_run(*state, &(run_options){.name = i ? "announced-dora" : "announced-lora",
+                                        "Adapters: DoRA of rank 4, scale 1.5, beside 14 linear layers",
+                                        "LoRA of ranks from 4 to 8, scales of each layer's own, beside 14"};
+    for (int i = 0; i < 3; i++) {
+        const char *const more[] = {LORA, way[i], "--train.max_steps=1", NULL};
+        FIXTURE_OK(fixture_run(*state, &(run_options){.name = names[i],
                                                       .precision = &fixture_precisions[BF16],
                                                       .more = more,
                                                       .said = &said}));
