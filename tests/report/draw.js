@@ -1,4 +1,5 @@
-// Draws a report.html without a browser: runs its script on elements that only remember, and prints what it made.
+// draw.js PAGE [narrow]: draws a report.html without a browser: runs its script on elements that only remember, and prints
+// what it made. narrow: as on a telephone.
 "use strict";
 const page = require("fs").readFileSync(process.argv[2], "utf8");
 const [, data, script] = page.match(/id="data">([^]*?)<\/script>\s*<script>([^]*?)<\/script>/);
@@ -24,8 +25,10 @@ class Element {
 const document = {
   body: new Element("body"),
   getElementById: () => ({textContent: data}),
+  querySelector: () => null,
   createElement: tag => new Element(tag),
   createElementNS: (space, tag) => new Element(tag),
 };
-new Function("document", script)(document);
+const matchMedia = () => ({matches: process.argv[3] === "narrow", addEventListener: () => {}});
+new Function("document", "matchMedia", script)(document, matchMedia);
 process.stdout.write(`<title>${escape(document.title)}</title>${document.body}\n`);

@@ -39,10 +39,10 @@ static char *read_all(FILE *file) {
     return text;
 }
 
-static char *draw(folder *f, const str *text) {
+static char *draw(folder *f, const str *text, const char *width) {
     char command[512];
-    snprintf(command, sizeof command, "node %s/tests/report/draw.js %s 2>&1", TEST_SOURCE_DIR,
-             folder_write(f, "page.html", text->text, text->length));
+    snprintf(command, sizeof command, "node %s/tests/report/draw.js %s %s 2>&1", TEST_SOURCE_DIR,
+             folder_write(f, "page.html", text->text, text->length), width);
     FILE *node = popen(command, "r");
     assert_non_null(node);
     char *drawn = read_all(node);
@@ -54,12 +54,20 @@ static char *draw(folder *f, const str *text) {
     return NULL;
 }
 
-drawn_page drawn_open(folder *f, const report *r, const char *title) {
+static drawn_page open_page(folder *f, const report *r, const char *title, const char *width) {
     drawn_page p = {.text = {.account = f->account}};
     if (report_html(r, title, &p.text) != OTT_OK) fail_msg("%s", status_text());
     p.data = data_of(p.text.text);
-    p.drawn = draw(f, &p.text);
+    p.drawn = draw(f, &p.text, width);
     return p;
+}
+
+drawn_page drawn_open(folder *f, const report *r, const char *title) {
+    return open_page(f, r, title, "");
+}
+
+drawn_page drawn_open_narrow(folder *f, const report *r, const char *title) {
+    return open_page(f, r, title, "narrow");
 }
 
 void drawn_close(drawn_page *p) {

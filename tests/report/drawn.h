@@ -12,6 +12,7 @@ typedef struct drawn_page {
 } drawn_page;
 
 drawn_page drawn_open(folder *f, const report *r, const char *title);
+drawn_page drawn_open_narrow(folder *f, const report *r, const char *title); /* as on a telephone */
 void drawn_close(drawn_page *p);
 /* What is drawn has, or lacks, `part`, or has it so often. Of nothing where there is no node. */
 void assert_drawn(const drawn_page *p, const char *part);

@@ -506,8 +506,11 @@ static void page(void **state) {
     drawn_page p = drawn_open(f, r, "A & <B>");
     assert_drawn(&p, "<title>A &amp; &lt;B&gt;</title>");
     assert_drawn(&p, "1,234,567 parameters · 200 steps · 409,600 tokens");
-    assert_drawn(&p, "fp8 &lt;é&gt; &amp; &quot;x&quot;</td><td>+5.00%</td><td>2.2050</td><td>2.1000</td>"
-                     "<td>950</td><td>5.00 GiB</td><td>16,800</td><td>0:01:10</td></tr>");
+    assert_drawn(
+        &p, "fp8 &lt;é&gt; &amp; &quot;x&quot;</td><td data-heading=\"Gap to first\">+5.00%</td>"
+            "<td data-heading=\"Validation loss\">2.2050</td><td data-heading=\"Training loss\">2.1000</td>"
+            "<td data-heading=\"Tokens/s\">950</td><td data-heading=\"Peak memory\">5.00 GiB</td>"
+            "<td data-heading=\"FP8 GEMMs\">16,800</td><td data-heading=\"Time\">0:01:10</td></tr>");
     assert_drawn(&p, "<span class=\"pill open\">not told from BF16 by one seed</span>");
     assert_drawn(&p, "<span class=\"pill no\">worse than BF16</span>");
     assert_drawn(
@@ -526,6 +529,23 @@ static void page(void **state) {
     assert_not_drawn(&p, "Loss gap");
     assert_not_drawn(&p, "<span class=\"pill");
     drawn_close(&p);
+    report_close(r);
+}
+
+/* On a telephone charts are drawn for its width, so that their text is as large as the page's, and a row of a table becomes
+   lines, each with its heading. */
+static void narrow_page(void **state) {
+    folder *f = *state;
+    made m;
+    make_runs(f, &m);
+    report *r = open_report(f, &m, RUNS);
+    drawn_page wide = drawn_open(f, r, NULL), narrow = drawn_open_narrow(f, r, NULL);
+    assert_drawn_times(&wide, "viewBox=\"0 0 530 300\"", 3);
+    assert_drawn_times(&wide, "viewBox=\"0 0 255 300\"", 2);
+    assert_drawn_times(&narrow, "viewBox=\"0 0 340 300\"", 5);
+    assert_non_null(strstr(narrow.text.text, "td::before{content:attr(data-heading)"));
+    drawn_close(&wide);
+    drawn_close(&narrow);
     report_close(r);
 }
 
@@ -711,6 +731,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(plot_without_data, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(page, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(chart_places_points, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(narrow_page, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(hostile_names, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(long_curves_keep_spikes_and_ends, folder_setup, folder_teardown),
         cmocka_unit_test(axes),

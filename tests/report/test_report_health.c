@@ -11,6 +11,11 @@
 #include <string.h>
 #include <cmocka.h>
 
+/* A cell of the page's tables, and the first four of a use. */
+#define CELL(heading, text) "<td data-heading=\"" heading "\">" text "</td>"
+#define USE(module, tensor_of)                                                                               \
+    CELL("Module", module) CELL("Tensor", tensor_of) CELL("GEMM", "output") CELL("Format", "e4m3")
+
 static metrics_writer *open_writer(folder *f, const char *name) {
     metrics_writer *w;
     assert_int_equal(metrics_open(f->account, NULL, folder_file(f, name), -1, &w), OTT_OK);
@@ -133,8 +138,9 @@ static void page(void **state) {
                  "e4m3)</title>");
     assert_drawn(&p, ">-32</text>");
     assert_drawn(&p, ">0</text>");
-    assert_drawn(&p, "<td>a</td><td>weight</td><td>output</td><td>e4m3</td><td>2</td><td>0.5 to 1024</td>"
-                     "<td>0.125%</td><td>0%</td><td>11.0 dB</td><td>-20.5</td></tr><tr><td>&lt;b&gt;");
+    assert_drawn(&p, USE("a", "weight") CELL("amax", "2") CELL("Scale", "0.5 to 1024")
+                         CELL("Saturated", "0.125%") CELL("Underflowed", "0%") CELL("SQNR", "11.0 dB")
+                             CELL("To format's", "-20.5") "</tr><tr><td data-heading=\"Module\">&lt;b&gt;");
     assert_drawn(&p, "The last measurement, at step 20, lowest beside its format's first.</p>");
     assert_not_drawn(&p, "not finite");
     assert_not_drawn(&p, "only zeros");
@@ -194,7 +200,7 @@ static void without_sqnr(void **state) {
     assert_drawn_times(&p, "<rect class=\"hx\"", 3); /* two, and one in the legend */
     assert_drawn_times(&p, "<rect class=\"hz\"", 3);
     assert_drawn(&p, "<title>broken, step 1: not finite (input of output, e4m3)</title>");
-    assert_drawn(&p, "<td>broken</td><td>input</td><td>output</td><td>e4m3</td><td>–</td>");
+    assert_drawn(&p, USE("broken", "input") CELL("amax", "–"));
     drawn_close(&p);
 }
 
@@ -238,7 +244,7 @@ static void large_run(void **state) {
                  "layers.7.x, step 75: -20.0 dB, "); /* a module among the best, but for one measurement */
     assert_not_drawn(&p, "layers.60.x");
     assert_drawn(&p, ">…\xc3\xa9.a.long.name.of.module.layers.299.x</text>");
-    assert_drawn_times(&p, "<td>0.5 to 1024</td>", 40);
+    assert_drawn_times(&p, CELL("Scale", "0.5 to 1024"), 40);
     assert_drawn(&p, "; 260 more uses of tensors are not shown.</p>");
     assert_true(p.text.length < 4 << 20);
     drawn_close(&p);
