@@ -35,6 +35,7 @@ typedef struct run_state {
     int64_t nan_steps;            /* steps skipped in a row just before */
     float loss_scale, good_steps; /* STEP_LOSS_SCALE, STEP_GOOD_STEPS */
     int64_t schedule_start;       /* step from which the learning rate's schedule counts */
+    int64_t step_rows;            /* sequences that the newest step read, on all ranks; 0: not known */
 } run_state;
 
 /* What of a checkpoint is left out; all zero: nothing. */

@@ -87,7 +87,7 @@ static const char *const file_names[] = {
 #undef X
 };
 
-/* crc32c, owner, base and schedule_start are taken off before */
+/* crc32c, owner, base, schedule_start and step_rows are taken off before */
 static const char *const top_names[] = {"version", "run", "model", "files"};
 
 const char *checkpoint_file_name(enum checkpoint_file_id id) {
@@ -177,6 +177,8 @@ static ott_status fill(json_t *root, const checkpoint_state *s) {
     if (*s->mark.run) failed |= json_object_set_new(root, "owner", owner_object(&s->mark));
     if (s->run.schedule_start > 0)
         failed |= json_object_set_new(root, "schedule_start", json_integer(s->run.schedule_start));
+    if (s->run.step_rows > 0)
+        failed |= json_object_set_new(root, "step_rows", json_integer(s->run.step_rows));
     if (s->base.files > 0) failed |= json_object_set_new(root, "base", base_object(&s->base));
     failed |= json_object_set_new(root, "model",
                                   s->of_module ? json_null()
@@ -343,13 +345,13 @@ static ott_status take_base(const char *path, json_t *root, model_base *base) {
     return OTT_OK;
 }
 
-/* Of a run whose schedule began anew at a later step than 0. The member is taken off the object. */
-static ott_status take_schedule(const char *path, json_t *root, int64_t *start) {
-    static const field f = {"schedule_start", FIELD_INT, 1, INT64_MAX};
+/* A counter that is left out where it is 0. The member is taken off the object. */
+static ott_status take_counter(const char *path, json_t *root, const char *name, int64_t *out) {
+    const field f = {name, FIELD_INT, 1, INT64_MAX};
     json_t *value = json_object_get(root, f.name);
-    *start = 0;
+    *out = 0;
     if (!value) return OTT_OK;
-    TRY(take_int(&(place){path, ""}, &f, value, start));
+    TRY(take_int(&(place){path, ""}, &f, value, out));
     json_object_del(root, f.name);
     return OTT_OK;
 }
@@ -393,7 +395,8 @@ static ott_status read_root(const char *path, json_t *root, checkpoint_state *s)
     TRY(checkpoint_json_check(path, root));
     TRY(take_owner(path, root, &s->mark));
     TRY(take_base(path, root, &s->base));
-    TRY(take_schedule(path, root, &s->run.schedule_start));
+    TRY(take_counter(path, root, "schedule_start", &s->run.schedule_start));
+    TRY(take_counter(path, root, "step_rows", &s->run.step_rows));
     TRY(check_names(&(place){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
     s->is_old = json_integer_value(json_object_get(root, "version")) < STATE_VERSION;
     s->of_module = json_is_null(json_object_get(root, "model"));

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 typedef struct launcher {
     const char *variable;
@@ -100,4 +102,69 @@ ott_status launch_check_joined(const launch *l, int size) {
         "library that Ottava is linked with (Open MPI's libmpi.so), or this is the only one, and then "
         "run it with `env -u %s`",
         l->variable, l->size, size, l->variable);
+}
+
+/* ---- the command, as it was given ---- */
+
+void launch_append_word(str *out, const char *word) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
+    if (*word && strspn(word, plain) == strlen(word)) {
+        str_append(out, word);
+        return;
+    }
+    str_append(out, "'");
+    for (; *word; word++) str_append(out, *word == '\'' ? "'\\''" : (const char[]){*word, '\0'});
+    str_append(out, "'");
+}
+
+enum { COMMAND_BYTES = 1 << 14 };
+
+/* The words of a process, each with a NUL; the bytes of all, 0 if they are too many or cannot be read. */
+static size_t read_words(const char *process, char words[COMMAND_BYTES]) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%s/cmdline", process);
+    FILE *file = fopen(path, "rb");
+    if (!file) return 0;
+    size_t bytes = fread(words, 1, COMMAND_BYTES, file);
+    fclose(file);
+    return bytes < COMMAND_BYTES && bytes > 0 && words[bytes - 1] == '\0' ? bytes : 0;
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Bytes of the launcher's words before the program's, 0 if these are not one launcher's for one program. */
+static size_t words_before(const char *words, size_t bytes, const char *program) {
+    static const char *const launchers_here[] = {"mpirun", "mpiexec", "orterun", "srun"};
+    size_t end = 0;
+    bool known = false;
+    for (int i = 0; bytes > 0 && i < 4; i++) known |= strcmp(base_name(words), launchers_here[i]) == 0;
+    for (size_t at = 0; known && at < bytes; at += strlen(words + at) + 1) {
+        if (strcmp(words + at, ":") == 0) return 0; /* several programs */
+        if (end == 0 && strcmp(words + at, program) == 0) end = at;
+    }
+    return end;
+}
+
+static void append_launcher(str *out, const char *program) {
+    char words[COMMAND_BYTES], parent[32];
+    bool is_mpirun = is_set("OMPI_COMM_WORLD_SIZE");
+    if (!is_mpirun && !is_set("PMIX_RANK")) return;
+    snprintf(parent, sizeof parent, "%ld", (long)getppid());
+    size_t end = words_before(words, read_words(parent, words), program);
+    for (size_t at = 0; at < end; at += strlen(words + at) + 1) {
+        launch_append_word(out, words + at);
+        str_append(out, " ");
+    }
+    const char *count = getenv(is_mpirun ? "OMPI_COMM_WORLD_SIZE" : "SLURM_STEP_NUM_TASKS");
+    if (end == 0 && count) str_printf(out, is_mpirun ? "mpirun -np %s " : "srun --mpi=pmix -n %s ", count);
+}
+
+void launch_append_command(str *out) {
+    char words[COMMAND_BYTES];
+    const char *program = read_words("self", words) > 0 ? words : "ottava";
+    append_launcher(out, program);
+    launch_append_word(out, strncmp(base_name(program), "ottava", 6) == 0 ? program : "ottava");
 }

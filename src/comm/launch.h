@@ -6,6 +6,7 @@
 #define COMM_LAUNCH_H
 
 #include "base/status.h"
+#include "base/str.h"
 #include <stdbool.h>
 
 typedef struct launch {
@@ -25,5 +26,11 @@ ott_status launch_read(launch *out);
 int launch_threads(const launch *l, int cores, int online);
 /* MPI has joined `size` processes: is that what the launcher says? OTT_ERR_UNSUPPORTED as above. */
 ott_status launch_check_joined(const launch *l, int size);
+
+/* Appends the command that starts as many processes of this program as there are, with the launcher's words as they were
+   given: "mpirun -np 4 --bind-to none ottava". Where they are not known, it makes them from the number of processes. */
+void launch_append_command(str *out);
+/* Appends a word, quoted as a shell reads it. */
+void launch_append_word(str *out, const char *word);
 
 #endif

@@ -74,6 +74,7 @@ static ott_status check_batches(config *cfg) {
              (long long)global, (long long)local, (long long)ranks);
     int64_t steps = global / each, given = cfg->train.grad_accum_steps;
     bool fits = counted ? given == steps : steps % given == 0;
+    if (*cfg->checkpoint.load_path) fits = true; /* the number before, maybe of other ranks */
     if (config_was_set(cfg, "train.grad_accum_steps") && !fits)
         FAIL("train.global_batch_size (%lld) is not train.batch_size (%lld) times train.grad_accum_steps "
              "(%lld)%s; give one of them only",

@@ -426,21 +426,34 @@ static ott_status cut_validation(const opener *o, dataset *d) {
                        cfg->eval.batch_size > 0 ? "eval.batch_size" : "train.batch_size", (long long)batch);
 }
 
-/* So many whole passes over the rows; a last part of one that fills no step is not read. */
-static ott_status count_epochs(const opener *o, const dataset *train) {
-    config *cfg = o->cfg;
-    int64_t a_step = config_step_rows(cfg), rows = dataset_rows(train);
-    if (cfg->train.num_epochs == 0) return OTT_OK;
-    if (cfg->train.num_epochs > INT64_MAX / rows || rows * cfg->train.num_epochs < a_step)
+/* Whole passes over the rows; a last part of one that fills no step is not read. */
+ott_status data_count_epochs(const logger *log, config *cfg, const dataset *train, int64_t steps,
+                             int64_t done, bool is_limit) {
+    int64_t a_step = config_step_rows(cfg), rows = dataset_rows(train), epochs = cfg->train.num_epochs;
+    if (epochs == 0) return OTT_OK;
+    bool fits = epochs <= INT64_MAX / rows;
+    int64_t left = fits && done < rows * epochs ? rows * epochs - done : 0, last = steps + left / a_step;
+    if (!fits || last == 0)
         return status_fail(OTT_ERR_CONFIG,
                            "train.num_epochs = %lld of %lld rows are no number of steps of %lld rows",
-                           (long long)cfg->train.num_epochs, (long long)rows, (long long)a_step);
-    int64_t steps = rows * cfg->train.num_epochs / a_step;
-    if (config_was_set(cfg, "train.max_steps") && cfg->train.max_steps <= steps) return OTT_OK;
-    TRY(set_number(cfg, "train.max_steps", steps));
-    log_info(o->log, "train.num_epochs = %lld: %lld steps of %lld rows", (long long)cfg->train.num_epochs,
-             (long long)steps, (long long)a_step);
+                           (long long)epochs, (long long)rows, (long long)a_step);
+    if (is_limit && cfg->train.max_steps <= last) return OTT_OK;
+    TRY(set_number(cfg, "train.max_steps", last));
+    if (done == 0)
+        log_info(log, "train.num_epochs = %lld: %lld steps of %lld rows", (long long)epochs, (long long)last,
+                 (long long)a_step);
+    else
+        log_info(log,
+                 "train.num_epochs = %lld: %lld rows are read, %lld are left for %lld steps of %lld rows",
+                 (long long)epochs, (long long)done, (long long)left, (long long)(last - steps),
+                 (long long)a_step);
     return config_check(cfg); /* schedules follow from the number of steps */
+}
+
+/* A run that resumes counts the rows that are left, once it knows its checkpoint. */
+static ott_status count_epochs(const opener *o, const dataset *train) {
+    if (*o->cfg->checkpoint.load_path) return OTT_OK;
+    return data_count_epochs(o->log, o->cfg, train, 0, 0, config_was_set(o->cfg, "train.max_steps"));
 }
 
 static ott_status open_both(opener *o, dataset **train, dataset **validation) {

@@ -16,11 +16,13 @@
 #include "train/profile.h"
 #include "train/progress.h"
 #include "train/resume.h"
+#include "train/resume_rows.h"
 #include "train/run.h"
 #include "data/phases.h"
 #include "train/freezing.h"
 #include "train/save_hf.h"
 #include "train/schedule.h"
+#include "train/shared_folder.h"
 #include "train/sources.h"
 #include "train/world.h"
 #include <limits.h>
@@ -162,12 +164,24 @@ static ott_status find_start(run *r) {
     str_free(&path);
     TRY(status);
     TRY(world_share(&r->world, &r->start.choice, sizeof r->start.choice));
+    TRY(world_share(&r->world, &r->start.rows, sizeof r->start.rows));
+    TRY(world_share(&r->world, &r->start.step_rows, sizeof r->start.step_rows));
     return world_share(&r->world, &r->start.step, sizeof r->start.step);
+}
+
+/* A run that resumes may have other ranks, which change the rows of a step and so the number of steps. */
+static ott_status fit_rows(run *r) {
+    if (!*r->cfg->checkpoint.load_path) return OTT_OK;
+    TRY(resume_fit_rows(r->log, r->account, r->cfg, &r->start, r->train_data));
+    r->asked.train.grad_accum_steps = r->cfg->train.grad_accum_steps;
+    r->asked.train.max_steps = r->cfg->train.max_steps;
+    return precision_plan_read(r->cfg, &r->precision); /* in steps */
 }
 
 static ott_status open_trainer(run *r) {
     trainer_options options;
     TRY(find_start(r));
+    TRY(fit_rows(r));
     TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
     options.run_group = r->world.all;
     options.data_group = r->world.data;
@@ -658,6 +672,13 @@ static ott_status choose_chat_date(run *r) {
     return config_set(r->cfg, "data.chat_date", date);
 }
 
+/* Checkpoints may be outside of the run's folder. */
+static ott_status check_folder(run *r) {
+    TRY(shared_folder_check(&r->world, r->folder.path, "run.dir"));
+    if (str_starts_with(r->folder.checkpoints, r->folder.path)) return OTT_OK;
+    return shared_folder_check(&r->world, r->folder.checkpoints, "checkpoint.dir");
+}
+
 static ott_status open_run(run *r) {
     TRY(open_device(r));
     TRY(check_start(r));
@@ -672,6 +693,7 @@ static ott_status open_run(run *r) {
     TRY(precision_plan_read(r->cfg, &r->precision)); /* in steps, which may follow from the data */
     TRY(check_files(r));
     TRY(open_folder(r));
+    TRY(check_folder(r));
     TRY(open_trainer(r));
     TRY(open_sources(r));
     if (world_leads(&r->world)) TRY(resume_finalize(r->log, &r->folder, &r->start));

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* realpath */
 #include "train/resume.h"
 #include "base/file.h"
+#include "comm/launch.h"
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -57,6 +58,12 @@ static checkpoint_choice choose(const config *cfg, bool is_own) {
     return choice;
 }
 
+/* Older checkpoints do not have it: then all steps were alike, or it is not known. */
+static int64_t step_rows(const run_state *s) {
+    if (s->step_rows > 0 || s->step == 0) return s->step_rows;
+    return s->samples % s->step == 0 ? s->samples / s->step : 0;
+}
+
 ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out) {
     const char *load = cfg->checkpoint.load_path;
     bool automatic = strcmp(load, "auto") == 0, is_own = false;
@@ -71,6 +78,8 @@ ott_status resume_find(const logger *log, const config *cfg, const run_folder *f
     TRY(checkpoint_peek(folder->account, out->checkpoint, &state));
     out->choice = choose(cfg, is_own);
     out->step = out->choice.no_counters ? 0 : state.step;
+    out->rows = out->choice.no_data ? 0 : state.samples;
+    out->step_rows = step_rows(&state);
     return OTT_OK;
 }
 
@@ -228,24 +237,13 @@ ott_status resume_finalize(const logger *log, run_folder *f, resume_point *p) {
 
 /* ---- going on ---- */
 
-/* As a shell reads it. */
-static void append_word(str *out, const char *word) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
-    if (strspn(word, plain) == strlen(word)) {
-        str_append(out, word);
-        return;
-    }
-    str_append(out, "'");
-    for (; *word; word++) str_append(out, *word == '\'' ? "'\\''" : (const char[]){*word, '\0'});
-    str_append(out, "'");
-}
-
 /* The resolved configuration has every key, the command line's too. */
 void resume_command(const run_folder *folder, str *out) {
     str path = {.account = folder->account};
     str_printf(&path, "%s/config.toml", folder->path);
-    str_append(out, "ottava train ");
-    if (!path.failed) append_word(out, path.text);
+    launch_append_command(out);
+    str_append(out, " train ");
+    if (!path.failed) launch_append_word(out, path.text);
     str_append(out, " --checkpoint.load_path=latest");
     str_free(&path);
 }

@@ -11,8 +11,10 @@
 typedef struct resume_point {
     char *checkpoint; /* NULL: a fresh start */
     checkpoint_choice choice;
-    int64_t step;    /* the run has done */
-    int64_t metrics; /* the rows of metrics.jsonl up to this step are of this run; -1: none */
+    int64_t step;      /* the run has done */
+    int64_t rows;      /* the run has read */
+    int64_t step_rows; /* the last of its steps read; 0: not known */
+    int64_t metrics;   /* the rows of metrics.jsonl up to this step are of this run; -1: none */
 } resume_point;
 
 /* What checkpoint.load_path means: a checkpoint, "latest" of this run, or "auto": that, or else a fresh

@@ -186,6 +186,7 @@ static void finish_step(trainer *t, step_result *out) {
     t->run.step++;
     t->run.updates += !out->skipped;
     t->run.samples += rows_of_step(t);
+    t->run.step_rows = rows_of_step(t);
     t->run.tokens += out->tokens;
     t->cx.step = t->run.step;
 }

@@ -215,6 +215,14 @@ ott_status world_any(world *w, bool *flag) {
     return OTT_OK;
 }
 
+ott_status world_first(world *w, bool flag, int *rank) {
+    float place = flag ? (float)(w->size - w->rank) : 0.0f;
+    group_host words = words_of(w);
+    if (w->size > 1) TRY(group_host_reduce(&words, &place, 1, REDUCE_MAX));
+    *rank = place > 0 ? w->size - (int)place : -1;
+    return OTT_OK;
+}
+
 ott_status world_share(world *w, void *data, int64_t bytes) {
     group_host words = words_of(w);
     return w->size == 1 ? OTT_OK : group_host_broadcast(&words, data, bytes, 0);

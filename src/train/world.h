@@ -61,6 +61,8 @@ bool world_leads(const world *w);
 bool world_saves(const world *w);
 /* *flag on any rank? */
 ott_status world_any(world *w, bool *flag);
+/* The lowest rank that gives a set flag; -1: no rank does. Every rank calls it. */
+ott_status world_first(world *w, bool flag, int *rank);
 /* The leader's bytes, and its text. */
 ott_status world_share(world *w, void *data, int64_t bytes);
 ott_status world_share_text(world *w, str *text);

@@ -42,6 +42,26 @@ said "2 ranks go on from what 4 saved" "Resumed from|step-2"
 "$program" train $small --eval.interval=2 --run.dir=steps --train.global_batch_size=8 --train.grad_clip_norm=0 >/dev/null 2>&1
 same "and take the same rows" steps again near
 
+# The ranks are others: the same batch of a step where it divides, a warning where not, and all rows of the epochs.
+head -c 1300 "$folder/small.txt" >epochs.txt
+epochs="--data.dataset_path=epochs.txt --eval.enabled=false --train.num_epochs=2 --checkpoint.interval=3"
+all=$("$program" train ${small%--train.max_steps*} --train.threads=1 --scheduler.warmup_steps=1 $epochs --run.dir=epochs-1 2>&1 |
+    sed -n 's/.*Training complete: .* steps, \(.*\) tokens.*/\1/p')
+for other in 1 3; do
+    ranks 2 $epochs --train.max_steps=3 --run.dir=epochs-2-$other
+    timeout 120 mpirun -np $other --bind-to none "$program" train ${small%--train.max_steps*} --train.threads=1 \
+        --scheduler.warmup_steps=1 $epochs --run.dir=epochs-2-$other --checkpoint.load_path=latest >out 2>&1
+    said "$other ranks read what 2 left of the epochs" "tokens|Training complete"
+    read=$(sed -n 's/.*Training complete: .* steps, \(.*\) tokens.*/\1/p' out)
+    holds "all of it" awk -v a="$all" -v b="$read" 'BEGIN { gsub(",", "", a); gsub(",", "", b); d = a - b
+        exit !(a > 0 && d * d <= (6 * 32) ^ 2) }' # a last step that is not full is not read
+    if [ $other = 1 ]; then
+        said "in the same steps" "A step takes 4 rows as before, with train.grad_accum_steps = 2"
+    else
+        said "in others, with a warning" "A step takes 6 rows from now on, and took 4 before"
+    fi
+done
+
 experts="--model.num_experts=4 --model.n_layers=2 --train.global_batch_size=4
          --train.mixed_precision=fp8 --float8.recipe_name=rowwise --float8.moe_experts=true"
 ranks 2 $experts --distributed.ep=2 --train.max_steps=2 --scheduler.decay_steps=3 --eval.interval=2 --run.dir=experts
@@ -111,5 +131,12 @@ said "a rank that hangs" "on rank 0: rank 1 did not come in time (2 s)"
 said "its last checkpoint is whole" "Resumed from"
 strike USR1 --checkpoint.interval=20
 said "one that is asked to stop" "Shutdown requested at step"
-said "stops all" "Go on with:"
+said "stops all" "Go on with: mpirun -np 2 --bind-to none $program train long/config.toml"
+mkdir here there
+timeout 120 mpirun -np 1 --bind-to none --wdir here "$program" train $small --run.dir=unshared : \
+    -np 1 --wdir there "$program" train $small --run.dir=unshared >out 2>&1
+said "a folder that ranks do not share" "rank 1 does not see the folder \"unshared\" of rank 0|give run.dir"
+holds "before the first step" test "$(grep -c 'Starting training' out)" = 0
+holds "is told once" test "$(grep -c '^ottava:' out)" = 1
+holds "and leaves no mark" test -z "$(find here -name '.ranks-*')"
 finish

@@ -39,7 +39,7 @@ for signal in INT:130 TERM:143 HUP:129; do
 done
 step=$(ls s/checkpoints | sed 's/step-//' | sort -n | tail -1)
 # The command that it says goes on with it.
-command=$(sed -n 's/.*Go on with: ottava //p' out)
+command=$(sed -n 's/.*Go on with: [^ ]*ottava //p' out)
 works "the stopped run goes on" "Resumed from s/checkpoints/step-$step" $command --train.max_steps=$((step + 2))
 holds "nothing was left aside" sh -c '! ls s/checkpoints | grep -q tmp'
 

@@ -1,0 +1,61 @@
+/* train/resume_rows: the global batch, and the steps of epochs. */
+#include "train/resume_rows.h"
+#include "data/data.h"
+
+/* True if the configuration itself asks for another batch than the one before. */
+static bool asks_otherwise(const config *before, const config *now) {
+    return now->train.batch_size != before->train.batch_size ||
+           now->train.global_batch_size != before->train.global_batch_size ||
+           (config_was_set(now, "train.grad_accum_steps") &&
+            now->train.grad_accum_steps != before->train.grad_accum_steps);
+}
+
+static bool pipeline_takes(const config *cfg, int64_t micro_batches) {
+    bool interleaved = cfg->distributed.pp > 1 && cfg->distributed.pp_schedule == PP_INTERLEAVED_1F1B;
+    return !interleaved || micro_batches % cfg->distributed.pp == 0;
+}
+
+static void keep_batch(const logger *log, const config *before, config *cfg, int64_t rows) {
+    int64_t now = config_step_rows(cfg), each = now / cfg->train.grad_accum_steps;
+    if (rows == 0 || now == rows) return;
+    if (asks_otherwise(before, cfg)) {
+        log_info(log, "A step takes %lld rows from now on, as configured; it took %lld", (long long)now,
+                 (long long)rows);
+        return;
+    }
+    if (rows % each != 0 || !pipeline_takes(cfg, rows / each)) {
+        log_warning(
+            log,
+            "A step takes %lld rows from now on, and took %lld before: %lld data-parallel ranks of "
+            "train.batch_size = %lld cannot take %lld. Resume on a number of ranks that divides them, "
+            "or change train.batch_size",
+            (long long)now, (long long)rows, (long long)(each / cfg->train.batch_size),
+            (long long)cfg->train.batch_size, (long long)rows);
+        return;
+    }
+    cfg->train.grad_accum_steps = rows / each;
+    log_info(log, "A step takes %lld rows as before, with train.grad_accum_steps = %lld", (long long)rows,
+             (long long)cfg->train.grad_accum_steps);
+}
+
+/* True if train.max_steps is not the number that train.num_epochs gave before. */
+static bool is_limit(const config *before, const config *now, const resume_point *p, const dataset *train) {
+    int64_t epochs = before->train.num_epochs, rows = dataset_rows(train);
+    if (!config_was_set(now, "train.max_steps")) return false;
+    if (now->train.max_steps != before->train.max_steps || p->step_rows == 0 || epochs == 0) return true;
+    if (epochs > INT64_MAX / rows || p->rows > epochs * rows) return true;
+    return before->train.max_steps != p->step + (epochs * rows - p->rows) / p->step_rows;
+}
+
+ott_status resume_fit_rows(const logger *log, mem *account, config *cfg, const resume_point *p,
+                           const dataset *train) {
+    config *before = NULL;
+    bool limit = config_was_set(cfg, "train.max_steps");
+    if (p->checkpoint) {
+        TRY(checkpoint_config(account, p->checkpoint, &before));
+        limit = is_limit(before, cfg, p, train);
+        keep_batch(log, before, cfg, p->step_rows);
+        config_close(before);
+    }
+    return data_count_epochs(log, cfg, train, p->step, p->rows, limit);
+}

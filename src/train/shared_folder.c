@@ -1,0 +1,64 @@
+/* train/shared_folder: a file that rank 0 writes and every rank reads. */
+#include "train/shared_folder.h"
+#include "base/file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOOKS = 100, LOOK_MS = 30 }; /* a network file system may show a new file late */
+
+static ott_status name_token(const char *folder, uint64_t token, str *path) {
+    str_printf(path, "%s/.ranks-%016" PRIx64, folder, token);
+    return str_finish(path);
+}
+
+static ott_status write_token(const world *w, const char *folder, uint64_t *token) {
+    str path = {.account = w->account};
+    TRY(file_make_folder(folder));
+    if (getrandom(token, sizeof *token, 0) != sizeof *token)
+        return status_fail(OTT_ERR_IO, "no random number from the system: %s", strerror(errno));
+    ott_status status = name_token(folder, *token, &path);
+    int file = status == OTT_OK ? open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
+    if (status == OTT_OK && file < 0)
+        status =
+            status_fail(status_from_errno(errno), "%s: cannot be written: %s", path.text, strerror(errno));
+    if (file >= 0) close(file);
+    str_free(&path);
+    return status;
+}
+
+static bool sees(const char *path) {
+    for (int i = 0; i < LOOKS; i++) {
+        if (access(path, F_OK) == 0) return true;
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+    }
+    return false;
+}
+
+static ott_status look(world *w, const char *folder, uint64_t token, int *blind) {
+    str path = {.account = w->account};
+    ott_status status = name_token(folder, token, &path);
+    if (status == OTT_OK) status = world_first(w, !sees(path.text), blind);
+    if (status == OTT_OK && world_leads(w)) unlink(path.text);
+    str_free(&path);
+    return status;
+}
+
+ott_status shared_folder_check(world *w, const char *folder, const char *key) {
+    uint64_t token = 0;
+    int blind;
+    if (w->size == 1) return OTT_OK;
+    if (world_leads(w)) TRY(write_token(w, folder, &token));
+    TRY(world_share(w, &token, sizeof token));
+    TRY(look(w, folder, token, &blind));
+    if (blind < 0) return OTT_OK;
+    return status_fail(OTT_ERR_RANK,
+                       "rank %d does not see the folder \"%s\" of rank 0, where all ranks write: give %s a "
+                       "folder on a file system that all ranks share, by its full path",
+                       blind, folder, key);
+}
