@@ -54,6 +54,9 @@ fails "ranks, a model of the hub and no data" 2 \
 fails "a hub name to generate from" 2 "meta-llama/Llama-3.1-8B: there is no such folder|hf download" \
     generate meta-llama/Llama-3.1-8B --prompt=x
 fails "a plan of one" 2 "--model.hf_path=org/model|hf download org/model" plan --model.hf_path=org/model
+printf 'rng: {seed: 3}\nmodel: {pretrained_model_name_or_path: meta-llama/Llama-3.1-8B}\n' >hub.yaml
+fails "a model of the hub to be divided" 2 "model.reduce divides the sizes of its config.json|--model.hf_path=FOLDER|--model.hf_path=none with a model.preset" \
+    train hub.yaml --model.reduce=16 --data.dataset_path=text.txt
 fails "a tokenizer of the hub" 2 "--data.tokenizer_path=org/model: there is no such folder" \
     train $small --data.tokenizer_path=org/model --run.dir=refused
 fails "an option without dashes" 2 "train.max_steps=3: an option begins with two dashes: --train.max_steps=3" \

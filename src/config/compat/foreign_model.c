@@ -108,12 +108,18 @@ static bool is_hub_name(const config *cfg) {
 
 static ott_status refuse_hub_name(config *cfg) {
     const key_note *note = state_note(cfg, "model.hf_path");
+    static const char absent[] = "there is no such folder, and models are not downloaded: name the folder it "
+                                 "is in, with its config.json, as --model.hf_path=FOLDER";
+    static const char shapeless[] =
+        "there is no such folder, and model.reduce divides the sizes of its config.json: give "
+        "--model.hf_path=FOLDER, where FOLDER has config.json and the tokenizer (no weights), or "
+        "--model.hf_path=none with a model.preset";
     const char *asked = alias_asked("hub", cfg->model.hf_path);
     if (!is_hub_name(cfg)) return OTT_OK;
     return remark_add(cfg, REMARK_OBSTACLE, note->spelled, NULL, note->where,
-                      asked ? asked
-                            : "there is no such folder, and models are not downloaded: name the folder it is "
-                              "in, with its config.json, as --model.hf_path=FOLDER");
+                      asked                   ? asked
+                      : cfg->model.reduce > 1 ? shapeless
+                                              : absent);
 }
 
 ott_status foreign_finalize_model(config *cfg) {
