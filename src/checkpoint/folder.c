@@ -5,6 +5,7 @@
 #include "checkpoint/folder.h"
 #include "base/file.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -270,9 +271,10 @@ static ott_status set_apart(config *cfg) {
 }
 
 ott_status checkpoint_config(mem *account, const char *path, config **out) {
-    char file[PATH_MAX];
-    const char *arguments[] = {file};
+    char file[PATH_MAX], option[PATH_MAX + 16];
+    const char *arguments[] = {option}; /* a path alone could look like an option */
     TRY(file_join(path, checkpoint_file_name(CHECKPOINT_CONFIG), file));
+    snprintf(option, sizeof option, "--config=%s", file);
     TRY(config_parse(account, NULL, 1, arguments, out));
     return set_apart(*out);
 }

@@ -240,7 +240,7 @@ ott_status resume_finalize(const logger *log, run_folder *f, resume_point *p) {
 /* The resolved configuration has every key, the command line's too. */
 void resume_command(const run_folder *folder, str *out) {
     str path = {.account = folder->account};
-    str_printf(&path, "%s/config.toml", folder->path);
+    str_printf(&path, "%s%s/config.toml", folder->path[0] == '-' ? "./" : "", folder->path); /* no option */
     launch_append_command(out);
     str_append(out, " train ");
     if (!path.failed) launch_append_word(out, path.text);

@@ -17,8 +17,8 @@ works "FP8 says so" "Applied Float8 training: recipe=ROWWISE" \
 # ---- stopping ----
 # stop SIGNAL...: starts a run that would take long, sends it the signals, and waits for its end.
 stop() {
-    rm -rf s out
-    "$program" train $run --train.max_steps=1000000 --run.dir=s >out 2>err &
+    rm -rf ./$home out
+    "$program" train $run --train.max_steps=1000000 --run.dir=$home >out 2>err &
     process=$!
     tries=0
     until grep -qs "step:  3" out || [ $tries -ge 600 ]; do
@@ -30,18 +30,19 @@ stop() {
     code=$?
 }
 for signal in INT:130 TERM:143 HUP:129; do
-    wanted=${signal#*:} signal=${signal%:*}
+    wanted=${signal#*:} signal=${signal%:*} home=s
+    [ $signal != HUP ] || home=-s # a name that looks like an option
     stop $signal
     trouble=$(missing err "ending and saving")
-    ls s/checkpoints/step-*/state.json >/dev/null || trouble="no checkpoint"
+    ls ./$home/checkpoints/step-*/state.json >/dev/null || trouble="no checkpoint"
     [ $code -eq $wanted ] || trouble="exit code $code"
     report "SIG$signal saves and ends" "$trouble"
 done
-step=$(ls s/checkpoints | sed 's/step-//' | sort -n | tail -1)
+step=$(ls ./$home/checkpoints | sed 's/step-//' | sort -n | tail -1)
 # The command that it says goes on with it.
 command=$(sed -n 's/.*Go on with: [^ ]*ottava //p' out)
-works "the stopped run goes on" "Resumed from s/checkpoints/step-$step" $command --train.max_steps=$((step + 2))
-holds "nothing was left aside" sh -c '! ls s/checkpoints | grep -q tmp'
+works "the stopped run goes on" "Resumed from $home/checkpoints/step-$step" $command --train.max_steps=$((step + 2))
+holds "nothing was left aside" sh -c '! ls ./-s/checkpoints | grep -q tmp'
 
 # ---- whose output nobody reads ----
 if command -v mkfifo >/dev/null 2>&1 && mkfifo pipe; then
