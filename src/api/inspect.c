@@ -1,7 +1,9 @@
 /* api/inspect: what is in a safetensors file or a model folder. */
 #include "report/inspect.h"
 #include "api/handle.h"
+#include "base/file.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/peft.h"
 
 void ott_inspect_options_init(ott_inspect_options *options) {
     if (options) *options = (ott_inspect_options){.struct_size = sizeof *options};
@@ -20,9 +22,20 @@ static ott_status receive(void *user, const char *text, int64_t length) {
     return api_write(&r->piece, r->write, r->user);
 }
 
-/* Of a run folder its newest checkpoint, else the path itself; to be given back with mem_free. */
+/* PEFT's file in a folder of adapters. */
+static ott_status resolve_adapters(mem *account, const char *path, char **out) {
+    str file = {.account = account};
+    str_printf(&file, "%s/%s", path, PEFT_TENSORS_NAME);
+    ott_status status = str_finish(&file);
+    if (status == OTT_OK) status = mem_strdup(account, file.text, out);
+    str_free(&file);
+    return status;
+}
+
+/* Of a run folder its newest checkpoint, of adapters their file, else the path itself; to be given back with mem_free. */
 static ott_status resolve(mem *account, const char *path, char **out) {
     str checkpoints = {.account = account};
+    if (file_is_in(path, PEFT_CONFIG_NAME)) return resolve_adapters(account, path, out);
     str_printf(&checkpoints, "%s/checkpoints", path);
     ott_status status = str_finish(&checkpoints);
     bool is_run = false;
@@ -32,6 +45,16 @@ static ott_status resolve(mem *account, const char *path, char **out) {
     return is_run ? checkpoint_find(account, path, path, out) : mem_strdup(account, path, out);
 }
 
+/* A line about adapters before the table of their tensors. */
+static ott_status describe_adapters(mem *account, const char *path, receiver *r) {
+    str line = {.account = account};
+    if (!file_is_in(path, PEFT_CONFIG_NAME)) return OTT_OK;
+    ott_status status = peft_describe(account, path, &line);
+    if (status == OTT_OK) status = receive(r, line.text, line.length);
+    str_free(&line);
+    return status;
+}
+
 static ott_status inspect(ott_context *context, const char *path, const ott_inspect_options *o,
                           ott_text_fn write, void *user) {
     const inspect_options options = {.statistics = o->statistics != 0, .json = o->json != 0};
@@ -39,6 +62,7 @@ static ott_status inspect(ott_context *context, const char *path, const ott_insp
     char *found;
     TRY(resolve(context->account, path, &found));
     ott_status status = checkpoint_check(context->account, found);
+    if (status == OTT_OK && !o->json) status = describe_adapters(context->account, path, &r);
     if (status == OTT_OK) status = inspect_print(context->account, found, &options, receive, &r);
     mem_free(context->account, found);
     str_free(&r.piece);

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TENSORS_NAME "adapter_model.safetensors"
 #define PREFIX       "base_model.model."
 #define CONFIG_LIMIT (INT64_C(1) << 20) /* bytes */
 
@@ -217,6 +216,28 @@ ott_status peft_configure(mem *account, config *cfg) {
     return status;
 }
 
+static void append_member(str *out, const json_t *root, const char *member, const char *name) {
+    const json_t *v = json_object_get(root, member);
+    if (json_is_number(v)) str_printf(out, ", %s %g", name, json_number_value(v));
+    if (json_is_string(v)) str_printf(out, ", %s %s", name, str_show(json_string_value(v)).text);
+}
+
+ott_status peft_describe(mem *account, const char *folder, str *out) {
+    char path[PATH_MAX];
+    json_t *root;
+    TRY(file_join(folder, PEFT_CONFIG_NAME, path));
+    TRY(checkpoint_json_load(account, path, CONFIG_LIMIT, &root));
+    const char *type = json_string_value(json_object_get(root, "peft_type"));
+    bool is_dora = json_is_true(json_object_get(root, "use_dora"));
+    str_printf(out, "Adapters: %s%s", type ? str_show(type).text : "no peft_type", is_dora ? " (DoRA)" : "");
+    append_member(out, root, "r", "rank");
+    append_member(out, root, "lora_alpha", "alpha");
+    append_member(out, root, "base_model_name_or_path", "base model");
+    str_append(out, "\n\n");
+    json_decref(root);
+    return str_finish(out);
+}
+
 /* ---- the tensors ---- */
 
 static ott_status add_tensor(tensor_set *set, const parameter *p) {
@@ -264,7 +285,7 @@ ott_status peft_load(model *m, const char *folder) {
     char path[PATH_MAX];
     tensor_set set = {0};
     TRY(check_family(m));
-    TRY(file_join(folder, TENSORS_NAME, path));
+    TRY(file_join(folder, PEFT_TENSORS_NAME, path));
     ott_status status = describe(m, &set);
     if (status == OTT_OK) status = read_tensors(m, &set, path);
     tensor_set_close(&set);
@@ -412,7 +433,7 @@ static ott_status write_config(const model *m, const config *cfg, const char *fo
 static ott_status write_tensors(const model *m, const checkpoint_ranks *ranks, const char *folder) {
     char path[PATH_MAX];
     tensor_set set = {0};
-    TRY(file_join(folder, TENSORS_NAME, path));
+    TRY(file_join(folder, PEFT_TENSORS_NAME, path));
     ott_status status = ranks_agree(ranks, describe(m, &set));
     if (status == OTT_OK) status = tensor_set_agree(&set, ranks);
     if (status == OTT_OK)

@@ -8,12 +8,15 @@
 #include "config/config.h"
 #include "model/model.h"
 
-#define PEFT_CONFIG_NAME "adapter_config.json"
+#define PEFT_CONFIG_NAME  "adapter_config.json"
+#define PEFT_TENSORS_NAME "adapter_model.safetensors"
 
 /* Puts what adapter_config.json of peft.path says under the keys of [peft] that were not given, and its base model under
    model.hf_path. Nothing when peft.path is empty. OTT_ERR_UNSUPPORTED for an adapter that is no LoRA, or has what is not
    built. */
 ott_status peft_configure(mem *account, config *cfg);
+/* Appends a line about the adapters of a folder, also of adapters that Ottava cannot load: type, rank, alpha and base model. */
+ott_status peft_describe(mem *account, const char *folder, str *out);
 /* Fills the adapters of a model from a folder: fp32, bf16 or fp16. A tensor that is missing, left over or of another shape is an
    error that names it, found before the first parameter changes. */
 ott_status peft_load(model *m, const char *folder);

@@ -24,6 +24,15 @@ else
     echo "SKIPPED it is JSON: no python3 here"
 fi
 
+works "a run with adapters" "Training complete" train $small --data.dataset_path=text.txt --peft.dim=2 --peft.alpha=6 --run.dir=lora
+call export lora --format=peft --out=adapter
+works "a folder of adapters" "Adapters: LORA, rank 2, alpha 6|base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight|total    14 tensors" inspect adapter
+works "as JSON" '{|lora_B.weight|"total":' inspect adapter --json
+printf '{"peft_type":"LOHA\\u001b","r":3}' >adapter/adapter_config.json
+works "of another type" "Adapters: LOHA?, rank 3" inspect adapter
+echo '[' >adapter/adapter_config.json
+fails "with a damaged description" 1 "adapter/adapter_config.json" inspect adapter
+
 # ---- the verdict ----
 head -c 20000 $step/model.safetensors >cut.safetensors
 fails "a truncated file" 1 "cut.safetensors|truncated" inspect cut.safetensors
