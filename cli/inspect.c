@@ -21,9 +21,11 @@ int verb_inspect(int argc, char **argv) {
     const command c = {
         .name = "inspect",
         .synopsis = "PATH [options]",
-        .about = "Lists the tensors of PATH: a safetensors file, its index, or the folder of a model, of PEFT\n"
-                 "adapters, of a checkpoint or of a run (its newest checkpoint). A checkpoint's files are compared with\n"
-                 "their checksums first. Exit code 1: a file is damaged, and the error says where.",
+        .about =
+            "Lists the tensors of PATH: a safetensors file, its index, or the folder of a model, of PEFT\n"
+            "adapters, of a checkpoint or of a run (its newest checkpoint). A checkpoint's files are "
+            "compared with\n"
+            "their checksums first. Exit code 1: a file is damaged, and the error says where.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "PATH",
