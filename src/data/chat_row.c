@@ -66,6 +66,9 @@ static ott_status read_messages(const json_t *object, json_t **out) {
     ott_status status;
     *out = NULL;
     if (json_is_array(messages)) return *out = json_incref(messages), OTT_OK;
+    if (!json_is_array(turns) && (messages || turns) && !json_object_get(object, "instruction"))
+        return status_fail(OTT_ERR_FORMAT, "%s is %s, not a list", messages ? "messages" : "conversations",
+                           json_kind_name(messages ? messages : turns));
     *out = json_array();
     if (!*out) return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
     if (json_is_array(turns))
@@ -75,7 +78,8 @@ static ott_status read_messages(const json_t *object, json_t **out) {
     else
         status = status_fail(
             OTT_ERR_FORMAT,
-            "has neither \"messages\" nor \"conversations\", a list, nor \"instruction\" and \"output\"");
+            "has neither \"messages\" nor \"conversations\", a list, nor \"instruction\" and \"output\"; set "
+            "data.format to what the rows are");
     if (status == OTT_OK) return OTT_OK;
     json_decref(*out);
     *out = NULL;

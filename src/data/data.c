@@ -126,6 +126,28 @@ static ott_status check_request(const opener *o, const request *r, config_data_f
     return OTT_OK;
 }
 
+/* Rows of another kind than data.format (AutoModel's dataset class) names. */
+static ott_status check_rows(const opener *o, const file_list *files, config_data_format format) {
+    static const struct {
+        dataset_row_kind kind;
+        config_data_format format;
+        const char *name;
+    } kinds[] = {{ROWS_HELLASWAG, DATA_HELLASWAG, "HellaSwag's (ctx, endings, label)"},
+                 {ROWS_SQUAD, DATA_SQUAD, "SQuAD's (context, question, answers)"},
+                 {ROWS_MESSAGES, DATA_CHAT, "conversations (messages or conversations)"},
+                 {ROWS_ALPACA, DATA_CHAT, "Alpaca's (instruction, output)"}};
+    dataset_row_kind kind;
+    if (format != DATA_HELLASWAG && format != DATA_SQUAD) return OTT_OK;
+    TRY(dataset_first_row(o->account, files->names[0], &kind));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i].kind == kind && kinds[i].format != format)
+            return status_fail(OTT_ERR_CONFIG,
+                               "%s: its rows are %s, and %s reads others: set data.format to %s",
+                               files->names[0], kinds[i].name, config_where(o->cfg, "data.format"),
+                               table_find("data.format")->choices[kinds[i].format].text);
+    return OTT_OK;
+}
+
 static ott_status open_format(const opener *o, config_data_format format, const dataset_source *s,
                               dataset **out) {
     switch (format) {
@@ -160,16 +182,19 @@ static ott_status open_files(const opener *o, const request *r, const file_list 
                         .chat_date = cfg->data.chat_date,
                         .watch = o->watch};
     TRY(data_files_format(o->account, files, cfg, o->tokenizer != NULL, &format));
-    log_ends(o, format);
+    TRY(check_rows(o, files, format));
     TRY(check_request(o, r, format));
+    log_ends(o, format);
     return open_format(o, format, &s, out);
 }
 
 static ott_status check_vocabulary(const dataset *d, int64_t vocab) {
     if (dataset_vocab(d) <= vocab) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG,
-                       "model.vocab_size = %lld is too small for %s, whose token ids go up to %lld",
-                       (long long)vocab, dataset_name(d), (long long)dataset_vocab(d) - 1);
+                       "model.vocab_size = %lld is too small for %s: its token ids go up to %lld; set "
+                       "model.vocab_size to %lld or more",
+                       (long long)vocab, dataset_name(d), (long long)dataset_vocab(d) - 1,
+                       (long long)dataset_vocab(d));
 }
 
 static ott_status open_request(const opener *o, const request *r, dataset **out) {

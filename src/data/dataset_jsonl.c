@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,12 +40,21 @@ static ott_status add_text(corpus *c, const json_t *text, unsigned flags) {
     return corpus_add(c, json_string_value(text), (int64_t)json_string_length(text), flags);
 }
 
+/* A text of the row in the field that `key` names. */
+static ott_status read_field(const json_t *object, const char *field, const char *key, const json_t **text) {
+    char reason[480];
+    ott_status status = json_row_text(object, field, text);
+    if (status != OTT_ERR_FORMAT) return status;
+    snprintf(reason, sizeof reason, "%s", status_text());
+    return status_fail(status, "%s: set %s to a field with a text", reason, key);
+}
+
 /* ---- documents, and prompts with completions ---- */
 
 static ott_status add_document(row_reader *r, const json_t *object, int64_t row) {
     (void)row;
     const json_t *text;
-    TRY(json_row_text(object, r->c.source->text_field, &text));
+    TRY(read_field(object, r->c.source->text_field, "data.text_field", &text));
     if (json_string_length(text) == 0) return OTT_OK;
     TRY(corpus_add_bos(&r->c));
     TRY(add_text(&r->c, text, 0));
@@ -55,8 +65,8 @@ static ott_status add_document(row_reader *r, const json_t *object, int64_t row)
 static ott_status add_completion(row_reader *r, const json_t *object, int64_t row) {
     (void)row;
     const json_t *prompt, *completion;
-    TRY(json_row_text(object, r->c.source->prompt_field, &prompt));
-    TRY(json_row_text(object, r->c.source->completion_field, &completion));
+    TRY(read_field(object, r->c.source->prompt_field, "data.prompt_field", &prompt));
+    TRY(read_field(object, r->c.source->completion_field, "data.completion_field", &completion));
     TRY(corpus_add_bos(&r->c));
     TRY(add_text(&r->c, prompt, 0));
     int64_t length = corpus_length(&r->c);
@@ -200,10 +210,10 @@ static ott_status add_squad(row_reader *r, const json_t *object, int64_t row) {
     return status;
 }
 
-static ott_status append_part(const json_t *object, const char *field, str *prompt) {
+static ott_status append_part(const json_t *object, const char *field, const char *key, str *prompt) {
     const json_t *text;
     if (!*field) return OTT_OK;
-    TRY(json_row_text(object, field, &text));
+    TRY(read_field(object, field, key, &text));
     str_append_bytes(prompt, json_string_value(text), (int64_t)json_string_length(text));
     str_append(prompt, " ");
     return OTT_OK;
@@ -214,9 +224,9 @@ static ott_status add_instruction(row_reader *r, const json_t *object, int64_t r
     const dataset_source *s = r->c.source;
     const json_t *answer;
     str prompt = {.account = r->c.ids.account};
-    TRY(json_row_text(object, s->completion_field, &answer));
-    ott_status status = append_part(object, s->context_field, &prompt);
-    if (status == OTT_OK) status = append_part(object, s->prompt_field, &prompt);
+    TRY(read_field(object, s->completion_field, "data.completion_field", &answer));
+    ott_status status = append_part(object, s->context_field, "data.context_field", &prompt);
+    if (status == OTT_OK) status = append_part(object, s->prompt_field, "data.prompt_field", &prompt);
     text_view text = {json_string_value(answer), (int64_t)json_string_length(answer)};
     if (status == OTT_OK) status = add_answer(&r->c, &prompt, text);
     str_free(&prompt);

@@ -5,6 +5,7 @@
 #include "data/dataset_internal.h"
 #include "data/token_file.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <math.h>
 #include <string.h>
 
@@ -34,25 +35,51 @@ static int64_t widen(const unsigned char *at, const token_file *f) {
     return (int64_t)(value << shift) >> shift;
 }
 
-static ott_status check_id(const dataset *d, const shard *s, int64_t id, int64_t at) {
+enum { BUFFER = 16384 };
+
+/* The largest id of the next tokens of a file that holds one that is too large, in at most 64 MiB. */
+static int64_t largest_id(const shard *s, const file_reader *r, int64_t at) {
+    unsigned char buffer[BUFFER];
+    const int64_t width = s->file.width, room = BUFFER / width;
+    int64_t largest = 0, end = at + (INT64_C(64) << 20) / width;
+    if (end > s->file.count) end = s->file.count;
+    for (int64_t count; at < end; at += count) {
+        count = end - at < room ? end - at : room;
+        if (file_reader_read(r, s->file.offset + at * width, buffer, count * width) != OTT_OK) break;
+        for (int64_t i = 0; i < count; i++) {
+            int64_t id = widen(buffer + i * width, &s->file);
+            if (id > largest) largest = id;
+        }
+    }
+    return largest;
+}
+
+static ott_status check_id(const dataset *d, const shard *s, const file_reader *r, int64_t id, int64_t at) {
+    char advice[160] = "";
     if (id >= 0 && id < d->vocab) return OTT_OK;
+    int64_t largest = largest_id(s, r, at);
+    if (id >= 0 && largest < INT32_MAX)
+        snprintf(advice, sizeof advice,
+                 ": set model.vocab_size to the vocabulary of the tokenizer that made the file, %" PRId64
+                 " or more",
+                 largest + 1);
     return status_fail(OTT_ERR_FORMAT,
                        "%s: token %" PRId64 " is %" PRId64 ", and model.vocab_size is %" PRId64
-                       " (the file is read as tokens of %d bytes, %s)",
-                       s->path, at, id, d->vocab, s->file.width, s->file.kind);
+                       " (the file is read as tokens of %d bytes, %s)%s",
+                       s->path, at, id, d->vocab, s->file.width, s->file.kind, advice);
 }
 
 /* Tokens [at, at + count) of the shard, through a buffer, for the file's may be narrower or wider. */
 static ott_status read_open(const dataset *d, const shard *s, const file_reader *r, int64_t at, int64_t count,
                             int32_t *tokens) {
-    unsigned char buffer[16384];
-    int64_t width = s->file.width, room = (int64_t)sizeof buffer / width;
+    unsigned char buffer[BUFFER];
+    int64_t width = s->file.width, room = BUFFER / width;
     while (count > 0) {
         int64_t part = count < room ? count : room;
         TRY(file_reader_read(r, s->file.offset + at * width, buffer, part * width));
         for (int64_t i = 0; i < part; i++) {
             int64_t id = widen(buffer + i * width, &s->file);
-            TRY(check_id(d, s, id, at + i));
+            TRY(check_id(d, s, r, id, at + i));
             tokens[i] = (int32_t)id;
         }
         at += part;
@@ -135,28 +162,29 @@ static int64_t find_bad(const dataset *d, const token_file *f, const unsigned ch
 }
 
 /* Tokens [at, end) of the shard. */
-static ott_status check_open(const dataset *d, const shard *s, const file_reader *r, int64_t at, int64_t end,
-                             unsigned char *buffer, int64_t buffer_bytes) {
+static ott_status check_open(const dataset *d, const watch *w, const shard *s, const file_reader *r,
+                             int64_t at, int64_t end, unsigned char *buffer, int64_t buffer_bytes) {
     for (int64_t width = s->file.width, part; at < end; at += part) {
+        TRY(watch_check(w));
         part = end - at < buffer_bytes / width ? end - at : buffer_bytes / width;
         TRY(file_reader_read(r, s->file.offset + at * width, buffer, part * width));
         int64_t bad = find_bad(d, &s->file, buffer, part);
-        if (bad < part) return check_id(d, s, widen(buffer + bad * width, &s->file), at + bad);
+        if (bad < part) return check_id(d, s, r, widen(buffer + bad * width, &s->file), at + bad);
     }
     return OTT_OK;
 }
 
-static ott_status check_shard(const dataset *d, const shard *s, int64_t at, int64_t end, void *buffer,
-                              int64_t buffer_bytes) {
+static ott_status check_shard(const dataset *d, const watch *w, const shard *s, int64_t at, int64_t end,
+                              void *buffer, int64_t buffer_bytes) {
     file_reader r = s->reader;
     if (r.descriptor < 0) TRY(file_reader_open(s->path, &r));
-    ott_status status = check_open(d, s, &r, at, end, buffer, buffer_bytes);
+    ott_status status = check_open(d, w, s, &r, at, end, buffer, buffer_bytes);
     if (s->reader.descriptor < 0) file_reader_close(&r);
     return status;
 }
 
 /* An id that is none would otherwise end the run at the step that reads it. */
-static ott_status check_ids(const dataset *d) {
+static ott_status check_ids(const dataset *d, const watch *w) {
     enum { BUFFER_BYTES = 1 << 18 };
     const shards *all = d->state;
     int64_t bytes = 0, end = all->first + d->tokens;
@@ -169,7 +197,7 @@ static ott_status check_ids(const dataset *d) {
         const shard *s = &all->shard[i];
         int64_t from = s->before < all->first ? all->first - s->before : 0;
         int64_t to = s->before + s->file.count > end ? end - s->before : s->file.count;
-        if (from < to) status = check_shard(d, s, from, to, buffer, BUFFER_BYTES);
+        if (from < to) status = check_shard(d, w, s, from, to, buffer, BUFFER_BYTES);
     }
     mem_free(d->account, buffer);
     return status;
@@ -241,7 +269,7 @@ static ott_status fill_dataset(dataset *d, const dataset_source *s) {
     TRY(join_documents(d));
     d->vocab = s->vocab;
     if (!d->begin && s->tokenizer) d->last_token = tokenizer_eos(s->tokenizer);
-    return check_ids(d);
+    return check_ids(d, s->watch);
 }
 
 ott_status dataset_open_tokens(mem *account, const dataset_source *s, dataset **out) {

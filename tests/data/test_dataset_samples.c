@@ -623,6 +623,7 @@ static void conversations_are_refused_by_line(void **state) {
     refuse_chat(f, t, "{\"instruction\": \"a\"}", "no field \"output\"");
     refuse_chat(f, t, "{\"instruction\": \"a\", \"input\": 5, \"output\": \"b\"}",
                 "input is a whole number, not a text");
+    refuse_chat(f, t, "{\"messages\": 5}", ":1: messages is a whole number, not a list");
     refuse_chat(f, t, "{\"messages\": [1]}", ":1: messages[0] is a whole number, not an object");
     refuse_chat(f, t, "{\"messages\": [{}]}", "chat_template.jinja: chat template: line 1: ");
     refuse_chat(f, t, "{\"messages\": [], \"tools\": {}}", ":1: tools is an object: it takes a list");

@@ -253,6 +253,8 @@ static void ids_out_of_range_are_found(void **state) {
     put_tokens(&b, 0, TOKENS, 4);
     write_bytes(f, name, &b);
     assert_int_equal(open_files(f, &name, 1, 40000, &d), OTT_ERR_FORMAT); /* before anything is read of it */
+    assert_error_names(" or more");
+    assert_error_names("set model.vocab_size to the vocabulary of the tokenizer that made the file, ");
     assert_error_names("/t.bin: token 33 is 40821, and model.vocab_size is 40000");
     assert_error_names("tokens of 4 bytes, no header");
     assert_int_equal(open_files(f, &name, 1, 0, &d), OTT_ERR_ARGUMENT);

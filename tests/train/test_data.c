@@ -158,6 +158,20 @@ static void formats_are_found_out(void **state) {
     assert_true(spoken_has(&o->said, "Training data: "));
     assert_true(spoken_has(&o->said, "18 rows of 24 with 18 samples"));
     close_data(o);
+    write_file(f, "squad.jsonl",
+               "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"a\"]}}\n");
+    refuse(f, OTT_ERR_CONFIG,
+           "SQuAD's (context, question, answers), and --data.format=hellaswag reads others: set "
+           "data.format to squad",
+           WITH(data_path(f, "squad.jsonl"), "--data.format=hellaswag", "--eval.enabled=false"));
+    refuse(f, OTT_ERR_CONFIG, "set data.format to hellaswag",
+           WITH(data_path(f, "hs.jsonl"), "--data.format=squad", "--eval.enabled=false"));
+    write_file(f, "one.jsonl", "{\"text\": 5}\n");
+    refuse(f, OTT_ERR_FORMAT, "one.jsonl:1: text is a whole number, not a text: set data.text_field",
+           WITH(data_path(f, "one.jsonl"), "--eval.enabled=false"));
+    refuse(f, OTT_ERR_FORMAT, "it has text: set data.prompt_field to a field with a text",
+           WITH(data_path(f, "one.jsonl"), "--eval.enabled=false", "--data.prompt_field=q",
+                "--data.completion_field=text"));
     refuse(f, OTT_ERR_UNSUPPORTED, "read_parquet", WITH(data_path(f, "x.parquet")));
     refuse(f, OTT_ERR_CONFIG, "data.num_samples_limit = 5 counts documents",
            WITH("--data.num_samples_limit=5"));
