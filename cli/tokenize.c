@@ -137,7 +137,7 @@ int verb_tokenize(int argc, char **argv) {
          "each line of FILE or standard input is a conversation: shows its text in the chat template"},
         {"--mask", NULL, OPTION_FLAG, &r.mask, "with --chat: [[ and ]] around the parts that a model learns"},
         {"--chat-date", "DAY", OPTION_TEXT, &o->chat_date,
-         "with --chat: the day of strftime_now, as 2026-11-24, or none (today)"},
+         "with --chat: the day of strftime_now, as 2026-11-24, or undefined (today)"},
         {"--no-special", NULL, OPTION_FLAG, &r.no_special, "without special tokens around a text (BOS, EOS)"},
         {"--out", "FILE", OPTION_TEXT, &r.result, "token file to make of FILE, as llm.c reads it (uint32)"},
         {"--text-field", "NAME", OPTION_TEXT, &o->text_field, "field of a JSONL row with its text (text)"},

@@ -46,9 +46,10 @@ static ott_status read_date(const char *date, struct tm *out) {
                real.tm_mon == day.tm_mon && real.tm_mday == day.tm_mday;
     }
     if (!read)
-        return status_fail(OTT_ERR_CONFIG,
-                           "data.chat_date = \"%s\" is no day: set it to one, as 2026-11-24, or to none",
-                           str_show(date).text);
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "data.chat_date = \"%s\" is no day: set it to one, as 2026-11-24, or to \"undefined\"",
+            str_show(date).text);
     *out = real;
     return OTT_OK;
 }
@@ -122,7 +123,7 @@ static ott_status parse_template(chat *c, const char *date) {
     str text = {.account = c->account};
     char today[11];
     chat_today(today);
-    c->has_date = date && strcmp(date, "none") != 0;
+    c->has_date = date && strcmp(date, "undefined") != 0;
     if (c->has_date) TRY(read_date(*date ? date : today, &c->today));
     ott_status status = read_template(c, &text);
     if (status == OTT_OK) {

@@ -12,17 +12,15 @@
 
 typedef struct chat chat;
 
-/* Zero-initialised: conversations take as long as they take, and have no date. */
+/* Zero-initialised: rendering is never stopped, and templates have no strftime_now. */
 typedef struct chat_settings {
-    const watch
-        *watch; /* borrowed; rendering and encoding stop when it says so, with OTT_ERR_STOPPED; NULL: never */
-    const char
-        *date; /* "2026-11-24", of strftime_now, at midnight; NULL, "": the template has no strftime_now */
+    const watch *watch; /* borrowed; stops rendering and encoding with OTT_ERR_STOPPED; NULL: never */
+    /* data.chat_date, the day that strftime_now gives (midnight): "2026-11-24"; "": today; NULL, "undefined": templates have no
+       strftime_now */
+    const char *date;
 } chat_settings;
 
-/* OTT_ERR_CONFIG unless it is "" or a day as chat_settings.date; its time, if `out` is not NULL. */
-ott_status chat_read_date(const char *date, struct tm *out);
-void chat_today(char out[11]); /* the day it is here, so written */
+void chat_today(char out[11]); /* the local day, as chat_settings.date */
 
 /* OTT_ERR_NOT_FOUND: the tokenizer has no template. Errors name the file. `t` is borrowed. OTT_ERR_CONFIG: no such date. */
 ott_status chat_open(mem *account, const tokenizer *t, const chat_settings *settings, chat **out);

@@ -116,7 +116,8 @@ void resume_chat_date(mem *account, const config *cfg, char out[16]) {
     ott_status status = find_early(account, cfg, &path);
     if (status == OTT_OK) status = checkpoint_config(account, path, &before);
     if (status == OTT_OK)
-        snprintf(out, 16, "%s", config_was_set(before, "data.chat_date") ? before->data.chat_date : "none");
+        snprintf(out, 16, "%s",
+                 config_was_set(before, "data.chat_date") ? before->data.chat_date : "undefined");
     config_close(before);
     mem_free(account, path);
 }

@@ -21,7 +21,7 @@ typedef struct resume_point {
    start. Given back with resume_close, also when this fails. */
 ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out);
 void resume_close(mem *account, resume_point *p);
-/* data.chat_date of the run that is resumed, before its folder is open; "none" if its checkpoint is older than the key; "" if no run
+/* data.chat_date of the run that is resumed, before its folder is open; "undefined" if its checkpoint is older than the key; "" if no run
    is resumed or the checkpoint cannot be read (resume_find reports that). */
 void resume_chat_date(mem *account, const config *cfg, char out[16]);
 /* Loads the checkpoint, if any, and says so, and which keys that matter have changed. */

@@ -178,6 +178,42 @@ works "the next one" "long.bin: 12 tokens" tokenize corpus.txt --tokenizer t --o
 holds "removes it" sh -c '[ "$(ls | grep "^long.bin")" = long.bin ]'
 rm long.txt
 
+# ---- training on conversations ----
+mkdir c
+tokenizer c
+cat >c/chat_template.jinja <<'END'
+{% if strftime_now('%d') == '03' %}the third{% endif %}{% for m in messages %}<s>{{ m.content }}{% endfor %}
+END
+printf '{"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"}]}\n' >chat.jsonl
+chat="$small --data.dataset_path=chat.jsonl --data.tokenizer_path=c --model.vocab_size=258 --train.batch_size=1"
+# tokens NAME COUNT ARGUMENT...: a run says how many tokens the conversation has
+tokens() {
+    name=$1 count=$2
+    shift 2
+    "$program" train $chat "$@" >out 2>err
+    holds "$name" grep -q "Training data: chat.jsonl, $count tokens" out
+}
+tokens "the date of a run is its key's" 14 --run.dir=third --train.max_steps=2 --data.chat_date=2026-11-03
+tokens "a resumed run has the date of its start" 14 --run.dir=third --checkpoint.load_path=latest
+holds "which changes nothing" sh -c '! grep -q "Changed on resume: data" out'
+fails "without a date" 2 '"strftime_now" is not built' train $chat --run.dir=dateless --data.chat_date=undefined
+"$program" train $chat --run.dir=today --train.max_steps=2 >out 2>err
+holds "else the date is the day of the start" grep -q "^chat_date = \"20[0-9][0-9]-[01][0-9]-[0-3][0-9]\"" today/config.toml
+fails "a wrong date" 2 "2026-13-01|data.chat_date" train $chat --run.dir=wrong --data.chat_date=2026-13-01
+
+# Rows that take 10 minutes to render: SIGTERM ends the run before step 1.
+echo '{% for i in range(400) %}{% for k in range(400) %}{% endfor %}{% endfor %}{% for m in messages %}<s>{{ m.content }}{% endfor %}' >c/chat_template.jinja
+yes "$(cat chat.jsonl)" | head -20000 >slow.jsonl
+"$program" train $chat --data.dataset_path=slow.jsonl --run.dir=slow >out 2>err &
+process=$!
+(sleep 30; kill -s KILL $process) 2>/dev/null &
+guard=$!
+sleep 0.5
+kill -s TERM $process
+wait $process
+holds "SIGTERM ends a run while its data is rendered" is $? 143
+kill $guard
+
 # ---- the tokenizers of real models ----
 for model in llama-3.1 mistral-7b-v0.1 mistral-nemo-2407 phi-4 qwen2.5; do
     if [ ! -e "$shared/tokenizers/$model/tokenizer.json" ]; then

@@ -485,7 +485,8 @@ static void null_members_are_left_out(void **state) {
 /* The day is the setting's, never the clock's. */
 static void templates_get_the_day(void **state) {
     static const char rows[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}\n";
-    static const char *const days[][2] = {{"2026-02-03", "03 Feb 2026 Tuesday 34 00:00"}, {"none", "no day"}};
+    static const char *const days[][2] = {{"2026-02-03", "03 Feb 2026 Tuesday 34 00:00"},
+                                          {"undefined", "no day"}};
     folder *f = *state;
     tokenizer *t =
         chat_tokenizer(f, "{% if strftime_now is defined %}{{ strftime_now('%d %b %Y %A %-j %H:%M') }}"
