@@ -143,36 +143,12 @@ ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherw
 
 /* ---- options ---- */
 
-/* The keys of [float8] that say what a recipe is; the others say which layers of a model it is for, and when.
- */
-static const char *const keys[] = {"round_scales_to_power_of_2",
-                                   "amax_history_len",
-                                   "amax_compute_algo",
-                                   "margin",
-                                   "reduce_amax",
-                                   "amax_epsilon",
-                                   "use_f32_scales",
-                                   "mx_scale",
-                                   "fp8_format",
-                                   "input",
-                                   "input_for_grad_weight",
-                                   "weight",
-                                   "weight_for_grad_input",
-                                   "grad_output",
-                                   "grad_output_for_grad_weight",
-                                   "fast_accum_output",
-                                   "fast_accum_grad_input",
-                                   "fast_accum_grad_weight",
-                                   "accumulate",
-                                   "accumulate_output",
-                                   "accumulate_grad_input",
-                                   "accumulate_grad_weight"};
-enum { KEYS = sizeof keys / sizeof *keys };
-
 static ott_status check_key(const char *key) {
-    for (int i = 0; i < KEYS; i++)
+    int count;
+    const char *const *keys = config_recipe_keys(&count);
+    for (int i = 0; i < count; i++)
         if (strcmp(keys[i], key) == 0) return OTT_OK;
-    const char *nearest = str_nearest(key, keys, KEYS);
+    const char *nearest = str_nearest(key, keys, count);
     char path[64];
     snprintf(path, sizeof path, "float8.%s", key);
     if (table_find(path))

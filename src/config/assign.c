@@ -100,7 +100,7 @@ bool assign_is_switch(const char *path) {
         return str_starts_with(a->words, "true=") || str_starts_with(a->words, "false=");
     if (a && a->kind == ALIAS_SPECIAL) return a->function == foreign_fp8_enabled;
     if (a && a->kind != ALIAS_SAME) return true; /* nothing depends on its value, so it needs none */
-    return key && key->type == KEY_BOOL;
+    return key && (key->type == KEY_BOOL || (key->type == KEY_CHOICE && table_choice(key, "true") >= 0));
 }
 
 /* "run.toml:3: train.seq_len = 512" in the arena. */

@@ -289,7 +289,7 @@ static const struct {
     {"float8.amax_epsilon", "current|block"},
     {"float8.use_f32_scales", "block"},
     {"float8.mx_scale", "mxfp8"},
-    {"float8.round_scales_to_power_of_2", "tensorwise|rowwise|rowwise_with_gw_hp|current|custom"},
+    {"float8.round_scales_to_power_of_2", "tensorwise|rowwise|rowwise_with_gw_hp|current|block|custom"},
     {"float8.fp8_format", "delayed|current|block|mxfp8"},
 };
 

@@ -183,3 +183,45 @@ ott_status command_apply(config *cfg, int argc, const char *const *argv) {
     }
     return OTT_OK;
 }
+
+/* ---- one argument for a model that is trained already ---- */
+
+/* The canonical name of the key that an option gives; NULL: it gives none. */
+static const char *name_of(const option *o) {
+    char positive[KEY_LIMIT];
+    const char *name = alias_knows(o->key) || !read_negation(o->key, positive) ? o->key : positive;
+    const config_key *key = alias_target(name);
+    return key ? key->path : NULL;
+}
+
+/* "float8." allows all keys of the section. */
+static bool is_allowed(const char *key, const char *const *allowed) {
+    for (; *allowed; allowed++) {
+        bool section = str_ends_with(*allowed, ".");
+        if (section ? str_starts_with(key, *allowed) : strcmp(key, *allowed) == 0) return true;
+    }
+    return false;
+}
+
+static ott_status fail_allowed(const char *shown, const char *const *allowed, const char *user) {
+    char list[256] = "";
+    for (int i = 0; allowed[i]; i++) {
+        size_t length = strlen(list);
+        snprintf(list + length, sizeof list - length, "%s%s%s", i ? ", " : "", allowed[i],
+                 str_ends_with(allowed[i], ".") ? "*" : "");
+    }
+    return status_fail(OTT_ERR_CONFIG, "%s: %s takes only the keys %s", shown, user, list);
+}
+
+ott_status config_override(config *cfg, const char *argument, const char *const *allowed, const char *user,
+                           const char **key) {
+    option o;
+    const char *shown;
+    if (!str_starts_with(argument, "--")) return fail_form(argument);
+    TRY(read_option(1, &argument, 0, &o));
+    TRY(describe_option(cfg, argument, NULL, &shown));
+    *key = o.is_file ? NULL : name_of(&o);
+    if (o.is_file || (*key ? !is_allowed(*key, allowed) : alias_knows(o.key)))
+        return fail_allowed(shown, allowed, user);
+    return command_override(cfg, o.key, o.value, shown);
+}

@@ -3,6 +3,7 @@
 #include "config/assign.h"
 #include "config/command.h"
 #include "config/load.h"
+#include "config/value.h"
 #include <string.h>
 
 static ott_status open_book(mem *account, const logger *lg, config *cfg) {
@@ -45,11 +46,25 @@ static ott_status open_config(mem *account, const logger *lg, config **out) {
     return OTT_OK;
 }
 
+/* In older files round_scales_to_power_of_2 = false was the default, under which rowwise and block round. */
+static void read_as_older(node *root) {
+    node *section = tree_child(root, "float8");
+    node *rounding = section ? tree_child(section, "round_scales_to_power_of_2") : NULL;
+    bool on;
+    if (rounding && value_bool(rounding, &on) && !on)
+        *rounding = (node){.kind = NODE_PLAIN,
+                           .line = rounding->line,
+                           .name = rounding->name,
+                           .text = "recipe",
+                           .next = rounding->next};
+}
+
 static ott_status read_config_file(config *cfg, const char *path) {
     node *root;
     TRY(arena_strdup(cfg->state->memory, path, &cfg->path));
     tree_builder b = {.account = cfg->state->account, .memory = cfg->state->memory, .place = cfg->path};
     TRY(load_file(&b, &root));
+    if (b.is_older) read_as_older(root);
     cfg->state->foreign.dialect = dialect_detect(root);
     TRY(assign_tree(cfg, cfg->path, root));
     return dialect_defaults(cfg);
@@ -143,4 +158,31 @@ ott_status config_set(config *cfg, const char *key, const char *value) {
     TRY(arena_strdup(cfg->state->memory, key, &name));
     TRY(arena_printf(cfg->state->memory, &shown, "--%.200s=%.100s", key, value));
     return command_override(cfg, name, value, shown);
+}
+
+const char *const *config_recipe_keys(int *count) {
+    static const char *const keys[] = {"round_scales_to_power_of_2",
+                                       "amax_history_len",
+                                       "amax_compute_algo",
+                                       "margin",
+                                       "reduce_amax",
+                                       "amax_epsilon",
+                                       "use_f32_scales",
+                                       "mx_scale",
+                                       "fp8_format",
+                                       "input",
+                                       "input_for_grad_weight",
+                                       "weight",
+                                       "weight_for_grad_input",
+                                       "grad_output",
+                                       "grad_output_for_grad_weight",
+                                       "fast_accum_output",
+                                       "fast_accum_grad_input",
+                                       "fast_accum_grad_weight",
+                                       "accumulate",
+                                       "accumulate_output",
+                                       "accumulate_grad_input",
+                                       "accumulate_grad_weight"};
+    *count = sizeof keys / sizeof *keys;
+    return keys;
 }

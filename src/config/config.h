@@ -87,6 +87,12 @@ ott_status config_collect_end(config *cfg);
 ott_status config_check_name(const char *key, const char *name);
 /* Are sequences at most model.max_seq_len long? To be asked again when a folder or a preset has given that. */
 ott_status config_check_lengths(const config *cfg);
+/* Gives the key of one argument, "--section.key=value", which must be a key of `allowed` (NULL-terminated: "float8." is all of a
+   section). *key: the canonical name. `user` begins the message about another key: "eval". */
+ott_status config_override(config *cfg, const char *argument, const char *const *allowed, const char *user,
+                           const char **key);
+/* The keys of [float8] that define a recipe; the others say where and when it applies. */
+const char *const *config_recipe_keys(int *count);
 /* How many ranks read rows of their own: what follows from it is filled in, as train.grad_accum_steps, and what depends on
    parallel sizes is checked. */
 ott_status config_set_data_ranks(config *cfg, int64_t ranks);

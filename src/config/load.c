@@ -33,8 +33,15 @@ static ott_status check_text(const char *path, const char *text, int64_t bytes) 
     return status_fail(OTT_ERR_CONFIG, "%s: the file is empty", path);
 }
 
+/* The first line of config.toml as versions before the last change of a key's meaning wrote it. */
+static bool is_older(const char *text, int64_t bytes) {
+    static const char line[] = "# Ottava: the configuration of a run with every value it used.\n";
+    return bytes >= (int64_t)sizeof line - 1 && memcmp(text, line, sizeof line - 1) == 0;
+}
+
 static ott_status parse_text(tree_builder *b, const char *text, int64_t bytes, node **out) {
     TRY(check_text(b->place, text, bytes));
+    b->is_older = is_older(text, bytes);
     if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3, bytes -= 3; /* a byte order mark */
     return is_yaml(b->place) ? yaml_read(b, text, bytes, out) : toml_read(b, text, bytes, out);
 }

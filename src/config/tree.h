@@ -42,6 +42,7 @@ typedef struct tree_builder {
     arena *memory;
     const char *place;
     int64_t nodes;
+    bool is_older; /* the file is the config.toml of a run that an older version wrote */
 } tree_builder;
 
 /* A new node at the end of `parent` (NULL: a root). name (NULL in lists) and text (may be NULL) are copied.

@@ -20,7 +20,7 @@ ott_status config_write_toml(const config *cfg, str *out) {
     int key_count, section_count;
     const config_key *keys = table_keys(&key_count);
     const config_section *sections = table_sections(&section_count);
-    str_append(out, "# Ottava: the configuration of a run with every value it used.\n");
+    str_append(out, "# Ottava: the configuration of a run with every value it used (version 2).\n");
     for (int s = 0; s < section_count; s++) {
         str_printf(out, "\n# %s\n[%s]\n", sections[s].help, sections[s].name);
         for (int i = 0; i < key_count; i++)

@@ -13,8 +13,13 @@ static void log_precision(const announcement *a) {
         log_info(a->log, "Training in %s", a->trainer->recipe->name);
         return;
     }
-    log_info(a->log, "Applied Float8 training: recipe=%s, fsdp_float8_all_gather=%s",
-             a->precision->fp8.display, a->cfg->float8.enable_fsdp_float8_all_gather ? "True" : "False");
+    config_scale_rounding rounding = a->cfg->float8.round_scales_to_power_of_2;
+    log_info(a->log, "Applied Float8 training: recipe=%s, fsdp_float8_all_gather=%s%s%s",
+             a->precision->fp8.display, a->cfg->float8.enable_fsdp_float8_all_gather ? "True" : "False",
+             rounding == SCALE_ROUNDING_RECIPE ? "" : ", round_scales_to_power_of_2=",
+             rounding == SCALE_ROUNDING_RECIPE  ? ""
+             : rounding == SCALE_ROUNDING_FALSE ? "False"
+                                                : "True");
     for (int i = 0; a->precision->phase_count > 1 && i < a->precision->phase_count; i++)
         log_info(a->log, "Precision schedule: from step %lld on in %s",
                  (long long)a->precision->phases[i].first + 1, a->precision->phases[i].recipe->name);

@@ -38,11 +38,23 @@ static void apply_scale(const config *cfg, cast_spec *s) {
     }
 }
 
-/* torchao's switch holds for every cast, so operand keys do not escape it. */
-static void apply_pow2(const config *cfg, cast_spec *s) {
+/* Can round_scales_to_power_of_2 change the scales of this cast? */
+static bool can_round(const config *cfg, const cast_spec *s) {
     bool rounds = s->scale.rule == SCALE_TORCHAO || s->scale.rule == SCALE_TE;
     bool kept = s->policy == AMAX_DELAYED || (cfg->float8.use_f32_scales && is_block(s->grain));
-    if (cfg->float8.round_scales_to_power_of_2 && rounds && !kept) s->scale.power_of_two = true;
+    return rounds && !kept;
+}
+
+/* As torchao's option, true holds for every cast, operand keys included. */
+static void apply_pow2(const config *cfg, cast_spec *s) {
+    bool on = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_TRUE;
+    if (on && can_round(cfg, s)) s->scale.power_of_two = true;
+}
+
+/* False replaces what the recipe does; an operand key that has the word pow2 keeps it. */
+static void clear_pow2(const config *cfg, cast_spec *s) {
+    bool off = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_FALSE;
+    if (off && can_round(cfg, s)) s->scale.power_of_two = false;
 }
 
 static void apply_options_to(const config *cfg, cast_spec *s) {
@@ -50,6 +62,7 @@ static void apply_options_to(const config *cfg, cast_spec *s) {
         apply_delayed(cfg, s);
     else
         apply_scale(cfg, s);
+    clear_pow2(cfg, s);
     apply_pow2(cfg, s);
 }
 

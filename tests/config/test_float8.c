@@ -49,9 +49,13 @@ static const struct {
     {"use_f32_scales = true", "block", {"block"}, {"current", "tensorwise"}},
     {"mx_scale = \"floor\"", "mxfp8", {"mxfp8"}, {"block"}},
     {"round_scales_to_power_of_2 = true",
-     "tensorwise, rowwise, rowwise_with_gw_hp, current, custom",
+     "tensorwise, rowwise, rowwise_with_gw_hp, current, block, custom",
      {"tensorwise", "current", "custom"},
-     {"delayed", "block", "mxfp8"}},
+     {"delayed", "mxfp8"}},
+    {"round_scales_to_power_of_2 = false",
+     "tensorwise, rowwise, rowwise_with_gw_hp, current, block, custom",
+     {"rowwise", "rowwise_with_gw_hp", "block"},
+     {"delayed", "mxfp8"}},
     {"fp8_format = \"e4m3\"",
      "delayed, current, block, mxfp8",
      {"delayed", "block", "mxfp8"},
@@ -206,6 +210,33 @@ static void test_wrong_rules(void **state) {
              "a rule is a text match", NULL);
 }
 
+/* ---- scales that are rounded, or not ---- */
+
+/* In config.toml of older versions false was the default, under which rowwise rounds; in AutoModel's files it still is. */
+static void test_rounding(void **state) {
+    static const char older[] = "# Ottava: the configuration of a run with every value it used.\n" FP8
+                                "recipe_name = \"rowwise\"\nround_scales_to_power_of_2 = false\n";
+    config_case *c = *state;
+    str text = {.account = c->account};
+    config *cfg = case_good(c, ".toml", older, NULL);
+    assert_int_equal(cfg->float8.round_scales_to_power_of_2, SCALE_ROUNDING_RECIPE);
+    config_close(cfg);
+    cfg = case_good(c, ".toml", strchr(older, '\n') + 1, NULL);
+    assert_int_equal(cfg->float8.round_scales_to_power_of_2, SCALE_ROUNDING_FALSE);
+    assert_int_equal(config_write_toml(cfg, &text), OTT_OK);
+    config_close(cfg);
+    cfg = case_good(c, ".toml", text.text, NULL);
+    assert_int_equal(cfg->float8.round_scales_to_power_of_2, SCALE_ROUNDING_FALSE);
+    config_close(cfg);
+    str_free(&text);
+    cfg = case_good(c, ".toml", FP8, "--float8.round_scales_to_power_of_2", NULL);
+    assert_int_equal(cfg->float8.round_scales_to_power_of_2, SCALE_ROUNDING_TRUE);
+    config_close(cfg);
+    cfg = case_good(c, ".yaml", "fp8:\n  enabled: true\n  round_scales_to_power_of_2: False\n", NULL);
+    assert_int_equal(cfg->float8.round_scales_to_power_of_2, SCALE_ROUNDING_RECIPE);
+    config_close(cfg);
+}
+
 /* ---- other spellings, and the way there and back ---- */
 
 static void test_spellings(void **state) {
@@ -219,7 +250,7 @@ static void test_spellings(void **state) {
                     "  gemm_config_grad_input: {use_fast_accum: true}\n",
                     "--float8.fallback.sqnr_db=6", NULL);
     assert_true(cfg->float8.fallback_sqnr_db == 6.0 && cfg->float8.fallback_window == 7);
-    assert_true(cfg->float8.round_scales_to_power_of_2);
+    assert_int_equal(cfg->float8.round_scales_to_power_of_2, SCALE_ROUNDING_TRUE);
     assert_int_equal(cfg->float8.fast_accum_output, FAST_ACCUM_FALSE);
     assert_int_equal(cfg->float8.fast_accum_grad_input, FAST_ACCUM_TRUE);
     config_close(cfg);
@@ -228,7 +259,8 @@ static void test_spellings(void **state) {
                     "[quantize.linear.float8]\nround_scales_to_power_of_2 = true\n"
                     "force_recompute_fp8_weight_in_bwd = true\n",
                     "--float8.fast_accum_grad_weight=true", NULL);
-    assert_true(cfg->float8.round_scales_to_power_of_2 && cfg->float8.force_recompute_fp8_weight_in_bwd);
+    assert_int_equal(cfg->float8.round_scales_to_power_of_2, SCALE_ROUNDING_TRUE);
+    assert_true(cfg->float8.force_recompute_fp8_weight_in_bwd);
     assert_int_equal(cfg->float8.fast_accum_grad_weight, FAST_ACCUM_TRUE);
     config_close(cfg);
 }
@@ -287,10 +319,10 @@ static void test_tensorboard(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_recipes),     CASE(test_defaults),  CASE(test_options),    CASE(test_options_that_count),
-        CASE(test_words),       CASE(test_operands),  CASE(test_all_gather), CASE(test_rules),
-        CASE(test_wrong_rules), CASE(test_spellings), CASE(test_round_trip), CASE(test_without_fp8),
-        CASE(test_tensorboard),
+        CASE(test_recipes),     CASE(test_defaults),    CASE(test_options),    CASE(test_options_that_count),
+        CASE(test_words),       CASE(test_operands),    CASE(test_all_gather), CASE(test_rules),
+        CASE(test_wrong_rules), CASE(test_rounding),    CASE(test_spellings),  CASE(test_round_trip),
+        CASE(test_without_fp8), CASE(test_tensorboard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

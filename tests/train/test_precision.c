@@ -193,6 +193,24 @@ static void torchao_options(void **state) {
     assert_true(same(&p->fp8, recipe_find("rowwise_with_gw_hp"))); /* always were, and bf16 stays bf16 */
 }
 
+/* fp32 scales without a custom recipe; a use that is given its power of two by name keeps it. */
+static void fp32_scales(void **state) {
+    (void)state;
+    static const char off[] = "--float8.round_scales_to_power_of_2=false", row[] = "e4m3 row";
+    const precision_plan *p = FP8_PLAN("--float8.recipe_name=rowwise", off);
+    assert_uses(&p->fp8, (const char *const[]){row, row, row, row, row, row});
+    assert_string_equal(p->fp8.name, "rowwise");
+    p = FP8_PLAN("--float8.recipe_name=rowwise_with_gw_hp", off);
+    assert_uses(&p->fp8, (const char *const[]){row, "high", row, "e4m3", row, "high"});
+    p = FP8_PLAN("--float8.recipe_name=block", off);
+    assert_use(&p->fp8.weight.rowwise, "e4m3 128x128 te");
+    assert_use(&p->fp8.grad_output.columnwise, "e4m3 1x128 te");
+    assert_string_equal(p->fp8.name, "block");
+    p = FP8_PLAN("--float8.recipe_name=rowwise", "--float8.weight=e4m3 row pow2", off);
+    assert_use(&p->fp8.input.rowwise, row);
+    assert_use(&p->fp8.weight.rowwise, "e4m3 row pow2");
+}
+
 /* Options reach the recipes that a schedule or a rule names, too. */
 static void options_of_other_rows(void **state) {
     (void)state;
@@ -510,26 +528,13 @@ static void too_many_rules(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(every_recipe_is_its_row),
-        CASE(other_precisions),
-        CASE(delayed_options),
-        CASE(current_options),
-        CASE(block_options),
-        CASE(mxfp8_options),
-        CASE(torchao_options),
-        CASE(options_of_other_rows),
-        CASE(fast_accumulation),
-        CASE(accumulation),
-        CASE(operands_follow),
-        CASE(rows_spelled_out),
-        CASE(all_unit),
-        CASE(custom_in_part),
-        CASE(inconsistent_operands),
-        CASE(schedules),
-        CASE(wrong_schedules),
-        CASE(long_schedules),
-        CASE(hostile_schedules),
-        CASE(rules),
+        CASE(every_recipe_is_its_row), CASE(other_precisions),  CASE(delayed_options),
+        CASE(current_options),         CASE(block_options),     CASE(mxfp8_options),
+        CASE(torchao_options),         CASE(fp32_scales),       CASE(options_of_other_rows),
+        CASE(fast_accumulation),       CASE(accumulation),      CASE(operands_follow),
+        CASE(rows_spelled_out),        CASE(all_unit),          CASE(custom_in_part),
+        CASE(inconsistent_operands),   CASE(schedules),         CASE(wrong_schedules),
+        CASE(long_schedules),          CASE(hostile_schedules), CASE(rules),
         CASE(too_many_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
