@@ -113,7 +113,7 @@ typedef enum option_type {
 
 /* An option that may be given several times. */
 typedef struct option_texts {
-    const char *text[16];
+    const char *text[32];
     int count;
 } option_texts;
 
@@ -136,6 +136,8 @@ typedef struct command {
     const char *operand;   /* what it works on, "RUN_DIR" */
     int operands_most;     /* at least one is needed; 0: it takes none */
     bool operand_optional; /* it works without one, too */
+    option_texts
+        *settings; /* gets the options --section.key=value, which the library reads; NULL: there are none */
 } command;
 
 enum { OPTIONS_GO_ON = -1 };

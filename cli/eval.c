@@ -12,7 +12,7 @@ enum { SECONDS_BETWEEN = 10 };
 
 typedef struct request {
     const char *model, *task, *forms;
-    option_texts filter;
+    option_texts filter, settings;
     bool json;
     time_t said; /* when progress was told last, into a pipe */
     output out;
@@ -91,6 +91,15 @@ static void print_verdict(request *r, const ott_eval_result *e) {
     print_limits(r, limits, true, e->passed ? "passed: " : "held: ");
 }
 
+/* Scales of whole tensors belong to the windows of a forward pass, so a figure needs both to be repeated. */
+static void print_windows(request *r, const ott_eval_result *e) {
+    char line[160];
+    if (e->window == 0) return;
+    snprintf(line, sizeof line, "%-16s %lld tokens, %lld in a forward pass, %s BOS in front", "each window",
+             (long long)e->window, (long long)e->batch, e->bos ? "a" : "no");
+    output_line(&r->out, line);
+}
+
 static void print_table(request *r, const ott_eval_result *e) {
     const ott_eval_options *o = &r->options;
     char line[160];
@@ -98,6 +107,7 @@ static void print_table(request *r, const ott_eval_result *e) {
              (long long)e->items, e->items < e->total ? " (stopped)" : "");
     output_line(&r->out, line);
     print(r, "tokens", "%.0f", (double)e->tokens);
+    print_windows(r, e);
     print_accuracy(r, "acc", e->acc, e->acc_stderr);
     print_accuracy(r, "acc_norm", e->acc_norm, e->acc_norm_stderr);
     print_accuracy(r, "acc_llmc", e->acc_llmc, e->acc_llmc_stderr);
@@ -148,6 +158,9 @@ static void print_json(request *r, const ott_eval_result *e) {
     json_number(r, "total", (double)e->total);
     json_number(r, "tokens", (double)e->tokens);
     json_number(r, "truncated", (double)e->truncated);
+    json_number(r, "window", (double)e->window);
+    json_number(r, "batch", (double)e->batch);
+    output_text(&r->out, e->bos ? ", \"bos\": true" : ", \"bos\": false");
     json_number(r, "acc", e->acc);
     json_number(r, "acc_stderr", e->acc_stderr);
     json_number(r, "acc_norm", e->acc_norm);
@@ -236,6 +249,8 @@ static int run_request(request *r) {
     ott_eval_options *o = &r->options;
     o->filter = r->filter.text;
     o->filter_count = r->filter.count;
+    o->settings = r->settings.text;
+    o->setting_count = r->settings.count;
     o->progress = show_progress;
     o->user = r;
     r->said = time(NULL);
@@ -255,7 +270,7 @@ int verb_eval(int argc, char **argv) {
         {"--against", "MODEL", OPTION_TEXT, &o->against,
          "compare predictions with this model's; exit code 1 when a limit is missed"},
         {"--precision", "P", OPTION_TEXT, &o->precision,
-         "trained (a folder: bf16), or a recipe: bf16, tensorwise, ... (trained)"},
+         "trained (a folder: bf16), fp32, bf16, fp16, fp8, or a recipe: tensorwise, rowwise, ... (trained)"},
         {"--against-precision", "P", OPTION_TEXT, &o->against_precision,
          "the same for the other model (trained)"},
         {"--filter", "NAME", OPTION_TEXTS, &r.filter,
@@ -265,6 +280,8 @@ int verb_eval(int argc, char **argv) {
          "tokens the model looks back upon; 0: the run's, a folder 2048 (0)"},
         {"--form", "F", OPTION_TEXT, &r.forms,
          "of HellaSwag: lm-eval (acc, acc_norm), llm.c (acc_llmc), both (both)"},
+        {"--logits", "FILE", OPTION_TEXT, &o->logits,
+         "write the logits of the task perplexity to this safetensors file (docs/export.md)"},
         {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
          "folder or tokenizer.json, instead of the model's own"},
         {"--base", "HF_DIR", OPTION_TEXT, &o->base,
@@ -293,7 +310,8 @@ int verb_eval(int argc, char **argv) {
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "MODEL",
-        .operands_most = 1};
+        .operands_most = 1,
+        .settings = &r.settings};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_GO_ON) return code;
     r.model = argv[0];

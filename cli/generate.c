@@ -12,8 +12,8 @@
 enum { PROMPT_LIMIT = 1 << 20 };
 
 typedef struct request {
-    const char *run, *prompt, *prompt_file, *precision;
-    option_texts stop;
+    const char *run, *prompt, *prompt_file;
+    option_texts stop, settings;
     bool interactive, chat;
     ott_generate_options options;
 } request;
@@ -153,17 +153,6 @@ static int generate(const request *r) {
     return code;
 }
 
-static int take_precision(request *r) {
-    if (strcmp(r->precision, "trained") == 0)
-        r->options.precision = OTT_GENERATE_AS_TRAINED;
-    else if (strcmp(r->precision, "bf16") == 0)
-        r->options.precision = OTT_GENERATE_BF16;
-    else
-        return cli_error(CLI_BAD_INPUT, "generate: --precision is \"%s\"; it takes trained or bf16",
-                         r->precision);
-    return CLI_DONE;
-}
-
 /* Where the prompt comes from. *text: what was read for it, to be freed. */
 static int take_prompt(request *r, char **text) {
     const char *file = r->prompt_file ? r->prompt_file : "-";
@@ -188,15 +177,16 @@ static int run_request(request *r) {
     r->options.stop = r->stop.text;
     r->options.stop_count = r->stop.count;
     r->options.chat = r->chat;
-    int code = take_precision(r);
-    if (code == CLI_DONE) code = take_prompt(r, &text);
+    r->options.settings = r->settings.text;
+    r->options.setting_count = r->settings.count;
+    int code = take_prompt(r, &text);
     if (code == CLI_DONE) code = generate(r);
     free(text);
     return code;
 }
 
 int verb_generate(int argc, char **argv) {
-    request r = {.precision = "trained"};
+    request r = {0};
     ott_generate_options *o = &r.options;
     ott_generate_options_init(o);
     const option options[] = {
@@ -218,8 +208,8 @@ int verb_generate(int argc, char **argv) {
          "above 1: tokens that the text has become less likely (1)"},
         {"--stop", "TEXT", OPTION_TEXTS, &r.stop, "end before this text; may be given several times"},
         {"--seed", "N", OPTION_UINT64, &o->seed, "of the choices: the same seed, the same text (42)"},
-        {"--precision", "P", OPTION_TEXT, &r.precision,
-         "trained: the run's own, its FP8 recipe included; or bf16 (trained)"},
+        {"--precision", "P", OPTION_TEXT, &o->precision_name,
+         "trained (a folder: bf16), fp32, bf16, fp16, fp8, or a recipe: tensorwise, rowwise, ... (trained)"},
         {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
          "folder or tokenizer.json, instead of the model's own"},
         {"--base", "HF_DIR", OPTION_TEXT, &o->base,
@@ -233,13 +223,15 @@ int verb_generate(int argc, char **argv) {
         .synopsis = "MODEL --prompt TEXT [options]",
         .about = "Continues a text with the newest model of a run folder, or with one checkpoint\n"
                  "(RUN_DIR/checkpoints/step-N), in the precision it was trained in; or with a\n"
-                 "Hugging Face folder, in bf16. The model looks back upon train.seq_len tokens (2048\n"
+                 "Hugging Face folder, in bf16 unless --precision says otherwise. The model looks back upon "
+                 "train.seq_len tokens (2048\n"
                  "for a Hugging Face folder); when the text outgrows them, upon its newer half. Ids\n"
                  "that the tokenizer has no token for are never chosen.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "MODEL",
-        .operands_most = 1};
+        .operands_most = 1,
+        .settings = &r.settings};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_GO_ON) return code;
     r.run = argv[0];

@@ -62,6 +62,12 @@ static int print_help(const command *c) {
     output_line(&out, c->about);
     output_text(&out, "\nOptions:\n");
     for (int i = 0; i < c->option_count; i++) print_option(&out, &c->options[i]);
+    if (c->settings)
+        print_option(&out,
+                     &(option){.name = "--section.key",
+                               .value = "V",
+                               .help = "a key of the configuration (ottava train --help float8): float8.*, "
+                                       "train.mixed_precision, ..."});
     print_option(&out, &(option){.name = "--help", .help = "this text"});
     return output_close(&out, CLI_DONE);
 }
@@ -101,11 +107,10 @@ static int take_real(const command *c, const option *o, const char *value) {
     return OPTIONS_GO_ON;
 }
 
-static int take_another(const command *c, const option *o, const char *value) {
-    option_texts *texts = o->to;
+static int take_another(const command *c, const char *name, option_texts *texts, const char *value) {
     int most = (int)(sizeof texts->text / sizeof *texts->text);
     if (texts->count == most)
-        return cli_error(CLI_BAD_INPUT, "%s: %s is given more than %d times", c->name, o->name, most);
+        return cli_error(CLI_BAD_INPUT, "%s: %s is given more than %d times", c->name, name, most);
     texts->text[texts->count++] = value;
     return OPTIONS_GO_ON;
 }
@@ -123,7 +128,7 @@ static int take_value(const command *c, const option *o, const char *value) {
     case OPTION_INT64: code = take_signed(c, o, value, INT64_MIN, INT64_MAX, o->to); break;
     case OPTION_UINT64: code = take_unsigned(c, o, value); break;
     case OPTION_REAL: code = take_real(c, o, value); break;
-    case OPTION_TEXTS: code = take_another(c, o, value); break;
+    case OPTION_TEXTS: code = take_another(c, o->name, o->to, value); break;
     }
     return code;
 }
@@ -151,11 +156,17 @@ static int fail_unknown(const command *c, const char *text, size_t length) {
                      c->name);
 }
 
+/* "--section.key" or "--section.key=value" */
+static bool is_setting(const command *c, const char *text, size_t length) {
+    return c->settings && strncmp(text, "--", 2) == 0 && memchr(text, '.', length);
+}
+
 /* The option at argv[*at], which is left at the last argument used. */
 static int take_option(const command *c, int argc, char **argv, int *at) {
     const char *text = argv[*at], *equals = strchr(text, '='), *value = equals ? equals + 1 : NULL;
     size_t length = equals ? (size_t)(equals - text) : strlen(text);
     const option *o = find_option(c, text, length);
+    if (!o && is_setting(c, text, length)) return take_another(c, "a configuration key", c->settings, text);
     if (!o) return fail_unknown(c, text, length);
     if (o->type == OPTION_FLAG && value) return fail_value(c, o, value, "no value");
     if (o->type != OPTION_FLAG && !value) {
@@ -174,6 +185,10 @@ static int check_operands(const command *c, int count, char **argv) {
     if (count == 0 && !c->operand_optional)
         return cli_error(CLI_BAD_INPUT, "%s: %s is missing: ottava %s %s", c->name, c->operand, c->name,
                          c->synopsis);
+    for (int i = 0; count > c->operands_most && c->settings && i < c->settings->count; i++)
+        if (!strchr(c->settings->text[i], '='))
+            return cli_error(CLI_BAD_INPUT, "%s: write the value of %s as %s=VALUE", c->name,
+                             c->settings->text[i], c->settings->text[i]);
     if (count > c->operands_most)
         return cli_error(CLI_BAD_INPUT, "%s: takes %d %s, %d are given", c->name, c->operands_most,
                          c->operand, count);

@@ -113,12 +113,17 @@ typedef struct ott_generate_options {
     const char *
         base; /* of a run with adapters or a PEFT folder: the Hugging Face folder of the weights beside them; NULL:
                          where it says that they are */
+    const char *precision_name; /* as precision in ott_eval_options; NULL: as `precision` says */
+    /* [setting_count] configuration keys that replace the model's own, as arguments of ott_config_open
+       ("--float8.recipe_name=block"): [float8], train.mixed_precision and train.seq_len. */
+    const char *const *settings;
+    int setting_count;
 } ott_generate_options;
 
 OTT_API void ott_generate_options_init(ott_generate_options *options);
 /*
  * Continues the prompt with the model of a run folder (its newest checkpoint), of one checkpoint folder or of
- * a Hugging Face folder, in bf16 then. Ids that the tokenizer has no token for are never chosen.
+ * a Hugging Face folder, which computes in bf16 unless the options choose otherwise. Ids that the tokenizer has no token for are never chosen.
  * Writes the prompt (not of a chat), then the text token by token, to max_tokens, a stop text or the tokenizer's end of text.
  * Of a tokenizer's text only whole characters are written. options must be given. The same seed gives the
  * same text on any number of threads.
@@ -180,7 +185,7 @@ typedef struct ott_export_options {
     ott_export_method method;
     ott_export_granularity granularity;
     const char *from;   /* the Hugging Face folder that gives tokenizer files and further keys of config.json;
-                         NULL: model.hf_path of the run; "": none; where that is gone, the
+                         NULL: model.hf_path of the run, or the folder that is exported; "": none; where that is gone, the
                          weights beside a run's adapters are read here too. Of GGUF the folder of the tokenizer;
                          NULL: the run's */
     const char *device; /* as in ott_context_options */
@@ -188,8 +193,8 @@ typedef struct ott_export_options {
 
 OTT_API void ott_export_options_init(ott_export_options *options);
 /*
- * Writes the model of a run folder (its newest checkpoint) or of one checkpoint folder to `folder`, which
- * must be absent or empty, or to the file of this name that must be absent (GGUF); it is complete, or absent when this fails. Writes what was done as text. options
+ * Writes the model of a run folder (its newest checkpoint), of one checkpoint folder, of a Hugging Face folder or of
+ * a PEFT folder to `folder`, which must be absent or empty, or to the file of this name that must be absent (GGUF); it is complete, or absent when this fails. Writes what was done as text. options
  * may be NULL: bf16.
  *
  * FP8: codes are round(w / scale) to nearest even, saturating, scale = amax / 448 (fp32; w = code * scale),
@@ -247,9 +252,10 @@ typedef struct ott_eval_options {
     size_t struct_size;
     ott_eval_task task;
     const char *data; /* file */
-    const char
-        *precision; /* NULL or "trained": the run's own, for a Hugging Face folder bf16; or the name of a
-                       recipe (ott_recipe_table), which every linear layer but the filter's then runs under */
+    const char *
+        precision; /* NULL or "trained": the run's own, for a Hugging Face folder bf16; "fp32", "bf16" or "fp16"; "fp8":
+                       the run's float8.recipe_name; or the name of a recipe (ott_recipe_table), which every linear
+                       layer then runs under, except the layers that the filters exclude */
     const char *const *filter; /* [filter_count] layers whose name contains one of these stay in high
                                   precision, beside those of the run's configuration */
     int filter_count;
@@ -268,6 +274,14 @@ typedef struct ott_eval_options {
     void *user;
     const char *device; /* as in ott_context_options */
     const char *base;   /* of the model, as in ott_generate_options */
+    /* [setting_count] configuration keys that replace the model's own, as arguments of ott_config_open
+       ("--float8.recipe_name=block"): [float8], train.mixed_precision, train.batch_size, train.seq_len, data.add_bos,
+       data.add_eos, data.document_separator and data.pack_sequences. They do not apply to `against`. */
+    const char *const *settings;
+    int setting_count;
+    /* PERPLEXITY: a safetensors file to write the logits to; NULL: none. It has logits [tokens, vocabulary] in the
+       precision of the activations, input_ids, labels (-100: not predicted) and position_ids [tokens] in int32. */
+    const char *logits;
 } ott_eval_options;
 
 enum { OTT_HELLASWAG_LM_EVAL = 1, OTT_HELLASWAG_LLMC = 2 };
@@ -291,6 +305,9 @@ typedef struct ott_eval_result {
     int passed;               /* COMPARE: the three limits are kept; 1 for the other tasks */
     int64_t gemms, fp8_gemms; /* matrix products run by the model, and those of them in FP8 */
     double seconds;           /* without loading */
+    int64_t window;           /* tokens of a window, the last of which may be shorter; 0 for HELLASWAG */
+    int64_t batch;            /* windows that share a forward pass, and the scales of whole tensors */
+    int bos; /* 1: the first token of the text is the tokenizer's BOS; 0: it is not, or the tokenizer has none */
 } ott_eval_result;
 
 OTT_API void ott_eval_options_init(ott_eval_options *options);

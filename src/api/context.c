@@ -68,6 +68,15 @@ ott_status api_write_struct(void *given, const void *own, size_t own_bytes, cons
     return OTT_OK;
 }
 
+ott_status api_check_settings(const char *const *settings, int count) {
+    if (count < 0 || (count > 0 && !settings))
+        return status_fail(OTT_ERR_ARGUMENT, "setting_count = %d: give as many texts as settings has", count);
+    for (int i = 0; i < count; i++)
+        if (!settings[i])
+            return status_fail(OTT_ERR_ARGUMENT, "settings[%d] is NULL: give \"--section.key=value\"", i);
+    return OTT_OK;
+}
+
 ott_status api_write(const str *text, ott_text_fn write, void *user) {
     TRY(str_finish(text));
     if (text->text) write(user, text->text);

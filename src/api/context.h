@@ -63,6 +63,8 @@ ott_status api_read_options(const void *given, void *own, size_t own_bytes, cons
 ott_status api_check_struct(const void *given, const char *name);
 /* Gives an output struct to a caller who may know fewer fields, or more, which become zero. `given` begins
    with its size_t struct_size, which stays. */
+/* Settings of ott_eval_options and ott_generate_options. */
+ott_status api_check_settings(const char *const *settings, int count);
 ott_status api_write_struct(void *given, const void *own, size_t own_bytes, const char *name);
 
 /* Gives a finished text to the caller's function; OTT_ERR_MEMORY when the text is not complete. */

@@ -61,10 +61,21 @@ static ott_status check_task(const ott_eval_options *o) {
     return OTT_OK;
 }
 
+static ott_status check_logits(const ott_eval_options *o) {
+    if (!o->logits) return OTT_OK;
+    if (!*o->logits) return status_fail(OTT_ERR_ARGUMENT, "logits is empty: name a file");
+    if (o->task == OTT_EVAL_PERPLEXITY) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "logits are written by the task perplexity alone: leave out --logits "
+                       "(logits in ott_eval_options), or take that task");
+}
+
 static ott_status check_options(const ott_eval_options *o) {
     TRY(check_task(o));
     TRY(check_numbers(o));
     TRY(check_filter(o));
+    TRY(api_check_settings(o->settings, o->setting_count));
+    TRY(check_logits(o));
     TRY(backend_check_name(o->device));
     if (!o->data || !*o->data) return status_fail(OTT_ERR_ARGUMENT, "data is missing: name a file");
     if (!o->text_field || !*o->text_field)

@@ -55,6 +55,7 @@ static ott_status check_options(const ott_generate_options *o) {
                            "precision = %d: give OTT_GENERATE_AS_TRAINED or OTT_GENERATE_BF16",
                            (int)o->precision);
     TRY(check_choice(o));
+    TRY(api_check_settings(o->settings, o->setting_count));
     return check_stop(o);
 }
 

@@ -9,7 +9,6 @@
 #include "base/pool.h"
 #include "eval/eval.h"
 #include <math.h>
-#include <string.h>
 
 /* What two rows of logits are to each other. */
 typedef struct token_figures {
@@ -85,13 +84,9 @@ static void compare_rows(void *argument, int thread, int threads) {
 
 /* ---- logits as they pass ---- */
 
-static bool is_head(const eval_model *e, const char *module, const char *what) {
-    return strcmp(what, "output") == 0 && strcmp(module, e->m->loss.head.name) == 0;
-}
-
 static ott_status keep_logits(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
     comparison *c = user;
-    if (!is_head(c->job->model, module, what)) return OTT_OK;
+    if (!eval_is_logits(c->job->model, module, what)) return OTT_OK;
     STATUS_REQUIRE(t->ld == c->vocab && t->dtype == c->format && c->seen + t->rows <= c->kept);
     char *to = c->logits + c->seen * c->vocab * dtype_bytes(c->format);
     c->seen += t->rows;
@@ -112,7 +107,7 @@ static ott_status make_chunk(comparison *c, int64_t rows) {
 static ott_status compare_logits(void *user, exec *cx, const char *module, const char *what,
                                  const tensor *t) {
     comparison *c = user;
-    if (!is_head(c->job->against, module, what)) return OTT_OK;
+    if (!eval_is_logits(c->job->against, module, what)) return OTT_OK;
     STATUS_REQUIRE(t->ld == c->vocab && t->dtype == c->against_format && c->seen + t->rows <= c->kept);
     TRY(make_chunk(c, t->rows));
     TRY(device_copy_out(cx->device, c->chunk, t->data, tensor_bytes(*t)));
@@ -176,9 +171,8 @@ static void sum_comparison(const comparison *c) {
 
 static ott_status run_windows(comparison *c, eval_windows *w) {
     ott_eval_result *r = c->job->result;
-    int64_t limit = c->job->options->limit;
     bool on = true;
-    r->total = limit > 0 && limit < w->count ? limit : w->count;
+    TRY(eval_windows_note(w, c->job, 1));
     r->kl_max = 0;
     while (on && r->items < r->total) {
         TRY(run_window(c, w));

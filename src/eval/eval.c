@@ -47,7 +47,9 @@ static ott_status read_models(eval_job *j, const char *path) {
                                        .filter = o->filter,
                                        .filter_count = o->filter_count,
                                        .tokenizer = o->tokenizer,
-                                       .seq_len = o->seq_len},
+                                       .seq_len = o->seq_len,
+                                       .settings = o->settings,
+                                       .setting_count = o->setting_count},
                         j->model));
     if (o->task != OTT_EVAL_COMPARE) return OTT_OK;
     return eval_model_read(j->account, j->log,

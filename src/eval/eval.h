@@ -38,9 +38,11 @@ typedef struct eval_model {
 } eval_model;
 
 typedef struct eval_source {
-    const char *path;          /* run folder, checkpoint folder, or Hugging Face folder */
-    const char *base;          /* of its adapters (inference_find) */
-    const char *precision;     /* NULL, "trained", or a recipe's name */
+    const char *path;            /* run folder, checkpoint folder, or Hugging Face folder */
+    const char *base;            /* of its adapters (inference_find) */
+    const char *precision;       /* as in ott_eval_options */
+    const char *const *settings; /* [setting_count] */
+    int setting_count;
     const char *const *filter; /* [filter_count] */
     int filter_count;
     const char *tokenizer; /* NULL: its own */
@@ -77,6 +79,8 @@ ott_status eval_batch_add(eval_batch *b, const int32_t *ids, int64_t count, int6
 /* A dataset's row of `length` tokens, with the documents that it says. */
 ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t length);
 
+/* Is a hook called with the logits that predictions are made from? */
+bool eval_is_logits(const eval_model *e, const char *module, const char *what);
 /* Fills b->loss. `look` (may be NULL) sees what passes, as exec.hook does. OTT_ERR_DIVERGED: a loss is no
  * number. */
 ott_status eval_forward(eval_model *e, eval_batch *b, const hook *look);
@@ -100,6 +104,8 @@ typedef struct eval_windows {
  */
 ott_status eval_windows_open(mem *account, const eval_model *e, const ott_eval_options *o, eval_windows *out);
 void eval_windows_close(eval_windows *w);
+/* Makes the first window the next one again. */
+ott_status eval_windows_rewind(eval_windows *w);
 /* Adds window `index` to the batch. They must be asked for in ascending order. */
 ott_status eval_windows_add(eval_windows *w, int64_t index, eval_batch *b);
 
@@ -120,6 +126,10 @@ typedef struct eval_job {
     ott_eval_result *result;
     double started;
 } eval_job;
+
+/* Writes into j->result how many windows there are, their tokens, how many share a forward, and whether a BOS
+   begins the text. */
+ott_status eval_windows_note(eval_windows *w, eval_job *j, int64_t together);
 
 ott_status eval_hellaswag(eval_job *j);
 ott_status eval_perplexity(eval_job *j);

@@ -6,43 +6,9 @@
 
 enum { HEAD_CHUNK = 256 }; /* tokens whose logits exist at once; whole blocks of every recipe */
 
-/* ---- in which arithmetic ---- */
+/* ---- the precision ---- */
 
-/* A recipe that was asked for replaces all that the run had but its filter. */
-static ott_status find_recipe(const char *name, const recipe **out) {
-    int count;
-    const recipe *table = recipe_table(&count);
-    const char *names[64];
-    *out = recipe_find(name);
-    if (*out) return OTT_OK;
-    for (int i = 0; i < count && i < 64; i++) names[i] = table[i].name;
-    const char *near = str_nearest(name, names, count < 64 ? count : 64);
-    return status_fail(OTT_ERR_ARGUMENT,
-                       "precision \"%s\": it takes trained, or a recipe's name (ottava recipes)%s%s%s", name,
-                       near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
-}
-
-/* Its scales come from a history of amax, which only a run has. */
-static ott_status check_delayed(const eval_model *e, const recipe *r) {
-    if (r->input.rowwise.policy != AMAX_DELAYED || !cast_spec_is_fp8(&r->input.rowwise)) return OTT_OK;
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "%s: \"%s\" takes its scales from earlier training steps, which were not under it: use "
-        "current, tensorwise or another recipe that looks at each tensor",
-        e->path, r->name);
-}
-
-static ott_status choose_recipe(eval_model *e, const eval_source *s, convert_options *o) {
-    const recipe *own = o->recipe;
-    if (!s->precision || strcmp(s->precision, "trained") == 0) return OTT_OK;
-    TRY(find_recipe(s->precision, &o->recipe));
-    if (strcmp(o->recipe->name, own->name) != 0) TRY(check_delayed(e, o->recipe));
-    o->rule_count = 0;
-    o->keep_first = o->keep_last = 0;
-    return OTT_OK;
-}
-
-/* The layers that the run left out, and those the caller leaves out beside them. */
+/* The layers that the configuration excludes, then the layers that the caller excludes. */
 static ott_status join_filters(const eval_source *s, const char *all[EVAL_FILTERS_MOST], convert_options *o) {
     int count = 0;
     if (o->filter_count + s->filter_count > EVAL_FILTERS_MOST)
@@ -57,12 +23,26 @@ static ott_status join_filters(const eval_source *s, const char *all[EVAL_FILTER
 
 /* ---- the model ---- */
 
+static const char *const allowed[] = {"float8.",
+                                      "train.mixed_precision",
+                                      "train.batch_size",
+                                      "train.seq_len",
+                                      "data.add_bos",
+                                      "data.add_eos",
+                                      "data.document_separator",
+                                      "data.pack_sequences",
+                                      NULL};
+
 ott_status eval_model_read(mem *account, const logger *log, const eval_source *s, eval_model *e) {
     *e = (eval_model){.account = account, .log = log, .path = s->path, .codec = s->tokenizer};
     inference_plan *p = &e->inference;
     TRY(inference_find(account, e->path, s->base, s->seq_len, &e->cfg, &e->checkpoint));
-    TRY(inference_read(account, e->cfg, e->checkpoint, p));
-    TRY(choose_recipe(e, s, &p->convert));
+    const inference_choice choice = {.user = "eval",
+                                     .precision = s->precision,
+                                     .settings = s->settings,
+                                     .setting_count = s->setting_count,
+                                     .allowed = allowed};
+    TRY(inference_choose(account, e->cfg, e->checkpoint, &choice, p));
     TRY(join_filters(s, e->filters, &p->convert));
     e->window = s->seq_len > 0 ? s->seq_len : e->cfg->train.seq_len;
     if (e->window <= config_longest(e->cfg)) return OTT_OK;
@@ -275,6 +255,10 @@ static ott_status check_losses(const eval_model *e, const eval_batch *b) {
             return status_fail(OTT_ERR_DIVERGED, "%s: the loss of a token is %g: the model has diverged",
                                e->path, (double)b->loss[i]);
     return OTT_OK;
+}
+
+bool eval_is_logits(const eval_model *e, const char *module, const char *what) {
+    return strcmp(what, "logits") == 0 && strcmp(module, e->m->loss.head.name) == 0;
 }
 
 ott_status eval_forward(eval_model *e, eval_batch *b, const hook *look) {

@@ -1,5 +1,5 @@
 /* eval/perplexity: how well a model predicts a text. */
-#include "eval/eval.h"
+#include "eval/logits.h"
 #include <math.h>
 
 /* Bytes of the text that the predicted tokens stand for. */
@@ -46,16 +46,18 @@ static ott_status add_losses(const eval_batch *b, ott_eval_result *r, byte_count
 }
 
 /* As many windows in a forward as the run's validation had: scales of whole tensors belong to a batch. */
-static ott_status run_windows(eval_job *j, eval_windows *w, eval_batch *b, byte_count *count, double *sum) {
+static ott_status run_windows(eval_job *j, eval_windows *w, eval_batch *b, eval_logits *logits,
+                              byte_count *count, double *sum) {
     ott_eval_result *r = j->result;
-    int64_t rows = j->model->cfg->train.batch_size, limit = j->options->limit;
+    int64_t rows = r->batch;
+    hook room;
     bool on = true;
-    r->total = limit > 0 && limit < w->count ? limit : w->count;
+    TRY(eval_logits_open(j, w, logits));
     while (on && r->items < r->total) {
         int64_t end = r->items + rows < r->total ? r->items + rows : r->total;
         eval_batch_clear(b);
         for (int64_t i = r->items; i < end; i++) TRY(eval_windows_add(w, i, b));
-        TRY(eval_forward(j->model, b, NULL));
+        TRY(eval_forward(j->model, b, eval_logits_hook(logits, &room)));
         TRY(add_losses(b, r, count, sum));
         while (r->items < end) on = eval_advance(j) && on;
     }
@@ -67,10 +69,13 @@ static ott_status run_windows(eval_job *j, eval_windows *w, eval_batch *b, byte_
 ott_status eval_perplexity(eval_job *j) {
     eval_windows w;
     eval_batch b = {.account = j->account};
+    eval_logits logits = {0};
     byte_count count = count_start(j->model);
     double sum = 0;
     ott_status status = eval_windows_open(j->account, j->model, j->options, &w);
-    if (status == OTT_OK) status = run_windows(j, &w, &b, &count, &sum);
+    if (status == OTT_OK) status = eval_windows_note(&w, j, j->model->cfg->train.batch_size);
+    if (status == OTT_OK) status = run_windows(j, &w, &b, &logits, &count, &sum);
+    status = eval_logits_close(&logits, status);
     if (status == OTT_OK) {
         j->result->loss = sum / (double)j->result->tokens;
         j->result->perplexity = exp(j->result->loss);

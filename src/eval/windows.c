@@ -93,6 +93,24 @@ void eval_windows_close(eval_windows *w) {
 
 /* ---- reading ---- */
 
+ott_status eval_windows_rewind(eval_windows *w) {
+    return cut(w, w->length);
+}
+
+ott_status eval_windows_note(eval_windows *w, eval_job *j, int64_t together) {
+    ott_eval_result *r = j->result;
+    int64_t limit = j->options->limit;
+    const tokenizer *t = w->model->tokenizer;
+    eval_batch first = {.account = w->account};
+    r->total = limit > 0 && limit < w->count ? limit : w->count;
+    r->window = w->length;
+    r->batch = together;
+    ott_status status = eval_windows_add(w, 0, &first);
+    r->bos = status == OTT_OK && t && tokenizer_bos(t) >= 0 && first.token[0] == tokenizer_bos(t);
+    eval_batch_free(&first);
+    return status == OTT_OK ? eval_windows_rewind(w) : status;
+}
+
 /* What is left behind the whole windows, by rows of one token, for a row is never shorter than it is cut. */
 static ott_status add_rest(eval_windows *w, eval_batch *b) {
     int64_t first = w->whole * w->length, length = dataset_tokens(w->data) - 1 - first;

@@ -39,27 +39,45 @@ struct text_generator {
 
 /* ---- opening ---- */
 
-static ott_status copy_options(text_generator *g, const ott_generate_options *o) {
+static ott_status copy_texts(arena *strings, const char *const *texts, int count, const char *const **out) {
     void *memory;
+    TRY(arena_alloc(strings, (count + 1) * (int64_t)sizeof(char *), &memory));
+    const char **copies = memory;
+    for (int i = 0; i < count; i++) TRY(arena_strdup(strings, texts[i], &copies[i]));
+    *out = copies;
+    return OTT_OK;
+}
+
+static ott_status copy_options(text_generator *g, const ott_generate_options *o) {
     g->options = *o;
     g->options.prompt = NULL;
     TRY(arena_open(g->account, MEM_OTHER, &g->strings));
     if (o->device) TRY(arena_strdup(g->strings, o->device, &g->options.device));
     if (o->base) TRY(arena_strdup(g->strings, o->base, &g->options.base));
     if (o->tokenizer) TRY(arena_strdup(g->strings, o->tokenizer, &g->options.tokenizer));
-    TRY(arena_alloc(g->strings, (o->stop_count + 1) * (int64_t)sizeof(char *), &memory));
-    const char **stop = memory;
-    for (int i = 0; i < o->stop_count; i++) TRY(arena_strdup(g->strings, o->stop[i], &stop[i]));
-    g->options.stop = stop;
-    g->stop = (text_filter){.stop = stop, .count = o->stop_count, .held = {.account = g->account}};
+    if (o->precision_name) TRY(arena_strdup(g->strings, o->precision_name, &g->options.precision_name));
+    TRY(copy_texts(g->strings, o->settings, o->setting_count, &g->options.settings));
+    TRY(copy_texts(g->strings, o->stop, o->stop_count, &g->options.stop));
+    g->stop = (text_filter){.stop = g->options.stop, .count = o->stop_count, .held = {.account = g->account}};
     return OTT_OK;
+}
+
+static ott_status choose_precision(text_generator *g, const char *checkpoint) {
+    static const char *const allowed[] = {"float8.", "train.mixed_precision", "train.seq_len", NULL};
+    const ott_generate_options *o = &g->options;
+    const char *named = o->precision == OTT_GENERATE_BF16 ? "bf16" : NULL;
+    const inference_choice choice = {.user = "generate",
+                                     .precision = o->precision_name ? o->precision_name : named,
+                                     .settings = o->settings,
+                                     .setting_count = o->setting_count,
+                                     .allowed = allowed};
+    return inference_choose(g->account, g->cfg, checkpoint, &choice, &g->plan);
 }
 
 static ott_status open_model(text_generator *g, const char *checkpoint) {
     inference_plan *p = &g->plan;
+    TRY(choose_precision(g, checkpoint));
     int64_t window = g->cfg->train.seq_len;
-    TRY(inference_read(g->account, g->cfg, checkpoint, p));
-    if (g->options.precision == OTT_GENERATE_BF16) p->convert.recipe = recipe_high_precision(OTT_BF16);
     const backend_choice choice = {.name = g->options.device,
                                    .threads = g->options.threads,
                                    .recipe = p->convert.recipe,

@@ -97,6 +97,7 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
     TRY(activation_open(cx, "logits", x->t.dtype, x->t.rows, h->head.out, grad_scale ? &h->grad_specs : NULL,
                         &logits));
     TRY(loss_logits(cx, h, x, &logits.t));
+    TRY(exec_hook(cx, h->head.name, "logits", &logits.t));
     if (grad_scale) TRY(copy_logits(cx, h, &logits.t, &copy, &copy_buffer));
     const cross_entropy_args loss = {.logits = &logits.t,
                                      .target = &values->target,

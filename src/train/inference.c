@@ -5,8 +5,10 @@
 #include "checkpoint/hf_model.h"
 #include "checkpoint/peft.h"
 #include "formats/hub_name.h"
+#include "fp8/recipe_names.h"
 #include "train/run.h"
 #include <stdio.h>
+#include <string.h>
 
 /* ---- which model ---- */
 
@@ -128,6 +130,103 @@ ott_status inference_read(mem *account, config *cfg, const char *checkpoint, inf
     out->convert = options.convert;
     return OTT_OK;
 }
+
+/* ---- another precision ---- */
+
+static ott_status fail_precision(const char *name) {
+    int count;
+    const recipe *table = recipe_table(&count);
+    const char *names[32] = {"trained", "fp8"};
+    for (int i = 0; i < count && i < 30; i++) names[2 + i] = table[i].name;
+    const char *near = str_nearest(name, names, count < 30 ? count + 2 : 32);
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "precision \"%s\": it takes trained, fp8, or a recipe's name (ottava recipes)%s%s%s",
+                       name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+static ott_status set_default(config *cfg, const char *section, const char *name) {
+    char key[64];
+    snprintf(key, sizeof key, "%s.%s", section, name);
+    return config_set(cfg, key, "null");
+}
+
+/* A named recipe is used as published, in every layer that the filter leaves. */
+static ott_status forget_recipe(config *cfg) {
+    static const char *const places[] = {"schedule", "module", "keep_first_layers", "keep_last_layers"};
+    int count;
+    const char *const *keys = config_recipe_keys(&count);
+    for (int i = 0; i < count; i++) TRY(set_default(cfg, "float8", keys[i]));
+    for (int i = 0; i < 4; i++) TRY(set_default(cfg, "float8", places[i]));
+    return OTT_OK;
+}
+
+static ott_status set_precision(config *cfg, const char *name) {
+    if (!name || strcmp(name, "trained") == 0) return OTT_OK;
+    if (strcmp(name, "fp8") == 0) return config_set(cfg, "train.mixed_precision", "fp8");
+    const char *own = recipe_own_name(name);
+    const recipe *r = recipe_find(own ? own : name);
+    if (!r) return fail_precision(name);
+    TRY(forget_recipe(cfg));
+    if (!recipe_gemm_is_fp8(r, GEMM_COUNT)) return config_set(cfg, "train.mixed_precision", r->name);
+    TRY(config_set(cfg, "train.mixed_precision", "fp8"));
+    return config_set(cfg, "float8.recipe_name", r->name);
+}
+
+/* Keys about ranks and offloading do not limit the precision of a model on one rank. */
+static ott_status forget_ranks(config *cfg) {
+    TRY(set_default(cfg, "float8", "enable_fsdp_float8_all_gather"));
+    TRY(set_default(cfg, "float8", "precompute_float8_dynamic_scale_for_fsdp"));
+    TRY(set_default(cfg, "train", "offload"));
+    return config_set(cfg, "float8.tensor_parallel", "true");
+}
+
+static ott_status apply_settings(config *cfg, const inference_choice *c) {
+    const char *key, *of_fp8 = NULL;
+    for (int i = 0; i < c->setting_count; i++) {
+        TRY(config_override(cfg, c->settings[i], c->allowed, c->user, &key));
+        if (key && strncmp(key, "float8.", 7) == 0) of_fp8 = c->settings[i];
+    }
+    if (!of_fp8 || cfg->train.mixed_precision == PRECISION_FP8) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "%s has no effect, because the model computes in %s: add --precision=fp8 "
+                       "(--train.mixed_precision=fp8)",
+                       str_show(of_fp8).text, config_word(cfg, "train.mixed_precision"));
+}
+
+static ott_status configure(config *cfg, const inference_choice *c) {
+    TRY(forget_ranks(cfg));
+    TRY(set_precision(cfg, c->precision));
+    TRY(apply_settings(cfg, c));
+    return config_check(cfg);
+}
+
+static bool is_delayed(const recipe *r) {
+    return r->input.rowwise.policy == AMAX_DELAYED && cast_spec_is_fp8(&r->input.rowwise);
+}
+
+/* A history of amax, which delayed scaling takes its scales from, is saved only by a run under that recipe. */
+static ott_status check_delayed(const inference_plan *p, bool was_delayed) {
+    const recipe *r = p->convert.recipe;
+    if (was_delayed || !is_delayed(r)) return OTT_OK;
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "\"%s\" takes its scales from earlier training steps, and the model has none under it: use "
+        "current, tensorwise or another recipe that looks at each tensor",
+        r->name);
+}
+
+ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, const inference_choice *choice,
+                            inference_plan *out) {
+    TRY(inference_read(account, cfg, checkpoint, out));
+    bool was_delayed = checkpoint && is_delayed(out->convert.recipe);
+    bool is_own = !choice->precision || strcmp(choice->precision, "trained") == 0;
+    if (is_own && choice->setting_count == 0) return OTT_OK;
+    TRY(configure(cfg, choice));
+    TRY(inference_read(account, cfg, checkpoint, out));
+    return check_delayed(out, was_delayed);
+}
+
+/* ---- loading ---- */
 
 static int64_t count_codes(const model *m) {
     int64_t count = 0;

@@ -30,6 +30,19 @@ typedef struct inference_plan {
 
 /* Puts derived values of [model] into cfg. */
 ott_status inference_read(mem *account, config *cfg, const char *checkpoint, inference_plan *out);
+
+/* The precision to compute in, if it is not the model's own. */
+typedef struct inference_choice {
+    const char *user;      /* who chooses, in messages: "eval" */
+    const char *precision; /* NULL or "trained": the model's own; else as precision in ott_eval_options */
+    const char *const *settings; /* [setting_count] arguments that give keys of `allowed` (config_override) */
+    int setting_count;
+    const char *const *allowed;
+} inference_choice;
+
+/* inference_read, with the chosen precision and settings put into cfg. */
+ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, const inference_choice *choice,
+                            inference_plan *out);
 /* The model, converted and loaded, for sequences of `positions` tokens. `log` (may be NULL) hears what
    loading has to say. *out is not set on failure. */
 ott_status inference_open(const inference_plan *p, device *d, int64_t positions, const logger *log,

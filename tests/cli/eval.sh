@@ -18,6 +18,15 @@ works "perplexity" "windows          16|tokens           499|loss|perplexity|bit
     eval r --task perplexity --data part.txt
 works "perplexity of an FP8 run" "GEMMs            64, of them in FP8: 64" eval f --task=perplexity --data=part.txt
 works "the same in bf16" "of them in FP8: 0" eval f --task perplexity --data part.txt --precision bf16
+works "windows are described" "each window      32 tokens, 2 in a forward pass, no BOS in front" \
+    eval r --task perplexity --data part.txt
+works "how many share a forward is a key" "32 tokens, 5 in a forward pass" \
+    eval r --task perplexity --data part.txt --train.batch_size=5
+works "in fp32" "of them in FP8: 0" eval f --task perplexity --data part.txt --precision fp32
+works "keys of the configuration" "of them in FP8: 56" eval f --task perplexity --data part.txt \
+    --float8.round_scales_to_power_of_2=false --float8.filter_fqns=lm_head
+works "logits" "perplexity" eval r --task perplexity --data part.txt --limit 2 --logits l.safetensors
+works "are tensors" "logits        BF16     [64, 256]|labels        I32      [64]|input_ids" inspect l.safetensors
 works "one checkpoint" "windows          2" eval r/checkpoints/step-20 --task perplexity --data part.txt --limit 2
 works "HellaSwag" "rows             3|acc  |acc_norm|acc_llmc|+-|loss" eval r --task hellaswag --data rows.jsonl
 works "lm-eval's alone" "acc_norm" eval r --task hellaswag --data rows.jsonl --form lm-eval
@@ -72,6 +81,11 @@ fails "two tasks" 2 "leave out --task" eval r --task perplexity --against o --da
 fails "an unknown form" 2 '--form is "x"' eval r --task hellaswag --data rows.jsonl --form x
 fails "an unknown precision" 2 'precision "tensorwize"|did you mean "tensorwise"?' \
     eval r --task perplexity --data part.txt --precision tensorwize
+fails "an unknown key" 2 "did you mean float8.recipe_name?" eval r --task perplexity --data part.txt --float8.recipe_nam=x
+fails "a key of training" 2 "--optimizer.lr=1: eval takes only the keys float8.*" eval r --task perplexity --data part.txt --optimizer.lr=1
+fails "a key without its value" 2 "--float8.recipe_name=VALUE" eval r --task perplexity --data part.txt --float8.recipe_name block
+fails "FP8 keys without FP8" 2 "has no effect|add --precision=fp8" eval r --task perplexity --data part.txt --float8.recipe_name=block
+fails "logits of HellaSwag" 2 "task perplexity alone" eval r --task hellaswag --data rows.jsonl --logits x
 fails "a precision without a second model" 2 "against" eval r --task perplexity --data part.txt --against-precision bf16
 fails "a negative limit" 2 "limit = -1" eval r --task perplexity --data part.txt --limit=-1
 fails "a model that is not there" 2 "absent" eval absent --task perplexity --data part.txt

@@ -54,6 +54,14 @@ holds "ends the text before it" cmp expected stopped
 holds "bf16 for an FP8 run" generated bf16 f --prompt="In the" --precision bf16 --max-tokens=200
 holds "on any number of threads" generated threads f --prompt="In the" --precision=bf16 --max-tokens=200 --threads=1
 holds "the same text again" cmp bf16 threads
+holds "fp32" generated fp32 f --prompt="In the" --precision fp32 --max-tokens=200
+holds "which is another text" sh -c '! cmp -s bf16 fp32'
+holds "a recipe by its name" generated named r --prompt="In the" --precision=block --max-tokens=200
+holds "and by keys" generated keyed r --prompt="In the" --train.mixed_precision=fp8 --float8.recipe_name=block --max-tokens=200
+holds "the same text" cmp named keyed
+holds "a folder in fp32" generated folder32 hf --prompt="In the" --precision=fp32 --max-tokens=20
+holds "a folder in FP8, with fp32 scales" generated folder8 hf --prompt="In the" --precision=rowwise \
+    --float8.round_scales_to_power_of_2=false --max-tokens=20
 holds "as trained" generated trained f --prompt="In the" --precision trained --max-tokens=200
 holds "which is another text" sh -c '! cmp -s bf16 trained'
 
@@ -81,9 +89,11 @@ fails "standard input twice" 2 "--interactive reads standard input" generate r -
 fails "a negative top-k" 2 "top_k = -1" generate r --prompt=x --top-k=-1
 fails "a penalty of 0" 2 "repetition_penalty = 0" generate r --prompt=x --repetition-penalty=0
 fails "an empty stop text" 2 "stop[1] is empty" generate r --prompt=x --stop=a --stop=
-fails "a precision that is none" 2 'precision is "fp8"|trained or bf16' generate r --prompt=x --precision=fp8
-many=$(printf ' --stop=%d' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17)
-fails "more stop texts than there is room for" 2 "--stop is given more than 16 times" generate r --prompt=x $many
+fails "a precision that is none" 2 'precision "fp9"|did you mean "fp8"?' generate r --prompt=x --precision=fp9
+fails "FP8 keys without FP8" 2 "has no effect|add --precision=fp8" generate r --prompt=x --float8.recipe_name=block
+fails "a key of evaluation" 2 "generate takes only the keys float8.*" generate r --prompt=x --data.add_bos=true
+many=$(seq -f ' --stop=%g' 33)
+fails "more stop texts than there is room for" 2 "--stop is given more than 32 times" generate r --prompt=x $many
 fails "a flag with a value" 2 "--interactive|no value" generate r --interactive=yes
 works "help names them" "--prompt-file FILE|--top-k K|--repetition-penalty X|--stop TEXT|--precision P|--interactive" generate --help
 finish

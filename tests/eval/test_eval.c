@@ -19,6 +19,7 @@
 #include "checkpoint/hf_save.h"
 #include "eval/eval.h"
 #include "eval/row.h"
+#include "formats/safetensors.h"
 #include "train/train_fixture.h"
 
 #define WINDOW 64
@@ -698,6 +699,67 @@ static void precision_on_request(void **state) {
     assert_true(evaluate(f, "delayed", &o).fp8_gemms > 0);
 }
 
+/* Keys of the schema say the same as a precision's name, and more. */
+static void keys_on_request(void **state) {
+    const fixture *f = *state;
+    static const char *const block_keys[] = {"--train.mixed_precision=fp8", "--float8.recipe_name=block"};
+    static const char *const fp32_scales[] = {"--float8.round_scales_to_power_of_2=false"};
+    static const char *const rate[] = {"--optimizer.lr=1"};
+    ott_eval_options o = options(f, OTT_EVAL_PERPLEXITY, "tail.txt"), named = o;
+    o.settings = block_keys;
+    o.setting_count = 2;
+    named.precision = "block";
+    ott_eval_result by_key = evaluate(f, "tensorwise", &o), by_name = evaluate(f, "tensorwise", &named);
+    assert_true(by_key.loss == by_name.loss && by_key.fp8_gemms == by_key.gemms);
+    named.settings = fp32_scales;
+    named.setting_count = 1;
+    assert_true(evaluate(f, "tensorwise", &named).loss != by_name.loss);
+    named.precision = "fp32";
+    check_refused(f, "tensorwise", &named, OTT_ERR_CONFIG,
+                  "has no effect, because the model computes in fp32");
+    o.settings = rate;
+    o.setting_count = 1;
+    check_refused(f, "bf16", &o, OTT_ERR_CONFIG, "--optimizer.lr=1: eval takes only the keys float8.*, ");
+    o = options(f, OTT_EVAL_PERPLEXITY, "tail.txt");
+    o.precision = "fp32";
+    ott_eval_result fp32 = evaluate(f, "tensorwise", &o);
+    assert_true(fp32.fp8_gemms == 0 && fp32.loss != by_key.loss && fabs(fp32.loss - by_key.loss) < 0.05);
+}
+
+/* ---- logits ---- */
+
+/* The loss follows from the logits of the file. */
+static void logits_are_those_of_the_loss(void **state) {
+    const fixture *f = *state;
+    mem *account;
+    safetensors *file;
+    const safetensors_entry *logits, *labels;
+    static float row[VOCAB];
+    ott_eval_options o = options(f, OTT_EVAL_PERPLEXITY, "tail.txt");
+    char path[160];
+    snprintf(path, sizeof path, "%s", path_of(f, "logits.safetensors"));
+    o.logits = path;
+    o.precision = "fp32";
+    ott_eval_result r = evaluate(f, "bf16", &o);
+    FIXTURE_OK(mem_open(&account));
+    FIXTURE_OK(safetensors_open(account, path, &file));
+    assert_non_null(logits = safetensors_find(file, "logits"));
+    assert_non_null(labels = safetensors_find(file, "labels"));
+    assert_non_null(safetensors_find(file, "input_ids"));
+    assert_true(logits->dtype == OTT_F32 && logits->shape[0] == r.tokens && logits->shape[1] == VOCAB);
+    double sum = 0;
+    for (int64_t t = 0; t < r.tokens; t++) {
+        int32_t label;
+        FIXTURE_OK(safetensors_read(file, logits, t * (int64_t)sizeof row, sizeof row, row));
+        FIXTURE_OK(safetensors_read(file, labels, t * 4, 4, &label));
+        sum += log_sum(row) - (double)row[label];
+    }
+    assert_true(fabs(sum / (double)r.tokens - r.loss) < 1e-6);
+    safetensors_close(file);
+    mem_close(account);
+    assert_true(r.window == WINDOW && r.batch >= 1 && !r.bos);
+}
+
 /* ---- a Hugging Face folder ---- */
 
 static void a_folder_is_a_model(void **state) {
@@ -832,6 +894,8 @@ int main(void) {
         cmocka_unit_test(the_distance_is_what_it_is),
         cmocka_unit_test(the_verdict_can_be_either),
         cmocka_unit_test(precision_on_request),
+        cmocka_unit_test(keys_on_request),
+        cmocka_unit_test(logits_are_those_of_the_loss),
         cmocka_unit_test(a_folder_is_a_model),
         cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(what_was_done_counts),

@@ -1,0 +1,91 @@
+/* eval/logits: the logits of a text in a safetensors file. The file is written while windows are evaluated. */
+#include "eval/logits.h"
+#include <stdio.h>
+#include <string.h>
+
+/* The order of the declaration; the writer has its own. */
+enum { LOGITS, INPUT_IDS, LABELS, POSITION_IDS, TENSORS };
+
+static const void *values_of(const eval_batch *b, int64_t at) {
+    return at == INPUT_IDS ? b->token : at == LABELS ? b->target : b->position;
+}
+
+/* The tensors of token ids that come next. */
+static ott_status write_ids(eval_logits *l) {
+    int64_t at;
+    while ((at = safetensors_writer_next(l->writer)) > LOGITS)
+        TRY(safetensors_writer_append(l->writer, values_of(&l->tokens, at),
+                                      l->tokens.tokens * (int64_t)sizeof(int32_t)));
+    return OTT_OK;
+}
+
+static ott_status open_writer(eval_logits *l) {
+    const eval_job *j = l->job;
+    const model *m = j->model->m;
+    int64_t tokens = l->tokens.tokens;
+    char window[24];
+    snprintf(window, sizeof window, "%lld", (long long)j->result->window);
+    const safetensors_tensor tensors[TENSORS] = {
+        [LOGITS] = {"logits", m->activation, 2, {tokens, m->options.vocab}},
+        [INPUT_IDS] = {"input_ids", OTT_I32, 1, {tokens}},
+        [LABELS] = {"labels", OTT_I32, 1, {tokens}},
+        [POSITION_IDS] = {"position_ids", OTT_I32, 1, {tokens}}};
+    const safetensors_pair pairs[] = {{"model", j->model->path},
+                                      {"data", j->options->data},
+                                      {"recipe", j->model->inference.convert.recipe->name},
+                                      {"window", window}};
+    return safetensors_writer_open(j->account, j->options->logits, tensors, TENSORS, pairs,
+                                   sizeof pairs / sizeof *pairs, &l->writer);
+}
+
+static ott_status read_tokens(eval_logits *l, eval_windows *w) {
+    for (int64_t i = 0; i < l->job->result->total; i++) TRY(eval_windows_add(w, i, &l->tokens));
+    return eval_windows_rewind(w);
+}
+
+ott_status eval_logits_open(eval_job *j, eval_windows *w, eval_logits *out) {
+    *out = (eval_logits){.job = j, .tokens = {.account = j->account}};
+    if (!j->options->logits) return OTT_OK;
+    TRY(read_tokens(out, w));
+    TRY(open_writer(out));
+    return write_ids(out);
+}
+
+static ott_status write_rows(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
+    eval_logits *l = user;
+    void *memory = l->rows;
+    int64_t bytes = tensor_bytes(*t);
+    if (!eval_is_logits(l->job->model, module, what)) return OTT_OK;
+    STATUS_REQUIRE(t->ld == t->columns && safetensors_writer_next(l->writer) == LOGITS);
+    if (bytes > l->bytes) TRY(mem_grow(l->job->account, MEM_DATA, bytes, "logits", &memory));
+    l->rows = memory;
+    l->bytes = bytes > l->bytes ? bytes : l->bytes;
+    TRY(device_copy_out(cx->device, l->rows, t->data, bytes));
+    return safetensors_writer_append(l->writer, l->rows, bytes);
+}
+
+const hook *eval_logits_hook(eval_logits *l, hook *room) {
+    *room = (hook){.see = write_rows, .user = l};
+    return l->writer ? room : NULL;
+}
+
+static ott_status commit(eval_logits *l) {
+    safetensors_writer *w = l->writer;
+    TRY(write_ids(l));
+    l->writer = NULL;
+    return safetensors_writer_commit(w);
+}
+
+ott_status eval_logits_close(eval_logits *l, ott_status status) {
+    if (!l->job) return status;
+    const ott_eval_result *r = l->job->result;
+    bool complete = status == OTT_OK && r->items == r->total;
+    if (l->writer && complete) status = commit(l);
+    if (l->writer && !complete && status == OTT_OK)
+        log_warning(l->job->log, "%s is not written: the evaluation was stopped before its end",
+                    l->job->options->logits);
+    safetensors_writer_abandon(l->writer);
+    eval_batch_free(&l->tokens);
+    mem_free(l->job->account, l->rows);
+    return status;
+}
