@@ -424,28 +424,44 @@ static bool blocks_fit(const saving *s, int i) {
     return at->columns % BLOCK == 0 && (!is_joined || at->count % BLOCK == 0);
 }
 
-static void warn_of_blocks(const saving *s) {
-    for (int i = 0; i < s->places.count; i++) {
-        const model_module *e = s->places.of[i].module;
-        if (!hf_is_block_matrix(&s->places.of[i]) || blocks_fit(s, i)) continue;
-        log_warning(s->o->log,
-                    "%s.weight is [%" PRId64 ", %" PRId64
-                    "], no multiples of 128: neither vLLM nor transformers loads "
-                    "it in blocks; take granularity channel or tensor, of compressed-tensors",
-                    e->name, e->shape[e->rank - 2], e->shape[e->rank - 1]);
-        return; /* one is enough */
-    }
+/* The first matrix of the blocks that does not fit; NULL: all fit. */
+static const model_module *find_unfit(const saving *s) {
+    for (int i = 0; i < s->places.count; i++)
+        if (hf_is_block_matrix(&s->places.of[i]) && !blocks_fit(s, i)) return s->places.of[i].module;
+    return NULL;
 }
 
-/* Transformers looks for weight_scale_inv, in blocks, whatever config.json says. */
-static void warn_of_readers(const saving *s) {
+/* Programs that read a folder, and the reason and the advice where one of them does not: docs/export.md has the same table. */
+typedef struct hf_readers {
+    const char *names, *warning;
+} hf_readers;
+
+static hf_readers readers_of(const saving *s) {
     const hf_fp8_options *o = &s->fp8.options;
-    if (o->granularity == HF_SCALE_BLOCK) warn_of_blocks(s);
-    if (o->granularity == HF_SCALE_TENSOR && o->method == HF_METHOD_FP8)
-        log_warning(
-            s->o->log,
-            "the method fp8 with a scale a matrix is for vLLM and SGLang: transformers opens it without the "
-            "scales, and computes something else; take compressed-tensors for all three");
+    bool is_compressed = o->method == HF_METHOD_COMPRESSED;
+    if (o->granularity == HF_SCALE_BLOCK && find_unfit(s))
+        return (hf_readers){
+            "Ottava alone, because of sizes that are no multiples of 128",
+            "vLLM, SGLang and transformers load blocks only of sizes that are multiples of 128; take "
+            "compressed-tensors with granularity channel or tensor"};
+    if (is_compressed)
+        return (hf_readers){"vLLM, SGLang, and transformers with the Python package compressed-tensors",
+                            NULL};
+    if (o->granularity == HF_SCALE_BLOCK) return (hf_readers){"vLLM, SGLang, and transformers", NULL};
+    return (hf_readers){
+        "vLLM and SGLang, not transformers",
+        "transformers does not read the method fp8 with a scale for each matrix: it stops, or drops the "
+        "scales and computes something else; take compressed-tensors"};
+}
+
+static void warn_of_readers(const saving *s) {
+    const char *warning = readers_of(s).warning;
+    const model_module *e = s->fp8.options.granularity == HF_SCALE_BLOCK ? find_unfit(s) : NULL;
+    if (warning && e)
+        log_warning(s->o->log, "%s.weight is [%" PRId64 ", %" PRId64 "]: %s", e->name, e->shape[e->rank - 2],
+                    e->shape[e->rank - 1], warning);
+    else if (warning)
+        log_warning(s->o->log, "%s", warning);
 }
 
 /* Frozen weights that are kept in FP8 were rounded once. */
@@ -475,7 +491,8 @@ static hf_save_summary summarize(const saving *s) {
                            .tensors = s->count,
                            .matrices = s->fp8.count,
                            .kept = s->fp8.kept_count,
-                           .granularity = s->fp8.options.granularity};
+                           .granularity = s->fp8.options.granularity,
+                           .readers = s->o->fp8 ? readers_of(s).names : NULL};
     for (int64_t i = 0; i < s->count; i++) {
         int64_t bytes = dtype_bytes(s->declared[i].dtype);
         for (int r = 0; r < s->declared[i].rank; r++) bytes *= s->declared[i].shape[r];

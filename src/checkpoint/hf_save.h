@@ -32,6 +32,7 @@ typedef struct hf_save_summary {
     int64_t tensors, matrices, kept, copied; /* in all; in FP8; of the blocks, not in FP8; files copied */
     int64_t bytes;                           /* of all tensors */
     hf_scales granularity;                   /* AS_TRAINED resolved */
+    const char *readers;                     /* programs that read an FP8 folder */
 } hf_save_summary;
 
 /* The family a model is written under: that of its configuration, or, if config.json cannot say under it what the model has

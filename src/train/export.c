@@ -1,4 +1,4 @@
-/* train/export: opens a checkpoint's model and writes it into a staging folder, or file, which takes its place. */
+/* train/export: opens a trained model and writes it into a staging folder, or file, which takes its place. */
 #include "train/export.h"
 #include "backend/backend.h"
 #include "base/file.h"
@@ -17,7 +17,9 @@ typedef struct exporter {
     mem *account;
     const logger *log;
     const ott_export_options *options;
-    char *checkpoint;
+    const char
+        *source; /* the run, checkpoint or Hugging Face folder, as it was named; then the run's checkpoint */
+    char *checkpoint; /* NULL: the source is a Hugging Face folder */
     config *cfg;
     inference_plan plan;
     device *device;
@@ -86,7 +88,7 @@ static ott_status find_original(const exporter *e, const char **out) {
     return status_fail(OTT_ERR_NOT_FOUND,
                        "%s: %s is not a folder: name the Hugging Face folder that gives the tokenizer with "
                        "--from (from in ott_export_options), or none with an empty name",
-                       *out, from ? "this" : "model.hf_path of the run");
+                       *out, from ? "this" : "model.hf_path of the model");
 }
 
 /* ---- what is said ---- */
@@ -100,11 +102,7 @@ static void fp8_text(const exporter *e, const hf_save_summary *s, str *said) {
                scales[s->granularity], one && !as_trained(e) ? ", q, k, v and gate, up sharing theirs" : "");
     if (s->kept > 0) str_printf(said, "%" PRId64 " that ran in high precision, and ", s->kept);
     str_append(said, "all else in bf16\n");
-    bool compressed = e->options->method == OTT_EXPORT_COMPRESSED_TENSORS;
-    str_printf(said, "Read by: vLLM, SGLang%s\n",
-               compressed ? ", and transformers with the Python package compressed-tensors"
-               : one      ? ""
-                          : ", transformers");
+    str_printf(said, "Read by: %s\n", s->readers);
     if (!as_trained(e)) return;
     str_append(said, "Codes and scales are those the run multiplied; its head, too, is in bf16\n");
     if (one)
@@ -114,7 +112,7 @@ static void fp8_text(const exporter *e, const hf_save_summary *s, str *said) {
 
 static void say(const exporter *e, const hf_save_summary *s, const char *original, str *said) {
     char count[32];
-    str_printf(said, "Exported %s to %s\n", e->checkpoint, e->goal.text);
+    str_printf(said, "Exported %s to %s\n", e->source, e->goal.text);
     str_printf(said, "Family: %s; %" PRId64 " tensors, %s bytes\n", s->family, s->tensors,
                str_commas(s->bytes, count));
     if (e->options->format == OTT_EXPORT_HF_FP8)
@@ -126,7 +124,7 @@ static void say(const exporter *e, const hf_save_summary *s, const char *origina
         str_printf(said, "Copied: the run's tokenizer, %" PRId64 " files of %s\n", e->tokenizer_files,
                    e->cfg->data.tokenizer_path);
     if (!original && e->tokenizer_files == 0)
-        str_append(said, "Copied: nothing: the run has no Hugging Face folder and no tokenizer "
+        str_append(said, "Copied: nothing: there is no Hugging Face folder and no tokenizer "
                          "(--from names one)\n");
 }
 
@@ -198,12 +196,11 @@ static bool vllm_reads(const config *cfg) {
 
 static ott_status export_adapters(exporter *e, str *said) {
     if (!e->cfg->peft.enabled)
-        return status_fail(OTT_ERR_ARGUMENT,
-                           "%s: is of a run without adapters (peft.enabled): take another format",
-                           e->checkpoint);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: has no adapters (peft.enabled): take another format",
+                           e->source);
     TRY(status_context(write_adapters(e), "cannot export to %s", e->goal.text));
     warn_of_biases(e);
-    str_printf(said, "Exported the adapters of %s to %s\nRead by: PEFT%s and peft.path\n", e->checkpoint,
+    str_printf(said, "Exported the adapters of %s to %s\nRead by: PEFT%s and peft.path\n", e->source,
                e->goal.text, vllm_reads(e->cfg) ? ", vLLM," : "");
     return OTT_OK;
 }
@@ -213,7 +210,7 @@ static ott_status export_adapters(exporter *e, str *said) {
 static void say_gguf(const exporter *e, const gguf_save_summary *s, const str *tokenizer, str *said) {
     char count[32];
     bool q8 = e->options->format == OTT_EXPORT_GGUF_Q8;
-    str_printf(said, "Exported %s to %s\n", e->checkpoint, e->goal.text);
+    str_printf(said, "Exported %s to %s\n", e->source, e->goal.text);
     str_printf(said, "Architecture: %s; %" PRId64 " tensors, %s bytes\n", s->architecture, s->tensors,
                str_commas(s->bytes, count));
     str_printf(said, "Weights: %s", q8 ? "Q8_0" : dtype_name(e->options->dtype));
@@ -253,28 +250,35 @@ static ott_status export_gguf(exporter *e, str *said) {
 static ott_status find_base(exporter *e) {
     const char *from = e->options->from;
     bool fits;
-    if (!e->cfg->peft.enabled || !*e->cfg->model.hf_path || !from || !*from) return OTT_OK;
+    if (!e->checkpoint || !e->cfg->peft.enabled || !*e->cfg->model.hf_path || !from || !*from) return OTT_OK;
     TRY(checkpoint_fits_base(e->account, e->checkpoint, e->cfg->model.hf_path, &fits));
     return fits ? OTT_OK : config_set(e->cfg, "model.hf_path", from);
 }
 
-static ott_status run_all(exporter *e, const char *run, const char *folder, str *said) {
+/* The adapters of a PEFT folder may have been trained on a copy of the weights that --from names. */
+static ott_status find_model(exporter *e, const char *path) {
+    const char *from = e->options->from;
+    bool adapters = file_is_in(path, PEFT_CONFIG_NAME) && from && *from;
+    TRY(inference_find(e->account, path, adapters ? from : NULL, 0, &e->cfg, &e->checkpoint));
+    e->source = e->checkpoint ? e->checkpoint : path;
+    return find_base(e);
+}
+
+static ott_status run_all(exporter *e, const char *path, const char *folder, str *said) {
     TRY(name_goal(e, folder));
-    TRY(checkpoint_find(e->account, run, run, &e->checkpoint));
-    TRY(checkpoint_config(e->account, e->checkpoint, &e->cfg));
-    TRY(find_base(e));
+    TRY(find_model(e, path));
     TRY(open_model(e));
     if (is_gguf(e)) return export_gguf(e, said);
     return e->options->format == OTT_EXPORT_PEFT ? export_adapters(e, said) : export_model(e, said);
 }
 
-ott_status export_run(mem *account, const logger *log, const char *run, const char *folder,
+ott_status export_run(mem *account, const logger *log, const char *path, const char *folder,
                       const ott_export_options *options, str *said) {
     void *memory;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(exporter), "export", &memory));
     exporter *e = memory;
     *e = (exporter){.account = account, .log = log, .options = options, .goal.account = account};
-    ott_status status = run_all(e, run, folder, said);
+    ott_status status = run_all(e, path, folder, said);
     model_close(e->m);
     device_close(e->device);
     config_close(e->cfg);

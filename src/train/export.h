@@ -1,4 +1,4 @@
-/* train/export: a run's model as a Hugging Face folder, a folder of adapters, or a GGUF file. */
+/* train/export: a trained model as a Hugging Face folder, a folder of adapters, or a GGUF file. */
 #ifndef TRAIN_EXPORT_H
 #define TRAIN_EXPORT_H
 
@@ -7,7 +7,7 @@
 #include "ottava/ottava.h"
 
 /* See ott_export. `said` gets the text. */
-ott_status export_run(mem *account, const logger *log, const char *run, const char *folder,
+ott_status export_run(mem *account, const logger *log, const char *path, const char *folder,
                       const ott_export_options *options, str *said);
 
 #endif

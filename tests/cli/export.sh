@@ -19,8 +19,8 @@ holds "FP8 is in config.json" grep -q '"quant_method": "compressed-tensors"' fp8
 works "the tensors of the FP8 folder" "model.layers.0.mlp.up_proj.weight_scale |F8_E4M3" inspect fp8
 holds "its scales" sh -c "'$program' inspect fp8 | grep -Eq 'up_proj.weight_scale +F32 +\[64, 1\]'"
 call export r --format=hf-fp8 --method=fp8 --granularity=tensor --out=tensors
-trouble=$(missing err "warning: |vLLM and SGLang: transformers")
-trouble=$trouble$(missing out "a scale a matrix")
+trouble=$(missing err "warning: |transformers does not read the method fp8 with a scale for each matrix")
+trouble=$trouble$(missing out "a scale a matrix|Read by: vLLM and SGLang, not transformers")
 [ $code -eq 0 ] || trouble="exit code $code"
 report "a scale a matrix under the method fp8 says who reads it" "$trouble"
 holds "of the method fp8" grep -q '"quant_method": "fp8"' tensors/config.json
@@ -28,9 +28,18 @@ call export r --format=hf-fp8 --method=fp8 --out=fp8blocks
 holds "blocks are the method's own" grep -q '"weight_block_size"' fp8blocks/config.json
 works "as trained" "those the run multiplied" export r --format=hf-fp8 --granularity=as-trained --out=trained
 call export r --format=hf-fp8 --granularity=block --out=blocks
-trouble=$(missing err "warning: |q_proj.weight is [32, 32]|vLLM")
+trouble=$(missing err "warning: |q_proj.weight is [32, 32]|vLLM")$(missing out "Read by: Ottava alone")
 [ $code -eq 0 ] || trouble="exit code $code"
 report "blocks that vLLM cannot join are warned of" "$trouble"
+
+# ---- a folder without a run ----
+works "a folder to FP8" "Exported hf32 to hf32_fp8|7 matrices of the blocks in E4M3|Copied: 0 files of hf32" \
+    export hf32 --format=hf-fp8 --out=hf32_fp8
+works "a folder to another precision" "Exported hf32 to hf32_bf16|Weights: bf16" export hf32 --out=hf32_bf16
+works "as its run" "Exported r/checkpoints/step-2" export r/checkpoints/step-2 --out=r2_bf16
+holds "has the same weights" cmp r2_bf16/model.safetensors hf32_bf16/model.safetensors
+works "a folder to GGUF" "Exported hf32 to hf32.gguf|Tokenizer: " export hf32 --format=gguf --out=hf32.gguf
+fails "its adapters" 2 "hf32: has no adapters" export hf32 --format=peft --out=hf32_peft
 
 # ---- one file for llama.cpp ----
 works "a GGUF file" "to r.gguf|Architecture: llama|12 tensors|Weights: bf16|every byte is a token|Read by: llama.cpp" \
