@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/file.h"
@@ -224,6 +225,39 @@ static void vocabulary_follows_the_tokenizer(void **state) {
                                   "--train.batch_size=1", "--eval.enabled=false"));
     assert_int_equal(o->cfg->model.vocab_size, 400);
     close_data(o);
+}
+
+/* Documents begin with BOS where transformers puts it before a text, or where the key says so; the resolved key is kept. */
+static void bos_is_that_of_the_tokenizer(void **state) {
+    static const struct {
+        const char *config, *key;
+        int64_t tokens;
+        const char *said;
+    } cases[] = {{"{\"bos_token\": \"w1\", \"eos_token\": \"w2\"}", "--data.shuffle=true", 41,
+                  "Each document ends with w2 (data.add_bos, data.add_eos)"},
+                 {"{\"bos_token\": \"w1\", \"eos_token\": \"w2\", \"add_bos_token\": true}",
+                  "--data.shuffle=true", 42,
+                  "Each document begins with w1 and ends with w2 (data.add_bos, data.add_eos)"},
+                 {"{\"bos_token\": \"w1\", \"eos_token\": \"w2\"}", "--data.add_bos=true", 42,
+                  "Each document begins with w1 and ends with w2 (data.add_bos, data.add_eos)"},
+                 {"{\"bos_token\": \"w1\", \"eos_token\": \"w2\", \"add_bos_token\": true}",
+                  "--data.add_bos=false", 41, "Each document ends with w2 (data.add_bos, data.add_eos)"}};
+    const fixture *f = *state;
+    write_tokenizer(f);
+    write_file(f, "forty.txt", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_file(f, "tokenizer_config.json", cases[i].config);
+        opened *o = open_good(f, WITH(data_path(f, "forty.txt"),
+                                      option("data.tokenizer_path", path_of(f, "tokenizer.json")),
+                                      "--model.vocab_size=300", "--train.seq_len=8", "--train.batch_size=1",
+                                      "--eval.enabled=false", cases[i].key));
+        assert_int_equal(dataset_tokens(o->train), cases[i].tokens);
+        assert_int_equal(o->cfg->data.add_bos, cases[i].tokens == 42);
+        assert_true(config_was_set(o->cfg, "data.add_bos"));
+        if (!spoken_has(&o->said, cases[i].said)) fail_msg("case %d: no \"%s\"", (int)i, cases[i].said);
+        close_data(o);
+    }
+    assert_int_equal(unlink(path_of(f, "tokenizer_config.json")), 0);
 }
 
 static void rows_are_as_long_as_samples(void **state) {
@@ -549,6 +583,7 @@ int main(void) {
         TEST(formats_are_found_out),
         TEST(rows_are_as_long_as_samples),
         TEST(vocabulary_follows_the_tokenizer),
+        TEST(bos_is_that_of_the_tokenizer),
         TEST(mixes_datasets),
         TEST(phases_must_be_whole),
         TEST(epochs_set_the_steps),
