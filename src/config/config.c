@@ -160,6 +160,14 @@ ott_status config_set(config *cfg, const char *key, const char *value) {
     return command_override(cfg, name, value, shown);
 }
 
+const char *config_head_name(const config *cfg) {
+    static const char *const names[] = {[DIALECT_OWN] = "lm_head",
+                                        [DIALECT_KEMPNER] = "output_head",
+                                        [DIALECT_TITAN] = "output",
+                                        [DIALECT_AUTOMODEL] = "lm_head"};
+    return names[cfg->state->foreign.dialect];
+}
+
 const char *const *config_recipe_keys(int *count) {
     static const char *const keys[] = {"round_scales_to_power_of_2",
                                        "amax_history_len",

@@ -91,6 +91,8 @@ ott_status config_check_lengths(const config *cfg);
    section). *key: the canonical name. `user` begins the message about another key: "eval". */
 ott_status config_override(config *cfg, const char *argument, const char *const *allowed, const char *user,
                            const char **key);
+/* The output head, as filter_fqns names it in the config format of the run's file: "lm_head". */
+const char *config_head_name(const config *cfg);
 /* The keys of [float8] that define a recipe; the others say where and when it applies. */
 const char *const *config_recipe_keys(int *count);
 /* How many ranks read rows of their own: what follows from it is filled in, as train.grad_accum_steps, and what depends on

@@ -56,6 +56,11 @@ static ott_status convert_stack(conversion *c, linear *l, linear_spec *spec) {
     return OTT_OK;
 }
 
+static void note_head(conversion *c, const model_module *e, const convert_verdict *v) {
+    if (e->role == ROLE_HEAD)
+        c->summary.has_fp8_head = !*v->reason && recipe_gemm_is_fp8(v->recipe, GEMM_OUTPUT);
+}
+
 static ott_status convert_linear(conversion *c, const model_module *e) {
     const convert_options *o = c->options;
     linear *l = e->linear;
@@ -63,6 +68,7 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
     linear_spec spec;
     TRY(convert_judge(o, e, c->m->options.layers, c->m->activation, &v));
     if (*v.reason) c->summary.kept[v.by]++;
+    note_head(c, e, &v);
     bool stays = o->by_call && l->spec.fp8 && *v.reason && v.by != CONVERT_KEPT_FALLEN;
     if (!stays) {
         TRY(note_verdict(c, l, &v));
@@ -92,6 +98,7 @@ static ott_status judge_elsewhere(conversion *c) {
         if (e->kind != MODULE_LINEAR || e->linear) continue;
         TRY(convert_judge(c->options, e, c->m->options.layers, c->m->activation, &v));
         log_verdict(c->options, e->name, &v);
+        note_head(c, e, &v);
         c->summary.linears++;
         if (*v.reason)
             c->summary.kept[v.by]++;

@@ -64,6 +64,7 @@ typedef enum convert_kept {
 typedef struct convert_summary {
     int converted, linears;
     int kept[CONVERT_KEPT_COUNT]; /* the others, under an FP8 recipe */
+    bool has_fp8_head;            /* the output head, of any stage of a pipeline, is converted */
 } convert_summary;
 
 /* Compiles the recipe into every layer's spec, allocates compute weights and the states of delayed scaling,

@@ -81,6 +81,15 @@ static void log_adapters(const logger *log, const model *m) {
     if (saved > 0) log_info(log, "Beside them %d modules train whole (peft.modules_to_save)", saved);
 }
 
+/* Measured in docs/recipes.md. */
+static void log_head(const announcement *a) {
+    if (a->trainer->converted.has_fp8_head)
+        log_info(a->log,
+                 "The output head runs in FP8 and may add more loss than all other layers together "
+                 "(docs/recipes.md): \"%s\" in float8.filter_fqns keeps it in high precision",
+                 config_head_name(a->cfg));
+}
+
 static void log_model(const announcement *a) {
     const model *m = a->trainer->m;
     const model_options *o = &m->options;
@@ -103,6 +112,7 @@ static void log_model(const announcement *a) {
         log_info(a->log, "Frozen: %d params, %s of the parameters", m->all_count - trained,
                  str_commas(model_frozen_count(m), count));
     announce_conversion(a->log, a->trainer);
+    log_head(a);
     log_kept(a);
 }
 
