@@ -200,26 +200,10 @@ ott_status plan_close(plan *p, plan_buffer *b) {
     return OTT_OK;
 }
 
-/* Live bytes can only reach a new height when a buffer is born. */
-static void find_peak(plan *p) {
-    for (int32_t i = 0; i < p->count; i++) {
-        int64_t live = 0;
-        int32_t now = p->entries[i].born;
-        for (int32_t j = 0; j <= i; j++)
-            if (p->entries[j].died > now) live += p->entries[j].bytes;
-        if (live > p->live_peak) p->live_peak = live;
-    }
-}
-
 static int by_size(const void *a, const void *b) {
     const plan_entry *x = *(const plan_entry *const *)a, *y = *(const plan_entry *const *)b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
     return x->born < y->born ? -1 : 1;
-}
-
-static int by_birth(const void *a, const void *b) {
-    const plan_entry *x = *(const plan_entry *const *)a, *y = *(const plan_entry *const *)b;
-    return x->born < y->born ? -1 : x->born > y->born;
 }
 
 static bool alive_together(const plan_entry *a, const plan_entry *b) {
@@ -263,23 +247,50 @@ static int64_t place(plan_entry **order, int32_t count, plan_entry **placed) {
     return bytes;
 }
 
+/* Removes the entries that died before `now`, and adds the bytes of the others to *live; returns their number. */
+static int32_t keep_live(plan_entry **placed, int32_t count, int32_t now, int64_t *live) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < count; i++) {
+        if (placed[i]->died <= now) continue;
+        *live += placed[i]->bytes;
+        placed[kept++] = placed[i];
+    }
+    return kept;
+}
+
+/* As place, in the order of birth, in which entries are: one that has died meets none that follows. Finds the peak of live
+   bytes, too, which can only rise when a buffer is born. */
+static int64_t place_by_birth(plan *p, plan_entry **placed) {
+    int64_t bytes = 0;
+    int32_t count = 0;
+    for (int32_t i = 0; i < p->count; i++) {
+        plan_entry *e = &p->entries[i];
+        int64_t live = e->bytes;
+        count = keep_live(placed, count, e->born, &live);
+        if (live > p->live_peak) p->live_peak = live;
+        e->offset = lowest_fit(placed, count, e);
+        insert_placed(placed, count++, e);
+        if (e->offset + e->bytes > bytes) bytes = e->offset + e->bytes;
+    }
+    return bytes;
+}
+
 /* Two greedy orders, the better one kept: by birth is perfect for nested lifetimes (a stack), by size fills
- * holes better. */
+   holes better, but compares every entry with every other one, so it is tried only where birth is not perfect. */
 static ott_status pack(plan *p) {
     void *block;
     TRY(mem_alloc_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),
                         "packing the memory plan", &block));
     plan_entry **order = block, **placed = order + p->count;
-    for (int32_t i = 0; i < p->count; i++) order[i] = &p->entries[i];
-    qsort(order, (size_t)p->count, sizeof *order, by_size);
-    p->bytes = place(order, p->count, placed);
-    qsort(order, (size_t)p->count, sizeof *order, by_birth);
-    int64_t bytes = place(order, p->count, placed);
-    if (bytes > p->bytes) {
+    p->bytes = place_by_birth(p, placed);
+    if (p->bytes > p->live_peak) {
+        for (int32_t i = 0; i < p->count; i++) order[i] = &p->entries[i];
         qsort(order, (size_t)p->count, sizeof *order, by_size);
-        place(order, p->count, placed);
-    } else {
-        p->bytes = bytes;
+        int64_t bytes = place(order, p->count, placed);
+        if (bytes < p->bytes)
+            p->bytes = bytes;
+        else
+            place_by_birth(p, placed);
     }
     mem_free(p->account, block);
     return OTT_OK;
@@ -290,7 +301,6 @@ ott_status plan_seal(plan *p) {
     for (int32_t i = 0; p->open > 0 && i < p->count; i++)
         if (p->entries[i].died < 0)
             return status_fail(OTT_ERR_INTERNAL, "memory plan: \"%s\" is never closed", p->entries[i].what);
-    find_peak(p);
     TRY(pack(p));
     p->state = PLAN_SEALED;
     return OTT_OK;
