@@ -9,7 +9,7 @@ typedef struct question {
 static ott_status ask(void *user, const admission *a) {
     const question *q = user;
     const estimate *e = q->e;
-    admission_compare_fp8(a, e->need.total, &q->out->fp8);
+    TRY(admission_compare_fp8(a, e->need.total, &q->out->fp8));
     if (e->lack <= 0) return OTT_OK;
     return admission_suggest(a, e->need.total, e->need.total - e->lack, &q->out->suggestions);
 }

@@ -198,27 +198,40 @@ enum {
     EXCESS_LEAST = 16 << 20
 }; /* of the need in bf16, and bytes: less is not worth a line */
 
-static void offer(const admission *a, setting set, int64_t need, admission_fp8 *out) {
-    variant v = {.cfg = *a->cfg, .shape = *a->shape};
-    admission_need n;
-    admission_offer *o = &out->offers[out->offer_count];
-    if (!set(a, &v, o->text) || need_of(a, &v, &n) != OTT_OK || n.total >= need) return;
-    o->total = n.total;
-    out->offer_count++;
+/* *fits: the setting goes with the rest of the configuration. */
+static ott_status try_setting(const admission *a, const variant *v, admission_need *out, bool *fits) {
+    ott_status status = need_of(a, v, out);
+    *fits = status == OTT_OK;
+    return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
-void admission_compare_fp8(const admission *a, int64_t need, admission_fp8 *out) {
+static ott_status offer(const admission *a, setting set, int64_t need, admission_fp8 *out) {
+    variant v = {.cfg = *a->cfg, .shape = *a->shape};
+    admission_need n;
+    bool fits;
+    admission_offer *o = &out->offers[out->offer_count];
+    if (!set(a, &v, o->text)) return OTT_OK;
+    TRY(try_setting(a, &v, &n, &fits));
+    if (!fits || n.total >= need) return OTT_OK;
+    o->total = n.total;
+    out->offer_count++;
+    return OTT_OK;
+}
+
+ott_status admission_compare_fp8(const admission *a, int64_t need, admission_fp8 *out) {
     static const setting settings[ADMISSION_OFFERS] = {admission_exclude_head, admission_chunk_loss};
     variant v = {.cfg = *a->cfg, .shape = *a->shape};
     admission_need bf16;
+    bool fits;
     *out = (admission_fp8){0};
-    if (v.cfg.train.mixed_precision != PRECISION_FP8) return;
+    if (v.cfg.train.mixed_precision != PRECISION_FP8) return OTT_OK;
     v.cfg.train.mixed_precision = PRECISION_BF16;
-    if (need_of(a, &v, &bf16) != OTT_OK) return;
+    TRY(try_setting(a, &v, &bf16, &fits));
     int64_t excess = need - bf16.total;
-    if (excess < EXCESS_LEAST || excess < bf16.total / EXCESS_SHARE) return;
+    if (!fits || excess < EXCESS_LEAST || excess < bf16.total / EXCESS_SHARE) return OTT_OK;
     out->excess = excess;
-    for (int i = 0; i < ADMISSION_OFFERS; i++) offer(a, settings[i], need, out);
+    for (int i = 0; i < ADMISSION_OFFERS; i++) TRY(offer(a, settings[i], need, out));
+    return OTT_OK;
 }
 
 void admission_show_fp8(const admission_fp8 *c, int64_t need, char out[ADMISSION_FP8_TEXT]) {

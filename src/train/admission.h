@@ -57,7 +57,7 @@ typedef struct admission_fp8 {
 } admission_fp8;
 
 /* need: bytes that the run needs in FP8. */
-void admission_compare_fp8(const admission *a, int64_t need, admission_fp8 *out);
+ott_status admission_compare_fp8(const admission *a, int64_t need, admission_fp8 *out);
 /* One sentence, without its full stop. */
 void admission_show_fp8(const admission_fp8 *c, int64_t need, char out[ADMISSION_FP8_TEXT]);
 

@@ -127,8 +127,7 @@ static ott_status decide_admission(run *r) {
                          .train_data = r->train_data,
                          .validation_data = r->validation_data};
     TRY(admission_decide(&a, &r->need));
-    if (world_leads(&r->world)) admission_compare_fp8(&a, r->need.total, &r->need_fp8);
-    return OTT_OK;
+    return world_leads(&r->world) ? admission_compare_fp8(&a, r->need.total, &r->need_fp8) : OTT_OK;
 }
 
 /* Before the run has a folder: ranks that read other files make none. */
