@@ -281,7 +281,7 @@ int verb_eval(int argc, char **argv) {
         {"--form", "F", OPTION_TEXT, &r.forms,
          "of HellaSwag: lm-eval (acc, acc_norm), llm.c (acc_llmc), both (both)"},
         {"--logits", "FILE", OPTION_TEXT, &o->logits,
-         "write the logits of the task perplexity to this safetensors file (docs/export.md)"},
+         "write the logits of the task perplexity to this safetensors file (docs/evaluation.md)"},
         {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
          "folder or tokenizer.json, instead of the model's own"},
         {"--base", "HF_DIR", OPTION_TEXT, &o->base,

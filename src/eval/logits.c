@@ -1,5 +1,6 @@
 /* eval/logits: the logits of a text in a safetensors file. The file is written while windows are evaluated. */
 #include "eval/logits.h"
+#include "base/file.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -43,9 +44,21 @@ static ott_status read_tokens(eval_logits *l, eval_windows *w) {
     return eval_windows_rewind(w);
 }
 
+/* The file must be neither the text nor a file of the model. */
+static ott_status check_output(const eval_job *j) {
+    char folder[PATH_MAX];
+    const char *path = j->options->logits, *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    if (file_is_same(folder, j->model->path))
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "%s: is in the model's folder: write the logits to another folder", path);
+    return file_check_output(path, j->options->data);
+}
+
 ott_status eval_logits_open(eval_job *j, eval_windows *w, eval_logits *out) {
     *out = (eval_logits){.job = j, .tokens = {.account = j->account}};
     if (!j->options->logits) return OTT_OK;
+    TRY(check_output(j));
     TRY(read_tokens(out, w));
     TRY(open_writer(out));
     return write_ids(out);

@@ -86,6 +86,8 @@ fails "a key of training" 2 "--optimizer.lr=1: eval takes only the keys float8.*
 fails "a key without its value" 2 "--float8.recipe_name=VALUE" eval r --task perplexity --data part.txt --float8.recipe_name block
 fails "FP8 keys without FP8" 2 "has no effect|add --precision=fp8" eval r --task perplexity --data part.txt --float8.recipe_name=block
 fails "logits of HellaSwag" 2 "task perplexity alone" eval r --task hellaswag --data rows.jsonl --logits x
+fails "logits over the text" 2 "part.txt: is an input too" eval r --task perplexity --data part.txt --logits part.txt
+fails "logits in the model's folder" 2 "is in the model's folder" eval r --task perplexity --data part.txt --logits r/l.safetensors
 fails "a precision without a second model" 2 "against" eval r --task perplexity --data part.txt --against-precision bf16
 fails "a negative limit" 2 "limit = -1" eval r --task perplexity --data part.txt --limit=-1
 fails "a model that is not there" 2 "absent" eval absent --task perplexity --data part.txt
