@@ -102,7 +102,6 @@ static void expect_refused(const fixture *f, const char *argument, const char *p
 }
 
 static void sizes_that_are_refused(void **state) {
-    expect_refused(*state, "--eval.seq_len=65", "eval.seq_len (65) exceeds model.max_seq_len (64)");
     expect_refused(*state, "--eval.batch_size=100000", "fewer than eval.batch_size = 100000");
 }
 
