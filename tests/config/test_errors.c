@@ -211,7 +211,8 @@ static void test_lengths(void **state) {
              ":3: packed_sequence.packed_sequence_size = 8192), or --model.max_seq_len=8192 (",
              ":5: model.max_seq_len = 2048)", NULL);
     case_bad(c, ".yaml",
-             "model: {max_seq_len: 64}\ntrain: {seq_len: 24}\neval: {enabled: true, seq_len: 65}\n",
+             "model: {max_seq_len: 64}\ntrain: {seq_len: 24}\neval: {enabled: true, seq_len: 65, "
+             "dataset_path: a.txt}\n",
              "eval.seq_len (65) exceeds model.max_seq_len (64): set --eval.seq_len=64", NULL);
     config *cfg = case_good(c, ".yaml", "train: {batch_size: 1}\n", "--train.seq_len=8192", NULL);
     assert_int_equal(config_check_lengths(cfg), OTT_ERR_CONFIG);
