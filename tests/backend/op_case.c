@@ -2,6 +2,7 @@
 #include "backend/op_case.h"
 #include "base/rng.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define GUARD       64
@@ -56,7 +57,9 @@ bool case_present(const op_case *c, const char *field) {
 }
 
 void case_set(op_case *c, const char *field, const void *value, size_t bytes) {
-    memcpy(c->args + c->op->fields[field_index(c->op, field)].offset, value, bytes);
+    int i = field_index(c->op, field);
+    if (i < 0) abort(); /* the op has no such field */
+    memcpy(c->args + c->op->fields[i].offset, value, bytes);
 }
 
 /* ---- sizes ---- */

@@ -669,12 +669,15 @@ static void rule_prepare(op_case *c) {
     state[STEP_AVERAGE] = case_draw(c, 2) ? 1.0f : 0.07f;
     if (case_draw(c, 2)) step_state_set_update(state, 1);
     if (case_present(c, "moment2")) values_make_positive(c, &c->regions[case_at(c, "moment2")->region]);
-    for (int i = 0; i < c->op->field_count; i++)
+    bool rounds = false; /* at random */
+    for (int i = 0; i < c->op->field_count; i++) {
+        rounds = rounds || strcmp(c->op->fields[i].name, "seed") == 0;
         for (int k = 0; k < COUNT(scalars); k++)
             if (strcmp(c->op->fields[i].name, scalars[k].name) == 0)
                 set_float(c, scalars[k].name, scalars[k].values[case_draw(c, 2)]);
+    }
     if (strcmp(c->op->name, "sgd") == 0) set_bool(c, "nesterov", case_draw(c, 2));
-    draw_scalars(c);
+    if (rounds) draw_scalars(c);
 }
 
 static void lerp_prepare(op_case *c) {
