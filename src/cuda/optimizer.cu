@@ -69,7 +69,7 @@ template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_o
    back from the cache. There the job is found again for each row, so that nothing of it is kept in registers. Mixed: not all
    are fp32. */
 template <ott_dtype P, bool Mixed>
-__global__ void __launch_bounds__(TILE_THREADS, P == OTT_F32 ? 1 : 2)
+__global__ void __launch_bounds__(TILE_THREADS, 1)
     adamw_tile_kernel(GRID_CONSTANT(job_list<adamw_form_job>) list) {
     list_place place = list_place_of(list);
     const update_job<adamw_rule> &j = list.job[place.job].update;
