@@ -1,6 +1,8 @@
-/* train/announce: the lines before the first step. */
+/* train/announce: the lines before the first step and after the last. */
 #include "train/announce.h"
+#include "train/progress.h"
 #include <stdio.h>
+#include <string.h>
 
 void announce_conversion(const logger *log, const trainer *t) {
     if (recipe_gemm_is_fp8(t->recipe, GEMM_COUNT))
@@ -216,6 +218,14 @@ static const char *source_of_peak(const announcement *a) {
                              : "none is known for it: metrics.peak_tflops gives one";
 }
 
+static void warn_unsaved(const announcement *a) {
+    if (a->cfg->checkpoint.interval > 0) return;
+    log_warning(
+        a->log,
+        "checkpoint.interval = 0: this run saves no checkpoint, not even at its end, and its weights are "
+        "lost; give --checkpoint.interval=N to save every N steps and at the end");
+}
+
 void announce_start(const announcement *a) {
     const trainer *t = a->trainer;
     if (*a->cfg->run.description) log_info(a->log, "Starting job: %s", a->cfg->run.description);
@@ -237,4 +247,63 @@ void announce_start(const announcement *a) {
         "Starting training: step=%lld, max_steps=%lld, batch_size=%lld, grad_accum=%lld, world_size=%lld",
         (long long)t->run.step, (long long)a->cfg->train.max_steps, (long long)t->options.batch_size,
         (long long)t->options.grad_accum, (long long)mesh_ranks(a->mesh));
+    warn_unsaved(a);
+}
+
+/* ---- after the last step ---- */
+
+/* "rowwise" or "rowwise, tensorwise": the recipes of FP8 GEMMs, each once. */
+static void name_recipes(const run_history *h, char *out, size_t size) {
+    size_t length = 0;
+    out[0] = 0;
+    for (int i = 0; i < h->phase_count; i++) {
+        const report_phase *p = &h->phases[i];
+        bool named = p->fp8_gemms == 0;
+        for (int k = 0; k < i; k++) named |= strcmp(p->recipe, h->phases[k].recipe) == 0;
+        if (named || length >= size) continue;
+        length += (size_t)snprintf(out + length, size - length, "%s%s", length > 0 ? ", " : "", p->recipe);
+    }
+}
+
+/* One line; a run with several recipes has a line for each part too. */
+static void log_gemms(const announcement_end *e) {
+    const run_history *h = e->history;
+    report_phase sum = run_history_sum(h);
+    char a[32], b[32], c[32], time[32], names[256];
+    name_recipes(h, names, sizeof names);
+    log_info(e->log, "GEMMs run: %s, of them in FP8: %s%s%s", str_commas(sum.gemms, a),
+             str_commas(sum.fp8_gemms, b), sum.fp8_gemms ? ", recipe " : "", names);
+    for (int i = 0; h->phase_count > 1 && i < h->phase_count; i++) {
+        const report_phase *p = &h->phases[i];
+        log_info(e->log, "  %lld steps in %s: %s tokens, %s, %s GEMMs, of them in FP8: %s",
+                 (long long)p->steps, p->recipe, str_commas(p->tokens, c), str_duration(p->seconds, time),
+                 str_commas(p->gemms, a), str_commas(p->fp8_gemms, b));
+    }
+}
+
+static double mib(int64_t bytes) {
+    return (double)bytes / 1048576.0;
+}
+
+/* By the format that was sent. */
+static void log_traffic(const announcement_end *e) {
+    const store_traffic *t = &e->trainer->m->store.traffic;
+    if (e->shard_ranks == 1) return;
+    log_info(e->log,
+             "Gathered from ranks: %.1f MiB in FP8, %.1f in bf16, %.1f in fp16, %.1f in fp32; amaxes: %.2f; "
+             "gradients reduced: %.1f",
+             mib(t->fp8), mib(t->bf16), mib(t->f16), mib(t->fp32), mib(t->amax), mib(t->gradient));
+}
+
+void announce_end(const announcement_end *e) {
+    const trainer *t = e->trainer;
+    char tokens[32], time[32];
+    if (e->cfg->checkpoint.interval == 0 && !e->has_saved)
+        log_warning(e->log, "No checkpoint was saved: checkpoint.interval = 0");
+    log_gemms(e);
+    log_traffic(e);
+    log_info(e->log, "Peak memory: planned %.1f MiB, allocated %.1f MiB, resident %.1f MiB",
+             mib(e->planned_bytes), mib(device_taken(t->device).peak), mib(progress_peak_resident()));
+    log_info(e->log, "Training complete: %lld steps, %s tokens, %s of training", (long long)t->run.step,
+             str_commas(t->run.tokens, tokens), str_duration(run_history_sum(e->history).seconds, time));
 }

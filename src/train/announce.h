@@ -1,11 +1,12 @@
 /*
- * train/announce: what a run says before its first step: precision, model, device, memory plan, and what of
- * its request it does not do.
+ * train/announce: the log lines of a run before its first step (precision, model, device, memory plan, and parts of the request
+ * that it does not do) and after its last step (GEMMs in FP8, traffic between ranks, peak memory).
  */
 #ifndef TRAIN_ANNOUNCE_H
 #define TRAIN_ANNOUNCE_H
 
 #include "checkpoint/hf_model.h"
+#include "checkpoint/run_history.h"
 #include "parallel/mesh.h"
 #include "train/admission.h"
 
@@ -22,8 +23,21 @@ typedef struct announcement {
     double peak_flops;
 } announcement;
 
+/* All borrowed. */
+typedef struct announcement_end {
+    const logger *log;
+    const config *cfg;
+    const trainer *trainer;
+    const run_history *history; /* of all processes of the run */
+    int64_t planned_bytes;
+    int shard_ranks; /* ranks that share the parameters */
+    bool has_saved;  /* a checkpoint */
+} announcement_end;
+
 void announce_start(const announcement *a);
-/* How many layers the recipe in force has converted; nothing under a high-precision one. */
+/* Logs how many layers the current recipe has converted; logs nothing under a high-precision recipe. */
 void announce_conversion(const logger *log, const trainer *t);
+/* For a run that was not asked to stop. */
+void announce_end(const announcement_end *e);
 
 #endif

@@ -52,10 +52,10 @@ typedef struct run {
     health *health;
     profile *profile; /* NULL: no step is profiled */
     progress progress;
-    run_sources files;  /* that it reads */
-    str sources;        /* what its checkpoints keep of them */
-    bool history_known; /* what processes before this one did */
-    int64_t first_step; /* where it began */
+    run_sources files;  /* data and tokenizer files of the run */
+    str sources;        /* their record in checkpoints */
+    bool history_known; /* the history of earlier processes was read */
+    int64_t first_step; /* of this process */
     int64_t saved_step; /* step of the newest checkpoint saved, -1: none */
     watch watch;
     bool in_steps;
@@ -544,70 +544,6 @@ static ott_status write_summary(run *r) {
                                                   .phases = h->phases});
 }
 
-/* "rowwise" or "rowwise, tensorwise": the recipes that FP8 GEMMs ran in, each once. */
-static void name_recipes(const run_history *h, char *out, size_t size) {
-    size_t length = 0;
-    out[0] = 0;
-    for (int i = 0; i < h->phase_count; i++) {
-        const report_phase *p = &h->phases[i];
-        bool named = p->fp8_gemms == 0;
-        for (int k = 0; k < i; k++) named |= strcmp(p->recipe, h->phases[k].recipe) == 0;
-        if (named || length >= size) continue;
-        length += (size_t)snprintf(out + length, size - length, "%s%s", length > 0 ? ", " : "", p->recipe);
-    }
-}
-
-/* A run in one recipe is told in one line; of another, every part. */
-static void log_gemms(const run *r) {
-    const run_history *h = &r->progress.history;
-    report_phase sum = run_history_sum(h);
-    char a[32], b[32], c[32], time[32], names[256];
-    name_recipes(h, names, sizeof names);
-    log_info(r->log, "GEMMs run: %s, of them in FP8: %s%s%s", str_commas(sum.gemms, a),
-             str_commas(sum.fp8_gemms, b), sum.fp8_gemms ? ", recipe " : "", names);
-    for (int i = 0; h->phase_count > 1 && i < h->phase_count; i++) {
-        const report_phase *p = &h->phases[i];
-        log_info(r->log, "  %lld steps in %s: %s tokens, %s, %s GEMMs, of them in FP8: %s",
-                 (long long)p->steps, p->recipe, str_commas(p->tokens, c), str_duration(p->seconds, time),
-                 str_commas(p->gemms, a), str_commas(p->fp8_gemms, b));
-    }
-}
-
-static double mib(int64_t bytes) {
-    return (double)bytes / 1048576.0;
-}
-
-/* By the format in which it travelled. */
-static void log_traffic(const run *r) {
-    const store_traffic *t = &r->trainer->m->store.traffic;
-    if (r->world.shard->size == 1) return;
-    log_info(r->log,
-             "Gathered from ranks: %.1f MiB in FP8, %.1f in bf16, %.1f in fp16, %.1f in fp32; amaxes: %.2f; "
-             "gradients reduced: %.1f",
-             mib(t->fp8), mib(t->bf16), mib(t->f16), mib(t->fp32), mib(t->amax), mib(t->gradient));
-}
-
-static void warn_unsaved(const run *r) {
-    if (r->cfg->checkpoint.interval > 0) return;
-    log_warning(
-        r->log,
-        "checkpoint.interval = 0: this run saves no checkpoint, not even at its end, and what it trains is "
-        "lost; give --checkpoint.interval=N to save every N steps and at the end");
-}
-
-static void log_end(const run *r) {
-    char tokens[32], time[32];
-    if (r->cfg->checkpoint.interval == 0 && r->saved_step < 0)
-        log_warning(r->log, "No checkpoint was saved: checkpoint.interval = 0");
-    log_gemms(r);
-    log_traffic(r);
-    log_info(r->log, "Peak memory: planned %.1f MiB, allocated %.1f MiB, resident %.1f MiB",
-             mib(r->need.total), mib(device_taken(r->device).peak), mib(progress_peak_resident()));
-    log_info(r->log, "Training complete: %lld steps, %s tokens, %s of training",
-             (long long)r->trainer->run.step, str_commas(r->trainer->run.tokens, tokens),
-             str_duration(run_history_sum(&r->progress.history).seconds, time));
-}
-
 static ott_status open_device(run *r) {
     const config *cfg = r->cfg;
     TRY(precision_read_recipe(cfg, &r->precision));
@@ -739,11 +675,17 @@ ott_status train_run(mem *account, const logger *log, config *cfg, const train_h
                                    .need = &r.need,
                                    .need_fp8 = &r.need_fp8,
                                    .peak_flops = r.progress.peak_flops});
-    warn_unsaved(&r);
     TRY_OUT(steps(&r));
     TRY_OUT(profile_finish(r.profile));
     TRY_OUT(write_summary(&r));
-    if (!r.stopped) log_end(&r);
+    if (!r.stopped)
+        announce_end(&(announcement_end){.log = r.log,
+                                         .cfg = cfg,
+                                         .trainer = r.trainer,
+                                         .history = &r.progress.history,
+                                         .planned_bytes = r.need.total,
+                                         .shard_ranks = r.world.shard->size,
+                                         .has_saved = r.saved_step >= 0});
     TRY_OUT(world_barrier(&r.world)); /* no rank ends before the last checkpoint is written */
 out:
     if (status != OTT_OK) world_give_up(&r.world, status);
