@@ -10,6 +10,7 @@
 #              AT         steps after which the second table has the validation loss, "4 8 16 24"; "": no second table
 #              WARMUP     warmup steps of the second table, 6
 #              ROWS       rows of 256 tokens a step of the second table, 2
+#              EVAL_STEPS batches of 512 tokens of each validation, 8
 #              PRECISIONS "fp32 bf16 tensorwise rowwise"
 # FP8 runs leave the head in bf16. The runs stay in runs/first_steps.
 set -eu
@@ -68,7 +69,7 @@ heading() {
 size=$(wc -c <"$text")
 tail -c $((size / 5)) "$text" >"$out/validation.txt"
 tail -c +$((size / 3)) "$text" | head -c $((size / 3)) >"$out/training.txt"
-bytes=600
+bytes=200
 tokens=0
 while [ "$tokens" -lt 257 ]; do
     bytes=$((bytes + 50))
@@ -76,35 +77,33 @@ while [ "$tokens" -lt 257 ]; do
     tokens=$("$ottava" tokenize --tokenizer "$model" <"$out/row.txt" | wc -w)
 done
 
-for rate in $rates; do
-    echo "One row of 256 tokens repeated, learning rate $rate, loss at step:"
-    echo
-    heading "" "1 2 3 4 5 6"
+# table NAME STEPS KEY OVERRIDE...: trains in each precision with and without dither; prints the values of KEY at some steps
+table() {
+    name=$1 steps=$2 key=$3
+    shift 3
+    heading "" "$steps"
     for precision in ${PRECISIONS:-fp32 bf16 tensorwise rowwise}; do
         for dither in false true; do
-            folder=$(train "row-$rate-$precision-$dither" "$precision" "$dither" --data.dataset_path="$out/row.txt" \
-                --train.max_steps=6 --train.batch_size=1 --scheduler.warmup_steps=0 --optimizer.lr="$rate")
-            row "$precision" "$dither" "$(losses "$folder" loss "1 2 3 4 5 6")"
+            folder=$(train "$name-$precision-$dither" "$precision" "$dither" "$@")
+            row "$precision" "$dither" "$(losses "$folder" "$key" "$steps")"
         done
     done
     echo
+}
+
+for step in $at; do last=$step; done
+for rate in $rates; do
+    echo "One row of 256 tokens repeated, learning rate $rate, loss at step:"
+    echo
+    table "row-$rate" "1 2 3 4 5 6" loss --data.dataset_path="$out/row.txt" --train.max_steps=6 --train.batch_size=1 \
+        --scheduler.warmup_steps=0 --optimizer.lr="$rate"
     [ -n "$at" ] || continue
-    for step in $at; do last=$step; done
-    first=${at%% *}
     for seed in $seeds; do
         echo "Validation loss, learning rate $rate, $((${ROWS:-2} * 256)) tokens a step, seed $seed, after step:"
         echo
-        heading "" "$at"
-        for precision in ${PRECISIONS:-fp32 bf16 tensorwise rowwise}; do
-            for dither in false true; do
-                folder=$(train "run-$rate-$seed-$precision-$dither" "$precision" "$dither" \
-                    --data.dataset_path="$out/training.txt" --eval.dataset_path="$out/validation.txt" --eval.enabled=true \
-                    --eval.interval="$first" --eval.steps="${EVAL_STEPS:-8}" --eval.batch_size=2 \
-                    --train.max_steps="$last" --train.batch_size="${ROWS:-2}" \
-                    --scheduler.warmup_steps="${WARMUP:-6}" --optimizer.lr="$rate" --train.seed="$seed")
-                row "$precision" "$dither" "$(losses "$folder" val_loss "$at")"
-            done
-        done
-        echo
+        table "run-$rate-$seed" "$at" val_loss --data.dataset_path="$out/training.txt" \
+            --eval.dataset_path="$out/validation.txt" --eval.enabled=true --eval.interval="${at%% *}" \
+            --eval.steps="${EVAL_STEPS:-8}" --eval.batch_size=2 --train.max_steps="$last" --train.batch_size="${ROWS:-2}" \
+            --scheduler.warmup_steps="${WARMUP:-6}" --optimizer.lr="$rate" --train.seed="$seed"
     done
 done
