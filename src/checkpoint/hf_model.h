@@ -26,9 +26,9 @@ ott_status hf_model_list_codes(mem *account, const char *folder, str *names, boo
    tensor that is missing, of another shape or format is an error that names it; so is one left over that no
    parameter reads. What is missing or left over is found before the first parameter changes. */
 ott_status hf_model_load(model *m, const char *folder);
-/* The same for a model that is about to train. An fp32 master that a BF16 or F16 tensor fills gets a random offset that rounds
-   away in that format (nn/draw.h, draw_dither), keyed by the seed, the tensor's name and the element's index in the tensor.
-   Frozen parameters, and norms, biases and routers, which layers read in fp32, stay as they are in the file. */
+/* Loads as hf_model_load, for a model that is about to train. An fp32 master that a BF16 or F16 tensor fills gets a random offset that rounds
+   away in that format (nn/draw.h, draw_dither). The key of an offset is the seed, the tensor's name and the element's index.
+   Frozen parameters keep the loaded values. So do norms, biases and routers: layers read them in fp32. */
 ott_status hf_model_load_dithered(model *m, const char *folder, uint64_t seed);
 
 #endif

@@ -76,8 +76,9 @@ ott_status config_set(config *cfg, const char *key, const char *value);
 /* Are all values built, and do they agree with each other? Values that follow from others are filled in. */
 ott_status config_check(config *cfg);
 /*
- * Checks outside of config that report together: config_collect_begin, config_collect(cfg, check(...)) for each, which keeps
- * the text of an OTT_ERR_CONFIG, returns OTT_OK for it and returns other failures; config_collect_end fails with all texts.
+ * Lets checks outside of config report together. Call config_collect_begin, then config_collect(cfg, check(...)) for each check,
+ * then config_collect_end. config_collect keeps the text of an OTT_ERR_CONFIG and returns OTT_OK for it; it returns other
+ * failures. config_collect_end fails with all texts.
  */
 void config_collect_begin(config *cfg);
 ott_status config_collect(config *cfg, ott_status status);

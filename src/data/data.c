@@ -20,7 +20,7 @@ typedef struct opener {
     config *cfg;
     int64_t *vocab;       /* of the model */
     tokenizer *tokenizer; /* NULL: none is configured */
-    bool *logged;         /* what is put around documents */
+    bool *logged;         /* BOS and EOS were logged */
 } opener;
 
 /* ---- the tokenizer ---- */

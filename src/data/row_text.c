@@ -20,7 +20,7 @@ data_rows data_rows_begin(const char *text, int64_t bytes) {
     return (data_rows){.at = text, .end = text + bytes, .array = data_rows_is_array(text, bytes), .line = 1};
 }
 
-/* Behind the closing quote; NULL: there is none. */
+/* The byte after the closing quote; NULL: there is no closing quote. */
 static const char *string_end(const char *at, const char *end) {
     for (at++; at < end && *at != '"'; at++)
         if (*at == '\\') at++;
@@ -92,7 +92,7 @@ static ott_status next_element(data_rows *r, text_view *out) {
         pass(r, skip_spaces(r->at, r->end));
         r->line = r->newlines + 1;
         if (r->at == r->end) return OTT_OK;
-        return status_fail(OTT_ERR_FORMAT, "something is behind the end of the array that the file is");
+        return status_fail(OTT_ERR_FORMAT, "there is text after the end of the file's array: remove it");
     }
     r->begun = true;
     const char *stop = data_rows_value_end(r->at, r->end);

@@ -87,7 +87,7 @@ static void show_object(line_stream *s, const str *text) {
     str_append(&s->out, "]}");
 }
 
-/* The text of the ids, with marks around those that are learned. */
+/* The text of the ids, with marks around the learned ids. */
 static ott_status show_masked(line_stream *s) {
     tokenizer_stream decoder = tokenizer_stream_start(s->tokenizer, false);
     for (int64_t i = 0; i < s->ids.count; i++) {

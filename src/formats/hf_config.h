@@ -58,8 +58,8 @@ typedef struct hf_config {
     double route_scale;
     double router_aux_loss_coef; /* -1: the file has none */
     int64_t sliding_window;      /* positions a query sees; 0: all */
-    int64_t full_every;          /* of so many layers the last sees all; 0: none does, */
-    int full_count;              /* but these, in their order */
+    int64_t full_every; /* period: the last layer of each so many has no window; 0: `full` lists the */
+    int full_count;     /* layers without a window, ascending */
     int32_t full[HF_CONFIG_MOST_FULL];
     family_mlp mlp;           /* the family's, or without a gate another function of it */
     bool attention_bias;      /* the file's key: biases on q, k and v, and, but for glm, on o; use_bias */

@@ -46,7 +46,7 @@ static ott_status add_full(const char *name, int64_t layer, hf_config *c) {
     return OTT_OK;
 }
 
-/* What layer_types says, layer by layer. */
+/* Reads layer_types, a word for each layer. */
 static ott_status read_types(const char *name, json_t *types, hf_config *c) {
     json_t *type;
     size_t i;

@@ -82,7 +82,7 @@ float adapters_scale(const adapter_options *o, const model_module *m) {
     return (float)(alpha / (o->by_root ? sqrt(by) : by));
 }
 
-/* The module's name, or that of one it is in. */
+/* True if the name of the module, or of a module around it, ends with the pattern. */
 static bool ends_within(const char *name, const char *pattern) {
     char part[MODULES_NAME_BYTES];
     for (size_t n = 1;; n++) {
@@ -239,7 +239,7 @@ ott_status adapters_norms(exec *cx, const linear *l, float *norms) {
     return plan_close(cx->plan, &buffer);
 }
 
-enum { STRIP = 1 << 16 /* elements of a weight that are in fp32 at once */ };
+enum { STRIP = 1 << 16 /* elements of a weight that are converted to fp32 at once */ };
 
 /* The values of codes of this rank's shard, from `row` on, to w; values[w's elements] on the host. */
 static ott_status read_codes(device *d, const parameter *p, int64_t row, const tensor *w, float *values) {

@@ -35,7 +35,7 @@ typedef struct role_row {
     size_t offset;         /* modules_offset */
     extent rows, columns;  /* of the weight; of a norm, only columns */
     bool is_qkv;      /* has biases where the model's q, k and v have them, or what leads to their latents */
-    module_role part; /* it is so many roles in one, from this one on */
+    module_role part; /* a fused projection: the first of its `parts` roles */
     int parts;
     module_start start;
     bool is_stack;                  /* one matrix for each expert */

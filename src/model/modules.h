@@ -65,7 +65,7 @@ typedef struct model_module {
     bool balances; /* its bias is a router's: it is added to no output, and moves with what its experts get */
     bool repeated; /* the first stage of a pipeline has it too: the table of a tied head */
     bool tied;     /* its weight is the embedding's */
-    bool saved;    /* it trains whole beside adapters, and is in their folders */
+    bool saved;    /* trains in full next to adapters (PEFT's modules_to_save) and is saved with them */
     bool fallen;   /* float8.fallback moved it to high precision, on this stage of a pipeline or another */
     /* In a model: the layer of its kind that runs, and its parameters. NULL before. */
     union {

@@ -25,9 +25,10 @@ typedef struct adapter_options {
     bool all; /* linear layers of the blocks have one, whatever the targets are */
     /* Patterns of their names, and of modules that train whole; borrowed from the configuration, read by model_open. */
     const config_list *targets, *excluded, *saved;
-    const config_list *ranks, *alphas; /* "q_proj=16": of layers that fit the pattern; the same */
-    const config_list *layers;         /* numbers of blocks that have them; NULL or empty: all; the same */
-    const config_list *layer_lists;    /* what the list of blocks is called; the same */
+    const config_list *ranks,
+        *alphas;               /* "q_proj=16": ranks and alphas of layers that match a pattern; borrowed */
+    const config_list *layers; /* indices of blocks with adapters; NULL or empty: all; borrowed */
+    const config_list *layer_lists; /* PEFT's layers_pattern: names of the list of blocks; borrowed */
 } adapter_options;
 
 enum { MODEL_MOST_DENSE = 64 }; /* single layers that are no mixture */
@@ -45,7 +46,7 @@ typedef struct model_options {
     float attention_softcap, logit_softcap; /* 0: none */
     /* layers with a window alternate with ones that see all: every so many-th does; 0: none does */
     int64_t full_every;
-    int full_count; /* of single layers that see all; 0: full_every says which */
+    int full_count; /* number of layers in `full`, which have no window; 0: full_every decides */
     int32_t full[MODEL_MOST_FULL];
     double local_theta; /* base of rotary embedding in layers with a window; 0: the others' */
     /* Of the embedding's output, of what attention and the feed-forward add, of q k^T, of the logits; 0: as they are,

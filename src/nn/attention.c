@@ -403,8 +403,8 @@ typedef struct branch {
     linear *projection;
     const activation_specs *specs; /* of the projection's gradient */
     const norm *norm;              /* of its heads; NULL, as for v, or with a weight NULL: none */
-    const head_norm_saved *saved;  /* what the norm saw */
-    tensor dy;                     /* the gradient behind the norm, as attention's backward leaves it */
+    const head_norm_saved *saved;  /* the norm's input and statistics */
+    tensor dy;                     /* gradient of the norm's output, from attention's backward */
     plan_buffer dy_buffer;
 } branch;
 

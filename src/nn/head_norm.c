@@ -6,7 +6,7 @@ static tensor by_head(const tensor *x, int64_t head_dim) {
     return tensor_matrix(x->data, x->dtype, tensor_count(*x) / head_dim, head_dim);
 }
 
-/* Is it over all heads, of which x has some? */
+/* True if the norm is over all heads and x has only some heads. */
 static bool is_over_ranks(const norm *n, const tensor *x) {
     return n->part == 0 && n->weight->columns > x->columns;
 }

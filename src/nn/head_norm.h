@@ -1,6 +1,6 @@
 /*
- * nn/head_norm: norms of the heads of q or k: of each head with weights that all heads share, of each head with weights of its
- * own (nn/norm.h, part), or over all heads together, of which a rank may have some.
+ * nn/head_norm: norms of the heads of q or k. Three kinds: each head with shared weights, each head with its own weights (nn/norm.h,
+ * part), or one norm over all heads. In the last kind a rank may hold only some heads.
  */
 #ifndef NN_HEAD_NORM_H
 #define NN_HEAD_NORM_H
@@ -14,11 +14,11 @@ typedef struct head_norm_saved {
     plan_buffer raw_buffer, rstd_buffer;
 } head_norm_saved;
 
-/* Puts the norm of the projection x[T, heads * head_dim] in its place and moves x to s; nothing where n has no weight. `r`: ranks
-   that have the other heads. */
+/* Replaces the projection x[T, heads * head_dim] by its norm and keeps the projection in s; does nothing if n has no weight. `r`: the
+   ranks of the other heads. */
 ott_status head_norm_forward(exec *cx, const norm *n, const tensor_ranks *r, tensor *x, plan_buffer *x_buffer,
                              head_norm_saved *s);
-/* dx, the gradient of the projection, from dy, that of its norm. */
+/* Computes dx, the gradient of the projection, from dy, the gradient of the norm's output. */
 ott_status head_norm_backward(exec *cx, const norm *n, const tensor_ranks *r, const head_norm_saved *s,
                               const tensor *dy, const tensor *dx);
 ott_status head_norm_close(exec *cx, head_norm_saved *s);

@@ -8,7 +8,7 @@ static const tensor *part_of(const norm *n, const tensor *all, int64_t i, tensor
     return part;
 }
 
-/* What is kept of part i. */
+/* The saved statistics of part i. */
 static tensor kept_of(const norm *n, const tensor *statistics, int64_t i) {
     int64_t rows = n->centered ? 2 : 1;
     return tensor_rows(*statistics, i * rows, rows);

@@ -12,11 +12,12 @@ typedef struct norm {
     bool one_plus;   /* RMSNorm with 1 + weight */
     bool centered;   /* layer normalization */
     parameter *bias; /* [D], of layer normalization; NULL: none */
-    int64_t part; /* so many columns are normalized by themselves; 0: all together. Layer normalization's */
+    int64_t
+        part; /* columns of each part, which is normalized separately; 0: one part. Layer normalization only */
     group *ranks; /* run it on other rows, and the weight's gradient is of all; borrowed; NULL: none do */
 } norm;
 
-/* Parts that it normalizes by themselves, of those that are here. */
+/* Number of parts on this rank. */
 static inline int64_t norm_parts(const norm *n) {
     return n->part > 0 ? n->weight->value.columns / n->part : 1;
 }

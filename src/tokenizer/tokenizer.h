@@ -91,7 +91,7 @@ enum {
 ott_status tokenizer_encode(const tokenizer *t, tokenizer_scratch *s, const char *text, int64_t bytes,
                             unsigned flags, tokenizer_ids *ids);
 
-/* Places in a text, and what is before them. */
+/* Positions in a text, and the number of ids before each. */
 typedef struct tokenizer_cuts {
     const int64_t *at; /* [count] bytes, ascending, where characters begin */
     int64_t *ids;      /* [count] written: ids that the text up to there has alone */

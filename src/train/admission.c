@@ -247,7 +247,7 @@ void admission_show_fp8(const admission_fp8 *c, int64_t need, char out[ADMISSION
 
 /* ---- the refusal ---- */
 
-/* Of all bytes, those that matter. */
+/* Writes the largest kinds of memory. */
 static void write_kinds(str *text, int64_t all, const int64_t of[MEM_KIND_COUNT]) {
     bool written[MEM_KIND_COUNT] = {false};
     char size[SIZE_TEXT];

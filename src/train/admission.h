@@ -19,8 +19,9 @@ typedef struct admission {
     const model_options *shape;
     int64_t step;                                /* the run starts with */
     const dataset *train_data, *validation_data; /* NULL: rows of train.seq_len tokens */
-    const dry_run_listener *listener;            /* hears the first step's operations; NULL: nobody */
-    ott_status (*look)(void *user, trainer *t);  /* at the trainer, once the step is recorded; NULL: nobody */
+    const dry_run_listener *listener; /* called for each operation of the first step; may be NULL */
+    ott_status (*look)(void *user,
+                       trainer *t); /* called with the trainer after the step is recorded; may be NULL */
     void *user;
     int64_t group_bytes; /* of groups of ranks that are not open yet */
     bool elsewhere;      /* the run is planned for another machine, whose host's memory is not known */

@@ -51,7 +51,7 @@ static void write_verdict(const profile_counts *c, str *out) {
                seconds > 0 ? 100.0 * fp8.seconds / seconds : 0);
 }
 
-/* Collectives run beside operations, so they are no share of the step. */
+/* Collectives overlap with operations, so their time is not a share of the step. */
 static void write_communication(const profile_counts *c, str *out) {
     char calls[32];
     double steps = (double)c->steps;

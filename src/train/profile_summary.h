@@ -11,13 +11,13 @@ typedef struct profile_count {
     int64_t calls;
 } profile_count;
 
-/* Of the steps [first, last]. Matrix products in FP8 count apart from the others. */
+/* Totals of steps [first, last]. FP8 matrix products are counted separately. */
 typedef struct profile_counts {
     int64_t first, last, steps;
     double seconds; /* of the steps */
     profile_count ops[OP_COUNT], scaled_gemm;
-    profile_count collectives; /* between ranks, from start to end, most of it beside operations */
-    double collective_bytes;   /* of the larger of input and output, of all */
+    profile_count collectives; /* between ranks, from start to end; most overlap with operations */
+    double collective_bytes;   /* per collective the larger of input and output */
     double waited;             /* seconds in which this rank did nothing but wait for collectives */
 } profile_counts;
 

@@ -532,8 +532,7 @@ static void page(void **state) {
     report_close(r);
 }
 
-/* On a telephone charts are drawn for its width, so that their text is as large as the page's, and a row of a table becomes
-   lines, each with its heading. */
+/* A narrow page draws its charts at the screen's width, so their text is readable. Each table row becomes lines with headings. */
 static void narrow_page(void **state) {
     folder *f = *state;
     made m;

@@ -1,5 +1,5 @@
-/* Stochastic rounding: each draw of a sum comes once in a period, what rounding adds to many small updates stays small, also for
-   updates that come in any rhythm, and averages that decay stay right on average. */
+/* Stochastic rounding: each draw of a sum occurs once in a period, the rounding errors of many small updates stay small whatever
+   the interval between updates, and decaying averages have no bias. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

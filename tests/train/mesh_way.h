@@ -1,6 +1,6 @@
 /*
- * mesh_way: a way to spread a run over ranks, which results of it must equal one rank's in every bit, and how far the
- * others may be from them. docs/numerics.md derives the bounds.
+ * mesh_way: a way to spread a run over ranks. It says which results must equal one rank's in every bit, and bounds the distance of
+ * the others. docs/numerics.md derives the bounds.
  */
 #ifndef TESTS_TRAIN_MESH_WAY_H
 #define TESTS_TRAIN_MESH_WAY_H

@@ -113,7 +113,7 @@ static void test_dithered_masters_follow_fp32(void **state) {
     expect_follows(f, ROWWISE, fp32);
 }
 
-/* A checkpoint has the offsets: what it resumes gets none again. */
+/* A checkpoint holds the dithered masters. A resume adds no offsets. */
 static void test_resume_adds_no_offsets(void **state) {
     const fixture *f = *state;
     tune(f, "whole", ROWWISE, 1, 0, NULL);

@@ -1,7 +1,7 @@
 /*
- * A seeded sampler of rank cells: a family's model, a mesh, a schedule, a precision and settings that change no bit are
- * drawn at random, trained for two steps, and compared with one rank that trains on the same micro-batches.
- * train.matrix tries every pair of ways to spread a run with one family; this test draws from all families.
+ * A seeded sampler of rank cells. A cell is a model family, a mesh, a schedule, a precision and settings that change no bit, all
+ * drawn at random. The test trains it for two steps and compares it with one rank that trains on the same micro-batches.
+ * train.matrix tries every pair of mesh dimensions with one family; this test draws from all families.
  *
  *     train_test_rank_cells                            the cells of the test
  *     train_test_rank_cells --cells 500 --seed 9       as many cells as you like, of another seed
@@ -61,7 +61,7 @@ static void say_number(cell *c, const char *key, int64_t value) {
 static bool is_fp8(const cell *c) {
     return c->precision >= TENSORWISE;
 }
-/* Recipes whose scale blocks no rank may cut. */
+/* True for recipes with scale blocks, which ranks must not split. */
 static bool has_blocks(const cell *c) {
     return c->precision == BLOCK || c->precision == MXFP8;
 }

@@ -23,7 +23,7 @@ typedef struct branches {
     int64_t count, next;
     str *tails;
     bool running;      /* one is */
-    jinja_undos undos; /* what it did to namespaces */
+    jinja_undos undos; /* changes of namespaces in the branch */
 } branches;
 
 typedef struct rendering {

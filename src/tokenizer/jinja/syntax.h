@@ -54,7 +54,7 @@ typedef enum jinja_node_kind {
     JINJA_NODE_BINARY,    /* of[0] name of[1]: + - ~ * / // % */
     JINJA_NODE_COMPARE,   /* == != < > <= >= in; negated: not in */
     JINJA_NODE_CONDITION, /* of[0] if of[1] else of[2], which may be NULL */
-    JINJA_NODE_BODY,      /* list: statements whose text it is */
+    JINJA_NODE_BODY,      /* list: statements; the value is their text */
     /* statements */
     JINJA_NODE_TEXT,   /* name */
     JINJA_NODE_OUTPUT, /* of[0] */

@@ -1,4 +1,4 @@
-/* jinja/undo: namespaces become again what they were. */
+/* jinja/undo: restores namespaces after a branch of a rendering. */
 #include "tokenizer/jinja/value.h"
 #include <stddef.h>
 

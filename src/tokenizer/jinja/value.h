@@ -42,7 +42,7 @@ struct jinja_list {
     int64_t count, capacity;
     int nesting;     /* lists and dictionaries in each other, this one counted */
     bool tuple;      /* which differs in how it is shown, and equals no list */
-    bool grows;      /* the messages, or the rest of them: jinja_list_count */
+    bool grows;      /* the list of messages, or a tail of it, which can grow: jinja_list_count */
     int64_t skipped; /* grows: elements of the messages before these */
 };
 
