@@ -9,10 +9,12 @@
 #              SEEDS      seeds of data order and dither, "1"
 #              AT         steps after which the second table has the validation loss, "4 8 16 24"; "": no second table
 #              WARMUP     warmup steps of the second table, 6
-#              ROWS       rows of 256 tokens a step of the second table, 2
-#              EVAL_STEPS batches of 512 tokens of each validation, 8
+#              SEQ_LEN    tokens of a row, 256
+#              ROWS       rows of a step of the second table, 2
+#              EVAL_STEPS batches of two rows of each validation, 8
 #              PRECISIONS "fp32 bf16 tensorwise rowwise"
-# FP8 runs leave the head in bf16. The runs stay in runs/first_steps.
+# FP8 runs leave the head in bf16. The runs stay in runs/first_steps. A finished run is not repeated: an interrupted
+# comparison goes on where it stopped. Remove the folder before you change TEXT, SEQ_LEN, AT, WARMUP, ROWS or EVAL_STEPS.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -23,9 +25,9 @@ text=${TEXT:-build/demo/bible.txt}
 rates=${RATES:-2e-5}
 seeds=${SEEDS:-1}
 at=${AT-4 8 16 24}
+seq_len=${SEQ_LEN:-256}
 out=runs/first_steps
 [ -r "$text" ] || { echo "tools/first_steps.sh: no text $text: run 'make demo' first, or give one with TEXT=file" >&2; exit 1; }
-rm -rf "$out"
 mkdir -p "$out"
 
 # train NAME PRECISION DITHER OVERRIDE...: trains; prints the run's folder
@@ -37,8 +39,13 @@ train() {
     esac
     dither=$3
     shift 3
+    if [ -e "$folder/summary.json" ]; then
+        echo "$folder"
+        return
+    fi
+    rm -rf "$folder"
     # shellcheck disable=SC2086 # precision is several options
-    "$ottava" train --model.hf_path="$model" --train.seq_len=256 --scheduler.name=constant --checkpoint.interval=0 \
+    "$ottava" train --model.hf_path="$model" --train.seq_len="$seq_len" --scheduler.name=constant --checkpoint.interval=0 \
         --run.dir="$folder" --train.master_dither="$dither" $precision "$@" >"$folder.log" 2>&1 ||
         { cat "$folder.log" >&2; exit 1; }
     echo "$folder"
@@ -65,13 +72,13 @@ heading() {
     echo
 }
 
-# The end of the text is for validation, its middle for training. One row: as few bytes as have more than 256 tokens.
+# The end of the text is for validation, its middle for training. One row: as few bytes as have more than SEQ_LEN tokens.
 size=$(wc -c <"$text")
 tail -c $((size / 5)) "$text" >"$out/validation.txt"
 tail -c +$((size / 3)) "$text" | head -c $((size / 3)) >"$out/training.txt"
 bytes=200
 tokens=0
-while [ "$tokens" -lt 257 ]; do
+while [ "$tokens" -le "$seq_len" ]; do
     bytes=$((bytes + 50))
     head -c $bytes "$out/training.txt" | tr '\n' ' ' >"$out/row.txt"
     tokens=$("$ottava" tokenize --tokenizer "$model" <"$out/row.txt" | wc -w)
@@ -93,13 +100,13 @@ table() {
 
 for step in $at; do last=$step; done
 for rate in $rates; do
-    echo "One row of 256 tokens repeated, learning rate $rate, loss at step:"
+    echo "One row of $seq_len tokens repeated, learning rate $rate, loss at step:"
     echo
     table "row-$rate" "1 2 3 4 5 6" loss --data.dataset_path="$out/row.txt" --train.max_steps=6 --train.batch_size=1 \
         --scheduler.warmup_steps=0 --optimizer.lr="$rate"
     [ -n "$at" ] || continue
     for seed in $seeds; do
-        echo "Validation loss, learning rate $rate, $((${ROWS:-2} * 256)) tokens a step, seed $seed, after step:"
+        echo "Validation loss, learning rate $rate, $((${ROWS:-2} * seq_len)) tokens a step, seed $seed, after step:"
         echo
         table "run-$rate-$seed" "$at" val_loss --data.dataset_path="$out/training.txt" \
             --eval.dataset_path="$out/validation.txt" --eval.enabled=true --eval.interval="${at%% *}" \
