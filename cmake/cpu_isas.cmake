@@ -7,6 +7,11 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(CPU_ISA_FLAGS_avx2 -O3 -march=x86-64-v3)
   set(CPU_ISA_FLAGS_avx512 -O3 -march=x86-64-v4 -mtune=skylake-avx512 -mprefer-vector-width=512)
 endif()
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  list(APPEND CPU_ISAS neon)
+  # Before GCC gives out registers it would move loads away from where they are used: sums of a product would leave theirs.
+  set(CPU_ISA_FLAGS_neon -O3 $<$<C_COMPILER_ID:GNU>:-fno-schedule-insns>)
+endif()
 
 if(OTTAVA_SANITIZE)
   foreach(isa IN LISTS CPU_ISAS)

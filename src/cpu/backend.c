@@ -44,11 +44,14 @@ static const isa_entry isas[] = {
 #if CPU_HAS_avx512
     {&cpu_isa_avx512, has_avx512},
 #endif
+#if CPU_HAS_neon
+    {&cpu_isa_neon, always},
+#endif
 };
 enum { ISA_COUNT = sizeof isas / sizeof isas[0] };
 
 /* All there are, in any build: to tell a misspelt ISA level from one that is not here. */
-static const char *const known[] = {"scalar", "avx2", "avx512"};
+static const char *const known[] = {"scalar", "avx2", "avx512", "neon"};
 enum { KNOWN_COUNT = sizeof known / sizeof known[0] };
 
 int cpu_isas(const char **names) {

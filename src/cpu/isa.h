@@ -1,7 +1,7 @@
 /*
  * cpu/isa: private to the floor: what every file that is compiled once per ISA level shares.
  *
- * CPU_ISA names the ISA level (scalar, avx2, avx512). A function of such a file that another file calls is named
+ * CPU_ISA names the ISA level (scalar, avx2, avx512, neon). A function of such a file that another file calls is named
  * ISA(name), which becomes name_avx512; each op of tensor/ops.def is ISA(<op>), declared here for all of
  * them.
  */
@@ -38,7 +38,7 @@ typedef struct cpu_isa {
     double (*fma_burst)(int64_t rounds);
 } cpu_isa;
 
-extern const cpu_isa cpu_isa_scalar, cpu_isa_avx2, cpu_isa_avx512;
+extern const cpu_isa cpu_isa_scalar, cpu_isa_avx2, cpu_isa_avx512, cpu_isa_neon;
 
 static inline cpu_device *cpu_of(const exec *cx) {
     return (cpu_device *)cx->device;

@@ -8,7 +8,7 @@
 /* Enough independent chains to cover the latency of an FMA on two units, few enough to stay in registers. */
 #if defined(CPU_ISA_avx512)
 enum { CHAINS = 24 };
-#elif defined(CPU_ISA_avx2)
+#elif defined(CPU_ISA_avx2) || defined(CPU_ISA_neon)
 enum { CHAINS = 6 };
 #else
 enum { CHAINS = 1 };
@@ -19,6 +19,8 @@ enum { CHAINS = 1 };
 #define KEEP(x) __asm__ volatile("" : "+v"(x))
 #elif defined(CPU_ISA_avx2)
 #define KEEP(x) __asm__ volatile("" : "+x"((x).a), "+x"((x).b))
+#elif defined(CPU_ISA_neon)
+#define KEEP(x) __asm__ volatile("" : "+w"((x).a), "+w"((x).b), "+w"((x).c), "+w"((x).d))
 #else
 #define KEEP(x) __asm__ volatile("" : "+m"(x))
 #endif

@@ -46,6 +46,7 @@ typedef struct simd_probe {
 
 /* Defined by the files that may be run only where their ISA level is available; NULL where the compiler has it
  * not. */
-extern const simd_probe *const simd_probe_scalar, *const simd_probe_avx2, *const simd_probe_avx512;
+extern const simd_probe *const simd_probe_scalar, *const simd_probe_avx2, *const simd_probe_avx512,
+                                                                              *const simd_probe_neon;
 
 #endif

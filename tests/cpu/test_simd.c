@@ -322,11 +322,12 @@ static void rounded_is_store_then_load(void **state) {
 /* The probes of the ISA levels this machine can run. */
 static int setup(void **state) {
     (void)state;
-    const simd_probe *every[] = {simd_probe_scalar, simd_probe_avx2, simd_probe_avx512};
+    const simd_probe *every[] = {simd_probe_scalar, simd_probe_avx2, simd_probe_avx512, simd_probe_neon};
+    enum { EVERY = sizeof every / sizeof *every };
     const char *names[CPU_ISAS_MAX];
     int count = cpu_isas(names);
     for (int i = 0; i < count; i++)
-        for (int j = 0; j < 3; j++)
+        for (int j = 0; j < EVERY; j++)
             if (every[j] && strcmp(every[j]->isa, names[i]) == 0) probes[probe_count++] = every[j];
     return probe_count == count ? 0 : -1;
 }

@@ -21,7 +21,7 @@
 #define GEMM_MR     14
 #define GEMM_A_STEP 16
 #define GEMM_NV     2
-#elif defined(CPU_ISA_avx2)
+#elif defined(CPU_ISA_avx2) || defined(CPU_ISA_neon)
 #define GEMM_MR     6
 #define GEMM_A_STEP 8
 #define GEMM_NV     1

@@ -45,6 +45,9 @@ SIMD void pack_store_step(float *to, v16 x) {
     v16_store(to, x);
 #elif defined(CPU_ISA_avx2)
     _mm256_store_ps(to, x.a);
+#elif defined(CPU_ISA_neon)
+    vst1q_f32(to, x.a);
+    vst1q_f32(to + 4, x.b);
 #else
     v16_store_n(to, x, GEMM_A_STEP);
 #endif
@@ -89,12 +92,12 @@ SIMD void codes16_transpose(codes16 t[16]) {
     codes16 u[16];
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 8; i++) {
-            u[2 * i] = _mm_unpacklo_epi8(t[i], t[i + 8]);
-            u[2 * i + 1] = _mm_unpackhi_epi8(t[i], t[i + 8]);
+            u[2 * i] = codes16_zip_low(t[i], t[i + 8]);
+            u[2 * i + 1] = codes16_zip_high(t[i], t[i + 8]);
         }
         for (int i = 0; i < 8; i++) {
-            t[2 * i] = _mm_unpacklo_epi8(u[i], u[i + 8]);
-            t[2 * i + 1] = _mm_unpackhi_epi8(u[i], u[i + 8]);
+            t[2 * i] = codes16_zip_low(u[i], u[i + 8]);
+            t[2 * i + 1] = codes16_zip_high(u[i], u[i + 8]);
         }
     }
 }

@@ -115,6 +115,36 @@ SIMD void panel_split(v16 a, v16 b, v16 *even, v16 *odd) {
     *odd = (v16){panel_every_second(a, 1), panel_every_second(b, 1)};
 }
 
+#elif defined(CPU_ISA_neon)
+
+SIMD void panel_from_fp8(const uint8_t *p, ott_dtype d, v16 out[PANEL_VECTORS]) {
+    uint16x8_t even[2], odd[2];
+    SIMD_UNROLL for (int i = 0; i < 2; i++) {
+        uint16x8_t codes = vreinterpretq_u16_u8(vld1q_u8(p + 16 * i));
+        even[i] = vshlq_n_u16(codes, 8);
+        if (d == OTT_E4M3) {
+            const uint16x8_t kept = vdupq_n_u16(0xbf80);
+            int16x8_t first = vreinterpretq_s16_u16(even[i]), second = vreinterpretq_s16_u16(codes);
+            even[i] = vandq_u16(vreinterpretq_u16_s16(vshrq_n_s16(first, 1)), kept);
+            odd[i] = vandq_u16(vreinterpretq_u16_s16(vshrq_n_s16(second, 1)), kept);
+        } else
+            odd[i] = vandq_u16(codes, vdupq_n_u16(0xff00));
+    }
+    out[0] = neon_from_f16(even[0], even[1]);
+    out[1] = neon_from_f16(odd[0], odd[1]);
+}
+
+SIMD void panel_from_bf16(const uint16_t *p, v16 out[PANEL_VECTORS]) {
+    v16i pairs = v16i_load(p);
+    out[0] = v16_from_bits(v16i_shl(pairs, 16));
+    out[1] = v16_from_bits(v16i_and(pairs, v16i_set1(0xffff0000u)));
+}
+
+SIMD void panel_split(v16 a, v16 b, v16 *even, v16 *odd) {
+    *even = (v16){vuzp1q_f32(a.a, a.b), vuzp1q_f32(a.c, a.d), vuzp1q_f32(b.a, b.b), vuzp1q_f32(b.c, b.d)};
+    *odd = (v16){vuzp2q_f32(a.a, a.b), vuzp2q_f32(a.c, a.d), vuzp2q_f32(b.a, b.b), vuzp2q_f32(b.c, b.d)};
+}
+
 #else
 
 SIMD void panel_split(v16 a, v16 b, v16 *even, v16 *odd) {
@@ -173,6 +203,26 @@ SIMD uint64_t panel_nans(panel_seen seen) {
 SIMD panel_seen panel_see(panel_seen seen, const uint8_t *p) {
     return _mm256_max_epu8(
         seen, _mm256_or_si256(_mm256_loadu_si256((const void *)p), _mm256_set1_epi8((char)0x80)));
+}
+#elif defined(CPU_ISA_neon)
+typedef struct panel_seen {
+    uint8x16_t a, b;
+} panel_seen;
+SIMD panel_seen panel_seen_none(void) {
+    return (panel_seen){vdupq_n_u8(0), vdupq_n_u8(0)};
+}
+SIMD uint64_t panel_nans(panel_seen seen) {
+    uint8_t most[32];
+    uint64_t nans = 0;
+    vst1q_u8(most, seen.a);
+    vst1q_u8(most + 16, seen.b);
+    for (int i = 0; i < 32; i++) nans |= (uint64_t)(most[i] == 0xff) << i;
+    return nans;
+}
+SIMD panel_seen panel_see(panel_seen seen, const uint8_t *p) {
+    const uint8x16_t sign = vdupq_n_u8(0x80);
+    return (panel_seen){vmaxq_u8(seen.a, vorrq_u8(vld1q_u8(p), sign)),
+                        vmaxq_u8(seen.b, vorrq_u8(vld1q_u8(p + 16), sign))};
 }
 #else
 typedef int panel_seen; /* the scalar ISA level decodes a NaN as one */

@@ -331,6 +331,8 @@ SIMD_PRIMITIVE codes16 codes16_load_n(const uint8_t *p, int64_t n) {
     memcpy(part, p, (size_t)(n < 16 ? n : 16));
     return codes16_load(part);
 }
+#define codes16_zip_low(x, y)  _mm_unpacklo_epi8(x, y)
+#define codes16_zip_high(x, y) _mm_unpackhi_epi8(x, y)
 SIMD_PRIMITIVE v16 v16_from_f16_lanes(__m256i h) {
     return (v16){_mm256_cvtph_ps(_mm256_castsi256_si128(h)), _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1))};
 }

@@ -260,6 +260,8 @@ SIMD_PRIMITIVE codes16 codes16_load(const uint8_t *p) {
 SIMD_PRIMITIVE codes16 codes16_load_n(const uint8_t *p, int64_t n) {
     return _mm_maskz_loadu_epi8(v16m_first(n), p);
 }
+#define codes16_zip_low(x, y)  _mm_unpacklo_epi8(x, y)
+#define codes16_zip_high(x, y) _mm_unpackhi_epi8(x, y)
 SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(c), 8));
 }

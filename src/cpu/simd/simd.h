@@ -1,6 +1,6 @@
 /*
  * cpu/simd/simd: one vector of 16 floats, `v16`, for every instruction-set ISA level: one 512-bit register
- * (CPU_ISA_avx512), two 256-bit ones (CPU_ISA_avx2) or a float[16] (CPU_ISA_scalar). Every function gives
+ * (CPU_ISA_avx512), two 256-bit ones (CPU_ISA_avx2), four 128-bit ones (CPU_ISA_neon) or a float[16] (CPU_ISA_scalar). Every function gives
  * the same bits in every ISA level, but for the payload of a NaN; so a kernel written once with v16 is the same
  * arithmetic everywhere.
  *
@@ -46,6 +46,8 @@
 #include "cpu/simd/avx512.h"
 #elif defined(CPU_ISA_avx2)
 #include "cpu/simd/avx2.h"
+#elif defined(CPU_ISA_neon)
+#include "cpu/simd/neon.h"
 #elif defined(CPU_ISA_scalar)
 #include "cpu/simd/scalar.h"
 #else
