@@ -3,9 +3,11 @@
 set(CPU_ISAS scalar)
 set(CPU_ISA_FLAGS_scalar -O2)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  list(APPEND CPU_ISAS avx2 avx512)
+  list(APPEND CPU_ISAS avx2 avx512 avx512bf16)
   set(CPU_ISA_FLAGS_avx2 -O3 -march=x86-64-v3)
   set(CPU_ISA_FLAGS_avx512 -O3 -march=x86-64-v4 -mtune=skylake-avx512 -mprefer-vector-width=512)
+  # avx512 with one more unit: its files see CPU_ISA_avx512 too.
+  set(CPU_ISA_FLAGS_avx512bf16 ${CPU_ISA_FLAGS_avx512} -mavx512bf16 -mavx512vbmi -DCPU_ISA_avx512=1)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   list(APPEND CPU_ISAS neon)

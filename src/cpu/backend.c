@@ -29,29 +29,38 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512cd");
 }
 #endif
+#if CPU_HAS_avx512bf16
+static bool has_avx512bf16(void) {
+    return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi");
+}
+#endif
 
 typedef struct isa_entry {
     const cpu_isa *isa;
     bool (*available)(void);
+    bool has_pairs; /* products of FP8 and BF16 use another unit, which may be slower than that of the level before */
 } isa_entry;
 
 /* Worst first. */
 static const isa_entry isas[] = {
-    {&cpu_isa_scalar, always},
+    {&cpu_isa_scalar, always, false},
 #if CPU_HAS_avx2
-    {&cpu_isa_avx2, has_avx2},
+    {&cpu_isa_avx2, has_avx2, false},
 #endif
 #if CPU_HAS_avx512
-    {&cpu_isa_avx512, has_avx512},
+    {&cpu_isa_avx512, has_avx512, false},
+#endif
+#if CPU_HAS_avx512bf16
+    {&cpu_isa_avx512bf16, has_avx512bf16, true},
 #endif
 #if CPU_HAS_neon
-    {&cpu_isa_neon, always},
+    {&cpu_isa_neon, always, false},
 #endif
 };
 enum { ISA_COUNT = sizeof isas / sizeof isas[0] };
 
 /* All there are, in any build: to tell a misspelt ISA level from one that is not here. */
-static const char *const known[] = {"scalar", "avx2", "avx512", "neon"};
+static const char *const known[] = {"scalar", "avx2", "avx512", "avx512bf16", "neon"};
 enum { KNOWN_COUNT = sizeof known / sizeof known[0] };
 
 int cpu_isas(const char **names) {
@@ -88,12 +97,27 @@ static ott_status refuse_isa(const char *name, bool from_environment) {
                        nearest ? "'?" : "", list);
 }
 
+/* Is a level's unit for pairs faster than its fp32 multiply-adds? On some processors it has half their rate. Both give the
+   same bits, so a wrong answer costs time only. Measures for about a millisecond, once. */
+static bool pairs_are_faster(const cpu_isa *isa) {
+    enum { TRIES = 4, ROUNDS = 4000 };
+    static _Atomic int answer; /* 0: not measured, 1: no, 2: yes */
+    double best[2] = {0, 0};
+    for (int i = 0; i < 2 * TRIES && !answer; i++) {
+        double start = clock_seconds(), work = isa->burst(i % 2 ? OTT_BF16 : OTT_F32, ROUNDS);
+        double rate = work / (clock_seconds() - start);
+        if (rate > best[i % 2]) best[i % 2] = rate;
+    }
+    if (!answer) answer = best[1] > 1.1 * best[0] ? 2 : 1;
+    return answer == 2;
+}
+
 static ott_status choose_isa(const char *name, const cpu_isa **out) {
     const char *wanted = name ? name : getenv(CPU_ISA_VARIABLE);
     bool any = !wanted || (!name && !*wanted);
     for (int i = ISA_COUNT - 1; i >= 0; i--) {
         if (!any && strcmp(isas[i].isa->name, wanted) != 0) continue;
-        if (!isas[i].available()) continue;
+        if (!isas[i].available() || (any && isas[i].has_pairs && !pairs_are_faster(isas[i].isa))) continue;
         *out = isas[i].isa;
         return OTT_OK;
     }
@@ -105,25 +129,26 @@ static ott_status choose_isa(const char *name, const cpu_isa **out) {
 enum { PEAK_BURSTS = 8, PEAK_ROUNDS = 20000 }; /* a burst is under a millisecond */
 #define PEAK_SETTLING 0.02                     /* seconds until each thread has a core of its own again */
 
+typedef struct burst_job {
+    const cpu_isa *isa;
+    ott_dtype format;
+} burst_job;
+
 static void burst(void *argument, int thread, int threads) {
-    const cpu_isa *isa = argument;
+    const burst_job *job = argument;
     (void)thread, (void)threads;
-    isa->fma_burst(PEAK_ROUNDS);
+    job->isa->burst(job->format, PEAK_ROUNDS);
 }
 
 /* The best of a few bursts, over all threads. */
 static double measure_peak(device *d, ott_dtype format) {
     cpu_device *c = (cpu_device *)d;
-    (void)format;
-    union {
-        const cpu_isa *given;
-        void *argument;
-    } isa = {.given = c->isa};
-    double work = c->isa->fma_burst(1) * PEAK_ROUNDS * c->base.threads, best = 0, began = clock_seconds();
-    while (clock_seconds() - began < PEAK_SETTLING) pool_run(c->pool, burst, isa.argument);
+    burst_job job = {c->isa, format};
+    double work = c->isa->burst(format, 1) * PEAK_ROUNDS * c->base.threads, best = 0, began = clock_seconds();
+    while (clock_seconds() - began < PEAK_SETTLING) pool_run(c->pool, burst, &job);
     for (int i = 0; i < PEAK_BURSTS; i++) {
         double start = clock_seconds();
-        pool_run(c->pool, burst, isa.argument);
+        pool_run(c->pool, burst, &job);
         double rate = work / (clock_seconds() - start);
         if (rate > best) best = rate;
     }

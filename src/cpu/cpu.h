@@ -8,7 +8,7 @@
 #include "tensor/device.h"
 
 #define CPU_ISA_VARIABLE "OTTAVA_ISA" /* environment variable that names a ISA level */
-#define CPU_ISAS_MAX     3
+#define CPU_ISAS_MAX     4
 
 extern const backend_capabilities cpu_capabilities;
 

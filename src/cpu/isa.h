@@ -1,9 +1,8 @@
 /*
  * cpu/isa: private to the floor: what every file that is compiled once per ISA level shares.
  *
- * CPU_ISA names the ISA level (scalar, avx2, avx512, neon). A function of such a file that another file calls is named
- * ISA(name), which becomes name_avx512; each op of tensor/ops.def is ISA(<op>), declared here for all of
- * them.
+ * CPU_ISA names the ISA level (scalar, avx2, avx512, avx512bf16, neon). A function of such a file that another file calls
+ * is named ISA(name), which becomes name_avx512. Each op of tensor/ops.def is ISA(<op>), declared here for all of them.
  */
 #ifndef CPU_ISA_H
 #define CPU_ISA_H
@@ -34,11 +33,12 @@ typedef struct cpu_device {
 typedef struct cpu_isa {
     const char *name;
     const op_table *ops;
-    /* Multiply-adds counted as two, done by `rounds` rounds of the ISA level's widest FMA units kept busy. */
-    double (*fma_burst)(int64_t rounds);
+    /* Keeps the level's multiply-add unit busy for `rounds` rounds: the unit that products of format d use. Returns the
+       operations done, two for each multiply-add. */
+    double (*burst)(ott_dtype d, int64_t rounds);
 } cpu_isa;
 
-extern const cpu_isa cpu_isa_scalar, cpu_isa_avx2, cpu_isa_avx512, cpu_isa_neon;
+extern const cpu_isa cpu_isa_scalar, cpu_isa_avx2, cpu_isa_avx512, cpu_isa_avx512bf16, cpu_isa_neon;
 
 static inline cpu_device *cpu_of(const exec *cx) {
     return (cpu_device *)cx->device;
@@ -102,7 +102,7 @@ int64_t ISA(attention_backward_workspace)(const attention_backward_args *a);
 /* gemm/panels.c: elements that pack makes of b. */
 int64_t ISA(packed_count)(const operand *b);
 /* peak.c */
-double ISA(fma_burst)(int64_t rounds);
+double ISA(burst)(ott_dtype d, int64_t rounds);
 #endif
 
 #endif

@@ -1,6 +1,5 @@
 /*
- * cpu/peak: keeps the fused multiply-add units busy and nothing else: what a matrix product can at most reach
- * here.
+ * cpu/peak: keeps a multiply-add unit busy and does nothing else: the most that a matrix product can reach here.
  */
 #include "cpu/simd/simd.h"
 #include "cpu/isa.h"
@@ -25,7 +24,15 @@ enum { CHAINS = 1 };
 #define KEEP(x) __asm__ volatile("" : "+m"(x))
 #endif
 
-double ISA(fma_burst)(int64_t rounds) {
+SIMD v16 multiply_add(v16 factor, v16 sum, bool pairs) {
+#if SIMD_HAS_PAIRS
+    if (pairs) return v16_pair_fma(factor, factor, sum);
+#endif
+    (void)pairs;
+    return v16_fma(sum, factor, factor);
+}
+
+SIMD double multiply_adds(int64_t rounds, bool pairs) {
     v16 factor = v16_set1(0.5f), sum[CHAINS];
     KEEP(factor);
     SIMD_UNROLL for (int i = 0; i < CHAINS; i++) {
@@ -33,8 +40,13 @@ double ISA(fma_burst)(int64_t rounds) {
         KEEP(sum[i]);
     }
     for (int64_t round = 0; round < rounds; round++) {
-        SIMD_UNROLL for (int i = 0; i < CHAINS; i++) sum[i] = v16_fma(sum[i], factor, factor);
+        SIMD_UNROLL for (int i = 0; i < CHAINS; i++) sum[i] = multiply_add(factor, sum[i], pairs);
         SIMD_UNROLL for (int i = 0; i < CHAINS; i++) KEEP(sum[i]);
     }
-    return 2.0 * 16 * CHAINS * (double)rounds;
+    return 2.0 * (pairs ? 2 : 1) * 16 * CHAINS * (double)rounds;
+}
+
+double ISA(burst)(ott_dtype d, int64_t rounds) {
+    if (SIMD_HAS_PAIRS && d != OTT_F32 && d != OTT_F16) return multiply_adds(rounds, true);
+    return multiply_adds(rounds, false);
 }

@@ -24,4 +24,4 @@ static const op_table ops = {
     .packed_count = packed_count,
 };
 
-const cpu_isa ISA(cpu_isa) = {.name = TEXT(CPU_ISA), .ops = &ops, .fma_burst = ISA(fma_burst)};
+const cpu_isa ISA(cpu_isa) = {.name = TEXT(CPU_ISA), .ops = &ops, .burst = ISA(burst)};

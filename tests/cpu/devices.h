@@ -7,7 +7,7 @@
 
 #include "cpu/cpu.h"
 
-#define DEVICES_MAX 12
+#define DEVICES_MAX (4 * CPU_ISAS_MAX)
 
 typedef struct devices {
     mem *account;

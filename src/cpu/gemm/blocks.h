@@ -37,8 +37,8 @@ SIMD void pack_scale_invs(float *out, const operand *o, gemm_block b, int64_t bl
         }
 }
 
-/* The tile's sums over packed blocks of kc `block`; scale_inv_a and scale_inv_b are the tile's, of the first
-   block. a_step: from one term of A to the next. */
+/* The tile's sums over scale blocks of `block` packed elements; scale_inv_a and scale_inv_b are the tile's, of the
+   first block. a_step: from one packed element of A to the next. */
 static void multiply_blocks(gemm_kernel kernel, gemm_tile tile, int64_t block, int64_t a_step) {
     int64_t kc = tile.kc;
     if (!tile.start) memset(tile.sums, 0, GEMM_TILE * sizeof(float));

@@ -10,6 +10,7 @@
 #include "cpu/gemm/skinny.h"
 #include "cpu/gemm/kernel.h"
 #include "cpu/gemm/pack.h"
+#include "cpu/gemm/pairs.h"
 
 static int64_t at_most(int64_t x, int64_t limit) {
     return x < limit ? x : limit;
@@ -19,16 +20,31 @@ static int64_t at_most(int64_t x, int64_t limit) {
 
 /* Where one block of C is in its contraction. */
 typedef struct gemm_stage {
-    int64_t kc;
+    int64_t kc, length; /* terms, packed elements */
     bool first, last;
 } gemm_stage;
 
-static gemm_kernel choose_kernel(const gemm_job *job, gemm_a_layout layout, gemm_part p) {
-    const gemm_args *g = job->args;
-    if (g->spec.accumulate != ACCUMULATE_FP32)
-        return ISA(gemm_tensorcore)(layout, g->spec.accumulate == ACCUMULATE_HOPPER_SPLIT);
-    bool exact = pack_is_fp8(g->a->t.dtype) && pack_is_fp8(g->b->t.dtype);
-    return gemm_kernels(layout, p.n <= 16, exact)[p.m - 1];
+/* Places of a row tile and a column tile among those of the packed blocks. */
+typedef struct gemm_place {
+    int64_t row_tile, column_tile;
+} gemm_place;
+
+static gemm_arithmetic choose_arithmetic(const gemm_job *job, const gemm_work *w, gemm_place at) {
+#if SIMD_HAS_PAIRS
+    if (job->terms == 2) {
+        int least = w->least_a[at.row_tile % GEMM_A_TILES] + w->least_b[at.column_tile];
+        return least >= PAIR_LEAST ? GEMM_PAIRS : GEMM_PAIRS_APART;
+    }
+#endif
+    (void)w, (void)at;
+    return gemm_of_terms(pack_is_fp8(job->args->a->t.dtype) && pack_is_fp8(job->args->b->t.dtype));
+}
+
+static gemm_kernel choose_kernel(const gemm_job *job, const gemm_work *w, gemm_a_layout layout, gemm_part p,
+                                 gemm_place at) {
+    accumulate_mode mode = job->args->spec.accumulate;
+    if (mode != ACCUMULATE_FP32) return ISA(gemm_tensorcore)(layout, mode == ACCUMULATE_HOPPER_SPLIT);
+    return gemm_kernels(layout, p.n <= 16, choose_arithmetic(job, w, at))[p.m - 1];
 }
 
 static float smallest_normal(ott_dtype d) {
@@ -42,7 +58,7 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
     _Alignas(64) float finished[GEMM_TILE];
     const gemm_args *g = job->args;
     gemm_a_layout layout = g->a->transposed ? GEMM_A_PANEL : GEMM_A_ROWS;
-    int64_t tile_step = layout == GEMM_A_PANEL ? GEMM_A_STEP * stage.kc : GEMM_MR * GEMM_A_LD;
+    int64_t tile_step = layout == GEMM_A_PANEL ? GEMM_A_STEP * stage.length : GEMM_MR * GEMM_A_LD;
     int64_t size = dtype_bytes(g->c->dtype);
     int64_t blocks = job->block ? blocks_of(stage.kc, job->block) : 0;
     gemm_tile tile = {.order = g->spec.order,
@@ -51,15 +67,15 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
     for (int64_t j = 0; j < p.n; j += GEMM_NR) {
         for (int64_t i = 0; i < p.m; i += GEMM_MR) {
             gemm_part part = {p.i + i, at_most(p.m - i, GEMM_MR), p.j + j, at_most(p.n - j, GEMM_NR)};
-            gemm_kernel kernel = choose_kernel(job, layout, part);
+            gemm_place at = {row_tile + i / GEMM_MR, j / GEMM_NR};
+            gemm_kernel kernel = choose_kernel(job, w, layout, part, at);
             tile.rows = part.m;
-            tile.kc = stage.kc;
+            tile.kc = stage.length;
             tile.a = w->a + i / GEMM_MR * tile_step;
-            tile.b = w->b + j * stage.kc;
+            tile.b = w->b + j * stage.length;
             tile.sums = finished;
             if (!stage.first || !stage.last)
-                tile.sums =
-                    w->partial + (j / GEMM_NR * (GEMM_MB / GEMM_MR) + row_tile + i / GEMM_MR) * GEMM_TILE;
+                tile.sums = w->partial + (at.column_tile * GEMM_A_TILES + at.row_tile) * GEMM_TILE;
             tile.start = stage.first ? NULL : tile.sums;
             tile.soon = stage.last ? (const char *)g->c->data + (part.i * g->c->ld + part.j) * size
                                    : (const char *)(tile.sums + GEMM_TILE); /* the next tile's */
@@ -67,7 +83,7 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
             if (job->block) {
                 tile.scale_inv_a = w->scale_inv_a + i * blocks;
                 tile.scale_inv_b = w->scale_inv_b + j * blocks;
-                multiply_blocks(kernel, tile, job->block, layout == GEMM_A_PANEL ? GEMM_A_STEP : 1);
+                multiply_blocks(kernel, tile, job->block / job->terms, layout == GEMM_A_PANEL ? GEMM_A_STEP : 1);
             } else
                 kernel(&tile);
             if (stage.last) gemm_finish(job, tile.sums, part);
@@ -75,19 +91,38 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
     }
 }
 
+static void pack_a(const gemm_job *job, gemm_work *w, gemm_block b, int64_t row_tile, gemm_stage stage) {
+    const operand *a = job->args->a;
+    gemm_pack_a(w->a, a, job->terms, b);
+#if SIMD_HAS_PAIRS
+    if (job->terms == 2)
+        pairs_note_a(w, a, b.rows, stage.length, w->least_a + row_tile % GEMM_A_TILES, stage.first);
+#endif
+    (void)row_tile, (void)stage;
+}
+
+static void pack_b(const gemm_job *job, gemm_work *w, gemm_block block, gemm_stage stage) {
+    const operand *b = job->args->b;
+    gemm_pack_b(w->b, b, job->terms, block);
+#if SIMD_HAS_PAIRS
+    if (job->terms == 2) pairs_note_b(w, b, block.rows, stage.length, stage.first);
+#endif
+    (void)stage;
+}
+
 /* A block of C over the whole contraction. */
 static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
     int64_t k = 0;
     do { /* once also for an empty contraction, whose sums are 0 */
-        int64_t kc = at_most(job->k - k, GEMM_KC);
-        gemm_stage stage = {.kc = kc, .first = k == 0, .last = k + kc == job->k};
+        int64_t kc = at_most(job->k - k, GEMM_KC * job->terms), length = pack_length(kc, job->terms);
+        gemm_stage stage = {.kc = kc, .length = length, .first = k == 0, .last = k + kc == job->k};
         gemm_block b = {p.j, p.n, k, kc};
-        gemm_pack_b(w->b, job->args->b, b);
+        pack_b(job, w, b, stage);
         if (job->block) pack_scale_invs(w->scale_inv_b, job->args->b, b, job->block, GEMM_NR);
         for (int64_t i = 0; i < p.m; i += GEMM_MC) {
             int64_t rows = at_most(p.m - i, GEMM_MC);
             gemm_block a = {p.i + i, rows, k, kc};
-            gemm_pack_a(w->a, job->args->a, a);
+            pack_a(job, w, a, i / GEMM_MR, stage);
             if (job->block) pack_scale_invs(w->scale_inv_a, job->args->a, a, job->block, GEMM_MR);
             multiply_packed(job, w, (gemm_part){p.i + i, rows, p.j, p.n}, i / GEMM_MR, stage);
         }
@@ -97,17 +132,18 @@ static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
 
 /* Columns of C that are worked on at a time: as many as packed B holds, and its block scales. */
 static int64_t block_columns(const gemm_job *job) {
-    if (job->k > GEMM_KC) return GEMM_NB;
-    return GEMM_B_FLOATS / (job->k > GEMM_BLOCK_MIN ? job->k : GEMM_BLOCK_MIN) / job->grain * job->grain;
+    int64_t length = pack_length(job->k, job->terms);
+    if (length > GEMM_KC) return GEMM_NB;
+    return GEMM_B_FLOATS / (length > GEMM_BLOCK_MIN ? length : GEMM_BLOCK_MIN) / job->grain * job->grain;
 }
 
 /* Rows: all of them when no sums have to wait. */
-static int64_t block_rows(int64_t k) {
-    return k > GEMM_KC ? GEMM_MB : INT64_MAX;
+static int64_t block_rows(const gemm_job *job) {
+    return job->k > GEMM_KC * job->terms ? GEMM_MB : INT64_MAX;
 }
 
 static void multiply_part(const gemm_job *job, gemm_work *w, gemm_part p) {
-    int64_t rows = at_most(block_rows(job->k), p.m), columns = at_most(block_columns(job), p.n);
+    int64_t rows = at_most(block_rows(job), p.m), columns = at_most(block_columns(job), p.n);
     for (int64_t j = 0; j < p.n; j += columns)
         for (int64_t i = 0; i < p.m; i += rows)
             multiply_block(job, w,
@@ -146,7 +182,7 @@ static void choose_grid(gemm_job *job, int threads) {
         if (threads % grid_m) continue;
         int grid_n = threads / grid_m;
         int64_t m = share_of_grains(job->m, GEMM_MR, grid_m), n = share_of_grains(job->n, job->grain, grid_n);
-        int64_t packed = m * blocks(n, block_columns(job)) + n * blocks(m, block_rows(job->k));
+        int64_t packed = m * blocks(n, block_columns(job)) + n * blocks(m, block_rows(job));
         int64_t cost = m * n + PACK_COST * packed;
         if (cost >= least) continue;
         least = cost;
@@ -176,6 +212,7 @@ ott_status ISA(gemm)(exec *cx, const gemm_args *a) {
 ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor) {
     gemm_job job = {.args = a, .cx = cx, .m = operand_mn(a->a), .n = operand_mn(a->b), .factor = factor};
     job.k = operand_k(a->a);
+    job.terms = pairs_terms(a);
     TRY(check_operands(a));
     int64_t kc = granularity_block(a->a->grain).k;
     job.block = kc == INT64_MAX || job.k == 0 ? 0 : kc; /* nothing to scale in an empty sum */

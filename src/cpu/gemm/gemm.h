@@ -2,12 +2,15 @@
  * cpu/gemm/gemm: private to the matrix product's files: block sizes, the job, and what a finished tile goes
  * through.
  *
- * The structure is BLIS's (Van Zee and van de Geijn 2015): blocks of both operands are decoded to fp32 while
- * they are packed into the order the micro-kernel reads, so that every format and both orientations share one
- * kernel. What differs is the sum: each output is one fp32 chain over the whole contraction. Between blocks
- * of the contraction the unfinished chains wait in fp32 beside C, never in C, and only a finished one is
- * scaled, biased, added and rounded. The rows of an operand here are M of A and N of B, each contracted over K,
- * whichever way it lies in memory.
+ * The structure is BLIS's (Van Zee and van de Geijn 2015): blocks of both operands are decoded while they are
+ * packed into the order the micro-kernel reads, so that every format and both orientations share one kernel.
+ * What differs is the sum: each output is one fp32 chain over the whole contraction. Between blocks of the
+ * contraction the unfinished chains wait in an fp32 buffer, never in C, and only a finished one is scaled,
+ * biased, added and rounded. The rows of an operand here are M of A and N of B, each contracted over K,
+ * in either orientation.
+ *
+ * A packed element is 32 bits: one term of the contraction in fp32, or a pair of terms in bf16
+ * (cpu/simd/avx512bf16.h) where the level has a unit for pairs and both operands are FP8 or BF16.
  */
 #ifndef CPU_GEMM_H
 #define CPU_GEMM_H
@@ -37,7 +40,8 @@
    of B are finished together; else there are no unfinished sums to keep, and as many rows of B are packed as
    there is room. */
 enum {
-    GEMM_KC = 1024, /* terms of the contraction packed at a time */
+    GEMM_KC = 1024, /* packed elements of the contraction at a time */
+    GEMM_TERMS_MAX = SIMD_HAS_PAIRS ? 2 : 1, /* terms in a packed element */
     GEMM_MC = 168,  /* rows of A packed at a time */
     GEMM_MB = 6 * GEMM_MC,
     GEMM_NB = 512,
@@ -48,8 +52,10 @@ enum {
     GEMM_A_FLOATS = GEMM_A_ROWS_FLOATS > GEMM_A_PANELS_FLOATS ? GEMM_A_ROWS_FLOATS : GEMM_A_PANELS_FLOATS,
     GEMM_TILE = GEMM_MR * GEMM_NR,
     GEMM_BLOCK_MIN = 32, /* kc of the smallest scale blocks; all divide GEMM_KC */
-    GEMM_A_INVERSES = GEMM_MC * GEMM_KC / GEMM_BLOCK_MIN,
-    GEMM_B_INVERSES = 2 * GEMM_B_FLOATS / GEMM_BLOCK_MIN /* a contraction of 33 has two blocks */
+    GEMM_A_INVERSES = GEMM_MC * GEMM_KC * GEMM_TERMS_MAX / GEMM_BLOCK_MIN,
+    GEMM_B_INVERSES = (GEMM_TERMS_MAX + 1) * GEMM_B_FLOATS / GEMM_BLOCK_MIN, /* a contraction of 33 has two blocks */
+    GEMM_A_TILES = GEMM_MB / GEMM_MR,
+    GEMM_B_TILES = GEMM_B_FLOATS / GEMM_BLOCK_MIN / GEMM_NR
 };
 
 /* A thread's scratch during a product. */
@@ -59,6 +65,9 @@ typedef struct gemm_work {
     float partial[GEMM_MB * GEMM_NB];   /* [column tile][row tile][GEMM_MR][GEMM_NR] */
     float scale_inv_b[GEMM_B_INVERSES]; /* block scales of what is packed: [column tile][block][GEMM_NR] */
     float scale_inv_a[GEMM_A_INVERSES]; /* [row tile][block][GEMM_MR] */
+    /* Smallest exponents of the packed pairs of a row tile and of a column tile, over all blocks of the contraction
+       so far (cpu/simd/avx512bf16.h, PAIR_LEAST). */
+    int16_t least_a[GEMM_A_TILES], least_b[GEMM_B_TILES];
 } gemm_work;
 
 _Static_assert(sizeof(gemm_work) <= CPU_SCRATCH_BYTES, "a product's buffers fit the thread's scratch");
@@ -71,6 +80,7 @@ typedef struct gemm_job {
     int64_t m, n, k;
     int64_t grain;      /* rows of B that stay together: a tile's, or a panel's when they are packed */
     int64_t block;      /* kc of the scale blocks; 0: scales hold for the whole contraction */
+    int64_t terms;      /* of the contraction in a packed element: 1, or 2 for pairs */
     int grid_m, grid_n; /* the threads as a grid over C */
     float factor;       /* of the scaled sums */
 } gemm_job;

@@ -1,8 +1,8 @@
 /*
  * cpu/gemm/kernel: the micro-kernel: a tile of up to GEMM_MR x GEMM_NR sums held in registers, extended by
- * `kc` terms.
+ * `kc` packed elements.
  *
- *     sum[i][j] = fmaf(a(i, k), b(j, k), sum[i][j])   for k ascending
+ *     sum[i][j] = fmaf(a(i, k), b(j, k), sum[i][j])   for each term k, ascending
  *
  * With block scales it makes the sums of one block, from 0, and adds them, scaled, to the tile's. One
  * function for each number of rows, so that a tile at the edge costs what it holds.
@@ -12,7 +12,8 @@
 
 #include "cpu/gemm/tile.h"
 
-SIMD void gemm_extend(const gemm_tile *t, int rows, int vectors, gemm_a_layout layout, bool exact) {
+SIMD void gemm_extend(const gemm_tile *t, int rows, int vectors, gemm_a_layout layout,
+                      gemm_arithmetic how) {
     const float *restrict a = t->a, *restrict b = t->b;
     const char *soon = t->soon, *soon_last = soon + (rows - 1) * t->soon_step;
     v16 sum[GEMM_MR][GEMM_NV];
@@ -30,82 +31,69 @@ SIMD void gemm_extend(const gemm_tile *t, int rows, int vectors, gemm_a_layout l
         SIMD_UNROLL for (int i = 0; i < rows; i++) {
             v16 left = v16_set1(layout == GEMM_A_ROWS ? a[i * GEMM_A_LD + k] : a[k * GEMM_A_STEP + i]);
             SIMD_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] =
-                gemm_term(left, right[v], sum[i][v], exact);
+                gemm_extended(left, right[v], sum[i][v], how);
         }
     }
     gemm_leave(t, rows, vectors, sum);
 }
 
-/* X(rows) for every number of rows a tile may have. */
-#define GEMM_ROWS_4(X)  X(1) X(2) X(3) X(4)
-#define GEMM_ROWS_6(X)  GEMM_ROWS_4(X) X(5) X(6)
-#define GEMM_ROWS_14(X) GEMM_ROWS_6(X) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+/* X(rows, ...) for every number of rows a tile may have. */
+#define GEMM_ROWS_4(X, ...)  X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
+#define GEMM_ROWS_6(X, ...)  GEMM_ROWS_4(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
+#define GEMM_ROWS_10(X, ...)                                                                                 \
+    GEMM_ROWS_6(X, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__) X(9, __VA_ARGS__) X(10, __VA_ARGS__)
+#define GEMM_ROWS_14(X, ...)                                                                                 \
+    GEMM_ROWS_10(X, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__) X(13, __VA_ARGS__) X(14, __VA_ARGS__)
 #if GEMM_MR == 14
-#define GEMM_ROWS(X) GEMM_ROWS_14(X)
+#define GEMM_ROWS GEMM_ROWS_14
 #elif GEMM_MR == 6
-#define GEMM_ROWS(X) GEMM_ROWS_6(X)
+#define GEMM_ROWS GEMM_ROWS_6
 #else
-#define GEMM_ROWS(X) GEMM_ROWS_4(X)
+#define GEMM_ROWS GEMM_ROWS_4
 #endif
 
-/* A function for each number of rows, and the table of them. */
-#define GEMM_KERNEL(name, rows, vectors, layout, exact)                                                      \
-    static void name##_##rows(const gemm_tile *t) {                                                          \
-        gemm_extend(t, rows, vectors, layout, exact);                                                        \
+/* GEMM_KERNELS(name, vectors, how): a function for each number of rows and layout of A, and name[layout][rows - 1]. */
+#define GEMM_KERNEL(rows, name, vectors, how)                                                                \
+    static void name##_rows_##rows(const gemm_tile *t) {                                                     \
+        gemm_extend(t, rows, vectors, GEMM_A_ROWS, how);                                                     \
+    }                                                                                                        \
+    static void name##_panel_##rows(const gemm_tile *t) {                                                    \
+        gemm_extend(t, rows, vectors, GEMM_A_PANEL, how);                                                    \
     }
+#define GEMM_ENTRY_ROWS(rows, name)  name##_rows_##rows,
+#define GEMM_ENTRY_PANEL(rows, name) name##_panel_##rows,
+#define GEMM_KERNELS(name, vectors, how)                                                                     \
+    GEMM_ROWS(GEMM_KERNEL, name, vectors, how)                                                               \
+    static const gemm_kernel name[2][GEMM_MR] = {[GEMM_A_ROWS] = {GEMM_ROWS(GEMM_ENTRY_ROWS, name)},         \
+                                                 [GEMM_A_PANEL] = {GEMM_ROWS(GEMM_ENTRY_PANEL, name)}};
 
-#define X(rows) GEMM_KERNEL(gemm_rows_wide, rows, GEMM_NV, GEMM_A_ROWS, false)
-GEMM_ROWS(X)
-#undef X
-#define X(rows) GEMM_KERNEL(gemm_panel_wide, rows, GEMM_NV, GEMM_A_PANEL, false)
-GEMM_ROWS(X)
-#undef X
+GEMM_KERNELS(gemm_wide, GEMM_NV, GEMM_FMA)
 #if GEMM_NV > 1
-#define X(rows) GEMM_KERNEL(gemm_rows_narrow, rows, 1, GEMM_A_ROWS, false)
-GEMM_ROWS(X)
-#undef X
-#define X(rows) GEMM_KERNEL(gemm_panel_narrow, rows, 1, GEMM_A_PANEL, false)
-GEMM_ROWS(X)
-#undef X
+GEMM_KERNELS(gemm_narrow, 1, GEMM_FMA)
 #endif
 #ifdef CPU_ISA_scalar
-#define X(rows) GEMM_KERNEL(gemm_rows_exact, rows, 1, GEMM_A_ROWS, true)
-GEMM_ROWS(X)
-#undef X
-#define X(rows) GEMM_KERNEL(gemm_panel_exact, rows, 1, GEMM_A_PANEL, true)
-GEMM_ROWS(X)
-#undef X
+GEMM_KERNELS(gemm_exact, 1, GEMM_EXACT)
+#endif
+#if SIMD_HAS_PAIRS
+GEMM_KERNELS(gemm_pairs_wide, GEMM_NV, GEMM_PAIRS)
+GEMM_KERNELS(gemm_pairs_narrow, 1, GEMM_PAIRS)
+GEMM_KERNELS(gemm_pairs_apart, GEMM_NV, GEMM_PAIRS_APART)
 #endif
 
-/* A tile's kernels by number of rows, less one. `narrow`: at most 16 rows of B. `exact`: both operands are
- * FP8. */
-static inline const gemm_kernel *gemm_kernels(gemm_a_layout layout, bool narrow, bool exact) {
-#define X(rows) gemm_rows_wide_##rows,
-    static const gemm_kernel rows_wide[] = {GEMM_ROWS(X)};
-#undef X
-#define X(rows) gemm_panel_wide_##rows,
-    static const gemm_kernel panel_wide[] = {GEMM_ROWS(X)};
-#undef X
-#if GEMM_NV > 1
-#define X(rows) gemm_rows_narrow_##rows,
-    static const gemm_kernel rows_narrow[] = {GEMM_ROWS(X)};
-#undef X
-#define X(rows) gemm_panel_narrow_##rows,
-    static const gemm_kernel panel_narrow[] = {GEMM_ROWS(X)};
-#undef X
-    if (narrow) return layout == GEMM_A_ROWS ? rows_narrow : panel_narrow;
+/* A tile's kernels by number of rows, less one. `narrow`: at most 16 rows of B. */
+static inline const gemm_kernel *gemm_kernels(gemm_a_layout layout, bool narrow, gemm_arithmetic how) {
+#if SIMD_HAS_PAIRS
+    if (how == GEMM_PAIRS_APART) return gemm_pairs_apart[layout];
+    if (how == GEMM_PAIRS) return narrow ? gemm_pairs_narrow[layout] : gemm_pairs_wide[layout];
 #endif
 #ifdef CPU_ISA_scalar
-#define X(rows) gemm_rows_exact_##rows,
-    static const gemm_kernel rows_exact[] = {GEMM_ROWS(X)};
-#undef X
-#define X(rows) gemm_panel_exact_##rows,
-    static const gemm_kernel panel_exact[] = {GEMM_ROWS(X)};
-#undef X
-    if (exact) return layout == GEMM_A_ROWS ? rows_exact : panel_exact;
+    if (how == GEMM_EXACT) return gemm_exact[layout];
 #endif
-    (void)narrow, (void)exact;
-    return layout == GEMM_A_ROWS ? rows_wide : panel_wide;
+#if GEMM_NV > 1
+    if (narrow) return gemm_narrow[layout];
+#endif
+    (void)narrow, (void)how;
+    return gemm_wide[layout];
 }
 
 #endif

@@ -2,27 +2,42 @@
  * cpu/gemm/panel: packed rows, what the CPU makes of an operand that many products will read, and how the elements
  * of one term of a panel get to fp32.
  *
- * The rows that lie next to each other are taken apart by shifts of the pairs as a whole, which costs half
- * of what widening each element would.
+ * Two neighbouring elements are taken apart by shifts of both at once, which costs half of what widening each
+ * element would. The level avx512bf16 keeps two terms of a row next to each other, as its unit multiplies them;
+ * the others keep two rows of a term next to each other.
  */
 #ifndef CPU_GEMM_PANEL_H
 #define CPU_GEMM_PANEL_H
 
 #include "cpu/gemm/gemm.h"
 
-/* Packed rows, as a product with few rows on its other use reads them, from the first byte to the last:
-   panels of PANEL_ROWS rows, [panel][contraction][PANEL_ROWS] elements of the matrix's own format; rows
-   beyond the last are 0. Rows i and i + PANEL_ROWS/2 of a panel lie next to each other: vectors of 16 or 8
-   bits wide elements split into the two by shifts. */
+/* Packed rows, as a product whose other operand has few rows reads them, from the first byte to the last: panels
+   of PANEL_ROWS rows, [panel][contraction][PANEL_ROWS] elements in the matrix's own format; rows beyond the last
+   are 0. Rows i and i + PANEL_ROWS/2 of a panel are neighbours: vectors of 16-bit or 8-bit elements split into
+   the two by shifts.
+   In pairs (panel_has_pairs): [panel][contraction / 2][PANEL_ROWS][2], the later term first; an odd contraction is
+   completed with 0. FP8 codes are in the order of v16_pairs_from_codes: rows 0 to 31 in the first 64 bytes, and in
+   each 16 bytes 4 rows, then the 4 rows that come 16 later. */
 #define PANEL_ROWS 64
+SIMD bool panel_has_pairs(ott_dtype d) {
+    return SIMD_HAS_PAIRS && (d == OTT_E4M3 || d == OTT_E5M2 || d == OTT_BF16);
+}
+/* Terms of the contraction that a panel holds. */
+static inline int64_t panel_contraction(ott_dtype d, int64_t contraction) {
+    return panel_has_pairs(d) ? (contraction + 1) / 2 * 2 : contraction;
+}
 /* Rows of whole panels. */
 static inline int64_t panel_round(int64_t rows) {
     return (rows + PANEL_ROWS - 1) / PANEL_ROWS * PANEL_ROWS;
 }
-/* The element of (row, k) in packed rows. */
-static inline int64_t panel_index(int64_t row, int64_t k, int64_t contraction) {
+/* The element of (row, k) in packed rows of format d. */
+static inline int64_t panel_index(ott_dtype d, int64_t row, int64_t k, int64_t contraction) {
     int64_t i = row % PANEL_ROWS, half = PANEL_ROWS / 2;
-    return (row / PANEL_ROWS * contraction + k) * PANEL_ROWS + i % half * 2 + i / half;
+    if (!panel_has_pairs(d))
+        return (row / PANEL_ROWS * contraction + k) * PANEL_ROWS + i % half * 2 + i / half;
+    int64_t pairs = (row / PANEL_ROWS * panel_contraction(d, contraction) + k / 2 * 2) * PANEL_ROWS;
+    int64_t pair = d == OTT_BF16 ? i : i / half * half + i % 16 / 4 * 8 + i / 16 % 2 * 4 + i % 4;
+    return pairs + 2 * pair + (1 - k % 2);
 }
 
 /* A panel is read in parts of PANEL_VECTORS vectors of 16 rows, as many as a load of pairs gives. */
@@ -40,9 +55,9 @@ SIMD int64_t panel_row(int part, int v) {
     return PANEL_PARTS == 1 ? 16 * v : 16 * part + PANEL_ROWS / 2 * v;
 }
 
-/* E4M3 numbers come out divided by this, exactly: whoever multiplies with them has it in the other factor,
-   once, and not in each of them. Their NaN comes out as PANEL_NAN, and is looked for apart. */
-#ifdef CPU_ISA_scalar
+/* panel_load gives E4M3 numbers divided by this, exactly: the other factor has it once, instead of each of them.
+   Their NaN becomes PANEL_NAN, and panel_see finds it. */
+#if defined(CPU_ISA_scalar) || SIMD_HAS_PAIRS
 #define PANEL_FACTOR 1.0f
 #else
 #define PANEL_FACTOR 256.0f
@@ -238,5 +253,41 @@ SIMD panel_seen panel_see(panel_seen seen, const uint8_t *p) {
     return seen;
 }
 #endif
+
+/* ---- packed elements of a panel: terms or pairs of terms ---- */
+
+#if SIMD_HAS_PAIRS
+/* The 64 pairs of a panel's rows; `at` is their first element. d has pairs. */
+SIMD void panel_load_pairs(const void *p, ott_dtype d, int64_t at, v16 out[PANEL_VECTORS]) {
+    if (d == OTT_BF16) {
+        SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) out[v] =
+            _mm512_loadu_ps((const uint16_t *)p + at + 32 * v);
+    } else {
+        v16_pairs_from_codes(_mm512_loadu_si512((const uint8_t *)p + at), d, out);
+        v16_pairs_from_codes(_mm512_loadu_si512((const uint8_t *)p + at + 64), d, out + 2);
+    }
+}
+#endif
+
+/* Vectors of a part of a panel, the one that row `row` begins: term k, or the pair of it and the next. A NaN is
+   a NaN. k is even if terms is 2. */
+SIMD void panel_elements(const operand *o, ott_dtype d, int64_t terms, int64_t row, int64_t k, int part,
+                         v16 out[PANEL_VECTORS]) {
+    int64_t at = panel_index(d, row, k, o->t.columns) + part * 16 * PANEL_VECTORS;
+#if SIMD_HAS_PAIRS
+    if (panel_has_pairs(d)) {
+        panel_load_pairs(o->t.data, d, panel_index(d, row, k | 1, o->t.columns), out);
+        SIMD_UNROLL for (int v = 0; terms == 1 && v < PANEL_VECTORS; v++)
+            out[v] = k % 2 ? v16_pair_second(out[v]) : v16_pair_first(out[v]);
+        return;
+    }
+#endif
+    (void)terms;
+    panel_load(o->t.data, d, at, out);
+    SIMD_UNROLL for (int v = 0; d == OTT_E4M3 && v < PANEL_VECTORS; v++) {
+        v16m nan = v16_eq(v16_abs(out[v]), v16_set1(PANEL_NAN));
+        out[v] = v16_select(nan, v16_set1(NAN), v16_mul(out[v], v16_set1(PANEL_FACTOR)));
+    }
+}
 
 #endif

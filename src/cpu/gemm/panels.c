@@ -8,13 +8,14 @@ enum { TERMS = 64 };
 #define PACK_PANEL(t)                                                                                        \
     static void pack_panel_##t(const tensor *x, t *out, int64_t row) {                                       \
         int64_t k = x->columns, there = x->rows - row < PANEL_ROWS ? x->rows - row : PANEL_ROWS;             \
-        if (there < PANEL_ROWS) memset(out, 0, (size_t)(PANEL_ROWS * k) * sizeof *out);                      \
+        int64_t length = panel_contraction(x->dtype, k);                                                     \
+        if (there < PANEL_ROWS || length > k) memset(out, 0, (size_t)(PANEL_ROWS * length) * sizeof *out);   \
         for (int64_t first = 0; first < k; first += TERMS) {                                                 \
             int64_t terms = k - first < TERMS ? k - first : TERMS;                                           \
             for (int64_t i = 0; i < there; i++) {                                                            \
                 const t *from = (const t *)x->data + (row + i) * x->ld + first;                              \
-                t *to = out + panel_index(i, first, k);                                                      \
-                for (int64_t j = 0; j < terms; j++) to[j * PANEL_ROWS] = from[j];                            \
+                for (int64_t j = 0; j < terms; j++)                                                          \
+                    out[panel_index(x->dtype, i, first + j, k)] = from[j];                                   \
             }                                                                                                \
         }                                                                                                    \
     }
@@ -28,7 +29,7 @@ static void pack_task(void *argument, int thread, int threads) {
     int64_t begin, end, size = dtype_bytes(x->dtype);
     pool_share(x->rows, PANEL_ROWS, thread, threads, &begin, &end);
     for (int64_t row = begin; row < end; row += PANEL_ROWS) {
-        void *out = (char *)a->y->data + row * x->columns * size;
+        void *out = (char *)a->y->data + row * panel_contraction(x->dtype, x->columns) * size;
         if (size == 1)
             pack_panel_uint8_t(x, out, row);
         else if (size == 2)
@@ -39,7 +40,7 @@ static void pack_task(void *argument, int thread, int threads) {
 }
 
 int64_t ISA(packed_count)(const operand *b) {
-    return panel_round(b->t.rows) * b->t.columns;
+    return panel_round(b->t.rows) * panel_contraction(b->t.dtype, b->t.columns);
 }
 
 ott_status ISA(pack)(exec *cx, const pack_args *a) {

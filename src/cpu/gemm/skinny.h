@@ -22,19 +22,25 @@
 #endif
 enum {
     SKINNY_MOST = 16,
-    SKINNY_A_FLOATS = GEMM_MB * GEMM_NB, /* gemm_work.partial holds the rows of A: [row][skinny_ld(k)] */
+    SKINNY_A_FLOATS = GEMM_MB * GEMM_NB, /* gemm_work.partial holds the rows of A: [row][skinny_ld] */
     SKINNY_AHEAD = 4096,                 /* bytes that are asked for before they are wanted */
 };
 _Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel are some of whole tiles");
 
-SIMD int64_t skinny_ld(int64_t k) {
-    return (k + 15) / 16 * 16;
+/* Terms in a packed element of A for a panel of format d: FP8 codes become pairs where there is a unit for them. BF16
+   panels take as long as their bytes take to come, and may hold subnormal numbers. */
+SIMD int64_t skinny_terms(ott_dtype d) {
+    return panel_has_pairs(d) && pack_is_fp8(d) ? 2 : 1;
+}
+/* Packed elements of a row of A, from one to the next. */
+SIMD int64_t skinny_ld(const gemm_job *job) {
+    return (pack_length(job->k, skinny_terms(job->args->b->t.dtype)) + 15) / 16 * 16;
 }
 
 /* A panel's sums with some rows of A. */
 typedef struct skinny_tile {
-    const void *panel; /* [kc][PANEL_ROWS] */
-    const float *a;    /* [rows][ld] */
+    const void *panel; /* [kc][PANEL_ROWS], or [kc / 2][PANEL_ROWS][2] */
+    const float *a;    /* [rows][ld] packed elements */
     int64_t ld, kc;
     float *sums; /* [PANEL_ROWS / GEMM_NR][GEMM_MR][GEMM_NR] */
     /* Block scales, NULL for none: scale_inv_a[rows], scale_inv_b[PANEL_ROWS]; then the block's scaled sums are
@@ -64,23 +70,59 @@ static void skinny_leave_nans(const skinny_tile *t, int rows, int part, uint64_t
     }
 }
 
+SIMD void skinny_ask_ahead(const void *element, int64_t bytes) {
+    SIMD_UNROLL for (int64_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch((const char *)element + SKINNY_AHEAD + at);
+}
+
+#if SIMD_HAS_PAIRS
+/* The sums of a panel in pairs: in the unit for them if A has pairs too, else each term by itself. */
+SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d) {
+    v16 sum[SKINNY_ROWS][PANEL_VECTORS], right[PANEL_VECTORS];
+    int64_t size = 2 * PANEL_ROWS * (d == OTT_BF16 ? 2 : 1);
+    bool unit = skinny_terms(d) == 2;
+    SIMD_UNROLL for (int i = 0; i < rows; i++) {
+        SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] = v16_zero();
+    }
+    for (int64_t k = 0; k < t->kc; k += 2) {
+        const char *pair = (const char *)t->panel + k / 2 * size;
+        skinny_ask_ahead(pair, size);
+        panel_load_pairs(pair, d, 0, right);
+        SIMD_UNROLL for (int i = 0; i < rows; i++) {
+            const float *a = t->a + i * t->ld;
+            SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
+                if (unit)
+                    sum[i][v] = v16_pair_fma(v16_set1(a[k / 2]), right[v], sum[i][v]);
+                else {
+                    sum[i][v] = v16_fma(v16_set1(a[k]), v16_pair_first(right[v]), sum[i][v]);
+                    sum[i][v] = v16_fma(v16_set1(a[k + 1]), v16_pair_second(right[v]), sum[i][v]);
+                }
+            }
+        }
+    }
+    SIMD_UNROLL for (int i = 0; i < rows; i++) {
+        SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) skinny_leave(t, i, panel_row(0, v), sum[i][v]);
+    }
+}
+#endif
+
 SIMD void skinny_extend(const skinny_tile *t, int rows, ott_dtype d, int part) {
-    int64_t size = pack_is_fp8(d) ? 1 : d == OTT_F32 ? 4 : 2, first = part * 16 * PANEL_VECTORS;
+    int64_t size = PANEL_ROWS * (pack_is_fp8(d) ? 1 : d == OTT_F32 ? 4 : 2), first = part * 16 * PANEL_VECTORS;
+    gemm_arithmetic how = gemm_of_terms(pack_is_fp8(d));
     v16 sum[SKINNY_ROWS][PANEL_VECTORS], right[PANEL_VECTORS];
     panel_seen seen = panel_seen_none();
     SIMD_UNROLL for (int i = 0; i < rows; i++) {
         SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] = v16_zero();
     }
     for (int64_t k = 0; k < t->kc; k++) {
-        const char *term = (const char *)t->panel + k * PANEL_ROWS * size;
-        SIMD_UNROLL for (int64_t at = 0; at < PANEL_ROWS * size; at += 64)
-            __builtin_prefetch(term + SKINNY_AHEAD + at);
+        const char *term = (const char *)t->panel + k * size;
+        skinny_ask_ahead(term, size);
         panel_load(term, d, first, right);
         if (d == OTT_E4M3) seen = panel_see(seen, (const uint8_t *)term + first);
         SIMD_UNROLL for (int i = 0; i < rows; i++) {
             v16 left = v16_set1(t->a[i * t->ld + k]);
             SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] =
-                gemm_term(left, right[v], sum[i][v], pack_is_fp8(d));
+                gemm_extended(left, right[v], sum[i][v], how);
         }
     }
     SIMD_UNROLL for (int i = 0; i < rows; i++) {
@@ -89,13 +131,23 @@ SIMD void skinny_extend(const skinny_tile *t, int rows, ott_dtype d, int part) {
     skinny_leave_nans(t, rows, part, panel_nans(seen));
 }
 
+SIMD void skinny_extend_panel(const skinny_tile *t, int rows, ott_dtype d) {
+#if SIMD_HAS_PAIRS
+    if (panel_has_pairs(d)) {
+        skinny_extend_pairs(t, rows, d);
+        return;
+    }
+#endif
+    for (int part = 0; part < PANEL_PARTS; part++) skinny_extend(t, rows, d, part);
+}
+
 /* ---- a function for each format and number of rows ---- */
 
 typedef void (*skinny_kernel)(const skinny_tile *t);
 
 #define SKINNY_KERNEL(d, rows)                                                                               \
     static void skinny_##d##_##rows(const skinny_tile *t) {                                                  \
-        for (int part = 0; part < PANEL_PARTS; part++) skinny_extend(t, rows, OTT_##d, part);                \
+        skinny_extend_panel(t, rows, OTT_##d);                                                               \
     }
 #define SKINNY_FORMATS(X, rows) X(E4M3, rows) X(E5M2, rows) X(BF16, rows) X(F16, rows) X(F32, rows)
 SKINNY_FORMATS(SKINNY_KERNEL, 1)
@@ -146,7 +198,7 @@ static void skinny_multiply_blocks(const gemm_job *job, skinny_kernel kernel, sk
         for (int64_t i = 0; i < p.m; i++) scale_inv_a[i] = skinny_scale_inv_a(a, p.i + i, k / job->block);
         skinny_scale_invs_b(scale_inv_b, b, p.j, k / job->block);
         kernel(&t);
-        t.a += t.kc;
+        t.a += pack_length(t.kc, skinny_terms(b->t.dtype));
         t.panel = (const char *)t.panel + t.kc * PANEL_ROWS * dtype_bytes(b->t.dtype);
     }
 }
@@ -157,7 +209,8 @@ static void skinny_multiply_blocks(const gemm_job *job, skinny_kernel kernel, sk
 static void skinny_multiply(const gemm_job *job, const float *rows, gemm_part p) {
     _Alignas(64) float sums[PANEL_ROWS / GEMM_NR * GEMM_TILE];
     const operand *b = job->args->b;
-    int64_t from = panel_index(p.j, 0, job->k) * dtype_bytes(b->t.dtype), ld = skinny_ld(job->k);
+    int64_t panel = PANEL_ROWS * panel_contraction(b->t.dtype, job->k), ld = skinny_ld(job);
+    int64_t from = p.j / PANEL_ROWS * panel * dtype_bytes(b->t.dtype);
     skinny_kernel kernel = skinny_kernel_of(b->t.dtype, p.m);
     skinny_tile t = {.panel = (const char *)b->t.data + from,
                      .a = rows + p.i * ld,
@@ -174,19 +227,23 @@ static void skinny_multiply(const gemm_job *job, const float *rows, gemm_part p)
                     (gemm_part){p.i, p.m, p.j + j, p.n - j < GEMM_NR ? p.n - j : GEMM_NR});
 }
 
-SIMD void skinny_decode_format(float *out, const operand *o, ott_dtype d, float factor) {
+SIMD void skinny_decode_format(float *out, const operand *o, ott_dtype d, int64_t terms, const gemm_job *job) {
     int64_t k = o->t.columns;
-    for (int64_t i = 0; i < o->t.rows; i++)
-        for (int64_t t = 0; t < k; t += 16)
-            v16_store(out + i * skinny_ld(k) + t,
-                      v16_mul(pack_load_n(o->t.data, d, i * o->t.ld + t, k - t), v16_set1(factor)));
+    float factor = job->args->b->t.dtype == OTT_E4M3 ? PANEL_FACTOR : 1.0f;
+    for (int64_t i = 0; i < o->t.rows; i++, out += skinny_ld(job)) {
+        for (int64_t t = 0; t < k; t += 16 * terms) {
+            v16 x = pack_along(o, d, terms, i * o->t.ld + t, k - t);
+            v16_store(out + t / terms, terms == 1 ? v16_mul(x, v16_set1(factor)) : x);
+        }
+        /* The term that completes a panel's pairs; FP8 numbers have no sum of -0 that it could change. */
+        if (terms == 1 && panel_has_pairs(job->args->b->t.dtype) && k % 2) out[k] = -0.0f;
+    }
 }
 
 /* All rows of A, times what the numbers of B have been divided by. */
 static void skinny_decode(float *out, const gemm_job *job) {
     const operand *a = job->args->a;
-    float factor = job->args->b->t.dtype == OTT_E4M3 ? PANEL_FACTOR : 1.0f;
-    PACK_EACH_FORMAT(skinny_decode_format, out, a, factor)
+    PACK_BY_TERMS(skinny_terms(job->args->b->t.dtype), skinny_decode_format, out, a, job)
 }
 
 static void gemm_skinny_task(void *argument, int thread, int threads) {
@@ -209,7 +266,7 @@ static void gemm_skinny_task(void *argument, int thread, int threads) {
 static bool gemm_is_skinny(const gemm_job *job) {
     const gemm_args *g = job->args;
     return g->b->packed && !g->a->transposed && job->m <= SKINNY_MOST &&
-           job->m * skinny_ld(job->k) <= SKINNY_A_FLOATS && g->spec.accumulate == ACCUMULATE_FP32 &&
+           job->m * skinny_ld(job) <= SKINNY_A_FLOATS && g->spec.accumulate == ACCUMULATE_FP32 &&
            pack_is_fp8(g->a->t.dtype) == pack_is_fp8(g->b->t.dtype);
 }
 

@@ -9,12 +9,12 @@
 /* How a packed block of A lies. */
 typedef enum gemm_a_layout {
     GEMM_A_ROWS, /* row i at a + i*GEMM_A_LD, k contiguous */
-    GEMM_A_PANEL /* term k at a + k*GEMM_A_STEP, rows contiguous */
+    GEMM_A_PANEL /* element k at a + k*GEMM_A_STEP, rows contiguous */
 } gemm_a_layout;
 
 /* What a tile's sums are extended by, and where they are. */
 typedef struct gemm_tile {
-    int64_t rows, kc;
+    int64_t rows, kc;   /* kc: packed elements */
     const float *a, *b; /* b: [kc][GEMM_NR], aligned */
     const float *start; /* the sums so far, [GEMM_MR][GEMM_NR], or NULL for 0 */
     float *sums;        /* [GEMM_MR][GEMM_NR], may be start */
@@ -29,13 +29,31 @@ typedef struct gemm_tile {
 
 typedef void (*gemm_kernel)(const gemm_tile *t);
 
-/* The scalar ISA level's fma is a library call, and the product of two FP8 numbers is exact in fp32: so there a
-   multiply and an add give the same bits. */
-SIMD_PRIMITIVE v16 gemm_term(v16 a, v16 b, v16 sum, bool exact) {
+/* How a sum is extended by the product of two packed elements; each way gives the bits of the fp32 chain. */
+typedef enum gemm_arithmetic {
+    GEMM_FMA,        /* one term each: a fused multiply-add */
+    GEMM_EXACT,      /* one term each, the product exact: a multiply and an add, where fma is a library call */
+    GEMM_PAIRS,      /* pairs in the unit for them: no sum may be subnormal */
+    GEMM_PAIRS_APART /* pairs, each term by itself */
+} gemm_arithmetic;
+
+/* How terms are multiplied; fp8: both operands are FP8, whose products are exact in fp32. */
+SIMD gemm_arithmetic gemm_of_terms(bool fp8) {
 #ifdef CPU_ISA_scalar
-    if (exact) return v16_add(sum, v16_mul(a, b));
-#else
-    (void)exact;
+    if (fp8) return GEMM_EXACT;
+#endif
+    (void)fp8;
+    return GEMM_FMA;
+}
+
+SIMD_PRIMITIVE v16 gemm_extended(v16 a, v16 b, v16 sum, gemm_arithmetic how) {
+    if (how == GEMM_EXACT) return v16_add(sum, v16_mul(a, b));
+#if SIMD_HAS_PAIRS
+    if (how == GEMM_PAIRS) return v16_pair_fma(a, b, sum);
+    if (how == GEMM_PAIRS_APART) {
+        sum = v16_fma(v16_pair_first(a), v16_pair_first(b), sum);
+        return v16_fma(v16_pair_second(a), v16_pair_second(b), sum);
+    }
 #endif
     return v16_fma(a, b, sum);
 }

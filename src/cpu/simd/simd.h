@@ -18,6 +18,8 @@
  *   v16_fold_max                              the same order, with v16_max
  *   v16i_set1 add sub and or xor umax umin umax16 shl shr sar fold_umax fold_rows; load store;
  *   load_u16 store_u16 load_u8 store_u8 (and _n)
+ *
+ * The level avx512bf16 is avx512 with one more unit, of pairs of bf16 numbers (SIMD_HAS_PAIRS).
  */
 #ifndef CPU_SIMD_H
 #define CPU_SIMD_H
@@ -52,6 +54,13 @@
 #include "cpu/simd/scalar.h"
 #else
 #error "this file is compiled once per ISA level, with CPU_ISA_<ISA level> defined: cmake/cpu_isas.cmake"
+#endif
+
+#if defined(CPU_ISA_avx512bf16)
+#define SIMD_HAS_PAIRS 1
+#include "cpu/simd/avx512bf16.h"
+#else
+#define SIMD_HAS_PAIRS 0
 #endif
 
 SIMD v16 v16_abs(v16 a) {

@@ -1,0 +1,55 @@
+/*
+ * cpu/gemm/pairs: which products the unit for pairs of bf16 numbers makes, and which of their tiles: those where no
+ * operand and no sum can be subnormal, because the unit flushes subnormal numbers (cpu/simd/avx512bf16.h).
+ *
+ * Of FP8 operands the format decides, and of BF16 operands the smallest number of each packed row tile and column tile.
+ */
+#ifndef CPU_GEMM_PAIRS_H
+#define CPU_GEMM_PAIRS_H
+
+#include "cpu/gemm/pack.h"
+
+/* Terms of the contraction in a packed element of this product's operands. */
+static inline int64_t pairs_terms(const gemm_args *g) {
+    bool both = panel_has_pairs(g->a->t.dtype) && panel_has_pairs(g->b->t.dtype);
+    return both && g->spec.accumulate == ACCUMULATE_FP32 ? 2 : 1;
+}
+
+#if SIMD_HAS_PAIRS
+
+/* The smallest exponent in `rows` stretches of `n` packed pairs, which begin `step` pairs apart. */
+static int pairs_least(const float *packed, ott_dtype d, int64_t rows, int64_t n, int64_t step) {
+    if (d == OTT_E4M3) return PAIR_LEAST_E4M3;
+    if (d == OTT_E5M2) return PAIR_LEAST_E5M2;
+    v16i least = v16i_set1(UINT32_MAX);
+    for (int64_t r = 0; r < rows; r++, packed += step)
+        for (int64_t t = 0; t < n; t += 16) least = v16_pair_smaller(least, v16_load_n(packed + t, n - t));
+    return v16_pair_least(least);
+}
+
+/* Notes the exponent of a tile's packed block; `first`: of the contraction. */
+static void pairs_note(int16_t *noted, int exponent, bool first) {
+    if (first || exponent < *noted) *noted = (int16_t)exponent;
+}
+
+/* Of a packed block of A, `rows` rows of `length` pairs. */
+static void pairs_note_a(gemm_work *w, const operand *a, int64_t rows, int64_t length, int16_t *noted, bool first) {
+    for (int64_t i = 0; i < rows; i += GEMM_MR, noted++) {
+        int64_t there = rows - i < GEMM_MR ? rows - i : GEMM_MR;
+        int exponent = a->transposed ? pairs_least(w->a + i / GEMM_MR * GEMM_A_STEP * length, a->t.dtype, 1,
+                                                   GEMM_A_STEP * length, 0)
+                                     : pairs_least(w->a + i * GEMM_A_LD, a->t.dtype, there, length, GEMM_A_LD);
+        pairs_note(noted, exponent, first);
+    }
+}
+
+/* Of a packed block of B. */
+static void pairs_note_b(gemm_work *w, const operand *b, int64_t rows, int64_t length, bool first) {
+    for (int64_t j = 0; j < rows; j += GEMM_NR)
+        pairs_note(w->least_b + j / GEMM_NR, pairs_least(w->b + j * length, b->t.dtype, 1, GEMM_NR * length, 0),
+                   first);
+}
+
+#endif
+
+#endif

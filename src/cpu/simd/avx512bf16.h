@@ -1,0 +1,131 @@
+/*
+ * cpu/simd/avx512bf16: pairs of bf16 numbers, which only the level avx512bf16 has (AVX512-BF16 and VBMI, on top of
+ * cpu/simd/avx512.h).
+ *
+ * A pair holds two consecutive terms of a contraction in 32 bits: term k in the high half, term k + 1 in the low
+ * half. VDPBF16PS makes two fused multiply-adds of each pair, the high half first. A sum over pairs is therefore the
+ * same fp32 chain as a sum over terms, bit for bit, as long as no operand and no sum is subnormal: the unit flushes
+ * subnormals to zero (Intel SDM, VDPBF16PS; measured on Zen 4 and Emerald Rapids). PAIR_LEAST says when that is so.
+ *
+ * A vector of 16 pairs has the type v16, and its bits pass through fp32 loads, broadcasts and stores unchanged.
+ */
+#ifndef CPU_SIMD_AVX512BF16_H
+#define CPU_SIMD_AVX512BF16_H
+
+#include <immintrin.h>
+
+/* sum + a.first * b.first, then + a.second * b.second, in each of 16 lanes. */
+SIMD_PRIMITIVE v16 v16_pair_fma(v16 a, v16 b, v16 sum) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+}
+/* The terms of 16 pairs in fp32: k, and k + 1. */
+SIMD_PRIMITIVE v16 v16_pair_first(v16 pairs) {
+    return v16_from_bits(v16i_and(v16_bits(pairs), v16i_set1(0xffff0000u)));
+}
+SIMD_PRIMITIVE v16 v16_pair_second(v16 pairs) {
+    return v16_from_bits(v16i_shl(v16_bits(pairs), 16));
+}
+
+/* ---- the smallest number of an operand ---- */
+
+/* The sums of a product are multiples of the product of the operands' smallest steps. A bf16 number of biased
+   exponent e has a step of 2^(e - 134); products of two with exponents that add up to PAIR_LEAST or more are
+   multiples of 2^-126, the smallest normal number, and so are their sums. */
+enum {
+    PAIR_LEAST = 142,
+    PAIR_LEAST_E4M3 = 118, /* exponent of 2^-9, the smallest E4M3 number, as bf16 has it */
+    PAIR_LEAST_E5M2 = 111, /* of 2^-16 */
+    PAIR_LEAST_NONE = 511, /* of zeros alone */
+};
+
+/* Magnitudes less one of 32 bf16 numbers, the smallest so far: a zero becomes the largest. */
+SIMD_PRIMITIVE v16i v16_pair_smaller(v16i least, v16 pairs) {
+    v16i magnitude = v16i_and(v16_bits(pairs), v16i_set1(0x7fff7fffu));
+    return _mm512_min_epu16(least, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
+}
+/* The exponent of the smallest of them that is not zero. A subnormal one gives a number that no other exponent
+   brings up to PAIR_LEAST. */
+SIMD int v16_pair_least(v16i least) {
+    uint16_t lane[32], smallest = 0xffff;
+    _mm512_storeu_si512(lane, least);
+    for (int i = 0; i < 32; i++) smallest = lane[i] < smallest ? lane[i] : smallest;
+    int exponent = (smallest + 1) >> 7;
+    return exponent == 0 ? -PAIR_LEAST_NONE : exponent > 255 ? PAIR_LEAST_NONE : exponent;
+}
+
+/* ---- FP8 codes to bf16 ---- */
+
+/* The bf16 number of the FP8 magnitude c; 1 to 3 are subnormal in both formats, 4 to 7 in E4M3 alone. */
+#define PAIR_SUBNORMAL(c, one)                                                                               \
+    ((c) == 0 ? 0 : (c) == 1 ? (one) : (c) < 4 ? (one) + 0x80 + ((c)-2) * 0x40 : (one) + 0x100 + ((c)-4) * 0x20)
+#define PAIR_E4M3(c) ((c) < 8 ? PAIR_SUBNORMAL(c, 0x3b00) : (c) == 127 ? 0x7fc0 : 0x3c00 + (c)*0x10)
+#define PAIR_E5M2(c) ((c) < 4 ? PAIR_SUBNORMAL(c, 0x3780) : (c) < 124 ? 0x3800 + (c)*0x20 : (c) == 124 ? 0x7f80 : 0x7fc0)
+
+#define PAIR_4(f, c)  f(c), f((c) + 1), f((c) + 2), f((c) + 3)
+#define PAIR_16(f, c) PAIR_4(f, c), PAIR_4(f, (c) + 4), PAIR_4(f, (c) + 8), PAIR_4(f, (c) + 12)
+#define PAIR_128(f)                                                                                          \
+    {                                                                                                        \
+        PAIR_16(f, 0), PAIR_16(f, 16), PAIR_16(f, 32), PAIR_16(f, 48), PAIR_16(f, 64), PAIR_16(f, 80),       \
+            PAIR_16(f, 96), PAIR_16(f, 112)                                                                  \
+    }
+#define PAIR_E4M3_LOW(c)  (uint8_t)(PAIR_E4M3(c) & 0xff)
+#define PAIR_E4M3_HIGH(c) (uint8_t)(PAIR_E4M3(c) >> 8)
+#define PAIR_E5M2_LOW(c)  (uint8_t)(PAIR_E5M2(c) & 0xff)
+#define PAIR_E5M2_HIGH(c) (uint8_t)(PAIR_E5M2(c) >> 8)
+
+/* [E4M3, E5M2][low byte, high byte][magnitude] */
+static const _Alignas(64) uint8_t pair_bytes[2][2][128] = {
+    {PAIR_128(PAIR_E4M3_LOW), PAIR_128(PAIR_E4M3_HIGH)},
+    {PAIR_128(PAIR_E5M2_LOW), PAIR_128(PAIR_E5M2_HIGH)},
+};
+
+SIMD_PRIMITIVE __m512i pair_look_up(__m512i codes, const uint8_t table[128]) {
+    return _mm512_permutex2var_epi8(_mm512_load_si512(table), codes, _mm512_load_si512(table + 64));
+}
+/* 64 codes to two vectors of pairs. In each 16 bytes of codes, the first 8 make 4 pairs of the first vector and the
+   others 4 of the second; a pair's second term comes first. */
+SIMD_PRIMITIVE void v16_pairs_from_codes(__m512i codes, ott_dtype d, v16 pairs[2]) {
+    const uint8_t(*bytes)[128] = pair_bytes[d == OTT_E5M2];
+    __m512i low = pair_look_up(codes, bytes[0]), high = pair_look_up(codes, bytes[1]);
+    high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8((char)0x80), 0xf8); /* high | codes & 0x80 */
+    pairs[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi8(low, high));
+    pairs[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi8(low, high));
+}
+
+/* ---- loads: d is E4M3, E5M2 or BF16 ---- */
+
+SIMD_PRIMITIVE v16 pair_of_codes(__m256i codes, __m512i order, ott_dtype d) {
+    v16 pairs[2];
+    v16_pairs_from_codes(_mm512_permutexvar_epi8(order, _mm512_castsi256_si512(codes)), d, pairs);
+    return pairs[0];
+}
+/* 16 pairs of consecutive elements: the first n of 32 elements from `index` on, 0 for the others; n may be anything. */
+SIMD_PRIMITIVE v16 v16_load_pairs(const void *p, ott_dtype d, int64_t index, int64_t n) {
+    __mmask32 there = n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (1u << n) - 1;
+    if (d == OTT_BF16) {
+        __m512i x = _mm512_maskz_loadu_epi16(there, (const uint16_t *)p + index);
+        return _mm512_castsi512_ps(_mm512_rol_epi32(x, 16));
+    }
+    const __m512i order = _mm512_set_epi64(0, 0x1e1f1c1d1a1b1819, 0, 0x1617141512131011, 0, 0x0e0f0c0d0a0b0809, 0,
+                                           0x0607040502030001);
+    return pair_of_codes(_mm256_maskz_loadu_epi8(there, (const uint8_t *)p + index), order, d);
+}
+/* 16 pairs from two rows: the first n of 16 elements from `first` on, and from `second` on (none if it is negative). */
+SIMD_PRIMITIVE v16 v16_join_pairs(const void *p, ott_dtype d, int64_t first, int64_t second, int64_t n) {
+    __mmask16 there = n >= 16 ? 0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
+    __mmask16 there_second = second < 0 ? 0 : there;
+    if (d == OTT_BF16) {
+        const uint16_t *x = p;
+        __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, x + first));
+        __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there_second, x + second));
+        return _mm512_castsi512_ps(_mm512_or_si512(_mm512_slli_epi32(high, 16), low));
+    }
+    const uint8_t *x = p;
+    const __m512i order = _mm512_set_epi64(0, 0x0f1f0e1e0d1d0c1c, 0, 0x0b1b0a1a09190818, 0, 0x0717061605150414, 0,
+                                           0x0313021201110010);
+    __m256i rows = _mm256_set_m128i(_mm_maskz_loadu_epi8(there_second, x + second),
+                                    _mm_maskz_loadu_epi8(there, x + first));
+    return pair_of_codes(rows, order, d);
+}
+
+#endif
