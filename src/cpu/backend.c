@@ -38,7 +38,8 @@ static bool has_avx512bf16(void) {
 typedef struct isa_entry {
     const cpu_isa *isa;
     bool (*available)(void);
-    bool has_pairs; /* products of FP8 and BF16 use another unit, which may be slower than that of the level before */
+    bool
+        has_pairs; /* products of FP8 and BF16 use another unit, which may be slower than that of the level before */
 } isa_entry;
 
 /* Worst first. */

@@ -47,7 +47,9 @@ static void opens_every_isa_and_the_best_without_a_name(void **state) {
         device_close(d);
     }
     assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_OK);
-    assert_non_null(strstr(d->name, names[count - 1]));
+    /* The level with a unit for pairs is the best only where the unit is faster than that of the level before. */
+    bool has_pairs = strcmp(names[count - 1], "avx512bf16") == 0;
+    assert_non_null(strstr(d->name, has_pairs ? "avx512" : names[count - 1]));
     assert_non_null(strstr(d->name, ", 1 thread"));
     assert_null(strstr(d->name, "threads"));
     device_close(d);

@@ -18,7 +18,8 @@ typedef enum values {
     VALUES_NORMAL,
     VALUES_ANY_BITS,
     VALUES_TINY,
-    VALUES_ANY_FINITE, /* FP8: any code that is a number; else normal */
+    VALUES_NEARLY_SUBNORMAL, /* operands and products are normal, sums are not; 0 from term 20 on */
+    VALUES_ANY_FINITE,       /* FP8: any code that is a number; else normal */
     VALUES_KINDS
 } values;
 
@@ -65,6 +66,12 @@ static float some_value(values v) {
     return v == VALUES_TINY ? x * 0x1p-128f : x;
 }
 
+/* Few magnitudes, so that products cancel down to 2^-128; term k of the contraction. */
+static float nearly_subnormal(int64_t k) {
+    if (k >= 20 || draw() % 8 == 0) return 0.0f;
+    return (draw() % 2 ? 0x1p-57f : -0x1p-57f) * (draw() % 2 ? 1.0f + 0x1p-7f : 1.0f);
+}
+
 static uint8_t some_number(ott_dtype d) {
     uint8_t code = (uint8_t)draw();
     return isfinite(cast_from_fp8(code, d)) ? code : 0;
@@ -82,7 +89,9 @@ static void *some_matrix(ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
         else if (v == VALUES_ANY_FINITE && dtype_is_fp8(d))
             data[i] = some_number(d);
         else
-            cast_store(data, d, i, some_value(v));
+            cast_store(data, d, i,
+                       v == VALUES_NEARLY_SUBNORMAL ? nearly_subnormal(rows > columns ? i / ld : i % ld)
+                                                    : some_value(v));
     }
     return data;
 }
@@ -286,6 +295,24 @@ static void shapes_beyond_the_blocks(void **state) {
                 some_case(shapes[i][0], shapes[i][1], shapes[i][2], formats[pick(5)], formats[pick(5)]);
             t.a.transposed = repeat & 1;
             t.b.transposed = repeat >> 1;
+            check(&t);
+        }
+}
+
+/* BF16 products some of whose tiles may go to a unit that flushes subnormal numbers, and some may not. */
+static void sums_around_the_smallest_normal_number(void **state) {
+    (void)state;
+    const int64_t shapes[][3] = {
+        {33, 70, 64}, {30, 40, 2100}, {15, 33, 4200}, {60, 100, 1501}, {3, 130, 777}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int repeat = 0; repeat < 8; repeat++) {
+            gemm_case t = some_case(shapes[i][0], shapes[i][1], shapes[i][2], OTT_BF16, OTT_BF16);
+            t.a.transposed = repeat & 1;
+            t.b.transposed = repeat >> 1 & 1;
+            t.b.packed = repeat >> 2 && !t.b.transposed;
+            t.a.scaled = t.b.scaled = t.bias = t.accumulate = false;
+            t.c = OTT_F32;
+            t.values = VALUES_NEARLY_SUBNORMAL;
             check(&t);
         }
 }
@@ -524,6 +551,7 @@ int main(void) {
         cmocka_unit_test(shapes_around_tiles_and_vectors),
         cmocka_unit_test(shapes_beyond_the_blocks),
         cmocka_unit_test(shapes_that_are_shared),
+        cmocka_unit_test(sums_around_the_smallest_normal_number),
         cmocka_unit_test(every_scale_order_bias_and_accumulation),
         cmocka_unit_test(block_scales),
         cmocka_unit_test(packed_lines_of_every_format),

@@ -83,7 +83,8 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
             if (job->block) {
                 tile.scale_inv_a = w->scale_inv_a + i * blocks;
                 tile.scale_inv_b = w->scale_inv_b + j * blocks;
-                multiply_blocks(kernel, tile, job->block / job->terms, layout == GEMM_A_PANEL ? GEMM_A_STEP : 1);
+                multiply_blocks(kernel, tile, job->block / job->terms,
+                                layout == GEMM_A_PANEL ? GEMM_A_STEP : 1);
             } else
                 kernel(&tile);
             if (stage.last) gemm_finish(job, tile.sums, part);

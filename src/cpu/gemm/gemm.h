@@ -40,9 +40,9 @@
    of B are finished together; else there are no unfinished sums to keep, and as many rows of B are packed as
    there is room. */
 enum {
-    GEMM_KC = 1024, /* packed elements of the contraction at a time */
+    GEMM_KC = 1024,                          /* packed elements of the contraction at a time */
     GEMM_TERMS_MAX = SIMD_HAS_PAIRS ? 2 : 1, /* terms in a packed element */
-    GEMM_MC = 168,  /* rows of A packed at a time */
+    GEMM_MC = 168,                           /* rows of A packed at a time */
     GEMM_MB = 6 * GEMM_MC,
     GEMM_NB = 512,
     GEMM_B_FLOATS = GEMM_NB * GEMM_KC,
@@ -53,7 +53,8 @@ enum {
     GEMM_TILE = GEMM_MR * GEMM_NR,
     GEMM_BLOCK_MIN = 32, /* kc of the smallest scale blocks; all divide GEMM_KC */
     GEMM_A_INVERSES = GEMM_MC * GEMM_KC * GEMM_TERMS_MAX / GEMM_BLOCK_MIN,
-    GEMM_B_INVERSES = (GEMM_TERMS_MAX + 1) * GEMM_B_FLOATS / GEMM_BLOCK_MIN, /* a contraction of 33 has two blocks */
+    GEMM_B_INVERSES =
+        (GEMM_TERMS_MAX + 1) * GEMM_B_FLOATS / GEMM_BLOCK_MIN, /* a contraction of 33 has two blocks */
     GEMM_A_TILES = GEMM_MB / GEMM_MR,
     GEMM_B_TILES = GEMM_B_FLOATS / GEMM_BLOCK_MIN / GEMM_NR
 };

@@ -12,8 +12,7 @@
 
 #include "cpu/gemm/tile.h"
 
-SIMD void gemm_extend(const gemm_tile *t, int rows, int vectors, gemm_a_layout layout,
-                      gemm_arithmetic how) {
+SIMD void gemm_extend(const gemm_tile *t, int rows, int vectors, gemm_a_layout layout, gemm_arithmetic how) {
     const float *restrict a = t->a, *restrict b = t->b;
     const char *soon = t->soon, *soon_last = soon + (rows - 1) * t->soon_step;
     v16 sum[GEMM_MR][GEMM_NV];
@@ -38,8 +37,8 @@ SIMD void gemm_extend(const gemm_tile *t, int rows, int vectors, gemm_a_layout l
 }
 
 /* X(rows, ...) for every number of rows a tile may have. */
-#define GEMM_ROWS_4(X, ...)  X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
-#define GEMM_ROWS_6(X, ...)  GEMM_ROWS_4(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
+#define GEMM_ROWS_4(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
+#define GEMM_ROWS_6(X, ...) GEMM_ROWS_4(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
 #define GEMM_ROWS_10(X, ...)                                                                                 \
     GEMM_ROWS_6(X, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__) X(9, __VA_ARGS__) X(10, __VA_ARGS__)
 #define GEMM_ROWS_14(X, ...)                                                                                 \

@@ -42,7 +42,8 @@ SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, int64_t index,
 #define PACK_MINUS_ZERO 0x8000u /* as the second term of a pair */
 
 /* A packed element of 16 rows, which are contiguous from `row` on, n of them there: terms k to `end` at most. */
-SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, int64_t row, int64_t n, int64_t k, int64_t end) {
+SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, int64_t row, int64_t n, int64_t k,
+                     int64_t end) {
     int64_t index = k * o->t.ld + row;
 #if SIMD_HAS_PAIRS
     if (terms == 2) return v16_join_pairs(o->t.data, d, index, k + 1 < end ? index + o->t.ld : -1, n);
@@ -96,7 +97,8 @@ SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms
         for (int64_t i = 0; i < b.rows; i += GEMM_MR, to += GEMM_A_STEP * length)
             for (int64_t t = t0; t < t1; t++) {
                 v16 x = pack_across(o, d, terms, b.row + i, available - i, b.k + t * terms, end);
-                if (terms == 2 && t == b.kc / 2) x = v16_from_bits(v16i_or(v16_bits(x), v16i_set1(PACK_MINUS_ZERO)));
+                if (terms == 2 && t == b.kc / 2)
+                    x = v16_from_bits(v16i_or(v16_bits(x), v16i_set1(PACK_MINUS_ZERO)));
                 pack_store_step(to + t * GEMM_A_STEP, x);
             }
     }
@@ -113,7 +115,8 @@ SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, int64_t terms
         for (int64_t j = 0; j < b.rows; j += 16) {
             float *to = out + j / GEMM_NR * GEMM_NR * length + j % GEMM_NR;
             for (int64_t t = t0; t < t1; t++)
-                v16_store(to + t * GEMM_NR, pack_across(o, d, terms, b.row + j, b.rows - j, b.k + t * terms, end));
+                v16_store(to + t * GEMM_NR,
+                          pack_across(o, d, terms, b.row + j, b.rows - j, b.k + t * terms, end));
         }
     }
 }
@@ -169,7 +172,8 @@ SIMD void pack_b_rows(float *out, const operand *o, ott_dtype d, int64_t terms, 
             square.k = b.k + t;
             square.kc = b.kc - t;
             if (square.rows >= 16 && square.kc >= side)
-                pack_square(to + t / terms * GEMM_NR, o, d, terms, (gemm_block){square.row, 16, square.k, side});
+                pack_square(to + t / terms * GEMM_NR, o, d, terms,
+                            (gemm_block){square.row, 16, square.k, side});
             else
                 pack_square(to + t / terms * GEMM_NR, o, d, terms, square);
         }

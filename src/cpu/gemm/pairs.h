@@ -33,12 +33,14 @@ static void pairs_note(int16_t *noted, int exponent, bool first) {
 }
 
 /* Of a packed block of A, `rows` rows of `length` pairs. */
-static void pairs_note_a(gemm_work *w, const operand *a, int64_t rows, int64_t length, int16_t *noted, bool first) {
+static void pairs_note_a(gemm_work *w, const operand *a, int64_t rows, int64_t length, int16_t *noted,
+                         bool first) {
     for (int64_t i = 0; i < rows; i += GEMM_MR, noted++) {
         int64_t there = rows - i < GEMM_MR ? rows - i : GEMM_MR;
-        int exponent = a->transposed ? pairs_least(w->a + i / GEMM_MR * GEMM_A_STEP * length, a->t.dtype, 1,
-                                                   GEMM_A_STEP * length, 0)
-                                     : pairs_least(w->a + i * GEMM_A_LD, a->t.dtype, there, length, GEMM_A_LD);
+        int exponent = a->transposed
+                           ? pairs_least(w->a + i / GEMM_MR * GEMM_A_STEP * length, a->t.dtype, 1,
+                                         GEMM_A_STEP * length, 0)
+                           : pairs_least(w->a + i * GEMM_A_LD, a->t.dtype, there, length, GEMM_A_LD);
         pairs_note(noted, exponent, first);
     }
 }
@@ -46,8 +48,8 @@ static void pairs_note_a(gemm_work *w, const operand *a, int64_t rows, int64_t l
 /* Of a packed block of B. */
 static void pairs_note_b(gemm_work *w, const operand *b, int64_t rows, int64_t length, bool first) {
     for (int64_t j = 0; j < rows; j += GEMM_NR)
-        pairs_note(w->least_b + j / GEMM_NR, pairs_least(w->b + j * length, b->t.dtype, 1, GEMM_NR * length, 0),
-                   first);
+        pairs_note(w->least_b + j / GEMM_NR,
+                   pairs_least(w->b + j * length, b->t.dtype, 1, GEMM_NR * length, 0), first);
 }
 
 #endif

@@ -277,8 +277,8 @@ SIMD void panel_elements(const operand *o, ott_dtype d, int64_t terms, int64_t r
 #if SIMD_HAS_PAIRS
     if (panel_has_pairs(d)) {
         panel_load_pairs(o->t.data, d, panel_index(d, row, k | 1, o->t.columns), out);
-        SIMD_UNROLL for (int v = 0; terms == 1 && v < PANEL_VECTORS; v++)
-            out[v] = k % 2 ? v16_pair_second(out[v]) : v16_pair_first(out[v]);
+        SIMD_UNROLL for (int v = 0; terms == 1 && v < PANEL_VECTORS; v++) out[v] =
+            k % 2 ? v16_pair_second(out[v]) : v16_pair_first(out[v]);
         return;
     }
 #endif

@@ -14,8 +14,7 @@ enum { TERMS = 64 };
             int64_t terms = k - first < TERMS ? k - first : TERMS;                                           \
             for (int64_t i = 0; i < there; i++) {                                                            \
                 const t *from = (const t *)x->data + (row + i) * x->ld + first;                              \
-                for (int64_t j = 0; j < terms; j++)                                                          \
-                    out[panel_index(x->dtype, i, first + j, k)] = from[j];                                   \
+                for (int64_t j = 0; j < terms; j++) out[panel_index(x->dtype, i, first + j, k)] = from[j];   \
             }                                                                                                \
         }                                                                                                    \
     }

@@ -107,7 +107,10 @@ SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d) {
 #endif
 
 SIMD void skinny_extend(const skinny_tile *t, int rows, ott_dtype d, int part) {
-    int64_t size = PANEL_ROWS * (pack_is_fp8(d) ? 1 : d == OTT_F32 ? 4 : 2), first = part * 16 * PANEL_VECTORS;
+    int64_t size = PANEL_ROWS * (pack_is_fp8(d) ? 1
+                                 : d == OTT_F32 ? 4
+                                                : 2),
+            first = part * 16 * PANEL_VECTORS;
     gemm_arithmetic how = gemm_of_terms(pack_is_fp8(d));
     v16 sum[SKINNY_ROWS][PANEL_VECTORS], right[PANEL_VECTORS];
     panel_seen seen = panel_seen_none();
@@ -227,7 +230,8 @@ static void skinny_multiply(const gemm_job *job, const float *rows, gemm_part p)
                     (gemm_part){p.i, p.m, p.j + j, p.n - j < GEMM_NR ? p.n - j : GEMM_NR});
 }
 
-SIMD void skinny_decode_format(float *out, const operand *o, ott_dtype d, int64_t terms, const gemm_job *job) {
+SIMD void skinny_decode_format(float *out, const operand *o, ott_dtype d, int64_t terms,
+                               const gemm_job *job) {
     int64_t k = o->t.columns;
     float factor = job->args->b->t.dtype == OTT_E4M3 ? PANEL_FACTOR : 1.0f;
     for (int64_t i = 0; i < o->t.rows; i++, out += skinny_ld(job)) {

@@ -31,9 +31,9 @@ typedef void (*gemm_kernel)(const gemm_tile *t);
 
 /* How a sum is extended by the product of two packed elements; each way gives the bits of the fp32 chain. */
 typedef enum gemm_arithmetic {
-    GEMM_FMA,        /* one term each: a fused multiply-add */
-    GEMM_EXACT,      /* one term each, the product exact: a multiply and an add, where fma is a library call */
-    GEMM_PAIRS,      /* pairs in the unit for them: no sum may be subnormal */
+    GEMM_FMA,   /* one term each: a fused multiply-add */
+    GEMM_EXACT, /* one term each, the product exact: a multiply and an add, where fma is a library call */
+    GEMM_PAIRS, /* pairs in the unit for them: no sum may be subnormal */
     GEMM_PAIRS_APART /* pairs, each term by itself */
 } gemm_arithmetic;
 

@@ -57,9 +57,13 @@ SIMD int v16_pair_least(v16i least) {
 
 /* The bf16 number of the FP8 magnitude c; 1 to 3 are subnormal in both formats, 4 to 7 in E4M3 alone. */
 #define PAIR_SUBNORMAL(c, one)                                                                               \
-    ((c) == 0 ? 0 : (c) == 1 ? (one) : (c) < 4 ? (one) + 0x80 + ((c)-2) * 0x40 : (one) + 0x100 + ((c)-4) * 0x20)
+    ((c) == 0   ? 0                                                                                          \
+     : (c) == 1 ? (one)                                                                                      \
+     : (c) < 4  ? (one) + 0x80 + ((c)-2) * 0x40                                                              \
+                : (one) + 0x100 + ((c)-4) * 0x20)
 #define PAIR_E4M3(c) ((c) < 8 ? PAIR_SUBNORMAL(c, 0x3b00) : (c) == 127 ? 0x7fc0 : 0x3c00 + (c)*0x10)
-#define PAIR_E5M2(c) ((c) < 4 ? PAIR_SUBNORMAL(c, 0x3780) : (c) < 124 ? 0x3800 + (c)*0x20 : (c) == 124 ? 0x7f80 : 0x7fc0)
+#define PAIR_E5M2(c)                                                                                         \
+    ((c) < 4 ? PAIR_SUBNORMAL(c, 0x3780) : (c) < 124 ? 0x3800 + (c)*0x20 : (c) == 124 ? 0x7f80 : 0x7fc0)
 
 #define PAIR_4(f, c)  f(c), f((c) + 1), f((c) + 2), f((c) + 3)
 #define PAIR_16(f, c) PAIR_4(f, c), PAIR_4(f, (c) + 4), PAIR_4(f, (c) + 8), PAIR_4(f, (c) + 12)
@@ -87,7 +91,8 @@ SIMD_PRIMITIVE __m512i pair_look_up(__m512i codes, const uint8_t table[128]) {
 SIMD_PRIMITIVE void v16_pairs_from_codes(__m512i codes, ott_dtype d, v16 pairs[2]) {
     const uint8_t(*bytes)[128] = pair_bytes[d == OTT_E5M2];
     __m512i low = pair_look_up(codes, bytes[0]), high = pair_look_up(codes, bytes[1]);
-    high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8((char)0x80), 0xf8); /* high | codes & 0x80 */
+    high =
+        _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8((char)0x80), 0xf8); /* high | codes & 0x80 */
     pairs[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi8(low, high));
     pairs[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi8(low, high));
 }
@@ -106,8 +111,8 @@ SIMD_PRIMITIVE v16 v16_load_pairs(const void *p, ott_dtype d, int64_t index, int
         __m512i x = _mm512_maskz_loadu_epi16(there, (const uint16_t *)p + index);
         return _mm512_castsi512_ps(_mm512_rol_epi32(x, 16));
     }
-    const __m512i order = _mm512_set_epi64(0, 0x1e1f1c1d1a1b1819, 0, 0x1617141512131011, 0, 0x0e0f0c0d0a0b0809, 0,
-                                           0x0607040502030001);
+    const __m512i order = _mm512_set_epi64(0, 0x1e1f1c1d1a1b1819, 0, 0x1617141512131011, 0,
+                                           0x0e0f0c0d0a0b0809, 0, 0x0607040502030001);
     return pair_of_codes(_mm256_maskz_loadu_epi8(there, (const uint8_t *)p + index), order, d);
 }
 /* 16 pairs from two rows: the first n of 16 elements from `first` on, and from `second` on (none if it is negative). */
@@ -121,8 +126,8 @@ SIMD_PRIMITIVE v16 v16_join_pairs(const void *p, ott_dtype d, int64_t first, int
         return _mm512_castsi512_ps(_mm512_or_si512(_mm512_slli_epi32(high, 16), low));
     }
     const uint8_t *x = p;
-    const __m512i order = _mm512_set_epi64(0, 0x0f1f0e1e0d1d0c1c, 0, 0x0b1b0a1a09190818, 0, 0x0717061605150414, 0,
-                                           0x0313021201110010);
+    const __m512i order = _mm512_set_epi64(0, 0x0f1f0e1e0d1d0c1c, 0, 0x0b1b0a1a09190818, 0,
+                                           0x0717061605150414, 0, 0x0313021201110010);
     __m256i rows = _mm256_set_m128i(_mm_maskz_loadu_epi8(there_second, x + second),
                                     _mm_maskz_loadu_epi8(there, x + first));
     return pair_of_codes(rows, order, d);
