@@ -12,7 +12,7 @@
 
 extern const backend_capabilities cpu_capabilities;
 
-/* `threads` as pool_open takes it: 0 is all cores. `isa`: "scalar", "avx2", "avx512" or "neon"; NULL takes
+/* `threads` as pool_open takes it: 0 is all cores. `isa`: "scalar", "avx2", "avx512", "avx512bf16" or "neon"; NULL takes
    OTTAVA_ISA if that is set and not empty, else the best available. The device is closed with device_close;
    `account` must outlive it. OTT_ERR_ARGUMENT for a ISA level that does not exist, OTT_ERR_UNSUPPORTED for one
    this machine or build does not have. */

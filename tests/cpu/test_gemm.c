@@ -299,7 +299,7 @@ static void shapes_beyond_the_blocks(void **state) {
         }
 }
 
-/* BF16 products some of whose tiles may go to a unit that flushes subnormal numbers, and some may not. */
+/* A unit that flushes subnormal numbers may make some of the tiles, and not the others. */
 static void sums_around_the_smallest_normal_number(void **state) {
     (void)state;
     const int64_t shapes[][3] = {

@@ -24,7 +24,7 @@ typedef struct gemm_stage {
     bool first, last;
 } gemm_stage;
 
-/* Places of a row tile and a column tile among those of the packed blocks. */
+/* A tile of C: its row tile and its column tile, counted from the first of the block. */
 typedef struct gemm_place {
     int64_t row_tile, column_tile;
 } gemm_place;

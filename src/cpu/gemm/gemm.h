@@ -66,7 +66,7 @@ typedef struct gemm_work {
     float partial[GEMM_MB * GEMM_NB];   /* [column tile][row tile][GEMM_MR][GEMM_NR] */
     float scale_inv_b[GEMM_B_INVERSES]; /* block scales of what is packed: [column tile][block][GEMM_NR] */
     float scale_inv_a[GEMM_A_INVERSES]; /* [row tile][block][GEMM_MR] */
-    /* Smallest exponents of the packed pairs of a row tile and of a column tile, over all blocks of the contraction
+    /* The smallest exponent in each row tile and each column tile of packed pairs, over all blocks of the contraction
        so far (cpu/simd/avx512bf16.h, PAIR_LEAST). */
     int16_t least_a[GEMM_A_TILES], least_b[GEMM_B_TILES];
 } gemm_work;

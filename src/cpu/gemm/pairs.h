@@ -1,8 +1,8 @@
 /*
- * cpu/gemm/pairs: which products the unit for pairs of bf16 numbers makes, and which of their tiles: those where no
- * operand and no sum can be subnormal, because the unit flushes subnormal numbers (cpu/simd/avx512bf16.h).
+ * cpu/gemm/pairs: chooses the products, and their tiles, that go to the unit for pairs of bf16 numbers. The unit flushes
+ * subnormal numbers, so it gets a tile only if no operand and no sum can be subnormal (cpu/simd/avx512bf16.h).
  *
- * Of FP8 operands the format decides, and of BF16 operands the smallest number of each packed row tile and column tile.
+ * FP8 operands always pass. For BF16 operands the smallest number of each packed row tile and column tile decides.
  */
 #ifndef CPU_GEMM_PAIRS_H
 #define CPU_GEMM_PAIRS_H

@@ -1,6 +1,6 @@
 /*
- * cpu/simd/avx512bf16: pairs of bf16 numbers, which only the level avx512bf16 has (AVX512-BF16 and VBMI, on top of
- * cpu/simd/avx512.h).
+ * cpu/simd/avx512bf16: pairs of bf16 numbers. Only the level avx512bf16 has them: AVX512-BF16 and VBMI, on top of
+ * cpu/simd/avx512.h.
  *
  * A pair holds two consecutive terms of a contraction in 32 bits: term k in the high half, term k + 1 in the low
  * half. VDPBF16PS makes two fused multiply-adds of each pair, the high half first. A sum over pairs is therefore the
@@ -43,8 +43,8 @@ SIMD_PRIMITIVE v16i v16_pair_smaller(v16i least, v16 pairs) {
     v16i magnitude = v16i_and(v16_bits(pairs), v16i_set1(0x7fff7fffu));
     return _mm512_min_epu16(least, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
 }
-/* The exponent of the smallest of them that is not zero. A subnormal one gives a number that no other exponent
-   brings up to PAIR_LEAST. */
+/* The exponent of the smallest nonzero number. A subnormal number gives -PAIR_LEAST_NONE, which keeps every sum of two
+   exponents below PAIR_LEAST. */
 SIMD int v16_pair_least(v16i least) {
     uint16_t lane[32], smallest = 0xffff;
     _mm512_storeu_si512(lane, least);
