@@ -38,6 +38,10 @@ ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k,
                      .block = BLOCK_MAX,
                      .cu_seqlens = cu_seqlens->data,
                      .scale = scale};
+    /* A pair must be whole, and a row of pairs whole vectors. */
+    s->in_pairs = SIMD_HAS_PAIRS && q->dtype == OTT_BF16 && k->dtype == OTT_BF16 && head_dim % 2 == 0 &&
+                  s->width % 32 == 0;
+    s->score_width = s->in_pairs ? s->width / 2 : s->width;
     TRY(check_documents(op, s));
     for (int64_t b = 0; b < s->documents; b++)
         s->pairs += visible_pairs(window, document_of(s, b).length) - visible_pairs(window, past);
@@ -56,14 +60,15 @@ ott_status ISA(attention_fits)(const char *op, const attention *s, int64_t float
 
 /* One thread's buffers for a block of queries. */
 typedef struct forward_buffers {
-    float *queries; /* [block / QUERY_LANES][width][QUERY_LANES] */
-    float *output;  /* [block][width] */
-    float *keys;    /* [TILE][width] */
-    float *values;  /* [TILE][width] */
-    float *scores;  /* [TILE][QUERY_LANES] */
-    float *most;    /* [block] running maximum */
-    float *sum;     /* [block] running sum */
-    float *factor;  /* [QUERY_LANES] exp(old maximum - new maximum) */
+    float *queries;             /* [block / QUERY_LANES][score_width][QUERY_LANES] */
+    float *output;              /* [block][width] */
+    float *keys;                /* [TILE][score_width] */
+    float *values;              /* [TILE][width] */
+    float *scores;              /* [TILE][QUERY_LANES] */
+    float *most;                /* [block] running maximum */
+    float *sum;                 /* [block] running sum */
+    float *factor;              /* [QUERY_LANES] exp(old maximum - new maximum) */
+    int least_query, least_key; /* smallest exponents of queries and keys in pairs */
 } forward_buffers;
 
 /* Returns how many floats of `base` the buffers take. */
@@ -93,11 +98,11 @@ typedef struct unit {
 } unit;
 
 static void start_block(const forward_job *j, const unit *u, forward_buffers *w) {
-    int64_t width = j->s.width, capacity = whole_lanes(u->count);
-    pack_rows(j->a->q, query_row(&j->s, &u->d, u->query), u->count, u->head * j->s.head_dim, &j->s, capacity,
-              w->output);
+    int64_t width = j->s.width, score_width = j->s.score_width, capacity = whole_lanes(u->count);
+    w->least_query = pack_operand(j->a->q, query_row(&j->s, &u->d, u->query), u->count,
+                                  u->head * j->s.head_dim, &j->s, capacity, w->output);
     for (int64_t i = 0; i < capacity; i += QUERY_LANES)
-        pack_lanes(w->output + i * width, width, w->queries + i * width);
+        pack_lanes(w->output + i * score_width, score_width, w->queries + i * score_width);
     memset(w->output, 0, (size_t)(capacity * width) * sizeof(float));
     for (int64_t i = 0; i < capacity; i++) w->most[i] = -INFINITY, w->sum[i] = 0.0f;
 }
@@ -164,7 +169,8 @@ static void rescale(float *output, int64_t width, const float *factor) {
 static void meet_tile(const attention *s, const forward_buffers *w, int64_t i, int64_t row, int64_t tile) {
     key_range k = visible_keys(s, i, tile);
     if (k.begin >= k.end) return;
-    score_keys(w->keys, w->queries + row * s->width, k.begin, k.end, s, s->scale, w->scores, QUERY_LANES);
+    score_keys(w->keys, w->queries + row * s->score_width, k.begin, k.end, s, s->scale, w->scores,
+               QUERY_LANES, operand_arithmetic(s, w->least_query, w->least_key));
     cap_scores(k.begin, k.end, s, w->scores, QUERY_LANES);
     if (!k.all) hide(s, i, tile, &k, w->scores);
     int64_t seeing = end_query(s->window, tile + TILE - 1, INT64_MAX) - i;
@@ -280,7 +286,7 @@ static void forward_block(const forward_job *j, const unit *u, forward_buffers *
     for (int64_t tile = first_key(s->window, u->query) / TILE * TILE; tile < u->query + u->count;
          tile += TILE) {
         int64_t keys = clamp(u->d.length - tile, 0, TILE);
-        pack_rows(j->a->k, u->d.first + tile, keys, column, s, TILE, w->keys);
+        w->least_key = pack_operand(j->a->k, u->d.first + tile, keys, column, s, TILE, w->keys);
         pack_rows(j->a->v, u->d.first + tile, keys, column, s, TILE, w->values);
         for (int64_t row = 0; row < u->count; row += QUERY_LANES) meet_tile(s, w, u->query + row, row, tile);
     }

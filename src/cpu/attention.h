@@ -10,6 +10,7 @@
 #ifndef CPU_ATTENTION_H
 #define CPU_ATTENTION_H
 
+#include "cpu/gemm/tile.h"
 #include "cpu/rows.h"
 
 /* Register block of the products below: ROWS x VECTORS sums of 16 lanes. Query lanes go by QUERY_LANES
@@ -42,6 +43,9 @@ typedef struct attention {
     int64_t block; /* queries that share one packing of a tile: a multiple of QUERIES, of no influence on the
                       bits */
     int64_t pairs; /* (query, key) pairs that see each other, of one head */
+    /* Products over head_dim, the scores and dp, take their operands in pairs (cpu/simd/avx512bf16.h). */
+    bool in_pairs;
+    int64_t score_width;       /* floats of an operand's packed row: width, or width / 2 pairs */
     const int32_t *cu_seqlens; /* [documents]; the last document ends with the tokens, and may be empty */
     float scale, softcap;
 } attention;
@@ -114,24 +118,25 @@ typedef struct product {
 #define EACH_ROW(r, rows)       UNROLL for (int r = 0; r < ROWS; r++) if (r < (rows))
 #define EACH_VECTOR(v, vectors) UNROLL for (int v = 0; v < VECTORS; v++) if (v < (vectors))
 
-/* sum[row][lane] = fmaf(a(row, k), b[k][lane], sum[row][lane]) for k in [begin, end) ascending. */
+/* sum[row][lane] = fmaf(a(row, k), b[k][lane], sum[row][lane]) for k in [begin, end) ascending, k a term or a pair of
+   terms. */
 SIMD void product_chain(const product *p, int rows, int vectors, int64_t begin, int64_t end,
-                        v16 sum[ROWS][VECTORS]) {
+                        gemm_arithmetic how, v16 sum[ROWS][VECTORS]) {
     for (int64_t k = begin; k < end; k++) {
         v16 right[VECTORS];
         EACH_VECTOR(v, vectors) right[v] = v16_load(p->b + k * p->ldb + 16 * v);
         EACH_ROW(r, rows) {
             v16 left = v16_set1(p->a[r * p->a_row + k * p->a_depth]);
-            EACH_VECTOR(v, vectors) sum[r][v] = v16_fma(left, right[v], sum[r][v]);
+            EACH_VECTOR(v, vectors) sum[r][v] = gemm_extended(left, right[v], sum[r][v], how);
         }
     }
 }
 
 /* c = scale * (chain from 0), for ROWS x 16 * VECTORS sums. */
-SIMD void product_scaled(const product *p, int64_t depth, float scale) {
+SIMD void product_scaled(const product *p, int64_t depth, float scale, gemm_arithmetic how) {
     v16 sum[ROWS][VECTORS], factor = v16_set1(scale);
     EACH_ROW(r, ROWS) EACH_VECTOR(v, VECTORS) sum[r][v] = v16_zero();
-    product_chain(p, ROWS, VECTORS, 0, depth, sum);
+    product_chain(p, ROWS, VECTORS, 0, depth, how, sum);
     EACH_ROW(r, ROWS)
     EACH_VECTOR(v, VECTORS) v16_store(p->c + r * p->ldc + 16 * v, v16_mul(factor, sum[r][v]));
 }
@@ -140,7 +145,7 @@ SIMD void product_scaled(const product *p, int64_t depth, float scale) {
 SIMD void product_add(const product *p, int rows, int vectors, int64_t begin, int64_t end) {
     v16 sum[ROWS][VECTORS];
     EACH_ROW(r, rows) EACH_VECTOR(v, vectors) sum[r][v] = v16_load(p->c + r * p->ldc + 16 * v);
-    product_chain(p, rows, vectors, begin, end, sum);
+    product_chain(p, rows, vectors, begin, end, GEMM_FMA, sum);
     EACH_ROW(r, rows) EACH_VECTOR(v, vectors) v16_store(p->c + r * p->ldc + 16 * v, sum[r][v]);
 }
 
@@ -202,6 +207,37 @@ static void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t col
                pack_rows_of(D, t, first, count, column, s->head_dim, s->width, capacity, packed));
 }
 
+/* What the products over head_dim read of t: rows as pack_rows packs them, or pairs, [capacity][width / 2]. Returns the
+   smallest exponent among the pairs. */
+static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
+                        int64_t capacity, float *packed) {
+#if SIMD_HAS_PAIRS
+    if (s->in_pairs) {
+        v16i least = v16i_set1(UINT32_MAX);
+        for (int64_t r = 0; r < count; r++)
+            for (int64_t c = 0; c < s->width; c += 32, packed += 16) {
+                v16 pairs =
+                    v16_load_pairs(t->data, OTT_BF16, (first + r) * t->ld + column + c, s->head_dim - c);
+                v16_store(packed, pairs);
+                least = v16_pair_smaller(least, pairs);
+            }
+        memset(packed, 0, (size_t)((capacity - count) * s->score_width) * sizeof(float));
+        return v16_pair_least(least);
+    }
+#endif
+    pack_rows(t, first, count, column, s, capacity, packed);
+    return 0;
+}
+
+/* How two operands are multiplied, by their smallest exponents. */
+static gemm_arithmetic operand_arithmetic(const attention *s, int least_a, int least_b) {
+#if SIMD_HAS_PAIRS
+    if (s->in_pairs) return least_a + least_b >= PAIR_LEAST ? GEMM_PAIRS : GEMM_PAIRS_APART;
+#endif
+    (void)s, (void)least_a, (void)least_b;
+    return GEMM_FMA;
+}
+
 /* rows[QUERY_LANES][width] to lanes[width][QUERY_LANES]. */
 static void pack_lanes(const float *rows, int64_t width, float *lanes) {
     for (int64_t c = 0; c < width; c += 16)
@@ -214,15 +250,30 @@ static void pack_lanes(const float *rows, int64_t width, float *lanes) {
 }
 
 /* scores[key][query] = scale * CHAIN over head_dim, for keys [begin, end) of a tile (multiples of ROWS) and
-   QUERY_LANES queries. keys: [TILE][width]; queries: [width][QUERY_LANES]; scores: [TILE][ld]. */
-static void score_keys(const float *keys, const float *queries, int64_t begin, int64_t end,
-                       const attention *s, float scale, float *scores, int64_t ld) {
-    product p = {.a_row = s->width, .a_depth = 1, .b = queries, .ldb = QUERY_LANES, .ldc = ld};
+   QUERY_LANES queries. keys: [TILE][score_width]; queries: [score_width][QUERY_LANES]; scores: [TILE][ld]. */
+SIMD void score_keys_by(const float *keys, const float *queries, int64_t begin, int64_t end,
+                        const attention *s, float scale, float *scores, int64_t ld, gemm_arithmetic how) {
+    product p = {.a_row = s->score_width, .a_depth = 1, .b = queries, .ldb = QUERY_LANES, .ldc = ld};
     for (int64_t j = begin; j < end; j += ROWS) {
-        p.a = keys + j * s->width;
+        p.a = keys + j * s->score_width;
         p.c = scores + j * ld;
-        product_scaled(&p, s->head_dim, scale);
+        product_scaled(&p, how == GEMM_FMA ? s->head_dim : s->head_dim / 2, scale, how);
     }
+}
+static void score_keys(const float *keys, const float *queries, int64_t begin, int64_t end,
+                       const attention *s, float scale, float *scores, int64_t ld, gemm_arithmetic how) {
+#if SIMD_HAS_PAIRS
+    if (how == GEMM_PAIRS) {
+        score_keys_by(keys, queries, begin, end, s, scale, scores, ld, GEMM_PAIRS);
+        return;
+    }
+    if (how == GEMM_PAIRS_APART) {
+        score_keys_by(keys, queries, begin, end, s, scale, scores, ld, GEMM_PAIRS_APART);
+        return;
+    }
+#endif
+    (void)how;
+    score_keys_by(keys, queries, begin, end, s, scale, scores, ld, GEMM_FMA);
 }
 
 /* The same scores held below s->softcap, where there is one. */

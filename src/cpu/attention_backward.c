@@ -10,11 +10,13 @@
 /* One thread's buffers: a block of queries, a tile of keys, and where QUERIES queries meet it. */
 typedef struct backward_buffers {
     float *q, *dout;             /* [block][width] */
-    float *q_lanes, *dout_lanes; /* [block / QUERY_LANES][width][QUERY_LANES] */
+    float *q_lanes, *dout_lanes; /* [block / QUERY_LANES][score_width][QUERY_LANES] */
     float *dq;                   /* [block][width] */
     float *lse, *delta;          /* [block] */
-    float *k, *v, *dk, *dv;      /* [TILE][width] */
+    float *k, *dk, *dv;          /* [TILE][width] */
+    float *k_operand, *v;        /* [TILE][score_width]; k_operand is k where there are no pairs */
     float *p, *ds;               /* [TILE][QUERIES] */
+    int least_q, least_dout, least_k, least_v; /* smallest exponents of operands in pairs */
 } backward_buffers;
 
 /* Returns how many floats of `base` the buffers take. */
@@ -24,6 +26,7 @@ static int64_t lay_out_backward(const attention *s, float *base, backward_buffer
     float **tiles[] = {&w->k, &w->v, &w->dk, &w->dv};
     for (int i = 0; i < 5; i++) *blocks[i] = take(base, &used, s->block * s->width);
     for (int i = 0; i < 4; i++) *tiles[i] = take(base, &used, TILE * s->width);
+    w->k_operand = s->in_pairs ? take(base, &used, TILE * s->score_width) : w->k;
     w->lse = take(base, &used, s->block);
     w->delta = take(base, &used, s->block);
     w->p = take(base, &used, TILE * QUERIES);
@@ -77,6 +80,18 @@ SIMD float delta_of_row(ott_dtype d, const float *dout, const void *o, int64_t c
     return v16_fold_sum(sum);
 }
 
+/* An operand of the products over head_dim, with lanes of queries. rows: the same in fp32, packed. pairs: scratch,
+   [capacity][score_width]. Returns the smallest exponent among its pairs. */
+static int pack_query_lanes(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
+                            const float *rows, float *pairs, float *lanes) {
+    int64_t capacity = whole_lanes(count), width = s->score_width;
+    int least = s->in_pairs ? pack_operand(t, first, count, column, s, capacity, pairs) : 0;
+    const float *from = s->in_pairs ? pairs : rows;
+    for (int64_t i = 0; i < capacity; i += QUERY_LANES)
+        pack_lanes(from + i * width, width, lanes + i * width);
+    return least;
+}
+
 static void start_block(const backward_job *j, const query_block *q, backward_buffers *w) {
     const attention *s = &j->s;
     int64_t first = q->d.first + q->query, column = q->head * s->head_dim, capacity = whole_lanes(q->count);
@@ -84,10 +99,8 @@ static void start_block(const backward_job *j, const query_block *q, backward_bu
     float *delta = (float *)row_of(&j->sums.delta, q->head) + first;
     pack_rows(j->a->q, first, q->count, column, s, capacity, w->q);
     pack_rows(j->a->dout, first, q->count, column, s, capacity, w->dout);
-    for (int64_t i = 0; i < capacity; i += QUERY_LANES) {
-        pack_lanes(w->q + i * s->width, s->width, w->q_lanes + i * s->width);
-        pack_lanes(w->dout + i * s->width, s->width, w->dout_lanes + i * s->width);
-    }
+    w->least_q = pack_query_lanes(j->a->q, first, q->count, column, s, w->q, w->dq, w->q_lanes);
+    w->least_dout = pack_query_lanes(j->a->dout, first, q->count, column, s, w->dout, w->dq, w->dout_lanes);
     for (int64_t i = 0; i < q->count; i++) {
         const float *dout = w->dout + i * s->width;
         WITH_DTYPE(j->a->o->dtype, D,
@@ -124,9 +137,11 @@ static void score_tile(const attention *s, const backward_buffers *w, int64_t i,
     for (int64_t lane = 0; lane < count; lane += QUERY_LANES, i += QUERY_LANES, row += QUERY_LANES) {
         key_range k = visible_keys(s, i, tile);
         float *p = w->p + lane, *ds = w->ds + lane;
-        score_keys(w->k, w->q_lanes + row * s->width, k.begin, k.end, s, s->scale, p, QUERIES);
+        score_keys(w->k_operand, w->q_lanes + row * s->score_width, k.begin, k.end, s, s->scale, p, QUERIES,
+                   operand_arithmetic(s, w->least_q, w->least_k));
         cap_scores(k.begin, k.end, s, p, QUERIES);
-        score_keys(w->v, w->dout_lanes + row * s->width, k.begin, k.end, s, 1.0f, ds, QUERIES);
+        score_keys(w->v, w->dout_lanes + row * s->score_width, k.begin, k.end, s, 1.0f, ds, QUERIES,
+                   operand_arithmetic(s, w->least_dout, w->least_v));
         for (int v = 0; v < QUERY_LANES; v += 16)
             gradients_of_scores(p + v, ds + v, &k, w->lse + row + v, w->delta + row + v, s);
     }
@@ -190,7 +205,8 @@ static void backward_block(const backward_job *j, const query_block *q, int64_t 
          tile += TILE) {
         int64_t keys = clamp(q->d.length - tile, 0, TILE), first = q->d.first + tile;
         pack_rows(a->k, first, keys, key_column, s, TILE, w->k);
-        pack_rows(a->v, first, keys, key_column, s, TILE, w->v);
+        if (s->in_pairs) w->least_k = pack_operand(a->k, first, keys, key_column, s, TILE, w->k_operand);
+        w->least_v = pack_operand(a->v, first, keys, key_column, s, TILE, w->v);
         pack_rows(&j->sums.dk_sum, first, keys, key_column, s, TILE, w->dk);
         pack_rows(&j->sums.dv_sum, first, keys, key_column, s, TILE, w->dv);
         for (int64_t row = 0; row < q->count; row += QUERIES)
@@ -253,6 +269,8 @@ ott_status ISA(attention_backward)(exec *cx, const attention_backward_args *a) {
     TRY(ISA(attention_open)("attention_backward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->window,
                             0, a->softmax_scale, &j.s));
     j.s.softcap = a->softcap;
+    j.s.in_pairs = j.s.in_pairs && a->v->dtype == OTT_BF16 && a->dout->dtype == OTT_BF16;
+    if (!j.s.in_pairs) j.s.score_width = j.s.width;
     while (j.s.block > QUERIES && lay_out_backward(&j.s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS)
         j.s.block /= 2;
     TRY(ISA(attention_fits)("attention_backward", &j.s, lay_out_backward(&j.s, cpu_scratch(cx, 0), &w)));
