@@ -1,34 +1,40 @@
 #!/bin/sh
-# Installs the Debian or Ubuntu packages Ottava needs and this machine lacks; says which and why. Without anything
-# missing it needs neither network nor root.
+# Installs the packages of Debian, Ubuntu or Homebrew that Ottava needs and this machine lacks; says which and why. Without
+# anything missing it needs neither network nor root.
 #
-# Before it does anything it prints the packages and the two commands, which it runs through sudo when it is not root; nothing
-# else runs as root. `make ... SETUP=:` leaves it out.
+# Before it does anything it prints the packages and the commands. On Debian and Ubuntu it runs them through sudo when it is
+# not root; nothing else runs as root. `make ... SETUP=:` leaves it out.
 #
-#   tools/setup.sh [build] [test] [demo] [ci]     (nothing named: build test demo)
+#   tools/setup.sh [--names] [build] [test] [demo] [ci] [arm64]     (nothing named: build test demo)
+#
+#   --names   only prints the names of the packages, one a line
 set -eu
 
-# Group, package, what it is for. One line each; `dpkg` decides whether it is there.
+# Group, package of Debian and Ubuntu, formula of Homebrew, what it is for. One line each; `-`: the Command Line Tools of
+# Xcode have it; `none`: Homebrew lacks it, or it is for continuous integration on Linux.
 packages='
-build  cmake                the build system
-build  make                 runs the build
-build  gcc                  C compiler
-build  g++                  C++ compiler, for the TOML reader
-build  pkg-config           finds the libraries below
-build  libyaml-dev          reads YAML configurations
-build  libtomlplusplus-dev  reads TOML configurations
-build  libjansson-dev       reads and writes JSON
-build  libpcre2-dev         patterns of tokenizers
-build  libutf8proc-dev      Unicode forms, for tokenizers
-build  libopenmpi-dev       joins ranks
-test   openmpi-bin          starts them (mpirun)
-test   libcmocka-dev        the test library
-demo   bible-kjv            the text the demo trains on
-ci     clang-14             the second compiler
-ci     libclang-rt-14-dev   its sanitizers and libFuzzer
-ci     llvm-14              names the places in their reports
-ci     clang-format-14      checks the layout of the source
-ci     lld                  links the many test programs in a third of the time
+build  cmake                  cmake         the build system
+build  make                   -             runs the build
+build  gcc                    -             C compiler
+build  g++                    -             C++ compiler, for the TOML reader
+build  pkg-config             pkgconf       finds the libraries below
+build  libyaml-dev            libyaml       reads YAML configurations
+build  libtomlplusplus-dev    tomlplusplus  reads TOML configurations
+build  libjansson-dev         jansson       reads and writes JSON
+build  libpcre2-dev           pcre2         patterns of tokenizers
+build  libutf8proc-dev        utf8proc      Unicode forms, for tokenizers
+build  libopenmpi-dev         open-mpi      joins ranks
+test   openmpi-bin            open-mpi      starts them (mpirun)
+test   libcmocka-dev          cmocka        the test library
+demo   bible-kjv              none          the text the demo trains on
+ci     clang-14               none          the second compiler
+ci     libclang-rt-14-dev     none          its sanitizers and libFuzzer
+ci     llvm-14                none          names the places in their reports
+ci     clang-format-14        none          checks the layout of the source
+ci     lld                    none          links the many test programs in a third of the time
+arm64  gcc-aarch64-linux-gnu  none          compiles C for aarch64
+arm64  g++-aarch64-linux-gnu  none          and C++
+arm64  qemu-user-static       none          runs what they make
 '
 
 fail() {
@@ -36,23 +42,59 @@ fail() {
     exit 1
 }
 
+only_names=''
+if [ "${1:-}" = --names ]; then
+    only_names=yes
+    shift
+fi
 groups=${*:-build test demo}
 wanted=''
 for group in $groups; do
     found=$(echo "$packages" | awk -v group="$group" '$1 == group { print $2 }')
-    [ -n "$found" ] || fail "unknown group '$group' (there are: build, test, demo, ci)"
+    [ -n "$found" ] || fail "unknown group '$group' (there are: build, test, demo, ci, arm64)"
     wanted="$wanted $found"
 done
-# Prints "package  what it is for" for each package given.
+if [ -n "$only_names" ]; then
+    printf '%s\n' $wanted
+    exit 0
+fi
+# Prints "package  what it is for" for each package given, by the name in a column: 2 or 3.
 explain() {
+    column=$1
+    shift
     for package in "$@"; do
-        echo "$packages" | awk -v package="$package" '$2 == package { sub(/^[a-z]+ +/, "  "); print }'
+        echo "$packages" | awk -v package="$package" -v column="$column" '$column == package {
+            why = $4
+            for (i = 5; i <= NF; i++) why = why " " $i
+            printf "  %-19s %s\n", package, why
+            exit
+        }'
     done
 }
 
+# install_formulas PACKAGE...: what Homebrew has of them and this machine lacks.
+install_formulas() {
+    formulas=''
+    for package in "$@"; do
+        formula=$(echo "$packages" | awk -v package="$package" '$2 == package { print $3 }')
+        case "$formula $formulas " in
+        '- '*) command -v cc >/dev/null || fail "there is no C compiler; run: xcode-select --install" ;;
+        'none '*) echo "tools/setup.sh: Homebrew does not have $package; it is left out" >&2 ;;
+        *" $formula "*) ;;
+        *) brew list --versions "$formula" >/dev/null 2>&1 || formulas="$formulas $formula" ;;
+        esac
+    done
+    [ -n "$formulas" ] || exit 0
+    printf 'Missing packages:\n%s\nTo install them this runs:\n  brew install%s\n' "$(explain 3 $formulas)" "$formulas"
+    exec brew install $formulas
+}
+
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-    echo "tools/setup.sh: this is not Debian or Ubuntu. Install what these packages hold, then add SETUP=: to the make command:" >&2
-    explain $wanted >&2
+    if command -v brew >/dev/null; then
+        install_formulas $wanted
+    fi
+    echo "tools/setup.sh: this is not Debian, Ubuntu or a system with Homebrew. Install what these packages hold, then add SETUP=: to the make command:" >&2
+    explain 2 $wanted >&2
     exit 1
 fi
 
@@ -74,7 +116,7 @@ fi
 # All that root will be asked to do, before it is.
 cat <<END
 Missing packages:
-$(explain $missing)
+$(explain 2 $missing)
 To install them this runs${as_root:+, as root through sudo, which may ask for your password}:
   ${as_root:+$as_root }apt-get update
   ${as_root:+$as_root }apt-get install --yes --no-install-recommends$missing
