@@ -16,7 +16,7 @@ train() {
     home=$folder/$1
     shift
     "$@" train --data.dataset_path="$folder/text.txt" --run.dir="$home" --model.dim=96 --model.n_layers=2 --model.n_heads=3 \
-        --model.vocab_size=272 --model.ffn_hidden_dim=160 --model.max_seq_len=128 --train.seq_len=72 --train.batch_size=2 \
+        --model.vocab_size=272 --model.ffn_hidden_dim=160 --model.max_seq_len=128 --train.seq_len=40 --train.batch_size=2 \
         --train.max_steps=3 --train.threads=1 --scheduler.warmup_steps=1 --checkpoint.interval=3 --metrics.log_interval=1 \
         $options >"$home.log" 2>&1 || { cat "$home.log" >&2; return 1; }
     (cd "$home/checkpoints/step-3" && cksum model.safetensors optimizer.safetensors)
