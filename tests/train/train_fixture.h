@@ -10,15 +10,10 @@
 #include "train/precision.h"
 #include "train/trainer.h"
 
-/* 1 in a build with AddressSanitizer, which needs memory and time of its own. */
-#if defined(__SANITIZE_ADDRESS__)
+/* 1 in a build with a sanitizer, which needs memory and time of its own. */
+#ifdef OTT_SANITIZED
 #define FIXTURE_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define FIXTURE_SANITIZED 1
-#endif
-#endif
-#ifndef FIXTURE_SANITIZED
+#else
 #define FIXTURE_SANITIZED 0
 #endif
 /* Where a step takes ten times as long, and behind a fence, where a test looks for other things than without one: some cases of
