@@ -148,3 +148,7 @@ ott_status backend_check(const char *name, const recipe *r) {
     mem_close(account);
     return status;
 }
+
+const char *backend_peak_unit(const device *d, ott_dtype format) {
+    return cpu_peak_unit(d, format);
+}

@@ -36,6 +36,10 @@ bool backend_has_cuda(void);
 /* Would it be opened, and can it run linear layers under the recipe? r may be NULL. */
 ott_status backend_check(const char *name, const recipe *r);
 
+/* The unit that computes products of this format and that device_peak measures: "fp32 multiply-add". Formats with the same unit
+   have the same text. Returns NULL for a GPU, which has its data sheet's peaks. */
+const char *backend_peak_unit(const device *d, ott_dtype format);
+
 /* Not defined here. A test program that defines it has its device opened where the CPU's would be; NULL: no. */
 backend_open_fn *backend_for_tests(void) __attribute__((weak));
 

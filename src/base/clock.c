@@ -14,6 +14,9 @@ double clock_seconds(void) {
 double clock_wall(void) {
     return seconds_of(CLOCK_REALTIME);
 }
+double clock_process(void) {
+    return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+}
 double clock_thread(void) {
     return seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }

@@ -28,7 +28,7 @@ typedef struct bench_options {
 } bench_options;
 
 void bench_options_init(bench_options *options);
-/* Measures and writes the result. Speeds are given beside the peaks measured in the same run: of fp32 multiply-adds, of
+/* Measures and writes the result. Speeds are given beside the peaks measured in the same run: of the unit of each product, of
    memcpy, of reading. OTT_ERR_ARGUMENT for an option that is wrong, or that this benchmark does not have. */
 ott_status bench_run(ott_context *context, const bench_options *options, ott_text_fn write, void *user);
 

@@ -4,8 +4,10 @@
  * are repeats, so that every case meets the same disturbances of a shared machine; the first round only warms
  * up. The median of a case's rounds counts.
  *
- * In each round the peaks are measured too: that of fp32 multiply-adds (a GPU's are those of its data sheet), and, right
- * after a case whose work is bytes, memcpy on as many bytes. On one thread, time is the processor time of that thread, which other
+ * Peaks are measured in turn with the cases. A product's peak is the peak of the unit that computes it (backend_peak_unit), and a
+ * burst of that unit runs before its products, several times a second. The best burst counts, and the peak is never less than
+ * what a product reached: other programs slow a burst down, and nothing speeds it up. A GPU's peaks are its data sheet's. Right
+ * after a case that moves bytes, memcpy moves as many. On one thread, time is the processor time of that thread, which other
  * programs on the machine do not enter.
  */
 #ifndef BENCH_HARNESS_H
@@ -25,7 +27,7 @@ typedef struct bench_case {
     char shape[64];      /* "2048 x 768 x 3072" */
     const char *variant; /* "bf16": the column */
     double flops;        /* of one run; 0: its work is bytes */
-    ott_dtype format;    /* of its products: a GPU has a peak for each, a CPU one for all */
+    ott_dtype format;    /* of its products: the format selects the peak */
     double bytes;        /* of one run: read and written, each byte once */
     int64_t region;      /* bytes that its runs cycle through, memcpy likewise; 0: the same bytes each time */
     bool once;           /* a measurement is one run; else as many as take a while */
@@ -34,9 +36,19 @@ typedef struct bench_case {
     /* What was measured. */
     int64_t runs;                   /* of a measurement */
     double *seconds, *copy_seconds; /* [repeats] of a run */
+    double *processor;              /* [repeats] processor time of a run, of all threads */
 } bench_case;
 
+/* The most that a unit was seen to do. */
+typedef struct bench_peak {
+    const char *unit; /* "fp32 multiply-add"; of a GPU the format: "bf16" */
+    double flops;     /* FLOP/s; 0: not known */
+    double measured;  /* clock_seconds of the last burst */
+} bench_peak;
+
 typedef struct bench_entry bench_entry;
+
+enum { BENCH_PEAKS_MOST = OTT_DTYPE_COUNT };
 
 struct bench {
     mem *account;
@@ -47,8 +59,9 @@ struct bench {
     arena *arena;      /* of the cases' states */
     bench_case *cases; /* [count] */
     int count, capacity;
-    double *times;       /* what the cases' arrays are part of */
-    double *peaks, peak; /* [repeats] FLOP/s; their median */
+    double *times; /* memory of the cases' arrays */
+    bench_peak peak[BENCH_PEAKS_MOST];
+    int peaks;
     plan_buffer copy_from, copy_to;
     int64_t copy_bytes; /* of each */
     void *state;        /* of the benchmark as a whole, for its close */
@@ -129,9 +142,10 @@ ott_status bench_find_shapes(bench *b, const bench_shapes **out);
 
 /* ---- what was measured ---- */
 
-double bench_median(double *values, int count);            /* sorts them */
-double bench_seconds(const bench *b, const bench_case *c); /* median of a run */
-void bench_processor(char out[96]);                        /* "Intel(R) Xeon(R) Processor" */
+double bench_median(double *values, int count);                      /* sorts them */
+double bench_seconds(const bench *b, const bench_case *c);           /* median of a run */
+double bench_processor_seconds(const bench *b, const bench_case *c); /* the same of processor time */
+void bench_processor(char out[96]);                                  /* "Intel(R) Xeon(R) Processor" */
 const bench_case *bench_find(const bench *b, const char *what, const char *shape, const char *variant);
 
 #endif

@@ -109,6 +109,12 @@ static ott_status open_contestant(bench *b, const char *precision, contestant *c
     return OTT_OK;
 }
 
+/* The format of most products of a step. On a GPU every step is compared with the peak of bf16 products, as mfu usually is. */
+static ott_dtype format_of_products(const bench *b, const char *precision) {
+    if (b->cx.device->threads == 0 || strcmp(precision, "bf16") == 0) return OTT_BF16;
+    return strcmp(precision, "fp8") == 0 ? OTT_E4M3 : OTT_F32;
+}
+
 /* The floor: six operations for each weight that a token meets. */
 static ott_status add_contestant(bench *b, const char *precision, contestant *c) {
     TRY(open_contestant(b, precision, c));
@@ -116,7 +122,7 @@ static ott_status add_contestant(bench *b, const char *precision, contestant *c)
     bench_case step = {.what = "step, of 6 N a token",
                        .variant = precision,
                        .flops = 6.0 * (double)(model_matmul_weights(m) * c->tokens),
-                       .format = OTT_BF16,
+                       .format = format_of_products(b, precision),
                        .once = true,
                        .run = run_contestant,
                        .state = c};

@@ -190,6 +190,14 @@ static const device_table table = {
     HOST_TABLE_MEMORY, .copy = copy_within, HOST_TABLE_EVENTS, .peak = measure_peak, .close = close_device,
 };
 
+const char *cpu_peak_unit(const device *d, ott_dtype format) {
+    if (d->table != &table) return NULL;
+    bool pairs = false;
+    for (int i = 0; i < ISA_COUNT; i++)
+        if (isas[i].isa == ((const cpu_device *)d)->isa) pairs = isas[i].has_pairs;
+    return pairs && (format == OTT_BF16 || dtype_is_fp8(format)) ? "bf16 dot product" : "fp32 multiply-add";
+}
+
 /* Every recipe: an operand of any format is decoded to fp32 before it is multiplied. */
 const backend_capabilities cpu_capabilities = {.name = "cpu", .alignment = MEM_ALIGNMENT};
 

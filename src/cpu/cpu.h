@@ -19,5 +19,8 @@ extern const backend_capabilities cpu_capabilities;
 ott_status cpu_open(mem *account, int threads, const char *isa, device **out);
 /* ISA levels that cpu_open takes on this machine, worst first, into names[CPU_ISAS_MAX]; returns how many. */
 int cpu_isas(const char **names);
+/* The unit of a CPU device that multiplies operands of this format, and that device_peak measures: "fp32 multiply-add" or "bf16
+   dot product". Returns NULL if the device is no CPU. */
+const char *cpu_peak_unit(const device *d, ott_dtype format);
 
 #endif

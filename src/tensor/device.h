@@ -139,7 +139,7 @@ void device_graph_close(device *d, device_graph *g); /* NULL is allowed; the dev
 mem_stats device_taken(const device *d); /* of its memory, by this process's account */
 void device_read_memory(const device *d, device_memory *out);
 /* The most FLOP/s (a multiply-add is two) that its products of operands of this format can reach, or 0 where that is
-   not known. The CPU measures it anew each time, for some milliseconds; it computes in fp32 whatever the format. */
+   not known. The CPU measures it at each call, for some milliseconds (cpu_peak_unit). */
 double device_peak(device *d, ott_dtype format);
 /* Do all `bytes` lie in its memory, or in what it was given of the host's? Said of the host's without looking. */
 bool device_holds(device *d, const void *data, int64_t bytes);

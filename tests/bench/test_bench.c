@@ -98,6 +98,34 @@ static void cases_take_turns(void **state) {
     mem_close(account);
 }
 
+static ott_status add_impossible(bench *b) {
+    static int first = 1;
+    return bench_add(b, &(bench_case){.what = "op",
+                                      .shape = "4",
+                                      .variant = "e4m3",
+                                      .flops = 1e18,
+                                      .format = OTT_E4M3,
+                                      .once = true,
+                                      .run = note,
+                                      .state = &first});
+}
+
+/* The peak is never less than what a product reached. On a busy machine bursts may reach less. */
+static void no_product_exceeds_its_peak(void **state) {
+    (void)state;
+    mem *account;
+    bench_options o = options_of("impossible");
+    const bench_entry entry = {.name = "impossible", .add = add_impossible};
+    FIXTURE_OK(mem_open(&account));
+    str text = {.account = account};
+    FIXTURE_OK(bench_cases(account, NULL, &entry, &o, &text));
+    FIXTURE_OK(str_finish(&text));
+    assert_non_null(strstr(text.text, "GFLOP/s: e4m3\n"));
+    assert_non_null(strstr(text.text, "(100.0%)"));
+    str_free(&text);
+    mem_close(account);
+}
+
 static void the_median_is_of_the_middle(void **state) {
     (void)state;
     double odd[] = {9, 1, 5}, even[] = {4, 1, 100, 2};
@@ -137,12 +165,16 @@ static void expect_results(const char *what, size_t count, const char *unit) {
     bench_options o = options_of(what);
     o.shapes = strcmp(what, "attention") == 0 || strcmp(what, "optimizer") == 0 ? NULL : "tiny";
     json_t *root = run_json(&o), *results = json_object_get(root, "results"), *result;
+    const json_t *peaks = json_object_get(root, "peak_gflops");
     size_t i;
     assert_int_equal(json_array_size(results), count);
     json_array_foreach(results, i, result) {
         assert_true(number(result, unit) >= 0);
         assert_true(number(result, "seconds") > 0);
         assert_true(number(result, "of_peak") > 0);
+        assert_true(number(result, "processor_seconds") >= 0);
+        const char *used = json_string_value(json_object_get(result, "unit"));
+        if (used) assert_true(number(result, "of_peak") <= 1 && number(peaks, used) > 0);
     }
     json_decref(root);
 }
@@ -278,6 +310,7 @@ int main(void) {
         cmocka_unit_test(cases_take_turns),
         cmocka_unit_test(the_median_is_of_the_middle),
         cmocka_unit_test(a_failure_gives_everything_back),
+        cmocka_unit_test(no_product_exceeds_its_peak),
         cmocka_unit_test(every_family_of_ops_runs),
         cmocka_unit_test(products_are_those_of_a_configuration),
         cmocka_unit_test(a_step_says_where_its_time_went),

@@ -164,6 +164,27 @@ static void the_peak_is_measured(void **state) {
     device_close(d);
 }
 
+/* Only the level avx512bf16 has a unit of its own for FP8 and BF16 operands. */
+static void peaks_have_units(void **state) {
+    (void)state;
+    static const ott_dtype narrow[] = {OTT_E4M3, OTT_E5M2, OTT_BF16};
+    const char *names[CPU_ISAS_MAX];
+    int count = cpu_isas(names);
+    for (int i = 0; i < count; i++) {
+        device *d;
+        bool pairs = strcmp(names[i], "avx512bf16") == 0;
+        assert_int_equal(cpu_open(account, 1, names[i], &d), OTT_OK);
+        assert_string_equal(cpu_peak_unit(d, OTT_F32), "fp32 multiply-add");
+        assert_string_equal(cpu_peak_unit(d, OTT_F16), "fp32 multiply-add");
+        for (int f = 0; f < 3; f++) {
+            assert_string_equal(cpu_peak_unit(d, narrow[f]),
+                                pairs ? "bf16 dot product" : "fp32 multiply-add");
+            assert_true(device_peak(d, narrow[f]) > 1e6);
+        }
+        device_close(d);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -178,6 +199,7 @@ int main(void) {
         TEST(memory_goes_in_and_out),
         TEST(every_op_is_there_in_every_isa),
         TEST(the_peak_is_measured),
+        TEST(peaks_have_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
