@@ -2,8 +2,9 @@
 #include "plan/estimate.h"
 #include "plan/stages.h"
 
-double estimate_peak(const machine *m) {
-    return m->rate.peak[m->here ? WORK_FP32 : WORK_BF16];
+double estimate_peak(const machine *m, const config *cfg) {
+    bool is_fp32 = m->here && cfg->train.mixed_precision == PRECISION_FP32;
+    return m->rate.peak[is_fp32 ? WORK_FP32 : WORK_BF16];
 }
 
 /* ---- stages ---- */
@@ -80,7 +81,8 @@ static ott_status sum_up(const count_request *r, const stage_counts *s, estimate
     int64_t readers = mesh_group_size(r->mesh, MESH_DATA);
     e->tokens = r->cfg->train.batch_size * r->cfg->train.seq_len * e->micro_batches * readers;
     e->tokens_per_second = (double)e->tokens / e->step_seconds;
-    e->mfu = e->tokens_per_second * c->flops_per_token / ((double)e->ranks * estimate_peak(r->machine));
+    e->mfu =
+        e->tokens_per_second * c->flops_per_token / ((double)e->ranks * estimate_peak(r->machine, r->cfg));
     return OTT_OK;
 }
 

@@ -20,7 +20,7 @@ typedef struct estimate {
 } estimate;
 
 ott_status estimate_run(const count_request *r, estimate *out);
-/* The peak that utilization is told of: dense bf16 where the machine is of the table, as torchtitan counts, else measured fp32. */
-double estimate_peak(const machine *m);
+/* The peak behind mfu: dense bf16 products, as torchtitan counts. A run in fp32 on this machine has the peak of fp32 products. */
+double estimate_peak(const machine *m, const config *cfg);
 
 #endif

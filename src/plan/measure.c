@@ -162,10 +162,12 @@ static void take_rates(probe *p, bool anew, machine *out) {
 static void derive_rates(const config *cfg, device *d, machine *out) {
     device_memory memory;
     machine_rates *r = &out->rate;
+    static const ott_dtype formats[WORK_FORMATS] = {
+        [WORK_FP32] = OTT_F32, [WORK_BF16] = OTT_BF16, [WORK_FP8] = OTT_E4M3};
     device_read_memory(d, &memory);
     r->gib = (double)memory.total / 1073741824.0;
     for (int f = 0; f < WORK_FORMATS; f++) {
-        r->peak[f] = device_peak(d, OTT_F32);
+        r->peak[f] = device_peak(d, formats[f]);
         double seconds = out->seconds[OP_INDEX_gemm][f];
         r->gemm[f] = seconds > 0 ? 1 / seconds : r->peak[f];
     }

@@ -1,5 +1,6 @@
 /* plan/page: the page. */
 #include "plan/page.h"
+#include "backend/backend.h"
 #include "base/size.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -116,12 +117,16 @@ static void write_traffic(const page *p, str *out) {
 static void write_speed(const page *p, str *out) {
     const estimate *e = p->estimate;
     char rate[32];
+    bool is_fp32 = p->cfg->train.mixed_precision == PRECISION_FP32;
+    const char *unit =
+        p->machine->here ? backend_peak_unit(p->machine->like, is_fp32 ? OTT_F32 : OTT_BF16) : NULL;
     str_printf(out, "Expected: %s tokens/s", str_commas((int64_t)(e->tokens_per_second + 0.5), rate));
     if (e->ranks > 1)
         str_printf(out, ", %s a device",
                    str_commas((int64_t)(e->tokens_per_second / (double)e->ranks + 0.5), rate));
-    str_printf(out, ", MFU %.1f%% of %.4g TFLOP/s (%s)\n", 100 * e->mfu, estimate_peak(p->machine) / 1e12,
-               p->machine->here ? "fp32 multiply-adds, measured" : "dense bf16");
+    str_printf(out, ", MFU %.1f%% of %.4g TFLOP/s (%s%s)\n", 100 * e->mfu,
+               estimate_peak(p->machine, p->cfg) / 1e12, unit ? unit : "dense bf16",
+               unit ? "s, measured" : "");
     if (p->other)
         str_printf(out, "In %s: %s tokens/s, so %s is %.2f times as fast; memory %+.1f MiB\n",
                    p->other_precision, str_commas((int64_t)(p->other->tokens_per_second + 0.5), rate),

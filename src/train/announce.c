@@ -211,9 +211,12 @@ static void log_graphs(const announcement *a) {
                  t->replay.wanted ? "the device has none" : "ranks tell each other things inside a step");
 }
 
-static const char *source_of_peak(const announcement *a) {
+static const char *source_of_peak(const announcement *a, char text[96]) {
     if (a->cfg->metrics.peak_tflops > 0) return "metrics.peak_tflops";
-    if (a->trainer->device->threads > 0) return "fp32 multiply-adds, measured now and in the first steps";
+    if (a->peak_unit) {
+        snprintf(text, 96, "%ss, measured now and in the first steps", a->peak_unit);
+        return text;
+    }
     return a->peak_flops > 0 ? "dense bf16 products, by its data sheet"
                              : "none is known for it: metrics.peak_tflops gives one";
 }
@@ -228,6 +231,7 @@ static void warn_unsaved(const announcement *a) {
 
 void announce_start(const announcement *a) {
     const trainer *t = a->trainer;
+    char source[96];
     if (*a->cfg->run.description) log_info(a->log, "Starting job: %s", a->cfg->run.description);
     if (a->cfg->data.format == DATA_SYNTHETIC)
         log_warning(a->log,
@@ -238,7 +242,7 @@ void announce_start(const announcement *a) {
     log_folder(a);
     log_masters(a);
     log_info(a->log, "Device: %s; peak used for mfu: %.3e FLOP/s (%s)", a->trainer->device->name,
-             a->peak_flops, source_of_peak(a));
+             a->peak_flops, source_of_peak(a, source));
     log_memory(a);
     log_graphs(a);
     log_ranks(a);

@@ -21,6 +21,7 @@ typedef struct announcement {
     const admission_need *need;
     const admission_fp8 *need_fp8;
     double peak_flops;
+    const char *peak_unit; /* NULL: the peak was not measured */
 } announcement;
 
 /* All borrowed. */

@@ -232,6 +232,11 @@ static ott_status open_tensorboard(run *r) {
                                      before ? r->trainer->run.step + 1 : 0);
 }
 
+/* The format of most products of a step. */
+static ott_dtype product_format(const run *r) {
+    return r->cfg->train.mixed_precision == PRECISION_FP8 ? OTT_E4M3 : r->trainer->m->activation;
+}
+
 static ott_status open_progress(run *r) {
     device_memory memory;
     device_read_memory(r->device, &memory);
@@ -245,7 +250,7 @@ static ott_status open_progress(run *r) {
                              .peak_flops = r->cfg->metrics.peak_tflops * 1e12,
                              .memory_total = (double)memory.total};
     loss_watch_open(&r->progress.watch, r->shape.vocab);
-    if (r->cfg->metrics.peak_tflops == 0) progress_measure_peak(&r->progress, r->device);
+    if (r->cfg->metrics.peak_tflops == 0) progress_measure_peak(&r->progress, r->device, product_format(r));
     TRY(open_history(r));
     TRY(open_metrics(r));
     return open_tensorboard(r);
@@ -674,7 +679,8 @@ ott_status train_run(mem *account, const logger *log, config *cfg, const train_h
                                    .trainer = r.trainer,
                                    .need = &r.need,
                                    .need_fp8 = &r.need_fp8,
-                                   .peak_flops = r.progress.peak_flops});
+                                   .peak_flops = r.progress.peak_flops,
+                                   .peak_unit = backend_peak_unit(r.device, product_format(&r))});
     TRY_OUT(steps(&r));
     TRY_OUT(profile_finish(r.profile));
     TRY_OUT(write_summary(&r));

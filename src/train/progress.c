@@ -17,21 +17,22 @@ static void raise_peak(progress *p, double flops) {
     if (p->measured && flops > p->peak_flops) p->peak_flops = flops;
 }
 
-void progress_measure_peak(progress *p, device *d) {
+void progress_measure_peak(progress *p, device *d, ott_dtype format) {
     enum { MEASUREMENTS = 8 };
     if (d->threads == 0) {
         p->peak_flops = device_peak(d, OTT_BF16);
         return;
     }
     p->measured = d;
+    p->peak_format = format;
     p->peaks_to_measure = MEASUREMENTS - 1;
-    raise_peak(p, device_peak(d, OTT_BF16));
+    raise_peak(p, device_peak(d, format));
 }
 
 void progress_begin_step(progress *p, const trainer *t) {
     if (p->peaks_to_measure > 0) {
         p->peaks_to_measure--;
-        raise_peak(p, device_peak(p->measured, OTT_BF16));
+        raise_peak(p, device_peak(p->measured, p->peak_format));
     }
     trainer_gemms(t, &p->fp8_before, &p->gemms_before);
     p->step_started = clock_seconds();

@@ -21,6 +21,7 @@ typedef struct progress {
     double flops_per_token, peak_flops; /* the second of one rank */
     int ranks;                          /* 0 as 1 */
     device *measured;                   /* peak_flops is what was measured of it; NULL: the user gave it */
+    ott_dtype peak_format;              /* of most products: selects the unit to measure */
     int peaks_to_measure;               /* before the next steps, one each: other programs come and go */
     double step_started;                /* clock */
     int64_t fp8_before, gemms_before;   /* counters when the step began */
@@ -42,8 +43,9 @@ ott_status progress_open_tensorboard(progress *p, const char *run_folder, const 
 void progress_close(progress *p); /* the files; what was written to them is already with the system */
 
 /* Fills peak_flops, the most that this device was ever seen to do: with a measurement here, one before each of
-   the first steps, and the steps themselves, so that no run is said to do more. */
-void progress_measure_peak(progress *p, device *d);
+   the first steps, and the steps themselves, so that no run is said to do more. A CPU's peak is the peak of the unit that
+   multiplies operands of this format, a GPU's that of dense bf16 products. */
+void progress_measure_peak(progress *p, device *d, ott_dtype format);
 /* Bytes this process has had resident at most. */
 int64_t progress_peak_resident(void);
 void progress_begin_step(progress *p, const trainer *t);

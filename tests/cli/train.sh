@@ -14,6 +14,10 @@ holds "the run folder" ls r/config.toml r/metrics.jsonl r/summary.json r/checkpo
 works "FP8 says so" "Applied Float8 training: recipe=ROWWISE" \
     train $run --run.dir=f --train.mixed_precision=fp8 --float8.recipe_name=rowwise
 holds "and that the head is in FP8" grep -q 'output head runs in FP8.*"lm_head" in float8.filter_fqns' out
+holds "mfu's peak is the peak of the unit of its products" sh -c 'case $(grep -o "Device: cpu [a-z0-9]*" out) in
+    *avx512bf16) grep -q "(bf16 dot products, measured" out ;;
+    *) grep -q "(fp32 multiply-adds, measured" out ;;
+    esac'
 works "fp32 scales and a head in bf16 too" "recipe=ROWWISE, fsdp_float8_all_gather=False, round_scales_to_power_of_2=False" \
     train $run --run.dir=scales --train.mixed_precision=fp8 --float8.recipe_name=rowwise \
     --float8.round_scales_to_power_of_2=false --float8.filter_fqns=lm_head

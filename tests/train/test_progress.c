@@ -139,7 +139,7 @@ static void run_with_peak(const fixture *f, const char *name, bool given, const 
     p.account = r.account;
     p.flops_per_token = 1e30; /* more than any device does */
     p.peak_flops = 1e12;
-    if (!given) progress_measure_peak(&p, r.device);
+    if (!given) progress_measure_peak(&p, r.device, OTT_BF16);
     snprintf(path, sizeof path, "%s/%s", f->folder, name);
     FIXTURE_OK(file_make_folder(path));
     snprintf(path, sizeof path, "%s/%s/metrics.jsonl", f->folder, name);
