@@ -18,7 +18,6 @@ tools/state_losses.sh|trains for minutes
 tools/recipe_losses.sh|evaluates a downloaded model for minutes
 tools/first_steps.sh|trains for minutes
 tools/compare_pytorch.py|needs PyTorch; its calls of ottava are made below
-compare_blas|a program that is built only where OpenBLAS and oneDNN are
 llama-cli|a program of llama.cpp
 cc my_training.c|examples/ are compiled and run as tests
 ottava train llama4_17bx16e.toml|torchtitan's file, shown for its refusal; tests/config has the same
@@ -42,7 +41,7 @@ commands() {
         }
         { inside = 0; before = $0 }' "$1" |
         sed 's/^ *\$ //; s/^ *//; s/  *# .*//; s/  */ /g' |
-        grep -E '^([A-Z_]+=[^ ]* )*(ottava|mpirun|make|compare_blas|llama-cli|cc|\(ulimit|tools/[a-z_.]+|\./[a-z_]+\.sh)( |$)'
+        grep -E '^([A-Z_]+=[^ ]* )*(ottava|mpirun|make|llama-cli|cc|\(ulimit|tools/[a-z_.]+|\./[a-z_]+\.sh)( |$)'
 }
 
 # ---- what they name ----
@@ -149,12 +148,11 @@ import argparse, importlib.util, sys
 spec = importlib.util.spec_from_file_location('compare', sys.argv[1])
 compare = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(compare)
-arguments = argparse.Namespace(ottava=sys.argv[2], preset='demo', batch=1, seq_len=16, threads=1)
-compare.make_weights(arguments, 'compared')
-seconds = {}
-compare.ottava_steps(arguments, seconds)
-print(sorted(seconds))" "$root/tools/compare_pytorch.py" "$program" >out 2>err
-    report "compare_pytorch.py" "$(missing out "'Ottava bf16', 'Ottava fp32', 'Ottava fp8'")"
+compare.length_of = lambda preset: 16
+arguments = argparse.Namespace(ottava=sys.argv[2], before=sys.argv[2], presets='demo', sizes='16', threads=1, repeats=1, pytorch='')
+for measure in compare.measure_products, compare.measure_steps, compare.measure_generation:
+    compare.print_table(*measure(arguments))" "$root/tools/compare_pytorch.py" "$program" >out 2>err
+    report "compare_pytorch.py" "$(missing out "16 each way: GFLOP/s|Ottava fp8 (e5m2|demo, 4 x 16: tokens/s|before: fp32|of memcpy")"
 else
     echo "SKIPPED compare_pytorch.py: no python3"
 fi
