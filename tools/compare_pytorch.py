@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Compares Ottava's speed on this machine's CPU with PyTorch's, and with an older Ottava. Prints Markdown tables.
+"""Compares Ottava's speed on this machine's CPU with PyTorch's, and with an older Ottava. Prints one Markdown table.
 
-    tools/compare_pytorch.py products   # square products: the sum of a linear layer's output and two gradients
-    tools/compare_pytorch.py steps      # training steps of presets, from the same weights
-    tools/compare_pytorch.py generate   # one token at a time, without PyTorch
+    tools/compare_pytorch.py [--products 1024,2048] [--steps 42M,124M] [--generate 124M,1B] ...
 
-    --presets 42M,124M   of steps and generate; a step has 4 sequences of 256 tokens, or 512 from 124M on
-    --sizes 1024,2048    of products
+    --products SIZES     square products: the sum of a linear layer's output and two gradients
+    --steps PRESETS      training steps from the same weights: 4 sequences of 256 tokens, or 512 from 124M on
+    --generate PRESETS   one token at a time, without PyTorch: also the share of memcpy's bandwidth and processor time
     --pytorch LIST       its contestants, fp32,bf16,bf16-compile unless given. Products: fp32, bf16. Steps: fp32, bf16 (autocast,
                          fp32 weights), bf16-pure (bf16 weights and moments), float8 (torchao, emulated); -compile after a name
                          adds torch.compile
@@ -14,9 +13,10 @@
     --neighbour          a process copies 256 MiB in a loop meanwhile
     --threads N  --repeats N  --ottava PROGRAM
 
-Contestants take turns, and the medians of their turns are compared: what disturbs the machine disturbs all of them. Each of
-PyTorch's contestants is a process that waits for its turn; `ottava bench` runs in between. With one thread, time is processor
-time. Needs torch, and for steps transformers; for float8 torchao.
+Without --products, --steps and --generate all three are measured, with the values above. Contestants take turns, and the medians
+of their turns are compared: what disturbs the machine disturbs all of them. Each of PyTorch's contestants is a process that waits
+for its turn; `ottava bench` runs in between. With one thread, time is processor time. Needs torch, and for steps transformers; for
+float8 torchao.
 """
 import argparse
 import json
@@ -30,6 +30,10 @@ import time
 
 PRECISIONS = "fp8,bf16,fp32"
 NEIGHBOUR_BYTES = 256 << 20
+
+
+def listed(text):
+    return [item for item in (text or "").split(",") if item]
 
 
 def length_of(preset):
@@ -61,7 +65,7 @@ def open_products(arguments, name):
             runs += 1
         return (clock() - began) / runs
 
-    layers = {size: linear_layer(int(size)) for size in arguments.sizes.split(",")}
+    layers = {size: linear_layer(int(size)) for size in listed(arguments.products)}
     return lambda: {size: statistics.median(seconds_of(layer) for _ in range(3)) for size, layer in layers.items()}
 
 
@@ -70,7 +74,7 @@ def open_steps(arguments, name):
     import torch
     from transformers import AutoModelForCausalLM
 
-    clock, preset = clock_of(arguments), arguments.presets
+    clock, preset = clock_of(arguments), arguments.steps
     format, *how = name.split("-")
     dtype = torch.bfloat16 if "pure" in how else torch.float32
     model = AutoModelForCausalLM.from_pretrained(arguments.folder, dtype=dtype, attn_implementation="sdpa")
@@ -113,22 +117,21 @@ def worker(arguments):
     import torch
 
     torch.set_num_threads(arguments.threads)
-    take_turn = {"products": open_products, "steps": open_steps}[arguments.what](arguments, arguments.worker)
+    take_turn = (open_steps if arguments.steps else open_products)(arguments, arguments.worker)
     print("ready", flush=True)
     for _ in sys.stdin:
         print(json.dumps(take_turn()), flush=True)
 
 
-def start_worker(arguments, name, **replaced):
-    options = {"presets": arguments.presets, "sizes": arguments.sizes, "threads": arguments.threads, **replaced}
-    command = [sys.executable, os.path.abspath(__file__), arguments.what, "--worker", name]
+def start_worker(arguments, name, **options):
+    command = [sys.executable, os.path.abspath(__file__), "--worker", name, f"--threads={arguments.threads}"]
     command += [f"--{key}={value}" for key, value in options.items()]
     environment = dict(os.environ, OMP_NUM_THREADS=str(arguments.threads))
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 
-def start_workers(arguments, names, **replaced):
-    workers = {name: start_worker(arguments, name, **replaced) for name in names}
+def start_workers(arguments, names, **options):
+    workers = {name: start_worker(arguments, name, **options) for name in names}
     for name, process in workers.items():
         if process.stdout.readline().strip() != "ready":
             sys.exit(f"compare_pytorch: the {name} process did not start: read its message above")
@@ -174,23 +177,29 @@ def make_weights(arguments, preset, folder):
     return hf
 
 
-# ---- rounds ----
+# ---- rounds: each measurement returns its rows, {title: {contestant: cell}} ----
 
 
-def note(turns, contestant, column, value):
-    turns.setdefault(contestant, {}).setdefault(column, []).append(value)
+def note(turns, contestant, row, value):
+    turns.setdefault(row, {}).setdefault(contestant, []).append(value)
 
 
-def medians_of(turns):
-    return {name: {column: statistics.median(values) for column, values in columns.items()}
-            for name, columns in turns.items()}
+def cells(values, text):
+    return {name: text(statistics.median(taken)) for name, taken in values.items()}
+
+
+def speeds(taken, work):
+    """Cells of "747.0 (1.00)": work a second, and how many times as fast Ottava's fp8 is."""
+    ours = statistics.median(taken["Ottava fp8"])
+    return cells(taken, lambda seconds: f"{work / seconds:.1f} ({seconds / ours:.2f})")
 
 
 def measure_products(arguments):
-    sizes, turns = arguments.sizes.split(","), {}
+    sizes, turns = listed(arguments.products), {}
     shapes = " ".join(f"{size},{size},{size}" for size in sizes)
     names = {"e4m3 x e4m3": "fp8", "e5m2 x e4m3": "fp8 (e5m2 x e4m3)", "bf16": "bf16", "fp32": "fp32"}
-    workers = start_workers(arguments, [name for name in ("bf16", "fp32") if name in arguments.pytorch.split(",")])
+    workers = start_workers(arguments, [name for name in ("bf16", "fp32") if name in listed(arguments.pytorch)],
+                            products=arguments.products)
     for _ in range(arguments.repeats):
         for who, program in programs(arguments).items():
             results = run_bench(program, arguments, "gemm", "--repeats=3", f"--shapes={shapes}")["results"]
@@ -203,14 +212,14 @@ def measure_products(arguments):
             for size, seconds in ask(process).items():
                 note(turns, f"PyTorch {name}", size, seconds)
     stop(workers)
-    work = {size: 3 * 2e-9 * float(size) ** 3 for size in sizes}
-    return medians_of(turns), work, {size: f"{size} each way" for size in sizes}, "GFLOP/s"
+    return {f"products, {size} each way: GFLOP/s": speeds(turns[size], 3 * 2e-9 * float(size) ** 3) for size in sizes}
 
 
-def measure_preset(arguments, preset, turns):
+def measure_step(arguments, preset):
+    turns, tokens = {}, 4 * length_of(preset)
     options = [f"--preset={preset}", f"--precision={PRECISIONS}", "--batch=4", f"--seq-len={length_of(preset)}"]
     with tempfile.TemporaryDirectory() as folder:
-        workers = start_workers(arguments, [name for name in arguments.pytorch.split(",") if name], presets=preset,
+        workers = start_workers(arguments, listed(arguments.pytorch), steps=preset,
                                 folder=make_weights(arguments, preset, folder))
     for _ in range(arguments.repeats):
         for who, program in programs(arguments).items():
@@ -219,72 +228,73 @@ def measure_preset(arguments, preset, turns):
         for name, process in workers.items():
             note(turns, f"PyTorch {name}", preset, ask(process)[preset])
     stop(workers)
+    return {f"step, {preset}, 4 x {length_of(preset)}: tokens/s": speeds(turns[preset], tokens)}
 
 
-def measure_steps(arguments):
-    presets, turns = arguments.presets.split(","), {}
-    for preset in presets:
-        measure_preset(arguments, preset, turns)
-    work = {preset: 4 * length_of(preset) for preset in presets}
-    return medians_of(turns), work, {p: f"{p}, 4 x {length_of(p)}" for p in presets}, "tokens/s"
+def measure_generation(arguments, preset):
+    turns = {}
+    options = [f"--preset={preset}", f"--precision={PRECISIONS}", "--repeats=15"]
+    for _ in range(arguments.repeats):
+        for who, program in programs(arguments).items():
+            for r in run_bench(program, arguments, "generate", *options)["results"]:
+                name, own = f"{who} {r['variant']}", r["seconds"] if arguments.threads == 1 else math.nan
+                note(turns, name, "speed", r["seconds"])
+                note(turns, name, "memcpy", r["of_peak"])
+                note(turns, name, "processor", r.get("processor_seconds", own))  # an older program may not know it
+    return {f"generation, {preset}: tokens/s": speeds(turns["speed"], 1),
+            f"generation, {preset}: of memcpy's bandwidth": cells(turns["memcpy"], lambda share: f"{100 * share:.0f}%"),
+            f"generation, {preset}: processor time, ms a token": cells(turns["processor"], lambda seconds: f"{1e3 * seconds:.2f}")}
 
 
-def measure_generation(arguments):
-    """Also of each contestant: its share of memcpy's bandwidth, and processor time."""
-    presets, turns, more = arguments.presets.split(","), {}, {}
-    for preset in presets:
-        for _ in range(arguments.repeats):
-            for who, program in programs(arguments).items():
-                for r in run_bench(program, arguments, "generate", f"--preset={preset}", f"--precision={PRECISIONS}",
-                                   "--repeats=15")["results"]:
-                    name = f"{who} {r['variant']}"
-                    note(turns, name, preset, r["seconds"])
-                    note(more, name, preset + "memcpy", r["of_peak"])
-                    own = r["seconds"] if arguments.threads == 1 else math.nan
-                    note(more, name, preset + "processor", r.get("processor_seconds", own))
-    print(f"| {', '.join(presets)} | " + " | ".join(f"{p}: of memcpy | processor time a token, ms" for p in presets) + " |")
-    print("|---|" + "---|---|" * len(presets))
-    for name, of in medians_of(more).items():
-        print(f"| {name} | " + " | ".join(
-            f"{100 * of[p + 'memcpy']:.0f}% | {1e3 * of[p + 'processor']:.2f}" for p in presets) + " |")
-    print()
-    return medians_of(turns), {preset: 1 for preset in presets}, {p: p for p in presets}, "tokens/s"
+def measure_all(arguments):
+    rows = []
+    if listed(arguments.products):
+        rows += measure_products(arguments).items()
+    for preset in listed(arguments.steps):
+        rows += measure_step(arguments, preset).items()
+    for preset in listed(arguments.generate):
+        rows += measure_generation(arguments, preset).items()
+    return rows
 
 
-def print_table(medians, work, titles, unit):
-    print("| | " + " | ".join(f"{title}: {unit} | Ottava fp8 is ... times as fast" for title in titles.values()) + " |")
-    print("|---|" + "---|---|" * len(titles))
-    for name, taken in medians.items():
-        print(f"| {name} | " + " | ".join(
-            f"{work[c] / taken[c]:.1f} | {taken[c] / medians['Ottava fp8'][c]:.2f}" for c in titles) + " |")
+def print_table(rows):
+    names = list(dict.fromkeys(name for _, cells in rows for name in cells))
+    print("| (Ottava fp8 is ... times as fast) | " + " | ".join(names) + " |")
+    print("|---|" + "---|" * len(names))
+    for title, cells in rows:
+        print(f"| {title} | " + " | ".join(cells.get(name, "") for name in names) + " |")
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["products", "steps", "generate"])
-    parser.add_argument("--presets", default="42M,124M")
-    parser.add_argument("--sizes", default="1024,2048")
+    for name in "products", "steps", "generate", "before":
+        parser.add_argument(f"--{name}")
     parser.add_argument("--pytorch", default="fp32,bf16,bf16-compile")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--ottava", default="build/release/ottava")
-    parser.add_argument("--before")
     parser.add_argument("--neighbour", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if not (arguments.products or arguments.steps or arguments.generate):
+        arguments.products, arguments.steps, arguments.generate = "1024,2048", "42M,124M", "124M,1B"
+    return arguments
+
+
+def main():
+    arguments = parse()
     if arguments.worker:
         return worker(arguments)
-    measure = {"products": measure_products, "steps": measure_steps, "generate": measure_generation}[arguments.what]
     neighbour = start_worker(arguments, "neighbour") if arguments.neighbour else None
     load = os.getloadavg()[0]
     try:
-        table = measure(arguments)
+        rows = measure_all(arguments)
     finally:
         if neighbour:
             neighbour.kill()
             neighbour.wait()
-    print_table(*table)
+    print_table(rows)
     print(f"\n{arguments.threads} threads, medians of {arguments.repeats} turns"
           f"{', next to a process that copies 256 MiB in a loop' if neighbour else ''}; "
           f"load average {load:.1f} before, {os.getloadavg()[0]:.1f} after")

@@ -114,6 +114,7 @@ shrink() {
     *preset*42M*) small_plan=--model.reduce=8 ;;
     *gemm*) small_bench="--repeats=1 --shapes=tiny" ;;
     *step*) small_bench="--repeats=1 --preset=demo --batch=1 --seq-len=32 --threads=1" ;;
+    *"bench generate"*) small_bench="--repeats=1 --preset=demo --threads=1" ;;
     esac
     case $1 in
     *checkpoint.load_path=latest*) small_train="$small_train --train.max_steps=2" ;;
@@ -149,10 +150,10 @@ spec = importlib.util.spec_from_file_location('compare', sys.argv[1])
 compare = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(compare)
 compare.length_of = lambda preset: 16
-arguments = argparse.Namespace(ottava=sys.argv[2], before=sys.argv[2], presets='demo', sizes='16', threads=1, repeats=1, pytorch='')
-for measure in compare.measure_products, compare.measure_steps, compare.measure_generation:
-    compare.print_table(*measure(arguments))" "$root/tools/compare_pytorch.py" "$program" >out 2>err
-    report "compare_pytorch.py" "$(missing out "16 each way: GFLOP/s|Ottava fp8 (e5m2|demo, 4 x 16: tokens/s|before: fp32|of memcpy")"
+arguments = argparse.Namespace(ottava=sys.argv[2], before=None, products='16', steps='demo', generate='demo', threads=1,
+                               repeats=1, pytorch='')
+compare.print_table(compare.measure_all(arguments))" "$root/tools/compare_pytorch.py" "$program" >out 2>err
+    report "compare_pytorch.py" "$(missing out "products, 16 each way|demo, 4 x 16: tokens/s|generation, demo|Ottava fp32")"
 else
     echo "SKIPPED compare_pytorch.py: no python3"
 fi
