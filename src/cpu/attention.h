@@ -216,8 +216,8 @@ static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t c
         v16i least = v16i_set1(UINT32_MAX);
         for (int64_t r = 0; r < count; r++)
             for (int64_t c = 0; c < s->width; c += 32, packed += 16) {
-                v16 pairs =
-                    v16_load_pairs(t->data, OTT_BF16, (first + r) * t->ld + column + c, s->head_dim - c);
+                v16 pairs = v16_load_pairs(t->data, OTT_BF16, (first + r) * t->ld + column + c,
+                                           s->head_dim - c, PAIR_CHAIN, false);
                 v16_store(packed, pairs);
                 least = v16_pair_smaller(least, pairs);
             }

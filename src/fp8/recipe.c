@@ -162,7 +162,8 @@ const recipe *recipe_high_precision(ott_dtype d) {
 const char *recipe_accumulate_name(accumulate_mode mode) {
     static const char *const names[] = {[ACCUMULATE_FP32] = "fp32",
                                         [ACCUMULATE_HOPPER_FAST] = "hopper fast",
-                                        [ACCUMULATE_HOPPER_SPLIT] = "hopper split"};
+                                        [ACCUMULATE_HOPPER_SPLIT] = "hopper split",
+                                        [ACCUMULATE_TILE32] = "tile32"};
     return names[mode];
 }
 
@@ -285,13 +286,13 @@ static ott_status check_blocks(const gemm_operands *o) {
 }
 
 static ott_status check_accumulate(const gemm_operands *o, const gemm_spec *g, bool fp8) {
-    if (!in_list(g->accumulate, ACCUMULATE_HOPPER_SPLIT))
+    if (!in_list(g->accumulate, ACCUMULATE_MODES - 1))
         return status_fail(OTT_ERR_CONFIG, "gemm[%s].accumulate has an unknown value", o->gemm);
     if (!in_list(g->order, SCALE_A_THEN_B))
         return status_fail(OTT_ERR_CONFIG, "gemm[%s].order has an unknown value", o->gemm);
     if (!fp8 && g->accumulate != ACCUMULATE_FP32)
-        return status_fail(OTT_ERR_CONFIG,
-                           "gemm[%s].accumulate: the tensor-core model takes FP8 operands only", o->gemm);
+        return status_fail(OTT_ERR_CONFIG, "gemm[%s].accumulate: \"%s\" is for FP8 operands only", o->gemm,
+                           recipe_accumulate_name(g->accumulate));
     return OTT_OK;
 }
 

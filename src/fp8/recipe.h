@@ -22,12 +22,17 @@
 #include "fp8/quant_spec.h"
 
 typedef enum accumulate_mode {
-    ACCUMULATE_FP32,        /* one sequential fp32 chain over the contraction */
-    ACCUMULATE_HOPPER_FAST, /* the FP8 tensor core's own accumulator all the way (fp8/tensorcore.h) */
-    ACCUMULATE_HOPPER_SPLIT /* the same, promoted to fp32 every 128 elements */
+    ACCUMULATE_FP32,         /* one sequential fp32 chain over the contraction */
+    ACCUMULATE_HOPPER_FAST,  /* the FP8 tensor core's own accumulator all the way (fp8/tensorcore.h) */
+    ACCUMULATE_HOPPER_SPLIT, /* the same, promoted to fp32 every 128 elements */
+    ACCUMULATE_TILE32        /* the order of CPU tile units: fp8/reference.h */
 } accumulate_mode;
-enum { ACCUMULATE_MODES = ACCUMULATE_HOPPER_SPLIT + 1 };
-const char *recipe_accumulate_name(accumulate_mode mode); /* "fp32", "hopper fast", "hopper split" */
+enum { ACCUMULATE_MODES = ACCUMULATE_TILE32 + 1 };
+const char *
+recipe_accumulate_name(accumulate_mode mode); /* "fp32", "hopper fast", "hopper split", "tile32" */
+static inline bool recipe_accumulate_is_hopper(accumulate_mode mode) {
+    return mode == ACCUMULATE_HOPPER_FAST || mode == ACCUMULATE_HOPPER_SPLIT;
+}
 
 /* In which order the two scale_inv scales meet a sum. Scales that hold for the whole contraction (tensor, row)
    meet the finished sum; block scales meet the partial sum p of their block, and the scaled partial sums are

@@ -75,14 +75,26 @@ static float operand_scale_inv(const reference_operand *x, int64_t mn, int64_t k
     return x->scale_inv[group_of(x->grain, mn, k, x->mn_step, x->k_step)];
 }
 
-/* The chain over [k, end) of the contraction. */
-static float sum_fp32(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j, int64_t k,
-                      int64_t end) {
+/* The chain over the terms k, k + step, ... below end. */
+static float sum_chain(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
+                       int64_t k, int64_t end, int64_t step) {
     float sum = 0.0f;
-    for (; k < end; k++) {
+    for (; k < end; k += step) {
         float left = cast_load(a->data, a->format, operand_index(a, i, k));
         float right = cast_load(b->data, b->format, operand_index(b, j, k));
         sum = fmaf(left, right, sum);
+    }
+    return sum;
+}
+
+static float sum_tile32(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
+                        int64_t k, int64_t end) {
+    enum { TILE = 32 };
+    float sum = 0.0f;
+    for (; k < end; k += TILE) {
+        int64_t last = end - k < TILE ? end : k + TILE;
+        float even = sum_chain(a, i, b, j, k, last, 2), odd = sum_chain(a, i, b, j, k + 1, last, 2);
+        sum += even + odd;
     }
     return sum;
 }
@@ -116,9 +128,10 @@ static float contract(const reference_operand *a, int64_t i, const reference_ope
     switch (mode) {
     case ACCUMULATE_HOPPER_FAST: return sum_tensorcore(a, i, b, j, k, end, false);
     case ACCUMULATE_HOPPER_SPLIT: return sum_tensorcore(a, i, b, j, k, end, true);
+    case ACCUMULATE_TILE32: return sum_tile32(a, i, b, j, k, end);
     case ACCUMULATE_FP32: break;
     }
-    return sum_fp32(a, i, b, j, k, end);
+    return sum_chain(a, i, b, j, k, end, 1);
 }
 
 static float apply_scales(float sum, float scale_inv_a, float scale_inv_b, scale_order order) {

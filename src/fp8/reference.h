@@ -42,7 +42,8 @@ typedef struct reference_operand {
    the contraction is a chain of its own from 0, p, and the scaled sum is y, starting from 0, after y = fmaf
    for each block in order. Then bias[j] (fp32, may be NULL) is added, then, when accumulate is true, C(i,j),
    each one fp32 operation; the result is rounded to dc once. ACCUMULATE_HOPPER_* replace the chain by
-   fp8/tensorcore's (FP8 operands only). Any NaN equals any NaN in an fp32 result; in bf16 and fp16 it is the
+   fp8/tensorcore's (FP8 operands only). ACCUMULATE_TILE32 replaces it by s = s + (even + odd) for each 32 terms (the last
+   tile may have fewer), s = 0 before; even and odd are chains from 0 over the tile's terms 0, 2, ... and 1, 3, .... Any NaN equals any NaN in an fp32 result; in bf16 and fp16 it is the
    canonical one of fp8/cast. */
 void reference_gemm(int64_t m, int64_t n, int64_t k, const reference_operand *a, const reference_operand *b,
                     const gemm_spec *spec, const float *bias, bool accumulate, void *c, ott_dtype dc,

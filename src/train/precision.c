@@ -165,6 +165,7 @@ static accumulate_mode mode_of(config_sum sum, bool fast) {
     case SUM_HOPPER: return fast ? ACCUMULATE_HOPPER_FAST : ACCUMULATE_HOPPER_SPLIT;
     case SUM_HOPPER_FAST: return ACCUMULATE_HOPPER_FAST;
     case SUM_HOPPER_SPLIT: return ACCUMULATE_HOPPER_SPLIT;
+    case SUM_TILE32: return ACCUMULATE_TILE32;
     case SUM_FP32: break;
     }
     return ACCUMULATE_FP32;
@@ -176,10 +177,9 @@ static ott_status clear_product(const product_keys *k, recipe *r, gemm_spec *g) 
         FAIL("float8.fast_accum_%s = true: the %s GEMM of recipe %s has no FP8 operands", k->name, k->name,
              r->name);
     if (k->sum > GEMM_SUM_FP32)
-        FAIL(
-            "float8.accumulate_%s: the %s GEMM of recipe %s has no FP8 operands, and only their products are "
-            "summed as Hopper does",
-            k->name, k->name, r->name);
+        FAIL("float8.accumulate_%s: the %s GEMM of recipe %s has no FP8 operands, and other products are "
+             "summed in one fp32 chain",
+             k->name, k->name, r->name);
     *g = (gemm_spec){.accumulate = ACCUMULATE_FP32, .order = SCALE_PRODUCT};
     return OTT_OK;
 }

@@ -182,7 +182,8 @@ static void gemm_prepare(op_case *c) {
     set_bool(c, "accumulate", case_draw(c, 2));
     bool hopper =
         fp8 && case_draw(c, 4) == 0 && SIZE('M') * SIZE('N') * SIZE('K') < 150000; /* slow to model */
-    gemm_spec spec = {.accumulate = hopper ? ACCUMULATE_HOPPER_FAST + case_draw(c, 2) : ACCUMULATE_FP32,
+    accumulate_mode chains = case_draw(c, 3) ? ACCUMULATE_FP32 : ACCUMULATE_TILE32;
+    gemm_spec spec = {.accumulate = hopper ? ACCUMULATE_HOPPER_FAST + case_draw(c, 2) : chains,
                       .fast_accumulate = case_draw(c, 2),
                       .order = case_draw(c, 2) ? SCALE_PRODUCT : SCALE_A_THEN_B};
     case_set(c, "spec", &spec, sizeof spec);

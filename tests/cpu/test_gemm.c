@@ -244,7 +244,7 @@ static gemm_case some_case(int64_t m, int64_t n, int64_t k, ott_dtype a, ott_dty
         .b = {.format = b, .transposed = pick(2), .padding = (int)pick(2) * 3, .scaled = pick(4) > 0},
         .c = results[pick(3)],
         .c_padding = (int)pick(2) * 7,
-        .spec = {.accumulate = ACCUMULATE_FP32,
+        .spec = {.accumulate = pick(2) ? ACCUMULATE_FP32 : ACCUMULATE_TILE32,
                  .fast_accumulate = pick(2),
                  .order = pick(2) ? SCALE_PRODUCT : SCALE_A_THEN_B},
         .bias = pick(2),
@@ -533,6 +533,22 @@ static void tensor_core_accumulation_is_for_fp8_only(void **state) {
     assert_non_null(strstr(status_text(), "bf16"));
 }
 
+/* Contractions that end in each place of a tile of 32 terms. */
+static void tiles_of_32_that_are_not_whole(void **state) {
+    (void)state;
+    for (int64_t k = 0; k <= 66; k++)
+        for (int repeat = 0; repeat < 8; repeat++) {
+            const ott_dtype d = formats[pick(5)];
+            gemm_case t = some_case(17, 35, k, d, dtype_is_fp8(d) ? formats[pick(2)] : d);
+            t.a.transposed = repeat & 1;
+            t.b.transposed = repeat >> 1 & 1;
+            t.b.packed = repeat >> 2 && !t.b.transposed;
+            t.m = t.b.packed && pick(2) ? 3 : 17;
+            t.spec.accumulate = ACCUMULATE_TILE32;
+            check(&t);
+        }
+}
+
 static int setup(void **state) {
     (void)state;
     all = devices_open();
@@ -561,6 +577,7 @@ int main(void) {
         cmocka_unit_test(refuses_to_pack_what_it_cannot_read),
         cmocka_unit_test(refuses_blocks_that_differ),
         cmocka_unit_test(zeros_keep_their_sign_as_the_reference_says),
+        cmocka_unit_test(tiles_of_32_that_are_not_whole),
         cmocka_unit_test(tensor_core_accumulation),
         cmocka_unit_test(tensor_core_sums_of_all_magnitudes),
         cmocka_unit_test(tensor_core_accumulation_is_for_fp8_only),

@@ -51,12 +51,13 @@ static double worst_error(accumulate_mode mode, number draw) {
 
 static void check(const char *what, number draw, double least_fast, double most_fast, double most_split) {
     double fp32 = worst_error(ACCUMULATE_FP32, draw), fast = worst_error(ACCUMULATE_HOPPER_FAST, draw),
-           split = worst_error(ACCUMULATE_HOPPER_SPLIT, draw);
-    print_message("  %s, K = 4096, largest error: fp32 %.1e, hopper_fast %.1e, hopper_split %.1e\n", what,
-                  fp32, fast, split);
+           split = worst_error(ACCUMULATE_HOPPER_SPLIT, draw), tile32 = worst_error(ACCUMULATE_TILE32, draw);
+    print_message(
+        "  %s, K = 4096, largest error: fp32 %.1e, tile32 %.1e, hopper_fast %.1e, hopper_split %.1e\n", what,
+        fp32, tile32, fast, split);
     assert_true(fast > least_fast && fast < most_fast);
     assert_true(split < most_split);
-    assert_true(fp32 < 1e-6);
+    assert_true(fp32 < 1e-6 && tile32 < 1e-6);
 }
 
 static void fast_accumulation_loses_what_the_literature_says(void **state) {

@@ -353,6 +353,44 @@ static void gemm_with_the_tensor_core_rule(void **state) {
     }
 }
 
+/* Written once more, as Intel publishes TDPBF16PS: C = C + (even + odd), a chain each for a tile's even and odd terms. */
+static float tile32_sum(const float *a, const float *b, int64_t k) {
+    float sum = 0.0f;
+    for (int64_t tile = 0; tile < k; tile += 32) {
+        float part[2] = {0.0f, 0.0f};
+        for (int64_t t = tile; t < tile + 32 && t < k; t++) part[t % 2] = fmaf(a[t], b[t], part[t % 2]);
+        sum = sum + (part[0] + part[1]);
+    }
+    return sum;
+}
+
+static void gemm_in_tiles_of_32(void **state) {
+    (void)state;
+    enum { K = 200 };
+    const int64_t lengths[] = {0, 1, 2, 31, 32, 33, 64, 65, 199, 200};
+    float a[K], b[K], c, one = 1.0f;
+    int differ = 0;
+    fill_normal(a, K, 21);
+    fill_normal(b, K, 22);
+    const reference_operand left = {.data = a, .format = OTT_F32, .ld = K},
+                            right = {.data = b, .format = OTT_F32, .ld = K};
+    const gemm_spec tiles = {.accumulate = ACCUMULATE_TILE32}, chain = {.accumulate = ACCUMULATE_FP32};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        reference_gemm(1, 1, lengths[i], &left, &right, &tiles, NULL, false, &c, OTT_F32, 1);
+        assert_same_bits(c, tile32_sum(a, b, lengths[i]));
+        float sequential;
+        reference_gemm(1, 1, lengths[i], &left, &right, &chain, NULL, false, &sequential, OTT_F32, 1);
+        differ += fmath_bits(c) != fmath_bits(sequential);
+    }
+    assert_true(differ > 0);
+    /* With block scales each block is a sum from 0. */
+    const reference_operand
+        blocks_left = {.data = a, .format = OTT_F32, .ld = K, .grain = GRANULARITY_1X128, .scale_inv = &one},
+        blocks_right = {.data = b, .format = OTT_F32, .ld = K, .grain = GRANULARITY_1X128, .scale_inv = &one};
+    reference_gemm(1, 1, K, &blocks_left, &blocks_right, &tiles, NULL, false, &c, OTT_F32, 1);
+    assert_same_bits(c, tile32_sum(a, b, 128) + tile32_sum(a + 128, b + 128, K - 128));
+}
+
 /* ---- quality ---- */
 
 static double decibel(double signal, double noise) {
@@ -457,6 +495,7 @@ int main(void) {
         cmocka_unit_test(gemm_of_nothing_is_the_bias),
         cmocka_unit_test(gemm_nan_is_canonical_in_narrow_results),
         cmocka_unit_test(gemm_with_the_tensor_core_rule),
+        cmocka_unit_test(gemm_in_tiles_of_32),
         cmocka_unit_test(cast_quality),
         cmocka_unit_test(gemm_quality),
     };

@@ -257,6 +257,10 @@ static void accumulation(void **state) {
     assert_modes(&p->fp8, split, fast, fast);
     p = FP8_PLAN("--float8.accumulate_grad_weight=hopper");
     assert_modes(&p->fp8, fp32, fp32, split);
+    p = FP8_PLAN("--float8.accumulate=tile32", "--float8.accumulate_grad_input=fp32");
+    assert_modes(&p->fp8, ACCUMULATE_TILE32, fp32, ACCUMULATE_TILE32);
+    p = FP8_PLAN("--float8.accumulate_output=tile32");
+    assert_modes(&p->fp8, ACCUMULATE_TILE32, fp32, fp32);
     /* FP8 GEMMs only */
     p = FP8_PLAN("--float8.accumulate=hopper_split", "--float8.recipe_name=rowwise_with_gw_hp");
     assert_modes(&p->fp8, split, split, fp32);

@@ -11,6 +11,7 @@
 #include "cpu/gemm/kernel.h"
 #include "cpu/gemm/pack.h"
 #include "cpu/gemm/pairs.h"
+#include "cpu/gemm/tile32.h"
 
 static int64_t at_most(int64_t x, int64_t limit) {
     return x < limit ? x : limit;
@@ -43,8 +44,11 @@ static gemm_arithmetic choose_arithmetic(const gemm_job *job, const gemm_work *w
 static gemm_kernel choose_kernel(const gemm_job *job, const gemm_work *w, gemm_a_layout layout, gemm_part p,
                                  gemm_place at) {
     accumulate_mode mode = job->args->spec.accumulate;
-    if (mode != ACCUMULATE_FP32) return ISA(gemm_tensorcore)(layout, mode == ACCUMULATE_HOPPER_SPLIT);
-    return gemm_kernels(layout, p.n <= 16, choose_arithmetic(job, w, at))[p.m - 1];
+    if (recipe_accumulate_is_hopper(mode))
+        return ISA(gemm_tensorcore)(layout, mode == ACCUMULATE_HOPPER_SPLIT);
+    gemm_arithmetic how = choose_arithmetic(job, w, at);
+    if (job->tile32) return tile32_kernel_of(layout, p.n <= 16, how);
+    return gemm_kernels(layout, p.n <= 16, how)[p.m - 1];
 }
 
 static float smallest_normal(ott_dtype d) {
@@ -115,14 +119,15 @@ static void pack_b(const gemm_job *job, gemm_work *w, gemm_block block, gemm_sta
 static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
     int64_t k = 0;
     do { /* once also for an empty contraction, whose sums are 0 */
-        int64_t kc = at_most(job->k - k, GEMM_KC * job->terms), length = pack_length(kc, job->terms);
+        int64_t kc = at_most(job->k - k, GEMM_KC * job->terms),
+                length = gemm_length(kc, job->terms, job->tile32);
         gemm_stage stage = {.kc = kc, .length = length, .first = k == 0, .last = k + kc == job->k};
-        gemm_block b = {p.j, p.n, k, kc};
+        gemm_block b = {p.j, p.n, k, kc, length, job->tile32};
         pack_b(job, w, b, stage);
         if (job->block) pack_scale_invs(w->scale_inv_b, job->args->b, b, job->block, GEMM_NR);
         for (int64_t i = 0; i < p.m; i += GEMM_MC) {
             int64_t rows = at_most(p.m - i, GEMM_MC);
-            gemm_block a = {p.i + i, rows, k, kc};
+            gemm_block a = {p.i + i, rows, k, kc, length, job->tile32};
             pack_a(job, w, a, i / GEMM_MR, stage);
             if (job->block) pack_scale_invs(w->scale_inv_a, job->args->a, a, job->block, GEMM_MR);
             multiply_packed(job, w, (gemm_part){p.i + i, rows, p.j, p.n}, i / GEMM_MR, stage);
@@ -133,7 +138,7 @@ static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
 
 /* Columns of C that are worked on at a time: as many as packed B holds, and its block scales. */
 static int64_t block_columns(const gemm_job *job) {
-    int64_t length = pack_length(job->k, job->terms);
+    int64_t length = gemm_length(job->k, job->terms, job->tile32);
     if (length > GEMM_KC) return GEMM_NB;
     return GEMM_B_FLOATS / (length > GEMM_BLOCK_MIN ? length : GEMM_BLOCK_MIN) / job->grain * job->grain;
 }
@@ -194,7 +199,7 @@ static void choose_grid(gemm_job *job, int threads) {
 
 static ott_status check_operands(const gemm_args *a) {
     bool fp8 = dtype_is_fp8(a->a->t.dtype) && dtype_is_fp8(a->b->t.dtype);
-    if (a->spec.accumulate != ACCUMULATE_FP32 && !fp8)
+    if (recipe_accumulate_is_hopper(a->spec.accumulate) && !fp8)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "gemm: the tensor core's accumulation is that of FP8 operands, not %s x %s; use "
                            "fp32 accumulation",
@@ -214,6 +219,7 @@ ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor) {
     gemm_job job = {.args = a, .cx = cx, .m = operand_mn(a->a), .n = operand_mn(a->b), .factor = factor};
     job.k = operand_k(a->a);
     job.terms = pairs_terms(a);
+    job.tile32 = a->spec.accumulate == ACCUMULATE_TILE32;
     TRY(check_operands(a));
     int64_t kc = granularity_block(a->a->grain).k;
     job.block = kc == INT64_MAX || job.k == 0 ? 0 : kc; /* nothing to scale in an empty sum */

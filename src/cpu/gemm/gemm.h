@@ -4,9 +4,9 @@
  *
  * The structure is BLIS's (Van Zee and van de Geijn 2015): blocks of both operands are decoded while they are
  * packed into the order the micro-kernel reads, so that every format and both orientations share one kernel.
- * What differs is the sum: each output is one fp32 chain over the whole contraction. Between blocks of the
- * contraction the unfinished chains wait in an fp32 buffer, never in C, and only a finished one is scaled,
- * biased, added and rounded. The rows of an operand here are M of A and N of B, each contracted over K,
+ * What differs is the sum: each output is one fp32 chain over the whole contraction, or the chain of its tiles'
+ * sums (ACCUMULATE_TILE32). Between blocks of the contraction the unfinished chains wait in an fp32 buffer, never in C,
+ * and only a finished one is scaled, biased, added and rounded. The rows of an operand here are M of A and N of B, each contracted over K,
  * in either orientation.
  *
  * A packed element is 32 bits: one term of the contraction in fp32, or a pair of terms in bf16
@@ -51,7 +51,8 @@ enum {
     GEMM_A_PANELS_FLOATS = GEMM_MC / GEMM_MR * GEMM_A_STEP * GEMM_KC,
     GEMM_A_FLOATS = GEMM_A_ROWS_FLOATS > GEMM_A_PANELS_FLOATS ? GEMM_A_ROWS_FLOATS : GEMM_A_PANELS_FLOATS,
     GEMM_TILE = GEMM_MR * GEMM_NR,
-    GEMM_BLOCK_MIN = 32, /* kc of the smallest scale blocks; all divide GEMM_KC */
+    GEMM_TERMS_OF_TILE32 = 32, /* divides GEMM_KC and every scale block */
+    GEMM_BLOCK_MIN = 32,       /* kc of the smallest scale blocks; all divide GEMM_KC */
     GEMM_A_INVERSES = GEMM_MC * GEMM_KC * GEMM_TERMS_MAX / GEMM_BLOCK_MIN,
     GEMM_B_INVERSES =
         (GEMM_TERMS_MAX + 1) * GEMM_B_FLOATS / GEMM_BLOCK_MIN, /* a contraction of 33 has two blocks */
@@ -82,9 +83,17 @@ typedef struct gemm_job {
     int64_t grain;      /* rows of B that stay together: a tile's, or a panel's when they are packed */
     int64_t block;      /* kc of the scale blocks; 0: scales hold for the whole contraction */
     int64_t terms;      /* of the contraction in a packed element: 1, or 2 for pairs */
+    bool tile32;        /* ACCUMULATE_TILE32; else one chain, or the tensor core's */
     int grid_m, grid_n; /* the threads as a grid over C */
     float factor;       /* of the scaled sums */
 } gemm_job;
+
+/* Packed elements of kc terms. -0 in A and 0 in B complete the last pair, and the last tile of ACCUMULATE_TILE32. Their
+   product is -0, which changes no sum, not even -0. */
+SIMD int64_t gemm_length(int64_t kc, int64_t terms, bool tile32) {
+    int64_t whole = tile32 ? GEMM_TERMS_OF_TILE32 : terms;
+    return (kc + whole - 1) / whole * whole / terms;
+}
 
 /* A part of C: rows [i, i + m), columns [j, j + n). */
 typedef struct gemm_part {

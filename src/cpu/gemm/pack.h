@@ -1,7 +1,7 @@
 /*
  * cpu/gemm/pack: blocks of an operand, decoded and laid out as the micro-kernel reads them: any format, either
  * orientation. A packed element is one term of the contraction in fp32 (`terms` = 1) or a pair of terms in bf16
- * (`terms` = 2). The format `d` and `terms` are constants of each function, so that each gets its own loop.
+ * (`terms` = 2). Element e belongs to the even terms of ACCUMULATE_TILE32 if e is even. The format `d` and `terms` are constants of each function, so that each gets its own loop.
  */
 #ifndef CPU_GEMM_PACK_H
 #define CPU_GEMM_PACK_H
@@ -9,18 +9,14 @@
 #include "cpu/gemm/gemm.h"
 #include "cpu/gemm/panel.h"
 
-/* Part of an operand: rows [row, row + rows) and terms [k, k + kc) of the contraction. */
+/* Part of an operand: rows [row, row + rows) and terms [k, k + kc) of the contraction, in `length` packed elements. */
 typedef struct gemm_block {
-    int64_t row, rows, k, kc;
+    int64_t row, rows, k, kc, length;
+    bool tile32; /* pairs are the even or the odd terms of four */
 } gemm_block;
 
 SIMD bool pack_is_fp8(ott_dtype d) {
     return d == OTT_E4M3 || d == OTT_E5M2;
-}
-/* Packed elements of kc terms. The last pair of an odd number of terms is completed with -0 in A and 0 in B: adding
-   their product, -0, changes no sum, not even -0. */
-SIMD int64_t pack_length(int64_t kc, int64_t terms) {
-    return (kc + terms - 1) / terms;
 }
 SIMD v16 pack_load(const void *p, ott_dtype d, int64_t index) {
     return pack_is_fp8(d) ? v16_load_fp8((const uint8_t *)p + index, d) : v16_load_any(p, d, index);
@@ -31,25 +27,40 @@ SIMD v16 pack_load_n(const void *p, ott_dtype d, int64_t index, int64_t n) {
     if (n <= 0) return v16_zero();
     return pack_is_fp8(d) ? v16_load_fp8_n((const uint8_t *)p + index, d, n) : v16_load_any_n(p, d, index, n);
 }
-/* 16 packed elements of one row, whose contraction is contiguous from `index` on; n terms are there. */
-SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, int64_t index, int64_t n) {
+/* What completes a sum (gemm_length): -0 in A, 0 in B. */
+SIMD v16 pack_nothing(bool minus) {
+    return v16_set1(minus ? -0.0f : 0.0f);
+}
 #if SIMD_HAS_PAIRS
-    if (terms == 2) return v16_load_pairs(o->t.data, d, index, n);
+SIMD pair_order pack_order(const gemm_block *b) {
+    return b->tile32 ? PAIR_TILE32 : PAIR_CHAIN;
+}
+#endif
+/* 16 packed elements of one row, whose contraction is contiguous from `index` on; n terms are there, and nothing
+   beyond. */
+SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t index,
+                    int64_t n, bool minus) {
+#if SIMD_HAS_PAIRS
+    if (terms == 2) return v16_load_pairs(o->t.data, d, index, n, pack_order(b), minus);
+#endif
+    (void)terms, (void)b;
+    v16 x = pack_load_n(o->t.data, d, index, n);
+    return minus && n < 16 ? v16_select(v16m_first(n < 0 ? 0 : n), x, pack_nothing(true)) : x;
+}
+
+/* Packed element e of 16 rows, which are contiguous from `row` on, n of them there. */
+SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t row,
+                     int64_t n, int64_t e, bool minus) {
+#if SIMD_HAS_PAIRS
+    if (terms == 2) {
+        int64_t k = pair_term(pack_order(b), e), second = k + pair_step(pack_order(b));
+        int64_t index = (b->k + k) * o->t.ld + row;
+        return v16_join_pairs(o->t.data, d, k < b->kc ? index : -1,
+                              second < b->kc ? index + (second - k) * o->t.ld : -1, n, minus);
+    }
 #endif
     (void)terms;
-    return pack_load_n(o->t.data, d, index, n);
-}
-#define PACK_MINUS_ZERO 0x8000u /* as the second term of a pair */
-
-/* A packed element of 16 rows, which are contiguous from `row` on, n of them there: terms k to `end` at most. */
-SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, int64_t row, int64_t n, int64_t k,
-                     int64_t end) {
-    int64_t index = k * o->t.ld + row;
-#if SIMD_HAS_PAIRS
-    if (terms == 2) return v16_join_pairs(o->t.data, d, index, k + 1 < end ? index + o->t.ld : -1, n);
-#endif
-    (void)terms, (void)end;
-    return pack_load_n(o->t.data, d, index, n);
+    return e < b->kc ? pack_load_n(o->t.data, d, (b->k + e) * o->t.ld + row, n) : pack_nothing(minus);
 }
 
 /* ---- A ---- */
@@ -59,14 +70,11 @@ SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, int64_t row, 
 SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     for (int64_t i = 0; i < b.rows; i++) {
         int64_t from = (b.row + i) * o->t.ld + b.k;
-        /* Beyond this block's terms pairs need 0; other elements are not read. */
+        /* Beyond this block's terms pairs need nothing; other elements are not read. */
         int64_t there = terms == 2 ? b.kc : o->t.columns - b.k;
-        for (int64_t t = 0; t < b.kc; t += 16 * terms)
-            v16_store(out + i * GEMM_A_LD + t / terms, pack_along(o, d, terms, from + t, there - t));
-        if (terms == 2 && b.kc % 2) {
-            float *last = out + i * GEMM_A_LD + b.kc / 2;
-            *last = fmath_from_bits(fmath_bits(*last) | PACK_MINUS_ZERO);
-        }
+        for (int64_t t = 0; t < b.length * terms; t += 16 * terms)
+            v16_store(out + i * GEMM_A_LD + t / terms,
+                      pack_along(o, d, terms, &b, from + t, there - t, true));
     }
 }
 
@@ -90,17 +98,14 @@ enum { PACK_ELEMENTS = 8 };
 
 /* Rows contiguous: [panel of GEMM_MR rows][element][GEMM_A_STEP]. */
 SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
-    int64_t length = pack_length(b.kc, terms), available = o->t.columns - b.row, end = b.k + b.kc;
+    int64_t length = b.length, available = o->t.columns - b.row;
     for (int64_t t0 = 0; t0 < length; t0 += PACK_ELEMENTS) {
         int64_t t1 = length - t0 < PACK_ELEMENTS ? length : t0 + PACK_ELEMENTS;
         float *to = out;
         for (int64_t i = 0; i < b.rows; i += GEMM_MR, to += GEMM_A_STEP * length)
-            for (int64_t t = t0; t < t1; t++) {
-                v16 x = pack_across(o, d, terms, b.row + i, available - i, b.k + t * terms, end);
-                if (terms == 2 && t == b.kc / 2)
-                    x = v16_from_bits(v16i_or(v16_bits(x), v16i_set1(PACK_MINUS_ZERO)));
-                pack_store_step(to + t * GEMM_A_STEP, x);
-            }
+            for (int64_t t = t0; t < t1; t++)
+                pack_store_step(to + t * GEMM_A_STEP,
+                                pack_across(o, d, terms, &b, b.row + i, available - i, t, true));
     }
 }
 
@@ -109,14 +114,13 @@ SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 /* Rows contiguous. A few elements at a time for all panels, so that each cache line of the source is used up while it
    is there, whatever its leading dimension. */
 SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
-    int64_t length = pack_length(b.kc, terms), end = b.k + b.kc;
+    int64_t length = b.length;
     for (int64_t t0 = 0; t0 < length; t0 += PACK_ELEMENTS) {
         int64_t t1 = length - t0 < PACK_ELEMENTS ? length : t0 + PACK_ELEMENTS;
         for (int64_t j = 0; j < b.rows; j += 16) {
             float *to = out + j / GEMM_NR * GEMM_NR * length + j % GEMM_NR;
             for (int64_t t = t0; t < t1; t++)
-                v16_store(to + t * GEMM_NR,
-                          pack_across(o, d, terms, b.row + j, b.rows - j, b.k + t * terms, end));
+                v16_store(to + t * GEMM_NR, pack_across(o, d, terms, &b, b.row + j, b.rows - j, t, false));
         }
     }
 }
@@ -140,10 +144,11 @@ SIMD void codes16_transpose(codes16 t[16]) {
 SIMD void pack_square_fp8(float *out, const operand *o, ott_dtype d, gemm_block b) {
     codes16 t[16];
     const uint8_t *from = (const uint8_t *)o->t.data + b.row * o->t.ld + b.k;
+    int64_t there = b.kc > 0 ? b.kc : 0;
     for (int64_t i = 0; i < 16; i++)
-        t[i] = i >= b.rows ? codes16_load_n(from, 0) : codes16_load_n(from + i * o->t.ld, b.kc);
+        t[i] = i >= b.rows ? codes16_load_n(from, 0) : codes16_load_n(from + i * o->t.ld, there);
     codes16_transpose(t);
-    for (int64_t k = 0; k < 16 && k < b.kc; k++) v16_store(out + k * GEMM_NR, v16_from_codes(t[k], d));
+    for (int64_t k = 0; k < 16 && k < b.length; k++) v16_store(out + k * GEMM_NR, v16_from_codes(t[k], d));
 }
 #endif
 
@@ -157,37 +162,60 @@ SIMD void pack_square(float *out, const operand *o, ott_dtype d, int64_t terms, 
 #endif
     v16 t[16];
     for (int64_t i = 0; i < 16; i++)
-        t[i] = i >= b.rows ? v16_zero() : pack_along(o, d, terms, (b.row + i) * o->t.ld + b.k, b.kc);
+        t[i] =
+            i >= b.rows ? v16_zero() : pack_along(o, d, terms, &b, (b.row + i) * o->t.ld + b.k, b.kc, false);
     v16_transpose(t);
-    for (int64_t k = 0; k < 16 && k < pack_length(b.kc, terms); k++) v16_store(out + k * GEMM_NR, t[k]);
+    for (int64_t k = 0; k < 16 && k < b.length; k++) v16_store(out + k * GEMM_NR, t[k]);
 }
 
 /* Contraction contiguous. */
 SIMD void pack_b_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
-    int64_t length = pack_length(b.kc, terms), side = 16 * terms;
+    int64_t side = 16 * terms;
     for (int64_t j = 0; j < b.rows; j += 16) {
-        float *to = out + j / GEMM_NR * GEMM_NR * length + j % GEMM_NR;
-        gemm_block square = {.row = b.row + j, .rows = b.rows - j};
-        for (int64_t t = 0; t < b.kc; t += side) {
-            square.k = b.k + t;
-            square.kc = b.kc - t;
+        float *to = out + j / GEMM_NR * GEMM_NR * b.length + j % GEMM_NR;
+        gemm_block square = b;
+        square.row = b.row + j;
+        square.rows = b.rows - j;
+        for (int64_t e = 0; e < b.length; e += 16) {
+            square.k = b.k + e * terms;
+            square.kc = b.kc - e * terms;
+            square.length = b.length - e;
             if (square.rows >= 16 && square.kc >= side)
-                pack_square(to + t / terms * GEMM_NR, o, d, terms,
-                            (gemm_block){square.row, 16, square.k, side});
+                pack_square(to + e * GEMM_NR, o, d, terms,
+                            (gemm_block){square.row, 16, square.k, side, 16, b.tile32});
             else
-                pack_square(to + t / terms * GEMM_NR, o, d, terms, square);
+                pack_square(to + e * GEMM_NR, o, d, terms, square);
         }
     }
 }
 
+/* Pair e of a panel's rows. */
+SIMD void pack_panel_pairs(const operand *o, ott_dtype d, const gemm_block *b, int64_t row, int64_t e,
+                           v16 out[PANEL_VECTORS]) {
+#if SIMD_HAS_PAIRS
+    int64_t k = b->k + (b->tile32 ? e / 2 * 4 : 2 * e);
+    v16 next[PANEL_VECTORS];
+    panel_pairs(o, d, row, k, out);
+    if (!b->tile32) return;
+    panel_pairs(o, d, row, k + 2, next);
+    SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) out[v] =
+        e % 2 ? v16_pair_seconds(out[v], next[v]) : v16_pair_firsts(out[v], next[v]);
+#else
+    (void)o, (void)d, (void)b, (void)row, (void)e, (void)out;
+#endif
+}
+
 /* Packed rows: b.row is the first of a panel, and whole panels are written. b.k is even. */
 SIMD void pack_b_packed(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
-    int64_t length = pack_length(b.kc, terms);
+    int64_t length = b.length;
     for (int64_t j = 0; j < b.rows; j += PANEL_ROWS)
         for (int64_t t = 0; t < length; t++)
             for (int part = 0; part < PANEL_PARTS; part++) {
                 v16 elements[PANEL_VECTORS];
-                panel_elements(o, d, terms, b.row + j, b.k + t * terms, part, elements);
+                if (terms == 2)
+                    pack_panel_pairs(o, d, &b, b.row + j, t, elements);
+                else
+                    panel_terms(o, d, b.row + j, b.k + t, part, elements);
                 SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
                     int64_t row = panel_row(part, v), tile = (j + row) / GEMM_NR;
                     v16_store(out + (tile * length + t) * GEMM_NR + row % GEMM_NR, elements[v]);

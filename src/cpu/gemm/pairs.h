@@ -12,7 +12,8 @@
 /* Terms of the contraction in a packed element of this product's operands. */
 static inline int64_t pairs_terms(const gemm_args *g) {
     bool both = panel_has_pairs(g->a->t.dtype) && panel_has_pairs(g->b->t.dtype);
-    return both && g->spec.accumulate == ACCUMULATE_FP32 ? 2 : 1;
+    bool chains = g->spec.accumulate == ACCUMULATE_FP32 || g->spec.accumulate == ACCUMULATE_TILE32;
+    return both && chains ? 2 : 1;
 }
 
 #if SIMD_HAS_PAIRS

@@ -269,21 +269,34 @@ SIMD void panel_load_pairs(const void *p, ott_dtype d, int64_t at, v16 out[PANEL
 }
 #endif
 
-/* Vectors of a part of a panel, the one that row `row` begins: term k, or the pair of it and the next. A NaN is
-   a NaN. k is even if terms is 2. */
-SIMD void panel_elements(const operand *o, ott_dtype d, int64_t terms, int64_t row, int64_t k, int part,
-                         v16 out[PANEL_VECTORS]) {
-    int64_t at = panel_index(d, row, k, o->t.columns) + part * 16 * PANEL_VECTORS;
+#if SIMD_HAS_PAIRS
+/* The pairs of terms k and k + 1 of the panel that row `row` begins; 0 beyond the contraction. k is even, and d has
+   pairs. */
+SIMD void panel_pairs(const operand *o, ott_dtype d, int64_t row, int64_t k, v16 out[PANEL_VECTORS]) {
+    if (k < o->t.columns) {
+        panel_load_pairs(o->t.data, d, panel_index(d, row, k + 1, o->t.columns), out);
+        return;
+    }
+    SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) out[v] = v16_zero();
+}
+#endif
+
+/* Term k of a part of the panel that row `row` begins; 0 beyond the contraction. A NaN is a NaN. */
+SIMD void panel_terms(const operand *o, ott_dtype d, int64_t row, int64_t k, int part,
+                      v16 out[PANEL_VECTORS]) {
 #if SIMD_HAS_PAIRS
     if (panel_has_pairs(d)) {
-        panel_load_pairs(o->t.data, d, panel_index(d, row, k | 1, o->t.columns), out);
-        SIMD_UNROLL for (int v = 0; terms == 1 && v < PANEL_VECTORS; v++) out[v] =
+        panel_pairs(o, d, row, k / 2 * 2, out);
+        SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) out[v] =
             k % 2 ? v16_pair_second(out[v]) : v16_pair_first(out[v]);
         return;
     }
 #endif
-    (void)terms;
-    panel_load(o->t.data, d, at, out);
+    if (k >= o->t.columns) {
+        SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) out[v] = v16_zero();
+        return;
+    }
+    panel_load(o->t.data, d, panel_index(d, row, k, o->t.columns) + part * 16 * PANEL_VECTORS, out);
     SIMD_UNROLL for (int v = 0; d == OTT_E4M3 && v < PANEL_VECTORS; v++) {
         v16m nan = v16_eq(v16_abs(out[v]), v16_set1(PANEL_NAN));
         out[v] = v16_select(nan, v16_set1(NAN), v16_mul(out[v], v16_set1(PANEL_FACTOR)));

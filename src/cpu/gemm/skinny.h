@@ -5,7 +5,7 @@
  *
  *     sum[i][j] = fmaf(a(i, k), b(j, k), sum[i][j])   for k ascending
  *
- * as in cpu/gemm/kernel.h; the rows of a panel are the sums that run side by side.
+ * as in cpu/gemm/kernel.h, and ACCUMULATE_TILE32 likewise; the rows of a panel are the sums that run side by side.
  */
 #ifndef CPU_GEMM_SKINNY_H
 #define CPU_GEMM_SKINNY_H
@@ -28,13 +28,21 @@ enum {
 _Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel are some of whole tiles");
 
 /* Terms in a packed element of A for a panel of format d: FP8 codes become pairs where there is a unit for them. BF16
-   panels take as long as their bytes take to come, and may hold subnormal numbers. */
-SIMD int64_t skinny_terms(ott_dtype d) {
-    return panel_has_pairs(d) && pack_is_fp8(d) ? 2 : 1;
+   panels take as long as their bytes take to come, and may hold subnormal numbers. A panel's pairs are two terms of a
+   chain, but not of ACCUMULATE_TILE32. */
+SIMD int64_t skinny_terms(ott_dtype d, bool tile32) {
+    return panel_has_pairs(d) && pack_is_fp8(d) && !tile32 ? 2 : 1;
+}
+static int64_t skinny_terms_of(const gemm_job *job) {
+    return skinny_terms(job->args->b->t.dtype, job->tile32);
 }
 /* Packed elements of a row of A, from one to the next. */
 SIMD int64_t skinny_ld(const gemm_job *job) {
-    return (pack_length(job->k, skinny_terms(job->args->b->t.dtype)) + 15) / 16 * 16;
+    return (gemm_length(job->k, skinny_terms_of(job), false) + 15) / 16 * 16;
+}
+/* Rows of A at a time: ACCUMULATE_TILE32 has two chains for each sum. */
+static int64_t skinny_rows(const gemm_job *job) {
+    return job->tile32 ? SKINNY_ROWS / 2 : SKINNY_ROWS;
 }
 
 /* A panel's sums with some rows of A. */
@@ -75,16 +83,34 @@ SIMD void skinny_ask_ahead(const void *element, int64_t bytes) {
         __builtin_prefetch((const char *)element + SKINNY_AHEAD + at);
 }
 
-#if SIMD_HAS_PAIRS
-/* The sums of a panel in pairs: in the unit for them if A has pairs too, else each term by itself. */
-SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d) {
-    v16 sum[SKINNY_ROWS][PANEL_VECTORS], right[PANEL_VECTORS];
-    int64_t size = 2 * PANEL_ROWS * (d == OTT_BF16 ? 2 : 1);
-    bool unit = skinny_terms(d) == 2;
+/* Sums of some rows of A with a part of a panel. */
+typedef v16 skinny_sums[SKINNY_ROWS][PANEL_VECTORS];
+
+SIMD void skinny_zero(int rows, skinny_sums sum) {
     SIMD_UNROLL for (int i = 0; i < rows; i++) {
         SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] = v16_zero();
     }
-    for (int64_t k = 0; k < t->kc; k += 2) {
+}
+/* sum += even + odd */
+SIMD void skinny_add_tile32(int rows, skinny_sums sum, skinny_sums even, skinny_sums odd) {
+    SIMD_UNROLL for (int i = 0; i < rows; i++) {
+        SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] =
+            v16_add(sum[i][v], v16_add(even[i][v], odd[i][v]));
+    }
+}
+/* The end of the terms that one chain, or a tile's two, sums from k on. */
+SIMD int64_t skinny_end(const skinny_tile *t, int64_t k, bool tile32) {
+    return tile32 && t->kc - k > GEMM_TERMS_OF_TILE32 ? k + GEMM_TERMS_OF_TILE32 : t->kc;
+}
+
+#if SIMD_HAS_PAIRS
+/* Extends sums by the pairs of terms [k, end). With `unit` A holds pairs too, and the unit for pairs extends `first` by
+   both terms. Else the first term of a pair extends `first`, and the second term extends `second`. */
+SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d, bool unit, int64_t k, int64_t end,
+                              skinny_sums first, skinny_sums second) {
+    v16 right[PANEL_VECTORS];
+    int64_t size = 2 * PANEL_ROWS * (d == OTT_BF16 ? 2 : 1);
+    for (; k < end; k += 2) {
         const char *pair = (const char *)t->panel + k / 2 * size;
         skinny_ask_ahead(pair, size);
         panel_load_pairs(pair, d, 0, right);
@@ -92,41 +118,60 @@ SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d) {
             const float *a = t->a + i * t->ld;
             SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
                 if (unit)
-                    sum[i][v] = v16_pair_fma(v16_set1(a[k / 2]), right[v], sum[i][v]);
+                    first[i][v] = v16_pair_fma(v16_set1(a[k / 2]), right[v], first[i][v]);
                 else {
-                    sum[i][v] = v16_fma(v16_set1(a[k]), v16_pair_first(right[v]), sum[i][v]);
-                    sum[i][v] = v16_fma(v16_set1(a[k + 1]), v16_pair_second(right[v]), sum[i][v]);
+                    first[i][v] = v16_fma(v16_set1(a[k]), v16_pair_first(right[v]), first[i][v]);
+                    second[i][v] = v16_fma(v16_set1(a[k + 1]), v16_pair_second(right[v]), second[i][v]);
                 }
             }
         }
     }
-    SIMD_UNROLL for (int i = 0; i < rows; i++) {
-        SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) skinny_leave(t, i, panel_row(0, v), sum[i][v]);
-    }
 }
 #endif
 
-SIMD void skinny_extend(const skinny_tile *t, int rows, ott_dtype d, int part) {
+/* Sum over one term of a part of a panel. */
+SIMD void skinny_extend(const skinny_tile *t, int rows, ott_dtype d, int part, int64_t k, skinny_sums sum,
+                        panel_seen *seen) {
     int64_t size = PANEL_ROWS * (pack_is_fp8(d) ? 1
                                  : d == OTT_F32 ? 4
                                                 : 2),
             first = part * 16 * PANEL_VECTORS;
-    gemm_arithmetic how = gemm_of_terms(pack_is_fp8(d));
-    v16 sum[SKINNY_ROWS][PANEL_VECTORS], right[PANEL_VECTORS];
-    panel_seen seen = panel_seen_none();
+    const char *term = (const char *)t->panel + k * size;
+    v16 right[PANEL_VECTORS];
+    skinny_ask_ahead(term, size);
+    panel_load(term, d, first, right);
+    if (d == OTT_E4M3) *seen = panel_see(*seen, (const uint8_t *)term + first);
     SIMD_UNROLL for (int i = 0; i < rows; i++) {
-        SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] = v16_zero();
+        v16 left = v16_set1(t->a[i * t->ld + k]);
+        SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] =
+            gemm_extended(left, right[v], sum[i][v], gemm_of_terms(pack_is_fp8(d)));
     }
-    for (int64_t k = 0; k < t->kc; k++) {
-        const char *term = (const char *)t->panel + k * size;
-        skinny_ask_ahead(term, size);
-        panel_load(term, d, first, right);
-        if (d == OTT_E4M3) seen = panel_see(seen, (const uint8_t *)term + first);
-        SIMD_UNROLL for (int i = 0; i < rows; i++) {
-            v16 left = v16_set1(t->a[i * t->ld + k]);
-            SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] =
-                gemm_extended(left, right[v], sum[i][v], how);
+}
+
+SIMD void skinny_extend_part(const skinny_tile *t, int rows, ott_dtype d, bool tile32, int part) {
+    skinny_sums sum, even, odd;
+    panel_seen seen = panel_seen_none();
+    skinny_zero(rows, sum);
+    for (int64_t k = 0, end; k < t->kc; k = end) {
+        end = skinny_end(t, k, tile32);
+        if (tile32) {
+            skinny_zero(rows, even);
+            skinny_zero(rows, odd);
         }
+#if SIMD_HAS_PAIRS
+        if (panel_has_pairs(d)) {
+            bool unit = skinny_terms(d, tile32) == 2;
+            if (tile32)
+                skinny_extend_pairs(t, rows, d, unit, k, end, even, odd);
+            else
+                skinny_extend_pairs(t, rows, d, unit, k, end, sum, sum);
+        } else
+#endif
+            for (int64_t term = k; term < end; term++) {
+                skinny_extend(t, rows, d, part, term, tile32 ? even : sum, &seen);
+                if (tile32 && ++term < end) skinny_extend(t, rows, d, part, term, odd, &seen);
+            }
+        if (tile32) skinny_add_tile32(rows, sum, even, odd);
     }
     SIMD_UNROLL for (int i = 0; i < rows; i++) {
         SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) skinny_leave(t, i, panel_row(part, v), sum[i][v]);
@@ -134,44 +179,41 @@ SIMD void skinny_extend(const skinny_tile *t, int rows, ott_dtype d, int part) {
     skinny_leave_nans(t, rows, part, panel_nans(seen));
 }
 
-SIMD void skinny_extend_panel(const skinny_tile *t, int rows, ott_dtype d) {
-#if SIMD_HAS_PAIRS
-    if (panel_has_pairs(d)) {
-        skinny_extend_pairs(t, rows, d);
-        return;
-    }
-#endif
-    for (int part = 0; part < PANEL_PARTS; part++) skinny_extend(t, rows, d, part);
-}
-
 /* ---- a function for each format and number of rows ---- */
 
 typedef void (*skinny_kernel)(const skinny_tile *t);
 
-#define SKINNY_KERNEL(d, rows)                                                                               \
-    static void skinny_##d##_##rows(const skinny_tile *t) {                                                  \
-        skinny_extend_panel(t, rows, OTT_##d);                                                               \
+#define SKINNY_KERNEL(d, rows, name, tile32)                                                                 \
+    static void name##_##d##_##rows(const skinny_tile *t) {                                                  \
+        for (int part = 0; part < PANEL_PARTS; part++) skinny_extend_part(t, rows, OTT_##d, tile32, part);   \
     }
-#define SKINNY_FORMATS(X, rows) X(E4M3, rows) X(E5M2, rows) X(BF16, rows) X(F16, rows) X(F32, rows)
-SKINNY_FORMATS(SKINNY_KERNEL, 1)
-SKINNY_FORMATS(SKINNY_KERNEL, 2)
+#define SKINNY_FORMATS(X, ...)                                                                               \
+    X(E4M3, __VA_ARGS__) X(E5M2, __VA_ARGS__) X(BF16, __VA_ARGS__) X(F16, __VA_ARGS__) X(F32, __VA_ARGS__)
+#define SKINNY_ENTRY(d, rows, name) [OTT_##d] = name##_##d##_##rows,
+#define SKINNY_ROW(rows, name)      {SKINNY_FORMATS(SKINNY_ENTRY, rows, name)},
+SKINNY_FORMATS(SKINNY_KERNEL, 1, skinny, false)
+SKINNY_FORMATS(SKINNY_KERNEL, 2, skinny, false)
+SKINNY_FORMATS(SKINNY_KERNEL, 1, skinny_tile32, true)
 #if SKINNY_ROWS == 4
-SKINNY_FORMATS(SKINNY_KERNEL, 3)
-SKINNY_FORMATS(SKINNY_KERNEL, 4)
-#define SKINNY_ROW(d)                                                                                        \
-    { skinny_##d##_1, skinny_##d##_2, skinny_##d##_3, skinny_##d##_4 }
-#else
-#define SKINNY_ROW(d)                                                                                        \
-    { skinny_##d##_1, skinny_##d##_2 }
+SKINNY_FORMATS(SKINNY_KERNEL, 3, skinny, false)
+SKINNY_FORMATS(SKINNY_KERNEL, 4, skinny, false)
+SKINNY_FORMATS(SKINNY_KERNEL, 2, skinny_tile32, true)
 #endif
 
-static skinny_kernel skinny_kernel_of(ott_dtype d, int64_t rows) {
-    static const skinny_kernel kernels[][SKINNY_ROWS] = {[OTT_E4M3] = SKINNY_ROW(E4M3),
-                                                         [OTT_E5M2] = SKINNY_ROW(E5M2),
-                                                         [OTT_BF16] = SKINNY_ROW(BF16),
-                                                         [OTT_F16] = SKINNY_ROW(F16),
-                                                         [OTT_F32] = SKINNY_ROW(F32)};
-    return kernels[d][rows - 1];
+static skinny_kernel skinny_kernel_of(ott_dtype d, int64_t rows, bool tile32) {
+    static const skinny_kernel chains[][OTT_DTYPE_COUNT] = {
+        SKINNY_ROW(1, skinny) SKINNY_ROW(2, skinny)
+#if SKINNY_ROWS == 4
+            SKINNY_ROW(3, skinny) SKINNY_ROW(4, skinny)
+#endif
+    };
+    static const skinny_kernel tiles[][OTT_DTYPE_COUNT] = {
+        SKINNY_ROW(1, skinny_tile32)
+#if SKINNY_ROWS == 4
+            SKINNY_ROW(2, skinny_tile32)
+#endif
+    };
+    return tile32 ? tiles[rows - 1][d] : chains[rows - 1][d];
 }
 
 /* ---- block scales ---- */
@@ -201,7 +243,7 @@ static void skinny_multiply_blocks(const gemm_job *job, skinny_kernel kernel, sk
         for (int64_t i = 0; i < p.m; i++) scale_inv_a[i] = skinny_scale_inv_a(a, p.i + i, k / job->block);
         skinny_scale_invs_b(scale_inv_b, b, p.j, k / job->block);
         kernel(&t);
-        t.a += pack_length(t.kc, skinny_terms(b->t.dtype));
+        t.a += gemm_length(t.kc, skinny_terms_of(job), false);
         t.panel = (const char *)t.panel + t.kc * PANEL_ROWS * dtype_bytes(b->t.dtype);
     }
 }
@@ -214,7 +256,7 @@ static void skinny_multiply(const gemm_job *job, const float *rows, gemm_part p)
     const operand *b = job->args->b;
     int64_t panel = PANEL_ROWS * panel_contraction(b->t.dtype, job->k), ld = skinny_ld(job);
     int64_t from = p.j / PANEL_ROWS * panel * dtype_bytes(b->t.dtype);
-    skinny_kernel kernel = skinny_kernel_of(b->t.dtype, p.m);
+    skinny_kernel kernel = skinny_kernel_of(b->t.dtype, p.m, job->tile32);
     skinny_tile t = {.panel = (const char *)b->t.data + from,
                      .a = rows + p.i * ld,
                      .ld = ld,
@@ -232,11 +274,12 @@ static void skinny_multiply(const gemm_job *job, const float *rows, gemm_part p)
 
 SIMD void skinny_decode_format(float *out, const operand *o, ott_dtype d, int64_t terms,
                                const gemm_job *job) {
+    const gemm_block chain = {.tile32 = false};
     int64_t k = o->t.columns;
     float factor = job->args->b->t.dtype == OTT_E4M3 ? PANEL_FACTOR : 1.0f;
     for (int64_t i = 0; i < o->t.rows; i++, out += skinny_ld(job)) {
         for (int64_t t = 0; t < k; t += 16 * terms) {
-            v16 x = pack_along(o, d, terms, i * o->t.ld + t, k - t);
+            v16 x = pack_along(o, d, terms, &chain, i * o->t.ld + t, k - t, true);
             v16_store(out + t / terms, terms == 1 ? v16_mul(x, v16_set1(factor)) : x);
         }
         /* The term that completes a panel's pairs; FP8 numbers have no sum of -0 that it could change. */
@@ -247,7 +290,7 @@ SIMD void skinny_decode_format(float *out, const operand *o, ott_dtype d, int64_
 /* All rows of A, times what the numbers of B have been divided by. */
 static void skinny_decode(float *out, const gemm_job *job) {
     const operand *a = job->args->a;
-    PACK_BY_TERMS(skinny_terms(job->args->b->t.dtype), skinny_decode_format, out, a, job)
+    PACK_BY_TERMS(skinny_terms_of(job), skinny_decode_format, out, a, job)
 }
 
 static void gemm_skinny_task(void *argument, int thread, int threads) {
@@ -258,8 +301,8 @@ static void gemm_skinny_task(void *argument, int thread, int threads) {
     if (begin >= end) return;
     skinny_decode(w->partial, job);
     for (int64_t j = begin; j < end; j += PANEL_ROWS)
-        for (int64_t i = 0; i < job->m; i += SKINNY_ROWS) {
-            int64_t m = job->m - i < SKINNY_ROWS ? job->m - i : SKINNY_ROWS;
+        for (int64_t i = 0; i < job->m; i += skinny_rows(job)) {
+            int64_t m = job->m - i < skinny_rows(job) ? job->m - i : skinny_rows(job);
             int64_t n = end - j < PANEL_ROWS ? end - j : PANEL_ROWS;
             skinny_multiply(job, w->partial, (gemm_part){i, m, j, n});
         }
@@ -270,7 +313,7 @@ static void gemm_skinny_task(void *argument, int thread, int threads) {
 static bool gemm_is_skinny(const gemm_job *job) {
     const gemm_args *g = job->args;
     return g->b->packed && !g->a->transposed && job->m <= SKINNY_MOST &&
-           job->m * skinny_ld(job) <= SKINNY_A_FLOATS && g->spec.accumulate == ACCUMULATE_FP32 &&
+           job->m * skinny_ld(job) <= SKINNY_A_FLOATS && !recipe_accumulate_is_hopper(g->spec.accumulate) &&
            pack_is_fp8(g->a->t.dtype) == pack_is_fp8(g->b->t.dtype);
 }
 

@@ -2,9 +2,9 @@
  * cpu/simd/avx512bf16: pairs of bf16 numbers. Only the level avx512bf16 has them: AVX512-BF16 and VBMI, on top of
  * cpu/simd/avx512.h.
  *
- * A pair holds two consecutive terms of a contraction in 32 bits: term k in the high half, term k + 1 in the low
- * half. VDPBF16PS makes two fused multiply-adds of each pair, the high half first. A sum over pairs is therefore the
- * same fp32 chain as a sum over terms, bit for bit, as long as no operand and no sum is subnormal: the unit flushes
+ * A pair holds two terms of a contraction in 32 bits: the first in the high half, the second, which follows it in the
+ * same chain, in the low half. VDPBF16PS makes two fused multiply-adds of each pair, the high half first. A sum over
+ * pairs is therefore the same fp32 chain as a sum over terms, bit for bit, as long as no operand and no sum is subnormal: the unit flushes
  * subnormals to zero (Intel SDM, VDPBF16PS; measured on Zen 4 and Emerald Rapids). PAIR_LEAST says when that is so.
  *
  * A vector of 16 pairs has the type v16, and its bits pass through fp32 loads, broadcasts and stores unchanged.
@@ -18,12 +18,19 @@
 SIMD_PRIMITIVE v16 v16_pair_fma(v16 a, v16 b, v16 sum) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
-/* The terms of 16 pairs in fp32: k, and k + 1. */
+/* The terms of 16 pairs in fp32: the first, and the second. */
 SIMD_PRIMITIVE v16 v16_pair_first(v16 pairs) {
     return v16_from_bits(v16i_and(v16_bits(pairs), v16i_set1(0xffff0000u)));
 }
 SIMD_PRIMITIVE v16 v16_pair_second(v16 pairs) {
     return v16_from_bits(v16i_shl(v16_bits(pairs), 16));
+}
+/* Pairs of the first terms of a and of b, and of their second terms. */
+SIMD_PRIMITIVE v16 v16_pair_firsts(v16 a, v16 b) {
+    return v16_from_bits(v16i_or(v16_bits(v16_pair_first(a)), v16i_shr(v16_bits(b), 16)));
+}
+SIMD_PRIMITIVE v16 v16_pair_seconds(v16 a, v16 b) {
+    return v16_from_bits(v16i_or(v16_bits(v16_pair_second(a)), v16i_and(v16_bits(b), v16i_set1(0xffffu))));
 }
 
 /* ---- the smallest number of an operand ---- */
@@ -99,38 +106,67 @@ SIMD_PRIMITIVE void v16_pairs_from_codes(__m512i codes, ott_dtype d, v16 pairs[2
 
 /* ---- loads: d is E4M3, E5M2 or BF16 ---- */
 
-SIMD_PRIMITIVE v16 pair_of_codes(__m256i codes, __m512i order, ott_dtype d) {
+/* Which terms a packed pair e holds. */
+typedef enum pair_order {
+    PAIR_CHAIN, /* 2e, then 2e + 1 */
+    PAIR_TILE32 /* of each four terms the first and the third, then the second and the fourth (ACCUMULATE_TILE32) */
+} pair_order;
+
+/* The first term of pair e, and how many terms after it the second is. */
+SIMD_PRIMITIVE int64_t pair_term(pair_order order, int64_t e) {
+    return order == PAIR_TILE32 ? e / 2 * 4 + e % 2 : 2 * e;
+}
+SIMD_PRIMITIVE int64_t pair_step(pair_order order) {
+    return order == PAIR_TILE32 ? 2 : 1;
+}
+
+SIMD_PRIMITIVE v16 pair_of_codes(__m256i codes, __m512i places, ott_dtype d) {
     v16 pairs[2];
-    v16_pairs_from_codes(_mm512_permutexvar_epi8(order, _mm512_castsi256_si512(codes)), d, pairs);
+    v16_pairs_from_codes(_mm512_permutexvar_epi8(places, _mm512_castsi256_si512(codes)), d, pairs);
     return pairs[0];
 }
-/* 16 pairs of consecutive elements: the first n of 32 elements from `index` on, 0 for the others; n may be anything. */
-SIMD_PRIMITIVE v16 v16_load_pairs(const void *p, ott_dtype d, int64_t index, int64_t n) {
+/* 16 pairs of consecutive elements: the first n of 32 elements from `index` on, zero for the others, -0 if `minus`;
+   n may be anything. */
+SIMD_PRIMITIVE v16 v16_load_pairs(const void *p, ott_dtype d, int64_t index, int64_t n, pair_order order,
+                                  bool minus) {
     __mmask32 there = n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (1u << n) - 1;
     if (d == OTT_BF16) {
-        __m512i x = _mm512_maskz_loadu_epi16(there, (const uint16_t *)p + index);
-        return _mm512_castsi512_ps(_mm512_rol_epi32(x, 16));
+        /* Places of 8 bytes in a quarter of the vector; the later term comes first. */
+        int64_t of_8 = order == PAIR_TILE32 ? 0x0302070601000504 : 0x0504070601000302;
+        __m512i x = _mm512_mask_loadu_epi16(_mm512_set1_epi16(minus ? (short)0x8000 : 0), there,
+                                            (const uint16_t *)p + index);
+        __m512i places = _mm512_broadcast_i32x4(_mm_set_epi64x(of_8 + 0x0808080808080808, of_8));
+        return _mm512_castsi512_ps(_mm512_shuffle_epi8(x, places));
     }
-    const __m512i order = _mm512_set_epi64(0, 0x1e1f1c1d1a1b1819, 0, 0x1617141512131011, 0,
-                                           0x0e0f0c0d0a0b0809, 0, 0x0607040502030001);
-    return pair_of_codes(_mm256_maskz_loadu_epi8(there, (const uint8_t *)p + index), order, d);
+    /* Places of 8 codes; the other 8 bytes of each quarter are not used. */
+    int64_t of_8 = order == PAIR_TILE32 ? 0x0507040601030002 : 0x0607040502030001;
+    __m512i places = _mm512_add_epi8(
+        _mm512_set1_epi64(of_8),
+        _mm512_set_epi64(0, 0x1818181818181818, 0, 0x1010101010101010, 0, 0x0808080808080808, 0, 0));
+    __m256i codes =
+        _mm256_mask_loadu_epi8(_mm256_set1_epi8(minus ? (char)0x80 : 0), there, (const uint8_t *)p + index);
+    return pair_of_codes(codes, places, d);
 }
-/* 16 pairs from two rows: the first n of 16 elements from `first` on, and from `second` on (none if it is negative). */
-SIMD_PRIMITIVE v16 v16_join_pairs(const void *p, ott_dtype d, int64_t first, int64_t second, int64_t n) {
+/* 16 pairs from two rows: the first n of 16 elements from `first` on, and from `second` on; zero, or -0 if `minus`, where
+   one is negative and beyond n. */
+SIMD_PRIMITIVE v16 v16_join_pairs(const void *p, ott_dtype d, int64_t first, int64_t second, int64_t n,
+                                  bool minus) {
     __mmask16 there = n >= 16 ? 0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
-    __mmask16 there_second = second < 0 ? 0 : there;
+    __mmask16 there_first = first < 0 ? 0 : there, there_second = second < 0 ? 0 : there;
     if (d == OTT_BF16) {
         const uint16_t *x = p;
-        __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, x + first));
-        __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there_second, x + second));
+        __m256i none = _mm256_set1_epi16(minus ? (short)0x8000 : 0);
+        __m512i high = _mm512_cvtepu16_epi32(_mm256_mask_loadu_epi16(none, there_first, x + first));
+        __m512i low = _mm512_cvtepu16_epi32(_mm256_mask_loadu_epi16(none, there_second, x + second));
         return _mm512_castsi512_ps(_mm512_or_si512(_mm512_slli_epi32(high, 16), low));
     }
     const uint8_t *x = p;
-    const __m512i order = _mm512_set_epi64(0, 0x0f1f0e1e0d1d0c1c, 0, 0x0b1b0a1a09190818, 0,
-                                           0x0717061605150414, 0, 0x0313021201110010);
-    __m256i rows = _mm256_set_m128i(_mm_maskz_loadu_epi8(there_second, x + second),
-                                    _mm_maskz_loadu_epi8(there, x + first));
-    return pair_of_codes(rows, order, d);
+    const __m512i places = _mm512_set_epi64(0, 0x0f1f0e1e0d1d0c1c, 0, 0x0b1b0a1a09190818, 0,
+                                            0x0717061605150414, 0, 0x0313021201110010);
+    __m128i none = _mm_set1_epi8(minus ? (char)0x80 : 0);
+    __m256i rows = _mm256_set_m128i(_mm_mask_loadu_epi8(none, there_second, x + second),
+                                    _mm_mask_loadu_epi8(none, there_first, x + first));
+    return pair_of_codes(rows, places, d);
 }
 
 #endif

@@ -1,0 +1,192 @@
+/*
+ * cpu/gemm/tile32: the micro-kernel of the order ACCUMULATE_TILE32 (fp8/reference.h): a tile of up to GEMM_MR x GEMM_NR
+ * sums, extended by whole tiles of 32 terms of the contraction:
+ *
+ *     sum[i][j] += even[i][j] + odd[i][j]    the chains of a tile's even and odd terms, from 0
+ *
+ * All three sums of a few rows are in registers at a time. Their other sums wait in memory meanwhile, so the rows take
+ * turns after a chunk of the contraction that the first-level cache holds.
+ */
+#ifndef CPU_GEMM_TILE32_H
+#define CPU_GEMM_TILE32_H
+
+#include "cpu/gemm/tile.h"
+
+/* Rows at a time: as many as there are registers for. */
+#if defined(CPU_ISA_avx2)
+#define TILE32_ROWS 3
+#elif GEMM_MR == 6
+#define TILE32_ROWS 2
+#else
+#define TILE32_ROWS 4
+#endif
+/* Packed elements in a chunk, whole tiles of 32 terms. B has as many again on their way from the second-level cache. */
+enum { TILE32_CHUNK = GEMM_NV > 1 ? 64 : 256 };
+
+/* Packed elements of a tile. */
+SIMD int64_t tile32_length(gemm_arithmetic how) {
+    return GEMM_TERMS_OF_TILE32 / (how == GEMM_PAIRS || how == GEMM_PAIRS_APART ? 2 : 1);
+}
+
+typedef v16 tile32_sums[TILE32_ROWS][GEMM_NV];
+
+SIMD void tile32_zero(int rows, int vectors, tile32_sums sum) {
+    SIMD_UNROLL for (int i = 0; i < rows; i++) {
+        SIMD_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] = v16_zero();
+    }
+}
+
+/* One chain of a tile, extended by a packed element. */
+SIMD void tile32_extend(const float *a, const float *b, int rows, int vectors, gemm_a_layout layout,
+                        gemm_arithmetic how, tile32_sums sum) {
+    v16 right[GEMM_NV];
+    SIMD_UNROLL for (int v = 0; v < vectors; v++) right[v] = v16_load(b + 16 * v);
+    SIMD_UNROLL for (int i = 0; i < rows; i++) {
+        v16 left = v16_set1(a[layout == GEMM_A_ROWS ? i * GEMM_A_LD : i]);
+        SIMD_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] =
+            gemm_extended(left, right[v], sum[i][v], how);
+    }
+}
+
+/* What some rows' sums are extended by: `length` packed elements. */
+typedef struct tile32_chunk {
+    const float *a, *b;
+    int64_t length;
+    const float *start; /* the sums so far, [rows][GEMM_NR], or NULL for 0 */
+    float *sums;        /* may be start */
+    const float *ahead; /* memory wanted next: a cache line for each two elements */
+} tile32_chunk;
+
+SIMD void tile32_add(const tile32_chunk *t, int rows, int vectors, gemm_a_layout layout,
+                     gemm_arithmetic how) {
+    const int64_t a_step = layout == GEMM_A_ROWS ? 1 : GEMM_A_STEP, tile = tile32_length(how);
+    const float *restrict a = t->a, *restrict b = t->b, *ahead = t->ahead;
+    const int64_t length = t->length;
+    tile32_sums sum, even, odd;
+    SIMD_UNROLL for (int i = 0; i < rows; i++) {
+        SIMD_UNROLL for (int v = 0; v < vectors; v++) {
+            sum[i][v] = t->start ? v16_load(t->start + i * GEMM_NR + 16 * v) : v16_zero();
+        }
+    }
+    for (int64_t k = 0; k < length; k += tile, a += tile * a_step, b += tile * GEMM_NR) {
+        tile32_zero(rows, vectors, even);
+        tile32_zero(rows, vectors, odd);
+        for (int64_t e = 0; e < tile; e += 2, ahead += 16) {
+            __builtin_prefetch(ahead);
+            tile32_extend(a + e * a_step, b + e * GEMM_NR, rows, vectors, layout, how, even);
+            tile32_extend(a + (e + 1) * a_step, b + (e + 1) * GEMM_NR, rows, vectors, layout, how, odd);
+        }
+        SIMD_UNROLL for (int i = 0; i < rows; i++) {
+            SIMD_UNROLL for (int v = 0; v < vectors; v++) sum[i][v] =
+                v16_add(sum[i][v], v16_add(even[i][v], odd[i][v]));
+        }
+    }
+    SIMD_UNROLL for (int i = 0; i < rows; i++) {
+        SIMD_UNROLL for (int v = 0; v < vectors; v++) v16_store(t->sums + i * GEMM_NR + 16 * v, sum[i][v]);
+    }
+}
+
+/* ---- a function for each number of rows ---- */
+
+typedef void (*tile32_kernel)(const tile32_chunk *t);
+
+/* The tile's sums, unscaled, to sums[rows][GEMM_NR]. */
+static void tile32_multiply(const gemm_tile *t, float *sums, gemm_a_layout layout,
+                            const tile32_kernel kernels[TILE32_ROWS]) {
+    int64_t k = 0;
+    do { /* once also for an empty contraction */
+        int64_t length = t->kc - k < TILE32_CHUNK ? t->kc - k : TILE32_CHUNK;
+        const float *start = k > 0 ? sums : t->start;
+        tile32_chunk c = {.b = t->b + k * GEMM_NR,
+                          .length = length,
+                          .ahead = t->b + (k + length < t->kc ? k + length : 0) * GEMM_NR};
+        for (int64_t i = 0, rows; i < t->rows; i += rows) {
+            int64_t left = t->rows - i, turns = (left + TILE32_ROWS - 1) / TILE32_ROWS;
+            rows = (left + turns - 1) / turns;
+            c.a = layout == GEMM_A_ROWS ? t->a + i * GEMM_A_LD + k : t->a + k * GEMM_A_STEP + i;
+            c.start = start ? start + i * GEMM_NR : NULL;
+            c.sums = sums + i * GEMM_NR;
+            kernels[rows - 1](&c);
+            c.ahead += length / 2 * 16;
+        }
+        k += length;
+    } while (k < t->kc);
+}
+
+/* The sums to where the tile wants them. */
+static void tile32_multiply_any(const gemm_tile *t, gemm_a_layout layout,
+                                const tile32_kernel kernels[TILE32_ROWS]) {
+    _Alignas(64) float sums[GEMM_TILE];
+    v16 sum[GEMM_MR][GEMM_NV];
+    for (int64_t i = 0; i < t->rows; i++)
+        for (int v = 0; v < GEMM_NV; v++) __builtin_prefetch(t->soon + i * t->soon_step + 64 * v, 1);
+    if (!t->scale_inv_a) {
+        tile32_multiply(t, t->sums, layout, kernels);
+        return;
+    }
+    tile32_multiply(t, sums, layout, kernels);
+    for (int64_t i = 0; i < t->rows; i++)
+        for (int v = 0; v < GEMM_NV; v++) sum[i][v] = v16_load(sums + i * GEMM_NR + 16 * v);
+    gemm_leave(t, (int)t->rows, GEMM_NV, sum);
+}
+
+#define TILE32_ROW_KERNELS(X, ...)                                                                           \
+    X(1, __VA_ARGS__) X(2, __VA_ARGS__) TILE32_ROWS_3(X, __VA_ARGS__) TILE32_ROWS_4(X, __VA_ARGS__)
+#if TILE32_ROWS >= 3
+#define TILE32_ROWS_3(X, ...) X(3, __VA_ARGS__)
+#else
+#define TILE32_ROWS_3(X, ...)
+#endif
+#if TILE32_ROWS >= 4
+#define TILE32_ROWS_4(X, ...) X(4, __VA_ARGS__)
+#else
+#define TILE32_ROWS_4(X, ...)
+#endif
+
+#define TILE32_KERNEL(rows, name, vectors, layout, how)                                                      \
+    static void name##_##rows(const tile32_chunk *t) {                                                       \
+        tile32_add(t, rows, vectors, layout, how);                                                           \
+    }
+#define TILE32_ENTRY(rows, name) name##_##rows,
+#define TILE32_LAYOUT(name, vectors, layout, how)                                                            \
+    TILE32_ROW_KERNELS(TILE32_KERNEL, name, vectors, layout, how)                                            \
+    static void name(const gemm_tile *t) {                                                                   \
+        static const tile32_kernel kernels[TILE32_ROWS] = {TILE32_ROW_KERNELS(TILE32_ENTRY, name)};          \
+        tile32_multiply_any(t, layout, kernels);                                                             \
+    }
+/* name[layout] */
+#define TILE32_KERNELS(name, vectors, how)                                                                   \
+    TILE32_LAYOUT(name##_rows, vectors, GEMM_A_ROWS, how)                                                    \
+    TILE32_LAYOUT(name##_panel, vectors, GEMM_A_PANEL, how)                                                  \
+    static const gemm_kernel name[2] = {[GEMM_A_ROWS] = name##_rows, [GEMM_A_PANEL] = name##_panel};
+
+TILE32_KERNELS(tile32_wide, GEMM_NV, GEMM_FMA)
+#if GEMM_NV > 1
+TILE32_KERNELS(tile32_narrow, 1, GEMM_FMA)
+#endif
+#ifdef CPU_ISA_scalar
+TILE32_KERNELS(tile32_exact, 1, GEMM_EXACT)
+#endif
+#if SIMD_HAS_PAIRS
+TILE32_KERNELS(tile32_pairs_wide, GEMM_NV, GEMM_PAIRS)
+TILE32_KERNELS(tile32_pairs_narrow, 1, GEMM_PAIRS)
+TILE32_KERNELS(tile32_pairs_apart, GEMM_NV, GEMM_PAIRS_APART)
+#endif
+
+/* For any number of rows. `narrow`: at most 16 rows of B. */
+static gemm_kernel tile32_kernel_of(gemm_a_layout layout, bool narrow, gemm_arithmetic how) {
+#if SIMD_HAS_PAIRS
+    if (how == GEMM_PAIRS_APART) return tile32_pairs_apart[layout];
+    if (how == GEMM_PAIRS) return narrow ? tile32_pairs_narrow[layout] : tile32_pairs_wide[layout];
+#endif
+#ifdef CPU_ISA_scalar
+    if (how == GEMM_EXACT) return tile32_exact[layout];
+#endif
+#if GEMM_NV > 1
+    if (narrow) return tile32_narrow[layout];
+#endif
+    (void)narrow, (void)how;
+    return tile32_wide[layout];
+}
+
+#endif
