@@ -232,9 +232,10 @@ def measure_step(arguments, preset):
 
 
 def measure_generation(arguments, preset):
-    turns = {}
-    options = [f"--preset={preset}", f"--precision={PRECISIONS}", "--repeats=15"]
-    for _ in range(arguments.repeats):
+    # One program's precisions take turns inside it, and opening a large model takes long.
+    turns, rounds = {}, arguments.repeats if arguments.before else 1
+    options = [f"--preset={preset}", f"--precision={PRECISIONS}", f"--repeats={15 * arguments.repeats // rounds}"]
+    for _ in range(rounds):
         for who, program in programs(arguments).items():
             for r in run_bench(program, arguments, "generate", *options)["results"]:
                 name, own = f"{who} {r['variant']}", r["seconds"] if arguments.threads == 1 else math.nan
