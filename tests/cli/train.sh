@@ -23,6 +23,19 @@ works "fp32 scales and a head in bf16 too" "recipe=ROWWISE, fsdp_float8_all_gath
     --float8.round_scales_to_power_of_2=false --float8.filter_fqns=lm_head
 holds "without the line about the head" sh -c '! grep -q "output head runs" out'
 
+# A run keeps the order of its sums, also where another instruction-set level goes on with it.
+works "a run that sums in tiles of 32" "Training complete: 4 steps" \
+    train $run --run.dir=tiles --train.mixed_precision=fp8 --float8.accumulate=tile32
+works "and one that sums in chains" "Training complete: 4 steps" train $run --run.dir=chains --train.mixed_precision=fp8
+holds "they differ" sh -c '! cmp -s tiles/checkpoints/step-4/model.safetensors chains/checkpoints/step-4/model.safetensors'
+holds "the order is stored" grep -q '^accumulate = "tile32"' tiles/config.toml tiles/checkpoints/step-2/config.toml
+mv tiles/checkpoints/step-4 whole
+level=${OTTAVA_ISA-}
+export OTTAVA_ISA=scalar
+works "another level goes on" "Resumed from tiles/checkpoints/step-2" train tiles/config.toml --checkpoint.load_path=latest
+OTTAVA_ISA=$level
+holds "to the same weights" cmp whole/model.safetensors tiles/checkpoints/step-4/model.safetensors
+
 # ---- stopping ----
 # stop SIGNAL...: starts a run that would take long, sends it the signals, and waits for its end.
 stop() {

@@ -21,7 +21,7 @@
 #define TILE32_ROWS 4
 #endif
 /* Packed elements in a chunk, whole tiles of 32 terms. B has as many again on their way from the second-level cache. */
-enum { TILE32_CHUNK = GEMM_NV > 1 ? 64 : 256 };
+enum { TILE32_CHUNK = 2048 / GEMM_NR };
 
 /* Packed elements of a tile. */
 SIMD int64_t tile32_length(gemm_arithmetic how) {
