@@ -28,17 +28,17 @@ enum {
 _Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel are some of whole tiles");
 
 /* Terms in a packed element of A for a panel of format d: FP8 codes become pairs where there is a unit for them. BF16
-   panels take as long as their bytes take to come, and may hold subnormal numbers. A panel's pairs are two terms of a
-   chain, but not of ACCUMULATE_TILE32. */
-SIMD int64_t skinny_terms(ott_dtype d, bool tile32) {
-    return panel_has_pairs(d) && pack_is_fp8(d) && !tile32 ? 2 : 1;
+   panels take as long as their bytes take to come, and may hold subnormal numbers. */
+SIMD int64_t skinny_terms(ott_dtype d) {
+    return panel_has_pairs(d) && pack_is_fp8(d) ? 2 : 1;
 }
-static int64_t skinny_terms_of(const gemm_job *job) {
-    return skinny_terms(job->args->b->t.dtype, job->tile32);
+/* Packed elements of kc terms of a row of A. */
+SIMD int64_t skinny_length(const gemm_job *job, int64_t kc) {
+    return gemm_length(kc, skinny_terms(job->args->b->t.dtype), job->tile32);
 }
-/* Packed elements of a row of A, from one to the next. */
+/* From one row to the next. */
 SIMD int64_t skinny_ld(const gemm_job *job) {
-    return (gemm_length(job->k, skinny_terms_of(job), false) + 15) / 16 * 16;
+    return (skinny_length(job, job->k) + 15) / 16 * 16;
 }
 /* Rows of A at a time: ACCUMULATE_TILE32 has two chains for each sum. */
 static int64_t skinny_rows(const gemm_job *job) {
@@ -127,6 +127,32 @@ SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d, bool 
         }
     }
 }
+
+/* Extends the two chains of ACCUMULATE_TILE32 by the terms [k, end) of FP8 rows: of two pairs of the panel, the first
+   terms are a pair of the even chain, and the second terms are a pair of the odd chain. */
+SIMD void skinny_extend_tile32(const skinny_tile *t, int rows, ott_dtype d, int64_t k, int64_t end,
+                               skinny_sums even, skinny_sums odd) {
+    v16 right[PANEL_VECTORS], next[PANEL_VECTORS];
+    const int64_t size = 2 * PANEL_ROWS;
+    for (; k < end; k += 4) {
+        const char *pair = (const char *)t->panel + k / 2 * size;
+        skinny_ask_ahead(pair, 2 * size);
+        panel_load_pairs(pair, d, 0, right);
+        if (k + 2 < end)
+            panel_load_pairs(pair + size, d, 0, next);
+        else {
+            SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) next[v] = v16_zero();
+        }
+        SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) {
+            v16 first = v16_pair_firsts(right[v], next[v]), second = v16_pair_seconds(right[v], next[v]);
+            SIMD_UNROLL for (int i = 0; i < rows; i++) {
+                const float *a = t->a + i * t->ld + k / 2;
+                even[i][v] = v16_pair_fma(v16_set1(a[0]), first, even[i][v]);
+                odd[i][v] = v16_pair_fma(v16_set1(a[1]), second, odd[i][v]);
+            }
+        }
+    }
+}
 #endif
 
 /* Sum over one term of a part of a panel. */
@@ -160,9 +186,11 @@ SIMD void skinny_extend_part(const skinny_tile *t, int rows, ott_dtype d, bool t
         }
 #if SIMD_HAS_PAIRS
         if (panel_has_pairs(d)) {
-            bool unit = skinny_terms(d, tile32) == 2;
-            if (tile32)
-                skinny_extend_pairs(t, rows, d, unit, k, end, even, odd);
+            bool unit = skinny_terms(d) == 2;
+            if (tile32 && unit)
+                skinny_extend_tile32(t, rows, d, k, end, even, odd);
+            else if (tile32)
+                skinny_extend_pairs(t, rows, d, false, k, end, even, odd);
             else
                 skinny_extend_pairs(t, rows, d, unit, k, end, sum, sum);
         } else
@@ -243,7 +271,7 @@ static void skinny_multiply_blocks(const gemm_job *job, skinny_kernel kernel, sk
         for (int64_t i = 0; i < p.m; i++) scale_inv_a[i] = skinny_scale_inv_a(a, p.i + i, k / job->block);
         skinny_scale_invs_b(scale_inv_b, b, p.j, k / job->block);
         kernel(&t);
-        t.a += gemm_length(t.kc, skinny_terms_of(job), false);
+        t.a += skinny_length(job, t.kc);
         t.panel = (const char *)t.panel + t.kc * PANEL_ROWS * dtype_bytes(b->t.dtype);
     }
 }
@@ -274,12 +302,12 @@ static void skinny_multiply(const gemm_job *job, const float *rows, gemm_part p)
 
 SIMD void skinny_decode_format(float *out, const operand *o, ott_dtype d, int64_t terms,
                                const gemm_job *job) {
-    const gemm_block chain = {.tile32 = false};
+    const gemm_block order = {.tile32 = job->tile32};
     int64_t k = o->t.columns;
     float factor = job->args->b->t.dtype == OTT_E4M3 ? PANEL_FACTOR : 1.0f;
     for (int64_t i = 0; i < o->t.rows; i++, out += skinny_ld(job)) {
         for (int64_t t = 0; t < k; t += 16 * terms) {
-            v16 x = pack_along(o, d, terms, &chain, i * o->t.ld + t, k - t, true);
+            v16 x = pack_along(o, d, terms, &order, i * o->t.ld + t, k - t, true);
             v16_store(out + t / terms, terms == 1 ? v16_mul(x, v16_set1(factor)) : x);
         }
         /* The term that completes a panel's pairs; FP8 numbers have no sum of -0 that it could change. */
@@ -290,7 +318,7 @@ SIMD void skinny_decode_format(float *out, const operand *o, ott_dtype d, int64_
 /* All rows of A, times what the numbers of B have been divided by. */
 static void skinny_decode(float *out, const gemm_job *job) {
     const operand *a = job->args->a;
-    PACK_BY_TERMS(skinny_terms_of(job), skinny_decode_format, out, a, job)
+    PACK_BY_TERMS(skinny_terms(job->args->b->t.dtype), skinny_decode_format, out, a, job)
 }
 
 static void gemm_skinny_task(void *argument, int thread, int threads) {
