@@ -39,8 +39,7 @@ ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k,
                      .cu_seqlens = cu_seqlens->data,
                      .scale = scale};
     /* A pair must be whole, and a row of pairs whole vectors. */
-    s->in_pairs = SIMD_HAS_PAIRS && q->dtype == OTT_BF16 && k->dtype == OTT_BF16 && head_dim % 2 == 0 &&
-                  s->width % 32 == 0;
+    s->in_pairs = SIMD_HAS_PAIRS && q->dtype == OTT_BF16 && head_dim % 2 == 0 && s->width % 32 == 0;
     s->score_width = s->in_pairs ? s->width / 2 : s->width;
     TRY(check_documents(op, s));
     for (int64_t b = 0; b < s->documents; b++)

@@ -43,9 +43,9 @@ typedef struct attention {
     int64_t block; /* queries that share one packing of a tile: a multiple of QUERIES, of no influence on the
                       bits */
     int64_t pairs; /* (query, key) pairs that see each other, of one head */
-    /* Products over head_dim, the scores and dp, take their operands in pairs (cpu/simd/avx512bf16.h). */
+    /* The operands of products over head_dim (the scores and dp) are packed in pairs (cpu/simd/avx512bf16.h). */
     bool in_pairs;
-    int64_t score_width;       /* floats of an operand's packed row: width, or width / 2 pairs */
+    int64_t score_width;       /* packed elements of such an operand's row: width, or width / 2 pairs */
     const int32_t *cu_seqlens; /* [documents]; the last document ends with the tokens, and may be empty */
     float scale, softcap;
 } attention;
@@ -118,8 +118,8 @@ typedef struct product {
 #define EACH_ROW(r, rows)       UNROLL for (int r = 0; r < ROWS; r++) if (r < (rows))
 #define EACH_VECTOR(v, vectors) UNROLL for (int v = 0; v < VECTORS; v++) if (v < (vectors))
 
-/* sum[row][lane] = fmaf(a(row, k), b[k][lane], sum[row][lane]) for k in [begin, end) ascending, k a term or a pair of
-   terms. */
+/* sum[row][lane] = fmaf(a(row, k), b[k][lane], sum[row][lane]) for k in [begin, end), ascending. With pairs, k counts
+   pairs of terms. */
 SIMD void product_chain(const product *p, int rows, int vectors, int64_t begin, int64_t end,
                         gemm_arithmetic how, v16 sum[ROWS][VECTORS]) {
     for (int64_t k = begin; k < end; k++) {
@@ -207,8 +207,8 @@ static void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t col
                pack_rows_of(D, t, first, count, column, s->head_dim, s->width, capacity, packed));
 }
 
-/* What the products over head_dim read of t: rows as pack_rows packs them, or pairs, [capacity][width / 2]. Returns the
-   smallest exponent among the pairs. */
+/* Packs t for the products over head_dim, in rows [capacity][score_width]: as pack_rows does, or in pairs. Returns the
+   smallest exponent of the pairs, or 0. */
 static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
                         int64_t capacity, float *packed) {
 #if SIMD_HAS_PAIRS
@@ -229,7 +229,7 @@ static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t c
     return 0;
 }
 
-/* How two operands are multiplied, by their smallest exponents. */
+/* How two packed operands are multiplied; least_a, least_b: what pack_operand returned for them. */
 static gemm_arithmetic operand_arithmetic(const attention *s, int least_a, int least_b) {
 #if SIMD_HAS_PAIRS
     if (s->in_pairs) return least_a + least_b >= PAIR_LEAST ? GEMM_PAIRS : GEMM_PAIRS_APART;

@@ -269,8 +269,6 @@ ott_status ISA(attention_backward)(exec *cx, const attention_backward_args *a) {
     TRY(ISA(attention_open)("attention_backward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->window,
                             0, a->softmax_scale, &j.s));
     j.s.softcap = a->softcap;
-    j.s.in_pairs = j.s.in_pairs && a->v->dtype == OTT_BF16 && a->dout->dtype == OTT_BF16;
-    if (!j.s.in_pairs) j.s.score_width = j.s.width;
     while (j.s.block > QUERIES && lay_out_backward(&j.s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS)
         j.s.block /= 2;
     TRY(ISA(attention_fits)("attention_backward", &j.s, lay_out_backward(&j.s, cpu_scratch(cx, 0), &w)));

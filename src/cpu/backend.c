@@ -38,24 +38,22 @@ static bool has_avx512bf16(void) {
 typedef struct isa_entry {
     const cpu_isa *isa;
     bool (*available)(void);
-    bool
-        has_pairs; /* products of FP8 and BF16 use another unit, which may be slower than that of the level before */
 } isa_entry;
 
 /* Worst first. */
 static const isa_entry isas[] = {
-    {&cpu_isa_scalar, always, false},
+    {&cpu_isa_scalar, always},
 #if CPU_HAS_avx2
-    {&cpu_isa_avx2, has_avx2, false},
+    {&cpu_isa_avx2, has_avx2},
 #endif
 #if CPU_HAS_avx512
-    {&cpu_isa_avx512, has_avx512, false},
+    {&cpu_isa_avx512, has_avx512},
 #endif
 #if CPU_HAS_avx512bf16
-    {&cpu_isa_avx512bf16, has_avx512bf16, true},
+    {&cpu_isa_avx512bf16, has_avx512bf16},
 #endif
 #if CPU_HAS_neon
-    {&cpu_isa_neon, always, false},
+    {&cpu_isa_neon, always},
 #endif
 };
 enum { ISA_COUNT = sizeof isas / sizeof isas[0] };
@@ -98,8 +96,8 @@ static ott_status refuse_isa(const char *name, bool from_environment) {
                        nearest ? "'?" : "", list);
 }
 
-/* Is a level's unit for pairs faster than its fp32 multiply-adds? On some processors it has half their rate. Both give the
-   same bits, so a wrong answer costs time only. Measures for about a millisecond, once. */
+/* Tells whether a level's unit for pairs is faster than its fp32 multiply-adds. On some processors it has half their rate.
+   Both give the same bits, so a wrong answer costs time only. Measures for about a millisecond, once. */
 static bool pairs_are_faster(const cpu_isa *isa) {
     enum { TRIES = 4, ROUNDS = 4000 };
     static _Atomic int answer; /* 0: not measured, 1: no, 2: yes */
@@ -118,7 +116,8 @@ static ott_status choose_isa(const char *name, const cpu_isa **out) {
     bool any = !wanted || (!name && !*wanted);
     for (int i = ISA_COUNT - 1; i >= 0; i--) {
         if (!any && strcmp(isas[i].isa->name, wanted) != 0) continue;
-        if (!isas[i].available() || (any && isas[i].has_pairs && !pairs_are_faster(isas[i].isa))) continue;
+        if (!isas[i].available() || (any && isas[i].isa->has_pairs && !pairs_are_faster(isas[i].isa)))
+            continue;
         *out = isas[i].isa;
         return OTT_OK;
     }
@@ -192,13 +191,11 @@ static const device_table table = {
 
 const char *cpu_peak_unit(const device *d, ott_dtype format) {
     if (d->table != &table) return NULL;
-    bool pairs = false;
-    for (int i = 0; i < ISA_COUNT; i++)
-        if (isas[i].isa == ((const cpu_device *)d)->isa) pairs = isas[i].has_pairs;
-    return pairs && (format == OTT_BF16 || dtype_is_fp8(format)) ? "bf16 dot product" : "fp32 multiply-add";
+    bool pairs = ((const cpu_device *)d)->isa->has_pairs && cpu_is_pair_format(format);
+    return pairs ? "bf16 dot product" : "fp32 multiply-add";
 }
 
-/* Every recipe: an operand of any format is decoded to fp32 before it is multiplied. */
+/* Every recipe: operands of any format are decoded to fp32, or to pairs of bf16 numbers, before they are multiplied. */
 const backend_capabilities cpu_capabilities = {.name = "cpu", .alignment = MEM_ALIGNMENT};
 
 static ott_status fill_device(cpu_device *c, mem *account, int threads) {

@@ -33,12 +33,19 @@ typedef struct cpu_device {
 typedef struct cpu_isa {
     const char *name;
     const op_table *ops;
+    bool
+        has_pairs; /* its products of FP8 and BF16 operands use a unit for pairs of bf16 numbers (cpu_is_pair_format) */
     /* Keeps the level's multiply-add unit busy for `rounds` rounds: the unit that products of format d use. Returns the
        operations done, two for each multiply-add. */
     double (*burst)(ott_dtype d, int64_t rounds);
 } cpu_isa;
 
 extern const cpu_isa cpu_isa_scalar, cpu_isa_avx2, cpu_isa_avx512, cpu_isa_avx512bf16, cpu_isa_neon;
+
+/* Formats whose numbers are all bf16 numbers, so that a unit for pairs can multiply them. */
+static inline bool cpu_is_pair_format(ott_dtype d) {
+    return d == OTT_BF16 || d == OTT_E4M3 || d == OTT_E5M2;
+}
 
 static inline cpu_device *cpu_of(const exec *cx) {
     return (cpu_device *)cx->device;

@@ -47,6 +47,5 @@ SIMD double multiply_adds(int64_t rounds, bool pairs) {
 }
 
 double ISA(burst)(ott_dtype d, int64_t rounds) {
-    if (SIMD_HAS_PAIRS && d != OTT_F32 && d != OTT_F16) return multiply_adds(rounds, true);
-    return multiply_adds(rounds, false);
+    return multiply_adds(rounds, SIMD_HAS_PAIRS && cpu_is_pair_format(d));
 }

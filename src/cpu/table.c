@@ -1,6 +1,7 @@
 /*
  * cpu/table: one ISA level's op table: every op of tensor/ops.def, each from its file of this folder.
  */
+#include "cpu/simd/simd.h"
 #include "cpu/isa.h"
 
 #define TEXT_(x) #x
@@ -24,4 +25,5 @@ static const op_table ops = {
     .packed_count = packed_count,
 };
 
-const cpu_isa ISA(cpu_isa) = {.name = TEXT(CPU_ISA), .ops = &ops, .burst = ISA(burst)};
+const cpu_isa ISA(cpu_isa) = {
+    .name = TEXT(CPU_ISA), .ops = &ops, .has_pairs = SIMD_HAS_PAIRS, .burst = ISA(burst)};

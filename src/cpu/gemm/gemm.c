@@ -46,9 +46,8 @@ static gemm_kernel choose_kernel(const gemm_job *job, const gemm_work *w, gemm_a
     accumulate_mode mode = job->args->spec.accumulate;
     if (recipe_accumulate_is_hopper(mode))
         return ISA(gemm_tensorcore)(layout, mode == ACCUMULATE_HOPPER_SPLIT);
-    gemm_arithmetic how = choose_arithmetic(job, w, at);
-    if (job->tile32) return tile32_kernel_of(layout, p.n <= 16, how);
-    return gemm_kernels(layout, p.n <= 16, how)[p.m - 1];
+    int variant = gemm_variant(p.n <= 16, choose_arithmetic(job, w, at));
+    return job->tile32 ? tile32_kernels[variant][layout] : gemm_kernels[variant][layout][p.m - 1];
 }
 
 static float smallest_normal(ott_dtype d) {
@@ -96,23 +95,22 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
     }
 }
 
-static void pack_a(const gemm_job *job, gemm_work *w, gemm_block b, int64_t row_tile, gemm_stage stage) {
+/* Packs a block of A, and of B. first: the block is the first of its contraction. */
+static void pack_a(const gemm_job *job, gemm_work *w, gemm_block b, int64_t row_tile, bool first) {
     const operand *a = job->args->a;
     gemm_pack_a(w->a, a, job->terms, b);
 #if SIMD_HAS_PAIRS
-    if (job->terms == 2)
-        pairs_note_a(w, a, b.rows, stage.length, w->least_a + row_tile % GEMM_A_TILES, stage.first);
+    if (job->terms == 2) pairs_note_a(w, a, b.rows, b.length, w->least_a + row_tile % GEMM_A_TILES, first);
 #endif
-    (void)row_tile, (void)stage;
+    (void)row_tile, (void)first;
 }
-
-static void pack_b(const gemm_job *job, gemm_work *w, gemm_block block, gemm_stage stage) {
+static void pack_b(const gemm_job *job, gemm_work *w, gemm_block block, bool first) {
     const operand *b = job->args->b;
     gemm_pack_b(w->b, b, job->terms, block);
 #if SIMD_HAS_PAIRS
-    if (job->terms == 2) pairs_note_b(w, b, block.rows, stage.length, stage.first);
+    if (job->terms == 2) pairs_note_b(w, b, block.rows, block.length, first);
 #endif
-    (void)stage;
+    (void)first;
 }
 
 /* A block of C over the whole contraction. */
@@ -123,12 +121,12 @@ static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
                 length = gemm_length(kc, job->terms, job->tile32);
         gemm_stage stage = {.kc = kc, .length = length, .first = k == 0, .last = k + kc == job->k};
         gemm_block b = {p.j, p.n, k, kc, length, job->tile32};
-        pack_b(job, w, b, stage);
+        pack_b(job, w, b, stage.first);
         if (job->block) pack_scale_invs(w->scale_inv_b, job->args->b, b, job->block, GEMM_NR);
         for (int64_t i = 0; i < p.m; i += GEMM_MC) {
             int64_t rows = at_most(p.m - i, GEMM_MC);
             gemm_block a = {p.i + i, rows, k, kc, length, job->tile32};
-            pack_a(job, w, a, i / GEMM_MR, stage);
+            pack_a(job, w, a, i / GEMM_MR, stage.first);
             if (job->block) pack_scale_invs(w->scale_inv_a, job->args->a, a, job->block, GEMM_MR);
             multiply_packed(job, w, (gemm_part){p.i + i, rows, p.j, p.n}, i / GEMM_MR, stage);
         }

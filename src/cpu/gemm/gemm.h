@@ -6,8 +6,8 @@
  * packed into the order the micro-kernel reads, so that every format and both orientations share one kernel.
  * What differs is the sum: each output is one fp32 chain over the whole contraction, or the chain of its tiles'
  * sums (ACCUMULATE_TILE32). Between blocks of the contraction the unfinished chains wait in an fp32 buffer, never in C,
- * and only a finished one is scaled, biased, added and rounded. The rows of an operand here are M of A and N of B, each contracted over K,
- * in either orientation.
+ * and only a finished one is scaled, biased, added and rounded. The rows of an operand here are M of A and N of B,
+ * each contracted over K, in either orientation.
  *
  * A packed element is 32 bits: one term of the contraction in fp32, or a pair of terms in bf16
  * (cpu/simd/avx512bf16.h) where the level has a unit for pairs and both operands are FP8 or BF16.
@@ -67,8 +67,8 @@ typedef struct gemm_work {
     float partial[GEMM_MB * GEMM_NB];   /* [column tile][row tile][GEMM_MR][GEMM_NR] */
     float scale_inv_b[GEMM_B_INVERSES]; /* block scales of what is packed: [column tile][block][GEMM_NR] */
     float scale_inv_a[GEMM_A_INVERSES]; /* [row tile][block][GEMM_MR] */
-    /* The smallest exponent in each row tile and each column tile of packed pairs, over all blocks of the contraction
-       so far (cpu/simd/avx512bf16.h, PAIR_LEAST). */
+    /* Of each row tile and each column tile: the smallest exponent of its packed pairs, in all blocks of the contraction
+       until now (cpu/simd/avx512bf16.h, PAIR_LEAST). */
     int16_t least_a[GEMM_A_TILES], least_b[GEMM_B_TILES];
 } gemm_work;
 
@@ -82,14 +82,14 @@ typedef struct gemm_job {
     int64_t m, n, k;
     int64_t grain;      /* rows of B that stay together: a tile's, or a panel's when they are packed */
     int64_t block;      /* kc of the scale blocks; 0: scales hold for the whole contraction */
-    int64_t terms;      /* of the contraction in a packed element: 1, or 2 for pairs */
+    int64_t terms;      /* terms of the contraction in a packed element: 1, or 2 for pairs */
     bool tile32;        /* ACCUMULATE_TILE32; else one chain, or the tensor core's */
     int grid_m, grid_n; /* the threads as a grid over C */
     float factor;       /* of the scaled sums */
 } gemm_job;
 
-/* Packed elements of kc terms. -0 in A and 0 in B complete the last pair, and the last tile of ACCUMULATE_TILE32. Their
-   product is -0, which changes no sum, not even -0. */
+/* Packed elements of kc terms. Padding completes the last pair, and the last tile of ACCUMULATE_TILE32: -0 in A and 0 in
+   B. Their product is -0, which changes no sum, not even a sum of -0. */
 SIMD int64_t gemm_length(int64_t kc, int64_t terms, bool tile32) {
     int64_t whole = tile32 ? GEMM_TERMS_OF_TILE32 : terms;
     return (kc + whole - 1) / whole * whole / terms;

@@ -51,48 +51,22 @@ SIMD void gemm_extend(const gemm_tile *t, int rows, int vectors, gemm_a_layout l
 #define GEMM_ROWS GEMM_ROWS_4
 #endif
 
-/* GEMM_KERNELS(name, vectors, how): a function for each number of rows and layout of A, and name[layout][rows - 1]. */
+/* A function for each variant, layout of A and number of rows: gemm_kernels[gemm_variant()][layout][rows - 1]. */
 #define GEMM_KERNEL(rows, name, vectors, how)                                                                \
-    static void name##_rows_##rows(const gemm_tile *t) {                                                     \
+    static void gemm_##name##_rows_##rows(const gemm_tile *t) {                                              \
         gemm_extend(t, rows, vectors, GEMM_A_ROWS, how);                                                     \
     }                                                                                                        \
-    static void name##_panel_##rows(const gemm_tile *t) {                                                    \
+    static void gemm_##name##_panel_##rows(const gemm_tile *t) {                                             \
         gemm_extend(t, rows, vectors, GEMM_A_PANEL, how);                                                    \
     }
-#define GEMM_ENTRY_ROWS(rows, name)  name##_rows_##rows,
-#define GEMM_ENTRY_PANEL(rows, name) name##_panel_##rows,
-#define GEMM_KERNELS(name, vectors, how)                                                                     \
-    GEMM_ROWS(GEMM_KERNEL, name, vectors, how)                                                               \
-    static const gemm_kernel name[2][GEMM_MR] = {[GEMM_A_ROWS] = {GEMM_ROWS(GEMM_ENTRY_ROWS, name)},         \
-                                                 [GEMM_A_PANEL] = {GEMM_ROWS(GEMM_ENTRY_PANEL, name)}};
+#define GEMM_KERNELS(name, vectors, how) GEMM_ROWS(GEMM_KERNEL, name, vectors, how)
+GEMM_VARIANTS(GEMM_KERNELS)
 
-GEMM_KERNELS(gemm_wide, GEMM_NV, GEMM_FMA)
-#if GEMM_NV > 1
-GEMM_KERNELS(gemm_narrow, 1, GEMM_FMA)
-#endif
-#ifdef CPU_ISA_scalar
-GEMM_KERNELS(gemm_exact, 1, GEMM_EXACT)
-#endif
-#if SIMD_HAS_PAIRS
-GEMM_KERNELS(gemm_pairs_wide, GEMM_NV, GEMM_PAIRS)
-GEMM_KERNELS(gemm_pairs_narrow, 1, GEMM_PAIRS)
-GEMM_KERNELS(gemm_pairs_apart, GEMM_NV, GEMM_PAIRS_APART)
-#endif
-
-/* A tile's kernels by number of rows, less one. `narrow`: at most 16 rows of B. */
-static inline const gemm_kernel *gemm_kernels(gemm_a_layout layout, bool narrow, gemm_arithmetic how) {
-#if SIMD_HAS_PAIRS
-    if (how == GEMM_PAIRS_APART) return gemm_pairs_apart[layout];
-    if (how == GEMM_PAIRS) return narrow ? gemm_pairs_narrow[layout] : gemm_pairs_wide[layout];
-#endif
-#ifdef CPU_ISA_scalar
-    if (how == GEMM_EXACT) return gemm_exact[layout];
-#endif
-#if GEMM_NV > 1
-    if (narrow) return gemm_narrow[layout];
-#endif
-    (void)narrow, (void)how;
-    return gemm_wide[layout];
-}
+#define GEMM_ENTRY_ROWS(rows, name)  gemm_##name##_rows_##rows,
+#define GEMM_ENTRY_PANEL(rows, name) gemm_##name##_panel_##rows,
+#define GEMM_ENTRIES(name, vectors, how)                                                                     \
+    {[GEMM_A_ROWS] = {GEMM_ROWS(GEMM_ENTRY_ROWS, name)},                                                     \
+     [GEMM_A_PANEL] = {GEMM_ROWS(GEMM_ENTRY_PANEL, name)}},
+static const gemm_kernel gemm_kernels[][2][GEMM_MR] = {GEMM_VARIANTS(GEMM_ENTRIES)};
 
 #endif

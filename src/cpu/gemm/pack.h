@@ -1,7 +1,8 @@
 /*
  * cpu/gemm/pack: blocks of an operand, decoded and laid out as the micro-kernel reads them: any format, either
  * orientation. A packed element is one term of the contraction in fp32 (`terms` = 1) or a pair of terms in bf16
- * (`terms` = 2). Element e belongs to the even terms of ACCUMULATE_TILE32 if e is even. The format `d` and `terms` are constants of each function, so that each gets its own loop.
+ * (`terms` = 2). An even packed element has even terms of ACCUMULATE_TILE32's tile, an odd one odd terms. The format `d`
+ * and `terms` are constants of each function, so that each combination gets its own loop.
  */
 #ifndef CPU_GEMM_PACK_H
 #define CPU_GEMM_PACK_H
@@ -12,7 +13,7 @@
 /* Part of an operand: rows [row, row + rows) and terms [k, k + kc) of the contraction, in `length` packed elements. */
 typedef struct gemm_block {
     int64_t row, rows, k, kc, length;
-    bool tile32; /* pairs are the even or the odd terms of four */
+    bool tile32; /* a pair holds the even or the odd terms of four (PAIR_TILE32) */
 } gemm_block;
 
 SIMD bool pack_is_fp8(ott_dtype d) {
@@ -27,8 +28,8 @@ SIMD v16 pack_load_n(const void *p, ott_dtype d, int64_t index, int64_t n) {
     if (n <= 0) return v16_zero();
     return pack_is_fp8(d) ? v16_load_fp8_n((const uint8_t *)p + index, d, n) : v16_load_any_n(p, d, index, n);
 }
-/* What completes a sum (gemm_length): -0 in A, 0 in B. */
-SIMD v16 pack_nothing(bool minus) {
+/* The terms that pad a contraction (gemm_length): -0 in A, 0 in B. */
+SIMD v16 pack_padding(bool minus) {
     return v16_set1(minus ? -0.0f : 0.0f);
 }
 #if SIMD_HAS_PAIRS
@@ -36,8 +37,8 @@ SIMD pair_order pack_order(const gemm_block *b) {
     return b->tile32 ? PAIR_TILE32 : PAIR_CHAIN;
 }
 #endif
-/* 16 packed elements of one row, whose contraction is contiguous from `index` on; n terms are there, and nothing
-   beyond. */
+/* 16 packed elements of one row, whose contraction is contiguous from `index` on: n terms, then padding. minus: the
+   operand is A. */
 SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t index,
                     int64_t n, bool minus) {
 #if SIMD_HAS_PAIRS
@@ -45,10 +46,10 @@ SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_blo
 #endif
     (void)terms, (void)b;
     v16 x = pack_load_n(o->t.data, d, index, n);
-    return minus && n < 16 ? v16_select(v16m_first(n < 0 ? 0 : n), x, pack_nothing(true)) : x;
+    return minus && n < 16 ? v16_select(v16m_first(n < 0 ? 0 : n), x, pack_padding(true)) : x;
 }
 
-/* Packed element e of 16 rows, which are contiguous from `row` on, n of them there. */
+/* Packed element e of 16 rows, which are contiguous from `row` on; n of them are there. minus: the operand is A. */
 SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t row,
                      int64_t n, int64_t e, bool minus) {
 #if SIMD_HAS_PAIRS
@@ -60,7 +61,7 @@ SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_bl
     }
 #endif
     (void)terms;
-    return e < b->kc ? pack_load_n(o->t.data, d, (b->k + e) * o->t.ld + row, n) : pack_nothing(minus);
+    return e < b->kc ? pack_load_n(o->t.data, d, (b->k + e) * o->t.ld + row, n) : pack_padding(minus);
 }
 
 /* ---- A ---- */
@@ -70,7 +71,7 @@ SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_bl
 SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     for (int64_t i = 0; i < b.rows; i++) {
         int64_t from = (b.row + i) * o->t.ld + b.k;
-        /* Beyond this block's terms pairs need nothing; other elements are not read. */
+        /* Pairs need padding beyond this block's terms; elements of one term are not read there. */
         int64_t there = terms == 2 ? b.kc : o->t.columns - b.k;
         for (int64_t t = 0; t < b.length * terms; t += 16 * terms)
             v16_store(out + i * GEMM_A_LD + t / terms,
@@ -111,8 +112,7 @@ SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 
 /* ---- B: [panel of GEMM_NR rows][element][GEMM_NR], rows that are not there are 0 ---- */
 
-/* Rows contiguous. A few elements at a time for all panels, so that each cache line of the source is used up while it
-   is there, whatever its leading dimension. */
+/* Rows contiguous. All panels get PACK_ELEMENTS elements before any gets more. */
 SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t length = b.length;
     for (int64_t t0 = 0; t0 < length; t0 += PACK_ELEMENTS) {

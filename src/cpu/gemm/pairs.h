@@ -12,8 +12,7 @@
 /* Terms of the contraction in a packed element of this product's operands. */
 static inline int64_t pairs_terms(const gemm_args *g) {
     bool both = panel_has_pairs(g->a->t.dtype) && panel_has_pairs(g->b->t.dtype);
-    bool chains = g->spec.accumulate == ACCUMULATE_FP32 || g->spec.accumulate == ACCUMULATE_TILE32;
-    return both && chains ? 2 : 1;
+    return both && !recipe_accumulate_is_hopper(g->spec.accumulate) ? 2 : 1;
 }
 
 #if SIMD_HAS_PAIRS
@@ -28,12 +27,12 @@ static int pairs_least(const float *packed, ott_dtype d, int64_t rows, int64_t n
     return v16_pair_least(least);
 }
 
-/* Notes the exponent of a tile's packed block; `first`: of the contraction. */
+/* Keeps the smallest exponent of a tile over the blocks of the contraction; first: this block is the first. */
 static void pairs_note(int16_t *noted, int exponent, bool first) {
     if (first || exponent < *noted) *noted = (int16_t)exponent;
 }
 
-/* Of a packed block of A, `rows` rows of `length` pairs. */
+/* Notes the exponents of a packed block of A, `rows` rows of `length` pairs. */
 static void pairs_note_a(gemm_work *w, const operand *a, int64_t rows, int64_t length, int16_t *noted,
                          bool first) {
     for (int64_t i = 0; i < rows; i += GEMM_MR, noted++) {
@@ -46,7 +45,7 @@ static void pairs_note_a(gemm_work *w, const operand *a, int64_t rows, int64_t l
     }
 }
 
-/* Of a packed block of B. */
+/* Notes the exponents of a packed block of B. */
 static void pairs_note_b(gemm_work *w, const operand *b, int64_t rows, int64_t length, bool first) {
     for (int64_t j = 0; j < rows; j += GEMM_NR)
         pairs_note(w->least_b + j / GEMM_NR,

@@ -20,7 +20,11 @@
    each 16 bytes 4 rows, then the 4 rows that come 16 later. */
 #define PANEL_ROWS 64
 SIMD bool panel_has_pairs(ott_dtype d) {
-    return SIMD_HAS_PAIRS && (d == OTT_E4M3 || d == OTT_E5M2 || d == OTT_BF16);
+    return SIMD_HAS_PAIRS && cpu_is_pair_format(d);
+}
+/* dtype_bytes(d), for kernels: a constant if d is one. */
+SIMD int64_t panel_bytes(ott_dtype d) {
+    return d == OTT_F32 ? 4 : d == OTT_BF16 || d == OTT_F16 ? 2 : 1;
 }
 /* Terms of the contraction that a panel holds. */
 static inline int64_t panel_contraction(ott_dtype d, int64_t contraction) {
@@ -267,9 +271,7 @@ SIMD void panel_load_pairs(const void *p, ott_dtype d, int64_t at, v16 out[PANEL
         v16_pairs_from_codes(_mm512_loadu_si512((const uint8_t *)p + at + 64), d, out + 2);
     }
 }
-#endif
 
-#if SIMD_HAS_PAIRS
 /* The pairs of terms k and k + 1 of the panel that row `row` begins; 0 beyond the contraction. k is even, and d has
    pairs. */
 SIMD void panel_pairs(const operand *o, ott_dtype d, int64_t row, int64_t k, v16 out[PANEL_VECTORS]) {

@@ -27,8 +27,8 @@ enum {
 };
 _Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel are some of whole tiles");
 
-/* Terms in a packed element of A for a panel of format d: FP8 codes become pairs where there is a unit for them. BF16
-   panels take as long as their bytes take to come, and may hold subnormal numbers. */
+/* Terms in a packed element of A for a panel of format d: FP8 codes become pairs where there is a unit for pairs. BF16
+   panels do not use the unit: memory bounds their speed, and they may hold subnormal numbers. */
 SIMD int64_t skinny_terms(ott_dtype d) {
     return panel_has_pairs(d) && pack_is_fp8(d) ? 2 : 1;
 }
@@ -36,7 +36,7 @@ SIMD int64_t skinny_terms(ott_dtype d) {
 SIMD int64_t skinny_length(const gemm_job *job, int64_t kc) {
     return gemm_length(kc, skinny_terms(job->args->b->t.dtype), job->tile32);
 }
-/* From one row to the next. */
+/* Packed elements from one row of A to the next. */
 SIMD int64_t skinny_ld(const gemm_job *job) {
     return (skinny_length(job, job->k) + 15) / 16 * 16;
 }
@@ -109,7 +109,7 @@ SIMD int64_t skinny_end(const skinny_tile *t, int64_t k, bool tile32) {
 SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d, bool unit, int64_t k, int64_t end,
                               skinny_sums first, skinny_sums second) {
     v16 right[PANEL_VECTORS];
-    int64_t size = 2 * PANEL_ROWS * (d == OTT_BF16 ? 2 : 1);
+    int64_t size = 2 * PANEL_ROWS * panel_bytes(d);
     for (; k < end; k += 2) {
         const char *pair = (const char *)t->panel + k / 2 * size;
         skinny_ask_ahead(pair, size);
@@ -128,8 +128,8 @@ SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d, bool 
     }
 }
 
-/* Extends the two chains of ACCUMULATE_TILE32 by the terms [k, end) of FP8 rows: of two pairs of the panel, the first
-   terms are a pair of the even chain, and the second terms are a pair of the odd chain. */
+/* Extends the two chains of ACCUMULATE_TILE32 by the terms [k, end) of FP8 rows. The first terms of two pairs of the
+   panel make a pair of the even chain; their second terms make a pair of the odd chain. */
 SIMD void skinny_extend_tile32(const skinny_tile *t, int rows, ott_dtype d, int64_t k, int64_t end,
                                skinny_sums even, skinny_sums odd) {
     v16 right[PANEL_VECTORS], next[PANEL_VECTORS];
@@ -158,10 +158,7 @@ SIMD void skinny_extend_tile32(const skinny_tile *t, int rows, ott_dtype d, int6
 /* Sum over one term of a part of a panel. */
 SIMD void skinny_extend(const skinny_tile *t, int rows, ott_dtype d, int part, int64_t k, skinny_sums sum,
                         panel_seen *seen) {
-    int64_t size = PANEL_ROWS * (pack_is_fp8(d) ? 1
-                                 : d == OTT_F32 ? 4
-                                                : 2),
-            first = part * 16 * PANEL_VECTORS;
+    int64_t size = PANEL_ROWS * panel_bytes(d), first = part * 16 * PANEL_VECTORS;
     const char *term = (const char *)t->panel + k * size;
     v16 right[PANEL_VECTORS];
     skinny_ask_ahead(term, size);

@@ -87,6 +87,33 @@ SIMD void gemm_leave(const gemm_tile *t, int rows, int vectors, v16 sum[GEMM_MR]
     }
 }
 
+/* GEMM_VARIANTS(X): X(name, vectors, how) for each kernel of the level: for all columns of a tile, and where it pays for
+   the first 16 alone. */
+#if SIMD_HAS_PAIRS
+#define GEMM_VARIANTS(X)                                                                                     \
+    X(wide, GEMM_NV, GEMM_FMA)                                                                               \
+    X(narrow, 1, GEMM_FMA)                                                                                   \
+    X(pairs_wide, GEMM_NV, GEMM_PAIRS)                                                                       \
+    X(pairs_narrow, 1, GEMM_PAIRS) X(pairs_apart, GEMM_NV, GEMM_PAIRS_APART)
+#elif GEMM_NV > 1
+#define GEMM_VARIANTS(X) X(wide, GEMM_NV, GEMM_FMA) X(narrow, 1, GEMM_FMA)
+#elif defined(CPU_ISA_scalar)
+#define GEMM_VARIANTS(X) X(wide, GEMM_NV, GEMM_FMA) X(exact, GEMM_NV, GEMM_EXACT)
+#else
+#define GEMM_VARIANTS(X) X(wide, GEMM_NV, GEMM_FMA)
+#endif
+
+/* Index of a kernel in GEMM_VARIANTS. narrow: at most 16 columns are there. */
+static inline int gemm_variant(bool narrow, gemm_arithmetic how) {
+#define X(name, vectors, arithmetic) arithmetic,
+    static const gemm_arithmetic variants[] = {GEMM_VARIANTS(X)};
+#undef X
+    int chosen = -1; /* of several, the narrow one is the last */
+    for (int i = 0; i < (int)(sizeof variants / sizeof variants[0]); i++)
+        if (variants[i] == how && (chosen < 0 || narrow)) chosen = i;
+    return chosen;
+}
+
 /* gemm_tensorcore.c: the kernel that accumulates as the FP8 tensor core does, for any number of rows. */
 gemm_kernel ISA(gemm_tensorcore)(gemm_a_layout layout, bool split);
 

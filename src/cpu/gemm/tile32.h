@@ -1,11 +1,11 @@
 /*
- * cpu/gemm/tile32: the micro-kernel of the order ACCUMULATE_TILE32 (fp8/reference.h): a tile of up to GEMM_MR x GEMM_NR
- * sums, extended by whole tiles of 32 terms of the contraction:
+ * cpu/gemm/tile32: the micro-kernel of the order ACCUMULATE_TILE32 (fp8/reference.h). It extends up to GEMM_MR x GEMM_NR
+ * sums by whole tiles of 32 terms of the contraction:
  *
- *     sum[i][j] += even[i][j] + odd[i][j]    the chains of a tile's even and odd terms, from 0
+ *     sum[i][j] += even[i][j] + odd[i][j]    even and odd: the chains of the tile's even and odd terms, from 0
  *
- * All three sums of a few rows are in registers at a time. Their other sums wait in memory meanwhile, so the rows take
- * turns after a chunk of the contraction that the first-level cache holds.
+ * The registers hold the three sums of a few rows only. So the contraction is split into chunks that the first-level
+ * cache holds, and for each chunk the rows take turns.
  */
 #ifndef CPU_GEMM_TILE32_H
 #define CPU_GEMM_TILE32_H
@@ -154,39 +154,14 @@ static void tile32_multiply_any(const gemm_tile *t, gemm_a_layout layout,
         static const tile32_kernel kernels[TILE32_ROWS] = {TILE32_ROW_KERNELS(TILE32_ENTRY, name)};          \
         tile32_multiply_any(t, layout, kernels);                                                             \
     }
-/* name[layout] */
 #define TILE32_KERNELS(name, vectors, how)                                                                   \
-    TILE32_LAYOUT(name##_rows, vectors, GEMM_A_ROWS, how)                                                    \
-    TILE32_LAYOUT(name##_panel, vectors, GEMM_A_PANEL, how)                                                  \
-    static const gemm_kernel name[2] = {[GEMM_A_ROWS] = name##_rows, [GEMM_A_PANEL] = name##_panel};
+    TILE32_LAYOUT(tile32_##name##_rows, vectors, GEMM_A_ROWS, how)                                           \
+    TILE32_LAYOUT(tile32_##name##_panel, vectors, GEMM_A_PANEL, how)
+GEMM_VARIANTS(TILE32_KERNELS)
 
-TILE32_KERNELS(tile32_wide, GEMM_NV, GEMM_FMA)
-#if GEMM_NV > 1
-TILE32_KERNELS(tile32_narrow, 1, GEMM_FMA)
-#endif
-#ifdef CPU_ISA_scalar
-TILE32_KERNELS(tile32_exact, 1, GEMM_EXACT)
-#endif
-#if SIMD_HAS_PAIRS
-TILE32_KERNELS(tile32_pairs_wide, GEMM_NV, GEMM_PAIRS)
-TILE32_KERNELS(tile32_pairs_narrow, 1, GEMM_PAIRS)
-TILE32_KERNELS(tile32_pairs_apart, GEMM_NV, GEMM_PAIRS_APART)
-#endif
-
-/* For any number of rows. `narrow`: at most 16 rows of B. */
-static gemm_kernel tile32_kernel_of(gemm_a_layout layout, bool narrow, gemm_arithmetic how) {
-#if SIMD_HAS_PAIRS
-    if (how == GEMM_PAIRS_APART) return tile32_pairs_apart[layout];
-    if (how == GEMM_PAIRS) return narrow ? tile32_pairs_narrow[layout] : tile32_pairs_wide[layout];
-#endif
-#ifdef CPU_ISA_scalar
-    if (how == GEMM_EXACT) return tile32_exact[layout];
-#endif
-#if GEMM_NV > 1
-    if (narrow) return tile32_narrow[layout];
-#endif
-    (void)narrow, (void)how;
-    return tile32_wide[layout];
-}
+/* tile32_kernels[gemm_variant()][layout], for any number of rows. */
+#define TILE32_ENTRIES(name, vectors, how)                                                                   \
+    {[GEMM_A_ROWS] = tile32_##name##_rows, [GEMM_A_PANEL] = tile32_##name##_panel},
+static const gemm_kernel tile32_kernels[][2] = {GEMM_VARIANTS(TILE32_ENTRIES)};
 
 #endif

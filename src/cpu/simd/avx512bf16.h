@@ -2,10 +2,10 @@
  * cpu/simd/avx512bf16: pairs of bf16 numbers. Only the level avx512bf16 has them: AVX512-BF16 and VBMI, on top of
  * cpu/simd/avx512.h.
  *
- * A pair holds two terms of a contraction in 32 bits: the first in the high half, the second, which follows it in the
- * same chain, in the low half. VDPBF16PS makes two fused multiply-adds of each pair, the high half first. A sum over
- * pairs is therefore the same fp32 chain as a sum over terms, bit for bit, as long as no operand and no sum is subnormal: the unit flushes
- * subnormals to zero (Intel SDM, VDPBF16PS; measured on Zen 4 and Emerald Rapids). PAIR_LEAST says when that is so.
+ * A pair holds two consecutive terms of a chain in 32 bits: the first in the high half, the second in the low half.
+ * VDPBF16PS makes two fused multiply-adds of each pair, the high half first. So a sum over pairs is the same fp32 chain
+ * as a sum over terms, bit for bit, as long as no operand and no sum is subnormal: the unit flushes subnormal numbers to
+ * zero (Intel SDM, VDPBF16PS; measured on Zen 4 and Emerald Rapids). PAIR_LEAST tells when no number is subnormal.
  *
  * A vector of 16 pairs has the type v16, and its bits pass through fp32 loads, broadcasts and stores unchanged.
  */
@@ -147,8 +147,8 @@ SIMD_PRIMITIVE v16 v16_load_pairs(const void *p, ott_dtype d, int64_t index, int
         _mm256_mask_loadu_epi8(_mm256_set1_epi8(minus ? (char)0x80 : 0), there, (const uint8_t *)p + index);
     return pair_of_codes(codes, places, d);
 }
-/* 16 pairs from two rows: the first n of 16 elements from `first` on, and from `second` on; zero, or -0 if `minus`, where
-   one is negative and beyond n. */
+/* 16 pairs from two rows: the first n of 16 elements from index `first` on, and from index `second` on. Elements beyond n,
+   and the elements of a negative index, are 0, or -0 if `minus`. */
 SIMD_PRIMITIVE v16 v16_join_pairs(const void *p, ott_dtype d, int64_t first, int64_t second, int64_t n,
                                   bool minus) {
     __mmask16 there = n >= 16 ? 0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);

@@ -1,7 +1,7 @@
 /*
- * cpu/simd/simd: one vector of 16 floats, `v16`, for every instruction-set ISA level: one 512-bit register
- * (CPU_ISA_avx512), two 256-bit ones (CPU_ISA_avx2), four 128-bit ones (CPU_ISA_neon) or a float[16] (CPU_ISA_scalar). Every function gives
- * the same bits in every ISA level, but for the payload of a NaN; so a kernel written once with v16 is the same
+ * cpu/simd/simd: one vector of 16 floats, `v16`, for every ISA level: one 512-bit register (CPU_ISA_avx512), two
+ * 256-bit ones (CPU_ISA_avx2), four 128-bit ones (CPU_ISA_neon) or a float[16] (CPU_ISA_scalar). Every function gives
+ * the same bits at every ISA level, except for the payload of a NaN. So a kernel written once with v16 is the same
  * arithmetic everywhere.
  *
  *   v16   16 floats            v16i  16 unsigned 32-bit integers          v16m  16 truth values
