@@ -1,5 +1,7 @@
-/* Stochastic rounding: each draw of a sum occurs once in a period, the rounding errors of many small updates stay small whatever
-   the interval between updates, and decaying averages have no bias. */
+/*
+ * Stochastic rounding. Each draw of a sum occurs once in a period. The rounding errors of many small updates stay small, at any
+ * interval between updates. Decaying averages have no bias.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -113,7 +113,7 @@ static void tile32_multiply(const gemm_tile *t, float *sums, gemm_a_layout layou
     } while (k < t->kc);
 }
 
-/* The sums to where the tile wants them. */
+/* Multiplies a tile. Block scales apply to its sums before they are added. */
 static void tile32_multiply_any(const gemm_tile *t, gemm_a_layout layout,
                                 const tile32_kernel kernels[TILE32_ROWS]) {
     _Alignas(64) float sums[GEMM_TILE];
