@@ -1,7 +1,7 @@
 /* Export and inspection through the public API: what they make of wrong arguments, and that they are there.
  */
 #include "api/api_case.h"
-#include <stdio.h>
+#include "support/folder.h"
 #include <string.h>
 
 static void test_wrong_arguments(void **state) {
@@ -59,17 +59,14 @@ static void test_options_that_do_not_fit(void **state) {
 
 /* A file of one scalar, 2.5. */
 static void test_inspect_a_file(void **state) {
-    (void)state;
-    static const char name[] = "test-api-inspect.safetensors";
     static const char header[] = "{\"x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}} ";
     const uint64_t length = sizeof header - 1;
     const float value = 2.5f;
-    FILE *file = fopen(name, "wb");
-    assert_non_null(file);
-    fwrite(&length, 8, 1, file);
-    fwrite(header, length, 1, file);
-    fwrite(&value, 4, 1, file);
-    fclose(file);
+    char bytes[8 + sizeof header - 1 + 4];
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, header, length);
+    memcpy(bytes + 8 + length, &value, 4);
+    const char *name = folder_write(*state, "model.safetensors", bytes, sizeof bytes);
     collected table = {0}, json = {0};
     ott_inspect_options o;
     ott_context *context = open_context();
@@ -80,12 +77,11 @@ static void test_inspect_a_file(void **state) {
     succeed(ott_inspect(context, name, &o, collect, &json));
     assert_non_null(strstr(json.text, "\"max\": 2.5"));
     ott_context_close(context);
-    remove(name);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wrong_arguments),
-                                       cmocka_unit_test(test_options_that_do_not_fit),
-                                       cmocka_unit_test(test_inspect_a_file)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wrong_arguments), cmocka_unit_test(test_options_that_do_not_fit),
+        cmocka_unit_test_setup_teardown(test_inspect_a_file, folder_setup, folder_teardown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
