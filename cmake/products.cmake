@@ -1,4 +1,4 @@
-# What is made of the floors and installed: the library, the program, and what an outside build needs to find them
+# What is made of the levels and installed: the library, the program, and what an outside build needs to find them
 # (pkg-config: ottava; CMake: find_package(ottava), target ottava::ottava).
 
 target_compile_definitions(ottava_api PRIVATE OTT_VERSION="${PROJECT_VERSION}")

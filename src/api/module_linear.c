@@ -73,7 +73,7 @@ ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, i
     linear_body *b = (*made)->body;
     b->layer = layer ? layer : &b->own;
     *b->layer = (linear){
-        .name = "linear", .in = in, .out = out, .compute_step = -1, .input_form = -1, .grad_form = -1};
+        .name = "linear", .in = in, .out = out, .compute_step = -1, .input_copy = -1, .grad_copy = -1};
     ott_status status = build_linear(*made, bias);
     if (status == OTT_OK) return OTT_OK;
     module_close_tree(*made);

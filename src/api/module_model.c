@@ -353,7 +353,7 @@ static bool keep_all(void *user, const model_module *e) {
     return false;
 }
 
-ott_status module_model_lower_fallen(model_body *b) {
+ott_status module_model_apply_fallbacks(model_body *b) {
     return model_convert(b->m,
                          &(convert_options){.recipe = recipe_find("tensorwise"),
                                             .any_dimension = true,

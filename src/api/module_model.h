@@ -33,7 +33,7 @@ static inline model_body *module_model_body(const ott_module *m) {
 /* OTT_ERR_ARGUMENT, naming function and argument, unless it is an open model. */
 ott_status module_model_check(const ott_module *m, const char *function, const char *argument);
 /* What a checkpoint of the program asks of layers that had fallen back: they run in high precision from now on. */
-ott_status module_model_lower_fallen(model_body *b);
+ott_status module_model_apply_fallbacks(model_body *b);
 /* Of the next step, as the configuration's schedule says. */
 double module_model_learning_rate(const model_body *b);
 /* An optimizer step over the model is done; the updates of that optimizer. */

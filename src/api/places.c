@@ -75,8 +75,9 @@ ott_status places_update(places *p, device *d, int64_t rows, int64_t length) {
     if (status == OTT_OK) status = device_copy_in(d, p->block, host, ints * (int64_t)sizeof(int32_t));
     mem_free(d->account, host);
     if (status != OTT_OK) return status;
-    p->at = (placement){.position = tensor_vector(p->block, OTT_I32, rows),
-                        .cu_seqlens = tensor_vector((int32_t *)p->block + rows, OTT_I32, sequences + 1)};
+    p->at =
+        (sequence_metadata){.position = tensor_vector(p->block, OTT_I32, rows),
+                            .cu_seqlens = tensor_vector((int32_t *)p->block + rows, OTT_I32, sequences + 1)};
     p->rows = rows;
     p->length = length;
     return OTT_OK;

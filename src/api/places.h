@@ -10,7 +10,7 @@ typedef struct places {
     const char *limit;     /* the option that says so; static */
     int64_t *start;        /* [count] as the caller gave it, owned; NULL: sequences of one length */
     int count;
-    placement at;
+    sequence_metadata at;
     void *block;          /* device memory of `at` */
     int64_t rows, length; /* that `at` is for; 0: none */
 } places;

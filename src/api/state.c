@@ -118,16 +118,16 @@ static ott_status take_model(const model_body *b, const ott_optimizer *o, checkp
 static ott_status load_model(const char *folder, ott_module *m, ott_optimizer *o) {
     model_body *b = module_model_body(m);
     run_state run;
-    bool fallen;
+    bool fell_back;
     module_drop(m, "a checkpoint was loaded since");
     show_slots(b->m, o);
-    ott_status status = checkpoint_load(b->m, &m->handle.context->log, NULL, folder, &run, &fallen);
+    ott_status status = checkpoint_load(b->m, &m->handle.context->log, NULL, folder, &run, &fell_back);
     show_slots(b->m, NULL);
     if (status != OTT_OK) return status;
     module_weights_given(m);
     b->run = run;
     if (o) o->updates = run.updates;
-    return fallen ? module_model_lower_fallen(b) : OTT_OK;
+    return fell_back ? module_model_apply_fallbacks(b) : OTT_OK;
 }
 
 /* ---- saving ---- */
@@ -312,7 +312,7 @@ static ott_status load_float8(state_loader *l) {
 
 static ott_status take_over(state_loader *l) {
     ott_context *context = l->m->handle.context;
-    watched progress = {0};
+    progress_log progress = {0};
     int64_t done = 0;
     module_drop(l->m, "a checkpoint was loaded since");
     module_weights_changed(l->m);

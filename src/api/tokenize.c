@@ -41,7 +41,7 @@ ott_status ott_tokenize(ott_context *context, const char *tokenizer_path, const 
 
 static ott_status make_file(ott_context *context, const char *tokenizer_path, const char *input,
                             const char *output, const ott_tokenize_options *o, ott_tokenize_result *result) {
-    const watch w = {.log = &context->log, .stop = api_must_stop, .user = context};
+    const cancellation w = {.log = &context->log, .stop = api_must_stop, .user = context};
     ott_tokenize_result own;
     ott_status status = tokenize_file(context->account, &w, tokenizer_path, input, output, o, &own);
     atomic_store(&context->stop, false); /* the wish to stop was this file's */

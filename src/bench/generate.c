@@ -30,7 +30,7 @@ static int32_t some_token(const speaker *s, int64_t position) {
 static ott_status run_token(bench *b, void *state) {
     speaker *s = state;
     (void)b;
-    if (model_cache_length(s->cache) == WINDOW) model_cache_cut(s->cache, PROMPT);
+    if (model_cache_length(s->cache) == WINDOW) model_cache_truncate(s->cache, PROMPT);
     int32_t token = some_token(s, model_cache_length(s->cache));
     return model_cache_extend(s->cache, &token, 1, s->logits);
 }

@@ -3,7 +3,7 @@
  * how much of a step's time all its products take. A device's library that cannot make one of them says so in the log.
  */
 #include "bench/model.h"
-#include "train/admission.h"
+#include "train/memory_check.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -131,15 +131,15 @@ static ott_status read_config(bench *b, products_bench *p, model_options *shape)
 static ott_status record_step(bench *b, products_bench *p) {
     const dry_run_listener listener = {.op = hear_op, .user = p};
     model_options shape;
-    admission_need need;
+    memory_need need;
     TRY(read_config(b, p, &shape));
     p->micro_batches = p->cfg->train.grad_accum_steps;
-    TRY(admission_measure(&(admission){.account = b->account,
-                                       .device = b->cx.device,
-                                       .cfg = p->cfg,
-                                       .shape = &shape,
-                                       .listener = &listener},
-                          &need));
+    TRY(memory_check_measure(&(memory_check){.account = b->account,
+                                             .device = b->cx.device,
+                                             .cfg = p->cfg,
+                                             .shape = &shape,
+                                             .listener = &listener},
+                             &need));
     if (p->lost == 0) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "products: %s has %d more than the %d kinds that have a place here", b->options->path,

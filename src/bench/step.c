@@ -97,7 +97,7 @@ static ott_status open_contestant(bench *b, const char *precision, contestant *c
     bench_model *m = &c->model;
     TRY(open_model(b->options, precision, m));
     TRY(run_trainer_options(m->cfg, &m->precision, 0, &options));
-    TRY(data_open(m->account, &(watch){.log = b->log}, m->cfg, &m->shape.vocab, &c->train_data,
+    TRY(data_open(m->account, &(cancellation){.log = b->log}, m->cfg, &m->shape.vocab, &c->train_data,
                   &c->validation_data));
     TRY(trainer_open(m->account, b->log, m->device, &m->shape, &options, c->train_data, c->validation_data,
                      &c->trainer));

@@ -80,9 +80,9 @@ ott_status checkpoint_any(mem *account, const char *folder, bool *any);
    a damaged file. `ranks` (NULL: one) all call this, each for its part of the model; what fails on one is every rank's
    error. */
 ott_status checkpoint_load(model *m, const logger *log, group *ranks, const char *path, run_state *state,
-                           bool *fallen);
+                           bool *fell_back);
 /* The same of a part of it. */
 ott_status checkpoint_load_part(model *m, const logger *log, group *ranks, const char *path,
-                                const checkpoint_choice *choice, run_state *state, bool *fallen);
+                                const checkpoint_choice *choice, run_state *state, bool *fell_back);
 
 #endif

@@ -101,7 +101,7 @@ static ott_status check_values(const safetensors *f, const safetensors_entry *e,
     bool is_history = str_ends_with(e->name, HISTORY), is_below = str_ends_with(e->name, BELOW);
     for (int64_t i = 0; i < e->shape[0]; i++) {
         float x = values[i];
-        bool good = is_below ? x == LINEAR_FALLEN || (x >= 0 && x == floorf(x))
+        bool good = is_below ? x == LINEAR_FELL_BACK || (x >= 0 && x == floorf(x))
                              : isfinite(x) && (is_history ? x >= 0 : x > 0);
         if (!good)
             return status_fail(OTT_ERR_FORMAT, "%s: %s[%" PRId64 "] is %g", safetensors_path(f), e->name, i,
@@ -291,15 +291,15 @@ static void say(const logger *log, const safetensors *f, const int64_t of[]) {
              of[FLOAT8_FRESH], of[FLOAT8_DROPPED]);
 }
 
-ott_status checkpoint_float8_read(model *m, const logger *log, const safetensors *f, bool *fallen) {
+ott_status checkpoint_float8_read(model *m, const logger *log, const safetensors *f, bool *fell_back) {
     float8_layer *layers;
     int64_t count, events[FLOAT8_DROPPED + 1] = {0};
-    *fallen = false;
+    *fell_back = false;
     TRY(float8_check(m->device->account, f));
     TRY(list_layers(m, false, &layers, &count));
     ott_status status = float8_read(m->device, f, layers, count, count_event, events);
     for (int64_t i = 0; i < count; i++)
-        *fallen |= layers[i].linear->below == LINEAR_FALLEN && layers[i].linear->spec.fp8;
+        *fell_back |= layers[i].linear->below == LINEAR_FELL_BACK && layers[i].linear->spec.fp8;
     mem_free(m->device->account, layers);
     if (status == OTT_OK) say(log, f, events);
     return status;

@@ -53,6 +53,6 @@ ott_status float8_read(device *d, const safetensors *f, const float8_layer *laye
 ott_status checkpoint_float8_describe(const model *m, const char *recipe_name, bool all, tensor_set *set);
 /* Checks, reads, and lets the log say what starts anew or was dropped. *fallen: some layer of the file has fallen back
    and the model does not run it so. */
-ott_status checkpoint_float8_read(model *m, const logger *log, const safetensors *f, bool *fallen);
+ott_status checkpoint_float8_read(model *m, const logger *log, const safetensors *f, bool *fell_back);
 
 #endif

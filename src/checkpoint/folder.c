@@ -113,11 +113,11 @@ ott_status checkpoint_any(mem *account, const char *folder, bool *any) {
 
 /* Bytes [at, end) of a file: what they add to its CRC. */
 static ott_status measure(const file_reader *r, int64_t at, int64_t end, void *buffer, int64_t buffer_bytes,
-                          const watch *w, uint32_t *crc) {
+                          const cancellation *w, uint32_t *crc) {
     *crc = 0;
     for (int64_t piece; at < end; at += piece) {
         piece = end - at < buffer_bytes ? end - at : buffer_bytes;
-        TRY(watch_check(w));
+        TRY(cancellation_check(w));
         TRY(file_reader_read(r, at, buffer, piece));
         *crc = file_crc32c(*crc, buffer, piece);
     }
@@ -127,7 +127,7 @@ static ott_status measure(const file_reader *r, int64_t at, int64_t end, void *b
 
 /* One of `shares` equal shares of a file. */
 static ott_status measure_share(const char *path, int share, int shares, void *buffer, int64_t buffer_bytes,
-                                const watch *w, checkpoint_file *out) {
+                                const cancellation *w, checkpoint_file *out) {
     file_reader r;
     TRY(file_reader_open(path, &r));
     *out = (checkpoint_file){.bytes = r.bytes};
@@ -139,7 +139,7 @@ static ott_status measure_share(const char *path, int share, int shares, void *b
     return status;
 }
 
-ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, const watch *w,
+ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, const cancellation *w,
                               checkpoint_file *out) {
     return measure_share(path, 0, 1, buffer, buffer_bytes, w, out);
 }
@@ -163,7 +163,7 @@ static ott_status check_crc(const char *path, uint32_t expected, uint32_t found)
 /* What is looked at in each file of a checkpoint, in turn. */
 typedef struct verifying {
     const char *folder;
-    const watch *watch;
+    const cancellation *cancellation;
     void *buffer;        /* [BUFFER_BYTES] */
     char path[PATH_MAX]; /* of the file at hand */
     const checkpoint_state *state;
@@ -189,7 +189,7 @@ static ott_status measure_files(verifying *v, int share, int shares, uint32_t cr
         crc[i] = 0;
         if (v->state->files[i].absent) continue;
         TRY(name_file(v, i));
-        TRY(measure_share(v->path, share, shares, v->buffer, BUFFER_BYTES, v->watch, &found));
+        TRY(measure_share(v->path, share, shares, v->buffer, BUFFER_BYTES, v->cancellation, &found));
         crc[i] = found.crc;
     }
     return OTT_OK;
@@ -240,21 +240,21 @@ static ott_status verify(mem *account, const checkpoint_ranks *ranks, verifying 
 }
 
 /* ranks NULL: not the contents. */
-static ott_status verify_files(mem *account, const checkpoint_ranks *ranks, const char *path, const watch *w,
-                               checkpoint_state *s) {
-    verifying v = {.folder = path, .watch = w, .state = s};
+static ott_status verify_files(mem *account, const checkpoint_ranks *ranks, const char *path,
+                               const cancellation *w, checkpoint_state *s) {
+    verifying v = {.folder = path, .cancellation = w, .state = s};
     ott_status status = verify(account, ranks, &v, s);
     mem_free(account, v.buffer);
     return status;
 }
 
-ott_status checkpoint_verify(mem *account, const char *path, bool contents, const watch *w,
+ott_status checkpoint_verify(mem *account, const char *path, bool contents, const cancellation *w,
                              checkpoint_state *s) {
     const checkpoint_ranks alone = {0};
     return verify_files(account, contents ? &alone : NULL, path, w, s);
 }
 
-ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *path, const watch *w,
+ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *path, const cancellation *w,
                                     checkpoint_state *s) {
     TRY(ranks_agree(ranks, checkpoint_verify(ranks->device->account, path, false, NULL, s)));
     return verify_files(ranks->device->account, ranks, path, w, s);

@@ -27,13 +27,13 @@ bool checkpoint_is_step(const char *name, int64_t *step);
 bool checkpoint_is_abandoned(const char *name, int64_t *branch);
 
 /* Size and CRC-32C of a file, read in pieces through `buffer`; `w`, which may be NULL, may end it. */
-ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, const watch *w,
+ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, const cancellation *w,
                               checkpoint_file *out);
 /* Reads state.json and compares every file's size, and its contents too when `contents`, with it. */
-ott_status checkpoint_verify(mem *account, const char *path, bool contents, const watch *w,
+ott_status checkpoint_verify(mem *account, const char *path, bool contents, const cancellation *w,
                              checkpoint_state *s);
 /* The same with the contents, by ranks that call it together: each reads its share of every file. */
-ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *path, const watch *w,
+ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *path, const cancellation *w,
                                     checkpoint_state *s);
 /* Opens a file of tensors. */
 ott_status checkpoint_file_open(mem *account, const char *folder, enum checkpoint_file_id id,

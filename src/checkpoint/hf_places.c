@@ -131,7 +131,7 @@ hf_part hf_place_part(const hf_place *p) {
     parameter_run run;
     for (int64_t at = 0; at < here->rows;
          at += run.count) { /* rows that lie together are of one projection, or of all */
-        run = parameter_lines_at(here, at, here->rows - at);
+        run = parameter_rows_at(here, at, here->rows - at);
         int64_t row = here->row + run.first, begin = p->first > row ? p->first : row, end = row + run.count;
         if (end > p->first + p->count) end = p->first + p->count;
         if (begin < end)

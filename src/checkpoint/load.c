@@ -214,7 +214,7 @@ static void say_converted(const logger *log, const loader *l) {
 
 static ott_status read_both(model *m, const loader *weights, const loader *state) {
     int64_t done = 0, total = tensor_set_bytes(&weights->set) + tensor_set_bytes(&state->set);
-    watched progress = watch_begin(m->watch, "Loading the checkpoint", total);
+    progress_log progress = progress_log_begin(m->cancellation, "Loading the checkpoint", total);
     TRY(tensor_set_read(&weights->set, weights->file, m->device, &progress, &done));
     for (int i = 0; weights->file && i < m->parameter_count; i++)
         if (m->parameters[i].codes) TRY(frozen_place_scales(&m->parameters[i], m->device));
@@ -262,10 +262,10 @@ ott_status checkpoint_fits_base(mem *account, const char *path, const char *fold
     return s.base.files > 0 ? hf_base_fits(account, folder, &s.base, fits) : OTT_OK;
 }
 
-static ott_status load_float8(model *m, const logger *log, const char *folder, bool *fallen) {
+static ott_status load_float8(model *m, const logger *log, const char *folder, bool *fell_back) {
     safetensors *f;
     TRY(checkpoint_file_open(m->device->account, folder, CHECKPOINT_FLOAT8, &f));
-    ott_status status = checkpoint_float8_read(m, log, f, fallen);
+    ott_status status = checkpoint_float8_read(m, log, f, fell_back);
     safetensors_close(f);
     return status;
 }
@@ -279,27 +279,27 @@ static void take_counters(const run_state *from, const checkpoint_choice *choice
 }
 
 static ott_status load_all(model *m, const logger *log, const checkpoint_ranks *ranks, const char *path,
-                           const checkpoint_choice *choice, run_state *state, bool *fallen) {
+                           const checkpoint_choice *choice, run_state *state, bool *fell_back) {
     mem *account = m->device->account;
     checkpoint_state s;
-    ott_status status = checkpoint_verify_shared(ranks, path, m->watch, &s);
+    ott_status status = checkpoint_verify_shared(ranks, path, m->cancellation, &s);
     if (status == OTT_ERR_STOPPED) return status;
     if (status != OTT_OK) return checkpoint_advise(account, path, status);
-    *fallen = false;
+    *fell_back = false;
     TRY(checkpoint_state_match(&s, &m->options, path));
     TRY(load_tensors(m, log, path, &s.base, choice));
-    if (!choice->no_model) TRY(load_float8(m, log, path, fallen));
+    if (!choice->no_model) TRY(load_float8(m, log, path, fell_back));
     take_counters(&s.run, choice, state);
     return OTT_OK;
 }
 
 ott_status checkpoint_load_part(model *m, const logger *log, group *ranks, const char *path,
-                                const checkpoint_choice *choice, run_state *state, bool *fallen) {
+                                const checkpoint_choice *choice, run_state *state, bool *fell_back) {
     const checkpoint_ranks all = {ranks, m->device};
-    return ranks_agree(&all, load_all(m, log, &all, path, choice, state, fallen));
+    return ranks_agree(&all, load_all(m, log, &all, path, choice, state, fell_back));
 }
 
 ott_status checkpoint_load(model *m, const logger *log, group *ranks, const char *path, run_state *state,
-                           bool *fallen) {
-    return checkpoint_load_part(m, log, ranks, path, &(checkpoint_choice){0}, state, fallen);
+                           bool *fell_back) {
+    return checkpoint_load_part(m, log, ranks, path, &(checkpoint_choice){0}, state, fell_back);
 }

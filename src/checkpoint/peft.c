@@ -147,19 +147,19 @@ static ott_status give_patterns(config *cfg, const char *path, const json_t *roo
 }
 
 /* One number, or a list. */
-static ott_status give_layers(config *cfg, const char *path, const json_t *root, str *numbers) {
+static ott_status give_layers(config *cfg, const char *path, const json_t *root, str *group_scales) {
     static const char member[] = "layers_to_transform";
     const json_t *layers = json_object_get(root, member);
     size_t count = json_is_array(layers) ? json_array_size(layers) : 1;
-    numbers->length = 0;
+    group_scales->length = 0;
     if (!layers || json_is_null(layers)) return OTT_OK;
     for (size_t i = 0; i < count; i++) {
         const json_t *layer = json_is_array(layers) ? json_array_get(layers, i) : layers;
         if (!json_is_integer(layer)) return refuse(path, member, "is not a list of numbers");
-        str_printf(numbers, "%s%" JSON_INTEGER_FORMAT, i ? "," : "", json_integer_value(layer));
+        str_printf(group_scales, "%s%" JSON_INTEGER_FORMAT, i ? "," : "", json_integer_value(layer));
     }
-    TRY(str_finish(numbers));
-    return numbers->length > 0 ? give(cfg, "peft.layers_to_transform", numbers->text) : OTT_OK;
+    TRY(str_finish(group_scales));
+    return group_scales->length > 0 ? give(cfg, "peft.layers_to_transform", group_scales->text) : OTT_OK;
 }
 
 /* One name, or a list. */
@@ -273,7 +273,7 @@ static ott_status check_family(const model *m) {
 static ott_status read_tensors(model *m, const tensor_set *set, const char *path) {
     safetensors *file;
     int64_t done = 0;
-    watched progress = watch_begin(m->watch, "Loading adapters", tensor_set_bytes(set));
+    progress_log progress = progress_log_begin(m->cancellation, "Loading adapters", tensor_set_bytes(set));
     TRY(safetensors_open(m->device->account, path, &file));
     ott_status status = tensor_set_check(set, file);
     if (status == OTT_OK) status = tensor_set_read(set, file, m->device, &progress, &done);

@@ -325,9 +325,9 @@ static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
 /* Of a checkpoint that leaves what is frozen in a folder. The member is taken off the object. */
 static ott_status take_base(const char *path, json_t *root, model_base *base) {
     static const char *const names[] = {"folder", "files", "bytes", "hash"};
-    static const field numbers[] = {{"files", FIELD_INT, 1, INT64_MAX},
-                                    {"bytes", FIELD_INT, 0, INT64_MAX},
-                                    {"hash", FIELD_INT, 0, INT64_MAX}};
+    static const field group_scales[] = {{"files", FIELD_INT, 1, INT64_MAX},
+                                         {"bytes", FIELD_INT, 0, INT64_MAX},
+                                         {"hash", FIELD_INT, 0, INT64_MAX}};
     int64_t *const to[] = {&base->files, &base->bytes, &base->hash};
     const place at = {path, "base"};
     json_t *object = json_object_get(root, "base");
@@ -340,7 +340,7 @@ static ott_status take_base(const char *path, json_t *root, model_base *base) {
         return fail_member(&at, "folder", "is not the path of a folder");
     strcpy(base->folder, folder);
     for (int i = 0; i < 3; i++)
-        TRY(take_int(&at, &numbers[i], json_object_get(object, numbers[i].name), to[i]));
+        TRY(take_int(&at, &group_scales[i], json_object_get(object, group_scales[i].name), to[i]));
     json_object_del(root, "base");
     return OTT_OK;
 }

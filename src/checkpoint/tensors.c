@@ -75,15 +75,16 @@ static ott_status add_value(tensor_set *set, const char *name, const parameter *
 }
 
 /* The numbers of the groups of a state in FP8: of the rows that are here, which groups do not cut. */
-static ott_status add_numbers(tensor_set *set, const char *slot, const parameter *p, const tensor *numbers) {
+static ott_status add_numbers(tensor_set *set, const char *slot, const parameter *p,
+                              const tensor *group_scales) {
     safetensors_tensor t = {.dtype = OTT_F32, .rank = p->rank};
     parameter_part part = parameter_shard_part(p);
     TRY(arena_printf(set->memory, &t.name, "%s_groups", slot));
     parameter_shape(p, t.shape);
-    t.shape[t.rank - 1] = moment_numbers(p->columns);
-    TRY(tensor_set_add(set, &t, numbers->data, false));
-    part.column = moment_numbers(part.column);
-    part.columns = moment_numbers(part.columns);
+    t.shape[t.rank - 1] = moment_scale_count(p->columns);
+    TRY(tensor_set_add(set, &t, group_scales->data, false));
+    part.column = moment_scale_count(part.column);
+    part.columns = moment_scale_count(part.columns);
     set->places[set->count - 1].part = part;
     return OTT_OK;
 }
@@ -108,7 +109,7 @@ ott_status tensor_set_add_slots(tensor_set *set, const char *name, const paramet
         const char *slot;
         TRY(arena_printf(set->memory, &slot, "%s.%s", name, rule->slot[j]));
         TRY(add_value(set, slot, p, &p->shard.slot[j]));
-        if (p->shard.slot[j].dtype == OTT_E4M3) TRY(add_numbers(set, slot, p, &p->shard.numbers[j]));
+        if (p->shard.slot[j].dtype == OTT_E4M3) TRY(add_numbers(set, slot, p, &p->shard.group_scales[j]));
     }
     return OTT_OK;
 }
@@ -316,7 +317,7 @@ typedef struct reading {
     const safetensors *file;
     device *device;
     char *buffer; /* [BUFFER_BYTES] */
-    watched *progress;
+    progress_log *progress;
     int64_t *done;
 } reading;
 
@@ -334,12 +335,12 @@ static ott_status read_tensor(const reading *r, const tensor_set *set, int64_t i
         count = total - at < MOST ? total - at : MOST;
         TRY(read_piece(set, i, r->file, at, count, r->buffer));
         TRY(put_piece(r, to, at * size, count * size));
-        TRY(watch_done(r->progress, *r->done += count * size));
+        TRY(progress_log_update(r->progress, *r->done += count * size));
     }
     return OTT_OK;
 }
 
-ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d, watched *progress,
+ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d, progress_log *progress,
                            int64_t *done) {
     void *buffer;
     ott_status status = OTT_OK;

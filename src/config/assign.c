@@ -53,20 +53,20 @@ static bool asks_for_nothing(const config_alias *a, const node *value) {
     return table_word_in(a->neutral, value->text) || table_word_in(a->neutral, word);
 }
 
-static ott_status remark_on(config *cfg, const config_alias *a, const char *path, const node *value,
-                            const char *where) {
-    remark_kind kind = a->kind == ALIAS_REFUSED   ? REMARK_OBSTACLE
-                       : a->kind == ALIAS_IGNORED ? REMARK_INSTEAD
-                                                  : REMARK_INERT;
+static ott_status diagnostic_on(config *cfg, const config_alias *a, const char *path, const node *value,
+                                const char *where) {
+    diagnostic_kind kind = a->kind == ALIAS_REFUSED   ? DIAGNOSTIC_ERROR
+                           : a->kind == ALIAS_IGNORED ? DIAGNOSTIC_INSTEAD
+                                                      : DIAGNOSTIC_INERT;
     if (asks_for_nothing(a, value)) return OTT_OK;
-    if (kind == REMARK_INERT) where = a->path;
-    return remark_add(cfg, kind, path, NULL, where, a->words);
+    if (kind == DIAGNOSTIC_INERT) where = a->path;
+    return diagnostic_add(cfg, kind, path, NULL, where, a->words);
 }
 
 static ott_status assign_alias(config *cfg, const config_alias *a, const char *path, const node *value,
                                const char *where) {
     node ours;
-    if (!cfg->state->reading_file) remark_forget(cfg, path, NULL);
+    if (!cfg->state->reading_file) diagnostic_remove(cfg, path, NULL);
     TRY(assign_translate(cfg, path, a->target ? table_find(a->target) : NULL, &value, where, path, &ours));
     if (!value) return OTT_OK;
     switch (a->kind) {
@@ -76,7 +76,7 @@ static ott_status assign_alias(config *cfg, const config_alias *a, const char *p
     case ALIAS_CLOSED: return assign_closed(a, value, where);
     case ALIAS_IGNORED:
     case ALIAS_REFUSED:
-    case ALIAS_INERT: return remark_on(cfg, a, path, value, where);
+    case ALIAS_INERT: return diagnostic_on(cfg, a, path, value, where);
     }
     return OTT_OK;
 }
@@ -85,8 +85,8 @@ ott_status assign_path(config *cfg, const char *path, const node *value, const c
     const config_key *key = table_find(path);
     const char *name;
     bool on;
-    if (value_bool(value, &on)) TRY(remark_switched(cfg, path, on));
-    if (tree_is_null(value) && !cfg->state->reading_file) remark_forget_section(cfg, path);
+    if (value_bool(value, &on)) TRY(diagnostic_switched(cfg, path, on));
+    if (tree_is_null(value) && !cfg->state->reading_file) diagnostic_remove_section(cfg, path);
     if (key) return assign_key(cfg, key, value, where, key->path);
     TRY(arena_strdup(cfg->state->memory, path, &name));
     return assign_alias(cfg, alias_find(path), name, value, where);
@@ -143,7 +143,7 @@ static ott_status give_leaf(config *cfg, const char *file, const char *path, con
 }
 
 static ott_status assign_leaf(config *cfg, const char *file, const char *path, const node *value) {
-    return remark_failure(cfg, path, alias_target(path), give_leaf(cfg, file, path, value));
+    return diagnostic_failure(cfg, path, alias_target(path), give_leaf(cfg, file, path, value));
 }
 
 static ott_status assign_table(config *cfg, const char *file, const char *path, const node *table) {

@@ -54,7 +54,7 @@ ott_status assign_translate(config *cfg, const char *name, const config_key *tar
     *ours = (node){.kind = NODE_PLAIN, .line = (*value)->line, .text = row->ours};
     *value = row->ours ? ours : NULL;
     if (row->ours) return OTT_OK;
-    return remark_add(cfg, REMARK_OBSTACLE, spelled, target, where, row->asks);
+    return diagnostic_add(cfg, DIAGNOSTIC_ERROR, spelled, target, where, row->asks);
 }
 
 /* Others' names of the recipes are known where recipes are. */
@@ -95,7 +95,7 @@ ott_status assign_key(config *cfg, const config_key *key, const node *value, con
     key_note *note = &cfg->state->keys[table_index(key)];
     node ours;
     config_value typed;
-    if (!cfg->state->reading_file && !cfg->state->deriving) remark_forget(cfg, NULL, key);
+    if (!cfg->state->reading_file && !cfg->state->deriving) diagnostic_remove(cfg, NULL, key);
     bool word = value->text && key->type == KEY_CHOICE && table_choice(key, value->text) >= 0;
     if (tree_is_null(value) && !word) return assign_default(cfg, key), OTT_OK;
     TRY(take_number(cfg, key, &value, where, spelled));

@@ -19,7 +19,7 @@ static bool section_is_off(const config *cfg, const config_key *key) {
 static bool is_moot(const config *cfg, const config_key *key) {
     const key_note *note = &cfg->state->keys[table_index(key)];
     return config_is_replaced(cfg, key) || section_is_off(cfg, key) ||
-           (note->spelled && remark_is_off(cfg, note->spelled));
+           (note->spelled && diagnostic_is_off(cfg, note->spelled));
 }
 
 static ott_status fail_later(const config_key *key, const char *where) {
@@ -53,7 +53,7 @@ static ott_status check_built(config *cfg) {
     int count;
     const config_key *keys = table_keys(&count);
     for (int i = 0; i < count; i++)
-        TRY(remark_failure(cfg, keys[i].path, &keys[i], check_key(cfg, &keys[i])));
+        TRY(diagnostic_failure(cfg, keys[i].path, &keys[i], check_key(cfg, &keys[i])));
     return OTT_OK;
 }
 
@@ -61,7 +61,7 @@ static ott_status check_built(config *cfg) {
 
 /* Adds the failure of one check to the report, so that the checks after it run too. */
 static ott_status note_failure(config *cfg, ott_status status) {
-    return remark_failure(cfg, "", NULL, status);
+    return diagnostic_failure(cfg, "", NULL, status);
 }
 
 /* Until the ranks are counted, one is assumed where a number must follow, and none where one could be wrong. */
@@ -356,7 +356,7 @@ static ott_status check_tensorwise(config *cfg) {
                                         "float8.precompute_float8_dynamic_scale_for_fsdp"};
     bool *const flags[] = {&cfg->float8.enable_fsdp_float8_all_gather,
                            &cfg->float8.precompute_float8_dynamic_scale_for_fsdp};
-    bool drops = cfg->state->foreign.dialect == DIALECT_AUTOMODEL;
+    bool drops = cfg->state->foreign.config_format == CONFIG_FORMAT_AUTOMODEL;
     const char *dropped[2] = {NULL, NULL};
     if (weight_is_tensorwise(cfg)) return OTT_OK;
     for (int i = 0; i < 2; i++) {
@@ -537,7 +537,7 @@ static const struct {
 
 static ott_status check_together(config *cfg) {
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        if (!remark_has_obstacle_in(cfg, checks[i].reads)) TRY(note_failure(cfg, checks[i].check(cfg)));
+        if (!diagnostic_has_error_in(cfg, checks[i].reads)) TRY(note_failure(cfg, checks[i].check(cfg)));
     return OTT_OK;
 }
 
@@ -550,8 +550,8 @@ static ott_status check_all(config *cfg) {
 }
 
 void config_collect_begin(config *cfg) {
-    cfg->state->remarks.kept = cfg->state->remarks.last;
-    cfg->state->remarks.collecting = true;
+    cfg->state->diagnostics.kept = cfg->state->diagnostics.last;
+    cfg->state->diagnostics.collecting = true;
 }
 
 ott_status config_collect(config *cfg, ott_status status) {
@@ -560,8 +560,8 @@ ott_status config_collect(config *cfg, ott_status status) {
 
 /* What was found is forgotten again: the keys may be set to other values. */
 ott_status config_collect_end(config *cfg) {
-    remarks *all = &cfg->state->remarks;
-    ott_status status = remark_report(cfg);
+    diagnostics *all = &cfg->state->diagnostics;
+    ott_status status = diagnostic_report(cfg);
     *(all->kept ? &all->kept->next : &all->first) = NULL;
     all->last = all->kept;
     all->collecting = false;
@@ -570,7 +570,7 @@ ott_status config_collect_end(config *cfg) {
 
 /* Runs checks that note their failures, then reports all failures, unless the caller is collecting. */
 static ott_status report(config *cfg, ott_status (*check)(config *)) {
-    if (cfg->state->remarks.collecting) return check(cfg);
+    if (cfg->state->diagnostics.collecting) return check(cfg);
     config_collect_begin(cfg);
     ott_status status = check(cfg), reported = config_collect_end(cfg);
     return status == OTT_OK ? reported : status;

@@ -179,7 +179,8 @@ ott_status command_apply(config *cfg, int argc, const char *const *argv) {
         TRY(read_option(argc, argv, at, &o));
         if (o.is_file) continue;
         TRY(describe_option(cfg, argv[at], o.used == 2 ? o.value : NULL, &shown));
-        TRY(remark_failure(cfg, o.key, alias_target(o.key), command_override(cfg, o.key, o.value, shown)));
+        TRY(diagnostic_failure(cfg, o.key, alias_target(o.key),
+                               command_override(cfg, o.key, o.value, shown)));
     }
     return OTT_OK;
 }

@@ -65,9 +65,9 @@ static ott_status read_config_file(config *cfg, const char *path) {
     tree_builder b = {.account = cfg->state->account, .memory = cfg->state->memory, .place = cfg->path};
     TRY(load_file(&b, &root));
     if (b.is_older) read_as_older(root);
-    cfg->state->foreign.dialect = dialect_detect(root);
+    cfg->state->foreign.config_format = config_format_detect(root);
     TRY(assign_tree(cfg, cfg->path, root));
-    return dialect_defaults(cfg);
+    return config_format_defaults(cfg);
 }
 
 /* What is said of FP8 matters in FP8 runs only (check.c warns of it elsewhere). */
@@ -85,7 +85,7 @@ static void log_instead(const config *cfg) {
         if (is_worth_telling(cfg, &keys[i]))
             log_info(cfg->state->lg, "%s: steers PyTorch only; Ottava %s", cfg->state->keys[i].where,
                      keys[i].reason);
-    remark_tell(cfg);
+    diagnostic_log(cfg);
 }
 
 static ott_status parse_into(config *cfg, int argc, const char *const *argv) {
@@ -161,11 +161,11 @@ ott_status config_set(config *cfg, const char *key, const char *value) {
 }
 
 const char *config_head_name(const config *cfg) {
-    static const char *const names[] = {[DIALECT_OWN] = "lm_head",
-                                        [DIALECT_KEMPNER] = "output_head",
-                                        [DIALECT_TITAN] = "output",
-                                        [DIALECT_AUTOMODEL] = "lm_head"};
-    return names[cfg->state->foreign.dialect];
+    static const char *const names[] = {[CONFIG_FORMAT_OWN] = "lm_head",
+                                        [CONFIG_FORMAT_KEMPNER] = "output_head",
+                                        [CONFIG_FORMAT_TITAN] = "output",
+                                        [CONFIG_FORMAT_AUTOMODEL] = "lm_head"};
+    return names[cfg->state->foreign.config_format];
 }
 
 const char *const *config_recipe_keys(int *count) {

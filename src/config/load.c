@@ -1,7 +1,7 @@
 /* config/load: everything that can be wrong with a file before its language matters. */
 #include "config/load.h"
 #include "base/file.h"
-#include "config/toml_door.h"
+#include "config/toml.h"
 #include "config/yaml.h"
 #include <string.h>
 

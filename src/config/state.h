@@ -9,7 +9,7 @@
 #include "config/compat/alias.h"
 #include "config/config.h"
 #include "config/compat/foreign.h"
-#include "config/remark.h"
+#include "config/diagnostic.h"
 #include "config/table.h"
 
 /* Of one key of the schema. */
@@ -26,7 +26,7 @@ struct config_state {
     arena *memory;
     const logger *lg;
     key_note *keys;
-    remarks remarks;
+    diagnostics diagnostics;
     foreign_state foreign;
     int64_t data_ranks; /* config_set_data_ranks; 0: not known yet */
     bool reading_file;

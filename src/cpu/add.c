@@ -78,8 +78,8 @@ SIMD void raise_row(ott_dtype d, const void *x, float *amax, int64_t columns) {
 }
 
 /* The amaxes are found where the powers then are. */
-static void powers_task(void *argument, int thread, int threads) {
-    const smooth_powers_args *a = argument;
+static void channel_scales_task(void *argument, int thread, int threads) {
+    const channel_scales_args *a = argument;
     int64_t first, end;
     pool_share(a->x->columns, 16, thread, threads, &first, &end);
     tensor x = tensor_columns(*a->x, first, end - first);
@@ -94,7 +94,7 @@ static void powers_task(void *argument, int thread, int threads) {
     }
 }
 
-ott_status ISA(smooth_powers)(exec *cx, const smooth_powers_args *a) {
-    cpu_run_sized(cx, tensor_count(*a->x), powers_task, (void *)a);
+ott_status ISA(channel_scales)(exec *cx, const channel_scales_args *a) {
+    cpu_run_sized(cx, tensor_count(*a->x), channel_scales_task, (void *)a);
     return OTT_OK;
 }

@@ -69,7 +69,7 @@ int cpu_isas(const char **names) {
     return count;
 }
 
-static bool is_rate_known(const char *name) {
+static bool is_isa_known(const char *name) {
     for (int i = 0; i < KNOWN_COUNT; i++)
         if (strcmp(known[i], name) == 0) return true;
     return false;
@@ -82,7 +82,7 @@ static ott_status refuse_isa(const char *name, bool from_environment) {
     for (int i = 0; i < count; i++)
         length += snprintf(list + length, sizeof list - (size_t)length, "%s%s", i ? ", " : "", names[i]);
     const char *origin = from_environment ? " (environment variable " CPU_ISA_VARIABLE ")" : "";
-    if (is_rate_known(name))
+    if (is_isa_known(name))
         return status_fail(
             OTT_ERR_UNSUPPORTED,
             "instruction set '%s'%s is not available on this machine; available: %s; leave " CPU_ISA_VARIABLE

@@ -58,12 +58,12 @@ SIMD void put_moment(moment_group *g, int64_t at, v16 x) {
         v16i_umax(g->least, v16i_select(is_small, v16i_set1(0), v16i_xor(magnitude, v16i_set1(0x7fffffffu))));
 }
 
-SIMD void store_moment(const moment_group *g, uint8_t *codes, float *numbers, int64_t count) {
+SIMD void store_moment(const moment_group *g, uint8_t *codes, float *group_scales, int64_t count) {
     moment_scale s =
         moment_scale_of(v16_fold_amax(g->largest), fmath_from_bits(v16i_fold_umax(g->least) ^ 0x7fffffffu));
-    numbers[0] = s.largest;
-    numbers[1] = s.power;
-    if (!moment_has_numbers(s.largest)) {
+    group_scales[0] = s.largest;
+    group_scales[1] = s.power;
+    if (!moment_has_scales(s.largest)) {
         memset(codes, moment_encode(0.0f, &s), (size_t)count);
         return;
     }
@@ -76,8 +76,8 @@ SIMD void store_moment(const moment_group *g, uint8_t *codes, float *numbers, in
 /* ---- AdamW ---- */
 
 typedef struct adamw_job {
-    tensor param, grad, moment1, numbers1, moment2, numbers2;
-    adamw_numbers numbers;
+    tensor param, grad, moment1, group_scales1, moment2, group_scales2;
+    adamw_numbers group_scales;
     int64_t first, row_step;
 } adamw_job;
 
@@ -86,29 +86,30 @@ typedef struct adamw_place {
     void *param;
     const void *grad;
     uint8_t *codes1, *codes2;
-    float *numbers1, *numbers2;
+    float *group_scales1, *group_scales2;
     int64_t index, count;
 } adamw_place;
 
 SIMD void adamw_group(const adamw_job *j, ott_dtype param, ott_dtype grad, const adamw_place *at) {
     moment_group first = {.largest = v16_zero(), .least = v16i_set1(0)}, second = first;
-    const adamw_lanes c = adamw_lanes_of(&j->numbers);
+    const adamw_lanes c = adamw_lanes_of(&j->group_scales);
     draws16 draws;
     BY_16(i, lanes, at->count, {
         v16 p = v16_get(at->param, param, i, lanes), g = v16_get(at->grad, grad, i, lanes);
-        v16 m = moment16_decode(v16_load_fp8_n(at->codes1 + i, OTT_E4M3, lanes), at->numbers1[0],
-                                at->numbers1[1]);
-        v16 v = moment16_decode(v16_load_fp8_n(at->codes2 + i, OTT_E4M3, lanes), at->numbers2[0],
-                                at->numbers2[1]);
+        v16 m = moment16_decode(v16_load_fp8_n(at->codes1 + i, OTT_E4M3, lanes), at->group_scales1[0],
+                                at->group_scales1[1]);
+        v16 v = moment16_decode(v16_load_fp8_n(at->codes2 + i, OTT_E4M3, lanes), at->group_scales2[0],
+                                at->group_scales2[1]);
         adamw_update(&c, g, &p, &m, &v);
         if (param != OTT_F32)
-            draws16_take(&draws, j->numbers.seed, j->numbers.update, at->index + i, STOCHASTIC_SUM_PARAM);
+            draws16_take(&draws, j->group_scales.seed, j->group_scales.update, at->index + i,
+                         STOCHASTIC_SUM_PARAM);
         v16_put(at->param, param, i, adamw_round(p, param, &draws, STOCHASTIC_PARAM), lanes);
         put_moment(&first, i, m);
         put_moment(&second, i, v);
     });
-    store_moment(&first, at->codes1, at->numbers1, at->count);
-    store_moment(&second, at->codes2, at->numbers2, at->count);
+    store_moment(&first, at->codes1, at->group_scales1, at->count);
+    store_moment(&second, at->codes2, at->group_scales2, at->count);
 }
 
 static adamw_place place_of(const adamw_job *j, int64_t row, int64_t number) {
@@ -117,15 +118,15 @@ static adamw_place place_of(const adamw_job *j, int64_t row, int64_t number) {
                          .grad = adamw_element(&j->grad, row, column),
                          .codes1 = adamw_element(&j->moment1, row, column),
                          .codes2 = adamw_element(&j->moment2, row, column),
-                         .numbers1 = adamw_element(&j->numbers1, row, number * MOMENT_NUMBERS),
-                         .numbers2 = adamw_element(&j->numbers2, row, number * MOMENT_NUMBERS),
+                         .group_scales1 = adamw_element(&j->group_scales1, row, number * MOMENT_SCALES),
+                         .group_scales2 = adamw_element(&j->group_scales2, row, number * MOMENT_SCALES),
                          .index = j->first + row * j->row_step + column,
                          .count = left < MOMENT_GROUP ? left : MOMENT_GROUP};
 }
 
 static void adamw_task(void *argument, int thread, int threads) {
     const adamw_job *j = argument;
-    int64_t groups = j->numbers1.columns / MOMENT_NUMBERS, begin, end;
+    int64_t groups = j->group_scales1.columns / MOMENT_SCALES, begin, end;
     pool_share(j->param.rows * groups, 1, thread, threads, &begin, &end);
     for (int64_t g = begin; g < end; g++) {
         adamw_place at = place_of(j, g / groups, g % groups);
@@ -143,10 +144,10 @@ ott_status ISA(adamw_fp8)(exec *cx, const adamw_fp8_args *a) {
         .param = *a->param,
         .grad = *a->grad,
         .moment1 = *a->moment1,
-        .numbers1 = *a->numbers1,
+        .group_scales1 = *a->group_scales1,
         .moment2 = *a->moment2,
-        .numbers2 = *a->numbers2,
-        .numbers = ADAMW_NUMBERS(a),
+        .group_scales2 = *a->group_scales2,
+        .group_scales = ADAMW_NUMBERS(a),
         .first = a->first,
         .row_step = a->row_step,
     };

@@ -116,9 +116,9 @@ static void weigh(energy *e, ott_dtype format, double wanted, double terms, floa
     cast_store(&stored, format, 0, (float)wanted);
     float rounded = cast_load(&stored, format, 0);
     if (!isfinite(rounded) || !isfinite(got)) {
-        bool told = format != OTT_F16 && (isfinite(rounded) || isfinite(got));
-        e->overflows = e->overflows || !told;
-        if (told) e->noise = INFINITY;
+        bool conclusive = format != OTT_F16 && (isfinite(rounded) || isfinite(got));
+        e->overflows = e->overflows || !conclusive;
+        if (conclusive) e->noise = INFINITY;
         return;
     }
     double error = fabs((double)got - (double)rounded);
@@ -237,24 +237,24 @@ static ott_status fail_attention(const workbench *w, size_t version, const char 
         (long long)call->window, output, decibels, LEAST_DB);
 }
 
-static ott_status judge(const workbench *w, size_t version, const energy of[OUTPUTS], bool *told) {
+static ott_status judge(const workbench *w, size_t version, const energy of[OUTPUTS], bool *conclusive) {
     static const char *const names[OUTPUTS] = {[ATTENTION_O] = "the output",
                                                [ATTENTION_LSE] = "the log-sum-exp",
                                                [ATTENTION_GRAD_Q] = "grad_q",
                                                [ATTENTION_GRAD_K] = "grad_k",
                                                [ATTENTION_GRAD_V] = "grad_v"};
-    *told = true;
+    *conclusive = true;
     for (int i = 0; i < OUTPUTS; i++) {
         bool is_output = names[i] && (i >= ATTENTION_GRAD_Q) == w->call->backward;
         if (!is_output) continue;
         double decibels = 10 * log10(of[i].signal / of[i].noise); /* NaN: nothing but zeros */
         if (decibels < LEAST_DB) return fail_attention(w, version, names[i], decibels);
-        *told = *told && of[i].signal > 0 && !of[i].overflows;
+        *conclusive = *conclusive && of[i].signal > 0 && !of[i].overflows;
     }
     return OTT_OK;
 }
 
-static ott_status check_in(workbench *w, size_t version, bool *told) {
+static ott_status check_in(workbench *w, size_t version, bool *conclusive) {
     energy of[OUTPUTS] = {0};
     const attention_call *call = w->call;
     int64_t heads = call->tensors[ATTENTION_LSE]->rows,
@@ -270,10 +270,10 @@ static ott_status check_in(workbench *w, size_t version, bool *told) {
         } else
             TRY(check_output(w, of, head, head / sharing, row));
     }
-    return judge(w, version, of, told);
+    return judge(w, version, of, conclusive);
 }
 
-ott_status attention_check(exec *cx, const attention_call *call, size_t version, bool *told) {
+ott_status attention_check(exec *cx, const attention_call *call, size_t version, bool *conclusive) {
     const tensor *q = call->tensors[ATTENTION_Q];
     workbench w = {.cx = cx,
                    .call = call,
@@ -285,7 +285,7 @@ ott_status attention_check(exec *cx, const attention_call *call, size_t version,
     void *memory;
     TRY(mem_alloc(account, MEM_OTHER, workbench_bytes(&w), "samples of attention", &memory));
     place_arrays(&w, memory);
-    ott_status status = check_in(&w, version, told);
+    ott_status status = check_in(&w, version, conclusive);
     mem_free(account, memory);
     return status;
 }

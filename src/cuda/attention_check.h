@@ -10,6 +10,6 @@
 
 /* Behind the run: waits, and compares. *told: whether the samples could tell right from wrong. version: cuDNN's.
    OTT_ERR_DEVICE: an output is wrong; what of, and how far off it is. */
-ott_status attention_check(exec *cx, const attention_call *call, size_t version, bool *told);
+ott_status attention_check(exec *cx, const attention_call *call, size_t version, bool *conclusive);
 
 #endif

@@ -26,7 +26,7 @@ struct attention_plans {
     attention_library library; /* its error: why it cannot be used */
     attention_entry *entries;
     int count;
-    const char *told[REASONS_MOST];
+    const char *reported[REASONS_MOST];
 };
 
 /* ---- what cuDNN is used for ---- */
@@ -181,9 +181,9 @@ int64_t attention_plans_workspace(cuda_device *c, const attention_call *call) {
 static void tell_refusal(const exec *cx, const char *reason) {
     attention_plans *p = cuda_device_of(cx->device)->attentions;
     int i = 0;
-    while (i < REASONS_MOST && p->told[i] && p->told[i] != reason) i++;
-    if (i == REASONS_MOST || p->told[i]) return;
-    p->told[i] = reason;
+    while (i < REASONS_MOST && p->reported[i] && p->reported[i] != reason) i++;
+    if (i == REASONS_MOST || p->reported[i]) return;
+    p->reported[i] = reason;
     log_warning(cx->log, "attention by a kernel of our own, slowly; not by cuDNN: %s", reason);
 }
 

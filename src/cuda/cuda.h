@@ -37,7 +37,7 @@ typedef struct cuda_device {
     char name[320];              /* "cuda:0 NVIDIA H200" */
     char libraries[64];          /* and their versions */
     char about[512];             /* name, driver and libraries */
-    struct nccl_watch *watch;    /* over its groups (cuda/nccl_group.h); NULL: there was none */
+    struct nccl_watchdog *watchdog; /* over its groups (cuda/nccl_group.h); NULL: there was none */
 } cuda_device;
 
 static inline cuda_device *cuda_device_of(const device *d) {

@@ -198,7 +198,7 @@ static ott_status synchronize(device *d) {
     const cuda_device *c = cuda_device_of(d);
     TRY(enter(c));
     TRY(cuda_check(cudaStreamSynchronize(c->stream), "waiting for the GPU"));
-    return nccl_watch_check(c);
+    return nccl_watchdog_check(c);
 }
 
 /* It waits: the source may be staging memory, which the runtime does not take a copy of. */
@@ -258,7 +258,7 @@ static ott_status event_record(device *d, device_event *e) {
 
 static ott_status event_wait(device *d, device_event *e) {
     TRY(cuda_check(cudaEventSynchronize(e->event), "waiting for the GPU"));
-    return nccl_watch_check(cuda_device_of(d));
+    return nccl_watchdog_check(cuda_device_of(d));
 }
 
 static ott_status event_seconds(device *d, device_event *from, device_event *to, double *out) {
@@ -312,7 +312,7 @@ static ott_status describe(device *d, device_card *out) {
 static void close_device(device *d) {
     cuda_device *c = cuda_device_of(d);
     cudaSetDevice(c->index);
-    nccl_watch_close(c);
+    nccl_watchdog_close(c);
     while (c->blocks) release(d, c->blocks->data);
     if (c->stream) {
         cudaStreamSynchronize(c->stream);

@@ -152,24 +152,24 @@ static ott_status fetch_bias(exec *cx, const gemm_args *g, float bias[LINES]) {
 }
 
 static ott_status check_in(const gemm_check *check, exec *cx, const gemm_args *g, lines *a, lines *b,
-                           char *memory, bool *told) {
+                           char *memory, bool *conclusive) {
     float got[LINES * LINES], bias[LINES];
     TRY(fetch_lines(cx, a, memory));
     TRY(fetch_lines(cx, b, memory + (lines_bytes(a) + 7) / 8 * 8));
     TRY(fetch_bias(cx, g, bias));
     TRY(fetch_result(cx, g->c, got)); /* waits for all */
     energy e = compare(check, g, a, b, bias, got);
-    *told = e.signal > 0;
+    *conclusive = e.signal > 0;
     return e.noise > NOISE_MAX * e.signal ? fail_product(g, &e) : OTT_OK;
 }
 
-ott_status gemm_check_end(const gemm_check *check, exec *cx, const gemm_args *g, bool *told) {
+ott_status gemm_check_end(const gemm_check *check, exec *cx, const gemm_args *g, bool *conclusive) {
     lines a = describe_lines(g->a), b = describe_lines(g->b);
     mem *account = cuda_device_of(cx->device)->base.account;
     void *memory;
     TRY(mem_alloc(account, MEM_OTHER, (lines_bytes(&a) + 7) / 8 * 8 + lines_bytes(&b), "samples of a product",
                   &memory));
-    ott_status status = check_in(check, cx, g, &a, &b, memory, told);
+    ott_status status = check_in(check, cx, g, &a, &b, memory, conclusive);
     mem_free(account, memory);
     return status;
 }

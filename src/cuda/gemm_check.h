@@ -18,6 +18,6 @@ typedef struct gemm_check {
 ott_status gemm_check_begin(gemm_check *check, exec *cx, const gemm_args *g);
 /* Behind it: waits, and compares. *told: whether the samples could tell right from wrong, that is, are not all zero.
    OTT_ERR_DEVICE: the product is wrong; its spec, and how far off it is. */
-ott_status gemm_check_end(const gemm_check *check, exec *cx, const gemm_args *g, bool *told);
+ott_status gemm_check_end(const gemm_check *check, exec *cx, const gemm_args *g, bool *conclusive);
 
 #endif

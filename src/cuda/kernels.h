@@ -93,7 +93,7 @@ int64_t sum_workspace(int64_t elements);
 cudaError_t sum_launch(const tensor *x, const tensor *sum, float *workspace, cudaStream_t stream);
 cudaError_t block_squares_launch(const block_squares_args *items, int64_t count, cudaStream_t stream);
 cudaError_t sum_blocks_launch(const sum_blocks_args *items, int64_t count, cudaStream_t stream);
-cudaError_t smooth_powers_launch(const smooth_powers_args *a, cudaStream_t stream);
+cudaError_t channel_scales_launch(const channel_scales_args *a, cudaStream_t stream);
 cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cudaStream_t stream);
 cudaError_t count_nonfinite_launch(const tensor *x, const tensor *count, cudaStream_t stream);
 

@@ -71,11 +71,11 @@ static ott_status open_channel(nccl_group *g, const device_group *own, int chann
     TRY(cuda_check(cudaStreamCreateWithFlags(&at->stream, cudaStreamNonBlocking), "a stream of a group"));
     TRY(cuda_check(cudaEventCreateWithFlags(&at->ready, cudaEventDisableTiming), "an event of a group"));
     int ranks = channel == CHANNEL_ALL ? own->size : 2;
-    int result = g->device->watch->calls->open(&at->comm, ranks, id, at->place, &config);
+    int result = g->device->watchdog->calls->open(&at->comm, ranks, id, at->place, &config);
     if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS) return OTT_OK;
     at->comm = NULL;
     return status_fail(OTT_ERR_RANK, "opening group %s of %d GPUs: NCCL: %s (NCCL_DEBUG=WARN tells more)",
-                       g->name, own->size, g->device->watch->calls->error_text(result));
+                       g->name, own->size, g->device->watchdog->calls->error_text(result));
 }
 
 /* All begin to open before the first is waited for: each waits for another rank. */
@@ -105,8 +105,8 @@ static nccl_channel *channel_for(nccl_group *g, const collective *call) {
 
 static ott_status make_flight(nccl_group *g) {
     void *memory;
-    TRY(mem_alloc(g->device->base.account, MEM_COMM, sizeof(nccl_flight), "a collective", &memory));
-    nccl_flight *f = memory;
+    TRY(mem_alloc(g->device->base.account, MEM_COMM, sizeof(nccl_operation), "a collective", &memory));
+    nccl_operation *f = memory;
     ott_status status =
         cuda_check(cudaEventCreateWithFlags(&f->ended, cudaEventDisableTiming), "an event of a collective");
     if (status != OTT_OK) {
@@ -120,15 +120,15 @@ static ott_status make_flight(nccl_group *g) {
 }
 
 /* An idle one whose message has room, or any, whose room grows. With the lock held. */
-static ott_status take_flight(nccl_group *g, int64_t bytes, nccl_flight **out) {
+static ott_status take_flight(nccl_group *g, int64_t bytes, nccl_operation **out) {
     device *d = &g->device->base;
     if (!g->idle) TRY(make_flight(g));
-    nccl_flight **best = &g->idle;
-    for (nccl_flight **at = best; *at; at = &(*at)->next) {
+    nccl_operation **best = &g->idle;
+    for (nccl_operation **at = best; *at; at = &(*at)->next) {
         bool fits = (*at)->capacity >= bytes, best_fits = (*best)->capacity >= bytes;
         if ((fits && (!best_fits || (*at)->capacity < (*best)->capacity)) || (!fits && !best_fits)) best = at;
     }
-    nccl_flight *f = *best;
+    nccl_operation *f = *best;
     if (f->capacity < bytes) {
         if (f->message) d->table->release(d, f->message);
         f->message = NULL, f->capacity = 0;
@@ -160,7 +160,7 @@ static ott_status need_staging(nccl_group *g, const nccl_channel *at, int64_t by
 
 /* ---- start and wait ---- */
 
-static ott_status copy_message(const nccl_group *g, nccl_flight *f, collective *call) {
+static ott_status copy_message(const nccl_group *g, nccl_operation *f, collective *call) {
     int64_t bytes = tensor_bytes(call->input);
     TRY(cuda_check(cudaMemcpyAsync(f->message, call->input.data, (size_t)bytes, cudaMemcpyDeviceToDevice,
                                    g->device->stream),
@@ -170,7 +170,7 @@ static ott_status copy_message(const nccl_group *g, nccl_flight *f, collective *
 }
 
 /* With the lock held. */
-static ott_status queue(nccl_group *g, nccl_channel *at, nccl_flight *f, collective call) {
+static ott_status queue(nccl_group *g, nccl_channel *at, nccl_operation *f, collective call) {
     if (call.kind == COLLECTIVE_SEND) TRY(copy_message(g, f, &call));
     TRY(cuda_check(cudaEventRecord(at->ready, g->device->stream), "an event of a group"));
     TRY(cuda_check(cudaStreamWaitEvent(at->stream, at->ready, 0), "a stream of a group"));
@@ -184,10 +184,10 @@ static ott_status queue(nccl_group *g, nccl_channel *at, nccl_flight *f, collect
 static ott_status start_locked(nccl_group *g, nccl_channel *at, group_request *request) {
     const collective *call = &request->call;
     bool sends = call->kind == COLLECTIVE_SEND;
-    nccl_watch *w = g->device->watch;
-    nccl_flight *f;
+    nccl_watchdog *w = g->device->watchdog;
+    nccl_operation *f;
     if (w->failed) return status_fail(OTT_ERR_RANK, "%s", w->text);
-    nccl_watch_sweep(g, at);
+    nccl_watchdog_sweep(g, at);
     TRY(take_flight(g, sends ? tensor_bytes(call->input) : 0, &f));
     f->kind = call->kind;
     f->number = g->number++;
@@ -207,38 +207,38 @@ static ott_status start(group *base, exec *cx, group_request *request) {
     TRY(cuda_check(cudaSetDevice(g->device->index), "a collective"));
     if (request->call.kind != COLLECTIVE_SEND)
         TRY(need_staging(g, at, group_staging_bytes(g->group.size, &request->call)));
-    pthread_mutex_lock(&g->device->watch->lock);
+    pthread_mutex_lock(&g->device->watchdog->lock);
     ott_status status = start_locked(g, at, request);
-    pthread_mutex_unlock(&g->device->watch->lock);
+    pthread_mutex_unlock(&g->device->watchdog->lock);
     return status;
 }
 
 /* A barrier is the host's; so is one whose time is taken. */
 static ott_status wait_for(group *base, exec *cx, group_request *request) {
     nccl_group *g = group_of(base);
-    nccl_flight *f = request->state;
+    nccl_operation *f = request->state;
     if (!f) return OTT_OK; /* a message that was sent is on its way */
     TRY(cuda_check(cudaSetDevice(g->device->index), "a collective"));
     TRY(cuda_check(cudaStreamWaitEvent(g->device->stream, f->ended, 0), "a collective"));
     if (f->kind == COLLECTIVE_BARRIER || cx->times)
         TRY(cuda_check(cudaEventSynchronize(f->ended), group_collective_name(f->kind)));
-    pthread_mutex_lock(&g->device->watch->lock);
+    pthread_mutex_lock(&g->device->watchdog->lock);
     f->waited = true;
     if (f->happened) {
         f->next = g->idle;
         g->idle = f;
     }
-    pthread_mutex_unlock(&g->device->watch->lock);
-    return nccl_watch_check(g->device);
+    pthread_mutex_unlock(&g->device->watchdog->lock);
+    return nccl_watchdog_check(g->device);
 }
 
 /* ---- leaving ---- */
 
 /* What has been queued is done, or given up when another rank does not come for it. */
 static void finish_work(nccl_group *g) {
-    pthread_mutex_lock(&g->device->watch->lock);
+    pthread_mutex_lock(&g->device->watchdog->lock);
     if (g->timeout <= 0 || g->timeout > LEAVE_SECONDS) g->timeout = LEAVE_SECONDS;
-    pthread_mutex_unlock(&g->device->watch->lock);
+    pthread_mutex_unlock(&g->device->watchdog->lock);
     for (int i = 0; i < CHANNELS; i++)
         if (g->channels[i].stream) cudaStreamSynchronize(g->channels[i].stream);
 }
@@ -254,7 +254,7 @@ static nccl_channel *next_to_leave(nccl_group *g) {
 
 /* With the lock held. */
 static void leave_channel(nccl_group *g, nccl_channel *at) {
-    const nccl_calls *calls = g->device->watch->calls;
+    const nccl_calls *calls = g->device->watchdog->calls;
     if (nccl_settle(g, at, calls->finalize(at->comm), "leaving a group of GPUs") == OTT_OK)
         calls->close(at->comm);
     else
@@ -264,7 +264,7 @@ static void leave_channel(nccl_group *g, nccl_channel *at) {
 
 static void close_flights(nccl_group *g) {
     device *d = &g->device->base;
-    for (nccl_flight *f = g->flights, *also; f; f = also) {
+    for (nccl_operation *f = g->flights, *also; f; f = also) {
         also = f->also;
         cudaEventDestroy(f->ended);
         if (f->message) d->table->release(d, f->message);
@@ -273,7 +273,7 @@ static void close_flights(nccl_group *g) {
 }
 
 static void unlink_group(nccl_group *g) {
-    nccl_watch *w = g->device->watch;
+    nccl_watchdog *w = g->device->watchdog;
     nccl_group **at = &w->groups;
     while (*at && *at != g) at = &(*at)->next;
     if (*at) *at = g->next;
@@ -282,9 +282,9 @@ static void unlink_group(nccl_group *g) {
 static void abandon(group *base) {
     cuda_device *c = group_of(base)->device;
     cudaSetDevice(c->index);
-    pthread_mutex_lock(&c->watch->lock);
+    pthread_mutex_lock(&c->watchdog->lock);
     nccl_fail(c, "this rank has given up");
-    pthread_mutex_unlock(&c->watch->lock);
+    pthread_mutex_unlock(&c->watchdog->lock);
 }
 
 static void leave(group *base) {
@@ -292,10 +292,10 @@ static void leave(group *base) {
     device *d = &g->device->base;
     cudaSetDevice(g->device->index);
     finish_work(g);
-    pthread_mutex_lock(&g->device->watch->lock);
+    pthread_mutex_lock(&g->device->watchdog->lock);
     for (nccl_channel *at; (at = next_to_leave(g));) leave_channel(g, at);
     unlink_group(g);
-    pthread_mutex_unlock(&g->device->watch->lock);
+    pthread_mutex_unlock(&g->device->watchdog->lock);
     close_flights(g);
     for (int i = 0; i < CHANNELS; i++) {
         if (g->channels[i].ready) cudaEventDestroy(g->channels[i].ready);
@@ -327,19 +327,19 @@ ott_status nccl_open_group(device *d, const device_group *own, group **out) {
     STATUS_REQUIRE(own->size >= 2 && own->rank >= 0 && own->rank < own->size);
     TRY(nccl_library(&calls));
     TRY(cuda_check(cudaSetDevice(c->index), "a group of GPUs"));
-    TRY(nccl_watch_open(c, calls));
+    TRY(nccl_watchdog_open(c, calls));
     TRY(mem_alloc(d->account, MEM_COMM, sizeof(nccl_group), "a group of GPUs", &memory));
     nccl_group *g = memory;
     g->group = (group){.table = &table, .rank = own->rank, .size = own->size};
     g->device = c;
     g->timeout = own->timeout;
     snprintf(g->name, sizeof g->name, "%s", own->name);
-    pthread_mutex_lock(&c->watch->lock);
+    pthread_mutex_lock(&c->watchdog->lock);
     ott_status status = open_channels(g, own);
     if (status != OTT_OK) nccl_end_group(g);
-    g->next = c->watch->groups;
-    c->watch->groups = g;
-    pthread_mutex_unlock(&c->watch->lock);
+    g->next = c->watchdog->groups;
+    c->watchdog->groups = g;
+    pthread_mutex_unlock(&c->watchdog->lock);
     if (status == OTT_OK)
         *out = &g->group;
     else

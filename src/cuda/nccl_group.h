@@ -8,7 +8,7 @@
  * reduced is exchanged, and added up by a kernel of our own in rank order (cuda/ranks.cu), so that the bits are those of every
  * other transport, whatever way NCCL takes.
  *
- * One thread of the device looks after all its groups (nccl_watch.c): when NCCL reports an error, or a collective is not done in
+ * One thread of the device looks after all its groups (nccl_watchdog.c): when NCCL reports an error, or a collective is not done in
  * the group's time, it ends the communicators of all of them, and with that what the GPU waits for; from then on
  * every wait of the host on this device fails with OTT_ERR_RANK.
  */
@@ -21,16 +21,16 @@
 enum { NCCL_TEXT = 256 };
 
 /* One collective, from its start until it has happened and has been waited for; then it is used again. */
-typedef struct nccl_flight {
-    struct nccl_flight *next; /* in the channel, or idle */
-    struct nccl_flight *also; /* of the group: all of them */
+typedef struct nccl_operation {
+    struct nccl_operation *next; /* in the channel, or idle */
+    struct nccl_operation *also; /* of the group: all of them */
     cudaEvent_t ended;
     collective_kind kind;
     int64_t number;
     bool happened, waited;
     void *message; /* a sent tensor's copy, on the device */
     int64_t capacity;
-} nccl_flight;
+} nccl_operation;
 
 typedef struct nccl_channel {
     nccl_comm *comm; /* NULL: the group has no such channel, or has failed */
@@ -38,9 +38,9 @@ typedef struct nccl_channel {
     int place;
     int turn; /* all ranks leave their channels in one order: the lowest turn first */
     cudaStream_t stream;
-    cudaEvent_t ready;         /* of the device's stream, where a collective was started */
-    nccl_flight *first, *last; /* that have not happened yet, as far as is known */
-    double since;              /* when `first` was first seen to be first; 0: not yet */
+    cudaEvent_t ready;            /* of the device's stream, where a collective was started */
+    nccl_operation *first, *last; /* that have not happened yet, as far as is known */
+    double since;                 /* when `first` was first seen to be first; 0: not yet */
 } nccl_channel;
 
 enum {
@@ -60,13 +60,13 @@ typedef struct nccl_group {
     double timeout;
     int64_t number; /* collectives started */
     nccl_channel channels[CHANNELS];
-    nccl_flight *idle, *flights;
+    nccl_operation *idle, *flights;
     char *staging; /* what ranks exchange to reduce it (tensor/group_staging.h); grows to the largest need */
     int64_t staging_bytes;
 } nccl_group;
 
 /* Of a device that has, or had, groups. The lock is held by who calls NCCL or looks at flights. */
-typedef struct nccl_watch {
+typedef struct nccl_watchdog {
     const nccl_calls *calls;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -74,20 +74,20 @@ typedef struct nccl_watch {
     nccl_group *groups;
     bool stops, failed;
     char text[NCCL_TEXT]; /* why */
-} nccl_watch;
+} nccl_watchdog;
 
 ott_status nccl_make_link(device *d, const device_group *own, device_link *out);
 ott_status nccl_open_group(device *d, const device_group *own, group **out);
 
-/* ---- nccl_watch.c ---- */
+/* ---- nccl_watchdog.c ---- */
 
 /* The device's, running; nothing to do where it has one. */
-ott_status nccl_watch_open(cuda_device *c, const nccl_calls *calls);
-void nccl_watch_close(cuda_device *c); /* it has no group any more; NULL is allowed */
+ott_status nccl_watchdog_open(cuda_device *c, const nccl_calls *calls);
+void nccl_watchdog_close(cuda_device *c); /* it has no group any more; NULL is allowed */
 /* OTT_ERR_RANK when one of the device's groups has failed. */
-ott_status nccl_watch_check(const cuda_device *c);
+ott_status nccl_watchdog_check(const cuda_device *c);
 /* With the lock held: takes the flights that have happened out of the channel. */
-void nccl_watch_sweep(nccl_group *g, nccl_channel *at);
+void nccl_watchdog_sweep(nccl_group *g, nccl_channel *at);
 /* With the lock held: ends the group's communicators, and what the GPU waits for of them. */
 void nccl_end_group(nccl_group *g);
 /* With the lock held: ends those of all groups of the device, which has failed from then on. */

@@ -13,11 +13,11 @@ static int64_t smaller(int64_t a, int64_t b) {
 
 static ott_status fail_call(nccl_group *g, int result, const char *what) {
     return status_fail(OTT_ERR_RANK, "%s%s%s: NCCL: %s (NCCL_DEBUG=WARN tells more)", what,
-                       g->name[0] ? " of " : "", g->name, g->device->watch->calls->error_text(result));
+                       g->name[0] ? " of " : "", g->name, g->device->watchdog->calls->error_text(result));
 }
 
 ott_status nccl_settle(nccl_group *g, nccl_channel *at, int result, const char *what) {
-    nccl_watch *w = g->device->watch;
+    nccl_watchdog *w = g->device->watchdog;
     double began = clock_seconds();
     int state = result;
     while (state == NCCL_SUCCESS || state == NCCL_IN_PROGRESS) {
@@ -47,7 +47,7 @@ static void put(batch *b, int result) {
 }
 
 static batch batch_begin(const nccl_group *g, nccl_channel *at) {
-    batch b = {.nccl = g->device->watch->calls, .at = at};
+    batch b = {.nccl = g->device->watchdog->calls, .at = at};
     put(&b, b.nccl->begin());
     return b;
 }

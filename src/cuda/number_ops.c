@@ -20,8 +20,8 @@ ott_status cuda_multiply_columns(exec *cx, const multiply_columns_args *a) {
     return cuda_check(multiply_columns_launch(a, cuda_stream(cx)), "multiply_columns");
 }
 
-ott_status cuda_smooth_powers(exec *cx, const smooth_powers_args *a) {
-    return cuda_check(smooth_powers_launch(a, cuda_stream(cx)), "smooth_powers");
+ott_status cuda_channel_scales(exec *cx, const channel_scales_args *a) {
+    return cuda_check(channel_scales_launch(a, cuda_stream(cx)), "channel_scales");
 }
 
 ott_status cuda_dropout(exec *cx, const dropout_args *a) {

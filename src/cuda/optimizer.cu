@@ -53,7 +53,7 @@ template <bool Mixed> static int64_t fill_adamw(const adamw_args &a, update_job<
 }
 
 /* With one. */
-struct adamw_form_job {
+struct adamw_quantize_job {
     update_job<adamw_rule> update;
     quantize_uses uses;
 };
@@ -70,7 +70,7 @@ template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_o
    are fp32. */
 template <ott_dtype P, bool Mixed>
 __global__ void __launch_bounds__(TILE_THREADS, 1)
-    adamw_tile_kernel(GRID_CONSTANT(job_list<adamw_form_job>) list) {
+    adamw_tile_kernel(GRID_CONSTANT(job_list<adamw_quantize_job>) list) {
     list_place place = list_place_of(list);
     const update_job<adamw_rule> &j = list.job[place.job].update;
     const view &param = j.t[UPDATE_PARAM];
@@ -97,14 +97,15 @@ __global__ void __launch_bounds__(TILE_THREADS, 1)
             update_eight(row_job, formats_of<P, Mixed>(row_job.narrow), {row + k, column});
         }
         list_place again = list_place_of(list, block_again());
-        const adamw_form_job &same = list.job[again.job];
+        const adamw_quantize_job &same = list.job[again.job];
         const view &stored = same.update.t[UPDATE_PARAM];
         quantize_loaded<P>(stored, same.uses, tile_place_of(again.block, stored.columns));
     }
 }
 
 /* No blocks for a call in other formats, which another launch is for. */
-template <ott_dtype P, bool Mixed> static int64_t fill_adamw_form(const adamw_args &a, adamw_form_job &j) {
+template <ott_dtype P, bool Mixed>
+static int64_t fill_adamw_form(const adamw_args &a, adamw_quantize_job &j) {
     if (!a.q || a.param->dtype != P) return 0;
     j = {job_of(a), quantize_by_tiles(a.q)};
     return (j.update.narrow != 0) == Mixed ? tile_blocks(a.param->rows, a.param->columns) : 0;

@@ -7,22 +7,19 @@
 /* One moment of a parameter. */
 struct moment_view {
     uint8_t *codes;
-    float *numbers;
-    int64_t columns, ld, numbers_ld;
+    float *group_scales;
+    int64_t columns, ld, group_scales_ld;
     bool vectors; /* each row's codes begin at 8 bytes */
 };
 
-static inline moment_view moment_view_of(const tensor *codes, const tensor *numbers) {
-    return {(uint8_t *)codes->data,
-            (float *)numbers->data,
-            codes->columns,
-            codes->ld,
-            numbers->ld,
-            view_is_aligned(codes->data, codes->rows == 1 ? 0 : codes->ld, 8)};
+static inline moment_view moment_view_of(const tensor *codes, const tensor *group_scales) {
+    return {(uint8_t *)codes->data, (float *)group_scales->data,
+            codes->columns,         codes->ld,
+            group_scales->ld,       view_is_aligned(codes->data, codes->rows == 1 ? 0 : codes->ld, 8)};
 }
 
-__device__ __forceinline__ float *group_numbers(const moment_view &v, const row_place &at) {
-    return v.numbers + at.row * v.numbers_ld + at.column / MOMENT_GROUP * MOMENT_NUMBERS;
+__device__ __forceinline__ float *group_scales_at(const moment_view &v, const row_place &at) {
+    return v.group_scales + at.row * v.group_scales_ld + at.column / MOMENT_GROUP * MOMENT_SCALES;
 }
 
 /* Eight elements; 0 beyond the row. */
@@ -38,8 +35,8 @@ __device__ __forceinline__ eight load_moment(const moment_view &v, const row_pla
         for (int i = 0; i < 8; i++)
             if (at.column + i < v.columns) (i < 4 ? codes.x : codes.y) |= (uint32_t)from[i] << i % 4 * 8;
     }
-    const float *numbers = group_numbers(v, at);
-    float largest = numbers[0], power = numbers[1];
+    const float *group_scales = group_scales_at(v, at);
+    float largest = group_scales[0], power = group_scales[1];
 #pragma unroll
     for (int i = 0; i < 8; i++)
         e.x[i] = moment_decode((uint8_t)((i < 4 ? codes.x : codes.y) >> i % 4 * 8), largest, power);
@@ -73,12 +70,12 @@ __device__ __forceinline__ void store_moment(const moment_view &v, const row_pla
     eight y;
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        y.x[i] = moment_has_numbers(s.largest) ? moment_expanded(e.x[i], &s) : s.largest == 0.0f ? 0.0f : NAN;
+        y.x[i] = moment_has_scales(s.largest) ? moment_expanded(e.x[i], &s) : s.largest == 0.0f ? 0.0f : NAN;
     store_codes8(to, codes8(y, OTT_E4M3, CAST_SATURATE), left, v.vectors && left >= 8);
     if (at.column % MOMENT_GROUP != 0) return;
-    float *numbers = group_numbers(v, at);
-    numbers[0] = s.largest;
-    numbers[1] = s.power;
+    float *group_scales = group_scales_at(v, at);
+    group_scales[0] = s.largest;
+    group_scales[1] = s.power;
 }
 
 struct adamw_fp8_job {
@@ -133,8 +130,8 @@ template <bool Mixed> static int64_t fill_adamw_fp8(const adamw_fp8_args &a, ada
          view_of(a.grad),
          narrow_param,
          narrow_grad,
-         moment_view_of(a.moment1, a.numbers1),
-         moment_view_of(a.moment2, a.numbers2),
+         moment_view_of(a.moment1, a.group_scales1),
+         moment_view_of(a.moment2, a.group_scales2),
          (const float *)a.state->data,
          {a.beta1, a.beta2, a.epsilon, a.weight_decay, 0.0f, false},
          a.seed,

@@ -114,35 +114,36 @@ extern "C" cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cud
 }
 
 /* A block has 32 columns, and each of its warps every eighth row of them. */
-enum { POWERS_THREADS = 256, POWERS_WARPS = POWERS_THREADS / 32 };
+enum { CHANNEL_SCALES_THREADS = 256, CHANNEL_SCALES_WARPS = CHANNEL_SCALES_THREADS / 32 };
 
-struct powers_tile {
-    uint32_t most[POWERS_WARPS][32];
+struct channel_scales_tile {
+    uint32_t most[CHANNEL_SCALES_WARPS][32];
 };
 
 template <ott_dtype D>
-__global__ void __launch_bounds__(POWERS_THREADS) smooth_powers_kernel(view x, float *power, int64_t step) {
-    SHARED(tile, powers_tile);
+__global__ void __launch_bounds__(CHANNEL_SCALES_THREADS)
+    channel_scales_kernel(view x, float *power, int64_t step) {
+    SHARED(tile, channel_scales_tile);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t column = blockIdx.x * (int64_t)32 + lane;
     uint32_t most = 0;
-    for (int64_t row = warp; row < x.rows && column < x.columns; row += POWERS_WARPS)
+    for (int64_t row = warp; row < x.rows && column < x.columns; row += CHANNEL_SCALES_WARPS)
         most = larger(most, magnitude(load<D>(x, row, column)));
     tile.most[warp][lane] = most;
     __syncthreads();
     if (warp > 0 || column >= x.columns) return;
-    for (int w = 1; w < POWERS_WARPS; w++) most = larger(most, tile.most[w][lane]);
+    for (int w = 1; w < CHANNEL_SCALES_WARPS; w++) most = larger(most, tile.most[w][lane]);
     int n = smooth_power(most);
     power[column] = fmath_power_of_two(n);
     power[step + column] = fmath_power_of_two(-n);
 }
 
-extern "C" cudaError_t smooth_powers_launch(const smooth_powers_args *a, cudaStream_t stream) {
+extern "C" cudaError_t channel_scales_launch(const channel_scales_args *a, cudaStream_t stream) {
     view x = view_of(a->x);
     float *power = (float *)a->power->data;
     WITH_DTYPE(a->x->dtype, D,
-               LAUNCH_BLOCKS(smooth_powers_kernel<D>, (x.columns + 31) / 32, POWERS_THREADS, stream, x, power,
-                             a->power->ld));
+               LAUNCH_BLOCKS(channel_scales_kernel<D>, (x.columns + 31) / 32, CHANNEL_SCALES_THREADS, stream,
+                             x, power, a->power->ld));
     return cudaGetLastError();
 }
 

@@ -17,7 +17,7 @@ ott_status corpus_open(mem *account, const dataset_source *s, bool samples, corp
     *c = (corpus){.source = s, .samples = samples, .ids = {.account = account}};
     if (!s->tokenizer) return OTT_OK;
     TRY(tokenizer_scratch_open(account, s->tokenizer, &c->scratch));
-    tokenizer_scratch_watch(c->scratch, s->watch);
+    tokenizer_scratch_set_cancellation(c->scratch, s->cancellation);
     return OTT_OK;
 }
 

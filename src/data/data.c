@@ -15,7 +15,7 @@
 /* What opening needs; the tokenizer is closed when all is read. */
 typedef struct opener {
     mem *account;
-    const watch *watch;
+    const cancellation *cancellation;
     const logger *log;
     config *cfg;
     int64_t *vocab;       /* of the model */
@@ -180,7 +180,7 @@ static ott_status open_files(const opener *o, const request *r, const file_list 
                         .completion_field = cfg->data.completion_field,
                         .vocab = *o->vocab,
                         .chat_date = cfg->data.chat_date,
-                        .watch = o->watch};
+                        .cancellation = o->cancellation};
     TRY(data_files_format(o->account, files, cfg, o->tokenizer != NULL, &format));
     TRY(check_rows(o, files, format));
     TRY(check_request(o, r, format));
@@ -494,11 +494,11 @@ static ott_status open_both(opener *o, dataset **train, dataset **validation) {
     return *validation ? cut_validation(o, *validation) : OTT_OK;
 }
 
-ott_status data_open(mem *account, const watch *w, config *cfg, int64_t *vocab, dataset **train,
+ott_status data_open(mem *account, const cancellation *w, config *cfg, int64_t *vocab, dataset **train,
                      dataset **validation) {
     bool logged = false;
     opener o = {.account = account,
-                .watch = w,
+                .cancellation = w,
                 .log = w ? w->log : NULL,
                 .cfg = cfg,
                 .vocab = vocab,

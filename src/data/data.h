@@ -2,7 +2,7 @@
 #ifndef DATA_DATA_H
 #define DATA_DATA_H
 
-#include "base/watch.h"
+#include "base/cancellation.h"
 #include "config/config.h"
 #include "data/dataset.h"
 #include <limits.h>
@@ -15,7 +15,7 @@
  * Logs to w->log; w may be NULL. OTT_ERR_STOPPED when w says so. OTT_ERR_CONFIG when the vocabulary of the data is larger than
  * the model's, or a batch of validation is more than there is.
  */
-ott_status data_open(mem *account, const watch *w, config *cfg, int64_t *vocab, dataset **train,
+ott_status data_open(mem *account, const cancellation *w, config *cfg, int64_t *vocab, dataset **train,
                      dataset **validation);
 
 /* Sets train.max_steps from train.num_epochs, if that is given: `steps` were done before and read `done` rows. is_limit:

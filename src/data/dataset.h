@@ -34,7 +34,7 @@ typedef struct dataset_source {
     const char *context_field;                                /* of an instruction; "": none */
     int64_t vocab;         /* token files: ids at or above it are errors, found when they are read */
     const char *chat_date; /* chat_settings.date; NULL: none */
-    const watch *watch;    /* checked while files are read, rendered and tokenized; NULL: never */
+    const cancellation *cancellation; /* checked while files are read, rendered and tokenized; NULL: never */
 } dataset_source;
 
 /*

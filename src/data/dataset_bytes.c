@@ -66,16 +66,18 @@ ott_status dataset_text_share(const dataset_source *s, text_share *out) {
 
 enum { BYTES_BETWEEN_CHECKS = 16 << 20 };
 
-static ott_status read_watched(const file_reader *r, const watch *w, int64_t from, char *to, int64_t bytes) {
+static ott_status read_watched(const file_reader *r, const cancellation *w, int64_t from, char *to,
+                               int64_t bytes) {
     for (int64_t at = 0, count; at < bytes; at += count) {
         count = bytes - at < BYTES_BETWEEN_CHECKS ? bytes - at : BYTES_BETWEEN_CHECKS;
-        TRY(watch_check(w));
+        TRY(cancellation_check(w));
         TRY(file_reader_read(r, from + at, to + at, count));
     }
     return OTT_OK;
 }
 
-ott_status dataset_file_read(mem *account, const char *path, const watch *w, char **text, int64_t *bytes) {
+ott_status dataset_file_read(mem *account, const char *path, const cancellation *w, char **text,
+                             int64_t *bytes) {
     file_reader r;
     void *memory = NULL;
     ott_status status;
@@ -96,8 +98,8 @@ out:
     return status;
 }
 
-ott_status dataset_text_read(const char *path, const watch *w, int64_t before, int64_t begin, int64_t end,
-                             char *text, int64_t *bytes) {
+ott_status dataset_text_read(const char *path, const cancellation *w, int64_t before, int64_t begin,
+                             int64_t end, char *text, int64_t *bytes) {
     file_reader r;
     ott_status status = OTT_OK;
     TRY(file_reader_open(path, &r));
@@ -129,8 +131,8 @@ static ott_status read_bytes(dataset *d, const dataset_source *s, const text_sha
     TRY(name_part(d, p));
     TRY(mem_alloc(d->account, MEM_DATA, p->end - p->begin + 2 * TEXT_SLACK, s->paths[0], &d->state));
     for (int64_t i = 0; i < s->count; i++, before += bytes)
-        TRY(dataset_text_read(s->paths[i], s->watch, before, p->begin, p->end, (char *)d->state + TEXT_SLACK,
-                              &bytes));
+        TRY(dataset_text_read(s->paths[i], s->cancellation, before, p->begin, p->end,
+                              (char *)d->state + TEXT_SLACK, &bytes));
     d->tokens = p->end - p->begin;
     d->vocab = 256;
     return OTT_OK;

@@ -71,9 +71,10 @@ ott_status dataset_text_share(const dataset_source *s, text_share *out);
  * `begin` goes, with TEXT_SLACK bytes of room on both sides of the range. *bytes: size of the file. The
  * part's ends may cut characters; else it is UTF-8.
  */
-ott_status dataset_text_read(const char *path, const watch *w, int64_t before, int64_t begin, int64_t end,
-                             char *text, int64_t *bytes);
+ott_status dataset_text_read(const char *path, const cancellation *w, int64_t before, int64_t begin,
+                             int64_t end, char *text, int64_t *bytes);
 /* A file of rows, at most TEXT_LIMIT bytes, to be given back with mem_free. */
-ott_status dataset_file_read(mem *account, const char *path, const watch *w, char **text, int64_t *bytes);
+ott_status dataset_file_read(mem *account, const char *path, const cancellation *w, char **text,
+                             int64_t *bytes);
 
 #endif

@@ -278,7 +278,7 @@ static ott_status read_rows(row_reader *r, const char *path, const char *text, i
     data_rows rows = data_rows_begin(text, bytes);
     text_view row;
     for (;;) {
-        TRY(watch_check(r->c.source->watch));
+        TRY(cancellation_check(r->c.source->cancellation));
         ott_status status = data_rows_next(&rows, &row);
         if (status == OTT_OK && !row.at) return OTT_OK;
         int64_t number = r->rows++;
@@ -296,7 +296,7 @@ static ott_status read_row_files(row_reader *r) {
         char *text;
         int64_t bytes;
         const char *path = r->c.source->paths[i];
-        TRY(dataset_file_read(account, path, r->c.source->watch, &text, &bytes));
+        TRY(dataset_file_read(account, path, r->c.source->cancellation, &text, &bytes));
         ott_status status =
             bytes ? read_rows(r, path, text, bytes) : status_fail(OTT_ERR_FORMAT, "%s: is empty", path);
         mem_free(account, text);
@@ -327,7 +327,8 @@ static ott_status open_rows(mem *account, const dataset_source *s, add_row add, 
     TRY(dataset_check_share(s));
     TRY(corpus_open(account, s, samples, &r.c));
     if (add == add_conversation)
-        TRY_OUT(chat_open(account, s->tokenizer, &(chat_settings){.watch = s->watch, .date = s->chat_date},
+        TRY_OUT(chat_open(account, s->tokenizer,
+                          &(chat_settings){.cancellation = s->cancellation, .date = s->chat_date},
                           &r.template));
     TRY_OUT(choose_rows(&r));
     TRY_OUT(read_row_files(&r));

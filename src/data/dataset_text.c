@@ -21,7 +21,7 @@ static cutting whole_characters(const char *text, int64_t bytes) {
 }
 
 static ott_status add_document(corpus *c, const char *text, int64_t bytes) {
-    TRY(watch_check(c->source->watch));
+    TRY(cancellation_check(c->source->cancellation));
     if (bytes == 0 || (c->source->limit > 0 && c->documents >= c->source->limit)) return OTT_OK;
     TRY(corpus_add_bos(c));
     TRY(corpus_add(c, text, bytes, 0));
@@ -50,7 +50,7 @@ static ott_status add_file(corpus *c, const char *path, const text_share *share,
     if (begin >= end) return OTT_OK;
     TRY(mem_alloc(c->ids.account, MEM_DATA, end - begin + 2 * TEXT_SLACK, path, &memory));
     char *text = (char *)memory + TEXT_SLACK;
-    ott_status status = dataset_text_read(path, c->source->watch, before, begin, end, text, bytes);
+    ott_status status = dataset_text_read(path, c->source->cancellation, before, begin, end, text, bytes);
     if (status == OTT_OK) {
         status = add_documents(c, whole_characters(text, end - begin));
         if (status != OTT_OK && status != OTT_ERR_STOPPED) status_context(status, "%s", path);

@@ -162,10 +162,10 @@ static int64_t find_bad(const dataset *d, const token_file *f, const unsigned ch
 }
 
 /* Tokens [at, end) of the shard. */
-static ott_status check_open(const dataset *d, const watch *w, const shard *s, const file_reader *r,
+static ott_status check_open(const dataset *d, const cancellation *w, const shard *s, const file_reader *r,
                              int64_t at, int64_t end, unsigned char *buffer, int64_t buffer_bytes) {
     for (int64_t width = s->file.width, part; at < end; at += part) {
-        TRY(watch_check(w));
+        TRY(cancellation_check(w));
         part = end - at < buffer_bytes / width ? end - at : buffer_bytes / width;
         TRY(file_reader_read(r, s->file.offset + at * width, buffer, part * width));
         int64_t bad = find_bad(d, &s->file, buffer, part);
@@ -174,8 +174,8 @@ static ott_status check_open(const dataset *d, const watch *w, const shard *s, c
     return OTT_OK;
 }
 
-static ott_status check_shard(const dataset *d, const watch *w, const shard *s, int64_t at, int64_t end,
-                              void *buffer, int64_t buffer_bytes) {
+static ott_status check_shard(const dataset *d, const cancellation *w, const shard *s, int64_t at,
+                              int64_t end, void *buffer, int64_t buffer_bytes) {
     file_reader r = s->reader;
     if (r.descriptor < 0) TRY(file_reader_open(s->path, &r));
     ott_status status = check_open(d, w, s, &r, at, end, buffer, buffer_bytes);
@@ -184,7 +184,7 @@ static ott_status check_shard(const dataset *d, const watch *w, const shard *s, 
 }
 
 /* An id that is none would otherwise end the run at the step that reads it. */
-static ott_status check_ids(const dataset *d, const watch *w) {
+static ott_status check_ids(const dataset *d, const cancellation *w) {
     enum { BUFFER_BYTES = 1 << 18 };
     const shards *all = d->state;
     int64_t bytes = 0, end = all->first + d->tokens;
@@ -269,7 +269,7 @@ static ott_status fill_dataset(dataset *d, const dataset_source *s) {
     TRY(join_documents(d));
     d->vocab = s->vocab;
     if (!d->begin && s->tokenizer) d->last_token = tokenizer_eos(s->tokenizer);
-    return check_ids(d, s->watch);
+    return check_ids(d, s->cancellation);
 }
 
 ott_status dataset_open_tokens(mem *account, const dataset_source *s, dataset **out) {

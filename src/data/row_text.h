@@ -3,7 +3,7 @@
 #define DATA_ROW_TEXT_H
 
 #include "base/mem.h"
-#include "base/watch.h"
+#include "base/cancellation.h"
 #include "tokenizer/text.h"
 
 typedef struct data_rows {

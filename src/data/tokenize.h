@@ -5,7 +5,7 @@
 #ifndef DATA_TOKENIZE_H
 #define DATA_TOKENIZE_H
 
-#include "base/watch.h"
+#include "base/cancellation.h"
 #include "ottava/ottava.h"
 #include "tokenizer/tokenizer.h"
 
@@ -17,7 +17,7 @@ ott_status tokenize_stream(mem *account, const logger *log, const char *tokenize
                            ott_bytes_fn write, void *write_user);
 
 /* See ott_tokenize_file. Threads ask `w` whether to stop. */
-ott_status tokenize_file(mem *account, const watch *w, const char *tokenizer_path, const char *input,
+ott_status tokenize_file(mem *account, const cancellation *w, const char *tokenizer_path, const char *input,
                          const char *output, const ott_tokenize_options *o, ott_tokenize_result *result);
 
 #endif

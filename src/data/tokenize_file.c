@@ -39,7 +39,7 @@ typedef struct share {
 typedef struct corpus_job {
     mem *account;
     const ott_tokenize_options *options;
-    const watch *watch;
+    const cancellation *cancellation;
     const char *input;
     tokenizer *tokenizer;
     int32_t bos, eos; /* around each document; -1: none */
@@ -255,7 +255,7 @@ static ott_status cut_round(corpus_job *j, int64_t *used) {
 static ott_status run_rounds(corpus_job *j) {
     while (j->read_bytes < j->reader.bytes || j->held > 0) {
         int64_t used = 0;
-        TRY(watch_check(j->watch));
+        TRY(cancellation_check(j->cancellation));
         TRY(read_more(j));
         TRY(cut_round(j, &used));
         TRY(run_round(j));
@@ -276,7 +276,7 @@ static ott_status open_shares(corpus_job *j) {
     for (int t = 0; t < j->threads; t++) {
         j->shares[t].ids.account = j->account;
         TRY(tokenizer_scratch_open(j->account, j->tokenizer, &j->shares[t].scratch));
-        tokenizer_scratch_watch(j->shares[t].scratch, j->watch);
+        tokenizer_scratch_set_cancellation(j->shares[t].scratch, j->cancellation);
     }
     return OTT_OK;
 }
@@ -297,7 +297,7 @@ static void close_job(corpus_job *j) {
 /* BOS as transformers puts it before a text; EOS ends each document. */
 static void choose_marks(corpus_job *j) {
     const tokenizer *t = j->tokenizer;
-    const logger *log = j->watch ? j->watch->log : NULL;
+    const logger *log = j->cancellation ? j->cancellation->log : NULL;
     j->bos = j->eos = -1;
     if (j->options->no_special) return;
     if (tokenizer_adds_bos(t)) j->bos = tokenizer_bos(t);
@@ -344,11 +344,11 @@ static bool is_jsonl(const char *path) {
     return str_ends_with(path, ".jsonl") || str_ends_with(path, ".json") || str_ends_with(path, ".ndjson");
 }
 
-ott_status tokenize_file(mem *account, const watch *w, const char *tokenizer_path, const char *input,
+ott_status tokenize_file(mem *account, const cancellation *w, const char *tokenizer_path, const char *input,
                          const char *output, const ott_tokenize_options *o, ott_tokenize_result *result) {
     corpus_job j = {.account = account,
                     .options = o,
-                    .watch = w,
+                    .cancellation = w,
                     .input = input,
                     .rows = is_jsonl(input),
                     .reader = {.descriptor = -1}};

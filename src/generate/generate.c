@@ -193,7 +193,7 @@ static void move_window(text_generator *g) {
     g->moved = true;
     memmove(g->text.ids, g->text.ids + g->text.count - keep, (size_t)keep * sizeof *g->text.ids);
     g->text.count = keep;
-    model_cache_cut(g->cache, 0);
+    model_cache_truncate(g->cache, 0);
 }
 
 /* Computes the tokens of the text that the cache does not have; the last one's logits go to the sampler. */
@@ -217,7 +217,7 @@ static ott_status take_text(text_generator *g, const char *text) {
 /* What was put to the text since the last token was chosen. */
 static ott_status read_text(text_generator *g) {
     int64_t cached = model_cache_length(g->cache);
-    if (g->text.count == cached) model_cache_cut(g->cache, --cached); /* its logits were used up */
+    if (g->text.count == cached) model_cache_truncate(g->cache, --cached); /* its logits were used up */
     double start = clock_seconds();
     g->read += g->text.count - cached;
     TRY(compute(g));
@@ -266,7 +266,7 @@ static void replace_text(text_generator *g, tokenizer_ids *ids) {
     int64_t same = 0, cached = model_cache_length(g->cache);
     while (!g->moved && same < g->text.count && same < ids->count && g->text.ids[same] == ids->ids[same])
         same++;
-    if (same < cached) model_cache_cut(g->cache, same);
+    if (same < cached) model_cache_truncate(g->cache, same);
     sampler_note(&g->sampler, ids->ids + same, ids->count - same);
     tokenizer_ids_free(&g->text);
     g->text = *ids;

@@ -125,7 +125,7 @@ static ott_status leave_mlp(exec *cx, block *b, block_saved *s, tensor *delta, p
     return finish_added(cx, b, &b->mlp_post_norm, delta, delta_buffer, &s->mlp_added);
 }
 
-ott_status block_run(exec *cx, block *b, const placement *at, block_saved *s, tensor *delta,
+ott_status block_run(exec *cx, block *b, const sequence_metadata *at, block_saved *s, tensor *delta,
                      plan_buffer *delta_buffer) {
     TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
     TRY(leave_attention(cx, b, s));
@@ -204,7 +204,7 @@ static ott_status restore_added(exec *cx, block *b, block_saved *s) {
     return plan_close(cx->plan, &buffer);
 }
 
-static ott_status restore_all(exec *cx, block *b, const placement *at, block_saved *s) {
+static ott_status restore_all(exec *cx, block *b, const sequence_metadata *at, block_saved *s) {
     TRY(norm_attention(cx, b, &s->h1, NULL, s));
     TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
     TRY(leave_attention(cx, b, s));
@@ -215,7 +215,7 @@ static ott_status restore_all(exec *cx, block *b, const placement *at, block_sav
     return keep_mlp(cx, b, s);
 }
 
-static ott_status restore_mlp(exec *cx, block *b, const placement *at, block_saved *s) {
+static ott_status restore_mlp(exec *cx, block *b, const sequence_metadata *at, block_saved *s) {
     if (b->checkpointing == CHECKPOINT_FULL) return restore_all(cx, b, at, s);
     if (b->checkpointing != CHECKPOINT_OP) return OTT_OK;
     TRY(norm_mlp(cx, b, &s->h2, NULL, s));
@@ -223,7 +223,7 @@ static ott_status restore_mlp(exec *cx, block *b, const placement *at, block_sav
     return keep_mlp(cx, b, s);
 }
 
-static ott_status restore_attention(exec *cx, block *b, const placement *at, block_saved *s) {
+static ott_status restore_attention(exec *cx, block *b, const sequence_metadata *at, block_saved *s) {
     if (b->checkpointing != CHECKPOINT_SELECTIVE && b->checkpointing != CHECKPOINT_OP) return OTT_OK;
     TRY(norm_attention(cx, b, &s->h1, NULL, s));
     if (b->checkpointing == CHECKPOINT_SELECTIVE)
@@ -231,9 +231,10 @@ static ott_status restore_attention(exec *cx, block *b, const placement *at, blo
     return keep_attention(cx, b, s);
 }
 
-typedef ott_status (*restore_half)(exec *cx, block *b, const placement *at, block_saved *s);
+typedef ott_status (*restore_half)(exec *cx, block *b, const sequence_metadata *at, block_saved *s);
 
-static ott_status recompute(exec *cx, block *b, const placement *at, block_saved *s, restore_half restore) {
+static ott_status recompute(exec *cx, block *b, const sequence_metadata *at, block_saved *s,
+                            restore_half restore) {
     cx->phase = PHASE_RECOMPUTE;
     ott_status status = restore(cx, b, at, s);
     cx->phase = PHASE_TRAIN;
@@ -282,8 +283,8 @@ static ott_status backward_mlp(exec *cx, block *b, block_saved *s, activation *g
     return plan_close(cx->plan, &s->rstd2_buffer);
 }
 
-static ott_status backward_attention(exec *cx, block *b, const placement *at, block_saved *s, activation *dh2,
-                                     const activation_specs *dx_specs, activation *dx) {
+static ott_status backward_attention(exec *cx, block *b, const sequence_metadata *at, block_saved *s,
+                                     activation *dh2, const activation_specs *dx_specs, activation *dx) {
     tensor dn1;
     plan_buffer dn1_buffer;
     activation own;
@@ -302,7 +303,7 @@ static ott_status backward_attention(exec *cx, block *b, const placement *at, bl
     return plan_close(cx->plan, &s->rstd1_buffer);
 }
 
-ott_status block_backward(exec *cx, block *b, const placement *at, block_saved *s, activation *g,
+ott_status block_backward(exec *cx, block *b, const sequence_metadata *at, block_saved *s, activation *g,
                           const activation_specs *dx_specs, activation *dx) {
     activation dh2;
     TRY(recompute(cx, b, at, s, restore_mlp));

@@ -78,12 +78,12 @@ ott_status block_connect(block *b);
 ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x_buffer, const tensor *delta,
                        block_saved *s);
 /* Opens delta[T,D]; the residual that goes with it is s->h2. */
-ott_status block_run(exec *cx, block *b, const placement *at, block_saved *s, tensor *delta,
+ott_status block_run(exec *cx, block *b, const sequence_metadata *at, block_saved *s, tensor *delta,
                      plan_buffer *delta_buffer);
 ott_status block_finalize(exec *cx, block *b, block_saved *s);
 /* g: the gradient of the block's output, with forms b->grad_mlp; closed here. Opens dx, the gradient of x and
    of delta, with forms dx_specs (NULL: none). Closes all of s. */
-ott_status block_backward(exec *cx, block *b, const placement *at, block_saved *s, activation *g,
+ott_status block_backward(exec *cx, block *b, const sequence_metadata *at, block_saved *s, activation *g,
                           const activation_specs *dx_specs, activation *dx);
 
 #endif

@@ -167,7 +167,7 @@ int64_t model_cache_capacity(const model_cache *c) {
     return c->capacity;
 }
 
-void model_cache_cut(model_cache *c, int64_t length) {
+void model_cache_truncate(model_cache *c, int64_t length) {
     if (length < c->length) c->length = length;
 }
 

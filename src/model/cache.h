@@ -26,7 +26,7 @@ void model_cache_close(model_cache *c); /* before the model; NULL is allowed */
 int64_t model_cache_length(const model_cache *c);
 int64_t model_cache_capacity(const model_cache *c);
 /* Forgets all tokens from position `length` on. */
-void model_cache_cut(model_cache *c, int64_t length);
+void model_cache_truncate(model_cache *c, int64_t length);
 /* Appends `count` tokens, which must fit, and leaves the logits of the last of them in logits[vocab]. */
 ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t count, float *logits);
 /* Matrix products of the output kind so far, and those of them in FP8. */

@@ -69,13 +69,13 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
     TRY(convert_judge(o, e, c->m->options.layers, c->m->activation, &v));
     if (*v.reason) c->summary.kept[v.by]++;
     note_head(c, e, &v);
-    bool stays = o->by_call && l->spec.fp8 && *v.reason && v.by != CONVERT_KEPT_FALLEN;
+    bool stays = o->by_call && l->spec.fp8 && *v.reason && v.by != CONVERT_KEPT_FALLBACK;
     if (!stays) {
         TRY(note_verdict(c, l, &v));
         recipe_compile(v.recipe, c->m->activation, &spec);
         if (e->role == ROLE_ROUTER) recipe_compile(recipe_high_precision(OTT_F32), OTT_F32, &spec);
         TRY(e->rank == 3 ? convert_stack(c, l, &spec) : check_part(o, l, &spec));
-        l->recasts = c->m->store.options.gather_again;
+        l->requantizes = c->m->store.options.gather_again;
         TRY(linear_set_spec(l, c->m->device, &spec));
     }
     linear_wants(l, c->wanted + (int64_t)c->summary.linears++ * TENSOR_COUNT);
@@ -188,7 +188,7 @@ static void list_kept(const convert_summary *s, char *out, size_t size) {
 /* FP8 was asked for and reaches no layer, though none has fallen back. */
 static ott_status check_reach(const convert_options *o, const convert_summary *s) {
     char kept[320];
-    bool reaches = s->converted > 0 || s->kept[CONVERT_KEPT_FALLEN] > 0;
+    bool reaches = s->converted > 0 || s->kept[CONVERT_KEPT_FALLBACK] > 0;
     if (reaches || o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
     list_kept(s, kept, sizeof kept);
     return status_fail(OTT_ERR_CONFIG,

@@ -52,7 +52,7 @@ typedef struct convert_options {
 typedef enum convert_kept {
     CONVERT_KEPT_EXPERTS,
     CONVERT_KEPT_FILTER,
-    CONVERT_KEPT_FALLEN,
+    CONVERT_KEPT_FALLBACK,
     CONVERT_KEPT_END,
     CONVERT_KEPT_RULE,
     CONVERT_KEPT_DIMENSIONS,

@@ -74,8 +74,8 @@ static void apply_filters(const candidate *c, convert_verdict *v) {
     }
     const char *end = kept_at_an_end(c);
     const linear *l = c->module->linear; /* NULL: on another stage of a pipeline */
-    if (c->module->fallen || (l && l->below == LINEAR_FALLEN))
-        keep(c, v, CONVERT_KEPT_FALLEN, "float8.fallback moved it");
+    if (c->module->fell_back || (l && l->below == LINEAR_FELL_BACK))
+        keep(c, v, CONVERT_KEPT_FALLBACK, "float8.fallback moved it");
     else if (end)
         keep(c, v, CONVERT_KEPT_END, "%s", end);
 }

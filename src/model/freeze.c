@@ -36,8 +36,8 @@ static int rest_module(const model_options *o, const model_module *e, const char
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         parameter *p = parts[i].p;
         if (!p || p->frozen || !freeze_names(o, e, parts[i].kind, pattern)) continue;
-        found += !p->rests;
-        p->rests = true;
+        found += !p->is_frozen_now;
+        p->is_frozen_now = true;
     }
     return found;
 }
@@ -50,7 +50,7 @@ static int count_trained(const model *m) {
 
 ott_status freeze_rest(model *m, const char *const *patterns, int count, int *resting) {
     *resting = 0;
-    for (int i = 0; i < m->all_count; i++) m->all[i]->rests = false;
+    for (int i = 0; i < m->all_count; i++) m->all[i]->is_frozen_now = false;
     for (int k = 0; k < count; k++) {
         int before = *resting;
         for (int i = 0; i < m->whole.count; i++)

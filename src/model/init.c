@@ -147,7 +147,7 @@ static ott_status fill_all(initializing *w, bool adapters_only) {
 
 static ott_status initialize(model *m, uint64_t seed, int threads, bool adapters_only) {
     initializing w = {.m = m, .seed = seed};
-    ott_status status = draw_open(&w.draw, m->device, m->watch, model_shard_count(m), threads);
+    ott_status status = draw_open(&w.draw, m->device, m->cancellation, model_shard_count(m), threads);
     if (status == OTT_OK) status = fill_all(&w, adapters_only);
     draw_close(&w.draw);
     if (status == OTT_OK) status = fill_magnitudes(m);

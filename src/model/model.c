@@ -29,13 +29,13 @@ static void add_to_block(block *b, parameter *p) {
 
 /* What tensor parallelism leaves this rank of a module's parameter: a share of the rows, which are a vector's elements, of
    each projection in it, or of the columns; and expert parallelism of a stack: some of its matrices. */
-static void cut_parameter(const model *m, const model_module *e, parameter_cut cut, parameter *p) {
+static void cut_parameter(const model *m, const model_module *e, parameter_split cut, parameter *p) {
     const group *ranks = m->options.tensor_ranks, *experts = m->options.expert_ranks;
     if (experts && p->rank == 3) {
-        parameter_cut_lines(p, &p->rows, 1, experts->rank, experts->size);
+        parameter_split_rows(p, &p->rows, 1, experts->rank, experts->size);
         return;
     }
-    if (!ranks || cut == PARAMETER_WHOLE) return;
+    if (!ranks || cut == PARAMETER_FULL) return;
     if (cut == PARAMETER_COLUMNS) {
         p->local.columns /= ranks->size;
         p->local.column = p->local.columns * ranks->rank;
@@ -45,7 +45,7 @@ static void cut_parameter(const model *m, const model_module *e, parameter_cut c
     int64_t section[PARAMETER_SECTIONS];
     int count = modules_parts(&m->options, e, part);
     for (int i = 0; i < count; i++) section[i] = part[i].count;
-    parameter_cut_lines(p, section, count, ranks->rank, ranks->size);
+    parameter_split_rows(p, section, count, ranks->rank, ranks->size);
 }
 
 /* Groups of a state in FP8 are of the whole's rows: a rank has whole ones. */
@@ -74,7 +74,7 @@ typedef struct declared_parameter {
     const char *kind; /* its name after its module's */
     int rank;
     const int64_t *shape;
-    parameter_cut cut;
+    parameter_split cut;
     bool of_adapter;
 } declared_parameter;
 
@@ -99,15 +99,15 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
 }
 
 /* How a parameter is cut of which ranks have parts only where the weight is cut like this. */
-static parameter_cut only(parameter_cut weight, parameter_cut like) {
-    return weight == like ? like : PARAMETER_WHOLE;
+static parameter_split only(parameter_split weight, parameter_split like) {
+    return weight == like ? like : PARAMETER_FULL;
 }
 
 /* Of B as of the weight's rows, of A as of its columns. */
 static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
     const int64_t a[] = {adapters_rank(&m->options.adapter, e), e->shape[1]}, b[] = {e->shape[0], a[0]};
-    const parameter_cut by_rows = only(e->cut, PARAMETER_ROWS);
-    const parameter_cut by_columns = only(e->cut, PARAMETER_COLUMNS);
+    const parameter_split by_rows = only(e->cut, PARAMETER_ROWS);
+    const parameter_split by_columns = only(e->cut, PARAMETER_COLUMNS);
     if (!adapters_wants(&m->options.adapter, e)) return OTT_OK;
     TRY(declare_parameter(m, e, is_here, (declared_parameter){"lora_A.weight", 2, a, by_columns, true},
                           &e->lora_a));
@@ -183,7 +183,7 @@ static ott_status bind_module(model *m, model_module *e) {
         *e->linear = (linear){.name = e->name,
                               .in = e->weight->local.columns,
                               .out = e->weight->local.rows,
-                              .ranks = e->cut == PARAMETER_WHOLE ? (tensor_ranks){0} : ranks_of(m),
+                              .ranks = e->cut == PARAMETER_FULL ? (tensor_ranks){0} : ranks_of(m),
                               .row_ranks = o->context_ranks,
                               .cut = e->cut,
                               .weight = e->weight,
@@ -485,7 +485,7 @@ ott_status model_connect(model *m) {
 
 static ott_status forget_compute(void *user, linear *l) {
     (void)user;
-    l->compute_step = l->form_step = -1;
+    l->compute_step = l->quantized_step = -1;
     return OTT_OK;
 }
 
@@ -504,29 +504,29 @@ void model_weights_made(model *m, int64_t step) {
 
 static ott_status leave_form(void *user, linear *l) {
     const optimizer_rule *rule = user;
-    if (rule->makes_form(l->weight)) linear_leave_form(l);
+    if (rule->can_quantize(l->weight)) linear_fuse_quantize(l);
     return OTT_OK;
 }
 
-void model_leave_forms(model *m) {
+void model_fuse_quantize(model *m) {
     const optimizer_rule *rule = m->options.optimizer;
-    if (rule && rule->makes_form) (void)model_visit_linears(m, leave_form, (void *)(uintptr_t)rule);
+    if (rule && rule->can_quantize) (void)model_visit_linears(m, leave_form, (void *)(uintptr_t)rule);
 }
 
 static ott_status set_form(void *user, linear *l) {
-    if (l->updates_form) l->form_step = *(const int64_t *)user;
+    if (l->optimizer_quantizes) l->quantized_step = *(const int64_t *)user;
     return OTT_OK;
 }
 
-void model_forms_made(model *m, int64_t step) {
+void model_mark_quantized(model *m, int64_t step) {
     (void)model_visit_linears(m, set_form, &step);
 }
 
 static ott_status make_form(void *user, linear *l) {
-    return linear_make_form(user, l);
+    return linear_quantize_weight(user, l);
 }
 
-ott_status model_make_forms(exec *cx, model *m) {
+ott_status model_quantize_weights(exec *cx, model *m) {
     return model_visit_linears(m, make_form, cx);
 }
 

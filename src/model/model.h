@@ -59,8 +59,8 @@ struct model {
     dora_tables adapter_tables; /* of decomposed adapters */
     ott_dtype masters_from; /* 16-bit format that a folder has for fp32 masters that train; OTT_F32: none */
     bool packed;            /* model_pack has let go of masters */
-    const watch
-        *watch; /* looks on while weights are made or loaded, and may end that; borrowed; NULL: nobody */
+    const cancellation *
+        cancellation; /* looks on while weights are made or loaded, and may end that; borrowed; NULL: nobody */
 };
 
 /* Units of a model's parameter store. */
@@ -101,10 +101,10 @@ void model_weights_changed(model *m);
 /* Those that steps change are of this training step (-1: of none), whatever was seen of their making. */
 void model_weights_made(model *m, int64_t step);
 /* Until the next conversion the optimizer makes what it can of the weights' forms (nn/linear.h). */
-void model_leave_forms(model *m);
+void model_fuse_quantize(model *m);
 /* The optimizer has: they are those of this training step. */
-void model_forms_made(model *m, int64_t step);
+void model_mark_quantized(model *m, int64_t step);
 /* Those that it has not made of the weights as they are. */
-ott_status model_make_forms(exec *cx, model *m);
+ott_status model_quantize_weights(exec *cx, model *m);
 
 #endif

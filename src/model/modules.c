@@ -239,9 +239,9 @@ static bool is_divided(extent e) {
            e != EXPERT_HIDDEN && e != SHARED_HIDDEN && e != POSITIONS;
 }
 
-static parameter_cut cut_of(const role_row *row) {
+static parameter_split cut_of(const role_row *row) {
     if (is_divided(row->rows)) return PARAMETER_ROWS;
-    return is_divided(row->columns) ? PARAMETER_COLUMNS : PARAMETER_WHOLE;
+    return is_divided(row->columns) ? PARAMETER_COLUMNS : PARAMETER_FULL;
 }
 
 int64_t modules_offset(module_role role) {

@@ -60,13 +60,13 @@ typedef struct model_module {
     const char *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj" */
     int rank; /* of the weight, as in files: 1 [columns], 2 [rows, columns], 3 [stack, rows, columns] */
     int64_t shape[PARAMETER_RANKS];
-    parameter_cut cut; /* of its parameters by tensor parallelism; the bias' goes with the rows */
-    bool has_bias;     /* [rows] */
+    parameter_split cut; /* of its parameters by tensor parallelism; the bias' goes with the rows */
+    bool has_bias;       /* [rows] */
     bool balances; /* its bias is a router's: it is added to no output, and moves with what its experts get */
     bool repeated; /* the first stage of a pipeline has it too: the table of a tied head */
     bool tied;     /* its weight is the embedding's */
     bool saved;    /* trains in full next to adapters (PEFT's modules_to_save) and is saved with them */
-    bool fallen;   /* float8.fallback moved it to high precision, on this stage of a pipeline or another */
+    bool fell_back; /* float8.fallback moved it to high precision, on this stage of a pipeline or another */
     /* In a model: the layer of its kind that runs, and its parameters. NULL before. */
     union {
         embedding *embedding;

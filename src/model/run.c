@@ -131,7 +131,7 @@ static ott_status forward_block(exec *cx, model *m, model_slot *slot, const batc
                                 layer_range range, model_stream *s) {
     block *k = &m->blocks[i];
     block_saved *saved = &slot->blocks[i];
-    placement at = b->at;
+    sequence_metadata at = b->at;
     at.cache = b->cache ? &b->cache[i] : NULL;
     TRY(gather_forward(cx, m, model_block_unit(i)));
     TRY(prefetch_forward(cx, m, model_block_unit(i + 1), range));

@@ -11,7 +11,7 @@
 typedef struct batch {
     int64_t count, length;
     tensor token, target; /* i32[T]; target < 0: ignored */
-    placement at;         /* its cache is not read */
+    sequence_metadata at; /* its cache is not read */
     tensor number;        /* i32[2], of the first token (exec.token); data NULL: not known */
     /* [layers], for model_logits of a sequence that goes on (model/cache.h); NULL: nothing stands before. */
     const attention_cache *cache;

@@ -165,10 +165,10 @@ static tensor shard_in(const parameter *p, ott_dtype format) {
 }
 
 /* The same of what a state in FP8 has beside it; no rows: nothing. */
-static tensor shard_numbers(const model *m, const parameter *p) {
+static tensor shard_group_scales(const model *m, const parameter *p) {
     const tensor *t = &p->shard.value;
     bool is_grouped = parameter_format(p, m->options.state) == OTT_E4M3;
-    return tensor_matrix(NULL, OTT_F32, is_grouped ? t->rows : 0, moment_numbers(t->columns));
+    return tensor_matrix(NULL, OTT_F32, is_grouped ? t->rows : 0, moment_scale_count(t->columns));
 }
 
 static int slots_of(const model *m, const parameter *p) {
@@ -191,7 +191,8 @@ static ott_status divide(model *m) {
         m->trained_bytes += padded(m, grad);
         if (grad.dtype == OTT_F32) m->trained_f32_bytes += padded(m, grad);
         for (int k = 0; k < slots_of(m, p); k++)
-            m->slot_bytes[k] += padded(m, shard_in(p, m->options.state)) + padded(m, shard_numbers(m, p));
+            m->slot_bytes[k] +=
+                padded(m, shard_in(p, m->options.state)) + padded(m, shard_group_scales(m, p));
     }
     return OTT_OK;
 }
@@ -225,7 +226,7 @@ static void view_trained(model *m) {
         p->shard.grad = next_in(m, shard_in(p, gradient), m->grads, gradient == OTT_F32 ? &wide : &narrow);
         for (int k = 0; k < slots_of(m, p); k++) {
             p->shard.slot[k] = next_in(m, shard_in(p, m->options.state), m->slot[k], &slot[k]);
-            p->shard.numbers[k] = next_in(m, shard_numbers(m, p), m->slot[k], &slot[k]);
+            p->shard.group_scales[k] = next_in(m, shard_group_scales(m, p), m->slot[k], &slot[k]);
         }
     }
 }

@@ -30,7 +30,8 @@ static ott_status open_block(exec *cx, const char *what, qblock *block, plan_buf
     return OTT_OK;
 }
 
-static ott_status form_open(exec *cx, const char *what, const activation_specs *specs, activation *e, int i) {
+static ott_status open_quantized_copy(exec *cx, const char *what, const activation_specs *specs,
+                                      activation *e, int i) {
     qtensor *q = &e->q.item[i];
     qblocks blocks = {0};
     *q = (qtensor){.rows = e->t.rows, .columns = e->t.columns, .spec = specs->spec[i]};
@@ -50,7 +51,7 @@ ott_status activation_adopt(exec *cx, const char *what, tensor t, plan_buffer *b
     if (specs) e->cut = specs->cut;
     *buffer = PLAN_NONE;
     e->q.count = specs ? specs->count : 0;
-    for (int i = 0; i < e->q.count; i++) TRY(form_open(cx, what, specs, e, i));
+    for (int i = 0; i < e->q.count; i++) TRY(open_quantized_copy(cx, what, specs, e, i));
     return OTT_OK;
 }
 
@@ -63,23 +64,24 @@ ott_status activation_open(exec *cx, const char *what, ott_dtype d, int64_t rows
 }
 
 ott_status activation_smooth(exec *cx, activation *e) {
-    TRY(exec_open(cx, "powers of channels", OTT_F32, 2, e->t.columns, &e->powers, &e->powers_buffer));
-    TRY(op_smooth_powers(cx, &(smooth_powers_args){.x = &e->t, .power = &e->powers}));
-    const tensor inverse = tensor_rows(e->powers, 1, 1);
+    TRY(exec_open(cx, "powers of channels", OTT_F32, 2, e->t.columns, &e->channel_scales,
+                  &e->channel_scales_buffer));
+    TRY(op_channel_scales(cx, &(channel_scales_args){.x = &e->t, .power = &e->channel_scales}));
+    const tensor inverse = tensor_rows(e->channel_scales, 1, 1);
     return op_multiply_columns(cx, &(multiply_columns_args){.x = &e->t, .factor = &inverse, .y = &e->t});
 }
 
 ott_status activation_quantize(exec *cx, const activation *e) {
-    for (int i = 0; i < e->q.count; i++) TRY(cut_quantize(cx, &e->cut, &e->t, &e->q.item[i]));
+    for (int i = 0; i < e->q.count; i++) TRY(shard_quantize(cx, &e->cut, &e->t, &e->q.item[i]));
     return OTT_OK;
 }
 
 const qlist *activation_fused(const activation *e) {
-    return cut_is_whole(&e->cut) ? &e->q : NULL;
+    return shard_is_full(&e->cut) ? &e->q : NULL;
 }
 
 ott_status activation_finish(exec *cx, const activation *e) {
-    return cut_is_whole(&e->cut) ? OTT_OK : activation_quantize(cx, e);
+    return shard_is_full(&e->cut) ? OTT_OK : activation_quantize(cx, e);
 }
 
 ott_status activation_close_tensor(exec *cx, activation *e) {
@@ -100,19 +102,19 @@ ott_status activation_keep_for_backward(exec *cx, activation *e, const activatio
     return activation_close_tensor(cx, e);
 }
 
-ott_status activation_close_forms(exec *cx, activation *e) {
+ott_status activation_close_copies(exec *cx, activation *e) {
     TRY(close_rowwise(cx, e));
     for (int i = 0; i < e->q.count; i++) TRY(plan_close(cx->plan, &e->columnwise[i]));
     return OTT_OK;
 }
 
 ott_status activation_close(exec *cx, activation *e) {
-    TRY(activation_close_forms(cx, e));
-    TRY(plan_close(cx->plan, &e->powers_buffer));
+    TRY(activation_close_copies(cx, e));
+    TRY(plan_close(cx->plan, &e->channel_scales_buffer));
     return activation_close_tensor(cx, e);
 }
 
-const qtensor *activation_form(const activation *e, int index) {
+const qtensor *activation_copy(const activation *e, int index) {
     return index < 0 ? NULL : &e->q.item[index];
 }
 

@@ -8,7 +8,7 @@
 #ifndef NN_ACTIVATION_H
 #define NN_ACTIVATION_H
 
-#include "nn/cut.h"
+#include "nn/shard.h"
 
 /* What the consumers of an activation want, gathered when modules are compiled. */
 typedef struct activation_specs {
@@ -19,7 +19,7 @@ typedef struct activation_specs {
     /* some consumer contracts the high-precision tensor in its grad_weight GEMM */
     bool columnwise_high_precision;
     bool high_precision; /* some consumer reads the high-precision tensor in any of its GEMMs */
-    tensor_cut cut;      /* which part of the tensor is here */
+    tensor_shard cut;    /* which part of the tensor is here */
 } activation_specs;
 
 /* Adds a consumer's spec, and where its scale stands when that is delayed (else NULL); consumers that share a
@@ -31,11 +31,11 @@ ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const 
 typedef struct activation {
     tensor t; /* the high-precision tensor; data NULL: only its forms are here */
     qlist q;
-    tensor_cut cut; /* as its specs have it */
+    tensor_shard cut; /* as its specs have it */
     /* fp32[2, columns]: t is divided by the first row, column by column, and so are its forms; the second is 1 over
        it; data NULL: t is as it is */
-    tensor powers;
-    plan_buffer powers_buffer;
+    tensor channel_scales;
+    plan_buffer channel_scales_buffer;
     plan_buffer buffer, rowwise[QLIST_MAX], columnwise[QLIST_MAX];
 } activation;
 
@@ -59,10 +59,10 @@ ott_status activation_finish(exec *cx, const activation *e);
 ott_status activation_keep_for_backward(exec *cx, activation *e, const activation_specs *specs,
                                         bool keep_tensor);
 ott_status activation_close_tensor(exec *cx, activation *e);
-ott_status activation_close_forms(exec *cx, activation *e);
+ott_status activation_close_copies(exec *cx, activation *e);
 ott_status activation_close(exec *cx, activation *e); /* all that is still open */
 /* Form `index` of an activation, NULL for -1. */
-const qtensor *activation_form(const activation *e, int index);
+const qtensor *activation_copy(const activation *e, int index);
 /* Rows [first, first + count) as an activation that owns nothing; column scales stay those of the whole. Where
    scales are of blocks of rows, `first` must be a multiple of those, or all rows lie in one of them. */
 ott_status activation_rows(const activation *e, int64_t first, int64_t count, activation *view);

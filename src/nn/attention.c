@@ -66,8 +66,8 @@ static float softmax_scale(const attention *a) {
 }
 
 /* Columns of keys that all heads share turn before they do. */
-static ott_status rotate(exec *cx, const attention *a, const placement *at, const tensor *q, const tensor *k,
-                         bool inverse) {
+static ott_status rotate(exec *cx, const attention *a, const sequence_metadata *at, const tensor *q,
+                         const tensor *k, bool inverse) {
     if (!a->rope) return OTT_OK;
     if (is_latent(a))
         return rope_apply_within(cx, a->rope, q, a->head_dim, a->latent.shape.still, &at->position, inverse);
@@ -113,7 +113,7 @@ static ott_status project_queries(exec *cx, attention *a, const activation *x, a
 }
 
 /* q, and k and v of plain heads; the columns of keys that turn have. */
-static ott_status project_latent(exec *cx, attention *a, const placement *at, const activation *x,
+static ott_status project_latent(exec *cx, attention *a, const sequence_metadata *at, const activation *x,
                                  attention_saved *s) {
     ott_dtype act = x->t.dtype;
     int64_t tokens = x->t.rows;
@@ -237,7 +237,7 @@ static ott_status gather_input(exec *cx, const attention *a, const activation *x
     return tensor_ranks_gather(cx, &a->o.ranks, "gathered attention input", &a->input_specs, x, all);
 }
 
-static ott_status project_inputs(exec *cx, attention *a, const placement *at, const activation *x,
+static ott_status project_inputs(exec *cx, attention *a, const sequence_metadata *at, const activation *x,
                                  attention_saved *s) {
     activation all;
     TRY(gather_input(cx, a, x, &all));
@@ -258,7 +258,8 @@ static ott_status append(exec *cx, const tensor *own, const tensor *cache, int64
 }
 
 /* All keys and values that the queries may see. */
-static ott_status gather_keys(exec *cx, const placement *at, const attention_saved *s, tensor *k, tensor *v) {
+static ott_status gather_keys(exec *cx, const sequence_metadata *at, const attention_saved *s, tensor *k,
+                              tensor *v) {
     const attention_cache *c = at->cache;
     *k = s->k;
     *v = s->v;
@@ -268,7 +269,7 @@ static ott_status gather_keys(exec *cx, const placement *at, const attention_sav
     return append(cx, &s->v, &c->v, c->past, v);
 }
 
-ott_status attention_forward(exec *cx, attention *a, const placement *at, const activation *x,
+ott_status attention_forward(exec *cx, attention *a, const sequence_metadata *at, const activation *x,
                              attention_saved *s) {
     tensor k, v, o;
     plan_buffer o_buffer;
@@ -299,7 +300,7 @@ ott_status attention_project(exec *cx, attention *a, const attention_saved *s, c
 }
 
 ott_status attention_keep(exec *cx, attention_saved *s) {
-    return activation_close_forms(cx, &s->o);
+    return activation_close_copies(cx, &s->o);
 }
 
 /* o's forms, which were let go of, for its weight gradient. */
@@ -337,13 +338,13 @@ static ott_status backward_projection(exec *cx, attention *a, attention_saved *s
     TRY(linear_grad_input(cx, &a->o, g, dout, false));
     if (!a->o.weight->frozen) TRY(requantize(cx, a, s));
     TRY(linear_grad_weight(cx, &a->o, &s->o, g));
-    return activation_close_forms(cx, &s->o);
+    return activation_close_copies(cx, &s->o);
 }
 
 /* Gradients of q, k (before rotation) and v from that of the attention output. */
-static ott_status backward_heads(exec *cx, attention *a, const placement *at, const attention_saved *s,
-                                 const tensor *o, const tensor *dout, const tensor *dq, const tensor *dk,
-                                 const tensor *dv) {
+static ott_status backward_heads(exec *cx, attention *a, const sequence_metadata *at,
+                                 const attention_saved *s, const tensor *o, const tensor *dout,
+                                 const tensor *dq, const tensor *dk, const tensor *dv) {
     TRY(op_attention_backward(cx, &(attention_backward_args){.dout = dout,
                                                              .q = &s->q,
                                                              .k = &s->k,
@@ -362,7 +363,7 @@ static ott_status backward_heads(exec *cx, attention *a, const placement *at, co
 }
 
 /* The same, of this rank's tokens. */
-static ott_status backward_core(exec *cx, attention *a, const placement *at, const attention_saved *s,
+static ott_status backward_core(exec *cx, attention *a, const sequence_metadata *at, const attention_saved *s,
                                 const tensor *dout, const tensor *dq, const tensor *dk, const tensor *dv) {
     const tensor *of_tokens[] = {&s->o.t, dout, dq, dk, dv};
     enum { O, DOUT, DQ, DK, DV, COUNT };
@@ -384,7 +385,7 @@ static ott_status close_core(exec *cx, attention_saved *s, plan_buffer *dout_buf
     return activation_close(cx, &s->o);
 }
 
-static ott_status backward_fused(exec *cx, attention *a, const placement *at, attention_saved *s,
+static ott_status backward_fused(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                  const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                  const tensor *dx) {
     tensor dq, dk, dv;
@@ -428,7 +429,7 @@ static ott_status branch_backward(exec *cx, branch *b, const activation *x, cons
     return linear_backward(cx, b->projection, x, &g, dx, accumulate);
 }
 
-static ott_status backward_apart(exec *cx, attention *a, const placement *at, attention_saved *s,
+static ott_status backward_apart(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                  const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                  const tensor *dx) {
     branch q = {.what = "q gradient",
@@ -465,7 +466,7 @@ static const tensor *added_once(const attention *a, const tensor *dx) {
 }
 
 /* From dq, which is before rotation now, and dk and dv of plain heads. */
-static ott_status backward_paths(exec *cx, attention *a, const placement *at, attention_saved *s,
+static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                  const activation *x, activation *dq, const tensor *dk, const tensor *dv,
                                  const tensor *dx) {
     latent *l = &a->latent;
@@ -491,9 +492,9 @@ static ott_status backward_paths(exec *cx, attention *a, const placement *at, at
 }
 
 /* The gradient of q, by heads as its projection makes them. */
-static ott_status backward_core_latent(exec *cx, attention *a, const placement *at, attention_saved *s,
-                                       const tensor *dout, const tensor *dq, const tensor *dk,
-                                       const tensor *dv) {
+static ott_status backward_core_latent(exec *cx, attention *a, const sequence_metadata *at,
+                                       attention_saved *s, const tensor *dout, const tensor *dq,
+                                       const tensor *dk, const tensor *dv) {
     tensor wide;
     plan_buffer buffer;
     if (!is_wide(a)) return backward_core(cx, a, at, s, dout, dq, dk, dv);
@@ -503,7 +504,7 @@ static ott_status backward_core_latent(exec *cx, attention *a, const placement *
     return plan_close(cx->plan, &buffer);
 }
 
-static ott_status backward_latent(exec *cx, attention *a, const placement *at, attention_saved *s,
+static ott_status backward_latent(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                   const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                   const tensor *dx) {
     const activation_specs *specs = a->latent.query.a.weight ? &a->latent.query.grad_b : &a->grad_q;
@@ -522,7 +523,7 @@ static ott_status backward_latent(exec *cx, attention *a, const placement *at, a
 }
 
 /* Of all rows; dx is this rank's part of the sum, or all of it. */
-static ott_status backward_inputs(exec *cx, attention *a, const placement *at, attention_saved *s,
+static ott_status backward_inputs(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                   const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                   const tensor *dx) {
     if (is_latent(a)) return backward_latent(cx, a, at, s, x, dout, dout_buffer, dx);
@@ -531,7 +532,7 @@ static ott_status backward_inputs(exec *cx, attention *a, const placement *at, a
 }
 
 /* The rows of dx that are here. */
-static ott_status backward_own(exec *cx, attention *a, const placement *at, attention_saved *s,
+static ott_status backward_own(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                const tensor *dx) {
     const tensor_ranks *ranks = &a->o.ranks;
@@ -547,7 +548,7 @@ static ott_status backward_own(exec *cx, attention *a, const placement *at, atte
     return tensor_partial_close(cx, ranks, dx, &sum);
 }
 
-ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s,
+ott_status attention_backward(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                               const activation *x, const activation *g, const tensor *dx) {
     const tensor_ranks *ranks = &a->o.ranks;
     tensor dout;

@@ -40,12 +40,12 @@ typedef struct attention_cache {
 } attention_cache;
 
 /* Where tokens stand: documents [start[b], start[b+1]) and each token's position in its document. */
-typedef struct placement {
+typedef struct sequence_metadata {
     tensor position;   /* i32[T] */
     tensor cu_seqlens; /* i32[documents + 1] */
     const attention_cache
         *cache; /* evaluation of one document that goes on from here; NULL: nothing before */
-} placement;
+} sequence_metadata;
 
 /* What forward leaves for backward; one for each micro-batch in flight. */
 typedef struct attention_saved {
@@ -62,7 +62,7 @@ typedef struct attention_saved {
 ott_status attention_connect(attention *a, activation_specs *input, activation_specs *grad_output);
 
 /* Opens and fills everything of `s` from x[T,D]. */
-ott_status attention_forward(exec *cx, attention *a, const placement *at, const activation *x,
+ott_status attention_forward(exec *cx, attention *a, const sequence_metadata *at, const activation *x,
                              attention_saved *s);
 /* y[T,D] = o W_o^T. */
 ott_status attention_project(exec *cx, attention *a, const attention_saved *s, const tensor *y);
@@ -71,7 +71,7 @@ ott_status attention_project(exec *cx, attention *a, const attention_saved *s, c
 ott_status attention_keep(exec *cx, attention_saved *s);
 ott_status attention_discard(exec *cx, attention_saved *s); /* closes all */
 /* From g, the gradient of y, and the input x: dx[T,D] and all weight gradients. Closes all of s. */
-ott_status attention_backward(exec *cx, attention *a, const placement *at, attention_saved *s,
+ott_status attention_backward(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                               const activation *x, const activation *g, const tensor *dx);
 
 #endif

@@ -164,7 +164,7 @@ static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *
 }
 
 /* grad += a b, of which ranks that have other lines of what the sum is over each have a part. */
-static ott_status add_gradient(exec *cx, const lora *l, parameter_cut cut, recipe_gemm role, operand a,
+static ott_status add_gradient(exec *cx, const lora *l, parameter_split cut, recipe_gemm role, operand a,
                                operand b, const tensor *grad) {
     const tensor_ranks ranks = lora_ranks_of_sum(l, cut);
     lora_part sum;

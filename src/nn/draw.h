@@ -5,7 +5,7 @@
 #ifndef NN_DRAW_H
 #define NN_DRAW_H
 
-#include "base/watch.h"
+#include "base/cancellation.h"
 #include "nn/frozen.h"
 
 /* Normal of this deviation, cut at `cut` deviations (0: not cut); deviation 0: uniform in [-bound, bound); both 0: all
@@ -22,13 +22,13 @@ typedef struct draw {
     int64_t piece;                 /* elements that are made at once: a small share of all */
     const frozen_filling *filling; /* of the parameter, where it keeps codes; NULL: numbers */
     bool measures;                 /* filling: all of the whole is drawn to be measured, and nothing stored */
-    watched progress;
+    progress_log progress;
     int64_t done;
 } draw;
 
 /* For `total` elements in all, on so many threads (0: all cores); OTT_ERR_STOPPED when the looker (NULL: nobody) ends
    it. Closed with draw_close, also when this fails. */
-ott_status draw_open(draw *w, device *d, const watch *looker, int64_t total, int threads);
+ott_status draw_open(draw *w, device *d, const cancellation *looker, int64_t total, int threads);
 void draw_close(draw *w);
 /* Rows [first, first + count) of p, which have this stream by themselves: of them those that are on this rank. */
 ott_status draw_rows(draw *w, draw_start s, uint64_t seed, uint64_t stream, const parameter *p, int64_t first,

@@ -34,7 +34,7 @@ static ott_status look_up_parts(exec *cx, const embedding *e, const tensor *toke
 }
 
 ott_status embedding_forward(exec *cx, const embedding *e, const tensor *token, const tensor *y) {
-    TRY((parameter_is_cut(e->weight) ? look_up_parts : look_up_own)(cx, e, token, y));
+    TRY((parameter_is_split(e->weight) ? look_up_parts : look_up_own)(cx, e, token, y));
     return exec_hook(cx, e->name, "output", y);
 }
 

@@ -35,10 +35,10 @@ static void lay_out(frozen_codes *c, const parameter *p) {
    matrices. */
 static ott_status check_local(const parameter *p, const frozen_codes *c) {
     parameter_run run;
-    if (!parameter_is_cut(p) || p->rank == 3) return OTT_OK;
+    if (!parameter_is_split(p) || p->rank == 3) return OTT_OK;
     bool fits = c->scale_columns == 1 || p->local.columns % c->block_columns == 0;
     for (int64_t row = 0; row < p->local.rows && c->scale_rows > 1; row += run.count) {
-        run = parameter_lines_at(&p->local, row, p->local.rows - row);
+        run = parameter_rows_at(&p->local, row, p->local.rows - row);
         fits &= run.count % c->block_rows == 0 && (p->local.row + run.first) % c->block_rows == 0;
     }
     if (fits) return OTT_OK;
@@ -93,7 +93,7 @@ static void gather_matrix(const parameter *p, int64_t first, float *out) {
     const frozen_codes *c = p->codes;
     int64_t groups = granularity_mn_groups(c->cast.grain, local_rows(p));
     for (int64_t i = 0; i < groups; i++) {
-        parameter_run line = parameter_lines_at(&p->local, first + i * c->block_rows, 1);
+        parameter_run line = parameter_rows_at(&p->local, first + i * c->block_rows, 1);
         for (int64_t j = 0; j * c->block_columns < p->local.columns; j++)
             out[j * groups + i] =
                 scale_at(c, p->local.row + line.first, p->local.column + j * c->block_columns);

@@ -38,7 +38,7 @@ static ott_status quantize(exec *cx, qtensor *q, bool columnwise, const tensor *
     return op_grouped_quantize(cx, &(grouped_quantize_args){.x = x, .end = end, .q = q});
 }
 
-static ott_status open_form(exec *cx, const quant_spec *spec, bool columnwise, const tensor *x,
+static ott_status open_copy(exec *cx, const quant_spec *spec, bool columnwise, const tensor *x,
                             const grouped_rows *r, bool stacked, form *f) {
     qtensor q = {.columns = x->columns, .groups = r->end.columns, .spec = *spec};
     (columnwise ? &q.spec.rowwise : &q.spec.columnwise)->format = OTT_F32; /* the use that is not wanted */
@@ -61,8 +61,8 @@ static ott_status close_forms(exec *cx, form *a, form *b) {
 ott_status grouped_output(exec *cx, const linear_spec *s, const tensor *w, const tensor *x,
                           const grouped_rows *r, const tensor *y) {
     form a, b;
-    TRY(open_form(cx, &s->input, false, x, r, false, &a));
-    TRY(open_form(cx, &s->weight, false, w, r, true, &b));
+    TRY(open_copy(cx, &s->input, false, x, r, false, &a));
+    TRY(open_copy(cx, &s->weight, false, w, r, true, &b));
     TRY(exec_grouped_gemm(
         cx, GEMM_OUTPUT,
         &(grouped_gemm_args){.a = &a.of, .b = &b.of, .end = &r->end, .c = y, .spec = s->gemm[GEMM_OUTPUT]}));
@@ -72,8 +72,8 @@ ott_status grouped_output(exec *cx, const linear_spec *s, const tensor *w, const
 ott_status grouped_grad_input(exec *cx, const linear_spec *s, const tensor *w, const tensor *g,
                               const grouped_rows *r, const tensor *dx, bool accumulate) {
     form a, b;
-    TRY(open_form(cx, &s->grad_output, false, g, r, false, &a));
-    TRY(open_form(cx, &s->weight, true, w, r, true, &b));
+    TRY(open_copy(cx, &s->grad_output, false, g, r, false, &a));
+    TRY(open_copy(cx, &s->weight, true, w, r, true, &b));
     TRY(exec_grouped_gemm(cx, GEMM_GRAD_INPUT,
                           &(grouped_gemm_args){.a = &a.of,
                                                .b = &b.of,
@@ -87,8 +87,8 @@ ott_status grouped_grad_input(exec *cx, const linear_spec *s, const tensor *w, c
 ott_status grouped_grad_weight(exec *cx, const linear_spec *s, const tensor *x, const tensor *g,
                                const grouped_rows *r, const grouped_balance *balance, const tensor *dw) {
     form a, b;
-    TRY(open_form(cx, &s->grad_output, true, g, r, false, &a));
-    TRY(open_form(cx, &s->input, true, x, r, false, &b));
+    TRY(open_copy(cx, &s->grad_output, true, g, r, false, &a));
+    TRY(open_copy(cx, &s->input, true, x, r, false, &b));
     TRY(exec_grouped_gemm_weight(cx, &(grouped_gemm_weight_args){.a = &a.of,
                                                                  .b = &b.of,
                                                                  .end = &r->end,

@@ -21,11 +21,11 @@ static bool is_sharded(const linear *l) {
 }
 
 /* Bytes of the columnwise codes, the last part of their block, where backward makes them. */
-static int64_t recast_bytes(const linear *l, const device *d) {
+static int64_t requantized_bytes(const linear *l, const device *d) {
     const quant_spec *w = &l->spec.weight;
     bool alike = cast_spec_is_fp8(&w->rowwise) && quant_spec_shares_scales(w);
     bool apart = cast_spec_is_fp8(&w->columnwise) && (!alike || d->can->contiguous_contraction);
-    return l->recasts && apart ? backend_align(d->can, l->out * l->in) : 0;
+    return l->requantizes && apart ? backend_align(d->can, l->out * l->in) : 0;
 }
 
 /* Does each product make the weight that it reads? */
@@ -42,14 +42,14 @@ ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec) {
     l->quantized = (qtensor){.rows = l->out, .columns = l->in, .spec = l->spec.weight};
     TRY(qtensor_lay_out(&l->quantized, d->can, &blocks));
     if (is_sharded(l) || is_made_each_time(l)) return OTT_OK;
-    int64_t recast = recast_bytes(l, d), high_precision = high_precision_bytes(l);
-    int64_t quantized = blocks.rowwise.bytes + blocks.columnwise.bytes - recast;
+    int64_t requantized = requantized_bytes(l, d), high_precision = high_precision_bytes(l);
+    int64_t quantized = blocks.rowwise.bytes + blocks.columnwise.bytes - requantized;
     if (quantized + high_precision == 0) return OTT_OK;
     TRY(device_allocate(d, MEM_WEIGHT, quantized + high_precision, l->name, &l->compute_block));
     blocks.rowwise.data = l->compute_block;
     blocks.columnwise.data = (char *)l->compute_block + blocks.rowwise.bytes;
     TRY(qtensor_lay_out(&l->quantized, d->can, &blocks));
-    if (recast) l->quantized.columnwise.data = NULL;
+    if (requantized) l->quantized.columnwise.data = NULL;
     if (high_precision)
         l->compute = tensor_matrix((char *)l->compute_block + quantized, l->spec.activation, l->out, l->in);
     return OTT_OK;
@@ -59,8 +59,8 @@ void linear_release(linear *l, device *d) {
     device_release(d, l->compute_block);
     l->compute_block = NULL;
     l->compute_step = -1;
-    if (l->updates_form) l->weight->shard.form = (qtensor){0};
-    l->updates_form = false;
+    if (l->optimizer_quantizes) l->weight->shard.form = (qtensor){0};
+    l->optimizer_quantizes = false;
     l->packed = (operand){0};
 }
 
@@ -71,16 +71,16 @@ void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]) {
             .state = &l->delayed[t], .spec = delayed_cast(specs[t]), .is_input = t == TENSOR_INPUT};
 }
 
-tensor_cut linear_cut(const linear *l, recipe_tensor which) {
+tensor_shard linear_shard(const linear *l, recipe_tensor which) {
     group *by_rows = l->cut == PARAMETER_ROWS ? l->ranks.group : NULL;
     group *by_columns = l->cut == PARAMETER_COLUMNS ? l->ranks.group : NULL;
     switch (which) {
-    case TENSOR_INPUT: return (tensor_cut){.rows = l->row_ranks, .columns = by_columns};
-    case TENSOR_WEIGHT: return (tensor_cut){.rows = by_rows, .columns = by_columns};
-    case TENSOR_GRAD_OUTPUT: return (tensor_cut){.rows = l->row_ranks, .columns = by_rows};
+    case TENSOR_INPUT: return (tensor_shard){.rows = l->row_ranks, .columns = by_columns};
+    case TENSOR_WEIGHT: return (tensor_shard){.rows = by_rows, .columns = by_columns};
+    case TENSOR_GRAD_OUTPUT: return (tensor_shard){.rows = l->row_ranks, .columns = by_rows};
     case TENSOR_COUNT: break;
     }
-    return (tensor_cut){0};
+    return (tensor_shard){0};
 }
 
 /* Of `rows` rows of the weight that lie together in the whole. */
@@ -93,8 +93,8 @@ static ott_status check_blocks(const linear *l, const linear_spec *spec, int64_t
                              [TENSOR_GRAD_OUTPUT] = {&spec->grad_output, 0, rows}};
     int64_t block;
     for (int t = 0; t < TENSOR_COUNT; t++) {
-        tensor_cut cut = linear_cut(l, (recipe_tensor)t);
-        if (!cut_fits_blocks(&cut, parts[t].spec, parts[t].rows, parts[t].columns, &block))
+        tensor_shard cut = linear_shard(l, (recipe_tensor)t);
+        if (!shard_fits_blocks(&cut, parts[t].spec, parts[t].rows, parts[t].columns, &block))
             return status_fail(
                 OTT_ERR_CONFIG,
                 "%s: distributed.tp = %d leaves a rank %lld x %lld of its weight, which is not of "
@@ -107,7 +107,7 @@ static ott_status check_blocks(const linear *l, const linear_spec *spec, int64_t
 ott_status linear_check_blocks(const linear *l, const linear_spec *spec) {
     parameter_run run;
     for (int64_t row = 0; row < l->out; row += run.count) {
-        run = parameter_lines_at(&l->weight->local, row, l->out - row);
+        run = parameter_rows_at(&l->weight->local, row, l->out - row);
         TRY(check_blocks(l, spec, run.count));
     }
     return OTT_OK;
@@ -125,25 +125,25 @@ static bool sums_gathered_gradient(const linear *l) {
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output) {
     l->quantized.rowwise.next = l->quantized.columnwise.next = next_scale(l, TENSOR_WEIGHT);
     bool trains = !l->weight->frozen;
-    input->cut = linear_cut(l, TENSOR_INPUT);
-    grad_output->cut = linear_cut(l, TENSOR_GRAD_OUTPUT);
+    input->cut = linear_shard(l, TENSOR_INPUT);
+    grad_output->cut = linear_shard(l, TENSOR_GRAD_OUTPUT);
     if (l->lora) lora_connect(input, grad_output);
     if (sums_gathered_gradient(l)) grad_output->high_precision = true;
-    TRY(activation_specs_add(input, &l->spec.input, next_scale(l, TENSOR_INPUT), trains, &l->input_form));
+    TRY(activation_specs_add(input, &l->spec.input, next_scale(l, TENSOR_INPUT), trains, &l->input_copy));
     return activation_specs_add(grad_output, &l->spec.grad_output, next_scale(l, TENSOR_GRAD_OUTPUT), trains,
-                                &l->grad_form);
+                                &l->grad_copy);
 }
 
 /* Does each backward make the codes that it reads? */
-static bool is_recast(const linear *l) {
-    return l->recasts && !is_sharded(l) && cast_spec_is_fp8(&l->spec.weight.columnwise) &&
+static bool is_requantized(const linear *l) {
+    return l->requantizes && !is_sharded(l) && cast_spec_is_fp8(&l->spec.weight.columnwise) &&
            !l->quantized.columnwise.data;
 }
 
 /* The weight without its columnwise use. */
 static qtensor kept_uses(const linear *l) {
     qtensor q = l->quantized;
-    if (is_recast(l)) q.spec.columnwise.format = OTT_F32;
+    if (is_requantized(l)) q.spec.columnwise.format = OTT_F32;
     return q;
 }
 
@@ -158,56 +158,58 @@ static bool has_one_scale(const quant_spec *q) {
 /* Do its scales follow from an amax of several ranks? */
 static bool waits_for_ranks(const linear *l) {
     const quant_spec *q = &l->spec.weight;
-    const tensor_cut cut = linear_cut(l, TENSOR_WEIGHT);
+    const tensor_shard cut = linear_shard(l, TENSOR_WEIGHT);
     bool current = (cast_spec_is_fp8(&q->rowwise) && q->rowwise.policy == AMAX_CURRENT) ||
                    (cast_spec_is_fp8(&q->columnwise) && q->columnwise.policy == AMAX_CURRENT);
-    return current && !cut_is_whole(&cut);
+    return current && !shard_is_full(&cut);
 }
 
-void linear_leave_form(linear *l) {
+void linear_fuse_quantize(linear *l) {
     parameter_shard *s = &l->weight->shard;
     const parameter_part part = parameter_shard_part(l->weight);
     qtensor form = l->quantized;
     if (l->weight->frozen || l->weight->rank != 2 || !linear_casts_weight(l)) return;
-    if (part.rows == 0 || parameter_lines_at(&part, 0, part.rows).count < part.rows) return;
+    if (part.rows == 0 || parameter_rows_at(&part, 0, part.rows).count < part.rows) return;
     if (is_sharded(l) && !has_one_scale(&form.spec)) return;
     form.rows = s->value.rows;
-    if (is_sharded(l) || is_recast(l) || waits_for_ranks(l)) form.rowwise.data = form.columnwise.data = NULL;
+    if (is_sharded(l) || is_requantized(l) || waits_for_ranks(l))
+        form.rowwise.data = form.columnwise.data = NULL;
     s->form = form;
-    l->updates_form = true;
-    l->form_step = -1;
+    l->optimizer_quantizes = true;
+    l->quantized_step = -1;
 }
 
-bool linear_form_is_updated(const exec *cx, const linear *l) {
-    return l->updates_form && (l->form_step == cx->step || plan_recording(cx->plan));
+bool linear_is_quantized_by_optimizer(const exec *cx, const linear *l) {
+    return l->optimizer_quantizes && (l->quantized_step == cx->step || plan_recording(cx->plan));
 }
 
-ott_status linear_make_form(exec *cx, linear *l) {
+ott_status linear_quantize_weight(exec *cx, linear *l) {
     const parameter_shard *s = &l->weight->shard;
-    if (!l->updates_form || l->form_step == cx->step) return OTT_OK;
-    l->form_step = cx->step;
+    if (!l->optimizer_quantizes || l->quantized_step == cx->step) return OTT_OK;
+    l->quantized_step = cx->step;
     if (qtensor_has_codes(&s->form)) return op_quantize(cx, &(quantize_args){.x = &s->value, .q = &s->form});
     return op_amax(cx, &(amax_args){.x = &s->value, .q = &s->form});
 }
 
 /* ---- the weight of a step ---- */
 
-/* As cut_quantize, without the codes that are not kept. */
-static ott_status quantize_kept(exec *cx, const linear *l, const tensor_cut *cut) {
+/* As shard_quantize, without the codes that are not kept. */
+static ott_status quantize_kept(exec *cx, const linear *l, const tensor_shard *cut) {
     const tensor *master = &l->weight->value;
     const qtensor kept = kept_uses(l);
-    if (!linear_form_is_updated(cx, l)) TRY(op_amax(cx, &(amax_args){.x = master, .q = &l->quantized}));
-    TRY(cut_join_amax(cx, cut, &l->quantized));
+    if (!linear_is_quantized_by_optimizer(cx, l))
+        TRY(op_amax(cx, &(amax_args){.x = master, .q = &l->quantized}));
+    TRY(shard_reduce_amax(cx, cut, &l->quantized));
     TRY(op_scale(cx, &(scale_args){.q = &l->quantized}));
     return quant_spec_is_fp8(&kept.spec) ? op_cast(cx, &(cast_args){.x = master, .q = &kept}) : OTT_OK;
 }
 
 static ott_status make_codes(exec *cx, const linear *l) {
-    const tensor_cut cut = linear_cut(l, TENSOR_WEIGHT);
-    bool updated = linear_form_is_updated(cx, l);
+    const tensor_shard cut = linear_shard(l, TENSOR_WEIGHT);
+    bool updated = linear_is_quantized_by_optimizer(cx, l);
     if (updated && qtensor_has_codes(&l->weight->shard.form)) return OTT_OK;
-    if (updated || is_recast(l)) return quantize_kept(cx, l, &cut);
-    return cut_quantize(cx, &cut, &l->weight->value, &l->quantized);
+    if (updated || is_requantized(l)) return quantize_kept(cx, l, &cut);
+    return shard_quantize(cx, &cut, &l->weight->value, &l->quantized);
 }
 
 static ott_status make_compute(exec *cx, linear *l) {
@@ -265,17 +267,17 @@ static ott_status observe_kept(exec *cx, linear *l) {
    where it is cast (parallel/store_gather). */
 static ott_status observe_weight(exec *cx, linear *l) {
     if (!cx->is_first_microbatch || !linear_casts_weight(l)) return OTT_OK;
-    if (is_recast(l)) return observe_kept(cx, l);
+    if (is_requantized(l)) return observe_kept(cx, l);
     if (!is_sharded(l)) return observe(cx, l, TENSOR_WEIGHT, &l->weight->value, &l->quantized);
     return cx->phase == PHASE_TRAIN ? record_amax(cx, l, TENSOR_WEIGHT, &l->quantized) : OTT_OK;
 }
 
 static ott_status observe_forward(exec *cx, linear *l, const activation *x) {
-    TRY(observe(cx, l, TENSOR_INPUT, &x->t, activation_form(x, l->input_form)));
+    TRY(observe(cx, l, TENSOR_INPUT, &x->t, activation_copy(x, l->input_copy)));
     return observe_weight(cx, l);
 }
 
-static const qtensor *weight_form(const linear *l) {
+static const qtensor *weight_copy(const linear *l) {
     return quant_spec_is_fp8(&l->spec.weight) ? &l->quantized : NULL;
 }
 
@@ -307,7 +309,7 @@ static ott_status open_kept_columnwise(exec *cx, qtensor *q, plan_buffer *buffer
 static ott_status open_other_use(exec *cx, const linear *l, bool columnwise, const tensor *x, qtensor *q,
                                  plan_buffer *buffer) {
     qblocks blocks = {0};
-    const tensor_cut cut = linear_cut(l, TENSOR_WEIGHT);
+    const tensor_shard cut = linear_shard(l, TENSOR_WEIGHT);
     *q = (qtensor){.rows = l->out, .columns = l->in, .spec = l->spec.weight};
     q->spec.rowwise.policy = q->spec.columnwise.policy = AMAX_CURRENT;
     (columnwise ? &q->spec.rowwise : &q->spec.columnwise)->format = OTT_F32;
@@ -317,7 +319,7 @@ static ott_status open_other_use(exec *cx, const linear *l, bool columnwise, con
     blocks.rowwise.data = buffer->data;
     blocks.columnwise.data = (char *)buffer->data + blocks.rowwise.bytes;
     TRY(qtensor_lay_out(q, cx->device->can, &blocks));
-    return cut_quantize(cx, &cut, x, q);
+    return shard_quantize(cx, &cut, x, q);
 }
 
 /* The use of the codes that a product wants, until `buffer` is closed. */
@@ -409,20 +411,20 @@ static ott_status add_change(exec *cx, const linear *l, multiply_change multiply
 
 /* ---- a weight that takes what its input's channels were divided by ---- */
 
-static tensor powers_of(const activation *x) {
-    return tensor_rows(x->powers, 0, 1);
+static tensor channel_scales_of(const activation *x) {
+    return tensor_rows(x->channel_scales, 0, 1);
 }
 
 /* What forward reads of it, until `buffer` is closed. */
 static ott_status open_smoothed(exec *cx, const linear *l, const activation *x, operand *out,
                                 plan_buffer *buffer) {
-    const tensor powers = powers_of(x);
+    const tensor channel_scales = channel_scales_of(x);
     plan_buffer values;
     qtensor q;
     tensor w;
     TRY(exec_open(cx, "weight of smoothed channels", OTT_F32, l->out, l->in, &w, &values));
-    TRY(op_multiply_columns(cx,
-                            &(multiply_columns_args){.x = &l->weight->value, .factor = &powers, .y = &w}));
+    TRY(op_multiply_columns(
+        cx, &(multiply_columns_args){.x = &l->weight->value, .factor = &channel_scales, .y = &w}));
     TRY(open_other_use(cx, l, false, &w, &q, buffer));
     *out = operand_rowwise((tensor){0}, &q);
     return plan_close(cx->plan, &values);
@@ -443,7 +445,7 @@ static ott_status fill_packed(exec *cx, const linear *l, const operand *from, co
 static ott_status open_rowwise(exec *cx, const linear *l, operand *out, plan_buffer *buffer) {
     if (linear_is_composed(l)) return open_composed(cx, l, false, out, buffer);
     if (linear_keeps_codes(l)) return open_codes(cx, l, false, out, buffer);
-    *out = operand_rowwise(plain_weight(l), weight_form(l));
+    *out = operand_rowwise(plain_weight(l), weight_copy(l));
     return OTT_OK;
 }
 
@@ -502,10 +504,10 @@ static const tensor *bias_of_product(const linear *l, const tensor_ranks *sum_of
 ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y) {
     TRY(refresh(cx, l));
     TRY(observe_forward(cx, l, x));
-    operand a = operand_rowwise(x->t, activation_form(x, l->input_form));
+    operand a = operand_rowwise(x->t, activation_copy(x, l->input_copy));
     operand b = l->packed;
     plan_buffer buffer = PLAN_NONE;
-    if (x->powers.data)
+    if (x->channel_scales.data)
         TRY(open_smoothed(cx, l, x, &b, &buffer));
     else if (!b.t.data)
         TRY(open_rowwise(cx, l, &b, &buffer));
@@ -526,7 +528,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
 }
 
 /* The columnwise use of the weight, where it is not kept. */
-static ott_status open_recast(exec *cx, const linear *l, qtensor *q, plan_buffer *codes) {
+static ott_status open_requantized(exec *cx, const linear *l, qtensor *q, plan_buffer *codes) {
     TRY(plan_open(cx->plan, "weight for backward", l->out * l->in, codes));
     q->columnwise.data = codes->data;
     q->spec.rowwise.format = OTT_F32;
@@ -538,13 +540,13 @@ static ott_status open_backward(exec *cx, const linear *l, operand *out, plan_bu
     qtensor q = l->quantized;
     if (linear_is_composed(l)) return open_composed(cx, l, true, out, buffer);
     if (linear_keeps_codes(l)) return open_codes(cx, l, true, out, buffer);
-    if (is_recast(l)) TRY(open_recast(cx, l, &q, buffer));
-    *out = operand_columnwise(plain_weight(l), weight_form(l) ? &q : NULL);
+    if (is_requantized(l)) TRY(open_requantized(cx, l, &q, buffer));
+    *out = operand_columnwise(plain_weight(l), weight_copy(l) ? &q : NULL);
     return OTT_OK;
 }
 
 ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate) {
-    operand a = operand_rowwise(g->t, activation_form(g, l->grad_form)), b;
+    operand a = operand_rowwise(g->t, activation_copy(g, l->grad_copy)), b;
     plan_buffer buffer = PLAN_NONE;
     TRY(refresh(cx, l));
     TRY(open_backward(cx, l, &b, &buffer));
@@ -560,8 +562,8 @@ ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const ten
 /* c = g^T x, or c += g^T x. */
 static ott_status multiply_weight(exec *cx, const linear *l, const activation *x, const activation *g,
                                   const tensor *c, bool accumulate) {
-    operand a = operand_columnwise(g->t, activation_form(g, l->grad_form));
-    operand b = operand_columnwise(x->t, activation_form(x, l->input_form));
+    operand a = operand_columnwise(g->t, activation_copy(g, l->grad_copy));
+    operand b = operand_columnwise(x->t, activation_copy(x, l->input_copy));
     return exec_gemm(
         cx, GEMM_GRAD_WEIGHT,
         &(gemm_args){
@@ -571,13 +573,13 @@ static ott_status multiply_weight(exec *cx, const linear *l, const activation *x
 static ott_status accumulate_weight(exec *cx, linear *l, const activation *x, const activation *g) {
     tensor product;
     plan_buffer buffer;
-    if (!x->powers.data) return multiply_weight(cx, l, x, g, &l->weight->grad, true);
-    const tensor powers = powers_of(x);
+    if (!x->channel_scales.data) return multiply_weight(cx, l, x, g, &l->weight->grad, true);
+    const tensor channel_scales = channel_scales_of(x);
     TRY(exec_open(cx, "gradient of smoothed channels", OTT_F32, l->out, l->in, &product, &buffer));
     TRY(multiply_weight(cx, l, x, g, &product, false));
     TRY(op_multiply_columns(
         cx, &(multiply_columns_args){
-                .x = &product, .factor = &powers, .y = &l->weight->grad, .accumulate = true}));
+                .x = &product, .factor = &channel_scales, .y = &l->weight->grad, .accumulate = true}));
     return plan_close(cx->plan, &buffer);
 }
 
@@ -592,7 +594,7 @@ static ott_status grad_adapter(exec *cx, const linear *l, const tensor *x, const
 
 ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g) {
     TRY(exec_hook(cx, l->name, "grad_output", &g->t));
-    TRY(observe(cx, l, TENSOR_GRAD_OUTPUT, &g->t, activation_form(g, l->grad_form)));
+    TRY(observe(cx, l, TENSOR_GRAD_OUTPUT, &g->t, activation_copy(g, l->grad_copy)));
     if (!l->weight->frozen) TRY(accumulate_weight(cx, l, x, g));
     if (l->lora) TRY(grad_adapter(cx, l, &x->t, &g->t));
     if (!l->bias || l->bias->frozen) return OTT_OK;

@@ -14,13 +14,13 @@
 #include "nn/tensor_ranks.h"
 
 typedef struct linear {
-    const char *name;   /* fully qualified, "model.layers.0.mlp.up_proj" */
-    int64_t in, out;    /* of the part of the weight that is here */
-    tensor_ranks ranks; /* among which the weight is cut, */
-    parameter_cut cut;  /* in this way */
-    parameter *weight;  /* [out, in] */
-    parameter *bias;    /* [out], or NULL */
-    lora *lora;         /* an adapter beside it, which every call runs too; borrowed; NULL: none */
+    const char *name;    /* fully qualified, "model.layers.0.mlp.up_proj" */
+    int64_t in, out;     /* of the part of the weight that is here */
+    tensor_ranks ranks;  /* among which the weight is cut, */
+    parameter_split cut; /* in this way */
+    parameter *weight;   /* [out, in] */
+    parameter *bias;     /* [out], or NULL */
+    lora *lora;          /* an adapter beside it, which every call runs too; borrowed; NULL: none */
     linear_spec spec;
     /* of a stack: of its products in FP8; fp8 false: there are none, and spec says all */
     linear_spec grouped;
@@ -29,10 +29,10 @@ typedef struct linear {
     group *row_ranks;
     const char *skip_reason; /* why it stays in high precision under an FP8 recipe; NULL when converted or
                                  not asked */
-    float below; /* health measurements in a row below the bound of float8.fallback; LINEAR_FALLEN: it has
+    float below; /* health measurements in a row below the bound of float8.fallback; LINEAR_FELL_BACK: it has
                     moved to high precision for good */
-    int input_form,
-        grad_form; /* which form of its input activation and of its grad_output activation it uses; -1: high precision */
+    int input_copy,
+        grad_copy; /* which form of its input activation and of its grad_output activation it uses; -1: high precision */
     /* The weight as the GEMMs read it, made from the master once for each optimizer step; of a frozen
        weight only once, unless its scaling is delayed. Where ranks share the weight, parallel/store has these made:
        scales once a step, the rest around the passes. A frozen weight that is kept in FP8 has none of these: what differs
@@ -42,16 +42,16 @@ typedef struct linear {
     operand packed;    /* b of linear_forward, after linear_pack; data NULL: not packed */
     /* codes of the columnwise use that are not the rowwise one's as well are not kept: each backward makes them;
        said before linear_set_spec */
-    bool recasts;
-    /* the optimizer makes weight->shard.form, of these or their amax, with each value (linear_leave_form) */
-    bool updates_form;
-    int64_t form_step;                   /* exec.step that it is of; -1: of none */
+    bool requantizes;
+    /* the optimizer makes weight->shard.form, of these or their amax, with each value (linear_fuse_quantize) */
+    bool optimizer_quantizes;
+    int64_t quantized_step;              /* exec.step that it is of; -1: of none */
     void *compute_block;                 /* device memory behind all of these; owned by the linear */
     int64_t compute_step;                /* exec.step it, or its scales, were made for; -1: never */
     delayed_state delayed[TENSOR_COUNT]; /* views of the owner's delayed_store */
 } linear;
 
-#define LINEAR_FALLEN (-1.0f)
+#define LINEAR_FELL_BACK (-1.0f)
 
 /* The spec that its products run under. */
 static inline const linear_spec *linear_products_spec(const linear *l) {
@@ -59,7 +59,7 @@ static inline const linear_spec *linear_products_spec(const linear *l) {
 }
 
 /* Which part of one of its tensors is here. */
-tensor_cut linear_cut(const linear *l, recipe_tensor which);
+tensor_shard linear_shard(const linear *l, recipe_tensor which);
 /* OTT_ERR_CONFIG when the ranks' parts of its tensors are not of whole scale blocks. */
 ott_status linear_check_blocks(const linear *l, const linear_spec *spec);
 /* Takes a compiled spec: allocates the compute weight it needs (freeing an earlier one). Delayed scaling also
@@ -100,11 +100,11 @@ linear_reading linear_reads(const linear *l, bool backward);
 /* From now on, until linear_set_spec, the optimizer makes what it can of the weight's form: all of it where that stays and no other
    rank knows more; else the amax, of a weight that ranks share only the one of all; nothing of one that does not train, of
    which no row is here, or that lies in several pieces of the whole. */
-void linear_leave_form(linear *l);
+void linear_fuse_quantize(linear *l);
 /* What the optimizer has made of the form is that of cx->step; of a recording, which is of one step among many. */
-bool linear_form_is_updated(const exec *cx, const linear *l);
+bool linear_is_quantized_by_optimizer(const exec *cx, const linear *l);
 /* The optimizer's part of the form, where it has not been made since the weight changed. */
-ott_status linear_make_form(exec *cx, linear *l);
+ott_status linear_quantize_weight(exec *cx, linear *l);
 
 /* A frozen master stays as it is, and so does what is made of it, unless its scale moves on (delayed scaling). */
 bool linear_weight_is_fixed(const linear *l);

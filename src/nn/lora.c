@@ -46,7 +46,7 @@ static ott_status drop_part(exec *cx, const lora *l, const tensor *x, int64_t ro
 static ott_status drop_outputs(exec *cx, const lora *l, const tensor *x, int64_t row, const tensor *y) {
     parameter_run run;
     for (int64_t at = 0; at < y->columns; at += run.count) {
-        run = parameter_lines_at(&l->b->local, at, y->columns - at);
+        run = parameter_rows_at(&l->b->local, at, y->columns - at);
         tensor from = tensor_columns(*x, at, run.count), to = tensor_columns(*y, at, run.count);
         TRY(drop_part(cx, l, &from, row, l->b->local.row + run.first, l->b->rows, &to));
     }

@@ -23,7 +23,7 @@ static inline operand lora_columnwise(tensor t) {
 }
 
 /* Ranks that each have a part of a sum over what is cut like this; all rows of it are everywhere. */
-static inline tensor_ranks lora_ranks_of_sum(const lora *l, parameter_cut cut) {
+static inline tensor_ranks lora_ranks_of_sum(const lora *l, parameter_split cut) {
     return (tensor_ranks){.group = l->cut == cut ? l->ranks.group : NULL};
 }
 

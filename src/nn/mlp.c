@@ -101,7 +101,7 @@ static ott_status store(exec *cx, const mlp *m, const tensor *t, plan_buffer *bu
 
 static ott_status restore(exec *cx, activation *stored, tensor *t, plan_buffer *buffer) {
     TRY(exec_open(cx, "restored mlp input", t->dtype, t->rows, t->columns, t, buffer));
-    TRY(op_dequantize(cx, &(dequantize_args){.q = activation_form(stored, 0), .y = t}));
+    TRY(op_dequantize(cx, &(dequantize_args){.q = activation_copy(stored, 0), .y = t}));
     return activation_close(cx, stored);
 }
 

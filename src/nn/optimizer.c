@@ -11,7 +11,7 @@ static bool has_groups(const parameter *p) {
     return p->shard.slot[ADAMW_MOMENT1].dtype == OTT_E4M3;
 }
 
-static bool makes_form(const parameter *p) {
+static bool can_quantize(const parameter *p) {
     return !has_groups(p);
 }
 
@@ -30,9 +30,9 @@ static adamw_args plain_call(const optimizer_options *o, const optimizer_rows *r
 static adamw_fp8_args grouped_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
     return (adamw_fp8_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
                             .moment1 = &r->slot[ADAMW_MOMENT1],
-                            .numbers1 = &r->numbers[ADAMW_MOMENT1],
+                            .group_scales1 = &r->group_scales[ADAMW_MOMENT1],
                             .moment2 = &r->slot[ADAMW_MOMENT2],
-                            .numbers2 = &r->numbers[ADAMW_MOMENT2],
+                            .group_scales2 = &r->group_scales[ADAMW_MOMENT2],
                             .beta1 = o->beta1,
                             .beta2 = o->beta2,
                             .epsilon = o->epsilon};
@@ -57,7 +57,7 @@ static ott_status adamw_rows(exec *cx, const optimizer_options *o, const optimiz
 static const optimizer_rule adamw = {.name = "adamw",
                                      .slots = 2,
                                      .slot = {[ADAMW_MOMENT1] = "exp_avg", [ADAMW_MOMENT2] = "exp_avg_sq"},
-                                     .makes_form = makes_form,
+                                     .can_quantize = can_quantize,
                                      .schedule = optimizer_schedule_moments,
                                      .update = adamw_rows};
 
@@ -86,12 +86,12 @@ void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, 
 
 /* Does the update of this rank count p in the norm? */
 static bool is_measured(const parameter *p) {
-    return !p->frozen && !p->rests && !p->repeated;
+    return !p->frozen && !p->is_frozen_now && !p->repeated;
 }
 
 /* The ranks that have the other local parts of p; NULL: here is the whole. */
 static const group *ranks_of_parts(const parameter *p, const optimizer_ranks *ranks) {
-    if (!parameter_is_cut(p)) return NULL;
+    if (!parameter_is_split(p)) return NULL;
     return p->rank == 3 ? ranks->experts : ranks->tensor;
 }
 
@@ -214,7 +214,7 @@ static ott_status step_those(exec *cx, const update_parts *u, const optimizer_ru
     const parameter *trained[OPTIMIZER_LIST];
     int filled = 0;
     for (const parameter *p = u->parameters; p < u->parameters + u->count; p++) {
-        bool steps = !p->frozen && !p->rests && (!u->rule->takes || u->rule->takes(p)) == taken;
+        bool steps = !p->frozen && !p->is_frozen_now && (!u->rule->takes || u->rule->takes(p)) == taken;
         if (steps) trained[filled++] = p;
         if (filled < OPTIMIZER_LIST) continue;
         TRY(optimizer_step(cx, by, u->o, trained, filled, u->ranks, state));

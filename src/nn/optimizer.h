@@ -53,7 +53,7 @@ typedef struct optimizer_rule {
     const char *slot[PARAMETER_SLOTS];
     int slots_taken; /* of these the parameters have that `takes` names; 0: all */
     /* Does its step make the form of p's shard, where one is asked for (parameter_shard.form)? NULL: of none. */
-    bool (*makes_form)(const parameter *p);
+    bool (*can_quantize)(const parameter *p);
     /* Is p of the rule, or of AdamW, at adam_rate times the learning rate and in the same slots? NULL: all are. */
     bool (*takes)(const parameter *p);
     /* The rule's scalars for update number `update` (from 1), into the host's part of the step state. */

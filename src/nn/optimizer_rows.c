@@ -21,7 +21,7 @@ int64_t optimizer_rows_at(const optimizer_options *o, const parameter *p, int64_
     const parameter_shard *s = &p->shard;
     const parameter_part part = parameter_shard_part(p);
     parameter_run run = {0, 1};
-    if (p->rank > 1) run = parameter_lines_at(&part, row, s->value.rows - row);
+    if (p->rank > 1) run = parameter_rows_at(&part, row, s->value.rows - row);
     *out = (optimizer_rows){.of = p,
                             .param = tensor_rows(s->value, row, run.count),
                             .grad = tensor_rows(s->grad, row, run.count),
@@ -31,7 +31,7 @@ int64_t optimizer_rows_at(const optimizer_options *o, const parameter *p, int64_
                             .row_step = p->columns};
     for (int k = 0; k < PARAMETER_SLOTS; k++) {
         out->slot[k] = rows_of(&s->slot[k], row, run.count);
-        out->numbers[k] = rows_of(&s->numbers[k], row, run.count);
+        out->group_scales[k] = rows_of(&s->group_scales[k], row, run.count);
     }
     return run.count;
 }

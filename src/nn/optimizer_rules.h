@@ -11,7 +11,7 @@ extern const optimizer_rule optimizer_muon;
    number first + row * row_step + column of those with `seed` (tensor/stochastic.h). */
 struct optimizer_rows {
     const parameter *of;
-    tensor param, grad, slot[PARAMETER_SLOTS], numbers[PARAMETER_SLOTS];
+    tensor param, grad, slot[PARAMETER_SLOTS], group_scales[PARAMETER_SLOTS];
     float weight_decay;
     uint64_t seed;
     int64_t first, row_step;

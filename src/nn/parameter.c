@@ -1,7 +1,7 @@
 /* nn/parameter: parts of parameters: how they are cut, and where their elements are in the whole. */
 #include "nn/parameter.h"
 
-parameter_run parameter_lines_at(const parameter_part *part, int64_t at, int64_t most) {
+parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t most) {
     parameter_run run = {at, most};
     for (int i = 0; i < PARAMETER_SECTIONS - 1; i++) {
         const parameter_gap *gap = &part->gap[i];
@@ -22,13 +22,13 @@ static parameter_run run_in_row(const parameter_part *part, int64_t columns, int
 parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most) {
     if (part->columns != columns && part->rows > 1) return run_in_row(part, columns, at, most);
     int64_t each = part->rows > 1 ? columns : 1, lines = part->rows * part->columns / each, line = at / each;
-    parameter_run run = parameter_lines_at(part, line, lines - line);
+    parameter_run run = parameter_rows_at(part, line, lines - line);
     int64_t skipped = run.first - line, left = (line + run.count) * each - at;
     return (parameter_run){part->row * columns + part->column + at + skipped * each,
                            left < most ? left : most};
 }
 
-void parameter_cut_lines(parameter *p, const int64_t *section, int sections, int rank, int ranks) {
+void parameter_split_rows(parameter *p, const int64_t *section, int sections, int rank, int ranks) {
     parameter_part *part = &p->local;
     int64_t begin = 0, lines = 0, end = 0; /* of a section; of the part before it, and where they end */
     for (int i = 0; i < sections; i++) {
@@ -48,7 +48,7 @@ parameter_part parameter_shard_part(const parameter *p) {
     const parameter_shard *s = &p->shard;
     int64_t lines = p->rank > 1 ? s->value.rows : s->value.columns;
     parameter_part part = p->local;
-    parameter_run run = parameter_lines_at(&p->local, s->first, 1);
+    parameter_run run = parameter_rows_at(&p->local, s->first, 1);
     part.rows = s->value.rows;
     part.columns = s->value.columns;
     *(p->rank > 1 ? &part.row : &part.column) += run.first;

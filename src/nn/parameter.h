@@ -20,7 +20,7 @@ enum {
 };
 
 /* How tensor parallelism cuts a parameter: each rank has as many rows, or columns, of it. */
-typedef enum parameter_cut { PARAMETER_WHOLE, PARAMETER_ROWS, PARAMETER_COLUMNS } parameter_cut;
+typedef enum parameter_split { PARAMETER_FULL, PARAMETER_ROWS, PARAMETER_COLUMNS } parameter_split;
 
 /* A part's lines are the rows of a matrix, and the elements of a vector, which is a matrix of one row. After so many of them
    the next ones of the whole are not in the part; skipped 0: no gap. */
@@ -40,8 +40,8 @@ typedef struct parameter_shard {
     int64_t first;
     int64_t *cut; /* [ranks] lines that each has; NULL: one rank */
     tensor value, grad;
-    tensor slot[PARAMETER_SLOTS];    /* of the optimizer's state, in its row's order (nn/optimizer.h) */
-    tensor numbers[PARAMETER_SLOTS]; /* of the groups of a slot in FP8; else without memory */
+    tensor slot[PARAMETER_SLOTS];         /* of the optimizer's state, in its row's order (nn/optimizer.h) */
+    tensor group_scales[PARAMETER_SLOTS]; /* of the groups of a slot in FP8; else without memory */
     /* of the value, which the optimizer makes with it; without codes only the amax; not FP8: none */
     qtensor form;
 } parameter_shard;
@@ -56,7 +56,7 @@ typedef struct parameter {
     bool decay;            /* takes part in weight decay */
     bool is_hidden;        /* a matrix of a layer; false: a vector, an embedding or an output head */
     bool frozen;           /* is not trained: no gradient, no state, whatever else trains */
-    bool rests; /* has no updates now, though it has a gradient and state (train.freeze_schedule) */
+    bool is_frozen_now; /* has no updates now, though it has a gradient and state (train.freeze_schedule) */
     struct frozen_codes
         *codes;              /* value holds FP8 codes and there is no master (nn/frozen.h); NULL: numbers */
     int number;              /* among the model's trained parameters, of all stages of a pipeline */
@@ -94,12 +94,12 @@ static inline int64_t parameter_count(const parameter *p) {
 }
 
 /* Has this rank's model only a part of it? */
-static inline bool parameter_is_cut(const parameter *p) {
+static inline bool parameter_is_split(const parameter *p) {
     return p->local.rows != p->rows || p->local.columns != p->columns;
 }
 
 /* Lines of the local part. */
-static inline int64_t parameter_line_count(const parameter *p) {
+static inline int64_t parameter_local_rows(const parameter *p) {
     return p->rank > 1 ? p->local.rows : p->local.columns;
 }
 
@@ -110,11 +110,11 @@ typedef struct parameter_run {
 } parameter_run;
 
 /* Those from line, or element, `at` of the part on, at most `most` of them; the whole has `columns`. */
-parameter_run parameter_lines_at(const parameter_part *part, int64_t at, int64_t most);
+parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t most);
 parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most);
 
 /* Leaves rank `rank` of `ranks` an equal share of the lines of each section; together they are all lines. */
-void parameter_cut_lines(parameter *p, const int64_t *section, int sections, int rank, int ranks);
+void parameter_split_rows(parameter *p, const int64_t *section, int sections, int rank, int ranks);
 /* Where the shard is in the whole. */
 parameter_part parameter_shard_part(const parameter *p);
 

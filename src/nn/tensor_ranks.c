@@ -46,8 +46,8 @@ static ott_status gather_codes(exec *cx, group *g, const qtensor *own, qtensor *
     return OTT_OK;
 }
 
-static ott_status gather_forms(exec *cx, const tensor_ranks *r, const char *what, const activation_specs *all,
-                               const activation *own, activation *out) {
+static ott_status gather_copies(exec *cx, const tensor_ranks *r, const char *what,
+                                const activation_specs *all, const activation *own, activation *out) {
     plan_buffer none = PLAN_NONE;
     tensor t = {.dtype = own->t.dtype,
                 .rows = rows_of_all(r, own->t.rows),
@@ -66,7 +66,7 @@ ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what
         for (int i = 0; i < QLIST_MAX; i++) out->rowwise[i] = out->columnwise[i] = PLAN_NONE;
         return OTT_OK;
     }
-    if (codes_travel(r, all)) return gather_forms(cx, r, what, all, own, out);
+    if (codes_travel(r, all)) return gather_copies(cx, r, what, all, own, out);
     TRY(activation_open(cx, what, own->t.dtype, rows_of_all(r, own->t.rows), own->t.columns, all, out));
     TRY(gather(cx, r->group, own->t, out->t));
     return activation_quantize(cx, out);

@@ -134,19 +134,19 @@ void store_abandon(exec *cx, parameter_store *s, ott_status why);
 
 /* ---- for the parts of the store ---- */
 
-typedef enum store_form {
+typedef enum store_format {
     STORE_VALUE,      /* p itself */
     STORE_COMPUTE,    /* the weight in the activation format */
     STORE_CODES,      /* FP8 codes of one use, or of both */
     STORE_CODES_DOWN, /* of the columnwise use, where its scales are its own */
     STORE_MASTER      /* cast when it is here */
-} store_form;
+} store_format;
 
 /* What travels of one parameter, in one form. */
 struct store_part {
     parameter *p;
     linear *l; /* whose weight p is; NULL: of none */
-    store_form form;
+    store_format form;
     ott_dtype format;
     int uses;                               /* for which it is gathered */
     plan_buffer whole, rowwise, columnwise; /* what is gathered; codes */

@@ -81,7 +81,7 @@ static void cut_lines(parameter_store *s, const parameter *p, int64_t lines, int
 
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p) {
     int ranks = store_ranks(s);
-    int64_t lines = parameter_line_count(p), count = lines;
+    int64_t lines = parameter_local_rows(p), count = lines;
     ott_dtype master = p->shard.value.dtype;
     p->shard = (parameter_shard){0};
     if (ranks > 1) {

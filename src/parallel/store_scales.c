@@ -92,8 +92,8 @@ static ott_status find_amax(exec *cx, linear *l) {
 }
 
 static ott_status set_scales(exec *cx, linear *l) {
-    tensor_cut cut = linear_cut(l, TENSOR_WEIGHT);
-    TRY(cut_join_amax(cx, &cut, &l->quantized));
+    tensor_shard cut = linear_shard(l, TENSOR_WEIGHT);
+    TRY(shard_reduce_amax(cx, &cut, &l->quantized));
     TRY(op_scale(cx, &(scale_args){.q = &l->quantized}));
     if (!plan_recording(cx->plan)) l->compute_step = cx->step;
     return OTT_OK;
@@ -123,7 +123,7 @@ static bool are_updated(const exec *cx, const store_unit *units, int count) {
     for (int i = 0; i < count; i++)
         for (int k = 0; k < units[i].linear_count; k++) {
             const linear *l = units[i].linears[k];
-            if (linear_casts_weight(l) && !linear_form_is_updated(cx, l)) return false;
+            if (linear_casts_weight(l) && !linear_is_quantized_by_optimizer(cx, l)) return false;
         }
     return true;
 }

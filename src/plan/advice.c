@@ -6,12 +6,12 @@ typedef struct question {
     advice *out;
 } question;
 
-static ott_status ask(void *user, const admission *a) {
+static ott_status ask(void *user, const memory_check *a) {
     const question *q = user;
     const estimate *e = q->e;
-    TRY(admission_compare_fp8(a, e->need.total, &q->out->fp8));
+    TRY(memory_check_compare_fp8(a, e->need.total, &q->out->fp8));
     if (e->lack <= 0) return OTT_OK;
-    return admission_suggest(a, e->need.total, e->need.total - e->lack, &q->out->suggestions);
+    return memory_check_suggest(a, e->need.total, e->need.total - e->lack, &q->out->suggestions);
 }
 
 ott_status advice_find(const count_request *r, const estimate *e, advice *out) {

@@ -5,8 +5,8 @@
 #include "plan/estimate.h"
 
 typedef struct advice {
-    str suggestions; /* admission_suggest's text; empty if the run fits */
-    admission_fp8 fp8;
+    str suggestions; /* memory_check_suggest's text; empty if the run fits */
+    memory_check_fp8 fp8;
 } advice;
 
 /* Of the stage that needs most. out->suggestions.account is set; free it with str_free. */

@@ -1,6 +1,6 @@
 /* plan/count: counting and timing the step that a dry run records. */
 #include "plan/count.h"
-#include "train/world.h"
+#include "train/process_group.h"
 #include <string.h>
 
 static const struct {
@@ -55,7 +55,7 @@ typedef struct counter {
     const machine *machine;
     const count_request *request;
     rank_count *out;
-    world world;
+    process_group process_group;
     double times; /* a step runs what is recorded of a micro-batch, or of all */
     clocks micro_batch, update;
     double once;                       /* seconds of what a step does once: weights made anew */
@@ -96,7 +96,7 @@ static const void *made_weight(const counter *c, enum op_index op, const void *a
     const amax_args *a = args;
     const cast_args *cast = args;
     const scale_args *s = args;
-    bool shared = c->world.shard->size > 1;
+    bool shared = c->process_group.shard->size > 1;
     if (op == OP_INDEX_amax && is_kept(a->x))
         return (const char *)a->x->data + !cast_spec_is_fp8(&a->q->spec.rowwise); /* a use each */
     if (op == OP_INDEX_scale && !plan_is_recorded(amax_of(s->q))) return s->q;
@@ -148,18 +148,18 @@ static void hear_op(void *user, const exec *cx, enum op_index op, const void *ar
 /* ---- collectives ---- */
 
 static mesh_dimension dimension_of(const counter *c, const group *g) {
-    if (g == c->world.tensor) return MESH_TP;
-    if (g == c->world.context) return MESH_CP;
-    if (g == c->world.experts) return MESH_EP;
-    return g == c->world.stages ? MESH_PP : MESH_DP_SHARD;
+    if (g == c->process_group.tensor) return MESH_TP;
+    if (g == c->process_group.context) return MESH_CP;
+    if (g == c->process_group.experts) return MESH_EP;
+    return g == c->process_group.stages ? MESH_PP : MESH_DP_SHARD;
 }
 
 static traffic_kind traffic_of(const counter *c, const exec *cx, const group *g, const collective *call) {
     if (cx->part == PART_OPTIMIZER) return TRAFFIC_OTHER;
-    if (g == c->world.tensor) return TRAFFIC_TENSOR;
-    if (g == c->world.context) return TRAFFIC_CONTEXT;
-    if (g == c->world.experts) return TRAFFIC_EXPERTS;
-    if (g == c->world.stages) return TRAFFIC_STAGES;
+    if (g == c->process_group.tensor) return TRAFFIC_TENSOR;
+    if (g == c->process_group.context) return TRAFFIC_CONTEXT;
+    if (g == c->process_group.experts) return TRAFFIC_EXPERTS;
+    if (g == c->process_group.stages) return TRAFFIC_STAGES;
     return call->kind == COLLECTIVE_ALL_GATHER       ? TRAFFIC_GATHER
            : call->kind == COLLECTIVE_REDUCE_SCATTER ? TRAFFIC_REDUCE
                                                      : TRAFFIC_OTHER;
@@ -268,19 +268,19 @@ static ott_status look(void *user, trainer *t) {
 
 /* The dry run of the first rank of a stage. Groups of ranks that are not there have not been opened; a GPU's are not on the
    host. */
-static ott_status open_rank(const count_request *r, int64_t at, world *w, model_options *shape,
-                            admission *out) {
+static ott_status open_rank(const count_request *r, int64_t at, process_group *w, model_options *shape,
+                            memory_check *out) {
     int64_t first = at * mesh_ranks(r->mesh) / r->mesh->size[MESH_PP]; /* pp is the outermost */
     *shape = *r->shape;
-    TRY(world_open_absent(r->account, r->mesh, first, w));
-    world_share_model(w, r->cfg, shape);
-    *out = (admission){.account = r->account,
-                       .device = r->machine->like,
-                       .cfg = r->cfg,
-                       .asked = r->asked,
-                       .shape = shape,
-                       .group_bytes = r->machine->here ? world_group_bytes(r->mesh) : 0,
-                       .elsewhere = !r->machine->here};
+    TRY(process_group_open_dry_run(r->account, r->mesh, first, w));
+    process_group_set_model(w, r->cfg, shape);
+    *out = (memory_check){.account = r->account,
+                          .device = r->machine->like,
+                          .cfg = r->cfg,
+                          .asked = r->asked,
+                          .shape = shape,
+                          .group_bytes = r->machine->here ? process_group_bytes(r->mesh) : 0,
+                          .elsewhere = !r->machine->here};
     return OTT_OK;
 }
 
@@ -302,13 +302,13 @@ static ott_status run(counter *c, int64_t at) {
     double micro_batches = (double)r->cfg->train.grad_accum_steps;
     double recorded = r->mesh->size[MESH_PP] > 1 ? micro_batches : 1;
     model_options shape;
-    admission a;
-    TRY(open_rank(r, at, &c->world, &shape, &a));
+    memory_check a;
+    TRY(open_rank(r, at, &c->process_group, &shape, &a));
     c->times = micro_batches / recorded;
     a.listener = &listener;
     a.look = look;
     a.user = c;
-    TRY(admission_measure(&a, &c->out->need));
+    TRY(memory_check_measure(&a, &c->out->need));
     finish(c, recorded);
     return OTT_OK;
 }
@@ -320,18 +320,18 @@ ott_status count_run(const count_request *r, int64_t at, rank_count *out) {
     counter *c = memory;
     *c = (counter){.machine = r->machine, .out = out, .request = r};
     ott_status status = run(c, at);
-    world_close(&c->world);
+    process_group_close(&c->process_group);
     mem_free(r->account, memory);
     return status;
 }
 
 ott_status count_ask(const count_request *r, int64_t at, count_question *ask, void *user) {
-    world w = {0};
+    process_group w = {0};
     model_options shape;
-    admission a;
+    memory_check a;
     ott_status status = open_rank(r, at, &w, &shape, &a);
     if (status == OTT_OK) status = ask(user, &a);
-    world_close(&w);
+    process_group_close(&w);
     return status;
 }
 

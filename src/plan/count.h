@@ -1,6 +1,6 @@
 /*
  * plan/count: what one rank does in a step. The trainer is opened on a dry run, as it is before a run starts
- * (train/admission.h), as a rank of a mesh of ranks that are not there; what its first step records is counted, operation by
+ * (train/memory_check.h), as a rank of a mesh of ranks that are not there; what its first step records is counted, operation by
  * operation and collective by collective, and timed by a machine's rates.
  */
 #ifndef PLAN_COUNT_H
@@ -8,7 +8,7 @@
 
 #include "parallel/mesh.h"
 #include "plan/machine.h"
-#include "train/admission.h"
+#include "train/memory_check.h"
 #include "train/op_kinds.h"
 
 /* What is planned for. The configuration is resolved; all are borrowed. */
@@ -57,7 +57,7 @@ typedef struct count_traffic {
 
 /* Sums are of a step. */
 typedef struct rank_count {
-    admission_need need;
+    memory_need need;
     int64_t parameters, frozen,
         on_rank;            /* elements: of the model, of them not trained; of the rank's share */
     double flops_per_token; /* model_flops_per_token */
@@ -72,7 +72,7 @@ typedef struct rank_count {
 /* Of the first rank of a stage. */
 ott_status count_run(const count_request *r, int64_t at, rank_count *out);
 /* Calls ask with the dry run of that rank, to try other settings of it. */
-typedef ott_status count_question(void *user, const admission *a);
+typedef ott_status count_question(void *user, const memory_check *a);
 ott_status count_ask(const count_request *r, int64_t at, count_question *ask, void *user);
 /* Seconds of a step's micro-batches, and of the step, if no other stage kept it waiting. */
 double count_busy(const rank_count *c, int64_t micro_batches);

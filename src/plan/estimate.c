@@ -86,7 +86,7 @@ static ott_status sum_up(const count_request *r, const stage_counts *s, estimate
     return OTT_OK;
 }
 
-static int64_t find_lack(const machine *m, const admission_need *need) {
+static int64_t find_lack(const machine *m, const memory_need *need) {
     device_memory memory;
     device_read_memory(m->like, &memory);
     if (memory.room.left == INT64_MAX) return -INT64_MAX;

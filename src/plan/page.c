@@ -38,7 +38,7 @@ static void write_head(const page *p, str *out) {
 #define MIB 1048576.0
 
 /* Beside the device's: its limit is not known of a machine that is not here. */
-static void write_host_memory(const admission_need *n, str *out) {
+static void write_host_memory(const memory_need *n, str *out) {
     if (n->host < (int64_t)MIB / 20) return;
     str_append(out, "Memory of the host that a rank takes\n");
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
@@ -49,9 +49,9 @@ static void write_host_memory(const admission_need *n, str *out) {
 
 static void write_advice(const page *p, str *out) {
     const advice *a = p->advice;
-    char text[ADMISSION_FP8_TEXT];
+    char text[MEMORY_CHECK_FP8_TEXT];
     if (a->fp8.excess > 0) {
-        admission_show_fp8(&a->fp8, p->estimate->need.total, text);
+        memory_check_show_fp8(&a->fp8, p->estimate->need.total, text);
         str_printf(out, "%s\n", text);
     }
     if (a->suggestions.length > 0)
@@ -59,7 +59,7 @@ static void write_advice(const page *p, str *out) {
 }
 
 static void write_memory(const page *p, str *out) {
-    const admission_need *n = &p->estimate->need;
+    const memory_need *n = &p->estimate->need;
     device_memory memory;
     char left[LIMIT_TEXT];
     device_read_memory(p->machine->like, &memory);

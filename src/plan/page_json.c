@@ -11,7 +11,7 @@ static void write_kinds(const char *name, int64_t all, const int64_t of[MEM_KIND
     str_append(out, "}");
 }
 
-static void write_fp8_memory(const admission_fp8 *c, str *out) {
+static void write_fp8_memory(const memory_check_fp8 *c, str *out) {
     json_write_integer(out, "bytes_more_than_bf16", c->excess);
     json_write_key(out, "settings_that_need_less");
     str_append(out, "[");
@@ -26,7 +26,7 @@ static void write_fp8_memory(const admission_fp8 *c, str *out) {
 }
 
 static void write_memory(const page *p, str *out) {
-    const admission_need *n = &p->estimate->need;
+    const memory_need *n = &p->estimate->need;
     write_kinds("memory_bytes", n->total, n->of, out);
     write_kinds("host_memory_bytes", n->host, n->host_of, out);
     json_write_bool(out, "fits", p->estimate->lack <= 0);

@@ -8,7 +8,7 @@
 #include "plan/measure.h"
 #include "plan/page.h"
 #include "train/run.h"
-#include "train/world.h"
+#include "train/process_group.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -57,7 +57,7 @@ static int passes_after_rows(const quant_spec *s, bool casts) {
     return first + second;
 }
 
-static double form_bytes(const exec *cx, const qtensor *q, int source, producer by) {
+static double quantized_bytes(const exec *cx, const qtensor *q, int source, producer by) {
     const backend_capabilities *can = cx->device->can;
     if (by == BY_TILES) return work_cast_bytes(can, &q->spec, q->rows, q->columns, source, false);
     int passes = passes_after_rows(&q->spec, by == BY_ROWS_AND_CASTS);
@@ -89,11 +89,11 @@ static double field_bytes(const exec *cx, const op_field *f, const void *args, i
     switch (f->kind) {
     case OP_INOUT: return 2 * tensor_traffic(value);
     case OP_QTENSOR: /* the source is a field of its own; without codes its amax is found as it passes */
-        return qtensor_has_codes(value) ? form_bytes(cx, value, source, BY_TILES) : 0;
+        return qtensor_has_codes(value) ? quantized_bytes(cx, value, source, BY_TILES) : 0;
     case OP_OPERAND: return tensor_traffic(&((const operand *)value)->t);
     case OP_QOUT: {
         const qlist *list = value;
-        for (int i = 0; i < list->count; i++) sum += form_bytes(cx, &list->item[i], source, by);
+        for (int i = 0; i < list->count; i++) sum += quantized_bytes(cx, &list->item[i], source, by);
         return sum;
     }
     default: return tensor_traffic(value);

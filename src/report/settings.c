@@ -3,7 +3,7 @@
  * that Ottava wrote holds every value; a key that only one of two has comes from another version, and says
  * nothing.
  */
-#include "config/toml_door.h"
+#include "config/toml.h"
 #include "report/internal.h"
 #include <inttypes.h>
 #include <string.h>

@@ -3,26 +3,25 @@
 #include <stdio.h>
 
 /* The first thing that is in the way. */
-typedef struct obstacle {
+typedef struct error {
     const char *where; /* "input" */
     const char *what;  /* "1x128" */
     const char *why;
-} obstacle;
+} error;
 
-static bool refuses_cast(const backend_capabilities *can, const cast_spec *s, obstacle *o) {
-    *o = (obstacle){o->where, dtype_name(s->format), can->no_format[s->format]};
+static bool refuses_cast(const backend_capabilities *can, const cast_spec *s, error *o) {
+    *o = (error){o->where, dtype_name(s->format), can->no_format[s->format]};
     if (o->why || !cast_spec_is_fp8(s)) return o->why != NULL;
-    *o = (obstacle){o->where, granularity_name(s->grain), can->no_granularity[s->grain]};
+    *o = (error){o->where, granularity_name(s->grain), can->no_granularity[s->grain]};
     return o->why != NULL;
 }
 
-static bool refuses_tensor(const backend_capabilities *can, const char *name, const quant_spec *q,
-                           obstacle *o) {
+static bool refuses_tensor(const backend_capabilities *can, const char *name, const quant_spec *q, error *o) {
     o->where = name;
     return refuses_cast(can, &q->rowwise, o) || refuses_cast(can, &q->columnwise, o);
 }
 
-static bool refuses(const backend_capabilities *can, const recipe *r, obstacle *o) {
+static bool refuses(const backend_capabilities *can, const recipe *r, error *o) {
     static const char *const products[GEMM_COUNT] = {"the output GEMM", "the grad_input GEMM",
                                                      "the grad_weight GEMM"};
     if (refuses_tensor(can, "input", &r->input, o) || refuses_tensor(can, "weight", &r->weight, o) ||
@@ -30,14 +29,14 @@ static bool refuses(const backend_capabilities *can, const recipe *r, obstacle *
         return true;
     for (int g = 0; g < GEMM_COUNT; g++) {
         accumulate_mode mode = r->gemm[g].accumulate;
-        *o = (obstacle){products[g], recipe_accumulate_name(mode), can->no_accumulate[mode]};
+        *o = (error){products[g], recipe_accumulate_name(mode), can->no_accumulate[mode]};
         if (o->why) return true;
     }
     return false;
 }
 
 static void list_possible(const backend_capabilities *can, char *out, size_t size) {
-    obstacle o;
+    error o;
     int count;
     const recipe *table = recipe_table(&count);
     size_t length = 0;
@@ -49,7 +48,7 @@ static void list_possible(const backend_capabilities *can, char *out, size_t siz
 }
 
 ott_status backend_check_recipe(const backend_capabilities *can, const recipe *r) {
-    obstacle o;
+    error o;
     char possible[192];
     if (!refuses(can, r, &o)) return OTT_OK;
     list_possible(can, possible, sizeof possible);

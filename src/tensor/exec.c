@@ -6,7 +6,7 @@ static bool is_recorded(const exec *cx) {
 }
 
 static ott_status may_begin(const exec *cx) {
-    return is_recorded(cx) ? OTT_OK : watch_check(cx->watch);
+    return is_recorded(cx) ? OTT_OK : cancellation_check(cx->cancellation);
 }
 
 static void count(exec *cx, recipe_gemm role, const operand *a, const operand *b) {

@@ -5,7 +5,7 @@
 #ifndef TENSOR_EXEC_H
 #define TENSOR_EXEC_H
 
-#include "base/watch.h"
+#include "base/cancellation.h"
 #include "tensor/group.h"
 #include "tensor/plan.h"
 
@@ -69,10 +69,10 @@ struct exec {
     void *
         workspace; /* of the op that runs: op_table.workspace bytes, aligned as the device wants it; NULL: none */
     const logger *log;
-    const watch *watch;           /* may end a pass before any of its matrix products; NULL: nobody */
-    const hook *hook;             /* NULL: none */
-    exec_times *times;            /* NULL: ops are not timed */
-    int64_t gemms[GEMM_COUNT][2]; /* matrix products run, by role; [1]: with FP8 operands */
+    const cancellation *cancellation; /* may end a pass before any of its matrix products; NULL: nobody */
+    const hook *hook;                 /* NULL: none */
+    exec_times *times;                /* NULL: ops are not timed */
+    int64_t gemms[GEMM_COUNT][2];     /* matrix products run, by role; [1]: with FP8 operands */
 };
 
 /* op_gemm. The three roles count apart. OTT_ERR_STOPPED when the watch says so, but not while it is recorded. */

@@ -13,7 +13,7 @@
 
 enum {
     MOMENT_GROUP = 128,
-    MOMENT_NUMBERS = 2 /* of a group: a, p */
+    MOMENT_SCALES = 2 /* of a group: a, p */
 };
 #define MOMENT_LARGEST   448.0f /* E4M3's */
 #define MOMENT_SMALLEST  0x1p-9f
@@ -23,8 +23,8 @@ enum {
 #define MOMENT_POWER_MAX 2.0f
 
 /* The group's numbers of a row of `columns`. */
-ANYWHERE int64_t moment_numbers(int64_t columns) {
-    return MOMENT_NUMBERS * ((columns + MOMENT_GROUP - 1) / MOMENT_GROUP);
+ANYWHERE int64_t moment_scale_count(int64_t columns) {
+    return MOMENT_SCALES * ((columns + MOMENT_GROUP - 1) / MOMENT_GROUP);
 }
 
 /* Cephes logf coefficients, highest degree first: log(1 + f) = f - f^2/2 + f^3 * P(f). */
@@ -65,7 +65,7 @@ typedef struct moment_scale {
         expansion; /* log(largest), 1 / power: of a group that has numbers, largest being neither 0 nor NaN */
 } moment_scale;
 
-ANYWHERE bool moment_has_numbers(float largest) {
+ANYWHERE bool moment_has_scales(float largest) {
     return largest > 0.0f;
 }
 
@@ -73,7 +73,7 @@ ANYWHERE bool moment_has_numbers(float largest) {
    an infinity makes all of the group NaN. */
 ANYWHERE moment_scale moment_scale_of(float largest, float smallest) {
     moment_scale s = {largest < FLT_MIN ? 0.0f : largest < INFINITY ? largest : NAN, 1.0f, 0.0f, 1.0f};
-    if (!moment_has_numbers(s.largest)) return s;
+    if (!moment_has_scales(s.largest)) return s;
     s.log_largest = moment_log(largest);
     float power = (s.log_largest - moment_log(smallest)) / MOMENT_LOG_RANGE;
     s.power = power < MOMENT_POWER_MIN   ? MOMENT_POWER_MIN
@@ -93,7 +93,7 @@ ANYWHERE float moment_expanded(float x, const moment_scale *s) {
 }
 
 ANYWHERE uint8_t moment_encode(float x, const moment_scale *s) {
-    if (!moment_has_numbers(s->largest)) return s->largest == 0.0f ? 0 : 0x7f;
+    if (!moment_has_scales(s->largest)) return s->largest == 0.0f ? 0 : 0x7f;
     return narrow_to_fp8(moment_expanded(x, s), OTT_E4M3, CAST_SATURATE);
 }
 

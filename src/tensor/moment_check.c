@@ -2,9 +2,9 @@
 #include "tensor/moment_check.h"
 
 ott_status moment_check(const adamw_fp8_args *a) {
-    if (a->numbers1->columns == moment_numbers(a->param->columns)) return OTT_OK;
+    if (a->group_scales1->columns == moment_scale_count(a->param->columns)) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE,
                        "adamw_fp8: numbers1 has %lld columns, not the %lld of the groups of %lld elements",
-                       (long long)a->numbers1->columns, (long long)moment_numbers(a->param->columns),
+                       (long long)a->group_scales1->columns, (long long)moment_scale_count(a->param->columns),
                        (long long)a->param->columns);
 }

@@ -13,7 +13,7 @@ struct chat {
     jinja *template;
     const char *path; /* of the file that the template is in; in memory */
     arena *memory;
-    const watch *watch;
+    const cancellation *cancellation;
     struct tm today;
     bool has_date;
 };
@@ -139,7 +139,7 @@ ott_status chat_open(mem *account, const tokenizer *t, const chat_settings *sett
     *out = NULL;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(chat), "chat template", &memory));
     chat *c = memory;
-    *c = (chat){.account = account, .tokenizer = t, .watch = settings->watch};
+    *c = (chat){.account = account, .tokenizer = t, .cancellation = settings->cancellation};
     ott_status status = parse_template(c, settings->date);
     if (status == OTT_OK)
         *out = c;
@@ -187,8 +187,8 @@ typedef struct rendering {
 
 static void begin_rendering(rendering *r, const chat *c, const json_t *tools) {
     *r = (rendering){.c = c, .tools = tools, .budget = {.most = ROW_STEPS_MOST}};
-    r->settings =
-        (jinja_settings){.watch = c->watch, .budget = &r->budget, .today = c->has_date ? &c->today : NULL};
+    r->settings = (jinja_settings){
+        .cancellation = c->cancellation, .budget = &r->budget, .today = c->has_date ? &c->today : NULL};
 }
 
 typedef struct prefix_texts {

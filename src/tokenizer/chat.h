@@ -14,7 +14,8 @@ typedef struct chat chat;
 
 /* Zero-initialised: rendering is never stopped, and templates have no strftime_now. */
 typedef struct chat_settings {
-    const watch *watch; /* borrowed; stops rendering and encoding with OTT_ERR_STOPPED; NULL: never */
+    const cancellation
+        *cancellation; /* borrowed; stops rendering and encoding with OTT_ERR_STOPPED; NULL: never */
     /* data.chat_date, the day that strftime_now gives (midnight): "2026-11-24"; "": today; NULL, "undefined": templates have no
        strftime_now */
     const char *date;

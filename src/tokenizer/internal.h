@@ -123,8 +123,8 @@ struct tokenizer_scratch {
     int64_t codepoint_capacity;
     str *split_text; /* [split_count] what a step that changes its text writes */
     bpe_work *work;
-    const watch *watch; /* NULL: nothing stops encoding */
-    int64_t unwatched;  /* bytes since it was asked */
+    const cancellation *cancellation; /* NULL: nothing stops encoding */
+    int64_t unwatched;                /* bytes since it was asked */
 };
 
 /* One call of tokenizer_encode. */

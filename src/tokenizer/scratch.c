@@ -23,8 +23,8 @@ out:
     return status;
 }
 
-void tokenizer_scratch_watch(tokenizer_scratch *s, const watch *w) {
-    s->watch = w;
+void tokenizer_scratch_set_cancellation(tokenizer_scratch *s, const cancellation *w) {
+    s->cancellation = w;
 }
 
 void tokenizer_scratch_close(tokenizer_scratch *s) {

@@ -272,7 +272,7 @@ static ott_status encode_piece(encode_run *run, text_view piece) {
     s->unwatched += piece.bytes;
     if (s->unwatched >= BYTES_BETWEEN_CHECKS) {
         s->unwatched = 0;
-        TRY(watch_check(s->watch));
+        TRY(cancellation_check(s->cancellation));
     }
     return bpe_encode(run, piece);
 }

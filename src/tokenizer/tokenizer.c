@@ -97,7 +97,7 @@ static ott_status mark_cuts(encode_run *run, added_part part, int64_t end) {
     const tokenizer_cuts *c = run->cuts;
     for (; run->cut < c->count && c->at[run->cut] < end; run->cut++) {
         int64_t bytes = c->at[run->cut] - part.from;
-        TRY(watch_check(run->s->watch));
+        TRY(cancellation_check(run->s->cancellation));
         run->again += bytes;
         if (run->again > TOKENIZER_CUTS_LIMIT)
             return status_fail(OTT_ERR_UNSUPPORTED,

@@ -10,7 +10,7 @@
 #define TOKENIZER_TOKENIZER_H
 
 #include "base/str.h"
-#include "base/watch.h"
+#include "base/cancellation.h"
 
 typedef struct tokenizer tokenizer;
 
@@ -73,7 +73,7 @@ typedef struct tokenizer_scratch tokenizer_scratch;
 ott_status tokenizer_scratch_open(mem *account, const tokenizer *t, tokenizer_scratch **out);
 void tokenizer_scratch_close(tokenizer_scratch *s); /* NULL is allowed */
 /* Encoding stops when `w` says so, with OTT_ERR_STOPPED; NULL: never. Borrowed; asked every 64 KiB of text. */
-void tokenizer_scratch_watch(tokenizer_scratch *s, const watch *w);
+void tokenizer_scratch_set_cancellation(tokenizer_scratch *s, const cancellation *w);
 
 enum {
     TOKENIZER_ADD_SPECIAL = 1,   /* what the post-processor puts around a text (BOS, EOS) */

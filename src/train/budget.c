@@ -34,8 +34,8 @@ static ott_status search(const budget *b, model *m, int64_t limit, int64_t *foun
 /* What ranks do together in a recomputed block all of them do. */
 static ott_status agree(const budget *b, int64_t *n) {
     float most = (float)*n;
-    if (!b->told || b->told->group->size == 1) return OTT_OK;
-    TRY(group_host_reduce(b->told, &most, 1, REDUCE_MAX));
+    if (!b->host_exchange || b->host_exchange->group->size == 1) return OTT_OK;
+    TRY(group_host_reduce(b->host_exchange, &most, 1, REDUCE_MAX));
     *n = (int64_t)most;
     return OTT_OK;
 }

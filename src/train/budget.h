@@ -14,7 +14,7 @@ typedef struct budget {
     /* Bytes of a step's plan as the blocks are now. */
     ott_status (*measure)(void *user, int64_t *bytes);
     void *user;
-    group_host *told; /* its group's ranks choose alike; NULL: this one alone */
+    group_host *host_exchange; /* its group's ranks choose alike; NULL: this one alone */
     const logger *log;
 } budget;
 

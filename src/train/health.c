@@ -114,14 +114,14 @@ static void take_use(const health *h, int64_t use) {
 /* Whatever ranks measured: other rows, other parts of a layer, other layers. */
 static ott_status join_ranks(health *h) {
     int64_t uses = use_count(h);
-    group_host *told = &h->t->told;
+    group_host *host_exchange = &h->t->host_exchange;
     for (int64_t use = 0; use < uses; use++) take_use(h, use);
-    told->group = h->t->options.run_group;
-    if (told->group->size == 1) return OTT_OK;
-    TRY(group_host_reduce(told, &h->most->measured, uses * (int64_t)(sizeof *h->most / sizeof(float)),
-                          REDUCE_MAX));
-    return group_host_reduce(told, &h->sum->saturated, uses * (int64_t)(sizeof *h->sum / sizeof(float)),
-                             REDUCE_SUM);
+    host_exchange->group = h->t->options.run_group;
+    if (host_exchange->group->size == 1) return OTT_OK;
+    TRY(group_host_reduce(host_exchange, &h->most->measured,
+                          uses * (int64_t)(sizeof *h->most / sizeof(float)), REDUCE_MAX));
+    return group_host_reduce(host_exchange, &h->sum->saturated,
+                             uses * (int64_t)(sizeof *h->sum / sizeof(float)), REDUCE_SUM);
 }
 
 /* ---- reporting ---- */
@@ -174,10 +174,10 @@ static void judge_layer(const health *h, int64_t i) {
     const char *word = "";
     if (!l || !l->spec.fp8) return;
     l->below = worst_of(h, i, &word) < h->options.bound_db ? l->below + 1 : 0;
-    if (l->below >= (float)h->options.window) l->below = LINEAR_FALLEN;
+    if (l->below >= (float)h->options.window) l->below = LINEAR_FELL_BACK;
 }
 
-static void log_fallen(const health *h, int64_t i) {
+static void log_fallbacks(const health *h, int64_t i) {
     const char *word = "";
     double worst = worst_of(h, i, &word);
     log_warning(
@@ -189,19 +189,19 @@ static void log_fallen(const health *h, int64_t i) {
 }
 
 static ott_status judge(const health *h) {
-    bool fallen = false, before[h->layer_count];
+    bool fell_back = false, before[h->layer_count];
     if (h->options.window == 0) return OTT_OK;
     for (int64_t i = 0; i < h->layer_count; i++) {
-        before[i] = h->layers[i]->fallen;
+        before[i] = h->layers[i]->fell_back;
         judge_layer(h, i);
     }
-    TRY(trainer_share_fallen(h->t));
+    TRY(trainer_share_fallbacks(h->t));
     for (int64_t i = 0; i < h->layer_count; i++) {
-        if (before[i] || !h->layers[i]->fallen) continue;
-        log_fallen(h, i);
-        fallen = true;
+        if (before[i] || !h->layers[i]->fell_back) continue;
+        log_fallbacks(h, i);
+        fell_back = true;
     }
-    return fallen ? trainer_convert(h->t, h->t->recipe) : OTT_OK;
+    return fell_back ? trainer_convert(h->t, h->t->recipe) : OTT_OK;
 }
 
 ott_status health_end_step(health *h, metrics_writer *metrics) {

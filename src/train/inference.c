@@ -243,7 +243,7 @@ static ott_status convert(const inference_plan *p, model *m) {
  */
 static ott_status load(const inference_plan *p, model *m, const logger *log) {
     run_state state;
-    bool fallen;
+    bool fell_back;
     if (!p->checkpoint) {
         TRY(hf_model_load(m, p->cfg->model.hf_path));
         if (p->cfg->train.frozen_dtype == FROZEN_FP8)
@@ -251,8 +251,8 @@ static ott_status load(const inference_plan *p, model *m, const logger *log) {
                      (long long)count_codes(m));
         return *p->cfg->peft.path ? peft_load(m, p->cfg->peft.path) : OTT_OK;
     }
-    TRY(checkpoint_load(m, log, NULL, p->checkpoint, &state, &fallen));
-    return fallen ? convert(p, m) : OTT_OK;
+    TRY(checkpoint_load(m, log, NULL, p->checkpoint, &state, &fell_back));
+    return fell_back ? convert(p, m) : OTT_OK;
 }
 
 ott_status inference_open(const inference_plan *p, device *d, int64_t positions, const logger *log,

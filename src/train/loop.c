@@ -10,8 +10,8 @@
 #include "formats/hub_name.h"
 #include "report/report.h"
 #include "tokenizer/chat.h"
-#include "train/admission.h"
-#include "train/announce.h"
+#include "train/memory_check.h"
+#include "train/startup_log.h"
 #include "train/health.h"
 #include "train/profile.h"
 #include "train/progress.h"
@@ -24,7 +24,7 @@
 #include "train/schedule.h"
 #include "train/shared_folder.h"
 #include "train/sources.h"
-#include "train/world.h"
+#include "train/process_group.h"
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,12 +35,12 @@ typedef struct run {
     const logger *log; /* this rank's */
     config *cfg;
     const train_hooks *hooks;
-    world world;
+    process_group process_group;
     config asked; /* before its model was resolved */
     model_options shape;
     hf_model_notes notes; /* of model.hf_path */
-    admission_need need;
-    admission_fp8 need_fp8; /* rank 0's */
+    memory_need need;
+    memory_check_fp8 need_fp8; /* rank 0's */
     precision_plan precision;
     run_folder folder;
     resume_point start;
@@ -57,7 +57,7 @@ typedef struct run {
     bool history_known; /* the history of earlier processes was read */
     int64_t first_step; /* of this process */
     int64_t saved_step; /* step of the newest checkpoint saved, -1: none */
-    watch watch;
+    cancellation cancellation;
     bool in_steps;
     bool stopping, stopped; /* asked to; and saved because of that */
 } run;
@@ -68,7 +68,7 @@ typedef struct run {
    together. */
 static bool stop_asked(void *user) {
     run *r = user;
-    if (r->world.size > 1 && r->in_steps) return false;
+    if (r->process_group.size > 1 && r->in_steps) return false;
     if (!r->stopping) r->stopping = r->hooks->stop && r->hooks->stop(r->hooks->stop_user);
     return r->stopping;
 }
@@ -76,7 +76,7 @@ static bool stop_asked(void *user) {
 /* Between steps; asked of one rank it is asked of all. */
 static ott_status agree_to_stop(run *r) {
     r->stopping = r->stopping || (r->hooks->stop && r->hooks->stop(r->hooks->stop_user));
-    return world_any(&r->world, &r->stopping);
+    return process_group_any(&r->process_group, &r->stopping);
 }
 
 static ott_status path_in(const run *r, const char *name, char **out) {
@@ -105,7 +105,7 @@ out:
 static ott_status load_start(run *r) {
     const char *folder = r->cfg->model.hf_path, *quantization = r->notes.quantization;
     if (r->start.checkpoint && !r->start.choice.no_model) return OTT_OK;
-    TRY(run_make_weights(r->trainer->m, r->cfg, r->world.threads));
+    TRY(run_make_weights(r->trainer->m, r->cfg, r->process_group.threads));
     if (*folder && !r->cfg->model.reduce)
         log_info(r->log, "Loaded the weights of %s%s%s%s", folder,
                  *quantization ? ", dequantized from FP8 (" : "", quantization, *quantization ? ")" : "");
@@ -113,21 +113,23 @@ static ott_status load_start(run *r) {
 }
 
 static ott_status open_writer(run *r) {
-    return checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, r->world.savers,
-                                  &r->writer);
+    return checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints,
+                                  r->process_group.savers, &r->writer);
 }
 
-static ott_status decide_admission(run *r) {
-    const admission a = {.account = r->account,
-                         .device = r->device,
-                         .cfg = r->cfg,
-                         .asked = &r->asked,
-                         .shape = &r->shape,
-                         .step = r->start.step,
-                         .train_data = r->train_data,
-                         .validation_data = r->validation_data};
-    TRY(admission_decide(&a, &r->need));
-    return world_leads(&r->world) ? admission_compare_fp8(&a, r->need.total, &r->need_fp8) : OTT_OK;
+static ott_status decide_memory_check(run *r) {
+    const memory_check a = {.account = r->account,
+                            .device = r->device,
+                            .cfg = r->cfg,
+                            .asked = &r->asked,
+                            .shape = &r->shape,
+                            .step = r->start.step,
+                            .train_data = r->train_data,
+                            .validation_data = r->validation_data};
+    TRY(memory_check_decide(&a, &r->need));
+    return process_group_is_leader(&r->process_group)
+               ? memory_check_compare_fp8(&a, r->need.total, &r->need_fp8)
+               : OTT_OK;
 }
 
 /* Before the run has a folder: ranks that read other files make none. */
@@ -136,7 +138,7 @@ static ott_status check_files(run *r) {
     r->files.account = r->account;
     ott_status status = sources_collect(r->cfg, &r->files);
     if (status == OTT_OK) status = sources_describe(&r->files, &lines);
-    if (status == OTT_OK) status = world_agree_files(&r->world, lines.text ? lines.text : "");
+    if (status == OTT_OK) status = process_group_check_files(&r->process_group, lines.text ? lines.text : "");
     str_free(&lines);
     return status;
 }
@@ -151,21 +153,21 @@ static ott_status open_sources(run *r) {
 /* The one that rank 0 finds. */
 static ott_status find_start(run *r) {
     str path = {.account = r->account};
-    if (world_leads(&r->world)) TRY(resume_find(r->log, r->cfg, &r->folder, &r->start));
-    if (r->world.size == 1) return OTT_OK;
+    if (process_group_is_leader(&r->process_group)) TRY(resume_find(r->log, r->cfg, &r->folder, &r->start));
+    if (r->process_group.size == 1) return OTT_OK;
     str_append(&path, r->start.checkpoint ? r->start.checkpoint : "");
     ott_status status = str_finish(&path);
-    if (status == OTT_OK) status = world_share_text(&r->world, &path);
-    if (status == OTT_OK && !world_leads(&r->world)) {
+    if (status == OTT_OK) status = process_group_broadcast_text(&r->process_group, &path);
+    if (status == OTT_OK && !process_group_is_leader(&r->process_group)) {
         r->start = (resume_point){.metrics = -1};
         if (path.length > 0) status = mem_strdup(r->account, path.text, &r->start.checkpoint);
     }
     str_free(&path);
     TRY(status);
-    TRY(world_share(&r->world, &r->start.choice, sizeof r->start.choice));
-    TRY(world_share(&r->world, &r->start.rows, sizeof r->start.rows));
-    TRY(world_share(&r->world, &r->start.step_rows, sizeof r->start.step_rows));
-    return world_share(&r->world, &r->start.step, sizeof r->start.step);
+    TRY(process_group_broadcast(&r->process_group, &r->start.choice, sizeof r->start.choice));
+    TRY(process_group_broadcast(&r->process_group, &r->start.rows, sizeof r->start.rows));
+    TRY(process_group_broadcast(&r->process_group, &r->start.step_rows, sizeof r->start.step_rows));
+    return process_group_broadcast(&r->process_group, &r->start.step, sizeof r->start.step);
 }
 
 /* A run that resumes may have other ranks, which change the rows of a step and so the number of steps. */
@@ -182,15 +184,15 @@ static ott_status open_trainer(run *r) {
     TRY(find_start(r));
     TRY(fit_rows(r));
     TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
-    options.run_group = r->world.all;
-    options.data_group = r->world.data;
-    options.replica_group = r->world.replicate;
-    world_share_model(&r->world, r->cfg, &r->shape);
-    TRY(decide_admission(r));
+    options.run_group = r->process_group.all;
+    options.data_group = r->process_group.data;
+    options.replica_group = r->process_group.replicate;
+    process_group_set_model(&r->process_group, r->cfg, &r->shape);
+    TRY(decide_memory_check(r));
     TRY(trainer_open(r->account, r->log, r->device, &r->shape, &options, r->train_data, r->validation_data,
                      &r->trainer));
     TRY(freezing_check_names(r->cfg, r->trainer->m));
-    r->trainer->cx.watch = r->trainer->m->watch = &r->watch;
+    r->trainer->cx.cancellation = r->trainer->m->cancellation = &r->cancellation;
     TRY(open_writer(r));
     TRY(load_start(r));
     return resume_load(r->trainer, r->cfg, &r->start);
@@ -199,9 +201,9 @@ static ott_status open_trainer(run *r) {
 /* Rank 0's, and where it is asked for those of the others. */
 static ott_status open_metrics(run *r) {
     char *path, name[48] = "metrics.jsonl";
-    if (!world_leads(&r->world)) {
+    if (!process_group_is_leader(&r->process_group)) {
         if (!r->cfg->metrics.save_for_all_ranks) return OTT_OK;
-        snprintf(name, sizeof name, "metrics-rank%d.jsonl", r->world.rank);
+        snprintf(name, sizeof name, "metrics-rank%d.jsonl", r->process_group.rank);
     }
     TRY(path_in(r, name, &path));
     ott_status status = metrics_open(r->account, r->log, path, r->start.metrics, &r->progress.metrics);
@@ -226,7 +228,7 @@ static ott_status open_history(run *r) {
 }
 
 static ott_status open_tensorboard(run *r) {
-    if (!r->cfg->metrics.enable_tensorboard || !world_leads(&r->world)) return OTT_OK;
+    if (!r->cfg->metrics.enable_tensorboard || !process_group_is_leader(&r->process_group)) return OTT_OK;
     bool before = r->folder.attempted || r->trainer->run.step > 0;
     return progress_open_tensorboard(&r->progress, r->folder.path, r->cfg->metrics.tensorboard_dir,
                                      before ? r->trainer->run.step + 1 : 0);
@@ -246,10 +248,10 @@ static ott_status open_progress(run *r) {
                              .interval = r->cfg->metrics.log_interval,
                              .max_steps = r->cfg->train.max_steps,
                              .flops_per_token = model_flops_per_token(r->trainer->m, r->cfg->train.seq_len),
-                             .ranks = r->world.size,
+                             .ranks = r->process_group.size,
                              .peak_flops = r->cfg->metrics.peak_tflops * 1e12,
                              .memory_total = (double)memory.total};
-    loss_watch_open(&r->progress.watch, r->shape.vocab);
+    loss_monitor_open(&r->progress.loss, r->shape.vocab);
     if (r->cfg->metrics.peak_tflops == 0) progress_measure_peak(&r->progress, r->device, product_format(r));
     TRY(open_history(r));
     TRY(open_metrics(r));
@@ -275,7 +277,7 @@ static ott_status open_health(run *r) {
 
 /* What a run has put there: somebody may have removed or renamed the folder meanwhile. */
 static ott_status keep_folder(run *r) {
-    if (!world_leads(&r->world)) return OTT_OK;
+    if (!process_group_is_leader(&r->process_group)) return OTT_OK;
     if (metrics_is_there(r->progress.metrics)) return OTT_OK;
     log_warning(r->log, "%s/metrics.jsonl was removed, renamed or replaced at step %lld: it is made again",
                 r->folder.path, (long long)r->trainer->run.step);
@@ -294,7 +296,8 @@ static void note_memory(run *r) {
 }
 
 static ott_status save_weights(run *r) {
-    if (!world_saves(&r->world)) return r->saved_step = r->trainer->run.step, OTT_OK;
+    if (!process_group_saves_checkpoints(&r->process_group))
+        return r->saved_step = r->trainer->run.step, OTT_OK;
     if (r->progress.metrics && metrics_sync(r->progress.metrics) != OTT_OK)
         log_warning(r->log, "%s", status_text());
     note_memory(r);
@@ -302,7 +305,8 @@ static ott_status save_weights(run *r) {
     r->saved_step = r->trainer->run.step;
     if (!save_hf_wanted(r->cfg, r->saved_step)) return OTT_OK;
     TRY(checkpoint_writer_wait(r->writer)); /* the folder goes into the checkpoint */
-    return save_hf(r->trainer->m, r->log, r->cfg, r->world.savers, r->folder.checkpoints, r->saved_step);
+    return save_hf(r->trainer->m, r->log, r->cfg, r->process_group.savers, r->folder.checkpoints,
+                   r->saved_step);
 }
 
 static ott_status save(run *r) {
@@ -388,7 +392,7 @@ static ott_status handle_nonfinite(run *r, const step_result *s) {
 }
 
 static void report_progress(const run *r, const step_result *s, double learning_rate) {
-    if (!r->hooks->progress || !world_leads(&r->world)) return;
+    if (!r->hooks->progress || !process_group_is_leader(&r->process_group)) return;
     double rate = progress_tokens_per_second(&r->progress);
     int64_t left = r->cfg->train.max_steps - r->trainer->run.step;
     r->hooks->progress(r->hooks->user,
@@ -418,7 +422,7 @@ static ott_status follow_schedule(run *r) {
     log_info(r->log, "Precision schedule: step %lld on in %s (was %s)", (long long)r->trainer->run.step + 1,
              now->name, r->trainer->recipe->name);
     TRY(trainer_convert(r->trainer, now));
-    announce_conversion(r->log, r->trainer);
+    startup_log_conversion(r->log, r->trainer);
     return OTT_OK;
 }
 
@@ -457,7 +461,7 @@ static ott_status one_step(run *r) {
     TRY(profile_end_step(r->profile));
     TRY(keep_folder(r));
     TRY(progress_end_step(&r->progress, r->trainer, &s, learning_rate));
-    TRY(health_end_step(r->health, world_leads(&r->world) ? r->progress.metrics : NULL));
+    TRY(health_end_step(r->health, process_group_is_leader(&r->process_group) ? r->progress.metrics : NULL));
     if (s.skipped) TRY(handle_nonfinite(r, &s));
     int64_t step = r->trainer->run.step;
     /* Before the checkpoint, which promises that the metrics up to its step are written. */
@@ -473,7 +477,7 @@ static ott_status one_step(run *r) {
    diverged has none worth more than its checkpoints; and several ranks save together, or not at all. */
 static ott_status save_after(run *r, ott_status code) {
     long long step = (long long)r->trainer->run.step;
-    if (r->world.size > 1) return code;
+    if (r->process_group.size > 1) return code;
     if (code == OTT_ERR_DIVERGED || !r->trainer->whole || step == r->first_step) return code;
     str reason = {.account = r->account};
     str_append(&reason, status_text());
@@ -496,7 +500,7 @@ static ott_status steps(run *r) {
         return OTT_OK;
     }
     r->first_step = r->trainer->run.step;
-    if (r->hooks->work && r->cfg->train.grad_accum_steps > 1 && world_leads(&r->world)) {
+    if (r->hooks->work && r->cfg->train.grad_accum_steps > 1 && process_group_is_leader(&r->process_group)) {
         r->trainer->micro_batch_done = report_micro_batch;
         r->trainer->micro_batch_user = r;
     }
@@ -525,7 +529,7 @@ static ott_status write_summary(run *r) {
     run_history *h = &r->progress.history;
     report_phase sum = run_history_sum(h);
     const trainer *t = r->trainer;
-    if (!world_leads(&r->world)) return OTT_OK;
+    if (!process_group_is_leader(&r->process_group)) return OTT_OK;
     if (r->progress.run_tokens == 0 && !r->history_known) return OTT_OK; /* the summary before says more */
     note_memory(r);
     TRY(keep_folder(r));
@@ -553,11 +557,11 @@ static ott_status open_device(run *r) {
     const config *cfg = r->cfg;
     TRY(precision_read_recipe(cfg, &r->precision));
     const backend_choice choice = {.name = cfg->train.device,
-                                   .threads = r->world.threads,
+                                   .threads = r->process_group.threads,
                                    .recipe = &r->precision.fp8,
                                    .emulates = cfg->float8.emulate,
-                                   .local_rank = r->world.local_rank,
-                                   .local_ranks = r->world.local_ranks,
+                                   .local_rank = r->process_group.local_rank,
+                                   .local_ranks = r->process_group.local_ranks,
                                    .log = r->log};
     return status_context(backend_open(&choice, r->account, &r->device), "%s",
                           config_where(cfg, "train.device"));
@@ -567,13 +571,14 @@ static ott_status open_device(run *r) {
 static ott_status open_folder(run *r) {
     str path = {.account = r->account}, checkpoints = {.account = r->account};
     ott_status status = OTT_OK;
-    if (world_leads(&r->world)) TRY(run_folder_open(r->account, r->log, r->cfg, &r->folder));
-    if (r->world.size == 1) return OTT_OK;
+    if (process_group_is_leader(&r->process_group))
+        TRY(run_folder_open(r->account, r->log, r->cfg, &r->folder));
+    if (r->process_group.size == 1) return OTT_OK;
     str_append(&path, r->folder.path ? r->folder.path : "");
     str_append(&checkpoints, r->folder.checkpoints ? r->folder.checkpoints : "");
-    TRY_OUT(world_share_text(&r->world, &path));
-    TRY_OUT(world_share_text(&r->world, &checkpoints));
-    if (world_leads(&r->world)) goto out;
+    TRY_OUT(process_group_broadcast_text(&r->process_group, &path));
+    TRY_OUT(process_group_broadcast_text(&r->process_group, &checkpoints));
+    if (process_group_is_leader(&r->process_group)) goto out;
     r->folder = (run_folder){.account = r->account, .lock = -1};
     TRY_OUT(config_set(r->cfg, "run.dir", path.text));
     TRY_OUT(mem_strdup(r->account, path.text, &r->folder.path));
@@ -584,8 +589,8 @@ out:
     return status;
 }
 
-static ott_status collect_obstacles(run *r) {
-    TRY(world_arrange(&r->world, r->cfg));
+static ott_status collect_errors(run *r) {
+    TRY(process_group_make_mesh(&r->process_group, r->cfg));
     TRY(peft_configure(r->account, r->cfg)); /* which may name a model */
     TRY(config_collect(r->cfg, run_check_described(r->cfg)));
     TRY(config_collect(r->cfg, hub_name_check(r->cfg, "model.hf_path", r->cfg->model.hf_path)));
@@ -595,7 +600,7 @@ static ott_status collect_obstacles(run *r) {
 /* Everything that can be known before a file of data or weights is opened, in one report. */
 static ott_status check_start(run *r) {
     config_collect_begin(r->cfg);
-    ott_status status = collect_obstacles(r), collected = config_collect_end(r->cfg);
+    ott_status status = collect_errors(r), collected = config_collect_end(r->cfg);
     return status == OTT_OK ? collected : status;
 }
 
@@ -608,39 +613,40 @@ static ott_status choose_chat_date(run *r) {
     if (!may_chat || !*path || *cfg->data.chat_date) return OTT_OK;
     resume_chat_date(r->account, cfg, date);
     if (!*date) chat_today(date);
-    if (r->world.size > 1) TRY(world_share(&r->world, date, sizeof date));
+    if (r->process_group.size > 1) TRY(process_group_broadcast(&r->process_group, date, sizeof date));
     return config_set(r->cfg, "data.chat_date", date);
 }
 
 /* Checkpoints may be outside of the run's folder. */
 static ott_status check_folder(run *r) {
-    TRY(shared_folder_check(&r->world, r->folder.path, "run.dir"));
+    TRY(shared_folder_check(&r->process_group, r->folder.path, "run.dir"));
     if (str_starts_with(r->folder.checkpoints, r->folder.path)) return OTT_OK;
-    return shared_folder_check(&r->world, r->folder.checkpoints, "checkpoint.dir");
+    return shared_folder_check(&r->process_group, r->folder.checkpoints, "checkpoint.dir");
 }
 
 static ott_status open_run(run *r) {
     TRY(open_device(r));
     TRY(check_start(r));
-    TRY(world_open(&r->world, r->device, r->cfg));
-    TRY(world_agree_config(&r->world, r->cfg));
+    TRY(process_group_open(&r->process_group, r->device, r->cfg));
+    TRY(process_group_check_config(&r->process_group, r->cfg));
     TRY(freezing_check(r->cfg));
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     r->asked = *r->cfg;
     TRY(model_options_resolve(r->cfg, &r->shape));
     TRY(choose_chat_date(r));
-    TRY(data_open(r->account, &r->watch, r->cfg, &r->shape.vocab, &r->train_data, &r->validation_data));
+    TRY(data_open(r->account, &r->cancellation, r->cfg, &r->shape.vocab, &r->train_data,
+                  &r->validation_data));
     TRY(precision_plan_read(r->cfg, &r->precision)); /* in steps, which may follow from the data */
     TRY(check_files(r));
     TRY(open_folder(r));
     TRY(check_folder(r));
     TRY(open_trainer(r));
     TRY(open_sources(r));
-    if (world_leads(&r->world)) TRY(resume_finalize(r->log, &r->folder, &r->start));
+    if (process_group_is_leader(&r->process_group)) TRY(resume_finalize(r->log, &r->folder, &r->start));
     TRY(open_progress(r));
     TRY(open_health(r));
-    TRY(profile_open(r->trainer, r->cfg, r->folder.path, r->world.rank, &r->profile));
-    return world_leads(&r->world) ? write_config(r) : OTT_OK;
+    TRY(profile_open(r->trainer, r->cfg, r->folder.path, r->process_group.rank, &r->profile));
+    return process_group_is_leader(&r->process_group) ? write_config(r) : OTT_OK;
 }
 
 static void close_run(run *r) {
@@ -651,7 +657,7 @@ static void close_run(run *r) {
     profile_close(r->profile);
     health_close(r->health);
     trainer_close(r->trainer);
-    world_close(&r->world);
+    process_group_close(&r->process_group);
     device_close(r->device);
     dataset_close(r->train_data);
     dataset_close(r->validation_data);
@@ -667,34 +673,34 @@ ott_status train_run(mem *account, const logger *log, config *cfg, const train_h
              .saved_step = -1,
              .freezing = FREEZING_NONE};
     ott_status status = OTT_OK;
-    TRY_OUT(world_join(account, log, cfg, &r.world));
-    r.log = &r.world.log;
-    r.watch = (watch){.log = r.log, .stop = stop_asked, .user = &r};
+    TRY_OUT(process_group_join(account, log, cfg, &r.process_group));
+    r.log = &r.process_group.log;
+    r.cancellation = (cancellation){.log = r.log, .stop = stop_asked, .user = &r};
     TRY_OUT(open_run(&r));
-    announce_start(&(announcement){.log = r.log,
-                                   .mesh = &r.world.mesh,
-                                   .cfg = cfg,
-                                   .precision = &r.precision,
-                                   .notes = &r.notes,
-                                   .trainer = r.trainer,
-                                   .need = &r.need,
-                                   .need_fp8 = &r.need_fp8,
-                                   .peak_flops = r.progress.peak_flops,
-                                   .peak_unit = backend_peak_unit(r.device, product_format(&r))});
+    startup_log_write(&(startup_log){.log = r.log,
+                                     .mesh = &r.process_group.mesh,
+                                     .cfg = cfg,
+                                     .precision = &r.precision,
+                                     .notes = &r.notes,
+                                     .trainer = r.trainer,
+                                     .need = &r.need,
+                                     .need_fp8 = &r.need_fp8,
+                                     .peak_flops = r.progress.peak_flops,
+                                     .peak_unit = backend_peak_unit(r.device, product_format(&r))});
     TRY_OUT(steps(&r));
     TRY_OUT(profile_finish(r.profile));
     TRY_OUT(write_summary(&r));
     if (!r.stopped)
-        announce_end(&(announcement_end){.log = r.log,
-                                         .cfg = cfg,
-                                         .trainer = r.trainer,
-                                         .history = &r.progress.history,
-                                         .planned_bytes = r.need.total,
-                                         .shard_ranks = r.world.shard->size,
-                                         .has_saved = r.saved_step >= 0});
-    TRY_OUT(world_barrier(&r.world)); /* no rank ends before the last checkpoint is written */
+        final_log_write(&(final_log){.log = r.log,
+                                     .cfg = cfg,
+                                     .trainer = r.trainer,
+                                     .history = &r.progress.history,
+                                     .planned_bytes = r.need.total,
+                                     .shard_ranks = r.process_group.shard->size,
+                                     .has_saved = r.saved_step >= 0});
+    TRY_OUT(process_group_barrier(&r.process_group)); /* no rank ends before the last checkpoint is written */
 out:
-    if (status != OTT_OK) world_give_up(&r.world, status);
+    if (status != OTT_OK) process_group_abort(&r.process_group, status);
     close_run(&r);
     return status;
 }

@@ -265,15 +265,15 @@ static void remember(progress *p, const trainer *t, const reading *r) {
     run_history_add_loss(&p->history, r->step, r->loss);
 }
 
-static void watch_loss(progress *p, double loss) {
+static void monitor_loss(progress *p, double loss) {
     double mean;
-    if (loss_watch_add(&p->watch, loss, &mean))
+    if (loss_monitor_add(&p->loss, loss, &mean))
         log_warning(
             p->log,
             "The loss stays above its start: %.4f on average over the last %d steps, %.4f at the start. "
             "If the run diverges: lower optimizer.lr, lengthen scheduler.warmup_steps, or go on from an "
             "earlier checkpoint",
-            mean, LOSS_WATCH_STEPS, p->watch.start);
+            mean, LOSS_MONITOR_STEPS, p->loss.start);
 }
 
 ott_status progress_end_step(progress *p, const trainer *t, const step_result *s, double learning_rate) {
@@ -295,7 +295,7 @@ ott_status progress_end_step(progress *p, const trainer *t, const step_result *s
     TRY(write_metrics(p, t, &r));
     TRY(write_step_scalars(p, &r));
     if (r.step == 1 || r.step % p->interval == 0 || r.step == p->max_steps) step_line(p, &r);
-    watch_loss(p, r.loss);
+    monitor_loss(p, r.loss);
     return OTT_OK;
 }
 

@@ -8,7 +8,7 @@
 #include "checkpoint/run_history.h"
 #include "formats/metrics.h"
 #include "formats/tensorboard.h"
-#include "train/loss_watch.h"
+#include "train/loss_monitor.h"
 #include "train/trainer.h"
 
 typedef struct progress {
@@ -32,7 +32,7 @@ typedef struct progress {
     int64_t run_tokens;
     double memory_total; /* bytes of the device, for "% of" */
     run_history history; /* of all processes */
-    loss_watch watch;
+    loss_monitor loss;
 } progress;
 
 /* Also writes each step's values, and validation losses, for TensorBoard, with the tags of the framework of

@@ -17,7 +17,7 @@ static ott_status name_token(const char *folder, uint64_t token, str *path) {
     return str_finish(path);
 }
 
-static ott_status write_token(const world *w, const char *folder, uint64_t *token) {
+static ott_status write_token(const process_group *w, const char *folder, uint64_t *token) {
     str path = {.account = w->account};
     TRY(file_make_folder(folder));
     if (getrandom(token, sizeof *token, 0) != sizeof *token)
@@ -40,21 +40,21 @@ static bool sees(const char *path) {
     return false;
 }
 
-static ott_status look(world *w, const char *folder, uint64_t token, int *blind) {
+static ott_status look(process_group *w, const char *folder, uint64_t token, int *blind) {
     str path = {.account = w->account};
     ott_status status = name_token(folder, token, &path);
-    if (status == OTT_OK) status = world_first(w, !sees(path.text), blind);
-    if (status == OTT_OK && world_leads(w)) unlink(path.text);
+    if (status == OTT_OK) status = process_group_first_rank(w, !sees(path.text), blind);
+    if (status == OTT_OK && process_group_is_leader(w)) unlink(path.text);
     str_free(&path);
     return status;
 }
 
-ott_status shared_folder_check(world *w, const char *folder, const char *key) {
+ott_status shared_folder_check(process_group *w, const char *folder, const char *key) {
     uint64_t token = 0;
     int blind;
     if (w->size == 1) return OTT_OK;
-    if (world_leads(w)) TRY(write_token(w, folder, &token));
-    TRY(world_share(w, &token, sizeof token));
+    if (process_group_is_leader(w)) TRY(write_token(w, folder, &token));
+    TRY(process_group_broadcast(w, &token, sizeof token));
     TRY(look(w, folder, token, &blind));
     if (blind < 0) return OTT_OK;
     return status_fail(OTT_ERR_RANK,

@@ -60,10 +60,10 @@ static void place_batches(trainer *t) {
 }
 
 static ott_status open_buffers(trainer *t) {
-    enum { TOLD_WORDS = 256, WORDS = SENT_WORDS + 1 };
-    int64_t told = larger(t->options.data_group->size, t->options.run_group->size),
+    enum { EXCHANGE_WORDS = 256, WORDS = SENT_WORDS + 1 };
+    int64_t exchange_words = larger(t->options.data_group->size, t->options.run_group->size),
             head = backend_align(t->device->can, 4 * WORDS);
-    if (told < TOLD_WORDS) told = TOLD_WORDS;
+    if (exchange_words < EXCHANGE_WORDS) exchange_words = EXCHANGE_WORDS;
     TRY(feed_open(&t->feed, t->device,
                   &(feed_options){.train_data = t->train_data,
                                   .validation_data = t->validation_data,
@@ -76,8 +76,8 @@ static ott_status open_buffers(trainer *t) {
                                   .evaluation_length = t->options.evaluation_length}));
     TRY(open_resident(t));
     TRY(open_host_state(t));
-    TRY(device_allocate(t->device, MEM_DATA, batch_bytes(t) + head + 4 * told, "batch and step state",
-                        &t->device_block));
+    TRY(device_allocate(t->device, MEM_DATA, batch_bytes(t) + head + 4 * exchange_words,
+                        "batch and step state", &t->device_block));
     place_batches(t);
     char *at = (char *)t->device_block + batch_bytes(t);
     float *words = (float *)(void *)at;
@@ -86,7 +86,7 @@ static ott_status open_buffers(trainer *t) {
     t->pass_scale = tensor_vector(words + PASS_SCALE, OTT_F32, 1);
     t->nonfinite = tensor_vector(words + SENT_WORDS, OTT_I32, 1);
     if (t->options.z_weight > 0) t->m->loss.z = tensor_columns(t->state, STEP_Z_LOSS, 1);
-    t->told = (group_host){.device = t->device, .buffer = at + head, .bytes = 4 * told};
+    t->host_exchange = (group_host){.device = t->device, .buffer = at + head, .bytes = 4 * exchange_words};
     return OTT_OK;
 }
 
@@ -112,7 +112,7 @@ static ott_status convert(trainer *t, const recipe *r) {
     o.log = t->log;
     t->step_gemms.known = false;
     TRY(model_convert(t->m, &o, &t->converted));
-    model_leave_forms(t->m);
+    model_fuse_quantize(t->m);
     return reserve_delayed(t);
 }
 
@@ -200,17 +200,18 @@ void trainer_close(trainer *t) {
     mem_free(t->account, t);
 }
 
-ott_status trainer_share_fallen(trainer *t) {
+ott_status trainer_share_fallbacks(trainer *t) {
     const module_list *all = &t->m->whole;
-    float fallen[all->count];
+    float fell_back[all->count];
     for (int i = 0; i < all->count; i++) {
         const model_module *e = &all->of[i];
-        bool here = e->kind == MODULE_LINEAR && e->linear && e->linear->below == LINEAR_FALLEN;
-        fallen[i] = e->fallen || here ? 1.0f : 0.0f;
+        bool here = e->kind == MODULE_LINEAR && e->linear && e->linear->below == LINEAR_FELL_BACK;
+        fell_back[i] = e->fell_back || here ? 1.0f : 0.0f;
     }
-    t->told.group = t->options.run_group;
-    if (t->told.group->size > 1) TRY(group_host_reduce(&t->told, fallen, all->count, REDUCE_MAX));
-    for (int i = 0; i < all->count; i++) all->of[i].fallen = fallen[i] != 0;
+    t->host_exchange.group = t->options.run_group;
+    if (t->host_exchange.group->size > 1)
+        TRY(group_host_reduce(&t->host_exchange, fell_back, all->count, REDUCE_MAX));
+    for (int i = 0; i < all->count; i++) all->of[i].fell_back = fell_back[i] != 0;
     return OTT_OK;
 }
 
@@ -219,12 +220,12 @@ ott_status trainer_load(trainer *t, const char *path) {
 }
 
 ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_choice *choice) {
-    bool fallen;
-    TRY(checkpoint_load_part(t->m, t->log, t->options.run_group, path, choice, &t->run, &fallen));
+    bool fell_back;
+    TRY(checkpoint_load_part(t->m, t->log, t->options.run_group, path, choice, &t->run, &fell_back));
     t->cx.step = t->run.step;
     model_weights_changed(t->m);
     TRY(trainer_show_average(t, false)); /* what was saved is the average */
-    TRY(trainer_share_fallen(t));
-    for (int i = 0; i < t->m->whole.count; i++) fallen |= t->m->whole.of[i].fallen;
-    return fallen ? trainer_convert(t, t->recipe) : OTT_OK;
+    TRY(trainer_share_fallbacks(t));
+    for (int i = 0; i < t->m->whole.count; i++) fell_back |= t->m->whole.of[i].fell_back;
+    return fell_back ? trainer_convert(t, t->recipe) : OTT_OK;
 }

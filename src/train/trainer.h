@@ -68,7 +68,7 @@ typedef struct trainer {
     tensor grad_scale, pass_scale, nonfinite, state;
     /* of the step of routing biases, for the next training step: 1, or what their schedule says */
     double balance_factor;
-    group_host told; /* what ranks tell each other; its group is the one that is spoken to */
+    group_host host_exchange; /* what ranks tell each other; its group is the one that is spoken to */
     feed feed;
     int set;                      /* of its micro-batches: the step's that runs, or ran last */
     float *host_state;            /* staging of the step's state and of grad_scale */
@@ -117,7 +117,7 @@ ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_choi
    plans memory again. The same, bit for bit, as saving, opening with that recipe and loading. */
 ott_status trainer_convert(trainer *t, const recipe *r);
 /* Which layers have fallen back, of all stages of a pipeline; before trainer_convert. All ranks of the run do. */
-ott_status trainer_share_fallen(trainer *t);
+ott_status trainer_share_fallbacks(trainer *t);
 /* One optimizer step at this learning rate. OTT_ERR_STOPPED when cx.watch ends it before the update: then
    nothing has changed. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out);

@@ -58,8 +58,8 @@ static ott_status found_anywhere(trainer *t, search *s, bool *found) {
     *found = isfinite(all[first]);
     if (!*found) return OTT_OK;
     if (first == g->rank) add_rank(t, s->found);
-    t->told.group = g;
-    return group_host_broadcast(&t->told, s->found, FOUND_BYTES, first);
+    t->host_exchange.group = g;
+    return group_host_broadcast(&t->host_exchange, s->found, FOUND_BYTES, first);
 }
 
 static ott_status search_passes(trainer *t, search *s) {

@@ -12,12 +12,12 @@ ott_status trainer_show_average(trainer *t, bool average) {
 }
 
 ott_status trainer_sum_counts(trainer *t, group *g, int64_t *values, int64_t count) {
-    t->told.group = g;
-    return g->size == 1 ? OTT_OK : group_host_count(&t->told, values, count);
+    t->host_exchange.group = g;
+    return g->size == 1 ? OTT_OK : group_host_count(&t->host_exchange, values, count);
 }
 
 ott_status trainer_gather_values(trainer *t, group *g, float own, float *all) {
-    tensor values = tensor_matrix(t->told.buffer, OTT_F32, g->size, 1),
+    tensor values = tensor_matrix(t->host_exchange.buffer, OTT_F32, g->size, 1),
            part = tensor_rows(values, g->rank, 1);
     TRY(device_copy_in(t->device, part.data, &own, sizeof own));
     TRY(group_run(g, &t->cx, &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = part, .output = values}));

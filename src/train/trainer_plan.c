@@ -88,11 +88,11 @@ static ott_status measure_step(void *user, int64_t *bytes) {
 
 ott_status trainer_fit_budget(trainer *t) {
     if (!t->options.budgeted) return OTT_OK;
-    t->told.group = t->options.run_group;
+    t->host_exchange.group = t->options.run_group;
     return budget_fit(&(budget){.share = t->options.memory_budget,
                                 .measure = measure_step,
                                 .user = t,
-                                .told = t->device->dry_run ? NULL : &t->told,
+                                .host_exchange = t->device->dry_run ? NULL : &t->host_exchange,
                                 .log = t->log},
                       t->m);
 }

@@ -76,7 +76,7 @@ static ott_status replay_pass(trainer *t) {
     bool first = t->cx.is_first_microbatch, replayed;
     if (first && t->replay.wanted) {
         model_weights_made(t->m, -1);
-        TRY(model_make_forms(&t->cx, t->m));
+        TRY(model_quantize_weights(&t->cx, t->m));
     }
     TRY(replay_run(&t->replay, &t->cx, first ? REPLAY_FIRST : REPLAY_LATER, run_whole_pass, t, &replayed));
     if (replayed) model_weights_made(t->m, t->cx.step);
@@ -227,7 +227,7 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     TRY(accumulate_or_abandon(t));
     bool replayed;
     TRY(replay_run(&t->replay, &t->cx, REPLAY_UPDATE, trainer_run_update, t, &replayed));
-    model_forms_made(t->m, t->run.step + 1);
+    model_mark_quantized(t->m, t->run.step + 1);
     prepare_next(t);
     TRY(device_copy_out(t->device, t->host_state, t->state.data, tensor_bytes(t->state)));
     TRY(balance_read(t->m, micro_batches_of_step(t), &out->balance));

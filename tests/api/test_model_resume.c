@@ -110,7 +110,7 @@ static void open_loop(loop *l, const history *h) {
     l->cfg = open_config(l->c, h, "none", NULL);
     succeed(ott_model_open(l->c, l->cfg, &l->m));
     succeed(ott_model_optimizer_open(l->m, &l->o));
-    succeed(data_open(l->c->account, &(watch){.log = &l->c->log}, l->cfg->values,
+    succeed(data_open(l->c->account, &(cancellation){.log = &l->c->log}, l->cfg->values,
                       &l->cfg->values->model.vocab_size, &l->rows, &validation));
     assert_null(validation);
     for (int i = 0; i < h->style->micro_batches; i++) {

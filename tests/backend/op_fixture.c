@@ -649,7 +649,7 @@ static void adamw_prepare(op_case *c) {
 
 static void adamw_fp8_bind(op_case *c) {
     state_bind(c);
-    SIZE('G') = moment_numbers(SIZE('N'));
+    SIZE('G') = moment_scale_count(SIZE('N'));
 }
 static void adamw_fp8_prepare(op_case *c) {
     adamw_scalars(c);

@@ -30,10 +30,10 @@ static void check_shards(run_folder *f, const model_options *o, const model *who
             group ranks = {.rank = rank, .size = size};
             model_options own = *o;
             run_state run;
-            bool fallen;
+            bool fell_back;
             own.shard_ranks = &ranks;
             model *m = small_model(f, &own, MODEL_TRAINING, 0);
-            assert_int_equal(checkpoint_load(m, NULL, NULL, path, &run, &fallen), OTT_OK);
+            assert_int_equal(checkpoint_load(m, NULL, NULL, path, &run, &fell_back), OTT_OK);
             assert_shard_of(whole, m);
             model_close(m);
         }
@@ -42,16 +42,16 @@ static void check_shards(run_folder *f, const model_options *o, const model *who
 static void check_round_trip(run_folder *f, const model_options *o) {
     model *saved = small_model(f, o, MODEL_TRAINING, 7), *loaded = small_model(f, o, MODEL_TRAINING, 0),
           *inference = small_model(f, o, MODEL_INFERENCE, 0);
-    bool fallen;
+    bool fell_back;
     run_state state = state_at(20), again = {0};
     char *path;
     assert_int_equal(checkpoint_save(saved, f->cfg, "bf16", &state, NULL, f->root, 0, &path), OTT_OK);
     assert_string_equal(path, at(f, "step-20"));
     assert_string_equal(names_in_root(f), "step-20 ");
-    assert_int_equal(checkpoint_load(loaded, NULL, NULL, path, &again, &fallen), OTT_OK);
+    assert_int_equal(checkpoint_load(loaded, NULL, NULL, path, &again, &fell_back), OTT_OK);
     assert_same_model(saved, loaded);
     assert_same_state(&state, &again);
-    assert_int_equal(checkpoint_load(inference, NULL, NULL, path, &again, &fallen), OTT_OK);
+    assert_int_equal(checkpoint_load(inference, NULL, NULL, path, &again, &fell_back), OTT_OK);
     assert_same_model(saved, inference);
     check_shards(f, o, saved, path);
     mem_free(f->account, path);
@@ -134,9 +134,9 @@ static void test_saving_a_step_again_replaces_it(void **state) {
     save_step(f, 20, 2, 0);
     assert_string_equal(names_in_root(f), "step-20 ");
     model *second = small_model(f, &o, MODEL_TRAINING, 2), *loaded = small_model(f, &o, MODEL_TRAINING, 0);
-    bool fallen;
+    bool fell_back;
     run_state run;
-    assert_int_equal(checkpoint_load(loaded, NULL, NULL, at(f, "step-20"), &run, &fallen), OTT_OK);
+    assert_int_equal(checkpoint_load(loaded, NULL, NULL, at(f, "step-20"), &run, &fell_back), OTT_OK);
     assert_same_model(loaded, second);
     model_close(second);
     model_close(loaded);
@@ -299,7 +299,7 @@ static void test_memory_failures(void **state) {
     model *m = small_model(f, &o, MODEL_TRAINING, 1);
     run_state run = state_at(2);
     ott_status status = OTT_ERR_MEMORY;
-    bool fallen;
+    bool fell_back;
     int n = 0;
     int64_t held = mem_read(f->account).now;
     while (status != OTT_OK && n < 1000) {
@@ -313,7 +313,7 @@ static void test_memory_failures(void **state) {
     assert_true(n > 10 && n < 1000);
     for (n = 0, status = OTT_ERR_MEMORY; status != OTT_OK && n < 1000;) {
         mem_fail_after(f->account, ++n);
-        status = checkpoint_load(m, NULL, NULL, at(f, "step-2"), &run, &fallen);
+        status = checkpoint_load(m, NULL, NULL, at(f, "step-2"), &run, &fell_back);
         mem_fail_after(f->account, 0);
         if (status != OTT_OK) assert_error(status, OTT_ERR_MEMORY, "out of memory", NULL);
         assert_int_equal(mem_read(f->account).now, held);

@@ -17,9 +17,9 @@
 /* Loads `step` of the root into a model of `o`; after a failure it must be untouched. */
 static ott_status try_load_as(run_folder *f, const model_options *o, int step) {
     model *m = small_model(f, o, MODEL_TRAINING, 5), *before = small_model(f, o, MODEL_TRAINING, 5);
-    bool fallen;
+    bool fell_back;
     run_state run = {.step = -7};
-    ott_status status = checkpoint_load(m, NULL, NULL, at(f, "step-%d", step), &run, &fallen);
+    ott_status status = checkpoint_load(m, NULL, NULL, at(f, "step-%d", step), &run, &fell_back);
     assert_int_equal(run.step, status == OTT_OK ? step : -7);
     if (status != OTT_OK) assert_same_model(m, before);
     model_close(m);

@@ -294,8 +294,8 @@ static ott_status save_job(rank_run *r) {
 }
 
 static ott_status load_job(rank_run *r) {
-    bool fallen;
-    return checkpoint_load(r->m, NULL, r->group, r->folder, &r->run, &fallen);
+    bool fell_back;
+    return checkpoint_load(r->m, NULL, r->group, r->folder, &r->run, &fell_back);
 }
 
 /* Saved by the thread beside training, if the configuration says so. */

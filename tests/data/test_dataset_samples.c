@@ -549,10 +549,10 @@ static int64_t work_of_turns(folder *f, const tokenizer *t, int turns) {
     str_append(&row, "]}\n");
     assert_int_equal(str_finish(&row), OTT_OK);
     const char *path = folder_write_text(f, "t.jsonl", row.text);
-    const watch w = {.stop = count_question, .user = &c};
+    const cancellation w = {.stop = count_question, .user = &c};
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
-    s.watch = &w;
+    s.cancellation = &w;
     if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%d turns: %s", turns, status_text());
     assert_int_equal(dataset_tokens(d) > 10 * turns, 1);
     dataset_close(d);
@@ -665,11 +665,11 @@ static void stops_when_asked(void **state) {
                  {dataset_open_bytes, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         counted_watch c = {.most = cases[i].most};
-        const watch w = {.stop = count_question, .user = &c};
+        const cancellation w = {.stop = count_question, .user = &c};
         dataset *d;
         dataset_source s = rows_source(&path);
         s.tokenizer = t;
-        s.watch = &w;
+        s.cancellation = &w;
         if (cases[i].open(f->account, &s, &d) != OTT_ERR_STOPPED)
             fail_msg("case %d: is not stopped: %s", (int)i, status_text());
         assert_null(d);

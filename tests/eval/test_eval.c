@@ -245,7 +245,7 @@ static void oracle_close(oracle *o) {
 
 /* logits[count][VOCAB] behind each token of a text. */
 static void oracle_logits(oracle *o, const unsigned char *text, int64_t count, float (*logits)[VOCAB]) {
-    model_cache_cut(o->cache, 0);
+    model_cache_truncate(o->cache, 0);
     for (int64_t i = 0; i < count; i++) {
         int32_t token = text[i];
         FIXTURE_OK(model_cache_extend(o->cache, &token, 1, logits[i]));

@@ -36,12 +36,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         FUZZ_REQUIRE(reference_device_open(account, &d) == OTT_OK);
         m = open_model(d);
     }
-    bool fallen;
+    bool fell_back;
     tensor_set set = {0};
     safetensors *f;
     int64_t held = mem_read(account).now;
     if (safetensors_open(account, fuzz_file("float8.safetensors", data, bytes), &f) == OTT_OK) {
-        if (checkpoint_float8_read(m, NULL, f, &fallen) == OTT_OK) {
+        if (checkpoint_float8_read(m, NULL, f, &fell_back) == OTT_OK) {
             FUZZ_REQUIRE(checkpoint_float8_describe(m, "delayed", false, &set) == OTT_OK);
             tensor_set_close(&set);
         }

@@ -77,7 +77,7 @@ enum { KINDS = 5 };
 static void run_parts(model_cache *c, const int64_t *parts, int64_t length, float logits[VOCAB]) {
     int32_t tokens[LENGTH];
     for (int64_t i = 0; i < length; i++) tokens[i] = token_at(i);
-    model_cache_cut(c, 0);
+    model_cache_truncate(c, 0);
     while (model_cache_length(c) < length) {
         int64_t done = model_cache_length(c), count = *parts < length - done ? *parts : length - done;
         HARNESS_OK(model_cache_extend(c, tokens + done, count, logits));
@@ -200,11 +200,11 @@ static void a_cut_forgets(void **state) {
     open_model(&t, &o, "bf16", 1);
     HARNESS_OK(model_cache_open(t.m, NULL, CAPACITY, &c));
     run_parts(c, splits[2], 100, expected);
-    model_cache_cut(c, 70);
+    model_cache_truncate(c, 70);
     assert_int_equal(model_cache_length(c), 70);
     HARNESS_OK(model_cache_extend(c, other, 40, got));
     assert_memory_not_equal(got, expected, sizeof got);
-    model_cache_cut(c, 70);
+    model_cache_truncate(c, 70);
     for (int i = 0; i < 30; i++) again[i] = token_at(70 + i);
     HARNESS_OK(model_cache_extend(c, again, 30, got));
     assert_memory_equal(got, expected, sizeof got);

@@ -125,11 +125,11 @@ static void fused_projections(void **state) {
     tiny_close(&fused);
 }
 
-static void fallen_layers_stay(void **state) {
+static void fallback_layers_stay(void **state) {
     (void)state;
     linear *up = &t.m->blocks[1].mlp.up;
     convert_options o = {.recipe = recipe_find("tensorwise")};
-    up->below = LINEAR_FALLEN;
+    up->below = LINEAR_FELL_BACK;
     expect(&t, &o, "TTTTTTTTTTTT-TT");
     assert_non_null(strstr(up->skip_reason, "float8.fallback"));
     up->below = 2; /* counting, not fallen */
@@ -210,8 +210,8 @@ static ott_status fall(void *user, linear *l) {
 /* Layers that fell back one by one were reached once: nothing is refused then. */
 static void all_may_fall(void **state) {
     (void)state;
-    float fallen = LINEAR_FALLEN, up = 0;
-    HARNESS_OK(model_visit_linears(t.m, fall, &fallen));
+    float fell_back = LINEAR_FELL_BACK, up = 0;
+    HARNESS_OK(model_visit_linears(t.m, fall, &fell_back));
     expect(&t, &(convert_options){.recipe = recipe_find("tensorwise")}, "---------------");
     HARNESS_OK(model_visit_linears(t.m, fall, &up));
 }
@@ -323,7 +323,7 @@ int main(void) {
         cmocka_unit_test(a_rule_of_another_activation_is_refused),
         cmocka_unit_test(ends_stay),
         cmocka_unit_test(fused_projections),
-        cmocka_unit_test(fallen_layers_stay),
+        cmocka_unit_test(fallback_layers_stay),
         cmocka_unit_test(worth),
         cmocka_unit_test(fp8_must_reach_a_layer),
         cmocka_unit_test(all_may_fall),

@@ -332,10 +332,10 @@ static bool after_some(void *user) {
 /* Before its n-th product, with a gather or a reduction on the way. */
 static ott_status stop_pass(rank_run *r, int n) {
     int left = n;
-    const watch w = {.stop = after_some, .user = &left};
-    r->t.h.cx.watch = &w;
+    const cancellation w = {.stop = after_some, .user = &left};
+    r->t.h.cx.cancellation = &w;
     ott_status status = run_pass(r);
-    r->t.h.cx.watch = NULL;
+    r->t.h.cx.cancellation = NULL;
     STATUS_REQUIRE(status == OTT_ERR_STOPPED);
     for (int i = 0; i < r->t.m->store.unit_count; i++) STATUS_REQUIRE(!r->t.m->store.units[i].uses);
     return OTT_OK;

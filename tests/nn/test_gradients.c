@@ -71,7 +71,7 @@ typedef struct layer {
     int parameter_count;
     tensor x, dx, residual, h_out, rstd;
     tensor token, target, grad_scale;
-    placement at;
+    sequence_metadata at;
     tensor output[2], weight[2]; /* weight: dL/doutput */
     int output_count;
     variable variables[VARIABLES_MAX];

@@ -166,9 +166,9 @@ static int compare_tensor(bench *b, const char *name, const quant_spec *spec, co
 
 static int compare_casts(bench *b) {
     const linear_spec *s = &b->linear.spec;
-    return compare_tensor(b, "input", &s->input, activation_form(&b->x, b->linear.input_form)) +
+    return compare_tensor(b, "input", &s->input, activation_copy(&b->x, b->linear.input_copy)) +
            compare_tensor(b, "weight", &s->weight, &b->linear.quantized) +
-           compare_tensor(b, "grad_output", &s->grad_output, activation_form(&b->g, b->linear.grad_form));
+           compare_tensor(b, "grad_output", &s->grad_output, activation_copy(&b->g, b->linear.grad_copy));
 }
 
 /* ---- matrix products ---- */

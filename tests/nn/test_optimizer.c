@@ -161,7 +161,7 @@ static void check_parts(const char *name) {
     step_part(&h, rule, &p, whole);
     for (int rank = 0; rank < 2; rank++) {
         p = tall_and_wide();
-        parameter_cut_lines(&p, sections, 3, rank, 2);
+        parameter_split_rows(&p, sections, 3, rank, 2);
         step_part(&h, rule, &p, own);
         expect_part(&p, whole, own);
         p = tall_and_wide();
@@ -183,7 +183,7 @@ static void parts_round_as_the_whole(void **state) {
 
 enum { LINES = 70, LENGTH = 132, FORMS = 3 };
 
-static void open_form(harness *h, const quant_spec *spec, qtensor *q) {
+static void open_copy(harness *h, const quant_spec *spec, qtensor *q) {
     qblocks blocks = {0};
     *q = (qtensor){.rows = LINES, .columns = LENGTH, .spec = *spec};
     HARNESS_OK(qtensor_lay_out(q, h->device->can, &blocks));
@@ -208,16 +208,16 @@ static void check_form(harness *h, parameter *p, const quant_spec *spec, bool co
     const optimizer_options o = {.beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f};
     const tensor *value = &p->shard.value;
     qtensor expected;
-    open_form(h, spec, &expected);
-    open_form(h, spec, &p->shard.form);
-    float *numbers = malloc(sizeof(float[LINES * LENGTH]));
-    for (int i = 0; i < LINES * LENGTH; i++) numbers[i] = 7;
-    harness_put(h, value, numbers);
+    open_copy(h, spec, &expected);
+    open_copy(h, spec, &p->shard.form);
+    float *group_scales = malloc(sizeof(float[LINES * LENGTH]));
+    for (int i = 0; i < LINES * LENGTH; i++) group_scales[i] = 7;
+    harness_put(h, value, group_scales);
     HARNESS_OK(op_quantize(&h->cx, &(quantize_args){.x = value, .q = &p->shard.form}));
-    for (int i = 0; i < LINES * LENGTH; i++) numbers[i] = (float)((i * 37) % 101 - 50) * 0.01f;
-    harness_put(h, value, numbers);
-    harness_put(h, &p->shard.grad, numbers);
-    free(numbers);
+    for (int i = 0; i < LINES * LENGTH; i++) group_scales[i] = (float)((i * 37) % 101 - 50) * 0.01f;
+    harness_put(h, value, group_scales);
+    harness_put(h, &p->shard.grad, group_scales);
+    free(group_scales);
     optimizer_schedule(adamw, &o, 1e-2, 1, host);
     tensor state = harness_tensor_of(h, OTT_F32, 1, STEP_STATE_COUNT, host);
     if (!codes) p->shard.form.rowwise.data = p->shard.form.columnwise.data = NULL;
@@ -463,22 +463,23 @@ static void muon_leaves_a_table_to_adamw(void **state) {
 
 /* The average's weight of an update in a warmup so long that its sum is not made term by term. */
 static void long_warmups_sum_right(void **state) {
-    static const double powers[] = {0, 0.5, 1, 2, 16};
+    static const double channel_scales[] = {0, 0.5, 1, 2, 16};
     const int64_t warmup = 200000, updates[] = {999, 1001, 50000, 200000, 300000};
     const optimizer_rule *rule = optimizer_find("schedule_free_adamw");
     (void)state;
     for (int i = 0; i < 5; i++) {
         double sum = 0;
         int64_t done = 0;
-        optimizer_options o = {.beta1 = 0.9f, .beta2 = 0.99f, .warmup = warmup, .weight_lr_power = powers[i]};
+        optimizer_options o = {
+            .beta1 = 0.9f, .beta2 = 0.99f, .warmup = warmup, .weight_lr_power = channel_scales[i]};
         for (int k = 0; k < 5; k++) {
             float host[STEP_STATE_COUNT] = {0};
             double rate = updates[k] < warmup ? (double)updates[k] / (double)warmup : 1;
             while (++done < updates[k])
-                sum += pow(done < warmup ? (double)done / (double)warmup : 1, powers[i]);
-            sum += pow(rate, powers[i]);
+                sum += pow(done < warmup ? (double)done / (double)warmup : 1, channel_scales[i]);
+            sum += pow(rate, channel_scales[i]);
             optimizer_schedule(rule, &o, 1e-3, updates[k], host);
-            double expected = pow(rate, powers[i]) / sum;
+            double expected = pow(rate, channel_scales[i]) / sum;
             assert_true(fabs(host[STEP_AVERAGE] / expected - 1) < 1e-6);
         }
     }
@@ -530,11 +531,12 @@ static void check_golden(const golden *g, const char *name, const trial *t, doub
 }
 
 static void schedule_free_is_its_package(const golden *g) {
-    static const double powers[] = {2, 0, 1.5};
+    static const double channel_scales[] = {2, 0, 1.5};
     char name[64];
     for (int i = 0; i < 3; i++) {
-        const trial t = {"schedule_free_adamw", OPTIONS(.warmup = 7, .weight_lr_power = powers[i]), 2, {0}};
-        snprintf(name, sizeof name, "schedule_free.%g", powers[i]);
+        const trial t = {
+            "schedule_free_adamw", OPTIONS(.warmup = 7, .weight_lr_power = channel_scales[i]), 2, {0}};
+        snprintf(name, sizeof name, "schedule_free.%g", channel_scales[i]);
         check_golden(g, name, &t, 1e-6);
     }
 }

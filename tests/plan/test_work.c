@@ -92,7 +92,7 @@ static void casts(void **state) {
 }
 
 /* Bytes beside those without a form, for an element of the output of 2 bytes. */
-static double form_bytes(enum op_index op, const char *name) {
+static double quantized_bytes(enum op_index op, const char *name) {
     backend_capabilities can = {.contiguous_contraction = true};
     device gpu = {.can = &can};
     exec cx = {.device = &gpu};
@@ -114,9 +114,9 @@ static void forms_by_their_producers(void **state) {
         {"delayed", 2, 0, 1},    {"block", 2, 0, 1},   {"mxfp8", 2, 0, 1}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_true(form_bytes(OP_INDEX_swiglu_forward, rows[i].recipe) ==
+        assert_true(quantized_bytes(OP_INDEX_swiglu_forward, rows[i].recipe) ==
                     rows[i].codes + 2 * rows[i].by_tiles);
-        assert_true(form_bytes(OP_INDEX_rmsnorm_forward, rows[i].recipe) ==
+        assert_true(quantized_bytes(OP_INDEX_rmsnorm_forward, rows[i].recipe) ==
                     rows[i].codes + 2 * rows[i].by_rows);
     }
 }

@@ -297,7 +297,7 @@ ott_status reference_op_multiply_columns(exec *cx, const multiply_columns_args *
     return OTT_OK;
 }
 
-ott_status reference_op_smooth_powers(exec *cx, const smooth_powers_args *a) {
+ott_status reference_op_channel_scales(exec *cx, const channel_scales_args *a) {
     (void)cx;
     for (int64_t j = 0; j < a->x->columns; j++) {
         float amax = 0;

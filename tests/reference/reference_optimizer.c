@@ -72,14 +72,14 @@ ott_status reference_op_adamw(exec *cx, const adamw_args *a) {
 }
 
 /* A group's elements of one moment, as decoded; its numbers. */
-static void widen_group(const tensor *codes, const tensor *numbers, int64_t i, int64_t g,
+static void widen_group(const tensor *codes, const tensor *group_scales, int64_t i, int64_t g,
                         float x[MOMENT_GROUP]) {
     for (int64_t j = g * MOMENT_GROUP, k = 0; j < codes->columns && k < MOMENT_GROUP; j++, k++)
-        x[k] = moment_decode(((const uint8_t *)codes->data)[i * codes->ld + j], at(numbers, i, 2 * g),
-                             at(numbers, i, 2 * g + 1));
+        x[k] = moment_decode(((const uint8_t *)codes->data)[i * codes->ld + j], at(group_scales, i, 2 * g),
+                             at(group_scales, i, 2 * g + 1));
 }
 
-static void narrow_group(const tensor *codes, const tensor *numbers, int64_t i, int64_t g,
+static void narrow_group(const tensor *codes, const tensor *group_scales, int64_t i, int64_t g,
                          const float x[MOMENT_GROUP]) {
     uint32_t largest = 0, smallest = 0x7f7fffff;
     int64_t first = g * MOMENT_GROUP, count = codes->columns - first;
@@ -90,8 +90,8 @@ static void narrow_group(const tensor *codes, const tensor *numbers, int64_t i, 
         if (magnitude >= 0x00800000u && magnitude < smallest) smallest = magnitude;
     }
     moment_scale s = moment_scale_of(fmath_from_bits(largest), fmath_from_bits(smallest));
-    put(numbers, i, 2 * g, s.largest);
-    put(numbers, i, 2 * g + 1, s.power);
+    put(group_scales, i, 2 * g, s.largest);
+    put(group_scales, i, 2 * g + 1, s.power);
     for (int64_t k = 0; k < count; k++)
         ((uint8_t *)codes->data)[i * codes->ld + first + k] = moment_encode(x[k], &s);
 }
@@ -100,8 +100,8 @@ static void narrow_group(const tensor *codes, const tensor *numbers, int64_t i, 
 static void adamw_group(const adamw_fp8_args *a, int64_t i, int64_t g) {
     float m[MOMENT_GROUP] = {0}, v[MOMENT_GROUP] = {0};
     int64_t first = g * MOMENT_GROUP;
-    widen_group(a->moment1, a->numbers1, i, g, m);
-    widen_group(a->moment2, a->numbers2, i, g, v);
+    widen_group(a->moment1, a->group_scales1, i, g, m);
+    widen_group(a->moment2, a->group_scales2, i, g, v);
     for (int64_t j = first; j < a->param->columns && j < first + MOMENT_GROUP; j++) {
         tensor p = tensor_columns(tensor_rows(*a->param, i, 1), j, 1),
                d = tensor_columns(tensor_rows(*a->grad, i, 1), j, 1);
@@ -119,8 +119,8 @@ static void adamw_group(const adamw_fp8_args *a, int64_t i, int64_t g) {
                                     .first = a->first + i * a->row_step + j},
                       0, 0);
     }
-    narrow_group(a->moment1, a->numbers1, i, g, m);
-    narrow_group(a->moment2, a->numbers2, i, g, v);
+    narrow_group(a->moment1, a->group_scales1, i, g, m);
+    narrow_group(a->moment2, a->group_scales2, i, g, v);
 }
 
 ott_status reference_op_adamw_fp8(exec *cx, const adamw_fp8_args *a) {

@@ -71,7 +71,8 @@ static opened *open_data(const fixture *f, const char *const *more) {
     o->cfg = fixture_config(f, o->account, "data", NULL, more);
     model_options shape;
     FIXTURE_OK(model_options_resolve(o->cfg, &shape));
-    o->status = data_open(o->account, &(watch){.log = &log}, o->cfg, &shape.vocab, &o->train, &o->validation);
+    o->status =
+        data_open(o->account, &(cancellation){.log = &log}, o->cfg, &shape.vocab, &o->train, &o->validation);
     return o;
 }
 
@@ -209,7 +210,7 @@ static void vocabulary_follows_the_tokenizer(void **state) {
     FIXTURE_OK(config_parse(account, NULL, 5, arguments, &cfg));
     FIXTURE_OK(model_options_resolve(cfg, &shape));
     assert_int_equal(shape.vocab, 256);
-    FIXTURE_OK(data_open(account, &(watch){.log = &log}, cfg, &shape.vocab, &train, &validation));
+    FIXTURE_OK(data_open(account, &(cancellation){.log = &log}, cfg, &shape.vocab, &train, &validation));
     assert_int_equal(shape.vocab, 300);
     assert_int_equal(cfg->model.vocab_size, 300);
     assert_true(spoken_has(&said, "model.vocab_size = 300, from the tokenizer"));

@@ -201,7 +201,7 @@ static void check_goes_on(const fixture *f, int which, const char *format, const
     static const char *const freeze = "--train.freeze=layers.1,tok_embeddings";
     rig through, stopped, other;
     char path[160];
-    bool fallen;
+    bool fell_back;
     run_state run;
     open_kept(&through, f, which, freeze, format);
     open_kept(&stopped, f, which, freeze, format);
@@ -209,7 +209,7 @@ static void check_goes_on(const fixture *f, int which, const char *format, const
     rig_save(&stopped, f, "frozen", path);
     rig_close(&stopped);
     open_kept(&stopped, f, which, freeze, format);
-    FIXTURE_OK(checkpoint_load(stopped.t->m, stopped.t->cx.log, NULL, path, &stopped.t->run, &fallen));
+    FIXTURE_OK(checkpoint_load(stopped.t->m, stopped.t->cx.log, NULL, path, &stopped.t->run, &fell_back));
     for (int i = 0; i < 2; i++) rig_step(&through), rig_step(&stopped);
     snapshot a = snapshot_take(&through), b = snapshot_take(&stopped);
     assert_true(snapshot_equal(&a, &b));
@@ -219,7 +219,8 @@ static void check_goes_on(const fixture *f, int which, const char *format, const
     rig_close(&through);
     rig_close(&stopped);
     open_rig(&other, f, which, other_freeze);
-    assert_int_equal(checkpoint_load(other.t->m, other.t->cx.log, NULL, path, &run, &fallen), OTT_ERR_SHAPE);
+    assert_int_equal(checkpoint_load(other.t->m, other.t->cx.log, NULL, path, &run, &fell_back),
+                     OTT_ERR_SHAPE);
     assert_non_null(strstr(status_text(), part));
     rig_close(&other);
 }

@@ -287,7 +287,7 @@ static void ranks_are_one_run(void **state) {
             assert_int_equal(spoken_count(&m->said, "Float8 fallback"), LINEARS);
             assert_true(spoken_has(&m->said, "model.layers.0.mlp.up_proj moves to bf16 after step 3"));
             assert_true(spoken_has(&m->said, "model.layers.1.mlp.up_proj moves to bf16 after step 3"));
-            assert_int_equal(m->r.t->converted.kept[CONVERT_KEPT_FALLEN], LINEARS);
+            assert_int_equal(m->r.t->converted.kept[CONVERT_KEPT_FALLBACK], LINEARS);
             trainer_gemms(m->r.t, &fp8, &all);
             assert_int_equal(fp8, 3 * 3 * LINEARS * linears);
             assert_int_equal(all, STEPS * 3 * LINEARS * linears);

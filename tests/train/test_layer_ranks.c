@@ -205,7 +205,7 @@ static void expect_agreement(const layer_ranks *w, const char *what) {
                 fail_msg("%s: ranks 0 and %d disagree at step %d", what, k, i + 1);
         for (int i = 0; i < a->r.t->m->parameter_count; i++) {
             const parameter *p = &a->r.t->m->parameters[i], *q = &b->r.t->m->parameters[i];
-            if (parameter_is_cut(p)) continue;
+            if (parameter_is_split(p)) continue;
             float *x = rig_copy(&a->r, p->shard.value.data, parameter_count(p));
             float *y = rig_copy(&b->r, q->shard.value.data, parameter_count(q));
             if (memcmp(x, y, (size_t)parameter_count(p) * sizeof *x) != 0)

@@ -220,8 +220,8 @@ static void resumed_equals_uninterrupted(void **state) {
    not finite. And powers of two as scales move exponents only: whichever elements share one, the rounded
    values are the same until some leave E4M3's normal range, which this model's do not. */
 static bool same_rule(int a, int b) {
-    bool powers = (a == BLOCK || a == MXFP8) && (b == ROWWISE || b == BLOCK);
-    return powers || (a == CURRENT && b == TENSORWISE);
+    bool channel_scales = (a == BLOCK || a == MXFP8) && (b == ROWWISE || b == BLOCK);
+    return channel_scales || (a == CURRENT && b == TENSORWISE);
 }
 
 /* ---- ended within a step ---- */
@@ -241,13 +241,13 @@ static bool count_down(void *user) {
 static int64_t watched_step(rig *r, int64_t at, step_result *s) {
     countdown c = {.left = at};
     int64_t fp8[2], all[2];
-    const watch w = {.stop = count_down, .user = &c};
+    const cancellation w = {.stop = count_down, .user = &c};
     run_state before = r->t->run;
     double rate = schedule_learning_rate(r->cfg, r->t->run.step, r->cfg->train.max_steps);
     trainer_gemms(r->t, &fp8[0], &all[0]);
-    r->t->cx.watch = &w;
+    r->t->cx.cancellation = &w;
     ott_status status = trainer_step(r->t, rate, s);
-    r->t->cx.watch = NULL;
+    r->t->cx.cancellation = NULL;
     assert_int_equal(status, at < 0 ? OTT_OK : OTT_ERR_STOPPED);
     if (at < 0) return c.asked;
     trainer_gemms(r->t, &fp8[1], &all[1]);

@@ -190,7 +190,7 @@ static void stops_within_a_document(void **state) {
     const fixture *f = *state;
     fixture_write_text(path_of(f, "one.txt"), 1 << 20, 3);
     int64_t asked = 0;
-    const watch counted = {.stop = stop_third, .user = &asked};
+    const cancellation counted = {.stop = stop_third, .user = &asked};
     ott_tokenize_options o = options(1, "");
     ott_tokenize_result result;
     mem *account;
@@ -250,7 +250,7 @@ static bool stop_here(void *user) {
 static void stopping_leaves_nothing(void **state) {
     const fixture *f = *state;
     lookout w = {.stop_at = 1};
-    const watch asked = {.stop = stop_here, .user = &w};
+    const cancellation asked = {.stop = stop_here, .user = &w};
     ott_tokenize_options o = options(1, "\n");
     ott_tokenize_result result;
     mem *account;

@@ -14,7 +14,7 @@ static const config_alias aliases[] = {
 #define REFUSED(p, reason, none) {.path = p, .kind = ALIAS_REFUSED, .words = reason, .neutral = none},
 #define INERT(p, reason)         {.path = p, .kind = ALIAS_INERT, .words = reason},
 #include "config/compat/aliases.def"
-#include "config/compat/nothing.def"
+#include "config/compat/ignored_keys.def"
 };
 
 const config_alias *alias_table(int *count) {

@@ -136,7 +136,7 @@ ott_status foreign_decay_type(config *cfg, const node *value, const char *where)
 
 /* AutoModel decays by a cosine as soon as there is a schedule at all. */
 static void have_schedule(config *cfg) {
-    cfg->state->foreign.automodel_schedule = cfg->state->foreign.dialect == DIALECT_AUTOMODEL;
+    cfg->state->foreign.automodel_schedule = cfg->state->foreign.config_format == CONFIG_FORMAT_AUTOMODEL;
 }
 
 ott_status foreign_lr_warmup(config *cfg, const node *value, const char *where) {
@@ -256,7 +256,7 @@ ott_status foreign_mock_length(config *cfg, const node *value, const char *where
     cfg->state->foreign.mock_length = tree_is_null(value) ? NULL : value;
     cfg->state->foreign.mock_length_where = where;
     if (cfg->state->foreign.mock || tree_is_null(value)) return OTT_OK;
-    return remark_add(cfg, REMARK_INERT, "dataset.*", NULL, "dataset.*", "data.dataset");
+    return diagnostic_add(cfg, DIAGNOSTIC_INERT, "dataset.*", NULL, "dataset.*", "data.dataset");
 }
 
 /* A local file comes before mock data; without one the rows are as long as the mock data. */

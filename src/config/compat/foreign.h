@@ -10,15 +10,15 @@
 #include "config/tree.h"
 
 /* For which tool a file was written. */
-typedef enum foreign_dialect {
-    DIALECT_OWN,
-    DIALECT_KEMPNER,
-    DIALECT_TITAN,
-    DIALECT_AUTOMODEL
-} foreign_dialect;
+typedef enum config_format {
+    CONFIG_FORMAT_OWN,
+    CONFIG_FORMAT_KEMPNER,
+    CONFIG_FORMAT_TITAN,
+    CONFIG_FORMAT_AUTOMODEL
+} config_format;
 
 typedef struct foreign_state {
-    foreign_dialect dialect;
+    config_format config_format;
     int fp8;                     /* a switch of its own (converters, fp8.enabled): -1 nothing said, 0, 1 */
     int precision;               /* the format named beside it: -1 or a config_precision */
     const char *precision_where; /* where it was named */
@@ -51,9 +51,9 @@ typedef struct foreign_state {
 
 void foreign_open(foreign_state *f);
 /* Which tool a file's sections belong to. */
-foreign_dialect dialect_detect(const node *root);
+config_format config_format_detect(const node *root);
 /* Gives keys the file left out the defaults of the tool it was written for. */
-ott_status dialect_defaults(config *cfg);
+ott_status config_format_defaults(config *cfg);
 /* Our own key was set: what a foreign key said about the same thing no longer counts. */
 void foreign_key_was_set(config *cfg, const config_key *key);
 /* Works out values that follow from several keys; may be repeated. */

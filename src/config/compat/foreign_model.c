@@ -54,7 +54,7 @@ static ott_status finalize_flavor(config *cfg) {
     const config_key *key = table_find("model.preset");
     const char *prefix = f->family && strcmp(f->family, "qwen3") == 0 ? "qwen3-" : "";
     char flavor[64], word[80];
-    if (!f->flavor || *cfg->model.hf_path || remark_has_obstacle(cfg, "model.name")) return OTT_OK;
+    if (!f->flavor || *cfg->model.hf_path || diagnostic_has_error(cfg, "model.name")) return OTT_OK;
     snprintf(flavor, sizeof flavor, "%s", f->flavor);
     bool masked = cut_mask(flavor);
     bool debug = strcmp(flavor, "debugmodel") == 0;
@@ -116,10 +116,10 @@ static ott_status refuse_hub_name(config *cfg) {
         "--model.hf_path=none with a model.preset";
     const char *asked = alias_asked("hub", cfg->model.hf_path);
     if (!is_hub_name(cfg)) return OTT_OK;
-    return remark_add(cfg, REMARK_OBSTACLE, note->spelled, NULL, note->where,
-                      asked                   ? asked
-                      : cfg->model.reduce > 1 ? shapeless
-                                              : absent);
+    return diagnostic_add(cfg, DIAGNOSTIC_ERROR, note->spelled, NULL, note->where,
+                          asked                   ? asked
+                          : cfg->model.reduce > 1 ? shapeless
+                                                  : absent);
 }
 
 ott_status foreign_finalize_model(config *cfg) {

@@ -14,7 +14,7 @@
 #define TOKENIZER_JINJA_JINJA_H
 
 #include "base/str.h"
-#include "base/watch.h"
+#include "base/cancellation.h"
 #include <jansson.h>
 #include <time.h>
 
@@ -55,7 +55,8 @@ typedef struct jinja_budget {
 
 /* Zero-initialised: a rendering of JINJA_STEPS_MOST steps that is not stopped, without strftime_now. */
 typedef struct jinja_settings {
-    const watch *watch;     /* checked every few milliseconds; NULL: the rendering is never stopped */
+    const cancellation
+        *cancellation;      /* checked every few milliseconds; NULL: the rendering is never stopped */
     jinja_budget *budget;   /* NULL: JINJA_STEPS_MOST for this rendering */
     const struct tm *today; /* the time that strftime_now formats; NULL: strftime_now is undefined */
 } jinja_settings;

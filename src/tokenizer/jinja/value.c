@@ -24,7 +24,7 @@ ott_status jinja_work_steps(jinja_work *w, int64_t count) {
     if (w->steps > w->steps_most)
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "takes more than %lld steps",
                                (long long)(w->settings->budget ? w->settings->budget->most : w->steps_most));
-    return w->steps / STEPS_BETWEEN_CHECKS == before ? OTT_OK : watch_check(w->settings->watch);
+    return w->steps / STEPS_BETWEEN_CHECKS == before ? OTT_OK : cancellation_check(w->settings->cancellation);
 }
 
 ott_status jinja_work_alloc(jinja_work *w, int64_t bytes, void **out) {

@@ -43,7 +43,7 @@ static float value_at(int64_t i, int64_t j) {
            (i >= SIDE / 2 ? 3.0f : 1.0f) * (j >= SIDE / 2 ? 5.0f : 1.0f);
 }
 
-static void open_part(part *p, const quant_spec *spec, tensor_cut cut, int64_t row, int64_t column,
+static void open_part(part *p, const quant_spec *spec, tensor_shard cut, int64_t row, int64_t column,
                       int64_t rows, int64_t columns) {
     float *values = malloc((size_t)(rows * columns) * sizeof *values);
     int form;
@@ -84,12 +84,12 @@ static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool
     int64_t length = SIDE / size;
     bool equal = true;
     ranks_groups(&worlds, size, 1, size, groups);
-    open_part(&whole, spec, (tensor_cut){0}, 0, 0, SIDE, SIDE);
+    open_part(&whole, spec, (tensor_shard){0}, 0, 0, SIDE, SIDE);
     harness_replay(&whole.h, step, &whole);
     harness_get(&whole.h, &whole.y, all);
     for (int k = 0; k < size; k++) {
-        tensor_cut cut = by_rows ? (tensor_cut){.rows = groups[k]} : (tensor_cut){.columns = groups[k]};
-        if (!meets) cut = (tensor_cut){0};
+        tensor_shard cut = by_rows ? (tensor_shard){.rows = groups[k]} : (tensor_shard){.columns = groups[k]};
+        if (!meets) cut = (tensor_shard){0};
         open_part(&parts[k], spec, cut, by_rows ? k * length : 0, by_rows ? 0 : k * length,
                   by_rows ? length : SIDE, by_rows ? SIDE : length);
     }
@@ -143,16 +143,16 @@ static void and_not_each_for_itself(void **state) {
 static void blocks_that_are_cut_are_known(void **state) {
     const quant_spec *block = &recipe_find("block")->weight, *one = &recipe_find("tensorwise")->weight;
     group g = {.size = 2};
-    tensor_cut rows = {.rows = &g}, columns = {.columns = &g}, none = {0};
+    tensor_shard rows = {.rows = &g}, columns = {.columns = &g}, none = {0};
     int64_t size;
     (void)state;
-    assert_true(cut_fits_blocks(&rows, block, 128, 100, &size));
-    assert_false(cut_fits_blocks(&rows, block, 100, 128, &size));
+    assert_true(shard_fits_blocks(&rows, block, 128, 100, &size));
+    assert_false(shard_fits_blocks(&rows, block, 100, 128, &size));
     assert_int_equal(size, 128);
-    assert_false(cut_fits_blocks(&columns, block, 128, 100, &size));
-    assert_true(cut_fits_blocks(&none, block, 100, 100, &size));
-    assert_true(cut_fits_blocks(&rows, one, 7, 5, &size));
-    assert_false(cut_fits_blocks(&columns, &recipe_find("mxfp8")->input, 0, 48, &size));
+    assert_false(shard_fits_blocks(&columns, block, 128, 100, &size));
+    assert_true(shard_fits_blocks(&none, block, 100, 100, &size));
+    assert_true(shard_fits_blocks(&rows, one, 7, 5, &size));
+    assert_false(shard_fits_blocks(&columns, &recipe_find("mxfp8")->input, 0, 48, &size));
     assert_int_equal(size, 32);
 }
 
@@ -197,13 +197,14 @@ static tensor fill_from(harness *h, const parameter_part *at, float (*value)(int
 }
 
 /* Rank `rank` of `size`; ranks NULL: alone. */
-static void open_layer(layer_part *p, const recipe *r, parameter_cut cut, group *ranks, int rank, int size) {
+static void open_layer(layer_part *p, const recipe *r, parameter_split cut, group *ranks, int rank,
+                       int size) {
     static const int64_t shape[] = {WIDTH, DEPTH};
     linear_spec spec;
     *p = (layer_part){.ranks = ranks, .weight = parameter_of_shape(2, shape)};
     harness_open(&p->h, 1, NULL);
     parameter_part *local = &p->weight.local;
-    if (cut == PARAMETER_ROWS) parameter_cut_lines(&p->weight, shape, 1, rank, size);
+    if (cut == PARAMETER_ROWS) parameter_split_rows(&p->weight, shape, 1, rank, size);
     if (cut == PARAMETER_COLUMNS)
         *local = (parameter_part){0, rank * DEPTH / size, WIDTH, DEPTH / size, {{0}}};
     p->weight.value = fill_from(&p->h, local, weight_at);
@@ -264,13 +265,13 @@ static void expect_layer(const char *name, layer_part *p, const float *all) {
         }
 }
 
-static void compare_layer(const recipe *r, parameter_cut cut, int size) {
+static void compare_layer(const recipe *r, parameter_split cut, int size) {
     static layer_part whole, parts[RANKS_MAX];
     static float all[TOKENS * WIDTH];
     group *groups[RANKS_MAX];
     ranks_worlds worlds = {0};
     ranks_groups(&worlds, size, 1, size, groups);
-    open_layer(&whole, r, PARAMETER_WHOLE, NULL, 0, 1);
+    open_layer(&whole, r, PARAMETER_FULL, NULL, 0, 1);
     harness_replay(&whole.h, run_layer, &whole);
     harness_get(&whole.h, &whole.y, all);
     for (int k = 0; k < size; k++) open_layer(&parts[k], r, cut, groups[k], k, size);
@@ -289,8 +290,8 @@ static void layers_give_what_the_whole_does(void **state) {
     find_bounds();
     for (int cut = PARAMETER_ROWS; cut <= PARAMETER_COLUMNS; cut++) {
         for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++)
-            compare_layer(recipe_find(recipes[i]), (parameter_cut)cut, 2);
-        compare_layer(recipe_high_precision(OTT_BF16), (parameter_cut)cut, 4);
+            compare_layer(recipe_find(recipes[i]), (parameter_split)cut, 2);
+        compare_layer(recipe_high_precision(OTT_BF16), (parameter_split)cut, 4);
     }
 }
 
@@ -322,8 +323,8 @@ static void parts_have_lines_of_each_section(void **state) {
     for (int rank = 0; rank < 2; rank++)
         for (int dimensions = 1; dimensions <= 2; dimensions++) {
             parameter p = parameter_of_shape(dimensions, dimensions > 1 ? matrix : vector);
-            parameter_cut_lines(&p, sections, 3, rank, 2);
-            assert_int_equal(parameter_line_count(&p), 8);
+            parameter_split_rows(&p, sections, 3, rank, 2);
+            assert_int_equal(parameter_local_rows(&p), 8);
             for (int64_t first = 0; first < 8; first++)
                 for (int64_t lines = 0; first + lines <= 8; lines++) expect_runs(&p, rank, first, lines);
         }

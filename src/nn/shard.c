@@ -1,5 +1,5 @@
-/* nn/cut: amax over the ranks that hold a tensor. */
-#include "nn/cut.h"
+/* nn/shard: amax over the ranks that hold a tensor. */
+#include "nn/shard.h"
 
 /* Along which axis of a use's scale blocks its ranks have other elements. */
 typedef struct axis {
@@ -10,7 +10,7 @@ typedef struct axis {
 enum { AXES = 3 };
 
 /* rows_are_mn: as in the rowwise use. */
-static void use_axes(const tensor_cut *c, const cast_spec *s, bool rows_are_mn, axis out[AXES]) {
+static void use_axes(const tensor_shard *c, const cast_spec *s, bool rows_are_mn, axis out[AXES]) {
     scale_block block = granularity_block(s->grain);
     int64_t along_rows = rows_are_mn ? block.mn : block.k, along_columns = rows_are_mn ? block.k : block.mn;
     out[0] = (axis){c->rows, along_rows};
@@ -18,7 +18,7 @@ static void use_axes(const tensor_cut *c, const cast_spec *s, bool rows_are_mn, 
     out[2] = (axis){c->columns, along_columns};
 }
 
-static ott_status reduce_amax(exec *cx, const tensor_cut *c, const qdata *d, const cast_spec *s, int64_t mn,
+static ott_status reduce_amax(exec *cx, const tensor_shard *c, const qdata *d, const cast_spec *s, int64_t mn,
                               int64_t k, bool rows_are_mn) {
     axis axes[AXES];
     if (!cast_spec_is_fp8(s) || s->policy == AMAX_DELAYED) return OTT_OK;
@@ -30,16 +30,16 @@ static ott_status reduce_amax(exec *cx, const tensor_cut *c, const qdata *d, con
     return OTT_OK;
 }
 
-ott_status cut_join_amax(exec *cx, const tensor_cut *c, const qtensor *q) {
+ott_status shard_reduce_amax(exec *cx, const tensor_shard *c, const qtensor *q) {
     TRY(reduce_amax(cx, c, &q->rowwise, &q->spec.rowwise, q->rows, q->columns, true));
     if (quant_spec_shares_scales(&q->spec))
         return OTT_OK; /* by the spec: in a dry run all addresses are one */
     return reduce_amax(cx, c, &q->columnwise, &q->spec.columnwise, q->columns, q->rows, false);
 }
 
-static ott_status check_blocks(const tensor_cut *c, const qtensor *q) {
+static ott_status check_blocks(const tensor_shard *c, const qtensor *q) {
     int64_t block;
-    if (cut_fits_blocks(c, &q->spec, q->rows, q->columns, &block)) return OTT_OK;
+    if (shard_fits_blocks(c, &q->spec, q->rows, q->columns, &block)) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG,
                        "a rank's %lld x %lld of a tensor are not of whole scale blocks of %lld: give "
                        "distributed.cp a divisor of the tokens of a micro-batch (train.batch_size x "
@@ -47,17 +47,17 @@ static ott_status check_blocks(const tensor_cut *c, const qtensor *q) {
                        (long long)q->rows, (long long)q->columns, (long long)block);
 }
 
-ott_status cut_quantize(exec *cx, const tensor_cut *c, const tensor *x, const qtensor *q) {
-    if (cut_is_whole(c)) return op_quantize(cx, &(quantize_args){.x = x, .q = q});
+ott_status shard_quantize(exec *cx, const tensor_shard *c, const tensor *x, const qtensor *q) {
+    if (shard_is_full(c)) return op_quantize(cx, &(quantize_args){.x = x, .q = q});
     TRY(check_blocks(c, q));
     TRY(op_amax(cx, &(amax_args){.x = x, .q = q}));
-    TRY(cut_join_amax(cx, c, q));
+    TRY(shard_reduce_amax(cx, c, q));
     TRY(op_scale(cx, &(scale_args){.q = q}));
     return op_cast(cx, &(cast_args){.x = x, .q = q});
 }
 
-static bool use_fits(const tensor_cut *c, const cast_spec *s, int64_t rows, int64_t columns, bool rows_are_mn,
-                     int64_t *block) {
+static bool use_fits(const tensor_shard *c, const cast_spec *s, int64_t rows, int64_t columns,
+                     bool rows_are_mn, int64_t *block) {
     const int64_t length[AXES] = {rows, rows, columns};
     axis axes[AXES];
     if (!cast_spec_is_fp8(s)) return true;
@@ -69,8 +69,8 @@ static bool use_fits(const tensor_cut *c, const cast_spec *s, int64_t rows, int6
     return true;
 }
 
-bool cut_fits_blocks(const tensor_cut *c, const quant_spec *s, int64_t rows, int64_t columns,
-                     int64_t *block) {
+bool shard_fits_blocks(const tensor_shard *c, const quant_spec *s, int64_t rows, int64_t columns,
+                       int64_t *block) {
     return use_fits(c, &s->rowwise, rows, columns, true, block) &&
            use_fits(c, &s->columnwise, rows, columns, false, block);
 }

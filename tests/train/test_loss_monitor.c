@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "train/train_fixture.h"
-#include "train/loss_watch.h"
+#include "train/loss_monitor.h"
 
 /* Adds `steps` losses that go from `from` to `to` in a line, with noise of that deviation; returns the number
    of warnings, and the step of the last in `*at`. */
@@ -17,12 +17,12 @@ typedef struct curve {
     int steps;
 } curve;
 
-static int add(loss_watch *w, const curve *c, uint64_t seed, int *at) {
+static int add(loss_monitor *w, const curve *c, uint64_t seed, int *at) {
     int warnings = 0;
     for (int i = 0; i < c->steps; i++) {
         double mean, draw = (double)rng_normal(seed, 0, (uint64_t)i);
         double loss = c->from + (c->to - c->from) * i / (c->steps > 1 ? c->steps - 1 : 1) + c->noise * draw;
-        if (!loss_watch_add(w, loss, &mean)) continue;
+        if (!loss_monitor_add(w, loss, &mean)) continue;
         warnings++;
         if (at) *at = i + 1;
         assert_true(mean > 1.1 * w->start);
@@ -33,12 +33,12 @@ static int add(loss_watch *w, const curve *c, uint64_t seed, int *at) {
 static void divergence_is_told_soon(void **state) {
     (void)state;
     static const curve before = {5.6, 4.0, 0.05, 30}, after = {20, 65, 5, 100};
-    loss_watch w;
+    loss_monitor w;
     int at = 0;
-    loss_watch_open(&w, 256);
+    loss_monitor_open(&w, 256);
     assert_int_equal(add(&w, &before, 1, NULL), 0);
     assert_int_equal(add(&w, &after, 2, &at), 1); /* once */
-    assert_int_equal(at, LOSS_WATCH_STEPS);
+    assert_int_equal(at, LOSS_MONITOR_STEPS);
     assert_true(fabs(w.start - 5.4) < 0.2);
     /* Back where it was, and up again: another time. */
     assert_int_equal(add(&w, &before, 3, NULL), 0);
@@ -49,20 +49,20 @@ static void divergence_is_told_soon(void **state) {
 static void early_divergence_too(void **state) {
     (void)state;
     static const curve first = {5.6, 5.6, 0, 1}, up = {12, 12, 0.3, 60}, guess = {2, 2, 0, 2};
-    loss_watch w;
+    loss_monitor w;
     int at = 0;
-    loss_watch_open(&w, 256);
+    loss_monitor_open(&w, 256);
     assert_int_equal(add(&w, &first, 1, NULL) + add(&w, &up, 2, &at), 1);
-    assert_int_equal(at, LOSS_WATCH_STEPS);
-    loss_watch_open(&w, 256); /* a trained model, and worse than guessing */
+    assert_int_equal(at, LOSS_MONITOR_STEPS);
+    loss_monitor_open(&w, 256); /* a trained model, and worse than guessing */
     assert_int_equal(add(&w, &guess, 1, NULL) + add(&w, &up, 2, &at), 1);
 }
 
 static void slow_divergence_too(void **state) {
     (void)state;
     static const curve c = {5.6, 7.5, 0.1, 300};
-    loss_watch w;
-    loss_watch_open(&w, 256);
+    loss_monitor w;
+    loss_monitor_open(&w, 256);
     assert_int_equal(add(&w, &c, 1, NULL), 1);
 }
 
@@ -73,8 +73,8 @@ static void a_normal_run_is_left_alone(void **state) {
         {10.5, 3.0, 0.1, 2000}, {2.2, 1.8, 0.3, 2000}, {2.2, 2.1, 0.5, 2000}, {5.55, 5.55, 0.02, 2000}};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
         for (uint64_t seed = 0; seed < 200; seed++) {
-            loss_watch w;
-            loss_watch_open(&w, 32000);
+            loss_monitor w;
+            loss_monitor_open(&w, 32000);
             if (add(&w, &runs[i], seed, NULL)) fail_msg("run %d, seed %d", (int)i, (int)seed);
         }
 }
@@ -82,13 +82,13 @@ static void a_normal_run_is_left_alone(void **state) {
 static void spikes_and_no_numbers_do_not_count(void **state) {
     (void)state;
     static const curve calm = {5.6, 4.0, 0.05, 15}, spike = {900, 900, 0, 3};
-    loss_watch w;
+    loss_monitor w;
     double mean;
-    loss_watch_open(&w, 256);
+    loss_monitor_open(&w, 256);
     for (int i = 0; i < 20; i++) {
         assert_int_equal(add(&w, &calm, 1, NULL) + add(&w, &spike, 1, NULL), 0);
-        assert_false(loss_watch_add(&w, NAN, &mean));
-        assert_false(loss_watch_add(&w, INFINITY, &mean));
+        assert_false(loss_monitor_add(&w, NAN, &mean));
+        assert_false(loss_monitor_add(&w, INFINITY, &mean));
     }
 }
 

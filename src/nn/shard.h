@@ -1,31 +1,32 @@
 /*
- * nn/cut: a tensor of which this rank has a part. Where a scale is of elements that other ranks hold too, the ranks
+ * nn/shard: a tensor of which this rank has a part. Where a scale is of elements that other ranks hold too, the ranks
  * take the largest amax of all between amax and cast: each casts its part to the codes it has in the whole, bit for
  * bit.
  */
-#ifndef NN_CUT_H
-#define NN_CUT_H
+#ifndef NN_SHARD_H
+#define NN_SHARD_H
 
 #include "tensor/exec.h"
 
 /* The ranks that hold the other parts. Borrowed; NULL: none, as of a zeroed one. */
-typedef struct tensor_cut {
+typedef struct tensor_shard {
     group *rows;      /* hold other rows */
     group *scattered; /* hold the other rows of those that this rank would have without them */
     group *columns;   /* hold other columns */
-} tensor_cut;
+} tensor_shard;
 
-static inline bool cut_is_whole(const tensor_cut *c) {
+static inline bool shard_is_full(const tensor_shard *c) {
     return !c->rows && !c->scattered && !c->columns;
 }
 
 /* After op_amax of this rank's part: the amax of all. Delayed scaling reduces what it has seen (nn/delayed.h), not here. */
-ott_status cut_join_amax(exec *cx, const tensor_cut *c, const qtensor *q);
+ott_status shard_reduce_amax(exec *cx, const tensor_shard *c, const qtensor *q);
 /* op_quantize of this rank's part x. OTT_ERR_CONFIG when its rows are not of whole scale blocks. */
-ott_status cut_quantize(exec *cx, const tensor_cut *c, const tensor *x, const qtensor *q);
+ott_status shard_quantize(exec *cx, const tensor_shard *c, const tensor *x, const qtensor *q);
 
 /* Is a part of rows x columns made of whole scale blocks of the spec, along the axes it is cut? *block: the size
    that is not a factor. */
-bool cut_fits_blocks(const tensor_cut *c, const quant_spec *s, int64_t rows, int64_t columns, int64_t *block);
+bool shard_fits_blocks(const tensor_shard *c, const quant_spec *s, int64_t rows, int64_t columns,
+                       int64_t *block);
 
 #endif

@@ -1,20 +1,20 @@
-/* config/remark: one list, in the order of the file; lines are made of it at the end. */
-#include "config/remark.h"
+/* config/diagnostic: one list, in the order of the file; lines are made of it at the end. */
+#include "config/diagnostic.h"
 #include "config/state.h"
 #include <stdio.h>
 #include <string.h>
 
 /* ---- the list ---- */
 
-enum { MOST_REMARKS = 1000 }; /* a file with more is no configuration, and is not read on */
+enum { MOST_DIAGNOSTICS = 1000 }; /* a file with more is no configuration, and is not read on */
 
-ott_status remark_add(config *cfg, remark_kind kind, const char *spelled, const config_key *key,
-                      const char *where, const char *reason) {
-    remarks *all = &cfg->state->remarks;
+ott_status diagnostic_add(config *cfg, diagnostic_kind kind, const char *spelled, const config_key *key,
+                          const char *where, const char *reason) {
+    diagnostics *all = &cfg->state->diagnostics;
     void *block;
-    TRY(arena_alloc(cfg->state->memory, sizeof(remark), &block));
-    remark *r = block;
-    *r = (remark){.kind = kind, .spelled = spelled, .key = key, .where = where, .reason = reason};
+    TRY(arena_alloc(cfg->state->memory, sizeof(diagnostic), &block));
+    diagnostic *r = block;
+    *r = (diagnostic){.kind = kind, .spelled = spelled, .key = key, .where = where, .reason = reason};
     if (all->last)
         all->last->next = r;
     else
@@ -24,13 +24,13 @@ ott_status remark_add(config *cfg, remark_kind kind, const char *spelled, const 
     return OTT_OK;
 }
 
-ott_status remark_failure(config *cfg, const char *spelled, const config_key *key, ott_status status) {
+ott_status diagnostic_failure(config *cfg, const char *spelled, const config_key *key, ott_status status) {
     const char *text, *name;
     if (status != OTT_ERR_CONFIG) return status;
     TRY(arena_strdup(cfg->state->memory, status_text(), &text));
     TRY(arena_strdup(cfg->state->memory, spelled, &name));
-    TRY(remark_add(cfg, REMARK_OBSTACLE, name, key, text, NULL));
-    return cfg->state->remarks.count < MOST_REMARKS ? OTT_OK : remark_report(cfg);
+    TRY(diagnostic_add(cfg, DIAGNOSTIC_ERROR, name, key, text, NULL));
+    return cfg->state->diagnostics.count < MOST_DIAGNOSTICS ? OTT_OK : diagnostic_report(cfg);
 }
 
 static bool is_below(const char *path, const char *section) {
@@ -50,10 +50,10 @@ static bool is_one_of(const char *path, const char *names) {
     return false;
 }
 
-void remark_forget(config *cfg, const char *spelled, const config_key *key) {
-    remarks *all = &cfg->state->remarks;
-    remark *before = NULL;
-    for (remark *r = all->first; r; r = r->next) {
+void diagnostic_remove(config *cfg, const char *spelled, const config_key *key) {
+    diagnostics *all = &cfg->state->diagnostics;
+    diagnostic *before = NULL;
+    for (diagnostic *r = all->first; r; r = r->next) {
         bool same = (spelled && strcmp(r->spelled, spelled) == 0) || (key && r->key == key);
         if (!same) {
             before = r;
@@ -64,53 +64,53 @@ void remark_forget(config *cfg, const char *spelled, const config_key *key) {
     }
 }
 
-void remark_forget_section(config *cfg, const char *section) {
-    for (const remark *r = cfg->state->remarks.first; r;) {
-        const remark *next = r->next;
-        if (is_below(r->spelled, section)) remark_forget(cfg, r->spelled, NULL);
+void diagnostic_remove_section(config *cfg, const char *section) {
+    for (const diagnostic *r = cfg->state->diagnostics.first; r;) {
+        const diagnostic *next = r->next;
+        if (is_below(r->spelled, section)) diagnostic_remove(cfg, r->spelled, NULL);
         r = next;
     }
 }
 
 /* ---- what counts ---- */
 
-ott_status remark_switched(config *cfg, const char *path, bool on) {
-    remarks *all = &cfg->state->remarks;
+ott_status diagnostic_switched(config *cfg, const char *path, bool on) {
+    diagnostics *all = &cfg->state->diagnostics;
     const char *section, *dot = strrchr(path, '.');
     bool is_switch = dot && (strcmp(dot, ".enable") == 0 || strcmp(dot, ".enabled") == 0);
     if (!is_switch) return OTT_OK;
     TRY(arena_printf(cfg->state->memory, &section, "%.*s", (int)(dot - path), path));
     int at = 0;
     while (at < all->switch_count && strcmp(all->switches[at].section, section) != 0) at++;
-    if (at == REMARK_SWITCHES) return OTT_OK;
-    all->switches[at] = (remark_switch){section, !on};
+    if (at == DIAGNOSTIC_SWITCHES) return OTT_OK;
+    all->switches[at] = (diagnostic_switch){section, !on};
     if (at == all->switch_count) all->switch_count++;
     return OTT_OK;
 }
 
-bool remark_is_off(const config *cfg, const char *spelled) {
-    const remarks *all = &cfg->state->remarks;
+bool diagnostic_is_off(const config *cfg, const char *spelled) {
+    const diagnostics *all = &cfg->state->diagnostics;
     for (int i = 0; i < all->switch_count; i++)
         if (all->switches[i].off && is_below(spelled, all->switches[i].section)) return true;
     return false;
 }
 
-static bool counts(const config *cfg, const remark *r) {
-    if (remark_is_off(cfg, r->spelled)) return false;
+static bool counts(const config *cfg, const diagnostic *r) {
+    if (diagnostic_is_off(cfg, r->spelled)) return false;
     return !r->key || !config_is_replaced(cfg, r->key);
 }
 
-bool remark_has_obstacle(const config *cfg, const char *spelled) {
-    for (const remark *r = cfg->state->remarks.first; r; r = r->next)
-        if (r->kind == REMARK_OBSTACLE && counts(cfg, r) && (!spelled || strcmp(r->spelled, spelled) == 0))
+bool diagnostic_has_error(const config *cfg, const char *spelled) {
+    for (const diagnostic *r = cfg->state->diagnostics.first; r; r = r->next)
+        if (r->kind == DIAGNOSTIC_ERROR && counts(cfg, r) && (!spelled || strcmp(r->spelled, spelled) == 0))
             return true;
     return false;
 }
 
-bool remark_has_obstacle_in(const config *cfg, const char *names) {
-    for (const remark *r = cfg->state->remarks.first; r; r = r->next) {
+bool diagnostic_has_error_in(const config *cfg, const char *names) {
+    for (const diagnostic *r = cfg->state->diagnostics.first; r; r = r->next) {
         const char *path = r->key ? r->key->path : r->spelled;
-        if (r->kind == REMARK_OBSTACLE && counts(cfg, r) && is_one_of(path, names)) return true;
+        if (r->kind == DIAGNOSTIC_ERROR && counts(cfg, r) && is_one_of(path, names)) return true;
     }
     return false;
 }
@@ -120,9 +120,9 @@ bool remark_has_obstacle_in(const config *cfg, const char *names) {
 enum { NAMES_SHOWN = 3 };
 
 /* " (also a, b, c and 4 more)": the other keys of that reason, which need no line of their own then. */
-static void append_others(const config *cfg, str *out, const remark *first) {
+static void append_others(const config *cfg, str *out, const diagnostic *first) {
     int count = 0;
-    for (remark *r = first->next; r; r = r->next) {
+    for (diagnostic *r = first->next; r; r = r->next) {
         bool same = r->kind == first->kind && r->reason && strcmp(r->reason, first->reason) == 0;
         if (!same || !counts(cfg, r)) continue;
         r->done = true;
@@ -133,26 +133,26 @@ static void append_others(const config *cfg, str *out, const remark *first) {
 }
 
 /* One line for r and all others of its reason. */
-static void append_line(const config *cfg, str *out, const remark *r) {
+static void append_line(const config *cfg, str *out, const diagnostic *r) {
     str_append(out, r->where);
     if (!r->reason) return;
     append_others(cfg, out, r);
-    str_printf(out, ": %s%s", r->kind == REMARK_INSTEAD ? "steers PyTorch only; Ottava " : "", r->reason);
+    str_printf(out, ": %s%s", r->kind == DIAGNOSTIC_INSTEAD ? "steers PyTorch only; Ottava " : "", r->reason);
 }
 
-static const remark *next_line(const config *cfg, const remark *r, remark_kind kind) {
+static const diagnostic *next_line(const config *cfg, const diagnostic *r, diagnostic_kind kind) {
     while (r && (r->kind != kind || r->done || !counts(cfg, r))) r = r->next;
     return r;
 }
 
 static void begin_lines(const config *cfg) {
-    for (remark *r = cfg->state->remarks.first; r; r = r->next) r->done = false;
+    for (diagnostic *r = cfg->state->diagnostics.first; r; r = r->next) r->done = false;
 }
 
 enum { MOST_BYTES = 3800 }; /* of an error text, which holds 4095 */
 
 /* Appends the next line when there is room for it. */
-static bool append_if_room(const config *cfg, str *lines, const remark *r) {
+static bool append_if_room(const config *cfg, str *lines, const diagnostic *r) {
     str line = {.account = lines->account};
     append_line(cfg, &line, r);
     bool fits = line.text && lines->length + line.length + 3 <= MOST_BYTES;
@@ -170,12 +170,12 @@ static ott_status fail_lines(const config *cfg, const str *lines, int count, int
                        lines->text ? lines->text : "", count - shown);
 }
 
-ott_status remark_report(config *cfg) {
+ott_status diagnostic_report(config *cfg) {
     str lines = {.account = cfg->state->account};
     int count = 0, shown = 0;
     begin_lines(cfg);
-    const remark *r = next_line(cfg, cfg->state->remarks.first, REMARK_OBSTACLE);
-    for (; r; r = next_line(cfg, r->next, REMARK_OBSTACLE), count++) shown += append_if_room(cfg, &lines, r);
+    const diagnostic *r = next_line(cfg, cfg->state->diagnostics.first, DIAGNOSTIC_ERROR);
+    for (; r; r = next_line(cfg, r->next, DIAGNOSTIC_ERROR), count++) shown += append_if_room(cfg, &lines, r);
     ott_status status = str_finish(&lines);
     if (status == OTT_OK && count) status = fail_lines(cfg, &lines, count, shown);
     str_free(&lines);
@@ -190,12 +190,12 @@ static bool is_key(const char *reason) {
 
 /* "a, b.* (only with distributed.pp)": `where` is the row of nothing.def, which stands for all keys it
  * covers. */
-static void append_inert(const config *cfg, str *out, const remark *r) {
+static void append_inert(const config *cfg, str *out, const diagnostic *r) {
     const char *shown = r->where;
     int more = 0;
     str_append(out, shown);
-    for (remark *other = r->next; other; other = other->next) {
-        bool same = other->kind == REMARK_INERT && strcmp(other->reason, r->reason) == 0;
+    for (diagnostic *other = r->next; other; other = other->next) {
+        bool same = other->kind == DIAGNOSTIC_INERT && strcmp(other->reason, r->reason) == 0;
         if (!same || !counts(cfg, other)) continue;
         other->done = true;
         if (strcmp(other->where, shown) == 0 || strcmp(other->where, r->where) == 0) continue;
@@ -208,8 +208,8 @@ static void append_inert(const config *cfg, str *out, const remark *r) {
 
 static void log_inert(const config *cfg) {
     str line = {.account = cfg->state->account};
-    const remark *r = next_line(cfg, cfg->state->remarks.first, REMARK_INERT);
-    for (; r; r = next_line(cfg, r->next, REMARK_INERT)) {
+    const diagnostic *r = next_line(cfg, cfg->state->diagnostics.first, DIAGNOSTIC_INERT);
+    for (; r; r = next_line(cfg, r->next, DIAGNOSTIC_INERT)) {
         str_append(&line, line.length ? "; " : "");
         append_inert(cfg, &line, r);
     }
@@ -219,10 +219,10 @@ static void log_inert(const config *cfg) {
     str_free(&line);
 }
 
-void remark_tell(const config *cfg) {
+void diagnostic_log(const config *cfg) {
     begin_lines(cfg);
-    const remark *r = next_line(cfg, cfg->state->remarks.first, REMARK_INSTEAD);
-    for (; r; r = next_line(cfg, r->next, REMARK_INSTEAD)) {
+    const diagnostic *r = next_line(cfg, cfg->state->diagnostics.first, DIAGNOSTIC_INSTEAD);
+    for (; r; r = next_line(cfg, r->next, DIAGNOSTIC_INSTEAD)) {
         str line = {.account = cfg->state->account};
         append_line(cfg, &line, r);
         if (str_finish(&line) == OTT_OK) log_info(cfg->state->lg, "%s", line.text);

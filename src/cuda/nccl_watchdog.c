@@ -1,4 +1,4 @@
-/* cuda/nccl_watch: the thread that sees that a group has failed, and the end of all groups then. */
+/* cuda/nccl_watchdog: the thread that sees that a group has failed, and the end of all groups then. */
 #include "base/clock.h"
 #include "cuda/nccl_group.h"
 #include <stdio.h>
@@ -9,7 +9,7 @@ enum { TICK = 20 }; /* milliseconds */
 /* ---- what has happened ---- */
 
 static void take_first(nccl_group *g, nccl_channel *at) {
-    nccl_flight *f = at->first;
+    nccl_operation *f = at->first;
     at->first = f->next;
     at->since = 0;
     f->happened = true;
@@ -18,7 +18,7 @@ static void take_first(nccl_group *g, nccl_channel *at) {
     g->idle = f;
 }
 
-void nccl_watch_sweep(nccl_group *g, nccl_channel *at) {
+void nccl_watchdog_sweep(nccl_group *g, nccl_channel *at) {
     while (at->first && cudaEventQuery(at->first->ended) == cudaSuccess) take_first(g, at);
 }
 
@@ -26,7 +26,7 @@ void nccl_watch_sweep(nccl_group *g, nccl_channel *at) {
 
 /* As one: giving back what a communicator has of the GPU waits for all that runs there, which may be another one's collective. */
 void nccl_end_group(nccl_group *g) {
-    const nccl_calls *nccl = g->device->watch->calls;
+    const nccl_calls *nccl = g->device->watchdog->calls;
     nccl->begin();
     for (int i = 0; i < CHANNELS; i++) {
         if (g->channels[i].comm) nccl->abort(g->channels[i].comm);
@@ -36,7 +36,7 @@ void nccl_end_group(nccl_group *g) {
 }
 
 void nccl_fail(cuda_device *c, const char *text) {
-    nccl_watch *w = c->watch;
+    nccl_watchdog *w = c->watchdog;
     if (w->failed) return;
     w->failed = true;
     snprintf(w->text, sizeof w->text, "%s", text);
@@ -45,8 +45,8 @@ void nccl_fail(cuda_device *c, const char *text) {
     w->calls->end();
 }
 
-ott_status nccl_watch_check(const cuda_device *c) {
-    nccl_watch *w = c->watch;
+ott_status nccl_watchdog_check(const cuda_device *c) {
+    nccl_watchdog *w = c->watchdog;
     if (!w) return OTT_OK;
     pthread_mutex_lock(&w->lock);
     bool failed = w->failed;
@@ -56,7 +56,7 @@ ott_status nccl_watch_check(const cuda_device *c) {
 
 static void fail_channel(const nccl_group *g, const nccl_channel *at, const char *reason) {
     char text[NCCL_TEXT];
-    const nccl_flight *f = at->first;
+    const nccl_operation *f = at->first;
     if (f)
         snprintf(text, sizeof text, "%s, collective number %lld%s%s, on rank %d: %s",
                  group_collective_name(f->kind), (long long)f->number, g->name[0] ? " of " : "", g->name,
@@ -68,10 +68,10 @@ static void fail_channel(const nccl_group *g, const nccl_channel *at, const char
 }
 
 static void look_at_channel(nccl_group *g, nccl_channel *at) {
-    const nccl_calls *nccl = g->device->watch->calls;
+    const nccl_calls *nccl = g->device->watchdog->calls;
     int state = NCCL_SUCCESS;
     if (!at->comm) return;
-    nccl_watch_sweep(g, at);
+    nccl_watchdog_sweep(g, at);
     if (nccl->state(at->comm, &state) != NCCL_SUCCESS ||
         (state != NCCL_SUCCESS && state != NCCL_IN_PROGRESS)) {
         char text[NCCL_TEXT];
@@ -86,7 +86,7 @@ static void look_at_channel(nccl_group *g, nccl_channel *at) {
 
 /* ---- the thread ---- */
 
-static void tick(nccl_watch *w) {
+static void tick(nccl_watchdog *w) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     t.tv_nsec += TICK * 1000000L;
@@ -97,7 +97,7 @@ static void tick(nccl_watch *w) {
 
 static void *run_thread(void *argument) {
     cuda_device *c = argument;
-    nccl_watch *w = c->watch;
+    nccl_watchdog *w = c->watchdog;
     cudaSetDevice(c->index);
     pthread_mutex_lock(&w->lock);
     while (!w->stops) {
@@ -109,22 +109,23 @@ static void *run_thread(void *argument) {
     return NULL;
 }
 
-ott_status nccl_watch_open(cuda_device *c, const nccl_calls *calls) {
+ott_status nccl_watchdog_open(cuda_device *c, const nccl_calls *calls) {
     void *memory;
-    if (c->watch) return OTT_OK;
-    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(nccl_watch), "the watch over groups of GPUs", &memory));
-    nccl_watch *w = c->watch = memory;
+    if (c->watchdog) return OTT_OK;
+    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(nccl_watchdog), "the watch over groups of GPUs",
+                  &memory));
+    nccl_watchdog *w = c->watchdog = memory;
     w->calls = calls;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     if (pthread_create(&w->thread, NULL, run_thread, c) == 0) return OTT_OK;
     mem_free(c->base.account, w);
-    c->watch = NULL;
+    c->watchdog = NULL;
     return status_fail(OTT_ERR_MEMORY, "no thread for the watch over groups of GPUs can be started");
 }
 
-void nccl_watch_close(cuda_device *c) {
-    nccl_watch *w = c->watch;
+void nccl_watchdog_close(cuda_device *c) {
+    nccl_watchdog *w = c->watchdog;
     if (!w) return;
     pthread_mutex_lock(&w->lock);
     w->stops = true;
@@ -134,5 +135,5 @@ void nccl_watch_close(cuda_device *c) {
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
     mem_free(c->base.account, w);
-    c->watch = NULL;
+    c->watchdog = NULL;
 }

@@ -1,6 +1,6 @@
-/* config/toml_door: walks what toml++ parsed into our own tree, checking what a C string or our limits cannot
+/* config/toml: walks what toml++ parsed into our own tree, checking what a C string or our limits cannot
  * take. */
-#include "config/toml_door.h"
+#include "config/toml.h"
 #include "config/number.h"
 #include <algorithm>
 #include <cstdlib>

@@ -15,7 +15,7 @@
 #include "backend/open.h"
 #include "base/limit.h"
 #include "model/init.h"
-#include "train/admission.h"
+#include "train/memory_check.h"
 #include "data/data.h"
 #include "train/train_fixture.h"
 
@@ -167,7 +167,7 @@ static void nothing_is_taken_before(void **state) {
     model_options shape;
     device *d;
     dataset *train, *validation;
-    admission_need need;
+    memory_need need;
     const char *const more[] = {"--model.dim=4096", "--model.n_layers=32", "--model.n_heads=32",
                                 "--model.ffn_hidden_dim=14336", NULL};
     (void)state;
@@ -178,14 +178,14 @@ static void nothing_is_taken_before(void **state) {
     FIXTURE_OK(data_open(account, NULL, cfg, &shape.vocab, &train, &validation));
     FIXTURE_OK(test_device_open(account, 1, NULL, &d));
     int64_t before = mem_read(account).now;
-    admission_decide(&(admission){.account = account,
-                                  .device = d,
-                                  .cfg = cfg,
-                                  .asked = &asked,
-                                  .shape = &shape,
-                                  .train_data = train,
-                                  .validation_data = validation},
-                     &need);
+    memory_check_decide(&(memory_check){.account = account,
+                                        .device = d,
+                                        .cfg = cfg,
+                                        .asked = &asked,
+                                        .shape = &shape,
+                                        .train_data = train,
+                                        .validation_data = validation},
+                        &need);
     assert_true(need.of[MEM_PARAM] > INT64_C(20) << 30); /* 6 billion parameters and more */
     assert_true(need.of[MEM_OPTIMIZER] == 2 * need.of[MEM_GRAD]);
     assert_true(mem_read(account).peak - before < 8 << 20);
@@ -200,7 +200,7 @@ static void nothing_is_taken_before(void **state) {
 /* Of a device with memory of its own the copy for a checkpoint takes nothing, and what is offloaded neither. */
 static void copies_and_what_is_offloaded_lie_in_the_hosts_memory(void **state) {
     static const char *const more[] = {"--checkpoint.async_mode=async", NULL};
-    admission_need here, apart, offloaded;
+    memory_need here, apart, offloaded;
     rig r;
     (void)state;
     rig_open(&r, the_fixture, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
@@ -208,21 +208,21 @@ static void copies_and_what_is_offloaded_lie_in_the_hosts_memory(void **state) {
     model_options shape = r.t->m->options;
     device other = *r.device;
     other.threads = 0;
-    admission a = {.account = r.account,
-                   .device = r.device,
-                   .cfg = r.cfg,
-                   .asked = &asked,
-                   .shape = &shape,
-                   .train_data = r.train_data,
-                   .validation_data = r.validation_data};
-    FIXTURE_OK(admission_measure(&a, &here));
+    memory_check a = {.account = r.account,
+                      .device = r.device,
+                      .cfg = r.cfg,
+                      .asked = &asked,
+                      .shape = &shape,
+                      .train_data = r.train_data,
+                      .validation_data = r.validation_data};
+    FIXTURE_OK(memory_check_measure(&a, &here));
     a.device = &other;
-    FIXTURE_OK(admission_measure(&a, &apart));
+    FIXTURE_OK(memory_check_measure(&a, &apart));
     assert_int_equal(here.host, 0);
     assert_int_equal(apart.host_of[MEM_STAGING], 12 * model_parameter_count(r.t->m));
     assert_int_equal(apart.total + apart.host, here.total);
     shape.offload = OFFLOAD_STATE;
-    FIXTURE_OK(admission_measure(&a, &offloaded));
+    FIXTURE_OK(memory_check_measure(&a, &offloaded));
     const model *m = r.t->m;
     assert_int_equal(offloaded.host_of[MEM_OPTIMIZER], m->slot_bytes[0] + m->slot_bytes[1]);
     assert_in_range(m->block_bytes - offloaded.host_of[MEM_PARAM], 1, m->block_bytes / 10); /* vectors */
@@ -250,7 +250,7 @@ static void offloading_is_offered(void **state) {
     static const char *const more[] = {"--model.dim=256",      "--model.n_heads=4",
                                        "--model.n_kv_heads=4", "--model.ffn_hidden_dim=768",
                                        "--train.batch_size=1", NULL};
-    admission_need need;
+    memory_need need;
     rig r;
     (void)state;
     rig_open(&r, the_fixture, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
@@ -259,22 +259,22 @@ static void offloading_is_offered(void **state) {
     device other = *r.device;
     other.table = &table;
     other.threads = 0;
-    admission a = {.account = r.account,
-                   .device = &other,
-                   .cfg = r.cfg,
-                   .asked = &asked,
-                   .shape = &r.t->m->options,
-                   .train_data = r.train_data,
-                   .validation_data = r.validation_data};
-    FIXTURE_OK(admission_measure(&a, &need));
+    memory_check a = {.account = r.account,
+                      .device = &other,
+                      .cfg = r.cfg,
+                      .asked = &asked,
+                      .shape = &r.t->m->options,
+                      .train_data = r.train_data,
+                      .validation_data = r.validation_data};
+    FIXTURE_OK(memory_check_measure(&a, &need));
     room_of_other = need.total - need.of[MEM_OPTIMIZER] / 2;
-    assert_int_equal(admission_decide(&a, &need), OTT_ERR_MEMORY);
+    assert_int_equal(memory_check_decide(&a, &need), OTT_ERR_MEMORY);
     expect(status_text(), "; what would help most: train.offload = \"moments\" saves ");
     room_of_other = need.total - need.of[MEM_OPTIMIZER] - need.of[MEM_PARAM] / 2;
-    assert_int_equal(admission_decide(&a, &need), OTT_ERR_MEMORY);
+    assert_int_equal(memory_check_decide(&a, &need), OTT_ERR_MEMORY);
     expect(status_text(), "; what would help most: train.offload = \"state\" saves ");
     room_of_other = need.total;
-    FIXTURE_OK(admission_decide(&a, &need));
+    FIXTURE_OK(memory_check_decide(&a, &need));
     rig_close(&r);
 }
 
@@ -303,11 +303,11 @@ static bool stop_third(void *user) {
 static void initialization_can_be_ended(void **state) {
     rig r;
     int asked = 0;
-    const watch w = {.stop = stop_third, .user = &asked};
+    const cancellation w = {.stop = stop_third, .user = &asked};
     const char *more[] = {LARGER, NULL};
     (void)state;
     rig_open(&r, the_fixture, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
-    r.t->m->watch = &w;
+    r.t->m->cancellation = &w;
     assert_int_equal(model_initialize(r.t->m, 1, 2), OTT_ERR_STOPPED);
     assert_int_equal(asked, 3);
     rig_close(&r);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Includes point down: a file under src/ includes its own floor and those that cmake/floors.cmake says it uses. Every
-# floor may include ottava/types.h; api, and the floors that fill in what the public API shows, all of ottava/. cli includes
+# Includes point down: a file under src/ includes its own level and those that cmake/levels.cmake says it uses. Every
+# level may include ottava/types.h; api, and the levels that fill in what the public API shows, all of ottava/. cli includes
 # itself, bench, plan and ottava/ only. Only comm includes <mpi.h>. Tests may include all.
 # Prints file:line of each include that does not, and exits 1.
 set -eu
@@ -8,15 +8,15 @@ cd "${1:-$(dirname "$0")/..}"
 
 find src cli -type f \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.hpp' -o -name '*.def' -o -name '*.cu' \) |
     LC_ALL=C sort | tr '\n' '\0' | xargs -0 awk '
-BEGIN { public = " cli api data train eval generate bench plan " } # floors that know all of ottava/
+BEGIN { public = " cli api data train eval generate bench plan " } # levels that know all of ottava/
 function bad(why) { printf "%s:%d: %s\n", FILENAME, FNR, why; failed = 1 }
 
-# The table: set(OTTAVA_FLOORS base fp8 ...), set(nn_uses base fp8 ...), set(model_uses nn ${nn_uses})
-FILENAME == "cmake/floors.cmake" {
+# The table: set(OTTAVA_LEVELS base fp8 ...), set(nn_uses base fp8 ...), set(model_uses nn ${nn_uses})
+FILENAME == "cmake/levels.cmake" {
     if (!sub(/^set\(/, "")) next
     gsub(/[()]/, " ")
     n = split($0, word, " ")
-    if (word[1] == "OTTAVA_FLOORS") {
+    if (word[1] == "OTTAVA_LEVELS") {
         for (i = 2; i <= n; i++) known[word[i]] = 1
     } else if (sub(/_uses$/, "", word[1])) {
         known[word[1]] = 1
@@ -33,8 +33,8 @@ FILENAME == "cmake/floors.cmake" {
 FNR == 1 {
     files++
     n = split(FILENAME, part, "/")
-    floor = part[1] == "cli" ? "cli" : part[2]
-    if (floor != "cli" && !(floor in known)) bad("src/" floor " is not in cmake/floors.cmake")
+    level = part[1] == "cli" ? "cli" : part[2]
+    if (level != "cli" && !(level in known)) bad("src/" level " is not in cmake/levels.cmake")
 }
 
 /^[ \t]*#[ \t]*include[ \t]*["<]/ {
@@ -43,7 +43,7 @@ FNR == 1 {
     name = substr($0, RSTART + 1, RLENGTH - 1)
     head = name
     sub(/\/.*/, "", head)
-    if (name == "mpi.h" && floor != "comm") bad("<mpi.h>: only comm knows MPI")
+    if (name == "mpi.h" && level != "comm") bad("<mpi.h>: only comm knows MPI")
     if (!quoted && head != "ottava" && !(head in known)) next # a system header
     includes++
     if (name ~ /(^|\/)\.\.?\//) bad("\"" name "\": write the path from src/")
@@ -53,14 +53,14 @@ FNR == 1 {
         if ((getline line < beside) < 0) bad("\"" name "\" is not in this folder")
         close(beside)
     } else if (head == "ottava") {
-        if (index(public, " " floor " ") == 0 && name != "ottava/types.h")
-            bad("\"" name "\": of ottava/ this floor knows only ottava/types.h")
-    } else if (head != floor && index(uses[floor], " " head " ") == 0)
-        bad("\"" name "\": " floor " may include only:" (floor == "cli" ? " ottava" uses[floor] : uses[floor]) "and itself")
+        if (index(public, " " level " ") == 0 && name != "ottava/types.h")
+            bad("\"" name "\": of ottava/ this level knows only ottava/types.h")
+    } else if (head != level && index(uses[level], " " head " ") == 0)
+        bad("\"" name "\": " level " may include only:" (level == "cli" ? " ottava" uses[level] : uses[level]) "and itself")
 }
 
 END {
-    if (!("base" in known)) { print "no floors found in cmake/floors.cmake"; failed = 1 }
+    if (!("base" in known)) { print "no levels found in cmake/levels.cmake"; failed = 1 }
     if (!failed) printf "%d files, %d includes of our own: all point down\n", files, includes
     exit failed
-}' cmake/floors.cmake || exit 1
+}' cmake/levels.cmake || exit 1

@@ -1,9 +1,9 @@
 /*
- * config/toml_door: TOML 1.0 into a tree, through the C++ library toml++. No C++ type and no exception leaves
+ * config/toml: TOML 1.0 into a tree, through the C++ library toml++. No C++ type and no exception leaves
  * it.
  */
-#ifndef CONFIG_TOML_DOOR_H
-#define CONFIG_TOML_DOOR_H
+#ifndef CONFIG_TOML_H
+#define CONFIG_TOML_H
 
 #ifdef __cplusplus
 extern "C" {

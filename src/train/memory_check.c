@@ -1,17 +1,17 @@
-/* train/admission: what a run needs, and, when that is too much, which settings would help. */
-#include "train/admission.h"
+/* train/memory_check: what a run needs, and, when that is too much, which settings would help. */
+#include "train/memory_check.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "checkpoint/writer.h"
-#include "train/admission_settings.h"
-#include "train/world.h"
+#include "train/memory_check_settings.h"
+#include "train/process_group.h"
 #include <stdio.h>
 #include <string.h>
 
 /* ---- what a configuration needs ---- */
 
 /* Every recipe of the precision schedule is tried on. */
-static ott_status try_phases(trainer *t, const precision_plan *precision, admission_need *out) {
+static ott_status try_phases(trainer *t, const precision_plan *precision, memory_need *out) {
     for (int i = 0; i < precision->phase_count; i++) {
         if (precision->phases[i].recipe != t->recipe) TRY(trainer_convert(t, precision->phases[i].recipe));
         int64_t saved = plan_saved(t->train_plan);
@@ -26,7 +26,7 @@ static ott_status note_staging(const trainer *t, const config *cfg) {
     return dry_run_note(t->device, MEM_STAGING, bytes, 1, "copy for a checkpoint");
 }
 
-static ott_status dry_run(const admission *a, const variant *v, device *d, admission_need *out) {
+static ott_status dry_run(const memory_check *a, const variant *v, device *d, memory_need *out) {
     precision_plan precision;
     trainer_options options;
     trainer *t;
@@ -41,10 +41,10 @@ static ott_status dry_run(const admission *a, const variant *v, device *d, admis
     return status;
 }
 
-static ott_status need_of(const admission *a, const variant *v, admission_need *out) {
+static ott_status need_of(const memory_check *a, const variant *v, memory_need *out) {
     device *d;
     mem_stats taken = device_taken(a->device);
-    *out = (admission_need){0};
+    *out = (memory_need){0};
     TRY(dry_run_open(a->account, a->device, &d));
     dry_run_listen(d, a->listener);
     ott_status status = dry_run(a, v, d, out);
@@ -64,23 +64,23 @@ typedef struct proposal {
     setting set;
     int times; /* it is applied */
     int64_t total;
-    char text[ADMISSION_TEXT];
+    char text[MEMORY_CHECK_TEXT];
 } proposal;
 
 enum { MOST_TIMES = 24, MOST_PROPOSALS = 16, SHOWN = 3 };
 
-static memory_limit host_room(const admission *a) {
+static memory_limit host_room(const memory_check *a) {
     memory_limit room = {.left = INT64_MAX};
     if (!a->elsewhere) limit_read(mem_read(a->account).now, &room);
     return room;
 }
 
 /* Applies it again and again until it fits or cannot be applied again. False: it saves nothing. */
-static bool propose(const admission *a, const variant *from, setting set, int64_t need, int64_t left,
+static bool propose(const memory_check *a, const variant *from, setting set, int64_t need, int64_t left,
                     proposal *out) {
     variant v = *from;
-    admission_need n;
-    char text[ADMISSION_TEXT];
+    memory_need n;
+    char text[MEMORY_CHECK_TEXT];
     *out = (proposal){.set = set, .total = need};
     for (int times = 1; times <= MOST_TIMES && out->total > left && set(a, &v, text); times++) {
         if (need_of(a, &v, &n) != OTT_OK) break; /* does not go with the rest of the configuration */
@@ -101,22 +101,23 @@ static void insert(proposal *list, int *count, const proposal *p) {
 }
 
 /* All that save something, the best first. */
-static int find_proposals(const admission *a, const variant *v, int64_t need, int64_t left, proposal *list) {
+static int find_proposals(const memory_check *a, const variant *v, int64_t need, int64_t left,
+                          proposal *list) {
     int count = 0;
     proposal p;
-    for (int i = 0; count < MOST_PROPOSALS && admission_settings[i]; i++)
-        if (propose(a, v, admission_settings[i], need, left, &p)) insert(list, &count, &p);
+    for (int i = 0; count < MOST_PROPOSALS && memory_check_settings[i]; i++)
+        if (propose(a, v, memory_check_settings[i], need, left, &p)) insert(list, &count, &p);
     return count;
 }
 
 /* ---- suggestions ---- */
 
 /* What several of them need together. */
-static ott_status need_with(const admission *a, const variant *from, const proposal *list, int count,
+static ott_status need_with(const memory_check *a, const variant *from, const proposal *list, int count,
                             int64_t *out) {
     variant v = *from;
-    admission_need n;
-    char text[ADMISSION_TEXT];
+    memory_need n;
+    char text[MEMORY_CHECK_TEXT];
     for (int i = 0; i < count; i++)
         for (int times = 0; times < list[i].times; times++) list[i].set(a, &v, text);
     TRY(need_of(a, &v, &n));
@@ -124,8 +125,8 @@ static ott_status need_with(const admission *a, const variant *from, const propo
     return OTT_OK;
 }
 
-static void write_together(str *text, const admission *a, const variant *v, const proposal *list, int count,
-                           int64_t left) {
+static void write_together(str *text, const memory_check *a, const variant *v, const proposal *list,
+                           int count, int64_t left) {
     int64_t together = list[0].total;
     char size[SIZE_TEXT];
     proposal smaller;
@@ -134,12 +135,12 @@ static void write_together(str *text, const admission *a, const variant *v, cons
                    size_text(together, size));
     if (together <= left) return;
     if (count > 0) str_append(text, ", which is still too much");
-    if (propose(a, v, admission_reduce_model, INT64_MAX, left, &smaller) && smaller.total <= left)
+    if (propose(a, v, memory_check_reduce_model, INT64_MAX, left, &smaller) && smaller.total <= left)
         str_printf(text, "; %s makes a small model of the family, to try the configuration with, of %s",
                    smaller.text, size_text(smaller.total, size));
 }
 
-static void write_proposals(str *text, const admission *a, const variant *v, int64_t need, int64_t left) {
+static void write_proposals(str *text, const memory_check *a, const variant *v, int64_t need, int64_t left) {
     proposal list[MOST_PROPOSALS];
     char size[SIZE_TEXT];
     int count = find_proposals(a, v, need, left, list);
@@ -157,9 +158,9 @@ static void write_proposals(str *text, const admission *a, const variant *v, int
 enum { MOST_RANKS = 1024 };
 
 /* The fewest ranks, a power of two, that hold the parameters between them and have room each; false: none are known. */
-static bool write_ranks(str *text, const admission *a, const variant *from, int64_t left) {
+static bool write_ranks(str *text, const memory_check *a, const variant *from, int64_t left) {
     variant v = *from;
-    admission_need n;
+    memory_need n;
     char size[SIZE_TEXT];
     mesh m = {.size = {1, 1, 1, 1, 1, 1}};
     int ranks = from->shape.shard_ranks ? 2 * from->shape.shard_ranks->size : 2;
@@ -169,7 +170,7 @@ static bool write_ranks(str *text, const admission *a, const variant *from, int6
         ott_status status = need_of(a, &v, &n);
         group_close(v.shape.shard_ranks);
         if (status != OTT_OK) return false;
-        if (a->device->threads > 0) n.total += world_group_bytes(&m) - n.of[MEM_COMM];
+        if (a->device->threads > 0) n.total += process_group_bytes(&m) - n.of[MEM_COMM];
         if (n.total > left) continue;
         str_printf(text,
                    "; sharded over %d ranks (distributed.dp_shard = %d) with as much memory each it needs %s "
@@ -181,12 +182,12 @@ static bool write_ranks(str *text, const admission *a, const variant *from, int6
 }
 
 /* True if it names a number of ranks. */
-static bool suggest(const admission *a, const variant *v, int64_t need, int64_t left, str *text) {
+static bool suggest(const memory_check *a, const variant *v, int64_t need, int64_t left, str *text) {
     write_proposals(text, a, v, need, left);
     return write_ranks(text, a, v, left);
 }
 
-ott_status admission_suggest(const admission *a, int64_t need, int64_t left, str *out) {
+ott_status memory_check_suggest(const memory_check *a, int64_t need, int64_t left, str *out) {
     suggest(a, &(variant){.cfg = *a->cfg, .shape = *a->shape}, need, left, out);
     return str_finish(out);
 }
@@ -199,17 +200,17 @@ enum {
 }; /* of the need in bf16, and bytes: less is not worth a line */
 
 /* *fits: the setting goes with the rest of the configuration. */
-static ott_status try_setting(const admission *a, const variant *v, admission_need *out, bool *fits) {
+static ott_status try_setting(const memory_check *a, const variant *v, memory_need *out, bool *fits) {
     ott_status status = need_of(a, v, out);
     *fits = status == OTT_OK;
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
-static ott_status offer(const admission *a, setting set, int64_t need, admission_fp8 *out) {
+static ott_status offer(const memory_check *a, setting set, int64_t need, memory_check_fp8 *out) {
     variant v = {.cfg = *a->cfg, .shape = *a->shape};
-    admission_need n;
+    memory_need n;
     bool fits;
-    admission_offer *o = &out->offers[out->offer_count];
+    memory_check_offer *o = &out->offers[out->offer_count];
     if (!set(a, &v, o->text)) return OTT_OK;
     TRY(try_setting(a, &v, &n, &fits));
     if (!fits || n.total >= need) return OTT_OK;
@@ -218,30 +219,30 @@ static ott_status offer(const admission *a, setting set, int64_t need, admission
     return OTT_OK;
 }
 
-ott_status admission_compare_fp8(const admission *a, int64_t need, admission_fp8 *out) {
-    static const setting settings[ADMISSION_OFFERS] = {admission_exclude_head, admission_chunk_loss};
+ott_status memory_check_compare_fp8(const memory_check *a, int64_t need, memory_check_fp8 *out) {
+    static const setting settings[MEMORY_CHECK_OFFERS] = {memory_check_exclude_head, memory_check_chunk_loss};
     variant v = {.cfg = *a->cfg, .shape = *a->shape};
-    admission_need bf16;
+    memory_need bf16;
     bool fits;
-    *out = (admission_fp8){0};
+    *out = (memory_check_fp8){0};
     if (v.cfg.train.mixed_precision != PRECISION_FP8) return OTT_OK;
     v.cfg.train.mixed_precision = PRECISION_BF16;
     TRY(try_setting(a, &v, &bf16, &fits));
     int64_t excess = need - bf16.total;
     if (!fits || excess < EXCESS_LEAST || excess < bf16.total / EXCESS_SHARE) return OTT_OK;
     out->excess = excess;
-    for (int i = 0; i < ADMISSION_OFFERS; i++) TRY(offer(a, settings[i], need, out));
+    for (int i = 0; i < MEMORY_CHECK_OFFERS; i++) TRY(offer(a, settings[i], need, out));
     return OTT_OK;
 }
 
-void admission_show_fp8(const admission_fp8 *c, int64_t need, char out[ADMISSION_FP8_TEXT]) {
+void memory_check_show_fp8(const memory_check_fp8 *c, int64_t need, char out[MEMORY_CHECK_FP8_TEXT]) {
     size_t length = 0;
-    text_format(out, ADMISSION_FP8_TEXT, "FP8 needs %.1f MiB, %.1f more than bf16", (double)need / 1048576.0,
-                (double)c->excess / 1048576.0);
+    text_format(out, MEMORY_CHECK_FP8_TEXT, "FP8 needs %.1f MiB, %.1f more than bf16",
+                (double)need / 1048576.0, (double)c->excess / 1048576.0);
     for (int i = 0; i < c->offer_count; i++) {
         length = strlen(out);
-        text_format(out + length, ADMISSION_FP8_TEXT - length, "%s %.1f MiB with %s", i ? "," : "; it needs",
-                    (double)c->offers[i].total / 1048576.0, c->offers[i].text);
+        text_format(out + length, MEMORY_CHECK_FP8_TEXT - length, "%s %.1f MiB with %s",
+                    i ? "," : "; it needs", (double)c->offers[i].total / 1048576.0, c->offers[i].text);
     }
 }
 
@@ -262,7 +263,7 @@ static void write_kinds(str *text, int64_t all, const int64_t of[MEM_KIND_COUNT]
     }
 }
 
-static ott_status refuse(const admission *a, const variant *v, const admission_need *n,
+static ott_status refuse(const memory_check *a, const variant *v, const memory_need *n,
                          const memory_limit *room) {
     char size[SIZE_TEXT], left[LIMIT_TEXT];
     str text = {.account = a->account};
@@ -277,12 +278,12 @@ static ott_status refuse(const admission *a, const variant *v, const admission_n
     return status;
 }
 
-ott_status admission_measure(const admission *a, admission_need *out) {
+ott_status memory_check_measure(const memory_check *a, memory_need *out) {
     return need_of(a, &(variant){.cfg = *a->cfg, .shape = *a->shape}, out);
 }
 
 /* Of a device with memory of its own, beside which the run takes some of the host's. */
-static ott_status check_host(const admission *a, const admission_need *n) {
+static ott_status check_host(const memory_check *a, const memory_need *n) {
     memory_limit room = host_room(a);
     char size[SIZE_TEXT], left[LIMIT_TEXT];
     str text = {.account = a->account};
@@ -300,7 +301,7 @@ static ott_status check_host(const admission *a, const admission_need *n) {
     return status;
 }
 
-ott_status admission_decide(const admission *a, admission_need *out) {
+ott_status memory_check_decide(const memory_check *a, memory_need *out) {
     device_memory memory;
     variant v = {.cfg = *a->cfg, .shape = *a->shape};
     int64_t taken = device_taken(a->device).now;

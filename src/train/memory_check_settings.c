@@ -1,5 +1,5 @@
-/* train/admission_settings: settings that reduce the memory of a run, one function each. */
-#include "train/admission_settings.h"
+/* train/memory_check_settings: settings that reduce the memory of a run, one function each. */
+#include "train/memory_check_settings.h"
 #include "train/precision.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,58 +7,58 @@
 
 enum { SHORTEST = 128, SMALLEST_CHUNK = 512, SMALLEST_MODEL = 1024 };
 
-static bool halve_batch(const admission *a, variant *v, char text[ADMISSION_TEXT]) {
+static bool halve_batch(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
     (void)a;
     int64_t *size = &v->cfg.train.batch_size;
     if (*size < 2) return false;
     *size /= 2;
-    snprintf(text, ADMISSION_TEXT, "train.batch_size = %" PRId64, *size);
+    snprintf(text, MEMORY_CHECK_TEXT, "train.batch_size = %" PRId64, *size);
     return true;
 }
 
-static bool halve_evaluation(const admission *a, variant *v, char text[ADMISSION_TEXT]) {
+static bool halve_evaluation(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
     (void)a;
     int64_t rows = config_evaluation_batch(&v->cfg);
     if (!v->cfg.eval.enabled || rows < 2) return false;
     v->cfg.eval.batch_size = rows / 2;
-    snprintf(text, ADMISSION_TEXT, "eval.batch_size = %" PRId64, rows / 2);
+    snprintf(text, MEMORY_CHECK_TEXT, "eval.batch_size = %" PRId64, rows / 2);
     return true;
 }
 
-static bool halve_length(const admission *a, variant *v, char text[ADMISSION_TEXT]) {
+static bool halve_length(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
     int64_t *length = &v->cfg.train.seq_len;
     bool of_samples = a->train_data && dataset_has_samples(a->train_data) && !v->cfg.data.pack_sequences;
     if (*length < 2 * SHORTEST || of_samples) return false;
     *length /= 2;
-    snprintf(text, ADMISSION_TEXT, "train.seq_len = %" PRId64, *length);
+    snprintf(text, MEMORY_CHECK_TEXT, "train.seq_len = %" PRId64, *length);
     return true;
 }
 
-static bool recompute(const admission *a, variant *v, char text[ADMISSION_TEXT]) {
+static bool recompute(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
     (void)a;
     if (v->cfg.train.activation_checkpointing == CHECKPOINTING_FULL) return false;
     v->cfg.train.activation_checkpointing = CHECKPOINTING_FULL;
-    snprintf(text, ADMISSION_TEXT, "train.activation_checkpointing = \"full\"");
+    snprintf(text, MEMORY_CHECK_TEXT, "train.activation_checkpointing = \"full\"");
     return true;
 }
 
-static bool save_at_once(const admission *a, variant *v, char text[ADMISSION_TEXT]) {
+static bool save_at_once(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
     (void)a;
     if (v->cfg.checkpoint.async_mode == ASYNC_DISABLED) return false;
     v->cfg.checkpoint.async_mode = ASYNC_DISABLED;
-    snprintf(text, ADMISSION_TEXT, "checkpoint.async_mode = \"disabled\"");
+    snprintf(text, MEMORY_CHECK_TEXT, "checkpoint.async_mode = \"disabled\"");
     return true;
 }
 
-bool admission_chunk_loss(const admission *a, variant *v, char text[ADMISSION_TEXT]) {
+bool memory_check_chunk_loss(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
     (void)a;
     bool chunked = v->cfg.train.loss_fn == LOSS_CHUNKED_CROSS_ENTROPY;
     int64_t chunk = v->cfg.train.ce_chunk_size;
     if (chunked && chunk > 0 && chunk <= SMALLEST_CHUNK) return false;
     v->cfg.train.loss_fn = LOSS_CHUNKED_CROSS_ENTROPY;
     v->cfg.train.ce_chunk_size = SMALLEST_CHUNK;
-    snprintf(text, ADMISSION_TEXT, "train.loss_fn = \"chunked_cross_entropy\" and train.ce_chunk_size = %d",
-             SMALLEST_CHUNK);
+    snprintf(text, MEMORY_CHECK_TEXT,
+             "train.loss_fn = \"chunked_cross_entropy\" and train.ce_chunk_size = %d", SMALLEST_CHUNK);
     return true;
 }
 
@@ -69,13 +69,13 @@ static bool has_filter(const config *cfg, const char *name) {
 }
 
 /* An FP8 head quantizes the gradient of the logits, the largest tensor of a step, once for each of its two GEMMs. */
-bool admission_exclude_head(const admission *a, variant *v, char text[ADMISSION_TEXT]) {
+bool memory_check_exclude_head(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
     static const char head[] = "output_head";
     config_list *list = &v->cfg.float8.filter_fqns;
     (void)a;
     if (v->cfg.train.mixed_precision != PRECISION_FP8 || has_filter(&v->cfg, head)) return false;
-    if (list->count >= ADMISSION_FILTERS) return false;
-    snprintf(text, ADMISSION_TEXT,
+    if (list->count >= MEMORY_CHECK_FILTERS) return false;
+    snprintf(text, MEMORY_CHECK_TEXT,
              list->count ? "\"%s\" added to float8.filter_fqns" : "float8.filter_fqns = \"%s\"", head);
     for (int64_t i = 0; i < list->count; i++) v->filters[i] = list->items[i];
     v->filters[list->count] = head;
@@ -83,36 +83,37 @@ bool admission_exclude_head(const admission *a, variant *v, char text[ADMISSION_
     return true;
 }
 
-static bool halve_precision(const admission *a, variant *v, char text[ADMISSION_TEXT]) {
+static bool halve_precision(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
     (void)a;
     if (v->cfg.train.mixed_precision != PRECISION_FP32) return false;
     v->cfg.train.mixed_precision = PRECISION_BF16;
-    snprintf(text, ADMISSION_TEXT, "train.mixed_precision = \"bf16\"");
+    snprintf(text, MEMORY_CHECK_TEXT, "train.mixed_precision = \"bf16\"");
     return true;
 }
 
 /* Fine-tuning does as well without. */
-static bool freeze_embedding(const admission *a, variant *v, char text[ADMISSION_TEXT]) {
+static bool freeze_embedding(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
     static const char *const names[] = {"model.embed_tokens"};
     static const config_list list = {names, 1};
     if (!*a->cfg->model.hf_path || v->shape.freeze->count > 0) return false;
     v->shape.freeze = &list;
-    snprintf(text, ADMISSION_TEXT, "train.freeze = \"%s\"", names[0]);
+    snprintf(text, MEMORY_CHECK_TEXT, "train.freeze = \"%s\"", names[0]);
     return true;
 }
 
 /* On a GPU: first the moments, then masters too. */
-static bool offload_more(const admission *a, variant *v, char text[ADMISSION_TEXT]) {
+static bool offload_more(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
     config_offload *offload = &v->cfg.train.offload;
     if (a->device->threads > 0 || *offload == OFFLOAD_STATE || v->cfg.optimizer.name == OPTIMIZER_MUON)
         return false;
     *offload = *offload == OFFLOAD_NONE ? OFFLOAD_MOMENTS : OFFLOAD_STATE;
     v->shape.offload = *offload;
-    snprintf(text, ADMISSION_TEXT, "train.offload = \"%s\"", *offload == OFFLOAD_STATE ? "state" : "moments");
+    snprintf(text, MEMORY_CHECK_TEXT, "train.offload = \"%s\"",
+             *offload == OFFLOAD_STATE ? "state" : "moments");
     return *offload == OFFLOAD_MOMENTS || config_copies_masters(&v->cfg);
 }
 
-bool admission_reduce_model(const admission *a, variant *v, char text[ADMISSION_TEXT]) {
+bool memory_check_reduce_model(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
     config smaller = *a->asked;
     int64_t by = v->cfg.model.reduce; /* 1 in the resolved configuration; then what was tried last */
     if (by <= 1) by = smaller.model.reduce > 1 ? smaller.model.reduce : 1;
@@ -127,18 +128,18 @@ bool admission_reduce_model(const admission *a, variant *v, char text[ADMISSION_
     shape.expert_shard_ranks = v->shape.expert_shard_ranks;
     v->shape = shape;
     v->cfg.model.reduce = 2 * by;
-    snprintf(text, ADMISSION_TEXT, "model.reduce = %" PRId64, 2 * by);
+    snprintf(text, MEMORY_CHECK_TEXT, "model.reduce = %" PRId64, 2 * by);
     return true;
 }
 
-const setting admission_settings[] = {halve_batch,
-                                      halve_evaluation,
-                                      halve_length,
-                                      recompute,
-                                      save_at_once,
-                                      admission_chunk_loss,
-                                      admission_exclude_head,
-                                      halve_precision,
-                                      freeze_embedding,
-                                      offload_more,
-                                      NULL};
+const setting memory_check_settings[] = {halve_batch,
+                                         halve_evaluation,
+                                         halve_length,
+                                         recompute,
+                                         save_at_once,
+                                         memory_check_chunk_loss,
+                                         memory_check_exclude_head,
+                                         halve_precision,
+                                         freeze_embedding,
+                                         offload_more,
+                                         NULL};

@@ -1,7 +1,7 @@
-# The floors of the house, lowest first. Each is the static library ottava_<floor> made of all of src/<floor>/*.c.
-set(OTTAVA_FLOORS base fp8 tensor config cpu comm backend tokenizer formats data nn parallel model report checkpoint train eval generate api bench plan)
+# The levels of the house, lowest first. Each is the static library ottava_<level> made of all of src/<level>/*.c.
+set(OTTAVA_LEVELS base fp8 tensor config cpu comm backend tokenizer formats data nn parallel model report checkpoint train eval generate api bench plan)
 
-# Which floors each may include and link (tools/check_floors.sh holds the includes to the same order).
+# Which levels each may include and link (tools/check_levels.sh holds the includes to the same order).
 set(base_uses)
 set(fp8_uses base)
 set(tensor_uses base fp8)
@@ -26,7 +26,7 @@ set(plan_uses api ${api_uses}) # likewise
 set(cli_uses bench plan)
 set(cuda_uses base fp8 tensor backend) # the plugin: cmake/cuda_plugin.cmake
 
-# A file as a C string in the library of a floor; made again when the file changes.
+# A file as a C string in the library of a level; made again when the file changes.
 function(embed_text file name target)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
   file(READ ${file} bytes HEX)
@@ -35,21 +35,21 @@ function(embed_text file name target)
   target_sources(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${name}.c)
 endfunction()
 
-foreach(floor IN LISTS OTTAVA_FLOORS)
-  file(GLOB sources CONFIGURE_DEPENDS src/${floor}/*.c src/${floor}/*/*.c src/${floor}/*.cpp)
+foreach(level IN LISTS OTTAVA_LEVELS)
+  file(GLOB sources CONFIGURE_DEPENDS src/${level}/*.c src/${level}/*/*.c src/${level}/*.cpp)
   if(NOT sources)
     continue()
   endif()
-  if(floor STREQUAL "cpu")
+  if(level STREQUAL "cpu")
     include(cmake/cpu_isas.cmake)
   else()
-    add_library(ottava_${floor} STATIC ${sources})
+    add_library(ottava_${level} STATIC ${sources})
   endif()
-  harden(ottava_${floor})
-  target_include_directories(ottava_${floor} PUBLIC src include)
-  foreach(lower IN LISTS ${floor}_uses)
+  harden(ottava_${level})
+  target_include_directories(ottava_${level} PUBLIC src include)
+  foreach(lower IN LISTS ${level}_uses)
     if(TARGET ottava_${lower})
-      target_link_libraries(ottava_${floor} PUBLIC ottava_${lower})
+      target_link_libraries(ottava_${level} PUBLIC ottava_${lower})
     endif()
   endforeach()
 endforeach()

@@ -1,5 +1,5 @@
-/* train/world: joining, groups, and agreeing. */
-#include "train/world.h"
+/* train/process_group: joining, groups, and agreeing. */
+#include "train/process_group.h"
 #include "base/pool.h"
 #include "comm/launch.h"
 #include "comm/links.h"
@@ -18,12 +18,12 @@ enum { WORDS_BYTES = 1 << 16 };
 
 /* torchtitan's launcher prints it before each line. */
 static void log_marked(void *user, ott_log_level level, const char *text) {
-    const world *w = user;
-    log_line(w->heard, level, "[rank%d]:%s", w->rank, text);
+    const process_group *w = user;
+    log_line(w->parent_log, level, "[rank%d]:%s", w->rank, text);
 }
 
-static void choose_log(world *w, const logger *log, int64_t wanted) {
-    w->heard = log;
+static void choose_log(process_group *w, const logger *log, int64_t wanted) {
+    w->parent_log = log;
     w->log = log ? *log : (logger){0};
     if (wanted == -1 && w->size > 1)
         w->log = (logger){.callback = log_marked, .user = w, .level = w->log.level};
@@ -31,13 +31,13 @@ static void choose_log(world *w, const logger *log, int64_t wanted) {
         w->log = (logger){0};
 }
 
-static ott_status check_log_rank(const world *w, const config *cfg) {
+static ott_status check_log_rank(const process_group *w, const config *cfg) {
     if (w->size == 1 || cfg->metrics.log_rank < w->size) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG, "%s: there are %d ranks, 0 to %d; -1: all of them",
                        config_where(cfg, "metrics.log_rank"), w->size, w->size - 1);
 }
 
-static ott_status join(world *w) {
+static ott_status join(process_group *w) {
     launch l;
     TRY(launch_read(&l));
     if (!l.joins) return OTT_OK;
@@ -48,14 +48,14 @@ static ott_status join(world *w) {
     return launch_check_joined(&l, w->size);
 }
 
-static void stand_alone(world *w) {
+static void stand_alone(process_group *w) {
     w->all = comm_self();
     w->data = w->shard = w->replicate = w->stages = w->tensor = w->context = w->savers = w->control = w->all;
     w->experts = w->expert_shard = w->all;
 }
 
-ott_status world_join(mem *account, const logger *log, const config *cfg, world *w) {
-    *w = (world){.account = account, .size = 1, .log = log ? *log : (logger){0}};
+ott_status process_group_join(mem *account, const logger *log, const config *cfg, process_group *w) {
+    *w = (process_group){.account = account, .size = 1, .log = log ? *log : (logger){0}};
     stand_alone(w);
     w->threads = (int)cfg->train.threads;
     TRY(join(w));
@@ -63,13 +63,13 @@ ott_status world_join(mem *account, const logger *log, const config *cfg, world 
     return OTT_OK;
 }
 
-static ott_status arrange(world *w, config *cfg) {
+static ott_status arrange(process_group *w, config *cfg) {
     TRY(mesh_fit(cfg, w->size, &w->log));
     TRY(mesh_open(cfg, w->size, &w->mesh));
     return config_set_data_ranks(cfg, mesh_group_size(&w->mesh, MESH_DATA));
 }
 
-ott_status world_arrange(world *w, config *cfg) {
+ott_status process_group_make_mesh(process_group *w, config *cfg) {
     TRY(config_collect(cfg, check_log_rank(w, cfg)));
     return config_collect(cfg, arrange(w, cfg));
 }
@@ -77,9 +77,10 @@ ott_status world_arrange(world *w, config *cfg) {
 /* ---- groups ---- */
 
 /* Of the ranks that differ from this one in the dimensions only, at least two. */
-typedef ott_status (*group_opener)(const world *w, mesh_set dimensions, const char *name, group **out);
+typedef ott_status (*group_opener)(const process_group *w, mesh_set dimensions, const char *name,
+                                   group **out);
 
-static ott_status open_mpi(const world *w, mesh_set dimensions, const char *name, group **out) {
+static ott_status open_mpi(const process_group *w, mesh_set dimensions, const char *name, group **out) {
     int ranks[w->size];
     if (out == &w->all) { /* it is there already */
         *out = w->control;
@@ -91,7 +92,7 @@ static ott_status open_mpi(const world *w, mesh_set dimensions, const char *name
 }
 
 /* NCCL's groups are for one thread, so those who write checkpoints meanwhile have MPI's. */
-static ott_status open_linked(const world *w, mesh_set dimensions, const char *name, group **out) {
+static ott_status open_linked(const process_group *w, mesh_set dimensions, const char *name, group **out) {
     int ranks[w->size];
     if (out == &w->savers) return open_mpi(w, dimensions, name, out);
     mesh_group(&w->mesh, dimensions, w->rank, ranks);
@@ -106,7 +107,7 @@ static ott_status open_linked(const world *w, mesh_set dimensions, const char *n
                       out);
 }
 
-static ott_status open_absent(const world *w, mesh_set dimensions, const char *name, group **out) {
+static ott_status open_absent(const process_group *w, mesh_set dimensions, const char *name, group **out) {
     (void)name;
     return dry_run_group_open(w->account, (int)mesh_group_rank(&w->mesh, dimensions, w->rank),
                               (int)mesh_group_size(&w->mesh, dimensions), out);
@@ -122,7 +123,7 @@ static const mesh_set group_sets[GROUPS] = {
 static const char *const group_names[GROUPS] = {
     "", "data", "dp_shard", "dp_replicate", "pp", "tp", "cp", "checkpoints", "ep", "dp_shard of experts"};
 
-static void list_groups(world *w, group **out[GROUPS]) {
+static void list_groups(process_group *w, group **out[GROUPS]) {
     group **groups[GROUPS] = {&w->all,    &w->data,    &w->shard,  &w->replicate, &w->stages,
                               &w->tensor, &w->context, &w->savers, &w->experts,   &w->expert_shard};
     memcpy(out, groups, sizeof groups);
@@ -134,7 +135,7 @@ static int64_t size_of_group(const mesh *m, int i) {
     return of_experts && m->size[MESH_EP] == 1 ? 1 : mesh_group_size(m, group_sets[i]);
 }
 
-static ott_status open_groups(world *w, group_opener open) {
+static ott_status open_groups(process_group *w, group_opener open) {
     group **groups[GROUPS];
     list_groups(w, groups);
     for (int i = 0; i < GROUPS; i++)
@@ -143,7 +144,7 @@ static ott_status open_groups(world *w, group_opener open) {
     return OTT_OK;
 }
 
-ott_status world_open(world *w, device *d, const config *cfg) {
+ott_status process_group_open(process_group *w, device *d, const config *cfg) {
     w->timeout = (double)cfg->distributed.nccl_timeout_sec;
     w->device = d;
     w->host = host_device(w->account);
@@ -154,13 +155,13 @@ ott_status world_open(world *w, device *d, const config *cfg) {
     return open_groups(w, d->table->open_group ? open_linked : open_mpi);
 }
 
-ott_status world_open_absent(mem *account, const mesh *m, int64_t rank, world *out) {
-    *out = (world){.account = account, .mesh = *m, .rank = (int)rank, .size = (int)mesh_ranks(m)};
+ott_status process_group_open_dry_run(mem *account, const mesh *m, int64_t rank, process_group *out) {
+    *out = (process_group){.account = account, .mesh = *m, .rank = (int)rank, .size = (int)mesh_ranks(m)};
     stand_alone(out);
     return open_groups(out, open_absent);
 }
 
-void world_share_model(world *w, const config *cfg, model_options *shape) {
+void process_group_set_model(process_group *w, const config *cfg, model_options *shape) {
     config_pp_schedule schedule = cfg->distributed.pp_schedule;
     shape->shard_ranks = w->shard->size > 1 ? w->shard : NULL;
     shape->expert_ranks = w->experts->size > 1 ? w->experts : NULL;
@@ -175,14 +176,14 @@ void world_share_model(world *w, const config *cfg, model_options *shape) {
     shape->stage_ranks = w->stages;
 }
 
-int64_t world_group_bytes(const mesh *m) {
+int64_t process_group_bytes(const mesh *m) {
     int64_t sum = 0, size;
     for (int i = 0; i < GROUPS; i++)
         if ((size = size_of_group(m, i)) > 1) sum += mpi_group_bytes((int)size);
     return sum;
 }
 
-void world_close(world *w) {
+void process_group_close(process_group *w) {
     group **groups[GROUPS];
     if (w->size <= 1) return;
     list_groups(w, groups);
@@ -194,19 +195,19 @@ void world_close(world *w) {
 
 /* ---- telling and agreeing ---- */
 
-bool world_leads(const world *w) {
+bool process_group_is_leader(const process_group *w) {
     return w->rank == 0;
 }
 
-bool world_saves(const world *w) {
+bool process_group_saves_checkpoints(const process_group *w) {
     return mesh_group_rank(&w->mesh, MESH_SET(DP_REPLICATE), w->rank) == 0;
 }
 
-static group_host words_of(world *w) {
+static group_host words_of(process_group *w) {
     return (group_host){w->control, &w->host, w->words, WORDS_BYTES};
 }
 
-ott_status world_any(world *w, bool *flag) {
+ott_status process_group_any(process_group *w, bool *flag) {
     float value = *flag ? 1.0f : 0.0f;
     group_host words = words_of(w);
     if (w->size == 1) return OTT_OK;
@@ -215,7 +216,7 @@ ott_status world_any(world *w, bool *flag) {
     return OTT_OK;
 }
 
-ott_status world_first(world *w, bool flag, int *rank) {
+ott_status process_group_first_rank(process_group *w, bool flag, int *rank) {
     float place = flag ? (float)(w->size - w->rank) : 0.0f;
     group_host words = words_of(w);
     if (w->size > 1) TRY(group_host_reduce(&words, &place, 1, REDUCE_MAX));
@@ -223,20 +224,20 @@ ott_status world_first(world *w, bool flag, int *rank) {
     return OTT_OK;
 }
 
-ott_status world_share(world *w, void *data, int64_t bytes) {
+ott_status process_group_broadcast(process_group *w, void *data, int64_t bytes) {
     group_host words = words_of(w);
     return w->size == 1 ? OTT_OK : group_host_broadcast(&words, data, bytes, 0);
 }
 
-ott_status world_share_text(world *w, str *text) {
+ott_status process_group_broadcast_text(process_group *w, str *text) {
     int64_t length = text->length;
     void *copy;
     if (w->size == 1) return OTT_OK;
-    TRY(world_share(w, &length, sizeof length));
+    TRY(process_group_broadcast(w, &length, sizeof length));
     TRY(mem_alloc(w->account, MEM_OTHER, length + 1, "a text between ranks", &copy));
-    if (world_leads(w) && length > 0) memcpy(copy, text->text, (size_t)length);
-    ott_status status = world_share(w, copy, length);
-    if (status == OTT_OK && !world_leads(w)) {
+    if (process_group_is_leader(w) && length > 0) memcpy(copy, text->text, (size_t)length);
+    ott_status status = process_group_broadcast(w, copy, length);
+    if (status == OTT_OK && !process_group_is_leader(w)) {
         str_free(text);
         str_append_bytes(text, copy, length);
         status = str_finish(text);
@@ -245,14 +246,14 @@ ott_status world_share_text(world *w, str *text) {
     return status;
 }
 
-static ott_status share_copy(world *w, const char *text, str *leaders) {
+static ott_status share_copy(process_group *w, const char *text, str *leaders) {
     str_append(leaders, text);
     TRY(str_finish(leaders));
-    return world_share_text(w, leaders);
+    return process_group_broadcast_text(w, leaders);
 }
 
 /* The lowest rank's error becomes that of all ranks, so that every rank ends. */
-static ott_status share_failure(world *w, ott_status own) {
+static ott_status share_failure(process_group *w, ott_status own) {
     char text[1024] = "";
     group_host words = words_of(w);
     float first = own == OTT_OK ? 0.0f : (float)(w->size - w->rank);
@@ -263,7 +264,7 @@ static ott_status share_failure(world *w, ott_status own) {
     return status_fail(OTT_ERR_RANK, "%s", text);
 }
 
-static ott_status compare_lines(const world *w, const char *own, const char *leaders) {
+static ott_status compare_lines(const process_group *w, const char *own, const char *leaders) {
     while (*own && *leaders) {
         size_t length = strcspn(own, "\n"), other = strcspn(leaders, "\n");
         if (length != other || memcmp(own, leaders, length) != 0) break;
@@ -277,7 +278,7 @@ static ott_status compare_lines(const world *w, const char *own, const char *lea
                        *leaders ? (int)strcspn(leaders, "\n") : 12, *leaders ? leaders : "no such file");
 }
 
-ott_status world_agree_files(world *w, const char *text) {
+ott_status process_group_check_files(process_group *w, const char *text) {
     str leaders = {.account = w->account};
     if (w->size == 1) return OTT_OK;
     ott_status status = share_copy(w, text, &leaders);
@@ -314,7 +315,7 @@ static ott_status compare_values(const char *own, const char *leaders) {
     return OTT_OK;
 }
 
-ott_status world_agree_config(world *w, const config *cfg) {
+ott_status process_group_check_config(process_group *w, const config *cfg) {
     str own = {.account = w->account}, leaders = {.account = w->account};
     ott_status status;
     if (w->size == 1) return OTT_OK;
@@ -327,12 +328,12 @@ out:
     return status;
 }
 
-ott_status world_barrier(world *w) {
+ott_status process_group_barrier(process_group *w) {
     exec cx = {.device = &w->host};
     return w->size == 1 ? OTT_OK : group_barrier(w->control, &cx);
 }
 
-ott_status world_give_up(world *w, ott_status code) {
+ott_status process_group_abort(process_group *w, ott_status code) {
     group **groups[GROUPS];
     if (w->size == 1) return code;
     if (code != OTT_ERR_RANK) status_context(code, "rank %d", w->rank); /* else it names one */

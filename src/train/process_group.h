@@ -1,11 +1,11 @@
 /*
- * train/world: the ranks of a run: how they came together, the groups of their mesh, and what they must agree on. One
+ * train/process_group: the ranks of a run: how they came together, the groups of their mesh, and what they must agree on. One
  * process alone is a world of one rank, in which nothing is said.
  *
  * Every rank makes the same calls in the same order.
  */
-#ifndef TRAIN_WORLD_H
-#define TRAIN_WORLD_H
+#ifndef TRAIN_PROCESS_GROUP_H
+#define TRAIN_PROCESS_GROUP_H
 
 #include "base/str.h"
 #include "config/config.h"
@@ -13,7 +13,7 @@
 #include "parallel/mesh.h"
 #include "tensor/exec.h"
 
-typedef struct world {
+typedef struct process_group {
     mem *account;
     mesh mesh;
     int rank, size;
@@ -36,43 +36,43 @@ typedef struct world {
     device host;
     void *words; /* what goes through control */
     logger log;  /* this rank's */
-    const logger *heard;
-} world;
+    const logger *parent_log;
+} process_group;
 
 /* Joins the ranks that a launcher started. w->log passes to `log` what metrics.log_rank lets through. */
-ott_status world_join(mem *account, const logger *log, const config *cfg, world *w);
+ott_status process_group_join(mem *account, const logger *log, const config *cfg, process_group *w);
 /* Arranges the ranks in a mesh (distributed.fit may change cfg), and gives cfg what follows from how many there are. What does not
    fit is collected (config_collect): w->mesh counts only if config_collect_end finds nothing. */
-ott_status world_arrange(world *w, config *cfg);
+ott_status process_group_make_mesh(process_group *w, config *cfg);
 /* The groups: over the device's own links where it has some (comm/links.h), else by MPI. device is borrowed. */
-ott_status world_open(world *w, device *d, const config *cfg);
+ott_status process_group_open(process_group *w, device *d, const config *cfg);
 /* What the groups of a rank take (MEM_COMM) where MPI carries them. */
-int64_t world_group_bytes(const mesh *m);
+int64_t process_group_bytes(const mesh *m);
 /* The groups of one rank of a mesh of ranks that are not there, for a dry run; nothing is agreed on among them. */
-ott_status world_open_absent(mem *account, const mesh *m, int64_t rank, world *out);
+ott_status process_group_open_dry_run(mem *account, const mesh *m, int64_t rank, process_group *out);
 /* The groups that hold the model between them; the shape borrows them. */
-void world_share_model(world *w, const config *cfg, model_options *shape);
+void process_group_set_model(process_group *w, const config *cfg, model_options *shape);
 /* A run that fails gives up before: then the others are told why and not that it left. An all-zero one is allowed. */
-void world_close(world *w);
+void process_group_close(process_group *w);
 
 /* Does this rank write what one rank writes? */
-bool world_leads(const world *w);
+bool process_group_is_leader(const process_group *w);
 /* Is it one of the first copy of the model? */
-bool world_saves(const world *w);
+bool process_group_saves_checkpoints(const process_group *w);
 /* *flag on any rank? */
-ott_status world_any(world *w, bool *flag);
+ott_status process_group_any(process_group *w, bool *flag);
 /* The lowest rank that gives a set flag; -1: no rank does. Every rank calls it. */
-ott_status world_first(world *w, bool flag, int *rank);
+ott_status process_group_first_rank(process_group *w, bool flag, int *rank);
 /* The leader's bytes, and its text. */
-ott_status world_share(world *w, void *data, int64_t bytes);
-ott_status world_share_text(world *w, str *text);
+ott_status process_group_broadcast(process_group *w, void *data, int64_t bytes);
+ott_status process_group_broadcast_text(process_group *w, str *text);
 /* Is the configuration that of rank 0? */
-ott_status world_agree_config(world *w, const config *cfg);
+ott_status process_group_check_config(process_group *w, const config *cfg);
 /* Are the lines of `text`, one for each file that a run reads, rank 0's? OTT_ERR_RANK on every rank if one rank's are not;
    the message has that rank's first other line, and rank 0's. */
-ott_status world_agree_files(world *w, const char *text);
-ott_status world_barrier(world *w);
+ott_status process_group_check_files(process_group *w, const char *text);
+ott_status process_group_barrier(process_group *w);
 /* The run has failed with this status: what it returns says so on one rank; the others wait here to be ended. */
-ott_status world_give_up(world *w, ott_status code);
+ott_status process_group_abort(process_group *w, ott_status code);
 
 #endif

@@ -2,14 +2,14 @@
 # In a folder of src/ a file is the top of its group or the bottom: no two files of it call each other, directly or through
 # others. Looks at the symbols of the folders' static libraries, and prints the files of each circle.
 #
-#   tools/check_knots.sh BUILD_FOLDER FLOOR...
+#   tools/check_cycles.sh BUILD_FOLDER LEVEL...
 set -eu
-build=${1:?usage: tools/check_knots.sh BUILD_FOLDER FLOOR...}
+build=${1:?usage: tools/check_cycles.sh BUILD_FOLDER LEVEL...}
 shift
 
 bad=0
-for floor in "$@"; do
-    library=$build/libottava_$floor.a
+for level in "$@"; do
+    library=$build/libottava_$level.a
     [ -r "$library" ] || { echo "$library: is not built" >&2; exit 1; }
     # "report.c.o curve.c.o": the first uses a symbol of the second.
     circles=$(nm -A "$library" | awk '
@@ -23,7 +23,7 @@ for floor in "$@"; do
             }
         }' | sort -u | tsort 2>&1 >/dev/null) || true
     [ -z "$circles" ] && continue
-    echo "src/$floor: these files call each other in a circle:" >&2
+    echo "src/$level: these files call each other in a circle:" >&2
     echo "$circles" | sed -n 's/^tsort: \(.*\)\.o$/    \1/p' >&2
     bad=1
 done

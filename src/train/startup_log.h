@@ -1,31 +1,31 @@
 /*
- * train/announce: the log lines of a run before its first step (precision, model, device, memory plan, and parts of the request
+ * train/startup_log: the log lines of a run before its first step (precision, model, device, memory plan, and parts of the request
  * that it does not do) and after its last step (GEMMs in FP8, traffic between ranks, peak memory).
  */
-#ifndef TRAIN_ANNOUNCE_H
-#define TRAIN_ANNOUNCE_H
+#ifndef TRAIN_STARTUP_LOG_H
+#define TRAIN_STARTUP_LOG_H
 
 #include "checkpoint/hf_model.h"
 #include "checkpoint/run_history.h"
 #include "parallel/mesh.h"
-#include "train/admission.h"
+#include "train/memory_check.h"
 
 /* All borrowed. */
-typedef struct announcement {
+typedef struct startup_log {
     const logger *log;
     const mesh *mesh;
     const config *cfg;
     const precision_plan *precision;
     const hf_model_notes *notes; /* of model.hf_path */
     const trainer *trainer;      /* as it is before the first step */
-    const admission_need *need;
-    const admission_fp8 *need_fp8;
+    const memory_need *need;
+    const memory_check_fp8 *need_fp8;
     double peak_flops;
     const char *peak_unit; /* NULL: the peak was not measured */
-} announcement;
+} startup_log;
 
 /* All borrowed. */
-typedef struct announcement_end {
+typedef struct final_log {
     const logger *log;
     const config *cfg;
     const trainer *trainer;
@@ -33,12 +33,12 @@ typedef struct announcement_end {
     int64_t planned_bytes;
     int shard_ranks; /* ranks that share the parameters */
     bool has_saved;  /* a checkpoint */
-} announcement_end;
+} final_log;
 
-void announce_start(const announcement *a);
+void startup_log_write(const startup_log *a);
 /* Logs how many layers the current recipe has converted; logs nothing under a high-precision recipe. */
-void announce_conversion(const logger *log, const trainer *t);
+void startup_log_conversion(const logger *log, const trainer *t);
 /* For a run that was not asked to stop. */
-void announce_end(const announcement_end *e);
+void final_log_write(const final_log *e);
 
 #endif
