@@ -312,7 +312,7 @@ static ott_status load_float8(state_loader *l) {
 
 static ott_status take_over(state_loader *l) {
     ott_context *context = l->m->handle.context;
-    progress_log progress = {0};
+    cancellation_progress progress = {0};
     int64_t done = 0;
     module_drop(l->m, "a checkpoint was loaded since");
     module_weights_changed(l->m);

@@ -10,12 +10,12 @@ ott_status cancellation_check(const cancellation *w) {
     return status_fail(OTT_ERR_STOPPED, "stopped on request");
 }
 
-progress_log progress_log_begin(const cancellation *w, const char *what, int64_t total) {
+cancellation_progress cancellation_progress_begin(const cancellation *w, const char *what, int64_t total) {
     double now = clock_seconds();
-    return (progress_log){.w = w, .what = what, .total = total, .began = now, .said = now};
+    return (cancellation_progress){.w = w, .what = what, .total = total, .began = now, .said = now};
 }
 
-ott_status progress_log_update(progress_log *p, int64_t done) {
+ott_status cancellation_progress_update(cancellation_progress *p, int64_t done) {
     double now = clock_seconds();
     if (p->w && now - p->said >= TELL_EVERY && done < p->total) {
         log_info(p->w->log, "%s: %d%% after %.0f s", p->what, (int)(100.0 * (double)done / (double)p->total),

@@ -20,15 +20,15 @@ typedef struct cancellation {
 ott_status cancellation_check(const cancellation *w);
 
 /* Work that says every few seconds how much of it is done. */
-typedef struct progress_log {
+typedef struct cancellation_progress {
     const cancellation *w;
     const char *what; /* "Initializing weights"; static */
     int64_t total;
     double began, said;
-} progress_log;
+} cancellation_progress;
 
-progress_log progress_log_begin(const cancellation *w, const char *what, int64_t total);
+cancellation_progress cancellation_progress_begin(const cancellation *w, const char *what, int64_t total);
 /* `done` of the total are done. As cancellation_check. */
-ott_status progress_log_update(progress_log *p, int64_t done);
+ott_status cancellation_progress_update(cancellation_progress *p, int64_t done);
 
 #endif

@@ -239,7 +239,7 @@ typedef struct loading {
     bool as_codes;                 /* bytes are read as they are */
     const frozen_filling *filling; /* what is read becomes codes of this parameter; NULL: it does not */
     const uint64_t *dither_seed;   /* NULL: values stay as loaded */
-    progress_log progress;
+    cancellation_progress progress;
     int64_t done; /* elements */
 } loading;
 
@@ -421,7 +421,7 @@ static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequanti
         ott_dtype d = own.shard->dtype;
         if (d != OTT_E4M3) cast_in_place(l->buffer, OTT_F32, d, count);
         TRY(device_copy_in(l->m->device, hf_part_at(&own, at), l->buffer, count * dtype_bytes(d)));
-        TRY(progress_log_update(&l->progress, l->done += count));
+        TRY(cancellation_progress_update(&l->progress, l->done += count));
     }
     return OTT_OK;
 }
@@ -609,7 +609,7 @@ static ott_status load(loading *l, const char *folder) {
     TRY(check_tensors(l));
     TRY(mem_alloc_array(account, MEM_OTHER, HF_BUFFER, sizeof(float), "weights on their way", &buffer));
     l->buffer = buffer;
-    l->progress = progress_log_begin(l->m->cancellation, "Loading weights", model_shard_count(l->m));
+    l->progress = cancellation_progress_begin(l->m->cancellation, "Loading weights", model_shard_count(l->m));
     TRY(load_places(l));
     TRY(normalize_head(l));
     model_weights_changed(l->m);

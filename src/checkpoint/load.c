@@ -214,7 +214,8 @@ static void say_converted(const logger *log, const loader *l) {
 
 static ott_status read_both(model *m, const loader *weights, const loader *state) {
     int64_t done = 0, total = tensor_set_bytes(&weights->set) + tensor_set_bytes(&state->set);
-    progress_log progress = progress_log_begin(m->cancellation, "Loading the checkpoint", total);
+    cancellation_progress progress =
+        cancellation_progress_begin(m->cancellation, "Loading the checkpoint", total);
     TRY(tensor_set_read(&weights->set, weights->file, m->device, &progress, &done));
     for (int i = 0; weights->file && i < m->parameter_count; i++)
         if (m->parameters[i].codes) TRY(frozen_place_scales(&m->parameters[i], m->device));

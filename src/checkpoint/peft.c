@@ -273,7 +273,8 @@ static ott_status check_family(const model *m) {
 static ott_status read_tensors(model *m, const tensor_set *set, const char *path) {
     safetensors *file;
     int64_t done = 0;
-    progress_log progress = progress_log_begin(m->cancellation, "Loading adapters", tensor_set_bytes(set));
+    cancellation_progress progress =
+        cancellation_progress_begin(m->cancellation, "Loading adapters", tensor_set_bytes(set));
     TRY(safetensors_open(m->device->account, path, &file));
     ott_status status = tensor_set_check(set, file);
     if (status == OTT_OK) status = tensor_set_read(set, file, m->device, &progress, &done);

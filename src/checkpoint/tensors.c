@@ -317,7 +317,7 @@ typedef struct reading {
     const safetensors *file;
     device *device;
     char *buffer; /* [BUFFER_BYTES] */
-    progress_log *progress;
+    cancellation_progress *progress;
     int64_t *done;
 } reading;
 
@@ -335,13 +335,13 @@ static ott_status read_tensor(const reading *r, const tensor_set *set, int64_t i
         count = total - at < MOST ? total - at : MOST;
         TRY(read_piece(set, i, r->file, at, count, r->buffer));
         TRY(put_piece(r, to, at * size, count * size));
-        TRY(progress_log_update(r->progress, *r->done += count * size));
+        TRY(cancellation_progress_update(r->progress, *r->done += count * size));
     }
     return OTT_OK;
 }
 
-ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d, progress_log *progress,
-                           int64_t *done) {
+ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d,
+                           cancellation_progress *progress, int64_t *done) {
     void *buffer;
     ott_status status = OTT_OK;
     TRY(mem_alloc(d->account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer));

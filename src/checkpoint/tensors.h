@@ -64,8 +64,8 @@ int64_t tensor_set_bytes(const tensor_set *set);   /* of all that is here */
 /* Of those that are here the first that the file has in the other format, in which it is converted; NULL: none. */
 const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safetensors *f);
 /* Reads what belongs here, once checked, to where it is, through a small buffer. */
-ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d, progress_log *progress,
-                           int64_t *done);
+ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d,
+                           cancellation_progress *progress, int64_t *done);
 
 /* Open a set and fill it: the masters, without_base but those of frozen parameters that came from a folder
    (model_options.base); the optimizer's state of each that is trained, nothing without one. Of all stages

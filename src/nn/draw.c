@@ -59,7 +59,7 @@ static ott_status store(draw *w, int64_t first, int64_t count, ott_dtype d, char
     else
         cast_in_place(w->host, OTT_F32, d, count);
     TRY(device_copy_in(w->device, to, w->host, count * dtype_bytes(d)));
-    return progress_log_update(&w->progress, w->done += count);
+    return cancellation_progress_update(&w->progress, w->done += count);
 }
 
 /* Elements [first, first + length) of `of`, which begins at element `begin` of its parameter; they go to `to` on the device,
@@ -127,7 +127,7 @@ ott_status draw_open(draw *w, device *d, const cancellation *looker, int64_t tot
     int64_t share = total / 64;
     *w = (draw){.device = d};
     w->piece = share < LEAST_PIECE ? LEAST_PIECE : share > LARGEST_PIECE ? LARGEST_PIECE : share;
-    w->progress = progress_log_begin(looker, "Initializing weights", total);
+    w->progress = cancellation_progress_begin(looker, "Initializing weights", total);
     TRY(mem_alloc_array(d->account, MEM_OTHER, w->piece, sizeof(float), "initial weights", &host));
     w->host = host;
     return pool_open(d->account, total < FEW ? 1 : threads, &w->pool);

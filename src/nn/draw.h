@@ -22,7 +22,7 @@ typedef struct draw {
     int64_t piece;                 /* elements that are made at once: a small share of all */
     const frozen_filling *filling; /* of the parameter, where it keeps codes; NULL: numbers */
     bool measures;                 /* filling: all of the whole is drawn to be measured, and nothing stored */
-    progress_log progress;
+    cancellation_progress progress;
     int64_t done;
 } draw;
 

@@ -11,7 +11,7 @@
 #include "report/report.h"
 #include "tokenizer/chat.h"
 #include "train/memory_check.h"
-#include "train/startup_log.h"
+#include "train/run_log.h"
 #include "train/health.h"
 #include "train/profile.h"
 #include "train/progress.h"
@@ -422,7 +422,7 @@ static ott_status follow_schedule(run *r) {
     log_info(r->log, "Precision schedule: step %lld on in %s (was %s)", (long long)r->trainer->run.step + 1,
              now->name, r->trainer->recipe->name);
     TRY(trainer_convert(r->trainer, now));
-    startup_log_conversion(r->log, r->trainer);
+    run_log_write_conversion(r->log, r->trainer);
     return OTT_OK;
 }
 
@@ -677,27 +677,27 @@ ott_status train_run(mem *account, const logger *log, config *cfg, const train_h
     r.log = &r.process_group.log;
     r.cancellation = (cancellation){.log = r.log, .stop = stop_asked, .user = &r};
     TRY_OUT(open_run(&r));
-    startup_log_write(&(startup_log){.log = r.log,
-                                     .mesh = &r.process_group.mesh,
-                                     .cfg = cfg,
-                                     .precision = &r.precision,
-                                     .notes = &r.notes,
-                                     .trainer = r.trainer,
-                                     .need = &r.need,
-                                     .need_fp8 = &r.need_fp8,
-                                     .peak_flops = r.progress.peak_flops,
-                                     .peak_unit = backend_peak_unit(r.device, product_format(&r))});
+    run_log_write_start(&(run_log_start){.log = r.log,
+                                         .mesh = &r.process_group.mesh,
+                                         .cfg = cfg,
+                                         .precision = &r.precision,
+                                         .notes = &r.notes,
+                                         .trainer = r.trainer,
+                                         .need = &r.need,
+                                         .need_fp8 = &r.need_fp8,
+                                         .peak_flops = r.progress.peak_flops,
+                                         .peak_unit = backend_peak_unit(r.device, product_format(&r))});
     TRY_OUT(steps(&r));
     TRY_OUT(profile_finish(r.profile));
     TRY_OUT(write_summary(&r));
     if (!r.stopped)
-        final_log_write(&(final_log){.log = r.log,
-                                     .cfg = cfg,
-                                     .trainer = r.trainer,
-                                     .history = &r.progress.history,
-                                     .planned_bytes = r.need.total,
-                                     .shard_ranks = r.process_group.shard->size,
-                                     .has_saved = r.saved_step >= 0});
+        run_log_write_end(&(run_log_end){.log = r.log,
+                                         .cfg = cfg,
+                                         .trainer = r.trainer,
+                                         .history = &r.progress.history,
+                                         .planned_bytes = r.need.total,
+                                         .shard_ranks = r.process_group.shard->size,
+                                         .has_saved = r.saved_step >= 0});
     TRY_OUT(process_group_barrier(&r.process_group)); /* no rank ends before the last checkpoint is written */
 out:
     if (status != OTT_OK) process_group_abort(&r.process_group, status);

@@ -224,7 +224,7 @@ static void write_tensor(mem *account, const char *path, const safetensors_tenso
 static void read_on_rank(const safetensors *file, group *ranks, const float *whole) {
     stacked s;
     tensor_set set;
-    progress_log progress = progress_log_begin(NULL, "", 1);
+    cancellation_progress progress = cancellation_progress_begin(NULL, "", 1);
     int64_t done = 0;
     open_stacked(&s, ranks);
     HARNESS_OK(tensor_set_of_model(&set, &s.m, false));

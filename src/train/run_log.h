@@ -1,9 +1,9 @@
 /*
- * train/startup_log: the log lines of a run before its first step (precision, model, device, memory plan, and parts of the request
+ * train/run_log: the log lines of a run before its first step (precision, model, device, memory plan, and parts of the request
  * that it does not do) and after its last step (GEMMs in FP8, traffic between ranks, peak memory).
  */
-#ifndef TRAIN_STARTUP_LOG_H
-#define TRAIN_STARTUP_LOG_H
+#ifndef TRAIN_RUN_LOG_H
+#define TRAIN_RUN_LOG_H
 
 #include "checkpoint/hf_model.h"
 #include "checkpoint/run_history.h"
@@ -11,7 +11,7 @@
 #include "train/memory_check.h"
 
 /* All borrowed. */
-typedef struct startup_log {
+typedef struct run_log_start {
     const logger *log;
     const mesh *mesh;
     const config *cfg;
@@ -22,10 +22,10 @@ typedef struct startup_log {
     const memory_check_fp8 *need_fp8;
     double peak_flops;
     const char *peak_unit; /* NULL: the peak was not measured */
-} startup_log;
+} run_log_start;
 
 /* All borrowed. */
-typedef struct final_log {
+typedef struct run_log_end {
     const logger *log;
     const config *cfg;
     const trainer *trainer;
@@ -33,12 +33,12 @@ typedef struct final_log {
     int64_t planned_bytes;
     int shard_ranks; /* ranks that share the parameters */
     bool has_saved;  /* a checkpoint */
-} final_log;
+} run_log_end;
 
-void startup_log_write(const startup_log *a);
+void run_log_write_start(const run_log_start *a);
 /* Logs how many layers the current recipe has converted; logs nothing under a high-precision recipe. */
-void startup_log_conversion(const logger *log, const trainer *t);
+void run_log_write_conversion(const logger *log, const trainer *t);
 /* For a run that was not asked to stop. */
-void final_log_write(const final_log *e);
+void run_log_write_end(const run_log_end *e);
 
 #endif

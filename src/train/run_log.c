@@ -1,16 +1,16 @@
-/* train/startup_log: the lines before the first step and after the last. */
-#include "train/startup_log.h"
+/* train/run_log: the lines before the first step and after the last. */
+#include "train/run_log.h"
 #include "train/progress.h"
 #include <stdio.h>
 #include <string.h>
 
-void startup_log_conversion(const logger *log, const trainer *t) {
+void run_log_write_conversion(const logger *log, const trainer *t) {
     if (recipe_gemm_is_fp8(t->recipe, GEMM_COUNT))
         log_info(log, "Float8 conversion: %d of %d linear layers", t->converted.converted,
                  t->converted.linears);
 }
 
-static void log_precision(const startup_log *a) {
+static void log_precision(const run_log_start *a) {
     if (a->cfg->train.mixed_precision != PRECISION_FP8) {
         log_info(a->log, "Training in %s", a->trainer->recipe->name);
         return;
@@ -34,7 +34,7 @@ static void show_readings(const trainer *t, const int count[LINEAR_READINGS], ch
 }
 
 /* What products make of frozen weights that are kept in FP8: never silently something else. */
-static void log_kept(const startup_log *a) {
+static void log_kept(const run_log_start *a) {
     const module_list *all = &a->trainer->m->modules;
     int kept = 0, count[2][LINEAR_READINGS] = {0};
     char forward[128], backward[128];
@@ -84,7 +84,7 @@ static void log_adapters(const logger *log, const model *m) {
 }
 
 /* Measured in docs/recipes.md. */
-static void log_head(const startup_log *a) {
+static void log_head(const run_log_start *a) {
     if (a->trainer->converted.has_fp8_head)
         log_info(a->log,
                  "The output head runs in FP8 and may add more loss than all other layers together "
@@ -92,7 +92,7 @@ static void log_head(const startup_log *a) {
                  config_head_name(a->cfg));
 }
 
-static void log_model(const startup_log *a) {
+static void log_model(const run_log_start *a) {
     const model *m = a->trainer->m;
     const model_options *o = &m->options;
     int trained = 0, decayed = 0;
@@ -113,12 +113,12 @@ static void log_model(const startup_log *a) {
     if (trained < m->all_count)
         log_info(a->log, "Frozen: %d params, %s of the parameters", m->all_count - trained,
                  str_commas(model_frozen_count(m), count));
-    startup_log_conversion(a->log, a->trainer);
+    run_log_write_conversion(a->log, a->trainer);
     log_head(a);
     log_kept(a);
 }
 
-static void log_offload(const startup_log *a) {
+static void log_offload(const run_log_start *a) {
     const memory_need *n = a->need;
     if (a->cfg->train.offload == OFFLOAD_NONE) return;
     if (a->trainer->device->threads > 0)
@@ -131,14 +131,14 @@ static void log_offload(const startup_log *a) {
                  (double)n->host_of[MEM_OPTIMIZER] / 1048576.0, (double)n->host_of[MEM_PARAM] / 1048576.0);
 }
 
-static void log_fp8_memory(const startup_log *a) {
+static void log_fp8_memory(const run_log_start *a) {
     char text[MEMORY_CHECK_FP8_TEXT];
     if (a->need_fp8->excess == 0) return;
     memory_check_show_fp8(a->need_fp8, a->need->total, text);
     log_info(a->log, "%s", text);
 }
 
-static void log_memory(const startup_log *a) {
+static void log_memory(const run_log_start *a) {
     const memory_need *n = a->need;
     double mib[MEM_KIND_COUNT];
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++) mib[kind] = (double)n->of[kind] / 1048576.0;
@@ -160,7 +160,7 @@ static void log_memory(const startup_log *a) {
 }
 
 /* What transformers would do with the folder, and this run does not. */
-static void log_folder(const startup_log *a) {
+static void log_folder(const run_log_start *a) {
     const model_options *o = &a->trainer->m->options;
     if (a->notes->dropout[0])
         log_warning(a->log, "config.json of %s has %s, which is ignored: Ottava trains without dropout",
@@ -176,7 +176,7 @@ static void log_folder(const startup_log *a) {
 }
 
 /* How fp32 masters respond to the first updates (docs/recipes.md, "Fine-tuning from a bf16 folder"). */
-static void log_masters(const startup_log *a) {
+static void log_masters(const run_log_start *a) {
     ott_dtype from = a->trainer->m->masters_from;
     if (from == OTT_F32 || a->trainer->run.step > 0) return;
     if (a->cfg->train.master_dither)
@@ -190,14 +190,14 @@ static void log_masters(const startup_log *a) {
             dtype_name(from));
 }
 
-static void log_ranks(const startup_log *a) {
+static void log_ranks(const run_log_start *a) {
     char text[128];
     if (mesh_ranks(a->mesh) == 1) return;
     mesh_show(a->mesh, text);
     log_info(a->log, "Ranks: %s; a step takes %lld rows", text, (long long)config_step_rows(a->cfg));
 }
 
-static void log_graphs(const startup_log *a) {
+static void log_graphs(const run_log_start *a) {
     const trainer *t = a->trainer;
     if (!t->options.graphs) return;
     if (t->replay.wanted && device_has_graphs(t->device))
@@ -211,7 +211,7 @@ static void log_graphs(const startup_log *a) {
                  t->replay.wanted ? "the device has none" : "ranks tell each other things inside a step");
 }
 
-static const char *source_of_peak(const startup_log *a, char text[96]) {
+static const char *source_of_peak(const run_log_start *a, char text[96]) {
     if (a->cfg->metrics.peak_tflops > 0) return "metrics.peak_tflops";
     if (a->peak_unit) {
         snprintf(text, 96, "%ss, measured now and in the first steps", a->peak_unit);
@@ -221,7 +221,7 @@ static const char *source_of_peak(const startup_log *a, char text[96]) {
                              : "none is known for it: metrics.peak_tflops gives one";
 }
 
-static void warn_unsaved(const startup_log *a) {
+static void warn_unsaved(const run_log_start *a) {
     if (a->cfg->checkpoint.interval > 0) return;
     log_warning(
         a->log,
@@ -229,7 +229,7 @@ static void warn_unsaved(const startup_log *a) {
         "lost; give --checkpoint.interval=N to save every N steps and at the end");
 }
 
-void startup_log_write(const startup_log *a) {
+void run_log_write_start(const run_log_start *a) {
     const trainer *t = a->trainer;
     char source[96];
     if (*a->cfg->run.description) log_info(a->log, "Starting job: %s", a->cfg->run.description);
@@ -270,7 +270,7 @@ static void name_recipes(const run_history *h, char *out, size_t size) {
 }
 
 /* One line; a run with several recipes has a line for each part too. */
-static void log_gemms(const final_log *e) {
+static void log_gemms(const run_log_end *e) {
     const run_history *h = e->history;
     report_phase sum = run_history_sum(h);
     char a[32], b[32], c[32], time[32], names[256];
@@ -290,7 +290,7 @@ static double mib(int64_t bytes) {
 }
 
 /* By the format that was sent. */
-static void log_traffic(const final_log *e) {
+static void log_traffic(const run_log_end *e) {
     const store_traffic *t = &e->trainer->m->store.traffic;
     if (e->shard_ranks == 1) return;
     log_info(e->log,
@@ -299,7 +299,7 @@ static void log_traffic(const final_log *e) {
              mib(t->fp8), mib(t->bf16), mib(t->f16), mib(t->fp32), mib(t->amax), mib(t->gradient));
 }
 
-void final_log_write(const final_log *e) {
+void run_log_write_end(const run_log_end *e) {
     const trainer *t = e->trainer;
     char tokens[32], time[32];
     if (e->cfg->checkpoint.interval == 0 && !e->has_saved)
