@@ -49,7 +49,7 @@ typedef struct entrance {
     bool changed, logged;
 } entrance;
 
-static const char *wanted_spec(const ott_module *m, const autocast_region *region, linear_spec *spec) {
+static const char *current_spec(const ott_module *m, const autocast_region *region, linear_spec *spec) {
     const linear_body *b = m->body;
     if (b->converted) {
         *spec = b->converted_spec;
@@ -75,7 +75,7 @@ static void log_change(entrance *e, const ott_module *m, const char *name, const
 static ott_status enter_linear(void *user, ott_module *m) {
     entrance *e = user;
     linear_spec spec;
-    const char *name = wanted_spec(m, e->region, &spec);
+    const char *name = current_spec(m, e->region, &spec);
     log_change(e, m, name, &spec);
     return autocast_set_spec(m, &spec, name, &e->changed);
 }
@@ -88,7 +88,7 @@ static ott_status refuse_region(void) {
                        "first, or nest one with enabled = 0");
 }
 
-ott_status autocast_enter(ott_module *m) {
+ott_status autocast_before_forward(ott_module *m) {
     autocast *a;
     TRY(autocast_of(m->handle.context, &a));
     entrance e = {.region = active_region(a)};
@@ -119,7 +119,7 @@ static ott_status register_linear(void *user, ott_module *m) {
     return OTT_OK;
 }
 
-ott_status autocast_ran(ott_module *m) {
+ott_status autocast_after_forward(ott_module *m) {
     autocast *a;
     TRY(autocast_of(m->handle.context, &a));
     registration r = {.a = a, .region = active_region(a)};
@@ -131,7 +131,7 @@ ott_status autocast_ran(ott_module *m) {
     return OTT_OK;
 }
 
-void autocast_leave(ott_module *m) {
+void autocast_unregister(ott_module *m) {
     autocast *a = m->handle.context->autocast;
     linear_body *b = m->body;
     if (!b->registered) return;
@@ -243,7 +243,7 @@ static ott_status update_registered(ott_context *context, bool forward) {
     return status;
 }
 
-ott_status autocast_ran_backward(ott_module *m) {
+ott_status autocast_after_backward(ott_module *m) {
     if (!m->first_of_region) return OTT_OK;
     m->first_of_region = false;
     return update_registered(m->handle.context, false);
@@ -260,7 +260,7 @@ static ott_status add_converted(void *user, ott_module *m) {
     return OTT_OK;
 }
 
-ott_status autocast_stepped(ott_module *m) {
+ott_status autocast_after_step(ott_module *m) {
     ott_context *context = m->handle.context;
     void *memory;
     int count = 0;
@@ -290,7 +290,7 @@ static ott_status region_of(ott_context *context, const ott_autocast_options *o,
     return OTT_OK;
 }
 
-static ott_status begin(ott_context *context, const ott_autocast_options *o) {
+static ott_status begin_region(ott_context *context, const ott_autocast_options *o) {
     autocast *a;
     autocast_region region;
     TRY(autocast_of(context, &a));
@@ -313,10 +313,10 @@ ott_status ott_autocast_begin(ott_context *context, const ott_autocast_options *
     TRY(api_read_options(options, &o, sizeof o, "ott_autocast_options"));
     if (o.recipe) TRY(handle_check_in(o.recipe, HANDLE_RECIPE, context, __func__, "recipe"));
     if (o.amax_group) TRY(handle_check_in(o.amax_group, HANDLE_GROUP, context, __func__, "amax_group"));
-    return MODULE_INSIDE(context, begin(context, &o));
+    return MODULE_INSIDE(context, begin_region(context, &o));
 }
 
-static ott_status end(ott_context *context) {
+static ott_status end_region(ott_context *context) {
     autocast *a = context->autocast;
     if (!a || a->depth == 0)
         return status_fail(OTT_ERR_ARGUMENT, "ott_autocast_end: no region is open (ott_autocast_begin)");
@@ -326,7 +326,7 @@ static ott_status end(ott_context *context) {
 
 ott_status ott_autocast_end(ott_context *context) {
     API_REQUIRE(context);
-    return MODULE_INSIDE(context, end(context));
+    return MODULE_INSIDE(context, end_region(context));
 }
 
 int ott_autocast_depth(const ott_context *context) {

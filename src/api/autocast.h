@@ -30,14 +30,14 @@ typedef struct autocast {
 /* A linear takes this spec, if it has another; *changed is set when it had: module_connect must follow. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed);
 /* Before a forward: every linear of the module takes the spec it is to run with. */
-ott_status autocast_enter(ott_module *m);
+ott_status autocast_before_forward(ott_module *m);
 /* After a forward in training: layers that ran FP8 in a region are registered. */
-ott_status autocast_ran(ott_module *m);
+ott_status autocast_after_forward(ott_module *m);
 /* After a backward: updates the scales of grad_output when it was the one to do so. */
-ott_status autocast_ran_backward(ott_module *m);
+ott_status autocast_after_backward(ott_module *m);
 /* After an optimizer step: updates the scales of the converted layers of a module. */
-ott_status autocast_stepped(ott_module *m);
+ott_status autocast_after_step(ott_module *m);
 /* A linear is about to be closed. */
-void autocast_leave(ott_module *m);
+void autocast_unregister(ott_module *m);
 
 #endif

@@ -60,11 +60,11 @@ void capability_close(capability *c) {
     device_close(c->gpu);
 }
 
-const char *capability_refuses_cpu(const recipe *r) {
+const char *capability_cpu_refusal(const recipe *r) {
     return backend_check("cpu", r) == OTT_OK ? NULL : status_text();
 }
 
-const char *capability_refuses_gpu(const capability *c, const recipe *r) {
+const char *capability_gpu_refusal(const capability *c, const recipe *r) {
     if (!c->gpu) return c->reason;
     return backend_check_recipe(c->gpu->can, r) == OTT_OK ? NULL : status_text();
 }
@@ -72,7 +72,7 @@ const char *capability_refuses_gpu(const capability *c, const recipe *r) {
 /* ---- devices ---- */
 
 /* What the recipe needs of a GPU comes before why the device cannot. */
-static ott_status say_need(ott_status status, const char *device_name, const recipe *row) {
+static ott_status add_gpu_requirement(ott_status status, const char *device_name, const recipe *row) {
     char names[64];
     if (status != OTT_ERR_UNSUPPORTED || !row || !str_starts_with(device_name, "cuda")) return status;
     gpu_range range = capability_gpus(row);
@@ -81,11 +81,12 @@ static ott_status say_need(ott_status status, const char *device_name, const rec
                           range.from / 10, range.from % 10, names);
 }
 
-static ott_status supported(const char *device_name, const char *recipe_name) {
+static ott_status check_supported(const char *device_name, const char *recipe_name) {
     const recipe *row;
     TRY(recipe_named(recipe_name, "ott_supported", &row));
     if (row) TRY(recipe_check(row));
-    return status_context(say_need(backend_check(device_name, row), device_name, row), "ott_supported");
+    return status_context(add_gpu_requirement(backend_check(device_name, row), device_name, row),
+                          "ott_supported");
 }
 
 ott_status ott_supported(ott_context *context, const char *device_name, const char *recipe_name,
@@ -94,7 +95,7 @@ ott_status ott_supported(ott_context *context, const char *device_name, const ch
     API_REQUIRE(context);
     API_REQUIRE(device_name);
     API_REQUIRE(recipe_name);
-    ott_status status = supported(device_name, recipe_name);
+    ott_status status = check_supported(device_name, recipe_name);
     if (reason && status != OTT_OK) *reason = status_text();
     return status;
 }

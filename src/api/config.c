@@ -49,7 +49,7 @@ ott_status ott_config_set(ott_config *configuration, const char *key, const char
     return api_left(configuration->handle.context, config_set(configuration->values, key, value));
 }
 
-static ott_status show(const ott_config *configuration, const char *key, ott_text_fn write, void *user) {
+static ott_status show_key(const ott_config *configuration, const char *key, ott_text_fn write, void *user) {
     str text = {.account = configuration->handle.context->account};
     ott_status status = config_show(configuration->values, key, &text);
     if (status == OTT_OK) status = api_write(&text, write, user);
@@ -61,10 +61,10 @@ ott_status ott_config_get(const ott_config *configuration, const char *key, ott_
     TRY(handle_check(configuration, HANDLE_CONFIG, __func__, "config"));
     API_REQUIRE(key);
     API_REQUIRE_CALL(write);
-    return API_INSIDE(configuration->handle.context, show(configuration, key, write, user));
+    return API_INSIDE(configuration->handle.context, show_key(configuration, key, write, user));
 }
 
-static ott_status help(ott_context *context, const char *what, ott_text_fn write, void *user) {
+static ott_status write_help(ott_context *context, const char *what, ott_text_fn write, void *user) {
     str text = {.account = context->account};
     ott_status status = what ? config_help_about(what, &text) : config_help(&text);
     if (status == OTT_OK) status = api_write(&text, write, user);
@@ -75,12 +75,12 @@ static ott_status help(ott_context *context, const char *what, ott_text_fn write
 ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user) {
     API_REQUIRE(context);
     API_REQUIRE_CALL(write);
-    return help(context, NULL, write, user);
+    return write_help(context, NULL, write, user);
 }
 
 ott_status ott_config_help_about(ott_context *context, const char *what, ott_text_fn write, void *user) {
     API_REQUIRE(context);
     API_REQUIRE(what);
     API_REQUIRE_CALL(write);
-    return help(context, what, write, user);
+    return write_help(context, what, write, user);
 }

@@ -89,7 +89,7 @@ void ott_context_options_init(ott_context_options *options) {
     if (options) *options = (ott_context_options){.struct_size = sizeof *options, .log_level = OTT_LOG_INFO};
 }
 
-static ott_status check_options(const ott_context_options *o) {
+static ott_status check_context_options(const ott_context_options *o) {
     TRY(status_context(pool_check_threads(o->threads), "ott_context_open"));
     if ((int)o->log_level < OTT_LOG_ERROR || o->log_level > OTT_LOG_DEBUG)
         return status_fail(OTT_ERR_ARGUMENT,
@@ -115,7 +115,7 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
     *out = NULL;
     ott_context_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_context_options"));
-    TRY(check_options(&o));
+    TRY(check_context_options(&o));
     ott_context *context = calloc(1, sizeof *context); /* before there is an account to take it from */
     if (!context) return status_fail(OTT_ERR_MEMORY, "out of memory: a context");
     ott_status status = open_context(&o, context);

@@ -64,7 +64,7 @@ static bool accepts(void *user, const model_module *e) {
 
 /* ---- one layer ---- */
 
-static ott_status keep(ott_module *m, const char *fqn, const char *reason) {
+static ott_status skip_layer(ott_module *m, const char *fqn, const char *reason) {
     linear_body *b = m->body;
     mem *account = m->handle.context->account;
     if (b->converted) return OTT_OK; /* by an earlier call */
@@ -77,7 +77,7 @@ static ott_status keep(ott_module *m, const char *fqn, const char *reason) {
     return OTT_OK;
 }
 
-static ott_status take(api_conversion *c, ott_module *m) {
+static ott_status convert_layer(api_conversion *c, ott_module *m) {
     linear_body *b = m->body;
     bool changed = false;
     linear_spec spec;
@@ -110,7 +110,7 @@ static ott_status convert_each(api_conversion *c, const convert_options *asked) 
         convert_verdict v;
         c->summary.linears++;
         TRY(convert_judge(asked, e, 0, c->nodes[i]->dtype, &v));
-        TRY(*v.reason ? keep(c->nodes[i], e->name, v.reason) : take(c, c->nodes[i]));
+        TRY(*v.reason ? skip_layer(c->nodes[i], e->name, v.reason) : convert_layer(c, c->nodes[i]));
     }
     return OTT_OK;
 }
@@ -128,7 +128,7 @@ static ott_status convert_model(api_conversion *c, convert_options *asked) {
 }
 
 /* After a failure half way the layers converted so far stay converted. */
-static ott_status convert(api_conversion *c, const char *function) {
+static ott_status convert_module(api_conversion *c, const char *function) {
     ott_module *m = c->root;
     const ott_convert_options *o = c->options;
     const logger *log = &m->handle.context->log;
@@ -142,7 +142,7 @@ static ott_status convert(api_conversion *c, const char *function) {
                              .by_call = true,
                              .accepts = accepts,
                              .user = c};
-    module_drop(m, "the module was converted since");
+    module_drop_forward(m, "the module was converted since");
     ott_status status = m->table->is_model ? convert_model(c, &asked) : convert_each(c, &asked);
     ott_status connected = module_connect(m);
     if (status != OTT_OK || connected != OTT_OK) return status != OTT_OK ? status : connected;
@@ -153,7 +153,7 @@ static ott_status convert(api_conversion *c, const char *function) {
 }
 
 static ott_status convert_and_close(api_conversion *c, const char *function) {
-    ott_status status = convert(c, function);
+    ott_status status = convert_module(c, function);
     arena_close(c->memory);
     return status;
 }

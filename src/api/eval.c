@@ -70,7 +70,7 @@ static ott_status check_logits(const ott_eval_options *o) {
                        "(logits in ott_eval_options), or take that task");
 }
 
-static ott_status check_options(const ott_eval_options *o) {
+static ott_status check_eval_options(const ott_eval_options *o) {
     TRY(check_task(o));
     TRY(check_numbers(o));
     TRY(check_filter(o));
@@ -103,7 +103,7 @@ ott_status ott_eval(ott_context *context, const char *path, const ott_eval_optio
     API_REQUIRE(result);
     ott_eval_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_eval_options"));
-    TRY(check_options(&o));
+    TRY(check_eval_options(&o));
     TRY(api_check_struct(result, "ott_eval_result"));
     return API_INSIDE(context, evaluate(context, path, &o, result));
 }

@@ -32,7 +32,7 @@ static ott_status check_fp8(const ott_export_options *o) {
     return OTT_OK;
 }
 
-static ott_status check_options(const ott_export_options *o) {
+static ott_status check_export_options(const ott_export_options *o) {
     if ((unsigned)o->format > OTT_EXPORT_GGUF_Q8)
         return status_fail(
             OTT_ERR_ARGUMENT,
@@ -46,10 +46,10 @@ static ott_status check_options(const ott_export_options *o) {
 
 static ott_status export_inside(ott_context *context, const char *run, const char *folder,
                                 const ott_export_options *o, ott_text_fn write, void *user) {
-    str said = {.account = context->account};
-    ott_status status = export_run(context->account, &context->log, run, folder, o, &said);
-    if (status == OTT_OK) status = api_write(&said, write, user);
-    str_free(&said);
+    str summary = {.account = context->account};
+    ott_status status = export_run(context->account, &context->log, run, folder, o, &summary);
+    if (status == OTT_OK) status = api_write(&summary, write, user);
+    str_free(&summary);
     return status;
 }
 
@@ -62,7 +62,7 @@ ott_status ott_export(ott_context *context, const char *run, const char *folder,
     API_REQUIRE_CALL(write);
     ott_export_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_export_options"));
-    TRY(check_options(&o));
+    TRY(check_export_options(&o));
     if (!*folder) return status_fail(OTT_ERR_ARGUMENT, "the folder to export to has no name");
     return API_INSIDE(context, export_inside(context, run, folder, &o, write, user));
 }

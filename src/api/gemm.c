@@ -25,7 +25,7 @@ typedef struct call {
     operand operand[2];
 } call;
 
-static const char *letter(int which) {
+static const char *operand_letter(int which) {
     return which ? "b" : "a";
 }
 
@@ -39,21 +39,21 @@ static ott_status check_quantized(const call *c, int which, const ott_qtensor *q
     if ((ott_role)q->which != role)
         return status_fail(OTT_ERR_ARGUMENT,
                            "ott_gemm: %s.quantized is a quantized %s, but the %s product takes the %s there",
-                           letter(which), role_names[q->which], c->product->name, role_names[role]);
+                           operand_letter(which), role_names[q->which], c->product->name, role_names[role]);
     if (!quant_spec_equal(&q->q.spec, expected_spec(c, which)))
         return status_fail(OTT_ERR_ARGUMENT,
                            "ott_gemm: %s.quantized was made with another recipe than %s as it stands now",
-                           letter(which), c->row->name);
+                           operand_letter(which), c->row->name);
     if (!q->filled)
         return status_fail(OTT_ERR_ARGUMENT, "ott_gemm: %s.quantized is empty: ott_quantize fills it",
-                           letter(which));
+                           operand_letter(which));
     return OTT_OK;
 }
 
 static ott_status take_quantized(call *c, int which, const ott_context *context) {
     const ott_qtensor *q = c->given[which]->quantized;
     char name[16];
-    snprintf(name, sizeof name, "%s.quantized", letter(which));
+    snprintf(name, sizeof name, "%s.quantized", operand_letter(which));
     if (!q)
         return status_fail(OTT_ERR_ARGUMENT,
                            "ott_gemm: %s is NULL, but recipe %s multiplies the %s product in FP8", name,
@@ -68,7 +68,7 @@ static ott_status take_quantized(call *c, int which, const ott_context *context)
 static ott_status take_tensor(call *c, int which, const ott_context *context) {
     const ott_tensor *t = c->given[which]->tensor;
     char name[16];
-    snprintf(name, sizeof name, "%s.tensor", letter(which));
+    snprintf(name, sizeof name, "%s.tensor", operand_letter(which));
     if (!t)
         return status_fail(OTT_ERR_ARGUMENT,
                            "ott_gemm: %s is NULL, but recipe %s multiplies the %s product in %s", name,
@@ -133,8 +133,8 @@ static ott_status multiply(call *c, recipe_gemm which, const ott_tensor *bias, b
                                   .spec = c->row->gemm[which]});
 }
 
-static ott_status run(ott_recipe *r, call *c, recipe_gemm which, const ott_tensor *bias, bool accumulate,
-                      const ott_tensor *to) {
+static ott_status run_product(ott_recipe *r, call *c, recipe_gemm which, const ott_tensor *bias,
+                              bool accumulate, const ott_tensor *to) {
     ott_context *context = r->handle.context;
     TRY(recipe_to_run(context, r, NULL, &c->row));
     for (int i = 0; i < 2; i++)
@@ -158,5 +158,5 @@ ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a, co
             "%s: which = %d; give OTT_GEMM_OUTPUT, OTT_GEMM_GRAD_INPUT or OTT_GEMM_GRAD_WEIGHT", __func__,
             (int)which);
     call now = {.product = &products[which], .given = {a, b}};
-    return API_INSIDE(r->handle.context, run(r, &now, (recipe_gemm)which, bias, accumulate != 0, c));
+    return API_INSIDE(r->handle.context, run_product(r, &now, (recipe_gemm)which, bias, accumulate != 0, c));
 }

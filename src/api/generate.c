@@ -46,7 +46,7 @@ static ott_status check_choice(const ott_generate_options *o) {
     return OTT_OK;
 }
 
-static ott_status check_options(const ott_generate_options *o) {
+static ott_status check_generate_options(const ott_generate_options *o) {
     if (o->max_tokens < 0)
         return status_fail(OTT_ERR_ARGUMENT, "max_tokens = %lld: give 0 or more", (long long)o->max_tokens);
     TRY(pool_check_threads(o->threads));
@@ -59,10 +59,10 @@ static ott_status check_options(const ott_generate_options *o) {
     return check_stop(o);
 }
 
-static ott_status take_options(const ott_generate_options *given, ott_generate_options *o) {
+static ott_status read_generate_options(const ott_generate_options *given, ott_generate_options *o) {
     ott_generate_options_init(o);
     TRY(api_read_options(given, o, sizeof *o, "ott_generate_options"));
-    return check_options(o);
+    return check_generate_options(o);
 }
 
 /* ---- calls ---- */
@@ -74,7 +74,7 @@ ott_status ott_generate(ott_context *context, const char *run, const ott_generat
     API_REQUIRE(run);
     API_REQUIRE(options);
     API_REQUIRE_CALL(write);
-    TRY(take_options(options, &o));
+    TRY(read_generate_options(options, &o));
     if (!o.prompt || !*o.prompt)
         return status_fail(OTT_ERR_ARGUMENT, "the prompt is empty: give it at least one character");
     return API_INSIDE(context, generate_run(context->account, &context->log, run, &o, write, user));
@@ -102,7 +102,7 @@ ott_status ott_generator_open(ott_context *context, const char *run, const ott_g
     API_REQUIRE(run);
     API_REQUIRE(out);
     *out = NULL;
-    TRY(take_options(options, &o));
+    TRY(read_generate_options(options, &o));
     return API_INSIDE(context, open_inside(context, run, &o, out));
 }
 

@@ -37,12 +37,12 @@ out:
 }
 
 /* The caller's transport is only asked when the result is needed. */
-static ott_status start(group *g, exec *cx, group_request *request) {
+static ott_status start_reduce(group *g, exec *cx, group_request *request) {
     (void)g, (void)cx, (void)request;
     return OTT_OK;
 }
 
-static ott_status wait_for(group *g, exec *cx, group_request *request) {
+static ott_status wait_reduce(group *g, exec *cx, group_request *request) {
     const ott_group *owner = owner_of(g);
     const collective *call = &request->call;
     float nothing = 0;
@@ -63,7 +63,7 @@ static void close_nothing(group *g) {
     (void)g;
 }
 
-static const group_table table = {.start = start, .wait = wait_for, .close = close_nothing};
+static const group_table table = {.start = start_reduce, .wait = wait_reduce, .close = close_nothing};
 
 /* ---- the handle ---- */
 
@@ -71,7 +71,7 @@ void ott_group_options_init(ott_group_options *options) {
     if (options) *options = (ott_group_options){.struct_size = sizeof *options, .size = 1};
 }
 
-static ott_status check_options(const ott_group_options *o) {
+static ott_status check_group_options(const ott_group_options *o) {
     if (o->size < 1 || o->rank < 0 || o->rank >= o->size)
         return status_fail(OTT_ERR_ARGUMENT, "ott_group_open: rank %d of %d: give 0 <= rank < size", o->rank,
                            o->size);
@@ -99,7 +99,7 @@ ott_status ott_group_open(ott_context *context, const ott_group_options *options
     API_REQUIRE(options);
     ott_group_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_group_options"));
-    TRY(check_options(&o));
+    TRY(check_group_options(&o));
     return API_INSIDE(context, open_group(context, &o, out));
 }
 

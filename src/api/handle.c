@@ -15,21 +15,21 @@ static const char *const kind_names[] = {
 /* ---- opening and closing ---- */
 
 /* What a loop makes and closes without end; of the others there are few, and some are borrowed by layers. */
-static bool is_recycled(handle_kind kind) {
+static bool is_reused(handle_kind kind) {
     return kind == HANDLE_TENSOR || kind == HANDLE_QTENSOR;
 }
 
 /* The oldest closed handle of a kind, when enough newer ones are kept. */
-static handle *recycle(closed_handles *closed, handle_kind kind, int64_t bytes) {
+static handle *reuse_closed(closed_handles *closed, handle_kind kind, int64_t bytes) {
     handle *h = closed->first;
-    if (!is_recycled(kind) || closed->count <= HANDLE_KEEP || h->bytes != bytes) return NULL;
+    if (!is_reused(kind) || closed->count <= HANDLE_KEEP || h->bytes != bytes) return NULL;
     closed->first = h->next;
     closed->count--;
     memset(h, 0, (size_t)bytes);
     return h;
 }
 
-static ott_status make_room(ott_context *context) {
+static ott_status allocate_closed_lists(ott_context *context) {
     void *memory;
     if (context->closed) return OTT_OK;
     TRY(mem_alloc_array(context->account, MEM_OTHER, HANDLE_KINDS, sizeof(closed_handles), "closed handles",
@@ -41,8 +41,8 @@ static ott_status make_room(ott_context *context) {
 ott_status handle_open(ott_context *context, handle_kind kind, int64_t bytes, void **out) {
     void *memory;
     *out = NULL;
-    TRY(make_room(context));
-    handle *h = recycle(&context->closed[kind], kind, bytes);
+    TRY(allocate_closed_lists(context));
+    handle *h = reuse_closed(&context->closed[kind], kind, bytes);
     if (!h) {
         TRY(mem_alloc(context->account, MEM_OTHER, bytes, kind_names[kind], &memory));
         h = memory;
@@ -115,14 +115,14 @@ ott_status handle_check_in(const void *object, handle_kind kind, const ott_conte
 
 ott_status api_enter(ott_context *context, const char *function) {
     static _Thread_local char of_this_thread; /* its address names the thread */
-    uintptr_t me = (uintptr_t)&of_this_thread, nobody = 0;
+    uintptr_t me = (uintptr_t)&of_this_thread, unused = 0;
     if (context->magic != CONTEXT_OPEN)
         return status_fail(OTT_ERR_ARGUMENT, "%s: the context has been closed", function);
     if (getpid() != context->process)
         return status_fail(
             OTT_ERR_ARGUMENT,
             "%s: the context was opened by the process that forked this one; open another here", function);
-    if (atomic_load(&context->owner) != me && !atomic_compare_exchange_strong(&context->owner, &nobody, me))
+    if (atomic_load(&context->owner) != me && !atomic_compare_exchange_strong(&context->owner, &unused, me))
         return status_fail(
             OTT_ERR_ARGUMENT,
             "%s: the context is in use by another thread; give each thread a context of its own", function);

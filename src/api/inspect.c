@@ -33,7 +33,7 @@ static ott_status resolve_adapters(mem *account, const char *path, char **out) {
 }
 
 /* Of a run folder its newest checkpoint, of adapters their file, else the path itself; to be given back with mem_free. */
-static ott_status resolve(mem *account, const char *path, char **out) {
+static ott_status resolve_path(mem *account, const char *path, char **out) {
     str checkpoints = {.account = account};
     if (file_is_in(path, PEFT_CONFIG_NAME)) return resolve_adapters(account, path, out);
     str_printf(&checkpoints, "%s/checkpoints", path);
@@ -55,12 +55,12 @@ static ott_status describe_adapters(mem *account, const char *path, receiver *r)
     return status;
 }
 
-static ott_status inspect(ott_context *context, const char *path, const ott_inspect_options *o,
-                          ott_text_fn write, void *user) {
+static ott_status inspect_path(ott_context *context, const char *path, const ott_inspect_options *o,
+                               ott_text_fn write, void *user) {
     const inspect_options options = {.statistics = o->statistics != 0, .json = o->json != 0};
     receiver r = {.write = write, .user = user, .piece.account = context->account};
     char *found;
-    TRY(resolve(context->account, path, &found));
+    TRY(resolve_path(context->account, path, &found));
     ott_status status = checkpoint_check(context->account, found);
     if (status == OTT_OK && !o->json) status = describe_adapters(context->account, path, &r);
     if (status == OTT_OK) status = inspect_print(context->account, found, &options, receive, &r);
@@ -77,5 +77,5 @@ ott_status ott_inspect(ott_context *context, const char *path, const ott_inspect
     API_REQUIRE_CALL(write);
     ott_inspect_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_inspect_options"));
-    return API_INSIDE(context, inspect(context, path, &o, write, user));
+    return API_INSIDE(context, inspect_path(context, path, &o, write, user));
 }

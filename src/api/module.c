@@ -77,7 +77,7 @@ ott_status module_make(ott_context *context, const module_table *table, int64_t 
     m->dtype = dtype;
     m->training = true;
     m->micro_batch = -1;
-    m->not_kept = "there was none yet";
+    m->no_forward_reason = "there was none yet";
     ott_status status = mem_alloc(context->account, MEM_OTHER, body_bytes, table->kind, &m->body);
     if (status == OTT_OK) status = mem_strdup(context->account, "", &m->label);
     if (status == OTT_OK) status = mem_strdup(context->account, "", &m->name);
@@ -210,7 +210,7 @@ ott_status module_make_weights(ott_module *m) {
     return OTT_OK;
 }
 
-void module_weights_given(ott_module *root) {
+void module_mark_weights_set(ott_module *root) {
     module_parameter *made;
     for (int i = 0; (made = module_parameter_at(root, i)); i++) made->drawn = true;
     root->has_weights = true;
@@ -292,13 +292,13 @@ ott_status module_option_epsilon(double value, const char *name, const char *fun
 
 /* ---- what is kept ---- */
 
-void module_drop(ott_module *m, const char *because) {
+void module_drop_forward(ott_module *m, const char *because) {
     m = root_of(m);
     if (m->plan) plan_immediate(m->plan);
-    m->not_kept = because;
+    m->no_forward_reason = because;
 }
 
-ott_status module_own(exec *cx, module_value *x) {
+ott_status module_own_input(exec *cx, module_value *x) {
     tensor own;
     if (x->buffer.id != 0) return OTT_OK;
     TRY(exec_open(cx, "module input", x->t.dtype, x->t.rows, x->t.columns, &own, &x->buffer));

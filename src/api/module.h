@@ -31,8 +31,8 @@ typedef struct module_table {
     ott_status (*forward)(exec *cx, ott_module *m, module_value *x, const tensor *y);
     /* dx (NULL: not wanted) from dy, whose buffer it closes. */
     ott_status (*backward)(exec *cx, ott_module *m, module_value *dy, const tensor *dx);
-    ott_status (*connect)(ott_module *m);             /* after specs have changed */
-    ott_status (*place)(ott_module *m, int64_t rows); /* before a forward of so many rows */
+    ott_status (*connect)(ott_module *m);               /* after specs have changed */
+    ott_status (*prepare)(ott_module *m, int64_t rows); /* before a forward of so many rows */
     ott_status (*set_sequences)(ott_module *m, const int64_t *start, int count);
     void (*rename)(ott_module *m);             /* gives the nn layer its name */
     void (*release)(ott_module *m, device *d); /* what the body holds */
@@ -67,9 +67,9 @@ struct ott_module {
     int micro_batch;
     void *body;
     /* of a root */
-    bool has_weights;     /* nothing of them is still to be drawn */
-    plan *plan;           /* immediate; NULL until the first forward */
-    const char *not_kept; /* why backward cannot run; NULL: a forward is kept */
+    bool has_weights;              /* nothing of them is still to be drawn */
+    plan *plan;                    /* immediate; NULL until the first forward */
+    const char *no_forward_reason; /* why backward cannot run; NULL: a forward is kept */
     int64_t kept_rows, kept_step;
     bool kept_first;      /* it was the first micro-batch of its step */
     bool first_of_region; /* its backward updates the scales of grad_output */
@@ -116,7 +116,7 @@ void module_close_tree(ott_module *m); /* NULL is allowed */
 /* Makes the initial weights of the whole that m is in, where nothing has yet: before they are read or changed. */
 ott_status module_make_weights(ott_module *m);
 /* All of a root's weights have come from elsewhere. */
-void module_weights_given(ott_module *root);
+void module_mark_weights_set(ott_module *root);
 
 /* The parts that other kinds are made of. *layer is filled in and belongs to the whole. */
 ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, int64_t out, bool bias,
@@ -161,10 +161,10 @@ ott_status module_enter(ott_context *context, const char *function);
 /* What a root runs with: a plan of its own, one rank. */
 ott_status module_exec(ott_module *root, exec *cx);
 /* Makes a value that backward will read the module's own. */
-ott_status module_own(exec *cx, module_value *x);
+ott_status module_own_input(exec *cx, module_value *x);
 /* Lets go of what a finished forward of the root of m kept; `because` is static and completes "there is no
    forward to go back through: ". */
-void module_drop(ott_module *m, const char *because);
+void module_drop_forward(ott_module *m, const char *because);
 ott_status module_connect(ott_module *m);
 /* Compute weights of all linears are made anew when they are next used. */
 void module_weights_changed(ott_module *m);

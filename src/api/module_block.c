@@ -1,5 +1,5 @@
 /* api/module_block: the modules made of several nn layers: attention, mlp, transformer layer. */
-#include "api/places.h"
+#include "api/sequence_layout.h"
 #include "model/block.h"
 #include "model/modules.h"
 #include <stddef.h>
@@ -54,18 +54,18 @@ typedef struct attention_body {
     attention own;
     attention *layer; /* own, or in the layer it is part of */
     activation_specs input_specs, grad_specs;
-    rope rope;     /* of a whole attention module, */
-    places places; /* as these */
+    rope rope;                 /* of a whole attention module, */
+    sequence_layout sequences; /* as these */
     activation x;
     attention_saved saved;
 } attention_body;
 
 static ott_status attention_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
     attention_body *b = m->body;
-    if (cx->phase == PHASE_TRAIN && b->input_specs.columnwise_high_precision) TRY(module_own(cx, x));
+    if (cx->phase == PHASE_TRAIN && b->input_specs.columnwise_high_precision) TRY(module_own_input(cx, x));
     TRY(activation_adopt(cx, "attention input", x->t, &x->buffer, &b->input_specs, &b->x));
     TRY(activation_quantize(cx, &b->x));
-    TRY(attention_forward(cx, b->layer, &b->places.at, &b->x, &b->saved));
+    TRY(attention_forward(cx, b->layer, &b->sequences.at, &b->x, &b->saved));
     TRY(attention_project(cx, b->layer, &b->saved, y));
     if (cx->phase == PHASE_TRAIN) {
         TRY(attention_keep(cx, &b->saved));
@@ -82,7 +82,7 @@ static ott_status attention_module_backward(exec *cx, ott_module *m, module_valu
     TRY(open_gradient(cx, m, dx, dy->t.rows, &out));
     TRY(activation_adopt(cx, "attention output gradient", dy->t, &dy->buffer, &b->grad_specs, &g));
     TRY(activation_quantize(cx, &g));
-    TRY(attention_backward(cx, b->layer, &b->places.at, &b->saved, &b->x, &g, &out.t));
+    TRY(attention_backward(cx, b->layer, &b->sequences.at, &b->saved, &b->x, &g, &out.t));
     TRY(activation_close(cx, &g));
     TRY(plan_close(cx->plan, &out.buffer));
     return activation_close(cx, &b->x);
@@ -94,33 +94,34 @@ static ott_status attention_module_connect(ott_module *m) {
     return attention_connect(b->layer, &b->input_specs, &b->grad_specs);
 }
 
-static ott_status attention_module_place(ott_module *m, int64_t rows) {
+static ott_status attention_module_prepare(ott_module *m, int64_t rows) {
     attention_body *b = m->body;
     if (b->layer != &b->own) return OTT_OK;
-    return places_update(&b->places, m->handle.context->device, rows, rows);
+    return sequence_layout_update(&b->sequences, m->handle.context->device, rows, rows);
 }
 
 static ott_status attention_module_set_sequences(ott_module *m, const int64_t *start, int count) {
     attention_body *b = m->body;
     if (b->layer != &b->own) return OTT_OK;
-    return places_set(&b->places, m->handle.context->account, start, count);
+    return sequence_layout_set(&b->sequences, m->handle.context->account, start, count);
 }
 
 static void attention_module_release(ott_module *m, device *d) {
     attention_body *b = m->body;
     rope_release(&b->rope, d);
-    places_release(&b->places, d);
+    sequence_layout_release(&b->sequences, d);
 }
 
 static const module_table module_attention = {.kind = "attention",
                                               .forward = attention_module_forward,
                                               .backward = attention_module_backward,
                                               .connect = attention_module_connect,
-                                              .place = attention_module_place,
+                                              .prepare = attention_module_prepare,
                                               .set_sequences = attention_module_set_sequences,
                                               .release = attention_module_release};
 
-static ott_status open_positions(rope *tables, places *p, device *d, const ott_attention_options *o) {
+static ott_status open_positions(rope *tables, sequence_layout *p, device *d,
+                                 const ott_attention_options *o) {
     p->max_positions = o->max_positions;
     p->limit = "max_positions";
     return rope_build(tables, d, &(rope_options){.kind = ROPE_PLAIN, .theta = o->rope_theta}, o->head_dim,
@@ -142,7 +143,7 @@ static ott_status make_attention(ott_context *context, attention *layer, const r
                      .window = o->window,
                      .rope = tables ? tables : &b->rope};
     ott_status status = OTT_OK;
-    if (!tables) status = open_positions(&b->rope, &b->places, context->device, o);
+    if (!tables) status = open_positions(&b->rope, &b->sequences, context->device, o);
     if (status == OTT_OK) status = add_roles(m, &shape, ROLE_QKV, ROLE_O, a, offsetof(block, attention));
     if (status != OTT_OK) module_close_tree(m);
     return status;
@@ -222,7 +223,7 @@ typedef struct mlp_body {
 
 static ott_status mlp_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
     mlp_body *b = m->body;
-    if (cx->phase == PHASE_TRAIN && b->input_specs.columnwise_high_precision) TRY(module_own(cx, x));
+    if (cx->phase == PHASE_TRAIN && b->input_specs.columnwise_high_precision) TRY(module_own_input(cx, x));
     TRY(activation_adopt(cx, "mlp input", x->t, &x->buffer, &b->input_specs, &b->x));
     TRY(activation_quantize(cx, &b->x));
     TRY(mlp_forward(cx, b->layer, &b->x, &b->saved));
@@ -302,7 +303,7 @@ ott_status ott_mlp_open(ott_context *context, const ott_mlp_options *options, ot
 typedef struct layer_body {
     block block;
     rope rope;
-    places places;
+    sequence_layout sequences;
     block_saved saved;
 } layer_body;
 
@@ -311,9 +312,9 @@ static ott_status layer_module_forward(exec *cx, ott_module *m, module_value *x,
     layer_body *b = m->body;
     tensor delta;
     plan_buffer delta_buffer;
-    if (cx->phase == PHASE_TRAIN) TRY(module_own(cx, x)); /* the block keeps it as the residual */
+    if (cx->phase == PHASE_TRAIN) TRY(module_own_input(cx, x)); /* the block keeps it as the residual */
     TRY(block_enter(cx, &b->block, &x->t, &x->buffer, NULL, &b->saved));
-    TRY(block_run(cx, &b->block, &b->places.at, &b->saved, &delta, &delta_buffer));
+    TRY(block_run(cx, &b->block, &b->sequences.at, &b->saved, &delta, &delta_buffer));
     TRY(op_add(cx, &(add_args){.x = &b->saved.h2, .delta = &delta, .y = y}));
     TRY(plan_close(cx->plan, &delta_buffer));
     return block_finalize(cx, &b->block, &b->saved);
@@ -324,7 +325,7 @@ static ott_status layer_module_backward(exec *cx, ott_module *m, module_value *d
     activation g, out;
     TRY(activation_adopt(cx, "layer output gradient", dy->t, &dy->buffer, &b->block.grad_output, &g));
     TRY(activation_quantize(cx, &g));
-    TRY(block_backward(cx, &b->block, &b->places.at, &b->saved, &g, NULL, &out));
+    TRY(block_backward(cx, &b->block, &b->sequences.at, &b->saved, &g, NULL, &out));
     if (dx) TRY(op_convert(cx, &(convert_args){.x = &out.t, .y = dx}));
     return activation_close(cx, &out);
 }
@@ -333,25 +334,25 @@ static ott_status layer_module_connect(ott_module *m) {
     return block_connect(&((layer_body *)m->body)->block);
 }
 
-static ott_status layer_module_place(ott_module *m, int64_t rows) {
-    return places_update(&((layer_body *)m->body)->places, m->handle.context->device, rows, rows);
+static ott_status layer_module_prepare(ott_module *m, int64_t rows) {
+    return sequence_layout_update(&((layer_body *)m->body)->sequences, m->handle.context->device, rows, rows);
 }
 
 static ott_status layer_module_set_sequences(ott_module *m, const int64_t *start, int count) {
-    return places_set(&((layer_body *)m->body)->places, m->handle.context->account, start, count);
+    return sequence_layout_set(&((layer_body *)m->body)->sequences, m->handle.context->account, start, count);
 }
 
 static void layer_module_release(ott_module *m, device *d) {
     layer_body *b = m->body;
     rope_release(&b->rope, d);
-    places_release(&b->places, d);
+    sequence_layout_release(&b->sequences, d);
 }
 
 static const module_table module_transformer_layer = {.kind = "transformer_layer",
                                                       .forward = layer_module_forward,
                                                       .backward = layer_module_backward,
                                                       .connect = layer_module_connect,
-                                                      .place = layer_module_place,
+                                                      .prepare = layer_module_prepare,
                                                       .set_sequences = layer_module_set_sequences,
                                                       .release = layer_module_release};
 
@@ -388,7 +389,7 @@ static ott_status build_layer(ott_module *m, const ott_transformer_layer_options
         .struct_size = sizeof f, .dim = o->dim, .hidden = o->hidden, .dtype = o->dtype};
     b->block.checkpointing = CHECKPOINT_NONE;
     b->block.ffn = &ffn_mlp;
-    TRY(open_positions(&b->rope, &b->places, context->device, a));
+    TRY(open_positions(&b->rope, &b->sequences, context->device, a));
     TRY(add_roles(m, &shape, ROLE_ATTENTION_NORM, ROLE_ATTENTION_NORM, &b->block, 0));
     TRY(make_attention(context, &b->block.attention, &b->rope, a, &part));
     TRY(add_part(m, "self_attn", part));

@@ -8,7 +8,7 @@
 
 static ott_status linear_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
     linear_body *b = m->body;
-    if (cx->phase == PHASE_TRAIN && b->input_specs.columnwise_high_precision) TRY(module_own(cx, x));
+    if (cx->phase == PHASE_TRAIN && b->input_specs.columnwise_high_precision) TRY(module_own_input(cx, x));
     TRY(activation_adopt(cx, "linear input", x->t, &x->buffer, &b->input_specs, &b->x));
     TRY(activation_quantize(cx, &b->x));
     TRY(linear_forward(cx, b->layer, &b->x, y));
@@ -39,7 +39,7 @@ static void linear_module_rename(ott_module *m) {
 
 static void linear_module_release(ott_module *m, device *d) {
     linear_body *b = m->body;
-    autocast_leave(m);
+    autocast_unregister(m);
     if (b->layer) linear_release(b->layer, d);
     delayed_store_release(&b->store, d);
     mem_free(d->account, b->skip_reason);
@@ -121,7 +121,7 @@ typedef struct norm_body {
 static ott_status norm_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
     norm_body *b = m->body;
     const activation out = {.t = *y};
-    if (cx->phase == PHASE_TRAIN) TRY(module_own(cx, x));
+    if (cx->phase == PHASE_TRAIN) TRY(module_own_input(cx, x));
     b->h = *x;
     TRY(exec_open(cx, "norm rstd", OTT_F32, 1, x->t.rows, &b->rstd, &b->rstd_buffer));
     TRY(norm_forward(cx, b->layer, &x->t, NULL, NULL, &out, &b->rstd));

@@ -31,7 +31,7 @@ static ott_status check_rows(const ott_tensor *x, const char *argument, const ch
         argument, (long long)rows, (long long)length, INT32_MAX);
 }
 
-static ott_status find_stray_id(const int32_t *id, int64_t count, int64_t vocab, const char *function) {
+static ott_status check_id_range(const int32_t *id, int64_t count, int64_t vocab, const char *function) {
     for (int64_t i = 0; i < count; i++)
         if (id[i] < 0 || id[i] >= vocab)
             return status_fail(OTT_ERR_ARGUMENT, "%s: token %lld is %d; ids are 0 to %lld", function,
@@ -45,7 +45,7 @@ static ott_status check_ids(const ott_tensor *x, int64_t vocab, const char *func
     int64_t bytes = tensor_bytes(x->t);
     TRY(mem_alloc(context->account, MEM_OTHER, bytes, "tokens", &host));
     ott_status status = device_copy_out(context->device, host, x->t.data, bytes);
-    if (status == OTT_OK) status = find_stray_id(host, tensor_count(x->t), vocab, function);
+    if (status == OTT_OK) status = check_id_range(host, tensor_count(x->t), vocab, function);
     mem_free(context->account, host);
     return status;
 }
@@ -61,11 +61,11 @@ static ott_status check_tokens(const ott_module *m, const ott_tensor *x, const c
 static ott_status place_batch(ott_module *m, const tensor *token, const tensor *target, batch *out) {
     model_body *b = m->body;
     int64_t count = tensor_count(*token);
-    TRY(places_update(&b->places, m->handle.context->device, count, token->columns));
+    TRY(sequence_layout_update(&b->sequences, m->handle.context->device, count, token->columns));
     *out = (batch){.count = token->rows,
                    .length = token->columns,
                    .token = tensor_vector(token->data, OTT_I32, count),
-                   .at = b->places.at};
+                   .at = b->sequences.at};
     if (target) out->target = tensor_vector(target->data, OTT_I32, count);
     return OTT_OK;
 }
@@ -123,7 +123,7 @@ static ott_status model_module_connect(ott_module *m) {
 }
 
 static ott_status model_module_set_sequences(ott_module *m, const int64_t *start, int count) {
-    return places_set(&((model_body *)m->body)->places, m->handle.context->account, start, count);
+    return sequence_layout_set(&((model_body *)m->body)->sequences, m->handle.context->account, start, count);
 }
 
 static ott_status model_module_make_weights(ott_module *m) {
@@ -135,7 +135,7 @@ static void model_module_release(ott_module *m, device *d) {
     model_body *b = m->body;
     if (b->m) model_slot_close(b->m, b->slot);
     model_close(b->m);
-    places_release(&b->places, d);
+    sequence_layout_release(&b->sequences, d);
     config_close(b->cfg);
 }
 
@@ -223,8 +223,8 @@ static ott_status prepare_model(ott_context *context, model_body *b) {
     b->m->loss.z_weight = o->z_weight;
     b->m->store.micro_batches = o->grad_accum > 1;
     trainer_set_checkpointing(o, b->m);
-    b->places.max_positions = o->seq_len;
-    b->places.limit = "train.seq_len";
+    b->sequences.max_positions = o->seq_len;
+    b->sequences.limit = "train.seq_len";
     b->run.loss_scale = STEP_LOSS_SCALE_START;
     if (recipe_gemm_is_fp8(o->convert.recipe, GEMM_COUNT))
         log_info(&context->log, "Applied Float8 training: recipe=%s, %d of %d linear layers converted",
@@ -302,13 +302,14 @@ static ott_status run_loss(ott_module *m, const ott_tensor *tokens, const ott_te
     model_body *b = m->body;
     TRY(module_exec(m, &cx));
     TRY(module_make_weights(m));
-    module_drop(m, "the last pass failed");
-    TRY(autocast_enter(m));
+    module_drop_forward(m, "the last pass failed");
+    TRY(autocast_before_forward(m));
     TRY(place_batch(m, &tokens->t, &targets->t, &b->batch));
     cx.is_first_microbatch = m->micro_batch <= 0;
     if (cx.is_first_microbatch) module_weights_changed(m);
     ott_status status = run_pass(&cx, m, labels, loss ? loss : &own);
-    module_drop(m, status == OTT_OK ? "ott_model_loss has gone back by itself" : "the last pass failed");
+    module_drop_forward(m,
+                        status == OTT_OK ? "ott_model_loss has gone back by itself" : "the last pass failed");
     return status;
 }
 
@@ -370,7 +371,7 @@ double module_model_learning_rate(const model_body *b) {
     return schedule_rate(b->cfg, b->run.step, b->run.schedule_start);
 }
 
-void module_model_stepped(model_body *b, int64_t updates, bool skipped) {
+void module_model_count_step(model_body *b, int64_t updates, bool skipped) {
     b->run.step++;
     b->run.updates = updates;
     b->run.nan_steps = skipped ? b->run.nan_steps + 1 : 0;

@@ -6,7 +6,7 @@
 #ifndef API_MODULE_MODEL_H
 #define API_MODULE_MODEL_H
 
-#include "api/places.h"
+#include "api/sequence_layout.h"
 #include "model/run.h"
 #include "train/trainer.h"
 
@@ -21,7 +21,7 @@ typedef struct model_body {
     const char *recipe_name; /* of the last conversion; static */
     run_state run;           /* what a run's checkpoint counts */
     ott_group *amax_group;   /* of the last conversion; NULL: alone */
-    places places;
+    sequence_layout sequences;
     batch batch;        /* that forward kept */
     module_value token; /* its tokens, the module's own */
 } model_body;
@@ -37,6 +37,6 @@ ott_status module_model_apply_fallbacks(model_body *b);
 /* Of the next step, as the configuration's schedule says. */
 double module_model_learning_rate(const model_body *b);
 /* An optimizer step over the model is done; the updates of that optimizer. */
-void module_model_stepped(model_body *b, int64_t updates, bool skipped);
+void module_model_count_step(model_body *b, int64_t updates, bool skipped);
 
 #endif

@@ -37,8 +37,8 @@ static int64_t rows_of(const ott_module *m, const ott_tensor *x) {
 
 /* ---- forward and backward ---- */
 
-static ott_status place(void *user, ott_module *m) {
-    return m->table->place ? m->table->place(m, *(const int64_t *)user) : OTT_OK;
+static ott_status prepare_node(void *user, ott_module *m) {
+    return m->table->prepare ? m->table->prepare(m, *(const int64_t *)user) : OTT_OK;
 }
 
 static ott_status run_forward(ott_module *m, const ott_tensor *x, const ott_tensor *y) {
@@ -47,19 +47,20 @@ static ott_status run_forward(ott_module *m, const ott_tensor *x, const ott_tens
     module_value value = {.t = x->t};
     TRY(module_exec(m, &cx));
     TRY(module_make_weights(m));
-    TRY(module_visit(m, place, &rows));
-    module_drop(m, "the last forward failed");
-    TRY(autocast_enter(m));
+    TRY(module_visit(m, prepare_node, &rows));
+    module_drop_forward(m, "the last forward failed");
+    TRY(autocast_before_forward(m));
     cx.phase = m->training ? PHASE_TRAIN : PHASE_EVALUATE;
     cx.is_first_microbatch = m->micro_batch <= 0;
     if (cx.is_first_microbatch) module_weights_changed(m);
     ott_status status = m->table->forward(&cx, m, &value, &y->t);
-    if (status == OTT_OK && m->training) status = autocast_ran(m);
+    if (status == OTT_OK && m->training) status = autocast_after_forward(m);
     if (status != OTT_OK || !m->training) {
-        module_drop(m, status == OTT_OK ? "the last forward was an evaluation" : "the last forward failed");
+        module_drop_forward(m, status == OTT_OK ? "the last forward was an evaluation"
+                                                : "the last forward failed");
         return status;
     }
-    m->not_kept = NULL;
+    m->no_forward_reason = NULL;
     m->kept_rows = rows;
     m->kept_step = cx.step;
     m->kept_first = cx.is_first_microbatch;
@@ -85,8 +86,9 @@ static ott_status run_backward(ott_module *m, const ott_tensor *dy, const ott_te
     cx.step = m->kept_step;
     cx.is_first_microbatch = m->kept_first;
     ott_status status = m->table->backward(&cx, m, &value, dx ? &dx->t : NULL);
-    module_drop(m, status == OTT_OK ? "a backward has used the last one" : "the last backward failed");
-    return status == OTT_OK ? autocast_ran_backward(m) : status;
+    module_drop_forward(m,
+                        status == OTT_OK ? "a backward has used the last one" : "the last backward failed");
+    return status == OTT_OK ? autocast_after_backward(m) : status;
 }
 
 ott_status ott_module_backward(ott_module *module, const ott_tensor *dy, ott_tensor *dx) {
@@ -95,9 +97,9 @@ ott_status ott_module_backward(ott_module *module, const ott_tensor *dy, ott_ten
     API_HANDLE_IN(dy, TENSOR, module->handle.context);
     if (dx) API_HANDLE_IN(dx, TENSOR, module->handle.context);
     TRY(check_root(module, __func__));
-    if (module->not_kept)
+    if (module->no_forward_reason)
         return status_fail(OTT_ERR_ARGUMENT, "%s: %s has no forward to go back through: %s", __func__,
-                           module_show(module, shown), module->not_kept);
+                           module_show(module, shown), module->no_forward_reason);
     TRY(check_tensor(module, dy, "dy", module->kept_rows, module->out, __func__));
     if (dx && module->table->is_model)
         return status_fail(OTT_ERR_ARGUMENT, "%s: tokens have no gradient: give NULL for dx", __func__);

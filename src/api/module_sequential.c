@@ -76,7 +76,7 @@ static void release_parts(ott_module *m) {
 static void drop_plan(ott_module *m) {
     plan_destroy(m->plan);
     m->plan = NULL;
-    m->not_kept = "there was none yet";
+    m->no_forward_reason = "there was none yet";
 }
 
 static ott_status open_sequential(ott_context *context, ott_module *const *modules, int count,

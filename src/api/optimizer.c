@@ -43,7 +43,7 @@ static int64_t padded(const ott_optimizer *o, int64_t floats) {
     return backend_align(o->handle.context->device->can, floats * size) / size;
 }
 
-static void release(ott_optimizer *o) {
+static void release_optimizer(ott_optimizer *o) {
     ott_context *context = o->handle.context;
     plan_destroy(o->plan);
     device_release(context->device, o->block);
@@ -65,7 +65,7 @@ static int64_t lay_out(ott_optimizer *o, float *base) {
     return at + padded(o, STEP_STATE_COUNT);
 }
 
-static ott_status build(ott_optimizer *o) {
+static ott_status build_optimizer(ott_optimizer *o) {
     ott_context *context = o->handle.context;
     void *memory;
     o->count = ott_module_parameter_count(o->module);
@@ -93,11 +93,11 @@ static ott_status open_optimizer(ott_module *module, const optimizer_rule *rule,
     o->module = module;
     o->rule = rule;
     o->options = *options;
-    ott_status status = build(o);
+    ott_status status = build_optimizer(o);
     if (status == OTT_OK)
         *out = o;
     else
-        release(o);
+        release_optimizer(o);
     return status;
 }
 
@@ -148,7 +148,7 @@ void ott_optimizer_close(ott_optimizer *optimizer) {
     if (!handle_is_open(optimizer, HANDLE_OPTIMIZER)) return;
     ott_context *context = optimizer->handle.context;
     if (module_enter(context, __func__) != OTT_OK) return;
-    release(optimizer);
+    release_optimizer(optimizer);
     api_leave(context);
 }
 
@@ -167,7 +167,7 @@ ott_status ott_optimizer_set_lr(ott_optimizer *optimizer, double lr) {
     return OTT_OK;
 }
 
-static ott_status step(ott_optimizer *o, ott_step_info *info) {
+static ott_status run_step(ott_optimizer *o, ott_step_info *info) {
     ott_context *context = o->handle.context;
     float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1.0f};
     exec cx;
@@ -178,16 +178,16 @@ static ott_status step(ott_optimizer *o, ott_step_info *info) {
     cx.plan = o->plan;
     optimizer_schedule(o->rule, &o->options, o->lr, o->updates + 1, host);
     TRY(device_copy_in(cx.device, o->state.data, host, sizeof host));
-    module_drop(o->module, "an optimizer step was made since");
+    module_drop_forward(o->module, "an optimizer step was made since");
     TRY(optimizer_update(&cx, o->rule, &o->options, o->parameters, o->count, NULL, &o->state));
     TRY(device_copy_out(cx.device, host, o->state.data, sizeof host));
     context->step++;
     info->skipped = host[STEP_SKIP] != 0.0f;
     o->updates += !info->skipped;
     info->updates = o->updates;
-    if (b) module_model_stepped(b, o->updates, info->skipped);
+    if (b) module_model_count_step(b, o->updates, info->skipped);
     info->grad_norm = (double)host[STEP_GRAD_NORM];
-    return autocast_stepped(o->module);
+    return autocast_after_step(o->module);
 }
 
 ott_status ott_optimizer_step(ott_optimizer *optimizer, ott_step_info *out) {
@@ -195,7 +195,7 @@ ott_status ott_optimizer_step(ott_optimizer *optimizer, ott_step_info *out) {
     TRY(optimizer_check(optimizer, __func__));
     TRY(api_check_struct(out, "ott_step_info"));
     ott_step_info_init(&info);
-    ott_status status = MODULE_INSIDE(optimizer->handle.context, step(optimizer, &info));
+    ott_status status = MODULE_INSIDE(optimizer->handle.context, run_step(optimizer, &info));
     if (status != OTT_OK || !out) return status;
     return api_write_struct(out, &info, sizeof info, "ott_step_info");
 }

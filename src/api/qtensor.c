@@ -4,12 +4,12 @@
 
 /* ---- opening and closing ---- */
 
-static void release(ott_qtensor *q, device *d) {
+static void release_qtensor(ott_qtensor *q, device *d) {
     device_release(d, q->block);
     delayed_store_release(&q->store, d);
 }
 
-static ott_status allocate(ott_qtensor *q, device *d) {
+static ott_status allocate_qtensor(ott_qtensor *q, device *d) {
     qblocks blocks = {0};
     TRY(qtensor_lay_out(&q->q, d->can, &blocks));
     int64_t bytes = blocks.rowwise.bytes + blocks.columnwise.bytes;
@@ -43,9 +43,9 @@ static ott_status open_qtensor(ott_recipe *r, int64_t rows, int64_t columns, ott
     q->which = (recipe_tensor)role;
     q->q = (qtensor){.rows = rows, .columns = columns, .spec = *spec_of(row, role)};
     q->high_precision = row->activation;
-    ott_status status = allocate(q, d);
+    ott_status status = allocate_qtensor(q, d);
     if (status != OTT_OK) {
-        release(q, d);
+        release_qtensor(q, d);
         handle_close(&q->handle);
         return status;
     }
@@ -74,14 +74,14 @@ void ott_qtensor_close(ott_qtensor *q) {
     if (!handle_is_open(q, HANDLE_QTENSOR)) return;
     ott_context *context = q->handle.context;
     if (api_enter(context, __func__) != OTT_OK) return;
-    release(q, context->device);
+    release_qtensor(q, context->device);
     handle_close(&q->handle);
     api_leave(context);
 }
 
 /* ---- the cast ---- */
 
-static ott_status quantize(ott_qtensor *q, const ott_tensor *x) {
+static ott_status quantize_tensor(ott_qtensor *q, const ott_tensor *x) {
     exec cx;
     if (!quant_spec_is_fp8(&q->q.spec)) return OTT_OK;
     TRY(api_exec(q->handle.context, &cx));
@@ -101,7 +101,7 @@ ott_status ott_quantize(ott_qtensor *q, const ott_tensor *x) {
     API_HANDLE(q, QTENSOR);
     API_HANDLE_IN(x, TENSOR, q->handle.context);
     TRY(check_source(q, x, __func__));
-    return API_INSIDE(q->handle.context, quantize(q, x));
+    return API_INSIDE(q->handle.context, quantize_tensor(q, x));
 }
 
 static ott_status update_scale(ott_qtensor *q, ott_group *g) {
@@ -204,7 +204,8 @@ static ott_statistics statistics_from(const float *row) {
                             .scale_max = row[STATISTICS_SCALE_MAX]};
 }
 
-static ott_status measure(const ott_qtensor *q, const ott_tensor *x, ott_usage use, ott_statistics *out) {
+static ott_status measure_cast(const ott_qtensor *q, const ott_tensor *x, ott_usage use,
+                               ott_statistics *out) {
     exec cx;
     tensor t;
     plan_buffer buffer;
@@ -228,6 +229,6 @@ ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, ott_usag
     API_REQUIRE(out);
     TRY(check_filled(q, use, __func__));
     TRY(check_source(q, x, __func__));
-    TRY(API_INSIDE(q->handle.context, measure(q, x, use, &measured)));
+    TRY(API_INSIDE(q->handle.context, measure_cast(q, x, use, &measured)));
     return api_write_struct(out, &measured, sizeof measured, "ott_statistics");
 }

@@ -79,7 +79,7 @@ void ott_recipe_close(ott_recipe *r) {
 
 /* ---- the recipe as it stands ---- */
 
-static void attach(quant_spec *q, const delayed_callbacks *callbacks) {
+static void attach_to_spec(quant_spec *q, const delayed_callbacks *callbacks) {
     if (q->rowwise.policy == AMAX_DELAYED) q->rowwise.callbacks = callbacks;
     if (q->columnwise.policy == AMAX_DELAYED) q->columnwise.callbacks = callbacks;
 }
@@ -87,13 +87,13 @@ static void attach(quant_spec *q, const delayed_callbacks *callbacks) {
 static void attach_callbacks(ott_recipe *r) {
     recipe *row = &r->plan.fp8;
     const delayed_callbacks *callbacks = r->callbacks.amax || r->callbacks.scale ? &r->callbacks : NULL;
-    attach(&row->input, callbacks);
-    attach(&row->weight, callbacks);
-    attach(&row->grad_output, callbacks);
+    attach_to_spec(&row->input, callbacks);
+    attach_to_spec(&row->weight, callbacks);
+    attach_to_spec(&row->grad_output, callbacks);
 }
 
 /* Replaces every `from` in the text; a text that would not fit stays as it is. */
-static void replace(char *text, size_t size, const char *from, const char *to) {
+static void replace_all(char *text, size_t size, const char *from, const char *to) {
     size_t old = strlen(from), new = strlen(to);
     for (char *at = text; (at = strstr(at, from)) != NULL; at += new) {
         if (strlen(text) - old + new >= size) return;
@@ -104,14 +104,14 @@ static void replace(char *text, size_t size, const char *from, const char *to) {
 
 /* A recipe's values are a configuration's [float8], and its checks speak of that; a caller of the API knows
    recipes and the keys of ott_recipe_set. */
-static ott_status in_words_of_api(ott_status status) {
+static ott_status reword_error(ott_status status) {
     char text[1024];
     if (status == OTT_OK) return status;
     snprintf(text, sizeof text, "%s", status_text());
-    replace(text, sizeof text, "float8.recipe_name = ", "recipe ");
-    replace(text, sizeof text, "--float8.", "");
-    replace(text, sizeof text, "float8.", "");
-    replace(text, sizeof text, "float8: ", "");
+    replace_all(text, sizeof text, "float8.recipe_name = ", "recipe ");
+    replace_all(text, sizeof text, "--float8.", "");
+    replace_all(text, sizeof text, "float8.", "");
+    replace_all(text, sizeof text, "float8: ", "");
     return status_fail(status, "%s", text);
 }
 
@@ -122,10 +122,10 @@ static ott_status read_values(ott_recipe *r) {
 
 /* The recipe as it stands, checked. Its delayed uses point at the callbacks of `r`, if it has any; the row
    itself is borrowed until the next ott_recipe_set. */
-static ott_status bring_up_to_date(ott_recipe *r, const recipe **out) {
+static ott_status refresh_recipe(ott_recipe *r, const recipe **out) {
     *out = r->plain ? r->plain : &r->plan.fp8;
     if (!r->stale) return OTT_OK;
-    TRY(in_words_of_api(read_values(r)));
+    TRY(reword_error(read_values(r)));
     attach_callbacks(r);
     r->stale = false;
     return OTT_OK;
@@ -134,7 +134,7 @@ static ott_status bring_up_to_date(ott_recipe *r, const recipe **out) {
 ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherwise, const recipe **out) {
     device *d;
     if (r)
-        TRY(bring_up_to_date(r, out));
+        TRY(refresh_recipe(r, out));
     else
         *out = recipe_find(otherwise);
     TRY(api_device(context, &d));
@@ -167,7 +167,7 @@ static ott_status check_key(const char *key) {
         key);
 }
 
-static ott_status set(ott_recipe *r, const char *key, const char *value) {
+static ott_status set_key(ott_recipe *r, const char *key, const char *value) {
     char path[64];
     if (!r->values)
         return status_fail(OTT_ERR_CONFIG, "ott_recipe_set: %s: recipe %s has nothing to set", key,
@@ -175,14 +175,14 @@ static ott_status set(ott_recipe *r, const char *key, const char *value) {
     TRY(check_key(key));
     snprintf(path, sizeof path, "float8.%s", key);
     r->stale = true;
-    return status_context(in_words_of_api(config_set(r->values, path, value)), "ott_recipe_set");
+    return status_context(reword_error(config_set(r->values, path, value)), "ott_recipe_set");
 }
 
 ott_status ott_recipe_set(ott_recipe *r, const char *key, const char *value) {
     API_HANDLE(r, RECIPE);
     API_REQUIRE(key);
     API_REQUIRE(value);
-    return API_INSIDE(r->handle.context, set(r, key, value));
+    return API_INSIDE(r->handle.context, set_key(r, key, value));
 }
 
 void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks) {
@@ -191,7 +191,7 @@ void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks) {
 
 static ott_status set_callbacks(ott_recipe *r, const ott_delayed_callbacks *own) {
     const recipe *row;
-    TRY(bring_up_to_date(r, &row));
+    TRY(refresh_recipe(r, &row));
     if (!delayed_cast(&row->input) && !delayed_cast(&row->weight) && !delayed_cast(&row->grad_output))
         return status_fail(
             OTT_ERR_ARGUMENT,
@@ -232,10 +232,10 @@ static void describe_product(const recipe *r, recipe_gemm which, str *out) {
                fp8 && g->fast_accumulate ? ", fast accumulator where a GPU has one" : "");
 }
 
-static ott_status describe(ott_recipe *r, ott_text_fn write, void *user) {
+static ott_status describe_recipe(ott_recipe *r, ott_text_fn write, void *user) {
     const recipe *row;
     str text = {.account = r->handle.context->account};
-    TRY(bring_up_to_date(r, &row));
+    TRY(refresh_recipe(r, &row));
     str_printf(&text, "%s (%s)\n", row->name, row->source);
     describe_tensor("input", &row->input, &text);
     describe_tensor("weight", &row->weight, &text);
@@ -249,5 +249,5 @@ static ott_status describe(ott_recipe *r, ott_text_fn write, void *user) {
 ott_status ott_recipe_describe(ott_recipe *r, ott_text_fn write, void *user) {
     API_HANDLE(r, RECIPE);
     API_REQUIRE_CALL(write);
-    return API_INSIDE(r->handle.context, describe(r, write, user));
+    return API_INSIDE(r->handle.context, describe_recipe(r, write, user));
 }

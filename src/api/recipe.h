@@ -27,8 +27,8 @@ typedef struct capability {
 ott_status capability_open(mem *account, capability *out);
 void capability_close(capability *c);
 /* NULL: the backend runs the recipe; else why not, until the next call that fails. */
-const char *capability_refuses_cpu(const recipe *r);
-const char *capability_refuses_gpu(const capability *c, const recipe *r);
+const char *capability_cpu_refusal(const recipe *r);
+const char *capability_gpu_refusal(const capability *c, const recipe *r);
 /* The GPUs of that range as text, "H100/H200, B200". */
 void capability_gpu_text(gpu_range range, char out[64]);
 

@@ -103,9 +103,9 @@ static void devices_text(const recipe *r, const capability *c, char out[CELL]) {
     capability_gpu_text(capability_gpus(r), gpus);
     const char *cuda = !c->cuda_built                 ? "not built"
                        : !c->gpu                      ? "cuda"
-                       : capability_refuses_gpu(c, r) ? "not this GPU, but"
+                       : capability_gpu_refusal(c, r) ? "not this GPU, but"
                                                       : "cuda, this GPU and";
-    snprintf(out, CELL, "%s; %s: %s", capability_refuses_cpu(r) ? "not cpu" : "cpu", cuda, gpus);
+    snprintf(out, CELL, "%s; %s: %s", capability_cpu_refusal(r) ? "not cpu" : "cpu", cuda, gpus);
 }
 
 static void fill_products(const grid *g, int row, const recipe *r, const capability *c) {
@@ -186,9 +186,9 @@ static void json_devices(str *out, const recipe *r, const capability *c) {
     capability_gpu_text(range, names);
     json_write_key(out, "devices");
     str_append(out, "{");
-    json_backend(out, "cpu", true, capability_refuses_cpu(r));
+    json_backend(out, "cpu", true, capability_cpu_refusal(r));
     str_append(out, "}");
-    json_backend(out, "cuda", c->cuda_built, capability_refuses_gpu(c, r));
+    json_backend(out, "cuda", c->cuda_built, capability_gpu_refusal(c, r));
     json_write_key(out, "compute_capability");
     str_printf(out, "\"%d.%d\"", range.from / 10, range.from % 10);
     json_write_text(out, "gpus", names);

@@ -8,8 +8,8 @@ void ott_report_options_init(ott_report_options *options) {
         *options = (ott_report_options){.struct_size = sizeof *options, .plot_width = 80, .plot_height = 20};
 }
 
-static ott_status write_text(const report *r, const ott_report_options *o, str *text, ott_text_fn write,
-                             void *user) {
+static ott_status write_report_text(const report *r, const ott_report_options *o, str *text,
+                                    ott_text_fn write, void *user) {
     if (o->json) {
         TRY(report_json(r, text));
         return api_write(text, write, user);
@@ -28,7 +28,7 @@ static ott_status write_page(const report *r, const ott_report_options *o, str *
     return file_write_output(o->html, page->text, page->length);
 }
 
-static ott_status check_arguments(const char *const *runs, int count, const ott_report_options *o) {
+static ott_status check_report_arguments(const char *const *runs, int count, const ott_report_options *o) {
     if (count < 1)
         return status_fail(OTT_ERR_ARGUMENT, "ott_report: %d run folders are given; it takes one at least",
                            count);
@@ -47,7 +47,7 @@ static ott_status write_report(ott_context *context, const char *const *runs, in
     str text = {.account = context->account}, page = {.account = context->account};
     TRY_OUT(report_open(context->account, runs, count, &r));
     if (o->html) TRY_OUT(report_check_page(r, o->html));
-    TRY_OUT(write_text(r, o, &text, write, user));
+    TRY_OUT(write_report_text(r, o, &text, write, user));
     if (o->html) TRY_OUT(write_page(r, o, &page));
 out:
     str_free(&page);
@@ -64,6 +64,6 @@ ott_status ott_report(ott_context *context, const char *const *runs, int count,
     API_REQUIRE_CALL(write);
     ott_report_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_report_options"));
-    TRY(check_arguments(runs, count, &o));
+    TRY(check_report_arguments(runs, count, &o));
     return API_INSIDE(context, write_report(context, runs, count, &o, write, user));
 }

@@ -97,7 +97,7 @@ static ott_status describe_float8(ott_module *m, tensor_set *set) {
 /* ---- models ---- */
 
 /* Shows a model the state that an optimizer has of its parameters; NULL: none. */
-static void show_slots(model *m, const ott_optimizer *o) {
+static void attach_slots(model *m, const ott_optimizer *o) {
     m->options.optimizer = o ? o->rule : NULL;
     for (int i = 0; i < m->parameter_count; i++)
         for (int j = 0; j < PARAMETER_SLOTS; j++)
@@ -109,9 +109,9 @@ static ott_status take_model(const model_body *b, const ott_optimizer *o, checkp
     run_state run = b->run;
     if (o) run.updates = o->updates;
     if (run.updates > run.step) run.step = run.updates;
-    show_slots(b->m, o);
+    attach_slots(b->m, o);
     ott_status status = checkpoint_snapshot_take(b->m, b->cfg, b->recipe_name, &run, NULL, s);
-    show_slots(b->m, NULL);
+    attach_slots(b->m, NULL);
     return status;
 }
 
@@ -119,12 +119,12 @@ static ott_status load_model(const char *folder, ott_module *m, ott_optimizer *o
     model_body *b = module_model_body(m);
     run_state run;
     bool fell_back;
-    module_drop(m, "a checkpoint was loaded since");
-    show_slots(b->m, o);
+    module_drop_forward(m, "a checkpoint was loaded since");
+    attach_slots(b->m, o);
     ott_status status = checkpoint_load(b->m, &m->handle.context->log, NULL, folder, &run, &fell_back);
-    show_slots(b->m, NULL);
+    attach_slots(b->m, NULL);
     if (status != OTT_OK) return status;
-    module_weights_given(m);
+    module_mark_weights_set(m);
     b->run = run;
     if (o) o->updates = run.updates;
     return fell_back ? module_model_apply_fallbacks(b) : OTT_OK;
@@ -145,7 +145,7 @@ static ott_status has_file(mem *account, const char *folder, const char *name, b
 }
 
 /* Did the public API write this checkpoint? A run's has its configuration, and says whose it is. */
-static ott_status is_ours(mem *account, const char *folder, bool *ours) {
+static ott_status is_module_checkpoint(mem *account, const char *folder, bool *ours) {
     bool has_state, has_config, is_old;
     checkpoint_state s;
     TRY(has_file(account, folder, CHECKPOINT_STATE_NAME, &has_state));
@@ -166,7 +166,7 @@ static ott_status is_ours(mem *account, const char *folder, bool *ours) {
 static ott_status check_place(mem *account, const char *folder) {
     bool ours = false;
     if (!file_exists(folder)) return OTT_OK;
-    if (file_is_folder(folder)) TRY(is_ours(account, folder, &ours));
+    if (file_is_folder(folder)) TRY(is_module_checkpoint(account, folder, &ours));
     if (ours) return OTT_OK;
     return status_fail(OTT_ERR_IO,
                        "%s: is there and is no checkpoint of a module: move it away or give another name",
@@ -187,7 +187,7 @@ static ott_status take_snapshot(ott_module *m, const ott_optimizer *o, checkpoin
     return describe_float8(m, &s->sets[CHECKPOINT_FLOAT8]);
 }
 
-static ott_status save(const char *folder, ott_module *m, const ott_optimizer *o) {
+static ott_status save_module(const char *folder, ott_module *m, const ott_optimizer *o) {
     checkpoint_snapshot s;
     TRY(check_place(m->handle.context->account, folder));
     TRY(module_make_weights(m));
@@ -231,7 +231,7 @@ static ott_status open_set(state_loader *l, enum checkpoint_file_id id) {
     return tensor_set_check(&l->sets[id], l->files[id]);
 }
 
-static ott_status look(state_loader *l) {
+static ott_status check_files(state_loader *l) {
     const checkpoint_file *files = l->state.files;
     TRY(refuse_old(l));
     TRY(checkpoint_verify(l->account, l->folder, true, NULL, &l->state));
@@ -247,7 +247,7 @@ static ott_status look(state_loader *l) {
 
 /* ---- delayed scaling ---- */
 
-static ott_status stated_recipe(const state_loader *l, const char *layer, char out[32]) {
+static ott_status recorded_recipe(const state_loader *l, const char *layer, char out[32]) {
     str key = {.account = l->account};
     str_printf(&key, "%s.recipe", layer);
     ott_status status = str_finish(&key);
@@ -260,7 +260,7 @@ static ott_status stated_recipe(const state_loader *l, const char *layer, char o
 
 /* A layer that takes recipes from regions and has not met one yet waits with the file's state: a region with
    the same format and margin goes on from it. */
-static ott_status let_wait(const state_loader *l, linear_body *b, const char *name) {
+static ott_status hold_float8_state(const state_loader *l, linear_body *b, const char *name) {
     const safetensors *f = l->files[CHECKPOINT_FLOAT8];
     cast_spec specs[TENSOR_COUNT];
     delayed_want wanted[TENSOR_COUNT];
@@ -281,17 +281,17 @@ static ott_status let_wait(const state_loader *l, linear_body *b, const char *na
     }
     if (!any) return OTT_OK;
     TRY(delayed_store_set(&b->store, l->m->handle.context->device, wanted, TENSOR_COUNT));
-    return stated_recipe(l, name, b->fp8_recipe);
+    return recorded_recipe(l, name, b->fp8_recipe);
 }
 
-static void tell(void *user, const float8_layer *layer, int which, float8_event event) {
+static void log_float8_event(void *user, const float8_layer *layer, int which, float8_event event) {
     const state_loader *l = user;
     const logger *log = &l->m->handle.context->log;
     const linear_body *b = module_linear_body(l->layers.modules[layer - l->layers.layers]);
     const char *shown = *layer->name ? layer->name : "the module itself",
                *tensor_name = float8_tensor_names[which];
     char recipe_name[32];
-    if (event == FLOAT8_DROPPED && stated_recipe(l, layer->name, recipe_name) == OTT_OK)
+    if (event == FLOAT8_DROPPED && recorded_recipe(l, layer->name, recipe_name) == OTT_OK)
         log_info(log, "Float8 state of %s (%s, recipe %s) dropped: the module runs %s", shown, tensor_name,
                  str_show(recipe_name).text, *b->fp8_recipe ? b->fp8_recipe : "no FP8 recipe");
     if (event == FLOAT8_FRESH)
@@ -303,22 +303,23 @@ static ott_status load_float8(state_loader *l) {
     const safetensors *f = l->files[CHECKPOINT_FLOAT8];
     for (int64_t i = 0; f && i < l->layers.count; i++) {
         linear_body *b = module_linear_body(l->layers.modules[i]);
-        if (!b->converted && !b->was_fp8) TRY(let_wait(l, b, l->layers.layers[i].name));
+        if (!b->converted && !b->was_fp8) TRY(hold_float8_state(l, b, l->layers.layers[i].name));
     }
-    return float8_read(l->m->handle.context->device, f, l->layers.layers, l->layers.count, tell, l);
+    return float8_read(l->m->handle.context->device, f, l->layers.layers, l->layers.count, log_float8_event,
+                       l);
 }
 
 /* ---- the whole ---- */
 
-static ott_status take_over(state_loader *l) {
+static ott_status apply_state(state_loader *l) {
     ott_context *context = l->m->handle.context;
     cancellation_progress progress = {0};
     int64_t done = 0;
-    module_drop(l->m, "a checkpoint was loaded since");
+    module_drop_forward(l->m, "a checkpoint was loaded since");
     module_weights_changed(l->m);
     for (int id = 0; id < CHECKPOINT_FLOAT8; id++)
         TRY(tensor_set_read(&l->sets[id], l->files[id], context->device, &progress, &done));
-    module_weights_given(l->m);
+    module_mark_weights_set(l->m);
     ott_status status = load_float8(l);
     TRY(module_connect(l->m)); /* states may have moved */
     if (l->o) l->o->updates = l->state.run.updates;
@@ -332,12 +333,12 @@ static void loader_close(state_loader *l) {
     layers_close(&l->layers);
 }
 
-static ott_status load(const char *folder, ott_module *m, ott_optimizer *o) {
+static ott_status load_module(const char *folder, ott_module *m, ott_optimizer *o) {
     if (m->table->is_model) return load_model(folder, m, o);
     state_loader l = {
         .account = m->handle.context->account, .m = m, .o = o, .folder = folder, .layers.root = m};
-    ott_status status = look(&l);
-    if (status == OTT_OK) status = take_over(&l);
+    ott_status status = check_files(&l);
+    if (status == OTT_OK) status = apply_state(&l);
     loader_close(&l);
     return status;
 }
@@ -356,10 +357,10 @@ static ott_status check_arguments(const char *folder, const ott_module *m, const
 
 ott_status ott_checkpoint_save(const char *folder, ott_module *module, ott_optimizer *optimizer) {
     TRY(check_arguments(folder, module, optimizer, __func__));
-    return MODULE_INSIDE(module->handle.context, save(folder, module, optimizer));
+    return MODULE_INSIDE(module->handle.context, save_module(folder, module, optimizer));
 }
 
 ott_status ott_checkpoint_load(const char *folder, ott_module *module, ott_optimizer *optimizer) {
     TRY(check_arguments(folder, module, optimizer, __func__));
-    return MODULE_INSIDE(module->handle.context, load(folder, module, optimizer));
+    return MODULE_INSIDE(module->handle.context, load_module(folder, module, optimizer));
 }

@@ -189,7 +189,7 @@ static float source_element(const source *s, int64_t i) {
 }
 
 /* Through host memory, so that any device can be filled. */
-static ott_status fill(const ott_tensor *t, const source *s) {
+static ott_status fill_tensor(const ott_tensor *t, const source *s) {
     device *d;
     void *host;
     ott_context *context = t->handle.context;
@@ -225,12 +225,12 @@ ott_status ott_tensor_write(ott_tensor *t, const float *values, int64_t count) {
     API_HANDLE(t, TENSOR);
     API_REQUIRE(values);
     TRY(check_count(t, count, __func__));
-    return API_INSIDE(t->handle.context, fill(t, &(source){.values = values}));
+    return API_INSIDE(t->handle.context, fill_tensor(t, &(source){.values = values}));
 }
 
 ott_status ott_tensor_fill(ott_tensor *t, double value) {
     API_HANDLE(t, TENSOR);
-    return API_INSIDE(t->handle.context, fill(t, &(source){.constant = &value}));
+    return API_INSIDE(t->handle.context, fill_tensor(t, &(source){.constant = &value}));
 }
 
 ott_status ott_tensor_fill_normal(ott_tensor *t, uint64_t seed, double deviation) {
@@ -239,10 +239,10 @@ ott_status ott_tensor_fill_normal(ott_tensor *t, uint64_t seed, double deviation
     if (!(deviation >= 0 && isfinite(deviation)))
         return status_fail(OTT_ERR_ARGUMENT, "%s: deviation = %g: give 0 or more, finite", __func__,
                            deviation);
-    return API_INSIDE(t->handle.context, fill(t, &(source){.seed = seed, .deviation = deviation}));
+    return API_INSIDE(t->handle.context, fill_tensor(t, &(source){.seed = seed, .deviation = deviation}));
 }
 
-static ott_status convert(const ott_tensor *from, const ott_tensor *to) {
+static ott_status convert_tensor(const ott_tensor *from, const ott_tensor *to) {
     exec cx;
     TRY(api_exec(to->handle.context, &cx));
     return op_convert(&cx, &(convert_args){.x = &from->t, .y = &to->t});
@@ -254,5 +254,5 @@ ott_status ott_tensor_convert(const ott_tensor *from, ott_tensor *to) {
     TRY(tensor_check_number(from, __func__, "from"));
     TRY(tensor_check_number(to, __func__, "to"));
     TRY(tensor_check_shape(to, from->t.rows, from->t.columns, "from is", __func__, "to"));
-    return API_INSIDE(to->handle.context, convert(from, to));
+    return API_INSIDE(to->handle.context, convert_tensor(from, to));
 }

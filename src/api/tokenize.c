@@ -13,7 +13,7 @@ void ott_tokenize_result_init(ott_tokenize_result *result) {
     if (result) *result = (ott_tokenize_result){.struct_size = sizeof *result};
 }
 
-static ott_status take_options(const ott_tokenize_options *given, ott_tokenize_options *o) {
+static ott_status read_tokenize_options(const ott_tokenize_options *given, ott_tokenize_options *o) {
     ott_tokenize_options_init(o);
     TRY(api_read_options(given, o, sizeof *o, "ott_tokenize_options"));
     TRY(pool_check_threads(o->threads));
@@ -30,7 +30,7 @@ ott_status ott_tokenize(ott_context *context, const char *tokenizer_path, const 
     API_REQUIRE(tokenizer_path);
     API_REQUIRE_CALL(read);
     API_REQUIRE_CALL(write);
-    TRY(take_options(options, &o));
+    TRY(read_tokenize_options(options, &o));
     if ((o.chat && o.decode) || (o.mask && (!o.chat || o.jsonl)))
         return status_fail(
             OTT_ERR_ARGUMENT,
@@ -57,7 +57,7 @@ ott_status ott_tokenize_file(ott_context *context, const char *tokenizer_path, c
     API_REQUIRE(tokenizer_path);
     API_REQUIRE(input);
     API_REQUIRE(output);
-    TRY(take_options(options, &o));
+    TRY(read_tokenize_options(options, &o));
     if (o.jsonl || o.decode || o.chat || o.mask)
         return status_fail(OTT_ERR_ARGUMENT,
                            "ott_tokenize_file: jsonl, decode, chat and mask are options of ott_tokenize; the "

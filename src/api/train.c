@@ -6,7 +6,7 @@ void ott_train_options_init(ott_train_options *options) {
     if (options) *options = (ott_train_options){.struct_size = sizeof *options};
 }
 
-static ott_status train(ott_context *context, ott_config *configuration, const ott_train_options *o) {
+static ott_status train_config(ott_context *context, ott_config *configuration, const ott_train_options *o) {
     if (configuration->changed)
         TRY(config_check(configuration->values)); /* ott_config_set leaves this to us */
     const train_hooks hooks = {.progress = o->progress,
@@ -27,7 +27,7 @@ ott_status ott_train(ott_context *context, ott_config *configuration, const ott_
     TRY(api_read_options(options, &o, sizeof o, "ott_train_options"));
     TRY(handle_enter_alone(&configuration->handle, __func__));
     configuration->handle.busy = true;
-    ott_status status = train(context, configuration, &o);
+    ott_status status = train_config(context, configuration, &o);
     configuration->handle.busy = false;
     return api_left(context, status);
 }

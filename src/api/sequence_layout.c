@@ -1,13 +1,13 @@
-/* api/places: which sequences the rows of a module's input are, as attention takes them. */
-#include "api/places.h"
+/* api/sequence_layout: which sequences the rows of a module's input are, as attention takes them. */
+#include "api/sequence_layout.h"
 #include <string.h>
 
-void places_release(places *p, device *d) {
+void sequence_layout_release(sequence_layout *p, device *d) {
     device_release(d, p->block);
     mem_free(d->account, p->start);
 }
 
-ott_status places_set(places *p, mem *account, const int64_t *start, int count) {
+ott_status sequence_layout_set(sequence_layout *p, mem *account, const int64_t *start, int count) {
     void *copy = NULL;
     if (count > 0) {
         TRY(mem_alloc_array(account, MEM_OTHER, count, sizeof *start, "sequence starts", &copy));
@@ -21,17 +21,18 @@ ott_status places_set(places *p, mem *account, const int64_t *start, int count) 
 }
 
 /* How many sequences there are in so many rows, which are of `length` each where the caller said nothing. */
-static int count_sequences(const places *p, int64_t rows, int64_t length) {
+static int count_sequences(const sequence_layout *p, int64_t rows, int64_t length) {
     return p->count > 0 ? p->count : (int)(rows / length);
 }
 
 /* Sequence i of the rows: [first, end). */
-static void sequence_at(const places *p, int i, int64_t rows, int64_t length, int64_t *first, int64_t *end) {
+static void sequence_at(const sequence_layout *p, int i, int64_t rows, int64_t length, int64_t *first,
+                        int64_t *end) {
     *first = p->count > 0 ? p->start[i] : i * length;
     *end = p->count == 0 ? *first + length : i + 1 < p->count ? p->start[i + 1] : rows;
 }
 
-static ott_status check_sequences(const places *p, int64_t rows, int64_t length) {
+static ott_status check_sequences(const sequence_layout *p, int64_t rows, int64_t length) {
     int64_t first, end;
     if (p->count > 0 && p->start[p->count - 1] >= rows)
         return status_fail(OTT_ERR_SHAPE,
@@ -49,7 +50,8 @@ static ott_status check_sequences(const places *p, int64_t rows, int64_t length)
     return OTT_OK;
 }
 
-static void fill_places(const places *p, int32_t *position, int32_t *start, int64_t rows, int64_t length) {
+static void fill_metadata(const sequence_layout *p, int32_t *position, int32_t *start, int64_t rows,
+                          int64_t length) {
     int64_t first, end;
     int sequences = count_sequences(p, rows, length);
     for (int i = 0; i < sequences; i++) {
@@ -60,14 +62,14 @@ static void fill_places(const places *p, int32_t *position, int32_t *start, int6
     start[sequences] = (int32_t)rows;
 }
 
-ott_status places_update(places *p, device *d, int64_t rows, int64_t length) {
+ott_status sequence_layout_update(sequence_layout *p, device *d, int64_t rows, int64_t length) {
     void *host;
     if (p->rows == rows && p->length == length) return OTT_OK;
     TRY(check_sequences(p, rows, length));
     int sequences = count_sequences(p, rows, length);
     int64_t ints = rows + sequences + 1;
     TRY(mem_alloc_array(d->account, MEM_OTHER, ints, sizeof(int32_t), "positions", &host));
-    fill_places(p, host, (int32_t *)host + rows, rows, length);
+    fill_metadata(p, host, (int32_t *)host + rows, rows, length);
     p->rows = 0;
     device_release(d, p->block);
     p->block = NULL;

@@ -1,4 +1,4 @@
-/* api/module_look: what the public getters say of a tree of modules. */
+/* api/module_getters: what the public getters say of a tree of modules. */
 #include "api/module.h"
 #include "checkpoint/float8.h"
 #include <math.h>
