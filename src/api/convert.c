@@ -148,7 +148,7 @@ static ott_status convert_module(api_conversion *c, const char *function) {
     if (status != OTT_OK || connected != OTT_OK) return status != OTT_OK ? status : connected;
     log_info(log, "Applied Float8 training: recipe=%s, %d of %d linear layers converted", c->recipe->display,
              c->summary.converted, c->summary.linears);
-    convert_warn_of_nothing(&asked, &c->list, &c->summary);
+    convert_warn_unmatched(&asked, &c->list, &c->summary);
     return OTT_OK;
 }
 

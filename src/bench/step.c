@@ -102,7 +102,7 @@ static ott_status open_contestant(bench *b, const char *precision, contestant *c
     TRY(trainer_open(m->account, b->log, m->device, &m->shape, &options, c->train_data, c->validation_data,
                      &c->trainer));
     TRY(model_initialize(c->trainer->m, 1, 0));
-    c->times = (exec_times){.ran = note_op, .user = c};
+    c->times = (exec_times){.on_op = note_op, .user = c};
     TRY(exec_times_open(&c->times, m->device));
     c->trainer->cx.times = &c->times;
     c->tokens = options.batch_size * options.seq_len * options.grad_accum;

@@ -254,11 +254,12 @@ ott_status float8_read(device *d, const safetensors *f, const float8_layer *laye
 /* `all`: with those of other stages. */
 static ott_status list_layers(const model *m, bool all, float8_layer **out, int64_t *count) {
     void *memory;
-    TRY(mem_alloc_array(m->device->account, MEM_OTHER, m->whole.count, sizeof **out, "FP8 layers", &memory));
+    TRY(mem_alloc_array(m->device->account, MEM_OTHER, m->all_modules.count, sizeof **out, "FP8 layers",
+                        &memory));
     *out = memory;
     *count = 0;
-    for (int i = 0; i < m->whole.count; i++) {
-        const model_module *e = &m->whole.of[i];
+    for (int i = 0; i < m->all_modules.count; i++) {
+        const model_module *e = &m->all_modules.of[i];
         if (e->kind == MODULE_LINEAR && (e->linear || all))
             (*out)[(*count)++] = (float8_layer){e->name, e->linear};
     }

@@ -164,7 +164,7 @@ static ott_status declare_rope(saving *s) {
 }
 
 static ott_status declare_all(saving *s) {
-    const module_list *list = &s->m->whole;
+    const module_list *list = &s->m->all_modules;
     int64_t most = 2 * MODULES_PARTS * (int64_t)list->count + 2; /* weights, biases, factors */
     void *memory;
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));

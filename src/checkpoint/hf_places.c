@@ -59,7 +59,7 @@ static ott_status add_place(hf_places *places, const member *of, const module_pa
                       of->module->layer != MODULES_OUTSIDE && p->rank == 2};
     TRY(name_place(places, of, part->role, &at->name));
     at->fused = at->name;
-    if (modules_whole(&places->m->options, part->role, &whole, &rows)) {
+    if (modules_find_fused(&places->m->options, part->role, &whole, &rows)) {
         TRY(name_place(places, of, whole.role, &at->fused));
         if (whole.role == ROLE_QKV ? places->family->fused_qkv : places->family->fused_gate_up) {
             at->name = at->fused;
@@ -88,11 +88,11 @@ ott_status hf_places_open(const model *m, const family *f, bool packed, hf_place
     int64_t most = 0;
     void *memory;
     *out = (hf_places){.m = m, .family = f, .are_packed = packed};
-    for (int i = 0; i < m->all_count; i++) most += MODULES_PARTS * m->all[i]->stack;
+    for (int i = 0; i < m->all_parameter_count; i++) most += MODULES_PARTS * m->all_parameters[i]->stack;
     TRY(arena_open(m->device->account, MEM_OTHER, &out->memory));
     TRY(arena_alloc(out->memory, most * (int64_t)sizeof *out->of, &memory));
     out->of = memory;
-    for (int i = 0; i < m->whole.count; i++) TRY(add_places(out, &m->whole.of[i]));
+    for (int i = 0; i < m->all_modules.count; i++) TRY(add_places(out, &m->all_modules.of[i]));
     return OTT_OK;
 }
 

@@ -217,7 +217,7 @@ static ott_status describe_windows(const model_options *o, hf_config *c) {
     c->full_every = c->family->window == FAMILY_WINDOW_PATTERN ? o->full_every : 0;
     c->full_count = 0;
     for (int64_t i = 0; c->full_every == 0 && o->window > 0 && i < o->layers; i++) {
-        if (!model_sees_all(o, i)) continue;
+        if (!model_has_full_attention(o, i)) continue;
         if (c->full_count == HF_CONFIG_MOST_FULL)
             return status_fail(OTT_ERR_UNSUPPORTED,
                                "model.full_attention_every = %" PRId64 ": config.json of a %s model names at "

@@ -89,8 +89,8 @@ static ott_status check_projections(const safetensors *f, const model_options *o
 
 /* Codes are read as they are, and numbers are not made codes of. */
 static ott_status check_frozen(const safetensors *f, const model *m) {
-    for (int i = 0; i < m->all_count; i++) {
-        const parameter *p = m->all[i];
+    for (int i = 0; i < m->all_parameter_count; i++) {
+        const parameter *p = m->all_parameters[i];
         const safetensors_entry *e = safetensors_find(f, p->name);
         bool codes = e && e->dtype == OTT_E4M3;
         if (!e || codes == (p->codes != NULL)) continue;
@@ -139,8 +139,9 @@ static bool has_state(const safetensors *f, const parameter *p, const optimizer_
 }
 
 static bool is_of_frozen(const model *m, const char *state) {
-    for (int i = 0; i < m->all_count; i++)
-        if (m->all[i]->frozen && tensor_is_state_of(state, m->all[i]->name)) return true;
+    for (int i = 0; i < m->all_parameter_count; i++)
+        if (m->all_parameters[i]->frozen && tensor_is_state_of(state, m->all_parameters[i]->name))
+            return true;
     return false;
 }
 
@@ -148,8 +149,8 @@ static bool is_of_frozen(const model *m, const char *state) {
 static ott_status fit_frozen(const safetensors *f, const model *m, const logger *log, tensor_set *set) {
     const optimizer_rule *rule = m->options.optimizer;
     int64_t started = 0, dropped = 0;
-    for (int i = 0; i < m->all_count; i++) {
-        const parameter *p = m->all[i];
+    for (int i = 0; i < m->all_parameter_count; i++) {
+        const parameter *p = m->all_parameters[i];
         bool is_there = has_state(f, p, rule);
         if (is_there == !p->frozen) continue;
         if (!p->frozen) tensor_set_drop(set, p->name);

@@ -247,9 +247,9 @@ static ott_status add_tensor(tensor_set *set, const parameter *p) {
 }
 
 static ott_status describe(const model *m, tensor_set *set) {
-    TRY(tensor_set_open(set, m->device->account, m->all_count));
-    for (int i = 0; i < m->whole.count; i++) {
-        const model_module *e = &m->whole.of[i];
+    TRY(tensor_set_open(set, m->device->account, m->all_parameter_count));
+    for (int i = 0; i < m->all_modules.count; i++) {
+        const model_module *e = &m->all_modules.of[i];
         if (e->saved) TRY(add_tensor(set, e->weight));
         if (e->saved && e->bias) TRY(add_tensor(set, e->bias));
         if (!e->lora_a) continue;
@@ -318,8 +318,8 @@ static bool is_in(const config_list *layers, const model_module *e) {
 
 /* Is the test true of all modules in these blocks that end like this one? Then PEFT finds them by that end. */
 static bool end_tells(const model *m, const model_module *like, module_test test, const config_list *layers) {
-    for (int i = 0; i < m->whole.count; i++) {
-        const model_module *e = &m->whole.of[i];
+    for (int i = 0; i < m->all_modules.count; i++) {
+        const model_module *e = &m->all_modules.of[i];
         if (is_in(layers, e) && !test(e) && str_ends_with(e->name, last_part(like->name))) return false;
     }
     return true;
@@ -329,8 +329,8 @@ static bool end_tells(const model *m, const model_module *like, module_test test
 static json_t *list_modules(const model *m, module_test test, const config_list *layers) {
     json_t *names = json_object(), *list = json_array(), *value;
     const char *name;
-    for (int i = 0; i < m->whole.count; i++) {
-        const model_module *e = &m->whole.of[i];
+    for (int i = 0; i < m->all_modules.count; i++) {
+        const model_module *e = &m->all_modules.of[i];
         if (test(e))
             json_object_set_new(names, end_tells(m, e, test, layers) ? last_part(e->name) : e->name,
                                 json_null());
@@ -353,8 +353,8 @@ static double said_number(const said_numbers *s, const model_module *e) {
 }
 
 static bool have_one_number(const model *m, const said_numbers *s, const model_module *like) {
-    for (int i = 0; i < m->whole.count; i++) {
-        const model_module *e = &m->whole.of[i];
+    for (int i = 0; i < m->all_modules.count; i++) {
+        const model_module *e = &m->all_modules.of[i];
         bool same = !e->lora_a || said_number(s, e) == said_number(s, like);
         if (!same && str_ends_with(e->name, last_part(like->name))) return false;
     }
@@ -364,8 +364,8 @@ static bool have_one_number(const model *m, const said_numbers *s, const model_m
 static json_t *describe_numbers(const model *m, const said_numbers *s) {
     const double most = s->are_ranks ? (double)s->o.rank : s->o.alpha;
     json_t *object = json_object();
-    for (int i = 0; i < m->whole.count; i++) {
-        const model_module *e = &m->whole.of[i];
+    for (int i = 0; i < m->all_modules.count; i++) {
+        const model_module *e = &m->all_modules.of[i];
         if (!e->lora_a || said_number(s, e) == most) continue;
         json_object_set_new(object, have_one_number(m, s, e) ? last_part(e->name) : e->name,
                             s->are_ranks ? json_integer((json_int_t)said_number(s, e))
@@ -386,8 +386,9 @@ static json_t *list_layers(const config_list *layers) {
 /* A target that is a whole name may be in any block, and then the numbers of blocks do not tell. */
 static const config_list *layers_that_tell(const model *m, const config *cfg) {
     static const config_list none = {0};
-    for (int i = 0; i < m->whole.count; i++)
-        if (m->whole.of[i].lora_a && !is_in(&cfg->peft.layers_to_transform, &m->whole.of[i])) return &none;
+    for (int i = 0; i < m->all_modules.count; i++)
+        if (m->all_modules.of[i].lora_a && !is_in(&cfg->peft.layers_to_transform, &m->all_modules.of[i]))
+            return &none;
     return &cfg->peft.layers_to_transform;
 }
 

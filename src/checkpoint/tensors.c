@@ -355,15 +355,16 @@ ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *
 
 /* What balances experts moves without a gradient. */
 static bool is_moved_bias(const model *m, const parameter *p) {
-    for (int i = 0; i < m->whole.count; i++)
-        if (m->whole.of[i].balances && m->whole.of[i].bias == p) return true;
+    for (int i = 0; i < m->all_modules.count; i++)
+        if (m->all_modules.of[i].balances && m->all_modules.of[i].bias == p) return true;
     return false;
 }
 
 ott_status tensor_set_of_model(tensor_set *set, const model *m, bool without_base) {
-    TRY(tensor_set_open(set, m->device->account, 2 * (int64_t)m->all_count)); /* codes have scales */
-    for (int i = 0; i < m->all_count; i++) {
-        const parameter *p = m->all[i];
+    TRY(tensor_set_open(set, m->device->account,
+                        2 * (int64_t)m->all_parameter_count)); /* codes have scales */
+    for (int i = 0; i < m->all_parameter_count; i++) {
+        const parameter *p = m->all_parameters[i];
         if (without_base && p->frozen && !is_moved_bias(m, p)) continue;
         TRY(tensor_set_add_parameter(set, p->name, p));
     }
@@ -382,13 +383,15 @@ ott_status tensor_set_of_optimizer(tensor_set *set, const model *m) {
     const optimizer_rule *rule = m->options.optimizer;
     int64_t loads = m->balance.loads.rows, number = 0;
     TRY(tensor_set_open(set, m->device->account,
-                        rule ? 2 * (int64_t)m->all_count * rule->slots + loads : 0)); /* codes have numbers */
-    for (int i = 0; rule && i < m->all_count; i++)
-        if (!m->all[i]->frozen) TRY(tensor_set_add_slots(set, m->all[i]->name, m->all[i], rule));
-    for (int i = 0; rule && loads > 0 && i < m->whole.count; i++) {
-        if (!m->whole.of[i].balances) continue;
+                        rule ? 2 * (int64_t)m->all_parameter_count * rule->slots + loads
+                             : 0)); /* codes have numbers */
+    for (int i = 0; rule && i < m->all_parameter_count; i++)
+        if (!m->all_parameters[i]->frozen)
+            TRY(tensor_set_add_slots(set, m->all_parameters[i]->name, m->all_parameters[i], rule));
+    for (int i = 0; rule && loads > 0 && i < m->all_modules.count; i++) {
+        if (!m->all_modules.of[i].balances) continue;
         tensor load = tensor_rows(m->balance.loads, number++, 1);
-        TRY(add_load(set, m->whole.of[i].bias->name, &load));
+        TRY(add_load(set, m->all_modules.of[i].bias->name, &load));
     }
     return OTT_OK;
 }

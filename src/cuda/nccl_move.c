@@ -227,7 +227,7 @@ static ott_status receive(nccl_group *g, nccl_channel *at, const collective *cal
 ott_status nccl_move(nccl_group *g, nccl_channel *at, const collective *call) {
     switch (call->kind) {
     case COLLECTIVE_ALL_REDUCE:
-        return group_staging_goes_whole(g->group.size, call) ? reduce_whole(g, at, call)
+        return group_staging_sends_full(g->group.size, call) ? reduce_whole(g, at, call)
                                                              : all_reduce(g, at, call);
     case COLLECTIVE_ALL_GATHER: return all_gather(g, at, call);
     case COLLECTIVE_REDUCE_SCATTER: return reduce_scatter(g, at, call);

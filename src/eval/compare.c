@@ -146,7 +146,7 @@ static void add_figures(comparison *c) {
 }
 
 static ott_status run_window(comparison *c, eval_windows *w) {
-    const hook keep = {.see = keep_logits, .user = c}, compare = {.see = compare_logits, .user = c};
+    const hook keep = {.observe = keep_logits, .user = c}, compare = {.observe = compare_logits, .user = c};
     eval_batch_clear(&c->batch);
     TRY(eval_windows_add(w, c->job->result->items, &c->batch));
     TRY(grow_windows(c, c->batch.tokens));

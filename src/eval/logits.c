@@ -78,7 +78,7 @@ static ott_status write_rows(void *user, exec *cx, const char *module, const cha
 }
 
 const hook *eval_logits_hook(eval_logits *l, hook *room) {
-    *room = (hook){.see = write_rows, .user = l};
+    *room = (hook){.observe = write_rows, .user = l};
     return l->writer ? room : NULL;
 }
 

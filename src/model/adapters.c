@@ -37,9 +37,9 @@ static bool is_of_layers(const adapter_options *o, const model_module *m) {
     return found;
 }
 
-bool adapters_wants(const adapter_options *o, const model_module *m) {
+bool adapters_has(const adapter_options *o, const model_module *m) {
     bool all = o->all || !o->targets || o->targets->count == 0;
-    if (o->rank == 0 || !may_have(m) || adapters_saves(o, m)) return false;
+    if (o->rank == 0 || !may_have(m) || adapters_is_saved(o, m)) return false;
     return (all || fits_some(m, o->targets)) && is_of_layers(o, m) && !fits_some(m, o->excluded);
 }
 
@@ -97,7 +97,7 @@ static bool saves(const model_module *m, const char *pattern) {
     return *pattern && (names_any(m, ends_within, pattern) || str_ends_with(m->name, pattern));
 }
 
-bool adapters_saves(const adapter_options *o, const model_module *m) {
+bool adapters_is_saved(const adapter_options *o, const model_module *m) {
     for (int64_t i = 0; o->saved && i < o->saved->count; i++)
         if (saves(m, o->saved->items[i])) return true;
     return false;
@@ -199,7 +199,7 @@ ott_status adapters_check(const model_options *m, const module_list *list) {
     TRY(check_layers(m));
     TRY(check_saved(m, list));
     for (int i = 0; i < list->count; i++)
-        if (adapters_wants(o, &list->of[i])) return OTT_OK;
+        if (adapters_has(o, &list->of[i])) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
         "peft.exclude_modules, layers_to_transform and modules_to_save leave no layer an adapter: "

@@ -10,14 +10,14 @@
 
 /* Has this module one? Only a linear layer of a block has: one that fits a target, or any where there are none, and that
    fits nothing excluded. A pattern fits a whole name (* any characters, ? one) or its last components, "q_proj". */
-bool adapters_wants(const adapter_options *o, const model_module *m);
+bool adapters_has(const adapter_options *o, const model_module *m);
 /* Of the adapter of this module: its rank, its alpha, and the scale of what it adds. */
 int64_t adapters_rank(const adapter_options *o, const model_module *m);
 double adapters_alpha(const adapter_options *o, const model_module *m);
 float adapters_scale(const adapter_options *o, const model_module *m);
 /* Does it train whole beside adapters? A pattern fits the name of the module, or of a module around it, or the last components
    of either; or it is the end of Hugging Face's name, as in PEFT. */
-bool adapters_saves(const adapter_options *o, const model_module *m);
+bool adapters_is_saved(const adapter_options *o, const model_module *m);
 /* OTT_ERR_CONFIG, with the nearest name, when a pattern fits no linear layer of a block, and when no layer has an adapter;
    OTT_ERR_UNSUPPORTED for decomposed ones with dropout of what they add. */
 ott_status adapters_check(const model_options *o, const module_list *list);

@@ -8,7 +8,7 @@ static bool is_mixture(const model *m, int64_t layer) {
 }
 
 static tensor count_of(const balance *b, int number) {
-    return tensor_columns(tensor_rows(b->told, number, 1), BALANCE_LOSSES, b->experts);
+    return tensor_columns(tensor_rows(b->sums, number, 1), BALANCE_LOSSES, b->experts);
 }
 
 static void tell_layers(model *m) {
@@ -16,7 +16,7 @@ static void tell_layers(model *m) {
     int number = 0;
     for (int64_t i = 0; i < m->options.layers; i++) {
         if (!is_mixture(m, i)) continue;
-        m->blocks[i].moe.losses = tensor_columns(tensor_rows(b->told, number, 1), 0, BALANCE_LOSSES);
+        m->blocks[i].moe.losses = tensor_columns(tensor_rows(b->sums, number, 1), 0, BALANCE_LOSSES);
         m->blocks[i].moe.count = count_of(b, number++);
     }
 }
@@ -35,14 +35,14 @@ ott_status balance_open(model *m) {
     for (int64_t i = 0; i < m->options.layers; i++) b->layers += is_mixture(m, i);
     if (b->layers == 0) return OTT_OK;
     b->experts = m->options.moe.experts;
-    int64_t width = BALANCE_LOSSES + b->experts, told = b->layers * width;
-    int64_t bytes = backend_align(m->device->can, told * (int64_t)sizeof(float)),
+    int64_t width = BALANCE_LOSSES + b->experts, sums = b->layers * width;
+    int64_t bytes = backend_align(m->device->can, sums * (int64_t)sizeof(float)),
             loads = m->options.moe.biased ? b->layers : 0;
-    TRY(mem_alloc_array(m->device->account, MEM_OTHER, told, sizeof *b->host, "experts' counts", &memory));
+    TRY(mem_alloc_array(m->device->account, MEM_OTHER, sums, sizeof *b->host, "experts' counts", &memory));
     b->host = memory;
     TRY(device_allocate(m->device, MEM_OTHER, bytes + loads * b->experts * (int64_t)sizeof(float),
                         "experts' counts", &b->block));
-    b->told = tensor_matrix(b->block, OTT_F32, b->layers, width);
+    b->sums = tensor_matrix(b->block, OTT_F32, b->layers, width);
     b->loads = tensor_matrix((char *)b->block + bytes, OTT_F32, loads, b->experts);
     tell_layers(m);
     TRY(fill_loads(m));
@@ -56,17 +56,17 @@ void balance_close(model *m) {
 
 ott_status balance_begin(const model *m) {
     const balance *b = &m->balance;
-    return b->block ? device_zero(m->device, b->told.data, tensor_bytes(b->told)) : OTT_OK;
+    return b->block ? device_zero(m->device, b->sums.data, tensor_bytes(b->sums)) : OTT_OK;
 }
 
 /* Of other micro-batches, of other tokens of these, and of the layers of other stages, which are 0 here. */
 ott_status balance_reduce(exec *cx, const model *m, group *data_ranks) {
-    const tensor *told = &m->balance.told;
+    const tensor *sums = &m->balance.sums;
     group *others[] = {m->options.context_ranks, m->options.stage_ranks};
     if (!m->balance.block) return OTT_OK;
-    TRY(group_all_reduce(data_ranks, cx, told, REDUCE_SUM));
+    TRY(group_all_reduce(data_ranks, cx, sums, REDUCE_SUM));
     for (int i = 0; i < 2; i++)
-        if (others[i]) TRY(group_all_reduce(others[i], cx, told, REDUCE_SUM));
+        if (others[i]) TRY(group_all_reduce(others[i], cx, sums, REDUCE_SUM));
     return OTT_OK;
 }
 
@@ -88,7 +88,7 @@ static ott_status move_bias(exec *cx, const model *m, const model_module *router
 }
 
 ott_status balance_update(exec *cx, const model *m, const tensor *state) {
-    const model_module *e = m->whole.of;
+    const model_module *e = m->all_modules.of;
     for (int number = 0; number < m->balance.loads.rows; e++)
         if (e->balances) TRY(move_bias(cx, m, e, number++, state));
     return OTT_OK;
@@ -108,12 +108,12 @@ ott_status balance_read(const model *m, int64_t micro_batches, balance_figures *
     const balance *b = &m->balance;
     *out = (balance_figures){0};
     if (!b->block) return OTT_OK;
-    TRY(device_copy_out(m->device, b->host, b->told.data, tensor_bytes(b->told)));
+    TRY(device_copy_out(m->device, b->host, b->sums.data, tensor_bytes(b->sums)));
     for (int i = 0; i < b->layers; i++) {
-        const float *told = b->host + i * b->told.columns;
-        out->loss += (double)told[BALANCE_LOSS] / (double)micro_batches;
-        out->z_loss += (double)told[BALANCE_Z_LOSS] / (double)micro_batches;
-        out->unevenness += unevenness_of(told + BALANCE_LOSSES, b->experts) / b->layers;
+        const float *sums = b->host + i * b->sums.columns;
+        out->loss += (double)sums[BALANCE_LOSS] / (double)micro_batches;
+        out->z_loss += (double)sums[BALANCE_Z_LOSS] / (double)micro_batches;
+        out->unevenness += unevenness_of(sums + BALANCE_LOSSES, b->experts) / b->layers;
     }
     return OTT_OK;
 }

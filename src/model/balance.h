@@ -15,7 +15,7 @@ typedef struct balance {
     int layers;      /* that are mixtures, of all stages of a pipeline */
     int64_t experts; /* E */
     /* fp32[layers, BALANCE_LOSSES + E]: each one's losses of a step's micro-batches added, then the choices of its experts */
-    tensor told;
+    tensor sums;
     /* fp32[layers, E]: their part of the choices of late; layers whose biases move, else none */
     tensor loads;
     void *block; /* device memory of both; NULL: no layer is a mixture */

@@ -87,7 +87,7 @@ static ott_status norm_attention(exec *cx, const block *b, const tensor *x, cons
 static ott_status norm_mlp(exec *cx, const block *b, const tensor *x, const tensor *delta, block_saved *s) {
     TRY(open_input(cx, &b->mlp_norm, "mlp input", &s->h2, &b->mlp_input, &s->n2, &s->rstd2,
                    &s->rstd2_buffer));
-    if (!b->side_by_side) return norm_stream(cx, &b->mlp_norm, x, delta, &s->h2, &s->n2, &s->rstd2);
+    if (!b->parallel_residual) return norm_stream(cx, &b->mlp_norm, x, delta, &s->h2, &s->n2, &s->rstd2);
     if (delta) TRY(op_add(cx, &(add_args){.x = x, .delta = delta, .y = &s->h2}));
     return norm_stream(cx, &b->mlp_norm, &s->h1, NULL, NULL, &s->n2, &s->rstd2);
 }
@@ -251,13 +251,13 @@ static ott_status backward_norm(exec *cx, const norm *n, const tensor *dn, const
     return activation_quantize(cx, dx);
 }
 
-/* Side by side the gradient of h2 is g, and what comes through the norm is that of h1 alone: s->beside takes it with g. */
+/* Side by side the gradient of h2 is g, and what comes through the norm is that of h1 alone: s->skip_grad takes it with g. */
 static ott_status leave_side(exec *cx, block *b, block_saved *s, const activation *g, const tensor *dn2,
                              activation *dh2) {
-    TRY(exec_open(cx, "gradient beside attention", s->h1.dtype, s->h1.rows, s->h1.columns, &s->beside,
-                  &s->beside_buffer));
-    activation beside = {.t = s->beside};
-    TRY(norm_backward(cx, &b->mlp_norm, dn2, &s->h1, &s->rstd2, &g->t, &beside));
+    TRY(exec_open(cx, "gradient past attention", s->h1.dtype, s->h1.rows, s->h1.columns, &s->skip_grad,
+                  &s->skip_grad_buffer));
+    activation skip_grad = {.t = s->skip_grad};
+    TRY(norm_backward(cx, &b->mlp_norm, dn2, &s->h1, &s->rstd2, &g->t, &skip_grad));
     TRY(op_convert(cx, &(convert_args){.x = &g->t, .y = &dh2->t}));
     return activation_quantize(cx, dh2);
 }
@@ -273,7 +273,7 @@ static ott_status backward_mlp(exec *cx, block *b, block_saved *s, activation *g
     TRY(activation_close(cx, &own));
     TRY(activation_close(cx, &s->n2));
     TRY(activation_open(cx, "residual gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &b->grad_h2, dh2));
-    if (b->side_by_side)
+    if (b->parallel_residual)
         TRY(leave_side(cx, b, s, g, &dn2, dh2));
     else
         TRY(backward_norm(cx, &b->mlp_norm, &dn2, &s->h2, &s->rstd2, &g->t, dh2));
@@ -294,9 +294,9 @@ static ott_status backward_attention(exec *cx, block *b, const sequence_metadata
     TRY(activation_close(cx, &own));
     TRY(activation_close(cx, &s->n1));
     TRY(activation_open(cx, "residual gradient", s->h1.dtype, s->h1.rows, s->h1.columns, dx_specs, dx));
-    TRY(backward_norm(cx, &b->attention_norm, &dn1, &s->h1, &s->rstd1, b->side_by_side ? &s->beside : &dh2->t,
-                      dx));
-    TRY(plan_close(cx->plan, &s->beside_buffer));
+    TRY(backward_norm(cx, &b->attention_norm, &dn1, &s->h1, &s->rstd1,
+                      b->parallel_residual ? &s->skip_grad : &dh2->t, dx));
+    TRY(plan_close(cx->plan, &s->skip_grad_buffer));
     TRY(plan_close(cx->plan, &dn1_buffer));
     TRY(activation_close(cx, dh2));
     TRY(plan_close(cx->plan, &s->h1_buffer));

@@ -35,7 +35,7 @@ typedef struct block {
     parameter *parameters; /* of its layers, [parameter_count]; the model's */
     int parameter_count;
     norm attention_norm, mlp_norm;           /* weight NULL: none */
-    bool side_by_side;                       /* the feed-forward sees h1; mlp_norm is attention_norm again */
+    bool parallel_residual;                  /* the feed-forward sees h1; mlp_norm is attention_norm again */
     norm attention_post_norm, mlp_post_norm; /* of what is added; weight NULL: none */
     float multiplier;                        /* of what is added; 0: as it is. Not with those */
     attention attention;
@@ -62,8 +62,8 @@ typedef struct block_added {
 /* One for each micro-batch in flight. */
 typedef struct block_saved {
     tensor h1, h2, rstd1, rstd2; /* [T,D], [norm_kept, T] */
-    tensor beside;               /* [T,D], in backward: what reaches h1 past attention that runs beside */
-    plan_buffer h1_buffer, h2_buffer, rstd1_buffer, rstd2_buffer, beside_buffer;
+    tensor skip_grad;            /* [T,D], in backward: what reaches h1 past attention that runs beside */
+    plan_buffer h1_buffer, h2_buffer, rstd1_buffer, rstd2_buffer, skip_grad_buffer;
     activation n1, n2;
     block_added attention_added, mlp_added;
     attention_saved attention;

@@ -91,7 +91,7 @@ static ott_status convert_all(conversion *c) {
 
 /* What becomes of the layers of other stages, which the summary and the log have too. */
 static ott_status judge_elsewhere(conversion *c) {
-    const module_list *all = &c->m->whole;
+    const module_list *all = &c->m->all_modules;
     convert_verdict v;
     for (int i = 0; i < all->count; i++) {
         const model_module *e = &all->of[i];
@@ -158,11 +158,11 @@ static ott_status check_names(const model *m, const convert_options *o) {
     if (o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
     for (int i = 0; i < o->filter_count; i++) {
         if (strcmp(o->filter[i], CONVERT_FILTER_SMALL) != 0)
-            TRY(names_check_filter(&m->whole, o->filter[i], o->log));
+            TRY(names_check_filter(&m->all_modules, o->filter[i], o->log));
         else if (o->reduced)
             log_info(o->log, "%s has no effect: model.reduce makes every layer small", o->filter[i]);
     }
-    for (int i = 0; i < o->rule_count; i++) TRY(names_check_rule(&m->whole, o->rules[i].match));
+    for (int i = 0; i < o->rule_count; i++) TRY(names_check_rule(&m->all_modules, o->rules[i].match));
     return OTT_OK;
 }
 
@@ -203,7 +203,7 @@ static bool names_some(const module_list *list, const char *text) {
     return false;
 }
 
-void convert_warn_of_nothing(const convert_options *o, const module_list *list, const convert_summary *s) {
+void convert_warn_unmatched(const convert_options *o, const module_list *list, const convert_summary *s) {
     for (int i = 0; i < o->filter_count; i++)
         if (strcmp(o->filter[i], CONVERT_FILTER_SMALL) != 0 && !names_some(list, o->filter[i]))
             log_warning(o->log,

@@ -30,7 +30,7 @@ typedef struct convert_options {
     int rule_count;
     int64_t keep_first, keep_last; /* blocks in high precision at either end */
     bool experts;                  /* the experts of mixtures too; never their routers */
-    bool keeps;            /* a weight is to be kept, and not multiplied, in FP8: then shared experts too */
+    bool for_storage;      /* a weight is to be kept, and not multiplied, in FP8: then shared experts too */
     bool store_mlp_inputs; /* gate and up of layers in FP8 wait for backward in FP8 (nn/mlp.h) */
     bool smooth_mlp;       /* what down takes in FP8 is smoothed (the same) */
     const logger *log;
@@ -90,6 +90,6 @@ ott_status convert_judge(const convert_options *o, const model_module *e, int64_
 /* May a matrix of these dimensions be in FP8? */
 bool convert_takes_dimensions(const convert_options *o, int64_t in, int64_t out);
 /* Warns of filters that are in the name of no linear layer of the list, and of a conversion that reached none. */
-void convert_warn_of_nothing(const convert_options *o, const module_list *list, const convert_summary *s);
+void convert_warn_unmatched(const convert_options *o, const module_list *list, const convert_summary *s);
 
 #endif

@@ -23,7 +23,7 @@ bool freeze_names(const model_options *o, const model_module *e, const char *kin
 }
 
 /* Of a module's parameters; how many more rest. */
-static int rest_module(const model_options *o, const model_module *e, const char *pattern) {
+static int freeze_module(const model_options *o, const model_module *e, const char *pattern) {
     const struct {
         parameter *p;
         const char *kind;
@@ -44,23 +44,23 @@ static int rest_module(const model_options *o, const model_module *e, const char
 
 static int count_trained(const model *m) {
     int count = 0;
-    for (int i = 0; i < m->all_count; i++) count += !m->all[i]->frozen;
+    for (int i = 0; i < m->all_parameter_count; i++) count += !m->all_parameters[i]->frozen;
     return count;
 }
 
-ott_status freeze_rest(model *m, const char *const *patterns, int count, int *resting) {
-    *resting = 0;
-    for (int i = 0; i < m->all_count; i++) m->all[i]->is_frozen_now = false;
+ott_status freeze_apply(model *m, const char *const *patterns, int count, int *frozen) {
+    *frozen = 0;
+    for (int i = 0; i < m->all_parameter_count; i++) m->all_parameters[i]->is_frozen_now = false;
     for (int k = 0; k < count; k++) {
-        int before = *resting;
-        for (int i = 0; i < m->whole.count; i++)
-            *resting += rest_module(&m->options, &m->whole.of[i], patterns[k]);
-        if (*resting == before)
+        int before = *frozen;
+        for (int i = 0; i < m->all_modules.count; i++)
+            *frozen += freeze_module(&m->options, &m->all_modules.of[i], patterns[k]);
+        if (*frozen == before)
             return status_fail(OTT_ERR_CONFIG,
                                "train.freeze_schedule has \"%s\", which names no trained parameter that does "
                                "not rest already; names are as in train.freeze",
                                patterns[k]);
     }
-    if (*resting < count_trained(m)) return OTT_OK;
+    if (*frozen < count_trained(m)) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG, "train.freeze_schedule lets every parameter rest: nothing trains");
 }

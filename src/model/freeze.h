@@ -8,6 +8,6 @@
 bool freeze_names(const model_options *o, const model_module *e, const char *kind, const char *pattern);
 /* Lets the trained parameters here that the patterns name rest, and no others: they have no updates. Returns how many of all
    stages' rest; OTT_ERR_CONFIG for a pattern that names none that is trained, or when all would rest. */
-ott_status freeze_rest(model *m, const char *const *patterns, int count, int *resting);
+ott_status freeze_apply(model *m, const char *const *patterns, int count, int *frozen);
 
 #endif

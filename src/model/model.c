@@ -17,7 +17,7 @@ static bool is_frozen(model *m, const model_module *e, const char *kind) {
     bool found = (m->options.adapter.rank > 0 && !e->saved) ||
                  (e->balances && strcmp(kind, modules_bias_name(e)) == 0);
     for (int64_t i = 0; freeze && i < freeze->count; i++)
-        if (freeze_names(&m->options, e, kind, freeze->items[i])) found = m->freezes[i] = true;
+        if (freeze_names(&m->options, e, kind, freeze->items[i])) found = m->freeze_matched[i] = true;
     return found;
 }
 
@@ -29,14 +29,14 @@ static void add_to_block(block *b, parameter *p) {
 
 /* What tensor parallelism leaves this rank of a module's parameter: a share of the rows, which are a vector's elements, of
    each projection in it, or of the columns; and expert parallelism of a stack: some of its matrices. */
-static void cut_parameter(const model *m, const model_module *e, parameter_split cut, parameter *p) {
+static void split_parameter(const model *m, const model_module *e, parameter_split split, parameter *p) {
     const group *ranks = m->options.tensor_ranks, *experts = m->options.expert_ranks;
     if (experts && p->rank == 3) {
         parameter_split_rows(p, &p->rows, 1, experts->rank, experts->size);
         return;
     }
-    if (!ranks || cut == PARAMETER_FULL) return;
-    if (cut == PARAMETER_COLUMNS) {
+    if (!ranks || split == PARAMETER_FULL) return;
+    if (split == PARAMETER_COLUMNS) {
         p->local.columns /= ranks->size;
         p->local.column = p->local.columns * ranks->rank;
         return;
@@ -66,7 +66,7 @@ static ott_status take_parameter(model *m, bool is_here, parameter **out) {
     void *memory = &m->parameters[m->parameter_count];
     if (!is_here) TRY(arena_alloc(m->names, sizeof(parameter), &memory));
     m->parameter_count += is_here;
-    *out = m->all[m->all_count++] = memory;
+    *out = m->all_parameters[m->all_parameter_count++] = memory;
     return OTT_OK;
 }
 
@@ -74,7 +74,7 @@ typedef struct declared_parameter {
     const char *kind; /* its name after its module's */
     int rank;
     const int64_t *shape;
-    parameter_split cut;
+    parameter_split split;
     bool of_adapter;
 } declared_parameter;
 
@@ -92,23 +92,23 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
     m->trained_count += !p->frozen;
     p->shard.value = tensor_matrix(NULL, parameter_format(p, m->options.master), 0, p->columns);
     for (int i = 0; i < PARAMETER_SLOTS; i++) p->shard.slot[i].dtype = parameter_format(p, m->options.state);
-    cut_parameter(m, e, d.cut, p);
+    split_parameter(m, e, d.split, p);
     if (is_here && e->layer != MODULES_OUTSIDE) add_to_block(&m->blocks[e->layer], p);
     TRY(arena_printf(m->names, &p->name, "%s.%s", e->name, d.kind));
     return check_groups(m, p);
 }
 
 /* How a parameter is cut of which ranks have parts only where the weight is cut like this. */
-static parameter_split only(parameter_split weight, parameter_split like) {
+static parameter_split split_as(parameter_split weight, parameter_split like) {
     return weight == like ? like : PARAMETER_FULL;
 }
 
 /* Of B as of the weight's rows, of A as of its columns. */
 static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
     const int64_t a[] = {adapters_rank(&m->options.adapter, e), e->shape[1]}, b[] = {e->shape[0], a[0]};
-    const parameter_split by_rows = only(e->cut, PARAMETER_ROWS);
-    const parameter_split by_columns = only(e->cut, PARAMETER_COLUMNS);
-    if (!adapters_wants(&m->options.adapter, e)) return OTT_OK;
+    const parameter_split by_rows = split_as(e->split, PARAMETER_ROWS);
+    const parameter_split by_columns = split_as(e->split, PARAMETER_COLUMNS);
+    if (!adapters_has(&m->options.adapter, e)) return OTT_OK;
     TRY(declare_parameter(m, e, is_here, (declared_parameter){"lora_A.weight", 2, a, by_columns, true},
                           &e->lora_a));
     TRY(declare_parameter(m, e, is_here, (declared_parameter){"lora_B.weight", 2, b, by_rows, true},
@@ -119,17 +119,17 @@ static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
 }
 
 static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
-    e->saved = adapters_saves(&m->options.adapter, e);
+    e->saved = adapters_is_saved(&m->options.adapter, e);
     if (e->tied)
-        e->weight = m->whole.of[0].weight; /* the embedding's */
+        e->weight = m->all_modules.of[0].weight; /* the embedding's */
     else
-        TRY(declare_parameter(m, e, is_here, (declared_parameter){"weight", e->rank, e->shape, e->cut, false},
-                              &e->weight));
-    if (e->has_bias)
         TRY(declare_parameter(
-            m, e, is_here,
-            (declared_parameter){modules_bias_name(e), 1, e->shape, only(e->cut, PARAMETER_ROWS), false},
-            &e->bias));
+            m, e, is_here, (declared_parameter){"weight", e->rank, e->shape, e->split, false}, &e->weight));
+    if (e->has_bias)
+        TRY(declare_parameter(m, e, is_here,
+                              (declared_parameter){modules_bias_name(e), 1, e->shape,
+                                                   split_as(e->split, PARAMETER_ROWS), false},
+                              &e->bias));
     return declare_adapter(m, e, is_here);
 }
 
@@ -183,9 +183,9 @@ static ott_status bind_module(model *m, model_module *e) {
         *e->linear = (linear){.name = e->name,
                               .in = e->weight->local.columns,
                               .out = e->weight->local.rows,
-                              .ranks = e->cut == PARAMETER_FULL ? (tensor_ranks){0} : ranks_of(m),
+                              .ranks = e->split == PARAMETER_FULL ? (tensor_ranks){0} : ranks_of(m),
                               .row_ranks = o->context_ranks,
-                              .cut = e->cut,
+                              .cut = e->split,
                               .weight = e->weight,
                               .bias = e->balances ? NULL : e->bias,
                               .compute_step = -1};
@@ -225,7 +225,7 @@ static void prepare_blocks(model *m) {
     int64_t ranks = o->tensor_ranks ? o->tensor_ranks->size : 1;
     for (int64_t i = 0; i < o->layers; i++) {
         if (!pipeline_has_layer(o->stage, o->layers, i)) continue;
-        bool sees_all = model_sees_all(o, i);
+        bool sees_all = model_has_full_attention(o, i);
         m->blocks[i].ffn = modules_ffn(o, i);
         m->blocks[i].mlp.activates = model_mlp(o) != FAMILY_MLP_SWIGLU;
         m->blocks[i].mlp.function = function_of(model_mlp(o));
@@ -236,7 +236,7 @@ static void prepare_blocks(model *m) {
             m->blocks[i].moe.token_ranks = o->context_ranks;
             m->blocks[i].moe.between = ranks_of(m);
         }
-        m->blocks[i].side_by_side = o->family->norms == FAMILY_NORMS_SHARED;
+        m->blocks[i].parallel_residual = o->family->norms == FAMILY_NORMS_SHARED;
         m->blocks[i].attention = (attention){.heads = o->heads / ranks,
                                              .kv_heads = o->kv_heads / ranks,
                                              .head_dim = model_head_width(o),
@@ -252,8 +252,8 @@ static void prepare_blocks(model *m) {
 static ott_status declare_all(model *m) {
     model_module *next = m->modules.of, *end = next + m->modules.count;
     prepare_blocks(m);
-    for (int i = 0; i < m->whole.count; i++) {
-        model_module *e = &m->whole.of[i];
+    for (int i = 0; i < m->all_modules.count; i++) {
+        model_module *e = &m->all_modules.of[i];
         bool is_here = next < end && next->role == e->role && next->layer == e->layer;
         TRY(declare_parameters(m, is_here ? next : e, is_here));
         if (!is_here) continue;
@@ -261,7 +261,7 @@ static ott_status declare_all(model *m) {
         *e = *next++;
     }
     for (int64_t i = 0; i < m->options.layers; i++)
-        if (m->blocks[i].side_by_side) m->blocks[i].mlp_norm = m->blocks[i].attention_norm;
+        if (m->blocks[i].parallel_residual) m->blocks[i].mlp_norm = m->blocks[i].attention_norm;
     return OTT_OK;
 }
 
@@ -269,16 +269,16 @@ static ott_status declare_all(model *m) {
 static ott_status check_freeze(const model *m) {
     const config_list *freeze = m->options.freeze;
     for (int64_t i = 0; freeze && i < freeze->count; i++)
-        if (!m->freezes[i]) return names_fail_freeze(&m->whole, freeze->items[i]);
+        if (!m->freeze_matched[i]) return names_fail_freeze(&m->all_modules, freeze->items[i]);
     return OTT_OK;
 }
 
 static ott_status make_lists(model *m) {
-    model_options whole = m->options;
+    model_options all = m->options;
     TRY(modules_make(m->names, &m->options, &m->modules));
-    m->whole = m->modules;
-    whole.stage = NULL;
-    return m->options.stage ? modules_make(m->names, &whole, &m->whole) : OTT_OK;
+    m->all_modules = m->modules;
+    all.stage = NULL;
+    return m->options.stage ? modules_make(m->names, &all, &m->all_modules) : OTT_OK;
 }
 
 /* Every rank has as much of a layer. */
@@ -348,18 +348,18 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     TRY(check_context_ranks(o));
     TRY(arena_open(m->device->account, MEM_OTHER, &m->names));
     TRY(make_lists(m));
-    TRY(adapters_check(o, &m->whole));
+    TRY(adapters_check(o, &m->all_modules));
     int64_t each = o->adapter.rank > 0 ? 5 : 2; /* weight and bias, A, B and magnitude */
-    int64_t most = each * m->modules.count, all = each * m->whole.count;
+    int64_t most = each * m->modules.count, all = each * m->all_modules.count;
     TRY(arena_alloc(m->names, most * (int64_t)sizeof(parameter), &memory));
     m->parameters = memory;
-    TRY(arena_alloc(m->names, all * (int64_t)sizeof *m->all, &memory));
-    m->all = memory;
+    TRY(arena_alloc(m->names, all * (int64_t)sizeof *m->all_parameters, &memory));
+    m->all_parameters = memory;
     TRY(arena_alloc(m->names, o->layers * (int64_t)sizeof *m->blocks, &memory));
     m->blocks = memory;
     if (o->freeze) {
-        TRY(arena_alloc(m->names, o->freeze->count * (int64_t)sizeof *m->freezes, &memory));
-        m->freezes = memory;
+        TRY(arena_alloc(m->names, o->freeze->count * (int64_t)sizeof *m->freeze_matched, &memory));
+        m->freeze_matched = memory;
     }
     TRY(declare_all(m));
     TRY(check_freeze(m));
@@ -435,7 +435,7 @@ void model_close(model *m) {
 
 int64_t model_parameter_count(const model *m) {
     int64_t count = 0;
-    for (int i = 0; i < m->all_count; i++) count += parameter_count(m->all[i]);
+    for (int i = 0; i < m->all_parameter_count; i++) count += parameter_count(m->all_parameters[i]);
     return count;
 }
 
@@ -447,15 +447,15 @@ int64_t model_shard_count(const model *m) {
 
 int64_t model_frozen_count(const model *m) {
     int64_t count = 0;
-    for (int i = 0; i < m->all_count; i++)
-        if (m->all[i]->frozen) count += parameter_count(m->all[i]);
+    for (int i = 0; i < m->all_parameter_count; i++)
+        if (m->all_parameters[i]->frozen) count += parameter_count(m->all_parameters[i]);
     return count;
 }
 
 int64_t model_matmul_weights(const model *m) {
     int64_t count = 0;
-    for (int i = 0; i < m->whole.count; i++) {
-        const model_module *e = &m->whole.of[i];
+    for (int i = 0; i < m->all_modules.count; i++) {
+        const model_module *e = &m->all_modules.of[i];
         if (e->kind != MODULE_LINEAR) continue;
         int64_t used = e->rank == 3 ? m->options.moe.choices * e->shape[1] : e->shape[0];
         count += used * e->shape[e->rank - 1];

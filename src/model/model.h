@@ -26,13 +26,14 @@ struct model {
     device *device;
     arena *names;
     module_list modules;
-    module_list whole;     /* those of all stages of a pipeline; only of `modules` are the layers bound */
-    parameter *parameters; /* of the modules, in the order they are used forward; a tied head adds none */
+    module_list all_modules; /* those of all stages of a pipeline; only of `modules` are the layers bound */
+    parameter *parameters;   /* of the modules, in the order they are used forward; a tied head adds none */
     int parameter_count;
-    parameter *
-        *all; /* [all_count], the whole's; of another stage's nothing is here, and its shard is empty */
-    int all_count, trained_count; /* of them, those that are trained */
-    bool *freezes; /* [patterns of options.freeze] while the model is opened: has it found a parameter? */
+    parameter **
+        all_parameters; /* [all_parameter_count], the whole's; of another stage's nothing is here, and its shard is empty */
+    int all_parameter_count, trained_count; /* of them, those that are trained */
+    bool *
+        freeze_matched; /* [patterns of options.freeze] while the model is opened: has it found a parameter? */
     void *
         frozen_scales; /* device block of the scales of frozen weights that are kept in FP8; NULL: there are none */
     void *values, *masters, *grads,

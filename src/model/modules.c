@@ -239,7 +239,7 @@ static bool is_divided(extent e) {
            e != EXPERT_HIDDEN && e != SHARED_HIDDEN && e != POSITIONS;
 }
 
-static parameter_split cut_of(const role_row *row) {
+static parameter_split split_of(const role_row *row) {
     if (is_divided(row->rows)) return PARAMETER_ROWS;
     return is_divided(row->columns) ? PARAMETER_COLUMNS : PARAMETER_FULL;
 }
@@ -305,7 +305,7 @@ model_module modules_describe(const model_options *o, module_role role, int laye
     model_module m = {.role = role,
                       .kind = row->kind,
                       .layer = layer,
-                      .cut = modules_norms_apart(o, role) ? PARAMETER_ROWS : cut_of(row),
+                      .split = modules_norms_apart(o, role) ? PARAMETER_ROWS : split_of(row),
                       .has_bias = has_bias(o, role),
                       .tied = role == ROLE_HEAD && o->tied};
     if (role == ROLE_ROUTER) m.has_bias = m.balances = o->moe.biased;
@@ -375,7 +375,7 @@ int modules_parts(const model_options *o, const model_module *m, module_part par
     return row->parts;
 }
 
-bool modules_whole(const model_options *o, module_role part, module_part *at, int64_t *rows) {
+bool modules_find_fused(const model_options *o, module_role part, module_part *at, int64_t *rows) {
     for (module_role role = 0; role < ROLE_COUNT; role++) {
         const role_row *row = &role_rows[role];
         if (part < row->part || part >= row->part + (module_role)row->parts) continue;

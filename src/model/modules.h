@@ -60,8 +60,8 @@ typedef struct model_module {
     const char *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj" */
     int rank; /* of the weight, as in files: 1 [columns], 2 [rows, columns], 3 [stack, rows, columns] */
     int64_t shape[PARAMETER_RANKS];
-    parameter_split cut; /* of its parameters by tensor parallelism; the bias' goes with the rows */
-    bool has_bias;       /* [rows] */
+    parameter_split split; /* of its parameters by tensor parallelism; the bias' goes with the rows */
+    bool has_bias;         /* [rows] */
     bool balances; /* its bias is a router's: it is added to no output, and moves with what its experts get */
     bool repeated; /* the first stage of a pipeline has it too: the table of a tied head */
     bool tied;     /* its weight is the embedding's */
@@ -140,6 +140,6 @@ typedef struct module_part {
 int modules_parts(const model_options *o, const model_module *m, module_part part[MODULES_PARTS]);
 /* The whole that a part belongs to: its role, in *at the rows the part has of it, and how many rows it has.
    False: it belongs to none. */
-bool modules_whole(const model_options *o, module_role part, module_part *at, int64_t *rows);
+bool modules_find_fused(const model_options *o, module_role part, module_part *at, int64_t *rows);
 
 #endif

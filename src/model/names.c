@@ -80,7 +80,7 @@ static bool any_of(const module_list *list, bool linears, name_test test, const 
 /* ---- the nearest name ---- */
 
 /* Modules are compared, not their parameters. */
-static void cut_parameter(char *name) {
+static void strip_parameter(char *name) {
     char *last = strrchr(name, '.');
     if (last && (strcmp(last, ".weight") == 0 || strcmp(last, ".bias") == 0)) *last = '\0';
 }
@@ -100,7 +100,7 @@ static void literal_part(const char *pattern, char out[NAME_BYTES]) {
         }
         at += span;
     }
-    cut_parameter(out);
+    strip_parameter(out);
 }
 
 /* The layer whose number stands in the text, as far as the model goes; else the first. */

@@ -427,7 +427,7 @@ static ott_status read_layers(const model_options *o, const char *key, const con
 
 static ott_status read_dense_layers(const config *cfg, model_options *o) {
     if (cfg->model.num_experts == 0) return OTT_OK;
-    return read_layers(o, "model.moe_dense_layers", &cfg->model.moe_dense_layers, MODEL_MOST_DENSE,
+    return read_layers(o, "model.moe_dense_layers", &cfg->model.moe_dense_layers, MODEL_MAX_DENSE,
                        "model.moe_frequency and model.moe_first_dense_layers", o->dense, &o->dense_count);
 }
 
@@ -437,7 +437,7 @@ static ott_status read_full_layers(const config *cfg, model_options *o) {
                            "model.full_attention_layers and model.full_attention_every (%lld) "
                            "both name the layers without a window: leave out one of them",
                            (long long)cfg->model.full_attention_every);
-    return read_layers(o, "model.full_attention_layers", &cfg->model.full_attention_layers, MODEL_MOST_FULL,
+    return read_layers(o, "model.full_attention_layers", &cfg->model.full_attention_layers, MODEL_MAX_FULL,
                        "model.full_attention_every", o->full, &o->full_count);
 }
 

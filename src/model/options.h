@@ -31,8 +31,8 @@ typedef struct adapter_options {
     const config_list *layer_lists; /* PEFT's layers_pattern: names of the list of blocks; borrowed */
 } adapter_options;
 
-enum { MODEL_MOST_DENSE = 64 }; /* single layers that are no mixture */
-enum { MODEL_MOST_FULL = 256 }; /* single layers that see all */
+enum { MODEL_MAX_DENSE = 64 }; /* single layers that are no mixture */
+enum { MODEL_MAX_FULL = 256 }; /* single layers that see all */
 
 typedef struct model_options {
     const family *family;
@@ -47,7 +47,7 @@ typedef struct model_options {
     /* layers with a window alternate with ones that see all: every so many-th does; 0: none does */
     int64_t full_every;
     int full_count; /* number of layers in `full`, which have no window; 0: full_every decides */
-    int32_t full[MODEL_MOST_FULL];
+    int32_t full[MODEL_MAX_FULL];
     double local_theta; /* base of rotary embedding in layers with a window; 0: the others' */
     /* Of the embedding's output, of what attention and the feed-forward add, of q k^T, of the logits; 0: as they are,
        and q k^T by 1 / sqrt(head_dim). */
@@ -61,7 +61,7 @@ typedef struct model_options {
     moe_options moe;               /* of layers that are a mixture: every moe_every-th, */
     int64_t moe_every, moe_first;  /* but not the first so many, */
     int dense_count;               /* nor these */
-    int32_t dense[MODEL_MOST_DENSE];
+    int32_t dense[MODEL_MAX_DENSE];
     adapter_options adapter;
     const char *
         base; /* beside adapters: the Hugging Face folder of all else, which checkpoints leave there; borrowed;
@@ -114,7 +114,7 @@ static inline family_norm model_norm(const model_options *o) {
 }
 
 /* Does attention in this layer see all, whatever the window is? */
-static inline bool model_sees_all(const model_options *o, int64_t layer) {
+static inline bool model_has_full_attention(const model_options *o, int64_t layer) {
     for (int i = 0; i < o->full_count; i++)
         if (o->full[i] == layer) return true;
     return o->full_every > 0 && (layer + 1) % o->full_every == 0;

@@ -164,8 +164,8 @@ ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, l
     return range.end == m->options.layers ? forward_final(cx, m, slot, stream) : OTT_OK;
 }
 
-ott_status model_leave(exec *cx, model *m, model_slot *slot, int64_t end, model_stream *s, tensor *out,
-                       plan_buffer *out_buffer) {
+ott_status model_stream_materialize(exec *cx, model *m, model_slot *slot, int64_t end, model_stream *s,
+                                    tensor *out, plan_buffer *out_buffer) {
     TRY(exec_open(cx, "residual that leaves", s->x.dtype, s->x.rows, s->x.columns, out, out_buffer));
     TRY(op_add(cx, &(add_args){.x = &s->x, .delta = &s->delta, .y = out}));
     return hand_over(cx, m, slot, end, s);

@@ -51,8 +51,8 @@ ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, l
                          model_stream *stream);
 /* Between ranges: the stream after layer `end` as one tensor[T,D], x + delta, which it opens; what the last block lent
    goes. A stream whose x is this tensor goes on with the same bits. */
-ott_status model_leave(exec *cx, model *m, model_slot *slot, int64_t end, model_stream *stream, tensor *out,
-                       plan_buffer *out_buffer);
+ott_status model_stream_materialize(exec *cx, model *m, model_slot *slot, int64_t end, model_stream *stream,
+                                    tensor *out, plan_buffer *out_buffer);
 /* After the last layer: head, loss, and back to the gradient of the last block's output, which it opens with the
    forms that model_backward reads. Without grad_scale the losses are all. */
 ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,

@@ -23,7 +23,7 @@ static ott_status choose_cast(const model *m, const model_module *e, cast_spec *
     if (m->options.frozen_convert) {
         convert_options o = *m->options.frozen_convert;
         o.recipe = o.kept;
-        o.keeps = true;
+        o.for_storage = true;
         TRY(convert_judge(&o, e, m->options.layers, o.kept->activation, &v));
     }
     *kept = !*v.reason;
@@ -45,11 +45,11 @@ static ott_status keep_frozen(const model *m, const model_module *e) {
 }
 
 ott_status storage_keep_frozen(const model *m) {
-    if (m->options.frozen == OTT_E4M3 && m->trained_count == m->all_count)
+    if (m->options.frozen == OTT_E4M3 && m->trained_count == m->all_parameter_count)
         return status_fail(OTT_ERR_CONFIG,
                            "train.frozen_dtype = fp8 has nothing to keep: no parameter is frozen; name "
                            "some in train.freeze, or leave it out");
-    for (int i = 0; i < m->whole.count; i++) TRY(keep_frozen(m, &m->whole.of[i]));
+    for (int i = 0; i < m->all_modules.count; i++) TRY(keep_frozen(m, &m->all_modules.of[i]));
     return OTT_OK;
 }
 

@@ -103,7 +103,7 @@ static ott_status open_probe(probe *p, const config *from, const char *precision
     TRY(trainer_open(p->account, NULL, p->device, &p->shape, &options, p->train_data, p->validation_data,
                      &p->trainer));
     TRY(model_initialize(p->trainer->m, 1, 0));
-    p->times = (exec_times){.ran = note_op, .user = p};
+    p->times = (exec_times){.on_op = note_op, .user = p};
     TRY(exec_times_open(&p->times, p->device));
     p->trainer->cx.times = &p->times;
     return OTT_OK;

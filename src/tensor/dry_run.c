@@ -219,7 +219,7 @@ ott_status dry_run_group_open(mem *account, int rank, int size, group **out) {
 
 /* ---- counting ---- */
 
-ott_status dry_run_note(device *d, mem_kind kind, int64_t number, int64_t size, const char *what) {
+ott_status dry_run_count_host(device *d, mem_kind kind, int64_t number, int64_t size, const char *what) {
     int64_t bytes;
     STATUS_REQUIRE(d->dry_run);
     TRY(size_product(what, (int64_t[]){number, size}, 2, &bytes));
@@ -231,7 +231,7 @@ static int64_t show_peak(const tally *t, int64_t of[MEM_KIND_COUNT]) {
     return t->peak;
 }
 
-ott_status dry_run_reserve(device *d, const group *g, bool messages, int64_t bytes) {
+ott_status dry_run_count_comm(device *d, const group *g, bool messages, int64_t bytes) {
     counting_device *r = (counting_device *)d;
     int i = 0;
     while (i < r->group_count && (r->groups[i].group != g || r->groups[i].messages != messages)) i++;

@@ -25,9 +25,9 @@ void dry_run_listen(device *d, const dry_run_listener *l); /* borrowed; NULL: no
    device is none of the host they take what devices with links take (tensor/group_staging.h). Closed with group_close. */
 ott_status dry_run_group_open(mem *account, int rank, int size, group **out);
 /* Counts memory of the host, of count elements of `size` bytes each. */
-ott_status dry_run_note(device *d, mem_kind kind, int64_t count, int64_t size, const char *what);
+ott_status dry_run_count_host(device *d, mem_kind kind, int64_t count, int64_t size, const char *what);
 /* A group needs so many bytes for its collectives, or for messages: MEM_COMM has the most that was said of each. */
-ott_status dry_run_reserve(device *d, const group *g, bool messages, int64_t bytes);
+ott_status dry_run_count_comm(device *d, const group *g, bool messages, int64_t bytes);
 /* The moment when the most would have been taken of the device's memory: bytes by kind; returns their sum. */
 int64_t dry_run_peak(const device *d, int64_t of[MEM_KIND_COUNT]);
 /* The same of the host's, where the device has memory of its own: staging, and what is mapped. */

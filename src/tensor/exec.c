@@ -36,8 +36,8 @@ ott_status exec_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *ar
 }
 
 ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t) {
-    if (!cx->hook || !cx->hook->see || is_recorded(cx)) return OTT_OK;
-    return cx->hook->see(cx->hook->user, cx, module, what, t);
+    if (!cx->hook || !cx->hook->observe || is_recorded(cx)) return OTT_OK;
+    return cx->hook->observe(cx->hook->user, cx, module, what, t);
 }
 
 ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,

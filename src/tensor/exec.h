@@ -28,7 +28,7 @@ typedef enum exec_part {
 /* Looks on while layers run; a NULL member looks at nothing. */
 typedef struct hook {
     /* The output and the output's gradient of every linear layer: `what` is "output" or "grad_output". */
-    ott_status (*see)(void *user, exec *cx, const char *module, const char *what, const tensor *t);
+    ott_status (*observe)(void *user, exec *cx, const char *module, const char *what, const tensor *t);
     /* A tensor of a linear layer (training only, not when recomputed) and its quantized form. */
     ott_status (*quantized)(void *user, exec *cx, const char *module, recipe_tensor which, const tensor *t,
                             const qtensor *q);
@@ -39,15 +39,15 @@ typedef struct hook {
 typedef struct exec_times {
     /* Hears of each op when it has run, by the device's clock: when it began, counted from exec_times_start, and how long
        it took. Waits for each. */
-    void (*ran)(void *user, enum op_index op, const void *args, double began, double seconds);
+    void (*on_op)(void *user, enum op_index op, const void *args, double began, double seconds);
     /* Hears of each collective of several ranks when its output is there: when it was started, by clock_seconds(), how
        long ago that is, and how much of that this rank did nothing but wait. NULL: nobody does. */
-    void (*moved)(void *user, const collective *call, double began, double seconds, double waited);
+    void (*on_collective)(void *user, const collective *call, double began, double seconds, double waited);
     void *user;
     device_event *start, *began, *ended;
 } exec_times;
 
-/* ran and user are set. exec_times_close may follow a failure. */
+/* on_op and user are set. exec_times_close may follow a failure. */
 ott_status exec_times_open(exec_times *t, device *d);
 ott_status exec_times_start(exec_times *t, device *d);
 void exec_times_close(exec_times *t, device *d);

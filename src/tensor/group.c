@@ -76,7 +76,7 @@ static ott_status reserve(group *g, exec *cx, const collective *call) {
     if (!g->table->reserve) return OTT_OK;
     TRY(g->table->reserve(g, cx, call, &bytes));
     if (message) bytes = plan_add_message(cx->plan, bytes);
-    return cx->device->dry_run ? dry_run_reserve(cx->device, g, message, bytes) : OTT_OK;
+    return cx->device->dry_run ? dry_run_count_comm(cx->device, g, message, bytes) : OTT_OK;
 }
 
 static ott_status record(group *g, exec *cx, const collective *call) {
@@ -102,9 +102,9 @@ ott_status group_start(group *g, exec *cx, const collective *call, group_request
 
 static void tell_time(const exec *cx, const group_request *request, double waits) {
     const exec_times *t = cx->times;
-    if (t && t->moved)
-        t->moved(t->user, &request->call, request->began, clock_seconds() - request->began,
-                 clock_seconds() - waits);
+    if (t && t->on_collective)
+        t->on_collective(t->user, &request->call, request->began, clock_seconds() - request->began,
+                         clock_seconds() - waits);
 }
 
 ott_status group_wait(exec *cx, group_request *request) {

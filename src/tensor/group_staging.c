@@ -25,7 +25,7 @@ int64_t group_staging_largest_part(int size, const collective *call) {
     return most * call->input.columns;
 }
 
-bool group_staging_goes_whole(int size, const collective *call) {
+bool group_staging_sends_full(int size, const collective *call) {
     return group_staging_slot(tensor_bytes(call->input)) * size <= WHOLE_MOST;
 }
 
@@ -34,7 +34,7 @@ int64_t group_staging_bytes(int size, const collective *call) {
     int64_t bytes = dtype_bytes(d);
     switch (call->kind) {
     case COLLECTIVE_ALL_REDUCE:
-        if (group_staging_goes_whole(size, call)) return group_staging_slot(tensor_bytes(call->input)) * size;
+        if (group_staging_sends_full(size, call)) return group_staging_slot(tensor_bytes(call->input)) * size;
         return group_staging_piece(size, d, (tensor_count(call->input) + size - 1) / size) * bytes * size;
     case COLLECTIVE_REDUCE_SCATTER:
         return group_staging_piece(size, d, group_staging_largest_part(size, call)) * bytes * size;

@@ -12,7 +12,7 @@
    way. 0: none. */
 int64_t group_staging_bytes(int size, const collective *call);
 
-bool group_staging_goes_whole(int size, const collective *call); /* an all-reduce */
+bool group_staging_sends_full(int size, const collective *call); /* an all-reduce */
 int64_t group_staging_slot(int64_t bytes);                       /* of one rank's part */
 /* Elements that a rank reduces at once, where parts have `most`. */
 int64_t group_staging_piece(int size, ott_dtype d, int64_t most);

@@ -254,7 +254,7 @@ static ott_status tell_time(const exec *cx, enum op_index op, const void *args) 
     TRY(device_event_record(d, t->ended));
     TRY(device_event_seconds(d, t->began, t->ended, &seconds));
     TRY(device_event_seconds(d, t->start, t->began, &began));
-    t->ran(t->user, op, args, began, seconds);
+    t->on_op(t->user, op, args, began, seconds);
     return OTT_OK;
 }
 

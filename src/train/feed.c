@@ -46,7 +46,7 @@ batch feed_batch_at(const feed *f, const feed_shape *s, void *data) {
 static ott_status open_documents(feed *f, int64_t count) {
     void *memory;
     if (f->device->dry_run)
-        return dry_run_note(f->device, MEM_DATA, count, sizeof(int64_t), "documents of a step");
+        return dry_run_count_host(f->device, MEM_DATA, count, sizeof(int64_t), "documents of a step");
     TRY(mem_alloc_array(f->device->account, MEM_DATA, count, sizeof(int64_t), "documents of a step",
                         &memory));
     f->documents = memory;

@@ -58,13 +58,13 @@ static ott_status rest(const config *cfg, model *m, int64_t entry, int *resting)
                                text, PATTERNS_MAX);
         patterns[count++] = name;
     }
-    return freeze_rest(m, patterns, count, resting);
+    return freeze_apply(m, patterns, count, resting);
 }
 
 ott_status freezing_check_names(const config *cfg, model *m) {
     int resting;
     for (int64_t i = 0; i < cfg->train.freeze_schedule.count; i++) TRY(rest(cfg, m, i, &resting));
-    return freeze_rest(m, NULL, 0, &resting);
+    return freeze_apply(m, NULL, 0, &resting);
 }
 
 ott_status freezing_apply(const config *cfg, trainer *t, int entry, int *resting) {

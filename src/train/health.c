@@ -224,7 +224,7 @@ static ott_status allocate_array(const health *h, int64_t count, size_t size, vo
 }
 
 static ott_status allocate(health *h) {
-    const module_list *all = &h->t->m->whole;
+    const module_list *all = &h->t->m->all_modules;
     TRY(allocate_array(h, all->count, sizeof *h->layers, &h->layers));
     for (int i = 0; i < all->count; i++)
         if (all->of[i].kind == MODULE_LINEAR) h->layers[h->layer_count++] = &all->of[i];

@@ -230,8 +230,8 @@ ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, c
 
 static int64_t count_codes(const model *m) {
     int64_t count = 0;
-    for (int i = 0; i < m->all_count; i++)
-        if (m->all[i]->codes) count += m->all[i]->stack;
+    for (int i = 0; i < m->all_parameter_count; i++)
+        if (m->all_parameters[i]->codes) count += m->all_parameters[i]->stack;
     return count;
 }
 

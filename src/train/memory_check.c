@@ -23,7 +23,7 @@ static ott_status try_phases(trainer *t, const precision_plan *precision, memory
 static ott_status note_staging(const trainer *t, const config *cfg) {
     int64_t bytes;
     TRY(checkpoint_writer_staging(t->m, cfg, &bytes));
-    return dry_run_note(t->device, MEM_STAGING, bytes, 1, "copy for a checkpoint");
+    return dry_run_count_host(t->device, MEM_STAGING, bytes, 1, "copy for a checkpoint");
 }
 
 static ott_status dry_run(const memory_check *a, const variant *v, device *d, memory_need *out) {

@@ -295,8 +295,10 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, i
     if (!cfg->profiling.enable) return OTT_OK;
     TRY(mem_alloc(t->account, MEM_OTHER, sizeof(profile), "a profile", &memory));
     profile *p = memory;
-    *p = (profile){
-        .t = t, .cfg = cfg, .rank = rank, .times = {.ran = see, .moved = see_collective, .user = p}};
+    *p = (profile){.t = t,
+                   .cfg = cfg,
+                   .rank = rank,
+                   .times = {.on_op = see, .on_collective = see_collective, .user = p}};
     ott_status status = exec_times_open(&p->times, t->device);
     if (status == OTT_OK) status = file_resolve(t->account, run_folder, cfg->profiling.trace_dir, &p->folder);
     if (status != OTT_OK) {

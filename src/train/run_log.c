@@ -61,8 +61,8 @@ static void log_adapters(const logger *log, const model *m) {
     int count = 0, saved = 0;
     float scale = 0;
     bool is_one = true; /* scale, of the layers that are here */
-    for (int i = 0; i < m->whole.count; i++) {
-        const model_module *e = &m->whole.of[i];
+    for (int i = 0; i < m->all_modules.count; i++) {
+        const model_module *e = &m->all_modules.of[i];
         saved += e->saved;
         if (!e->lora_a) continue;
         count++;
@@ -97,9 +97,9 @@ static void log_model(const run_log_start *a) {
     const model_options *o = &m->options;
     int trained = 0, decayed = 0;
     char count[32];
-    for (int i = 0; i < m->all_count; i++) {
-        trained += !m->all[i]->frozen;
-        decayed += m->all[i]->decay && !m->all[i]->frozen;
+    for (int i = 0; i < m->all_parameter_count; i++) {
+        trained += !m->all_parameters[i]->frozen;
+        decayed += m->all_parameters[i]->decay && !m->all_parameters[i]->frozen;
     }
     log_info(a->log, "Optimizer groups: %d params with decay, %d params without decay", decayed,
              trained - decayed);
@@ -110,8 +110,8 @@ static void log_model(const run_log_start *a) {
              (long long)o->layers, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
              (long long)o->vocab, o->tied ? ", tied head" : "");
     log_adapters(a->log, m);
-    if (trained < m->all_count)
-        log_info(a->log, "Frozen: %d params, %s of the parameters", m->all_count - trained,
+    if (trained < m->all_parameter_count)
+        log_info(a->log, "Frozen: %d params, %s of the parameters", m->all_parameter_count - trained,
                  str_commas(model_frozen_count(m), count));
     run_log_write_conversion(a->log, a->trainer);
     log_head(a);

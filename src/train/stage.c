@@ -264,7 +264,7 @@ static ott_status forward(exec *cx, const pass *p, pipeline_task t) {
     TRY(model_forward(cx, s->m, slot_of(s, t), &p->batches[t.micro_batch], range, &stream));
     if (p->grad_scale) plan_mark_saved(cx->plan);
     if (range.end < s->m->options.layers) {
-        TRY(model_leave(cx, s->m, slot_of(s, t), range.end, &stream, &out, &out_buffer));
+        TRY(model_stream_materialize(cx, s->m, slot_of(s, t), range.end, &stream, &out, &out_buffer));
         return send_all(cx, s, t, &out, &out_buffer);
     }
     TRY(model_loss(cx, s->m, slot_of(s, t), &p->batches[t.micro_batch], p->grad_scale,

@@ -201,7 +201,7 @@ void trainer_close(trainer *t) {
 }
 
 ott_status trainer_share_fallbacks(trainer *t) {
-    const module_list *all = &t->m->whole;
+    const module_list *all = &t->m->all_modules;
     float fell_back[all->count];
     for (int i = 0; i < all->count; i++) {
         const model_module *e = &all->of[i];
@@ -226,6 +226,6 @@ ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_choi
     model_weights_changed(t->m);
     TRY(trainer_show_average(t, false)); /* what was saved is the average */
     TRY(trainer_share_fallbacks(t));
-    for (int i = 0; i < t->m->whole.count; i++) fell_back |= t->m->whole.of[i].fell_back;
+    for (int i = 0; i < t->m->all_modules.count; i++) fell_back |= t->m->all_modules.of[i].fell_back;
     return fell_back ? trainer_convert(t, t->recipe) : OTT_OK;
 }

@@ -14,8 +14,8 @@ typedef struct search {
 
 static float place_of(const model *m, const char *module, const char *what) {
     int i = 0;
-    while (i < m->whole.count && strcmp(m->whole.of[i].name, module) != 0) i++;
-    return (float)(strcmp(what, "output") == 0 ? i : 2 * m->whole.count - i);
+    while (i < m->all_modules.count && strcmp(m->all_modules.of[i].name, module) != 0) i++;
+    return (float)(strcmp(what, "output") == 0 ? i : 2 * m->all_modules.count - i);
 }
 
 static ott_status count_nonfinite(trainer *t, const tensor *x, int32_t *count) {
@@ -63,7 +63,7 @@ static ott_status found_anywhere(trainer *t, search *s, bool *found) {
 }
 
 static ott_status search_passes(trainer *t, search *s) {
-    const hook p = {.see = see, .user = s};
+    const hook p = {.observe = see, .user = s};
     bool found = false;
     for (int64_t i = 0; i < trainer_pass_count(t) && !found; i++) {
         TRY(trainer_run_micro_batches(t, i, &p, false)); /* their rows are still on the host */
@@ -92,12 +92,12 @@ ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
 static float place_of_gradient(const trainer *t, int i) {
     const pipeline_stage *own = t->m->options.stage;
     int later = own ? own->stages - 1 - own->rank : 0;
-    return (float)later * 65536 + (float)(t->m->all_count - i);
+    return (float)later * 65536 + (float)(t->m->all_parameter_count - i);
 }
 
 static ott_status search_gradients(trainer *t, search *s) {
-    for (int i = t->m->all_count - 1; i >= 0; i--) {
-        const parameter *p = t->m->all[i];
+    for (int i = t->m->all_parameter_count - 1; i >= 0; i--) {
+        const parameter *p = t->m->all_parameters[i];
         int32_t count;
         if (p->frozen || tensor_count(p->shard.grad) == 0) continue;
         TRY(count_nonfinite(t, &p->shard.grad, &count));

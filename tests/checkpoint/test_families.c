@@ -299,7 +299,8 @@ static void assert_same_options(const model_options *a, const model_options *b) 
     assert_int_equal(a->rope.interleaved, b->rope.interleaved);
     assert_int_equal(model_mlp(a), model_mlp(b));
     assert_int_equal(a->scales_by_layer, b->scales_by_layer);
-    for (int64_t i = 0; i < a->layers; i++) assert_int_equal(model_sees_all(a, i), model_sees_all(b, i));
+    for (int64_t i = 0; i < a->layers; i++)
+        assert_int_equal(model_has_full_attention(a, i), model_has_full_attention(b, i));
     assert_memory_equal(x, y, sizeof x);
     assert_memory_equal(&a->latent, &b->latent, sizeof a->latent);
     assert_memory_equal(a->rope.short_factor, b->rope.short_factor, sizeof a->rope.short_factor);

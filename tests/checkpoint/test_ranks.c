@@ -208,8 +208,8 @@ static void expect_part(const model *m, const parameter *p, const tensor *part, 
 }
 
 static void expect_delayed(const model *whole, const model *m) {
-    for (int i = 0; i < m->whole.count; i++) {
-        const model_module *e = &m->whole.of[i], *all = &whole->whole.of[i];
+    for (int i = 0; i < m->all_modules.count; i++) {
+        const model_module *e = &m->all_modules.of[i], *all = &whole->all_modules.of[i];
         if (e->role != ROLE_DOWN || !e->linear) continue; /* another stage's */
         assert_true(e->linear->below == all->linear->below);
         for (int t = 0; t < 2; t++) {

@@ -169,7 +169,7 @@ static outcome train(const fixture *f, const precision *p, const char *mode, con
                      const char *optimizer) {
     const char *const more[] = {"--train.grad_accum_steps=3", mode, offload, optimizer, NULL};
     outcome o = {.looked = 0};
-    const hook looks = {.see = look, .user = &o.looked};
+    const hook looks = {.observe = look, .user = &o.looked};
     rig r;
     rig_open(&r, f, &(rig_options){.precision = p, .more = more});
     for (int i = 0; i < STEPS; i++) {

@@ -222,7 +222,7 @@ static void recomputation_is_part_of_backward(void **state) {
     tiny_random_batch(&t, 2, 8);
     for (int64_t i = 0; i < o.layers; i++) t.m->blocks[i].checkpointing = CHECKPOINT_FULL;
     parts_seen seen = {.cx = &t.h.cx};
-    exec_times times = {.ran = count_op, .user = &seen};
+    exec_times times = {.on_op = count_op, .user = &seen};
     HARNESS_OK(exec_times_open(&times, t.h.device));
     t.h.cx.times = &times;
     tiny_run(&t);

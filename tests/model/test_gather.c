@@ -162,7 +162,7 @@ static ott_status measure_weight(void *user, exec *cx, const char *module, recip
 /* A pass; recorded before. */
 static ott_status run_pass(rank_run *r) {
     tiny *t = &r->t;
-    exec_times times = {.ran = see_op, .moved = see_collective, .user = &r->slow};
+    exec_times times = {.on_op = see_op, .on_collective = see_collective, .user = &r->slow};
     TRY(exec_times_open(&times, t->h.device));
     plan_replay(t->h.plan);
     t->h.cx.hook = &r->hook;
@@ -218,7 +218,7 @@ static outcome measure_in(double second, const model_options *o, const char *nam
         r->slow =
             (slow_group){.group = *groups[i], .inner = groups[i], .per_byte = per_byte, .second = second};
         r->slow.group.table = &slow_table;
-        r->hook = (hook){.see = see, .quantized = measure_weight, .user = &r->slow};
+        r->hook = (hook){.observe = see, .quantized = measure_weight, .user = &r->slow};
         r->run = run;
         own.shard_ranks = &r->slow.group;
         tiny_open(&r->t, &own, 1, NULL);

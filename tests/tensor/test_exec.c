@@ -169,7 +169,7 @@ static ott_status see(void *user, exec *cx, const char *module, const char *what
 
 static void test_probe(void **state) {
     fixture *f = *state;
-    hook watching = {.see = see, .user = &seen};
+    hook watching = {.observe = see, .user = &seen};
     assert_int_equal(exec_hook(&f->cx, "model.norm", "output", &f->x), OTT_OK);
     f->cx.hook = &watching;
     plan_record(f->cx.plan);

@@ -295,10 +295,11 @@ static void put_together(outcome *o, const rank_run *ranks, int count) {
     o->traffic = m->store.traffic;
     o->planned = ranks[0].r.t->planned_bytes;
     o->peak = mem_read(ranks[0].r.account).peak;
-    for (int i = 0; i < m->all_count; i++)
-        for (int kind = OUTCOME_GRADIENT; kind <= OUTCOME_VALUE + compared_slots(m, m->all[i]); kind++)
-            if (!m->all[i]->frozen || kind == OUTCOME_VALUE)
-                add_tensor(o, m->all[i]->name, kind, parameter_count(m->all[i]));
+    for (int i = 0; i < m->all_parameter_count; i++)
+        for (int kind = OUTCOME_GRADIENT; kind <= OUTCOME_VALUE + compared_slots(m, m->all_parameters[i]);
+             kind++)
+            if (!m->all_parameters[i]->frozen || kind == OUTCOME_VALUE)
+                add_tensor(o, m->all_parameters[i]->name, kind, parameter_count(m->all_parameters[i]));
     for (int k = 0; k < count; k++) {
         const model *own = ranks[k].r.t->m;
         expect_agreement(&ranks[0], &ranks[k]);

@@ -155,7 +155,7 @@ static int count_makings(const fixture *f, int which, const char *weight, bool r
     rig r;
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[which], .more = more});
     makings made = {.master = rig_parameter(&r, weight)->value.data};
-    exec_times times = {.ran = count_making, .user = &made};
+    exec_times times = {.on_op = count_making, .user = &made};
     FIXTURE_OK(exec_times_open(&times, r.device));
     r.t->cx.times = &times;
     for (int i = 0; i < STEPS; i++) {

@@ -355,7 +355,7 @@ static void a_stage_holds_its_layers(void **state) {
     assert_int_equal(model_shard_count(first.m) + model_shard_count(last.m),
                      model_shard_count(whole.m) + table);
     assert_int_equal(model_parameter_count(last.m), model_parameter_count(whole.m));
-    assert_int_equal(last.m->all_count, whole.m->parameter_count);
+    assert_int_equal(last.m->all_parameter_count, whole.m->parameter_count);
     assert_true(first.m->block_bytes < whole.m->block_bytes && last.m->block_bytes < whole.m->block_bytes);
     assert_null(last.m->blocks[0].ffn);
     assert_int_equal(last.m->trained_count, whole.m->trained_count);
