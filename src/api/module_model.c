@@ -128,7 +128,7 @@ static ott_status model_module_set_sequences(ott_module *m, const int64_t *start
 
 static ott_status model_module_make_weights(ott_module *m) {
     const model_body *b = m->body;
-    return run_make_weights(b->m, b->cfg, m->handle.context->threads);
+    return run_load_initial_weights(b->m, b->cfg, m->handle.context->threads);
 }
 
 static void model_module_release(ott_module *m, device *d) {

@@ -261,7 +261,7 @@ static ott_status look(void *user, trainer *t) {
     add_zeroing(c, t->m);
     add_copies(c, t->m, MESH_DP_REPLICATE);
     add_copies(c, t->m, MESH_CP);
-    return c->request->look ? c->request->look(c->request->user, t) : OTT_OK;
+    return c->request->inspect ? c->request->inspect(c->request->user, t) : OTT_OK;
 }
 
 /* ---- a rank ---- */
@@ -279,8 +279,8 @@ static ott_status open_rank(const count_request *r, int64_t at, process_group *w
                           .cfg = r->cfg,
                           .asked = r->asked,
                           .shape = shape,
-                          .group_bytes = r->machine->here ? process_group_bytes(r->mesh) : 0,
-                          .elsewhere = !r->machine->here};
+                          .group_bytes = r->machine->is_local ? process_group_bytes(r->mesh) : 0,
+                          .is_other_machine = !r->machine->is_local};
     return OTT_OK;
 }
 
@@ -306,7 +306,7 @@ static ott_status run(counter *c, int64_t at) {
     TRY(open_rank(r, at, &c->process_group, &shape, &a));
     c->times = micro_batches / recorded;
     a.listener = &listener;
-    a.look = look;
+    a.inspect = look;
     a.user = c;
     TRY(memory_check_measure(&a, &c->out->need));
     finish(c, recorded);
@@ -325,7 +325,8 @@ ott_status count_run(const count_request *r, int64_t at, rank_count *out) {
     return status;
 }
 
-ott_status count_ask(const count_request *r, int64_t at, count_question *ask, void *user) {
+ott_status count_with_memory_check(const count_request *r, int64_t at, count_memory_check_fn *ask,
+                                   void *user) {
     process_group w = {0};
     model_options shape;
     memory_check a;

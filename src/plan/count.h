@@ -19,7 +19,7 @@ typedef struct count_request {
     const model_options *shape; /* of one rank */
     const mesh *mesh;
     /* Looks at the trainer of the dry run; NULL: nobody. */
-    ott_status (*look)(void *user, trainer *t);
+    ott_status (*inspect)(void *user, trainer *t);
     void *user;
 } count_request;
 
@@ -72,8 +72,9 @@ typedef struct rank_count {
 /* Of the first rank of a stage. */
 ott_status count_run(const count_request *r, int64_t at, rank_count *out);
 /* Calls ask with the dry run of that rank, to try other settings of it. */
-typedef ott_status count_question(void *user, const memory_check *a);
-ott_status count_ask(const count_request *r, int64_t at, count_question *ask, void *user);
+typedef ott_status count_memory_check_fn(void *user, const memory_check *a);
+ott_status count_with_memory_check(const count_request *r, int64_t at, count_memory_check_fn *ask,
+                                   void *user);
 /* Seconds of a step's micro-batches, and of the step, if no other stage kept it waiting. */
 double count_busy(const rank_count *c, int64_t micro_batches);
 double count_step(const rank_count *c, int64_t micro_batches);

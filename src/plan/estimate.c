@@ -3,7 +3,7 @@
 #include "plan/stages.h"
 
 double estimate_peak(const machine *m, const config *cfg) {
-    bool is_fp32 = m->here && cfg->train.mixed_precision == PRECISION_FP32;
+    bool is_fp32 = m->is_local && cfg->train.mixed_precision == PRECISION_FP32;
     return m->rate.peak[is_fp32 ? WORK_FP32 : WORK_BF16];
 }
 
@@ -86,7 +86,7 @@ static ott_status sum_up(const count_request *r, const stage_counts *s, estimate
     return OTT_OK;
 }
 
-static int64_t find_lack(const machine *m, const memory_need *need) {
+static int64_t find_shortfall(const machine *m, const memory_need *need) {
     device_memory memory;
     device_read_memory(m->like, &memory);
     if (memory.room.left == INT64_MAX) return -INT64_MAX;
@@ -98,6 +98,6 @@ ott_status estimate_run(const count_request *r, estimate *out) {
     *out = (estimate){.ranks = mesh_ranks(r->mesh), .micro_batches = r->cfg->train.grad_accum_steps};
     TRY(count_stages(r, &s));
     choose(&s, out);
-    out->lack = find_lack(r->machine, &out->need);
+    out->shortfall = find_shortfall(r->machine, &out->need);
     return sum_up(r, &s, out);
 }

@@ -10,7 +10,7 @@
 typedef struct estimate {
     rank_count rank;          /* of the stage whose step is the longest */
     memory_need need;         /* of the stage that needs most */
-    int64_t lack;             /* bytes it needs beside what the device has: above 0 it does not fit */
+    int64_t shortfall;        /* bytes it needs beside what the device has: above 0 it does not fit */
     int64_t slowest, fullest; /* stages, from 0 */
     int64_t ranks, micro_batches, tokens;    /* of all ranks, of a step */
     double compute_seconds, waiting_seconds; /* of a step: at work, and waiting for ranks of the same stage */

@@ -121,18 +121,18 @@ static ott_status add_layer(layer_rows *rows, const trainer *t, const model_modu
     snprintf(row.kept, sizeof row.kept, "%s", l->skip_reason ? l->skip_reason : "");
     name_row(e, &row);
     for (int i = 0; i < rows->count; i++) {
-        layer_row *r = &rows->of[i];
+        layer_row *r = &rows->rows[i];
         if (strcmp(r->name, row.name) != 0 || r->converted != row.converted) continue;
         r->count++;
         return OTT_OK;
     }
     STATUS_REQUIRE(rows->count < LAYER_ROWS_MOST);
     time_row(rows, t, e, &row);
-    rows->of[rows->count++] = row;
+    rows->rows[rows->count++] = row;
     return OTT_OK;
 }
 
-ott_status layers_look(layer_rows *rows, const trainer *t) {
+ott_status layers_estimate(layer_rows *rows, const trainer *t) {
     rows->count = 0;
     for (int i = 0; i < t->m->modules.count; i++)
         if (t->m->modules.of[i].kind == MODULE_LINEAR) TRY(add_layer(rows, t, &t->m->modules.of[i]));

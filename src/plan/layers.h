@@ -24,12 +24,12 @@ enum { LAYER_ROWS_MOST = 64 };
 typedef struct layer_rows {
     const machine *machine;
     const recipe *recipe; /* that layers which stay in high precision are tried in */
-    layer_row of[LAYER_ROWS_MOST];
+    layer_row rows[LAYER_ROWS_MOST];
     int count;
 } layer_rows;
 
 /* Fills rows->of from the trainer of a dry run, on a machine whose rates are known. */
-ott_status layers_look(layer_rows *rows, const trainer *t);
+ott_status layers_estimate(layer_rows *rows, const trainer *t);
 /* Below that FP8 does not pay: what it saves is not worth its error. */
 #define LAYERS_PAYS 1.03
 static inline double layers_speedup(const layer_row *r) {

@@ -27,7 +27,7 @@ typedef struct machine_rates {
 typedef struct machine {
     const char *name; /* "h100" */
     char about[160];  /* where its numbers are from */
-    bool here;        /* it is this machine, and was measured */
+    bool is_local;    /* it is this machine, and was measured */
     machine_rates rate;
     /* Measured seconds of an operation for each of its units of work (work_units); 0: not measured. */
     double seconds[OP_COUNT][WORK_FORMATS];

@@ -199,7 +199,7 @@ static ott_status measure(probe probes[2], const config *cfg, machine *out) {
 
 ott_status measure_machine(mem *account, const config *cfg, device *d, machine *out) {
     void *memory;
-    *out = (machine){.name = "cpu", .here = true, .like = d};
+    *out = (machine){.name = "cpu", .is_local = true, .like = d};
     snprintf(out->about, sizeof out->about, "%s, measured now", d->name);
     TRY(mem_alloc_array(account, MEM_OTHER, 2, sizeof(probe), "measurements", &memory));
     probe *probes = memory;

@@ -42,9 +42,9 @@ static void write_host_memory(const memory_need *n, str *out) {
     if (n->host < (int64_t)MIB / 20) return;
     str_append(out, "Memory of the host that a rank takes\n");
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
-        if (n->host_of[kind] >= (int64_t)MIB / 20)
+        if (n->host_by_kind[kind] >= (int64_t)MIB / 20)
             str_printf(out, "  %-38s %12.1f\n", mem_kind_name((mem_kind)kind),
-                       (double)n->host_of[kind] / MIB);
+                       (double)n->host_by_kind[kind] / MIB);
 }
 
 static void write_advice(const page *p, str *out) {
@@ -65,10 +65,11 @@ static void write_memory(const page *p, str *out) {
     device_read_memory(p->machine->like, &memory);
     str_append(out, "Memory of a rank at most, by the dry run           MiB\n");
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
-        if (n->of[kind] >= (int64_t)MIB / 20)
-            str_printf(out, "  %-38s %12.1f\n", mem_kind_name((mem_kind)kind), (double)n->of[kind] / MIB);
+        if (n->by_kind[kind] >= (int64_t)MIB / 20)
+            str_printf(out, "  %-38s %12.1f\n", mem_kind_name((mem_kind)kind),
+                       (double)n->by_kind[kind] / MIB);
     str_printf(out, "  %-38s %12.1f  %s: %s\n", "all", (double)n->total / MIB,
-               p->estimate->lack <= 0 ? "fits" : "does not fit", limit_text(&memory.room, left));
+               p->estimate->shortfall <= 0 ? "fits" : "does not fit", limit_text(&memory.room, left));
     write_host_memory(n, out);
     if (p->largest_batch > 0)
         str_printf(out, "Largest micro-batch that fits: train.batch_size = %lld\n",
@@ -119,7 +120,7 @@ static void write_speed(const page *p, str *out) {
     char rate[32];
     bool is_fp32 = p->cfg->train.mixed_precision == PRECISION_FP32;
     const char *unit =
-        p->machine->here ? backend_peak_unit(p->machine->like, is_fp32 ? OTT_F32 : OTT_BF16) : NULL;
+        p->machine->is_local ? backend_peak_unit(p->machine->like, is_fp32 ? OTT_F32 : OTT_BF16) : NULL;
     str_printf(out, "Expected: %s tokens/s", str_commas((int64_t)(e->tokens_per_second + 0.5), rate));
     if (e->ranks > 1)
         str_printf(out, ", %s a device",
@@ -149,7 +150,7 @@ static void write_layers(const page *p, str *out) {
     snprintf(title, sizeof title, "Does FP8 pay (%s)?", p->layers->recipe->name);
     str_printf(out, "%-40s layers      M       N       K  high ms   FP8 ms  casts  times\n", title);
     for (int i = 0; i < p->layers->count; i++) {
-        const layer_row *r = &p->layers->of[i];
+        const layer_row *r = &p->layers->rows[i];
         str_printf(out, "  %-38s %6d %6lld %7lld %7lld %8.3f %8.3f %5.0f%%  %5.2f  %s%s%s\n", r->name,
                    r->count, (long long)r->m, (long long)r->n, (long long)r->k, 1e3 * r->high, 1e3 * r->fp8,
                    100 * r->casts / r->fp8, layers_speedup(r), verdict(r), *r->kept ? ": " : "", r->kept);
@@ -158,7 +159,7 @@ static void write_layers(const page *p, str *out) {
     if (any) {
         const char *before = "  without those that do not pay: --float8.filter_fqns=";
         for (int i = 0; i < p->layers->count; i++) {
-            const layer_row *r = &p->layers->of[i];
+            const layer_row *r = &p->layers->rows[i];
             const char *dot = strrchr(r->name, '.');
             if (!r->converted || layers_speedup(r) >= LAYERS_PAYS) continue;
             str_printf(out, "%s%s", before, dot ? dot + 1 : r->name);
@@ -196,10 +197,10 @@ static void write_rates(const page *p, str *out) {
     str_printf(out,
                "- Rates of %s: %.1f GiB; TFLOP/s of large products fp32 %.4g, bf16 %.4g, FP8 %.4g; attention "
                "%.4g and %.4g; memory %.4g GB/s.\n",
-               p->machine->here ? "this machine, measured with a small model" : p->machine->about, r->gib,
+               p->machine->is_local ? "this machine, measured with a small model" : p->machine->about, r->gib,
                r->gemm[WORK_FP32] / 1e12, r->gemm[WORK_BF16] / 1e12, r->gemm[WORK_FP8] / 1e12,
                r->attention_forward / 1e12, r->attention_backward / 1e12, r->bandwidth / 1e9);
-    if (p->cfg->train.offload != OFFLOAD_NONE && !p->machine->here)
+    if (p->cfg->train.offload != OFFLOAD_NONE && !p->machine->is_local)
         str_printf(out, "- Memory of the host that kernels work on: %.4g GB/s each way.\n", r->bus / 1e9);
     if (p->estimate->ranks > 1)
         str_printf(out,
@@ -213,7 +214,7 @@ static void write_assumptions(const page *p, str *out) {
     write_rates(p, out);
     str_append(out, "- Memory is that of the dry run which `ottava train` makes before it starts, without "
                     "the data set's own.\n");
-    if (!p->machine->here)
+    if (!p->machine->is_local)
         str_append(out, "- 2 GiB of a device are left to its driver and libraries. Kernels are queued "
                         "ahead of the device.\n");
     str_append(out, "- Every sequence is one document as long as train.seq_len; evaluation and checkpoints "

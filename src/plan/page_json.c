@@ -27,9 +27,9 @@ static void write_fp8_memory(const memory_check_fp8 *c, str *out) {
 
 static void write_memory(const page *p, str *out) {
     const memory_need *n = &p->estimate->need;
-    write_kinds("memory_bytes", n->total, n->of, out);
-    write_kinds("host_memory_bytes", n->host, n->host_of, out);
-    json_write_bool(out, "fits", p->estimate->lack <= 0);
+    write_kinds("memory_bytes", n->total, n->by_kind, out);
+    write_kinds("host_memory_bytes", n->host, n->host_by_kind, out);
+    json_write_bool(out, "fits", p->estimate->shortfall <= 0);
     json_write_integer(out, "largest_batch_size", p->largest_batch);
     if (p->advice->suggestions.length > 0) json_write_text(out, "suggestions", p->advice->suggestions.text);
     if (p->advice->fp8.excess > 0) write_fp8_memory(&p->advice->fp8, out);
@@ -115,7 +115,7 @@ ott_status page_write_json(const page *p, str *out) {
     if (p->other) json_write_real(out, "other_precision_tokens_per_second", p->other->tokens_per_second);
     json_write_key(out, "layers");
     str_append(out, "[");
-    for (int i = 0; i < p->layers->count; i++) write_layer(&p->layers->of[i], out);
+    for (int i = 0; i < p->layers->count; i++) write_layer(&p->layers->rows[i], out);
     str_append(out, "]");
     if (p->sweep) write_sweep(p->sweep, out);
     str_append(out, "}\n");

@@ -79,7 +79,7 @@ static const recipe *recipe_to_try(const planner *p) {
 }
 
 static ott_status take_layers(void *user, trainer *t) {
-    return layers_look(user, t);
+    return layers_estimate(user, t);
 }
 
 /* Those of all stages of a pipeline. */
@@ -90,7 +90,7 @@ static ott_status look_at_layers(planner *p) {
     p->layers = (layer_rows){.machine = &p->machine, .recipe = recipe_to_try(p)};
     whole.size[MESH_PP] = 1;
     r.mesh = &whole;
-    r.look = take_layers;
+    r.inspect = take_layers;
     r.user = &p->layers;
     return count_run(&r, 0, &all);
 }
@@ -109,38 +109,38 @@ static bool estimate_other(planner *p) {
 }
 
 /* What a micro-batch of so many sequences needs beside what there is: above 0 it does not fit. */
-static int64_t find_lack(planner *p, int64_t sequences) {
+static int64_t find_shortfall(planner *p, int64_t sequences) {
     config other = *p->cfg;
     estimate e;
     other.train.batch_size = sequences;
     count_request r = request(p, &other);
-    return estimate_run(&r, &e) == OTT_OK ? e.lack : INT64_MAX;
+    return estimate_run(&r, &e) == OTT_OK ? e.shortfall : INT64_MAX;
 }
 
 enum { LARGEST_BATCH = 1 << 20, INTERPOLATIONS = 16 };
 
 /* Sequences of a micro-batch, and the bytes that are missing for it (below 0: that are left). */
 typedef struct tried_batch {
-    int64_t size, lack;
+    int64_t size, shortfall;
 } tried_batch;
 
 /* The size at which the line through both points reaches a lack of 0; 0: the line does not rise. */
 static int64_t interpolate(const tried_batch *a, const tried_batch *b) {
-    if (a->lack == INT64_MAX || b->lack == INT64_MAX) return 0;
-    double rise = ((double)b->lack - (double)a->lack) / (double)(b->size - a->size);
-    double size = rise > 0 ? (double)b->size - (double)b->lack / rise : 0;
+    if (a->shortfall == INT64_MAX || b->shortfall == INT64_MAX) return 0;
+    double rise = ((double)b->shortfall - (double)a->shortfall) / (double)(b->size - a->size);
+    double size = rise > 0 ? (double)b->size - (double)b->shortfall / rise : 0;
     return size < 1 ? 0 : size < LARGEST_BATCH ? (int64_t)size : LARGEST_BATCH;
 }
 
 /* Memory grows nearly linearly with the sequences, so few sizes are tried. `low` fits, `high` does not. */
 static int64_t find_largest_batch(planner *p) {
     int64_t low = 1, high = LARGEST_BATCH + 1, next = 2;
-    tried_batch before = {1, find_lack(p, 1)};
-    if (before.lack > 0) return 0;
-    if (before.lack == -INT64_MAX) return LARGEST_BATCH; /* the device has no limit */
+    tried_batch before = {1, find_shortfall(p, 1)};
+    if (before.shortfall > 0) return 0;
+    if (before.shortfall == -INT64_MAX) return LARGEST_BATCH; /* the device has no limit */
     for (int i = 0; high - low > 1; i++) {
-        const tried_batch now = {next, find_lack(p, next)};
-        *(now.lack > 0 ? &high : &low) = next;
+        const tried_batch now = {next, find_shortfall(p, next)};
+        *(now.shortfall > 0 ? &high : &low) = next;
         int64_t guess = i < INTERPOLATIONS ? interpolate(&before, &now) : 0;
         if (guess == 0) guess = high > LARGEST_BATCH ? 2 * low : low + (high - low) / 2;
         next = guess <= low ? low + 1 : guess >= high ? high - 1 : guess;
@@ -201,7 +201,7 @@ static ott_status run(ott_context *context, config *cfg, const plan_options *o, 
                    .advice.suggestions.account = context->account};
     ott_status status = make(p, &text);
     if (status == OTT_OK) status = api_write(&text, write, user);
-    *fits = p->estimate.lack <= 0;
+    *fits = p->estimate.shortfall <= 0;
     str_free(&text);
     str_free(&p->advice.suggestions);
     device_close(p->cpu);

@@ -156,7 +156,7 @@ static bool try_row(const search *s, sweep_row *row) {
     r.cfg = &cfg;
     r.mesh = &row->mesh;
     s->out->tried++;
-    if (estimate_run(&r, &e) != OTT_OK || e.lack > 0) return false;
+    if (estimate_run(&r, &e) != OTT_OK || e.shortfall > 0) return false;
     s->out->fitting++;
     row->bytes = e.need.total;
     row->step_seconds = e.step_seconds;

@@ -93,39 +93,39 @@ static ott_status find_original(const exporter *e, const char **out) {
 
 /* ---- what is said ---- */
 
-static void fp8_text(const exporter *e, const hf_save_summary *s, str *said) {
+static void write_fp8_report(const exporter *e, const hf_save_summary *s, str *report) {
     static const char *const scales[] = {[HF_SCALE_TENSOR] = "a scale a matrix",
                                          [HF_SCALE_CHANNEL] = "a scale an output channel",
                                          [HF_SCALE_BLOCK] = "a scale for 128x128 elements"};
     bool one = s->granularity == HF_SCALE_TENSOR;
-    str_printf(said, "FP8: %" PRId64 " matrices of the blocks in E4M3, %s%s; ", s->matrices,
+    str_printf(report, "FP8: %" PRId64 " matrices of the blocks in E4M3, %s%s; ", s->matrices,
                scales[s->granularity], one && !as_trained(e) ? ", q, k, v and gate, up sharing theirs" : "");
-    if (s->kept > 0) str_printf(said, "%" PRId64 " that ran in high precision, and ", s->kept);
-    str_append(said, "all else in bf16\n");
-    str_printf(said, "Read by: %s\n", s->readers);
+    if (s->kept > 0) str_printf(report, "%" PRId64 " that ran in high precision, and ", s->kept);
+    str_append(report, "all else in bf16\n");
+    str_printf(report, "Read by: %s\n", s->readers);
     if (!as_trained(e)) return;
-    str_append(said, "Codes and scales are those the run multiplied; its head, too, is in bf16\n");
+    str_append(report, "Codes and scales are those the run multiplied; its head, too, is in bf16\n");
     if (one)
-        str_append(said, "vLLM joins q, k, v and gate, up, and quantizes them again to the largest of "
-                         "their scales\n");
+        str_append(report, "vLLM joins q, k, v and gate, up, and quantizes them again to the largest of "
+                           "their scales\n");
 }
 
-static void say(const exporter *e, const hf_save_summary *s, const char *original, str *said) {
+static void write_report(const exporter *e, const hf_save_summary *s, const char *original, str *report) {
     char count[32];
-    str_printf(said, "Exported %s to %s\n", e->source, e->goal.text);
-    str_printf(said, "Family: %s; %" PRId64 " tensors, %s bytes\n", s->family, s->tensors,
+    str_printf(report, "Exported %s to %s\n", e->source, e->goal.text);
+    str_printf(report, "Family: %s; %" PRId64 " tensors, %s bytes\n", s->family, s->tensors,
                str_commas(s->bytes, count));
     if (e->options->format == OTT_EXPORT_HF_FP8)
-        fp8_text(e, s, said);
+        write_fp8_report(e, s, report);
     else
-        str_printf(said, "Weights: %s\n", dtype_name(e->options->dtype));
-    if (original) str_printf(said, "Copied: %" PRId64 " files of %s\n", s->copied, original);
+        str_printf(report, "Weights: %s\n", dtype_name(e->options->dtype));
+    if (original) str_printf(report, "Copied: %" PRId64 " files of %s\n", s->copied, original);
     if (e->tokenizer_files > 0)
-        str_printf(said, "Copied: the run's tokenizer, %" PRId64 " files of %s\n", e->tokenizer_files,
+        str_printf(report, "Copied: the run's tokenizer, %" PRId64 " files of %s\n", e->tokenizer_files,
                    e->cfg->data.tokenizer_path);
     if (!original && e->tokenizer_files == 0)
-        str_append(said, "Copied: nothing: there is no Hugging Face folder and no tokenizer "
-                         "(--from names one)\n");
+        str_append(report, "Copied: nothing: there is no Hugging Face folder and no tokenizer "
+                           "(--from names one)\n");
 }
 
 /* ---- writing ---- */
@@ -145,7 +145,7 @@ static ott_status write_staged(exporter *e, const hf_save_options *options, hf_s
     return staging_end(&s, status);
 }
 
-static ott_status export_model(exporter *e, str *said) {
+static ott_status export_model(exporter *e, str *report) {
     static const hf_method methods[] = {
         [OTT_EXPORT_FP8] = HF_METHOD_FP8, [OTT_EXPORT_COMPRESSED_TENSORS] = HF_METHOD_COMPRESSED};
     static const hf_scales scales[] = {[OTT_EXPORT_TENSOR] = HF_SCALE_TENSOR,
@@ -162,7 +162,7 @@ static ott_status export_model(exporter *e, str *said) {
                                .log = e->log};
     TRY(find_original(e, &options.original));
     TRY(status_context(write_staged(e, &options, &sum), "cannot export to %s", e->goal.text));
-    say(e, &sum, options.original, said);
+    write_report(e, &sum, options.original, report);
     return OTT_OK;
 }
 
@@ -194,30 +194,31 @@ static bool vllm_reads(const config *cfg) {
            cfg->peft.modules_to_save.count == 0;
 }
 
-static ott_status export_adapters(exporter *e, str *said) {
+static ott_status export_adapters(exporter *e, str *report) {
     if (!e->cfg->peft.enabled)
         return status_fail(OTT_ERR_ARGUMENT, "%s: has no adapters (peft.enabled): take another format",
                            e->source);
     TRY(status_context(write_adapters(e), "cannot export to %s", e->goal.text));
     warn_of_biases(e);
-    str_printf(said, "Exported the adapters of %s to %s\nRead by: PEFT%s and peft.path\n", e->source,
+    str_printf(report, "Exported the adapters of %s to %s\nRead by: PEFT%s and peft.path\n", e->source,
                e->goal.text, vllm_reads(e->cfg) ? ", vLLM," : "");
     return OTT_OK;
 }
 
 /* ---- a GGUF file ---- */
 
-static void say_gguf(const exporter *e, const gguf_save_summary *s, const str *tokenizer, str *said) {
+static void write_gguf_report(const exporter *e, const gguf_save_summary *s, const str *tokenizer,
+                              str *report) {
     char count[32];
     bool q8 = e->options->format == OTT_EXPORT_GGUF_Q8;
-    str_printf(said, "Exported %s to %s\n", e->source, e->goal.text);
-    str_printf(said, "Architecture: %s; %" PRId64 " tensors, %s bytes\n", s->architecture, s->tensors,
+    str_printf(report, "Exported %s to %s\n", e->source, e->goal.text);
+    str_printf(report, "Architecture: %s; %" PRId64 " tensors, %s bytes\n", s->architecture, s->tensors,
                str_commas(s->bytes, count));
-    str_printf(said, "Weights: %s", q8 ? "Q8_0" : dtype_name(e->options->dtype));
+    str_printf(report, "Weights: %s", q8 ? "Q8_0" : dtype_name(e->options->dtype));
     if (s->others > 0)
-        str_printf(said, "; %" PRId64 " matrices whose rows are no multiples of 32 in %s", s->others,
+        str_printf(report, "; %" PRId64 " matrices whose rows are no multiples of 32 in %s", s->others,
                    dtype_name(e->options->dtype));
-    str_printf(said, "\nTokenizer: %s\nRead by: llama.cpp\n", tokenizer->text);
+    str_printf(report, "\nTokenizer: %s\nRead by: llama.cpp\n", tokenizer->text);
 }
 
 static ott_status write_gguf(exporter *e, gguf_metadata *metadata, str *tokenizer, gguf_save_summary *sum) {
@@ -230,13 +231,13 @@ static ott_status write_gguf(exporter *e, gguf_metadata *metadata, str *tokenize
     return gguf_model_save(e->m, &options, metadata, e->goal.text, sum);
 }
 
-static ott_status export_gguf(exporter *e, str *said) {
+static ott_status export_gguf(exporter *e, str *report) {
     gguf_metadata metadata = {.bytes = {.account = e->account}};
     str tokenizer = {.account = e->account};
     gguf_save_summary sum;
     ott_status status = write_gguf(e, &metadata, &tokenizer, &sum);
     if (status == OTT_OK)
-        say_gguf(e, &sum, &tokenizer, said);
+        write_gguf_report(e, &sum, &tokenizer, report);
     else
         status = status_context(status, "cannot export to %s", e->goal.text);
     gguf_metadata_free(&metadata);
@@ -264,21 +265,21 @@ static ott_status find_model(exporter *e, const char *path) {
     return find_base(e);
 }
 
-static ott_status run_all(exporter *e, const char *path, const char *folder, str *said) {
+static ott_status run_all(exporter *e, const char *path, const char *folder, str *report) {
     TRY(name_goal(e, folder));
     TRY(find_model(e, path));
     TRY(open_model(e));
-    if (is_gguf(e)) return export_gguf(e, said);
-    return e->options->format == OTT_EXPORT_PEFT ? export_adapters(e, said) : export_model(e, said);
+    if (is_gguf(e)) return export_gguf(e, report);
+    return e->options->format == OTT_EXPORT_PEFT ? export_adapters(e, report) : export_model(e, report);
 }
 
 ott_status export_run(mem *account, const logger *log, const char *path, const char *folder,
-                      const ott_export_options *options, str *said) {
+                      const ott_export_options *options, str *report) {
     void *memory;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(exporter), "export", &memory));
     exporter *e = memory;
     *e = (exporter){.account = account, .log = log, .options = options, .goal.account = account};
-    ott_status status = run_all(e, path, folder, said);
+    ott_status status = run_all(e, path, folder, report);
     model_close(e->m);
     device_close(e->device);
     config_close(e->cfg);

@@ -8,6 +8,6 @@
 
 /* See ott_export. `said` gets the text. */
 ott_status export_run(mem *account, const logger *log, const char *path, const char *folder,
-                      const ott_export_options *options, str *said);
+                      const ott_export_options *options, str *report);
 
 #endif

@@ -268,26 +268,26 @@ static void describe_bytes(gguf_metadata *m, int64_t vocab) {
 }
 
 ott_status export_gguf_tokenizer(mem *account, const logger *log, const config *cfg, const char *from,
-                                 int64_t vocab, gguf_metadata *m, str *said) {
+                                 int64_t vocab, gguf_metadata *m, str *source) {
     char own[PATH_MAX];
     tokenizer *t = NULL;
     data_tokenizer_path(cfg, own);
     const char *path = from ? from : own;
     if (!from && !*own && !data_no_text(cfg) && vocab >= 256) {
         describe_bytes(m, vocab);
-        str_append(said, "every byte is a token");
-        return str_finish(said);
+        str_append(source, "every byte is a token");
+        return str_finish(source);
     }
     if (!*path) {
         put_text(m, "tokenizer.ggml.model", "none");
-        str_append(said, "none: the file runs on token ids");
-        return str_finish(said);
+        str_append(source, "none: the file runs on token ids");
+        return str_finish(source);
     }
     ott_status status = tokenizer_open(account, path, &t);
     if (status == OTT_OK) {
-        str_append(said, tokenizer_path(t));
+        str_append(source, tokenizer_path(t));
         status = describe(&(describing){account, log, t, vocab, m});
     }
     tokenizer_close(t);
-    return status == OTT_OK ? str_finish(said) : status;
+    return status == OTT_OK ? str_finish(source) : status;
 }

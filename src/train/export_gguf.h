@@ -12,6 +12,6 @@
  * the caller's, "" for none. OTT_ERR_UNSUPPORTED: llama.cpp would cut a text otherwise.
  */
 ott_status export_gguf_tokenizer(mem *account, const logger *log, const config *cfg, const char *from,
-                                 int64_t vocab, gguf_metadata *m, str *said);
+                                 int64_t vocab, gguf_metadata *m, str *source);
 
 #endif

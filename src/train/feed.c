@@ -38,7 +38,7 @@ batch feed_batch_at(const feed *f, const feed_shape *s, void *data) {
                    .token = tensor_vector(at, OTT_I32, tokens),
                    .target = tensor_vector(at + part, OTT_I32, tokens),
                    .at = {.position = tensor_vector(at + 2 * part, OTT_I32, tokens),
-                          .cu_seqlens = tensor_vector(at + 3 * part, OTT_I32, s->places + 1)}};
+                          .cu_seqlens = tensor_vector(at + 3 * part, OTT_I32, s->document_capacity + 1)}};
 }
 
 /* ---- open and close ---- */
@@ -114,9 +114,9 @@ static ott_status make_row(feed *f, int64_t index, int64_t b, bool training, int
 }
 
 /* As many as there are sequences, or twice that, or four times: what is planned or recorded is of one count. */
-static void make_places(feed_shape *s, int64_t documents) {
-    while (s->places < documents) s->places *= 2;
-    if (s->places > tokens_of(s)) s->places = tokens_of(s);
+static void grow_document_capacity(feed_shape *s, int64_t documents) {
+    while (s->document_capacity < documents) s->document_capacity *= 2;
+    if (s->document_capacity > tokens_of(s)) s->document_capacity = tokens_of(s);
 }
 
 static ott_status make_batch(feed *f, int64_t index, bool training, int64_t first, int64_t *labels) {
@@ -126,7 +126,7 @@ static ott_status make_batch(feed *f, int64_t index, bool training, int64_t firs
            2 * sizeof(int32_t));
     f->documents[index] = 0;
     for (int64_t b = 0; b < s->rows; b++) TRY(make_row(f, index, b, training, first + b, labels));
-    make_places(s, f->documents[index]);
+    grow_document_capacity(s, f->documents[index]);
     return OTT_OK;
 }
 
@@ -160,9 +160,9 @@ ott_status feed_evaluation(feed *f, int64_t first) {
 ott_status feed_send(feed *f, int set, int64_t index, const batch *to) {
     int64_t at = set * f->options.grad_accum + index;
     const feed_shape *s = shape_of(f, at);
-    int64_t part = part_ints(f, tokens_of(s)), ints = number_ints(f) + 3 * part + s->places + 1;
+    int64_t part = part_ints(f, tokens_of(s)), ints = number_ints(f) + 3 * part + s->document_capacity + 1;
     int32_t *host = numbers_at(f, at), *start = tokens_at(f, at) + 3 * part;
-    for (int64_t i = f->documents[at] + 1; i <= s->places; i++) start[i] = (int32_t)tokens_of(s);
+    for (int64_t i = f->documents[at] + 1; i <= s->document_capacity; i++) start[i] = (int32_t)tokens_of(s);
     TRY(device_copy_in_async(f->device, to->number.data, host, ints * (int64_t)sizeof *host));
     return device_event_record(f->device, f->sets[set].sent);
 }

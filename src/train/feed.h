@@ -28,7 +28,7 @@ typedef struct feed_options {
 
 /* A micro-batch: its rows, and places for documents on the device, which grow with what rows hold, and seldom. */
 typedef struct feed_shape {
-    int64_t rows, length, places;
+    int64_t rows, length, document_capacity;
 } feed_shape;
 
 typedef struct feed {

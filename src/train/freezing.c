@@ -43,7 +43,7 @@ int freezing_at(const config *cfg, int64_t step) {
 }
 
 /* What an entry names rests, and nothing else. */
-static ott_status rest(const config *cfg, model *m, int64_t entry, int *resting) {
+static ott_status freeze_by_entry(const config *cfg, model *m, int64_t entry, int *frozen_count) {
     const char *text = cfg->train.freeze_schedule.items[entry], *patterns[PATTERNS_MAX];
     char names[4096], *next = NULL;
     int count = 0;
@@ -58,16 +58,17 @@ static ott_status rest(const config *cfg, model *m, int64_t entry, int *resting)
                                text, PATTERNS_MAX);
         patterns[count++] = name;
     }
-    return freeze_apply(m, patterns, count, resting);
+    return freeze_apply(m, patterns, count, frozen_count);
 }
 
 ott_status freezing_check_names(const config *cfg, model *m) {
-    int resting;
-    for (int64_t i = 0; i < cfg->train.freeze_schedule.count; i++) TRY(rest(cfg, m, i, &resting));
-    return freeze_apply(m, NULL, 0, &resting);
+    int frozen_count;
+    for (int64_t i = 0; i < cfg->train.freeze_schedule.count; i++)
+        TRY(freeze_by_entry(cfg, m, i, &frozen_count));
+    return freeze_apply(m, NULL, 0, &frozen_count);
 }
 
-ott_status freezing_apply(const config *cfg, trainer *t, int entry, int *resting) {
-    TRY(rest(cfg, t->m, entry, resting));
+ott_status freezing_apply(const config *cfg, trainer *t, int entry, int *frozen_count) {
+    TRY(freeze_by_entry(cfg, t->m, entry, frozen_count));
     return trainer_convert(t, t->recipe);
 }

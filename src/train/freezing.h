@@ -13,6 +13,6 @@ ott_status freezing_check_names(const config *cfg, model *m);
 /* The entry in force in a step, counted from 0; FREEZING_NONE: nothing rests. */
 int freezing_at(const config *cfg, int64_t step);
 /* Between steps: goes on with what rests by that entry. *resting: how many parameters. */
-ott_status freezing_apply(const config *cfg, trainer *t, int entry, int *resting);
+ott_status freezing_apply(const config *cfg, trainer *t, int entry, int *frozen_count);
 
 #endif

@@ -66,7 +66,7 @@ typedef struct run {
 
 /* Once asked it stays asked: a step that is under way ends as well. Not so with several ranks, which end a step
    together. */
-static bool stop_asked(void *user) {
+static bool has_stop_request(void *user) {
     run *r = user;
     if (r->process_group.size > 1 && r->in_steps) return false;
     if (!r->stopping) r->stopping = r->hooks->stop && r->hooks->stop(r->hooks->stop_user);
@@ -74,7 +74,7 @@ static bool stop_asked(void *user) {
 }
 
 /* Between steps; asked of one rank it is asked of all. */
-static ott_status agree_to_stop(run *r) {
+static ott_status share_stop_request(run *r) {
     r->stopping = r->stopping || (r->hooks->stop && r->hooks->stop(r->hooks->stop_user));
     return process_group_any(&r->process_group, &r->stopping);
 }
@@ -105,7 +105,7 @@ out:
 static ott_status load_start(run *r) {
     const char *folder = r->cfg->model.hf_path, *quantization = r->notes.quantization;
     if (r->start.checkpoint && !r->start.choice.no_model) return OTT_OK;
-    TRY(run_make_weights(r->trainer->m, r->cfg, r->process_group.threads));
+    TRY(run_load_initial_weights(r->trainer->m, r->cfg, r->process_group.threads));
     if (*folder && !r->cfg->model.reduce)
         log_info(r->log, "Loaded the weights of %s%s%s%s", folder,
                  *quantization ? ", dequantized from FP8 (" : "", quantization, *quantization ? ")" : "");
@@ -311,9 +311,9 @@ static ott_status save_weights(run *r) {
 
 static ott_status save(run *r) {
     if (r->saved_step == r->trainer->run.step) return OTT_OK;
-    TRY(trainer_show_average(r->trainer, true));
+    TRY(trainer_use_average(r->trainer, true));
     TRY(save_weights(r));
-    return trainer_show_average(r->trainer, false);
+    return trainer_use_average(r->trainer, false);
 }
 
 /* The last one: a run ends when it is complete. */
@@ -429,15 +429,15 @@ static ott_status follow_schedule(run *r) {
 /* What rests, and what trains again. */
 static ott_status follow_freezing(run *r) {
     int64_t step = r->trainer->run.step;
-    int entry = freezing_at(r->cfg, step), resting;
+    int entry = freezing_at(r->cfg, step), frozen_count;
     if (entry == r->freezing) return OTT_OK;
-    TRY(freezing_apply(r->cfg, r->trainer, entry, &resting));
+    TRY(freezing_apply(r->cfg, r->trainer, entry, &frozen_count));
     r->freezing = entry;
-    log_info(r->log, "Freeze schedule: step %lld on %d parameters rest", (long long)step + 1, resting);
+    log_info(r->log, "Freeze schedule: step %lld on %d parameters rest", (long long)step + 1, frozen_count);
     return OTT_OK;
 }
 
-static void say_phase(const run *r) {
+static void log_phase(const run *r) {
     int64_t step = r->trainer->run.step;
     int number = phases_begin_at(r->cfg, step);
     if (number < 0) return;
@@ -450,7 +450,7 @@ static ott_status one_step(run *r) {
     TRY(checkpoint_writer_poll(r->writer));
     TRY(follow_schedule(r));
     TRY(follow_freezing(r));
-    say_phase(r);
+    log_phase(r);
     const run_state *at = &r->trainer->run;
     double learning_rate = schedule_rate(r->cfg, at->step, at->schedule_start);
     r->trainer->balance_factor = schedule_balance(r->cfg, r->trainer->run.step, r->cfg->train.max_steps);
@@ -468,7 +468,7 @@ static ott_status one_step(run *r) {
     if (step % r->cfg->eval.interval == 0 || step == r->cfg->train.max_steps) TRY(validate(r));
     report_progress(r, &s, learning_rate);
     bool due = r->cfg->checkpoint.interval > 0 && step % r->cfg->checkpoint.interval == 0;
-    TRY(agree_to_stop(r));
+    TRY(share_stop_request(r));
     if (due && !r->stopping) TRY(save(r)); /* else it is saved on the way out */
     return OTT_OK;
 }
@@ -478,7 +478,7 @@ static ott_status one_step(run *r) {
 static ott_status save_after(run *r, ott_status code) {
     long long step = (long long)r->trainer->run.step;
     if (r->process_group.size > 1) return code;
-    if (code == OTT_ERR_DIVERGED || !r->trainer->whole || step == r->first_step) return code;
+    if (code == OTT_ERR_DIVERGED || !r->trainer->is_consistent || step == r->first_step) return code;
     str reason = {.account = r->account};
     str_append(&reason, status_text());
     if (str_finish(&reason) != OTT_OK) return str_free(&reason), code;
@@ -505,7 +505,7 @@ static ott_status steps(run *r) {
         r->trainer->micro_batch_user = r;
     }
     r->in_steps = true;
-    TRY(agree_to_stop(r));
+    TRY(share_stop_request(r));
     while (r->trainer->run.step < r->cfg->train.max_steps) {
         if (r->stopping) return save_and_stop(r);
         ott_status status = one_step(r);
@@ -675,7 +675,7 @@ ott_status train_run(mem *account, const logger *log, config *cfg, const train_h
     ott_status status = OTT_OK;
     TRY_OUT(process_group_join(account, log, cfg, &r.process_group));
     r.log = &r.process_group.log;
-    r.cancellation = (cancellation){.log = r.log, .stop = stop_asked, .user = &r};
+    r.cancellation = (cancellation){.log = r.log, .stop = has_stop_request, .user = &r};
     TRY_OUT(open_run(&r));
     run_log_write_start(&(run_log_start){.log = r.log,
                                          .mesh = &r.process_group.mesh,

@@ -26,33 +26,33 @@ static ott_status note_staging(const trainer *t, const config *cfg) {
     return dry_run_count_host(t->device, MEM_STAGING, bytes, 1, "copy for a checkpoint");
 }
 
-static ott_status dry_run(const memory_check *a, const variant *v, device *d, memory_need *out) {
+static ott_status dry_run(const memory_check *c, const variant *v, device *d, memory_need *out) {
     precision_plan precision;
     trainer_options options;
     trainer *t;
     TRY(precision_plan_read(&v->cfg, &precision));
-    TRY(run_trainer_options(&v->cfg, &precision, a->step, &options));
-    TRY(trainer_open(a->account, NULL, d, &v->shape, &options, a->train_data, a->validation_data, &t));
+    TRY(run_trainer_options(&v->cfg, &precision, c->step, &options));
+    TRY(trainer_open(c->account, NULL, d, &v->shape, &options, c->train_data, c->validation_data, &t));
     dry_run_listen(d, NULL);
-    ott_status status = a->look ? a->look(a->user, t) : OTT_OK;
+    ott_status status = c->inspect ? c->inspect(c->user, t) : OTT_OK;
     if (status == OTT_OK) status = try_phases(t, &precision, out);
     if (status == OTT_OK) status = note_staging(t, &v->cfg);
     trainer_close(t);
     return status;
 }
 
-static ott_status need_of(const memory_check *a, const variant *v, memory_need *out) {
+static ott_status need_of(const memory_check *c, const variant *v, memory_need *out) {
     device *d;
-    mem_stats taken = device_taken(a->device);
+    mem_stats taken = device_taken(c->device);
     *out = (memory_need){0};
-    TRY(dry_run_open(a->account, a->device, &d));
-    dry_run_listen(d, a->listener);
-    ott_status status = dry_run(a, v, d, out);
-    out->total = dry_run_peak(d, out->of) + taken.now;
-    out->host = dry_run_host_peak(d, out->host_of);
-    for (int kind = 0; kind < MEM_KIND_COUNT; kind++) out->of[kind] += taken.now_of[kind];
-    out->total += a->group_bytes;
-    out->of[MEM_COMM] += a->group_bytes;
+    TRY(dry_run_open(c->account, c->device, &d));
+    dry_run_listen(d, c->listener);
+    ott_status status = dry_run(c, v, d, out);
+    out->total = dry_run_peak(d, out->by_kind) + taken.now;
+    out->host = dry_run_host_peak(d, out->host_by_kind);
+    for (int kind = 0; kind < MEM_KIND_COUNT; kind++) out->by_kind[kind] += taken.now_of[kind];
+    out->total += c->group_bytes;
+    out->by_kind[MEM_COMM] += c->group_bytes;
     device_close(d);
     return status;
 }
@@ -69,22 +69,22 @@ typedef struct proposal {
 
 enum { MOST_TIMES = 24, MOST_PROPOSALS = 16, SHOWN = 3 };
 
-static memory_limit host_room(const memory_check *a) {
+static memory_limit host_room(const memory_check *c) {
     memory_limit room = {.left = INT64_MAX};
-    if (!a->elsewhere) limit_read(mem_read(a->account).now, &room);
+    if (!c->is_other_machine) limit_read(mem_read(c->account).now, &room);
     return room;
 }
 
 /* Applies it again and again until it fits or cannot be applied again. False: it saves nothing. */
-static bool propose(const memory_check *a, const variant *from, setting set, int64_t need, int64_t left,
+static bool propose(const memory_check *c, const variant *from, setting set, int64_t need, int64_t left,
                     proposal *out) {
     variant v = *from;
     memory_need n;
     char text[MEMORY_CHECK_TEXT];
     *out = (proposal){.set = set, .total = need};
-    for (int times = 1; times <= MOST_TIMES && out->total > left && set(a, &v, text); times++) {
-        if (need_of(a, &v, &n) != OTT_OK) break; /* does not go with the rest of the configuration */
-        if (n.host > host_room(a).left) break;
+    for (int times = 1; times <= MOST_TIMES && out->total > left && set(c, &v, text); times++) {
+        if (need_of(c, &v, &n) != OTT_OK) break; /* does not go with the rest of the configuration */
+        if (n.host > host_room(c).left) break;
         if (n.total >= out->total) continue;
         out->total = n.total;
         out->times = times;
@@ -101,49 +101,49 @@ static void insert(proposal *list, int *count, const proposal *p) {
 }
 
 /* All that save something, the best first. */
-static int find_proposals(const memory_check *a, const variant *v, int64_t need, int64_t left,
+static int find_proposals(const memory_check *c, const variant *v, int64_t need, int64_t left,
                           proposal *list) {
     int count = 0;
     proposal p;
     for (int i = 0; count < MOST_PROPOSALS && memory_check_settings[i]; i++)
-        if (propose(a, v, memory_check_settings[i], need, left, &p)) insert(list, &count, &p);
+        if (propose(c, v, memory_check_settings[i], need, left, &p)) insert(list, &count, &p);
     return count;
 }
 
 /* ---- suggestions ---- */
 
 /* What several of them need together. */
-static ott_status need_with(const memory_check *a, const variant *from, const proposal *list, int count,
+static ott_status need_with(const memory_check *c, const variant *from, const proposal *list, int count,
                             int64_t *out) {
     variant v = *from;
     memory_need n;
     char text[MEMORY_CHECK_TEXT];
     for (int i = 0; i < count; i++)
-        for (int times = 0; times < list[i].times; times++) list[i].set(a, &v, text);
-    TRY(need_of(a, &v, &n));
+        for (int times = 0; times < list[i].times; times++) list[i].set(c, &v, text);
+    TRY(need_of(c, &v, &n));
     *out = n.total;
     return OTT_OK;
 }
 
-static void write_together(str *text, const memory_check *a, const variant *v, const proposal *list,
+static void write_together(str *text, const memory_check *c, const variant *v, const proposal *list,
                            int count, int64_t left) {
     int64_t together = list[0].total;
     char size[SIZE_TEXT];
     proposal smaller;
-    if (count > 1 && need_with(a, v, list, count, &together) == OTT_OK)
+    if (count > 1 && need_with(c, v, list, count, &together) == OTT_OK)
         str_printf(text, "; with %s it needs %s", count == 2 ? "both" : "all three",
                    size_text(together, size));
     if (together <= left) return;
     if (count > 0) str_append(text, ", which is still too much");
-    if (propose(a, v, memory_check_reduce_model, INT64_MAX, left, &smaller) && smaller.total <= left)
+    if (propose(c, v, memory_check_reduce_model, INT64_MAX, left, &smaller) && smaller.total <= left)
         str_printf(text, "; %s makes a small model of the family, to try the configuration with, of %s",
                    smaller.text, size_text(smaller.total, size));
 }
 
-static void write_proposals(str *text, const memory_check *a, const variant *v, int64_t need, int64_t left) {
+static void write_proposals(str *text, const memory_check *c, const variant *v, int64_t need, int64_t left) {
     proposal list[MOST_PROPOSALS];
     char size[SIZE_TEXT];
-    int count = find_proposals(a, v, need, left, list);
+    int count = find_proposals(c, v, need, left, list);
     if (count > SHOWN) count = SHOWN;
     for (int i = 0; i < count; i++)
         str_printf(text, "%s%s saves %s", i ? ", " : "what would help most: ", list[i].text,
@@ -152,13 +152,13 @@ static void write_proposals(str *text, const memory_check *a, const variant *v, 
         str_append(text, "no other setting of the step saves any");
         list[0] = (proposal){.total = need};
     }
-    write_together(text, a, v, list, count, left);
+    write_together(text, c, v, list, count, left);
 }
 
 enum { MOST_RANKS = 1024 };
 
 /* The fewest ranks, a power of two, that hold the parameters between them and have room each; false: none are known. */
-static bool write_ranks(str *text, const memory_check *a, const variant *from, int64_t left) {
+static bool write_ranks(str *text, const memory_check *c, const variant *from, int64_t left) {
     variant v = *from;
     memory_need n;
     char size[SIZE_TEXT];
@@ -166,11 +166,11 @@ static bool write_ranks(str *text, const memory_check *a, const variant *from, i
     int ranks = from->shape.shard_ranks ? 2 * from->shape.shard_ranks->size : 2;
     for (; ranks <= MOST_RANKS; ranks *= 2) {
         m.size[MESH_DP_SHARD] = ranks;
-        if (dry_run_group_open(a->account, 0, ranks, &v.shape.shard_ranks) != OTT_OK) return false;
-        ott_status status = need_of(a, &v, &n);
+        if (dry_run_group_open(c->account, 0, ranks, &v.shape.shard_ranks) != OTT_OK) return false;
+        ott_status status = need_of(c, &v, &n);
         group_close(v.shape.shard_ranks);
         if (status != OTT_OK) return false;
-        if (a->device->threads > 0) n.total += process_group_bytes(&m) - n.of[MEM_COMM];
+        if (c->device->threads > 0) n.total += process_group_bytes(&m) - n.by_kind[MEM_COMM];
         if (n.total > left) continue;
         str_printf(text,
                    "; sharded over %d ranks (distributed.dp_shard = %d) with as much memory each it needs %s "
@@ -182,13 +182,13 @@ static bool write_ranks(str *text, const memory_check *a, const variant *from, i
 }
 
 /* True if it names a number of ranks. */
-static bool suggest(const memory_check *a, const variant *v, int64_t need, int64_t left, str *text) {
-    write_proposals(text, a, v, need, left);
-    return write_ranks(text, a, v, left);
+static bool suggest(const memory_check *c, const variant *v, int64_t need, int64_t left, str *text) {
+    write_proposals(text, c, v, need, left);
+    return write_ranks(text, c, v, left);
 }
 
-ott_status memory_check_suggest(const memory_check *a, int64_t need, int64_t left, str *out) {
-    suggest(a, &(variant){.cfg = *a->cfg, .shape = *a->shape}, need, left, out);
+ott_status memory_check_suggest(const memory_check *c, int64_t need, int64_t left, str *out) {
+    suggest(c, &(variant){.cfg = *c->cfg, .shape = *c->shape}, need, left, out);
     return str_finish(out);
 }
 
@@ -200,38 +200,38 @@ enum {
 }; /* of the need in bf16, and bytes: less is not worth a line */
 
 /* *fits: the setting goes with the rest of the configuration. */
-static ott_status try_setting(const memory_check *a, const variant *v, memory_need *out, bool *fits) {
-    ott_status status = need_of(a, v, out);
+static ott_status try_setting(const memory_check *c, const variant *v, memory_need *out, bool *fits) {
+    ott_status status = need_of(c, v, out);
     *fits = status == OTT_OK;
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
-static ott_status offer(const memory_check *a, setting set, int64_t need, memory_check_fp8 *out) {
-    variant v = {.cfg = *a->cfg, .shape = *a->shape};
+static ott_status offer(const memory_check *c, setting set, int64_t need, memory_check_fp8 *out) {
+    variant v = {.cfg = *c->cfg, .shape = *c->shape};
     memory_need n;
     bool fits;
     memory_check_offer *o = &out->offers[out->offer_count];
-    if (!set(a, &v, o->text)) return OTT_OK;
-    TRY(try_setting(a, &v, &n, &fits));
+    if (!set(c, &v, o->text)) return OTT_OK;
+    TRY(try_setting(c, &v, &n, &fits));
     if (!fits || n.total >= need) return OTT_OK;
     o->total = n.total;
     out->offer_count++;
     return OTT_OK;
 }
 
-ott_status memory_check_compare_fp8(const memory_check *a, int64_t need, memory_check_fp8 *out) {
+ott_status memory_check_compare_fp8(const memory_check *c, int64_t need, memory_check_fp8 *out) {
     static const setting settings[MEMORY_CHECK_OFFERS] = {memory_check_exclude_head, memory_check_chunk_loss};
-    variant v = {.cfg = *a->cfg, .shape = *a->shape};
+    variant v = {.cfg = *c->cfg, .shape = *c->shape};
     memory_need bf16;
     bool fits;
     *out = (memory_check_fp8){0};
     if (v.cfg.train.mixed_precision != PRECISION_FP8) return OTT_OK;
     v.cfg.train.mixed_precision = PRECISION_BF16;
-    TRY(try_setting(a, &v, &bf16, &fits));
+    TRY(try_setting(c, &v, &bf16, &fits));
     int64_t excess = need - bf16.total;
     if (!fits || excess < EXCESS_LEAST || excess < bf16.total / EXCESS_SHARE) return OTT_OK;
     out->excess = excess;
-    for (int i = 0; i < MEMORY_CHECK_OFFERS; i++) TRY(offer(a, settings[i], need, out));
+    for (int i = 0; i < MEMORY_CHECK_OFFERS; i++) TRY(offer(c, settings[i], need, out));
     return OTT_OK;
 }
 
@@ -263,37 +263,37 @@ static void write_kinds(str *text, int64_t all, const int64_t of[MEM_KIND_COUNT]
     }
 }
 
-static ott_status refuse(const memory_check *a, const variant *v, const memory_need *n,
+static ott_status refuse(const memory_check *c, const variant *v, const memory_need *n,
                          const memory_limit *room) {
     char size[SIZE_TEXT], left[LIMIT_TEXT];
-    str text = {.account = a->account};
-    int64_t available = room->left + device_taken(a->device).now;
+    str text = {.account = c->account};
+    int64_t available = room->left + device_taken(c->device).now;
     str_printf(&text, "the run needs %s and %s: ", size_text(n->total, size), limit_text(room, left));
-    write_kinds(&text, n->total, n->of);
+    write_kinds(&text, n->total, n->by_kind);
     str_append(&text, "; ");
-    if (suggest(a, v, n->total, available, &text)) str_append(&text, "; ottava plan shows the speed on them");
+    if (suggest(c, v, n->total, available, &text)) str_append(&text, "; ottava plan shows the speed on them");
     ott_status status = str_finish(&text);
     if (status == OTT_OK) status = status_fail(OTT_ERR_MEMORY, "%s", text.text);
     str_free(&text);
     return status;
 }
 
-ott_status memory_check_measure(const memory_check *a, memory_need *out) {
-    return need_of(a, &(variant){.cfg = *a->cfg, .shape = *a->shape}, out);
+ott_status memory_check_measure(const memory_check *c, memory_need *out) {
+    return need_of(c, &(variant){.cfg = *c->cfg, .shape = *c->shape}, out);
 }
 
 /* Of a device with memory of its own, beside which the run takes some of the host's. */
-static ott_status check_host(const memory_check *a, const memory_need *n) {
-    memory_limit room = host_room(a);
+static ott_status check_host(const memory_check *c, const memory_need *n) {
+    memory_limit room = host_room(c);
     char size[SIZE_TEXT], left[LIMIT_TEXT];
-    str text = {.account = a->account};
+    str text = {.account = c->account};
     if (n->host <= room.left) return OTT_OK;
     str_printf(&text, "the run needs %s of the host's memory, and %s: ", size_text(n->host, size),
                limit_text(&room, left));
-    write_kinds(&text, n->host, n->host_of);
-    if (n->host_of[MEM_STAGING] > 0)
+    write_kinds(&text, n->host, n->host_by_kind);
+    if (n->host_by_kind[MEM_STAGING] > 0)
         str_append(&text, "; checkpoint.async_mode = \"disabled\" needs no copy for checkpoints");
-    if (a->cfg->train.offload != OFFLOAD_NONE)
+    if (c->cfg->train.offload != OFFLOAD_NONE)
         str_append(&text, "; train.offload = \"none\" leaves the training state in the device's memory");
     ott_status status = str_finish(&text);
     if (status == OTT_OK) status = status_fail(OTT_ERR_MEMORY, "%s", text.text);
@@ -301,13 +301,13 @@ static ott_status check_host(const memory_check *a, const memory_need *n) {
     return status;
 }
 
-ott_status memory_check_decide(const memory_check *a, memory_need *out) {
+ott_status memory_check_decide(const memory_check *c, memory_need *out) {
     device_memory memory;
-    variant v = {.cfg = *a->cfg, .shape = *a->shape};
-    int64_t taken = device_taken(a->device).now;
-    TRY(need_of(a, &v, out));
-    TRY(check_host(a, out));
-    device_read_memory(a->device, &memory);
+    variant v = {.cfg = *c->cfg, .shape = *c->shape};
+    int64_t taken = device_taken(c->device).now;
+    TRY(need_of(c, &v, out));
+    TRY(check_host(c, out));
+    device_read_memory(c->device, &memory);
     if (memory.room.left == INT64_MAX || out->total - taken <= memory.room.left) return OTT_OK;
-    return refuse(a, &v, out, &memory.room);
+    return refuse(c, &v, out, &memory.room);
 }

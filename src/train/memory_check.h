@@ -20,28 +20,28 @@ typedef struct memory_check {
     int64_t step;                                /* the run starts with */
     const dataset *train_data, *validation_data; /* NULL: rows of train.seq_len tokens */
     const dry_run_listener *listener; /* called for each operation of the first step; may be NULL */
-    ott_status (*look)(void *user,
-                       trainer *t); /* called with the trainer after the step is recorded; may be NULL */
+    ott_status (*inspect)(void *user,
+                          trainer *t); /* called with the trainer after the step is recorded; may be NULL */
     void *user;
-    int64_t group_bytes; /* of groups of ranks that are not open yet */
-    bool elsewhere;      /* the run is planned for another machine, whose host's memory is not known */
+    int64_t group_bytes;   /* of groups of ranks that are not open yet */
+    bool is_other_machine; /* the run is planned for another machine, whose host's memory is not known */
 } memory_check;
 
 /* Bytes, by kind, at the moment when a run needs the most; with what is already taken. */
 typedef struct memory_need {
-    int64_t total, of[MEM_KIND_COUNT];     /* of the device's memory */
-    int64_t host, host_of[MEM_KIND_COUNT]; /* of the host's, where that is another */
-    int64_t saved;                         /* of the step arena: what forward leaves for backward */
+    int64_t total, by_kind[MEM_KIND_COUNT];     /* of the device's memory */
+    int64_t host, host_by_kind[MEM_KIND_COUNT]; /* of the host's, where that is another */
+    int64_t saved;                              /* of the step arena: what forward leaves for backward */
 } memory_need;
 
 /* What the run needs, whatever there is. */
-ott_status memory_check_measure(const memory_check *a, memory_need *out);
+ott_status memory_check_measure(const memory_check *c, memory_need *out);
 /* OTT_ERR_MEMORY when it is more than what is left: then it names the kinds that are large, whose limit it
  * is, and the three settings that would save most, with how much. */
-ott_status memory_check_decide(const memory_check *a, memory_need *out);
+ott_status memory_check_decide(const memory_check *c, memory_need *out);
 /* The run needs `need` bytes, and `left` are left. Appends the settings that save most, with their savings, and the fewest
    ranks on which the run fits. */
-ott_status memory_check_suggest(const memory_check *a, int64_t need, int64_t left, str *out);
+ott_status memory_check_suggest(const memory_check *c, int64_t need, int64_t left, str *out);
 
 enum { MEMORY_CHECK_OFFERS = 2, MEMORY_CHECK_FP8_TEXT = 400 };
 
@@ -58,7 +58,7 @@ typedef struct memory_check_fp8 {
 } memory_check_fp8;
 
 /* need: bytes that the run needs in FP8. */
-ott_status memory_check_compare_fp8(const memory_check *a, int64_t need, memory_check_fp8 *out);
+ott_status memory_check_compare_fp8(const memory_check *c, int64_t need, memory_check_fp8 *out);
 /* One sentence, without its full stop. */
 void memory_check_show_fp8(const memory_check_fp8 *c, int64_t need, char out[MEMORY_CHECK_FP8_TEXT]);
 

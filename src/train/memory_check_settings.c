@@ -7,8 +7,8 @@
 
 enum { SHORTEST = 128, SMALLEST_CHUNK = 512, SMALLEST_MODEL = 1024 };
 
-static bool halve_batch(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
-    (void)a;
+static bool halve_batch(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
+    (void)c;
     int64_t *size = &v->cfg.train.batch_size;
     if (*size < 2) return false;
     *size /= 2;
@@ -16,8 +16,8 @@ static bool halve_batch(const memory_check *a, variant *v, char text[MEMORY_CHEC
     return true;
 }
 
-static bool halve_evaluation(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
-    (void)a;
+static bool halve_evaluation(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
+    (void)c;
     int64_t rows = config_evaluation_batch(&v->cfg);
     if (!v->cfg.eval.enabled || rows < 2) return false;
     v->cfg.eval.batch_size = rows / 2;
@@ -25,33 +25,33 @@ static bool halve_evaluation(const memory_check *a, variant *v, char text[MEMORY
     return true;
 }
 
-static bool halve_length(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
+static bool halve_length(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     int64_t *length = &v->cfg.train.seq_len;
-    bool of_samples = a->train_data && dataset_has_samples(a->train_data) && !v->cfg.data.pack_sequences;
+    bool of_samples = c->train_data && dataset_has_samples(c->train_data) && !v->cfg.data.pack_sequences;
     if (*length < 2 * SHORTEST || of_samples) return false;
     *length /= 2;
     snprintf(text, MEMORY_CHECK_TEXT, "train.seq_len = %" PRId64, *length);
     return true;
 }
 
-static bool recompute(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
-    (void)a;
+static bool recompute(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
+    (void)c;
     if (v->cfg.train.activation_checkpointing == CHECKPOINTING_FULL) return false;
     v->cfg.train.activation_checkpointing = CHECKPOINTING_FULL;
     snprintf(text, MEMORY_CHECK_TEXT, "train.activation_checkpointing = \"full\"");
     return true;
 }
 
-static bool save_at_once(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
-    (void)a;
+static bool save_at_once(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
+    (void)c;
     if (v->cfg.checkpoint.async_mode == ASYNC_DISABLED) return false;
     v->cfg.checkpoint.async_mode = ASYNC_DISABLED;
     snprintf(text, MEMORY_CHECK_TEXT, "checkpoint.async_mode = \"disabled\"");
     return true;
 }
 
-bool memory_check_chunk_loss(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
-    (void)a;
+bool memory_check_chunk_loss(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
+    (void)c;
     bool chunked = v->cfg.train.loss_fn == LOSS_CHUNKED_CROSS_ENTROPY;
     int64_t chunk = v->cfg.train.ce_chunk_size;
     if (chunked && chunk > 0 && chunk <= SMALLEST_CHUNK) return false;
@@ -69,10 +69,10 @@ static bool has_filter(const config *cfg, const char *name) {
 }
 
 /* An FP8 head quantizes the gradient of the logits, the largest tensor of a step, once for each of its two GEMMs. */
-bool memory_check_exclude_head(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
+bool memory_check_exclude_head(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     static const char head[] = "output_head";
     config_list *list = &v->cfg.float8.filter_fqns;
-    (void)a;
+    (void)c;
     if (v->cfg.train.mixed_precision != PRECISION_FP8 || has_filter(&v->cfg, head)) return false;
     if (list->count >= MEMORY_CHECK_FILTERS) return false;
     snprintf(text, MEMORY_CHECK_TEXT,
@@ -83,8 +83,8 @@ bool memory_check_exclude_head(const memory_check *a, variant *v, char text[MEMO
     return true;
 }
 
-static bool halve_precision(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
-    (void)a;
+static bool halve_precision(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
+    (void)c;
     if (v->cfg.train.mixed_precision != PRECISION_FP32) return false;
     v->cfg.train.mixed_precision = PRECISION_BF16;
     snprintf(text, MEMORY_CHECK_TEXT, "train.mixed_precision = \"bf16\"");
@@ -92,19 +92,19 @@ static bool halve_precision(const memory_check *a, variant *v, char text[MEMORY_
 }
 
 /* Fine-tuning does as well without. */
-static bool freeze_embedding(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
+static bool freeze_embedding(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     static const char *const names[] = {"model.embed_tokens"};
     static const config_list list = {names, 1};
-    if (!*a->cfg->model.hf_path || v->shape.freeze->count > 0) return false;
+    if (!*c->cfg->model.hf_path || v->shape.freeze->count > 0) return false;
     v->shape.freeze = &list;
     snprintf(text, MEMORY_CHECK_TEXT, "train.freeze = \"%s\"", names[0]);
     return true;
 }
 
 /* On a GPU: first the moments, then masters too. */
-static bool offload_more(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
+static bool offload_more(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     config_offload *offload = &v->cfg.train.offload;
-    if (a->device->threads > 0 || *offload == OFFLOAD_STATE || v->cfg.optimizer.name == OPTIMIZER_MUON)
+    if (c->device->threads > 0 || *offload == OFFLOAD_STATE || v->cfg.optimizer.name == OPTIMIZER_MUON)
         return false;
     *offload = *offload == OFFLOAD_NONE ? OFFLOAD_MOMENTS : OFFLOAD_STATE;
     v->shape.offload = *offload;
@@ -113,15 +113,15 @@ static bool offload_more(const memory_check *a, variant *v, char text[MEMORY_CHE
     return *offload == OFFLOAD_MOMENTS || config_copies_masters(&v->cfg);
 }
 
-bool memory_check_reduce_model(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]) {
-    config smaller = *a->asked;
+bool memory_check_reduce_model(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
+    config smaller = *c->asked;
     int64_t by = v->cfg.model.reduce; /* 1 in the resolved configuration; then what was tried last */
     if (by <= 1) by = smaller.model.reduce > 1 ? smaller.model.reduce : 1;
     if (2 * by > SMALLEST_MODEL) return false;
     smaller.model.reduce = 2 * by;
     model_options shape;
     if (model_options_resolve(&smaller, &shape) != OTT_OK) return false;
-    shape.vocab = a->shape->vocab;
+    shape.vocab = c->shape->vocab;
     shape.freeze = v->shape.freeze;
     shape.shard_ranks = v->shape.shard_ranks;
     shape.expert_ranks = v->shape.expert_ranks;

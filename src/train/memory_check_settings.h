@@ -14,13 +14,13 @@ typedef struct variant {
 } variant;
 
 /* Applies the setting to v and writes it to text; false if it does not apply (any more). */
-typedef bool (*setting)(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]);
+typedef bool (*setting)(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]);
 
 /* The settings that keep the model as it is; NULL ends the list. */
 extern const setting memory_check_settings[];
-bool memory_check_exclude_head(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]);
-bool memory_check_chunk_loss(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]);
+bool memory_check_exclude_head(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]);
+bool memory_check_chunk_loss(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]);
 /* For a run that only tries a configuration: the same family, smaller. */
-bool memory_check_reduce_model(const memory_check *a, variant *v, char text[MEMORY_CHECK_TEXT]);
+bool memory_check_reduce_model(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]);
 
 #endif

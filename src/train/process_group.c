@@ -12,105 +12,107 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WORDS_BYTES = 1 << 16 };
+enum { CONTROL_BYTES = 1 << 16 };
 
 /* ---- joining ---- */
 
 /* torchtitan's launcher prints it before each line. */
 static void log_marked(void *user, ott_log_level level, const char *text) {
-    const process_group *w = user;
-    log_line(w->parent_log, level, "[rank%d]:%s", w->rank, text);
+    const process_group *pg = user;
+    log_line(pg->parent_log, level, "[rank%d]:%s", pg->rank, text);
 }
 
-static void choose_log(process_group *w, const logger *log, int64_t wanted) {
-    w->parent_log = log;
-    w->log = log ? *log : (logger){0};
-    if (wanted == -1 && w->size > 1)
-        w->log = (logger){.callback = log_marked, .user = w, .level = w->log.level};
-    else if (wanted != w->rank && w->size > 1)
-        w->log = (logger){0};
+static void choose_log(process_group *pg, const logger *log, int64_t wanted) {
+    pg->parent_log = log;
+    pg->log = log ? *log : (logger){0};
+    if (wanted == -1 && pg->size > 1)
+        pg->log = (logger){.callback = log_marked, .user = pg, .level = pg->log.level};
+    else if (wanted != pg->rank && pg->size > 1)
+        pg->log = (logger){0};
 }
 
-static ott_status check_log_rank(const process_group *w, const config *cfg) {
-    if (w->size == 1 || cfg->metrics.log_rank < w->size) return OTT_OK;
+static ott_status check_log_rank(const process_group *pg, const config *cfg) {
+    if (pg->size == 1 || cfg->metrics.log_rank < pg->size) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG, "%s: there are %d ranks, 0 to %d; -1: all of them",
-                       config_where(cfg, "metrics.log_rank"), w->size, w->size - 1);
+                       config_where(cfg, "metrics.log_rank"), pg->size, pg->size - 1);
 }
 
-static ott_status join(process_group *w) {
+static ott_status join(process_group *pg) {
     launch l;
     TRY(launch_read(&l));
     if (!l.joins) return OTT_OK;
-    TRY(mpi_join(&w->rank, &w->size));
-    w->local_rank = l.local_rank;
-    w->local_ranks = l.local_size;
-    if (w->threads == 0) w->threads = launch_threads(&l, pool_cores(), (int)sysconf(_SC_NPROCESSORS_ONLN));
-    return launch_check_joined(&l, w->size);
+    TRY(mpi_join(&pg->rank, &pg->size));
+    pg->local_rank = l.local_rank;
+    pg->local_ranks = l.local_size;
+    if (pg->threads == 0) pg->threads = launch_threads(&l, pool_cores(), (int)sysconf(_SC_NPROCESSORS_ONLN));
+    return launch_check_joined(&l, pg->size);
 }
 
-static void stand_alone(process_group *w) {
-    w->all = comm_self();
-    w->data = w->shard = w->replicate = w->stages = w->tensor = w->context = w->savers = w->control = w->all;
-    w->experts = w->expert_shard = w->all;
+static void use_self_groups(process_group *pg) {
+    pg->all = comm_self();
+    pg->data = pg->shard = pg->replicate = pg->stages = pg->tensor = pg->context = pg->savers = pg->control =
+        pg->all;
+    pg->experts = pg->expert_shard = pg->all;
 }
 
-ott_status process_group_join(mem *account, const logger *log, const config *cfg, process_group *w) {
-    *w = (process_group){.account = account, .size = 1, .log = log ? *log : (logger){0}};
-    stand_alone(w);
-    w->threads = (int)cfg->train.threads;
-    TRY(join(w));
-    choose_log(w, log, cfg->metrics.log_rank);
+ott_status process_group_join(mem *account, const logger *log, const config *cfg, process_group *pg) {
+    *pg = (process_group){.account = account, .size = 1, .log = log ? *log : (logger){0}};
+    use_self_groups(pg);
+    pg->threads = (int)cfg->train.threads;
+    TRY(join(pg));
+    choose_log(pg, log, cfg->metrics.log_rank);
     return OTT_OK;
 }
 
-static ott_status arrange(process_group *w, config *cfg) {
-    TRY(mesh_fit(cfg, w->size, &w->log));
-    TRY(mesh_open(cfg, w->size, &w->mesh));
-    return config_set_data_ranks(cfg, mesh_group_size(&w->mesh, MESH_DATA));
+static ott_status arrange(process_group *pg, config *cfg) {
+    TRY(mesh_fit(cfg, pg->size, &pg->log));
+    TRY(mesh_open(cfg, pg->size, &pg->mesh));
+    return config_set_data_ranks(cfg, mesh_group_size(&pg->mesh, MESH_DATA));
 }
 
-ott_status process_group_make_mesh(process_group *w, config *cfg) {
-    TRY(config_collect(cfg, check_log_rank(w, cfg)));
-    return config_collect(cfg, arrange(w, cfg));
+ott_status process_group_make_mesh(process_group *pg, config *cfg) {
+    TRY(config_collect(cfg, check_log_rank(pg, cfg)));
+    return config_collect(cfg, arrange(pg, cfg));
 }
 
 /* ---- groups ---- */
 
 /* Of the ranks that differ from this one in the dimensions only, at least two. */
-typedef ott_status (*group_opener)(const process_group *w, mesh_set dimensions, const char *name,
+typedef ott_status (*group_opener)(const process_group *pg, mesh_set dimensions, const char *name,
                                    group **out);
 
-static ott_status open_mpi(const process_group *w, mesh_set dimensions, const char *name, group **out) {
-    int ranks[w->size];
-    if (out == &w->all) { /* it is there already */
-        *out = w->control;
+static ott_status open_mpi(const process_group *pg, mesh_set dimensions, const char *name, group **out) {
+    int ranks[pg->size];
+    if (out == &pg->all) { /* it is there already */
+        *out = pg->control;
         return OTT_OK;
     }
-    mesh_group(&w->mesh, dimensions, w->rank, ranks);
-    return mpi_group_open(w->account, ranks, (int)mesh_group_size(&w->mesh, dimensions), name, w->timeout,
+    mesh_group(&pg->mesh, dimensions, pg->rank, ranks);
+    return mpi_group_open(pg->account, ranks, (int)mesh_group_size(&pg->mesh, dimensions), name, pg->timeout,
                           out);
 }
 
 /* NCCL's groups are for one thread, so those who write checkpoints meanwhile have MPI's. */
-static ott_status open_linked(const process_group *w, mesh_set dimensions, const char *name, group **out) {
-    int ranks[w->size];
-    if (out == &w->savers) return open_mpi(w, dimensions, name, out);
-    mesh_group(&w->mesh, dimensions, w->rank, ranks);
-    return links_open(w->account,
-                      &(links_options){.device = w->device,
-                                       .control = w->control,
+static ott_status open_linked(const process_group *pg, mesh_set dimensions, const char *name, group **out) {
+    int ranks[pg->size];
+    if (out == &pg->savers) return open_mpi(pg, dimensions, name, out);
+    mesh_group(&pg->mesh, dimensions, pg->rank, ranks);
+    return links_open(pg->account,
+                      &(links_options){.device = pg->device,
+                                       .control = pg->control,
                                        .ranks = ranks,
-                                       .count = (int)mesh_group_size(&w->mesh, dimensions),
+                                       .count = (int)mesh_group_size(&pg->mesh, dimensions),
                                        .name = name,
-                                       .timeout = w->timeout,
+                                       .timeout = pg->timeout,
                                        .messages = dimensions == MESH_SET(PP)},
                       out);
 }
 
-static ott_status open_absent(const process_group *w, mesh_set dimensions, const char *name, group **out) {
+static ott_status open_dry_run_group(const process_group *pg, mesh_set dimensions, const char *name,
+                                     group **out) {
     (void)name;
-    return dry_run_group_open(w->account, (int)mesh_group_rank(&w->mesh, dimensions, w->rank),
-                              (int)mesh_group_size(&w->mesh, dimensions), out);
+    return dry_run_group_open(pg->account, (int)mesh_group_rank(&pg->mesh, dimensions, pg->rank),
+                              (int)mesh_group_size(&pg->mesh, dimensions), out);
 }
 
 /* All of them, in the order in which every rank opens them. */
@@ -123,9 +125,9 @@ static const mesh_set group_sets[GROUPS] = {
 static const char *const group_names[GROUPS] = {
     "", "data", "dp_shard", "dp_replicate", "pp", "tp", "cp", "checkpoints", "ep", "dp_shard of experts"};
 
-static void list_groups(process_group *w, group **out[GROUPS]) {
-    group **groups[GROUPS] = {&w->all,    &w->data,    &w->shard,  &w->replicate, &w->stages,
-                              &w->tensor, &w->context, &w->savers, &w->experts,   &w->expert_shard};
+static void list_groups(process_group *pg, group **out[GROUPS]) {
+    group **groups[GROUPS] = {&pg->all,    &pg->data,    &pg->shard,  &pg->replicate, &pg->stages,
+                              &pg->tensor, &pg->context, &pg->savers, &pg->experts,   &pg->expert_shard};
     memcpy(out, groups, sizeof groups);
 }
 
@@ -135,45 +137,45 @@ static int64_t size_of_group(const mesh *m, int i) {
     return of_experts && m->size[MESH_EP] == 1 ? 1 : mesh_group_size(m, group_sets[i]);
 }
 
-static ott_status open_groups(process_group *w, group_opener open) {
+static ott_status open_groups(process_group *pg, group_opener open) {
     group **groups[GROUPS];
-    list_groups(w, groups);
+    list_groups(pg, groups);
     for (int i = 0; i < GROUPS; i++)
-        if (size_of_group(&w->mesh, i) > 1) /* on every rank */
-            TRY(open(w, group_sets[i], group_names[i], groups[i]));
+        if (size_of_group(&pg->mesh, i) > 1) /* on every rank */
+            TRY(open(pg, group_sets[i], group_names[i], groups[i]));
     return OTT_OK;
 }
 
-ott_status process_group_open(process_group *w, device *d, const config *cfg) {
-    w->timeout = (double)cfg->distributed.nccl_timeout_sec;
-    w->device = d;
-    w->host = host_device(w->account);
-    if (w->size == 1) return OTT_OK;
-    TRY(mem_alloc(w->account, MEM_OTHER, WORDS_BYTES, "words between ranks", &w->words));
-    TRY(open_mpi(w, MESH_ALL, "", &w->control));
-    TRY(links_check(w->account, &w->log, d, w->control));
-    return open_groups(w, d->table->open_group ? open_linked : open_mpi);
+ott_status process_group_open(process_group *pg, device *d, const config *cfg) {
+    pg->timeout = (double)cfg->distributed.nccl_timeout_sec;
+    pg->device = d;
+    pg->host = host_device(pg->account);
+    if (pg->size == 1) return OTT_OK;
+    TRY(mem_alloc(pg->account, MEM_OTHER, CONTROL_BYTES, "words between ranks", &pg->control_buffer));
+    TRY(open_mpi(pg, MESH_ALL, "", &pg->control));
+    TRY(links_check(pg->account, &pg->log, d, pg->control));
+    return open_groups(pg, d->table->open_group ? open_linked : open_mpi);
 }
 
 ott_status process_group_open_dry_run(mem *account, const mesh *m, int64_t rank, process_group *out) {
     *out = (process_group){.account = account, .mesh = *m, .rank = (int)rank, .size = (int)mesh_ranks(m)};
-    stand_alone(out);
-    return open_groups(out, open_absent);
+    use_self_groups(out);
+    return open_groups(out, open_dry_run_group);
 }
 
-void process_group_set_model(process_group *w, const config *cfg, model_options *shape) {
+void process_group_set_model(process_group *pg, const config *cfg, model_options *shape) {
     config_pp_schedule schedule = cfg->distributed.pp_schedule;
-    shape->shard_ranks = w->shard->size > 1 ? w->shard : NULL;
-    shape->expert_ranks = w->experts->size > 1 ? w->experts : NULL;
-    shape->expert_shard_ranks = w->expert_shard->size > 1 ? w->expert_shard : NULL;
-    shape->tensor_ranks = w->tensor;
+    shape->shard_ranks = pg->shard->size > 1 ? pg->shard : NULL;
+    shape->expert_ranks = pg->experts->size > 1 ? pg->experts : NULL;
+    shape->expert_shard_ranks = pg->expert_shard->size > 1 ? pg->expert_shard : NULL;
+    shape->tensor_ranks = pg->tensor;
     shape->sequence_parallel = cfg->distributed.sequence_parallel;
-    shape->context_ranks = w->context;
-    if (w->stages->size == 1) return;
-    w->stage = (pipeline_stage){schedule, w->stages->size, w->stages->rank,
-                                schedule == PP_INTERLEAVED_1F1B ? PIPELINE_INTERLEAVED_CHUNKS : 1};
-    shape->stage = &w->stage;
-    shape->stage_ranks = w->stages;
+    shape->context_ranks = pg->context;
+    if (pg->stages->size == 1) return;
+    pg->stage = (pipeline_stage){schedule, pg->stages->size, pg->stages->rank,
+                                 schedule == PP_INTERLEAVED_1F1B ? PIPELINE_INTERLEAVED_CHUNKS : 1};
+    shape->stage = &pg->stage;
+    shape->stage_ranks = pg->stages;
 }
 
 int64_t process_group_bytes(const mesh *m) {
@@ -183,88 +185,88 @@ int64_t process_group_bytes(const mesh *m) {
     return sum;
 }
 
-void process_group_close(process_group *w) {
+void process_group_close(process_group *pg) {
     group **groups[GROUPS];
-    if (w->size <= 1) return;
-    list_groups(w, groups);
+    if (pg->size <= 1) return;
+    list_groups(pg, groups);
     for (int i = 0; i < GROUPS; i++)
         if (*groups[i] != comm_self()) group_close(*groups[i]);
-    if (w->control != w->all && w->control != comm_self()) group_close(w->control);
-    mem_free(w->account, w->words);
+    if (pg->control != pg->all && pg->control != comm_self()) group_close(pg->control);
+    mem_free(pg->account, pg->control_buffer);
 }
 
 /* ---- telling and agreeing ---- */
 
-bool process_group_is_leader(const process_group *w) {
-    return w->rank == 0;
+bool process_group_is_leader(const process_group *pg) {
+    return pg->rank == 0;
 }
 
-bool process_group_saves_checkpoints(const process_group *w) {
-    return mesh_group_rank(&w->mesh, MESH_SET(DP_REPLICATE), w->rank) == 0;
+bool process_group_saves_checkpoints(const process_group *pg) {
+    return mesh_group_rank(&pg->mesh, MESH_SET(DP_REPLICATE), pg->rank) == 0;
 }
 
-static group_host words_of(process_group *w) {
-    return (group_host){w->control, &w->host, w->words, WORDS_BYTES};
+static group_host control_exchange(process_group *pg) {
+    return (group_host){pg->control, &pg->host, pg->control_buffer, CONTROL_BYTES};
 }
 
-ott_status process_group_any(process_group *w, bool *flag) {
+ott_status process_group_any(process_group *pg, bool *flag) {
     float value = *flag ? 1.0f : 0.0f;
-    group_host words = words_of(w);
-    if (w->size == 1) return OTT_OK;
-    TRY(group_host_reduce(&words, &value, 1, REDUCE_MAX));
+    group_host exchange = control_exchange(pg);
+    if (pg->size == 1) return OTT_OK;
+    TRY(group_host_reduce(&exchange, &value, 1, REDUCE_MAX));
     *flag = value != 0.0f;
     return OTT_OK;
 }
 
-ott_status process_group_first_rank(process_group *w, bool flag, int *rank) {
-    float place = flag ? (float)(w->size - w->rank) : 0.0f;
-    group_host words = words_of(w);
-    if (w->size > 1) TRY(group_host_reduce(&words, &place, 1, REDUCE_MAX));
-    *rank = place > 0 ? w->size - (int)place : -1;
+ott_status process_group_first_rank(process_group *pg, bool flag, int *rank) {
+    float place = flag ? (float)(pg->size - pg->rank) : 0.0f;
+    group_host exchange = control_exchange(pg);
+    if (pg->size > 1) TRY(group_host_reduce(&exchange, &place, 1, REDUCE_MAX));
+    *rank = place > 0 ? pg->size - (int)place : -1;
     return OTT_OK;
 }
 
-ott_status process_group_broadcast(process_group *w, void *data, int64_t bytes) {
-    group_host words = words_of(w);
-    return w->size == 1 ? OTT_OK : group_host_broadcast(&words, data, bytes, 0);
+ott_status process_group_broadcast(process_group *pg, void *data, int64_t bytes) {
+    group_host exchange = control_exchange(pg);
+    return pg->size == 1 ? OTT_OK : group_host_broadcast(&exchange, data, bytes, 0);
 }
 
-ott_status process_group_broadcast_text(process_group *w, str *text) {
+ott_status process_group_broadcast_text(process_group *pg, str *text) {
     int64_t length = text->length;
     void *copy;
-    if (w->size == 1) return OTT_OK;
-    TRY(process_group_broadcast(w, &length, sizeof length));
-    TRY(mem_alloc(w->account, MEM_OTHER, length + 1, "a text between ranks", &copy));
-    if (process_group_is_leader(w) && length > 0) memcpy(copy, text->text, (size_t)length);
-    ott_status status = process_group_broadcast(w, copy, length);
-    if (status == OTT_OK && !process_group_is_leader(w)) {
+    if (pg->size == 1) return OTT_OK;
+    TRY(process_group_broadcast(pg, &length, sizeof length));
+    TRY(mem_alloc(pg->account, MEM_OTHER, length + 1, "a text between ranks", &copy));
+    if (process_group_is_leader(pg) && length > 0) memcpy(copy, text->text, (size_t)length);
+    ott_status status = process_group_broadcast(pg, copy, length);
+    if (status == OTT_OK && !process_group_is_leader(pg)) {
         str_free(text);
         str_append_bytes(text, copy, length);
         status = str_finish(text);
     }
-    mem_free(w->account, copy);
+    mem_free(pg->account, copy);
     return status;
 }
 
-static ott_status share_copy(process_group *w, const char *text, str *leaders) {
+static ott_status share_copy(process_group *pg, const char *text, str *leaders) {
     str_append(leaders, text);
     TRY(str_finish(leaders));
-    return process_group_broadcast_text(w, leaders);
+    return process_group_broadcast_text(pg, leaders);
 }
 
 /* The lowest rank's error becomes that of all ranks, so that every rank ends. */
-static ott_status share_failure(process_group *w, ott_status own) {
+static ott_status share_failure(process_group *pg, ott_status own) {
     char text[1024] = "";
-    group_host words = words_of(w);
-    float first = own == OTT_OK ? 0.0f : (float)(w->size - w->rank);
+    group_host exchange = control_exchange(pg);
+    float first = own == OTT_OK ? 0.0f : (float)(pg->size - pg->rank);
     if (own != OTT_OK) snprintf(text, sizeof text, "%s", status_text());
-    TRY(group_host_reduce(&words, &first, 1, REDUCE_MAX));
+    TRY(group_host_reduce(&exchange, &first, 1, REDUCE_MAX));
     if (first == 0.0f) return OTT_OK;
-    TRY(group_host_broadcast(&words, text, sizeof text, w->size - (int)first));
+    TRY(group_host_broadcast(&exchange, text, sizeof text, pg->size - (int)first));
     return status_fail(OTT_ERR_RANK, "%s", text);
 }
 
-static ott_status compare_lines(const process_group *w, const char *own, const char *leaders) {
+static ott_status compare_lines(const process_group *pg, const char *own, const char *leaders) {
     while (*own && *leaders) {
         size_t length = strcspn(own, "\n"), other = strcspn(leaders, "\n");
         if (length != other || memcmp(own, leaders, length) != 0) break;
@@ -273,18 +275,18 @@ static ott_status compare_lines(const process_group *w, const char *own, const c
     }
     if (!*own && !*leaders) return OTT_OK;
     return status_fail(OTT_ERR_RANK,
-                       "rank %d reads %.*s, and rank 0 reads %.*s: all ranks need the same files", w->rank,
+                       "rank %d reads %.*s, and rank 0 reads %.*s: all ranks need the same files", pg->rank,
                        *own ? (int)strcspn(own, "\n") : 12, *own ? own : "no such file",
                        *leaders ? (int)strcspn(leaders, "\n") : 12, *leaders ? leaders : "no such file");
 }
 
-ott_status process_group_check_files(process_group *w, const char *text) {
-    str leaders = {.account = w->account};
-    if (w->size == 1) return OTT_OK;
-    ott_status status = share_copy(w, text, &leaders);
-    if (status == OTT_OK) status = compare_lines(w, text, leaders.text ? leaders.text : "");
+ott_status process_group_check_files(process_group *pg, const char *text) {
+    str leaders = {.account = pg->account};
+    if (pg->size == 1) return OTT_OK;
+    ott_status status = share_copy(pg, text, &leaders);
+    if (status == OTT_OK) status = compare_lines(pg, text, leaders.text ? leaders.text : "");
     str_free(&leaders);
-    return share_failure(w, status);
+    return share_failure(pg, status);
 }
 
 /* "key = value" of the line at *text, which moves on, without its comment; the section it is in is kept in `section`. */
@@ -315,12 +317,12 @@ static ott_status compare_values(const char *own, const char *leaders) {
     return OTT_OK;
 }
 
-ott_status process_group_check_config(process_group *w, const config *cfg) {
-    str own = {.account = w->account}, leaders = {.account = w->account};
+ott_status process_group_check_config(process_group *pg, const config *cfg) {
+    str own = {.account = pg->account}, leaders = {.account = pg->account};
     ott_status status;
-    if (w->size == 1) return OTT_OK;
+    if (pg->size == 1) return OTT_OK;
     TRY_OUT(config_write_toml(cfg, &own));
-    TRY_OUT(share_copy(w, own.text, &leaders));
+    TRY_OUT(share_copy(pg, own.text, &leaders));
     TRY_OUT(compare_values(own.text, leaders.text));
 out:
     str_free(&own);
@@ -328,17 +330,17 @@ out:
     return status;
 }
 
-ott_status process_group_barrier(process_group *w) {
-    exec cx = {.device = &w->host};
-    return w->size == 1 ? OTT_OK : group_barrier(w->control, &cx);
+ott_status process_group_barrier(process_group *pg) {
+    exec cx = {.device = &pg->host};
+    return pg->size == 1 ? OTT_OK : group_barrier(pg->control, &cx);
 }
 
-ott_status process_group_abort(process_group *w, ott_status code) {
+ott_status process_group_abort(process_group *pg, ott_status code) {
     group **groups[GROUPS];
-    if (w->size == 1) return code;
-    if (code != OTT_ERR_RANK) status_context(code, "rank %d", w->rank); /* else it names one */
+    if (pg->size == 1) return code;
+    if (code != OTT_ERR_RANK) status_context(code, "rank %d", pg->rank); /* else it names one */
     mpi_give_up(code, status_text());
-    list_groups(w, groups);
+    list_groups(pg, groups);
     for (int i = 0; i < GROUPS; i++)
         if (*groups[i]) group_abandon(*groups[i]);
     return code;

@@ -34,45 +34,45 @@ typedef struct process_group {
     double timeout; /* seconds */
     device *device;
     device host;
-    void *words; /* what goes through control */
-    logger log;  /* this rank's */
+    void *control_buffer; /* what goes through control */
+    logger log;           /* this rank's */
     const logger *parent_log;
 } process_group;
 
 /* Joins the ranks that a launcher started. w->log passes to `log` what metrics.log_rank lets through. */
-ott_status process_group_join(mem *account, const logger *log, const config *cfg, process_group *w);
+ott_status process_group_join(mem *account, const logger *log, const config *cfg, process_group *pg);
 /* Arranges the ranks in a mesh (distributed.fit may change cfg), and gives cfg what follows from how many there are. What does not
    fit is collected (config_collect): w->mesh counts only if config_collect_end finds nothing. */
-ott_status process_group_make_mesh(process_group *w, config *cfg);
+ott_status process_group_make_mesh(process_group *pg, config *cfg);
 /* The groups: over the device's own links where it has some (comm/links.h), else by MPI. device is borrowed. */
-ott_status process_group_open(process_group *w, device *d, const config *cfg);
+ott_status process_group_open(process_group *pg, device *d, const config *cfg);
 /* What the groups of a rank take (MEM_COMM) where MPI carries them. */
 int64_t process_group_bytes(const mesh *m);
 /* The groups of one rank of a mesh of ranks that are not there, for a dry run; nothing is agreed on among them. */
 ott_status process_group_open_dry_run(mem *account, const mesh *m, int64_t rank, process_group *out);
 /* The groups that hold the model between them; the shape borrows them. */
-void process_group_set_model(process_group *w, const config *cfg, model_options *shape);
+void process_group_set_model(process_group *pg, const config *cfg, model_options *shape);
 /* A run that fails gives up before: then the others are told why and not that it left. An all-zero one is allowed. */
-void process_group_close(process_group *w);
+void process_group_close(process_group *pg);
 
 /* Does this rank write what one rank writes? */
-bool process_group_is_leader(const process_group *w);
+bool process_group_is_leader(const process_group *pg);
 /* Is it one of the first copy of the model? */
-bool process_group_saves_checkpoints(const process_group *w);
+bool process_group_saves_checkpoints(const process_group *pg);
 /* *flag on any rank? */
-ott_status process_group_any(process_group *w, bool *flag);
+ott_status process_group_any(process_group *pg, bool *flag);
 /* The lowest rank that gives a set flag; -1: no rank does. Every rank calls it. */
-ott_status process_group_first_rank(process_group *w, bool flag, int *rank);
+ott_status process_group_first_rank(process_group *pg, bool flag, int *rank);
 /* The leader's bytes, and its text. */
-ott_status process_group_broadcast(process_group *w, void *data, int64_t bytes);
-ott_status process_group_broadcast_text(process_group *w, str *text);
+ott_status process_group_broadcast(process_group *pg, void *data, int64_t bytes);
+ott_status process_group_broadcast_text(process_group *pg, str *text);
 /* Is the configuration that of rank 0? */
-ott_status process_group_check_config(process_group *w, const config *cfg);
+ott_status process_group_check_config(process_group *pg, const config *cfg);
 /* Are the lines of `text`, one for each file that a run reads, rank 0's? OTT_ERR_RANK on every rank if one rank's are not;
    the message has that rank's first other line, and rank 0's. */
-ott_status process_group_check_files(process_group *w, const char *text);
-ott_status process_group_barrier(process_group *w);
+ott_status process_group_check_files(process_group *pg, const char *text);
+ott_status process_group_barrier(process_group *pg);
 /* The run has failed with this status: what it returns says so on one rank; the others wait here to be ended. */
-ott_status process_group_abort(process_group *w, ott_status code);
+ott_status process_group_abort(process_group *pg, ott_status code);
 
 #endif

@@ -4,7 +4,7 @@
 
 /* Whoever looks on sees only what runs. */
 static bool may_replay(const replay *r, const exec *cx) {
-    return r->wanted && !cx->hook && !cx->times && device_has_graphs(cx->device);
+    return r->enabled && !cx->hook && !cx->times && device_has_graphs(cx->device);
 }
 
 /* Nothing of it runs now. */

@@ -23,7 +23,7 @@ typedef struct replay_graph {
 } replay_graph;
 
 typedef struct replay {
-    bool wanted;
+    bool enabled;
     replay_graph graphs[REPLAY_PARTS];
     int64_t replayed; /* parts that were queued as graphs */
 } replay;

@@ -46,7 +46,7 @@ ott_status run_check_model(const config *cfg) {
 
 /* ---- weights ---- */
 
-ott_status run_make_weights(model *m, const config *cfg, int threads) {
+ott_status run_load_initial_weights(model *m, const config *cfg, int threads) {
     uint64_t seed = (uint64_t)cfg->train.seed;
     bool loads = *cfg->model.hf_path && !cfg->model.reduce;
     if (m->options.base) TRY(hf_base_mark(m, m->options.base));

@@ -15,7 +15,7 @@ ott_status run_check_described(const config *cfg);
 ott_status run_check_model(const config *cfg); /* the first alone: who plans a run needs no data */
 /* What a model begins with where no checkpoint brings it: the weights of model.hf_path, which do not fit a reduced
    model, or random ones, on so many threads (0: all cores). */
-ott_status run_make_weights(model *m, const config *cfg, int threads);
+ott_status run_load_initial_weights(model *m, const config *cfg, int threads);
 /* What the trainer needs of the configuration; the recipe is that of training step `step`. The plan is
  * borrowed. */
 ott_status run_trainer_options(const config *cfg, const precision_plan *precision, int64_t step,

@@ -128,7 +128,8 @@ static void log_offload(const run_log_start *a) {
     else
         log_info(a->log,
                  "Offload: %.1f MiB of moments and %.1f MiB of master weights lie in the host's memory",
-                 (double)n->host_of[MEM_OPTIMIZER] / 1048576.0, (double)n->host_of[MEM_PARAM] / 1048576.0);
+                 (double)n->host_by_kind[MEM_OPTIMIZER] / 1048576.0,
+                 (double)n->host_by_kind[MEM_PARAM] / 1048576.0);
 }
 
 static void log_fp8_memory(const run_log_start *a) {
@@ -141,20 +142,20 @@ static void log_fp8_memory(const run_log_start *a) {
 static void log_memory(const run_log_start *a) {
     const memory_need *n = a->need;
     double mib[MEM_KIND_COUNT];
-    for (int kind = 0; kind < MEM_KIND_COUNT; kind++) mib[kind] = (double)n->of[kind] / 1048576.0;
+    for (int kind = 0; kind < MEM_KIND_COUNT; kind++) mib[kind] = (double)n->by_kind[kind] / 1048576.0;
     log_info(a->log,
              "Memory plan: %.1f MiB = parameters %.1f, gradients %.1f, optimizer %.1f, compute weights %.1f, "
              "step %.1f (%.1f of it saved for backward), thread scratch %.1f, data %.1f, other %.1f",
              (double)n->total / 1048576.0, mib[MEM_PARAM], mib[MEM_GRAD], mib[MEM_OPTIMIZER], mib[MEM_WEIGHT],
              mib[MEM_STEP], (double)n->saved / 1048576.0, mib[MEM_SCRATCH], mib[MEM_DATA], mib[MEM_OTHER]);
     log_fp8_memory(a);
-    int64_t staging = n->of[MEM_STAGING] + n->host_of[MEM_STAGING];
+    int64_t staging = n->by_kind[MEM_STAGING] + n->host_by_kind[MEM_STAGING];
     if (staging > 0)
         log_info(a->log,
                  "Checkpoints are written while training goes on: %.1f MiB of %s hold a copy of the state",
-                 (double)staging / 1048576.0, n->host_of[MEM_STAGING] > 0 ? "the host" : "the plan");
+                 (double)staging / 1048576.0, n->host_by_kind[MEM_STAGING] > 0 ? "the host" : "the plan");
     log_offload(a);
-    if (n->of[MEM_COMM] > 0)
+    if (n->by_kind[MEM_COMM] > 0)
         log_info(a->log, "Collectives: %.1f MiB of the plan hold what is on its way between ranks",
                  mib[MEM_COMM]);
 }
@@ -200,7 +201,7 @@ static void log_ranks(const run_log_start *a) {
 static void log_graphs(const run_log_start *a) {
     const trainer *t = a->trainer;
     if (!t->options.graphs) return;
-    if (t->replay.wanted && device_has_graphs(t->device))
+    if (t->replay.enabled && device_has_graphs(t->device))
         log_info(a->log,
                  "Graphs: micro-batches and the optimizer's part are recorded once and then replayed%s",
                  a->cfg->train.compile_mode == COMPILE_MAX_AUTOTUNE
@@ -208,7 +209,7 @@ static void log_graphs(const run_log_start *a) {
                      : "");
     else
         log_info(a->log, "Graphs: none are recorded, for %s; every kernel is launched by itself",
-                 t->replay.wanted ? "the device has none" : "ranks tell each other things inside a step");
+                 t->replay.enabled ? "the device has none" : "ranks tell each other things inside a step");
 }
 
 static const char *source_of_peak(const run_log_start *a, char text[96]) {

@@ -17,8 +17,8 @@ static ott_status name_token(const char *folder, uint64_t token, str *path) {
     return str_finish(path);
 }
 
-static ott_status write_token(const process_group *w, const char *folder, uint64_t *token) {
-    str path = {.account = w->account};
+static ott_status write_token(const process_group *pg, const char *folder, uint64_t *token) {
+    str path = {.account = pg->account};
     TRY(file_make_folder(folder));
     if (getrandom(token, sizeof *token, 0) != sizeof *token)
         return status_fail(OTT_ERR_IO, "no random number from the system: %s", strerror(errno));
@@ -40,22 +40,22 @@ static bool sees(const char *path) {
     return false;
 }
 
-static ott_status look(process_group *w, const char *folder, uint64_t token, int *blind) {
-    str path = {.account = w->account};
+static ott_status look(process_group *pg, const char *folder, uint64_t token, int *blind) {
+    str path = {.account = pg->account};
     ott_status status = name_token(folder, token, &path);
-    if (status == OTT_OK) status = process_group_first_rank(w, !sees(path.text), blind);
-    if (status == OTT_OK && process_group_is_leader(w)) unlink(path.text);
+    if (status == OTT_OK) status = process_group_first_rank(pg, !sees(path.text), blind);
+    if (status == OTT_OK && process_group_is_leader(pg)) unlink(path.text);
     str_free(&path);
     return status;
 }
 
-ott_status shared_folder_check(process_group *w, const char *folder, const char *key) {
+ott_status shared_folder_check(process_group *pg, const char *folder, const char *key) {
     uint64_t token = 0;
     int blind;
-    if (w->size == 1) return OTT_OK;
-    if (process_group_is_leader(w)) TRY(write_token(w, folder, &token));
-    TRY(process_group_broadcast(w, &token, sizeof token));
-    TRY(look(w, folder, token, &blind));
+    if (pg->size == 1) return OTT_OK;
+    if (process_group_is_leader(pg)) TRY(write_token(pg, folder, &token));
+    TRY(process_group_broadcast(pg, &token, sizeof token));
+    TRY(look(pg, folder, token, &blind));
     if (blind < 0) return OTT_OK;
     return status_fail(OTT_ERR_RANK,
                        "rank %d does not see the folder \"%s\" of rank 0, where all ranks write: give %s a "

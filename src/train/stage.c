@@ -3,24 +3,24 @@
 #include <string.h>
 
 /* A message that is awaited, or has come. */
-typedef struct parcel {
-    bool posted, came;
+typedef struct message {
+    bool posted, arrived;
     tensor t;
     plan_buffer buffer;
     group_request request;
-} parcel;
+} message;
 
 /* The next message of another stage to this one, among what its tasks lead it to send. */
-typedef struct cursor {
+typedef struct position {
     int64_t task;
     int sent;
-} cursor;
+} position;
 
 /* A message on its way out, whose buffer is still read. */
-typedef struct departure {
+typedef struct pending_send {
     group_request request;
     plan_buffer buffer;
-} departure;
+} pending_send;
 
 /* Delayed scaling's scales of inputs, as they were. */
 typedef struct kept_scales {
@@ -29,12 +29,12 @@ typedef struct kept_scales {
 } kept_scales;
 
 /* What a forward leaves for its backward, beside its slot. */
-typedef struct flight {
+typedef struct in_flight {
     activation grad; /* of the last part's output */
     tensor table;    /* a tied head's gradient */
     plan_buffer table_buffer;
     kept_scales scales[PIPELINE_INTERLEAVED_CHUNKS]; /* that each part's forward read */
-} flight;
+} in_flight;
 
 struct stage {
     model *m;
@@ -43,11 +43,11 @@ struct stage {
     int64_t micro_batches;
     bool tied; /* the head is the embedding, and it is trained */
     model_slot **slots;
-    int64_t slot_count;    /* micro-batches in flight, at most */
-    flight *flights;       /* [micro_batches] */
-    parcel *parcels;       /* [contents][chunks][micro_batches] */
-    cursor *posted, *came; /* [stages], of what has been asked for and what is here */
-    departure *leaving;    /* [contents][stages] */
+    int64_t slot_count;          /* micro-batches in flight, at most */
+    in_flight *in_flight;        /* [micro_batches] */
+    message *messages;           /* [contents][chunks][micro_batches] */
+    position *posted, *arrived;  /* [stages], of what has been asked for and what is here */
+    pending_send *pending_sends; /* [contents][stages] */
     int64_t sent[PIPELINE_CONTENTS];
 };
 
@@ -62,11 +62,11 @@ typedef struct pass {
 
 /* A micro-batch is in flight from its first part's forward to that part's backward. */
 static int64_t count_slots(const pipeline_stage *shape, int64_t micro_batches) {
-    int64_t flying = 0, most = 0;
+    int64_t in_flight_now = 0, most = 0;
     for (int64_t i = 0; i < pipeline_task_count(shape, micro_batches); i++) {
         pipeline_task t = pipeline_task_at(shape, micro_batches, i);
-        if (t.chunk == 0) flying += t.backward ? -1 : 1;
-        if (flying > most) most = flying;
+        if (t.chunk == 0) in_flight_now += t.backward ? -1 : 1;
+        if (in_flight_now > most) most = in_flight_now;
     }
     return most;
 }
@@ -79,7 +79,7 @@ static ott_status open_array(const stage *s, int64_t count, size_t size, void *o
     return OTT_OK;
 }
 
-static int64_t parcel_count(const stage *s) {
+static int64_t message_count(const stage *s) {
     return (int64_t)PIPELINE_CONTENTS * s->shape->chunks * s->micro_batches;
 }
 
@@ -89,11 +89,11 @@ static ott_status open_parts(stage *s) {
     int64_t slots = count_slots(s->shape, s->micro_batches);
     TRY(open_array(s, slots, sizeof(model_slot *), &s->slots));
     for (; s->slot_count < slots; s->slot_count++) TRY(model_slot_open(s->m, &s->slots[s->slot_count]));
-    TRY(open_array(s, s->micro_batches, sizeof(flight), &s->flights));
-    TRY(open_array(s, parcel_count(s), sizeof(parcel), &s->parcels));
-    TRY(open_array(s, stages, sizeof(cursor), &s->posted));
-    TRY(open_array(s, stages, sizeof(cursor), &s->came));
-    return open_array(s, (int64_t)PIPELINE_CONTENTS * stages, sizeof(departure), &s->leaving);
+    TRY(open_array(s, s->micro_batches, sizeof(in_flight), &s->in_flight));
+    TRY(open_array(s, message_count(s), sizeof(message), &s->messages));
+    TRY(open_array(s, stages, sizeof(position), &s->posted));
+    TRY(open_array(s, stages, sizeof(position), &s->arrived));
+    return open_array(s, (int64_t)PIPELINE_CONTENTS * stages, sizeof(pending_send), &s->pending_sends);
 }
 
 ott_status stage_open(model *m, int64_t micro_batches, stage **out) {
@@ -120,34 +120,34 @@ void stage_close(stage *s) {
     mem *account = s->m->device->account;
     for (int64_t i = 0; i < s->slot_count; i++) model_slot_close(s->m, s->slots[i]);
     mem_free(account, s->slots);
-    mem_free(account, s->flights);
-    mem_free(account, s->parcels);
+    mem_free(account, s->in_flight);
+    mem_free(account, s->messages);
     mem_free(account, s->posted);
-    mem_free(account, s->came);
-    mem_free(account, s->leaving);
+    mem_free(account, s->arrived);
+    mem_free(account, s->pending_sends);
     mem_free(account, s);
 }
 
 /* ---- what comes: in the order in which it is sent, for a transport knows no other ---- */
 
-static parcel *parcel_of(const stage *s, const pipeline_message *m) {
+static message *message_of(const stage *s, const pipeline_message *m) {
     int64_t place = (int64_t)m->content * s->shape->chunks + m->chunk;
-    return &s->parcels[place * s->micro_batches + m->micro_batch];
+    return &s->messages[place * s->micro_batches + m->micro_batch];
 }
 
 /* The next that stage `peer` sends to this one. */
-static pipeline_message next_from(const stage *s, int peer, cursor *c) {
+static pipeline_message next_from(const stage *s, int peer, position *c) {
     pipeline_stage from = *s->shape;
     pipeline_message sends[PIPELINE_MESSAGES];
     from.rank = peer;
-    for (;; *c = (cursor){.task = c->task + 1}) {
+    for (;; *c = (position){.task = c->task + 1}) {
         int count = pipeline_sends(&from, s->tied, pipeline_task_at(&from, s->micro_batches, c->task), sends);
         while (c->sent < count)
             if (sends[c->sent++].peer == s->shape->rank) return sends[c->sent - 1];
     }
 }
 
-static ott_status open_parcel(exec *cx, const pass *p, const pipeline_message *m, parcel *at) {
+static ott_status open_message(exec *cx, const pass *p, const pipeline_message *m, message *at) {
     const model *of = p->s->m;
     int64_t rows;
     if (m->content == PIPELINE_TABLE) {
@@ -163,17 +163,17 @@ static ott_status open_parcel(exec *cx, const pass *p, const pipeline_message *m
 static ott_status post_next(exec *cx, const pass *p, int peer) {
     stage *s = p->s;
     pipeline_message m = next_from(s, peer, &s->posted[peer]);
-    parcel *at = parcel_of(s, &m);
-    TRY(open_parcel(cx, p, &m, at));
+    message *at = message_of(s, &m);
+    TRY(open_message(cx, p, &m, at));
     at->posted = true;
     return group_start(s->ranks, cx, &(collective){.kind = COLLECTIVE_RECEIVE, .output = at->t, .peer = peer},
                        &at->request);
 }
 
 static ott_status await_next(exec *cx, stage *s, int peer) {
-    pipeline_message m = next_from(s, peer, &s->came[peer]);
-    parcel *at = parcel_of(s, &m);
-    at->came = true;
+    pipeline_message m = next_from(s, peer, &s->arrived[peer]);
+    message *at = message_of(s, &m);
+    at->arrived = true;
     return group_wait(cx, &at->request);
 }
 
@@ -181,7 +181,7 @@ static ott_status post_needs(exec *cx, const pass *p, pipeline_task t) {
     pipeline_message needs[PIPELINE_MESSAGES];
     int count = pipeline_needs(p->s->shape, p->s->tied, t, needs);
     for (int i = 0; i < count; i++)
-        while (!parcel_of(p->s, &needs[i])->posted) TRY(post_next(cx, p, needs[i].peer));
+        while (!message_of(p->s, &needs[i])->posted) TRY(post_next(cx, p, needs[i].peer));
     return OTT_OK;
 }
 
@@ -189,32 +189,33 @@ static ott_status await_needs(exec *cx, stage *s, pipeline_task t) {
     pipeline_message needs[PIPELINE_MESSAGES];
     int count = pipeline_needs(s->shape, s->tied, t, needs);
     for (int i = 0; i < count; i++)
-        while (!parcel_of(s, &needs[i])->came) TRY(await_next(cx, s, needs[i].peer));
+        while (!message_of(s, &needs[i])->arrived) TRY(await_next(cx, s, needs[i].peer));
     return OTT_OK;
 }
 
-static parcel *came(const stage *s, pipeline_content content, pipeline_task t) {
-    return parcel_of(s,
-                     &(pipeline_message){.content = content, .chunk = t.chunk, .micro_batch = t.micro_batch});
+static message *received_message(const stage *s, pipeline_content content, pipeline_task t) {
+    return message_of(
+        s, &(pipeline_message){.content = content, .chunk = t.chunk, .micro_batch = t.micro_batch});
 }
 
 /* ---- what leaves ---- */
 
-static ott_status finish_departure(exec *cx, departure *d) {
+static ott_status finish_send(exec *cx, pending_send *d) {
     TRY(group_wait(cx, &d->request));
     return plan_close(cx->plan, &d->buffer);
 }
 
-static ott_status finish_departures(exec *cx, stage *s) {
-    for (int i = 0; i < PIPELINE_CONTENTS * s->shape->stages; i++) TRY(finish_departure(cx, &s->leaving[i]));
+static ott_status finish_all_sends(exec *cx, stage *s) {
+    for (int i = 0; i < PIPELINE_CONTENTS * s->shape->stages; i++) TRY(finish_send(cx, &s->pending_sends[i]));
     return OTT_OK;
 }
 
 /* Takes over the buffer. */
-static ott_status send(exec *cx, stage *s, const pipeline_message *m, const tensor *t, plan_buffer *buffer) {
+static ott_status send_message(exec *cx, stage *s, const pipeline_message *m, const tensor *t,
+                               plan_buffer *buffer) {
     int64_t place = s->sent[m->content]++ % pipeline_leaving(s->shape, m->content);
-    departure *d = &s->leaving[m->content * s->shape->stages + place];
-    TRY(finish_departure(cx, d));
+    pending_send *d = &s->pending_sends[m->content * s->shape->stages + place];
+    TRY(finish_send(cx, d));
     d->buffer = *buffer;
     *buffer = PLAN_NONE;
     return group_start(s->ranks, cx, &(collective){.kind = COLLECTIVE_SEND, .input = *t, .peer = m->peer},
@@ -224,11 +225,11 @@ static ott_status send(exec *cx, stage *s, const pipeline_message *m, const tens
 /* What a task has made: stream, or gradient of it; and a tied head's. */
 static ott_status send_all(exec *cx, stage *s, pipeline_task t, const tensor *made, plan_buffer *buffer) {
     pipeline_message sends[PIPELINE_MESSAGES];
-    flight *f = &s->flights[t.micro_batch];
+    in_flight *f = &s->in_flight[t.micro_batch];
     int count = pipeline_sends(s->shape, s->tied, t, sends);
     for (int i = 0; i < count; i++)
-        TRY(sends[i].content == PIPELINE_TABLE ? send(cx, s, &sends[i], &f->table, &f->table_buffer)
-                                               : send(cx, s, &sends[i], made, buffer));
+        TRY(sends[i].content == PIPELINE_TABLE ? send_message(cx, s, &sends[i], &f->table, &f->table_buffer)
+                                               : send_message(cx, s, &sends[i], made, buffer));
     return OTT_OK;
 }
 
@@ -243,7 +244,7 @@ static layer_range layers_of(const stage *s, pipeline_task t) {
 }
 
 /* Another micro-batch's follows before this one's has been sent. */
-static void keep_table(stage *s, flight *f) {
+static void keep_table(stage *s, in_flight *f) {
     parameter *table = s->m->embedding.weight;
     f->table = table->grad;
     f->table_buffer = table->grad_buffer;
@@ -253,12 +254,12 @@ static void keep_table(stage *s, flight *f) {
 static ott_status forward(exec *cx, const pass *p, pipeline_task t) {
     stage *s = p->s;
     layer_range range = layers_of(s, t);
-    flight *f = &s->flights[t.micro_batch];
+    in_flight *f = &s->in_flight[t.micro_batch];
     model_stream stream = {0};
     tensor out;
     plan_buffer out_buffer = PLAN_NONE;
     if (range.first > 0) {
-        parcel *from = came(s, PIPELINE_STREAM, t);
+        message *from = received_message(s, PIPELINE_STREAM, t);
         stream = (model_stream){.x = from->t, .x_buffer = from->buffer};
     }
     TRY(model_forward(cx, s->m, slot_of(s, t), &p->batches[t.micro_batch], range, &stream));
@@ -276,8 +277,8 @@ static ott_status forward(exec *cx, const pass *p, pipeline_task t) {
 /* The gradient of the part's output. */
 static ott_status take_gradient(exec *cx, stage *s, pipeline_task t, activation *g) {
     int64_t end = layers_of(s, t).end;
-    parcel *from = came(s, PIPELINE_GRADIENT, t);
-    *g = s->flights[t.micro_batch].grad;
+    message *from = received_message(s, PIPELINE_GRADIENT, t);
+    *g = s->in_flight[t.micro_batch].grad;
     if (end == s->m->options.layers) /* cast with the loss: delayed scaling's scale may have moved on since */
         return s->m->delayed.block ? activation_quantize(cx, g) : OTT_OK;
     cx->part = PART_BACKWARD;
@@ -287,7 +288,7 @@ static ott_status take_gradient(exec *cx, stage *s, pipeline_task t, activation 
 }
 
 static void take_table(stage *s, pipeline_task t) {
-    parcel *from = came(s, PIPELINE_TABLE, t);
+    message *from = received_message(s, PIPELINE_TABLE, t);
     s->m->embedding.weight->grad = from->t;
     s->m->embedding.weight->grad_buffer = from->buffer;
 }
@@ -325,14 +326,14 @@ static ott_status backward_as_forward(exec *cx, const pass *p, pipeline_task t) 
     kept_scales newest;
     if (now->columns == 0) return backward(cx, p, t);
     TRY(keep_scales(cx, now, &newest));
-    TRY(put_back_scales(cx, now, &p->s->flights[t.micro_batch].scales[t.chunk]));
+    TRY(put_back_scales(cx, now, &p->s->in_flight[t.micro_batch].scales[t.chunk]));
     TRY(backward(cx, p, t));
     return put_back_scales(cx, now, &newest);
 }
 
 static ott_status forward_and_keep(exec *cx, const pass *p, pipeline_task t) {
     const tensor *now = &p->s->m->delayed.input_scales;
-    if (now->columns > 0) TRY(keep_scales(cx, now, &p->s->flights[t.micro_batch].scales[t.chunk]));
+    if (now->columns > 0) TRY(keep_scales(cx, now, &p->s->in_flight[t.micro_batch].scales[t.chunk]));
     return forward(cx, p, t);
 }
 
@@ -344,12 +345,12 @@ static ott_status run_task(exec *cx, const pass *p, pipeline_task t) {
 
 /* ---- a step ---- */
 
-static void forget(stage *s) {
+static void reset_messages(stage *s) {
     int stages = s->shape->stages;
-    memset(s->parcels, 0, (size_t)parcel_count(s) * sizeof *s->parcels);
+    memset(s->messages, 0, (size_t)message_count(s) * sizeof *s->messages);
     memset(s->posted, 0, (size_t)stages * sizeof *s->posted);
-    memset(s->came, 0, (size_t)stages * sizeof *s->came);
-    memset(s->leaving, 0, (size_t)stages * PIPELINE_CONTENTS * sizeof *s->leaving);
+    memset(s->arrived, 0, (size_t)stages * sizeof *s->arrived);
+    memset(s->pending_sends, 0, (size_t)stages * PIPELINE_CONTENTS * sizeof *s->pending_sends);
     memset(s->sent, 0, sizeof s->sent);
 }
 
@@ -376,14 +377,14 @@ static ott_status run_tasks(exec *cx, const pass *p) {
         TRY(await_needs(cx, s, t));
         TRY(run_task(cx, p, t));
     }
-    return finish_departures(cx, s);
+    return finish_all_sends(cx, s);
 }
 
 ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *grad_scale,
                        const tensor *losses) {
     const pass p = {s, batches, grad_scale, losses};
     cx->phase = PHASE_TRAIN;
-    forget(s);
+    reset_messages(s);
     ott_status status = run_tasks(cx, &p);
     if (status != OTT_OK) store_abandon(cx, &s->m->store, status);
     return status;
@@ -395,8 +396,8 @@ ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *g
 static ott_status receive_stream(exec *cx, const pass *p, pipeline_task t) {
     pipeline_message needs[PIPELINE_MESSAGES];
     if (pipeline_needs(p->s->shape, p->s->tied, t, needs) == 0) return OTT_OK;
-    parcel *at = parcel_of(p->s, needs);
-    TRY(open_parcel(cx, p, needs, at));
+    message *at = message_of(p->s, needs);
+    TRY(open_message(cx, p, needs, at));
     return group_run(p->s->ranks, cx,
                      &(collective){.kind = COLLECTIVE_RECEIVE, .output = at->t, .peer = needs->peer});
 }
@@ -404,12 +405,12 @@ static ott_status receive_stream(exec *cx, const pass *p, pipeline_task t) {
 ott_status stage_evaluate(exec *cx, stage *s, const batch *b, const tensor *losses) {
     const pass p = {s, b, NULL, losses};
     cx->phase = PHASE_EVALUATE;
-    forget(s);
+    reset_messages(s);
     for (int chunk = 0; chunk < s->shape->chunks; chunk++) {
         pipeline_task t = {.chunk = chunk};
         TRY(receive_stream(cx, &p, t));
         cx->is_first_microbatch = true;
         TRY(forward(cx, &p, t));
     }
-    return finish_departures(cx, s);
+    return finish_all_sends(cx, s);
 }

@@ -117,11 +117,11 @@ static ott_status convert(trainer *t, const recipe *r) {
 }
 
 ott_status trainer_convert(trainer *t, const recipe *r) {
-    t->whole = false;
+    t->is_consistent = false;
     TRY(convert(t, r));
     TRY(trainer_fit_budget(t));
     TRY(trainer_plan_memory(t));
-    t->whole = true;
+    t->is_consistent = true;
     return OTT_OK;
 }
 
@@ -138,7 +138,7 @@ static ott_status build(trainer *t, const model_options *shape) {
     if (!t->options.run_group) t->options.run_group = comm_self();
     if (!t->options.data_group) t->options.data_group = comm_self();
     if (!t->options.replica_group) t->options.replica_group = comm_self();
-    t->replay.wanted = t->options.graphs && t->options.run_group->size == 1;
+    t->replay.enabled = t->options.graphs && t->options.run_group->size == 1;
     trainer_set_checkpointing(&t->options, t->m);
     TRY(shape->stage ? stage_open(t->m, t->options.grad_accum, &t->stage) : model_slot_open(t->m, &t->slot));
     TRY(open_buffers(t));
@@ -167,7 +167,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
                    .device = d,
                    .train_data = train_data,
                    .validation_data = validation_data,
-                   .whole = true,
+                   .is_consistent = true,
                    .balance_factor = 1.0,
                    .run.loss_scale = STEP_LOSS_SCALE_START};
     ott_status status = build(t, shape);
@@ -224,7 +224,7 @@ ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_choi
     TRY(checkpoint_load_part(t->m, t->log, t->options.run_group, path, choice, &t->run, &fell_back));
     t->cx.step = t->run.step;
     model_weights_changed(t->m);
-    TRY(trainer_show_average(t, false)); /* what was saved is the average */
+    TRY(trainer_use_average(t, false)); /* what was saved is the average */
     TRY(trainer_share_fallbacks(t));
     for (int i = 0; i < t->m->all_modules.count; i++) fell_back |= t->m->all_modules.of[i].fell_back;
     return fell_back ? trainer_convert(t, t->recipe) : OTT_OK;

@@ -76,7 +76,7 @@ typedef struct trainer {
     int64_t gemms[2], counted[2]; /* in FP8, and all: of all ranks; of this one, as far as those have them */
     step_gemms step_gemms;        /* of each step since the last conversion */
     run_state run;
-    bool whole;           /* model and FP8 state are those after run.step steps: nothing failed inside one */
+    bool is_consistent;   /* model and FP8 state are those after run.step steps: nothing failed inside one */
     const recipe *recipe; /* in force */
     void *delayed_before; /* device copy of m->delayed from when the step began; NULL: it has none */
     const hook *hook;     /* looks at the first micro-batch of each step; NULL: none */
@@ -132,7 +132,7 @@ ott_status trainer_find_nonfinite(trainer *t, char out[160]);
 ott_status trainer_find_gradient(trainer *t, char out[160]);
 /* Between steps: makes the weights those that are evaluated and saved, or again those that train, where the optimizer tells them
    apart. */
-ott_status trainer_show_average(trainer *t, bool average);
+ott_status trainer_use_average(trainer *t, bool average);
 /* FP8 GEMMs and all GEMMs that the steps and evaluations so far took, on all ranks. */
 void trainer_gemms(const trainer *t, int64_t *fp8, int64_t *all);
 

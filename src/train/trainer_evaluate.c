@@ -15,7 +15,7 @@ static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float
     plan_replay(t->evaluate_plan);
     TRY(device_zero(t->device, sum.data, sizeof(float)));
     TRY(trainer_evaluate_pass(t));
-    TRY(trainer_sum_of_rows(t, &sum));
+    TRY(trainer_sum_same_rows(t, &sum));
     TRY(device_copy_out(t->device, &loss, sum.data, sizeof loss));
     if (taken == own) e->labels += t->feed.sets[FEED_EVALUATION].labels;
     TRY(trainer_gather_values(t, t->cx.data_group, loss, losses));
@@ -39,8 +39,8 @@ static ott_status evaluate(trainer *t, int64_t batches, evaluation *out) {
 
 /* A run that is stopped meanwhile may still save what trains. */
 ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out) {
-    TRY(trainer_show_average(t, true));
+    TRY(trainer_use_average(t, true));
     ott_status status = evaluate(t, batches, out);
-    TRY(trainer_show_average(t, false));
+    TRY(trainer_use_average(t, false));
     return status;
 }

@@ -1,7 +1,7 @@
 /* train/trainer_parts: a trainer's weights as they are shown, and what its ranks tell each other. */
 #include "train/trainer_parts.h"
 
-ott_status trainer_show_average(trainer *t, bool average) {
+ott_status trainer_use_average(trainer *t, bool average) {
     const optimizer_rule *rule = t->m->options.optimizer;
     if (!rule->show || t->run.updates == 0) return OTT_OK;
     for (int i = 0; i < t->m->parameter_count; i++)

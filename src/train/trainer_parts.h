@@ -35,7 +35,7 @@ int64_t trainer_pass_count(const trainer *t);
 /* Those of pass `index`, in a step or only to be looked at; p may be NULL. */
 ott_status trainer_run_micro_batches(trainer *t, int64_t index, const hook *p, bool in_step);
 /* What ranks have of the same rows: of other tokens, or the last stage for all stages. */
-ott_status trainer_sum_of_rows(trainer *t, const tensor *sum);
+ott_status trainer_sum_same_rows(trainer *t, const tensor *sum);
 /* What a step changes before its update, which is all that an abandoned one has to put back. */
 ott_status trainer_copy_delayed(trainer *t, void *from, void *to);
 /* Adds this rank's matrix products since the last count, and the other ranks', to the run's. */

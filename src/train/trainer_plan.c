@@ -98,7 +98,8 @@ ott_status trainer_fit_budget(trainer *t) {
 }
 
 ott_status trainer_plan_documents(trainer *t) {
-    int64_t training = t->feed.training.places + 1, evaluated = t->feed.evaluation.places + 1;
+    int64_t training = t->feed.training.document_capacity + 1,
+            evaluated = t->feed.evaluation.document_capacity + 1;
     if (t->batches[0].at.cu_seqlens.columns == training &&
         t->evaluation_batch.at.cu_seqlens.columns == evaluated)
         return OTT_OK;

@@ -74,7 +74,7 @@ static ott_status run_whole_pass(void *user) {
    unseen. What the optimizer casts no pass may, though the weights are new. */
 static ott_status replay_pass(trainer *t) {
     bool first = t->cx.is_first_microbatch, replayed;
-    if (first && t->replay.wanted) {
+    if (first && t->replay.enabled) {
         model_weights_made(t->m, -1);
         TRY(model_quantize_weights(&t->cx, t->m));
     }
@@ -131,7 +131,7 @@ static ott_status write_state(trainer *t, double learning_rate, int64_t labels) 
     return device_event_record(t->device, t->state_sent);
 }
 
-ott_status trainer_sum_of_rows(trainer *t, const tensor *sum) {
+ott_status trainer_sum_same_rows(trainer *t, const tensor *sum) {
     group *parts[] = {t->m->options.context_ranks, t->m->options.stage_ranks};
     for (int i = 0; i < 2; i++)
         if (parts[i]) TRY(group_all_reduce(parts[i], &t->cx, sum, REDUCE_SUM));
@@ -162,7 +162,7 @@ static ott_status accumulate(trainer *t) {
     plan_replay(t->reduce_plan);
     TRY(trainer_reduce(t));
     TRY(group_all_reduce(t->cx.data_group, &t->cx, &loss, REDUCE_SUM));
-    TRY(trainer_sum_of_rows(t, &loss));
+    TRY(trainer_sum_same_rows(t, &loss));
     TRY(balance_reduce(&t->cx, t->m, t->cx.data_group));
     TRY(sum_gradients(t, t->options.replica_group));
     return t->m->options.context_ranks ? sum_gradients(t, t->m->options.context_ranks) : OTT_OK;
@@ -204,7 +204,7 @@ static ott_status accumulate_or_abandon(trainer *t) {
     if (status != OTT_ERR_STOPPED) return status;
     memcpy(t->cx.gemms, gemms, sizeof gemms);
     TRY(trainer_copy_delayed(t, t->delayed_before, t->m->delayed.block));
-    t->whole = true;
+    t->is_consistent = true;
     return status_fail(status, "step %lld is abandoned", (long long)t->run.step + 1);
 }
 
@@ -222,7 +222,7 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     out->labels = t->feed.sets[t->set].labels;
     TRY(add_labels(t, &out->labels));
     TRY(write_state(t, learning_rate, out->labels));
-    t->whole = false;
+    t->is_consistent = false;
     t->cx.part = PART_NONE;
     TRY(accumulate_or_abandon(t));
     bool replayed;
@@ -232,6 +232,6 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     TRY(device_copy_out(t->device, t->host_state, t->state.data, tensor_bytes(t->state)));
     TRY(balance_read(t->m, micro_batches_of_step(t), &out->balance));
     finish_step(t, out);
-    t->whole = true;
+    t->is_consistent = true;
     return count_step_gemms(t);
 }

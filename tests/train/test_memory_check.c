@@ -186,8 +186,8 @@ static void nothing_is_taken_before(void **state) {
                                         .train_data = train,
                                         .validation_data = validation},
                         &need);
-    assert_true(need.of[MEM_PARAM] > INT64_C(20) << 30); /* 6 billion parameters and more */
-    assert_true(need.of[MEM_OPTIMIZER] == 2 * need.of[MEM_GRAD]);
+    assert_true(need.by_kind[MEM_PARAM] > INT64_C(20) << 30); /* 6 billion parameters and more */
+    assert_true(need.by_kind[MEM_OPTIMIZER] == 2 * need.by_kind[MEM_GRAD]);
     assert_true(mem_read(account).peak - before < 8 << 20);
     assert_int_equal(mem_read(account).now, before);
     device_close(d);
@@ -219,15 +219,16 @@ static void copies_and_what_is_offloaded_lie_in_the_hosts_memory(void **state) {
     a.device = &other;
     FIXTURE_OK(memory_check_measure(&a, &apart));
     assert_int_equal(here.host, 0);
-    assert_int_equal(apart.host_of[MEM_STAGING], 12 * model_parameter_count(r.t->m));
+    assert_int_equal(apart.host_by_kind[MEM_STAGING], 12 * model_parameter_count(r.t->m));
     assert_int_equal(apart.total + apart.host, here.total);
     shape.offload = OFFLOAD_STATE;
     FIXTURE_OK(memory_check_measure(&a, &offloaded));
     const model *m = r.t->m;
-    assert_int_equal(offloaded.host_of[MEM_OPTIMIZER], m->slot_bytes[0] + m->slot_bytes[1]);
-    assert_in_range(m->block_bytes - offloaded.host_of[MEM_PARAM], 1, m->block_bytes / 10); /* vectors */
+    assert_int_equal(offloaded.host_by_kind[MEM_OPTIMIZER], m->slot_bytes[0] + m->slot_bytes[1]);
+    assert_in_range(m->block_bytes - offloaded.host_by_kind[MEM_PARAM], 1, m->block_bytes / 10); /* vectors */
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
-        assert_int_equal(offloaded.of[kind] + offloaded.host_of[kind], apart.of[kind] + apart.host_of[kind]);
+        assert_int_equal(offloaded.by_kind[kind] + offloaded.host_by_kind[kind],
+                         apart.by_kind[kind] + apart.host_by_kind[kind]);
     assert_int_equal(offloaded.total + offloaded.host, here.total);
     rig_close(&r);
 }
@@ -267,10 +268,10 @@ static void offloading_is_offered(void **state) {
                       .train_data = r.train_data,
                       .validation_data = r.validation_data};
     FIXTURE_OK(memory_check_measure(&a, &need));
-    room_of_other = need.total - need.of[MEM_OPTIMIZER] / 2;
+    room_of_other = need.total - need.by_kind[MEM_OPTIMIZER] / 2;
     assert_int_equal(memory_check_decide(&a, &need), OTT_ERR_MEMORY);
     expect(status_text(), "; what would help most: train.offload = \"moments\" saves ");
-    room_of_other = need.total - need.of[MEM_OPTIMIZER] - need.of[MEM_PARAM] / 2;
+    room_of_other = need.total - need.by_kind[MEM_OPTIMIZER] - need.by_kind[MEM_PARAM] / 2;
     assert_int_equal(memory_check_decide(&a, &need), OTT_ERR_MEMORY);
     expect(status_text(), "; what would help most: train.offload = \"state\" saves ");
     room_of_other = need.total;

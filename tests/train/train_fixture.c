@@ -284,9 +284,9 @@ double rig_validate(rig *r) {
 void rig_save(rig *r, const fixture *f, const char *name, char *path) {
     char folder[160], *written;
     snprintf(folder, sizeof folder, "%s/%s", f->folder, name);
-    FIXTURE_OK(trainer_show_average(r->t, true));
+    FIXTURE_OK(trainer_use_average(r->t, true));
     FIXTURE_OK(checkpoint_save(r->t->m, r->cfg, r->t->recipe->name, &r->t->run, NULL, folder, 0, &written));
-    FIXTURE_OK(trainer_show_average(r->t, false));
+    FIXTURE_OK(trainer_use_average(r->t, false));
     snprintf(path, 160, "%s", written);
     mem_free(r->account, written);
 }
