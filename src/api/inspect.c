@@ -39,7 +39,7 @@ static ott_status resolve_path(mem *account, const char *path, char **out) {
     str_printf(&checkpoints, "%s/checkpoints", path);
     ott_status status = str_finish(&checkpoints);
     bool is_run = false;
-    if (status == OTT_OK) status = checkpoint_any(account, checkpoints.text, &is_run);
+    if (status == OTT_OK) status = checkpoint_has_any(account, checkpoints.text, &is_run);
     str_free(&checkpoints);
     if (status != OTT_OK) return status;
     return is_run ? checkpoint_find(account, path, path, out) : mem_strdup(account, path, out);

@@ -146,18 +146,18 @@ static ott_status has_file(mem *account, const char *folder, const char *name, b
 
 /* Did the public API write this checkpoint? A run's has its configuration, and says whose it is. */
 static ott_status is_module_checkpoint(mem *account, const char *folder, bool *ours) {
-    bool has_state, has_config, is_old;
+    bool has_state, has_config, lacks_owner;
     checkpoint_state s;
     TRY(has_file(account, folder, CHECKPOINT_STATE_NAME, &has_state));
     TRY(has_file(account, folder, checkpoint_file_name(CHECKPOINT_CONFIG), &has_config));
-    TRY(has_file(account, folder, OLD_STATE_NAME, &is_old));
-    *ours = is_old || (has_state && !has_config);
+    TRY(has_file(account, folder, OLD_STATE_NAME, &lacks_owner));
+    *ours = lacks_owner || (has_state && !has_config);
     if (!has_state || !has_config) return OTT_OK;
     str path = {.account = account};
     str_printf(&path, "%s/" CHECKPOINT_STATE_NAME, folder);
     ott_status status = str_finish(&path);
-    *ours = status == OTT_OK && checkpoint_state_read(account, path.text, &s) == OTT_OK && !s.of_module &&
-            !s.is_old && !*s.mark.run;
+    *ours = status == OTT_OK && checkpoint_state_read(account, path.text, &s) == OTT_OK &&
+            !s.is_bare_module && !s.lacks_owner && !*s.mark.run;
     str_free(&path);
     return status;
 }
@@ -180,7 +180,7 @@ static ott_status take_snapshot(ott_module *m, const ott_optimizer *o, checkpoin
         .ranks.device = context->device,
         .config.account = context->account,
         .history.account = context->account,
-        .state.of_module = true,
+        .state.is_bare_module = true,
         .state.run = {.step = context->step, .updates = o ? o->updates : 0, .loss_scale = 1.0f}};
     TRY(describe_parameters(m, &s->sets[CHECKPOINT_MODEL]));
     if (o) TRY(describe_optimizer(m, o, &s->sets[CHECKPOINT_OPTIMIZER]));
@@ -212,10 +212,10 @@ typedef struct state_loader {
 } state_loader;
 
 static ott_status refuse_old(const state_loader *l) {
-    bool is_checkpoint, is_old;
+    bool is_checkpoint, lacks_owner;
     TRY(has_file(l->account, l->folder, CHECKPOINT_STATE_NAME, &is_checkpoint));
-    TRY(has_file(l->account, l->folder, OLD_STATE_NAME, &is_old));
-    if (is_checkpoint || !is_old) return OTT_OK;
+    TRY(has_file(l->account, l->folder, OLD_STATE_NAME, &lacks_owner));
+    if (is_checkpoint || !lacks_owner) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "%s: an earlier version of the library wrote this checkpoint (it has " OLD_STATE_NAME
                        " and no " CHECKPOINT_STATE_NAME

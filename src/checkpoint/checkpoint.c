@@ -108,12 +108,12 @@ static ott_status prepare(saver *s) {
 static ott_status fill(void *user, const char *folder) {
     saver *s = user;
     TRY(checkpoint_snapshot_fill(s->from, &s->mark, folder));
-    return ranks_own(&s->from->ranks) == 0 ? spare_other(s) : OTT_OK;
+    return ranks_own_rank(&s->from->ranks) == 0 ? spare_other(s) : OTT_OK;
 }
 
 static ott_status save(saver *s) {
     const checkpoint_ranks *ranks = &s->from->ranks;
-    ott_status ready = ranks_own(ranks) == 0 ? prepare(s) : OTT_OK;
+    ott_status ready = ranks_own_rank(ranks) == 0 ? prepare(s) : OTT_OK;
     return ranks_write_folder(ranks, ready, s->final.text, fill, s);
 }
 
@@ -133,14 +133,14 @@ ott_status checkpoint_snapshot_write(const checkpoint_snapshot *from, const char
     TRY_OUT(mem_strdup(s.account, s.final.text, &out->path));
     status = save(&s);
     if (status != OTT_OK) TRY_OUT(explain(&s, status));
-    if (ranks_own(&from->ranks) == 0) TRY_OUT(purge(&s, keep, &out->left));
+    if (ranks_own_rank(&from->ranks) == 0) TRY_OUT(purge(&s, keep, &out->left));
 out:
     if (status != OTT_OK) checkpoint_written_free(out);
     saver_close(&s);
     return status;
 }
 
-void checkpoint_written_say(const checkpoint_written *w, const logger *log) {
+void checkpoint_written_log(const checkpoint_written *w, const logger *log) {
     log_info(log, "Saved %s", w->path);
     if (w->left) log_warning(log, "An older checkpoint cannot be removed, and stays: %s", w->left);
 }

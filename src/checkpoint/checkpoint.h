@@ -39,7 +39,7 @@ typedef struct run_state {
 } run_state;
 
 /* What of a checkpoint is left out; all zero: nothing. */
-typedef struct checkpoint_choice {
+typedef struct checkpoint_exclusions {
     bool no_model;     /* weights and FP8 state stay as they are */
     bool no_optimizer; /* its state stays as it is, and no update was done */
     bool no_schedule;  /* the learning rate's begins anew */
@@ -48,7 +48,7 @@ typedef struct checkpoint_choice {
     /* Other parameters may have been frozen: state that is not there stays as it is, and what is there of those that are
        frozen now is left out. */
     bool any_frozen;
-} checkpoint_choice;
+} checkpoint_exclusions;
 
 /* Writes `folder`/step-N (recipe_name: that of the recipe in force) and then removes the oldest so that
    `keep` remain (0: all), where they can be removed. `path` (may be NULL) gets the folder written, to be given back with mem_free.
@@ -67,11 +67,11 @@ ott_status checkpoint_check(mem *account, const char *path);
 /* The counters of a checkpoint, without its tensors. */
 ott_status checkpoint_peek(mem *account, const char *path, run_state *state);
 /* Does `folder` have the weights beside which a checkpoint's adapters stand? One that holds all weights needs none. */
-ott_status checkpoint_fits_base(mem *account, const char *path, const char *folder, bool *fits);
+ott_status checkpoint_base_matches(mem *account, const char *path, const char *folder, bool *fits);
 /* The configuration the checkpoint was trained with; closed with config_close. */
 ott_status checkpoint_config(mem *account, const char *path, config **out);
 /* Step-N folders of its run in `folder`: is there any? */
-ott_status checkpoint_any(mem *account, const char *folder, bool *any);
+ott_status checkpoint_has_any(mem *account, const char *folder, bool *any);
 
 /* Fills parameters, and moments where the model has them, the counters, and the FP8 state: what the model's
    recipe wants and the checkpoint has not starts anew, what it has beyond that is dropped, and the log says
@@ -83,6 +83,6 @@ ott_status checkpoint_load(model *m, const logger *log, group *ranks, const char
                            bool *fell_back);
 /* The same of a part of it. */
 ott_status checkpoint_load_part(model *m, const logger *log, group *ranks, const char *path,
-                                const checkpoint_choice *choice, run_state *state, bool *fell_back);
+                                const checkpoint_exclusions *choice, run_state *state, bool *fell_back);
 
 #endif

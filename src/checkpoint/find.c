@@ -50,7 +50,7 @@ static ott_status find_complete(mem *account, const char *path, char out[PATH_MA
     return status;
 }
 
-ott_status checkpoint_advise(mem *account, const char *path, ott_status code) {
+ott_status checkpoint_suggest_newest(mem *account, const char *path, ott_status code) {
     char found[PATH_MAX], *reason;           /* looking around fails too, and says so */
     if (code == OTT_ERR_MEMORY) return code; /* which says nothing about the checkpoint */
     if (str_format(account, &reason, "%s", status_text()) != OTT_OK) return code;
@@ -166,9 +166,9 @@ ott_status checkpoint_find(mem *account, const char *load_path, const char *fold
     *path = NULL;
     TRY(latest ? find_newest(account, folder, found) : find_meant(account, load_path, found));
     if (!*found) return latest ? fail_no_latest(account, folder) : fail_none(load_path);
-    if (!file_exists(found)) return checkpoint_advise(account, found, fail_none(load_path));
+    if (!file_exists(found)) return checkpoint_suggest_newest(account, found, fail_none(load_path));
     ott_status status = checkpoint_verify(account, found, false, NULL, &s);
     if (status == OTT_OK) status = check_step(found, s.run.step);
-    if (status != OTT_OK) return checkpoint_advise(account, found, status);
+    if (status != OTT_OK) return checkpoint_suggest_newest(account, found, status);
     return mem_strdup(account, found, path);
 }

@@ -8,6 +8,6 @@
 #include "base/status.h"
 
 /* Adds the newest complete checkpoint beside `path` to the error text; returns `code`. */
-ott_status checkpoint_advise(mem *account, const char *path, ott_status code);
+ott_status checkpoint_suggest_newest(mem *account, const char *path, ott_status code);
 
 #endif

@@ -39,8 +39,8 @@ static ott_status add_history(const describing *to, const float8_layer *l, int w
     int64_t count = set->count;
     TRY(add_tensor(to, name, history->columns, history->data, false));
     if (set->count == count) return OTT_OK;
-    set->places[count].number = margin;
-    return arena_printf(set->memory, &set->places[count].note, "%s%s%s.margin", l->name, dot(l->name),
+    set->slices[count].number = margin;
+    return arena_printf(set->memory, &set->slices[count].note, "%s%s%s.margin", l->name, dot(l->name),
                         float8_tensor_names[which]);
 }
 
@@ -183,7 +183,7 @@ typedef struct reading {
     device *device;
     const safetensors *f;
     float *buffer; /* [the longest entry] */
-    float8_listener listener;
+    float8_callback listener;
     void *user;
 } reading;
 
@@ -237,7 +237,7 @@ static ott_status read_below(const reading *r, const float8_layer *l) {
 }
 
 ott_status float8_read(device *d, const safetensors *f, const float8_layer *layers, int64_t count,
-                       float8_listener listener, void *user) {
+                       float8_callback listener, void *user) {
     reading r = {.device = d, .f = f, .listener = listener, .user = user};
     ott_status status = OTT_OK;
     TRY(open_buffer(d->account, f, &r.buffer));

@@ -41,12 +41,12 @@ ott_status float8_check(mem *account, const safetensors *f);
 /* What becomes of the state of one tensor of a layer: taken, with another length of its history, anew because the file
    has none that fits, or left in the file because the layer has no use for it. */
 typedef enum float8_event { FLOAT8_TAKEN, FLOAT8_RESIZED, FLOAT8_FRESH, FLOAT8_DROPPED } float8_event;
-typedef void (*float8_listener)(void *user, const float8_layer *layer, int which, float8_event event);
+typedef void (*float8_callback)(void *user, const float8_layer *layer, int which, float8_event event);
 
 /* Puts what a checked file (NULL: there is none) has into the layers, whose specs are set. A state fits one of the same format and margin; an
    amax history of another length keeps its newest members. */
 ott_status float8_read(device *d, const safetensors *f, const float8_layer *layers, int64_t count,
-                       float8_listener listener, void *user);
+                       float8_callback listener, void *user);
 
 /* ---- of a model ---- */
 

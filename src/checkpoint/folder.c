@@ -101,7 +101,7 @@ ott_status checkpoint_list(mem *account, const char *folder, step_list *out) {
     return checkpoint_list_of(account, folder, &r, out);
 }
 
-ott_status checkpoint_any(mem *account, const char *folder, bool *any) {
+ott_status checkpoint_has_any(mem *account, const char *folder, bool *any) {
     step_list list;
     ott_status status = checkpoint_list(account, folder, &list);
     *any = status == OTT_OK && list.count > 0;
@@ -222,7 +222,7 @@ static ott_status read_state(mem *account, const char *folder, checkpoint_state 
 
 static ott_status check_contents(verifying *v, const checkpoint_ranks *ranks, uint32_t *all) {
     uint32_t crc[CHECKPOINT_FILE_COUNT], sum[CHECKPOINT_FILE_COUNT] = {0};
-    TRY(ranks_agree(ranks, measure_files(v, ranks_own(ranks), ranks_size(ranks), crc)));
+    TRY(ranks_agree(ranks, measure_files(v, ranks_own_rank(ranks), ranks_size(ranks), crc)));
     TRY(ranks_gather(ranks, crc, sizeof crc, all));
     for (int i = 0; i < ranks_size(ranks) * CHECKPOINT_FILE_COUNT; i++)
         sum[i % CHECKPOINT_FILE_COUNT] ^= all[i];

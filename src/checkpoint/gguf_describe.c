@@ -13,18 +13,18 @@ static const gguf_arch archs[] = {
     {.family = FAMILY_LLAMA,
      .name = "llama",
      .biases = true,
-     .turns_neighbours = true,
-     .own_factors = true,
+     .rotates_pairs = true,
+     .has_rope_factors = true,
      .longrope = true},
     {.family = FAMILY_MISTRAL,
      .name = "llama",
-     .turns_neighbours = true,
-     .own_factors = true,
+     .rotates_pairs = true,
+     .has_rope_factors = true,
      .longrope = true},
     {.family = FAMILY_MIXTRAL,
      .name = "llama",
-     .turns_neighbours = true,
-     .own_factors = true,
+     .rotates_pairs = true,
+     .has_rope_factors = true,
      .longrope = true},
     {.family = FAMILY_QWEN2, .name = "qwen2", .square = true},
     {.family = FAMILY_QWEN3, .name = "qwen3"},
@@ -38,8 +38,8 @@ static const gguf_arch archs[] = {
     {.family = FAMILY_GRANITE,
      .name = "granite",
      .biases = true,
-     .turns_neighbours = true,
-     .own_factors = true,
+     .rotates_pairs = true,
+     .has_rope_factors = true,
      .longrope = true},
     {.family = FAMILY_GLM, .name = "chatglm", .fused_gate_up = true, .square = true},
     {.family = FAMILY_GLM4, .name = "glm4", .fused_gate_up = true},
@@ -54,7 +54,7 @@ static const gguf_arch archs[] = {
 };
 
 static const char *trouble_with_rope(const model_options *o, const gguf_arch *a) {
-    if (o->rope.kind == ROPE_LLAMA3 && !a->own_factors) return "no model.rope_scaling = \"llama3\"";
+    if (o->rope.kind == ROPE_LLAMA3 && !a->has_rope_factors) return "no model.rope_scaling = \"llama3\"";
     if (o->rope.kind == ROPE_LONGROPE && !a->longrope) return "no model.rope_scaling = \"longrope\"";
     bool is_spared = a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR; /* layers with a window are */
     if (o->rope.kind == ROPE_DYNAMIC) return "no model.rope_scaling = \"dynamic\"";

@@ -13,15 +13,15 @@ typedef struct gguf_arch {
     family_index family;
     const char *name; /* what keys begin with */
     /* of a head, where the family's rotary embedding turns halves: rows of q and k are put so */
-    bool turns_neighbours;
+    bool rotates_pairs;
     bool fused_qkv, fused_gate_up;
     bool square; /* the heads are as wide as the model */
     bool tied;   /* the head is the embedding; separate: it is not */
     bool separate;
     bool windows; /* has layers with a sliding window */
     bool biases;  /* may have ones of attention's output and of the feed-forward, where the family need not */
-    bool own_factors; /* reads factors of frequencies from tensors, of Llama 3's rule */
-    bool longrope;    /* and of longrope */
+    bool has_rope_factors; /* reads factors of frequencies from tensors, of Llama 3's rule */
+    bool longrope;         /* and of longrope */
 } gguf_arch;
 
 /* OTT_ERR_UNSUPPORTED: llama.cpp has nothing that computes what the model does; says what is in the way. */

@@ -11,19 +11,19 @@
 enum { BUFFER = 1 << 16, PARTS = 3 };
 
 /* Rows of a parameter; a vector's elements count as rows of one column. */
-typedef struct departure_part {
+typedef struct source_part {
     const model_module *module;
     const parameter *parameter; /* its weight or bias */
     int64_t first, rows, columns;
-} departure_part;
+} source_part;
 
 /* Where the elements of a tensor come from. */
-typedef struct departure {
-    departure_part part[PARTS]; /* one below the other */
+typedef struct tensor_source {
+    source_part part[PARTS]; /* one below the other */
     int parts;
     int64_t head_rows;   /* rows of a head, whose halves become neighbours; 0: they stay */
     const float *values; /* no parameter's; else NULL */
-} departure;
+} tensor_source;
 
 typedef struct saving {
     model *m;
@@ -31,9 +31,9 @@ typedef struct saving {
     const gguf_save_options *o;
     const gguf_arch *arch;
     arena *memory;
-    gguf_tensor *tensors;  /* [count] */
-    departure *departures; /* [count] */
-    int64_t count, others;
+    gguf_tensor *tensors;   /* [count] */
+    tensor_source *sources; /* [count] */
+    int64_t count, fallback_count;
     float *buffer; /* [BUFFER] */
 } saving;
 
@@ -78,8 +78,8 @@ static gguf_type type_of(saving *s, const gguf_tensor *t, module_role role) {
     bool is_norm = role == ROLE_Q_NORM || role == ROLE_K_NORM;
     if (t->rank == 1 || is_norm || role == ROLE_ROUTER || role == ROLE_POSITION_EMBEDDING) return GGUF_F32;
     if (s->o->type != GGUF_Q8_0 || t->shape[t->rank - 1] % GGUF_BLOCK == 0) return s->o->type;
-    s->others++;
-    return s->o->other;
+    s->fallback_count++;
+    return s->o->fallback_type;
 }
 
 /* The role whose name the tensor has that a projection is in. */
@@ -89,9 +89,9 @@ static module_role role_of_tensor(const gguf_arch *a, module_role role) {
 }
 
 /* k and v lie below q, and up below gate, in one tensor, where the architecture wants them so. */
-static bool joins_others(const saving *s, const char *name, const departure_part *part) {
+static bool joins_earlier_tensor(const saving *s, const char *name, const source_part *part) {
     for (int64_t i = s->count - 1; i >= 0; i--) {
-        departure *d = &s->departures[i];
+        tensor_source *d = &s->sources[i];
         if (strcmp(s->tensors[i].name, name) != 0) continue;
         d->part[d->parts++] = *part;
         s->tensors[i].shape[0] += part->rows;
@@ -103,17 +103,17 @@ static bool joins_others(const saving *s, const char *name, const departure_part
 /* What is in a tensor of its own of a parameter: of a stack all, else the rows of one projection. */
 static void declare_part(saving *s, const model_module *e, const parameter *p, const module_part *from,
                          bool is_bias) {
-    bool turns = s->arch->turns_neighbours && (from->role == ROLE_Q || from->role == ROLE_K);
-    departure_part part = {.module = e,
-                           .parameter = p,
-                           .first = from->first,
-                           .rows = p->rank == 3 ? p->rows : from->count,
-                           .columns = p->rank == 1 ? 1 : p->columns};
+    bool turns = s->arch->rotates_pairs && (from->role == ROLE_Q || from->role == ROLE_K);
+    source_part part = {.module = e,
+                        .parameter = p,
+                        .first = from->first,
+                        .rows = p->rank == 3 ? p->rows : from->count,
+                        .columns = p->rank == 1 ? 1 : p->columns};
     gguf_tensor *t = &s->tensors[s->count];
     const char *name =
         e->balances && is_bias ? "exp_probs_b" : role_names[role_of_tensor(s->arch, from->role)];
     name_tensor(t, e->layer, name, is_bias ? "bias" : "weight");
-    if (joins_others(s, t->name, &part)) return;
+    if (joins_earlier_tensor(s, t->name, &part)) return;
     t->rank = p->rank;
     t->shape[0] = part.rows;
     if (p->rank == 3) t->shape[0] = p->stack;
@@ -125,8 +125,8 @@ static void declare_part(saving *s, const model_module *e, const parameter *p, c
         t->shape[0] = part.rows / t->shape[1];
     }
     t->type = type_of(s, t, from->role);
-    s->departures[s->count++] =
-        (departure){.part = {part}, .parts = 1, .head_rows = turns ? s->m->options.head_dim : 0};
+    s->sources[s->count++] =
+        (tensor_source){.part = {part}, .parts = 1, .head_rows = turns ? s->m->options.head_dim : 0};
 }
 
 static void declare_parameter(saving *s, const model_module *e, const parameter *p, bool is_bias) {
@@ -151,7 +151,7 @@ static ott_status declare_factors(saving *s, const char *name, const float *fact
     t->rank = 1;
     t->shape[0] = columns / 2;
     t->type = GGUF_F32;
-    s->departures[s->count++] = (departure){.values = values};
+    s->sources[s->count++] = (tensor_source){.values = values};
     return OTT_OK;
 }
 
@@ -170,8 +170,8 @@ static ott_status declare_all(saving *s) {
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->tensors, &memory));
     s->tensors = memory;
-    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->departures, &memory));
-    s->departures = memory;
+    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->sources, &memory));
+    s->sources = memory;
     TRY(declare_rope(s));
     for (int i = 0; i < list->count; i++) {
         const model_module *e = &list->of[i];
@@ -187,12 +187,12 @@ static ott_status declare_all(saving *s) {
 typedef struct writing {
     const saving *s;
     gguf_writer *w;
-    const departure_part *part;
+    const source_part *part;
     hf_merge adapter; /* of the layer; all zero: it has none */
 } writing;
 
 /* llama.cpp multiplies by the weights of all norms. */
-static bool adds_to_one(const saving *s, const departure_part *part) {
+static bool adds_to_one(const saving *s, const source_part *part) {
     return s->m->options.family->norm == FAMILY_NORM_RMS_ONE_PLUS && part->module->kind == MODULE_NORM;
 }
 
@@ -230,8 +230,7 @@ static ott_status append_turned(const writing *t, int64_t head_rows) {
     return OTT_OK;
 }
 
-static ott_status append_part(const saving *s, gguf_writer *w, const departure_part *part,
-                              int64_t head_rows) {
+static ott_status append_part(const saving *s, gguf_writer *w, const source_part *part, int64_t head_rows) {
     writing t = {.s = s, .w = w, .part = part};
     bool merges = part->parameter == part->module->weight && hf_merge_applies(part->module);
     ott_status status = merges ? hf_merge_open(s->m->device, part->module, &t.adapter) : OTT_OK;
@@ -242,7 +241,7 @@ static ott_status append_part(const saving *s, gguf_writer *w, const departure_p
 }
 
 static ott_status append_tensor(const saving *s, gguf_writer *w, int64_t index) {
-    const departure *d = &s->departures[index];
+    const tensor_source *d = &s->sources[index];
     if (d->values) return gguf_writer_append(w, d->values, s->tensors[index].shape[0]);
     for (int i = 0; i < d->parts; i++) TRY(append_part(s, w, &d->part[i], d->head_rows));
     return OTT_OK;
@@ -265,7 +264,8 @@ static ott_status write_file(const saving *s, const gguf_metadata *metadata, con
 /* ---- the whole ---- */
 
 static ott_status summarize(const saving *s, gguf_save_summary *out) {
-    *out = (gguf_save_summary){.architecture = s->arch->name, .tensors = s->count, .others = s->others};
+    *out = (gguf_save_summary){
+        .architecture = s->arch->name, .tensors = s->count, .fallback_count = s->fallback_count};
     for (int64_t i = 0, bytes; i < s->count; i++) {
         TRY(gguf_tensor_bytes(&s->tensors[i], &bytes));
         out->bytes += bytes;

@@ -12,13 +12,13 @@
 typedef struct gguf_save_options {
     gguf_type type; /* of the matrices; vectors, norms and routers are F32 */
     /* F32, BF16 or F16: of matrices that Q8_0 does not fit, whose rows are no whole blocks */
-    gguf_type other;
+    gguf_type fallback_type;
     const logger *log;
 } gguf_save_options;
 
 typedef struct gguf_save_summary {
     const char *architecture;
-    int64_t tensors, others,
+    int64_t tensors, fallback_count,
         bytes; /* in all; of them, those in `other` in place of Q8_0; of all their data */
 } gguf_save_summary;
 

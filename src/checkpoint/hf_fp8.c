@@ -12,7 +12,8 @@ static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
     for (int i = 0; i < p->count; i++) {
         const linear *l = hf_is_block_matrix(&p->of[i]) ? p->of[i].module->linear : NULL;
         bool codes = l && linear_keeps_codes(l);
-        own[i] = (hf_fp8_cast){.known = l != NULL, .kept = codes && !hf_merge_applies(p->of[i].module)};
+        own[i] =
+            (hf_fp8_cast){.is_known = l != NULL, .keeps_codes = codes && !hf_merge_applies(p->of[i].module)};
         if (!l) continue;
         const linear_spec *ran = linear_products_spec(l);
         if (!(ran->fp8 || codes)) continue;
@@ -32,7 +33,7 @@ static ott_status share_casts(hf_fp8 *f, const checkpoint_ranks *ranks) {
     fill_casts(f->places, f->casts);
     TRY(ranks_gather(ranks, f->casts, bytes, all));
     for (int64_t i = 0; i < ranks_size(ranks) * count; i++)
-        if (all[i].known) f->casts[i % count] = all[i];
+        if (all[i].is_known) f->casts[i % count] = all[i];
     return OTT_OK;
 }
 
@@ -72,11 +73,12 @@ static ott_status check_trained(const char *name, const cast_spec *s, hf_scales 
 static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
     const hf_place *at = &p->of[i];
     const parameter *trained = p->of[i].parameter;
-    bool is_one_tensor = at->count == at->rows, blocks_fit = at->row % STRIP == 0 && at->first % STRIP == 0;
+    bool is_one_tensor = at->count == at->tensor_rows,
+         blocks_fit = at->tensor_row % STRIP == 0 && at->first % STRIP == 0;
     bool is_one_matrix = at->count == trained->rows / trained->stack;
     if (grain == HF_SCALE_CHANNEL || (is_one_matrix && is_one_tensor)) return OTT_OK;
     if (grain == HF_SCALE_BLOCK && blocks_fit) return OTT_OK;
-    if (grain == HF_SCALE_TENSOR && (is_one_tensor || at->rows == trained->rows)) return OTT_OK;
+    if (grain == HF_SCALE_TENSOR && (is_one_tensor || at->tensor_rows == trained->rows)) return OTT_OK;
     return fail_trained(trained->name,
                         "its family's files divide it differently, and scales would be others");
 }
@@ -101,17 +103,17 @@ static ott_status add_matrix(hf_fp8 *f, int i, const cast_spec *trained) {
     *x = (hf_fp8_matrix){.name = at->name,
                          .fused = at->fused,
                          .first = i,
-                         .rows = at->rows,
+                         .rows = at->tensor_rows,
                          .columns = at->columns,
                          .trained = trained,
-                         .kept = trained && f->casts[i].kept};
+                         .keeps_codes = trained && f->casts[i].keeps_codes};
     return OTT_OK;
 }
 
 static ott_status keep(hf_fp8 *f, int i) {
     const char *name = f->places->of[i].name;
-    return arena_printf(f->memory, &f->kept[f->kept_count++], "%.*s", (int)(strlen(name) - strlen(".weight")),
-                        name);
+    return arena_printf(f->memory, &f->unquantized[f->unquantized_count++], "%.*s",
+                        (int)(strlen(name) - strlen(".weight")), name);
 }
 
 static bool same_cast(const cast_spec *a, const cast_spec *b) {
@@ -124,9 +126,10 @@ static bool same_cast(const cast_spec *a, const cast_spec *b) {
 static ott_status check_same(const hf_fp8 *f, int i, const cast_spec *cast) {
     const char *name = f->places->of[i].name;
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
-    bool goes_on = last && strcmp(last->name, name) == 0;
-    bool kept = f->casts && f->casts[i].kept;
-    if (same_cast(goes_on ? last->trained : NULL, cast) && kept == (goes_on && last->kept)) return OTT_OK;
+    bool continues = last && strcmp(last->name, name) == 0;
+    bool keeps = f->casts && f->casts[i].keeps_codes;
+    if (same_cast(continues ? last->trained : NULL, cast) && keeps == (continues && last->keeps_codes))
+        return OTT_OK;
     return fail_trained(f->places->of[i].parameter->name,
                         "its family stores it in one tensor with others, which ran in another precision");
 }
@@ -138,8 +141,8 @@ static ott_status choose(hf_fp8 *f) {
         const cast_spec *cast = as_trained ? trained_cast(f, i) : NULL;
         bool routes = f->places->of[i].module->role == ROLE_ROUTER; /* which servers read in high precision */
         if (as_trained) TRY(join_trained(f->places, i, f, cast));
-        if (as_trained && f->places->of[i].row > 0) TRY(check_same(f, i, cast));
-        if (f->places->of[i].row > 0) continue; /* a later part of one that is there */
+        if (as_trained && f->places->of[i].tensor_row > 0) TRY(check_same(f, i, cast));
+        if (f->places->of[i].tensor_row > 0) continue; /* a later part of one that is there */
         TRY(cast || !(as_trained || routes) ? add_matrix(f, i, cast) : keep(f, i));
     }
     if (f->count > 0) return OTT_OK;
@@ -170,8 +173,8 @@ static ott_status choose_all(hf_fp8 *f) {
     void *memory;
     TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->matrices, &memory));
     f->matrices = memory;
-    TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->kept, &memory));
-    f->kept = memory;
+    TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->unquantized, &memory));
+    f->unquantized = memory;
     TRY(choose(f));
     TRY(check_method(f));
     for (int64_t i = 0; i < f->count; i++) TRY(lay_out(f, &f->matrices[i]));
@@ -261,12 +264,12 @@ static void copy_scales(const hf_fp8_matrix *x, const hf_place *at) {
     const frozen_codes *c = at->parameter->codes;
     for (int64_t row = 0; row < at->count; row++)
         for (int64_t k = 0; k < x->scale_columns && c->scale_inv; k++)
-            x->scale[(at->row + row) / x->block_rows * x->scale_columns + k] =
+            x->scale[(at->tensor_row + row) / x->block_rows * x->scale_columns + k] =
                 c->scale_inv[frozen_block_at(c, at->first + row) * c->scale_columns + k];
 }
 
 static ott_status measure_matrix(const hf_fp8 *f, hf_fp8_matrix *x, float *buffer) {
-    if (!x->kept) return hf_places_stream(f->places, x->first, false, buffer, measure_elements, x);
+    if (!x->keeps_codes) return hf_places_stream(f->places, x->first, false, buffer, measure_elements, x);
     for (int i = x->first; i < f->places->count; i++)
         if (strcmp(f->places->of[i].name, x->name) == 0) copy_scales(x, &f->places->of[i]);
     return OTT_OK;
@@ -298,7 +301,7 @@ static void share_scale(const hf_fp8 *f, int64_t i) {
 
 static float scale_of(const hf_fp8_matrix *x, float amax) {
     const double smallest = 1e-12;
-    if (x->kept) return amax; /* its scale already */
+    if (x->keeps_codes) return amax; /* its scale already */
     if (x->trained) return scale_from_amax(amax, OTT_E4M3, &x->trained->scale);
     return (double)amax < smallest ? (float)(smallest / 448) : amax / dtype_max(OTT_E4M3);
 }
@@ -320,14 +323,14 @@ ott_status hf_fp8_measure(hf_fp8 *f, const checkpoint_ranks *ranks, float *buffe
 }
 
 float hf_fp8_file_scale(const hf_fp8_matrix *x, int64_t index) {
-    return x->trained && !x->kept ? scale_inverse(x->scale[index]) : x->scale[index];
+    return x->trained && !x->keeps_codes ? scale_inverse(x->scale[index]) : x->scale[index];
 }
 
 /* ---- codes ---- */
 
 static void encode_block(const hf_fp8_matrix *x, float scale, int64_t count, const float *values,
                          uint8_t *codes) {
-    if (x->kept)
+    if (x->keeps_codes)
         for (int64_t i = 0; i < count; i++) codes[i] = cast_to_e4m3(values[i], CAST_SATURATE);
     else if (x->trained)
         for (int64_t i = 0; i < count; i++) codes[i] = cast_to_e4m3(values[i] * scale, x->trained->mode);

@@ -20,9 +20,9 @@ typedef struct hf_fp8_options {
 
 /* How the layer of a place casts its weight in training; of a format that is not FP8: the weight stays as it is. */
 typedef struct hf_fp8_cast {
-    int32_t known; /* by the ranks that were asked */
+    int32_t is_known; /* by the ranks that were asked */
     /* there is no master, and no adapter to merge: codes and scales stay what they are (nn/frozen.h) */
-    int32_t kept;
+    int32_t keeps_codes;
     cast_spec spec;
 } hf_fp8_cast;
 
@@ -39,7 +39,7 @@ typedef struct hf_fp8_matrix {
     float *scale;
     const cast_spec *trained; /* the cast of training, for HF_SCALE_AS_TRAINED; else NULL */
     /* as hf_fp8_cast: `scale` is what codes are multiplied by, and elements are streamed as codes */
-    bool kept;
+    bool keeps_codes;
 } hf_fp8_matrix;
 
 typedef struct hf_fp8 {
@@ -49,8 +49,8 @@ typedef struct hf_fp8 {
     hf_fp8_cast *casts;      /* of each place, with AS_TRAINED; else NULL */
     hf_fp8_matrix *matrices; /* in the order of the places */
     int64_t count;
-    const char **kept; /* [kept_count] modules inside blocks that stay in high precision */
-    int64_t kept_count;
+    const char **unquantized; /* [kept_count] modules inside blocks that stay in high precision */
+    int64_t unquantized_count;
 } hf_fp8;
 
 /*

@@ -17,7 +17,7 @@ ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names,
 /* Modules that are no FP8, as a list: the head, and what of the blocks stays. */
 static void append_kept(const hf_fp8 *f, str *json, const char *key) {
     str_printf(json, ", \"%s\": [\"lm_head\"", key);
-    for (int64_t i = 0; i < f->kept_count; i++) str_printf(json, ", \"%s\"", f->kept[i]);
+    for (int64_t i = 0; i < f->unquantized_count; i++) str_printf(json, ", \"%s\"", f->unquantized[i]);
     str_append(json, "]");
 }
 

@@ -21,7 +21,7 @@ static int64_t first_row(const hf_place *at) {
 
 /* Of a block's rows in the matrix, the row in the tensor. */
 static int64_t row_in_tensor(const hf_place *at, int64_t row) {
-    return row - first_row(at) + at->row;
+    return row - first_row(at) + at->tensor_row;
 }
 
 static bool rows_fit(const hf_place *at, int64_t own, int64_t folder) {

@@ -350,14 +350,14 @@ static ott_status read_transposed(loading *l, const shard_tensor *t, const hf_pl
     void *memory;
     mem_free(account, l->matrix);
     l->matrix = NULL;
-    TRY(mem_alloc_array(account, MEM_OTHER, of->rows * (of->columns + 1), sizeof(float),
+    TRY(mem_alloc_array(account, MEM_OTHER, of->tensor_rows * (of->columns + 1), sizeof(float),
                         "a transposed matrix", &memory));
     l->matrix = memory;
     l->matrix_of = t;
-    float *line = l->matrix + of->rows * of->columns;
+    float *line = l->matrix + of->tensor_rows * of->columns;
     for (int64_t c = 0; c < of->columns; c++) {
-        TRY(shards_read_floats(l->file, t, c * of->rows, of->rows, line));
-        for (int64_t r = 0; r < of->rows; r++) l->matrix[r * of->columns + c] = line[r];
+        TRY(shards_read_floats(l->file, t, c * of->tensor_rows, of->tensor_rows, line));
+        for (int64_t r = 0; r < of->tensor_rows; r++) l->matrix[r * of->columns + c] = line[r];
     }
     return OTT_OK;
 }
@@ -402,7 +402,7 @@ static ott_status read_run(loading *l, const shard_tensor *t, const hf_dequantiz
 
 /* Elements [at, at + count) of a part, from tensor t: into the buffer, in their order there. */
 static ott_status read_part(loading *l, const shard_tensor *t, const hf_dequantize *scales,
-                            const hf_place *of, const hf_part *own, int64_t at, int64_t count) {
+                            const hf_place *of, const hf_slice *own, int64_t at, int64_t count) {
     parameter_run run;
     for (int64_t done = 0; done < count; done += run.count) {
         run = parameter_run_at(&own->part, of->columns, at + done, count - done);
@@ -413,14 +413,14 @@ static ott_status read_part(loading *l, const shard_tensor *t, const hf_dequanti
 
 /* What is here of place i, from its tensor, piece by piece. */
 static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequantize *scales, int i) {
-    hf_part own = hf_place_part(&l->places.of[i]);
+    hf_slice own = hf_place_slice(&l->places.of[i]);
     int64_t total = own.part.rows * own.part.columns;
     for (int64_t at = 0, count; at < total; at += count) {
         count = total - at < HF_BUFFER ? total - at : HF_BUFFER;
         TRY(read_part(l, t, scales, &l->places.of[i], &own, at, count));
         ott_dtype d = own.shard->dtype;
         if (d != OTT_E4M3) cast_in_place(l->buffer, OTT_F32, d, count);
-        TRY(device_copy_in(l->m->device, hf_part_at(&own, at), l->buffer, count * dtype_bytes(d)));
+        TRY(device_copy_in(l->m->device, hf_slice_at(&own, at), l->buffer, count * dtype_bytes(d)));
         TRY(cancellation_progress_update(&l->progress, l->done += count));
     }
     return OTT_OK;
@@ -459,7 +459,7 @@ static ott_status take_codes(loading *l, int i) {
 static ott_status measure_place(loading *l, const frozen_filling *f, int i) {
     const hf_place *at = &l->places.of[i];
     const shard_tensor *t;
-    int64_t begin = at->row * at->columns, end = begin + at->count * at->columns;
+    int64_t begin = at->tensor_row * at->columns, end = begin + at->count * at->columns;
     TRY(find(l, i, &t));
     for (int64_t from = begin, count; from < end; from += count) {
         count = end - from < HF_BUFFER ? end - from : HF_BUFFER;
@@ -589,7 +589,7 @@ static ott_status open_places(loading *l) {
     TRY(hf_places_open(l->m, f, true, &l->places));
     for (int i = 0; i < l->places.count; i++) {
         const hf_place *at = &l->places.of[i];
-        if (!at->stack || shards_find(l->file, at->name)) continue;
+        if (!at->experts || shards_find(l->file, at->name)) continue;
         hf_places_close(&l->places);
         TRY(hf_places_open(l->m, f, false, &l->places));
         break;

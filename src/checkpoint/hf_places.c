@@ -24,12 +24,12 @@ static ott_status name_place(const hf_places *places, const member *of, module_r
 
 /* The tensor of one matrix becomes that of the whole stack. */
 static void pack_place(hf_place *at, const member *of) {
-    at->stack = of->parameter->stack;
-    at->row += of->matrix * at->rows;
-    at->rows *= at->stack;
+    at->experts = of->parameter->stack;
+    at->tensor_row += of->matrix * at->tensor_rows;
+    at->tensor_rows *= at->experts;
 }
 
-static parameter_part part_here(const parameter *p) {
+static parameter_part owned_part(const parameter *p) {
     parameter_part part = parameter_shard_part(p);
     if (tensor_count(p->shard.value) == 0) return (parameter_part){0};
     if (p->rank > 1) return part;
@@ -46,25 +46,26 @@ static ott_status add_place(hf_places *places, const member *of, const module_pa
     module_part whole;
     int64_t rows;
     hf_place *at = &places->of[places->count++];
-    *at = (hf_place){
-        .module = of->module,
-        .parameter = p,
-        .here = part_here(p),
-        .first = of->matrix * (p->rows / p->stack) + part->first,
-        .count = part->count,
-        .columns = p->rank > 1 ? p->columns : 1,
-        .rows = part->count,
-        .part = modules_norms_apart(&places->m->options, part->role) ? places->m->options.head_dim : 0,
-        .transposed = places->family->transposed && of->module->kind == MODULE_LINEAR &&
-                      of->module->layer != MODULES_OUTSIDE && p->rank == 2};
+    *at =
+        (hf_place){.module = of->module,
+                   .parameter = p,
+                   .owned = owned_part(p),
+                   .first = of->matrix * (p->rows / p->stack) + part->first,
+                   .count = part->count,
+                   .columns = p->rank > 1 ? p->columns : 1,
+                   .tensor_rows = part->count,
+                   .vector_columns =
+                       modules_norms_apart(&places->m->options, part->role) ? places->m->options.head_dim : 0,
+                   .transposed = places->family->transposed && of->module->kind == MODULE_LINEAR &&
+                                 of->module->layer != MODULES_OUTSIDE && p->rank == 2};
     TRY(name_place(places, of, part->role, &at->name));
     at->fused = at->name;
     if (modules_find_fused(&places->m->options, part->role, &whole, &rows)) {
         TRY(name_place(places, of, whole.role, &at->fused));
         if (whole.role == ROLE_QKV ? places->family->fused_qkv : places->family->fused_gate_up) {
             at->name = at->fused;
-            at->row = whole.first;
-            at->rows = rows;
+            at->tensor_row = whole.first;
+            at->tensor_rows = rows;
         }
     }
     if (p->rank == 3 && places->are_packed) pack_place(at, of);
@@ -113,7 +114,7 @@ void hf_places_close(hf_places *p) {
 static void keep_own(hf_places *p, const tensor_set *set) {
     for (int i = 0; i < p->count; i++) {
         hf_place *at = &p->of[i];
-        if (!tensor_set_find(set, at->parameter->name)->data) at->here = (parameter_part){0};
+        if (!tensor_set_find(set, at->parameter->name)->data) at->owned = (parameter_part){0};
     }
 }
 
@@ -126,23 +127,23 @@ ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks) {
     return status;
 }
 
-hf_part hf_place_part(const hf_place *p) {
-    const parameter_part *here = &p->here;
+hf_slice hf_place_slice(const hf_place *p) {
+    const parameter_part *owned = &p->owned;
     parameter_run run;
-    for (int64_t at = 0; at < here->rows;
+    for (int64_t at = 0; at < owned->rows;
          at += run.count) { /* rows that lie together are of one projection, or of all */
-        run = parameter_rows_at(here, at, here->rows - at);
-        int64_t row = here->row + run.first, begin = p->first > row ? p->first : row, end = row + run.count;
+        run = parameter_rows_at(owned, at, owned->rows - at);
+        int64_t row = owned->row + run.first, begin = p->first > row ? p->first : row, end = row + run.count;
         if (end > p->first + p->count) end = p->first + p->count;
         if (begin < end)
-            return (hf_part){{.row = p->row + begin - p->first,
-                              .column = here->column,
-                              .rows = end - begin,
-                              .columns = here->columns},
-                             &p->parameter->shard.value,
-                             (at + begin - row) * here->columns};
+            return (hf_slice){{.row = p->tensor_row + begin - p->first,
+                               .column = owned->column,
+                               .rows = end - begin,
+                               .columns = owned->columns},
+                              &p->parameter->shard.value,
+                              (at + begin - row) * owned->columns};
     }
-    return (hf_part){0};
+    return (hf_slice){0};
 }
 
 /* Elements [first, first + count) of the place's tensor: codes' values before, and what they stand for after. */
@@ -155,14 +156,14 @@ static void finish_values(const hf_place *at, const hf_merge *adapter, bool mult
 
 static ott_status stream_part(const hf_places *p, const hf_place *at, bool as_codes, const hf_merge *adapter,
                               float *buffer, hf_sink sink, void *user) {
-    hf_part own = hf_place_part(at);
+    hf_slice own = hf_place_slice(at);
     bool multiplies = at->parameter->codes && !as_codes;
     int64_t total = own.part.rows * own.part.columns;
     parameter_run run;
     for (int64_t from = 0, count; from < total; from += count) {
         count = total - from < HF_BUFFER ? total - from : HF_BUFFER;
         ott_dtype d = own.shard->dtype;
-        TRY(device_copy_out(p->m->device, buffer, hf_part_at(&own, from), count * dtype_bytes(d)));
+        TRY(device_copy_out(p->m->device, buffer, hf_slice_at(&own, from), count * dtype_bytes(d)));
         cast_in_place(buffer, d, OTT_F32, count);
         for (int64_t done = 0; done < count; done += run.count) {
             run = parameter_run_at(&own.part, at->columns, from + done, count - done);
@@ -203,17 +204,17 @@ static ott_status pass_line(const hf_places *p, int first, const transposing *t,
                             void *user) {
     for (int i = first; i < p->count; i++) {
         if (strcmp(p->of[i].name, p->of[first].name) != 0) continue;
-        parameter_part here = hf_place_part(&p->of[i]).part;
-        int64_t at = column * t->rows + here.row;
-        if (column < here.column || column >= here.column + here.columns) continue;
-        TRY(sink(user, at, here.rows, t->values + at));
+        parameter_part owned = hf_place_slice(&p->of[i]).part;
+        int64_t at = column * t->rows + owned.row;
+        if (column < owned.column || column >= owned.column + owned.columns) continue;
+        TRY(sink(user, at, owned.rows, t->values + at));
     }
     return OTT_OK;
 }
 
 static ott_status stream_transposed(const hf_places *p, int first, float *buffer, hf_sink sink, void *user) {
     mem *account = p->m->device->account;
-    transposing t = {.rows = p->of[first].rows, .columns = p->of[first].columns};
+    transposing t = {.rows = p->of[first].tensor_rows, .columns = p->of[first].columns};
     ott_status status = OTT_OK;
     void *memory;
     TRY(mem_alloc_array(account, MEM_OTHER, t.rows * t.columns, sizeof(float), "a transposed matrix",
@@ -233,7 +234,7 @@ ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float 
     const char *name = p->of[first].name;
     int64_t rows = 0;
     if (p->of[first].transposed) return stream_transposed(p, first, buffer, sink, user);
-    for (int i = first; i < p->count && rows < p->of[first].rows; i++) {
+    for (int i = first; i < p->count && rows < p->of[first].tensor_rows; i++) {
         if (strcmp(p->of[i].name, name) != 0) continue;
         TRY(stream_place(p, &p->of[i], as_codes, buffer, sink, user));
         rows += p->of[i].count;
@@ -244,18 +245,18 @@ ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float 
 /* ---- facts ---- */
 
 int hf_place_shape(const hf_place *p, int64_t shape[PARAMETER_RANKS]) {
-    int rank = p->stack ? 3 : p->parameter->rank == 1 ? 1 : 2;
-    if (p->stack) shape[0] = p->stack;
+    int rank = p->experts ? 3 : p->parameter->rank == 1 ? 1 : 2;
+    if (p->experts) shape[0] = p->experts;
     if (rank > 1) shape[rank - 1] = p->columns;
-    shape[p->stack ? 1 : 0] = p->rows / (p->stack ? p->stack : 1);
-    if (p->transposed) shape[0] = p->columns, shape[1] = p->rows;
-    if (p->part == 0) return rank;
-    shape[0] = p->rows / p->part;
-    shape[1] = p->part;
+    shape[p->experts ? 1 : 0] = p->tensor_rows / (p->experts ? p->experts : 1);
+    if (p->transposed) shape[0] = p->columns, shape[1] = p->tensor_rows;
+    if (p->vector_columns == 0) return rank;
+    shape[0] = p->tensor_rows / p->vector_columns;
+    shape[1] = p->vector_columns;
     return 2;
 }
 
 bool hf_is_block_matrix(const hf_place *p) {
     int64_t shape[PARAMETER_RANKS];
-    return p->module->layer != MODULES_OUTSIDE && p->part == 0 && hf_place_shape(p, shape) == 2;
+    return p->module->layer != MODULES_OUTSIDE && p->vector_columns == 0 && hf_place_shape(p, shape) == 2;
 }

@@ -16,15 +16,16 @@
 typedef struct hf_place {
     const model_module *module;
     const parameter *parameter; /* weight or bias of the module */
-    parameter_part here;        /* of the parameter; no rows: nothing */
+    parameter_part owned;       /* of the parameter; no rows: nothing */
     int64_t first, count;       /* rows [first, first + count) of it */
     int64_t columns;
     const char *name;  /* of the tensor */
     const char *fused; /* what a fusing family calls it: the same for q, k, v, and for gate, up */
-    int64_t row, rows; /* the tensor's row they begin at; rows of the whole tensor, with all its matrices */
-    int64_t stack;     /* matrices in the tensor; 0: it is no stack */
-    int64_t part;      /* of a vector that files have as a matrix, its columns; 0: it is none */
-    bool transposed;   /* the tensor is [columns, rows]; what streams from it comes in its own order */
+    int64_t tensor_row,
+        tensor_rows; /* the tensor's row they begin at; rows of the whole tensor, with all its matrices */
+    int64_t experts; /* matrices in the tensor; 0: it is no stack */
+    int64_t vector_columns; /* of a vector that files have as a matrix, its columns; 0: it is none */
+    bool transposed;        /* the tensor is [columns, rows]; what streams from it comes in its own order */
 } hf_place;
 
 typedef struct hf_places {
@@ -42,20 +43,20 @@ void hf_places_close(hf_places *p);
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks);
 
 /* What is here of a place: a part of the tensor, whose elements are these of the parameter's shard, from `first` on. */
-typedef struct hf_part {
+typedef struct hf_slice {
     parameter_part part; /* no rows: nothing */
     const tensor *shard;
     int64_t first;
-} hf_part;
-hf_part hf_place_part(const hf_place *p);
+} hf_slice;
+hf_slice hf_place_slice(const hf_place *p);
 /* Where element `at` of it is on the device. */
-static inline void *hf_part_at(const hf_part *p, int64_t at) {
+static inline void *hf_slice_at(const hf_slice *p, int64_t at) {
     return (char *)p->shard->data + (p->first + at) * dtype_bytes(p->shard->dtype);
 }
 
 /* From an element of its tensor to the same one of its parameter. */
 static inline int64_t hf_place_shift(const hf_place *p) {
-    return (p->first - p->row) * p->columns;
+    return (p->first - p->tensor_row) * p->columns;
 }
 
 /* Receives elements [first, first + count) of a tensor. */

@@ -15,11 +15,11 @@ enum { BLOCK = 128 }; /* rows and columns of an FP8 block */
 typedef enum tensor_part { PART_WHOLE, PART_CODES, PART_SCALES } tensor_part;
 
 /* A tensor of the folder. */
-typedef struct departure {
+typedef struct tensor_output {
     tensor_part part;
     int first;                   /* the place it begins with */
     const hf_fp8_matrix *matrix; /* of codes and scales */
-} departure;
+} tensor_output;
 
 typedef struct saving {
     model *m;
@@ -32,7 +32,7 @@ typedef struct saving {
     hf_fp8 fp8;
     arena *memory;
     safetensors_tensor *declared; /* [count] */
-    departure *departures;        /* [count], of the same tensors */
+    tensor_output *outputs;       /* [count], of the same tensors */
     int64_t count;
     float *buffer;  /* [HF_BUFFER] */
     uint8_t *codes; /* the same; NULL without FP8 */
@@ -285,10 +285,10 @@ out:
 
 /* ---- the tensors of the folder ---- */
 
-static safetensors_tensor *add_tensor(saving *s, departure what, const char *name, ott_dtype dtype) {
+static safetensors_tensor *add_tensor(saving *s, tensor_output what, const char *name, ott_dtype dtype) {
     safetensors_tensor *t = &s->declared[s->count];
     *t = (safetensors_tensor){.name = name, .dtype = dtype};
-    s->departures[s->count++] = what;
+    s->outputs[s->count++] = what;
     return t;
 }
 
@@ -296,12 +296,12 @@ static safetensors_tensor *add_tensor(saving *s, departure what, const char *nam
 static ott_status declare(saving *s, int i) {
     const hf_place *at = &s->places.of[i];
     const hf_fp8_matrix *x = s->o->fp8 ? hf_fp8_find(&s->fp8, i) : NULL;
-    if (at->row > 0) return OTT_OK;
-    safetensors_tensor *t =
-        add_tensor(s, (departure){x ? PART_CODES : PART_WHOLE, i, x}, at->name, x ? OTT_E4M3 : s->o->dtype);
+    if (at->tensor_row > 0) return OTT_OK;
+    safetensors_tensor *t = add_tensor(s, (tensor_output){x ? PART_CODES : PART_WHOLE, i, x}, at->name,
+                                       x ? OTT_E4M3 : s->o->dtype);
     t->rank = hf_place_shape(at, t->shape);
     if (!x) return OTT_OK;
-    t = add_tensor(s, (departure){PART_SCALES, i, x}, NULL, OTT_F32);
+    t = add_tensor(s, (tensor_output){PART_SCALES, i, x}, NULL, OTT_F32);
     return hf_fp8_declare(&s->fp8, x, s->memory, &t->name, &t->rank, t->shape);
 }
 
@@ -321,8 +321,8 @@ static ott_status declare_all(saving *s) {
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->declared, &memory));
     s->declared = memory;
-    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->departures, &memory));
-    s->departures = memory;
+    TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->outputs, &memory));
+    s->outputs = memory;
     for (int i = 0; i < s->places.count; i++) TRY(declare(s, i));
     return OTT_OK;
 }
@@ -333,7 +333,7 @@ static ott_status declare_all(saving *s) {
 typedef struct writing {
     const saving *s;
     shards_writer *w;
-    const departure *d;
+    const tensor_output *d;
     int64_t end; /* elements of it that were written or passed */
 } writing;
 
@@ -359,7 +359,7 @@ static ott_status append_elements(void *user, int64_t first, int64_t count, cons
 
 static ott_status append_scales(const saving *s, shards_writer *w, const hf_fp8_matrix *x) {
     int64_t count = x->scale_rows * x->scale_columns;
-    if (ranks_own(&s->ranks) > 0) return shards_writer_skip(w, count * (int64_t)sizeof(float));
+    if (ranks_own_rank(&s->ranks) > 0) return shards_writer_skip(w, count * (int64_t)sizeof(float));
     for (int64_t i = 0; i < count; i++) {
         float scale = hf_fp8_file_scale(x, i);
         TRY(shards_writer_append_floats(w, &scale, 1));
@@ -367,21 +367,22 @@ static ott_status append_scales(const saving *s, shards_writer *w, const hf_fp8_
     return OTT_OK;
 }
 
-static ott_status append_tensor(const saving *s, shards_writer *w, const departure *d) {
+static ott_status append_tensor(const saving *s, shards_writer *w, const tensor_output *d) {
     const hf_place *at = &s->places.of[d->first];
     if (d->part == PART_SCALES) return append_scales(s, w, d->matrix);
     writing t = {s, w, d, 0};
-    TRY(hf_places_stream(&s->places, d->first, d->matrix && d->matrix->kept, s->buffer, append_elements, &t));
-    return skip_to(&t, at->rows * at->columns);
+    TRY(hf_places_stream(&s->places, d->first, d->matrix && d->matrix->keeps_codes, s->buffer,
+                         append_elements, &t));
+    return skip_to(&t, at->tensor_rows * at->columns);
 }
 
 static ott_status open_weights(const saving *s, shards_writer **out) {
-    return shards_writer_join(s->account, s->folder, s->declared, s->count, 0, NULL, 0, ranks_own(&s->ranks),
-                              ranks_size(&s->ranks), out);
+    return shards_writer_join(s->account, s->folder, s->declared, s->count, 0, NULL, 0,
+                              ranks_own_rank(&s->ranks), ranks_size(&s->ranks), out);
 }
 
 static ott_status append_tensors(const saving *s, shards_writer *w) {
-    for (int64_t next; (next = shards_writer_next(w)) >= 0;) TRY(append_tensor(s, w, &s->departures[next]));
+    for (int64_t next; (next = shards_writer_next(w)) >= 0;) TRY(append_tensor(s, w, &s->outputs[next]));
     return OTT_OK;
 }
 
@@ -411,7 +412,7 @@ static ott_status follow_weights(const saving *s) {
 }
 
 static ott_status write_weights(const saving *s) {
-    return ranks_own(&s->ranks) == 0 ? lead_weights(s) : follow_weights(s);
+    return ranks_own_rank(&s->ranks) == 0 ? lead_weights(s) : follow_weights(s);
 }
 
 /* ---- the whole ---- */
@@ -420,7 +421,7 @@ static ott_status write_weights(const saving *s) {
    columns do, and those of joined matrices where the rows do. */
 static bool blocks_fit(const saving *s, int i) {
     const hf_place *at = &s->places.of[i];
-    bool is_joined = at->count < at->rows || strcmp(at->fused, at->name) != 0;
+    bool is_joined = at->count < at->tensor_rows || strcmp(at->fused, at->name) != 0;
     return at->columns % BLOCK == 0 && (!is_joined || at->count % BLOCK == 0);
 }
 
@@ -490,7 +491,7 @@ static hf_save_summary summarize(const saving *s) {
     hf_save_summary sum = {.family = s->family->name,
                            .tensors = s->count,
                            .matrices = s->fp8.count,
-                           .kept = s->fp8.kept_count,
+                           .kept = s->fp8.unquantized_count,
                            .granularity = s->fp8.options.granularity,
                            .readers = s->o->fp8 ? readers_of(s).names : NULL};
     for (int64_t i = 0; i < s->count; i++) {
@@ -522,7 +523,7 @@ static ott_status save(saving *s, hf_save_summary *out) {
     if (s->o->fp8) TRY(hf_fp8_measure(&s->fp8, ranks, s->buffer));
     TRY(ranks_agree(ranks, declare_all(s)));
     *out = summarize(s);
-    TRY(ranks_agree(ranks, ranks_own(ranks) == 0 ? write_others(s, &out->copied) : OTT_OK));
+    TRY(ranks_agree(ranks, ranks_own_rank(ranks) == 0 ? write_others(s, &out->copied) : OTT_OK));
     return write_weights(s);
 }
 

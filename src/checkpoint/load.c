@@ -153,7 +153,7 @@ static ott_status fit_frozen(const safetensors *f, const model *m, const logger 
         const parameter *p = m->all_parameters[i];
         bool is_there = has_state(f, p, rule);
         if (is_there == !p->frozen) continue;
-        if (!p->frozen) tensor_set_drop(set, p->name);
+        if (!p->frozen) tensor_set_drop_state(set, p->name);
         started += !p->frozen;
         dropped += p->frozen;
     }
@@ -196,7 +196,7 @@ static ott_status open_state(loader *l, const model *m, const logger *log, const
     if (!any_frozen) TRY(check_trained(l->file, &l->set, m->options.optimizer));
     if (!any_frozen) return tensor_set_check(&l->set, l->file);
     TRY(fit_frozen(l->file, m, log, &l->set));
-    return tensor_set_check_here(&l->set, l->file);
+    return tensor_set_check_local(&l->set, l->file);
 }
 
 static void loader_close(loader *l) {
@@ -232,7 +232,7 @@ static ott_status load_base(model *m, const logger *log, const char *path, const
 
 /* Both files, and the folder of what is frozen, are looked at before the first byte of the model changes. */
 static ott_status load_tensors(model *m, const logger *log, const char *path, const model_base *base,
-                               const checkpoint_choice *choice) {
+                               const checkpoint_exclusions *choice) {
     loader weights = {0}, state = {0};
     ott_status status = OTT_OK;
     if (!choice->no_model) TRY_OUT(open_weights(&weights, m, path, base->files > 0));
@@ -252,12 +252,12 @@ out:
 ott_status checkpoint_peek(mem *account, const char *path, run_state *state) {
     checkpoint_state s;
     ott_status status = checkpoint_verify(account, path, false, NULL, &s);
-    if (status != OTT_OK) return checkpoint_advise(account, path, status);
+    if (status != OTT_OK) return checkpoint_suggest_newest(account, path, status);
     *state = s.run;
     return OTT_OK;
 }
 
-ott_status checkpoint_fits_base(mem *account, const char *path, const char *folder, bool *fits) {
+ott_status checkpoint_base_matches(mem *account, const char *path, const char *folder, bool *fits) {
     checkpoint_state s;
     *fits = true;
     TRY(checkpoint_verify(account, path, false, NULL, &s));
@@ -272,7 +272,7 @@ static ott_status load_float8(model *m, const logger *log, const char *folder, b
     return status;
 }
 
-static void take_counters(const run_state *from, const checkpoint_choice *choice, run_state *to) {
+static void take_counters(const run_state *from, const checkpoint_exclusions *choice, run_state *to) {
     *to = *from;
     if (choice->no_optimizer) to->updates = 0;
     if (choice->no_data) to->samples = 0;
@@ -281,12 +281,12 @@ static void take_counters(const run_state *from, const checkpoint_choice *choice
 }
 
 static ott_status load_all(model *m, const logger *log, const checkpoint_ranks *ranks, const char *path,
-                           const checkpoint_choice *choice, run_state *state, bool *fell_back) {
+                           const checkpoint_exclusions *choice, run_state *state, bool *fell_back) {
     mem *account = m->device->account;
     checkpoint_state s;
     ott_status status = checkpoint_verify_shared(ranks, path, m->cancellation, &s);
     if (status == OTT_ERR_STOPPED) return status;
-    if (status != OTT_OK) return checkpoint_advise(account, path, status);
+    if (status != OTT_OK) return checkpoint_suggest_newest(account, path, status);
     *fell_back = false;
     TRY(checkpoint_state_match(&s, &m->options, path));
     TRY(load_tensors(m, log, path, &s.base, choice));
@@ -296,12 +296,12 @@ static ott_status load_all(model *m, const logger *log, const checkpoint_ranks *
 }
 
 ott_status checkpoint_load_part(model *m, const logger *log, group *ranks, const char *path,
-                                const checkpoint_choice *choice, run_state *state, bool *fell_back) {
+                                const checkpoint_exclusions *choice, run_state *state, bool *fell_back) {
     const checkpoint_ranks all = {ranks, m->device};
     return ranks_agree(&all, load_all(m, log, &all, path, choice, state, fell_back));
 }
 
 ott_status checkpoint_load(model *m, const logger *log, group *ranks, const char *path, run_state *state,
                            bool *fell_back) {
-    return checkpoint_load_part(m, log, ranks, path, &(checkpoint_choice){0}, state, fell_back);
+    return checkpoint_load_part(m, log, ranks, path, &(checkpoint_exclusions){0}, state, fell_back);
 }

@@ -147,19 +147,19 @@ static ott_status give_patterns(config *cfg, const char *path, const json_t *roo
 }
 
 /* One number, or a list. */
-static ott_status give_layers(config *cfg, const char *path, const json_t *root, str *group_scales) {
+static ott_status give_layers(config *cfg, const char *path, const json_t *root, str *list) {
     static const char member[] = "layers_to_transform";
     const json_t *layers = json_object_get(root, member);
     size_t count = json_is_array(layers) ? json_array_size(layers) : 1;
-    group_scales->length = 0;
+    list->length = 0;
     if (!layers || json_is_null(layers)) return OTT_OK;
     for (size_t i = 0; i < count; i++) {
         const json_t *layer = json_is_array(layers) ? json_array_get(layers, i) : layers;
         if (!json_is_integer(layer)) return refuse(path, member, "is not a list of numbers");
-        str_printf(group_scales, "%s%" JSON_INTEGER_FORMAT, i ? "," : "", json_integer_value(layer));
+        str_printf(list, "%s%" JSON_INTEGER_FORMAT, i ? "," : "", json_integer_value(layer));
     }
-    TRY(str_finish(group_scales));
-    return group_scales->length > 0 ? give(cfg, "peft.layers_to_transform", group_scales->text) : OTT_OK;
+    TRY(str_finish(list));
+    return list->length > 0 ? give(cfg, "peft.layers_to_transform", list->text) : OTT_OK;
 }
 
 /* One name, or a list. */
@@ -448,5 +448,5 @@ ott_status peft_save(const model *m, const config *cfg, group *ranks, const char
     const checkpoint_ranks all = {ranks, m->device};
     TRY(check_family(m));
     TRY(write_tensors(m, &all, folder));
-    return ranks_own(&all) == 0 ? write_config(m, cfg, folder) : OTT_OK;
+    return ranks_own_rank(&all) == 0 ? write_config(m, cfg, folder) : OTT_OK;
 }

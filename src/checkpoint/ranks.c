@@ -9,14 +9,14 @@ int ranks_size(const checkpoint_ranks *r) {
     return r->group ? r->group->size : 1;
 }
 
-int ranks_own(const checkpoint_ranks *r) {
+int ranks_own_rank(const checkpoint_ranks *r) {
     return r->group ? r->group->rank : 0;
 }
 
 static ott_status gather(const checkpoint_ranks *r, void *memory, const void *mine, int64_t bytes,
                          void *all) {
     exec cx = {.device = r->device};
-    int64_t own = ranks_own(r) * bytes;
+    int64_t own = ranks_own_rank(r) * bytes;
     tensor whole = tensor_matrix(memory, OTT_U8, ranks_size(r), bytes);
     TRY(device_copy_in(r->device, (char *)memory + own, mine, bytes));
     TRY(group_run(r->group, &cx,
@@ -58,7 +58,7 @@ enum { TEXT_BYTES = 8192 };
 static ott_status share(const checkpoint_ranks *r, str *text) {
     char buffer[TEXT_BYTES] = "";
     if (ranks_size(r) == 1) return OTT_OK;
-    if (ranks_own(r) == 0) snprintf(buffer, sizeof buffer, "%s", text->text);
+    if (ranks_own_rank(r) == 0) snprintf(buffer, sizeof buffer, "%s", text->text);
     TRY(broadcast(r, buffer, sizeof buffer, 0));
     text->length = 0;
     str_append(text, buffer);
@@ -117,7 +117,7 @@ static ott_status fill_folder(const checkpoint_ranks *r, str *path, ranks_fill f
 ott_status ranks_write_folder(const checkpoint_ranks *r, ott_status ready, const char *goal, ranks_fill fill,
                               void *user) {
     staging at = {.path.account = r->device->account};
-    bool leads = ranks_own(r) == 0;
+    bool leads = ranks_own_rank(r) == 0;
     if (ready == OTT_OK && leads) ready = staging_open(r->device->account, goal, &at);
     ott_status status = ranks_agree(r, ready);
     if (status == OTT_OK) status = fill_folder(r, &at.path, fill, user);

@@ -14,7 +14,7 @@ typedef struct checkpoint_ranks {
 } checkpoint_ranks;
 
 int ranks_size(const checkpoint_ranks *r);
-int ranks_own(const checkpoint_ranks *r); /* this one's number */
+int ranks_own_rank(const checkpoint_ranks *r); /* this one's number */
 /* What each rank has, in rank order: all[size][bytes]. */
 ott_status ranks_gather(const checkpoint_ranks *r, const void *mine, int64_t bytes, void *all);
 /* How it went with all: OTT_OK when it did with each. Else the error of the first that failed, told by every rank with its

@@ -227,7 +227,7 @@ static ott_status finalize(mem *account, const logger *log, const char *home) {
     return status;
 }
 
-ott_status checkpoint_run_later(mem *account, const char *home, int64_t step, int64_t *branch) {
+ott_status checkpoint_run_branch_to_abandon(mem *account, const char *home, int64_t step, int64_t *branch) {
     run_record r;
     step_list list;
     TRY(run_record_read(account, home, &r));
@@ -237,7 +237,7 @@ ott_status checkpoint_run_later(mem *account, const char *home, int64_t step, in
     return OTT_OK;
 }
 
-ott_status checkpoint_run_go_back(mem *account, const logger *log, const char *home, int64_t step) {
+ott_status checkpoint_run_rewind(mem *account, const logger *log, const char *home, int64_t step) {
     run_record r;
     TRY(run_record_read(account, home, &r));
     r.mark.branch++;

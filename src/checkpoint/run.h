@@ -33,8 +33,8 @@ typedef enum checkpoint_relation {
 ott_status checkpoint_run_relation(mem *account, const char *home, const char *path,
                                    checkpoint_relation *out);
 /* The branch that going back to `step` (-1: before all of them) leaves; 0: no checkpoint is later. */
-ott_status checkpoint_run_later(mem *account, const char *home, int64_t step, int64_t *branch);
+ott_status checkpoint_run_branch_to_abandon(mem *account, const char *home, int64_t step, int64_t *branch);
 /* Leaves it: sets the later checkpoints aside, says so, and begins the next branch. */
-ott_status checkpoint_run_go_back(mem *account, const logger *log, const char *home, int64_t step);
+ott_status checkpoint_run_rewind(mem *account, const logger *log, const char *home, int64_t step);
 
 #endif

@@ -14,9 +14,9 @@ static ott_status describe(const model *m, const config *cfg, const char *recipe
                            checkpoint_snapshot *out) {
     bool all = ranks_size(&out->ranks) > 1;
     checkpoint_state_describe(&m->options, &out->state);
-    out->leaves_base = m->options.base != NULL;
+    out->excludes_base = m->options.base != NULL;
     out->state.base = m->base;
-    TRY(tensor_set_of_model(&out->sets[CHECKPOINT_MODEL], m, out->leaves_base));
+    TRY(tensor_set_of_model(&out->sets[CHECKPOINT_MODEL], m, out->excludes_base));
     TRY(describe_optimizer(m, cfg, run, &out->sets[CHECKPOINT_OPTIMIZER]));
     TRY(checkpoint_float8_describe(m, recipe_name, all, &out->sets[CHECKPOINT_FLOAT8]));
     TRY(config_write_toml(cfg, &out->config));
@@ -46,20 +46,20 @@ ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const cha
 }
 
 static int64_t bytes_here(const tensor_set *set, int64_t i) {
-    return tensor_place_count(&set->places[i]) * dtype_bytes(set->declared[i].dtype);
+    return tensor_slice_elements(&set->slices[i]) * dtype_bytes(set->declared[i].dtype);
 }
 
 int64_t checkpoint_snapshot_bytes(const checkpoint_snapshot *s) {
     int64_t bytes = 0;
     for (int id = 0; id < CHECKPOINT_CONFIG; id++)
         for (int64_t i = 0; i < s->sets[id].count; i++)
-            if (!s->sets[id].places[i].on_host) bytes += bytes_here(&s->sets[id], i);
+            if (!s->sets[id].slices[i].on_host) bytes += bytes_here(&s->sets[id], i);
     return bytes;
 }
 
 static ott_status stage_set(checkpoint_snapshot *s, tensor_set *set, char **to) {
     for (int64_t i = 0; i < set->count; i++) {
-        tensor_place *p = &set->places[i];
+        tensor_slice *p = &set->slices[i];
         int64_t bytes = bytes_here(set, i);
         if (p->on_host || bytes == 0) continue;
         TRY(device_copy_out(s->ranks.device, *to, p->data, bytes));

@@ -18,7 +18,7 @@ typedef struct checkpoint_snapshot {
     str config;                         /* text of config.toml */
     str history;                        /* text of history.json; empty: it has none */
     const char *sources;                /* text of sources.json, borrowed; NULL: it has none */
-    bool leaves_base;                   /* frozen parameters are in the folder state.base, not here */
+    bool excludes_base;                 /* frozen parameters are in the folder state.base, not here */
     checkpoint_state state;             /* but for the sizes and checksums of the files */
 } checkpoint_snapshot;
 
@@ -54,7 +54,7 @@ typedef struct checkpoint_written {
 /* What checkpoint_save does with a snapshot. */
 ott_status checkpoint_snapshot_write(const checkpoint_snapshot *s, const char *folder, int64_t keep,
                                      checkpoint_written *out);
-void checkpoint_written_say(const checkpoint_written *w, const logger *log);
+void checkpoint_written_log(const checkpoint_written *w, const logger *log);
 void checkpoint_written_free(checkpoint_written *w); /* an all-zero one is allowed */
 
 #endif

@@ -36,7 +36,7 @@ static int64_t rest(int64_t total, int64_t at) {
 /* ---- tensors ---- */
 
 /* Bytes [at, at + count) of what is here: in the buffer, or where they are. */
-static ott_status fetch(const file_set *s, const tensor_place *p, int64_t at, int64_t count,
+static ott_status fetch(const file_set *s, const tensor_slice *p, int64_t at, int64_t count,
                         const char **out) {
     const char *from = (const char *)p->data + at;
     *out = p->on_host ? from : s->buffer;
@@ -48,7 +48,7 @@ static ott_status skip_to(safetensors_writer *w, int64_t from, int64_t to, int64
 }
 
 /* `end`: the elements of the tensor that were passed. */
-static ott_status write_piece(safetensors_writer *w, const tensor_place *p, const safetensors_tensor *t,
+static ott_status write_piece(safetensors_writer *w, const tensor_slice *p, const safetensors_tensor *t,
                               int64_t at, int64_t count, const char *values, int64_t *end) {
     int64_t columns = tensor_set_columns(t), size = dtype_bytes(t->dtype);
     parameter_run run;
@@ -63,8 +63,8 @@ static ott_status write_piece(safetensors_writer *w, const tensor_place *p, cons
 
 /* What others have of it is skipped. */
 static ott_status write_tensor(const file_set *s, safetensors_writer *w, const safetensors_tensor *t,
-                               const tensor_place *p) {
-    int64_t end = 0, all = 1, total = tensor_place_count(p), size = dtype_bytes(t->dtype);
+                               const tensor_slice *p) {
+    int64_t end = 0, all = 1, total = tensor_slice_elements(p), size = dtype_bytes(t->dtype);
     const char *values;
     for (int i = 0; i < t->rank; i++) all *= t->shape[i];
     for (int64_t at = 0, count; at < total; at += count) {
@@ -77,7 +77,7 @@ static ott_status write_tensor(const file_set *s, safetensors_writer *w, const s
 
 static ott_status write_tensors(const file_set *s, const tensor_set *set, safetensors_writer *w) {
     for (int64_t next; (next = safetensors_writer_next(w)) >= 0;)
-        TRY(write_tensor(s, w, &set->declared[next], &set->places[next]));
+        TRY(write_tensor(s, w, &set->declared[next], &set->slices[next]));
     return OTT_OK;
 }
 
@@ -89,10 +89,10 @@ static ott_status list_metadata(const tensor_set *set, arena *memory, safetensor
     *out = pairs;
     *count = 0;
     for (int64_t i = 0; i < set->count; i++) {
-        if (!set->places[i].note) continue;
+        if (!set->slices[i].note) continue;
         safetensors_pair *pair = &(*out)[(*count)++];
-        pair->key = set->places[i].note;
-        TRY(arena_printf(memory, &pair->value, "%" PRId64, set->places[i].number));
+        pair->key = set->slices[i].note;
+        TRY(arena_printf(memory, &pair->value, "%" PRId64, set->slices[i].number));
     }
     for (int64_t i = 0; i < set->metadata_count; i++) (*out)[(*count)++] = set->metadata[i];
     return OTT_OK;
@@ -106,7 +106,7 @@ static ott_status open_file(const file_set *s, const tensor_set *set, safetensor
     ott_status status = list_metadata(set, memory, &metadata, &count);
     if (status == OTT_OK)
         status = safetensors_writer_join(s->account, s->path.text, set->declared, set->count, metadata, count,
-                                         ranks_own(&s->from->ranks), ranks_size(&s->from->ranks), out);
+                                         ranks_own_rank(&s->from->ranks), ranks_size(&s->from->ranks), out);
     arena_close(memory);
     return status;
 }
@@ -156,8 +156,8 @@ typedef struct written_file {
 
 /* What lies on disk is what gets a checksum, not what was meant to. */
 static ott_status measure_tensor(const file_set *s, written_file *f, const safetensors_tensor *t,
-                                 const tensor_place *p) {
-    int64_t total = tensor_place_count(p), size = dtype_bytes(t->dtype), bytes;
+                                 const tensor_slice *p) {
+    int64_t total = tensor_slice_elements(p), size = dtype_bytes(t->dtype), bytes;
     const safetensors_entry *e = safetensors_find(f->file, t->name);
     parameter_run run;
     for (int64_t at = 0; at < total; at += run.count) {
@@ -187,8 +187,8 @@ static ott_status measure_tensors(const file_set *s, const tensor_set *set, writ
     int64_t last = safetensors_count(f->file) - 1;
     const safetensors_entry *e = last < 0 ? NULL : safetensors_at(f->file, last);
     f->data = e ? e->begin + e->bytes : 0;
-    if (ranks_own(&s->from->ranks) == 0) TRY(measure_header(s, f));
-    for (int64_t i = 0; i < set->count; i++) TRY(measure_tensor(s, f, &set->declared[i], &set->places[i]));
+    if (ranks_own_rank(&s->from->ranks) == 0) TRY(measure_header(s, f));
+    for (int64_t i = 0; i < set->count; i++) TRY(measure_tensor(s, f, &set->declared[i], &set->slices[i]));
     return OTT_OK;
 }
 
@@ -277,7 +277,7 @@ static ott_status write_all(file_set *s) {
     }
     TRY(ranks_agree(&s->from->ranks, status));
     TRY(measure_all(s));
-    return ranks_own(&s->from->ranks) == 0 ? write_others(s) : OTT_OK;
+    return ranks_own_rank(&s->from->ranks) == 0 ? write_others(s) : OTT_OK;
 }
 
 ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *from, const run_mark *mark,
@@ -288,7 +288,7 @@ ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *from, const run_m
                   .path.account = from->account,
                   .state = from->state};
     s.state.mark = *mark;
-    STATUS_REQUIRE(!from->leaves_base || from->state.base.files > 0);
+    STATUS_REQUIRE(!from->excludes_base || from->state.base.files > 0);
     ott_status status = write_all(&s);
     str_free(&s.path);
     mem_free(s.account, s.buffer);

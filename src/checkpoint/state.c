@@ -180,9 +180,9 @@ static ott_status fill(json_t *root, const checkpoint_state *s) {
     if (s->run.step_rows > 0)
         failed |= json_object_set_new(root, "step_rows", json_integer(s->run.step_rows));
     if (s->base.files > 0) failed |= json_object_set_new(root, "base", base_object(&s->base));
-    failed |= json_object_set_new(root, "model",
-                                  s->of_module ? json_null()
-                                               : object_of(shape_fields, s->shape, CHECKPOINT_SHAPE_FIELDS));
+    failed |= json_object_set_new(
+        root, "model",
+        s->is_bare_module ? json_null() : object_of(shape_fields, s->shape, CHECKPOINT_SHAPE_FIELDS));
     failed |= json_object_set_new(root, "files", files_object(s->files));
     return failed ? status_fail(OTT_ERR_MEMORY, "out of memory: a checkpoint's state") : OTT_OK;
 }
@@ -362,7 +362,7 @@ static ott_status read_files(const char *path, json_t *object, checkpoint_state 
     int count = 0;
     if (!json_is_object(object)) return status_fail(OTT_ERR_FORMAT, "%s: 'files' is not an object", path);
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
-        bool optional = s->of_module && i != CHECKPOINT_MODEL;
+        bool optional = s->is_bare_module && i != CHECKPOINT_MODEL;
         s->files[i].absent = optional && !json_object_get(object, file_names[i]);
         if (!s->files[i].absent) names[count++] = file_names[i];
     }
@@ -398,11 +398,11 @@ static ott_status read_root(const char *path, json_t *root, checkpoint_state *s)
     TRY(take_counter(path, root, "schedule_start", &s->run.schedule_start));
     TRY(take_counter(path, root, "step_rows", &s->run.step_rows));
     TRY(check_names(&(place){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
-    s->is_old = json_integer_value(json_object_get(root, "version")) < STATE_VERSION;
-    s->of_module = json_is_null(json_object_get(root, "model"));
+    s->lacks_owner = json_integer_value(json_object_get(root, "version")) < STATE_VERSION;
+    s->is_bare_module = json_is_null(json_object_get(root, "model"));
     TRY(read_run(path, json_object_get(root, "run"), &s->run));
     TRY(read_files(path, json_object_get(root, "files"), s));
-    if (s->of_module) return OTT_OK;
+    if (s->is_bare_module) return OTT_OK;
     if (s->run.updates > s->run.step)
         return fail_member(&(place){path, "run"}, "updates", "is more than the steps");
     return read_fields(&(place){path, "model"}, json_object_get(root, "model"), shape_fields,
@@ -431,7 +431,7 @@ static void show_value(const field *f, state_value v, char out[32]) {
 
 ott_status checkpoint_state_match(const checkpoint_state *s, const model_options *o, const char *folder) {
     checkpoint_state own;
-    if (s->of_module)
+    if (s->is_bare_module)
         return status_fail(
             OTT_ERR_SHAPE,
             "%s: is the checkpoint of a module (ott_checkpoint_save), not of a run: load one of "

@@ -48,9 +48,9 @@ typedef struct state_value {
 enum { CHECKPOINT_SHAPE_FIELDS = 18 };
 
 typedef struct checkpoint_state {
-    bool is_old; /* of a version that did not say whose a run's checkpoint is */
+    bool lacks_owner; /* of a version that did not say whose a run's checkpoint is */
     /* of a module of the public API that is no model: without dimensions, and with the files it needs */
-    bool of_module;
+    bool is_bare_module;
     run_state run;
     run_mark mark;
     model_base base; /* of 0 files: the checkpoint holds all */

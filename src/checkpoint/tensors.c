@@ -9,7 +9,7 @@ int64_t tensor_set_columns(const safetensors_tensor *t) {
     return t->rank > 0 ? t->shape[t->rank - 1] : 1;
 }
 
-int64_t tensor_place_count(const tensor_place *p) {
+int64_t tensor_slice_elements(const tensor_slice *p) {
     return p->data ? p->part.rows * p->part.columns : 0;
 }
 
@@ -30,8 +30,8 @@ ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity) {
     TRY(arena_open(account, MEM_OTHER, &set->memory));
     TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->declared, &memory));
     set->declared = memory;
-    TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->places, &memory));
-    set->places = memory;
+    TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->slices, &memory));
+    set->slices = memory;
     TRY(arena_alloc(set->memory, capacity * (int64_t)sizeof *set->metadata, &memory));
     set->metadata = memory;
     return OTT_OK;
@@ -47,7 +47,7 @@ ott_status tensor_set_add(tensor_set *set, const safetensors_tensor *declared, v
     STATUS_REQUIRE(set->count < set->capacity && (is_state(declared->dtype) || declared->dtype == OTT_E4M3));
     for (int i = 0; i < declared->rank; i++) elements *= declared->shape[i];
     set->declared[set->count] = *declared;
-    set->places[set->count++] = (tensor_place){
+    set->slices[set->count++] = (tensor_slice){
         .data = data,
         .part = {.rows = columns ? elements / columns : 0, .columns = columns},
         .on_host = on_host,
@@ -70,13 +70,13 @@ static ott_status add_value(tensor_set *set, const char *name, const parameter *
     STATUS_REQUIRE(value->ld == value->columns);
     parameter_shape(p, t.shape);
     TRY(tensor_set_add(set, &t, value->data, false));
-    set->places[set->count - 1].part = parameter_shard_part(p);
+    set->slices[set->count - 1].part = parameter_shard_part(p);
     return OTT_OK;
 }
 
 /* The numbers of the groups of a state in FP8: of the rows that are here, which groups do not cut. */
-static ott_status add_numbers(tensor_set *set, const char *slot, const parameter *p,
-                              const tensor *group_scales) {
+static ott_status add_group_scales(tensor_set *set, const char *slot, const parameter *p,
+                                   const tensor *group_scales) {
     safetensors_tensor t = {.dtype = OTT_F32, .rank = p->rank};
     parameter_part part = parameter_shard_part(p);
     TRY(arena_printf(set->memory, &t.name, "%s_groups", slot));
@@ -85,7 +85,7 @@ static ott_status add_numbers(tensor_set *set, const char *slot, const parameter
     TRY(tensor_set_add(set, &t, group_scales->data, false));
     part.column = moment_scale_count(part.column);
     part.columns = moment_scale_count(part.columns);
-    set->places[set->count - 1].part = part;
+    set->slices[set->count - 1].part = part;
     return OTT_OK;
 }
 
@@ -109,7 +109,8 @@ ott_status tensor_set_add_slots(tensor_set *set, const char *name, const paramet
         const char *slot;
         TRY(arena_printf(set->memory, &slot, "%s.%s", name, rule->slot[j]));
         TRY(add_value(set, slot, p, &p->shard.slot[j]));
-        if (p->shard.slot[j].dtype == OTT_E4M3) TRY(add_numbers(set, slot, p, &p->shard.group_scales[j]));
+        if (p->shard.slot[j].dtype == OTT_E4M3)
+            TRY(add_group_scales(set, slot, p, &p->shard.group_scales[j]));
     }
     return OTT_OK;
 }
@@ -132,8 +133,8 @@ static bool is_same(const record *a, const record *b) {
 }
 
 static record describe_place(const tensor_set *set, int64_t i) {
-    const tensor_place *p = &set->places[i];
-    if (tensor_place_count(p) == 0) return (record){0};
+    const tensor_slice *p = &set->slices[i];
+    if (tensor_slice_elements(p) == 0) return (record){0};
     return (record){p->part, tensor_set_columns(&set->declared[i]), p->number};
 }
 
@@ -154,8 +155,8 @@ static bool decide(tensor_set *set, int64_t i, const record *of, int size, int o
     while (first < size && !is_there(&of[first])) first++;
     if (first == size) return false;
     set->declared[i].shape[set->declared[i].rank - 1] = of[first].columns;
-    set->places[i].number = of[first].number;
-    if (!is_own_turn(of, size, own, i)) set->places[i].data = NULL;
+    set->slices[i].number = of[first].number;
+    if (!is_own_turn(of, size, own, i)) set->slices[i].data = NULL;
     return true;
 }
 
@@ -171,11 +172,11 @@ typedef struct agreement {
 
 static void keep(agreement *a, int64_t i) {
     a->set->declared[a->kept] = a->set->declared[i];
-    a->set->places[a->kept++] = a->set->places[i];
+    a->set->slices[a->kept++] = a->set->slices[i];
 }
 
 static ott_status agree_some(agreement *a, int64_t first, int64_t count) {
-    int size = ranks_size(a->ranks), own = ranks_own(a->ranks);
+    int size = ranks_size(a->ranks), own = ranks_own_rank(a->ranks);
     for (int64_t i = 0; i < count; i++) a->mine[i] = describe_place(a->set, first + i);
     TRY(ranks_gather(a->ranks, a->mine, count * (int64_t)sizeof(record), a->all));
     for (int64_t i = 0; i < count; i++) {
@@ -228,22 +229,22 @@ ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r) {
 
 /* ---- reading ---- */
 
-const tensor_place *tensor_set_find(const tensor_set *set, const char *name) {
+const tensor_slice *tensor_set_find(const tensor_set *set, const char *name) {
     for (int64_t i = 0; i < set->count; i++)
-        if (strcmp(set->declared[i].name, name) == 0) return &set->places[i];
+        if (strcmp(set->declared[i].name, name) == 0) return &set->slices[i];
     return NULL;
 }
 
-int64_t tensor_set_here(const tensor_set *set) {
+int64_t tensor_set_count_local(const tensor_set *set) {
     int64_t count = 0;
-    for (int64_t i = 0; i < set->count; i++) count += set->places[i].data != NULL;
+    for (int64_t i = 0; i < set->count; i++) count += set->slices[i].data != NULL;
     return count;
 }
 
-int64_t tensor_set_elsewhere(const tensor_set *set, const safetensors *f) {
+int64_t tensor_set_count_remote(const tensor_set *set, const safetensors *f) {
     int64_t count = 0;
     for (int64_t i = 0; i < set->count; i++)
-        count += !set->places[i].data && safetensors_find(f, set->declared[i].name);
+        count += !set->slices[i].data && safetensors_find(f, set->declared[i].name);
     return count;
 }
 
@@ -252,21 +253,21 @@ bool tensor_is_state_of(const char *state, const char *owner) {
     return strncmp(state, owner, length) == 0 && state[length] == '.' && !strchr(state + length + 1, '.');
 }
 
-void tensor_set_drop(tensor_set *set, const char *owner) {
+void tensor_set_drop_state(tensor_set *set, const char *owner) {
     int64_t kept = 0;
     for (int64_t i = 0; i < set->count; i++) {
         if (tensor_is_state_of(set->declared[i].name, owner)) continue;
         set->declared[kept] = set->declared[i];
-        set->places[kept++] = set->places[i];
+        set->slices[kept++] = set->slices[i];
     }
     set->count = kept;
 }
 
-ott_status tensor_set_check_here(const tensor_set *set, const safetensors *f) {
+ott_status tensor_set_check_local(const tensor_set *set, const safetensors *f) {
     const safetensors_entry *e;
     for (int64_t i = 0; i < set->count; i++) {
         const safetensors_tensor *t = &set->declared[i];
-        if (!set->places[i].data) continue;
+        if (!set->slices[i].data) continue;
         e = safetensors_find(f, t->name);
         TRY(safetensors_expect(f, t->name, e && is_readable(e->dtype) ? e->dtype : t->dtype, t->rank,
                                t->shape, &e));
@@ -275,8 +276,8 @@ ott_status tensor_set_check_here(const tensor_set *set, const safetensors *f) {
 }
 
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f) {
-    TRY(tensor_set_check_here(set, f));
-    if (safetensors_count(f) == tensor_set_here(set) + tensor_set_elsewhere(set, f)) return OTT_OK;
+    TRY(tensor_set_check_local(set, f));
+    if (safetensors_count(f) == tensor_set_count_local(set) + tensor_set_count_remote(set, f)) return OTT_OK;
     for (int64_t i = 0; i < safetensors_count(f); i++)
         if (!tensor_set_find(set, safetensors_at(f, i)->name))
             return status_fail(OTT_ERR_SHAPE, "%s: has a tensor %s, the module has none", safetensors_path(f),
@@ -287,7 +288,7 @@ ott_status tensor_set_check(const tensor_set *set, const safetensors *f) {
 const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safetensors *f) {
     for (int64_t i = 0; i < set->count; i++) {
         const safetensors_tensor *t = &set->declared[i];
-        if (set->places[i].data && safetensors_find(f, t->name)->dtype != t->dtype) return t;
+        if (set->slices[i].data && safetensors_find(f, t->name)->dtype != t->dtype) return t;
     }
     return NULL;
 }
@@ -295,7 +296,7 @@ const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safe
 int64_t tensor_set_bytes(const tensor_set *set) {
     int64_t bytes = 0;
     for (int64_t i = 0; i < set->count; i++)
-        bytes += tensor_place_count(&set->places[i]) * dtype_bytes(set->declared[i].dtype);
+        bytes += tensor_slice_elements(&set->slices[i]) * dtype_bytes(set->declared[i].dtype);
     return bytes;
 }
 
@@ -306,7 +307,7 @@ static ott_status read_piece(const tensor_set *set, int64_t i, const safetensors
     int64_t columns = tensor_set_columns(&set->declared[i]), size = dtype_bytes(e->dtype);
     parameter_run run;
     for (int64_t done = 0; done < count; done += run.count) {
-        run = parameter_run_at(&set->places[i].part, columns, at + done, count - done);
+        run = parameter_run_at(&set->slices[i].part, columns, at + done, count - done);
         TRY(safetensors_read(f, e, run.first * size, run.count * size, out + done * size));
     }
     cast_in_place(out, e->dtype, set->declared[i].dtype, count);
@@ -321,7 +322,7 @@ typedef struct reading {
     int64_t *done;
 } reading;
 
-static ott_status put_piece(const reading *r, const tensor_place *to, int64_t at, int64_t bytes) {
+static ott_status put_piece(const reading *r, const tensor_slice *to, int64_t at, int64_t bytes) {
     if (!to->on_host) return device_copy_in(r->device, (char *)to->data + at, r->buffer, bytes);
     memcpy((char *)to->data + at, r->buffer, (size_t)bytes);
     return OTT_OK;
@@ -329,8 +330,8 @@ static ott_status put_piece(const reading *r, const tensor_place *to, int64_t at
 
 static ott_status read_tensor(const reading *r, const tensor_set *set, int64_t i) {
     enum { MOST = BUFFER_BYTES / sizeof(float) };
-    const tensor_place *to = &set->places[i];
-    int64_t total = tensor_place_count(to), size = dtype_bytes(set->declared[i].dtype);
+    const tensor_slice *to = &set->slices[i];
+    int64_t total = tensor_slice_elements(to), size = dtype_bytes(set->declared[i].dtype);
     for (int64_t at = 0, count; at < total; at += count) {
         count = total - at < MOST ? total - at : MOST;
         TRY(read_piece(set, i, r->file, at, count, r->buffer));

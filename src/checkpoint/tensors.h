@@ -11,18 +11,18 @@
 #include "model/model.h"
 
 /* What is here of a tensor, dense. A vector is a matrix of one row. */
-typedef struct tensor_place {
+typedef struct tensor_slice {
     void *data; /* NULL: nothing is, another rank has it */
     parameter_part part;
     bool on_host;     /* else on the model's device */
     const char *note; /* NULL, or the key of the file's metadata that has `number` as its value */
     int64_t number;
-} tensor_place;
+} tensor_slice;
 
 typedef struct tensor_set {
     arena *memory;                /* of the tables, of names, and of small values */
     safetensors_tensor *declared; /* [capacity] */
-    tensor_place *places;         /* [capacity] */
+    tensor_slice *slices;         /* [capacity] */
     int64_t count, capacity;
     safetensors_pair *metadata; /* [metadata_count] of the file */
     int64_t metadata_count;
@@ -45,22 +45,22 @@ ott_status tensor_set_add_slots(tensor_set *set, const char *name, const paramet
    has there, and here what is this rank's to write. What several have, they write in turns. */
 ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r);
 
-const tensor_place *tensor_set_find(const tensor_set *set, const char *name); /* NULL: it has none */
+const tensor_slice *tensor_set_find(const tensor_set *set, const char *name); /* NULL: it has none */
 /* Tensors that are here, or a part of them. Of the file's, those that the set has but not here. */
-int64_t tensor_set_here(const tensor_set *set);
-int64_t tensor_set_elsewhere(const tensor_set *set, const safetensors *f);
+int64_t tensor_set_count_local(const tensor_set *set);
+int64_t tensor_set_count_remote(const tensor_set *set, const safetensors *f);
 /* Has the file these tensors, in fp32 or bf16, and none that the set has not? Else an error that names one that it lacks, or
    has beside them. */
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f);
-ott_status tensor_set_check_here(const tensor_set *set,
-                                 const safetensors *f); /* whatever else the file has */
+ott_status tensor_set_check_local(const tensor_set *set,
+                                  const safetensors *f); /* whatever else the file has */
 /* Takes off the set an optimizer's state of a parameter; is a tensor a part of that? */
-void tensor_set_drop(tensor_set *set, const char *owner);
+void tensor_set_drop_state(tensor_set *set, const char *owner);
 bool tensor_is_state_of(const char *state, const char *owner);
 /* Of a declared tensor: elements of a row. */
 int64_t tensor_set_columns(const safetensors_tensor *t);
-int64_t tensor_place_count(const tensor_place *p); /* elements that are here */
-int64_t tensor_set_bytes(const tensor_set *set);   /* of all that is here */
+int64_t tensor_slice_elements(const tensor_slice *p); /* elements that are here */
+int64_t tensor_set_bytes(const tensor_set *set);      /* of all that is here */
 /* Of those that are here the first that the file has in the other format, in which it is converted; NULL: none. */
 const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safetensors *f);
 /* Reads what belongs here, once checked, to where it is, through a small buffer. */

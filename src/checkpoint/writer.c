@@ -99,7 +99,7 @@ static ott_status land(checkpoint_writer *w) {
     if (w->beside) pthread_join(w->thread, NULL);
     w->flying = false;
     checkpoint_snapshot_close(&w->snapshot);
-    if (w->result == OTT_OK) checkpoint_written_say(&w->written, w->log);
+    if (w->result == OTT_OK) checkpoint_written_log(&w->written, w->log);
     checkpoint_written_free(&w->written);
     return w->result;
 }
@@ -166,7 +166,7 @@ static ott_status save_now(checkpoint_writer *w, const char *recipe_name, const 
     if (status == OTT_OK)
         status = checkpoint_snapshot_write(&w->snapshot, w->folder, w->cfg->checkpoint.keep_last_n, &written);
     checkpoint_snapshot_close(&w->snapshot);
-    if (status == OTT_OK) checkpoint_written_say(&written, w->log);
+    if (status == OTT_OK) checkpoint_written_log(&written, w->log);
     checkpoint_written_free(&written);
     return status;
 }

@@ -53,8 +53,8 @@ void gguf_metadata_free(gguf_metadata *m) {
 }
 
 void gguf_metadata_count(gguf_metadata *m, const char *key, int64_t value) {
-    if ((value < 0 || value > UINT32_MAX) && !*m->wrong)
-        snprintf(m->wrong, sizeof m->wrong, "%s = %" PRId64, key, value);
+    if ((value < 0 || value > UINT32_MAX) && !*m->bad_key)
+        snprintf(m->bad_key, sizeof m->bad_key, "%s = %" PRId64, key, value);
     begin_value(m, key, VALUE_COUNT);
     append_number(&m->bytes, (uint64_t)value, 4);
 }
@@ -80,22 +80,22 @@ void gguf_metadata_list(gguf_metadata *m, const char *key, gguf_list kind, int64
     begin_value(m, key, VALUE_LIST);
     append_number(&m->bytes, types[kind], 4);
     append_number(&m->bytes, (uint64_t)count, 8);
-    m->owed += count;
+    m->list_remaining += count;
 }
 
 void gguf_metadata_add_integer(gguf_metadata *m, int32_t value) {
     append_number(&m->bytes, (uint32_t)value, 4);
-    m->owed--;
+    m->list_remaining--;
 }
 
 void gguf_metadata_add_real(gguf_metadata *m, float value) {
     append_real(&m->bytes, value);
-    m->owed--;
+    m->list_remaining--;
 }
 
 void gguf_metadata_add_text(gguf_metadata *m, const char *text, int64_t bytes) {
     append_text(&m->bytes, text, bytes);
-    m->owed--;
+    m->list_remaining--;
 }
 
 /* ---- the header ---- */
@@ -151,9 +151,9 @@ static ott_status append_tensor(str *s, const gguf_tensor *t, int64_t *offset) {
 
 static ott_status make_header(const gguf_metadata *m, const gguf_tensor *tensors, int64_t count, str *s) {
     int64_t offset = 0;
-    if (*m->wrong)
-        return status_fail(OTT_ERR_ARGUMENT, "%s, which no GGUF file holds: it has 32 bits", m->wrong);
-    STATUS_REQUIRE(m->owed == 0);
+    if (*m->bad_key)
+        return status_fail(OTT_ERR_ARGUMENT, "%s, which no GGUF file holds: it has 32 bits", m->bad_key);
+    STATUS_REQUIRE(m->list_remaining == 0);
     str_append(s, "GGUF");
     append_number(s, VERSION, 4);
     append_number(s, (uint64_t)count, 8);

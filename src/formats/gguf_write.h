@@ -15,8 +15,8 @@
 typedef struct gguf_metadata {
     str bytes; /* as in the file */
     int64_t count;
-    int64_t owed;   /* elements that the last list still lacks */
-    char wrong[80]; /* the key of the first value that does not fit; empty: none */
+    int64_t list_remaining; /* elements that the last list still lacks */
+    char bad_key[80];       /* the key of the first value that does not fit; empty: none */
 } gguf_metadata;
 
 typedef enum gguf_list { GGUF_LIST_INTEGERS, GGUF_LIST_REALS, GGUF_LIST_TEXTS } gguf_list;
@@ -39,7 +39,7 @@ void gguf_metadata_add_text(gguf_metadata *m, const char *text, int64_t bytes);
 typedef enum gguf_type { GGUF_F32 = 0, GGUF_F16 = 1, GGUF_Q8_0 = 8, GGUF_BF16 = 30 } gguf_type;
 
 enum {
-    GGUF_RANKS = 4,
+    GGUF_MAX_RANK = 4,
     GGUF_NAME_BYTES = 64, /* of a tensor's name, its end included */
     GGUF_BLOCK = 32       /* elements of Q8_0 that share a scale */
 };
@@ -47,8 +47,8 @@ enum {
 typedef struct gguf_tensor {
     char name[GGUF_NAME_BYTES];
     gguf_type type;
-    int rank;                  /* from 1 on */
-    int64_t shape[GGUF_RANKS]; /* elements of a row last, of which Q8_0 wants multiples of GGUF_BLOCK */
+    int rank;                     /* from 1 on */
+    int64_t shape[GGUF_MAX_RANK]; /* elements of a row last, of which Q8_0 wants multiples of GGUF_BLOCK */
 } gguf_tensor;
 
 /* What its data take. OTT_ERR_ARGUMENT when no file can hold it. */

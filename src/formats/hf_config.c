@@ -239,7 +239,7 @@ static ott_status check_fit(const char *name, const hf_config *c) {
 
 /* ---- layers without experts ---- */
 
-bool hf_dense_belong(const family *f) {
+bool hf_can_list_dense_layers(const family *f) {
     return family_is(f, FAMILY_QWEN3_MOE);
 }
 
@@ -248,7 +248,7 @@ static ott_status read_dense(const char *name, json_t *root, hf_config *c) {
     size_t i;
     if (!c->family->experts || !list || json_is_null(list)) return OTT_OK;
     bool fits = json_is_array(list) && json_array_size(list) <= HF_CONFIG_MOST_DENSE &&
-                (hf_dense_belong(c->family) || json_array_size(list) == 0);
+                (hf_can_list_dense_layers(c->family) || json_array_size(list) == 0);
     json_array_foreach(list, i, layer) {
         int64_t number = json_is_integer(layer) ? json_integer_value(layer) : -1;
         fits = fits && number >= 0 && number < c->layers;
@@ -260,7 +260,7 @@ static ott_status read_dense(const char *name, json_t *root, hf_config *c) {
                    HF_CONFIG_MOST_DENSE);
 }
 
-bool hf_dense_equal(const hf_config *a, const hf_config *b) {
+bool hf_dense_layers_equal(const hf_config *a, const hf_config *b) {
     return a->dense_count == b->dense_count &&
            memcmp(a->dense, b->dense, (size_t)b->dense_count * sizeof *b->dense) == 0;
 }
@@ -325,8 +325,8 @@ bool hf_config_equal(const hf_config *a, const hf_config *b) {
     for (int i = 0; i < count; i++)
         if (!hf_key_equal(&keys[i], hf_key_get(&keys[i], a), hf_key_get(&keys[i], b))) return false;
     if (a->family != b->family || a->mlp != b->mlp || a->sliding_window != b->sliding_window ||
-        !hf_full_equal(a, b) || a->dtype != b->dtype)
+        !hf_full_layers_equal(a, b) || a->dtype != b->dtype)
         return false;
-    if (!hf_rope_equal(a, b) || !hf_tokens_equal(a, b) || !hf_dense_equal(a, b)) return false;
+    if (!hf_rope_equal(a, b) || !hf_tokens_equal(a, b) || !hf_dense_layers_equal(a, b)) return false;
     return strcmp(a->quantization, b->quantization) == 0;
 }

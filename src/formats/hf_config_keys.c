@@ -139,7 +139,7 @@ const hf_key *hf_key_find(const char *name, const family *f) {
     return found;
 }
 
-bool hf_key_is_elsewhere(const hf_key *k, const family *f) {
+bool hf_key_has_substitute(const hf_key *k, const family *f) {
     for (size_t i = 0; !hf_key_applies(k, f) && i < sizeof keys / sizeof *keys; i++)
         if (keys[i].offset == k->offset && hf_key_applies(&keys[i], f)) return true;
     return false;
@@ -196,8 +196,8 @@ bool hf_key_can_be_null(const hf_key *k) {
     return k->families && (k->type == HF_REAL || is_rank) && k->neutral == 0;
 }
 
-ott_status hf_key_said(const hf_key *k, const char *name, json_t *root, const hf_config *c, hf_value *out,
-                       bool *is_said) {
+ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, const hf_config *c, hf_value *out,
+                           bool *is_said) {
     json_t *value = hf_get(root, k->name);
     if (!value && family_is(c->family, FAMILY_QWEN3_MOE) && strcmp(k->name, "num_experts") == 0)
         value = hf_get(root, "num_local_experts"); /* transformers 5 */
@@ -269,9 +269,9 @@ ott_status hf_read_keys(const char *name, json_t *root, hf_config *c) {
     bool is_said;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const hf_key *k = &keys[i];
-        if (hf_key_is_elsewhere(k, c->family)) continue;
+        if (hf_key_has_substitute(k, c->family)) continue;
         if (hf_key_applies(k, c->family))
-            TRY(hf_key_said(k, name, root, c, &v, &is_said));
+            TRY(hf_key_value_of(k, name, root, c, &v, &is_said));
         else
             is_said = hf_key_default(k, c, &v);
         if (!is_said)

@@ -32,7 +32,7 @@ const hf_key *hf_keys(int *count);
 const hf_key *hf_key_find(const char *name, const family *f);
 bool hf_key_applies(const hf_key *k, const family *f); /* false: the family does not look at it */
 /* Does the family say the same by another key? */
-bool hf_key_is_elsewhere(const hf_key *k, const family *f);
+bool hf_key_has_substitute(const hf_key *k, const family *f);
 hf_value hf_key_get(const hf_key *k, const hf_config *c);
 bool hf_key_equal(const hf_key *k, hf_value a, hf_value b);
 /* What an absent or null key means beside c's other members; false when the key is required. */
@@ -40,8 +40,8 @@ bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out);
 /* Does null say that the model lacks what the key is about? Else it is the same as no key. */
 bool hf_key_can_be_null(const hf_key *k);
 /* What the file says with it; *is_said false: it must be there, and is not. */
-ott_status hf_key_said(const hf_key *k, const char *name, json_t *root, const hf_config *c, hf_value *out,
-                       bool *is_said);
+ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, const hf_config *c, hf_value *out,
+                           bool *is_said);
 /* The value of a key. OTT_ERR_FORMAT names file and key. */
 ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, hf_value *out);
 ott_status hf_read_keys(const char *name, json_t *root, hf_config *c); /* all of them */
@@ -61,14 +61,14 @@ ott_status hf_read_router_loss(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c);
 ott_status hf_read_quantization(const char *name, json_t *root, hf_config *c);
 bool hf_rope_equal(const hf_config *a, const hf_config *b);
-bool hf_dense_belong(const family *f); /* can its files name single layers without experts? */
-bool hf_dense_equal(const hf_config *a, const hf_config *b);
-bool hf_sees_all(const hf_config *c, int64_t layer);        /* has this layer no window? */
-bool hf_full_equal(const hf_config *a, const hf_config *b); /* do the same layers? */
-const char *hf_activation_key(const family *f);             /* "hidden_act" */
-const char *hf_activation(const hf_config *c);              /* what it says */
-const char *hf_routing_method(const hf_config *c);          /* DeepSeek-V2's topk_method */
-void hf_window_append(const hf_config *c, str *out);        /* layer_types */
+bool hf_can_list_dense_layers(const family *f); /* can its files name single layers without experts? */
+bool hf_dense_layers_equal(const hf_config *a, const hf_config *b);
+bool hf_has_full_attention(const hf_config *c, int64_t layer);     /* has this layer no window? */
+bool hf_full_layers_equal(const hf_config *a, const hf_config *b); /* do the same layers? */
+const char *hf_activation_key(const family *f);                    /* "hidden_act" */
+const char *hf_activation(const hf_config *c);                     /* what it says */
+const char *hf_routing_method(const hf_config *c);                 /* DeepSeek-V2's topk_method */
+void hf_window_append(const hf_config *c, str *out);               /* layer_types */
 void hf_rope_append(const hf_config *c, str *out); /* the rule, one that is not plain, as a JSON object */
 bool hf_tokens_equal(const hf_config *a, const hf_config *b);
 

@@ -25,13 +25,13 @@ static ott_status read_size(const char *name, json_t *root, const char *key, int
 
 static const char *const layer_words[] = {"sliding_attention", "full_attention"};
 
-bool hf_sees_all(const hf_config *c, int64_t layer) {
+bool hf_has_full_attention(const hf_config *c, int64_t layer) {
     for (int i = 0; i < c->full_count; i++)
         if (c->full[i] == layer) return true;
     return c->full_every > 0 && (layer + 1) % c->full_every == 0;
 }
 
-bool hf_full_equal(const hf_config *a, const hf_config *b) {
+bool hf_full_layers_equal(const hf_config *a, const hf_config *b) {
     return a->full_every == b->full_every && a->full_count == b->full_count &&
            memcmp(a->full, b->full, (size_t)b->full_count * sizeof *b->full) == 0;
 }
@@ -102,7 +102,7 @@ static ott_status read_pattern(const char *name, json_t *root, hf_config *c) {
 
 void hf_window_append(const hf_config *c, str *out) {
     for (int64_t i = 0; i < c->layers; i++)
-        str_printf(out, "%s\n    \"%s\"", i ? "," : "[", layer_words[hf_sees_all(c, i)]);
+        str_printf(out, "%s\n    \"%s\"", i ? "," : "[", layer_words[hf_has_full_attention(c, i)]);
     str_append(out, "\n  ]");
 }
 

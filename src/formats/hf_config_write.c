@@ -73,13 +73,13 @@ static ott_status put_key(editor *e, const hf_key *k) {
 static ott_status edit_key(editor *e, const hf_key *k) {
     hf_value now = hf_key_get(k, e->c), said;
     bool is_said = true;
-    if (hf_key_is_elsewhere(k, e->c->family)) return OTT_OK;
+    if (hf_key_has_substitute(k, e->c->family)) return OTT_OK;
     if (!hf_key_applies(k, e->c->family)) {
         hf_key_default(k, e->c, &said);
         if (hf_key_equal(k, said, now)) return OTT_OK;
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: a %s model cannot have it", k->name, e->c->family->name);
     }
-    if (hf_key_said(k, HF_CONFIG_NAME, e->root, e->c, &said, &is_said) != OTT_OK) is_said = false;
+    if (hf_key_value_of(k, HF_CONFIG_NAME, e->root, e->c, &said, &is_said) != OTT_OK) is_said = false;
     return !e->is_new && is_said && hf_key_equal(k, said, now) ? OTT_OK : put_key(e, k);
 }
 
@@ -159,8 +159,8 @@ static ott_status put_layer_windows(editor *e) {
 
 /* Which layers have a window is said in terms of their number. */
 static ott_status edit_window(editor *e) {
-    bool is_same = e->before.sliding_window == e->c->sliding_window && hf_full_equal(&e->before, e->c) &&
-                   e->before.layers == e->c->layers;
+    bool is_same = e->before.sliding_window == e->c->sliding_window &&
+                   hf_full_layers_equal(&e->before, e->c) && e->before.layers == e->c->layers;
     const family *f = e->c->family;
     if (f->window == FAMILY_WINDOW_NONE && e->c->sliding_window > 0)
         return status_fail(OTT_ERR_UNSUPPORTED,
@@ -176,7 +176,8 @@ static ott_status edit_window(editor *e) {
 
 static ott_status edit_dense(editor *e) {
     const hf_config *c = e->c;
-    if (!hf_dense_belong(c->family) || (e->is_new ? c->dense_count == 0 : hf_dense_equal(&e->before, c)))
+    if (!hf_can_list_dense_layers(c->family) ||
+        (e->is_new ? c->dense_count == 0 : hf_dense_layers_equal(&e->before, c)))
         return OTT_OK;
     str_append(&e->value, "[");
     for (int i = 0; i < c->dense_count; i++) str_printf(&e->value, "%s%d", i ? ", " : "", (int)c->dense[i]);

@@ -23,7 +23,7 @@ typedef struct copier {
     int64_t copied;
 } copier;
 
-bool hf_folder_is_other(const char *name) {
+bool hf_folder_is_copied(const char *name) {
     static const char *const not_copied[] = {
         HF_CONFIG_NAME, "*.safetensors", "*.index.json", "*.bin",          "*.pt",        "*.pth", "*.ckpt",
         "*.gguf",       "*.h5",          "*.msgpack",    "*.onnx",         "*.onnx_data", "*.ot",  "*.npz",
@@ -109,7 +109,7 @@ static ott_status copy_folder(copier *c, const char *folder) {
     TRY_OUT(file_list_folder(c->account, from.text, &names));
     TRY_OUT(file_make_folder(to.text));
     for (int64_t i = 0; i < names.count; i++) {
-        if (!hf_folder_is_other(names.names[i])) continue;
+        if (!hf_folder_is_copied(names.names[i])) continue;
         from.length = from_length;
         to.length = to_length;
         str_printf(&from, "/%s", names.names[i]);

@@ -22,6 +22,6 @@
 ott_status hf_folder_copy_others(mem *account, const logger *lg, const char *from, const char *to,
                                  int64_t *copied);
 /* Is a file of that name one that is copied? */
-bool hf_folder_is_other(const char *name);
+bool hf_folder_is_copied(const char *name);
 
 #endif

@@ -129,7 +129,7 @@ ott_status metrics_sync(metrics_writer *w) {
 
 /* ---- a file that went away ---- */
 
-bool metrics_is_there(const metrics_writer *w) {
+bool metrics_path_is_current(const metrics_writer *w) {
     struct stat named, held;
     return stat(w->path, &named) == 0 && fstat(w->descriptor, &held) == 0 && named.st_dev == held.st_dev &&
            named.st_ino == held.st_ino;

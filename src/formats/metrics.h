@@ -49,7 +49,7 @@ ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *v
 /* Returns when what was written is on the disk. */
 ott_status metrics_sync(metrics_writer *w);
 /* Does the path still lead to the file that is written? */
-bool metrics_is_there(const metrics_writer *w);
+bool metrics_path_is_current(const metrics_writer *w);
 /* When it does not: goes on in a new file, which gets all lines of the old one, or, where there is another
    file now, behind its lines. */
 ott_status metrics_restore(metrics_writer *w);

@@ -22,7 +22,7 @@ struct safetensors {
     arena *texts; /* path, names, metadata */
     file_reader file;
     int64_t data_begin;  /* byte of the file where the data begin */
-    uint32_t header_crc; /* what safetensors_wake must find again */
+    uint32_t header_crc; /* what safetensors_reopen must find again */
     int64_t count, metadata_count;
     safetensors_entry *entries;        /* [count], by offset */
     const safetensors_entry **by_name; /* [count] */
@@ -278,7 +278,7 @@ void safetensors_close(safetensors *f) {
 
 /* ---- resting ---- */
 
-void safetensors_rest(safetensors *f) {
+void safetensors_suspend(safetensors *f) {
     file_reader_close(&f->file);
 }
 
@@ -296,7 +296,7 @@ static ott_status check_unchanged(const safetensors *f, const file_reader *now) 
     return status_fail(OTT_ERR_IO, "%s: was replaced while it was in use", f->file.path);
 }
 
-ott_status safetensors_wake(safetensors *f) {
+ott_status safetensors_reopen(safetensors *f) {
     file_reader now;
     if (f->file.descriptor >= 0) return OTT_OK;
     TRY(file_reader_open(f->file.path, &now));

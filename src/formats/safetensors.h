@@ -50,10 +50,10 @@ int64_t safetensors_elements(const safetensors_entry *e);
 /* A value of __metadata__, or NULL. */
 const char *safetensors_metadata(const safetensors *f, const char *key);
 const safetensors_pair *safetensors_metadata_pairs(const safetensors *f, int64_t *count);
-/* Closes the file and keeps what its header says; reading needs safetensors_wake first, which opens it again
+/* Closes the file and keeps what its header says; reading needs safetensors_reopen first, which opens it again
  * unless it is open. OTT_ERR_IO when another file has taken its place. */
-void safetensors_rest(safetensors *f);
-ott_status safetensors_wake(safetensors *f);
+void safetensors_suspend(safetensors *f);
+ott_status safetensors_reopen(safetensors *f);
 /* Bytes [offset, offset + bytes) of a tensor; the data of an entry need no alignment in the file. */
 ott_status safetensors_read(const safetensors *f, const safetensors_entry *e, int64_t offset, int64_t bytes,
                             void *out);

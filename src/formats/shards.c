@@ -108,7 +108,7 @@ static ott_status open_header(shards *s, shard_file *f) {
         return status_fail(status, "%s: is missing, though %s names it: an unfinished download?", path,
                            s->index);
     TRY(status);
-    safetensors_rest(f->header);
+    safetensors_suspend(f->header);
     s->count += safetensors_count(f->header);
     return OTT_OK;
 }
@@ -370,11 +370,11 @@ static ott_status use_file(shards *s, int64_t file) {
     int at = 0;
     while (at < s->open_count && s->open[at] != file) at++;
     if (at == s->open_count) {
-        TRY(safetensors_wake(s->files[file].header));
+        TRY(safetensors_reopen(s->files[file].header));
         if (s->open_count < SHARDS_OPEN_MOST)
             s->open_count++;
         else
-            safetensors_rest(s->files[s->open[--at]].header);
+            safetensors_suspend(s->files[s->open[--at]].header);
     }
     memmove(&s->open[1], &s->open[0], (size_t)at * sizeof *s->open);
     s->open[0] = file;

@@ -74,7 +74,7 @@ axis axis_choose(double low, double high, int ticks) {
     return low > 0 && high / low > 4 ? axis_log(low, high, ticks) : axis_linear(low, high, ticks);
 }
 
-double axis_place(const axis *a, double x) {
+double axis_position(const axis *a, double x) {
     if (!a->log) return (x - a->low) / (a->high - a->low);
     return x > 0 ? log(x / a->low) / log(a->high / a->low) : (double)NAN;
 }

@@ -24,7 +24,7 @@ axis axis_log(double low, double high, int ticks);   /* low > 0 */
 axis axis_choose(double low, double high, int ticks);
 /* Where x lies: 0 at low, 1 at high; beyond for values outside. NaN for what has no place (0 on a log axis).
  */
-double axis_place(const axis *a, double x);
+double axis_position(const axis *a, double x);
 /* A tick's number: "2.5", "20k", "3e-4". Returns out. */
 const char *axis_label(double tick, char out[32]);
 

@@ -17,7 +17,7 @@ void curve_free(curve *c) {
     *c = (curve){.account = c->account};
 }
 
-ott_status curve_of(mem *account, const metrics_series *s, curve *out) {
+ott_status curve_from_series(mem *account, const metrics_series *s, curve *out) {
     TRY(curve_take(account, s->count, out));
     for (int64_t i = 0; i < s->count; i++) {
         if (!isfinite(s->value[i])) continue;
@@ -40,12 +40,12 @@ static void add_common(curve *c, const curve *other) {
     c->count = kept;
 }
 
-ott_status curve_of_row(const report *r, int row, report_key key, curve *out) {
+ott_status curve_row_mean(const report *r, int row, report_key key, curve *out) {
     int members = r->rows[row].count;
-    TRY(curve_of(r->account, &report_row_run(r, row, 0)->series[key], out));
+    TRY(curve_from_series(r->account, &report_row_run(r, row, 0)->series[key], out));
     for (int i = 1; i < members; i++) {
         curve other;
-        TRY(curve_of(r->account, &report_row_run(r, row, i)->series[key], &other));
+        TRY(curve_from_series(r->account, &report_row_run(r, row, i)->series[key], &other));
         add_common(out, &other);
         curve_free(&other);
     }

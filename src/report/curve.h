@@ -12,9 +12,9 @@ typedef struct curve {
 } curve;
 
 /* The finite points of a series. */
-ott_status curve_of(mem *account, const metrics_series *s, curve *out);
+ott_status curve_from_series(mem *account, const metrics_series *s, curve *out);
 /* The mean over the runs of a row, at the steps that all of them have. */
-ott_status curve_of_row(const report *r, int row, report_key key, curve *out);
+ott_status curve_row_mean(const report *r, int row, report_key key, curve *out);
 /* A moving average in place: each point becomes the mean over `half` points on both sides. At the beginning,
    where losses fall steeply, it takes as few on the right as there are on the left, so as not to lag; at the
    end it takes what there is. */

@@ -100,7 +100,7 @@ double report_use_rank(const metrics_use *use);
 /* "27.3 dB", "not finite" or "-" */
 const char *report_sqnr_text(const metrics_use *use, char out[32]);
 /* ", -4.2 beside e4m3's 31.5", or "" where there is no SQNR or no such format. */
-const char *report_beside_text(const metrics_use *use, char out[32]);
+const char *report_sqnr_gap_text(const metrics_use *use, char out[32]);
 /* The *count uses of the last measurement, worst first; to be given back with mem_free. */
 ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count);
 /* The next module, from index `from` on, that was measured earlier, but not in the last measurement, where

@@ -45,7 +45,7 @@ void report_append_curve(const char *name, const curve *c, str *out) {
 }
 
 static ott_status load_curve(const report *r, int row, report_key key, bool smooth, curve *out) {
-    TRY(curve_of_row(r, row, key, out));
+    TRY(curve_row_mean(r, row, key, out));
     return smooth ? curve_smooth(out, curve_half_window(out->count)) : OTT_OK;
 }
 
@@ -73,7 +73,7 @@ static ott_status append_curves(const report *r, int row, str *out) {
     curve logged = {0};
     json_write_key(out, "curves");
     str_append(out, "{");
-    TRY(curve_of_row(r, row, REPORT_LOSS, &logged));
+    TRY(curve_row_mean(r, row, REPORT_LOSS, &logged));
     if (curve_half_window(logged.count) > 0) report_append_curve("logged_loss", &logged, out);
     curve_free(&logged);
     TRY(append_curve(r, row, REPORT_LOSS, true, "loss", "gap", out));

@@ -46,7 +46,7 @@ static void find_range(plot *p) {
 static ott_status load_curves(plot *p) {
     for (int i = 0; i < p->runs; i++) {
         curve *c = &p->curves[i];
-        TRY(curve_of_row(p->r, i, REPORT_LOSS, c));
+        TRY(curve_row_mean(p->r, i, REPORT_LOSS, c));
         TRY(curve_smooth(c, curve_half_window(c->count)));
     }
     return OTT_OK;
@@ -85,8 +85,8 @@ static void draw_curve(plot *p, int run) {
     int last_x = 0, last_y = 0;
     p->end_row[run] = -1;
     for (int64_t i = 0; i < c->count; i++) {
-        int x = clamp(axis_place(&p->x, c->x[i]), 2 * p->columns);
-        int y = clamp(1 - axis_place(&p->y, c->y[i]), 4 * p->rows);
+        int x = clamp(axis_position(&p->x, c->x[i]), 2 * p->columns);
+        int y = clamp(1 - axis_position(&p->y, c->y[i]), 4 * p->rows);
         if (i == 0)
             set_dot(p, run, x, y);
         else
@@ -125,7 +125,7 @@ static void append_cell(const plot *p, int row, int column, str *out) {
 /* The tick of the y axis that stands in this row, or -1. */
 static int tick_in_row(const plot *p, int row) {
     for (int t = 0; t < p->y.count; t++)
-        if (clamp(1 - axis_place(&p->y, p->y.tick[t]), 4 * p->rows) / 4 == row) return t;
+        if (clamp(1 - axis_position(&p->y, p->y.tick[t]), 4 * p->rows) / 4 == row) return t;
     return -1;
 }
 
@@ -152,7 +152,7 @@ static void append_x_axis(const plot *p, str *out) {
     bool mark[MAX_WIDTH] = {false};
     memset(line, ' ', sizeof line);
     for (int t = 0; t < p->x.count; t++) {
-        int column = clamp(axis_place(&p->x, p->x.tick[t]), p->columns);
+        int column = clamp(axis_position(&p->x, p->x.tick[t]), p->columns);
         int length = (int)strlen(axis_label(p->x.tick[t], label)), begin = GUTTER + column - length / 2;
         mark[column] = true;
         if (begin + length > p->width) begin = p->width - length;

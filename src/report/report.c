@@ -169,7 +169,7 @@ int report_compare_doubles(const void *a, const void *b) {
 
 static ott_status median(mem *account, const metrics_series *s, double *out) {
     curve c;
-    TRY(curve_of(account, s, &c));
+    TRY(curve_from_series(account, s, &c));
     if (c.count > 0) {
         qsort(c.y, (size_t)c.count, sizeof *c.y, report_compare_doubles);
         *out = c.y[c.count / 2];

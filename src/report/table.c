@@ -138,7 +138,7 @@ enum { WORST_USES = 5, MOST_LEFT = 5 };
 static void append_use(const metrics_health *h, const metrics_use *use, str *out) {
     char sqnr[32], beside[32];
     str_printf(out, "  %10s  %s  %s (%s, %s%s)\n", report_sqnr_text(use, sqnr), h->modules[use->module].name,
-               use->tensor, use->gemm, use->format, report_beside_text(use, beside));
+               use->tensor, use->gemm, use->format, report_sqnr_gap_text(use, beside));
 }
 
 static ott_status append_worst(const report_run_data *run, str *out) {

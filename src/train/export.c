@@ -215,17 +215,18 @@ static void write_gguf_report(const exporter *e, const gguf_save_summary *s, con
     str_printf(report, "Architecture: %s; %" PRId64 " tensors, %s bytes\n", s->architecture, s->tensors,
                str_commas(s->bytes, count));
     str_printf(report, "Weights: %s", q8 ? "Q8_0" : dtype_name(e->options->dtype));
-    if (s->others > 0)
-        str_printf(report, "; %" PRId64 " matrices whose rows are no multiples of 32 in %s", s->others,
-                   dtype_name(e->options->dtype));
+    if (s->fallback_count > 0)
+        str_printf(report, "; %" PRId64 " matrices whose rows are no multiples of 32 in %s",
+                   s->fallback_count, dtype_name(e->options->dtype));
     str_printf(report, "\nTokenizer: %s\nRead by: llama.cpp\n", tokenizer->text);
 }
 
 static ott_status write_gguf(exporter *e, gguf_metadata *metadata, str *tokenizer, gguf_save_summary *sum) {
     static const gguf_type types[] = {[OTT_F32] = GGUF_F32, [OTT_BF16] = GGUF_BF16, [OTT_F16] = GGUF_F16};
     gguf_type other = types[e->options->dtype];
-    const gguf_save_options options = {
-        .type = e->options->format == OTT_EXPORT_GGUF_Q8 ? GGUF_Q8_0 : other, .other = other, .log = e->log};
+    const gguf_save_options options = {.type = e->options->format == OTT_EXPORT_GGUF_Q8 ? GGUF_Q8_0 : other,
+                                       .fallback_type = other,
+                                       .log = e->log};
     TRY(export_gguf_tokenizer(e->account, e->log, e->cfg, e->options->from, e->m->options.vocab, metadata,
                               tokenizer));
     return gguf_model_save(e->m, &options, metadata, e->goal.text, sum);
@@ -252,7 +253,7 @@ static ott_status find_base(exporter *e) {
     const char *from = e->options->from;
     bool fits;
     if (!e->checkpoint || !e->cfg->peft.enabled || !*e->cfg->model.hf_path || !from || !*from) return OTT_OK;
-    TRY(checkpoint_fits_base(e->account, e->checkpoint, e->cfg->model.hf_path, &fits));
+    TRY(checkpoint_base_matches(e->account, e->checkpoint, e->cfg->model.hf_path, &fits));
     return fits ? OTT_OK : config_set(e->cfg, "model.hf_path", from);
 }
 

@@ -278,7 +278,7 @@ static ott_status open_health(run *r) {
 /* What a run has put there: somebody may have removed or renamed the folder meanwhile. */
 static ott_status keep_folder(run *r) {
     if (!process_group_is_leader(&r->process_group)) return OTT_OK;
-    if (metrics_is_there(r->progress.metrics)) return OTT_OK;
+    if (metrics_path_is_current(r->progress.metrics)) return OTT_OK;
     log_warning(r->log, "%s/metrics.jsonl was removed, renamed or replaced at step %lld: it is made again",
                 r->folder.path, (long long)r->trainer->run.step);
     TRY(run_folder_restore(&r->folder, r->log, r->cfg));

@@ -22,7 +22,7 @@ static ott_status start_anew(const logger *log, const run_folder *folder) {
 static ott_status find_latest(const logger *log, const run_folder *folder, bool automatic, char **out,
                               bool *is_own) {
     bool any;
-    TRY(checkpoint_any(folder->account, folder->checkpoints, &any));
+    TRY(checkpoint_has_any(folder->account, folder->checkpoints, &any));
     *is_own = any;
     if (!any && *folder->record.origin)
         return checkpoint_find(folder->account, folder->record.origin, folder->checkpoints, out);
@@ -41,18 +41,18 @@ static bool excludes(const config *cfg, const char *part) {
 
 static const struct {
     const char *name; /* in checkpoint.exclude_from_loading */
-    size_t left_out;  /* offset of its flag in checkpoint_choice */
-} parts[] = {{"model", offsetof(checkpoint_choice, no_model)},
-             {"optimizer", offsetof(checkpoint_choice, no_optimizer)},
-             {"lr_scheduler", offsetof(checkpoint_choice, no_schedule)},
-             {"dataloader", offsetof(checkpoint_choice, no_data)},
-             {"train_state", offsetof(checkpoint_choice, no_counters)}};
+    size_t left_out;  /* offset of its flag in checkpoint_exclusions */
+} parts[] = {{"model", offsetof(checkpoint_exclusions, no_model)},
+             {"optimizer", offsetof(checkpoint_exclusions, no_optimizer)},
+             {"lr_scheduler", offsetof(checkpoint_exclusions, no_schedule)},
+             {"dataloader", offsetof(checkpoint_exclusions, no_data)},
+             {"train_state", offsetof(checkpoint_exclusions, no_counters)}};
 
 enum { PARTS = sizeof parts / sizeof *parts };
 
 /* A run that was stopped goes on with all of it: parts are left out of what it begins with. */
-static checkpoint_choice choose(const config *cfg, bool is_own) {
-    checkpoint_choice choice = {.any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
+static checkpoint_exclusions choose(const config *cfg, bool is_own) {
+    checkpoint_exclusions choice = {.any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
     for (int i = 0; i < PARTS; i++)
         *(bool *)((char *)&choice + parts[i].left_out) = !is_own && excludes(cfg, parts[i].name);
     return choice;
@@ -164,7 +164,7 @@ static ott_status report_changes(const logger *log, mem *account, const config *
 /* ---- loading ---- */
 
 /* ", without its optimizer and dataloader" */
-static void append_left_out(str *out, const checkpoint_choice *c) {
+static void append_left_out(str *out, const checkpoint_exclusions *c) {
     int found = 0;
     str_append(out, "");
     for (int i = 0; i < PARTS; i++)
@@ -211,10 +211,10 @@ out:
    needed only once the change is made, and then it must be there. */
 static ott_status leave_branch(const logger *log, const run_folder *f, int64_t step) {
     int64_t branch;
-    TRY(checkpoint_run_later(f->account, f->checkpoints, step, &branch));
+    TRY(checkpoint_run_branch_to_abandon(f->account, f->checkpoints, step, &branch));
     if (branch == 0) return OTT_OK;
     TRY(copy_metrics(log, f, branch));
-    return checkpoint_run_go_back(f->account, log, f->checkpoints, step);
+    return checkpoint_run_rewind(f->account, log, f->checkpoints, step);
 }
 
 /* What a run began with, when that was not of its own folder, is what it begins with again. */

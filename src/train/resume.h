@@ -10,7 +10,7 @@
 
 typedef struct resume_point {
     char *checkpoint; /* NULL: a fresh start */
-    checkpoint_choice choice;
+    checkpoint_exclusions choice;
     int64_t step;      /* the run has done */
     int64_t rows;      /* the run has read */
     int64_t step_rows; /* the last of its steps read; 0: not known */

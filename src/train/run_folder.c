@@ -40,7 +40,7 @@ static ott_status has_checkpoints(mem *account, const char *folder, const char *
     if (!*record.mark.run) return OTT_OK;
     TRY_OUT(file_resolve(account, folder, dir, &joined));
     TRY_OUT(checkpoint_run_home(account, folder, joined, &home));
-    TRY_OUT(checkpoint_any(account, home, has));
+    TRY_OUT(checkpoint_has_any(account, home, has));
 out:
     mem_free(account, joined);
     mem_free(account, home);

@@ -34,7 +34,7 @@ static ott_status write_folder(void *user, const char *folder) {
     int64_t copied;
     if (w->cfg->peft.enabled) return peft_save(w->m, w->cfg, w->ranks.group, folder);
     TRY(hf_model_save(w->m, &options, folder, &w->sum));
-    if (ranks_own(&w->ranks) > 0) return OTT_OK;
+    if (ranks_own_rank(&w->ranks) > 0) return OTT_OK;
     return export_tokenizer(w->m->device->account, w->cfg, folder, &copied);
 }
 

@@ -216,10 +216,10 @@ ott_status trainer_share_fallbacks(trainer *t) {
 }
 
 ott_status trainer_load(trainer *t, const char *path) {
-    return trainer_load_part(t, path, &(checkpoint_choice){0});
+    return trainer_load_part(t, path, &(checkpoint_exclusions){0});
 }
 
-ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_choice *choice) {
+ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_exclusions *choice) {
     bool fell_back;
     TRY(checkpoint_load_part(t->m, t->log, t->options.run_group, path, choice, &t->run, &fell_back));
     t->cx.step = t->run.step;

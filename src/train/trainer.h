@@ -112,7 +112,7 @@ void trainer_close(trainer *t); /* NULL is allowed */
 void trainer_set_checkpointing(const trainer_options *o, model *m);
 /* Takes parameters, moments, counters and FP8 state of a checkpoint; all ranks of the run do. */
 ott_status trainer_load(trainer *t, const char *path);
-ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_choice *choice);
+ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_exclusions *choice);
 /* Between steps: goes on under another recipe, or converts anew under the same when layers have fallen back;
    plans memory again. The same, bit for bit, as saving, opening with that recipe and loading. */
 ott_status trainer_convert(trainer *t, const recipe *r);

@@ -251,7 +251,8 @@ static void test_same_checkpoint(void **state) {
     snprintf(folder, sizeof folder, "%s/step-0", parent);
     succeed(ott_checkpoint_save(folder, m, NULL));
     succeed(checkpoint_verify(c->account, folder, true, NULL, &s));
-    assert_true(s.of_module && !s.files[CHECKPOINT_MODEL].absent && s.files[CHECKPOINT_OPTIMIZER].absent);
+    assert_true(s.is_bare_module && !s.files[CHECKPOINT_MODEL].absent &&
+                s.files[CHECKPOINT_OPTIMIZER].absent);
     succeed(checkpoint_check(c->account, folder));
     assert_error(checkpoint_state_match(&s, &(model_options){0}, folder), OTT_ERR_SHAPE,
                  "is the checkpoint of a module");

@@ -153,7 +153,7 @@ static void assert_finds(run_folder *f, const char *load_path, const char *folde
 
 static void assert_any(run_folder *f, const char *folder, bool expected) {
     bool any;
-    assert_int_equal(checkpoint_any(f->account, folder, &any), OTT_OK);
+    assert_int_equal(checkpoint_has_any(f->account, folder, &any), OTT_OK);
     assert_int_equal(any, expected);
 }
 

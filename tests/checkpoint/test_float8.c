@@ -91,9 +91,9 @@ static void a_margin_is_noted(void **state) {
         open_layer(f, &c, margin);
         assert_int_equal(float8_describe(f->account, &c.named, 1, false, &set), OTT_OK);
         assert_int_equal(set.count, 2);
-        assert_string_equal(set.places[0].note, "a.weight.margin");
-        assert_int_equal(set.places[0].number, margin);
-        assert_null(set.places[1].note);
+        assert_string_equal(set.slices[0].note, "a.weight.margin");
+        assert_int_equal(set.slices[0].number, margin);
+        assert_null(set.slices[1].note);
         tensor_set_close(&set);
         delayed_store_release(&c.store, f->device);
     }

@@ -39,7 +39,7 @@ static void close_family(held *f) {
 }
 
 static ott_status save(run_folder *r, held *f, gguf_type type) {
-    const gguf_save_options o = {.type = type, .other = GGUF_F16};
+    const gguf_save_options o = {.type = type, .fallback_type = GGUF_F16};
     gguf_metadata m = {.bytes = {.account = r->account}};
     gguf_save_summary sum;
     ott_status status = gguf_model_save(f->t.m, &o, &m, at(r, "x.gguf"), &sum);

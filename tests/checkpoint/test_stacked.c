@@ -325,13 +325,13 @@ static void fused_stacks_have_places(void **state) {
     assert_int_equal(places.count, 4);
     assert_string_equal(places.of[3].name, "model.layers.0.mlp.1.up_proj.weight");
     assert_int_equal(places.of[3].first, 3 * HIDDEN);
-    assert_int_equal(places.of[3].row, 0);
+    assert_int_equal(places.of[3].tensor_row, 0);
     assert_int_equal(hf_place_shape(&places.of[3], shape), 2);
     assert_memory_equal(shape, ((int64_t[]){HIDDEN, 32}), 2 * sizeof *shape);
     hf_places_close(&places);
     HARNESS_OK(hf_places_open(&s.m, family_find("phi3"), true, &places));
     assert_string_equal(places.of[3].name, "model.layers.0.mlp.gate_up_proj.weight");
-    assert_int_equal(places.of[3].row, 3 * HIDDEN);
+    assert_int_equal(places.of[3].tensor_row, 3 * HIDDEN);
     assert_int_equal(hf_place_shape(&places.of[3], shape), 3);
     assert_memory_equal(shape, s.module.shape, sizeof shape);
     hf_places_close(&places);

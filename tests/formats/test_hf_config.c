@@ -429,7 +429,7 @@ static void reads_mixed_windows(void **state) {
     char *mixed = changed(f, used, "max_window_layers", "21");
     assert_int_equal(parse(mixed, &c), OTT_OK);
     assert_int_equal(c.full_count, 21);
-    assert_true(hf_sees_all(&c, 20) && !hf_sees_all(&c, 21));
+    assert_true(hf_has_full_attention(&c, 20) && !hf_has_full_attention(&c, 21));
     char *endless = changed(f, mixed, "num_hidden_layers", "500"), *all;
     all = changed(f, endless, "max_window_layers", "499");
     assert_int_equal(parse(all, &c), OTT_ERR_UNSUPPORTED);

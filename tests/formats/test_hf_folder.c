@@ -61,8 +61,8 @@ static void which_files(void **state) {
                                        ".gitattributes",
                                        ".git",
                                        "tokenizer.json.tmp-77"};
-    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++) assert_true(hf_folder_is_other(copied[i]));
-    for (size_t i = 0; i < sizeof left / sizeof *left; i++) assert_false(hf_folder_is_other(left[i]));
+    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++) assert_true(hf_folder_is_copied(copied[i]));
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++) assert_false(hf_folder_is_copied(left[i]));
 }
 
 static void copies_bytes(void **state) {

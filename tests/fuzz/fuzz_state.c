@@ -30,7 +30,8 @@ static void read_state(mem *account, const char *path) {
     FUZZ_REQUIRE(checkpoint_state_write(account, fuzz_path("again.json"), &s) == OTT_OK);
     FUZZ_REQUIRE(checkpoint_state_read(account, fuzz_path("again.json"), &again) == OTT_OK);
     FUZZ_REQUIRE(again.run.step == s.run.step && again.run.tokens == s.run.tokens);
-    FUZZ_REQUIRE(again.of_module == s.of_module && memcmp(again.files, s.files, sizeof s.files) == 0);
+    FUZZ_REQUIRE(again.is_bare_module == s.is_bare_module &&
+                 memcmp(again.files, s.files, sizeof s.files) == 0);
     FUZZ_REQUIRE(memcmp(again.shape, s.shape, sizeof s.shape) == 0);
 }
 

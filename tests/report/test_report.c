@@ -353,7 +353,7 @@ static void seeds_share_a_curve(void **state) {
     report *r = open_seeded(f, runs, 2);
     curve c;
     assert_int_equal(r->row_count, 1);
-    assert_int_equal(curve_of_row(r, 0, REPORT_LOSS, &c), OTT_OK);
+    assert_int_equal(curve_row_mean(r, 0, REPORT_LOSS, &c), OTT_OK);
     assert_int_equal(c.count, 1);
     assert_true(c.x[0] == 1 && c.y[0] == 2.5);
     curve_free(&c);
@@ -658,7 +658,7 @@ static void axes(void **state) {
     assert_false(axis_choose(0, 3, 5).log);
     assert_false(axis_choose(-1, 3, 5).log);
     a = axis_log(1, 100, 5);
-    assert_true(fabs(axis_place(&a, 10) - 0.5) < 1e-12 && isnan(axis_place(&a, 0)));
+    assert_true(fabs(axis_position(&a, 10) - 0.5) < 1e-12 && isnan(axis_position(&a, 0)));
     char label[32];
     assert_string_equal(axis_label(2.5e6, label), "2.5M");
     assert_string_equal(axis_label(1e10, label), "1e10");
@@ -673,10 +673,10 @@ static void curves(void **state) {
     const metrics_series t = {
         .account = f->account, .count = 3, .step = (int64_t[]){1, 4, 5}, .value = (double[]){4, 4, 4}};
     curve a, b, gap;
-    assert_int_equal(curve_of(f->account, &s, &a), OTT_OK);
+    assert_int_equal(curve_from_series(f->account, &s, &a), OTT_OK);
     assert_int_equal(a.count, 4);
     assert_true(a.x[1] == 3 && a.y[1] == 3);
-    assert_int_equal(curve_of(f->account, &t, &b), OTT_OK);
+    assert_int_equal(curve_from_series(f->account, &t, &b), OTT_OK);
     assert_int_equal(curve_gap(f->account, &a, &b, &gap), OTT_OK);
     assert_int_equal(gap.count, 3);
     assert_true(gap.x[0] == 1 && gap.y[0] == 25 && gap.x[1] == 4 && gap.y[1] == 100 && gap.y[2] == -75);

@@ -38,11 +38,11 @@ static void each_part_stays_away(void **state) {
     const run_state *then = &a.t->run;
     for (int part = 0; part < 5; part++) {
         rig b;
-        const checkpoint_choice choice = {.no_model = part == 0,
-                                          .no_optimizer = part == 1 || part == 4,
-                                          .no_schedule = part == 2 || part == 4,
-                                          .no_data = part == 3,
-                                          .no_counters = part == 4};
+        const checkpoint_exclusions choice = {.no_model = part == 0,
+                                              .no_optimizer = part == 1 || part == 4,
+                                              .no_schedule = part == 2 || part == 4,
+                                              .no_data = part == 3,
+                                              .no_counters = part == 4};
         open_rig(&b, *state, NULL);
         float fresh = first_of(&b, name, -1);
         FIXTURE_OK(trainer_load_part(b.t, path, &choice));
@@ -71,7 +71,7 @@ static void the_schedule_is_remembered(void **state) {
     rig a, b, c;
     begin(&a, *state, NULL, path);
     open_rig(&b, *state, NULL);
-    FIXTURE_OK(trainer_load_part(b.t, path, &(checkpoint_choice){.no_schedule = true}));
+    FIXTURE_OK(trainer_load_part(b.t, path, &(checkpoint_exclusions){.no_schedule = true}));
     assert_true(rate_of(&b) == schedule_learning_rate(b.cfg, 0, 3));
     assert_true(rate_of(&a) == schedule_learning_rate(a.cfg, 3, 6));
     rig_step(&b);
@@ -127,7 +127,7 @@ static void frozen_otherwise(void **state) {
     b.t->log = &log;
     assert_int_equal(trainer_load(b.t, path), OTT_ERR_SHAPE);
     assert_non_null(strstr(status_text(), "--checkpoint.ignore_freeze_mismatch"));
-    FIXTURE_OK(trainer_load_part(b.t, path, &(checkpoint_choice){.any_frozen = true}));
+    FIXTURE_OK(trainer_load_part(b.t, path, &(checkpoint_exclusions){.any_frozen = true}));
     assert_true(first_of(&b, name, -1) == first_of(&a, name, -1));
     assert_true(first_of(&b, other, 1) == 0);
     assert_true(first_of(&b, both, 1) != 0 && first_of(&b, both, 1) == first_of(&a, both, 1));
@@ -150,7 +150,7 @@ static void other_state_is_named(void **state) {
     for (int i = 0; i < 4; i++) {
         rig b;
         open_rig(&b, *state, others[i % 2]);
-        const checkpoint_choice choice = {.any_frozen = i >= 2}, without = {.no_optimizer = true};
+        const checkpoint_exclusions choice = {.any_frozen = i >= 2}, without = {.no_optimizer = true};
         assert_int_equal(trainer_load_part(b.t, path, &choice), OTT_ERR_SHAPE);
         if (!strstr(status_text(), "kept other state there") || !strstr(status_text(), "exp_avg"))
             fail_msg("%s", status_text());

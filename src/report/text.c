@@ -1,4 +1,4 @@
-/* report/words: numbers and verdicts for people. */
+/* report/text: numbers and verdicts for people. */
 #include "base/text.h"
 #include "report/internal.h"
 #include <inttypes.h>
