@@ -24,8 +24,8 @@ static const autocast_region *active_region(const autocast *a) {
 
 static ott_status set_store(ott_module *m) {
     linear_body *b = m->body;
-    delayed_want wanted[TENSOR_COUNT];
-    linear_wants(b->layer, wanted);
+    delayed_request wanted[TENSOR_COUNT];
+    linear_delayed_requests(b->layer, wanted);
     return delayed_store_set(&b->store, m->handle.context->device, wanted, TENSOR_COUNT);
 }
 

@@ -171,8 +171,8 @@ static void describe_weights(ott_module *root, double deviation, uint64_t seed) 
     int64_t ordinal = root->handle.context->modules++;
     for (int i = 0; (made = module_parameter_at(root, i)); i++) {
         made->drawn = strcmp(made->local, "bias") == 0;
-        made->start =
-            made->p->rank == 1 ? (draw_start){.constant = 1.0f} : (draw_start){.deviation = deviation};
+        made->start = made->p->rank == 1 ? (draw_distribution){.constant = 1.0f}
+                                         : (draw_distribution){.deviation = deviation};
         made->seed = seed;
         made->stream = stream_of(made->p, seed, ordinal);
     }

@@ -40,11 +40,11 @@ typedef struct module_table {
 } module_table;
 
 typedef struct module_parameter {
-    parameter *p;      /* `own`, or a model's */
-    parameter own;     /* its name: from the root of the tree, owned */
-    const char *local; /* "weight" */
-    bool drawn;        /* it has its initial values, or others */
-    draw_start start;  /* else how they are drawn when they are first needed */
+    parameter *p;            /* `own`, or a model's */
+    parameter own;           /* its name: from the root of the tree, owned */
+    const char *local;       /* "weight" */
+    bool drawn;              /* it has its initial values, or others */
+    draw_distribution start; /* else how they are drawn when they are first needed */
     uint64_t seed, stream;
     ott_tensor *value, *gradient; /* views given out; NULL until asked for */
 } module_parameter;

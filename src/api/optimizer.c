@@ -128,7 +128,7 @@ ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_ad
 /* Its learning rate follows the schedule until the caller sets one. */
 static ott_status open_configured(ott_module *m, ott_optimizer **out) {
     const model_body *b = module_model_body(m);
-    if (b->rule->show) /* what it saves is not what it trains */
+    if (b->rule->use_average) /* what it saves is not what it trains */
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "ott_model_optimizer_open: optimizer.name = \"%s\" is for ott_train: give another",
                            b->rule->name);

@@ -263,12 +263,12 @@ static ott_status recorded_recipe(const state_loader *l, const char *layer, char
 static ott_status hold_float8_state(const state_loader *l, linear_body *b, const char *name) {
     const safetensors *f = l->files[CHECKPOINT_FLOAT8];
     cast_spec specs[TENSOR_COUNT];
-    delayed_want wanted[TENSOR_COUNT];
+    delayed_request wanted[TENSOR_COUNT];
     bool any = false;
     for (int t = 0; t < TENSOR_COUNT; t++) {
         float8_found found;
         TRY(float8_find(l->account, f, name, t, &found));
-        wanted[t] = (delayed_want){.state = &b->layer->delayed[t]};
+        wanted[t] = (delayed_request){.state = &b->layer->delayed[t]};
         if (!found.history) continue;
         any = true;
         specs[t] = (cast_spec){.format = found.format,

@@ -60,14 +60,14 @@ static ott_status describe_state(const describing *to, const float8_layer *l, in
 
 /* A layer's count is in no device memory: the set gets a copy of it. */
 static ott_status describe_below(const describing *to, const float8_layer *l) {
-    bool has = l->linear && l->linear->below != 0;
+    bool has = l->linear && l->linear->low_sqnr_count != 0;
     const char *name;
     void *count = NULL;
     if (!has && !to->all) return OTT_OK;
     TRY(arena_printf(to->set->memory, &name, "%s" BELOW, l->name));
     if (has) {
         TRY(arena_alloc(to->set->memory, sizeof(float), &count));
-        *(float *)count = l->linear->below;
+        *(float *)count = l->linear->low_sqnr_count;
     }
     return add_tensor(to, name, 1, count, true);
 }
@@ -230,8 +230,8 @@ static ott_status read_below(const reading *r, const float8_layer *l) {
     str_printf(&name, "%s" BELOW, l->name);
     ott_status status = str_finish(&name);
     const safetensors_entry *e = status == OTT_OK && r->f ? safetensors_find(r->f, name.text) : NULL;
-    l->linear->below = 0;
-    if (e) status = safetensors_read(r->f, e, 0, sizeof(float), &l->linear->below);
+    l->linear->low_sqnr_count = 0;
+    if (e) status = safetensors_read(r->f, e, 0, sizeof(float), &l->linear->low_sqnr_count);
     str_free(&name);
     return status;
 }
@@ -300,7 +300,7 @@ ott_status checkpoint_float8_read(model *m, const logger *log, const safetensors
     TRY(list_layers(m, false, &layers, &count));
     ott_status status = float8_read(m->device, f, layers, count, count_event, events);
     for (int64_t i = 0; i < count; i++)
-        *fell_back |= layers[i].linear->below == LINEAR_FELL_BACK && layers[i].linear->spec.fp8;
+        *fell_back |= layers[i].linear->low_sqnr_count == LINEAR_FELL_BACK && layers[i].linear->spec.fp8;
     mem_free(m->device->account, layers);
     if (status == OTT_OK) say(log, f, events);
     return status;

@@ -238,7 +238,7 @@ static void describe_rope(describing *d) {
     if (r->kind == ROPE_LINEAR) return;
     put_count(d, "rope.scaling.original_context_length", r->original_max_position);
     put_real(d, "rope.scaling.attn_factor",
-             rope_length(r) / (r->kind == ROPE_YARN && r->factor > 1 ? 0.1 * log(r->factor) + 1 : 1));
+             rope_cos_sin_scale(r) / (r->kind == ROPE_YARN && r->factor > 1 ? 0.1 * log(r->factor) + 1 : 1));
     if (r->kind == ROPE_LONGROPE) return;
     put_real(d, "rope.scaling.yarn_beta_fast", r->beta_fast);
     put_real(d, "rope.scaling.yarn_beta_slow", r->beta_slow);

@@ -189,8 +189,8 @@ static void describe_experts(const model_options *o, hf_config *c) {
 static void describe_latent(const latent_shape *l, hf_config *c) {
     c->q_lora_rank = l->query_rank;
     c->kv_lora_rank = l->key_rank;
-    c->qk_nope_head_dim = l->still;
-    c->qk_rope_head_dim = l->turning;
+    c->qk_nope_head_dim = l->nope_dim;
+    c->qk_rope_head_dim = l->rope_dim;
     c->v_head_dim = l->value;
 }
 

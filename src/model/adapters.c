@@ -224,7 +224,7 @@ ott_status adapters_make(arena *memory, const model_options *o, const model_modu
                    .seed = a->seed,
                    .stream = rng_stream(m->name),
                    .ranks = layer->ranks,
-                   .cut = layer->cut,
+                   .split = layer->split,
                    .row_ranks = layer->row_ranks};
     return OTT_OK;
 }
@@ -302,5 +302,5 @@ static ott_status join_norms(exec *cx, group *ranks, int64_t count, float *norms
 ott_status adapters_base_norms(exec *cx, const linear *l, group *ranks, float *norms) {
     memset(norms, 0, (size_t)l->out * sizeof *norms);
     TRY(norms_of_shard(cx, l, norms + l->weight->shard.first));
-    return l->weight->shard.cut ? join_norms(cx, ranks, l->out, norms) : OTT_OK;
+    return l->weight->shard.rows_per_rank ? join_norms(cx, ranks, l->out, norms) : OTT_OK;
 }

@@ -10,7 +10,7 @@ static bool adds_plainly(const block *b, const norm *post) {
 static void part_gradients(const block *b, const norm *post, activation_specs *projection,
                            activation_specs *residual) {
     *residual = *projection;
-    if (!adds_plainly(b, post)) *residual = (activation_specs){.cut = projection->cut};
+    if (!adds_plainly(b, post)) *residual = (activation_specs){.shard = projection->shard};
 }
 
 ott_status block_connect(block *b) {

@@ -9,7 +9,7 @@ typedef struct conversion {
     const convert_options *options;
     model *m;
     convert_summary summary;
-    delayed_want *wanted; /* [linears][TENSOR_COUNT] */
+    delayed_request *wanted; /* [linears][TENSOR_COUNT] */
 } conversion;
 
 static void log_verdict(const convert_options *o, const char *name, const convert_verdict *v) {
@@ -46,7 +46,7 @@ static ott_status convert_stack(conversion *c, linear *l, linear_spec *spec) {
     const char *why;
     l->grouped = (linear_spec){0};
     if (!spec->fp8) return OTT_OK;
-    if (!grouped_takes(spec, &why))
+    if (!grouped_supports(spec, &why))
         return status_fail(OTT_ERR_CONFIG,
                            "float8.moe_experts: recipe %s cannot be that of experts (%s): %s; rowwise, "
                            "rowwise_with_gw_hp, block and mxfp8 can",
@@ -75,10 +75,10 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
         recipe_compile(v.recipe, c->m->activation, &spec);
         if (e->role == ROLE_ROUTER) recipe_compile(recipe_high_precision(OTT_F32), OTT_F32, &spec);
         TRY(e->rank == 3 ? convert_stack(c, l, &spec) : check_part(o, l, &spec));
-        l->requantizes = c->m->store.options.gather_again;
+        l->requantizes = c->m->store.options.regather_for_backward;
         TRY(linear_set_spec(l, c->m->device, &spec));
     }
-    linear_wants(l, c->wanted + (int64_t)c->summary.linears++ * TENSOR_COUNT);
+    linear_delayed_requests(l, c->wanted + (int64_t)c->summary.linears++ * TENSOR_COUNT);
     return OTT_OK;
 }
 
@@ -118,7 +118,7 @@ static ott_status check_smooth(const linear *down) {
     static const char text[] =
         "float8.smooth_swiglu casts %s anew for each micro-batch, which is not built for %s: "
         "leave it out, or %s";
-    if (down->weight->shard.cut)
+    if (down->weight->shard.rows_per_rank)
         return status_fail(OTT_ERR_CONFIG, text, down->name, "weights that ranks share",
                            "take distributed.dp_replicate instead of dp_shard");
     if (down->lora || linear_keeps_codes(down))

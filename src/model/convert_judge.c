@@ -74,7 +74,7 @@ static void apply_filters(const candidate *c, convert_verdict *v) {
     }
     const char *end = kept_at_an_end(c);
     const linear *l = c->module->linear; /* NULL: on another stage of a pipeline */
-    if (c->module->fell_back || (l && l->below == LINEAR_FELL_BACK))
+    if (c->module->fell_back || (l && l->low_sqnr_count == LINEAR_FELL_BACK))
         keep(c, v, CONVERT_KEPT_FALLBACK, "float8.fallback moved it");
     else if (end)
         keep(c, v, CONVERT_KEPT_END, "%s", end);

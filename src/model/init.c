@@ -6,23 +6,24 @@
 #include <math.h>
 #include <stdio.h>
 
-static draw_start start_titan(const model *m, module_role role, int layer) {
+static draw_distribution start_titan(const model *m, module_role role, int layer) {
     switch (modules_start(role)) {
-    case START_EMBEDDING: return (draw_start){.deviation = 1.0};
-    case START_HEAD: return (draw_start){.deviation = 1.0 / sqrt((double)m->options.dim), .cut = 3.0};
+    case START_EMBEDDING: return (draw_distribution){.deviation = 1.0};
+    case START_HEAD:
+        return (draw_distribution){.deviation = 1.0 / sqrt((double)m->options.dim), .truncation = 3.0};
     case START_INSIDE:
-    case START_RESIDUAL: return (draw_start){.deviation = 0.02 / sqrt(2.0 * (layer + 1))};
+    case START_RESIDUAL: return (draw_distribution){.deviation = 0.02 / sqrt(2.0 * (layer + 1))};
     case START_PLAIN: break;
     }
-    return (draw_start){.deviation = 0.02};
+    return (draw_distribution){.deviation = 0.02};
 }
 
-static draw_start start_of_weight(const model *m, module_role role, int layer) {
+static draw_distribution start_of_weight(const model *m, module_role role, int layer) {
     if (m->options.init_style == INIT_TITAN) return start_titan(m, role, layer);
     double deviation = m->options.init_std;
     if (m->options.init_style == INIT_KEMPNER && modules_start(role) == START_RESIDUAL)
         deviation /= sqrt(2.0 * (double)m->options.layers);
-    return (draw_start){.deviation = deviation};
+    return (draw_distribution){.deviation = deviation};
 }
 
 typedef struct initializing {
@@ -32,7 +33,7 @@ typedef struct initializing {
 } initializing;
 
 /* The rows of a parameter that have this name by themselves. */
-static ott_status draw_named(initializing *w, draw_start s, const char *name, const parameter *p,
+static ott_status draw_named(initializing *w, draw_distribution s, const char *name, const parameter *p,
                              int64_t first, int64_t count) {
     return draw_rows(&w->draw, s, w->seed, rng_stream(name), p, first, count);
 }
@@ -79,20 +80,21 @@ static ott_status fill_weight(initializing *w, const model_module *e) {
 }
 
 /* A as AutoModel and PEFT start it; B at zero, so that the model starts as it is without adapters. */
-static draw_start start_of_adapter(const model *m, const parameter *a) {
+static draw_distribution start_of_adapter(const model *m, const parameter *a) {
     switch (m->options.adapter.start) {
-    case LORA_INIT_XAVIER: return (draw_start){.deviation = sqrt(2.0 / (double)(a->rows + a->columns))};
-    case LORA_INIT_KAIMING: return (draw_start){.bound = 1.0 / sqrt((double)a->columns)};
+    case LORA_INIT_XAVIER:
+        return (draw_distribution){.deviation = sqrt(2.0 / (double)(a->rows + a->columns))};
+    case LORA_INIT_KAIMING: return (draw_distribution){.bound = 1.0 / sqrt((double)a->columns)};
     case LORA_INIT_GAUSSIAN: break;
     }
-    return (draw_start){.deviation = 1.0 / (double)a->rows};
+    return (draw_distribution){.deviation = 1.0 / (double)a->rows};
 }
 
 static ott_status fill_adapter(initializing *w, const model_module *e) {
     const parameter *a = e->lora_a, *b = e->lora_b;
     if (!a) return OTT_OK;
     TRY(draw_named(w, start_of_adapter(w->m, a), a->name, a, 0, a->rows));
-    return draw_named(w, (draw_start){.constant = 0.0f}, b->name, b, 0, b->rows);
+    return draw_named(w, (draw_distribution){.constant = 0.0f}, b->name, b, 0, b->rows);
 }
 
 /* The magnitude of a decomposed adapter: the norms of its weight's rows, which it leaves as they are then. */
@@ -128,7 +130,7 @@ static ott_status fill_magnitudes(model *m) {
 }
 
 static ott_status fill_module(initializing *w, const model_module *e) {
-    const draw_start ones = {.constant = 1.0f}, zeros = {.constant = 0.0f};
+    const draw_distribution ones = {.constant = 1.0f}, zeros = {.constant = 0.0f};
     if (e->kind == MODULE_NORM)
         TRY(draw_named(w, e->norm->one_plus ? zeros : ones, e->weight->name, e->weight, 0, e->weight->rows));
     else if (!e->tied)

@@ -185,7 +185,7 @@ static ott_status bind_module(model *m, model_module *e) {
                               .out = e->weight->local.rows,
                               .ranks = e->split == PARAMETER_FULL ? (tensor_ranks){0} : ranks_of(m),
                               .row_ranks = o->context_ranks,
-                              .cut = e->split,
+                              .split = e->split,
                               .weight = e->weight,
                               .bias = e->balances ? NULL : e->bias,
                               .compute_step = -1};
@@ -234,7 +234,7 @@ static void prepare_blocks(model *m) {
             m->blocks[i].moe.options = &m->options.moe;
             m->blocks[i].moe.ranks = o->expert_ranks ? &m->expert_ranks : NULL;
             m->blocks[i].moe.token_ranks = o->context_ranks;
-            m->blocks[i].moe.between = ranks_of(m);
+            m->blocks[i].moe.sequence_ranks = ranks_of(m);
         }
         m->blocks[i].parallel_residual = o->family->norms == FAMILY_NORMS_SHARED;
         m->blocks[i].attention = (attention){.heads = o->heads / ranks,
@@ -543,5 +543,5 @@ ott_status model_update_scales(exec *cx, model *m, group *g) {
     TRY(delayed_reduce(cx, &m->delayed, g));
     delayed_updates u = {.cx = cx};
     TRY(model_visit_linears(m, update_scales, &u));
-    return delayed_updates_do(&u);
+    return delayed_updates_flush(&u);
 }

@@ -220,8 +220,8 @@ static int64_t length_of(const model_options *o, extent e) {
     case HEAD: return o->head_dim;
     case QUERY_LATENT: return l->query_rank;
     case KEY_LATENT: return l->key_rank;
-    case KEY_LATENT_MORE: return l->key_rank + l->turning;
-    case KEY_VALUE: return o->heads * (l->still + l->value);
+    case KEY_LATENT_MORE: return l->key_rank + l->rope_dim;
+    case KEY_VALUE: return o->heads * (l->nope_dim + l->value);
     case HIDDEN: return o->hidden;
     case TWICE_HIDDEN: return 2 * o->hidden;
     case EXPERTS: return o->moe.experts;

@@ -105,8 +105,8 @@ static latent_shape latent_from(const config *cfg) {
     if (cfg->model.kv_lora_rank == 0) return (latent_shape){0};
     return (latent_shape){.query_rank = cfg->model.q_lora_rank,
                           .key_rank = cfg->model.kv_lora_rank,
-                          .still = cfg->model.qk_nope_head_dim,
-                          .turning = cfg->model.qk_rope_head_dim,
+                          .nope_dim = cfg->model.qk_nope_head_dim,
+                          .rope_dim = cfg->model.qk_rope_head_dim,
                           .value = cfg->model.v_head_dim};
 }
 

@@ -133,7 +133,7 @@ static inline int64_t model_value_width(const model_options *o) {
     return o->latent.key_rank > 0 ? o->latent.value : o->head_dim;
 }
 static inline int64_t model_rope_width(const model_options *o) {
-    return o->latent.key_rank > 0 ? o->latent.turning : o->head_dim;
+    return o->latent.key_rank > 0 ? o->latent.rope_dim : o->head_dim;
 }
 
 /* Puts the preset of cfg under its explicit keys, fills in what follows from others, checks that the

@@ -29,7 +29,7 @@ enum { BOTH_USES = STORE_ROWWISE | STORE_COLUMNWISE };
 static bool stays(const exec *cx, const model *m, int unit) {
     if (cx->phase != PHASE_TRAIN || unit == MODEL_TABLE_UNIT) return false;
     if (unit == model_last_unit(m)) return true;
-    if (m->store.options.gather_again) return false;
+    if (m->store.options.regather_for_backward) return false;
     switch (m->store.options.reshard) {
     case STORE_RESHARD_DEFAULT: return unit == model_last_unit(m) - 1;
     case STORE_RESHARD_ALWAYS: return false;

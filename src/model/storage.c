@@ -27,7 +27,7 @@ static ott_status choose_cast(const model *m, const model_module *e, cast_spec *
         TRY(convert_judge(&o, e, m->options.layers, o.kept->activation, &v));
     }
     *kept = !*v.reason;
-    *cast = frozen_cast_after(&v.recipe->weight.rowwise);
+    *cast = frozen_cast_for(&v.recipe->weight.rowwise);
     cast->grain = granularity_from(m->options.frozen_granularity, cast->grain);
     return OTT_OK;
 }
@@ -140,7 +140,7 @@ static ott_status open_units(const model *m, parameter_store *s) {
 static ott_status open_stores(model *m) {
     TRY(open_units(m, &m->store));
     if (m->options.expert_ranks) {
-        m->store.beside = &m->experts;
+        m->store.expert_store = &m->experts;
         TRY(open_units(m, &m->experts));
         TRY(expert_ranks_open(&m->expert_ranks, m->names, m->options.expert_ranks, m->options.moe.experts));
     }
@@ -246,7 +246,7 @@ static ott_status allocate(model *m, model_use use) {
     }
     view_trained(m);
     for (int i = 0; i < m->parameter_count; i++)
-        if (!m->parameters[i].shard.cut) parameter_show_shard(&m->parameters[i]);
+        if (!m->parameters[i].shard.rows_per_rank) parameter_use_shard(&m->parameters[i]);
     return OTT_OK;
 }
 

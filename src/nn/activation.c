@@ -48,7 +48,7 @@ static ott_status open_quantized_copy(exec *cx, const char *what, const activati
 ott_status activation_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer,
                             const activation_specs *specs, activation *e) {
     *e = (activation){.t = t, .buffer = *buffer};
-    if (specs) e->cut = specs->cut;
+    if (specs) e->shard = specs->shard;
     *buffer = PLAN_NONE;
     e->q.count = specs ? specs->count : 0;
     for (int i = 0; i < e->q.count; i++) TRY(open_quantized_copy(cx, what, specs, e, i));
@@ -72,16 +72,16 @@ ott_status activation_smooth(exec *cx, activation *e) {
 }
 
 ott_status activation_quantize(exec *cx, const activation *e) {
-    for (int i = 0; i < e->q.count; i++) TRY(shard_quantize(cx, &e->cut, &e->t, &e->q.item[i]));
+    for (int i = 0; i < e->q.count; i++) TRY(shard_quantize(cx, &e->shard, &e->t, &e->q.item[i]));
     return OTT_OK;
 }
 
 const qlist *activation_fused(const activation *e) {
-    return shard_is_full(&e->cut) ? &e->q : NULL;
+    return shard_is_full(&e->shard) ? &e->q : NULL;
 }
 
 ott_status activation_finish(exec *cx, const activation *e) {
-    return shard_is_full(&e->cut) ? OTT_OK : activation_quantize(cx, e);
+    return shard_is_full(&e->shard) ? OTT_OK : activation_quantize(cx, e);
 }
 
 ott_status activation_close_tensor(exec *cx, activation *e) {

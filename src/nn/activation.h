@@ -19,7 +19,7 @@ typedef struct activation_specs {
     /* some consumer contracts the high-precision tensor in its grad_weight GEMM */
     bool columnwise_high_precision;
     bool high_precision; /* some consumer reads the high-precision tensor in any of its GEMMs */
-    tensor_shard cut;    /* which part of the tensor is here */
+    tensor_shard shard;  /* which part of the tensor is here */
 } activation_specs;
 
 /* Adds a consumer's spec, and where its scale stands when that is delayed (else NULL); consumers that share a
@@ -31,7 +31,7 @@ ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const 
 typedef struct activation {
     tensor t; /* the high-precision tensor; data NULL: only its forms are here */
     qlist q;
-    tensor_shard cut; /* as its specs have it */
+    tensor_shard shard; /* as its specs have it */
     /* fp32[2, columns]: t is divided by the first row, column by column, and so are its forms; the second is 1 over
        it; data NULL: t is as it is */
     tensor channel_scales;

@@ -70,7 +70,8 @@ static ott_status rotate(exec *cx, const attention *a, const sequence_metadata *
                          const tensor *k, bool inverse) {
     if (!a->rope) return OTT_OK;
     if (is_latent(a))
-        return rope_apply_within(cx, a->rope, q, a->head_dim, a->latent.shape.still, &at->position, inverse);
+        return rope_apply_within(cx, a->rope, q, a->head_dim, a->latent.shape.nope_dim, &at->position,
+                                 inverse);
     TRY(rope_apply(cx, a->rope, q, &at->position, inverse));
     return rope_apply(cx, a->rope, k, &at->position, inverse);
 }
@@ -123,7 +124,7 @@ static ott_status project_latent(exec *cx, attention *a, const sequence_metadata
     TRY(project_queries(cx, a, x, s));
     TRY(exec_open(cx, "k and v of latents", act, tokens, l->key.b.out, &made, &buffer));
     TRY(latent_forward(cx, &l->key, x, &made, &s->key_latent));
-    tensor turning = latent_beside(&l->key, &s->key_latent);
+    tensor turning = latent_extra_columns(&l->key, &s->key_latent);
     tensor position = context_ranks_own(a->context, at->position);
     TRY(rope_apply(cx, a->rope, &turning, &position, false));
     TRY(exec_open(cx, "k", act, tokens, key_width(a), &s->k, &s->k_buffer));
@@ -137,21 +138,21 @@ static ott_status project_latent(exec *cx, attention *a, const sequence_metadata
 /* What heads are of: q, k and v, or what attention makes. */
 typedef enum head_kind { HEADS_OF_QUERIES, HEADS_OF_KEYS, HEADS_OF_OUTPUT } head_kind;
 
-static context_deal deal_of(const attention *a, head_kind kind) {
+static context_split deal_of(const attention *a, head_kind kind) {
     int ranks = a->context->size;
-    if (kind == HEADS_OF_KEYS) return context_deal_keys(ranks, a->heads, a->kv_heads, a->head_dim);
-    return context_deal_queries(ranks, a->heads, kind == HEADS_OF_OUTPUT ? a->o.in / a->heads : a->head_dim);
+    if (kind == HEADS_OF_KEYS) return context_split_keys(ranks, a->heads, a->kv_heads, a->head_dim);
+    return context_split_queries(ranks, a->heads, kind == HEADS_OF_OUTPUT ? a->o.in / a->heads : a->head_dim);
 }
 
 /* Of a tensor[T, heads * head_dim] of this rank's tokens, its heads of all tokens. */
-static ott_status open_dealt(exec *cx, const attention *a, const char *what, const context_deal *d,
+static ott_status open_dealt(exec *cx, const attention *a, const char *what, const context_split *d,
                              const tensor *x, tensor *heads, plan_buffer *buffer) {
     return exec_open(cx, what, x->dtype, x->rows * a->context->size,
-                     context_deal_columns(d, a->context->size, x->columns), heads, buffer);
+                     context_split_columns(d, a->context->size, x->columns), heads, buffer);
 }
 
 /* Exchanges one of q, k, v, which a buffer of its own then holds. */
-static ott_status exchange(exec *cx, const attention *a, const char *what, const context_deal *d, tensor *x,
+static ott_status exchange(exec *cx, const attention *a, const char *what, const context_split *d, tensor *x,
                            plan_buffer *x_buffer) {
     tensor heads;
     plan_buffer buffer;
@@ -165,7 +166,7 @@ static ott_status exchange(exec *cx, const attention *a, const char *what, const
 
 static ott_status exchange_inputs(exec *cx, const attention *a, attention_saved *s) {
     if (!a->context) return OTT_OK;
-    context_deal queries = deal_of(a, HEADS_OF_QUERIES), keys = deal_of(a, HEADS_OF_KEYS);
+    context_split queries = deal_of(a, HEADS_OF_QUERIES), keys = deal_of(a, HEADS_OF_KEYS);
     TRY(exchange(cx, a, "q of all tokens", &queries, &s->q, &s->q_buffer));
     TRY(exchange(cx, a, "k of all tokens", &keys, &s->k, &s->k_buffer));
     TRY(exchange(cx, a, "v of all tokens", &keys, &s->v, &s->v_buffer));
@@ -178,7 +179,7 @@ static ott_status open_heads(exec *cx, const attention *a, head_kind kind, const
     *heads = *x;
     *buffer = PLAN_NONE;
     if (!a->context) return OTT_OK;
-    context_deal d = deal_of(a, kind);
+    context_split d = deal_of(a, kind);
     return open_dealt(cx, a, "heads of all tokens", &d, x, heads, buffer);
 }
 
@@ -190,7 +191,7 @@ static bool is_narrow(const attention *a) {
 static ott_status scatter_heads(exec *cx, const attention *a, head_kind kind, tensor *heads,
                                 plan_buffer *buffer, const tensor *x) {
     if (a->context) {
-        context_deal d = deal_of(a, kind);
+        context_split d = deal_of(a, kind);
         TRY(context_ranks_scatter(cx, a->context, &d, heads, x));
     }
     return plan_close(cx->plan, buffer);
@@ -210,7 +211,7 @@ static ott_status gather_output(exec *cx, const attention *a, const tensor *x, t
     plan_buffer narrow_buffer;
     TRY(open_heads(cx, a, HEADS_OF_OUTPUT, x, &narrow, &narrow_buffer));
     if (a->context) {
-        context_deal d = deal_of(a, HEADS_OF_OUTPUT);
+        context_split d = deal_of(a, HEADS_OF_OUTPUT);
         TRY(context_ranks_gather(cx, a->context, &d, x, &narrow));
     }
     *heads = narrow;
@@ -475,7 +476,7 @@ static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata
     tensor turning, position = context_ranks_own(a->context, at->position);
     plan_buffer buffer;
     partial_sum sum;
-    TRY(exec_open(cx, "gradient of shared columns", dk->dtype, dk->rows, l->shape.turning, &turning,
+    TRY(exec_open(cx, "gradient of shared columns", dk->dtype, dk->rows, l->shape.rope_dim, &turning,
                   &buffer));
     TRY(activation_open(cx, "gradient of k and v of latents", dk->dtype, dk->rows, l->key.b.out,
                         &l->key.grad_b, &made));
@@ -537,11 +538,11 @@ static ott_status backward_own(exec *cx, attention *a, const sequence_metadata *
                                const tensor *dx) {
     const tensor_ranks *ranks = &a->o.ranks;
     partial_sum sum;
-    whole_rows rows;
+    full_rows rows;
     if (projects_to_latents(a)) {
-        TRY(tensor_whole_open(cx, ranks, dx, &rows));
+        TRY(tensor_full_open(cx, ranks, dx, &rows));
         TRY(backward_inputs(cx, a, at, s, x, dout, dout_buffer, &rows.t));
-        return tensor_whole_close(cx, ranks, dx, &rows);
+        return tensor_full_close(cx, ranks, dx, &rows);
     }
     TRY(tensor_partial_open(cx, ranks, OTT_F32, dx, &sum));
     TRY(backward_inputs(cx, a, at, s, x, dout, dout_buffer, &sum.t));

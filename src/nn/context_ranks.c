@@ -10,33 +10,33 @@ tensor context_ranks_own(const group *g, tensor of_all) {
     return tensor_columns(of_all, g->rank * count, count);
 }
 
-context_deal context_deal_queries(int ranks, int64_t heads, int64_t head_dim) {
-    return (context_deal){heads / ranks * head_dim, 1, 1};
+context_split context_split_queries(int ranks, int64_t heads, int64_t head_dim) {
+    return (context_split){heads / ranks * head_dim, 1, 1};
 }
 
 /* Attention wants as many query heads for each key head: a copy serves as many as divide a rank's and a group's. */
-context_deal context_deal_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+context_split context_split_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim) {
     int64_t all = heads / kv_heads, queries = size_common_divisor(heads / ranks, all);
-    if (queries == all) return context_deal_queries(ranks, kv_heads, head_dim);
-    return (context_deal){head_dim, queries, all};
+    if (queries == all) return context_split_queries(ranks, kv_heads, head_dim);
+    return (context_split){head_dim, queries, all};
 }
 
-int64_t context_deal_columns(const context_deal *d, int ranks, int64_t columns) {
+int64_t context_split_columns(const context_split *d, int ranks, int64_t columns) {
     return columns * d->all_queries / d->queries / ranks;
 }
 
 /* The column of the tokens' tensor that copy k begins at. */
-static int64_t column_of(const context_deal *d, int64_t k) {
+static int64_t column_of(const context_split *d, int64_t k) {
     return k * d->queries / d->all_queries * d->width;
 }
 
 /* Copy k of all, in rank order, in the ranks' blocks. */
-static tensor place_of(const context_deal *d, const tensor *blocks, int ranks, int64_t k) {
+static tensor place_of(const context_split *d, const tensor *blocks, int ranks, int64_t k) {
     int64_t each = blocks->columns / d->width, rows = blocks->rows / ranks;
     return tensor_columns(tensor_rows(*blocks, k / each * rows, rows), k % each * d->width, d->width);
 }
 
-static int64_t copy_count(const context_deal *d, const tensor *blocks, int ranks) {
+static int64_t copy_count(const context_split *d, const tensor *blocks, int ranks) {
     return blocks->columns / d->width * ranks;
 }
 
@@ -46,7 +46,7 @@ static ott_status exchange(exec *cx, group *g, const tensor *from, const tensor 
     return group_run(g, cx, &(collective){.kind = COLLECTIVE_ALL_TO_ALL, .input = *from, .output = *to});
 }
 
-ott_status context_ranks_gather(exec *cx, group *g, const context_deal *d, const tensor *tokens,
+ott_status context_ranks_gather(exec *cx, group *g, const context_split *d, const tensor *tokens,
                                 const tensor *heads) {
     tensor blocks;
     plan_buffer buffer;
@@ -61,7 +61,7 @@ ott_status context_ranks_gather(exec *cx, group *g, const context_deal *d, const
 }
 
 /* Copies [first, end), which are of one piece. */
-static ott_status add_copies(exec *cx, const context_deal *d, const tensor *blocks, int ranks, int64_t first,
+static ott_status add_copies(exec *cx, const context_split *d, const tensor *blocks, int ranks, int64_t first,
                              int64_t end, const tensor *to) {
     tensor sum, next;
     plan_buffer sum_buffer, next_buffer;
@@ -77,7 +77,7 @@ static ott_status add_copies(exec *cx, const context_deal *d, const tensor *bloc
     return plan_close(cx->plan, &sum_buffer);
 }
 
-ott_status context_ranks_scatter(exec *cx, group *g, const context_deal *d, const tensor *heads,
+ott_status context_ranks_scatter(exec *cx, group *g, const context_split *d, const tensor *heads,
                                  const tensor *tokens) {
     tensor blocks;
     plan_buffer buffer;

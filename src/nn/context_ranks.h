@@ -17,23 +17,23 @@ tensor context_ranks_own(const group *g, tensor of_all);
 
 /* How the columns of a tensor are dealt out: in pieces of `width`, each as often as the query heads that it serves are more
    than those that one copy serves. Pieces and copies in order, every rank gets as many. */
-typedef struct context_deal {
+typedef struct context_split {
     int64_t width;
     int64_t queries,
         all_queries; /* query heads that a copy serves, and that all copies do; 1, 1: there is one */
-} context_deal;
+} context_split;
 
 /* Of q and what is shaped like it, and of k and v, of this many heads. */
-context_deal context_deal_queries(int ranks, int64_t heads, int64_t head_dim);
-context_deal context_deal_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim);
+context_split context_split_queries(int ranks, int64_t heads, int64_t head_dim);
+context_split context_split_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim);
 /* Columns that a rank gets of a tensor of so many. */
-int64_t context_deal_columns(const context_deal *d, int ranks, int64_t columns);
+int64_t context_split_columns(const context_split *d, int ranks, int64_t columns);
 
 /* heads[T, columns] from each rank's tokens[T/C, W]. */
-ott_status context_ranks_gather(exec *cx, group *g, const context_deal *d, const tensor *tokens,
+ott_status context_ranks_gather(exec *cx, group *g, const context_split *d, const tensor *tokens,
                                 const tensor *heads);
 /* And back: of copies the sum, in fp32 in the order of the ranks, rounded once. */
-ott_status context_ranks_scatter(exec *cx, group *g, const context_deal *d, const tensor *heads,
+ott_status context_ranks_scatter(exec *cx, group *g, const context_split *d, const tensor *heads,
                                  const tensor *tokens);
 
 #endif

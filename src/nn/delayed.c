@@ -32,7 +32,7 @@ out:
     return status;
 }
 
-static ott_status fill(device *d, const delayed_want *want, const delayed_state *state) {
+static ott_status fill(device *d, const delayed_request *want, const delayed_state *state) {
     const float one = 1.0f;
     if (continues(want->state, want->spec)) return carry_over(d, want->state, state);
     return device_copy_in(d, state->scale.data, &one, sizeof one);
@@ -40,14 +40,14 @@ static ott_status fill(device *d, const delayed_want *want, const delayed_state 
 
 /* The order of states: inputs that stay with their rank, inputs that are reduced, others that are, others that stay. */
 enum { ORDERS = 4 };
-static int order_of(const delayed_want *want) {
+static int order_of(const delayed_request *want) {
     static const int orders[2][2] = {{3, 2}, {0, 1}};
     return orders[want->is_input][want->spec->reduce];
 }
 
 /* Layout: seen of all, scales of all, then the windows. */
-static ott_status place_state(const delayed_store *fresh, device *d, const delayed_want *want, int64_t index,
-                              float *amax_history) {
+static ott_status place_state(const delayed_store *fresh, device *d, const delayed_request *want,
+                              int64_t index, float *amax_history) {
     float *scale = (float *)fresh->block + fresh->seen.columns;
     delayed_state state = {.spec = *want->spec,
                            .seen = tensor_columns(fresh->seen, index, 1),
@@ -59,8 +59,8 @@ static ott_status place_state(const delayed_store *fresh, device *d, const delay
 }
 
 /* next[ORDERS]: where the states of each order begin. */
-static ott_status place_states(const delayed_store *fresh, device *d, const delayed_want *wanted, int count,
-                               int64_t *next) {
+static ott_status place_states(const delayed_store *fresh, device *d, const delayed_request *wanted,
+                               int count, int64_t *next) {
     float *amax_history = fresh->block ? (float *)fresh->block + 2 * fresh->seen.columns : NULL;
     for (int i = 0; i < count; i++) {
         if (!wanted[i].spec) {
@@ -73,7 +73,7 @@ static ott_status place_states(const delayed_store *fresh, device *d, const dela
     return OTT_OK;
 }
 
-ott_status delayed_store_set(delayed_store *store, device *d, const delayed_want *wanted, int count) {
+ott_status delayed_store_set(delayed_store *store, device *d, const delayed_request *wanted, int count) {
     delayed_store fresh = {0};
     int64_t of[ORDERS] = {0}, floats = 0;
     for (int i = 0; i < count; i++) {
@@ -130,7 +130,7 @@ out:
     return status;
 }
 
-ott_status delayed_updates_do(delayed_updates *u) {
+ott_status delayed_updates_flush(delayed_updates *u) {
     int count = u->count;
     u->count = 0;
     return op_amax_update_many(u->cx, u->items, count);
@@ -141,11 +141,11 @@ ott_status delayed_updates_add(delayed_updates *u, const delayed_state *s) {
     if (s->spec.callbacks) return update_on_host(u->cx, s);
     u->items[u->count++] = (amax_update_args){
         .seen = &s->seen, .amax_history = &s->amax_history, .scale = &s->scale, .spec = s->spec};
-    return u->count < DELAYED_LIST ? OTT_OK : delayed_updates_do(u);
+    return u->count < DELAYED_LIST ? OTT_OK : delayed_updates_flush(u);
 }
 
 ott_status delayed_update(exec *cx, const delayed_state *s) {
     delayed_updates u = {.cx = cx};
     TRY(delayed_updates_add(&u, s));
-    return delayed_updates_do(&u);
+    return delayed_updates_flush(&u);
 }

@@ -29,16 +29,16 @@ typedef struct delayed_store {
 const cast_spec *delayed_cast(const quant_spec *q);
 
 /* A state that is wanted, and where it goes. */
-typedef struct delayed_want {
+typedef struct delayed_request {
     delayed_state *state;
     const cast_spec *spec; /* NULL: none is wanted */
     bool is_input;         /* of a layer */
-} delayed_want;
+} delayed_request;
 
 /* Makes the store hold exactly the wanted states: one that was there with the same rule and format keeps its
    values (its amax_history is resized when only the length differs), another starts with scale 1 and an empty
    amax_history. */
-ott_status delayed_store_set(delayed_store *store, device *d, const delayed_want *wanted, int count);
+ott_status delayed_store_set(delayed_store *store, device *d, const delayed_request *wanted, int count);
 void delayed_store_release(delayed_store *store, device *d);
 /* The largest of all ranks of the group, where the specs ask for it; before an update. */
 ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g);
@@ -53,6 +53,6 @@ typedef struct delayed_updates {
     amax_update_args items[DELAYED_LIST];
 } delayed_updates;
 ott_status delayed_updates_add(delayed_updates *u, const delayed_state *state);
-ott_status delayed_updates_do(delayed_updates *u); /* those that were put off */
+ott_status delayed_updates_flush(delayed_updates *u); /* those that were put off */
 
 #endif

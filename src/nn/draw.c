@@ -7,9 +7,9 @@
 #include <math.h>
 
 /* A draw beyond the cut is replaced by one `count` further on in the parameter's stream. */
-static double redraw(const draw_start *s, uint64_t seed, uint64_t stream, int64_t index, int64_t count,
+static double redraw(const draw_distribution *s, uint64_t seed, uint64_t stream, int64_t index, int64_t count,
                      float x) {
-    while (s->cut > 0 && fabs((double)x) > s->cut) {
+    while (s->truncation > 0 && fabs((double)x) > s->truncation) {
         index += count;
         x = rng_normal(seed, stream, (uint64_t)index);
     }
@@ -21,7 +21,7 @@ enum { FEW = 1 << 18 };                                  /* elements for which t
 
 /* Elements [first, first + length) of a parameter of `count`. */
 typedef struct piece {
-    draw_start s;
+    draw_distribution s;
     uint64_t seed, stream;
     int64_t first, length, count;
     float *out; /* [length] */
@@ -77,8 +77,8 @@ static ott_status fill(draw *w, const piece *of, int64_t begin, int64_t first, i
 }
 
 /* Each element is drawn by its index among all of the stream. */
-ott_status draw_rows(draw *w, draw_start s, uint64_t seed, uint64_t stream, const parameter *p, int64_t first,
-                     int64_t count) {
+ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t stream, const parameter *p,
+                     int64_t first, int64_t count) {
     const parameter_part here = parameter_shard_part(p);
     int64_t total = tensor_count(p->shard.value), begin = first * p->columns;
     piece of = {.s = s, .seed = seed, .stream = stream, .count = count * p->columns, .out = w->host};
@@ -122,12 +122,12 @@ void draw_dither(float *values, int64_t count, ott_dtype loaded, uint64_t seed, 
     }
 }
 
-ott_status draw_open(draw *w, device *d, const cancellation *looker, int64_t total, int threads) {
+ott_status draw_open(draw *w, device *d, const cancellation *cancel, int64_t total, int threads) {
     void *host;
     int64_t share = total / 64;
     *w = (draw){.device = d};
     w->piece = share < LEAST_PIECE ? LEAST_PIECE : share > LARGEST_PIECE ? LARGEST_PIECE : share;
-    w->progress = cancellation_progress_begin(looker, "Initializing weights", total);
+    w->progress = cancellation_progress_begin(cancel, "Initializing weights", total);
     TRY(mem_alloc_array(d->account, MEM_OTHER, w->piece, sizeof(float), "initial weights", &host));
     w->host = host;
     return pool_open(d->account, total < FEW ? 1 : threads, &w->pool);

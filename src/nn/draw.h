@@ -10,10 +10,10 @@
 
 /* Normal of this deviation, cut at `cut` deviations (0: not cut); deviation 0: uniform in [-bound, bound); both 0: all
    `constant`. */
-typedef struct draw_start {
-    double deviation, cut, bound;
+typedef struct draw_distribution {
+    double deviation, truncation, bound;
     float constant;
-} draw_start;
+} draw_distribution;
 
 typedef struct draw {
     device *device;
@@ -26,13 +26,13 @@ typedef struct draw {
     int64_t done;
 } draw;
 
-/* For `total` elements in all, on so many threads (0: all cores); OTT_ERR_STOPPED when the looker (NULL: nobody) ends
+/* For `total` elements in all, on so many threads (0: all cores); OTT_ERR_STOPPED when the cancel (NULL: nobody) ends
    it. Closed with draw_close, also when this fails. */
-ott_status draw_open(draw *w, device *d, const cancellation *looker, int64_t total, int threads);
+ott_status draw_open(draw *w, device *d, const cancellation *cancel, int64_t total, int threads);
 void draw_close(draw *w);
 /* Rows [first, first + count) of p, which have this stream by themselves: of them those that are on this rank. */
-ott_status draw_rows(draw *w, draw_start s, uint64_t seed, uint64_t stream, const parameter *p, int64_t first,
-                     int64_t count);
+ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t stream, const parameter *p,
+                     int64_t first, int64_t count);
 
 /* Adds a random offset to each of `count` values that were loaded from a file of format `loaded` (OTT_BF16 or OTT_F16). The
    offset is uniform and smaller than half the distance to the neighbor in `loaded`, so each value still rounds to what was

@@ -15,7 +15,7 @@ ott_status expert_ranks_open(expert_ranks *r, arena *memory, group *g, int64_t e
 
 /* ---- counts ---- */
 
-int64_t expert_ranks_most(const expert_ranks *r, int64_t tokens, int64_t choices, int64_t capacity) {
+int64_t expert_ranks_max_rows(const expert_ranks *r, int64_t tokens, int64_t choices, int64_t capacity) {
     int64_t own = expert_ranks_own(r), most = tokens * (choices < own ? choices : own);
     if (capacity > 0 && own * choices * capacity < most) most = own * choices * capacity;
     return r->group->size * most;
@@ -25,7 +25,7 @@ static int64_t sum_of(const int64_t *rows, int ranks) {
     return group_part_first(rows, 0, ranks, ranks);
 }
 
-int64_t expert_ranks_arrived(const expert_ranks *r) {
+int64_t expert_ranks_received_rows(const expert_ranks *r) {
     return sum_of(r->received, r->group->size);
 }
 
@@ -60,8 +60,8 @@ static ott_status read_ends(exec *cx, expert_ranks *r, const tensor *all) {
     return OTT_OK;
 }
 
-ott_status expert_ranks_agree(exec *cx, expert_ranks *r, int64_t rows, const tensor *end, const tensor *all,
-                              const tensor *own) {
+ott_status expert_ranks_exchange_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *end,
+                                        const tensor *all, const tensor *own) {
     TRY(group_run(r->group, cx, &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = *end, .output = *all}));
     if (plan_recording(cx->plan)) {
         expect_mean(r, rows);
@@ -71,7 +71,7 @@ ott_status expert_ranks_agree(exec *cx, expert_ranks *r, int64_t rows, const ten
     return device_copy_in(cx->device, own->data, r->own_end, tensor_bytes(*own));
 }
 
-ott_status expert_ranks_recall(exec *cx, expert_ranks *r, int64_t rows, const tensor *all) {
+ott_status expert_ranks_reload_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *all) {
     if (!plan_recording(cx->plan)) return read_ends(cx, r, all);
     expect_mean(r, rows);
     return OTT_OK;

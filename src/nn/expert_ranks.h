@@ -30,15 +30,15 @@ static inline int64_t expert_ranks_own(const expert_ranks *r) {
 }
 /* The most rows that can arrive of `tokens` tokens on each rank with so many choices each, of which an expert takes at most
    `capacity` from a rank (0: all); and those that do, in a recording the mean. */
-int64_t expert_ranks_most(const expert_ranks *r, int64_t tokens, int64_t choices, int64_t capacity);
-int64_t expert_ranks_arrived(const expert_ranks *r);
+int64_t expert_ranks_max_rows(const expert_ranks *r, int64_t tokens, int64_t choices, int64_t capacity);
+int64_t expert_ranks_received_rows(const expert_ranks *r);
 
 /* end: where each expert's of this rank's rows end, i32[experts], of which a recording expects `rows`; all[ranks, experts] gets every rank's, own[ranks,
    experts of this rank] where the experts' rows end among those that come from each. From here on rows travel as these say. */
-ott_status expert_ranks_agree(exec *cx, expert_ranks *r, int64_t rows, const tensor *end, const tensor *all,
-                              const tensor *own);
+ott_status expert_ranks_exchange_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *end,
+                                        const tensor *all, const tensor *own);
 /* The same once more, for backward. */
-ott_status expert_ranks_recall(exec *cx, expert_ranks *r, int64_t rows, const tensor *all);
+ott_status expert_ranks_reload_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *all);
 
 /* Rows of this rank's tokens by expert, x, to the ranks that have the experts: what arrives, y. And back. x has more rows
    where experts have a capacity. */

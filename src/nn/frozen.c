@@ -7,7 +7,7 @@ static bool is_kept(granularity grain) {
     return grain == GRANULARITY_TENSOR || grain == GRANULARITY_ROW || grain == GRANULARITY_128X128;
 }
 
-cast_spec frozen_cast_after(const cast_spec *use) {
+cast_spec frozen_cast_for(const cast_spec *use) {
     bool kept = use->format == OTT_E4M3 && is_kept(use->grain);
     cast_spec cast = kept ? *use : recipe_find("rowwise")->weight.rowwise;
     cast.policy = AMAX_CURRENT;
@@ -111,7 +111,7 @@ ott_status frozen_place_scales(const parameter *p, device *d) {
     return status;
 }
 
-qtensor frozen_uses(const parameter *p, int64_t matrix) {
+qtensor frozen_quantized(const parameter *p, int64_t matrix) {
     const frozen_codes *c = p->codes;
     qtensor q = {.rows = local_rows(p), .columns = p->local.columns, .spec = {c->cast, c->cast}};
     const tensor codes = tensor_rows(p->value, matrix * q.rows, q.rows);
@@ -176,7 +176,7 @@ ott_status frozen_stack_values(exec *cx, const parameter *p, const tensor *end, 
     bool looks = cx->device->threads > 0 && !plan_recording(cx->plan), has;
     stack_ends ends = {.of = looks ? end : NULL};
     for (int64_t k = 0; k < local_matrices(p); k++) {
-        const qtensor q = frozen_uses(p, k);
+        const qtensor q = frozen_quantized(p, k);
         const tensor y = tensor_rows(*w, k * q.rows, q.rows);
         TRY(look_for_rows(cx, &ends, k, &has));
         if (has) TRY(op_dequantize(cx, &(dequantize_args){.q = &q, .y = &y}));

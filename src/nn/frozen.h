@@ -22,7 +22,7 @@ typedef struct frozen_codes {
 
 /* How a weight whose rowwise use is cast so is kept: with its blocks and its rule, where it is E4M3 with scales of a kind
    that can be kept; else with a power of two a row. */
-cast_spec frozen_cast_after(const cast_spec *use);
+cast_spec frozen_cast_for(const cast_spec *use);
 
 /* Of blocks one below the other, that which a row of the whole is in. */
 static inline int64_t frozen_block_at(const frozen_codes *c, int64_t row) {
@@ -38,7 +38,7 @@ int64_t frozen_local_bytes(const parameter *p);
 ott_status frozen_place_scales(const parameter *p, device *d);
 /* Of the local part a matrix, 0 where it is no stack: its rowwise use and, where blocks are the same seen along rows and along
    columns, the columnwise one of the same codes. It is read only: amax and scale, which no operation looks at, are the scale_inv. */
-qtensor frozen_uses(const parameter *p, int64_t matrix);
+qtensor frozen_quantized(const parameter *p, int64_t matrix);
 /* Elements [first, first + count) of the whole, row by row: codes' values before, elements after. */
 void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *values);
 

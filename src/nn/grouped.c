@@ -11,7 +11,7 @@ static bool is_delayed(const quant_spec *s) {
 }
 
 /* A matrix of a stack may have one scale. */
-bool grouped_takes(const linear_spec *s, const char **why) {
+bool grouped_supports(const linear_spec *s, const char **why) {
     *why = "it leaves one use of a weight in high precision";
     if (!cast_spec_is_fp8(&s->weight.rowwise) || !cast_spec_is_fp8(&s->weight.columnwise)) return false;
     *why = "it has one scale of a tensor of tokens, which changes with where they go";
@@ -45,7 +45,7 @@ static ott_status open_copy(exec *cx, const quant_spec *spec, bool columnwise, c
     bool fp8 = quant_spec_is_fp8(&q.spec);
     f->buffer = PLAN_NONE;
     if (fp8)
-        TRY(quantize(cx, &q, columnwise, x, stacked ? NULL : &r->end, stacked ? x->rows : r->most,
+        TRY(quantize(cx, &q, columnwise, x, stacked ? NULL : &r->end, stacked ? x->rows : r->max_rows,
                      &f->buffer));
     f->of = columnwise ? operand_columnwise(*x, fp8 ? &q : NULL) : operand_rowwise(*x, fp8 ? &q : NULL);
     return OTT_OK;

@@ -12,8 +12,8 @@
 
 /* The rows of each matrix of a stack (tensor/ops.def: grouped_gemm). */
 typedef struct grouped_rows {
-    tensor end;   /* i32[matrices] */
-    int64_t most; /* rows that there may be */
+    tensor end;       /* i32[matrices] */
+    int64_t max_rows; /* rows that there may be */
 } grouped_rows;
 
 /* What the weight gradients of a stack are balanced by: where in each part of all rows those of all stacks' matrices end, and which of
@@ -24,7 +24,7 @@ typedef struct grouped_balance {
 } grouped_balance;
 
 /* Can stacks have this spec in FP8? *why says why not. */
-bool grouped_takes(const linear_spec *s, const char **why);
+bool grouped_supports(const linear_spec *s, const char **why);
 
 /* y = x W^T; dx = g W, or more; dw += g^T x: w[matrices][out of each, in], dw the same. Each counts as one product. balance
    NULL: gradients are not balanced. */

@@ -13,7 +13,7 @@ static tensor latent_of(const latent_path *p, const tensor *made) {
     return tensor_columns(*made, 0, p->b.in);
 }
 
-tensor latent_beside(const latent_path *p, const latent_saved *s) {
+tensor latent_extra_columns(const latent_path *p, const latent_saved *s) {
     return tensor_columns(s->made, p->b.in, p->a.out - p->b.in);
 }
 
@@ -90,17 +90,17 @@ ott_status latent_split(exec *cx, const latent_shape *s, int64_t heads, const te
                         const tensor *turned, const tensor *k, const tensor *v) {
     TRY(op_join_heads(
         cx, &(join_heads_args){
-                .x = made, .tail = turned, .y = k, .heads = heads, .tail_heads = 1, .count = s->still}));
+                .x = made, .tail = turned, .y = k, .heads = heads, .tail_heads = 1, .count = s->nope_dim}));
     return op_join_heads(
-        cx, &(join_heads_args){.x = made, .y = v, .heads = heads, .first = s->still, .count = s->value});
+        cx, &(join_heads_args){.x = made, .y = v, .heads = heads, .first = s->nope_dim, .count = s->value});
 }
 
 ott_status latent_merge(exec *cx, const latent_shape *s, int64_t heads, const tensor *dk, const tensor *dv,
                         const tensor *made, const tensor *turned) {
-    TRY(op_sum_heads(cx, &(sum_heads_args){.x = dk, .y = turned, .heads = heads, .first = s->still}));
+    TRY(op_sum_heads(cx, &(sum_heads_args){.x = dk, .y = turned, .heads = heads, .first = s->nope_dim}));
     return op_join_heads(
         cx, &(join_heads_args){
-                .x = dk, .tail = dv, .y = made, .heads = heads, .tail_heads = heads, .count = s->still});
+                .x = dk, .tail = dv, .y = made, .heads = heads, .tail_heads = heads, .count = s->nope_dim});
 }
 
 ott_status latent_resize(exec *cx, int64_t heads, int64_t count, const tensor *x, const tensor *y) {

@@ -17,8 +17,8 @@
 typedef struct latent_shape {
     int64_t query_rank,
         key_rank; /* widths of the latents: of queries, 0: none; of keys and values, 0: plain attention */
-    int64_t still, turning; /* columns of a head of q and k, those that rotary embedding turns last */
-    int64_t value;          /* of a head of v */
+    int64_t nope_dim, rope_dim; /* columns of a head of q and k, those that rotary embedding turns last */
+    int64_t value;              /* of a head of v */
 } latent_shape;
 
 /* y = norm(first columns of x A^T) B^T. What A makes beyond the latent is not in y. */
@@ -41,7 +41,7 @@ typedef struct latent_saved {
 } latent_saved;
 
 static inline int64_t latent_key_width(const latent_shape *s) {
-    return s->still + s->turning;
+    return s->nope_dim + s->rope_dim;
 }
 
 /* The ranks that have other columns of what b makes, and all rows. */
@@ -53,7 +53,7 @@ ott_status latent_connect(latent_path *p, activation_specs *input);
 /* y[T, b.out] from x[T,D]; opens s. */
 ott_status latent_forward(exec *cx, latent_path *p, const activation *x, const tensor *y, latent_saved *s);
 /* Of what A makes, the columns beyond the latent. */
-tensor latent_beside(const latent_path *p, const latent_saved *s);
+tensor latent_extra_columns(const latent_path *p, const latent_saved *s);
 /* dx from g, the gradient of y, which is closed, and from that of the columns beside the latent, of all ranks (NULL: there are none);
    dx NULL: another rank makes it. Closes s. */
 ott_status latent_backward(exec *cx, latent_path *p, latent_saved *s, const activation *x, activation *g,

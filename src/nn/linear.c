@@ -17,7 +17,7 @@ static int64_t high_precision_bytes(const linear *l) {
 
 /* Do ranks hold the weight between them? */
 static bool is_sharded(const linear *l) {
-    return l->weight && l->weight->shard.cut;
+    return l->weight && l->weight->shard.rows_per_rank;
 }
 
 /* Bytes of the columnwise codes, the last part of their block, where backward makes them. */
@@ -59,25 +59,25 @@ void linear_release(linear *l, device *d) {
     device_release(d, l->compute_block);
     l->compute_block = NULL;
     l->compute_step = -1;
-    if (l->optimizer_quantizes) l->weight->shard.form = (qtensor){0};
+    if (l->optimizer_quantizes) l->weight->shard.quantized = (qtensor){0};
     l->optimizer_quantizes = false;
     l->packed = (operand){0};
 }
 
-void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]) {
+void linear_delayed_requests(linear *l, delayed_request wanted[TENSOR_COUNT]) {
     const quant_spec *specs[TENSOR_COUNT] = {&l->spec.input, &l->spec.weight, &l->spec.grad_output};
     for (int t = 0; t < TENSOR_COUNT; t++)
-        wanted[t] = (delayed_want){
+        wanted[t] = (delayed_request){
             .state = &l->delayed[t], .spec = delayed_cast(specs[t]), .is_input = t == TENSOR_INPUT};
 }
 
 tensor_shard linear_shard(const linear *l, recipe_tensor which) {
-    group *by_rows = l->cut == PARAMETER_ROWS ? l->ranks.group : NULL;
-    group *by_columns = l->cut == PARAMETER_COLUMNS ? l->ranks.group : NULL;
+    group *by_rows = l->split == PARAMETER_ROWS ? l->ranks.group : NULL;
+    group *by_columns = l->split == PARAMETER_COLUMNS ? l->ranks.group : NULL;
     switch (which) {
-    case TENSOR_INPUT: return (tensor_shard){.rows = l->row_ranks, .columns = by_columns};
-    case TENSOR_WEIGHT: return (tensor_shard){.rows = by_rows, .columns = by_columns};
-    case TENSOR_GRAD_OUTPUT: return (tensor_shard){.rows = l->row_ranks, .columns = by_rows};
+    case TENSOR_INPUT: return (tensor_shard){.row_ranks = l->row_ranks, .column_ranks = by_columns};
+    case TENSOR_WEIGHT: return (tensor_shard){.row_ranks = by_rows, .column_ranks = by_columns};
+    case TENSOR_GRAD_OUTPUT: return (tensor_shard){.row_ranks = l->row_ranks, .column_ranks = by_rows};
     case TENSOR_COUNT: break;
     }
     return (tensor_shard){0};
@@ -93,8 +93,8 @@ static ott_status check_blocks(const linear *l, const linear_spec *spec, int64_t
                              [TENSOR_GRAD_OUTPUT] = {&spec->grad_output, 0, rows}};
     int64_t block;
     for (int t = 0; t < TENSOR_COUNT; t++) {
-        tensor_shard cut = linear_shard(l, (recipe_tensor)t);
-        if (!shard_fits_blocks(&cut, parts[t].spec, parts[t].rows, parts[t].columns, &block))
+        tensor_shard shard = linear_shard(l, (recipe_tensor)t);
+        if (!shard_fits_blocks(&shard, parts[t].spec, parts[t].rows, parts[t].columns, &block))
             return status_fail(
                 OTT_ERR_CONFIG,
                 "%s: distributed.tp = %d leaves a rank %lld x %lld of its weight, which is not of "
@@ -119,14 +119,14 @@ static const float *next_scale(const linear *l, recipe_tensor which) {
 
 /* Does a bias read a gradient whose rows other ranks send? */
 static bool sums_gathered_gradient(const linear *l) {
-    return l->cut == PARAMETER_COLUMNS && l->ranks.sequence && l->bias && !l->bias->frozen;
+    return l->split == PARAMETER_COLUMNS && l->ranks.sequence && l->bias && !l->bias->frozen;
 }
 
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output) {
     l->quantized.rowwise.next = l->quantized.columnwise.next = next_scale(l, TENSOR_WEIGHT);
     bool trains = !l->weight->frozen;
-    input->cut = linear_shard(l, TENSOR_INPUT);
-    grad_output->cut = linear_shard(l, TENSOR_GRAD_OUTPUT);
+    input->shard = linear_shard(l, TENSOR_INPUT);
+    grad_output->shard = linear_shard(l, TENSOR_GRAD_OUTPUT);
     if (l->lora) lora_connect(input, grad_output);
     if (sums_gathered_gradient(l)) grad_output->high_precision = true;
     TRY(activation_specs_add(input, &l->spec.input, next_scale(l, TENSOR_INPUT), trains, &l->input_copy));
@@ -158,10 +158,10 @@ static bool has_one_scale(const quant_spec *q) {
 /* Do its scales follow from an amax of several ranks? */
 static bool waits_for_ranks(const linear *l) {
     const quant_spec *q = &l->spec.weight;
-    const tensor_shard cut = linear_shard(l, TENSOR_WEIGHT);
+    const tensor_shard shard = linear_shard(l, TENSOR_WEIGHT);
     bool current = (cast_spec_is_fp8(&q->rowwise) && q->rowwise.policy == AMAX_CURRENT) ||
                    (cast_spec_is_fp8(&q->columnwise) && q->columnwise.policy == AMAX_CURRENT);
-    return current && !shard_is_full(&cut);
+    return current && !shard_is_full(&shard);
 }
 
 void linear_fuse_quantize(linear *l) {
@@ -174,7 +174,7 @@ void linear_fuse_quantize(linear *l) {
     form.rows = s->value.rows;
     if (is_sharded(l) || is_requantized(l) || waits_for_ranks(l))
         form.rowwise.data = form.columnwise.data = NULL;
-    s->form = form;
+    s->quantized = form;
     l->optimizer_quantizes = true;
     l->quantized_step = -1;
 }
@@ -187,29 +187,30 @@ ott_status linear_quantize_weight(exec *cx, linear *l) {
     const parameter_shard *s = &l->weight->shard;
     if (!l->optimizer_quantizes || l->quantized_step == cx->step) return OTT_OK;
     l->quantized_step = cx->step;
-    if (qtensor_has_codes(&s->form)) return op_quantize(cx, &(quantize_args){.x = &s->value, .q = &s->form});
-    return op_amax(cx, &(amax_args){.x = &s->value, .q = &s->form});
+    if (qtensor_has_codes(&s->quantized))
+        return op_quantize(cx, &(quantize_args){.x = &s->value, .q = &s->quantized});
+    return op_amax(cx, &(amax_args){.x = &s->value, .q = &s->quantized});
 }
 
 /* ---- the weight of a step ---- */
 
 /* As shard_quantize, without the codes that are not kept. */
-static ott_status quantize_kept(exec *cx, const linear *l, const tensor_shard *cut) {
+static ott_status quantize_kept(exec *cx, const linear *l, const tensor_shard *shard) {
     const tensor *master = &l->weight->value;
     const qtensor kept = kept_uses(l);
     if (!linear_is_quantized_by_optimizer(cx, l))
         TRY(op_amax(cx, &(amax_args){.x = master, .q = &l->quantized}));
-    TRY(shard_reduce_amax(cx, cut, &l->quantized));
+    TRY(shard_reduce_amax(cx, shard, &l->quantized));
     TRY(op_scale(cx, &(scale_args){.q = &l->quantized}));
     return quant_spec_is_fp8(&kept.spec) ? op_cast(cx, &(cast_args){.x = master, .q = &kept}) : OTT_OK;
 }
 
 static ott_status make_codes(exec *cx, const linear *l) {
-    const tensor_shard cut = linear_shard(l, TENSOR_WEIGHT);
+    const tensor_shard shard = linear_shard(l, TENSOR_WEIGHT);
     bool updated = linear_is_quantized_by_optimizer(cx, l);
-    if (updated && qtensor_has_codes(&l->weight->shard.form)) return OTT_OK;
-    if (updated || is_requantized(l)) return quantize_kept(cx, l, &cut);
-    return shard_quantize(cx, &cut, &l->weight->value, &l->quantized);
+    if (updated && qtensor_has_codes(&l->weight->shard.quantized)) return OTT_OK;
+    if (updated || is_requantized(l)) return quantize_kept(cx, l, &shard);
+    return shard_quantize(cx, &shard, &l->weight->value, &l->quantized);
 }
 
 static ott_status make_compute(exec *cx, linear *l) {
@@ -283,14 +284,15 @@ static const qtensor *weight_copy(const linear *l) {
 
 /* ---- a frozen weight that is kept in FP8 ---- */
 
-linear_reading linear_reads(const linear *l, bool backward) {
-    const qtensor kept = frozen_uses(l->weight, 0);
+linear_codes_use linear_get_codes_use(const linear *l, bool backward) {
+    const qtensor kept = frozen_quantized(l->weight, 0);
     const cast_spec *wanted = backward ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
     const cast_spec *have = backward ? &kept.spec.columnwise : &kept.spec.rowwise;
-    if (l->grouped.fp8) return LINEAR_ROUNDED;
-    if (!cast_spec_is_fp8(wanted)) return LINEAR_VALUES;
-    if (linear_is_composed(l)) return LINEAR_ROUNDED;
-    return have->format == wanted->format && have->grain == wanted->grain ? LINEAR_AS_KEPT : LINEAR_ROUNDED;
+    if (l->grouped.fp8) return LINEAR_CODES_REQUANTIZED;
+    if (!cast_spec_is_fp8(wanted)) return LINEAR_CODES_DEQUANTIZED;
+    if (linear_is_composed(l)) return LINEAR_CODES_REQUANTIZED;
+    return have->format == wanted->format && have->grain == wanted->grain ? LINEAR_CODES_DIRECT
+                                                                          : LINEAR_CODES_REQUANTIZED;
 }
 
 /* The columnwise use of the codes that are kept. */
@@ -309,7 +311,7 @@ static ott_status open_kept_columnwise(exec *cx, qtensor *q, plan_buffer *buffer
 static ott_status open_other_use(exec *cx, const linear *l, bool columnwise, const tensor *x, qtensor *q,
                                  plan_buffer *buffer) {
     qblocks blocks = {0};
-    const tensor_shard cut = linear_shard(l, TENSOR_WEIGHT);
+    const tensor_shard shard = linear_shard(l, TENSOR_WEIGHT);
     *q = (qtensor){.rows = l->out, .columns = l->in, .spec = l->spec.weight};
     q->spec.rowwise.policy = q->spec.columnwise.policy = AMAX_CURRENT;
     (columnwise ? &q->spec.rowwise : &q->spec.columnwise)->format = OTT_F32;
@@ -319,17 +321,17 @@ static ott_status open_other_use(exec *cx, const linear *l, bool columnwise, con
     blocks.rowwise.data = buffer->data;
     blocks.columnwise.data = (char *)buffer->data + blocks.rowwise.bytes;
     TRY(qtensor_lay_out(q, cx->device->can, &blocks));
-    return shard_quantize(cx, &cut, x, q);
+    return shard_quantize(cx, &shard, x, q);
 }
 
 /* The use of the codes that a product wants, until `buffer` is closed. */
 static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand *out, plan_buffer *buffer) {
-    qtensor q = frozen_uses(l->weight, 0);
-    linear_reading reading = linear_reads(l, columnwise);
-    bool rounded = reading == LINEAR_ROUNDED;
+    qtensor q = frozen_quantized(l->weight, 0);
+    linear_codes_use reading = linear_get_codes_use(l, columnwise);
+    bool rounded = reading == LINEAR_CODES_REQUANTIZED;
     plan_buffer values;
     tensor x = {0};
-    if (reading == LINEAR_AS_KEPT) {
+    if (reading == LINEAR_CODES_DIRECT) {
         if (columnwise) TRY(open_kept_columnwise(cx, &q, buffer));
     } else {
         TRY(exec_open(cx, "weight of its codes", rounded ? OTT_F32 : l->spec.activation, l->out, l->in, &x,
@@ -340,7 +342,7 @@ static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand
         TRY(open_other_use(cx, l, columnwise, &x, &q, buffer));
         TRY(plan_close(cx->plan, &values));
     }
-    const qtensor *codes = reading == LINEAR_VALUES ? NULL : &q;
+    const qtensor *codes = reading == LINEAR_CODES_DEQUANTIZED ? NULL : &q;
     *out = columnwise ? operand_columnwise(x, codes) : operand_rowwise(x, codes);
     return OTT_OK;
 }
@@ -350,7 +352,7 @@ static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand
 ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer) {
     TRY(exec_open(cx, "composed weight", OTT_F32, l->out, l->in, w, buffer));
     if (linear_keeps_codes(l)) {
-        const qtensor q = frozen_uses(l->weight, 0);
+        const qtensor q = frozen_quantized(l->weight, 0);
         TRY(op_dequantize(cx, &(dequantize_args){.q = &q, .y = w}));
     } else {
         TRY(op_convert(cx, &(convert_args){.x = &l->weight->value, .y = w}));
@@ -511,7 +513,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
         TRY(open_smoothed(cx, l, x, &b, &buffer));
     else if (!b.t.data)
         TRY(open_rowwise(cx, l, &b, &buffer));
-    const tensor_ranks *sum_of = l->cut == PARAMETER_COLUMNS ? &l->ranks : NULL;
+    const tensor_ranks *sum_of = l->split == PARAMETER_COLUMNS ? &l->ranks : NULL;
     partial_sum sum;
     TRY(tensor_partial_open(cx, sum_of, OTT_F32, y, &sum));
     TRY(exec_gemm(cx, GEMM_OUTPUT,

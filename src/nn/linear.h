@@ -14,13 +14,13 @@
 #include "nn/tensor_ranks.h"
 
 typedef struct linear {
-    const char *name;    /* fully qualified, "model.layers.0.mlp.up_proj" */
-    int64_t in, out;     /* of the part of the weight that is here */
-    tensor_ranks ranks;  /* among which the weight is cut, */
-    parameter_split cut; /* in this way */
-    parameter *weight;   /* [out, in] */
-    parameter *bias;     /* [out], or NULL */
-    lora *lora;          /* an adapter beside it, which every call runs too; borrowed; NULL: none */
+    const char *name;      /* fully qualified, "model.layers.0.mlp.up_proj" */
+    int64_t in, out;       /* of the part of the weight that is here */
+    tensor_ranks ranks;    /* among which the weight is cut, */
+    parameter_split split; /* in this way */
+    parameter *weight;     /* [out, in] */
+    parameter *bias;       /* [out], or NULL */
+    lora *lora;            /* an adapter beside it, which every call runs too; borrowed; NULL: none */
     linear_spec spec;
     /* of a stack: of its products in FP8; fp8 false: there are none, and spec says all */
     linear_spec grouped;
@@ -29,7 +29,8 @@ typedef struct linear {
     group *row_ranks;
     const char *skip_reason; /* why it stays in high precision under an FP8 recipe; NULL when converted or
                                  not asked */
-    float below; /* health measurements in a row below the bound of float8.fallback; LINEAR_FELL_BACK: it has
+    float
+        low_sqnr_count; /* health measurements in a row below the bound of float8.fallback; LINEAR_FELL_BACK: it has
                     moved to high precision for good */
     int input_copy,
         grad_copy; /* which form of its input activation and of its grad_output activation it uses; -1: high precision */
@@ -43,7 +44,7 @@ typedef struct linear {
     /* codes of the columnwise use that are not the rowwise one's as well are not kept: each backward makes them;
        said before linear_set_spec */
     bool requantizes;
-    /* the optimizer makes weight->shard.form, of these or their amax, with each value (linear_fuse_quantize) */
+    /* the optimizer makes weight->shard.quantized, of these or their amax, with each value (linear_fuse_quantize) */
     bool optimizer_quantizes;
     int64_t quantized_step;              /* exec.step that it is of; -1: of none */
     void *compute_block;                 /* device memory behind all of these; owned by the linear */
@@ -63,11 +64,11 @@ tensor_shard linear_shard(const linear *l, recipe_tensor which);
 /* OTT_ERR_CONFIG when the ranks' parts of its tensors are not of whole scale blocks. */
 ott_status linear_check_blocks(const linear *l, const linear_spec *spec);
 /* Takes a compiled spec: allocates the compute weight it needs (freeing an earlier one). Delayed scaling also
-   needs a store: linear_wants says what, before linear_connect. */
+   needs a store: linear_delayed_requests says what, before linear_connect. */
 ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec);
 void linear_release(linear *l, device *d);
 /* Its TENSOR_COUNT states of delayed scaling, for delayed_store_set. */
-void linear_wants(linear *l, delayed_want wanted[TENSOR_COUNT]);
+void linear_delayed_requests(linear *l, delayed_request wanted[TENSOR_COUNT]);
 /* Registers this layer's wants on the activation that feeds it and on the activation of its grad_output. */
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output);
 
@@ -85,17 +86,17 @@ static inline bool linear_casts_weight(const linear *l) {
 }
 
 /* What a product makes of codes that are kept (nn/frozen.h). */
-typedef enum linear_reading {
-    LINEAR_AS_KEPT, /* it multiplies them */
-    LINEAR_VALUES,  /* numbers in the activation format, at each use */
-    LINEAR_ROUNDED, /* codes of their values in the blocks of its own recipe, at each use: these are rounded twice; so is what an
+typedef enum linear_codes_use {
+    LINEAR_CODES_DIRECT,      /* it multiplies them */
+    LINEAR_CODES_DEQUANTIZED, /* numbers in the activation format, at each use */
+    LINEAR_CODES_REQUANTIZED, /* codes of their values in the blocks of its own recipe, at each use: these are rounded twice; so is what an
                        adapter composes of them, and a stack where its products are in FP8 */
-    LINEAR_READINGS
-} linear_reading;
+    LINEAR_CODES_USES
+} linear_codes_use;
 /* The weight that the adapter composes, in fp32 and a buffer of its own; before its adapter, where `adapted` is false. */
 ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer);
 /* By forward, or by backward, which reads them columnwise. */
-linear_reading linear_reads(const linear *l, bool backward);
+linear_codes_use linear_get_codes_use(const linear *l, bool backward);
 
 /* From now on, until linear_set_spec, the optimizer makes what it can of the weight's form: all of it where that stays and no other
    rank knows more; else the amax, of a weight that ranks share only the one of all; nothing of one that does not train, of

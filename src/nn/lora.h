@@ -26,7 +26,7 @@ typedef struct lora {
     bool drops_output;     /* of B A x; else of x */
     uint64_t seed, stream; /* of its draws (tensor/dropout.h); they go by exec.token */
     tensor_ranks ranks;    /* those of the layer, */
-    parameter_split cut;   /* and how they share its weight */
+    parameter_split split; /* and how they share its weight */
     group *row_ranks;      /* have other tokens of the micro-batch; borrowed; NULL: all are here */
 } lora;
 

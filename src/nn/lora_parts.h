@@ -24,7 +24,7 @@ static inline operand lora_columnwise(tensor t) {
 
 /* Ranks that each have a part of a sum over what is cut like this; all rows of it are everywhere. */
 static inline tensor_ranks lora_ranks_of_sum(const lora *l, parameter_split cut) {
-    return (tensor_ranks){.group = l->cut == cut ? l->ranks.group : NULL};
+    return (tensor_ranks){.group = l->split == cut ? l->ranks.group : NULL};
 }
 
 /* x[T,in] as the adapter sees it: with what is dropped. */

@@ -14,7 +14,7 @@ static ott_status connect_stored(mlp *m) {
     int form;
     ott_dtype high = m->down.spec.activation;
     quant_spec spec = {.rowwise = recipe_find("rowwise")->input.rowwise, .columnwise = {.format = high}};
-    m->stored_specs = (activation_specs){.cut.columns = m->down.ranks.group};
+    m->stored_specs = (activation_specs){.shard.column_ranks = m->down.ranks.group};
     return m->stores_fp8 ? activation_specs_add(&m->stored_specs, &spec, NULL, false, &form) : OTT_OK;
 }
 

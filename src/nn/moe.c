@@ -55,7 +55,7 @@ static int64_t capacity_of(const moe *m, int64_t tokens) {
 /* Rows that the experts of this rank may get of `tokens` tokens here, and on each other rank. */
 static int64_t rows_here(const moe *m, int64_t tokens) {
     const moe_options *o = m->options;
-    return m->ranks ? expert_ranks_most(m->ranks, tokens, o->choices, capacity_of(m, tokens))
+    return m->ranks ? expert_ranks_max_rows(m->ranks, tokens, o->choices, capacity_of(m, tokens))
                     : tokens * o->choices;
 }
 
@@ -201,8 +201,8 @@ static ott_status number_rows(exec *cx, const moe_saved *s) {
     int64_t rows = s->row_number.rows;
     tensor expert, source, end;
     plan_buffer expert_buffer, source_buffer, end_buffer;
-    TRY(exec_open(cx, "one expert", OTT_I32, s->most, 1, &expert, &expert_buffer));
-    TRY(exec_open(cx, "its rows", OTT_I32, 1, s->most, &source, &source_buffer));
+    TRY(exec_open(cx, "one expert", OTT_I32, s->max_rows, 1, &expert, &expert_buffer));
+    TRY(exec_open(cx, "its rows", OTT_I32, 1, s->max_rows, &source, &source_buffer));
     TRY(exec_open(cx, "their end", OTT_I32, 1, 1, &end, &end_buffer));
     expert.rows = source.columns = rows;
     if (!plan_recording(cx->plan)) TRY(device_zero(cx->device, expert.data, tensor_bytes(expert)));
@@ -232,14 +232,14 @@ static ott_status send_weights(exec *cx, const moe *m, const moe_saved *s) {
 
 /* Rows of this rank that have experts, before any were routed. */
 static int64_t expected_rows(const moe_saved *s) {
-    return s->source.columns < s->most ? s->source.columns : s->most;
+    return s->source.columns < s->max_rows ? s->source.columns : s->max_rows;
 }
 
 /* Which rows come here, and with what weights. */
 static ott_status agree(exec *cx, const moe *m, moe_saved *s) {
-    TRY(expert_ranks_agree(cx, m->ranks, expected_rows(s), &s->end, &s->all_end, &s->own_end));
-    STATUS_REQUIRE(expert_ranks_arrived(m->ranks) <= s->most);
-    s->row_weight.rows = s->row_number.rows = expert_ranks_arrived(m->ranks);
+    TRY(expert_ranks_exchange_counts(cx, m->ranks, expected_rows(s), &s->end, &s->all_end, &s->own_end));
+    STATUS_REQUIRE(expert_ranks_received_rows(m->ranks) <= s->max_rows);
+    s->row_weight.rows = s->row_number.rows = expert_ranks_received_rows(m->ranks);
     TRY(send_weights(cx, m, s));
     return number_rows(cx, s);
 }
@@ -247,7 +247,7 @@ static ott_status agree(exec *cx, const moe *m, moe_saved *s) {
 /* For rows that this rank's experts have. */
 static ott_status open_rows(exec *cx, const char *what, ott_dtype d, const moe *m, const moe_saved *s,
                             int64_t columns, tensor *y, plan_buffer *buffer) {
-    TRY(exec_open(cx, what, d, s->most, columns, y, buffer));
+    TRY(exec_open(cx, what, d, s->max_rows, columns, y, buffer));
     if (m->ranks) y->rows = s->row_number.rows;
     return OTT_OK;
 }
@@ -316,10 +316,10 @@ typedef struct rank_rows {
 } rank_rows;
 
 static rank_rows rows_from(const moe *m, const moe_saved *s, int rank) {
-    if (!m->ranks) return (rank_rows){0, s->source.columns, {s->end, s->most}};
+    if (!m->ranks) return (rank_rows){0, s->source.columns, {s->end, s->max_rows}};
     const expert_ranks *r = m->ranks;
     const int64_t *rows = r->received;
-    const grouped_rows of = {tensor_rows(s->own_end, rank, 1), s->most / r->group->size};
+    const grouped_rows of = {tensor_rows(s->own_end, rank, 1), s->max_rows / r->group->size};
     return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], of};
 }
 
@@ -372,14 +372,14 @@ static ott_status add_weight_gradient(exec *cx, const moe *m, linear *l, const m
 /* All rows, whatever of them is here between the layers. */
 static ott_status gather_rows(exec *cx, const moe *m, const char *what, const activation *x,
                               activation *all) {
-    return tensor_ranks_gather(cx, &m->between, what, NULL, x, all);
+    return tensor_ranks_gather(cx, &m->sequence_ranks, what, NULL, x, all);
 }
 
 static ott_status project_inputs(exec *cx, moe *m, const activation *x, moe_saved *s) {
     tensor rows;
     plan_buffer buffer;
     int64_t hidden = m->options->hidden;
-    s->most = rows_here(m, x->t.rows);
+    s->max_rows = rows_here(m, x->t.rows);
     TRY(choose(cx, m, x, s));
     if (m->ranks) TRY(agree(cx, m, s));
     if (s->every_end.data) TRY(gather_tokens(cx, m, m->ranks ? &s->all_end : &s->end, &s->every_end));
@@ -423,10 +423,10 @@ static ott_status project_output(exec *cx, moe *m, const moe_saved *s, const ten
 }
 
 ott_status moe_project(exec *cx, moe *m, const moe_saved *s, const tensor *out) {
-    whole_rows all;
-    TRY(tensor_whole_open(cx, &m->between, out, &all));
+    full_rows all;
+    TRY(tensor_full_open(cx, &m->sequence_ranks, out, &all));
     TRY(project_output(cx, m, s, &all.t));
-    return tensor_whole_close(cx, &m->between, out, &all);
+    return tensor_full_close(cx, &m->sequence_ranks, out, &all);
 }
 
 ott_status moe_keep(exec *cx, moe *m, moe_saved *s) {
@@ -529,7 +529,7 @@ static ott_status backward_all(exec *cx, moe *m, moe_saved *s, const activation 
                                const tensor *dx) {
     tensor dweight;
     plan_buffer buffer;
-    if (m->ranks) TRY(expert_ranks_recall(cx, m->ranks, expected_rows(s), &s->all_end));
+    if (m->ranks) TRY(expert_ranks_reload_counts(cx, m->ranks, expected_rows(s), &s->all_end));
     if (has_shared(m)) TRY(mlp_backward(cx, &m->shared, &s->shared, x, g, dx));
     TRY(exec_open(cx, "gradient of experts' weights", OTT_F32, s->weight.rows, s->weight.columns, &dweight,
                   &buffer));
@@ -541,13 +541,13 @@ static ott_status backward_all(exec *cx, moe *m, moe_saved *s, const activation 
 ott_status moe_backward(exec *cx, moe *m, moe_saved *s, const activation *x, const activation *g,
                         const tensor *dx) {
     activation all, grad;
-    whole_rows dall;
+    full_rows dall;
     TRY(gather_rows(cx, m, "gathered experts' input", x, &all));
     TRY(gather_rows(cx, m, "gathered output gradient", g, &grad));
-    TRY(tensor_whole_open(cx, &m->between, dx, &dall));
+    TRY(tensor_full_open(cx, &m->sequence_ranks, dx, &dall));
     TRY(backward_all(cx, m, s, &all, &grad, &dall.t));
     TRY(activation_close(cx, &all));
     TRY(activation_close(cx, &grad));
-    TRY(tensor_whole_close(cx, &m->between, dx, &dall));
+    TRY(tensor_full_close(cx, &m->sequence_ranks, dx, &dall));
     return moe_discard(cx, s);
 }

@@ -34,11 +34,12 @@ typedef struct moe_options {
 
 typedef struct moe {
     const moe_options *options;
-    linear router;        /* [E,D], in fp32 */
-    parameter *bias;      /* [E]; NULL: none */
-    expert_ranks *ranks;  /* among which the experts are divided; borrowed; NULL: all are here */
-    group *token_ranks;   /* have other tokens of the micro-batch; borrowed; NULL: all are here */
-    tensor_ranks between; /* with sequence parallelism have other rows of x, the output and their gradients */
+    linear router;       /* [E,D], in fp32 */
+    parameter *bias;     /* [E]; NULL: none */
+    expert_ranks *ranks; /* among which the experts are divided; borrowed; NULL: all are here */
+    group *token_ranks;  /* have other tokens of the micro-batch; borrowed; NULL: all are here */
+    tensor_ranks
+        sequence_ranks; /* with sequence parallelism have other rows of x, the output and their gradients */
     linear gate, up, down; /* stacks [E][F,D], [E][D,F] of the experts of this rank */
     mlp shared;            /* down.weight NULL: none */
     tensor count;          /* fp32[E]: adds up the choices of training passes; data NULL: nobody asks */
@@ -54,8 +55,8 @@ typedef struct moe_saved {
     tensor all_end, own_end, row_weight, row_number;
     /* Where gradients are balanced: all_end, or end, of each rank that has tokens of the micro-batch. */
     tensor every_end;
-    int64_t most;    /* rows that may be here */
-    tensor gate, up; /* [T choices, F], by expert; or the rows that are here */
+    int64_t max_rows; /* rows that may be here */
+    tensor gate, up;  /* [T choices, F], by expert; or the rows that are here */
     plan_buffer gate_buffer, up_buffer;
     mlp_saved shared;
 } moe_saved;

@@ -16,7 +16,7 @@ static bool can_quantize(const parameter *p) {
 }
 
 static adamw_args plain_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
-    const qtensor *form = &r->of->shard.form;
+    const qtensor *form = &r->of->shard.quantized;
     return (adamw_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
                         .moment1 = &r->slot[ADAMW_MOMENT1],
                         .moment2 = &r->slot[ADAMW_MOMENT2],
@@ -72,7 +72,7 @@ const optimizer_rule *optimizer_find(const char *name) {
 }
 
 int optimizer_slots(const optimizer_rule *rule, const parameter *p) {
-    return rule->slots_taken && rule->takes(p) ? rule->slots_taken : rule->slots;
+    return rule->applied_slots && rule->applies_to(p) ? rule->applied_slots : rule->slots;
 }
 
 /* ---- an update ---- */
@@ -214,7 +214,8 @@ static ott_status step_those(exec *cx, const update_parts *u, const optimizer_ru
     const parameter *trained[OPTIMIZER_LIST];
     int filled = 0;
     for (const parameter *p = u->parameters; p < u->parameters + u->count; p++) {
-        bool steps = !p->frozen && !p->is_frozen_now && (!u->rule->takes || u->rule->takes(p)) == taken;
+        bool steps =
+            !p->frozen && !p->is_frozen_now && (!u->rule->applies_to || u->rule->applies_to(p)) == taken;
         if (steps) trained[filled++] = p;
         if (filled < OPTIMIZER_LIST) continue;
         TRY(optimizer_step(cx, by, u->o, trained, filled, u->ranks, state));
@@ -248,6 +249,6 @@ ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimize
     TRY(measure_norm(cx, o, parameters, count, ranks, &squares, state));
     const update_parts parts = {rule, o, parameters, count, ranks};
     TRY(step_those(cx, &parts, rule, true, state));
-    if (rule->takes) TRY(step_others(cx, &parts, state));
+    if (rule->applies_to) TRY(step_others(cx, &parts, state));
     return plan_close(cx->plan, &buffer);
 }

@@ -29,7 +29,7 @@ typedef struct optimizer_options {
     /* Muon: steps of Newton and Schulz, format of their products, AdamW's learning rate as a multiple of Muon's. */
     int muon_steps;
     muon_scale muon_scale;
-    ott_dtype product;
+    ott_dtype muon_format;
     float adam_rate;
 } optimizer_options;
 
@@ -51,11 +51,11 @@ typedef struct optimizer_rule {
     /* State tensors of a parameter, of its shape, 0 at first; what a checkpoint calls each: "exp_avg". */
     int slots;
     const char *slot[PARAMETER_SLOTS];
-    int slots_taken; /* of these the parameters have that `takes` names; 0: all */
-    /* Does its step make the form of p's shard, where one is asked for (parameter_shard.form)? NULL: of none. */
+    int applied_slots; /* of these the parameters have that `takes` names; 0: all */
+    /* Does its step make the form of p's shard, where one is asked for (parameter_shard.quantized)? NULL: of none. */
     bool (*can_quantize)(const parameter *p);
     /* Is p of the rule, or of AdamW, at adam_rate times the learning rate and in the same slots? NULL: all are. */
-    bool (*takes)(const parameter *p);
+    bool (*applies_to)(const parameter *p);
     /* The rule's scalars for update number `update` (from 1), into the host's part of the step state. */
     void (*schedule)(const optimizer_options *o, int64_t update, float *host_state);
     /* Updates values and slots from gradients, nothing when state[STEP_SKIP] != 0; workspace is the plan's. A rule has one of
@@ -66,7 +66,7 @@ typedef struct optimizer_rule {
     ott_status (*step)(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                        const optimizer_ranks *ranks, const tensor *state);
     /* Makes the shard's value the average of iterates, which is evaluated and saved, or again what trains; NULL: they are one. */
-    ott_status (*show)(exec *cx, const optimizer_options *o, const parameter *p, bool average);
+    ott_status (*use_average)(exec *cx, const optimizer_options *o, const parameter *p, bool average);
 } optimizer_rule;
 
 /* The row of this name; NULL when there is none. */

@@ -121,12 +121,13 @@ static ott_status open_direction(exec *cx, const optimizer_options *o, const par
 static ott_status gather(exec *cx, const parameter *p, const optimizer_ranks *ranks, const tensor *own,
                          buffered *out) {
     *out = (buffered){.t = *own, .buffer = PLAN_NONE};
-    if (!p->shard.cut) return OTT_OK;
+    if (!p->shard.rows_per_rank) return OTT_OK;
     TRY(exec_open(cx, "gathered momentum", own->dtype, p->rows, p->columns, &out->t, &out->buffer));
-    return group_run(
-        ranks->shard, cx,
-        &(collective){
-            .kind = COLLECTIVE_ALL_GATHER, .input = *own, .output = out->t, .output_rows = p->shard.cut});
+    return group_run(ranks->shard, cx,
+                     &(collective){.kind = COLLECTIVE_ALL_GATHER,
+                                   .input = *own,
+                                   .output = out->t,
+                                   .output_rows = p->shard.rows_per_rank});
 }
 
 /* This rank's rows of the momentum. */
@@ -179,7 +180,7 @@ static ott_status step_matrix(exec *cx, const optimizer_options *o, const parame
     TRY(add_gradient(cx, o, &own, state));
     TRY(open_direction(cx, o, p, state, &direction));
     TRY(gather(cx, p, ranks, &direction.t, &full));
-    TRY(exec_open(cx, "update of a matrix", o->product, p->rows, p->columns, &update, &buffer));
+    TRY(exec_open(cx, "update of a matrix", o->muon_format, p->rows, p->columns, &update, &buffer));
     for (int64_t i = 0; i < p->stack; i++) {
         tensor from = tensor_rows(full.t, i * rows, rows), to = tensor_rows(update, i * rows, rows);
         TRY(orthogonalize(cx, o->muon_steps, &from, &to));
@@ -199,7 +200,7 @@ static ott_status step_muon(exec *cx, const optimizer_options *o, const paramete
 const optimizer_rule optimizer_muon = {.name = "muon",
                                        .slots = 2,
                                        .slot = {"exp_avg", "exp_avg_sq"},
-                                       .slots_taken = 1,
-                                       .takes = is_for_muon,
+                                       .applied_slots = 1,
+                                       .applies_to = is_for_muon,
                                        .schedule = optimizer_schedule_moments,
                                        .step = step_muon};

@@ -129,4 +129,4 @@ const optimizer_rule optimizer_schedule_free = {.name = "schedule_free_adamw",
                                                 .slot = {"z", "x", "exp_avg_sq"},
                                                 .schedule = schedule_average,
                                                 .update = schedule_free_rows,
-                                                .show = show_average};
+                                                .use_average = show_average};

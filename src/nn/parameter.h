@@ -38,12 +38,12 @@ typedef struct parameter_part {
 /* Of the local part's lines those that this rank holds: so many as its tensors have, from `first` on. */
 typedef struct parameter_shard {
     int64_t first;
-    int64_t *cut; /* [ranks] lines that each has; NULL: one rank */
+    int64_t *rows_per_rank; /* [ranks] lines that each has; NULL: one rank */
     tensor value, grad;
     tensor slot[PARAMETER_SLOTS];         /* of the optimizer's state, in its row's order (nn/optimizer.h) */
     tensor group_scales[PARAMETER_SLOTS]; /* of the groups of a slot in FP8; else without memory */
     /* of the value, which the optimizer makes with it; without codes only the amax; not FP8: none */
-    qtensor form;
+    qtensor quantized;
 } parameter_shard;
 
 typedef struct parameter {
@@ -119,7 +119,7 @@ void parameter_split_rows(parameter *p, const int64_t *section, int sections, in
 parameter_part parameter_shard_part(const parameter *p);
 
 /* Where the shard is all of the local part. */
-static inline void parameter_show_shard(parameter *p) {
+static inline void parameter_use_shard(parameter *p) {
     p->value = p->shard.value;
     p->grad = p->shard.grad;
 }

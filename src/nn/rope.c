@@ -64,7 +64,7 @@ double rope_mscale(const rope_options *o, double mscale) {
     return o->factor <= 1 ? 1 : 0.1 * mscale * log(o->factor) + 1;
 }
 
-double rope_length(const rope_options *o) {
+double rope_cos_sin_scale(const rope_options *o) {
     bool ratio = o->mscale > 0 && o->mscale_all_dim > 0;
     if (o->kind != ROPE_YARN && o->kind != ROPE_LONGROPE) return 1;
     if (o->attention_factor > 0) return o->attention_factor;
@@ -100,7 +100,7 @@ static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
     for (int64_t j = 0; j < half; j++) frequency[j] = rope_frequency(o, 2 * half, positions, j);
     for (int64_t first = 0; first < positions && status == OTT_OK; first += count) {
         count = positions - first < ROWS ? positions - first : ROWS;
-        fill(cosine, sine, frequency, rope_length(o), half, first, count);
+        fill(cosine, sine, frequency, rope_cos_sin_scale(o), half, first, count);
         tensor to[] = {tensor_rows(r->cosine, first, count), tensor_rows(r->sine, first, count)};
         status = device_copy_in(d, to[0].data, cosine, tensor_bytes(to[0]));
         if (status == OTT_OK) status = device_copy_in(d, to[1].data, sine, tensor_bytes(to[1]));

@@ -47,7 +47,7 @@ int64_t rope_columns(const rope_options *o, int64_t head_dim);
 /* Inverse frequency of pair j of these columns, scaled as the options say for so many positions. */
 double rope_frequency(const rope_options *o, int64_t columns, int64_t positions, int64_t j);
 /* What cosine and sine are multiplied by, which scales attention. */
-double rope_length(const rope_options *o);
+double rope_cos_sin_scale(const rope_options *o);
 /* Of ROPE_YARN: what attention is scaled by for a stretched length, mscale being how much of it. */
 double rope_mscale(const rope_options *o, double mscale);
 /* positions: as many as will be looked up; longrope takes its long factors, and dynamic frequencies follow, where they are more

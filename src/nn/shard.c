@@ -13,9 +13,9 @@ enum { AXES = 3 };
 static void use_axes(const tensor_shard *c, const cast_spec *s, bool rows_are_mn, axis out[AXES]) {
     scale_block block = granularity_block(s->grain);
     int64_t along_rows = rows_are_mn ? block.mn : block.k, along_columns = rows_are_mn ? block.k : block.mn;
-    out[0] = (axis){c->rows, along_rows};
-    out[1] = (axis){c->scattered, along_rows};
-    out[2] = (axis){c->columns, along_columns};
+    out[0] = (axis){c->row_ranks, along_rows};
+    out[1] = (axis){c->sequence_ranks, along_rows};
+    out[2] = (axis){c->column_ranks, along_columns};
 }
 
 static ott_status reduce_amax(exec *cx, const tensor_shard *c, const qdata *d, const cast_spec *s, int64_t mn,

@@ -10,13 +10,13 @@
 
 /* The ranks that hold the other parts. Borrowed; NULL: none, as of a zeroed one. */
 typedef struct tensor_shard {
-    group *rows;      /* hold other rows */
-    group *scattered; /* hold the other rows of those that this rank would have without them */
-    group *columns;   /* hold other columns */
+    group *row_ranks;      /* hold other rows */
+    group *sequence_ranks; /* hold the other rows of those that this rank would have without them */
+    group *column_ranks;   /* hold other columns */
 } tensor_shard;
 
 static inline bool shard_is_full(const tensor_shard *c) {
-    return !c->rows && !c->scattered && !c->columns;
+    return !c->row_ranks && !c->sequence_ranks && !c->column_ranks;
 }
 
 /* After op_amax of this rank's part: the amax of all. Delayed scaling reduces what it has seen (nn/delayed.h), not here. */

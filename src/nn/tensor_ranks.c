@@ -25,7 +25,7 @@ activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_
     if (!is_scattered(r)) return *all;
     if (!codes_travel(r, all)) return (activation_specs){.columnwise_high_precision = true};
     activation_specs own = *all;
-    own.cut.scattered = r->group;
+    own.shard.sequence_ranks = r->group;
     return own;
 }
 
@@ -126,13 +126,13 @@ ott_status tensor_partial_close(exec *cx, const tensor_ranks *r, const tensor *y
 
 /* ---- what every rank makes ---- */
 
-ott_status tensor_whole_open(exec *cx, const tensor_ranks *r, const tensor *y, whole_rows *out) {
-    *out = (whole_rows){.t = *y, .buffer = PLAN_NONE};
+ott_status tensor_full_open(exec *cx, const tensor_ranks *r, const tensor *y, full_rows *out) {
+    *out = (full_rows){.t = *y, .buffer = PLAN_NONE};
     if (!is_scattered(r)) return OTT_OK;
     return exec_open(cx, "all rows", y->dtype, rows_of_all(r, y->rows), y->columns, &out->t, &out->buffer);
 }
 
-ott_status tensor_whole_close(exec *cx, const tensor_ranks *r, const tensor *y, whole_rows *w) {
+ott_status tensor_full_close(exec *cx, const tensor_ranks *r, const tensor *y, full_rows *w) {
     if (is_scattered(r)) {
         tensor own = tensor_rows(w->t, r->group->rank * y->rows, y->rows);
         TRY(op_convert(cx, &(convert_args){.x = &own, .y = y}));

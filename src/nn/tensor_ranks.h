@@ -46,14 +46,14 @@ ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, con
 ott_status tensor_partial_close(exec *cx, const tensor_ranks *r, const tensor *y, partial_sum *p);
 
 /* A tensor of which every rank makes all rows. */
-typedef struct whole_rows {
+typedef struct full_rows {
     tensor t;
     plan_buffer buffer;
-} whole_rows;
+} full_rows;
 
 /* For y: y itself, or, where this rank has some of its rows, room for all. */
-ott_status tensor_whole_open(exec *cx, const tensor_ranks *r, const tensor *y, whole_rows *out);
+ott_status tensor_full_open(exec *cx, const tensor_ranks *r, const tensor *y, full_rows *out);
 /* Writes y. */
-ott_status tensor_whole_close(exec *cx, const tensor_ranks *r, const tensor *y, whole_rows *w);
+ott_status tensor_full_close(exec *cx, const tensor_ranks *r, const tensor *y, full_rows *w);
 
 #endif

@@ -100,7 +100,7 @@ int64_t mesh_ranks(const mesh *m) {
     return mesh_group_size(m, MESH_ALL);
 }
 
-void mesh_show(const mesh *m, char text[128]) {
+void mesh_describe(const mesh *m, char text[128]) {
     int length = snprintf(text, 128, "%s", mesh_ranks(m) == 1 ? "1 rank" : "");
     for (int d = 0; d < MESH_DIMENSIONS; d++)
         if (m->size[d] > 1)

@@ -49,7 +49,7 @@ ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log);
 
 int64_t mesh_ranks(const mesh *m);
 /* "dp_replicate 2 x dp_shard 4": the dimensions of more than one rank; "1 rank" */
-void mesh_show(const mesh *m, char text[128]);
+void mesh_describe(const mesh *m, char text[128]);
 
 /* The ranks of the group that `rank` is in: how many, which, ascending (of mesh_group_size), and the how-manieth it is. */
 int64_t mesh_group_size(const mesh *m, mesh_set dimensions);

@@ -111,8 +111,8 @@ int pipeline_sends(const pipeline_stage *s, bool tied, pipeline_task t,
     return count;
 }
 
-int pipeline_needs(const pipeline_stage *s, bool tied, pipeline_task t,
-                   pipeline_message out[PIPELINE_MESSAGES]) {
+int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
+                      pipeline_message out[PIPELINE_MESSAGES]) {
     bool first = is_first_part(s, t.chunk);
     int count = 0;
     if (!t.backward && !first) out[count++] = message(s, t, PIPELINE_STREAM, -1, false);
@@ -122,6 +122,6 @@ int pipeline_needs(const pipeline_stage *s, bool tied, pipeline_task t,
 }
 
 /* A group's last backwards are over before the first stage begins with those that take the tables. */
-int pipeline_leaving(const pipeline_stage *s, pipeline_content content) {
+int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content) {
     return content == PIPELINE_TABLE ? s->stages : 1;
 }

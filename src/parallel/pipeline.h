@@ -75,9 +75,9 @@ enum { PIPELINE_MESSAGES = 2 };
 int pipeline_sends(const pipeline_stage *s, bool tied, pipeline_task t,
                    pipeline_message out[PIPELINE_MESSAGES]);
 /* So many messages of this content may be on their way before a stage waits for the first of them. */
-int pipeline_leaving(const pipeline_stage *s, pipeline_content content);
+int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content);
 /* What a task waits for, likewise. */
-int pipeline_needs(const pipeline_stage *s, bool tied, pipeline_task t,
-                   pipeline_message out[PIPELINE_MESSAGES]);
+int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
+                      pipeline_message out[PIPELINE_MESSAGES]);
 
 #endif

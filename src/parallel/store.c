@@ -3,7 +3,7 @@
 
 /* ---- units ---- */
 
-enum { FORMS_OF_A_WEIGHT = 3 };
+enum { PARTS_PER_WEIGHT = 3 };
 
 ott_status store_open(parameter_store *s, arena *memory) {
     int ranks = store_ranks(s);
@@ -15,7 +15,7 @@ ott_status store_open(parameter_store *s, arena *memory) {
         store_unit *u = &s->units[i];
         TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &block));
         u->rows = block;
-        int64_t most = u->parameter_count + FORMS_OF_A_WEIGHT * (int64_t)u->linear_count;
+        int64_t most = u->parameter_count + PARTS_PER_WEIGHT * (int64_t)u->linear_count;
         TRY(arena_alloc(memory, most * (int64_t)sizeof(store_part), &block));
         u->parts = block;
     }
@@ -48,24 +48,24 @@ static void add_weight(const parameter_store *s, store_unit *u, linear *l) {
     const quant_spec *w = &l->spec.weight;
     if (linear_keeps_codes(l) || linear_is_composed(l) || l->grouped.fp8) {
         ott_dtype format = linear_keeps_codes(l) ? OTT_E4M3 : l->weight->shard.value.dtype;
-        add_part(u, (store_part){.p = l->weight, .form = STORE_VALUE, .format = format, .uses = both});
+        add_part(u, (store_part){.p = l->weight, .content = STORE_VALUE, .format = format, .uses = both});
         return;
     }
     store_part part = {.p = l->weight, .l = l, .format = l->spec.activation, .uses = both & ~fp8};
-    part.form = STORE_COMPUTE;
+    part.content = STORE_COMPUTE;
     add_part(u, part);
     part.uses = fp8;
-    part.form = STORE_MASTER;
+    part.content = STORE_MASTER;
     part.format = l->weight->shard.value.dtype;
-    if (s->options.masters_travel && has_one_scale(w)) {
+    if (s->options.gather_masters && has_one_scale(w)) {
         add_part(u, part);
         return;
     }
-    part.form = STORE_CODES;
+    part.content = STORE_CODES;
     part.format = w->rowwise.format;
     part.uses = fp8 == both && !quant_spec_shares_scales(w) ? STORE_ROWWISE : fp8;
     if (fp8 & STORE_ROWWISE) add_part(u, part);
-    part.form = STORE_CODES_DOWN;
+    part.content = STORE_CODES_COLUMNWISE;
     part.format = w->columnwise.format;
     part.uses = fp8 & STORE_COLUMNWISE;
     if (!(fp8 == both && quant_spec_shares_scales(w))) add_part(u, part);
@@ -77,7 +77,7 @@ static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table)
         parameter *p = u->parameters[i];
         if (is_weight(u, p)) continue;
         add_part(u, (store_part){.p = p,
-                                 .form = STORE_VALUE,
+                                 .content = STORE_VALUE,
                                  .format = u->is_table ? table : p->shard.value.dtype,
                                  .uses = STORE_ROWWISE | (u->is_table ? 0 : STORE_COLUMNWISE)});
     }
@@ -126,26 +126,26 @@ static void place_all_scales(parameter_store *s, float *all) {
 /* ---- gradients of several micro-batches ---- */
 
 static ott_status open_whole_gradients(parameter_store *s, device *d) {
-    s->whole_count = 0;
+    s->full_count = 0;
     for (int i = 0; i < s->unit_count; i++) {
         store_unit *u = &s->units[i];
-        u->whole_first = s->whole_count;
+        u->full_first = s->full_count;
         for (int k = 0; k < u->parameter_count; k++) {
             const parameter *p = u->parameters[k];
-            if (!p->frozen) s->whole_count += p->local.rows * p->local.columns;
+            if (!p->frozen) s->full_count += p->local.rows * p->local.columns;
         }
     }
     if (!s->options.reduce_once || !s->micro_batches) return OTT_OK;
-    return device_allocate(d, MEM_GRAD, s->whole_count * (int64_t)sizeof(float), "gradients to reduce",
-                           &s->whole);
+    return device_allocate(d, MEM_GRAD, s->full_count * (int64_t)sizeof(float), "gradients to reduce",
+                           &s->full_gradients);
 }
 
 /* ---- all of it ---- */
 
 static void release(parameter_store *s, device *d) {
     device_release(d, s->scales);
-    device_release(d, s->whole);
-    s->scales = s->whole = NULL;
+    device_release(d, s->full_gradients);
+    s->scales = s->full_gradients = NULL;
 }
 
 static ott_status set(parameter_store *s, device *d, ott_dtype table) {
@@ -162,7 +162,7 @@ static ott_status set(parameter_store *s, device *d, ott_dtype table) {
 }
 
 ott_status store_set(parameter_store *s, device *d, ott_dtype table) {
-    for (parameter_store *of = s; of; of = of->beside) {
+    for (parameter_store *of = s; of; of = of->expert_store) {
         of->options = s->options;
         of->micro_batches = s->micro_batches;
         TRY(set(of, d, table));
@@ -171,5 +171,5 @@ ott_status store_set(parameter_store *s, device *d, ott_dtype table) {
 }
 
 void store_close(parameter_store *s, device *d) {
-    for (; s; s = s->beside) release(s, d);
+    for (; s; s = s->expert_store) release(s, d);
 }

@@ -32,7 +32,7 @@ typedef enum store_reshard {
 
 /* Zeroed: the defaults. */
 typedef struct store_options {
-    bool masters_travel;    /* of weights with one scale, instead of codes: every rank casts the whole */
+    bool gather_masters;    /* of weights with one scale, instead of codes: every rank casts the whole */
     bool precompute_scales; /* of all units in one all-reduce, when the first is gathered after an update */
     /* a unit is gathered when it is needed, its gradients reduced before the next's begin */
     bool no_prefetch;
@@ -41,7 +41,7 @@ typedef struct store_options {
        travel once; else each is reduced to the shards, in the order that one rank has */
     bool reduce_once;
     /* for backward, whatever `reshard` keeps; where one rank holds all: cast again (nn/linear.h) */
-    bool gather_again;
+    bool regather_for_backward;
     store_reshard reshard;
 } store_options;
 
@@ -65,10 +65,10 @@ typedef struct store_unit {
     store_part *parts; /* what travels */
     int part_count;
     int64_t scale_first, scale_count; /* its scales among those of all */
-    int64_t whole_first;              /* its gradients among the whole ones */
+    int64_t full_first;               /* its gradients among the whole ones */
     /* gathered, or on the way */
     int uses; /* 0: neither */
-    bool here;
+    bool gathered;
     int64_t *rows; /* [ranks] bytes from each */
     tensor received;
     plan_buffer received_buffer;
@@ -78,19 +78,20 @@ typedef struct store_unit {
 typedef struct parameter_store {
     group *ranks; /* which share the parameters; borrowed; NULL: one rank holds all */
     struct parameter_store *
-        beside; /* of parameters that other ranks share: its units are those of the same numbers, its options these; every call
+        expert_store; /* of parameters that other ranks share: its units are those of the same numbers, its options these; every call
                      but store_divide and store_open goes to both; borrowed; NULL: none */
     store_options options;
     bool micro_batches; /* a step has several */
     store_unit *units;
     int unit_count;
-    int64_t *held; /* [ranks] elements that each has of the parameters divided so far */
-    int *by_held; /* [ranks] a heap of the ranks: first the one that holds the least, of several the lowest */
-    void *scales; /* device memory: amax of all, scale of all, scale_inv of all; owned */
+    int64_t *shard_elements; /* [ranks] elements that each has of the parameters divided so far */
+    int *
+        rank_heap; /* [ranks] a heap of the ranks: first the one that holds the least, of several the lowest */
+    void *scales;  /* device memory: amax of all, scale of all, scale_inv of all; owned */
     int64_t scale_count;
     void *
-        whole; /* device memory: reduce_once: fp32 gradients of all that trains, of this rank; owned; else NULL */
-    int64_t whole_count;
+        full_gradients; /* device memory: reduce_once: fp32 gradients of all that trains, of this rank; owned; else NULL */
+    int64_t full_count;
     struct {
         const store_unit *unit; /* whose gradients are on the way; NULL: none's */
         int64_t *rows;          /* [ranks] elements for each */
@@ -134,22 +135,22 @@ void store_abandon(exec *cx, parameter_store *s, ott_status why);
 
 /* ---- for the parts of the store ---- */
 
-typedef enum store_format {
-    STORE_VALUE,      /* p itself */
-    STORE_COMPUTE,    /* the weight in the activation format */
-    STORE_CODES,      /* FP8 codes of one use, or of both */
-    STORE_CODES_DOWN, /* of the columnwise use, where its scales are its own */
-    STORE_MASTER      /* cast when it is here */
-} store_format;
+typedef enum store_content {
+    STORE_VALUE,            /* p itself */
+    STORE_COMPUTE,          /* the weight in the activation format */
+    STORE_CODES,            /* FP8 codes of one use, or of both */
+    STORE_CODES_COLUMNWISE, /* of the columnwise use, where its scales are its own */
+    STORE_MASTER            /* cast when it is here */
+} store_content;
 
 /* What travels of one parameter, in one form. */
 struct store_part {
     parameter *p;
     linear *l; /* whose weight p is; NULL: of none */
-    store_format form;
+    store_content content;
     ott_dtype format;
-    int uses;                               /* for which it is gathered */
-    plan_buffer whole, rowwise, columnwise; /* what is gathered; codes */
+    int uses;                              /* for which it is gathered */
+    plan_buffer full, rowwise, columnwise; /* what is gathered; codes */
 };
 
 static inline int store_ranks(const parameter_store *s) {
@@ -164,6 +165,6 @@ ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u);
 /* Casts this rank's rows of the weight to codes of one use, which lie in rows. */
 ott_status store_cast(exec *cx, const linear *l, bool columnwise, void *codes);
 /* To the hook, while this trains: a weight's rows and their codes; of two uses the rowwise ones. */
-ott_status store_show(exec *cx, const linear *l, const tensor *x, const qtensor *q);
+ott_status store_call_hook(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 #endif

@@ -27,7 +27,8 @@ static ott_status pack(exec *cx, const store_part *part, void *to) {
     if (count == 0) return OTT_OK;
     if (part->p->codes)
         return plan_recording(cx->plan) ? OTT_OK : device_copy(cx->device, to, shard->data, count);
-    if (dtype_is_fp8(part->format)) return store_cast(cx, part->l, part->form == STORE_CODES_DOWN, to);
+    if (dtype_is_fp8(part->format))
+        return store_cast(cx, part->l, part->content == STORE_CODES_COLUMNWISE, to);
     tensor from = tensor_vector(shard->data, shard->dtype, count);
     tensor packed = tensor_vector(to, part->format, count);
     return op_convert(cx, &(convert_args){.x = &from, .y = &packed});
@@ -64,7 +65,7 @@ static int64_t measure_unit(const exec *cx, parameter_store *s, store_unit *u) {
 static ott_status start(exec *cx, parameter_store *s, store_unit *u, int uses) {
     TRY(store_refresh_scales(cx, s, u));
     u->uses = uses;
-    u->here = false;
+    u->gathered = false;
     TRY(exec_open(cx, "gathered shards", BYTES, measure_unit(cx, s, u), 1, &u->received,
                   &u->received_buffer));
     TRY(pack_unit(cx, s, u));
@@ -102,7 +103,7 @@ static ott_status for_shards(exec *cx, const parameter_store *s, const store_uni
 
 static ott_status take_values(exec *cx, store_part *part, void *from, int64_t first, int64_t count) {
     int64_t size = dtype_bytes(part->format);
-    const tensor *whole = part->form == STORE_COMPUTE ? &part->l->compute : &part->p->value;
+    const tensor *whole = part->content == STORE_COMPUTE ? &part->l->compute : &part->p->value;
     return device_copy(cx->device, (char *)whole->data + first * size, from, count * size);
 }
 
@@ -125,7 +126,7 @@ static ott_status take_columnwise(exec *cx, store_part *part, void *from, int64_
 
 /* Has the unit been gathered for this use of a part, and does it have codes of its own there? */
 static bool fills_rowwise(const store_unit *u, const store_part *part) {
-    return part->form != STORE_CODES_DOWN && (u->uses & part->uses & STORE_ROWWISE);
+    return part->content != STORE_CODES_COLUMNWISE && (u->uses & part->uses & STORE_ROWWISE);
 }
 
 static bool shares_codes(const linear *l) {
@@ -159,33 +160,33 @@ static ott_status cast_master(exec *cx, const store_part *part, const tensor *ma
     if (!(part->columnwise.data) && !shares_codes(part->l)) q.spec.columnwise.format = OTT_F32;
     if (shares_codes(part->l)) q.columnwise.data = q.rowwise.data;
     TRY(op_cast(cx, &(cast_args){.x = master, .q = &q}));
-    return store_show(cx, part->l, master, &q);
+    return store_call_hook(cx, part->l, master, &q);
 }
 
 static ott_status take_master(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
     const parameter *p = part->p;
     tensor *whole = &part->p->value;
-    TRY(exec_open(cx, "gathered master", part->format, p->local.rows, p->local.columns, whole, &part->whole));
+    TRY(exec_open(cx, "gathered master", part->format, p->local.rows, p->local.columns, whole, &part->full));
     TRY(for_shards(cx, s, u, part, take_values));
     TRY(open_codes(cx, u, part));
     TRY(cast_master(cx, part, whole));
     whole->data = NULL;
-    return plan_close(cx->plan, &part->whole);
+    return plan_close(cx->plan, &part->full);
 }
 
 /* ---- gather and release ---- */
 
 static ott_status take_part(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
     const parameter *p = part->p;
-    switch (part->form) {
+    switch (part->content) {
     case STORE_CODES:
-    case STORE_CODES_DOWN: return take_codes(cx, s, u, part);
+    case STORE_CODES_COLUMNWISE: return take_codes(cx, s, u, part);
     case STORE_MASTER: return take_master(cx, s, u, part);
     case STORE_VALUE:
     case STORE_COMPUTE: break;
     }
     TRY(exec_open(cx, "gathered parameter", part->format, p->local.rows, p->local.columns,
-                  part->form == STORE_COMPUTE ? &part->l->compute : &part->p->value, &part->whole));
+                  part->content == STORE_COMPUTE ? &part->l->compute : &part->p->value, &part->full));
     return for_shards(cx, s, u, part, take_values);
 }
 
@@ -193,13 +194,13 @@ static ott_status arrive(exec *cx, const parameter_store *s, store_unit *u) {
     TRY(group_wait(cx, &u->request));
     for (int i = 0; i < u->part_count; i++)
         if (u->parts[i].uses & u->uses) TRY(take_part(cx, s, u, &u->parts[i]));
-    u->here = true;
+    u->gathered = true;
     return plan_close(cx->plan, &u->received_buffer);
 }
 
 static ott_status gather(exec *cx, parameter_store *s, store_unit *u, int uses) {
     if (store_ranks(s) == 1) return OTT_OK;
-    if (u->here) {
+    if (u->gathered) {
         STATUS_REQUIRE((u->uses & uses) == uses);
         return OTT_OK;
     }
@@ -209,7 +210,7 @@ static ott_status gather(exec *cx, parameter_store *s, store_unit *u, int uses) 
 }
 
 ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses) {
-    for (; s; s = s->beside) TRY(gather(cx, s, &s->units[unit], uses));
+    for (; s; s = s->expert_store) TRY(gather(cx, s, &s->units[unit], uses));
     return OTT_OK;
 }
 
@@ -219,36 +220,36 @@ static ott_status prefetch(exec *cx, parameter_store *s, store_unit *u, int uses
 }
 
 ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses) {
-    for (; s; s = s->beside) TRY(prefetch(cx, s, &s->units[unit], uses));
+    for (; s; s = s->expert_store) TRY(prefetch(cx, s, &s->units[unit], uses));
     return OTT_OK;
 }
 
 /* Nobody reads what was gathered any more. */
 static void forget(store_part *part) {
     qtensor *q = part->l ? &part->l->quantized : NULL;
-    if (part->form == STORE_VALUE)
+    if (part->content == STORE_VALUE)
         part->p->value.data = NULL;
-    else if (part->form == STORE_COMPUTE)
+    else if (part->content == STORE_COMPUTE)
         part->l->compute.data = NULL;
     else
         q->rowwise.data = q->columnwise.data = NULL;
 }
 
 static ott_status release(exec *cx, store_unit *u) {
-    for (int i = 0; u->here && i < u->part_count; i++) {
+    for (int i = 0; u->gathered && i < u->part_count; i++) {
         store_part *part = &u->parts[i];
         forget(part);
-        TRY(plan_close(cx->plan, &part->whole));
+        TRY(plan_close(cx->plan, &part->full));
         TRY(plan_close(cx->plan, &part->rowwise));
         TRY(plan_close(cx->plan, &part->columnwise));
     }
-    u->here = false;
+    u->gathered = false;
     u->uses = 0;
     return OTT_OK;
 }
 
 ott_status store_release(exec *cx, parameter_store *s, int unit) {
-    for (; s; s = s->beside) TRY(release(cx, &s->units[unit]));
+    for (; s; s = s->expert_store) TRY(release(cx, &s->units[unit]));
     return OTT_OK;
 }
 
@@ -259,9 +260,9 @@ static void abandon_unit(exec *cx, store_unit *u, bool wait) {
     for (int i = 0; i < u->part_count; i++) {
         store_part *part = &u->parts[i];
         forget(part);
-        part->whole = part->rowwise = part->columnwise = PLAN_NONE;
+        part->full = part->rowwise = part->columnwise = PLAN_NONE;
     }
-    u->here = false;
+    u->gathered = false;
     u->uses = 0;
 }
 
@@ -279,5 +280,5 @@ static void abandon(exec *cx, parameter_store *s, ott_status why) {
 }
 
 void store_abandon(exec *cx, parameter_store *s, ott_status why) {
-    for (; s; s = s->beside) abandon(cx, s, why);
+    for (; s; s = s->expert_store) abandon(cx, s, why);
 }

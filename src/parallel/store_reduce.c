@@ -8,7 +8,7 @@
 
 /* Do the ranks' gradients meet with every micro-batch? */
 static bool meets(const parameter_store *s) {
-    return store_ranks(s) > 1 && !s->whole;
+    return store_ranks(s) > 1 && !s->full_gradients;
 }
 
 static bool is_apart(const parameter_store *s, const parameter *p) {
@@ -17,14 +17,14 @@ static bool is_apart(const parameter_store *s, const parameter *p) {
 
 /* The gradient of all micro-batches of the unit's parameter i that this rank holds between them. */
 static tensor kept_gradient(const parameter_store *s, const store_unit *u, int i) {
-    int64_t first = u->whole_first;
-    if (!s->whole) return u->parameters[i]->shard.grad;
+    int64_t first = u->full_first;
+    if (!s->full_gradients) return u->parameters[i]->shard.grad;
     for (int k = 0; k < i; k++) {
         const parameter *p = u->parameters[k];
         if (!p->frozen) first += p->local.rows * p->local.columns;
     }
     const parameter_part *local = &u->parameters[i]->local;
-    return tensor_matrix((float *)s->whole + first, OTT_F32, local->rows, local->columns);
+    return tensor_matrix((float *)s->full_gradients + first, OTT_F32, local->rows, local->columns);
 }
 
 /* A gradient that is open already, because the head added to a tied table before the embedding does, stays. */
@@ -47,7 +47,7 @@ static ott_status open_gradients(exec *cx, const parameter_store *s, const store
 }
 
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit) {
-    for (; s; s = s->beside) TRY(open_gradients(cx, s, &s->units[unit]));
+    for (; s; s = s->expert_store) TRY(open_gradients(cx, s, &s->units[unit]));
     return OTT_OK;
 }
 
@@ -175,7 +175,7 @@ static ott_status finish(exec *cx, parameter_store *s) {
 }
 
 ott_status store_finish_gradients(exec *cx, parameter_store *s) {
-    for (; s; s = s->beside) TRY(finish(cx, s));
+    for (; s; s = s->expert_store) TRY(finish(cx, s));
     return OTT_OK;
 }
 
@@ -192,14 +192,14 @@ static ott_status reduce_gradients(exec *cx, parameter_store *s, const store_uni
 }
 
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit) {
-    for (; s; s = s->beside) TRY(reduce_gradients(cx, s, &s->units[unit]));
+    for (; s; s = s->expert_store) TRY(reduce_gradients(cx, s, &s->units[unit]));
     return OTT_OK;
 }
 
 /* ---- once for several micro-batches ---- */
 
 static ott_status reduce_once(exec *cx, parameter_store *s) {
-    for (int n = s->unit_count - 1; n >= 0 && s->whole; n--) {
+    for (int n = s->unit_count - 1; n >= 0 && s->full_gradients; n--) {
         const store_unit *u = &s->units[n];
         for (int i = 0; i < u->parameter_count; i++) u->parameters[i]->grad = kept_gradient(s, u, i);
         TRY(reduce(cx, s, u));
@@ -208,12 +208,12 @@ static ott_status reduce_once(exec *cx, parameter_store *s) {
 }
 
 ott_status store_reduce_once(exec *cx, parameter_store *s) {
-    for (; s; s = s->beside) TRY(reduce_once(cx, s));
+    for (; s; s = s->expert_store) TRY(reduce_once(cx, s));
     return OTT_OK;
 }
 
 ott_status store_zero_gradients(const parameter_store *s, device *d) {
-    for (; s; s = s->beside)
-        if (s->whole) TRY(device_zero(d, s->whole, s->whole_count * (int64_t)sizeof(float)));
+    for (; s; s = s->expert_store)
+        if (s->full_gradients) TRY(device_zero(d, s->full_gradients, s->full_count * (int64_t)sizeof(float)));
     return OTT_OK;
 }

@@ -57,7 +57,7 @@ static ott_status for_pieces(exec *cx, const linear *l, bool columnwise, void *c
 
 /* ---- codes ---- */
 
-ott_status store_show(exec *cx, const linear *l, const tensor *x, const qtensor *q) {
+ott_status store_call_hook(exec *cx, const linear *l, const tensor *x, const qtensor *q) {
     bool second = cast_spec_is_fp8(&l->spec.weight.rowwise) && !cast_spec_is_fp8(&q->spec.rowwise);
     if (cx->phase != PHASE_TRAIN || !cx->is_first_microbatch || second) return OTT_OK;
     return exec_hook_quantized(cx, l->name, TENSOR_WEIGHT, x, q);
@@ -65,7 +65,7 @@ ott_status store_show(exec *cx, const linear *l, const tensor *x, const qtensor 
 
 static ott_status cast_piece(exec *cx, const linear *l, const tensor *x, const qtensor *q) {
     TRY(op_cast(cx, &(cast_args){.x = x, .q = q}));
-    return store_show(cx, l, x, q);
+    return store_call_hook(cx, l, x, q);
 }
 
 ott_status store_cast(exec *cx, const linear *l, bool columnwise, void *codes) {
@@ -92,8 +92,8 @@ static ott_status find_amax(exec *cx, linear *l) {
 }
 
 static ott_status set_scales(exec *cx, linear *l) {
-    tensor_shard cut = linear_shard(l, TENSOR_WEIGHT);
-    TRY(shard_reduce_amax(cx, &cut, &l->quantized));
+    tensor_shard shard = linear_shard(l, TENSOR_WEIGHT);
+    TRY(shard_reduce_amax(cx, &shard, &l->quantized));
     TRY(op_scale(cx, &(scale_args){.q = &l->quantized}));
     if (!plan_recording(cx->plan)) l->compute_step = cx->step;
     return OTT_OK;

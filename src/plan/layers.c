@@ -65,7 +65,7 @@ static double casts_seconds(const machine *on, const model_module *e, int64_t m,
     const backend_capabilities *can = on->like->can;
     double input = work_cast_bytes(can, &s->input, m, l->in, source, input_alone(e->role));
     double grad = work_cast_bytes(can, &s->grad_output, m, l->out, source, grad_alone(e->role));
-    bool by_optimizer = l->optimizer_quantizes && qtensor_has_codes(&l->weight->shard.form);
+    bool by_optimizer = l->optimizer_quantizes && qtensor_has_codes(&l->weight->shard.quantized);
     double weight = work_cast_bytes(can, &s->weight, l->out, l->in, (int)master_bytes(l), !by_optimizer);
     return moving_seconds(on, OP_INDEX_quantize, input) / sharers(e->role) +
            moving_seconds(on, OP_INDEX_quantize, grad) +

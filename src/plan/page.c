@@ -21,7 +21,7 @@ static void write_head(const page *p, str *out) {
                (long long)o->layers, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
                (long long)o->vocab, o->tied ? ", tied head" : "");
     char shown[128];
-    mesh_show(p->mesh, shown);
+    mesh_describe(p->mesh, shown);
     if (e->ranks > 1) str_printf(out, "Mesh: %s\n", shown);
     if (e->rank.on_rank < e->rank.parameters)
         str_printf(out, "On a rank: %s of the parameters\n", str_commas(e->rank.on_rank, share));

@@ -44,7 +44,7 @@ static int64_t trained(const search *s) {
 /* Parameters, and of those that are trained gradients and the optimizer's state, as much as each has at least. */
 static double state_bytes(const search *s, const mesh *m) {
     const model_options *o = s->base->shape;
-    int slots = o->optimizer->slots_taken ? o->optimizer->slots_taken : o->optimizer->slots;
+    int slots = o->optimizer->applied_slots ? o->optimizer->applied_slots : o->optimizer->slots;
     return part_bytes(m, s->asked->rank.frozen, o->frozen) + part_bytes(m, trained(s), o->master) +
            part_bytes(m, trained(s), o->gradient) + slots * part_bytes(m, trained(s), o->state);
 }

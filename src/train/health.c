@@ -173,8 +173,8 @@ static void judge_layer(const health *h, int64_t i) {
     linear *l = h->layers[i]->linear;
     const char *word = "";
     if (!l || !l->spec.fp8) return;
-    l->below = worst_of(h, i, &word) < h->options.bound_db ? l->below + 1 : 0;
-    if (l->below >= (float)h->options.window) l->below = LINEAR_FELL_BACK;
+    l->low_sqnr_count = worst_of(h, i, &word) < h->options.bound_db ? l->low_sqnr_count + 1 : 0;
+    if (l->low_sqnr_count >= (float)h->options.window) l->low_sqnr_count = LINEAR_FELL_BACK;
 }
 
 static void log_fallbacks(const health *h, int64_t i) {

@@ -28,27 +28,28 @@ static void log_precision(const run_log_start *a) {
 }
 
 /* "224 as they are, 0 as bf16 numbers, ..." */
-static void show_readings(const trainer *t, const int count[LINEAR_READINGS], char *out, size_t size) {
-    snprintf(out, size, "%d as they are, %d as %s numbers, %d rounded a second time", count[LINEAR_AS_KEPT],
-             count[LINEAR_VALUES], dtype_name(t->m->activation), count[LINEAR_ROUNDED]);
+static void show_readings(const trainer *t, const int count[LINEAR_CODES_USES], char *out, size_t size) {
+    snprintf(out, size, "%d as they are, %d as %s numbers, %d rounded a second time",
+             count[LINEAR_CODES_DIRECT], count[LINEAR_CODES_DEQUANTIZED], dtype_name(t->m->activation),
+             count[LINEAR_CODES_REQUANTIZED]);
 }
 
 /* What products make of frozen weights that are kept in FP8: never silently something else. */
 static void log_kept(const run_log_start *a) {
     const module_list *all = &a->trainer->m->modules;
-    int kept = 0, count[2][LINEAR_READINGS] = {0};
+    int kept = 0, count[2][LINEAR_CODES_USES] = {0};
     char forward[128], backward[128];
     for (int i = 0; i < all->count; i++) {
         if (all->of[i].kind != MODULE_LINEAR || !linear_keeps_codes(all->of[i].linear)) continue;
         kept++;
-        for (int pass = 0; pass < 2; pass++) count[pass][linear_reads(all->of[i].linear, pass)]++;
+        for (int pass = 0; pass < 2; pass++) count[pass][linear_get_codes_use(all->of[i].linear, pass)]++;
     }
     if (kept == 0) return;
     show_readings(a->trainer, count[0], forward, sizeof forward);
     show_readings(a->trainer, count[1], backward, sizeof backward);
     log_info(a->log, "Kept in FP8: %d frozen weights; forward reads %s; backward %s", kept, forward,
              backward);
-    if (count[0][LINEAR_ROUNDED] + count[1][LINEAR_ROUNDED] > 0)
+    if (count[0][LINEAR_CODES_REQUANTIZED] + count[1][LINEAR_CODES_REQUANTIZED] > 0)
         log_info(
             a->log,
             "Rounded a second time, at each use, are those whose scales recipe %s has for other elements",
@@ -194,7 +195,7 @@ static void log_masters(const run_log_start *a) {
 static void log_ranks(const run_log_start *a) {
     char text[128];
     if (mesh_ranks(a->mesh) == 1) return;
-    mesh_show(a->mesh, text);
+    mesh_describe(a->mesh, text);
     log_info(a->log, "Ranks: %s; a step takes %lld rows", text, (long long)config_step_rows(a->cfg));
 }
 

@@ -179,7 +179,7 @@ static ott_status await_next(exec *cx, stage *s, int peer) {
 
 static ott_status post_needs(exec *cx, const pass *p, pipeline_task t) {
     pipeline_message needs[PIPELINE_MESSAGES];
-    int count = pipeline_needs(p->s->shape, p->s->tied, t, needs);
+    int count = pipeline_receives(p->s->shape, p->s->tied, t, needs);
     for (int i = 0; i < count; i++)
         while (!message_of(p->s, &needs[i])->posted) TRY(post_next(cx, p, needs[i].peer));
     return OTT_OK;
@@ -187,7 +187,7 @@ static ott_status post_needs(exec *cx, const pass *p, pipeline_task t) {
 
 static ott_status await_needs(exec *cx, stage *s, pipeline_task t) {
     pipeline_message needs[PIPELINE_MESSAGES];
-    int count = pipeline_needs(s->shape, s->tied, t, needs);
+    int count = pipeline_receives(s->shape, s->tied, t, needs);
     for (int i = 0; i < count; i++)
         while (!message_of(s, &needs[i])->arrived) TRY(await_next(cx, s, needs[i].peer));
     return OTT_OK;
@@ -213,7 +213,7 @@ static ott_status finish_all_sends(exec *cx, stage *s) {
 /* Takes over the buffer. */
 static ott_status send_message(exec *cx, stage *s, const pipeline_message *m, const tensor *t,
                                plan_buffer *buffer) {
-    int64_t place = s->sent[m->content]++ % pipeline_leaving(s->shape, m->content);
+    int64_t place = s->sent[m->content]++ % pipeline_max_in_flight(s->shape, m->content);
     pending_send *d = &s->pending_sends[m->content * s->shape->stages + place];
     TRY(finish_send(cx, d));
     d->buffer = *buffer;
@@ -359,7 +359,7 @@ ott_status stage_share_gradients(exec *cx, stage *s) {
     parameter *table = s->m->embedding.weight;
     bool first = pipeline_is_first(s->shape), last = pipeline_is_last(s->shape);
     if (!s->tied || !(first || last)) return OTT_OK;
-    table->grad.data = table->shard.cut ? NULL : table->shard.grad.data;
+    table->grad.data = table->shard.rows_per_rank ? NULL : table->shard.grad.data;
     if (first)
         return group_run(
             s->ranks, cx,
@@ -395,7 +395,7 @@ ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *g
 /* Only streams are sent, each when the one before has come. */
 static ott_status receive_stream(exec *cx, const pass *p, pipeline_task t) {
     pipeline_message needs[PIPELINE_MESSAGES];
-    if (pipeline_needs(p->s->shape, p->s->tied, t, needs) == 0) return OTT_OK;
+    if (pipeline_receives(p->s->shape, p->s->tied, t, needs) == 0) return OTT_OK;
     message *at = message_of(p->s, needs);
     TRY(open_message(cx, p, needs, at));
     return group_run(p->s->ranks, cx,

@@ -205,7 +205,7 @@ ott_status trainer_share_fallbacks(trainer *t) {
     float fell_back[all->count];
     for (int i = 0; i < all->count; i++) {
         const model_module *e = &all->of[i];
-        bool here = e->kind == MODULE_LINEAR && e->linear && e->linear->below == LINEAR_FELL_BACK;
+        bool here = e->kind == MODULE_LINEAR && e->linear && e->linear->low_sqnr_count == LINEAR_FELL_BACK;
         fell_back[i] = e->fell_back || here ? 1.0f : 0.0f;
     }
     t->host_exchange.group = t->options.run_group;

@@ -3,10 +3,10 @@
 
 ott_status trainer_use_average(trainer *t, bool average) {
     const optimizer_rule *rule = t->m->options.optimizer;
-    if (!rule->show || t->run.updates == 0) return OTT_OK;
+    if (!rule->use_average || t->run.updates == 0) return OTT_OK;
     for (int i = 0; i < t->m->parameter_count; i++)
         if (!t->m->parameters[i].frozen)
-            TRY(rule->show(&t->cx, &t->options.optimizer, &t->m->parameters[i], average));
+            TRY(rule->use_average(&t->cx, &t->options.optimizer, &t->m->parameters[i], average));
     model_weights_changed(t->m);
     return OTT_OK;
 }

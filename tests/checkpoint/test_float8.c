@@ -26,7 +26,7 @@ static void open_layer(run_folder *f, layer_case *c, int margin) {
                             .policy = AMAX_DELAYED,
                             .history = HISTORY};
     *c = (layer_case){0};
-    const delayed_want wanted = {.state = &c->layer.delayed[TENSOR_WEIGHT], .spec = &spec};
+    const delayed_request wanted = {.state = &c->layer.delayed[TENSOR_WEIGHT], .spec = &spec};
     assert_int_equal(delayed_store_set(&c->store, f->device, &wanted, 1), OTT_OK);
     c->named = (float8_layer){"a", &c->layer};
 }

@@ -135,7 +135,7 @@ static void put(device *d, const tensor *t, const float *values) {
 
 /* The down projections have delayed scaling of weight and input, with values or at the start. */
 static void set_delayed(model *m, device *d, bool values) {
-    delayed_want wanted[8] = {{0}};
+    delayed_request wanted[8] = {{0}};
     cast_spec specs[8];
     int count = 0;
     for (int i = 0; i < m->modules.count; i++) {
@@ -147,9 +147,9 @@ static void set_delayed(model *m, device *d, bool values) {
                                        .scale = {.rule = SCALE_TE, .margin = e->layer},
                                        .policy = AMAX_DELAYED,
                                        .history = HISTORY};
-            wanted[count] = (delayed_want){.state = &e->linear->delayed[t], .spec = &specs[count]};
+            wanted[count] = (delayed_request){.state = &e->linear->delayed[t], .spec = &specs[count]};
         }
-        e->linear->below = values ? (float)(3 + e->layer) : 0;
+        e->linear->low_sqnr_count = values ? (float)(3 + e->layer) : 0;
     }
     assert_int_equal(delayed_store_set(&m->delayed, d, wanted, count), OTT_OK);
     for (int i = 0; values && i < count; i++) {
@@ -211,7 +211,7 @@ static void expect_delayed(const model *whole, const model *m) {
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.of[i], *all = &whole->all_modules.of[i];
         if (e->role != ROLE_DOWN || !e->linear) continue; /* another stage's */
-        assert_true(e->linear->below == all->linear->below);
+        assert_true(e->linear->low_sqnr_count == all->linear->low_sqnr_count);
         for (int t = 0; t < 2; t++) {
             float *a = fetch(whole, &all->linear->delayed[t].amax_history),
                   *b = fetch(m, &e->linear->delayed[t].amax_history);
@@ -709,7 +709,7 @@ static void ranks_that_cut_latents(void **state) {
     model_options o = odd_options();
     o.family = family_find("deepseek_v3");
     o.heads = o.kv_heads = 4;
-    o.latent = (latent_shape){.query_rank = 10, .key_rank = 7, .still = 5, .turning = 4, .value = 6};
+    o.latent = (latent_shape){.query_rank = 10, .key_rank = 7, .nope_dim = 5, .rope_dim = 4, .value = 6};
     o.head_dim = latent_key_width(&o.latent);
     o.hidden = 300;
     o.vocab = 68;

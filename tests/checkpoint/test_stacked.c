@@ -69,7 +69,7 @@ static void open_stacked(stacked *s, group *ranks) {
     p->shard.value = harness_tensor(&s->h, OTT_F32, p->shard.value.rows, COLUMNS);
     p->shard.grad = harness_tensor(&s->h, OTT_F32, p->shard.value.rows, COLUMNS);
     p->value = p->grad = tensor_matrix(NULL, OTT_F32, p->rows, COLUMNS);
-    if (!p->shard.cut) parameter_show_shard(p);
+    if (!p->shard.rows_per_rank) parameter_use_shard(p);
     s->of_unit = p;
     s->unit = (store_unit){.parameters = &s->of_unit, .parameter_count = 1};
     HARNESS_OK(store_open(&s->m.store, s->memory));
@@ -117,7 +117,7 @@ static void draw_alone(int matrix, float *out) {
     parameter p = parameter_of_shape(2, (int64_t[]){ROWS, COLUMNS});
     p.shard.value = harness_tensor(&h, OTT_F32, ROWS, COLUMNS);
     HARNESS_OK(draw_open(&w, h.device, NULL, EACH, 1));
-    HARNESS_OK(draw_rows(&w, (draw_start){.deviation = 0.3}, 5, rng_stream(name), &p, 0, ROWS));
+    HARNESS_OK(draw_rows(&w, (draw_distribution){.deviation = 0.3}, 5, rng_stream(name), &p, 0, ROWS));
     draw_close(&w);
     harness_get(&h, &p.shard.value, out);
     harness_close(&h);

@@ -129,12 +129,12 @@ static void fallback_layers_stay(void **state) {
     (void)state;
     linear *up = &t.m->blocks[1].mlp.up;
     convert_options o = {.recipe = recipe_find("tensorwise")};
-    up->below = LINEAR_FELL_BACK;
+    up->low_sqnr_count = LINEAR_FELL_BACK;
     expect(&t, &o, "TTTTTTTTTTTT-TT");
     assert_non_null(strstr(up->skip_reason, "float8.fallback"));
-    up->below = 2; /* counting, not fallen */
+    up->low_sqnr_count = 2; /* counting, not fallen */
     expect(&t, &o, "TTTTTTTTTTTTTTT");
-    up->below = 0;
+    up->low_sqnr_count = 0;
 }
 
 /* What the automatic filter alone says of a layer of these dimensions, which is of no model. */
@@ -203,7 +203,7 @@ static void fp8_must_reach_a_layer(void **state) {
 }
 
 static ott_status fall(void *user, linear *l) {
-    l->below = *(float *)user;
+    l->low_sqnr_count = *(float *)user;
     return OTT_OK;
 }
 

@@ -265,7 +265,7 @@ static void fp8_halves_what_travels(void **state) {
     static const char *const recipes[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp",
                                           "delayed",    "current", "block"};
     model_options o = blocks_of_124m();
-    const store_options plain = {0}, masters = {.masters_travel = true};
+    const store_options plain = {0}, masters = {.gather_masters = true};
     outcome bf16 = measure(&o, "bf16", &plain, 0, gather_blocks);
     int64_t elements = 4 * 768 * 768 + 3 * 768 * 2048, norms = 2 * 768;
     assert_int_equal(bf16.traffic.bf16, 2 * 2 * elements);

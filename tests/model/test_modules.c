@@ -110,7 +110,7 @@ static void test_muon_decides_by_role(void **state) {
     for (int i = 0; i < t.m->modules.count; i++) {
         const model_module *m = &t.m->modules.of[i];
         bool is_table = m->role == ROLE_EMBEDDING || m->role == ROLE_HEAD;
-        assert_int_equal(muon->takes(m->weight), m->rank > 1 && !is_table);
+        assert_int_equal(muon->applies_to(m->weight), m->rank > 1 && !is_table);
     }
     tiny_close(&t);
 }

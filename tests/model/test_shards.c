@@ -64,7 +64,7 @@ static void follow_family(model_options *o, const family *f) {
     o->window = f->full_every ? LENGTH / 2 : 0;
     o->logit_softcap = f->full_every ? 3 : 0;
     if (!f->latent) return;
-    o->latent = (latent_shape){.query_rank = 48, .key_rank = 32, .still = 16, .turning = 16, .value = 16};
+    o->latent = (latent_shape){.query_rank = 48, .key_rank = 32, .nope_dim = 16, .rope_dim = 16, .value = 16};
     o->head_dim = latent_key_width(&o->latent);
     o->kv_heads = o->heads;
 }
@@ -373,7 +373,7 @@ static void whatever_travels_and_when(void **state) {
                             .tied = way % 5 == 0,
                             .bias = way % 2,
                             .checkpointing = modes[(i + way / 3) % 4],
-                            .store = {.masters_travel = way & 1,
+                            .store = {.gather_masters = way & 1,
                                       .no_prefetch = way & 2,
                                       .precompute_scales = (way + i) % 2,
                                       .reshard = (store_reshard)(way / 4)}},

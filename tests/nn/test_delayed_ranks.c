@@ -65,12 +65,13 @@ static float seen_on(int rank, int state) {
 }
 
 static void open_rank(rank_run *r, group *inner) {
-    delayed_want wanted[STATES];
+    delayed_request wanted[STATES];
     harness_open(&r->h, 1, NULL);
     plan_immediate(r->h.plan);
     r->ranks = (counting_group){.group = *inner, .inner = inner};
     r->ranks.group.table = &counting_table;
-    for (int i = 0; i < STATES; i++) wanted[i] = (delayed_want){.state = &r->states[i], .spec = spec_of(i)};
+    for (int i = 0; i < STATES; i++)
+        wanted[i] = (delayed_request){.state = &r->states[i], .spec = spec_of(i)};
     HARNESS_OK(delayed_store_set(&r->store, r->h.device, wanted, STATES));
     for (int i = 0; i < STATES; i++) {
         float seen = seen_on(inner->rank, i);
@@ -107,13 +108,13 @@ static void states_keep_their_values_where_they_lie_anew(void **state) {
     (void)state;
     static rank_run r;
     group alone = {.size = 1};
-    delayed_want wanted[STATES];
+    delayed_request wanted[STATES];
     float scale = 0.25f, found;
     open_rank(&r, &alone);
     harness_put(&r.h, &r.states[3].scale, &scale);
     for (int i = 0; i < STATES; i++)
-        wanted[i] =
-            (delayed_want){.state = &r.states[i], .spec = i == 3 ? &own : &reduced, .is_input = i % 2 == 0};
+        wanted[i] = (delayed_request){
+            .state = &r.states[i], .spec = i == 3 ? &own : &reduced, .is_input = i % 2 == 0};
     HARNESS_OK(delayed_store_set(&r.store, r.h.device, wanted, STATES));
     assert_int_equal(r.store.reduced, STATES - 1);
     harness_get(&r.h, &r.states[3].scale, &found);

@@ -377,7 +377,7 @@ static void build_attention_latent_of(layer *l, const latent_shape *s) {
     const int32_t lengths[] = {7, 1, 12, 3, 0};
     int64_t heads = 3, width = latent_key_width(s);
     place(l, lengths);
-    HARNESS_OK(rope_build(&l->rope, l->h.device, &interleaved_rope, s->turning, TOKENS_MAX));
+    HARNESS_OK(rope_build(&l->rope, l->h.device, &interleaved_rope, s->rope_dim, TOKENS_MAX));
     l->attention = (attention){
         .heads = heads, .kv_heads = heads, .head_dim = width, .latent = {.shape = *s}, .rope = &l->rope};
     int64_t tokens = l->at.position.columns;
@@ -386,7 +386,7 @@ static void build_attention_latent_of(layer *l, const latent_shape *s) {
         make_path(l, &l->attention.latent.query, true, s->query_rank, 0, heads * width);
     else
         make_linear(l, &l->attention.q, "q", 12, heads * width);
-    make_path(l, &l->attention.latent.key, false, s->key_rank, s->turning, heads * (s->still + s->value));
+    make_path(l, &l->attention.latent.key, false, s->key_rank, s->rope_dim, heads * (s->nope_dim + s->value));
     make_linear(l, &l->attention.o, "o", heads * s->value, 12);
     HARNESS_OK(attention_connect(&l->attention, &l->input_specs, &l->grad_specs));
     add_output(l, harness_tensor(&l->h, OTT_F32, tokens, 12));
@@ -394,10 +394,10 @@ static void build_attention_latent_of(layer *l, const latent_shape *s) {
 
 static void build_attention_latent(layer *l) {
     build_attention_latent_of(
-        l, &(latent_shape){.query_rank = 7, .key_rank = 9, .still = 5, .turning = 8, .value = 6});
+        l, &(latent_shape){.query_rank = 7, .key_rank = 9, .nope_dim = 5, .rope_dim = 8, .value = 6});
 }
 static void build_attention_latent_keys(layer *l) {
-    build_attention_latent_of(l, &(latent_shape){.key_rank = 9, .still = 4, .turning = 8, .value = 12});
+    build_attention_latent_of(l, &(latent_shape){.key_rank = 9, .nope_dim = 4, .rope_dim = 8, .value = 12});
 }
 
 static ott_status forward_attention(exec *cx, layer *l) {

@@ -209,26 +209,26 @@ static void check_form(harness *h, parameter *p, const quant_spec *spec, bool co
     const tensor *value = &p->shard.value;
     qtensor expected;
     open_copy(h, spec, &expected);
-    open_copy(h, spec, &p->shard.form);
+    open_copy(h, spec, &p->shard.quantized);
     float *group_scales = malloc(sizeof(float[LINES * LENGTH]));
     for (int i = 0; i < LINES * LENGTH; i++) group_scales[i] = 7;
     harness_put(h, value, group_scales);
-    HARNESS_OK(op_quantize(&h->cx, &(quantize_args){.x = value, .q = &p->shard.form}));
+    HARNESS_OK(op_quantize(&h->cx, &(quantize_args){.x = value, .q = &p->shard.quantized}));
     for (int i = 0; i < LINES * LENGTH; i++) group_scales[i] = (float)((i * 37) % 101 - 50) * 0.01f;
     harness_put(h, value, group_scales);
     harness_put(h, &p->shard.grad, group_scales);
     free(group_scales);
     optimizer_schedule(adamw, &o, 1e-2, 1, host);
     tensor state = harness_tensor_of(h, OTT_F32, 1, STEP_STATE_COUNT, host);
-    if (!codes) p->shard.form.rowwise.data = p->shard.form.columnwise.data = NULL;
+    if (!codes) p->shard.quantized.rowwise.data = p->shard.quantized.columnwise.data = NULL;
     HARNESS_OK(optimizer_step(&h->cx, adamw, &o, (const parameter *const[]){p}, 1, NULL, &state));
     HARNESS_OK(op_quantize(&h->cx, &(quantize_args){.x = value, .q = &expected}));
     int64_t groups = granularity_groups(spec->rowwise.grain, LINES, LENGTH) * 4;
-    expect_same_bytes(h, p->shard.form.rowwise.amax, expected.rowwise.amax, groups);
+    expect_same_bytes(h, p->shard.quantized.rowwise.amax, expected.rowwise.amax, groups);
     if (!codes) return;
-    expect_same_bytes(h, p->shard.form.rowwise.scale_inv, expected.rowwise.scale_inv, groups);
-    expect_same_bytes(h, p->shard.form.rowwise.data, expected.rowwise.data, LINES * LENGTH);
-    expect_same_bytes(h, p->shard.form.columnwise.data, expected.columnwise.data, LINES * LENGTH);
+    expect_same_bytes(h, p->shard.quantized.rowwise.scale_inv, expected.rowwise.scale_inv, groups);
+    expect_same_bytes(h, p->shard.quantized.rowwise.data, expected.rowwise.data, LINES * LENGTH);
+    expect_same_bytes(h, p->shard.quantized.columnwise.data, expected.columnwise.data, LINES * LENGTH);
 }
 
 static void a_form_is_that_of_the_value(void **state) {
@@ -403,14 +403,14 @@ static void run_trial(harness *h, const trial *t, bool hidden) {
     }
     compare(h, &r.p.shard.value, e.p, 2e-5, t, "value");
     compare(h, &r.p.shard.slot[0], e.slot[0], 2e-5, t, r.rule->slot[0]);
-    if (!r.rule->show) return;
+    if (!r.rule->use_average) return;
     float trains[MOST], average[MOST];
     harness_get(h, &r.p.shard.value, trains);
-    HARNESS_OK(r.rule->show(&h->cx, &t->o, &r.p, true));
+    HARNESS_OK(r.rule->use_average(&h->cx, &t->o, &r.p, true));
     compare(h, &r.p.shard.value, e.slot[1], 2e-5, t, "average");
     harness_get(h, &r.p.shard.value, average);
     assert_true(memcmp(average, trains, (size_t)count * sizeof *average) != 0);
-    HARNESS_OK(r.rule->show(&h->cx, &t->o, &r.p, false));
+    HARNESS_OK(r.rule->use_average(&h->cx, &t->o, &r.p, false));
     harness_get(h, &r.p.shard.value, average);
     assert_memory_equal(average, trains, (size_t)count * sizeof *average);
 }
@@ -422,7 +422,7 @@ static void rules_follow_their_formulas(void **state) {
 #define OPTIONS(...)                                                                                         \
     { .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f, __VA_ARGS__ }
 #define MUON_OF(...)                                                                                         \
-    OPTIONS(.momentum = 0.95f, .muon_steps = 5, .product = OTT_F32, .adam_rate = 0.25f, __VA_ARGS__)
+    OPTIONS(.momentum = 0.95f, .muon_steps = 5, .muon_format = OTT_F32, .adam_rate = 0.25f, __VA_ARGS__)
 #define MUON MUON_OF(.nesterov = false)
     static const trial trials[] = {
         {"adamw", OPTIONS(.seed = 1), 2, {12, 10}},
@@ -521,8 +521,8 @@ static void check_golden(const golden *g, const char *name, const trial *t, doub
         harness_replay(&h, update_once, &r);
     }
     expect_near(&h, g, &r.p.shard.value, bound, name, "value");
-    if (r.rule->show) {
-        HARNESS_OK(r.rule->show(&h.cx, &t->o, &r.p, true));
+    if (r.rule->use_average) {
+        HARNESS_OK(r.rule->use_average(&h.cx, &t->o, &r.p, true));
         expect_near(&h, g, &r.p.shard.value, bound, name, "average");
     }
     golden_free(g, &start);
@@ -575,7 +575,7 @@ static void muon_in_bf16_is_near(void **state) {
     rng_normals(9, 1, 0, SIDE * SIDE, g);
     for (int k = 0; k < 2; k++) {
         const trial t = {.rule = "muon",
-                         .o = {.muon_steps = 5, .product = k ? OTT_BF16 : OTT_F32, .adam_rate = 1},
+                         .o = {.muon_steps = 5, .muon_format = k ? OTT_BF16 : OTT_F32, .adam_rate = 1},
                          .rank = 2,
                          .shape = {SIDE, SIDE}};
         harness h;

@@ -131,7 +131,7 @@ enum { HEAD = 4, EACH = 3, SHARERS_MAX = 7, COLUMNS_MAX = 14 * HEAD }; /* EACH: 
 typedef struct sharer {
     harness h;
     group *ranks;
-    context_deal deal;
+    context_split deal;
     tensor keys, dealt, grads, sums;
 } sharer;
 
@@ -156,8 +156,8 @@ static float grad_at(int r, int64_t row, int64_t column) {
 
 static void open_sharer(sharer *s, group *ranks, int rank, int size, int64_t heads, int64_t kv_heads) {
     float keys[EACH * COLUMNS_MAX], grads[SHARERS_MAX * EACH * COLUMNS_MAX];
-    *s = (sharer){.ranks = ranks, .deal = context_deal_keys(size, heads, kv_heads, HEAD)};
-    int64_t columns = kv_heads * HEAD, dealt = context_deal_columns(&s->deal, size, columns),
+    *s = (sharer){.ranks = ranks, .deal = context_split_keys(size, heads, kv_heads, HEAD)};
+    int64_t columns = kv_heads * HEAD, dealt = context_split_columns(&s->deal, size, columns),
             rows = size * EACH;
     for (int64_t i = 0; i < EACH * columns; i++) keys[i] = key_at(rank * EACH + i / columns, i % columns);
     for (int64_t i = 0; i < rows * dealt; i++) grads[i] = grad_at(rank, i / dealt, i % dealt);

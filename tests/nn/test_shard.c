@@ -47,13 +47,13 @@ static void open_part(part *p, const quant_spec *spec, tensor_shard cut, int64_t
                       int64_t rows, int64_t columns) {
     float *values = malloc((size_t)(rows * columns) * sizeof *values);
     int form;
-    *p = (part){.row = row, .column = column, .ranks = cut.rows ? cut.rows : cut.columns};
+    *p = (part){.row = row, .column = column, .ranks = cut.row_ranks ? cut.row_ranks : cut.column_ranks};
     harness_open(&p->h, 1, NULL);
     for (int64_t i = 0; i < rows * columns; i++)
         values[i] = value_at(row + i / columns, column + i % columns);
     p->x = harness_tensor_of(&p->h, OTT_F32, rows, columns, values);
     p->y = harness_tensor(&p->h, OTT_F32, rows, columns);
-    p->specs.cut = cut;
+    p->specs.shard = cut;
     HARNESS_OK(activation_specs_add(&p->specs, spec, NULL, true, &form));
     harness_record(&p->h, step, p);
     free(values);
@@ -88,7 +88,8 @@ static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool
     harness_replay(&whole.h, step, &whole);
     harness_get(&whole.h, &whole.y, all);
     for (int k = 0; k < size; k++) {
-        tensor_shard cut = by_rows ? (tensor_shard){.rows = groups[k]} : (tensor_shard){.columns = groups[k]};
+        tensor_shard cut =
+            by_rows ? (tensor_shard){.row_ranks = groups[k]} : (tensor_shard){.column_ranks = groups[k]};
         if (!meets) cut = (tensor_shard){0};
         open_part(&parts[k], spec, cut, by_rows ? k * length : 0, by_rows ? 0 : k * length,
                   by_rows ? length : SIDE, by_rows ? SIDE : length);
@@ -143,7 +144,7 @@ static void and_not_each_for_itself(void **state) {
 static void blocks_that_are_cut_are_known(void **state) {
     const quant_spec *block = &recipe_find("block")->weight, *one = &recipe_find("tensorwise")->weight;
     group g = {.size = 2};
-    tensor_shard rows = {.rows = &g}, columns = {.columns = &g}, none = {0};
+    tensor_shard rows = {.row_ranks = &g}, columns = {.column_ranks = &g}, none = {0};
     int64_t size;
     (void)state;
     assert_true(shard_fits_blocks(&rows, block, 128, 100, &size));
@@ -213,7 +214,7 @@ static void open_layer(layer_part *p, const recipe *r, parameter_split cut, grou
     p->linear = (linear){.name = "linear",
                          .in = local->columns,
                          .out = local->rows,
-                         .cut = cut,
+                         .split = cut,
                          .ranks = {.group = ranks},
                          .weight = &p->weight,
                          .compute_step = -1};
@@ -255,13 +256,13 @@ static void expect_layer(const char *name, layer_part *p, const float *all) {
     for (int64_t i = 0; i < TOKENS; i++)
         for (int64_t j = 0; j < local->rows; j++) {
             float expected = all[i * WIDTH + local->row + j], found = own[i * local->rows + j];
-            bool right = p->linear.cut == PARAMETER_ROWS
+            bool right = p->linear.split == PARAMETER_ROWS
                              ? expected == found
                              : fabs((double)expected - (double)found) <= bound[i * WIDTH + j];
             if (!right)
                 fail_msg("%s, cut by %s: output %d, %d is %.9g, not %.9g", name,
-                         p->linear.cut == PARAMETER_ROWS ? "rows" : "columns", (int)i, (int)j, (double)found,
-                         (double)expected);
+                         p->linear.split == PARAMETER_ROWS ? "rows" : "columns", (int)i, (int)j,
+                         (double)found, (double)expected);
         }
 }
 

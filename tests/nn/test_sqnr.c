@@ -78,10 +78,10 @@ static void open_bench(bench *b, float outlier) {
 
 static void run(bench *b, const recipe *r) {
     linear_spec spec;
-    delayed_want wanted[TENSOR_COUNT];
+    delayed_request wanted[TENSOR_COUNT];
     recipe_compile(r, OTT_BF16, &spec);
     HARNESS_OK(linear_set_spec(&b->l, b->h.device, &spec));
-    linear_wants(&b->l, wanted);
+    linear_delayed_requests(&b->l, wanted);
     HARNESS_OK(delayed_store_set(&b->store, b->h.device, wanted, TENSOR_COUNT));
     b->input_specs = b->grad_specs = (activation_specs){0};
     HARNESS_OK(linear_connect(&b->l, &b->input_specs, &b->grad_specs));

@@ -53,8 +53,8 @@ static void check(int ranks, int rounds) {
         p.shard.value.dtype = OTT_F32;
         divide_plainly(held, ranks, p.rows, p.columns, cut);
         assert_int_equal(store_divide(&s, memory, &p), OTT_OK);
-        assert_memory_equal(p.shard.cut, cut, (size_t)ranks * sizeof *cut);
-        assert_memory_equal(s.held, held, (size_t)ranks * sizeof *held);
+        assert_memory_equal(p.shard.rows_per_rank, cut, (size_t)ranks * sizeof *cut);
+        assert_memory_equal(s.shard_elements, held, (size_t)ranks * sizeof *held);
         assert_int_equal(store_count_at(&p, ranks / 2), tensor_count(p.shard.value));
         assert_int_equal(store_first_at(&p, ranks / 2), p.shard.first * p.columns);
     }

@@ -68,10 +68,10 @@ static void neighbours_share_a_layer(void **state) {
     mesh_group(&m, MESH_DATA, 5, ranks);
     assert_memory_equal(ranks, ((int[]){1, 3, 5, 7}), 4 * sizeof(int));
     char text[128];
-    mesh_show(&m, text);
+    mesh_describe(&m, text);
     assert_string_equal(text, "pp 2 x dp_replicate 2 x dp_shard 2 x tp 2");
     m = open_mesh(1, 1, -1, 1, 1, 1, 1);
-    mesh_show(&m, text);
+    mesh_describe(&m, text);
     assert_string_equal(text, "1 rank");
 }
 

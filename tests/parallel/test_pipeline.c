@@ -108,7 +108,7 @@ static void ask_up_to(world *w, int to, const pipeline_message *wanted) {
 static bool may_run(world *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     pipeline_message needs[PIPELINE_MESSAGES];
-    int count = pipeline_needs(&s, w->tied, pipeline_task_at(&s, w->n, w->at[rank].task), needs);
+    int count = pipeline_receives(&s, w->tied, pipeline_task_at(&s, w->n, w->at[rank].task), needs);
     bool here = true;
     for (int i = 0; i < count; i++) {
         ask_up_to(w, rank, &needs[i]);
@@ -126,7 +126,7 @@ static bool send(world *w, int rank) {
     int count = pipeline_sends(&s, w->tied, pipeline_task_at(&s, w->n, a->task - 1), sends);
     for (; a->sent < count; a->sent++) {
         const pipeline_message *m = &sends[a->sent];
-        int64_t place = w->sent[rank][m->content] % pipeline_leaving(&s, m->content);
+        int64_t place = w->sent[rank][m->content] % pipeline_max_in_flight(&s, m->content);
         const bool **before = &w->leaving[rank][m->content][place];
         if (*before && !**before) return false;
         assert_false(w->left[m->content][m->peer][m->chunk][m->micro_batch]);

@@ -29,7 +29,7 @@ mesh_way way_without(const mesh_way *w, unsigned kinds) {
     if (kinds & WAY_DATA) less.micro_batches *= (int)way_data_ranks(w);
     for (int d = 0; d < MESH_DIMENSIONS; d++)
         if (kind_of[d] & kinds) less.layout.size[d] = 0;
-    if (kinds & WAY_DATA) less.masters_travel = false;
+    if (kinds & WAY_DATA) less.gather_masters = false;
     if (kinds & WAY_PIPELINE) less.layout.schedule = 0;
     if (kinds & WAY_TENSOR) less.layout.sequence_parallel = false;
     return less;

@@ -20,7 +20,7 @@ typedef struct mesh_way {
     char name[80];
     unsigned kinds;
     mesh_layout layout;
-    bool masters_travel; /* no FP8 all-gather */
+    bool gather_masters; /* no FP8 all-gather */
     int micro_batches;   /* of a rank in a step */
     bool experts;        /* the model has some */
 } mesh_way;

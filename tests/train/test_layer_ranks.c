@@ -2,7 +2,7 @@
  * Ranks, as threads, that run layers together, against one rank: tensor parallelism, with and without sequence
  * parallelism, and context parallelism.
  *
- * What is promised: casts take the scales of the whole, so the same numbers give the same codes (nn.cut); outputs of
+ * What is promised: casts take the scales of the whole, so the same numbers give the same codes (nn.shard); outputs of
  * layers with some rows of a weight, and attention of heads exchanged, are one rank's, bit for bit; the ranks agree in
  * every bit. A sum over ranks is in
  * another order than one rank's chain, and from there on the runs differ in rounding. To tell rounding from error the

@@ -41,7 +41,7 @@ static const char *const recomputations[RECOMPUTATIONS] = {"--train.activation_c
 #define SIZES(...) .layout.size = {__VA_ARGS__}
 static const mesh_way single_ways[] = {
     {"dp_replicate", WAY_DATA, SIZES([MESH_DP_REPLICATE] = 2)},
-    {"dp_shard", WAY_DATA, SIZES([MESH_DP_SHARD] = 2), .masters_travel = true},
+    {"dp_shard", WAY_DATA, SIZES([MESH_DP_SHARD] = 2), .gather_masters = true},
     {"dp_shard, FP8 all-gather", WAY_DATA, SIZES([MESH_DP_SHARD] = 2)},
     {"hybrid", WAY_DATA, SIZES([MESH_DP_REPLICATE] = 2, [MESH_DP_SHARD] = 2)},
     {"pp gpipe", WAY_PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_GPIPE},
@@ -157,7 +157,7 @@ static void run(const fixture *f, const job *j, outcome *out) {
     if (j->way.experts) arguments[count++] = "--model.num_experts=4";
     if (j->way.experts) arguments[count++] = "--model.moe_router=sigmoid_topk";
     if (j->way.experts) arguments[count++] = "--model.moe_aux_loss_weight=0.02";
-    if (j->way.masters_travel) arguments[count++] = "--float8.enable_fsdp_float8_all_gather=false";
+    if (j->way.gather_masters) arguments[count++] = "--float8.enable_fsdp_float8_all_gather=false";
     if (j->narrow) arguments[count++] = "--train.master_dtype=bf16";
     if (j->narrow)
         arguments[count++] = j->fp8_moments ? "--optimizer.state_dtype=fp8" : "--optimizer.state_dtype=bf16";
@@ -181,7 +181,7 @@ typedef struct memory {
 
 static bool same_job(const job *a, const job *b) {
     return memcmp(&a->way.layout, &b->way.layout, sizeof a->way.layout) == 0 &&
-           a->way.micro_batches == b->way.micro_batches && a->way.masters_travel == b->way.masters_travel &&
+           a->way.micro_batches == b->way.micro_batches && a->way.gather_masters == b->way.gather_masters &&
            a->way.experts == b->way.experts && a->recipe == b->recipe && a->layers == b->layers &&
            a->tied == b->tied && a->histories_every == b->histories_every && a->wide == b->wide &&
            a->length == b->length;

@@ -113,8 +113,8 @@ static void draw_precision(cell *c) {
                                DELAYED, CURRENT, BLOCK, MXFP8);
     if (cuts && (c->way.experts || (c->family->latent && has_blocks(c)))) c->precision = FP32;
     if (c->precision == BLOCK && way_size(&c->way, MESH_TP) > 2) c->precision = ROWWISE;
-    c->way.masters_travel = is_fp8(c) && one_in(c, 3);
-    if (c->way.masters_travel) say(c, "--float8.enable_fsdp_float8_all_gather=false");
+    c->way.gather_masters = is_fp8(c) && one_in(c, 3);
+    if (c->way.gather_masters) say(c, "--float8.enable_fsdp_float8_all_gather=false");
     if (c->precision == TENSORWISE && one_in(c, 3))
         say(c, "--float8.precompute_float8_dynamic_scale_for_fsdp=true");
     if (c->way.experts && is_fp8(c) && c->precision != TENSORWISE && c->precision != DELAYED &&
