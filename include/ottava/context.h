@@ -1,6 +1,6 @@
 /*
- * Ottava: what every other header needs: versions and errors, contexts. See ottava/ottava.h for the rules of
- * errors, ownership and threads. Compiles as C11 and as C++17.
+ * ottava/context.h: versions, errors and contexts. Every other public header includes it. The rules for
+ * errors, ownership and threads are in ottava/ottava.h. Compiles as C11 and as C++17.
  */
 #ifndef OTTAVA_CONTEXT_H
 #define OTTAVA_CONTEXT_H
@@ -20,46 +20,59 @@ extern "C" {
 
 /* ---- versions and errors ---- */
 
-/* "0.1.0" */
+/* The library's version, "0.1.0". Static text. */
 OTT_API const char *ott_version(void);
-/* Why the last call on this thread failed; "" if none did. Valid until the next failing call on this thread.
- */
+/* Why the last failing call on this thread failed, one line; "" if no call failed yet. The library owns the
+   text. It is valid until the next failing call on this thread. */
 OTT_API const char *ott_error_text(void);
-/* "ERR_SHAPE"; its meaning in words; the exit code of a program that ends on it (0 done, 1 the run failed, 2
- * bad input). */
+/* The name of a status, "ERR_SHAPE", and its meaning, "shapes do not agree". Static texts. */
 OTT_API const char *ott_status_name(ott_status status);
 OTT_API const char *ott_status_meaning(ott_status status);
+/* The exit code for a program that ends because of this status: 0 done, 1 the run failed, 2 bad input. */
 OTT_API int ott_status_exit_code(ott_status status);
 
 /* ---- context ---- */
 
-/* `text` is one line without newline (log), or a piece of text (output). */
+/* Callbacks. `user` is the pointer that was given along with the function; `text` is valid during the call
+   only. A log line has no newline. An ott_text_fn receives pieces of output that include their newlines. */
 typedef void (*ott_log_fn)(void *user, ott_log_level level, const char *text);
 typedef void (*ott_text_fn)(void *user, const char *text);
 
+/* Holds everything that is made with it: log callback, memory account, device. Contexts are independent of
+   each other; objects of one context cannot be used with another. */
 typedef struct ott_context ott_context;
-typedef struct ott_config ott_config; /* ott_config_open (ottava.h) */
+typedef struct ott_config ott_config; /* see ott_config_open in ottava.h */
 
 typedef struct ott_context_options {
     size_t struct_size;
-    ott_log_fn log; /* NULL: silent */
-    void *user;     /* given to log */
-    ott_log_level log_level;
-    int threads; /* of the device that tensors and modules use; 0: all cores */
-    const char
-        *device; /* that device: "cpu"; "cuda", a GPU, "cuda:1" the second; "auto" or NULL: the best there is.
-                           OTT_ERR_UNSUPPORTED for a GPU without the CUDA backend, OTT_ERR_DEVICE where there is none, each
-                           with the way out. Copied */
+    ott_log_fn log;          /* NULL: no log */
+    void *user;              /* passed to log */
+    ott_log_level log_level; /* least severe level that is logged; default OTT_LOG_INFO */
+    int threads;             /* CPU threads for tensors and modules; 0: one per core */
+    /* The device for tensors and modules: "cpu", "cuda" (the first GPU), "cuda:1" (the second), "auto" or
+       NULL (a GPU if one can be used, else the CPU). OTT_ERR_UNSUPPORTED for a GPU if the CUDA backend is not
+       installed, OTT_ERR_DEVICE if there is no such GPU. Copied. */
+    const char *device;
 } ott_context_options;
 
 OTT_API void ott_context_options_init(ott_context_options *options);
-/* options may be NULL: the defaults. */
+/*
+ * Opens a context. options NULL: the defaults. The device is opened when the first tensor or module needs it.
+ *
+ *     ott_context *context;
+ *     ott_context_options options;
+ *     ott_context_options_init(&options);
+ *     options.device = "cpu";
+ *     if (ott_context_open(&options, &context) != OTT_OK) puts(ott_error_text());
+ */
 OTT_API ott_status ott_context_open(const ott_context_options *options, ott_context **out);
-/* Frees the context. NULL is allowed. Does nothing for a context that is closed already, and in a callback of the context;
-   ott_error_text is the reason. */
+/* Frees the context and the memory of all objects that are still open in it (with a warning in the log). Does
+   nothing for NULL and for a closed context. Refused, with the reason in ott_error_text, inside a callback of
+   this context, while another thread uses it, and in a child process after fork. */
 OTT_API void ott_context_close(ott_context *context);
-/* Asks the training that runs in this context to save its last whole step and return OTT_OK; a step under way
-   is left as if it had not begun. Asked before the first step can run, it returns OTT_ERR_STOPPED. */
+/* Requests the training, evaluation or tokenization that runs in this context to stop. Training discards the
+   step in progress, saves the last complete step and returns OTT_OK; OTT_ERR_STOPPED if no step could run
+   yet. May be called from any thread and from signal handlers. */
 OTT_API void ott_stop(ott_context *context);
 
 #ifdef __cplusplus

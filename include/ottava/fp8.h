@@ -1,30 +1,40 @@
 /*
- * Ottava: FP8 by hand: tensors, recipes, quantized tensors, the three matrix products of a linear layer,
- * statistics of a cast, rank groups over the caller's own transport. For a training loop of one's own: see
- * examples/own_loop.c.
+ * ottava/fp8.h: the parts of FP8 training as separate calls, for your own training loop:
+ * tensors, recipes, quantized tensors, the three GEMMs of a linear layer, cast statistics, and process groups
+ * over your own transport. examples/own_loop.c uses all of them.
  *
- * Recipes say how each tensor of a linear layer Y[M,N] = X[M,K] W[N,K]^T is stored for each of its two uses:
- * rowwise, contracted along its rows, and columnwise, contracted down its columns:
+ * A linear layer computes Y[M,N] = X[M,K] W[N,K]^T. A recipe defines how each tensor is quantized for each of
+ * its two uses: rowwise (the GEMM contracts along its rows) and columnwise (the GEMM contracts down its
+ * columns).
  *
- *     product                   computes      first operand a           second operand b
+ *     GEMM                      computes      first operand a           second operand b
  *     OTT_GEMM_OUTPUT           Y  = X W^T    input X rowwise           weight W rowwise
  *     OTT_GEMM_GRAD_INPUT       dX = G W      grad_output G rowwise     weight W columnwise
  *     OTT_GEMM_GRAD_WEIGHT      dW = G^T X    grad_output G columnwise  input X columnwise
  *
- * Ownership: what ott_x_open makes, ott_x_close closes (NULL and a closed one are allowed: nothing happens).
- * The memory behind a handle stays known until its context is closed, so a use after close is
- * OTT_ERR_ARGUMENT; of tensors and quantized tensors that holds for the last 1024 closed of each. Closing a
- * context with objects still open gives back all their memory, with a warning in the log; the handles are
- * then invalid.
+ * One training step of such a layer; the same calls work under every recipe, "bf16" included:
  *
- * Threads: objects belong to their context, which one thread uses at a time. A call from a second thread at
- * the same moment is OTT_ERR_ARGUMENT ("... in use by another thread"); it never waits. Callbacks run on the
- * calling thread and may call back into the library.
+ *     ott_recipe_open(context, "tensorwise", &recipe);
+ *     ott_qtensor_open(context, M, K, recipe, OTT_INPUT, &xq);            // likewise wq[N,K] and gq[M,N]
+ *     ott_quantize(xq, x);                                                // likewise wq
+ *     ott_operand X = {x, xq}, W = {w, wq}, G = {g, gq};
+ *     ott_gemm(recipe, OTT_GEMM_OUTPUT, &X, &W, NULL, 0, y);
+ *     ott_quantize(gq, g);                                                // g = d loss / d y
+ *     ott_gemm(recipe, OTT_GEMM_GRAD_INPUT, &G, &W, NULL, 0, dx);
+ *     ott_gemm(recipe, OTT_GEMM_GRAD_WEIGHT, &G, &X, NULL, 1, dw);        // 1: adds to dw
  *
- * Errors: OTT_ERR_ARGUMENT for a handle that is NULL, closed, of another kind or of another context, and for
- * a wrong option; OTT_ERR_DTYPE and OTT_ERR_SHAPE when formats or shapes do not fit, with both named;
- * OTT_ERR_CONFIG for a recipe that does not exist or is inconsistent; OTT_ERR_MEMORY. After an error what was
- * to be written is undefined, everything else as it was.
+ * Ownership: close every object with its ott_x_close. Closing NULL or a closed object does nothing. Use after
+ * close returns OTT_ERR_ARGUMENT as long as the context is open. (The library remembers the last 1024 closed
+ * tensors and the last 1024 closed quantized tensors.) Closing a context frees the memory of all its objects.
+ *
+ * Threads: one thread at a time may use a context and its objects. A call while another thread is inside a
+ * call returns OTT_ERR_ARGUMENT ("... in use by another thread") and never waits. Callbacks run on the
+ * calling thread and may call the library.
+ *
+ * Errors: OTT_ERR_ARGUMENT for a wrong option and for a handle that is NULL, closed, of the wrong kind or of
+ * another context. OTT_ERR_DTYPE and OTT_ERR_SHAPE if formats or shapes do not fit; the text names both.
+ * OTT_ERR_CONFIG for a recipe that does not exist or is inconsistent. OTT_ERR_MEMORY if memory runs out.
+ * After an error the contents of the call's outputs are undefined; nothing else has changed.
  */
 #ifndef OTTAVA_FP8_H
 #define OTTAVA_FP8_H
@@ -37,178 +47,194 @@ extern "C" {
 
 /* ---- tensors ---- */
 
-/* rows x columns elements, row after row without gaps, on the context's device (the CPU's memory is the
-   host's). */
+/* A dense row-major matrix [rows, columns] in the memory of the context's device (on the CPU: host
+   memory). */
 typedef struct ott_tensor ott_tensor;
 
-/* Zero-filled memory of the library. dtype: OTT_F32, OTT_BF16, OTT_F16, or OTT_I32 for token ids; rows and
-   columns: 0 or more. */
+/* Allocates a zero-filled tensor. dtype: OTT_F32, OTT_BF16, OTT_F16, or OTT_I32 for token ids. rows and
+   columns may be 0. */
 OTT_API ott_status ott_tensor_open(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns,
                                    ott_tensor **out);
-/* The caller's memory, borrowed until the tensor is closed: rows * columns elements, aligned for their
-   format. It is memory of the context's device: on the CPU the host's, on a GPU what cudaMalloc and its kin gave this process,
-   and OTT_ERR_ARGUMENT for any other. data may be NULL only when there are no elements. */
+/* Makes a tensor of your own memory, which must stay valid until the tensor is closed. data: rows * columns
+   elements, aligned to their size, in the memory of the context's device. For a GPU that is memory from
+   cudaMalloc or a similar call in this process; other memory is OTT_ERR_ARGUMENT. data may be NULL only if
+   there are no elements. */
 OTT_API ott_status ott_tensor_wrap(ott_context *context, void *data, ott_dtype dtype, int64_t rows,
                                    int64_t columns, ott_tensor **out);
 OTT_API void ott_tensor_close(ott_tensor *t);
 
-/* For a NULL or closed tensor OTT_DTYPE_COUNT, -1, -1 and NULL; ott_error_text says why. */
+/* These return OTT_DTYPE_COUNT, -1, -1 and NULL for a NULL or closed tensor; ott_error_text gives the
+   reason. */
 OTT_API ott_dtype ott_tensor_dtype(const ott_tensor *t);
 OTT_API int64_t ott_tensor_rows(const ott_tensor *t);
 OTT_API int64_t ott_tensor_columns(const ott_tensor *t);
-/* The elements, in memory of the context's device. On the CPU that is host memory, which may be read and written
-   between calls; elsewhere it is an address for the device, and ott_tensor_read and ott_tensor_write move them. */
+/* Address of the elements in device memory, valid until the tensor is closed. On the CPU you may read and
+   write there between calls. On a GPU it is a device address: copy with ott_tensor_read and
+   ott_tensor_write. */
 OTT_API void *ott_tensor_data(ott_tensor *t);
 
-/* All elements, row by row, as fp32 in host memory, on every device. count must be rows * columns. write rounds to
-   nearest even, for OTT_I32 to a whole number. */
+/* Copy all elements to or from an fp32 array in host memory, row by row. count must be rows * columns.
+   Writing rounds to nearest even; values for OTT_I32 are rounded to integers. */
 OTT_API ott_status ott_tensor_read(const ott_tensor *t, float *out, int64_t count);
 OTT_API ott_status ott_tensor_write(ott_tensor *t, const float *values, int64_t count);
-/* Every element becomes `value`, rounded as write does. */
+/* Sets every element to `value`, rounded as in ott_tensor_write. */
 OTT_API ott_status ott_tensor_fill(ott_tensor *t, double value);
-/* Element i becomes deviation times the i-th standard normal number of `seed`: the same on every machine.
-   deviation: 0 or more, finite. Not for OTT_I32. */
+/* Sets element i to deviation times the i-th standard normal number of `seed`; the same numbers on every
+   machine. deviation: finite, 0 or more. Not for OTT_I32. */
 OTT_API ott_status ott_tensor_fill_normal(ott_tensor *t, uint64_t seed, double deviation);
-/* to = from, rounded to nearest even to to's format. Equal shapes; neither is OTT_I32. */
+/* Copies `from` to `to`, rounded to nearest even to the format of `to`. Equal shapes. Not for OTT_I32. */
 OTT_API ott_status ott_tensor_convert(const ott_tensor *from, ott_tensor *to);
 
 /* ---- recipes ---- */
 
+/* How the tensors and GEMMs of a linear layer use FP8. Objects that are made with a recipe copy it. */
 typedef struct ott_recipe ott_recipe;
 
-/* A user's own rules of delayed scaling; a NULL member is the published one. */
+/* Your own rules for delayed scaling. NULL members keep TransformerEngine's rule. Called once per scale
+   update. */
 typedef struct ott_delayed_callbacks {
     size_t struct_size;
-    /* The amax to scale by: amax_history[length], the newest last. */
+    /* Returns the amax to scale by. amax_history[length]: the last amaxes, newest at the end. */
     float (*amax)(void *user, const float *amax_history, int64_t length);
-    /* The new scale, above 0 and finite: any other is OTT_ERR_ARGUMENT, and the old one stays. max: the format's
-       largest value. */
+    /* Returns the new scale. It must be finite and above 0; otherwise the update fails with OTT_ERR_ARGUMENT
+       and the old scale stays. max: largest value of the FP8 format. */
     float (*scale)(void *user, float amax, float old_scale, float max, int margin);
-    void *user;
+    void *user; /* passed to both */
 } ott_delayed_callbacks;
 
-/* name: a row of ott_recipe_table: "tensorwise", "delayed", ..., or "bf16", "fp32", "fp16", under which
-   nothing is FP8; or TransformerEngine's class of that recipe, "DelayedScaling"; or "custom", whose operands
-   ott_recipe_set gives ("input", "weight", "grad_output"), those left out staying in bf16. OTT_ERR_CONFIG
-   names the nearest. */
+/*
+ * Opens a recipe by name: a row of ott_recipe_table ("tensorwise", "delayed", ...), TransformerEngine's class
+ * name for such a row ("DelayedScaling"), or "bf16", "fp32", "fp16", which use no FP8. "custom" is a recipe
+ * that you define with ott_recipe_set, keys "input", "weight" and "grad_output"; a tensor without a key stays
+ * bf16. An unknown name is OTT_ERR_CONFIG; the error text suggests the nearest name.
+ */
 OTT_API ott_status ott_recipe_open(ott_context *context, const char *name, ott_recipe **out);
 OTT_API void ott_recipe_close(ott_recipe *r);
-/* A key of the configuration's [float8] ("amax_history_len", "margin", ...) as text ("16"). Concerns what is
-   made with the recipe from then on. Whether the values agree is checked when the recipe is used. */
+/* Sets a key of the configuration section [float8], for example "amax_history_len" to "16". Affects only
+   objects that are made with the recipe later. Values that contradict each other are reported when the recipe
+   is used. */
 OTT_API ott_status ott_recipe_set(ott_recipe *r, const char *key, const char *value);
 OTT_API void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks);
-/* For all the delayed scaling that is made with the recipe from then on, and what has callbacks already; the
-   functions must work until that is closed. callbacks NULL: the published rules again. OTT_ERR_ARGUMENT for a
-   recipe that is not delayed. */
+/* Sets the rules of a delayed recipe, for all objects made with it later and for objects that already use
+   callbacks of this recipe. callbacks NULL: TransformerEngine's rules again. The functions must stay callable
+   until those objects are closed. OTT_ERR_ARGUMENT for a recipe without delayed scaling. */
 OTT_API ott_status ott_recipe_set_callbacks(ott_recipe *r, const ott_delayed_callbacks *callbacks);
-/* Writes the recipe as it stands, a few lines: each tensor's two uses, the three products, the source. */
+/* Writes the recipe as a few lines of text: each tensor's two uses, the three GEMMs, the publication it
+   follows. */
 OTT_API ott_status ott_recipe_describe(ott_recipe *r, ott_text_fn write, void *user);
-/* Writes all recipes: format, granularity and scale rule of every operand, the accumulator of every product,
-   bytes an element of the input takes between forward and backward, the devices, the source. json: one JSON
-   object, else a table. */
+/* Writes all recipes: format, granularity and scale rule of every operand, the accumulator of every GEMM,
+   bytes per input element kept for backward, devices, source. json: 1 one JSON object, 0 a table. */
 OTT_API ott_status ott_recipe_table(ott_context *context, int json, ott_text_fn write, void *user);
 
-/* Can a device run a recipe? device_name: as in ott_context_options; "auto" can what the CPU can, which it takes where the GPU
-   cannot. OTT_OK; OTT_ERR_UNSUPPORTED with the exact reason; OTT_ERR_ARGUMENT for a device or recipe there is not. *reason (may be
-   NULL) is "" or ott_error_text(). */
+/* OTT_OK if the device can run the recipe. device_name: as in ott_context_options; "auto" is answered for the
+   CPU, its fallback. OTT_ERR_UNSUPPORTED if it cannot. OTT_ERR_ARGUMENT for an unknown device, OTT_ERR_CONFIG
+   for an unknown recipe. *reason (may be NULL) becomes "" or the error text. */
 OTT_API ott_status ott_supported(ott_context *context, const char *device_name, const char *recipe_name,
                                  const char **reason);
 
-/* ---- rank groups ---- */
+/* ---- process groups ---- */
 
+/* The ranks that share amaxes of delayed scaling. */
 typedef struct ott_group ott_group;
 
 typedef enum ott_reduce { OTT_REDUCE_SUM, OTT_REDUCE_MAX } ott_reduce;
 
-/* values[count], in host memory, becomes the sum or maximum over all ranks of the group, the same bits on
-   every rank. Returns when done. Anything but OTT_OK ends the call it was needed for with that status. */
+/* Your all-reduce: replaces values[count], in host memory, by their sum or maximum over all ranks of the
+   group, with the same bits on every rank. It returns when the result is there. If it returns an error, the
+   library call that needed it fails with that status. */
 typedef ott_status (*ott_all_reduce_fn)(void *user, float *values, int64_t count, ott_reduce kind);
 
 typedef struct ott_group_options {
     size_t struct_size;
-    int rank, size; /* 0 <= rank < size */
-    ott_all_reduce_fn all_reduce;
-    void *user; /* given to all_reduce */
+    int rank, size;               /* 0 <= rank < size; default: rank 0 of 1 */
+    ott_all_reduce_fn all_reduce; /* may be NULL if size is 1 */
+    void *user;                   /* passed to all_reduce */
 } ott_group_options;
 
-/* rank 0 of 1 */
 OTT_API void ott_group_options_init(ott_group_options *options);
-/* Makes the caller's transport (MPI, NCCL, sockets, ...) known to the library. all_reduce may be NULL when
-   size is 1. */
+/* Makes a group of your own transport (MPI, NCCL, sockets, ...). options must not be NULL. */
 OTT_API ott_status ott_group_open(ott_context *context, const ott_group_options *options, ott_group **out);
 OTT_API void ott_group_close(ott_group *g);
 
 /* ---- quantized tensors ---- */
 
-/* A tensor as a recipe stores it for its rowwise and its columnwise use. */
+/* A tensor quantized for its rowwise and its columnwise use: codes, amaxes and scales. It does not keep the
+   original values. */
 typedef struct ott_qtensor ott_qtensor;
 
 typedef enum ott_role { OTT_INPUT, OTT_WEIGHT, OTT_GRAD_OUTPUT } ott_role;
 typedef enum ott_usage { OTT_ROWWISE, OTT_COLUMNWISE } ott_usage;
 
-/* For a tensor of that shape and role under the recipe, which may be closed or changed later. A recipe that
-   keeps a use in high precision needs nothing for it: the products then take the tensor itself. */
+/* Opens an empty quantized tensor for a tensor of this shape and role. The recipe is copied and may be
+   closed. Uses that the recipe keeps in high precision take no memory: ott_gemm then reads the original
+   tensor. rows and columns: 1 or more. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. */
 OTT_API ott_status ott_qtensor_open(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r,
                                     ott_role role, ott_qtensor **out);
 OTT_API void ott_qtensor_close(ott_qtensor *q);
-/* Casts x (fp32, bf16 or fp16, of the same shape) for both uses. Delayed scaling casts with the scale it has,
-   and remembers x's amax for the next update. */
+/* Casts x (fp32, bf16 or fp16, the same shape) for both uses. Delayed scaling casts with its current scale
+   and records x's amax for the next update. */
 OTT_API ott_status ott_quantize(ott_qtensor *q, const ott_tensor *x);
-/* Delayed scaling, once a step, after backward: what was seen enters the history and gives the next scale.
-   g: the largest amax of its ranks counts; NULL: of this one. Nothing to do for other recipes. */
+/* Updates the scale of delayed scaling; call once per step, after backward. The recorded amax enters the
+   history, and the history gives the next scale. With a group the maximum over its ranks is recorded; g NULL:
+   this rank's own. Does nothing for other recipes. */
 OTT_API ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g);
 
-/* One use of a quantized tensor. The pointers are the quantized tensor's own, in memory of the context's device (on the
-   CPU host memory), valid until it is closed; their contents change with ott_quantize. Group index of the element at (line, k), k along the contraction:
-   line / block_mn * mn_step + k / block_depth * k_step; a line is a row of the rowwise use, a column
-   of the columnwise one. */
+/*
+ * A view of one use of a quantized tensor. Its pointers are device memory of the quantized tensor (host
+ * memory on the CPU), valid until it is closed; ott_quantize changes the contents. Element (i, j) has the
+ * code codes[i * row_step + j * column_step]. Its scale group has the index line / block_mn * mn_step + k /
+ * block_depth * k_step, where (line, k) is (i, j) rowwise and (j, i) columnwise.
+ */
 typedef struct ott_qdata {
     size_t struct_size;
-    ott_dtype format;     /* OTT_E4M3, OTT_E5M2, or the high-precision format of a use that is not FP8 */
-    const uint8_t *codes; /* NULL and count 0 when the use is not FP8 */
-    int64_t row_step, column_step; /* the code of row i, column j is codes[i * row_step + j * column_step] */
-    const float *amax;             /* [count]: largest magnitude of each group */
-    const float *scale;            /* [count]: multiplied on the way to FP8 */
-    const float *scale_inv;        /* [count]: 1 / scale, multiplied on the way back */
-    int64_t count;                 /* groups */
+    ott_dtype format;     /* OTT_E4M3 or OTT_E5M2; for a use that is not FP8 its high-precision format */
+    const uint8_t *codes; /* NULL, and count 0, for a use that is not FP8 */
+    int64_t row_step, column_step;
+    const float *amax;      /* [count]: largest magnitude of each group */
+    const float *scale;     /* [count]: factor from values to codes */
+    const float *scale_inv; /* [count]: 1 / scale, factor from codes to values */
+    int64_t count;          /* scale groups */
     int64_t mn_step, k_step;
-    int64_t block_mn, block_depth; /* elements that share a scale; INT64_MAX: all */
+    int64_t block_mn, block_depth; /* a group's size across lines and along k; INT64_MAX: all elements */
 } ott_qdata;
 
 OTT_API void ott_qdata_init(ott_qdata *view);
+/* Fills the view of one use; initialize it first. */
 OTT_API ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out);
-/* out = code * scale_inv, one fp32 multiplication, rounded to out's format; of the same shape. OTT_ERR_ARGUMENT
-   when that use is not FP8 or nothing has been quantized yet. */
+/* Dequantizes one use: out = code * scale_inv in fp32, rounded to out's format. out has the same shape.
+   OTT_ERR_ARGUMENT if that use is not FP8 or ott_quantize was not called yet. */
 OTT_API ott_status ott_dequantize(ott_qtensor *q, ott_usage use, ott_tensor *out);
 
 typedef struct ott_statistics {
     size_t struct_size;
-    double saturated;   /* share of elements cut to the format's largest value, 0 to 1 */
-    double underflowed; /* share of elements that were not 0 and became 0 */
-    double sqnr_db;     /* signal to quantization noise, 10 log10; infinite without noise */
-    double amax;        /* largest magnitude */
-    double scale_min, scale_max;
+    double saturated;            /* fraction of elements clamped to the format's largest value, 0 to 1 */
+    double underflowed;          /* fraction of elements that were nonzero and became 0 */
+    double sqnr_db;              /* signal to quantization noise ratio in dB; infinite if there is no noise */
+    double amax;                 /* largest magnitude */
+    double scale_min, scale_max; /* over all scale groups */
 } ott_statistics;
 
 OTT_API void ott_statistics_init(ott_statistics *statistics);
-/* What the last ott_quantize of x did to one use of it. x: as it was given there. */
+/* Measures the error of the last ott_quantize for one use. x: the tensor of that call, unchanged. Same errors
+   as ott_dequantize. */
 OTT_API ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, ott_usage use,
                                            ott_statistics *out);
 
-/* ---- matrix products ---- */
+/* ---- GEMMs ---- */
 
 typedef enum ott_gemm_kind { OTT_GEMM_OUTPUT, OTT_GEMM_GRAD_INPUT, OTT_GEMM_GRAD_WEIGHT } ott_gemm_kind;
 
-/* A tensor and what ott_quantize made of it. The product takes the FP8 form where its recipe has one, else
-   the tensor, which must then have the recipe's high-precision format; the other may be NULL. */
+/* A tensor and its quantized copy. If the recipe computes the GEMM in FP8, ott_gemm reads `quantized`.
+   Otherwise it reads `tensor`, which must have the recipe's high-precision format. The member that is not
+   read may be NULL. */
 typedef struct ott_operand {
     const ott_tensor *tensor;
     const ott_qtensor *quantized;
 } ott_operand;
 
-/* c = the product of the table above, plus bias[j] to column j, plus c itself when accumulate is not 0.
-   c: fp32, bf16 or fp16, [M,N], [M,K] or [N,K]; it must not overlap an operand. bias: fp32 [1, columns of c]
-   or NULL. The recipe must be the one that the operands were quantized by. */
+/* Computes one GEMM of the table at the top of this file. bias[j] is added to column j; if accumulate is not
+   0 the result is added to c. c: fp32, bf16 or fp16, [M,N], [M,K] or [N,K], without overlap with an operand.
+   bias: fp32 [1, columns of c] or NULL. The operands must be quantized with this recipe, unchanged since. */
 OTT_API ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a, const ott_operand *b,
                             const ott_tensor *bias, int accumulate, ott_tensor *c);
 

@@ -1,7 +1,6 @@
 /*
- * Ottava: the words every floor and every user shares: status codes, number formats, log levels.
- * Lists are X-macros, so that an enum and its texts can never drift apart.
- * Compiles as C11 and as C++17.
+ * ottava/types.h: status codes, number formats and log levels, for the public API and the library itself.
+ * Each list is an X-macro, so that an enum and its texts always agree. Compiles as C11 and as C++17.
  */
 #ifndef OTTAVA_TYPES_H
 #define OTTAVA_TYPES_H
@@ -12,8 +11,8 @@
 extern "C" {
 #endif
 
-/* X(name, exit code of a program that ends on it, what it means). Exit codes: 0 done, 1 the run failed, 2 bad
- * input. */
+/* X(name, exit code, meaning). A program that ends because of a status should exit with its exit code:
+   0 done, 1 the run failed, 2 bad input. */
 #define OTT_STATUS_MAP(X)                                                                                    \
     X(OK, 0, "done")                                                                                         \
     X(ERR_ARGUMENT, 2, "invalid argument")                                                                   \
@@ -37,8 +36,9 @@ typedef enum ott_status {
 #undef X
 } ott_status;
 
-/* X(name, safetensors name, bits). Tensor element formats; E4M3 is OCP's "fn" variant (max 448, no infinity).
- */
+/* X(name, name in safetensors files, bits). Formats of tensor elements. E4M3 is OCP's "fn" variant: its
+   maximum is 448 and it has no infinity. E5M2's maximum is 57344. E8M0 is a power of two: the scale of MX
+   formats. */
 #define OTT_DTYPE_MAP(X)                                                                                     \
     X(F32, "F32", 32)                                                                                        \
     X(BF16, "BF16", 16)                                                                                      \
@@ -54,9 +54,10 @@ typedef enum ott_dtype {
 #define X(name, safetensors, bits) OTT_##name,
     OTT_DTYPE_MAP(X)
 #undef X
-        OTT_DTYPE_COUNT
+        OTT_DTYPE_COUNT /* number of formats; getters return it for "no format" */
 } ott_dtype;
 
+/* X(name, text), most severe first. */
 #define OTT_LOG_MAP(X) X(ERROR, "error") X(WARNING, "warning") X(INFO, "info") X(DEBUG, "debug")
 
 typedef enum ott_log_level {
