@@ -1,6 +1,7 @@
 /*
- * train/budget: which blocks are recomputed, so that a step's memory is a share of what lies between recomputing all of
- * them and none (torchtitan's memory_budget). The plan is recorded for each choice that is looked at; nothing is computed.
+ * train/budget: memory_budget as in torchtitan. Chooses the activation checkpointing of each block so that a
+ * step needs a given share of the memory between full recomputation (0) and none (1). Each choice is measured
+ * by recording the memory plan; nothing is computed.
  */
 #ifndef TRAIN_BUDGET_H
 #define TRAIN_BUDGET_H
@@ -10,16 +11,17 @@
 #include "tensor/group_host.h"
 
 typedef struct budget {
-    double share; /* 0: as much as with all blocks recomputed; 1: as with none */
-    /* Bytes of a step's plan as the blocks are now. */
+    double share; /* 0: the memory with all blocks recomputed; 1: with no block recomputed */
+    /* *bytes = size of a step's plan with the blocks' current checkpointing. */
     ott_status (*measure)(void *user, int64_t *bytes);
     void *user;
-    group_host *host_exchange; /* its group's ranks choose alike; NULL: this one alone */
+    group_host *host_exchange; /* ranks that must make the same choice; NULL: this rank only */
     const logger *log;
 } budget;
 
-/* Sets the blocks' checkpointing: from the first on some recompute all but matrix products; where all do and that is not
-   enough, from the first on some recompute everything. */
+/* Sets the checkpointing of every block of m and logs it. The first n blocks recompute everything except
+   matrix products. If that is not enough for all blocks, the first n blocks recompute everything. Chooses the
+   smallest n that fits. */
 ott_status budget_fit(const budget *b, model *m);
 
 #endif

@@ -1,4 +1,4 @@
-/* train/loop: a training run from configuration to summary: what happens when. */
+/* train/loop: a training run, from the configuration to the summary. */
 #ifndef TRAIN_LOOP_H
 #define TRAIN_LOOP_H
 
@@ -10,11 +10,11 @@ typedef struct train_hooks {
     ott_progress_fn progress; /* after every step; NULL: none */
     ott_work_fn work;         /* after every micro-batch of a step that has several; NULL: none */
     void *user;
-    bool (*stop)(void *user); /* asked all the time: end here, saving the last whole step; NULL: never */
+    bool (*stop)(void *user); /* polled often; true: save the last complete step and end; NULL: never */
     void *stop_user;
 } train_hooks;
 
-/* Resolves cfg (which it completes with the preset's and the derived values) and trains. */
+/* Fills in the preset's and all derived values of cfg, then trains. Exit statuses: see ott_train. */
 ott_status train_run(mem *account, const logger *log, config *cfg, const train_hooks *hooks);
 
 #endif

@@ -1,4 +1,4 @@
-/* train/memory_check_settings: settings that reduce the memory of a run, for train/memory_check to try. */
+/* train/memory_check_settings: settings that train/memory_check tries in order to save memory. */
 #ifndef TRAIN_MEMORY_CHECK_SETTINGS_H
 #define TRAIN_MEMORY_CHECK_SETTINGS_H
 
@@ -6,21 +6,22 @@
 
 enum { MEMORY_CHECK_FILTERS = 16, MEMORY_CHECK_TEXT = 96 };
 
-/* A configuration, and the model it makes. */
+/* A modified configuration and its model. */
 typedef struct variant {
     config cfg;
     model_options shape;
-    const char *filters[MEMORY_CHECK_FILTERS]; /* float8.filter_fqns, once a setting has added to it */
+    const char *filters[MEMORY_CHECK_FILTERS]; /* storage of cfg.float8.filter_fqns, if changed */
 } variant;
 
-/* Applies the setting to v and writes it to text; false if it does not apply (any more). */
+/* Changes one setting of v and writes it to `text` as in a configuration. Can be called again for a stronger
+   change, such as another halving. False if it cannot change any further. */
 typedef bool (*setting)(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]);
 
-/* The settings that keep the model as it is; NULL ends the list. */
+/* Settings that do not change the model; NULL ends the list. */
 extern const setting memory_check_settings[];
 bool memory_check_exclude_head(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]);
 bool memory_check_chunk_loss(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]);
-/* For a run that only tries a configuration: the same family, smaller. */
+/* Makes a smaller model of the same family, to try a configuration. */
 bool memory_check_reduce_model(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]);
 
 #endif

@@ -1,4 +1,4 @@
-/* train/process_group: joining, groups, and agreeing. */
+/* train/process_group: joining the ranks, opening their groups, and control messages between them. */
 #include "train/process_group.h"
 #include "base/pool.h"
 #include "comm/launch.h"
@@ -16,7 +16,7 @@ enum { CONTROL_BYTES = 1 << 16 };
 
 /* ---- joining ---- */
 
-/* torchtitan's launcher prints it before each line. */
+/* Same prefix as torchtitan's launcher. */
 static void log_marked(void *user, ott_log_level level, const char *text) {
     const process_group *pg = user;
     log_line(pg->parent_log, level, "[rank%d]:%s", pg->rank, text);
@@ -33,7 +33,7 @@ static void choose_log(process_group *pg, const logger *log, int64_t wanted) {
 
 static ott_status check_log_rank(const process_group *pg, const config *cfg) {
     if (pg->size == 1 || cfg->metrics.log_rank < pg->size) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG, "%s: there are %d ranks, 0 to %d; -1: all of them",
+    return status_fail(OTT_ERR_CONFIG, "%s: the run has %d ranks: give 0 to %d, or -1 for all",
                        config_where(cfg, "metrics.log_rank"), pg->size, pg->size - 1);
 }
 
@@ -77,13 +77,13 @@ ott_status process_group_make_mesh(process_group *pg, config *cfg) {
 
 /* ---- groups ---- */
 
-/* Of the ranks that differ from this one in the dimensions only, at least two. */
+/* Opens the group of the ranks that differ from this rank only in these dimensions; it has at least two. */
 typedef ott_status (*group_opener)(const process_group *pg, mesh_set dimensions, const char *name,
                                    group **out);
 
 static ott_status open_mpi(const process_group *pg, mesh_set dimensions, const char *name, group **out) {
     int ranks[pg->size];
-    if (out == &pg->all) { /* it is there already */
+    if (out == &pg->all) { /* same ranks, already open */
         *out = pg->control;
         return OTT_OK;
     }
@@ -92,7 +92,7 @@ static ott_status open_mpi(const process_group *pg, mesh_set dimensions, const c
                           out);
 }
 
-/* NCCL's groups are for one thread, so those who write checkpoints meanwhile have MPI's. */
+/* An NCCL group belongs to one thread. Checkpoints are written by another thread, so `savers` uses MPI. */
 static ott_status open_linked(const process_group *pg, mesh_set dimensions, const char *name, group **out) {
     int ranks[pg->size];
     if (out == &pg->savers) return open_mpi(pg, dimensions, name, out);
@@ -115,7 +115,7 @@ static ott_status open_dry_run_group(const process_group *pg, mesh_set dimension
                               (int)mesh_group_size(&pg->mesh, dimensions), out);
 }
 
-/* All of them, in the order in which every rank opens them. */
+/* All groups, in the order in which every rank opens them. */
 enum { GROUPS = 10 };
 
 static const mesh_set group_sets[GROUPS] = {
@@ -131,7 +131,8 @@ static void list_groups(process_group *pg, group **out[GROUPS]) {
     memcpy(out, groups, sizeof groups);
 }
 
-/* Ranks of the i-th group; 1: there is none. Without ep what shares the experts is what shares all. */
+/* Number of ranks of group i; 1 if it is not opened. Without ep, the group `shard` also shards the
+   experts. */
 static int64_t size_of_group(const mesh *m, int i) {
     bool of_experts = group_sets[i] == MESH_SET(DP_SHARD);
     return of_experts && m->size[MESH_EP] == 1 ? 1 : mesh_group_size(m, group_sets[i]);
@@ -141,7 +142,7 @@ static ott_status open_groups(process_group *pg, group_opener open) {
     group **groups[GROUPS];
     list_groups(pg, groups);
     for (int i = 0; i < GROUPS; i++)
-        if (size_of_group(&pg->mesh, i) > 1) /* on every rank */
+        if (size_of_group(&pg->mesh, i) > 1) /* the same on every rank */
             TRY(open(pg, group_sets[i], group_names[i], groups[i]));
     return OTT_OK;
 }
@@ -151,7 +152,7 @@ ott_status process_group_open(process_group *pg, device *d, const config *cfg) {
     pg->device = d;
     pg->host = host_device(pg->account);
     if (pg->size == 1) return OTT_OK;
-    TRY(mem_alloc(pg->account, MEM_OTHER, CONTROL_BYTES, "words between ranks", &pg->control_buffer));
+    TRY(mem_alloc(pg->account, MEM_OTHER, CONTROL_BYTES, "control messages", &pg->control_buffer));
     TRY(open_mpi(pg, MESH_ALL, "", &pg->control));
     TRY(links_check(pg->account, &pg->log, d, pg->control));
     return open_groups(pg, d->table->open_group ? open_linked : open_mpi);
@@ -195,7 +196,7 @@ void process_group_close(process_group *pg) {
     mem_free(pg->account, pg->control_buffer);
 }
 
-/* ---- telling and agreeing ---- */
+/* ---- control messages ---- */
 
 bool process_group_is_leader(const process_group *pg) {
     return pg->rank == 0;
@@ -236,7 +237,7 @@ ott_status process_group_broadcast_text(process_group *pg, str *text) {
     void *copy;
     if (pg->size == 1) return OTT_OK;
     TRY(process_group_broadcast(pg, &length, sizeof length));
-    TRY(mem_alloc(pg->account, MEM_OTHER, length + 1, "a text between ranks", &copy));
+    TRY(mem_alloc(pg->account, MEM_OTHER, length + 1, "broadcast text", &copy));
     if (process_group_is_leader(pg) && length > 0) memcpy(copy, text->text, (size_t)length);
     ott_status status = process_group_broadcast(pg, copy, length);
     if (status == OTT_OK && !process_group_is_leader(pg)) {
@@ -254,7 +255,7 @@ static ott_status share_copy(process_group *pg, const char *text, str *leaders) 
     return process_group_broadcast_text(pg, leaders);
 }
 
-/* The lowest rank's error becomes that of all ranks, so that every rank ends. */
+/* Gives every rank the error of the lowest rank that failed, so that all ranks end. */
 static ott_status share_failure(process_group *pg, ott_status own) {
     char text[1024] = "";
     group_host exchange = control_exchange(pg);
@@ -289,7 +290,8 @@ ott_status process_group_check_files(process_group *pg, const char *text) {
     return share_failure(pg, status);
 }
 
-/* "key = value" of the line at *text, which moves on, without its comment; the section it is in is kept in `section`. */
+/* Copies the next "key = value" line of a TOML text, without its comment, and advances *text. Keeps its
+   section, with a dot, in `section`. False at the end of the text. */
 static bool next_value(const char **text, char section[64], char line[256]) {
     while (**text) {
         int length = (int)strcspn(*text, "\n");
@@ -306,7 +308,7 @@ static bool next_value(const char **text, char section[64], char line[256]) {
     return false;
 }
 
-/* The texts have the same keys in the same order. */
+/* Both texts have the same keys in the same order. */
 static ott_status compare_values(const char *own, const char *leaders) {
     char section[64] = "", other_section[64] = "", value[256], other[256];
     while (next_value(&own, section, value) && next_value(&leaders, other_section, other))
@@ -338,7 +340,7 @@ ott_status process_group_barrier(process_group *pg) {
 ott_status process_group_abort(process_group *pg, ott_status code) {
     group **groups[GROUPS];
     if (pg->size == 1) return code;
-    if (code != OTT_ERR_RANK) status_context(code, "rank %d", pg->rank); /* else it names one */
+    if (code != OTT_ERR_RANK) status_context(code, "rank %d", pg->rank); /* else it names a rank already */
     mpi_give_up(code, status_text());
     list_groups(pg, groups);
     for (int i = 0; i < GROUPS; i++)

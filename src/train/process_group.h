@@ -1,8 +1,9 @@
 /*
- * train/process_group: the ranks of a run: how they came together, the groups of their mesh, and what they must agree on. One
- * process alone is a world of one rank, in which nothing is said.
+ * train/process_group: the process groups of a run. Joins the ranks, arranges them in a mesh, opens one
+ * communicator for each parallel dimension, and compares and broadcasts small host values. A single process
+ * is a group of one rank, where every call succeeds at once.
  *
- * Every rank makes the same calls in the same order.
+ * Every function that communicates is collective: all ranks make the same calls in the same order.
  */
 #ifndef TRAIN_PROCESS_GROUP_H
 #define TRAIN_PROCESS_GROUP_H
@@ -13,66 +14,74 @@
 #include "parallel/mesh.h"
 #include "tensor/exec.h"
 
+/* A group that would have one rank is comm_self() (comm/self.h). */
 typedef struct process_group {
     mem *account;
     mesh mesh;
-    int rank, size;
-    int local_rank, local_ranks; /* which of how many on this machine; 0 of 0: the launcher does not say */
-    int threads;    /* of this rank: train.threads, or its part of the machine's; 0: all that it may use */
-    group *control; /* every rank, through which they tell each other something, in the host's memory */
-    group *all;     /* every rank; of one rank alone like the others comm_self */
-    group *data;    /* ranks that read other rows */
-    group *shard;   /* of them those that share one copy of the parameters */
-    group *experts; /* of these those that divide the experts among them, */
-    group *expert_shard;  /* and those that have the same experts */
-    group *replicate;     /* and those that hold the same part of other copies */
-    group *tensor;        /* that run the same rows together, each a part of every layer */
-    group *context;       /* that have different tokens of the same rows */
-    group *stages;        /* of the pipeline, in their order, that train on the same rows */
-    pipeline_stage stage; /* this rank's, where there are several */
-    group *savers;  /* those of the first copy of the model, which write it down, beside what else goes on */
-    double timeout; /* seconds */
-    device *device;
-    device host;
-    void *control_buffer; /* what goes through control */
-    logger log;           /* this rank's */
+    int rank, size;              /* of all ranks of the run */
+    int local_rank, local_ranks; /* on this machine; 0 and 0 if the launcher does not set them */
+    int threads;          /* train.threads, or this rank's share of the machine; 0: all that it may use */
+    group *control;       /* all ranks, over MPI and host memory: flags, texts, errors */
+    group *all;           /* all ranks, for device tensors */
+    group *data;          /* ranks that read different rows of the data */
+    group *shard;         /* subset of data: ranks that shard one replica of the parameters */
+    group *experts;       /* subset of shard: expert parallelism, different experts */
+    group *expert_shard;  /* subset of shard: ranks that shard the same experts */
+    group *replicate;     /* subset of data: ranks with the same shard in other replicas */
+    group *tensor;        /* tensor parallelism: same rows, a shard of each layer */
+    group *context;       /* context parallelism: same rows, different tokens */
+    group *stages;        /* pipeline stages that train on the same rows, in stage order */
+    pipeline_stage stage; /* of this rank; set if there are several stages */
+    /* all ranks of one replica, always over MPI: writes checkpoints while training uses the other groups */
+    group *savers;
+    double timeout;       /* seconds, of each collective */
+    device *device;       /* borrowed */
+    device host;          /* the device of control */
+    void *control_buffer; /* for control */
+    logger log;           /* of this rank; silent if metrics.log_rank selects another rank */
     const logger *parent_log;
 } process_group;
 
-/* Joins the ranks that a launcher started. w->log passes to `log` what metrics.log_rank lets through. */
+/* Joins the ranks that a launcher started; without a launcher, makes a group of one rank. Sets rank, size,
+   threads and log. *pg must not move afterwards. `log` is borrowed. */
 ott_status process_group_join(mem *account, const logger *log, const config *cfg, process_group *pg);
-/* Arranges the ranks in a mesh (distributed.fit may change cfg), and gives cfg what follows from how many there are. What does not
-   fit is collected (config_collect): w->mesh counts only if config_collect_end finds nothing. */
+/* Arranges the ranks in a mesh by distributed.*. Sets the values of cfg that depend on the number of ranks;
+   distributed.fit may change sizes. Errors are collected (config_collect), so use pg->mesh only if
+   config_collect_end succeeds. */
 ott_status process_group_make_mesh(process_group *pg, config *cfg);
-/* The groups: over the device's own links where it has some (comm/links.h), else by MPI. device is borrowed. */
+/* Opens the groups of pg->mesh: over NCCL if the device has such links (comm/links.h), else over MPI. d is
+   borrowed. */
 ott_status process_group_open(process_group *pg, device *d, const config *cfg);
-/* What the groups of a rank take (MEM_COMM) where MPI carries them. */
+/* Bytes of host memory (MEM_COMM) that the MPI groups of one rank need. */
 int64_t process_group_bytes(const mesh *m);
-/* The groups of one rank of a mesh of ranks that are not there, for a dry run; nothing is agreed on among them. */
+/* For a dry run: opens fake groups (tensor/dry_run.h) for one rank of the mesh. No message is sent. */
 ott_status process_group_open_dry_run(mem *account, const mesh *m, int64_t rank, process_group *out);
-/* The groups that hold the model between them; the shape borrows them. */
+/* Sets the groups that the model's layers and parameter stores use. shape borrows them. */
 void process_group_set_model(process_group *pg, const config *cfg, model_options *shape);
-/* A run that fails gives up before: then the others are told why and not that it left. An all-zero one is allowed. */
+/* Closes the groups. If the run failed, call process_group_abort first, so that the other ranks report the
+   reason. A zeroed *pg is allowed. */
 void process_group_close(process_group *pg);
 
-/* Does this rank write what one rank writes? */
+/* True on rank 0, which writes files and the log for all ranks. */
 bool process_group_is_leader(const process_group *pg);
-/* Is it one of the first copy of the model? */
+/* True on the ranks of replica 0, which write checkpoints. */
 bool process_group_saves_checkpoints(const process_group *pg);
-/* *flag on any rank? */
+/* Sets *flag on every rank if it is set on any rank. */
 ott_status process_group_any(process_group *pg, bool *flag);
-/* The lowest rank that gives a set flag; -1: no rank does. Every rank calls it. */
+/* *rank = the lowest rank on which flag is set; -1 if there is none. */
 ott_status process_group_first_rank(process_group *pg, bool flag, int *rank);
-/* The leader's bytes, and its text. */
+/* Broadcasts rank 0's data[bytes], or its text, to all ranks. */
 ott_status process_group_broadcast(process_group *pg, void *data, int64_t bytes);
 ott_status process_group_broadcast_text(process_group *pg, str *text);
-/* Is the configuration that of rank 0? */
+/* OTT_ERR_CONFIG on a rank with another configuration than rank 0; the message shows the first key that
+   differs. */
 ott_status process_group_check_config(process_group *pg, const config *cfg);
-/* Are the lines of `text`, one for each file that a run reads, rank 0's? OTT_ERR_RANK on every rank if one rank's are not;
-   the message has that rank's first other line, and rank 0's. */
+/* Compares `text` (one line for each file that the run reads) with rank 0's. OTT_ERR_RANK on every rank if
+   one rank differs; the message shows that rank's first different line and rank 0's. */
 ott_status process_group_check_files(process_group *pg, const char *text);
 ott_status process_group_barrier(process_group *pg);
-/* The run has failed with this status: what it returns says so on one rank; the others wait here to be ended. */
+/* Call when the run fails: returns `code`, with this rank's number added to the error text. One rank reports
+   its error; the other ranks wait here until MPI ends them. */
 ott_status process_group_abort(process_group *pg, ott_status code);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * train/replay: the parts of a step that a device can record as graphs, and then queue as a whole: one launch in place of those
- * of all their kernels. A part runs as it is when it first comes (what libraries plan, they plan then), is recorded when it comes
- * again, and is replayed from then on. The kernels and where they read and write are the same, and so are the bits: whatever
- * changes from step to step lies on the device.
+ * train/replay: CUDA graphs. Records the repeated parts of a step as device graphs, so that one launch
+ * replaces the launches of all their kernels. The first call of a part runs normally, since libraries plan
+ * their work then. The second call records it, and it and all later calls replay the graph. Kernels and
+ * addresses are the same, so the results are bit-identical. Values that change from step to step must be in
+ * device memory.
  */
 #ifndef TRAIN_REPLAY_H
 #define TRAIN_REPLAY_H
@@ -10,29 +11,30 @@
 #include "tensor/exec.h"
 
 typedef enum replay_part {
-    REPLAY_FIRST,  /* a step's first micro-batch, which casts the weights */
-    REPLAY_LATER,  /* any other */
-    REPLAY_UPDATE, /* the optimizer's part */
+    REPLAY_FIRST,  /* first micro-batch of a step, which also quantizes the weights */
+    REPLAY_LATER,  /* any other micro-batch */
+    REPLAY_UPDATE, /* the optimizer */
     REPLAY_PARTS
 } replay_part;
 
 typedef struct replay_graph {
-    bool has_run;                 /* since what is recorded was forgotten */
-    device_graph *graph;          /* NULL: not recorded */
-    int64_t gemms[GEMM_COUNT][2]; /* as exec counts them */
+    bool has_run;                 /* since replay_forget */
+    device_graph *graph;          /* NULL: not recorded yet */
+    int64_t gemms[GEMM_COUNT][2]; /* GEMMs in the graph, counted as in exec.gemms */
 } replay_graph;
 
 typedef struct replay {
     bool enabled;
     replay_graph graphs[REPLAY_PARTS];
-    int64_t replayed; /* parts that were queued as graphs */
+    int64_t replayed; /* graph launches so far */
 } replay;
 
-/* Runs a part: what run(user) queues, or has queued when it was recorded. *was_replayed: run was not called. With a hook or times
-   in cx, or on a device without graphs, it runs as it is. OTT_ERR_STOPPED when the watch says so. */
+/* Runs a part: calls run(user), or launches the graph recorded from an earlier call. *was_replayed is true if
+   run was not called at all. Always calls run if cx has a hook or times, or if the device has no graphs.
+   OTT_ERR_STOPPED if cx->cancellation requests it. */
 ott_status replay_run(replay *r, exec *cx, replay_part part, ott_status (*run)(void *user), void *user,
                       bool *was_replayed);
-/* What is recorded holds no longer: addresses, layers or shapes have changed. */
+/* Drops all graphs. Call when addresses, layers or shapes have changed. */
 void replay_forget(replay *r, device *d);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * train/run_log: the log lines of a run before its first step (precision, model, device, memory plan, and parts of the request
- * that it does not do) and after its last step (GEMMs in FP8, traffic between ranks, peak memory).
+ * train/run_log: the log lines before the first step (precision, model, device, memory plan, requested
+ * options without effect) and after the last step (GEMMs in FP8, traffic between ranks, peak memory).
  */
 #ifndef TRAIN_RUN_LOG_H
 #define TRAIN_RUN_LOG_H
@@ -16,12 +16,12 @@ typedef struct run_log_start {
     const mesh *mesh;
     const config *cfg;
     const precision_plan *precision;
-    const hf_model_notes *notes; /* of model.hf_path */
-    const trainer *trainer;      /* as it is before the first step */
-    const memory_need *need;
+    const hf_model_notes *notes; /* about model.hf_path */
+    const trainer *trainer;      /* before the first step */
+    const memory_need *need;     /* of the memory check, like need_fp8 */
     const memory_check_fp8 *need_fp8;
-    double peak_flops;
-    const char *peak_unit; /* NULL: the peak was not measured */
+    double peak_flops;     /* FLOP/s for MFU */
+    const char *peak_unit; /* the unit that was measured; NULL: the peak was not measured */
 } run_log_start;
 
 /* All borrowed. */
@@ -29,16 +29,16 @@ typedef struct run_log_end {
     const logger *log;
     const config *cfg;
     const trainer *trainer;
-    const run_history *history; /* of all processes of the run */
-    int64_t planned_bytes;
-    int shard_ranks; /* ranks that share the parameters */
-    bool has_saved;  /* a checkpoint */
+    const run_history *history; /* of all processes of the run, resumed ones too */
+    int64_t planned_bytes;      /* of the memory check */
+    int shard_ranks;            /* ranks that shard the parameters */
+    bool has_saved;             /* this process saved a checkpoint */
 } run_log_end;
 
 void run_log_write_start(const run_log_start *a);
 /* Logs how many layers the current recipe has converted; logs nothing under a high-precision recipe. */
 void run_log_write_conversion(const logger *log, const trainer *t);
-/* For a run that was not asked to stop. */
+/* Call at the end of a run that was not stopped early. */
 void run_log_write_end(const run_log_end *e);
 
 #endif

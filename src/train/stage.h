@@ -1,10 +1,12 @@
 /*
- * train/stage: a step on one stage of a pipeline (parallel/pipeline.h): its model has the layers of the stage only.
- * The residual stream and its gradient go from stage to stage while this one computes. Losses, gradients and FP8 state
- * have the bits of one rank that runs the same micro-batches: delayed scaling's histories move on with each of them.
+ * train/stage: runs a training step on one stage of a pipeline (parallel/pipeline.h). The stage's model has
+ * only its own layers. The residual stream and its gradient are sent between stages while this stage computes
+ * other micro-batches. Losses, gradients and FP8 state are bit-identical to one rank that runs the same
+ * micro-batches; delayed scaling's amax histories advance with each micro-batch.
  *
- * A tied head: first and last stage have the table. The last one's gradient of it goes to the first with each
- * micro-batch, which adds the embedding's to it, as one rank does, and in the end gives the sum back.
+ * Tied head: the first and the last stage both hold the embedding table. For each micro-batch the last stage
+ * sends its table gradient to the first stage, which adds the embedding's gradient, in one rank's order.
+ * After the step the first stage sends the sum back.
  */
 #ifndef TRAIN_STAGE_H
 #define TRAIN_STAGE_H
@@ -13,21 +15,22 @@
 
 typedef struct stage stage;
 
-/* Of a model that was opened with options.stage, which is borrowed. OTT_ERR_CONFIG when its layers or the micro-batches of
-   a step cannot be dealt out. */
+/* m was opened with options.stage and is borrowed. micro_batches is the number in a step. OTT_ERR_CONFIG if
+   the layers or the micro-batches cannot be divided among the stages. Close with stage_close. */
 ott_status stage_open(model *m, int64_t micro_batches, stage **out);
-void stage_close(stage *s); /* before the model; NULL is allowed */
+/* Call before model_close. NULL is allowed. */
+void stage_close(stage *s);
 
-/* All micro-batches of a step: every gradient of the stage accumulates, and the histories of delayed scaling move on, over
-   cx->data_group where they are reduced. batches[micro_batches], whose device memory
-   stays as it is meanwhile; losses[micro_batches], each [T], are written by the last stage. The plan of cx must be
-   recording or sealed for the same call. */
+/* Runs forward and backward of all micro-batches of a step. Adds to every gradient of this stage and advances
+   the amax histories of delayed scaling, reduced over cx->data_group. batches[micro_batches]: the device
+   memory must not change during the call. losses[micro_batches], each [T], are written on the last stage
+   only. The plan of cx must be recording, or sealed after recording the same call. */
 ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *grad_scale,
                        const tensor *losses);
-/* Once the gradients of the step are those of the shards (store_reduce_once): where two stages have a parameter, both have
-   the sum. Under a plan as well. */
+/* Copies the table gradient of a tied head from the first stage to the last. Call after store_reduce_once, on
+   every stage; the plan is used as in stage_train. */
 ott_status stage_share_gradients(exec *cx, stage *s);
-/* losses[T] of a batch, on the last stage. */
+/* Forward only: losses[T] of a batch, written on the last stage. */
 ott_status stage_evaluate(exec *cx, stage *s, const batch *b, const tensor *losses);
 
 #endif

@@ -1,4 +1,4 @@
-/* train/trainer: opening a trainer, converting and loading its model. */
+/* train/trainer: opens a trainer, converts and loads its model. */
 #include "train/trainer_parts.h"
 #include "comm/self.h"
 
@@ -39,7 +39,8 @@ static int64_t loss_bytes(const trainer *t, int64_t tokens) {
     return backend_align(t->device->can, 4 * tokens);
 }
 
-/* Bytes of the micro-batches that are on the device at once, and of their losses, or of a batch of evaluation. */
+/* Bytes of the resident micro-batches and their losses, or of a batch of evaluation, which uses the same
+   memory. */
 static int64_t batch_bytes(const trainer *t) {
     const feed *f = &t->feed;
     int64_t training = feed_batch_bytes(f, &f->training) + loss_bytes(t, tokens_of(t));
@@ -97,7 +98,8 @@ void trainer_set_checkpointing(const trainer_options *o, model *m) {
         m->blocks[i].checkpointing = i % o->checkpoint_every == 0 ? o->checkpointing : CHECKPOINT_NONE;
 }
 
-/* Delayed scaling moves on with every micro-batch, so a step that is abandoned needs what it began with. */
+/* Delayed scaling advances with every micro-batch, so undoing an abandoned step needs a copy from its
+   start. */
 static ott_status reserve_delayed(trainer *t) {
     int64_t bytes = t->m->delayed.block_bytes;
     device_release(t->device, t->delayed_before);
@@ -224,7 +226,7 @@ ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_excl
     TRY(checkpoint_load_part(t->m, t->log, t->options.run_group, path, choice, &t->run, &fell_back));
     t->cx.step = t->run.step;
     model_weights_changed(t->m);
-    TRY(trainer_use_average(t, false)); /* what was saved is the average */
+    TRY(trainer_use_average(t, false)); /* the checkpoint has the averaged weights */
     TRY(trainer_share_fallbacks(t));
     for (int i = 0; i < t->m->all_modules.count; i++) fell_back |= t->m->all_modules.of[i].fell_back;
     return fell_back ? trainer_convert(t, t->recipe) : OTT_OK;

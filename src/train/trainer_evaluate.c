@@ -1,8 +1,9 @@
-/* train/trainer_evaluate: an evaluation. */
+/* train/trainer_evaluate: runs an evaluation. */
 #include "train/trainer_parts.h"
 
-/* A batch of each rank, from batch `first` of the data on, and their losses added to *total in the order of the batches,
-   as on one rank. A rank for which none is left runs the last one once more, for nothing. */
+/* Evaluates one batch on each rank, from batch `first` on. Adds the losses to *total in batch order, as on
+   one rank. A rank without a batch left repeats the last batch, so that collectives match, and its loss is
+   not added. */
 static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float *total) {
     const group *g = t->cx.data_group;
     int64_t own = first + g->rank, taken = own < e->batches ? own : e->batches - 1;
@@ -37,7 +38,8 @@ static ott_status evaluate(trainer *t, int64_t batches, evaluation *out) {
     return trainer_count_gemms(t);
 }
 
-/* A run that is stopped meanwhile may still save what trains. */
+/* Restores the training weights also when the evaluation fails or is stopped, since the run may be saved
+   then. */
 ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out) {
     TRY(trainer_use_average(t, true));
     ott_status status = evaluate(t, batches, out);

@@ -1,4 +1,4 @@
-/* train/trainer_nonfinite: where in a pass the first value was that is not finite. */
+/* train/trainer_nonfinite: finds the first non-finite value of a step. */
 #include "train/trainer_parts.h"
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@ enum { FOUND_BYTES = 160 };
 typedef struct search {
     trainer *t;
     char *found; /* [FOUND_BYTES] */
-    float place; /* of it in a pass, forward and back again; INFINITY: nothing was found */
+    float place; /* its order in forward and backward; INFINITY: nothing found */
 } search;
 
 static float place_of(const model *m, const char *module, const char *what) {
@@ -26,7 +26,7 @@ static ott_status count_nonfinite(trainer *t, const tensor *x, int32_t *count) {
 static ott_status see(void *user, exec *cx, const char *module, const char *what, const tensor *x) {
     search *s = user;
     int32_t count;
-    (void)cx; /* the trainer's */
+    (void)cx;
     if (s->found[0]) return OTT_OK;
     TRY(count_nonfinite(s->t, x, &count));
     if (count == 0) return OTT_OK;
@@ -45,7 +45,7 @@ static void add_rank(const trainer *t, char found[FOUND_BYTES]) {
         snprintf(found + length, (size_t)room, " on rank %d", t->options.run_group->rank);
 }
 
-/* On one rank that is enough: the ranks search together, and what comes first in a pass is what all say. */
+/* True if any rank has found a value. Gives every rank the text of the one that comes first in a pass. */
 static ott_status found_anywhere(trainer *t, search *s, bool *found) {
     group *g = t->options.run_group;
     float all[g->size];
@@ -66,13 +66,13 @@ static ott_status search_passes(trainer *t, search *s) {
     const hook p = {.observe = see, .user = s};
     bool found = false;
     for (int64_t i = 0; i < trainer_pass_count(t) && !found; i++) {
-        TRY(trainer_run_micro_batches(t, i, &p, false)); /* their rows are still on the host */
+        TRY(trainer_run_micro_batches(t, i, &p, false)); /* their rows are still in the staging memory */
         TRY(found_anywhere(t, s, &found));
     }
     return OTT_OK;
 }
 
-/* It is no step: what that would move on stays. */
+/* Restores the FP8 state and GEMM counts afterwards, since this is not a training step. */
 ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
     search s = {.t = t, .found = out, .place = INFINITY};
     int64_t gemms[GEMM_COUNT][2];
@@ -88,7 +88,7 @@ ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
 
 /* ---- gradients of parameters ---- */
 
-/* Backward reaches the last stage of a pipeline first, and on a stage the last parameter. */
+/* Backward starts with the last pipeline stage and, within a stage, with the last parameter. */
 static float place_of_gradient(const trainer *t, int i) {
     const pipeline_stage *own = t->m->options.stage;
     int later = own ? own->stages - 1 - own->rank : 0;

@@ -1,4 +1,4 @@
-/* train/trainer_parts: a trainer's weights as they are shown, and what its ranks tell each other. */
+/* train/trainer_parts: averaged weights, and small reductions between ranks. */
 #include "train/trainer_parts.h"
 
 ott_status trainer_use_average(trainer *t, bool average) {

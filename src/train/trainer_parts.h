@@ -1,44 +1,49 @@
-/* train/trainer_parts: what the parts of train/trainer share. Internal to trainer*.c. */
+/* train/trainer_parts: functions that the files trainer*.c share. Internal to train/trainer. */
 #ifndef TRAIN_TRAINER_PARTS_H
 #define TRAIN_TRAINER_PARTS_H
 
 #include "train/trainer.h"
 
-/* What a step begins with, as it goes to the device: the step's state, then the gradients' scale. */
+/* Floats of trainer.host_state, copied to the device at the start of a step: the step state (nn/optimizer.h),
+   grad_scale, pass_scale. */
 enum { GRAD_SCALE = STEP_STATE_COUNT, PASS_SCALE, SENT_WORDS };
 
-/* Of all ranks of the group. */
+/* Sums values[count] over the ranks of g. */
 ott_status trainer_sum_counts(trainer *t, group *g, int64_t *values, int64_t count);
-/* What every rank of the group has, in rank order. */
+/* all[g->size] = `own` of each rank, in rank order. */
 ott_status trainer_gather_values(trainer *t, group *g, float own, float *all);
 
 /* ---- passes and their memory (trainer_plan.c) ---- */
 
-/* Each records into cx.plan, or replays it: what is on the device, a micro-batch, or all of a step on a stage of a pipeline; */
+/* Each pass records cx.plan or replays it. This one trains on the resident micro-batches. */
 ott_status trainer_train_pass(trainer *t);
-/* a batch of evaluation; */
+/* Evaluates the batch on the device. */
 ott_status trainer_evaluate_pass(trainer *t);
-/* the gradients of all micro-batches, where they travel together, then a tied head's. */
+/* Reduces gradients that the store accumulates over micro-batches, then a tied head's across stages. */
 ott_status trainer_reduce(trainer *t);
-/* Replays the step that ends what the micro-batches began; user is the trainer. */
+/* Runs the optimizer from its sealed plan; user is the trainer. */
 ott_status trainer_run_update(void *user);
+/* Records all four plans and allocates the arena for the largest. */
 ott_status trainer_plan_memory(trainer *t);
-/* Checkpoints blocks as the memory budget says; all ranks do, before they plan memory. */
+/* Sets the checkpointing by the memory budget, if there is one. Collective; call before
+   trainer_plan_memory. */
 ott_status trainer_fit_budget(trainer *t);
-/* Plans anew where rows have more documents than any before them: a backend's attention may be planned for so many. */
+/* Plans memory again if the feed's document_capacity has grown: the workspace of attention may depend on
+   it. */
 ott_status trainer_plan_documents(trainer *t);
 
-/* ---- of a step (trainer_step.c) ---- */
+/* ---- parts of a step (trainer_step.c) ---- */
 
-/* A step's passes: one for as many micro-batches as are on the device at once. */
+/* Passes of a step; each runs the resident micro-batches. */
 int64_t trainer_pass_count(const trainer *t);
-/* Those of pass `index`, in a step or only to be looked at; p may be NULL. */
+/* Sends the micro-batches of pass `index` to the device and runs them with hook p (may be NULL). in_step:
+   false if the pass is only inspected; then no graph is replayed. */
 ott_status trainer_run_micro_batches(trainer *t, int64_t index, const hook *p, bool in_step);
-/* What ranks have of the same rows: of other tokens, or the last stage for all stages. */
+/* Sums a value over the ranks that train on the same rows: context-parallel ranks, then pipeline stages. */
 ott_status trainer_sum_same_rows(trainer *t, const tensor *sum);
-/* What a step changes before its update, which is all that an abandoned one has to put back. */
+/* Copies the state of delayed scaling, the only state that a step changes before its update. */
 ott_status trainer_copy_delayed(trainer *t, void *from, void *to);
-/* Adds this rank's matrix products since the last count, and the other ranks', to the run's. */
+/* Adds the GEMMs of all ranks since the last count to t->gemms. */
 ott_status trainer_count_gemms(trainer *t);
 
 #endif

@@ -1,8 +1,8 @@
-/* train/trainer_plan: the passes of a step as they are recorded to plan memory, and replayed. */
+/* train/trainer_plan: the passes of a step, and recording them to plan memory. */
 #include "train/budget.h"
 #include "train/trainer_parts.h"
 
-/* Adds the losses of what a pass ran to STEP_LOSS; the last stage of a pipeline has them. */
+/* Adds the losses of a pass to STEP_LOSS. With a pipeline only the last stage has losses. */
 static ott_status sum_losses(trainer *t, const tensor *losses, int64_t count) {
     tensor sum = tensor_columns(t->state, STEP_LOSS, 1);
     for (int64_t i = 0; i < count && pipeline_is_last(t->m->options.stage); i++) {
@@ -33,7 +33,6 @@ static ott_status dry_run(trainer *t, plan *p, ott_status (*pass)(trainer *t)) {
     return plan_seal(p);
 }
 
-/* The step that ends what the micro-batches began. */
 static ott_status update(trainer *t) {
     const optimizer_ranks ranks = {.shard = t->m->store.ranks,
                                    .tensor = t->m->options.tensor_ranks,
@@ -61,7 +60,7 @@ ott_status trainer_reduce(trainer *t) {
 
 ott_status trainer_plan_memory(trainer *t) {
     enum { PLANS = 4 };
-    replay_forget(&t->replay, t->device); /* the arena may move */
+    replay_forget(&t->replay, t->device); /* the arena's address may change */
     TRY(dry_run(t, t->train_plan, trainer_train_pass));
     TRY(dry_run(t, t->evaluate_plan, trainer_evaluate_pass));
     TRY(dry_run(t, t->reduce_plan, trainer_reduce));

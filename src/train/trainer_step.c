@@ -1,10 +1,10 @@
-/* train/trainer_step: one step: its micro-batches, what ranks add up, the update. */
+/* train/trainer_step: one training step: micro-batches, reductions over ranks, update. */
 #include "train/trainer_parts.h"
 #include <string.h>
 
-/* ---- matrix products ---- */
+/* ---- GEMM counts ---- */
 
-/* This rank's matrix products since the last call. */
+/* more[2]: this rank's GEMMs since the last call. */
 static void take_gemms(trainer *t, int64_t more[2]) {
     int64_t own[2] = {0, 0};
     for (int role = 0; role < GEMM_COUNT; role++) {
@@ -25,7 +25,7 @@ ott_status trainer_count_gemms(trainer *t) {
     return OTT_OK;
 }
 
-/* Every step between two conversions runs the same products: the ranks tell each other of the first one's. */
+/* Steps between two conversions run the same GEMMs, so the ranks exchange counts in the first one only. */
 static ott_status count_step_gemms(trainer *t) {
     step_gemms *s = &t->step_gemms;
     int64_t own[2];
@@ -38,12 +38,11 @@ static ott_status count_step_gemms(trainer *t) {
     }
     for (int i = 0; i < 2; i++) t->gemms[i] += s->all[i];
     if (memcmp(s->own, own, sizeof own) == 0) return OTT_OK;
-    return status_fail(
-        OTT_ERR_INTERNAL,
-        "step %lld ran %lld matrix products, %lld of them in FP8, where those before it ran %lld "
-        "and %lld",
-        (long long)t->run.step, (long long)own[1], (long long)own[0], (long long)s->own[1],
-        (long long)s->own[0]);
+    return status_fail(OTT_ERR_INTERNAL,
+                       "step %lld ran %lld matrix products, %lld of them in FP8; earlier steps ran %lld "
+                       "and %lld",
+                       (long long)t->run.step, (long long)own[1], (long long)own[0], (long long)s->own[1],
+                       (long long)s->own[0]);
 }
 
 void trainer_gemms(const trainer *t, int64_t *fp8, int64_t *all) {
@@ -63,15 +62,16 @@ static ott_status run_training_pass(trainer *t) {
     return trainer_train_pass(t);
 }
 
-/* With what follows it in a step; a stage does that itself. */
+/* A training pass and the update of delayed scaling; a pipeline stage updates scales itself. */
 static ott_status run_whole_pass(void *user) {
     trainer *t = user;
     TRY(run_training_pass(t));
     return t->stage ? OTT_OK : model_update_scales(&t->cx, t->m, t->cx.data_group);
 }
 
-/* A pass that casts the weights must do so when it is recorded, though an evaluation may have; one that is replayed does it
-   unseen. What the optimizer casts no pass may, though the weights are new. */
+/* The graph of a first pass must quantize the weights, even if an evaluation has just done so: mark them as
+   stale first. Weights that the optimizer quantizes must not be in the graph: quantize them before it. A
+   replayed graph skips the host code that marks weights as quantized: do that after it. */
 static ott_status replay_pass(trainer *t) {
     bool first = t->cx.is_first_microbatch, replayed;
     if (first && t->replay.enabled) {
@@ -93,29 +93,29 @@ ott_status trainer_run_micro_batches(trainer *t, int64_t index, const hook *p, b
     return status;
 }
 
-/* Only fp16 scales its loss; a run in another precision carries the scale along for an fp16 part after it. */
+/* Only fp16 uses the loss scale. A run in another precision keeps run.loss_scale for a later fp16 phase. */
 static float loss_scale(const trainer *t) {
     return t->options.fp16_scaling ? t->run.loss_scale : 1.0f;
 }
 
-/* Labels of all ranks' micro-batches. */
+/* Sums *labels over the ranks; OTT_ERR_CONFIG if there are none. */
 static ott_status add_labels(trainer *t, int64_t *labels) {
     TRY(trainer_sum_counts(t, t->cx.data_group, labels, 1));
     if (*labels > 0) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
-        "%s: no token of step %lld has a label, so there is no loss to train on: take more rows "
-        "a step (train.batch_size, train.grad_accum_steps) or look at the data",
+        "%s: no token of step %lld has a label, so there is no loss to train on: use more rows "
+        "per step (train.batch_size, train.grad_accum_steps) or check the data",
         dataset_name(t->train_data), (long long)t->run.step + 1);
 }
 
-/* Of all ranks. */
+/* Micro-batches of a step on all data ranks. */
 static int64_t micro_batches_of_step(const trainer *t) {
     return t->options.grad_accum * t->cx.data_group->size;
 }
 
 static ott_status write_state(trainer *t, double learning_rate, int64_t labels) {
-    TRY(device_event_wait(t->device, t->state_sent)); /* a step may have been abandoned */
+    TRY(device_event_wait(t->device, t->state_sent)); /* an abandoned step may still be copying */
     optimizer_schedule(t->m->options.optimizer, &t->options.optimizer, learning_rate, t->run.updates + 1,
                        t->host_state);
     t->host_state[STEP_TOKENS] = (float)labels;
@@ -147,8 +147,9 @@ static ott_status sum_gradients(trainer *t, group *ranks) {
     return narrow.columns > 0 ? group_all_reduce(ranks, &t->cx, &narrow, REDUCE_SUM) : OTT_OK;
 }
 
-/* Losses of all micro-batches into STEP_LOSS and STEP_Z_LOSS, gradients of all into the parameters' grad; then over the ranks: first
-   those of other rows, as micro-batches are summed before them, then those of other tokens. */
+/* Runs all micro-batches. Sums their losses into STEP_LOSS and STEP_Z_LOSS and their gradients into the
+   parameters' grad. Then reduces over ranks, in one rank's order: first over ranks with other rows, then over
+   ranks with other tokens. */
 static ott_status accumulate(trainer *t) {
     tensor loss = tensor_columns(t->state, STEP_LOSS, 2); /* and the z-loss */
     TRY(device_zero(t->device, t->m->grads, t->m->trained_bytes));
@@ -195,7 +196,7 @@ ott_status trainer_copy_delayed(trainer *t, void *from, void *to) {
     return t->delayed_before ? device_copy(t->device, to, from, t->m->delayed.block_bytes) : OTT_OK;
 }
 
-/* Gradients of all micro-batches; when the watch ends it, as if it had not begun. */
+/* Like accumulate; undoes everything if the step is stopped. */
 static ott_status accumulate_or_abandon(trainer *t) {
     int64_t gemms[GEMM_COUNT][2];
     memcpy(gemms, t->cx.gemms, sizeof gemms);
@@ -208,13 +209,14 @@ static ott_status accumulate_or_abandon(trainer *t) {
     return status_fail(status, "step %lld is abandoned", (long long)t->run.step + 1);
 }
 
-/* While the device works on this step. What fails here fails again when that one begins, and is told then. */
+/* Fills the next step's micro-batches while the device runs this step. An error is ignored here: the next
+   step fails again and reports it. */
 static void prepare_next(trainer *t) {
     (void)feed_step(&t->feed, !t->set, t->run.samples + rows_of_step(t));
 }
 
-/* The loss is a mean over the labels of all micro-batches: they are counted before the first backward. The host waits once,
-   for the state at the end. */
+/* The loss is a mean over the labels of all micro-batches, so labels are counted before the first backward.
+   The host waits for the device once, at the end. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     t->set = (int)(t->run.step % FEED_STEPS);
     TRY(feed_step(&t->feed, t->set, t->run.samples));
