@@ -3,8 +3,8 @@
  * and two ways to run linear layers in FP8:
  *
  *   conversion (torchao)           ott_convert_to_float8_training makes linear layers FP8 layers for good
- *   autocast (TransformerEngine)   between ott_autocast_begin and ott_autocast_end, a "region", each linear layer
- *                                  uses the recipe of the region
+ *   autocast (TransformerEngine)   between ott_autocast_begin and ott_autocast_end (a "region"), each linear
+ *                                  layer uses the recipe of the region
  *
  * Both can be combined: a converted layer keeps its own recipe inside a region. One training step:
  *

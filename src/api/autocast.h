@@ -1,9 +1,10 @@
 /*
- * api/autocast: regions in which linear layers take on a recipe while they run, and when delayed scaling's
- * scales are updated. Internal to this floor.
+ * api/autocast: autocast regions, and the moments when delayed scaling updates its scales. Internal to this
+ * folder.
  *
- * TransformerEngine's rules (DelayedScaling), with two changes: an evaluation records nothing, and the end of
- * the outermost region updates scales when any region in it was enabled, not only when it was itself.
+ * The rules are TransformerEngine's (DelayedScaling), with two changes. An evaluation records no amax. The
+ * end of the outermost region updates scales if any region inside it was enabled, not only if it was enabled
+ * itself.
  */
 #ifndef API_AUTOCAST_H
 #define API_AUTOCAST_H
@@ -14,30 +15,34 @@ enum { AUTOCAST_DEPTH_MAX = 32 };
 
 typedef struct autocast_region {
     bool enabled;
-    recipe recipe;    /* as it stood at the begin */
-    ott_group *group; /* NULL: alone */
+    recipe recipe;    /* a copy, made at ott_autocast_begin */
+    ott_group *group; /* for the maximum of amaxes; NULL: this rank only */
 } autocast_region;
 
-/* What the modules of a context share. */
+/* State that all modules of a context share. */
 typedef struct autocast {
     autocast_region stack[AUTOCAST_DEPTH_MAX];
-    int depth;
-    bool was_enabled;   /* some region since the outermost begin */
+    int depth;          /* open regions in `stack` */
+    bool was_enabled;   /* a region was enabled since the outermost begin */
     bool first_pending; /* no module has run FP8 layers in training since the outermost begin */
-    ott_module *registered, **registered_end; /* linears that have run in a region, in that order */
+    /* List of the linear layers that ran FP8 in any region, in order of their first run; linked by
+       next_registered. */
+    ott_module *registered, **registered_end;
 } autocast;
 
-/* A linear takes this spec, if it has another; *changed is set when it had: module_connect must follow. */
+/* Sets the spec of a linear layer. If it had another, sets *changed; the caller must then call
+   module_connect. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed);
-/* Before a forward: every linear of the module takes the spec it is to run with. */
+/* Call before a forward: sets each linear layer's spec from its conversion or the innermost region. */
 ott_status autocast_before_forward(ott_module *m);
-/* After a forward in training: layers that ran FP8 in a region are registered. */
+/* Call after a forward in training: registers the layers that ran FP8 in a region. */
 ott_status autocast_after_forward(ott_module *m);
-/* After a backward: updates the scales of grad_output when it was the one to do so. */
+/* Call after a backward: updates grad_output scales if m was the first module to run FP8 layers in its
+   region. */
 ott_status autocast_after_backward(ott_module *m);
-/* After an optimizer step: updates the scales of the converted layers of a module. */
+/* Call after an optimizer step: updates the scales of the module's converted layers. */
 ott_status autocast_after_step(ott_module *m);
-/* A linear is about to be closed. */
+/* Call before a linear layer is closed: removes it from the list of registered layers. */
 void autocast_unregister(ott_module *m);
 
 #endif

@@ -1,11 +1,11 @@
-/* api/loss: targets of losses. Internal to this floor. */
+/* api/loss: checks of loss targets. Internal to this folder. */
 #ifndef API_LOSS_H
 #define API_LOSS_H
 
 #include "api/tensor.h"
 
-/* How many targets count (the others are -100), all of them checked: 0 to classes - 1. OTT_ERR_ARGUMENT names the first
-   that is not, or says that none counts. */
+/* Counts the targets that are not -100 (ignored). OTT_ERR_ARGUMENT if one of them is not in 0 to classes - 1,
+   or if all targets are -100. */
 ott_status loss_count_targets(const ott_tensor *target, int64_t classes, const char *function,
                               int64_t *counted);
 

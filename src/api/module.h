@@ -1,10 +1,10 @@
 /*
- * api/module: the tree behind a public module: a node for each layer that has a name, its parameters, and
- * what a forward keeps for backward. Internal to this floor.
+ * api/module: the tree of nodes of a public module, one node per named layer, with parameters and the state
+ * saved for backward. Internal to this folder.
  *
- * A node is a kind (module_table) with a body of its own. Layers made of layers (attention, mlp, transformer
- * layer) hold the nn layers of their parts by value; the parts' nodes point into them and give them names and
- * parameters. Only the root of a tree is run; it has the plan that everything it keeps lies in.
+ * A node has a kind (module_table) and a body. Composite layers (attention, mlp, transformer layer) hold the
+ * nn layers of their parts by value; the nodes of the parts point into them and provide names and parameters.
+ * Only the root of a tree runs; its plan holds all saved buffers.
  */
 #ifndef API_MODULE_H
 #define API_MODULE_H
@@ -14,39 +14,39 @@
 #include "nn/linear.h"
 #include "ottava/module.h"
 
-/* A tensor on its way through modules; without a buffer it is the caller's. */
+/* A tensor passed from module to module. buffer.id is 0 if the memory is the caller's. */
 typedef struct module_value {
     tensor t;
     plan_buffer buffer;
 } module_value;
 
-/* What a kind of module does; a NULL member is nothing to do. */
+/* The functions of a kind of module. NULL: nothing to do. */
 typedef struct module_table {
     const char *kind; /* "linear" */
     bool is_linear;   /* its body is a linear_body */
-    bool is_model;    /* its body is a model_body (api/module_model.h): x is tokens, and it has no dx */
-    /* OTT_ERR_DTYPE, OTT_ERR_SHAPE, OTT_ERR_ARGUMENT; NULL: x is [M, in] of the module's dtype. */
+    bool is_model;    /* its body is a model_body (api/module_model.h); x is tokens, dx is NULL */
+    /* Checks x: OTT_ERR_DTYPE, OTT_ERR_SHAPE, OTT_ERR_ARGUMENT. NULL: x is [M, in] of the module's dtype. */
     ott_status (*check_input)(const ott_module *m, const ott_tensor *x, const char *function);
-    /* y from x, whose buffer it takes over, or closes. */
+    /* Computes y from x. Closes x's buffer, or saves it for backward. */
     ott_status (*forward)(exec *cx, ott_module *m, module_value *x, const tensor *y);
-    /* dx (NULL: not wanted) from dy, whose buffer it closes. */
+    /* Computes dx (NULL: not needed) from dy. Closes dy's buffer. */
     ott_status (*backward)(exec *cx, ott_module *m, module_value *dy, const tensor *dx);
     ott_status (*connect)(ott_module *m);               /* after specs have changed */
-    ott_status (*prepare)(ott_module *m, int64_t rows); /* before a forward of so many rows */
+    ott_status (*prepare)(ott_module *m, int64_t rows); /* before a forward of `rows` rows */
     ott_status (*set_sequences)(ott_module *m, const int64_t *start, int count);
-    void (*rename)(ott_module *m);             /* gives the nn layer its name */
-    void (*release)(ott_module *m, device *d); /* what the body holds */
-    ott_status (*make_weights)(ott_module *m); /* of a root; NULL: its parameters say how */
+    void (*rename)(ott_module *m);             /* sets the name of the nn layer */
+    void (*release)(ott_module *m, device *d); /* frees what the body owns */
+    ott_status (*make_weights)(ott_module *m); /* root: initial weights; NULL: draw_weights */
 } module_table;
 
 typedef struct module_parameter {
-    parameter *p;            /* `own`, or a model's */
-    parameter own;           /* its name: from the root of the tree, owned */
+    parameter *p;            /* `own`, or a model's parameter */
+    parameter own;           /* own.name: full name from the root, owned */
     const char *local;       /* "weight" */
-    bool drawn;              /* it has its initial values, or others */
+    bool drawn;              /* has values; if not, they are drawn when first needed, by the next members */
     draw_distribution start; /* else how they are drawn when they are first needed */
     uint64_t seed, stream;
-    ott_tensor *value, *gradient; /* views given out; NULL until asked for */
+    ott_tensor *value, *gradient; /* views for the public getters; NULL until requested */
 } module_parameter;
 
 enum { MODULE_PARAMETERS = 2 };
@@ -56,42 +56,41 @@ struct ott_module {
     const module_table *table;
     ott_module *parent; /* NULL: a root */
     char *label;        /* its name in the parent, "0" */
-    char *name;         /* from the root, "0.self_attn"; "" for a root */
+    char *name;         /* full name from the root, "0.self_attn"; "" for a root */
     ott_module **children;
     int child_count;
     module_parameter parameters[MODULE_PARAMETERS];
     int parameter_count;
-    int64_t in, out;
+    int64_t in, out; /* columns of x and y */
     ott_dtype dtype;
     bool training;
     int micro_batch;
     void *body;
-    /* of a root */
-    bool has_weights;              /* nothing of them is still to be drawn */
+    /* Used in a root only. */
+    bool has_weights;              /* all parameters have values */
     plan *plan;                    /* immediate; NULL until the first forward */
-    const char *no_forward_reason; /* why backward cannot run; NULL: a forward is kept */
-    int64_t kept_rows, kept_step;
-    bool kept_first;      /* it was the first micro-batch of its step */
-    bool first_of_region; /* its backward updates the scales of grad_output */
+    const char *no_forward_reason; /* why backward cannot run; NULL: a forward is saved */
+    int64_t kept_rows, kept_step;  /* rows and optimizer step of the saved forward */
+    bool kept_first;               /* the saved forward was the first micro-batch of its step */
+    bool first_of_region;          /* its backward updates the scales of grad_output */
 };
 
 /* The body of a linear module. */
 typedef struct linear_body {
     linear own;
-    linear *layer; /* own, or in the layer it is part of */
+    linear *layer; /* `own`, or a member of the composite layer it is part of */
     activation_specs input_specs, grad_specs;
     activation x;
-    char *skip_reason; /* the layer's, owned; NULL */
-    bool converted;
+    char *skip_reason; /* layer->skip_reason, owned; NULL */
+    bool converted;    /* by ott_convert_to_float8_training, with the next three members */
     linear_spec converted_spec;
     char converted_recipe[32];
-    ott_group *converted_group; /* NULL: alone */
-    /* the FP8 recipe it runs or last ran under, or that a checkpoint's state is of */
-    char fp8_recipe[32]; /* "": none */
-    bool was_fp8;        /* fp8_spec is known */
+    ott_group *converted_group; /* NULL: this rank only */
+    char fp8_recipe[32];        /* current or last FP8 recipe, also of loaded scaling state; "": none */
+    bool was_fp8;               /* fp8_spec is set */
     linear_spec fp8_spec;
     delayed_store store;
-    /* layers that have run in a region (api/autocast.h) */
+    /* List of layers that ran FP8 in a region (api/autocast.h). */
     bool registered;
     ott_group *region_group;
     ott_module *next_registered;
@@ -99,26 +98,29 @@ typedef struct linear_body {
 
 /* ---- building ---- */
 
-/* A root with an empty body of `body_bytes`. */
+/* Makes a root with a zero-filled body of `body_bytes`. */
 ott_status module_make(ott_context *context, const module_table *table, int64_t in, int64_t out,
                        ott_dtype dtype, int64_t body_bytes, ott_module **made);
-/* Makes a root a part of m, and owned by it. */
+/* Makes the root `child` a part of m, which owns it from then on. Call module_rename afterwards. */
 ott_status module_add_child(ott_module *m, const char *label, ott_module *child);
-/* local: static. rows 0: a vector. Zero-filled. */
+/* Adds a zero-filled parameter. local: static text. rows 0: a vector. */
 ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, int64_t columns,
                                 const parameter **out);
-/* Names of the whole tree anew. */
+/* Computes the full names of the tree again. */
 ott_status module_rename(ott_module *root);
-/* Gives a new tree its names, says how its weights are drawn, connects it and hands it out; closes it on failure. */
+/* Last step of opening a module: names the tree, sets how its weights are drawn, connects it and sets *out.
+   built: the status so far. Closes the tree on failure. deviation: standard deviation of the initial
+   matrices. */
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out);
 void module_close_tree(ott_module *m); /* NULL is allowed */
-/* Makes the initial weights of the whole that m is in, where nothing has yet: before they are read or changed. */
+/* Draws the initial weights of the whole tree that m is in, unless done. Call before weights are read or
+   changed. */
 ott_status module_make_weights(ott_module *m);
-/* All of a root's weights have come from elsewhere. */
+/* Marks all weights of a root as set, after a checkpoint was loaded. */
 void module_mark_weights_set(ott_module *root);
 
-/* The parts that other kinds are made of. *layer is filled in and belongs to the whole. */
+/* Make a linear or norm node. layer: the nn layer in a composite layer to fill in; NULL: the node's own. */
 ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, int64_t out, bool bias,
                               ott_dtype dtype, ott_module **made);
 struct norm;
@@ -127,7 +129,7 @@ ott_status module_make_norm(ott_context *context, struct norm *layer, int64_t di
 
 /* ---- options ---- */
 
-/* OTT_ERR_ARGUMENT, "FUNCTION: NAME = VALUE: ...". */
+/* Check an option. OTT_ERR_ARGUMENT or OTT_ERR_DTYPE, "FUNCTION: NAME = VALUE: ...". */
 ott_status module_option_positive(int64_t value, const char *name, const char *function);
 ott_status module_option_dtype(ott_dtype value, const char *function);
 ott_status module_option_deviation(double value, const char *function);
@@ -136,37 +138,39 @@ ott_status module_option_epsilon(double value, const char *name, const char *fun
 /* ---- walking ---- */
 
 typedef ott_status (*module_visitor)(void *user, ott_module *m);
-/* Parts before the whole, in the order they run. */
+/* Visit a node after its children, children in the order they run. The second visits linear layers only. */
 ott_status module_visit(ott_module *m, module_visitor visit, void *user);
 ott_status module_visit_linears(ott_module *m, module_visitor visit, void *user);
 static inline linear_body *module_linear_body(const ott_module *m) {
     return m->table->is_linear ? m->body : NULL;
 }
-/* The i-th parameter of the tree under m; NULL: there are not that many. */
+/* The parameter with this index in the tree under m; NULL if the index is out of range. */
 module_parameter *module_parameter_at(const ott_module *m, int index);
-/* A name from the root, as seen from m. */
+/* Strips m's own name from a full name. */
 const char *module_relative_name(const ott_module *m, const char *name);
-/* "linear \"0\"", "linear": for messages. */
+/* Writes kind and name for messages: "linear \"0\"", "linear". Returns out. */
 const char *module_show(const ott_module *m, char out[96]);
 
 /* ---- running ---- */
 
-/* As api_enter, and OTT_ERR_ARGUMENT inside of a callback (filter, log, all_reduce) of another call,
-   which would find the module half way through a change. */
+/* As api_enter, but OTT_ERR_ARGUMENT inside a callback (filter, log, all_reduce): the interrupted call may be
+   changing the module. */
 ott_status module_enter(ott_context *context, const char *function);
-/* return MODULE_INSIDE(context, call): as API_INSIDE. */
+/* return MODULE_INSIDE(context, call): as API_INSIDE, with module_enter. */
 #define MODULE_INSIDE(context, call)                                                                         \
     (module_enter((context), __func__) == OTT_OK ? api_left((context), (call)) : OTT_ERR_ARGUMENT)
 
-/* What a root runs with: a plan of its own, one rank. */
+/* The execution context of a root: its own plan, one rank. */
 ott_status module_exec(ott_module *root, exec *cx);
-/* Makes a value that backward will read the module's own. */
+/* Copies x into the module's memory unless it is there, because backward reads it after the caller may change
+   it. */
 ott_status module_own_input(exec *cx, module_value *x);
-/* Lets go of what a finished forward of the root of m kept; `because` is static and completes "there is no
-   forward to go back through: ". */
+/* Drops the saved forward of m's root. because: the reason, static text, for the error of a later
+   backward. */
 void module_drop_forward(ott_module *m, const char *because);
+/* Recomputes which quantized copies the layers of m's tree need; call after a spec has changed. */
 ott_status module_connect(ott_module *m);
-/* Compute weights of all linears are made anew when they are next used. */
+/* Invalidates the quantized weights of all linear layers of m; the next forward quantizes them again. */
 void module_weights_changed(ott_module *m);
 
 #endif

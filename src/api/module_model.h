@@ -1,7 +1,7 @@
 /*
- * api/module_model: a whole model as a module: the program's (model/model.h), opened from a configuration. Its parts are
- * nodes that point at the model's layers and parameters, one for each module of its list, in that order. Internal to
- * this floor.
+ * api/module_model: a whole model (model/model.h) as a public module. Its child nodes point to the model's
+ * layers and parameters: one node for each entry of the model's module list, in that order. Internal to this
+ * folder.
  */
 #ifndef API_MODULE_MODEL_H
 #define API_MODULE_MODEL_H
@@ -10,33 +10,33 @@
 #include "model/run.h"
 #include "train/trainer.h"
 
-/* The body of a model; it is not moved. */
+/* The body of a model module. Must not be moved: `options` points into `precision`. */
 typedef struct model_body {
-    struct config *cfg; /* resolved; of its own */
+    struct config *cfg; /* own copy, with derived values filled in */
     precision_plan precision;
     trainer_options options;
-    const optimizer_rule *rule; /* the configuration's */
+    const optimizer_rule *rule; /* of [optimizer] */
     model *m;
     model_slot *slot;
-    const char *recipe_name; /* of the last conversion; static */
-    run_state run;           /* what a run's checkpoint counts */
-    ott_group *amax_group;   /* of the last conversion; NULL: alone */
+    const char *recipe_name; /* of the last conversion; static text */
+    run_state run;           /* the counters of a checkpoint */
+    ott_group *amax_group;   /* of the last conversion; NULL: this rank only */
     sequence_layout sequences;
-    batch batch;        /* that forward kept */
-    module_value token; /* its tokens, the module's own */
+    batch batch;        /* of the last forward */
+    module_value token; /* the module's copy of its tokens */
 } model_body;
 
-/* NULL: it is no model. */
+/* NULL if m is not a model. */
 static inline model_body *module_model_body(const ott_module *m) {
     return m->table->is_model ? m->body : NULL;
 }
-/* OTT_ERR_ARGUMENT, naming function and argument, unless it is an open model. */
+/* OTT_ERR_ARGUMENT, naming function and argument, unless m is an open model. */
 ott_status module_model_check(const ott_module *m, const char *function, const char *argument);
-/* What a checkpoint of the program asks of layers that had fallen back: they run in high precision from now on. */
+/* Switches the layers that float8.fallback disabled, as a loaded checkpoint recorded, to high precision. */
 ott_status module_model_apply_fallbacks(model_body *b);
-/* Of the next step, as the configuration's schedule says. */
+/* The learning rate of the next step, from the configuration's schedule. */
 double module_model_learning_rate(const model_body *b);
-/* An optimizer step over the model is done; the updates of that optimizer. */
+/* Counts an optimizer step. updates: the optimizer's count so far. skipped: a gradient was not finite. */
 void module_model_count_step(model_body *b, int64_t updates, bool skipped);
 
 #endif

@@ -1,5 +1,4 @@
-/* api/tensor: the tensor, the quantized tensor, the recipe and the group behind their public handles.
- * Internal to this floor. */
+/* api/tensor: the structs of tensors, quantized tensors, recipes and groups. Internal to this folder. */
 #ifndef API_TENSOR_H
 #define API_TENSOR_H
 
@@ -10,17 +9,17 @@
 struct ott_tensor {
     handle handle;
     tensor t;
-    void *owned; /* device memory, NULL when it is the caller's */
+    void *owned; /* device memory; NULL: t.data is the caller's */
 };
 
 struct ott_recipe {
     handle handle;
-    struct config
-        *values; /* what ott_recipe_set has set, as the configuration's [float8]; NULL: nothing is FP8 */
-    const recipe *plain;         /* the table's row when nothing is FP8 */
-    precision_plan plan;         /* plan.fp8 is the recipe */
-    delayed_callbacks callbacks; /* what is made with the recipe points here: it stays after close */
-    bool stale;                  /* set since it was last checked */
+    /* A configuration whose [float8] holds the values of ott_recipe_set; NULL: a recipe without FP8. */
+    struct config *values;
+    const recipe *plain;         /* the table's row of a recipe without FP8 */
+    precision_plan plan;         /* plan.fp8 is the recipe, valid if not stale */
+    delayed_callbacks callbacks; /* objects made with the recipe point here, also after it is closed */
+    bool stale;                  /* a value was set after `plan` was made */
 };
 
 struct ott_group {
@@ -37,23 +36,24 @@ struct ott_qtensor {
     void *block;              /* device memory of codes and scales */
     delayed_state delayed;
     delayed_store store;
-    bool filled; /* quantized at least once */
+    bool filled; /* ott_quantize was called */
 };
 
-/* The device of a context, opened when it is first needed. */
+/* The device of a context; the first call opens it. */
 ott_status api_device(ott_context *context, device **out);
-/* An execution context on it whose plan opens buffers as they are asked for. */
+/* An execution context on this device, with the context's immediate plan. */
 ott_status api_exec(ott_context *context, exec *out);
-/* The recipe that is to run on the context's device; r NULL: the row `otherwise`. OTT_ERR_UNSUPPORTED when it
-   cannot. */
+/* Resolves r (NULL: the table's row `otherwise`) to a recipe for the context's device. OTT_ERR_UNSUPPORTED if
+   the device cannot run it. *out is borrowed from r until the next ott_recipe_set. */
 ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherwise, const recipe **out);
 
 /* OTT_ERR_DTYPE, naming function and argument, unless the tensor is fp32, bf16 or fp16. */
 ott_status tensor_check_number(const ott_tensor *t, const char *function, const char *argument);
-/* OTT_ERR_SHAPE, with both shapes, unless the tensor has that one; `by` says what asks for it. */
+/* OTT_ERR_SHAPE, with both shapes, unless t is [rows, columns]. `by` completes "t is [a, b], but BY [rows,
+   columns]". */
 ott_status tensor_check_shape(const ott_tensor *t, int64_t rows, int64_t columns, const char *by,
                               const char *function, const char *argument);
-/* OTT_ERR_ARGUMENT, naming function and both arguments, when their memory overlaps. */
+/* OTT_ERR_ARGUMENT, naming function and both arguments, if their memory overlaps. */
 ott_status tensor_check_apart(const tensor *a, const char *name_a, const tensor *b, const char *name_b,
                               const char *function);
 
