@@ -1,9 +1,10 @@
-/* train/budget: the search for what is recomputed. */
+/* train/budget: searches the blocks to recompute. */
 #include "train/budget.h"
 #include "base/size.h"
 
-/* Choice number n of 2 L + 1, L being the layers: the first n recompute all but products; beyond L, the first n - L everything. */
-static void choose(model *m, int64_t n) {
+/* Applies choice n, from 0 to 2 * layers. Up to `layers`, the first n blocks recompute all but matrix
+   products; above, the first n - layers blocks recompute everything. */
+static void apply_choice(model *m, int64_t n) {
     int64_t layers = m->options.layers;
     for (int64_t i = 0; i < layers; i++)
         m->blocks[i].checkpointing = i < n - layers ? CHECKPOINT_FULL
@@ -11,17 +12,17 @@ static void choose(model *m, int64_t n) {
                                                     : CHECKPOINT_NONE;
 }
 
-static ott_status measure(const budget *b, model *m, int64_t n, int64_t *bytes) {
-    choose(m, n);
+static ott_status measure_choice(const budget *b, model *m, int64_t n, int64_t *bytes) {
+    apply_choice(m, n);
     return b->measure(b->user, bytes);
 }
 
-/* The first choice that needs at most `limit`, of those that need less and less. */
-static ott_status search(const budget *b, model *m, int64_t limit, int64_t *found) {
+/* Binary search for the first choice that needs at most `limit` bytes. Later choices need less. */
+static ott_status search_choice(const budget *b, model *m, int64_t limit, int64_t *found) {
     int64_t low = 0, high = 2 * m->options.layers, bytes;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        TRY(measure(b, m, middle, &bytes));
+        TRY(measure_choice(b, m, middle, &bytes));
         if (bytes <= limit)
             high = middle;
         else
@@ -31,8 +32,9 @@ static ott_status search(const budget *b, model *m, int64_t limit, int64_t *foun
     return OTT_OK;
 }
 
-/* What ranks do together in a recomputed block all of them do. */
-static ott_status agree(const budget *b, int64_t *n) {
+/* Takes the largest n of all ranks: recomputed blocks contain collectives, so every rank must recompute
+   them. */
+static ott_status share_choice(const budget *b, int64_t *n) {
     float most = (float)*n;
     if (!b->host_exchange || b->host_exchange->group->size == 1) return OTT_OK;
     TRY(group_host_reduce(b->host_exchange, &most, 1, REDUCE_MAX));
@@ -43,11 +45,11 @@ static ott_status agree(const budget *b, int64_t *n) {
 ott_status budget_fit(const budget *b, model *m) {
     int64_t layers = m->options.layers, most, least, bytes, n;
     char size[3][SIZE_TEXT];
-    TRY(measure(b, m, 0, &most));
-    TRY(measure(b, m, 2 * layers, &least));
-    TRY(search(b, m, least + (int64_t)(b->share * (double)(most - least)), &n));
-    TRY(agree(b, &n));
-    TRY(measure(b, m, n, &bytes));
+    TRY(measure_choice(b, m, 0, &most));
+    TRY(measure_choice(b, m, 2 * layers, &least));
+    TRY(search_choice(b, m, least + (int64_t)(b->share * (double)(most - least)), &n));
+    TRY(share_choice(b, &n));
+    TRY(measure_choice(b, m, n, &bytes));
     int64_t full = n > layers ? n - layers : 0;
     log_info(
         b->log,

@@ -1,22 +1,23 @@
-/* train/feed: staging memory of micro-batches, rows into it, and from it to the device. */
+/* train/feed: fills micro-batches in staging memory and copies them to the device. */
 #include "train/feed.h"
 #include "base/size.h"
 #include "tensor/dry_run.h"
 #include <string.h>
 
-/* ---- a micro-batch: number[2], token[T], target[T], position[T], start[T + 1] ---- */
+/* ---- layout of a micro-batch: number[2], token[T], target[T], position[T], start[T + 1] (cu_seqlens)
+   ---- */
 
 static int64_t tokens_of(const feed_shape *s) {
     return s->rows * s->length;
 }
 
-/* Numbers from the beginning of a part of `count` to that of the next. */
+/* Integers that a part of `count` integers takes, with padding to the device's alignment. */
 static int64_t part_ints(const feed *f, int64_t count) {
     const int64_t size = (int64_t)sizeof(int32_t);
     return backend_align(f->device->can, count * size) / size;
 }
 
-/* Where the tokens begin. */
+/* Offset of the tokens. */
 static int64_t number_ints(const feed *f) {
     return part_ints(f, 2);
 }
@@ -80,7 +81,7 @@ void feed_close(feed *f) {
 
 /* ---- rows ---- */
 
-/* That of evaluation lies behind those of the steps. */
+/* Micro-batches of steps come first, then the one batch of evaluation. */
 static feed_shape *shape_of(feed *f, int64_t index) {
     return index < FEED_STEPS * f->options.grad_accum ? &f->training : &f->evaluation;
 }
@@ -93,7 +94,8 @@ static int32_t *tokens_at(const feed *f, int64_t index) {
     return numbers_at(f, index) + number_ints(f);
 }
 
-/* Row b of micro-batch `index` of all; its documents follow those of the rows before it. */
+/* Loads row `number` of the data as row b of micro-batch `index`, and appends its documents to earlier rows'
+   documents. */
 static ott_status make_row(feed *f, int64_t index, int64_t b, bool training, int64_t number,
                            int64_t *labels) {
     const feed_shape *s = shape_of(f, index);
@@ -113,7 +115,7 @@ static ott_status make_row(feed *f, int64_t index, int64_t b, bool training, int
     return OTT_OK;
 }
 
-/* As many as there are sequences, or twice that, or four times: what is planned or recorded is of one count. */
+/* Grows by doubling, and seldom: plans and graphs are made for one capacity. */
 static void grow_document_capacity(feed_shape *s, int64_t documents) {
     while (s->document_capacity < documents) s->document_capacity *= 2;
     if (s->document_capacity > tokens_of(s)) s->document_capacity = tokens_of(s);
@@ -130,7 +132,7 @@ static ott_status make_batch(feed *f, int64_t index, bool training, int64_t firs
     return OTT_OK;
 }
 
-/* Its staging memory may be written. */
+/* Waits until the set's staging memory may be overwritten. */
 static ott_status begin_set(feed *f, int set, int64_t first) {
     feed_set *s = &f->sets[set];
     s->ready = false;

@@ -1,4 +1,4 @@
-/* train/loop: a training run. */
+/* train/loop: opens everything that a run needs, runs its steps, validates, saves, and closes it. */
 #include "train/loop.h"
 #include "backend/backend.h"
 #include "base/clock.h"
@@ -29,18 +29,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* All that a run holds; closed by close_run. */
+/* Everything that a run owns; closed by close_run. */
 typedef struct run {
     mem *account;
-    const logger *log; /* this rank's */
+    const logger *log; /* of this rank */
     config *cfg;
     const train_hooks *hooks;
     process_group process_group;
-    config asked; /* before its model was resolved */
+    config asked; /* cfg before model_options_resolve */
     model_options shape;
-    hf_model_notes notes; /* of model.hf_path */
+    hf_model_notes notes; /* about model.hf_path */
     memory_need need;
-    memory_check_fp8 need_fp8; /* rank 0's */
+    memory_check_fp8 need_fp8; /* on rank 0 only */
     precision_plan precision;
     run_folder folder;
     resume_point start;
@@ -48,24 +48,24 @@ typedef struct run {
     dataset *train_data, *validation_data;
     trainer *trainer;
     checkpoint_writer *writer;
-    int freezing; /* entry of train.freeze_schedule in force */
+    int freezing; /* current entry of train.freeze_schedule, or FREEZING_NONE */
     health *health;
     profile *profile; /* NULL: no step is profiled */
     progress progress;
     run_sources files;  /* data and tokenizer files of the run */
-    str sources;        /* their record in checkpoints */
-    bool history_known; /* the history of earlier processes was read */
+    str sources;        /* sources.json of the checkpoints */
+    bool history_known; /* the run is new, or the history of its earlier processes was read */
     int64_t first_step; /* of this process */
-    int64_t saved_step; /* step of the newest checkpoint saved, -1: none */
+    int64_t saved_step; /* step of the newest saved checkpoint; -1: none */
     cancellation cancellation;
-    bool in_steps;
-    bool stopping, stopped; /* asked to; and saved because of that */
+    bool in_steps;          /* the first step has started */
+    bool stopping, stopped; /* a stop was requested; the run was saved and ended because of it */
 } run;
 
 /* ---- opening ---- */
 
-/* Once asked it stays asked: a step that is under way ends as well. Not so with several ranks, which end a step
-   together. */
+/* The cancellation callback. A request stays set. With several ranks a running step is not interrupted: the
+   ranks must end after the same step. */
 static bool has_stop_request(void *user) {
     run *r = user;
     if (r->process_group.size > 1 && r->in_steps) return false;
@@ -73,7 +73,7 @@ static bool has_stop_request(void *user) {
     return r->stopping;
 }
 
-/* Between steps; asked of one rank it is asked of all. */
+/* Between steps: a stop request on any rank stops all ranks. */
 static ott_status share_stop_request(run *r) {
     r->stopping = r->stopping || (r->hooks->stop && r->hooks->stop(r->hooks->stop_user));
     return process_group_any(&r->process_group, &r->stopping);
@@ -101,7 +101,7 @@ out:
     return status;
 }
 
-/* Weights to start from, unless a checkpoint brings them. */
+/* Loads or initializes the weights, unless a checkpoint has them. */
 static ott_status load_start(run *r) {
     const char *folder = r->cfg->model.hf_path, *quantization = r->notes.quantization;
     if (r->start.checkpoint && !r->start.choice.no_model) return OTT_OK;
@@ -132,7 +132,7 @@ static ott_status decide_memory_check(run *r) {
                : OTT_OK;
 }
 
-/* Before the run has a folder: ranks that read other files make none. */
+/* Called before the run folder is created, so that ranks with different files leave no folder. */
 static ott_status check_files(run *r) {
     str lines = {.account = r->account};
     r->files.account = r->account;
@@ -150,7 +150,7 @@ static ott_status open_sources(run *r) {
     return OTT_OK;
 }
 
-/* The one that rank 0 finds. */
+/* Rank 0 looks for the checkpoint and broadcasts the resume point. */
 static ott_status find_start(run *r) {
     str path = {.account = r->account};
     if (process_group_is_leader(&r->process_group)) TRY(resume_find(r->log, r->cfg, &r->folder, &r->start));
@@ -170,13 +170,14 @@ static ott_status find_start(run *r) {
     return process_group_broadcast(&r->process_group, &r->start.step, sizeof r->start.step);
 }
 
-/* A run that resumes may have other ranks, which change the rows of a step and so the number of steps. */
+/* A resumed run may have another number of ranks. That changes the rows of a step, and so the number of
+   steps. */
 static ott_status fit_rows(run *r) {
     if (!*r->cfg->checkpoint.load_path) return OTT_OK;
     TRY(resume_fit_rows(r->log, r->account, r->cfg, &r->start, r->train_data));
     r->asked.train.grad_accum_steps = r->cfg->train.grad_accum_steps;
     r->asked.train.max_steps = r->cfg->train.max_steps;
-    return precision_plan_read(r->cfg, &r->precision); /* in steps */
+    return precision_plan_read(r->cfg, &r->precision); /* its phases count steps */
 }
 
 static ott_status open_trainer(run *r) {
@@ -198,7 +199,7 @@ static ott_status open_trainer(run *r) {
     return resume_load(r->trainer, r->cfg, &r->start);
 }
 
-/* Rank 0's, and where it is asked for those of the others. */
+/* Opens rank 0's metrics file, and one per rank if metrics.save_for_all_ranks. */
 static ott_status open_metrics(run *r) {
     char *path, name[48] = "metrics.jsonl";
     if (!process_group_is_leader(&r->process_group)) {
@@ -211,7 +212,8 @@ static ott_status open_metrics(run *r) {
     return status;
 }
 
-/* What the run has come to, over all processes before this one. Without it the run goes on. */
+/* Reads the totals of the run's earlier processes from the checkpoint. If that fails, the run continues
+   without them. */
 static ott_status open_history(run *r) {
     run_history *h = &r->progress.history;
     const run_state *state = &r->trainer->run;
@@ -221,7 +223,7 @@ static ott_status open_history(run *r) {
     ott_status status =
         run_history_read(r->account, r->start.checkpoint, state->step, state->tokens, h, &r->history_known);
     if (status == OTT_ERR_MEMORY || r->history_known) return status;
-    log_warning(r->log, "%s: times and GEMMs count from step %lld on",
+    log_warning(r->log, "%s: times and GEMMs are counted from step %lld on",
                 status == OTT_OK ? "The checkpoint has no history of its run" : status_text(),
                 (long long)state->step);
     return OTT_OK;
@@ -234,7 +236,7 @@ static ott_status open_tensorboard(run *r) {
                                      before ? r->trainer->run.step + 1 : 0);
 }
 
-/* The format of most products of a step. */
+/* Operand format of most GEMMs. */
 static ott_dtype product_format(const run *r) {
     return r->cfg->train.mixed_precision == PRECISION_FP8 ? OTT_E4M3 : r->trainer->m->activation;
 }
@@ -263,8 +265,8 @@ static ott_status open_health(run *r) {
     if (falls_back && r->cfg->float8.health_interval == 0)
         return status_fail(
             OTT_ERR_CONFIG,
-            "float8.fallback_sqnr_db = %g judges by measurements that float8.health_interval = 0 "
-            "turns off: give an interval",
+            "float8.fallback_sqnr_db = %g needs measurements, but float8.health_interval = 0 turns them "
+            "off: set float8.health_interval",
             r->cfg->float8.fallback_sqnr_db);
     return health_open(r->trainer,
                        &(health_options){.interval = r->cfg->float8.health_interval,
@@ -273,18 +275,18 @@ static ott_status open_health(run *r) {
                        &r->health);
 }
 
-/* ---- the run's folder, while it is written to ---- */
+/* ---- the run folder ---- */
 
-/* What a run has put there: somebody may have removed or renamed the folder meanwhile. */
+/* Recreates the run folder if it was removed or renamed while running. */
 static ott_status keep_folder(run *r) {
     if (!process_group_is_leader(&r->process_group)) return OTT_OK;
     if (metrics_path_is_current(r->progress.metrics)) return OTT_OK;
-    log_warning(r->log, "%s/metrics.jsonl was removed, renamed or replaced at step %lld: it is made again",
+    log_warning(r->log, "%s/metrics.jsonl was removed, renamed or replaced at step %lld: creating it again",
                 r->folder.path, (long long)r->trainer->run.step);
     TRY(run_folder_restore(&r->folder, r->log, r->cfg));
     TRY(metrics_restore(r->progress.metrics));
     TRY(write_config(r));
-    r->saved_step = -1; /* its checkpoint may be gone as well */
+    r->saved_step = -1; /* its checkpoint may be gone, too */
     return open_tensorboard(r);
 }
 
@@ -304,7 +306,7 @@ static ott_status save_weights(run *r) {
     TRY(checkpoint_writer_save(r->writer, r->trainer->recipe->name, &r->trainer->run, &r->progress.history));
     r->saved_step = r->trainer->run.step;
     if (!save_hf_wanted(r->cfg, r->saved_step)) return OTT_OK;
-    TRY(checkpoint_writer_wait(r->writer)); /* the folder goes into the checkpoint */
+    TRY(checkpoint_writer_wait(r->writer)); /* hf/ is written into the checkpoint's folder */
     return save_hf(r->trainer->m, r->log, r->cfg, r->process_group.savers, r->folder.checkpoints,
                    r->saved_step);
 }
@@ -316,7 +318,7 @@ static ott_status save(run *r) {
     return trainer_use_average(r->trainer, false);
 }
 
-/* The last one: a run ends when it is complete. */
+/* Saves the last checkpoint and waits until it is written. */
 static ott_status save_last(run *r) {
     TRY(save(r));
     return checkpoint_writer_wait(r->writer);
@@ -326,18 +328,18 @@ static ott_status log_command(const run *r) {
     str command = {.account = r->account};
     resume_command(&r->folder, &command);
     ott_status status = str_finish(&command);
-    if (status == OTT_OK) log_info(r->log, "Go on with: %s", command.text);
+    if (status == OTT_OK) log_info(r->log, "Resume with: %s", command.text);
     str_free(&command);
     return status;
 }
 
-/* Whoever asked for no checkpoints did not ask to lose the run. */
+/* Saves even if periodic checkpoints are off. */
 static ott_status save_and_stop(run *r) {
     long long step = (long long)r->trainer->run.step;
     bool there = r->saved_step == step || (r->start.checkpoint && step == r->start.step);
     r->stopped = true;
     if (there)
-        log_info(r->log, "Shutdown requested at step %lld, whose checkpoint is there", step);
+        log_info(r->log, "Shutdown requested at step %lld: its checkpoint is already saved", step);
     else
         log_info(r->log, "Shutdown requested at step %lld — saving emergency checkpoint", step);
     if (!there) TRY(save(r));
@@ -353,7 +355,8 @@ static ott_status validate(run *r) {
     return progress_validation(&r->progress, r->trainer, &e, clock_seconds() - started);
 }
 
-/* KempnerForge's words, which other tools read, for a loss; for a gradient with a finite loss its parameter. */
+/* Uses KempnerForge's wording, which other tools parse. If only a gradient is not finite, names its
+   parameter. */
 static void log_nonfinite(const run *r, const step_result *s, const char *gradient, const char *where) {
     const run_state *state = &r->trainer->run;
     const run_history *h = &r->progress.history;
@@ -371,7 +374,7 @@ static void log_nonfinite(const run *r, const step_result *s, const char *gradie
                     (long long)h->last_good_step, where);
 }
 
-/* A step whose loss or gradients were not finite changed nothing; too many in a row end the run. */
+/* A step with a non-finite loss or gradient was skipped. Too many in a row end the run. */
 static ott_status handle_nonfinite(run *r, const step_result *s) {
     char where[224], gradient[160];
     const run_state *state = &r->trainer->run;
@@ -382,7 +385,7 @@ static ott_status handle_nonfinite(run *r, const step_result *s) {
                  *gradient ? "gradient of " : "the gradient norm (every module is finite)", gradient);
     log_nonfinite(r, s, gradient, where);
     if (state->nan_steps < r->cfg->train.max_consecutive_nan) return OTT_OK;
-    double loss = fabs(s->loss); /* a NaN's sign says nothing */
+    double loss = fabs(s->loss); /* prints nan, not -nan */
     return status_fail(
         OTT_ERR_DIVERGED,
         "too many consecutive NaNs: %lld steps in a row (loss %g at step %lld, first non-finite value: %s); "
@@ -415,7 +418,7 @@ static void report_micro_batch(void *user, int64_t done, int64_t total) {
                                .seconds_left = elapsed / (double)done * (double)(total - done)});
 }
 
-/* Where the precision schedule has another recipe from this step on, the run goes on under it. */
+/* Converts the model if the precision schedule changes the recipe at this step. */
 static ott_status follow_schedule(run *r) {
     const recipe *now = precision_at(&r->precision, r->trainer->run.step);
     if (now == r->trainer->recipe) return OTT_OK;
@@ -426,14 +429,16 @@ static ott_status follow_schedule(run *r) {
     return OTT_OK;
 }
 
-/* What rests, and what trains again. */
+/* Applies the entry of train.freeze_schedule that starts at this step. */
+
 static ott_status follow_freezing(run *r) {
     int64_t step = r->trainer->run.step;
     int entry = freezing_at(r->cfg, step), frozen_count;
     if (entry == r->freezing) return OTT_OK;
     TRY(freezing_apply(r->cfg, r->trainer, entry, &frozen_count));
     r->freezing = entry;
-    log_info(r->log, "Freeze schedule: step %lld on %d parameters rest", (long long)step + 1, frozen_count);
+    log_info(r->log, "Freeze schedule: from step %lld on, %d parameters are frozen", (long long)step + 1,
+             frozen_count);
     return OTT_OK;
 }
 
@@ -464,17 +469,17 @@ static ott_status one_step(run *r) {
     TRY(health_end_step(r->health, process_group_is_leader(&r->process_group) ? r->progress.metrics : NULL));
     if (s.skipped) TRY(handle_nonfinite(r, &s));
     int64_t step = r->trainer->run.step;
-    /* Before the checkpoint, which promises that the metrics up to its step are written. */
+    /* Before the checkpoint: the metrics up to its step must be written first. */
     if (step % r->cfg->eval.interval == 0 || step == r->cfg->train.max_steps) TRY(validate(r));
     report_progress(r, &s, learning_rate);
     bool due = r->cfg->checkpoint.interval > 0 && step % r->cfg->checkpoint.interval == 0;
     TRY(share_stop_request(r));
-    if (due && !r->stopping) TRY(save(r)); /* else it is saved on the way out */
+    if (due && !r->stopping) TRY(save(r)); /* else save_and_stop saves it */
     return OTT_OK;
 }
 
-/* What ends a run must not cost what it trained: the state after the last whole step is saved. A run that
-   diverged has none worth more than its checkpoints; and several ranks save together, or not at all. */
+/* After an error: saves the state of the last complete step. Not if the run diverged, since older checkpoints
+   are better, and not with several ranks, since they can only save together. Returns `code`. */
 static ott_status save_after(run *r, ott_status code) {
     long long step = (long long)r->trainer->run.step;
     if (r->process_group.size > 1) return code;
@@ -484,16 +489,16 @@ static ott_status save_after(run *r, ott_status code) {
     if (str_finish(&reason) != OTT_OK) return str_free(&reason), code;
     ott_status saved = save_last(r);
     if (saved == OTT_OK)
-        status_fail(code, "%s; the run is saved up to step %lld", reason.text, step);
+        status_fail(code, "%s; the run was saved at step %lld", reason.text, step);
     else {
-        log_error(r->log, "Step %lld cannot be saved either: %s", step, status_text());
+        log_error(r->log, "Saving step %lld failed, too: %s", step, status_text());
         status_fail(code, "%s", reason.text);
     }
     str_free(&reason);
     return code;
 }
 
-static ott_status steps(run *r) {
+static ott_status run_steps(run *r) {
     if (r->trainer->run.step >= r->cfg->train.max_steps) {
         log_info(r->log, "Nothing left to do: step %lld of train.max_steps = %lld is done",
                  (long long)r->trainer->run.step, (long long)r->cfg->train.max_steps);
@@ -509,7 +514,7 @@ static ott_status steps(run *r) {
     while (r->trainer->run.step < r->cfg->train.max_steps) {
         if (r->stopping) return save_and_stop(r);
         ott_status status = one_step(r);
-        if (status == OTT_ERR_STOPPED) continue; /* within a step, which is as if it had not begun */
+        if (status == OTT_ERR_STOPPED) continue; /* the step was undone */
         if (status != OTT_OK) return save_after(r, status);
     }
     ott_status status = keep_folder(r);
@@ -519,8 +524,8 @@ static ott_status steps(run *r) {
 
 /* ---- the end ---- */
 
-/* What the run is called beside others: its folder's own name. */
-static const char *label(const run *r) {
+/* Name of the run in reports: the last part of its folder's path. */
+static const char *run_label(const run *r) {
     const char *slash = strrchr(r->folder.path, '/');
     return slash && slash[1] ? slash + 1 : r->folder.path;
 }
@@ -530,11 +535,11 @@ static ott_status write_summary(run *r) {
     report_phase sum = run_history_sum(h);
     const trainer *t = r->trainer;
     if (!process_group_is_leader(&r->process_group)) return OTT_OK;
-    if (r->progress.run_tokens == 0 && !r->history_known) return OTT_OK; /* the summary before says more */
+    if (r->progress.run_tokens == 0 && !r->history_known) return OTT_OK; /* the old summary has more */
     note_memory(r);
     TRY(keep_folder(r));
     return report_summary_write(r->account, r->folder.path,
-                                &(report_summary){.label = label(r),
+                                &(report_summary){.label = run_label(r),
                                                   .precision = config_word(r->cfg, "train.mixed_precision"),
                                                   .recipe = r->cfg->train.mixed_precision == PRECISION_FP8
                                                                 ? r->precision.fp8.name
@@ -567,7 +572,7 @@ static ott_status open_device(run *r) {
                           config_where(cfg, "train.device"));
 }
 
-/* Rank 0 makes and locks it; the others read there. */
+/* Rank 0 creates and locks the run folder and broadcasts its path. */
 static ott_status open_folder(run *r) {
     str path = {.account = r->account}, checkpoints = {.account = r->account};
     ott_status status = OTT_OK;
@@ -591,20 +596,20 @@ out:
 
 static ott_status collect_errors(run *r) {
     TRY(process_group_make_mesh(&r->process_group, r->cfg));
-    TRY(peft_configure(r->account, r->cfg)); /* which may name a model */
+    TRY(peft_configure(r->account, r->cfg)); /* may set the model */
     TRY(config_collect(r->cfg, run_check_described(r->cfg)));
     TRY(config_collect(r->cfg, hub_name_check(r->cfg, "model.hf_path", r->cfg->model.hf_path)));
     return config_collect(r->cfg, hub_name_check(r->cfg, "data.tokenizer_path", r->cfg->data.tokenizer_path));
 }
 
-/* Everything that can be known before a file of data or weights is opened, in one report. */
+/* Reports all configuration errors together, before any file of data or weights is opened. */
 static ott_status check_start(run *r) {
     config_collect_begin(r->cfg);
     ott_status status = collect_errors(r), collected = config_collect_end(r->cfg);
     return status == OTT_OK ? collected : status;
 }
 
-/* Rank 0's day, or the run's that is continued. */
+/* Sets data.chat_date to the resumed run's date, or to rank 0's current date. */
 static ott_status choose_chat_date(run *r) {
     const config *cfg = r->cfg;
     bool may_chat = cfg->data.format == DATA_CHAT || cfg->data.format == DATA_AUTO;
@@ -617,7 +622,7 @@ static ott_status choose_chat_date(run *r) {
     return config_set(r->cfg, "data.chat_date", date);
 }
 
-/* Checkpoints may be outside of the run's folder. */
+/* Checks that all ranks see the run folder, and the checkpoint folder if that is elsewhere. */
 static ott_status check_folder(run *r) {
     TRY(shared_folder_check(&r->process_group, r->folder.path, "run.dir"));
     if (str_starts_with(r->folder.checkpoints, r->folder.path)) return OTT_OK;
@@ -636,7 +641,7 @@ static ott_status open_run(run *r) {
     TRY(choose_chat_date(r));
     TRY(data_open(r->account, &r->cancellation, r->cfg, &r->shape.vocab, &r->train_data,
                   &r->validation_data));
-    TRY(precision_plan_read(r->cfg, &r->precision)); /* in steps, which may follow from the data */
+    TRY(precision_plan_read(r->cfg, &r->precision)); /* may depend on the data */
     TRY(check_files(r));
     TRY(open_folder(r));
     TRY(check_folder(r));
@@ -662,7 +667,7 @@ static void close_run(run *r) {
     dataset_close(r->train_data);
     dataset_close(r->validation_data);
     resume_close(r->account, &r->start);
-    run_folder_close(&r->folder); /* last: until then nobody else may write there */
+    run_folder_close(&r->folder); /* last, since it releases the lock */
 }
 
 ott_status train_run(mem *account, const logger *log, config *cfg, const train_hooks *hooks) {
@@ -687,7 +692,7 @@ ott_status train_run(mem *account, const logger *log, config *cfg, const train_h
                                          .need_fp8 = &r.need_fp8,
                                          .peak_flops = r.progress.peak_flops,
                                          .peak_unit = backend_peak_unit(r.device, product_format(&r))});
-    TRY_OUT(steps(&r));
+    TRY_OUT(run_steps(&r));
     TRY_OUT(profile_finish(r.profile));
     TRY_OUT(write_summary(&r));
     if (!r.stopped)

@@ -1,13 +1,13 @@
-/* train/replay: recording and queueing graphs. */
+/* train/replay: records and launches graphs. */
 #include "train/replay.h"
 #include <string.h>
 
-/* Whoever looks on sees only what runs. */
+/* Hooks and timers need the ops to execute, so graphs are off while they are set. */
 static bool may_replay(const replay *r, const exec *cx) {
     return r->enabled && !cx->hook && !cx->times && device_has_graphs(cx->device);
 }
 
-/* Nothing of it runs now. */
+/* Records without executing, so cx's GEMM counts are restored. */
 static ott_status record(replay_graph *g, exec *cx, ott_status (*run)(void *user), void *user) {
     int64_t before[GEMM_COUNT][2];
     memcpy(before, cx->gemms, sizeof before);

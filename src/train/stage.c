@@ -1,8 +1,8 @@
-/* train/stage: tasks of a stage, and the messages between them. */
+/* train/stage: runs the tasks of a pipeline stage and exchanges their messages. */
 #include "train/stage.h"
 #include <string.h>
 
-/* A message that is awaited, or has come. */
+/* A message to this stage. posted: its receive was started; arrived: the data is here. */
 typedef struct message {
     bool posted, arrived;
     tensor t;
@@ -10,30 +10,31 @@ typedef struct message {
     group_request request;
 } message;
 
-/* The next message of another stage to this one, among what its tasks lead it to send. */
+/* Position in the sequence of messages that another stage sends: its task, and how many sends of that task
+   are done. */
 typedef struct position {
     int64_t task;
     int sent;
 } position;
 
-/* A message on its way out, whose buffer is still read. */
+/* A send that may still read its buffer. */
 typedef struct pending_send {
     group_request request;
     plan_buffer buffer;
 } pending_send;
 
-/* Delayed scaling's scales of inputs, as they were. */
+/* Copy of delayed scaling's input scales. */
 typedef struct kept_scales {
     tensor t;
     plan_buffer buffer;
 } kept_scales;
 
-/* What a forward leaves for its backward, beside its slot. */
+/* What forward keeps for backward, in addition to the model_slot. */
 typedef struct in_flight {
-    activation grad; /* of the last part's output */
-    tensor table;    /* a tied head's gradient */
+    activation grad; /* gradient of the last part's output, from the loss */
+    tensor table;    /* table gradient of a tied head */
     plan_buffer table_buffer;
-    kept_scales scales[PIPELINE_INTERLEAVED_CHUNKS]; /* that each part's forward read */
+    kept_scales scales[PIPELINE_INTERLEAVED_CHUNKS]; /* scales that each part's forward used */
 } in_flight;
 
 struct stage {
@@ -41,17 +42,17 @@ struct stage {
     const pipeline_stage *shape;
     group *ranks;
     int64_t micro_batches;
-    bool tied; /* the head is the embedding, and it is trained */
+    bool tied; /* the output head is the embedding table, and the table is trained */
     model_slot **slots;
-    int64_t slot_count;          /* micro-batches in flight, at most */
+    int64_t slot_count;          /* maximum number of micro-batches in flight */
     in_flight *in_flight;        /* [micro_batches] */
     message *messages;           /* [contents][chunks][micro_batches] */
-    position *posted, *arrived;  /* [stages], of what has been asked for and what is here */
+    position *posted, *arrived;  /* [stages]: next receive to start, next to wait for */
     pending_send *pending_sends; /* [contents][stages] */
     int64_t sent[PIPELINE_CONTENTS];
 };
 
-/* What a call works on. */
+/* Arguments of stage_train or stage_evaluate. grad_scale NULL: evaluation. */
 typedef struct pass {
     stage *s;
     const batch *batches;
@@ -105,7 +106,7 @@ ott_status stage_open(model *m, int64_t micro_batches, stage **out) {
         .m = m, .shape = m->options.stage, .ranks = m->options.stage_ranks, .micro_batches = micro_batches};
     s->tied = m->options.tied && (!m->embedding.weight || !m->embedding.weight->frozen);
     m->store.micro_batches =
-        true; /* their gradients of a table are summed one after the other, wherever they were */
+        true; /* so that table gradients are summed in micro-batch order on both stages */
     ott_status status = open_parts(s);
     if (status != OTT_OK) {
         stage_close(s);
@@ -128,14 +129,14 @@ void stage_close(stage *s) {
     mem_free(account, s);
 }
 
-/* ---- what comes: in the order in which it is sent, for a transport knows no other ---- */
+/* ---- receiving, in the order of sending: transports match messages by order only ---- */
 
 static message *message_of(const stage *s, const pipeline_message *m) {
     int64_t place = (int64_t)m->content * s->shape->chunks + m->chunk;
     return &s->messages[place * s->micro_batches + m->micro_batch];
 }
 
-/* The next that stage `peer` sends to this one. */
+/* Returns the next message from stage `peer` to this one and advances *c. */
 static pipeline_message next_from(const stage *s, int peer, position *c) {
     pipeline_stage from = *s->shape;
     pipeline_message sends[PIPELINE_MESSAGES];
@@ -198,7 +199,7 @@ static message *received_message(const stage *s, pipeline_content content, pipel
         s, &(pipeline_message){.content = content, .chunk = t.chunk, .micro_batch = t.micro_batch});
 }
 
-/* ---- what leaves ---- */
+/* ---- sending ---- */
 
 static ott_status finish_send(exec *cx, pending_send *d) {
     TRY(group_wait(cx, &d->request));
@@ -210,7 +211,7 @@ static ott_status finish_all_sends(exec *cx, stage *s) {
     return OTT_OK;
 }
 
-/* Takes over the buffer. */
+/* Starts a send and takes ownership of the buffer. */
 static ott_status send_message(exec *cx, stage *s, const pipeline_message *m, const tensor *t,
                                plan_buffer *buffer) {
     int64_t place = s->sent[m->content]++ % pipeline_max_in_flight(s->shape, m->content);
@@ -222,7 +223,7 @@ static ott_status send_message(exec *cx, stage *s, const pipeline_message *m, co
                        &d->request);
 }
 
-/* What a task has made: stream, or gradient of it; and a tied head's. */
+/* Sends a task's output `made` (residual stream or its gradient), and a tied head's table gradient. */
 static ott_status send_all(exec *cx, stage *s, pipeline_task t, const tensor *made, plan_buffer *buffer) {
     pipeline_message sends[PIPELINE_MESSAGES];
     in_flight *f = &s->in_flight[t.micro_batch];
@@ -243,7 +244,8 @@ static layer_range layers_of(const stage *s, pipeline_task t) {
     return pipeline_layers(s->shape, s->m->options.layers, t.chunk);
 }
 
-/* Another micro-batch's follows before this one's has been sent. */
+/* Moves the table gradient out of the parameter: the next micro-batch writes its own before this one is
+   sent. */
 static void keep_table(stage *s, in_flight *f) {
     parameter *table = s->m->embedding.weight;
     f->table = table->grad;
@@ -274,12 +276,12 @@ static ott_status forward(exec *cx, const pass *p, pipeline_task t) {
     return OTT_OK;
 }
 
-/* The gradient of the part's output. */
+/* *g = gradient of the part's output, quantized. */
 static ott_status take_gradient(exec *cx, stage *s, pipeline_task t, activation *g) {
     int64_t end = layers_of(s, t).end;
     message *from = received_message(s, PIPELINE_GRADIENT, t);
     *g = s->in_flight[t.micro_batch].grad;
-    if (end == s->m->options.layers) /* cast with the loss: delayed scaling's scale may have moved on since */
+    if (end == s->m->options.layers) /* the loss has quantized it, maybe with an older scale */
         return s->m->delayed.block ? activation_quantize(cx, g) : OTT_OK;
     cx->part = PART_BACKWARD;
     TRY(activation_adopt(cx, "residual gradient", from->t, &from->buffer, &s->m->blocks[end - 1].grad_output,
@@ -303,8 +305,10 @@ static ott_status backward(exec *cx, const pass *p, pipeline_task t) {
     return send_all(cx, s, t, &g.t, &g.buffer);
 }
 
-/* ---- delayed scaling: each forward, and each backward, reads scales that follow from those of the micro-batches before it.
-   Forwards of later ones come before a backward, which may recompute with what its own forward read. ---- */
+/* ---- delayed scaling ---- */
+
+/* Scales follow from earlier micro-batches. On a stage, forwards of later micro-batches run before a backward.
+   Backward may recompute its forward, so each forward keeps the scales it used, and backward restores them. */
 
 static ott_status copy_scales(exec *cx, const tensor *from, const tensor *to) {
     return plan_recording(cx->plan) ? OTT_OK
@@ -354,7 +358,7 @@ static void reset_messages(stage *s) {
     memset(s->sent, 0, sizeof s->sent);
 }
 
-/* The first stage has the sum; the last updates its table likewise. */
+/* The first stage has the sum. The last stage needs it to update its own copy of the table. */
 ott_status stage_share_gradients(exec *cx, stage *s) {
     parameter *table = s->m->embedding.weight;
     bool first = pipeline_is_first(s->shape), last = pipeline_is_last(s->shape);
@@ -390,9 +394,9 @@ ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *g
     return status;
 }
 
-/* ---- evaluation: forward through each part ---- */
+/* ---- evaluation ---- */
 
-/* Only streams are sent, each when the one before has come. */
+/* In evaluation, stages exchange only the residual stream, one message at a time. */
 static ott_status receive_stream(exec *cx, const pass *p, pipeline_task t) {
     pipeline_message needs[PIPELINE_MESSAGES];
     if (pipeline_receives(p->s->shape, p->s->tied, t, needs) == 0) return OTT_OK;

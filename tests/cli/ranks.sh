@@ -131,7 +131,7 @@ said "a rank that hangs" "on rank 0: rank 1 did not come in time (2 s)"
 said "its last checkpoint is whole" "Resumed from"
 strike USR1 --checkpoint.interval=20
 said "one that is asked to stop" "Shutdown requested at step"
-said "stops all" "Go on with: mpirun -np 2 --bind-to none $program train long/config.toml"
+said "stops all" "Resume with: mpirun -np 2 --bind-to none $program train long/config.toml"
 mkdir here there
 timeout 120 mpirun -np 1 --bind-to none --wdir here "$program" train $small --run.dir=unshared : \
     -np 1 --wdir there "$program" train $small --run.dir=unshared >out 2>&1

@@ -62,7 +62,7 @@ for signal in INT:130 TERM:143 HUP:129; do
 done
 step=$(ls ./$home/checkpoints | sed 's/step-//' | sort -n | tail -1)
 # The command that it says goes on with it.
-command=$(sed -n 's/.*Go on with: [^ ]*ottava //p' out)
+command=$(sed -n 's/.*Resume with: [^ ]*ottava //p' out)
 works "the stopped run goes on" "Resumed from $home/checkpoints/step-$step" $command --train.max_steps=$((step + 2))
 holds "nothing was left aside" sh -c '! ls ./-s/checkpoints | grep -q tmp'
 

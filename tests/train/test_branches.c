@@ -258,7 +258,7 @@ static void stopping_saves_and_says_how_to_go_on(void **state) {
     FIXTURE_OK(train(f, "stop", 4, "", none, 2));
     const char *at = after(said.text, "Shutdown requested at step 2 — saving emergency checkpoint");
     at = after(at, "stop/checkpoints/step-2");
-    at = after(at, "Go on with: ottava train ");
+    at = after(at, "Resume with: ottava train ");
     after(at, "stop/config.toml --checkpoint.load_path=latest");
     /* A checkpoint that is due then is the same one. */
     FIXTURE_OK(train(f, "stop", 4, "latest", NULL, 1));

@@ -392,15 +392,15 @@ static void a_run_follows_its_schedule(void **state) {
     run_options o = {
         .name = "follows-a", .precision = &fixture_precisions[BF16], .more = more, .said = &said};
     FIXTURE_OK(fixture_run(*state, &o));
-    assert_true(spoken_has(&said, "Freeze schedule: step 2 on 9 parameters rest"));
-    assert_true(spoken_has(&said, "Freeze schedule: step 4 on 1 parameters rest"));
+    assert_true(spoken_has(&said, "Freeze schedule: from step 2 on, 9 parameters are frozen"));
+    assert_true(spoken_has(&said, "Freeze schedule: from step 4 on, 1 parameters are frozen"));
     o.name = "follows-b";
     o.stop_after = 2;
     FIXTURE_OK(fixture_run(*state, &o));
     o.stop_after = 0;
     o.more = again;
     FIXTURE_OK(fixture_run(*state, &o));
-    assert_true(spoken_has(&said, "Freeze schedule: step 3 on 9 parameters rest"));
+    assert_true(spoken_has(&said, "Freeze schedule: from step 3 on, 9 parameters are frozen"));
     fixture_expect_same_run(*state, "follows-a", "follows-b", 5);
 }
 

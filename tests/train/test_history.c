@@ -140,7 +140,7 @@ static void check_without(const fixture *f, const char *name, const char *text, 
         assert_int_equal(unlink(path), 0);
     part(f, name, BF16, 6, "latest", &said);
     assert_true(spoken_has(&said, warning));
-    assert_true(spoken_has(&said, "times and GEMMs count from step 4 on"));
+    assert_true(spoken_has(&said, "times and GEMMs are counted from step 4 on"));
     FIXTURE_OK(mem_open(&account));
     report *r = open_report(f, account, name);
     const report_summary *s = &r->runs[0].summary;
