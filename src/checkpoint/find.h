@@ -1,5 +1,5 @@
 /*
- * checkpoint/find: what to load instead of a checkpoint that is not whole. Internal to this floor.
+ * checkpoint/find: suggests another checkpoint if the requested one is damaged. Internal to src/checkpoint.
  */
 #ifndef CHECKPOINT_FIND_H
 #define CHECKPOINT_FIND_H
@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-/* Adds the newest complete checkpoint beside `path` to the error text; returns `code`. */
+/* Adds the newest complete checkpoint next to `path` to the current error text. Returns `code`. */
 ott_status checkpoint_suggest_newest(mem *account, const char *path, ott_status code);
 
 #endif

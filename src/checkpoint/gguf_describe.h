@@ -1,5 +1,6 @@
 /*
- * checkpoint/gguf_describe: what llama.cpp calls a model, and what a GGUF file says of it. Internal to this floor.
+ * checkpoint/gguf_describe: llama.cpp's architectures and the metadata of a GGUF file. Internal to
+ * src/checkpoint.
  */
 #ifndef CHECKPOINT_GGUF_DESCRIBE_H
 #define CHECKPOINT_GGUF_DESCRIBE_H
@@ -8,25 +9,27 @@
 #include "formats/gguf_write.h"
 #include "model/options.h"
 
-/* An architecture of llama.cpp: how it wants the models of a family, and what it lacks. */
+/* An architecture of llama.cpp: the tensor layout that it expects for a model family, and its limits. */
 typedef struct gguf_arch {
     family_index family;
-    const char *name; /* what keys begin with */
-    /* of a head, where the family's rotary embedding turns halves: rows of q and k are put so */
+    const char *name; /* prefix of its metadata keys */
+    /* The rotary embedding rotates neighbouring columns of a head, where the family rotates halves of it. So
+       the rows of q and k are reordered. */
     bool rotates_pairs;
-    bool fused_qkv, fused_gate_up;
-    bool square; /* the heads are as wide as the model */
-    bool tied;   /* the head is the embedding; separate: it is not */
-    bool separate;
-    bool windows; /* has layers with a sliding window */
-    bool biases;  /* may have ones of attention's output and of the feed-forward, where the family need not */
-    bool has_rope_factors; /* reads factors of frequencies from tensors, of Llama 3's rule */
-    bool longrope;         /* and of longrope */
+    bool fused_qkv, fused_gate_up; /* q, k, v are one tensor; gate and up are one tensor */
+    bool square;                   /* requires heads * head_dim = model width */
+    bool tied;                     /* requires a tied output head */
+    bool separate;                 /* requires an untied output head */
+    bool windows;                  /* supports sliding windows in some layers */
+    bool biases; /* supports biases of the attention output and the MLP that the family itself lacks */
+    bool has_rope_factors; /* reads rope frequency factors from a tensor (Llama 3 scaling) */
+    bool longrope;         /* supports longrope */
 } gguf_arch;
 
-/* OTT_ERR_UNSUPPORTED: llama.cpp has nothing that computes what the model does; says what is in the way. */
+/* Finds the architecture for a model. OTT_ERR_UNSUPPORTED if llama.cpp cannot compute the model; the text
+   names the reason. */
 ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out);
-/* general.*, and all that the architecture's own keys say; type: of the matrices. */
+/* Appends the metadata: general.* and the architecture's keys. type: format of the matrices. */
 void gguf_describe(const model_options *o, const gguf_arch *arch, gguf_type type, gguf_metadata *m);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * checkpoint/gguf_save: a model as a GGUF file, which llama.cpp reads, adapters merged into its weights. One process writes it, and
- * has all of the model.
+ * checkpoint/gguf_save: writes a model as a GGUF file for llama.cpp, with adapters merged into the weights.
+ * The calling process must hold the full model.
  */
 #ifndef CHECKPOINT_GGUF_SAVE_H
 #define CHECKPOINT_GGUF_SAVE_H
@@ -10,20 +10,20 @@
 #include "model/model.h"
 
 typedef struct gguf_save_options {
-    gguf_type type; /* of the matrices; vectors, norms and routers are F32 */
-    /* F32, BF16 or F16: of matrices that Q8_0 does not fit, whose rows are no whole blocks */
+    gguf_type type; /* of matrices; vectors, norms and routers are always F32 */
+    /* F32, BF16 or F16: for matrices whose row length is not a multiple of the Q8_0 block */
     gguf_type fallback_type;
     const logger *log;
 } gguf_save_options;
 
 typedef struct gguf_save_summary {
     const char *architecture;
-    int64_t tensors, fallback_count,
-        bytes; /* in all; of them, those in `other` in place of Q8_0; of all their data */
+    /* all tensors; tensors written as fallback_type instead of Q8_0; bytes of all tensor data */
+    int64_t tensors, fallback_count, bytes;
 } gguf_save_summary;
 
-/* Adds to the metadata, which say what the tokenizer is, what the model is. OTT_ERR_UNSUPPORTED: llama.cpp has no architecture for
-   it. `path` is complete, or untouched when this fails. */
+/* Writes the model to `path`. `metadata` already describes the tokenizer; this call adds the model's keys.
+   OTT_ERR_UNSUPPORTED if llama.cpp has no architecture for the model. On failure `path` is untouched. */
 ott_status gguf_model_save(model *m, const gguf_save_options *o, gguf_metadata *metadata, const char *path,
                            gguf_save_summary *out);
 

@@ -1,6 +1,7 @@
 /*
- * checkpoint/hf_base: the Hugging Face folder of what is frozen beside adapters. Checkpoints of such a run leave it there, and
- * record where it is and a mark of its weights, by which other weights in its place are noticed.
+ * checkpoint/hf_base: the Hugging Face folder that holds the frozen base weights of an adapter run.
+ * Checkpoints of such a run do not copy these weights. They record the folder's path and a fingerprint, which
+ * detects changed weights.
  */
 #ifndef CHECKPOINT_HF_BASE_H
 #define CHECKPOINT_HF_BASE_H
@@ -8,12 +9,14 @@
 #include "base/log.h"
 #include "model/model.h"
 
-/* Marks the weights of a folder that m is about to read, as m->base: for the checkpoints to come. */
+/* Computes the fingerprint of a folder that m is about to be loaded from, and stores it in m->base for later
+   checkpoints. */
 ott_status hf_base_mark(model *m, const char *folder);
-/* Does a folder have the weights that `base` says? Not when it cannot be read. */
+/* *fits is true if the folder's weights have the fingerprint of `base`; false if they cannot be read. */
 ott_status hf_base_fits(mem *account, const char *folder, const model_base *base, bool *fits);
-/* Reads again what a checkpoint at `path` left in a folder: that of model_options.base, else where it was. OTT_ERR_NOT_FOUND
-   when it is gone, OTT_ERR_SHAPE when its weights are others than `base` says; found before a parameter changes. */
+/* Loads the base weights for the checkpoint at `path`: from model_options.base if set, else from the recorded
+   folder. OTT_ERR_NOT_FOUND if the folder is missing, OTT_ERR_SHAPE if its fingerprint differs. Both are
+   found before any parameter changes. */
 ott_status hf_base_load(model *m, const logger *log, const char *path, const model_base *base);
 
 #endif

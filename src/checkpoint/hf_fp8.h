@@ -1,11 +1,11 @@
 /*
- * checkpoint/hf_fp8: weights in FP8 as serving programs read them (vLLM, SGLang, transformers): codes and
- * scales of the matrices inside the blocks, and the quantization_config that says so. Internal to this floor.
+ * checkpoint/hf_fp8: exports the matrices of the blocks in FP8, as vLLM, SGLang and transformers read them:
+ * codes, scales and quantization_config. Internal to src/checkpoint.
  *
- * A scale multiplies on the way back: weight = code * scale. The serving rule is scale = amax / 448, code =
- * weight / scale, both rounded once, from the fp32 masters; amax is at least 1e-12, as in vLLM and torchao.
- * Under one scale a tensor, q, k and v share theirs, and so do gate and up: serving programs join these
- * matrices, and would otherwise quantize them again to the largest scale.
+ * A scale is a dequantization factor: weight = code * scale. Serving programs use scale = amax / 448 and code
+ * = weight / scale, each rounded once from the fp32 master, with amax at least 1e-12 (as vLLM and torchao).
+ * With one scale per tensor, q, k and v share a scale, and so do gate and up: serving programs fuse these
+ * matrices, and would otherwise requantize them to the largest scale.
  */
 #ifndef CHECKPOINT_HF_FP8_H
 #define CHECKPOINT_HF_FP8_H
@@ -18,61 +18,65 @@ typedef struct hf_fp8_options {
     hf_scales granularity;
 } hf_fp8_options;
 
-/* How the layer of a place casts its weight in training; of a format that is not FP8: the weight stays as it is. */
+/* How training casts the weight of a place. If the format is not FP8, the weight is exported in high
+   precision. */
 typedef struct hf_fp8_cast {
-    int32_t is_known; /* by the ranks that were asked */
-    /* there is no master, and no adapter to merge: codes and scales stay what they are (nn/frozen.h) */
+    int32_t is_known; /* a rank has the layer */
+    /* The weight is kept as codes without a master, and has no adapter to merge: codes and scales are copied
+       (nn/frozen.h). */
     int32_t keeps_codes;
     cast_spec spec;
 } hf_fp8_cast;
 
-/* A matrix of the folder that becomes codes and scales. */
+/* A matrix of the folder that is written as codes and scales. */
 typedef struct hf_fp8_matrix {
-    const char *name;  /* of the tensor, "model.layers.0.mlp.up_proj.weight"; borrowed from the places */
-    const char *fused; /* matrices with the same one share the scale of a tensor */
-    int first;         /* the place it begins with */
+    const char *name;  /* tensor name, "model.layers.0.mlp.up_proj.weight"; borrowed from the places */
+    const char *fused; /* matrices with the same `fused` share one per-tensor scale */
+    int first;         /* index of its first place */
     int64_t rows, columns;
     int64_t block_rows, block_columns; /* elements that share a scale */
     int64_t scale_rows, scale_columns;
-    /* [scale_rows, scale_columns]: amax, then the scale: what codes are multiplied by on the way back or,
-       trained, what weights are multiplied by on the way there. */
+    /* [scale_rows, scale_columns]: amax while measuring, then the scale. With `trained` and without
+       keeps_codes it is the quantization factor (code = weight * scale), else the dequantization factor. */
     float *scale;
-    const cast_spec *trained; /* the cast of training, for HF_SCALE_AS_TRAINED; else NULL */
-    /* as hf_fp8_cast: `scale` is what codes are multiplied by, and elements are streamed as codes */
+    const cast_spec *trained; /* training's cast, for HF_SCALE_AS_TRAINED; else NULL */
+    /* see hf_fp8_cast: elements are streamed as codes */
     bool keeps_codes;
 } hf_fp8_matrix;
 
 typedef struct hf_fp8 {
-    hf_fp8_options options; /* with AS_TRAINED resolved to the granularity of the run's recipe */
+    hf_fp8_options options; /* AS_TRAINED is replaced by the granularity of the run's recipe */
     const hf_places *places;
     arena *memory;
-    hf_fp8_cast *casts;      /* of each place, with AS_TRAINED; else NULL */
+    hf_fp8_cast *casts;      /* one per place with AS_TRAINED, else NULL */
     hf_fp8_matrix *matrices; /* in the order of the places */
     int64_t count;
-    const char **unquantized; /* [kept_count] modules inside blocks that stay in high precision */
+    const char **unquantized; /* [unquantized_count] modules in blocks that stay in high precision */
     int64_t unquantized_count;
 } hf_fp8;
 
 /*
- * Decides which matrices become FP8. AS_TRAINED takes the specs of the model's linear layers (model_convert),
- * each of the ranks that have it, and is OTT_ERR_UNSUPPORTED when the file cannot hold exactly what they cast to.
- * `places` is borrowed. All ranks have the same error.
+ * Decides which matrices are exported in FP8. With AS_TRAINED it uses the specs of the model's linear layers
+ * (call model_convert first); OTT_ERR_UNSUPPORTED if the file format cannot hold exactly what training
+ * computed. `places` is borrowed. Collective; all ranks return the same error.
  */
 ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, const hf_fp8_options *o,
                        hf_fp8 *out);
 void hf_fp8_close(hf_fp8 *f);
-/* Of the tensor that begins with place i; NULL: it stays as it is. */
+/* The matrix whose first place is i; NULL if it stays in high precision. */
 hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i);
-/* Reads all matrices and makes their scales, with all ranks, which have them between them; buffer[HF_BUFFER]. A NaN or an
-   infinity is an error that names the tensor: no scale can hold it. */
+/* Reads all matrices and computes their scales. Collective: each rank reads its shards. buffer: [HF_BUFFER].
+   OTT_ERR_UNSUPPORTED, with the tensor's name, if a matrix has a NaN or an infinity. */
 ott_status hf_fp8_measure(hf_fp8 *f, const checkpoint_ranks *ranks, float *buffer);
-/* How the scales stand in the folder. */
+/* Name and shape of the scale tensor in the folder. The name is allocated in `names`. */
 ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names, const char **name, int *rank,
                           int64_t shape[2]);
+/* Dequantization factor `index` as the folder stores it. */
 float hf_fp8_file_scale(const hf_fp8_matrix *x, int64_t index);
-/* Codes of elements [first, first + count), or of their values where they are kept, with the rows laid end to end. */
+/* Quantizes elements [first, first + count) in row-major order. With keeps_codes, values are decoded
+   codes. */
 void hf_fp8_encode(const hf_fp8_matrix *x, int64_t first, int64_t count, const float *values, uint8_t *codes);
-/* Appends the quantization_config. */
+/* Appends quantization_config as JSON. */
 void hf_fp8_describe(const hf_fp8 *f, str *json);
 
 #endif

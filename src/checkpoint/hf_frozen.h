@@ -1,6 +1,6 @@
 /*
- * checkpoint/hf_frozen: the scales of weights that stay in FP8 (nn/frozen.h), from those of a Hugging Face folder: as they
- * are, for as many elements each or for some of them. Internal to this floor.
+ * checkpoint/hf_frozen: copies the scales of FP8 weights from a Hugging Face folder to frozen parameters that
+ * stay in FP8 (nn/frozen.h). The parameter may have more scales than the folder. Internal to src/checkpoint.
  */
 #ifndef CHECKPOINT_HF_FROZEN_H
 #define CHECKPOINT_HF_FROZEN_H
@@ -8,11 +8,11 @@
 #include "checkpoint/hf_dequantize.h"
 #include "checkpoint/hf_places.h"
 
-/* Can the codes of a place's tensor t stay what they are? OTT_ERR_UNSUPPORTED when they are not E4M3, or the folder has more
-   scales than the parameter keeps. */
+/* OTT_ERR_UNSUPPORTED if the codes of a place's tensor t cannot be kept: they are not E4M3, or the folder has
+   more scales than the parameter. */
 ott_status hf_frozen_check(const hf_place *at, const shard_tensor *t, const hf_dequantize *scales);
-/* Its scales become the parameter's, in the rows that the place is of it. OTT_ERR_UNSUPPORTED when elements that share one there
-   have several, in several tensors. */
+/* Copies the scales to the parameter's rows that the place covers. OTT_ERR_UNSUPPORTED if one block of the
+   parameter spans several tensors with different scales. */
 ott_status hf_frozen_take_scales(const hf_place *at, const hf_dequantize *scales);
 
 #endif

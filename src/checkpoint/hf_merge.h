@@ -1,6 +1,6 @@
 /*
- * checkpoint/hf_merge: an adapter (nn/lora.h) taken into the weight beside it while that is written: W + scale B A, piece by
- * piece, so that neither a master nor a copy of the weight is needed. Internal to this floor.
+ * checkpoint/hf_merge: merges an adapter (nn/lora.h) into its weight while the weight is written: W + scale B
+ * A, piece by piece. Needs no copy of the weight. Internal to src/checkpoint.
  */
 #ifndef CHECKPOINT_HF_MERGE_H
 #define CHECKPOINT_HF_MERGE_H
@@ -10,20 +10,21 @@
 typedef struct hf_merge {
     mem *account;
     int64_t rank, columns;
-    float *a;      /* [rank, columns]; NULL: there is no adapter */
-    float *b;      /* [rows, rank], times the adapter's scale */
-    float *factor; /* [rows], of a decomposed one: what the sum is multiplied by; NULL: nothing */
+    float *a;      /* [rank, columns]; NULL if there is no adapter */
+    float *b;      /* [rows, rank], multiplied by the adapter's scale */
+    float *factor; /* [rows] DoRA: factor of each row of W + scale B A; NULL for LoRA */
 } hf_merge;
 
-/* Has this module an adapter? */
+/* True if the module has an adapter. */
 static inline bool hf_merge_applies(const model_module *e) {
     return e->lora_a != NULL;
 }
-/* The factors of a module's adapter, all of which is here. Closed with hf_merge_close, also when this fails. */
+/* Copies the adapter's matrices to the host. This rank must have all of them. Close with hf_merge_close, even
+   after an error. */
 ott_status hf_merge_open(device *d, const model_module *e, hf_merge *out);
 void hf_merge_close(hf_merge *m);
-/* values += those of scale B A, of elements [first, first + count) of the weight, row by row; of a decomposed adapter they are
-   then those of the composed weight (nn/dora.h). */
+/* Adds scale B A to elements [first, first + count) of the weight, in row-major order. DoRA: also applies the
+   row factors (nn/dora.h). Does nothing if *m is zero. */
 void hf_merge_add(const hf_merge *m, int64_t first, int64_t count, float *values);
 
 #endif

@@ -1,8 +1,7 @@
 /*
- * checkpoint/hf_places: where a model's parameters lie in the tensors of a Hugging Face folder. Families that
- * fuse store q, k and v, or gate and up, as one tensor; the model may have them together or apart, whatever
- * its files do. The matrices of a stack are tensors of their own, or one together. Some families' matrices lie transposed.
- * Internal to this floor.
+ * checkpoint/hf_places: maps a model's parameters to the tensors of a Hugging Face folder. Model and folder
+ * may differ: q, k and v (or gate and up) are one tensor or separate tensors, experts are one tensor or one
+ * tensor each, and some families store matrices transposed. Internal to src/checkpoint.
  */
 #ifndef CHECKPOINT_HF_PLACES_H
 #define CHECKPOINT_HF_PLACES_H
@@ -11,67 +10,74 @@
 #include "checkpoint/ranks.h"
 #include "model/model.h"
 
-/* Rows that a parameter and a tensor of the folder have in common. A vector's elements count as rows of one
- * column. */
+/* A place: a range of rows of a parameter and the tensor rows that hold it. A vector counts as a matrix with
+   one column. */
 typedef struct hf_place {
     const model_module *module;
     const parameter *parameter; /* weight or bias of the module */
-    parameter_part owned;       /* of the parameter; no rows: nothing */
-    int64_t first, count;       /* rows [first, first + count) of it */
+    parameter_part owned;       /* the part of the parameter that this rank owns; rows 0: none */
+    int64_t first, count;       /* rows [first, first + count) of the parameter */
     int64_t columns;
-    const char *name;  /* of the tensor */
-    const char *fused; /* what a fusing family calls it: the same for q, k, v, and for gate, up */
-    int64_t tensor_row,
-        tensor_rows; /* the tensor's row they begin at; rows of the whole tensor, with all its matrices */
-    int64_t experts; /* matrices in the tensor; 0: it is no stack */
-    int64_t vector_columns; /* of a vector that files have as a matrix, its columns; 0: it is none */
-    bool transposed;        /* the tensor is [columns, rows]; what streams from it comes in its own order */
+    const char *name; /* name of the tensor */
+    /* name of the fused tensor in families that fuse: equal for q, k, v and for gate, up */
+    const char *fused;
+    int64_t tensor_row;     /* first row in the tensor */
+    int64_t tensor_rows;    /* rows of the full tensor, of all its experts */
+    int64_t experts;        /* experts in the tensor; 0 if it has no expert dimension */
+    int64_t vector_columns; /* columns, if the file stores this vector as a matrix; else 0 */
+    /* The tensor is stored as [columns, rows]. hf_places_stream delivers it in the tensor's order. */
+    bool transposed;
 } hf_place;
 
 typedef struct hf_places {
     const model *m;
-    const family *family; /* the folder's */
-    bool are_packed;      /* a stack is one tensor in it */
+    const family *family; /* family of the folder */
+    bool are_packed;      /* experts of a layer are one tensor */
     arena *memory;
-    hf_place *of; /* [count], in the order of the parameters; those of one tensor in the order of its rows */
+    /* [count], in the order of the parameters; places of one tensor are in the order of its rows */
+    hf_place *of;
     int count;
 } hf_places;
 
+/* Lists the places of all parameters of m, of all pipeline stages. packed: see are_packed. Close with
+   hf_places_close, even after an error. */
 ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out);
 void hf_places_close(hf_places *p);
-/* Leaves here what this rank has to write: of what several have, each its turn (tensor_set_agree). */
+/* Clears `owned` where another rank writes: if several ranks have a copy, they take turns (tensor_set_agree).
+   Collective. */
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks);
 
-/* What is here of a place: a part of the tensor, whose elements are these of the parameter's shard, from `first` on. */
+/* The slice of the file tensor that this rank owns, and its offset in the rank's shard. */
 typedef struct hf_slice {
-    parameter_part part; /* no rows: nothing */
+    parameter_part part; /* rows and columns of the tensor; rows 0: none */
     const tensor *shard;
     int64_t first;
 } hf_slice;
 hf_slice hf_place_slice(const hf_place *p);
-/* Where element `at` of it is on the device. */
+/* Device address of element `at` of the slice. */
 static inline void *hf_slice_at(const hf_slice *p, int64_t at) {
     return (char *)p->shard->data + (p->first + at) * dtype_bytes(p->shard->dtype);
 }
 
-/* From an element of its tensor to the same one of its parameter. */
+/* Add this to an element's index in the tensor to get its index in the parameter (not for transposed
+   tensors). */
 static inline int64_t hf_place_shift(const hf_place *p) {
     return (p->first - p->tensor_row) * p->columns;
 }
 
-/* Receives elements [first, first + count) of a tensor. */
+/* Receives elements [first, first + count) of a tensor, in row-major order. */
 typedef ott_status (*hf_sink)(void *user, int64_t first, int64_t count, const float *values);
-/* All that is here of the tensor that begins with place `first`, in the order of its elements, with the adapter of its layer
-   merged into it (hf_merge.h); buffer[HF_BUFFER]. as_codes: of what is kept in FP8, and has no adapter, the codes' values, without
-   their scales. */
+/* Reads this rank's elements of the tensor whose first place is `first`, in fp32, and passes them to `sink`
+   in ascending order. Adapters are merged (hf_merge.h). buffer: [HF_BUFFER]. as_codes: FP8 weights that have
+   no adapter are delivered as decoded codes, without their scales. */
 enum { HF_BUFFER = 1 << 16 };
 ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float *buffer, hf_sink sink,
                             void *user);
-/* Drops the first component of the tensors' names, "model.": folders of a model that was saved without its head lack it. */
+/* Removes the leading "model." from the tensor names: folders of models saved without a head lack it. */
 void hf_places_drop_root(hf_places *p);
-/* The shape of the tensor; returns its rank. */
+/* Stores the tensor's shape in the file; returns its rank. */
 int hf_place_shape(const hf_place *p, int64_t shape[PARAMETER_RANKS]);
-/* Is it of a linear layer's matrix inside a block? */
+/* True if the tensor is a matrix of a linear layer or of one expert in a block. */
 bool hf_is_block_matrix(const hf_place *p);
 
 #endif

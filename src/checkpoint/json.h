@@ -1,6 +1,6 @@
 /*
- * checkpoint/json: the JSON files of a checkpoint. Their last member, "crc32c", is the CRC-32C of all
- * the others, written compact and with sorted keys. Internal to this floor.
+ * checkpoint/json: JSON files with a checksum. The last member "crc32c" is the CRC-32C of all other members,
+ * printed compactly with sorted keys. Internal to src/checkpoint.
  */
 #ifndef CHECKPOINT_JSON_H
 #define CHECKPOINT_JSON_H
@@ -8,13 +8,13 @@
 #include "base/str.h"
 #include <jansson.h>
 
-/* Adds the checksum to `root` (NULL: memory ran out while it was made) and appends its text. */
+/* Adds the checksum to `root` and appends the text. root NULL: out of memory while it was built. */
 ott_status checkpoint_json_print(json_t *root, str *out);
-/* Reads a file that is JSON, whole. */
+/* Reads and parses a JSON file of at most `limit` bytes. */
 ott_status checkpoint_json_load(mem *account, const char *path, int64_t limit, json_t **root);
-/* Takes the checksum off again. OTT_ERR_FORMAT when it is another. */
+/* Verifies the checksum and removes it from `root`. OTT_ERR_FORMAT if it is missing or wrong. */
 ott_status checkpoint_json_check(const char *path, json_t *root);
-/* Both; the object is given back with json_decref. */
+/* Reads a file and verifies it. The caller frees *root with json_decref. */
 ott_status checkpoint_json_read(mem *account, const char *path, int64_t limit, json_t **root);
 
 #endif

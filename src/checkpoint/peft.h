@@ -1,6 +1,7 @@
 /*
- * checkpoint/peft: adapters (nn/lora.h) in folders of the PEFT library, which transformers and vLLM read: adapter_config.json and
- * adapter_model.safetensors, whose tensors are "base_model.model.<module>.lora_A.weight" and ".lora_B.weight".
+ * checkpoint/peft: adapters (nn/lora.h) in folders of the PEFT library, which transformers and vLLM read:
+ * adapter_config.json and adapter_model.safetensors with tensors "base_model.model.<module>.lora_A.weight"
+ * and ".lora_B.weight".
  */
 #ifndef CHECKPOINT_PEFT_H
 #define CHECKPOINT_PEFT_H
@@ -11,17 +12,19 @@
 #define PEFT_CONFIG_NAME  "adapter_config.json"
 #define PEFT_TENSORS_NAME "adapter_model.safetensors"
 
-/* Puts what adapter_config.json of peft.path says under the keys of [peft] that were not given, and its base model under
-   model.hf_path. Nothing when peft.path is empty. OTT_ERR_UNSUPPORTED for an adapter that is no LoRA, or has what is not
-   built. */
+/* Sets the keys of [peft] that the user did not set from adapter_config.json of peft.path, and model.hf_path
+   from its base model. Does nothing if peft.path is empty. OTT_ERR_UNSUPPORTED if the adapter is not LoRA or
+   uses an unsupported feature. */
 ott_status peft_configure(mem *account, config *cfg);
-/* Appends a line about the adapters of a folder, also of adapters that Ottava cannot load: type, rank, alpha and base model. */
+/* Appends one line about a folder's adapters: type, rank, alpha and base model. Works for adapters that
+   Ottava cannot load, too. */
 ott_status peft_describe(mem *account, const char *folder, str *out);
-/* Fills the adapters of a model from a folder: fp32, bf16 or fp16. A tensor that is missing, left over or of another shape is an
-   error that names it, found before the first parameter changes. */
+/* Loads the adapters (fp32, bf16 or fp16) of a folder. A tensor that is missing, unused or of another shape
+   is an error that names it, found before any parameter changes. */
 ott_status peft_load(model *m, const char *folder);
-/* Writes both files into a folder that is there; cfg gives what adapter_config.json says. `ranks` (NULL: one) have the model
-   between them and all call this. OTT_ERR_UNSUPPORTED where projections are not joined as the family's files have them. */
+/* Writes both files to an existing folder; cfg provides the values of adapter_config.json. Collective over
+   `ranks` (NULL: one rank), which together hold the model. OTT_ERR_UNSUPPORTED if projections are not fused
+   as in the family's files. */
 ott_status peft_save(const model *m, const config *cfg, group *ranks, const char *folder);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * checkpoint/ranks: what ranks that save or load together tell each other, in small pieces of host memory. Every
- * rank of the group makes the same calls in the same order. A group that is NULL is one rank alone.
+ * checkpoint/ranks: small host-side collectives for ranks that save or load together. All ranks make the same
+ * calls in the same order.
  */
 #ifndef CHECKPOINT_RANKS_H
 #define CHECKPOINT_RANKS_H
@@ -14,18 +14,19 @@ typedef struct checkpoint_ranks {
 } checkpoint_ranks;
 
 int ranks_size(const checkpoint_ranks *r);
-int ranks_own_rank(const checkpoint_ranks *r); /* this one's number */
-/* What each rank has, in rank order: all[size][bytes]. */
+int ranks_own_rank(const checkpoint_ranks *r); /* rank number in the group */
+/* All-gathers `bytes` bytes of each rank, in rank order: all[size][bytes]. */
 ott_status ranks_gather(const checkpoint_ranks *r, const void *mine, int64_t bytes, void *all);
-/* How it went with all: OTT_OK when it did with each. Else the error of the first that failed, told by every rank with its
-   number; one that every rank has stays each one's own. */
+/* Returns OTT_OK if all ranks pass OTT_OK. Else all ranks return the error of the first failed rank, with its
+   rank in the text. If every rank failed, each returns its own error. */
 ott_status ranks_agree(const checkpoint_ranks *r, ott_status status);
 
-/* The largest of all ranks, one for each of values[count]; NaN where one is. */
+/* All-reduce (max) of values[count]; the result is NaN where a rank has a NaN. */
 ott_status ranks_max(const checkpoint_ranks *r, float *values, int64_t count);
 
-/* Writes a folder together, complete or absent: rank 0 makes it aside, all fill it, and rank 0 lets it take the goal's place when
-   all have. `ready`: how what comes before went. Every rank has the same error. */
+/* Writes a folder as a group, complete or absent: rank 0 creates a staging folder, all ranks fill it, and
+   rank 0 renames it to `goal`. ready: status of the caller's preparation; an error skips the writing. All
+   ranks return the same error. */
 typedef ott_status (*ranks_fill)(void *user, const char *folder);
 ott_status ranks_write_folder(const checkpoint_ranks *r, ott_status ready, const char *goal, ranks_fill fill,
                               void *user);

@@ -1,11 +1,10 @@
 /*
- * checkpoint/run: which run a checkpoint is of, and which branch of it. A run has an id, drawn once.
- * Going back to an earlier checkpoint begins a new branch: the later ones are set aside as
- * abandoned-BRANCH-step-N, under the number of the branch that is left. The records that say so are
- * checkpoint/run_record's.
+ * checkpoint/run: runs and branches. A run has a random id. Rewinding a run to an earlier checkpoint starts a
+ * new branch: later checkpoints are renamed to abandoned-BRANCH-step-N, with the number of the old branch.
+ * checkpoint/run_record stores run and branch.
  *
- * A folder of checkpoints belongs to one run. Another that is given the same checkpoint.dir has its own in
- * run-ID inside it.
+ * A folder of checkpoints belongs to one run. If another run uses the same checkpoint.dir, it gets the
+ * subfolder run-ID.
  */
 #ifndef CHECKPOINT_RUN_H
 #define CHECKPOINT_RUN_H
@@ -13,28 +12,29 @@
 #include "base/log.h"
 #include "checkpoint/run_record.h"
 
-/* The record of a run's folder, with an id drawn now when it has none. */
+/* Reads the record of a run folder; draws an id and writes the record if there is none. */
 ott_status checkpoint_run_begin(mem *account, const char *run_folder, run_record *out);
-/* Where this run's checkpoints are: `folder` (its checkpoint.dir), or run-ID in it when that is another
-   run's; given back with mem_free. Nothing is written. */
+/* Finds where the run's checkpoints are: in `folder` (checkpoint.dir), or in its subfolder run-ID if `folder`
+   belongs to another run. Writes nothing. The caller frees *home with mem_free. */
 ott_status checkpoint_run_home(mem *account, const char *run_folder, const char *folder, char **home);
-/* The same for the run that will write there: makes the folder its own when it is nobody's, and finishes what
-   was left undone in it. `adopts`: checkpoints there that name no run are this run's. A run folder that is a
-   copy of one that uses the same checkpoints becomes a run of its own, and r is that one's record. */
+/* Same, for a run that will write there. Claims the folder if it belongs to no run, and completes an
+   interrupted rewind. adopts: checkpoints without a run id become this run's. If the run folder is a copy of
+   another run's folder that uses the same checkpoints, the copy gets a new id, and *r is updated. */
 ott_status checkpoint_run_claim(mem *account, const logger *log, const char *run_folder, const char *folder,
                                 bool adopts, run_record *r, char **home);
-/* What a checkpoint is to the run whose checkpoints are in `home`. */
+/* How a checkpoint relates to the run with its checkpoints in `home`. */
 typedef enum checkpoint_relation {
     CHECKPOINT_OWN,    /* step-N in home */
-    CHECKPOINT_COPY,   /* it lies elsewhere, but is of the run's present branch */
-    CHECKPOINT_FOREIGN /* of another run, or of a branch that was left */
+    CHECKPOINT_COPY,   /* stored elsewhere, but of the run's current branch */
+    CHECKPOINT_FOREIGN /* of another run or of an abandoned branch */
 } checkpoint_relation;
 
 ott_status checkpoint_run_relation(mem *account, const char *home, const char *path,
                                    checkpoint_relation *out);
-/* The branch that going back to `step` (-1: before all of them) leaves; 0: no checkpoint is later. */
+/* *branch is the branch that a rewind to `step` (-1: before all checkpoints) would abandon; 0 if no
+   checkpoint is later. */
 ott_status checkpoint_run_branch_to_abandon(mem *account, const char *home, int64_t step, int64_t *branch);
-/* Leaves it: sets the later checkpoints aside, says so, and begins the next branch. */
+/* Rewinds to `step`: sets later checkpoints aside, logs it, and starts the next branch. */
 ott_status checkpoint_run_rewind(mem *account, const logger *log, const char *home, int64_t step);
 
 #endif

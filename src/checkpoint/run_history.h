@@ -1,10 +1,10 @@
 /*
- * checkpoint/run_history: what a run has come to since step 0, over all processes it took: steps, tokens, time
- * and GEMMs of each recipe in turn, and the last losses. A checkpoint holds it beside what training needs:
+ * checkpoint/run_history: the progress of a run since step 0, over all its processes: steps, tokens, time and
+ * GEMMs of each recipe, and the latest losses. Checkpoints store it as
  *
  *     history.json  {"version": 1, "phases": [{"recipe": "bf16", "steps": 30, ...}, ...], "losses": [...], ...}
  *
- * Nothing of it decides how a run goes on, and times are in it: so it is apart from state.json.
+ * Training does not need it to resume, and it contains times. So it is separate from state.json.
  */
 #ifndef CHECKPOINT_RUN_HISTORY_H
 #define CHECKPOINT_RUN_HISTORY_H
@@ -19,29 +19,29 @@ enum { RUN_LOSSES = 50 };
 typedef struct run_history {
     int phase_count;
     report_phase phases[REPORT_MOST_PHASES];
-    double losses[RUN_LOSSES]; /* of the last finite steps: that of number i in [i % RUN_LOSSES] */
-    int64_t loss_count;        /* of all finite steps */
-    double val_loss;           /* the last, NaN: none */
-    double last_good_loss;     /* NaN: none */
+    double losses[RUN_LOSSES]; /* of the last finite steps; loss number i is in [i % RUN_LOSSES] */
+    int64_t loss_count;        /* number of all finite losses */
+    double val_loss;           /* the latest; NaN if none */
+    double last_good_loss;     /* the latest finite training loss; NaN if none */
     int64_t last_good_step;
-    int64_t peak_memory_bytes; /* the most of any process */
+    int64_t peak_memory_bytes; /* maximum over all processes */
 } run_history;
 
-void run_history_begin(run_history *h); /* of a run that has done nothing */
-/* The phase that goes on under this recipe: the last one, or a new one. More changes than there is room for
-   join the phases of each recipe. */
+void run_history_begin(run_history *h); /* empty history of a new run */
+/* Returns the current phase: the last one if it has this recipe, else a new one. If the table is full, phases
+   with the same recipe are merged first. */
 report_phase *run_history_phase(run_history *h, const char *recipe);
-void run_history_add_loss(run_history *h, int64_t step, double loss); /* not finite: left out */
-double run_history_loss(const run_history *h);                        /* mean of the last; NaN: none */
-/* All phases in one. */
+void run_history_add_loss(run_history *h, int64_t step, double loss); /* ignores non-finite losses */
+double run_history_loss(const run_history *h);                        /* mean of `losses`; NaN if none */
+/* Sum of all phases. */
 report_phase run_history_sum(const run_history *h);
-/* Tokens a second, over the phases whose time is known; 0: none. */
+/* Tokens per second over the phases with a known time; 0 if none. */
 double run_history_speed(const run_history *h);
 
 /* Appends the text of history.json. */
 ott_status run_history_text(const run_history *h, str *out);
-/* That of a checkpoint. *known is false, and the history one of `steps` and `tokens` of which nothing is known,
-   where there is none: older checkpoints have none. */
+/* Reads the history of a checkpoint. If it has none (old checkpoints), *known is false, and the history has
+   one phase with the recipe "unknown" and the given steps and tokens. */
 ott_status run_history_read(mem *account, const char *checkpoint, int64_t steps, int64_t tokens,
                             run_history *out, bool *known);
 

@@ -1,13 +1,14 @@
 /*
- * checkpoint/run_record: what a folder's run.json says of the run that it is of. There are two of them:
+ * checkpoint/run_record: run.json, which says which run a folder belongs to. A run folder and a folder of
+ * checkpoints each have one:
  *
  *     RUN/run.json          {"run": "9f2c6a3be1d40587", "origin": "/elsewhere/step-30"}
  *     CHECKPOINTS/run.json  {"run": "9f2c6a3be1d40587", "branch": 2, "folder": "/the/RUN"}
  *
- * origin: the checkpoint of another run that this one began with. folder: the run's, when the checkpoints lie
- * outside of it. While checkpoints are being set aside the second file says "after": those of later steps
- * count as set aside whatever they are called, so that the change is made by one write, and the renaming that
- * a killed process left undone is done by the next.
+ * origin: the checkpoint of another run that this run started from. folder: the run folder, if the
+ * checkpoints are outside of it. "after" exists in the second file only during a rewind: all checkpoints of
+ * later steps count as set aside, even before they are renamed. So one write makes the change, and the next
+ * process completes an interrupted renaming.
  */
 #ifndef CHECKPOINT_RUN_RECORD_H
 #define CHECKPOINT_RUN_RECORD_H
@@ -20,22 +21,22 @@
 
 enum { RUN_ID_LENGTH = 16 }; /* hexadecimal digits */
 
-/* What is known of a checkpoint's run; run "": nothing. */
+/* The run and branch of a checkpoint. run is "" if unknown. */
 typedef struct run_mark {
     char run[RUN_ID_LENGTH + 1];
-    int64_t branch; /* 1 is the first */
+    int64_t branch; /* the first is 1 */
 } run_mark;
 
-/* A run.json; what it does not say is "", and `after` INT64_MAX. */
+/* The contents of run.json. Missing texts are "", a missing `after` is INT64_MAX. */
 typedef struct run_record {
     run_mark mark;
-    int64_t after; /* checkpoints of later steps are being set aside; -1: all */
+    int64_t after; /* checkpoints of later steps are set aside; -1: all */
     char origin[PATH_MAX], folder[PATH_MAX];
 } run_record;
 
-/* Is `text` what run_mark.run may be, "" apart? */
+/* True if `text` is a valid run id. "" is not. */
 bool run_id_is_valid(const char *text);
-/* An absent file is an empty record. */
+/* A missing file gives an empty record. */
 ott_status run_record_read(mem *account, const char *folder, run_record *out);
 ott_status run_record_write(mem *account, const char *folder, const run_record *r);
 

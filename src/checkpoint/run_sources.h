@@ -1,6 +1,6 @@
 /*
- * checkpoint/run_sources: the files a run reads, its data and its tokenizer, with a mark of each (file_mark), so
- * that one that has changed is noticed. A checkpoint has them beside what training needs:
+ * checkpoint/run_sources: the data and tokenizer files that a run reads, with a fingerprint of each
+ * (file_mark), to detect changed files. Checkpoints store them as
  *
  *     sources.json  {"version": 1, "files": [{"role": "data", "path": ..., "bytes": N, "hash": HEX}, ...], ...}
  */
@@ -13,7 +13,7 @@
 
 #define RUN_SOURCES_NAME "sources.json"
 
-/* "data", "eval" (validation data that is not a part of the data), "tokenizer" */
+/* "data", "eval" (validation data, if it is not split from the training data), "tokenizer" */
 typedef enum run_source_role { SOURCE_DATA, SOURCE_EVAL, SOURCE_TOKENIZER, SOURCE_ROLES } run_source_role;
 
 typedef struct run_source {
@@ -22,7 +22,7 @@ typedef struct run_source {
     file_mark mark;
 } run_source;
 
-enum { RUN_SOURCES_MOST = 1024 }; /* files beyond have no mark */
+enum { RUN_SOURCES_MOST = 1024 }; /* further files are not recorded */
 
 /* Zero-initialize with {.account = m}; freed with run_sources_free. */
 typedef struct run_sources {
@@ -31,14 +31,16 @@ typedef struct run_sources {
     run_source *files; /* [count] */
 } run_sources;
 
+/* Computes the fingerprint of a file and appends it; the path is copied. */
 ott_status run_sources_add(run_sources *s, run_source_role role, const char *path);
-/* The tokenizer.json, or that of the folder; nothing when there is none. */
+/* Adds a tokenizer file, or tokenizer.json of a folder. Does nothing if it does not exist. */
 ott_status run_sources_add_tokenizer(run_sources *s, const char *path);
 void run_sources_free(run_sources *s);
 ott_status run_sources_text(const run_sources *s, str *out); /* appends the text of sources.json */
-/* Those of a checkpoint into an empty s; none when it has no such file. */
+/* Reads sources.json of a checkpoint into an empty s. s stays empty if there is no such file. */
 ott_status run_sources_read(run_sources *s, const char *checkpoint);
-/* Warns of what has changed since, of the role, or of all (SOURCE_ROLES). A file that was only moved has not. */
+/* Warns about files that changed, for one role or for all (SOURCE_ROLES). Moved files with the same contents
+   do not count. */
 void run_sources_compare(const run_sources *before, const run_sources *now, run_source_role role,
                          const logger *log);
 

@@ -1,6 +1,6 @@
 /*
- * checkpoint/tensors: the tensors of one file of a checkpoint: as the file names them, and where
- * they are, to be written from there or read to there. Internal to this floor.
+ * checkpoint/tensors: the tensors of one safetensors file of a checkpoint: their names in the file, and the
+ * memory that they are written from or read into. Internal to src/checkpoint.
  */
 #ifndef CHECKPOINT_TENSORS_H
 #define CHECKPOINT_TENSORS_H
@@ -10,66 +10,73 @@
 #include "formats/safetensors.h"
 #include "model/model.h"
 
-/* What is here of a tensor, dense. A vector is a matrix of one row. */
+/* The slice of a tensor that this rank has, in contiguous memory. A vector is a matrix with one row. */
 typedef struct tensor_slice {
-    void *data; /* NULL: nothing is, another rank has it */
+    void *data; /* NULL if another rank has it */
     parameter_part part;
-    bool on_host;     /* else on the model's device */
-    const char *note; /* NULL, or the key of the file's metadata that has `number` as its value */
+    bool on_host;     /* host memory; else memory of the model's device */
+    const char *note; /* key of the file's metadata that stores `number`; NULL: none */
     int64_t number;
 } tensor_slice;
 
 typedef struct tensor_set {
-    arena *memory;                /* of the tables, of names, and of small values */
+    arena *memory;                /* holds the tables, names and small values */
     safetensors_tensor *declared; /* [capacity] */
     tensor_slice *slices;         /* [capacity] */
     int64_t count, capacity;
-    safetensors_pair *metadata; /* [metadata_count] of the file */
+    safetensors_pair *metadata; /* [metadata_count] key-value pairs of the file */
     int64_t metadata_count;
 } tensor_set;
 
-/* An empty set for at most `capacity` tensors and as many pairs of metadata. Closed with tensor_set_close, also when this fails. */
+/* Opens an empty set for at most `capacity` tensors and `capacity` metadata pairs. Close it with
+   tensor_set_close, even after an error. */
 ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity);
 void tensor_set_close(tensor_set *set); /* an all-zero set is allowed */
-/* `declared` is copied; its name must live as long as the set. Its format is fp32, bf16 or, of codes, E4M3. All of it is at `data`, or nothing. */
+/* Adds a tensor: fp32, bf16, or E4M3 for codes. `declared` is copied, but its name must outlive the set.
+   `data` is the full tensor, or NULL. */
 ott_status tensor_set_add(tensor_set *set, const safetensors_tensor *declared, void *data, bool on_host);
 
-/* Metadata of the file; copied. */
+/* Adds metadata; key and value are copied. */
 ott_status tensor_set_note(tensor_set *set, const char *key, const char *value);
-/* The master of a parameter that the file calls `name`, or its codes and their scales, "NAME_scale_inv"; the state that an optimizer has of it. */
+/* Adds a parameter under the file's name for it. A parameter kept in FP8 adds its codes and "NAME_scale_inv".
+   tensor_set_add_slots adds its optimizer state. */
 ott_status tensor_set_add_parameter(tensor_set *set, const char *name, const parameter *p);
 ott_status tensor_set_add_slots(tensor_set *set, const char *name, const parameter *p,
                                 const optimizer_rule *rule);
 
-/* Of sets that all ranks have alike, but for what is where: leaves what some rank has, with the shape and number that it
-   has there, and here what is this rank's to write. What several have, they write in turns. */
+/* For sets that list the same tensors on all ranks: removes tensors that no rank has, takes shape and number
+   from a rank that has the tensor, and leaves data only where this rank writes. Ranks with equal copies take
+   turns. Collective. */
 ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r);
 
-const tensor_slice *tensor_set_find(const tensor_set *set, const char *name); /* NULL: it has none */
-/* Tensors that are here, or a part of them. Of the file's, those that the set has but not here. */
+const tensor_slice *tensor_set_find(const tensor_set *set, const char *name); /* NULL if there is none */
+/* tensor_set_count_local: tensors that this rank has (a slice of). tensor_set_count_remote: tensors of the
+   file that the set lists but this rank does not have. */
 int64_t tensor_set_count_local(const tensor_set *set);
 int64_t tensor_set_count_remote(const tensor_set *set, const safetensors *f);
-/* Has the file these tensors, in fp32 or bf16, and none that the set has not? Else an error that names one that it lacks, or
-   has beside them. */
+/* Checks that the file has all local tensors with the right shape, in fp32, bf16 or fp16 (or in the same
+   format), and no tensor that the set does not list. The error names the tensor. tensor_set_check_local
+   allows extra tensors. */
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f);
-ott_status tensor_set_check_local(const tensor_set *set,
-                                  const safetensors *f); /* whatever else the file has */
-/* Takes off the set an optimizer's state of a parameter; is a tensor a part of that? */
+ott_status tensor_set_check_local(const tensor_set *set, const safetensors *f);
+/* Removes a parameter's optimizer state from the set. tensor_is_state_of: true if `state` is a tensor of that
+   state. */
 void tensor_set_drop_state(tensor_set *set, const char *owner);
 bool tensor_is_state_of(const char *state, const char *owner);
-/* Of a declared tensor: elements of a row. */
+/* Elements per row of a declared tensor. */
 int64_t tensor_set_columns(const safetensors_tensor *t);
-int64_t tensor_slice_elements(const tensor_slice *p); /* elements that are here */
-int64_t tensor_set_bytes(const tensor_set *set);      /* of all that is here */
-/* Of those that are here the first that the file has in the other format, in which it is converted; NULL: none. */
+int64_t tensor_slice_elements(const tensor_slice *p); /* elements that this rank has */
+int64_t tensor_set_bytes(const tensor_set *set);      /* of all slices that this rank has */
+/* The first local tensor that the file stores in another format, so that reading converts it; NULL if
+   none. */
 const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safetensors *f);
-/* Reads what belongs here, once checked, to where it is, through a small buffer. */
+/* Reads all local slices from a checked file, through a small buffer. *done counts bytes, for `progress`. */
 ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d,
                            cancellation_progress *progress, int64_t *done);
 
-/* Open a set and fill it: the masters, without_base but those of frozen parameters that came from a folder
-   (model_options.base); the optimizer's state of each that is trained, nothing without one. Of all stages
-   of a pipeline. */
+/* Opens a set and adds the parameters of all pipeline stages. tensor_set_of_model: the masters; without_base
+   leaves out frozen parameters that came from a folder (model_options.base). tensor_set_of_optimizer: the
+   state of trained parameters and the token counts of experts; empty without an optimizer. */
 ott_status tensor_set_of_model(tensor_set *set, const model *m, bool without_base);
 ott_status tensor_set_of_optimizer(tensor_set *set, const model *m);
 
