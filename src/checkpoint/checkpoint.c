@@ -25,7 +25,7 @@ typedef struct saver {
 } saver;
 
 /* A checkpoint of another run that was put here keeps its contents, under another name. */
-static ott_status spare_other(saver *s) {
+static ott_status rename_foreign(saver *s) {
     run_mark there;
     if (!*s->mark.run || !file_is_folder(s->final.text)) return OTT_OK;
     TRY(checkpoint_mark(s->account, s->final.text, &there));
@@ -65,7 +65,7 @@ static ott_status remove_old(saver *s, int64_t keep) {
 }
 
 /* Not being able to is no reason to stop training: `left` says why, or stays NULL. */
-static ott_status purge(saver *s, int64_t keep, char **left) {
+static ott_status purge_old(saver *s, int64_t keep, char **left) {
     ott_status status = remove_old(s, keep);
     if (status == OTT_OK || status == OTT_ERR_MEMORY) return status;
     return mem_strdup(s->account, status_text(), left);
@@ -99,25 +99,25 @@ static ott_status take_mark(saver *s) {
     return OTT_OK;
 }
 
-static ott_status prepare(saver *s) {
+static ott_status prepare_folder(saver *s) {
     TRY(file_make_folder(s->folder));
     TRY(take_mark(s));
     return staging_remove_stale_in(s->account, s->folder);
 }
 
-static ott_status fill(void *user, const char *folder) {
+static ott_status fill_folder(void *user, const char *folder) {
     saver *s = user;
     TRY(checkpoint_snapshot_fill(s->from, &s->mark, folder));
-    return ranks_own_rank(&s->from->ranks) == 0 ? spare_other(s) : OTT_OK;
+    return ranks_own_rank(&s->from->ranks) == 0 ? rename_foreign(s) : OTT_OK;
 }
 
-static ott_status save(saver *s) {
+static ott_status save_folder(saver *s) {
     const checkpoint_ranks *ranks = &s->from->ranks;
-    ott_status ready = ranks_own_rank(ranks) == 0 ? prepare(s) : OTT_OK;
-    return ranks_write_folder(ranks, ready, s->final.text, fill, s);
+    ott_status ready = ranks_own_rank(ranks) == 0 ? prepare_folder(s) : OTT_OK;
+    return ranks_write_folder(ranks, ready, s->final.text, fill_folder, s);
 }
 
-static ott_status explain(const saver *s, ott_status code) {
+static ott_status explain_failure(const saver *s, ott_status code) {
     bool is_disk = code == OTT_ERR_IO || code == OTT_ERR_NOT_FOUND || code == OTT_ERR_ARGUMENT;
     if (strstr(status_text(), FILE_LIMIT_HINT)) is_disk = false;
     return status_fail(code, "cannot save the checkpoint of step %" PRId64 ": %s%s", s->step, status_text(),
@@ -131,9 +131,9 @@ ott_status checkpoint_snapshot_write(const checkpoint_snapshot *from, const char
     *out = (checkpoint_written){.account = from->account};
     TRY_OUT(saver_open(&s, from, folder));
     TRY_OUT(mem_strdup(s.account, s.final.text, &out->path));
-    status = save(&s);
-    if (status != OTT_OK) TRY_OUT(explain(&s, status));
-    if (ranks_own_rank(&from->ranks) == 0) TRY_OUT(purge(&s, keep, &out->left));
+    status = save_folder(&s);
+    if (status != OTT_OK) TRY_OUT(explain_failure(&s, status));
+    if (ranks_own_rank(&from->ranks) == 0) TRY_OUT(purge_old(&s, keep, &out->left));
 out:
     if (status != OTT_OK) checkpoint_written_free(out);
     saver_close(&s);

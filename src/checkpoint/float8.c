@@ -14,7 +14,7 @@
 const char *const float8_tensor_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
 
 /* A layer that is all there is has no name of its own. */
-static const char *dot(const char *layer) {
+static const char *separator(const char *layer) {
     return *layer ? "." : "";
 }
 
@@ -40,7 +40,7 @@ static ott_status add_history(const describing *to, const float8_layer *l, int w
     TRY(add_tensor(to, name, history->columns, history->data, false));
     if (set->count == count) return OTT_OK;
     set->slices[count].number = margin;
-    return arena_printf(set->memory, &set->slices[count].note, "%s%s%s.margin", l->name, dot(l->name),
+    return arena_printf(set->memory, &set->slices[count].note, "%s%s%s.margin", l->name, separator(l->name),
                         float8_tensor_names[which]);
 }
 
@@ -50,9 +50,9 @@ static ott_status describe_state(const describing *to, const float8_layer *l, in
     arena *names = to->set->memory;
     if (!s->seen.data || s->spec.format != format) s = &nothing;
     if (s == &nothing && !to->all) return OTT_OK;
-    TRY(arena_printf(names, &history, "%s%s%s.%s" HISTORY, l->name, dot(l->name), tensor_name,
+    TRY(arena_printf(names, &history, "%s%s%s.%s" HISTORY, l->name, separator(l->name), tensor_name,
                      dtype_name(format)));
-    TRY(arena_printf(names, &scale, "%s%s%s.%s" SCALE, l->name, dot(l->name), tensor_name,
+    TRY(arena_printf(names, &scale, "%s%s%s.%s" SCALE, l->name, separator(l->name), tensor_name,
                      dtype_name(format)));
     TRY(add_history(to, l, which, history, &s->amax_history, s->spec.scale.margin));
     return add_tensor(to, scale, 1, s->scale.data, false);
@@ -146,7 +146,8 @@ ott_status float8_check(mem *account, const safetensors *f) {
 static const safetensors_entry *find_entry(const safetensors *f, str *name, const char *layer, int which,
                                            ott_dtype format, const char *part) {
     name->length = 0;
-    str_printf(name, "%s%s%s.%s%s", layer, dot(layer), float8_tensor_names[which], dtype_name(format), part);
+    str_printf(name, "%s%s%s.%s%s", layer, separator(layer), float8_tensor_names[which], dtype_name(format),
+               part);
     return name->failed ? NULL : safetensors_find(f, name->text);
 }
 
@@ -154,7 +155,7 @@ static const safetensors_entry *find_entry(const safetensors *f, str *name, cons
 static void find_margin(const safetensors *f, str *name, const char *layer, int which, float8_found *out) {
     enum { LARGEST = 1000 };
     name->length = 0;
-    str_printf(name, "%s%s%s.margin", layer, dot(layer), float8_tensor_names[which]);
+    str_printf(name, "%s%s%s.margin", layer, separator(layer), float8_tensor_names[which]);
     const char *value = name->failed ? NULL : safetensors_metadata(f, name->text);
     long margin = value ? strtol(value, NULL, 10) : 0;
     out->has_margin = value != NULL;
@@ -187,7 +188,7 @@ typedef struct reading {
     void *user;
 } reading;
 
-static ott_status take(const reading *r, const float8_found *found, const delayed_state *s) {
+static ott_status take_state(const reading *r, const float8_found *found, const delayed_state *s) {
     float scale;
     void *memory;
     TRY(safetensors_read(r->f, found->scale, 0, sizeof scale, &scale));
@@ -201,7 +202,7 @@ static ott_status take(const reading *r, const float8_found *found, const delaye
     return status;
 }
 
-static ott_status start_anew(const reading *r, const delayed_state *s) {
+static ott_status reset_state(const reading *r, const delayed_state *s) {
     const float one = 1.0f;
     TRY(device_copy_in(r->device, s->scale.data, &one, sizeof one));
     return device_zero(r->device, s->amax_history.data, tensor_bytes(s->amax_history));
@@ -217,12 +218,12 @@ static ott_status read_state(const reading *r, const float8_layer *l, int which)
     if (fits) {
         bool same = found.history->shape[0] == s->amax_history.columns;
         r->listener(r->user, l, which, same ? FLOAT8_TAKEN : FLOAT8_RESIZED);
-        return take(r, &found, s);
+        return take_state(r, &found, s);
     }
     if (found.history) r->listener(r->user, l, which, FLOAT8_DROPPED);
     if (!s->seen.data) return OTT_OK;
     r->listener(r->user, l, which, FLOAT8_FRESH);
-    return start_anew(r, s);
+    return reset_state(r, s);
 }
 
 static ott_status read_below(const reading *r, const float8_layer *l) {
@@ -282,7 +283,7 @@ static void count_event(void *user, const float8_layer *layer, int which, float8
 }
 
 /* of[]: how often each event was. */
-static void say(const logger *log, const safetensors *f, const int64_t of[]) {
+static void log_events(const logger *log, const safetensors *f, const int64_t of[]) {
     const char *recipe_name = safetensors_metadata(f, "recipe");
     if (of[FLOAT8_FRESH] + of[FLOAT8_RESIZED] + of[FLOAT8_DROPPED] == 0) return;
     log_info(log,
@@ -302,6 +303,6 @@ ott_status checkpoint_float8_read(model *m, const logger *log, const safetensors
     for (int64_t i = 0; i < count; i++)
         *fell_back |= layers[i].linear->low_sqnr_count == LINEAR_FELL_BACK && layers[i].linear->spec.fp8;
     mem_free(m->device->account, layers);
-    if (status == OTT_OK) say(log, f, events);
+    if (status == OTT_OK) log_events(log, f, events);
     return status;
 }

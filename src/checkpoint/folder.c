@@ -55,7 +55,7 @@ ott_status checkpoint_mark(mem *account, const char *path, run_mark *out) {
 }
 
 /* A checkpoint whose state cannot be read counts by its name. */
-static ott_status is_of(mem *account, const char *path, const run_record *r, bool *own) {
+static ott_status is_of_run(mem *account, const char *path, const run_record *r, bool *own) {
     run_mark mark;
     *own = file_is_folder(path);
     if (!*own || !*r->mark.run) return OTT_OK;
@@ -74,7 +74,7 @@ static ott_status keep_steps(mem *account, const char *folder, const run_record 
         if (!checkpoint_is_step(names->names[i], &step) || step > r->after) continue;
         bool own;
         TRY(file_join(folder, names->names[i], path));
-        TRY(is_of(account, path, r, &own));
+        TRY(is_of_run(account, path, r, &own));
         if (own) out->steps[out->count++] = step;
     }
     qsort(out->steps, (size_t)out->count, sizeof *out->steps, compare_steps);
@@ -112,8 +112,8 @@ ott_status checkpoint_has_any(mem *account, const char *folder, bool *any) {
 /* ---- verifying ---- */
 
 /* Bytes [at, end) of a file: what they add to its CRC. */
-static ott_status measure(const file_reader *r, int64_t at, int64_t end, void *buffer, int64_t buffer_bytes,
-                          const cancellation *w, uint32_t *crc) {
+static ott_status measure_bytes(const file_reader *r, int64_t at, int64_t end, void *buffer,
+                                int64_t buffer_bytes, const cancellation *w, uint32_t *crc) {
     *crc = 0;
     for (int64_t piece; at < end; at += piece) {
         piece = end - at < buffer_bytes ? end - at : buffer_bytes;
@@ -134,7 +134,7 @@ static ott_status measure_share(const char *path, int share, int shares, void *b
     int64_t each = (r.bytes + shares - 1) / shares, at = each * share, end = at + each;
     if (at > r.bytes) at = r.bytes;
     if (end > r.bytes) end = r.bytes;
-    ott_status status = measure(&r, at, end, buffer, buffer_bytes, w, &out->crc);
+    ott_status status = measure_bytes(&r, at, end, buffer, buffer_bytes, w, &out->crc);
     file_reader_close(&r);
     return status;
 }
@@ -229,7 +229,8 @@ static ott_status check_contents(verifying *v, const checkpoint_ranks *ranks, ui
     return check_files(v, sum);
 }
 
-static ott_status verify(mem *account, const checkpoint_ranks *ranks, verifying *v, checkpoint_state *s) {
+static ott_status verify_checkpoint(mem *account, const checkpoint_ranks *ranks, verifying *v,
+                                    checkpoint_state *s) {
     enum { CRCS = CHECKPOINT_FILE_COUNT * sizeof(uint32_t) };
     TRY(read_state(account, v->folder, s));
     TRY(check_sizes(v));
@@ -243,7 +244,7 @@ static ott_status verify(mem *account, const checkpoint_ranks *ranks, verifying 
 static ott_status verify_files(mem *account, const checkpoint_ranks *ranks, const char *path,
                                const cancellation *w, checkpoint_state *s) {
     verifying v = {.folder = path, .cancellation = w, .state = s};
-    ott_status status = verify(account, ranks, &v, s);
+    ott_status status = verify_checkpoint(account, ranks, &v, s);
     mem_free(account, v.buffer);
     return status;
 }
@@ -263,7 +264,7 @@ ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *p
 /* ---- its configuration ---- */
 
 /* A checkpoint of before projections could be in one does not name the keys: its model has them apart. */
-static ott_status set_apart(config *cfg) {
+static ott_status set_unfused(config *cfg) {
     static const char *const keys[] = {"model.fused_qkv", "model.fused_gate_up"};
     for (int i = 0; i < 2; i++)
         if (!config_was_set(cfg, keys[i])) TRY(config_set(cfg, keys[i], "false"));
@@ -276,5 +277,5 @@ ott_status checkpoint_config(mem *account, const char *path, config **out) {
     TRY(file_join(path, checkpoint_file_name(CHECKPOINT_CONFIG), file));
     snprintf(option, sizeof option, "--config=%s", file);
     TRY(config_parse(account, NULL, 1, arguments, out));
-    return set_apart(*out);
+    return set_unfused(*out);
 }

@@ -53,17 +53,18 @@ static const gguf_arch archs[] = {
     {.family = FAMILY_GPT2, .name = "gpt2", .fused_qkv = true, .square = true},
 };
 
-static const char *trouble_with_rope(const model_options *o, const gguf_arch *a) {
+static const char *rope_limit(const model_options *o, const gguf_arch *a) {
     if (o->rope.kind == ROPE_LLAMA3 && !a->has_rope_factors) return "no model.rope_scaling = \"llama3\"";
     if (o->rope.kind == ROPE_LONGROPE && !a->longrope) return "no model.rope_scaling = \"longrope\"";
-    bool is_spared = a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR; /* layers with a window are */
+    bool is_supported =
+        a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR; /* layers with a window are */
     if (o->rope.kind == ROPE_DYNAMIC) return "no model.rope_scaling = \"dynamic\"";
-    if (a->windows && o->rope.kind != ROPE_PLAIN && !is_spared)
+    if (a->windows && o->rope.kind != ROPE_PLAIN && !is_supported)
         return "no model.rope_scaling that leaves windows as they are";
     return NULL;
 }
 
-static const char *trouble_with_experts(const model_options *o, const gguf_arch *a) {
+static const char *experts_limit(const model_options *o, const gguf_arch *a) {
     const moe_options *e = &o->moe;
     if (a->family == FAMILY_QWEN3_MOE && (!e->rule.normalized || o->moe_every != 1 || o->dense_count > 0))
         return "only mixtures in every block, with weights that are normalized";
@@ -88,7 +89,7 @@ static bool multiplies(double by) {
     return by != 0 && fabs(by - 1) > 1e-6;
 }
 
-static const char *trouble_with_multipliers(const model_options *o, const gguf_arch *a) {
+static const char *multipliers_limit(const model_options *o, const gguf_arch *a) {
     bool is_granite = a->family == FAMILY_GRANITE;
     bool is_cohere = a->family == FAMILY_COHERE || a->family == FAMILY_COHERE2;
     double root = is_gemma(a) ? sqrt((double)o->dim) : 1; /* llama.cpp has it by itself */
@@ -101,13 +102,13 @@ static const char *trouble_with_multipliers(const model_options *o, const gguf_a
                                                                                 : NULL;
 }
 
-static const char *trouble_with_caps(const model_options *o, const gguf_arch *a) {
+static const char *softcaps_limit(const model_options *o, const gguf_arch *a) {
     if (o->logit_softcap != 0 && !is_gemma(a)) return "no model.final_logit_softcap";
     if (a->family != FAMILY_GEMMA2) return o->attention_softcap != 0 ? "no model.attention_softcap" : NULL;
     return o->attention_softcap == 0 || o->logit_softcap == 0 ? "only models with both softcaps" : NULL;
 }
 
-static const char *trouble_with_shape(const model_options *o, const gguf_arch *a) {
+static const char *shape_limit(const model_options *o, const gguf_arch *a) {
     if (a->square && o->heads * o->head_dim != o->dim)
         return "only heads that are together as wide as the model";
     if (a->tied && !o->tied) return "only heads that are the embedding";
@@ -119,7 +120,7 @@ static const char *trouble_with_shape(const model_options *o, const gguf_arch *a
     return NULL;
 }
 
-static const char *trouble_with_block(const model_options *o, const gguf_arch *a) {
+static const char *block_limit(const model_options *o, const gguf_arch *a) {
     const family *f = &family_table[a->family];
     bool biased = o->o_bias || o->mlp_bias;
     if (model_mlp(o) != f->mlp) return f->mlp == FAMILY_MLP_SWIGLU ? "only SwiGLU" : "only GELU by tanh";
@@ -128,13 +129,13 @@ static const char *trouble_with_block(const model_options *o, const gguf_arch *a
     return f->biases && !biased ? "only blocks with biases" : NULL;
 }
 
-static const char *trouble_with(const model_options *o, const gguf_arch *a) {
-    const char *trouble = trouble_with_rope(o, a);
-    if (!trouble) trouble = trouble_with_block(o, a);
-    if (!trouble) trouble = trouble_with_shape(o, a);
-    if (!trouble) trouble = trouble_with_multipliers(o, a);
-    if (!trouble) trouble = trouble_with_caps(o, a);
-    return trouble ? trouble : trouble_with_experts(o, a);
+static const char *find_limit(const model_options *o, const gguf_arch *a) {
+    const char *limit = rope_limit(o, a);
+    if (!limit) limit = block_limit(o, a);
+    if (!limit) limit = shape_limit(o, a);
+    if (!limit) limit = multipliers_limit(o, a);
+    if (!limit) limit = softcaps_limit(o, a);
+    return limit ? limit : experts_limit(o, a);
 }
 
 ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
@@ -142,12 +143,11 @@ ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
     TRY(hf_save_family(o, &f));
     for (*out = archs; *out < archs + sizeof archs / sizeof *archs; ++*out) {
         if (!family_is(f, (*out)->family)) continue;
-        const char *trouble = trouble_with(o, *out);
-        return trouble
-                   ? status_fail(OTT_ERR_UNSUPPORTED,
-                                 "llama.cpp's architecture %s, for models of %s, has %s: take --format hf",
-                                 (*out)->name, f->name, trouble)
-                   : OTT_OK;
+        const char *limit = find_limit(o, *out);
+        return limit ? status_fail(OTT_ERR_UNSUPPORTED,
+                                   "llama.cpp's architecture %s, for models of %s, has %s: take --format hf",
+                                   (*out)->name, f->name, limit)
+                     : OTT_OK;
     }
     return status_fail(
         OTT_ERR_UNSUPPORTED,

@@ -103,7 +103,7 @@ static bool joins_earlier_tensor(const saving *s, const char *name, const source
 /* What is in a tensor of its own of a parameter: of a stack all, else the rows of one projection. */
 static void declare_part(saving *s, const model_module *e, const parameter *p, const module_part *from,
                          bool is_bias) {
-    bool turns = s->arch->rotates_pairs && (from->role == ROLE_Q || from->role == ROLE_K);
+    bool reorders = s->arch->rotates_pairs && (from->role == ROLE_Q || from->role == ROLE_K);
     source_part part = {.module = e,
                         .parameter = p,
                         .first = from->first,
@@ -126,7 +126,7 @@ static void declare_part(saving *s, const model_module *e, const parameter *p, c
     }
     t->type = type_of(s, t, from->role);
     s->sources[s->count++] =
-        (tensor_source){.part = {part}, .parts = 1, .head_rows = turns ? s->m->options.head_dim : 0};
+        (tensor_source){.part = {part}, .parts = 1, .head_rows = reorders ? s->m->options.head_dim : 0};
 }
 
 static void declare_parameter(saving *s, const model_module *e, const parameter *p, bool is_bias) {
@@ -222,7 +222,7 @@ static ott_status append_rows(const writing *t, int64_t first, int64_t rows) {
 }
 
 /* Rows r and r + half of each head become rows 2 r and 2 r + 1. */
-static ott_status append_turned(const writing *t, int64_t head_rows) {
+static ott_status append_reordered(const writing *t, int64_t head_rows) {
     for (int64_t row = 0; row < t->part->rows; row++) {
         int64_t within = row % head_rows;
         TRY(append_rows(t, row - within + within / 2 + within % 2 * (head_rows / 2), 1));
@@ -235,7 +235,7 @@ static ott_status append_part(const saving *s, gguf_writer *w, const source_part
     bool merges = part->parameter == part->module->weight && hf_merge_applies(part->module);
     ott_status status = merges ? hf_merge_open(s->m->device, part->module, &t.adapter) : OTT_OK;
     if (status == OTT_OK)
-        status = head_rows > 0 ? append_turned(&t, head_rows) : append_rows(&t, 0, part->rows);
+        status = head_rows > 0 ? append_reordered(&t, head_rows) : append_rows(&t, 0, part->rows);
     if (merges) hf_merge_close(&t.adapter);
     return status;
 }
@@ -283,7 +283,7 @@ static void warn_of_window(const saving *s) {
             (long long)o->window, s->arch->name);
 }
 
-static ott_status save(saving *s, gguf_metadata *metadata, const char *path, gguf_save_summary *out) {
+static ott_status save_file(saving *s, gguf_metadata *metadata, const char *path, gguf_save_summary *out) {
     void *memory;
     TRY(gguf_describe_arch(&s->m->options, &s->arch));
     warn_of_window(s);
@@ -298,7 +298,7 @@ static ott_status save(saving *s, gguf_metadata *metadata, const char *path, ggu
 ott_status gguf_model_save(model *m, const gguf_save_options *o, gguf_metadata *metadata, const char *path,
                            gguf_save_summary *out) {
     saving s = {.m = m, .account = m->device->account, .o = o};
-    ott_status status = save(&s, metadata, path, out);
+    ott_status status = save_file(&s, metadata, path, out);
     mem_free(s.account, s.buffer);
     arena_close(s.memory);
     return status;

@@ -41,28 +41,28 @@ ott_status hf_base_mark(model *m, const char *folder) {
     return mark_folder(m->device->account, folder, &m->base);
 }
 
-static bool same_mark(const model_base *a, const model_base *b) {
+static bool is_same_mark(const model_base *a, const model_base *b) {
     return a->files == b->files && a->bytes == b->bytes && a->hash == b->hash;
 }
 
 ott_status hf_base_fits(mem *account, const char *folder, const model_base *base, bool *fits) {
     model_base now;
     ott_status status = mark_folder(account, folder, &now);
-    *fits = status == OTT_OK && same_mark(base, &now);
+    *fits = status == OTT_OK && is_same_mark(base, &now);
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
 /* ---- reading it again ---- */
 
-#define WAY_OUT                                                                                              \
+#define HOW_TO_FIX                                                                                           \
     "name the folder that has them with --model.hf_path (train), --base (eval, generate) or --from (export)"
 
 static ott_status check_mark(const char *path, const char *folder, const model_base *then,
                              const model_base *now) {
-    if (same_mark(then, now)) return OTT_OK;
+    if (is_same_mark(then, now)) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE,
                        "%s: its adapters stand beside other weights than %s has now (%" PRId64
-                       " files, %" PRId64 " bytes then; %" PRId64 ", %" PRId64 " now): " WAY_OUT,
+                       " files, %" PRId64 " bytes then; %" PRId64 ", %" PRId64 " now): " HOW_TO_FIX,
                        path, folder, then->files, then->bytes, now->files, now->bytes);
 }
 
@@ -71,7 +71,7 @@ ott_status hf_base_load(model *m, const logger *log, const char *path, const mod
     if (!file_is_folder(folder))
         return status_fail(
             OTT_ERR_NOT_FOUND,
-            "%s: its frozen weights are not in it, and %s is no folder (they were in %s): " WAY_OUT, path,
+            "%s: its frozen weights are not in it, and %s is no folder (they were in %s): " HOW_TO_FIX, path,
             folder, base->folder);
     TRY(hf_base_mark(m, folder));
     TRY(check_mark(path, folder, base, &m->base));

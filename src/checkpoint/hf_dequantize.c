@@ -38,12 +38,12 @@ static ott_status find_scale(const shards *s, const shard_tensor *weight, const 
 
 /* ---- layout ---- */
 
-static int64_t blocks_of(int64_t size) {
+static int64_t block_count(int64_t size) {
     return (size + HF_BLOCK - 1) / HF_BLOCK;
 }
 
-static ott_status lay_out(const shards *s, const shard_tensor *weight, const shard_tensor *scale,
-                          hf_dequantize *d) {
+static ott_status set_layout(const shards *s, const shard_tensor *weight, const shard_tensor *scale,
+                             hf_dequantize *d) {
     const safetensors_entry *w = weight->entry, *e = scale->entry;
     int64_t rows = w->shape[0], columns = w->rank > 1 ? w->shape[1] : 1,
             scale_rows = e->rank > 0 ? e->shape[0] : 1, scale_columns = e->rank > 1 ? e->shape[1] : 1;
@@ -53,7 +53,7 @@ static ott_status lay_out(const shards *s, const shard_tensor *weight, const sha
         d->block_rows = rows, d->block_columns = columns;
     else if (is_matrix && scale_rows == rows && scale_columns == 1)
         d->block_rows = 1, d->block_columns = columns;
-    else if (is_matrix && scale_rows == blocks_of(rows) && scale_columns == blocks_of(columns))
+    else if (is_matrix && scale_rows == block_count(rows) && scale_columns == block_count(columns))
         d->block_rows = d->block_columns = HF_BLOCK;
     else
         return status_fail(OTT_ERR_SHAPE,
@@ -92,7 +92,7 @@ ott_status hf_dequantize_open(mem *account, shards *s, const shard_tensor *weigh
     const shard_tensor *scale;
     *out = (hf_dequantize){.account = account};
     TRY(find_scale(s, weight, &scale));
-    TRY(lay_out(s, weight, scale, out));
+    TRY(set_layout(s, weight, scale, out));
     ott_status status = read_scales(s, scale, out);
     if (status != OTT_OK) hf_dequantize_close(out);
     return status;

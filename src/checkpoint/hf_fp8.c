@@ -43,7 +43,7 @@ static const cast_spec *trained_cast(const hf_fp8 *f, int i) {
     return cast_spec_is_fp8(spec) ? spec : NULL;
 }
 
-static bool resolve(granularity grain, hf_scales *out) {
+static bool resolve_granularity(granularity grain, hf_scales *out) {
     switch (grain) {
     case GRANULARITY_TENSOR: *out = HF_SCALE_TENSOR; return true;
     case GRANULARITY_ROW: *out = HF_SCALE_CHANNEL; return true;
@@ -64,7 +64,7 @@ static ott_status check_trained(const char *name, const cast_spec *s, hf_scales 
     if (s->policy != AMAX_CURRENT)
         return fail_trained(name, "its scale is delayed, and comes from earlier steps");
     if (s->rounding != ROUND_NEAREST) return fail_trained(name, "its codes are rounded at random");
-    if (!resolve(s->grain, out))
+    if (!resolve_granularity(s->grain, out))
         return fail_trained(name, "its recipe has scales of blocks that serving programs do not read");
     return OTT_OK;
 }
@@ -110,13 +110,13 @@ static ott_status add_matrix(hf_fp8 *f, int i, const cast_spec *trained) {
     return OTT_OK;
 }
 
-static ott_status keep(hf_fp8 *f, int i) {
+static ott_status keep_unquantized(hf_fp8 *f, int i) {
     const char *name = f->places->of[i].name;
     return arena_printf(f->memory, &f->unquantized[f->unquantized_count++], "%.*s",
                         (int)(strlen(name) - strlen(".weight")), name);
 }
 
-static bool same_cast(const cast_spec *a, const cast_spec *b) {
+static bool is_same_cast(const cast_spec *a, const cast_spec *b) {
     if (!a || !b) return a == b;
     const quant_spec x = {*a, *a}, y = {*b, *b};
     return quant_spec_equal(&x, &y);
@@ -128,13 +128,13 @@ static ott_status check_same(const hf_fp8 *f, int i, const cast_spec *cast) {
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
     bool continues = last && strcmp(last->name, name) == 0;
     bool keeps = f->casts && f->casts[i].keeps_codes;
-    if (same_cast(continues ? last->trained : NULL, cast) && keeps == (continues && last->keeps_codes))
+    if (is_same_cast(continues ? last->trained : NULL, cast) && keeps == (continues && last->keeps_codes))
         return OTT_OK;
     return fail_trained(f->places->of[i].parameter->name,
                         "its family stores it in one tensor with others, which ran in another precision");
 }
 
-static ott_status choose(hf_fp8 *f) {
+static ott_status choose_matrices(hf_fp8 *f) {
     bool as_trained = f->options.granularity == HF_SCALE_AS_TRAINED;
     for (int i = 0; i < f->places->count; i++) {
         if (!hf_is_block_matrix(&f->places->of[i])) continue;
@@ -143,14 +143,14 @@ static ott_status choose(hf_fp8 *f) {
         if (as_trained) TRY(join_trained(f->places, i, f, cast));
         if (as_trained && f->places->of[i].tensor_row > 0) TRY(check_same(f, i, cast));
         if (f->places->of[i].tensor_row > 0) continue; /* a later part of one that is there */
-        TRY(cast || !(as_trained || routes) ? add_matrix(f, i, cast) : keep(f, i));
+        TRY(cast || !(as_trained || routes) ? add_matrix(f, i, cast) : keep_unquantized(f, i));
     }
     if (f->count > 0) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "no matrix of this run ran in FP8: there is nothing to export as it was trained");
 }
 
-static ott_status lay_out(hf_fp8 *f, hf_fp8_matrix *x) {
+static ott_status allocate_scales(hf_fp8 *f, hf_fp8_matrix *x) {
     void *memory;
     bool blocks = f->options.granularity == HF_SCALE_BLOCK;
     bool channels = f->options.granularity == HF_SCALE_CHANNEL;
@@ -175,9 +175,9 @@ static ott_status choose_all(hf_fp8 *f) {
     f->matrices = memory;
     TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->unquantized, &memory));
     f->unquantized = memory;
-    TRY(choose(f));
+    TRY(choose_matrices(f));
     TRY(check_method(f));
-    for (int64_t i = 0; i < f->count; i++) TRY(lay_out(f, &f->matrices[i]));
+    for (int64_t i = 0; i < f->count; i++) TRY(allocate_scales(f, &f->matrices[i]));
     return OTT_OK;
 }
 

@@ -54,7 +54,7 @@ ott_status hf_frozen_check(const hf_place *at, const shard_tensor *t, const hf_d
                        at->name, scales->block_rows, scales->block_columns, c->block_rows, c->block_columns);
 }
 
-static ott_status take(const hf_place *at, float *to, float scale, bool begins) {
+static ott_status take_scale(const hf_place *at, float *to, float scale, bool begins) {
     if (!begins && *to != scale)
         return status_fail(
             OTT_ERR_UNSUPPORTED,
@@ -75,8 +75,8 @@ ott_status hf_frozen_take_scales(const hf_place *at, const hf_dequantize *scales
         const float *from =
             scales->scale + row_in_tensor(at, r.first) / scales->block_rows * scales->scale_columns;
         for (int64_t k = 0; k < c->scale_columns; k++)
-            TRY(take(at, &own[b * c->scale_columns + k], from[k * c->block_columns / scales->block_columns],
-                     r.first == b * c->block_rows));
+            TRY(take_scale(at, &own[b * c->scale_columns + k],
+                           from[k * c->block_columns / scales->block_columns], r.first == b * c->block_rows));
     }
     return OTT_OK;
 }

@@ -50,7 +50,7 @@ static ott_status set_factors(mem *account, config *cfg, const char *key, const 
 }
 
 /* A number that the rule has; one that it lacks is 0. */
-static ott_status set_rule(config *cfg, const char *key, double value) {
+static ott_status set_positive(config *cfg, const char *key, double value) {
     return value > 0 ? set_real(cfg, key, value) : OTT_OK;
 }
 
@@ -62,14 +62,14 @@ static ott_status set_rope(mem *account, config *cfg, const hf_config *h) {
     TRY(set_real(cfg, "model.rope_local_theta", h->rope_local_theta));
     TRY(set_real(cfg, "model.partial_rotary_factor", h->rotary_share));
     TRY(set_text(cfg, "model.rope_scaling", words[h->rope]));
-    TRY(set_rule(cfg, "model.rope_factor", h->rope_factor));
-    TRY(set_rule(cfg, "model.rope_low_freq_factor", h->rope_low_freq_factor));
-    TRY(set_rule(cfg, "model.rope_high_freq_factor", h->rope_high_freq_factor));
-    TRY(set_rule(cfg, "model.rope_beta_fast", h->rope_beta_fast));
-    TRY(set_rule(cfg, "model.rope_beta_slow", h->rope_beta_slow));
-    TRY(set_rule(cfg, "model.rope_mscale", h->rope_mscale));
-    TRY(set_rule(cfg, "model.rope_mscale_all_dim", h->rope_mscale_all_dim));
-    TRY(set_rule(cfg, "model.rope_attention_factor", h->rope_attention_factor));
+    TRY(set_positive(cfg, "model.rope_factor", h->rope_factor));
+    TRY(set_positive(cfg, "model.rope_low_freq_factor", h->rope_low_freq_factor));
+    TRY(set_positive(cfg, "model.rope_high_freq_factor", h->rope_high_freq_factor));
+    TRY(set_positive(cfg, "model.rope_beta_fast", h->rope_beta_fast));
+    TRY(set_positive(cfg, "model.rope_beta_slow", h->rope_beta_slow));
+    TRY(set_positive(cfg, "model.rope_mscale", h->rope_mscale));
+    TRY(set_positive(cfg, "model.rope_mscale_all_dim", h->rope_mscale_all_dim));
+    TRY(set_positive(cfg, "model.rope_attention_factor", h->rope_attention_factor));
     if (h->rope_original_max_position > 0)
         TRY(set_int(cfg, "model.rope_original_max_position", h->rope_original_max_position));
     if (h->rope_factors == 0) return OTT_OK;
@@ -248,7 +248,7 @@ static bool is_fp8(const shard_tensor *t) {
 }
 
 /* The tensor of place i. */
-static ott_status find(const loading *l, int i, const shard_tensor **out) {
+static ott_status find_tensor(const loading *l, int i, const shard_tensor **out) {
     const hf_place *at = &l->places.of[i];
     int64_t shape[PARAMETER_RANKS];
     int rank = hf_place_shape(at, shape);
@@ -258,15 +258,15 @@ static ott_status find(const loading *l, int i, const shard_tensor **out) {
 }
 
 /* Of a layer behind the last: one that predicts a second token, which DeepSeek-V3's folders have. */
-static bool is_beyond(const model *m, const char *name) {
+static bool is_next_token_layer(const model *m, const char *name) {
     static const char stem[] = "model.layers.";
     if (!m->options.family->latent || strncmp(name, stem, sizeof stem - 1) != 0) return false;
     return strtoll(name + sizeof stem - 1, NULL, 10) >= m->options.layers;
 }
 
 /* A tied head is often stored all the same; rotary frequencies and masks were, by old versions. */
-static bool may_be_unread(const model *m, const char *name) {
-    if (is_beyond(m, name)) return true;
+static bool is_ignored(const model *m, const char *name) {
+    if (is_next_token_layer(m, name)) return true;
     bool is_mask = str_ends_with(name, ".attn.bias") || str_ends_with(name, ".attn.masked_bias");
     return (m->options.tied && strcmp(name, "lm_head.weight") == 0) ||
            str_ends_with(name, ".rotary_emb.inv_freq") || (m->options.family->learned_positions && is_mask);
@@ -287,16 +287,16 @@ static bool is_scale(const loading *l, const char *name) {
 }
 
 static bool is_read(const loading *l, const char *name) {
-    return is_place(l, name) || is_scale(l, name) || may_be_unread(l->m, name);
+    return is_place(l, name) || is_scale(l, name) || is_ignored(l->m, name);
 }
 
 /* Of the places of a matrix that is kept in FP8: are they codes in the folder? All of them, or none. */
 static ott_status are_codes(const loading *l, int i, int count, bool *codes) {
     const shard_tensor *t;
-    TRY(find(l, i, &t));
+    TRY(find_tensor(l, i, &t));
     *codes = is_fp8(t);
     for (int k = 1; k < count; k++) {
-        TRY(find(l, i + k, &t));
+        TRY(find_tensor(l, i + k, &t));
         if (is_fp8(t) != *codes)
             return status_fail(
                 OTT_ERR_UNSUPPORTED,
@@ -308,7 +308,7 @@ static ott_status are_codes(const loading *l, int i, int count, bool *codes) {
 }
 
 /* Places that are one parameter follow each other. */
-static int places_of_one(const loading *l, int i) {
+static int count_places(const loading *l, int i) {
     int count = 1;
     while (i + count < l->places.count && l->places.of[i + count].parameter == l->places.of[i].parameter)
         count++;
@@ -320,8 +320,8 @@ static ott_status check_tensors(const loading *l) {
     hf_dequantize scales;
     bool codes;
     for (int i = 0; i < l->places.count; i++) {
-        TRY(find(l, i, &t));
-        if (l->places.of[i].parameter->codes) TRY(are_codes(l, i, places_of_one(l, i), &codes));
+        TRY(find_tensor(l, i, &t));
+        if (l->places.of[i].parameter->codes) TRY(are_codes(l, i, count_places(l, i), &codes));
         if (!is_fp8(t)) continue;
         if (l->places.of[i].transposed)
             return status_fail(
@@ -373,7 +373,7 @@ static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place 
 
 /* True if a tensor has 16-bit values for an fp32 master that trains and that layers read rounded. Norms, biases and routers
    compute with the master itself. */
-static bool is_coarse(const shard_tensor *t, const hf_place *at) {
+static bool needs_dither(const shard_tensor *t, const hf_place *at) {
     const parameter *p = at->parameter;
     ott_dtype loaded = t->entry->dtype;
     return !p->frozen && p->rank > 1 && at->module->role != ROLE_ROUTER && p->shard.value.dtype == OTT_F32 &&
@@ -394,7 +394,7 @@ static ott_status read_run(loading *l, const shard_tensor *t, const hf_dequantiz
     if (l->as_codes) return shards_read(l->file, t, run.first, run.count, codes);
     TRY(read_floats(l, t, of, run.first, run.count, l->buffer + at));
     if (scales) hf_dequantize_apply(scales, run.first, run.count, l->buffer + at);
-    if (l->dither_seed && is_coarse(t, of)) dither_run(l, t, run.first, run.count, l->buffer + at);
+    if (l->dither_seed && needs_dither(t, of)) dither_run(l, t, run.first, run.count, l->buffer + at);
     if (l->filling)
         frozen_fill_encode(l->filling, run.first + hf_place_shift(of), run.count, l->buffer + at, codes);
     return OTT_OK;
@@ -429,8 +429,8 @@ static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequanti
 static ott_status load_place(loading *l, int i) {
     const shard_tensor *t;
     hf_dequantize scales;
-    TRY(find(l, i, &t));
-    if (is_coarse(t, &l->places.of[i])) l->m->masters_from = t->entry->dtype;
+    TRY(find_tensor(l, i, &t));
+    if (needs_dither(t, &l->places.of[i])) l->m->masters_from = t->entry->dtype;
     if (!is_fp8(t)) return load_rows(l, t, NULL, i);
     TRY(hf_dequantize_open(l->m->device->account, l->file, t, &scales));
     ott_status status = load_rows(l, t, &scales, i);
@@ -441,10 +441,10 @@ static ott_status load_place(loading *l, int i) {
 /* ---- what is kept in FP8 ---- */
 
 /* Codes as they are, with their scales. */
-static ott_status take_codes(loading *l, int i) {
+static ott_status load_codes(loading *l, int i) {
     const shard_tensor *t;
     hf_dequantize scales;
-    TRY(find(l, i, &t));
+    TRY(find_tensor(l, i, &t));
     TRY(hf_dequantize_open(l->m->device->account, l->file, t, &scales));
     ott_status status = hf_frozen_take_scales(&l->places.of[i], &scales);
     hf_dequantize_close(&scales);
@@ -460,7 +460,7 @@ static ott_status measure_place(loading *l, const frozen_filling *f, int i) {
     const hf_place *at = &l->places.of[i];
     const shard_tensor *t;
     int64_t begin = at->tensor_row * at->columns, end = begin + at->count * at->columns;
-    TRY(find(l, i, &t));
+    TRY(find_tensor(l, i, &t));
     for (int64_t from = begin, count; from < end; from += count) {
         count = end - from < HF_BUFFER ? end - from : HF_BUFFER;
         TRY(read_floats(l, t, at, from, count, l->buffer));
@@ -477,7 +477,7 @@ static ott_status encode_places(loading *l, const frozen_filling *f, int i, int 
     return OTT_OK;
 }
 
-static ott_status encode(loading *l, int i, int count) {
+static ott_status encode_parameter(loading *l, int i, int count) {
     frozen_filling filling;
     TRY(frozen_fill_open(l->m->device->account, l->places.of[i].parameter, &filling));
     l->filling = &filling;
@@ -492,8 +492,8 @@ static ott_status load_kept(loading *l, int i, int count) {
     bool codes;
     if (!p->codes->scale_inv) return OTT_OK; /* another stage's */
     TRY(are_codes(l, i, count, &codes));
-    if (!codes) return encode(l, i, count);
-    for (int k = 0; k < count; k++) TRY(take_codes(l, i + k));
+    if (!codes) return encode_parameter(l, i, count);
+    for (int k = 0; k < count; k++) TRY(load_codes(l, i + k));
     return frozen_place_scales(p, l->m->device);
 }
 
@@ -574,7 +574,7 @@ static ott_status normalize_head(const loading *l) {
 
 static ott_status load_places(loading *l) {
     for (int i = 0, count; i < l->places.count; i += count) {
-        count = places_of_one(l, i);
+        count = count_places(l, i);
         if (l->places.of[i].parameter->codes)
             TRY(load_kept(l, i, count));
         else
@@ -600,7 +600,7 @@ static ott_status open_places(loading *l) {
     return OTT_OK;
 }
 
-static ott_status load(loading *l, const char *folder) {
+static ott_status load_weights(loading *l, const char *folder) {
     mem *account = l->m->device->account;
     void *buffer;
     TRY(check_head(l->m));
@@ -618,7 +618,7 @@ static ott_status load(loading *l, const char *folder) {
 
 static ott_status load_folder(model *m, const char *folder, const uint64_t *dither_seed) {
     loading l = {.m = m, .dither_seed = dither_seed};
-    ott_status status = load(&l, folder);
+    ott_status status = load_weights(&l, folder);
     mem_free(m->device->account, l.buffer);
     mem_free(m->device->account, l.matrix);
     shards_close(l.file);

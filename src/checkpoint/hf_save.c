@@ -41,7 +41,7 @@ typedef struct saving {
 /* ---- the family it is written under ---- */
 
 /* Has the family's config.json keys for all that the mixture is? */
-static bool can_say_experts(const family *f, const model_options *o) {
+static bool can_express_experts(const family *f, const model_options *o) {
     const moe_options *e = &o->moe;
     if (e->experts == 0 || f->experts == FAMILY_EXPERTS_NONE)
         return e->experts == 0 && f->experts == FAMILY_EXPERTS_NONE;
@@ -56,12 +56,12 @@ static bool can_say_experts(const family *f, const model_options *o) {
 }
 
 /* The key for the activation says other functions than the family's, but experts have SwiGLU. */
-static bool can_say_mlp(const family *f, family_mlp m) {
+static bool can_express_mlp(const family *f, family_mlp m) {
     bool is_of_own_kind = family_mlp_is_gated(f->mlp) == family_mlp_is_gated(m);
     return f->mlp == m || (is_of_own_kind && !f->experts && m != FAMILY_MLP_SWIGLU);
 }
 
-static bool can_say_biases(const family *f, const model_options *o) {
+static bool can_express_biases(const family *f, const model_options *o) {
     if (f->biases)
         return o->o_bias == o->mlp_bias && o->qkv_bias == o->o_bias && (o->o_bias || f->biases_key);
     if (o->mlp_bias && !f->mlp_bias_key) return false;
@@ -70,9 +70,9 @@ static bool can_say_biases(const family *f, const model_options *o) {
 }
 
 /* Do the blocks of a family compute the same, biases, norms of heads and windows aside? */
-static bool same_block(const family *a, const model_options *o) {
+static bool is_same_block(const family *a, const model_options *o) {
     const family *b = o->family;
-    return a->norms == b->norms && a->norm == model_norm(o) && can_say_mlp(a, model_mlp(o)) &&
+    return a->norms == b->norms && a->norm == model_norm(o) && can_express_mlp(a, model_mlp(o)) &&
            a->qk_norm_whole == b->qk_norm_whole && a->root_of_dim == b->root_of_dim &&
            a->rope_in_windows == b->rope_in_windows && a->learned_positions == b->learned_positions &&
            (a->interleave_key || a->rope_interleaved == o->rope.interleaved) &&
@@ -81,15 +81,15 @@ static bool same_block(const family *a, const model_options *o) {
            (!o->scales_by_layer || family_is(a, FAMILY_GPT2));
 }
 
-static bool can_say_windows(const family *f, const model_options *o) {
+static bool can_express_windows(const family *f, const model_options *o) {
     bool by_layers = f->window == FAMILY_WINDOW_LAYERS && !f->experts;
     return !(f->window == FAMILY_WINDOW_NONE && o->window > 0) &&
            (f->window == FAMILY_WINDOW_PATTERN || by_layers || !model_mixes_windows(o));
 }
 
-static bool can_say(const family *f, const model_options *o) {
-    return can_say_experts(f, o) && can_say_biases(f, o) && same_block(f, o) && can_say_windows(f, o) &&
-           (f->qk_norm_key || f->qk_norm == o->qk_norm) &&
+static bool can_express(const family *f, const model_options *o) {
+    return can_express_experts(f, o) && can_express_biases(f, o) && is_same_block(f, o) &&
+           can_express_windows(f, o) && (f->qk_norm_key || f->qk_norm == o->qk_norm) &&
            !(f->rotary_share == 0 && rope_columns(&o->rope, model_rope_width(o)) < model_rope_width(o));
 }
 
@@ -110,9 +110,9 @@ static ott_status fail_block(const model_options *o) {
 
 ott_status hf_save_family(const model_options *o, const family **out) {
     *out = o->family;
-    if (can_say(o->family, o)) return OTT_OK;
+    if (can_express(o->family, o)) return OTT_OK;
     for (*out = family_table; *out < family_table + FAMILY_COUNT; ++*out)
-        if (!(*out)->fused_qkv && !(*out)->fused_gate_up && can_say(*out, o)) return OTT_OK;
+        if (!(*out)->fused_qkv && !(*out)->fused_gate_up && can_express(*out, o)) return OTT_OK;
     if (o->layer_norm || o->activation != ACTIVATION_SILU) return fail_block(o);
     return status_fail(
         OTT_ERR_UNSUPPORTED,
@@ -238,7 +238,7 @@ static void describe_switches(const model_options *o, hf_config *c) {
 }
 
 /* What the model is, as config.json says it; what the model does not know stays as c has it. */
-static ott_status describe(const saving *s, hf_config *c) {
+static ott_status describe_model(const saving *s, hf_config *c) {
     const model_options *o = &s->m->options;
     c->family = s->family;
     c->hidden_size = o->dim;
@@ -269,7 +269,7 @@ static ott_status write_config(const saving *s) {
     str path = {.account = s->account}, quantization = {.account = s->account};
     ott_status status = OTT_OK;
     if (s->o->original) TRY_OUT(hf_config_read(s->account, s->o->original, &c, &original));
-    TRY_OUT(describe(s, &c));
+    TRY_OUT(describe_model(s, &c));
     str_append(&quantization, "");
     if (s->o->fp8) hf_fp8_describe(&s->fp8, &quantization);
     str_printf(&path, "%s/%s", s->folder, HF_CONFIG_NAME);
@@ -293,7 +293,7 @@ static safetensors_tensor *add_tensor(saving *s, tensor_output what, const char 
 }
 
 /* The tensor that begins with place i; later parts of a fused one have theirs in it. */
-static ott_status declare(saving *s, int i) {
+static ott_status declare_place(saving *s, int i) {
     const hf_place *at = &s->places.of[i];
     const hf_fp8_matrix *x = s->o->fp8 ? hf_fp8_find(&s->fp8, i) : NULL;
     if (at->tensor_row > 0) return OTT_OK;
@@ -323,7 +323,7 @@ static ott_status declare_all(saving *s) {
     s->declared = memory;
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->outputs, &memory));
     s->outputs = memory;
-    for (int i = 0; i < s->places.count; i++) TRY(declare(s, i));
+    for (int i = 0; i < s->places.count; i++) TRY(declare_place(s, i));
     return OTT_OK;
 }
 
@@ -387,7 +387,7 @@ static ott_status append_tensors(const saving *s, shards_writer *w) {
 }
 
 /* Rank 0 opens the files first, and commits them last. */
-static ott_status lead_weights(const saving *s) {
+static ott_status write_as_rank_0(const saving *s) {
     shards_writer *w = NULL;
     ott_status status = ranks_agree(&s->ranks, open_weights(s, &w));
     if (status == OTT_OK) status = ranks_agree(&s->ranks, append_tensors(s, w));
@@ -405,14 +405,14 @@ static ott_status append_own(const saving *s) {
     return status;
 }
 
-static ott_status follow_weights(const saving *s) {
+static ott_status write_as_other_rank(const saving *s) {
     TRY(ranks_agree(&s->ranks, OTT_OK));
     TRY(ranks_agree(&s->ranks, append_own(s)));
     return ranks_agree(&s->ranks, OTT_OK);
 }
 
 static ott_status write_weights(const saving *s) {
-    return ranks_own_rank(&s->ranks) == 0 ? lead_weights(s) : follow_weights(s);
+    return ranks_own_rank(&s->ranks) == 0 ? write_as_rank_0(s) : write_as_other_rank(s);
 }
 
 /* ---- the whole ---- */
@@ -502,7 +502,7 @@ static hf_save_summary summarize(const saving *s) {
     return sum;
 }
 
-static ott_status prepare(saving *s) {
+static ott_status prepare_save(saving *s) {
     TRY(hf_save_family(&s->m->options, &s->family));
     TRY(hf_places_open(s->m, s->family, false, &s->places));
     return take_buffers(s);
@@ -515,9 +515,9 @@ static ott_status write_others(saving *s, int64_t *copied) {
     return write_config(s);
 }
 
-static ott_status save(saving *s, hf_save_summary *out) {
+static ott_status save_model(saving *s, hf_save_summary *out) {
     const checkpoint_ranks *ranks = &s->ranks;
-    TRY(ranks_agree(ranks, prepare(s)));
+    TRY(ranks_agree(ranks, prepare_save(s)));
     TRY(hf_places_agree(&s->places, ranks));
     if (s->o->fp8) TRY(open_fp8(s));
     if (s->o->fp8) TRY(hf_fp8_measure(&s->fp8, ranks, s->buffer));
@@ -530,7 +530,7 @@ static ott_status save(saving *s, hf_save_summary *out) {
 ott_status hf_model_save(model *m, const hf_save_options *o, const char *folder, hf_save_summary *out) {
     saving s = {
         .m = m, .account = m->device->account, .o = o, .ranks = {o->ranks, m->device}, .folder = folder};
-    ott_status status = save(&s, out);
+    ott_status status = save_model(&s, out);
     mem_free(s.account, s.buffer);
     mem_free(s.account, s.codes);
     arena_close(s.memory);

@@ -11,13 +11,13 @@
 #include <string.h>
 
 /* Parameters that train, in a file and here: each has one of the optimizer's first slots. */
-static int64_t count_trained_there(const safetensors *f, const optimizer_rule *rule) {
+static int64_t count_trained_in_file(const safetensors *f, const optimizer_rule *rule) {
     int64_t count = 0;
     for (int64_t i = 0; i < safetensors_count(f); i++)
         count += str_ends_with(safetensors_at(f, i)->name, rule->slot[0]);
     return count;
 }
-static int64_t count_trained_here(const tensor_set *set, const optimizer_rule *rule) {
+static int64_t count_trained_in_set(const tensor_set *set, const optimizer_rule *rule) {
     int64_t count = 0;
     for (int64_t i = 0; i < set->count; i++) count += str_ends_with(set->declared[i].name, rule->slot[0]);
     return count;
@@ -33,7 +33,7 @@ static const char *find_difference(const safetensors *f, const tensor_set *set) 
 }
 
 /* Has a tensor's parameter state in the file, and in the set? */
-static bool is_kept_in_both(const safetensors *f, const tensor_set *set, const char *name) {
+static bool has_state_in_both(const safetensors *f, const tensor_set *set, const char *name) {
     size_t length = (size_t)(strrchr(name, '.') - name) + 1;
     bool there = false, here = false;
     for (int64_t i = 0; i < safetensors_count(f); i++)
@@ -46,8 +46,8 @@ static ott_status check_trained(const safetensors *f, const tensor_set *set, con
     const char *name = find_difference(f, set);
     if (!name) return OTT_OK;
     const char *where = safetensors_find(f, name) ? "the checkpoint" : "this run";
-    int64_t before = count_trained_there(f, rule), now = count_trained_here(set, rule);
-    if (before == 0 || now == 0 || !strchr(name, '.') || is_kept_in_both(f, set, name))
+    int64_t before = count_trained_in_file(f, rule), now = count_trained_in_set(set, rule);
+    if (before == 0 || now == 0 || !strchr(name, '.') || has_state_in_both(f, set, name))
         return status_fail(OTT_ERR_SHAPE,
                            "%s: the optimizer kept other state there than %s does here: %s is only in %s; "
                            "give [optimizer] as it was there, or begin with new state: "
@@ -205,7 +205,7 @@ static void loader_close(loader *l) {
 }
 
 /* A run may go on with its state in another format. */
-static void say_converted(const logger *log, const loader *l) {
+static void log_converted(const logger *log, const loader *l) {
     const safetensors_tensor *t = l->file ? tensor_set_converted(&l->set, l->file) : NULL;
     if (t)
         log_info(log, "%s: %s is in %s there, in this run in %s: converted, and so are others",
@@ -238,8 +238,8 @@ static ott_status load_tensors(model *m, const logger *log, const char *path, co
     if (!choice->no_model) TRY_OUT(open_weights(&weights, m, path, base->files > 0));
     if (m->options.optimizer && !choice->no_optimizer)
         TRY_OUT(open_state(&state, m, log, path, choice->any_frozen));
-    say_converted(log, &weights);
-    say_converted(log, &state);
+    log_converted(log, &weights);
+    log_converted(log, &state);
     if (!choice->no_model) TRY_OUT(load_base(m, log, path, base));
     TRY_OUT(read_both(m, &weights, &state));
     model_weights_changed(m);

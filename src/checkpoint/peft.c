@@ -16,7 +16,7 @@
 
 /* ---- the configuration of a folder ---- */
 
-static ott_status refuse(const char *path, const char *member, const char *why) {
+static ott_status refuse_member(const char *path, const char *member, const char *why) {
     return status_fail(OTT_ERR_UNSUPPORTED, "%s: '%s' %s", path, member, why);
 }
 
@@ -45,43 +45,44 @@ static ott_status check_unbuilt(const char *path, const json_t *root) {
         bool empty = !v || json_is_null(v) || json_is_false(v) ||
                      (json_is_array(v) && json_array_size(v) == 0) ||
                      (json_is_object(v) && json_object_size(v) == 0);
-        if (!empty) return refuse(path, members[i], "asks for what is not built");
+        if (!empty) return refuse_member(path, members[i], "asks for what is not built");
     }
     const char *bias = json_string_value(json_object_get(root, "bias"));
-    if (bias && strcmp(bias, "none") != 0) return refuse(path, "bias", "is not none: biases are not trained");
+    if (bias && strcmp(bias, "none") != 0)
+        return refuse_member(path, "bias", "is not none: biases are not trained");
     const char *type = json_string_value(json_object_get(root, "peft_type"));
-    if (!type || strcmp(type, "LORA") != 0) return refuse(path, "peft_type", "is not LORA");
+    if (!type || strcmp(type, "LORA") != 0) return refuse_member(path, "peft_type", "is not LORA");
     return check_start(path, root);
 }
 
-static ott_status give(config *cfg, const char *key, const char *value) {
+static ott_status set_key(config *cfg, const char *key, const char *value) {
     return config_was_set(cfg, key) ? OTT_OK : config_set(cfg, key, value);
 }
 
-static ott_status fail_given(const config *cfg, const char *path, const char *member, const char *key,
-                             const char *value) {
+static ott_status fail_conflict(const config *cfg, const char *path, const char *member, const char *key,
+                                const char *value) {
     return status_fail(OTT_ERR_CONFIG, "%s, but '%s' of %s makes %s = %s: set --%s=%s, or leave %s out",
                        config_where(cfg, key), member, path, key, value, key, value, key);
 }
 
 /* The folder's tensors have its rank, whatever the configuration says. */
-static ott_status give_rank(config *cfg, const char *path, int64_t rank) {
+static ott_status set_rank(config *cfg, const char *path, int64_t rank) {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)rank);
     if (config_was_set(cfg, "peft.dim") && cfg->peft.dim != rank)
-        return fail_given(cfg, path, "r", "peft.dim", text);
-    return give(cfg, "peft.dim", text);
+        return fail_conflict(cfg, path, "r", "peft.dim", text);
+    return set_key(cfg, "peft.dim", text);
 }
 
 /* They have magnitudes if they are DoRA's. */
-static ott_status give_dora(config *cfg, const char *path, bool dora) {
+static ott_status set_dora(config *cfg, const char *path, bool dora) {
     const char *text = dora ? "true" : "false";
     if (config_was_set(cfg, "peft.use_dora") && cfg->peft.use_dora != dora)
-        return fail_given(cfg, path, "use_dora", "peft.use_dora", text);
-    return give(cfg, "peft.use_dora", text);
+        return fail_conflict(cfg, path, "use_dora", "peft.use_dora", text);
+    return set_key(cfg, "peft.use_dora", text);
 }
 
-static ott_status give_real(config *cfg, const json_t *root, const char *member, const char *key) {
+static ott_status set_real(config *cfg, const json_t *root, const char *member, const char *key) {
     char text[40];
     double value;
     const json_t *there;
@@ -89,26 +90,27 @@ static ott_status give_real(config *cfg, const json_t *root, const char *member,
     if (!there) return OTT_OK;
     TRY(json_member_real(root, member, JSON_NEEDED, &value));
     snprintf(text, sizeof text, "%.17g", value);
-    return give(cfg, key, text);
+    return set_key(cfg, key, text);
 }
 
 /* A list of names, or the word that means all of them; else a text is a regular expression. */
-static ott_status give_modules(config *cfg, const char *path, const json_t *root, const char *member,
-                               const char *key, str *names) {
+static ott_status set_modules(config *cfg, const char *path, const json_t *root, const char *member,
+                              const char *key, str *names) {
     const json_t *list = json_object_get(root, member);
     const char *text = json_string_value(list);
     if (!list || json_is_null(list)) return OTT_OK;
-    if (text && strcmp(text, "all-linear") == 0) return give(cfg, "peft.match_all_linear", "true");
-    if (text) return refuse(path, member, "is a regular expression, which is not built: list the names");
-    if (!json_is_array(list)) return refuse(path, member, "is not a list of names");
+    if (text && strcmp(text, "all-linear") == 0) return set_key(cfg, "peft.match_all_linear", "true");
+    if (text)
+        return refuse_member(path, member, "is a regular expression, which is not built: list the names");
+    if (!json_is_array(list)) return refuse_member(path, member, "is not a list of names");
     names->length = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *name = json_string_value(json_array_get(list, i));
-        if (!name) return refuse(path, member, "is not a list of names");
+        if (!name) return refuse_member(path, member, "is not a list of names");
         str_printf(names, "%s%s", i ? "," : "", name);
     }
     TRY(str_finish(names));
-    return names->length > 0 ? give(cfg, key, names->text) : OTT_OK;
+    return names->length > 0 ? set_key(cfg, key, names->text) : OTT_OK;
 }
 
 /* Appends a pattern of ours for a name of PEFT's, a regular expression: of its characters "." and what is escaped stay, and ".*"
@@ -128,26 +130,27 @@ static bool translate_name(const char *name, str *out) {
 }
 
 /* {"q_proj": 16} as "q_proj=16"; the order stays, for the first that fits counts. */
-static ott_status give_patterns(config *cfg, const char *path, const json_t *root, const char *member,
-                                const char *key, str *entries) {
+static ott_status set_patterns(config *cfg, const char *path, const json_t *root, const char *member,
+                               const char *key, str *entries) {
     json_t *object = json_object_get(root, member), *value;
     const char *name;
     entries->length = 0;
     if (!object || json_is_null(object)) return OTT_OK;
-    if (!json_is_object(object)) return refuse(path, member, "is not an object of names and numbers");
+    if (!json_is_object(object)) return refuse_member(path, member, "is not an object of names and numbers");
     json_object_foreach(object, name, value) {
         str_append(entries, entries->length ? "," : "");
         if (!translate_name(name, entries))
-            return refuse(path, member, "has a regular expression, which is not built: write names");
-        if (!json_is_number(value)) return refuse(path, member, "is not an object of names and numbers");
+            return refuse_member(path, member, "has a regular expression, which is not built: write names");
+        if (!json_is_number(value))
+            return refuse_member(path, member, "is not an object of names and numbers");
         str_printf(entries, "=%.17g", json_number_value(value));
     }
     TRY(str_finish(entries));
-    return entries->length > 0 ? give(cfg, key, entries->text) : OTT_OK;
+    return entries->length > 0 ? set_key(cfg, key, entries->text) : OTT_OK;
 }
 
 /* One number, or a list. */
-static ott_status give_layers(config *cfg, const char *path, const json_t *root, str *list) {
+static ott_status set_layers(config *cfg, const char *path, const json_t *root, str *list) {
     static const char member[] = "layers_to_transform";
     const json_t *layers = json_object_get(root, member);
     size_t count = json_is_array(layers) ? json_array_size(layers) : 1;
@@ -155,31 +158,31 @@ static ott_status give_layers(config *cfg, const char *path, const json_t *root,
     if (!layers || json_is_null(layers)) return OTT_OK;
     for (size_t i = 0; i < count; i++) {
         const json_t *layer = json_is_array(layers) ? json_array_get(layers, i) : layers;
-        if (!json_is_integer(layer)) return refuse(path, member, "is not a list of numbers");
+        if (!json_is_integer(layer)) return refuse_member(path, member, "is not a list of numbers");
         str_printf(list, "%s%" JSON_INTEGER_FORMAT, i ? "," : "", json_integer_value(layer));
     }
     TRY(str_finish(list));
-    return list->length > 0 ? give(cfg, "peft.layers_to_transform", list->text) : OTT_OK;
+    return list->length > 0 ? set_key(cfg, "peft.layers_to_transform", list->text) : OTT_OK;
 }
 
 /* One name, or a list. */
-static ott_status give_layer_lists(config *cfg, const char *path, const json_t *root, str *names) {
+static ott_status set_layer_lists(config *cfg, const char *path, const json_t *root, str *names) {
     const char *name = json_string_value(json_object_get(root, "layers_pattern"));
-    if (name) return *name ? give(cfg, "peft.layers_pattern", name) : OTT_OK;
-    return give_modules(cfg, path, root, "layers_pattern", "peft.layers_pattern", names);
+    if (name) return *name ? set_key(cfg, "peft.layers_pattern", name) : OTT_OK;
+    return set_modules(cfg, path, root, "layers_pattern", "peft.layers_pattern", names);
 }
 
-static ott_status give_choice(config *cfg, const char *path, const json_t *root, str *text) {
-    TRY(give_modules(cfg, path, root, "target_modules", "peft.target_modules", text));
-    TRY(give_modules(cfg, path, root, "exclude_modules", "peft.exclude_modules", text));
-    TRY(give_modules(cfg, path, root, "modules_to_save", "peft.modules_to_save", text));
-    TRY(give_patterns(cfg, path, root, "rank_pattern", "peft.rank_pattern", text));
-    TRY(give_patterns(cfg, path, root, "alpha_pattern", "peft.alpha_pattern", text));
-    TRY(give_layers(cfg, path, root, text));
-    return give_layer_lists(cfg, path, root, text);
+static ott_status set_selection(config *cfg, const char *path, const json_t *root, str *text) {
+    TRY(set_modules(cfg, path, root, "target_modules", "peft.target_modules", text));
+    TRY(set_modules(cfg, path, root, "exclude_modules", "peft.exclude_modules", text));
+    TRY(set_modules(cfg, path, root, "modules_to_save", "peft.modules_to_save", text));
+    TRY(set_patterns(cfg, path, root, "rank_pattern", "peft.rank_pattern", text));
+    TRY(set_patterns(cfg, path, root, "alpha_pattern", "peft.alpha_pattern", text));
+    TRY(set_layers(cfg, path, root, text));
+    return set_layer_lists(cfg, path, root, text);
 }
 
-static ott_status give_all(config *cfg, const char *path, const json_t *root, str *names) {
+static ott_status set_all(config *cfg, const char *path, const json_t *root, str *names) {
     int64_t r;
     bool rslora, dora;
     const char *base = NULL;
@@ -188,14 +191,14 @@ static ott_status give_all(config *cfg, const char *path, const json_t *root, st
     TRY(json_member_bool(root, "use_rslora", false, &rslora));
     TRY(json_member_bool(root, "use_dora", false, &dora));
     TRY(json_member_text(root, "base_model_name_or_path", JSON_OPTIONAL, &base));
-    TRY(give(cfg, "peft.enabled", "true"));
-    TRY(give_rank(cfg, path, r));
-    TRY(give(cfg, "peft.use_rslora", rslora ? "true" : "false"));
-    TRY(give_dora(cfg, path, dora));
-    TRY(give(cfg, "peft.dropout_position", "pre"));
-    TRY(give_real(cfg, root, "lora_alpha", "peft.alpha"));
-    TRY(give_real(cfg, root, "lora_dropout", "peft.dropout"));
-    TRY(give_choice(cfg, path, root, names));
+    TRY(set_key(cfg, "peft.enabled", "true"));
+    TRY(set_rank(cfg, path, r));
+    TRY(set_key(cfg, "peft.use_rslora", rslora ? "true" : "false"));
+    TRY(set_dora(cfg, path, dora));
+    TRY(set_key(cfg, "peft.dropout_position", "pre"));
+    TRY(set_real(cfg, root, "lora_alpha", "peft.alpha"));
+    TRY(set_real(cfg, root, "lora_dropout", "peft.dropout"));
+    TRY(set_selection(cfg, path, root, names));
     if (!base || !*base || *cfg->model.hf_path) return OTT_OK;
     TRY(config_check_name("model.hf_path", base));
     return config_set(cfg, "model.hf_path", base);
@@ -209,7 +212,7 @@ ott_status peft_configure(mem *account, config *cfg) {
     TRY(status_context(file_refuse_gguf(cfg->peft.path), "peft.path"));
     TRY(file_join(cfg->peft.path, PEFT_CONFIG_NAME, path));
     TRY(checkpoint_json_load(account, path, CONFIG_LIMIT, &root));
-    ott_status status = give_all(cfg, path, root, &names);
+    ott_status status = set_all(cfg, path, root, &names);
     if (status != OTT_OK && !strstr(status_text(), path)) status = status_context(status, "%s", path);
     str_free(&names);
     json_decref(root);
@@ -246,7 +249,7 @@ static ott_status add_tensor(tensor_set *set, const parameter *p) {
     return tensor_set_add_parameter(set, name, p);
 }
 
-static ott_status describe(const model *m, tensor_set *set) {
+static ott_status describe_tensors(const model *m, tensor_set *set) {
     TRY(tensor_set_open(set, m->device->account, m->all_parameter_count));
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.of[i];
@@ -287,7 +290,7 @@ ott_status peft_load(model *m, const char *folder) {
     tensor_set set = {0};
     TRY(check_family(m));
     TRY(file_join(folder, PEFT_TENSORS_NAME, path));
-    ott_status status = describe(m, &set);
+    ott_status status = describe_tensors(m, &set);
     if (status == OTT_OK) status = read_tensors(m, &set, path);
     tensor_set_close(&set);
     return status;
@@ -295,7 +298,7 @@ ott_status peft_load(model *m, const char *folder) {
 
 /* ---- writing ---- */
 
-static const char *last_part(const char *name) {
+static const char *last_component(const char *name) {
     const char *point = strrchr(name, '.');
     return point ? point + 1 : name;
 }
@@ -310,17 +313,19 @@ static bool is_saved(const model_module *e) {
     return e->saved;
 }
 
-static bool is_in(const config_list *layers, const model_module *e) {
+static bool is_in_layers(const config_list *layers, const model_module *e) {
     for (int64_t i = 0; i < layers->count; i++)
         if (strtol(layers->items[i], NULL, 10) == e->layer) return true;
     return layers->count == 0;
 }
 
 /* Is the test true of all modules in these blocks that end like this one? Then PEFT finds them by that end. */
-static bool end_tells(const model *m, const model_module *like, module_test test, const config_list *layers) {
+static bool has_unique_suffix(const model *m, const model_module *like, module_test test,
+                              const config_list *layers) {
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.of[i];
-        if (is_in(layers, e) && !test(e) && str_ends_with(e->name, last_part(like->name))) return false;
+        if (is_in_layers(layers, e) && !test(e) && str_ends_with(e->name, last_component(like->name)))
+            return false;
     }
     return true;
 }
@@ -332,7 +337,8 @@ static json_t *list_modules(const model *m, module_test test, const config_list 
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.of[i];
         if (test(e))
-            json_object_set_new(names, end_tells(m, e, test, layers) ? last_part(e->name) : e->name,
+            json_object_set_new(names,
+                                has_unique_suffix(m, e, test, layers) ? last_component(e->name) : e->name,
                                 json_null());
     }
     json_object_foreach(names, name, value) json_array_append_new(list, json_string(name));
@@ -343,33 +349,33 @@ static json_t *list_modules(const model *m, module_test test, const config_list 
 /* ---- numbers of single layers ---- */
 
 /* The ranks, or the alphas, that a configuration gives adapters. */
-typedef struct said_numbers {
+typedef struct adapter_numbers {
     adapter_options o;
     bool are_ranks;
-} said_numbers;
+} adapter_numbers;
 
-static double said_number(const said_numbers *s, const model_module *e) {
+static double adapter_number(const adapter_numbers *s, const model_module *e) {
     return s->are_ranks ? (double)adapters_rank(&s->o, e) : adapters_alpha(&s->o, e);
 }
 
-static bool have_one_number(const model *m, const said_numbers *s, const model_module *like) {
+static bool has_same_number(const model *m, const adapter_numbers *s, const model_module *like) {
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.of[i];
-        bool same = !e->lora_a || said_number(s, e) == said_number(s, like);
-        if (!same && str_ends_with(e->name, last_part(like->name))) return false;
+        bool same = !e->lora_a || adapter_number(s, e) == adapter_number(s, like);
+        if (!same && str_ends_with(e->name, last_component(like->name))) return false;
     }
     return true;
 }
 
-static json_t *describe_numbers(const model *m, const said_numbers *s) {
+static json_t *describe_numbers(const model *m, const adapter_numbers *s) {
     const double most = s->are_ranks ? (double)s->o.rank : s->o.alpha;
     json_t *object = json_object();
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.of[i];
-        if (!e->lora_a || said_number(s, e) == most) continue;
-        json_object_set_new(object, have_one_number(m, s, e) ? last_part(e->name) : e->name,
-                            s->are_ranks ? json_integer((json_int_t)said_number(s, e))
-                                         : json_real(said_number(s, e)));
+        if (!e->lora_a || adapter_number(s, e) == most) continue;
+        json_object_set_new(object, has_same_number(m, s, e) ? last_component(e->name) : e->name,
+                            s->are_ranks ? json_integer((json_int_t)adapter_number(s, e))
+                                         : json_real(adapter_number(s, e)));
     }
     return object;
 }
@@ -384,29 +390,30 @@ static json_t *list_layers(const config_list *layers) {
 }
 
 /* A target that is a whole name may be in any block, and then the numbers of blocks do not tell. */
-static const config_list *layers_that_tell(const model *m, const config *cfg) {
+static const config_list *usable_layers(const model *m, const config *cfg) {
     static const config_list none = {0};
     for (int i = 0; i < m->all_modules.count; i++)
-        if (m->all_modules.of[i].lora_a && !is_in(&cfg->peft.layers_to_transform, &m->all_modules.of[i]))
+        if (m->all_modules.of[i].lora_a &&
+            !is_in_layers(&cfg->peft.layers_to_transform, &m->all_modules.of[i]))
             return &none;
     return &cfg->peft.layers_to_transform;
 }
 
-static void describe_choice(const model *m, const config *cfg, json_t *root) {
+static void describe_selection(const model *m, const config *cfg, json_t *root) {
     const adapter_options o = {.rank = cfg->peft.dim,
                                .alpha = cfg->peft.alpha,
                                .ranks = &cfg->peft.rank_pattern,
                                .alphas = &cfg->peft.alpha_pattern};
-    const config_list *layers = layers_that_tell(m, cfg);
+    const config_list *layers = usable_layers(m, cfg);
     static const config_list all = {0};
     json_object_set_new(root, "target_modules", list_modules(m, has_adapter, layers));
     if (layers->count > 0) json_object_set_new(root, "layers_to_transform", list_layers(layers));
     if (cfg->peft.modules_to_save.count > 0)
         json_object_set_new(root, "modules_to_save", list_modules(m, is_saved, &all));
     if (o.ranks->count > 0)
-        json_object_set_new(root, "rank_pattern", describe_numbers(m, &(said_numbers){o, true}));
+        json_object_set_new(root, "rank_pattern", describe_numbers(m, &(adapter_numbers){o, true}));
     if (o.alphas->count > 0)
-        json_object_set_new(root, "alpha_pattern", describe_numbers(m, &(said_numbers){o, false}));
+        json_object_set_new(root, "alpha_pattern", describe_numbers(m, &(adapter_numbers){o, false}));
 }
 
 static json_t *describe_folder(const model *m, const config *cfg) {
@@ -416,7 +423,7 @@ static json_t *describe_folder(const model *m, const config *cfg) {
                              cfg->peft.dropout, "use_rslora", cfg->peft.use_rslora, "use_dora",
                              cfg->peft.use_dora, "bias", "none", "fan_in_fan_out",
                              m->options.family->transposed, "inference_mode", 1, "init_lora_weights", 1);
-    if (root) describe_choice(m, cfg, root);
+    if (root) describe_selection(m, cfg, root);
     return root;
 }
 
@@ -436,7 +443,7 @@ static ott_status write_tensors(const model *m, const checkpoint_ranks *ranks, c
     char path[PATH_MAX];
     tensor_set set = {0};
     TRY(file_join(folder, PEFT_TENSORS_NAME, path));
-    ott_status status = ranks_agree(ranks, describe(m, &set));
+    ott_status status = ranks_agree(ranks, describe_tensors(m, &set));
     if (status == OTT_OK) status = tensor_set_agree(&set, ranks);
     if (status == OTT_OK)
         status = ranks_agree(ranks, checkpoint_snapshot_put_set(m->device->account, ranks, &set, path));

@@ -13,8 +13,8 @@ int ranks_own_rank(const checkpoint_ranks *r) {
     return r->group ? r->group->rank : 0;
 }
 
-static ott_status gather(const checkpoint_ranks *r, void *memory, const void *mine, int64_t bytes,
-                         void *all) {
+static ott_status gather_on_device(const checkpoint_ranks *r, void *memory, const void *mine, int64_t bytes,
+                                   void *all) {
     exec cx = {.device = r->device};
     int64_t own = ranks_own_rank(r) * bytes;
     tensor whole = tensor_matrix(memory, OTT_U8, ranks_size(r), bytes);
@@ -33,7 +33,7 @@ ott_status ranks_gather(const checkpoint_ranks *r, const void *mine, int64_t byt
         return OTT_OK;
     }
     TRY(device_allocate(r->device, MEM_OTHER, ranks_size(r) * bytes, "what ranks tell each other", &memory));
-    ott_status status = gather(r, memory, mine, bytes, all);
+    ott_status status = gather_on_device(r, memory, mine, bytes, all);
     device_release(r->device, memory);
     return status;
 }
@@ -44,7 +44,7 @@ static ott_status open_buffer(const checkpoint_ranks *r, int64_t bytes, group_ho
 }
 
 /* text[bytes] of rank `root`, on every rank. */
-static ott_status broadcast(const checkpoint_ranks *r, char *text, int64_t bytes, int root) {
+static ott_status broadcast_text(const checkpoint_ranks *r, char *text, int64_t bytes, int root) {
     group_host h;
     TRY(open_buffer(r, bytes, &h));
     ott_status status = group_host_broadcast(&h, text, bytes, root);
@@ -55,11 +55,11 @@ static ott_status broadcast(const checkpoint_ranks *r, char *text, int64_t bytes
 enum { TEXT_BYTES = 8192 };
 
 /* Rank 0's text; the others' is replaced. */
-static ott_status share(const checkpoint_ranks *r, str *text) {
+static ott_status share_text(const checkpoint_ranks *r, str *text) {
     char buffer[TEXT_BYTES] = "";
     if (ranks_size(r) == 1) return OTT_OK;
     if (ranks_own_rank(r) == 0) snprintf(buffer, sizeof buffer, "%s", text->text);
-    TRY(broadcast(r, buffer, sizeof buffer, 0));
+    TRY(broadcast_text(r, buffer, sizeof buffer, 0));
     text->length = 0;
     str_append(text, buffer);
     return str_finish(text);
@@ -77,13 +77,14 @@ static int first_failed(const int32_t *codes, int size, int *failed) {
     return first;
 }
 
-static ott_status agree(const checkpoint_ranks *r, int32_t code, char text[TEXT_BYTES], int32_t *codes) {
+static ott_status agree_on_codes(const checkpoint_ranks *r, int32_t code, char text[TEXT_BYTES],
+                                 int32_t *codes) {
     int failed;
     TRY(ranks_gather(r, &code, sizeof code, codes));
     int first = first_failed(codes, ranks_size(r), &failed);
     if (first < 0) return OTT_OK;
     if (failed == ranks_size(r)) return status_fail((ott_status)code, "%s", text);
-    TRY(broadcast(r, text, TEXT_BYTES, first));
+    TRY(broadcast_text(r, text, TEXT_BYTES, first));
     return status_fail((ott_status)codes[first], "rank %d: %s", first, text);
 }
 
@@ -94,7 +95,7 @@ ott_status ranks_agree(const checkpoint_ranks *r, ott_status status) {
     if (status != OTT_OK) snprintf(text, sizeof text, "%s", status_text());
     TRY(mem_alloc_array(r->device->account, MEM_OTHER, ranks_size(r), sizeof(int32_t), "what ranks came to",
                         &codes));
-    status = agree(r, (int32_t)status, text, codes);
+    status = agree_on_codes(r, (int32_t)status, text, codes);
     mem_free(r->device->account, codes);
     return status;
 }
@@ -110,7 +111,7 @@ ott_status ranks_max(const checkpoint_ranks *r, float *values, int64_t count) {
 
 /* `path`: where rank 0 has made the folder. */
 static ott_status fill_folder(const checkpoint_ranks *r, str *path, ranks_fill fill, void *user) {
-    TRY(share(r, path));
+    TRY(share_text(r, path));
     return fill(user, path->text);
 }
 

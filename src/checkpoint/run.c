@@ -52,7 +52,7 @@ static ott_status newest_mark(mem *account, const char *folder, run_mark *out, b
     return status;
 }
 
-static ott_status name_own(mem *account, const char *folder, const char *id, char **home) {
+static ott_status name_subfolder(mem *account, const char *folder, const char *id, char **home) {
     return str_format(account, home, "%s/run-%s", folder, id);
 }
 
@@ -61,7 +61,7 @@ ott_status checkpoint_run_home(mem *account, const char *run_folder, const char 
     TRY(run_record_read(account, run_folder, &run));
     TRY(run_record_read(account, folder, &owner));
     bool ours = !*owner.mark.run || !*run.mark.run || strcmp(owner.mark.run, run.mark.run) == 0;
-    return ours ? mem_strdup(account, folder, home) : name_own(account, folder, run.mark.run, home);
+    return ours ? mem_strdup(account, folder, home) : name_subfolder(account, folder, run.mark.run, home);
 }
 
 /* Both use the checkpoints outside of them that name the other as their run: r's folder is a copy of it. */
@@ -77,8 +77,8 @@ static ott_status is_copy(mem *account, const char *run_folder, const char *fold
 }
 
 /* Whether the run may have `folder`, whose record is `owner`; a copy's id changes here. */
-static ott_status judge(mem *account, const char *run_folder, const char *folder, bool adopts, run_record *r,
-                        const run_record *owner, bool *ours) {
+static ott_status decide_ownership(mem *account, const char *run_folder, const char *folder, bool adopts,
+                                   run_record *r, const run_record *owner, bool *ours) {
     run_mark newest;
     bool copy, any;
     if (!*owner->mark.run) {
@@ -149,7 +149,7 @@ static ott_status follow_move(mem *account, const char *run_folder, const char *
     return run_record_write(account, folder, owner);
 }
 
-static ott_status finalize(mem *account, const logger *log, const char *home);
+static ott_status finish_rewind(mem *account, const logger *log, const char *home);
 
 ott_status checkpoint_run_claim(mem *account, const logger *log, const char *run_folder, const char *folder,
                                 bool adopts, run_record *r, char **home) {
@@ -157,18 +157,18 @@ ott_status checkpoint_run_claim(mem *account, const logger *log, const char *run
     bool ours, won = true;
     *home = NULL;
     TRY(run_record_read(account, folder, &owner));
-    TRY(judge(account, run_folder, folder, adopts, r, &owner, &ours));
+    TRY(decide_ownership(account, run_folder, folder, adopts, r, &owner, &ours));
     if (ours && !*owner.mark.run) TRY(make_own(account, run_folder, folder, r, &won));
     if (!ours || !won) {
         char *own;
-        TRY(name_own(account, folder, r->mark.run, &own));
+        TRY(name_subfolder(account, folder, r->mark.run, &own));
         log_info(log, "%s has checkpoints of another run: this run's are in %s", folder, own);
         ott_status status = checkpoint_run_claim(account, log, run_folder, own, true, r, home);
         mem_free(account, own);
         return status;
     }
     if (*owner.mark.run) TRY(follow_move(account, run_folder, folder, &owner));
-    TRY(finalize(account, log, folder));
+    TRY(finish_rewind(account, log, folder));
     return mem_strdup(account, folder, home);
 }
 
@@ -205,7 +205,7 @@ out:
 }
 
 /* The later checkpoints, of which the record says that they are set aside, get their names. */
-static ott_status finalize(mem *account, const logger *log, const char *home) {
+static ott_status finish_rewind(mem *account, const logger *log, const char *home) {
     run_record r;
     step_list list;
     int64_t count = 0;
@@ -243,5 +243,5 @@ ott_status checkpoint_run_rewind(mem *account, const logger *log, const char *ho
     r.mark.branch++;
     r.after = step;
     TRY(run_record_write(account, home, &r));
-    return finalize(account, log, home);
+    return finish_rewind(account, log, home);
 }

@@ -129,45 +129,46 @@ ott_status run_history_text(const run_history *h, str *out) {
 /* ---- reading ---- */
 
 /* Integers of a history are counts; -1: it is none. */
-static int64_t count_of(const json_t *object, const char *key) {
+static int64_t count_or_invalid(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_integer(value) ? json_integer_value(value) : -1;
 }
 
-static bool take_phase(const json_t *object, report_phase *p) {
+static bool parse_phase(const json_t *object, report_phase *p) {
     const char *recipe = json_string_value(json_object_get(object, "recipe"));
     if (!recipe || !*recipe || strlen(recipe) >= sizeof p->recipe) return false;
-    *p = (report_phase){.steps = count_of(object, "steps"),
-                        .tokens = count_of(object, "tokens"),
+    *p = (report_phase){.steps = count_or_invalid(object, "steps"),
+                        .tokens = count_or_invalid(object, "tokens"),
                         .seconds = json_real_or_nan(object, "seconds"),
-                        .gemms = count_of(object, "gemms"),
-                        .fp8_gemms = count_of(object, "fp8_gemms")};
+                        .gemms = count_or_invalid(object, "gemms"),
+                        .fp8_gemms = count_or_invalid(object, "fp8_gemms")};
     memcpy(p->recipe, recipe, strlen(recipe));
     const int64_t most = INT64_MAX / (2 * REPORT_MOST_PHASES); /* so that their sum is one, too */
     return p->steps >= 0 && p->tokens >= 0 && p->tokens <= most && p->seconds >= 0 && p->gemms >= 0 &&
            p->gemms <= most && p->fp8_gemms >= 0 && p->fp8_gemms <= p->gemms && p->steps <= most;
 }
 
-static bool take_history(const json_t *root, run_history *h) {
+static bool parse_history(const json_t *root, run_history *h) {
     const json_t *phases = json_object_get(root, "phases"), *losses = json_object_get(root, "losses");
     size_t count = json_array_size(phases), kept = json_array_size(losses);
     run_history_begin(h);
-    if (count_of(root, "version") != HISTORY_VERSION || count > REPORT_MOST_PHASES || kept > RUN_LOSSES)
+    if (count_or_invalid(root, "version") != HISTORY_VERSION || count > REPORT_MOST_PHASES ||
+        kept > RUN_LOSSES)
         return false;
     for (size_t i = 0; i < count; i++)
-        if (!take_phase(json_array_get(phases, i), &h->phases[i])) return false;
+        if (!parse_phase(json_array_get(phases, i), &h->phases[i])) return false;
     for (size_t i = 0; i < kept; i++) h->losses[i] = json_number_value(json_array_get(losses, i));
     h->phase_count = (int)count;
-    h->loss_count = count_of(root, "loss_count");
+    h->loss_count = count_or_invalid(root, "loss_count");
     h->val_loss = json_real_or_nan(root, "val_loss");
     h->last_good_loss = json_real_or_nan(root, "last_good_loss");
-    h->last_good_step = count_of(root, "last_good_step");
-    h->peak_memory_bytes = count_of(root, "peak_memory_bytes");
+    h->last_good_step = count_or_invalid(root, "last_good_step");
+    h->peak_memory_bytes = count_or_invalid(root, "peak_memory_bytes");
     return h->loss_count >= (int64_t)kept && (kept == RUN_LOSSES || h->loss_count == (int64_t)kept) &&
            h->loss_count < INT64_MAX / 2 && h->last_good_step >= 0 && h->peak_memory_bytes >= 0;
 }
 
-static void forget_beyond(run_history *h, int64_t steps, int64_t tokens) {
+static void set_unknown(run_history *h, int64_t steps, int64_t tokens) {
     run_history_begin(h);
     if (steps == 0) return;
     report_phase *p = run_history_phase(h, UNKNOWN);
@@ -178,7 +179,7 @@ static void forget_beyond(run_history *h, int64_t steps, int64_t tokens) {
 static ott_status read_history(mem *account, const char *path, run_history *out) {
     json_t *root;
     TRY(checkpoint_json_read(account, path, HISTORY_LIMIT, &root));
-    bool good = take_history(root, out);
+    bool good = parse_history(root, out);
     json_decref(root);
     return good ? OTT_OK : status_fail(OTT_ERR_FORMAT, "%s: is not the history of a run", path);
 }
@@ -187,11 +188,11 @@ ott_status run_history_read(mem *account, const char *checkpoint, int64_t steps,
                             run_history *out, bool *known) {
     char path[PATH_MAX];
     *known = false;
-    forget_beyond(out, steps, tokens);
+    set_unknown(out, steps, tokens);
     TRY(file_join(checkpoint, RUN_HISTORY_NAME, path));
     if (!file_exists(path)) return OTT_OK;
     ott_status status = read_history(account, path, out);
     *known = status == OTT_OK;
-    if (!*known) forget_beyond(out, steps, tokens);
+    if (!*known) set_unknown(out, steps, tokens);
     return status;
 }

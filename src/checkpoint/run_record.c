@@ -13,7 +13,7 @@ bool run_id_is_valid(const char *text) {
     return strlen(text) == RUN_ID_LENGTH && strspn(text, "0123456789abcdef") == RUN_ID_LENGTH;
 }
 
-static ott_status take_text(json_t *root, const char *key, char out[PATH_MAX]) {
+static ott_status parse_text(json_t *root, const char *key, char out[PATH_MAX]) {
     const char *text = "";
     TRY(json_member_text(root, key, JSON_OPTIONAL, &text));
     if (strlen(text) >= PATH_MAX) return status_fail(OTT_ERR_FORMAT, "%s is too long for a path", key);
@@ -21,14 +21,14 @@ static ott_status take_text(json_t *root, const char *key, char out[PATH_MAX]) {
     return OTT_OK;
 }
 
-static ott_status take_record(json_t *root, run_record *out) {
+static ott_status parse_members(json_t *root, run_record *out) {
     const char *id = json_string_value(json_object_get(root, "run"));
     if (!id || !run_id_is_valid(id)) return status_fail(OTT_ERR_FORMAT, "run is not the id of a run");
     strcpy(out->mark.run, id);
     TRY(json_member_integer(root, "branch", JSON_OPTIONAL, 1, INT64_MAX, &out->mark.branch));
     TRY(json_member_integer(root, "after", JSON_OPTIONAL, -1, INT64_MAX, &out->after));
-    TRY(take_text(root, "origin", out->origin));
-    return take_text(root, "folder", out->folder);
+    TRY(parse_text(root, "origin", out->origin));
+    return parse_text(root, "folder", out->folder);
 }
 
 static ott_status parse_record(const char *text, int64_t bytes, run_record *out) {
@@ -36,7 +36,7 @@ static ott_status parse_record(const char *text, int64_t bytes, run_record *out)
     json_t *root;
     TRY(json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, &root, &error));
     if (!root) return status_fail(OTT_ERR_FORMAT, "is not JSON: %s", error.text);
-    ott_status status = take_record(root, out);
+    ott_status status = parse_members(root, out);
     json_decref(root);
     return status;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOURCES_VERSION = 1, MOST_TOLD = 4 };
+enum { SOURCES_VERSION = 1, MOST_LOGGED = 4 };
 #define SOURCES_LIMIT (INT64_C(16) << 20) /* bytes */
 
 static const char *const role_words[SOURCE_ROLES] = {"data", "eval", "tokenizer"};
@@ -75,7 +75,7 @@ ott_status run_sources_text(const run_sources *s, str *out) {
 }
 
 /* A file of which too little is said is passed over. */
-static ott_status take_file(run_sources *s, const json_t *object) {
+static ott_status parse_file(run_sources *s, const json_t *object) {
     const char *word = json_string_value(json_object_get(object, "role"));
     const char *path = json_string_value(json_object_get(object, "path"));
     const char *hash = json_string_value(json_object_get(object, "hash"));
@@ -87,9 +87,9 @@ static ott_status take_file(run_sources *s, const json_t *object) {
     return append_source(s, (run_source_role)role, path, mark);
 }
 
-static ott_status take_files(run_sources *s, const json_t *root) {
+static ott_status parse_files(run_sources *s, const json_t *root) {
     const json_t *list = json_object_get(root, "files");
-    for (size_t i = 0; i < json_array_size(list); i++) TRY(take_file(s, json_array_get(list, i)));
+    for (size_t i = 0; i < json_array_size(list); i++) TRY(parse_file(s, json_array_get(list, i)));
     return OTT_OK;
 }
 
@@ -99,14 +99,14 @@ ott_status run_sources_read(run_sources *s, const char *checkpoint) {
     TRY(file_join(checkpoint, RUN_SOURCES_NAME, path));
     if (!file_exists(path)) return OTT_OK;
     TRY(checkpoint_json_read(s->account, path, SOURCES_LIMIT, &root));
-    ott_status status = take_files(s, root);
+    ott_status status = parse_files(s, root);
     json_decref(root);
     return status;
 }
 
 /* ---- comparing ---- */
 
-static bool same_mark(const run_source *a, const run_source *b) {
+static bool is_same_mark(const run_source *a, const run_source *b) {
     return a->mark.bytes == b->mark.bytes && a->mark.hash == b->mark.hash;
 }
 
@@ -118,7 +118,7 @@ static const run_source *find_path(const run_sources *s, const run_source *like)
 
 static bool has_mark(const run_sources *s, const run_source *like) {
     for (int64_t i = 0; i < s->count; i++)
-        if (s->files[i].role == like->role && same_mark(&s->files[i], like)) return true;
+        if (s->files[i].role == like->role && is_same_mark(&s->files[i], like)) return true;
     return false;
 }
 
@@ -146,16 +146,16 @@ void run_sources_compare(const run_sources *before, const run_sources *now, run_
     for (int64_t i = 0; i < before->count; i++) {
         const run_source *b = &before->files[i], *n = find_path(now, b);
         bool other = role != SOURCE_ROLES && b->role != role;
-        if (other || (n ? same_mark(b, n) : has_mark(now, b))) continue;
-        if (changes++ < MOST_TOLD) log_change(log, b, n);
+        if (other || (n ? is_same_mark(b, n) : has_mark(now, b))) continue;
+        if (changes++ < MOST_LOGGED) log_change(log, b, n);
     }
     for (int64_t i = 0; i < now->count; i++) {
         const run_source *n = &now->files[i];
         bool other = role != SOURCE_ROLES && n->role != role;
         if (other || find_path(before, n) || has_mark(before, n)) continue;
-        if (changes++ < MOST_TOLD) log_change(log, NULL, n);
+        if (changes++ < MOST_LOGGED) log_change(log, NULL, n);
     }
-    if (changes > MOST_TOLD)
+    if (changes > MOST_LOGGED)
         log_warning(log, "%" PRId64 " more files have changed since the checkpoint was written",
-                    changes - MOST_TOLD);
+                    changes - MOST_LOGGED);
 }

@@ -10,8 +10,8 @@ static ott_status describe_optimizer(const model *m, const config *cfg, const ru
     return tensor_set_of_optimizer(set, m);
 }
 
-static ott_status describe(const model *m, const config *cfg, const char *recipe_name, const run_state *run,
-                           checkpoint_snapshot *out) {
+static ott_status describe_sets(const model *m, const config *cfg, const char *recipe_name,
+                                const run_state *run, checkpoint_snapshot *out) {
     bool all = ranks_size(&out->ranks) > 1;
     checkpoint_state_describe(&m->options, &out->state);
     out->excludes_base = m->options.base != NULL;
@@ -24,7 +24,7 @@ static ott_status describe(const model *m, const config *cfg, const char *recipe
 }
 
 /* Every parameter is somewhere, with its state. */
-static ott_status agree(checkpoint_snapshot *s) {
+static ott_status agree_on_sets(checkpoint_snapshot *s) {
     for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
         int64_t count = s->sets[id].count;
         TRY(tensor_set_agree(&s->sets[id], &s->ranks));
@@ -41,11 +41,11 @@ ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const cha
                                  .config.account = account,
                                  .history.account = account,
                                  .state.run = *run};
-    TRY(ranks_agree(&out->ranks, describe(m, cfg, recipe_name, run, out)));
-    return agree(out);
+    TRY(ranks_agree(&out->ranks, describe_sets(m, cfg, recipe_name, run, out)));
+    return agree_on_sets(out);
 }
 
-static int64_t bytes_here(const tensor_set *set, int64_t i) {
+static int64_t slice_bytes(const tensor_set *set, int64_t i) {
     return tensor_slice_elements(&set->slices[i]) * dtype_bytes(set->declared[i].dtype);
 }
 
@@ -53,14 +53,14 @@ int64_t checkpoint_snapshot_bytes(const checkpoint_snapshot *s) {
     int64_t bytes = 0;
     for (int id = 0; id < CHECKPOINT_CONFIG; id++)
         for (int64_t i = 0; i < s->sets[id].count; i++)
-            if (!s->sets[id].slices[i].on_host) bytes += bytes_here(&s->sets[id], i);
+            if (!s->sets[id].slices[i].on_host) bytes += slice_bytes(&s->sets[id], i);
     return bytes;
 }
 
 static ott_status stage_set(checkpoint_snapshot *s, tensor_set *set, char **to) {
     for (int64_t i = 0; i < set->count; i++) {
         tensor_slice *p = &set->slices[i];
-        int64_t bytes = bytes_here(set, i);
+        int64_t bytes = slice_bytes(set, i);
         if (p->on_host || bytes == 0) continue;
         TRY(device_copy_out(s->ranks.device, *to, p->data, bytes));
         p->data = *to;

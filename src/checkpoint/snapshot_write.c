@@ -29,15 +29,15 @@ static ott_status name_file(file_set *s, const char *name) {
     return str_finish(&s->path);
 }
 
-static int64_t rest(int64_t total, int64_t at) {
+static int64_t piece_size(int64_t total, int64_t at) {
     return total - at < BUFFER_ELEMENTS ? total - at : BUFFER_ELEMENTS;
 }
 
 /* ---- tensors ---- */
 
 /* Bytes [at, at + count) of what is here: in the buffer, or where they are. */
-static ott_status fetch(const file_set *s, const tensor_slice *p, int64_t at, int64_t count,
-                        const char **out) {
+static ott_status fetch_bytes(const file_set *s, const tensor_slice *p, int64_t at, int64_t count,
+                              const char **out) {
     const char *from = (const char *)p->data + at;
     *out = p->on_host ? from : s->buffer;
     return p->on_host ? OTT_OK : device_copy_out(s->from->ranks.device, s->buffer, from, count);
@@ -68,8 +68,8 @@ static ott_status write_tensor(const file_set *s, safetensors_writer *w, const s
     const char *values;
     for (int i = 0; i < t->rank; i++) all *= t->shape[i];
     for (int64_t at = 0, count; at < total; at += count) {
-        count = rest(total, at);
-        TRY(fetch(s, p, at * size, count * size, &values));
+        count = piece_size(total, at);
+        TRY(fetch_bytes(s, p, at * size, count * size, &values));
         TRY(write_piece(w, p, t, at, count, values, &end));
     }
     return skip_to(w, end, all, size);
@@ -161,7 +161,7 @@ static ott_status measure_tensor(const file_set *s, written_file *f, const safet
     const safetensors_entry *e = safetensors_find(f->file, t->name);
     parameter_run run;
     for (int64_t at = 0; at < total; at += run.count) {
-        run = parameter_run_at(&p->part, tensor_set_columns(t), at, rest(total, at));
+        run = parameter_run_at(&p->part, tensor_set_columns(t), at, piece_size(total, at));
         bytes = run.count * size;
         TRY(safetensors_read(f->file, e, run.first * size, bytes, s->buffer));
         join_piece(&f->part, s->buffer, bytes, f->data - e->begin - run.first * size - bytes);
@@ -259,7 +259,7 @@ static ott_status write_extra(file_set *s, const char *name, const char *text, i
     return file_write_atomic(s->path.text, text, bytes);
 }
 
-static ott_status write_others(file_set *s) {
+static ott_status write_remaining(file_set *s) {
     TRY(write_config(s));
     TRY(write_extra(s, RUN_HISTORY_NAME, s->from->history.text, s->from->history.length));
     if (s->from->sources)
@@ -277,7 +277,7 @@ static ott_status write_all(file_set *s) {
     }
     TRY(ranks_agree(&s->from->ranks, status));
     TRY(measure_all(s));
-    return ranks_own_rank(&s->from->ranks) == 0 ? write_others(s) : OTT_OK;
+    return ranks_own_rank(&s->from->ranks) == 0 ? write_remaining(s) : OTT_OK;
 }
 
 ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *from, const run_mark *mark,

@@ -171,7 +171,7 @@ static json_t *base_object(const model_base *base) {
                      "bytes", (json_int_t)base->bytes, "hash", (json_int_t)base->hash);
 }
 
-static ott_status fill(json_t *root, const checkpoint_state *s) {
+static ott_status fill_root(json_t *root, const checkpoint_state *s) {
     int failed = json_object_set_new(root, "version", json_integer(STATE_VERSION));
     failed |= json_object_set_new(root, "run", run_object(&s->run));
     if (*s->mark.run) failed |= json_object_set_new(root, "owner", owner_object(&s->mark));
@@ -191,7 +191,7 @@ ott_status checkpoint_state_write(mem *account, const char *path, const checkpoi
     json_t *root = json_object();
     str lines = {.account = account};
     ott_status status;
-    TRY_OUT(fill(root, s));
+    TRY_OUT(fill_root(root, s));
     TRY_OUT(checkpoint_json_print(root, &lines));
     TRY_OUT(file_write_atomic(path, lines.text, lines.length));
 out:
@@ -203,21 +203,21 @@ out:
 /* ---- reading ---- */
 
 /* Where in the file a member is, for messages: "run", "model", "files.model.safetensors". */
-typedef struct place {
+typedef struct member_path {
     const char *path, *section;
-} place;
+} member_path;
 
 /* Messages show member names of the file only when they are harmless. */
 static const char *show_member(const char *name) {
     return strlen(name) <= 40 && str_utf8_error(name, (int64_t)strlen(name)) < 0 ? name : "(a long name)";
 }
 
-static ott_status fail_member(const place *at, const char *name, const char *what) {
+static ott_status fail_member(const member_path *at, const char *name, const char *what) {
     return status_fail(OTT_ERR_FORMAT, "%s: '%s%s%s' %s", at->path, at->section, *at->section ? "." : "",
                        show_member(name), what);
 }
 
-static ott_status take_int(const place *at, const field *f, const json_t *value, int64_t *out) {
+static ott_status take_int(const member_path *at, const field *f, const json_t *value, int64_t *out) {
     if (!json_is_integer(value)) return fail_member(at, f->name, "is not an integer");
     int64_t x = json_integer_value(value);
     if (x >= f->low && x <= f->high) {
@@ -229,14 +229,14 @@ static ott_status take_int(const place *at, const field *f, const json_t *value,
     return fail_member(at, f->name, what);
 }
 
-static ott_status take_real(const place *at, const field *f, const json_t *value, double *out) {
+static ott_status take_real(const member_path *at, const field *f, const json_t *value, double *out) {
     if (!json_is_number(value)) return fail_member(at, f->name, "is not a number");
     *out = json_number_value(value);
     if (*out >= 0 && *out <= FLT_MAX) return OTT_OK;
     return fail_member(at, f->name, "is negative or too large");
 }
 
-static ott_status take_word(const place *at, const field *f, const json_t *value, int64_t *out) {
+static ott_status take_word(const member_path *at, const field *f, const json_t *value, int64_t *out) {
     const char *word = json_string_value(value);
     for (int i = 0; word && i < ROPE_WORDS; i++)
         if (strcmp(word, rope_words[i]) == 0) {
@@ -246,7 +246,7 @@ static ott_status take_word(const place *at, const field *f, const json_t *value
     return fail_member(at, f->name, "is not one of none, llama3");
 }
 
-static ott_status take_field(const place *at, const field *f, const json_t *value, state_value *out) {
+static ott_status take_field(const member_path *at, const field *f, const json_t *value, state_value *out) {
     if (!value) return fail_member(at, f->name, "is missing");
     switch (f->type) {
     case FIELD_INT: return take_int(at, f, value, &out->integer);
@@ -261,7 +261,7 @@ static ott_status take_field(const place *at, const field *f, const json_t *valu
 }
 
 /* Every name is in `names`, and each of `names` is there. */
-static ott_status check_names(const place *at, json_t *object, const char *const *names, int count) {
+static ott_status check_names(const member_path *at, json_t *object, const char *const *names, int count) {
     const char *name;
     json_t *value;
     for (int i = 0; i < count; i++)
@@ -274,7 +274,7 @@ static ott_status check_names(const place *at, json_t *object, const char *const
     return OTT_OK;
 }
 
-static ott_status read_fields(const place *at, json_t *object, const field *fields, int count,
+static ott_status read_fields(const member_path *at, json_t *object, const field *fields, int count,
                               state_value *values) {
     const char *names[CHECKPOINT_SHAPE_FIELDS] = {0};
     STATUS_REQUIRE(count <= CHECKPOINT_SHAPE_FIELDS);
@@ -288,7 +288,7 @@ static ott_status read_fields(const place *at, json_t *object, const field *fiel
 }
 
 static ott_status read_run(const char *path, json_t *object, run_state *run) {
-    const place at = {path, "run"};
+    const member_path at = {path, "run"};
     state_value values[RUN_FIELDS] = {0};
     TRY(read_fields(&at, object, run_fields, RUN_FIELDS, values));
     int i = 0;
@@ -299,7 +299,7 @@ static ott_status read_run(const char *path, json_t *object, run_state *run) {
 #undef X
     if (run->nan_steps > run->step) return fail_member(&at, "nan_steps", "is more than the steps");
     if (run->schedule_start > run->step)
-        return fail_member(&(place){path, ""}, "schedule_start", "is more than the steps");
+        return fail_member(&(member_path){path, ""}, "schedule_start", "is more than the steps");
     if (!(run->loss_scale > 0)) return fail_member(&at, "loss_scale", "is not positive");
     return OTT_OK;
 }
@@ -308,7 +308,7 @@ static ott_status read_run(const char *path, json_t *object, run_state *run) {
 static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
     static const char *const names[] = {"run", "branch"};
     static const field branch = {"branch", FIELD_INT, 1, INT64_MAX};
-    const place at = {path, "owner"};
+    const member_path at = {path, "owner"};
     json_t *object = json_object_get(root, "owner");
     *mark = (run_mark){.branch = 1};
     if (!object) return OTT_OK;
@@ -325,11 +325,11 @@ static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
 /* Of a checkpoint that leaves what is frozen in a folder. The member is taken off the object. */
 static ott_status take_base(const char *path, json_t *root, model_base *base) {
     static const char *const names[] = {"folder", "files", "bytes", "hash"};
-    static const field group_scales[] = {{"files", FIELD_INT, 1, INT64_MAX},
-                                         {"bytes", FIELD_INT, 0, INT64_MAX},
-                                         {"hash", FIELD_INT, 0, INT64_MAX}};
+    static const field counts[] = {{"files", FIELD_INT, 1, INT64_MAX},
+                                   {"bytes", FIELD_INT, 0, INT64_MAX},
+                                   {"hash", FIELD_INT, 0, INT64_MAX}};
     int64_t *const to[] = {&base->files, &base->bytes, &base->hash};
-    const place at = {path, "base"};
+    const member_path at = {path, "base"};
     json_t *object = json_object_get(root, "base");
     *base = (model_base){0};
     if (!object) return OTT_OK;
@@ -340,7 +340,7 @@ static ott_status take_base(const char *path, json_t *root, model_base *base) {
         return fail_member(&at, "folder", "is not the path of a folder");
     strcpy(base->folder, folder);
     for (int i = 0; i < 3; i++)
-        TRY(take_int(&at, &group_scales[i], json_object_get(object, group_scales[i].name), to[i]));
+        TRY(take_int(&at, &counts[i], json_object_get(object, counts[i].name), to[i]));
     json_object_del(root, "base");
     return OTT_OK;
 }
@@ -351,13 +351,13 @@ static ott_status take_counter(const char *path, json_t *root, const char *name,
     json_t *value = json_object_get(root, f.name);
     *out = 0;
     if (!value) return OTT_OK;
-    TRY(take_int(&(place){path, ""}, &f, value, out));
+    TRY(take_int(&(member_path){path, ""}, &f, value, out));
     json_object_del(root, f.name);
     return OTT_OK;
 }
 
 static ott_status read_files(const char *path, json_t *object, checkpoint_state *s) {
-    const place at = {path, "files"};
+    const member_path at = {path, "files"};
     const char *names[CHECKPOINT_FILE_COUNT];
     int count = 0;
     if (!json_is_object(object)) return status_fail(OTT_ERR_FORMAT, "%s: 'files' is not an object", path);
@@ -370,8 +370,8 @@ static ott_status read_files(const char *path, json_t *object, checkpoint_state 
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         state_value values[2] = {0};
         if (s->files[i].absent) continue;
-        TRY(read_fields(&(place){path, file_names[i]}, json_object_get(object, file_names[i]), file_fields, 2,
-                        values));
+        TRY(read_fields(&(member_path){path, file_names[i]}, json_object_get(object, file_names[i]),
+                        file_fields, 2, values));
         s->files[i] = (checkpoint_file){.bytes = values[0].integer, .crc = (uint32_t)values[1].integer};
     }
     return OTT_OK;
@@ -397,15 +397,15 @@ static ott_status read_root(const char *path, json_t *root, checkpoint_state *s)
     TRY(take_base(path, root, &s->base));
     TRY(take_counter(path, root, "schedule_start", &s->run.schedule_start));
     TRY(take_counter(path, root, "step_rows", &s->run.step_rows));
-    TRY(check_names(&(place){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
+    TRY(check_names(&(member_path){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
     s->lacks_owner = json_integer_value(json_object_get(root, "version")) < STATE_VERSION;
     s->is_bare_module = json_is_null(json_object_get(root, "model"));
     TRY(read_run(path, json_object_get(root, "run"), &s->run));
     TRY(read_files(path, json_object_get(root, "files"), s));
     if (s->is_bare_module) return OTT_OK;
     if (s->run.updates > s->run.step)
-        return fail_member(&(place){path, "run"}, "updates", "is more than the steps");
-    return read_fields(&(place){path, "model"}, json_object_get(root, "model"), shape_fields,
+        return fail_member(&(member_path){path, "run"}, "updates", "is more than the steps");
+    return read_fields(&(member_path){path, "model"}, json_object_get(root, "model"), shape_fields,
                        CHECKPOINT_SHAPE_FIELDS, s->shape);
 }
 

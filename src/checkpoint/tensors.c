@@ -124,11 +124,11 @@ typedef struct record {
     int64_t number;
 } record;
 
-static bool is_there(const record *r) {
+static bool has_elements(const record *r) {
     return r->part.rows * r->part.columns > 0;
 }
 
-static bool is_same(const record *a, const record *b) {
+static bool is_same_slice(const record *a, const record *b) {
     return memcmp(&a->part, &b->part, sizeof a->part) == 0;
 }
 
@@ -142,17 +142,17 @@ static record describe_place(const tensor_set *set, int64_t i) {
 static bool is_own_turn(const record *of, int size, int own, int64_t i) {
     int copies = 0, before = 0;
     for (int r = 0; r < size; r++) {
-        if (!is_same(&of[r], &of[own])) continue;
+        if (!is_same_slice(&of[r], &of[own])) continue;
         copies++;
         before += r < own;
     }
-    return is_there(&of[own]) && i % copies == before;
+    return has_elements(&of[own]) && i % copies == before;
 }
 
 /* False: no rank has tensor i. */
-static bool decide(tensor_set *set, int64_t i, const record *of, int size, int own) {
+static bool decide_writer(tensor_set *set, int64_t i, const record *of, int size, int own) {
     int first = 0;
-    while (first < size && !is_there(&of[first])) first++;
+    while (first < size && !has_elements(&of[first])) first++;
     if (first == size) return false;
     set->declared[i].shape[set->declared[i].rank - 1] = of[first].columns;
     set->slices[i].number = of[first].number;
@@ -170,7 +170,7 @@ typedef struct agreement {
     int64_t kept;
 } agreement;
 
-static void keep(agreement *a, int64_t i) {
+static void keep_tensor(agreement *a, int64_t i) {
     a->set->declared[a->kept] = a->set->declared[i];
     a->set->slices[a->kept++] = a->set->slices[i];
 }
@@ -181,7 +181,7 @@ static ott_status agree_some(agreement *a, int64_t first, int64_t count) {
     TRY(ranks_gather(a->ranks, a->mine, count * (int64_t)sizeof(record), a->all));
     for (int64_t i = 0; i < count; i++) {
         for (int r = 0; r < size; r++) a->of[r] = a->all[r * count + i];
-        if (decide(a->set, first + i, a->of, size, own)) keep(a, first + i);
+        if (decide_writer(a->set, first + i, a->of, size, own)) keep_tensor(a, first + i);
     }
     return OTT_OK;
 }

@@ -26,7 +26,7 @@ struct checkpoint_writer {
     void *staging;       /* [staging_bytes], NULL: nothing is staged */
     int64_t staging_bytes;
     /* the write in flight */
-    bool flying, beside; /* the second: on `thread` */
+    bool in_flight, on_thread; /* the second: on `thread` */
     pthread_t thread;
     checkpoint_snapshot snapshot;
     ott_status result;
@@ -53,16 +53,16 @@ static void *write_snapshot(void *argument) {
 
 /* It blocks every signal, so that handlers run on the program's own threads. Where no thread can be had, the
    write is done before this returns. */
-static void start(checkpoint_writer *w) {
+static void start_write(checkpoint_writer *w) {
     sigset_t all, before;
     w->done = false;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = pthread_create(&w->thread, NULL, write_snapshot, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    w->flying = true;
-    w->beside = failure == 0;
-    if (w->beside) return;
+    w->in_flight = true;
+    w->on_thread = failure == 0;
+    if (w->on_thread) return;
     log_warning(w->log, "Cannot start the thread that writes checkpoints: %s; training waits for this one",
                 strerror(failure));
     write_snapshot(w);
@@ -91,13 +91,13 @@ static bool wait_a_while(checkpoint_writer *w) {
 }
 
 /* What the write has come to; its error stays in w->reason. */
-static ott_status land(checkpoint_writer *w) {
-    if (!w->flying) return OTT_OK;
+static ott_status finish_write(checkpoint_writer *w) {
+    if (!w->in_flight) return OTT_OK;
     if (!wait_a_while(w))
         log_info(w->log, "Waiting for the checkpoint of step %" PRId64 ", which is still being written",
                  w->snapshot.state.run.step);
-    if (w->beside) pthread_join(w->thread, NULL);
-    w->flying = false;
+    if (w->on_thread) pthread_join(w->thread, NULL);
+    w->in_flight = false;
     checkpoint_snapshot_close(&w->snapshot);
     if (w->result == OTT_OK) checkpoint_written_log(&w->written, w->log);
     checkpoint_written_free(&w->written);
@@ -105,12 +105,12 @@ static ott_status land(checkpoint_writer *w) {
 }
 
 ott_status checkpoint_writer_wait(checkpoint_writer *w) {
-    ott_status status = land(w);
+    ott_status status = finish_write(w);
     return status == OTT_OK ? OTT_OK : status_fail(status, "%s", w->reason);
 }
 
 ott_status checkpoint_writer_poll(checkpoint_writer *w) {
-    if (!w->flying || !is_done(w)) return OTT_OK;
+    if (!w->in_flight || !is_done(w)) return OTT_OK;
     bool alone = !w->ranks || w->ranks->size == 1;
     return alone || w->result == OTT_OK ? checkpoint_writer_wait(w) : OTT_OK;
 }
@@ -118,7 +118,7 @@ ott_status checkpoint_writer_poll(checkpoint_writer *w) {
 /* ---- saving ---- */
 
 /* How much is staged follows from the recipe in force too: delayed scaling has windows. */
-static ott_status reserve(checkpoint_writer *w, int64_t bytes) {
+static ott_status reserve_staging(checkpoint_writer *w, int64_t bytes) {
     if (bytes <= w->staging_bytes) return OTT_OK;
     device *d = w->m->device;
     device_release_host(d, w->staging);
@@ -134,25 +134,25 @@ static ott_status reserve(checkpoint_writer *w, int64_t bytes) {
     return OTT_OK;
 }
 
-static ott_status take(checkpoint_writer *w, const char *recipe_name, const run_state *run,
-                       const run_history *history) {
+static ott_status take_snapshot(checkpoint_writer *w, const char *recipe_name, const run_state *run,
+                                const run_history *history) {
     TRY(checkpoint_snapshot_take(w->m, w->cfg, recipe_name, run, w->ranks, &w->snapshot));
     w->snapshot.sources = w->sources;
     return ranks_agree(&w->snapshot.ranks,
                        history ? run_history_text(history, &w->snapshot.history) : OTT_OK);
 }
 
-static ott_status stage(checkpoint_writer *w) {
-    TRY(reserve(w, checkpoint_snapshot_bytes(&w->snapshot)));
+static ott_status stage_snapshot(checkpoint_writer *w) {
+    TRY(reserve_staging(w, checkpoint_snapshot_bytes(&w->snapshot)));
     return checkpoint_snapshot_stage(&w->snapshot, w->staging);
 }
 
-static ott_status save_beside(checkpoint_writer *w, const char *recipe_name, const run_state *run,
-                              const run_history *history) {
+static ott_status save_on_thread(checkpoint_writer *w, const char *recipe_name, const run_state *run,
+                                 const run_history *history) {
     ott_status status;
-    TRY_OUT(take(w, recipe_name, run, history));
-    TRY_OUT(ranks_agree(&w->snapshot.ranks, stage(w)));
-    start(w);
+    TRY_OUT(take_snapshot(w, recipe_name, run, history));
+    TRY_OUT(ranks_agree(&w->snapshot.ranks, stage_snapshot(w)));
+    start_write(w);
     return OTT_OK;
 out:
     checkpoint_snapshot_close(&w->snapshot);
@@ -162,7 +162,7 @@ out:
 static ott_status save_now(checkpoint_writer *w, const char *recipe_name, const run_state *run,
                            const run_history *history) {
     checkpoint_written written = {0};
-    ott_status status = take(w, recipe_name, run, history);
+    ott_status status = take_snapshot(w, recipe_name, run, history);
     if (status == OTT_OK)
         status = checkpoint_snapshot_write(&w->snapshot, w->folder, w->cfg->checkpoint.keep_last_n, &written);
     checkpoint_snapshot_close(&w->snapshot);
@@ -172,15 +172,15 @@ static ott_status save_now(checkpoint_writer *w, const char *recipe_name, const 
 }
 
 /* A run that saves only when it is stopped has nothing to go on with meanwhile. */
-static bool writes_beside(const config *cfg) {
+static bool writes_on_thread(const config *cfg) {
     return cfg->checkpoint.async_mode != ASYNC_DISABLED && cfg->checkpoint.interval > 0;
 }
 
 ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name, const run_state *run,
                                   const run_history *history) {
-    if (!writes_beside(w->cfg)) return save_now(w, recipe_name, run, history);
+    if (!writes_on_thread(w->cfg)) return save_now(w, recipe_name, run, history);
     TRY(checkpoint_writer_wait(w));
-    return save_beside(w, recipe_name, run, history);
+    return save_on_thread(w, recipe_name, run, history);
 }
 
 void checkpoint_writer_keep_sources(checkpoint_writer *w, const char *text) {
@@ -192,7 +192,7 @@ void checkpoint_writer_keep_sources(checkpoint_writer *w, const char *text) {
 static ott_status measure_staging(const model *m, const config *cfg, group *ranks, int64_t *bytes) {
     checkpoint_snapshot snapshot;
     *bytes = 0;
-    if (!writes_beside(cfg)) return OTT_OK;
+    if (!writes_on_thread(cfg)) return OTT_OK;
     ott_status status = checkpoint_snapshot_take(m, cfg, "", &(run_state){0}, ranks, &snapshot);
     if (status == OTT_OK) *bytes = checkpoint_snapshot_bytes(&snapshot);
     checkpoint_snapshot_close(&snapshot);
@@ -206,7 +206,7 @@ ott_status checkpoint_writer_staging(const model *m, const config *cfg, int64_t 
 static ott_status reserve_first(checkpoint_writer *w) {
     int64_t bytes;
     TRY(measure_staging(w->m, w->cfg, w->ranks, &bytes));
-    return reserve(w, bytes);
+    return reserve_staging(w, bytes);
 }
 
 ott_status checkpoint_writer_open(const model *m, const logger *log, const config *cfg, const char *folder,
@@ -230,7 +230,7 @@ ott_status checkpoint_writer_open(const model *m, const logger *log, const confi
 
 void checkpoint_writer_close(checkpoint_writer *w) {
     if (!w) return;
-    if (land(w) != OTT_OK) log_error(w->log, "%s", w->reason);
+    if (finish_write(w) != OTT_OK) log_error(w->log, "%s", w->reason);
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->ended);
     device_release_host(w->m->device, w->staging);
