@@ -1,5 +1,5 @@
 /*
- * checkpoint/checkpoint: saving: a checkpoint takes its place among those of its run. Rank 0 alone makes, renames and
+ * checkpoint/checkpoint: writes a checkpoint folder and removes old ones. Only rank 0 makes, renames and
  * removes folders.
  */
 #include "checkpoint/checkpoint.h"
@@ -17,14 +17,14 @@
 typedef struct saver {
     mem *account;
     const checkpoint_snapshot *from;
-    const char *folder; /* of the checkpoints */
+    const char *folder; /* folder of checkpoints */
     int64_t step;
-    run_mark mark; /* of the run that the folder is of */
-    str final;     /* where this one will be */
-    str file;      /* another path */
+    run_mark mark; /* run of the folder */
+    str final;     /* final path of this checkpoint */
+    str file;      /* buffer for another path */
 } saver;
 
-/* A checkpoint of another run that was put here keeps its contents, under another name. */
+/* If the final path holds a checkpoint of another run, renames it so that it is not overwritten. */
 static ott_status rename_foreign(saver *s) {
     run_mark there;
     if (!*s->mark.run || !file_is_folder(s->final.text)) return OTT_OK;
@@ -38,7 +38,7 @@ static ott_status rename_foreign(saver *s) {
 
 /* ---- removing old ones ---- */
 
-/* Renamed first: a removal that is cut short must not leave a half checkpoint under a checkpoint's name. */
+/* Renames first: an interrupted removal must not leave half a checkpoint named step-N. */
 static ott_status remove_step(saver *s, int64_t step) {
     char stale[FILE_STAGING_NAME];
     s->file.length = 0;
@@ -64,7 +64,7 @@ static ott_status remove_old(saver *s, int64_t keep) {
     return status;
 }
 
-/* Not being able to is no reason to stop training: `left` says why, or stays NULL. */
+/* A failed removal does not stop training: `left` receives the reason, or stays NULL. */
 static ott_status purge_old(saver *s, int64_t keep, char **left) {
     ott_status status = remove_old(s, keep);
     if (status == OTT_OK || status == OTT_ERR_MEMORY) return status;
@@ -91,7 +91,7 @@ static void saver_close(saver *s) {
     str_free(&s->file);
 }
 
-/* A checkpoint is of the run that the folder is of. */
+/* A checkpoint gets the run and branch of its folder. */
 static ott_status take_mark(saver *s) {
     run_record r;
     TRY(run_record_read(s->account, s->folder, &r));
@@ -146,7 +146,7 @@ void checkpoint_written_log(const checkpoint_written *w, const logger *log) {
 }
 
 void checkpoint_written_free(checkpoint_written *w) {
-    if (!w->account) return; /* nothing was */
+    if (!w->account) return;
     mem_free(w->account, w->path);
     mem_free(w->account, w->left);
     *w = (checkpoint_written){0};

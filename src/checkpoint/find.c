@@ -1,4 +1,4 @@
-/* checkpoint/find: which checkpoint a path means, and whether it is whole. */
+/* checkpoint/find: finds the checkpoint that a path means, and checks it. */
 #include "checkpoint/find.h"
 #include "base/file.h"
 #include "checkpoint/folder.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A path's last name, and the folder it lies in; both without slashes at their end. */
+/* A path's parent folder and last component, both without trailing slashes. */
 typedef struct split_path {
     char parent[PATH_MAX], name[NAME_MAX + 1];
 } split_path;
@@ -32,7 +32,7 @@ static ott_status name_step(const char *folder, int64_t step, char out[PATH_MAX]
     return file_join(folder, name, out);
 }
 
-/* The newest checkpoint beside `path` that is whole; "" when there is none. */
+/* The newest complete checkpoint next to `path`; "" if there is none. */
 static ott_status find_complete(mem *account, const char *path, char out[PATH_MAX]) {
     split_path at = split(path);
     step_list list;
@@ -51,8 +51,8 @@ static ott_status find_complete(mem *account, const char *path, char out[PATH_MA
 }
 
 ott_status checkpoint_suggest_newest(mem *account, const char *path, ott_status code) {
-    char found[PATH_MAX], *reason;           /* looking around fails too, and says so */
-    if (code == OTT_ERR_MEMORY) return code; /* which says nothing about the checkpoint */
+    char found[PATH_MAX], *reason;           /* a copy, because the search overwrites the error text */
+    if (code == OTT_ERR_MEMORY) return code; /* says nothing about the checkpoint */
     if (str_format(account, &reason, "%s", status_text()) != OTT_OK) return code;
     if (find_complete(account, path, found) == OTT_OK && *found)
         status_fail(code, "%s; the newest complete checkpoint beside it: use --checkpoint.load_path=%s",
@@ -63,7 +63,7 @@ ott_status checkpoint_suggest_newest(mem *account, const char *path, ott_status 
     return code;
 }
 
-/* FOLDER/step-N with the greatest N; "" when there is none. */
+/* FOLDER/step-N with the largest N; "" if there is none. */
 static ott_status find_newest(mem *account, const char *folder, char out[PATH_MAX]) {
     step_list list;
     ott_status status = OTT_OK;
@@ -74,13 +74,13 @@ static ott_status find_newest(mem *account, const char *folder, char out[PATH_MA
     return status;
 }
 
-/* Is the folder a checkpoint by its name, or because it holds a state? */
+/* True if the folder is named step-N or has a state.json. */
 static bool is_checkpoint(const char *path) {
     int64_t step;
     return checkpoint_is_step(split(path).name, &step) || file_is_in(path, CHECKPOINT_STATE_NAME);
 }
 
-/* Of a file that training does not need, where there is one. */
+/* Checks an optional JSON file if it exists. */
 static ott_status check_extra(mem *account, const char *folder, const char *name) {
     json_t *root = NULL;
     char path[PATH_MAX];
@@ -91,7 +91,7 @@ static ott_status check_extra(mem *account, const char *folder, const char *name
     return status;
 }
 
-/* A folder step-N holds step N: one with another step in it was renamed or swapped by hand. */
+/* The folder step-N must hold step N; else it was renamed by hand. */
 static ott_status check_step(const char *path, int64_t step) {
     int64_t named;
     if (!checkpoint_is_step(split(path).name, &named) || named == step) return OTT_OK;
@@ -110,7 +110,7 @@ ott_status checkpoint_check(mem *account, const char *path) {
     return check_extra(account, path, RUN_SOURCES_NAME);
 }
 
-/* Where a run has its checkpoints: its configuration says it; without one, in "checkpoints". */
+/* The run's folder of checkpoints: checkpoint.dir of its configuration; "checkpoints" if it has none. */
 static ott_status find_home(mem *account, const char *run, char **home) {
     config *cfg = NULL;
     char path[PATH_MAX];
@@ -123,7 +123,7 @@ static ott_status find_home(mem *account, const char *run, char **home) {
     return checkpoint_run_home(account, run, path, home);
 }
 
-/* What a path that is not "latest" means; "" when it holds no checkpoint. */
+/* The checkpoint that a path other than "latest" means; "" if there is none. */
 static ott_status find_meant(mem *account, const char *path, char out[PATH_MAX]) {
     char *home;
     if (is_checkpoint(path)) {
@@ -138,7 +138,8 @@ static ott_status find_meant(mem *account, const char *path, char out[PATH_MAX])
     return status;
 }
 
-/* Where the folder lies in that of another run's checkpoints (checkpoint_run_home), the newest of those is named. */
+/* If `folder` is a run-ID subfolder (checkpoint_run_home), suggests the newest checkpoint of its parent
+   folder. */
 static ott_status fail_no_latest(mem *account, const char *folder) {
     split_path at = split(folder);
     char other[PATH_MAX] = "";

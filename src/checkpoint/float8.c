@@ -1,5 +1,4 @@
-/* checkpoint/float8: describing and reading the FP8 state. All of it is small: it is read through host
- * memory. */
+/* checkpoint/float8: writes and reads the FP8 state of linear layers, through a small host buffer. */
 #include "checkpoint/float8.h"
 #include "fp8/history.h"
 #include <inttypes.h>
@@ -13,14 +12,14 @@
 
 const char *const float8_tensor_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
 
-/* A layer that is all there is has no name of its own. */
+/* A module saved on its own has an empty name. */
 static const char *separator(const char *layer) {
     return *layer ? "." : "";
 }
 
-/* ---- describing ---- */
+/* ---- writing ---- */
 
-/* A set that is being filled. `all`: with what this rank does not have too. */
+/* A set that is being filled. all: also add what this rank does not have. */
 typedef struct describing {
     tensor_set *set;
     bool all;
@@ -32,7 +31,7 @@ static ott_status add_tensor(const describing *to, const char *name, int64_t len
     return data || to->all ? tensor_set_add(to->set, &t, data, on_host) : OTT_OK;
 }
 
-/* With its margin, which the file's metadata say. */
+/* Adds a history, and its margin as metadata. */
 static ott_status add_history(const describing *to, const float8_layer *l, int which, const char *name,
                               const tensor *history, int margin) {
     tensor_set *set = to->set;
@@ -58,7 +57,7 @@ static ott_status describe_state(const describing *to, const float8_layer *l, in
     return add_tensor(to, scale, 1, s->scale.data, false);
 }
 
-/* A layer's count is in no device memory: the set gets a copy of it. */
+/* The counter is not in device memory, so the set gets a copy. */
 static ott_status describe_below(const describing *to, const float8_layer *l) {
     bool has = l->linear && l->linear->low_sqnr_count != 0;
     const char *name;
@@ -87,7 +86,7 @@ ott_status float8_describe(mem *account, const float8_layer *layers, int64_t cou
     return OTT_OK;
 }
 
-/* ---- looking at a file ---- */
+/* ---- checking ---- */
 
 static ott_status check_shape(const safetensors *f, const safetensors_entry *e, bool is_history) {
     bool fits = e->dtype == OTT_F32 && e->rank == 1 && e->shape[0] >= 1;
@@ -96,7 +95,7 @@ static ott_status check_shape(const safetensors *f, const safetensors_entry *e, 
                        is_history ? "length" : "1");
 }
 
-/* Nothing else may come out of a file. */
+/* Rejects values that training cannot produce. */
 static ott_status check_values(const safetensors *f, const safetensors_entry *e, const float *values) {
     bool is_history = str_ends_with(e->name, HISTORY), is_below = str_ends_with(e->name, BELOW);
     for (int64_t i = 0; i < e->shape[0]; i++) {
@@ -110,7 +109,7 @@ static ott_status check_values(const safetensors *f, const safetensors_entry *e,
     return OTT_OK;
 }
 
-/* Of what this program does not know, nothing is read. */
+/* Other tensors are ignored. */
 static bool is_known(const safetensors_entry *e) {
     return str_ends_with(e->name, HISTORY) || str_ends_with(e->name, SCALE) || str_ends_with(e->name, BELOW);
 }
@@ -141,7 +140,7 @@ ott_status float8_check(mem *account, const safetensors *f) {
     return status;
 }
 
-/* ---- finding ---- */
+/* ---- lookup ---- */
 
 static const safetensors_entry *find_entry(const safetensors *f, str *name, const char *layer, int which,
                                            ott_dtype format, const char *part) {
@@ -151,7 +150,7 @@ static const safetensors_entry *find_entry(const safetensors *f, str *name, cons
     return name->failed ? NULL : safetensors_find(f, name->text);
 }
 
-/* The margins that recipes may have are small; a number that is none fits no layer. */
+/* Clamps margins far outside the allowed range, so that they match no layer. */
 static void find_margin(const safetensors *f, str *name, const char *layer, int which, float8_found *out) {
     enum { LARGEST = 1000 };
     name->length = 0;
@@ -183,7 +182,7 @@ ott_status float8_find(mem *account, const safetensors *f, const char *layer, in
 typedef struct reading {
     device *device;
     const safetensors *f;
-    float *buffer; /* [the longest entry] */
+    float *buffer; /* [longest entry] */
     float8_callback listener;
     void *user;
 } reading;
@@ -250,9 +249,9 @@ ott_status float8_read(device *d, const safetensors *f, const float8_layer *laye
     return status;
 }
 
-/* ---- of a model ---- */
+/* ---- all linear layers of a model ---- */
 
-/* `all`: with those of other stages. */
+/* all: also layers of other pipeline stages. */
 static ott_status list_layers(const model *m, bool all, float8_layer **out, int64_t *count) {
     void *memory;
     TRY(mem_alloc_array(m->device->account, MEM_OTHER, m->all_modules.count, sizeof **out, "FP8 layers",
@@ -282,7 +281,7 @@ static void count_event(void *user, const float8_layer *layer, int which, float8
     ((int64_t *)user)[event]++;
 }
 
-/* of[]: how often each event was. */
+/* of[]: count of each event. */
 static void log_events(const logger *log, const safetensors *f, const int64_t of[]) {
     const char *recipe_name = safetensors_metadata(f, "recipe");
     if (of[FLOAT8_FRESH] + of[FLOAT8_RESIZED] + of[FLOAT8_DROPPED] == 0) return;

@@ -1,6 +1,6 @@
 /*
- * checkpoint/folder: names, listing and verifying of checkpoints. A folder counts as a
- * checkpoint by its name; whether it is whole is for state.json and the checksums to say.
+ * checkpoint/folder: names, lists and verifies checkpoints. A folder named step-N counts as a checkpoint;
+ * state.json and the checksums tell whether it is complete.
  */
 #include "checkpoint/folder.h"
 #include "base/file.h"
@@ -13,7 +13,7 @@ enum { BUFFER_BYTES = 1 << 18 };
 
 /* ---- names ---- */
 
-/* A decimal number without leading zeros at `text`; what follows it is put in `end`. */
+/* Parses a decimal number without leading zeros. *end: the text after it. */
 static bool take_number(const char *text, int64_t *number, const char **end) {
     size_t digits = strspn(text, "0123456789");
     if (digits == 0 || digits > 18 || (digits > 1 && *text == '0')) return false;
@@ -54,7 +54,7 @@ ott_status checkpoint_mark(mem *account, const char *path, run_mark *out) {
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
-/* A checkpoint whose state cannot be read counts by its name. */
+/* A checkpoint with an unreadable state counts as the folder's run. */
 static ott_status is_of_run(mem *account, const char *path, const run_record *r, bool *own) {
     run_mark mark;
     *own = file_is_folder(path);
@@ -111,7 +111,7 @@ ott_status checkpoint_has_any(mem *account, const char *folder, bool *any) {
 
 /* ---- verifying ---- */
 
-/* Bytes [at, end) of a file: what they add to its CRC. */
+/* What bytes [at, end) contribute to the file's CRC: the XOR of all contributions is the CRC. */
 static ott_status measure_bytes(const file_reader *r, int64_t at, int64_t end, void *buffer,
                                 int64_t buffer_bytes, const cancellation *w, uint32_t *crc) {
     *crc = 0;
@@ -125,7 +125,7 @@ static ott_status measure_bytes(const file_reader *r, int64_t at, int64_t end, v
     return OTT_OK;
 }
 
-/* One of `shares` equal shares of a file. */
+/* Measures one of `shares` equal shares of a file. */
 static ott_status measure_share(const char *path, int share, int shares, void *buffer, int64_t buffer_bytes,
                                 const cancellation *w, checkpoint_file *out) {
     file_reader r;
@@ -160,12 +160,12 @@ static ott_status check_crc(const char *path, uint32_t expected, uint32_t found)
                        found, expected);
 }
 
-/* What is looked at in each file of a checkpoint, in turn. */
+/* State of a verification, which goes through the files in turn. */
 typedef struct verifying {
     const char *folder;
     const cancellation *cancellation;
     void *buffer;        /* [BUFFER_BYTES] */
-    char path[PATH_MAX]; /* of the file at hand */
+    char path[PATH_MAX]; /* of the current file */
     const checkpoint_state *state;
 } verifying;
 
@@ -182,7 +182,7 @@ static ott_status check_sizes(verifying *v) {
     return OTT_OK;
 }
 
-/* Of every file, the share of one of `shares`. */
+/* CRC contributions of one share of every file. */
 static ott_status measure_files(verifying *v, int share, int shares, uint32_t crc[CHECKPOINT_FILE_COUNT]) {
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         checkpoint_file found;
@@ -240,7 +240,7 @@ static ott_status verify_checkpoint(mem *account, const checkpoint_ranks *ranks,
     return check_contents(v, ranks, (uint32_t *)v->buffer + BUFFER_BYTES / sizeof(uint32_t));
 }
 
-/* ranks NULL: not the contents. */
+/* ranks NULL: does not check the contents. */
 static ott_status verify_files(mem *account, const checkpoint_ranks *ranks, const char *path,
                                const cancellation *w, checkpoint_state *s) {
     verifying v = {.folder = path, .cancellation = w, .state = s};
@@ -261,9 +261,9 @@ ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *p
     return verify_files(ranks->device->account, ranks, path, w, s);
 }
 
-/* ---- its configuration ---- */
+/* ---- the configuration ---- */
 
-/* A checkpoint of before projections could be in one does not name the keys: its model has them apart. */
+/* Old checkpoints have no keys for fused projections: their models do not fuse. */
 static ott_status set_unfused(config *cfg) {
     static const char *const keys[] = {"model.fused_qkv", "model.fused_gate_up"};
     for (int i = 0; i < 2; i++)

@@ -1,4 +1,4 @@
-/* checkpoint/gguf_describe: the table of architectures, what is refused, and metadata. */
+/* checkpoint/gguf_describe: the architecture table, checks, and metadata. */
 #include "checkpoint/gguf_describe.h"
 #include "checkpoint/hf_save.h"
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 
 /* ---- architectures ---- */
 
-/* As llama.cpp's src/models and its conversion of Hugging Face folders have them. */
+/* From llama.cpp's src/models and its converter of Hugging Face folders. */
 static const gguf_arch archs[] = {
     {.family = FAMILY_LLAMA,
      .name = "llama",
@@ -56,8 +56,7 @@ static const gguf_arch archs[] = {
 static const char *rope_limit(const model_options *o, const gguf_arch *a) {
     if (o->rope.kind == ROPE_LLAMA3 && !a->has_rope_factors) return "no model.rope_scaling = \"llama3\"";
     if (o->rope.kind == ROPE_LONGROPE && !a->longrope) return "no model.rope_scaling = \"longrope\"";
-    bool is_supported =
-        a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR; /* layers with a window are */
+    bool is_supported = a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR; /* with windows too */
     if (o->rope.kind == ROPE_DYNAMIC) return "no model.rope_scaling = \"dynamic\"";
     if (a->windows && o->rope.kind != ROPE_PLAIN && !is_supported)
         return "no model.rope_scaling that leaves windows as they are";
@@ -77,14 +76,14 @@ static bool is_gemma(const gguf_arch *a) {
     return a->family == FAMILY_GEMMA2 || a->family == FAMILY_GEMMA3;
 }
 
-/* Of Gemma's largest models it takes the width of all heads. */
+/* True if the scale of q k^T is the one that llama.cpp computes. The largest models use dim / heads. */
 static bool scales_as_gemma(const model_options *o, const gguf_arch *a) {
     bool largest = o->layers == (a->family == FAMILY_GEMMA2 ? 46 : 62);
     double rule = 1 / sqrt((double)(largest ? o->dim / o->heads : o->head_dim));
     return o->attention_multiplier == 0 || fabs((double)o->attention_multiplier / rule - 1) < 1e-6;
 }
 
-/* 0 and 1, which may have been rounded, both leave things as they are. */
+/* False for 0 and for 1 (which may have been rounded): no effect. */
 static bool multiplies(double by) {
     return by != 0 && fabs(by - 1) > 1e-6;
 }
@@ -92,7 +91,7 @@ static bool multiplies(double by) {
 static const char *multipliers_limit(const model_options *o, const gguf_arch *a) {
     bool is_granite = a->family == FAMILY_GRANITE;
     bool is_cohere = a->family == FAMILY_COHERE || a->family == FAMILY_COHERE2;
-    double root = is_gemma(a) ? sqrt((double)o->dim) : 1; /* llama.cpp has it by itself */
+    double root = is_gemma(a) ? sqrt((double)o->dim) : 1; /* llama.cpp applies it itself */
     bool inside =
         multiplies((double)o->embedding_multiplier / root) || multiplies((double)o->residual_multiplier);
     if (is_gemma(a) ? !scales_as_gemma(o, a) : o->attention_multiplier != 0 && !is_granite)
@@ -158,7 +157,7 @@ ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
 
 /* ---- metadata ---- */
 
-/* Keys of an architecture begin with its name. */
+/* An architecture's keys begin with its name. */
 typedef struct describing {
     const model_options *o;
     const gguf_arch *arch;
@@ -179,7 +178,7 @@ static void put_real(describing *d, const char *key, double value) {
     gguf_metadata_real(d->m, own_key(d, key), value);
 }
 
-/* What a model's 0 stands for need not be said. */
+/* 0 means the default, which needs no key. */
 static void put_multiplier(describing *d, const char *key, float value) {
     if (value != 0) put_real(d, key, (double)value);
 }
@@ -223,7 +222,8 @@ static void describe_windows(describing *d) {
     if (o->local_theta > 0) put_real(d, "rope.freq_base_swa", o->local_theta);
 }
 
-/* llama.cpp multiplies what it makes of YaRN's factor by attn_factor, and of longrope takes that alone. */
+/* attn_factor: for YaRN llama.cpp multiplies it with its own factor; for longrope it uses attn_factor
+   alone. */
 static void describe_rope(describing *d) {
     const rope_options *r = &d->o->rope;
     if (d->o->family->learned_positions) return;

@@ -1,4 +1,4 @@
-/* checkpoint/gguf_save: which tensors a GGUF file has, and their elements on the way there. */
+/* checkpoint/gguf_save: lists the tensors of a GGUF file, and streams their elements. */
 #include "checkpoint/gguf_save.h"
 #include "checkpoint/gguf_describe.h"
 #include "checkpoint/hf_merge.h"
@@ -10,19 +10,19 @@
 
 enum { BUFFER = 1 << 16, PARTS = 3 };
 
-/* Rows of a parameter; a vector's elements count as rows of one column. */
+/* Rows of a parameter. A vector counts as a matrix with one column. */
 typedef struct source_part {
     const model_module *module;
-    const parameter *parameter; /* its weight or bias */
+    const parameter *parameter; /* weight or bias of the module */
     int64_t first, rows, columns;
 } source_part;
 
-/* Where the elements of a tensor come from. */
+/* Source of a tensor's elements. */
 typedef struct tensor_source {
-    source_part part[PARTS]; /* one below the other */
+    source_part part[PARTS]; /* concatenated rows */
     int parts;
-    int64_t head_rows;   /* rows of a head, whose halves become neighbours; 0: they stay */
-    const float *values; /* no parameter's; else NULL */
+    int64_t head_rows;   /* if > 0, rows of each head are interleaved (append_reordered) */
+    const float *values; /* computed values; NULL for parameters */
 } tensor_source;
 
 typedef struct saving {
@@ -82,13 +82,13 @@ static gguf_type type_of(saving *s, const gguf_tensor *t, module_role role) {
     return s->o->fallback_type;
 }
 
-/* The role whose name the tensor has that a projection is in. */
+/* Role that names the GGUF tensor: fused tensors have one name. */
 static module_role role_of_tensor(const gguf_arch *a, module_role role) {
     if (a->fused_qkv && role >= ROLE_Q && role <= ROLE_V) return ROLE_QKV;
     return a->fused_gate_up && role == ROLE_GATE ? ROLE_UP : role;
 }
 
-/* k and v lie below q, and up below gate, in one tensor, where the architecture wants them so. */
+/* Appends the part to an earlier tensor of the same name: fused q, k, v or gate, up. */
 static bool joins_earlier_tensor(const saving *s, const char *name, const source_part *part) {
     for (int64_t i = s->count - 1; i >= 0; i--) {
         tensor_source *d = &s->sources[i];
@@ -100,7 +100,7 @@ static bool joins_earlier_tensor(const saving *s, const char *name, const source
     return false;
 }
 
-/* What is in a tensor of its own of a parameter: of a stack all, else the rows of one projection. */
+/* Declares the tensor of all experts, or of the rows of one projection. */
 static void declare_part(saving *s, const model_module *e, const parameter *p, const module_part *from,
                          bool is_bias) {
     bool reorders = s->arch->rotates_pairs && (from->role == ROLE_Q || from->role == ROLE_K);
@@ -135,7 +135,7 @@ static void declare_parameter(saving *s, const model_module *e, const parameter 
     for (int i = 0; i < count; i++) declare_part(s, e, p, &part[i], is_bias);
 }
 
-/* Factors that the inverse frequencies of pairs are divided by. */
+/* Divisors of the inverse rotary frequencies, one per pair. */
 static ott_status declare_factors(saving *s, const char *name, const float *factor) {
     const rope_options *r = &s->m->options.rope;
     int64_t columns = rope_columns(r, s->m->options.head_dim);
@@ -165,7 +165,7 @@ static ott_status declare_rope(saving *s) {
 
 static ott_status declare_all(saving *s) {
     const module_list *list = &s->m->all_modules;
-    int64_t most = 2 * MODULES_PARTS * (int64_t)list->count + 2; /* weights, biases, factors */
+    int64_t most = 2 * MODULES_PARTS * (int64_t)list->count + 2; /* weights, biases, rope factors */
     void *memory;
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->tensors, &memory));
@@ -183,20 +183,20 @@ static ott_status declare_all(saving *s) {
 
 /* ---- writing ---- */
 
-/* A part on its way. */
+/* The part being written. */
 typedef struct writing {
     const saving *s;
     gguf_writer *w;
     const source_part *part;
-    hf_merge adapter; /* of the layer; all zero: it has none */
+    hf_merge adapter; /* all zero: no adapter */
 } writing;
 
-/* llama.cpp multiplies by the weights of all norms. */
+/* True for norms with weight 1 + w; llama.cpp multiplies by the stored weight. */
 static bool adds_to_one(const saving *s, const source_part *part) {
     return s->m->options.family->norm == FAMILY_NORM_RMS_ONE_PLUS && part->module->kind == MODULE_NORM;
 }
 
-/* Elements of the parameter, at most BUFFER of them, in fp32. */
+/* Reads at most BUFFER elements of the parameter as fp32. */
 static ott_status read_elements(const writing *t, int64_t first, int64_t count, float *out) {
     const parameter *p = t->part->parameter;
     const tensor *from = &p->shard.value;
@@ -210,7 +210,7 @@ static ott_status read_elements(const writing *t, int64_t first, int64_t count, 
     return OTT_OK;
 }
 
-/* Rows [first, first + rows) of the part. */
+/* Appends rows [first, first + rows) of the part. */
 static ott_status append_rows(const writing *t, int64_t first, int64_t rows) {
     int64_t begin = (t->part->first + first) * t->part->columns, count = rows * t->part->columns;
     for (int64_t done = 0, piece; done < count; done += piece) {
@@ -221,7 +221,7 @@ static ott_status append_rows(const writing *t, int64_t first, int64_t rows) {
     return OTT_OK;
 }
 
-/* Rows r and r + half of each head become rows 2 r and 2 r + 1. */
+/* Interleaves the halves of each head: rows r and r + half become rows 2r and 2r + 1. */
 static ott_status append_reordered(const writing *t, int64_t head_rows) {
     for (int64_t row = 0; row < t->part->rows; row++) {
         int64_t within = row % head_rows;
@@ -261,7 +261,7 @@ static ott_status write_file(const saving *s, const gguf_metadata *metadata, con
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- saving ---- */
 
 static ott_status summarize(const saving *s, gguf_save_summary *out) {
     *out = (gguf_save_summary){

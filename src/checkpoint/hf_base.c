@@ -1,5 +1,5 @@
-/* checkpoint/hf_base: marking a folder, and reading it again. */
-#define _GNU_SOURCE /* realpath */
+/* checkpoint/hf_base: fingerprints and loads a base folder. */
+#define _GNU_SOURCE /* for realpath */
 #include "checkpoint/hf_base.h"
 #include "base/file.h"
 #include "checkpoint/hf_model.h"
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- marking ---- */
+/* ---- fingerprint ---- */
 
-/* In the order of the files, which has them by name. */
+/* The result depends on the order of the files, which is sorted by name. */
 static void add_mark(model_base *base, const file_mark *mark) {
     uint64_t hash = (uint64_t)base->hash * UINT64_C(0x9E3779B97F4A7C15) + mark->hash;
     base->files++;
@@ -52,7 +52,7 @@ ott_status hf_base_fits(mem *account, const char *folder, const model_base *base
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
-/* ---- reading it again ---- */
+/* ---- loading ---- */
 
 #define HOW_TO_FIX                                                                                           \
     "name the folder that has them with --model.hf_path (train), --base (eval, generate) or --from (export)"

@@ -1,4 +1,4 @@
-/* checkpoint/hf_dequantize: finding scales, and multiplying by them. */
+/* checkpoint/hf_dequantize: finds, checks and applies scales. */
 #include "checkpoint/hf_dequantize.h"
 #include "base/str.h"
 #include <inttypes.h>

@@ -1,13 +1,14 @@
-/* checkpoint/hf_fp8: which matrices, their scales and codes. (What config.json says: hf_fp8_describe.c.) */
+/* checkpoint/hf_fp8: selects matrices, and computes their scales and codes. hf_fp8_describe.c writes
+   quantization_config. */
 #include "checkpoint/hf_fp8.h"
 #include "checkpoint/hf_merge.h"
 #include <string.h>
 
-enum { STRIP = 128 }; /* rows of a block */
+enum { STRIP = 128 }; /* rows and columns of a block */
 
-/* ---- exactly as trained ---- */
+/* ---- as trained ---- */
 
-/* Of this rank's layers. */
+/* Fills in the casts of this rank's layers. */
 static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
     for (int i = 0; i < p->count; i++) {
         const linear *l = hf_is_block_matrix(&p->of[i]) ? p->of[i].module->linear : NULL;
@@ -22,7 +23,7 @@ static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
     }
 }
 
-/* A stage of a pipeline has no layers but its own. */
+/* Collects the casts of all pipeline stages. */
 static ott_status share_casts(hf_fp8 *f, const checkpoint_ranks *ranks) {
     int64_t count = f->places->count, bytes = count * (int64_t)sizeof *f->casts;
     void *memory;
@@ -37,7 +38,7 @@ static ott_status share_casts(hf_fp8 *f, const checkpoint_ranks *ranks) {
     return OTT_OK;
 }
 
-/* How a place is cast under the run's recipe; NULL: it stays in high precision. */
+/* The cast of a place in training; NULL if it stays in high precision. */
 static const cast_spec *trained_cast(const hf_fp8 *f, int i) {
     const cast_spec *spec = &f->casts[i].spec;
     return cast_spec_is_fp8(spec) ? spec : NULL;
@@ -69,7 +70,7 @@ static ott_status check_trained(const char *name, const cast_spec *s, hf_scales 
     return OTT_OK;
 }
 
-/* Projections may be one matrix in training and several in the file, or the other way round. */
+/* Training and the file may fuse projections differently. Scales survive only if their blocks do. */
 static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
     const hf_place *at = &p->of[i];
     const parameter *trained = p->of[i].parameter;
@@ -95,7 +96,7 @@ static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const cast_
     return check_fused(p, i, grain);
 }
 
-/* ---- which matrices ---- */
+/* ---- selection ---- */
 
 static ott_status add_matrix(hf_fp8 *f, int i, const cast_spec *trained) {
     const hf_place *at = &f->places->of[i];
@@ -122,7 +123,7 @@ static bool is_same_cast(const cast_spec *a, const cast_spec *b) {
     return quant_spec_equal(&x, &y);
 }
 
-/* The parts of one tensor are cast alike, or stay, all of them. */
+/* All parts of one tensor must have the same cast. */
 static ott_status check_same(const hf_fp8 *f, int i, const cast_spec *cast) {
     const char *name = f->places->of[i].name;
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
@@ -139,10 +140,11 @@ static ott_status choose_matrices(hf_fp8 *f) {
     for (int i = 0; i < f->places->count; i++) {
         if (!hf_is_block_matrix(&f->places->of[i])) continue;
         const cast_spec *cast = as_trained ? trained_cast(f, i) : NULL;
-        bool routes = f->places->of[i].module->role == ROLE_ROUTER; /* which servers read in high precision */
+        /* servers run routers in high precision */
+        bool routes = f->places->of[i].module->role == ROLE_ROUTER;
         if (as_trained) TRY(join_trained(f->places, i, f, cast));
         if (as_trained && f->places->of[i].tensor_row > 0) TRY(check_same(f, i, cast));
-        if (f->places->of[i].tensor_row > 0) continue; /* a later part of one that is there */
+        if (f->places->of[i].tensor_row > 0) continue; /* part of a matrix that was added before */
         TRY(cast || !(as_trained || routes) ? add_matrix(f, i, cast) : keep_unquantized(f, i));
     }
     if (f->count > 0) return OTT_OK;
@@ -215,7 +217,7 @@ hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i) {
 
 /* ---- scales ---- */
 
-/* Elements that share a scale: from `first` on, at most `most`, in one row. */
+/* Consecutive elements of one row that share a scale. */
 typedef struct scale_run {
     float *scale;
     int64_t count;
@@ -229,7 +231,7 @@ static scale_run find_run(const hf_fp8_matrix *x, int64_t first, int64_t most) {
                        end - column < most ? end - column : most};
 }
 
-/* Magnitudes are compared as bits, in which a NaN is above infinity and that above all numbers. */
+/* Compares magnitudes as bits, so that NaN > infinity > any number. */
 static void join_amax(float *amax, const float *values, int64_t count) {
     uint32_t largest = fmath_bits(*amax);
     for (int64_t i = 0; i < count; i++) {
@@ -259,7 +261,7 @@ static ott_status check_finite(const hf_fp8_matrix *x) {
     return OTT_OK;
 }
 
-/* The scales of a place that keeps its own. */
+/* Copies the scales of a place that is kept in FP8. */
 static void copy_scales(const hf_fp8_matrix *x, const hf_place *at) {
     const frozen_codes *c = at->parameter->codes;
     for (int64_t row = 0; row < at->count; row++)
@@ -280,15 +282,14 @@ static ott_status measure_own(const hf_fp8 *f, float *buffer) {
     return OTT_OK;
 }
 
-/* Do two matrices have one scale between them? Those that a serving program joins do; as trained, those that
-   were one. */
+/* True if two matrices share a scale: serving programs fuse them, or (as trained) they were one matrix. */
 static bool is_joined(const hf_fp8 *f, const hf_fp8_matrix *a, const hf_fp8_matrix *b) {
     const parameter *p = f->places->of[a->first].parameter;
     if (!a->trained) return strcmp(a->fused, b->fused) == 0;
     return p == f->places->of[b->first].parameter && p->rank == 2;
 }
 
-/* Matrices that are joined come one soon after the other. */
+/* Fused matrices are at most two positions apart. */
 static void share_scale(const hf_fp8 *f, int64_t i) {
     hf_fp8_matrix *x = &f->matrices[i];
     for (int64_t j = i - 1; j >= 0 && j >= i - 2; j--) {
@@ -301,7 +302,7 @@ static void share_scale(const hf_fp8 *f, int64_t i) {
 
 static float scale_of(const hf_fp8_matrix *x, float amax) {
     const double smallest = 1e-12;
-    if (x->keeps_codes) return amax; /* its scale already */
+    if (x->keeps_codes) return amax; /* already a scale */
     if (x->trained) return scale_from_amax(amax, OTT_E4M3, &x->trained->scale);
     return (double)amax < smallest ? (float)(smallest / 448) : amax / dtype_max(OTT_E4M3);
 }

@@ -1,4 +1,4 @@
-/* checkpoint/hf_fp8: how scales are called, and what config.json says of the weights. */
+/* checkpoint/hf_fp8_describe: names of scales, and quantization_config. */
 #include "checkpoint/hf_fp8.h"
 #include <string.h>
 
@@ -6,7 +6,7 @@ ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names,
                           int64_t shape[2]) {
     bool is_own = f->options.method == HF_METHOD_FP8;
     bool is_scalar = f->options.granularity == HF_SCALE_TENSOR;
-    /* DeepSeek's name, though this scale too multiplies on the way back */
+    /* DeepSeek's name; the scale is a dequantization factor anyway. */
     const char *tail = is_own && !is_scalar ? "_scale_inv" : "_scale";
     *rank = is_scalar ? (is_own ? 0 : 1) : 2;
     shape[0] = x->scale_rows;
@@ -14,14 +14,14 @@ ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names,
     return arena_printf(names, name, "%s%s", x->name, tail);
 }
 
-/* Modules that are no FP8, as a list: the head, and what of the blocks stays. */
+/* Lists the modules that are not FP8: the head and modules of blocks. */
 static void append_kept(const hf_fp8 *f, str *json, const char *key) {
     str_printf(json, ", \"%s\": [\"lm_head\"", key);
     for (int64_t i = 0; i < f->unquantized_count; i++) str_printf(json, ", \"%s\"", f->unquantized[i]);
     str_append(json, "]");
 }
 
-/* Transformers and vLLM look for the list under different keys. */
+/* transformers and vLLM read the list under different keys. */
 static void describe_fp8(const hf_fp8 *f, str *json) {
     bool blocks = f->options.granularity == HF_SCALE_BLOCK;
     str_append(json, "{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"dynamic\"");
@@ -31,7 +31,7 @@ static void describe_fp8(const hf_fp8 *f, str *json) {
     str_append(json, "}");
 }
 
-/* Activations are quantized by the server: a scale a token, in groups of 128 beside blocks. */
+/* Servers quantize activations dynamically: a scale per token, or per group of 128 with block scales. */
 static void describe_compressed(const hf_fp8 *f, str *json) {
     static const char *const strategies[] = {
         [HF_SCALE_TENSOR] = "tensor", [HF_SCALE_CHANNEL] = "channel", [HF_SCALE_BLOCK] = "block"};

@@ -1,8 +1,8 @@
-/* checkpoint/hf_frozen: scales of folders and of parameters. */
+/* checkpoint/hf_frozen: matches the scale blocks of a folder and of a parameter. */
 #include "checkpoint/hf_frozen.h"
 #include <inttypes.h>
 
-/* Rows or columns of a parameter's block that a place has. */
+/* Rows of a block that a place covers. */
 typedef struct range {
     int64_t first, end;
 } range;
@@ -14,12 +14,12 @@ static range clip(int64_t index, int64_t size, int64_t first, int64_t end) {
     return r;
 }
 
-/* The place's first row in its matrix. */
+/* The place's first row within its matrix. */
 static int64_t first_row(const hf_place *at) {
     return at->first % at->parameter->codes->rows;
 }
 
-/* Of a block's rows in the matrix, the row in the tensor. */
+/* Converts a row of the matrix to a row of the tensor. */
 static int64_t row_in_tensor(const hf_place *at, int64_t row) {
     return row - first_row(at) + at->tensor_row;
 }

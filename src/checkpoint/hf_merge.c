@@ -1,4 +1,4 @@
-/* checkpoint/hf_merge: the factors on the host, and their product. */
+/* checkpoint/hf_merge: copies an adapter to the host and computes its product. */
 #include "checkpoint/hf_merge.h"
 #include "fp8/cast.h"
 #include "model/adapters.h"
@@ -20,7 +20,7 @@ static ott_status measure_rows(device *d, const linear *l, float *norms) {
     return status;
 }
 
-/* m / |W + scale B A|. norms[rows]: room for it. */
+/* DoRA: factor = m / |W + scale B A| for each row. norms[rows] is scratch. */
 static ott_status read_factors_of_rows(device *d, const model_module *e, float *factor, float *norms) {
     TRY(read_factor(d, e->lora_m, factor));
     TRY(measure_rows(d, e->linear, norms));
@@ -53,7 +53,7 @@ void hf_merge_close(hf_merge *m) {
     *m = (hf_merge){0};
 }
 
-/* Elements [column, column + count) of a row: a sum over the rank for each, then added once. */
+/* Columns [column, column + count) of a row: sums over the adapter's rank, then adds the sum once. */
 static void add_row(const hf_merge *m, int64_t row, int64_t column, int64_t count, float *values) {
     enum { STRIP = 256 };
     const float *b = m->b + row * m->rank, factor = m->factor ? m->factor[row] : 1.0f;

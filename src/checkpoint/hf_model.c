@@ -1,4 +1,4 @@
-/* checkpoint/hf_model: configuration and weights of a Hugging Face folder. */
+/* checkpoint/hf_model: loads configuration and weights of a Hugging Face folder. */
 #include "checkpoint/hf_model.h"
 #include "base/file.h"
 #include "base/number.h"
@@ -49,7 +49,7 @@ static ott_status set_factors(mem *account, config *cfg, const char *key, const 
     return status;
 }
 
-/* A number that the rule has; one that it lacks is 0. */
+/* Sets a rope parameter; 0 means that the rule has none. */
 static ott_status set_positive(config *cfg, const char *key, double value) {
     return value > 0 ? set_real(cfg, key, value) : OTT_OK;
 }
@@ -126,7 +126,7 @@ static ott_status set_multipliers(config *cfg, const hf_config *h) {
     return set_real(cfg, "model.final_logit_softcap", h->logit_softcap);
 }
 
-/* What the family leaves to its keys. */
+/* Sets the options that some families read from config.json. */
 static ott_status set_switches(config *cfg, const hf_config *h) {
     const family *f = h->family;
     if (f->qkv_bias_key || f->biases_key || f->bias_key)
@@ -166,7 +166,7 @@ static ott_status set_shape(mem *account, config *cfg, const hf_config *h) {
     return set_bool(cfg, "model.tie_embeddings", h->tie_word_embeddings);
 }
 
-/* Weights that stay in FP8 stay as the folder has them. */
+/* Weights kept in FP8 keep the folder's granularity. */
 static ott_status set_frozen(config *cfg, const hf_config *h) {
     if (!*h->quantization || cfg->train.frozen_dtype != FROZEN_FP8) return OTT_OK;
     return set_text(cfg, "train.frozen_granularity",
@@ -234,11 +234,11 @@ typedef struct loading {
     hf_places places;
     shards *file;
     float *buffer;                 /* [HF_BUFFER] */
-    float *matrix;                 /* [rows, columns] of matrix_of, which has it transposed */
-    const shard_tensor *matrix_of; /* NULL: none was read yet */
-    bool as_codes;                 /* bytes are read as they are */
-    const frozen_filling *filling; /* what is read becomes codes of this parameter; NULL: it does not */
-    const uint64_t *dither_seed;   /* NULL: values stay as loaded */
+    float *matrix;                 /* [rows, columns] matrix_of, transposed */
+    const shard_tensor *matrix_of; /* NULL if none was read yet */
+    bool as_codes;                 /* read bytes unchanged */
+    const frozen_filling *filling; /* parameter that the values are quantized for; NULL: none */
+    const uint64_t *dither_seed;   /* NULL: no dither */
     cancellation_progress progress;
     int64_t done; /* elements */
 } loading;
@@ -257,14 +257,14 @@ static ott_status find_tensor(const loading *l, int i, const shard_tensor **out)
     return safetensors_check_shape(shards_file(l->file, (*out)->file), (*out)->entry, rank, shape);
 }
 
-/* Of a layer behind the last: one that predicts a second token, which DeepSeek-V3's folders have. */
+/* True for layers after the last: DeepSeek-V3's multi-token prediction. */
 static bool is_next_token_layer(const model *m, const char *name) {
     static const char stem[] = "model.layers.";
     if (!m->options.family->latent || strncmp(name, stem, sizeof stem - 1) != 0) return false;
     return strtoll(name + sizeof stem - 1, NULL, 10) >= m->options.layers;
 }
 
-/* A tied head is often stored all the same; rotary frequencies and masks were, by old versions. */
+/* Tensors that some folders have but no model needs: a tied head, rotary frequencies, masks. */
 static bool is_ignored(const model *m, const char *name) {
     if (is_next_token_layer(m, name)) return true;
     bool is_mask = str_ends_with(name, ".attn.bias") || str_ends_with(name, ".attn.masked_bias");
@@ -278,7 +278,7 @@ static bool is_place(const loading *l, const char *name) {
     return false;
 }
 
-/* Of a weight in FP8: its scale, or that of its input, which a server wants. */
+/* True if `name` is a scale of an FP8 weight or of its input. */
 static bool is_scale(const loading *l, const char *name) {
     char weight[HF_NAME_MOST];
     if (!hf_dequantize_weight_of(name, weight) || !is_place(l, weight)) return false;
@@ -290,7 +290,8 @@ static bool is_read(const loading *l, const char *name) {
     return is_place(l, name) || is_scale(l, name) || is_ignored(l->m, name);
 }
 
-/* Of the places of a matrix that is kept in FP8: are they codes in the folder? All of them, or none. */
+/* *codes is true if the places of a parameter kept in FP8 are codes in the folder. Mixed places are an
+   error. */
 static ott_status are_codes(const loading *l, int i, int count, bool *codes) {
     const shard_tensor *t;
     TRY(find_tensor(l, i, &t));
@@ -307,7 +308,7 @@ static ott_status are_codes(const loading *l, int i, int count, bool *codes) {
     return OTT_OK;
 }
 
-/* Places that are one parameter follow each other. */
+/* Number of consecutive places, from i on, that belong to one parameter. */
 static int count_places(const loading *l, int i) {
     int count = 1;
     while (i + count < l->places.count && l->places.of[i + count].parameter == l->places.of[i].parameter)
@@ -344,7 +345,7 @@ static ott_status check_tensors(const loading *l) {
     return OTT_OK;
 }
 
-/* Reads a whole tensor [columns, rows], turned round. */
+/* Reads a whole tensor [columns, rows] and transposes it. */
 static ott_status read_transposed(loading *l, const shard_tensor *t, const hf_place *of) {
     mem *account = l->m->device->account;
     void *memory;
@@ -362,7 +363,7 @@ static ott_status read_transposed(loading *l, const shard_tensor *t, const hf_pl
     return OTT_OK;
 }
 
-/* Elements of tensor t in the order of its rows of output. */
+/* Reads elements of tensor t, in the order of the parameter. */
 static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place *of, int64_t first,
                               int64_t count, float *out) {
     if (!of->transposed) return shards_read_floats(l->file, t, first, count, out);
@@ -387,7 +388,7 @@ static void dither_run(const loading *l, const shard_tensor *t, int64_t first, i
     draw_dither(values, count, t->entry->dtype, *l->dither_seed, stream, (uint64_t)first);
 }
 
-/* Elements that lie together in tensor t, to place `at` of the buffer: in fp32, or as codes. */
+/* Reads consecutive elements of tensor t to buffer offset `at`: fp32, or codes. */
 static ott_status read_run(loading *l, const shard_tensor *t, const hf_dequantize *scales, const hf_place *of,
                            parameter_run run, int64_t at) {
     uint8_t *codes = (uint8_t *)l->buffer + at;
@@ -400,7 +401,7 @@ static ott_status read_run(loading *l, const shard_tensor *t, const hf_dequantiz
     return OTT_OK;
 }
 
-/* Elements [at, at + count) of a part, from tensor t: into the buffer, in their order there. */
+/* Reads elements [at, at + count) of a slice into the buffer. */
 static ott_status read_part(loading *l, const shard_tensor *t, const hf_dequantize *scales,
                             const hf_place *of, const hf_slice *own, int64_t at, int64_t count) {
     parameter_run run;
@@ -411,7 +412,7 @@ static ott_status read_part(loading *l, const shard_tensor *t, const hf_dequanti
     return OTT_OK;
 }
 
-/* What is here of place i, from its tensor, piece by piece. */
+/* Loads this rank's slice of place i, piece by piece. */
 static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequantize *scales, int i) {
     hf_slice own = hf_place_slice(&l->places.of[i]);
     int64_t total = own.part.rows * own.part.columns;
@@ -438,9 +439,9 @@ static ott_status load_place(loading *l, int i) {
     return status;
 }
 
-/* ---- what is kept in FP8 ---- */
+/* ---- weights kept in FP8 ---- */
 
-/* Codes as they are, with their scales. */
+/* Loads codes and scales unchanged. */
 static ott_status load_codes(loading *l, int i) {
     const shard_tensor *t;
     hf_dequantize scales;
@@ -455,7 +456,7 @@ static ott_status load_codes(loading *l, int i) {
     return status;
 }
 
-/* Scales are of the whole, whatever of it is here. */
+/* Reads the full tensor: scales do not depend on what this rank owns. */
 static ott_status measure_place(loading *l, const frozen_filling *f, int i) {
     const hf_place *at = &l->places.of[i];
     const shard_tensor *t;
@@ -469,7 +470,7 @@ static ott_status measure_place(loading *l, const frozen_filling *f, int i) {
     return OTT_OK;
 }
 
-/* Numbers become codes: they are read twice, for the scales come first. */
+/* Reads the weights twice: once for the scales, once for the codes. */
 static ott_status encode_places(loading *l, const frozen_filling *f, int i, int count) {
     for (int k = 0; k < count; k++) TRY(measure_place(l, f, i + k));
     TRY(frozen_fill_scales(f, l->m->device));
@@ -490,14 +491,14 @@ static ott_status encode_parameter(loading *l, int i, int count) {
 static ott_status load_kept(loading *l, int i, int count) {
     const parameter *p = l->places.of[i].parameter;
     bool codes;
-    if (!p->codes->scale_inv) return OTT_OK; /* another stage's */
+    if (!p->codes->scale_inv) return OTT_OK; /* on another pipeline stage */
     TRY(are_codes(l, i, count, &codes));
     if (!codes) return encode_parameter(l, i, count);
     for (int k = 0; k < count; k++) TRY(load_codes(l, i + k));
     return frozen_place_scales(p, l->m->device);
 }
 
-/* The matrix of an expert stands for its stack, "experts.0.up_proj" for "experts.up_proj". */
+/* Lists the matrices of all experts as one: "experts.0.up_proj" as "experts.up_proj". */
 static void list_matrix(const char *name, str *names) {
     const char *experts = strstr(name, ".experts."), *number = experts ? experts + strlen(".experts.") : name;
     size_t digits = experts ? strspn(number, "0123456789") : 0;
@@ -514,7 +515,7 @@ ott_status hf_model_list_codes(mem *account, const char *folder, str *names, boo
     for (int64_t i = 0; i < shards_count(s); i++) {
         const safetensors_entry *e = shards_at(s, i)->entry;
         bool in_block = strstr(e->name, ".layers.") && str_ends_with(e->name, ".weight");
-        bool routes = str_ends_with(e->name, ".gate.weight"); /* and is read in fp32 */
+        bool routes = str_ends_with(e->name, ".gate.weight"); /* routers run in fp32 */
         if (e->dtype == OTT_E4M3 && e->rank == 2 && in_block && !routes)
             list_matrix(e->name, names);
         else if (e->rank > 1 && !hf_dequantize_weight_of(e->name, weight))
@@ -524,16 +525,16 @@ ott_status hf_model_list_codes(mem *account, const char *folder, str *names, boo
     return str_finish(names);
 }
 
-/* ---- a head whose rows are used at length 1 ---- */
+/* ---- Baichuan 2's head has normalized rows ---- */
 
-/* That of Baichuan 2, which its vocabulary tells from the first. */
+/* Baichuan 2 is recognized by its vocabulary size. NULL for other models. */
 static parameter *head_to_normalize(const model *m) {
     enum { VOCABULARY = 125696 };
     const model_options *o = &m->options;
     return family_is(o->family, FAMILY_BAICHUAN) && o->vocab == VOCABULARY ? m->loss.head.weight : NULL;
 }
 
-/* The gradient through the lengths is not built, so a head that trains would be another model's. */
+/* Gradients through the normalization are not implemented, so the head must be frozen. */
 static ott_status check_head(const model *m) {
     const parameter *p = head_to_normalize(m);
     if (!p || !p->shard.grad.data) return OTT_OK;
@@ -570,7 +571,7 @@ static ott_status normalize_head(const loading *l) {
     return status;
 }
 
-/* ---- the whole folder ---- */
+/* ---- loading a folder ---- */
 
 static ott_status load_places(loading *l) {
     for (int i = 0, count; i < l->places.count; i += count) {
@@ -583,7 +584,7 @@ static ott_status load_places(loading *l) {
     return OTT_OK;
 }
 
-/* Folders have the matrices of a stack in one tensor, as transformers keeps them since version 5, or apart. */
+/* Experts are one tensor (transformers 5) or one tensor each (earlier). */
 static ott_status open_places(loading *l) {
     const family *f = l->m->options.family;
     TRY(hf_places_open(l->m, f, true, &l->places));

@@ -1,10 +1,10 @@
-/* checkpoint/hf_places: parameters and the tensors of a folder. */
+/* checkpoint/hf_places: maps parameters to the tensors of a folder. */
 #include "checkpoint/hf_places.h"
 #include "checkpoint/hf_merge.h"
 #include "checkpoint/tensors.h"
 #include <string.h>
 
-/* A parameter of a module, by its kind, "weight"; one matrix of it where it is a stack. */
+/* A parameter of a module and its kind, "weight"; with experts, one matrix of it. */
 typedef struct member {
     const model_module *module;
     const parameter *parameter;
@@ -22,7 +22,7 @@ static ott_status name_place(const hf_places *places, const member *of, module_r
     return arena_printf(places->memory, out, "%s.%s", name, of->kind);
 }
 
-/* The tensor of one matrix becomes that of the whole stack. */
+/* Turns the tensor of one expert into the tensor of all experts. */
 static void pack_place(hf_place *at, const member *of) {
     at->experts = of->parameter->stack;
     at->tensor_row += of->matrix * at->tensor_rows;
@@ -40,7 +40,7 @@ static parameter_part owned_part(const parameter *p) {
     return part;
 }
 
-/* The rows that `part` is of a parameter, or of a matrix of it. */
+/* Adds the place of the rows `part` of a parameter, or of one expert's matrix. */
 static ott_status add_place(hf_places *places, const member *of, const module_part *part) {
     const parameter *p = of->parameter;
     module_part whole;
@@ -109,7 +109,7 @@ void hf_places_close(hf_places *p) {
     *p = (hf_places){0};
 }
 
-/* ---- what is here ---- */
+/* ---- owned slices ---- */
 
 static void keep_own(hf_places *p, const tensor_set *set) {
     for (int i = 0; i < p->count; i++) {
@@ -131,7 +131,8 @@ hf_slice hf_place_slice(const hf_place *p) {
     const parameter_part *owned = &p->owned;
     parameter_run run;
     for (int64_t at = 0; at < owned->rows;
-         at += run.count) { /* rows that lie together are of one projection, or of all */
+         /* consecutive rows belong to one projection, or to all */
+         at += run.count) {
         run = parameter_rows_at(owned, at, owned->rows - at);
         int64_t row = owned->row + run.first, begin = p->first > row ? p->first : row, end = row + run.count;
         if (end > p->first + p->count) end = p->first + p->count;
@@ -146,7 +147,7 @@ hf_slice hf_place_slice(const hf_place *p) {
     return (hf_slice){0};
 }
 
-/* Elements [first, first + count) of the place's tensor: codes' values before, and what they stand for after. */
+/* Turns decoded codes into values, and merges the adapter. first, count: elements of the place's tensor. */
 static void finish_values(const hf_place *at, const hf_merge *adapter, bool multiplies, int64_t first,
                           int64_t count, float *values) {
     int64_t own = first + hf_place_shift(at);
@@ -184,7 +185,7 @@ static ott_status stream_place(const hf_places *p, const hf_place *at, bool as_c
     return status;
 }
 
-/* A tensor [columns, rows], put together in memory. */
+/* Buffer for a full transposed tensor, [columns, rows]. */
 typedef struct transposing {
     float *values;
     int64_t rows, columns;
@@ -199,7 +200,7 @@ static ott_status transpose_values(void *user, int64_t first, int64_t count, con
     return OTT_OK;
 }
 
-/* Of one of its rows, what is here. */
+/* Passes the owned elements of one row of the transposed tensor to the sink. */
 static ott_status pass_line(const hf_places *p, int first, const transposing *t, int64_t column, hf_sink sink,
                             void *user) {
     for (int i = first; i < p->count; i++) {

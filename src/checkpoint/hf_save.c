@@ -1,4 +1,4 @@
-/* checkpoint/hf_save: weights and config.json of a Hugging Face folder. */
+/* checkpoint/hf_save: writes weights and config.json of a Hugging Face folder. */
 #include "checkpoint/hf_save.h"
 #include "base/file.h"
 #include "checkpoint/hf_fp8.h"
@@ -10,15 +10,15 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 128 }; /* rows and columns of an FP8 block */
+enum { BLOCK = 128 }; /* rows and columns of an FP8 scale block */
 
 typedef enum tensor_part { PART_WHOLE, PART_CODES, PART_SCALES } tensor_part;
 
 /* A tensor of the folder. */
 typedef struct tensor_output {
     tensor_part part;
-    int first;                   /* the place it begins with */
-    const hf_fp8_matrix *matrix; /* of codes and scales */
+    int first;                   /* its first place */
+    const hf_fp8_matrix *matrix; /* for codes and scales */
 } tensor_output;
 
 typedef struct saving {
@@ -32,15 +32,15 @@ typedef struct saving {
     hf_fp8 fp8;
     arena *memory;
     safetensors_tensor *declared; /* [count] */
-    tensor_output *outputs;       /* [count], of the same tensors */
+    tensor_output *outputs;       /* [count], parallel to declared */
     int64_t count;
     float *buffer;  /* [HF_BUFFER] */
-    uint8_t *codes; /* the same; NULL without FP8 */
+    uint8_t *codes; /* [HF_BUFFER]; NULL without FP8 */
 } saving;
 
-/* ---- the family it is written under ---- */
+/* ---- choice of the family ---- */
 
-/* Has the family's config.json keys for all that the mixture is? */
+/* True if the family's config.json can express this mixture of experts. */
 static bool can_express_experts(const family *f, const model_options *o) {
     const moe_options *e = &o->moe;
     if (e->experts == 0 || f->experts == FAMILY_EXPERTS_NONE)
@@ -55,7 +55,7 @@ static bool can_express_experts(const family *f, const model_options *o) {
                                      e->hidden == o->hidden));
 }
 
-/* The key for the activation says other functions than the family's, but experts have SwiGLU. */
+/* True if the family can have this activation; experts always use SwiGLU. */
 static bool can_express_mlp(const family *f, family_mlp m) {
     bool is_of_own_kind = family_mlp_is_gated(f->mlp) == family_mlp_is_gated(m);
     return f->mlp == m || (is_of_own_kind && !f->experts && m != FAMILY_MLP_SWIGLU);
@@ -69,7 +69,7 @@ static bool can_express_biases(const family *f, const model_options *o) {
     return !o->o_bias && (f->qkv_bias_key || f->qkv_bias == o->qkv_bias);
 }
 
-/* Do the blocks of a family compute the same, biases, norms of heads and windows aside? */
+/* True if the family's blocks compute the same, apart from biases, QK norms and windows. */
 static bool is_same_block(const family *a, const model_options *o) {
     const family *b = o->family;
     return a->norms == b->norms && a->norm == model_norm(o) && can_express_mlp(a, model_mlp(o)) &&
@@ -126,7 +126,7 @@ ott_status hf_save_family(const model_options *o, const family **out) {
 
 /* ---- config.json ---- */
 
-/* The original may be of a larger vocabulary. */
+/* The original may have had a larger vocabulary. */
 static void drop_tokens(hf_config *c) {
     int kept = 0;
     for (int i = 0; i < c->eos_count; i++)
@@ -160,12 +160,12 @@ static void describe_rope(const model_options *o, hf_config *c) {
     memcpy(c->rope_long_factor, r->long_factor, sizeof c->rope_long_factor);
 }
 
-/* What a model's 0 stands for. */
+/* A multiplier of 0 means 1. */
 static double multiplier_of(float m) {
     return m != 0 ? (double)m : 1;
 }
 
-/* 0 where the family has no key for it. */
+/* Members without a key in the family stay 0. */
 static void describe_experts(const model_options *o, hf_config *c) {
     const moe_options *e = &o->moe;
     bool sigmoid = c->family->experts == FAMILY_EXPERTS_SIGMOID,
@@ -194,7 +194,7 @@ static void describe_latent(const latent_shape *l, hf_config *c) {
     c->v_head_dim = l->value;
 }
 
-/* Gemma's files have the whole number whose root divides q k^T, and their embedding's multiplier follows from its width. */
+/* Gemma stores an integer whose root divides q k^T, and derives the embedding multiplier from the width. */
 static void describe_multipliers(const model_options *o, hf_config *c) {
     bool gemma = o->family->root_of_dim;
     bool cohere = o->family->norms == FAMILY_NORMS_SHARED;
@@ -211,7 +211,7 @@ static void describe_multipliers(const model_options *o, hf_config *c) {
     c->rope_local_theta = o->local_theta;
 }
 
-/* Families with a pattern say it by one number where they can; the others, layer by layer. */
+/* Families with a window pattern store its period; others list the layers. */
 static ott_status describe_windows(const model_options *o, hf_config *c) {
     c->sliding_window = o->window;
     c->full_every = c->family->window == FAMILY_WINDOW_PATTERN ? o->full_every : 0;
@@ -237,7 +237,7 @@ static void describe_switches(const model_options *o, hf_config *c) {
     c->scales_by_layer = o->scales_by_layer;
 }
 
-/* What the model is, as config.json says it; what the model does not know stays as c has it. */
+/* Fills in config.json's values from the model. Values that the model does not define stay as they are. */
 static ott_status describe_model(const saving *s, hf_config *c) {
     const model_options *o = &s->m->options;
     c->family = s->family;
@@ -292,7 +292,7 @@ static safetensors_tensor *add_tensor(saving *s, tensor_output what, const char 
     return t;
 }
 
-/* The tensor that begins with place i; later parts of a fused one have theirs in it. */
+/* Declares the tensor that begins with place i. Later places of a fused tensor belong to it. */
 static ott_status declare_place(saving *s, int i) {
     const hf_place *at = &s->places.of[i];
     const hf_fp8_matrix *x = s->o->fp8 ? hf_fp8_find(&s->fp8, i) : NULL;
@@ -329,19 +329,19 @@ static ott_status declare_all(saving *s) {
 
 /* ---- writing ---- */
 
-/* A tensor that is being written. */
+/* The tensor being written. */
 typedef struct writing {
     const saving *s;
     shards_writer *w;
     const tensor_output *d;
-    int64_t end; /* elements of it that were written or passed */
+    int64_t end; /* elements written or skipped */
 } writing;
 
 static int64_t element_bytes(const writing *t) {
     return t->d->matrix ? 1 : dtype_bytes(t->s->o->dtype);
 }
 
-/* What others write. */
+/* Skips elements that other ranks write. */
 static ott_status skip_to(writing *t, int64_t element) {
     int64_t count = element - t->end;
     t->end = element;
@@ -386,7 +386,7 @@ static ott_status append_tensors(const saving *s, shards_writer *w) {
     return OTT_OK;
 }
 
-/* Rank 0 opens the files first, and commits them last. */
+/* Rank 0 opens the files before the other ranks and commits after them. */
 static ott_status write_as_rank_0(const saving *s) {
     shards_writer *w = NULL;
     ott_status status = ranks_agree(&s->ranks, open_weights(s, &w));
@@ -415,24 +415,24 @@ static ott_status write_weights(const saving *s) {
     return ranks_own_rank(&s->ranks) == 0 ? write_as_rank_0(s) : write_as_other_rank(s);
 }
 
-/* ---- the whole ---- */
+/* ---- saving ---- */
 
-/* Servers quantize activations in groups of 128, and join q, k, v and gate, up: blocks must end where the
-   columns do, and those of joined matrices where the rows do. */
+/* Servers quantize activations in groups of 128 and fuse q, k, v and gate, up. So columns, and rows of fused
+   matrices, must be multiples of 128. */
 static bool blocks_fit(const saving *s, int i) {
     const hf_place *at = &s->places.of[i];
     bool is_joined = at->count < at->tensor_rows || strcmp(at->fused, at->name) != 0;
     return at->columns % BLOCK == 0 && (!is_joined || at->count % BLOCK == 0);
 }
 
-/* The first matrix of the blocks that does not fit; NULL: all fit. */
+/* The first block matrix that blocks do not fit; NULL if all fit. */
 static const model_module *find_unfit(const saving *s) {
     for (int i = 0; i < s->places.count; i++)
         if (hf_is_block_matrix(&s->places.of[i]) && !blocks_fit(s, i)) return s->places.of[i].module;
     return NULL;
 }
 
-/* Programs that read a folder, and the reason and the advice where one of them does not: docs/export.md has the same table. */
+/* Programs that read a folder, and a warning about those that do not. docs/export.md has the same table. */
 typedef struct hf_readers {
     const char *names, *warning;
 } hf_readers;
@@ -465,7 +465,7 @@ static void warn_of_readers(const saving *s) {
         log_warning(s->o->log, "%s", warning);
 }
 
-/* Frozen weights that are kept in FP8 were rounded once. */
+/* Weights kept in FP8 were rounded once already. */
 static void warn_of_rounding(const saving *s) {
     for (int i = 0; i < s->places.count; i++) {
         const hf_place *at = &s->places.of[i];
@@ -508,7 +508,7 @@ static ott_status prepare_save(saving *s) {
     return take_buffers(s);
 }
 
-/* All but the weights. */
+/* Writes all files but the weights. */
 static ott_status write_others(saving *s, int64_t *copied) {
     TRY(file_make_folder(s->folder));
     if (s->o->original) TRY(hf_folder_copy_others(s->account, s->o->log, s->o->original, s->folder, copied));

@@ -1,4 +1,4 @@
-/* checkpoint/load: loading a model: what fits is looked at first. */
+/* checkpoint/load: loads a checkpoint into a model. All files are checked before the model changes. */
 #include "checkpoint/checkpoint.h"
 #include "base/str.h"
 #include "checkpoint/float8.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Parameters that train, in a file and here: each has one of the optimizer's first slots. */
+/* Trained parameters, in a file and in a set: each has one tensor of the optimizer's first slot. */
 static int64_t count_trained_in_file(const safetensors *f, const optimizer_rule *rule) {
     int64_t count = 0;
     for (int64_t i = 0; i < safetensors_count(f); i++)
@@ -23,7 +23,7 @@ static int64_t count_trained_in_set(const tensor_set *set, const optimizer_rule 
     return count;
 }
 
-/* A tensor that only the file has, or only the set; NULL: they have the same. */
+/* A tensor that only the file or only the set has; NULL if both have the same. */
 static const char *find_difference(const safetensors *f, const tensor_set *set) {
     for (int64_t i = 0; i < safetensors_count(f); i++)
         if (!tensor_set_find(set, safetensors_at(f, i)->name)) return safetensors_at(f, i)->name;
@@ -32,7 +32,7 @@ static const char *find_difference(const safetensors *f, const tensor_set *set) 
     return NULL;
 }
 
-/* Has a tensor's parameter state in the file, and in the set? */
+/* True if both the file and the set have optimizer state for the parameter of tensor `name`. */
 static bool has_state_in_both(const safetensors *f, const tensor_set *set, const char *name) {
     size_t length = (size_t)(strrchr(name, '.') - name) + 1;
     bool there = false, here = false;
@@ -67,12 +67,12 @@ static bool has_weight(const safetensors *f, module_role role) {
     return safetensors_find(f, weight) != NULL;
 }
 
-/* Does the file have these projections in one? `otherwise`: it has neither. */
+/* True if the file fuses these projections. otherwise: result if the file has neither kind. */
 static bool has_fused(const safetensors *f, module_role fused, module_role apart, bool otherwise) {
     return has_weight(f, fused) || (!has_weight(f, apart) && otherwise);
 }
 
-/* Projections in one or apart: state.json does not say, the names of the tensors do. */
+/* state.json does not record whether projections are fused; the tensor names do. */
 static ott_status check_projections(const safetensors *f, const model_options *o) {
     bool qkv = has_fused(f, ROLE_QKV, ROLE_Q, o->fused_qkv);
     bool gate_up = has_fused(f, ROLE_GATE_UP, ROLE_GATE, o->fused_gate_up);
@@ -87,7 +87,7 @@ static ott_status check_projections(const safetensors *f, const model_options *o
         words[qkv], words[gate_up]);
 }
 
-/* Codes are read as they are, and numbers are not made codes of. */
+/* Codes are loaded unchanged, and high-precision weights are not quantized while loading. */
 static ott_status check_frozen(const safetensors *f, const model *m) {
     for (int i = 0; i < m->all_parameter_count; i++) {
         const parameter *p = m->all_parameters[i];
@@ -104,7 +104,7 @@ static ott_status check_frozen(const safetensors *f, const model *m) {
     return OTT_OK;
 }
 
-/* The same of moments. */
+/* Moments are not converted between FP8 and other formats. */
 static ott_status check_moments(const safetensors *f, const tensor_set *set) {
     for (int64_t i = 0; i < set->count; i++) {
         const safetensors_tensor *t = &set->declared[i];
@@ -145,7 +145,8 @@ static bool is_of_frozen(const model *m, const char *state) {
     return false;
 }
 
-/* Leaves of the set what the file has; what it has beside that must be of parameters that are frozen now. */
+/* Removes state that the file lacks from the set. Extra state in the file must belong to frozen
+   parameters. */
 static ott_status fit_frozen(const safetensors *f, const model *m, const logger *log, tensor_set *set) {
     const optimizer_rule *rule = m->options.optimizer;
     int64_t started = 0, dropped = 0;
@@ -174,7 +175,7 @@ static ott_status check_weights(const safetensors *f, const model *m) {
     return check_frozen(f, m);
 }
 
-/* One file of a checkpoint, opened, with what the model wants of it. */
+/* An open file of a checkpoint and the tensors to load from it. */
 typedef struct loader {
     safetensors *file;
     tensor_set set;
@@ -204,7 +205,7 @@ static void loader_close(loader *l) {
     tensor_set_close(&l->set);
 }
 
-/* A run may go on with its state in another format. */
+/* The file may store state in another format than this run. */
 static void log_converted(const logger *log, const loader *l) {
     const safetensors_tensor *t = l->file ? tensor_set_converted(&l->set, l->file) : NULL;
     if (t)
@@ -223,14 +224,14 @@ static ott_status read_both(model *m, const loader *weights, const loader *state
     return tensor_set_read(&state->set, state->file, m->device, &progress, &done);
 }
 
-/* What frozen parameters there are need not be what the folder of a base has. */
+/* Frozen parameters of a full checkpoint may differ from those of the base folder. */
 static ott_status load_base(model *m, const logger *log, const char *path, const model_base *base) {
     if (base->files > 0) return hf_base_load(m, log, path, base);
     m->options.base = NULL;
     return OTT_OK;
 }
 
-/* Both files, and the folder of what is frozen, are looked at before the first byte of the model changes. */
+/* Opens and checks both files and the base folder before any byte of the model changes. */
 static ott_status load_tensors(model *m, const logger *log, const char *path, const model_base *base,
                                const checkpoint_exclusions *choice) {
     loader weights = {0}, state = {0};

@@ -1,4 +1,4 @@
-/* checkpoint/peft: adapter_config.json, and the tensors beside it. */
+/* checkpoint/peft: reads and writes adapter_config.json and adapter tensors. */
 #include "checkpoint/peft.h"
 #include "base/file.h"
 #include "base/json_member.h"
@@ -14,13 +14,13 @@
 #define PREFIX       "base_model.model."
 #define CONFIG_LIMIT (INT64_C(1) << 20) /* bytes */
 
-/* ---- the configuration of a folder ---- */
+/* ---- adapter_config.json ---- */
 
 static ott_status refuse_member(const char *path, const char *member, const char *why) {
     return status_fail(OTT_ERR_UNSUPPORTED, "%s: '%s' %s", path, member, why);
 }
 
-/* Starts that take a part out of the base's weights, which are then not those of the folder that is named. */
+/* These initializations change the base weights, so the adapters do not fit the named folder. */
 static ott_status check_start(const char *path, const json_t *root) {
     static const char *const names[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
     const char *start = json_string_value(json_object_get(root, "init_lora_weights"));
@@ -35,7 +35,7 @@ static ott_status check_start(const char *path, const json_t *root) {
     return OTT_OK;
 }
 
-/* Members that ask for what is not built unless they are absent, null, false or empty. */
+/* Rejects unsupported features, unless they are absent, null, false or empty. */
 static ott_status check_unbuilt(const char *path, const json_t *root) {
     static const char *const members[] = {
         "layer_replication", "trainable_token_indices", "target_parameters", "lora_bias", "use_qalora",
@@ -65,7 +65,7 @@ static ott_status fail_conflict(const config *cfg, const char *path, const char 
                        config_where(cfg, key), member, path, key, value, key, value, key);
 }
 
-/* The folder's tensors have its rank, whatever the configuration says. */
+/* The rank must match the folder's tensors. */
 static ott_status set_rank(config *cfg, const char *path, int64_t rank) {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)rank);
@@ -74,7 +74,7 @@ static ott_status set_rank(config *cfg, const char *path, int64_t rank) {
     return set_key(cfg, "peft.dim", text);
 }
 
-/* They have magnitudes if they are DoRA's. */
+/* DoRA folders have magnitude tensors; others do not. */
 static ott_status set_dora(config *cfg, const char *path, bool dora) {
     const char *text = dora ? "true" : "false";
     if (config_was_set(cfg, "peft.use_dora") && cfg->peft.use_dora != dora)
@@ -93,7 +93,7 @@ static ott_status set_real(config *cfg, const json_t *root, const char *member, 
     return set_key(cfg, key, text);
 }
 
-/* A list of names, or the word that means all of them; else a text is a regular expression. */
+/* Reads a list of names, or "all-linear". Any other text is a regular expression. */
 static ott_status set_modules(config *cfg, const char *path, const json_t *root, const char *member,
                               const char *key, str *names) {
     const json_t *list = json_object_get(root, member);
@@ -113,8 +113,8 @@ static ott_status set_modules(config *cfg, const char *path, const json_t *root,
     return names->length > 0 ? set_key(cfg, key, names->text) : OTT_OK;
 }
 
-/* Appends a pattern of ours for a name of PEFT's, a regular expression: of its characters "." and what is escaped stay, and ".*"
-   becomes "*". False: it has others. */
+/* Translates PEFT's regular expression to our pattern: ".*" becomes "*", and an escaped character stays.
+   False if the expression uses anything else. */
 static bool translate_name(const char *name, str *out) {
     size_t length = strlen(name), end = length > 0 && name[length - 1] == '$' ? length - 1 : length;
     for (size_t i = name[0] == '^'; i < end; i++) {
@@ -129,7 +129,7 @@ static bool translate_name(const char *name, str *out) {
     return end > 0;
 }
 
-/* {"q_proj": 16} as "q_proj=16"; the order stays, for the first that fits counts. */
+/* Turns {"q_proj": 16} into "q_proj=16". Keeps the order, because the first match counts. */
 static ott_status set_patterns(config *cfg, const char *path, const json_t *root, const char *member,
                                const char *key, str *entries) {
     json_t *object = json_object_get(root, member), *value;
@@ -149,7 +149,7 @@ static ott_status set_patterns(config *cfg, const char *path, const json_t *root
     return entries->length > 0 ? set_key(cfg, key, entries->text) : OTT_OK;
 }
 
-/* One number, or a list. */
+/* Accepts one number or a list. */
 static ott_status set_layers(config *cfg, const char *path, const json_t *root, str *list) {
     static const char member[] = "layers_to_transform";
     const json_t *layers = json_object_get(root, member);
@@ -165,7 +165,7 @@ static ott_status set_layers(config *cfg, const char *path, const json_t *root, 
     return list->length > 0 ? set_key(cfg, "peft.layers_to_transform", list->text) : OTT_OK;
 }
 
-/* One name, or a list. */
+/* Accepts one name or a list. */
 static ott_status set_layer_lists(config *cfg, const char *path, const json_t *root, str *names) {
     const char *name = json_string_value(json_object_get(root, "layers_pattern"));
     if (name) return *name ? set_key(cfg, "peft.layers_pattern", name) : OTT_OK;
@@ -241,7 +241,7 @@ ott_status peft_describe(mem *account, const char *folder, str *out) {
     return str_finish(out);
 }
 
-/* ---- the tensors ---- */
+/* ---- tensors ---- */
 
 static ott_status add_tensor(tensor_set *set, const parameter *p) {
     const char *name;
@@ -319,7 +319,8 @@ static bool is_in_layers(const config_list *layers, const model_module *e) {
     return layers->count == 0;
 }
 
-/* Is the test true of all modules in these blocks that end like this one? Then PEFT finds them by that end. */
+/* True if `test` holds for all modules in these layers that end like this one. Then the last component is
+   enough for PEFT. */
 static bool has_unique_suffix(const model *m, const model_module *like, module_test test,
                               const config_list *layers) {
     for (int i = 0; i < m->all_modules.count; i++) {
@@ -330,7 +331,7 @@ static bool has_unique_suffix(const model *m, const model_module *like, module_t
     return true;
 }
 
-/* NULL when memory ran out, which every jansson call passes on. */
+/* NULL if memory ran out; jansson calls accept and return NULL. */
 static json_t *list_modules(const model *m, module_test test, const config_list *layers) {
     json_t *names = json_object(), *list = json_array(), *value;
     const char *name;
@@ -346,9 +347,9 @@ static json_t *list_modules(const model *m, module_test test, const config_list 
     return list;
 }
 
-/* ---- numbers of single layers ---- */
+/* ---- ranks and alphas of single layers ---- */
 
-/* The ranks, or the alphas, that a configuration gives adapters. */
+/* Reads either the ranks or the alphas of adapters. */
 typedef struct adapter_numbers {
     adapter_options o;
     bool are_ranks;
@@ -380,7 +381,7 @@ static json_t *describe_numbers(const model *m, const adapter_numbers *s) {
     return object;
 }
 
-/* ---- the configuration ---- */
+/* ---- writing the configuration ---- */
 
 static json_t *list_layers(const config_list *layers) {
     json_t *list = json_array();
@@ -389,7 +390,7 @@ static json_t *list_layers(const config_list *layers) {
     return list;
 }
 
-/* A target that is a whole name may be in any block, and then the numbers of blocks do not tell. */
+/* layers_to_transform, unless a full-name target selects modules in other layers. */
 static const config_list *usable_layers(const model *m, const config *cfg) {
     static const config_list none = {0};
     for (int i = 0; i < m->all_modules.count; i++)

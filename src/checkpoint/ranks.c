@@ -1,4 +1,4 @@
-/* checkpoint/ranks: bytes over a group's collectives, which move what is on the device. */
+/* checkpoint/ranks: host-side collectives, built on the group's device collectives. */
 #include "checkpoint/ranks.h"
 #include "base/staging.h"
 #include "tensor/group_host.h"
@@ -43,7 +43,7 @@ static ott_status open_buffer(const checkpoint_ranks *r, int64_t bytes, group_ho
     return device_allocate(r->device, MEM_OTHER, bytes, "what ranks tell each other", &out->buffer);
 }
 
-/* text[bytes] of rank `root`, on every rank. */
+/* Sends text[bytes] of rank `root` to all ranks. */
 static ott_status broadcast_text(const checkpoint_ranks *r, char *text, int64_t bytes, int root) {
     group_host h;
     TRY(open_buffer(r, bytes, &h));
@@ -54,7 +54,7 @@ static ott_status broadcast_text(const checkpoint_ranks *r, char *text, int64_t 
 
 enum { TEXT_BYTES = 8192 };
 
-/* Rank 0's text; the others' is replaced. */
+/* Replaces the text of all ranks with rank 0's. */
 static ott_status share_text(const checkpoint_ranks *r, str *text) {
     char buffer[TEXT_BYTES] = "";
     if (ranks_size(r) == 1) return OTT_OK;
@@ -65,7 +65,7 @@ static ott_status share_text(const checkpoint_ranks *r, str *text) {
     return str_finish(text);
 }
 
-/* The first of codes[size] that is an error, and how many are; -1: none. */
+/* Index of the first error in codes[size], or -1. *failed: number of errors. */
 static int first_failed(const int32_t *codes, int size, int *failed) {
     int first = -1;
     *failed = 0;
@@ -109,7 +109,7 @@ ott_status ranks_max(const checkpoint_ranks *r, float *values, int64_t count) {
     return status;
 }
 
-/* `path`: where rank 0 has made the folder. */
+/* path: rank 0's staging folder. */
 static ott_status fill_folder(const checkpoint_ranks *r, str *path, ranks_fill fill, void *user) {
     TRY(share_text(r, path));
     return fill(user, path->text);

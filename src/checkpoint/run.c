@@ -1,4 +1,4 @@
-/* checkpoint/run: whose a folder of checkpoints is, and setting checkpoints aside. */
+/* checkpoint/run: claims folders of checkpoints, and sets checkpoints aside. */
 #define _GNU_SOURCE /* getrandom, realpath, link */
 #include "checkpoint/run.h"
 #include "base/file.h"
@@ -11,7 +11,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* ---- a run's id ---- */
+/* ---- run ids ---- */
 
 static ott_status draw_id(char id[RUN_ID_LENGTH + 1]) {
     uint64_t bits;
@@ -28,7 +28,7 @@ ott_status checkpoint_run_begin(mem *account, const char *run_folder, run_record
     return run_record_write(account, run_folder, out);
 }
 
-/* ---- whose a folder is ---- */
+/* ---- owner of a folder ---- */
 
 static bool is_inside(const char *folder, const char *path) {
     char outer[PATH_MAX], inner[PATH_MAX];
@@ -36,7 +36,7 @@ static bool is_inside(const char *folder, const char *path) {
     return str_starts_with(inner, outer) && (inner[strlen(outer)] == '/' || inner[strlen(outer)] == '\0');
 }
 
-/* Whose the newest checkpoint of a folder without a record is; *any: there is one. */
+/* Run of the newest checkpoint in a folder without a record. *any is false if there is none. */
 static ott_status newest_mark(mem *account, const char *folder, run_mark *out, bool *any) {
     step_list list;
     char *path;
@@ -64,7 +64,8 @@ ott_status checkpoint_run_home(mem *account, const char *run_folder, const char 
     return ours ? mem_strdup(account, folder, home) : name_subfolder(account, folder, run.mark.run, home);
 }
 
-/* Both use the checkpoints outside of them that name the other as their run: r's folder is a copy of it. */
+/* True if the folder's record names another run folder that has the same run id: run_folder is a copy of
+   it. */
 static ott_status is_copy(mem *account, const char *run_folder, const char *folder, const run_record *owner,
                           bool *copy) {
     run_record other;
@@ -76,7 +77,7 @@ static ott_status is_copy(mem *account, const char *run_folder, const char *fold
     return OTT_OK;
 }
 
-/* Whether the run may have `folder`, whose record is `owner`; a copy's id changes here. */
+/* Decides if the run owns `folder`, whose record is `owner`. Gives a copied run folder a new id. */
 static ott_status decide_ownership(mem *account, const char *run_folder, const char *folder, bool adopts,
                                    run_record *r, const run_record *owner, bool *ours) {
     run_mark newest;
@@ -95,7 +96,8 @@ static ott_status decide_ownership(mem *account, const char *run_folder, const c
     return run_record_write(account, run_folder, r);
 }
 
-/* Puts the record in place only when none is there; *won: it is. Without hard links there is no such thing. */
+/* Writes the record unless another process wrote one first; *won tells. Uses a hard link as an atomic test;
+   if the file system has none, overwrites. */
 static ott_status write_first(mem *account, const char *folder, const run_record *r, bool *won) {
     char *aside, *from = NULL, *to = NULL;
     ott_status status;
@@ -118,7 +120,7 @@ out:
     return status;
 }
 
-/* The number of the next branch in a folder that has lost its record, or never had one. */
+/* Next free branch number in a folder without a record. */
 static ott_status next_branch(mem *account, const char *folder, int64_t *out) {
     run_mark newest;
     file_list names;
@@ -142,7 +144,7 @@ static ott_status make_own(mem *account, const char *run_folder, const char *fol
     return write_first(account, folder, &owner, won);
 }
 
-/* A run folder that was moved is where it is now. */
+/* Updates the record if the run folder was moved. */
 static ott_status follow_move(mem *account, const char *run_folder, const char *folder, run_record *owner) {
     if (!*owner->folder || file_is_same(owner->folder, run_folder)) return OTT_OK;
     if (is_inside(run_folder, folder) || !realpath(run_folder, owner->folder)) *owner->folder = '\0';
@@ -190,7 +192,7 @@ ott_status checkpoint_run_relation(mem *account, const char *home, const char *p
     return status;
 }
 
-/* ---- setting aside ---- */
+/* ---- rewinding ---- */
 
 static ott_status set_aside(mem *account, const char *home, int64_t branch, int64_t step) {
     char *from, *to = NULL;
@@ -204,7 +206,7 @@ out:
     return status;
 }
 
-/* The later checkpoints, of which the record says that they are set aside, get their names. */
+/* Renames the checkpoints that the record declares abandoned. */
 static ott_status finish_rewind(mem *account, const logger *log, const char *home) {
     run_record r;
     step_list list;

@@ -1,4 +1,4 @@
-/* checkpoint/run_history: counting, and history.json. */
+/* checkpoint/run_history: updates a history, and reads and writes history.json. */
 #include "checkpoint/run_history.h"
 #include "base/file.h"
 #include "base/json_member.h"
@@ -10,10 +10,10 @@
 #include <string.h>
 
 enum { HISTORY_VERSION = 1 };
-#define HISTORY_LIMIT (INT64_C(1) << 20) /* bytes; a real one has a few thousand */
-#define UNKNOWN       "unknown"          /* the recipe of steps that were done before histories were kept */
+#define HISTORY_LIMIT (INT64_C(1) << 20) /* bytes; a real file has a few thousand */
+#define UNKNOWN       "unknown"          /* recipe of steps before histories existed */
 
-/* ---- counting ---- */
+/* ---- updating ---- */
 
 void run_history_begin(run_history *h) {
     *h = (run_history){.val_loss = NAN, .last_good_loss = NAN};
@@ -27,7 +27,7 @@ static void add_phase(report_phase *to, const report_phase *p) {
     to->fp8_gemms += p->fp8_gemms;
 }
 
-/* The phases of each recipe become one. */
+/* Merges the phases of each recipe. */
 static void join_phases(run_history *h) {
     int kept = 0;
     for (int i = 0; i < h->phase_count; i++) {
@@ -45,7 +45,7 @@ report_phase *run_history_phase(run_history *h, const char *recipe) {
     report_phase *last = &h->phases[h->phase_count > 0 ? h->phase_count - 1 : 0];
     if (h->phase_count > 0 && strcmp(last->recipe, recipe) == 0) return last;
     if (h->phase_count == REPORT_MOST_PHASES) join_phases(h);
-    if (h->phase_count == REPORT_MOST_PHASES) return last; /* there are not so many recipes */
+    if (h->phase_count == REPORT_MOST_PHASES) return last; /* cannot happen: there are fewer recipes */
     report_phase *next = &h->phases[h->phase_count++];
     *next = (report_phase){0};
     snprintf(next->recipe, sizeof next->recipe, "%s", recipe);
@@ -128,7 +128,7 @@ ott_status run_history_text(const run_history *h, str *out) {
 
 /* ---- reading ---- */
 
-/* Integers of a history are counts; -1: it is none. */
+/* Reads a count; -1 if it is missing or invalid. */
 static int64_t count_or_invalid(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_integer(value) ? json_integer_value(value) : -1;
@@ -143,7 +143,7 @@ static bool parse_phase(const json_t *object, report_phase *p) {
                         .gemms = count_or_invalid(object, "gemms"),
                         .fp8_gemms = count_or_invalid(object, "fp8_gemms")};
     memcpy(p->recipe, recipe, strlen(recipe));
-    const int64_t most = INT64_MAX / (2 * REPORT_MOST_PHASES); /* so that their sum is one, too */
+    const int64_t most = INT64_MAX / (2 * REPORT_MOST_PHASES); /* the sum must not overflow */
     return p->steps >= 0 && p->tokens >= 0 && p->tokens <= most && p->seconds >= 0 && p->gemms >= 0 &&
            p->gemms <= most && p->fp8_gemms >= 0 && p->fp8_gemms <= p->gemms && p->steps <= most;
 }

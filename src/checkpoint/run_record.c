@@ -1,4 +1,4 @@
-/* checkpoint/run_record: run.json, read and written. */
+/* checkpoint/run_record: reads and writes run.json. */
 #include "checkpoint/run_record.h"
 #include "base/file.h"
 #include "base/json_member.h"

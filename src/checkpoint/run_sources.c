@@ -1,4 +1,4 @@
-/* checkpoint/run_sources: marking, sources.json, and comparing. */
+/* checkpoint/run_sources: collects fingerprints, reads and writes sources.json, and compares. */
 #include "checkpoint/run_sources.h"
 #include "checkpoint/json.h"
 #include <inttypes.h>
@@ -74,7 +74,7 @@ ott_status run_sources_text(const run_sources *s, str *out) {
     return status;
 }
 
-/* A file of which too little is said is passed over. */
+/* Skips incomplete entries. */
 static ott_status parse_file(run_sources *s, const json_t *object) {
     const char *word = json_string_value(json_object_get(object, "role"));
     const char *path = json_string_value(json_object_get(object, "path"));
@@ -142,7 +142,7 @@ static void log_change(const logger *log, const run_source *before, const run_so
 void run_sources_compare(const run_sources *before, const run_sources *now, run_source_role role,
                          const logger *log) {
     int64_t changes = 0;
-    if (before->count == 0) return; /* nothing is known */
+    if (before->count == 0) return; /* unknown */
     for (int64_t i = 0; i < before->count; i++) {
         const run_source *b = &before->files[i], *n = find_path(now, b);
         bool other = role != SOURCE_ROLES && b->role != role;

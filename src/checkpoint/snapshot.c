@@ -1,8 +1,8 @@
-/* checkpoint/snapshot: taking and staging. */
+/* checkpoint/snapshot: takes and stages snapshots. */
 #include "checkpoint/snapshot.h"
 #include "checkpoint/float8.h"
 
-/* What the last checkpoint of a run may do without. */
+/* With checkpoint.save_model_only, the last checkpoint has no optimizer state. */
 static ott_status describe_optimizer(const model *m, const config *cfg, const run_state *run,
                                      tensor_set *set) {
     bool last = run->step >= cfg->train.max_steps;
@@ -23,7 +23,7 @@ static ott_status describe_sets(const model *m, const config *cfg, const char *r
     return str_finish(&out->config);
 }
 
-/* Every parameter is somewhere, with its state. */
+/* Every parameter and its state must be on some rank; FP8 state may be missing. */
 static ott_status agree_on_sets(checkpoint_snapshot *s) {
     for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
         int64_t count = s->sets[id].count;

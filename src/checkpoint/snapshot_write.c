@@ -1,7 +1,6 @@
 /*
- * checkpoint/snapshot_write: the files of a checkpoint. Tensors stream from where they are to their place in their file
- * through one small buffer, so that writing a checkpoint needs no memory worth planning. Of several ranks each
- * writes what is its own of each file, at once; rank 0 writes the rest when that is there.
+ * checkpoint/snapshot_write: writes the files of a checkpoint. Tensors are streamed to their file through one
+ * small buffer. All ranks write their slices at the same time; then rank 0 writes the remaining files.
  */
 #include "base/file.h"
 #include "base/staging.h"
@@ -18,7 +17,7 @@ typedef struct file_set {
     mem *account;
     const checkpoint_snapshot *from;
     const char *folder;
-    str path;     /* of the file at hand */
+    str path;     /* of the current file */
     char *buffer; /* [BUFFER_BYTES] */
     checkpoint_state state;
 } file_set;
@@ -35,7 +34,7 @@ static int64_t piece_size(int64_t total, int64_t at) {
 
 /* ---- tensors ---- */
 
-/* Bytes [at, at + count) of what is here: in the buffer, or where they are. */
+/* Bytes [at, at + count) of the slice: in place on the host, else copied to the buffer. */
 static ott_status fetch_bytes(const file_set *s, const tensor_slice *p, int64_t at, int64_t count,
                               const char **out) {
     const char *from = (const char *)p->data + at;
@@ -47,7 +46,7 @@ static ott_status skip_to(safetensors_writer *w, int64_t from, int64_t to, int64
     return to > from ? safetensors_writer_skip(w, (to - from) * size) : OTT_OK;
 }
 
-/* `end`: the elements of the tensor that were passed. */
+/* end: in and out, elements of the tensor that were written or skipped. */
 static ott_status write_piece(safetensors_writer *w, const tensor_slice *p, const safetensors_tensor *t,
                               int64_t at, int64_t count, const char *values, int64_t *end) {
     int64_t columns = tensor_set_columns(t), size = dtype_bytes(t->dtype);
@@ -61,7 +60,7 @@ static ott_status write_piece(safetensors_writer *w, const tensor_slice *p, cons
     return OTT_OK;
 }
 
-/* What others have of it is skipped. */
+/* Skips the elements that other ranks write. */
 static ott_status write_tensor(const file_set *s, safetensors_writer *w, const safetensors_tensor *t,
                                const tensor_slice *p) {
     int64_t end = 0, all = 1, total = tensor_slice_elements(p), size = dtype_bytes(t->dtype);
@@ -81,7 +80,7 @@ static ott_status write_tensors(const file_set *s, const tensor_set *set, safete
     return OTT_OK;
 }
 
-/* The metadata of a file: what its tensors say, then what was noted. */
+/* Metadata of the file: notes of the tensors, then of the set. */
 static ott_status list_metadata(const tensor_set *set, arena *memory, safetensors_pair **out,
                                 int64_t *count) {
     void *pairs;
@@ -134,12 +133,12 @@ static ott_status write_sets(file_set *s) {
     return OTT_OK;
 }
 
-/* ---- their checksums ---- */
+/* ---- checksums ---- */
 
-/* What this rank wrote of a file, or all ranks did. */
+/* What one rank wrote of a file. */
 typedef struct written_part {
     int64_t bytes;
-    uint32_t crc; /* what it adds to the file's */
+    uint32_t crc; /* contribution to the file's CRC */
 } written_part;
 
 static void join_piece(written_part *to, const void *data, int64_t bytes, int64_t after) {
@@ -147,14 +146,14 @@ static void join_piece(written_part *to, const void *data, int64_t bytes, int64_
     to->crc ^= file_crc32c_before(file_crc32c(0, data, bytes), after);
 }
 
-/* A file of tensors that all have written. */
+/* A file of tensors after all ranks wrote it. */
 typedef struct written_file {
     safetensors *file;
-    int64_t data; /* bytes of all tensors */
+    int64_t data; /* bytes of all tensor data */
     written_part part;
 } written_file;
 
-/* What lies on disk is what gets a checksum, not what was meant to. */
+/* Computes the checksum from what is on disk, not from memory. */
 static ott_status measure_tensor(const file_set *s, written_file *f, const safetensors_tensor *t,
                                  const tensor_slice *p) {
     int64_t total = tensor_slice_elements(p), size = dtype_bytes(t->dtype), bytes;
@@ -209,7 +208,7 @@ static ott_status measure_sets(file_set *s, written_part *own) {
     return OTT_OK;
 }
 
-/* What ranks wrote is all of each file, and nothing twice. all: [ranks][CHECKPOINT_CONFIG]. */
+/* Checks that the ranks wrote each byte of a file exactly once. all: [ranks][CHECKPOINT_CONFIG]. */
 static ott_status join_parts(file_set *s, const written_part *all) {
     for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
         checkpoint_file *file = &s->state.files[id];
@@ -240,7 +239,7 @@ static ott_status measure_all(file_set *s) {
     return status;
 }
 
-/* ---- the other files ---- */
+/* ---- the remaining files ---- */
 
 static ott_status write_config(file_set *s) {
     const checkpoint_snapshot *from = s->from;
@@ -252,7 +251,7 @@ static ott_status write_config(file_set *s) {
     return checkpoint_measure(s->path.text, s->buffer, BUFFER_BYTES, NULL, file);
 }
 
-/* A file that training does not need. */
+/* Writes a file that resuming does not need. */
 static ott_status write_extra(file_set *s, const char *name, const char *text, int64_t bytes) {
     if (bytes == 0) return OTT_OK;
     TRY(name_file(s, name));

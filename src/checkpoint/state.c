@@ -1,6 +1,6 @@
 /*
- * checkpoint/state: state.json, written and read by the same tables of fields. The reader trusts
- * nothing: each member must be there once, of its type and in its range, and no other may be.
+ * checkpoint/state: reads and writes state.json with shared tables of fields. The reader accepts each member
+ * exactly once, with its type and range, and no other members.
  */
 #include "checkpoint/state.h"
 #include "base/file.h"
@@ -13,15 +13,15 @@
 #include <string.h>
 
 #define STATE_VERSION 3
-#define STATE_OLDEST  2                  /* that is read */
-#define STATE_LIMIT   (INT64_C(1) << 20) /* bytes; a real one has about 1,000 */
+#define STATE_OLDEST  2                  /* oldest version that is read */
+#define STATE_LIMIT   (INT64_C(1) << 20) /* bytes; a real file has about 1,000 */
 
 typedef enum field_type { FIELD_INT, FIELD_REAL, FIELD_BOOL, FIELD_WORD } field_type;
 
 typedef struct field {
     const char *name;
     field_type type;
-    int64_t low; /* integers: the least allowed */
+    int64_t low; /* range of integers */
     int64_t high;
 } field;
 
@@ -44,8 +44,7 @@ static const field run_fields[] = {
 };
 enum { RUN_FIELDS = sizeof run_fields / sizeof *run_fields };
 
-/* X(key of the configuration's section model, type, least, where it is in model_options). A plain rotary
-   embedding has zeros for what only llama3 scaling uses. */
+/* X(key in [model], type, minimum, value in model_options). The rope fields are 0 without Llama 3 scaling. */
 #define STRETCHED(o, member) ((o)->rope.kind == ROPE_LLAMA3 ? (o)->rope.member : 0)
 #define SHAPE_MAP(X)                                                                                         \
     X(dim, INT, 1, o->dim)                                                                                   \
@@ -87,7 +86,7 @@ static const char *const file_names[] = {
 #undef X
 };
 
-/* crc32c, owner, base, schedule_start and step_rows are taken off before */
+/* the optional members were removed before */
 static const char *const top_names[] = {"version", "run", "model", "files"};
 
 const char *checkpoint_file_name(enum checkpoint_file_id id) {
@@ -124,7 +123,7 @@ static json_t *json_of(field_type type, state_value v) {
     return NULL;
 }
 
-/* NULL when memory ran out, which every jansson call passes on. */
+/* NULL if memory ran out; jansson calls accept and return NULL. */
 static json_t *object_of(const field *fields, const state_value *values, int count) {
     json_t *object = json_object();
     for (int i = 0; i < count; i++)
@@ -202,12 +201,12 @@ out:
 
 /* ---- reading ---- */
 
-/* Where in the file a member is, for messages: "run", "model", "files.model.safetensors". */
+/* Path and member of a value, for messages: "run", "model", "files.model.safetensors". */
 typedef struct member_path {
     const char *path, *section;
 } member_path;
 
-/* Messages show member names of the file only when they are harmless. */
+/* Returns the name if it is short and valid UTF-8, for messages. */
 static const char *show_member(const char *name) {
     return strlen(name) <= 40 && str_utf8_error(name, (int64_t)strlen(name)) < 0 ? name : "(a long name)";
 }
@@ -260,7 +259,7 @@ static ott_status take_field(const member_path *at, const field *f, const json_t
     return OTT_OK;
 }
 
-/* Every name is in `names`, and each of `names` is there. */
+/* Checks that the object has exactly these names. */
 static ott_status check_names(const member_path *at, json_t *object, const char *const *names, int count) {
     const char *name;
     json_t *value;
@@ -304,7 +303,7 @@ static ott_status read_run(const char *path, json_t *object, run_state *run) {
     return OTT_OK;
 }
 
-/* A checkpoint may be of no run. The member is taken off the object. */
+/* The owner is optional. Removes the member from the object. */
 static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
     static const char *const names[] = {"run", "branch"};
     static const field branch = {"branch", FIELD_INT, 1, INT64_MAX};
@@ -322,7 +321,7 @@ static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
     return OTT_OK;
 }
 
-/* Of a checkpoint that leaves what is frozen in a folder. The member is taken off the object. */
+/* The base is present if frozen weights are in another folder. Removes the member from the object. */
 static ott_status take_base(const char *path, json_t *root, model_base *base) {
     static const char *const names[] = {"folder", "files", "bytes", "hash"};
     static const field counts[] = {{"files", FIELD_INT, 1, INT64_MAX},
@@ -345,7 +344,7 @@ static ott_status take_base(const char *path, json_t *root, model_base *base) {
     return OTT_OK;
 }
 
-/* A counter that is left out where it is 0. The member is taken off the object. */
+/* Reads a counter that is omitted if it is 0. Removes the member from the object. */
 static ott_status take_counter(const char *path, json_t *root, const char *name, int64_t *out) {
     const field f = {name, FIELD_INT, 1, INT64_MAX};
     json_t *value = json_object_get(root, f.name);
@@ -377,7 +376,7 @@ static ott_status read_files(const char *path, json_t *object, checkpoint_state 
     return OTT_OK;
 }
 
-/* A newer version may be guarded in another way, so the version is looked at first. */
+/* Checks the version first: a newer one may use another checksum. */
 static ott_status check_version(const char *path, const json_t *root) {
     const json_t *version = json_object_get(root, "version");
     if (!json_is_integer(version))

@@ -1,4 +1,4 @@
-/* checkpoint/tensors: sets of tensors: making, checking and reading them. */
+/* checkpoint/tensors: builds, checks and reads sets of tensors. */
 #include "checkpoint/tensors.h"
 #include "fp8/cast.h"
 #include "tensor/moment.h"
@@ -17,12 +17,12 @@ static bool is_state(ott_dtype d) {
     return d == OTT_F32 || d == OTT_BF16;
 }
 
-/* What others save adapters in is read, too. */
+/* Other programs save adapters as fp16. */
 static bool is_readable(ott_dtype d) {
     return is_state(d) || d == OTT_F16;
 }
 
-/* ---- making ---- */
+/* ---- building ---- */
 
 ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity) {
     void *memory;
@@ -64,7 +64,7 @@ ott_status tensor_set_note(tensor_set *set, const char *key, const char *value) 
     return OTT_OK;
 }
 
-/* `value`: what is here of a tensor of p. */
+/* value: this rank's slice of a tensor of p. */
 static ott_status add_value(tensor_set *set, const char *name, const parameter *p, const tensor *value) {
     safetensors_tensor t = {.name = name, .dtype = value->dtype, .rank = p->rank};
     STATUS_REQUIRE(value->ld == value->columns);
@@ -74,7 +74,8 @@ static ott_status add_value(tensor_set *set, const char *name, const parameter *
     return OTT_OK;
 }
 
-/* The numbers of the groups of a state in FP8: of the rows that are here, which groups do not cut. */
+/* Adds the group scales of optimizer state in FP8, for the local rows. Groups are never split across
+   ranks. */
 static ott_status add_group_scales(tensor_set *set, const char *slot, const parameter *p,
                                    const tensor *group_scales) {
     safetensors_tensor t = {.dtype = OTT_F32, .rank = p->rank};
@@ -89,7 +90,7 @@ static ott_status add_group_scales(tensor_set *set, const char *slot, const para
     return OTT_OK;
 }
 
-/* Each rank of its stage has those of the whole. */
+/* Every rank of the pipeline stage has all scales. */
 static ott_status add_scales(tensor_set *set, const char *name, const frozen_codes *c) {
     safetensors_tensor t = {.dtype = OTT_F32, .rank = 2, .shape = {c->scale_rows, c->scale_columns}};
     TRY(arena_printf(set->memory, &t.name, "%s_scale_inv", name));
@@ -115,12 +116,12 @@ ott_status tensor_set_add_slots(tensor_set *set, const char *name, const paramet
     return OTT_OK;
 }
 
-/* ---- agreeing ---- */
+/* ---- agreement between ranks ---- */
 
-/* What a rank says of a tensor. */
+/* What one rank has of a tensor. */
 typedef struct record {
-    parameter_part part; /* 0 elements: it has nothing of it */
-    int64_t columns;     /* of the whole */
+    parameter_part part; /* 0 elements: nothing */
+    int64_t columns;     /* of the global tensor */
     int64_t number;
 } record;
 
@@ -138,7 +139,7 @@ static record describe_place(const tensor_set *set, int64_t i) {
     return (record){p->part, tensor_set_columns(&set->declared[i]), p->number};
 }
 
-/* Is it this rank that writes its part of tensor i, of `of` [size] ranks? */
+/* True if this rank writes its slice of tensor i. Ranks with equal slices take turns over i. of: [size]. */
 static bool is_own_turn(const record *of, int size, int own, int64_t i) {
     int copies = 0, before = 0;
     for (int r = 0; r < size; r++) {
@@ -149,7 +150,7 @@ static bool is_own_turn(const record *of, int size, int own, int64_t i) {
     return has_elements(&of[own]) && i % copies == before;
 }
 
-/* False: no rank has tensor i. */
+/* Returns false if no rank has tensor i. */
 static bool decide_writer(tensor_set *set, int64_t i, const record *of, int size, int own) {
     int first = 0;
     while (first < size && !has_elements(&of[first])) first++;
@@ -163,10 +164,10 @@ static bool decide_writer(tensor_set *set, int64_t i, const record *of, int size
 typedef struct agreement {
     const checkpoint_ranks *ranks;
     tensor_set *set;
-    int64_t most; /* tensors that are talked of at once */
+    int64_t most; /* tensors per message */
     record *mine; /* [most] */
     record *all;  /* [size][most] */
-    record *of;   /* [size], of one tensor */
+    record *of;   /* [size], records of one tensor */
     int64_t kept;
 } agreement;
 
@@ -186,7 +187,7 @@ static ott_status agree_some(agreement *a, int64_t first, int64_t count) {
     return OTT_OK;
 }
 
-/* The ranks run one model under one configuration: else what they say of their tensors would be mixed up. */
+/* All ranks must list the same number of tensors, else their records would not match. */
 static ott_status check_counts(const agreement *a) {
     int64_t *counts = (int64_t *)a->of;
     TRY(ranks_gather(a->ranks, &a->set->count, sizeof *counts, counts));
@@ -300,7 +301,8 @@ int64_t tensor_set_bytes(const tensor_set *set) {
     return bytes;
 }
 
-/* Elements [at, at + count) of what is here of tensor i, in its format; `out` has room for them in fp32. */
+/* Reads elements [at, at + count) of tensor i's slice and converts them to its format. out: room for count
+   fp32. */
 static ott_status read_piece(const tensor_set *set, int64_t i, const safetensors *f, int64_t at,
                              int64_t count, char *out) {
     const safetensors_entry *e = safetensors_find(f, set->declared[i].name);
@@ -352,9 +354,9 @@ ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *
     return status;
 }
 
-/* ---- the sets of a model ---- */
+/* ---- sets of a model ---- */
 
-/* What balances experts moves without a gradient. */
+/* True for the expert biases that load balancing changes without a gradient. */
 static bool is_moved_bias(const model *m, const parameter *p) {
     for (int i = 0; i < m->all_modules.count; i++)
         if (m->all_modules.of[i].balances && m->all_modules.of[i].bias == p) return true;
@@ -362,8 +364,7 @@ static bool is_moved_bias(const model *m, const parameter *p) {
 }
 
 ott_status tensor_set_of_model(tensor_set *set, const model *m, bool without_base) {
-    TRY(tensor_set_open(set, m->device->account,
-                        2 * (int64_t)m->all_parameter_count)); /* codes have scales */
+    TRY(tensor_set_open(set, m->device->account, 2 * (int64_t)m->all_parameter_count)); /* codes and scales */
     for (int i = 0; i < m->all_parameter_count; i++) {
         const parameter *p = m->all_parameters[i];
         if (without_base && p->frozen && !is_moved_bias(m, p)) continue;
@@ -372,7 +373,7 @@ ott_status tensor_set_of_model(tensor_set *set, const model *m, bool without_bas
     return OTT_OK;
 }
 
-/* What the experts of a mixture got, by the bias that moves with it: every rank has all. */
+/* Adds the token counts of a layer's experts. Every rank has all of them. */
 static ott_status add_load(tensor_set *set, const char *bias, const tensor *load) {
     const char *name;
     TRY(arena_printf(set->memory, &name, "%s.load", bias));
@@ -385,7 +386,7 @@ ott_status tensor_set_of_optimizer(tensor_set *set, const model *m) {
     int64_t loads = m->balance.loads.rows, number = 0;
     TRY(tensor_set_open(set, m->device->account,
                         rule ? 2 * (int64_t)m->all_parameter_count * rule->slots + loads
-                             : 0)); /* codes have numbers */
+                             : 0)); /* codes and group scales */
     for (int i = 0; rule && i < m->all_parameter_count; i++)
         if (!m->all_parameters[i]->frozen)
             TRY(tensor_set_add_slots(set, m->all_parameters[i]->name, m->all_parameters[i], rule));

@@ -1,7 +1,6 @@
 /*
- * checkpoint/writer: a thread for each write that goes on beside training. What it shares with the
- * thread that saves is `done`, and what that guards: snapshot, result, written and reason are its own until
- * then.
+ * checkpoint/writer: writes each checkpoint on its own thread. `done` and its lock hand the write back: until
+ * done is set, only the writing thread uses snapshot, result, written and reason.
  */
 #include "checkpoint/writer.h"
 #include "checkpoint/snapshot.h"
@@ -21,17 +20,17 @@ struct checkpoint_writer {
     const logger *log;
     const config *cfg;
     const char *folder;
-    group *ranks;        /* NULL: one */
+    group *ranks;        /* NULL: one rank */
     const char *sources; /* borrowed; NULL: none */
-    void *staging;       /* [staging_bytes], NULL: nothing is staged */
+    void *staging;       /* [staging_bytes]; NULL: nothing is staged */
     int64_t staging_bytes;
-    /* the write in flight */
-    bool in_flight, on_thread; /* the second: on `thread` */
+    /* The write in flight. */
+    bool in_flight, on_thread; /* in_flight: not yet collected by finish_write; on_thread: runs on `thread` */
     pthread_t thread;
     checkpoint_snapshot snapshot;
     ott_status result;
     checkpoint_written written;
-    char reason[REASON_SIZE]; /* of a failure */
+    char reason[REASON_SIZE]; /* error text of a failed write */
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool done;
@@ -51,8 +50,8 @@ static void *write_snapshot(void *argument) {
     return NULL;
 }
 
-/* It blocks every signal, so that handlers run on the program's own threads. Where no thread can be had, the
-   write is done before this returns. */
+/* Starts the thread with all signals blocked, so that handlers run on the program's threads. If no thread can
+   be created, writes before it returns. */
 static void start_write(checkpoint_writer *w) {
     sigset_t all, before;
     w->done = false;
@@ -68,7 +67,7 @@ static void start_write(checkpoint_writer *w) {
     write_snapshot(w);
 }
 
-/* ---- waiting for it ---- */
+/* ---- waiting ---- */
 
 static bool is_done(checkpoint_writer *w) {
     pthread_mutex_lock(&w->lock);
@@ -77,7 +76,7 @@ static bool is_done(checkpoint_writer *w) {
     return done;
 }
 
-/* False when it is still writing after LONG_WAIT_SECONDS. */
+/* Returns false if the write still runs after LONG_WAIT_SECONDS. */
 static bool wait_a_while(checkpoint_writer *w) {
     struct timespec until;
     int reason = 0;
@@ -90,7 +89,7 @@ static bool wait_a_while(checkpoint_writer *w) {
     return done;
 }
 
-/* What the write has come to; its error stays in w->reason. */
+/* Waits for the write, logs its result and returns it. The error text stays in w->reason. */
 static ott_status finish_write(checkpoint_writer *w) {
     if (!w->in_flight) return OTT_OK;
     if (!wait_a_while(w))
@@ -117,7 +116,7 @@ ott_status checkpoint_writer_poll(checkpoint_writer *w) {
 
 /* ---- saving ---- */
 
-/* How much is staged follows from the recipe in force too: delayed scaling has windows. */
+/* Grows the staging buffer: its size depends on the recipe (amax histories). */
 static ott_status reserve_staging(checkpoint_writer *w, int64_t bytes) {
     if (bytes <= w->staging_bytes) return OTT_OK;
     device *d = w->m->device;
@@ -171,7 +170,7 @@ static ott_status save_now(checkpoint_writer *w, const char *recipe_name, const 
     return status;
 }
 
-/* A run that saves only when it is stopped has nothing to go on with meanwhile. */
+/* A run that saves only when it stops has nothing to overlap with. */
 static bool writes_on_thread(const config *cfg) {
     return cfg->checkpoint.async_mode != ASYNC_DISABLED && cfg->checkpoint.interval > 0;
 }
