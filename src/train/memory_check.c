@@ -1,4 +1,4 @@
-/* train/memory_check: what a run needs, and, when that is too much, which settings would help. */
+/* train/memory_check: measures the memory of a run and searches settings that reduce it. */
 #include "train/memory_check.h"
 #include "base/size.h"
 #include "base/text.h"
@@ -8,9 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what a configuration needs ---- */
+/* ---- measuring ---- */
 
-/* Every recipe of the precision schedule is tried on. */
+/* Converts to every recipe of the precision schedule. Keeps the largest memory that forward saves for
+   backward. */
 static ott_status try_phases(trainer *t, const precision_plan *precision, memory_need *out) {
     for (int i = 0; i < precision->phase_count; i++) {
         if (precision->phases[i].recipe != t->recipe) TRY(trainer_convert(t, precision->phases[i].recipe));
@@ -57,13 +58,13 @@ static ott_status need_of(const memory_check *c, const variant *v, memory_need *
     return status;
 }
 
-/* ---- settings that would help ---- */
+/* ---- settings that save memory ---- */
 
-/* A setting, made as strong as it takes, and what it gives. */
+/* A setting, applied as often as needed, and its result. */
 typedef struct proposal {
     setting set;
-    int times; /* it is applied */
-    int64_t total;
+    int times;     /* how often it is applied */
+    int64_t total; /* bytes that the run needs then */
     char text[MEMORY_CHECK_TEXT];
 } proposal;
 
@@ -75,7 +76,8 @@ static memory_limit host_room(const memory_check *c) {
     return room;
 }
 
-/* Applies it again and again until it fits or cannot be applied again. False: it saves nothing. */
+/* Applies a setting repeatedly until the run fits or the setting cannot change further. False if it saves
+   nothing. */
 static bool propose(const memory_check *c, const variant *from, setting set, int64_t need, int64_t left,
                     proposal *out) {
     variant v = *from;
@@ -83,7 +85,7 @@ static bool propose(const memory_check *c, const variant *from, setting set, int
     char text[MEMORY_CHECK_TEXT];
     *out = (proposal){.set = set, .total = need};
     for (int times = 1; times <= MOST_TIMES && out->total > left && set(c, &v, text); times++) {
-        if (need_of(c, &v, &n) != OTT_OK) break; /* does not go with the rest of the configuration */
+        if (need_of(c, &v, &n) != OTT_OK) break; /* the rest of the configuration does not allow it */
         if (n.host > host_room(c).left) break;
         if (n.total >= out->total) continue;
         out->total = n.total;
@@ -100,7 +102,7 @@ static void insert(proposal *list, int *count, const proposal *p) {
     (*count)++;
 }
 
-/* All that save something, the best first. */
+/* Lists the settings that save memory, the best first. Returns their number. */
 static int find_proposals(const memory_check *c, const variant *v, int64_t need, int64_t left,
                           proposal *list) {
     int count = 0;
@@ -112,7 +114,7 @@ static int find_proposals(const memory_check *c, const variant *v, int64_t need,
 
 /* ---- suggestions ---- */
 
-/* What several of them need together. */
+/* *out = bytes that the run needs with all settings of the list. */
 static ott_status need_with(const memory_check *c, const variant *from, const proposal *list, int count,
                             int64_t *out) {
     variant v = *from;
@@ -136,7 +138,7 @@ static void write_together(str *text, const memory_check *c, const variant *v, c
     if (together <= left) return;
     if (count > 0) str_append(text, ", which is still too much");
     if (propose(c, v, memory_check_reduce_model, INT64_MAX, left, &smaller) && smaller.total <= left)
-        str_printf(text, "; %s makes a small model of the family, to try the configuration with, of %s",
+        str_printf(text, "; %s makes a small model of the family to try the configuration; it needs %s",
                    smaller.text, size_text(smaller.total, size));
 }
 
@@ -149,7 +151,7 @@ static void write_proposals(str *text, const memory_check *c, const variant *v, 
         str_printf(text, "%s%s saves %s", i ? ", " : "what would help most: ", list[i].text,
                    size_text(need - list[i].total, size));
     if (count == 0) {
-        str_append(text, "no other setting of the step saves any");
+        str_append(text, "no other setting saves memory");
         list[0] = (proposal){.total = need};
     }
     write_together(text, c, v, list, count, left);
@@ -157,7 +159,8 @@ static void write_proposals(str *text, const memory_check *c, const variant *v, 
 
 enum { MOST_RANKS = 1024 };
 
-/* The fewest ranks, a power of two, that hold the parameters between them and have room each; false: none are known. */
+/* Appends the smallest power of two of ranks on which the run fits if they shard the parameters. False if
+   there is none. */
 static bool write_ranks(str *text, const memory_check *c, const variant *from, int64_t left) {
     variant v = *from;
     memory_need n;
@@ -173,15 +176,15 @@ static bool write_ranks(str *text, const memory_check *c, const variant *from, i
         if (c->device->threads > 0) n.total += process_group_bytes(&m) - n.by_kind[MEM_COMM];
         if (n.total > left) continue;
         str_printf(text,
-                   "; sharded over %d ranks (distributed.dp_shard = %d) with as much memory each it needs %s "
-                   "of each",
+                   "; sharded over %d ranks with as much memory each (distributed.dp_shard = %d) it needs %s "
+                   "on each",
                    ranks, ranks, size_text(n.total, size));
         return true;
     }
     return false;
 }
 
-/* True if it names a number of ranks. */
+/* True if the text names a number of ranks. */
 static bool suggest(const memory_check *c, const variant *v, int64_t need, int64_t left, str *text) {
     write_proposals(text, c, v, need, left);
     return write_ranks(text, c, v, left);
@@ -194,12 +197,10 @@ ott_status memory_check_suggest(const memory_check *c, int64_t need, int64_t lef
 
 /* ---- FP8 and bf16 ---- */
 
-enum {
-    EXCESS_SHARE = 100,
-    EXCESS_LEAST = 16 << 20
-}; /* of the need in bf16, and bytes: less is not worth a line */
+/* Smaller excesses are not reported: 1 / EXCESS_SHARE of the memory in bf16, and bytes. */
+enum { EXCESS_SHARE = 100, EXCESS_LEAST = 16 << 20 };
 
-/* *fits: the setting goes with the rest of the configuration. */
+/* *fits is false if the rest of the configuration does not allow the setting. */
 static ott_status try_setting(const memory_check *c, const variant *v, memory_need *out, bool *fits) {
     ott_status status = need_of(c, v, out);
     *fits = status == OTT_OK;
@@ -246,9 +247,9 @@ void memory_check_show_fp8(const memory_check_fp8 *c, int64_t need, char out[MEM
     }
 }
 
-/* ---- the refusal ---- */
+/* ---- the error message ---- */
 
-/* Writes the largest kinds of memory. */
+/* Appends the kinds of memory, largest first, that are at least 2% of all. */
 static void write_kinds(str *text, int64_t all, const int64_t of[MEM_KIND_COUNT]) {
     bool written[MEM_KIND_COUNT] = {false};
     char size[SIZE_TEXT];
@@ -271,7 +272,8 @@ static ott_status refuse(const memory_check *c, const variant *v, const memory_n
     str_printf(&text, "the run needs %s and %s: ", size_text(n->total, size), limit_text(room, left));
     write_kinds(&text, n->total, n->by_kind);
     str_append(&text, "; ");
-    if (suggest(c, v, n->total, available, &text)) str_append(&text, "; ottava plan shows the speed on them");
+    if (suggest(c, v, n->total, available, &text))
+        str_append(&text, "; ottava plan estimates the speed on them");
     ott_status status = str_finish(&text);
     if (status == OTT_OK) status = status_fail(OTT_ERR_MEMORY, "%s", text.text);
     str_free(&text);
@@ -282,19 +284,20 @@ ott_status memory_check_measure(const memory_check *c, memory_need *out) {
     return need_of(c, &(variant){.cfg = *c->cfg, .shape = *c->shape}, out);
 }
 
-/* Of a device with memory of its own, beside which the run takes some of the host's. */
+/* Checks host memory. It applies if the device has its own memory, but the run also needs memory of the
+   host. */
 static ott_status check_host(const memory_check *c, const memory_need *n) {
     memory_limit room = host_room(c);
     char size[SIZE_TEXT], left[LIMIT_TEXT];
     str text = {.account = c->account};
     if (n->host <= room.left) return OTT_OK;
-    str_printf(&text, "the run needs %s of the host's memory, and %s: ", size_text(n->host, size),
+    str_printf(&text, "the run needs %s of host memory, and %s: ", size_text(n->host, size),
                limit_text(&room, left));
     write_kinds(&text, n->host, n->host_by_kind);
     if (n->host_by_kind[MEM_STAGING] > 0)
         str_append(&text, "; checkpoint.async_mode = \"disabled\" needs no copy for checkpoints");
     if (c->cfg->train.offload != OFFLOAD_NONE)
-        str_append(&text, "; train.offload = \"none\" leaves the training state in the device's memory");
+        str_append(&text, "; train.offload = \"none\" keeps the training state in device memory");
     ott_status status = str_finish(&text);
     if (status == OTT_OK) status = status_fail(OTT_ERR_MEMORY, "%s", text.text);
     str_free(&text);

@@ -1,4 +1,4 @@
-/* train/memory_check_settings: settings that reduce the memory of a run, one function each. */
+/* train/memory_check_settings: one function for each setting that saves memory. */
 #include "train/memory_check_settings.h"
 #include "train/precision.h"
 #include <inttypes.h>
@@ -68,7 +68,7 @@ static bool has_filter(const config *cfg, const char *name) {
     return false;
 }
 
-/* An FP8 head quantizes the gradient of the logits, the largest tensor of a step, once for each of its two GEMMs. */
+/* An FP8 head stores two quantized copies of the logits' gradient, the largest tensor of a step. */
 bool memory_check_exclude_head(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     static const char head[] = "output_head";
     config_list *list = &v->cfg.float8.filter_fqns;
@@ -91,7 +91,7 @@ static bool halve_precision(const memory_check *c, variant *v, char text[MEMORY_
     return true;
 }
 
-/* Fine-tuning does as well without. */
+/* Fine-tuning works as well with a frozen embedding. */
 static bool freeze_embedding(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     static const char *const names[] = {"model.embed_tokens"};
     static const config_list list = {names, 1};
@@ -101,7 +101,7 @@ static bool freeze_embedding(const memory_check *c, variant *v, char text[MEMORY
     return true;
 }
 
-/* On a GPU: first the moments, then masters too. */
+/* On a GPU: first offloads the moments, then the master weights, too. */
 static bool offload_more(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     config_offload *offload = &v->cfg.train.offload;
     if (c->device->threads > 0 || *offload == OFFLOAD_STATE || v->cfg.optimizer.name == OPTIMIZER_MUON)
@@ -115,7 +115,7 @@ static bool offload_more(const memory_check *c, variant *v, char text[MEMORY_CHE
 
 bool memory_check_reduce_model(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     config smaller = *c->asked;
-    int64_t by = v->cfg.model.reduce; /* 1 in the resolved configuration; then what was tried last */
+    int64_t by = v->cfg.model.reduce; /* 1 in the resolved configuration; later the last value tried */
     if (by <= 1) by = smaller.model.reduce > 1 ? smaller.model.reduce : 1;
     if (2 * by > SMALLEST_MODEL) return false;
     smaller.model.reduce = 2 * by;

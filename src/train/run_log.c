@@ -1,4 +1,4 @@
-/* train/run_log: the lines before the first step and after the last. */
+/* train/run_log: writes the log lines before the first step and after the last step. */
 #include "train/run_log.h"
 #include "train/progress.h"
 #include <stdio.h>
@@ -27,14 +27,13 @@ static void log_precision(const run_log_start *a) {
                  (long long)a->precision->phases[i].first + 1, a->precision->phases[i].recipe->name);
 }
 
-/* "224 as they are, 0 as bf16 numbers, ..." */
+/* "224 directly, 0 dequantized to bf16, ..." */
 static void show_readings(const trainer *t, const int count[LINEAR_CODES_USES], char *out, size_t size) {
-    snprintf(out, size, "%d as they are, %d as %s numbers, %d rounded a second time",
-             count[LINEAR_CODES_DIRECT], count[LINEAR_CODES_DEQUANTIZED], dtype_name(t->m->activation),
-             count[LINEAR_CODES_REQUANTIZED]);
+    snprintf(out, size, "%d directly, %d dequantized to %s, %d requantized", count[LINEAR_CODES_DIRECT],
+             count[LINEAR_CODES_DEQUANTIZED], dtype_name(t->m->activation), count[LINEAR_CODES_REQUANTIZED]);
 }
 
-/* What products make of frozen weights that are kept in FP8: never silently something else. */
+/* Logs how GEMMs use frozen weights that are kept in FP8, since some uses round them again. */
 static void log_kept(const run_log_start *a) {
     const module_list *all = &a->trainer->m->modules;
     int kept = 0, count[2][LINEAR_CODES_USES] = {0};
@@ -50,18 +49,17 @@ static void log_kept(const run_log_start *a) {
     log_info(a->log, "Kept in FP8: %d frozen weights; forward reads %s; backward %s", kept, forward,
              backward);
     if (count[0][LINEAR_CODES_REQUANTIZED] + count[1][LINEAR_CODES_REQUANTIZED] > 0)
-        log_info(
-            a->log,
-            "Rounded a second time, at each use, are those whose scales recipe %s has for other elements",
-            a->trainer->recipe->name);
+        log_info(a->log,
+                 "Requantized weights are rounded again at each use: recipe %s needs scales of other blocks",
+                 a->trainer->recipe->name);
 }
 
-/* Ranks may differ from layer to layer, and the scale with them. */
+/* Rank and scale may differ between layers. */
 static void log_adapters(const logger *log, const model *m) {
     int64_t least = INT64_MAX, most = 0;
     int count = 0, saved = 0;
     float scale = 0;
-    bool is_one = true; /* scale, of the layers that are here */
+    bool is_one = true; /* all local layers have the same scale */
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.of[i];
         saved += e->saved;
@@ -75,20 +73,18 @@ static void log_adapters(const logger *log, const model *m) {
         if (e->lora_a->rows > most) most = e->lora_a->rows;
     }
     const char *kind = m->options.adapter.decomposed ? "DoRA" : "LoRA";
-    char ranks[64], scales[32] = "scales of each layer's own";
+    char ranks[64], scales[32] = "a scale for each layer";
     snprintf(ranks, sizeof ranks, least == most ? "rank %lld" : "ranks from %lld to %lld", (long long)least,
              (long long)most);
     if (is_one) snprintf(scales, sizeof scales, "scale %g", (double)scale);
-    if (count > 0)
-        log_info(log, "Adapters: %s of %s, %s, beside %d linear layers", kind, ranks, scales, count);
-    if (saved > 0) log_info(log, "Beside them %d modules train whole (peft.modules_to_save)", saved);
+    if (count > 0) log_info(log, "Adapters: %s of %s, %s, on %d linear layers", kind, ranks, scales, count);
+    if (saved > 0) log_info(log, "In addition, %d modules are fully trained (peft.modules_to_save)", saved);
 }
 
-/* Measured in docs/recipes.md. */
 static void log_head(const run_log_start *a) {
     if (a->trainer->converted.has_fp8_head)
         log_info(a->log,
-                 "The output head runs in FP8 and may add more loss than all other layers together "
+                 "The output head runs in FP8, which may cost more loss than all other layers together "
                  "(docs/recipes.md): \"%s\" in float8.filter_fqns keeps it in high precision",
                  config_head_name(a->cfg));
 }
@@ -123,12 +119,10 @@ static void log_offload(const run_log_start *a) {
     const memory_need *n = a->need;
     if (a->cfg->train.offload == OFFLOAD_NONE) return;
     if (a->trainer->device->threads > 0)
-        log_info(a->log,
-                 "Offload: train.offload = \"%s\" changes nothing here, for the CPU's memory is the host's",
+        log_info(a->log, "Offload: train.offload = \"%s\" has no effect, since the device is the CPU",
                  config_word(a->cfg, "train.offload"));
     else
-        log_info(a->log,
-                 "Offload: %.1f MiB of moments and %.1f MiB of master weights lie in the host's memory",
+        log_info(a->log, "Offload: %.1f MiB of moments and %.1f MiB of master weights are in host memory",
                  (double)n->host_by_kind[MEM_OPTIMIZER] / 1048576.0,
                  (double)n->host_by_kind[MEM_PARAM] / 1048576.0);
 }
@@ -153,15 +147,15 @@ static void log_memory(const run_log_start *a) {
     int64_t staging = n->by_kind[MEM_STAGING] + n->host_by_kind[MEM_STAGING];
     if (staging > 0)
         log_info(a->log,
-                 "Checkpoints are written while training goes on: %.1f MiB of %s hold a copy of the state",
-                 (double)staging / 1048576.0, n->host_by_kind[MEM_STAGING] > 0 ? "the host" : "the plan");
+                 "Checkpoints are written while training continues: a copy of the state needs %.1f MiB of %s",
+                 (double)staging / 1048576.0, n->host_by_kind[MEM_STAGING] > 0 ? "host memory" : "the plan");
     log_offload(a);
     if (n->by_kind[MEM_COMM] > 0)
-        log_info(a->log, "Collectives: %.1f MiB of the plan hold what is on its way between ranks",
+        log_info(a->log, "Collectives: %.1f MiB of the plan are buffers for messages between ranks",
                  mib[MEM_COMM]);
 }
 
-/* What transformers would do with the folder, and this run does not. */
+/* Logs keys of the Hugging Face folder that transformers would apply and this run does not. */
 static void log_folder(const run_log_start *a) {
     const model_options *o = &a->trainer->m->options;
     if (a->notes->dropout[0])
@@ -177,7 +171,8 @@ static void log_folder(const run_log_start *a) {
                  (long long)o->padding);
 }
 
-/* How fp32 masters respond to the first updates (docs/recipes.md, "Fine-tuning from a bf16 folder"). */
+/* Logs how masters loaded from 16-bit weights respond to small updates (docs/recipes.md, "Fine-tuning from a
+   bf16 folder"). */
 static void log_masters(const run_log_start *a) {
     ott_dtype from = a->trainer->m->masters_from;
     if (from == OTT_F32 || a->trainer->run.step > 0) return;
@@ -203,14 +198,13 @@ static void log_graphs(const run_log_start *a) {
     const trainer *t = a->trainer;
     if (!t->options.graphs) return;
     if (t->replay.enabled && device_has_graphs(t->device))
-        log_info(a->log,
-                 "Graphs: micro-batches and the optimizer's part are recorded once and then replayed%s",
+        log_info(a->log, "Graphs: micro-batches and the optimizer are recorded once and then replayed%s",
                  a->cfg->train.compile_mode == COMPILE_MAX_AUTOTUNE
                      ? "; train.compile_mode=max-autotune searches no further"
                      : "");
     else
-        log_info(a->log, "Graphs: none are recorded, for %s; every kernel is launched by itself",
-                 t->replay.enabled ? "the device has none" : "ranks tell each other things inside a step");
+        log_info(a->log, "Graphs: not used, since %s; every kernel is launched separately",
+                 t->replay.enabled ? "the device has none" : "ranks communicate inside a step");
 }
 
 static const char *source_of_peak(const run_log_start *a, char text[96]) {
@@ -220,7 +214,7 @@ static const char *source_of_peak(const run_log_start *a, char text[96]) {
         return text;
     }
     return a->peak_flops > 0 ? "dense bf16 products, by its data sheet"
-                             : "none is known for it: metrics.peak_tflops gives one";
+                             : "unknown for this device: set metrics.peak_tflops";
 }
 
 static void warn_unsaved(const run_log_start *a) {
@@ -236,9 +230,8 @@ void run_log_write_start(const run_log_start *a) {
     char source[96];
     if (*a->cfg->run.description) log_info(a->log, "Starting job: %s", a->cfg->run.description);
     if (a->cfg->data.format == DATA_SYNTHETIC)
-        log_warning(a->log,
-                    "Training on random tokens (data.format = \"synthetic\"): speed and memory are those "
-                    "of real ones, the loss says nothing");
+        log_warning(a->log, "Training on random tokens (data.format = \"synthetic\"): speed and memory are "
+                            "realistic, the loss is meaningless");
     log_precision(a);
     log_model(a);
     log_folder(a);
@@ -271,7 +264,7 @@ static void name_recipes(const run_history *h, char *out, size_t size) {
     }
 }
 
-/* One line; a run with several recipes has a line for each part too. */
+/* Logs the totals, and one line for each phase if the run has several. */
 static void log_gemms(const run_log_end *e) {
     const run_history *h = e->history;
     report_phase sum = run_history_sum(h);
@@ -291,7 +284,7 @@ static double mib(int64_t bytes) {
     return (double)bytes / 1048576.0;
 }
 
-/* By the format that was sent. */
+/* Logs the bytes that were sent, by format. */
 static void log_traffic(const run_log_end *e) {
     const store_traffic *t = &e->trainer->m->store.traffic;
     if (e->shard_ranks == 1) return;

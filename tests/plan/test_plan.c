@@ -136,7 +136,7 @@ static void what_does_not_fit_is_told_what_would(void **state) {
     assert_int_equal(plan_of(&small, eight, &told), OTT_OK);
     assert_false(told_fits);
     assert_told("What would help most: train.activation_checkpointing = \"full\" saves ");
-    assert_told("; sharded over 16 ranks (distributed.dp_shard = 16) with as much memory each it needs ");
+    assert_told("; sharded over 16 ranks with as much memory each (distributed.dp_shard = 16) it needs ");
     json_t *no = plan_json(small, eight), *yes = plan_json(small, one);
     assert_true(told_fits);
     assert_non_null(strstr(json_string_value(json_object_get(no, "suggestions")), "what would help most: "));

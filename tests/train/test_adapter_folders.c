@@ -1,6 +1,6 @@
 /*
- * Adapters in files: PEFT's folders, read and written, those that are refused by what they ask for, and weights that take them
- * in while they are exported.
+ * Adapters in files: PEFT's folders, read and written, those that are refused by what they ask for, and
+ * weights that take them in while they are exported.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -225,9 +225,9 @@ static void adapters_are_announced(void **state) {
     static const char *const way[] = {"--peft.use_dora=false", "--peft.use_dora=true",
                                       "--peft.rank_pattern=q_proj=8"};
     static const char *const names[] = {"announced-lora", "announced-dora", "announced-ranks"};
-    static const char *const lines[] = {"Adapters: LoRA of rank 4, scale 1.5, beside 14 linear layers",
-                                        "Adapters: DoRA of rank 4, scale 1.5, beside 14 linear layers",
-                                        "LoRA of ranks from 4 to 8, scales of each layer's own, beside 14"};
+    static const char *const lines[] = {"Adapters: LoRA of rank 4, scale 1.5, on 14 linear layers",
+                                        "Adapters: DoRA of rank 4, scale 1.5, on 14 linear layers",
+                                        "LoRA of ranks from 4 to 8, a scale for each layer, on 14"};
     for (int i = 0; i < 3; i++) {
         const char *const more[] = {LORA, way[i], "--train.max_steps=1", NULL};
         FIXTURE_OK(fixture_run(*state, &(run_options){.name = names[i],

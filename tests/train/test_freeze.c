@@ -1,8 +1,8 @@
 /*
  * train.freeze: what is frozen keeps its bits, has no gradient, no moments and no weight-gradient product;
  * all else gets the gradients it would get anyway; what the products read of it is made once; such a run
- * stops and goes on like any other, on any ranks; so does one that keeps it in FP8; and one in which parameters rest for some
- * steps (train.freeze_schedule).
+ * stops and goes on like any other, on any ranks; so does one that keeps it in FP8; and one in which
+ * parameters rest for some steps (train.freeze_schedule).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -256,8 +256,8 @@ static void run_kept(const fixture *f, int which, const mesh_layout *layout, con
              out);
 }
 
-/* Where both uses are of one scaling, codes are what a frozen master would be cast to: losses and gradients are those of one,
-   on every layout. */
+/* Where both uses are of one scaling, codes are what a frozen master would be cast to: losses and gradients
+   are those of one, on every layout. */
 static void on_ranks(void **state) {
     static const struct {
         int precision;
@@ -305,10 +305,9 @@ static void is_run_as_it_was_trained(void **state) {
         f, &(run_options){
                .name = "kept", .precision = &fixture_precisions[ROWWISE], .more = more, .said = &said}));
     assert_true(spoken_has(
-        &said, "Kept in FP8: 14 frozen weights; forward reads 14 as they are, 0 as bf16 numbers, 0 "
-               "rounded a second time; backward 0 as they are, 0 as bf16 numbers, 14 rounded a "
-               "second time"));
-    assert_true(spoken_has(&said, "whose scales recipe rowwise has for other elements"));
+        &said, "Kept in FP8: 14 frozen weights; forward reads 14 directly, 0 dequantized to bf16, 0 "
+               "requantized; backward 0 directly, 0 dequantized to bf16, 14 requantized"));
+    assert_true(spoken_has(&said, "recipe rowwise needs scales of other blocks"));
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[ROWWISE], .more = more});
     snprintf(path, sizeof path, "%s/kept", f->folder);
     FIXTURE_OK(inference_find(r.account, path, NULL, 0, &cfg, &checkpoint));

@@ -158,7 +158,7 @@ static void refusal_of_a_model_that_is_too_large(void **state) {
     expect(text, "optimizer state ");
     expect(text, "too much; model.reduce = ");
     expect(text, "makes a small model of the family");
-    expect(text, ") with as much memory each it needs ");
+    expect(text, " ranks with as much memory each (distributed.dp_shard = ");
 }
 
 /* Nothing large is taken on the way to a refusal. */
@@ -197,7 +197,8 @@ static void nothing_is_taken_before(void **state) {
     mem_close(account);
 }
 
-/* Of a device with memory of its own the copy for a checkpoint takes nothing, and what is offloaded neither. */
+/* Of a device with memory of its own the copy for a checkpoint takes nothing, and what is offloaded
+   neither. */
 static void copies_and_what_is_offloaded_lie_in_the_hosts_memory(void **state) {
     static const char *const more[] = {"--checkpoint.async_mode=async", NULL};
     memory_need here, apart, offloaded;
