@@ -1,4 +1,4 @@
-/* api/autocast: regions, and the updates of delayed scaling that hang on them. */
+/* api/autocast: autocast regions, and the scale updates of delayed scaling. */
 #include "api/autocast.h"
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static ott_status autocast_of(ott_context *context, autocast **out) {
     return OTT_OK;
 }
 
-/* The innermost region; NULL: none is open, or it is not enabled. */
+/* The innermost region if it is enabled; NULL otherwise. */
 static const autocast_region *active_region(const autocast *a) {
     const autocast_region *region = a->depth > 0 ? &a->stack[a->depth - 1] : NULL;
     return region && region->enabled ? region : NULL;
@@ -29,7 +29,7 @@ static ott_status set_store(ott_module *m) {
     return delayed_store_set(&b->store, m->handle.context->device, wanted, TENSOR_COUNT);
 }
 
-/* In high precision the state of delayed scaling waits for the next FP8 spec. */
+/* A high-precision spec keeps the state of delayed scaling for the next FP8 spec. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed) {
     linear_body *b = m->body;
     if (recipe_spec_equal(&b->layer->spec, spec)) return OTT_OK;
@@ -60,7 +60,7 @@ static const char *current_spec(const ott_module *m, const autocast_region *regi
     return r->name;
 }
 
-/* TransformerEngine's words, once a forward. */
+/* Logs TransformerEngine's warning, once per forward. */
 static void log_change(entrance *e, const ott_module *m, const char *name, const linear_spec *spec) {
     const linear_body *b = m->body;
     bool same_name = strcmp(b->fp8_recipe, name) == 0;
@@ -80,7 +80,7 @@ static ott_status enter_linear(void *user, ott_module *m) {
     return autocast_set_spec(m, &spec, name, &e->changed);
 }
 
-/* A model's layers share one state of delayed scaling, which a region cannot take layer by layer. */
+/* The layers of a model share one block of delayed-scaling state, so a region cannot change single layers. */
 static ott_status refuse_region(void) {
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "a model runs under the recipe of its configuration ([float8]) or of "
@@ -146,13 +146,13 @@ void autocast_unregister(ott_module *m) {
 
 /* ---- updates ---- */
 
-/* The layers to update, linked; which of their tensors; and whose amaxes count. */
+/* A scale update: which layers, and which of the three tensors. */
 typedef struct update {
     exec cx;
     ott_module **linears;
     int count;
     bool tensors[TENSOR_COUNT];
-    bool by_region; /* the groups of the regions, else those of the conversions */
+    bool by_region; /* reduce over the groups of the regions; if false, of the conversions */
 } update;
 
 static ott_group *group_of(const update *u, int i) {
@@ -165,7 +165,7 @@ static const delayed_state *state_of(const update *u, int i, int t) {
     return u->tensors[t] && s->seen.data ? s : NULL;
 }
 
-/* What the layers of a group have seen, side by side in `all`, or back from there; returns how many. */
+/* Moves the recorded amaxes of all layers with group g into the vector `all`, or back; *count: how many. */
 typedef enum direction { COUNT_ONLY, GATHER, SCATTER } direction;
 
 static ott_status move_seen(update *u, const ott_group *g, direction to, const tensor *all, int64_t *count) {
@@ -198,7 +198,7 @@ static ott_status reduce_over(update *u, ott_group *g) {
     return status == OTT_OK ? closed : status;
 }
 
-/* Every group once, in the order of its first layer: the same order on all ranks. */
+/* Reduces over each group once, in the order of its first layer, which is the same on all ranks. */
 static ott_status reduce_all(update *u) {
     for (int i = 0; i < u->count; i++) {
         ott_group *g = group_of(u, i);

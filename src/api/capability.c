@@ -23,8 +23,8 @@ static granularity finest(const recipe *r) {
     return most;
 }
 
-/* FP8 from Ada on, a scale a row in the product from Hopper on (torchao); block scales in Hopper's products,
-   MX in Blackwell's, where TransformerEngine has block scaling imitated by MX (TransformerEngine). */
+/* FP8 GEMMs need Ada, row scales Hopper or later (torchao). Block scales need Hopper (TransformerEngine
+   emulates them with MX on Blackwell). MX needs Blackwell. */
 gpu_range capability_gpus(const recipe *r) {
     if (!recipe_gemm_is_fp8(r, GEMM_COUNT)) return (gpu_range){80, ANY_LATER};
     switch (finest(r)) {
@@ -71,7 +71,7 @@ const char *capability_gpu_refusal(const capability *c, const recipe *r) {
 
 /* ---- devices ---- */
 
-/* What the recipe needs of a GPU comes before why the device cannot. */
+/* Puts the GPUs that the recipe needs in front of the reason. */
 static ott_status add_gpu_requirement(ott_status status, const char *device_name, const recipe *row) {
     char names[64];
     if (status != OTT_ERR_UNSUPPORTED || !row || !str_starts_with(device_name, "cuda")) return status;

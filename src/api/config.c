@@ -1,4 +1,4 @@
-/* api/config: configurations of the public API. */
+/* api/config: opening, changing and showing configurations. */
 #include "config/config.h"
 #include "api/handle.h"
 
@@ -38,8 +38,8 @@ void ott_config_close(ott_config *configuration) {
     api_leave(context);
 }
 
-/* Whether the values agree is looked at when they are used: a caller may be half way through changing
- * several. */
+/* Contradictions between values are checked when the configuration is used, because a caller may set several
+   keys in turn. */
 ott_status ott_config_set(ott_config *configuration, const char *key, const char *value) {
     TRY(handle_check(configuration, HANDLE_CONFIG, __func__, "config"));
     API_REQUIRE(key);

@@ -116,7 +116,7 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
     ott_context_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_context_options"));
     TRY(check_context_options(&o));
-    ott_context *context = calloc(1, sizeof *context); /* before there is an account to take it from */
+    ott_context *context = calloc(1, sizeof *context); /* calloc: there is no memory account yet */
     if (!context) return status_fail(OTT_ERR_MEMORY, "out of memory: a context");
     ott_status status = open_context(&o, context);
     if (status != OTT_OK) {
@@ -128,7 +128,7 @@ ott_status ott_context_open(const ott_context_options *options, ott_context **ou
     return OTT_OK;
 }
 
-/* The bytes of a closed context stay, so that a use after closing is an error and no crash: of the last HANDLE_KEEP. */
+/* The last HANDLE_KEEP closed contexts stay allocated, so that use after close is an error, not a crash. */
 static struct {
     pthread_mutex_t lock;
     ott_context *first, *last;
@@ -152,7 +152,7 @@ static void keep_closed(ott_context *context) {
     free(oldest);
 }
 
-/* Enters the context for the last time. From the caller's log callback the context can be used, but not closed. */
+/* Locks the context for the last time. Refused inside a callback of the context. */
 static ott_status enter_to_close(ott_context *context) {
     TRY(api_enter(context, "ott_context_close"));
     if (context->depth > 1) {
@@ -163,7 +163,7 @@ static ott_status enter_to_close(ott_context *context) {
     if (context->open_handles > 0)
         log_warning(&context->log, "ott_context_close: %lld objects made with the context are still open",
                     (long long)context->open_handles);
-    context->log.callback = NULL; /* nothing may be called back from here on */
+    context->log.callback = NULL; /* no callbacks from here on */
     return OTT_OK;
 }
 
@@ -174,7 +174,7 @@ void ott_context_close(ott_context *context) {
     mem_free(context->account, context->autocast);
     device_close(context->device);
     mem_free(context->account, context->device_name);
-    if (context->open_handles > 0) mem_free_all(context->account); /* what the caller's own objects hold */
+    if (context->open_handles > 0) mem_free_all(context->account); /* memory of the open objects */
     mem_close(context->account);
     keep_closed(context);
 }
@@ -185,5 +185,5 @@ bool api_must_stop(void *user) {
 }
 
 void ott_stop(ott_context *context) {
-    if (context) atomic_store(&context->stop, true); /* lock-free, so a signal handler may */
+    if (context) atomic_store(&context->stop, true); /* lock-free: safe in a signal handler */
 }

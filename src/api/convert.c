@@ -1,17 +1,17 @@
-/* api/convert: linear layers of a module become FP8 ones (torchao's convert_to_float8_training). */
+/* api/convert: converts the linear layers of a module to FP8 (torchao's convert_to_float8_training). */
 #include "model/convert.h"
 #include "api/autocast.h"
 #include "api/module_model.h"
 #include <stdio.h>
 
-/* A conversion of a tree that is no model: its linear layers as model/convert takes them. */
+/* State of one conversion. */
 typedef struct api_conversion {
     const ott_convert_options *options;
     ott_module *root;
     const recipe *recipe;
     arena *memory;
-    module_list list;
-    ott_module **nodes; /* [list.count] */
+    module_list list;   /* the linear layers, in the form that model/convert takes */
+    ott_module **nodes; /* [list.count] their nodes */
     convert_summary summary;
 } api_conversion;
 
@@ -55,7 +55,7 @@ static ott_status list_linears(api_conversion *c) {
     return module_visit_linears(c->root, add_linear, c);
 }
 
-/* The caller's filter. */
+/* True if the caller's filter accepts the layer. */
 static bool accepts(void *user, const model_module *e) {
     const api_conversion *c = user;
     const ott_convert_options *o = c->options;
@@ -67,7 +67,7 @@ static bool accepts(void *user, const model_module *e) {
 static ott_status skip_layer(ott_module *m, const char *fqn, const char *reason) {
     linear_body *b = m->body;
     mem *account = m->handle.context->account;
-    if (b->converted) return OTT_OK; /* by an earlier call */
+    if (b->converted) return OTT_OK; /* an earlier call converted it */
     mem_free(account, b->skip_reason);
     b->layer->skip_reason = b->skip_reason = NULL;
     TRY(mem_strdup(account, reason, &b->skip_reason));
@@ -115,7 +115,7 @@ static ott_status convert_each(api_conversion *c, const convert_options *asked) 
     return OTT_OK;
 }
 
-/* As a run's model is converted; on top of what it was before. */
+/* Converts a model with the function that a run uses. */
 static ott_status convert_model(api_conversion *c, convert_options *asked) {
     model_body *b = module_model_body(c->root);
     c->list = b->m->modules;
@@ -127,7 +127,7 @@ static ott_status convert_model(api_conversion *c, convert_options *asked) {
     return model_convert(b->m, asked, &c->summary);
 }
 
-/* After a failure half way the layers converted so far stay converted. */
+/* After a failure the layers that are already converted stay converted. */
 static ott_status convert_module(api_conversion *c, const char *function) {
     ott_module *m = c->root;
     const ott_convert_options *o = c->options;
@@ -142,7 +142,7 @@ static ott_status convert_module(api_conversion *c, const char *function) {
                              .by_call = true,
                              .accepts = accepts,
                              .user = c};
-    module_drop_forward(m, "the module was converted since");
+    module_drop_forward(m, "the module was converted after it");
     ott_status status = m->table->is_model ? convert_model(c, &asked) : convert_each(c, &asked);
     ott_status connected = module_connect(m);
     if (status != OTT_OK || connected != OTT_OK) return status != OTT_OK ? status : connected;

@@ -1,4 +1,4 @@
-/* api/eval: measuring a trained model. */
+/* api/eval: evaluates a model. */
 #include "backend/backend.h"
 #include "eval/eval.h"
 #include "api/handle.h"
@@ -52,7 +52,7 @@ static ott_status check_task(const ott_eval_options *o) {
     if (o->task == OTT_EVAL_COMPARE && (!o->against || !*o->against))
         return status_fail(OTT_ERR_ARGUMENT, "against is missing: name the model to compare with");
     if (o->task != OTT_EVAL_COMPARE && (o->against || o->against_precision))
-        return status_fail(OTT_ERR_ARGUMENT, "against is given, and the task is not OTT_EVAL_COMPARE");
+        return status_fail(OTT_ERR_ARGUMENT, "against is only for the task OTT_EVAL_COMPARE");
     if (o->hellaswag_forms < 1 || (o->hellaswag_forms & ~all))
         return status_fail(OTT_ERR_ARGUMENT,
                            "hellaswag_forms = %d: give OTT_HELLASWAG_LM_EVAL, "
@@ -90,7 +90,7 @@ static ott_status evaluate(ott_context *context, const char *path, const ott_eva
     const eval_hooks hooks = {.stop = api_must_stop, .user = context};
     ott_eval_result own;
     ott_status status = eval_run(context->account, &context->log, path, o, &hooks, &own);
-    atomic_store(&context->stop, false); /* the wish to stop was this evaluation's */
+    atomic_store(&context->stop, false); /* ott_stop applies to one call */
     return status == OTT_OK ? api_write_struct(result, &own, sizeof own, "ott_eval_result") : status;
 }
 

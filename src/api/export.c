@@ -1,4 +1,4 @@
-/* api/export: a run's model in the formats of others. */
+/* api/export: exports a model for other programs. */
 #include "train/export.h"
 #include "api/handle.h"
 #include "fp8/dtype.h"
@@ -23,12 +23,14 @@ static ott_status check_fp8(const ott_export_options *o) {
             "OTT_EXPORT_AS_TRAINED",
             (int)o->granularity);
     if (o->method == OTT_EXPORT_FP8 && o->granularity == OTT_EXPORT_CHANNEL)
-        return status_fail(OTT_ERR_ARGUMENT, "the method \"fp8\" has no scale for each output channel: take "
-                                             "compressed-tensors for them, or another granularity");
-    if (o->dtype != OTT_BF16)
         return status_fail(OTT_ERR_ARGUMENT,
-                           "dtype = %s: what is not FP8 in an FP8 export is bf16, as serving programs expect",
-                           dtype_name(o->dtype));
+                           "the method \"fp8\" has no channel scales: use compressed-tensors or "
+                           "another granularity");
+    if (o->dtype != OTT_BF16)
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "dtype = %s: an FP8 export keeps all other tensors in bf16, as serving programs expect",
+            dtype_name(o->dtype));
     return OTT_OK;
 }
 
@@ -63,6 +65,6 @@ ott_status ott_export(ott_context *context, const char *run, const char *folder,
     ott_export_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_export_options"));
     TRY(check_export_options(&o));
-    if (!*folder) return status_fail(OTT_ERR_ARGUMENT, "the folder to export to has no name");
+    if (!*folder) return status_fail(OTT_ERR_ARGUMENT, "the name of the export folder is empty");
     return API_INSIDE(context, export_inside(context, run, folder, &o, write, user));
 }

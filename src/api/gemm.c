@@ -1,8 +1,8 @@
-/* api/gemm: the three matrix products of a linear layer. */
+/* api/gemm: the three GEMMs of a linear layer. */
 #include "api/tensor.h"
 #include <stdio.h>
 
-/* What a product multiplies: the roles of a and b, and by which use of each. */
+/* The operands of a GEMM: role and use of a and of b. */
 typedef struct product {
     const char *name;
     ott_role role[2];
@@ -17,7 +17,7 @@ static const product products[GEMM_COUNT] = {
 
 static const char *const role_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
 
-/* The operands of one call, by which = 0 for a and 1 for b. */
+/* One call. Arrays are indexed by `which`: 0 for a, 1 for b. */
 typedef struct call {
     const recipe *row;
     const product *product;
@@ -41,9 +41,10 @@ static ott_status check_quantized(const call *c, int which, const ott_qtensor *q
                            "ott_gemm: %s.quantized is a quantized %s, but the %s product takes the %s there",
                            operand_letter(which), role_names[q->which], c->product->name, role_names[role]);
     if (!quant_spec_equal(&q->q.spec, expected_spec(c, which)))
-        return status_fail(OTT_ERR_ARGUMENT,
-                           "ott_gemm: %s.quantized was made with another recipe than %s as it stands now",
-                           operand_letter(which), c->row->name);
+        return status_fail(
+            OTT_ERR_ARGUMENT,
+            "ott_gemm: %s.quantized was made with another recipe than %s, or before its last change",
+            operand_letter(which), c->row->name);
     if (!q->filled)
         return status_fail(OTT_ERR_ARGUMENT, "ott_gemm: %s.quantized is empty: ott_quantize fills it",
                            operand_letter(which));
@@ -85,7 +86,7 @@ static ott_status take_tensor(call *c, int which, const ott_context *context) {
     return OTT_OK;
 }
 
-/* A shape as the caller sees it, not as the product does. */
+/* Writes a shape without transposition, as the caller knows it. */
 static void shape_text(tensor t, char out[48]) {
     snprintf(out, 48, "[%lld, %lld]", (long long)t.rows, (long long)t.columns);
 }
@@ -117,7 +118,7 @@ static bool overlap(tensor x, tensor y) {
 static ott_status check_apart(const call *c, const ott_tensor *bias, const ott_tensor *to) {
     const char *with = overlap(to->t, c->operand[0].t) ? "a" : overlap(to->t, c->operand[1].t) ? "b" : NULL;
     if (bias && overlap(to->t, bias->t)) with = "bias";
-    return with ? status_fail(OTT_ERR_ARGUMENT, "ott_gemm: c lies in the memory of %s", with) : OTT_OK;
+    return with ? status_fail(OTT_ERR_ARGUMENT, "ott_gemm: c overlaps %s", with) : OTT_OK;
 }
 
 static ott_status multiply(call *c, recipe_gemm which, const ott_tensor *bias, bool accumulate,

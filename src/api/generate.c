@@ -1,4 +1,4 @@
-/* api/generate: text from a trained model. */
+/* api/generate: generates text with a trained model. */
 #include "generate/generate.h"
 #include "api/handle.h"
 #include "base/pool.h"

@@ -1,4 +1,4 @@
-/* api/group: a rank group whose transport is the caller's. Every collective is made of the one it gives. */
+/* api/group: a process group that uses the caller's all-reduce for all its collectives. */
 #include "api/tensor.h"
 
 /* ---- the group table ---- */
@@ -10,14 +10,14 @@ static ott_group *owner_of(group *g) {
 static ott_status reduce_values(const ott_group *g, float *values, int64_t count, ott_reduce kind) {
     ott_status status = g->options.all_reduce(g->options.user, values, count, kind);
     if (status == OTT_OK) return OTT_OK;
-    return status_fail(status, "the caller's all_reduce of %lld values failed on rank %d of %d: %s",
+    return status_fail(status, "the all_reduce callback failed for %lld values on rank %d of %d: %s",
                        (long long)count, g->options.rank, g->options.size, status_meaning(status));
 }
 
 static ott_status check_values(const tensor *t) {
     STATUS_REQUIRE(t->ld == t->columns || t->rows == 1);
     if (t->dtype == OTT_F32) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED, "a group of the caller's carries fp32 only, not %s",
+    return status_fail(OTT_ERR_UNSUPPORTED, "a group of ott_group_open carries fp32 only, not %s",
                        dtype_name(t->dtype));
 }
 
@@ -28,7 +28,7 @@ static ott_status reduce_on_host(const ott_group *g, device *d, const tensor *t,
     TRY(check_values(t));
     TRY(mem_alloc(account, MEM_OTHER, bytes, "values to reduce", &host));
     ott_status status = OTT_OK;
-    if (!zero) TRY_OUT(device_copy_out(d, host, t->data, bytes)); /* else as mem_alloc gives it */
+    if (!zero) TRY_OUT(device_copy_out(d, host, t->data, bytes)); /* mem_alloc zero-fills */
     TRY_OUT(reduce_values(g, host, tensor_count(*t), kind));
     TRY_OUT(device_copy_in(d, t->data, host, bytes));
 out:
@@ -36,7 +36,7 @@ out:
     return status;
 }
 
-/* The caller's transport is only asked when the result is needed. */
+/* Collectives run when their result is waited for, because the caller's all_reduce blocks. */
 static ott_status start_reduce(group *g, exec *cx, group_request *request) {
     (void)g, (void)cx, (void)request;
     return OTT_OK;
@@ -50,11 +50,11 @@ static ott_status wait_reduce(group *g, exec *cx, group_request *request) {
     case COLLECTIVE_ALL_REDUCE:
         return reduce_on_host(owner, cx->device, &call->input,
                               call->reduce == REDUCE_MAX ? OTT_REDUCE_MAX : OTT_REDUCE_SUM, false);
-    case COLLECTIVE_BROADCAST: /* the sum of the root's values and zeros */
+    case COLLECTIVE_BROADCAST: /* a sum in which only the root's values are not zero */
         return reduce_on_host(owner, cx->device, &call->input, OTT_REDUCE_SUM, g->rank != call->peer);
     case COLLECTIVE_BARRIER: return reduce_values(owner, &nothing, 1, OTT_REDUCE_SUM);
     default:
-        return status_fail(OTT_ERR_UNSUPPORTED, "a group of the caller's has all_reduce only, no %s",
+        return status_fail(OTT_ERR_UNSUPPORTED, "a group of ott_group_open has all_reduce only, not %s",
                            group_collective_name(call->kind));
     }
 }

@@ -1,9 +1,9 @@
-/* api/handle: opening, closing and telling apart the objects of the public API; who uses a context. */
+/* api/handle: opens, closes and checks handles; locks contexts. */
 #include "api/handle.h"
 #include <string.h>
 #include <unistd.h>
 
-#define MAGIC_OPEN   UINT64_C(0x6f7474617661616e) /* no text, address or small number looks like these */
+#define MAGIC_OPEN   UINT64_C(0x6f7474617661616e) /* neither text, an address nor a small number */
 #define MAGIC_CLOSED UINT64_C(0x6f74746176616465)
 
 static const char *const kind_names[] = {
@@ -14,12 +14,12 @@ static const char *const kind_names[] = {
 
 /* ---- opening and closing ---- */
 
-/* What a loop makes and closes without end; of the others there are few, and some are borrowed by layers. */
+/* Loops open and close many tensors. Other objects are few, and layers may still point to closed ones. */
 static bool is_reused(handle_kind kind) {
     return kind == HANDLE_TENSOR || kind == HANDLE_QTENSOR;
 }
 
-/* The oldest closed handle of a kind, when enough newer ones are kept. */
+/* Takes the oldest closed handle of a kind, if more than HANDLE_KEEP are closed; else NULL. */
 static handle *reuse_closed(closed_handles *closed, handle_kind kind, int64_t bytes) {
     handle *h = closed->first;
     if (!is_reused(kind) || closed->count <= HANDLE_KEEP || h->bytes != bytes) return NULL;
@@ -78,7 +78,7 @@ void handle_close_all(ott_context *context) {
     context->closed = NULL;
 }
 
-/* ---- telling apart ---- */
+/* ---- checks ---- */
 
 bool handle_is_open(const void *object, handle_kind kind) {
     const handle *h = object;
@@ -111,10 +111,10 @@ ott_status handle_check_in(const void *object, handle_kind kind, const ott_conte
     return status_fail(OTT_ERR_ARGUMENT, "%s: %s belongs to another context", function, argument);
 }
 
-/* ---- one thread at a time ---- */
+/* ---- locking a context ---- */
 
 ott_status api_enter(ott_context *context, const char *function) {
-    static _Thread_local char of_this_thread; /* its address names the thread */
+    static _Thread_local char of_this_thread; /* its address identifies the thread */
     uintptr_t me = (uintptr_t)&of_this_thread, unused = 0;
     if (context->magic != CONTEXT_OPEN)
         return status_fail(OTT_ERR_ARGUMENT, "%s: the context has been closed", function);
@@ -134,8 +134,8 @@ ott_status handle_enter_alone(handle *h, const char *function) {
     TRY(api_enter(h->context, function));
     if (!h->busy) return OTT_OK;
     api_leave(h->context);
-    return status_fail(OTT_ERR_ARGUMENT, "%s: the %s is in use by the call whose callback this is", function,
-                       kind_names[h->kind]);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: cannot be called from a callback of the call that uses the %s",
+                       function, kind_names[h->kind]);
 }
 
 void api_leave(ott_context *context) {

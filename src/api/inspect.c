@@ -1,4 +1,4 @@
-/* api/inspect: what is in a safetensors file or a model folder. */
+/* api/inspect: lists the tensors of a safetensors file or a model folder. */
 #include "report/inspect.h"
 #include "api/handle.h"
 #include "base/file.h"
@@ -12,7 +12,7 @@ void ott_inspect_options_init(ott_inspect_options *options) {
 typedef struct receiver {
     ott_text_fn write;
     void *user;
-    str piece; /* a copy that ends in NUL */
+    str piece; /* NUL-terminated copy of the text */
 } receiver;
 
 static ott_status receive(void *user, const char *text, int64_t length) {
@@ -22,7 +22,7 @@ static ott_status receive(void *user, const char *text, int64_t length) {
     return api_write(&r->piece, r->write, r->user);
 }
 
-/* PEFT's file in a folder of adapters. */
+/* The path of the tensors in a PEFT folder. */
 static ott_status resolve_adapters(mem *account, const char *path, char **out) {
     str file = {.account = account};
     str_printf(&file, "%s/%s", path, PEFT_TENSORS_NAME);
@@ -32,7 +32,8 @@ static ott_status resolve_adapters(mem *account, const char *path, char **out) {
     return status;
 }
 
-/* Of a run folder its newest checkpoint, of adapters their file, else the path itself; to be given back with mem_free. */
+/* The path to inspect: the newest checkpoint of a run folder, the tensors of a PEFT folder, or `path`. Free
+   *out with mem_free. */
 static ott_status resolve_path(mem *account, const char *path, char **out) {
     str checkpoints = {.account = account};
     if (file_is_in(path, PEFT_CONFIG_NAME)) return resolve_adapters(account, path, out);
@@ -45,7 +46,7 @@ static ott_status resolve_path(mem *account, const char *path, char **out) {
     return is_run ? checkpoint_find(account, path, path, out) : mem_strdup(account, path, out);
 }
 
-/* A line about adapters before the table of their tensors. */
+/* For a PEFT folder writes a line about its adapters. */
 static ott_status describe_adapters(mem *account, const char *path, receiver *r) {
     str line = {.account = account};
     if (!file_is_in(path, PEFT_CONFIG_NAME)) return OTT_OK;

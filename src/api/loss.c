@@ -1,5 +1,4 @@
-/* api/loss: losses of a training loop: mean squared error and cross-entropy, with the gradient that a
- * module's backward takes. */
+/* api/loss: mean squared error and cross-entropy, with gradients for ott_module_backward. */
 #include "api/loss.h"
 #include "tensor/ops.h"
 #include <stdio.h>
@@ -30,7 +29,7 @@ static ott_status check_not_empty(const ott_tensor *t, const char *name, const c
 
 /* ---- sums on the device ---- */
 
-/* fp32 of the device with the values of `host`, or as it is when that is NULL. */
+/* Opens an fp32 buffer with a copy of `host`; NULL: uninitialized. */
 static ott_status open_floats(exec *cx, const float *host, int64_t rows, int64_t columns, tensor *t,
                               plan_buffer *b) {
     TRY(exec_open(cx, "a loss", OTT_F32, rows, columns, t, b));
@@ -47,7 +46,7 @@ static ott_status sum_squares(exec *cx, const tensor *x, const tensor *sum) {
     return status == OTT_OK ? closed : status;
 }
 
-/* The sum of x, or of its squares, in the order of tensor/ops.def. */
+/* Sums x or its squares, in the order that tensor/ops.def specifies. */
 static ott_status sum_of(exec *cx, const tensor *x, bool squares, float *out) {
     tensor sum;
     plan_buffer b;
@@ -74,7 +73,7 @@ static ott_status squared_errors(const ott_tensor *output, const float *differen
     return status == OTT_OK ? closed : status;
 }
 
-/* host[2 * count]: the difference, and room. */
+/* host[2 * count]: workspace; the first half becomes the difference. */
 static ott_status mse(const ott_tensor *output, const ott_tensor *target, float *host, double *loss,
                       ott_tensor *gradient) {
     int64_t count = tensor_count(output->t);
@@ -142,7 +141,7 @@ ott_status loss_count_targets(const ott_tensor *target, int64_t classes, const c
     return status;
 }
 
-/* losses f32[M]. The logits become their gradient where that is wanted. */
+/* losses: f32[M], one per row. gradient (NULL: not needed) may be the logits themselves. */
 static ott_status row_losses(exec *cx, const ott_tensor *logits, const ott_tensor *target, float scale,
                              ott_tensor *gradient, const tensor *losses) {
     tensor factor, ids = tensor_vector(target->t.data, OTT_I32, tensor_count(target->t));
@@ -182,7 +181,7 @@ static ott_status check_target(const ott_tensor *logits, const ott_tensor *targe
     bool vector = target->t.rows == 1 || target->t.columns == 1;
     if (vector && tensor_count(target->t) == logits->t.rows) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE,
-                       "%s: target is [%lld, %lld], but the %lld rows of logits want [1, %lld]", function,
+                       "%s: target is [%lld, %lld], but the %lld rows of logits need [1, %lld]", function,
                        (long long)target->t.rows, (long long)target->t.columns, (long long)logits->t.rows,
                        (long long)logits->t.rows);
 }

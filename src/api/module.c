@@ -1,11 +1,11 @@
-/* api/module: the tree of modules: walking, building, naming, initial weights, and what a forward keeps. */
+/* api/module: the tree of nodes: visiting, building, names, initial weights, the saved forward. */
 #include "api/module.h"
 #include "base/rng.h"
 #include "comm/self.h"
 #include <stdio.h>
 #include <string.h>
 
-/* ---- walking ---- */
+/* ---- visiting ---- */
 
 ott_status module_visit(ott_module *m, module_visitor visit, void *user) {
     for (int i = 0; i < m->child_count; i++) TRY(module_visit(m->children[i], visit, user));
@@ -77,7 +77,7 @@ ott_status module_make(ott_context *context, const module_table *table, int64_t 
     m->dtype = dtype;
     m->training = true;
     m->micro_batch = -1;
-    m->no_forward_reason = "there was none yet";
+    m->no_forward_reason = "no forward ran yet";
     ott_status status = mem_alloc(context->account, MEM_OTHER, body_bytes, table->kind, &m->body);
     if (status == OTT_OK) status = mem_strdup(context->account, "", &m->label);
     if (status == OTT_OK) status = mem_strdup(context->account, "", &m->name);
@@ -124,7 +124,7 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
     return OTT_OK;
 }
 
-/* "prefix.label", without the point where one is empty. */
+/* Replaces *out by "prefix.label", without the dot if one is empty. */
 static ott_status join(mem *account, const char *prefix, const char *label, char **out) {
     str text = {.account = account};
     char *joined = NULL;
@@ -165,7 +165,7 @@ static uint64_t stream_of(const parameter *p, uint64_t seed, int64_t ordinal) {
     return rng_stream(text);
 }
 
-/* Vectors are ones, but for biases, which are zero as they are. */
+/* Norm weights become ones. Biases keep their zeros. */
 static void describe_weights(ott_module *root, double deviation, uint64_t seed) {
     module_parameter *made;
     int64_t ordinal = root->handle.context->modules++;
@@ -290,7 +290,7 @@ ott_status module_option_epsilon(double value, const char *name, const char *fun
                        value);
 }
 
-/* ---- what is kept ---- */
+/* ---- the saved forward ---- */
 
 void module_drop_forward(ott_module *m, const char *because) {
     m = root_of(m);
@@ -313,7 +313,7 @@ static ott_status connect_node(ott_module *m) {
     return OTT_OK;
 }
 
-/* The kinds that have a connect of their own connect all their parts. */
+/* A kind with its own connect function also connects all its parts. */
 ott_status module_connect(ott_module *m) {
     return connect_node(root_of(m));
 }
@@ -340,7 +340,7 @@ ott_status module_exec(ott_module *m, exec *cx) {
     return OTT_OK;
 }
 
-/* ---- whose turn it is ---- */
+/* ---- locking ---- */
 
 ott_status module_enter(ott_context *context, const char *function) {
     TRY(api_enter(context, function));

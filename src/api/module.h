@@ -40,11 +40,11 @@ typedef struct module_table {
 } module_table;
 
 typedef struct module_parameter {
-    parameter *p;            /* `own`, or a model's parameter */
-    parameter own;           /* own.name: full name from the root, owned */
-    const char *local;       /* "weight" */
-    bool drawn;              /* has values; if not, they are drawn when first needed, by the next members */
-    draw_distribution start; /* else how they are drawn when they are first needed */
+    parameter *p;      /* `own`, or a model's parameter */
+    parameter own;     /* own.name: full name from the root, owned */
+    const char *local; /* "weight" */
+    bool drawn;        /* has values; if not, they are drawn when first needed, by the next members */
+    draw_distribution start;
     uint64_t seed, stream;
     ott_tensor *value, *gradient; /* views for the public getters; NULL until requested */
 } module_parameter;

@@ -1,4 +1,4 @@
-/* api/module_block: the modules made of several nn layers: attention, mlp, transformer layer. */
+/* api/module_block: the composite modules: attention, mlp, transformer layer. */
 #include "api/sequence_layout.h"
 #include "model/block.h"
 #include "model/modules.h"
@@ -13,12 +13,12 @@ static ott_status add_part(ott_module *m, const char *label, ott_module *part) {
     return status;
 }
 
-/* Where a role's layer is in a block of which `part` is the member at `offset`. */
+/* The nn layer of a role in a block. part: the member of the block at `offset`. */
 static void *layer_of(module_role role, void *part, size_t offset) {
     return (char *)part + (modules_offset(role) - (int64_t)offset);
 }
 
-/* Adds the roles [from, to] of a block, named as in a model. */
+/* Adds the layers of roles from..to as child nodes, named as in a model. */
 static ott_status add_roles(ott_module *m, const model_options *o, module_role from, module_role to,
                             void *part, size_t offset) {
     ott_context *context = m->handle.context;
@@ -37,7 +37,7 @@ static ott_status add_roles(ott_module *m, const model_options *o, module_role f
     return OTT_OK;
 }
 
-/* An input gradient that nobody wants still has to go somewhere. */
+/* Opens a buffer for dx if the caller does not need it: backward always writes one. */
 static ott_status open_gradient(exec *cx, const ott_module *m, const tensor *dx, int64_t rows,
                                 module_value *out) {
     *out = (module_value){0};
@@ -52,10 +52,10 @@ static ott_status open_gradient(exec *cx, const ott_module *m, const tensor *dx,
 
 typedef struct attention_body {
     attention own;
-    attention *layer; /* own, or in the layer it is part of */
+    attention *layer; /* `own`, or a member of the transformer layer */
     activation_specs input_specs, grad_specs;
-    rope rope;                 /* of a whole attention module, */
-    sequence_layout sequences; /* as these */
+    rope rope; /* used if layer == &own, as is `sequences` */
+    sequence_layout sequences;
     activation x;
     attention_saved saved;
 } attention_body;
@@ -128,7 +128,7 @@ static ott_status open_positions(rope *tables, sequence_layout *p, device *d,
                       o->max_positions);
 }
 
-/* layer NULL: a module of its own. */
+/* layer, tables: attention and rope tables of a transformer layer; NULL: a separate module. */
 static ott_status make_attention(ott_context *context, attention *layer, const rope *tables,
                                  const ott_attention_options *o, ott_module **made) {
     const model_options shape = {
@@ -158,7 +158,7 @@ void ott_attention_options_init(ott_attention_options *options) {
                                            .init_std = 0.02};
 }
 
-/* Fills in what follows from other options. */
+/* Also sets the defaults of kv_heads and head_dim. */
 static ott_status check_heads(ott_attention_options *o, const char *function) {
     TRY(module_option_positive(o->dim, "dim", function));
     TRY(module_option_positive(o->heads, "heads", function));
@@ -215,7 +215,7 @@ ott_status ott_attention_open(ott_context *context, const ott_attention_options 
 
 typedef struct mlp_body {
     mlp own;
-    mlp *layer; /* own, or in the layer it is part of */
+    mlp *layer; /* `own`, or a member of the transformer layer */
     activation_specs input_specs, grad_specs;
     activation x;
     mlp_saved saved;
@@ -307,12 +307,12 @@ typedef struct layer_body {
     block_saved saved;
 } layer_body;
 
-/* y = h2 + what the MLP's projection adds to it. */
+/* The residual after attention is h2; y = h2 + mlp(...). */
 static ott_status layer_module_forward(exec *cx, ott_module *m, module_value *x, const tensor *y) {
     layer_body *b = m->body;
     tensor delta;
     plan_buffer delta_buffer;
-    if (cx->phase == PHASE_TRAIN) TRY(module_own_input(cx, x)); /* the block keeps it as the residual */
+    if (cx->phase == PHASE_TRAIN) TRY(module_own_input(cx, x)); /* the block saves it as the residual */
     TRY(block_enter(cx, &b->block, &x->t, &x->buffer, NULL, &b->saved));
     TRY(block_run(cx, &b->block, &b->sequences.at, &b->saved, &delta, &delta_buffer));
     TRY(op_add(cx, &(add_args){.x = &b->saved.h2, .delta = &delta, .y = y}));

@@ -1,4 +1,4 @@
-/* api/module_getters: what the public getters say of a tree of modules. */
+/* api/module_getters: getters of modules, parameters and scales. */
 #include "api/module.h"
 #include "checkpoint/float8.h"
 #include <math.h>
@@ -26,7 +26,7 @@ ott_dtype ott_module_dtype(const ott_module *module) {
     return is_module(module, __func__) ? module->dtype : OTT_DTYPE_COUNT;
 }
 
-/* The child whose label begins fqn, up to a point or the end; *rest: what follows. */
+/* The child whose label is a prefix of fqn, up to a dot or the end. *rest: the part of fqn after it. */
 static ott_module *step_down(const ott_module *m, const char *fqn, const char **rest) {
     for (int i = 0; i < m->child_count; i++) {
         size_t length = strlen(m->children[i]->label);
@@ -91,7 +91,7 @@ int ott_module_parameter_index(const ott_module *module, const char *name) {
     return -1;
 }
 
-/* A view once given out is given out again, unless the caller has closed it. */
+/* Returns the existing view, unless the caller has closed it. */
 static ott_status open_view(ott_context *context, const tensor *t, ott_tensor **view) {
     void *memory;
     if (handle_is_open(*view, HANDLE_TENSOR) && (*view)->t.data == t->data) return OTT_OK;
@@ -131,7 +131,7 @@ ott_status ott_module_parameter_gradient(ott_module *module, int index, ott_tens
     return API_INSIDE(module->handle.context, view_parameter(module, index, true, __func__, out));
 }
 
-/* ---- the state of delayed scaling, for looking at ---- */
+/* ---- state of delayed scaling ---- */
 
 static ott_status read_scale(const ott_module *m, const delayed_state *s, float *scale, float *amax) {
     device *d = m->handle.context->device;

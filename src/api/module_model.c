@@ -1,4 +1,4 @@
-/* api/module_model: a whole model: opening, running and counting. */
+/* api/module_model: opens and runs a whole model, and counts its progress. */
 #include "api/module_model.h"
 #include "api/autocast.h"
 #include "api/loss.h"
@@ -57,7 +57,7 @@ static ott_status check_tokens(const ott_module *m, const ott_tensor *x, const c
 
 /* ---- passes ---- */
 
-/* Sequences of tokens at `token`; a target for each, or none. */
+/* Makes a batch of token[sequences, length] and target (same shape; NULL: none). */
 static ott_status place_batch(ott_module *m, const tensor *token, const tensor *target, batch *out) {
     model_body *b = m->body;
     int64_t count = tensor_count(*token);
@@ -90,7 +90,8 @@ static ott_status model_module_forward(exec *cx, ott_module *m, module_value *x,
     return model_head(cx, b->m, b->slot, y);
 }
 
-/* After a training pass: delayed scaling's next scales, as after each micro-batch of a run, and what has been read. */
+/* Call after a training pass: updates delayed scales, as a run does after each micro-batch, and the
+   counters. */
 static ott_status finish_pass(exec *cx, ott_module *m) {
     model_body *b = m->body;
     if (b->amax_group) TRY(handle_check(b->amax_group, HANDLE_GROUP, "delayed scaling", "amax_group"));
@@ -116,7 +117,7 @@ static ott_status model_module_backward(exec *cx, ott_module *m, module_value *d
     return finish_pass(cx, m);
 }
 
-/* ---- the kind ---- */
+/* ---- module table ---- */
 
 static ott_status model_module_connect(ott_module *m) {
     return model_connect(((model_body *)m->body)->m);
@@ -149,7 +150,7 @@ static const module_table module_model = {.kind = "model",
                                           .make_weights = model_module_make_weights,
                                           .release = model_module_release};
 
-/* Its parts, which run with the whole. */
+/* Tables of its parts. They have no functions, because only the whole model runs. */
 static const module_table part_tables[] = {[MODULE_EMBEDDING] = {.kind = "embedding"},
                                            [MODULE_NORM] = {.kind = "norm"},
                                            [MODULE_LINEAR] = {.kind = "linear", .is_linear = true}};
@@ -173,14 +174,13 @@ static ott_status add_part(ott_module *m, const model_module *e) {
     return status;
 }
 
-/* What a run follows step by step is not for a loop of the caller's. */
+/* Refuses settings that only ott_train supports. */
 static ott_status check_precision(const model_body *b) {
     if (b->precision.phase_count > 1)
-        return status_fail(
-            OTT_ERR_UNSUPPORTED,
-            "ott_model_open: float8.schedule = \"%s\": a model of one's own loop has one recipe: leave "
-            "the key out, and convert where the recipe is to change",
-            b->cfg->float8.schedule);
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "ott_model_open: float8.schedule = \"%s\" needs ott_train: leave the key out, and "
+                           "change recipes with ott_convert_to_float8_training",
+                           b->cfg->float8.schedule);
     if (b->cfg->train.master_dtype != STATE_FP32 || b->cfg->train.grad_dtype != STATE_FP32 ||
         b->cfg->optimizer.state_dtype != MOMENT_FP32 || b->cfg->train.frozen_dtype != FROZEN_MASTER ||
         b->cfg->train.offload != OFFLOAD_NONE)
@@ -188,7 +188,7 @@ static ott_status check_precision(const model_body *b) {
             OTT_ERR_UNSUPPORTED,
             "ott_model_open: parameters, gradients and moments of a module are fp32, in its device's memory: "
             "leave out train.master_dtype, train.frozen_dtype, train.grad_dtype, optimizer.state_dtype and "
-            "train.offload, or run it with ott_train");
+            "train.offload, or use ott_train");
     if (!b->options.fp16_scaling) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
@@ -199,7 +199,7 @@ static ott_status check_precision(const model_body *b) {
 static ott_status read_config(ott_context *context, model_body *b, const ott_config *from,
                               model_options *shape) {
     TRY(config_copy(from->values, &b->cfg));
-    TRY(peft_configure(context->account, b->cfg)); /* which may name a model */
+    TRY(peft_configure(context->account, b->cfg)); /* a PEFT folder may name the base model */
     TRY(run_check_model(b->cfg));
     TRY(hf_model_configure(context->account, b->cfg, NULL));
     TRY(model_options_resolve(b->cfg, shape));
@@ -207,12 +207,12 @@ static ott_status read_config(ott_context *context, model_body *b, const ott_con
     TRY(run_trainer_options(b->cfg, &b->precision, 0, &b->options));
     b->rule = shape->optimizer;
     shape->base = NULL;      /* the caller may change any weight */
-    shape->optimizer = NULL; /* its state is the optimizer's, if one is opened */
+    shape->optimizer = NULL; /* ott_optimizer holds the optimizer's state */
     return check_precision(b);
 }
 
-/* As ott_train sets up its model; but that a micro-batch may have any size, so that what does not cut the
-   configuration's cuts none. */
+/* Sets up the model as ott_train does. Micro-batches may have any size, so the loss is chunked only if the
+   configured micro-batch has more than one chunk. */
 static ott_status prepare_model(ott_context *context, model_body *b) {
     trainer_options *o = &b->options;
     convert_summary done;
@@ -247,7 +247,7 @@ static ott_status build(ott_module *m, const ott_config *from) {
 
 static ott_status open_model(ott_context *context, ott_config *from, ott_module **out) {
     ott_module *m;
-    if (from->changed) TRY(config_check(from->values)); /* ott_config_set leaves this to us */
+    if (from->changed) TRY(config_check(from->values)); /* ott_config_set does not check */
     TRY(module_make(context, &module_model, 0, 0, OTT_BF16, sizeof(model_body), &m));
     ott_status status = build(m, from);
     if (status == OTT_OK)
@@ -267,7 +267,7 @@ ott_status ott_model_open(ott_context *context, ott_config *configuration, ott_m
 
 /* ---- loss ---- */
 
-/* The mean over `labels` of the losses' sum, which the device adds up. */
+/* Divides the sum of the losses, computed on the device, by `labels`. */
 static ott_status mean_of(exec *cx, const tensor *losses, int64_t labels, double *out) {
     tensor sum;
     plan_buffer buffer;
@@ -308,12 +308,11 @@ static ott_status run_loss(ott_module *m, const ott_tensor *tokens, const ott_te
     cx.is_first_microbatch = m->micro_batch <= 0;
     if (cx.is_first_microbatch) module_weights_changed(m);
     ott_status status = run_pass(&cx, m, labels, loss ? loss : &own);
-    module_drop_forward(m,
-                        status == OTT_OK ? "ott_model_loss has gone back by itself" : "the last pass failed");
+    module_drop_forward(m, status == OTT_OK ? "ott_model_loss ran its own backward" : "the last pass failed");
     return status;
 }
 
-/* *labels: of the whole step, or of this call. */
+/* *labels: 0 becomes the number of targets of this call that count. */
 static ott_status check_targets(const ott_module *m, const ott_tensor *tokens, const ott_tensor *targets,
                                 const char *function, int64_t *labels) {
     int64_t counted;
@@ -323,7 +322,7 @@ static ott_status check_targets(const ott_module *m, const ott_tensor *tokens, c
     if (*labels == 0) *labels = counted;
     if (*labels >= counted) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT,
-                       "%s: labels = %lld, but of these targets %lld count: give those of all "
+                       "%s: labels = %lld, but %lld of these targets count: give the count over all "
                        "micro-batches of the step, or 0",
                        function, (long long)*labels, (long long)counted);
 }

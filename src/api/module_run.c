@@ -1,4 +1,4 @@
-/* api/module_run: forward and backward of a whole module: checks, what is kept in between, and settings. */
+/* api/module_run: forward and backward of a root module, with their checks, and its settings. */
 #include "api/autocast.h"
 #include "api/module.h"
 #include <stdio.h>
@@ -8,7 +8,7 @@
 static ott_status check_root(const ott_module *m, const char *function) {
     char shown[96];
     if (!m->parent) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "%s: module is %s, a part of another module: run the whole",
+    return status_fail(OTT_ERR_ARGUMENT, "%s: module is %s, a part of another module: run the whole module",
                        function, module_show(m, shown));
 }
 
@@ -20,7 +20,7 @@ static ott_status check_tensor(const ott_module *m, const ott_tensor *t, const c
         return status_fail(OTT_ERR_DTYPE, "%s: %s is %s, but the activations of %s are %s", function,
                            argument, dtype_name(t->t.dtype), module_show(m, shown), dtype_name(m->dtype));
     if (t->t.columns == columns && (rows < 0 ? t->t.rows >= 1 : t->t.rows == rows)) return OTT_OK;
-    return status_fail(OTT_ERR_SHAPE, "%s: %s is [%lld, %lld], but %s wants [%s, %lld]", function, argument,
+    return status_fail(OTT_ERR_SHAPE, "%s: %s is [%lld, %lld], but %s needs [%s, %lld]", function, argument,
                        (long long)t->t.rows, (long long)t->t.columns, module_show(m, shown), wanted_rows,
                        (long long)columns);
 }
@@ -30,7 +30,7 @@ static ott_status check_input(const ott_module *m, const ott_tensor *x, const ch
     return check_tensor(m, x, "x", -1, m->in, function);
 }
 
-/* Of y; a model folds its sequences. */
+/* Rows of y. A model folds sequences and positions into one dimension. */
 static int64_t rows_of(const ott_module *m, const ott_tensor *x) {
     return m->table->is_model ? tensor_count(x->t) : x->t.rows;
 }
@@ -86,8 +86,7 @@ static ott_status run_backward(ott_module *m, const ott_tensor *dy, const ott_te
     cx.step = m->kept_step;
     cx.is_first_microbatch = m->kept_first;
     ott_status status = m->table->backward(&cx, m, &value, dx ? &dx->t : NULL);
-    module_drop_forward(m,
-                        status == OTT_OK ? "a backward has used the last one" : "the last backward failed");
+    module_drop_forward(m, status == OTT_OK ? "a backward already used it" : "the last backward failed");
     return status == OTT_OK ? autocast_after_backward(m) : status;
 }
 
@@ -98,7 +97,7 @@ ott_status ott_module_backward(ott_module *module, const ott_tensor *dy, ott_ten
     if (dx) API_HANDLE_IN(dx, TENSOR, module->handle.context);
     TRY(check_root(module, __func__));
     if (module->no_forward_reason)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: %s has no forward to go back through: %s", __func__,
+        return status_fail(OTT_ERR_ARGUMENT, "%s: %s has no saved forward: %s", __func__,
                            module_show(module, shown), module->no_forward_reason);
     TRY(check_tensor(module, dy, "dy", module->kept_rows, module->out, __func__));
     if (dx && module->table->is_model)

@@ -1,4 +1,4 @@
-/* api/module_sequential: modules that run one after the other. */
+/* api/module_sequential: runs modules one after the other. */
 #include "api/module.h"
 #include <stdio.h>
 
@@ -37,8 +37,8 @@ static ott_status check_part(ott_context *context, ott_module *const *modules, i
     snprintf(argument, sizeof argument, "modules[%d]", i);
     TRY(handle_check_in(modules[i], HANDLE_MODULE, context, function, argument));
     if (modules[i]->table->is_model)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: %s is a model, which takes tokens and is a whole", function,
-                           argument);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: %s is a model, which cannot be part of another module",
+                           function, argument);
     if (modules[i]->parent)
         return status_fail(OTT_ERR_ARGUMENT, "%s: %s is part of another module already", function, argument);
     for (int j = 0; j < i; j++)
@@ -47,10 +47,10 @@ static ott_status check_part(ott_context *context, ott_module *const *modules, i
                                function, j, i);
     if (i == 0) return OTT_OK;
     if (modules[i - 1]->out != modules[i]->in)
-        return status_fail(OTT_ERR_SHAPE, "%s: modules[%d] gives [M, %lld], but modules[%d] wants [M, %lld]",
+        return status_fail(OTT_ERR_SHAPE, "%s: modules[%d] gives [M, %lld], but modules[%d] needs [M, %lld]",
                            function, i - 1, (long long)modules[i - 1]->out, i, (long long)modules[i]->in);
     if (modules[i - 1]->dtype == modules[i]->dtype) return OTT_OK;
-    return status_fail(OTT_ERR_DTYPE, "%s: modules[%d] gives %s, but modules[%d] wants %s", function, i - 1,
+    return status_fail(OTT_ERR_DTYPE, "%s: modules[%d] gives %s, but modules[%d] needs %s", function, i - 1,
                        dtype_name(modules[i - 1]->dtype), i, dtype_name(modules[i]->dtype));
 }
 
@@ -63,7 +63,7 @@ static ott_status adopt(ott_module *m, ott_module *const *modules, int count) {
     return OTT_OK;
 }
 
-/* Gives the modules back to the caller as they were. */
+/* After a failure: makes the modules roots again, owned by the caller. */
 static void release_parts(ott_module *m) {
     for (int i = 0; i < m->child_count; i++) {
         m->children[i]->parent = NULL;
@@ -76,7 +76,7 @@ static void release_parts(ott_module *m) {
 static void drop_plan(ott_module *m) {
     plan_destroy(m->plan);
     m->plan = NULL;
-    m->no_forward_reason = "there was none yet";
+    m->no_forward_reason = "no forward ran yet";
 }
 
 static ott_status open_sequential(ott_context *context, ott_module *const *modules, int count,

@@ -1,4 +1,4 @@
-/* api/optimizer: one update rule over all parameters of a module. */
+/* api/optimizer: an optimizer for all parameters of a module. */
 #include "api/optimizer.h"
 #include "api/autocast.h"
 #include "api/module_model.h"
@@ -51,7 +51,8 @@ static void release_optimizer(ott_optimizer *o) {
     handle_close(&o->handle);
 }
 
-/* The rule's state of each parameter, then the step state; returns how many floats that is. */
+/* Lays out the optimizer state of each parameter, then the step state, at base (NULL: only count). Returns
+   the number of floats. */
 static int64_t lay_out(ott_optimizer *o, float *base) {
     int64_t at = 0;
     for (int i = 0; i < o->count; i++) {
@@ -125,10 +126,10 @@ ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_ad
     return MODULE_INSIDE(context, open_adamw(module, &o, out));
 }
 
-/* Its learning rate follows the schedule until the caller sets one. */
+/* The optimizer of the configuration; its learning rate follows the schedule until the caller sets one. */
 static ott_status open_configured(ott_module *m, ott_optimizer **out) {
     const model_body *b = module_model_body(m);
-    if (b->rule->use_average) /* what it saves is not what it trains */
+    if (b->rule->use_average) /* it evaluates and saves averaged weights */
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "ott_model_optimizer_open: optimizer.name = \"%s\" is for ott_train: give another",
                            b->rule->name);
@@ -178,7 +179,7 @@ static ott_status run_step(ott_optimizer *o, ott_step_info *info) {
     cx.plan = o->plan;
     optimizer_schedule(o->rule, &o->options, o->lr, o->updates + 1, host);
     TRY(device_copy_in(cx.device, o->state.data, host, sizeof host));
-    module_drop_forward(o->module, "an optimizer step was made since");
+    module_drop_forward(o->module, "an optimizer step ran after it");
     TRY(optimizer_update(&cx, o->rule, &o->options, o->parameters, o->count, NULL, &o->state));
     TRY(device_copy_out(cx.device, host, o->state.data, sizeof host));
     context->step++;

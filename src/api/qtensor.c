@@ -1,4 +1,4 @@
-/* api/qtensor: quantized tensors: where their codes and scales lie, the cast, the views of the result. */
+/* api/qtensor: quantized tensors: memory, casts, views, statistics. */
 #include "api/tensor.h"
 #include <math.h>
 
@@ -118,7 +118,7 @@ ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g) {
     return API_INSIDE(q->handle.context, update_scale(q, g));
 }
 
-/* ---- looking at the result ---- */
+/* ---- views and dequantization ---- */
 
 static ott_status check_use(ott_usage use, const char *function) {
     if (use == OTT_ROWWISE || use == OTT_COLUMNWISE) return OTT_OK;
@@ -161,7 +161,7 @@ ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out) {
     return api_write_struct(out, &view, sizeof view, "ott_qdata");
 }
 
-/* OTT_ERR_ARGUMENT unless that use is FP8 and was filled. */
+/* OTT_ERR_ARGUMENT unless this use is FP8 and ott_quantize was called. */
 static ott_status check_filled(const ott_qtensor *q, ott_usage use, const char *function) {
     TRY(check_use(use, function));
     if (!cast_spec_is_fp8(spec_at(q, use)))
@@ -175,7 +175,8 @@ static ott_status dequantize(const ott_qtensor *q, ott_usage use, const ott_tens
     exec cx;
     qtensor asked = q->q;
     TRY(api_exec(q->handle.context, &cx));
-    if (use == OTT_COLUMNWISE) asked.spec.rowwise.format = q->high_precision; /* else that use comes first */
+    if (use == OTT_COLUMNWISE)
+        asked.spec.rowwise.format = q->high_precision; /* op_dequantize prefers rowwise */
     return op_dequantize(&cx, &(dequantize_args){.q = &asked, .y = &out->t});
 }
 

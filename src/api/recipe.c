@@ -1,4 +1,4 @@
-/* api/recipe: recipes of the public API: a row of the table, or one with options of [float8] set. */
+/* api/recipe: recipe objects: a row of the recipe table, or a row with keys of [float8] set. */
 #include "api/recipe.h"
 #include "config/config.h"
 #include "config/table.h"
@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- which there are ---- */
+/* ---- names ---- */
 
-/* The recipe whose operands ott_recipe_set gives: no row of the table. */
+/* The recipe that is defined by ott_recipe_set; it has no row in the table. */
 static const char custom[] = "custom";
 
 static ott_status fail_name(const char *name, const char *function) {
@@ -19,7 +19,7 @@ static ott_status fail_name(const char *name, const char *function) {
     if (nearest)
         return status_fail(OTT_ERR_CONFIG, "%s: there is no recipe \"%s\"; did you mean \"%s\"?", function,
                            name, nearest);
-    return status_fail(OTT_ERR_CONFIG, "%s: there is no recipe \"%s\"; ott_recipe_table lists what there is",
+    return status_fail(OTT_ERR_CONFIG, "%s: there is no recipe \"%s\"; ott_recipe_table lists all recipes",
                        function, name);
 }
 
@@ -38,7 +38,7 @@ static ott_status open_values(ott_context *context, const char *name, struct con
     return config_parse(context->account, &context->log, 2, arguments, out);
 }
 
-/* row NULL: the custom one. */
+/* row NULL: the custom recipe. */
 static ott_status open_recipe(ott_context *context, const recipe *row, ott_recipe **out) {
     void *memory;
     struct config *values = NULL;
@@ -77,7 +77,7 @@ void ott_recipe_close(ott_recipe *r) {
     api_leave(context);
 }
 
-/* ---- the recipe as it stands ---- */
+/* ---- the current recipe ---- */
 
 static void attach_to_spec(quant_spec *q, const delayed_callbacks *callbacks) {
     if (q->rowwise.policy == AMAX_DELAYED) q->rowwise.callbacks = callbacks;
@@ -92,7 +92,7 @@ static void attach_callbacks(ott_recipe *r) {
     attach_to_spec(&row->grad_output, callbacks);
 }
 
-/* Replaces every `from` in the text; a text that would not fit stays as it is. */
+/* Replaces every `from` in the text, as long as the result fits. */
 static void replace_all(char *text, size_t size, const char *from, const char *to) {
     size_t old = strlen(from), new = strlen(to);
     for (char *at = text; (at = strstr(at, from)) != NULL; at += new) {
@@ -102,8 +102,8 @@ static void replace_all(char *text, size_t size, const char *from, const char *t
     }
 }
 
-/* A recipe's values are a configuration's [float8], and its checks speak of that; a caller of the API knows
-   recipes and the keys of ott_recipe_set. */
+/* The checks of a configuration name the keys of [float8]. Rewords their error for a caller who set keys of a
+   recipe. */
 static ott_status reword_error(ott_status status) {
     char text[1024];
     if (status == OTT_OK) return status;
@@ -120,8 +120,8 @@ static ott_status read_values(ott_recipe *r) {
     return precision_plan_read(r->values, &r->plan);
 }
 
-/* The recipe as it stands, checked. Its delayed uses point at the callbacks of `r`, if it has any; the row
-   itself is borrowed until the next ott_recipe_set. */
+/* Checks the current values and makes the recipe of them. *out is borrowed until the next ott_recipe_set. Its
+   delayed uses point to the callbacks of `r`, if set. */
 static ott_status refresh_recipe(ott_recipe *r, const recipe **out) {
     *out = r->plain ? r->plain : &r->plan.fp8;
     if (!r->stale) return OTT_OK;
@@ -152,25 +152,23 @@ static ott_status check_key(const char *key) {
     char path[64];
     snprintf(path, sizeof path, "float8.%s", key);
     if (table_find(path))
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "ott_recipe_set: %s says which layers of a model FP8 is for, or when, and a recipe only how: "
-            "set %s with ott_config_set, or the field of that name in ott_convert_options",
-            key, path);
+        return status_fail(OTT_ERR_CONFIG,
+                           "ott_recipe_set: %s selects layers or steps, which a recipe does not: set %s with "
+                           "ott_config_set, or the member of that name in ott_convert_options",
+                           key, path);
     if (nearest)
         return status_fail(OTT_ERR_CONFIG, "ott_recipe_set: a recipe has no key \"%s\"; did you mean \"%s\"?",
                            key, nearest);
-    return status_fail(
-        OTT_ERR_CONFIG,
-        "ott_recipe_set: a recipe has no key \"%s\"; it has amax_history_len, input and the other "
-        "keys of ott_recipe_set",
-        key);
+    return status_fail(OTT_ERR_CONFIG,
+                       "ott_recipe_set: a recipe has no key \"%s\"; give a key of [float8] such as "
+                       "amax_history_len or input",
+                       key);
 }
 
 static ott_status set_key(ott_recipe *r, const char *key, const char *value) {
     char path[64];
     if (!r->values)
-        return status_fail(OTT_ERR_CONFIG, "ott_recipe_set: %s: recipe %s has nothing to set", key,
+        return status_fail(OTT_ERR_CONFIG, "ott_recipe_set: %s: recipe %s has no FP8 and no keys", key,
                            r->plain->name);
     TRY(check_key(key));
     snprintf(path, sizeof path, "float8.%s", key);
@@ -195,7 +193,7 @@ static ott_status set_callbacks(ott_recipe *r, const ott_delayed_callbacks *own)
     if (!delayed_cast(&row->input) && !delayed_cast(&row->weight) && !delayed_cast(&row->grad_output))
         return status_fail(
             OTT_ERR_ARGUMENT,
-            "ott_recipe_set_callbacks: recipe %s is not delayed: its scales follow from each tensor",
+            "ott_recipe_set_callbacks: recipe %s has no delayed scaling: its scales need no history",
             row->name);
     r->callbacks = (delayed_callbacks){.amax = own->amax, .scale = own->scale, .user = own->user};
     attach_callbacks(r);

@@ -1,4 +1,4 @@
-/* api/recipe_table: all recipes side by side, as text and as JSON. */
+/* api/recipe_table: the table of all recipes, as text and as JSON. */
 #include "api/recipe.h"
 #include "base/json_write.h"
 #include "base/text.h"
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- facts of a recipe, as words ---- */
+/* ---- cells ---- */
 
 #define CELL 112
 
@@ -47,8 +47,8 @@ static void product_text(const recipe *r, recipe_gemm which, char out[CELL]) {
              g->accumulate == ACCUMULATE_FP32 ? "" : recipe_accumulate_name(g->accumulate));
 }
 
-/* What a layer keeps of its input between forward and backward: the columnwise use, and for each of its groups
-   amax, scale and scale_inv (nn/activation). One scale a tensor or a column is nothing beside the codes. */
+/* Bytes per element that a layer keeps of its input for backward: the columnwise codes, and amax, scale and
+   scale_inv of each group (nn/activation). Scales per tensor or per column are too few to count. */
 static double bytes_kept(const recipe *r) {
     const cast_spec *s = &r->input.columnwise;
     if (!cast_spec_is_fp8(s)) return (double)dtype_bytes(r->activation);
@@ -61,7 +61,7 @@ static double bytes_kept(const recipe *r) {
 
 enum { COLUMN_MOST = 7 };
 
-/* A table; its cells are filled row by row. */
+/* A text table. */
 typedef struct grid {
     int columns, rows;
     char (*cell)[CELL]; /* [rows][columns] */
@@ -97,7 +97,8 @@ static void fill_operands(const grid *g, int row, const recipe *r, const capabil
     rule_text(r, grid_at(g, row, 4));
 }
 
-/* "cpu; not built: H100/H200"; with the CUDA backend "cpu; cuda: H100/H200", or that the GPU here is another. */
+/* "cpu; not built: H100/H200"; with the CUDA backend "cpu; cuda: H100/H200", or whether this machine's GPU
+   can. */
 static void devices_text(const recipe *r, const capability *c, char out[CELL]) {
     char gpus[64];
     capability_gpu_text(capability_gpus(r), gpus);
@@ -171,7 +172,7 @@ static void json_product(str *out, const recipe *r, recipe_gemm which) {
     str_append(out, "}");
 }
 
-/* Opens the object of a backend. */
+/* Opens the JSON object of a backend; the caller closes it. */
 static void json_backend(str *out, const char *name, bool built, const char *refusal) {
     json_write_key(out, name);
     str_append(out, "{");

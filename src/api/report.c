@@ -1,4 +1,4 @@
-/* api/report: comparing runs. */
+/* api/report: compares runs. */
 #include "report/report.h"
 #include "api/handle.h"
 #include "base/file.h"

@@ -1,4 +1,4 @@
-/* api/sequence_layout: which sequences the rows of a module's input are, as attention takes them. */
+/* api/sequence_layout: positions and sequence starts of a module's input rows, for attention. */
 #include "api/sequence_layout.h"
 #include <string.h>
 
@@ -20,12 +20,12 @@ ott_status sequence_layout_set(sequence_layout *p, mem *account, const int64_t *
     return OTT_OK;
 }
 
-/* How many sequences there are in so many rows, which are of `length` each where the caller said nothing. */
+/* Number of sequences in `rows` rows; `length` rows each if ott_module_set_sequences was not called. */
 static int count_sequences(const sequence_layout *p, int64_t rows, int64_t length) {
     return p->count > 0 ? p->count : (int)(rows / length);
 }
 
-/* Sequence i of the rows: [first, end). */
+/* Rows [first, end) of sequence i. */
 static void sequence_at(const sequence_layout *p, int i, int64_t rows, int64_t length, int64_t *first,
                         int64_t *end) {
     *first = p->count > 0 ? p->start[i] : i * length;

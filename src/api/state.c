@@ -1,7 +1,7 @@
 /*
- * api/state: the checkpoint of a module. A model's is that of a run (checkpoint/checkpoint.h), which either goes on
- * from; another module's is the same folder without what only a model has. Every file is looked at in full before the
- * module changes.
+ * api/state: saves and loads checkpoints of modules. A model uses the checkpoint format of a run
+ * (checkpoint/checkpoint.h), so a program and a run can resume from each other. Another module's folder has
+ * the same format, without the files that only a model has. All files are checked before the module changes.
  */
 #include "api/module_model.h"
 #include "api/optimizer.h"
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what is in the files ---- */
+/* ---- contents of the files ---- */
 
 static ott_status describe_parameters(ott_module *m, tensor_set *set) {
     const module_parameter *made;
@@ -32,11 +32,11 @@ static ott_status describe_optimizer(ott_module *m, const ott_optimizer *o, tens
     return OTT_OK;
 }
 
-/* The linear layers of a module. */
+/* The linear layers of a module: nodes, and entries for checkpoint/float8. */
 typedef struct layer_list {
     ott_module *root;
     ott_module **modules; /* [count] */
-    float8_layer *layers; /* [count], of the same */
+    float8_layer *layers; /* [count] */
     int64_t count;
 } layer_list;
 
@@ -57,7 +57,7 @@ static void layers_close(layer_list *l) {
     mem_free(account, l->layers);
 }
 
-/* Closed with layers_close, also when this fails. */
+/* Close with layers_close, also after a failure. */
 static ott_status layers_open(layer_list *l, ott_module *root) {
     mem *account = root->handle.context->account;
     void *memory;
@@ -81,7 +81,7 @@ static ott_status note_recipes(const layer_list *l, tensor_set *set) {
     return OTT_OK;
 }
 
-/* Without delayed scaling there is no such file. */
+/* The set stays empty without delayed scaling; then no file is written. */
 static ott_status describe_float8(ott_module *m, tensor_set *set) {
     layer_list l;
     ott_status status = layers_open(&l, m);
@@ -96,7 +96,7 @@ static ott_status describe_float8(ott_module *m, tensor_set *set) {
 
 /* ---- models ---- */
 
-/* Shows a model the state that an optimizer has of its parameters; NULL: none. */
+/* Points the model's parameters to the state of an optimizer; NULL: none. */
 static void attach_slots(model *m, const ott_optimizer *o) {
     m->options.optimizer = o ? o->rule : NULL;
     for (int i = 0; i < m->parameter_count; i++)
@@ -104,7 +104,7 @@ static void attach_slots(model *m, const ott_optimizer *o) {
             m->parameters[i].shard.slot[j] = o ? o->parameters[i].shard.slot[j] : (tensor){0};
 }
 
-/* An optimizer may have gone on where counters were loaded without it: its updates were steps too. */
+/* If counters were loaded without the optimizer, its updates may exceed the steps; they count as steps. */
 static ott_status take_model(const model_body *b, const ott_optimizer *o, checkpoint_snapshot *s) {
     run_state run = b->run;
     if (o) run.updates = o->updates;
@@ -119,7 +119,7 @@ static ott_status load_model(const char *folder, ott_module *m, ott_optimizer *o
     model_body *b = module_model_body(m);
     run_state run;
     bool fell_back;
-    module_drop_forward(m, "a checkpoint was loaded since");
+    module_drop_forward(m, "a checkpoint was loaded after it");
     attach_slots(b->m, o);
     ott_status status = checkpoint_load(b->m, &m->handle.context->log, NULL, folder, &run, &fell_back);
     attach_slots(b->m, NULL);
@@ -132,7 +132,7 @@ static ott_status load_model(const char *folder, ott_module *m, ott_optimizer *o
 
 /* ---- saving ---- */
 
-/* Before there was one format, a module's counters and checksums lay here. */
+/* An older format kept a module's counters and checksums in this file. */
 #define OLD_STATE_NAME "module.json"
 
 static ott_status has_file(mem *account, const char *folder, const char *name, bool *has) {
@@ -144,7 +144,7 @@ static ott_status has_file(mem *account, const char *folder, const char *name, b
     return status;
 }
 
-/* Did the public API write this checkpoint? A run's has its configuration, and says whose it is. */
+/* True if ott_checkpoint_save wrote this checkpoint. A run's has config.toml, and its state names the run. */
 static ott_status is_module_checkpoint(mem *account, const char *folder, bool *ours) {
     bool has_state, has_config, lacks_owner;
     checkpoint_state s;
@@ -162,15 +162,14 @@ static ott_status is_module_checkpoint(mem *account, const char *folder, bool *o
     return status;
 }
 
-/* Nothing else may be replaced. */
+/* OTT_ERR_IO unless the folder is absent or a checkpoint of a module. */
 static ott_status check_place(mem *account, const char *folder) {
     bool ours = false;
     if (!file_exists(folder)) return OTT_OK;
     if (file_is_folder(folder)) TRY(is_module_checkpoint(account, folder, &ours));
     if (ours) return OTT_OK;
     return status_fail(OTT_ERR_IO,
-                       "%s: is there and is no checkpoint of a module: move it away or give another name",
-                       folder);
+                       "%s: exists and is no checkpoint of a module: move it or choose another name", folder);
 }
 
 static ott_status take_snapshot(ott_module *m, const ott_optimizer *o, checkpoint_snapshot *s) {
@@ -203,11 +202,11 @@ static ott_status save_module(const char *folder, ott_module *m, const ott_optim
 typedef struct state_loader {
     mem *account;
     ott_module *m;
-    ott_optimizer *o; /* NULL: not wanted */
+    ott_optimizer *o; /* NULL: not loaded */
     const char *folder;
     checkpoint_state state;
-    safetensors *files[CHECKPOINT_CONFIG]; /* NULL: it has none, or none is wanted */
-    tensor_set sets[CHECKPOINT_FLOAT8];    /* of model and optimizer */
+    safetensors *files[CHECKPOINT_CONFIG]; /* NULL: absent or not needed */
+    tensor_set sets[CHECKPOINT_FLOAT8];    /* for model and optimizer */
     layer_list layers;
 } state_loader;
 
@@ -236,7 +235,8 @@ static ott_status check_files(state_loader *l) {
     TRY(refuse_old(l));
     TRY(checkpoint_verify(l->account, l->folder, true, NULL, &l->state));
     if (l->o && files[CHECKPOINT_OPTIMIZER].absent)
-        return status_fail(OTT_ERR_FORMAT, "%s: the state of no optimizer was saved", l->folder);
+        return status_fail(OTT_ERR_FORMAT, "%s: was saved without an optimizer: load it with optimizer NULL",
+                           l->folder);
     TRY(open_set(l, CHECKPOINT_MODEL));
     if (l->o) TRY(open_set(l, CHECKPOINT_OPTIMIZER));
     TRY(layers_open(&l->layers, l->m));
@@ -258,8 +258,8 @@ static ott_status recorded_recipe(const state_loader *l, const char *layer, char
     return status;
 }
 
-/* A layer that takes recipes from regions and has not met one yet waits with the file's state: a region with
-   the same format and margin goes on from it. */
+/* Loads the state into a layer that has not run in a region yet. Its first region continues from it, if
+   format and margin are the same. */
 static ott_status hold_float8_state(const state_loader *l, linear_body *b, const char *name) {
     const safetensors *f = l->files[CHECKPOINT_FLOAT8];
     cast_spec specs[TENSOR_COUNT];
@@ -295,8 +295,8 @@ static void log_float8_event(void *user, const float8_layer *layer, int which, f
         log_info(log, "Float8 state of %s (%s, recipe %s) dropped: the module runs %s", shown, tensor_name,
                  str_show(recipe_name).text, *b->fp8_recipe ? b->fp8_recipe : "no FP8 recipe");
     if (event == FLOAT8_FRESH)
-        log_info(log, "Float8 state of %s (%s) starts anew: the checkpoint has none of recipe %s", shown,
-                 tensor_name, b->fp8_recipe);
+        log_info(log, "Float8 state of %s (%s) starts from scratch: the checkpoint has none for recipe %s",
+                 shown, tensor_name, b->fp8_recipe);
 }
 
 static ott_status load_float8(state_loader *l) {
@@ -309,19 +309,19 @@ static ott_status load_float8(state_loader *l) {
                        l);
 }
 
-/* ---- the whole ---- */
+/* ---- applying a checkpoint ---- */
 
 static ott_status apply_state(state_loader *l) {
     ott_context *context = l->m->handle.context;
     cancellation_progress progress = {0};
     int64_t done = 0;
-    module_drop_forward(l->m, "a checkpoint was loaded since");
+    module_drop_forward(l->m, "a checkpoint was loaded after it");
     module_weights_changed(l->m);
     for (int id = 0; id < CHECKPOINT_FLOAT8; id++)
         TRY(tensor_set_read(&l->sets[id], l->files[id], context->device, &progress, &done));
     module_mark_weights_set(l->m);
     ott_status status = load_float8(l);
-    TRY(module_connect(l->m)); /* states may have moved */
+    TRY(module_connect(l->m)); /* the state of delayed scaling may have moved */
     if (l->o) l->o->updates = l->state.run.updates;
     context->step = l->state.run.step;
     return status;
@@ -352,7 +352,7 @@ static ott_status check_arguments(const char *folder, const ott_module *m, const
     TRY(handle_check(m, HANDLE_MODULE, function, "module"));
     if (o) TRY(optimizer_check(o, function));
     if (!o || o->module == m) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "%s: optimizer is that of another module", function);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: optimizer belongs to another module", function);
 }
 
 ott_status ott_checkpoint_save(const char *folder, ott_module *module, ott_optimizer *optimizer) {

@@ -1,4 +1,4 @@
-/* api/tensor: tensors of the public API, and the device they are on. */
+/* api/tensor: tensors, and the device of a context. */
 #include "api/tensor.h"
 #include "backend/backend.h"
 #include "base/rng.h"
@@ -143,7 +143,7 @@ void ott_tensor_close(ott_tensor *t) {
     api_leave(context);
 }
 
-/* ---- what it is ---- */
+/* ---- getters ---- */
 
 static bool is_usable(const ott_tensor *t, const char *function) {
     return handle_check(t, HANDLE_TENSOR, function, "t") == OTT_OK;
@@ -174,9 +174,9 @@ static ott_status check_count(const ott_tensor *t, int64_t count, const char *fu
                        (long long)tensor_count(t->t));
 }
 
-/* What fills host memory in a tensor's format, element by element. */
+/* Where the elements of a tensor come from. */
 typedef struct source {
-    const float *values;    /* NULL: one of the others */
+    const float *values;    /* NULL: a constant or normal numbers */
     const double *constant; /* NULL: normal numbers */
     uint64_t seed;
     double deviation;
@@ -188,7 +188,7 @@ static float source_element(const source *s, int64_t i) {
     return (float)(s->deviation * (double)rng_normal(s->seed, 0, (uint64_t)i));
 }
 
-/* Through host memory, so that any device can be filled. */
+/* Fills host memory and copies it to the device. */
 static ott_status fill_tensor(const ott_tensor *t, const source *s) {
     device *d;
     void *host;

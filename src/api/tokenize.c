@@ -1,4 +1,4 @@
-/* api/tokenize: texts to token ids, and corpora to token files. */
+/* api/tokenize: tokenizes streams and corpora. */
 #include "data/tokenize.h"
 #include "api/handle.h"
 #include "base/pool.h"
@@ -44,7 +44,7 @@ static ott_status make_file(ott_context *context, const char *tokenizer_path, co
     const cancellation w = {.log = &context->log, .stop = api_must_stop, .user = context};
     ott_tokenize_result own;
     ott_status status = tokenize_file(context->account, &w, tokenizer_path, input, output, o, &own);
-    atomic_store(&context->stop, false); /* the wish to stop was this file's */
+    atomic_store(&context->stop, false); /* ott_stop applies to one call */
     if (status != OTT_OK || !result) return status;
     return api_write_struct(result, &own, sizeof own, "ott_tokenize_result");
 }
@@ -61,7 +61,7 @@ ott_status ott_tokenize_file(ott_context *context, const char *tokenizer_path, c
     if (o.jsonl || o.decode || o.chat || o.mask)
         return status_fail(OTT_ERR_ARGUMENT,
                            "ott_tokenize_file: jsonl, decode, chat and mask are options of ott_tokenize; the "
-                           "name of the file says what it is");
+                           "extension of the file determines its format");
     TRY(api_check_struct(result, "ott_tokenize_result"));
     return API_INSIDE(context, make_file(context, tokenizer_path, input, output, &o, result));
 }

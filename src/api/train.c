@@ -1,4 +1,4 @@
-/* api/train: training. */
+/* api/train: training runs. */
 #include "train/loop.h"
 #include "api/handle.h"
 
@@ -7,15 +7,14 @@ void ott_train_options_init(ott_train_options *options) {
 }
 
 static ott_status train_config(ott_context *context, ott_config *configuration, const ott_train_options *o) {
-    if (configuration->changed)
-        TRY(config_check(configuration->values)); /* ott_config_set leaves this to us */
+    if (configuration->changed) TRY(config_check(configuration->values)); /* ott_config_set does not check */
     const train_hooks hooks = {.progress = o->progress,
                                .work = o->work,
                                .user = o->user,
                                .stop = api_must_stop,
                                .stop_user = context};
     ott_status status = train_run(context->account, &context->log, configuration->values, &hooks);
-    atomic_store(&context->stop, false); /* the wish to stop was this training's */
+    atomic_store(&context->stop, false); /* ott_stop applies to one call */
     return status;
 }
 

@@ -236,7 +236,7 @@ static void test_refused(void **state) {
     assert_int_equal(ott_module_is_float8(m), 0);
     forward(m, &f); /* a conversion drops it */
     succeed(ott_convert_to_float8_training(m, NULL, NULL));
-    assert_error(ott_module_backward(m, f.dy, f.dx), OTT_ERR_ARGUMENT, "the module was converted since");
+    assert_error(ott_module_backward(m, f.dy, f.dx), OTT_ERR_ARGUMENT, "the module was converted after it");
     close_flow(&f);
     ott_recipe_close(plain);
     ott_recipe_close(block);

@@ -157,7 +157,7 @@ static void test_misuse(void **state) {
     assert_error(ott_mse_loss(ids, ids, &loss, NULL), OTT_ERR_DTYPE, "output is i32");
     assert_error(ott_cross_entropy_loss(x, x, &loss, NULL), OTT_ERR_DTYPE, "target is bf16; give i32");
     assert_error(ott_cross_entropy_loss(x, square, &loss, NULL), OTT_ERR_SHAPE,
-                 "target is [2, 2], but the 4 rows of logits want [1, 4]");
+                 "target is [2, 2], but the 4 rows of logits need [1, 4]");
     succeed(ott_tensor_write(ids, (const float[]){0, 0, 3, 0}, 4));
     assert_error(ott_cross_entropy_loss(x, ids, &loss, x), OTT_ERR_ARGUMENT,
                  "target[2] is 3: give 0 to 2, a column of logits, or -100");

@@ -326,13 +326,13 @@ static void test_one_forward_is_kept(void **state) {
     ott_context *c = open_context();
     ott_module *m = open_layer(c, OTT_BF16, 3);
     flow f = open_flow(c, m, 16, 60), other = open_flow(c, m, 8, 61);
-    assert_error(ott_module_backward(m, f.dy, f.dx), OTT_ERR_ARGUMENT, "there was none yet");
+    assert_error(ott_module_backward(m, f.dy, f.dx), OTT_ERR_ARGUMENT, "no forward ran yet");
     forward(m, &other);
     forward(m, &f); /* replaces */
     assert_error(ott_module_backward(m, other.dy, other.dx), OTT_ERR_SHAPE, "dy is [8, 32]");
     backward(m, &f);
     float *dx = values_of(f.dx);
-    assert_error(ott_module_backward(m, f.dy, f.dx), OTT_ERR_ARGUMENT, "a backward has used the last one");
+    assert_error(ott_module_backward(m, f.dy, f.dx), OTT_ERR_ARGUMENT, "a backward already used it");
     succeed(ott_module_set_training(m, 0));
     float *trained = values_of(f.y);
     forward(m, &f);

@@ -121,7 +121,7 @@ static void test_tensors(void **state) {
                            open_linear(c, 16, 4, true, OTT_BF16, 2)},
                *out;
     assert_error(ott_sequential_open(c, (ott_module *const[]){parts[1], parts[0]}, 2, &out), OTT_ERR_SHAPE,
-                 "modules[0] gives [M, 4], but modules[1] wants [M, 8]");
+                 "modules[0] gives [M, 4], but modules[1] needs [M, 8]");
     ott_module *f32 = open_linear(c, 4, 4, true, OTT_F32, 3);
     assert_error(ott_sequential_open(c, (ott_module *const[]){parts[1], f32}, 2, &out), OTT_ERR_DTYPE,
                  "modules[1] wants");
@@ -130,15 +130,15 @@ static void test_tensors(void **state) {
     ott_tensor *narrow = open_tensor(c, OTT_BF16, 6, 7), *wrong = open_tensor(c, OTT_F32, 6, 8),
                *empty = open_tensor(c, OTT_BF16, 0, 8), *tall = open_tensor(c, OTT_BF16, 7, 4);
     assert_error(ott_module_forward(m, narrow, f.y), OTT_ERR_SHAPE,
-                 "x is [6, 7], but sequential wants [M, 8]");
+                 "x is [6, 7], but sequential needs [M, 8]");
     assert_error(ott_module_forward(m, wrong, f.y), OTT_ERR_DTYPE, "ott_module_forward: x is");
     assert_error(ott_module_forward(m, empty, f.y), OTT_ERR_SHAPE, "x is [0, 8]");
-    assert_error(ott_module_forward(m, f.x, tall), OTT_ERR_SHAPE, "y is [7, 4], but sequential wants [6, 4]");
+    assert_error(ott_module_forward(m, f.x, tall), OTT_ERR_SHAPE, "y is [7, 4], but sequential needs [6, 4]");
     forward(m, &f);
     assert_error(ott_module_backward(m, tall, f.dx), OTT_ERR_SHAPE,
-                 "dy is [7, 4], but sequential wants [6, 4]");
+                 "dy is [7, 4], but sequential needs [6, 4]");
     assert_error(ott_module_backward(m, f.dy, narrow), OTT_ERR_SHAPE,
-                 "dx is [6, 7], but sequential wants [6, 8]");
+                 "dx is [6, 7], but sequential needs [6, 8]");
     assert_error(ott_module_backward(m, f.dy, wrong), OTT_ERR_DTYPE, "dx is");
     backward(m, &f); /* none of which used up the forward */
     ott_module *square = open_linear(c, 8, 8, true, OTT_BF16, 4);

@@ -159,7 +159,7 @@ static void test_learning_rate(void **state) {
     ott_context_close(c);
 }
 
-/* After a step the forward before it has nothing to go back to. */
+/* A step drops the saved forward. */
 static void test_step_between(void **state) {
     (void)state;
     ott_context *c = open_context();
@@ -168,7 +168,7 @@ static void test_step_between(void **state) {
     flow f = open_flow(c, m, 4, 1);
     forward(m, &f);
     succeed(ott_optimizer_step(o, NULL));
-    assert_error(ott_module_backward(m, f.dy, f.dx), OTT_ERR_ARGUMENT, "an optimizer step was made since");
+    assert_error(ott_module_backward(m, f.dy, f.dx), OTT_ERR_ARGUMENT, "an optimizer step ran after it");
     close_flow(&f);
     ott_optimizer_close(o);
     ott_module_close(m);

@@ -202,7 +202,7 @@ static void test_callbacks(void **state) {
     assert_int_equal(own.scale_calls, 1);
     assert_int_equal(own.length, 5);
     assert_error(ott_recipe_set_callbacks(current, &callbacks), OTT_ERR_ARGUMENT,
-                 "ott_recipe_set_callbacks: recipe current is not delayed");
+                 "ott_recipe_set_callbacks: recipe current has no delayed scaling");
     callbacks.struct_size = 1;
     assert_error(ott_recipe_set_callbacks(current, &callbacks), OTT_ERR_ARGUMENT,
                  "ott_delayed_callbacks_init");
@@ -286,7 +286,7 @@ static void test_group_shares_the_amax(void **state) {
     quantize_amax(q, x, 7.0f);
     assert_true(scale_of(q) == 448.0f / 28.0f);
     assert_error(ott_qtensor_update_scale(q, g), OTT_ERR_IO,
-                 "all_reduce of 1 values failed on rank 1 of 2: input or output failed");
+                 "the all_reduce callback failed for 1 values on rank 1 of 2: input or output failed");
     succeed(ott_qtensor_update_scale(q, alone));
     ott_group_close(g);
     assert_error(ott_qtensor_update_scale(q, g), OTT_ERR_ARGUMENT, "g is a group that has been closed");

@@ -39,9 +39,9 @@ static void test_options(void **state) {
     assert_error(ott_recipe_set(r, "amax_history_length", "3"), OTT_ERR_CONFIG,
                  "no key \"amax_history_length\"; did you mean \"amax_history_len\"?");
     assert_error(ott_recipe_set(r, "filter_fqns", "output"), OTT_ERR_CONFIG,
-                 "filter_fqns says which layers of a model FP8 is for");
+                 "filter_fqns selects layers or steps");
     assert_error(ott_recipe_set(r, "amax_history_len", "many"), OTT_ERR_CONFIG, "amax_history_len");
-    assert_error(ott_recipe_set(bf16, "margin", "1"), OTT_ERR_CONFIG, "recipe bf16 has nothing to set");
+    assert_error(ott_recipe_set(bf16, "margin", "1"), OTT_ERR_CONFIG, "recipe bf16 has no FP8 and no keys");
     assert_error(ott_recipe_set(NULL, "margin", "1"), OTT_ERR_ARGUMENT, "ott_recipe_set: r is NULL");
     assert_error(ott_recipe_set(r, NULL, "1"), OTT_ERR_ARGUMENT, "ott_recipe_set: key is NULL");
     assert_error(ott_recipe_set(r, "margin", NULL), OTT_ERR_ARGUMENT, "ott_recipe_set: value is NULL");
