@@ -1,7 +1,7 @@
 /*
- * autocast_block: TransformerEngine's way in C. A transformer layer keeps its modules; inside a region its
- * linear layers run under a delayed-scaling recipe, whose scales follow from the amaxes of earlier steps, of
- * all ranks of a group, and are updated where the region ends.
+ * autocast_block: autocast regions, as in TransformerEngine. Inside a region the linear layers of a
+ * transformer layer run with delayed scaling. Its scales come from the amaxes of earlier steps on all ranks
+ * of a group, and are updated when the region ends.
  *
  *     cc autocast_block.c $(pkg-config --cflags --libs ottava) -o autocast_block && ./autocast_block
  */
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Every call returns a status, and ott_error_text says in one line what is wrong. */
+/* Calls return a status. ott_error_text() is one line that explains a failure. */
 #define CHECK(call)                                                                                          \
     do {                                                                                                     \
         ott_status status_ = (call);                                                                         \
@@ -22,8 +22,8 @@
 enum { SEQUENCES = 2, LENGTH = 32, TOKENS = SEQUENCES * LENGTH, DIM = 64, STEPS = 5 };
 
 /*
- * The caller's transport. A real program would call MPI_Allreduce or ncclAllReduce here; this one stands
- * alone, and plays a second rank that has always seen amaxes a quarter larger.
+ * A real program calls MPI_Allreduce or ncclAllReduce here. This example runs as one process and simulates a
+ * second rank with amaxes that are larger by a quarter.
  */
 static ott_status all_reduce(void *user, float *values, int64_t count, ott_reduce kind) {
     int *calls = user;
@@ -102,15 +102,15 @@ int main(void) {
     for (int step = 0; step < STEPS; step++) {
         char when[32];
         CHECK(ott_tensor_fill_normal(x, 1 + (uint64_t)step, 1.0));
-        CHECK(ott_tensor_fill_normal(dy, 100 + (uint64_t)step, 1e-3 * (1 << step))); /* gradients that grow */
+        CHECK(ott_tensor_fill_normal(dy, 100 + (uint64_t)step, 1e-3 * (1 << step))); /* growing gradients */
 
         CHECK(ott_autocast_begin(context, &region));
-        CHECK(ott_module_forward(layer, x, y)); /* FP8, with the scales of the steps before */
-        CHECK(ott_autocast_end(context));       /* input and weight: new scales, over the group */
+        CHECK(ott_module_forward(layer, x, y)); /* FP8, with scales from earlier steps */
+        CHECK(ott_autocast_end(context));       /* new scales for input and weight, over the group */
         snprintf(when, sizeof when, "step %d, forward", step);
         print_scales(layer, when);
 
-        CHECK(ott_module_backward(layer, dy, NULL)); /* outside of the region; grad_output: new scales */
+        CHECK(ott_module_backward(layer, dy, NULL)); /* new scales for grad_output */
         snprintf(when, sizeof when, "step %d, backward", step);
         print_scales(layer, when);
     }

@@ -1,7 +1,7 @@
 /*
- * convert_toy: torchao's tutorial in C, with its numbers. Three linear layers and 4096 x 2048 random inputs;
- * the layers that the filter accepts are converted to FP8; AdamW teaches the model to answer 1; then model
- * and optimizer are saved.
+ * convert_toy: torchao's tutorial for float8 training in C, with the same sizes. It converts some of three
+ * linear layers to FP8, trains them with AdamW to output 1 for 4096 x 2048 random inputs, and saves model and
+ * optimizer.
  *
  *     cc convert_toy.c $(pkg-config --cflags --libs ottava) -o convert_toy
  *     ./convert_toy [checkpoint folder [steps, 3]]      (the tutorial takes 10)
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every call returns a status, and ott_error_text says in one line what is wrong. */
+/* Calls return a status. ott_error_text() is one line that explains a failure. */
 #define CHECK(call)                                                                                          \
     do {                                                                                                     \
         ott_status status_ = (call);                                                                         \
@@ -29,10 +29,11 @@ static void print_log(void *user, ott_log_level level, const char *text) {
     puts(text);
 }
 
-/* Which linear layers to convert, by name and by dimensions: FP8 units want multiples of 16. */
+/* Selects the layers to convert, by name and size: FP8 GEMMs on GPUs need dimensions that are multiples of
+   16. */
 static int module_filter(void *user, const char *fqn, const ott_module *module) {
     (void)user;
-    if (strcmp(fqn, "1") == 0) return 0; /* say, it is sensitive */
+    if (strcmp(fqn, "1") == 0) return 0; /* for example because it is sensitive to quantization */
     return ott_module_in_features(module) % 16 == 0 && ott_module_out_features(module) % 16 == 0;
 }
 
@@ -49,7 +50,7 @@ static ott_module *linear(ott_context *context, int64_t in, int64_t out) {
 static ott_module *toy_model(ott_context *context) {
     ott_module *parts[] = {linear(context, IN, 4096), linear(context, 4096, 128), linear(context, 128, 1)};
     ott_module *m;
-    CHECK(ott_sequential_open(context, parts, 3, &m)); /* which owns the parts now */
+    CHECK(ott_sequential_open(context, parts, 3, &m)); /* it owns the parts */
     return m;
 }
 
@@ -86,7 +87,7 @@ int main(int argc, char **argv) {
         CHECK(ott_optimizer_zero_grad(optimizer));
         CHECK(ott_module_forward(model, x, y));
         CHECK(ott_mse_loss(y, labels, &loss, dy));
-        CHECK(ott_module_backward(model, dy, NULL)); /* nobody wants the gradient of x */
+        CHECK(ott_module_backward(model, dy, NULL)); /* NULL: the gradient of x is not needed */
         CHECK(ott_optimizer_step(optimizer, NULL));
         printf("step %2d  loss %.6f\n", step, loss);
     }

@@ -1,8 +1,8 @@
 /*
- * model_loop: a model that `ottava train` trains, in a loop of one's own. A run trains it for 60 steps; this program goes
- * on from the run's checkpoint of step 20, with a loop and a reading of the text that are its own, and at step 40 another
- * run goes on from what this program saved. Weights, moments, FP8 scales and counters pass from one to the other bit for
- * bit.
+ * model_loop: your own training loop for a model of `ottava train`. A run trains the model for 60 steps. This
+ * program loads the run's checkpoint of step 20, trains 20 steps with its own loop and data reader, and saves
+ * a checkpoint. A second run resumes from it at step 40. Weights, moments, FP8 scales and counters are passed
+ * on bit for bit.
  *
  *     cc model_loop.c $(pkg-config --cflags --libs ottava) -o model_loop && ./model_loop
  *
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Every call returns a status, and ott_error_text says in one line what is wrong. */
+/* Calls return a status. ott_error_text() is one line that explains a failure. */
 #define CHECK(call)                                                                                          \
     do {                                                                                                     \
         ott_status status_ = (call);                                                                         \
@@ -24,7 +24,7 @@
 
 enum { SEQUENCES = 4, LENGTH = 32, TEXT = 8192, PART = 20 };
 
-/* Something to learn: one byte is one token. */
+/* Writes a text to learn. One byte is one token. */
 static void write_text(char text[TEXT]) {
     static const char *const words[] = {"one ", "two ", "three ", "four ", "and ", "again "};
     int length = 0;
@@ -40,7 +40,7 @@ static void write_text(char text[TEXT]) {
     }
 }
 
-/* As `ottava train` would be started. */
+/* The configuration, as arguments of `ottava train`. */
 static ott_config *configure(ott_context *context, const char *folder, const char *load_path) {
     const char *const arguments[] = {"--model.dim=64",
                                      "--model.n_layers=2",
@@ -65,7 +65,7 @@ static ott_config *configure(ott_context *context, const char *folder, const cha
 
 /* ---- runs ---- */
 
-static void show(void *user, const ott_progress *p) {
+static void print_progress(void *user, const ott_progress *p) {
     if (p->step % 10 == 0)
         printf("%s, step %2lld: loss %.4f\n", (const char *)user, (long long)p->step, p->loss);
 }
@@ -75,15 +75,15 @@ static void train(ott_context *context, const char *folder, const char *load_pat
     ott_config *config = configure(context, folder, load_path);
     ott_train_options options;
     ott_train_options_init(&options);
-    options.progress = show;
+    options.progress = print_progress;
     options.user = who;
     CHECK(ott_train(context, config, &options));
     ott_config_close(config);
 }
 
-/* ---- the loop of one's own ---- */
+/* ---- the own loop ---- */
 
-/* Sequence `number` of the text, and what follows each of its tokens. */
+/* Reads sequence `number` of the text; each target is the next token. */
 static void read_sequence(const char *text, long long number, float *token, float *target) {
     long long first = number * LENGTH % (TEXT - LENGTH);
     for (int i = 0; i < LENGTH; i++) {
@@ -99,12 +99,12 @@ static void one_step(ott_context *context, ott_module *model, ott_optimizer *opt
     double loss;
 
     ott_model_counters_init(&at);
-    CHECK(ott_model_read_counters(model, &at)); /* at.samples: the sequences trained on so far, by whomever */
+    CHECK(ott_model_read_counters(model, &at)); /* at.samples: sequences trained so far, by run or program */
     for (int i = 0; i < SEQUENCES; i++)
         read_sequence(text, at.samples + i, token + i * LENGTH, target + i * LENGTH);
     CHECK(ott_tensor_open(context, OTT_I32, SEQUENCES, LENGTH, &tokens));
     CHECK(ott_tensor_open(context, OTT_I32, SEQUENCES, LENGTH, &targets));
-    CHECK(ott_tensor_write(tokens, token, SEQUENCES * LENGTH)); /* to whatever memory the device has */
+    CHECK(ott_tensor_write(tokens, token, SEQUENCES * LENGTH)); /* copies to the device */
     CHECK(ott_tensor_write(targets, target, SEQUENCES * LENGTH));
 
     CHECK(ott_optimizer_zero_grad(optimizer));
@@ -120,8 +120,7 @@ static void own_loop(ott_context *context, const char *text) {
     ott_module *model;
     ott_optimizer *optimizer;
     CHECK(ott_model_open(context, config, &model));
-    CHECK(
-        ott_model_optimizer_open(model, &optimizer)); /* AdamW and the learning rates of the configuration */
+    CHECK(ott_model_optimizer_open(model, &optimizer)); /* [optimizer] and [scheduler] of the configuration */
     CHECK(ott_checkpoint_load("model_loop_run/checkpoints/step-20", model, optimizer));
     ott_module *head = ott_module_child(model, "lm_head");
     printf("own, lm_head: %s, recipe %s\n", ott_module_kind(head), ott_module_recipe(head));
@@ -137,7 +136,7 @@ int main(void) {
     ott_context *context;
     CHECK(ott_context_open(NULL, &context));
     write_text(text);
-    train(context, "model_loop_run", "auto"); /* when it is there from an earlier start, it is done */
+    train(context, "model_loop_run", "auto"); /* "auto": if it is done from an earlier start, nothing runs */
     own_loop(context, text);
     train(context, "model_loop_after", "model_loop_own");
     ott_context_close(context);

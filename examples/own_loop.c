@@ -1,7 +1,7 @@
 /*
- * own_loop: FP8 by hand, in a training loop of one's own. Two weight matrices, which belong to this program,
- * learn to imitate a third: every step quantizes the tensors of both layers, runs the three FP8 products of
- * each, and updates the fp32 weights by plain gradient descent.
+ * own_loop: your own training loop with FP8 GEMMs. A network of two linear layers learns to imitate a third
+ * matrix. Each step quantizes the tensors of both layers, runs the three FP8 GEMMs of each, and updates the
+ * fp32 weights, which are arrays of this program, by gradient descent.
  *
  *     cc own_loop.c $(pkg-config --cflags --libs ottava) -o own_loop && ./own_loop [recipe]
  */
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Every call returns a status, and ott_error_text says in one line what is wrong. */
+/* Calls return a status. ott_error_text() is one line that explains a failure. */
 #define CHECK(call)                                                                                          \
     do {                                                                                                     \
         ott_status status_ = (call);                                                                         \
@@ -21,13 +21,14 @@
 
 enum { TOKENS = 128, IN = 64, HIDDEN = 128, OUT = 32, STEPS = 60 };
 
-/* y[TOKENS, out] = x[TOKENS, in] weight[out, in]^T, and what its backward pass needs. */
+/* y[TOKENS, out] = x[TOKENS, in] weight[out, in]^T, with the tensors of forward and backward. */
 typedef struct layer {
-    float weight[HIDDEN * IN], grad[HIDDEN * IN]; /* this program's memory: fp32 master and gradient */
+    float weight[HIDDEN * IN], grad[HIDDEN * IN]; /* fp32 master and gradient, in this program's memory */
     int64_t in, out;
-    ott_tensor *master, *compute, *gradient; /* views of the two arrays; a bf16 copy of the weights */
-    ott_tensor *x, *y, *dy, *dx;             /* bf16 */
-    ott_qtensor *qx, *qw, *qdy; /* as the recipe stores input, weight and gradient of the output */
+    ott_tensor *master, *gradient; /* views of `weight` and `grad` */
+    ott_tensor *compute;           /* bf16 copy of the weights */
+    ott_tensor *x, *y, *dy, *dx;   /* bf16 activations and their gradients */
+    ott_qtensor *qx, *qw, *qdy;    /* quantized input, weight and output gradient */
 } layer;
 
 static void open_layer(ott_context *c, ott_recipe *recipe, layer *l, int64_t in, int64_t out,
@@ -56,14 +57,14 @@ static void close_layer(layer *l) {
 
 /* y = x W^T. Weights are quantized from the fp32 master, the input from bf16. */
 static void forward(ott_recipe *recipe, layer *l) {
-    CHECK(ott_tensor_convert(l->master, l->compute)); /* for recipes that keep a product in bf16 */
+    CHECK(ott_tensor_convert(l->master, l->compute)); /* recipes may compute a GEMM in bf16 */
     CHECK(ott_quantize(l->qx, l->x));
     CHECK(ott_quantize(l->qw, l->master));
     const ott_operand x = {l->x, l->qx}, w = {l->compute, l->qw};
     CHECK(ott_gemm(recipe, OTT_GEMM_OUTPUT, &x, &w, NULL, 0, l->y));
 }
 
-/* dx = dy W, grad = dy^T x. The input is used columnwise here; its codes were made in forward. */
+/* dx = dy W, grad = dy^T x. Forward also made the columnwise copies of x and W that are read here. */
 static void backward(ott_recipe *recipe, layer *l) {
     CHECK(ott_quantize(l->qdy, l->dy));
     const ott_operand x = {l->x, l->qx}, w = {l->compute, l->qw}, dy = {l->dy, l->qdy};
@@ -71,8 +72,7 @@ static void backward(ott_recipe *recipe, layer *l) {
     CHECK(ott_gemm(recipe, OTT_GEMM_GRAD_WEIGHT, &dy, &x, NULL, 0, l->gradient));
 }
 
-/* Gradient descent in the program's own arrays; then delayed scaling takes this step's amax into its history.
- */
+/* Gradient descent on the weights, then the next scales of delayed scaling. */
 static void update(layer *l, float learning_rate) {
     for (int64_t i = 0; i < l->out * l->in; i++) l->weight[i] -= learning_rate * l->grad[i];
     CHECK(ott_qtensor_update_scale(l->qx, NULL));
@@ -80,7 +80,7 @@ static void update(layer *l, float learning_rate) {
     CHECK(ott_qtensor_update_scale(l->qdy, NULL));
 }
 
-/* ReLU between the two layers, on the host, and its derivative. */
+/* ReLU between the layers and its backward, both on the host. */
 static void relu(const layer *from, layer *to) {
     static float h[TOKENS * HIDDEN];
     CHECK(ott_tensor_read(from->y, h, TOKENS * HIDDEN));
@@ -96,13 +96,13 @@ static void relu_backward(const layer *to, layer *from) {
     CHECK(ott_tensor_write(from->dy, g, TOKENS * HIDDEN));
 }
 
-/* What the cast did to a tensor of the last step. */
-static void show(const char *name, ott_qtensor *q, const ott_tensor *x) {
+/* Prints scales and cast errors of a tensor in the last step. */
+static void print_statistics(const char *name, ott_qtensor *q, const ott_tensor *x) {
     ott_qdata use;
     ott_statistics s;
     ott_qdata_init(&use);
     CHECK(ott_qtensor_data(q, OTT_ROWWISE, &use));
-    if (!use.codes) return; /* this recipe keeps it in high precision */
+    if (!use.codes) return; /* the recipe keeps this use in high precision */
     ott_statistics_init(&s);
     CHECK(ott_quantize_statistics(q, x, OTT_ROWWISE, &s));
     printf("  %-12s %6lld scales, the first %-9g amax %-11g saturated %.2f%%, underflowed %.2f%%, SQNR %.1f "
@@ -111,7 +111,7 @@ static void show(const char *name, ott_qtensor *q, const ott_tensor *x) {
            s.sqnr_db);
 }
 
-/* What to imitate: target = x teacher^T, in fp32. */
+/* The output to imitate: target = x teacher^T in fp32. */
 static ott_tensor *make_target(ott_context *c, const ott_tensor *x_bf16) {
     ott_recipe *fp32;
     ott_tensor *x, *teacher, *y;
@@ -129,7 +129,7 @@ static ott_tensor *make_target(ott_context *c, const ott_tensor *x_bf16) {
     return y;
 }
 
-static double step(ott_recipe *recipe, layer *first, layer *second, const ott_tensor *target) {
+static double train_step(ott_recipe *recipe, layer *first, layer *second, const ott_tensor *target) {
     double loss;
     forward(recipe, first);
     relu(first, second);
@@ -155,8 +155,7 @@ int main(int argc, char **argv) {
     ott_context_options options;
     ott_recipe *recipe;
     ott_context_options_init(&options);
-    options.device =
-        "cpu"; /* whose memory is the host's: its weights and gradients are arrays of this program */
+    options.device = "cpu"; /* because the weights are arrays in host memory */
     CHECK(ott_context_open(&options, &context));
     CHECK(ott_recipe_open(context, name, &recipe));
     if (argc == 1) CHECK(ott_recipe_set(recipe, "amax_history_len", "16"));
@@ -168,13 +167,13 @@ int main(int argc, char **argv) {
     ott_tensor *target = make_target(context, first.x);
 
     for (int i = 1; i <= STEPS; i++) {
-        loss = step(recipe, &first, &second, target);
+        loss = train_step(recipe, &first, &second, target);
         if (i == 1) loss_before = loss;
         if (i == 1 || i % 10 == 0) printf("step %2d  loss %.4f\n", i, loss);
     }
     puts("first layer, rowwise:");
-    show("input", first.qx, first.x);
-    show("grad_output", first.qdy, first.dy);
+    print_statistics("input", first.qx, first.x);
+    print_statistics("grad_output", first.qdy, first.dy);
 
     close_layer(&first);
     close_layer(&second);
@@ -182,7 +181,7 @@ int main(int argc, char **argv) {
     ott_recipe_close(recipe);
     ott_context_close(context);
     if (!(loss < 0.25 * loss_before)) {
-        fprintf(stderr, "own_loop: the loss went from %g to %g only\n", loss_before, loss);
+        fprintf(stderr, "own_loop: the loss fell only from %g to %g\n", loss_before, loss);
         return 1;
     }
     return 0;
