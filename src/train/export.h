@@ -1,4 +1,5 @@
-/* train/export: a trained model as a Hugging Face folder, a folder of adapters, or a GGUF file. */
+/* train/export: writes a trained model as a Hugging Face folder, a PEFT folder of adapters, or a GGUF
+   file. */
 #ifndef TRAIN_EXPORT_H
 #define TRAIN_EXPORT_H
 
@@ -6,7 +7,7 @@
 #include "base/str.h"
 #include "ottava/ottava.h"
 
-/* See ott_export. `said` gets the text. */
+/* Implements ott_export. Appends the report that it returns to `report`. */
 ott_status export_run(mem *account, const logger *log, const char *path, const char *folder,
                       const ott_export_options *options, str *report);
 

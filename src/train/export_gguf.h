@@ -1,4 +1,4 @@
-/* train/export_gguf: what a GGUF file says of a run's tokenizer. Internal to the export. */
+/* train/export_gguf: writes the tokenizer into a GGUF file's metadata. Internal to train/export. */
 #ifndef TRAIN_EXPORT_GGUF_H
 #define TRAIN_EXPORT_GGUF_H
 
@@ -6,11 +6,9 @@
 #include "config/config.h"
 #include "formats/gguf_write.h"
 
-/*
- * Adds the tokenizer of a model with so many rows of the vocabulary: that of the folder `from`, the run's where it is NULL, bytes
- * where the run's text is bytes, none where `from` is "" or the run has none. *said: where it came from, in a buffer of
- * the caller's, "" for none. OTT_ERR_UNSUPPORTED: llama.cpp would cut a text otherwise.
- */
+/* Adds the tokenizer of folder `from` to *m. from NULL: the run's tokenizer, or one token per byte if the run
+   trains on bytes. from "", or no tokenizer: none. vocab: rows of the model's embedding. Appends the
+   tokenizer's source to *source. OTT_ERR_UNSUPPORTED if llama.cpp would tokenize differently. */
 ott_status export_gguf_tokenizer(mem *account, const logger *log, const config *cfg, const char *from,
                                  int64_t vocab, gguf_metadata *m, str *source);
 

@@ -1,4 +1,4 @@
-/* train/freezing: train.freeze_schedule, which parameters rest from which step on. */
+/* train/freezing: train.freeze_schedule, which freezes parameters from given steps on. */
 #ifndef TRAIN_FREEZING_H
 #define TRAIN_FREEZING_H
 
@@ -6,13 +6,14 @@
 
 enum { FREEZING_NONE = -1 };
 
-/* Are the entries of the schedule whole, and do their steps ascend? */
+/* OTT_ERR_CONFIG if an entry is malformed or the steps do not ascend. */
 ott_status freezing_check(const config *cfg);
-/* Does each name trained parameters, and leave some? Before the first step: nothing rests after it. */
+/* OTT_ERR_CONFIG if an entry names no trained parameter or freezes all. Call before the first step; nothing
+   is frozen after it. */
 ott_status freezing_check_names(const config *cfg, model *m);
-/* The entry in force in a step, counted from 0; FREEZING_NONE: nothing rests. */
+/* Returns the entry that applies to a step, counted from 0; FREEZING_NONE if there is none. */
 int freezing_at(const config *cfg, int64_t step);
-/* Between steps: goes on with what rests by that entry. *resting: how many parameters. */
+/* Between steps: freezes the parameters of that entry and no others. *frozen_count = their number. */
 ott_status freezing_apply(const config *cfg, trainer *t, int entry, int *frozen_count);
 
 #endif

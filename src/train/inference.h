@@ -1,7 +1,7 @@
 /*
- * train/inference: a trained model, opened to run forward only: first what its configuration says of it,
- * which the caller may change, then the model with its weights. Generation, evaluation and export open theirs
- * so.
+ * train/inference: opens a trained model for forward passes only; used by generation, evaluation and export.
+ * First find its configuration, which the caller may change, then read it into a plan, then open the model
+ * with its weights.
  */
 #ifndef TRAIN_INFERENCE_H
 #define TRAIN_INFERENCE_H
@@ -10,41 +10,45 @@
 #include "train/precision.h"
 
 /*
- * The model at `path`. A PEFT folder: its adapters on the base model that its adapter_config.json names. A run folder or a checkpoint: the configuration that trained it, and the checkpoint
- * (the newest of a run). A Hugging Face folder, which has a config.json and no run's files: a configuration
- * made of it, in bf16, with train.seq_len = window (0: 2048) or the model's context where that is shorter;
- * *checkpoint NULL. base: where the weights beside adapters are, instead of model.hf_path; NULL: there. Closed with config_close, given back with mem_free; both NULL on failure.
+ * Finds the configuration and checkpoint of the model at `path`, by the kind of path:
+ *   run folder or checkpoint   its training configuration; the checkpoint, or the run's newest
+ *   Hugging Face folder        a configuration made from config.json, in bf16; *checkpoint = NULL
+ *   PEFT folder                the same for the base model of its adapter_config.json, with the adapters
+ * window: train.seq_len of a folder; 0: 2048; at most the model's context. base: folder of the base weights
+ * instead of model.hf_path; may be NULL. Free *cfg with config_close and *checkpoint with mem_free; both are
+ * NULL on failure.
  */
 ott_status inference_find(mem *account, const char *path, const char *base, int64_t window, config **cfg,
                           char **checkpoint);
 
-/* Must not be moved once it is read (precision_plan). */
+/* Do not move or copy it after reading (see precision_plan). */
 typedef struct inference_plan {
     const config *cfg;      /* borrowed */
-    const char *checkpoint; /* borrowed; NULL: the Hugging Face folder model.hf_path */
+    const char *checkpoint; /* borrowed; NULL: load the folder model.hf_path */
     model_options shape;
     precision_plan precision;
-    convert_options convert; /* as the run's next training step would; recipe NULL: masters only, nothing that
-                                runs */
+    /* Conversion of the run's next training step. Set recipe to NULL to load only master weights, without a
+       runnable model. */
+    convert_options convert;
 } inference_plan;
 
-/* Puts derived values of [model] into cfg. */
+/* Fills *out; checkpoint may be NULL. Sets derived values of [model] in cfg. */
 ott_status inference_read(mem *account, config *cfg, const char *checkpoint, inference_plan *out);
 
-/* The precision to compute in, if it is not the model's own. */
+/* A precision other than the model's own. */
 typedef struct inference_choice {
-    const char *user;      /* who chooses, in messages: "eval" */
-    const char *precision; /* NULL or "trained": the model's own; else as precision in ott_eval_options */
-    const char *const *settings; /* [setting_count] arguments that give keys of `allowed` (config_override) */
+    const char *user;      /* name of the caller for messages: "eval" */
+    const char *precision; /* NULL or "trained": the model's own; else see precision in ott_eval_options */
+    const char *const *settings; /* [setting_count] arguments that set keys in `allowed` (config_override) */
     int setting_count;
     const char *const *allowed;
 } inference_choice;
 
-/* inference_read, with the chosen precision and settings put into cfg. */
+/* Like inference_read, after applying the choice to cfg. */
 ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, const inference_choice *choice,
                             inference_plan *out);
-/* The model, converted and loaded, for sequences of `positions` tokens. `log` (may be NULL) hears what
-   loading has to say. *out is not set on failure. */
+/* Opens, converts and loads the model for sequences of at most `positions` tokens. `log` receives the
+   loader's messages and may be NULL. Close with model_close. *out is not set on failure. */
 ott_status inference_open(const inference_plan *p, device *d, int64_t positions, const logger *log,
                           model **out);
 

@@ -1,10 +1,10 @@
 /*
- * train/loss_monitor: sees that a loss, finite as it may be, stays above where it began.
+ * train/loss_monitor: warns if a finite loss stays above its start.
  *
- * The start is the median of the first 10 losses that this process computed, but no more than the first of
- * them or than guessing has (the logarithm of the vocabulary's size), whichever is larger: a run may diverge
- * within 10 steps. A loss is above it that exceeds it by a tenth. 20 such in a row are worth a warning, and
- * another one after 20 in a row that were not. Losses that are no numbers do not count: the loop has them.
+ * The start is the median of this process's first 10 losses. Since a run may diverge within 10 steps, it is
+ * limited to the first loss or to the loss of guessing (log of the vocabulary size), whichever is larger.
+ * After 20 losses in a row that exceed the start by 10%, a warning is due. The next warning needs 20 lower
+ * losses in between. Non-finite losses are ignored (train/loop).
  */
 #ifndef TRAIN_LOSS_MONITOR_H
 #define TRAIN_LOSS_MONITOR_H
@@ -17,15 +17,16 @@ enum { LOSS_MONITOR_START = 10, LOSS_MONITOR_STEPS = 20 };
 typedef struct loss_monitor {
     double guess; /* the loss of guessing */
     double first[LOSS_MONITOR_START];
-    int count;        /* of them */
-    double start;     /* known when count is LOSS_MONITOR_START */
-    int above, below; /* in a row, until now */
-    double sum;       /* of those above */
+    int count;        /* of `first` */
+    double start;     /* set when count is LOSS_MONITOR_START */
+    int above, below; /* latest losses in a row above or below the limit */
+    double sum;       /* of the `above` losses */
     bool warned;
 } loss_monitor;
 
 void loss_monitor_open(loss_monitor *w, int64_t vocab);
-/* A step's loss. True: a warning is due; `*mean` is then that of the last LOSS_MONITOR_STEPS losses. */
+/* Adds a step's loss. True if a warning is due; then *mean is the mean of the last LOSS_MONITOR_STEPS
+   losses. */
 bool loss_monitor_add(loss_monitor *w, double loss, double *mean);
 
 #endif

@@ -1,4 +1,4 @@
-/* train/op_kinds: what kind of work each operation is: how profiles and benchmarks split a step's time. */
+/* train/op_kinds: kinds of operations, by which profiles and benchmarks split a step's time. */
 #ifndef TRAIN_OP_KINDS_H
 #define TRAIN_OP_KINDS_H
 
@@ -24,9 +24,9 @@ typedef enum op_kind {
         OP_KINDS
 } op_kind;
 
-/* Of a matrix product, OP_KIND_GEMM. */
+/* Kind of an operation; OP_KIND_GEMM for every matrix product. */
 op_kind op_kind_of(enum op_index op);
-/* The same for a call with these arguments: a matrix product of two FP8 operands is OP_KIND_GEMM_FP8. */
+/* Kind of a call with these arguments; OP_KIND_GEMM_FP8 for a matrix product of two FP8 operands. */
 op_kind op_kind_of_call(enum op_index op, const void *args);
 const char *op_kind_name(op_kind k);
 const char *op_kind_text(op_kind k);

@@ -1,11 +1,11 @@
 /*
- * train/precision: which recipe runs when and where: from the keys of [float8] to recipes, to the precision
- * schedule and to the rules for single modules.
+ * train/precision: reads the keys of [float8] into recipes, the precision schedule and rules for single
+ * modules.
  *
- * A recipe of the table takes the options that are its own (margin, amax_epsilon, fp8_format, ...) and stays
- * the recipe it is. What float8.recipe_name asks for takes besides them the operand keys, fast_accum_* and
- * accumulate*; when these change it, it is "custom". A schedule or a rule names recipes of the table, bf16,
- * fp32, or fp8: what [float8] asks for.
+ * Recipe options (margin, amax_epsilon, fp8_format, ...) apply to every recipe of the table that has them;
+ * the recipe keeps its name. The recipe of float8.recipe_name also takes the operand keys, fast_accum_* and
+ * accumulate*. If they change it, its name becomes "custom". Schedule entries and rules name recipes of the
+ * table, bf16, fp32, or "fp8", the recipe that [float8] describes.
  */
 #ifndef TRAIN_PRECISION_H
 #define TRAIN_PRECISION_H
@@ -20,31 +20,31 @@ enum {
     PRECISION_TEXT = 8192 /* bytes of all patterns */
 };
 
-/* From training step `first` on (the first step of a run is 0). */
+/* `recipe` applies from training step `first` on, counted from 0. */
 typedef struct precision_phase {
     const recipe *recipe;
     int64_t first;
 } precision_phase;
 
-/* Must not be moved once it is read: it points into itself. */
+/* Do not move or copy it after reading: it has pointers into itself. */
 typedef struct precision_plan {
-    recipe rows[PRECISION_ROWS]; /* the table of fp8/recipe.h, each with the options that are its own */
+    recipe rows[PRECISION_ROWS]; /* fp8/recipe.h's table, with the recipe options applied */
     int row_count;
-    recipe fp8; /* what [float8] asks for; in a run of another precision, that precision's row */
+    recipe fp8; /* the recipe of [float8]; in a run of another precision, the recipe of that precision */
     precision_phase phases[PRECISION_PHASES_MAX]; /* [0].first is 0; ascending */
     int phase_count;
-    module_rule rules[PRECISION_RULES_MAX]; /* none in a run of another precision */
+    module_rule rules[PRECISION_RULES_MAX]; /* empty unless mixed_precision is fp8 */
     int rule_count;
-    char text[PRECISION_TEXT]; /* what the patterns point into */
+    char text[PRECISION_TEXT]; /* storage of the rules' patterns */
     int text_length;
 } precision_plan;
 
-/* Without float8.schedule there is one phase. Every recipe that phases and rules use has passed recipe_check.
-   OTT_ERR_CONFIG names the key, the value, what is allowed and the nearest match. */
+/* Without float8.schedule there is one phase. Every recipe of a phase or rule has passed recipe_check. The
+   message of OTT_ERR_CONFIG has the key, the value, what is allowed and the nearest match. */
 ott_status precision_plan_read(const config *cfg, precision_plan *out);
-/* What the run is in but for its schedule and rules: fills fp8 only. */
+/* Fills out->rows and out->fp8 only, without schedule and rules. */
 ott_status precision_read_recipe(const config *cfg, precision_plan *out);
-/* The recipe of training step `step`, 0 or later. */
+/* Returns the recipe of training step `step`, counted from 0. */
 const recipe *precision_at(const precision_plan *p, int64_t step);
 
 #endif

@@ -1,13 +1,11 @@
 /*
- * train/profile: profiles of single training steps (section profiling of the configuration): a Chrome trace
- * with a slice for each operation inside its phase and step, and a summary that says where the time went and
- * how many matrix products ran in FP8:
+ * train/profile: profiles selected training steps (config section `profiling`). Writes a Chrome trace with a
+ * slice for each operation, phase and step, and a summary of the time by operation and of GEMMs in FP8:
  *
  *     TRACE_DIR/iteration_N/rank0_trace.json, summary.md       N: the last step profiled
  *
- * Each rank writes its trace; the summary is rank 0's.
- *
- * Nothing is looked at in the other steps, and no bit of the training changes.
+ * Each rank writes a trace; rank 0 writes the summary. Other steps are not timed. Profiling changes no
+ * result.
  */
 #ifndef TRAIN_PROFILE_H
 #define TRAIN_PROFILE_H
@@ -16,14 +14,14 @@
 
 typedef struct profile profile;
 
-/* *out is NULL when profiling.enable is false. A relative profiling.trace_dir lies in run_folder. t, cfg and
-   run_folder are borrowed. */
+/* *out is NULL if profiling.enable is false. A relative profiling.trace_dir is relative to run_folder. t and
+   cfg are borrowed. */
 ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, int rank, profile **out);
-/* Around trainer_step; p may be NULL. The log says where a profile was written. */
+/* Call before and after trainer_step; p may be NULL. Logs the path of each profile. */
 ott_status profile_begin_step(profile *p);
 ott_status profile_end_step(profile *p);
-/* The run ends here: what is profiled so far of a range of steps is written. */
+/* At the end of a run: writes the profile of an incomplete range of steps. p may be NULL. */
 ott_status profile_finish(profile *p);
-void profile_close(profile *p); /* NULL is allowed; a profile that is not written is dropped */
+void profile_close(profile *p); /* NULL is allowed; drops a profile that was not written */
 
 #endif

@@ -1,5 +1,4 @@
-/* train/profile_summary: what was counted while steps were profiled, and summary.md. Internal to
- * train/profile. */
+/* train/profile_summary: counters of profiled steps, and summary.md. Internal to train/profile. */
 #ifndef TRAIN_PROFILE_SUMMARY_H
 #define TRAIN_PROFILE_SUMMARY_H
 
@@ -11,19 +10,19 @@ typedef struct profile_count {
     int64_t calls;
 } profile_count;
 
-/* Totals of steps [first, last]. FP8 matrix products are counted separately. */
+/* Totals of steps first to last. scaled_gemm has the FP8 matrix products, ops all other operations. */
 typedef struct profile_counts {
     int64_t first, last, steps;
     double seconds; /* of the steps */
     profile_count ops[OP_COUNT], scaled_gemm;
-    profile_count collectives; /* between ranks, from start to end; most overlap with operations */
-    double collective_bytes;   /* per collective the larger of input and output */
-    double waited;             /* seconds in which this rank did nothing but wait for collectives */
+    profile_count collectives; /* from start to end; they mostly overlap with operations */
+    double collective_bytes;   /* sum of the larger of input and output */
+    double waited;             /* seconds that this rank only waited for collectives */
 } profile_counts;
 
-/* Share of the steps' time, and calls, of a kind of work. */
+/* Returns the total of one kind of operation. */
 profile_count profile_kind_count(const profile_counts *c, op_kind kind);
-/* Appends the summary: title says what ran. */
+/* Appends the Markdown summary. title: recipe and device. */
 void profile_summary_write(const profile_counts *c, const char *title, str *out);
 
 #endif

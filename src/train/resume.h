@@ -1,6 +1,6 @@
 /*
- * train/resume: where a run begins: with fresh weights, or with a checkpoint; and what of its configuration
- * has changed since that was written.
+ * train/resume: finds the checkpoint that a run resumes from, loads it, and logs which configuration keys
+ * have changed since the checkpoint was saved.
  */
 #ifndef TRAIN_RESUME_H
 #define TRAIN_RESUME_H
@@ -9,28 +9,27 @@
 #include "train/trainer.h"
 
 typedef struct resume_point {
-    char *checkpoint; /* NULL: a fresh start */
+    char *checkpoint; /* path; NULL: start from scratch */
     checkpoint_exclusions choice;
-    int64_t step;      /* the run has done */
-    int64_t rows;      /* the run has read */
-    int64_t step_rows; /* the last of its steps read; 0: not known */
-    int64_t metrics;   /* the rows of metrics.jsonl up to this step are of this run; -1: none */
+    int64_t step;      /* training steps done */
+    int64_t rows;      /* rows read by all ranks */
+    int64_t step_rows; /* rows of the last step; 0: unknown */
+    int64_t metrics;   /* keep metrics.jsonl up to this step; -1: keep nothing */
 } resume_point;
 
-/* What checkpoint.load_path means: a checkpoint, "latest" of this run, or "auto": that, or else a fresh
-   start. Given back with resume_close, also when this fails. */
+/* Resolves checkpoint.load_path: a checkpoint; "latest", the newest checkpoint of this run; or "auto", like
+   "latest", but starts from scratch if there is none. Free with resume_close, even on failure. */
 ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out);
 void resume_close(mem *account, resume_point *p);
-/* data.chat_date of the run that is resumed, before its folder is open; "undefined" if its checkpoint is older than the key; "" if no run
-   is resumed or the checkpoint cannot be read (resume_find reports that). */
+/* Reads data.chat_date of the resumed run before its folder is opened. "undefined" if the checkpoint is older
+   than that key. "" if no run is resumed or the checkpoint cannot be read; resume_find reports that error. */
 void resume_chat_date(mem *account, const config *cfg, char out[16]);
-/* Loads the checkpoint, if any, and says so, and which keys that matter have changed. */
+/* Loads the checkpoint, if any. Logs it, and the changed keys that can affect the losses. */
 ott_status resume_load(trainer *t, const config *cfg, const resume_point *p);
-/* Makes the run's folder that of a run which stands at this point: checkpoints and metrics of a branch that
-   is left are set aside. To be called once the checkpoint has proved to be good, before metrics are written.
- */
+/* Rewinds the run folder to the resume point: renames later checkpoints and metrics as an abandoned branch.
+   Sets p->metrics. Call after the checkpoint was loaded and before metrics are written. Rank 0 only. */
 ott_status resume_finalize(const logger *log, run_folder *folder, resume_point *p);
-/* Appends the command that goes on with the run in this folder. */
+/* Appends the shell command that resumes the run in this folder. */
 void resume_command(const run_folder *folder, str *out);
 
 #endif

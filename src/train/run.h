@@ -1,5 +1,5 @@
-/* train/run: what a run is made of, opened from its configuration: tokenizer, recipe. Shared by
- * training and generation. */
+/* train/run: turns a configuration into initial weights and trainer options. Used by training and
+   inference. */
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
 
@@ -9,15 +9,16 @@
 #include "train/trainer.h"
 #include <limits.h>
 
-/* Does the configuration say what to train, and on what? OTT_ERR_CONFIG says what is missing: a model nobody
-   described would be the largest of the defaults, and data nobody named would be random. */
+/* OTT_ERR_CONFIG if the configuration sets no model or no data; the message shows the missing keys. Without
+   this check, the defaults would train a large model on random tokens. */
 ott_status run_check_described(const config *cfg);
-ott_status run_check_model(const config *cfg); /* the first alone: who plans a run needs no data */
-/* What a model begins with where no checkpoint brings it: the weights of model.hf_path, which do not fit a reduced
-   model, or random ones, on so many threads (0: all cores). */
+ott_status run_check_model(const config *cfg); /* the model only: `ottava plan` needs no data */
+/* Fills the weights of a run without a checkpoint: from model.hf_path, or random if that is empty or
+   model.reduce is set. Also loads or initializes adapters. threads 0: all cores. */
 ott_status run_load_initial_weights(model *m, const config *cfg, int threads);
-/* What the trainer needs of the configuration; the recipe is that of training step `step`. The plan is
- * borrowed. */
+/* Converts the configuration to trainer options, with the recipe of training step `step`. Groups are NULL.
+   The options borrow cfg and the precision plan. OTT_ERR_CONFIG if a batch is too large or
+   train.ce_chunk_size does not fit the recipe. */
 ott_status run_trainer_options(const config *cfg, const precision_plan *precision, int64_t step,
                                trainer_options *out);
 

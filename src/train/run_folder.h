@@ -1,6 +1,6 @@
 /*
- * train/run_folder: the folder of a run, while a process trains in it. The file `lock` in it is locked
- * (flock) until the end, and names the process; readers of the folder need no lock.
+ * train/run_folder: the folder of a run while a process trains in it. The process holds a flock on the file
+ * `lock`, which contains its process id and host. Readers need no lock.
  */
 #ifndef TRAIN_RUN_FOLDER_H
 #define TRAIN_RUN_FOLDER_H
@@ -10,19 +10,19 @@
 
 typedef struct run_folder {
     mem *account;
-    char *path, *checkpoints; /* the second: where this run's checkpoints are (checkpoint_run_home) */
-    run_record record;        /* of the run */
-    bool attempted;           /* a process trained here before */
-    int lock;                 /* descriptor, -1: none */
+    char *path, *checkpoints; /* checkpoints: folder of this run's checkpoints (checkpoint_run_home) */
+    run_record record;
+    bool attempted; /* an earlier process wrote metrics here */
+    int lock;       /* file descriptor; -1: none */
 } run_folder;
 
-/* The folder is run.dir, made if it is not there. Left empty it is runs/ and the configuration file's name,
-   with a number when that is taken and nothing is to be continued; the choice is written back into cfg. A
-   folder that holds a run is refused unless checkpoint.load_path is given; one in which a process trains now
-   always is. Closed with run_folder_close, also when this fails. */
+/* Creates and locks the folder run.dir. If run.dir is empty, uses runs/NAME with the name of the
+   configuration file, or runs/NAME-2 and so on if that is taken and the run does not resume; sets run.dir to
+   the result. OTT_ERR_CONFIG if the folder has a run and checkpoint.load_path is empty. OTT_ERR_IO if another
+   process trains in it. Call run_folder_close even on failure. */
 ott_status run_folder_open(mem *account, const logger *log, config *cfg, run_folder *out);
-/* Makes again what went away with the folder. */
+/* Recreates and locks the folder after it was removed or renamed while the run was running. */
 ott_status run_folder_restore(run_folder *f, const logger *log, const config *cfg);
-void run_folder_close(run_folder *f); /* an all-zero one is allowed */
+void run_folder_close(run_folder *f); /* a zeroed one is allowed */
 
 #endif

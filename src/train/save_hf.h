@@ -1,16 +1,14 @@
-/* train/save_hf: a checkpoint's weights once more, as a Hugging Face folder in it: step-N/hf. */
+/* train/save_hf: writes a Hugging Face folder into a checkpoint: step-N/hf. */
 #ifndef TRAIN_SAVE_HF_H
 #define TRAIN_SAVE_HF_H
 
 #include "model/model.h"
 
-/* Does checkpoint.save_hf want one in the checkpoint of this step? */
+/* True if checkpoint.save_hf requests the folder for this step. */
 bool save_hf_wanted(const config *cfg, int64_t step);
-/*
- * Writes the folder into CHECKPOINTS/step-N, which must be there, in checkpoint.export_dtype; complete or absent.
- * The files beside the weights are those of model.hf_path, where it is a folder, and the run's tokenizer. `ranks` (NULL: one) hold the model
- * between them and all call this.
- */
+/* Writes CHECKPOINTS/step-N/hf, complete or not at all; step-N must exist. Weights are in
+   checkpoint.export_dtype. Other files are copied from model.hf_path, if that is a folder, and from the run's
+   tokenizer. Collective over `ranks`, which shard the model; NULL: one rank. */
 ott_status save_hf(model *m, const logger *log, const config *cfg, group *ranks, const char *checkpoints,
                    int64_t step);
 

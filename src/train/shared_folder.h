@@ -1,12 +1,12 @@
-/* train/shared_folder: whether all ranks of a run see the same folder, before they need it. */
+/* train/shared_folder: checks that all ranks see the same folder. */
 #ifndef TRAIN_SHARED_FOLDER_H
 #define TRAIN_SHARED_FOLDER_H
 
 #include "train/process_group.h"
 
-/* Rank 0 makes the folder if it is not there and puts a file with a random name into it; every rank looks for the file, and
-   rank 0 removes it. OTT_ERR_RANK on all ranks if one does not see it: the message names that rank, the folder and `key`,
-   which decides where the folder is. Every rank calls it. */
+/* Rank 0 creates the folder, if needed, and a file with a random name in it. Every rank looks for that file,
+   then rank 0 removes it. OTT_ERR_RANK on all ranks if one rank does not see it. The message has that rank,
+   the folder and `key`, the configuration key of the folder. Collective. */
 ott_status shared_folder_check(process_group *pg, const char *folder, const char *key);
 
 #endif

@@ -1,4 +1,5 @@
-/* train/sources: the files a run reads, marked for its checkpoints, and what of them has changed since one. */
+/* train/sources: records data and tokenizer files for checkpoints, and warns if they changed since a
+   checkpoint. */
 #ifndef TRAIN_SOURCES_H
 #define TRAIN_SOURCES_H
 
@@ -7,14 +8,14 @@
 #include "checkpoint/run_sources.h"
 #include "config/config.h"
 
-/* Marks data and tokenizer in an empty `out`. */
+/* Fills an empty `out` with the run's data and tokenizer files, with sizes and hashes. */
 ott_status sources_collect(const config *cfg, run_sources *out);
-/* Appends a line for each file, with its size and a hash: what ranks compare. */
+/* Appends a line for each file, with its size and hash, for ranks to compare. */
 ott_status sources_describe(const run_sources *s, str *out);
-/* Appends the text that a checkpoint keeps of the files, and warns of what is not as it was in `checkpoint` (NULL:
-   none). */
+/* Appends the text of sources.json. Warns about files that differ from those of `checkpoint`, which may be
+   NULL. */
 ott_status sources_open(const run_sources *now, const logger *log, const char *checkpoint, str *text);
-/* Warns when the tokenizer is not that of the checkpoint's run. */
+/* Warns if the tokenizer differs from the checkpoint's. */
 ott_status sources_check_tokenizer(mem *account, const logger *log, const char *checkpoint,
                                    const char *tokenizer_path);
 
