@@ -121,7 +121,7 @@ static ott_status explain_failure(const saver *s, ott_status code) {
     bool is_disk = code == OTT_ERR_IO || code == OTT_ERR_NOT_FOUND || code == OTT_ERR_ARGUMENT;
     if (strstr(status_text(), FILE_LIMIT_HINT)) is_disk = false;
     return status_fail(code, "cannot save the checkpoint of step %" PRId64 ": %s%s", s->step, status_text(),
-                       is_disk ? "; make room there or choose another folder with checkpoint.dir" : "");
+                       is_disk ? "; free disk space or set checkpoint.dir to another folder" : "");
 }
 
 ott_status checkpoint_snapshot_write(const checkpoint_snapshot *from, const char *folder, int64_t keep,
@@ -142,7 +142,7 @@ out:
 
 void checkpoint_written_log(const checkpoint_written *w, const logger *log) {
     log_info(log, "Saved %s", w->path);
-    if (w->left) log_warning(log, "An older checkpoint cannot be removed, and stays: %s", w->left);
+    if (w->left) log_warning(log, "Cannot remove an old checkpoint: %s", w->left);
 }
 
 void checkpoint_written_free(checkpoint_written *w) {

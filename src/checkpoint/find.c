@@ -55,10 +55,10 @@ ott_status checkpoint_suggest_newest(mem *account, const char *path, ott_status 
     if (code == OTT_ERR_MEMORY) return code; /* says nothing about the checkpoint */
     if (str_format(account, &reason, "%s", status_text()) != OTT_OK) return code;
     if (find_complete(account, path, found) == OTT_OK && *found)
-        status_fail(code, "%s; the newest complete checkpoint beside it: use --checkpoint.load_path=%s",
+        status_fail(code, "%s; use the newest complete checkpoint next to it: --checkpoint.load_path=%s",
                     reason, found);
     else
-        status_fail(code, "%s; no complete checkpoint lies beside it", reason);
+        status_fail(code, "%s; there is no complete checkpoint next to it", reason);
     mem_free(account, reason);
     return code;
 }
@@ -146,15 +146,15 @@ static ott_status fail_no_latest(mem *account, const char *folder) {
     if (str_starts_with(at.name, "run-") && run_id_is_valid(at.name + strlen("run-")))
         TRY(find_newest(account, at.parent, other));
     return status_fail(OTT_ERR_NOT_FOUND,
-                       "%s: there is no checkpoint (step-N) of this run to continue from: "
-                       "--checkpoint.load_path=auto starts anew where there is none%s%s%s",
+                       "%s: there is no checkpoint (step-N) of this run to resume: use "
+                       "--checkpoint.load_path=auto to start from scratch if there is none%s%s%s",
                        folder, *other ? ", --checkpoint.load_path=" : "", other,
-                       *other ? " goes on from the other run's that lies beside" : "");
+                       *other ? " to continue another run's checkpoint" : "");
 }
 
 static ott_status fail_none(const char *load_path) {
     TRY(file_refuse_gguf(load_path));
-    const char *wanted = "a checkpoint (step-N) or the folder of a run is wanted";
+    const char *wanted = "expected a checkpoint (step-N) or a run folder";
     if (!file_exists(load_path))
         return status_fail(OTT_ERR_NOT_FOUND, "%s: there is no such folder; %s", load_path, wanted);
     return status_fail(OTT_ERR_NOT_FOUND, "%s: holds no checkpoint; %s", load_path, wanted);

@@ -286,8 +286,8 @@ static void log_events(const logger *log, const safetensors *f, const int64_t of
     const char *recipe_name = safetensors_metadata(f, "recipe");
     if (of[FLOAT8_FRESH] + of[FLOAT8_RESIZED] + of[FLOAT8_DROPPED] == 0) return;
     log_info(log,
-             "Float8 state of the checkpoint (recipe %s): %" PRId64 " amax histories taken over, %" PRId64
-             " of them with another length, %" PRId64 " start anew, %" PRId64 " dropped",
+             "Float8 state of the checkpoint (recipe %s): %" PRId64 " amax histories loaded (%" PRId64
+             " resized), %" PRId64 " initialized, %" PRId64 " ignored",
              recipe_name ? recipe_name : "unknown", of[FLOAT8_TAKEN] + of[FLOAT8_RESIZED], of[FLOAT8_RESIZED],
              of[FLOAT8_FRESH], of[FLOAT8_DROPPED]);
 }

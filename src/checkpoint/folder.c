@@ -149,15 +149,14 @@ static ott_status check_size(const char *path, const checkpoint_file *expected) 
     if (!file_exists(path)) return status_fail(OTT_ERR_FORMAT, "%s: is missing", path);
     TRY(file_size(path, &bytes));
     if (bytes == expected->bytes) return OTT_OK;
-    return status_fail(OTT_ERR_FORMAT, "%s: %s: it has %" PRId64 " bytes, %" PRId64 " were written", path,
+    return status_fail(OTT_ERR_FORMAT, "%s: %s: it has %" PRId64 " bytes, expected %" PRId64, path,
                        bytes < expected->bytes ? "is truncated" : "has grown", bytes, expected->bytes);
 }
 
 static ott_status check_crc(const char *path, uint32_t expected, uint32_t found) {
     if (found == expected) return OTT_OK;
-    return status_fail(OTT_ERR_FORMAT,
-                       "%s: is damaged: its checksum is %08" PRIx32 ", what was written has %08" PRIx32, path,
-                       found, expected);
+    return status_fail(OTT_ERR_FORMAT, "%s: is damaged: its checksum is %08" PRIx32 ", expected %08" PRIx32,
+                       path, found, expected);
 }
 
 /* State of a verification, which goes through the files in turn. */

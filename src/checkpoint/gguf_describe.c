@@ -59,17 +59,17 @@ static const char *rope_limit(const model_options *o, const gguf_arch *a) {
     bool is_supported = a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR; /* with windows too */
     if (o->rope.kind == ROPE_DYNAMIC) return "no model.rope_scaling = \"dynamic\"";
     if (a->windows && o->rope.kind != ROPE_PLAIN && !is_supported)
-        return "no model.rope_scaling that leaves windows as they are";
+        return "no model.rope_scaling that skips windowed layers";
     return NULL;
 }
 
 static const char *experts_limit(const model_options *o, const gguf_arch *a) {
     const moe_options *e = &o->moe;
     if (a->family == FAMILY_QWEN3_MOE && (!e->rule.normalized || o->moe_every != 1 || o->dense_count > 0))
-        return "only mixtures in every block, with weights that are normalized";
+        return "only experts in every block, with normalized weights";
     if (a->family != FAMILY_DOTS1) return NULL;
-    if (e->shared_hidden == 0) return "only mixtures with shared experts";
-    return o->kv_heads != o->heads ? "as many heads of k and v as of q" : NULL;
+    if (e->shared_hidden == 0) return "only models with shared experts";
+    return o->kv_heads != o->heads ? "only models without GQA (n_kv_heads = n_heads)" : NULL;
 }
 
 static bool is_gemma(const gguf_arch *a) {
@@ -95,8 +95,8 @@ static const char *multipliers_limit(const model_options *o, const gguf_arch *a)
     bool inside =
         multiplies((double)o->embedding_multiplier / root) || multiplies((double)o->residual_multiplier);
     if (is_gemma(a) ? !scales_as_gemma(o, a) : o->attention_multiplier != 0 && !is_granite)
-        return "no model.attention_multiplier of this size";
-    if (!is_granite && inside) return "no multipliers of the embedding and of what blocks add";
+        return "no model.attention_multiplier of this value";
+    if (!is_granite && inside) return "no model.embedding_multiplier or model.residual_multiplier";
     return multiplies((double)o->logit_multiplier) && !is_granite && !is_cohere ? "no model.logits_scaling"
                                                                                 : NULL;
 }
@@ -108,13 +108,12 @@ static const char *softcaps_limit(const model_options *o, const gguf_arch *a) {
 }
 
 static const char *shape_limit(const model_options *o, const gguf_arch *a) {
-    if (a->square && o->heads * o->head_dim != o->dim)
-        return "only heads that are together as wide as the model";
-    if (a->tied && !o->tied) return "only heads that are the embedding";
-    if (a->separate && o->tied) return "no head that is the embedding";
+    if (a->square && o->heads * o->head_dim != o->dim) return "only n_heads * head_dim = dim";
+    if (a->tied && !o->tied) return "only tied embeddings";
+    if (a->separate && o->tied) return "no tied embeddings";
     if (a->family == FAMILY_COHERE && o->qk_norm != (o->layers >= 64))
-        return "norms of q and k in models of 64 layers and more, and only there";
-    if (a->windows && o->full_count > 0) return "only windows in all layers but every so many-th";
+        return "QK norms exactly in models with 64 or more layers";
+    if (a->windows && o->full_count > 0) return "only windows that skip every Nth layer";
     if (a->windows && a->family != FAMILY_GEMMA3 && o->window == 0) return "only models with a window";
     return NULL;
 }
@@ -122,8 +121,8 @@ static const char *shape_limit(const model_options *o, const gguf_arch *a) {
 static const char *block_limit(const model_options *o, const gguf_arch *a) {
     const family *f = &family_table[a->family];
     bool biased = o->o_bias || o->mlp_bias;
-    if (model_mlp(o) != f->mlp) return f->mlp == FAMILY_MLP_SWIGLU ? "only SwiGLU" : "only GELU by tanh";
-    if (biased && !f->biases && !a->biases) return "no biases of attention's output and the feed-forward";
+    if (model_mlp(o) != f->mlp) return f->mlp == FAMILY_MLP_SWIGLU ? "only SwiGLU" : "only GELU with tanh";
+    if (biased && !f->biases && !a->biases) return "no biases of the attention output and the MLP";
     if (o->scales_by_layer) return "no model.scale_attention_by_layer";
     return f->biases && !biased ? "only blocks with biases" : NULL;
 }
@@ -144,14 +143,13 @@ ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
         if (!family_is(f, (*out)->family)) continue;
         const char *limit = find_limit(o, *out);
         return limit ? status_fail(OTT_ERR_UNSUPPORTED,
-                                   "llama.cpp's architecture %s, for models of %s, has %s: take --format hf",
+                                   "llama.cpp's architecture %s, for models of %s, has %s: use --format hf",
                                    (*out)->name, f->name, limit)
                      : OTT_OK;
     }
     return status_fail(
         OTT_ERR_UNSUPPORTED,
-        "models of the family %s are not written as GGUF: take --format hf, and the converter of "
-        "llama.cpp if it has one for them",
+        "models of the family %s cannot be exported as GGUF: use --format hf and then llama.cpp's converter",
         f->name);
 }
 

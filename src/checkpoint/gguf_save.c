@@ -276,11 +276,10 @@ static ott_status summarize(const saving *s, gguf_save_summary *out) {
 static void warn_of_window(const saving *s) {
     const model_options *o = &s->m->options;
     if (!s->arch->windows && o->window > 0 && o->window < o->max_positions)
-        log_warning(
-            s->o->log,
-            "model.sliding_window = %lld: llama.cpp's architecture %s has none, and computes something else "
-            "behind so many tokens",
-            (long long)o->window, s->arch->name);
+        log_warning(s->o->log,
+                    "model.sliding_window = %lld: llama.cpp's architecture %s has no window, so results "
+                    "differ after that many tokens",
+                    (long long)o->window, s->arch->name);
 }
 
 static ott_status save_file(saving *s, gguf_metadata *metadata, const char *path, gguf_save_summary *out) {
@@ -290,7 +289,7 @@ static ott_status save_file(saving *s, gguf_metadata *metadata, const char *path
     gguf_describe(&s->m->options, s->arch, s->o->type, metadata);
     TRY(declare_all(s));
     TRY(summarize(s, out));
-    TRY(mem_alloc_array(s->account, MEM_OTHER, BUFFER, sizeof(float), "weights on their way", &memory));
+    TRY(mem_alloc_array(s->account, MEM_OTHER, BUFFER, sizeof(float), "weight buffer", &memory));
     s->buffer = memory;
     return write_file(s, metadata, path);
 }

@@ -58,7 +58,7 @@ static ott_status set_layout(const shards *s, const shard_tensor *weight, const 
     else
         return status_fail(OTT_ERR_SHAPE,
                            "%s: '%s' has %" PRId64 " x %" PRId64 " scales for the %" PRId64 " x %" PRId64
-                           " of its weight: one, one for each row, or one for each block of %d x %d are read",
+                           " weight: expected one scale, one per row, or one per block of %d x %d",
                            shards_path(s), e->name, scale_rows, scale_columns, rows, columns, HF_BLOCK,
                            HF_BLOCK);
     return OTT_OK;
@@ -70,8 +70,8 @@ static ott_status check_scales(const shards *s, const shard_tensor *scale, int64
                                const float *values) {
     for (int64_t i = 0; i < count; i++)
         if (!(values[i] >= 0 && isfinite(values[i])))
-            return status_fail(OTT_ERR_FORMAT, "%s: '%s' holds %g, which is no scale", shards_path(s),
-                               scale->entry->name, (double)values[i]);
+            return status_fail(OTT_ERR_FORMAT, "%s: '%s' has the value %g, which is not a valid scale",
+                               shards_path(s), scale->entry->name, (double)values[i]);
     return OTT_OK;
 }
 

@@ -56,17 +56,17 @@ static bool resolve_granularity(granularity grain, hf_scales *out) {
 static ott_status fail_trained(const char *name, const char *why) {
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "%s cannot be exported as it was trained: %s; export with granularity tensor, channel "
-                       "or block, which quantize the weights anew",
+                       "or block, which requantizes the weights",
                        name, why);
 }
 
 static ott_status check_trained(const char *name, const cast_spec *s, hf_scales *out) {
     if (s->format != OTT_E4M3) return fail_trained(name, "serving programs read E4M3 only");
     if (s->policy != AMAX_CURRENT)
-        return fail_trained(name, "its scale is delayed, and comes from earlier steps");
-    if (s->rounding != ROUND_NEAREST) return fail_trained(name, "its codes are rounded at random");
+        return fail_trained(name, "its scale is delayed and depends on earlier steps");
+    if (s->rounding != ROUND_NEAREST) return fail_trained(name, "its codes are rounded stochastically");
     if (!resolve_granularity(s->grain, out))
-        return fail_trained(name, "its recipe has scales of blocks that serving programs do not read");
+        return fail_trained(name, "serving programs do not read the scale blocks of its recipe");
     return OTT_OK;
 }
 
@@ -81,7 +81,7 @@ static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
     if (grain == HF_SCALE_BLOCK && blocks_fit) return OTT_OK;
     if (grain == HF_SCALE_TENSOR && (is_one_tensor || at->tensor_rows == trained->rows)) return OTT_OK;
     return fail_trained(trained->name,
-                        "its family's files divide it differently, and scales would be others");
+                        "its family's files fuse projections differently, which would change the scales");
 }
 
 static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const cast_spec *cast) {
@@ -91,7 +91,7 @@ static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const cast_
     TRY(check_trained(name, cast, &grain));
     bool is_first = f->options.granularity == HF_SCALE_AS_TRAINED;
     if (!is_first && f->options.granularity != grain)
-        return fail_trained(name, "layers before it have scales of another granularity");
+        return fail_trained(name, "earlier layers have another granularity");
     f->options.granularity = grain;
     return check_fused(p, i, grain);
 }
@@ -132,7 +132,7 @@ static ott_status check_same(const hf_fp8 *f, int i, const cast_spec *cast) {
     if (is_same_cast(continues ? last->trained : NULL, cast) && keeps == (continues && last->keeps_codes))
         return OTT_OK;
     return fail_trained(f->places->of[i].parameter->name,
-                        "its family stores it in one tensor with others, which ran in another precision");
+                        "its family stores it in one tensor with matrices that ran in another precision");
 }
 
 static ott_status choose_matrices(hf_fp8 *f) {
@@ -149,7 +149,7 @@ static ott_status choose_matrices(hf_fp8 *f) {
     }
     if (f->count > 0) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "no matrix of this run ran in FP8: there is nothing to export as it was trained");
+                       "no matrix of this run ran in FP8: nothing can be exported as trained");
 }
 
 static ott_status allocate_scales(hf_fp8 *f, hf_fp8_matrix *x) {
@@ -167,8 +167,8 @@ static ott_status allocate_scales(hf_fp8 *f, hf_fp8_matrix *x) {
 
 static ott_status check_method(const hf_fp8 *f) {
     if (f->options.method != HF_METHOD_FP8 || f->options.granularity != HF_SCALE_CHANNEL) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED, "the method \"fp8\" has no scale for each output channel: take "
-                                            "compressed-tensors for them");
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "the method \"fp8\" has no scale per output channel: use compressed-tensors");
 }
 
 static ott_status choose_all(hf_fp8 *f) {
@@ -196,8 +196,7 @@ ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, c
     if (places->family->transposed)
         return status_fail(
             OTT_ERR_UNSUPPORTED,
-            "--format: the matrices of a %s folder lie transposed, and no server reads them in FP8: take "
-            "hf-bf16",
+            "--format: a %s folder stores transposed matrices, which no server reads in FP8: use hf-bf16",
             places->family->name);
     ott_status status = open_inside(out, ranks);
     if (status != OTT_OK) hf_fp8_close(out);

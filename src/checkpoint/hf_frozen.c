@@ -41,16 +41,15 @@ ott_status hf_frozen_check(const hf_place *at, const shard_tensor *t, const hf_d
     const frozen_codes *c = at->parameter->codes;
     if (t->entry->dtype != OTT_E4M3)
         return status_fail(OTT_ERR_UNSUPPORTED,
-                           "%s is %s, and only E4M3 stays in FP8: leave out train.frozen_dtype = fp8",
+                           "%s is %s, and only E4M3 can stay in FP8: remove train.frozen_dtype = fp8",
                            at->name, t->entry->format);
     if (rows_fit(at, c->block_rows, scales->block_rows) &&
         columns_fit(at->columns, c->block_columns, scales->block_columns))
         return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "%s has a scale for each %" PRId64 " x %" PRId64
-                       " of it, and train.frozen_granularity "
-                       "keeps one for each %" PRId64 " x %" PRId64
-                       ", which would round its codes again: leave out that key, or give a finer one",
+                       "%s has a scale per %" PRId64 " x %" PRId64
+                       " block, but train.frozen_granularity keeps one per %" PRId64 " x %" PRId64
+                       ", which would round codes twice: remove that key, or set a finer one",
                        at->name, scales->block_rows, scales->block_columns, c->block_rows, c->block_columns);
 }
 
@@ -58,9 +57,8 @@ static ott_status take_scale(const hf_place *at, float *to, float scale, bool be
     if (!begins && *to != scale)
         return status_fail(
             OTT_ERR_UNSUPPORTED,
-            "%s: tensors of the folder that are one matrix here have scales of their own, and one would "
-            "round codes again: set model.fused_qkv = false and model.fused_gate_up = false, or "
-            "train.frozen_granularity = channel",
+            "%s: the fused tensors have different scales, and one scale would round codes twice: set "
+            "model.fused_qkv = false and model.fused_gate_up = false, or train.frozen_granularity = channel",
             at->parameter->name);
     *to = scale;
     return OTT_OK;

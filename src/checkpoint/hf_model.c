@@ -176,13 +176,12 @@ static ott_status set_frozen(config *cfg, const hf_config *h) {
 }
 
 static ott_status fail_quantized(const char *folder, const hf_config *h) {
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "%s/%s: the weights are quantized (%s%s%s): those of F32, BF16 and F16 are read, and FP8 of "
-        "the methods fp8 and compressed-tensors (float-quantized), with a scale for a matrix, for "
-        "a row or for a block of 128x128; take the folder they were quantized from",
-        folder, HF_CONFIG_NAME, h->quantization, h->quantization_format[0] ? ", " : "",
-        h->quantization_format);
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "%s/%s: the weights are quantized (%s%s%s): supported are F32, BF16, F16, and FP8 "
+                       "with the methods fp8 and compressed-tensors (float-quantized) and a scale per "
+                       "matrix, row or block of 128x128; use the unquantized folder",
+                       folder, HF_CONFIG_NAME, h->quantization, h->quantization_format[0] ? ", " : "",
+                       h->quantization_format);
 }
 
 static ott_status check_quantization(const char *folder, const hf_config *h) {
@@ -198,7 +197,7 @@ static ott_status check_quantization(const char *folder, const hf_config *h) {
         if (h->quantization_block[i] != 0 && h->quantization_block[i] != HF_BLOCK)
             return status_fail(OTT_ERR_UNSUPPORTED,
                                "%s/%s: the weights are quantized (%s) in blocks of %" PRId64 "x%" PRId64
-                               ": only those of %dx%d are read",
+                               ": only %dx%d is supported",
                                folder, HF_CONFIG_NAME, h->quantization, h->quantization_block[0],
                                h->quantization_block[1], HF_BLOCK, HF_BLOCK);
     return OTT_OK;
@@ -299,11 +298,11 @@ static ott_status are_codes(const loading *l, int i, int count, bool *codes) {
     for (int k = 1; k < count; k++) {
         TRY(find_tensor(l, i + k, &t));
         if (is_fp8(t) != *codes)
-            return status_fail(
-                OTT_ERR_UNSUPPORTED,
-                "%s: of what %s is made of the tensor %s is FP8 and %s is not, or the other way round: "
-                "leave out train.frozen_dtype = fp8",
-                shards_path(l->file), l->places.of[i].parameter->name, l->places.of[i].name, t->entry->name);
+            return status_fail(OTT_ERR_UNSUPPORTED,
+                               "%s: %s combines the tensors %s and %s, and only one of them is FP8: remove "
+                               "train.frozen_dtype = fp8",
+                               shards_path(l->file), l->places.of[i].parameter->name, l->places.of[i].name,
+                               t->entry->name);
     }
     return OTT_OK;
 }
@@ -325,10 +324,9 @@ static ott_status check_tensors(const loading *l) {
         if (l->places.of[i].parameter->codes) TRY(are_codes(l, i, count_places(l, i), &codes));
         if (!is_fp8(t)) continue;
         if (l->places.of[i].transposed)
-            return status_fail(
-                OTT_ERR_UNSUPPORTED,
-                "%s: the tensor %s is FP8: matrices that lie transposed are read as F32, BF16 and F16",
-                shards_path(l->file), t->entry->name);
+            return status_fail(OTT_ERR_UNSUPPORTED,
+                               "%s: the tensor %s is FP8: transposed matrices must be F32, BF16 or F16",
+                               shards_path(l->file), t->entry->name);
         TRY(hf_dequantize_open(l->m->device->account, l->file, t, &scales));
         ott_status status =
             l->places.of[i].parameter->codes ? hf_frozen_check(&l->places.of[i], t, &scales) : OTT_OK;
@@ -339,7 +337,7 @@ static ott_status check_tensors(const loading *l) {
         const char *name = shards_at(l->file, i)->entry->name;
         if (!is_read(l, name))
             return status_fail(OTT_ERR_UNSUPPORTED,
-                               "%s: the tensor %s belongs to no part of a %s model as it is configured",
+                               "%s: the tensor %s does not belong to a %s model with this configuration",
                                shards_path(l->file), name, l->m->options.family->name);
     }
     return OTT_OK;
@@ -539,9 +537,8 @@ static ott_status check_head(const model *m) {
     const parameter *p = head_to_normalize(m);
     if (!p || !p->shard.grad.data) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "Baichuan 2's head is made of its rows divided by their lengths, through which it is "
-                       "not trained here: freeze it (train.freeze = [\"lm_head.*\"]), or train adapters "
-                       "(peft.dim)");
+                       "Baichuan 2 normalizes the rows of its head, which cannot be trained here: freeze it "
+                       "(train.freeze = [\"lm_head.*\"]), or train adapters (peft.dim)");
 }
 
 static void normalize_row(float *row, int64_t count) {
@@ -608,7 +605,7 @@ static ott_status load_weights(loading *l, const char *folder) {
     TRY(shards_open(account, folder, &l->file));
     TRY(open_places(l));
     TRY(check_tensors(l));
-    TRY(mem_alloc_array(account, MEM_OTHER, HF_BUFFER, sizeof(float), "weights on their way", &buffer));
+    TRY(mem_alloc_array(account, MEM_OTHER, HF_BUFFER, sizeof(float), "weight buffer", &buffer));
     l->buffer = buffer;
     l->progress = cancellation_progress_begin(l->m->cancellation, "Loading weights", model_shard_count(l->m));
     TRY(load_places(l));

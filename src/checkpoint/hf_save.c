@@ -100,8 +100,8 @@ static ott_status fail_block(const model_options *o) {
                                         [ACTIVATION_GEGLU] = "geglu",
                                         [ACTIVATION_GEGLU_TANH] = "geglu_tanh"};
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "model.norm_type = %s with model.activation = %s%s: no family of Hugging Face that "
-                       "Ottava writes has all so; starcoder2 has layernorm with gelu or relu",
+                       "model.norm_type = %s with model.activation = %s%s: no Hugging Face family that "
+                       "Ottava writes has all of these; starcoder2 has layernorm with gelu or relu",
                        model_norm(o) >= FAMILY_NORM_LAYER ? "layernorm" : "rmsnorm", words[o->activation],
                        o->qk_norm    ? " and model.qk_norm = true"
                        : o->qkv_bias ? " and model.attention_bias = true"
@@ -114,14 +114,13 @@ ott_status hf_save_family(const model_options *o, const family **out) {
     for (*out = family_table; *out < family_table + FAMILY_COUNT; ++*out)
         if (!(*out)->fused_qkv && !(*out)->fused_gate_up && can_express(*out, o)) return OTT_OK;
     if (o->layer_norm || o->activation != ACTIVATION_SILU) return fail_block(o);
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "model.attention_bias = %s with model.qk_norm = %s%s%s%s: no family of Hugging Face that "
-        "Ottava writes has all so",
-        o->qkv_bias ? "true" : "false", o->qk_norm ? "true" : "false",
-        o->o_bias ? " and model.attention_output_bias = true" : "",
-        o->mlp_bias ? " and model.mlp_bias = true" : "",
-        o->moe.experts > 0 ? " and this mixture of experts" : "");
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "model.attention_bias = %s with model.qk_norm = %s%s%s%s: no Hugging Face family that "
+                       "Ottava writes has all of these",
+                       o->qkv_bias ? "true" : "false", o->qk_norm ? "true" : "false",
+                       o->o_bias ? " and model.attention_output_bias = true" : "",
+                       o->mlp_bias ? " and model.mlp_bias = true" : "",
+                       o->moe.experts > 0 ? " and this mixture of experts" : "");
 }
 
 /* ---- config.json ---- */
@@ -220,8 +219,8 @@ static ott_status describe_windows(const model_options *o, hf_config *c) {
         if (!model_has_full_attention(o, i)) continue;
         if (c->full_count == HF_CONFIG_MOST_FULL)
             return status_fail(OTT_ERR_UNSUPPORTED,
-                               "model.full_attention_every = %" PRId64 ": config.json of a %s model names at "
-                               "most %d layers that see all",
+                               "model.full_attention_every = %" PRId64
+                               ": config.json of a %s model lists at most %d layers without a window",
                                o->full_every, c->family->name, HF_CONFIG_MOST_FULL);
         c->full[c->full_count++] = (int32_t)i;
     }
@@ -307,10 +306,10 @@ static ott_status declare_place(saving *s, int i) {
 
 static ott_status take_buffers(saving *s) {
     void *memory;
-    TRY(mem_alloc_array(s->account, MEM_OTHER, HF_BUFFER, sizeof(float), "weights on their way", &memory));
+    TRY(mem_alloc_array(s->account, MEM_OTHER, HF_BUFFER, sizeof(float), "weight buffer", &memory));
     s->buffer = memory;
     if (!s->o->fp8) return OTT_OK;
-    TRY(mem_alloc(s->account, MEM_OTHER, HF_BUFFER, "codes on their way", &memory));
+    TRY(mem_alloc(s->account, MEM_OTHER, HF_BUFFER, "code buffer", &memory));
     s->codes = memory;
     return OTT_OK;
 }
@@ -441,18 +440,16 @@ static hf_readers readers_of(const saving *s) {
     const hf_fp8_options *o = &s->fp8.options;
     bool is_compressed = o->method == HF_METHOD_COMPRESSED;
     if (o->granularity == HF_SCALE_BLOCK && find_unfit(s))
-        return (hf_readers){
-            "Ottava alone, because of sizes that are no multiples of 128",
-            "vLLM, SGLang and transformers load blocks only of sizes that are multiples of 128; take "
-            "compressed-tensors with granularity channel or tensor"};
+        return (hf_readers){"Ottava only, because of sizes that are not multiples of 128",
+                            "vLLM, SGLang and transformers load blocks only if sizes are multiples of 128; "
+                            "use compressed-tensors with granularity channel or tensor"};
     if (is_compressed)
         return (hf_readers){"vLLM, SGLang, and transformers with the Python package compressed-tensors",
                             NULL};
     if (o->granularity == HF_SCALE_BLOCK) return (hf_readers){"vLLM, SGLang, and transformers", NULL};
-    return (hf_readers){
-        "vLLM and SGLang, not transformers",
-        "transformers does not read the method fp8 with a scale for each matrix: it stops, or drops the "
-        "scales and computes something else; take compressed-tensors"};
+    return (hf_readers){"vLLM and SGLang, not transformers",
+                        "transformers does not support the method fp8 with a scale per matrix: it stops, or "
+                        "ignores the scales; use compressed-tensors"};
 }
 
 static void warn_of_readers(const saving *s) {
@@ -470,11 +467,10 @@ static void warn_of_rounding(const saving *s) {
     for (int i = 0; i < s->places.count; i++) {
         const hf_place *at = &s->places.of[i];
         if (!at->parameter->codes || hf_merge_applies(at->module)) continue;
-        log_warning(
-            s->o->log,
-            "%s and others are kept in FP8, and this rounds them a second time: granularity as-trained "
-            "writes their codes and scales as they are",
-            at->parameter->name);
+        log_warning(s->o->log,
+                    "%s and other weights are kept in FP8 and are rounded a second time: granularity "
+                    "as-trained keeps their codes and scales",
+                    at->parameter->name);
         return;
     }
 }

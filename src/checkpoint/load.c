@@ -48,17 +48,16 @@ static ott_status check_trained(const safetensors *f, const tensor_set *set, con
     const char *where = safetensors_find(f, name) ? "the checkpoint" : "this run";
     int64_t before = count_trained_in_file(f, rule), now = count_trained_in_set(set, rule);
     if (before == 0 || now == 0 || !strchr(name, '.') || has_state_in_both(f, set, name))
-        return status_fail(OTT_ERR_SHAPE,
-                           "%s: the optimizer kept other state there than %s does here: %s is only in %s; "
-                           "give [optimizer] as it was there, or begin with new state: "
-                           "--checkpoint.exclude_from_loading=optimizer",
-                           safetensors_path(f), rule->name, name, where);
-    return status_fail(
-        OTT_ERR_SHAPE,
-        "%s: is of a run that trained %" PRId64 " parameters, this one trains %" PRId64
-        ", and %s is only in %s: give train.freeze as it was there, or take the state of those "
-        "that train in both with --checkpoint.ignore_freeze_mismatch",
-        safetensors_path(f), before, now, name, where);
+        return status_fail(
+            OTT_ERR_SHAPE,
+            "%s: the optimizer state does not match %s: %s is only in %s; set [optimizer] as in the "
+            "checkpoint, or start with new state: --checkpoint.exclude_from_loading=optimizer",
+            safetensors_path(f), rule->name, name, where);
+    return status_fail(OTT_ERR_SHAPE,
+                       "%s: is of a run that trained %" PRId64 " parameters, this one trains %" PRId64
+                       ", and %s is only in %s: set train.freeze as in the checkpoint, or use "
+                       "--checkpoint.ignore_freeze_mismatch",
+                       safetensors_path(f), before, now, name, where);
 }
 
 static bool has_weight(const safetensors *f, module_role role) {
@@ -94,12 +93,11 @@ static ott_status check_frozen(const safetensors *f, const model *m) {
         const safetensors_entry *e = safetensors_find(f, p->name);
         bool codes = e && e->dtype == OTT_E4M3;
         if (!e || codes == (p->codes != NULL)) continue;
-        return status_fail(
-            OTT_ERR_SHAPE,
-            "%s: %s is %s there, in this run %s: give train.frozen_dtype, train.freeze and the keys of "
-            "[float8] as they were there",
-            safetensors_path(f), p->name, codes ? "kept in FP8" : dtype_name(e->dtype),
-            codes ? dtype_name(p->shard.value.dtype) : "kept in FP8");
+        return status_fail(OTT_ERR_SHAPE,
+                           "%s: %s is %s in the checkpoint and %s in this run: set train.frozen_dtype, "
+                           "train.freeze and [float8] as in the checkpoint",
+                           safetensors_path(f), p->name, codes ? "kept in FP8" : dtype_name(e->dtype),
+                           codes ? dtype_name(p->shard.value.dtype) : "kept in FP8");
     }
     return OTT_OK;
 }
@@ -110,12 +108,13 @@ static ott_status check_moments(const safetensors *f, const tensor_set *set) {
         const safetensors_tensor *t = &set->declared[i];
         const safetensors_entry *e = safetensors_find(f, t->name);
         if (!e || (e->dtype == OTT_E4M3) == (t->dtype == OTT_E4M3)) continue;
-        return status_fail(OTT_ERR_SHAPE,
-                           "%s: %s is %s there, in this run %s: give optimizer.state_dtype = \"%s\"",
-                           safetensors_path(f), t->name, dtype_name(e->dtype), dtype_name(t->dtype),
-                           e->dtype == OTT_E4M3   ? "fp8"
-                           : e->dtype == OTT_BF16 ? "bf16"
-                                                  : "fp32");
+        return status_fail(
+            OTT_ERR_SHAPE,
+            "%s: %s is %s in the checkpoint and %s in this run: set optimizer.state_dtype = \"%s\"",
+            safetensors_path(f), t->name, dtype_name(e->dtype), dtype_name(t->dtype),
+            e->dtype == OTT_E4M3   ? "fp8"
+            : e->dtype == OTT_BF16 ? "bf16"
+                                   : "fp32");
     }
     return OTT_OK;
 }
@@ -124,9 +123,9 @@ static ott_status check_any_state(const safetensors *f) {
     if (safetensors_count(f) > 0) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
-        "%s: is empty: the checkpoint holds weights only (checkpoint.save_model_only), and training "
-        "does not go on from it: name an earlier one with --checkpoint.load_path=PATH/step-N, or begin "
-        "with new state of the optimizer: --checkpoint.exclude_from_loading=optimizer",
+        "%s: is empty: the checkpoint holds weights only (checkpoint.save_model_only), so training cannot "
+        "resume from it: set an earlier one with --checkpoint.load_path=PATH/step-N, or start with new "
+        "optimizer state: --checkpoint.exclude_from_loading=optimizer",
         safetensors_path(f));
 }
 
@@ -164,8 +163,9 @@ static ott_status fit_frozen(const safetensors *f, const model *m, const logger 
     }
     if (started + dropped > 0)
         log_info(log,
-                 "%s: the state of %" PRId64 " parameters that were frozen begins anew, that of %" PRId64
-                 " that are frozen now is left out (checkpoint.ignore_freeze_mismatch)",
+                 "%s: the state of %" PRId64
+                 " parameters that were frozen is initialized, and the state of %" PRId64
+                 " that are frozen now is ignored (checkpoint.ignore_freeze_mismatch)",
                  safetensors_path(f), started, dropped);
     return OTT_OK;
 }
@@ -209,7 +209,8 @@ static void loader_close(loader *l) {
 static void log_converted(const logger *log, const loader *l) {
     const safetensors_tensor *t = l->file ? tensor_set_converted(&l->set, l->file) : NULL;
     if (t)
-        log_info(log, "%s: %s is in %s there, in this run in %s: converted, and so are others",
+        log_info(log,
+                 "%s: %s is %s in the checkpoint and %s in this run: it and similar tensors are converted",
                  safetensors_path(l->file), t->name, dtype_name(safetensors_find(l->file, t->name)->dtype),
                  dtype_name(t->dtype));
 }

@@ -26,12 +26,10 @@ static ott_status check_start(const char *path, const json_t *root) {
     const char *start = json_string_value(json_object_get(root, "init_lora_weights"));
     for (size_t i = 0; start && i < sizeof names / sizeof *names; i++)
         if (str_starts_with(start, names[i]))
-            return status_fail(
-                OTT_ERR_UNSUPPORTED,
-                "%s: 'init_lora_weights' is %s, whose adapters stand beside changed weights of the "
-                "base: save them as plain ones with PEFT "
-                "(path_initial_model_for_weight_conversion)",
-                path, str_show(start).text);
+            return status_fail(OTT_ERR_UNSUPPORTED,
+                               "%s: 'init_lora_weights' is %s, which changes the base weights: save plain "
+                               "adapters with PEFT (path_initial_model_for_weight_conversion)",
+                               path, str_show(start).text);
     return OTT_OK;
 }
 
@@ -45,11 +43,11 @@ static ott_status check_unbuilt(const char *path, const json_t *root) {
         bool empty = !v || json_is_null(v) || json_is_false(v) ||
                      (json_is_array(v) && json_array_size(v) == 0) ||
                      (json_is_object(v) && json_object_size(v) == 0);
-        if (!empty) return refuse_member(path, members[i], "asks for what is not built");
+        if (!empty) return refuse_member(path, members[i], "is not supported");
     }
     const char *bias = json_string_value(json_object_get(root, "bias"));
     if (bias && strcmp(bias, "none") != 0)
-        return refuse_member(path, "bias", "is not none: biases are not trained");
+        return refuse_member(path, "bias", "is not none, which is not supported");
     const char *type = json_string_value(json_object_get(root, "peft_type"));
     if (!type || strcmp(type, "LORA") != 0) return refuse_member(path, "peft_type", "is not LORA");
     return check_start(path, root);
@@ -61,7 +59,7 @@ static ott_status set_key(config *cfg, const char *key, const char *value) {
 
 static ott_status fail_conflict(const config *cfg, const char *path, const char *member, const char *key,
                                 const char *value) {
-    return status_fail(OTT_ERR_CONFIG, "%s, but '%s' of %s makes %s = %s: set --%s=%s, or leave %s out",
+    return status_fail(OTT_ERR_CONFIG, "%s, but '%s' of %s makes %s = %s: set --%s=%s, or remove %s",
                        config_where(cfg, key), member, path, key, value, key, value, key);
 }
 
@@ -101,7 +99,7 @@ static ott_status set_modules(config *cfg, const char *path, const json_t *root,
     if (!list || json_is_null(list)) return OTT_OK;
     if (text && strcmp(text, "all-linear") == 0) return set_key(cfg, "peft.match_all_linear", "true");
     if (text)
-        return refuse_member(path, member, "is a regular expression, which is not built: list the names");
+        return refuse_member(path, member, "is a regular expression, which is not supported: list the names");
     if (!json_is_array(list)) return refuse_member(path, member, "is not a list of names");
     names->length = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -140,7 +138,7 @@ static ott_status set_patterns(config *cfg, const char *path, const json_t *root
     json_object_foreach(object, name, value) {
         str_append(entries, entries->length ? "," : "");
         if (!translate_name(name, entries))
-            return refuse_member(path, member, "has a regular expression, which is not built: write names");
+            return refuse_member(path, member, "has a regular expression, which is not supported: use names");
         if (!json_is_number(value))
             return refuse_member(path, member, "is not an object of names and numbers");
         str_printf(entries, "=%.17g", json_number_value(value));
@@ -266,11 +264,10 @@ static ott_status describe_tensors(const model *m, tensor_set *set) {
 static ott_status check_family(const model *m) {
     const model_options *o = &m->options;
     if (o->fused_qkv == o->family->fused_qkv && o->fused_gate_up == o->family->fused_gate_up) return OTT_OK;
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "adapters of joined projections (model.fused_qkv, model.fused_gate_up) are no adapters of "
-        "%s's, whose files have them otherwise: merge them into an export of the weights instead",
-        o->family->name);
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "adapters of fused projections (model.fused_qkv, model.fused_gate_up) do not fit the "
+                       "files of %s, which fuse differently: export merged weights instead",
+                       o->family->name);
 }
 
 static ott_status read_tensors(model *m, const tensor_set *set, const char *path) {

@@ -32,7 +32,7 @@ ott_status ranks_gather(const checkpoint_ranks *r, const void *mine, int64_t byt
         memcpy(all, mine, (size_t)bytes);
         return OTT_OK;
     }
-    TRY(device_allocate(r->device, MEM_OTHER, ranks_size(r) * bytes, "what ranks tell each other", &memory));
+    TRY(device_allocate(r->device, MEM_OTHER, ranks_size(r) * bytes, "exchange buffer", &memory));
     ott_status status = gather_on_device(r, memory, mine, bytes, all);
     device_release(r->device, memory);
     return status;
@@ -40,7 +40,7 @@ ott_status ranks_gather(const checkpoint_ranks *r, const void *mine, int64_t byt
 
 static ott_status open_buffer(const checkpoint_ranks *r, int64_t bytes, group_host *out) {
     *out = (group_host){.group = r->group, .device = r->device, .bytes = bytes};
-    return device_allocate(r->device, MEM_OTHER, bytes, "what ranks tell each other", &out->buffer);
+    return device_allocate(r->device, MEM_OTHER, bytes, "exchange buffer", &out->buffer);
 }
 
 /* Sends text[bytes] of rank `root` to all ranks. */
@@ -93,7 +93,7 @@ ott_status ranks_agree(const checkpoint_ranks *r, ott_status status) {
     void *codes;
     if (ranks_size(r) == 1) return status;
     if (status != OTT_OK) snprintf(text, sizeof text, "%s", status_text());
-    TRY(mem_alloc_array(r->device->account, MEM_OTHER, ranks_size(r), sizeof(int32_t), "what ranks came to",
+    TRY(mem_alloc_array(r->device->account, MEM_OTHER, ranks_size(r), sizeof(int32_t), "status of ranks",
                         &codes));
     status = agree_on_codes(r, (int32_t)status, text, codes);
     mem_free(r->device->account, codes);

@@ -164,7 +164,7 @@ ott_status checkpoint_run_claim(mem *account, const logger *log, const char *run
     if (!ours || !won) {
         char *own;
         TRY(name_subfolder(account, folder, r->mark.run, &own));
-        log_info(log, "%s has checkpoints of another run: this run's are in %s", folder, own);
+        log_info(log, "%s has checkpoints of another run: this run uses %s", folder, own);
         ott_status status = checkpoint_run_claim(account, log, run_folder, own, true, r, home);
         mem_free(account, own);
         return status;

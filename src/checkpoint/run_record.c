@@ -51,7 +51,7 @@ ott_status run_record_read(mem *account, const char *folder, run_record *out) {
     TRY_OUT(file_read(account, path, RECORD_LIMIT, &text, &bytes));
     status = parse_record(text, bytes, out);
     if (status == OTT_ERR_FORMAT)
-        status = status_fail(status, "%s: %s; remove it, and the next training run of %s makes it anew", path,
+        status = status_fail(status, "%s: %s; remove it; the next training run in %s creates it", path,
                              status_text(), folder);
 out:
     mem_free(account, text);

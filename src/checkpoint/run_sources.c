@@ -126,8 +126,7 @@ static void log_change(const logger *log, const run_source *before, const run_so
     const run_source *any = before ? before : now;
     const char *word = role_words[any->role];
     if (before && now && before->mark.bytes == now->mark.bytes)
-        log_warning(log, "%s: this %s file has other contents than when the checkpoint was written",
-                    any->path, word);
+        log_warning(log, "%s: this %s file has changed since the checkpoint was written", any->path, word);
     else if (before && now)
         log_warning(log,
                     "%s: this %s file has changed since the checkpoint was written: %" PRId64
@@ -135,7 +134,7 @@ static void log_change(const logger *log, const run_source *before, const run_so
                     any->path, word, before->mark.bytes, now->mark.bytes);
     else
         log_warning(log, "%s: this %s file %s", any->path, word,
-                    before ? "of the checkpoint's run is not read now"
+                    before ? "was read by the checkpoint's run and is not read now"
                            : "was not read by the checkpoint's run");
 }
 

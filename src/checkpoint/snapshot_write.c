@@ -232,7 +232,7 @@ static ott_status measure_all(file_set *s) {
     written_part own[CHECKPOINT_CONFIG] = {0};
     void *all;
     TRY(ranks_agree(ranks, measure_sets(s, own)));
-    TRY(mem_alloc_array(s->account, MEM_OTHER, ranks_size(ranks), sizeof own, "what ranks wrote", &all));
+    TRY(mem_alloc_array(s->account, MEM_OTHER, ranks_size(ranks), sizeof own, "sizes per rank", &all));
     ott_status status = ranks_gather(ranks, own, sizeof own, all);
     if (status == OTT_OK) status = join_parts(s, all);
     mem_free(s->account, all);

@@ -194,8 +194,8 @@ static ott_status check_counts(const agreement *a) {
     for (int r = 1; r < ranks_size(a->ranks); r++)
         if (counts[r] != counts[0])
             return status_fail(OTT_ERR_RANK,
-                               "rank %d has %" PRId64 " tensors of a checkpoint's file, rank 0 %" PRId64
-                               ": they do not run the same model",
+                               "rank %d has %" PRId64 " tensors in a checkpoint file, rank 0 has %" PRId64
+                               ": the ranks do not run the same model",
                                r, counts[r], counts[0]);
     return OTT_OK;
 }
@@ -219,7 +219,7 @@ ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r) {
     void *memory;
     if (size == 1) return OTT_OK;
     TRY(mem_alloc_array(r->device->account, MEM_OTHER, a.most + size * a.most + size, sizeof(record),
-                        "what ranks have", &memory));
+                        "tensor lists", &memory));
     a.mine = memory;
     a.all = a.mine + a.most;
     a.of = a.all + size * a.most;
@@ -281,8 +281,8 @@ ott_status tensor_set_check(const tensor_set *set, const safetensors *f) {
     if (safetensors_count(f) == tensor_set_count_local(set) + tensor_set_count_remote(set, f)) return OTT_OK;
     for (int64_t i = 0; i < safetensors_count(f); i++)
         if (!tensor_set_find(set, safetensors_at(f, i)->name))
-            return status_fail(OTT_ERR_SHAPE, "%s: has a tensor %s, the module has none", safetensors_path(f),
-                               safetensors_at(f, i)->name);
+            return status_fail(OTT_ERR_SHAPE, "%s: has a tensor %s that the model does not have",
+                               safetensors_path(f), safetensors_at(f, i)->name);
     return OTT_OK;
 }
 

@@ -127,7 +127,7 @@ static void test_advice(void **state) {
     flip_byte(f, at(f, "step-30/model.safetensors"), -1);
     assert_error(try_load(f, 30), OTT_ERR_FORMAT, "step-30/model.safetensors", WAY_OUT, "/step-10", NULL);
     flip_byte(f, at(f, "step-10/optimizer.safetensors"), 100);
-    assert_error(try_load(f, 30), OTT_ERR_FORMAT, "no complete checkpoint lies beside it", NULL);
+    assert_error(try_load(f, 30), OTT_ERR_FORMAT, "no complete checkpoint next to it", NULL);
     assert_null(strstr(status_text(), WAY_OUT));
 }
 

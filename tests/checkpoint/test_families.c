@@ -241,7 +241,7 @@ static void passes_over_a_layer_behind_the_last(void **state) {
         if (folders[i].is_read)
             HARNESS_OK(status);
         else
-            assert_error(status, OTT_ERR_UNSUPPORTED, folders[i].more, "belongs to no part", NULL);
+            assert_error(status, OTT_ERR_UNSUPPORTED, folders[i].more, "does not belong to a", NULL);
         close_family(&f);
     }
 }

@@ -235,8 +235,8 @@ static void together_or_apart(void **state) {
     save(m, HF_METHOD_COMPRESSED, at(f, "scales"));
     model_close(m);
     opening w = {.recipe = "rowwise", .folder = at(f, "scales"), .fused = true};
-    assert_error(open_kept(f, &w, &kept), OTT_ERR_UNSUPPORTED, "have scales of their own",
-                 "fused_qkv = false", NULL);
+    assert_error(open_kept(f, &w, &kept), OTT_ERR_UNSUPPORTED, "have different scales", "fused_qkv = false",
+                 NULL);
     w.granularity = "channel"; /* a row's scale is that of its matrix */
     kept = must_open(f, &w);
     assert_true(kept->blocks[1].attention.qkv.weight->codes->scale_inv[0] !=

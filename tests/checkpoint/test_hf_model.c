@@ -438,7 +438,7 @@ static void test_blocks_that_no_family_has(void **state) {
         assert_error(hf_model_save(m, &options, at(f, "no family"), &sum), OTT_ERR_UNSUPPORTED,
                      i == 0 ? "model.norm_type = layernorm with model.activation = silu"
                             : "model.norm_type = rmsnorm with model.activation = gelu",
-                     "no family of Hugging Face", NULL);
+                     "no Hugging Face family", NULL);
         assert_false(file_exists(at(f, "no family")));
         model_close(m);
     }
@@ -1206,9 +1206,9 @@ static void refuses_as_trained(run_folder *f, const char *name, const char *reci
 static void test_as_trained_is_refused(void **state) {
     refuses_as_trained(*state, "llama", "bf16", "no matrix of this run ran in FP8");
     refuses_as_trained(*state, "llama", "delayed", "its scale is delayed");
-    refuses_as_trained(*state, "llama", "mxfp8", "blocks that serving programs do not read");
+    refuses_as_trained(*state, "llama", "mxfp8", "serving programs do not read the scale blocks");
     refuses_as_trained(*state, "llama", "rowwise", "compressed-tensors");
-    refuses_as_trained(*state, "phi3", "tensorwise", "divide it differently");
+    refuses_as_trained(*state, "phi3", "tensorwise", "fuse projections differently");
     refuses_as_trained(*state, "phi3", "block", "k_proj.weight");
 }
 

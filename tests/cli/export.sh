@@ -19,7 +19,7 @@ holds "FP8 is in config.json" grep -q '"quant_method": "compressed-tensors"' fp8
 works "the tensors of the FP8 folder" "model.layers.0.mlp.up_proj.weight_scale |F8_E4M3" inspect fp8
 holds "its scales" sh -c "'$program' inspect fp8 | grep -Eq 'up_proj.weight_scale +F32 +\[64, 1\]'"
 call export r --format=hf-fp8 --method=fp8 --granularity=tensor --out=tensors
-trouble=$(missing err "warning: |transformers does not read the method fp8 with a scale for each matrix")
+trouble=$(missing err "warning: |transformers does not support the method fp8 with a scale per matrix")
 trouble=$trouble$(missing out "a scale a matrix|Read by: vLLM and SGLang, not transformers")
 [ $code -eq 0 ] || trouble="exit code $code"
 report "a scale a matrix under the method fp8 says who reads it" "$trouble"
@@ -28,7 +28,7 @@ call export r --format=hf-fp8 --method=fp8 --out=fp8blocks
 holds "blocks are the method's own" grep -q '"weight_block_size"' fp8blocks/config.json
 works "as trained" "those the run multiplied" export r --format=hf-fp8 --granularity=as-trained --out=trained
 call export r --format=hf-fp8 --granularity=block --out=blocks
-trouble=$(missing err "warning: |q_proj.weight is [32, 32]|vLLM")$(missing out "Read by: Ottava alone")
+trouble=$(missing err "warning: |q_proj.weight is [32, 32]|vLLM")$(missing out "Read by: Ottava only")
 [ $code -eq 0 ] || trouble="exit code $code"
 report "blocks that vLLM cannot join are warned of" "$trouble"
 
@@ -63,7 +63,7 @@ works "a run from an FP8 folder" "Loaded the weights of fp8, dequantized from FP
     train --model.hf_path=fp8 --data.dataset_path=text.txt --data.format=bytes --train.seq_len=32 --train.batch_size=2 \
     --train.max_steps=1 --train.threads=1 --scheduler.warmup_steps=0 --run.dir=from_fp8
 sed 's/compressed-tensors/gptq/' fp8/config.json >config && mkdir gptq && mv config gptq/config.json
-fails "another quantization" 2 "gptq|the weights are quantized|take the folder they were quantized from" \
+fails "another quantization" 2 "gptq|the weights are quantized|use the unquantized folder" \
     eval gptq --task=perplexity --data=text.txt
 
 # ---- KempnerForge's other blocks ----
@@ -76,9 +76,9 @@ holds "with GELU by erf" grep -q '"hidden_act": "gelu"' plain_hf/config.json
 "$program" eval plain_hf $whole --precision=fp32 --seq-len=32 >plain_hf.json 2>err
 holds "which predicts the same" test "$(loss plain.json)" = "$(loss plain_hf.json)"
 holds "something" test -n "$(loss plain.json)"
-fails "not as GGUF" 2 "only GELU by tanh|take --format hf" export plain --format=gguf --out=plain.gguf
+fails "not as GGUF" 2 "only GELU with tanh|use --format hf" export plain --format=gguf --out=plain.gguf
 works "a run with ReLU alone" "Training complete" train $run --model.activation=relu --run.dir=relu
-fails "is of no family" 2 "model.norm_type = rmsnorm with model.activation = relu|no family" export relu --out=relu_hf
+fails "is of no family" 2 "model.norm_type = rmsnorm with model.activation = relu|no Hugging Face family" export relu --out=relu_hf
 
 # ---- from a folder and back ----
 printf '{"x": 1}' >hf/tokenizer_config.json

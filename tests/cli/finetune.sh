@@ -60,7 +60,7 @@ works "bring their model" "Loaded the weights of tiny/model|Training complete: 1
 works "to a plan too" "parameters" plan --peft.path=adapter $one_step
 printf '[peft]\ndim = 4\n' >rank.toml
 fails "not under the rank of others" 2 \
-    "rank.toml:2: peft.dim = 4, but 'r' of adapter/adapter_config.json makes peft.dim = 2: set --peft.dim=2, or leave peft.dim out" \
+    "rank.toml:2: peft.dim = 4, but 'r' of adapter/adapter_config.json makes peft.dim = 2: set --peft.dim=2, or remove peft.dim" \
     train rank.toml --peft.path=adapter $one_step --run.dir=lora3
 works "unless the option corrects it" "Training complete: 1 steps" train rank.toml --peft.path=adapter --peft.dim=2 $one_step --run.dir=lora4
 sed -i 's|"tiny/model"|"meta/llama"|' adapter/adapter_config.json

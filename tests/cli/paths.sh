@@ -143,5 +143,5 @@ for most in 5 6 7 8 9 10 11 12; do # some are open already
     grep -q 'cannot save' err && break
 done
 report "too few files may be open" "$(missing err "cannot save the checkpoint of step 2|Too many open files; raise the limit: ulimit -n")"
-holds "which is no full disk" sh -c '! grep -q "make room" err'
+holds "which is no full disk" sh -c '! grep -q "free disk space" err'
 finish

@@ -81,7 +81,7 @@ static void foreign_folders_are_refused(void **state) {
     } rows[] = {
         {"{\"peft_type\": \"IA3\", \"r\": 4}", "'peft_type' is not LORA"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"trainable_token_indices\": [1]}",
-         "'trainable_token_indices' asks for what is not built"},
+         "'trainable_token_indices' is not supported"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"modules_to_save\": [1]}", "'modules_to_save' is not a list"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"rank_pattern\": {\"(q|k)\": 2}}",
          "'rank_pattern' has a regular expression"},
@@ -93,9 +93,9 @@ static void foreign_folders_are_refused(void **state) {
         {"{\"peft_type\": \"LORA\", \"r\": 0}", "r"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": \".*\"}", "regular expression"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": 1}", "'target_modules' is not a list"},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_bias\": true}", "'lora_bias' asks for what is not"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_bias\": true}", "'lora_bias' is not supported"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"init_lora_weights\": \"pissa_niter_16\"}",
-         "'init_lora_weights' is pissa_niter_16, whose adapters stand beside changed weights"},
+         "'init_lora_weights' is pissa_niter_16, which changes the base weights"},
         {"[1]", ""}};
     const fixture *f = *state;
     char folder[120], path[160], option[160];

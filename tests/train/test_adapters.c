@@ -256,9 +256,9 @@ static void checkpoints_leave_the_base(void **state) {
     file[bytes - 1] ^= 1;
     FIXTURE_OK(file_write_atomic(weights, file, bytes));
     free(file);
-    expect_refused(export_to(f, "slim", "other", moved), "stand beside other weights than");
+    expect_refused(export_to(f, "slim", "other", moved), "need other base weights than");
     FIXTURE_OK(file_rename(moved, old));
-    expect_refused(export_to(f, "slim", "other", NULL), "stand beside other weights than");
+    expect_refused(export_to(f, "slim", "other", NULL), "need other base weights than");
     FIXTURE_OK(export_to(f, "made", "base again", NULL));
     snprintf(moved, sizeof moved, "%s/base again", f->folder);
     FIXTURE_OK(export_to(f, "slim", "other", moved));

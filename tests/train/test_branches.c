@@ -163,7 +163,7 @@ static void a_shared_folder(void **state) {
     snprintf(dir, sizeof dir, "--checkpoint.dir=%s/shared", f->folder);
     FIXTURE_OK(train(f, "one", 3, "", shared, 0));
     FIXTURE_OK(train(f, "two", 2, "", shared, 0));
-    assert_true(spoken_has(&said, "shared has checkpoints of another run: this run's are in"));
+    assert_true(spoken_has(&said, "shared has checkpoints of another run: this run uses"));
     assert_newest(in(f, "one"), "step-3");
     assert_newest(in(f, "two"), "step-2");
     FIXTURE_OK(train(f, "two", 4, "latest", shared, 0));

@@ -298,7 +298,7 @@ static void check_converted(const fixture *f, const char *const *from, const cha
     rig_open(&b, f, &(rig_options){.precision = &fixture_precisions[BF16], .more = to});
     b.t->log = &log;
     FIXTURE_OK(trainer_load(b.t, path));
-    assert_int_equal(spoken_count(&said, ": converted, and so are others"), 2);
+    assert_int_equal(spoken_count(&said, ": it and similar tensors are converted"), 2);
     const parameter *p = rig_parameter(&a, name), *q = rig_parameter(&b, name);
     const tensor *was[] = {&p->shard.value, &p->shard.slot[1]}, *is[] = {&q->shard.value, &q->shard.slot[1]};
     for (int k = 0; k < 2; k++) {
@@ -326,8 +326,8 @@ static void state_goes_on_in_another_format(void **state) {
 /* Moments in FP8 are read as they are, and no others are made of them. */
 static void moments_in_fp8_stay(void **state) {
     static const char *const ways[][4] = {{NULL}, {MOMENTS_IN_FP8, NULL}};
-    static const char *const wanted[] = {"give optimizer.state_dtype = \"fp32\"",
-                                         "give optimizer.state_dtype = \"fp8\""};
+    static const char *const wanted[] = {"set optimizer.state_dtype = \"fp32\"",
+                                         "set optimizer.state_dtype = \"fp8\""};
     (void)state;
     for (int from = 0; from < 2; from++) {
         char path[160];

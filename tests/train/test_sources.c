@@ -44,7 +44,7 @@ static void changed_data(void **state) {
     train(f, "contents", "a.txt", false, &said);
     fixture_write_text(in(f, "a.txt"), 30000, 2);
     train(f, "contents", "a.txt", true, &said);
-    assert_true(spoken_has(&said, "a.txt: this data file has other contents than when the checkpoint was"));
+    assert_true(spoken_has(&said, "a.txt: this data file has changed since the checkpoint was"));
 
     train(f, "size", "a.txt", false, &said);
     fixture_write_text(in(f, "a.txt"), 40000, 2);
@@ -68,7 +68,8 @@ static void other_files(void **state) {
     assert_int_equal(unlink(in(f, "many/b.txt")), 0);
     fixture_write_text(in(f, "many/c.txt"), 20000, 3);
     train(f, "files", "many", true, &said);
-    assert_true(spoken_has(&said, "many/b.txt: this data file of the checkpoint's run is not read now"));
+    assert_true(
+        spoken_has(&said, "many/b.txt: this data file was read by the checkpoint's run and is not read now"));
     assert_true(spoken_has(&said, "many/c.txt: this data file was not read by the checkpoint's run"));
     assert_int_equal(spoken_count(&said, "data file"), 2);
 }
@@ -108,7 +109,7 @@ static void changed_tokenizer(void **state) {
     assert_int_equal(said.length, 0);
     FIXTURE_OK(file_write_atomic(in(f, "tokens/tokenizer.json"), "[]", 2));
     FIXTURE_OK(sources_check_tokenizer(account, &log, in(f, "step-1"), in(f, "tokens/tokenizer.json")));
-    assert_true(spoken_has(&said, "tokenizer.json: this tokenizer file has other contents than when"));
+    assert_true(spoken_has(&said, "tokenizer.json: this tokenizer file has changed since"));
     assert_int_equal(spoken_count(&said, "data file"), 0);
     str_free(&text);
     run_sources_free(&s);
