@@ -1,6 +1,7 @@
 /*
- * model/adapters: which linear layers of a model have adapters (nn/lora.h). An adapter's
- * parameters are named as PEFT names them, "model.layers.0.self_attn.q_proj.lora_A.weight"; beside them all else is frozen.
+ * model/adapters: which linear layers of a model have adapters (nn/lora.h), and their ranks and scales.
+ * Parameters have PEFT's names, "model.layers.0.self_attn.q_proj.lora_A.weight". All other parameters are
+ * frozen, except for peft.modules_to_save.
  */
 #ifndef MODEL_ADAPTERS_H
 #define MODEL_ADAPTERS_H
@@ -8,25 +9,30 @@
 #include "base/arena.h"
 #include "model/modules.h"
 
-/* Has this module one? Only a linear layer of a block has: one that fits a target, or any where there are none, and that
-   fits nothing excluded. A pattern fits a whole name (* any characters, ? one) or its last components, "q_proj". */
+/* True if this module has an adapter. Only linear layers of blocks can: those that match a target (all if
+   there are no targets) and no exclusion. A pattern matches a full name (* any characters, ? one) or its last
+   components, "q_proj". */
 bool adapters_has(const adapter_options *o, const model_module *m);
-/* Of the adapter of this module: its rank, its alpha, and the scale of what it adds. */
+/* Rank, alpha and scale (the factor of its output) of this module's adapter. */
 int64_t adapters_rank(const adapter_options *o, const model_module *m);
 double adapters_alpha(const adapter_options *o, const model_module *m);
 float adapters_scale(const adapter_options *o, const model_module *m);
-/* Does it train whole beside adapters? A pattern fits the name of the module, or of a module around it, or the last components
-   of either; or it is the end of Hugging Face's name, as in PEFT. */
+/* True if the module is in peft.modules_to_save: it trains in full. A pattern matches the name of the module
+   or of a module that contains it, or the last components of either, or the end of Hugging Face's name, as in
+   PEFT. */
 bool adapters_is_saved(const adapter_options *o, const model_module *m);
-/* OTT_ERR_CONFIG, with the nearest name, when a pattern fits no linear layer of a block, and when no layer has an adapter;
-   OTT_ERR_UNSUPPORTED for decomposed ones with dropout of what they add. */
+/* Checks the options. OTT_ERR_CONFIG if a pattern matches nothing (the message has the nearest name) or no
+   layer has an adapter. OTT_ERR_UNSUPPORTED for decomposed adapters with output dropout, and for modules that
+   PEFT cannot save. */
 ott_status adapters_check(const model_options *o, const module_list *list);
-/* The adapter of a module that has its parameters, in `memory`; `tables` are of those that are decomposed. */
+/* Creates the adapter of a module in `memory`. The module's lora_a, lora_b and lora_m are declared already.
+   `tables` is borrowed, and used by decomposed adapters. */
 ott_status adapters_make(arena *memory, const model_options *o, const model_module *m, const linear *layer,
                          const dora_tables *tables, lora **out);
-/* Fills the host's norms[out] with the norms of the rows of W + scale B A, all of whose local part is here. */
+/* Writes the row norms of W + scale B A to the host's norms[out]. This rank must hold all of its rows. */
 ott_status adapters_norms(exec *cx, const linear *l, float *norms);
-/* The same of W alone, with all `ranks` that share it (NULL: none): each reads its own rows, a few at a time. */
+/* The same for W alone, which `ranks` may shard (NULL: unsharded). Collective: each rank reads its own rows
+   in small strips. */
 ott_status adapters_base_norms(exec *cx, const linear *l, group *ranks, float *norms);
 
 #endif

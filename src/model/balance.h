@@ -1,6 +1,6 @@
 /*
- * model/balance: what the experts of a model's layers get in a step, what that costs, and the biases that even it out
- * (DeepSeek-V3, arXiv:2412.19437): nothing for a model without experts.
+ * model/balance: load balancing of experts: token counts and router losses of a step, and the update of the
+ * balancing biases (DeepSeek-V3, arXiv:2412.19437). All functions do nothing for a model without experts.
  */
 #ifndef MODEL_BALANCE_H
 #define MODEL_BALANCE_H
@@ -12,31 +12,36 @@ typedef struct model model;
 enum { BALANCE_LOSS, BALANCE_Z_LOSS, BALANCE_LOSSES };
 
 typedef struct balance {
-    int layers;      /* that are mixtures, of all stages of a pipeline */
+    int layers;      /* number of mixture layers, on all pipeline stages */
     int64_t experts; /* E */
-    /* fp32[layers, BALANCE_LOSSES + E]: each one's losses of a step's micro-batches added, then the choices of its experts */
+    /* fp32[layers, BALANCE_LOSSES + E], sums over a step's micro-batches: the layer's losses, then how often
+       each expert was chosen */
     tensor sums;
-    /* fp32[layers, E]: their part of the choices of late; layers whose biases move, else none */
+    /* fp32[layers, E]: moving average of each expert's share of the choices; no rows without balancing
+       biases */
     tensor loads;
     void *block; /* device memory of both; NULL: no layer is a mixture */
-    float *host; /* [layers, BALANCE_LOSSES + E] */
+    float *host; /* [layers, BALANCE_LOSSES + E], for copies */
 } balance;
 
-/* Once m's blocks are there: what its layers tell goes into m->balance. */
+/* Allocates m->balance and lets the mixture layers add to its sums. m->blocks must be bound already. */
 ott_status balance_open(model *m);
 void balance_close(model *m);
-/* Before the first micro-batch of a step; after its last: the sums of all ranks, those of data_ranks, which have other
-   micro-batches, first. */
+/* Zeroes the sums. Call it before the first micro-batch of a step. */
 ott_status balance_begin(const model *m);
+/* Adds up the sums of all ranks after the last micro-batch. Collective. data_ranks: the ranks with other
+   micro-batches. */
 ott_status balance_reduce(exec *cx, const model *m, group *data_ranks);
-/* Moves the biases, with the optimizer; state: the step's (tensor/step_state.h). */
+/* Updates the loads and the biases, next to the optimizer step. state: the step state
+   (tensor/step_state.h). */
 ott_status balance_update(exec *cx, const model *m, const tensor *state);
 
-/* Of a step of so many micro-batches: the losses, each the mean of them, and how uneven the choices were, over all layers: the
-   mean of the largest part of an expert over the mean one, 1 being even, 0 where nobody counted. */
+/* Figures of a step. The losses are sums over layers of means over micro-batches. unevenness is the mean over
+   layers of the largest expert's count divided by the mean count: 1 is even, 0 means no counts. */
 typedef struct balance_figures {
     double loss, z_loss, unevenness;
 } balance_figures;
+/* micro_batches: how many the sums contain, over all ranks. Waits for the device. */
 ott_status balance_read(const model *m, int64_t micro_batches, balance_figures *out);
 
 #endif

@@ -1,18 +1,18 @@
 /*
- * model/block: one transformer block: norm, attention, norm, feed-forward around a residual stream.
+ * model/block: one transformer block: norm, attention, norm and feed-forward around a residual stream.
  *
- * The stream between blocks is a pair: the residual h and the delta that the last projection made; the next
- * norm adds them (one fused op). A block is run in steps, so that what the previous block still lends can be
- * let go in between:
+ * The residual stream between blocks is a pair: the residual h, and delta, the output of the last projection.
+ * The next norm adds the two in one fused op. A block runs in steps, so that buffers of the previous block
+ * can be closed in between:
  *
- *     block_enter   h1 = x + delta, n1 = norm(h1)
- *     block_run     attention, h2 = h1 + its projection, n2 = norm(h2), feed-forward; makes the next delta
- *     block_finalize  keeps what backward needs, by the block's checkpointing, and closes the rest
+ *     block_enter     h1 = x + delta, n1 = norm(h1)
+ *     block_run       attention, h2 = h1 + its projection, n2 = norm(h2), feed-forward -> delta
+ *     block_finalize  keeps what backward needs, as the block's checkpointing says, and closes the rest
  *     block_backward
  *
- * Some families have a norm behind attention and behind the feed-forward, or multiply what they add: that is done to
- * the projection before the residual takes it. Some have none before: then h1 and h2 themselves go in. And some run both
- * side by side: then n2 is norm(h1) too.
+ * Variants of model families: a norm after attention and after the feed-forward, or a multiplier, changes the
+ * projection before the residual adds it. Without the norms before, attention and the feed-forward read h1
+ * and h2 themselves. With a parallel residual, n2 is norm(h1).
  */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
@@ -23,66 +23,74 @@
 #include "nn/moe.h"
 #include "nn/norm.h"
 
-/* What is recomputed in backward instead of kept. Same gradients, bit for bit, in every mode. */
+/* What backward recomputes instead of reading it from memory. The gradients are bit-identical in every
+   mode. */
 typedef enum checkpointing {
     CHECKPOINT_NONE,
-    CHECKPOINT_SELECTIVE, /* attention, from h1 */
-    CHECKPOINT_OP,        /* norms, SwiGLU and quantized inputs; matrix products and attention are kept */
-    CHECKPOINT_FULL       /* all but h1 */
+    CHECKPOINT_SELECTIVE, /* recomputes attention, from h1 */
+    CHECKPOINT_OP,  /* recomputes norms, SwiGLU and quantized inputs; keeps outputs of GEMMs and attention */
+    CHECKPOINT_FULL /* recomputes the block from h1 */
 } checkpointing;
 
 typedef struct block {
-    parameter *parameters; /* of its layers, [parameter_count]; the model's */
+    parameter *parameters; /* [parameter_count], of this block's layers; owned by the model */
     int parameter_count;
-    norm attention_norm, mlp_norm;           /* weight NULL: none */
-    bool parallel_residual;                  /* the feed-forward sees h1; mlp_norm is attention_norm again */
-    norm attention_post_norm, mlp_post_norm; /* of what is added; weight NULL: none */
-    float multiplier;                        /* of what is added; 0: as it is. Not with those */
+    norm attention_norm, mlp_norm; /* weight NULL: none */
+    bool parallel_residual;        /* the feed-forward reads norm(h1); mlp_norm equals attention_norm */
+    /* of the projections, before they are added; weight NULL: none */
+    norm attention_post_norm, mlp_post_norm;
+    float multiplier; /* of the projections, before they are added; 0: none. Not used with the post norms */
     attention attention;
-    const ffn_kind *ffn; /* NULL: the block is on another stage of a pipeline */
-    union {              /* of that kind */
+    const ffn_kind *ffn; /* NULL: the block is on another pipeline stage */
+    union {              /* by `ffn` */
         mlp mlp;
         moe moe;
     };
-    activation_specs attention_input, mlp_input; /* of n1 and n2 */
-    activation_specs grad_attention;             /* of o's grad_output */
-    activation_specs grad_mlp;                   /* of down's */
-    activation_specs grad_h2,
-        grad_output; /* of the gradients of h2 and of the block's output: these, where those are
-                                              the projections' too */
+    /* Quantized copies that consumers of these activations and gradients need; set by block_connect. */
+    activation_specs attention_input, mlp_input; /* n1, n2 */
+    activation_specs grad_attention;             /* grad_output of attention's output projection */
+    activation_specs grad_mlp;                   /* grad_output of the feed-forward's down projection */
+    /* Gradients of h2 and of the block's output. They equal grad_attention and grad_mlp if the projections
+       are added unchanged; then the residual's gradient is also the projection's. */
+    activation_specs grad_h2, grad_output;
     checkpointing checkpointing;
 } block;
 
-/* What the norm behind a projection saw. */
+/* Input and reciprocal root mean square of a post norm, for its backward. */
 typedef struct block_added {
     tensor x, rstd; /* [T,D], [T] */
     plan_buffer x_buffer, rstd_buffer;
 } block_added;
 
-/* One for each micro-batch in flight. */
+/* What forward keeps for backward: one for each block and in-flight micro-batch. */
 typedef struct block_saved {
     tensor h1, h2, rstd1, rstd2; /* [T,D], [norm_kept, T] */
-    tensor skip_grad;            /* [T,D], in backward: what reaches h1 past attention that runs beside */
+    /* [T,D], in backward with a parallel residual: h1's gradient without attention's part */
+    tensor skip_grad;
     plan_buffer h1_buffer, h2_buffer, rstd1_buffer, rstd2_buffer, skip_grad_buffer;
     activation n1, n2;
     block_added attention_added, mlp_added;
     attention_saved attention;
-    union { /* of the block's ffn */
+    union { /* by block.ffn */
         mlp_saved mlp;
         moe_saved moe;
     };
 } block_saved;
 
+/* Collects the quantization specs of the block's layers into its activation_specs. Call it after the layers'
+   specs change. */
 ott_status block_connect(block *b);
-/* x[T,D] and delta[T,D] are borrowed. delta NULL: h1 is x itself, and *x_buffer is taken over. */
+/* Fills `s`. x[T,D] and delta[T,D] are borrowed. delta NULL: h1 is x itself, and *x_buffer moves into `s`. */
 ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x_buffer, const tensor *delta,
                        block_saved *s);
-/* Opens delta[T,D]; the residual that goes with it is s->h2. */
+/* Opens delta[T,D], the feed-forward's projection. The block's output is s->h2 + delta. */
 ott_status block_run(exec *cx, block *b, const sequence_metadata *at, block_saved *s, tensor *delta,
                      plan_buffer *delta_buffer);
+/* Call it after the next norm has read s->h2 and delta. In PHASE_EVALUATE it closes all of `s`. */
 ott_status block_finalize(exec *cx, block *b, block_saved *s);
-/* g: the gradient of the block's output, with forms b->grad_mlp; closed here. Opens dx, the gradient of x and
-   of delta, with forms dx_specs (NULL: none). Closes all of s. */
+/* g: the gradient of the block's output, with the quantized copies b->grad_output; closed by this call. Opens
+   dx, the gradient of both x and delta, with the quantized copies dx_specs (NULL: none). Closes all of
+   `s`. */
 ott_status block_backward(exec *cx, block *b, const sequence_metadata *at, block_saved *s, activation *g,
                           const activation_specs *dx_specs, activation *dx);
 

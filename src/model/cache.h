@@ -1,13 +1,13 @@
 /*
- * model/cache: inference on one sequence that grows: keys and values of the tokens so far are kept, so that a
- * further token costs one token's work.
+ * model/cache: a KV cache: inference on one growing sequence. Keys and values of earlier tokens are kept, so
+ * that each further token costs the work of one token.
  *
- * Tokens go through the layers in chunks of 1, 2, 4, ... up to CACHE_CHUNK; memory for all of these is
- * planned when the cache is opened, and nothing is allocated after that. A token's arithmetic is that of one
- * forward over the whole sequence, bit for bit, wherever its numbers depend on its own row alone: in high
- * precision, and with scales of rows, of 1x128 and 1x32 blocks, or delayed ones, which are given. Current
- * tensorwise scaling takes one scale for all tokens that are computed together, which here are those of a
- * chunk: its results are near those of the whole forward, not the same.
+ * Tokens run through the layers in chunks of 1, 2, 4, ... up to CACHE_CHUNK tokens. Opening the cache plans
+ * the memory of every chunk size; nothing is allocated later.
+ *
+ * Results have the same bits as one forward over the full sequence if a token's scales depend only on its own
+ * row: in high precision, and with rowwise, 1x128, 1x32 or delayed scales. Current tensorwise scaling uses
+ * one scale for all tokens of a chunk, so its results are close to those of the full forward, but not equal.
  */
 #ifndef MODEL_CACHE_H
 #define MODEL_CACHE_H
@@ -18,18 +18,19 @@
 
 typedef struct model_cache model_cache;
 
-/* For at most `capacity` tokens, of which rotary tables must hold as many positions. The model must be
-   converted, and not be converted again while the cache is open; its compute weights are made at the first
-   extension, and stay. */
+/* Opens a cache for at most `capacity` tokens; the model's rotary tables must have as many positions. The
+   model must be converted already, and must not be converted again while the cache is open. Its compute
+   weights are made by the first call of model_cache_extend. `log` is borrowed. */
 ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model_cache **out);
 void model_cache_close(model_cache *c); /* before the model; NULL is allowed */
 int64_t model_cache_length(const model_cache *c);
 int64_t model_cache_capacity(const model_cache *c);
-/* Forgets all tokens from position `length` on. */
+/* Removes all tokens from position `length` on. */
 void model_cache_truncate(model_cache *c, int64_t length);
-/* Appends `count` tokens, which must fit, and leaves the logits of the last of them in logits[vocab]. */
+/* Appends `count` > 0 tokens, which must fit into the capacity. Writes the last token's logits to
+   logits[vocab] on the host. */
 ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t count, float *logits);
-/* Matrix products of the output kind so far, and those of them in FP8. */
+/* Number of forward GEMMs so far, and how many of them ran in FP8. */
 void model_cache_gemms(const model_cache *c, int64_t *all, int64_t *fp8);
 
 #endif

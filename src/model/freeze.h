@@ -1,13 +1,15 @@
-/* model/freeze: which parameters the patterns of train.freeze and train.freeze_schedule name. */
+/* model/freeze: which parameters the patterns of train.freeze and train.freeze_schedule match. */
 #ifndef MODEL_FREEZE_H
 #define MODEL_FREEZE_H
 
 #include "model/model.h"
 
-/* Does the pattern name parameter "<module>.<kind>", or all of a module it is in, in any framework's spelling? */
+/* True if the pattern matches parameter "<module>.<kind>", or a module that contains it, by any framework's
+   name. */
 bool freeze_names(const model_options *o, const model_module *e, const char *kind, const char *pattern);
-/* Lets the trained parameters here that the patterns name rest, and no others: they have no updates. Returns how many of all
-   stages' rest; OTT_ERR_CONFIG for a pattern that names none that is trained, or when all would rest. */
+/* Freezes exactly the trained parameters that the patterns match, until the next call: they get no updates.
+   Sets *frozen to their number, on all pipeline stages. OTT_ERR_CONFIG if a pattern matches no further
+   trained parameter, or if no parameter would train. */
 ott_status freeze_apply(model *m, const char *const *patterns, int count, int *frozen);
 
 #endif

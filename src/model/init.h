@@ -1,20 +1,23 @@
-/* model/init: initial weights as the frameworks publish them: a pure function of seed, parameter name and
- * element. */
+/*
+ * model/init: initial weights, by the rules of other frameworks. A value depends only on the seed, the
+ * parameter's name and the element's index.
+ */
 #ifndef MODEL_INIT_H
 #define MODEL_INIT_H
 
 #include "model/model.h"
 
-/*
- * kempner: N(0, init_std); o and down times 1/sqrt(2 layers); norms 1.
- * hf:      N(0, init_std) everywhere; norms 1.
- * titan:   embedding N(0, 1); q, k, v, gate N(0, 0.02); o, up, down N(0, 0.02/sqrt(2 (layer + 1)))
- * (torchtitan's truncated normals cut at +-2 absolute, which never happens at these widths); head N(0,
- * dim^-1/2) cut at 3 deviations; norms 1.
- * On so many threads (0: all cores), the same bits on any number; OTT_ERR_STOPPED when m->watch ends it.
+/* Fills all parameters of this rank; norms start at 1, biases at 0. model_options.init_style is the rule:
+ *   kempner: N(0, init_std); o and down times 1/sqrt(2 layers).
+ *   hf:      N(0, init_std) everywhere.
+ *   titan:   embedding N(0, 1); q, k, v, gate N(0, 0.02); o, up, down N(0, 0.02/sqrt(2 (layer + 1)));
+ *            head N(0, dim^-1/2) truncated at 3 deviations. torchtitan truncates the others at +-2, which
+ *            never happens at these widths.
+ * threads 0: all cores; the bits do not depend on it. OTT_ERR_STOPPED if m->cancellation cancels it.
  */
 ott_status model_initialize(model *m, uint64_t seed, int threads);
-/* Of adapters alone: A as config_lora_init says, B zero, a magnitude the norms of the weight's rows. */
+/* Fills only the adapters' parameters: A by config_lora_init, B zero, a magnitude with the row norms of the
+   weight. */
 ott_status model_initialize_adapters(model *m, uint64_t seed, int threads);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * model/modules: what a model is made of: a list of modules in the order they run, made once from its options.
- * Whatever is done to a whole model walks this list: declaring parameters, initial weights, conversion to FP8,
- * names in filters, checkpoints, Hugging Face folders, counting. Layers need not have the same modules.
+ * model/modules: the list of a model's modules, in forward order, created once from its options. Everything
+ * that is done to a full model iterates over this list: declaring parameters, initial weights, conversion to
+ * FP8, names in filters, checkpoints, Hugging Face folders, counting. Layers may have different modules.
  */
 #ifndef MODEL_MODULES_H
 #define MODEL_MODULES_H
@@ -12,7 +12,7 @@
 #include "nn/linear.h"
 #include "nn/norm.h"
 
-/* What a module is in its model or block, in the order they run. */
+/* The role of a module in its model or block, in forward order. */
 typedef enum module_role {
     ROLE_EMBEDDING,
     ROLE_POSITION_EMBEDDING,
@@ -51,31 +51,33 @@ typedef enum module_role {
 
 typedef enum module_kind { MODULE_EMBEDDING, MODULE_NORM, MODULE_LINEAR } module_kind;
 
-enum { MODULES_OUTSIDE = -1 }; /* the layer of what is in no block */
+enum { MODULES_OUTSIDE = -1 }; /* model_module.layer of a module that is in no block */
 
 typedef struct model_module {
     module_role role;
     module_kind kind;
-    int layer;
+    int layer;        /* index of its block, or MODULES_OUTSIDE */
     const char *name; /* Hugging Face's, "model.layers.0.self_attn.q_proj" */
-    int rank; /* of the weight, as in files: 1 [columns], 2 [rows, columns], 3 [stack, rows, columns] */
+    /* axes of the full weight, as in files: 1 [columns], 2 [rows, columns], 3 [experts, rows, columns] */
+    int rank;
     int64_t shape[PARAMETER_RANKS];
-    parameter_split split; /* of its parameters by tensor parallelism; the bias' goes with the rows */
+    parameter_split split; /* how tensor parallelism splits the weight; the bias is split with the rows */
     bool has_bias;         /* [rows] */
-    bool balances; /* its bias is a router's: it is added to no output, and moves with what its experts get */
-    bool repeated; /* the first stage of a pipeline has it too: the table of a tied head */
-    bool tied;     /* its weight is the embedding's */
-    bool saved;    /* trains in full next to adapters (PEFT's modules_to_save) and is saved with them */
-    bool fell_back; /* float8.fallback moved it to high precision, on this stage of a pipeline or another */
-    /* In a model: the layer of its kind that runs, and its parameters. NULL before. */
+    /* its bias balances the experts: it only affects the choice of experts, and has no gradient */
+    bool balances;
+    bool repeated;  /* a copy of the first pipeline stage's embedding, for a tied head on the last stage */
+    bool tied;      /* its weight is the embedding's */
+    bool saved;     /* trains in full next to adapters (PEFT's modules_to_save) and is saved with them */
+    bool fell_back; /* float8.fallback moved it to high precision, on any pipeline stage */
+    /* The layer that runs, by `kind`, and its parameters. NULL before model_open binds them. */
     union {
         embedding *embedding;
         norm *norm;
         linear *linear;
     };
     parameter *weight, *bias;   /* bias NULL: none */
-    parameter *lora_a, *lora_b; /* of its adapter (nn/lora.h); NULL: it has none */
-    parameter *lora_m;          /* of one that is decomposed (nn/dora.h); NULL: it is not */
+    parameter *lora_a, *lora_b; /* of its adapter (nn/lora.h); NULL: no adapter */
+    parameter *lora_m;          /* magnitude of a decomposed adapter (nn/dora.h); NULL: not decomposed */
 } model_module;
 
 typedef struct module_list {
@@ -83,63 +85,67 @@ typedef struct module_list {
     int count;
 } module_list;
 
-/* The list of a model with these options, or of its stage of a pipeline, in `memory`; nothing is bound to a layer yet. */
+/* Creates the module list of a model, or of options.stage of its pipeline, in `memory`. No module is bound to
+   a layer yet. */
 ott_status modules_make(arena *memory, const model_options *o, module_list *out);
 
-/* A module by itself, without a name; in a layer, or in none. */
+/* Returns the module with this role in this layer (or MODULES_OUTSIDE), without a name. */
 model_module modules_describe(const model_options *o, module_role role, int layer);
-/* Does this layer of a model with these options have one? Of a role in no block: the model itself. */
+/* True if this layer has a module with this role; for a role outside of blocks, if the model has one. */
 bool modules_has(const model_options *o, int layer, module_role role);
-/* What a norm of this role computes. */
+/* The kind of norm (RMSNorm, LayerNorm, ...) that this role has. */
 family_norm modules_norm(const model_options *o, module_role role);
-/* Does a norm of this role normalize each head by itself, with weights of the head's own? */
+/* True if a norm with this role normalizes each head separately and has separate weights for each head. */
 bool modules_norms_apart(const model_options *o, module_role role);
-/* Is it a part of a mixture of experts? */
+/* True if the role belongs to a mixture of experts. */
 bool modules_is_mixture(module_role role);
-/* What the bias of a module is called, "bias". */
+/* The bias' name after the module's name: "bias", or "e_score_correction_bias" for balances. */
 const char *modules_bias_name(const model_module *m);
-/* What a layer has after its second norm. */
+/* The kind of feed-forward of a layer: dense or a mixture of experts. */
 const ffn_kind *modules_ffn(const model_options *o, int64_t layer);
-/* How a role's initial weights differ from others' (model/init.h). */
+/* Which rule gives a role's initial weights (model/init.h). */
 typedef enum module_start {
     START_PLAIN,
     START_EMBEDDING,
     START_HEAD,
-    START_INSIDE,  /* an inner projection of a block that scales what goes to the residual stream */
-    START_RESIDUAL /* adds to the residual stream */
+    START_INSIDE,  /* up projections */
+    START_RESIDUAL /* projections that are added to the residual stream: o and down */
 } module_start;
 module_start modules_start(module_role role);
-/* Where a module's layer is, counted from the start of its block; of the model, when it is in none. */
+/* Byte offset of the role's layer in struct block, or in struct model if the role is outside of blocks. */
 int64_t modules_offset(module_role role);
 
-/* How a framework spells a module's name; all are understood in filters. */
+/* The framework that a spelling of names comes from. Filters accept all spellings. */
 typedef enum naming { NAMING_HUGGING_FACE, NAMING_KEMPNERFORGE, NAMING_TORCHTITAN, NAMING_COUNT } naming;
 
 enum { MODULES_NAME_BYTES = 128 };
-/* Writes the name of a module into `out` and returns it; Hugging Face's is the family's, NULL: as most have it. */
+/* Writes a module's name to `out` and returns it. `f` decides Hugging Face's name; NULL: the name in most
+   families. */
 const char *modules_name(const family *f, module_role role, naming style, int layer,
                          char out[MODULES_NAME_BYTES]);
-/* The name of a matrix of a stack in a block, where files have them apart: its number before the last component. */
+/* The same for one expert's matrix, as in files that store experts separately: its index comes before the
+   last component of the name. */
 const char *modules_matrix_name(const family *f, module_role role, naming style, int layer, int64_t matrix,
                                 char out[MODULES_NAME_BYTES]);
 
 /*
- * Projections that may be one matrix or several: q, k and v, and gate and up. The rows of the parts lie one
- * below the other in the whole. How a model has them (options.fused_qkv, fused_gate_up) and how a family's
- * files have them need not agree; initial weights do not depend on it.
+ * Some projections may be fused into one matrix: q, k and v; gate and up. The fused matrix has the rows of
+ * its parts, in order. A model may fuse them (options.fused_qkv, fused_gate_up) while its family's files do
+ * not, or the other way around. Initial weights are the same in both cases.
  */
 enum { MODULES_PARTS = PARAMETER_SECTIONS };
 
-/* Rows [first, first + count) of a module's weight and bias; of each matrix of a stack. */
+/* Rows [first, first + count) of a module's weight and bias; for expert weights, of each expert's matrix. */
 typedef struct module_part {
     module_role role;
     int64_t first, count;
 } module_part;
 
-/* The parts of a module, in order; one that is never fused is its own only part. Returns how many. */
+/* Fills `part` with the parts of a module, in order, and returns their number. A module that is not fused is
+   its own only part. */
 int modules_parts(const model_options *o, const model_module *m, module_part part[MODULES_PARTS]);
-/* The whole that a part belongs to: its role, in *at the rows the part has of it, and how many rows it has.
-   False: it belongs to none. */
+/* Finds the fused projection that role `part` can belong to. Sets *at to its role and the part's rows in it,
+   and *rows to all its rows. Returns false if `part` is never fused. */
 bool modules_find_fused(const model_options *o, module_role part, module_part *at, int64_t *rows);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * model/names: the modules of a model as a configuration writes them: by Hugging Face's, KempnerForge's or
- * torchtitan's name, in full or in part; and what is near a name that no module has.
+ * model/names: matches texts of a configuration with module names in Hugging Face's, KempnerForge's or
+ * torchtitan's spelling, and suggests the nearest name for a text that matches nothing.
  */
 #ifndef MODEL_NAMES_H
 #define MODEL_NAMES_H
@@ -8,24 +8,27 @@
 #include "base/log.h"
 #include "model/modules.h"
 
-/* Does `text` say this name? A filter's text is part of it, a rule's pattern fits it. */
+/* True if `text` matches the name. */
 typedef bool (*name_test)(const char *name, const char *text);
-bool names_contain(const char *name, const char *text);
-bool names_fit(const char *name, const char *pattern);
-/* The same of its last components, as "q_proj" or "self_attn.?_proj". */
+bool names_contain(const char *name, const char *text); /* the name contains `text` */
+bool names_fit(const char *name, const char *pattern);  /* the pattern matches the full name */
+/* The pattern matches the name's last components, like "q_proj" or "self_attn.?_proj". */
 bool names_end(const char *name, const char *pattern);
-/* Does one of the module's spellings pass the test? One of no model (ROLE_COUNT) has its name alone. */
+/* True if any spelling of the module's name passes the test. A module of no model (ROLE_COUNT) has only one
+   name. */
 bool names_any(const model_module *m, name_test test, const char *text);
 
-/* A filter's text must be in the name of a linear layer. Accepted too, with one line that says so: a module
-   that FP8 never reaches, and a part that only other models have (experts, a vision tower), as published
-   configurations name them for several models at once. OTT_ERR_CONFIG with the nearest name. */
+/* Checks a text of float8.filter_fqns: it must be contained in the name of a linear layer. Also accepted,
+   with one log line, are other modules, and parts that only other models have (experts, a vision tower),
+   because published configurations list them for several models. Otherwise OTT_ERR_CONFIG with the nearest
+   name. */
 ott_status names_check_filter(const module_list *list, const char *text, const logger *log);
-/* A rule's pattern must fit a linear layer. OTT_ERR_CONFIG with the nearest name. */
+/* OTT_ERR_CONFIG, with the nearest name, if a pattern of float8.module matches no linear layer. */
 ott_status names_check_rule(const module_list *list, const char *pattern);
-/* OTT_ERR_CONFIG for a pattern of `key` that names no linear layer of a block, with the nearest name. */
+/* Returns OTT_ERR_CONFIG, with the nearest name, for a pattern of `key` that matches no linear layer of a
+   block. */
 ott_status names_fail_target(const module_list *list, const char *key, const char *pattern);
-/* OTT_ERR_CONFIG for a pattern of train.freeze that names no parameter, with the nearest name. */
+/* Returns OTT_ERR_CONFIG, with the nearest name, for a pattern of train.freeze that matches no parameter. */
 ott_status names_fail_freeze(const module_list *list, const char *pattern);
 
 #endif

@@ -1,4 +1,5 @@
-/* model/options: the dimensions of a model, resolved: preset, explicit keys and derived values made one. */
+/* model/options: a model's dimensions and formats, after presets, explicit keys and derived values are
+   combined. */
 #ifndef MODEL_OPTIONS_H
 #define MODEL_OPTIONS_H
 
@@ -14,89 +15,95 @@ typedef struct ffn_kind ffn_kind; /* model/ffn.h */
 
 /* Adapters of linear layers (model/adapters.h). */
 typedef struct adapter_options {
-    int64_t rank; /* 0: there are none */
-    float scale, dropout;
-    double alpha;      /* which gives the scale, */
-    bool by_root;      /* over the rank's root; else over the rank */
-    bool decomposed;   /* nn/dora.h */
-    bool drops_output; /* dropout is of what the adapter adds; else of its input */
-    uint64_t seed;     /* of dropout */
-    config_lora_init start;
-    bool all; /* linear layers of the blocks have one, whatever the targets are */
-    /* Patterns of their names, and of modules that train whole; borrowed from the configuration, read by model_open. */
+    int64_t rank;         /* 0: no adapters */
+    float scale, dropout; /* scale: alpha / rank, or alpha / sqrt(rank) with by_root */
+    double alpha;
+    bool by_root;           /* rsLoRA's scale */
+    bool decomposed;        /* DoRA (nn/dora.h) */
+    bool drops_output;      /* dropout applies to the adapter's output; false: to its input */
+    uint64_t seed;          /* of dropout */
+    config_lora_init start; /* initial values of A */
+    bool all;               /* every linear layer of the blocks gets an adapter, whatever `targets` says */
+    /* Patterns of layers with and without adapters, and of modules that train in full. These lists and the
+       lists below are borrowed from the configuration and read by model_open. */
     const config_list *targets, *excluded, *saved;
-    const config_list *ranks,
-        *alphas;               /* "q_proj=16": ranks and alphas of layers that match a pattern; borrowed */
-    const config_list *layers; /* indices of blocks with adapters; NULL or empty: all; borrowed */
-    const config_list *layer_lists; /* PEFT's layers_pattern: names of the list of blocks; borrowed */
+    const config_list *ranks, *alphas; /* "q_proj=16": rank and alpha of layers that match the pattern */
+    const config_list *layers;         /* indices of blocks with adapters; NULL or empty: all blocks */
+    const config_list *layer_lists;    /* PEFT's layers_pattern: names of the list of blocks */
 } adapter_options;
 
-enum { MODEL_MAX_DENSE = 64 }; /* single layers that are no mixture */
-enum { MODEL_MAX_FULL = 256 }; /* single layers that see all */
+enum { MODEL_MAX_DENSE = 64 }; /* entries of model.moe_dense_layers */
+enum { MODEL_MAX_FULL = 256 }; /* entries of model.full_attention_layers */
 
 typedef struct model_options {
     const family *family;
     int64_t dim, layers, heads, kv_heads, head_dim, hidden, vocab;
-    latent_shape latent; /* head_dim is that of q and k; key_rank 0: plain attention */
-    int64_t max_positions, window;
+    /* of latent attention, where head_dim is of q and k; key_rank 0: plain attention */
+    latent_shape latent;
+    int64_t max_positions, window; /* window: tokens that sliding-window attention sees; 0: all */
     rope_options rope;
     float norm_epsilon;
-    bool layer_norm;              /* norms are layer normalization with a bias; else the family's */
-    config_activation activation; /* of a feed-forward of two matrices; silu: the family's, as it is */
+    bool layer_norm;                        /* norms are LayerNorm with a bias; false: the family's norm */
+    config_activation activation;           /* of the dense feed-forward; ACTIVATION_SILU: the family's */
     float attention_softcap, logit_softcap; /* 0: none */
-    /* layers with a window alternate with ones that see all: every so many-th does; 0: none does */
+    /* Full attention between sliding-window layers: every full_every-th layer (0: none), or the layers in
+       `full`. */
     int64_t full_every;
-    int full_count; /* number of layers in `full`, which have no window; 0: full_every decides */
+    int full_count; /* of `full`; 0: full_every decides */
     int32_t full[MODEL_MAX_FULL];
-    double local_theta; /* base of rotary embedding in layers with a window; 0: the others' */
-    /* Of the embedding's output, of what attention and the feed-forward add, of q k^T, of the logits; 0: as they are,
-       and q k^T by 1 / sqrt(head_dim). */
+    double local_theta; /* RoPE base of sliding-window layers; 0: rope.theta */
+    /* Multipliers (Granite): embedding output, residual branches, attention scores, logits. 0: none;
+       attention scores are then multiplied by 1 / sqrt(head_dim). */
     float embedding_multiplier, residual_multiplier, attention_multiplier, logit_multiplier;
-    bool scales_by_layer; /* q k^T of a layer is divided by its number from 1 on */
+    bool scales_by_layer; /* attention scores of layer i are also divided by i + 1 */
     bool tied;            /* the output head is the embedding */
     bool qkv_bias, o_bias, mlp_bias;
     bool qk_norm;
     bool fused_qkv, fused_gate_up; /* one projection for q, k and v; one for gate and up */
-    const ffn_kind *const *ffn;    /* [layers], the kind of each layer's; borrowed; NULL: as moe says */
-    moe_options moe;               /* of layers that are a mixture: every moe_every-th, */
-    int64_t moe_every, moe_first;  /* but not the first so many, */
-    int dense_count;               /* nor these */
+    const ffn_kind *const *ffn;    /* [layers] kind of each layer's feed-forward; borrowed; NULL: by `moe` */
+    /* moe.experts 0: all layers are dense. Mixture layers are every moe_every-th, */
+    moe_options moe;
+    int64_t moe_every, moe_first; /* except for the first moe_first layers */
+    int dense_count;              /* and the layers in `dense` */
     int32_t dense[MODEL_MAX_DENSE];
     adapter_options adapter;
-    const char *
-        base; /* beside adapters: the Hugging Face folder of all else, which checkpoints leave there; borrowed;
-                         NULL: they hold it */
+    /* With adapters: Hugging Face folder of the base weights, which checkpoints do not store; borrowed; NULL:
+       they do. */
+    const char *base;
     bool has_padding;
-    int64_t padding; /* the embedding's row that its tokens do not train; a tied head still does */
+    int64_t padding; /* row of the embedding that gets no gradient from tokens; a tied head still trains it */
     config_init_style init_style;
     double init_std;
-    /* train.freeze: patterns of parameters that are not trained. Read by model_open, with MODEL_INFERENCE where frozen ones
-       have a format of their own; borrowed from the configuration; NULL: none. */
+    /* train.freeze: patterns of parameters that are not trained; borrowed from the configuration and read by
+       model_open; NULL: none. MODEL_INFERENCE reads it only if frozen parameters have their own format. */
     const config_list *freeze;
-    /* format of matrices that freeze names; E4M3: of those of linear layers in blocks, the others BF16 */
+    /* Format of frozen matrices. OTT_E4M3: of linear layers in blocks; other frozen matrices are then
+       BF16. */
     ott_dtype frozen;
-    config_frozen_granularity frozen_granularity; /* of E4M3 */
-    /* Under E4M3: which layers FP8 reaches, and how it casts their weights. Read by model_open; borrowed; NULL: all alike. */
+    config_frozen_granularity frozen_granularity; /* of OTT_E4M3 */
+    /* For OTT_E4M3: decides which layers FP8 converts and how it casts their weights. Borrowed, read by
+       model_open. NULL: rowwise for all. */
     const struct convert_options *frozen_convert;
-    /* Whose state the parameters have where they are trained; NULL: none's, their gradients only. */
+    /* decides the state of trained parameters; NULL: no state, only gradients */
     const optimizer_rule *optimizer;
-    ott_dtype master, gradient, state; /* formats of a matrix, of its gradient, of that state: fp32 or bf16 */
-    config_offload offload;            /* which of these lie in the host's memory (device_allocate_mapped) */
-    /* that hold the parameters between them (parallel/store.h); borrowed; NULL: each all */
-    group *shard_ranks;
-    group *
-        expert_ranks; /* among which the experts of mixtures are divided (nn/expert_ranks.h); borrowed; NULL: none */
-    group *
-        expert_shard_ranks; /* of shard_ranks those that have the same experts, and hold them between them; NULL: each all */
-    const pipeline_stage *stage; /* of a pipeline: only its layers are here; borrowed; NULL: all are */
-    group *stage_ranks;          /* the stages, in their order; borrowed */
-    group *tensor_ranks;         /* among which layers are cut (nn/tensor_ranks.h); borrowed; NULL: none */
-    bool sequence_parallel;      /* these ranks also have different rows of what lies between the layers */
-    /* have other tokens of each micro-batch (nn/context_ranks.h); borrowed; NULL: none */
-    group *context_ranks;
+    ott_dtype master, gradient, state; /* formats of matrices, of their gradients, of optimizer state */
+    config_offload offload;            /* which of these are in host memory (device_allocate_mapped) */
+    /* Process groups; borrowed; NULL: not split this way. */
+    group *shard_ranks;  /* data-parallel ranks that shard the parameters (parallel/store.h) */
+    group *expert_ranks; /* expert parallelism (nn/expert_ranks.h) */
+    /* ranks of shard_ranks with the same experts, which shard these experts' weights */
+    group *expert_shard_ranks;
+    /* this rank's pipeline stage: only its layers are allocated; borrowed; NULL: all */
+    const pipeline_stage *stage;
+    group *stage_ranks;  /* the pipeline stages, in order */
+    group *tensor_ranks; /* tensor parallelism (nn/tensor_ranks.h) */
+    /* tensor_ranks also split the tokens between layers (sequence parallelism) */
+    bool sequence_parallel;
+    group *context_ranks; /* context parallelism (nn/context_ranks.h) */
 } model_options;
 
-/* The feed-forward of a dense layer. A model that is made of layers has no family. */
+/* The kind of a dense layer's feed-forward. family is NULL for a model that the API's user builds from
+   layers. */
 static inline family_mlp model_mlp(const model_options *o) {
     switch (o->activation) {
     case ACTIVATION_SILU: break;
@@ -107,28 +114,29 @@ static inline family_mlp model_mlp(const model_options *o) {
     }
     return o->family ? o->family->mlp : FAMILY_MLP_SWIGLU;
 }
-/* Norms, those of heads aside, which are the family's. */
+/* The kind of all norms except for norms of heads (modules_norm). */
 static inline family_norm model_norm(const model_options *o) {
     if (o->layer_norm) return FAMILY_NORM_LAYER_BIAS;
     return o->family ? o->family->norm : FAMILY_NORM_RMS;
 }
 
-/* Does attention in this layer see all, whatever the window is? */
+/* True if this layer has full attention, whatever `window` is. */
 static inline bool model_has_full_attention(const model_options *o, int64_t layer) {
     for (int i = 0; i < o->full_count; i++)
         if (o->full[i] == layer) return true;
     return o->full_every > 0 && (layer + 1) % o->full_every == 0;
 }
-/* Have some layers a window, and others none? */
+/* True if some layers have a sliding window and other layers have full attention. */
 static inline bool model_mixes_windows(const model_options *o) {
     return o->full_every > 0 || o->full_count > 0;
 }
 
-/* Width of the heads that attention works on: the narrower of q and k, and v, have zeros behind them. */
+/* Width of the heads that attention gets. If q and k differ in width from v, the narrower are padded with
+   zeros. */
 static inline int64_t model_head_width(const model_options *o) {
     return o->latent.value > o->head_dim ? o->latent.value : o->head_dim;
 }
-/* Width of a head of v; columns of a head of q and k that rotary embedding is made for. */
+/* Width of a head of v, and number of columns of a head of q and k that rotary embedding is applied to. */
 static inline int64_t model_value_width(const model_options *o) {
     return o->latent.key_rank > 0 ? o->latent.value : o->head_dim;
 }
@@ -136,9 +144,10 @@ static inline int64_t model_rope_width(const model_options *o) {
     return o->latent.key_rank > 0 ? o->latent.rope_dim : o->head_dim;
 }
 
-/* Puts the preset of cfg under its explicit keys, fills in what follows from others, checks that the
-   dimensions fit together and writes all of it back into cfg, so that the written configuration says what
-   runs. */
+/* Fills *out from cfg: the preset, overridden by explicit keys, then derived values. Writes these values back
+   into cfg, so that the saved configuration is complete. OTT_ERR_CONFIG if the dimensions do not fit
+   together. *out borrows lists and strings of cfg. The caller sets the groups, `ffn`, `stage` and
+   `frozen_convert`. */
 ott_status model_options_resolve(config *cfg, model_options *out);
 
 #endif

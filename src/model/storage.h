@@ -1,15 +1,17 @@
 /*
- * model/storage: where the parameters of a model lie: frozen matrices in their format, each parameter in a unit of the store,
- * and this rank's shards with their gradients and optimizer state in a few large allocations.
+ * model/storage: memory of a model's parameters: the format of frozen matrices, the units of the parameter
+ * store, and a few large allocations for this rank's shards, gradients and optimizer state.
  */
 #ifndef MODEL_STORAGE_H
 #define MODEL_STORAGE_H
 
 #include "model/model.h"
 
-/* Gives what is frozen the format of train.frozen_dtype. All parameters are declared; none has memory. */
+/* Sets the format of frozen matrices (train.frozen_dtype). Call it when all parameters are declared and none
+   has memory. */
 ott_status storage_keep_frozen(const model *m);
-/* Divides the parameters among ranks, and allocates this rank's; gradients and state where use is MODEL_TRAINING. */
+/* Shards the parameters and allocates this rank's shards; for MODEL_TRAINING also gradients and optimizer
+   state. */
 ott_status storage_open(model *m, model_use use);
 
 #endif
