@@ -1,4 +1,5 @@
-/* model/adapters: targets, and making. */
+/* model/adapters: matches adapter targets, checks adapter options, creates adapters, and computes row
+   norms. */
 #include "model/adapters.h"
 #include "base/rng.h"
 #include "base/str.h"
@@ -27,7 +28,8 @@ static bool may_have(const model_module *m) {
     return m->kind == MODULE_LINEAR && m->layer != MODULES_OUTSIDE && m->rank == 2 && m->role != ROLE_ROUTER;
 }
 
-/* Is its block one that has adapters? A target that is a whole name counts in any, as in PEFT. */
+/* True if the module's block may have adapters. A target that is a full name matches in any block, as in
+   PEFT. */
 static bool is_of_layers(const adapter_options *o, const model_module *m) {
     bool found = !o->layers || o->layers->count == 0;
     for (int64_t i = 0; !found && i < o->layers->count; i++)
@@ -43,11 +45,11 @@ bool adapters_has(const adapter_options *o, const model_module *m) {
     return (all || fits_some(m, o->targets)) && is_of_layers(o, m) && !fits_some(m, o->excluded);
 }
 
-/* ---- what single layers have ---- */
+/* ---- rank and alpha of a layer ---- */
 
 enum { PATTERN_BYTES = 256 };
 
-/* "q_proj=16"; false: it is no pattern and a number above 0. */
+/* Parses "q_proj=16". False if it is not a pattern and a number above 0. */
 static bool read_entry(const char *entry, char pattern[PATTERN_BYTES], double *number) {
     const char *equals = strrchr(entry, '=');
     size_t length = equals ? (size_t)(equals - entry) : 0;
@@ -58,7 +60,7 @@ static bool read_entry(const char *entry, char pattern[PATTERN_BYTES], double *n
     return end != equals + 1 && *end == '\0' && *number > 0 && *number < 1e9;
 }
 
-/* Of the first entry that fits. */
+/* The number of the first entry that matches. */
 static double number_of(const config_list *entries, const model_module *m, double fallback) {
     char pattern[PATTERN_BYTES];
     double number;
@@ -103,7 +105,7 @@ bool adapters_is_saved(const adapter_options *o, const model_module *m) {
     return false;
 }
 
-/* ---- what is refused ---- */
+/* ---- checks ---- */
 
 static ott_status check_patterns(const module_list *list, const char *key, const config_list *patterns) {
     for (int64_t i = 0; patterns && i < patterns->count; i++) {
@@ -119,8 +121,8 @@ static ott_status check_decomposed(const model_options *m) {
     const adapter_options *a = &m->adapter;
     if (!a->decomposed || a->dropout == 0 || !a->drops_output) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "peft.use_dora with peft.dropout_position = post: what a composed weight adds to the "
-                       "base's is dropped before it, as in PEFT; set peft.dropout_position = pre");
+                       "peft.use_dora does not work with peft.dropout_position = post: PEFT applies DoRA's "
+                       "dropout to the input; set peft.dropout_position = pre");
 }
 
 static ott_status check_entries(const module_list *list, const char *key, const config_list *entries,
@@ -157,14 +159,16 @@ static ott_status check_layers(const model_options *m) {
                                str_show(o->layer_lists->items[0]).text, m->family->name, blocks);
 }
 
-/* PEFT keeps a module as the files of the base have it, and each by itself. */
+/* Why a module cannot be saved as PEFT does it, separately and as in the base's files; NULL: it can. */
 static const char *trouble_with_saved(const model_options *o, const model_module *m) {
     bool is_table = m->role == ROLE_EMBEDDING || m->role == ROLE_HEAD;
-    if (is_table && o->tied) return "a table that is both embedding and head, which PEFT would take apart";
-    if (modules_is_mixture(m->role)) return "experts or their router, which have no place in PEFT's folders";
+    if (is_table && o->tied) return "both embedding and head, which PEFT would untie";
+    if (modules_is_mixture(m->role)) return "part of a mixture of experts, which PEFT's folders cannot hold";
     if (o->family->transposed && m->kind == MODULE_LINEAR && m->layer != MODULES_OUTSIDE)
         return "a matrix that is transposed in files";
-    return modules_norms_apart(o, m->role) ? "norms of heads" : NULL;
+    return modules_norms_apart(o, m->role)
+               ? "a norm with weights for each head, which PEFT's folders cannot hold"
+               : NULL;
 }
 
 static ott_status check_saved(const model_options *o, const module_list *list) {
@@ -200,13 +204,12 @@ ott_status adapters_check(const model_options *m, const module_list *list) {
     TRY(check_saved(m, list));
     for (int i = 0; i < list->count; i++)
         if (adapters_has(o, &list->of[i])) return OTT_OK;
-    return status_fail(
-        OTT_ERR_CONFIG,
-        "peft.exclude_modules, layers_to_transform and modules_to_save leave no layer an adapter: "
-        "nothing would train");
+    return status_fail(OTT_ERR_CONFIG,
+                       "peft.exclude_modules, layers_to_transform and modules_to_save exclude every layer: "
+                       "no layer has an adapter");
 }
 
-/* ---- making ---- */
+/* ---- creation ---- */
 
 ott_status adapters_make(arena *memory, const model_options *o, const model_module *m, const linear *layer,
                          const dora_tables *tables, lora **out) {
@@ -239,14 +242,15 @@ ott_status adapters_norms(exec *cx, const linear *l, float *norms) {
     return plan_close(cx->plan, &buffer);
 }
 
-enum { STRIP = 1 << 16 /* elements of a weight that are converted to fp32 at once */ };
+enum { STRIP = 1 << 16 /* elements of a weight that are converted to fp32 at a time */ };
 
-/* The values of codes of this rank's shard, from `row` on, to w; values[w's elements] on the host. */
+/* Decodes rows [row, row + w->rows) of this rank's FP8 shard to w. values: host memory for w's elements. */
 static ott_status read_codes(device *d, const parameter *p, int64_t row, const tensor *w, float *values) {
     const parameter_part part = parameter_shard_part(p);
     const tensor codes = tensor_rows(p->shard.value, row, w->rows);
     int64_t first = row * w->columns, count = tensor_count(*w);
-    /* Codes are read into the end of `values`, and each is replaced after it was decoded. */
+    /* Codes are copied to the end of `values`, so that decoding overwrites each code only after reading
+       it. */
     uint8_t *read = (uint8_t *)(values + count) - count;
     TRY(device_copy_out(d, read, codes.data, count));
     for (int64_t i = 0; i < count; i++) values[i] = cast_load(read, codes.dtype, i);
@@ -258,7 +262,7 @@ static ott_status read_codes(device *d, const parameter *p, int64_t row, const t
     return device_copy_in(d, w->data, values, tensor_bytes(*w));
 }
 
-/* Rows of this rank's shard, from `row` on, in fp32. */
+/* Reads rows [row, row + w->rows) of this rank's shard in fp32. */
 static ott_status read_rows(exec *cx, const parameter *p, int64_t row, const tensor *w) {
     const tensor rows = tensor_rows(p->shard.value, row, w->rows);
     void *memory;
@@ -270,7 +274,7 @@ static ott_status read_rows(exec *cx, const parameter *p, int64_t row, const ten
     return status;
 }
 
-/* norms[rows of this rank's shard] */
+/* Writes norms[rows of this rank's shard]. */
 static ott_status norms_of_shard(exec *cx, const linear *l, float *norms) {
     const parameter *p = l->weight;
     int64_t rows = p->shard.value.rows, columns = p->local.columns, strip = STRIP / columns;
@@ -288,7 +292,7 @@ static ott_status norms_of_shard(exec *cx, const linear *l, float *norms) {
     return plan_close(cx->plan, &buffer);
 }
 
-/* The ranks' norms, which are 0 where another rank has the row. */
+/* Adds up the ranks' norms, which are 0 for rows of other ranks. */
 static ott_status join_norms(exec *cx, group *ranks, int64_t count, float *norms) {
     plan_buffer buffer;
     tensor all;

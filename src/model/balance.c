@@ -1,8 +1,8 @@
-/* model/balance: counts of what experts get, and biases. */
+/* model/balance: sums of expert choices and router losses, and the balancing biases. */
 #include "model/balance.h"
 #include "model/model.h"
 
-/* On any stage of a pipeline. */
+/* Also for layers of other pipeline stages. */
 static bool is_mixture(const model *m, int64_t layer) {
     return modules_ffn(&m->options, layer) == &ffn_moe;
 }
@@ -11,7 +11,7 @@ static tensor count_of(const balance *b, int number) {
     return tensor_columns(tensor_rows(b->sums, number, 1), BALANCE_LOSSES, b->experts);
 }
 
-static void tell_layers(model *m) {
+static void connect_layers(model *m) {
     const balance *b = &m->balance;
     int number = 0;
     for (int64_t i = 0; i < m->options.layers; i++) {
@@ -21,7 +21,7 @@ static void tell_layers(model *m) {
     }
 }
 
-/* Even, before anything was seen. */
+/* Loads start even. */
 static ott_status fill_loads(const model *m) {
     const balance *b = &m->balance;
     int64_t count = tensor_count(b->loads);
@@ -44,7 +44,7 @@ ott_status balance_open(model *m) {
                         "experts' counts", &b->block));
     b->sums = tensor_matrix(b->block, OTT_F32, b->layers, width);
     b->loads = tensor_matrix((char *)b->block + bytes, OTT_F32, loads, b->experts);
-    tell_layers(m);
+    connect_layers(m);
     TRY(fill_loads(m));
     return balance_begin(m);
 }
@@ -59,7 +59,8 @@ ott_status balance_begin(const model *m) {
     return b->block ? device_zero(m->device, b->sums.data, tensor_bytes(b->sums)) : OTT_OK;
 }
 
-/* Of other micro-batches, of other tokens of these, and of the layers of other stages, which are 0 here. */
+/* Adds up other micro-batches, then other tokens of these (context parallelism), then the layers of other
+   pipeline stages, whose sums are 0 on this rank. */
 ott_status balance_reduce(exec *cx, const model *m, group *data_ranks) {
     const tensor *sums = &m->balance.sums;
     group *others[] = {m->options.context_ranks, m->options.stage_ranks};
@@ -70,7 +71,7 @@ ott_status balance_reduce(exec *cx, const model *m, group *data_ranks) {
     return OTT_OK;
 }
 
-/* A load moves on every rank, a bias where it is. */
+/* Every rank updates the load, because all have it. The bias is updated where the layer is. */
 static ott_status move_bias(exec *cx, const model *m, const model_module *router, int number,
                             const tensor *state) {
     const balance *b = &m->balance;
@@ -94,7 +95,7 @@ ott_status balance_update(exec *cx, const model *m, const tensor *state) {
     return OTT_OK;
 }
 
-/* The largest count of a layer over the mean one; 0: it has none. */
+/* The largest count divided by the mean count; 0 if all counts are 0. */
 static double unevenness_of(const float *count, int64_t experts) {
     double most = 0, sum = 0;
     for (int64_t e = 0; e < experts; e++) {

@@ -1,33 +1,35 @@
 /* model/block: one transformer block, forward, recompute and backward. */
 #include "model/block.h"
 
-/* Is what a projection makes added as it is? */
-static bool adds_plainly(const block *b, const norm *post) {
+/* True if a projection's output is added to the residual without a norm or a multiplier. */
+static bool is_added_unchanged(const block *b, const norm *post) {
     return !post->weight && (b->multiplier == 0 || b->multiplier == 1);
 }
 
-/* The residual's gradient goes to the projection as it is, or a tensor made of it does. */
-static void part_gradients(const block *b, const norm *post, activation_specs *projection,
-                           activation_specs *residual) {
+/* If the projection is added unchanged, both share one gradient tensor. Otherwise the projection's is a
+   second tensor, and the residual's needs no quantized copies. */
+static void separate_gradients(const block *b, const norm *post, activation_specs *projection,
+                               activation_specs *residual) {
     *residual = *projection;
-    if (!adds_plainly(b, post)) *residual = (activation_specs){.shard = projection->shard};
+    if (!is_added_unchanged(b, post)) *residual = (activation_specs){.shard = projection->shard};
 }
 
 ott_status block_connect(block *b) {
     b->attention_input = b->mlp_input = b->grad_attention = b->grad_mlp = (activation_specs){0};
     TRY(attention_connect(&b->attention, &b->attention_input, &b->grad_attention));
     TRY(b->ffn->connect(b));
-    part_gradients(b, &b->attention_post_norm, &b->grad_attention, &b->grad_h2);
-    part_gradients(b, &b->mlp_post_norm, &b->grad_mlp, &b->grad_output);
+    separate_gradients(b, &b->attention_post_norm, &b->grad_attention, &b->grad_h2);
+    separate_gradients(b, &b->mlp_post_norm, &b->grad_mlp, &b->grad_output);
     return OTT_OK;
 }
 
-/* ---- what is added to the residual stream ---- */
+/* ---- post norm or multiplier of a projection ---- */
 
-/* What is done to a projection before it is added, in place or with a tensor of its own. */
+/* Applies the post norm or the multiplier to a projection. *t is multiplied in place, or replaced by the
+   normed tensor. */
 static ott_status finish_added(exec *cx, const block *b, const norm *post, tensor *t, plan_buffer *buffer,
                                block_added *s) {
-    if (adds_plainly(b, post)) return OTT_OK;
+    if (is_added_unchanged(b, post)) return OTT_OK;
     if (!post->weight) return op_multiply(cx, &(multiply_args){.x = t, .y = t, .factor = b->multiplier});
     s->x = *t;
     s->x_buffer = *buffer;
@@ -42,11 +44,12 @@ static ott_status close_added(exec *cx, block_added *s) {
     return plan_close(cx->plan, &s->rstd_buffer);
 }
 
-/* From the residual's gradient the projection's, which is g itself or `own`, to be closed. */
+/* Computes the projection's gradient from g, the residual's. Opens *own, or leaves it zeroed if it is g
+   itself. */
 static ott_status backward_added(exec *cx, const block *b, const norm *post, const activation *g,
                                  const activation_specs *specs, block_added *s, activation *own) {
     *own = (activation){0};
-    if (adds_plainly(b, post)) return OTT_OK;
+    if (is_added_unchanged(b, post)) return OTT_OK;
     TRY(activation_open(cx, "projection gradient", g->t.dtype, g->t.rows, g->t.columns, specs, own));
     if (post->weight) {
         TRY(norm_backward(cx, post, &g->t, &s->x, &s->rstd, NULL, own));
@@ -58,7 +61,8 @@ static ott_status backward_added(exec *cx, const block *b, const norm *post, con
 
 /* ---- forward, in the parts that recomputation also uses ---- */
 
-/* y from h, or from h = x + delta on the way (delta NULL: h is x). Without a norm y is h, with y's forms. */
+/* y = norm(h) with h = x + delta, which is also written (delta NULL: h is x). Without a norm y is a view of
+   h. */
 static ott_status norm_stream(exec *cx, const norm *n, const tensor *x, const tensor *delta, tensor *h,
                               const activation *y, const tensor *rstd) {
     if (n->weight) return norm_forward(cx, n, x, delta, delta ? h : NULL, y, rstd);
@@ -66,7 +70,7 @@ static ott_status norm_stream(exec *cx, const norm *n, const tensor *x, const te
     return activation_quantize(cx, y);
 }
 
-/* What attention or the feed-forward reads: a tensor of its own, or around h. */
+/* Opens the input of attention or the feed-forward: a new tensor, or without a norm a view of h. */
 static ott_status open_input(exec *cx, const norm *n, const char *what, const tensor *h,
                              const activation_specs *specs, activation *y, tensor *rstd,
                              plan_buffer *rstd_buffer) {
@@ -76,7 +80,7 @@ static ott_status open_input(exec *cx, const norm *n, const char *what, const te
     return exec_open(cx, "norm rstd", OTT_F32, norm_kept(n), h->rows, rstd, rstd_buffer);
 }
 
-/* n1 from h1; with delta, h1 = x + delta on the way. */
+/* n1 = norm(h1); with delta, also h1 = x + delta. */
 static ott_status norm_attention(exec *cx, const block *b, const tensor *x, const tensor *delta,
                                  block_saved *s) {
     TRY(open_input(cx, &b->attention_norm, "attention input", &s->h1, &b->attention_input, &s->n1, &s->rstd1,
@@ -92,8 +96,8 @@ static ott_status norm_mlp(exec *cx, const block *b, const tensor *x, const tens
     return norm_stream(cx, &b->mlp_norm, &s->h1, NULL, NULL, &s->n2, &s->rstd2);
 }
 
-/* h2 = h1 + attention projected; n2. */
-static ott_status leave_attention(exec *cx, block *b, block_saved *s) {
+/* h2 = h1 + attention's projection, n2 = norm(h2). */
+static ott_status finish_attention(exec *cx, block *b, block_saved *s) {
     tensor projected;
     plan_buffer buffer;
     TRY(exec_open(cx, "attention projection", s->h1.dtype, s->h1.rows, s->h1.columns, &projected, &buffer));
@@ -118,8 +122,8 @@ ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x
     return norm_attention(cx, b, &s->h1, NULL, s);
 }
 
-/* delta from what the feed-forward has activated. */
-static ott_status leave_mlp(exec *cx, block *b, block_saved *s, tensor *delta, plan_buffer *delta_buffer) {
+/* Projects the feed-forward's activations to delta. */
+static ott_status finish_mlp(exec *cx, block *b, block_saved *s, tensor *delta, plan_buffer *delta_buffer) {
     TRY(exec_open(cx, "mlp projection", s->h2.dtype, s->h2.rows, s->h2.columns, delta, delta_buffer));
     TRY(b->ffn->project(cx, b, s, delta));
     return finish_added(cx, b, &b->mlp_post_norm, delta, delta_buffer, &s->mlp_added);
@@ -128,10 +132,10 @@ static ott_status leave_mlp(exec *cx, block *b, block_saved *s, tensor *delta, p
 ott_status block_run(exec *cx, block *b, const sequence_metadata *at, block_saved *s, tensor *delta,
                      plan_buffer *delta_buffer) {
     TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
-    TRY(leave_attention(cx, b, s));
+    TRY(finish_attention(cx, b, s));
     TRY(b->ffn->forward(cx, b, s));
     TRY(b->ffn->activate(cx, b, s));
-    return leave_mlp(cx, b, s, delta, delta_buffer);
+    return finish_mlp(cx, b, s, delta, delta_buffer);
 }
 
 /* ---- what is kept ---- */
@@ -158,7 +162,7 @@ static ott_status keep_mlp(exec *cx, block *b, block_saved *s) {
     return activation_keep_for_backward(cx, &s->n2, &b->mlp_input, false);
 }
 
-/* Keeps what matrix products and attention made. */
+/* Keeps the outputs of GEMMs and attention. */
 static ott_status keep_products(exec *cx, const block *b, block_saved *s) {
     TRY(activation_close(cx, &s->n1));
     TRY(plan_close(cx->plan, &s->rstd1_buffer));
@@ -168,7 +172,7 @@ static ott_status keep_products(exec *cx, const block *b, block_saved *s) {
     return b->ffn->keep_products(cx, s);
 }
 
-/* All but h1. */
+/* Closes all but h1. */
 static ott_status drop_all(exec *cx, const block *b, block_saved *s) {
     TRY(drop_attention(cx, s));
     TRY(drop_mlp(cx, b, s));
@@ -177,13 +181,13 @@ static ott_status drop_all(exec *cx, const block *b, block_saved *s) {
     return plan_close(cx->plan, &s->h2_buffer);
 }
 
-static ott_status discard(exec *cx, const block *b, block_saved *s) {
+static ott_status discard_block(exec *cx, const block *b, block_saved *s) {
     TRY(drop_all(cx, b, s));
     return plan_close(cx->plan, &s->h1_buffer);
 }
 
 ott_status block_finalize(exec *cx, block *b, block_saved *s) {
-    if (cx->phase == PHASE_EVALUATE) return discard(cx, b, s);
+    if (cx->phase == PHASE_EVALUATE) return discard_block(cx, b, s);
     switch (b->checkpointing) {
     case CHECKPOINT_NONE: TRY(keep_attention(cx, b, s)); return keep_mlp(cx, b, s);
     case CHECKPOINT_SELECTIVE: TRY(drop_attention(cx, s)); return keep_mlp(cx, b, s);
@@ -193,24 +197,24 @@ ott_status block_finalize(exec *cx, block *b, block_saved *s) {
     return OTT_OK;
 }
 
-/* ---- recompute: each half of the block is made again right before its backward reads it ---- */
+/* ---- recompute: each half of the block, right before its backward ---- */
 
-/* What the norm behind the feed-forward saw. */
-static ott_status restore_added(exec *cx, block *b, block_saved *s) {
+/* Recomputes the input of the feed-forward's post norm. */
+static ott_status restore_mlp_added(exec *cx, block *b, block_saved *s) {
     tensor delta;
     plan_buffer buffer;
     if (!b->mlp_post_norm.weight) return OTT_OK;
-    TRY(leave_mlp(cx, b, s, &delta, &buffer));
+    TRY(finish_mlp(cx, b, s, &delta, &buffer));
     return plan_close(cx->plan, &buffer);
 }
 
 static ott_status restore_all(exec *cx, block *b, const sequence_metadata *at, block_saved *s) {
     TRY(norm_attention(cx, b, &s->h1, NULL, s));
     TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
-    TRY(leave_attention(cx, b, s));
+    TRY(finish_attention(cx, b, s));
     TRY(b->ffn->forward(cx, b, s));
     TRY(b->ffn->activate(cx, b, s));
-    TRY(restore_added(cx, b, s));
+    TRY(restore_mlp_added(cx, b, s));
     TRY(keep_attention(cx, b, s));
     return keep_mlp(cx, b, s);
 }
@@ -243,7 +247,7 @@ static ott_status recompute(exec *cx, block *b, const sequence_metadata *at, blo
 
 /* ---- backward ---- */
 
-/* dx = dresidual + the gradient dn through a norm of h. */
+/* dx = dresidual + the gradient of dn through the norm of h. */
 static ott_status backward_norm(exec *cx, const norm *n, const tensor *dn, const tensor *h,
                                 const tensor *rstd, const tensor *dresidual, const activation *dx) {
     if (n->weight) return norm_backward(cx, n, dn, h, rstd, dresidual, dx);
@@ -251,9 +255,10 @@ static ott_status backward_norm(exec *cx, const norm *n, const tensor *dn, const
     return activation_quantize(cx, dx);
 }
 
-/* Side by side the gradient of h2 is g, and what comes through the norm is that of h1 alone: s->skip_grad takes it with g. */
-static ott_status leave_side(exec *cx, block *b, block_saved *s, const activation *g, const tensor *dn2,
-                             activation *dh2) {
+/* With a parallel residual, dh2 is g. The gradient through the norm belongs to h1: s->skip_grad = g + that
+   gradient. */
+static ott_status backward_parallel(exec *cx, block *b, block_saved *s, const activation *g,
+                                    const tensor *dn2, activation *dh2) {
     TRY(exec_open(cx, "gradient past attention", s->h1.dtype, s->h1.rows, s->h1.columns, &s->skip_grad,
                   &s->skip_grad_buffer));
     activation skip_grad = {.t = s->skip_grad};
@@ -262,7 +267,7 @@ static ott_status leave_side(exec *cx, block *b, block_saved *s, const activatio
     return activation_quantize(cx, dh2);
 }
 
-/* dh2 = g (through the residual) + the gradient through the feed-forward. */
+/* dh2 = g + the gradient through the feed-forward and its norm. */
 static ott_status backward_mlp(exec *cx, block *b, block_saved *s, activation *g, activation *dh2) {
     tensor dn2;
     plan_buffer dn2_buffer;
@@ -274,7 +279,7 @@ static ott_status backward_mlp(exec *cx, block *b, block_saved *s, activation *g
     TRY(activation_close(cx, &s->n2));
     TRY(activation_open(cx, "residual gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &b->grad_h2, dh2));
     if (b->parallel_residual)
-        TRY(leave_side(cx, b, s, g, &dn2, dh2));
+        TRY(backward_parallel(cx, b, s, g, &dn2, dh2));
     else
         TRY(backward_norm(cx, &b->mlp_norm, &dn2, &s->h2, &s->rstd2, &g->t, dh2));
     TRY(plan_close(cx->plan, &dn2_buffer));

@@ -1,8 +1,8 @@
-/* model/cache: keys and values of a sequence, and the planned passes that extend it. */
+/* model/cache: keys and values of a sequence, and a recorded pass for each chunk size. */
 #include "model/cache.h"
 #include "model/run.h"
 
-enum { SIZES = 8 }; /* chunks of 1, 2, 4, ... tokens */
+enum { SIZES = 8 }; /* number of chunk sizes: 1, 2, 4, ... tokens */
 _Static_assert(1 << (SIZES - 1) == CACHE_CHUNK, "the largest chunk");
 
 struct model_cache {
@@ -10,12 +10,12 @@ struct model_cache {
     device *device;
     exec cx;
     model_slot *slot;
-    plan *plans[SIZES]; /* of chunks of 1 << i tokens; NULL: larger than the capacity */
-    void *arena;        /* one at a time uses it */
+    plan *plans[SIZES]; /* [i] runs 1 << i tokens; NULL: larger than the capacity */
+    void *arena;        /* memory of all plans, which run one at a time */
     int64_t capacity, length;
     attention_cache *layers; /* [layers] */
-    void *keys;              /* device block behind them */
-    int32_t *staging;        /* a chunk's tokens and positions, then the two starts, as on the device */
+    void *keys;              /* device memory of `layers` */
+    int32_t *staging;        /* host copy of device_staging: a chunk's tokens, positions and cu_seqlens[2] */
     void *device_staging, *device_logits;
 };
 
@@ -71,8 +71,7 @@ ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t cou
     ott_dtype act = c->m->activation;
     int64_t vocab = c->m->options.vocab;
     TRY(device_copy_out(c->device, logits, c->device_logits, vocab * dtype_bytes(act)));
-    /* Widened in place, from the last element down: an fp32 slot never lies before the narrower one it
-     * replaces. */
+    /* Widen to fp32 in place, from the last element down, so that no unread element is overwritten. */
     for (int64_t i = vocab - 1; i >= 0; i--) logits[i] = cast_load(logits, act, i);
     return OTT_OK;
 }
@@ -105,7 +104,7 @@ static ott_status open_staging(model_cache *c) {
                            &c->device_logits);
 }
 
-/* Rehearses every size of chunk that fits; one arena serves them all. */
+/* Records a pass of every chunk size that fits the capacity. All share one arena. */
 static ott_status open_plans(model_cache *c) {
     int64_t most = 0;
     for (int i = 0; i < SIZES && (int64_t)1 << i <= c->capacity; i++) {

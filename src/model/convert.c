@@ -1,4 +1,4 @@
-/* model/convert: which linear layers run in FP8, and how. */
+/* model/convert: sets the spec of every linear layer, and logs which layers are not converted. */
 #include "model/convert.h"
 #include "base/str.h"
 #include "model/names.h"
@@ -21,7 +21,7 @@ static void log_verdict(const convert_options *o, const char *name, const conver
 
 /* ---- the conversion ---- */
 
-/* What is said of a layer, once it is decided on. */
+/* Logs a verdict and keeps its reason in the layer. */
 static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *v) {
     log_verdict(c->options, l->name, v);
     l->recipe_name = v->recipe->name;
@@ -31,25 +31,25 @@ static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *
     return OTT_OK;
 }
 
-/* The layer is converted for its whole size: so must a rank's part of it be. */
+/* The full layer is converted by its size. Each rank's part must then fit FP8 too. */
 static ott_status check_part(const convert_options *o, const linear *l, const linear_spec *spec) {
     if (!spec->fp8 || convert_takes_dimensions(o, l->in, l->out)) return linear_check_blocks(l, spec);
     return status_fail(
         OTT_ERR_CONFIG,
-        "%s: distributed.tp = %d leaves a rank %lld x %lld of its weight, and FP8 wants multiples of "
-        "%d: take fewer ranks, float8.pad_inner_dim = true, or name it in float8.filter_fqns",
+        "%s: distributed.tp = %d leaves a rank %lld x %lld of its weight, and FP8 requires multiples of "
+        "%d: use fewer ranks or float8.pad_inner_dim = true, or list it in float8.filter_fqns",
         l->name, l->ranks.group->size, (long long)l->out, (long long)l->in, CONVERT_DIMENSION_MULTIPLE);
 }
 
-/* A stack's products are in FP8, and what carries its rows is not. */
+/* Expert weights: only the grouped GEMMs are in FP8; the layer's own spec is high precision. */
 static ott_status convert_stack(conversion *c, linear *l, linear_spec *spec) {
     const char *why;
     l->grouped = (linear_spec){0};
     if (!spec->fp8) return OTT_OK;
     if (!grouped_supports(spec, &why))
         return status_fail(OTT_ERR_CONFIG,
-                           "float8.moe_experts: recipe %s cannot be that of experts (%s): %s; rowwise, "
-                           "rowwise_with_gw_hp, block and mxfp8 can",
+                           "float8.moe_experts: recipe %s does not work for experts (%s): %s; use rowwise, "
+                           "rowwise_with_gw_hp, block or mxfp8",
                            l->recipe_name, l->name, why);
     l->grouped = *spec;
     recipe_compile(recipe_high_precision(c->m->activation), c->m->activation, spec);
@@ -89,8 +89,8 @@ static ott_status convert_all(conversion *c) {
     return delayed_store_set(&c->m->delayed, c->m->device, c->wanted, c->summary.linears * TENSOR_COUNT);
 }
 
-/* What becomes of the layers of other stages, which the summary and the log have too. */
-static ott_status judge_elsewhere(conversion *c) {
+/* The summary and the log also contain the layers of other pipeline stages. */
+static ott_status judge_other_stages(conversion *c) {
     const module_list *all = &c->m->all_modules;
     convert_verdict v;
     for (int i = 0; i < all->count; i++) {
@@ -108,34 +108,35 @@ static ott_status judge_elsewhere(conversion *c) {
     return OTT_OK;
 }
 
-static void choose_stored(model *m, bool store) {
+static void set_stored(model *m, bool store) {
     for (int64_t i = 0; i < m->options.layers; i++)
         if (m->blocks[i].ffn) m->blocks[i].ffn->store_inputs(&m->blocks[i], store);
 }
 
-/* A weight that is cast for each micro-batch has to be here, and be its master. */
+/* Smoothing casts the weight from its master for each micro-batch: this rank must have the full master. */
 static ott_status check_smooth(const linear *down) {
     static const char text[] =
-        "float8.smooth_swiglu casts %s anew for each micro-batch, which is not built for %s: "
+        "float8.smooth_swiglu casts %s again for each micro-batch, which is not supported for %s: "
         "leave it out, or %s";
     if (down->weight->shard.rows_per_rank)
-        return status_fail(OTT_ERR_CONFIG, text, down->name, "weights that ranks share",
-                           "take distributed.dp_replicate instead of dp_shard");
+        return status_fail(OTT_ERR_CONFIG, text, down->name, "sharded weights",
+                           "use distributed.dp_replicate instead of dp_shard");
     if (down->lora || linear_keeps_codes(down))
-        return status_fail(OTT_ERR_CONFIG, text, down->name, "adapters and weights that are kept in FP8",
+        return status_fail(OTT_ERR_CONFIG, text, down->name, "adapters and weights that are stored in FP8",
                            "train all weights");
     return OTT_OK;
 }
 
-static ott_status choose_smooth(model *m, bool smooth) {
+static ott_status set_smooth(model *m, bool smooth) {
     for (int64_t i = 0; i < m->options.layers; i++) {
         block *b = &m->blocks[i];
         if (!b->ffn) continue;
         if (smooth && b->ffn != &ffn_mlp)
-            return status_fail(OTT_ERR_CONFIG,
-                               "float8.smooth_swiglu is not built for mixtures of experts, and layer %lld is "
-                               "one: leave it out",
-                               (long long)i);
+            return status_fail(
+                OTT_ERR_CONFIG,
+                "float8.smooth_swiglu is not supported for mixtures of experts, and layer %lld "
+                "is one: leave it out",
+                (long long)i);
         if (smooth) TRY(check_smooth(&b->mlp.down));
         if (b->ffn == &ffn_mlp) b->mlp.smooths = smooth;
     }
@@ -153,7 +154,7 @@ static ott_status check_recipes(const model *m, const convert_options *o) {
     return OTT_OK;
 }
 
-/* A text that names nothing is a slip, and a silent one: the layer it was to name would be converted. */
+/* A filter that matches nothing is an error: otherwise a typo would silently convert the layer. */
 static ott_status check_names(const model *m, const convert_options *o) {
     if (o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
     for (int i = 0; i < o->filter_count; i++) {
@@ -166,7 +167,7 @@ static ott_status check_names(const model *m, const convert_options *o) {
     return OTT_OK;
 }
 
-/* "float8.filter_fqns keeps 28, ...": who keeps how many layers. */
+/* Writes how many layers each option leaves out: "float8.filter_fqns keeps 28, ...". */
 static void list_kept(const convert_summary *s, char *out, size_t size) {
     static const char *const by[CONVERT_KEPT_COUNT] = {
         [CONVERT_KEPT_EXPERTS] = "mixtures of experts have",
@@ -174,7 +175,7 @@ static void list_kept(const convert_summary *s, char *out, size_t size) {
         [CONVERT_KEPT_RULE] = "float8.module keeps",
         [CONVERT_KEPT_END] = "float8.keep_first_layers and keep_last_layers keep",
         [CONVERT_KEPT_DIMENSIONS] =
-            "dimensions that are no multiples of 16, without float8.pad_inner_dim, keep",
+            "dimensions that are no multiples of 16 (without float8.pad_inner_dim) keep",
         [CONVERT_KEPT_SMALL] = CONVERT_FILTER_SMALL " finds too small",
     };
     size_t length = 0;
@@ -185,19 +186,19 @@ static void list_kept(const convert_summary *s, char *out, size_t size) {
                                        s->kept[i]);
 }
 
-/* FP8 was asked for and reaches no layer, though none has fallen back. */
+/* Fails if an FP8 recipe converts no layer, unless layers have fallen back. */
 static ott_status check_reach(const convert_options *o, const convert_summary *s) {
     char kept[320];
     bool reaches = s->converted > 0 || s->kept[CONVERT_KEPT_FALLBACK] > 0;
     if (reaches || o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
     list_kept(s, kept, sizeof kept);
     return status_fail(OTT_ERR_CONFIG,
-                       "FP8 recipe %s was asked for and would reach none of the %d linear layers: %s; let it "
-                       "reach some, or ask for another precision (train.mixed_precision = \"bf16\")",
+                       "FP8 recipe %s would convert none of the %d linear layers: %s; change these options, "
+                       "or choose another precision (train.mixed_precision = \"bf16\")",
                        o->recipe->name, s->linears, kept);
 }
 
-static bool names_some(const module_list *list, const char *text) {
+static bool is_matched(const module_list *list, const char *text) {
     for (int i = 0; i < list->count; i++)
         if (list->of[i].kind == MODULE_LINEAR && names_any(&list->of[i], names_contain, text)) return true;
     return false;
@@ -205,7 +206,7 @@ static bool names_some(const module_list *list, const char *text) {
 
 void convert_warn_unmatched(const convert_options *o, const module_list *list, const convert_summary *s) {
     for (int i = 0; i < o->filter_count; i++)
-        if (strcmp(o->filter[i], CONVERT_FILTER_SMALL) != 0 && !names_some(list, o->filter[i]))
+        if (strcmp(o->filter[i], CONVERT_FILTER_SMALL) != 0 && !is_matched(list, o->filter[i]))
             log_warning(o->log,
                         "filter_fqns has \"%s\", which is in the name of no linear layer of this module",
                         str_show(o->filter[i]).text);
@@ -215,11 +216,10 @@ void convert_warn_unmatched(const convert_options *o, const module_list *list, c
 
 static ott_status check_masters(const model *m, const convert_options *o) {
     if (!m->packed) return OTT_OK;
-    return status_fail(
-        OTT_ERR_ARGUMENT,
-        "the model cannot be converted to %s: it was packed for inference, which let go of its "
-        "fp32 weights; open it anew and convert it before it is packed",
-        o->recipe->name);
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "the model cannot be converted to %s: it was packed for inference, which frees its "
+                       "fp32 weights; open it again and convert it before packing",
+                       o->recipe->name);
 }
 
 ott_status model_convert(model *m, const convert_options *o, convert_summary *out) {
@@ -235,9 +235,9 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     if (!o->by_call) m->activation = o->recipe->activation;
     ott_status status = convert_all(&c);
     mem_free(account, memory);
-    if (status == OTT_OK) status = judge_elsewhere(&c);
-    choose_stored(m, o->store_mlp_inputs);
-    if (status == OTT_OK) status = choose_smooth(m, o->smooth_mlp);
+    if (status == OTT_OK) status = judge_other_stages(&c);
+    set_stored(m, o->store_mlp_inputs);
+    if (status == OTT_OK) status = set_smooth(m, o->smooth_mlp);
     if (out) *out = c.summary;
     if (status == OTT_OK) status = check_reach(o, &c.summary);
     if (status == OTT_OK) status = store_set(&m->store, m->device, m->activation);

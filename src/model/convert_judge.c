@@ -1,4 +1,4 @@
-/* model/convert_judge: what becomes of one linear layer under a recipe, and why. */
+/* model/convert_judge: decides whether one linear layer is converted, with which recipe, and why not. */
 #include "model/convert.h"
 #include "model/names.h"
 #include <stdarg.h>
@@ -7,8 +7,8 @@
 
 /* ---- the size of a layer ---- */
 
-/* torchao's _auto_filter_for_recipe, thresholds measured on H100: is a layer of these dimensions worth
-   converting? */
+/* *worth: FP8 is faster for these dimensions, by torchao's _auto_filter_for_recipe (thresholds measured on
+   H100). */
 static ott_status is_worth(const recipe *r, int64_t in, int64_t out, bool *worth) {
     granularity grain = r->input.rowwise.grain;
     if (grain == GRANULARITY_TENSOR) {
@@ -20,8 +20,8 @@ static ott_status is_worth(const recipe *r, int64_t in, int64_t out, bool *worth
         return OTT_OK;
     }
     return status_fail(OTT_ERR_CONFIG,
-                       "float8.filter_fqns has \"%s\", whose thresholds are known for tensorwise and rowwise "
-                       "scaling only, not for recipe %s: name the layers to leave out instead",
+                       "float8.filter_fqns has \"%s\", which works only with tensorwise and rowwise "
+                       "scaling, not with recipe %s: list the layers to leave out instead",
                        CONVERT_FILTER_SMALL, r->name);
 }
 
@@ -31,7 +31,7 @@ static bool divides(int64_t in, int64_t out) {
 
 /* ---- which recipe a layer runs under ---- */
 
-/* A layer that is looked at. */
+/* The layer to decide about. */
 typedef struct candidate {
     const convert_options *options;
     const model_module *module;
@@ -39,7 +39,7 @@ typedef struct candidate {
     ott_dtype high_precision; /* of activations */
 } candidate;
 
-/* What messages put before the name of an option. */
+/* The prefix of option names in messages. */
 static const char *section_of(const convert_options *o) {
     return o->by_call ? "" : "float8.";
 }
@@ -54,7 +54,7 @@ __attribute__((format(printf, 4, 5))) static void keep(const candidate *c, conve
     v->recipe = recipe_high_precision(c->high_precision);
 }
 
-/* The option that keeps a layer at either end of the model in high precision, NULL: none. */
+/* The reason why a layer of the first or last blocks stays in high precision; NULL: none. */
 static const char *kept_at_an_end(const candidate *c) {
     int layer = c->module->layer;
     if (layer == MODULES_OUTSIDE) return NULL; /* the head is in no block */
@@ -63,7 +63,7 @@ static const char *kept_at_an_end(const candidate *c) {
     return last ? "float8.keep_last_layers covers its block" : NULL;
 }
 
-/* Is the layer kept by its name, or its place? */
+/* Applies the filters by name, float8.fallback, and the filters by block. */
 static void apply_filters(const candidate *c, convert_verdict *v) {
     const convert_options *o = c->options;
     for (int f = 0; f < o->filter_count; f++) {
@@ -103,7 +103,7 @@ static bool filters_small(const convert_options *o) {
     return named && !o->reduced;
 }
 
-/* torchao's thresholds leave out what does not divide, padded or not. */
+/* torchao's thresholds leave out dimensions that are no multiples of 16, even with padding. */
 static bool takes_any_dimension(const convert_options *o) {
     return o->any_dimension && !filters_small(o);
 }
@@ -115,7 +115,7 @@ bool convert_takes_dimensions(const convert_options *o, int64_t in, int64_t out)
 static ott_status apply_size(const candidate *c, convert_verdict *v) {
     const convert_options *o = c->options;
     const linear *l = c->module->linear;
-    const parameter *w = l ? l->weight : c->module->weight; /* the whole, wherever its parts are */
+    const parameter *w = l ? l->weight : c->module->weight; /* has the full shape */
     int64_t in = w->columns, out = w->rows / w->stack;
     bool worth = true;
     if (!convert_takes_dimensions(o, in, out)) {

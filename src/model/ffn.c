@@ -14,7 +14,7 @@ static bool has_mlp(const model_options *o, module_role role) {
     }
 }
 
-/* Where gate and up are made in high precision they wait in it. */
+/* Only FP8 layers can keep gate's and up's outputs in FP8. */
 static void store_mlp_inputs(block *b, bool store) {
     mlp *f = &b->mlp;
     f->stores_fp8 = store && (f->gate_up.weight ? f->gate_up : f->up).spec.fp8;
@@ -78,7 +78,7 @@ static bool has_moe(const model_options *o, module_role role) {
     }
 }
 
-/* Experts are made in high precision, and wait in it. */
+/* Only shared experts: the other experts' outputs stay in high precision. */
 static void store_moe_inputs(block *b, bool store) {
     b->moe.shared.stores_fp8 = store && b->moe.shared.gate.spec.fp8;
 }

@@ -1,4 +1,4 @@
-/* model/freeze: patterns of parameters, and those that rest. */
+/* model/freeze: matches freeze patterns with parameters, and applies train.freeze_schedule. */
 #include "model/freeze.h"
 #include "base/str.h"
 #include "model/names.h"
@@ -22,7 +22,8 @@ bool freeze_names(const model_options *o, const model_module *e, const char *kin
     return false;
 }
 
-/* Of a module's parameters; how many more rest. */
+/* Freezes the module's trained parameters that the pattern matches. Returns how many were not frozen
+   before. */
 static int freeze_module(const model_options *o, const model_module *e, const char *pattern) {
     const struct {
         parameter *p;
@@ -56,11 +57,12 @@ ott_status freeze_apply(model *m, const char *const *patterns, int count, int *f
         for (int i = 0; i < m->all_modules.count; i++)
             *frozen += freeze_module(&m->options, &m->all_modules.of[i], patterns[k]);
         if (*frozen == before)
-            return status_fail(OTT_ERR_CONFIG,
-                               "train.freeze_schedule has \"%s\", which names no trained parameter that does "
-                               "not rest already; names are as in train.freeze",
-                               patterns[k]);
+            return status_fail(
+                OTT_ERR_CONFIG,
+                "train.freeze_schedule has \"%s\", which names no trained parameter that is not "
+                "frozen already; names are as in train.freeze",
+                patterns[k]);
     }
     if (*frozen < count_trained(m)) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG, "train.freeze_schedule lets every parameter rest: nothing trains");
+    return status_fail(OTT_ERR_CONFIG, "train.freeze_schedule freezes every parameter: nothing would train");
 }

@@ -1,4 +1,4 @@
-/* model/init: initial weights. */
+/* model/init: draws initial weights, module by module. */
 #include "model/init.h"
 #include "model/adapters.h"
 #include "base/rng.h"
@@ -32,13 +32,13 @@ typedef struct initializing {
     draw draw;
 } initializing;
 
-/* The rows of a parameter that have this name by themselves. */
+/* Draws rows [first, first + count) of a parameter from the random stream of this name. */
 static ott_status draw_named(initializing *w, draw_distribution s, const char *name, const parameter *p,
                              int64_t first, int64_t count) {
     return draw_rows(&w->draw, s, w->seed, rng_stream(name), p, first, count);
 }
 
-/* Part of a weight, or of one matrix of a stack, as if it were alone. */
+/* Fills one part of a weight, or of one expert's matrix, as if it were a separate parameter. */
 static ott_status fill_part(initializing *w, const model_module *e, int64_t matrix, const module_part *part) {
     char name[MODULES_NAME_BYTES], weight[MODULES_NAME_BYTES + 8];
     const parameter *p = e->weight;
@@ -51,7 +51,7 @@ static ott_status fill_part(initializing *w, const model_module *e, int64_t matr
                       matrix * (p->rows / p->stack) + part->first, part->count);
 }
 
-/* However a projection is kept, fused or stacked, it starts as its parts and matrices would. */
+/* Fills a weight part by part, so that fused and expert weights start like separate ones. */
 static ott_status fill_parts(initializing *w, const model_module *e) {
     module_part part[MODULES_PARTS];
     int parts = modules_parts(&w->m->options, e, part);
@@ -60,7 +60,7 @@ static ott_status fill_parts(initializing *w, const model_module *e) {
     return OTT_OK;
 }
 
-/* One that keeps codes is drawn twice: its scales come first. */
+/* A weight stored in FP8 is drawn twice: first for its scales, then for its codes. */
 static ott_status fill_codes(initializing *w, const model_module *e) {
     frozen_filling filling;
     TRY(frozen_fill_open(w->m->device->account, e->weight, &filling));
@@ -79,7 +79,7 @@ static ott_status fill_weight(initializing *w, const model_module *e) {
     return e->weight->codes ? fill_codes(w, e) : fill_parts(w, e);
 }
 
-/* A as AutoModel and PEFT start it; B at zero, so that the model starts as it is without adapters. */
+/* A starts as in AutoModel and PEFT. B starts at zero, so that the adapter changes nothing at first. */
 static draw_distribution start_of_adapter(const model *m, const parameter *a) {
     switch (m->options.adapter.start) {
     case LORA_INIT_XAVIER:
@@ -97,7 +97,8 @@ static ott_status fill_adapter(initializing *w, const model_module *e) {
     return draw_named(w, (draw_distribution){.constant = 0.0f}, b->name, b, 0, b->rows);
 }
 
-/* The magnitude of a decomposed adapter: the norms of its weight's rows, which it leaves as they are then. */
+/* A decomposed adapter's magnitude starts with the row norms of its weight, so that it changes nothing at
+   first. */
 static ott_status fill_magnitude(exec *cx, const linear *l, group *ranks) {
     void *memory;
     device *d = cx->device;

@@ -1,4 +1,4 @@
-/* model/model: building a model. */
+/* model/model: declares a model's parameters, binds its layers, and frees them. */
 #include "model/model.h"
 #include "base/str.h"
 #include "model/adapters.h"
@@ -13,7 +13,8 @@
 
 static bool is_frozen(model *m, const model_module *e, const char *kind) {
     const config_list *freeze = m->options.freeze;
-    /* Beside adapters only modules that are saved with them train; and no gradient moves a bias of the choice of experts. */
+    /* With adapters, only modules in peft.modules_to_save train in full. Balancing biases have no
+       gradient. */
     bool found = (m->options.adapter.rank > 0 && !e->saved) ||
                  (e->balances && strcmp(kind, modules_bias_name(e)) == 0);
     for (int64_t i = 0; freeze && i < freeze->count; i++)
@@ -21,14 +22,14 @@ static bool is_frozen(model *m, const model_module *e, const char *kind) {
     return found;
 }
 
-/* A block's parameters are declared one after the other. */
+/* A block's parameters are consecutive, because they are declared one after the other. */
 static void add_to_block(block *b, parameter *p) {
     if (!b->parameters) b->parameters = p;
     b->parameter_count++;
 }
 
-/* What tensor parallelism leaves this rank of a module's parameter: a share of the rows, which are a vector's elements, of
-   each projection in it, or of the columns; and expert parallelism of a stack: some of its matrices. */
+/* Sets p->local to this rank's part. Tensor parallelism splits the columns, or the rows of each fused
+   projection. (A vector's elements count as rows.) Expert parallelism splits expert weights by expert. */
 static void split_parameter(const model *m, const model_module *e, parameter_split split, parameter *p) {
     const group *ranks = m->options.tensor_ranks, *experts = m->options.expert_ranks;
     if (experts && p->rank == 3) {
@@ -48,7 +49,8 @@ static void split_parameter(const model *m, const model_module *e, parameter_spl
     parameter_split_rows(p, section, count, ranks->rank, ranks->size);
 }
 
-/* Groups of a state in FP8 are of the whole's rows: a rank has whole ones. */
+/* FP8 optimizer state has a scale for each MOMENT_GROUP columns of the full rows: a rank must have complete
+   groups. */
 static ott_status check_groups(const model *m, const parameter *p) {
     const parameter_part *local = &p->local;
     if (p->frozen || p->rank == 1 || m->options.state != OTT_E4M3) return OTT_OK;
@@ -61,7 +63,7 @@ static ott_status check_groups(const model *m, const parameter *p) {
         p->name);
 }
 
-/* On this rank, or of another stage of a pipeline: then it has a name and a shape, and nothing of it is here. */
+/* Takes the next entry of m->parameters, or memory for a parameter of another pipeline stage. */
 static ott_status take_parameter(model *m, bool is_here, parameter **out) {
     void *memory = &m->parameters[m->parameter_count];
     if (!is_here) TRY(arena_alloc(m->names, sizeof(parameter), &memory));
@@ -71,7 +73,7 @@ static ott_status take_parameter(model *m, bool is_here, parameter **out) {
 }
 
 typedef struct declared_parameter {
-    const char *kind; /* its name after its module's */
+    const char *kind; /* the name after its module's */
     int rank;
     const int64_t *shape;
     parameter_split split;
@@ -98,12 +100,12 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
     return check_groups(m, p);
 }
 
-/* How a parameter is cut of which ranks have parts only where the weight is cut like this. */
+/* Returns `like` if the weight is split like this, else PARAMETER_FULL. */
 static parameter_split split_as(parameter_split weight, parameter_split like) {
     return weight == like ? like : PARAMETER_FULL;
 }
 
-/* Of B as of the weight's rows, of A as of its columns. */
+/* B is split like the weight's rows, A like its columns. */
 static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
     const int64_t a[] = {adapters_rank(&m->options.adapter, e), e->shape[1]}, b[] = {e->shape[0], a[0]};
     const parameter_split by_rows = split_as(e->split, PARAMETER_ROWS);
@@ -143,12 +145,13 @@ static bool is_of_latent(module_role role) {
     return role == ROLE_Q_A_NORM || role == ROLE_KV_A_NORM;
 }
 
-/* transformers gives the norms of latents a number of their own. */
+/* transformers uses a fixed epsilon for the norms of latents. */
 static float epsilon_of(const model *m, module_role role) {
     return is_of_latent(role) ? 1e-6f : m->options.norm_epsilon;
 }
 
-/* The ranks that run a norm on other rows, or on other heads; one over all heads, or of latents, they run alike. */
+/* The ranks that run the norm on other rows or heads, and so add up its gradients. NULL for norms over all
+   heads or of latents: all ranks compute the same. */
 static group *ranks_of_norm(const model *m, module_role role) {
     bool is_of_heads = role == ROLE_Q_NORM || role == ROLE_K_NORM;
     if (is_of_latent(role) || modules_norms_apart(&m->options, role)) return NULL;
@@ -156,7 +159,7 @@ static group *ranks_of_norm(const model *m, module_role role) {
     return differs ? m->options.tensor_ranks : NULL;
 }
 
-/* Makes the module the layer that runs. */
+/* Initializes the module's layer in its block or in the model. */
 static ott_status bind_module(model *m, model_module *e) {
     const model_options *o = &m->options;
     char *owner = e->layer == MODULES_OUTSIDE ? (char *)m : (char *)&m->blocks[e->layer];
@@ -196,14 +199,16 @@ static ott_status bind_module(model *m, model_module *e) {
     return OTT_OK;
 }
 
-/* Layers with a window may have frequencies of their own, or alone have any. */
+/* Sliding-window layers may have separate frequencies. In some families, full-attention layers have no
+   RoPE. */
 static const rope *rope_of(const model *m, bool sees_all) {
     const family *f = m->options.family;
     if (f->learned_positions || (sees_all && f->rope_in_windows)) return NULL;
     return !sees_all && m->options.local_theta > 0 ? &m->local_rope : &m->rope;
 }
 
-/* Of q k^T in a layer. Latent attention is scaled for a stretched length as a whole. */
+/* Multiplier of a layer's attention scores; 0: the default. Latent attention with YaRN includes
+   mscale_all_dim. */
 static float attention_scale(const model_options *o, int64_t layer) {
     double mscale = o->rope.mscale_all_dim, by = 1;
     bool is_stretched = o->latent.key_rank > 0 && o->rope.kind == ROPE_YARN && mscale != 0;
@@ -265,7 +270,7 @@ static ott_status declare_all(model *m) {
     return OTT_OK;
 }
 
-/* A pattern that freezes nothing is a slip. */
+/* A pattern of train.freeze that matches nothing is an error. */
 static ott_status check_freeze(const model *m) {
     const config_list *freeze = m->options.freeze;
     for (int64_t i = 0; freeze && i < freeze->count; i++)
@@ -281,39 +286,39 @@ static ott_status make_lists(model *m) {
     return m->options.stage ? modules_make(m->names, &all, &m->all_modules) : OTT_OK;
 }
 
-/* Every rank has as much of a layer. */
+/* Tensor parallelism splits a layer evenly. */
 static ott_status check_tensor_ranks(const model_options *o) {
     const struct {
         const char *key;
         int64_t length;
         const char *or_else;
     } axes[] = {{"model.n_heads", o->heads, ""},
-                {"model.n_kv_heads", o->kv_heads, ", or share tokens instead (distributed.cp)"},
-                {"model.ffn_hidden_dim", o->hidden, ", or round the other up"},
-                {"model.vocab_size", o->vocab, ", or round the other up: rows without a token train along"}};
+                {"model.n_kv_heads", o->kv_heads, ", or use distributed.cp instead"},
+                {"model.ffn_hidden_dim", o->hidden, ", or round model.ffn_hidden_dim up"},
+                {"model.vocab_size", o->vocab, ", or round model.vocab_size up"}};
     if (!o->tensor_ranks) return OTT_OK;
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
         if (axes[i].length % o->tensor_ranks->size != 0)
-            return status_fail(
-                OTT_ERR_CONFIG,
-                "%s (%lld) must be divisible by distributed.tp (%d), for each rank has as much "
-                "of a layer: give distributed.tp a divisor of it%s",
-                axes[i].key, (long long)axes[i].length, o->tensor_ranks->size, axes[i].or_else);
+            return status_fail(OTT_ERR_CONFIG,
+                               "%s (%lld) must be divisible by distributed.tp (%d): "
+                               "set distributed.tp to a divisor%s",
+                               axes[i].key, (long long)axes[i].length, o->tensor_ranks->size,
+                               axes[i].or_else);
     return OTT_OK;
 }
 
-/* Every rank has as many heads of all tokens. */
+/* Context parallelism splits the query heads evenly around attention. */
 static ott_status check_context_ranks(const model_options *o) {
     int tp = o->tensor_ranks ? o->tensor_ranks->size : 1, cp = o->context_ranks ? o->context_ranks->size : 1;
     if (cp == 1 || o->heads / tp % cp == 0) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG,
                        "model.n_heads (%lld) must be divisible by distributed.tp x distributed.cp (%d x %d): "
-                       "around attention "
-                       "each rank has query heads of its own; give distributed.cp a divisor of %lld",
+                       "context parallelism splits "
+                       "the query heads; set distributed.cp to a divisor of %lld",
                        (long long)o->heads, tp, cp, (long long)(o->heads / tp));
 }
 
-/* For the widest layer whose adapter is decomposed. */
+/* Sizes the tables for the widest layer with a decomposed adapter. */
 static ott_status open_adapter_tables(model *m) {
     int64_t outputs = 0, inputs = 0;
     for (int i = 0; i < m->modules.count; i++) {
@@ -333,8 +338,8 @@ static ott_status check_positions(const model_options *o, int64_t positions) {
         (long long)positions, o->family->name, (long long)o->max_positions);
 }
 
-/* The parameters know. */
-static void forget_patterns(model_options *o) {
+/* Clears lists that are borrowed from the configuration: model_open has read them. */
+static void clear_borrowed_lists(model_options *o) {
     adapter_options *a = &o->adapter;
     o->freeze = NULL;
     o->frozen_convert = NULL;
@@ -365,7 +370,7 @@ static ott_status build(model *m, model_use use, int64_t positions) {
     TRY(check_freeze(m));
     TRY(storage_keep_frozen(m));
     TRY(storage_open(m, use));
-    forget_patterns(&m->options);
+    clear_borrowed_lists(&m->options);
     TRY(open_adapter_tables(m));
     if (use == MODEL_TRAINING) TRY(balance_open(m));
     if (o->family->learned_positions) return check_positions(o, positions);
@@ -404,7 +409,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     return OTT_OK;
 }
 
-/* Those that are bound: opening may have failed before that. */
+/* Some layers may be unbound, if opening failed. */
 static void release_linears(model *m) {
     for (int i = 0; i < m->modules.count; i++) {
         const model_module *e = &m->modules.of[i];
@@ -483,26 +488,26 @@ ott_status model_connect(model *m) {
     return pipeline_is_last(m->options.stage) ? loss_connect(&m->loss, &m->final_specs) : OTT_OK;
 }
 
-static ott_status forget_compute(void *user, linear *l) {
+static ott_status mark_stale(void *user, linear *l) {
     (void)user;
     l->compute_step = l->quantized_step = -1;
     return OTT_OK;
 }
 
 void model_weights_changed(model *m) {
-    (void)model_visit_linears(m, forget_compute, NULL);
+    (void)model_visit_linears(m, mark_stale, NULL);
 }
 
-static ott_status set_compute(void *user, linear *l) {
+static ott_status mark_made(void *user, linear *l) {
     if (!linear_weight_is_fixed(l) || l->compute_step < 0) l->compute_step = *(const int64_t *)user;
     return OTT_OK;
 }
 
 void model_weights_made(model *m, int64_t step) {
-    (void)model_visit_linears(m, set_compute, &step);
+    (void)model_visit_linears(m, mark_made, &step);
 }
 
-static ott_status leave_form(void *user, linear *l) {
+static ott_status fuse_quantize(void *user, linear *l) {
     const optimizer_rule *rule = user;
     if (rule->can_quantize(l->weight)) linear_fuse_quantize(l);
     return OTT_OK;
@@ -510,24 +515,24 @@ static ott_status leave_form(void *user, linear *l) {
 
 void model_fuse_quantize(model *m) {
     const optimizer_rule *rule = m->options.optimizer;
-    if (rule && rule->can_quantize) (void)model_visit_linears(m, leave_form, (void *)(uintptr_t)rule);
+    if (rule && rule->can_quantize) (void)model_visit_linears(m, fuse_quantize, (void *)(uintptr_t)rule);
 }
 
-static ott_status set_form(void *user, linear *l) {
+static ott_status mark_quantized(void *user, linear *l) {
     if (l->optimizer_quantizes) l->quantized_step = *(const int64_t *)user;
     return OTT_OK;
 }
 
 void model_mark_quantized(model *m, int64_t step) {
-    (void)model_visit_linears(m, set_form, &step);
+    (void)model_visit_linears(m, mark_quantized, &step);
 }
 
-static ott_status make_form(void *user, linear *l) {
+static ott_status quantize_weight(void *user, linear *l) {
     return linear_quantize_weight(user, l);
 }
 
 ott_status model_quantize_weights(exec *cx, model *m) {
-    return model_visit_linears(m, make_form, cx);
+    return model_visit_linears(m, quantize_weight, cx);
 }
 
 static ott_status update_scales(void *user, linear *l) {
@@ -538,7 +543,8 @@ static ott_status update_scales(void *user, linear *l) {
 ott_status model_update_scales(exec *cx, model *m, group *g) {
     if (!m->delayed.block) return OTT_OK;
     group *parts[] = {m->options.tensor_ranks, m->options.context_ranks};
-    for (int i = 0; i < 2; i++) /* they have parts of the same tensors, whatever the recipe says */
+    /* these ranks have parts of one tensor: always reduced, whatever the recipe is */
+    for (int i = 0; i < 2; i++)
         if (parts[i]) TRY(group_all_reduce(parts[i], cx, &m->delayed.seen, REDUCE_MAX));
     TRY(delayed_reduce(cx, &m->delayed, g));
     delayed_updates u = {.cx = cx};

@@ -1,4 +1,4 @@
-/* model/modules: one row for each role, and the list made of them. */
+/* model/modules: the table of roles, and the module list created from it. */
 #include "model/modules.h"
 #include "model/ffn.h"
 #include "model/model.h"
@@ -7,19 +7,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A length of a weight, said by the model's options. */
+/* The length of a weight's axis, computed from the model's options (length_of). */
 typedef enum extent {
     NONE, /* the weight has no such axis */
     DIM,
-    QUERY, /* heads of q side by side */
+    QUERY, /* all heads of q */
     KEY,
     QUERY_KEY_VALUE,
-    HEAD_OUTPUTS, /* what attention makes, heads side by side */
+    HEAD_OUTPUTS, /* all heads of attention's output */
     HEAD,
     QUERY_LATENT,
     KEY_LATENT,
-    KEY_LATENT_MORE, /* and the columns of keys that turn */
-    KEY_VALUE,       /* heads of what a latent becomes */
+    KEY_LATENT_MORE, /* KEY_LATENT and the RoPE columns of keys */
+    KEY_VALUE,       /* heads of k (without RoPE columns) and v from the latent */
     HIDDEN,
     TWICE_HIDDEN,
     EXPERTS,
@@ -31,15 +31,15 @@ typedef enum extent {
 
 typedef struct role_row {
     module_kind kind;
-    bool in_block, in_ffn; /* of the latter, the layer's kind of feed-forward says whether it has them */
+    bool in_block, in_ffn; /* in_ffn: the layer's kind of feed-forward decides whether a block has it */
     size_t offset;         /* modules_offset */
-    extent rows, columns;  /* of the weight; of a norm, only columns */
-    bool is_qkv;      /* has biases where the model's q, k and v have them, or what leads to their latents */
-    module_role part; /* a fused projection: the first of its `parts` roles */
+    extent rows, columns;  /* of the weight; a norm has only columns */
+    bool is_qkv;           /* has a bias if options.qkv_bias */
+    module_role part;      /* of a fused projection: the first of its `parts` roles */
     int parts;
     module_start start;
-    bool is_stack;                  /* one matrix for each expert */
-    const char *name[NAMING_COUNT]; /* inside its block */
+    bool is_stack;                  /* expert weights: one matrix for each expert */
+    const char *name[NAMING_COUNT]; /* without its block's name */
 } role_row;
 
 #define IN_MODEL(member) .offset = offsetof(model, member)
@@ -120,7 +120,7 @@ static const role_row role_rows[ROLE_COUNT] = {
                    .name = {"lm_head", "output_head.proj", "output"}},
 };
 
-/* What some families call otherwise. */
+/* Hugging Face names that differ in some families. */
 static const struct {
     family_index family;
     module_role role;
@@ -148,7 +148,7 @@ static const struct {
     {FAMILY_MIXTRAL, ROLE_EXPERT_DOWN, "block_sparse_moe.experts.w2"},
 };
 
-/* Inside its block, or in none. */
+/* The name without its block's name. */
 static const char *name_inside(const family *f, module_role role, naming style) {
     for (size_t i = 0; f && style == NAMING_HUGGING_FACE && i < sizeof family_names / sizeof *family_names;
          i++)
@@ -233,7 +233,7 @@ static int64_t length_of(const model_options *o, extent e) {
     return 0;
 }
 
-/* Does tensor parallelism divide an axis of this length among the ranks? */
+/* True if tensor parallelism splits an axis of this length. */
 static bool is_divided(extent e) {
     return e != NONE && e != DIM && !(e >= HEAD && e <= KEY_LATENT_MORE) && e != EXPERTS &&
            e != EXPERT_HIDDEN && e != SHARED_HIDDEN && e != POSITIONS;
@@ -248,7 +248,7 @@ int64_t modules_offset(module_role role) {
     return (int64_t)role_rows[role].offset;
 }
 
-/* What the names of blocks begin with. */
+/* The beginning of block names. */
 static const char *stem_of(const family *f, naming style) {
     if (style != NAMING_HUGGING_FACE) return "layers";
     return f && f->stem ? f->stem : "model.layers";
@@ -292,7 +292,7 @@ bool modules_norms_apart(const model_options *o, module_role role) {
     return (role == ROLE_Q_NORM || role == ROLE_K_NORM) && o->family && o->family->qk_norm_apart;
 }
 
-/* A norm of q or k has weights for a head, or for all of them. */
+/* A norm of q or k has weights for one head, or for all heads. */
 static extent columns_of(const model_options *o, module_role role) {
     extent e = role_rows[role].columns;
     bool is_of_all = o->family && (o->family->qk_norm_whole || o->family->qk_norm_apart);
@@ -315,7 +315,7 @@ model_module modules_describe(const model_options *o, module_role role, int laye
     return m;
 }
 
-/* Is what is in no block on this stage? */
+/* True if a module outside of blocks is on this pipeline stage. */
 static bool is_outside_here(const model_options *o, module_role role) {
     bool first = pipeline_is_first(o->stage), last = pipeline_is_last(o->stage);
     if (role == ROLE_POSITION_EMBEDDING) return first;

@@ -1,4 +1,4 @@
-/* model/names: texts of a configuration and the modules they name. */
+/* model/names: matches configuration texts with module names, and finds the nearest name. */
 #include "model/names.h"
 #include "base/str.h"
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 enum { NAME_BYTES = MODULES_NAME_BYTES };
 
-/* Parts of models that are none of ours, which filters of published configurations name all the same. */
+/* Parts that only some models have. Filters of published configurations also list them for other models. */
 static const struct {
     const char *name, *models;
 } foreign_parts[] = {
@@ -47,7 +47,8 @@ bool names_end(const char *name, const char *pattern) {
     return false;
 }
 
-/* Is `part` a run of whole components of the name, as "router.gate" of "moe.router.gate"? */
+/* True if `part` is one or more consecutive components of the name, like "router.gate" in
+   "moe.router.gate". */
 static bool has_components(const char *name, const char *part) {
     size_t length = strlen(part);
     for (const char *at = name; (at = strstr(at, part)); at++)
@@ -55,7 +56,7 @@ static bool has_components(const char *name, const char *part) {
     return false;
 }
 
-/* Hugging Face's is the module's own. */
+/* The module's name in this spelling; Hugging Face's is m->name. */
 static const char *spell(const model_module *m, naming style, char out[NAME_BYTES]) {
     return style == NAMING_HUGGING_FACE ? m->name : modules_name(NULL, m->role, style, m->layer, out);
 }
@@ -69,7 +70,7 @@ bool names_any(const model_module *m, name_test test, const char *text) {
     return false;
 }
 
-/* Is it the name of a linear layer, or of another module? */
+/* True if a linear layer's name (`linears` false: another module's) passes the test. */
 static bool any_of(const module_list *list, bool linears, name_test test, const char *text) {
     for (int i = 0; i < list->count; i++)
         if ((list->of[i].kind == MODULE_LINEAR) == linears && names_any(&list->of[i], test, text))
@@ -79,13 +80,13 @@ static bool any_of(const module_list *list, bool linears, name_test test, const 
 
 /* ---- the nearest name ---- */
 
-/* Modules are compared, not their parameters. */
+/* Removes ".weight" or ".bias" at the end: the nearest name is searched among modules. */
 static void strip_parameter(char *name) {
     char *last = strrchr(name, '.');
     if (last && (strcmp(last, ".weight") == 0 || strcmp(last, ".bias") == 0)) *last = '\0';
 }
 
-/* The longest stretch of a pattern without wildcards, and without dots at its ends. */
+/* Writes the longest part of a pattern without wildcards, and without dots at its ends. */
 static void literal_part(const char *pattern, char out[NAME_BYTES]) {
     size_t best = 0;
     out[0] = '\0';
@@ -103,7 +104,7 @@ static void literal_part(const char *pattern, char out[NAME_BYTES]) {
     strip_parameter(out);
 }
 
-/* The layer whose number stands in the text, as far as the model goes; else the first. */
+/* The layer index in the text, at most the last layer; 0 if there is none. */
 static int layer_in(const module_list *list, const char *text) {
     long number = strtol(text + strcspn(text, "0123456789"), NULL, 10);
     int last = 0;
@@ -112,8 +113,8 @@ static int layer_in(const module_list *list, const char *text) {
     return number < last ? (int)number : last;
 }
 
-/* Names to choose the nearest of: modules in all spellings, and the parts of a block they are in; each in
-   full, inside its block, and by its last component, which all stand for the full one. */
+/* Candidates for the nearest name: modules and the modules that contain them, in all spellings. Each has
+   three entries: its full name, the name inside its block, and the last component. */
 typedef struct name_list {
     char full[3 * ROLE_COUNT * NAMING_COUNT][NAME_BYTES];
     const char *name[9 * ROLE_COUNT * NAMING_COUNT];
@@ -131,7 +132,7 @@ static void add_name(name_list *list, const char *text, size_t length) {
     list->name[list->count++] = last && *inside == '.' ? last + 1 : full;
 }
 
-/* The module, then what it is in: "model.layers.0.mlp", "model.layers.0". */
+/* Adds the module, then the modules that contain it: "model.layers.0.mlp", "model.layers.0". */
 static void add_names(name_list *names, const model_module *m, naming style) {
     char buffer[NAME_BYTES];
     const char *text = spell(m, style, buffer);
@@ -144,7 +145,7 @@ static void add_names(name_list *names, const model_module *m, naming style) {
     }
 }
 
-/* Of the linear layers, or of all modules; of one layer, and what is in none. */
+/* Lists the names of one layer's modules and of modules outside of blocks. */
 static void list_names(name_list *names, const module_list *list, bool linears_only, int layer) {
     names->count = 0;
     for (int style = 0; style < NAMING_COUNT; style++)
@@ -169,7 +170,7 @@ static ott_status fail_name(const module_list *list, bool linears_only, const ch
     const model_module *example = list->of;
     while (example->kind != MODULE_LINEAR) example++;
     return status_fail(OTT_ERR_CONFIG,
-                       "%s has \"%s\", %s; names are as %s, or as KempnerForge and torchtitan have them", key,
+                       "%s has \"%s\", %s; names look like %s, or like KempnerForge's and torchtitan's", key,
                        str_show(text).text, problem, example->name);
 }
 
@@ -178,13 +179,15 @@ static ott_status fail_name(const module_list *list, bool linears_only, const ch
 ott_status names_check_filter(const module_list *list, const char *text, const logger *log) {
     if (any_of(list, true, names_contain, text)) return OTT_OK;
     if (any_of(list, false, names_contain, text)) {
-        log_info(log, "float8.filter_fqns has \"%s\", which names no linear layer; FP8 reaches no others",
-                 str_show(text).text);
+        log_info(
+            log,
+            "float8.filter_fqns has \"%s\", which names no linear layer; FP8 converts only linear layers",
+            str_show(text).text);
         return OTT_OK;
     }
     for (size_t i = 0; i < sizeof foreign_parts / sizeof *foreign_parts; i++)
         if (has_components(foreign_parts[i].name, text)) {
-            log_info(log, "float8.filter_fqns has \"%s\", a part of %s, which this is not", text,
+            log_info(log, "float8.filter_fqns has \"%s\", a part of %s; this model has none", text,
                      foreign_parts[i].models);
             return OTT_OK;
         }
@@ -197,10 +200,10 @@ ott_status names_check_rule(const module_list *list, const char *pattern) {
 }
 
 ott_status names_fail_target(const module_list *list, const char *key, const char *pattern) {
-    if (any_of(list, true, names_fit, pattern)) /* and it is in no block */
+    if (any_of(list, true, names_fit, pattern)) /* a linear layer outside of blocks: the head */
         return status_fail(
             OTT_ERR_CONFIG,
-            "%s has \"%s\": adapters stand beside linear layers of blocks, and the head has none: "
+            "%s has \"%s\": only linear layers of blocks can have an adapter, the head cannot: "
             "leave it out",
             key, str_show(pattern).text);
     return fail_name(list, true, key, pattern, "which names no linear layer of a block");

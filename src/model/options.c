@@ -1,17 +1,17 @@
-/* model/options: presets and derived dimensions. */
+/* model/options: presets, derived values and checks of a model's options. */
 #include "model/options.h"
 #include "base/str.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* One row a preset; the sizes of every configuration that is named by a word. */
+/* A row of the table of presets (model.preset). */
 typedef struct preset {
     config_preset id;
     int64_t dim, layers, heads, kv_heads, head_dim, hidden, vocab, max_positions;
     bool tied;
     double theta;
-    double rope_factor; /* 0: plain */
+    double rope_factor; /* of llama3 scaling; 0: no scaling */
     config_model_family family;
     double norm_eps;
 } preset;
@@ -60,7 +60,7 @@ static void apply_preset(config *cfg, const preset *p) {
     take_int(cfg, "model.max_seq_len", &cfg->model.max_seq_len, p->max_positions);
     bool same_width = !config_was_set(cfg, "model.dim");
     bool same_heads = same_width && !config_was_set(cfg, "model.n_heads");
-    if (same_heads && cfg->model.kv_lora_rank == 0) { /* what follows from the width follows the given one */
+    if (same_heads && cfg->model.kv_lora_rank == 0) { /* otherwise derived from the configured width */
         take_int(cfg, "model.n_kv_heads", &cfg->model.n_kv_heads, p->kv_heads);
         take_int(cfg, "model.head_dim", &cfg->model.head_dim, p->head_dim);
     }
@@ -76,8 +76,8 @@ static void apply_preset(config *cfg, const preset *p) {
 
 #define LARGEST_DIMENSION (1 << 20)
 
-/* KempnerForge's rule: 4 dim 2/3 multiplier, rounded up to a multiple of 256. One that is too large for any
-   model stays so. */
+/* KempnerForge's rule: 4 dim 2/3 multiplier, rounded up to a multiple of 256. A result that is too large
+   stays too large, so that check() reports it. */
 static int64_t hidden_from_dim(int64_t dim, double multiplier) {
     double width = 4.0 * (double)dim * 2.0 / 3.0 * multiplier;
     return width <= 16 * LARGEST_DIMENSION ? ((int64_t)width + 255) / 256 * 256 : 16 * LARGEST_DIMENSION;
@@ -90,7 +90,7 @@ static int64_t width_of_expert(const config *cfg) {
     return width <= 16 * LARGEST_DIMENSION ? (int64_t)width : 16 * LARGEST_DIMENSION;
 }
 
-/* Balancing biases take the place of the loss. */
+/* With balancing biases, the balance loss is off by default. */
 static void derive_moe(config *cfg) {
     if (cfg->model.num_experts == 0) return;
     if (cfg->model.moe_router == MOE_ROUTER_SIGMOID_TOPK && !config_was_set(cfg, "model.moe_aux_loss_weight"))
@@ -127,7 +127,7 @@ static ott_status check_latent_widths(const config *cfg) {
     return OTT_OK;
 }
 
-/* Heads of q and k are as wide as their parts, and all have values. */
+/* A head of q and k is as wide as its two parts, and each query head has a key head. */
 static ott_status check_latent_heads(const config *cfg) {
     const latent_shape shape = latent_from(cfg);
     int64_t width = latent_key_width(&shape);
@@ -138,8 +138,8 @@ static ott_status check_latent_heads(const config *cfg) {
                            (long long)cfg->model.head_dim, (long long)width);
     if (cfg->model.n_kv_heads != cfg->model.n_heads)
         return status_fail(OTT_ERR_CONFIG,
-                           "model.n_kv_heads (%lld) must be model.n_heads (%lld): a latent becomes a head of "
-                           "keys for each of queries; leave it out",
+                           "model.n_kv_heads (%lld) must be model.n_heads (%lld): latent attention has a key "
+                           "head for each query head; leave it out",
                            (long long)cfg->model.n_kv_heads, (long long)cfg->model.n_heads);
     return OTT_OK;
 }
@@ -152,8 +152,8 @@ static ott_status check_latent(const config *cfg, const family *f) {
     if (f->latent != (cfg->model.kv_lora_rank > 0))
         return status_fail(OTT_ERR_CONFIG,
                            f->latent
-                               ? "model.family = %s has latent attention: give model.kv_lora_rank, the width "
-                                 "of what keys and values come from"
+                               ? "model.family = %s has latent attention: set model.kv_lora_rank, the width "
+                                 "of the latent of keys and values"
                                : "model.kv_lora_rank does not go with model.family = %s: deepseek_v2 and "
                                  "deepseek_v3 have latent attention",
                            f->name);
@@ -170,7 +170,7 @@ static ott_status check_latent(const config *cfg, const family *f) {
 static void derive(config *cfg, const family *f) {
     const latent_shape shape = latent_from(cfg);
     if (!config_was_set(cfg, "train.seq_len") && cfg->train.seq_len > config_longest(cfg))
-        cfg->train.seq_len = config_longest(cfg); /* the default refuses no model */
+        cfg->train.seq_len = config_longest(cfg); /* the default length works for every model */
     if (cfg->model.head_dim == 0) cfg->model.head_dim = latent_key_width(&shape);
     if (cfg->model.n_kv_heads == 0) cfg->model.n_kv_heads = cfg->model.n_heads;
     if (cfg->model.head_dim == 0) cfg->model.head_dim = cfg->model.dim / cfg->model.n_heads;
@@ -190,17 +190,17 @@ static int64_t at_least(int64_t x, int64_t least) {
     return x > least ? x : least;
 }
 
-/* A width divided, in whole multiples of 16, which FP8 wants. */
+/* width / by, rounded down to a multiple of 16, as FP8 requires. */
 static int64_t narrowed(int64_t width, int64_t by) {
     return at_least(width / by / 16 * 16, 16);
 }
 
-/* Of numbers of layers, the ones that are there stay. */
+/* Removes the indices of layers that no longer exist from a sorted list. */
 static void drop_layers(config_list *list, int64_t layers) {
     while (list->count > 0 && strtol(list->items[list->count - 1], NULL, 10) >= layers) list->count--;
 }
 
-/* A small model of the family has a mixture too. */
+/* The reduced model keeps at least one mixture layer. */
 static void reduce_moe(config *cfg, int64_t by) {
     int64_t layers = cfg->model.n_layers;
     if (cfg->model.num_experts == 0) return;
@@ -210,8 +210,8 @@ static void reduce_moe(config *cfg, int64_t by) {
     drop_layers(&cfg->model.moe_dense_layers, layers);
 }
 
-/* The same family at a fraction of its size; heads keep their width, and kv heads still divide heads. What
-   the configuration says then is the small model itself: reduce = 1. */
+/* Makes the model smaller by a factor. Heads keep their width, and n_heads stays a multiple of n_kv_heads.
+   Afterwards cfg describes the small model, so reduce becomes 1. */
 static void reduce(config *cfg) {
     int64_t by = cfg->model.reduce;
     if (by <= 1) return;
@@ -228,15 +228,16 @@ static void reduce(config *cfg) {
     cfg->model.reduce = 1;
 }
 
-/* KempnerForge's block is Llama's, with another norm or a feed-forward of two matrices; other families' are their own. */
+/* KempnerForge's options norm_type and activation change Llama's block. Other families accept only what they
+   have. */
 static ott_status check_block(const config *cfg, const family *f) {
     const char *function = config_word(cfg, "model.activation");
     bool is_llama = family_is(f, FAMILY_LLAMA), plain = cfg->model.activation == ACTIVATION_SILU;
     bool is_gated = cfg->model.activation >= ACTIVATION_GEGLU;
     if (cfg->model.norm_type == NORM_LAYERNORM && !is_llama && f->norm < FAMILY_NORM_LAYER)
         return status_fail(OTT_ERR_CONFIG,
-                           "model.norm_type = layernorm does not go with model.family = %s, whose norm is "
-                           "RMSNorm: leave one of them out",
+                           "model.norm_type = layernorm does not go with model.family = %s, which has "
+                           "RMSNorm: leave out one of the two",
                            f->name);
     if (plain) return OTT_OK;
     if (is_gated && !family_mlp_is_gated(f->mlp))
@@ -247,17 +248,17 @@ static ott_status check_block(const config *cfg, const family *f) {
     if (!is_gated && !is_llama && f->mlp != FAMILY_MLP_GELU)
         return status_fail(OTT_ERR_CONFIG,
                            "model.activation = %s, a feed-forward without a gate, does not go with "
-                           "model.family = %s, which has one: leave one of them out",
+                           "model.family = %s, which has one: leave out one of the two",
                            function, f->name);
     if (cfg->model.num_experts > 0)
         return status_fail(OTT_ERR_CONFIG,
                            "model.activation = %s does not go with model.num_experts = %lld: experts have "
-                           "SwiGLU; leave one of them out",
+                           "SwiGLU; leave out one of the two",
                            function, (long long)cfg->model.num_experts);
     if (cfg->model.fused_gate_up && !is_gated)
         return status_fail(OTT_ERR_CONFIG,
                            "model.fused_gate_up = true does not go with model.activation = %s, which has no "
-                           "gate: leave one of them out",
+                           "gate: leave out one of the two",
                            function);
     return OTT_OK;
 }
@@ -273,9 +274,10 @@ static ott_status check(const config *cfg) {
         return not_divisible("model.dim", dim, "model.n_heads", heads);
     if (cfg->model.fused_qkv && cfg->model.qk_norm)
         return status_fail(OTT_ERR_CONFIG, "model.fused_qkv = true does not go with model.qk_norm = true: "
-                                           "norms of the heads need q and k apart; set one of them to false");
+                                           "QK norms need separate q and k; set one of the two to false");
     if (cfg->model.kv_lora_rank == 0 && cfg->model.head_dim % 2 != 0)
-        return status_fail(OTT_ERR_CONFIG, "model.head_dim = %lld must be even: rotary embedding turns pairs",
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.head_dim = %lld must be even: rotary embedding rotates pairs",
                            (long long)cfg->model.head_dim);
     const struct {
         const char *key;
@@ -292,7 +294,7 @@ static ott_status check(const config *cfg) {
             return status_fail(OTT_ERR_CONFIG, "%s = %lld is more than %lld", sizes[i].key,
                                (long long)sizes[i].value, (long long)sizes[i].limit);
     if (cfg->model.pad_token_id >= cfg->model.vocab_size)
-        return status_fail(OTT_ERR_CONFIG, "model.pad_token_id = %lld is no row of an embedding of %lld",
+        return status_fail(OTT_ERR_CONFIG, "model.pad_token_id = %lld must be below model.vocab_size (%lld)",
                            (long long)cfg->model.pad_token_id, (long long)cfg->model.vocab_size);
     return config_check_lengths(cfg);
 }
@@ -304,13 +306,13 @@ static ott_status check_groups(const config *cfg) {
         return not_divisible("model.num_experts", experts, "model.moe_groups", groups);
     if (open > groups || (groups > 0 && experts / groups * open < cfg->model.moe_top_k))
         return status_fail(OTT_ERR_CONFIG,
-                           "model.moe_top_groups (%lld) of model.moe_groups (%lld) must be at most all of "
-                           "them, and hold model.moe_top_k (%lld) experts",
+                           "model.moe_top_groups (%lld) must be at most model.moe_groups (%lld), and these "
+                           "groups must have at least model.moe_top_k (%lld) experts",
                            (long long)open, (long long)groups, (long long)cfg->model.moe_top_k);
     return OTT_OK;
 }
 
-/* Is some block one? */
+/* True if a block is a mixture of experts. */
 static bool has_mixture(const config *cfg) {
     const config_list *dense = &cfg->model.moe_dense_layers;
     for (int64_t i = cfg->model.moe_first_dense_layers; i < cfg->model.n_layers; i++) {
@@ -347,26 +349,25 @@ static ott_status check_moe(const config *cfg) {
     return check_groups(cfg);
 }
 
-/* Each has as many experts, and all of a layer's other parts. */
+/* Expert parallelism splits the experts evenly. */
 static ott_status check_expert_ranks(const config *cfg) {
     int64_t ranks = cfg->distributed.ep, experts = cfg->model.num_experts;
     if (ranks <= 1) return OTT_OK;
     if (experts == 0)
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "%s: ep > 1 requires an MoE model (model.num_experts > 0); a dense one is shared by "
-            "distributed.dp_shard",
-            config_where(cfg, "distributed.ep"));
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s: ep > 1 requires an MoE model (model.num_experts > 0); use "
+                           "distributed.dp_shard for a dense model",
+                           config_where(cfg, "distributed.ep"));
     if (experts % ranks != 0)
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "model.num_experts (%lld) must be divisible by distributed.ep (%lld), for each rank "
-            "has as many: give distributed.ep a divisor of it",
-            (long long)experts, (long long)ranks);
+        return status_fail(OTT_ERR_CONFIG,
+                           "model.num_experts (%lld) must be divisible by distributed.ep (%lld): "
+                           "set distributed.ep to a divisor",
+                           (long long)experts, (long long)ranks);
     return OTT_OK;
 }
 
-/* The loss of each sequence: a rank has whole ones, or the same part of one as the others. */
+/* The balance loss of each sequence needs complete sequences on a rank, or equal parts of one sequence on all
+   ranks. */
 static ott_status check_sequences(const config *cfg) {
     int64_t ranks = cfg->distributed.cp, length = cfg->train.seq_len,
             own = cfg->train.batch_size * length / at_least(ranks, 1);
@@ -375,7 +376,7 @@ static ott_status check_sequences(const config *cfg) {
     return status_fail(
         OTT_ERR_CONFIG,
         "model.moe_sequence_aux_loss_weight with distributed.cp = %lld: a rank has %lld tokens "
-        "of a micro-batch, which is neither whole sequences of %lld nor an equal part of one: "
+        "of a micro-batch, which is neither full sequences of %lld tokens nor an equal part of one: "
         "give train.batch_size a multiple or a divisor of distributed.cp",
         (long long)ranks, (long long)own, (long long)length);
 }
@@ -409,7 +410,7 @@ static moe_options moe_from(const config *cfg, const family *f) {
                          .balances_gradients = cfg->model.moe_gradient_scale};
 }
 
-/* Reads numbers of layers, at most `most`; `instead` names the keys that need no list. */
+/* Reads at most `most` layer indices from a list. `instead` names the keys to use for more. */
 static ott_status read_layers(const model_options *o, const char *key, const config_list *list, int most,
                               const char *instead, int32_t *out, int *count) {
     if (list->count > most)
@@ -435,13 +436,13 @@ static ott_status read_full_layers(const config *cfg, model_options *o) {
     if (cfg->model.full_attention_layers.count > 0 && cfg->model.full_attention_every > 0)
         return status_fail(OTT_ERR_CONFIG,
                            "model.full_attention_layers and model.full_attention_every (%lld) "
-                           "both name the layers without a window: leave out one of them",
+                           "both name the layers without a window: leave out one of the two",
                            (long long)cfg->model.full_attention_every);
     return read_layers(o, "model.full_attention_layers", &cfg->model.full_attention_layers, MODEL_MAX_FULL,
                        "model.full_attention_every", o->full, &o->full_count);
 }
 
-/* One factor for each pair that turns. */
+/* Reads one factor for each pair of rotated columns. */
 static ott_status read_factors(const char *key, const config_list *list, int64_t pairs,
                                float out[ROPE_MOST_FACTORS]) {
     if (list->count != pairs || pairs > ROPE_MOST_FACTORS)
@@ -486,7 +487,7 @@ static ott_status read_rope(const config *cfg, rope_options *out) {
     if (columns < 2 || columns % 2 != 0)
         return status_fail(OTT_ERR_CONFIG,
                            "model.partial_rotary_factor = %g of model.%s = %lld are %lld columns: rotary "
-                           "embedding turns pairs",
+                           "embedding rotates pairs, so the number must be even",
                            out->rotary_share, is_latent ? "qk_rope_head_dim" : "head_dim", (long long)width,
                            (long long)columns);
     if (out->kind != ROPE_LONGROPE) return OTT_OK;
@@ -497,7 +498,7 @@ static ott_status read_rope(const config *cfg, rope_options *out) {
                         out->long_factor);
 }
 
-/* What a family always has need not be said. */
+/* Sets options that follow from the family, unless the configuration sets them. */
 static void apply_family(config *cfg, const family *f) {
     if (!config_was_set(cfg, "model.attention_bias")) cfg->model.attention_bias = f->qkv_bias;
     bool all_biases = f->biases && (cfg->model.attention_bias || !f->biases_key);
@@ -516,7 +517,7 @@ static void apply_family(config *cfg, const family *f) {
         cfg->model.partial_rotary_factor = f->rotary_share;
 }
 
-/* PEFT's scale, or rsLoRA's (Kalajdzievski 2023), which keeps the sum's size whatever the rank is. */
+/* The scale is PEFT's alpha / rank, or rsLoRA's alpha / sqrt(rank) (Kalajdzievski 2023). */
 static adapter_options adapter_from(const config *cfg) {
     if (!cfg->peft.enabled) return (adapter_options){0};
     double rank = (double)cfg->peft.dim;
@@ -539,7 +540,7 @@ static adapter_options adapter_from(const config *cfg) {
                              .layer_lists = &cfg->peft.layers_pattern};
 }
 
-/* A reduced model has weights of its own. */
+/* A reduced model is not the folder's model: it has no base. */
 static const char *base_from(const config *cfg) {
     return cfg->peft.enabled && *cfg->model.hf_path && !cfg->model.reduce ? cfg->model.hf_path : NULL;
 }

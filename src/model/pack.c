@@ -1,5 +1,5 @@
-/* model/pack: packing the linear layers' weights, and moving the parameters that stay into a block of their
- * own. */
+/* model/pack: packs the linear layers' weights, and moves the remaining parameters into a smaller
+   allocation. */
 #include "model/pack.h"
 
 typedef struct packing {
@@ -7,8 +7,8 @@ typedef struct packing {
     const model *m;
 } packing;
 
-/* A packed layer's master is gone for everybody; a tied head's is the embedding's, which goes on reading it.
-   A stack's codes are not packed. */
+/* A packed layer's master is freed, except for a tied head's, which the embedding still reads. Expert weights
+   that are stored in FP8 are not packed. */
 static ott_status pack_linear(void *user, linear *l) {
     packing *p = user;
     TRY(linear_pack(&p->cx, l));
@@ -17,7 +17,7 @@ static ott_status pack_linear(void *user, linear *l) {
     return OTT_OK;
 }
 
-/* Copies the parameters that are left to `store`, NULL: only counts. *bytes: what they take. */
+/* Copies the remaining parameters to `store` (NULL: only counts). Sets *bytes to their size. */
 static ott_status move_parameters(model *m, void *store, int64_t *bytes) {
     *bytes = 0;
     for (int i = 0; i < m->parameter_count; i++) {

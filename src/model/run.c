@@ -1,4 +1,5 @@
-/* model/run: the passes. Around each layer its parameters are gathered, and its gradients reduced. */
+/* model/run: forward and backward passes, with gathers, releases and gradient reductions around each
+   layer. */
 #include "model/run.h"
 #include "fp8/cast.h"
 
@@ -21,12 +22,13 @@ void model_slot_close(const model *m, model_slot *slot) {
     mem_free(m->device->account, slot);
 }
 
-/* ---- which uses of a unit's weights a pass makes ---- */
+/* ---- which uses (rowwise, columnwise) of a unit's weights a pass needs ---- */
 
 enum { BOTH_USES = STORE_ROWWISE | STORE_COLUMNWISE };
 
-/* Does a gathered unit wait for its backward? The last does, where the loss is right behind it. */
-static bool stays(const exec *cx, const model *m, int unit) {
+/* True if a unit stays gathered from forward to backward. The last unit does, because its backward follows at
+   once. */
+static bool is_kept_gathered(const exec *cx, const model *m, int unit) {
     if (cx->phase != PHASE_TRAIN || unit == MODEL_TABLE_UNIT) return false;
     if (unit == model_last_unit(m)) return true;
     if (m->store.options.regather_for_backward) return false;
@@ -39,10 +41,10 @@ static bool stays(const exec *cx, const model *m, int unit) {
 }
 
 static int forward_uses(const exec *cx, const model *m, int unit) {
-    return stays(cx, m, unit) ? BOTH_USES : STORE_ROWWISE;
+    return is_kept_gathered(cx, m, unit) ? BOTH_USES : STORE_ROWWISE;
 }
 
-/* Recomputation may read the weights as forward does. */
+/* Backward reads weights columnwise. Recomputing GEMMs also reads them rowwise. */
 static int backward_uses(const model *m, int64_t layer) {
     checkpointing c = m->blocks[layer].checkpointing;
     return c == CHECKPOINT_FULL || c == CHECKPOINT_SELECTIVE ? BOTH_USES : STORE_COLUMNWISE;
@@ -52,7 +54,7 @@ static ott_status gather_forward(exec *cx, model *m, int unit) {
     return store_gather(cx, &m->store, unit, forward_uses(cx, m, unit));
 }
 
-/* The unit that a range's forward needs after this one. */
+/* Prefetches a unit, unless it is the block after a range that ends early. */
 static ott_status prefetch_forward(exec *cx, model *m, int unit, layer_range range) {
     if (unit == model_block_unit(range.end) && range.end < m->options.layers) return OTT_OK;
     return store_prefetch(cx, &m->store, unit, forward_uses(cx, m, unit));
@@ -63,7 +65,7 @@ static ott_status prefetch_backward(exec *cx, model *m, int64_t layer) {
 }
 
 static ott_status release_forward(exec *cx, model *m, int unit) {
-    return stays(cx, m, unit) ? OTT_OK : store_release(cx, &m->store, unit);
+    return is_kept_gathered(cx, m, unit) ? OTT_OK : store_release(cx, &m->store, unit);
 }
 
 /* ---- forward ---- */
@@ -87,16 +89,16 @@ ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows) {
         (long long)tokens, parts);
 }
 
-/* The embedding's output, or its gradient. */
+/* Multiplies the embedding's output, or its gradient, by the family's factor. */
 static ott_status multiply_embedding(exec *cx, const model *m, const tensor *x) {
     float factor = m->options.embedding_multiplier;
-    if (m->options.family->root_of_dim &&
-        m->activation == OTT_BF16) /* there it is a weight's format, as theirs */
+    /* transformers rounds sqrt(dim) to the format of the weights. */
+    if (m->options.family->root_of_dim && m->activation == OTT_BF16)
         factor = cast_from_bf16(cast_to_bf16(factor));
     return factor == 0 || factor == 1 ? OTT_OK : op_multiply(cx, &(multiply_args){x, x, factor});
 }
 
-/* A learned vector for each token's place in its document. */
+/* Adds the learned embedding of each token's position in its document. */
 static ott_status add_positions(exec *cx, model *m, const batch *b, const tensor *x) {
     tensor position = model_own_tokens(m, b->at.position), y;
     plan_buffer buffer;
@@ -121,8 +123,8 @@ static ott_status embed(exec *cx, model *m, const batch *b, layer_range range, m
     return store_release(cx, &m->store, MODEL_TABLE_UNIT);
 }
 
-/* Layer i, or the final norm, has taken the stream in: what the block before lent for it goes. */
-static ott_status hand_over(exec *cx, model *m, model_slot *slot, int64_t i, model_stream *s) {
+/* Closes what block i - 1 kept open for its reader, after layer i or the final norm has read the stream. */
+static ott_status release_previous(exec *cx, model *m, model_slot *slot, int64_t i, model_stream *s) {
     TRY(plan_close(cx->plan, &s->delta_buffer));
     return s->has_delta ? block_finalize(cx, &m->blocks[i - 1], &slot->blocks[i - 1]) : OTT_OK;
 }
@@ -136,14 +138,14 @@ static ott_status forward_block(exec *cx, model *m, model_slot *slot, const batc
     TRY(gather_forward(cx, m, model_block_unit(i)));
     TRY(prefetch_forward(cx, m, model_block_unit(i + 1), range));
     TRY(block_enter(cx, k, &s->x, &s->x_buffer, s->has_delta ? &s->delta : NULL, saved));
-    TRY(hand_over(cx, m, slot, i, s));
+    TRY(release_previous(cx, m, slot, i, s));
     TRY(block_run(cx, k, &at, saved, &s->delta, &s->delta_buffer));
     s->x = saved->h2;
     s->has_delta = true;
     return release_forward(cx, m, model_block_unit(i));
 }
 
-/* The last parameters stay for the head. */
+/* Runs the final norm. Its unit stays gathered for the head. */
 static ott_status forward_final(exec *cx, model *m, model_slot *slot, model_stream *s) {
     int64_t rows = s->x.rows, dim = s->x.columns;
     TRY(gather_forward(cx, m, model_last_unit(m)));
@@ -152,7 +154,7 @@ static ott_status forward_final(exec *cx, model *m, model_slot *slot, model_stre
                   &slot->rstd_buffer));
     TRY(activation_open(cx, "final norm output", s->x.dtype, rows, dim, &m->final_specs, &slot->final));
     TRY(norm_forward(cx, &m->final_norm, &s->x, &s->delta, &slot->h, &slot->final, &slot->rstd));
-    return hand_over(cx, m, slot, m->options.layers, s);
+    return release_previous(cx, m, slot, m->options.layers, s);
 }
 
 ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
@@ -166,9 +168,9 @@ ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, l
 
 ott_status model_stream_materialize(exec *cx, model *m, model_slot *slot, int64_t end, model_stream *s,
                                     tensor *out, plan_buffer *out_buffer) {
-    TRY(exec_open(cx, "residual that leaves", s->x.dtype, s->x.rows, s->x.columns, out, out_buffer));
+    TRY(exec_open(cx, "residual between ranges", s->x.dtype, s->x.rows, s->x.columns, out, out_buffer));
     TRY(op_add(cx, &(add_args){.x = &s->x, .delta = &s->delta, .y = out}));
-    return hand_over(cx, m, slot, end, s);
+    return release_previous(cx, m, slot, end, s);
 }
 
 /* ---- loss ---- */
@@ -186,7 +188,7 @@ static ott_status backward_final(exec *cx, model *m, model_slot *slot, const ten
     return norm_backward(cx, &m->final_norm, dfinal, &slot->h, &slot->rstd, NULL, g);
 }
 
-/* Around the way back through the head, which fills dfinal[T,D]. */
+/* Opens the gradients before the head's backward, which writes dfinal[T,D]. */
 static ott_status open_head_gradients(exec *cx, model *m, const model_slot *slot, tensor *dfinal,
                                       plan_buffer *buffer) {
     TRY(store_open_gradients(cx, &m->store, model_last_unit(m)));
@@ -198,8 +200,8 @@ static ott_status close_head_gradients(exec *cx, model *m, model_slot *slot, con
                                        plan_buffer *buffer, activation *g) {
     TRY(backward_final(cx, m, slot, dfinal, g));
     TRY(plan_close(cx->plan, buffer));
-    return store_reduce_gradients(cx, &m->store,
-                                  model_last_unit(m)); /* a tied head's is the embedding's still to add to */
+    /* A tied head's gradient is not reduced here: the embedding still adds to it. */
+    return store_reduce_gradients(cx, &m->store, model_last_unit(m));
 }
 
 static ott_status loss_and_gradient(exec *cx, model *m, model_slot *slot, const tensor *target,
@@ -284,7 +286,7 @@ ott_status model_backward(exec *cx, model *m, model_slot *slot, const batch *b, 
     return store_finish_gradients(cx, &m->store);
 }
 
-/* ---- all of it ---- */
+/* ---- the full pass ---- */
 
 static ott_status run_all(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
                           const tensor *losses) {
@@ -294,7 +296,7 @@ static ott_status run_all(exec *cx, model *m, model_slot *slot, const batch *b, 
     TRY(model_forward(cx, m, slot, b, all, &stream));
     if (grad_scale) {
         plan_mark_saved(cx->plan);
-        TRY(prefetch_backward(cx, m, m->options.layers - 1)); /* under the loss */
+        TRY(prefetch_backward(cx, m, m->options.layers - 1)); /* overlaps the loss */
     }
     TRY(model_loss(cx, m, slot, b, grad_scale, losses, &grad));
     return grad_scale ? model_backward(cx, m, slot, b, all, &grad) : OTT_OK;

@@ -1,4 +1,4 @@
-/* model/storage: in which format a model's parameters are kept, and where in memory they lie. */
+/* model/storage: formats and memory of a model's parameters. */
 #include "model/storage.h"
 #include "model/convert.h"
 #include "tensor/moment.h"
@@ -15,7 +15,8 @@ static granularity granularity_from(config_frozen_granularity asked, granularity
     return by_recipe;
 }
 
-/* How a module's frozen weight is kept in FP8: as the recipe that it falls to casts it. *kept false: it is not. */
+/* Chooses how a module's frozen weight is stored in FP8: as its layer's recipe casts weights. *kept false: it
+   stays in high precision. */
 static ott_status choose_cast(const model *m, const model_module *e, cast_spec *cast, bool *kept) {
     convert_verdict v = {.recipe = recipe_find("rowwise")};
     *kept = e->kind == MODULE_LINEAR && e->layer != MODULES_OUTSIDE && e->role != ROLE_ROUTER;
@@ -71,9 +72,9 @@ static ott_status allocate_scales(model *m) {
     return OTT_OK;
 }
 
-/* ---- units of the store: the embeddings, each block, the last norm and the head; empty where a stage lacks them ---- */
+/* ---- units of the store: embeddings, each block, final norm and head; empty on stages without them ---- */
 
-/* Experts that ranks divide among them are on fewer ranks than what is beside them. */
+/* Expert-parallel weights are sharded over fewer ranks than other parameters: they have a separate store. */
 static parameter_store *store_of(model *m, const parameter *p) {
     return m->options.expert_ranks && p->rank == 3 ? &m->experts : &m->store;
 }
@@ -85,7 +86,7 @@ static store_unit *unit_of(model *m, const model_module *e) {
     return &store_of(m, e->weight)->units[unit];
 }
 
-/* Those from `first` on, to the unit of this number in their stores. */
+/* Adds parameters first[0 .. count) to unit `unit` of their stores. */
 static ott_status give_unit(model *m, int unit, parameter *first, int count) {
     parameter_store *stores[] = {&m->store, &m->experts};
     for (int i = 0; i < 2 && count > 0; i++) {
@@ -112,7 +113,7 @@ static ott_status give_parameters(model *m) {
 }
 
 static ott_status give_linears(model *m) {
-    for (int pass = 0; pass < 2; pass++) /* first how many, then which */
+    for (int pass = 0; pass < 2; pass++) /* pass 0 counts, pass 1 fills */
         for (int i = 0; i < m->modules.count; i++) {
             const model_module *e = &m->modules.of[i];
             if (e->kind != MODULE_LINEAR) continue;
@@ -156,7 +157,7 @@ static int64_t padded(const model *m, tensor t) {
     return backend_align(m->device->can, tensor_bytes(t));
 }
 
-/* The shard of a parameter in a format, without memory. */
+/* The shape of a parameter's shard in a format; data is NULL. */
 static tensor shard_in(const parameter *p, ott_dtype format) {
     tensor t = p->shard.value;
     t.dtype = parameter_format(p, format);
@@ -164,7 +165,7 @@ static tensor shard_in(const parameter *p, ott_dtype format) {
     return t;
 }
 
-/* The same of what a state in FP8 has beside it; no rows: nothing. */
+/* The shape of the group scales of FP8 optimizer state; no rows for other formats. */
 static tensor shard_group_scales(const model *m, const parameter *p) {
     const tensor *t = &p->shard.value;
     bool is_grouped = parameter_format(p, m->options.state) == OTT_E4M3;
@@ -175,12 +176,12 @@ static int slots_of(const model *m, const parameter *p) {
     return m->options.optimizer ? optimizer_slots(m->options.optimizer, p) : 0;
 }
 
-/* A vector's is read too often for that by what computes with it. */
+/* Vectors stay in device memory, because layers read their masters directly. */
 static bool master_is_offloaded(const model *m, const parameter *p) {
     return m->options.offload == OFFLOAD_STATE && p->rank > 1 && !p->frozen;
 }
 
-/* Which part of each is on this rank, and what that takes. */
+/* Shards the parameters and adds up the bytes of this rank's shards. */
 static ott_status divide(model *m) {
     for (int i = 0; i < m->parameter_count; i++) {
         parameter *p = &m->parameters[i];
@@ -197,7 +198,7 @@ static ott_status divide(model *m) {
     return OTT_OK;
 }
 
-/* Such a tensor, next in memory, *at its offset there; NULL: without. */
+/* Returns `t` with its data at memory + *at (memory NULL: unchanged), and adds its size to *at. */
 static tensor next_in(const model *m, tensor t, void *memory, int64_t *at) {
     if (memory) t.data = (char *)memory + *at;
     *at += padded(m, t);
@@ -216,7 +217,7 @@ static ott_status allocate_trained(model *m) {
     return OTT_OK;
 }
 
-/* Gradients in fp32 lie before those in bf16. */
+/* fp32 gradients come before bf16 gradients. */
 static void view_trained(model *m) {
     int64_t wide = 0, narrow = m->trained_f32_bytes, slot[PARAMETER_SLOTS] = {0};
     for (int i = 0; i < m->parameter_count; i++) {

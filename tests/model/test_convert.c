@@ -184,7 +184,7 @@ static void fp8_must_reach_a_layer(void **state) {
     const char *all[] = {"self_attn", "mlp", "lm_head"};
     const module_rule rule = {"*", recipe_find("bf16")};
     convert_options o = {.recipe = recipe_find("tensorwise"), .filter = all, .filter_count = 3};
-    refuse(&o, "recipe tensorwise was asked for and would reach none of the 15 linear layers: "
+    refuse(&o, "recipe tensorwise would convert none of the 15 linear layers: "
                "float8.filter_fqns keeps 15;");
     o.recipe = recipe_find("bf16");
     expect(&t, &o, "---------------");
@@ -236,13 +236,13 @@ static void a_filter_names_a_layer(void **state) {
         {"outputs", "the nearest is output", ""},
         {"lm_head.weight", "the nearest is lm_head", ""},
         {"qkv_proj", "the nearest is model.layers.0.self_attn.q_proj", ""},
-        {"zzzzzzzzz", "names are as", ""},
+        {"zzzzzzzzz", "names look like", ""},
         {"bad\nname", "has \"bad?name\"", ""},
         {"router.gate", NULL, "\"router.gate\", a part of mixture-of-experts models"},
         {"experts", NULL, "a part of mixture-of-experts models"},
         {"router", NULL, "a part of mixture-of-experts models"},
         {"expert", "in the name of no linear layer", ""},
-        {"tok_embeddings", NULL, "names no linear layer; FP8 reaches no others"},
+        {"tok_embeddings", NULL, "names no linear layer; FP8 converts only linear layers"},
         {"w2", NULL, "Not converted"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -76,7 +76,7 @@ static void refused(void **state) {
                  "peft.target_modules has \"qq_proj\", which names no linear "
                  "layer of a block; the nearest is",
                  NULL},
-                {"--peft.target_modules=lm_head", "and the head has none", NULL},
+                {"--peft.target_modules=lm_head", "the head cannot", NULL},
                 {"--peft.exclude_modules=out_proj", "peft.exclude_modules has \"out_proj\"", NULL},
                 {"--peft.exclude_modules=*", "nothing would train", NULL},
                 {"--peft.rank_pattern=q_proj", "write the name of a layer, = and a rank", NULL},

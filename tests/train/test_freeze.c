@@ -73,7 +73,7 @@ static void refused(void **state) {
                  "has \"model.layer.0\", which names no parameter; the nearest is model.layers.0"},
                 {"--train.freeze=model.layers.7", "the nearest is model.layers.1"},
                 {"--train.freeze=tok_embedings.weight", "the nearest is tok_embeddings"},
-                {"--train.freeze=zzzzzzzzz", "names are as model.layers.0.self_attn.q_proj"},
+                {"--train.freeze=zzzzzzzzz", "names look like model.layers.0.self_attn.q_proj"},
                 {"--train.freeze=*", "nothing is left to train"},
                 {"--train.frozen_dtype=fp8", "no parameter is frozen"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -409,7 +409,7 @@ static void schedules_must_be_whole(void **state) {
     } rows[] = {{"\"soon lm_head\"", "is not a step and the names of parameters"},
                 {"\"1 lm_head\", \"1 norm\"", "step 1 does not come after step 1"},
                 {"\"0 layers.7\"", "\"layers.7\", which names no trained parameter"},
-                {"\"0 *\"", "lets every parameter rest"},
+                {"\"0 *\"", "freezes every parameter"},
                 {"\"0 lm_head\", \"9 layers.7\"", "\"layers.7\", which names no trained parameter"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char schedule[120], name[16];

@@ -607,16 +607,16 @@ static void what_does_not_divide_is_refused(void **state) {
     const fixture *f = *state;
     expect_refusal(
         f, BF16, NULL, three,
-        "model.n_heads (4) must be divisible by distributed.tp (3), for each rank has as much of a "
-        "layer: give distributed.tp a divisor of it");
+        "model.n_heads (4) must be divisible by distributed.tp (3): set distributed.tp to a divisor");
     expect_refusal(f, BF16, NULL, four, "model.n_kv_heads (2) must be divisible by distributed.tp (4)");
-    expect_refusal(f, BF16, NULL, four, "or share tokens instead (distributed.cp)");
+    expect_refusal(f, BF16, NULL, four, "or use distributed.cp instead");
     expect_refusal(f, BF16, "--model.ffn_hidden_dim=65", two, "model.ffn_hidden_dim (65) must be divisible");
     expect_refusal(f, BF16, "--model.vocab_size=257", two, "model.vocab_size (257) must be divisible");
-    expect_refusal(f, BF16, "--model.vocab_size=257", two, "or round the other up");
-    expect_refusal(f, TENSORWISE, NULL, two,
-                   "self_attn.k_proj: distributed.tp = 2 leaves a rank 8 x 32 of its weight, and FP8 wants "
-                   "multiples of 16");
+    expect_refusal(f, BF16, "--model.vocab_size=257", two, "or round model.vocab_size up");
+    expect_refusal(
+        f, TENSORWISE, NULL, two,
+        "self_attn.k_proj: distributed.tp = 2 leaves a rank 8 x 32 of its weight, and FP8 requires "
+        "multiples of 16");
     expect_refusal(f, TENSORWISE, NULL, two, "float8.pad_inner_dim = true");
     expect_refusal(f, BLOCK, NULL, two, "not of whole scale blocks of 128");
     expect_refusal(f, MXFP8, NULL, two, "not of whole scale blocks of 32");
