@@ -1,70 +1,72 @@
 /*
- * nn/activation: a tensor on its way from the layer that makes it to the layers that use it, with the quantized
- * forms they want. Each distinct quantization spec among the consumers is made once, by the producer; q, k
- * and v share one.
+ * nn/activation: a tensor between the layer that computes it and the layers that read it, with its quantized
+ * copies. The producer makes one copy per distinct quantization spec of the consumers; q, k and v share one.
  *
- * An activation lives in planned buffers: the high-precision tensor, and for each form one for each use, so that forward can let go of what backward does not need.
+ * The high-precision tensor and each use (rowwise, columnwise) of each copy are separate buffers of the
+ * memory plan, so that forward can free what backward does not need.
  */
 #ifndef NN_ACTIVATION_H
 #define NN_ACTIVATION_H
 
 #include "nn/shard.h"
 
-/* What the consumers of an activation want, gathered when modules are compiled. */
+/* What the consumers of an activation read, collected when modules are connected. */
 typedef struct activation_specs {
-    int count;
+    int count; /* quantized copies */
     quant_spec spec[QLIST_MAX];
-    const float *next[QLIST_MAX];    /* AMAX_DELAYED: the scale to use, on the device (nn/delayed.h) */
-    bool columnwise_used[QLIST_MAX]; /* some consumer contracts this form in its grad_weight GEMM */
-    /* some consumer contracts the high-precision tensor in its grad_weight GEMM */
-    bool columnwise_high_precision;
-    bool high_precision; /* some consumer reads the high-precision tensor in any of its GEMMs */
-    tensor_shard shard;  /* which part of the tensor is here */
+    /* delayed scaling: the scale to use, on the device (nn/delayed.h); else NULL */
+    const float *next[QLIST_MAX];
+    bool columnwise_used[QLIST_MAX]; /* a grad_weight GEMM reads this copy */
+    bool columnwise_high_precision;  /* a grad_weight GEMM reads the high-precision tensor */
+    bool high_precision;             /* a GEMM reads the high-precision tensor */
+    tensor_shard shard;              /* how the tensor is split over ranks */
 } activation_specs;
 
-/* Adds a consumer's spec, and where its scale stands when that is delayed (else NULL); consumers that share a
-   form have seen the same tensors, so the first one's scale serves all. grad_weight: it has that GEMM (its
-   weight is trained). *index: which of the activation's forms it will use, -1: only the high-precision tensor. */
+/* Adds a consumer's spec. next: the device scale if the spec's scaling is delayed, else NULL; consumers that
+   share a copy have seen the same tensors, so the first one's scale is right for all. grad_weight: the
+   consumer's weight is trained. Writes to *index which copy the consumer reads; -1: only the high-precision
+   tensor. OTT_ERR_UNSUPPORTED for more than QLIST_MAX distinct specs. */
 ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const float *next, bool grad_weight,
                                 int *index);
 
 typedef struct activation {
-    tensor t; /* the high-precision tensor; data NULL: only its forms are here */
-    qlist q;
-    tensor_shard shard; /* as its specs have it */
-    /* fp32[2, columns]: t is divided by the first row, column by column, and so are its forms; the second is 1 over
-       it; data NULL: t is as it is */
+    tensor t;           /* the high-precision tensor; data NULL: only the quantized copies exist */
+    qlist q;            /* the quantized copies */
+    tensor_shard shard; /* as in its specs */
+    /* fp32[2, columns]: t and its copies are divided by row 0, column by column; row 1 is the inverse. data
+       NULL: not divided. */
     tensor channel_scales;
     plan_buffer channel_scales_buffer;
     plan_buffer buffer, rowwise[QLIST_MAX], columnwise[QLIST_MAX];
 } activation;
 
-/* Opens the tensor and all its forms. specs may be NULL: none. `what` is a static text for the memory plan.
- */
+/* Opens the buffers of the tensor and its copies; values are undefined. specs NULL: no copies. `what` is a
+   static text for the memory plan. The caller closes it with activation_close. */
 ott_status activation_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns,
                            const activation_specs *specs, activation *e);
-/* The same around a tensor that is already open: takes over its buffer, opens the forms. */
+/* The same for a tensor that exists: takes over its buffer and opens the copies. */
 ott_status activation_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer,
                             const activation_specs *specs, activation *e);
-/* Divides the tensor, which has no forms yet, by its channels' powers (tensor/smooth.h). */
+/* SmoothQuant: divides the tensor by its channel scales (tensor/smooth.h). Call it before the copies are
+   made. */
 ott_status activation_smooth(exec *cx, activation *e);
-/* Makes the forms of a tensor whose producer does not. */
+/* Makes all copies from the tensor, for producers that do not quantize. */
 ott_status activation_quantize(exec *cx, const activation *e);
-/* The forms that an op makes with the tensor: all, or NULL where ranks must meet between amax and cast; then, after
-   the op, activation_finish makes them. */
+/* Returns the copies that the producing op can make: all, or NULL if ranks must reduce an amax between amax
+   and cast. activation_finish, called after the op, makes them in that case. */
 const qlist *activation_fused(const activation *e);
 ott_status activation_finish(exec *cx, const activation *e);
-/* After the output GEMMs: lets go of what only they used, and of forms that no grad_weight GEMM reads. The
-   high-precision tensor stays when `keep_tensor` or when a consumer's grad_weight GEMM reads it. */
+/* Call it after the output GEMMs: closes the rowwise copies and the columnwise copies that no grad_weight
+   GEMM reads. Closes the high-precision tensor too, unless keep_tensor or a grad_weight GEMM reads it. */
 ott_status activation_keep_for_backward(exec *cx, activation *e, const activation_specs *specs,
                                         bool keep_tensor);
 ott_status activation_close_tensor(exec *cx, activation *e);
 ott_status activation_close_copies(exec *cx, activation *e);
-ott_status activation_close(exec *cx, activation *e); /* all that is still open */
-/* Form `index` of an activation, NULL for -1. */
+ott_status activation_close(exec *cx, activation *e); /* closes all that is still open */
+/* Returns copy `index`; NULL for -1. */
 const qtensor *activation_copy(const activation *e, int index);
-/* Rows [first, first + count) as an activation that owns nothing; column scales stay those of the whole. Where
-   scales are of blocks of rows, `first` must be a multiple of those, or all rows lie in one of them. */
+/* Makes *view rows [first, first + count) of e; it owns nothing. Requires `first` to be a multiple of the
+   rows of a scale block, or all rows to be in one block; else an internal error. */
 ott_status activation_rows(const activation *e, int64_t first, int64_t count, activation *view);
 
 #endif

@@ -124,12 +124,12 @@ static ott_status project_latent(exec *cx, attention *a, const sequence_metadata
     TRY(project_queries(cx, a, x, s));
     TRY(exec_open(cx, "k and v of latents", act, tokens, l->key.b.out, &made, &buffer));
     TRY(latent_forward(cx, &l->key, x, &made, &s->key_latent));
-    tensor turning = latent_extra_columns(&l->key, &s->key_latent);
+    tensor rotated = latent_extra_columns(&l->key, &s->key_latent);
     tensor position = context_ranks_own(a->context, at->position);
-    TRY(rope_apply(cx, a->rope, &turning, &position, false));
+    TRY(rope_apply(cx, a->rope, &rotated, &position, false));
     TRY(exec_open(cx, "k", act, tokens, key_width(a), &s->k, &s->k_buffer));
     TRY(exec_open(cx, "v", act, tokens, key_width(a), &s->v, &s->v_buffer));
-    TRY(latent_split(cx, &l->shape, a->heads, &made, &turning, &s->k, &s->v));
+    TRY(latent_split(cx, &l->shape, a->heads, &made, &rotated, &s->k, &s->v));
     return plan_close(cx->plan, &buffer);
 }
 
@@ -473,22 +473,22 @@ static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata
     latent *l = &a->latent;
     const tensor_ranks ranks = latent_ranks(&l->key);
     activation made;
-    tensor turning, position = context_ranks_own(a->context, at->position);
+    tensor rotated, position = context_ranks_own(a->context, at->position);
     plan_buffer buffer;
     partial_sum sum;
-    TRY(exec_open(cx, "gradient of shared columns", dk->dtype, dk->rows, l->shape.rope_dim, &turning,
+    TRY(exec_open(cx, "gradient of shared columns", dk->dtype, dk->rows, l->shape.rope_dim, &rotated,
                   &buffer));
     TRY(activation_open(cx, "gradient of k and v of latents", dk->dtype, dk->rows, l->key.b.out,
                         &l->key.grad_b, &made));
-    TRY(tensor_partial_open(cx, &ranks, OTT_F32, &turning, &sum));
+    TRY(tensor_partial_open(cx, &ranks, OTT_F32, &rotated, &sum));
     TRY(latent_merge(cx, &l->shape, a->heads, dk, dv, &made.t, &sum.t));
-    TRY(tensor_partial_close(cx, &ranks, &turning, &sum));
-    TRY(rope_apply(cx, a->rope, &turning, &position, true));
+    TRY(tensor_partial_close(cx, &ranks, &rotated, &sum));
+    TRY(rope_apply(cx, a->rope, &rotated, &position, true));
     TRY(activation_quantize(cx, dq));
     TRY(l->query.a.weight ? latent_backward(cx, &l->query, &s->query_latent, x, dq, NULL, dx, false)
                           : linear_backward(cx, &a->q, x, dq, dx, false));
     TRY(activation_quantize(cx, &made));
-    TRY(latent_backward(cx, &l->key, &s->key_latent, x, &made, &turning, added_once(a, dx), true));
+    TRY(latent_backward(cx, &l->key, &s->key_latent, x, &made, &rotated, added_once(a, dx), true));
     return plan_close(cx->plan, &buffer);
 }
 

@@ -1,7 +1,8 @@
 /*
- * nn/attention: causal self-attention with grouped heads: q, k, v projections, rotation, attention, output
- * projection. The projection back (attention_project) is apart from attention itself, so that recomputation
- * can leave it out. q, k and v are three projections, or one whose columns they are, or come from latents (nn/latent.h).
+ * nn/attention: causal self-attention with grouped heads (GQA): q, k, v projections, rotary embedding,
+ * attention, output projection. The output projection (attention_project) is a call of its own, so that
+ * recomputation can skip it. q, k and v come from three projections, from one fused projection, or from
+ * latents (nn/latent.h).
  */
 #ifndef NN_ATTENTION_H
 #define NN_ATTENTION_H
@@ -13,64 +14,69 @@
 #include "nn/rope.h"
 
 typedef struct attention {
-    linear qkv; /* q, k and v in one, their rows in this order; weight NULL: they are apart */
+    linear qkv; /* fused projection with the rows of q, k, v in this order; weight NULL: three projections */
     linear q, k, v, o;
-    norm q_norm,
-        k_norm; /* of each head, or of all, as wide as their weights, before rotation; weight NULL: none. Not with qkv */
-    latent latent; /* in place of k and v, and of q where queries have a path */
-    /* the heads that are here; head_dim is what attention works on: of latents the wider of q and k, and of v */
+    /* QK norms before rotation, over each head or over all heads (nn/head_norm.h); weight NULL: none. Not
+       with qkv. */
+    norm q_norm, k_norm;
+    latent latent; /* replaces k and v, and q if latent.query exists; shape.key_rank 0: no latents */
+    /* This rank's heads. head_dim is the head size of the attention kernel; with latents the larger one of
+       q/k heads and v heads. */
     int64_t heads, kv_heads, head_dim;
-    float softcap;    /* the scores' after that; 0: none */
-    float scale;      /* of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
-    int64_t window;   /* keys a query sees, itself included; 0: all before it */
+    float softcap;    /* cap of the scaled scores; 0: none */
+    float scale;      /* factor of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
+    int64_t window;   /* number of keys a query attends to, including its own token; 0: no limit */
     const rope *rope; /* borrowed; NULL: no rotation */
-    group *
-        context; /* have other tokens of the micro-batch (nn/context_ranks.h); borrowed; NULL: all are here */
-    activation_specs input_specs;  /* of the input's whole rows, wanted by qkv, or by q, k, v */
-    activation_specs output_specs; /* of the attention output, wanted by o */
-    activation_specs grad_specs;   /* of the whole rows of o's output gradient */
-    activation_specs grad_qkv, grad_q, grad_k, grad_v; /* of the gradients of qkv, or of q, k, v */
+    group *context;   /* context-parallel ranks (nn/context_ranks.h); borrowed; NULL: none */
+    activation_specs input_specs;  /* of all rows of the input, which qkv, or q, k and v read */
+    activation_specs output_specs; /* of the attention output, which o reads */
+    activation_specs grad_specs;   /* of all rows of the gradient of o's output */
+    activation_specs grad_qkv, grad_q, grad_k, grad_v; /* of the gradients of the projections' outputs */
 } attention;
 
-/* Keys (after norm and rotation) and values of the tokens of one sequence, in one layer: rows [0, past) are
-   filled, and a forward appends those of its own tokens. */
+/* KV cache of one layer for one sequence. Rows [0, past) hold the keys (after norm and rotation) and values
+   of earlier tokens. A forward writes its own tokens' rows after them; the caller then advances past. */
 typedef struct attention_cache {
     tensor k, v; /* [capacity, kv_heads * head_dim], activation format; dense */
     int64_t past;
 } attention_cache;
 
-/* Where tokens stand: documents [start[b], start[b+1]) and each token's position in its document. */
+/* Sequence metadata of a micro-batch: its documents and each token's position in its document. */
 typedef struct sequence_metadata {
     tensor position;   /* i32[T] */
-    tensor cu_seqlens; /* i32[documents + 1] */
-    const attention_cache
-        *cache; /* evaluation of one document that goes on from here; NULL: nothing before */
+    tensor cu_seqlens; /* i32[documents + 1]: document b has tokens [cu_seqlens[b], cu_seqlens[b+1]) */
+    /* evaluation of one document that continues the cached tokens; NULL: starts at its first token */
+    const attention_cache *cache;
 } sequence_metadata;
 
-/* What forward leaves for backward; one for each micro-batch in flight. */
+/* What forward saves for backward; one per in-flight micro-batch. */
 typedef struct attention_saved {
-    tensor q, k, v, lse; /* q, k after rotation; lse[heads, T]; with a->context its heads of all tokens */
-    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* that of qkv, or those of q, k, v */
+    /* q, k after rotation; lse[heads, T]. With context parallelism: some heads of all tokens. */
+    tensor q, k, v, lse;
+    /* either qkv_buffer is open, or q, k, v */
+    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer;
     head_norm_saved q_norm, k_norm;
     latent_saved query_latent, key_latent;
     activation o;
 } attention_saved;
 
-/* The rows of x, y, g and dx are those that are here between layers (nn/tensor_ranks.h), of `at` and of what is saved all T. */
+/* x, y, g and dx have this rank's rows (with sequence parallelism a slice, nn/tensor_ranks.h); `at` and saved
+   tensors have all T rows. */
 
-/* Says what the activation that feeds q, k, v and that of o's output gradient are to be made in. */
+/* Connects the projections: writes the specs of the input x and of the gradient of y. */
 ott_status attention_connect(attention *a, activation_specs *input, activation_specs *grad_output);
 
-/* Opens and fills everything of `s` from x[T,D]. */
+/* Computes q, k, v and the attention output from x[T,D] into `s`, which it opens. */
 ott_status attention_forward(exec *cx, attention *a, const sequence_metadata *at, const activation *x,
                              attention_saved *s);
 /* y[T,D] = o W_o^T. */
 ott_status attention_project(exec *cx, attention *a, const attention_saved *s, const tensor *y);
-/* After forward when backward will use s as it is: o is kept once, as attention's backward reads it; its
-   quantized forms are made again there. */
+/* Call it after attention_project if s is kept until backward (no recomputation): closes the quantized copies
+   of o, which backward makes again. */
 ott_status attention_keep(exec *cx, attention_saved *s);
 ott_status attention_discard(exec *cx, attention_saved *s); /* closes all */
-/* From g, the gradient of y, and the input x: dx[T,D] and all weight gradients. Closes all of s. */
+/* Computes dx[T,D] and accumulates all weight gradients, from g, the gradient of y, and the input x. Closes
+   all of s. */
 ott_status attention_backward(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                               const activation *x, const activation *g, const tensor *dx);
 

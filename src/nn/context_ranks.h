@@ -1,38 +1,41 @@
 /*
- * nn/context_ranks: ranks that have different tokens of one micro-batch (context parallelism). All layers but attention
- * compute each token by itself. Around attention the ranks exchange (Jacobs et al. 2023): of all heads of its own tokens
- * each gets its own heads of all tokens, and back. So causal work is the same on every rank, documents, windows and
- * positions are those of the whole, and attention and its gradients are one rank's, bit for bit, but where copies are added up.
+ * nn/context_ranks: context parallelism: each rank has a slice of a micro-batch's tokens. Only attention
+ * needs other tokens. Around it, ranks exchange heads by all-to-all (DeepSpeed-Ulysses, Jacobs et al. 2023):
+ * all heads of a rank's own tokens become some heads of all tokens, and back. So all ranks do the same amount
+ * of causal work, and documents, windows and positions need no adjustment. Results equal one rank's, bit for
+ * bit, except where gradients of copied keys and values are summed.
  *
- * Rank r of C has rows [r T/C, (r+1) T/C) of the T tokens, and query heads [r H/C, (r+1) H/C). Keys and values go with the
- * query heads that read them: where these are on several ranks, each gets a copy, and the copies' gradients are added up.
+ * Rank r of C has rows [r T/C, (r+1) T/C) of the T tokens, and query heads [r H/C, (r+1) H/C). Each rank gets
+ * the key and value heads that its query heads read. If query heads on several ranks read the same key head,
+ * each rank gets a copy, and the copies' gradients are summed.
  */
 #ifndef NN_CONTEXT_RANKS_H
 #define NN_CONTEXT_RANKS_H
 
 #include "tensor/exec.h"
 
-/* Of a vector with an element for each token those of the tokens that are here; g NULL: all. */
+/* of_all has one element per token. Returns this rank's tokens; all if g is NULL. */
 tensor context_ranks_own(const group *g, tensor of_all);
 
-/* How the columns of a tensor are dealt out: in pieces of `width`, each as often as the query heads that it serves are more
-   than those that one copy serves. Pieces and copies in order, every rank gets as many. */
+/* How the columns of q, k or v are distributed over the ranks: in pieces of `width` columns, of which each
+   rank gets equally many. A piece that all_queries query heads read is copied all_queries / queries times:
+   each copy serves `queries` of them. 1 and 1: no copies. */
 typedef struct context_split {
     int64_t width;
-    int64_t queries,
-        all_queries; /* query heads that a copy serves, and that all copies do; 1, 1: there is one */
+    int64_t queries, all_queries;
 } context_split;
 
-/* Of q and what is shaped like it, and of k and v, of this many heads. */
+/* For q and the attention output. */
 context_split context_split_queries(int ranks, int64_t heads, int64_t head_dim);
+/* For k and v. */
 context_split context_split_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim);
-/* Columns that a rank gets of a tensor of so many. */
+/* Columns that each rank gets of a tensor with `columns` columns. */
 int64_t context_split_columns(const context_split *d, int ranks, int64_t columns);
 
-/* heads[T, columns] from each rank's tokens[T/C, W]. */
+/* Fills heads[T, context_split_columns] from each rank's tokens[T/C, columns]. */
 ott_status context_ranks_gather(exec *cx, group *g, const context_split *d, const tensor *tokens,
                                 const tensor *heads);
-/* And back: of copies the sum, in fp32 in the order of the ranks, rounded once. */
+/* The reverse. Copies are summed in fp32, in rank order, and rounded once. */
 ott_status context_ranks_scatter(exec *cx, group *g, const context_split *d, const tensor *heads,
                                  const tensor *tokens);
 

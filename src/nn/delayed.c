@@ -59,27 +59,27 @@ static ott_status place_state(const delayed_store *fresh, device *d, const delay
 }
 
 /* next[ORDERS]: where the states of each order begin. */
-static ott_status place_states(const delayed_store *fresh, device *d, const delayed_request *wanted,
+static ott_status place_states(const delayed_store *fresh, device *d, const delayed_request *requests,
                                int count, int64_t *next) {
     float *amax_history = fresh->block ? (float *)fresh->block + 2 * fresh->seen.columns : NULL;
     for (int i = 0; i < count; i++) {
-        if (!wanted[i].spec) {
-            *wanted[i].state = (delayed_state){0};
+        if (!requests[i].spec) {
+            *requests[i].state = (delayed_state){0};
             continue;
         }
-        TRY(place_state(fresh, d, &wanted[i], next[order_of(&wanted[i])]++, amax_history));
-        amax_history += wanted[i].spec->history;
+        TRY(place_state(fresh, d, &requests[i], next[order_of(&requests[i])]++, amax_history));
+        amax_history += requests[i].spec->history;
     }
     return OTT_OK;
 }
 
-ott_status delayed_store_set(delayed_store *store, device *d, const delayed_request *wanted, int count) {
+ott_status delayed_store_set(delayed_store *store, device *d, const delayed_request *requests, int count) {
     delayed_store fresh = {0};
     int64_t of[ORDERS] = {0}, floats = 0;
     for (int i = 0; i < count; i++) {
-        if (!wanted[i].spec) continue;
-        of[order_of(&wanted[i])]++;
-        floats += 2 + wanted[i].spec->history;
+        if (!requests[i].spec) continue;
+        of[order_of(&requests[i])]++;
+        floats += 2 + requests[i].spec->history;
     }
     int64_t states = of[0] + of[1] + of[2] + of[3];
     int64_t next[ORDERS] = {0, of[0], of[0] + of[1], of[0] + of[1] + of[2]};
@@ -89,7 +89,7 @@ ott_status delayed_store_set(delayed_store *store, device *d, const delayed_requ
     if (states > 0) TRY(device_allocate(d, MEM_WEIGHT, fresh.block_bytes, "amax histories", &fresh.block));
     fresh.seen = tensor_vector(fresh.block, OTT_F32, states);
     if (states > 0) fresh.input_scales = tensor_vector((float *)fresh.block + states, OTT_F32, of[0] + of[1]);
-    ott_status status = place_states(&fresh, d, wanted, count, next);
+    ott_status status = place_states(&fresh, d, requests, count, next);
     delayed_store_release(store, d);
     *store = fresh;
     return status;

@@ -1,18 +1,18 @@
 /*
- * nn/delayed: the state of delayed scaling (fp8/history.h): for each tensor of a linear layer whose recipe
- * says so, the largest magnitude seen since the last update, the amax_history of earlier ones, and the scale that
- * follows. The states of a set of layers lie in one store on the device, what was seen side by side, so that
- * ranks reduce all of it at once.
+ * nn/delayed: state of delayed scaling (fp8/history.h). For each tensor of a linear layer with a delayed
+ * recipe: the amax since the last update, the history of earlier amaxes, and the current scale. All states of
+ * a model are in one device block, with the current amaxes next to each other, so that ranks reduce all of
+ * them at once.
  */
 #ifndef NN_DELAYED_H
 #define NN_DELAYED_H
 
 #include "tensor/exec.h"
 
-/* Of one tensor. All views; data NULL when its scaling is not delayed. */
+/* State of one tensor: views into a delayed_store. seen.data NULL: scaling is not delayed. */
 typedef struct delayed_state {
     cast_spec spec;
-    tensor seen, scale;  /* fp32[1] */
+    tensor seen, scale;  /* fp32[1]: amax since the last update; scale for the next cast */
     tensor amax_history; /* fp32[spec.history] */
 } delayed_state;
 
@@ -20,39 +20,39 @@ typedef struct delayed_store {
     void *block; /* device memory of all states, NULL when there are none */
     int64_t block_bytes;
     tensor seen;           /* fp32[states] */
-    int64_t first_reduced; /* of them those that are reduced over ranks: these, */
-    int64_t reduced;       /* so many */
-    tensor input_scales;   /* fp32: those that a forward reads, which recomputation reads again */
+    int64_t first_reduced; /* index of the first state that is reduced over ranks */
+    int64_t reduced;       /* number of such states, which are contiguous */
+    tensor input_scales;   /* fp32: the scales of layer inputs, which recomputation must read unchanged */
 } delayed_store;
 
-/* What of a tensor's two uses is delayed; NULL: neither. */
+/* Returns the use of q with delayed scaling (both are alike); NULL: none. */
 const cast_spec *delayed_cast(const quant_spec *q);
 
-/* A state that is wanted, and where it goes. */
+/* A request for a state; delayed_store_set fills *state. */
 typedef struct delayed_request {
     delayed_state *state;
-    const cast_spec *spec; /* NULL: none is wanted */
-    bool is_input;         /* of a layer */
+    const cast_spec *spec; /* NULL: no state */
+    bool is_input;         /* of a layer's input */
 } delayed_request;
 
-/* Makes the store hold exactly the wanted states: one that was there with the same rule and format keeps its
-   values (its amax_history is resized when only the length differs), another starts with scale 1 and an empty
-   amax_history. */
-ott_status delayed_store_set(delayed_store *store, device *d, const delayed_request *wanted, int count);
+/* Makes the store hold exactly the requested states. A state that exists with the same rule and format keeps
+   its values; its history is resized if the length changes. A new state starts with scale 1 and an empty
+   history. */
+ott_status delayed_store_set(delayed_store *store, device *d, const delayed_request *requests, int count);
 void delayed_store_release(delayed_store *store, device *d);
-/* The largest of all ranks of the group, where the specs ask for it; before an update. */
+/* Reduces the current amaxes (max) over the group, for states with spec.reduce. Call it before the update. */
 ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g);
-/* What was seen moves the amax_history on and gives the next scale. */
+/* Appends the current amax to the history, computes the next scale and clears the current amax. */
 ott_status delayed_update(exec *cx, const delayed_state *state);
 
-/* Updates of many states, which stay where they are until the rest is done. */
+/* Collects updates and runs them in batches. Zero-initialize it except cx. */
 enum { DELAYED_LIST = 64 };
 typedef struct delayed_updates {
     exec *cx;
-    int count; /* put off */
+    int count; /* pending */
     amax_update_args items[DELAYED_LIST];
 } delayed_updates;
 ott_status delayed_updates_add(delayed_updates *u, const delayed_state *state);
-ott_status delayed_updates_flush(delayed_updates *u); /* those that were put off */
+ott_status delayed_updates_flush(delayed_updates *u); /* runs the pending updates */
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * nn/draw: initial values of parameters: normal, uniform or constant, a pure function of seed, stream and element, made on
- * several threads.
+ * nn/draw: draws initial values of parameters (normal, uniform or constant) on several threads. Each value is
+ * a pure function of seed, stream and element index, so it does not depend on sharding or threads.
  */
 #ifndef NN_DRAW_H
 #define NN_DRAW_H
@@ -8,8 +8,8 @@
 #include "base/cancellation.h"
 #include "nn/frozen.h"
 
-/* Normal of this deviation, cut at `cut` deviations (0: not cut); deviation 0: uniform in [-bound, bound); both 0: all
-   `constant`. */
+/* deviation > 0: normal with this standard deviation, truncated at `truncation` deviations (0: not). Else
+   bound > 0: uniform in [-bound, bound). Else `constant`. */
 typedef struct draw_distribution {
     double deviation, truncation, bound;
     float constant;
@@ -19,25 +19,27 @@ typedef struct draw {
     device *device;
     struct pool *pool;
     float *host;                   /* [piece] */
-    int64_t piece;                 /* elements that are made at once: a small share of all */
-    const frozen_filling *filling; /* of the parameter, where it keeps codes; NULL: numbers */
-    bool measures;                 /* filling: all of the whole is drawn to be measured, and nothing stored */
+    int64_t piece;                 /* number of elements drawn at a time */
+    const frozen_filling *filling; /* for a parameter that is stored as FP8 codes; else NULL */
+    /* first pass of filling: draws the full parameter to measure amaxes, stores nothing */
+    bool measures;
     cancellation_progress progress;
     int64_t done;
 } draw;
 
-/* For `total` elements in all, on so many threads (0: all cores); OTT_ERR_STOPPED when the cancel (NULL: nobody) ends
-   it. Closed with draw_close, also when this fails. */
+/* total: number of elements to draw, for progress; threads 0: all cores; cancel NULL: no progress callback.
+   Drawing returns OTT_ERR_STOPPED when the callback cancels. Call draw_close also if draw_open fails. */
 ott_status draw_open(draw *w, device *d, const cancellation *cancel, int64_t total, int threads);
 void draw_close(draw *w);
-/* Rows [first, first + count) of p, which have this stream by themselves: of them those that are on this rank. */
+/* Draws rows [first, first + count) of the full p with a stream of their own, and stores those in this rank's
+   shard. */
 ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t stream, const parameter *p,
                      int64_t first, int64_t count);
 
-/* Adds a random offset to each of `count` values that were loaded from a file of format `loaded` (OTT_BF16 or OTT_F16). The
-   offset is uniform and smaller than half the distance to the neighbor in `loaded`, so each value still rounds to what was
-   loaded. Zeros, infinities and NaNs stay. Value i uses draw first + i of (seed, stream). Why: docs/numerics.md, "Master
-   dither". */
+/* Master dither: adds a random offset to each of `count` values that were loaded from a file of format
+   `loaded` (OTT_BF16 or OTT_F16). The offset is uniform and smaller than half the distance to the neighboring
+   value of that format, so each value still rounds to the loaded one. Zeros, infinities and NaNs do not
+   change. Value i uses draw first + i of (seed, stream). Why: docs/numerics.md, "Master dither". */
 void draw_dither(float *values, int64_t count, ott_dtype loaded, uint64_t seed, uint64_t stream,
                  uint64_t first);
 

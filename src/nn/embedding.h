@@ -1,4 +1,4 @@
-/* nn/embedding: token ids to vectors. */
+/* nn/embedding: looks up the vectors of token ids. */
 #ifndef NN_EMBEDDING_H
 #define NN_EMBEDDING_H
 
@@ -9,12 +9,15 @@ typedef struct embedding {
     const char *name;
     parameter *weight; /* [V,D] */
     bool has_padding;
-    int64_t padding;    /* a row that tokens do not train (transformers' padding_idx) */
-    tensor_ranks ranks; /* among which the rows are cut, or else each has the whole table */
+    int64_t padding; /* if has_padding: this row gets no gradient (transformers' padding_idx) */
+    /* tensor-parallel ranks; the rows of the table are split over them, or each has the full table */
+    tensor_ranks ranks;
 } embedding;
 
-/* y[T,D] = rows of the master, rounded to y's format; of y and dy the rows that are here between layers. token: i32[T]. */
+/* y[T,D] = rows of the master, rounded to y's format. token: i32[T]. y and dy have this rank's rows
+   (nn/tensor_ranks.h). */
 ott_status embedding_forward(exec *cx, const embedding *e, const tensor *token, const tensor *y);
+/* Adds dy to the table's gradient; nothing if the table is frozen. */
 ott_status embedding_backward(exec *cx, const embedding *e, const tensor *token, const tensor *dy);
 
 #endif

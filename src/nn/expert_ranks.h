@@ -1,13 +1,14 @@
 /*
- * nn/expert_ranks: ranks that divide the experts of mixtures among them (expert parallelism, Lepikhin et al. 2020): each has
- * as many, in rank order, and other tokens. The rows of a rank's tokens, sorted by expert, go to the ranks that have these by
- * an all-to-all; what the experts make of them comes back by another.
+ * nn/expert_ranks: expert parallelism (Lepikhin et al. 2020). Each rank holds an equal number of experts, in
+ * rank order, and its own tokens. Rows of tokens, sorted by expert, are sent to the experts' ranks by one
+ * all-to-all (dispatch); the experts' outputs return by another (combine).
  *
- * The rows that arrive lie rank by rank, those of one rank by expert. Products run over one rank's rows after the other's: so
- * an expert adds up what one rank with as many micro-batches adds up, in the same order, bit for bit.
+ * Received rows are ordered by sending rank, then by expert. GEMMs run over one sending rank's rows after the
+ * other's. So an expert's sums equal, bit for bit, one rank's that runs as many micro-batches.
  *
- * How many rows go where is known when a layer has routed: the ranks tell each other, and the host reads it, before any goes.
- * Buffers have room for the worst, every token on one rank; only rows that are there travel and are multiplied.
+ * Row counts are known after routing. The ranks exchange them, and the host reads them, before rows are sent.
+ * Buffers have room for the worst case, in which all tokens choose experts of one rank; only actual rows are
+ * sent and multiplied.
  */
 #ifndef NN_EXPERT_RANKS_H
 #define NN_EXPERT_RANKS_H
@@ -16,33 +17,40 @@
 #include "tensor/exec.h"
 
 typedef struct expert_ranks {
-    group *group;             /* borrowed */
-    int64_t experts;          /* of all ranks */
-    int64_t *sent, *received; /* [ranks] rows of the layer whose pass runs */
-    int32_t *end, *own_end;   /* [ranks, experts], [ranks, experts of this rank], on the host, likewise */
+    group *group;    /* borrowed */
+    int64_t experts; /* of all ranks */
+    /* Host copies of the counts of the layer that runs at present: */
+    int64_t *sent, *received; /* [ranks] rows to and from each rank */
+    /* [ranks, experts], [ranks, experts of this rank]: where each expert's rows end */
+    int32_t *end, *own_end;
 } expert_ranks;
 
-/* Experts are divided evenly. */
+/* experts must be divisible by the number of ranks. The arrays come from `memory`. */
 ott_status expert_ranks_open(expert_ranks *r, arena *memory, group *g, int64_t experts);
 
+/* Number of experts on each rank. */
 static inline int64_t expert_ranks_own(const expert_ranks *r) {
     return r->experts / r->group->size;
 }
-/* The most rows that can arrive of `tokens` tokens on each rank with so many choices each, of which an expert takes at most
-   `capacity` from a rank (0: all); and those that do, in a recording the mean. */
+/* Maximum number of rows that this rank can receive if each rank has `tokens` tokens with `choices` experts
+   each, and an expert takes at most `capacity` rows of each choice from a rank (0: no limit). */
 int64_t expert_ranks_max_rows(const expert_ranks *r, int64_t tokens, int64_t choices, int64_t capacity);
+/* Number of rows that this rank receives; while the plan is being recorded, the mean. */
 int64_t expert_ranks_received_rows(const expert_ranks *r);
 
-/* end: where each expert's of this rank's rows end, i32[experts], of which a recording expects `rows`; all[ranks, experts] gets every rank's, own[ranks,
-   experts of this rank] where the experts' rows end among those that come from each. From here on rows travel as these say. */
+/* Exchanges the row counts after routing. end: i32[experts], where each expert's rows end among this rank's
+   tokens' rows. Fills all[ranks, experts] with every rank's `end`, and own[ranks, experts of this rank] with
+   where each expert's rows end among the rows received from each rank. rows: this rank's number of rows,
+   which the plan assumes while it is recorded. Blocks until the host has the counts. */
 ott_status expert_ranks_exchange_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *end,
                                         const tensor *all, const tensor *own);
-/* The same once more, for backward. */
+/* Loads the counts of a layer again from `all`, for its backward. */
 ott_status expert_ranks_reload_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *all);
 
-/* Rows of this rank's tokens by expert, x, to the ranks that have the experts: what arrives, y. And back. x has more rows
-   where experts have a capacity. */
+/* Sends rows x of this rank's tokens, sorted by expert, to the experts' ranks; y gets the received rows. With
+   a capacity, x has more rows than are sent. */
 ott_status expert_ranks_dispatch(exec *cx, const expert_ranks *r, const tensor *x, const tensor *y);
+/* The reverse: sends rows y back to the tokens' ranks; x gets the rows of this rank's tokens. */
 ott_status expert_ranks_combine(exec *cx, const expert_ranks *r, const tensor *y, const tensor *x);
 
 #endif

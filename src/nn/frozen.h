@@ -1,7 +1,7 @@
 /*
- * nn/frozen: a frozen matrix, or a stack of them, that is kept in FP8 and has no master: the parameter's value holds E4M3 codes,
- * and an element is its code times the scale_inv of its block. What codes and scales are never changes once they are read or
- * made. Blocks of a stack are those of its matrices, which share no scale.
+ * nn/frozen: frozen matrices and frozen expert weights that are stored as FP8 codes without a master. The
+ * parameter's value holds E4M3 codes; an element is its code times the scale_inv of its block. Codes and
+ * scales never change after they were loaded or made. The matrices of expert weights share no scale block.
  */
 #ifndef NN_FROZEN_H
 #define NN_FROZEN_H
@@ -9,54 +9,64 @@
 #include "base/arena.h"
 #include "nn/parameter.h"
 
-/* Of a parameter (parameter.codes). Every rank has the scales of the whole, which are few. */
+/* Format and scales of a parameter's codes (parameter.codes). Every rank of a stage has the scales of the
+   full parameter; they are small. */
 typedef struct frozen_codes {
-    cast_spec cast; /* how values become codes: one scale, one a row, or one a block of 128x128 */
-    int64_t rows;   /* of a matrix */
-    int64_t block_rows, block_columns; /* elements that share a scale */
-    int64_t scale_rows, scale_columns; /* blocks of the whole, of all its matrices */
-    float *scale_inv;                  /* [scale_rows, scale_columns], on the host; NULL: another stage's */
-    float *
-        local; /* of the local part's blocks, on the device, in the order of tensor/qtensor; owned by the model */
+    cast_spec cast; /* granularity (one scale, one per row, or one per 128x128 block) and scale rule */
+    int64_t rows;   /* of one matrix */
+    int64_t block_rows, block_columns; /* size of a scale block */
+    int64_t scale_rows, scale_columns; /* number of blocks; scale_rows counts the blocks of all matrices */
+    /* [scale_rows, scale_columns], on the host, full parameter; NULL: on another pipeline stage */
+    float *scale_inv;
+    /* scales of the local part on the device, ordered as in tensor/qtensor; owned by the model */
+    float *local;
 } frozen_codes;
 
-/* How a weight whose rowwise use is cast so is kept: with its blocks and its rule, where it is E4M3 with scales of a kind
-   that can be kept; else with a power of two a row. */
+/* Returns how to store a weight that the recipe casts as *use for its rowwise use. If *use is E4M3 with one
+   of the granularities above, the weight is stored with the same granularity and rule; else as in the recipe
+   "rowwise", with one power-of-two scale per row. */
 cast_spec frozen_cast_for(const cast_spec *use);
 
-/* Of blocks one below the other, that which a row of the whole is in. */
+/* Index of the scale-block row that contains this row of the full parameter. */
 static inline int64_t frozen_block_at(const frozen_codes *c, int64_t row) {
     int64_t each = (c->rows + c->block_rows - 1) / c->block_rows;
     return row / c->rows * each + row % c->rows / c->block_rows;
 }
 
-/* Says of p, which is no vector, that its value is codes, before its shard is divided. is_here: on this rank's stage.
-   OTT_ERR_CONFIG when its local part is not of whole blocks. */
+/* Declares that p, a matrix or expert weights, is stored as codes; call it before store_divide. is_here: p
+   belongs to this pipeline stage. Memory comes from the arena. OTT_ERR_CONFIG if tensor parallelism splits a
+   scale block. */
 ott_status frozen_open(parameter *p, const cast_spec *cast, bool is_here, arena *memory);
-/* What `local` takes, and filling it from scale_inv. */
+/* Bytes of frozen_codes.local, which the caller allocates. */
 int64_t frozen_local_bytes(const parameter *p);
+/* Fills frozen_codes.local from scale_inv. */
 ott_status frozen_place_scales(const parameter *p, device *d);
-/* Of the local part a matrix, 0 where it is no stack: its rowwise use and, where blocks are the same seen along rows and along
-   columns, the columnwise one of the same codes. It is read only: amax and scale, which no operation looks at, are the scale_inv. */
+/* Returns matrix `matrix` of the local part (0 unless expert weights) as a view of codes and scales: its
+   rowwise use and, if blocks look the same along rows and columns, its columnwise use. Read only; amax and
+   scale are not valid (they alias scale_inv). */
 qtensor frozen_quantized(const parameter *p, int64_t matrix);
-/* Elements [first, first + count) of the whole, row by row: codes' values before, elements after. */
+/* Dequantizes elements [first, first + count) of the full parameter, in row-major order, in place: values[i]
+   holds the value of a code before and the element after. */
 void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *values);
 
-/* The values of the local part of a stack, w[rows, columns]; of matrices that have no rows nothing, where the host can look at
-   `end` (tensor/ops.def: grouped_gemm) without waiting. NULL: of all. */
+/* Dequantizes the local part of expert weights into w[rows, columns]. `end`: where each expert's rows end
+   (tensor/ops.def: grouped_gemm). Experts without rows are skipped if the host can read `end` without waiting
+   (CPU). end NULL: all experts. */
 ott_status frozen_stack_values(exec *cx, const parameter *p, const tensor *end, const tensor *w);
 
-/* Making codes of values, piece by piece: all of the whole is measured, then scales are made, then pieces are encoded. */
+/* Makes codes from values in pieces, so that the full parameter is never in memory. Order: frozen_fill_open,
+   frozen_fill_measure for all elements of the full parameter, frozen_fill_scales, frozen_fill_encode for the
+   pieces to store, frozen_fill_close. */
 typedef struct frozen_filling {
     mem *account;
     const parameter *p;
-    float *scale; /* [scale_rows, scale_columns]: amax, then what elements are multiplied by */
+    float *scale; /* [scale_rows, scale_columns]: amax while measuring, then scale; owned */
 } frozen_filling;
 
 ott_status frozen_fill_open(mem *account, const parameter *p, frozen_filling *out);
-void frozen_fill_close(frozen_filling *f); /* an all-zero one is allowed */
+void frozen_fill_close(frozen_filling *f); /* accepts an all-zero one */
 void frozen_fill_measure(const frozen_filling *f, int64_t first, int64_t count, const float *values);
-/* OTT_ERR_FORMAT for a NaN or an infinity, which no scale holds. */
+/* Sets scale_inv and frozen_codes.local. OTT_ERR_FORMAT if a value was NaN or infinite. */
 ott_status frozen_fill_scales(const frozen_filling *f, device *d);
 void frozen_fill_encode(const frozen_filling *f, int64_t first, int64_t count, const float *values,
                         uint8_t *codes);

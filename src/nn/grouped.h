@@ -1,33 +1,36 @@
 /*
- * nn/grouped: products of a stack of matrices, each with its rows. In FP8 each matrix and its rows are quantized and multiplied as
- * a linear layer of its own would do it, so that codes, scales and sums are those of single products, bit for bit. A use of
- * the matrices is cast from their masters for each product.
+ * nn/grouped: GEMMs of expert weights w[experts][out, in], each expert with its own rows of x. In FP8, every
+ * expert's matrix and rows are quantized and multiplied exactly as by a separate linear layer: same codes,
+ * scales and sums, bit for bit. Each GEMM casts the expert weights from the master again.
  *
- * Where each matrix' rows end stands on the device, and is not waited for; buffers have room for the most.
+ * Row counts are known only on the device. The host does not wait for them, so buffers have room for the
+ * maximum.
  */
 #ifndef NN_GROUPED_H
 #define NN_GROUPED_H
 
 #include "tensor/exec.h"
 
-/* The rows of each matrix of a stack (tensor/ops.def: grouped_gemm). */
+/* The rows of each expert, sorted by expert: expert e has rows [end[e-1], end[e]) (tensor/ops.def:
+   grouped_gemm). */
 typedef struct grouped_rows {
-    tensor end;       /* i32[matrices] */
-    int64_t max_rows; /* rows that there may be */
+    tensor end;       /* i32[experts] */
+    int64_t max_rows; /* upper bound of end[experts - 1], which sizes buffers */
 } grouped_rows;
 
-/* What the weight gradients of a stack are balanced by: where in each part of all rows those of all stacks' matrices end, and which of
-   these is its first (tensor/ops.def: grouped_gemm_weight). */
+/* Row counts for balancing expert gradients (tensor/ops.def: grouped_gemm_weight). */
 typedef struct grouped_balance {
-    tensor end; /* i32[parts, matrices of all] */
-    int64_t first;
+    /* i32[ranks, experts of all ranks]: where each expert's rows end on each rank that holds tokens of the
+       micro-batch */
+    tensor end;
+    int64_t first; /* index of this rank's first expert */
 } grouped_balance;
 
-/* Can stacks have this spec in FP8? *why says why not. */
+/* True if grouped GEMMs support this spec in FP8. If false, *why is the reason, a static text. */
 bool grouped_supports(const linear_spec *s, const char **why);
 
-/* y = x W^T; dx = g W, or more; dw += g^T x: w[matrices][out of each, in], dw the same. Each counts as one product. balance
-   NULL: gradients are not balanced. */
+/* y = x W^T; dx = g W, or dx += g W; dw += g^T x. w and dw are [experts][out, in]. Each call counts as one
+   GEMM of the run. balance NULL: gradients are not balanced. */
 ott_status grouped_output(exec *cx, const linear_spec *s, const tensor *w, const tensor *x,
                           const grouped_rows *r, const tensor *y);
 ott_status grouped_grad_input(exec *cx, const linear_spec *s, const tensor *w, const tensor *g,

@@ -64,14 +64,14 @@ static ott_status backward_latent(exec *cx, latent_path *p, const latent_saved *
 }
 
 ott_status latent_backward(exec *cx, latent_path *p, latent_saved *s, const activation *x, activation *g,
-                           const tensor *beside, const tensor *dx, bool accumulate) {
+                           const tensor *extra, const tensor *dx, bool accumulate) {
     activation dmade;
     TRY(activation_open(cx, "gradient of a projection to a latent", s->made.dtype, s->made.rows, p->a.out,
                         &p->grad_a, &dmade));
     TRY(backward_latent(cx, p, s, g, &dmade.t));
-    if (beside) {
-        tensor to = tensor_columns(dmade.t, p->b.in, beside->columns);
-        TRY(op_convert(cx, &(convert_args){.x = beside, .y = &to}));
+    if (extra) {
+        tensor to = tensor_columns(dmade.t, p->b.in, extra->columns);
+        TRY(op_convert(cx, &(convert_args){.x = extra, .y = &to}));
     }
     TRY(latent_close(cx, s));
     TRY(activation_quantize(cx, &dmade));
@@ -87,17 +87,17 @@ ott_status latent_close(exec *cx, latent_saved *s) {
 /* ---- heads ---- */
 
 ott_status latent_split(exec *cx, const latent_shape *s, int64_t heads, const tensor *made,
-                        const tensor *turned, const tensor *k, const tensor *v) {
+                        const tensor *rotated, const tensor *k, const tensor *v) {
     TRY(op_join_heads(
         cx, &(join_heads_args){
-                .x = made, .tail = turned, .y = k, .heads = heads, .tail_heads = 1, .count = s->nope_dim}));
+                .x = made, .tail = rotated, .y = k, .heads = heads, .tail_heads = 1, .count = s->nope_dim}));
     return op_join_heads(
         cx, &(join_heads_args){.x = made, .y = v, .heads = heads, .first = s->nope_dim, .count = s->value});
 }
 
 ott_status latent_merge(exec *cx, const latent_shape *s, int64_t heads, const tensor *dk, const tensor *dv,
-                        const tensor *made, const tensor *turned) {
-    TRY(op_sum_heads(cx, &(sum_heads_args){.x = dk, .y = turned, .heads = heads, .first = s->nope_dim}));
+                        const tensor *made, const tensor *rotated) {
+    TRY(op_sum_heads(cx, &(sum_heads_args){.x = dk, .y = rotated, .heads = heads, .first = s->nope_dim}));
     return op_join_heads(
         cx, &(join_heads_args){
                 .x = dk, .tail = dv, .y = made, .heads = heads, .tail_heads = heads, .count = s->nope_dim});

@@ -64,10 +64,10 @@ void linear_release(linear *l, device *d) {
     l->packed = (operand){0};
 }
 
-void linear_delayed_requests(linear *l, delayed_request wanted[TENSOR_COUNT]) {
+void linear_delayed_requests(linear *l, delayed_request requests[TENSOR_COUNT]) {
     const quant_spec *specs[TENSOR_COUNT] = {&l->spec.input, &l->spec.weight, &l->spec.grad_output};
     for (int t = 0; t < TENSOR_COUNT; t++)
-        wanted[t] = (delayed_request){
+        requests[t] = (delayed_request){
             .state = &l->delayed[t], .spec = delayed_cast(specs[t]), .is_input = t == TENSOR_INPUT};
 }
 

@@ -1,7 +1,8 @@
 /*
- * nn/linear: Y[M,out] = X[M,in] W[out,in]^T + bias, in whatever representation its spec says (fp8/recipe.h).
- * The only layer that knows about FP8; the three GEMMs of forward and backward are three calls, so that the
- * layer above decides when each runs and what it accumulates into.
+ * nn/linear: Y[M,out] = X[M,in] W[out,in]^T + bias. The spec (fp8/recipe.h) says which of X, W and
+ * grad_output are quantized and how. No other layer contains FP8 logic. Forward, grad_input and grad_weight
+ * are three separate calls, so that the caller decides when each GEMM runs and where it
+ * accumulates.
  */
 #ifndef NN_LINEAR_H
 #define NN_LINEAR_H
@@ -13,121 +14,140 @@
 #include "nn/lora.h"
 #include "nn/tensor_ranks.h"
 
+/* Does not own parameters, adapter, groups and strings; owns compute_block. */
 typedef struct linear {
-    const char *name;      /* fully qualified, "model.layers.0.mlp.up_proj" */
-    int64_t in, out;       /* of the part of the weight that is here */
-    tensor_ranks ranks;    /* among which the weight is cut, */
-    parameter_split split; /* in this way */
+    const char *name; /* fully qualified, "model.layers.0.mlp.up_proj" */
+    /* of this rank's part of the weight; expert weights: out counts the rows of all experts */
+    int64_t in, out;
+    tensor_ranks ranks;    /* the tensor-parallel ranks that share the weight */
+    parameter_split split; /* the dimension of the weight that is split over them */
     parameter *weight;     /* [out, in] */
-    parameter *bias;       /* [out], or NULL */
-    lora *lora;            /* an adapter beside it, which every call runs too; borrowed; NULL: none */
+    parameter *bias;       /* [out]; NULL: none */
+    lora *lora;            /* adapter, which every call also applies; NULL: none */
     linear_spec spec;
-    /* of a stack: of its products in FP8; fp8 false: there are none, and spec says all */
+    /* Expert weights: the spec of FP8 grouped GEMMs. Not used unless grouped.fp8; then `spec` applies. */
     linear_spec grouped;
-    const char *recipe_name; /* of the recipe that spec follows from; borrowed; NULL: not known */
-    /* hold the other rows of its input and grad_output; borrowed; NULL: all rows are here */
+    const char *recipe_name; /* name of the recipe that spec was compiled from; NULL: unknown */
+    /* context-parallel ranks: they hold other rows of input and grad_output; NULL: none */
     group *row_ranks;
-    const char *skip_reason; /* why it stays in high precision under an FP8 recipe; NULL when converted or
-                                 not asked */
-    float
-        low_sqnr_count; /* health measurements in a row below the bound of float8.fallback; LINEAR_FELL_BACK: it has
-                    moved to high precision for good */
-    int input_copy,
-        grad_copy; /* which form of its input activation and of its grad_output activation it uses; -1: high precision */
-    /* The weight as the GEMMs read it, made from the master once for each optimizer step; of a frozen
-       weight only once, unless its scaling is delayed. Where ranks share the weight, parallel/store has these made:
-       scales once a step, the rest around the passes. A frozen weight that is kept in FP8 has none of these: what differs
-       from its own codes each product makes anew; so it does where the weight is composed. */
-    tensor compute;    /* in the activation format; data NULL: the master itself, or all in FP8 */
-    qtensor quantized; /* both uses, where FP8 */
-    operand packed;    /* b of linear_forward, after linear_pack; data NULL: not packed */
-    /* codes of the columnwise use that are not the rowwise one's as well are not kept: each backward makes them;
-       said before linear_set_spec */
+    const char *skip_reason; /* why an FP8 recipe leaves this layer in high precision; NULL: it does not */
+    /* Consecutive health measurements with an SQNR below the bound of float8.fallback. LINEAR_FELL_BACK: the
+       layer has fallen back to high precision for good. */
+    float low_sqnr_count;
+    /* Indices for activation_copy: this layer's quantized copy of its input and of its grad_output; -1: high
+       precision. */
+    int input_copy, grad_copy;
+    /* The compute weight, which the GEMMs read. It is made from the master once per optimizer step; if the
+       weight is frozen and its scaling is not delayed, only once. If data-parallel ranks shard the weight,
+       parallel/store fills it: scales once per step, values around each pass. DoRA weights and weights stored
+       as FP8 codes have no compute weight: each GEMM makes its operand. */
+    tensor compute;    /* in the activation format; data NULL: GEMMs read the master or only FP8 codes */
+    qtensor quantized; /* FP8 codes and scales of both uses */
+    operand packed;    /* operand b of linear_forward after linear_pack; data NULL: not packed */
+    /* True if backward makes the columnwise codes each time instead of keeping them, where they differ from
+       the rowwise codes. Set it before linear_set_spec. */
     bool requantizes;
-    /* the optimizer makes weight->shard.quantized, of these or their amax, with each value (linear_fuse_quantize) */
+    /* linear_fuse_quantize is in effect; output in weight->shard.quantized */
     bool optimizer_quantizes;
-    int64_t quantized_step;              /* exec.step that it is of; -1: of none */
-    void *compute_block;                 /* device memory behind all of these; owned by the linear */
-    int64_t compute_step;                /* exec.step it, or its scales, were made for; -1: never */
-    delayed_state delayed[TENSOR_COUNT]; /* views of the owner's delayed_store */
+    int64_t quantized_step; /* exec.step of the optimizer's latest output; -1: none */
+    void *compute_block;    /* device memory of compute, quantized or packed */
+    /* exec.step that the compute weight, or its scales, was made for; -1: none */
+    int64_t compute_step;
+    delayed_state delayed[TENSOR_COUNT]; /* views into a delayed_store */
 } linear;
 
 #define LINEAR_FELL_BACK (-1.0f)
 
-/* The spec that its products run under. */
+/* The spec of this layer's GEMMs: `grouped` if that is FP8, else `spec`. */
 static inline const linear_spec *linear_products_spec(const linear *l) {
     return l->grouped.fp8 ? &l->grouped : &l->spec;
 }
 
-/* Which part of one of its tensors is here. */
+/* ---- setup, in this order ---- */
+
+/* The ranks that hold the other shards of one of the layer's tensors. */
 tensor_shard linear_shard(const linear *l, recipe_tensor which);
-/* OTT_ERR_CONFIG when the ranks' parts of its tensors are not of whole scale blocks. */
+/* OTT_ERR_CONFIG if tensor parallelism splits a scale block between ranks. */
 ott_status linear_check_blocks(const linear *l, const linear_spec *spec);
-/* Takes a compiled spec: allocates the compute weight it needs (freeing an earlier one). Delayed scaling also
-   needs a store: linear_delayed_requests says what, before linear_connect. */
+/* Sets the spec and allocates the compute weight; releases an earlier one. */
 ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec);
+/* Frees the compute weight and ends linear_fuse_quantize. */
 void linear_release(linear *l, device *d);
-/* Its TENSOR_COUNT states of delayed scaling, for delayed_store_set. */
-void linear_delayed_requests(linear *l, delayed_request wanted[TENSOR_COUNT]);
-/* Registers this layer's wants on the activation that feeds it and on the activation of its grad_output. */
+/* Fills in the layer's requests for delayed_store_set. Call that before linear_connect. */
+void linear_delayed_requests(linear *l, delayed_request requests[TENSOR_COUNT]);
+/* Adds what this layer reads to the specs of its input and of its grad_output. */
 ott_status linear_connect(linear *l, activation_specs *input, activation_specs *grad_output);
 
-/* Has it no master, but codes (nn/frozen.h)? */
+/* ---- how the weight is stored and read ---- */
+
+/* True if the weight is stored as FP8 codes without a master (nn/frozen.h). */
 static inline bool linear_keeps_codes(const linear *l) {
     return l->weight && l->weight->codes;
 }
-/* Does a decomposed adapter compose its weight (nn/dora.h)? Each product makes it, in the scaling of its recipe. */
+/* True if the adapter is DoRA (nn/dora.h): each GEMM composes the weight and quantizes it as the spec
+   requires. */
 static inline bool linear_is_composed(const linear *l) {
     return l->lora && l->lora->magnitude;
 }
-/* Is its weight cast from a master, once a step? */
+/* True if the weight is cast from a master to FP8 once per step. */
 static inline bool linear_casts_weight(const linear *l) {
     return quant_spec_is_fp8(&l->spec.weight) && !linear_keeps_codes(l) && !linear_is_composed(l);
 }
 
-/* What a product makes of codes that are kept (nn/frozen.h). */
+/* How a GEMM reads a weight that is stored as FP8 codes. */
 typedef enum linear_codes_use {
-    LINEAR_CODES_DIRECT,      /* it multiplies them */
-    LINEAR_CODES_DEQUANTIZED, /* numbers in the activation format, at each use */
-    LINEAR_CODES_REQUANTIZED, /* codes of their values in the blocks of its own recipe, at each use: these are rounded twice; so is what an
-                       adapter composes of them, and a stack where its products are in FP8 */
+    LINEAR_CODES_DIRECT,      /* multiplies the stored codes */
+    LINEAR_CODES_DEQUANTIZED, /* dequantizes them to the activation format */
+    /* Dequantizes them, then quantizes again as the recipe requires: values are rounded twice. Also for DoRA
+       weights and for expert weights with FP8 GEMMs. */
+    LINEAR_CODES_REQUANTIZED,
     LINEAR_CODES_USES
 } linear_codes_use;
-/* The weight that the adapter composes, in fp32 and a buffer of its own; before its adapter, where `adapted` is false. */
-ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer);
-/* By forward, or by backward, which reads them columnwise. */
+/* backward: for grad_input, which reads the weight columnwise; else for forward. */
 linear_codes_use linear_get_codes_use(const linear *l, bool backward);
+/* Opens *buffer with the weight in fp32, w[out, in]; adapted: with its DoRA adapter. The caller closes the
+   buffer. */
+ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer);
 
-/* From now on, until linear_set_spec, the optimizer makes what it can of the weight's form: all of it where that stays and no other
-   rank knows more; else the amax, of a weight that ranks share only the one of all; nothing of one that does not train, of
-   which no row is here, or that lies in several pieces of the whole. */
+/* Lets the optimizer step also quantize this weight, until the next linear_set_spec. The step makes codes and
+   scales. It makes only the amax if the weight is sharded, its scale depends on other ranks, or its
+   columnwise codes are not kept. No effect on frozen weights, expert weights, weights that
+   linear_casts_weight excludes, shards that are empty or not contiguous, and sharded weights with more than
+   one scale. */
 void linear_fuse_quantize(linear *l);
-/* What the optimizer has made of the form is that of cx->step; of a recording, which is of one step among many. */
+/* True if the optimizer already quantized the weight for this step; always true while the plan is being
+   recorded, if linear_fuse_quantize is in effect. */
 bool linear_is_quantized_by_optimizer(const exec *cx, const linear *l);
-/* The optimizer's part of the form, where it has not been made since the weight changed. */
+/* Does the optimizer's part of the quantization if it was not done for this step, for example after loading
+   weights. */
 ott_status linear_quantize_weight(exec *cx, linear *l);
 
-/* A frozen master stays as it is, and so does what is made of it, unless its scale moves on (delayed scaling). */
+/* True if the compute weight never changes: the weight is frozen and its scaling is not delayed. */
 bool linear_weight_is_fixed(const linear *l);
-/* Is the compute weight, or are its scales, that of cx->step, or of any and fixed? */
+/* True if the compute weight (if sharded: its scales) is up to date for cx->step. */
 bool linear_weight_is_fresh(const exec *cx, const linear *l);
 
-/* For inference: makes the compute weight from the master as it is now, rowwise only and packed
-   (op_pack), in place of what linear_set_spec allocated. From then on the master is not read, and
-   there is no backward. A stack that keeps codes stays as it is: few of its matrices have rows of a few tokens. */
+/* For inference: replaces the compute weight by a rowwise copy, packed by op_pack. The master is no longer
+   read and backward is no longer possible. Expert weights are converted but not packed; those stored as codes
+   stay as they are. */
 ott_status linear_pack(exec *cx, linear *l);
 
-/* x may be divided by its channels' powers (nn/activation.h): the weight's columns are multiplied by them before they are cast,
-   and the weight gradient's as they are added. Not of a weight that ranks share, that is packed, kept in codes or adapted. */
-/* y[M,out] = x W^T + bias. Where the weight's columns are cut, the sum of all ranks': y are the rows that this one has
-   between layers (nn/tensor_ranks.h). */
+/* ---- the GEMMs ---- */
+
+/* If x has channel scales (activation_smooth), forward multiplies the weight's columns by them before
+   quantizing, and grad_weight multiplies its result by them. Not for weights that are sharded, packed,
+   adapted or stored as codes. */
+/* y[M,out] = x W^T + bias. If the columns of W are split, the ranks' results are summed, and y is this rank's
+   rows of the sum (all rows without sequence parallelism). */
 ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y);
-/* dx[M,in] = g W, or dx += g W; where the weight's rows are cut, this rank's part of a sum. */
+/* dx[M,in] = g W, or dx += g W. If the rows of W are split, dx is this rank's term of a sum over the ranks.
+   */
 ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate);
-/* weight.grad += g^T x; bias.grad += column sums of g in high precision. Nothing of one that is frozen. */
+/* weight.grad += g^T x; bias.grad += column sums of g in high precision. Skips frozen parameters. */
 ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g);
-/* The same three of a stack, weight [experts][out of each, in], in high precision or, where `grouped` says so, in FP8.
-   balance: an expert's weight gradient is multiplied by the mean number of rows over its own; NULL: it is not. */
+/* The same three for expert weights [experts][rows, in]: rows of x and g are sorted by expert, `r` says where
+   each expert's rows end. FP8 if l->grouped.fp8. balance: scales each expert's weight gradient by mean rows /
+   own rows; NULL: no scaling. */
 ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const grouped_rows *r,
                                   const tensor *y);
 ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const grouped_rows *r,

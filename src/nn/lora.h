@@ -1,11 +1,12 @@
 /*
- * nn/lora: an adapter beside a linear layer (LoRA; Hu et al. 2021): y += scale * B (A x), with A[rank, in] and B[out, rank]; and
- * its dropout, of x as PEFT has it or of B (A x) as AutoModel has it too. Its products are never FP8: A and B are read in the
- * activation format, converted where they are used, for they are small. scale * A x is rounded to that format once more.
+ * nn/lora: a LoRA adapter of a linear layer (Hu et al. 2021): y += scale * B (A x), with A[rank, in] and
+ * B[out, rank]. Dropout applies to x, as in PEFT, or to B (A x), as AutoModel also offers. The GEMMs are
+ * never FP8: A and B are converted to the activation format for each use. scale * A x is rounded to that
+ * format too.
  *
- * Backward makes A x again from x, which it needs anyway for the gradient of A. Where ranks share the layer's weight by
- * rows, they have the same rows of B, and all of A; by columns the same columns of A, and all of B. What they add up is
- * [tokens, rank].
+ * Backward recomputes A x from x, which it needs for the gradient of A anyway. If the layer's weight is split
+ * by rows, ranks hold the same rows of B and all of A; if by columns, the same columns of A and all of B.
+ * Only tensors of [tokens, rank] are summed over ranks.
  */
 #ifndef NN_LORA_H
 #define NN_LORA_H
@@ -17,31 +18,32 @@ typedef struct dora_tables dora_tables;
 
 typedef struct lora {
     parameter *a, *b;
-    parameter *
-        magnitude; /* of a decomposed adapter, whose products are the layer's own (nn/dora.h): then none of the products here is
-                             made; NULL: it is none */
-    const dora_tables *tables; /* of it; borrowed */
+    /* [out]: DoRA (nn/dora.h). The layer then multiplies the composed weight, and the GEMMs here do not run.
+       NULL: plain LoRA */
+    parameter *magnitude;
+    const dora_tables *tables; /* for DoRA; borrowed */
     float scale;
-    float dropout;         /* share that is dropped in training */
-    bool drops_output;     /* of B A x; else of x */
-    uint64_t seed, stream; /* of its draws (tensor/dropout.h); they go by exec.token */
-    tensor_ranks ranks;    /* those of the layer, */
-    parameter_split split; /* and how they share its weight */
-    group *row_ranks;      /* have other tokens of the micro-batch; borrowed; NULL: all are here */
+    float dropout;         /* probability of dropping an element in training */
+    bool drops_output;     /* dropout applies to B A x; else to x */
+    uint64_t seed, stream; /* of the dropout mask (tensor/dropout.h), which also depends on exec.token */
+    tensor_ranks ranks;    /* the layer's tensor-parallel ranks, */
+    parameter_split split; /* and how they split its weight */
+    group *row_ranks;      /* context-parallel ranks; borrowed; NULL: none */
 } lora;
 
-/* Does this pass drop some of its input? */
+/* True if this pass applies dropout to the input. */
 static inline bool lora_drops_input(const exec *cx, const lora *l) {
     return l->dropout > 0 && !l->drops_output && cx->phase != PHASE_EVALUATE;
 }
 
-/* It reads the layer's input, and the gradient of its output, in high precision. */
+/* Adds what the adapter reads, in high precision, to the specs of the layer's input and grad_output. */
 void lora_connect(activation_specs *input, activation_specs *grad_output);
-/* y += scale B A x; x[T,in] in the activation format, y the rows that are here between layers (nn/tensor_ranks.h). */
+/* y += scale B A x. x[T,in] is in the activation format; y has this rank's rows (nn/tensor_ranks.h). */
 ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *y);
-/* dx[T,in] += scale A^T B^T g, from g[T,out]; where the weight's rows are cut, this rank's part of a sum. */
+/* dx[T,in] += scale A^T B^T g, from g[T,out]. If the weight's rows are split, dx is this rank's term of a
+   sum. */
 ott_status lora_grad_input(exec *cx, const lora *l, const tensor *g, const tensor *dx);
-/* a.grad and b.grad +=. */
+/* Accumulates a.grad and b.grad. */
 ott_status lora_grad_weight(exec *cx, const lora *l, const tensor *x, const tensor *g);
 
 #endif

@@ -1,10 +1,10 @@
-/* nn/lora_parts: what the products of adapters are made of. Internal to nn/lora and nn/dora. */
+/* nn/lora_parts: helpers of nn/lora and nn/dora; internal to them. */
 #ifndef NN_LORA_PARTS_H
 #define NN_LORA_PARTS_H
 
 #include "nn/lora.h"
 
-/* A tensor in a buffer of the plan, or another's: then there is none. */
+/* A tensor with its buffer of the memory plan; no buffer if the tensor is borrowed. */
 typedef struct lora_part {
     tensor t;
     plan_buffer buffer;
@@ -22,14 +22,15 @@ static inline operand lora_columnwise(tensor t) {
     return operand_columnwise(t, NULL);
 }
 
-/* Ranks that each have a part of a sum over what is cut like this; all rows of it are everywhere. */
+/* The ranks that sum over the layer's split dimension, if the weight is split this way; all rows, without
+   sequence parallelism. */
 static inline tensor_ranks lora_ranks_of_sum(const lora *l, parameter_split cut) {
     return (tensor_ranks){.group = l->split == cut ? l->ranks.group : NULL};
 }
 
-/* x[T,in] as the adapter sees it: with what is dropped. */
+/* Opens the adapter's input: x[T,in] after dropout. */
 ott_status lora_open_input(exec *cx, const lora *l, const tensor *x, lora_part *out);
-/* dx += v a but for what is dropped. */
+/* dx += v a, except for dropped elements. */
 ott_status lora_add_input_gradient(exec *cx, const lora *l, const tensor *v, const tensor *a,
                                    const tensor *dx);
 

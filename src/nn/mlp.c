@@ -11,11 +11,11 @@ static bool is_gated(const mlp *m) {
 
 /* gate and up have outliers in single tokens, so each row has its own scale, as in the rowwise recipe. */
 static ott_status connect_stored(mlp *m) {
-    int form;
+    int index;
     ott_dtype high = m->down.spec.activation;
     quant_spec spec = {.rowwise = recipe_find("rowwise")->input.rowwise, .columnwise = {.format = high}};
     m->stored_specs = (activation_specs){.shard.column_ranks = m->down.ranks.group};
-    return m->stores_fp8 ? activation_specs_add(&m->stored_specs, &spec, NULL, false, &form) : OTT_OK;
+    return m->stores_fp8 ? activation_specs_add(&m->stored_specs, &spec, NULL, false, &index) : OTT_OK;
 }
 
 ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_output) {

@@ -1,17 +1,19 @@
 /*
- * nn/moe: a mixture of experts: a router gives each token to some of many SwiGLU MLPs, and the token gets the sum of what
- * they make of it, weighted by its scores; experts that are shared, one MLP, have every token. Rows are sorted by expert and
- * multiplied in groups (tensor/ops.def); none is dropped, unless experts have a capacity. Weights meet the rows before the
- * last product, so that what backward keeps is gate and up alone.
+ * nn/moe: mixture of experts. A router assigns each token to some of many SwiGLU MLPs. The output is the sum
+ * of the experts' outputs, weighted by the token's routing weights. Shared experts, fused into one MLP,
+ * process every token. Rows are sorted by expert and multiplied in grouped GEMMs (tensor/ops.def). No token
+ * is dropped unless experts have a capacity. The routing weights are applied before the down projection, so
+ * that backward needs only gate and up.
  *
- * Losses of the router's own (Fedus et al. 2021; DeepSeek-V3, arXiv:2412.19437; Zoph et al. 2022), each a mean over a
- * micro-batch times its weight, f being an expert's part of the choices and P its mean score, E experts:
- *     balance    E sum f P       over the micro-batch, or over each sequence and then the mean of those
- *     z          the mean square of the logarithm of the sum of the logits' exponentials
+ * Router losses (Fedus et al. 2021; DeepSeek-V3, arXiv:2412.19437; Zoph et al. 2022) are means over a
+ * micro-batch times a configured weight. With E experts, f an expert's fraction of the choices and P its mean
+ * score:
+ *     balance    E sum f P, over the micro-batch, or over each sequence and then averaged
+ *     z          mean of logsumexp(logits)^2
  *
- * Ranks that have other tokens of a micro-batch (nn/context_ranks.h) route their own, and tell each other what was chosen: the
- * losses, what is dropped and what an expert's gradient is balanced by are those of the micro-batch, and each rank adds its part.
- * Ranks that have other rows between the layers (nn/tensor_ranks.h) gather them, and each computes all.
+ * Context-parallel ranks route their own tokens and exchange counts. Losses, capacity and gradient balancing
+ * refer to the full micro-batch, and each rank adds its term. With sequence parallelism, ranks gather all
+ * rows and all compute the same.
  */
 #ifndef NN_MOE_H
 #define NN_MOE_H
@@ -20,48 +22,56 @@
 #include "nn/mlp.h"
 
 typedef struct moe_options {
-    int64_t experts, choices;      /* of them for a token; experts 0: no mixture */
-    int64_t hidden, shared_hidden; /* widths of an expert, and of the shared ones together; 0: none */
+    /* number of experts, and of experts per token (top-k); experts 0: no mixture */
+    int64_t experts, choices;
+    /* hidden sizes of one expert, and of all shared experts together; 0: none */
+    int64_t hidden, shared_hidden;
     route_rule rule;
-    bool biased;       /* a bias takes part in the choice, */
-    double bias_rate;  /* and moves by so much a step, */
-    bool bias_by_sign; /* whatever its distance; false: times its distance from an equal share */
-    double balance, sequence_balance, z; /* weights of the losses */
-    int64_t sequence;                    /* tokens of one */
-    double capacity;                     /* of the mean number of tokens; 0: all they get */
-    bool balances_gradients; /* the weight gradient of an expert counts as if it had had the mean number */
+    bool biased;      /* a per-expert bias is added to the scores for the choice only (DeepSeek-V3) */
+    double bias_rate; /* step size of the bias update after each step */
+    /* true: the update is +-bias_rate; false: bias_rate times the distance from an equal load */
+    bool bias_by_sign;
+    double balance, sequence_balance, z; /* weights of the router losses; 0: none */
+    int64_t sequence;                    /* tokens per sequence, for sequence_balance */
+    /* maximum tokens per expert, as a multiple of the mean; 0: no limit */
+    double capacity;
+    bool balances_gradients; /* scale each expert's weight gradient by mean tokens / own tokens */
 } moe_options;
 
 typedef struct moe {
     const moe_options *options;
     linear router;       /* [E,D], in fp32 */
-    parameter *bias;     /* [E]; NULL: none */
-    expert_ranks *ranks; /* among which the experts are divided; borrowed; NULL: all are here */
-    group *token_ranks;  /* have other tokens of the micro-batch; borrowed; NULL: all are here */
-    tensor_ranks
-        sequence_ranks; /* with sequence parallelism have other rows of x, the output and their gradients */
-    linear gate, up, down; /* stacks [E][F,D], [E][D,F] of the experts of this rank */
-    mlp shared;            /* down.weight NULL: none */
-    tensor count;          /* fp32[E]: adds up the choices of training passes; data NULL: nobody asks */
-    tensor losses; /* fp32[2]: adds up the losses of training passes: balance, z; data NULL: nobody asks */
+    parameter *bias;     /* [E], not trained by gradients; NULL: none */
+    expert_ranks *ranks; /* expert parallelism; borrowed; NULL: this rank has all experts */
+    group *token_ranks;  /* context-parallel ranks; borrowed; NULL: none */
+    /* with sequence parallelism each rank has a slice of the rows of x, the output and their gradients */
+    tensor_ranks sequence_ranks;
+    linear gate, up, down; /* expert weights of this rank, [E][F,D] and (down) [E][D,F] */
+    mlp shared;            /* the shared experts; down.weight NULL: none */
+    tensor count;          /* fp32[E]: accumulates the choices of training passes; data NULL: not counted */
+    /* fp32[2]: accumulates the balance and z losses of training passes; data NULL: not recorded */
+    tensor losses;
 } moe;
 
+/* What forward saves for backward. The routing tensors are those of op_route and op_route_sort
+   (tensor/ops.def). */
 typedef struct moe_saved {
     tensor logits, score, lse, total, expert, weight, row, source, end;
-    tensor batch_count, sequence_count; /* data NULL: no such loss */
-    plan_buffer routing_buffer;         /* of all these */
-    /* Where experts are divided: every rank's end, and of the rows that are here where those of each rank's end, their weights
-       and their numbers from 0 on. */
+    tensor batch_count, sequence_count; /* choices per expert; data NULL: no such loss */
+    plan_buffer routing_buffer;         /* holds the tensors above, to every_end */
+    /* With expert parallelism: every rank's `end`; where each expert's rows end among the rows from each
+       rank; the routing weight of each received row; the numbers 0, 1, 2, ... of the received rows. */
     tensor all_end, own_end, row_weight, row_number;
-    /* Where gradients are balanced: all_end, or end, of each rank that has tokens of the micro-batch. */
+    /* With balanced gradients and context parallelism: all_end (or end) of each context-parallel rank. */
     tensor every_end;
-    int64_t max_rows; /* rows that may be here */
-    tensor gate, up;  /* [T choices, F], by expert; or the rows that are here */
+    int64_t max_rows; /* maximum number of rows of this rank's experts */
+    tensor gate, up;  /* [T * choices, F], sorted by expert; with expert parallelism the received rows */
     plan_buffer gate_buffer, up_buffer;
     mlp_saved shared;
 } moe_saved;
 
-/* As nn/mlp's functions. x and the gradient are read in high precision too. */
+/* These correspond to the functions of nn/mlp.h. x and the output gradient are also read in high precision.
+   moe_keep_products closes only the shared experts' hidden activation. */
 ott_status moe_connect(moe *m, activation_specs *input, activation_specs *grad_output);
 ott_status moe_forward(exec *cx, moe *m, const activation *x, moe_saved *s);
 ott_status moe_activate(exec *cx, moe *m, moe_saved *s);

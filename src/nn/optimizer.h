@@ -1,87 +1,95 @@
 /*
- * nn/optimizer: update rules as rows of a table, and one update of all parameters by a row, on the device:
- * gradient norm, clipping, the rule's step for each parameter.
+ * nn/optimizer: optimizers as rows of a table, and one update of all parameters on the device: gradient norm,
+ * clipping, then the rule's step for each parameter.
  */
 #ifndef NN_OPTIMIZER_H
 #define NN_OPTIMIZER_H
 
 #include "nn/parameter.h"
 
-/* Factor of Muon's update of a matrix with so many rows and columns. */
+/* Factor of Muon's update of a matrix [rows, columns]. */
 typedef enum muon_scale {
     MUON_SCALE_ORIGINAL, /* sqrt(max(1, rows / columns)) */
-    MUON_SCALE_RMS,      /* 0.2 sqrt(max(rows, columns)): elements as large as those of AdamW's update */
+    MUON_SCALE_RMS,      /* 0.2 sqrt(max(rows, columns)): RMS as of AdamW's update */
     MUON_SCALE_SPECTRAL, /* sqrt(rows / columns) */
     MUON_SCALE_ONE
 } muon_scale;
 
-/* Of all rules; each reads what it has. */
+/* Options of all rules; a rule ignores those it does not have. */
 typedef struct optimizer_options {
     float beta1, beta2, epsilon, weight_decay;
     float max_norm; /* 0: no clipping */
-    uint64_t seed;  /* of what is rounded stochastically */
+    uint64_t seed;  /* of stochastic rounding */
     float momentum; /* SGD, Muon */
     bool nesterov;  /* SGD, Muon */
-    /* Schedule-free: updates until its learning rate is the full one; an iterate's weight in the average is this power of its
-       learning rate. */
+    /* Schedule-free: number of warmup updates; an iterate's weight in the average is (learning
+       rate)^weight_lr_power. */
     int64_t warmup;
     double weight_lr_power;
-    /* Muon: steps of Newton and Schulz, format of their products, AdamW's learning rate as a multiple of Muon's. */
+    /* Muon: Newton-Schulz steps, the format of their GEMMs, and AdamW's learning rate as a multiple of
+       Muon's. */
     int muon_steps;
     muon_scale muon_scale;
     ott_dtype muon_format;
     float adam_rate;
 } optimizer_options;
 
-/* The ranks that hold parameters between them. Borrowed; NULL: none. */
+/* The groups over which parameters are distributed. Borrowed; NULL: not distributed that way. */
 typedef struct optimizer_ranks {
-    group *shard;   /* hold the other shards of the local parts */
-    group *tensor;  /* hold the other local parts, or the same whole (nn/tensor_ranks.h) */
-    group *experts; /* of shard: hold the other local parts of stacks (nn/expert_ranks.h) */
-    group *stages;  /* of a pipeline: hold the other parameters */
-    int trained;    /* parameters of all stages that are trained */
+    group *shard; /* data-parallel ranks: hold the other shards of the local parts */
+    /* tensor-parallel ranks: hold other local parts, or the same ones of parameters that are not split */
+    group *tensor;
+    group *experts; /* subset of shard: hold the other experts (nn/expert_ranks.h) */
+    group *stages;  /* pipeline stages: hold the other layers */
+    int trained;    /* number of trained parameters of all stages */
 } optimizer_ranks;
 
-enum { OPTIMIZER_LIST = 64 };
+enum { OPTIMIZER_LIST = 64 }; /* maximum length of a list of parameters or rows */
 
-typedef struct optimizer_rows optimizer_rows; /* of one parameter's shard: nn/optimizer_rules.h */
+typedef struct optimizer_rows optimizer_rows; /* contiguous rows of a shard: nn/optimizer_rules.h */
 
 typedef struct optimizer_rule {
     const char *name; /* optimizer.name */
-    /* State tensors of a parameter, of its shape, 0 at first; what a checkpoint calls each: "exp_avg". */
+    /* State tensors per parameter, each of its shape and initially 0, and their names in checkpoints
+       ("exp_avg"). */
     int slots;
     const char *slot[PARAMETER_SLOTS];
-    int applied_slots; /* of these the parameters have that `takes` names; 0: all */
-    /* Does its step make the form of p's shard, where one is asked for (parameter_shard.quantized)? NULL: of none. */
+    int applied_slots; /* number of slots of parameters that applies_to selects; 0: `slots` */
+    /* True if the step can also quantize p's shard (parameter_shard.quantized). NULL: never. */
     bool (*can_quantize)(const parameter *p);
-    /* Is p of the rule, or of AdamW, at adam_rate times the learning rate and in the same slots? NULL: all are. */
+    /* True if the rule updates p; AdamW updates the other parameters, at adam_rate times the learning rate,
+       with all `slots`. NULL: the rule updates all. */
     bool (*applies_to)(const parameter *p);
-    /* The rule's scalars for update number `update` (from 1), into the host's part of the step state. */
+    /* Writes the rule's scalars for update number `update` (from 1) to the host's part of the step state. */
     void (*schedule)(const optimizer_options *o, int64_t update, float *host_state);
-    /* Updates values and slots from gradients, nothing when state[STEP_SKIP] != 0; workspace is the plan's. A rule has one of
-       the two. Element by element, of rows[count], at most OPTIMIZER_LIST: */
+    /* A rule has either `update` or `step`. Both update values and slots from gradients, do nothing if
+       state[STEP_SKIP] != 0, and take at most OPTIMIZER_LIST items. `update` works element by element on
+       rows[count]. */
     ott_status (*update)(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
                          const tensor *state);
-    /* Matrix by matrix, of trained[count], at most OPTIMIZER_LIST: */
+    /* `step` works matrix by matrix on trained[count] (Muon). */
     ott_status (*step)(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                        const optimizer_ranks *ranks, const tensor *state);
-    /* Makes the shard's value the average of iterates, which is evaluated and saved, or again what trains; NULL: they are one. */
+    /* Swaps in the averaged weights for evaluation and saving (average), or the training weights back. NULL:
+       there is no average. */
     ott_status (*use_average)(exec *cx, const optimizer_options *o, const parameter *p, bool average);
 } optimizer_rule;
 
-/* The row of this name; NULL when there is none. */
+/* Returns the rule with this name; NULL if there is none. */
 const optimizer_rule *optimizer_find(const char *name);
-/* How many slots p has. */
+/* Number of state tensors of p. */
 int optimizer_slots(const optimizer_rule *rule, const parameter *p);
-/* The host's part of the step state for update number `update` (from 1). */
+/* Writes the host's part of the step state for update number `update` (from 1). */
 void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, double learning_rate,
                         int64_t update, float *host_state);
-/* The rule's step of trained[count], at most OPTIMIZER_LIST; only a rule that goes matrix by matrix reads ranks. */
+/* The rule's step for trained[count], count <= OPTIMIZER_LIST, without norm and clipping. Only rules with
+   `step` read ranks. */
 ott_status optimizer_step(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
                           const parameter *const *trained, int count, const optimizer_ranks *ranks,
                           const tensor *state);
-/* One update from the accumulated gradients of parameters[count]; ranks may be NULL: all are here.
-   state: fp32[STEP_STATE_COUNT]. Recorded like any other part of a step: its workspace is the plan's. */
+/* One update of parameters[count] from their accumulated gradients. ranks NULL: one rank. state:
+   fp32[STEP_STATE_COUNT] on the device. Workspace comes from the memory plan, as in any other part of a
+   step. */
 ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
                             const parameter *parameters, int count, const optimizer_ranks *ranks,
                             const tensor *state);

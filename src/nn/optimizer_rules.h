@@ -1,4 +1,4 @@
-/* nn/optimizer_rules: the rules that have a file of their own, whose table nn/optimizer.c has; what they share. */
+/* nn/optimizer_rules: rules that are defined outside nn/optimizer.c, and helpers they share. */
 #ifndef NN_OPTIMIZER_RULES_H
 #define NN_OPTIMIZER_RULES_H
 
@@ -7,8 +7,9 @@
 extern const optimizer_rule optimizer_lion, optimizer_sgd, optimizer_adam, optimizer_schedule_free;
 extern const optimizer_rule optimizer_muon;
 
-/* Rows of a parameter's shard that lie together in the whole. Where some are bf16 an element's draw is that of its place there:
-   number first + row * row_step + column of those with `seed` (tensor/stochastic.h). */
+/* Rows of a parameter's shard that are contiguous in the full parameter. Stochastic rounding draws a number
+   per element by its place there: element (row, column) of these rows has draw number first + row * row_step
+   + column of `seed` (tensor/stochastic.h). */
 struct optimizer_rows {
     const parameter *of;
     tensor param, grad, slot[PARAMETER_SLOTS], group_scales[PARAMETER_SLOTS];
@@ -17,19 +18,19 @@ struct optimizer_rows {
     int64_t first, row_step;
 };
 
-/* Those from `row` on; returns how many. */
+/* Fills *out with the contiguous rows of p's shard that start at `row`; returns how many. */
 int64_t optimizer_rows_at(const optimizer_options *o, const parameter *p, int64_t row, optimizer_rows *out);
 
-/* What the arguments of every element by element operation have of rows r. */
+/* The arguments that all element-wise update ops share, from rows r. */
 #define OPTIMIZER_ROWS_ARGUMENTS(r, of_step)                                                                 \
     .param = &(r)->param, .grad = &(r)->grad, .state = (of_step), .weight_decay = (r)->weight_decay,         \
     .seed = (r)->seed, .first = (r)->first, .row_step = (r)->row_step
 
-/* The rule's update of all rows of trained[count]. */
+/* Calls rule->update for all rows of trained[count], in lists. */
 ott_status optimizer_rows_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
                                  const parameter *const *trained, int count, const tensor *state);
 
-/* 1 - beta1^t and sqrt(1 - beta2^t) into the step state. */
+/* Writes Adam's bias corrections 1 - beta1^t and sqrt(1 - beta2^t) to the step state. */
 void optimizer_schedule_moments(const optimizer_options *o, int64_t update, float *host_state);
 
 #endif

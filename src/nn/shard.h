@@ -1,31 +1,35 @@
 /*
- * nn/shard: a tensor of which this rank has a part. Where a scale is of elements that other ranks hold too, the ranks
- * take the largest amax of all between amax and cast: each casts its part to the codes it has in the whole, bit for
- * bit.
+ * nn/shard: quantizes a tensor that is split over ranks. If a scale covers elements of several ranks, the
+ * ranks reduce its amax (max) between amax and cast. Each rank then casts its part to the same codes, bit for
+ * bit, as one rank would.
  */
 #ifndef NN_SHARD_H
 #define NN_SHARD_H
 
 #include "tensor/exec.h"
 
-/* The ranks that hold the other parts. Borrowed; NULL: none, as of a zeroed one. */
+/* The groups over which a tensor is split, by dimension. Borrowed; NULL: not split that way. All zero: this
+   rank has the full tensor. */
 typedef struct tensor_shard {
-    group *row_ranks;      /* hold other rows */
-    group *sequence_ranks; /* hold the other rows of those that this rank would have without them */
-    group *column_ranks;   /* hold other columns */
+    group *row_ranks; /* each rank holds other rows */
+    /* sequence parallelism: splits the rows that row_ranks leaves to this rank once more */
+    group *sequence_ranks;
+    group *column_ranks; /* each rank holds other columns */
 } tensor_shard;
 
 static inline bool shard_is_full(const tensor_shard *c) {
     return !c->row_ranks && !c->sequence_ranks && !c->column_ranks;
 }
 
-/* After op_amax of this rank's part: the amax of all. Delayed scaling reduces what it has seen (nn/delayed.h), not here. */
+/* Call after op_amax of this rank's part: reduces q's amaxes over the ranks. Uses with delayed scaling are
+   skipped; delayed_reduce (nn/delayed.h) reduces their amaxes. */
 ott_status shard_reduce_amax(exec *cx, const tensor_shard *c, const qtensor *q);
-/* op_quantize of this rank's part x. OTT_ERR_CONFIG when its rows are not of whole scale blocks. */
+/* Quantizes this rank's part x into q: op_quantize with the amax reduced over the ranks. OTT_ERR_CONFIG if a
+   scale block would be split between ranks. */
 ott_status shard_quantize(exec *cx, const tensor_shard *c, const tensor *x, const qtensor *q);
 
-/* Is a part of rows x columns made of whole scale blocks of the spec, along the axes it is cut? *block: the size
-   that is not a factor. */
+/* True if a part of rows x columns consists of complete scale blocks along each dimension that is split. If
+   false, *block is the block size that does not divide its dimension. */
 bool shard_fits_blocks(const tensor_shard *c, const quant_spec *s, int64_t rows, int64_t columns,
                        int64_t *block);
 

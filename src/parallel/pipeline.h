@@ -1,12 +1,12 @@
 /*
- * parallel/pipeline: how layers lie on the stages of a pipeline, what each stage does in which order, and what it tells
- * the others. Arithmetic alone; train/pipeline does it.
+ * parallel/pipeline: how layers lie on the stages of a pipeline, what each stage does in which order, and
+ * what it tells the others. Arithmetic alone; train/pipeline does it.
  *
- * A stage is a rank. It has one part of the model, or several (`chunks`), so that micro-batches go round the stages more
- * than once: part c of stage r is the (c * stages + r)-th of all. Forward and backward of a part are tasks; every
- * schedule is one rule: so many forwards that nothing comes back for yet, then a forward and a backward in turn, then
- * the backwards that are left. Each part sees the micro-batches in their order, forward and backward, so that sums over
- * them have the bits of one rank.
+ * A stage is a rank. It has one part of the model, or several (`chunks`), so that micro-batches go round the
+ * stages more than once: part c of stage r is the (c * stages + r)-th of all. Forward and backward of a part
+ * are tasks; every schedule is one rule: so many forwards that nothing comes back for yet, then a forward and
+ * a backward in turn, then the backwards that are left. Each part sees the micro-batches in their order,
+ * forward and backward, so that sums over them have the bits of one rank.
  *
  *     gpipe              all forwards first: every micro-batch of the step is in flight
  *     1f1b               at most stages - rank micro-batches are in flight (Narayanan et al. 2019, 2021)
@@ -59,7 +59,8 @@ pipeline_task pipeline_task_at(const pipeline_stage *s, int64_t micro_batches, i
 typedef enum pipeline_content {
     PIPELINE_STREAM,   /* the residual stream, from forward to the next part's forward */
     PIPELINE_GRADIENT, /* its gradient, from backward to the part's before */
-    PIPELINE_TABLE, /* a tied head's gradient of the embedding, from the last part's backward to the first's */
+    /* a tied head's gradient of the embedding, from the last part's backward to the first's */
+    PIPELINE_TABLE,
     PIPELINE_CONTENTS
 } pipeline_content;
 
