@@ -1,4 +1,4 @@
-/* train/precision: the keys of [float8] become recipes, phases and rules. */
+/* train/precision: reads the keys of [float8] into recipes, phases and rules. */
 #include "train/precision.h"
 #include "base/str.h"
 #include "config/number.h"
@@ -10,7 +10,7 @@
 
 #define FAIL(...) return status_fail(OTT_ERR_CONFIG, __VA_ARGS__)
 
-/* ---- options that recipes of the table have ---- */
+/* ---- recipe options ---- */
 
 static bool is_block(granularity g) {
     return g == GRANULARITY_1X128 || g == GRANULARITY_128X128;
@@ -38,20 +38,20 @@ static void apply_scale(const config *cfg, cast_spec *s) {
     }
 }
 
-/* Can round_scales_to_power_of_2 change the scales of this cast? */
+/* True if round_scales_to_power_of_2 applies to this cast. */
 static bool can_round(const config *cfg, const cast_spec *s) {
     bool rounds = s->scale.rule == SCALE_TORCHAO || s->scale.rule == SCALE_TE;
     bool kept = s->policy == AMAX_DELAYED || (cfg->float8.use_f32_scales && is_block(s->grain));
     return rounds && !kept;
 }
 
-/* As torchao's option, true holds for every cast, operand keys included. */
+/* True applies to every cast, also of operand keys, like torchao's option. */
 static void apply_pow2(const config *cfg, cast_spec *s) {
     bool on = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_TRUE;
     if (on && can_round(cfg, s)) s->scale.power_of_two = true;
 }
 
-/* False replaces what the recipe does; an operand key that has the word pow2 keeps it. */
+/* False overrides the recipe, but not an operand key with the word pow2. */
 static void clear_pow2(const config *cfg, cast_spec *s) {
     bool off = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_FALSE;
     if (off && can_round(cfg, s)) s->scale.power_of_two = false;
@@ -66,7 +66,8 @@ static void apply_options_to(const config *cfg, cast_spec *s) {
     apply_pow2(cfg, s);
 }
 
-/* TransformerEngine's formats: E4M3 forward, and gradients in either. torchao's recipes have their own. */
+/* fp8_format is TransformerEngine's and selects the gradients' format. torchao's recipes have fixed
+   formats. */
 static void apply_format(const config *cfg, cast_spec *s) {
     if (cfg->float8.fp8_format == FP8_FORMAT_RECIPE || s->scale.rule == SCALE_TORCHAO) return;
     s->format = cfg->float8.fp8_format == FP8_FORMAT_HYBRID ? OTT_E5M2 : OTT_E4M3;
@@ -108,7 +109,7 @@ static ott_status read_use(const char *key, const char *text, cast_spec *out) {
     return status_context(recipe_cast_parse(text, OTT_BF16, out), "%s = \"%s\"", key, str_show(text).text);
 }
 
-/* torchao's defaulting: the use in the later GEMM is as the one in the earlier, unless it is given. */
+/* As in torchao: the columnwise cast is the same as the rowwise cast, unless it is given. */
 static ott_status read_tensor(const char *row_key, const char *row, const char *column_key,
                               const char *column, quant_spec *q) {
     if (*row) {
@@ -152,7 +153,7 @@ static product_keys keys_of(const config *cfg, recipe_gemm which) {
     return (product_keys){"output", cfg->float8.fast_accum_output, cfg->float8.accumulate_output};
 }
 
-/* How the partial sums of blocks are scaled is TransformerEngine's, whoever spells the operands. */
+/* Block-scaled operands always scale partial sums in TransformerEngine's order. */
 static scale_order order_of(const recipe *r, recipe_gemm which) {
     const cast_spec *a = which == GEMM_OUTPUT       ? &r->input.rowwise
                          : which == GEMM_GRAD_INPUT ? &r->grad_output.rowwise
@@ -171,13 +172,13 @@ static accumulate_mode mode_of(config_sum sum, bool fast) {
     return ACCUMULATE_FP32;
 }
 
-/* A GEMM of high-precision operands has no such choice; it may not be asked to have one. */
+/* For a GEMM with high-precision operands: fails if fast_accum or accumulate is set. */
 static ott_status clear_product(const product_keys *k, recipe *r, gemm_spec *g) {
     if (k->fast == FAST_ACCUM_TRUE)
         FAIL("float8.fast_accum_%s = true: the %s GEMM of recipe %s has no FP8 operands", k->name, k->name,
              r->name);
     if (k->sum > GEMM_SUM_FP32)
-        FAIL("float8.accumulate_%s: the %s GEMM of recipe %s has no FP8 operands, and other products are "
+        FAIL("float8.accumulate_%s: the %s GEMM of recipe %s has no FP8 operands, so it is always "
              "summed in one fp32 chain",
              k->name, k->name, r->name);
     *g = (gemm_spec){.accumulate = ACCUMULATE_FP32, .order = SCALE_PRODUCT};
@@ -195,7 +196,7 @@ static ott_status read_product(const config *cfg, recipe *r, recipe_gemm which) 
     return OTT_OK;
 }
 
-/* ---- what [float8] asks for ---- */
+/* ---- the recipe of [float8] ---- */
 
 static void name_custom(recipe *r) {
     r->name = "custom";
@@ -221,7 +222,7 @@ static ott_status read_fp8(const config *cfg, precision_plan *p) {
     p->fp8 = *base;
     TRY(read_operands(cfg, &p->fp8));
     if (custom || recipe_differs(&p->fp8, base)) name_custom(&p->fp8);
-    TRY(check(&p->fp8)); /* before the products, which need FP8 operands in both operands or in neither */
+    TRY(check(&p->fp8)); /* first, since the products need both operands in FP8 or none */
     if (!recipe_gemm_is_fp8(&p->fp8, GEMM_COUNT))
         FAIL("float8.recipe_name = \"%s\": no operand is in FP8; give float8.input, float8.weight and "
              "float8.grad_output",
@@ -233,7 +234,8 @@ static ott_status read_fp8(const config *cfg, precision_plan *p) {
 
 /* ---- names of recipes ---- */
 
-/* fp16 scales the loss of a whole run, and a single layer has no activation format of its own. */
+/* fp16 needs loss scaling for the full run. fp32 would change the activation format, which all layers
+   share. */
 static bool may_name(bool for_module, const char *name) {
     return strcmp(name, "fp16") != 0 && !(for_module && strcmp(name, "fp32") == 0);
 }
@@ -262,12 +264,11 @@ static ott_status find_recipe(const precision_plan *p, bool for_module, const ch
     *out = strcmp(name, "fp8") == 0 || strcmp(name, p->fp8.name) == 0 ? &p->fp8 : find_row(p, name);
     if (!*out) return fail_name(p, for_module, name);
     if (may_name(for_module, name)) return OTT_OK;
-    if (for_module)
-        FAIL("%s: a layer outside FP8 has the activation format of the run; write bf16 for that", name);
-    FAIL("fp16: loss scaling is for whole runs; use bf16, or train.mixed_precision = \"fp16\"");
+    if (for_module) FAIL("%s: a layer outside FP8 has the activation format of the run; write bf16", name);
+    FAIL("fp16: loss scaling applies to a full run; use bf16, or train.mixed_precision = \"fp16\"");
 }
 
-/* Copies text[0..length) without the spaces at its ends; false when it does not fit. */
+/* Copies text[length] without spaces at its ends; false if it does not fit. */
 static bool copy_trimmed(const char *text, size_t length, char *out, size_t size) {
     while (length > 0 && *text == ' ') text++, length--;
     while (length > 0 && text[length - 1] == ' ') length--;
@@ -285,11 +286,11 @@ typedef struct schedule_reader {
     precision_plan *plan;
     int64_t max_steps;
     int64_t lengths[PRECISION_PHASES_MAX];
-    int rest; /* the entry without a length; -1: not met yet */
+    int rest; /* index of the entry without a length; -1: none yet */
     char rest_text[sizeof(str_shown)];
 } schedule_reader;
 
-/* "10%" or "0.1" of max_steps. */
+/* Reads "10%" or "0.1" as a share of max_steps. */
 static ott_status read_share(const schedule_reader *r, const char *entry, const char *text, int64_t *out) {
     char number[ENTRY_LIMIT];
     double share;
@@ -298,9 +299,11 @@ static ott_status read_share(const schedule_reader *r, const char *entry, const 
     memcpy(number, text, length + 1);
     if (percent) number[length - 1] = '\0';
     if (!number_parse_real(number, &share))
-        FAIL("\"%s\": a length is a number of steps, or a share of train.max_steps as 10%% or 0.1", entry);
+        FAIL("\"%s\": a length is a number of steps, or a share of train.max_steps such as 10%% or 0.1",
+             entry);
     if (percent) share /= 100.0;
-    if (!(share > 0.0 && share < 1.0)) FAIL("\"%s\": a share lies between 0 and 1, or 0%% and 100%%", entry);
+    if (!(share > 0.0 && share < 1.0))
+        FAIL("\"%s\": a share must be between 0 and 1, or 0%% and 100%%", entry);
     *out = llround(share * (double)r->max_steps);
     if (*out < 1)
         FAIL("\"%s\" is less than one of train.max_steps = %lld steps", entry, (long long)r->max_steps);
@@ -313,7 +316,7 @@ static ott_status read_length(const schedule_reader *r, const char *entry, const
     return OTT_OK;
 }
 
-/* entry: "NAME" or "NAME:LENGTH", trimmed. */
+/* entry: trimmed "NAME" or "NAME:LENGTH". */
 static ott_status read_entry(schedule_reader *r, const char *entry) {
     char name[ENTRY_LIMIT], length[ENTRY_LIMIT];
     int at = r->plan->phase_count;
@@ -327,7 +330,7 @@ static ott_status read_entry(schedule_reader *r, const char *entry) {
         return read_length(r, entry, length, &r->lengths[at]);
     }
     if (r->rest >= 0)
-        FAIL("\"%s\" and \"%s\" both have no length; exactly one entry takes the rest", r->rest_text, entry);
+        FAIL("\"%s\" and \"%s\" both have no length; only one entry may take the rest", r->rest_text, entry);
     r->rest = at;
     snprintf(r->rest_text, sizeof r->rest_text, "%s", entry);
     return OTT_OK;
@@ -338,7 +341,7 @@ static ott_status read_entries(schedule_reader *r, const char *text) {
         char entry[ENTRY_LIMIT];
         size_t span = strcspn(at, ",");
         if (!copy_trimmed(at, span, entry, sizeof entry))
-            FAIL("an entry of %zu characters; the longest has %d", span, ENTRY_LIMIT - 1);
+            FAIL("an entry has %zu characters; at most %d are allowed", span, ENTRY_LIMIT - 1);
         if (!*entry) FAIL("an entry is empty");
         TRY(read_entry(r, str_show(entry).text));
         at += span;
@@ -346,14 +349,15 @@ static ott_status read_entries(schedule_reader *r, const char *text) {
     }
 }
 
-/* Gives the entry without a length what the others leave, and each its first step. */
+/* Gives the entry without a length the remaining steps, and sets the first step of each phase. */
 static ott_status place_entries(schedule_reader *r) {
     int64_t left = r->max_steps, first = 0;
-    if (r->rest < 0) FAIL("every entry has a length; exactly one has none and takes the rest");
+    if (r->rest < 0)
+        FAIL("every entry has a length; leave out one length, for the entry that takes the rest");
     for (int i = 0; i < r->plan->phase_count; i++) {
         if (i == r->rest) continue;
         if (r->lengths[i] >= left)
-            FAIL("entry %d asks for %lld steps, but %lld of train.max_steps = %lld are left and \"%s\" needs "
+            FAIL("entry %d needs %lld steps, but %lld of train.max_steps = %lld are left and \"%s\" needs "
                  "at least 1",
                  i + 1, (long long)r->lengths[i], (long long)left, (long long)r->max_steps, r->rest_text);
         left -= r->lengths[i];
@@ -391,10 +395,10 @@ static ott_status read_rule(precision_plan *p, const char *text) {
     char name[ENTRY_LIMIT], *pattern = p->text + p->text_length;
     const char *equals = strrchr(text, '=');
     if (p->rule_count == PRECISION_RULES_MAX) FAIL("more than %d rules", PRECISION_RULES_MAX);
-    if (!equals) FAIL("a rule is written pattern=recipe, as \"model.layers.0.*=bf16\"");
+    if (!equals) FAIL("a rule is written pattern=recipe, such as \"model.layers.0.*=bf16\"");
     if (!copy_trimmed(text, (size_t)(equals - text), pattern, (size_t)(PRECISION_TEXT - p->text_length)))
-        FAIL("the patterns are longer than %d characters together", PRECISION_TEXT - 1);
-    if (!*pattern) FAIL("the pattern is empty; \"*\" is every layer");
+        FAIL("all patterns together have more than %d characters", PRECISION_TEXT - 1);
+    if (!*pattern) FAIL("the pattern is empty; \"*\" matches every layer");
     if (!copy_trimmed(equals + 1, strlen(equals + 1), name, sizeof name))
         return fail_name(p, true, equals + 1);
     module_rule *rule = &p->rules[p->rule_count++];

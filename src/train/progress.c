@@ -1,4 +1,4 @@
-/* train/progress: step lines, metrics and TensorBoard's scalars. */
+/* train/progress: writes step lines, metrics and TensorBoard scalars. */
 #include "train/progress.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -42,15 +42,15 @@ double progress_tokens_per_second(const progress *p) {
     return p->run_seconds > 0 ? (double)p->run_tokens / p->run_seconds : 0;
 }
 
-/* Everything a line of any style may show. Rates are those of the one step; in a step line, those since the
- * last. */
+/* Everything that a line of any style may show. Rates are of this step; in a step line, since the last step
+   line. */
 typedef struct reading {
     int64_t step, epoch;
     double loss, z_loss, grad_norm, learning_rate, seconds, memory;
     balance_figures balance;
-    double tokens_per_second;     /* of all ranks */
-    double per_rank, tflops, mfu; /* of one: torchtitan's tps, and what is held against one rank's peak */
-    int64_t tokens, labels, tokens_seen; /* in this step; since step 0 */
+    double tokens_per_second;            /* of all ranks */
+    double per_rank, tflops, mfu;        /* of one rank: torchtitan's tps, and rates for MFU */
+    int64_t tokens, labels, tokens_seen; /* in this step; tokens_seen since step 0 */
 } reading;
 
 static void set_rates(progress *p, reading *r, int64_t tokens, double seconds) {
@@ -158,7 +158,7 @@ typedef struct scalar {
     double value;
 } scalar;
 
-/* All at one step, handed to the system at once. */
+/* Writes the scalars of one step and flushes them. */
 static ott_status write_scalars(const progress *p, int64_t step, const scalar *scalars, size_t count) {
     for (size_t i = 0; i < count; i++)
         TRY(tensorboard_scalar(p->tensorboard, step, scalars[i].tag, (float)scalars[i].value));
@@ -167,7 +167,7 @@ static ott_status write_scalars(const progress *p, int64_t step, const scalar *s
 
 #define WRITE_SCALARS(p, step, scalars) write_scalars(p, step, scalars, sizeof(scalars) / sizeof *(scalars))
 
-/* On one rank the mean of the losses is their maximum. */
+/* The trainer has only the mean loss of all ranks, so global_max_loss has it, too. */
 static ott_status scalars_titan(const progress *p, const reading *r) {
     const scalar scalars[] = {
         {"loss_metrics/global_avg_loss", r->loss},
@@ -194,7 +194,7 @@ static ott_status scalars_kempner(const progress *p, const reading *r) {
     return WRITE_SCALARS(p, r->step, scalars);
 }
 
-/* AutoModel has no TensorBoard writer: the keys of its metrics. */
+/* AutoModel has no TensorBoard writer, so the tags are its metrics keys. */
 static ott_status scalars_automodel(const progress *p, const reading *r) {
     const scalar scalars[] = {
         {"loss", r->loss},
@@ -241,7 +241,7 @@ void progress_close(progress *p) {
 
 /* ---- steps ---- */
 
-/* The GEMMs since the last count, to the recipe in force. */
+/* Adds the GEMMs since the last count to the current recipe's phase and returns that phase. */
 static report_phase *count_gemms(progress *p, const trainer *t) {
     int64_t fp8, all;
     report_phase *part = run_history_phase(&p->history, t->recipe->name);
@@ -271,7 +271,7 @@ static void monitor_loss(progress *p, double loss) {
         log_warning(
             p->log,
             "The loss stays above its start: %.4f on average over the last %d steps, %.4f at the start. "
-            "If the run diverges: lower optimizer.lr, lengthen scheduler.warmup_steps, or go on from an "
+            "If the run diverges: lower optimizer.lr, lengthen scheduler.warmup_steps, or resume from an "
             "earlier checkpoint",
             mean, LOSS_MONITOR_STEPS, p->loss.start);
 }

@@ -1,4 +1,4 @@
-/* train/resume: finding a run's start, loading it, and comparing the configuration then and now. */
+/* train/resume: finds and loads the checkpoint of a resumed run, and compares the configurations. */
 #define _GNU_SOURCE /* realpath */
 #include "train/resume.h"
 #include "base/file.h"
@@ -12,13 +12,13 @@
 /* ---- finding ---- */
 
 static ott_status start_anew(const logger *log, const run_folder *folder) {
-    log_info(log, "checkpoint.load_path = auto: %s has no checkpoint to go on from, so the run starts anew%s",
+    log_info(log, "checkpoint.load_path = auto: %s has no checkpoint, so the run starts from scratch%s",
              folder->checkpoints,
-             folder->attempted ? "; the metrics of the attempt before are replaced" : "");
+             folder->attempted ? "; the metrics of the earlier attempt are replaced" : "");
     return OTT_OK;
 }
 
-/* The newest checkpoint of this run; else the one it began with. */
+/* Finds the newest checkpoint of this run (*is_own), else the checkpoint that the run started from. */
 static ott_status find_latest(const logger *log, const run_folder *folder, bool automatic, char **out,
                               bool *is_own) {
     bool any;
@@ -30,7 +30,7 @@ static ott_status find_latest(const logger *log, const run_folder *folder, bool 
     return checkpoint_find(folder->account, "latest", folder->checkpoints, out);
 }
 
-/* ---- what of it ---- */
+/* ---- excluded parts ---- */
 
 static bool excludes(const config *cfg, const char *part) {
     const config_list *list = &cfg->checkpoint.exclude_from_loading;
@@ -50,7 +50,7 @@ static const struct {
 
 enum { PARTS = sizeof parts / sizeof *parts };
 
-/* A run that was stopped goes on with all of it: parts are left out of what it begins with. */
+/* Exclusions apply to the checkpoint that a run starts from, not when it resumes from its own checkpoint. */
 static checkpoint_exclusions choose(const config *cfg, bool is_own) {
     checkpoint_exclusions choice = {.any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
     for (int i = 0; i < PARTS; i++)
@@ -58,7 +58,7 @@ static checkpoint_exclusions choose(const config *cfg, bool is_own) {
     return choice;
 }
 
-/* Older checkpoints do not have it: then all steps were alike, or it is not known. */
+/* Older checkpoints have no step_rows. Assumes then that all steps had the same rows; 0 if they cannot. */
 static int64_t step_rows(const run_state *s) {
     if (s->step_rows > 0 || s->step == 0) return s->step_rows;
     return s->samples % s->step == 0 ? s->samples / s->step : 0;
@@ -90,7 +90,7 @@ void resume_close(mem *account, resume_point *p) {
 
 /* ---- the date of chat templates ---- */
 
-/* The checkpoint that load_path means, for the run in run.dir. */
+/* Resolves checkpoint.load_path without opening the run folder. */
 static ott_status find_early(mem *account, const config *cfg, char **out) {
     char *home = NULL;
     str folder = {.account = account};
@@ -122,15 +122,16 @@ void resume_chat_date(mem *account, const config *cfg, char out[16]) {
     mem_free(account, path);
 }
 
-/* ---- what differs ---- */
+/* ---- changed configuration keys ---- */
 
-/* The configuration before a stop and after it. */
+/* The configurations of the checkpoint and of this process. */
 typedef struct comparison {
     const logger *log;
     const config *before, *now;
 } comparison;
 
-/* FP8's keys say nothing of a run in another precision, and these two follow from the recipe. */
+/* True if a key of [float8] does not matter: one of the runs is not in FP8, or the key follows from the
+   recipe. */
 static bool is_float8_incidental(const comparison *c, const char *key) {
     if (c->now->train.mixed_precision != PRECISION_FP8 || c->before->train.mixed_precision != PRECISION_FP8)
         return true;
@@ -139,7 +140,7 @@ static bool is_float8_incidental(const comparison *c, const char *key) {
             strcmp(key, "float8.precompute_float8_dynamic_scale_for_fsdp") == 0);
 }
 
-/* Only what cannot matter to the losses to come is passed over. */
+/* Skips keys that cannot affect later losses. */
 static void log_difference(void *user, const char *key, const char *before, const char *now) {
     const comparison *c = user;
     static const char *const incidental[] = {
@@ -188,7 +189,7 @@ ott_status resume_load(trainer *t, const config *cfg, const resume_point *p) {
 
 /* ---- the folder ---- */
 
-/* A whole copy: the branch that is left keeps its curve from its first step on. */
+/* Copies metrics.jsonl in full, so that the abandoned branch keeps its curve from step 1 on. */
 static ott_status copy_metrics(const logger *log, const run_folder *f, int64_t branch) {
     str from = {.account = f->account}, to = {.account = f->account};
     file_reader reader = {.descriptor = -1};
@@ -199,7 +200,7 @@ static ott_status copy_metrics(const logger *log, const run_folder *f, int64_t b
     if (!file_exists(from.text)) goto out;
     TRY_OUT(file_reader_open(from.text, &reader));
     TRY_OUT(file_copy(f->account, &reader, to.text));
-    log_info(log, "The metrics of the branch that is left are in %s", to.text);
+    log_info(log, "The metrics of the abandoned branch are in %s", to.text);
 out:
     file_reader_close(&reader);
     str_free(&from);
@@ -207,8 +208,8 @@ out:
     return status;
 }
 
-/* Checkpoints after `step` (-1: all of them) are no longer of this run's branch. The copy comes first: it is
-   needed only once the change is made, and then it must be there. */
+/* Abandons checkpoints after `step` (-1: all). The metrics are copied first, so that no crash can lose
+   them. */
 static ott_status leave_branch(const logger *log, const run_folder *f, int64_t step) {
     int64_t branch;
     TRY(checkpoint_run_branch_to_abandon(f->account, f->checkpoints, step, &branch));
@@ -217,7 +218,8 @@ static ott_status leave_branch(const logger *log, const run_folder *f, int64_t s
     return checkpoint_run_rewind(f->account, log, f->checkpoints, step);
 }
 
-/* What a run began with, when that was not of its own folder, is what it begins with again. */
+/* Records the checkpoint outside the run folder that this run starts from, for a restart before its first own
+   checkpoint. */
 static ott_status keep_origin(run_folder *f, const char *checkpoint) {
     char path[PATH_MAX] = "";
     if (checkpoint && !realpath(checkpoint, path)) snprintf(path, sizeof path, "%s", checkpoint);
@@ -236,12 +238,13 @@ ott_status resume_finalize(const logger *log, run_folder *f, resume_point *p) {
     return relation == CHECKPOINT_OWN ? OTT_OK : keep_origin(f, p->checkpoint);
 }
 
-/* ---- going on ---- */
+/* ---- the command ---- */
 
-/* The resolved configuration has every key, the command line's too. */
+/* config.toml includes the keys of the command line. */
 void resume_command(const run_folder *folder, str *out) {
     str path = {.account = folder->account};
-    str_printf(&path, "%s%s/config.toml", folder->path[0] == '-' ? "./" : "", folder->path); /* no option */
+    str_printf(&path, "%s%s/config.toml", folder->path[0] == '-' ? "./" : "",
+               folder->path); /* not an option */
     launch_append_command(out);
     str_append(out, " train ");
     if (!path.failed) launch_append_word(out, path.text);

@@ -1,8 +1,8 @@
-/* train/resume_rows: the global batch, and the steps of epochs. */
+/* train/resume_rows: keeps the global batch of a resumed run and counts the steps of its epochs. */
 #include "train/resume_rows.h"
 #include "data/data.h"
 
-/* True if the configuration itself asks for another batch than the one before. */
+/* True if the configuration itself sets another batch than the checkpoint's. */
 static bool asks_otherwise(const config *before, const config *now) {
     return now->train.batch_size != before->train.batch_size ||
            now->train.global_batch_size != before->train.global_batch_size ||
@@ -19,26 +19,25 @@ static void keep_batch(const logger *log, const config *before, config *cfg, int
     int64_t now = config_step_rows(cfg), each = now / cfg->train.grad_accum_steps;
     if (rows == 0 || now == rows) return;
     if (asks_otherwise(before, cfg)) {
-        log_info(log, "A step takes %lld rows from now on, as configured; it took %lld", (long long)now,
+        log_info(log, "A step has %lld rows from now on, as configured; before it had %lld", (long long)now,
                  (long long)rows);
         return;
     }
     if (rows % each != 0 || !pipeline_takes(cfg, rows / each)) {
-        log_warning(
-            log,
-            "A step takes %lld rows from now on, and took %lld before: %lld data-parallel ranks of "
-            "train.batch_size = %lld cannot take %lld. Resume on a number of ranks that divides them, "
-            "or change train.batch_size",
-            (long long)now, (long long)rows, (long long)(each / cfg->train.batch_size),
-            (long long)cfg->train.batch_size, (long long)rows);
+        log_warning(log,
+                    "A step has %lld rows from now on; before it had %lld: %lld data-parallel ranks with "
+                    "train.batch_size = %lld do not divide %lld. Resume on a number of ranks that does, "
+                    "or change train.batch_size",
+                    (long long)now, (long long)rows, (long long)(each / cfg->train.batch_size),
+                    (long long)cfg->train.batch_size, (long long)rows);
         return;
     }
     cfg->train.grad_accum_steps = rows / each;
-    log_info(log, "A step takes %lld rows as before, with train.grad_accum_steps = %lld", (long long)rows,
+    log_info(log, "A step has %lld rows as before, with train.grad_accum_steps = %lld", (long long)rows,
              (long long)cfg->train.grad_accum_steps);
 }
 
-/* True if train.max_steps is not the number that train.num_epochs gave before. */
+/* True if the user set train.max_steps, that is, it was not computed from train.num_epochs. */
 static bool is_limit(const config *before, const config *now, const resume_point *p, const dataset *train) {
     int64_t epochs = before->train.num_epochs, rows = dataset_rows(train);
     if (!config_was_set(now, "train.max_steps")) return false;

@@ -1,4 +1,4 @@
-/* train/run: from configuration to the parts of a run. */
+/* train/run: turns a configuration into weights and trainer options. */
 #include "train/run.h"
 #include "base/file.h"
 #include "base/size.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what a run must be told ---- */
+/* ---- required keys ---- */
 
 static bool has_model(const config *cfg) {
     return cfg->model.preset != PRESET_NONE || *cfg->model.hf_path || config_was_set(cfg, "model.dim") ||
@@ -21,12 +21,12 @@ static bool has_data(const config *cfg) {
 }
 
 static ott_status check_described(const config *cfg, bool described, bool named) {
-    static const char file[] = "nothing says what to train: give a configuration file (ready ones are in "
+    static const char file[] = "no model is given: use a configuration file (ready ones are in "
                                "configs/, or share/ottava/configs of an installation: debug.toml, demo.toml, "
                                "...), or model.preset and data.dataset_path";
     static const char no_model[] =
         "no model is described: give model.preset (demo, 42M, 8B, ...), model.hf_path "
-        "(a Hugging Face folder) or model.dim and what belongs to it";
+        "(a Hugging Face folder) or model.dim and the other dimensions";
     static const char no_data[] =
         "no training data is named: give data.dataset_path (text, JSONL or tokens), or "
         "data.format = \"synthetic\" for random tokens";
@@ -72,7 +72,7 @@ static checkpointing checkpointing_from(const config *cfg) {
     }
 }
 
-/* Rows of logits that exist at once. Unchunked cross-entropy holds all of them. */
+/* Default rows of logits per chunk. Unchunked cross-entropy holds all rows. */
 #define DEFAULT_CHUNK 4096
 
 static double momentum_from(const config *cfg) {
@@ -88,12 +88,12 @@ static muon_scale muon_scale_from(const config *cfg) {
     }
 }
 
-/* Of AdamW beside Muon, whose schedule it follows. */
+/* Learning rate of AdamW next to Muon, as a factor of Muon's, so that it follows the same schedule. */
 static double adam_rate_from(const config *cfg) {
     return cfg->optimizer.muon_adam_lr > 0 ? cfg->optimizer.muon_adam_lr / cfg->optimizer.lr : 1.0;
 }
 
-/* Tokens of a micro-batch, or of a batch of evaluation where that has more. */
+/* Returns the tokens of the larger of a micro-batch and a batch of evaluation. */
 static int64_t most_tokens(const config *cfg) {
     int64_t training = cfg->train.batch_size * cfg->train.seq_len;
     int64_t evaluated = config_evaluation_batch(cfg) * config_evaluation_length(cfg);
@@ -114,19 +114,18 @@ static store_reshard reshard_from(const config *cfg) {
     return STORE_RESHARD_DEFAULT;
 }
 
-/* Blocks of the contraction that share a scale must not be cut by the head's chunks, down whose tokens its
-   grad_weight product contracts. */
+/* The head's grad_weight GEMM contracts over the tokens of a chunk, so a chunk must hold full scale
+   blocks. */
 static ott_status check_chunk(const recipe *r, const trainer_options *o) {
     int64_t tokens = o->batch_size * o->seq_len, evaluated = o->evaluation_batch * o->evaluation_length;
     if (evaluated > tokens) tokens = evaluated;
     const cast_spec *use = &r->input.columnwise;
     int64_t depth = cast_spec_is_fp8(use) ? granularity_block(use->grain).k : INT64_MAX;
     if (depth == INT64_MAX || o->chunk >= tokens || o->chunk % depth == 0) return OTT_OK;
-    return status_fail(
-        OTT_ERR_CONFIG,
-        "train.ce_chunk_size = %lld must be a multiple of %lld with recipe %s, whose scales are of "
-        "%s blocks",
-        (long long)o->chunk, (long long)depth, r->name, granularity_name(use->grain));
+    return status_fail(OTT_ERR_CONFIG,
+                       "train.ce_chunk_size = %lld must be a multiple of %lld with recipe %s, which scales "
+                       "%s blocks",
+                       (long long)o->chunk, (long long)depth, r->name, granularity_name(use->grain));
 }
 
 static ott_status check_chunks(const precision_plan *precision, const trainer_options *o) {
@@ -135,7 +134,7 @@ static ott_status check_chunks(const precision_plan *precision, const trainer_op
     return OTT_OK;
 }
 
-/* Places of tokens in a micro-batch are 32-bit numbers. */
+/* Token indices in a micro-batch are 32-bit integers. */
 static ott_status check_tokens(const config *cfg) {
     long long size = cfg->train.batch_size, length = cfg->train.seq_len, rows = config_evaluation_batch(cfg),
               row = config_evaluation_length(cfg);
@@ -143,14 +142,15 @@ static ott_status check_tokens(const config *cfg) {
     if (!size_multiply(size, length, &tokens) || tokens >= INT32_MAX)
         return status_fail(
             OTT_ERR_CONFIG,
-            "train.batch_size x train.seq_len = %lld x %lld tokens: a micro-batch has fewer than %d; "
-            "train.grad_accum_steps makes a step of several",
+            "train.batch_size x train.seq_len = %lld x %lld tokens: a micro-batch must have fewer than %d; "
+            "raise train.grad_accum_steps instead",
             size, length, INT32_MAX);
     if (size_multiply(rows, row, &tokens) && tokens < INT32_MAX) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG,
-                       "eval.batch_size x eval.seq_len = %lld x %lld tokens: a batch has fewer than %d; "
-                       "eval.steps are several",
-                       rows, row, INT32_MAX);
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "eval.batch_size x eval.seq_len = %lld x %lld tokens: a batch must have fewer than %d; "
+        "raise eval.steps instead",
+        rows, row, INT32_MAX);
 }
 
 ott_status run_trainer_options(const config *cfg, const precision_plan *precision, int64_t step,

@@ -1,6 +1,6 @@
 /*
- * A whole model as a module: its parts and parameters, its logits against its fused loss, conversion by a call against
- * conversion by the configuration, and what it refuses.
+ * A whole model as a module: its parts and parameters, its logits against its fused loss, conversion by a
+ * call against conversion by the configuration, and what it refuses.
  */
 #include "api/handle.h"
 #include "api/module_case.h"
@@ -257,7 +257,7 @@ static void test_misuse(void **state) {
                *dx = open_tensor(c, OTT_BF16, TOKENS, 1), *flat = open_tensor(c, OTT_BF16, SEQUENCES, VOCAB);
     ott_config *empty;
     succeed(ott_config_open(c, 0, NULL, &empty));
-    assert_error(ott_model_open(c, empty, &all), OTT_ERR_CONFIG, "nothing says what to train");
+    assert_error(ott_model_open(c, empty, &all), OTT_ERR_CONFIG, "no model is given");
     refuse_config(c, "train.mixed_precision", "fp16", OTT_ERR_UNSUPPORTED, "loss scale");
     refuse_config(c, "float8.schedule", "fp8:10, bf16", OTT_ERR_UNSUPPORTED, "float8.schedule");
     const char *const free_of_schedules[] = {"--optimizer.name=schedule_free_adamw", "--scheduler.name=none"};

@@ -35,8 +35,8 @@ fails "heads that do not divide the width" 2 "dim (32)|n_heads (3)" train $small
 # ---- what a run must be told ----
 printf '[train]\nmax_steps = 3\n' >unsaid.toml
 printf '[model]\npreset = "debug"\n' >undated.toml
-fails "no file" 2 "nothing says what to train|configuration file|debug.toml" train
-fails "options only" 2 "nothing says what to train" train --train.max_steps=3
+fails "no file" 2 "no model is given|configuration file|debug.toml" train
+fails "options only" 2 "no model is given" train --train.max_steps=3
 fails "no model and no data" 2 "unsaid.toml: no model is described|model.preset|; no training data|data.format = \"synthetic\"" \
     train unsaid.toml
 fails "no model" 2 "unsaid.toml: no model is described" train unsaid.toml --data.dataset_path=text.txt

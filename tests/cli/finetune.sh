@@ -68,7 +68,7 @@ fails "unless it is not here" 2 "adapter: its adapters stand beside meta/llama, 
 works "and another is named" "" generate adapter --base=tiny/model --prompt=A --max-tokens=2
 sed -i 's|"meta/llama"|null|' adapter/adapter_config.json
 fails "or none is named" 2 "adapter: its adapter_config.json names no model that the adapters stand beside|--base" generate adapter --prompt=A
-fails "nor described" 2 "nothing says what to train" train --peft.path=adapter $one_step --run.dir=lora3
+fails "nor described" 2 "no model is given" train --peft.path=adapter $one_step --run.dir=lora3
 
 works "adapters beside experts" "Training complete" train $small --model.num_experts=2 --model.moe_router=sigmoid_topk --peft.dim=2 \
     --run.dir=biased

@@ -38,5 +38,5 @@ fails "FP8 layers shared, as in train" 2 "float8.tensor_parallel = true" \
     plan $model --device h100 --ranks 2 --distributed.tp=2 --train.mixed_precision=fp8
 fails "ranks that make no mesh" 2 "do not match" plan $model --device h100 --ranks 8 --distributed.dp_shard=3
 fails "an unknown key, as in train" 2 "train.batch_sise" plan --train.batch_sise=2 --device h100
-fails "no model" 2 "nothing says what to train" plan --device h100
+fails "no model" 2 "no model is given" plan --device h100
 finish

@@ -56,9 +56,9 @@ for other in 1 3; do
     holds "all of it" awk -v a="$all" -v b="$read" 'BEGIN { gsub(",", "", a); gsub(",", "", b); d = a - b
         exit !(a > 0 && d * d <= (6 * 32) ^ 2) }' # a last step that is not full is not read
     if [ $other = 1 ]; then
-        said "in the same steps" "A step takes 4 rows as before, with train.grad_accum_steps = 2"
+        said "in the same steps" "A step has 4 rows as before, with train.grad_accum_steps = 2"
     else
-        said "in others, with a warning" "A step takes 6 rows from now on, and took 4 before"
+        said "in others, with a warning" "A step has 6 rows from now on; before it had 4"
     fi
 done
 

@@ -1,6 +1,6 @@
 /*
- * The page of a plan: one whole page to the letter, and what must hold for any: its memory is what `ottava train` would plan,
- * the largest batch fits and the next does not, rates do what they say.
+ * The page of a plan: one whole page to the letter, and what must hold for any: its memory is what `ottava
+ * train` would plan, the largest batch fits and the next does not, rates do what they say.
  */
 #include <setjmp.h>
 #include <math.h>
@@ -145,7 +145,8 @@ static void what_does_not_fit_is_told_what_would(void **state) {
     json_decref(yes);
 }
 
-/* The gradient of the logits, and its codes twice, are more than what FP8 saves where all else is recomputed. */
+/* The gradient of the logits, and its codes twice, are more than what FP8 saves where all else is
+   recomputed. */
 static void memory_that_fp8_adds_is_told(void **state) {
 #define RECOMPUTED SIZES("8"), "--train.activation_checkpointing=full"
     const char *const fp8[] = {RECOMPUTED, NULL}, *const bf16[] = {RECOMPUTED, "--train.mixed_precision=bf16",
@@ -196,7 +197,8 @@ static void products_are_counted_once(void **state) {
     assert_true(number_of(h100, eight, "work/gemm_fp8/flops") == 6 * weights * 8 * 1024);
 }
 
-/* Moments are half of the state of 8B in fp32, masters a quarter; a step takes as long as kernels read them over the bus. */
+/* Moments are half of the state of 8B in fp32, masters a quarter; a step takes as long as kernels read them
+   over the bus. */
 static void offloading_moves_bytes_to_the_host(void **state) {
     const char *const kept[] = {SIZES("8"), NULL}, *const moments[] = {SIZES("8"), "--train.offload=moments",
                                                                        NULL};
@@ -263,8 +265,9 @@ static void thousands_of_ranks(void **state) {
     assert_true(own > all / 4096 / 1.2 && own < all / 4096 * 1.2);
 }
 
-/* What three others send: blocks' weights in bf16 forward and backward, but the last block's stay; the table for the
-   embedding and once more for the head, which share it, and backward for none; norms in fp32; gradients in fp32. */
+/* What three others send: blocks' weights in bf16 forward and backward, but the last block's stay; the table
+   for the embedding and once more for the head, which share it, and backward for none; norms in fp32;
+   gradients in fp32. */
 static void bytes_of_four_ranks(void **state) {
     const char *const arguments[] = {"--model.preset=124M", "--train.seq_len=1024", "--train.batch_size=1",
                                      "--train.mixed_precision=bf16", NULL};
@@ -277,7 +280,8 @@ static void bytes_of_four_ranks(void **state) {
     assert_true(of_ranks(1, arguments, "gathered/bytes") == 0);
 }
 
-/* Seven products of each of 12 layers and the head, each with two for gradients; twice as many of two micro-batches. */
+/* Seven products of each of 12 layers and the head, each with two for gradients; twice as many of two
+   micro-batches. */
 static void products_are_counted(void **state) {
     const char *const one[] = {SIZES("1"), NULL}, *const two[] = {SIZES("1"), "--train.grad_accum_steps=2",
                                                                   NULL};
@@ -293,7 +297,8 @@ static void fp8_travels_as_codes(void **state) {
     (void)state;
     double codes = of_ranks(8, fp8, "gathered/bytes"), numbers = of_ranks(8, bf16, "gathered/bytes");
     assert_true(codes < 0.7 * numbers);
-    /* Scales of all weights are made once a step: whether in one meeting of the ranks or in many, the work is the same. */
+    /* Scales of all weights are made once a step: whether in one meeting of the ranks or in many, the work is
+       the same. */
     const char *const at_once[] = {SIZES("1"), "--float8.precompute_float8_dynamic_scale_for_fsdp=true",
                                    NULL};
     const char *const apart[] = {SIZES("1"), "--float8.precompute_float8_dynamic_scale_for_fsdp=false", NULL};
@@ -385,14 +390,15 @@ static void two_share_a_sequence(void **state) {
     (void)state;
     assert_true(of_ranks(2, two, "work/gemm/flops") == of_ranks(1, one, "work/gemm/flops") / 2);
     assert_true(of_ranks(2, two, "work/attention/flops") == of_ranks(1, one, "work/attention/flops") / 2);
-    /* q, k, v and the output, forward and as gradients; the selective recomputation of attention may add some. */
+    /* q, k, v and the output, forward and as gradients; the selective recomputation of attention may add
+       some. */
     double heads = 2 * 512 * 768 * 0.5;
     assert_true(of_ranks(2, two, "context/bytes") >= 4 * 12 * 8 * heads);
     assert_true(of_ranks(2, two, "between_copies/bytes") == 4 * of_ranks(2, two, "parameters"));
 }
 
-/* The last stage gets the stream of each micro-batch, and once the sum of the table's gradient, which is the head's too; while
-   the pipeline fills and empties it waits. */
+/* The last stage gets the stream of each micro-batch, and once the sum of the table's gradient, which is the
+   head's too; while the pipeline fills and empties it waits. */
 static void two_stages(void **state) {
     const char *const *one = BF16("--distributed.pp=1"), *const *two = BF16("--distributed.pp=2");
     (void)state;
@@ -442,8 +448,8 @@ static void many_ranks_lay_out_at_once(void **state) {
     assert_true(of_ranks(256, BF16("--train.seed=1"), "work/convert/seconds") < 1.5 * few);
 }
 
-/* GPUs reduce through staging memory, at most 64 MiB a group; all messages of a step may be on their way, here those with the
-   gradient of a tied head. */
+/* GPUs reduce through staging memory, at most 64 MiB a group; all messages of a step may be on their way,
+   here those with the gradient of a tied head. */
 static void groups_of_gpus_take_memory(void **state) {
     const char *comm = "memory_bytes/communication";
     (void)state;
@@ -510,7 +516,7 @@ static void refusals(void **state) {
     refused(&a100, eight, OTT_ERR_UNSUPPORTED, "its tensor cores have no FP8");
     refused(&h100, mx, OTT_ERR_UNSUPPORTED, "needs compute capability 10.0");
     refused(&b200, block, OTT_ERR_UNSUPPORTED, "needs compute capability 9.0");
-    refused(&h100, nothing, OTT_ERR_CONFIG, "nothing says what to train");
+    refused(&h100, nothing, OTT_ERR_CONFIG, "no model is given");
     refused(&h100, odd, OTT_ERR_CONFIG, "must be divisible by model.n_kv_heads");
 }
 

@@ -174,7 +174,7 @@ static void a_shared_folder(void **state) {
     /* One that has none takes nobody's. */
     assert_says(train(f, "three", 4, "latest", shared, 0), OTT_ERR_NOT_FOUND, "shared/step-4");
     FIXTURE_OK(train(f, "three", 2, "auto", shared, 0));
-    assert_true(spoken_has(&said, "the run starts anew"));
+    assert_true(spoken_has(&said, "the run starts from scratch"));
     assert_newest(in(f, "one"), "step-4");
 }
 
@@ -223,12 +223,12 @@ static void automatic(void **state) {
     const char *const none[] = {"--checkpoint.interval=100", NULL}, *const two[] = {"--checkpoint.interval=2",
                                                                                     NULL};
     FIXTURE_OK(train(f, "auto", 3, "auto", none, 0));
-    assert_true(spoken_has(&said, "starts anew"));
+    assert_true(spoken_has(&said, "starts from scratch"));
     FIXTURE_OK(file_remove_tree(in(f, "auto/checkpoints/step-3")));
     assert_int_equal(train(f, "auto", 3, "", none, 0), OTT_ERR_CONFIG);
     assert_says(train(f, "auto", 3, "latest", none, 0), OTT_ERR_NOT_FOUND, "--checkpoint.load_path=auto");
     FIXTURE_OK(train(f, "auto", 2, "auto", two, 0));
-    assert_true(spoken_has(&said, "the metrics of the attempt before are replaced"));
+    assert_true(spoken_has(&said, "the metrics of the earlier attempt are replaced"));
     assert_string_equal(rows(f, "auto/metrics.jsonl"), "1 2 ");
     FIXTURE_OK(train(f, "auto", 4, "auto", two, 0));
     assert_true(spoken_has(&said, "Resumed from"));

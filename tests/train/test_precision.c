@@ -417,30 +417,30 @@ static void wrong_schedules(void **state) {
                 "\"tensorwise\""},
         {"bf16:5, rowise", "; did you mean \"rowwise\"?"},
         {"bf16:5, HYBRID", "recipe \"HYBRID\": that is a choice of formats"},
-        {"fp16:5, fp8", "fp16: loss scaling is for whole runs"},
+        {"fp16:5, fp8", "fp16: loss scaling applies to a full run"},
         {"bf16:5,,fp8", "an entry is empty"},
         {"bf16:5,fp8,", "an entry is empty"},
         {" ", "an entry is empty"},
         {":5, fp8", "recipe \"\" is not one of"},
         {"bf16:, fp8",
-         "\"bf16:\": a length is a number of steps, or a share of train.max_steps as 10% or 0.1"},
+         "\"bf16:\": a length is a number of steps, or a share of train.max_steps such as 10% or 0.1"},
         {"bf16:x, fp8", "\"bf16:x\": a length is"},
         {"bf16:5:6, fp8", "a length is"},
         {"bf16:%, fp8", "a length is"},
         {"bf16:nan, fp8", "a length is"},
         {"bf16:0, fp8", "\"bf16:0\": a length is at least 1 step"},
         {"bf16:-5, fp8", "at least 1 step"},
-        {"bf16:100%, fp8", "\"bf16:100%\": a share lies between 0 and 1, or 0% and 100%"},
-        {"bf16:1.0, fp8", "a share lies between"},
-        {"bf16:-0.5, fp8", "a share lies between"},
+        {"bf16:100%, fp8", "\"bf16:100%\": a share must be between 0 and 1, or 0% and 100%"},
+        {"bf16:1.0, fp8", "a share must be between"},
+        {"bf16:-0.5, fp8", "a share must be between"},
         {"bf16:0.1%, fp8", "\"bf16:0.1%\" is less than one of train.max_steps = 100 steps"},
-        {"bf16:5, fp8:95", "every entry has a length; exactly one has none and takes the rest"},
-        {"bf16, fp8", "\"bf16\" and \"fp8\" both have no length; exactly one entry takes the rest"},
+        {"bf16:5, fp8:95",
+         "every entry has a length; leave out one length, for the entry that takes the rest"},
+        {"bf16, fp8", "\"bf16\" and \"fp8\" both have no length; only one entry may take the rest"},
         {"bf16:60, fp8, bf16:40",
-         "entry 3 asks for 40 steps, but 40 of train.max_steps = 100 are left and \"fp8\" needs at least 1"},
-        {"bf16:100, fp8", "entry 1 asks for 100 steps, but 100 of"},
-        {"bf16:9223372036854775807, fp8, fp8:9223372036854775807",
-         "entry 1 asks for 9223372036854775807 steps"},
+         "entry 3 needs 40 steps, but 40 of train.max_steps = 100 are left and \"fp8\" needs at least 1"},
+        {"bf16:100, fp8", "entry 1 needs 100 steps, but 100 of"},
+        {"bf16:9223372036854775807, fp8, fp8:9223372036854775807", "entry 1 needs 9223372036854775807 steps"},
         {"bf16:10, fp32", "no entry is in FP8; set train.mixed_precision instead"},
         {"bf16:1\nfp8", "a length is"},
     };
@@ -462,7 +462,7 @@ static void long_schedules(void **state) {
     FP8_BAD("more than 32 entries", "--train.max_steps=100", text);
     strcpy(text, "--float8.schedule=");
     memset(text + strlen(text), 'b', 3000);
-    FP8_BAD("an entry of 3000 characters; the longest has 63", text);
+    FP8_BAD("an entry has 3000 characters; at most 63 are allowed", text);
 }
 
 /* Bytes changed at random: ascending phases that end in the run, or one line. */
@@ -501,14 +501,14 @@ static void rules(void **state) {
     assert_ptr_equal(p->rules[2].recipe, &p->fp8);
     p = FP8_PLAN("--float8.module=a=b=bf16");
     assert_string_equal(p->rules[0].match, "a=b");
-    FP8_BAD("float8.module \"lm_head\": a rule is written pattern=recipe, as \"model.layers.0.*=bf16\"",
+    FP8_BAD("float8.module \"lm_head\": a rule is written pattern=recipe, such as \"model.layers.0.*=bf16\"",
             "--float8.module=lm_head");
     FP8_BAD("float8.module \"=bf16\": the pattern is empty", "--float8.module==bf16");
     FP8_BAD("recipe \"rowise\" is not one of \"fp8\", \"bf16\", \"tensorwise\"", "--float8.module=x=rowise");
     FP8_BAD("did you mean \"rowwise\"?", "--float8.module=x=rowise");
     FP8_BAD("recipe \"\" is not one of", "--float8.module=x=");
-    FP8_BAD("write bf16 for that", "--float8.module=x=fp32");
-    FP8_BAD("write bf16 for that", "--float8.module=x=fp16");
+    FP8_BAD("write bf16", "--float8.module=x=fp32");
+    FP8_BAD("write bf16", "--float8.module=x=fp16");
 }
 
 static void too_many_rules(void **state) {
@@ -521,7 +521,7 @@ static void too_many_rules(void **state) {
     strcpy(text, "--float8.module=");
     memset(text + strlen(text), 'x', PRECISION_TEXT);
     strcat(text, "=bf16");
-    FP8_BAD("the patterns are longer than 8191 characters together", text);
+    FP8_BAD("all patterns together have more than 8191 characters", text);
     memset(text, 0, sizeof text);
     strcpy(text, "--float8.module=x=");
     memset(text + strlen(text), 'x', 1000);
