@@ -116,7 +116,7 @@ static int64_t element_count(const gguf_tensor *t) {
     return count;
 }
 
-static int64_t padding_behind(int64_t bytes) {
+static int64_t padding_after(int64_t bytes) {
     return (ALIGNMENT - bytes % ALIGNMENT) % ALIGNMENT;
 }
 
@@ -144,7 +144,7 @@ static ott_status append_tensor(str *s, const gguf_tensor *t, int64_t *offset) {
     append_number(s, t->type, 4);
     append_number(s, (uint64_t)*offset, 8);
     TRY(gguf_tensor_bytes(t, &bytes));
-    if (__builtin_add_overflow(*offset, bytes + padding_behind(bytes), offset))
+    if (__builtin_add_overflow(*offset, bytes + padding_after(bytes), offset))
         return status_fail(OTT_ERR_ARGUMENT, "the tensors take more than 2^63 bytes");
     return OTT_OK;
 }
@@ -160,7 +160,7 @@ static ott_status make_header(const gguf_metadata *m, const gguf_tensor *tensors
     append_number(s, (uint64_t)m->count, 8);
     str_append_bytes(s, m->bytes.text, m->bytes.length);
     for (int64_t i = 0; i < count; i++) TRY(append_tensor(s, &tensors[i], &offset));
-    for (int64_t rest = padding_behind(s->length); rest > 0; rest--) append_number(s, 0, 1);
+    for (int64_t rest = padding_after(s->length); rest > 0; rest--) append_number(s, 0, 1);
     TRY(str_finish(&m->bytes));
     return str_finish(s);
 }
@@ -238,7 +238,7 @@ static ott_status finish_tensor(gguf_writer *w) {
     int64_t bytes;
     TRY(gguf_tensor_bytes(&w->tensors[w->current], &bytes));
     if (++w->current < w->count) w->left = element_count(&w->tensors[w->current]);
-    return file_writer_append(w->file, zeros, padding_behind(bytes));
+    return file_writer_append(w->file, zeros, padding_after(bytes));
 }
 
 ott_status gguf_writer_append(gguf_writer *w, const float *values, int64_t count) {
@@ -252,14 +252,14 @@ ott_status gguf_writer_append(gguf_writer *w, const float *values, int64_t count
 
 ott_status gguf_writer_commit(gguf_writer *w) {
     mem *account = w->account;
-    bool whole = w->current == w->count;
+    bool complete = w->current == w->count;
     ott_status status = OTT_OK;
-    if (whole)
+    if (complete)
         status = file_writer_commit(w->file);
     else
         file_writer_abandon(w->file);
     mem_free(account, w);
-    STATUS_REQUIRE(whole);
+    STATUS_REQUIRE(complete);
     return status;
 }
 

@@ -29,9 +29,9 @@ json_t *hf_get(json_t *object, const char *key) {
     return json_is_null(value) ? NULL : value;
 }
 
-ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool fallback, bool *out) {
+ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool default_value, bool *out) {
     json_t *value = hf_get(root, key);
-    *out = value ? json_is_true(value) : fallback;
+    *out = value ? json_is_true(value) : default_value;
     if (!value || json_is_boolean(value)) return OTT_OK;
     return hf_fail(OTT_ERR_FORMAT, name, key, value, "must be true or false");
 }
@@ -46,12 +46,12 @@ ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool fal
     KEY_OF_SIZE(~GPT2, key, member, 1, most), KEY_OF_SIZE(GPT2, of_gpt2, member, 1, most)
 #define KEY_OF_LATENT(key, member)                                                                           \
     { key, HF_INT, offsetof(hf_config, member), 1, 65536, DEEPSEEK, NAN, 0 }
-#define KEY_OF(families, key, member, fallback, neutral)                                                     \
-    { key, HF_REAL, offsetof(hf_config, member), 1e-9, 1e9, families, fallback, neutral }
-#define KEY_OF_SWITCH(families, key, member, fallback)                                                       \
-    { key, HF_BOOL, offsetof(hf_config, member), 0, 0, families, fallback, 0 }
-#define KEY_OF_EXPERTS(families, key, type, member, least, most, fallback)                                   \
-    { key, type, offsetof(hf_config, member), least, most, families, fallback, 0 }
+#define KEY_OF(families, key, member, default_value, other_value)                                            \
+    { key, HF_REAL, offsetof(hf_config, member), 1e-9, 1e9, families, default_value, other_value }
+#define KEY_OF_SWITCH(families, key, member, default_value)                                                  \
+    { key, HF_BOOL, offsetof(hf_config, member), 0, 0, families, default_value, 0 }
+#define KEY_OF_EXPERTS(families, key, type, member, least, most, default_value)                              \
+    { key, type, offsetof(hf_config, member), least, most, families, default_value, 0 }
 #define LLAMA       (1u << FAMILY_LLAMA)
 #define GRANITE     (1u << FAMILY_GRANITE)
 #define MIXTRAL     (1u << FAMILY_MIXTRAL)
@@ -181,7 +181,7 @@ bool hf_key_equal(const hf_key *k, hf_value a, hf_value b) {
 }
 
 /* NAN: there is none. */
-static bool take_number(const hf_key *k, double x, hf_value *out) {
+static bool set_number(const hf_key *k, double x, hf_value *out) {
     if (isnan(x)) return false;
     switch (k->type) {
     case HF_INT: out->integer = (int64_t)x; break;
@@ -193,23 +193,23 @@ static bool take_number(const hf_key *k, double x, hf_value *out) {
 
 bool hf_key_can_be_null(const hf_key *k) {
     bool is_rank = k->offset == offsetof(hf_config, q_lora_rank);
-    return k->families && (k->type == HF_REAL || is_rank) && k->neutral == 0;
+    return k->families && (k->type == HF_REAL || is_rank) && k->other_value == 0;
 }
 
 ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, const hf_config *c, hf_value *out,
-                           bool *is_said) {
+                           bool *is_given) {
     json_t *value = hf_get(root, k->name);
     if (!value && family_is(c->family, FAMILY_QWEN3_MOE) && strcmp(k->name, "num_experts") == 0)
         value = hf_get(root, "num_local_experts"); /* transformers 5 */
-    *is_said = true;
+    *is_given = true;
     if (value) return hf_key_read(k, name, value, out);
-    *is_said = hf_key_can_be_null(k) && json_object_get(root, k->name) ? take_number(k, 0, out)
-                                                                       : hf_key_default(k, c, out);
+    *is_given = hf_key_can_be_null(k) && json_object_get(root, k->name) ? set_number(k, 0, out)
+                                                                        : hf_key_default(k, c, out);
     return OTT_OK;
 }
 
 /* What follows from other members; false: it does not. */
-static bool derive(const hf_key *k, const hf_config *c, hf_value *out) {
+static bool derive_value(const hf_key *k, const hf_config *c, hf_value *out) {
     const family *f = c->family;
     if (k->offset == offsetof(hf_config, kv_heads) && f->kv_heads_optional)
         return out->integer = c->heads, true;
@@ -223,8 +223,9 @@ static bool derive(const hf_key *k, const hf_config *c, hf_value *out) {
 
 bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out) {
     *out = (hf_value){0};
-    if (derive(k, c, out)) return true;
-    if (k->families) return take_number(k, hf_key_applies(k, c->family) ? k->fallback : k->neutral, out);
+    if (derive_value(k, c, out)) return true;
+    if (k->families)
+        return set_number(k, hf_key_applies(k, c->family) ? k->default_value : k->other_value, out);
     if (k->type != HF_BOOL) return false;
     out->truth = k->offset == offsetof(hf_config, attention_bias)
                      ? c->family->qkv_bias_key && c->family->qkv_bias
@@ -266,15 +267,15 @@ ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, hf_valu
 ott_status hf_read_keys(const char *name, json_t *root, hf_config *c) {
     hf_value v;
     char expected[96];
-    bool is_said;
+    bool is_given;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const hf_key *k = &keys[i];
         if (hf_key_has_substitute(k, c->family)) continue;
         if (hf_key_applies(k, c->family))
-            TRY(hf_key_value_of(k, name, root, c, &v, &is_said));
+            TRY(hf_key_value_of(k, name, root, c, &v, &is_given));
         else
-            is_said = hf_key_default(k, c, &v);
-        if (!is_said)
+            is_given = hf_key_default(k, c, &v);
+        if (!is_given)
             return hf_fail(OTT_ERR_FORMAT, name, k->name, NULL, "%s needs it, and it %s", c->family->name,
                            describe_key(k, expected));
         hf_key_set(k, c, v);

@@ -14,11 +14,11 @@ typedef enum hf_type { HF_INT, HF_REAL, HF_BOOL } hf_type;
 typedef struct hf_key {
     const char *name;
     hf_type type;
-    size_t offset;      /* of the member: int64_t, double or bool */
-    double least, most; /* of a number */
-    unsigned families;  /* that have it, 1 << family_index; 0: all */
-    double fallback;    /* of those, where it is absent (NAN: it must not be), and */
-    double neutral;     /* of the others; NAN: they have another key */
+    size_t offset;        /* of the member: int64_t, double or bool */
+    double least, most;   /* of a number */
+    unsigned families;    /* that have it, 1 << family_index; 0: all */
+    double default_value; /* of those, where it is absent (NAN: it must not be), and */
+    double other_value;   /* of the others; NAN: they have another key */
 } hf_key;
 
 typedef union hf_value {
@@ -41,7 +41,7 @@ bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out);
 bool hf_key_can_be_null(const hf_key *k);
 /* What the file says with it; *is_said false: it must be there, and is not. */
 ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, const hf_config *c, hf_value *out,
-                           bool *is_said);
+                           bool *is_given);
 /* The value of a key. OTT_ERR_FORMAT names file and key. */
 ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, hf_value *out);
 ott_status hf_read_keys(const char *name, json_t *root, hf_config *c); /* all of them */
@@ -50,7 +50,7 @@ ott_status hf_read_keys(const char *name, json_t *root, hf_config *c); /* all of
 ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *value, const char *format, ...)
     __attribute__((format(printf, 5, 6), cold));
 json_t *hf_get(json_t *object, const char *key); /* NULL also for null */
-ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool fallback, bool *out);
+ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool default_value, bool *out);
 
 /* What is more than one key, read from `root` as c->family means it, after c's layers and vocab_size. */
 ott_status hf_read_rope(const char *name, json_t *root, hf_config *c);

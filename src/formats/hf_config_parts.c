@@ -13,10 +13,10 @@
 
 enum { DEFAULT_FULL_LAYERS = 28 }; /* transformers', where the key is absent */
 
-static ott_status read_size(const char *name, json_t *root, const char *key, int64_t fallback, int64_t least,
-                            int64_t *out) {
+static ott_status read_size(const char *name, json_t *root, const char *key, int64_t default_value,
+                            int64_t least, int64_t *out) {
     json_t *value = json_object_get(root, key);
-    *out = !value ? fallback : json_is_null(value) ? 0 : json_integer_value(value);
+    *out = !value ? default_value : json_is_null(value) ? 0 : json_integer_value(value);
     if (!value || json_is_null(value)) return OTT_OK;
     if (json_is_integer(value) && *out >= least && *out <= INT32_MAX) return OTT_OK;
     return hf_fail(OTT_ERR_FORMAT, name, key, value, "must be null or an integer from %d to %d", (int)least,
@@ -36,7 +36,7 @@ bool hf_full_layers_equal(const hf_config *a, const hf_config *b) {
            memcmp(a->full, b->full, (size_t)b->full_count * sizeof *b->full) == 0;
 }
 
-static ott_status add_full(const char *name, int64_t layer, hf_config *c) {
+static ott_status add_full_layer(const char *name, int64_t layer, hf_config *c) {
     if (c->full_count == HF_CONFIG_MOST_FULL)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: more than %d of the %d layers see all (layer_types, max_window_layers) "
@@ -47,7 +47,7 @@ static ott_status add_full(const char *name, int64_t layer, hf_config *c) {
 }
 
 /* Reads layer_types, a word for each layer. */
-static ott_status read_types(const char *name, json_t *types, hf_config *c) {
+static ott_status read_layer_types(const char *name, json_t *types, hf_config *c) {
     json_t *type;
     size_t i;
     if ((int64_t)json_array_size(types) != c->layers)
@@ -59,7 +59,7 @@ static ott_status read_types(const char *name, json_t *types, hf_config *c) {
         if (!is_full && strcmp(word, layer_words[false]) != 0)
             return hf_fail(OTT_ERR_UNSUPPORTED, name, "layer_types", type,
                            "a layer is \"full_attention\" or \"sliding_attention\"");
-        if (is_full) TRY(add_full(name, (int64_t)i, c));
+        if (is_full) TRY(add_full_layer(name, (int64_t)i, c));
     }
     return OTT_OK;
 }
@@ -75,15 +75,15 @@ static ott_status read_layer_windows(const char *name, json_t *root, hf_config *
     TRY(read_size(name, root, "max_window_layers", DEFAULT_FULL_LAYERS, 0, &first));
     if (!types && first >= c->layers) c->sliding_window = 0;
     if (c->sliding_window == 0) return OTT_OK;
-    if (types) TRY(read_types(name, types, c));
-    for (int64_t i = 0; !types && i < first; i++) TRY(add_full(name, i, c));
+    if (types) TRY(read_layer_types(name, types, c));
+    for (int64_t i = 0; !types && i < first; i++) TRY(add_full_layer(name, i, c));
     if (c->full_count == c->layers) c->sliding_window = c->full_count = 0;
     return OTT_OK;
 }
 
 /* A regular pattern of layers that see all becomes one number, full_every. */
-static void find_every(hf_config *c, int64_t fallback) {
-    int64_t every = c->full_count > 0 ? c->full[0] + 1 : fallback > c->layers ? fallback : 0;
+static void find_period(hf_config *c, int64_t default_value) {
+    int64_t every = c->full_count > 0 ? c->full[0] + 1 : default_value > c->layers ? default_value : 0;
     bool fits = c->full_count == (every > 0 ? c->layers / every : 0);
     for (int i = 0; i < c->full_count; i++) fits = fits && c->full[i] == (i + 1) * every - 1;
     c->full_every = fits ? every : 0;
@@ -95,8 +95,8 @@ static ott_status read_pattern(const char *name, json_t *root, hf_config *c) {
     TRY(read_size(name, root, "sliding_window", c->family->window_size, 1, &c->sliding_window));
     TRY(read_size(name, root, "sliding_window_pattern", c->family->full_every, 1, &c->full_every));
     if (!types) return OTT_OK;
-    TRY(read_types(name, types, c));
-    find_every(c, c->full_every);
+    TRY(read_layer_types(name, types, c));
+    find_period(c, c->full_every);
     return OTT_OK;
 }
 

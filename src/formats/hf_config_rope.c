@@ -22,7 +22,7 @@ typedef struct rule_member {
     hf_rope rope;
     const char *name;
     size_t offset;
-    double least, fallback; /* fallback NAN: it must be there */
+    double least, default_value; /* fallback NAN: it must be there */
 } rule_member;
 
 /* In the order of their names. */
@@ -73,8 +73,8 @@ static bool has_original(hf_rope rope) {
 static ott_status read_theta(const char *name, json_t *root, json_t *parameters, hf_config *c) {
     json_t *outer = hf_get(root, "rope_theta"), *inner = hf_get(parameters, "rope_theta");
     json_t *theta = inner ? inner : outer;
-    double fallback = c->family->theta > 0 ? c->family->theta : DEFAULT_THETA;
-    c->rope_theta = theta ? json_number_value(theta) : fallback;
+    double default_value = c->family->theta > 0 ? c->family->theta : DEFAULT_THETA;
+    c->rope_theta = theta ? json_number_value(theta) : default_value;
     if (theta && !(json_is_number(theta) && c->rope_theta >= 1 && c->rope_theta <= 1e15))
         return hf_fail(OTT_ERR_FORMAT, name, "rope_theta", theta, "must be a number from 1 to 1e15");
     if (inner && outer && json_number_value(inner) != json_number_value(outer))
@@ -82,17 +82,17 @@ static ott_status read_theta(const char *name, json_t *root, json_t *parameters,
     return OTT_OK;
 }
 
-static ott_status read_share(const char *name, json_t *root, json_t *parameters, hf_config *c) {
+static ott_status read_rotary_fraction(const char *name, json_t *root, json_t *parameters, hf_config *c) {
     static const char key[] = "partial_rotary_factor";
-    json_t *outer = hf_get(root, key), *inner = hf_get(parameters, key), *share = inner ? inner : outer;
-    double fallback = c->family->rotary_share;
-    c->rotary_share = share ? json_number_value(share) : fallback > 0 ? fallback : 1;
-    if (fallback == 0 && c->rotary_share != 1)
-        return hf_fail(OTT_ERR_UNSUPPORTED, name, key, share,
+    json_t *outer = hf_get(root, key), *inner = hf_get(parameters, key), *fraction = inner ? inner : outer;
+    double default_value = c->family->rotary_share;
+    c->rotary_share = fraction ? json_number_value(fraction) : default_value > 0 ? default_value : 1;
+    if (default_value == 0 && c->rotary_share != 1)
+        return hf_fail(OTT_ERR_UNSUPPORTED, name, key, fraction,
                        "only 1, rotation of the whole head, works for %s", c->family->name);
     double columns = floor((double)rope_width(c) * c->rotary_share);
     if (!(c->rotary_share > 0 && c->rotary_share <= 1) || columns < 2 || fmod(columns, 2) != 0)
-        return hf_fail(OTT_ERR_FORMAT, name, key, share,
+        return hf_fail(OTT_ERR_FORMAT, name, key, fraction,
                        "must be a share, above 0 and up to 1, of head_dim (%" PRId64
                        ") that is an even number",
                        c->head_dim);
@@ -103,8 +103,8 @@ static ott_status read_member(const char *name, const char *key, json_t *paramet
                               hf_config *c) {
     json_t *value = hf_get(parameters, m->name);
     double *out = member_of(c, m);
-    *out = value ? json_number_value(value) : m->fallback;
-    if (!value && !isnan(m->fallback)) return OTT_OK;
+    *out = value ? json_number_value(value) : m->default_value;
+    if (!value && !isnan(m->default_value)) return OTT_OK;
     if (json_is_number(value) && *out >= m->least && *out <= 1e9) return OTT_OK;
     return hf_fail(OTT_ERR_FORMAT, name, key, parameters, "rope type %s needs '%s', a number of at least %g",
                    rule_words[c->rope], m->name, m->least);
@@ -222,7 +222,7 @@ ott_status hf_read_rope(const char *name, json_t *root, hf_config *c) {
                            "rotary embedding of another kind in some layers does not work");
     }
     TRY(read_theta(name, root, parameters, c));
-    TRY(read_share(name, root, parameters, c));
+    TRY(read_rotary_fraction(name, root, parameters, c));
     if (!parameters) return OTT_OK;
     TRY(read_kind(name, key, parameters, c));
     return read_rule(name, key, root, parameters, c);
@@ -263,7 +263,7 @@ static void append_factors(str *out, const char *name, const hf_config *c, const
 static bool is_implied(const hf_config *c, const rule_member *m) {
     double x = value_of(c, m);
     if (m->rope == HF_ROPE_LONGROPE && strcmp(m->name, "factor") == 0) return x == longrope_factor(c);
-    return x == 0 && m->fallback == 0;
+    return x == 0 && m->default_value == 0;
 }
 
 void hf_rope_append(const hf_config *c, str *out) {

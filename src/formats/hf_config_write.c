@@ -71,16 +71,16 @@ static ott_status put_key(editor *e, const hf_key *k) {
 }
 
 static ott_status edit_key(editor *e, const hf_key *k) {
-    hf_value now = hf_key_get(k, e->c), said;
-    bool is_said = true;
+    hf_value now = hf_key_get(k, e->c), given;
+    bool is_given = true;
     if (hf_key_has_substitute(k, e->c->family)) return OTT_OK;
     if (!hf_key_applies(k, e->c->family)) {
-        hf_key_default(k, e->c, &said);
-        if (hf_key_equal(k, said, now)) return OTT_OK;
+        hf_key_default(k, e->c, &given);
+        if (hf_key_equal(k, given, now)) return OTT_OK;
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: a %s model cannot have it", k->name, e->c->family->name);
     }
-    if (hf_key_value_of(k, HF_CONFIG_NAME, e->root, e->c, &said, &is_said) != OTT_OK) is_said = false;
-    return !e->is_new && is_said && hf_key_equal(k, said, now) ? OTT_OK : put_key(e, k);
+    if (hf_key_value_of(k, HF_CONFIG_NAME, e->root, e->c, &given, &is_given) != OTT_OK) is_given = false;
+    return !e->is_new && is_given && hf_key_equal(k, given, now) ? OTT_OK : put_key(e, k);
 }
 
 static ott_status edit_keys(editor *e) {
@@ -129,8 +129,8 @@ static ott_status edit_rope(editor *e) {
     }
     if (e->c->rope == HF_ROPE_LONGROPE)
         TRY(put_int(e, "original_max_position_embeddings", e->c->rope_original_max_position));
-    bool is_said = has_key(e, "rope_scaling") || has_key(e, "rope_parameters");
-    if (e->c->rope == HF_ROPE_PLAIN) return is_said ? put_word(e, "rope_scaling", "null") : OTT_OK;
+    bool is_given = has_key(e, "rope_scaling") || has_key(e, "rope_parameters");
+    if (e->c->rope == HF_ROPE_PLAIN) return is_given ? put_word(e, "rope_scaling", "null") : OTT_OK;
     hf_rope_append(e->c, &e->value);
     return put_value(e, "rope_scaling");
 }
@@ -189,7 +189,7 @@ static ott_status put_token(editor *e, const char *key, int64_t id) {
     return id < 0 ? put_word(e, key, "null") : put_int(e, key, id);
 }
 
-static bool same_eos(const hf_config *a, const hf_config *b) {
+static bool is_same_eos(const hf_config *a, const hf_config *b) {
     return a->eos_count == b->eos_count && memcmp(a->eos, b->eos, (size_t)b->eos_count * sizeof *b->eos) == 0;
 }
 
@@ -205,7 +205,7 @@ static ott_status put_eos(editor *e) {
 static ott_status edit_tokens(editor *e) {
     const hf_config *c = e->c, *before = &e->before;
     if (e->is_new || before->bos != c->bos) TRY(put_token(e, "bos_token_id", c->bos));
-    if (e->is_new || !same_eos(before, c)) TRY(put_eos(e));
+    if (e->is_new || !is_same_eos(before, c)) TRY(put_eos(e));
     if (e->is_new || before->pad != c->pad) TRY(put_token(e, "pad_token_id", c->pad));
     return OTT_OK;
 }
@@ -250,7 +250,7 @@ static ott_status edit_quantization(editor *e, const char *quantization) {
 /* ---- the whole ---- */
 
 /* The keys of a new file, sorted, as transformers writes them; which of them a family has. */
-static bool belongs(const char *key, const hf_config *c, bool is_quantized) {
+static bool has_template_key(const char *key, const hf_config *c, bool is_quantized) {
     family_window window = c->family->window;
     const hf_key *number = hf_key_find(key, c->family);
     if (number) return hf_key_applies(number, c->family);
@@ -346,7 +346,7 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
                                        "vocab_size"};
     const char *separator = "{";
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        if (!belongs(keys[i], c, is_quantized)) continue;
+        if (!has_template_key(keys[i], c, is_quantized)) continue;
         str_printf(s, "%s\n  \"%s\": null", separator, keys[i]);
         separator = ",";
     }
@@ -365,7 +365,7 @@ static ott_status read_before(editor *e) {
     return OTT_OK;
 }
 
-static ott_status edit(editor *e, const char *quantization) {
+static ott_status edit_all(editor *e, const char *quantization) {
     json_error_t error;
     TRY(str_finish(&e->text));
     TRY(json_text_parse(e->text.text, e->text.length, JSON_REJECT_DUPLICATES, &e->root, &error));
@@ -402,7 +402,7 @@ ott_status hf_config_text(mem *account, const hf_config *c, const char *original
         str_append(&e.text, original);
     else
         append_template(&e.text, c, quantization && quantization[0]);
-    TRY_OUT(edit(&e, quantization));
+    TRY_OUT(edit_all(&e, quantization));
     TRY_OUT(check_written(&e));
     str_append_bytes(out, e.text.text, e.text.length);
     TRY_OUT(str_finish(out));

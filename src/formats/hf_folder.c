@@ -137,7 +137,7 @@ static ott_status copy_templates(copier *c) {
     return status;
 }
 
-static ott_status copy_others(copier *c) {
+static ott_status copy_all(copier *c) {
     char goal[PATH_MAX];
     if (!realpath(c->from, c->root))
         return status_fail(status_from_errno(errno), "%s: cannot open: %s", c->from, strerror(errno));
@@ -150,7 +150,7 @@ static ott_status copy_others(copier *c) {
 ott_status hf_folder_copy_others(mem *account, const logger *lg, const char *from, const char *to,
                                  int64_t *copied) {
     copier c = {.account = account, .lg = lg, .from = from, .to = to};
-    ott_status status = copy_others(&c);
+    ott_status status = copy_all(&c);
     if (copied) *copied = c.copied;
     return status;
 }

@@ -64,7 +64,7 @@ static bool find_member(const str *s, const char *key, member *m) {
 }
 
 /* Replaces bytes [from, to) by `with`. */
-static ott_status splice(str *s, int64_t from, int64_t to, const char *with) {
+static ott_status replace_bytes(str *s, int64_t from, int64_t to, const char *with) {
     str result = {.account = s->account};
     str_append_bytes(&result, s->text, from);
     str_append(&result, with);
@@ -96,26 +96,26 @@ static ott_status append_member(str *s, const char *key, const char *value) {
         str_printf(&text, "\n  \"%s\": %s\n", key, value);
     }
     ott_status status = str_finish(&text);
-    if (status == OTT_OK) status = splice(s, end, end, text.text);
+    if (status == OTT_OK) status = replace_bytes(s, end, end, text.text);
     str_free(&text);
     return status;
 }
 
 ott_status json_edit_put(str *text, const char *key, const char *value) {
     member m;
-    if (find_member(text, key, &m)) return splice(text, m.value, m.value_end, value);
+    if (find_member(text, key, &m)) return replace_bytes(text, m.value, m.value_end, value);
     return append_member(text, key, value);
 }
 
 ott_status json_edit_rename(str *text, const char *key, const char *new_key) {
     member m;
-    return find_member(text, key, &m) ? splice(text, m.key + 1, m.key_end - 1, new_key) : OTT_OK;
+    return find_member(text, key, &m) ? replace_bytes(text, m.key + 1, m.key_end - 1, new_key) : OTT_OK;
 }
 
 ott_status json_edit_remove(str *text, const char *key) {
     member m, next;
     if (!find_member(text, key, &m)) return OTT_OK;
     bool is_first = m.before == object_begin(text);
-    if (is_first && next_member(text, m.value_end, &next)) return splice(text, m.key, next.key, "");
-    return splice(text, m.before, m.value_end, ""); /* with the comma before it */
+    if (is_first && next_member(text, m.value_end, &next)) return replace_bytes(text, m.key, next.key, "");
+    return replace_bytes(text, m.before, m.value_end, ""); /* with the comma before it */
 }

@@ -93,7 +93,7 @@ static void append_value(str *line, const metrics_value *v) {
 }
 
 /* Writes the whole line or takes back what was written of it. */
-static ott_status put_line(metrics_writer *w) {
+static ott_status write_line(metrics_writer *w) {
     int64_t done = 0;
     while (done < w->line.length) {
         ssize_t written = write(w->descriptor, w->line.text + done, (size_t)(w->line.length - done));
@@ -119,7 +119,7 @@ ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *v
     for (int i = 0; i < count; i++) append_value(&w->line, &values[i]);
     str_append(&w->line, "}\n");
     TRY(str_finish(&w->line));
-    return put_line(w);
+    return write_line(w);
 }
 
 ott_status metrics_sync(metrics_writer *w) {

@@ -22,7 +22,7 @@ void metrics_lines_close(metrics_lines *l) {
     l->buffer = NULL;
 }
 
-static ott_status hold_line(metrics_lines *l, int64_t at) {
+static ott_status fill_buffer(metrics_lines *l, int64_t at) {
     int64_t left = l->file.bytes - at;
     l->at = at;
     l->held = left < BUFFER_BYTES ? left : BUFFER_BYTES;
@@ -35,7 +35,7 @@ static ott_status hold_line(metrics_lines *l, int64_t at) {
 static ott_status find_newline(metrics_lines *l, int64_t from, int64_t *found) {
     *found = -1;
     while (from < l->file.bytes) {
-        if (from < l->at || from >= l->at + l->held) TRY(hold_line(l, from));
+        if (from < l->at || from >= l->at + l->held) TRY(fill_buffer(l, from));
         const char *begin = l->buffer + (from - l->at);
         const char *newline = memchr(begin, '\n', (size_t)(l->at + l->held - from));
         if (newline) {
@@ -48,11 +48,11 @@ static ott_status find_newline(metrics_lines *l, int64_t from, int64_t *found) {
 }
 
 /* Makes bytes [begin, end) the line at hand. */
-static ott_status take_line(metrics_lines *l, int64_t begin, int64_t end) {
+static ott_status set_line(metrics_lines *l, int64_t begin, int64_t end) {
     l->length = end - begin;
     l->line = NULL;
     if (l->length >= METRICS_LINE_BYTES) return OTT_OK;
-    if (begin < l->at || end > l->at + l->held) TRY(hold_line(l, begin));
+    if (begin < l->at || end > l->at + l->held) TRY(fill_buffer(l, begin));
     l->line = l->buffer + (begin - l->at);
     return OTT_OK;
 }
@@ -62,7 +62,7 @@ ott_status metrics_lines_next(metrics_lines *l, bool *more) {
     TRY(find_newline(l, l->next, &newline));
     *more = newline >= 0;
     if (!*more) return OTT_OK;
-    TRY(take_line(l, l->next, newline));
+    TRY(set_line(l, l->next, newline));
     l->next = newline + 1;
     l->number++;
     return OTT_OK;
@@ -70,7 +70,7 @@ ott_status metrics_lines_next(metrics_lines *l, bool *more) {
 
 /* ---- what a line says ---- */
 
-static ott_status parse(const metrics_lines *l, json_t **object, int64_t *step) {
+static ott_status parse_line(const metrics_lines *l, json_t **object, int64_t *step) {
     json_error_t error;
     *object = NULL;
     if (l->line)
@@ -87,7 +87,7 @@ static ott_status parse(const metrics_lines *l, json_t **object, int64_t *step) 
 }
 
 ott_status metrics_lines_parse(metrics_lines *l, json_t **object, int64_t *step) {
-    TRY(parse(l, object, step));
+    TRY(parse_line(l, object, step));
     if (*object) return OTT_OK;
     if (l->damaged++ == 0) l->first_damaged = l->number;
     return OTT_OK;
@@ -100,7 +100,7 @@ static ott_status find_begin(metrics_lines *l, int64_t end, int64_t *begin) {
     *begin = 0;
     while (end > 0) {
         if (end <= l->at || end > l->at + l->held)
-            TRY(hold_line(l, end < BUFFER_BYTES ? 0 : end - BUFFER_BYTES));
+            TRY(fill_buffer(l, end < BUFFER_BYTES ? 0 : end - BUFFER_BYTES));
         const char *newline = memrchr(l->buffer, '\n', (size_t)(end - l->at));
         if (newline) {
             *begin = l->at + (newline - l->buffer) + 1;
@@ -112,12 +112,12 @@ static ott_status find_begin(metrics_lines *l, int64_t end, int64_t *begin) {
 }
 
 /* Looks at the line that ends before byte `end` with a newline. *step is INT64_MIN when it is no metrics. */
-static ott_status look_back(metrics_lines *l, int64_t end, int64_t *begin, int64_t *step) {
+static ott_status read_previous(metrics_lines *l, int64_t end, int64_t *begin, int64_t *step) {
     json_t *object;
     *step = INT64_MIN;
     TRY(find_begin(l, end - 1, begin));
-    TRY(take_line(l, *begin, end - 1));
-    TRY(parse(l, &object, step));
+    TRY(set_line(l, *begin, end - 1));
+    TRY(parse_line(l, &object, step));
     json_decref(object);
     return OTT_OK;
 }
@@ -127,7 +127,7 @@ ott_status metrics_lines_end_of(metrics_lines *l, int64_t last_step, int64_t *en
     TRY(find_begin(l, l->file.bytes, &at)); /* what follows the last newline is not whole */
     *end = at;
     for (; at > 0; at = begin) {
-        TRY(look_back(l, at, &begin, &step));
+        TRY(read_previous(l, at, &begin, &step));
         damaged += step == INT64_MIN;
         if (step == INT64_MIN) continue; /* lines of later steps may lie before it */
         if (step <= last_step) break;

@@ -31,7 +31,7 @@ static ott_status reserve_point(metrics_series *s) {
 }
 
 /* Removes every second point. */
-static void halve(metrics_series *s) {
+static void halve_series(metrics_series *s) {
     int64_t kept = 0;
     for (int64_t i = 0; i < s->count; i += 2, kept++) {
         s->step[kept] = s->step[i];
@@ -50,7 +50,7 @@ typedef struct thinning {
 static ott_status add_point(metrics_series *s, thinning *t, int64_t step, const json_t *value) {
     if (!json_is_number(value) && !json_is_null(value)) return OTT_OK;
     if (t->extra) s->count--;
-    for (; s->count == METRICS_MOST_POINTS; t->stride *= 2) halve(s);
+    for (; s->count == METRICS_MOST_POINTS; t->stride *= 2) halve_series(s);
     TRY(reserve_point(s));
     s->step[s->count] = step;
     s->value[s->count++] = json_is_number(value) ? json_number_value(value) : (double)NAN;
@@ -127,7 +127,7 @@ static ott_status copy_name(arena *names, const char *text, const char **out) {
     return OTT_OK;
 }
 
-static ott_status take_word(health_reader *r, const char *text, const char **out) {
+static ott_status intern_word(health_reader *r, const char *text, const char **out) {
     int i = 0;
     while (i < r->word_count && strcmp(r->words[i], text) != 0) i++;
     if (i == MOST_WORDS) return fail_line(r, "names of tensors, GEMMs and formats", MOST_WORDS);
@@ -149,7 +149,7 @@ static ott_status reserve_module(metrics_health *h) {
     return OTT_OK;
 }
 
-static ott_status take_module(health_reader *r, const char *name, int64_t *index) {
+static ott_status find_or_add_module(health_reader *r, const char *name, int64_t *index) {
     metrics_health *h = r->h;
     const json_t *known = json_object_get(r->indices, name);
     if (known) {
@@ -166,7 +166,7 @@ static ott_status take_module(health_reader *r, const char *name, int64_t *index
 }
 
 /* Removes every second measurement before the last, or the only one. */
-static void thin_out(metrics_health *h) {
+static void halve_measurements(metrics_health *h) {
     int64_t kept = 0;
     bool keep = true;
     for (int64_t i = 0; i < h->last; i++) {
@@ -180,7 +180,7 @@ static void thin_out(metrics_health *h) {
 
 static ott_status reserve_use(health_reader *r) {
     metrics_health *h = r->h;
-    for (; h->count == METRICS_MOST_USES && h->last > 0; r->stride *= 2) thin_out(h);
+    for (; h->count == METRICS_MOST_USES && h->last > 0; r->stride *= 2) halve_measurements(h);
     if (h->count == METRICS_MOST_USES) return fail_line(r, "uses of tensors at one step", METRICS_MOST_USES);
     if (h->count < h->capacity) return OTT_OK;
     int64_t capacity = h->capacity ? 2 * h->capacity : 256;
@@ -206,7 +206,7 @@ static const char *name_of(const json_t *object, const char *key) {
                                                                                     : NULL;
 }
 
-static ott_status take_use(health_reader *r, const json_t *object, int64_t step) {
+static ott_status add_use(health_reader *r, const json_t *object, int64_t step) {
     metrics_health *h = r->h;
     const char *module = name_of(object, "module"), *tensor = name_of(object, "tensor");
     const char *gemm = name_of(object, "gemm"), *format = name_of(object, "format");
@@ -218,10 +218,10 @@ static ott_status take_use(health_reader *r, const json_t *object, int64_t step)
                        .underflowed = json_real_or_nan(object, "underflowed"),
                        .sqnr_db = json_real_or_nan(object, "sqnr_db")};
     if (!module || !tensor || !gemm || !format || !json_object_get(object, "sqnr_db")) return OTT_OK;
-    TRY(take_module(r, module, &use.module));
-    TRY(take_word(r, tensor, &use.tensor));
-    TRY(take_word(r, gemm, &use.gemm));
-    TRY(take_word(r, format, &use.format));
+    TRY(find_or_add_module(r, module, &use.module));
+    TRY(intern_word(r, tensor, &use.tensor));
+    TRY(intern_word(r, gemm, &use.gemm));
+    TRY(intern_word(r, format, &use.format));
     if (h->count == 0 || h->uses[h->last].step != step) begin_measurement(r);
     TRY(reserve_use(r));
     h->modules[use.module].last_step = step;
@@ -240,7 +240,7 @@ static ott_status read_health_lines(health_reader *r) {
         r->h->complete = true;
         if (!has_key(&r->lines, "\"module\":") || !has_key(&r->lines, "\"sqnr_db\"")) continue;
         TRY(metrics_lines_parse(&r->lines, &object, &step));
-        ott_status status = object ? take_use(r, object, step) : OTT_OK;
+        ott_status status = object ? add_use(r, object, step) : OTT_OK;
         json_decref(object);
         TRY(status);
     }

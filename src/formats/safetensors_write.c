@@ -13,29 +13,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct item {
+typedef struct data_item {
     const char *name;
     int format;    /* position in safetensors_formats */
     int64_t bytes; /* of its data */
     int64_t index; /* as declared */
-} item;
+} data_item;
 
 struct safetensors_writer {
     mem *account;
     arena *texts;
     const char *path;
     file_writer *file;
-    item *items; /* [count], in the order of the data */
+    data_item *items; /* [count], in the order of the data */
     int64_t count, current;
     int64_t left; /* bytes of items[current] still to come */
 };
 
 static int by_name(const void *a, const void *b) {
-    return strcmp(((const item *)a)->name, ((const item *)b)->name);
+    return strcmp(((const data_item *)a)->name, ((const data_item *)b)->name);
 }
 
 static int by_format_then_name(const void *a, const void *b) {
-    const item *x = a, *y = b;
+    const data_item *x = a, *y = b;
     return x->format != y->format ? y->format - x->format : by_name(a, b);
 }
 
@@ -68,7 +68,7 @@ static ott_status copy_tensors(safetensors_writer *w, const safetensors_tensor *
     w->items = memory;
     for (w->count = 0; w->count < count; w->count++) {
         const safetensors_tensor *t = &tensors[w->count];
-        item *i = &w->items[w->count];
+        data_item *i = &w->items[w->count];
         TRY(check_tensor(t));
         TRY(tensor_bytes(t, &i->bytes));
         if (__builtin_add_overflow(total, i->bytes, &total))
@@ -106,7 +106,7 @@ static ott_status append_metadata(str *s, const safetensors_pair *pairs, int64_t
     return OTT_OK;
 }
 
-static void append_tensor(str *s, const item *i, const safetensors_tensor *t, int64_t begin) {
+static void append_tensor(str *s, const data_item *i, const safetensors_tensor *t, int64_t begin) {
     str_append(s, ",");
     append_json(s, i->name);
     str_printf(s, ":{\"dtype\":\"%s\",\"shape\":[", safetensors_formats[i->format].name);
@@ -145,9 +145,10 @@ static void skip_empty(safetensors_writer *w) {
 }
 
 /* All that can be wrong with what the caller declares; no file exists yet. */
-static ott_status prepare(safetensors_writer *w, const char *path, const safetensors_tensor *tensors,
-                          int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
-                          str *header) {
+static ott_status check_and_make_header(safetensors_writer *w, const char *path,
+                                        const safetensors_tensor *tensors, int64_t count,
+                                        const safetensors_pair *metadata, int64_t metadata_count,
+                                        str *header) {
     ott_status status;
     TRY_OUT(arena_open(w->account, MEM_OTHER, &w->texts));
     TRY_OUT(arena_strdup(w->texts, path, &w->path));
@@ -175,7 +176,7 @@ ott_status safetensors_writer_join(mem *account, const char *path, const safeten
     TRY(mem_alloc(account, MEM_OTHER, sizeof(safetensors_writer), "a safetensors writer", &memory));
     safetensors_writer *w = memory;
     w->account = account;
-    TRY_OUT(prepare(w, path, tensors, count, metadata, metadata_count, &header));
+    TRY_OUT(check_and_make_header(w, path, tensors, count, metadata, metadata_count, &header));
     TRY_OUT(open_file(w, path, rank, size, &header));
     *out = w;
 out:
@@ -200,7 +201,7 @@ static ott_status check_bytes(const safetensors_writer *w, int64_t bytes) {
                        w->current < w->count ? w->items[w->current].name : "(none)", w->left);
 }
 
-static void go_on(safetensors_writer *w, int64_t bytes) {
+static void advance(safetensors_writer *w, int64_t bytes) {
     w->left -= bytes;
     skip_empty(w);
 }
@@ -208,14 +209,14 @@ static void go_on(safetensors_writer *w, int64_t bytes) {
 ott_status safetensors_writer_append(safetensors_writer *w, const void *data, int64_t bytes) {
     TRY(check_bytes(w, bytes));
     TRY(file_writer_append(w->file, data, bytes));
-    go_on(w, bytes);
+    advance(w, bytes);
     return OTT_OK;
 }
 
 ott_status safetensors_writer_skip(safetensors_writer *w, int64_t bytes) {
     TRY(check_bytes(w, bytes));
     TRY(file_writer_skip(w->file, bytes));
-    go_on(w, bytes);
+    advance(w, bytes);
     return OTT_OK;
 }
 

@@ -77,7 +77,7 @@ static ott_status collect_names(shards *s, json_t *weight_map, json_t *names) {
     return OTT_OK;
 }
 
-static ott_status take_files(shards *s, int64_t count) {
+static ott_status allocate_files(shards *s, int64_t count) {
     void *memory;
     TRY(mem_alloc_array(s->account, MEM_OTHER, count, sizeof *s->files, "shards", &memory));
     s->files = memory;
@@ -90,7 +90,7 @@ static ott_status list_files(shards *s, json_t *weight_map) {
     ott_status status;
     if (!names) return status_fail(OTT_ERR_MEMORY, "out of memory: names of the shards");
     TRY_OUT(collect_names(s, weight_map, names));
-    TRY_OUT(take_files(s, (int64_t)json_object_size(names)));
+    TRY_OUT(allocate_files(s, (int64_t)json_object_size(names)));
     json_object_foreach(names, name, value)
         TRY_OUT(arena_strdup(s->texts, name, &s->files[s->file_count++].name));
     qsort(s->files, (size_t)s->file_count, sizeof *s->files, compare_files);
@@ -181,11 +181,11 @@ static ott_status check_total(const shards *s, json_t *root) {
     for (int64_t i = 0; i < s->count; i++) bytes += s->tensors[i].entry->bytes;
     if (json_is_integer(total) ? json_integer_value(total) == bytes : json_real_value(total) == (double)bytes)
         return OTT_OK;
-    char *told = json_dumps(total, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *given = json_dumps(total, JSON_ENCODE_ANY | JSON_COMPACT);
     ott_status status = fail_index(
         s, "metadata.total_size is %s, the shards hold %" PRId64 " bytes: files of different versions?",
-        str_show(told ? told : "?").text, bytes);
-    free(told);
+        str_show(given ? given : "?").text, bytes);
+    free(given);
     return status;
 }
 
@@ -224,7 +224,7 @@ out:
 /* ---- what a path means ---- */
 
 static ott_status open_single(shards *s, const char *name) {
-    TRY(take_files(s, 1));
+    TRY(allocate_files(s, 1));
     TRY(arena_strdup(s->texts, name, &s->files[0].name));
     s->file_count = 1;
     return open_headers(s);
@@ -393,7 +393,7 @@ bool shards_has_floats(const shard_tensor *t) {
 
 /* The codes lie at the end of `values`, where they were read to: a code is taken before its place is
    overwritten, since codes are no longer than floats. */
-static void widen(float *values, int64_t count, ott_dtype d) {
+static void decode_in_place(float *values, int64_t count, ott_dtype d) {
     enum { PIECE = 512 };
     _Alignas(8) char piece[PIECE * 4];
     int64_t size = dtype_bytes(d);
@@ -422,7 +422,7 @@ ott_status shards_read_floats(shards *s, const shard_tensor *t, int64_t first, i
                            s->path, str_show(e->name).text, count, first, elements);
     int64_t size = dtype_bytes(e->dtype);
     TRY(shards_read(s, t, first * size, count * size, (char *)out + count * (4 - size)));
-    if (e->dtype != OTT_F32) widen(out, count, e->dtype);
+    if (e->dtype != OTT_F32) decode_in_place(out, count, e->dtype);
     return OTT_OK;
 }
 

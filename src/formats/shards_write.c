@@ -18,10 +18,10 @@ typedef struct shard_part {
     int64_t first, count;    /* its tensors: declared[first ... first + count) */
 } shard_part;
 
-typedef struct placed_name {
+typedef struct tensor_file {
     const char *name;
     int64_t part;
-} placed_name;
+} tensor_file;
 
 struct shards_writer {
     mem *account;
@@ -29,7 +29,7 @@ struct shards_writer {
     const char *folder;
     safetensors_tensor *declared; /* [count], part by part; names and all our own */
     int64_t *index;               /* [count]: declared[i] is the caller's tensors[index[i]] */
-    placed_name *places;          /* [count], by name */
+    tensor_file *by_name;         /* [count], by name */
     int64_t count, total;         /* tensors; bytes of all their data */
     shard_part *parts;            /* [part_count] */
     int64_t part_count, current;  /* parts before `current` are complete files */
@@ -91,8 +91,8 @@ static void split_tensors(shards_writer *w, const safetensors_tensor *tensors, i
 }
 
 /* Copies the tensors, part by part. */
-static ott_status group(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
-                        const int64_t *part) {
+static ott_status group_tensors(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
+                                const int64_t *part) {
     for (int64_t i = 0; i < count; i++) w->parts[part[i]].count++;
     for (int64_t p = 1; p < w->part_count; p++)
         w->parts[p].first = w->parts[p - 1].first + w->parts[p - 1].count;
@@ -104,39 +104,39 @@ static ott_status group(shards_writer *w, const safetensors_tensor *tensors, int
         w->declared[at] = tensors[i];
         w->index[at] = i;
         TRY(arena_strdup(w->texts, tensors[i].name, &w->declared[at].name));
-        w->places[i] = (placed_name){w->declared[at].name, part[i]};
+        w->by_name[i] = (tensor_file){w->declared[at].name, part[i]};
     }
     return OTT_OK;
 }
 
-static int compare_places(const void *a, const void *b) {
-    return strcmp(((const placed_name *)a)->name, ((const placed_name *)b)->name);
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const tensor_file *)a)->name, ((const tensor_file *)b)->name);
 }
 
-static ott_status take_array(shards_writer *w, int64_t count, int64_t size, void **out) {
+static ott_status allocate_array(shards_writer *w, int64_t count, int64_t size, void **out) {
     return arena_alloc(w->texts, count * size, out); /* count tensors are in memory already: no overflow */
 }
 
 static ott_status declare_shards(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
                                  int64_t max_bytes) {
-    void *declared, *index, *places, *part, *parts;
+    void *declared, *index, *by_name, *part, *parts;
     TRY(check_declared(w, tensors, count));
-    TRY(take_array(w, count, sizeof *w->declared, &declared));
-    TRY(take_array(w, count, sizeof *w->index, &index));
-    TRY(take_array(w, count, sizeof *w->places, &places));
-    TRY(take_array(w, count, sizeof(int64_t), &part));
+    TRY(allocate_array(w, count, sizeof *w->declared, &declared));
+    TRY(allocate_array(w, count, sizeof *w->index, &index));
+    TRY(allocate_array(w, count, sizeof *w->by_name, &by_name));
+    TRY(allocate_array(w, count, sizeof(int64_t), &part));
     w->declared = declared;
     w->index = index;
-    w->places = places;
+    w->by_name = by_name;
     split_tensors(w, tensors, count, max_bytes, part);
-    TRY(take_array(w, w->part_count, sizeof *w->parts, &parts));
+    TRY(allocate_array(w, w->part_count, sizeof *w->parts, &parts));
     w->parts = parts;
-    TRY(group(w, tensors, count, part));
-    qsort(w->places, (size_t)count, sizeof *w->places, compare_places);
+    TRY(group_tensors(w, tensors, count, part));
+    qsort(w->by_name, (size_t)count, sizeof *w->by_name, compare_names);
     for (int64_t i = 1; i < count; i++)
-        if (compare_places(&w->places[i - 1], &w->places[i]) == 0)
+        if (compare_names(&w->by_name[i - 1], &w->by_name[i]) == 0)
             return status_fail(OTT_ERR_ARGUMENT, "%s: two tensors are named '%s'", w->folder,
-                               w->places[i].name);
+                               w->by_name[i].name);
     return OTT_OK;
 }
 
@@ -183,7 +183,7 @@ static ott_status refuse_weights(const shards_writer *w) {
 }
 
 /* Opens the next files until one wants data; a file of empty tensors is complete at once. */
-static ott_status open_wanted(shards_writer *w) {
+static ott_status open_next_files(shards_writer *w) {
     while (w->current < w->part_count) {
         const shard_part *part = &w->parts[w->current];
         if (!w->file)
@@ -214,7 +214,7 @@ static ott_status open_writer(shards_writer *w, const char *folder, const safete
         TRY(file_make_folder(folder));
         TRY(refuse_weights(w));
     }
-    return open_wanted(w);
+    return open_next_files(w);
 }
 
 ott_status shards_writer_join(mem *account, const char *folder, const safetensors_tensor *tensors,
@@ -251,13 +251,13 @@ int64_t shards_writer_next(const shards_writer *w) {
 ott_status shards_writer_append(shards_writer *w, const void *data, int64_t bytes) {
     if (!w->file) return status_fail(OTT_ERR_ARGUMENT, "%s: an earlier write failed", w->folder);
     TRY(safetensors_writer_append(w->file, data, bytes));
-    return open_wanted(w);
+    return open_next_files(w);
 }
 
 ott_status shards_writer_skip(shards_writer *w, int64_t bytes) {
     if (!w->file) return status_fail(OTT_ERR_ARGUMENT, "%s: an earlier write failed", w->folder);
     TRY(safetensors_writer_skip(w->file, bytes));
-    return open_wanted(w);
+    return open_next_files(w);
 }
 
 /* The tensor the next byte belongs to; NULL: none. */
@@ -292,7 +292,7 @@ static void append_index(const shards_writer *w, str *s) {
     str_printf(s, "{\n  \"metadata\": {\n    \"total_size\": %" PRId64 "\n  },\n  \"weight_map\": {",
                w->total);
     for (int64_t i = 0; i < w->count; i++) {
-        const placed_name *place = &w->places[i];
+        const tensor_file *place = &w->by_name[i];
         str_append(s, i ? ",\n    " : "\n    ");
         str_append_json(s, place->name, (int64_t)strlen(place->name));
         str_printf(s, ": \"%s\"", w->parts[place->part].name);
