@@ -1,4 +1,4 @@
-/* formats/gguf_write: metadata as bytes, the header, blocks of Q8_0. */
+/* formats/gguf_write: encodes metadata, the header and Q8_0 blocks. */
 #include "formats/gguf_write.h"
 #include "base/file.h"
 #include "fp8/cast.h"
@@ -10,14 +10,14 @@
 enum {
     VERSION = 3,
     ALIGNMENT = 32,               /* of each tensor's data */
-    PIECE = 4096,                 /* elements converted at once */
+    PIECE = 4096,                 /* elements converted at a time */
     BLOCK_BYTES = 2 + GGUF_BLOCK, /* scale and codes */
     F16_INFINITY = 0x7c00
 };
 
-/* The format's numbers for types of values. */
+/* Value types, by their numbers in the format. */
 typedef enum value_type {
-    VALUE_COUNT = 4, /* 32 bits without sign */
+    VALUE_COUNT = 4, /* unsigned 32 bits */
     VALUE_INTEGER = 5,
     VALUE_REAL = 6,
     VALUE_BOOL = 7,
@@ -105,7 +105,7 @@ struct gguf_writer {
     file_writer *file;
     const gguf_tensor *tensors; /* [count] */
     int64_t count, current;
-    int64_t left; /* elements of tensors[current] still to come */
+    int64_t left; /* missing elements of tensors[current] */
     uint16_t halves[PIECE];
     uint8_t blocks[PIECE / GGUF_BLOCK * BLOCK_BYTES];
 };
@@ -135,7 +135,7 @@ ott_status gguf_tensor_bytes(const gguf_tensor *t, int64_t *bytes) {
     return OTT_OK;
 }
 
-/* Sizes of a row come first in the file. */
+/* The file stores the dimensions in reverse order: row length first. */
 static ott_status append_tensor(str *s, const gguf_tensor *t, int64_t *offset) {
     int64_t bytes;
     append_text(s, t->name, (int64_t)strlen(t->name));
@@ -191,7 +191,7 @@ int64_t gguf_writer_next(const gguf_writer *w) {
     return w->current < w->count ? w->current : -1;
 }
 
-/* False: it has what no code and scale are. */
+/* Returns false if the block has a NaN, an infinity, or a scale beyond f16. */
 static bool encode_block(const float *x, uint8_t *out) {
     float amax = 0;
     bool finite = true;
@@ -202,7 +202,7 @@ static bool encode_block(const float *x, uint8_t *out) {
     float scale = amax / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0;
     uint16_t half = cast_to_f16(scale);
     if (!finite || half >= F16_INFINITY) return false;
-    if (!isfinite(inverse)) inverse = 0; /* of a scale that f16 rounds to 0 */
+    if (!isfinite(inverse)) inverse = 0; /* the scale rounds to 0 in f16 */
     out[0] = (uint8_t)half;
     out[1] = (uint8_t)(half >> 8);
     for (int i = 0; i < GGUF_BLOCK; i++) out[2 + i] = (uint8_t)(int8_t)roundf(x[i] * inverse);
@@ -232,7 +232,7 @@ static ott_status append_piece(gguf_writer *w, const float *values, int64_t coun
     return type == GGUF_Q8_0 ? append_blocks(w, values, count) : append_halves(w, values, count, type);
 }
 
-/* Pads the tensor that is whole, and goes on to the next one. */
+/* Pads the complete tensor and advances to the next one. */
 static ott_status finish_tensor(gguf_writer *w) {
     static const uint8_t zeros[ALIGNMENT];
     int64_t bytes;

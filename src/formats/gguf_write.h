@@ -1,7 +1,7 @@
 /*
- * formats/gguf_write: a model as one file, for llama.cpp and what is built on it: GGUF version 3, little endian: metadata,
- * which say what the model is, names and shapes of the tensors, and their data. The writer streams: metadata and tensors are
- * declared first, then the data follow in the order they were declared in.
+ * formats/gguf_write: writes GGUF version 3 files (little endian), the model format of llama.cpp: metadata,
+ * tensor names and shapes, tensor data. The writer streams: first declare metadata and tensors, then append
+ * the data in the order of declaration.
  */
 #ifndef FORMATS_GGUF_WRITE_H
 #define FORMATS_GGUF_WRITE_H
@@ -10,23 +10,24 @@
 
 /* ---- metadata ---- */
 
-/* Keys with values. Zero-initialise with {.bytes = {.account = m}}; free with gguf_metadata_free. A value that its type does not
-   hold, and memory that is not to be had, are the error of gguf_writer_open. */
+/* Metadata as key-value pairs. Zero-initialize with {.bytes = {.account = m}}; free with gguf_metadata_free.
+   These functions return no errors: a value out of range and a failed allocation are reported by
+   gguf_writer_open. */
 typedef struct gguf_metadata {
-    str bytes; /* as in the file */
+    str bytes; /* encoded as in the file */
     int64_t count;
-    int64_t list_remaining; /* elements that the last list still lacks */
-    char bad_key[80];       /* the key of the first value that does not fit; empty: none */
+    int64_t list_remaining; /* missing elements of the last list */
+    char bad_key[80];       /* key and value of the first value out of range; "" if none */
 } gguf_metadata;
 
 typedef enum gguf_list { GGUF_LIST_INTEGERS, GGUF_LIST_REALS, GGUF_LIST_TEXTS } gguf_list;
 
 void gguf_metadata_free(gguf_metadata *m);
 void gguf_metadata_count(gguf_metadata *m, const char *key, int64_t value); /* in [0, 2^32) */
-void gguf_metadata_real(gguf_metadata *m, const char *key, double value);   /* becomes fp32 */
+void gguf_metadata_real(gguf_metadata *m, const char *key, double value);   /* stored as fp32 */
 void gguf_metadata_bool(gguf_metadata *m, const char *key, bool value);
 void gguf_metadata_text(gguf_metadata *m, const char *key, const char *text, int64_t bytes);
-/* So many elements, which follow one by one. */
+/* Begins a list of `count` elements; add each with the function of its kind below. */
 void gguf_metadata_list(gguf_metadata *m, const char *key, gguf_list kind, int64_t count);
 void gguf_metadata_add_integer(gguf_metadata *m, int32_t value);
 void gguf_metadata_add_real(gguf_metadata *m, float value);
@@ -34,38 +35,38 @@ void gguf_metadata_add_text(gguf_metadata *m, const char *text, int64_t bytes);
 
 /* ---- tensors ---- */
 
-/* How elements lie in the file, by the number that the format has for it. Q8_0: 32 elements of a row share a scale s = amax / 127,
+/* Element types, by their numbers in the format. Q8_0: 32 elements of a row share a scale s = amax / 127,
    rounded to f16; the codes are round(x / s), ties away from zero, as in ggml's reference quantizer. */
 typedef enum gguf_type { GGUF_F32 = 0, GGUF_F16 = 1, GGUF_Q8_0 = 8, GGUF_BF16 = 30 } gguf_type;
 
 enum {
     GGUF_MAX_RANK = 4,
-    GGUF_NAME_BYTES = 64, /* of a tensor's name, its end included */
-    GGUF_BLOCK = 32       /* elements of Q8_0 that share a scale */
+    GGUF_NAME_BYTES = 64, /* maximum length of a tensor name, including the NUL */
+    GGUF_BLOCK = 32       /* elements that share a Q8_0 scale */
 };
 
 typedef struct gguf_tensor {
     char name[GGUF_NAME_BYTES];
     gguf_type type;
-    int rank;                     /* from 1 on */
-    int64_t shape[GGUF_MAX_RANK]; /* elements of a row last, of which Q8_0 wants multiples of GGUF_BLOCK */
+    int rank;                     /* at least 1 */
+    int64_t shape[GGUF_MAX_RANK]; /* row length last; for Q8_0 it must be a multiple of GGUF_BLOCK */
 } gguf_tensor;
 
-/* What its data take. OTT_ERR_ARGUMENT when no file can hold it. */
+/* Bytes of the tensor's data. OTT_ERR_ARGUMENT if the shape is invalid for its type. */
 ott_status gguf_tensor_bytes(const gguf_tensor *t, int64_t *bytes);
 
 typedef struct gguf_writer gguf_writer;
 
-/* Writes the header under a staging name: nothing is visible at `path` before the commit. The tensors are borrowed until the
-   writer is closed, the metadata only for the call. */
+/* Writes the header to a temporary file; `path` is created by the commit. The tensors are borrowed until the
+   writer is closed; the metadata is only read during this call. */
 ott_status gguf_writer_open(mem *account, const char *path, const gguf_metadata *m,
                             const gguf_tensor *tensors, int64_t count, gguf_writer **out);
-/* Index of the tensor that the next element belongs to, or -1 when all data are there. */
+/* Index of the tensor that the next element belongs to; -1 if all data is written. */
 int64_t gguf_writer_next(const gguf_writer *w);
-/* Appends elements of that tensor, converted to its type: any number of them, of Q8_0 whole blocks. OTT_ERR_FORMAT: a NaN or an
-   infinity in Q8_0, which cannot hold it. */
+/* Appends elements of that tensor, converted to its type. Any number of elements; whole blocks for Q8_0.
+   OTT_ERR_FORMAT for a NaN or an infinity in Q8_0. */
 ott_status gguf_writer_append(gguf_writer *w, const float *values, int64_t count);
-ott_status gguf_writer_commit(gguf_writer *w); /* closes w whatever happens */
-void gguf_writer_abandon(gguf_writer *w);      /* removes what was written; NULL is allowed */
+ott_status gguf_writer_commit(gguf_writer *w); /* always closes w */
+void gguf_writer_abandon(gguf_writer *w);      /* deletes the temporary file; NULL is allowed */
 
 #endif

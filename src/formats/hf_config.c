@@ -1,6 +1,6 @@
 /*
- * formats/hf_config: the reader of config.json: which family, the keys that are plain numbers, what must not be
- * there, and whether the numbers fit together. What takes several keys to say is in hf_config_parts.c.
+ * formats/hf_config: the reader of config.json: the family, single-number keys, unsupported features, and
+ * consistency. Features with several keys are in hf_config_parts.c and hf_config_rope.c.
  */
 #include "formats/hf_config.h"
 #include "base/file.h"
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the family, and what it must not have ---- */
+/* ---- family and unsupported features ---- */
 
 /* "llama, mistral and phi3 can be loaded" */
 static const char *list_families(char out[256]) {
@@ -41,7 +41,7 @@ static ott_status fail_family(const char *name, json_t *value) {
                    nearest ? "'" : "");
 }
 
-/* The first Baichuan's is spelled apart. */
+/* Baichuan's first model has another spelling. */
 static bool is_architecture(const family *f, const char *word) {
     return strcmp(word, f->architecture) == 0 ||
            (family_is(f, FAMILY_BAICHUAN) && strcmp(word, "BaiChuanForCausalLM") == 0);
@@ -50,7 +50,7 @@ static bool is_architecture(const family *f, const char *word) {
 static ott_status read_family(const char *name, json_t *root, hf_config *c) {
     json_t *type = hf_get(root, "model_type"), *architectures = hf_get(root, "architectures");
     const char *word = json_is_string(type) ? json_string_value(type) : "";
-    /* Kimi K2 is DeepSeek-V3's architecture by another name. */
+    /* Kimi K2 has DeepSeek-V3's architecture. */
     c->family = family_find(strcmp(word, "kimi_k2") == 0 ? "deepseek_v3" : word);
     if (!c->family) return fail_family(name, type);
     if (!architectures) return OTT_OK;
@@ -65,7 +65,8 @@ const char *hf_activation_key(const family *f) {
     return f->activation_key ? f->activation_key : "hidden_act";
 }
 
-/* Words for a function, the first of which is written; without a gate, and with one. */
+/* Names of activation functions. The writer uses the first name of a function. `plain` is without a gate,
+   `gated` with one. */
 static const struct {
     const char *word;
     family_mlp plain, gated;
@@ -79,7 +80,7 @@ static const struct {
                  {"relu", FAMILY_MLP_RELU, FAMILY_MLP_RELU, false}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
-/* Has a model of the family, with a gate or without, this function? Experts have SwiGLU. */
+/* True if models of the family can use function i. Experts always use SwiGLU. */
 static bool has_function(const family *f, int i) {
     return !family_mlp_is_gated(f->mlp) || (functions[i].has_gated && !f->experts);
 }
@@ -121,11 +122,11 @@ static ott_status read_activation(const char *name, json_t *root, hf_config *c) 
                    list_functions(f, list));
 }
 
-/* Switches of single families, and the position in which they are left. */
+/* Switches that must have a fixed value, because the other one is not supported. */
 static ott_status refuse_switches(const char *name, json_t *root, const family *f) {
     const struct {
         const char *key;
-        bool works, is_of; /* of families that look at it */
+        bool works, is_of; /* the family reads the key */
     } switches[] = {{"use_qk_norm", false, f->norms == FAMILY_NORMS_SHARED && !f->qk_norm_key},
                     {"scale_attn_weights", true, f->learned_positions},
                     {"add_cross_attention", false, f->learned_positions},
@@ -143,7 +144,7 @@ static ott_status refuse_switches(const char *name, json_t *root, const family *
     return OTT_OK;
 }
 
-/* How a token's experts are chosen, which files of DeepSeek's own say in words. */
+/* Checks how experts are chosen. Only DeepSeek's own files have these keys. */
 static ott_status refuse_routing(const char *name, json_t *root, const family *f) {
     const struct {
         family_index family;
@@ -160,14 +161,14 @@ static ott_status refuse_routing(const char *name, json_t *root, const family *f
     return OTT_OK;
 }
 
-/* Models of 13B have neither rotary embedding nor the key. */
+/* Baichuan 13B has ALiBi, and lacks this key. */
 static ott_status refuse_alibi(const char *name, json_t *root, const family *f) {
     if (!family_is(f, FAMILY_BAICHUAN) || hf_get(root, "max_position_embeddings")) return OTT_OK;
     return hf_fail(OTT_ERR_UNSUPPORTED, name, "max_position_embeddings", NULL,
                    "so the model has ALiBi (Baichuan 13B), which is not built; Baichuan 7B can be loaded");
 }
 
-/* Of a mixture of experts: layers that attend otherwise. */
+/* Models with experts must have full attention in all layers. */
 static ott_status refuse_layers(const char *name, json_t *root) {
     json_t *types = hf_get(root, "layer_types"), *type;
     size_t i;
@@ -186,7 +187,7 @@ const char *hf_routing_method(const hf_config *c) {
     return methods[c->expert_groups > 1];
 }
 
-/* Of DeepSeek-V2: groups are left out of account unless it says so. */
+/* DeepSeek-V2 uses expert groups only with topk_method "group_limited_greedy". */
 static ott_status read_routing_method(const char *name, json_t *root, hf_config *c) {
     json_t *value = family_is(c->family, FAMILY_DEEPSEEK_V2) ? hf_get(root, "topk_method") : NULL;
     const char *word = value ? json_string_value(value) : methods[0];
@@ -197,7 +198,7 @@ static ott_status read_routing_method(const char *name, json_t *root, hf_config 
                    methods[0], methods[1], c->family->name);
 }
 
-/* A key by which a file of a known family asks for something the block does not compute. */
+/* Refuses keys that ask for a feature that the family's block does not compute. */
 static ott_status refuse_features(const char *name, json_t *root, const family *f) {
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
     TRY(refuse_switches(name, root, f));
@@ -265,7 +266,7 @@ bool hf_dense_layers_equal(const hf_config *a, const hf_config *b) {
            memcmp(a->dense, b->dense, (size_t)b->dense_count * sizeof *b->dense) == 0;
 }
 
-/* ---- the whole file ---- */
+/* ---- reading a file ---- */
 
 static ott_status read_root(const char *name, json_t *root, hf_config *c) {
     if (!json_is_object(root)) return status_fail(OTT_ERR_FORMAT, "%s: is not a JSON object", name);

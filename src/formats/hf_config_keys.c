@@ -1,4 +1,4 @@
-/* formats/hf_config_keys: checked reading of a key of config.json, and the table of those that are one number each. */
+/* formats/hf_config_keys: the table of single-number keys, and checked reading of a key. */
 #include "formats/hf_config_keys.h"
 #include "base/text.h"
 #include "formats/safetensors_show.h"
@@ -36,7 +36,7 @@ ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool def
     return hf_fail(OTT_ERR_FORMAT, name, key, value, "must be true or false");
 }
 
-/* ---- the keys that are one number each ---- */
+/* ---- table of keys ---- */
 
 #define KEY(key, type, member, least, most)                                                                  \
     { key, type, offsetof(hf_config, member), least, most, 0, 0, 0 }
@@ -169,8 +169,7 @@ static void hf_key_set(const hf_key *k, hf_config *c, hf_value v) {
     }
 }
 
-/* Reals are compared as the models compute with them, in fp32: an eps that came through a float is the same.
- */
+/* Compares reals as fp32, because models compute in fp32 and values may have passed through a float. */
 bool hf_key_equal(const hf_key *k, hf_value a, hf_value b) {
     switch (k->type) {
     case HF_INT: return a.integer == b.integer;
@@ -180,7 +179,7 @@ bool hf_key_equal(const hf_key *k, hf_value a, hf_value b) {
     return a.truth == b.truth;
 }
 
-/* NAN: there is none. */
+/* Converts a table value; false for NAN. */
 static bool set_number(const hf_key *k, double x, hf_value *out) {
     if (isnan(x)) return false;
     switch (k->type) {
@@ -208,7 +207,7 @@ ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, cons
     return OTT_OK;
 }
 
-/* What follows from other members; false: it does not. */
+/* Computes defaults that depend on other members; false if there is none. */
 static bool derive_value(const hf_key *k, const hf_config *c, hf_value *out) {
     const family *f = c->family;
     if (k->offset == offsetof(hf_config, kv_heads) && f->kv_heads_optional)

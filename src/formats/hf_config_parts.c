@@ -1,6 +1,6 @@
 /*
- * formats/hf_config_parts: what config.json says with more than one key, or with one of two spellings: sliding
- * window, special tokens, dropout, the weights' format, and how they are quantized.
+ * formats/hf_config_parts: features of config.json that need several keys or spellings: sliding window,
+ * special tokens, dropout, weight format, quantization.
  */
 #include "fp8/dtype.h"
 #include "base/text.h"
@@ -11,7 +11,7 @@
 
 /* ---- sliding window ---- */
 
-enum { DEFAULT_FULL_LAYERS = 28 }; /* transformers', where the key is absent */
+enum { DEFAULT_FULL_LAYERS = 28 }; /* transformers' default */
 
 static ott_status read_size(const char *name, json_t *root, const char *key, int64_t default_value,
                             int64_t least, int64_t *out) {
@@ -46,7 +46,7 @@ static ott_status add_full_layer(const char *name, int64_t layer, hf_config *c) 
     return OTT_OK;
 }
 
-/* Reads layer_types, a word for each layer. */
+/* Reads layer_types, one word per layer. */
 static ott_status read_layer_types(const char *name, json_t *types, hf_config *c) {
     json_t *type;
     size_t i;
@@ -64,7 +64,7 @@ static ott_status read_layer_types(const char *name, json_t *types, hf_config *c
     return OTT_OK;
 }
 
-/* Qwen's files can say layer by layer, or from which layer on, there is a window. */
+/* Qwen's files give the window layer by layer, or from a first layer on. */
 static ott_status read_layer_windows(const char *name, json_t *root, hf_config *c) {
     json_t *types = hf_get(root, "layer_types");
     bool uses;
@@ -81,7 +81,7 @@ static ott_status read_layer_windows(const char *name, json_t *root, hf_config *
     return OTT_OK;
 }
 
-/* A regular pattern of layers that see all becomes one number, full_every. */
+/* Turns a regular pattern of layers without a window into its period, full_every. */
 static void find_period(hf_config *c, int64_t default_value) {
     int64_t every = c->full_count > 0 ? c->full[0] + 1 : default_value > c->layers ? default_value : 0;
     bool fits = c->full_count == (every > 0 ? c->layers / every : 0);
@@ -149,7 +149,7 @@ ott_status hf_read_tokens(const char *name, json_t *root, hf_config *c) {
     if (eos) TRY(read_eos(name, eos, c));
     if (pad && !json_is_integer(pad))
         return hf_fail(OTT_ERR_FORMAT, name, "pad_token_id", pad, "must be null or a token id");
-    /* -1, or an id added to the tokenizer alone, stands in many files; nothing is ever looked up by it */
+    /* Many files have -1, or an id that exists only in the tokenizer. It is never used for a lookup. */
     int64_t id = pad ? json_integer_value(pad) : -1;
     c->pad = id >= 0 && id < c->vocab_size ? id : -1;
     c->padding_row = pad && id < 0 && id >= -c->vocab_size ? c->vocab_size + id : c->pad;
@@ -176,7 +176,7 @@ ott_status hf_read_dropout(const char *name, json_t *root, hf_config *c) {
     return OTT_OK;
 }
 
-/* ---- the router's loss ---- */
+/* ---- auxiliary loss of the router ---- */
 
 ott_status hf_read_router_loss(const char *name, json_t *root, hf_config *c) {
     static const char key[] = "router_aux_loss_coef";
@@ -192,7 +192,7 @@ bool hf_tokens_equal(const hf_config *a, const hf_config *b) {
            memcmp(a->eos, b->eos, (size_t)a->eos_count * sizeof *a->eos) == 0;
 }
 
-/* ---- the weights' format ---- */
+/* ---- weight format ---- */
 
 static bool dtype_from_torch(const char *word, ott_dtype *out) {
     static const struct {
@@ -226,7 +226,7 @@ ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c) {
 
 /* ---- quantization ---- */
 
-/* [rows, columns] that share a scale; null and absent say nothing. */
+/* Reads [rows, columns] that share a scale; null or missing: not given. */
 static ott_status read_block(const char *name, const char *key, json_t *block, hf_config *c) {
     if (!block || json_is_null(block)) return OTT_OK;
     for (size_t i = 0; i < 2; i++) {
@@ -238,7 +238,7 @@ static ott_status read_block(const char *name, const char *key, json_t *block, h
     return OTT_OK;
 }
 
-/* compressed-tensors has groups of layers, each with its own. */
+/* compressed-tensors describes groups of layers. */
 static ott_status read_groups(const char *name, json_t *object, hf_config *c) {
     json_t *groups = json_object_get(object, "config_groups"), *group;
     const char *key;

@@ -1,6 +1,6 @@
 /*
- * formats/hf_config_rope: rotary embedding in config.json: rope_theta, partial_rotary_factor, and the rule of rope_scaling
- * (rope_parameters since transformers 5), read, compared and written.
+ * formats/hf_config_rope: reads, compares and writes rotary embedding: rope_theta, partial_rotary_factor and
+ * rope_scaling (rope_parameters since transformers 5).
  */
 #include "base/number.h"
 #include "formats/hf_config_keys.h"
@@ -9,23 +9,23 @@
 #include <math.h>
 #include <string.h>
 
-#define DEFAULT_THETA 10000.0 /* of every family; older files leave it out */
+#define DEFAULT_THETA 10000.0 /* of all families; older files omit it */
 
-/* ---- the rules ---- */
+/* ---- scaling rules ---- */
 
 static const char *const rule_words[HF_ROPE_COUNT] = {
     [HF_ROPE_PLAIN] = "default", [HF_ROPE_LLAMA3] = "llama3",     [HF_ROPE_LINEAR] = "linear",
     [HF_ROPE_YARN] = "yarn",     [HF_ROPE_LONGROPE] = "longrope", [HF_ROPE_DYNAMIC] = "dynamic"};
 
-/* A number of a rule. */
+/* A parameter of a rule. */
 typedef struct rule_member {
     hf_rope rope;
     const char *name;
     size_t offset;
-    double least, default_value; /* fallback NAN: it must be there */
+    double least, default_value; /* default_value NAN: required */
 } rule_member;
 
-/* In the order of their names. */
+/* Sorted by name. */
 static const rule_member rule_members[] = {
     {HF_ROPE_YARN, "attention_factor", offsetof(hf_config, rope_attention_factor), 1e-6, 0},
     {HF_ROPE_LONGROPE, "attention_factor", offsetof(hf_config, rope_attention_factor), 1e-6, 0},
@@ -51,25 +51,25 @@ static double value_of(const hf_config *c, const rule_member *m) {
     return *(const double *)(const void *)((const char *)c + m->offset);
 }
 
-/* Positions that the frequencies were trained for, over those of the model. */
+/* max_position_embeddings over the original length, at least 1. */
 static double longrope_factor(const hf_config *c) {
     double factor = (double)c->max_position_embeddings / (double)c->rope_original_max_position;
     return factor > 1 ? factor : 1;
 }
 
-/* Columns of a head that rotary embedding is for. */
+/* Columns of a head that rotary embedding may rotate. */
 static int64_t rope_width(const hf_config *c) {
     return c->family->latent ? c->qk_rope_head_dim : c->head_dim;
 }
 
-/* Does the rule have a length that frequencies were trained for, beside the model's own? */
+/* True if the rule has an original training length. */
 static bool has_original(hf_rope rope) {
     return rope == HF_ROPE_LLAMA3 || rope == HF_ROPE_YARN || rope == HF_ROPE_LONGROPE;
 }
 
 /* ---- reading ---- */
 
-/* Some files carry both spellings; then they must agree. */
+/* A file may have both spellings, which must agree. */
 static ott_status read_theta(const char *name, json_t *root, json_t *parameters, hf_config *c) {
     json_t *outer = hf_get(root, "rope_theta"), *inner = hf_get(parameters, "rope_theta");
     json_t *theta = inner ? inner : outer;
@@ -110,7 +110,7 @@ static ott_status read_member(const char *name, const char *key, json_t *paramet
                    rule_words[c->rope], m->name, m->least);
 }
 
-/* Of yarn and longrope it may stand beside the rule, or be the model's own length. */
+/* yarn and longrope may give it outside of the rule, or omit it: then it is max_position_embeddings. */
 static ott_status read_original(const char *name, const char *key, json_t *root, json_t *parameters,
                                 hf_config *c) {
     static const char member[] = "original_max_position_embeddings";
@@ -154,7 +154,7 @@ static ott_status read_longrope(const char *name, const char *key, json_t *param
     return OTT_OK;
 }
 
-/* A part of yarn that only models of families that are not read here have. */
+/* truncate = false is used only by families that Ottava does not read. */
 static ott_status refuse_fractions(const char *name, const char *key, json_t *parameters) {
     if (!json_is_false(hf_get(parameters, "truncate"))) return OTT_OK;
     return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters, "yarn with truncate = false does not work");
@@ -175,7 +175,7 @@ static ott_status read_rule(const char *name, const char *key, json_t *root, jso
 
 static ott_status read_kind(const char *name, const char *key, json_t *parameters, hf_config *c) {
     json_t *type = hf_get(parameters, "rope_type");
-    if (!type) type = hf_get(parameters, "type"); /* the spelling before rope_type */
+    if (!type) type = hf_get(parameters, "type"); /* the older spelling */
     const char *word = type ? json_string_value(type) : "default";
     if (word && strcmp(word, "su") == 0) word = "longrope"; /* its first name */
     for (int i = 0; word && i < HF_ROPE_COUNT; i++)
@@ -186,8 +186,8 @@ static ott_status read_kind(const char *name, const char *key, json_t *parameter
                    word ? str_show(word).text : "this");
 }
 
-/* Of layers with a window: a key, or in transformers 5 rope_parameters has each kind of layers apart; *parameters become those of
-   the layers that see all. */
+/* Reads the theta of layers with a window: rope_local_base_freq, or rope_parameters["sliding_attention"] in
+   transformers 5. Then *parameters becomes rope_parameters["full_attention"]. */
 static ott_status read_local(const char *name, json_t *root, json_t **parameters, hf_config *c) {
     json_t *local = hf_get(*parameters, "sliding_attention"), *theta = hf_get(root, "rope_local_base_freq");
     const char *kind = json_string_value(hf_get(local, "rope_type"));
@@ -259,7 +259,8 @@ static void append_factors(str *out, const char *name, const hf_config *c, const
     str_append(out, "],");
 }
 
-/* Is a number what its absence would say? transformers 4 refuses a longrope that has more than its lists. */
+/* True if the default has this value, so that it need not be written. transformers 4 rejects longrope with
+   extra members. */
 static bool is_implied(const hf_config *c, const rule_member *m) {
     double x = value_of(c, m);
     if (m->rope == HF_ROPE_LONGROPE && strcmp(m->name, "factor") == 0) return x == longrope_factor(c);

@@ -1,6 +1,6 @@
 /*
- * formats/hf_config_write: the writer of config.json. A key is touched only when what it says, or what its absence
- * means, is not what the model is; the result is read back before anyone sees it.
+ * formats/hf_config_write: the writer of config.json. It changes a key only if the key's value, or its
+ * default, does not match the model. The result is parsed and compared before it is returned.
  */
 #include "base/file.h"
 #include "base/json_text.h"
@@ -13,15 +13,15 @@
 
 typedef struct editor {
     const hf_config *c;
-    json_t *root;     /* of the original, or of the template */
-    hf_config before; /* what the original would mean with c's family, layers and vocabulary aside */
-    bool is_new;      /* there is no original: the text is a template, whose every key is put */
-    str text, value;  /* the file so far; a value being made */
+    json_t *root;     /* of the original or the template */
+    hf_config before; /* what the original means with c's family and vocabulary */
+    bool is_new;      /* no original: the text is a template, and all keys are set */
+    str text, value;  /* the file so far; buffer for a value */
 } editor;
 
 /* ---- values ---- */
 
-/* Puts what `value` holds. */
+/* Sets the key to the text in `value`. */
 static ott_status put_value(editor *e, const char *key) {
     TRY(str_finish(&e->value));
     TRY(json_edit_put(&e->text, key, e->value.text));
@@ -29,7 +29,7 @@ static ott_status put_value(editor *e, const char *key) {
     return OTT_OK;
 }
 
-/* Python's spelling: a real number shows that it is one. */
+/* Python's spelling: a real number has a point or an exponent. */
 static void append_real(str *s, double x) {
     char text[32];
     number_metric(x, text);
@@ -47,7 +47,7 @@ static ott_status put_word(editor *e, const char *key, const char *word) {
     return put_value(e, key);
 }
 
-/* ---- the parts of the file ---- */
+/* ---- features ---- */
 
 static ott_status edit_family(editor *e) {
     json_t *type = json_object_get(e->root, "model_type");
@@ -108,7 +108,7 @@ static bool has_key(const editor *e, const char *key) {
     return json_object_get(e->root, key) != NULL;
 }
 
-/* rope_parameters becomes rope_scaling where it stands; the rope_theta in it, a key of its own. */
+/* Renames rope_parameters to rope_scaling in place; rope_theta becomes a key of its own. */
 static ott_status edit_rope(editor *e) {
     if (e->c->family->learned_positions) return OTT_OK;
     bool is_old = !has_key(e, "rope_parameters") && !hf_get(hf_get(e->root, "rope_scaling"), "rope_theta");
@@ -144,7 +144,7 @@ static ott_status put_layer_types(editor *e) {
     return put_value(e, "layer_types");
 }
 
-/* Are the layers that see all the first ones, which max_window_layers can say? */
+/* True if the layers without a window are the first ones, so that max_window_layers can express them. */
 static bool sees_all_first(const hf_config *c) {
     return c->full_every == 0 && (c->full_count == 0 || c->full[c->full_count - 1] == c->full_count - 1);
 }
@@ -157,7 +157,7 @@ static ott_status put_layer_windows(editor *e) {
     return uses ? put_int(e, "max_window_layers", e->c->full_count) : OTT_OK;
 }
 
-/* Which layers have a window is said in terms of their number. */
+/* The layers with a window depend on the number of layers. */
 static ott_status edit_window(editor *e) {
     bool is_same = e->before.sliding_window == e->c->sliding_window &&
                    hf_full_layers_equal(&e->before, e->c) && e->before.layers == e->c->layers;
@@ -221,7 +221,7 @@ static ott_status edit_dtype(editor *e) {
     return put_value(e, "torch_dtype");
 }
 
-/* Indented to stand inside the file's outermost object. A JSON text has line breaks between values only. */
+/* Indents the text for the outermost object. JSON has line breaks only between values. */
 static void append_indented(str *s, const char *json) {
     for (const char *c = json; *c; c++) {
         str_append_bytes(s, c, 1);
@@ -247,9 +247,10 @@ static ott_status edit_quantization(editor *e, const char *quantization) {
     return put_value(e, "quantization_config");
 }
 
-/* ---- the whole ---- */
+/* ---- the whole file ---- */
 
-/* The keys of a new file, sorted, as transformers writes them; which of them a family has. */
+/* True if a new file of this family has the key. append_template lists the keys, sorted as transformers
+   does. */
 static bool has_template_key(const char *key, const hf_config *c, bool is_quantized) {
     family_window window = c->family->window;
     const hf_key *number = hf_key_find(key, c->family);
@@ -353,7 +354,7 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
     str_append(s, "\n}\n");
 }
 
-/* What the original says when it is read with the family and vocabulary that will be written into it. */
+/* Parses the original with the family and vocabulary that will be written. */
 static ott_status read_before(editor *e) {
     if (e->is_new) return OTT_OK;
     TRY(hf_config_parse("the original " HF_CONFIG_NAME, e->text.text, e->text.length, &e->before));
@@ -361,7 +362,8 @@ static ott_status read_before(editor *e) {
     e->before.vocab_size = e->c->vocab_size;
     if (hf_read_window(HF_CONFIG_NAME, e->root, &e->before) != OTT_OK) e->before.sliding_window = -1;
     if (hf_read_tokens(HF_CONFIG_NAME, e->root, &e->before) != OTT_OK)
-        e->before.bos = e->before.pad = e->before.eos_count = -2; /* as nothing is: all are put */
+        /* differs from all values, so all keys are set */
+        e->before.bos = e->before.pad = e->before.eos_count = -2;
     return OTT_OK;
 }
 
@@ -382,7 +384,7 @@ static ott_status edit_all(editor *e, const char *quantization) {
     return edit_quantization(e, quantization);
 }
 
-/* What was written must mean c: the last defence against a file we would not read as the same model. */
+/* The written text must parse to c. This is the last check. */
 static ott_status check_written(const editor *e) {
     hf_config again, wanted = *e->c;
     ott_status status =

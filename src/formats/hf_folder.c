@@ -1,4 +1,4 @@
-/* formats/hf_folder: the files of a Hugging Face model folder that are neither weights nor config.json. */
+/* formats/hf_folder: copies the files that are neither weights nor config.json. */
 #define _GNU_SOURCE /* realpath, lstat */
 #include "formats/hf_folder.h"
 #include "base/file.h"
@@ -19,7 +19,7 @@ typedef struct copier {
     const logger *lg;
     const char *from, *to;
     char root[PATH_MAX];      /* `from` with links resolved */
-    char blobs[PATH_MAX + 8]; /* of the cache that root is a snapshot of; "" when it is none */
+    char blobs[PATH_MAX + 8]; /* blobs folder, if root is a snapshot of a cache; else "" */
     int64_t copied;
 } copier;
 
@@ -33,14 +33,14 @@ bool hf_folder_is_copied(const char *name) {
     return true;
 }
 
-/* ---- where a file really is ---- */
+/* ---- resolving links ---- */
 
 static bool is_inside(const char *path, const char *folder) {
     size_t length = strlen(folder);
     return length > 0 && strncmp(path, folder, length) == 0 && (path[length] == '/' || length == 1);
 }
 
-/* CACHE/models--NAME/snapshots/REVISION keeps its bytes in CACHE/models--NAME/blobs. */
+/* CACHE/models--NAME/snapshots/REVISION has its contents in CACHE/models--NAME/blobs. */
 static void find_blobs(copier *c) {
     strcpy(c->blobs, c->root);
     for (int up = 0; up < 2; up++) {
@@ -65,7 +65,7 @@ static ott_status resolve_path(const copier *c, const char *path, char out[PATH_
         str_show(out).text);
 }
 
-/* A link at the goal would lead the copy elsewhere. */
+/* Does not write through a link at the destination. */
 static ott_status check_goal(const char *path) {
     struct stat info;
     if (lstat(path, &info) != 0 || S_ISREG(info.st_mode)) return OTT_OK;
@@ -97,7 +97,7 @@ static ott_status copy_file(copier *c, const char *path, const char *goal) {
     return status;
 }
 
-/* Copies the files of from/folder ("" for `from` itself). */
+/* Copies the files of from/folder; "" is `from` itself. */
 static ott_status copy_folder(copier *c, const char *folder) {
     str from = {.account = c->account}, to = {.account = c->account};
     file_list names = {0};

@@ -1,4 +1,4 @@
-/* formats/hub_name: one form, one message. */
+/* formats/hub_name: detects hub names. */
 #include "formats/hub_name.h"
 #include "base/file.h"
 #include <stdio.h>

@@ -1,15 +1,15 @@
 /*
- * formats/json_edit: changes members of a JSON object as text. The text is known to be valid, so that finding a
- * member takes no parser: only strings and nesting have to be stepped over.
+ * formats/json_edit: edits a JSON text that is known to be valid. So it needs no parser; it only skips
+ * strings and nested values.
  */
 #include "formats/json_edit.h"
 #include <string.h>
 
-/* Byte positions of a member: "key": value */
+/* Byte offsets of a member "key": value. */
 typedef struct member {
     int64_t key, key_end; /* with quotes */
     int64_t value, value_end;
-    int64_t before; /* end of the value before it, or the place after '{' */
+    int64_t before; /* end of the previous value, or the offset after '{' */
 } member;
 
 static int64_t skip_space(const str *s, int64_t at) {
@@ -23,12 +23,12 @@ static int64_t skip_string(const str *s, int64_t at) {
     return at + 1;
 }
 
-/* Steps over the value at `at`. */
+/* Returns the offset after the value at `at`. */
 static int64_t skip_value(const str *s, int64_t at) {
     int depth = 0;
     while (at < s->length) {
         char c = s->text[at];
-        if (depth == 0 && strchr(",}] \t\r\n", c)) return at; /* after a number or a word */
+        if (depth == 0 && strchr(",}] \t\r\n", c)) return at; /* end of a number or word */
         if (c == '"')
             at = skip_string(s, at);
         else
@@ -39,20 +39,20 @@ static int64_t skip_value(const str *s, int64_t at) {
     return s->length;
 }
 
-/* Reads the member that follows byte `before`; false at the end of the object. */
+/* Finds the member after offset `before`; false at the end of the object. */
 static bool next_member(const str *s, int64_t before, member *m) {
     m->before = before;
     m->key = skip_space(s, before);
     if (m->key < s->length && s->text[m->key] == ',') m->key = skip_space(s, m->key + 1);
     if (m->key >= s->length || s->text[m->key] != '"') return false;
     m->key_end = skip_string(s, m->key);
-    m->value = skip_space(s, skip_space(s, m->key_end) + 1); /* past the colon */
+    m->value = skip_space(s, skip_space(s, m->key_end) + 1); /* after the colon */
     m->value_end = skip_value(s, m->value);
     return true;
 }
 
 static int64_t object_begin(const str *s) {
-    return skip_space(s, 0) + 1; /* past the brace */
+    return skip_space(s, 0) + 1; /* after the brace */
 }
 
 static bool find_member(const str *s, const char *key, member *m) {
@@ -63,7 +63,7 @@ static bool find_member(const str *s, const char *key, member *m) {
     return false;
 }
 
-/* Replaces bytes [from, to) by `with`. */
+/* Replaces bytes [from, to) with `with`. */
 static ott_status replace_bytes(str *s, int64_t from, int64_t to, const char *with) {
     str result = {.account = s->account};
     str_append_bytes(&result, s->text, from);
@@ -79,7 +79,7 @@ static ott_status replace_bytes(str *s, int64_t from, int64_t to, const char *wi
     return OTT_OK;
 }
 
-/* A new member stands as the first one does: on its own line, indented, or beside it. */
+/* Appends a member with the white space of the first one. */
 static ott_status append_member(str *s, const char *key, const char *value) {
     str text = {.account = s->account};
     member m, first = {0};
@@ -117,5 +117,5 @@ ott_status json_edit_remove(str *text, const char *key) {
     if (!find_member(text, key, &m)) return OTT_OK;
     bool is_first = m.before == object_begin(text);
     if (is_first && next_member(text, m.value_end, &next)) return replace_bytes(text, m.key, next.key, "");
-    return replace_bytes(text, m.before, m.value_end, ""); /* with the comma before it */
+    return replace_bytes(text, m.before, m.value_end, ""); /* including the preceding comma */
 }

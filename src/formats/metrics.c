@@ -1,7 +1,4 @@
-/*
- * formats/metrics: writing: one write per line, so that a reader never sees half of one, and a crash loses at most
- * the line it hit.
- */
+/* formats/metrics: the writer. Each line is one write call, so that a crash can damage only the last line. */
 #define _GNU_SOURCE /* O_CLOEXEC */
 #include "formats/metrics.h"
 #include "base/file.h"
@@ -21,8 +18,8 @@ struct metrics_writer {
     mem *account;
     char *path;
     int descriptor;
-    int64_t bytes; /* of whole lines in the file */
-    str line;      /* its memory is kept from line to line */
+    int64_t bytes; /* complete lines in the file */
+    str line;      /* buffer, reused for every line */
     bool failed;
 };
 
@@ -30,7 +27,7 @@ static ott_status fail_write(const metrics_writer *w) {
     return status_fail(status_from_errno(errno), "%s: cannot write: %s", w->path, strerror(errno));
 }
 
-/* `flags`: what open(2) takes beside the usual. */
+/* flags: additional flags for open(2). */
 static ott_status open_at_end(metrics_writer *w, int flags) {
     TRY(file_open_own(w->path, O_RDWR | O_APPEND | flags, &w->descriptor));
     off_t end = lseek(w->descriptor, 0, SEEK_END);
@@ -39,7 +36,7 @@ static ott_status open_at_end(metrics_writer *w, int flags) {
     return OTT_OK;
 }
 
-/* Where the file's lines up to last_step end. */
+/* Finds where the lines up to last_step end. */
 static ott_status find_end(const metrics_writer *w, const logger *log, int64_t last_step, int64_t *end) {
     metrics_lines lines;
     TRY(metrics_lines_open(w->account, w->path, &lines));
@@ -92,7 +89,7 @@ static void append_value(str *line, const metrics_value *v) {
     }
 }
 
-/* Writes the whole line or takes back what was written of it. */
+/* Writes a line; on failure truncates what was written of it. */
 static ott_status write_line(metrics_writer *w) {
     int64_t done = 0;
     while (done < w->line.length) {
@@ -127,7 +124,7 @@ ott_status metrics_sync(metrics_writer *w) {
     return status_fail(OTT_ERR_IO, "%s: cannot sync: %s", w->path, strerror(errno));
 }
 
-/* ---- a file that went away ---- */
+/* ---- replaced files ---- */
 
 bool metrics_path_is_current(const metrics_writer *w) {
     struct stat named, held;
@@ -135,7 +132,7 @@ bool metrics_path_is_current(const metrics_writer *w) {
            named.st_ino == held.st_ino;
 }
 
-/* All lines of the file that `from` still holds, to the new one. */
+/* Copies all lines of the old file to the new one. */
 static ott_status copy_lines(metrics_writer *w, int from) {
     char buffer[16384];
     for (ssize_t got; (got = pread(from, buffer, sizeof buffer, w->bytes)) != 0; w->bytes += got)

@@ -1,8 +1,8 @@
 /*
- * formats/metrics: metrics.jsonl, one JSON object a line: {"step":10,"loss":2.345,"lr":0.0003}, in the order of
- * the steps. A resumed run cuts off what lies after its checkpoint, so that its file equals the one of an
- * uninterrupted run, times excepted. The file is only ever appended to and cut, and a line that is no metrics
- * is passed over, so that nothing in it can keep a run from going on.
+ * formats/metrics: metrics.jsonl, one JSON object per line in ascending order of steps:
+ * {"step":10,"loss":2.345,"lr":0.0003}. A resumed run truncates the lines after its checkpoint. So its file
+ * equals the file of an uninterrupted run, except for times. Readers skip damaged lines: the file's contents
+ * never prevent a run from resuming.
  */
 #ifndef FORMATS_METRICS_H
 #define FORMATS_METRICS_H
@@ -18,7 +18,7 @@ typedef struct metrics_value {
     const char *key;
     metrics_kind kind;
     union {
-        double real; /* as number_metric (base/number.h) writes it; NaN and infinity become null */
+        double real; /* written by number_metric (base/number.h); NaN and infinity become null */
         int64_t integer;
         const char *text;
     };
@@ -37,86 +37,87 @@ static inline metrics_value metrics_text(const char *key, const char *value) {
 typedef struct metrics_writer metrics_writer;
 
 /*
- * Opens `path` for appending. Lines of steps after `last_step` are cut off, found from the file's end, and so
- * is a line a crash left unfinished; a warning counts what was cut off and is no metrics. last_step = -1
- * starts an empty file.
+ * Opens `path` for appending, after truncating the lines of steps after `last_step` and an incomplete last
+ * line. Logs a warning with the number of damaged lines it removed. last_step -1 empties the file.
  */
 ott_status metrics_open(mem *account, const logger *log, const char *path, int64_t last_step,
                         metrics_writer **out);
-/* Appends one line and hands it to the system; to a writer that is NULL nothing. On failure (a full disk) the file keeps whole lines only, and
-   this and every later call fail. */
+/* Appends one line with a single write. Does nothing if w is NULL. After a failure (disk full) the file ends
+   with a complete line, and all later calls fail. */
 ott_status metrics_write(metrics_writer *w, int64_t step, const metrics_value *values, int count);
-/* Returns when what was written is on the disk. */
+/* Flushes the file to disk. */
 ott_status metrics_sync(metrics_writer *w);
-/* Does the path still lead to the file that is written? */
+/* True if the path still names the open file. */
 bool metrics_path_is_current(const metrics_writer *w);
-/* When it does not: goes on in a new file, which gets all lines of the old one, or, where there is another
-   file now, behind its lines. */
+/* If it does not, continues in a new file. If the path is free, the new file gets all lines of the old one;
+   if another file exists there, appends to it. */
 ott_status metrics_restore(metrics_writer *w);
 void metrics_close(metrics_writer *w); /* NULL is allowed */
 
 /* ---- reading ---- */
 
-/* The lines that have a key, in the order of the file. A null value is NaN. Health lines, which speak of one
-   module each, are no points of a run's curves. */
+/* The points of one key, in file order. A null is NaN. Health lines, which describe one module, are not
+   points. */
 typedef struct metrics_series {
     mem *account;
     int64_t count, capacity;
     int64_t *step;                  /* [count] */
     double *value;                  /* [count] */
-    int64_t damaged, first_damaged; /* lines of the file that are no metrics, and the number of the first */
+    int64_t damaged, first_damaged; /* number of damaged lines in the file, and line number of the first */
 } metrics_series;
 
 enum {
-    METRICS_MOST_POINTS = 1 << 18 /* of a series; of a longer one, every second, fourth, ..., and the last */
+    /* of a series; longer ones keep every second, fourth, ... point and the last */
+    METRICS_MOST_POINTS = 1 << 18
 };
 
-/* Fills out[i] with the series of keys[i] (empty when no line has it), in one pass; free each with
-   metrics_series_free. Lines that are no metrics are passed over and counted; an unfinished last line is
-   passed over: the run may still be writing. */
+/* Fills out[i] with the series of keys[i] in one pass; a series is empty if no line has the key. Free each
+   with metrics_series_free. Counts damaged lines. Ignores an incomplete last line, because the run may still
+   be writing. */
 ott_status metrics_read(mem *account, const char *path, const char *const *keys, int count,
                         metrics_series *out);
 void metrics_series_free(metrics_series *s);
 
-/* ---- reading what was measured of FP8 (train/health.h) ---- */
+/* ---- FP8 health lines (train/health.h) ---- */
 
 enum {
-    METRICS_MOST_USES =
-        1 << 18, /* that are kept of one run: of a longer one, every second, fourth, ... measurement */
+    /* kept uses per run; longer runs keep every second, fourth, ... measurement */
+    METRICS_MOST_USES = 1 << 18,
     METRICS_MOST_MODULES = 1 << 16, /* more are an error */
-    METRICS_NAME_BYTES = 200        /* lines with longer names are passed over */
+    METRICS_NAME_BYTES = 200        /* lines with longer names are skipped */
 };
 
-/* One use of a tensor at one step. What the file has as null, or not as a number, is NaN. */
+/* One use of a tensor at one step. Values that are null or not numbers are NaN. */
 typedef struct metrics_use {
-    int64_t step, module; /* index in metrics_health.modules */
+    int64_t step, module; /* module: index into metrics_health.modules */
     const char *tensor, *gemm, *format;
     double amax, scale_min, scale_max;
-    double saturated, underflowed; /* shares of the elements, 0 to 1 */
+    double saturated, underflowed; /* fractions of the elements, 0 to 1 */
     double sqnr_db;
 } metrics_use;
 
 typedef struct metrics_module {
     const char *name;
-    int64_t last_step; /* measured */
+    int64_t last_step; /* last measured step */
 } metrics_module;
 
-/* A measurement is what successive lines say of one step. */
+/* All measurements. A measurement is a group of consecutive lines with the same step. */
 typedef struct metrics_health {
     mem *account;
     arena *names;
     int64_t module_count, module_capacity;
-    metrics_module *modules; /* [module_count], in order of appearance */
+    metrics_module *modules; /* [module_count], in order of first appearance */
     int64_t count, capacity;
-    metrics_use *uses;              /* [count], in the order of the file */
-    int64_t last;                   /* the last measurement begins at uses[last]; it is always kept whole */
-    int64_t measurements;           /* in the file */
-    int64_t damaged, first_damaged; /* as in metrics_series, of the lines that would be health lines */
-    bool complete; /* something follows the last measurement: the run is not in the middle of writing it */
+    metrics_use *uses; /* [count], in file order */
+    /* index of the first use of the last measurement, which is never thinned */
+    int64_t last;
+    int64_t measurements;           /* in the file, including dropped ones */
+    int64_t damaged, first_damaged; /* as in metrics_series, for health lines */
+    bool complete; /* another line follows the last measurement, so the run is not writing it */
 } metrics_health;
 
-/* Fills out from the health lines of a file: lines with the names module, tensor, gemm and format, and an
-   sqnr_db; free it with metrics_health_free. Control characters in names become spaces. */
+/* Fills `out` from the health lines of a file: lines with module, tensor, gemm, format and sqnr_db. Free with
+   metrics_health_free. Control characters in names become spaces. */
 ott_status metrics_read_health(mem *account, const char *path, metrics_health *out);
 void metrics_health_free(metrics_health *h);
 

@@ -1,4 +1,4 @@
-/* formats/metrics_lines: reading line by line, in both directions. */
+/* formats/metrics_lines: reads lines in both directions. */
 #define _GNU_SOURCE /* memrchr */
 #include "formats/metrics_lines.h"
 #include "base/json_text.h"
@@ -31,7 +31,7 @@ static ott_status fill_buffer(metrics_lines *l, int64_t at) {
 
 /* ---- forward ---- */
 
-/* The first newline at or after byte `from`, -1: none. */
+/* The first newline at or after offset `from`; -1 if none. */
 static ott_status find_newline(metrics_lines *l, int64_t from, int64_t *found) {
     *found = -1;
     while (from < l->file.bytes) {
@@ -47,7 +47,7 @@ static ott_status find_newline(metrics_lines *l, int64_t from, int64_t *found) {
     return OTT_OK;
 }
 
-/* Makes bytes [begin, end) the line at hand. */
+/* Makes bytes [begin, end) the current line. */
 static ott_status set_line(metrics_lines *l, int64_t begin, int64_t end) {
     l->length = end - begin;
     l->line = NULL;
@@ -68,7 +68,7 @@ ott_status metrics_lines_next(metrics_lines *l, bool *more) {
     return OTT_OK;
 }
 
-/* ---- what a line says ---- */
+/* ---- parsing ---- */
 
 static ott_status parse_line(const metrics_lines *l, json_t **object, int64_t *step) {
     json_error_t error;
@@ -95,7 +95,7 @@ ott_status metrics_lines_parse(metrics_lines *l, json_t **object, int64_t *step)
 
 /* ---- backward ---- */
 
-/* The byte after the last newline before byte `end`, 0: there is none. */
+/* The offset after the last newline before `end`; 0 if none. */
 static ott_status find_begin(metrics_lines *l, int64_t end, int64_t *begin) {
     *begin = 0;
     while (end > 0) {
@@ -111,7 +111,7 @@ static ott_status find_begin(metrics_lines *l, int64_t end, int64_t *begin) {
     return OTT_OK;
 }
 
-/* Looks at the line that ends before byte `end` with a newline. *step is INT64_MIN when it is no metrics. */
+/* Parses the line that ends with a newline before `end`. *step is INT64_MIN if it is damaged. */
 static ott_status read_previous(metrics_lines *l, int64_t end, int64_t *begin, int64_t *step) {
     json_t *object;
     *step = INT64_MIN;
@@ -124,12 +124,12 @@ static ott_status read_previous(metrics_lines *l, int64_t end, int64_t *begin, i
 
 ott_status metrics_lines_end_of(metrics_lines *l, int64_t last_step, int64_t *end) {
     int64_t at, begin, step, damaged = 0;
-    TRY(find_begin(l, l->file.bytes, &at)); /* what follows the last newline is not whole */
+    TRY(find_begin(l, l->file.bytes, &at)); /* skips an incomplete last line */
     *end = at;
     for (; at > 0; at = begin) {
         TRY(read_previous(l, at, &begin, &step));
         damaged += step == INT64_MIN;
-        if (step == INT64_MIN) continue; /* lines of later steps may lie before it */
+        if (step == INT64_MIN) continue; /* earlier lines may still have later steps */
         if (step <= last_step) break;
         *end = begin;
         l->damaged = damaged;

@@ -1,7 +1,4 @@
-/*
- * formats/metrics, reading: the series and the health lines of a file, each in one pass and in memory that does
- * not grow with the file.
- */
+/* formats/metrics: the reader. Reads series and health lines in one pass, with bounded memory. */
 #define _GNU_SOURCE /* memmem */
 #include "formats/metrics.h"
 #include "base/json_member.h"
@@ -11,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Health lines have both, and most files are mostly other lines. */
+/* A fast test without parsing: most lines are of the other kind. */
 static bool has_key(const metrics_lines *l, const char *mark) {
     return l->line && memmem(l->line, (size_t)l->length, mark, strlen(mark));
 }
@@ -40,11 +37,10 @@ static void halve_series(metrics_series *s) {
     s->count = kept;
 }
 
-/* Of the points in the file, those whose number is a multiple of `stride` stay, and the last one, which lies
-   behind them until the next comes. */
+/* Keeps the points whose number is a multiple of `stride`, and the last point until another follows. */
 typedef struct thinning {
     int64_t seen, stride;
-    bool extra; /* the series ends with a point that is only there for being the last */
+    bool extra; /* the series ends with a point that is kept only because it is the last */
 } thinning;
 
 static ott_status add_point(metrics_series *s, thinning *t, int64_t step, const json_t *value) {
@@ -104,16 +100,16 @@ void metrics_series_free(metrics_series *s) {
 
 /* ---- reading health lines ---- */
 
-/* Tensors, GEMMs and formats: they are few. */
+/* Names of tensors, GEMMs and formats. */
 enum { MOST_WORDS = 64 };
 
 typedef struct health_reader {
     metrics_health *h;
     metrics_lines lines;
-    json_t *indices; /* of modules, by name */
+    json_t *indices; /* maps module names to indices */
     const char *words[MOST_WORDS];
     int word_count;
-    int64_t stride; /* measurements whose number is a multiple of it are kept */
+    int64_t stride; /* every stride-th measurement is kept */
 } health_reader;
 
 static ott_status fail_line(const health_reader *r, const char *what, int most) {
@@ -123,7 +119,7 @@ static ott_status fail_line(const health_reader *r, const char *what, int most) 
 
 static ott_status copy_name(arena *names, const char *text, const char **out) {
     TRY(arena_strdup(names, text, out));
-    str_disarm((char *)*out, ' '); /* our own copy; a line break would tear a table */
+    str_disarm((char *)*out, ' '); /* line breaks would break tables */
     return OTT_OK;
 }
 
@@ -199,7 +195,7 @@ static void begin_measurement(health_reader *r) {
     h->measurements++;
 }
 
-/* A name of a health line, or NULL. */
+/* A short string member of a health line, or NULL. */
 static const char *name_of(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_string(value) && json_string_length(value) <= METRICS_NAME_BYTES ? json_string_value(value)

@@ -1,7 +1,6 @@
 /*
- * formats/safetensors: the reader. Everything about a file is checked when it is opened, in the order of the file:
- * length, JSON, each tensor by itself, then all together: sorted by offset they must cover the data without
- * hole or overlap.
+ * formats/safetensors: the reader. Opening a file checks the header length, the JSON, each tensor, and
+ * finally that the tensors, sorted by offset, cover the data without gaps or overlaps.
  */
 #include "formats/safetensors.h"
 #include "base/arena.h"
@@ -21,8 +20,8 @@ struct safetensors {
     mem *account;
     arena *texts; /* path, names, metadata */
     file_reader file;
-    int64_t data_begin;  /* byte of the file where the data begin */
-    uint32_t header_crc; /* what safetensors_reopen must find again */
+    int64_t data_begin;  /* offset of the data section */
+    uint32_t header_crc; /* checked by safetensors_reopen */
     int64_t count, metadata_count;
     safetensors_entry *entries;        /* [count], by offset */
     const safetensors_entry **by_name; /* [count] */
@@ -114,7 +113,7 @@ static ott_status read_format(safetensors *f, safetensors_entry *e, json_t *tens
     return OTT_OK;
 }
 
-/* Integer literals only: 1.0 and 1e0 are no sizes. */
+/* Accepts only integer literals: 1.0 and 1e0 are not sizes. */
 static bool read_size(json_t *number, int64_t *out) {
     if (!json_is_integer(number) || json_integer_value(number) < 0) return false;
     *out = json_integer_value(number);
@@ -148,7 +147,7 @@ static ott_status read_offsets(safetensors *f, safetensors_entry *e, json_t *ten
     return OTT_OK;
 }
 
-/* Bytes that shape and format take; false on overflow or a fraction of a byte. */
+/* Bytes of a shape and format; false on overflow or a fraction of a byte. */
 static bool shape_bytes(const int64_t *shape, int rank, int bits, int64_t *bytes) {
     int64_t product = 1;
     for (int i = 0; i < rank; i++)
@@ -189,7 +188,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp((*(const safetensors_entry *const *)a)->name, (*(const safetensors_entry *const *)b)->name);
 }
 
-/* The tensors, by offset, must tile the data: a byte in two tensors, or in none, is how files hide things. */
+/* The tensors must tile the data: gaps and overlaps can hide data. */
 static ott_status check_tiling(const safetensors *f) {
     int64_t end = 0, data = f->file.bytes - f->data_begin;
     for (int64_t i = 0; i < f->count; i++) {
@@ -276,13 +275,13 @@ void safetensors_close(safetensors *f) {
     mem_free(f->account, f);
 }
 
-/* ---- resting ---- */
+/* ---- suspending ---- */
 
 void safetensors_suspend(safetensors *f) {
     file_reader_close(&f->file);
 }
 
-/* The entries we hold speak of the file as it was. */
+/* The entries are valid only for the unchanged file. */
 static ott_status check_unchanged(const safetensors *f, const file_reader *now) {
     unsigned char piece[4096];
     uint32_t crc = 0;
@@ -308,7 +307,7 @@ ott_status safetensors_reopen(safetensors *f) {
     return status;
 }
 
-/* ---- looking and reading ---- */
+/* ---- lookup and reading ---- */
 
 const char *safetensors_path(const safetensors *f) {
     return f->file.path;

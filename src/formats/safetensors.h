@@ -1,8 +1,8 @@
 /*
- * formats/safetensors: tensors in a file, as Hugging Face stores them: 8 bytes of header length, a JSON header,
- * the data. The writer streams: names and shapes are declared first, then the data follow in the order the
- * writer asks for. The reader trusts nothing: a file that opens has tensors that tile its data exactly, so no
- * later read can go wrong.
+ * formats/safetensors: reads and writes safetensors files: 8 bytes header length, a JSON header, the tensor
+ * data. The writer streams: first declare names and shapes, then append the data in the order that the writer
+ * asks for. The reader validates the whole header when it opens a file: the tensors cover the data exactly,
+ * without gaps or overlaps. So later reads stay in range.
  */
 #ifndef FORMATS_SAFETENSORS_H
 #define FORMATS_SAFETENSORS_H
@@ -11,17 +11,18 @@
 #include <stdbool.h>
 
 #define SAFETENSORS_MAX_RANK   8
-#define SAFETENSORS_MAX_HEADER 100000000 /* bytes, the format's own limit */
+#define SAFETENSORS_MAX_HEADER 100000000 /* bytes; a limit of the format */
 
 /* ---- reading ---- */
 
 typedef struct safetensors_entry {
     const char *name;
-    const char *format; /* element format as the file names it: "BF16", "F8_E4M3", "F64", ... */
-    ott_dtype dtype;    /* the same, or OTT_DTYPE_COUNT when it is none of ours (BOOL, F64, ...) */
+    const char *format; /* element format as in the file: "BF16", "F8_E4M3", "F64", ... */
+    ott_dtype dtype;    /* the same format; OTT_DTYPE_COUNT if Ottava has no such type (BOOL, F64, ...) */
     int rank;           /* 0: a scalar */
     int64_t shape[SAFETENSORS_MAX_RANK];
-    int64_t begin, bytes; /* where the tensor lies, counted from the start of the data */
+    /* offset and size of the tensor's data, counted from the start of the data section */
+    int64_t begin, bytes;
 } safetensors_entry;
 
 typedef struct safetensors_pair {
@@ -30,31 +31,30 @@ typedef struct safetensors_pair {
 
 typedef struct safetensors safetensors;
 
-/* Reads and checks the header. Errors (OTT_ERR_FORMAT) name the file, the tensor and what is wrong with it.
- */
+/* Reads and checks the header. OTT_ERR_FORMAT names the file, the tensor and the problem. */
 ott_status safetensors_open(mem *account, const char *path, safetensors **out);
 void safetensors_close(safetensors *f); /* NULL is allowed */
 const char *safetensors_path(const safetensors *f);
-/* Tensors in the order of their data. Entries live until safetensors_close. */
+/* Tensors in the order of their data. Entries are valid until safetensors_close. */
 int64_t safetensors_count(const safetensors *f);
 const safetensors_entry *safetensors_at(const safetensors *f, int64_t index);
-const safetensors_entry *safetensors_find(const safetensors *f, const char *name); /* NULL: absent */
-/* Finds `name` and checks format and shape: OTT_ERR_NOT_FOUND (with the nearest name), OTT_ERR_DTYPE or
- * OTT_ERR_SHAPE. */
+const safetensors_entry *safetensors_find(const safetensors *f, const char *name); /* NULL if it is missing */
+/* Finds `name` and checks its format and shape. OTT_ERR_NOT_FOUND (with the nearest name), OTT_ERR_DTYPE or
+   OTT_ERR_SHAPE. */
 ott_status safetensors_expect(const safetensors *f, const char *name, ott_dtype dtype, int rank,
                               const int64_t *shape, const safetensors_entry **out);
-/* OTT_ERR_SHAPE when an entry of f has another shape. */
+/* OTT_ERR_SHAPE if an entry of f has another shape. */
 ott_status safetensors_check_shape(const safetensors *f, const safetensors_entry *e, int rank,
                                    const int64_t *shape);
 int64_t safetensors_elements(const safetensors_entry *e);
-/* A value of __metadata__, or NULL. */
+/* A value of __metadata__; NULL if it is missing. */
 const char *safetensors_metadata(const safetensors *f, const char *key);
 const safetensors_pair *safetensors_metadata_pairs(const safetensors *f, int64_t *count);
-/* Closes the file and keeps what its header says; reading needs safetensors_reopen first, which opens it again
- * unless it is open. OTT_ERR_IO when another file has taken its place. */
+/* safetensors_suspend closes the file descriptor but keeps the header. safetensors_reopen opens it again
+   before reading, if needed; OTT_ERR_IO if the file was replaced. */
 void safetensors_suspend(safetensors *f);
 ott_status safetensors_reopen(safetensors *f);
-/* Bytes [offset, offset + bytes) of a tensor; the data of an entry need no alignment in the file. */
+/* Reads bytes [offset, offset + bytes) of a tensor. Data in the file may be unaligned. */
 ott_status safetensors_read(const safetensors *f, const safetensors_entry *e, int64_t offset, int64_t bytes,
                             void *out);
 
@@ -70,26 +70,25 @@ typedef struct safetensors_tensor {
 typedef struct safetensors_writer safetensors_writer;
 
 /*
- * Declares all tensors and writes the header under a staging name: nothing is visible at `path` before the commit.
- * `metadata` joins
- * {"format": "pt"} in __metadata__ (transformers refuses files without it). Nothing passed in is kept.
+ * Declares all tensors and writes the header to a temporary file; `path` is created by the commit. `metadata`
+ * is added to {"format": "pt"} in __metadata__, which transformers requires. Nothing passed in is kept.
  */
 ott_status safetensors_writer_open(mem *account, const char *path, const safetensors_tensor *tensors,
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
                                    safetensors_writer **out);
-/* The same for one of `size` processes that write the file together, at `path` itself, in a folder that is staged: each
-   declares all tensors, appends its own bytes and skips what others append; rank 0 writes the header. */
+/* Same, for one of `size` processes that write the file together. They write directly to `path`, which must
+   be in a staging folder. Each process declares all tensors, appends its own bytes and skips the bytes of
+   other processes; rank 0 writes the header. */
 ott_status safetensors_writer_join(mem *account, const char *path, const safetensors_tensor *tensors,
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
                                    int rank, int size, safetensors_writer **out);
-/* Index into `tensors` of the one the next byte belongs to, or -1 when all data are there. Tensors without
-   elements are passed over. The order is the reference writer's: widest element format first, then by name.
- */
+/* Index into `tensors` of the tensor that the next byte belongs to; -1 if all data is written. Skips empty
+   tensors. The order is the reference writer's: widest element format first, then by name. */
 int64_t safetensors_writer_next(const safetensors_writer *w);
-/* Appends bytes of that tensor; it may come in any number of pieces, none reaching into the next tensor. */
+/* Appends bytes of that tensor, in any number of pieces, none beyond its end. */
 ott_status safetensors_writer_append(safetensors_writer *w, const void *data, int64_t bytes);
 ott_status safetensors_writer_skip(safetensors_writer *w, int64_t bytes);
-ott_status safetensors_writer_commit(safetensors_writer *w); /* closes w whatever happens */
-void safetensors_writer_abandon(safetensors_writer *w);      /* removes what was written; NULL is allowed */
+ott_status safetensors_writer_commit(safetensors_writer *w); /* always closes w */
+void safetensors_writer_abandon(safetensors_writer *w);      /* deletes the temporary file; NULL is allowed */
 
 #endif

@@ -1,13 +1,12 @@
-/* formats/safetensors_show: names and shapes of files we do not trust, made fit for a message. */
+/* formats/safetensors_show: formats names and shapes of untrusted files for messages. */
 #include "formats/safetensors_show.h"
 #include "base/str.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    MOST_OFFERS = 100000
-}; /* an edit distance takes a microsecond: a message may take a tenth of a second */
+/* an edit distance takes about 1 us, so this limits a message to 0.1 s */
+enum { MOST_OFFERS = 100000 };
 
 safetensors_shown safetensors_show_shape(const int64_t *shape, int rank) {
     safetensors_shown s = {"["};

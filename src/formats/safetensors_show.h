@@ -1,20 +1,20 @@
-/* formats/safetensors_show: names and shapes of files we do not trust, made fit for a message. */
+/* formats/safetensors_show: formats names and shapes of untrusted files for messages. */
 #ifndef FORMATS_SAFETENSORS_SHOW_H
 #define FORMATS_SAFETENSORS_SHOW_H
 
 #include "base/str.h"
 
 typedef struct safetensors_shown {
-    char text[192]; /* a shape of 8 dimensions fits */
+    char text[192]; /* fits a shape of 8 dimensions */
 } safetensors_shown;
 /* "[2, 3]" */
 safetensors_shown safetensors_show_shape(const int64_t *shape, int rank);
 
-/* Looks for the name nearest to one that is absent, over names that come one by one. */
+/* Search for the known name nearest to a missing one; offer the known names one by one. */
 typedef struct safetensors_nearest {
     const char *wanted;
-    const char *found; /* borrowed from the names offered; NULL: none is near */
-    int distance;      /* a nearer one has less */
+    const char *found; /* borrowed from the offered names; NULL if none is near */
+    int distance;      /* edit distance of `found`, or the limit */
     int64_t offers;
 } safetensors_nearest;
 

@@ -1,7 +1,6 @@
 /*
- * formats/safetensors_write: the writer. Offsets are known before any data, so the header goes first and the data
- * stream after it. Order and header text are the reference implementation's, so that its files and ours are
- * the same bytes.
+ * formats/safetensors_write: the writer. All offsets are known before any data, so the header is written
+ * first. Order and header text equal the reference implementation's, so both write the same bytes.
  */
 #include "formats/safetensors.h"
 #include "base/arena.h"
@@ -15,9 +14,9 @@
 
 typedef struct data_item {
     const char *name;
-    int format;    /* position in safetensors_formats */
+    int format;    /* index in safetensors_formats */
     int64_t bytes; /* of its data */
-    int64_t index; /* as declared */
+    int64_t index; /* as declared by the caller */
 } data_item;
 
 struct safetensors_writer {
@@ -27,7 +26,7 @@ struct safetensors_writer {
     file_writer *file;
     data_item *items; /* [count], in the order of the data */
     int64_t count, current;
-    int64_t left; /* bytes of items[current] still to come */
+    int64_t left; /* missing bytes of items[current] */
 };
 
 static int by_name(const void *a, const void *b) {
@@ -123,7 +122,7 @@ static ott_status make_header(const safetensors_writer *w, const safetensors_ten
         begin += w->items[i].bytes;
     }
     str_append(s, "}");
-    while (!s->failed && s->length % 8 != 0) str_append(s, " "); /* the data begin aligned to 8 */
+    while (!s->failed && s->length % 8 != 0) str_append(s, " "); /* aligns the data to 8 bytes */
     TRY(str_finish(s));
     if (s->length > SAFETENSORS_MAX_HEADER)
         return status_fail(OTT_ERR_ARGUMENT, "the header takes %" PRId64 " bytes; %d are allowed", s->length,
@@ -138,13 +137,13 @@ static ott_status write_header(safetensors_writer *w, const str *header) {
     return file_writer_append(w->file, header->text, header->length);
 }
 
-/* Goes on to the next tensor that has data. */
+/* Advances to the next tensor that has data. */
 static void skip_empty(safetensors_writer *w) {
     while (w->current < w->count && w->left == 0)
         if (++w->current < w->count) w->left = w->items[w->current].bytes;
 }
 
-/* All that can be wrong with what the caller declares; no file exists yet. */
+/* Checks all arguments before any file is created. */
 static ott_status check_and_make_header(safetensors_writer *w, const char *path,
                                         const safetensors_tensor *tensors, int64_t count,
                                         const safetensors_pair *metadata, int64_t metadata_count,

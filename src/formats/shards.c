@@ -1,6 +1,6 @@
 /*
- * formats/shards: the reader. An index is a claim about files; it is believed only as far as every shard's own
- * header bears it out, name by name in both directions.
+ * formats/shards: the reader. The index must agree with every shard's header, name by name in both
+ * directions.
  */
 #include "formats/shards.h"
 #include "base/arena.h"
@@ -23,14 +23,14 @@ typedef struct shard_file {
 struct shards {
     mem *account;
     arena *texts;
-    const char *path;   /* as it was given */
-    const char *folder; /* where the shards are; "" for the current one, else ends with '/' */
-    const char *index;  /* path of the index; NULL: one file */
+    const char *path;   /* as passed to shards_open */
+    const char *folder; /* folder of the shards; "" is the current folder, else ends with '/' */
+    const char *index;  /* path of the index; NULL: single file */
     shard_file *files;  /* [file_count], by name */
     int64_t file_count, count;
     shard_tensor *tensors;          /* [count], by file, then by offset */
     const shard_tensor **by_name;   /* [count] */
-    int64_t open[SHARDS_OPEN_MOST]; /* files open now, the last used first */
+    int64_t open[SHARDS_OPEN_MOST]; /* open files, most recently used first */
     int open_count;
 };
 
@@ -45,9 +45,9 @@ static ott_status fail_index(const shards *s, const char *format, ...) {
     return status_fail(OTT_ERR_FORMAT, "%s: %s", s->index, what);
 }
 
-/* ---- which files ---- */
+/* ---- list of files ---- */
 
-/* A shard lies beside its index: a name that leads elsewhere is an attack. */
+/* Shards must be next to their index: a name that points elsewhere is an attack. */
 static bool is_plain_name(const char *name) {
     if (name[0] == '.' || strstr(name, "..") || !str_ends_with(name, ".safetensors")) return false;
     for (const char *c = name; *c; c++)
@@ -59,7 +59,7 @@ static int compare_files(const void *a, const void *b) {
     return strcmp(((const shard_file *)a)->name, ((const shard_file *)b)->name);
 }
 
-/* The distinct names of the index; `names` is a set. */
+/* Collects the distinct file names of the index; `names` is used as a set. */
 static ott_status collect_names(shards *s, json_t *weight_map, json_t *names) {
     const char *tensor;
     json_t *value;
@@ -99,7 +99,7 @@ out:
     return status;
 }
 
-/* Reads a header and lets go of the file. */
+/* Reads a header and closes the file. */
 static ott_status open_header(shards *s, shard_file *f) {
     const char *path;
     TRY(arena_printf(s->texts, &path, "%s%s", s->folder, f->name));
@@ -136,7 +136,7 @@ static ott_status open_headers(shards *s) {
     return OTT_OK;
 }
 
-/* ---- the index against the shards ---- */
+/* ---- check of the index ---- */
 
 static ott_status check_duplicates(const shards *s) {
     for (int64_t i = 1; i < s->count; i++) {
@@ -173,7 +173,7 @@ static ott_status check_index(const shards *s, json_t *weight_map) {
     return OTT_OK;
 }
 
-/* Some writers give it as a real number, some not at all. */
+/* total_size may be a real number, or missing. */
 static ott_status check_total(const shards *s, json_t *root) {
     json_t *total = json_object_get(json_object_get(root, "metadata"), "total_size");
     int64_t bytes = 0;
@@ -221,7 +221,7 @@ out:
     return status;
 }
 
-/* ---- what a path means ---- */
+/* ---- opening a path ---- */
 
 static ott_status open_single(shards *s, const char *name) {
     TRY(allocate_files(s, 1));
@@ -230,7 +230,7 @@ static ott_status open_single(shards *s, const char *name) {
     return open_headers(s);
 }
 
-/* Says what is there instead of weights we read. */
+/* Reports what the folder has instead of readable weights. */
 static ott_status fail_no_weights(const shards *s) {
     file_list names;
     const char *other = NULL, *pickle = NULL;
@@ -308,7 +308,7 @@ void shards_close(shards *s) {
     mem_free(s->account, s);
 }
 
-/* ---- looking ---- */
+/* ---- lookup ---- */
 
 const char *shards_path(const shards *s) {
     return s->path;
@@ -365,7 +365,8 @@ ott_status shards_expect(const shards *s, const char *name, int rank, const int6
 
 /* ---- reading ---- */
 
-/* Moves `file` to the front of the open ones, opening it and closing the least recently used if need be. */
+/* Moves `file` to the front of the open files. Opens it if needed, and closes the least recently used one if
+   the limit is reached. */
 static ott_status use_file(shards *s, int64_t file) {
     int at = 0;
     while (at < s->open_count && s->open[at] != file) at++;
@@ -391,8 +392,8 @@ bool shards_has_floats(const shard_tensor *t) {
     return d != OTT_DTYPE_COUNT && (dtype_is_high_precision(d) || dtype_is_fp8(d) || d == OTT_E8M0);
 }
 
-/* The codes lie at the end of `values`, where they were read to: a code is taken before its place is
-   overwritten, since codes are no longer than floats. */
+/* Decodes codes that were read to the end of `values`. In-place works because codes are not wider than
+   floats: each code is read before its place is overwritten. */
 static void decode_in_place(float *values, int64_t count, ott_dtype d) {
     enum { PIECE = 512 };
     _Alignas(8) char piece[PIECE * 4];
@@ -401,7 +402,7 @@ static void decode_in_place(float *values, int64_t count, ott_dtype d) {
     for (int64_t at = 0, n; at < count; at += n) {
         n = count - at < PIECE ? count - at : PIECE;
         memcpy(piece, codes + at * size, (size_t)(n * size));
-        if (d == OTT_BF16) /* nearly every model: worth a loop that vectorizes */
+        if (d == OTT_BF16) /* most models use BF16, so this loop is written to vectorize */
             for (int64_t i = 0; i < n; i++)
                 values[at + i] = cast_from_bf16(((const uint16_t *)(void *)piece)[i]);
         else

@@ -1,8 +1,8 @@
 /*
- * formats/shards: a model's weights as Hugging Face stores them: one model.safetensors, or
- * model.safetensors.index.json with its shards. The reader checks all headers when it opens, the index
- * against the shards and the shards against it, and then holds only a few files open: a tensor is read in
- * pieces, so that a model of any size needs one small buffer. The writer splits as transformers does.
+ * formats/shards: a model's weights in Hugging Face layout: model.safetensors, or several shards with
+ * model.safetensors.index.json. The reader checks all headers against the index when it opens, and keeps only
+ * a few files open. Tensors are read in pieces, so any model needs only a small buffer. The writer splits
+ * files as transformers does.
  */
 #ifndef FORMATS_SHARDS_H
 #define FORMATS_SHARDS_H
@@ -11,53 +11,53 @@
 
 #define SHARDS_SINGLE_NAME   "model.safetensors"
 #define SHARDS_INDEX_NAME    "model.safetensors.index.json"
-#define SHARDS_DEFAULT_BYTES INT64_C(5000000000) /* data of one shard; transformers' "5GB" */
+#define SHARDS_DEFAULT_BYTES INT64_C(5000000000) /* data per shard; transformers' "5GB" */
 
-enum { SHARDS_OPEN_MOST = 4 }; /* files open at once */
+enum { SHARDS_OPEN_MOST = 4 }; /* number of files open at once */
 
 /* ---- reading ---- */
 
-/* A tensor and the file it lies in. */
+/* A tensor and its file. */
 typedef struct shard_tensor {
-    const safetensors_entry *entry; /* name, format, shape and bytes, as its file's header gives them */
-    int64_t file;                   /* for shards_file */
+    const safetensors_entry *entry; /* name, format, shape and bytes, from the file's header */
+    int64_t file;                   /* index for shards_file */
 } shard_tensor;
 
-typedef struct shards shards; /* not for several threads at once */
+typedef struct shards shards; /* not thread-safe */
 
 /*
- * `path`: a folder, an index (*.index.json) or one safetensors file. Errors name the file, the tensor and
- * what is wrong: OTT_ERR_NOT_FOUND (no weights, or a shard is missing), OTT_ERR_FORMAT (a damaged file; an
- * index and shards that disagree; a folder that holds both kinds).
+ * Opens a folder, an index (*.index.json) or one safetensors file. Errors name the file, the tensor and the
+ * problem: OTT_ERR_NOT_FOUND (no weights, or a missing shard), OTT_ERR_FORMAT (a damaged file; index and
+ * shards disagree; a folder with both a single file and an index).
  */
 ott_status shards_open(mem *account, const char *path, shards **out);
 void shards_close(shards *s);             /* NULL is allowed */
-const char *shards_path(const shards *s); /* as it was given */
+const char *shards_path(const shards *s); /* as passed to shards_open */
 int64_t shards_file_count(const shards *s);
-/* Its header; the data are read with shards_read. */
+/* The header of a file; read its data with shards_read. */
 const safetensors *shards_file(const shards *s, int64_t file);
 const char *shards_file_name(const shards *s, int64_t file); /* without the folder */
-/* Tensors by file, then in the order of their data: the order to read them in. They live until
- * shards_close. */
+/* Tensors by file, then by offset, which is the fastest order to read them. They are valid until
+   shards_close. */
 int64_t shards_count(const shards *s);
 const shard_tensor *shards_at(const shards *s, int64_t index);
-const shard_tensor *shards_find(const shards *s, const char *name); /* NULL: absent */
-/* Finds a weight and checks its shape, and that it is F32, BF16 or F16. OTT_ERR_NOT_FOUND (with the nearest
- * name), OTT_ERR_SHAPE, OTT_ERR_DTYPE. */
+const shard_tensor *shards_find(const shards *s, const char *name); /* NULL if it is missing */
+/* Finds a weight and checks that it is F32, BF16 or F16 and has this shape. OTT_ERR_NOT_FOUND (with the
+   nearest name), OTT_ERR_SHAPE, OTT_ERR_DTYPE. */
 ott_status shards_expect(const shards *s, const char *name, int rank, const int64_t *shape,
                          const shard_tensor **out);
-/* Bytes [offset, offset + bytes) of a tensor as they are stored. */
+/* Reads bytes [offset, offset + bytes) of a tensor as stored. */
 ott_status shards_read(shards *s, const shard_tensor *t, int64_t offset, int64_t bytes, void *out);
-/* Can shards_read_floats read it? F32, BF16, F16 and the FP8 formats, whose codes are decoded without scale.
- */
+/* True if shards_read_floats can read it: F32, BF16, F16 and the FP8 formats. */
 bool shards_has_floats(const shard_tensor *t);
-/* Elements [first, first + count), counted in row-major order, as fp32: of a tensor [rows, columns], row r
- * begins at r * columns. Needs no memory beside `out` [count]. */
+/* Reads elements [first, first + count) in row-major order as fp32; FP8 codes are decoded without scales.
+   Needs no memory beyond out[count]. */
 ott_status shards_read_floats(shards *s, const shard_tensor *t, int64_t first, int64_t count, float *out);
 
 /* Receives elements [first, first + count). */
 typedef ott_status (*shards_sink)(void *user, int64_t first, int64_t count, const float *values);
-/* Hands elements [first, first + count) to `sink` in pieces of at most `capacity` = floats in `buffer`. */
+/* Passes elements [first, first + count) to `sink` in pieces of at most `capacity`, the size of `buffer` in
+   floats. */
 ott_status shards_stream(shards *s, const shard_tensor *t, int64_t first, int64_t count, float *buffer,
                          int64_t capacity, shards_sink sink, void *user);
 
@@ -66,27 +66,27 @@ ott_status shards_stream(shards *s, const shard_tensor *t, int64_t first, int64_
 typedef struct shards_writer shards_writer;
 
 /*
- * Declares all tensors of a folder (made if absent). They are split, in the order given, into files of at
- * most max_bytes of data (0: the default; a larger tensor gets a file of its own). A folder that already
- * holds weights is refused: two models must not mix. Files appear one by one and the index last, so that a
- * folder cut short does not open; to replace a model, write into a staging folder (base/staging.h). Nothing passed in is
- * kept.
+ * Declares all tensors of a folder, which is created if needed. They are split, in the given order, into
+ * files of at most max_bytes of data (0: the default; a larger tensor gets its own file). OTT_ERR_ARGUMENT if
+ * the folder already has weights. Each file appears when it is complete, and the index last, so an incomplete
+ * folder cannot be opened. To replace a model, write to a staging folder (base/staging.h). Nothing passed in
+ * is kept.
  */
 ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
                               int64_t metadata_count, shards_writer **out);
-/* The same for one of `size` processes that write the folder together (safetensors_writer_join). Rank 0 opens it before
-   the others do and commits after them. */
+/* Same, for one of `size` processes that write the folder together (safetensors_writer_join). Rank 0 must
+   open before the other ranks and commit after them. */
 ott_status shards_writer_join(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
                               int64_t metadata_count, int rank, int size, shards_writer **out);
-/* As of safetensors_writer: index into `tensors` of the one the next byte belongs to, or -1. */
+/* As safetensors_writer_next: index into `tensors` of the tensor that the next byte belongs to, or -1. */
 int64_t shards_writer_next(const shards_writer *w);
 ott_status shards_writer_append(shards_writer *w, const void *data, int64_t bytes);
 ott_status shards_writer_skip(shards_writer *w, int64_t bytes);
-/* Appends elements, converted to that tensor's format (F32, BF16 or F16, nearest even). */
+/* Appends elements, converted to the tensor's format (F32, BF16 or F16, round to nearest even). */
 ott_status shards_writer_append_floats(shards_writer *w, const float *values, int64_t count);
-ott_status shards_writer_commit(shards_writer *w); /* closes w whatever happens */
-void shards_writer_abandon(shards_writer *w);      /* removes what was written; NULL is allowed */
+ott_status shards_writer_commit(shards_writer *w); /* always closes w */
+void shards_writer_abandon(shards_writer *w);      /* deletes the written files; NULL is allowed */
 
 #endif

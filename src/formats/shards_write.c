@@ -1,6 +1,6 @@
 /*
- * formats/shards_write: the writer. One file is open at a time. Which tensor goes where is decided before the
- * first byte, as transformers decides it.
+ * formats/shards_write: the writer. It decides which tensor goes to which file before the first byte, as
+ * transformers does. One file is open at a time.
  */
 #define _GNU_SOURCE /* unlink */
 #include "formats/shards.h"
@@ -15,7 +15,7 @@
 
 typedef struct shard_part {
     const char *name, *path; /* without and with the folder */
-    int64_t first, count;    /* its tensors: declared[first ... first + count) */
+    int64_t first, count;    /* its tensors: declared[first, first + count) */
 } shard_part;
 
 typedef struct tensor_file {
@@ -27,19 +27,19 @@ struct shards_writer {
     mem *account;
     arena *texts;
     const char *folder;
-    safetensors_tensor *declared; /* [count], part by part; names and all our own */
+    safetensors_tensor *declared; /* [count], grouped by part; names are copies */
     int64_t *index;               /* [count]: declared[i] is the caller's tensors[index[i]] */
-    tensor_file *by_name;         /* [count], by name */
-    int64_t count, total;         /* tensors; bytes of all their data */
+    tensor_file *by_name;         /* [count], sorted by name */
+    int64_t count, total;         /* number of tensors; bytes of all data */
     shard_part *parts;            /* [part_count] */
-    int64_t part_count, current;  /* parts before `current` are complete files */
+    int64_t part_count, current;  /* files before `current` are complete */
     safetensors_pair *metadata;
     int64_t metadata_count;
-    int rank, size;           /* of the processes that write it */
-    safetensors_writer *file; /* parts[current]; NULL: none is open */
+    int rank, size;           /* of the processes that write together */
+    safetensors_writer *file; /* parts[current]; NULL if none is open */
 };
 
-/* ---- which tensor goes where ---- */
+/* ---- assignment to files ---- */
 
 static int64_t data_bytes(const safetensors_tensor *t) {
     int64_t bytes = dtype_bytes(t->dtype);
@@ -48,7 +48,7 @@ static int64_t data_bytes(const safetensors_tensor *t) {
     return bytes;
 }
 
-/* What safetensors_writer_open would only find when its file's turn comes. */
+/* Checks early what safetensors_writer_open would find only when it opens a later file. */
 static ott_status check_declared(shards_writer *w, const safetensors_tensor *tensors, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         const safetensors_tensor *t = &tensors[i];
@@ -61,12 +61,12 @@ static ott_status check_declared(shards_writer *w, const safetensors_tensor *ten
     return OTT_OK;
 }
 
-/* transformers' rule: a tensor larger than a shard gets one of its own, at once; the others fill a shard
-   until one would tip it over. Shards are numbered as they are finished. Sets part[i] for each tensor. */
+/* transformers' rule: a tensor larger than a shard gets its own shard; other tensors fill a shard until one
+   would exceed it. Shards are numbered when they are complete. Sets part[i] for each tensor. */
 static void split_tensors(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
                           int64_t max_bytes, int64_t *part) {
     int64_t held = 0, first_held = 0;
-    enum { OPEN = -1 }; /* in the shard being filled, whose number is not known yet */
+    enum { OPEN = -1 }; /* in the current shard, which has no number yet */
     for (int64_t i = 0; i <= count; i++) {
         int64_t bytes = i < count ? data_bytes(&tensors[i]) : 0;
         if (i < count && bytes > max_bytes) {
@@ -87,10 +87,10 @@ static void split_tensors(shards_writer *w, const safetensors_tensor *tensors, i
         if (i < count) part[i] = OPEN;
         held += bytes;
     }
-    if (w->part_count == 0) w->part_count = 1; /* a model without tensors is a file too */
+    if (w->part_count == 0) w->part_count = 1; /* a model without tensors is one file */
 }
 
-/* Copies the tensors, part by part. */
+/* Copies the declared tensors, grouped by part. */
 static ott_status group_tensors(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
                                 const int64_t *part) {
     for (int64_t i = 0; i < count; i++) w->parts[part[i]].count++;
@@ -114,7 +114,8 @@ static int compare_names(const void *a, const void *b) {
 }
 
 static ott_status allocate_array(shards_writer *w, int64_t count, int64_t size, void **out) {
-    return arena_alloc(w->texts, count * size, out); /* count tensors are in memory already: no overflow */
+    /* cannot overflow: the caller's array of count tensors exists */
+    return arena_alloc(w->texts, count * size, out);
 }
 
 static ott_status declare_shards(shards_writer *w, const safetensors_tensor *tensors, int64_t count,
@@ -182,7 +183,7 @@ static ott_status refuse_weights(const shards_writer *w) {
     return status;
 }
 
-/* Opens the next files until one wants data; a file of empty tensors is complete at once. */
+/* Opens the next files until one needs data; files of empty tensors are complete at once. */
 static ott_status open_next_files(shards_writer *w) {
     while (w->current < w->part_count) {
         const shard_part *part = &w->parts[w->current];
@@ -191,7 +192,7 @@ static ott_status open_next_files(shards_writer *w) {
                                         w->metadata, w->metadata_count, w->rank, w->size, &w->file));
         bool is_last = w->current == w->part_count - 1;
         if (safetensors_writer_next(w->file) >= 0 || is_last)
-            return OTT_OK; /* the last appears with the index */
+            return OTT_OK; /* the last is committed with the index */
         ott_status status = safetensors_writer_commit(w->file);
         w->file = NULL;
         TRY(status);
@@ -260,7 +261,7 @@ ott_status shards_writer_skip(shards_writer *w, int64_t bytes) {
     return open_next_files(w);
 }
 
-/* The tensor the next byte belongs to; NULL: none. */
+/* The tensor that the next byte belongs to; NULL if none. */
 static const safetensors_tensor *next_tensor(const shards_writer *w) {
     int64_t next = w->file ? safetensors_writer_next(w->file) : -1;
     return next < 0 ? NULL : &w->declared[w->parts[w->current].first + next];
@@ -287,7 +288,7 @@ ott_status shards_writer_append_floats(shards_writer *w, const float *values, in
 
 /* ---- closing ---- */
 
-/* As transformers writes it: indented by two, names sorted. */
+/* Formats the index as transformers does: indented by two, names sorted. */
 static void append_index(const shards_writer *w, str *s) {
     str_printf(s, "{\n  \"metadata\": {\n    \"total_size\": %" PRId64 "\n  },\n  \"weight_map\": {",
                w->total);
@@ -338,8 +339,8 @@ ott_status shards_writer_commit(shards_writer *w) {
     return status;
 }
 
-/* Files before `current` are ours: the folder held no weights. One that is written together lies at its place while
-   it is. */
+/* Deletes the files before `current`, which this writer made. With several processes the current file also
+   has its final name. */
 void shards_writer_abandon(shards_writer *w) {
     if (!w) return;
     int64_t made = w->current + (w->file && w->size > 1);

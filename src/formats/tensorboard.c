@@ -1,6 +1,6 @@
 /*
- * formats/tensorboard: event files. A record is: length (8 bytes), masked CRC of these, data, masked CRC of the
- * data; the data are one protocol buffer. Formats: TensorFlow's core/lib/io/record_writer.cc and
+ * formats/tensorboard: event files. A record is a length (8 bytes), a masked CRC of the length, the data (one
+ * protocol buffer) and a masked CRC of the data. Sources: TensorFlow's core/lib/io/record_writer.cc and
  * core/util/event.proto.
  */
 #define _GNU_SOURCE /* O_CLOEXEC, gethostname */
@@ -18,14 +18,14 @@ struct tensorboard_writer {
     mem *account;
     str path;
     int descriptor;
-    str queue;                 /* records not yet handed to the system */
-    str event, summary, value; /* the one being made; their memory is kept */
+    str queue;                 /* records that are not written yet */
+    str event, summary, value; /* the current record; buffers are reused */
     bool failed;
 };
 
 /* ---- protocol buffers ---- */
 
-/* A field's key: its number and how its value is coded. */
+/* A field's key: its number and wire type. */
 #define FIELD(number, coding) (char)((number) << 3 | (coding))
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 
@@ -97,7 +97,7 @@ static ott_status finish_event(tensorboard_writer *w) {
 
 /* ---- the file ---- */
 
-/* events.out.tfevents.TIME.HOST.PID; a number follows when the name is taken. */
+/* Creates events.out.tfevents.TIME.HOST.PID; appends a number if the name exists. */
 static ott_status make_file(tensorboard_writer *w, const char *folder) {
     char host[128];
     if (gethostname(host, sizeof host) != 0) strcpy(host, "localhost");
@@ -121,8 +121,8 @@ static ott_status write_preamble(tensorboard_writer *w, int64_t first_step) {
     begin_event(w, 0);
     append_bytes(&w->event, 3, version, sizeof version - 1);
     TRY(finish_event(w));
-    if (first_step >
-        0) { /* a SessionLog with status START makes TensorBoard drop what came from this step on */
+    if (first_step > 0) {
+        /* a SessionLog with status START makes TensorBoard discard earlier points from this step on */
         const char start[] = {FIELD(1, VARINT), 1};
         begin_event(w, first_step);
         append_bytes(&w->event, 7, start, sizeof start);

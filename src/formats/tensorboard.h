@@ -1,6 +1,7 @@
 /*
- * formats/tensorboard: scalars as TensorBoard reads them: an event file is TFRecords (length, checksum, data,
- * checksum) around protocol buffers of type Event, written by hand here since only five fields are needed.
+ * formats/tensorboard: writes scalars for TensorBoard. An event file is a sequence of TFRecords (length,
+ * checksum, data, checksum) with protocol buffers of type Event, encoded by hand because only five fields are
+ * needed.
  */
 #ifndef FORMATS_TENSORBOARD_H
 #define FORMATS_TENSORBOARD_H
@@ -10,15 +11,14 @@
 typedef struct tensorboard_writer tensorboard_writer;
 
 /*
- * Makes `folder` when it is missing, and in it a new file events.out.tfevents.TIME.HOST.PID. A run that
- * resumes gives the first step it will write: TensorBoard then drops what earlier files say of that step and
- * later ones. 0: a new run.
+ * Creates `folder` if needed, and in it a new file events.out.tfevents.TIME.HOST.PID. first_step: 0 for a new
+ * run; a resumed run passes its first step, and TensorBoard then discards earlier files' points from that
+ * step on.
  */
 ott_status tensorboard_open(mem *account, const char *folder, int64_t first_step, tensorboard_writer **out);
-/* Queues one point, stamped with the present time. */
+/* Queues one point with the current time. */
 ott_status tensorboard_scalar(tensorboard_writer *w, int64_t step, const char *tag, float value);
-/* Hands what is queued to the system: call it once a step that logs. After a failure every later call fails.
- */
+/* Writes the queue to the file; call it once per logged step. After a failure all later calls fail. */
 ott_status tensorboard_flush(tensorboard_writer *w);
 ott_status tensorboard_close(tensorboard_writer *w); /* flushes; NULL is allowed */
 

@@ -1,7 +1,4 @@
-/*
- * formats/token_writer: the header holds the number of tokens, which is known last: it is written over its place before the
- * file gets its name.
- */
+/* formats/token_writer: reserves the header and fills in the number of tokens before the commit. */
 #include "formats/token_writer.h"
 #include "base/file.h"
 #include "base/staging.h"

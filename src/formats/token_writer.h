@@ -1,6 +1,6 @@
 /*
- * formats/token_writer: a token file whose tokens come piece by piece, when nobody knows yet how many there will
- * be: llm.c's 20240801 format, 256 int32 of header and uint32 tokens.
+ * formats/token_writer: writes a token file when the number of tokens is not known in advance. Format:
+ * llm.c's 20240801, a header of 256 int32 followed by uint32 tokens.
  */
 #ifndef FORMATS_TOKEN_WRITER_H
 #define FORMATS_TOKEN_WRITER_H
@@ -9,13 +9,12 @@
 
 typedef struct token_writer token_writer;
 
-/* Nothing is visible at `path` before token_writer_commit. OTT_ERR_ARGUMENT when something is there that is
- * no file. */
+/* `path` is created by the commit. OTT_ERR_ARGUMENT if it exists and is not a regular file. */
 ott_status token_writer_open(mem *account, const char *path, token_writer **out);
-/* OTT_ERR_ARGUMENT: a negative id. OTT_ERR_UNSUPPORTED: more than the 2^31 - 1 tokens the format counts. */
+/* OTT_ERR_ARGUMENT for a negative id; OTT_ERR_UNSUPPORTED beyond 2^31 - 1 tokens, the format's limit. */
 ott_status token_writer_append(token_writer *w, const int32_t *tokens, int64_t count);
 int64_t token_writer_count(const token_writer *w);
-ott_status token_writer_commit(token_writer *w); /* closes w whatever happens */
-void token_writer_abandon(token_writer *w);      /* removes what was written; NULL is allowed */
+ott_status token_writer_commit(token_writer *w); /* always closes w */
+void token_writer_abandon(token_writer *w);      /* deletes the temporary file; NULL is allowed */
 
 #endif

@@ -1,4 +1,4 @@
-/* formats/trace: the trace event format's complete events ("ph": "X"), times in microseconds since the opening. */
+/* formats/trace: writes complete events ("ph": "X") with times in microseconds since trace_open. */
 #include "formats/trace.h"
 #include "base/clock.h"
 #include "base/file.h"

@@ -1,7 +1,6 @@
 /*
- * formats/trace: a Chrome trace: JSON that chrome://tracing and Perfetto open. One process (a rank), a thread for each
- * track; a slice lies inside another of its track when its time does. Slices go to the file as they come, through one
- * buffer.
+ * formats/trace: writes a Chrome trace, JSON for chrome://tracing and Perfetto. One process per rank, one
+ * thread per track. Slices nest by time within a track. Slices are written through one small buffer.
  */
 #ifndef FORMATS_TRACE_H
 #define FORMATS_TRACE_H
@@ -10,17 +9,16 @@
 
 typedef struct trace_writer trace_writer;
 
-/* Writes under a staging name; nothing is visible at `path` before trace_commit. `process` names the rank for the viewer. */
+/* Writes to a temporary file; `path` is created by trace_commit. process: name of the rank in the viewer. */
 ott_status trace_open(mem *account, const char *path, const char *process, trace_writer **out);
-/* A slice of `seconds` that began at clock_seconds() = began. `arguments`: a JSON object. Takes no memory.
-   Names, categories and arguments are the program's own: they need no escaping, and have at most
-   TRACE_EVENT_MAX bytes together. */
+/* Adds a slice that began at clock_seconds() = `began` and took `seconds`. arguments: a JSON object.
+   Allocates nothing. Texts are not escaped, and have at most TRACE_EVENT_MAX bytes in total. */
 #define TRACE_EVENT_MAX 1500
 ott_status trace_slice(trace_writer *w, int track, const char *name, const char *category, double began,
                        double seconds, const char *arguments);
-/* How the viewer calls a track. */
+/* Names a track in the viewer. */
 ott_status trace_name_track(trace_writer *w, int track, const char *name);
-ott_status trace_commit(trace_writer *w); /* closes w whatever happens */
-void trace_abandon(trace_writer *w);      /* removes what was written; NULL is allowed */
+ott_status trace_commit(trace_writer *w); /* always closes w */
+void trace_abandon(trace_writer *w);      /* deletes the temporary file; NULL is allowed */
 
 #endif
