@@ -1,4 +1,5 @@
-/* train/export: opens a trained model and writes it into a staging folder, or file, which takes its place. */
+/* train/export: opens a trained model and writes it, through a staging folder or file that is renamed at the
+   end. */
 #include "train/export.h"
 #include "backend/backend.h"
 #include "base/file.h"
@@ -17,15 +18,14 @@ typedef struct exporter {
     mem *account;
     const logger *log;
     const ott_export_options *options;
-    const char
-        *source; /* the run, checkpoint or Hugging Face folder, as it was named; then the run's checkpoint */
-    char *checkpoint; /* NULL: the source is a Hugging Face folder */
+    const char *source; /* the path as given; after opening a run, its checkpoint */
+    char *checkpoint;   /* NULL: the source is a Hugging Face folder */
     config *cfg;
     inference_plan plan;
     device *device;
     model *m;
-    int64_t tokenizer_files; /* copied of data.tokenizer_path */
-    str goal;                /* where the folder, or the file, will be */
+    int64_t tokenizer_files; /* files copied from data.tokenizer_path */
+    str goal;                /* path of the exported folder or file */
 } exporter;
 
 /* ---- opening ---- */
@@ -38,15 +38,14 @@ static ott_status check_goal(const exporter *e) {
     file_list names;
     const char *goal = e->goal.text;
     if (!file_exists(goal)) return OTT_OK;
-    if (is_gguf(e))
-        return status_fail(OTT_ERR_ARGUMENT, "%s is there already: name a file that is absent", goal);
+    if (is_gguf(e)) return status_fail(OTT_ERR_ARGUMENT, "%s exists: give the path of a new file", goal);
     if (!file_is_folder(goal))
-        return status_fail(OTT_ERR_ARGUMENT, "%s is a file: name a folder that is absent or empty", goal);
+        return status_fail(OTT_ERR_ARGUMENT, "%s is a file: give a new or empty folder", goal);
     TRY(file_list_folder(e->account, goal, &names));
     int64_t count = names.count;
     file_list_free(&names);
     if (count == 0) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "%s is not empty: name a folder that is absent or empty", goal);
+    return status_fail(OTT_ERR_ARGUMENT, "%s is not empty: give a new or empty folder", goal);
 }
 
 static ott_status name_goal(exporter *e, const char *folder) {
@@ -61,8 +60,8 @@ static bool as_trained(const exporter *e) {
     return e->options->format == OTT_EXPORT_HF_FP8 && e->options->granularity == OTT_EXPORT_AS_TRAINED;
 }
 
-/* "As trained" reads the specs that the linear layers trained with. What loading would log is about FP8 state
-   that an export does not need. */
+/* Granularity "as trained" needs the layers' FP8 specs; other exports load master weights only. Loading logs
+   nothing, since its messages are about FP8 state that an export does not need. */
 static ott_status open_model(exporter *e) {
     TRY(inference_read(e->account, e->cfg, e->checkpoint, &e->plan));
     if (!as_trained(e)) e->plan.convert.recipe = NULL;
@@ -86,28 +85,28 @@ static ott_status find_original(const exporter *e, const char **out) {
     }
     if (file_is_folder(*out)) return OTT_OK;
     return status_fail(OTT_ERR_NOT_FOUND,
-                       "%s: %s is not a folder: name the Hugging Face folder that gives the tokenizer with "
-                       "--from (from in ott_export_options), or none with an empty name",
-                       *out, from ? "this" : "model.hf_path of the model");
+                       "%s: %s is not a folder: give a Hugging Face folder with the tokenizer by "
+                       "--from (from in ott_export_options), or an empty --from for no tokenizer",
+                       *out, from ? "--from" : "model.hf_path of the model");
 }
 
-/* ---- what is said ---- */
+/* ---- the report ---- */
 
 static void write_fp8_report(const exporter *e, const hf_save_summary *s, str *report) {
-    static const char *const scales[] = {[HF_SCALE_TENSOR] = "a scale a matrix",
-                                         [HF_SCALE_CHANNEL] = "a scale an output channel",
-                                         [HF_SCALE_BLOCK] = "a scale for 128x128 elements"};
+    static const char *const scales[] = {[HF_SCALE_TENSOR] = "one scale per matrix",
+                                         [HF_SCALE_CHANNEL] = "one scale per output channel",
+                                         [HF_SCALE_BLOCK] = "one scale per 128x128 elements"};
     bool one = s->granularity == HF_SCALE_TENSOR;
     str_printf(report, "FP8: %" PRId64 " matrices of the blocks in E4M3, %s%s; ", s->matrices,
-               scales[s->granularity], one && !as_trained(e) ? ", q, k, v and gate, up sharing theirs" : "");
+               scales[s->granularity], one && !as_trained(e) ? ", shared by q, k, v and by gate, up" : "");
     if (s->kept > 0) str_printf(report, "%" PRId64 " that ran in high precision, and ", s->kept);
-    str_append(report, "all else in bf16\n");
+    str_append(report, "everything else in bf16\n");
     str_printf(report, "Read by: %s\n", s->readers);
     if (!as_trained(e)) return;
-    str_append(report, "Codes and scales are those the run multiplied; its head, too, is in bf16\n");
+    str_append(report, "Codes and scales are the same as in training; the output head is in bf16, too\n");
     if (one)
-        str_append(report, "vLLM joins q, k, v and gate, up, and quantizes them again to the largest of "
-                           "their scales\n");
+        str_append(report, "vLLM joins q, k, v and gate, up, and requantizes them with the largest "
+                           "scale\n");
 }
 
 static void write_report(const exporter *e, const hf_save_summary *s, const char *original, str *report) {
@@ -125,7 +124,7 @@ static void write_report(const exporter *e, const hf_save_summary *s, const char
                    e->cfg->data.tokenizer_path);
     if (!original && e->tokenizer_files == 0)
         str_append(report, "Copied: nothing: there is no Hugging Face folder and no tokenizer "
-                           "(--from names one)\n");
+                           "(--from adds one)\n");
 }
 
 /* ---- writing ---- */
@@ -141,7 +140,7 @@ static ott_status write_staged(exporter *e, const hf_save_options *options, hf_s
     TRY(staging_open(e->account, e->goal.text, &s));
     ott_status status = write_folder(e, options, s.path.text, sum);
     if (status == OTT_OK)
-        status = check_goal(e); /* writing took a while: what came there meanwhile is not replaced */
+        status = check_goal(e); /* again: do not replace what was created there during writing */
     return staging_end(&s, status);
 }
 
@@ -176,19 +175,19 @@ static ott_status write_adapters(exporter *e) {
     return staging_end(&s, status);
 }
 
-/* They are no adapters, and yet the run moved them. */
+/* A run updates routing biases, but a PEFT folder cannot hold them. */
 static void warn_of_biases(const exporter *e) {
     const moe_options *o = &e->m->options.moe;
     if (!o->biased || o->bias_rate <= 0) return;
-    log_warning(
-        e->log,
-        "the biases of the routers moved by model.moe_bias_rate = %g a step, and a PEFT folder has no place "
-        "for them: with the base's an expert may be chosen otherwise; --format=hf has them, and "
-        "model.moe_bias_rate = 0 leaves them as they are",
-        o->bias_rate);
+    log_warning(e->log,
+                "a PEFT folder cannot hold the routing biases, which this run changed (model.moe_bias_rate = "
+                "%g): with "
+                "the base model's biases, tokens may go to other experts; use --format=hf, or train with "
+                "model.moe_bias_rate = 0",
+                o->bias_rate);
 }
 
-/* vLLM has one rank and alpha for all layers, and neither DoRA nor modules of the base. */
+/* vLLM requires the same rank and alpha in all layers, and supports neither DoRA nor modules_to_save. */
 static bool vllm_reads(const config *cfg) {
     return !cfg->peft.use_dora && cfg->peft.rank_pattern.count == 0 && cfg->peft.alpha_pattern.count == 0 &&
            cfg->peft.modules_to_save.count == 0;
@@ -196,7 +195,7 @@ static bool vllm_reads(const config *cfg) {
 
 static ott_status export_adapters(exporter *e, str *report) {
     if (!e->cfg->peft.enabled)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: has no adapters (peft.enabled): take another format",
+        return status_fail(OTT_ERR_ARGUMENT, "%s: has no adapters (peft.enabled): use another --format",
                            e->source);
     TRY(status_context(write_adapters(e), "cannot export to %s", e->goal.text));
     warn_of_biases(e);
@@ -216,7 +215,7 @@ static void write_gguf_report(const exporter *e, const gguf_save_summary *s, con
                str_commas(s->bytes, count));
     str_printf(report, "Weights: %s", q8 ? "Q8_0" : dtype_name(e->options->dtype));
     if (s->fallback_count > 0)
-        str_printf(report, "; %" PRId64 " matrices whose rows are no multiples of 32 in %s",
+        str_printf(report, "; %" PRId64 " matrices with rows that are no multiple of 32 in %s",
                    s->fallback_count, dtype_name(e->options->dtype));
     str_printf(report, "\nTokenizer: %s\nRead by: llama.cpp\n", tokenizer->text);
 }
@@ -248,7 +247,7 @@ static ott_status export_gguf(exporter *e, str *report) {
 
 /* ---- all ---- */
 
-/* What is frozen beside adapters may have moved, and others may be in its place. */
+/* If model.hf_path no longer has the base weights of the adapters, uses the folder of --from instead. */
 static ott_status find_base(exporter *e) {
     const char *from = e->options->from;
     bool fits;
@@ -257,7 +256,7 @@ static ott_status find_base(exporter *e) {
     return fits ? OTT_OK : config_set(e->cfg, "model.hf_path", from);
 }
 
-/* The adapters of a PEFT folder may have been trained on a copy of the weights that --from names. */
+/* For a PEFT folder, --from is the folder of its base weights. */
 static ott_status find_model(exporter *e, const char *path) {
     const char *from = e->options->from;
     bool adapters = file_is_in(path, PEFT_CONFIG_NAME) && from && *from;

@@ -1,7 +1,8 @@
 /*
- * train/export_gguf: tokens, their types, merges and ids as llama.cpp knows them: "gpt2" for byte-level BPE, whose
- * pre-tokenizer it has under a name (tokenizer.ggml.pre), and "llama" for SentencePiece's. What it cannot say is refused,
- * for a text would become other tokens.
+ * train/export_gguf: writes tokens, token types, merges and special ids as llama.cpp reads them.
+ * tokenizer.ggml.model is "gpt2" for byte-level BPE, with the name of its pre-tokenizer in
+ * tokenizer.ggml.pre, and "llama" for SentencePiece. A tokenizer that llama.cpp would run differently is
+ * refused.
  */
 #include "train/export_gguf.h"
 #include "data/data.h"
@@ -12,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Numbers of tokenizer.ggml.token_type. */
+/* Values of tokenizer.ggml.token_type. */
 enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
 
 typedef struct describing {
@@ -43,15 +44,15 @@ static void add_text(gguf_metadata *m, const char *text) {
 
 enum { MOST_CUTS = 4 };
 
-/* What llama.cpp calls a list of regular expressions that a byte-level tokenizer cuts at (its src/llama-vocab.cpp). Where a name
-   says more, such as a BOS, the file's own keys decide. */
+/* llama.cpp's names of pre-tokenizers (its src/llama-vocab.cpp), with the regular expressions that split the
+   text. If a name implies more, such as a BOS, the file's explicit keys override it. */
 static const struct {
     const char *name;
     const char *regex[MOST_CUTS]; /* ends with NULL */
     bool ignores_merges;
 } pre_tokenizers[] = {
     {"llama-bpe", {LLAMA3}, true},
-    {"dbrx", {LLAMA3}, false}, /* Phi-4 has it too */
+    {"dbrx", {LLAMA3}, false}, /* also Phi-4 */
     {"qwen2", {CONTRACTIONS WORD_START "\\p{L}+|\\p{N}|" SIGNS "[\\r\\n]*" SPACES}, false},
     {"tekken",
      {WORD_START UPPER "*" LOWER "+|" WORD_START UPPER "+" LOWER "*|\\p{N}|" SIGNS "[\\r\\n/]*" SPACES},
@@ -85,7 +86,7 @@ static int type_of(const tokenizer *t, int64_t id) {
     return types[tokenizer_kind(t, id)];
 }
 
-/* Rows of the model that no token has. */
+/* Names a row of the model that has no token. */
 static void add_padding(gguf_metadata *m, int64_t id) {
     char name[32];
     snprintf(name, sizeof name, "[PAD%" PRId64 "]", id);
@@ -105,7 +106,7 @@ static void describe_tokens(describing *d) {
     for (int64_t id = 0; id < d->vocab; id++) gguf_metadata_add_integer(d->m, type_of(d->t, id));
 }
 
-/* A space within a part is written as the character that stands for it. */
+/* Writes a space inside a part as U+0120, since a space separates the two parts. */
 static void append_part(str *text, const char *name) {
     for (; *name; name++)
         if (*name == ' ')
@@ -130,7 +131,8 @@ static ott_status describe_merges(describing *d, const tokenizer_merge *merge, i
     return status;
 }
 
-/* llama.cpp joins the two neighbours whose whole has the highest score: the sooner a merge goes, the higher. */
+/* llama.cpp first joins the neighbors whose merged token has the highest score, so earlier merges get higher
+   scores. */
 static ott_status describe_scores(describing *d, const tokenizer_merge *merge, int64_t count) {
     void *memory;
     TRY(mem_alloc_array(d->account, MEM_DATA, d->vocab, sizeof(float), "scores of tokens", &memory));
@@ -150,14 +152,15 @@ static void put_id(describing *d, const char *key, int64_t id) {
     if (id >= 0 && id < d->vocab) gguf_metadata_count(d->m, key, id);
 }
 
-/* What ends a turn, where it is another token than what ends a text. */
+/* Returns a stop token other than EOS (end of a turn); -1 if there is none. */
 static int64_t other_stop(const tokenizer *t) {
     for (int64_t id = 0; id < tokenizer_vocab(t); id++)
         if (tokenizer_is_stop(t, id) && id != tokenizer_eos(t)) return id;
     return -1;
 }
 
-/* A file can say that one token goes before a text, the BOS, and one behind. */
+/* True if the tokenizer adds exactly token `id` before (or after) a text. A GGUF file can only express BOS
+   and EOS. */
 static bool puts_alone(const tokenizer *t, bool behind, int32_t id) {
     int count;
     const int32_t *around = tokenizer_around(t, behind, &count);
@@ -170,7 +173,7 @@ static bool puts_other(const tokenizer *t, bool behind, int32_t id) {
     return count > 0 && !puts_alone(t, behind, id);
 }
 
-/* Without an EOS llama.cpp would take number 11 for it. */
+/* Without an EOS key, llama.cpp would use token 11. */
 static void describe_ids(describing *d) {
     int32_t bos = tokenizer_bos(d->t), eos = tokenizer_eos(d->t);
     int64_t end = eos >= 0 ? eos : bos >= 0 ? bos : tokenizer_vocab(d->t);
@@ -182,8 +185,8 @@ static void describe_ids(describing *d) {
     gguf_metadata_bool(d->m, "tokenizer.ggml.add_eos_token", puts_alone(d->t, true, eos));
     if (puts_other(d->t, false, bos) || puts_other(d->t, true, eos))
         log_warning(d->log,
-                    "%s: puts other tokens around a text than one BOS and one EOS, which a GGUF file cannot "
-                    "say: llama.cpp leaves them out",
+                    "%s: adds other tokens around a text than BOS and EOS, which a GGUF file cannot "
+                    "express: llama.cpp will not add them",
                     tokenizer_path(d->t));
 }
 
@@ -192,8 +195,8 @@ static void warn_of_greedy(const describing *d) {
     if (id >= 0)
         log_warning(
             d->log,
-            "%s: the token %s takes spaces beside it along, or must stand alone, which a GGUF file cannot "
-            "say: llama.cpp leaves the spaces",
+            "%s: the token %s includes spaces around it, or must be a separate word, which a GGUF file "
+            "cannot express: llama.cpp will keep the spaces",
             tokenizer_path(d->t), str_show(tokenizer_token(d->t, id)).text);
 }
 
@@ -208,7 +211,7 @@ out:
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- the tokenizer ---- */
 
 static ott_status describe_kind(describing *d, const tokenizer_merge *merge, int64_t count) {
     bool prepends;
@@ -221,8 +224,8 @@ static ott_status describe_kind(describing *d, const tokenizer_merge *merge, int
     if (!tokenizer_is_sentencepiece(d->t, &prepends))
         return status_fail(
             OTT_ERR_UNSUPPORTED,
-            "%s: llama.cpp has no name for how it cuts a text into pieces: without a tokenizer "
-            "(--from with an empty name) the file runs on token ids",
+            "%s: llama.cpp does not support how it splits a text into pieces: give an empty --from for "
+            "a file without a tokenizer, which takes token ids",
             tokenizer_path(d->t));
     put_text(d->m, "tokenizer.ggml.model", "llama");
     put_text(d->m, "tokenizer.ggml.pre", "default");
@@ -235,8 +238,8 @@ static ott_status describe(describing *d) {
     int64_t count;
     if (tokenizer_vocab(d->t) > d->vocab)
         return status_fail(OTT_ERR_ARGUMENT,
-                           "%s: has %" PRId64 " tokens, and the model %" PRId64
-                           ": name the tokenizer it was trained with (--from)",
+                           "%s: has %" PRId64 " tokens, but the model has %" PRId64
+                           ": give the tokenizer it was trained with (--from)",
                            tokenizer_path(d->t), tokenizer_vocab(d->t), d->vocab);
     TRY(tokenizer_merges(d->account, d->t, &merge, &count));
     ott_status status = describe_kind(d, merge, count);
@@ -248,7 +251,7 @@ static ott_status describe(describing *d) {
     return describe_template(d);
 }
 
-/* Every byte is a token, and nothing merges. */
+/* A tokenizer with one token per byte and no merges. */
 static void describe_bytes(gguf_metadata *m, int64_t vocab) {
     char name[4] = "";
     put_text(m, "tokenizer.ggml.model", "gpt2");
@@ -280,7 +283,7 @@ ott_status export_gguf_tokenizer(mem *account, const logger *log, const config *
     }
     if (!*path) {
         put_text(m, "tokenizer.ggml.model", "none");
-        str_append(source, "none: the file runs on token ids");
+        str_append(source, "none: the file takes token ids");
         return str_finish(source);
     }
     ott_status status = tokenizer_open(account, path, &t);

@@ -1,4 +1,4 @@
-/* train/export_tokenizer: finding the run's tokenizer, and copying it. */
+/* train/export_tokenizer: finds and copies the run's tokenizer. */
 #include "train/export_tokenizer.h"
 #include "base/file.h"
 #include "train/run.h"
@@ -8,7 +8,7 @@
 
 #define MAIN_FILE "tokenizer.json"
 
-/* What transformers reads beside it. */
+/* Other tokenizer files that transformers reads. */
 static const char *const companions[] = {
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
     "tokenizer.model",       "chat_template.jinja",     "chat_template.json"};
@@ -36,7 +36,7 @@ static ott_status copy_folder(mem *account, const char *from, const char *folder
     return OTT_OK;
 }
 
-/* A file of another name stands alone. */
+/* A file with another name is copied as tokenizer.json, without companions. */
 static ott_status copy_file(mem *account, const char *path, const char *folder, int64_t *copied) {
     char from[PATH_MAX];
     const char *slash = strrchr(path, '/');
@@ -53,6 +53,7 @@ ott_status export_tokenizer(mem *account, const config *cfg, const char *folder,
     ott_status status = file_is_folder(path) ? copy_folder(account, path, folder, copied)
                                              : copy_file(account, path, folder, copied);
     if (status == OTT_OK) return OTT_OK;
-    return status_context(status, "data.tokenizer_path of the run (--from names another folder, or none with "
-                                  "an empty name)");
+    return status_context(status,
+                          "data.tokenizer_path of the run (give another folder by --from, or an empty "
+                          "--from for none)");
 }

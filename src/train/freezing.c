@@ -1,4 +1,4 @@
-/* train/freezing: "100 lm_head model.norm". */
+/* train/freezing: reads entries such as "100 lm_head model.norm" and applies them. */
 #include "train/freezing.h"
 #include "config/number.h"
 #include "model/freeze.h"
@@ -22,12 +22,12 @@ ott_status freezing_check(const config *cfg) {
         if (!read_step(list->items[i], &step))
             return status_fail(
                 OTT_ERR_CONFIG,
-                "train.freeze_schedule: \"%.200s\" is not a step and the names of parameters, as "
+                "train.freeze_schedule: \"%.200s\" is not a step and names of parameters, such as "
                 "\"100 lm_head model.norm\"",
                 list->items[i]);
         if (step <= last)
             return status_fail(OTT_ERR_CONFIG,
-                               "train.freeze_schedule: step %lld does not come after step %lld",
+                               "train.freeze_schedule: steps must ascend, but %lld follows %lld",
                                (long long)step, (long long)last);
     }
     return OTT_OK;
@@ -42,7 +42,7 @@ int freezing_at(const config *cfg, int64_t step) {
     return found;
 }
 
-/* What an entry names rests, and nothing else. */
+/* Freezes the parameters of an entry and trains the rest. */
 static ott_status freeze_by_entry(const config *cfg, model *m, int64_t entry, int *frozen_count) {
     const char *text = cfg->train.freeze_schedule.items[entry], *patterns[PATTERNS_MAX];
     char names[4096], *next = NULL;
@@ -53,9 +53,10 @@ static ott_status freeze_by_entry(const config *cfg, model *m, int64_t entry, in
                            sizeof names);
     for (char *name = strtok_r(names, " ", &next); name; name = strtok_r(NULL, " ", &next)) {
         if (count == PATTERNS_MAX)
-            return status_fail(OTT_ERR_CONFIG,
-                               "train.freeze_schedule: \"%.60s...\" has more than %d names: use * in them",
-                               text, PATTERNS_MAX);
+            return status_fail(
+                OTT_ERR_CONFIG,
+                "train.freeze_schedule: \"%.60s...\" has more than %d names: use patterns with *", text,
+                PATTERNS_MAX);
         patterns[count++] = name;
     }
     return freeze_apply(m, patterns, count, frozen_count);

@@ -1,9 +1,9 @@
-/* train/health: measuring, writing and acting on it. */
+/* train/health: measures quantization quality, writes it, and applies fallbacks. */
 #include "train/health.h"
 #include <math.h>
 #include <string.h>
 
-/* Which uses of a layer's tensors a GEMM makes: the names under which a use is reported. */
+/* Names of the GEMMs that read a tensor's rowwise and columnwise copy. */
 static const char *const gemm_of[TENSOR_COUNT][2] = {
     [TENSOR_INPUT] = {"output", "grad_weight"},
     [TENSOR_WEIGHT] = {"output", "grad_input"},
@@ -15,14 +15,14 @@ static const char *const tensor_words[TENSOR_COUNT] = {"input", "weight", "grad_
 
 enum { USES = 2, SLOT_FLOATS = USES * STATISTICS_COUNT };
 
-/* Of one use of one tensor at the last measurement, on this rank and then of all. The largest and the sums lie side by side,
-   for ranks to reduce. */
+/* Last measurement of one copy of one tensor: of this rank, after join_ranks of all ranks. use_most is
+   reduced by maximum, use_sum by sum, so each has floats only. */
 typedef struct use_most {
-    float measured; /* 1; 0: nowhere, or it stays in high precision */
+    float measured; /* 1; 0: not measured, or in high precision */
     float format;
-    float alone;                        /* 1: its scales are not the other use's as well */
-    float amax, scale_max, scale_below; /* the last: the smallest scale, negative */
-    float sqnr_below;                   /* the lowest SQNR of any rank, negative */
+    float alone;                        /* 1: rowwise and columnwise copies have separate scales */
+    float amax, scale_max, scale_below; /* scale_below: minus the smallest scale */
+    float sqnr_below;                   /* minus the lowest SQNR */
 } use_most;
 typedef struct use_sum {
     float saturated, underflowed, signal, noise, elements;
@@ -32,10 +32,10 @@ struct health {
     trainer *t;
     health_options options;
     hook hook;
-    const model_module **layers; /* linear ones of all stages of a pipeline */
+    const model_module **layers; /* linear layers of all pipeline stages */
     int64_t layer_count;
-    quant_spec *specs; /* [layers][TENSOR_COUNT] of what was measured here */
-    float *elements;   /* [layers][TENSOR_COUNT] of the tensor, 0: it was not measured here */
+    quant_spec *specs; /* [layers][TENSOR_COUNT] of tensors measured on this rank */
+    float *elements;   /* [layers][TENSOR_COUNT] tensor sizes; 0: not measured on this rank */
     float *host;       /* [layers][TENSOR_COUNT][USES][STATISTICS_COUNT] */
     void *block;       /* the same on the device */
     use_most *most;    /* [layers][TENSOR_COUNT][USES] */
@@ -55,7 +55,7 @@ static int64_t find_slot(const health *h, const char *module, recipe_tensor whic
     return -1;
 }
 
-/* A tensor that comes in parts (the head's chunks) is seen by its last one. */
+/* The hook. If a tensor comes in chunks (output head), only the last chunk is measured. */
 static ott_status measure(void *user, exec *cx, const char *module, recipe_tensor which, const tensor *t,
                           const qtensor *q) {
     health *h = user;
@@ -64,8 +64,7 @@ static ott_status measure(void *user, exec *cx, const char *module, recipe_tenso
     tensor out = tensor_matrix((float *)h->block + at * SLOT_FLOATS, OTT_F32, USES, STATISTICS_COUNT);
     h->specs[at] = q->spec;
     h->elements[at] = (float)tensor_count(*t);
-    exec apart =
-        *cx; /* a recorded step does not measure: workspace is taken and given back beside its plan */
+    exec apart = *cx; /* without the plan, which has no workspace for this op */
     apart.plan = NULL;
     return op_quantize_statistics(&apart, &(quantize_statistics_args){.x = t, .q = q, .statistics = &out});
 }
@@ -78,14 +77,14 @@ void health_begin_step(health *h) {
     h->t->hook = &h->hook;
 }
 
-/* ---- of all ranks ---- */
+/* ---- all ranks ---- */
 
 double health_sqnr(double signal, double noise) {
     if (!(signal > 0)) return NAN;
     return noise > 0 ? 10.0 * log10(signal / noise) : INFINITY;
 }
 
-/* A tensor of zeros has none, and is not judged; one that is not finite counts as the lowest. */
+/* A tensor of zeros has no SQNR and counts as perfect; a non-finite tensor counts as the worst. */
 static float judged_sqnr(const float *s) {
     double sqnr = health_sqnr((double)s[STATISTICS_SIGNAL], (double)s[STATISTICS_NOISE]);
     if (!isfinite(s[STATISTICS_NOISE])) return -INFINITY;
@@ -111,7 +110,7 @@ static void take_use(const health *h, int64_t use) {
                             s[STATISTICS_SIGNAL], s[STATISTICS_NOISE], elements};
 }
 
-/* Whatever ranks measured: other rows, other parts of a layer, other layers. */
+/* Combines the ranks, which may have measured different rows, shards or layers. */
 static ott_status join_ranks(health *h) {
     int64_t uses = use_count(h);
     group_host *host_exchange = &h->t->host_exchange;
@@ -156,7 +155,7 @@ static ott_status write_all(const health *h, metrics_writer *metrics) {
 
 /* ---- falling back ---- */
 
-/* The lowest SQNR of a layer's tensors on any rank, and whose it is. */
+/* Returns the lowest SQNR of a layer's tensors on any rank, and the tensor's name. */
 static double worst_of(const health *h, int64_t layer, const char **tensor_word) {
     double worst = INFINITY;
     for (int64_t use = layer * TENSOR_COUNT * USES, end = use + TENSOR_COUNT * USES; use < end; use++) {
@@ -168,7 +167,7 @@ static double worst_of(const health *h, int64_t layer, const char **tensor_word)
     return worst;
 }
 
-/* Of a layer that is here. Ranks that have it come to the same. */
+/* Counts low SQNRs of a local layer. All ranks that hold the layer compute the same. */
 static void judge_layer(const health *h, int64_t i) {
     linear *l = h->layers[i]->linear;
     const char *word = "";

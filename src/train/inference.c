@@ -1,4 +1,4 @@
-/* train/inference: opening a trained model to run it forward. */
+/* train/inference: opens a trained model for forward passes. */
 #include "train/inference.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
@@ -12,16 +12,17 @@
 
 /* ---- which model ---- */
 
-enum { FOLDER_WINDOW = 2048 }; /* of a Hugging Face folder, whose context may be far longer than what fits */
+/* Default sequence length for a Hugging Face folder: its full context may not fit in memory. */
+enum { FOLDER_WINDOW = 2048 };
 
-/* A run and its checkpoints have a config.toml, a Hugging Face folder a config.json. */
+/* Runs and checkpoints have a config.toml, Hugging Face folders a config.json. */
 static bool is_hugging_face(const char *path) {
     bool folder = file_is_in(path, "config.json") || file_is_in(path, PEFT_CONFIG_NAME);
     return folder && !file_is_in(path, "config.toml") && !file_is_in(path, "checkpoints");
 }
 
-/* Matrices that a folder has in FP8 stay its codes, a byte each, which a recipe of their scaling multiplies as they are. Beside
-   adapters all else is frozen, and bf16 then, which must not round what the folder has. */
+/* Keeps the folder's FP8 matrices as frozen FP8 weights, one byte per element. With adapters, all other
+   weights are frozen in bf16, too; so this is done only if the folder has them in bf16, to not round them. */
 static ott_status keep_codes(mem *account, config *cfg) {
     str names = {.account = account};
     bool others_are_bf16;
@@ -31,27 +32,23 @@ static ott_status keep_codes(mem *account, config *cfg) {
     if (names.length == 0 || (cfg->peft.enabled && !others_are_bf16)) goto out;
     if (!cfg->peft.enabled) TRY_OUT(config_set(cfg, "train.freeze", names.text));
     TRY_OUT(config_set(cfg, "train.frozen_dtype", "fp8"));
-    TRY_OUT(hf_model_configure(account, cfg, NULL)); /* with the folder's granularity */
+    TRY_OUT(hf_model_configure(account, cfg, NULL)); /* again, for the folder's granularity */
 out:
     str_free(&names);
     return status;
 }
 
-/* The model that adapters stand beside may be a hub's, or of another machine. */
+/* Checks the base model of a PEFT folder: it may be a hub name, or a path on another machine. */
 static ott_status check_base(const config *cfg, const char *path) {
     const char *base = cfg->model.hf_path;
     if (!*base)
         return status_fail(OTT_ERR_ARGUMENT,
-                           "%s: its " PEFT_CONFIG_NAME
-                           " names no model that the adapters stand beside: name its "
-                           "folder with --base",
-                           path);
+                           "%s: its " PEFT_CONFIG_NAME " has no base model: give its folder by --base", path);
     if (file_is_folder(base)) return OTT_OK;
-    return status_fail(
-        OTT_ERR_NOT_FOUND,
-        "%s: its adapters stand beside %s, which is no folder here: name the one that has that "
-        "model with --base",
-        path, str_show(base).text);
+    return status_fail(OTT_ERR_NOT_FOUND,
+                       "%s: the base model %s is not a folder on this machine: give the model's folder by "
+                       "--base",
+                       path, str_show(base).text);
 }
 
 static ott_status describe_folder(mem *account, const char *path, const char *base, int64_t window,
@@ -70,7 +67,7 @@ static ott_status describe_folder(mem *account, const char *path, const char *ba
     return config_set(cfg, "train.seq_len", length);
 }
 
-/* The run that a folder would have come from. */
+/* Makes a configuration for a Hugging Face or PEFT folder. */
 static ott_status make_config(mem *account, const char *path, const char *base, int64_t window,
                               config **out) {
     static const char *const arguments[] = {"--train.mixed_precision=bf16", "--train.batch_size=1"};
@@ -84,7 +81,7 @@ static ott_status make_config(mem *account, const char *path, const char *base, 
     return status;
 }
 
-/* The configuration of a run's checkpoint, with another folder of what is frozen. */
+/* Reads a checkpoint's configuration; base replaces model.hf_path. */
 static ott_status read_config(mem *account, const char *checkpoint, const char *base, config **cfg) {
     TRY(checkpoint_config(account, checkpoint, cfg));
     return base ? config_set(*cfg, "model.hf_path", base) : OTT_OK;
@@ -104,10 +101,8 @@ ott_status inference_find(mem *account, const char *path, const char *base, int6
     *checkpoint = NULL;
     ott_status status = find(account, path, base, window, cfg, checkpoint);
     if (status == OTT_OK && base && !(*cfg)->peft.enabled)
-        status = status_fail(OTT_ERR_ARGUMENT,
-                             "%s has no adapters, and all its weights: a folder of the weights beside them "
-                             "(--base) is of no use to it",
-                             path);
+        status =
+            status_fail(OTT_ERR_ARGUMENT, "%s has no adapters, so --base has no effect: leave it out", path);
     if (status == OTT_OK) return OTT_OK;
     config_close(*cfg);
     mem_free(account, *checkpoint);
@@ -140,8 +135,8 @@ static ott_status fail_precision(const char *name) {
     for (int i = 0; i < count && i < 30; i++) names[2 + i] = table[i].name;
     const char *near = str_nearest(name, names, count < 30 ? count + 2 : 32);
     return status_fail(OTT_ERR_ARGUMENT,
-                       "precision \"%s\": it takes trained, fp8, or a recipe's name (ottava recipes)%s%s%s",
-                       name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+                       "precision \"%s\": use trained, fp8, or a recipe's name (ottava recipes)%s%s%s", name,
+                       near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
 static ott_status set_default(config *cfg, const char *section, const char *name) {
@@ -150,7 +145,8 @@ static ott_status set_default(config *cfg, const char *section, const char *name
     return config_set(cfg, key, "null");
 }
 
-/* A named recipe is used as published, in every layer that the filter leaves. */
+/* Resets all recipe keys, so that a named recipe is used as published in every layer that the filter
+   allows. */
 static ott_status forget_recipe(config *cfg) {
     static const char *const places[] = {"schedule", "module", "keep_first_layers", "keep_last_layers"};
     int count;
@@ -172,7 +168,7 @@ static ott_status set_precision(config *cfg, const char *name) {
     return config_set(cfg, "float8.recipe_name", r->name);
 }
 
-/* Keys about ranks and offloading do not limit the precision of a model on one rank. */
+/* Resets keys about ranks and offloading, which would restrict the precision although there is one rank. */
 static ott_status forget_ranks(config *cfg) {
     TRY(set_default(cfg, "float8", "enable_fsdp_float8_all_gather"));
     TRY(set_default(cfg, "float8", "precompute_float8_dynamic_scale_for_fsdp"));
@@ -204,14 +200,14 @@ static bool is_delayed(const recipe *r) {
     return r->input.rowwise.policy == AMAX_DELAYED && cast_spec_is_fp8(&r->input.rowwise);
 }
 
-/* A history of amax, which delayed scaling takes its scales from, is saved only by a run under that recipe. */
+/* Delayed scaling needs amax histories, which only a run under that recipe saves. */
 static ott_status check_delayed(const inference_plan *p, bool was_delayed) {
     const recipe *r = p->convert.recipe;
     if (was_delayed || !is_delayed(r)) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
-        "\"%s\" takes its scales from earlier training steps, and the model has none under it: use "
-        "current, tensorwise or another recipe that looks at each tensor",
+        "\"%s\" takes its scales from earlier training steps, but the model was not trained with it: use "
+        "current, tensorwise or another recipe that scales each tensor by its own amax",
         r->name);
 }
 
@@ -239,15 +235,14 @@ static ott_status convert(const inference_plan *p, model *m) {
     return p->convert.recipe ? model_convert(m, &p->convert, NULL) : OTT_OK;
 }
 
-/* Layers that had fallen back to high precision when the checkpoint was saved are known only once it is read.
- */
+/* The checkpoint lists layers that had fallen back, so the model may be converted again after loading. */
 static ott_status load(const inference_plan *p, model *m, const logger *log) {
     run_state state;
     bool fell_back;
     if (!p->checkpoint) {
         TRY(hf_model_load(m, p->cfg->model.hf_path));
         if (p->cfg->train.frozen_dtype == FROZEN_FP8)
-            log_info(log, "%s: %lld matrices stay in FP8, as the folder has them", p->cfg->model.hf_path,
+            log_info(log, "%s: %lld matrices stay in FP8, as in the folder", p->cfg->model.hf_path,
                      (long long)count_codes(m));
         return *p->cfg->peft.path ? peft_load(m, p->cfg->peft.path) : OTT_OK;
     }

@@ -1,4 +1,4 @@
-/* train/loss_monitor: a loss that stays above its start. */
+/* train/loss_monitor: detects a loss that stays above its start. */
 #include "train/loss_monitor.h"
 #include <math.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #define MARGIN 1.1
 
-_Static_assert(LOSS_MONITOR_START < LOSS_MONITOR_STEPS, "the first losses alone are no reason for a warning");
+_Static_assert(LOSS_MONITOR_START < LOSS_MONITOR_STEPS, "the first losses alone must not cause a warning");
 
 void loss_monitor_open(loss_monitor *w, int64_t vocab) {
     *w = (loss_monitor){.guess = log((double)vocab)};

@@ -1,4 +1,4 @@
-/* train/op_kinds: which kind of work each operation is. */
+/* train/op_kinds: maps operations to kinds. */
 #include "train/op_kinds.h"
 
 op_kind op_kind_of(enum op_index op) {

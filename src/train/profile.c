@@ -1,4 +1,4 @@
-/* train/profile: which steps are profiled, and what is written about each operation while they run. */
+/* train/profile: selects the steps to profile and writes a trace slice for each operation. */
 #include "train/profile.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -13,7 +13,7 @@ static const char *const part_names[] = {"", "forward", "backward", "reduction",
 
 enum { OPERATIONS_TRACK };
 
-/* Collectives run beside operations; of one kind one after the other. */
+/* Collectives overlap with operations, so each kind has its own track. Those of one kind do not overlap. */
 static int track_of(collective_kind kind) {
     return OPERATIONS_TRACK + 1 + (int)kind;
 }
@@ -23,14 +23,14 @@ struct profile {
     const config *cfg;
     int rank;
     char *folder;        /* of all traces */
-    char path[PATH_MAX]; /* of the one being written */
-    trace_writer *trace; /* NULL: none is being written */
+    char path[PATH_MAX]; /* of the current trace */
+    trace_writer *trace; /* NULL: no trace is open */
     exec_times times;
     profile_counts counts;
-    unsigned named;    /* bit `kind`: the track of these collectives has its name */
-    ott_status failed; /* of the first slice that could not be written; its text */
+    unsigned named;    /* bit `kind`: the track of this collective kind was named */
+    ott_status failed; /* first error of writing a slice; its text is `reason` */
     char reason[512];
-    /* the step at hand */
+    /* of the current step */
     bool running;
     double step_began, part_began, last_end;
     exec_part part;
@@ -66,14 +66,14 @@ static void follow_parts(profile *p, double began) {
 
 /* ---- arguments ---- */
 
-/* A JSON object in a fixed place; what does not fit is left out. */
+/* A JSON object in a fixed buffer; a member that does not fit is left out. */
 typedef struct object {
     char text[TRACE_EVENT_MAX - 100];
     size_t length;
 } object;
 
 static void add(object *o, const char *name, const char *value) {
-    size_t room = sizeof o->text - o->length - 2; /* the end */
+    size_t room = sizeof o->text - o->length - 2; /* for "}" and the final 0 */
     int length =
         snprintf(o->text + o->length, room, "%s\"%s\":\"%s\"", o->length > 1 ? "," : "", name, value);
     if (length > 0 && (size_t)length < room) o->length += (size_t)length;
@@ -181,7 +181,8 @@ static void see_collective(void *user, const collective *call, double began, dou
 
 /* ---- which steps ---- */
 
-/* The last step of the range that `step` (counted from 1) belongs to; 0: it is not profiled. */
+/* Returns the last step of the profiled range that contains `step` (counted from 1); 0 if it is not
+   profiled. */
 static int64_t last_of_range(const config *cfg, int64_t step) {
     int64_t end = cfg->profiling.end_step - 1;
     if (cfg->profiling.frequency > 0) return step % cfg->profiling.frequency == 0 ? step : 0;
@@ -200,8 +201,8 @@ static void log_plan(const profile *p) {
     bool none = every > 0 ? last / every * every < first
                           : last < cfg->profiling.start_step || first >= cfg->profiling.end_step;
     if (none)
-        log_warning(p->t->log, "No step will be profiled: this run has the steps %lld to %lld",
-                    (long long)first, (long long)last);
+        log_warning(p->t->log, "No step will be profiled: this run has steps %lld to %lld", (long long)first,
+                    (long long)last);
 }
 
 /* ---- a profile's files ---- */
@@ -237,7 +238,6 @@ static ott_status write_summary(const profile *p) {
     return status;
 }
 
-/* Rank 0 has written a summary, too. */
 static void log_written(const profile *p) {
     const profile_counts *c = &p->counts;
     char summary[PATH_MAX + 16] = "";

@@ -1,4 +1,4 @@
-/* train/profile_summary: the tables of summary.md: by kind of work, and by operation. */
+/* train/profile_summary: writes the tables of summary.md. */
 #include "train/profile_summary.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static profile_count waiting(const profile_counts *c) {
     return (profile_count){c->waited, c->collectives.calls};
 }
 
-/* What lies between operations: reading the batch, copies, the program itself. */
+/* Time between operations: reading the batch, copies, host code. */
 static profile_count outside(const profile_counts *c) {
     profile_count rest = {.seconds = c->seconds - c->waited};
     for (int k = 0; k < OP_KINDS; k++) rest.seconds -= profile_kind_count(c, (op_kind)k).seconds;
@@ -40,7 +40,6 @@ static void write_kinds(const profile_counts *c, str *out) {
     write_row(c, "all", (profile_count){.seconds = c->seconds}, out);
 }
 
-/* How much of the matrix products ran in FP8: the answer a profile of an FP8 run is made for. */
 static void write_verdict(const profile_counts *c, str *out) {
     profile_count fp8 = c->scaled_gemm, high = profile_kind_count(c, OP_KIND_GEMM);
     int64_t calls = fp8.calls + high.calls;
@@ -51,7 +50,7 @@ static void write_verdict(const profile_counts *c, str *out) {
                seconds > 0 ? 100.0 * fp8.seconds / seconds : 0);
 }
 
-/* Collectives overlap with operations, so their time is not a share of the step. */
+/* Not part of the table, since collectives overlap with operations. */
 static void write_communication(const profile_counts *c, str *out) {
     char calls[32];
     double steps = (double)c->steps;
@@ -98,7 +97,6 @@ void profile_summary_write(const profile_counts *c, const char *title, str *out)
     write_communication(c, out);
     str_append(out, "\n## By operation\n\n");
     write_operations(c, out);
-    str_append(out, "\nThe quantized forms that an operation makes of its output for those that read it "
-                    "count for it. Calls "
-                    "are those of\nall profiled steps.\n");
+    str_append(out, "\nQuantizing that is fused into an operation is timed as part of it. Calls are counted "
+                    "over all\nprofiled steps.\n");
 }

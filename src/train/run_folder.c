@@ -1,4 +1,4 @@
-/* train/run_folder: choosing, locking and claiming. */
+/* train/run_folder: chooses, locks and claims the folder of a run. */
 #define _GNU_SOURCE /* flock, gethostname, O_CLOEXEC */
 #include "train/run_folder.h"
 #include "base/file.h"
@@ -11,7 +11,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-/* "configs/demo.toml" -> "demo"; "train" without a file. */
+/* Name for a run folder: "configs/demo.toml" -> "demo"; "train" if there is no configuration file. */
 static void stem(const char *path, char out[64]) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const char *dot = strrchr(name, '.');
@@ -20,7 +20,7 @@ static void stem(const char *path, char out[64]) {
     if (!*name) snprintf(out, 64, "train");
 }
 
-/* ---- is it taken? ---- */
+/* ---- folders with another run ---- */
 
 static ott_status has_metrics(mem *account, const char *folder, bool *has) {
     char *path;
@@ -30,7 +30,7 @@ static ott_status has_metrics(mem *account, const char *folder, bool *has) {
     return OTT_OK;
 }
 
-/* A run that lost its metrics still has its checkpoints. */
+/* Also check for checkpoints: a run may have lost its metrics. */
 static ott_status has_checkpoints(mem *account, const char *folder, const char *dir, bool *has) {
     run_record record;
     char *joined = NULL, *home = NULL;
@@ -47,7 +47,7 @@ out:
     return status;
 }
 
-/* A run that ended before its first step left at most an empty metrics.jsonl. */
+/* An empty metrics.jsonl does not count: that run ended before its first step. */
 static ott_status is_taken(mem *account, const char *folder, const char *dir, bool *taken) {
     char *path;
     int64_t bytes = 0;
@@ -60,20 +60,20 @@ static ott_status is_taken(mem *account, const char *folder, const char *dir, bo
 static ott_status fail_taken(const char *folder) {
     return status_fail(
         OTT_ERR_CONFIG,
-        "run.dir \"%s\" already holds a run: continue it with --checkpoint.load_path=latest, or name "
-        "another folder with --run.dir",
+        "run.dir \"%s\" already has a run: resume it with --checkpoint.load_path=latest, or give "
+        "another folder by --run.dir",
         folder);
 }
 
 /* ---- the lock ---- */
 
-/* "PROCESS HOST" for whoever finds the folder locked. */
+/* Writes "PROCESS HOST" into the lock file, for the error message of another process. */
 static void sign(int descriptor) {
     char host[64] = "", line[96];
     gethostname(host, sizeof host - 1);
     int length = snprintf(line, sizeof line, "%ld %s\n", (long)getpid(), host);
     if (ftruncate(descriptor, 0) != 0 || pwrite(descriptor, line, (size_t)length, 0) != length)
-        return; /* a full disk: it is locked all the same */
+        return; /* disk full: the folder is locked nevertheless */
 }
 
 static ott_status fail_locked(const char *folder, int descriptor) {
@@ -86,12 +86,12 @@ static ott_status fail_locked(const char *folder, int descriptor) {
     if (named) snprintf(who, sizeof who, "process %ld%s%s", process, *host ? " on " : "", host);
     return status_fail(
         OTT_ERR_IO,
-        "run.dir \"%s\" is in use by %s, which trains in it: wait for its end, or name another "
-        "folder with --run.dir",
+        "run.dir \"%s\" is in use by %s, which trains in it: wait for its end, or give another "
+        "folder by --run.dir",
         folder, who);
 }
 
-/* Before training, not only when the file is written: summary.json comes last. */
+/* Checks before training that all files can be written, since summary.json is written last. */
 static ott_status check_files(mem *account, const char *folder) {
     static const char *const names[] = {"lock", RUN_RECORD_NAME, "config.toml", "metrics.jsonl",
                                         "summary.json"};
@@ -105,7 +105,7 @@ static ott_status check_files(mem *account, const char *folder) {
     return status;
 }
 
-/* Where a file system knows no locks there is none; *busy: another process holds it. */
+/* *busy: another process holds the lock. Only warns if the file system does not support locks. */
 static ott_status lock_folder(run_folder *f, const logger *log, const char *folder, bool *busy) {
     char *path;
     *busy = false;
@@ -119,7 +119,7 @@ static ott_status lock_folder(run_folder *f, const logger *log, const char *fold
     }
     *busy = errno == EWOULDBLOCK;
     if (!*busy) {
-        log_warning(log, "%s cannot be locked (%s): nothing keeps a second process out of it", folder,
+        log_warning(log, "%s cannot be locked (%s): make sure that no other process trains in it", folder,
                     strerror(errno));
         return OTT_OK;
     }
@@ -131,7 +131,8 @@ static ott_status lock_folder(run_folder *f, const logger *log, const char *fold
 
 /* ---- choosing ---- */
 
-/* Makes and locks the folder; *taken: it holds a run, or another process, and is not this run's. */
+/* Creates and locks the folder. *taken: a new run (`fresh`) cannot use it, since it has a run or is
+   locked. */
 static ott_status try_folder(run_folder *f, const logger *log, const char *folder, const char *dir,
                              bool fresh, bool *taken) {
     bool busy;
@@ -143,7 +144,7 @@ static ott_status try_folder(run_folder *f, const logger *log, const char *folde
     ott_status status = lock_folder(f, log, folder, &busy);
     *taken = fresh && busy;
     TRY(status);
-    if (fresh) TRY(is_taken(f->account, folder, dir, taken)); /* between looking and locking */
+    if (fresh) TRY(is_taken(f->account, folder, dir, taken)); /* again: it may have changed before the lock */
     if (!*taken) return OTT_OK;
     close(f->lock);
     f->lock = -1;
@@ -164,7 +165,7 @@ static ott_status choose(run_folder *f, const logger *log, config *cfg, bool fre
     return config_set(cfg, "run.dir", candidate);
 }
 
-/* ---- the whole ---- */
+/* ---- open and close ---- */
 
 static ott_status claim(run_folder *f, const logger *log, const config *cfg, bool adopts,
                         char **checkpoints) {
@@ -195,11 +196,11 @@ ott_status run_folder_restore(run_folder *f, const logger *log, const config *cf
     char *checkpoints;
     bool busy;
     TRY(file_make_folder(f->path));
-    if (f->lock >= 0) close(f->lock); /* it is of the folder that went away */
+    if (f->lock >= 0) close(f->lock); /* of the removed folder */
     TRY(lock_folder(f, log, f->path, &busy));
     TRY(run_record_read(f->account, f->path, &there));
     if (!*there.mark.run) TRY(run_record_write(f->account, f->path, &f->record));
-    TRY(claim(f, log, cfg, true, &checkpoints)); /* to the same place */
+    TRY(claim(f, log, cfg, true, &checkpoints)); /* the same folder as before */
     mem_free(f->account, checkpoints);
     return OTT_OK;
 }

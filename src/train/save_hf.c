@@ -1,4 +1,4 @@
-/* train/save_hf: a Hugging Face folder inside a checkpoint's. */
+/* train/save_hf: writes a Hugging Face folder inside a checkpoint's folder. */
 #include "train/save_hf.h"
 #include "base/file.h"
 #include "checkpoint/hf_save.h"
@@ -15,7 +15,7 @@ bool save_hf_wanted(const config *cfg, int64_t step) {
 static const ott_dtype dtypes[] = {
     [EXPORT_FLOAT32] = OTT_F32, [EXPORT_BFLOAT16] = OTT_BF16, [EXPORT_FLOAT16] = OTT_F16};
 
-/* A folder that ranks write together. */
+/* The folder that the ranks write together. */
 typedef struct writing {
     model *m;
     const logger *log;
@@ -38,7 +38,7 @@ static ott_status write_folder(void *user, const char *folder) {
     return export_tokenizer(w->m->device->account, w->cfg, folder, &copied);
 }
 
-/* In the place of one of a run that did these steps before. */
+/* Replaces the folder of an earlier run over the same steps. */
 static ott_status write_staged(writing *w, const char *goal) {
     TRY(ranks_write_folder(&w->ranks, OTT_OK, goal, write_folder, w));
     if (w->cfg->peft.enabled)

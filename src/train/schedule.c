@@ -1,4 +1,4 @@
-/* train/schedule: warmup and decay. */
+/* train/schedule: warmup and decay of the learning rate. */
 #include "train/schedule.h"
 #include "data/phases.h"
 #include <math.h>
@@ -18,8 +18,7 @@ static double linear(double r, double p) {
     return 1.0 - (1.0 - r) * p;
 }
 
-/* Warmup, stable, decay. Left open, stable is what the decay leaves, and the decay what the stable part
- * leaves. */
+/* Warmup, stable, decay. If stable_steps or decay_steps is not set, it is the rest of the run. */
 static double wsd(const config *cfg, int64_t after_warmup, int64_t length) {
     int64_t stable = cfg->scheduler.stable_steps, decay = cfg->scheduler.decay_steps;
     if (stable < 0) stable = decay > 0 && decay < length ? length - decay : 0;
@@ -33,7 +32,7 @@ static double wsd(const config *cfg, int64_t after_warmup, int64_t length) {
     }
 }
 
-/* Of AutoModel, whose warmup it goes on from. */
+/* AutoModel's: continues from the end of the warmup. */
 static double inverse_square_root(double r, int64_t step, int64_t warmup) {
     double f = sqrt((double)(warmup > 0 ? warmup : 1) / (double)(step + 1));
     return f > r ? f : r;

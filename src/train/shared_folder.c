@@ -1,4 +1,4 @@
-/* train/shared_folder: a file that rank 0 writes and every rank reads. */
+/* train/shared_folder: rank 0 writes a file and every rank looks for it. */
 #include "train/shared_folder.h"
 #include "base/file.h"
 #include <errno.h>
@@ -57,8 +57,9 @@ ott_status shared_folder_check(process_group *pg, const char *folder, const char
     TRY(process_group_broadcast(pg, &token, sizeof token));
     TRY(look(pg, folder, token, &blind));
     if (blind < 0) return OTT_OK;
-    return status_fail(OTT_ERR_RANK,
-                       "rank %d does not see the folder \"%s\" of rank 0, where all ranks write: give %s a "
-                       "folder on a file system that all ranks share, by its full path",
-                       blind, folder, key);
+    return status_fail(
+        OTT_ERR_RANK,
+        "rank %d does not see the folder \"%s\" of rank 0, where all ranks write: set %s to the "
+        "full path of a folder on a file system that all ranks share",
+        blind, folder, key);
 }

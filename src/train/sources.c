@@ -1,4 +1,4 @@
-/* train/sources: collecting the files of a configuration, and comparing them with a checkpoint's. */
+/* train/sources: collects the files that a configuration reads and compares them with a checkpoint's. */
 #include "train/sources.h"
 #include "data/data.h"
 #include "train/run.h"
@@ -8,7 +8,7 @@ static ott_status add_file(void *user, bool validation, const char *path) {
     return run_sources_add(user, validation ? SOURCE_EVAL : SOURCE_DATA, path);
 }
 
-/* The tokenizer comes first: it is never one file too many. */
+/* The tokenizer comes first, so that the limit on the number of files never drops it. */
 ott_status sources_collect(const config *cfg, run_sources *out) {
     char path[PATH_MAX];
     data_tokenizer_path(cfg, path);
@@ -16,7 +16,7 @@ ott_status sources_collect(const config *cfg, run_sources *out) {
     return data_visit_files(out->account, cfg, add_file, out);
 }
 
-/* What cannot be compared is no reason not to go on. */
+/* Only warns if the files cannot be compared. */
 static ott_status compare(const run_sources *now, run_source_role role, const logger *log,
                           const char *checkpoint) {
     run_sources before = {.account = now->account};
@@ -24,8 +24,7 @@ static ott_status compare(const run_sources *now, run_source_role role, const lo
     if (status == OTT_OK)
         run_sources_compare(&before, now, role, log);
     else if (status != OTT_ERR_MEMORY)
-        log_warning(log, "%s: the run's files cannot be compared with those of the checkpoint",
-                    status_text());
+        log_warning(log, "%s: cannot compare the run's files with the checkpoint's", status_text());
     run_sources_free(&before);
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }

@@ -50,7 +50,7 @@ static void test_options_that_do_not_fit(void **state) {
     refuses(context, wrong, "method = 7");
     wrong = o, wrong.granularity = (ott_export_granularity)4;
     refuses(context, wrong, "granularity = 4");
-    wrong = o, wrong.method = OTT_EXPORT_FP8; /* beside the default, a scale an output channel */
+    wrong = o, wrong.method = OTT_EXPORT_FP8; /* with the default, one scale per output channel */
     refuses(context, wrong, "compressed-tensors");
     wrong = o, wrong.dtype = OTT_F32;
     refuses(context, wrong, "dtype = fp32");

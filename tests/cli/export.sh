@@ -13,20 +13,20 @@ works "export of one checkpoint in fp32" "Exported r/checkpoints/step-2 to hf32|
     export r/checkpoints/step-2 --out=hf32 --dtype=fp32
 holds "the dtype is in config.json" grep -q '"torch_dtype": "float32"' hf32/config.json
 
-works "export to FP8" "7 matrices of the blocks in E4M3|a scale an output channel|all else in bf16|Read by: vLLM, SGLang, and transformers" \
+works "export to FP8" "7 matrices of the blocks in E4M3|one scale per output channel|everything else in bf16|Read by: vLLM, SGLang, and transformers" \
     export r --format hf-fp8 --out fp8
 holds "FP8 is in config.json" grep -q '"quant_method": "compressed-tensors"' fp8/config.json
 works "the tensors of the FP8 folder" "model.layers.0.mlp.up_proj.weight_scale |F8_E4M3" inspect fp8
 holds "its scales" sh -c "'$program' inspect fp8 | grep -Eq 'up_proj.weight_scale +F32 +\[64, 1\]'"
 call export r --format=hf-fp8 --method=fp8 --granularity=tensor --out=tensors
 trouble=$(missing err "warning: |transformers does not support the method fp8 with a scale per matrix")
-trouble=$trouble$(missing out "a scale a matrix|Read by: vLLM and SGLang, not transformers")
+trouble=$trouble$(missing out "one scale per matrix|Read by: vLLM and SGLang, not transformers")
 [ $code -eq 0 ] || trouble="exit code $code"
-report "a scale a matrix under the method fp8 says who reads it" "$trouble"
+report "one scale per matrix under the method fp8 says who reads it" "$trouble"
 holds "of the method fp8" grep -q '"quant_method": "fp8"' tensors/config.json
 call export r --format=hf-fp8 --method=fp8 --out=fp8blocks
 holds "blocks are the method's own" grep -q '"weight_block_size"' fp8blocks/config.json
-works "as trained" "those the run multiplied" export r --format=hf-fp8 --granularity=as-trained --out=trained
+works "as trained" "the same as in training" export r --format=hf-fp8 --granularity=as-trained --out=trained
 call export r --format=hf-fp8 --granularity=block --out=blocks
 trouble=$(missing err "warning: |q_proj.weight is [32, 32]|vLLM")$(missing out "Read by: Ottava only")
 [ $code -eq 0 ] || trouble="exit code $code"
@@ -45,7 +45,7 @@ fails "its adapters" 2 "hf32: has no adapters" export hf32 --format=peft --out=h
 works "a GGUF file" "to r.gguf|Architecture: llama|12 tensors|Weights: bf16|every byte is a token|Read by: llama.cpp" \
     export r --format gguf --out r.gguf
 holds "it begins as one" sh -c '[ "$(head -c 4 r.gguf)" = GGUF ]'
-fails "a file that is there" 2 "r.gguf is there already" export r --format=gguf --out=r.gguf
+fails "a file that is there" 2 "r.gguf exists" export r --format=gguf --out=r.gguf
 works "of less" "Weights: Q8_0" export r --format=gguf-q8_0 --dtype=fp16 --out=q8.gguf
 holds "it is smaller" sh -c '[ "$(wc -c <q8.gguf)" -lt "$(wc -c <r.gguf)" ]'
 

@@ -64,16 +64,16 @@ fails "not under the rank of others" 2 \
     train rank.toml --peft.path=adapter $one_step --run.dir=lora3
 works "unless the option corrects it" "Training complete: 1 steps" train rank.toml --peft.path=adapter --peft.dim=2 $one_step --run.dir=lora4
 sed -i 's|"tiny/model"|"meta/llama"|' adapter/adapter_config.json
-fails "unless it is not here" 2 "adapter: its adapters stand beside meta/llama, which is no folder here|--base" generate adapter --prompt=A
+fails "unless it is not here" 2 "adapter: the base model meta/llama is not a folder on this machine|--base" generate adapter --prompt=A
 works "and another is named" "" generate adapter --base=tiny/model --prompt=A --max-tokens=2
 sed -i 's|"meta/llama"|null|' adapter/adapter_config.json
-fails "or none is named" 2 "adapter: its adapter_config.json names no model that the adapters stand beside|--base" generate adapter --prompt=A
+fails "or none is named" 2 "adapter: its adapter_config.json has no base model|--base" generate adapter --prompt=A
 fails "nor described" 2 "no model is given" train --peft.path=adapter $one_step --run.dir=lora3
 
 works "adapters beside experts" "Training complete" train $small --model.num_experts=2 --model.moe_router=sigmoid_topk --peft.dim=2 \
     --run.dir=biased
 call export biased --format=peft --out=biased-adapter
-report "what their folder has no place for is said" "$(missing err "the biases of the routers moved")"
+report "what their folder has no place for is said" "$(missing err "cannot hold the routing biases")"
 
 fails "a hub's name says what to do" 2 "data.dataset_path|rowan/hellaswag" \
     train "$configs/qwen2_5_7b_hellaswag_fp8.yaml" --model.hf_path=qwen --model.reduce=2 --dataset.path_or_dataset=rowan/hellaswag

@@ -135,7 +135,7 @@ said "stops all" "Resume with: mpirun -np 2 --bind-to none $program train long/c
 mkdir here there
 timeout 120 mpirun -np 1 --bind-to none --wdir here "$program" train $small --run.dir=unshared : \
     -np 1 --wdir there "$program" train $small --run.dir=unshared >out 2>&1
-said "a folder that ranks do not share" "rank 1 does not see the folder \"unshared\" of rank 0|give run.dir"
+said "a folder that ranks do not share" "rank 1 does not see the folder \"unshared\" of rank 0|set run.dir"
 holds "before the first step" test "$(grep -c 'Starting training' out)" = 0
 holds "is told once" test "$(grep -c '^ottava:' out)" = 1
 holds "and leaves no mark" test -z "$(find here -name '.ranks-*')"

@@ -123,8 +123,8 @@ static void test_as_trained_takes_the_recipe_of_the_run(void **state) {
     assert_said(&e, OTT_ERR_UNSUPPORTED, "compressed-tensors");
     o.method = OTT_EXPORT_COMPRESSED_TENSORS;
     e = export_to(f, "rowwise", "trained", &o);
-    assert_said(&e, OTT_OK, "a scale an output channel");
-    assert_said(&e, OTT_OK, "those the run multiplied");
+    assert_said(&e, OTT_OK, "one scale per output channel");
+    assert_said(&e, OTT_OK, "the same as in training");
     e = export_to(f, "bf16", "none", &o);
     assert_said(&e, OTT_ERR_UNSUPPORTED, "no matrix of this run ran in FP8");
     assert_nothing_aside(f, "none");
@@ -137,7 +137,7 @@ static void test_codes_of_a_folder_stay(void **state) {
     o.method = OTT_EXPORT_COMPRESSED_TENSORS;
     o.granularity = OTT_EXPORT_CHANNEL;
     exported e = export_to(f, "bf16", "codes", &o);
-    assert_said(&e, OTT_OK, "a scale an output channel");
+    assert_said(&e, OTT_OK, "one scale per output channel");
     mem *account;
     config *cfg;
     char *checkpoint;
@@ -219,7 +219,7 @@ static void test_a_gguf_file(void **state) {
     assert_int_equal(gguf_reader_tensor(&g, "token_embd.weight")->type, GGUF_BF16);
     gguf_reader_close(&g);
     e = export_to(f, "bf16", "run.gguf", &o);
-    assert_said(&e, OTT_ERR_ARGUMENT, "run.gguf is there already");
+    assert_said(&e, OTT_ERR_ARGUMENT, "run.gguf exists");
     o.from = "";
     e = export_to(f, "bf16", "ids.gguf", &o);
     assert_said(&e, OTT_OK, "Tokenizer: none");
@@ -356,11 +356,11 @@ static void test_tokenizers_that_gguf_cannot_say(void **state) {
     char path[200];
     for (int i = 0; i < 4; i++) {
         assert_int_equal(describe(*state, cases[i], 7, path), OTT_ERR_UNSUPPORTED);
-        assert_non_null(strstr(status_text(), "how it cuts a text into pieces"));
+        assert_non_null(strstr(status_text(), "how it splits a text into pieces"));
     }
     assert_int_equal(describe(*state, JSON("null", SPLIT(LLAMA3), "null", BYTE_LEVEL), 6, path),
                      OTT_ERR_ARGUMENT);
-    assert_non_null(strstr(status_text(), "has 7 tokens, and the model 6"));
+    assert_non_null(strstr(status_text(), "has 7 tokens, but the model has 6"));
 }
 
 /* A limit on the size of files stands for a full disk. */

@@ -406,8 +406,8 @@ static void a_run_follows_its_schedule(void **state) {
 static void schedules_must_be_whole(void **state) {
     static const struct {
         const char *schedule, *message;
-    } rows[] = {{"\"soon lm_head\"", "is not a step and the names of parameters"},
-                {"\"1 lm_head\", \"1 norm\"", "step 1 does not come after step 1"},
+    } rows[] = {{"\"soon lm_head\"", "is not a step and names of parameters"},
+                {"\"1 lm_head\", \"1 norm\"", "steps must ascend, but 1 follows 1"},
                 {"\"0 layers.7\"", "\"layers.7\", which names no trained parameter"},
                 {"\"0 *\"", "freezes every parameter"},
                 {"\"0 lm_head\", \"9 layers.7\"", "\"layers.7\", which names no trained parameter"}};

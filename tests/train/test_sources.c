@@ -1,6 +1,7 @@
 /*
- * A checkpoint knows the files its run read: one whose contents have changed is named when the run goes on, and
- * a tokenizer also when text is generated; one that was only moved, or a checkpoint that knows nothing, is not.
+ * A checkpoint knows the files its run read: one whose contents have changed is named when the run goes on,
+ * and a tokenizer also when text is generated; one that was only moved, or a checkpoint that knows nothing,
+ * is not.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,7 +82,7 @@ static void damaged_or_absent(void **state) {
     train(f, "damaged", "d.txt", false, &said);
     FIXTURE_OK(file_write_atomic(in(f, "damaged/checkpoints/step-3/sources.json"), "{}", 2));
     train(f, "damaged", "d.txt", true, &said);
-    assert_true(spoken_has(&said, "cannot be compared with those of the checkpoint"));
+    assert_true(spoken_has(&said, "cannot compare the run's files with the checkpoint's"));
     train(f, "absent", "d.txt", false, &said);
     assert_int_equal(unlink(in(f, "absent/checkpoints/step-3/sources.json")), 0);
     fixture_write_text(in(f, "d.txt"), 30000, 9);
