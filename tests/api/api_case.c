@@ -1,4 +1,4 @@
-/* api_case: what the tests of the public API share. */
+/* api_case: helpers for the tests of the public API. */
 #include "api/api_case.h"
 #include "api/tensor.h"
 #include "backend/open.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Under a sanitizer an impossible size must give NULL, as it does without. */
+/* Lets malloc return NULL for an impossible size under a sanitizer too. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__asan_default_options(void) {
@@ -24,7 +24,7 @@ void assert_error(ott_status status, ott_status expected, const char *part) {
     if (status != expected)
         fail_msg("%s instead of %s: %s", ott_status_name(status), ott_status_name(expected),
                  ott_error_text());
-    if (!strstr(ott_error_text(), part)) fail_msg("\"%s\" does not say \"%s\"", ott_error_text(), part);
+    if (!strstr(ott_error_text(), part)) fail_msg("\"%s\" does not contain \"%s\"", ott_error_text(), part);
 }
 
 ott_context *open_context(void) {
@@ -42,7 +42,7 @@ ott_recipe *open_recipe(ott_context *context, const char *name) {
     return r;
 }
 
-void want_contiguous_contraction(ott_context *context) {
+void set_contiguous_contraction(ott_context *context) {
     static backend_capabilities can;
     device *d;
     succeed(api_device(context, &d));
@@ -51,7 +51,7 @@ void want_contiguous_contraction(ott_context *context) {
     d->can = &can;
 }
 
-bool wants_contiguous_contraction(ott_context *context) {
+bool needs_contiguous_contraction(ott_context *context) {
     device *d;
     succeed(api_device(context, &d));
     return d->can->contiguous_contraction;

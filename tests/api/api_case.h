@@ -1,4 +1,4 @@
-/* api_case: what the tests of the public API share. */
+/* api_case: helpers for the tests of the public API. */
 #ifndef API_CASE_H
 #define API_CASE_H
 
@@ -12,26 +12,26 @@
 #include "base/collected.h"
 
 void succeed(ott_status status);
-/* The status, and an error text that has the part in it. */
+/* Asserts the status, and that the error text contains `part`. */
 void assert_error(ott_status status, ott_status expected, const char *part);
-/* A context with two threads; what it logs goes nowhere. */
+/* Opens a context with two threads and no log. */
 ott_context *open_context(void);
-/* From then on the context's device wants columnwise codes to lie transposed (tensor/backend.h). */
-void want_contiguous_contraction(ott_context *context);
-/* Does it already? */
-bool wants_contiguous_contraction(ott_context *context);
-/* Makes everything a test needs, and fails the test otherwise. */
+/* Makes the context's device require transposed columnwise codes (tensor/backend.h). */
+void set_contiguous_contraction(ott_context *context);
+/* True if the device requires transposed columnwise codes. */
+bool needs_contiguous_contraction(ott_context *context);
+/* Open an object; the test fails if that fails. */
 ott_recipe *open_recipe(ott_context *context, const char *name);
 ott_tensor *open_tensor(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns);
 ott_tensor *open_normal(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns, uint64_t seed);
 ott_qtensor *open_qtensor(ott_context *context, int64_t rows, int64_t columns, ott_recipe *r, ott_role role);
 
-/* Host copies of a tensor's elements and of the arrays of one use of a quantized tensor. The last COPIES_KEPT arrays
-   stay. */
+/* Host copies of a tensor's elements, and of the arrays of one use of a quantized tensor. The last
+   COPIES_KEPT arrays stay valid. */
 #define COPIES_KEPT 32
 const void *tensor_on_host(ott_tensor *t);
 ott_qdata use_on_host(ott_qtensor *q, ott_usage use);
-/* Skips the test where the context's device does not work on the host's own memory. */
+/* Skips the test if device memory is not host memory. */
 void needs_host_memory(void);
 
 #endif

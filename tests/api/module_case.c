@@ -1,30 +1,30 @@
-/* module_case: what the tests of modules share. */
+/* module_case: helpers for the tests of modules. */
 #define _GNU_SOURCE
 #include "api/module_case.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void hear(void *user, ott_log_level level, const char *text) {
-    heard *h = user;
+static void capture_log(void *user, ott_log_level level, const char *text) {
+    captured_log *h = user;
     size_t used = strlen(h->text);
     (void)level;
     snprintf(h->text + used, sizeof h->text - used, "%s\n", text);
 }
 
-ott_context *open_heard(heard *h) {
+ott_context *open_logging_context(captured_log *h) {
     ott_context *context;
     ott_context_options options;
-    *h = (heard){0};
+    *h = (captured_log){0};
     ott_context_options_init(&options);
     options.threads = 2;
-    options.log = hear;
+    options.log = capture_log;
     options.user = h;
     succeed(ott_context_open(&options, &context));
     return context;
 }
 
-int times_heard(const heard *h, const char *part) {
+int count_logged(const captured_log *h, const char *part) {
     int times = 0;
     for (const char *at = h->text; (at = strstr(at, part)); at++) times++;
     return times;

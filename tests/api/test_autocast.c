@@ -1,6 +1,6 @@
 /*
- * Regions and delayed scaling at the level of modules: TransformerEngine's traces of scales, nesting,
- * evaluation, when which scale is updated, and over which ranks.
+ * Autocast regions and delayed scaling of modules: scale traces of TransformerEngine, nesting, evaluation,
+ * when scales are updated, and over which ranks.
  */
 #include "api/module_case.h"
 #include <float.h>
@@ -35,7 +35,7 @@ static void end(ott_context *c) {
 
 /* ---- traces ---- */
 
-/* The published rule: the scale from the window of the last L amaxes that were not 0. */
+/* TransformerEngine's rule: the scale comes from the last L amaxes that are not 0. */
 typedef struct reference {
     float window[8];
     int length, margin;
@@ -77,11 +77,11 @@ static void trace(bool converted, bool most_recent, int margin) {
         options.recipe = r;
         succeed(ott_convert_to_float8_training(m, &options, NULL));
         ott_adamw_options_init(&adamw);
-        adamw.lr = 0; /* weights are ours to set */
+        adamw.lr = 0; /* the test sets the weights */
         succeed(ott_adamw_open(c, m, &adamw, &o));
     }
     for (int t = 0; t < 12; t++) {
-        float at = (float)(t < 5 ? t : 12 - t); /* rises and falls, so that the window matters */
+        float at = (float)(t < 5 ? t : 12 - t); /* rises and falls, so that the history length matters */
         fill(f.x, at + 0.25f);
         fill(value_of(m, "weight"), at + 0.5f);
         fill(f.dy, at + 0.75f);
@@ -109,7 +109,7 @@ static void test_traces(void **state) {
     for (int i = 0; i < 8; i++) trace(i & 1, i & 2, i & 4 ? 2 : 0);
 }
 
-/* TransformerEngine's reference trace of 10 amaxes, with its infinite one left out as Ottava does. */
+/* TransformerEngine's reference trace of 10 amaxes. Ottava ignores the infinite one. */
 static void test_reference_trace(void **state) {
     (void)state;
     static const float amaxes[] = {2, 8, 0, 1, INFINITY, 4, 0.5f, 0.25f, 0.25f, 0.25f};
@@ -142,7 +142,7 @@ enum { NONE = -1 };
 
 static const struct matrix_row {
     const char *name;
-    int outer, inner; /* enabled; NONE: no such region */
+    int outer, inner; /* enabled; NONE: no region */
     int training;
     int fp8, updated;
 } matrix[] = {
@@ -181,8 +181,8 @@ static void test_nesting(void **state) {
     for (size_t i = 0; i < sizeof matrix / sizeof *matrix; i++) check_row(&matrix[i]);
 }
 
-/* A larger evaluation between training steps leaves no trace. */
-static void test_evaluation_leaves_nothing(void **state) {
+/* An evaluation with a larger amax between training steps changes no scale. */
+static void test_evaluation_records_nothing(void **state) {
     (void)state;
     ott_context *c = open_context();
     ott_module *m = open_linear(c, DIM, DIM, false, OTT_BF16, 1);
@@ -206,7 +206,7 @@ static void test_evaluation_leaves_nothing(void **state) {
 static void test_backward_of_the_first(void **state) {
     (void)state;
     ott_context *c = open_context();
-    ott_module *norm_like = open_linear(c, DIM, DIM, false, OTT_BF16, 1); /* runs outside of FP8 */
+    ott_module *norm_like = open_linear(c, DIM, DIM, false, OTT_BF16, 1); /* runs without FP8 */
     ott_module *first = open_linear(c, DIM, DIM, false, OTT_BF16, 2),
                *second = open_linear(c, DIM, DIM, false, OTT_BF16, 3);
     flow f = open_flow(c, first, ROWS, 1), g = open_flow(c, second, ROWS, 2),
@@ -224,7 +224,7 @@ static void test_backward_of_the_first(void **state) {
     assert_true(scale_of(second, "", "grad_output") == 1.0f);
     backward(norm_like, &h);
     assert_true(scale_of(second, "", "grad_output") == 1.0f);
-    backward(first, &f); /* all of them */
+    backward(first, &f); /* all layers */
     assert_true(scale_of(second, "", "grad_output") == 57344.0f / 2);
     assert_true(scale_of(first, "", "grad_output") == 57344.0f);
     ott_module *all[] = {norm_like, first, second};
@@ -235,8 +235,8 @@ static void test_backward_of_the_first(void **state) {
     ott_context_close(c);
 }
 
-/* Of the modules that ran once, one that does not run keeps its scale; one that is closed is forgotten. */
-static void test_those_that_do_not_run(void **state) {
+/* A module that ran once keeps its scale while it does not run. A closed module is removed from the list. */
+static void test_layers_that_do_not_run(void **state) {
     (void)state;
     ott_context *c = open_context();
     ott_module *a = open_linear(c, DIM, DIM, false, OTT_BF16, 1),
@@ -272,7 +272,7 @@ static void test_those_that_do_not_run(void **state) {
 typedef struct ranks {
     int calls;
     int64_t count;
-    float least; /* what the other rank has seen of everything */
+    float least; /* the amax of all tensors on the other rank */
     bool fail;
 } ranks;
 
@@ -308,7 +308,7 @@ static void test_group(void **state) {
     forward(m, &f);
     assert_int_equal(r.calls, 0);
     end(c);
-    assert_int_equal(r.calls, 1); /* all layers at once */
+    assert_int_equal(r.calls, 1); /* one reduction for all layers */
     assert_int_equal(r.count, 14);
     assert_true(scale_of(m, "self_attn.q_proj", "weight") == 112.0f);
     backward(m, &f);
@@ -361,8 +361,8 @@ static void test_group_of_conversion(void **state) {
 
 static void test_recipe_changes(void **state) {
     (void)state;
-    heard h;
-    ott_context *c = open_heard(&h);
+    captured_log h;
+    ott_context *c = open_logging_context(&h);
     ott_module *m = open_layer(c, OTT_BF16, 1);
     ott_recipe *four = open_delayed(c, "4", "max", "0"), *two = open_delayed(c, "2", "max", "0"),
                *tensorwise = open_recipe(c, "tensorwise");
@@ -372,18 +372,18 @@ static void test_recipe_changes(void **state) {
     end(c);
     backward(m, &f);
     float scale = scale_of(m, "mlp.up_proj", "weight");
-    forward(m, &f); /* in bf16: the state waits */
+    forward(m, &f); /* in bf16: the state is kept */
     assert_int_equal(ott_module_is_float8(ott_module_child(m, "mlp.up_proj")), 0);
     begin(c, two, 1, NULL);
     forward(m, &f);
-    assert_true(scale_of(m, "mlp.up_proj", "weight") == scale); /* and goes on in a shorter window */
+    assert_true(scale_of(m, "mlp.up_proj", "weight") == scale); /* and continues with a shorter history */
     end(c);
-    assert_int_equal(times_heard(&h, "Recipe type changed from delayed to delayed with other settings"), 1);
+    assert_int_equal(count_logged(&h, "Recipe type changed from delayed to delayed with other settings"), 1);
     begin(c, tensorwise, 1, NULL);
     forward(m, &f);
     forward(m, &f);
     end(c);
-    assert_int_equal(times_heard(&h, "Recipe type changed from delayed to tensorwise. This may affect"), 1);
+    assert_int_equal(count_logged(&h, "Recipe type changed from delayed to tensorwise. This may affect"), 1);
     assert_string_equal(ott_module_recipe(ott_module_child(m, "mlp.up_proj")), "tensorwise");
     assert_error(ott_module_scale(ott_module_child(m, "mlp.up_proj"), "weight", &scale, NULL),
                  OTT_ERR_NOT_FOUND, "linear \"mlp.up_proj\" has no delayed scaling");
@@ -391,7 +391,7 @@ static void test_recipe_changes(void **state) {
     forward(m, &f);
     assert_true(scale_of(m, "mlp.up_proj", "weight") == 1.0f);
     end(c);
-    assert_int_equal(times_heard(&h, "Recipe type changed"), 3);
+    assert_int_equal(count_logged(&h, "Recipe type changed"), 3);
     close_flow(&f);
     ott_module_close(m);
     ott_recipe_close(four);
@@ -458,8 +458,8 @@ static void test_micro_batches(void **state) {
         float scale = scale_of(m, "", "weight"), *y = values_of(f.y);
         if (scale != expected[t + 1]) fail_msg("step %d: scale of weight %g", t, (double)scale);
         if (t == 0) first = y[0];
-        if (t == 1) assert_true(y[0] == first); /* the weight that was kept */
-        if (t == 2) assert_true(y[0] == first); /* 4 saturates at 448 / 448 until the scale has followed */
+        if (t == 1) assert_true(y[0] == first); /* the kept weight */
+        if (t == 2) assert_true(y[0] == first); /* 4 saturates until the scale is updated */
         if (t == 3) assert_true(y[0] == 4 * first);
         free(y);
     }
@@ -472,7 +472,7 @@ static void test_micro_batches(void **state) {
     end(c);
     float *y = values_of(f.y);
     assert_true(y[0] == 2 * first);
-    assert_true(scale_of(m, "", "weight") == 112.0f); /* not recorded */
+    assert_true(scale_of(m, "", "weight") == 112.0f); /* no amax recorded */
     free(y);
     ott_optimizer_close(o);
     close_flow(&f);
@@ -503,7 +503,7 @@ static void test_callbacks(void **state) {
     succeed(ott_recipe_set_callbacks(r, &callbacks));
     fill(f.x, 2.0f);
     begin(c, r, 1, NULL);
-    ott_recipe_close(r); /* the region has it */
+    ott_recipe_close(r); /* the region has a copy */
     forward(m, &f);
     end(c);
     assert_int_equal(calls, 2);
@@ -518,9 +518,9 @@ int main(void) {
         cmocka_unit_test(test_traces),
         cmocka_unit_test(test_reference_trace),
         cmocka_unit_test(test_nesting),
-        cmocka_unit_test(test_evaluation_leaves_nothing),
+        cmocka_unit_test(test_evaluation_records_nothing),
         cmocka_unit_test(test_backward_of_the_first),
-        cmocka_unit_test(test_those_that_do_not_run),
+        cmocka_unit_test(test_layers_that_do_not_run),
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_group_of_conversion),
         cmocka_unit_test(test_recipe_changes),

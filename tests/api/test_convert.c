@@ -1,4 +1,4 @@
-/* Conversion to FP8: which layers, what the log says, and that names and weights stay. */
+/* Conversion to FP8: which layers are converted, the log lines, and that names and weights stay. */
 #include "api/module_case.h"
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ typedef struct asked {
     char names[256];
 } asked;
 
-/* torchao's tutorial: not "1", and only dimensions that are multiples of 16. */
+/* torchao's tutorial: skip "1" and dimensions that are no multiples of 16. */
 static int tutorial_filter(void *user, const char *fqn, const ott_module *module) {
     asked *a = user;
     strcat(strcat(a->names, fqn), " ");
@@ -27,11 +27,11 @@ static int tutorial_filter(void *user, const char *fqn, const ott_module *module
 
 static void test_tutorial(void **state) {
     (void)state;
-    heard h;
+    captured_log h;
     asked a = {""};
     ott_convert_options o;
     ott_convert_summary s;
-    ott_context *c = open_heard(&h);
+    ott_context *c = open_logging_context(&h);
     ott_module *m = open_three(c), *same = open_three(c);
     ott_convert_options_init(&o);
     ott_convert_summary_init(&s);
@@ -46,16 +46,16 @@ static void test_tutorial(void **state) {
     assert_string_equal(ott_module_recipe(ott_module_child(m, "0")), "tensorwise");
     assert_null(ott_module_skip_reason(ott_module_child(m, "0")));
     assert_string_equal(ott_module_skip_reason(ott_module_child(m, "2")), "the filter refused it");
-    assert_int_equal(times_heard(&h, "Not converted to Float8: 1, because the filter refused it\n"), 1);
-    assert_int_equal(times_heard(&h, "Not converted to Float8: "), 2);
+    assert_int_equal(count_logged(&h, "Not converted to Float8: 1, because the filter refused it\n"), 1);
+    assert_int_equal(count_logged(&h, "Not converted to Float8: "), 2);
     assert_int_equal(
-        times_heard(&h, "Applied Float8 training: recipe=TENSORWISE, 1 of 3 linear layers converted\n"), 1);
+        count_logged(&h, "Applied Float8 training: recipe=TENSORWISE, 1 of 3 linear layers converted\n"), 1);
     assert_same_parameters(m, same); /* names and weights */
     flow f = open_flow(c, m, 16, 5), g = open_flow(c, same, 16, 5);
     forward(m, &f);
     forward(same, &g);
     float *x = values_of(f.y), *y = values_of(g.y);
-    assert_true(memcmp(x, y, 16 * sizeof *x) != 0); /* FP8 it is, but near */
+    assert_true(memcmp(x, y, 16 * sizeof *x) != 0); /* FP8, so close but not equal */
     double difference = 0, size = 0;
     for (int i = 0; i < 16; i++) {
         difference += pow((double)x[i] - (double)y[i], 2);
@@ -71,13 +71,13 @@ static void test_tutorial(void **state) {
     ott_context_close(c);
 }
 
-/* A linear that is the root has the name "". */
+/* A linear layer that is the root has the name "". */
 static void test_root(void **state) {
     (void)state;
-    heard h;
+    captured_log h;
     asked a = {""};
     ott_convert_options o;
-    ott_context *c = open_heard(&h);
+    ott_context *c = open_logging_context(&h);
     ott_module *m = open_linear(c, 32, 32, true, OTT_BF16, 1), *n = open_linear(c, 32, 17, true, OTT_BF16, 1);
     ott_convert_options_init(&o);
     o.filter = tutorial_filter;
@@ -87,13 +87,13 @@ static void test_root(void **state) {
     assert_string_equal(a.names, "  ");
     assert_int_equal(ott_module_is_float8(m), 1);
     assert_int_equal(ott_module_is_float8(n), 0);
-    assert_int_equal(times_heard(&h, "Not converted to Float8: the module itself, because"), 1);
+    assert_int_equal(count_logged(&h, "Not converted to Float8: the module itself, because"), 1);
     ott_module_close(m);
     ott_module_close(n);
     ott_context_close(c);
 }
 
-/* No automatic check of dimensions: any shape runs in FP8, here by every recipe. */
+/* Without auto_filter every shape runs in FP8, under every recipe. */
 static void test_any_shape(void **state) {
     (void)state;
     const char *const names[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed", "current",
@@ -127,11 +127,11 @@ static void test_any_shape(void **state) {
 
 static void test_filter_names(void **state) {
     (void)state;
-    heard h;
+    captured_log h;
     const char *const filters[] = {"q_proj", "mlp"};
     ott_convert_options o;
     ott_convert_summary s;
-    ott_context *c = open_heard(&h);
+    ott_context *c = open_logging_context(&h);
     ott_module *m = open_layer(c, OTT_BF16, 1);
     ott_convert_options_init(&o);
     ott_convert_summary_init(&s);
@@ -140,9 +140,9 @@ static void test_filter_names(void **state) {
     succeed(ott_convert_to_float8_training(m, &o, &s));
     assert_int_equal(s.converted, 3);
     assert_int_equal(s.linears, 7);
-    assert_int_equal(times_heard(&h, "self_attn.q_proj, because filter_fqns has \"q_proj\""), 1);
-    assert_int_equal(times_heard(&h, "because filter_fqns has \"mlp\""), 3);
-    /* A second call, with another recipe: what it leaves out stays as it was. */
+    assert_int_equal(count_logged(&h, "self_attn.q_proj, because filter_fqns has \"q_proj\""), 1);
+    assert_int_equal(count_logged(&h, "because filter_fqns has \"mlp\""), 3);
+    /* A second call with another recipe: the layers that it skips stay unchanged. */
     ott_recipe *r = open_recipe(c, "rowwise");
     const char *const others[] = {"self_attn"};
     o.recipe = r;
@@ -162,14 +162,14 @@ static void test_filter_names(void **state) {
     ott_context_close(c);
 }
 
-/* A filter that names nothing, and a call that converts nothing, are warned of. */
-static void test_nothing(void **state) {
+/* A filter without a match and a call that converts nothing log a warning. */
+static void test_nothing_converted(void **state) {
     (void)state;
-    heard h;
+    captured_log h;
     const char *const filters[] = {"q_prj", "self_attn", "mlp"};
     ott_convert_options o;
     ott_convert_summary s;
-    ott_context *c = open_heard(&h);
+    ott_context *c = open_logging_context(&h);
     ott_module *m = open_layer(c, OTT_BF16, 1);
     ott_convert_options_init(&o);
     ott_convert_summary_init(&s);
@@ -177,11 +177,11 @@ static void test_nothing(void **state) {
     o.filter_fqn_count = 3;
     succeed(ott_convert_to_float8_training(m, &o, &s));
     assert_int_equal(s.converted, 0);
-    assert_int_equal(times_heard(&h, "has \"q_prj\", which is in the name of no linear layer"), 1);
-    assert_int_equal(times_heard(&h, "which is in the name of no linear layer"), 1);
-    assert_int_equal(times_heard(&h, "Nothing was converted to Float8: none of the 7 linear layers"), 1);
+    assert_int_equal(count_logged(&h, "has \"q_prj\", which is in the name of no linear layer"), 1);
+    assert_int_equal(count_logged(&h, "which is in the name of no linear layer"), 1);
+    assert_int_equal(count_logged(&h, "Nothing was converted to Float8: none of the 7 linear layers"), 1);
     succeed(ott_convert_to_float8_training(m, NULL, NULL));
-    assert_int_equal(times_heard(&h, "Nothing was converted"), 1);
+    assert_int_equal(count_logged(&h, "Nothing was converted"), 1);
     ott_module_close(m);
     ott_context_close(c);
 }
@@ -246,9 +246,9 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tutorial),  cmocka_unit_test(test_root),
-        cmocka_unit_test(test_any_shape), cmocka_unit_test(test_filter_names),
-        cmocka_unit_test(test_nothing),   cmocka_unit_test(test_auto_filter),
+        cmocka_unit_test(test_tutorial),          cmocka_unit_test(test_root),
+        cmocka_unit_test(test_any_shape),         cmocka_unit_test(test_filter_names),
+        cmocka_unit_test(test_nothing_converted), cmocka_unit_test(test_auto_filter),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,4 @@
-/* Export and inspection through the public API: what they make of wrong arguments, and that they are there.
- */
+/* Export and inspection through the public API: wrong arguments, and one call that works. */
 #include "api/api_case.h"
 #include "support/folder.h"
 #include <string.h>
@@ -15,7 +14,8 @@ static void test_wrong_arguments(void **state) {
     assert_error(ott_export(NULL, "r", "out", NULL, collect, &c), OTT_ERR_ARGUMENT, "context is NULL");
     assert_error(ott_export(context, NULL, "out", NULL, collect, &c), OTT_ERR_ARGUMENT, "run is NULL");
     assert_error(ott_export(context, "r", NULL, NULL, collect, &c), OTT_ERR_ARGUMENT, "folder is NULL");
-    assert_error(ott_export(context, "r", "", NULL, collect, &c), OTT_ERR_ARGUMENT, "has no name");
+    assert_error(ott_export(context, "r", "", NULL, collect, &c), OTT_ERR_ARGUMENT,
+                 "the name of the export folder is empty");
     assert_error(ott_export(context, "r", "out", NULL, NULL, &c), OTT_ERR_ARGUMENT, "write is NULL");
     assert_error(ott_inspect(NULL, "r", NULL, collect, &c), OTT_ERR_ARGUMENT, "context is NULL");
     assert_error(ott_inspect(context, NULL, NULL, collect, &c), OTT_ERR_ARGUMENT, "path is NULL");
@@ -50,7 +50,7 @@ static void test_options_that_do_not_fit(void **state) {
     refuses(context, wrong, "method = 7");
     wrong = o, wrong.granularity = (ott_export_granularity)4;
     refuses(context, wrong, "granularity = 4");
-    wrong = o, wrong.method = OTT_EXPORT_FP8; /* with the default, one scale per output channel */
+    wrong = o, wrong.method = OTT_EXPORT_FP8; /* with the default granularity, channel scales */
     refuses(context, wrong, "compressed-tensors");
     wrong = o, wrong.dtype = OTT_F32;
     refuses(context, wrong, "dtype = fp32");

@@ -1,5 +1,4 @@
-/* The three matrix products of the public API, under every recipe, against the scalar definition; and misuse.
- */
+/* The three GEMMs of the public API under every recipe, compared with the scalar reference; misuse. */
 #include "api/api_case.h"
 #include "fp8/reference.h"
 #include <stdbool.h>
@@ -18,7 +17,7 @@ typedef struct fixture {
 
 static fixture open_fixture_as(const char *name, bool contiguous) {
     fixture f = {.context = open_context(), .row = recipe_find(name)};
-    if (contiguous) want_contiguous_contraction(f.context);
+    if (contiguous) set_contiguous_contraction(f.context);
     f.r = open_recipe(f.context, name);
     f.x = open_normal(f.context, f.row->activation, M, K, 1);
     f.w = open_normal(f.context, f.row->activation, N, K, 2);
@@ -102,8 +101,8 @@ static void test_products_by_the_definition(void **state) {
     }
 }
 
-/* A recipe whose accumulator is the tensor core's gives other numbers, the definition's. */
-static void test_options_of_the_recipe_count(void **state) {
+/* A recipe with the tensor core's accumulator gives the reference's result for it, which differs. */
+static void test_recipe_keys_apply(void **state) {
     (void)state;
     fixture f = open_fixture("tensorwise");
     recipe row = *f.row;
@@ -115,8 +114,8 @@ static void test_options_of_the_recipe_count(void **state) {
     ott_context_close(f.context);
 }
 
-/* What a product does not take may be NULL. */
-static void test_only_what_is_needed(void **state) {
+/* The member of an operand that a GEMM does not read may be NULL. */
+static void test_unused_operand_may_be_null(void **state) {
     (void)state;
     fixture f = open_fixture("rowwise_with_gw_hp");
     ott_tensor *y = open_tensor(f.context, OTT_BF16, M, N), *dw = open_tensor(f.context, OTT_F32, N, K);
@@ -218,8 +217,8 @@ static void test_wrong_shapes_and_formats(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products_by_the_definition),
-        cmocka_unit_test(test_options_of_the_recipe_count),
-        cmocka_unit_test(test_only_what_is_needed),
+        cmocka_unit_test(test_recipe_keys_apply),
+        cmocka_unit_test(test_unused_operand_may_be_null),
         cmocka_unit_test(test_wrong_handles),
         cmocka_unit_test(test_wrong_operands),
         cmocka_unit_test(test_wrong_shapes_and_formats),

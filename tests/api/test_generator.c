@@ -1,5 +1,4 @@
-/* Text in turns through the public API: what it gives, and what misuse of the handle and wrong options say.
- */
+/* Generators of the public API: text in turns, misuse of the handle, wrong options. */
 #define _GNU_SOURCE
 #include "api/api_case.h"
 #include "base/file.h"
@@ -12,7 +11,7 @@ typedef struct trained {
     char folder[64], run[80];
 } trained;
 
-/* A model that has read one sentence again and again. */
+/* A model trained on one repeated sentence. */
 static int setup(void **state) {
     static trained t;
     char text[96], data[128], run[128];
@@ -61,12 +60,12 @@ static ott_generate_options greedy(int64_t max_tokens) {
     return o;
 }
 
-static void turns_make_one_text(void **state) {
+static void turns_continue_one_text(void **state) {
     const trained *t = *state;
     ott_context *context = open_context();
     ott_generator *generator;
     ott_generate_options o = greedy(3);
-    char stop[] = "uv"; /* copied: may change */
+    char stop[] = "uv"; /* copied, so it may change */
     o.stop = (const char *const[]){stop};
     o.stop_count = 1;
     collected text = {0};
@@ -81,7 +80,7 @@ static void turns_make_one_text(void **state) {
     ott_context_close(context);
 }
 
-static void misuse_is_told(void **state) {
+static void misuse_is_reported(void **state) {
     const trained *t = *state;
     ott_context *context = open_context();
     ott_generator *generator;
@@ -139,13 +138,13 @@ static void is_not_closed_by_its_own_callback(void **state) {
 }
 
 static void check_refused(ott_context *context, const trained *t, const ott_generate_options *o,
-                          const char *says) {
+                          const char *part) {
     ott_generator *generator;
-    assert_error(ott_generator_open(context, t->run, o, &generator), OTT_ERR_ARGUMENT, says);
+    assert_error(ott_generator_open(context, t->run, o, &generator), OTT_ERR_ARGUMENT, part);
     assert_null(generator);
 }
 
-static void wrong_options_are_told(void **state) {
+static void wrong_options_are_reported(void **state) {
     ott_context *context = open_context();
     ott_generate_options o = greedy(1);
     o.top_k = -5;
@@ -164,7 +163,7 @@ static void wrong_options_are_told(void **state) {
     ott_context_close(context);
 }
 
-/* A program from before top_k, repetition_penalty, stop and precision were there. */
+/* A program compiled before top_k, repetition_penalty, stop and precision existed. */
 static void an_older_struct_works(void **state) {
     const trained *t = *state;
     ott_context *context = open_context();
@@ -181,10 +180,10 @@ static void an_older_struct_works(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(turns_make_one_text),
-        cmocka_unit_test(misuse_is_told),
+        cmocka_unit_test(turns_continue_one_text),
+        cmocka_unit_test(misuse_is_reported),
         cmocka_unit_test(is_not_closed_by_its_own_callback),
-        cmocka_unit_test(wrong_options_are_told),
+        cmocka_unit_test(wrong_options_are_reported),
         cmocka_unit_test(an_older_struct_works),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

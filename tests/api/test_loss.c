@@ -1,4 +1,4 @@
-/* Losses of the public API: values and gradients against sums in double, and every misuse. */
+/* Losses of the public API: values and gradients compared with sums in double; misuse. */
 #include "api/api_case.h"
 #include <math.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static ott_tensor *open_targets(ott_context *context, int64_t rows, int64_t colu
     return t;
 }
 
-/* The loss of a row in double, and its gradient, unscaled. */
+/* The loss of a row and its unscaled gradient, in double. */
 static double row_loss(const float *x, int target, double *gradient) {
     double sum = 0;
     for (int j = 0; j < COLUMNS; j++) sum += exp((double)x[j]);
@@ -93,7 +93,7 @@ static void test_cross_entropy(void **state) {
 
 /* ---- what both share ---- */
 
-static void test_parts_may_be_left_out(void **state) {
+static void test_null_results(void **state) {
     (void)state;
     static float apart[COUNT], in_place[COUNT];
     double loss = 0, alone = 0;
@@ -172,10 +172,8 @@ static void test_misuse(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mse),
-        cmocka_unit_test(test_cross_entropy),
-        cmocka_unit_test(test_parts_may_be_left_out),
-        cmocka_unit_test(test_same_bits_on_any_threads),
+        cmocka_unit_test(test_mse),          cmocka_unit_test(test_cross_entropy),
+        cmocka_unit_test(test_null_results), cmocka_unit_test(test_same_bits_on_any_threads),
         cmocka_unit_test(test_misuse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
-/* Out of memory at every allocation in turn: an error, everything given back, and the context goes on. */
+/* Each allocation fails once: the call returns an error, frees its memory, and the context still works. */
 #include "api/api_case.h"
 #include "api/handle.h"
 
-/* Stops at the first error. */
+/* Returns at the first error. */
 #define STEP(call)                                                                                           \
     do {                                                                                                     \
         status = (call);                                                                                     \
@@ -13,7 +13,7 @@ static void ignore(void *user, const char *text) {
     (void)user, (void)text;
 }
 
-/* A bit of everything. What was opened is closed again. */
+/* Uses some of everything, then closes it. */
 static ott_status use(ott_context *context) {
     ott_status status;
     ott_tensor *x = NULL, *w = NULL, *y = NULL, *back = NULL;
@@ -65,20 +65,20 @@ static void test_every_allocation_fails_once(void **state) {
     for (int64_t n = 1; n <= allocations; n++) {
         context = open_context();
         mem_fail_after(context->account, n);
-        ott_status status = use(context); /* OTT_OK: what failed was a text that nobody needed */
+        ott_status status = use(context); /* OTT_OK: the failed allocation was for an optional text */
         mem_fail_after(context->account, 0);
         if (status != OTT_OK && status != OTT_ERR_MEMORY)
             fail_msg("allocation %lld: %s", (long long)n, ott_error_text());
         failures += status == OTT_ERR_MEMORY;
         succeed(use(context));
         assert_int_equal(context->open_handles, 0);
-        ott_context_close(context); /* debug builds stop at a leak */
+        ott_context_close(context); /* debug builds abort on a leak */
     }
     if (failures < allocations / 2)
         fail_msg("%lld errors of %lld allocations", (long long)failures, (long long)allocations);
 }
 
-/* A loop that uses and closes takes no memory that stays, beyond the closed handles. */
+/* A loop of opening and closing takes no more memory, except for the closed handles. */
 static void test_memory_does_not_grow(void **state) {
     (void)state;
     ott_context *context = open_context();

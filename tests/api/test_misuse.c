@@ -1,5 +1,5 @@
-/* Misuse of contexts and configurations: closed and foreign handles, calls from their own callbacks, a child of fork,
- * structs that were not initialised, a program with another locale. */
+/* Misuse of contexts and configurations: handles that are closed or of another context, calls from callbacks,
+   a child of fork, uninitialized structs; and a program with another locale. */
 #define _GNU_SOURCE
 #include "api/api_case.h"
 #include "base/comma_locale.h"
@@ -95,7 +95,7 @@ static void meddle(void *user, const ott_progress *progress) {
     snprintf(m->context_text, sizeof m->context_text, "%s", ott_error_text());
 }
 
-static void test_nothing_is_closed_under_a_training(void **state) {
+static void test_no_close_while_training(void **state) {
     (void)state;
     ott_train_options o;
     inside m = {.context = open_context()};
@@ -138,7 +138,7 @@ typedef struct last_words {
     char text[160];
 } last_words;
 
-/* Closes the context that is being closed. Everything else still works. */
+/* A log callback that closes its context during ott_context_close. Other calls still work. */
 static void close_again(void *user, ott_log_level level, const char *text) {
     last_words *w = user;
     if (level != OTT_LOG_WARNING || !strstr(text, "still open")) return;
@@ -216,7 +216,7 @@ static void test_child_of_fork(void **state) {
     assert_true(child > 0 && waitpid(child, &status, 0) == child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-    succeed(ott_tensor_fill(t, 2)); /* the parent goes on */
+    succeed(ott_tensor_fill(t, 2)); /* still works in the parent */
     ott_config_close(config);
     ott_context_close(context);
 }
@@ -253,7 +253,7 @@ static void test_results_are_checked_before_the_work(void **state) {
 
 /* ---- callbacks ---- */
 
-/* Single letters. */
+/* A tokenizer whose tokens are single letters. */
 static const char tokenizer_json[] =
     "{\"added_tokens\": [], \"normalizer\": null, \"post_processor\": null,"
     " \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true,"
@@ -294,7 +294,7 @@ static void test_read_callback_that_returns_too_much(void **state) {
 
 /* ---- locale ---- */
 
-/* No digit, comma, digit that is no separator: numbers stand after "": as in "ts":107,480 */
+/* Fails on a decimal comma: a comma between digits that separates no elements, as in "ts":107,480. */
 static void assert_points(const char *path) {
     static char text[1 << 20];
     FILE *file = fopen(path, "r");
@@ -335,7 +335,7 @@ static void test_files_of_a_program_with_a_comma(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_config_is_a_checked_handle),
-        cmocka_unit_test(test_nothing_is_closed_under_a_training),
+        cmocka_unit_test(test_no_close_while_training),
         cmocka_unit_test(test_closed_twice),
         cmocka_unit_test(test_closed_by_its_log_callback),
         cmocka_unit_test(test_options_out_of_range),

@@ -1,6 +1,6 @@
 /*
- * A whole model as a module: its parts and parameters, its logits against its fused loss, conversion by a
- * call against conversion by the configuration, and what it refuses.
+ * A whole model as a module: parts and parameters, logits compared with the fused loss, conversion by a call
+ * compared with conversion by the configuration, and errors.
  */
 #include "api/handle.h"
 #include "api/module_case.h"
@@ -77,7 +77,7 @@ static void test_parts(void **state) {
 
 /* ---- the two ways of training ---- */
 
-/* A step by logits and a loss of the caller's, or by the fused loss. */
+/* A step with the logits and a separate loss, or with the fused loss. */
 static double step_of(ott_module *m, ott_optimizer *o, ott_tensor *x, ott_tensor *target, bool fused) {
     double loss;
     succeed(ott_optimizer_zero_grad(o));
@@ -141,7 +141,7 @@ static void test_logits(void **state) {
     check_logits(block, 3);
 }
 
-/* Each row of tokens is a sequence; starts may say so, or something else. */
+/* Each row of tokens is a sequence by default. Explicit starts may be the same or others. */
 static void test_sequences(void **state) {
     (void)state;
     ott_context *c = open_context();
@@ -178,11 +178,11 @@ static int refuse_down(void *user, const char *fqn, const ott_module *layer) {
     return ott_module_out_features(layer) > 0 && !strstr(fqn, "down_proj");
 }
 
-/* By a call as by the configuration; a second call leaves alone what it does not reach. */
+/* A call converts as the configuration does. A second call changes only the layers that it accepts. */
 static void test_conversion(void **state) {
     (void)state;
-    heard h;
-    ott_context *c = open_heard(&h);
+    captured_log h;
+    ott_context *c = open_logging_context(&h);
     const char *const fp8[] = {"--train.mixed_precision=fp8", "--float8.recipe_name=rowwise",
                                "--float8.filter_fqns=[lm_head,down_proj]"};
     const char *const names[] = {"lm_head"};
@@ -200,7 +200,7 @@ static void test_conversion(void **state) {
     succeed(ott_convert_to_float8_training(m[1], &options, &summary));
     assert_int_equal(summary.linears, 15);
     assert_int_equal(summary.converted, 12);
-    assert_int_equal(times_heard(&h, "recipe=ROWWISE, 12 of 15 linear layers converted"), 2);
+    assert_int_equal(count_logged(&h, "recipe=ROWWISE, 12 of 15 linear layers converted"), 2);
     for (int i = 0; i < 2; i++) succeed(ott_model_optimizer_open(m[i], &o[i]));
     for (int step = 0; step < 2; step++) {
         double a = step_of(m[0], o[0], x, target, true), b = step_of(m[1], o[1], x, target, true);
@@ -222,7 +222,7 @@ static void test_conversion(void **state) {
     options.filter_fqn_count = 4;
     succeed(ott_convert_to_float8_training(m[1], &options, &summary));
     assert_int_equal(summary.converted, 3);
-    assert_int_equal(times_heard(&h, "filter_fqns has \"no_such\", which is in the name of no linear layer"),
+    assert_int_equal(count_logged(&h, "filter_fqns has \"no_such\", which is in the name of no linear layer"),
                      1);
     assert_string_equal(ott_module_recipe(up), "rowwise");
     assert_string_equal(ott_module_recipe(down), "delayed");
@@ -279,7 +279,7 @@ static void test_misuse(void **state) {
     succeed(ott_module_forward(m, x, y));
     assert_error(ott_module_backward(m, y, dx), OTT_ERR_ARGUMENT, "tokens have no gradient");
     succeed(ott_model_loss(m, x, target, 0, NULL));
-    assert_error(ott_module_backward(m, y, NULL), OTT_ERR_ARGUMENT, "ott_model_loss has gone back");
+    assert_error(ott_module_backward(m, y, NULL), OTT_ERR_ARGUMENT, "ott_model_loss ran its own backward");
     assert_error(ott_sequential_open(c, &m, 1, &all), OTT_ERR_ARGUMENT, "is a model");
     succeed(ott_autocast_begin(c, NULL));
     assert_error(ott_module_forward(m, x, y), OTT_ERR_UNSUPPORTED, "not of a region");

@@ -1,7 +1,6 @@
 /*
- * A model of the public API and the program's runs go on from each other: whoever trains which steps of a run, and from
- * whose checkpoint, the losses of all steps and the files of weights, moments and FP8 state are those of the run that
- * was never interrupted.
+ * Runs of the program and loops over a model of the public API resume from each other's checkpoints. In every
+ * order, all losses and the files of weights, moments and FP8 state equal those of one uninterrupted run.
  */
 #include "api/handle.h"
 #include "api/module_case.h"
@@ -13,7 +12,7 @@
 
 enum { STEPS = 6, SEQUENCES = 2, LENGTH = 16, ROW_ARGUMENTS = 6, ARGUMENTS = 32 };
 
-/* A way of training. */
+/* A configuration of the run. */
 typedef struct style {
     const char *name, *more[ROW_ARGUMENTS];
     int micro_batches;
@@ -35,10 +34,10 @@ static const style styles[] = {
     {"block", {"--train.mixed_precision=fp8", "--float8.recipe_name=block"}, 1},
 };
 
-/* What is under test, and the losses of its steps. */
+/* The configuration under test, and the losses of its steps. */
 typedef struct history {
     const style *style;
-    char folder[64]; /* of all runs */
+    char folder[64]; /* holds all run folders */
     double loss[STEPS];
 } history;
 
@@ -80,7 +79,7 @@ static void note_loss(void *user, const ott_progress *p) {
     ((history *)user)->loss[p->step - 1] = p->loss;
 }
 
-/* All steps that are left; its losses go to h. */
+/* Runs all remaining steps; records their losses in h. */
 static void run_program(history *h, const char *run_name, const char *load) {
     ott_context *c = open_context();
     ott_config *cfg = open_config(c, h, run_name, load);
@@ -131,7 +130,7 @@ static void close_loop(loop *l, const history *h) {
     ott_context_close(l->c);
 }
 
-/* The run's rows from `first` on; adds how many of their targets count. */
+/* Reads the run's rows from `first` on; adds the number of targets that count. */
 static void read_rows(loop *l, int micro_batch, int64_t first, int64_t *labels) {
     int32_t token[SEQUENCES * LENGTH], target[SEQUENCES * LENGTH], position[LENGTH], start[LENGTH];
     float values[SEQUENCES * LENGTH];
@@ -161,7 +160,7 @@ static double one_step(loop *l, const style *s, const ott_model_counters *at) {
     return loss;
 }
 
-/* Two steps from a checkpoint, or from none, to another; their losses go to h. */
+/* Trains two steps from a checkpoint (NULL: none) and saves another; records their losses in h. */
 static void run_api(history *h, const char *from, const char *to) {
     loop l;
     char path[200];
@@ -178,7 +177,7 @@ static void run_api(history *h, const char *from, const char *to) {
     }
     snprintf(path, sizeof path, "%s/%s", h->folder, to);
     succeed(ott_checkpoint_save(path, l.m, l.o));
-    succeed(ott_checkpoint_save(path, l.m, l.o)); /* takes its own place */
+    succeed(ott_checkpoint_save(path, l.m, l.o)); /* replaces its own */
     close_loop(&l, h);
 }
 
@@ -205,13 +204,13 @@ static void expect_same_files(const history *h, const char *a, const char *b) {
         char *x = read_file(h->folder, a, names[i], &x_bytes),
              *y = read_file(h->folder, b, names[i], &y_bytes);
         if (x_bytes != y_bytes || memcmp(x, y, (size_t)x_bytes) != 0)
-            fail_msg("%s: %s of %s is not that of %s", h->style->name, names[i], a, b);
+            fail_msg("%s: %s of %s differs from %s", h->style->name, names[i], a, b);
         free(x);
         free(y);
     }
 }
 
-/* Of a step's micro-batches a run adds up the losses in fp32. */
+/* A run adds the losses of a step's micro-batches in fp32. */
 static void expect_same_losses(const history *whole, const history *h) {
     for (int i = 0; i < STEPS; i++) {
         double bound = h->style->micro_batches > 1 ? 1e-6 : 0;
@@ -244,13 +243,14 @@ static void check(const style *s) {
     remove_folder(whole.folder);
 }
 
-static void test_each_resumes_the_other(void **state) {
+static void test_resume_from_each_other(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) check(&styles[i]);
 }
 
-/* A run's own checkpoint stays; weights alone go on in an evaluation, and say why no run does. */
-static void test_places(void **state) {
+/* A run's own checkpoint is not replaced. A checkpoint without an optimizer can be evaluated but not
+   resumed. */
+static void test_save_over_a_run(void **state) {
     (void)state;
     history h = {.style = &styles[0]};
     loop l;
@@ -270,7 +270,7 @@ static void test_places(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_resumes_the_other),
-                                       cmocka_unit_test(test_places)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resume_from_each_other),
+                                       cmocka_unit_test(test_save_over_a_run)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * Modules: gradients against finite differences, FP8 against the products made by hand, names, and the rules
- * of forward and backward.
+ * Modules: gradients compared with finite differences, FP8 compared with ott_gemm, names, and the rules of
+ * forward and backward.
  */
 #include "api/module_case.h"
 #include <math.h>
@@ -11,14 +11,14 @@
 /* ---- finite differences, in fp32 ---- */
 
 /*
- * The loss is sum(y * dy) in double; along a direction d of length 1 its derivative is taken from four
- * points, (8 (L(h) - L(-h)) - (L(2h) - L(-2h))) / 12h, h = 2^-5, and compared with the sum of gradient * d.
- * Truncation is about h^4 / 30 of the fifth derivative; rounding of n outputs of order 1 gives 3 * 6e-8 *
+ * The loss is sum(y * dy) in double. Its derivative along a direction d of length 1 is computed from four
+ * points, (8 (L(h) - L(-h)) - (L(2h) - L(-2h))) / 12h with h = 2^-5, and compared with the sum of gradient *
+ * d. Truncation is about h^4 / 30 of the fifth derivative; rounding of n outputs of order 1 gives 3 * 6e-8 *
  * sqrt(n) * 1.5 / h, below 4e-4 for the 512 outputs here.
  */
 #define H          0x1p-5
 #define DIRECTIONS 6
-#define RELATIVE   2e-3 /* of the root mean square of the gradient, which a direction of length 1 picks up */
+#define RELATIVE   2e-3 /* relative to the root mean square of the gradient */
 #define ABSOLUTE   4e-4
 
 typedef ott_module *(*opener)(ott_context *context);
@@ -116,7 +116,7 @@ static void check_gradient(ott_context *c, ott_module *m, const flow *f, ott_ten
         double two = loss_at(m, f, t, from, d, count, 2 * H) - loss_at(m, f, t, from, d, count, -2 * H);
         double numeric = (8 * one - two) / (12 * H);
         if (!(fabs(numeric - analytic) <= RELATIVE * rms + ABSOLUTE))
-            fail_msg("%s: derivative %.9g, gradient says %.9g (root mean square %g)", name, numeric, analytic,
+            fail_msg("%s: derivative %.9g, gradient %.9g (root mean square %g)", name, numeric, analytic,
                      rms);
     }
     succeed(ott_tensor_write(t, from, count));
@@ -147,7 +147,7 @@ static void test_gradients(void **state) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) check_module(all[i]);
 }
 
-/* ---- FP8 against the three products by hand ---- */
+/* ---- FP8 compared with ott_gemm ---- */
 
 static void check_by_hand(const char *recipe_name, ott_dtype dtype) {
     ott_context *c = open_context();
@@ -189,7 +189,7 @@ static void check_by_hand(const char *recipe_name, ott_dtype dtype) {
     ott_context_close(c);
 }
 
-static void test_fp8_by_hand(void **state) {
+static void test_fp8_against_gemms(void **state) {
     (void)state;
     const char *const names[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed", "current",
                                  "block",      "mxfp8"};
@@ -233,14 +233,14 @@ static void test_names(void **state) {
     assert_null(ott_module_child(m, "2"));
     assert_ptr_equal(value_of(m, "1.weight"), value_of(ott_module_child(m, "1"), "weight"));
     assert_int_equal(ott_tensor_rows(value_of(m, "1.bias")), 1);
-    ott_module_close(parts[0]); /* nothing: it is owned */
+    ott_module_close(parts[0]); /* does nothing: the sequential owns it */
     assert_string_equal(ott_module_kind(parts[0]), "transformer_layer");
     ott_module_close(m);
     assert_null(ott_module_kind(parts[0]));
     ott_context_close(c);
 }
 
-/* A getter's view that the caller closes is opened anew. */
+/* If the caller closes a getter's view, the getter opens a new one. */
 static void test_views(void **state) {
     (void)state;
     ott_context *c = open_context();
@@ -273,7 +273,7 @@ static void test_seeds(void **state) {
 
 /* ---- the rules of running ---- */
 
-/* What two runs of a module leave: bits must be those of the first. */
+/* Compares two passes of a module bit for bit. */
 typedef struct result {
     float *y, *dx, *gradient;
 } result;
@@ -300,8 +300,8 @@ static void free_result(result *r) {
     free(r->gradient);
 }
 
-/* x may change after forward; dx may be left out. */
-static void test_x_is_free(void **state) {
+/* x may change after forward; dx may be NULL. */
+static void test_x_may_change(void **state) {
     (void)state;
     const char *const names[] = {NULL, "tensorwise", "rowwise_with_gw_hp"};
     for (int i = 0; i < 3; i++) {
@@ -321,7 +321,7 @@ static void test_x_is_free(void **state) {
     }
 }
 
-static void test_one_forward_is_kept(void **state) {
+static void test_one_forward_is_saved(void **state) {
     (void)state;
     ott_context *c = open_context();
     ott_module *m = open_layer(c, OTT_BF16, 3);
@@ -373,7 +373,7 @@ static void test_gradients_add_up(void **state) {
     ott_context_close(c);
 }
 
-/* Two sequences in one batch give what each gives alone. */
+/* Two sequences in one batch give the same results as separate ones. */
 static void test_sequences(void **state) {
     (void)state;
     const int64_t start[] = {0, 6};
@@ -403,12 +403,12 @@ static void test_sequences(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_fp8_by_hand),
+        cmocka_unit_test(test_fp8_against_gemms),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_views),
         cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_x_is_free),
-        cmocka_unit_test(test_one_forward_is_kept),
+        cmocka_unit_test(test_x_may_change),
+        cmocka_unit_test(test_one_forward_is_saved),
         cmocka_unit_test(test_gradients_add_up),
         cmocka_unit_test(test_sequences),
     };

@@ -1,5 +1,4 @@
-/* What modules make of misuse: every error names the function and the argument, and memory that runs out
- * leaks none. */
+/* Misuse of modules: errors name the function and the argument. Running out of memory leaks nothing. */
 #include "api/context.h"
 #include "api/module_case.h"
 #include <float.h>
@@ -69,7 +68,7 @@ static void test_null(void **state) {
     ott_context_close(c);
 }
 
-/* A tensor where a module is wanted, a closed module, another context's. */
+/* A tensor instead of a module, a closed module, a module of another context. */
 static void test_wrong_handles(void **state) {
     (void)state;
     ott_context *c = open_context(), *other = open_context();
@@ -124,7 +123,7 @@ static void test_tensors(void **state) {
                  "modules[0] gives [M, 4], but modules[1] needs [M, 8]");
     ott_module *f32 = open_linear(c, 4, 4, true, OTT_F32, 3);
     assert_error(ott_sequential_open(c, (ott_module *const[]){parts[1], f32}, 2, &out), OTT_ERR_DTYPE,
-                 "modules[1] wants");
+                 "modules[1] needs");
     ott_module *m = open_sequential(c, parts, 2);
     flow f = open_flow(c, m, 6, 1);
     ott_tensor *narrow = open_tensor(c, OTT_BF16, 6, 7), *wrong = open_tensor(c, OTT_F32, 6, 8),
@@ -140,7 +139,7 @@ static void test_tensors(void **state) {
     assert_error(ott_module_backward(m, f.dy, narrow), OTT_ERR_SHAPE,
                  "dx is [6, 7], but sequential needs [6, 8]");
     assert_error(ott_module_backward(m, f.dy, wrong), OTT_ERR_DTYPE, "dx is");
-    backward(m, &f); /* none of which used up the forward */
+    backward(m, &f); /* the failed calls kept the saved forward */
     ott_module *square = open_linear(c, 8, 8, true, OTT_BF16, 4);
     assert_error(ott_module_forward(square, f.x, f.x), BAD, "x and y overlap");
     assert_error(ott_module_forward(parts[0], f.x, f.y), BAD,
@@ -272,7 +271,7 @@ static void *try_forward(void *user) {
     return NULL;
 }
 
-/* Called while the main thread is inside of a conversion. */
+/* Runs while the main thread is inside a conversion. */
 static int filter_in_use(void *user, const char *fqn, const ott_module *module) {
     attempt *a = user;
     pthread_t thread;
@@ -283,7 +282,7 @@ static int filter_in_use(void *user, const char *fqn, const ott_module *module) 
     assert_error(ott_module_forward(a->m, a->f->x, a->f->y), BAD,
                  "ott_module_forward: cannot be called from a callback");
     ott_module_close(a->m);                              /* nothing */
-    assert_int_equal(ott_module_in_features(module), 8); /* looking is allowed */
+    assert_int_equal(ott_module_in_features(module), 8); /* getters are allowed */
     succeed(ott_module_parameter_value(a->m, 0, &t));
     return 1;
 }
@@ -301,7 +300,7 @@ static void test_threads(void **state) {
     succeed(ott_convert_to_float8_training(m, &o, NULL));
     assert_int_equal(a.status, BAD);
     assert_non_null(strstr(a.text, "ott_module_forward: the context is in use by another thread"));
-    pthread_t thread; /* one after the other is fine */
+    pthread_t thread; /* threads may take turns */
     assert_int_equal(pthread_create(&thread, NULL, try_forward, &a), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(a.status, OTT_OK);
@@ -359,13 +358,13 @@ static ott_status run_all(ott_context *c, objects *all, ott_tensor *x, ott_tenso
 static void close_all(objects *all) {
     ott_optimizer_close(all->o);
     ott_module_close(all->m);
-    ott_module_close(all->parts[0]); /* where there is no sequential that owns them */
+    ott_module_close(all->parts[0]); /* if no sequential owns them */
     ott_module_close(all->parts[1]);
     ott_recipe_close(all->r);
 }
 
-/* Each allocation fails once: an error, nothing lost (closing a context in a debug build checks), and the
-   same calls succeed afterwards. */
+/* Each allocation fails once: an error, no leak (checked when a debug build closes the context), and the same
+   calls succeed afterwards. */
 static void test_memory(void **state) {
     (void)state;
     char parent[64], folder[128];

@@ -1,4 +1,4 @@
-/* AdamW over a module: its numbers, which parameters decay, clipping, steps that are skipped. */
+/* AdamW for a module: values, weight decay, clipping, skipped steps. */
 #include "api/module_case.h"
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static ott_optimizer *open_adamw(ott_context *c, ott_module *m, double decay, do
     return made;
 }
 
-/* The update of ops.def, written again: single fp32 operations in their order. */
+/* The update as ops.def specifies it: single fp32 operations in order. */
 typedef struct reference {
     float p[COUNT], m[COUNT], v[COUNT];
 } reference;
@@ -126,7 +126,7 @@ static void test_skipped(void **state) {
     succeed(ott_optimizer_zero_grad(o));
     fill(gradient_of(m, "weight"), 0.5f);
     fill(gradient_of(same, "weight"), 0.5f);
-    succeed(ott_optimizer_step(o, &info)); /* as if nothing had been */
+    succeed(ott_optimizer_step(o, &info)); /* continues normally */
     succeed(ott_optimizer_step(plain, NULL));
     assert_int_equal(info.skipped, 0);
     assert_same_parameters(m, same);
@@ -151,7 +151,7 @@ static void test_learning_rate(void **state) {
     succeed(ott_optimizer_set_lr(o, 0.5));
     succeed(ott_optimizer_step(o, NULL));
     float *after = values_of(value_of(m, "weight"));
-    assert_true(fabsf(before[3] - after[3] - 0.5f) < 1e-6f); /* the first step is the learning rate */
+    assert_true(fabsf(before[3] - after[3] - 0.5f) < 1e-6f); /* the first step equals the learning rate */
     free(before);
     free(after);
     ott_optimizer_close(o);
@@ -175,7 +175,7 @@ static void test_step_between(void **state) {
     ott_context_close(c);
 }
 
-/* An FP8 layer learns what another one computes. */
+/* An FP8 layer learns to imitate another layer. */
 static void test_it_learns(void **state) {
     (void)state;
     ott_context *c = open_context();

@@ -1,5 +1,5 @@
-/* Quantized tensors of the public API: codes and scales of every recipe against the scalar definition,
- * delayed scaling step by step, statistics, and every misuse. */
+/* Quantized tensors of the public API: codes and scales of every recipe compared with the scalar reference,
+   delayed scaling step by step, statistics, misuse. */
 #include "api/api_case.h"
 #include "fp8/reference.h"
 #include <float.h>
@@ -19,7 +19,7 @@ static const quant_spec *spec_of(const recipe *row, ott_role role) {
     return specs[role];
 }
 
-/* What one use must be, by the scalar definition. */
+/* The expected codes and scales of one use, from the scalar reference. */
 typedef struct expected {
     uint8_t codes[COUNT];
     float amax[COUNT], scale[COUNT], scale_inv[COUNT];
@@ -39,7 +39,7 @@ static void check_use(ott_qtensor *q, ott_usage use, const cast_spec *spec, cons
     }
     assert_int_equal(view.count, granularity_groups(spec->grain, lines, depth));
     memset(&e, 0, sizeof e);
-    e.scale[0] = 1.0f; /* of delayed scaling, before its first update */
+    e.scale[0] = 1.0f; /* delayed scaling before its first update */
     reference_quantize(x, dtype, ROWS, COLUMNS, COLUMNS, spec, column, e.amax, e.scale, e.scale_inv, e.codes);
     for (int64_t i = 0; i < ROWS; i++)
         for (int64_t j = 0; j < COLUMNS; j++)
@@ -77,7 +77,7 @@ static void check_dequantized(ott_context *context, ott_qtensor *q, ott_usage us
     ott_tensor_close(out);
 }
 
-/* What is contracted lies in order, columnwise too where the device wants that. */
+/* The contraction is contiguous rowwise, and columnwise too if the device requires it. */
 static void check_contiguous(ott_qtensor *q, bool contiguous) {
     ott_qdata view;
     ott_qdata_init(&view);
@@ -88,12 +88,12 @@ static void check_contiguous(ott_qtensor *q, bool contiguous) {
     if (view.codes) assert_int_equal(view.column_step, contiguous ? ROWS : 1);
 }
 
-/* contiguous: on a device that wants the contraction contiguous. */
+/* contiguous: the device requires a contiguous contraction. */
 static void check_every_recipe(bool contiguous) {
     const ott_dtype dtypes[] = {OTT_BF16, OTT_F32, OTT_F16};
     ott_context *context = open_context();
-    if (contiguous) want_contiguous_contraction(context);
-    contiguous = wants_contiguous_contraction(context);
+    if (contiguous) set_contiguous_contraction(context);
+    contiguous = needs_contiguous_contraction(context);
     for (int i = 0; i < RECIPES; i++)
         for (int role = 0; role < 3; role++) {
             ott_dtype dtype = dtypes[(i + role) % 3];
@@ -101,7 +101,7 @@ static void check_every_recipe(bool contiguous) {
             ott_tensor *x = open_normal(context, dtype, ROWS, COLUMNS, (uint64_t)(10 * i + role));
             ott_qtensor *q = open_qtensor(context, ROWS, COLUMNS, r, (ott_role)role);
             const quant_spec *spec = spec_of(recipe_find(recipes[i]), (ott_role)role);
-            ott_recipe_close(r); /* it is not needed any more */
+            ott_recipe_close(r); /* no longer needed */
             succeed(ott_quantize(q, x));
             check_use(q, OTT_ROWWISE, &spec->rowwise, tensor_on_host(x), dtype);
             check_use(q, OTT_COLUMNWISE, &spec->columnwise, tensor_on_host(x), dtype);
@@ -133,7 +133,7 @@ static void quantize_amax(ott_qtensor *q, ott_tensor *x, float amax) {
     succeed(ott_quantize(q, x));
 }
 
-static void test_delayed_scale_follows_the_history(void **state) {
+static void test_delayed_scale_from_history(void **state) {
     (void)state;
     ott_context *context = open_context();
     ott_recipe *r = open_recipe(context, "delayed");
@@ -141,19 +141,19 @@ static void test_delayed_scale_follows_the_history(void **state) {
     ott_qtensor *q = open_qtensor(context, 2, 2, r, OTT_INPUT);
     ott_tensor *x = open_tensor(context, OTT_F32, 2, 2);
     quantize_amax(q, x, 7.0f);
-    assert_true(scale_of(q) == 1.0f); /* this step's amax is for the next */
-    quantize_amax(q, x, 3.5f);        /* a second micro-batch: the larger counts */
+    assert_true(scale_of(q) == 1.0f); /* this step's amax counts for the next scale */
+    quantize_amax(q, x, 3.5f);        /* a second micro-batch: the larger amax counts */
     succeed(ott_qtensor_update_scale(q, NULL));
     quantize_amax(q, x, 1.75f);
     assert_true(scale_of(q) == 448.0f / 7.0f);
     succeed(ott_qtensor_update_scale(q, NULL));
     quantize_amax(q, x, 1.75f);
-    assert_true(scale_of(q) == 448.0f / 7.0f); /* 7 is still in the window of two */
+    assert_true(scale_of(q) == 448.0f / 7.0f); /* 7 is still in the history of length 2 */
     succeed(ott_qtensor_update_scale(q, NULL));
     quantize_amax(q, x, 1.0f);
     assert_true(scale_of(q) == 448.0f / 1.75f);
     succeed(ott_qtensor_update_scale(q, NULL));
-    succeed(ott_qtensor_update_scale(q, NULL)); /* nothing was seen: nothing changes */
+    succeed(ott_qtensor_update_scale(q, NULL)); /* no amax was recorded: nothing changes */
     quantize_amax(q, x, 1.0f);
     assert_true(scale_of(q) == 448.0f / 1.75f);
     ott_context_close(context);
@@ -192,7 +192,7 @@ static void test_callbacks(void **state) {
     succeed(ott_recipe_set(r, "amax_history_len", "5"));
     succeed(ott_recipe_set(r, "margin", "3"));
     ott_qtensor *q = open_qtensor(context, 2, 2, r, OTT_WEIGHT);
-    ott_recipe_close(r); /* what was made with it goes on */
+    ott_recipe_close(r); /* objects made with it still work */
     ott_tensor *x = open_tensor(context, OTT_F32, 2, 2);
     quantize_amax(q, x, 7.0f);
     succeed(ott_qtensor_update_scale(q, NULL));
@@ -214,7 +214,7 @@ static float wrong_scale(void *user, float amax, float old_scale, float max, int
     return *(const float *)user;
 }
 
-/* A callback's scale that no cast can use is an error, and the scale in force stays. */
+/* An invalid scale from a callback is an error, and the current scale stays. */
 static void test_wrong_scales_of_callbacks(void **state) {
     (void)state;
     float wrong[] = {NAN, 0.0f, -2.0f, INFINITY};
@@ -238,7 +238,7 @@ static void test_wrong_scales_of_callbacks(void **state) {
 
 /* ---- groups ---- */
 
-/* The other rank has seen 28, and holds nothing else. */
+/* Simulates a second rank whose amax is 28. */
 static ott_status pretend(void *user, float *values, int64_t count, ott_reduce kind) {
     int *calls = user;
     if (++*calls > 1) return OTT_ERR_IO;
@@ -256,7 +256,7 @@ static float first_scale(ott_context *context, ott_recipe *r, ott_dtype dtype) {
     return use_on_host(q, OTT_ROWWISE).scale[0];
 }
 
-/* TransformerEngine's block scaling: an infinite scale is the largest number of the format that is cast. */
+/* TransformerEngine's block scaling: an infinite scale becomes the largest number of the source format. */
 static void test_infinite_block_scales(void **state) {
     (void)state;
     ott_context *context = open_context();
@@ -323,7 +323,7 @@ static void test_statistics(void **state) {
     assert_true(s.saturated == 0.125 && s.underflowed == 0.125 && s.amax == 1000);
     double noise = 552.0 * 552.0, signal = 1e6 + 9 + 16 + 25 + 36 + 49;
     assert_true(fabs(s.sqnr_db - 10 * log10(signal / noise)) < 1e-4);
-    s.struct_size = offsetof(ott_statistics, sqnr_db); /* a program that knows fewer fields */
+    s.struct_size = offsetof(ott_statistics, sqnr_db); /* a program with an older header */
     s.sqnr_db = -5;
     succeed(ott_quantize_statistics(q, x, OTT_ROWWISE, &s));
     assert_true(s.sqnr_db == -5);
@@ -387,7 +387,7 @@ static void test_wrong_arguments(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_recipe_by_the_definition),
-        cmocka_unit_test(test_delayed_scale_follows_the_history),
+        cmocka_unit_test(test_delayed_scale_from_history),
         cmocka_unit_test(test_callbacks),
         cmocka_unit_test(test_wrong_scales_of_callbacks),
         cmocka_unit_test(test_infinite_block_scales),

@@ -1,4 +1,4 @@
-/* Recipes of the public API: opening, options, texts, the table, and which device can run them. */
+/* Recipes of the public API: names, keys, texts, the table, and which devices can run them. */
 #include "api/api_case.h"
 #include "fp8/recipe.h"
 #include <stdio.h>
@@ -6,10 +6,10 @@
 #include <string.h>
 
 static void assert_has(const char *text, const char *part) {
-    if (!strstr(text, part)) fail_msg("\"%s\" does not say \"%s\"", text, part);
+    if (!strstr(text, part)) fail_msg("\"%s\" does not contain \"%s\"", text, part);
 }
 
-static void test_every_row_opens_and_describes_itself(void **state) {
+static void test_every_row_opens(void **state) {
     (void)state;
     int count;
     const recipe *table = recipe_table(&count);
@@ -50,8 +50,8 @@ static void test_options(void **state) {
     ott_context_close(context);
 }
 
-/* TransformerEngine's classes and other spellings are the table's recipes; formats are answered as such. */
-static void test_names_of_others(void **state) {
+/* TransformerEngine's class names and other spellings find rows of the table. Names of formats get a hint. */
+static void test_other_frameworks_names(void **state) {
     (void)state;
     static const struct {
         const char *given, *name;
@@ -83,7 +83,7 @@ static void test_names_of_others(void **state) {
     ott_context_close(context);
 }
 
-/* Its operands are given one by one; without any it is refused by the keys that give them. */
+/* A custom recipe is defined operand by operand. Without operands the error names their keys. */
 static void test_custom(void **state) {
     (void)state;
     ott_qtensor *q;
@@ -106,8 +106,9 @@ static void test_custom(void **state) {
     ott_context_close(context);
 }
 
-/* Messages name functions, arguments and keys of the API, nothing of a configuration or a command line. */
-static void test_words_of_the_api(void **state) {
+/* Messages name functions, arguments and keys of the API, not keys of a configuration or options of the
+   program. */
+static void test_messages_use_api_names(void **state) {
     (void)state;
     ott_qtensor *q;
     ott_context *context = open_context();
@@ -123,7 +124,7 @@ static void test_words_of_the_api(void **state) {
     ott_context_close(context);
 }
 
-/* Options that do not agree are told when the recipe is used, and can be put right. */
+/* Contradicting keys are reported when the recipe is used, and can then be corrected. */
 static void test_inconsistent_options(void **state) {
     (void)state;
     ott_qtensor *q;
@@ -190,7 +191,7 @@ static void assert_cuda(const char *json, const char *recipe_name, const char *b
     if (strncmp(cuda + 8, begin, strlen(begin)) != 0) fail_msg("\"%.200s\" is not \"%s\"", cuda, begin);
 }
 
-/* The devices in the table, and the members "cuda" of the JSON, of two recipes. */
+/* Checks the devices of two recipes in the table, and their "cuda" members in the JSON. */
 static void assert_table(ott_context *context, const char *rowwise, const char *mxfp8,
                          const char *json_rowwise, const char *json_mxfp8) {
     static collected text, json;
@@ -204,7 +205,7 @@ static void assert_table(ott_context *context, const char *rowwise, const char *
     assert_has(json.text, "\"cpu\": {\"built\": true, \"supported\": true}");
 }
 
-/* Without the CUDA backend, with it, and with a GPU. Last: a plugin that is found stays. */
+/* Without the CUDA backend, with it, and with a GPU. Runs last: a loaded plugin stays loaded. */
 static void test_table_asks_the_backends(void **state) {
     (void)state;
     ott_context *context = open_context();
@@ -248,11 +249,11 @@ static void test_supported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_row_opens_and_describes_itself),
+        cmocka_unit_test(test_every_row_opens),
         cmocka_unit_test(test_options),
-        cmocka_unit_test(test_names_of_others),
+        cmocka_unit_test(test_other_frameworks_names),
         cmocka_unit_test(test_custom),
-        cmocka_unit_test(test_words_of_the_api),
+        cmocka_unit_test(test_messages_use_api_names),
         cmocka_unit_test(test_inconsistent_options),
         cmocka_unit_test(test_wrong_names),
         cmocka_unit_test(test_table),

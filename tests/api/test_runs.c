@@ -1,5 +1,4 @@
-/* What the public API makes of wrong arguments, of option structs of other versions, and of two contexts at
- * once. */
+/* Calls of the public API with wrong arguments, with option structs of other versions, and with a run. */
 #define _GNU_SOURCE
 #include "api/api_case.h"
 #include <stdbool.h>
@@ -56,7 +55,7 @@ static void test_null_arguments(void **state) {
     ott_context_close(context);
 }
 
-/* An older program has a shorter struct, a newer one a longer one. */
+/* An older program has a shorter struct, a newer program a longer one. */
 static void test_options_of_other_versions(void **state) {
     (void)state;
     size_t bytes = 0;
@@ -121,7 +120,7 @@ typedef struct hearer {
     ott_progress last;
 } hearer;
 
-static void hear(void *user, ott_log_level level, const char *text) {
+static void capture_log(void *user, ott_log_level level, const char *text) {
     (void)level;
     assert_null(strchr(text, '\n'));
     ((hearer *)user)->lines++;
@@ -166,7 +165,7 @@ static void train_small(const char *folder, bool stop, hearer *h) {
     ott_context_options options;
     ott_context *context;
     ott_context_options_init(&options);
-    options.log = hear;
+    options.log = capture_log;
     options.user = h;
     assert_int_equal(ott_context_open(&options, &context), OTT_OK);
     ott_config *config = small_run(context, folder);
@@ -208,7 +207,7 @@ static void follow_work(void *user, const ott_work *w) {
     seen->calls++;
 }
 
-/* A step of several micro-batches says how far it is; one of a single micro-batch has nothing to say. */
+/* The work callback is called in a step of several micro-batches, not in a step of one. */
 static void work_inside_steps(const char *accumulate, int calls) {
     worker seen = {0};
     char folder[] = "test-api-XXXXXX";
@@ -246,7 +245,7 @@ static void test_stopping(void **state) {
     remove_folder(folder);
 }
 
-/* What was set after opening is checked before training begins. */
+/* Keys set after ott_config_open are checked before training begins. */
 static void test_train_checks(void **state) {
     (void)state;
     ott_context *context = open_context();

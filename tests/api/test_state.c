@@ -1,4 +1,5 @@
-/* Checkpoints of modules: resumed training has the same bits; what does not fit or is damaged is named. */
+/* Checkpoints of modules: resumed training has the same bits; errors name damaged files and tensors that do
+   not fit. */
 #include "api/module.h"
 #include "api/module_case.h"
 #include <stdio.h>
@@ -9,10 +10,10 @@
 
 enum { ROWS = 16 };
 
-/* How a run computes. */
+/* A setup for the runs. */
 typedef struct style {
     const char *recipe; /* NULL: bf16 */
-    bool region;        /* else converted */
+    bool region;        /* false: converted */
 } style;
 
 typedef struct run {
@@ -21,7 +22,7 @@ typedef struct run {
     ott_optimizer *o;
     ott_recipe *r;
     flow f;
-    heard h;
+    captured_log h;
     style style;
 } run;
 
@@ -39,11 +40,11 @@ static void convert(run *r, ott_recipe *with) {
     succeed(ott_convert_to_float8_training(r->m, &o, NULL));
 }
 
-/* A run of a block and a linear, with weights of their own that a checkpoint must replace. */
+/* A transformer layer and a linear layer, with different initial weights that a checkpoint must replace. */
 static void open_run(run *r, style s, uint64_t seed) {
     ott_adamw_options o;
     *r = (run){.style = s};
-    r->c = open_heard(&r->h);
+    r->c = open_logging_context(&r->h);
     ott_module *parts[] = {open_layer(r->c, OTT_BF16, seed), open_linear(r->c, 32, 8, true, OTT_BF16, seed)};
     r->m = open_sequential(r->c, parts, 2);
     r->r = open_style_recipe(r->c, &s);
@@ -104,7 +105,7 @@ static void check_resume(style s) {
     assert_file(folder, "optimizer.safetensors", true);
     assert_file(folder, "float8.safetensors", delayed);
     open_run(&second, s, 2);            /* other weights */
-    if (s.region) train(&second, 7, 8); /* and it has run already */
+    if (s.region) train(&second, 7, 8); /* and it ran before loading */
     succeed(ott_checkpoint_load(folder, second.m, second.o));
     assert_same_parameters(first.m, second.m);
     train(&second, 3, 6);
@@ -114,7 +115,7 @@ static void check_resume(style s) {
     if (delayed)
         assert_true(scale_of(whole.m, "0.mlp.up_proj", "grad_output") ==
                     scale_of(second.m, "0.mlp.up_proj", "grad_output"));
-    assert_int_equal(times_heard(&second.h, "Float8 state"), 0);
+    assert_int_equal(count_logged(&second.h, "Float8 state"), 0);
     close_run(&whole);
     close_run(&first);
     close_run(&second);
@@ -128,7 +129,7 @@ static void test_resume(void **state) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) check_resume(all[i]);
 }
 
-/* A module that has met no region yet goes on from the file's scales. */
+/* A module that has not run in a region yet continues from the file's scales. */
 static void test_fresh_module_in_a_region(void **state) {
     (void)state;
     const style s = {"delayed", true};
@@ -144,7 +145,7 @@ static void test_fresh_module_in_a_region(void **state) {
     succeed(ott_checkpoint_save(folder, first.m, first.o));
     open_run(&second, s, 2);
     succeed(ott_checkpoint_load(folder, second.m, second.o));
-    succeed(ott_checkpoint_save(again, second.m, second.o)); /* it waits through a save, too */
+    succeed(ott_checkpoint_save(again, second.m, second.o)); /* saving keeps the loaded state */
     close_run(&second);
     open_run(&second, s, 3);
     succeed(ott_checkpoint_load(again, second.m, second.o));
@@ -156,7 +157,7 @@ static void test_fresh_module_in_a_region(void **state) {
     remove_folder(parent);
 }
 
-/* Loading a module that runs something else. */
+/* Loading into a module with another recipe. */
 static void test_other_recipe(void **state) {
     (void)state;
     char parent[64], delayed[128], plain[128];
@@ -172,22 +173,23 @@ static void test_other_recipe(void **state) {
     succeed(ott_checkpoint_load(delayed, second.m, NULL));
     assert_same_parameters(first.m, second.m);
     assert_int_equal(
-        times_heard(&second.h,
-                    "Float8 state of 1 (weight, recipe delayed) dropped: the module runs tensorwise"),
+        count_logged(&second.h,
+                     "Float8 state of 1 (weight, recipe delayed) dropped: the module runs tensorwise"),
         1);
-    assert_int_equal(times_heard(&second.h, " dropped: "), 24);
+    assert_int_equal(count_logged(&second.h, " dropped: "), 24);
     assert_error(ott_checkpoint_load(delayed, second.m, second.o), OTT_ERR_FORMAT,
                  "was saved without an optimizer");
     succeed(ott_checkpoint_save(plain, second.m, second.o));
     succeed(ott_checkpoint_load(plain, first.m, first.o));
-    assert_int_equal(times_heard(&first.h, "Float8 state of 0.mlp.down_proj (input) starts from scratch"), 1);
+    assert_int_equal(count_logged(&first.h, "Float8 state of 0.mlp.down_proj (input) starts from scratch"),
+                     1);
     assert_true(scale_of(first.m, "0.mlp.down_proj", "input") == 1.0f);
     close_run(&first);
     close_run(&second);
     remove_folder(parent);
 }
 
-/* The longest history there may be, and a shorter one that takes its newest members. */
+/* The longest allowed history, and a shorter one that keeps its newest amaxes. */
 static void test_history_lengths(void **state) {
     (void)state;
     char parent[64], folder[128];
@@ -217,7 +219,7 @@ static void test_history_lengths(void **state) {
     succeed(ott_checkpoint_load(folder, m[1], NULL));
     float scale, amax;
     succeed(ott_module_scale(m[1], "input", &scale, &amax));
-    assert_true(scale == 56.0f && amax == 2.0f); /* the last place of a window waits for the next step */
+    assert_true(scale == 56.0f && amax == 2.0f); /* the last entry of the history is for the next step */
     for (int i = 0; i < 2; i++) {
         ott_module_close(m[i]);
         ott_recipe_close(r[i]);
@@ -259,8 +261,8 @@ static void test_mismatch(void **state) {
     remove_folder(parent);
 }
 
-/* Weights are drawn when they are first needed, which those that a checkpoint brings never are. */
-static void test_weights_wait(void **state) {
+/* Weights are drawn when first needed. If a checkpoint is loaded before that, they are not drawn. */
+static void test_weights_drawn_late(void **state) {
     (void)state;
     char parent[64], folder[128];
     ott_context *c = open_context();
@@ -274,7 +276,7 @@ static void test_weights_wait(void **state) {
     succeed(ott_checkpoint_load(folder, loaded, NULL));
     assert_true(loaded->has_weights);
     assert_same_parameters(m, loaded);
-    ott_module *all = open_sequential(c, &part, 1); /* names change, what is drawn does not */
+    ott_module *all = open_sequential(c, &part, 1); /* names change, the drawn weights do not */
     assert_same_values(value_of(m, "mlp.up_proj.weight"), value_of(all, "0.mlp.up_proj.weight"));
     ott_module_close(m);
     ott_module_close(loaded);
@@ -283,7 +285,7 @@ static void test_weights_wait(void **state) {
     remove_folder(parent);
 }
 
-/* What a version before there was one format wrote. */
+/* The folder of an older version of the library. */
 static void test_old_format(void **state) {
     (void)state;
     char parent[64], path[160];
@@ -296,10 +298,10 @@ static void test_old_format(void **state) {
     fputs("{\"version\": 1}\n", f);
     assert_int_equal(fclose(f), 0);
     assert_error(ott_checkpoint_load(parent, m, NULL), OTT_ERR_UNSUPPORTED, "an earlier version");
-    succeed(ott_checkpoint_save(parent, m, NULL)); /* takes its place */
+    succeed(ott_checkpoint_save(parent, m, NULL)); /* replaces it */
     succeed(ott_checkpoint_load(parent, m, NULL));
     assert_file(parent, "module.json", false);
-    snprintf(path, sizeof path, "%s/config.toml", parent); /* as a run's checkpoint has */
+    snprintf(path, sizeof path, "%s/config.toml", parent); /* makes it look like a run's checkpoint */
     f = fopen(path, "w");
     assert_non_null(f);
     assert_int_equal(fclose(f), 0);
@@ -327,7 +329,7 @@ static void flip(const char *path, long at) {
     assert_int_equal(fclose(f), 0);
 }
 
-/* One bit, anywhere: an error, and the module stays as it was. */
+/* One flipped bit anywhere is an error, and the module stays unchanged. */
 static void test_damage(void **state) {
     (void)state;
     static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "float8.safetensors",
@@ -376,7 +378,7 @@ int main(void) {
         cmocka_unit_test(test_resume),       cmocka_unit_test(test_fresh_module_in_a_region),
         cmocka_unit_test(test_other_recipe), cmocka_unit_test(test_history_lengths),
         cmocka_unit_test(test_mismatch),     cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_old_format),   cmocka_unit_test(test_weights_wait),
+        cmocka_unit_test(test_old_format),   cmocka_unit_test(test_weights_drawn_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

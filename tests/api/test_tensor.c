@@ -1,4 +1,4 @@
-/* Tensors of the public API: their numbers, their memory, and every misuse of them. */
+/* Tensors of the public API: values, memory, misuse. */
 #include "api/api_case.h"
 #include "backend/open.h"
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void test_numbers_go_in_and_out(void **state) {
+static void test_read_and_write(void **state) {
     (void)state;
     ott_context *context = open_context();
     const float values[6] = {0, 1.0f, -2.5f, 1.0f / 3, 70000.0f, 1e-9f};
@@ -73,14 +73,14 @@ static void test_wrapped_memory_is_the_callers(void **state) {
     assert_null(t);
     assert_error(ott_tensor_wrap(context, (char *)mine + 1, OTT_F32, 1, 2, &t), OTT_ERR_ARGUMENT,
                  "not aligned for fp32");
-    succeed(ott_tensor_wrap(context, NULL, OTT_F32, 0, 8, &t)); /* nothing needs no memory */
+    succeed(ott_tensor_wrap(context, NULL, OTT_F32, 0, 8, &t)); /* no elements, no memory */
     assert_int_equal(ott_tensor_columns(t), 8);
     succeed(ott_tensor_read(t, back, 0));
     ott_tensor_close(t);
     ott_context_close(context);
 }
 
-/* The same numbers from the same seed, of about the deviation asked for, whatever the format. */
+/* The same seed gives the same numbers in every format, with about the requested deviation. */
 static void test_fill_normal(void **state) {
     (void)state;
     enum { N = 4096 };
@@ -142,7 +142,7 @@ static void test_wrong_arguments(void **state) {
     ott_context_close(context);
 }
 
-static void test_handles_that_are_none(void **state) {
+static void test_invalid_handles(void **state) {
     (void)state;
     float value;
     char noise[64];
@@ -165,7 +165,7 @@ static void test_handles_that_are_none(void **state) {
     assert_int_equal(ott_tensor_columns(NULL), -1);
     assert_int_equal(ott_tensor_dtype(t), OTT_DTYPE_COUNT);
     assert_null(ott_tensor_data(t));
-    ott_tensor_close(t); /* twice, of another kind, none: nothing */
+    ott_tensor_close(t); /* does nothing twice, for another kind, for NULL */
     ott_tensor_close((ott_tensor *)r);
     ott_tensor_close(NULL);
     ott_recipe_close((ott_recipe *)other);
@@ -184,12 +184,12 @@ static void test_another_context(void **state) {
     ott_tensor_close(a);
     ott_context_close(one);
     float values[4];
-    succeed(ott_tensor_read(b, values, 4)); /* the other lives on */
+    succeed(ott_tensor_read(b, values, 4)); /* the other one still works */
     ott_tensor_close(b);
     ott_context_close(two);
 }
 
-/* A loop that opens and closes without end takes no more memory; the newest closed ones stay known. */
+/* A loop of opening and closing takes no more memory. The newest closed tensors are still recognized. */
 static void test_closed_tensors_are_recycled(void **state) {
     (void)state;
     enum { MANY = 5000 };
@@ -210,8 +210,8 @@ static void test_closed_tensors_are_recycled(void **state) {
     ott_context_close(context);
 }
 
-/* The name is looked at when the context is opened, and need not outlive that. */
-static void a_context_computes_where_it_was_told(void **state) {
+/* The device name is checked and copied when the context is opened. */
+static void a_context_uses_its_device(void **state) {
     (void)state;
     char name[] = "cpu";
     ott_context_options o;
@@ -232,15 +232,15 @@ static void a_context_computes_where_it_was_told(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers_go_in_and_out),
+        cmocka_unit_test(test_read_and_write),
         cmocka_unit_test(test_only_memory_of_the_device_is_wrapped),
         cmocka_unit_test(test_wrapped_memory_is_the_callers),
         cmocka_unit_test(test_fill_normal),
         cmocka_unit_test(test_wrong_arguments),
-        cmocka_unit_test(test_handles_that_are_none),
+        cmocka_unit_test(test_invalid_handles),
         cmocka_unit_test(test_another_context),
         cmocka_unit_test(test_closed_tensors_are_recycled),
-        cmocka_unit_test(a_context_computes_where_it_was_told),
+        cmocka_unit_test(a_context_uses_its_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

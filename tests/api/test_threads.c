@@ -1,10 +1,10 @@
-/* One context, two threads; callbacks that call back; contexts closed with objects open. */
+/* One context in two threads; callbacks that call the library; contexts closed with open objects. */
 #include "api/api_case.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
-/* What a second thread gets while the first is inside a call. */
+/* Results of a second thread while the first is inside a call. */
 typedef struct meeting {
     ott_context *context;
     ott_tensor *t;
@@ -30,7 +30,7 @@ static void *intrude(void *user) {
     m->described = ott_recipe_describe(m->r, ignore, NULL);
     m->configured = ott_config_open(m->context, 0, NULL, &config);
     strncpy(m->config_text, ott_error_text(), sizeof m->config_text - 1);
-    ott_tensor_close(m->t); /* is not closed: it cannot say that */
+    ott_tensor_close(m->t); /* does nothing, and has no status to report it */
     return NULL;
 }
 
@@ -71,7 +71,7 @@ static void *use(void *user) {
     return NULL;
 }
 
-/* One after the other is fine, also after an error inside. */
+/* Threads may take turns, also after an error inside a call. */
 static void test_threads_take_turns(void **state) {
     (void)state;
     pthread_t thread;
@@ -103,7 +103,7 @@ static void *work(void *user) {
     return NULL;
 }
 
-static void test_two_contexts_side_by_side(void **state) {
+static void test_two_contexts(void **state) {
     (void)state;
     pthread_t thread;
     float theirs = 0, mine = 0;
@@ -115,20 +115,20 @@ static void test_two_contexts_side_by_side(void **state) {
 
 /* ---- closing ---- */
 
-static void hear(void *user, ott_log_level level, const char *text) {
+static void capture_log(void *user, ott_log_level level, const char *text) {
     assert_int_equal(level, OTT_LOG_WARNING);
     strncpy(user, text, 255);
 }
 
-/* Debug builds stop at memory that is not given back. */
+/* Debug builds abort on a leak. */
 static void test_closing_with_objects_open(void **state) {
     (void)state;
-    char heard[256] = "";
+    char logged[256] = "";
     ott_context *context;
     ott_context_options options;
     ott_context_options_init(&options);
-    options.log = hear;
-    options.user = heard;
+    options.log = capture_log;
+    options.user = logged;
     options.threads = 1;
     succeed(ott_context_open(&options, &context));
     ott_recipe *r = open_recipe(context, "delayed");
@@ -136,7 +136,7 @@ static void test_closing_with_objects_open(void **state) {
     succeed(ott_quantize(q, open_normal(context, OTT_BF16, 32, 32, 1)));
     ott_tensor_close(open_tensor(context, OTT_F32, 1, 1));
     ott_context_close(context);
-    assert_non_null(strstr(heard, "3 objects made with the context are still open"));
+    assert_non_null(strstr(logged, "3 objects made with the context are still open"));
 }
 
 static void test_context_options(void **state) {
@@ -148,15 +148,17 @@ static void test_context_options(void **state) {
     options.threads = -2;
     assert_error(ott_context_open(&options, &context), OTT_ERR_ARGUMENT, "ott_context_open: threads = -2");
     assert_null(context);
-    options.struct_size = offsetof(ott_context_options, threads); /* a program older than the field */
+    options.struct_size = offsetof(ott_context_options, threads); /* a program with an older header */
     succeed(ott_context_open(&options, &context));
     ott_context_close(context);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_second_thread_is_refused),  cmocka_unit_test(test_threads_take_turns),
-        cmocka_unit_test(test_two_contexts_side_by_side), cmocka_unit_test(test_closing_with_objects_open),
+        cmocka_unit_test(test_second_thread_is_refused),
+        cmocka_unit_test(test_threads_take_turns),
+        cmocka_unit_test(test_two_contexts),
+        cmocka_unit_test(test_closing_with_objects_open),
         cmocka_unit_test(test_context_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

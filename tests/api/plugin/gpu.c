@@ -1,6 +1,6 @@
 /*
- * tests/api/plugin/gpu: a CUDA plugin that computes nothing. As OTTAVA_TEST_GPU says there is no GPU (unset) or one, with the
- * granularities of an H100.
+ * tests/api/plugin/gpu: a CUDA plugin that computes nothing. If OTTAVA_TEST_GPU is set, it reports one GPU
+ * with the granularities of an H100; if not, no GPU.
  */
 #include "backend/plugin.h"
 #include <stdlib.h>
