@@ -1,7 +1,7 @@
 /*
- * ottava/fp8.h: the parts of FP8 training as separate calls, for your own training loop:
- * tensors, recipes, quantized tensors, the three GEMMs of a linear layer, cast statistics, and process groups
- * over your own transport. examples/own_loop.c uses all of them.
+ * ottava/fp8.h: the parts of FP8 training as separate calls, for your own training loop: tensors, recipes,
+ * quantized tensors, the three GEMMs of a linear layer, cast statistics, and process groups over your own
+ * transport. examples/own_loop.c uses all of them.
  *
  * A linear layer computes Y[M,N] = X[M,K] W[N,K]^T. A recipe defines how each tensor is quantized for each of
  * its two uses: rowwise (the GEMM contracts along its rows) and columnwise (the GEMM contracts down its
@@ -127,8 +127,9 @@ OTT_API ott_status ott_recipe_describe(ott_recipe *r, ott_text_fn write, void *u
 OTT_API ott_status ott_recipe_table(ott_context *context, int json, ott_text_fn write, void *user);
 
 /* OTT_OK if the device can run the recipe. device_name: as in ott_context_options; "auto" is answered for the
-   CPU, its fallback. OTT_ERR_UNSUPPORTED if it cannot. OTT_ERR_ARGUMENT for an unknown device, OTT_ERR_CONFIG
-   for an unknown recipe. *reason (may be NULL) becomes "" or the error text. */
+   CPU, its fallback. OTT_ERR_UNSUPPORTED if it cannot, OTT_ERR_DEVICE if there is no such GPU.
+   OTT_ERR_ARGUMENT for an unknown device, OTT_ERR_CONFIG for an unknown recipe. *reason (may be NULL) becomes
+   "" or the error text. */
 OTT_API ott_status ott_supported(ott_context *context, const char *device_name, const char *recipe_name,
                                  const char **reason);
 
@@ -181,9 +182,11 @@ OTT_API ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g);
 
 /*
  * A view of one use of a quantized tensor. Its pointers are device memory of the quantized tensor (host
- * memory on the CPU), valid until it is closed; ott_quantize changes the contents. Element (i, j) has the
- * code codes[i * row_step + j * column_step]. Its scale group has the index line / block_mn * mn_step + k /
- * block_depth * k_step, where (line, k) is (i, j) rowwise and (j, i) columnwise.
+ * memory on the CPU), valid until it is closed; ott_quantize changes the contents. Code and scale group of
+ * element (i, j), where (line, k) is (i, j) rowwise and (j, i) columnwise, and divisions round down:
+ *
+ *     codes[i * row_step + j * column_step]
+ *     scale[(line / block_mn) * mn_step + (k / block_depth) * k_step]
  */
 typedef struct ott_qdata {
     size_t struct_size;

@@ -112,7 +112,8 @@ OTT_API void ott_attention_options_init(ott_attention_options *options);
 OTT_API void ott_mlp_options_init(ott_mlp_options *options);
 OTT_API void ott_transformer_layer_options_init(ott_transformer_layer_options *options);
 
-/* Open a module. options must not be NULL. OTT_ERR_ARGUMENT names an invalid option. */
+/* Open a module. options must not be NULL. OTT_ERR_ARGUMENT or OTT_ERR_DTYPE for an invalid option; the error
+   text names it. */
 OTT_API ott_status ott_linear_open(ott_context *context, const ott_linear_options *options, ott_module **out);
 OTT_API ott_status ott_norm_open(ott_context *context, const ott_norm_options *options, ott_module **out);
 OTT_API ott_status ott_attention_open(ott_context *context, const ott_attention_options *options,
@@ -156,9 +157,9 @@ OTT_API ott_status ott_model_open(ott_context *context, ott_config *config, ott_
  * Runs forward, loss and backward in one call, as ott_train does. With train.loss_fn = chunked_cross_entropy
  * the logits of only one chunk of tokens are in memory at a time. tokens and targets: [sequences, length],
  * OTT_I32; targets as in ott_cross_entropy_loss, already shifted. labels: number of targets that count in all
- * micro-batches of the optimizer step; 0: in this call. *loss (may be NULL) is the sum of this call's losses
- * divided by labels, so the losses of a step's micro-batches add up to the step's mean. Adds to the parameter
- * gradients; in evaluation only the loss is computed.
+ * micro-batches of the optimizer step, at least as many as in this call; 0: in this call. *loss (may be NULL)
+ * is the sum of this call's losses divided by labels, so the losses of a step's micro-batches add up to the
+ * step's mean. Adds to the parameter gradients; in evaluation only the loss is computed.
  */
 OTT_API ott_status ott_model_loss(ott_module *model, const ott_tensor *tokens, const ott_tensor *targets,
                                   int64_t labels, double *loss);
@@ -177,10 +178,12 @@ OTT_API ott_status ott_model_read_counters(const ott_module *model, ott_model_co
 
 /* ---- running ---- */
 
+/* The functions of this section need a whole module: OTT_ERR_ARGUMENT for a part of another module. */
+
 /*
  * Computes y[M, out_features] from x[M, in_features]. Both have the module's dtype and do not overlap; M is 1
  * or more. In training (the default) the module saves what backward needs; x may be changed afterwards. A
- * module saves only its last forward. Only a whole module can run, not a part of one.
+ * module saves only its last forward.
  */
 OTT_API ott_status ott_module_forward(ott_module *module, const ott_tensor *x, ott_tensor *y);
 /*
@@ -280,12 +283,12 @@ typedef struct ott_convert_summary {
 OTT_API void ott_convert_options_init(ott_convert_options *options);
 OTT_API void ott_convert_summary_init(ott_convert_summary *summary);
 /*
- * Converts the linear layers of a module to FP8, in place. Weights and names stay the same, and so does an
- * optimizer. Dimensions need not be multiples of 16. Each skipped layer is logged with its reason. A warning
- * is logged if a text of filter_fqns matches no linear layer, or if nothing was converted. Later calls may
- * convert more layers or change recipes; a layer that a call skips keeps its recipe. The saved forward is
- * dropped. With delayed scaling, ott_optimizer_step updates the scales, or the region that a layer runs in.
- * options and out may be NULL.
+ * Converts the linear layers of a module to FP8, in place. Weights and names stay the same, and an optimizer
+ * of the module stays valid. Dimensions need not be multiples of 16. Each skipped layer is logged with its
+ * reason. A warning is logged if a text of filter_fqns matches no linear layer, or if nothing was converted.
+ * Later calls may convert more layers or change recipes; a layer that a call skips keeps its recipe. The
+ * saved forward is dropped. With delayed scaling, ott_optimizer_step updates the scales, or the region that a
+ * layer runs in. OTT_ERR_UNSUPPORTED if the device cannot run the recipe. options and out may be NULL.
  */
 OTT_API ott_status ott_convert_to_float8_training(ott_module *module, const ott_convert_options *options,
                                                   ott_convert_summary *out);
@@ -303,7 +306,8 @@ OTT_API void ott_autocast_options_init(ott_autocast_options *options);
 /*
  * Opens a region for forward passes of all modules of the context. Regions nest, at most 32 deep; the
  * innermost one counts. A layer that ran with another recipe before switches, with one log line per forward;
- * the state of delayed scaling continues if format and margin are the same. options may be NULL.
+ * the state of delayed scaling continues if format and margin are the same. OTT_ERR_UNSUPPORTED if the device
+ * cannot run the recipe. options may be NULL.
  *
  *     ott_autocast_begin(context, NULL);
  *     ott_module_forward(module, x, y);
@@ -403,8 +407,8 @@ OTT_API ott_status ott_checkpoint_save(const char *folder, ott_module *module, o
  * same bits. A model also loads a run's folder step-N, with its counters. optimizer NULL: its state is not
  * read. All files are checked before anything changes: a damaged file is an error that names the file, a
  * tensor that does not fit one that names the tensor. The state of delayed scaling goes to the linear layers
- * with the same names. It is dropped if the layer runs another recipe, and starts from zero if the file has
- * none; both are logged. Options of the optimizer, such as the learning rate, are not in the folder.
+ * with the same names. It is dropped if the layer runs another recipe, and starts from scratch if the file
+ * has none; both are logged. Options of the optimizer, such as the learning rate, are not in the folder.
  */
 OTT_API ott_status ott_checkpoint_load(const char *folder, ott_module *module, ott_optimizer *optimizer);
 

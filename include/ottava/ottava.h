@@ -113,8 +113,8 @@ typedef struct ott_generate_options {
     /* Above 0; 1 (default): none. Logits of tokens that the text already contains are divided by it if
        positive and multiplied by it if negative. */
     double repetition_penalty;
-    /* [stop_count] stop texts, none empty. Generation ends when one of them is complete. The stop
-       text is not written. */
+    /* [stop_count] stop texts, none empty. Generation ends when one of them is complete. The stop text is not
+       written. */
     const char *const *stop;
     int stop_count;
     ott_generate_precision precision;

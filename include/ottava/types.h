@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/* X(name, exit code, meaning). A program that ends because of a status should exit with its exit code:
-   0 done, 1 the run failed, 2 bad input. */
+/* X(name, exit code, meaning). A program that ends because of a status should exit with its exit code: 0
+   done, 1 the run failed, 2 bad input. */
 #define OTT_STATUS_MAP(X)                                                                                    \
     X(OK, 0, "done")                                                                                         \
     X(ERR_ARGUMENT, 2, "invalid argument")                                                                   \
