@@ -29,8 +29,7 @@ static void print_log(void *user, ott_log_level level, const char *text) {
     puts(text);
 }
 
-/* Selects the layers to convert, by name and size: FP8 GEMMs on GPUs need dimensions that are multiples of
-   16. */
+/* Selects the layers to convert, by name and size: FP8 GEMMs on GPUs need multiples of 16. */
 static int module_filter(void *user, const char *fqn, const ott_module *module) {
     (void)user;
     if (strcmp(fqn, "1") == 0) return 0; /* for example because it is sensitive to quantization */

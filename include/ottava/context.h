@@ -72,8 +72,7 @@ OTT_API ott_status ott_context_open(const ott_context_options *options, ott_cont
 OTT_API void ott_context_close(ott_context *context);
 /* Requests the training, evaluation or tokenization that runs in this context to stop. Training discards the
    step in progress, saves the last complete step and returns OTT_OK; OTT_ERR_STOPPED if no step could run
-   yet. If nothing runs, the request applies to the next such call. May be called from any thread and from
-   signal handlers. */
+   yet. If nothing runs, it applies to the next such call. Any thread or signal handler may call it. */
 OTT_API void ott_stop(ott_context *context);
 
 #ifdef __cplusplus

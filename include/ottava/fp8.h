@@ -47,30 +47,27 @@ extern "C" {
 
 /* ---- tensors ---- */
 
-/* A dense row-major matrix [rows, columns] in the memory of the context's device (on the CPU: host
-   memory). */
+/* A dense row-major matrix [rows, columns] in device memory (on the CPU: host memory). */
 typedef struct ott_tensor ott_tensor;
 
-/* Allocates a zero-filled tensor. dtype: OTT_F32, OTT_BF16, OTT_F16, or OTT_I32 for token ids. rows and
-   columns may be 0. */
+/* Allocates a zero-filled tensor. dtype: OTT_F32, OTT_BF16, OTT_F16, or OTT_I32 (token ids). Sizes may be
+   0. */
 OTT_API ott_status ott_tensor_open(ott_context *context, ott_dtype dtype, int64_t rows, int64_t columns,
                                    ott_tensor **out);
 /* Makes a tensor of your own memory, which must stay valid until the tensor is closed. data: rows * columns
    elements, aligned to their size, in the memory of the context's device. For a GPU that is memory from
-   cudaMalloc or a similar call in this process; other memory is OTT_ERR_ARGUMENT. data may be NULL only if
-   there are no elements. */
+   cudaMalloc or a similar call in this process; other memory is OTT_ERR_ARGUMENT. NULL if there are no
+   elements. */
 OTT_API ott_status ott_tensor_wrap(ott_context *context, void *data, ott_dtype dtype, int64_t rows,
                                    int64_t columns, ott_tensor **out);
 OTT_API void ott_tensor_close(ott_tensor *t);
 
-/* These return OTT_DTYPE_COUNT, -1, -1 and NULL for a NULL or closed tensor; ott_error_text gives the
-   reason. */
+/* For a NULL or closed tensor: OTT_DTYPE_COUNT, -1, -1 and NULL, with the reason in ott_error_text. */
 OTT_API ott_dtype ott_tensor_dtype(const ott_tensor *t);
 OTT_API int64_t ott_tensor_rows(const ott_tensor *t);
 OTT_API int64_t ott_tensor_columns(const ott_tensor *t);
 /* Address of the elements in device memory, valid until the tensor is closed. On the CPU you may read and
-   write there between calls. On a GPU it is a device address: copy with ott_tensor_read and
-   ott_tensor_write. */
+   write there between calls. On a GPU use ott_tensor_read and ott_tensor_write. */
 OTT_API void *ott_tensor_data(ott_tensor *t);
 
 /* Copy all elements to or from an fp32 array in host memory, row by row. count must be rows * columns.
@@ -90,8 +87,7 @@ OTT_API ott_status ott_tensor_convert(const ott_tensor *from, ott_tensor *to);
 /* How the tensors and GEMMs of a linear layer use FP8. Objects that are made with a recipe copy it. */
 typedef struct ott_recipe ott_recipe;
 
-/* Your own rules for delayed scaling. NULL members keep TransformerEngine's rule. Called once per scale
-   update. */
+/* Your own rules for delayed scaling. NULL members keep TransformerEngine's. Called once per scale update. */
 typedef struct ott_delayed_callbacks {
     size_t struct_size;
     /* Returns the amax to scale by. amax_history[length]: the last amaxes, newest at the end. */
@@ -111,16 +107,14 @@ typedef struct ott_delayed_callbacks {
 OTT_API ott_status ott_recipe_open(ott_context *context, const char *name, ott_recipe **out);
 OTT_API void ott_recipe_close(ott_recipe *r);
 /* Sets a key of the configuration section [float8], for example "amax_history_len" to "16". Affects only
-   objects that are made with the recipe later. Values that contradict each other are reported when the recipe
-   is used. */
+   objects that are made with the recipe later. Contradicting values are reported when it is used. */
 OTT_API ott_status ott_recipe_set(ott_recipe *r, const char *key, const char *value);
 OTT_API void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks);
 /* Sets the rules of a delayed recipe, for all objects made with it later and for objects that already use
    callbacks of this recipe. callbacks NULL: TransformerEngine's rules again. The functions must stay callable
    until those objects are closed. OTT_ERR_ARGUMENT for a recipe without delayed scaling. */
 OTT_API ott_status ott_recipe_set_callbacks(ott_recipe *r, const ott_delayed_callbacks *callbacks);
-/* Writes the recipe as a few lines of text: each tensor's two uses, the three GEMMs, the publication it
-   follows. */
+/* Writes the recipe as text: each tensor's two uses, the three GEMMs, the publication it follows. */
 OTT_API ott_status ott_recipe_describe(ott_recipe *r, ott_text_fn write, void *user);
 /* Writes all recipes: format, granularity and scale rule of every operand, the accumulator of every GEMM,
    bytes per input element kept for backward, devices, source. json: 1 one JSON object, 0 a table. */
@@ -128,8 +122,8 @@ OTT_API ott_status ott_recipe_table(ott_context *context, int json, ott_text_fn 
 
 /* OTT_OK if the device can run the recipe. device_name: as in ott_context_options; "auto" is answered for the
    CPU, its fallback. OTT_ERR_UNSUPPORTED if it cannot, OTT_ERR_DEVICE if there is no such GPU.
-   OTT_ERR_ARGUMENT for an unknown device, OTT_ERR_CONFIG for an unknown recipe. *reason (may be NULL) becomes
-   "" or the error text. */
+   OTT_ERR_ARGUMENT for an unknown device, OTT_ERR_CONFIG for an unknown recipe. *reason, if not NULL: "" or
+   the error. */
 OTT_API ott_status ott_supported(ott_context *context, const char *device_name, const char *recipe_name,
                                  const char **reason);
 
@@ -159,8 +153,7 @@ OTT_API void ott_group_close(ott_group *g);
 
 /* ---- quantized tensors ---- */
 
-/* A tensor quantized for its rowwise and its columnwise use: codes, amaxes and scales. It does not keep the
-   original values. */
+/* A tensor quantized for its rowwise and its columnwise use: codes, amaxes, scales. */
 typedef struct ott_qtensor ott_qtensor;
 
 typedef enum ott_role { OTT_INPUT, OTT_WEIGHT, OTT_GRAD_OUTPUT } ott_role;
@@ -218,8 +211,7 @@ typedef struct ott_statistics {
 } ott_statistics;
 
 OTT_API void ott_statistics_init(ott_statistics *statistics);
-/* Measures the error of the last ott_quantize for one use. x: the tensor of that call, unchanged. Same errors
-   as ott_dequantize. */
+/* Measures the error of the last ott_quantize for one use. x: its argument. Errors as in ott_dequantize. */
 OTT_API ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, ott_usage use,
                                            ott_statistics *out);
 
@@ -228,8 +220,7 @@ OTT_API ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, 
 typedef enum ott_gemm_kind { OTT_GEMM_OUTPUT, OTT_GEMM_GRAD_INPUT, OTT_GEMM_GRAD_WEIGHT } ott_gemm_kind;
 
 /* A tensor and its quantized copy. If the recipe computes the GEMM in FP8, ott_gemm reads `quantized`.
-   Otherwise it reads `tensor`, which must have the recipe's high-precision format. The member that is not
-   read may be NULL. */
+   Otherwise it reads `tensor`, which must have the recipe's high-precision format. The other may be NULL. */
 typedef struct ott_operand {
     const ott_tensor *tensor;
     const ott_qtensor *quantized;

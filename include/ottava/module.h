@@ -25,8 +25,7 @@
  * modules return OTT_ERR_ARGUMENT in a callback.
  *
  * Numbers: parameters and their gradients are fp32. Activations are bf16 or fp32, the option `dtype`. Error
- * texts name the function and the argument, and both shapes if two do not agree. M is the number of rows:
- * tokens of all sequences.
+ * texts name the function, the argument, and both shapes if two do not agree. M: number of rows (tokens).
  */
 #ifndef OTTAVA_MODULE_H
 #define OTTAVA_MODULE_H
@@ -68,9 +67,9 @@ typedef struct ott_norm_options {
     ott_dtype dtype;
 } ott_norm_options;
 
-/* Causal self-attention with rotary position embeddings and grouped-query heads, from x[M, dim] to y[M, dim].
-   ott_module_set_sequences divides the M rows into sequences. Linear layers without bias: q_proj, k_proj,
-   v_proj, o_proj. */
+/* Causal self-attention with rotary position embeddings and grouped-query heads; x and y are [M, dim].
+   ott_module_set_sequences divides the rows into sequences. q_proj, k_proj, v_proj and o_proj have no
+   bias. */
 typedef struct ott_attention_options {
     size_t struct_size;
     int64_t dim, heads;    /* required */
@@ -112,8 +111,7 @@ OTT_API void ott_attention_options_init(ott_attention_options *options);
 OTT_API void ott_mlp_options_init(ott_mlp_options *options);
 OTT_API void ott_transformer_layer_options_init(ott_transformer_layer_options *options);
 
-/* Open a module. options must not be NULL. OTT_ERR_ARGUMENT or OTT_ERR_DTYPE for an invalid option; the error
-   text names it. */
+/* Open a module. options must not be NULL. OTT_ERR_ARGUMENT or OTT_ERR_DTYPE for an invalid option. */
 OTT_API ott_status ott_linear_open(ott_context *context, const ott_linear_options *options, ott_module **out);
 OTT_API ott_status ott_norm_open(ott_context *context, const ott_norm_options *options, ott_module **out);
 OTT_API ott_status ott_attention_open(ott_context *context, const ott_attention_options *options,
@@ -122,8 +120,7 @@ OTT_API ott_status ott_mlp_open(ott_context *context, const ott_mlp_options *opt
 OTT_API ott_status ott_transformer_layer_open(ott_context *context,
                                               const ott_transformer_layer_options *options, ott_module **out);
 /* Runs modules[count] one after the other; count is 1 or more. Their names become "0", "1", ... The
-   sequential owns them, unless this call fails. OTT_ERR_SHAPE or OTT_ERR_DTYPE if an output does not fit the
-   next input. */
+   sequential owns them, unless this call fails. OTT_ERR_SHAPE or OTT_ERR_DTYPE if two do not fit. */
 OTT_API ott_status ott_sequential_open(ott_context *context, ott_module *const *modules, int count,
                                        ott_module **out);
 /* Closes the module and its parts. Does nothing for a module that is part of another. */
@@ -149,8 +146,7 @@ OTT_API void ott_module_close(ott_module *module);
  * backward. A model cannot use an autocast region: its forward inside an enabled one is OTT_ERR_UNSUPPORTED.
  *
  * OTT_ERR_CONFIG if the configuration describes no model. OTT_ERR_UNSUPPORTED for settings that only
- * ott_train has: float8.schedule, fp16, train.offload, and parameters, gradients or moments in other formats
- * than fp32.
+ * ott_train has: float8.schedule, fp16, train.offload; parameters, gradients or moments that are not fp32.
  */
 OTT_API ott_status ott_model_open(ott_context *context, ott_config *config, ott_module **out);
 /*
@@ -193,8 +189,7 @@ OTT_API ott_status ott_module_forward(ott_module *module, const ott_tensor *x, o
  * run outside the region of its forward.
  */
 OTT_API ott_status ott_module_backward(ott_module *module, const ott_tensor *dy, ott_tensor *dx);
-/* 1 (default): training. 0: evaluation, which saves nothing for backward and records no amax. Applies to all
-   parts. */
+/* 1 (default): training. 0: evaluation, which saves nothing and records no amax. Applies to all parts. */
 OTT_API ott_status ott_module_set_training(ott_module *module, int training);
 /*
  * Divides the rows of x into sequences: start[count] are their first rows, ascending from 0; the last
@@ -214,8 +209,7 @@ OTT_API ott_status ott_module_set_micro_batch(ott_module *module, int index);
 /* ---- getters ---- */
 
 /*
- * Getters without a status return NULL, -1, 0 or OTT_DTYPE_COUNT on an error; ott_error_text gives the
- * reason.
+ * Getters without a status return NULL, -1, 0 or OTT_DTYPE_COUNT on errors; see ott_error_text.
  */
 
 /* "linear", "norm", "attention", "mlp", "sequential", "transformer_layer", "model", "embedding" */
@@ -226,8 +220,7 @@ OTT_API ott_dtype ott_module_dtype(const ott_module *module);
 /* The part with this name relative to the module, "0" or "self_attn.q_proj"; "" is the module itself. NULL if
    there is none. Borrowed. */
 OTT_API ott_module *ott_module_child(ott_module *module, const char *fqn);
-/* 1 if the module is a linear layer that computes in FP8: converted, or last run in a region with an FP8
-   recipe. */
+/* 1 if the module is a linear layer that computes in FP8: converted, or last run in a region. */
 OTT_API int ott_module_is_float8(const ott_module *module);
 /* Why the last conversion skipped this linear layer, "the filter refused it"; NULL if it was not skipped. */
 OTT_API const char *ott_module_skip_reason(const ott_module *module);
@@ -235,8 +228,7 @@ OTT_API const char *ott_module_skip_reason(const ott_module *module);
 OTT_API const char *ott_module_recipe(const ott_module *module);
 
 /* Parameters of the module and its parts, indices 0 to count - 1, in the order of use. Names are relative to
-   the module: "0.weight", "self_attn.q_proj.weight". A name is valid until the module becomes part of
-   another. */
+   the module: "0.weight", "self_attn.q_proj.weight". Valid until the module becomes a part. */
 OTT_API int ott_module_parameter_count(const ott_module *module);
 OTT_API const char *ott_module_parameter_name(const ott_module *module, int index);
 /* Index of the parameter with this name; -1 if there is none. */
@@ -253,8 +245,7 @@ OTT_API ott_status ott_module_scale(const ott_module *module, const char *which,
 
 /* ---- conversion ---- */
 
-/* Returns nonzero to convert this linear layer. fqn: its name relative to the converted module, "" for that
-   module. */
+/* Returns nonzero to convert this linear layer. fqn: name relative to the converted module, or "". */
 typedef int (*ott_filter_fn)(void *user, const char *fqn, const ott_module *module);
 
 typedef struct ott_convert_options {
@@ -270,8 +261,7 @@ typedef struct ott_convert_options {
     /* [filter_fqn_count] skip layers whose name contains one of these texts. */
     const char *const *filter_fqns;
     int filter_fqn_count;
-    /* Delayed scaling takes the maximum amax over this group's ranks; the group must stay open. NULL: this
-       rank only. */
+    /* Delayed scaling takes the maximum amax over this group, which must stay open. NULL: this rank. */
     ott_group *amax_group;
 } ott_convert_options;
 
@@ -330,8 +320,7 @@ OTT_API int ott_autocast_depth(const ott_context *context);
 /*
  * *loss becomes the mean loss. gradient becomes d loss / d (first argument), with its shape and dtype, ready
  * for ott_module_backward; it may be the first argument itself. Either may be NULL. Sums have a fixed order
- * (16 lanes, blocks in double), so results do not depend on the number of threads. OTT_ERR_SHAPE for tensors
- * without elements.
+ * (16 lanes, blocks in double), so results do not depend on threads. OTT_ERR_SHAPE for empty tensors.
  */
 
 /* Mean squared error, the mean of (output - target)^2. Gradient: 2 (output - target) / count. Equal shapes;

@@ -51,8 +51,7 @@ OTT_API ott_status ott_config_set(ott_config *config, const char *key, const cha
 OTT_API ott_status ott_config_get(const ott_config *config, const char *key, ott_text_fn write, void *user);
 /* Writes all keys with type, default and meaning. */
 OTT_API ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user);
-/* Writes the same for one section ("float8") or key ("optimizer.lr"). Other frameworks' names are
-   accepted. */
+/* Writes the same for one section ("float8") or key ("optimizer.lr"), by any of its names. */
 OTT_API ott_status ott_config_help_about(ott_context *context, const char *what, ott_text_fn write,
                                          void *user);
 
@@ -113,8 +112,7 @@ typedef struct ott_generate_options {
     /* Above 0; 1 (default): none. Logits of tokens that the text already contains are divided by it if
        positive and multiplied by it if negative. */
     double repetition_penalty;
-    /* [stop_count] stop texts, none empty. Generation ends when one of them is complete. The stop text is not
-       written. */
+    /* [stop_count] stop texts, none empty. The first complete one ends the text and is not written. */
     const char *const *stop;
     int stop_count;
     ott_generate_precision precision;
@@ -174,8 +172,7 @@ typedef enum ott_export_format {
 
 /* quantization_config.quant_method in config.json, which also determines the names of the scales. vLLM and
    SGLang read both. transformers reads OTT_EXPORT_COMPRESSED_TENSORS (the default) if the Python package of
-   that name is installed, and OTT_EXPORT_FP8 with block scales only: it computes wrong values with a scale
-   for the whole matrix. */
+   that name is installed, and OTT_EXPORT_FP8 with block scales only: other scales give wrong values. */
 typedef enum ott_export_method {
     OTT_EXPORT_FP8, /* "fp8": X.weight_scale [], or X.weight_scale_inv [N/128, K/128] for blocks */
     OTT_EXPORT_COMPRESSED_TENSORS /* "compressed-tensors": X.weight_scale [1], [N, 1] or [N/128, K/128] */
@@ -199,8 +196,7 @@ typedef struct ott_export_options {
     ott_export_granularity granularity; /* for OTT_EXPORT_HF_FP8 */
     /* The Hugging Face folder that tokenizer files and further keys of config.json are copied from. NULL: the
        run's model.hf_path, or the exported folder itself; "": none. If the base model of a run's adapters is
-       no longer at its path, its weights are read here too. For GGUF: the folder of the tokenizer; NULL: the
-       run's. */
+       no longer at its path, its weights are read here too. GGUF: the tokenizer's folder; NULL: the run's. */
     const char *from;
     const char *device; /* as in ott_context_options */
 } ott_export_options;
@@ -274,8 +270,7 @@ typedef struct ott_eval_options {
     int filter_count;
     int threads;   /* CPU threads; 0: one per core */
     int64_t limit; /* maximum number of items to evaluate; 0: all */
-    /* Window in tokens. 0: the run's train.seq_len; for a Hugging Face folder 2048, or its context length if
-       shorter. */
+    /* Window in tokens. 0: the run's train.seq_len; for a folder 2048, or its context length. */
     int64_t seq_len;
     const char *tokenizer;         /* folder or tokenizer.json; NULL: the model's own */
     const char *text_field;        /* field of a JSONL row that has the text; default "text" */
@@ -291,13 +286,12 @@ typedef struct ott_eval_options {
     const char *base;     /* of the model, as in ott_generate_options */
     /* [setting_count] configuration keys that replace the model's own, as arguments of ott_config_open
        ("--float8.recipe_name=block"): [float8], train.mixed_precision, train.batch_size, train.seq_len,
-       data.add_bos, data.add_eos, data.document_separator and data.pack_sequences. They do not apply to
-       `against`. */
+       data.add_bos, data.add_eos, data.document_separator and data.pack_sequences. Not for `against`. */
     const char *const *settings;
     int setting_count;
     /* PERPLEXITY: safetensors file for the logits; NULL: none. It has logits [tokens, vocabulary] in the
-       format of the activations, and input_ids, labels (-100: not predicted) and position_ids, [tokens] in
-       int32. */
+       format of the activations, and int32 input_ids, labels (-100: not predicted) and position_ids
+       [tokens]. */
     const char *logits;
 } ott_eval_options;
 
@@ -367,8 +361,8 @@ typedef struct ott_tokenize_options {
 OTT_API void ott_tokenize_options_init(ott_tokenize_options *options);
 /*
  * Tokenizes a stream: each line of text becomes a line of ids, separated by spaces. decode does the reverse
- * and restores the exact text. tokenizer_path: a folder, or its tokenizer.json. options may be NULL. Errors
- * name the line.
+ * and restores the exact text. tokenizer_path: a folder or tokenizer.json. options may be NULL. Errors name
+ * the line.
  */
 OTT_API ott_status ott_tokenize(ott_context *context, const char *tokenizer_path,
                                 const ott_tokenize_options *options, ott_read_fn read, void *read_user,

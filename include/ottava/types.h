@@ -37,8 +37,7 @@ typedef enum ott_status {
 } ott_status;
 
 /* X(name, name in safetensors files, bits). Formats of tensor elements. E4M3 is OCP's "fn" variant: its
-   maximum is 448 and it has no infinity. E5M2's maximum is 57344. E8M0 is a power of two: the scale of MX
-   formats. */
+   maximum is 448 and it has no infinity. E5M2's is 57344. E8M0 is a power of two: the scale of MX formats. */
 #define OTT_DTYPE_MAP(X)                                                                                     \
     X(F32, "F32", 32)                                                                                        \
     X(BF16, "BF16", 16)                                                                                      \

@@ -3,8 +3,7 @@
  * folder.
  *
  * The rules are TransformerEngine's (DelayedScaling), with two changes. An evaluation records no amax. The
- * end of the outermost region updates scales if any region inside it was enabled, not only if it was enabled
- * itself.
+ * end of the outermost region updates scales if it or any region inside it was enabled.
  */
 #ifndef API_AUTOCAST_H
 #define API_AUTOCAST_H
@@ -25,20 +24,17 @@ typedef struct autocast {
     int depth;          /* open regions in `stack` */
     bool was_enabled;   /* a region was enabled since the outermost begin */
     bool first_pending; /* no module has run FP8 layers in training since the outermost begin */
-    /* List of the linear layers that ran FP8 in any region, in order of their first run; linked by
-       next_registered. */
+    /* Linear layers that ran FP8 in a region, by first run; linked by next_registered. */
     ott_module *registered, **registered_end;
 } autocast;
 
-/* Sets the spec of a linear layer. If it had another, sets *changed; the caller must then call
-   module_connect. */
+/* Sets the spec of a linear layer. Sets *changed if it had another: then call module_connect. */
 ott_status autocast_set_spec(ott_module *m, const linear_spec *spec, const char *recipe_name, bool *changed);
 /* Call before a forward: sets each linear layer's spec from its conversion or the innermost region. */
 ott_status autocast_before_forward(ott_module *m);
 /* Call after a forward in training: registers the layers that ran FP8 in a region. */
 ott_status autocast_after_forward(ott_module *m);
-/* Call after a backward: updates grad_output scales if m was the first module to run FP8 layers in its
-   region. */
+/* Call after a backward: updates grad_output scales if m ran FP8 layers first in its region. */
 ott_status autocast_after_backward(ott_module *m);
 /* Call after an optimizer step: updates the scales of the module's converted layers. */
 ott_status autocast_after_step(ott_module *m);

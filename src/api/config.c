@@ -38,8 +38,7 @@ void ott_config_close(ott_config *configuration) {
     api_leave(context);
 }
 
-/* Contradictions between values are checked when the configuration is used, because a caller may set several
-   keys in turn. */
+/* Values are checked together when the configuration is used: a caller may set several keys in turn. */
 ott_status ott_config_set(ott_config *configuration, const char *key, const char *value) {
     TRY(handle_check(configuration, HANDLE_CONFIG, __func__, "config"));
     API_REQUIRE(key);

@@ -1,5 +1,4 @@
-/* api/context: the context, and the checks that public functions make of their arguments. Internal to this
-   folder. */
+/* api/context: the context, and checks of arguments. Internal to this folder. */
 #ifndef API_CONTEXT_H
 #define API_CONTEXT_H
 
@@ -60,8 +59,7 @@ ott_status api_read_options(const void *given, void *own, size_t own_bytes, cons
 ott_status api_check_struct(const void *given, const char *name);
 /* Checks the settings of ott_eval_options and ott_generate_options. */
 ott_status api_check_settings(const char *const *settings, int count);
-/* Copies a result into the caller's struct, whose struct_size may be smaller or larger; extra members become
-   0. */
+/* Copies a result to a caller's struct of another size; members that only the caller has become 0. */
 ott_status api_write_struct(void *given, const void *own, size_t own_bytes, const char *name);
 
 /* Passes a text to the caller's function. OTT_ERR_MEMORY if building the text ran out of memory. */

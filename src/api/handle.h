@@ -48,8 +48,7 @@ struct ott_config {
 
 /* Allocates a zero-filled object of `bytes` that begins with a handle. */
 ott_status handle_open(ott_context *context, handle_kind kind, int64_t bytes, void **out);
-/* Marks the object closed; the caller has freed what it owned. The other bytes of the object stay
-   unchanged. */
+/* Marks the object closed. The caller has freed its memory. The other bytes stay unchanged. */
 void handle_close(handle *h);
 /* Frees the closed handles of a context; part of closing the context. */
 void handle_close_all(ott_context *context);

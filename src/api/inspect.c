@@ -33,7 +33,7 @@ static ott_status resolve_adapters(mem *account, const char *path, char **out) {
 }
 
 /* The path to inspect: the newest checkpoint of a run folder, the tensors of a PEFT folder, or `path`. Free
-   *out with mem_free. */
+   it with mem_free. */
 static ott_status resolve_path(mem *account, const char *path, char **out) {
     str checkpoints = {.account = account};
     if (file_is_in(path, PEFT_CONFIG_NAME)) return resolve_adapters(account, path, out);

@@ -109,13 +109,11 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
 /* Computes the full names of the tree again. */
 ott_status module_rename(ott_module *root);
 /* Last step of opening a module: names the tree, sets how its weights are drawn, connects it and sets *out.
-   built: the status so far. Closes the tree on failure. deviation: standard deviation of the initial
-   matrices. */
+   built: the status so far. Closes the tree on failure. deviation: as init_std. */
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out);
 void module_close_tree(ott_module *m); /* NULL is allowed */
-/* Draws the initial weights of the whole tree that m is in, unless done. Call before weights are read or
-   changed. */
+/* Draws the initial weights of the tree of m, unless done. Call before weights are read or changed. */
 ott_status module_make_weights(ott_module *m);
 /* Marks all weights of a root as set, after a checkpoint was loaded. */
 void module_mark_weights_set(ott_module *root);
@@ -153,8 +151,7 @@ const char *module_show(const ott_module *m, char out[96]);
 
 /* ---- running ---- */
 
-/* As api_enter, but OTT_ERR_ARGUMENT inside a callback (filter, log, all_reduce): the interrupted call may be
-   changing the module. */
+/* As api_enter, but OTT_ERR_ARGUMENT inside a callback: the interrupted call may be changing the module. */
 ott_status module_enter(ott_context *context, const char *function);
 /* return MODULE_INSIDE(context, call): as API_INSIDE, with module_enter. */
 #define MODULE_INSIDE(context, call)                                                                         \
@@ -162,11 +159,9 @@ ott_status module_enter(ott_context *context, const char *function);
 
 /* The execution context of a root: its own plan, one rank. */
 ott_status module_exec(ott_module *root, exec *cx);
-/* Copies x into the module's memory unless it is there, because backward reads it after the caller may change
-   it. */
+/* Copies the caller's x to the module's memory: the caller may change it before backward reads it. */
 ott_status module_own_input(exec *cx, module_value *x);
-/* Drops the saved forward of m's root. because: the reason, static text, for the error of a later
-   backward. */
+/* Drops the saved forward of m's root. because: reason for a later error, static text. */
 void module_drop_forward(ott_module *m, const char *because);
 /* Recomputes which quantized copies the layers of m's tree need; call after a spec has changed. */
 ott_status module_connect(ott_module *m);

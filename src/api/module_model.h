@@ -1,7 +1,6 @@
 /*
  * api/module_model: a whole model (model/model.h) as a public module. Its child nodes point to the model's
- * layers and parameters: one node for each entry of the model's module list, in that order. Internal to this
- * folder.
+ * layers and parameters: one node per entry of the model's module list. Internal to this folder.
  */
 #ifndef API_MODULE_MODEL_H
 #define API_MODULE_MODEL_H

@@ -51,8 +51,7 @@ static void release_optimizer(ott_optimizer *o) {
     handle_close(&o->handle);
 }
 
-/* Lays out the optimizer state of each parameter, then the step state, at base (NULL: only count). Returns
-   the number of floats. */
+/* Lays out optimizer state, then step state, at base (NULL: only counts). Returns the number of floats. */
 static int64_t lay_out(ott_optimizer *o, float *base) {
     int64_t at = 0;
     for (int i = 0; i < o->count; i++) {

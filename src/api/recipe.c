@@ -102,8 +102,7 @@ static void replace_all(char *text, size_t size, const char *from, const char *t
     }
 }
 
-/* The checks of a configuration name the keys of [float8]. Rewords their error for a caller who set keys of a
-   recipe. */
+/* The checks name keys of a configuration, "float8.x". The error of a recipe names its keys, "x". */
 static ott_status reword_error(ott_status status) {
     char text[1024];
     if (status == OTT_OK) return status;

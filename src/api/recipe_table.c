@@ -97,8 +97,7 @@ static void fill_operands(const grid *g, int row, const recipe *r, const capabil
     rule_text(r, grid_at(g, row, 4));
 }
 
-/* "cpu; not built: H100/H200"; with the CUDA backend "cpu; cuda: H100/H200", or whether this machine's GPU
-   can. */
+/* "cpu; not built: H100/H200"; with the CUDA backend "cpu; cuda: H100/H200" or this machine's GPU. */
 static void devices_text(const recipe *r, const capability *c, char out[CELL]) {
     char gpus[64];
     capability_gpu_text(capability_gpus(r), gpus);

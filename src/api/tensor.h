@@ -49,8 +49,7 @@ ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherw
 
 /* OTT_ERR_DTYPE, naming function and argument, unless the tensor is fp32, bf16 or fp16. */
 ott_status tensor_check_number(const ott_tensor *t, const char *function, const char *argument);
-/* OTT_ERR_SHAPE, with both shapes, unless t is [rows, columns]. `by` completes "t is [a, b], but BY [rows,
-   columns]". */
+/* OTT_ERR_SHAPE, "t is [a, b], but BY [rows, columns]", unless t is [rows, columns]. */
 ott_status tensor_check_shape(const ott_tensor *t, int64_t rows, int64_t columns, const char *by,
                               const char *function, const char *argument);
 /* OTT_ERR_ARGUMENT, naming function and both arguments, if their memory overlaps. */
