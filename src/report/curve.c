@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-static ott_status curve_take(mem *account, int64_t capacity, curve *out) {
+static ott_status curve_allocate(mem *account, int64_t capacity, curve *out) {
     void *memory;
     *out = (curve){.account = account};
     TRY(mem_alloc_array(account, MEM_OTHER, 2 * capacity, sizeof(double), "a curve", &memory));
@@ -18,7 +18,7 @@ void curve_free(curve *c) {
 }
 
 ott_status curve_from_series(mem *account, const metrics_series *s, curve *out) {
-    TRY(curve_take(account, s->count, out));
+    TRY(curve_allocate(account, s->count, out));
     for (int64_t i = 0; i < s->count; i++) {
         if (!isfinite(s->value[i])) continue;
         out->x[out->count] = (double)s->step[i];
@@ -75,7 +75,7 @@ ott_status curve_smooth(curve *c, int64_t half) {
 
 ott_status curve_gap(mem *account, const curve *run, const curve *reference, curve *out) {
     int64_t j = 0;
-    TRY(curve_take(account, run->count, out));
+    TRY(curve_allocate(account, run->count, out));
     for (int64_t i = 0; i < run->count; i++) {
         while (j < reference->count && reference->x[j] < run->x[i]) j++;
         if (j == reference->count) break;

@@ -128,7 +128,7 @@ static void add_total(format_total *t, const safetensors_entry *e) {
     t->bytes += e->bytes;
 }
 
-static totals sum_up(const shards *model) {
+static totals sum_totals(const shards *model) {
     totals t = {0};
     for (int i = 0; i < SAFETENSORS_FORMATS; i++) t.of[i].format = safetensors_formats[i].name;
     for (int64_t i = 0; i < shards_count(model); i++) {
@@ -256,7 +256,7 @@ static void append_metadata(printer *p) {
 }
 
 static ott_status print_table(printer *p) {
-    totals sum = sum_up(p->model);
+    totals sum = sum_totals(p->model);
     moments m = {0};
     measure_columns(p);
     append_metadata(p);
@@ -323,7 +323,7 @@ static void append_json_total(printer *p, const format_total *t) {
 }
 
 static void append_json_totals(printer *p) {
-    totals sum = sum_up(p->model);
+    totals sum = sum_totals(p->model);
     const char *separator = "";
     str_append(&p->text, "\n  ],\n  \"total\": ");
     append_json_total(p, &sum.all);

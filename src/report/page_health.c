@@ -12,7 +12,7 @@ enum { MOST_ROWS = 240, MOST_COLUMNS = 60 }; /* more cannot be told apart and on
 enum { MOST_USES = 40, MOST_LEFT = 20 };
 
 /* Modules by measurements. */
-typedef struct map {
+typedef struct heat_map {
     const metrics_health *health;
     arena *memory;
     int rows, columns;
@@ -20,7 +20,7 @@ typedef struct map {
     int64_t *module;            /* [rows] */
     int64_t *step;              /* [columns]: the last one, where a column stands for several measurements */
     const metrics_use **lowest; /* [rows][columns]: the use of lowest SQNR; NULL: not measured */
-} map;
+} heat_map;
 
 /* ---- the map ---- */
 
@@ -47,7 +47,7 @@ static double find_limit(const metrics_health *h, const double *lowest, double *
 }
 
 /* Which modules are shown: m->module; the row of each module: row_of[module_count], -1: none. */
-static ott_status choose_rows(map *m, int64_t *row_of) {
+static ott_status select_modules(heat_map *m, int64_t *row_of) {
     void *memory;
     int64_t count = m->health->module_count;
     TRY(arena_alloc(m->memory, 2 * count * (int64_t)sizeof(double), &memory));
@@ -63,7 +63,7 @@ static ott_status choose_rows(map *m, int64_t *row_of) {
     return OTT_OK;
 }
 
-static void fill_cells(map *m, int64_t measurements, const int64_t *row_of) {
+static void fill_cells(heat_map *m, int64_t measurements, const int64_t *row_of) {
     const metrics_health *h = m->health;
     int64_t measurement = -1;
     for (int64_t i = 0; i < h->count; i++) {
@@ -77,7 +77,7 @@ static void fill_cells(map *m, int64_t measurements, const int64_t *row_of) {
     }
 }
 
-static ott_status fill_map(map *m) {
+static ott_status fill_map(heat_map *m) {
     void *memory;
     int64_t measurements = 0, word = sizeof(int64_t);
     for (int64_t i = 0; i < m->health->count; i++) measurements += begins_measurement(m->health, i);
@@ -86,7 +86,7 @@ static ott_status fill_map(map *m) {
     m->module = memory;
     m->step = m->module + MOST_ROWS;
     int64_t *row_of = m->step + m->columns;
-    TRY(choose_rows(m, row_of));
+    TRY(select_modules(m, row_of));
     TRY(arena_alloc(m->memory, m->rows * m->columns * (int64_t)sizeof *m->lowest, &memory));
     m->lowest = memory;
     fill_cells(m, measurements, row_of);
@@ -121,7 +121,7 @@ static void append_cell(const metrics_use *use, str *out) {
     str_append(out, "}");
 }
 
-static void append_map(const map *m, str *out) {
+static void append_map(const heat_map *m, str *out) {
     json_write_integer(out, "measurements", m->health->measurements);
     json_write_integer(out, "left_out", m->left_out);
     json_write_key(out, "steps");
@@ -181,7 +181,7 @@ static void append_left(const report_run_data *run, str *out) {
 
 ott_status report_append_health(const report *r, int row, str *out) {
     const report_run_data *run = report_row_run(r, row, 0);
-    map m = {.health = &run->health};
+    heat_map m = {.health = &run->health};
     if (m.health->count == 0) return OTT_OK;
     TRY(arena_open(r->account, MEM_OTHER, &m.memory));
     ott_status status = fill_map(&m);

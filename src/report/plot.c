@@ -63,8 +63,8 @@ static void set_dot(plot *p, int run, int x, int y) {
     c->runs |= UINT32_C(1) << run;
 }
 
-static int clamp(double place, int count) {
-    int i = (int)floor(place * (count - 1) + 0.5);
+static int clamp(double position, int count) {
+    int i = (int)floor(position * (count - 1) + 0.5);
     return i < 0 ? 0 : i >= count ? count - 1 : i;
 }
 
@@ -208,7 +208,7 @@ static void append_plot(plot *p, str *out) {
     if (p->r->row_count > 1) append_legend(p, out);
 }
 
-static int within(int value, int low, int high) {
+static int clamp_to_range(int value, int low, int high) {
     return value < low ? low : value > high ? high : value;
 }
 
@@ -219,10 +219,10 @@ ott_status report_plot(const report *r, int width, int height, str *out) {
     plot *p = memory;
     p->r = r;
     p->runs = r->row_count < MAX_RUNS ? r->row_count : MAX_RUNS;
-    p->width = within(width, MIN_WIDTH, MAX_WIDTH);
+    p->width = clamp_to_range(width, MIN_WIDTH, MAX_WIDTH);
     int legend = r->row_count > 1 ? p->runs + (r->row_count > p->runs) : 0;
-    p->rows = within(within(height, MIN_HEIGHT, MAX_HEIGHT) - 3 - legend, 4, MAX_HEIGHT - 3);
-    p->columns = p->width - GUTTER - (p->runs > 1 ? 1 + within(p->runs, 0, 6) : 0);
+    p->rows = clamp_to_range(clamp_to_range(height, MIN_HEIGHT, MAX_HEIGHT) - 3 - legend, 4, MAX_HEIGHT - 3);
+    p->columns = p->width - GUTTER - (p->runs > 1 ? 1 + clamp_to_range(p->runs, 0, 6) : 0);
     TRY_OUT(load_curves(p));
     if (is_empty(p))
         str_append(out, "(no training loss to plot: metrics.jsonl has none)\n");

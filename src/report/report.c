@@ -77,7 +77,7 @@ ott_status report_summary_write(mem *account, const char *folder, const report_s
     return status;
 }
 
-static ott_status take_text(arena *texts, const json_t *object, const char *key, const char **out) {
+static ott_status parse_text(arena *texts, const json_t *object, const char *key, const char **out) {
     const char *text = NULL;
     TRY(json_member_text(object, key, JSON_OPTIONAL, &text));
     if (!text) return OTT_OK;
@@ -86,26 +86,26 @@ static ott_status take_text(arena *texts, const json_t *object, const char *key,
     return OTT_OK;
 }
 
-static ott_status take_real(const json_t *object, const char *key, double *out) {
+static ott_status parse_real(const json_t *object, const char *key, double *out) {
     return json_member_real(object, key, JSON_OPTIONAL, out);
 }
 
-static ott_status take_integer(const json_t *object, const char *key, int64_t *out) {
+static ott_status parse_integer(const json_t *object, const char *key, int64_t *out) {
     return json_member_integer(object, key, JSON_OPTIONAL, INT64_MIN, INT64_MAX, out);
 }
 
-static ott_status take_phase(arena *texts, const json_t *object, report_phase *p) {
+static ott_status parse_phase(arena *texts, const json_t *object, report_phase *p) {
     const char *recipe = "";
-    TRY(take_text(texts, object, "recipe", &recipe));
+    TRY(parse_text(texts, object, "recipe", &recipe));
     snprintf(p->recipe, sizeof p->recipe, "%s", recipe);
-    TRY(take_integer(object, "steps", &p->steps));
-    TRY(take_integer(object, "tokens", &p->tokens));
-    TRY(take_real(object, "seconds", &p->seconds));
-    TRY(take_integer(object, "gemms", &p->gemms));
-    return take_integer(object, "fp8_gemms", &p->fp8_gemms);
+    TRY(parse_integer(object, "steps", &p->steps));
+    TRY(parse_integer(object, "tokens", &p->tokens));
+    TRY(parse_real(object, "seconds", &p->seconds));
+    TRY(parse_integer(object, "gemms", &p->gemms));
+    return parse_integer(object, "fp8_gemms", &p->fp8_gemms);
 }
 
-static ott_status take_phases(arena *texts, const json_t *object, report_summary *out) {
+static ott_status parse_phases(arena *texts, const json_t *object, report_summary *out) {
     const json_t *list = json_object_get(object, "phases");
     size_t count = json_array_size(list);
     void *memory;
@@ -117,23 +117,23 @@ static ott_status take_phases(arena *texts, const json_t *object, report_summary
     memset(memory, 0, count * sizeof(report_phase));
     out->phases = memory;
     for (size_t i = 0; i < count; i++)
-        TRY(take_phase(texts, json_array_get(list, i), (report_phase *)memory + i));
+        TRY(parse_phase(texts, json_array_get(list, i), (report_phase *)memory + i));
     out->phase_count = (int)count;
     return OTT_OK;
 }
 
 /* Keys that are absent leave what is there: files of other versions stay readable. */
-static ott_status take_summary(arena *texts, const json_t *object, report_summary *out) {
-#define X(field) TRY(take_text(texts, object, #field, &out->field));
+static ott_status parse_summary(arena *texts, const json_t *object, report_summary *out) {
+#define X(field) TRY(parse_text(texts, object, #field, &out->field));
     TEXT_FIELDS(X)
 #undef X
-#define X(field) TRY(take_real(object, #field, &out->field));
+#define X(field) TRY(parse_real(object, #field, &out->field));
     REAL_FIELDS(X)
 #undef X
-#define X(field) TRY(take_integer(object, #field, &out->field));
+#define X(field) TRY(parse_integer(object, #field, &out->field));
     INTEGER_FIELDS(X)
 #undef X
-    return take_phases(texts, object, out);
+    return parse_phases(texts, object, out);
 }
 
 static ott_status read_summary(report *r, report_run_data *run, const char *path) {
@@ -150,7 +150,7 @@ static ott_status read_summary(report *r, report_run_data *run, const char *path
         return status_fail(OTT_ERR_FORMAT, "%s: is not a JSON object (line %d)", path,
                            object ? 1 : error.line);
     }
-    status = status_context(take_summary(r->texts, object, &run->summary), "%s", path);
+    status = status_context(parse_summary(r->texts, object, &run->summary), "%s", path);
     json_decref(object);
     run->finished = true;
     return status;
@@ -191,7 +191,7 @@ static ott_status label_folder(arena *texts, const char *folder, const char **la
 }
 
 /* What the metrics say; summary.json then overrides it. */
-static ott_status sum_up(report *r, report_run_data *run) {
+static ott_status summarize_metrics(report *r, report_run_data *run) {
     report_summary *s = &run->summary;
     const metrics_series *loss = &run->series[REPORT_LOSS];
     *s = (report_summary){.precision = "", .recipe = "", .tokens_per_second = NAN, .seconds = NAN};
@@ -232,7 +232,7 @@ static ott_status read_run(report *r, const char *folder, report_run_data *run) 
                            folder);
     if (has_metrics) TRY(metrics_read(r->account, metrics, keys, REPORT_KEY_COUNT, run->series));
     if (has_metrics) TRY(metrics_read_health(r->account, metrics, &run->health));
-    TRY(sum_up(r, run));
+    TRY(summarize_metrics(r, run));
     if (has_summary) TRY(read_summary(r, run, summary));
     TRY(read_text(r, folder, "config.toml", &run->config));
     TRY(report_read_settings(r, run));

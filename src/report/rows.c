@@ -23,7 +23,7 @@ static bool has_seed(const report *r, const report_row *row, const report_run_da
 }
 
 /* The row that a run belongs to, or a new one. The same seed twice is the same run twice. */
-static report_row *row_of(report *r, const report_run_data *run) {
+static report_row *find_or_add_row(report *r, const report_run_data *run) {
     for (int i = 0; i < r->row_count; i++) {
         report_row *row = &r->rows[i];
         if (report_same_but_seed(&r->runs[row->run[0]], run) && !has_seed(r, row, run)) return row;
@@ -36,7 +36,7 @@ static ott_status group_runs(report *r) {
     TRY(mem_alloc_array(r->account, MEM_OTHER, r->count, sizeof *r->rows, "rows of a report", &memory));
     r->rows = memory;
     for (int i = 0; i < r->count; i++) {
-        report_row *row = row_of(r, &r->runs[i]);
+        report_row *row = find_or_add_row(r, &r->runs[i]);
         if (!row->run) {
             TRY(arena_alloc(r->texts, r->count * (int64_t)sizeof *row->run, &memory));
             row->run = memory;
@@ -72,7 +72,7 @@ static double error_of(const sample *s) {
     return s->count > 1 ? sqrt(s->squares / (s->count - 1) / s->count) : (double)NAN;
 }
 
-static void take_means(const report *r, report_row *row) {
+static void compute_means(const report *r, report_row *row) {
     report_summary *mean = &row->mean;
     *mean = r->runs[row->run[0]].summary;
     sample train = sample_of(r, row, offsetof(report_summary, train_loss));
@@ -114,7 +114,7 @@ ott_status report_make_rows(report *r) {
     TRY(group_runs(r));
     for (int i = 0; i < r->row_count; i++) {
         report_row *row = &r->rows[i];
-        take_means(r, row);
+        compute_means(r, row);
         TRY(label_row(r, row));
         if (i > 0)
             TRY(report_differences(r, report_row_run(r, i, 0), report_row_run(r, 0, 0), &row->differs));
@@ -132,7 +132,7 @@ static double student_95(int freedom) {
     return 1.6449 + 1.5238 / freedom + 1.4202 / ((double)freedom * freedom);
 }
 
-static bool same_seeds(const report *r, const report_row *a, const report_row *b) {
+static bool has_same_seeds(const report *r, const report_row *a, const report_row *b) {
     if (a->count != b->count) return false;
     for (int i = 0; i < a->count; i++)
         if (!r->runs[a->run[i]].seeded || !has_seed(r, b, &r->runs[a->run[i]])) return false;
@@ -144,7 +144,8 @@ static double loss_of(const report_run_data *run, bool validation) {
 }
 
 /* The run of a row with the same seed. */
-static const report_run_data *partner(const report *r, const report_row *row, const report_run_data *run) {
+static const report_run_data *run_of_same_seed(const report *r, const report_row *row,
+                                               const report_run_data *run) {
     int i = 0;
     while (r->runs[row->run[i]].seed != run->seed || r->runs[row->run[i]].data_seed != run->data_seed) i++;
     return &r->runs[row->run[i]];
@@ -159,11 +160,12 @@ static double squared_error(const report *r, const report_row *a, const report_r
     sample x = sample_of(r, a, at), y = sample_of(r, b, at);
     *freedom = a->count + b->count - 2;
     if (*freedom == 0) return NAN;
-    if (!same_seeds(r, a, b)) return (x.squares + y.squares) / *freedom * (1.0 / a->count + 1.0 / b->count);
+    if (!has_same_seeds(r, a, b))
+        return (x.squares + y.squares) / *freedom * (1.0 / a->count + 1.0 / b->count);
     double squares = 0;
     for (int i = 0; i < a->count; i++) {
         const report_run_data *run = &r->runs[a->run[i]];
-        double difference = loss_of(run, validation) - loss_of(partner(r, b, run), validation);
+        double difference = loss_of(run, validation) - loss_of(run_of_same_seed(r, b, run), validation);
         squares += (difference - (x.mean - y.mean)) * (difference - (x.mean - y.mean));
     }
     *freedom = a->count - 1;

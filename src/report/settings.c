@@ -16,7 +16,7 @@ typedef enum setting {
     SETTING_SEED,
     SETTING_PRECISION, /* what a comparison is about */
     SETTING_COST,      /* of speed or memory: the losses are the same */
-    SETTING_NOTHING    /* where things lie and what is shown */
+    SETTING_IGNORED    /* where things lie and what is shown */
 } setting;
 
 /* The first that fits counts. */
@@ -24,14 +24,14 @@ static const struct {
     const char *section, *key; /* key NULL: all of the section */
     setting means;
 } settings[] = {
-    {"run", NULL, SETTING_NOTHING},
-    {"checkpoint", NULL, SETTING_NOTHING},
-    {"metrics", NULL, SETTING_NOTHING},
-    {"profiling", NULL, SETTING_NOTHING},
-    {"eval", "enabled", SETTING_NOTHING},
-    {"eval", "interval", SETTING_NOTHING},
+    {"run", NULL, SETTING_IGNORED},
+    {"checkpoint", NULL, SETTING_IGNORED},
+    {"metrics", NULL, SETTING_IGNORED},
+    {"profiling", NULL, SETTING_IGNORED},
+    {"eval", "enabled", SETTING_IGNORED},
+    {"eval", "interval", SETTING_IGNORED},
     {"eval", NULL, SETTING_VALIDATION},
-    {"model", "preset", SETTING_NOTHING}, /* its dimensions stand beside it */
+    {"model", "preset", SETTING_IGNORED}, /* its dimensions stand beside it */
     {"model", NULL, SETTING_MODEL},
     {"data", NULL, SETTING_DATA},
     {"train", "seed", SETTING_SEED},
@@ -44,7 +44,7 @@ static const struct {
     {"train", "compile_model", SETTING_COST},
     {"train", "compile_mode", SETTING_COST},
     {"train", "deterministic", SETTING_COST},
-    {"float8", "health_interval", SETTING_NOTHING},
+    {"float8", "health_interval", SETTING_IGNORED},
     {"float8", NULL, SETTING_PRECISION},
 };
 
@@ -63,7 +63,7 @@ static const node *find_setting(const node *root, const char *section, const cha
     return table && table->kind == NODE_TABLE ? tree_child(table, key) : NULL;
 }
 
-static bool take_seed(const node *root, const char *key, int64_t *out) {
+static bool read_seed(const node *root, const char *key, int64_t *out) {
     const node *n = find_setting(root, "train", key);
     if (n && n->kind == NODE_INTEGER) *out = n->integer;
     return n && n->kind == NODE_INTEGER;
@@ -78,8 +78,8 @@ ott_status report_read_settings(report *r, report_run_data *run) {
     if (status == OTT_ERR_CONFIG) return OTT_OK; /* someone's edit: shown, and nothing concluded from it */
     TRY(status);
     run->settings = root;
-    run->seeded = take_seed(root, "seed", &run->seed);
-    if (!take_seed(root, "data_seed", &run->data_seed) || run->data_seed < 0) run->data_seed = run->seed;
+    run->seeded = read_seed(root, "seed", &run->seed);
+    if (!read_seed(root, "data_seed", &run->data_seed) || run->data_seed < 0) run->data_seed = run->seed;
     return OTT_OK;
 }
 
@@ -131,9 +131,9 @@ bool report_same_but_seed(const report_run_data *a, const report_run_data *b) {
     if (a->summary.steps != b->summary.steps) return false;
     difference d = {0};
     while (next_difference(a->settings, b->settings, &d)) {
-        if (d.means == SETTING_NOTHING || d.means == SETTING_SEED) continue;
-        bool inert = strcmp(d.section, "float8") == 0 && !trains_in_fp8(a->settings);
-        if (!inert) return false;
+        if (d.means == SETTING_IGNORED || d.means == SETTING_SEED) continue;
+        bool is_unused = strcmp(d.section, "float8") == 0 && !trains_in_fp8(a->settings);
+        if (!is_unused) return false;
     }
     return true;
 }
@@ -142,21 +142,21 @@ bool report_same_but_seed(const report_run_data *a, const report_run_data *b) {
 
 enum { MOST_NAMED = 3 };
 
-typedef struct said {
+typedef struct difference_list {
     bool kind[SETTING_VALIDATION + 1];
     int count;
     str *list;
-} said;
+} difference_list;
 
 /* Counts a difference; true: it is to be named. */
-static bool note_difference(said *s, setting means) {
+static bool note_difference(difference_list *s, setting means) {
     s->kind[means] = true;
     if (s->count++ >= MOST_NAMED) return false;
     str_append(s->list, s->count > 1 ? "; " : "");
     return true;
 }
 
-static void compare_settings(said *s, const report_run_data *run, const report_run_data *first,
+static void compare_settings(difference_list *s, const report_run_data *run, const report_run_data *first,
                              setting means) {
     difference d = {0};
     while (next_difference(run->settings, first->settings, &d)) {
@@ -168,7 +168,7 @@ static void compare_settings(said *s, const report_run_data *run, const report_r
     }
 }
 
-static void compare_counts(said *s, const report_run_data *run, const report_run_data *first) {
+static void compare_counts(difference_list *s, const report_run_data *run, const report_run_data *first) {
     const report_summary *a = &run->summary, *b = &first->summary;
     char x[32], y[32];
     if (!s->kind[SETTING_MODEL] && a->parameters > 0 && b->parameters > 0 && a->parameters != b->parameters &&
@@ -189,7 +189,7 @@ static const struct {
              {SETTING_OTHER, "other settings"}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-static void append_kinds(const said *s, str *out) {
+static void append_kinds(const difference_list *s, str *out) {
     int left = 0;
     for (int i = 0; i < KINDS; i++) left += s->kind[kinds[i].means];
     for (int i = 0; i < KINDS; i++) {
@@ -202,7 +202,7 @@ static void append_kinds(const said *s, str *out) {
 ott_status report_differences(report *r, const report_run_data *run, const report_run_data *first,
                               const char **out) {
     str list = {.account = r->account}, text = {.account = r->account};
-    said s = {.list = &list};
+    difference_list s = {.list = &list};
     ott_status status = OTT_OK;
     for (int i = 0; i < KINDS && run->settings && first->settings; i++)
         compare_settings(&s, run, first, kinds[i].means);
