@@ -1,11 +1,11 @@
-/* report/axis: which numbers stand beside a plot: a scale, and round ticks on it. */
+/* report/axis: computes axes. */
 #include "report/axis.h"
 #include "base/number.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Puts the multiples of the smallest round step that makes at most `ticks` of them. */
+/* Sets the multiples of the smallest round step that gives at most `ticks` tick marks. */
 static void put_linear_ticks(axis *a, int ticks) {
     static const double mantissas[] = {1, 2, 2.5, 5, 10};
     double power = pow(10, floor(log10((a->high - a->low) / ticks)));
@@ -22,7 +22,7 @@ static void put_linear_ticks(axis *a, int ticks) {
 axis axis_linear(double low, double high, int ticks) {
     axis a = {.low = low, .high = high};
     if (!isfinite(low) || !isfinite(high)) a.low = 0, a.high = 1;
-    if (!(a.high - a.low > fabs(a.high) * 1e-12)) { /* one value only: it belongs into the middle */
+    if (!(a.high - a.low > fabs(a.high) * 1e-12)) { /* a single value is centered */
         double margin = a.high != 0 ? fabs(a.high) / 2 : 1;
         a.low -= margin;
         a.high += margin;
@@ -36,8 +36,8 @@ axis axis_steps(double low, double high, int ticks) {
     return axis_linear(near ? 0 : low, high, ticks);
 }
 
-/* Ticks at mantissa * 10^k for the k that are multiples of `stride`; their number, or `limit` + 1 when there
- * are more. */
+/* Sets tick marks at mantissa * 10^k for each k that is a multiple of `stride`. Returns their number, or
+   `limit` + 1 if there are more. */
 static int put_log_ticks(axis *a, const double *mantissas, int count, int stride, int limit) {
     a->count = 0;
     int first = (int)floor(log10(a->low)), last = (int)ceil(log10(a->high));
@@ -58,7 +58,7 @@ axis axis_log(double low, double high, int ticks) {
                         one[] = {1};
     axis a = {.low = low, .high = high, .log = true};
     if (!(low > 0 && isfinite(high) && high > low)) return axis_linear(low, high, ticks);
-    if (high / low < 2) { /* hardly bent: round steps read better than round mantissas */
+    if (high / low < 2) { /* nearly linear, so use linear ticks */
         put_linear_ticks(&a, ticks);
         return a;
     }

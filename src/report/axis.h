@@ -1,4 +1,4 @@
-/* report/axis: which numbers stand beside a plot: a scale, and round ticks on it. */
+/* report/axis: the scale and the tick marks of a plot's axis. */
 #ifndef REPORT_AXIS_H
 #define REPORT_AXIS_H
 
@@ -8,24 +8,24 @@
 enum { AXIS_MAX_TICKS = 16 };
 
 typedef struct axis {
-    double low, high; /* the ends of the plot */
-    bool log;         /* positions are those of the logarithms */
+    double low, high; /* values at the two ends */
+    bool log;         /* logarithmic scale */
     int count;
     double tick[AXIS_MAX_TICKS];
 } axis;
 
-/* An axis from low to high with at most `ticks` (2 to 16) ticks. Not finite, or empty, ranges are widened to
-   something that can be drawn. */
+/* An axis from low to high with at most `ticks` (2 to 16) tick marks. A range that is empty or not finite is
+   widened. */
 axis axis_linear(double low, double high, int ticks);
-axis axis_steps(double low, double high, int ticks); /* linear; begins at 0 when low is near it */
-axis axis_log(double low, double high, int ticks);   /* low > 0 */
-/* The one that suits a loss or a norm: logarithmic when the values are positive and span more than a factor
- * of 4. */
+axis axis_steps(double low, double high, int ticks); /* linear; starts at 0 if low is near 0 */
+axis axis_log(double low, double high, int ticks);   /* requires low > 0 */
+/* For losses and norms: logarithmic if the values are positive and span more than a factor of 4, else
+   linear. */
 axis axis_choose(double low, double high, int ticks);
-/* Where x lies: 0 at low, 1 at high; beyond for values outside. NaN for what has no place (0 on a log axis).
- */
+/* Position of x: 0 at low, 1 at high, outside of [0, 1] for values beyond. NaN for x <= 0 on a logarithmic
+   axis. */
 double axis_position(const axis *a, double x);
-/* A tick's number: "2.5", "20k", "3e-4". Returns out. */
+/* Formats a tick mark's value: "2.5", "20k", "3e-4". Returns out. */
 const char *axis_label(double tick, char out[32]);
 
 #endif

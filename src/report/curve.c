@@ -1,4 +1,4 @@
-/* report/curve: curves made of metrics: finite points, moving averages, gaps. */
+/* report/curve: computes curves. */
 #include "report/curve.h"
 #include <math.h>
 #include <string.h>
@@ -7,7 +7,7 @@ static ott_status curve_allocate(mem *account, int64_t capacity, curve *out) {
     void *memory;
     *out = (curve){.account = account};
     TRY(mem_alloc_array(account, MEM_OTHER, 2 * capacity, sizeof(double), "a curve", &memory));
-    out->x = memory; /* one block for both */
+    out->x = memory; /* one block for x and y */
     out->y = out->x + capacity;
     return OTT_OK;
 }
@@ -27,7 +27,7 @@ ott_status curve_from_series(mem *account, const metrics_series *s, curve *out) 
     return OTT_OK;
 }
 
-/* Adds `other` at the points both have; drops the others. */
+/* Adds the values of `other`; keeps only the points that both have. */
 static void add_common(curve *c, const curve *other) {
     int64_t kept = 0, j = 0;
     for (int64_t i = 0; i < c->count; i++) {

@@ -1,28 +1,27 @@
-/* report/curve: series of a run as points that can be drawn. */
+/* report/curve: curves computed from metrics. */
 #ifndef REPORT_CURVE_H
 #define REPORT_CURVE_H
 
 #include "report/internal.h"
 
-/* Points of a series that can be drawn. */
+/* Finite points of a series. */
 typedef struct curve {
     mem *account;
     int64_t count;
-    double *x, *y; /* [count]; finite */
+    double *x, *y; /* [count] */
 } curve;
 
-/* The finite points of a series. */
+/* Copies the finite points of a series. Free the curve with curve_free. */
 ott_status curve_from_series(mem *account, const metrics_series *s, curve *out);
-/* The mean over the runs of a row, at the steps that all of them have. */
+/* Mean over the runs of a row, at the steps that all runs have. Free the curve with curve_free. */
 ott_status curve_row_mean(const report *r, int row, report_key key, curve *out);
-/* A moving average in place: each point becomes the mean over `half` points on both sides. At the beginning,
-   where losses fall steeply, it takes as few on the right as there are on the left, so as not to lag; at the
-   end it takes what there is. */
+/* Replaces each point by the mean over `half` points on both sides. Near the start, where losses fall
+   steeply, the window is symmetric, so that the average does not lag; near the end it is cut off. */
 ott_status curve_smooth(curve *c, int64_t half);
-/* Half the width of the window the report smooths `count` points with: a sixtieth of them, at most 500; 0 for
- * few points. */
+/* Half width of the report's smoothing window for `count` points: count / 60, at most 500; 0 for fewer than
+   60 points. */
 int64_t curve_half_window(int64_t count);
-/* 100 * (run / reference - 1) at the steps both have. */
+/* 100 * (run / reference - 1) at the steps that both have. */
 ott_status curve_gap(mem *account, const curve *run, const curve *reference, curve *out);
 void curve_free(curve *c);
 

@@ -1,5 +1,4 @@
-/* report/health: what the health lines of a run say: which tensors FP8 holds worst, which modules it left.
- */
+/* report/health: evaluates the FP8 health lines of a run: worst tensors, modules that left FP8. */
 #include "report/internal.h"
 #include "base/text.h"
 #include <math.h>
@@ -12,8 +11,8 @@ double report_format_sqnr(const char *format) {
     return strcmp(format, "e5m2") == 0 ? 25.6 : 0;
 }
 
-/* A missing SQNR has two meanings, and only amax tells them apart: it is missing too when the tensor is not
- * finite. */
+/* A missing SQNR with a missing amax means a tensor with a NaN or infinity; with an amax it means no
+   error. */
 double report_use_rank(const metrics_use *use) {
     if (!isnan(use->sqnr_db)) return use->sqnr_db - report_format_sqnr(use->format);
     return isnan(use->amax) ? -INFINITY : INFINITY;
@@ -32,7 +31,7 @@ const char *report_sqnr_gap_text(const metrics_use *use, char out[32]) {
     return out;
 }
 
-/* Equals stay in the order of the file. */
+/* Ties keep the file's order. */
 static int compare_uses(const void *a, const void *b) {
     const metrics_use *x = *(const metrics_use *const *)a, *y = *(const metrics_use *const *)b;
     double rank_x = report_use_rank(x), rank_y = report_use_rank(y);
@@ -53,7 +52,7 @@ ott_status report_worst_uses(mem *account, const metrics_health *h, const metric
 
 int64_t report_next_left_fp8(const report_run_data *run, int64_t from) {
     const metrics_health *h = &run->health;
-    if (!run->finished && !h->complete) return -1; /* the module may be about to be written */
+    if (!run->finished && !h->complete) return -1; /* the module's line may not be written yet */
     for (int64_t i = from; i < h->module_count; i++)
         if (h->modules[i].last_step != h->uses[h->last].step) return i;
     return -1;

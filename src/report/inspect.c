@@ -1,6 +1,6 @@
 /*
- * report/inspect: what is in a safetensors file or a model folder. The text leaves tensor by tensor, since the
- * statistics of a large model take minutes.
+ * report/inspect: lists tensors. The text is delivered tensor by tensor, because statistics of a large model
+ * take minutes.
  */
 #include "report/inspect.h"
 #include "base/number.h"
@@ -20,21 +20,21 @@ typedef struct printer {
     inspect_sink sink;
     void *user;
     shards *model;
-    const shard_tensor **order; /* [shards_count], by name, numbers in names as numbers */
+    const shard_tensor **order; /* [shards_count], sorted by name; numbers in names compare as numbers */
     float *buffer;              /* [BUFFER_FLOATS] */
     int name_width, shape_width;
-    str text; /* made and not yet handed on */
+    str text; /* text that was not delivered yet */
 } printer;
 
 /* ---- statistics ---- */
 
-/* Of the finite elements so far: m2 is the sum of squared distances from the mean. */
+/* Moments of the finite elements so far. m2: sum of squared deviations from the mean. */
 typedef struct moments {
     int64_t finite, zeros, nans, infinities;
     double least, most, mean, m2;
 } moments;
 
-/* Joins two sets (Chan, Golub, LeVeque 1979), which loses nothing however long the tensor is. */
+/* Merges two sets (Chan, Golub, LeVeque 1979); accurate for any number of elements. */
 static void join_moments(moments *m, int64_t count, double mean, double m2) {
     double total = (double)(m->finite + count), delta = mean - m->mean;
     if (count == 0) return;
@@ -73,7 +73,7 @@ static ott_status measure_moments(printer *p, const shard_tensor *t, moments *m)
                          m);
 }
 
-/* "null" when there was nothing to measure. */
+/* Texts of the moments; "null" if there are no finite elements. */
 typedef struct figures {
     char least[32], most[32], mean[32], deviation[32];
 } figures;
@@ -88,7 +88,7 @@ static figures show_moments(const moments *m, const char *(*show)(double, char[3
     return f;
 }
 
-/* ---- handing on ---- */
+/* ---- output ---- */
 
 static ott_status flush_lines(printer *p) {
     TRY(str_finish(&p->text));
@@ -98,7 +98,7 @@ static ott_status flush_lines(printer *p) {
     return OTT_OK;
 }
 
-/* A name for a terminal: nothing in it steers one. */
+/* Replaces control characters, which could change the terminal. */
 static void append_name(printer *p, const char *name) {
     for (const char *c = name; *c; c++) {
         int bytes = str_control(c);
@@ -146,7 +146,7 @@ static int64_t file_bytes(const shards *model, int64_t file) {
     return bytes;
 }
 
-/* ---- a table for a person ---- */
+/* ---- table ---- */
 
 static void append_shape(str *s, const safetensors_entry *e) {
     str_append(s, "[");
@@ -195,7 +195,7 @@ static void append_heading(printer *p) {
     str_append(&p->text, shards_file_count(p->model) > 1 ? "  file\n" : "\n");
 }
 
-/* Four digits are enough to see by. */
+/* Four significant digits; "-" for NaN. */
 static const char *four_digits(double x, char out[32]) {
     return isnan(x) ? strcpy(out, "-") : number_digits(x, 4, out);
 }
@@ -238,7 +238,7 @@ static void append_total(printer *p, const format_total *t, const char *label) {
     str_append(&p->text, "\n");
 }
 
-/* Metadata are a file's own; of many files that say the same, it is said once. */
+/* Prints the metadata of each file; later files print only what differs from the first. */
 static void append_metadata(printer *p) {
     for (int64_t file = 0; file < shards_file_count(p->model); file++) {
         int64_t count;
@@ -360,7 +360,7 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* Layer 9 before layer 10: runs of digits are compared by length, leading zeros aside, then as texts. */
+/* Sorts layer 9 before layer 10: compares runs of digits as numbers. */
 static int compare_names(const char *a, const char *b) {
     while (*a && *b) {
         if (is_digit(*a) && is_digit(*b)) {
@@ -398,7 +398,7 @@ static ott_status sort_tensors(printer *p) {
     return OTT_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- printing ---- */
 
 static ott_status print_model(printer *p) {
     void *memory;

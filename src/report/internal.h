@@ -1,5 +1,5 @@
-/* report/internal: what the forms of the report share: the runs as read, the rows of the comparison, and curves
- * made of their metrics. */
+/* report/internal: shared by the report's formats (table, plot, page, JSON): the runs, the rows of the
+   comparison, and verdicts. */
 #ifndef REPORT_INTERNAL_H
 #define REPORT_INTERNAL_H
 
@@ -26,23 +26,24 @@ typedef enum report_key {
 typedef struct report_run_data {
     const char *folder;
     report_summary summary;
-    bool finished; /* it has a summary.json */
+    bool finished; /* has a summary.json */
     metrics_series series[REPORT_KEY_COUNT];
     metrics_health health;
-    const char *config, *sample; /* NULL when there is none */
-    const node *settings;        /* of config; NULL when there is none that can be read */
-    bool seeded;                 /* settings say so: */
+    const char *config, *sample; /* texts; NULL if there is no such file */
+    const node *settings;        /* parsed config; NULL if there is none, or it is damaged */
+    bool seeded;                 /* settings has a seed */
     int64_t seed, data_seed;
 } report_run_data;
 
-/* Runs that differ only in their seed. */
+/* A row of the comparison: runs that differ only in their seed. */
 typedef struct report_row {
-    int count; /* runs, each of another seed */
-    int *run;  /* [count]: indices into runs; where one is shown, it is the first */
-    /* label; means of losses, speed and time; the largest peak memory; the rest is the first run's. */
+    int count; /* number of runs, each with another seed */
+    int *run;  /* [count]: indices into report.runs; where only one run is shown, it is run[0] */
+    /* Means of losses, speed and time; maximum of peak memory; other fields are the first run's. */
     report_summary mean;
-    double train_error, val_error; /* standard errors of the losses' means; NaN of one run */
-    const char *differs; /* from the first row, beside precision: "other data than bf16 (...)", or NULL */
+    double train_error, val_error; /* standard errors of the mean losses; NaN for one run */
+    /* differences to the first row besides precision, "other data than bf16 (...)"; or NULL */
+    const char *differs;
 } report_row;
 
 struct report {
@@ -53,71 +54,77 @@ struct report {
     report_row *rows;      /* [row_count] */
 };
 
-/* config.toml, where it can be read, into run->settings. */
+/* Parses config.toml into run->settings, if it is valid. */
 ott_status report_read_settings(report *r, report_run_data *run);
-/* Finished runs whose configurations say so. */
+/* True if both runs are finished and their configurations differ only in the seed. */
 bool report_same_but_seed(const report_run_data *a, const report_run_data *b);
-/* In what `run` differs from the first one beside precision and seed, for report_row.differs. */
+/* Describes how `run` differs from `first` besides precision and seed, for report_row.differs. */
 ott_status report_differences(report *r, const report_run_data *run, const report_run_data *first,
                               const char **out);
-/* Makes the rows of the runs read. */
+/* Groups the runs into rows. */
 ott_status report_make_rows(report *r);
 const report_run_data *report_row_run(const report *r, int row, int member);
 
-/* A row's loss against the first row's, in percent: positive is worse. */
+/* A row's loss relative to the first row's, in percent; positive is worse. */
 typedef struct report_gap {
-    double percent;  /* NaN when it cannot be said */
-    double error;    /* its standard error; NaN of one seed each */
-    double margin;   /* it is below percent + margin with 95% confidence; NaN of one seed each */
-    bool validation; /* of the validation loss, which both rows have; else of the training loss */
+    double percent; /* NaN if a loss is missing */
+    double error;   /* standard error; NaN if each row has one seed */
+    /* the true gap is below percent + margin with 95% confidence; NaN if each row has one seed */
+    double margin;
+    bool validation; /* of the validation loss, if both rows have one; else of the training loss */
 } report_gap;
 report_gap report_gap_of(const report *r, int row);
 
-/* Percent by which losses of small models differ when only the seed does: the most that BF16 and FP32 were
-   apart on the demo's model (docs/recipes.md). Below it one seed each tells nothing. */
+/* Percent by which the losses of small models differ between seeds: the largest difference of BF16 and FP32
+   on the demo's model (docs/recipes.md). With one seed each, smaller gaps are not significant. */
 #define REPORT_SEED_NOISE 1.5
-#define REPORT_WORSE      1.0 /* percent above the first row's loss that count as worse */
-/* An FP8 row beside a first one without FP8. */
+#define REPORT_WORSE      1.0 /* percent above the first row's loss that counts as worse */
+/* Verdict on an FP8 row, compared with a first row without FP8. */
 typedef enum report_verdict {
-    REPORT_VERDICT_NONE, /* nothing to judge: no FP8, no such reference, or more than the precision differs */
-    REPORT_VERDICT_NO_WORSE, /* than by 1%: with 95% confidence over the seeds */
-    REPORT_VERDICT_WORSE,    /* with 95% confidence; of one seed each, by more than a seed does; or no loss */
-    REPORT_VERDICT_OPEN,     /* neither: more seeds would tell */
-    REPORT_VERDICT_ONE_SEED  /* each, and a gap that the seed alone can make */
+    /* no verdict: no FP8, no reference without FP8, or other differences than precision */
+    REPORT_VERDICT_NONE,
+    /* less than 1% worse with 95% confidence; with one seed each: a lower loss, by more than seeds explain */
+    REPORT_VERDICT_NO_WORSE,
+    /* more than 1% worse with 95% confidence; with one seed each: by more than seeds explain; or there is no
+       loss */
+    REPORT_VERDICT_WORSE,
+    REPORT_VERDICT_OPEN,    /* not significant: more seeds are needed */
+    REPORT_VERDICT_ONE_SEED /* one seed each, and a gap that seeds can explain */
 } report_verdict;
 report_verdict report_judge(const report *r, int row);
 const char *report_verdict_name(report_verdict verdict);
-/* "BF16" when the first row is one, else its label. */
+/* "BF16" if the first row is a BF16 run, else its label. */
 const char *report_reference_name(const report *r);
 
-/* ---- what was measured of FP8 ---- */
+/* ---- FP8 health ---- */
 
-/* The SQNR that a format gives a Gaussian, whatever its scale (docs/recipes.md), in dB; 0 of a format we do not know. */
+/* Expected SQNR in dB of a format on Gaussian data, for any scale (docs/recipes.md); 0 for unknown
+   formats. */
 double report_format_sqnr(const char *format);
-/* The smaller, the worse: the SQNR less what its format gives; -infinity of values that are not finite, infinity where there is
-   none (only zeros, or no error at all). */
+/* SQNR minus the format's expected SQNR: smaller is worse. -infinity for tensors with a NaN or infinity;
+   infinity if there is no SQNR (only zeros, or no error). */
 double report_use_rank(const metrics_use *use);
 /* "27.3 dB", "not finite" or "-" */
 const char *report_sqnr_text(const metrics_use *use, char out[32]);
-/* ", -4.2 beside e4m3's 31.5", or "" where there is no SQNR or no such format. */
+/* ", -4.2 beside 31.5": rank and expected SQNR; "" if there is no SQNR or the format is unknown. */
 const char *report_sqnr_gap_text(const metrics_use *use, char out[32]);
-/* The *count uses of the last measurement, worst first; to be given back with mem_free. */
+/* The *count uses of the last measurement, worst first; the caller frees *out with mem_free. */
 ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count);
-/* The next module, from index `from` on, that was measured earlier, but not in the last measurement, where
-   others were: it left FP8, by fallback or by the precision schedule. -1: no more. */
+/* Index of the next module, from `from` on, that is missing in the last measurement: it left FP8 by fallback
+   or by the precision schedule. -1 if there is none. */
 int64_t report_next_left_fp8(const report_run_data *run, int64_t from);
 
 int report_compare_doubles(const void *a, const void *b); /* for qsort */
 
-/* ---- text for people ---- */
+/* ---- text ---- */
 
 /* "1.50 GiB" or "-" */
 const char *report_bytes_text(int64_t bytes, char out[32]);
-/* "12,345" or "-" for NaN, negative and too large */
+/* "12,345", or "-" for NaN, negative or too large values */
 const char *report_count_text(double count, char out[32]);
 
-/* "1.6721 ± 0.0012", "+0.12% ± 0.05%", without ± of one seed; "validation loss +0.12%: one seed each cannot ..."
- */
+/* "1.6721 ± 0.0012"; "+0.12% ± 0.05%" (without ± for one seed); "validation loss +0.12%: one seed each cannot
+   ..." */
 void report_loss_and_error(double loss, double error, str *out);
 void report_gap_and_error(const report_gap *gap, str *out);
 void report_verdict_text(const report *r, int row, str *out);

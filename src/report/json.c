@@ -1,4 +1,4 @@
-/* report/json: the rows of the comparison for programs to read. */
+/* report/json: the comparison as JSON. */
 #include "base/json_write.h"
 #include "report/page.h"
 

@@ -1,6 +1,6 @@
 /*
- * report/page: report.html: its template (page.html) with the runs' data in the place of the mark. A data's "<" is written as
- * an escape, so that no text of a run can end the script element it stands in.
+ * report/page: fills the template page.html with the runs' data. Every "<" in the data is escaped, so that a
+ * run's text cannot end the script element.
  */
 #include "base/json_write.h"
 #include "base/number.h"
@@ -11,7 +11,7 @@
 
 #define DATA_MARK "@DATA@"
 
-enum { MOST_POINTS = 700 }; /* of one line; more cannot be seen and only make the page large */
+enum { MOST_POINTS = 700 }; /* points of a curve that can be distinguished */
 
 /* ---- curves ---- */
 
@@ -21,7 +21,7 @@ static void append_point(const curve *c, int64_t i, str *out) {
     str_printf(out, "[%s,%s]", number_json(c->x[i], x), number_digits(c->y[i], 6, y));
 }
 
-/* Of each group of points the lowest and the highest, in order: a long line keeps its spikes. */
+/* Appends the lowest and the highest point of a group, in order, so that thinned curves keep their spikes. */
 static void append_extremes(const curve *c, int64_t begin, int64_t end, str *out) {
     int64_t low = begin, high = begin;
     for (int64_t i = begin; i < end; i++) {
@@ -49,7 +49,7 @@ static ott_status load_curve(const report *r, int row, report_key key, bool smoo
     return smooth ? curve_smooth(out, curve_half_window(out->count)) : OTT_OK;
 }
 
-/* A curve, and, where `gap_name` is given, how far it lies from the first row's, in percent. */
+/* Appends a curve and, if `gap_name` is given, its gap to the first row's curve in percent. */
 static ott_status append_curve(const report *r, int row, report_key key, bool smooth, const char *name,
                                const char *gap_name, str *out) {
     curve c = {0}, first = {0}, gap = {0};
@@ -68,7 +68,7 @@ out:
     return status;
 }
 
-/* The loss as it was logged only where the moving average is another. */
+/* Appends the unsmoothed loss only if smoothing changes it. */
 static ott_status append_curves(const report *r, int row, str *out) {
     curve logged = {0};
     json_write_key(out, "curves");
@@ -86,7 +86,7 @@ static ott_status append_curves(const report *r, int row, str *out) {
 
 /* ---- rows ---- */
 
-/* What the verdict says in full, or what else differs. */
+/* Appends the full verdict, or the differences that prevent one. */
 static ott_status append_note(const report *r, int row, str *out) {
     const char *differs = r->rows[row].differs;
     str note = {.account = r->account};

@@ -1,16 +1,17 @@
-/* report/page: the data of report.html, whose template is page.html: what its rows hold, as members of a JSON object. */
+/* report/page: report.html is the template page.html with the rows as JSON. These functions append members of
+   a JSON object. */
 #ifndef REPORT_PAGE_H
 #define REPORT_PAGE_H
 
 #include "report/curve.h"
 
-extern const char report_page_template[]; /* page.html; made at build time */
+extern const char report_page_template[]; /* contents of page.html, embedded at build time */
 
-/* A list of [step, value] under a name; nothing when there are none. Of many points those that can be told apart. */
+/* Appends a list of [step, value] under `name`; nothing if the curve is empty. Long curves are thinned. */
 void report_append_curve(const char *name, const curve *c, str *out);
-/* What report_json says of a row. */
+/* Appends the members that report_json has for a row. */
 void report_append_row(const report *r, int row, str *out);
-/* "health", of the first run of a row that measured it: how well FP8 held its tensors. */
+/* Appends "health": FP8 measurements of the row's first run; nothing if it has none. */
 ott_status report_append_health(const report *r, int row, str *out);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * report/page_health: what the page shows of FP8's measurements of one run: the lowest SQNR of each module at each
- * measurement, the worst uses of the last, and the modules that left FP8.
+ * report/page_health: FP8 measurements for the page: a heat map of the lowest SQNR per module and
+ * measurement, the worst uses of the last measurement, and the modules that left FP8.
  */
 #include "base/json_write.h"
 #include "base/number.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_ROWS = 240, MOST_COLUMNS = 60 }; /* more cannot be told apart and only make the page large */
+enum { MOST_ROWS = 240, MOST_COLUMNS = 60 }; /* limits of what can be distinguished */
 enum { MOST_USES = 40, MOST_LEFT = 20 };
 
 /* Modules by measurements. */
@@ -16,19 +16,19 @@ typedef struct heat_map {
     const metrics_health *health;
     arena *memory;
     int rows, columns;
-    int64_t left_out;           /* modules that are not shown: those FP8 holds best */
+    int64_t left_out;           /* modules that are not shown, those with the highest SQNR */
     int64_t *module;            /* [rows] */
-    int64_t *step;              /* [columns]: the last one, where a column stands for several measurements */
-    const metrics_use **lowest; /* [rows][columns]: the use of lowest SQNR; NULL: not measured */
+    int64_t *step;              /* [columns]: last step of the column's measurements */
+    const metrics_use **lowest; /* [rows][columns]: the use with the lowest SQNR; NULL if not measured */
 } heat_map;
 
-/* ---- the map ---- */
+/* ---- heat map ---- */
 
 static bool begins_measurement(const metrics_health *h, int64_t use) {
     return use == 0 || h->uses[use].step != h->uses[use - 1].step;
 }
 
-/* The lowest rank of each module; NaN for modules of which no use is kept. */
+/* The lowest rank of each module; NaN if no use of the module is kept. */
 static void find_lowest(const metrics_health *h, double *lowest) {
     for (int64_t i = 0; i < h->module_count; i++) lowest[i] = NAN;
     for (int64_t i = 0; i < h->count; i++) {
@@ -37,7 +37,7 @@ static void find_lowest(const metrics_health *h, double *lowest) {
     }
 }
 
-/* The rank that a module must not be above to be among the lowest MOST_ROWS; `sorted` is room for [module_count]. */
+/* The highest rank among the MOST_ROWS lowest modules. sorted: scratch [module_count]. */
 static double find_limit(const metrics_health *h, const double *lowest, double *sorted) {
     int64_t count = 0;
     for (int64_t i = 0; i < h->module_count; i++)
@@ -46,7 +46,7 @@ static double find_limit(const metrics_health *h, const double *lowest, double *
     return count > MOST_ROWS ? sorted[MOST_ROWS - 1] : INFINITY;
 }
 
-/* Which modules are shown: m->module; the row of each module: row_of[module_count], -1: none. */
+/* Selects the modules to show. row_of[module_count]: row of each module, or -1. */
 static ott_status select_modules(heat_map *m, int64_t *row_of) {
     void *memory;
     int64_t count = m->health->module_count;
@@ -101,7 +101,7 @@ static void append_number(const char *key, double value, str *out) {
     str_append(out, isfinite(value) ? number_digits(value, 6, text) : "null");
 }
 
-/* The members of a use, but for its module and step. */
+/* Appends the members of a use, except its module and step. */
 static void append_use(const metrics_use *use, str *out) {
     json_write_text(out, "tensor", use->tensor);
     json_write_text(out, "gemm", use->gemm);

@@ -1,7 +1,6 @@
 /*
- * report/plot: training loss on a terminal. Curves are drawn in braille, 2 x 4 dots a character; a
- * character that only one run passes through shows, here and there, that run's letter, so that no colour is
- * needed to tell runs apart.
+ * report/plot: plots the training loss in a terminal. Curves are drawn with braille characters of 2 x 4 dots.
+ * Some characters on a curve show the run's letter instead, so that runs can be told apart without colour.
  */
 #include "report/axis.h"
 #include "report/curve.h"
@@ -10,25 +9,25 @@
 #include <string.h>
 
 enum { MAX_WIDTH = 80, MAX_HEIGHT = 20, MIN_WIDTH = 32, MIN_HEIGHT = 8, GUTTER = 9, MAX_RUNS = 26 };
-enum { LETTER_DISTANCE = 12 }; /* characters between two letters on a curve */
+enum { LETTER_DISTANCE = 12 }; /* characters between two letters of a curve */
 
 typedef struct cell {
     unsigned char dots;
-    uint32_t runs; /* bit i: run i passes through */
+    uint32_t runs; /* bit i: run i has dots here */
 } cell;
 
 typedef struct plot {
     const report *r;
-    int width;         /* of a line, in characters */
-    int columns, rows; /* characters of the drawing */
-    int runs;          /* rows of the report that are drawn: at most MAX_RUNS */
+    int width;         /* characters per line */
+    int columns, rows; /* size of the drawing area in characters */
+    int runs;          /* number of rows of the report that are drawn */
     axis x, y;
     curve curves[MAX_RUNS];
     cell cells[MAX_HEIGHT][MAX_WIDTH];
-    int end_row[MAX_RUNS]; /* where a curve ends; -1: nowhere */
+    int end_row[MAX_RUNS]; /* row of the curve's last point; -1 if there is none */
 } plot;
 
-/* ---- what is drawn ---- */
+/* ---- curves ---- */
 
 static void find_range(plot *p) {
     double low_x = INFINITY, high_x = -INFINITY, low_y = INFINITY, high_y = -INFINITY;
@@ -54,7 +53,7 @@ static ott_status load_curves(plot *p) {
 
 /* ---- dots ---- */
 
-/* Dots of a braille character, by row and column: bits of U+2800. */
+/* Bits of U+2800 for the dots of a braille character, by row and column. */
 static const unsigned char braille[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
 
 static void set_dot(plot *p, int run, int x, int y) {
@@ -68,7 +67,7 @@ static int clamp(double position, int count) {
     return i < 0 ? 0 : i >= count ? count - 1 : i;
 }
 
-/* From the last dot to this one; steep parts become columns without gaps. */
+/* Draws from the last dot to this one; steep parts have no gaps. */
 static void draw_segment(plot *p, int run, int x0, int y0, int x1, int y1) {
     int from = y0;
     for (int x = x0; x <= x1; x++) {
@@ -99,8 +98,7 @@ static void draw_curve(plot *p, int run) {
 
 /* ---- text ---- */
 
-/* The letter a character shows instead of its dots, or 0. The columns of different runs' letters are apart.
- */
+/* The letter that a character shows instead of dots, or 0. Different runs use different columns. */
 static char letter_at(const plot *p, int row, int column) {
     uint32_t runs = p->cells[row][column].runs;
     for (int i = 0; p->runs > 1 && i < p->runs; i++)
@@ -122,7 +120,7 @@ static void append_cell(const plot *p, int row, int column, str *out) {
     }
 }
 
-/* The tick of the y axis that stands in this row, or -1. */
+/* Index of the y axis tick in this row, or -1. */
 static int tick_in_row(const plot *p, int row) {
     for (int t = 0; t < p->y.count; t++)
         if (clamp(1 - axis_position(&p->y, p->y.tick[t]), 4 * p->rows) / 4 == row) return t;
@@ -137,7 +135,7 @@ static void append_row(const plot *p, int row, str *out) {
     int last = p->columns - 1;
     bool ends = false;
     for (int i = 0; i < p->runs; i++) ends |= p->runs > 1 && p->end_row[i] == row;
-    while (!ends && last >= 0 && !p->cells[row][last].dots) last--; /* no blanks at the end of a line */
+    while (!ends && last >= 0 && !p->cells[row][last].dots) last--; /* no trailing blanks */
     for (int column = 0; column <= last; column++) append_cell(p, row, column, out);
     if (ends) str_append(out, " ");
     for (int i = 0; ends && i < p->runs; i++)
@@ -145,7 +143,7 @@ static void append_row(const plot *p, int row, str *out) {
     str_append(out, "\n");
 }
 
-/* The axis line with its marks, and the numbers below them, as far as they do not touch. */
+/* Appends the axis line with its marks, and below it the numbers that fit. */
 static void append_x_axis(const plot *p, str *out) {
     char line[MAX_WIDTH + 1], label[32];
     int used = 0;
@@ -165,7 +163,7 @@ static void append_x_axis(const plot *p, str *out) {
     str_printf(out, "\n%.*s\n", used > 0 ? used - 1 : 0, line);
 }
 
-/* Bytes of `text` that make at most `characters` characters. */
+/* Bytes of the first `characters` characters of `text`. */
 static int cut_text(const char *text, int characters) {
     int bytes = 0;
     while (text[bytes]) {

@@ -1,4 +1,4 @@
-/* report/report: summary.json, reading run folders, and what is computed from them. */
+/* report/report: summary.json and reading of run folders. */
 #include "report/report.h"
 #include "base/file.h"
 #include "base/json_member.h"
@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_LIMIT (INT64_C(16) << 20) /* bytes of a summary, configuration or sample */
+#define TEXT_LIMIT (INT64_C(16) << 20) /* maximum bytes of a summary, configuration or sample */
 
-/* Fields of report_summary that are numbers: X(field). */
+/* Members of report_summary by type: X(member). */
 #define INTEGER_FIELDS(X) X(steps) X(tokens) X(parameters) X(peak_memory_bytes) X(fp8_gemms) X(gemms)
 #define REAL_FIELDS(X)    X(train_loss) X(val_loss) X(tokens_per_second) X(seconds)
 #define TEXT_FIELDS(X)    X(label) X(precision) X(recipe)
@@ -82,7 +82,7 @@ static ott_status parse_text(arena *texts, const json_t *object, const char *key
     TRY(json_member_text(object, key, JSON_OPTIONAL, &text));
     if (!text) return OTT_OK;
     TRY(arena_strdup(texts, text, out));
-    str_disarm((char *)*out, ' '); /* our own copy; a line break would tear the table */
+    str_disarm((char *)*out, ' '); /* line breaks would break the table */
     return OTT_OK;
 }
 
@@ -122,7 +122,7 @@ static ott_status parse_phases(arena *texts, const json_t *object, report_summar
     return OTT_OK;
 }
 
-/* Keys that are absent leave what is there: files of other versions stay readable. */
+/* Missing keys keep their values, so that files of other versions can be read. */
 static ott_status parse_summary(arena *texts, const json_t *object, report_summary *out) {
 #define X(field) TRY(parse_text(texts, object, #field, &out->field));
     TEXT_FIELDS(X)
@@ -178,7 +178,7 @@ static ott_status median(mem *account, const metrics_series *s, double *out) {
     return OTT_OK;
 }
 
-/* "runs/fp8/" is labelled "fp8". */
+/* The label of "runs/fp8/" is "fp8". */
 static ott_status label_folder(arena *texts, const char *folder, const char **label) {
     size_t end = strlen(folder);
     while (end > 1 && folder[end - 1] == '/') end--;
@@ -190,7 +190,7 @@ static ott_status label_folder(arena *texts, const char *folder, const char **la
     return OTT_OK;
 }
 
-/* What the metrics say; summary.json then overrides it. */
+/* Fills the summary from the metrics; summary.json overrides it later. */
 static ott_status summarize_metrics(report *r, report_run_data *run) {
     report_summary *s = &run->summary;
     const metrics_series *loss = &run->series[REPORT_LOSS];
@@ -202,7 +202,7 @@ static ott_status summarize_metrics(report *r, report_run_data *run) {
     return median(r->account, &run->series[REPORT_TPS], &s->tokens_per_second);
 }
 
-/* A text beside the metrics, or NULL when there is none. */
+/* Reads a text file of the run folder; NULL if there is none. */
 static ott_status read_text(report *r, const char *folder, const char *name, const char **out) {
     const char *path;
     char *text;
@@ -239,7 +239,7 @@ static ott_status read_run(report *r, const char *folder, report_run_data *run) 
     return read_text(r, folder, "sample.txt", &run->sample);
 }
 
-/* Does the file begin as pages do? A file that cannot be read is none. */
+/* True if the file begins like a page; false if it cannot be read. */
 static bool is_page(const char *path) {
     static const char begin[] = "<!DOCTYPE html>";
     char head[sizeof begin - 1];
@@ -251,7 +251,7 @@ static bool is_page(const char *path) {
     return page;
 }
 
-/* sample.txt may begin as a page does. */
+/* Files of the runs are refused first: sample.txt may begin like a page. */
 ott_status report_check_page(const report *r, const char *path) {
     static const char *const names[] = {"metrics.jsonl", "summary.json", "config.toml", "sample.txt"};
     char own[PATH_MAX];
@@ -281,7 +281,7 @@ ott_status report_open(mem *account, const char *const *folders, int count, repo
     TRY_OUT(mem_alloc_array(account, MEM_OTHER, count, sizeof *r->runs, "runs of a report", &memory));
     r->runs = memory;
     while (r->count < count) {
-        int i = r->count++; /* closing frees it, also when it is read in part */
+        int i = r->count++; /* report_close frees it, even if read_run fails */
         TRY_OUT(read_run(r, folders[i], &r->runs[i]));
     }
     TRY_OUT(report_make_rows(r));

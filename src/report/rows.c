@@ -1,6 +1,6 @@
 /*
- * report/rows: the rows of the comparison: runs that differ only in their seed are one, with means and
- * standard errors; and what a row's loss is beside that of the first.
+ * report/rows: groups runs that differ only in their seed into rows, and compares each row's loss with the
+ * first row's.
  */
 #include "report/internal.h"
 #include <inttypes.h>
@@ -22,7 +22,7 @@ static bool has_seed(const report *r, const report_row *row, const report_run_da
     return false;
 }
 
-/* The row that a run belongs to, or a new one. The same seed twice is the same run twice. */
+/* The row that the run belongs to, or a new one. A second run with the same seed gets its own row. */
 static report_row *find_or_add_row(report *r, const report_run_data *run) {
     for (int i = 0; i < r->row_count; i++) {
         report_row *row = &r->rows[i];
@@ -50,10 +50,10 @@ static ott_status group_runs(report *r) {
 
 typedef struct sample {
     int count;
-    double mean, squares; /* of the deviations */
+    double mean, squares; /* sum of squared deviations */
 } sample;
 
-/* Field `at` (bytes into report_summary, a double) over the runs of a row. */
+/* Mean and deviations of a double in report_summary, at byte offset `at`, over the runs of a row. */
 static sample sample_of(const report *r, const report_row *row, size_t at) {
     sample s = {.count = row->count};
     double value[1];
@@ -90,7 +90,7 @@ static void compute_means(const report *r, report_row *row) {
     }
 }
 
-/* "bf16 (3 seeds)" of bf16-1, bf16-2 and bf16-3: what their labels begin with, up to a separator. */
+/* Labels bf16-1, bf16-2 and bf16-3 as "bf16 (3 seeds)": their common beginning, up to a separator. */
 static ott_status label_row(report *r, report_row *row) {
     const char *first = row->mean.label;
     size_t length = strlen(first), common = length;
@@ -124,8 +124,8 @@ ott_status report_make_rows(report *r) {
 
 /* ---- gaps ---- */
 
-/* The quantile of Student's distribution that one in twenty exceeds: to three digits for few degrees of
-   freedom, then by its expansion around the normal distribution's. */
+/* 95% quantile of Student's t distribution: a table for few degrees of freedom, then its expansion around the
+   normal distribution. */
 static double student_95(int freedom) {
     static const double first[] = {6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812};
     if (freedom <= 10) return first[freedom - 1];
@@ -143,7 +143,7 @@ static double loss_of(const report_run_data *run, bool validation) {
     return validation ? run->summary.val_loss : run->summary.train_loss;
 }
 
-/* The run of a row with the same seed. */
+/* The run of the row with the same seed. */
 static const report_run_data *run_of_same_seed(const report *r, const report_row *row,
                                                const report_run_data *run) {
     int i = 0;
@@ -151,9 +151,9 @@ static const report_run_data *run_of_same_seed(const report *r, const report_row
     return &r->runs[row->run[i]];
 }
 
-/* The squared standard error of the difference of the means of two rows, and its degrees of freedom, 0 when
-   one seed each says nothing of it. Runs of one seed begin with the same weights and read the same batches:
-   where both rows have the same seeds they are compared in pairs; else as samples of one variance. */
+/* Squared standard error of the difference between the means of two rows. *freedom: degrees of freedom; 0 if
+   each row has one seed. Runs with the same seed have the same initial weights and batches. So rows with the
+   same seeds are compared in pairs; other rows as two samples with equal variance. */
 static double squared_error(const report *r, const report_row *a, const report_row *b, bool validation,
                             int *freedom) {
     size_t at = validation ? offsetof(report_summary, val_loss) : offsetof(report_summary, train_loss);

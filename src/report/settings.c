@@ -1,7 +1,6 @@
 /*
- * report/settings: what config.toml says of a run: its seed, and in what two runs differ. A configuration
- * that Ottava wrote holds every value; a key that only one of two has comes from another version, and says
- * nothing.
+ * report/settings: reads the seed from config.toml, and finds the differences between two runs. Ottava writes
+ * every key to config.toml. So a key that only one run has comes from another version and is ignored.
  */
 #include "config/toml.h"
 #include "report/internal.h"
@@ -14,14 +13,14 @@ typedef enum setting {
     SETTING_DATA,
     SETTING_VALIDATION,
     SETTING_SEED,
-    SETTING_PRECISION, /* what a comparison is about */
-    SETTING_COST,      /* of speed or memory: the losses are the same */
-    SETTING_IGNORED    /* where things lie and what is shown */
+    SETTING_PRECISION, /* the subject of the comparison */
+    SETTING_COST,      /* affects speed or memory, not the loss */
+    SETTING_IGNORED    /* paths and output */
 } setting;
 
-/* The first that fits counts. */
+/* The first match counts. */
 static const struct {
-    const char *section, *key; /* key NULL: all of the section */
+    const char *section, *key; /* key NULL: all keys of the section */
     setting means;
 } settings[] = {
     {"run", NULL, SETTING_IGNORED},
@@ -31,7 +30,7 @@ static const struct {
     {"eval", "enabled", SETTING_IGNORED},
     {"eval", "interval", SETTING_IGNORED},
     {"eval", NULL, SETTING_VALIDATION},
-    {"model", "preset", SETTING_IGNORED}, /* its dimensions stand beside it */
+    {"model", "preset", SETTING_IGNORED}, /* its dimensions are separate keys */
     {"model", NULL, SETTING_MODEL},
     {"data", NULL, SETTING_DATA},
     {"train", "seed", SETTING_SEED},
@@ -75,7 +74,7 @@ ott_status report_read_settings(report *r, report_run_data *run) {
     if (bytes == 0 || str_utf8_error(run->config, bytes) >= 0) return OTT_OK;
     tree_builder b = {.account = r->account, .memory = r->texts, .place = run->folder};
     ott_status status = toml_read(&b, run->config, bytes, &root);
-    if (status == OTT_ERR_CONFIG) return OTT_OK; /* someone's edit: shown, and nothing concluded from it */
+    if (status == OTT_ERR_CONFIG) return OTT_OK; /* edited by hand: shown, but not compared */
     TRY(status);
     run->settings = root;
     run->seeded = read_seed(root, "seed", &run->seed);
@@ -96,14 +95,14 @@ static bool same_value(const node *a, const node *b) {
     return !x && !y;
 }
 
-/* Where two configurations differ, one key after another. */
+/* Iterator over the differing keys of two configurations. */
 typedef struct difference {
     const char *section;
     const node *a, *b;
     setting means;
 } difference;
 
-/* The next difference after `at` (zeroed: the first). */
+/* Advances to the next difference; *at zeroed: to the first. */
 static bool next_difference(const node *first, const node *second, difference *at) {
     const node *section = at->section ? tree_child(first, at->section) : first->first;
     const node *key = at->a ? at->a->next : NULL;
@@ -138,7 +137,7 @@ bool report_same_but_seed(const report_run_data *a, const report_run_data *b) {
     return true;
 }
 
-/* ---- what is said of it ---- */
+/* ---- description ---- */
 
 enum { MOST_NAMED = 3 };
 
@@ -148,7 +147,7 @@ typedef struct difference_list {
     str *list;
 } difference_list;
 
-/* Counts a difference; true: it is to be named. */
+/* Counts a difference; returns true if it should be listed. */
 static bool note_difference(difference_list *s, setting means) {
     s->kind[means] = true;
     if (s->count++ >= MOST_NAMED) return false;
@@ -179,7 +178,7 @@ static void compare_counts(difference_list *s, const report_run_data *run, const
         str_printf(s->list, "%s steps, not %s", str_commas(a->steps, x), str_commas(b->steps, y));
 }
 
-/* In the order in which they are said. */
+/* In the order of the description. */
 static const struct {
     setting means;
     const char *words;

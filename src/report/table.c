@@ -1,5 +1,4 @@
-/* report/table: the comparison as text: its rows, aligned, then a verdict for each FP8 row, and what it
- * measured of its tensors. */
+/* report/table: the comparison as a text table, followed by verdicts and FP8 measurements. */
 #include "report/internal.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,25 +11,25 @@ static const char *const headings[COLUMNS] = {"run",      "train loss",  "val lo
 
 typedef struct line {
     const char *label;
-    char cell[COLUMNS][48]; /* [LABEL] is not used */
+    char cell[COLUMNS][48]; /* [LABEL] is unused */
 } line;
 
 static const char *cell(const line *r, int column) {
     return column == LABEL ? r->label : r->cell[column];
 }
 
-/* Columns a text takes on a terminal: its characters, not its bytes. */
+/* Width on a terminal: counts characters, not bytes. */
 static int width_of(const char *text) {
     int width = 0;
     for (; *text; text++) width += (*text & 0xc0) != 0x80;
     return width;
 }
 
-/* Into a cell what was said, which fits; gives the text back. */
-static ott_status fill_cell(str *said, char out[48]) {
-    ott_status status = str_finish(said);
-    if (status == OTT_OK) snprintf(out, 48, "%s", said->text);
-    str_free(said);
+/* Moves a text into a cell and frees it. */
+static ott_status fill_cell(str *cell_text, char out[48]) {
+    ott_status status = str_finish(cell_text);
+    if (status == OTT_OK) snprintf(out, 48, "%s", cell_text->text);
+    str_free(cell_text);
     return status;
 }
 
@@ -38,24 +37,24 @@ static ott_status fill_row(const report *r, int index, line *out) {
     const report_row *row = &r->rows[index];
     const report_summary *s = &row->mean;
     report_gap gap = report_gap_of(r, index);
-    str said = {.account = r->account};
+    str cell_text = {.account = r->account};
     out->label = s->label;
-    report_loss_and_error(s->train_loss, row->train_error, &said);
-    TRY(fill_cell(&said, out->cell[TRAIN_LOSS]));
-    report_loss_and_error(s->val_loss, row->val_error, &said);
-    TRY(fill_cell(&said, out->cell[VAL_LOSS]));
+    report_loss_and_error(s->train_loss, row->train_error, &cell_text);
+    TRY(fill_cell(&cell_text, out->cell[TRAIN_LOSS]));
+    report_loss_and_error(s->val_loss, row->val_error, &cell_text);
+    TRY(fill_cell(&cell_text, out->cell[VAL_LOSS]));
     if (index == 0)
-        str_append(&said, "-");
+        str_append(&cell_text, "-");
     else
-        report_gap_and_error(&gap, &said);
-    TRY(fill_cell(&said, out->cell[GAP]));
+        report_gap_and_error(&gap, &cell_text);
+    TRY(fill_cell(&cell_text, out->cell[GAP]));
     report_count_text(s->tokens_per_second, out->cell[SPEED]);
     report_bytes_text(s->peak_memory_bytes, out->cell[MEMORY]);
     report_count_text((double)s->fp8_gemms, out->cell[FP8_GEMMS]);
     return OTT_OK;
 }
 
-/* Labels stand left, numbers right. */
+/* Aligns labels left and numbers right. */
 static void append_cell(str *out, const char *text, int column, int width) {
     int pad = width - width_of(text);
     if (column == LABEL) str_append(out, text);
@@ -103,7 +102,7 @@ static void append_unfinished(const report *r, str *out) {
                        r->runs[i].summary.label);
 }
 
-/* A run that changed its recipe is more than one row can say. */
+/* Lists the recipes of runs that changed their recipe. */
 static void append_phases(const report *r, str *out) {
     char steps[32], gemms[32], fp8[32];
     for (int i = 0; i < r->count; i++) {
@@ -136,9 +135,9 @@ static void append_damage(const report *r, str *out) {
 enum { WORST_USES = 5, MOST_LEFT = 5 };
 
 static void append_use(const metrics_health *h, const metrics_use *use, str *out) {
-    char sqnr[32], beside[32];
+    char sqnr[32], sqnr_gap[32];
     str_printf(out, "  %10s  %s  %s (%s, %s%s)\n", report_sqnr_text(use, sqnr), h->modules[use->module].name,
-               use->tensor, use->gemm, use->format, report_sqnr_gap_text(use, beside));
+               use->tensor, use->gemm, use->format, report_sqnr_gap_text(use, sqnr_gap));
 }
 
 static ott_status append_worst(const report_run_data *run, str *out) {

@@ -1,13 +1,13 @@
-/* report/text: numbers and verdicts for people. */
+/* report/text: formats numbers and verdicts as text. */
 #include "base/text.h"
 #include "report/internal.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-/* ---- numbers for people ---- */
+/* ---- numbers ---- */
 
-/* "1.6721", or "-" when there is none. */
+/* "1.6721", or "-" if there is none. */
 static const char *loss_text(double loss, char out[32]) {
     if (!isfinite(loss)) return strcpy(out, "-");
     text_format(out, 32, fabs(loss) < 1e6 ? "%.4f" : "%.4g", loss);
