@@ -151,8 +151,7 @@ static ott_status append_tensor(str *s, const gguf_tensor *t, int64_t *offset) {
 
 static ott_status make_header(const gguf_metadata *m, const gguf_tensor *tensors, int64_t count, str *s) {
     int64_t offset = 0;
-    if (*m->bad_key)
-        return status_fail(OTT_ERR_ARGUMENT, "%s, which no GGUF file holds: it has 32 bits", m->bad_key);
+    if (*m->bad_key) return status_fail(OTT_ERR_ARGUMENT, "%s does not fit into 32 bits", m->bad_key);
     STATUS_REQUIRE(m->list_remaining == 0);
     str_append(s, "GGUF");
     append_number(s, VERSION, 4);
@@ -214,8 +213,7 @@ static ott_status append_blocks(gguf_writer *w, const float *values, int64_t cou
         if (!encode_block(values + i * GGUF_BLOCK, w->blocks + i * BLOCK_BYTES))
             return status_fail(OTT_ERR_FORMAT,
                                "tensor '%s' has a NaN, an infinity or a number beyond 8e6, which Q8_0 cannot "
-                               "hold: take another "
-                               "type, or an earlier checkpoint",
+                               "hold: use another type or an earlier checkpoint",
                                w->tensors[w->current].name);
     return file_writer_append(w->file, w->blocks, count / GGUF_BLOCK * BLOCK_BYTES);
 }

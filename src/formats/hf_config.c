@@ -58,7 +58,7 @@ static ott_status read_family(const char *name, json_t *root, hf_config *c) {
     if (json_array_size(architectures) == 1 && architecture && is_architecture(c->family, architecture))
         return OTT_OK;
     return hf_fail(OTT_ERR_UNSUPPORTED, name, "architectures", architectures,
-                   "a %s language model is [\"%s\"]", c->family->name, c->family->architecture);
+                   "a %s language model needs [\"%s\"]", c->family->name, c->family->architecture);
 }
 
 const char *hf_activation_key(const family *f) {
@@ -118,7 +118,7 @@ static ott_status read_activation(const char *name, json_t *root, hf_config *c) 
     if (!activation || strcmp(word, works) == 0) return OTT_OK;
     for (int i = 0; i < FUNCTIONS; i++)
         if (has_function(f, i) && strcmp(word, functions[i].word) == 0) return c->mlp = mlp_of(f, i), OTT_OK;
-    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, activation, "these work for %s: %s", f->name,
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, activation, "supported for %s: %s", f->name,
                    list_functions(f, list));
 }
 
@@ -139,7 +139,7 @@ static ott_status refuse_switches(const char *name, json_t *root, const family *
         TRY(hf_get_bool(name, root, switches[i].key, switches[i].works, &is_on));
         if (switches[i].is_of && is_on != switches[i].works)
             return hf_fail(OTT_ERR_UNSUPPORTED, name, switches[i].key, hf_get(root, switches[i].key),
-                           "only %s works", switches[i].works ? "true" : "false");
+                           "only %s is supported", switches[i].works ? "true" : "false");
     }
     return OTT_OK;
 }
@@ -155,7 +155,7 @@ static ott_status refuse_routing(const char *name, json_t *root, const family *f
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         json_t *value = family_is(f, words[i].family) ? hf_get(root, words[i].key) : NULL;
         if (value && !(json_is_string(value) && strcmp(json_string_value(value), words[i].works) == 0))
-            return hf_fail(OTT_ERR_UNSUPPORTED, name, words[i].key, value, "only \"%s\" works for %s",
+            return hf_fail(OTT_ERR_UNSUPPORTED, name, words[i].key, value, "only \"%s\" is supported for %s",
                            words[i].works, f->name);
     }
     return OTT_OK;
@@ -164,8 +164,9 @@ static ott_status refuse_routing(const char *name, json_t *root, const family *f
 /* Baichuan 13B has ALiBi, and lacks this key. */
 static ott_status refuse_alibi(const char *name, json_t *root, const family *f) {
     if (!family_is(f, FAMILY_BAICHUAN) || hf_get(root, "max_position_embeddings")) return OTT_OK;
-    return hf_fail(OTT_ERR_UNSUPPORTED, name, "max_position_embeddings", NULL,
-                   "so the model has ALiBi (Baichuan 13B), which is not built; Baichuan 7B can be loaded");
+    return hf_fail(
+        OTT_ERR_UNSUPPORTED, name, "max_position_embeddings", NULL,
+        "so the model has ALiBi (Baichuan 13B), which is not supported; Baichuan 7B can be loaded");
 }
 
 /* Models with experts must have full attention in all layers. */
@@ -176,7 +177,7 @@ static ott_status refuse_layers(const char *name, json_t *root) {
         const char *word = json_string_value(type);
         if (word && strcmp(word, "full_attention") == 0) continue;
         return hf_fail(OTT_ERR_UNSUPPORTED, name, "layer_types", type,
-                       "beside experts only \"full_attention\" works");
+                       "with experts only \"full_attention\" is supported");
     }
     return OTT_OK;
 }
@@ -194,7 +195,7 @@ static ott_status read_routing_method(const char *name, json_t *root, hf_config 
     if (!family_is(c->family, FAMILY_DEEPSEEK_V2) || (word && strcmp(word, methods[1]) == 0)) return OTT_OK;
     c->expert_groups = c->top_groups = 1;
     if (word && strcmp(word, methods[0]) == 0) return OTT_OK;
-    return hf_fail(OTT_ERR_UNSUPPORTED, name, "topk_method", value, "\"%s\" and \"%s\" work for %s",
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, "topk_method", value, "\"%s\" and \"%s\" are supported for %s",
                    methods[0], methods[1], c->family->name);
 }
 
@@ -209,7 +210,7 @@ static ott_status refuse_features(const char *name, json_t *root, const family *
         json_t *count = hf_get(root, experts[i]);
         if (count && json_number_value(count) != 0)
             return hf_fail(OTT_ERR_UNSUPPORTED, name, experts[i], count,
-                           "mixtures of experts are not loaded");
+                           "experts are not supported for this family");
     }
     return OTT_OK;
 }
@@ -223,12 +224,13 @@ static ott_status check_fit(const char *name, const hf_config *c) {
     bool is_latent = c->family->latent;
     int64_t turning = is_latent ? c->qk_rope_head_dim : c->head_dim;
     if (turning % 2 != 0)
-        return status_fail(OTT_ERR_FORMAT, "%s: %s (%" PRId64 ") must be even: rotary embedding turns pairs",
-                           name, is_latent ? "qk_rope_head_dim" : "head_dim", turning);
+        return status_fail(OTT_ERR_FORMAT,
+                           "%s: %s (%" PRId64 ") must be even: rotary embedding rotates pairs", name,
+                           is_latent ? "qk_rope_head_dim" : "head_dim", turning);
     if (is_latent && c->kv_heads != c->heads)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: num_key_value_heads (%" PRId64 ") must be num_attention_heads (%" PRId64
-                           ") where attention is latent",
+                           ") with latent attention",
                            name, c->kv_heads, c->heads);
     bool wide = is_latent && c->v_head_dim > c->head_dim;
     int64_t width = c->heads * (wide ? c->v_head_dim : c->head_dim);
@@ -257,7 +259,7 @@ static ott_status read_dense(const char *name, json_t *root, hf_config *c) {
     }
     if (fits) return OTT_OK;
     return hf_fail(OTT_ERR_UNSUPPORTED, name, "mlp_only_layers", list,
-                   "only a list of at most %d of the model's layers works, in a qwen3_moe model",
+                   "only a list of at most %d layers is supported, in a qwen3_moe model",
                    HF_CONFIG_MOST_DENSE);
 }
 

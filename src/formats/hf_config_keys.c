@@ -275,7 +275,7 @@ ott_status hf_read_keys(const char *name, json_t *root, hf_config *c) {
         else
             is_given = hf_key_default(k, c, &v);
         if (!is_given)
-            return hf_fail(OTT_ERR_FORMAT, name, k->name, NULL, "%s needs it, and it %s", c->family->name,
+            return hf_fail(OTT_ERR_FORMAT, name, k->name, NULL, "%s requires it, and it %s", c->family->name,
                            describe_key(k, expected));
         hf_key_set(k, c, v);
     }

@@ -38,10 +38,10 @@ bool hf_full_layers_equal(const hf_config *a, const hf_config *b) {
 
 static ott_status add_full_layer(const char *name, int64_t layer, hf_config *c) {
     if (c->full_count == HF_CONFIG_MOST_FULL)
-        return status_fail(OTT_ERR_UNSUPPORTED,
-                           "%s: more than %d of the %d layers see all (layer_types, max_window_layers) "
-                           "beside ones with a window",
-                           name, HF_CONFIG_MOST_FULL, (int)c->layers);
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "%s: more than %d of the %d layers have no window (layer_types, max_window_layers)", name,
+            HF_CONFIG_MOST_FULL, (int)c->layers);
     c->full[c->full_count++] = (int32_t)layer;
     return OTT_OK;
 }
@@ -58,7 +58,7 @@ static ott_status read_layer_types(const char *name, json_t *types, hf_config *c
         bool is_full = strcmp(word, layer_words[true]) == 0;
         if (!is_full && strcmp(word, layer_words[false]) != 0)
             return hf_fail(OTT_ERR_UNSUPPORTED, name, "layer_types", type,
-                           "a layer is \"full_attention\" or \"sliding_attention\"");
+                           "a layer must be \"full_attention\" or \"sliding_attention\"");
         if (is_full) TRY(add_full_layer(name, (int64_t)i, c));
     }
     return OTT_OK;
@@ -131,7 +131,7 @@ static ott_status read_token(const char *name, const char *key, json_t *value, c
 static ott_status read_eos(const char *name, json_t *eos, hf_config *c) {
     size_t count = json_is_array(eos) ? json_array_size(eos) : 1;
     if (count > HF_CONFIG_MOST_EOS)
-        return hf_fail(OTT_ERR_UNSUPPORTED, name, "eos_token_id", eos, "at most %d ids work",
+        return hf_fail(OTT_ERR_UNSUPPORTED, name, "eos_token_id", eos, "at most %d ids are supported",
                        HF_CONFIG_MOST_EOS);
     for (size_t i = 0; i < count; i++)
         TRY(read_token(name, "eos_token_id", json_is_array(eos) ? json_array_get(eos, i) : eos, c,
@@ -213,9 +213,9 @@ static ott_status read_one_dtype(const char *name, json_t *root, const char *key
     ott_dtype before = c->dtype;
     if (!value) return OTT_OK;
     if (!json_is_string(value) || !dtype_from_torch(json_string_value(value), &c->dtype))
-        return hf_fail(OTT_ERR_UNSUPPORTED, name, key, value, "bfloat16, float16 and float32 work");
+        return hf_fail(OTT_ERR_UNSUPPORTED, name, key, value, "bfloat16, float16 and float32 are supported");
     if (before == OTT_DTYPE_COUNT || before == c->dtype) return OTT_OK;
-    return hf_fail(OTT_ERR_FORMAT, name, key, value, "torch_dtype says otherwise");
+    return hf_fail(OTT_ERR_FORMAT, name, key, value, "differs from torch_dtype");
 }
 
 ott_status hf_read_dtype(const char *name, json_t *root, hf_config *c) {

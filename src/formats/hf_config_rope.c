@@ -89,12 +89,11 @@ static ott_status read_rotary_fraction(const char *name, json_t *root, json_t *p
     c->rotary_share = fraction ? json_number_value(fraction) : default_value > 0 ? default_value : 1;
     if (default_value == 0 && c->rotary_share != 1)
         return hf_fail(OTT_ERR_UNSUPPORTED, name, key, fraction,
-                       "only 1, rotation of the whole head, works for %s", c->family->name);
+                       "only 1 (rotation of the full head) is supported for %s", c->family->name);
     double columns = floor((double)rope_width(c) * c->rotary_share);
     if (!(c->rotary_share > 0 && c->rotary_share <= 1) || columns < 2 || fmod(columns, 2) != 0)
         return hf_fail(OTT_ERR_FORMAT, name, key, fraction,
-                       "must be a share, above 0 and up to 1, of head_dim (%" PRId64
-                       ") that is an even number",
+                       "must be above 0 and at most 1, and give an even part of head_dim (%" PRId64 ")",
                        c->head_dim);
     return OTT_OK;
 }
@@ -142,7 +141,7 @@ static ott_status read_factors(const char *name, const char *key, json_t *parame
     }
     if (good) return OTT_OK;
     return hf_fail(OTT_ERR_FORMAT, name, key, parameters,
-                   "rope type longrope needs '%s', a list of %" PRId64 " numbers above 0, one for each pair",
+                   "rope type longrope needs '%s', a list of %" PRId64 " numbers above 0, one per pair",
                    member, pairs);
 }
 
@@ -157,7 +156,7 @@ static ott_status read_longrope(const char *name, const char *key, json_t *param
 /* truncate = false is used only by families that Ottava does not read. */
 static ott_status refuse_fractions(const char *name, const char *key, json_t *parameters) {
     if (!json_is_false(hf_get(parameters, "truncate"))) return OTT_OK;
-    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters, "yarn with truncate = false does not work");
+    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters, "yarn with truncate = false is not supported");
 }
 
 static ott_status read_rule(const char *name, const char *key, json_t *root, json_t *parameters,
@@ -180,10 +179,10 @@ static ott_status read_kind(const char *name, const char *key, json_t *parameter
     if (word && strcmp(word, "su") == 0) word = "longrope"; /* its first name */
     for (int i = 0; word && i < HF_ROPE_COUNT; i++)
         if (strcmp(word, rule_words[i]) == 0) return c->rope = (hf_rope)i, OTT_OK;
-    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters,
-                   "of the kinds of rotary embedding, default, linear, dynamic, llama3, yarn and longrope "
-                   "work; %s does not",
-                   word ? str_show(word).text : "this");
+    return hf_fail(
+        OTT_ERR_UNSUPPORTED, name, key, parameters,
+        "the rope types default, linear, dynamic, llama3, yarn and longrope are supported; %s is not",
+        word ? str_show(word).text : "this");
 }
 
 /* Reads the theta of layers with a window: rope_local_base_freq, or rope_parameters["sliding_attention"] in
@@ -198,7 +197,7 @@ static ott_status read_local(const char *name, json_t *root, json_t **parameters
         *parameters = hf_get(*parameters, "full_attention");
         if (kind && strcmp(kind, "default") != 0)
             return hf_fail(OTT_ERR_UNSUPPORTED, name, "rope_parameters", local,
-                           "in layers with a window only rope type default works");
+                           "in layers with a window only rope type default is supported");
     }
     if (!theta) return OTT_OK;
     c->rope_local_theta = json_number_value(theta);
@@ -219,7 +218,7 @@ ott_status hf_read_rope(const char *name, json_t *root, hf_config *c) {
     json_object_foreach(parameters, member_name, member) {
         if (json_is_object(member))
             return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters,
-                           "rotary embedding of another kind in some layers does not work");
+                           "different rope types in one model are not supported");
     }
     TRY(read_theta(name, root, parameters, c));
     TRY(read_rotary_fraction(name, root, parameters, c));

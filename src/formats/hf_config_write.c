@@ -164,8 +164,8 @@ static ott_status edit_window(editor *e) {
     const family *f = e->c->family;
     if (f->window == FAMILY_WINDOW_NONE && e->c->sliding_window > 0)
         return status_fail(OTT_ERR_UNSUPPORTED,
-                           "sliding_window: a %s model has none in transformers; write it as "
-                           "a mistral model, which is the same but for the window",
+                           "sliding_window: a %s model has none in transformers; write it as a mistral "
+                           "model, which adds only the window",
                            f->name);
     if (!e->is_new && is_same) return OTT_OK;
     TRY(json_edit_remove(&e->text, "layer_types"));

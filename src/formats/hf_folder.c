@@ -61,7 +61,7 @@ static ott_status resolve_path(const copier *c, const char *path, char out[PATH_
     if (is_inside(out, c->root) || is_inside(out, c->blobs)) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
-        "%s: is a link out of the model's folder, to %s: not followed; put the file itself there", path,
+        "%s: is a link to %s, outside of the model folder, and is not followed: copy the file there", path,
         str_show(out).text);
 }
 
@@ -69,15 +69,15 @@ static ott_status resolve_path(const copier *c, const char *path, char out[PATH_
 static ott_status check_goal(const char *path) {
     struct stat info;
     if (lstat(path, &info) != 0 || S_ISREG(info.st_mode)) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "%s: is not a regular file: it is not replaced; remove it", path);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: is not a regular file and is not replaced: remove it", path);
 }
 
 /* ---- copying ---- */
 
 static ott_status copy_opened(copier *c, const file_reader *r, const char *goal) {
     if (r->bytes > HF_FOLDER_MOST_BYTES) {
-        log_warning(c->lg, "%s: not copied: %" PRId64 " bytes are more than anything but weights has",
-                    r->path, r->bytes);
+        log_warning(c->lg, "%s: not copied: %" PRId64 " bytes is too large for anything but weights", r->path,
+                    r->bytes);
         return OTT_OK;
     }
     TRY(check_goal(goal));

@@ -14,9 +14,8 @@ bool hub_name_is(const char *path) {
 
 ott_status hub_name_fail(const char *where, const char *name, const char *option) {
     return status_fail(OTT_ERR_CONFIG,
-                       "%s: there is no such folder; if it is the name of a model on the Hugging Face hub, "
-                       "fetch it, for Ottava downloads nothing (hf download %s --local-dir FOLDER), and give "
-                       "%sFOLDER",
+                       "%s: there is no such folder; a model of the Hugging Face hub must be downloaded "
+                       "first (hf download %s --local-dir FOLDER) and set with %sFOLDER",
                        where, name, option);
 }
 

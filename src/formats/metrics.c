@@ -42,8 +42,8 @@ static ott_status find_end(const metrics_writer *w, const logger *log, int64_t l
     TRY(metrics_lines_open(w->account, w->path, &lines));
     ott_status status = metrics_lines_end_of(&lines, last_step, end);
     if (status == OTT_OK && lines.damaged > 0)
-        log_warning(log, "%s: %" PRId64 " lines after step %" PRId64 " are no metrics: they are dropped",
-                    w->path, lines.damaged, last_step);
+        log_warning(log, "%s: removed %" PRId64 " damaged lines after step %" PRId64, w->path, lines.damaged,
+                    last_step);
     metrics_lines_close(&lines);
     return status;
 }

@@ -59,8 +59,8 @@ static ott_status read_header_length(safetensors *f, int64_t *length) {
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--) n = n << 8 | bytes[i];
     if (n > SAFETENSORS_MAX_HEADER)
-        return FAIL(f, "a header of %" PRIu64 " bytes is announced, %d are allowed: not a safetensors file?",
-                    n, SAFETENSORS_MAX_HEADER);
+        return FAIL(f, "a header of %" PRIu64 " bytes, at most %d are allowed: not a safetensors file?", n,
+                    SAFETENSORS_MAX_HEADER);
     if ((int64_t)n > f->file.bytes - 8)
         return FAIL(f,
                     "a header of %" PRIu64 " bytes does not fit into a file of %" PRId64 " bytes: truncated?",
@@ -76,8 +76,8 @@ static ott_status parse_header(safetensors *f, const char *text, int64_t length,
     TRY(status_context(json_text_parse(text, length, JSON_REJECT_DUPLICATES, root, &error), "%s",
                        f->file.path));
     if (!*root)
-        return FAIL(f, "the header is not the JSON it should be: %s (byte %d of the file)",
-                    str_show(error.text).text, error.position + 8);
+        return FAIL(f, "the header is not valid JSON: %s (byte %d of the file)", str_show(error.text).text,
+                    error.position + 8);
     if (!json_is_object(*root)) return FAIL(f, "the header is not a JSON object");
     return OTT_OK;
 }
@@ -103,7 +103,7 @@ static ott_status read_metadata(safetensors *f, json_t *object) {
 
 static ott_status read_format(safetensors *f, safetensors_entry *e, json_t *tensor, int *bits) {
     json_t *dtype = json_object_get(tensor, "dtype");
-    if (!json_is_string(dtype)) return FAIL_TENSOR(f, e->name, "dtype is missing or no string");
+    if (!json_is_string(dtype)) return FAIL_TENSOR(f, e->name, "dtype is missing or not a string");
     int format = safetensors_format_find(json_string_value(dtype));
     if (format < 0)
         return FAIL_TENSOR(f, e->name, "unknown dtype '%s'", str_show(json_string_value(dtype)).text);
@@ -122,7 +122,7 @@ static bool read_size(json_t *number, int64_t *out) {
 
 static ott_status read_shape(safetensors *f, safetensors_entry *e, json_t *tensor) {
     json_t *shape = json_object_get(tensor, "shape");
-    if (!json_is_array(shape)) return FAIL_TENSOR(f, e->name, "shape is missing or no array");
+    if (!json_is_array(shape)) return FAIL_TENSOR(f, e->name, "shape is missing or not an array");
     size_t rank = json_array_size(shape);
     if (rank > SAFETENSORS_MAX_RANK)
         return FAIL_TENSOR(f, e->name, "%zu dimensions; at most %d are supported", rank,
@@ -167,7 +167,7 @@ static ott_status read_tensor(safetensors *f, const char *name, json_t *tensor) 
     TRY(read_shape(f, e, tensor));
     TRY(read_offsets(f, e, tensor));
     if (!shape_bytes(e->shape, e->rank, bits, &expected))
-        return FAIL_TENSOR(f, name, "its shape makes no whole number of bytes below 2^63");
+        return FAIL_TENSOR(f, name, "its shape is not a whole number of bytes below 2^63");
     if (expected != e->bytes)
         return FAIL_TENSOR(f, name, "its shape takes %" PRId64 " bytes, its data_offsets span %" PRId64,
                            expected, e->bytes);
@@ -196,7 +196,7 @@ static ott_status check_tiling(const safetensors *f) {
         if (e->begin != end)
             return FAIL_TENSOR(f, e->name,
                                "begins at byte %" PRId64 " of the data, but byte %" PRId64 " is next: %s",
-                               e->begin, end, e->begin < end ? "tensors overlap" : "there is a hole");
+                               e->begin, end, e->begin < end ? "tensors overlap" : "there is a gap");
         end += e->bytes; /* cannot overflow: begin + bytes was an int64_t in the file */
     }
     if (end != data)
@@ -377,7 +377,8 @@ ott_status safetensors_read(const safetensors *f, const safetensors_entry *e, in
                             void *out) {
     if (offset < 0 || bytes < 0 || offset > e->bytes || bytes > e->bytes - offset)
         return status_fail(OTT_ERR_ARGUMENT,
-                           "%s: tensor '%s': %" PRId64 " bytes are wanted at byte %" PRId64 " of %" PRId64,
+                           "%s: tensor '%s': %" PRId64 " bytes were requested at byte %" PRId64
+                           " of %" PRId64,
                            f->file.path, str_show(e->name).text, bytes, offset, e->bytes);
     return file_reader_read(&f->file, f->data_begin + e->begin + offset, out, bytes);
 }

@@ -49,7 +49,7 @@ static ott_status tensor_bytes(const safetensors_tensor *t, int64_t *bytes) {
 
 static ott_status check_tensor(const safetensors_tensor *t) {
     if ((unsigned)t->dtype >= OTT_DTYPE_COUNT)
-        return status_fail(OTT_ERR_ARGUMENT, "tensor '%s': its format is not one", t->name);
+        return status_fail(OTT_ERR_ARGUMENT, "tensor '%s': its format is invalid", t->name);
     if (str_utf8_error(t->name, (int64_t)strlen(t->name)) >= 0)
         return status_fail(OTT_ERR_ARGUMENT, "a tensor's name is not UTF-8");
     if (strcmp(t->name, "__metadata__") == 0)
@@ -95,7 +95,7 @@ static ott_status append_metadata(str *s, const safetensors_pair *pairs, int64_t
             if (strcmp(pairs[i].key, pairs[j].key) == 0)
                 return status_fail(OTT_ERR_ARGUMENT, "metadata key '%s' is given twice", pairs[i].key);
         if (strcmp(pairs[i].key, "format") == 0)
-            return status_fail(OTT_ERR_ARGUMENT, "metadata key 'format' is the file's own");
+            return status_fail(OTT_ERR_ARGUMENT, "metadata key 'format' is reserved");
         str_append(s, ",");
         append_json(s, pairs[i].key);
         str_append(s, ":");
@@ -228,8 +228,8 @@ static void free_writer(safetensors_writer *w) {
 ott_status safetensors_writer_commit(safetensors_writer *w) {
     ott_status status = OTT_OK;
     if (w->current < w->count) {
-        status = status_fail(OTT_ERR_ARGUMENT, "%s: tensor '%s' lacks %" PRId64 " bytes: not complete",
-                             w->path, w->items[w->current].name, w->left);
+        status = status_fail(OTT_ERR_ARGUMENT, "%s: tensor '%s' lacks %" PRId64 " bytes: incomplete", w->path,
+                             w->items[w->current].name, w->left);
         file_writer_abandon(w->file);
     } else {
         status = file_writer_commit(w->file);

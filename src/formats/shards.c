@@ -69,7 +69,7 @@ static ott_status collect_names(shards *s, json_t *weight_map, json_t *names) {
                               str_show(tensor).text);
         const char *name = json_string_value(value);
         if (!is_plain_name(name))
-            return fail_index(s, "weight_map: tensor '%s' lies in '%s', which is no file name *.safetensors",
+            return fail_index(s, "weight_map: tensor '%s' is in '%s', which is not a file name *.safetensors",
                               str_show(tensor).text, str_show(name).text);
         if (json_object_set_new(names, name, json_true()) != 0)
             return status_fail(OTT_ERR_MEMORY, "out of memory: names of the shards");
@@ -142,7 +142,7 @@ static ott_status check_duplicates(const shards *s) {
     for (int64_t i = 1; i < s->count; i++) {
         const shard_tensor *a = s->by_name[i - 1], *b = s->by_name[i];
         if (strcmp(a->entry->name, b->entry->name) == 0)
-            return fail_index(s, "tensor '%s' lies in two shards, %s and %s", str_show(a->entry->name).text,
+            return fail_index(s, "tensor '%s' is in two shards, %s and %s", str_show(a->entry->name).text,
                               s->files[a->file].name, s->files[b->file].name);
     }
     return OTT_OK;
@@ -154,9 +154,9 @@ static ott_status check_shards(const shards *s, json_t *weight_map) {
         const char *claimed = json_string_value(json_object_get(weight_map, t->entry->name));
         const char *file = s->files[t->file].name;
         if (!claimed)
-            return fail_index(s, "does not know tensor '%s' of %s", str_show(t->entry->name).text, file);
+            return fail_index(s, "does not list tensor '%s' of %s", str_show(t->entry->name).text, file);
         if (strcmp(claimed, file) != 0)
-            return fail_index(s, "places tensor '%s' in %s, but it lies in %s", str_show(t->entry->name).text,
+            return fail_index(s, "places tensor '%s' in %s, but it is in %s", str_show(t->entry->name).text,
                               claimed, file);
     }
     return OTT_OK;
@@ -246,7 +246,7 @@ static ott_status fail_no_weights(const shards *s) {
                     s->path, str_show(other).text);
     else if (pickle)
         status_fail(OTT_ERR_NOT_FOUND,
-                    "%s: holds its weights as %s, which is not read; save them as safetensors "
+                    "%s: has its weights in %s, which is not supported; save them as safetensors "
                     "(save_pretrained with safe_serialization=True)",
                     s->path, str_show(pickle).text);
     else
@@ -265,7 +265,7 @@ static ott_status open_folder(shards *s) {
     if (file_exists(single) && file_exists(index))
         return status_fail(OTT_ERR_FORMAT,
                            "%s: holds " SHARDS_SINGLE_NAME " and " SHARDS_INDEX_NAME
-                           ": give the path of the one that is meant",
+                           ": give the path of one of them",
                            s->path);
     if (file_exists(single)) return open_single(s, SHARDS_SINGLE_NAME);
     if (!file_exists(index)) return fail_no_weights(s);
@@ -414,11 +414,11 @@ ott_status shards_read_floats(shards *s, const shard_tensor *t, int64_t first, i
     const safetensors_entry *e = t->entry;
     int64_t elements = safetensors_elements(e);
     if (!shards_has_floats(t))
-        return status_fail(OTT_ERR_DTYPE, "%s: tensor '%s' is %s, which is not read as numbers", s->path,
+        return status_fail(OTT_ERR_DTYPE, "%s: tensor '%s' is %s, which cannot be read as numbers", s->path,
                            str_show(e->name).text, e->format);
     if (first < 0 || count < 0 || first > elements || count > elements - first)
         return status_fail(OTT_ERR_ARGUMENT,
-                           "%s: tensor '%s': %" PRId64 " elements are wanted at element %" PRId64
+                           "%s: tensor '%s': %" PRId64 " elements were requested at element %" PRId64
                            " of %" PRId64,
                            s->path, str_show(e->name).text, count, first, elements);
     int64_t size = dtype_bytes(e->dtype);

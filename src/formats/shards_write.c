@@ -207,7 +207,8 @@ static ott_status open_writer(shards_writer *w, const char *folder, const safete
     TRY(arena_open(w->account, MEM_OTHER, &w->texts));
     TRY(arena_strdup(w->texts, folder, &w->folder));
     if (max_bytes < 0)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: shards of %" PRId64 " bytes are wanted", folder, max_bytes);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: shards of %" PRId64 " bytes are not possible", folder,
+                           max_bytes);
     TRY(declare_shards(w, tensors, count, max_bytes > 0 ? max_bytes : SHARDS_DEFAULT_BYTES));
     TRY(declare_metadata(w, metadata, metadata_count));
     TRY(name_parts(w));
@@ -279,7 +280,7 @@ ott_status shards_writer_append_floats(shards_writer *w, const float *values, in
         n = count - at < PIECE ? count - at : PIECE;
         for (int64_t i = 0; i < n; i++) cast_store(piece, t->dtype, i, values[at + i]);
         if (next_tensor(w) != t)
-            return status_fail(OTT_ERR_ARGUMENT, "%s: tensor '%s' has fewer elements than it is given",
+            return status_fail(OTT_ERR_ARGUMENT, "%s: tensor '%s' has fewer elements than were passed",
                                w->folder, t->name);
         TRY(shards_writer_append(w, piece, n * dtype_bytes(t->dtype)));
     }
@@ -316,7 +317,7 @@ static ott_status finish_shards(shards_writer *w) {
     const safetensors_tensor *t = next_tensor(w);
     if (!w->file) return status_fail(OTT_ERR_ARGUMENT, "%s: an earlier write failed", w->folder);
     if (t)
-        return status_fail(OTT_ERR_ARGUMENT, "%s: tensor '%s' and what follows it lack data: not complete",
+        return status_fail(OTT_ERR_ARGUMENT, "%s: tensor '%s' and later tensors lack data: incomplete",
                            w->folder, t->name);
     ott_status status = safetensors_writer_commit(w->file);
     w->file = NULL;

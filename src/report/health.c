@@ -27,7 +27,8 @@ const char *report_sqnr_text(const metrics_use *use, char out[32]) {
 const char *report_sqnr_gap_text(const metrics_use *use, char out[32]) {
     double rank = report_use_rank(use), usual = report_format_sqnr(use->format);
     if (isinf(rank) || usual == 0) return strcpy(out, "");
-    text_format(out, 32, fabs(rank) < 1e6 ? ", %+.1f beside %.1f" : ", %+.3g beside %.1f", rank, usual);
+    text_format(out, 32, fabs(rank) < 1e6 ? ", %+.1f from expected %.1f" : ", %+.3g from expected %.1f", rank,
+                usual);
     return out;
 }
 

@@ -106,7 +106,7 @@ double report_format_sqnr(const char *format);
 double report_use_rank(const metrics_use *use);
 /* "27.3 dB", "not finite" or "-" */
 const char *report_sqnr_text(const metrics_use *use, char out[32]);
-/* ", -4.2 beside 31.5": rank and expected SQNR; "" if there is no SQNR or the format is unknown. */
+/* ", -4.2 from expected 31.5": rank and expected SQNR; "" if there is no SQNR or the format is unknown. */
 const char *report_sqnr_gap_text(const metrics_use *use, char out[32]);
 /* The *count uses of the last measurement, worst first; the caller frees *out with mem_free. */
 ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count);

@@ -92,7 +92,7 @@ static ott_status append_note(const report *r, int row, str *out) {
     str note = {.account = r->account};
     if (row == 0 || (!differs && report_judge(r, row) == REPORT_VERDICT_NONE)) return OTT_OK;
     if (differs)
-        str_printf(&note, "%s: its gap is not the precision's.", differs);
+        str_printf(&note, "%s: its gap is not due to precision alone.", differs);
     else
         report_verdict_text(r, row, &note);
     ott_status status = str_finish(&note);

@@ -110,7 +110,7 @@ static ott_status parse_phases(arena *texts, const json_t *object, report_summar
     size_t count = json_array_size(list);
     void *memory;
     if (count > REPORT_MOST_PHASES)
-        return status_fail(OTT_ERR_FORMAT, "phases has %zu members; %d are the most", count,
+        return status_fail(OTT_ERR_FORMAT, "phases has %zu members; at most %d are allowed", count,
                            REPORT_MOST_PHASES);
     if (count == 0) return OTT_OK;
     TRY(arena_alloc(texts, (int64_t)(count * sizeof(report_phase)), &memory));
@@ -228,8 +228,7 @@ static ott_status read_run(report *r, const char *folder, report_run_data *run) 
     bool has_metrics = file_exists(metrics), has_summary = file_exists(summary);
     if (!has_metrics && !has_summary)
         return status_fail(OTT_ERR_NOT_FOUND,
-                           "%s: is not the folder of a run: it has neither metrics.jsonl nor summary.json",
-                           folder);
+                           "%s: is not a run folder: it has neither metrics.jsonl nor summary.json", folder);
     if (has_metrics) TRY(metrics_read(r->account, metrics, keys, REPORT_KEY_COUNT, run->series));
     if (has_metrics) TRY(metrics_read_health(r->account, metrics, &run->health));
     TRY(summarize_metrics(r, run));
@@ -262,18 +261,16 @@ ott_status report_check_page(const report *r, const char *path) {
             TRY(file_check_output(path, own));
         }
     if (!file_exists(path) || file_size(path, &bytes) != OTT_OK || bytes == 0 || is_page(path)) return OTT_OK;
-    return status_fail(
-        OTT_ERR_ARGUMENT,
-        "%s: is a file that no report wrote, and the page would replace it: name another file, or "
-        "remove it",
-        path);
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "%s: is not a report page and would be overwritten: choose another file, or remove it",
+                       path);
 }
 
 ott_status report_open(mem *account, const char *const *folders, int count, report **out) {
     void *memory;
     ott_status status;
     *out = NULL;
-    if (count < 1) return status_fail(OTT_ERR_ARGUMENT, "a report needs the folder of at least one run");
+    if (count < 1) return status_fail(OTT_ERR_ARGUMENT, "a report needs at least one run folder");
     TRY(mem_alloc(account, MEM_OTHER, sizeof(report), "a report", &memory));
     report *r = memory;
     r->account = account;

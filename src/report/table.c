@@ -85,7 +85,7 @@ static void append_verdicts(const report *r, str *out) {
         const report_row *row = &r->rows[i];
         several |= row->count > 1;
         if (row->differs)
-            str_printf(out, "%s: %s: its gap is not the precision's\n", row->mean.label, row->differs);
+            str_printf(out, "%s: %s: its gap is not due to precision alone\n", row->mean.label, row->differs);
         if (report_judge(r, i) == REPORT_VERDICT_NONE) continue;
         str_printf(out, "%s: ", row->mean.label);
         report_verdict_text(r, i, out);
@@ -97,9 +97,9 @@ static void append_verdicts(const report *r, str *out) {
 static void append_unfinished(const report *r, str *out) {
     for (int i = 0; i < r->count; i++)
         if (!r->runs[i].finished)
-            str_printf(out,
-                       "%s: has no summary.json: the run is not finished; its row is what it logged last\n",
-                       r->runs[i].summary.label);
+            str_printf(
+                out, "%s: has no summary.json: the run is not finished; its row has the last logged values\n",
+                r->runs[i].summary.label);
 }
 
 /* Lists the recipes of runs that changed their recipe. */
@@ -124,8 +124,7 @@ static void append_damage(const report *r, str *out) {
         int64_t lines = run->series[0].damaged + run->health.damaged;
         if (lines > 0)
             str_printf(out,
-                       "%s: lines of metrics.jsonl that are no metrics and are passed over: %" PRId64
-                       " (one is line %" PRId64 ")\n",
+                       "%s: skipped %" PRId64 " damaged lines of metrics.jsonl (one is line %" PRId64 ")\n",
                        run->summary.label, lines, first);
     }
 }
@@ -147,7 +146,7 @@ static ott_status append_worst(const report_run_data *run, str *out) {
     TRY(report_worst_uses(h->account, h, &worst, &count));
     int64_t shown = count < WORST_USES ? count : WORST_USES;
     str_printf(out,
-               "\n%s: lowest SQNR beside what its format gives, at step %" PRId64 ", %" PRId64 " of %" PRId64
+               "\n%s: lowest SQNR relative to the format's, at step %" PRId64 ", %" PRId64 " of %" PRId64
                " measured uses of tensors:\n",
                run->summary.label, h->uses[h->last].step, shown, count);
     for (int64_t i = 0; i < shown; i++) append_use(h, worst[i], out);

@@ -52,10 +52,11 @@ void report_gap_and_error(const report_gap *gap, str *out) {
 
 static void one_seed_text(report_verdict verdict, const char *reference, str *out) {
     if (verdict == REPORT_VERDICT_ONE_SEED)
-        str_printf(out, "one seed each cannot tell it from %s (gaps below about %g%% can be the seed's)",
+        str_printf(out,
+                   "one seed each cannot distinguish it from %s (seeds alone differ by up to about %g%%)",
                    reference, REPORT_SEED_NOISE);
     else if (verdict == REPORT_VERDICT_WORSE)
-        str_printf(out, "worse than %s, by more than the seed alone does (about %g%%)", reference,
+        str_printf(out, "worse than %s, by more than seeds differ (about %g%%)", reference,
                    REPORT_SEED_NOISE);
     else
         str_printf(out, "no worse than %s", reference);
@@ -79,7 +80,7 @@ void report_verdict_text(const report *r, int index, str *out) {
     }
     str_printf(out, "no more than %g%% worse than %s: ", REPORT_WORSE, reference);
     if (verdict == REPORT_VERDICT_OPEN)
-        str_printf(out, "not settled by these seeds (95%% sure of %s at most)",
+        str_printf(out, "not settled by these seeds (at most %s with 95%% confidence)",
                    gap_text(gap.percent + gap.margin, text));
     else
         str_append(out, verdict == REPORT_VERDICT_NO_WORSE ? "yes" : "no");

@@ -75,7 +75,7 @@ checkpoint=$(find $run -name model.safetensors | head -1)
 for out in $run/metrics.jsonl $run/config.toml $run/run.json $run/lock page second.html "$checkpoint"; do
     fails "report to $out" 2 "$out: is " report $run --out "$out"
 done
-fails "report to a file of another run" 2 "late/config.toml: is a file that no report wrote" report $run --out late/config.toml
+fails "report to a file of another run" 2 "late/config.toml: is not a report page" report $run --out late/config.toml
 (cd $run && find . -type f -exec cksum {} + | sort) >after
 holds "the run is as it was" cmp before after
 works "report to a page" "Page: $run/report.html" report $run --out $run/report.html

@@ -118,7 +118,7 @@ static void links(void **state) {
     must_equal(f, "to/tokenizer.json", "v", 1);
     link_to(f, "../secret", "from/merges.txt");
     assert_int_equal(copy(f, "from", "to2", &copied), OTT_ERR_UNSUPPORTED);
-    assert_error_names("/from/merges.txt: is a link out of the model's folder");
+    assert_error_names("/from/merges.txt: is a link to ");
     assert_false(file_exists(folder_file(f, "to2/merges.txt")));
     unlink(folder_file(f, "from/merges.txt"));
     link_to(f, "..", "from/additional_chat_templates");

@@ -188,7 +188,7 @@ static void cuts_damage(void **state) {
     assert_int_equal(metrics_open(f->account, &log, path, 2, &w), OTT_OK);
     metrics_close(w);
     assert_file(f, "noise\n{\"step\":1}\n{\"step\":2}\nnoise\n");
-    assert_non_null(strstr(warning, "metrics.jsonl: 2 lines after step 2 are no metrics: they are dropped"));
+    assert_non_null(strstr(warning, "metrics.jsonl: removed 2 damaged lines after step 2"));
 }
 
 /* More than 2 GiB, of which a line that never ends is most: only the end is read. */

@@ -193,7 +193,7 @@ static void writer_refuses(void **state) {
     refuse_declaration(f, &rank, 1, NULL, 0, "9 dimensions");
     refuse_declaration(f, &name, 1, NULL, 0, "not UTF-8");
     refuse_declaration(f, &format, 1, NULL, 0, "format");
-    refuse_declaration(f, NULL, 0, &own, 1, "'format' is the file's own");
+    refuse_declaration(f, NULL, 0, &own, 1, "'format' is reserved");
     refuse_declaration(f, NULL, 0, pairs, 2, "'k' is given twice");
 }
 
@@ -258,15 +258,15 @@ static void hostile_headers(void **state) {
         {"{" T("b", "U8", "[1]", "[1,2]") "," T("a", "U8", "[1]", "[0,1]") "}", 2, NULL},
         {"{" T("a", "U8", "[0,9223372036854775807]", "[0,0]") "}", 0, NULL},
 
-        {"", 0, "not the JSON it should be"},
-        {"{", 0, "not the JSON it should be"},
+        {"", 0, "not valid JSON"},
+        {"{", 0, "not valid JSON"},
         {"[]", 0, "not a JSON object"},
-        {"null", 0, "not the JSON it should be"},
-        {"{} x", 0, "not the JSON it should be"},
-        {"{}{}", 0, "not the JSON it should be"},
-        {"{'a':1}", 0, "not the JSON it should be"},
+        {"null", 0, "not valid JSON"},
+        {"{} x", 0, "not valid JSON"},
+        {"{}{}", 0, "not valid JSON"},
+        {"{'a':1}", 0, "not valid JSON"},
         {"{\"\xff\":1}", 0, "not UTF-8 at byte 10"},
-        {"{\"a\\u0000b\":{}}", 0, "not the JSON it should be"},
+        {"{\"a\\u0000b\":{}}", 0, "not valid JSON"},
         {"{\"__metadata__\":1}", 0, "__metadata__ is not a JSON object"},
         {"{\"__metadata__\":{\"k\":1}}", 0, "'k' is not a string"},
         {"{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}}", 0, "duplicate"},
@@ -275,10 +275,10 @@ static void hostile_headers(void **state) {
         {"{\"a\":1}", 0, "'a': its description is not a JSON object"},
         {"{\"a\":" NEST8("1") "}", 0, "'a': its description is not a JSON object"},
         {"{\"a\":{}}", 0, "'a': dtype is missing"},
-        {"{\"a\":{\"dtype\":7}}", 0, "'a': dtype is missing or no string"},
+        {"{\"a\":{\"dtype\":7}}", 0, "'a': dtype is missing or not a string"},
         {"{" T("a", "f32", "[1]", "[0,4]") "}", 4, "'a': unknown dtype 'f32'"},
         {"{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, "'a': shape is missing"},
-        {"{" T("a", "U8", "{}", "[0,1]") "}", 1, "'a': shape is missing or no array"},
+        {"{" T("a", "U8", "{}", "[0,1]") "}", 1, "'a': shape is missing or not an array"},
         {"{" T("a", "U8", "[1.0]", "[0,1]") "}", 1, "dimension 0 of shape"},
         {"{" T("a", "U8", "[1,1e0]", "[0,1]") "}", 1, "dimension 1 of shape"},
         {"{" T("a", "U8", "[-1]", "[0,1]") "}", 1, "dimension 0 of shape"},
@@ -293,17 +293,17 @@ static void hostile_headers(void **state) {
         {"{" T("a", "U8", "[1]", "[1,0]") "}", 1, "'a': data_offsets end at 0, before they begin at 1"},
         {"{" T("a", "U8", "[1]", "[0,18446744073709551616]") "}", 1, "too big integer"},
         {"{" T("a", "U8", "[9223372036854775808]", "[0,1]") "}", 1, "too big integer"},
-        {"{" T("a", "U8", "[4294967296,4294967296]", "[0,0]") "}", 0, "no whole number of bytes"},
-        {"{" T("a", "I64", "[2305843009213693952]", "[0,0]") "}", 0, "no whole number of bytes"},
-        {"{" T("a", "F4", "[3]", "[0,2]") "}", 2, "no whole number of bytes"},
+        {"{" T("a", "U8", "[4294967296,4294967296]", "[0,0]") "}", 0, "not a whole number of bytes"},
+        {"{" T("a", "I64", "[2305843009213693952]", "[0,0]") "}", 0, "not a whole number of bytes"},
+        {"{" T("a", "F4", "[3]", "[0,2]") "}", 2, "not a whole number of bytes"},
         {"{" T("a", "F32", "[2]", "[0,4]") "}", 4, "'a': its shape takes 8 bytes, its data_offsets span 4"},
-        {"{" T("a", "U8", "[1]", "[1,2]") "}", 2, "there is a hole"},
+        {"{" T("a", "U8", "[1]", "[1,2]") "}", 2, "there is a gap"},
         {"{" T("a", "U8", "[1]", "[0,1]") "," T("b", "U8", "[1]", "[2,3]") "}", 3, "'b': begins at byte 2"},
         {"{" T("a", "U8", "[2]", "[0,2]") "," T("b", "U8", "[2]", "[1,3]") "}", 3, "tensors overlap"},
         {"{" T("a", "U8", "[1]", "[0,1]") "," T("b", "U8", "[1]", "[0,1]") "}", 1, "tensors overlap"},
         {"{" T("a", "U8", "[9223372036854775807]", "[0,9223372036854775807]") "}", 1,
-         "no whole number of bytes"},
-        {"{" T("a", "U8", "[0]", "[9223372036854775807,9223372036854775807]") "}", 0, "there is a hole"},
+         "not a whole number of bytes"},
+        {"{" T("a", "U8", "[0]", "[9223372036854775807,9223372036854775807]") "}", 0, "there is a gap"},
         {"{" T("a", "U8", "[4]", "[0,4]") "}", 3, "truncated?"},
         {"{" T("a", "U8", "[4]", "[0,4]") "}", 5, "trailing bytes"},
         {"{}", 1, "trailing bytes"},
@@ -340,7 +340,7 @@ static void hostile_lengths(void **state) {
     refuse_file(f, "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "header of 18446744073709551615 bytes");
     refuse_file(f, "\1\xe1\xf5\5\0\0\0\0{}", 10, "header of 100000001 bytes");
     refuse_file(f, "\0\xe1\xf5\5\0\0\0\0{}", 10, "does not fit");
-    refuse_file(f, "\0\0\0\0\0\0\0\0{}", 10, "not the JSON it should be");
+    refuse_file(f, "\0\0\0\0\0\0\0\0{}", 10, "not valid JSON");
     refuse_file(f, "PK\3\4 a zip archive, perhaps", 26, "not a safetensors file?");
     assert_int_equal(safetensors_open(f->account, folder_file(f, "absent"), &s), OTT_ERR_NOT_FOUND);
     assert_int_equal(safetensors_open(f->account, f->path, &s), OTT_ERR_ARGUMENT);

@@ -349,7 +349,7 @@ static void incomplete_is_absent(void **state) {
     assert_int_equal(open_writer(f, "m", five, FIVE, 100, &w), OTT_OK);
     assert_int_equal(shards_writer_append_floats(w, values, 32), OTT_OK);
     assert_int_equal(shards_writer_commit(w), OTT_ERR_ARGUMENT);
-    assert_error_names("'model.layers.0.mlp.up_proj.weight' and what follows it lack data");
+    assert_error_names("'model.layers.0.mlp.up_proj.weight' and later tensors lack data");
     assert_int_equal(count_files(f, "m"), 0);
     shards_writer_abandon(NULL);
 }
@@ -363,7 +363,7 @@ static void floats_stay_in_their_tensor(void **state) {
     shards_writer *w;
     assert_int_equal(open_writer(f, "m", tensors, 2, 0, &w), OTT_OK);
     assert_int_equal(shards_writer_append_floats(w, values, COUNT + 1), OTT_ERR_ARGUMENT);
-    assert_error_names("'a' has fewer elements than it is given");
+    assert_error_names("'a' has fewer elements than were passed");
     shards_writer_abandon(w);
     free(values);
 }
@@ -468,30 +468,30 @@ static void hostile_indexes(void **state) {
         {"{\"weight_map\":{\"\xff\":\"2.safetensors\"}}", "line 1", OTT_ERR_FORMAT},
         {MAP("\"c\":\"2.safetensors\",\"c\":\"2.safetensors\""), "duplicate", OTT_ERR_FORMAT},
         {MAP("\"c\":2"), "the file of tensor 'c' is not a string", OTT_ERR_FORMAT},
-        {MAP("\"c\":\"../2.safetensors\""), "'c' lies in '../2.safetensors', which is no file name",
+        {MAP("\"c\":\"../2.safetensors\""), "'c' is in '../2.safetensors', which is not a file name",
          OTT_ERR_FORMAT},
-        {MAP("\"c\":\"/etc/passwd\""), "no file name", OTT_ERR_FORMAT},
-        {MAP("\"c\":\"sub/2.safetensors\""), "no file name", OTT_ERR_FORMAT},
-        {MAP("\"c\":\"2..safetensors\""), "no file name", OTT_ERR_FORMAT},
-        {MAP("\"c\":\"a\\\\2.safetensors\""), "no file name", OTT_ERR_FORMAT},
-        {MAP("\"c\":\".safetensors\""), "no file name", OTT_ERR_FORMAT},
-        {MAP("\"c\":\"\""), "no file name", OTT_ERR_FORMAT},
-        {MAP("\"c\":\"pytorch_model.bin\""), "no file name", OTT_ERR_FORMAT},
-        {MAP("\"c\":\"2\\u001b.safetensors\""), "no file name", OTT_ERR_FORMAT},
+        {MAP("\"c\":\"/etc/passwd\""), "not a file name", OTT_ERR_FORMAT},
+        {MAP("\"c\":\"sub/2.safetensors\""), "not a file name", OTT_ERR_FORMAT},
+        {MAP("\"c\":\"2..safetensors\""), "not a file name", OTT_ERR_FORMAT},
+        {MAP("\"c\":\"a\\\\2.safetensors\""), "not a file name", OTT_ERR_FORMAT},
+        {MAP("\"c\":\".safetensors\""), "not a file name", OTT_ERR_FORMAT},
+        {MAP("\"c\":\"\""), "not a file name", OTT_ERR_FORMAT},
+        {MAP("\"c\":\"pytorch_model.bin\""), "not a file name", OTT_ERR_FORMAT},
+        {MAP("\"c\":\"2\\u001b.safetensors\""), "not a file name", OTT_ERR_FORMAT},
         {MAP("\"c\":\"2\\u0000.safetensors\""), "line 1", OTT_ERR_FORMAT},
         {MAP("\"c\":\"9.safetensors\""), "9.safetensors: is missing, though", OTT_ERR_NOT_FOUND},
         {MAP("\"c\":\"2.safetensors\",\"d\":\"2.safetensors\""),
          "places tensor 'd' in 2.safetensors, which has no "
          "such tensor",
          OTT_ERR_FORMAT},
-        {MAP("\"a\":\"1.safetensors\",\"c\":\"2.safetensors\""), "does not know tensor 'b' of 1.safetensors",
+        {MAP("\"a\":\"1.safetensors\",\"c\":\"2.safetensors\""), "does not list tensor 'b' of 1.safetensors",
          OTT_ERR_FORMAT},
         {MAP("\"a\":\"1.safetensors\",\"b\":\"2.safetensors\",\"c\":\"2.safetensors\""),
          "places tensor 'b' in "
-         "2.safetensors, but it lies in 1.safetensors",
+         "2.safetensors, but it is in 1.safetensors",
          OTT_ERR_FORMAT},
         {MAP("\"c\":\"2.safetensors\",\"e\":\"3.safetensors\""),
-         "'c' lies in two shards, 2.safetensors and "
+         "'c' is in two shards, 2.safetensors and "
          "3.safetensors",
          OTT_ERR_FORMAT},
         {MAP("\"c\":\"broken.safetensors\""), "broken.safetensors: ", OTT_ERR_FORMAT},
@@ -524,7 +524,7 @@ static void what_a_folder_holds(void **state) {
     assert_error_names("has no weights: neither model.safetensors nor model.safetensors.index.json");
     folder_write_text(f, "pytorch_model.bin", "x");
     assert_int_equal(open_model(f, "", &s), OTT_ERR_NOT_FOUND);
-    assert_error_names("holds its weights as pytorch_model.bin, which is not read");
+    assert_error_names("has its weights in pytorch_model.bin, which is not supported");
     write_letters(f, "consolidated.safetensors", "a");
     assert_int_equal(open_model(f, "", &s), OTT_ERR_NOT_FOUND);
     assert_error_names("to read consolidated.safetensors alone, give its path");
@@ -533,7 +533,7 @@ static void what_a_folder_holds(void **state) {
     shards_close(s);
     folder_write_text(f, SHARDS_INDEX_NAME, MAP("\"a\":\"model.safetensors\""));
     assert_int_equal(open_model(f, "", &s), OTT_ERR_FORMAT);
-    assert_error_names("give the path of the one that is meant");
+    assert_error_names("give the path of one of them");
     assert_int_equal(open_model(f, SHARDS_INDEX_NAME, &s), OTT_OK);
     shards_close(s);
 }

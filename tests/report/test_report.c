@@ -152,7 +152,7 @@ static void damaged_metrics(void **state) {
     assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
     assert_true(r->runs[0].summary.train_loss == 3);
     assert_int_equal(report_table(r, &text), OTT_OK);
-    assert_non_null(strstr(text.text, "are no metrics and are passed over: 2 (one is line 2)"));
+    assert_non_null(strstr(text.text, "skipped 2 damaged lines of metrics.jsonl (one is line 2)"));
     str_free(&text);
     report_close(r);
 }
@@ -174,10 +174,9 @@ static void table(void **state) {
         "bf16           |     2.0000 |   2.1000 |            - |    1,100 |    3.00 MiB |         0\n"
         "fp8 tensorwise |     2.0100 |   2.1105 |       +0.50% |      900 |    4.00 MiB |    16,800\n"
         "fp8 <é> & \"x\"  |     2.1000 |   2.2050 |       +5.00% |      950 |    5.00 GiB |    16,800\n"
-        "fp8 tensorwise: validation loss +0.50%: one seed each cannot tell it from BF16 (gaps below about "
-        "1.5% "
-        "can be the seed's)\n"
-        "fp8 <é> & \"x\": validation loss +5.00%: worse than BF16, by more than the seed alone does (about "
+        "fp8 tensorwise: validation loss +0.50%: one seed each cannot distinguish it from BF16 "
+        "(seeds alone differ by up to about 1.5%)\n"
+        "fp8 <é> & \"x\": validation loss +5.00%: worse than BF16, by more than seeds differ (about "
         "1.5%)\n");
     str_free(&text);
     report_close(r);
@@ -310,7 +309,7 @@ static void seeds_make_rows(void **state) {
     assert_non_null(strstr(text.text, " +0.45% ± 0.26% |"));
     assert_non_null(strstr(text.text,
                            "fp8 (3 seeds): validation loss +0.45% ± 0.26%: no more than 1% worse than "
-                           "BF16: not settled by these seeds (95% sure of +1.22% at most)\n"));
+                           "BF16: not settled by these seeds (at most +1.22% with 95% confidence)\n"));
     assert_non_null(strstr(text.text, "standard error of the mean over the seeds"));
     str_free(&text);
     assert_int_equal(report_json(r, &text), OTT_OK);
@@ -319,7 +318,7 @@ static void seeds_make_rows(void **state) {
     assert_int_equal(occurrences(text.text, "\"folder\""), 7);
     str_free(&text);
     drawn_page p = drawn_open(f, r, NULL);
-    assert_drawn(&p, "<span class=\"pill open\">beside BF16: not settled by these seeds</span>");
+    assert_drawn(&p, "<span class=\"pill open\">not settled by these seeds, compared with BF16</span>");
     drawn_close(&p);
     report_close(r);
 }
@@ -389,7 +388,7 @@ static void other_models_and_data(void **state) {
     assert_int_equal(report_table(r, &text), OTT_OK);
     assert_non_null(strstr(text.text,
                            "model: another model than first (model.dim = 512, not 256): its gap is not "
-                           "the precision's\n"));
+                           "due to precision alone\n"));
     assert_null(strstr(text.text, "seeds)"));
     str_free(&text);
     drawn_page p = drawn_open(f, r, NULL);
@@ -511,7 +510,7 @@ static void page(void **state) {
             "<td data-heading=\"Validation loss\">2.2050</td><td data-heading=\"Training loss\">2.1000</td>"
             "<td data-heading=\"Tokens/s\">950</td><td data-heading=\"Peak memory\">5.00 GiB</td>"
             "<td data-heading=\"FP8 GEMMs\">16,800</td><td data-heading=\"Time\">0:01:10</td></tr>");
-    assert_drawn(&p, "<span class=\"pill open\">not told from BF16 by one seed</span>");
+    assert_drawn(&p, "<span class=\"pill open\">one seed cannot distinguish it from BF16</span>");
     assert_drawn(&p, "<span class=\"pill no\">worse than BF16</span>");
     assert_drawn(
         &p, "[train]\nseed = 1\n<mark>name = &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot;</mark>\n");

@@ -100,10 +100,10 @@ static void text(void **state) {
     const char *name = strrchr(f->path, '/') + 1;
     char expected[1024];
     snprintf(expected, sizeof expected,
-             "\n%s: lowest SQNR beside what its format gives, at step 20, 3 of 3 measured uses of tensors:\n"
-             "     11.0 dB  a  weight (output, e4m3, -20.5 beside 31.5)\n"
-             "     25.2 dB  <b> & \xef\xbf\xbd  input (output, e4m3, -6.2 beside 31.5)\n"
-             "     30.0 dB  a  input (output, e4m3, -1.5 beside 31.5)\n"
+             "\n%s: lowest SQNR relative to the format's, at step 20, 3 of 3 measured uses of tensors:\n"
+             "     11.0 dB  a  weight (output, e4m3, -20.5 from expected 31.5)\n"
+             "     25.2 dB  <b> & \xef\xbf\xbd  input (output, e4m3, -6.2 from expected 31.5)\n"
+             "     30.0 dB  a  input (output, e4m3, -1.5 from expected 31.5)\n"
              "%s: c left FP8 after step 10 (fallback or schedule)\n",
              name, name);
     assert_has(&t, expected);
@@ -127,21 +127,22 @@ static void page(void **state) {
     assert_drawn(
         &p,
         "<rect class=\"h0\" x=\"236\" y=\"80\" width=\"412.5\" height=\"13.5\"><title>c, step 10: 3.0 dB, "
-        "-28.5 beside 31.5 (input of output, e4m3)</title>");
+        "-28.5 from expected 31.5 (input of output, e4m3)</title>");
     assert_drawn(
         &p,
         "<rect class=\"h5\" x=\"236\" y=\"50\" width=\"412.5\" height=\"13.5\"><title>a, step 10: 21.0 dB, "
-        "-10.5 beside 31.5 (weight of output, e4m3)</title>");
-    assert_drawn(&p,
-                 "<rect class=\"h6\" x=\"650\" y=\"65\" width=\"412.5\" height=\"13.5\">"
-                 "<title>&lt;b&gt; &amp; \xef\xbf\xbd, step 20: 25.3 dB, -6.3 beside 31.5 (input of output, "
-                 "e4m3)</title>");
+        "-10.5 from expected 31.5 (weight of output, e4m3)</title>");
+    assert_drawn(
+        &p,
+        "<rect class=\"h6\" x=\"650\" y=\"65\" width=\"412.5\" height=\"13.5\">"
+        "<title>&lt;b&gt; &amp; \xef\xbf\xbd, step 20: 25.3 dB, -6.3 from expected 31.5 (input of output, "
+        "e4m3)</title>");
     assert_drawn(&p, ">-32</text>");
     assert_drawn(&p, ">0</text>");
     assert_drawn(&p, USE("a", "weight") CELL("amax", "2") CELL("Scale", "0.5 to 1024")
                          CELL("Saturated", "0.125%") CELL("Underflowed", "0%") CELL("SQNR", "11.0 dB")
                              CELL("To format's", "-20.5") "</tr><tr><td data-heading=\"Module\">&lt;b&gt;");
-    assert_drawn(&p, "The last measurement, at step 20, lowest beside its format's first.</p>");
+    assert_drawn(&p, "The last measurement, at step 20, lowest relative to its format first.</p>");
     assert_not_drawn(&p, "not finite");
     assert_not_drawn(&p, "only zeros");
     drawn_close(&p);
@@ -190,7 +191,7 @@ static void without_sqnr(void **state) {
     assert_has(&t, "at step 1, 5 of 5 measured uses of tensors:\n"
                    "  not finite  broken  input (output, e4m3)\n"
                    "  not finite  infinite  input (output, e4m3)\n"
-                   "     -4.0 dB  broken  weight (output, e4m3, -35.5 beside 31.5)\n"
+                   "     -4.0 dB  broken  weight (output, e4m3, -35.5 from expected 31.5)\n"
                    "           -  exact  input (output, e4m3)\n"
                    "           -  zeros  input (output, e4m3)\n");
     str_free(&t);
@@ -303,11 +304,12 @@ static void formats_have_their_norm(void **state) {
     metrics_close(w);
     drawn_page p = page_of(f);
     assert_drawn(&p, "<rect class=\"h7\" x=\"236\" y=\"50\"");
-    assert_drawn(&p, "<title>b, step 1: 28.0 dB, -3.5 beside 31.5 (input of output, e4m3)</title>");
+    assert_drawn(&p, "<title>b, step 1: 28.0 dB, -3.5 from expected 31.5 (input of output, e4m3)</title>");
     drawn_close(&p);
     str t = table_of(f);
-    assert_has(&t, "tensors:\n     28.0 dB  b  input (output, e4m3, -3.5 beside 31.5)\n     25.6 dB  a  "
-                   "grad_output (output, e5m2, +0.0 beside 25.6)\n");
+    assert_has(&t,
+               "tensors:\n     28.0 dB  b  input (output, e4m3, -3.5 from expected 31.5)\n     25.6 dB  a  "
+               "grad_output (output, e5m2, +0.0 from expected 25.6)\n");
     str_free(&t);
 }
 
@@ -373,7 +375,7 @@ static void two_runs(void **state) {
     assert_drawn_times(&p, "<h2>What FP8 does", 1);
     drawn_close(&p);
     assert_int_equal(report_table(r, &t), OTT_OK);
-    assert_int_equal(occurrences(t.text, "\nb: lowest SQNR beside what its format gives, at step 20"), 2);
+    assert_int_equal(occurrences(t.text, "\nb: lowest SQNR relative to the format's, at step 20"), 2);
     str_free(&t);
     report_close(r);
 }
