@@ -10,7 +10,7 @@
  * from the shards around the layers. Without data-parallel sharding, shard and local part are the same
  * memory.
  *
- * Here a row is a row of a matrix or an element of a vector, unless a comment speaks of a matrix.
+ * Vectors are split by elements: for a vector, "rows" below means elements.
  */
 #ifndef NN_PARAMETER_H
 #define NN_PARAMETER_H
@@ -32,8 +32,8 @@ typedef struct parameter_gap {
     int64_t after, skipped;
 } parameter_gap;
 
-/* A part of the full parameter: it starts at (row, column) and has rows x columns elements. A vector is a
-   matrix of one row. If one matrix holds several projections, the part has rows of each, with gaps between
+/* A part of the full parameter: it starts at (row, column) and has rows x columns elements. A vector has
+   row 0 and rows 1. If one matrix holds several projections, the part has rows of each, with gaps between
    them. */
 typedef struct parameter_part {
     int64_t row, column, rows, columns;

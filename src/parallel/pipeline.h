@@ -1,16 +1,16 @@
 /*
- * parallel/pipeline: how layers lie on the stages of a pipeline, what each stage does in which order, and
- * what it tells the others. Arithmetic alone; train/pipeline does it.
+ * parallel/pipeline: pipeline parallelism: the layers of each stage, the order of its tasks, and its
+ * messages. Pure arithmetic; train/stage executes it.
  *
- * A stage is a rank. It has one part of the model, or several (`chunks`), so that micro-batches go round the
- * stages more than once: part c of stage r is the (c * stages + r)-th of all. Forward and backward of a part
- * are tasks; every schedule is one rule: so many forwards that nothing comes back for yet, then a forward and
- * a backward in turn, then the backwards that are left. Each part sees the micro-batches in their order,
- * forward and backward, so that sums over them have the bits of one rank.
+ * A stage is a rank. It has one part of the model, or several (chunks), so that micro-batches pass through
+ * the stages more than once: chunk c of stage r is part c * stages + r. A task is the forward or backward of
+ * one part for one micro-batch. All schedules follow one rule: some warm-up forwards, then forward and
+ * backward alternately, then the remaining backwards. Each part processes micro-batches in order, so that
+ * sums over them have the bits of one rank.
  *
  *     gpipe              all forwards first: every micro-batch of the step is in flight
  *     1f1b               at most stages - rank micro-batches are in flight (Narayanan et al. 2019, 2021)
- *     interleaved_1f1b   the same with several parts a stage; micro-batches come in groups of as many as stages
+ *     interleaved_1f1b   1f1b with several chunks per stage; micro-batches come in groups of `stages`
  */
 #ifndef PARALLEL_PIPELINE_H
 #define PARALLEL_PIPELINE_H
@@ -24,25 +24,27 @@ typedef struct layer_range {
     int64_t first, end;
 } layer_range;
 
-enum { PIPELINE_INTERLEAVED_CHUNKS = 2 }; /* of a run with interleaved_1f1b */
+enum { PIPELINE_INTERLEAVED_CHUNKS = 2 }; /* chunks per stage with interleaved_1f1b */
 
 typedef struct pipeline_stage {
     config_pp_schedule schedule;
-    int stages, rank; /* rank of stages */
-    int chunks;       /* parts of the model on each, 1 but for interleaved_1f1b */
+    int stages, rank; /* number of stages; index of this stage */
+    int chunks;       /* parts of the model per stage; 1 except with interleaved_1f1b */
 } pipeline_stage;
 
-/* OTT_ERR_CONFIG where layers or micro-batches of a step are too few, or cannot be dealt out. */
+/* OTT_ERR_CONFIG if there are too few layers, or if interleaved_1f1b cannot group the micro-batches of a
+   step. */
 ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro_batches);
 
-/* The layers of a part of this stage. The first parts have one more where they cannot be equal. */
+/* Returns the layers of a chunk of this stage. If layers do not divide evenly, the first parts have one
+   more. */
 layer_range pipeline_layers(const pipeline_stage *s, int64_t layers, int chunk);
-/* Of this stage; s NULL: all are. */
+/* True if the layer is on this stage. For these three, s NULL means no pipeline: always true. */
 bool pipeline_has_layer(const pipeline_stage *s, int64_t layers, int64_t layer);
-bool pipeline_is_first(const pipeline_stage *s); /* has the embedding */
-bool pipeline_is_last(const pipeline_stage *s);  /* has the final norm and the head */
+bool pipeline_is_first(const pipeline_stage *s); /* first stage: embedding */
+bool pipeline_is_last(const pipeline_stage *s);  /* last stage: final norm and head */
 
-/* ---- what a stage does in a step ---- */
+/* ---- the tasks of a stage in a step ---- */
 
 typedef struct pipeline_task {
     bool backward;
@@ -51,33 +53,34 @@ typedef struct pipeline_task {
 } pipeline_task;
 
 int64_t pipeline_task_count(const pipeline_stage *s, int64_t micro_batches);
-/* The i-th. */
+/* Returns task i in order of execution. */
 pipeline_task pipeline_task_at(const pipeline_stage *s, int64_t micro_batches, int64_t i);
 
-/* ---- what it sends ---- */
+/* ---- messages between stages ---- */
 
 typedef enum pipeline_content {
     PIPELINE_STREAM,   /* the residual stream, from forward to the next part's forward */
-    PIPELINE_GRADIENT, /* its gradient, from backward to the part's before */
-    /* a tied head's gradient of the embedding, from the last part's backward to the first's */
+    PIPELINE_GRADIENT, /* its gradient, from backward to the previous part's backward */
+    /* tied embedding: the head's gradient of it, from the last part's backward to the first's */
     PIPELINE_TABLE,
     PIPELINE_CONTENTS
 } pipeline_content;
 
 typedef struct pipeline_message {
     pipeline_content content;
-    int peer;  /* to whom; where it was received, from whom */
-    int chunk; /* of the receiver */
+    int peer;  /* destination, or source of a received message */
+    int chunk; /* of the receiving stage */
     int64_t micro_batch;
 } pipeline_message;
 
 enum { PIPELINE_MESSAGES = 2 };
-/* What follows a task, in order; returns how many. tied: the embedding, which is trained, is the head too. */
+/* Fills out with the messages to send after a task, in order; returns their number. tied: embedding and head
+   share a trained weight. */
 int pipeline_sends(const pipeline_stage *s, bool tied, pipeline_task t,
                    pipeline_message out[PIPELINE_MESSAGES]);
-/* So many messages of this content may be on their way before a stage waits for the first of them. */
+/* Maximum number of unfinished sends of this content; before the next one, a stage waits for the oldest. */
 int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content);
-/* What a task waits for, likewise. */
+/* The same for the messages that a task must receive first. */
 int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
                       pipeline_message out[PIPELINE_MESSAGES]);
 

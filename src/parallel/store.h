@@ -1,23 +1,24 @@
 /*
- * parallel/store: where parameters are while layers use them. Ranks that share a model's parameters hold a
- * shard of each (nn/parameter.h). Parameters that are used together are a unit: the embedding, a block, the
- * last norm and the head. Around its forward or backward a unit is gathered and released, and its gradients
- * are reduced to the shards; the gather of the next unit and the reduction of the one before run meanwhile.
- * Where one rank holds all, nothing is moved.
+ * parallel/store: sharded data parallelism, as FSDP (ZeRO-3). Each rank holds a shard of every parameter
+ * (nn/parameter.h). Parameters that are used together form a unit: the embedding, a block, or the last norm
+ * with the head. A unit is gathered before its forward or backward and released after it; its gradients are
+ * reduce-scattered to the shards. The next unit's gather and the previous unit's reduction overlap with
+ * computation. On one rank nothing is moved.
  *
- * What travels is what the layers read: a linear's weight in the activation format, or as FP8 codes: the
- * amaxes of the shards are reduced, so each rank has the scales of the whole, and casts its rows with them
- * from the master, once for each use that a pass makes of the weight. Every recipe's codes and scales have
- * the bits that one rank gives them: nothing is rounded twice, and scale blocks may be cut anywhere. Of a
- * frozen weight that is kept in FP8 its own codes travel; each rank has all its scales. The embedding's table
- * travels in the activation format, which its rows are rounded to anyway; norms and biases in fp32. A unit's
- * shards travel as one all-gather.
+ * Ranks send what the layers read. For a linear weight that is the activation format or FP8 codes. For codes,
+ * ranks reduce the amaxes first, so that each casts its rows of the master with the scales of the full
+ * weight, once for each use that a pass makes of it. Codes and scales of every recipe equal one rank's, bit
+ * for bit: nothing is rounded twice, and shards may split scale blocks. Frozen weights that are stored as FP8
+ * codes are sent as such; every rank has all their scales. The embedding table is sent in the activation
+ * format, to which its rows are rounded anyway; norms and biases are sent in fp32. One all-gather sends all
+ * shards of a unit.
  *
- * A step's gradient is the sum over its micro-batches, or ranks, of each one's own sum, in their order: N
- * ranks with a micro-batch each give the bits of one rank with N. So a gradient that backward adds to more
- * than once in a micro-batch is summed apart from what is there already, and added to it once. What is apart,
- * or travels, is fp32; one that is kept in bf16 is rounded each time a micro-batch's, of all ranks, is added:
- * there N ranks round once, one rank with N micro-batches N times.
+ * A step's gradient is the sum, in order, of the gradients of micro-batches, or of ranks. N ranks with one
+ * micro-batch each give the bits of one rank with N micro-batches. Therefore a gradient that backward
+ * accumulates more than once per micro-batch is summed separately and added once. Such sums, and gradients on
+ * their way, are fp32. A gradient that is stored in bf16 is rounded each time a micro-batch is added, once
+ * for all ranks: N ranks round once, one rank with N
+ * micro-batches rounds N times.
  */
 #ifndef PARALLEL_STORE_H
 #define PARALLEL_STORE_H
@@ -25,80 +26,83 @@
 #include "base/arena.h"
 #include "nn/linear.h"
 
-/* What of a gathered unit waits for its backward (model/run.h), as torchtitan's
-   fsdp_reshard_after_forward. */
+/* When units are released after forward (torchtitan's fsdp_reshard_after_forward; model/run.h). */
 typedef enum store_reshard {
-    STORE_RESHARD_DEFAULT, /* the last block, which backward needs at once */
-    STORE_RESHARD_ALWAYS,  /* none */
-    STORE_RESHARD_NEVER    /* all blocks */
+    STORE_RESHARD_DEFAULT, /* release, except the last block, which backward uses first */
+    STORE_RESHARD_ALWAYS,  /* release all */
+    STORE_RESHARD_NEVER    /* keep all blocks until their backward */
 } store_reshard;
 
-/* Zeroed: the defaults. */
+/* All zero: the defaults. */
 typedef struct store_options {
-    bool gather_masters;    /* of weights with one scale, instead of codes: every rank casts the whole */
-    bool precompute_scales; /* of all units in one all-reduce, when the first is gathered after an update */
-    /* a unit is gathered when it is needed, its gradients reduced before the next's begin */
+    /* gather the masters of tensorwise weights; every rank casts them (no FP8 all-gather) */
+    bool gather_masters;
+    bool precompute_scales; /* compute the scales of all units with one all-reduce after each update */
+    /* no overlap: gather a unit when it is used, finish its reduction before the next one starts */
     bool no_prefetch;
-    bool reduce_bf16; /* gradients travel in bf16; summed in fp32, rounded once */
-    /* a step's micro-batches are summed where they run, in memory of the whole gradient, and
-       travel once; else each is reduced to the shards, in the order that one rank has */
+    bool reduce_bf16; /* send gradients in bf16; they are summed in fp32 and rounded once */
+    /* sum a step's micro-batches locally in full fp32 gradients and reduce once per step; else reduce each
+       micro-batch, with the bits of one rank */
     bool reduce_once;
-    /* for backward, whatever `reshard` keeps; where one rank holds all: cast again (nn/linear.h) */
+    /* release all units after forward and gather them again for backward, regardless of reshard; one rank:
+       cast columnwise codes again (linear.requantizes) */
     bool regather_for_backward;
     store_reshard reshard;
 } store_options;
 
-/* For which uses of the weights a unit is gathered, a bit each: forward reads them rowwise, backward
+/* Bits: the uses of the weights for which a unit is gathered. Forward reads them rowwise, backward
    columnwise. */
 enum { STORE_ROWWISE = 1, STORE_COLUMNWISE = 2 };
 
-/* Bytes that this rank's collectives moved: of gathered wholes, of gradients before they are reduced. */
+/* Bytes of this rank's collectives: gathered full tensors, and gradients before their reduction. */
 typedef struct store_traffic {
-    int64_t fp8, bf16, f16, fp32; /* gathered in that format */
+    int64_t fp8, bf16, f16, fp32; /* gathered, by format */
     int64_t amax, gradient;
 } store_traffic;
 
 typedef struct store_part store_part;
 
+/* The caller (model/storage.c) fills in parameters, linears and is_table; the store fills in the rest. */
 typedef struct store_unit {
-    parameter **parameters; /* [parameter_count], whose gradients are reduced together; the model's */
+    parameter **parameters; /* [parameter_count]; their gradients are reduced together; borrowed */
     int parameter_count;
-    linear **linears; /* [linear_count] that read its parameters, or another unit's */
+    /* [linear_count]; they read its parameters, or a tied weight of another unit; borrowed */
+    linear **linears;
     int linear_count;
-    bool is_table;     /* its parameter is read by the embedding */
-    store_part *parts; /* what travels */
+    bool is_table;     /* its parameter is the embedding table */
+    store_part *parts; /* what is gathered */
     int part_count;
-    int64_t scale_first, scale_count; /* its scales among those of all */
-    int64_t full_first;               /* its gradients among the whole ones */
-    /* gathered, or on the way */
-    int uses; /* 0: neither */
-    bool gathered;
-    int64_t *rows; /* [ranks] bytes from each */
+    int64_t scale_first, scale_count; /* its range in the store's scales */
+    int64_t full_first;               /* its offset in full_gradients */
+    /* State of the current gather: */
+    int uses;      /* uses it was started for; 0: released */
+    bool gathered; /* true: complete; false: in flight, or released */
+    int64_t *rows; /* [ranks] bytes from each rank */
     tensor received;
     plan_buffer received_buffer;
     group_request request;
 } store_unit;
 
 typedef struct parameter_store {
-    group *ranks; /* which share the parameters; borrowed; NULL: one rank holds all */
-    /* of parameters that other ranks share: its units are those of the same numbers, its options these; every
-       call but store_divide and store_open goes to both; borrowed; NULL: none */
+    group *ranks; /* data-parallel ranks that share the parameters; borrowed; NULL: one rank */
+    /* Second store, for expert parameters, which are sharded over another group. It has the same unit indices
+       and options. Every call except store_divide and store_open also applies to it. Borrowed; NULL: none. */
     struct parameter_store *expert_store;
     store_options options;
-    bool micro_batches; /* a step has several */
+    bool micro_batches; /* a step has more than one */
     store_unit *units;
     int unit_count;
-    int64_t *shard_elements; /* [ranks] elements that each has of the parameters divided so far */
-    /* [ranks] a heap of the ranks: first the one that holds the least, of several the lowest */
-    int *rank_heap;
-    void *scales; /* device memory: amax of all, scale of all, scale_inv of all; owned */
+    int64_t *shard_elements; /* [ranks] elements in each rank's shards of the parameters divided so far */
+    int *rank_heap;          /* [ranks] min-heap of ranks by shard_elements, then by rank */
+    void *scales; /* device memory: amax of all weights, then all scale, then all scale_inv; owned */
     int64_t scale_count;
-    /* device memory: reduce_once: fp32 gradients of all that trains, of this rank; owned; else NULL */
+    /* device memory for reduce_once: fp32 gradients of all trained parameters; owned; NULL: not used */
     void *full_gradients;
     int64_t full_count;
+    /* The reduction in flight. */
     struct {
-        const store_unit *unit; /* whose gradients are on the way; NULL: none's */
-        int64_t *rows;          /* [ranks] elements for each */
+        const store_unit *unit; /* NULL: none */
+        int64_t *rows;          /* [ranks] elements for each rank */
         tensor sum;
         plan_buffer sent_buffer, sum_buffer;
         group_request request;
@@ -106,71 +110,73 @@ typedef struct parameter_store {
     store_traffic traffic;
 } parameter_store;
 
-/* Says which part of p is here: p->shard, its tensors without memory and the value's in the format that it
-   had; of parameter after parameter, in one order on all ranks. A shard begins at a multiple of REDUCE_BLOCK
-   elements of the local part. How a matrix's rows, a vector's elements are cut comes from `memory`. */
+/* Assigns this rank's shard of p and sets p->shard: shapes without memory; the value keeps its dtype. Call it
+   for all parameters, in the same order on all ranks. A shard starts at a multiple of REDUCE_BLOCK elements
+   of the local part. rows_per_rank comes from `memory`. */
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p);
-/* Once s->units say their parameters and linears. */
+/* Call it when the units' parameters and linears are filled in. */
 ott_status store_open(parameter_store *s, arena *memory);
-/* After the linears' specs have changed: what travels. table: the format in which the embedding's is read. */
+/* Call it when specs of linears have changed: decides what to gather and allocates scales. table: format of
+   the embedding's output. */
 ott_status store_set(parameter_store *s, device *d, ott_dtype table);
-void store_close(parameter_store *s, device *d);
+void store_close(parameter_store *s, device *d); /* frees device memory */
 
-/* Around the forward or backward of a unit: its values, and its weights for `uses`, are whole in between. A
-   unit that is gathered already stays. The buffers are the plan's. */
+/* Call these before and after the forward or backward of a unit. In between its values, and its weights for
+   `uses`, are complete. A unit that is already gathered stays. Buffers come from the memory plan. */
 ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses);
 ott_status store_release(exec *cx, parameter_store *s, int unit);
-/* Begins what store_gather of this unit with these uses will do next. */
+/* Starts the gather that a later store_gather with the same arguments waits for. */
 ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses);
 
-/* Call these around a unit's backward. The first opens each gradient that is not open yet, at zero. The
-   second sums them over the ranks and adds them to the shards' gradients; store_finish_gradients waits for
-   that. */
+/* Call these before and after a unit's backward. The first opens the gradients that are not open yet, with
+   zeros. The second starts their sum over the ranks, which is added to the shards' gradients;
+   store_finish_gradients waits for that. */
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit);
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit);
 ott_status store_finish_gradients(exec *cx, parameter_store *s);
 
-/* Before the first micro-batch of a step and after its last, for options.reduce_once: from zero, and reduced
-   to the shards. */
+/* For options.reduce_once: call the first before the first micro-batch of a step (zeros the full gradients),
+   the second after the last one (reduces them to the shards). */
 ott_status store_zero_gradients(const parameter_store *s, device *d);
 ott_status store_reduce_once(exec *cx, parameter_store *s);
 
-/* After a pass that ended before its end: what is on the way is waited for, where the pass was stopped, and
-   forgotten. */
+/* Call it when a pass failed or was stopped: drops all gathers and reductions in flight. Waits for them if
+   `why` is OTT_ERR_STOPPED. */
 void store_abandon(exec *cx, parameter_store *s, ott_status why);
 
-/* ---- for the parts of the store ---- */
+/* ---- internal to parallel/store*.c ---- */
 
 typedef enum store_content {
-    STORE_VALUE,            /* p itself */
-    STORE_COMPUTE,          /* the weight in the activation format */
-    STORE_CODES,            /* FP8 codes of one use, or of both */
-    STORE_CODES_COLUMNWISE, /* of the columnwise use, where its scales are its own */
-    STORE_MASTER            /* cast when it is here */
+    STORE_VALUE,            /* the parameter */
+    STORE_COMPUTE,          /* the weight, converted to the activation format */
+    STORE_CODES,            /* FP8 codes of one use, or of both if they share codes or scales */
+    STORE_CODES_COLUMNWISE, /* FP8 codes of the columnwise use, if it has its own scales */
+    STORE_MASTER            /* the master, cast after the gather */
 } store_content;
 
-/* What travels of one parameter, in one form. */
+/* One tensor that a unit gathers. */
 struct store_part {
     parameter *p;
-    linear *l; /* whose weight p is; NULL: of none */
+    linear *l; /* the layer with weight p; NULL: p is no weight of a linear layer */
     store_content content;
     ott_dtype format;
-    int uses;                              /* for which it is gathered */
-    plan_buffer full, rowwise, columnwise; /* what is gathered; codes */
+    int uses;                              /* the uses it is gathered for */
+    plan_buffer full, rowwise, columnwise; /* gathered values; gathered codes */
 };
 
 static inline int store_ranks(const parameter_store *s) {
     return s->ranks ? s->ranks->size : 1;
 }
-/* Elements of rank r's shard of p, and of those before it. */
+/* Number of elements of this rank's shard of p, and of the shards of lower ranks. */
 int64_t store_count_at(const parameter *p, int rank);
 int64_t store_first_at(const parameter *p, int rank);
 
-/* The scales of the unit's weights belong to cx->step. */
+/* Brings the scales of the unit's weights up to date for cx->step. */
 ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u);
-/* Casts this rank's rows of the weight to codes of one use, which lie in rows. */
+/* Casts this rank's rows of the weight to codes of one use; codes[rows, columns] is row-major. */
 ott_status store_cast(exec *cx, const linear *l, bool columnwise, void *codes);
-/* To the hook, while this trains: a weight's rows and their codes; of two uses the rowwise ones. */
+/* In training, passes rows of a weight and their codes to the hook; if there are two uses, only the rowwise
+   one. */
 ott_status store_call_hook(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 #endif
