@@ -1,4 +1,4 @@
-/* nn/dora: the composed weight, and its gradients. */
+/* nn/dora: composes the weight, and computes its gradients. */
 #include "nn/dora.h"
 #include "nn/lora_parts.h"
 #include <math.h>
@@ -35,26 +35,26 @@ static ott_status open_floats(exec *cx, const char *what, int64_t rows, int64_t 
     return exec_open(cx, what, OTT_F32, rows, columns, &out->t, &out->buffer);
 }
 
-/* factor p, in fp32. */
+/* Opens factor * p in fp32. */
 static ott_status open_scaled(exec *cx, const parameter *p, float factor, lora_part *out) {
     TRY(open_floats(cx, "scaled adapter weight", p->value.rows, p->value.columns, out));
     TRY(op_convert(cx, &(convert_args){.x = &p->value, .y = &out->t}));
     return op_multiply(cx, &(multiply_args){.x = &out->t, .y = &out->t, .factor = factor});
 }
 
-/* Row r of x times factor[r]. */
+/* Multiplies row r of x by factor[r]. */
 static ott_status scale_rows(exec *cx, const lora *l, const tensor *x, const tensor *factor) {
     const tensor weight = tensor_matrix(factor->data, OTT_F32, x->rows, 1);
     const tensor order = tensor_vector(l->tables->order.data, OTT_I32, x->rows);
     return op_weigh(cx, &(weigh_args){.x = x, .weight = &weight, .source = &order, .y = x});
 }
 
-/* What a row's reciprocal root mean square must be multiplied by for the reciprocal of its norm. */
+/* Turns the reciprocal root mean square of a row into the reciprocal of its norm. */
 static float norm_share(const lora *l) {
     return 1.0f / sqrtf((float)l->a->columns);
 }
 
-/* w: W before, V after. */
+/* Replaces W by V in w. */
 static ott_status add_product(exec *cx, const lora *l, const tensor *w) {
     lora_part a, b;
     TRY(open_scaled(cx, l->a, 1.0f, &a));
@@ -64,14 +64,14 @@ static ott_status add_product(exec *cx, const lora *l, const tensor *w) {
     return lora_part_close(cx, &a);
 }
 
-/* rstd[rows]: the reciprocal root mean square of each row of x; y = x by it. */
+/* rstd[rows] = the reciprocal root mean square of each row of x; y = x * rstd. */
 static ott_status divide_rows(exec *cx, const lora *l, const tensor *x, const tensor *y, const tensor *rstd) {
     const tensor ones = tensor_vector(l->tables->ones.data, OTT_F32, x->columns);
     return op_rmsnorm_forward(
         cx, &(rmsnorm_forward_args){.x = x, .weight = &ones, .y = y, .rstd = rstd, .eps = 1e-30f});
 }
 
-/* rstd[rows], of this rank's columns before; after, of all ranks': the mean of their mean squares is the whole's. */
+/* Replaces rstd[rows] of this rank's columns by those of all columns: the mean of the ranks' mean squares. */
 static ott_status join_norms(exec *cx, const lora *l, const tensor_ranks *ranks, const tensor *rstd) {
     int64_t rows = rstd->columns;
     const tensor own = tensor_matrix(rstd->data, OTT_F32, rows, 1);
@@ -88,7 +88,7 @@ static ott_status join_norms(exec *cx, const lora *l, const tensor_ranks *ranks,
     return lora_part_close(cx, &root);
 }
 
-/* w: V before; after: u, but for norm_share. rstd[out]: the reciprocal root mean square of each row of V. */
+/* Replaces V by u / norm_share in w. rstd[out]: the reciprocal root mean square of each row of V. */
 static ott_status divide_by_norm(exec *cx, const lora *l, const tensor *w, const tensor *rstd) {
     const tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
     lora_part v;
@@ -103,7 +103,7 @@ static ott_status divide_by_norm(exec *cx, const lora *l, const tensor *w, const
     return lora_part_close(cx, &v);
 }
 
-/* m / sqrt(in), which with a reciprocal root mean square is m / |V|. */
+/* Opens m / sqrt(in). Times a reciprocal root mean square this is m / |V|. */
 static ott_status open_magnitude(exec *cx, const lora *l, lora_part *out) {
     return open_scaled(cx, l->magnitude, norm_share(l), out);
 }
@@ -133,7 +133,7 @@ ott_status dora_base_norms(exec *cx, const lora *l, const tensor *w, float *norm
     return lora_part_close(cx, &rstd);
 }
 
-/* ---- what it adds to the weight, where its input is dropped ---- */
+/* ---- the change of the weight, for dropout of the input ---- */
 
 ott_status dora_forward(exec *cx, const lora *l, const tensor *change, const tensor *x, const tensor *y) {
     lora_part input;
@@ -148,7 +148,7 @@ ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const 
 
 /* ---- backward ---- */
 
-/* magnitude.grad += the sum over each row of dw u. */
+/* magnitude.grad += the sum of dw * u over each row. */
 static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *u, const tensor *dw) {
     const tensor order = tensor_matrix(l->tables->order.data, OTT_I32, u->rows, 1);
     const tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
@@ -163,10 +163,10 @@ static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *
     return lora_part_close(cx, &d);
 }
 
-/* grad += a b, of which ranks that have other lines of what the sum is over each have a part. */
-static ott_status add_gradient(exec *cx, const lora *l, parameter_split cut, recipe_gemm role, operand a,
+/* grad += a b. If the summed dimension is split over ranks (split), sums their terms. */
+static ott_status add_gradient(exec *cx, const lora *l, parameter_split split, recipe_gemm role, operand a,
                                operand b, const tensor *grad) {
-    const tensor_ranks ranks = lora_ranks_of_sum(l, cut);
+    const tensor_ranks ranks = lora_ranks_of_sum(l, split);
     lora_part sum;
     if (!ranks.group) return lora_multiply(cx, role, a, b, grad, true);
     TRY(open_floats(cx, "part of an adapter's gradient", grad->rows, grad->columns, &sum));
@@ -176,7 +176,7 @@ static ott_status add_gradient(exec *cx, const lora *l, parameter_split cut, rec
     return lora_part_close(cx, &sum);
 }
 
-/* a.grad and b.grad += from dv, the gradient of V. */
+/* Accumulates a.grad and b.grad from dv, the gradient of V. */
 static ott_status add_factor_gradients(exec *cx, const lora *l, const tensor *dv) {
     lora_part a, b;
     TRY(open_scaled(cx, l->a, l->scale, &a));

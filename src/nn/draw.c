@@ -1,4 +1,4 @@
-/* nn/draw: drawing. */
+/* nn/draw: draws initial values. */
 #include "nn/draw.h"
 #include "base/fmath.h"
 #include "base/pool.h"
@@ -6,7 +6,7 @@
 #include "fp8/cast.h"
 #include <math.h>
 
-/* A draw beyond the cut is replaced by one `count` further on in the parameter's stream. */
+/* Replaces a truncated draw by the one `count` indices further in the stream, until it fits. */
 static double redraw(const draw_distribution *s, uint64_t seed, uint64_t stream, int64_t index, int64_t count,
                      float x) {
     while (s->truncation > 0 && fabs((double)x) > s->truncation) {
@@ -16,10 +16,11 @@ static double redraw(const draw_distribution *s, uint64_t seed, uint64_t stream,
     return (double)x;
 }
 
-enum { LEAST_PIECE = 1 << 12, LARGEST_PIECE = 1 << 18 }; /* elements that are made at once */
-enum { FEW = 1 << 18 };                                  /* elements for which threads are not worth it */
+enum { LEAST_PIECE = 1 << 12, LARGEST_PIECE = 1 << 18 }; /* number of elements drawn at a time */
+/* below this number of elements, one thread is faster */
+enum { FEW = 1 << 18 };
 
-/* Elements [first, first + length) of a parameter of `count`. */
+/* Elements [first, first + length) of the `count` elements that share a stream. */
 typedef struct piece {
     draw_distribution s;
     uint64_t seed, stream;
@@ -32,7 +33,7 @@ static float uniform(const piece *p, int64_t i) {
     return (float)(p->s.bound * (2.0 * x - 1.0));
 }
 
-/* Every element is a function of its own index: whoever makes it, it is the same. */
+/* Fills this thread's share of the piece. Each element depends only on its own index. */
 static void fill_share(void *argument, int thread, int threads) {
     const piece *p = argument;
     int64_t begin, end;
@@ -48,8 +49,9 @@ static void fill_share(void *argument, int thread, int threads) {
             (float)(p->s.deviation * redraw(&p->s, p->seed, p->stream, p->first + i, p->count, p->out[i]));
 }
 
-/* What was drawn, elements [first, first + count) of the parameter, in format d. */
-static ott_status store(draw *w, int64_t first, int64_t count, ott_dtype d, char *to) {
+/* Stores the drawn values of elements [first, first + count) of the parameter in format d; or only measures
+   them. */
+static ott_status store_values(draw *w, int64_t first, int64_t count, ott_dtype d, char *to) {
     if (w->measures) {
         frozen_fill_measure(w->filling, first, count, w->host);
         return OTT_OK;
@@ -62,21 +64,21 @@ static ott_status store(draw *w, int64_t first, int64_t count, ott_dtype d, char
     return cancellation_progress_update(&w->progress, w->done += count);
 }
 
-/* Elements [first, first + length) of `of`, which begins at element `begin` of its parameter; they go to `to` on the device,
-   in format d. */
-static ott_status fill(draw *w, const piece *of, int64_t begin, int64_t first, int64_t length, ott_dtype d,
-                       char *to) {
+/* Draws elements [first, first + length) of the stream, which starts at element `begin` of the parameter, and
+   stores them at `to` on the device in format d. */
+static ott_status draw_elements(draw *w, const piece *of, int64_t begin, int64_t first, int64_t length,
+                                ott_dtype d, char *to) {
     piece next = *of;
     for (next.first = first; length > 0; next.first += next.length, length -= next.length) {
         next.length = length < w->piece ? length : w->piece;
         pool_run(w->pool, fill_share, &next);
-        TRY(store(w, begin + next.first, next.length, d, to));
+        TRY(store_values(w, begin + next.first, next.length, d, to));
         to += next.length * dtype_bytes(d);
     }
     return OTT_OK;
 }
 
-/* Each element is drawn by its index among all of the stream. */
+/* The index within the stream selects a draw, so shards do not change values. */
 ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t stream, const parameter *p,
                      int64_t first, int64_t count) {
     const parameter_part here = parameter_shard_part(p);
@@ -84,18 +86,19 @@ ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t strea
     piece of = {.s = s, .seed = seed, .stream = stream, .count = count * p->columns, .out = w->host};
     ott_dtype d = p->shard.value.dtype;
     parameter_run run;
-    if (w->measures) return fill(w, &of, begin, 0, of.count, d, NULL);
+    if (w->measures) return draw_elements(w, &of, begin, 0, of.count, d, NULL);
     for (int64_t at = 0; at < total; at += run.count) {
         run = parameter_run_at(&here, p->columns, at, total - at);
         int64_t from = run.first > begin ? run.first : begin, to = run.first + run.count;
         if (to > begin + of.count) to = begin + of.count;
         char *place = (char *)p->shard.value.data + (at + from - run.first) * dtype_bytes(d);
-        if (from < to) TRY(fill(w, &of, begin, from - begin, to - from, d, place));
+        if (from < to) TRY(draw_elements(w, &of, begin, from - begin, to - from, d, place));
     }
     return OTT_OK;
 }
 
-/* Low bits of a float that are zero in every value of a format. Subnormals of fp16 have a fixed spacing of 2^-24. */
+/* Number of low bits of a float that are zero in all values of a format. Subnormals of fp16 are multiples of
+   2^-24. */
 static int spare_bits(uint32_t bits, ott_dtype loaded) {
     enum { F16_LEAST_EXPONENT = 127 - 14, F16_SPARE = 13, BF16_SPARE = 16 };
     if (loaded == OTT_BF16) return BF16_SPARE;
@@ -103,8 +106,8 @@ static int spare_bits(uint32_t bits, ott_dtype loaded) {
     return exponent < F16_LEAST_EXPONENT ? F16_SPARE + F16_LEAST_EXPONENT - exponent : F16_SPARE;
 }
 
-/* The offset is added to the bits as an integer. Below a power of two floats are twice as dense, and so is the format, so
-   the offset stays within half a unit on both sides. */
+/* Adds the offset to the bits as an integer. Below a power of two, floats and the format are both twice as
+   dense, so the offset stays within half a unit on both sides. */
 static float dither(float x, ott_dtype loaded, uint32_t word) {
     uint32_t bits = fmath_bits(x), magnitude = bits & 0x7fffffffu;
     if (magnitude == 0 || magnitude >= 0x7f800000u) return x;

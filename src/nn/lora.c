@@ -1,4 +1,4 @@
-/* nn/lora: the products of an adapter. */
+/* nn/lora: the GEMMs of an adapter. */
 #include "nn/lora_parts.h"
 
 void lora_connect(activation_specs *input, activation_specs *grad_output) {
@@ -6,7 +6,7 @@ void lora_connect(activation_specs *input, activation_specs *grad_output) {
     grad_output->high_precision = grad_output->columnwise_high_precision = true;
 }
 
-/* A or B in the activation format. */
+/* Opens A or B in the activation format. */
 static ott_status open_factor(exec *cx, const parameter *p, ott_dtype d, lora_part *out) {
     *out = (lora_part){.t = p->value, .buffer = PLAN_NONE};
     if (p->value.dtype == d) return OTT_OK;
@@ -20,12 +20,13 @@ static bool drops_output(const exec *cx, const lora *l) {
     return l->dropout > 0 && l->drops_output && cx->phase != PHASE_EVALUATE;
 }
 
-/* The micro-batch's token that the first of `rows` rows is. */
+/* Index of the first of these `rows` rows among the tokens of the micro-batch. */
 static int64_t first_row(const lora *l, int64_t rows) {
     return l->row_ranks ? l->row_ranks->rank * rows : 0;
 }
 
-/* y = x with what is dropped; its rows are tokens from `row` on, its columns those of the whole from `column` on. */
+/* y = dropout(x). Row 0 of x is token `row`; column 0 is column `column` of the full tensor, which has
+   `columns`. */
 static ott_status drop_part(exec *cx, const lora *l, const tensor *x, int64_t row, int64_t column,
                             int64_t columns, const tensor *y) {
     if (!cx->token)
@@ -42,7 +43,7 @@ static ott_status drop_part(exec *cx, const lora *l, const tensor *x, int64_t ro
                                           .row_step = columns});
 }
 
-/* The same of columns that belong to B's rows, which need not lie together in the whole. */
+/* The same for columns that match B's local rows, which may have gaps in the full B. */
 static ott_status drop_outputs(exec *cx, const lora *l, const tensor *x, int64_t row, const tensor *y) {
     parameter_run run;
     for (int64_t at = 0; at < y->columns; at += run.count) {
@@ -60,7 +61,7 @@ ott_status lora_open_input(exec *cx, const lora *l, const tensor *x, lora_part *
     return drop_part(cx, l, x, first_row(l, x->rows), l->a->local.column, l->a->columns, &out->t);
 }
 
-/* The gradient of B's output. */
+/* Opens the gradient of B's output. */
 static ott_status open_gradient(exec *cx, const lora *l, const tensor *g, lora_part *out) {
     *out = (lora_part){.t = *g, .buffer = PLAN_NONE};
     if (!drops_output(cx, l)) return OTT_OK;
@@ -68,9 +69,9 @@ static ott_status open_gradient(exec *cx, const lora *l, const tensor *g, lora_p
     return drop_outputs(cx, l, g, first_row(l, g->rows), &out->t);
 }
 
-/* ---- what lies between A and B ---- */
+/* ---- tensors between A and B ---- */
 
-/* u[T,rank] = scale * a b, the sum of `ranks` (NULL: none). */
+/* Opens u[T,rank] = scale * a b, summed over `ranks` (NULL: not). */
 static ott_status open_inner(exec *cx, const lora *l, recipe_gemm role, const tensor_ranks *ranks,
                              const tensor *a, operand b, lora_part *out) {
     tensor *u = &out->t;
@@ -82,7 +83,7 @@ static ott_status open_inner(exec *cx, const lora *l, recipe_gemm role, const te
     return op_multiply(cx, &(multiply_args){.x = u, .y = u, .factor = l->scale});
 }
 
-/* scale * A x, of the whole x; x as A sees it. */
+/* Opens scale * A x for all columns of x, which is the dropped input. */
 static ott_status open_down(exec *cx, const lora *l, const tensor *x, lora_part *out) {
     tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
     lora_part a;
@@ -91,7 +92,7 @@ static ott_status open_down(exec *cx, const lora *l, const tensor *x, lora_part 
     return lora_part_close(cx, &a);
 }
 
-/* scale * B^T g; of the whole g, or of what is here of it. */
+/* Opens scale * B^T g, summed over ranks if `whole`; else the term of local rows. */
 static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool whole, lora_part *out) {
     tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_ROWS);
     lora_part b;
@@ -102,7 +103,7 @@ static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool whole, 
 
 /* ---- forward ---- */
 
-/* y += what is left of u b. */
+/* y += dropout(u b). */
 static ott_status add_dropped(exec *cx, const lora *l, const tensor *u, const tensor *b, int64_t row,
                               const tensor *y) {
     lora_part z;
@@ -118,7 +119,7 @@ ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *
     TRY(lora_open_input(cx, l, x, &input));
     TRY(open_down(cx, l, &input.t, &u));
     TRY(lora_part_close(cx, &input));
-    /* with sequence parallelism a layer with some columns of the weight has some rows of its output here */
+    /* with sequence parallelism, a row-parallel layer has only a slice of its output rows */
     int64_t skipped = y->rows < x->rows ? l->ranks.group->rank * y->rows : 0;
     tensor own = tensor_rows(u.t, skipped, y->rows);
     TRY(open_factor(cx, l->b, x->dtype, &b));

@@ -41,7 +41,7 @@ ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const tens
     return backward_head(cx, h, x, g, dx);
 }
 
-/* The loss of logits of which other ranks have the other columns. */
+/* Cross-entropy if the vocabulary is split over ranks. */
 static ott_status cross_entropy_of_parts(exec *cx, const loss_head *h, const cross_entropy_args *a) {
     const parameter *weight = h->head.weight;
     group *ranks = h->head.ranks.group;
@@ -68,7 +68,7 @@ static ott_status cross_entropy_of_parts(exec *cx, const loss_head *h, const cro
     return plan_close(cx->plan, &buffer);
 }
 
-/* Where the cap's gradient needs them behind the loss, which makes them gradients. */
+/* Copies the logits if the softcap's backward needs them: the loss replaces them by gradients. */
 static ott_status copy_logits(exec *cx, const loss_head *h, const tensor *logits, tensor *copy,
                               plan_buffer *buffer) {
     *buffer = PLAN_NONE;
@@ -77,9 +77,9 @@ static ott_status copy_logits(exec *cx, const loss_head *h, const tensor *logits
     return op_convert(cx, &(convert_args){.x = logits, .y = copy});
 }
 
-/* Numbers of a pass' tokens, or of a chunk's. */
+/* Per-token vectors of a pass, or of a chunk. */
 typedef struct token_values {
-    tensor target, losses, z; /* z: their squared log-partitions; data NULL: nobody asks */
+    tensor target, losses, z; /* z: logsumexp(logits)^2; data NULL: not recorded */
 } token_values;
 
 static token_values values_of(const token_values *all, int64_t first, int64_t count) {
@@ -93,7 +93,8 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
     activation logits;
     tensor copy;
     plan_buffer copy_buffer = PLAN_NONE;
-    bool alone = !is_multiplied(h) && h->softcap == 0; /* nothing between the head and the loss */
+    /* no multiplier and no softcap between head and loss */
+    bool alone = !is_multiplied(h) && h->softcap == 0;
     TRY(activation_open(cx, "logits", x->t.dtype, x->t.rows, h->head.out, grad_scale ? &h->grad_specs : NULL,
                         &logits));
     TRY(loss_logits(cx, h, x, &logits.t));
@@ -115,7 +116,7 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
     return activation_close(cx, &logits);
 }
 
-/* Of all rows. */
+/* Processes all rows of x in chunks. */
 static ott_status run_chunks(exec *cx, loss_head *h, const activation *x, const token_values *values,
                              const tensor *grad_scale, const tensor *dx) {
     for (int64_t first = 0; first < x->t.rows; first += h->chunk) {

@@ -9,7 +9,7 @@ static bool is_gated(const mlp *m) {
     return is_fused(m) || m->gate.weight != NULL;
 }
 
-/* gate and up have outliers in single tokens, so each row has its own scale, as in the rowwise recipe. */
+/* One scale per row, as in the rowwise recipe, because gate and up have outliers in single tokens. */
 static ott_status connect_stored(mlp *m) {
     int index;
     ott_dtype high = m->down.spec.activation;
@@ -34,14 +34,14 @@ ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_o
     return OTT_OK;
 }
 
-/* gate and up as columns of the fused projection's output, or of its gradient. */
+/* Views of gate and up as columns of the fused projection's output, or of its gradient. */
 static void split(const tensor *gate_up, tensor *gate, tensor *up) {
     int64_t width = gate_up->columns / 2;
     *gate = tensor_columns(*gate_up, 0, width);
     *up = tensor_columns(*gate_up, width, width);
 }
 
-/* The input's whole rows. */
+/* Opens all rows of the input. */
 static ott_status gather_input(exec *cx, const mlp *m, const activation *x, activation *all) {
     return tensor_ranks_gather(cx, &m->down.ranks, "gathered mlp input", &m->input_specs, x, all);
 }
@@ -68,7 +68,7 @@ ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s) {
     return activation_close(cx, &all);
 }
 
-/* A packed weight takes no powers. */
+/* True if this pass uses SmoothQuant: not with a packed weight. */
 static bool smooths(const mlp *m) {
     return m->smooths && !m->down.packed.t.data && cast_spec_is_fp8(&m->down.spec.input.rowwise) &&
            cast_spec_is_fp8(&m->down.spec.weight.rowwise);
@@ -92,8 +92,9 @@ ott_status mlp_project(exec *cx, mlp *m, const mlp_saved *s, const tensor *out) 
     return linear_forward(cx, &m->down, &s->y, out);
 }
 
-/* t goes, its FP8 form stays. */
-static ott_status store(exec *cx, const mlp *m, const tensor *t, plan_buffer *buffer, activation *stored) {
+/* Replaces t by its FP8 copy. */
+static ott_status store_fp8(exec *cx, const mlp *m, const tensor *t, plan_buffer *buffer,
+                            activation *stored) {
     TRY(activation_adopt(cx, "stored mlp input", *t, buffer, &m->stored_specs, stored));
     TRY(activation_quantize(cx, stored));
     return activation_close_tensor(cx, stored);
@@ -107,9 +108,9 @@ static ott_status restore(exec *cx, activation *stored, tensor *t, plan_buffer *
 
 static ott_status store_inputs(exec *cx, const mlp *m, mlp_saved *s) {
     if (!m->stores_fp8) return OTT_OK;
-    if (is_fused(m)) return store(cx, m, &s->gate_up, &s->gate_up_buffer, &s->stored_gate_up);
-    TRY(store(cx, m, &s->gate, &s->gate_buffer, &s->stored_gate));
-    return is_gated(m) ? store(cx, m, &s->up, &s->up_buffer, &s->stored_up) : OTT_OK;
+    if (is_fused(m)) return store_fp8(cx, m, &s->gate_up, &s->gate_up_buffer, &s->stored_gate_up);
+    TRY(store_fp8(cx, m, &s->gate, &s->gate_buffer, &s->stored_gate));
+    return is_gated(m) ? store_fp8(cx, m, &s->up, &s->up_buffer, &s->stored_up) : OTT_OK;
 }
 
 static ott_status restore_inputs(exec *cx, const mlp *m, mlp_saved *s) {
@@ -138,7 +139,7 @@ ott_status mlp_discard(exec *cx, mlp_saved *s) {
     return activation_close(cx, &s->y);
 }
 
-/* The gradient of y; down's weight gradient on the way. Closes y. */
+/* Computes dy and accumulates down's weight gradient. Closes y. */
 static ott_status backward_projection(exec *cx, mlp *m, mlp_saved *s, const activation *g, tensor *dy,
                                       plan_buffer *buffer) {
     activation all;
@@ -150,7 +151,7 @@ static ott_status backward_projection(exec *cx, mlp *m, mlp_saved *s, const acti
     return activation_close(cx, &s->y);
 }
 
-/* Gradients of gate and up from dy, with the forms q_gate and q_up; dup NULL: there is no gate. */
+/* Computes the gradients of gate and up from dy, with quantized copies q_gate and q_up. dup NULL: no gate. */
 static ott_status backward_activation(exec *cx, const mlp *m, const mlp_saved *s, const tensor *dy,
                                       const tensor *dgate, const tensor *dup, const qlist *q_gate,
                                       const qlist *q_up) {
@@ -161,7 +162,7 @@ static ott_status backward_activation(exec *cx, const mlp *m, const mlp_saved *s
     return op_swiglu_backward(cx, &(swiglu_backward_args){dy, &s->gate, up, dgate, dup, q_gate, q_up});
 }
 
-/* The gradient of gate and up takes over their buffer. */
+/* The gradient overwrites gate and up in their buffer. */
 static ott_status backward_fused(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
                                  plan_buffer *dy_buffer, const tensor *dx) {
     activation g;
@@ -172,7 +173,6 @@ static ott_status backward_fused(exec *cx, mlp *m, mlp_saved *s, const activatio
     return linear_backward(cx, &m->gate_up, x, &g, dx, false);
 }
 
-/* Without a gate. */
 static ott_status backward_plain(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
                                  plan_buffer *dy_buffer, const tensor *dx) {
     activation g;
@@ -183,7 +183,7 @@ static ott_status backward_plain(exec *cx, mlp *m, mlp_saved *s, const activatio
     return linear_backward(cx, &m->up, x, &g, dx, false);
 }
 
-/* The gradients of gate and up take over the buffers of gate and up. */
+/* The gradients overwrite gate and up in their buffers. */
 static ott_status backward_apart(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
                                  plan_buffer *dy_buffer, const tensor *dx) {
     activation dgate, dup;
@@ -198,7 +198,7 @@ static ott_status backward_apart(exec *cx, mlp *m, mlp_saved *s, const activatio
     return linear_backward(cx, &m->up, x, &dup, dx, true);
 }
 
-/* Of all rows; dx is this rank's part of the sum. */
+/* For all rows; dx is this rank's term of a sum. */
 static ott_status backward_inputs(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
                                   plan_buffer *dy_buffer, const tensor *dx) {
     if (is_fused(m)) return backward_fused(cx, m, s, x, dy, dy_buffer, dx);

@@ -1,14 +1,14 @@
-/* nn/norm: RMSNorm and layer normalization. */
+/* nn/norm: RMSNorm and LayerNorm. */
 #include "nn/norm.h"
 
-/* Columns of part i; of a tensor that is not there, none. */
+/* Returns the columns of part i; NULL if `all` is NULL. */
 static const tensor *part_of(const norm *n, const tensor *all, int64_t i, tensor *part) {
     if (!all || n->part == 0) return all;
     *part = tensor_columns(*all, i * n->part, n->part);
     return part;
 }
 
-/* The saved statistics of part i. */
+/* Returns the saved statistics of part i. */
 static tensor kept_of(const norm *n, const tensor *statistics, int64_t i) {
     int64_t rows = n->centered ? 2 : 1;
     return tensor_rows(*statistics, i * rows, rows);
@@ -57,10 +57,10 @@ ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *
     return exec_hook(cx, n->name, "output", &y->t);
 }
 
-/* A parameter's gradient on its way: where it goes, NULL where it is frozen; the gradient itself, or, where ranks add
-   theirs up, a tensor apart, from zero. */
+/* The gradient of weight or bias. `to` is accumulated into: the parameter's gradient, or `apart`, a zeroed
+   tensor that ranks sum first. to NULL: frozen or absent. */
 typedef struct norm_gradient {
-    parameter *of; /* NULL: the norm has none */
+    parameter *of; /* NULL: the norm has no such parameter */
     tensor apart, *to;
     plan_buffer buffer;
 } norm_gradient;

@@ -1,4 +1,4 @@
-/* nn/optimizer: the rows, and one update of all parameters. */
+/* nn/optimizer: the table of rules, and one update of all parameters. */
 #include "nn/optimizer_rules.h"
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 enum { ADAMW_MOMENT1, ADAMW_MOMENT2 };
 
-/* Are the moments of p in FP8? */
+/* True if the moments of p are FP8. */
 static bool has_groups(const parameter *p) {
     return p->shard.slot[ADAMW_MOMENT1].dtype == OTT_E4M3;
 }
@@ -26,7 +26,7 @@ static adamw_args plain_call(const optimizer_options *o, const optimizer_rows *r
                         .q = quant_spec_is_fp8(&form->spec) ? form : NULL};
 }
 
-/* Of moments in FP8. */
+/* Arguments of AdamW with FP8 moments. */
 static adamw_fp8_args grouped_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
     return (adamw_fp8_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
                             .moment1 = &r->slot[ADAMW_MOMENT1],
@@ -52,7 +52,7 @@ static ott_status adamw_rows(exec *cx, const optimizer_options *o, const optimiz
     return op_adamw_fp8_many(cx, grouped, grouped_count);
 }
 
-/* ---- the rows ---- */
+/* ---- the table ---- */
 
 static const optimizer_rule adamw = {.name = "adamw",
                                      .slots = 2,
@@ -84,29 +84,29 @@ void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, 
     rule->schedule(o, update, host_state);
 }
 
-/* Does the update of this rank count p in the norm? */
+/* True if p counts in this rank's gradient norm. */
 static bool is_measured(const parameter *p) {
     return !p->frozen && !p->is_frozen_now && !p->repeated;
 }
 
-/* The ranks that have the other local parts of p; NULL: here is the whole. */
+/* The ranks that hold the other local parts of p; NULL: this rank has the full parameter. */
 static const group *ranks_of_parts(const parameter *p, const optimizer_ranks *ranks) {
     if (!parameter_is_split(p)) return NULL;
     return p->rank == 3 ? ranks->experts : ranks->tensor;
 }
 
-/* Blocks of a reduction that the ranks have of p; *first: of them those before this rank's shard, which begins with one. Where
-   tensor or expert parallelism cuts inside of the whole's blocks, each of its ranks has blocks of its own, one rank's after the
-   other's. */
+/* Returns the number of reduction blocks of p on all ranks; *first: the index of this shard's first block.
+   Shards start at a block. If tensor or expert parallelism splits p, each local part has blocks of its own,
+   in rank order. */
 static int64_t count_blocks(const parameter *p, const optimizer_ranks *ranks, int64_t *first) {
     const parameter_part *local = &p->local;
     int64_t before = p->shard.first * (p->rank > 1 ? local->columns : 1);
     int64_t blocks = op_reduce_blocks(local->rows * local->columns);
     *first = before / REDUCE_BLOCK;
-    const group *cut = ranks_of_parts(p, ranks);
-    if (!cut) return blocks;
-    *first += cut->rank * blocks;
-    return cut->size * blocks;
+    const group *split_ranks = ranks_of_parts(p, ranks);
+    if (!split_ranks) return blocks;
+    *first += split_ranks->rank * blocks;
+    return split_ranks->size * blocks;
 }
 
 static int64_t count_all_blocks(const parameter *parameters, int count, const optimizer_ranks *ranks) {
@@ -116,7 +116,8 @@ static int64_t count_all_blocks(const parameter *parameters, int count, const op
     return all;
 }
 
-/* Of the gradients' blocks that are here. What tensor parallelism does not cut, each of its ranks has: the first one counts it. */
+/* Computes the sums of squares of the blocks in this rank's gradients. If tensor parallelism does not split a
+   parameter, only its rank 0 counts it. */
 static ott_status square_blocks(exec *cx, const parameter *parameters, int count,
                                 const optimizer_ranks *ranks, const tensor *blocks) {
     bool counts_all = !ranks->tensor || ranks->tensor->rank == 0;
@@ -139,8 +140,8 @@ static ott_status square_blocks(exec *cx, const parameter *parameters, int count
     return op_block_squares_many(cx, items, filled);
 }
 
-/* Of each parameter into the first places of `squares`; on a stage of a pipeline into its own among those of all stages, so
-   that one rank would add them in the same order. Returns how many. */
+/* Sums each parameter's blocks into `squares`, in order; on a pipeline stage at the parameter's number among
+   those of all stages, so that the order of addition is one rank's. *measured: how many. */
 static ott_status sum_parameters(exec *cx, const parameter *parameters, int count,
                                  const optimizer_ranks *ranks, const tensor *blocks, const tensor *squares,
                                  int *measured) {
@@ -164,7 +165,7 @@ static ott_status sum_parameters(exec *cx, const parameter *parameters, int coun
     return op_sum_blocks_many(cx, items, filled);
 }
 
-/* The ranks' block sums beside each other, whoever has them, and then one order. */
+/* Gathers the block sums of all ranks, then adds them in one order. */
 static ott_status measure_squares(exec *cx, const parameter *parameters, int count,
                                   const optimizer_ranks *ranks, const tensor *squares, int *measured) {
     tensor blocks;
@@ -199,7 +200,7 @@ ott_status optimizer_step(exec *cx, const optimizer_rule *rule, const optimizer_
                         : rule->step(cx, o, trained, count, ranks, state);
 }
 
-/* What an update is made of. */
+/* Arguments of an update. */
 typedef struct update_parts {
     const optimizer_rule *rule;
     const optimizer_options *o;
@@ -208,9 +209,9 @@ typedef struct update_parts {
     const optimizer_ranks *ranks;
 } update_parts;
 
-/* By `by` those parameters that the rule takes, or those that it leaves. */
-static ott_status step_those(exec *cx, const update_parts *u, const optimizer_rule *by, bool taken,
-                             const tensor *state) {
+/* Steps, by rule `by`, the parameters that u->rule updates (taken) or does not update. */
+static ott_status step_matching(exec *cx, const update_parts *u, const optimizer_rule *by, bool taken,
+                                const tensor *state) {
     const parameter *trained[OPTIMIZER_LIST];
     int filled = 0;
     for (const parameter *p = u->parameters; p < u->parameters + u->count; p++) {
@@ -224,15 +225,15 @@ static ott_status step_those(exec *cx, const update_parts *u, const optimizer_ru
     return filled > 0 ? optimizer_step(cx, by, u->o, trained, filled, u->ranks, state) : OTT_OK;
 }
 
-/* AdamW's learning rate is the schedule's of a peak of its own. */
-static ott_status step_others(exec *cx, const update_parts *u, const tensor *state) {
+/* Steps the parameters that the rule leaves to AdamW, at adam_rate times the learning rate. */
+static ott_status step_with_adamw(exec *cx, const update_parts *u, const tensor *state) {
     tensor own;
     plan_buffer buffer;
     TRY(exec_open(cx, "step state for AdamW", OTT_F32, 1, state->columns, &own, &buffer));
     TRY(op_convert(cx, &(convert_args){.x = state, .y = &own}));
     tensor rate = tensor_columns(own, STEP_LEARNING_RATE, 1);
     TRY(op_multiply(cx, &(multiply_args){.x = &rate, .y = &rate, .factor = u->o->adam_rate}));
-    TRY(step_those(cx, u, &adamw, false, &own));
+    TRY(step_matching(cx, u, &adamw, false, &own));
     return plan_close(cx->plan, &buffer);
 }
 
@@ -248,7 +249,7 @@ ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimize
     if (!ranks) ranks = &none;
     TRY(measure_norm(cx, o, parameters, count, ranks, &squares, state));
     const update_parts parts = {rule, o, parameters, count, ranks};
-    TRY(step_those(cx, &parts, rule, true, state));
-    if (rule->applies_to) TRY(step_others(cx, &parts, state));
+    TRY(step_matching(cx, &parts, rule, true, state));
+    if (rule->applies_to) TRY(step_with_adamw(cx, &parts, state));
     return plan_close(cx->plan, &buffer);
 }

@@ -1,31 +1,28 @@
-/*
- * nn/optimizer_muon: Muon (Jordan et al. 2024) as torch.optim.Muon computes it: Newton-Schulz steps make the momentum of a
- * matrix orthogonal. AdamW updates vectors, embeddings and output heads.
- *
- * The update needs the full matrix: ranks that share its rows gather its momentum, compute the same update, and each applies it to
- * its own rows. Each expert's matrix of a stack is orthogonalized separately.
- */
+/* nn/optimizer_muon: Muon (Jordan et al. 2024), as torch.optim.Muon computes it. Newton-Schulz iterations
+   orthogonalize the momentum of a matrix. AdamW updates vectors, embeddings and output heads. Ranks that
+   share a matrix gather its momentum, all compute the same update, and each applies it to its rows. Each
+   expert's matrix is orthogonalized separately. */
 #include "nn/optimizer_rules.h"
 #include <math.h>
 
-/* In its first slot; AdamW's first moment where that is the rule. */
+/* Slot of the momentum; AdamW keeps its first moment there. */
 enum { MOMENTUM };
 
 static int64_t matrix_rows(const parameter *p) {
     return p->rows / p->stack;
 }
 
-/* By role, whatever the shape. */
+/* By the parameter's role, not its shape. */
 static bool is_for_muon(const parameter *p) {
     return p->is_hidden;
 }
 
-/* ---- Newton and Schulz ---- */
+/* ---- Newton-Schulz iterations ---- */
 
-/* c = a b, or c += a b; transposed ones are read so. */
+/* c = a b, or c += a b; a_transposed, b_transposed: uses the transpose. */
 static ott_status multiply(exec *cx, tensor a, bool a_transposed, tensor b, bool b_transposed,
                            const tensor *c, bool accumulate) {
-    /* an operand of op_gemm is mn x k */
+    /* op_gemm takes b as n x k */
     const operand left = {.t = a, .transposed = a_transposed}, right = {.t = b, .transposed = !b_transposed};
     return op_gemm(cx, &(gemm_args){.a = &left,
                                     .b = &right,
@@ -38,12 +35,12 @@ static ott_status scale(exec *cx, const tensor *x, float factor, const tensor *y
     return op_multiply(cx, &(multiply_args){.x = x, .y = y, .factor = factor});
 }
 
-/* Square matrices of the shorter side. */
+/* Work matrices, square with the shorter side. */
 typedef struct squares {
     tensor gram, scaled, polynomial;
 } squares;
 
-/* y = a x + (b g + c g g) x with g = x x^T; of a tall x = a x + x (b g + c g g) with g = x^T x. */
+/* y = a x + (b g + c g g) x with g = x x^T. Tall x: y = a x + x (b g + c g g) with g = x^T x. */
 static ott_status iterate(exec *cx, const squares *s, const tensor *x, const tensor *y) {
     const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
     bool tall = x->rows > x->columns;
@@ -56,7 +53,7 @@ static ott_status iterate(exec *cx, const squares *s, const tensor *x, const ten
                 : multiply(cx, s->polynomial, false, *x, false, y, true);
 }
 
-/* `steps` of them from x to x, by way of other. */
+/* Runs `steps` iterations on x in place; `other` is a buffer of its size. */
 static ott_status iterate_all(exec *cx, int steps, const tensor *x, const tensor *other) {
     enum { SQUARES = 3 };
     squares s;
@@ -70,7 +67,7 @@ static ott_status iterate_all(exec *cx, int steps, const tensor *x, const tensor
     return OTT_OK;
 }
 
-/* y = x / its norm. */
+/* y = x / |x|. */
 static ott_status normalize(exec *cx, const tensor *x, const tensor *y) {
     tensor blocks, sum;
     plan_buffer blocks_buffer, sum_buffer;
@@ -84,7 +81,7 @@ static ott_status normalize(exec *cx, const tensor *x, const tensor *y) {
     return plan_close(cx->plan, &blocks_buffer);
 }
 
-/* update = momentum, made orthogonal. */
+/* update = orthogonalized momentum. */
 static ott_status orthogonalize(exec *cx, int steps, const tensor *momentum, const tensor *update) {
     tensor other;
     plan_buffer buffer;
@@ -94,15 +91,15 @@ static ott_status orthogonalize(exec *cx, int steps, const tensor *momentum, con
     return plan_close(cx->plan, &buffer);
 }
 
-/* ---- a parameter ---- */
+/* ---- the step of a parameter ---- */
 
-/* A tensor and its buffer; PLAN_NONE: the memory is another's. */
+/* A tensor with its buffer; PLAN_NONE if the memory is borrowed. */
 typedef struct buffered {
     tensor t;
     plan_buffer buffer;
 } buffered;
 
-/* This rank's rows of what is made orthogonal: the momentum itself, or Nesterov's. */
+/* Opens this rank's rows of the matrix to orthogonalize: momentum or Nesterov momentum. */
 static ott_status open_direction(exec *cx, const optimizer_options *o, const parameter *p,
                                  const tensor *state, buffered *out) {
     const tensor *momentum = &p->shard.slot[MOMENTUM];
@@ -117,7 +114,7 @@ static ott_status open_direction(exec *cx, const optimizer_options *o, const par
                                                         .factor = o->momentum});
 }
 
-/* Of all ranks' rows the full matrix. */
+/* Opens the full matrix, gathered from all ranks. */
 static ott_status gather(exec *cx, const parameter *p, const optimizer_ranks *ranks, const tensor *own,
                          buffered *out) {
     *out = (buffered){.t = *own, .buffer = PLAN_NONE};
@@ -130,7 +127,7 @@ static ott_status gather(exec *cx, const parameter *p, const optimizer_ranks *ra
                                    .output_rows = p->shard.rows_per_rank});
 }
 
-/* This rank's rows of the momentum. */
+/* Adds this rank's gradient to its momentum. */
 static ott_status add_gradient(exec *cx, const optimizer_options *o, const optimizer_rows *own,
                                const tensor *state) {
     if (own->param.rows == 0) return OTT_OK;
@@ -153,7 +150,7 @@ static double update_scale(muon_scale how, double rows, double columns) {
     return 1.0;
 }
 
-/* This rank's rows of the parameter. */
+/* Applies the update to this rank's rows of the parameter. */
 static ott_status apply(exec *cx, const optimizer_options *o, const optimizer_rows *own, const tensor *update,
                         const tensor *state) {
     double scale = update_scale(o->muon_scale, (double)matrix_rows(own->of), (double)own->of->columns);

@@ -1,8 +1,9 @@
-/* nn/optimizer_rows: the rows of parameters that lie together, which element by element rules update, in lists. */
+/* nn/optimizer_rows: splits parameters into contiguous rows for element-wise rules, and updates them in
+   lists. */
 #include "base/rng.h"
 #include "nn/optimizer_rules.h"
 
-/* Each parameter rounds by draws of its own; one in fp32 makes none. */
+/* Seed of p for stochastic rounding; 0 if all its tensors are fp32, which is not rounded. */
 static uint64_t draw_seed(const optimizer_options *o, const parameter *p) {
     const parameter_shard *s = &p->shard;
     bool rounds = s->value.dtype == OTT_BF16;
@@ -12,7 +13,7 @@ static uint64_t draw_seed(const optimizer_options *o, const parameter *p) {
     return b.word[0] | (uint64_t)b.word[1] << 32;
 }
 
-/* None of a slot that there is not. */
+/* Rows of a slot; empty if the slot does not exist. */
 static tensor rows_of(const tensor *t, int64_t row, int64_t count) {
     return t->data ? tensor_rows(*t, row, count) : *t;
 }

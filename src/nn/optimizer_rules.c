@@ -1,4 +1,4 @@
-/* nn/optimizer_rules: Lion, SGD, Adam and schedule-free AdamW, each an operation for all parameters. */
+/* nn/optimizer_rules: Lion, SGD, Adam and schedule-free AdamW. Each update is one op for all parameters. */
 #include "nn/optimizer_rules.h"
 #include <math.h>
 
@@ -74,7 +74,8 @@ const optimizer_rule optimizer_adam = {.name = "adam",
 
 enum { ITERATE, AVERAGE, MOMENT2 };
 
-/* Sum of (j / w)^power for j from 1 to k <= w: terms up to EXACT one by one, the rest by the Euler-Maclaurin formula. */
+/* Sum of (j / w)^power for j = 1 to k <= w: the first EXACT terms directly, the rest by the Euler-Maclaurin
+   formula. */
 static double warmup_weights(double k, double w, double power) {
     enum { EXACT = 1000 };
     double n = k < EXACT ? k : EXACT, sum = 0;
@@ -86,8 +87,8 @@ static double warmup_weights(double k, double w, double power) {
     return sum + power * (pow(last, power - 1) - pow(first, power - 1)) / (12 * w);
 }
 
-/* The average weights an iterate by a power of its learning rate. The rate of update k of w of the warmup is k / w of the full
-   one. */
+/* The weight of an iterate in the average is a power of its learning rate, which in update k of w warmup
+   updates is k / w of the full rate. */
 static void schedule_average(const optimizer_options *o, int64_t update, float *host_state) {
     double k = (double)update, w = o->warmup > 1 ? (double)o->warmup : 1.0;
     double rate = k < w ? k / w : 1.0, sum = warmup_weights(k < w ? k : w, w, o->weight_lr_power);
@@ -113,8 +114,8 @@ static ott_status schedule_free_rows(exec *cx, const optimizer_options *o, const
     return op_schedule_free_many(cx, items, count);
 }
 
-/* As the update leaves them, or their average. */
-static ott_status show_average(exec *cx, const optimizer_options *o, const parameter *p, bool average) {
+/* Writes the average to the value, or restores the training weights. */
+static ott_status use_average(exec *cx, const optimizer_options *o, const parameter *p, bool average) {
     const parameter_shard *s = &p->shard;
     if (!is_here(p)) return OTT_OK;
     return average ? op_convert(cx, &(convert_args){.x = &s->slot[AVERAGE], .y = &s->value})
@@ -129,4 +130,4 @@ const optimizer_rule optimizer_schedule_free = {.name = "schedule_free_adamw",
                                                 .slot = {"z", "x", "exp_avg_sq"},
                                                 .schedule = schedule_average,
                                                 .update = schedule_free_rows,
-                                                .use_average = show_average};
+                                                .use_average = use_average};

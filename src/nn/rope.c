@@ -1,10 +1,11 @@
-/* nn/rope: tables of the rotation, built once on the host in double. */
+/* nn/rope: builds the cosine and sine tables on the host, in double. */
 #include "nn/rope.h"
 #include "base/size.h"
 
 #define PI 3.14159265358979323846
 
-/* Llama 3.1's rule: long wavelengths are stretched by `factor`, short ones kept, the band between blended. */
+/* Llama 3.1's rule: divides the frequency of long wavelengths by `factor`, keeps short ones, and interpolates
+   between. */
 static double scale_llama3(const rope_options *o, double frequency) {
     double wavelength = 2.0 * PI / frequency;
     double original = (double)o->original_max_position;
@@ -19,13 +20,14 @@ int64_t rope_columns(const rope_options *o, int64_t head_dim) {
     return o->rotary_share > 0 ? (int64_t)((double)head_dim * o->rotary_share) : head_dim;
 }
 
-/* The pair, not whole, that turns so often in the original length. */
+/* The (fractional) index of the pair that makes `turns` rotations within the original length. */
 static double yarn_pair(const rope_options *o, int64_t columns, double turns) {
     return (double)columns * log((double)o->original_max_position / (turns * 2.0 * PI)) /
            (2.0 * log(o->theta));
 }
 
-/* Pairs that turn often are kept, those that turn seldom are stretched; a ramp lies between. */
+/* Keeps pairs that rotate often, divides the frequency of those that rotate seldom, with a linear ramp
+   between. */
 static double scale_yarn(const rope_options *o, int64_t columns, int64_t j, double frequency) {
     double low = fmax(floor(yarn_pair(o, columns, o->beta_fast)), 0);
     double high = fmin(ceil(yarn_pair(o, columns, o->beta_slow)), (double)columns - 1);
@@ -39,7 +41,7 @@ static double scale_longrope(const rope_options *o, int64_t positions, int64_t j
     return frequency / (double)factor[j];
 }
 
-/* The base for so many positions, as transformers has it. */
+/* The base for this number of positions, as in transformers. */
 static double dynamic_base(const rope_options *o, int64_t columns, int64_t positions) {
     double original = (double)o->original_max_position;
     double length = fmax((double)positions, original), turning = (double)columns;
@@ -74,10 +76,10 @@ double rope_cos_sin_scale(const rope_options *o) {
     return sqrt(1 + log(o->factor) / log((double)o->original_max_position));
 }
 
-/* Rows of both tables that are made at once. */
+/* Number of rows of both tables per copy. */
 enum { ROWS = 256 };
 
-/* Rows [first, first + count), row by row, of both tables. */
+/* Computes rows [first, first + count) of both tables. */
 static void fill(float *cosine, float *sine, const double *frequency, double length, int64_t half,
                  int64_t first, int64_t count) {
     for (int64_t p = 0; p < count; p++)
@@ -88,7 +90,7 @@ static void fill(float *cosine, float *sine, const double *frequency, double len
         }
 }
 
-/* Some rows after the other, through memory of the host for ROWS of them. */
+/* Fills both tables, ROWS rows at a time. */
 static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
     int64_t half = r->cosine.columns, positions = r->cosine.rows, count;
     void *memory;
@@ -112,7 +114,7 @@ static ott_status fill_tables(const rope *r, device *d, const rope_options *o) {
 ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_dim, int64_t positions) {
     int64_t half = rope_columns(o, head_dim) / 2, bytes;
     STATUS_REQUIRE(o->kind != ROPE_LONGROPE || o->factors == half);
-    TRY(size_product("rotary tables: positions x columns that turn x 4 bytes",
+    TRY(size_product("rotary tables: positions x rotated columns x 4 bytes",
                      (int64_t[]){positions, 2 * half, sizeof(float)}, 3, &bytes));
     TRY(device_allocate(d, MEM_OTHER, bytes, "rotary tables", &r->block));
     r->head_dim = head_dim;
