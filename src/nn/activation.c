@@ -1,4 +1,4 @@
-/* nn/activation: opening, quantizing and letting go of the tensors between layers. */
+/* nn/activation: opens, quantizes and closes tensors between layers. */
 #include "nn/activation.h"
 
 ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const float *next, bool grad_weight,
@@ -14,7 +14,8 @@ ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const 
             return OTT_OK;
         }
     if (e->count == QLIST_MAX)
-        return status_fail(OTT_ERR_UNSUPPORTED, "one tensor is wanted in more than %d FP8 forms", QLIST_MAX);
+        return status_fail(OTT_ERR_UNSUPPORTED, "a tensor needs more than %d different quantized copies",
+                           QLIST_MAX);
     *index = e->count;
     e->next[e->count] = next;
     e->columnwise_used[e->count] = grad_weight;
@@ -35,7 +36,7 @@ static ott_status open_quantized_copy(exec *cx, const char *what, const activati
     qtensor *q = &e->q.item[i];
     qblocks blocks = {0};
     *q = (qtensor){.rows = e->t.rows, .columns = e->t.columns, .spec = specs->spec[i]};
-    /* Without a backward, or where no weight is trained, nothing contracts columns. */
+    /* Only the grad_weight GEMM of a trained weight reads the columnwise copy. */
     if (cx->phase == PHASE_EVALUATE || !specs->columnwise_used[i]) q->spec.columnwise.format = e->t.dtype;
     TRY(qtensor_lay_out(q, cx->device->can, &blocks));
     TRY(open_block(cx, what, &blocks.rowwise, &e->rowwise[i]));
@@ -118,8 +119,7 @@ const qtensor *activation_copy(const activation *e, int index) {
     return index < 0 ? NULL : &e->q.item[index];
 }
 
-/* Rows [first, first + count) of one use. Scale blocks that are cut by it would mean others, but not where all
-   rows are of one. */
+/* Rows [first, first + count) of one use. Must not split a scale block, unless all rows are in one. */
 static ott_status rows_of(qdata *d, const cast_spec *s, int64_t first, int64_t count, bool rows_are_mn) {
     if (!cast_spec_is_fp8(s)) return OTT_OK;
     scale_block block = granularity_block(s->grain);

@@ -35,13 +35,13 @@ ott_status attention_connect(attention *a, activation_specs *input, activation_s
     return OTT_OK;
 }
 
-/* Of a head of q and k as projections make it. */
+/* Columns of a q or k head as the projections make it. */
 static int64_t key_head(const attention *a) {
     return is_latent(a) ? latent_key_width(&a->latent.shape) : a->head_dim;
 }
 
-/* Are heads of q and k narrower than what attention works on, for those of v are wider? */
-static bool is_wide(const attention *a) {
+/* True if q and k heads are narrower than head_dim, because v heads are wider. */
+static bool has_narrow_keys(const attention *a) {
     return key_head(a) < a->head_dim;
 }
 
@@ -53,7 +53,7 @@ static int64_t key_width(const attention *a) {
     return a->kv_heads * a->head_dim;
 }
 
-/* q, k and v as columns of the fused projection's output, or of its gradient. */
+/* Views of q, k and v as columns of the fused projection's output, or of its gradient. */
 static void split(const attention *a, const tensor *qkv, tensor *q, tensor *k, tensor *v) {
     int64_t query = query_width(a), key = key_width(a);
     *q = tensor_columns(*qkv, 0, query);
@@ -65,7 +65,8 @@ static float softmax_scale(const attention *a) {
     return a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
 }
 
-/* Columns of keys that all heads share turn before they do. */
+/* Rotates q and k in place. With latents only q: the shared key columns are rotated before they are copied to
+   heads. */
 static ott_status rotate(exec *cx, const attention *a, const sequence_metadata *at, const tensor *q,
                          const tensor *k, bool inverse) {
     if (!a->rope) return OTT_OK;
@@ -85,7 +86,7 @@ static ott_status project_fused(exec *cx, attention *a, const activation *x, att
     return linear_forward(cx, &a->qkv, x, &qkv);
 }
 
-static ott_status project_apart(exec *cx, attention *a, const activation *x, attention_saved *s) {
+static ott_status project_separate(exec *cx, attention *a, const activation *x, attention_saved *s) {
     ott_dtype act = x->t.dtype;
     int64_t tokens = x->t.rows;
     TRY(exec_open(cx, "q", act, tokens, a->q.out, &s->q, &s->q_buffer));
@@ -98,22 +99,22 @@ static ott_status project_apart(exec *cx, attention *a, const activation *x, att
     return head_norm_forward(cx, &a->k_norm, &a->k.ranks, &s->k, &s->k_buffer, &s->k_norm);
 }
 
-/* Heads of q of the width that attention works on. */
+/* Opens q with heads of head_dim columns. */
 static ott_status project_queries(exec *cx, attention *a, const activation *x, attention_saved *s) {
     latent *l = &a->latent;
     tensor narrow;
     plan_buffer buffer = PLAN_NONE;
     TRY(exec_open(cx, "q", x->t.dtype, x->t.rows, query_width(a), &s->q, &s->q_buffer));
     narrow = s->q;
-    if (is_wide(a))
+    if (has_narrow_keys(a))
         TRY(exec_open(cx, "narrow q", x->t.dtype, x->t.rows, a->heads * key_head(a), &narrow, &buffer));
     TRY(l->query.a.weight ? latent_forward(cx, &l->query, x, &narrow, &s->query_latent)
                           : linear_forward(cx, &a->q, x, &narrow));
-    if (is_wide(a)) TRY(latent_resize(cx, a->heads, key_head(a), &narrow, &s->q));
+    if (has_narrow_keys(a)) TRY(latent_resize(cx, a->heads, key_head(a), &narrow, &s->q));
     return plan_close(cx->plan, &buffer);
 }
 
-/* q, and k and v of plain heads; the columns of keys that turn have. */
+/* Opens q, k and v as plain heads; the rope columns of k are rotated already. */
 static ott_status project_latent(exec *cx, attention *a, const sequence_metadata *at, const activation *x,
                                  attention_saved *s) {
     ott_dtype act = x->t.dtype;
@@ -133,30 +134,30 @@ static ott_status project_latent(exec *cx, attention *a, const sequence_metadata
     return plan_close(cx->plan, &buffer);
 }
 
-/* ---- heads of all tokens ---- */
+/* ---- exchange with context-parallel ranks ---- */
 
-/* What heads are of: q, k and v, or what attention makes. */
+/* Which tensor heads belong to: q; k or v; the attention output. */
 typedef enum head_kind { HEADS_OF_QUERIES, HEADS_OF_KEYS, HEADS_OF_OUTPUT } head_kind;
 
-static context_split deal_of(const attention *a, head_kind kind) {
+static context_split split_of(const attention *a, head_kind kind) {
     int ranks = a->context->size;
     if (kind == HEADS_OF_KEYS) return context_split_keys(ranks, a->heads, a->kv_heads, a->head_dim);
     return context_split_queries(ranks, a->heads, kind == HEADS_OF_OUTPUT ? a->o.in / a->heads : a->head_dim);
 }
 
-/* Of a tensor[T, heads * head_dim] of this rank's tokens, its heads of all tokens. */
-static ott_status open_dealt(exec *cx, const attention *a, const char *what, const context_split *d,
-                             const tensor *x, tensor *heads, plan_buffer *buffer) {
+/* Opens this rank's heads of all tokens for x[T/C, heads * head_dim], which has this rank's tokens. */
+static ott_status open_exchanged(exec *cx, const attention *a, const char *what, const context_split *d,
+                                 const tensor *x, tensor *heads, plan_buffer *buffer) {
     return exec_open(cx, what, x->dtype, x->rows * a->context->size,
                      context_split_columns(d, a->context->size, x->columns), heads, buffer);
 }
 
-/* Exchanges one of q, k, v, which a buffer of its own then holds. */
+/* Exchanges q, k or v; the result is in a new buffer. */
 static ott_status exchange(exec *cx, const attention *a, const char *what, const context_split *d, tensor *x,
                            plan_buffer *x_buffer) {
     tensor heads;
     plan_buffer buffer;
-    TRY(open_dealt(cx, a, what, d, x, &heads, &buffer));
+    TRY(open_exchanged(cx, a, what, d, x, &heads, &buffer));
     TRY(context_ranks_gather(cx, a->context, d, x, &heads));
     TRY(plan_close(cx->plan, x_buffer));
     *x = heads;
@@ -166,42 +167,43 @@ static ott_status exchange(exec *cx, const attention *a, const char *what, const
 
 static ott_status exchange_inputs(exec *cx, const attention *a, attention_saved *s) {
     if (!a->context) return OTT_OK;
-    context_split queries = deal_of(a, HEADS_OF_QUERIES), keys = deal_of(a, HEADS_OF_KEYS);
+    context_split queries = split_of(a, HEADS_OF_QUERIES), keys = split_of(a, HEADS_OF_KEYS);
     TRY(exchange(cx, a, "q of all tokens", &queries, &s->q, &s->q_buffer));
     TRY(exchange(cx, a, "k of all tokens", &keys, &s->k, &s->k_buffer));
     TRY(exchange(cx, a, "v of all tokens", &keys, &s->v, &s->v_buffer));
     return plan_close(cx->plan, &s->qkv_buffer);
 }
 
-/* Without context ranks they are x itself. */
+/* Opens a tensor like x for the exchange; without context parallelism it is x itself. */
 static ott_status open_heads(exec *cx, const attention *a, head_kind kind, const tensor *x, tensor *heads,
                              plan_buffer *buffer) {
     *heads = *x;
     *buffer = PLAN_NONE;
     if (!a->context) return OTT_OK;
-    context_split d = deal_of(a, kind);
-    return open_dealt(cx, a, "heads of all tokens", &d, x, heads, buffer);
+    context_split d = split_of(a, kind);
+    return open_exchanged(cx, a, "heads of all tokens", &d, x, heads, buffer);
 }
 
-/* Are heads of v narrower than what attention works on? */
-static bool is_narrow(const attention *a) {
+/* True if v heads are narrower than head_dim. */
+static bool has_narrow_values(const attention *a) {
     return is_latent(a) && a->latent.shape.value < a->head_dim;
 }
 
 static ott_status scatter_heads(exec *cx, const attention *a, head_kind kind, tensor *heads,
                                 plan_buffer *buffer, const tensor *x) {
     if (a->context) {
-        context_split d = deal_of(a, kind);
+        context_split d = split_of(a, kind);
         TRY(context_ranks_scatter(cx, a->context, &d, heads, x));
     }
     return plan_close(cx->plan, buffer);
 }
 
-/* Of a tensor x that is shaped like attention's output, heads of q's width. */
+/* Opens the attention output with heads of head_dim columns, for x, which is shaped like the attention
+   output. */
 static ott_status open_output(exec *cx, const attention *a, const tensor *x, tensor *heads,
                               plan_buffer *buffer) {
     int64_t ranks = a->context ? a->context->size : 1;
-    if (!is_narrow(a)) return open_heads(cx, a, HEADS_OF_OUTPUT, x, heads, buffer);
+    if (!has_narrow_values(a)) return open_heads(cx, a, HEADS_OF_OUTPUT, x, heads, buffer);
     return exec_open(cx, "widened heads", x->dtype, x->rows * ranks, query_width(a) / ranks, heads, buffer);
 }
 
@@ -211,12 +213,12 @@ static ott_status gather_output(exec *cx, const attention *a, const tensor *x, t
     plan_buffer narrow_buffer;
     TRY(open_heads(cx, a, HEADS_OF_OUTPUT, x, &narrow, &narrow_buffer));
     if (a->context) {
-        context_split d = deal_of(a, HEADS_OF_OUTPUT);
+        context_split d = split_of(a, HEADS_OF_OUTPUT);
         TRY(context_ranks_gather(cx, a->context, &d, x, &narrow));
     }
     *heads = narrow;
     *buffer = narrow_buffer;
-    if (!is_narrow(a)) return OTT_OK;
+    if (!has_narrow_values(a)) return OTT_OK;
     TRY(open_output(cx, a, x, heads, buffer));
     TRY(latent_resize(cx, heads->columns / a->head_dim, a->latent.shape.value, &narrow, heads));
     return plan_close(cx->plan, &narrow_buffer);
@@ -226,14 +228,14 @@ static ott_status scatter_output(exec *cx, const attention *a, tensor *heads, pl
                                  const tensor *x) {
     tensor narrow;
     plan_buffer narrow_buffer;
-    if (!is_narrow(a)) return scatter_heads(cx, a, HEADS_OF_OUTPUT, heads, buffer, x);
+    if (!has_narrow_values(a)) return scatter_heads(cx, a, HEADS_OF_OUTPUT, heads, buffer, x);
     TRY(open_heads(cx, a, HEADS_OF_OUTPUT, x, &narrow, &narrow_buffer));
     TRY(latent_resize(cx, heads->columns / a->head_dim, a->latent.shape.value, heads, &narrow));
     TRY(plan_close(cx->plan, buffer));
     return scatter_heads(cx, a, HEADS_OF_OUTPUT, &narrow, &narrow_buffer, x);
 }
 
-/* The input's whole rows. */
+/* Opens all rows of the input. */
 static ott_status gather_input(exec *cx, const attention *a, const activation *x, activation *all) {
     return tensor_ranks_gather(cx, &a->o.ranks, "gathered attention input", &a->input_specs, x, all);
 }
@@ -244,21 +246,22 @@ static ott_status project_inputs(exec *cx, attention *a, const sequence_metadata
     TRY(gather_input(cx, a, x, &all));
     TRY(is_latent(a)  ? project_latent(cx, a, at, &all, s)
         : is_fused(a) ? project_fused(cx, a, &all, s)
-                      : project_apart(cx, a, &all, s));
+                      : project_separate(cx, a, &all, s));
     TRY(activation_close(cx, &all));
     TRY(exchange_inputs(cx, a, s));
     return rotate(cx, a, at, &s->q, &s->k, false);
 }
 
-/* Puts `own` behind the `past` rows of a cache; *all: the rows up to its end. */
-static ott_status append(exec *cx, const tensor *own, const tensor *cache, int64_t past, tensor *all) {
+/* Writes `own` after the `past` rows of a cache. *all: the rows up to its end. */
+static ott_status append_to_cache(exec *cx, const tensor *own, const tensor *cache, int64_t past,
+                                  tensor *all) {
     STATUS_REQUIRE(past + own->rows <= cache->rows);
     tensor place = tensor_rows(*cache, past, own->rows);
     *all = tensor_rows(*cache, 0, past + own->rows);
     return op_convert(cx, &(convert_args){.x = own, .y = &place});
 }
 
-/* All keys and values that the queries may see. */
+/* Returns the keys and values that the queries attend to: with a cache, also the cached ones. */
 static ott_status gather_keys(exec *cx, const sequence_metadata *at, const attention_saved *s, tensor *k,
                               tensor *v) {
     const attention_cache *c = at->cache;
@@ -266,8 +269,8 @@ static ott_status gather_keys(exec *cx, const sequence_metadata *at, const atten
     *v = s->v;
     if (!c) return OTT_OK;
     STATUS_REQUIRE(cx->phase == PHASE_EVALUATE);
-    TRY(append(cx, &s->k, &c->k, c->past, k));
-    return append(cx, &s->v, &c->v, c->past, v);
+    TRY(append_to_cache(cx, &s->k, &c->k, c->past, k));
+    return append_to_cache(cx, &s->v, &c->v, c->past, v);
 }
 
 ott_status attention_forward(exec *cx, attention *a, const sequence_metadata *at, const activation *x,
@@ -304,7 +307,7 @@ ott_status attention_keep(exec *cx, attention_saved *s) {
     return activation_close_copies(cx, &s->o);
 }
 
-/* o's forms, which were let go of, for its weight gradient. */
+/* Makes the quantized copies of o again, for its weight gradient. */
 static ott_status requantize(exec *cx, const attention *a, attention_saved *s) {
     activation o;
     TRY(activation_adopt(cx, "attention output", s->o.t, &s->o.buffer, &a->output_specs, &o));
@@ -333,7 +336,7 @@ ott_status attention_discard(exec *cx, attention_saved *s) {
     return activation_close(cx, &s->o);
 }
 
-/* do[T, heads*head_dim] from the gradient of the projection; o's weight gradient on the way. */
+/* Computes dout[T, heads * head_dim] and accumulates o's weight gradient. */
 static ott_status backward_projection(exec *cx, attention *a, attention_saved *s, const activation *g,
                                       const tensor *dout) {
     TRY(linear_grad_input(cx, &a->o, g, dout, false));
@@ -342,7 +345,7 @@ static ott_status backward_projection(exec *cx, attention *a, attention_saved *s
     return activation_close_copies(cx, &s->o);
 }
 
-/* Gradients of q, k (before rotation) and v from that of the attention output. */
+/* Computes the gradients of q, k (before rotation) and v from that of the attention output. */
 static ott_status backward_heads(exec *cx, attention *a, const sequence_metadata *at,
                                  const attention_saved *s, const tensor *o, const tensor *dout,
                                  const tensor *dq, const tensor *dk, const tensor *dv) {
@@ -363,7 +366,7 @@ static ott_status backward_heads(exec *cx, attention *a, const sequence_metadata
     return rotate(cx, a, at, dq, dk, true);
 }
 
-/* The same, of this rank's tokens. */
+/* The same for this rank's tokens, with the exchanges. */
 static ott_status backward_core(exec *cx, attention *a, const sequence_metadata *at, const attention_saved *s,
                                 const tensor *dout, const tensor *dq, const tensor *dk, const tensor *dv) {
     const tensor *of_tokens[] = {&s->o.t, dout, dq, dk, dv};
@@ -379,7 +382,7 @@ static ott_status backward_core(exec *cx, attention *a, const sequence_metadata 
     return plan_close(cx->plan, &buffer[O]);
 }
 
-/* After backward_core: what only it read. */
+/* Closes what only backward_core reads. */
 static ott_status close_core(exec *cx, attention_saved *s, plan_buffer *dout_buffer) {
     TRY(plan_close(cx->plan, dout_buffer));
     TRY(close_qkv(cx, s));
@@ -399,12 +402,12 @@ static ott_status backward_fused(exec *cx, attention *a, const sequence_metadata
     return linear_backward(cx, &a->qkv, x, &g, dx, false);
 }
 
-/* q, k or v on its way back. */
+/* Backward of q, k or v. */
 typedef struct branch {
     const char *what;
     linear *projection;
-    const activation_specs *specs; /* of the projection's gradient */
-    const norm *norm;              /* of its heads; NULL, as for v, or with a weight NULL: none */
+    const activation_specs *specs; /* of the gradient of the projection's output */
+    const norm *norm;              /* head norm; NULL (v) or weight NULL: none */
     const head_norm_saved *saved;  /* the norm's input and statistics */
     tensor dy;                     /* gradient of the norm's output, from attention's backward */
     plan_buffer dy_buffer;
@@ -414,7 +417,7 @@ static ott_status branch_open(exec *cx, branch *b, const activation *x) {
     return exec_open(cx, b->what, x->t.dtype, x->t.rows, b->projection->out, &b->dy, &b->dy_buffer);
 }
 
-/* The gradient of the projection, from dy, which it takes over or closes. */
+/* Computes the gradient of the projection's output from dy. Takes over or closes dy's buffer. */
 static ott_status branch_gradient(exec *cx, branch *b, activation *g) {
     if (!b->norm || !b->norm->weight) return activation_adopt(cx, b->what, b->dy, &b->dy_buffer, b->specs, g);
     TRY(activation_open(cx, b->what, b->dy.dtype, b->dy.rows, b->dy.columns, b->specs, g));
@@ -430,9 +433,9 @@ static ott_status branch_backward(exec *cx, branch *b, const activation *x, cons
     return linear_backward(cx, b->projection, x, &g, dx, accumulate);
 }
 
-static ott_status backward_apart(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
-                                 const activation *x, const tensor *dout, plan_buffer *dout_buffer,
-                                 const tensor *dx) {
+static ott_status backward_separate(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
+                                    const activation *x, const tensor *dout, plan_buffer *dout_buffer,
+                                    const tensor *dx) {
     branch q = {.what = "q gradient",
                 .projection = &a->q,
                 .specs = &a->grad_q,
@@ -455,18 +458,19 @@ static ott_status backward_apart(exec *cx, attention *a, const sequence_metadata
     return close_norms(cx, s);
 }
 
-/* Does all that the input is projected to lie whole on each rank? */
+/* True if q also comes from a latent. Then every rank computes all input projections completely, and dx needs
+   no sum. */
 static bool projects_to_latents(const attention *a) {
     return a->latent.query.a.weight != NULL;
 }
 
-/* Of ranks that have the same gradient, and whose sum dx is, the first adds it. */
+/* Ranks have the same gradient of the shared projection, but sum their dx: only rank 0 adds it. */
 static const tensor *added_once(const attention *a, const tensor *dx) {
     const group *ranks = a->o.ranks.group;
     return !ranks || ranks->rank == 0 || projects_to_latents(a) ? dx : NULL;
 }
 
-/* From dq, which is before rotation now, and dk and dv of plain heads. */
+/* Backward of the projections. dq is the gradient before rotation; dk and dv have plain heads. */
 static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                  const activation *x, activation *dq, const tensor *dk, const tensor *dv,
                                  const tensor *dx) {
@@ -492,13 +496,13 @@ static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata
     return plan_close(cx->plan, &buffer);
 }
 
-/* The gradient of q, by heads as its projection makes them. */
+/* backward_core with dq in the head width of the projection. */
 static ott_status backward_core_latent(exec *cx, attention *a, const sequence_metadata *at,
                                        attention_saved *s, const tensor *dout, const tensor *dq,
                                        const tensor *dk, const tensor *dv) {
     tensor wide;
     plan_buffer buffer;
-    if (!is_wide(a)) return backward_core(cx, a, at, s, dout, dq, dk, dv);
+    if (!has_narrow_keys(a)) return backward_core(cx, a, at, s, dout, dq, dk, dv);
     TRY(exec_open(cx, "wide q gradient", dq->dtype, dq->rows, query_width(a), &wide, &buffer));
     TRY(backward_core(cx, a, at, s, dout, &wide, dk, dv));
     TRY(latent_resize(cx, a->heads, key_head(a), &wide, dq));
@@ -523,16 +527,16 @@ static ott_status backward_latent(exec *cx, attention *a, const sequence_metadat
     return plan_close(cx->plan, &dv_buffer);
 }
 
-/* Of all rows; dx is this rank's part of the sum, or all of it. */
+/* For all rows. dx is this rank's term of a sum, or complete. */
 static ott_status backward_inputs(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                   const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                   const tensor *dx) {
     if (is_latent(a)) return backward_latent(cx, a, at, s, x, dout, dout_buffer, dx);
     if (is_fused(a)) return backward_fused(cx, a, at, s, x, dout, dout_buffer, dx);
-    return backward_apart(cx, a, at, s, x, dout, dout_buffer, dx);
+    return backward_separate(cx, a, at, s, x, dout, dout_buffer, dx);
 }
 
-/* The rows of dx that are here. */
+/* Computes this rank's rows of dx. */
 static ott_status backward_own(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                                const activation *x, const tensor *dout, plan_buffer *dout_buffer,
                                const tensor *dx) {

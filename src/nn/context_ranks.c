@@ -1,8 +1,9 @@
-/* nn/context_ranks: heads of tokens change places. What travels lies as a block for each rank, one below the other. */
+/* nn/context_ranks: exchanges heads and tokens. The all-to-all sends and receives one block of rows per
+   rank. */
 #include "nn/context_ranks.h"
 #include "base/size.h"
 
-/* ---- who gets what ---- */
+/* ---- the split ---- */
 
 tensor context_ranks_own(const group *g, tensor of_all) {
     if (!g) return of_all;
@@ -14,7 +15,8 @@ context_split context_split_queries(int ranks, int64_t heads, int64_t head_dim) 
     return (context_split){heads / ranks * head_dim, 1, 1};
 }
 
-/* Attention wants as many query heads for each key head: a copy serves as many as divide a rank's and a group's. */
+/* Attention kernels need equally many query heads per key head. So a copy serves a common divisor of the
+   query heads per rank and per key head. */
 context_split context_split_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim) {
     int64_t all = heads / kv_heads, queries = size_common_divisor(heads / ranks, all);
     if (queries == all) return context_split_queries(ranks, kv_heads, head_dim);
@@ -25,13 +27,13 @@ int64_t context_split_columns(const context_split *d, int ranks, int64_t columns
     return columns * d->all_queries / d->queries / ranks;
 }
 
-/* The column of the tokens' tensor that copy k begins at. */
+/* First column of copy k in `tokens`. */
 static int64_t column_of(const context_split *d, int64_t k) {
     return k * d->queries / d->all_queries * d->width;
 }
 
-/* Copy k of all, in rank order, in the ranks' blocks. */
-static tensor place_of(const context_split *d, const tensor *blocks, int ranks, int64_t k) {
+/* Copy k of all copies, in rank order, within the ranks' blocks. */
+static tensor copy_at(const context_split *d, const tensor *blocks, int ranks, int64_t k) {
     int64_t each = blocks->columns / d->width, rows = blocks->rows / ranks;
     return tensor_columns(tensor_rows(*blocks, k / each * rows, rows), k % each * d->width, d->width);
 }
@@ -53,14 +55,14 @@ ott_status context_ranks_gather(exec *cx, group *g, const context_split *d, cons
     TRY(exec_open(cx, "heads to exchange", heads->dtype, heads->rows, heads->columns, &blocks, &buffer));
     for (int64_t k = 0; k < copy_count(d, &blocks, g->size); k++) {
         tensor from = tensor_columns(*tokens, column_of(d, k), d->width),
-               to = place_of(d, &blocks, g->size, k);
+               to = copy_at(d, &blocks, g->size, k);
         TRY(op_convert(cx, &(convert_args){.x = &from, .y = &to}));
     }
     TRY(exchange(cx, g, &blocks, heads));
     return plan_close(cx->plan, &buffer);
 }
 
-/* Copies [first, end), which are of one piece. */
+/* Sums copies [first, end) of one piece into `to`. */
 static ott_status add_copies(exec *cx, const context_split *d, const tensor *blocks, int ranks, int64_t first,
                              int64_t end, const tensor *to) {
     tensor sum, next;
@@ -68,7 +70,7 @@ static ott_status add_copies(exec *cx, const context_split *d, const tensor *blo
     TRY(exec_open(cx, "sum of copies", OTT_F32, to->rows, d->width, &sum, &sum_buffer));
     TRY(exec_open(cx, "gradient of a copy", OTT_F32, to->rows, d->width, &next, &next_buffer));
     for (int64_t k = first; k < end; k++) {
-        tensor copy = place_of(d, blocks, ranks, k);
+        tensor copy = copy_at(d, blocks, ranks, k);
         TRY(op_convert(cx, &(convert_args){.x = &copy, .y = k > first ? &next : &sum}));
         if (k > first) TRY(op_add(cx, &(add_args){.x = &sum, .delta = &next, .y = &sum}));
     }
@@ -85,7 +87,7 @@ ott_status context_ranks_scatter(exec *cx, group *g, const context_split *d, con
     TRY(exchange(cx, g, heads, &blocks));
     int64_t count = copy_count(d, &blocks, g->size);
     for (int64_t k = 0, end = 0; k < count; k = end) {
-        tensor from = place_of(d, &blocks, g->size, k),
+        tensor from = copy_at(d, &blocks, g->size, k),
                to = tensor_columns(*tokens, column_of(d, k), d->width);
         while (end < count && column_of(d, end) == column_of(d, k)) end++;
         if (end - k > 1)

@@ -1,4 +1,4 @@
-/* nn/delayed: where the states of delayed scaling lie, and their update. */
+/* nn/delayed: the store of delayed-scaling states, and their update. */
 #include "nn/delayed.h"
 #include "fp8/history.h"
 #include <math.h>
@@ -11,7 +11,7 @@ const cast_spec *delayed_cast(const quant_spec *q) {
 
 /* ---- the store ---- */
 
-/* Does a state go on under this spec? */
+/* True if the state keeps its values under this spec. */
 static bool continues(const delayed_state *s, const cast_spec *spec) {
     return s->seen.data && s->spec.format == spec->format && s->spec.scale.margin == spec->scale.margin;
 }
@@ -38,14 +38,15 @@ static ott_status fill(device *d, const delayed_request *want, const delayed_sta
     return device_copy_in(d, state->scale.data, &one, sizeof one);
 }
 
-/* The order of states: inputs that stay with their rank, inputs that are reduced, others that are, others that stay. */
+/* Order of states: inputs that are not reduced, inputs that are, others that are, others that are not. So
+   reduced ones and inputs are contiguous. */
 enum { ORDERS = 4 };
 static int order_of(const delayed_request *want) {
     static const int orders[2][2] = {{3, 2}, {0, 1}};
     return orders[want->is_input][want->spec->reduce];
 }
 
-/* Layout: seen of all, scales of all, then the windows. */
+/* Layout of the block: all amaxes since the update, all scales, then the histories. */
 static ott_status place_state(const delayed_store *fresh, device *d, const delayed_request *want,
                               int64_t index, float *amax_history) {
     float *scale = (float *)fresh->block + fresh->seen.columns;
@@ -58,7 +59,7 @@ static ott_status place_state(const delayed_store *fresh, device *d, const delay
     return OTT_OK;
 }
 
-/* next[ORDERS]: where the states of each order begin. */
+/* next[ORDERS]: index of the next state of each order. */
 static ott_status place_states(const delayed_store *fresh, device *d, const delayed_request *requests,
                                int count, int64_t *next) {
     float *amax_history = fresh->block ? (float *)fresh->block + 2 * fresh->seen.columns : NULL;
@@ -107,7 +108,7 @@ ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g) {
     return store->reduced ? group_all_reduce(g, cx, &seen, REDUCE_MAX) : OTT_OK;
 }
 
-/* A user's own rule runs on the host. */
+/* A user's scale callback runs on the host. */
 static ott_status update_on_host(exec *cx, const delayed_state *s) {
     device *d = cx->device;
     void *memory;
@@ -119,9 +120,10 @@ static ott_status update_on_host(exec *cx, const delayed_state *s) {
     TRY_OUT(device_copy_out(d, amax_history, s->amax_history.data, tensor_bytes(s->amax_history)));
     history_update(&s->spec, seen, amax_history, &scale);
     if (!(scale > 0.0f && isfinite(scale)))
-        TRY_OUT(status_fail(OTT_ERR_ARGUMENT,
-                            "delayed scaling: the scale callback returned %g; a scale is above 0 and finite",
-                            (double)scale));
+        TRY_OUT(status_fail(
+            OTT_ERR_ARGUMENT,
+            "delayed scaling: the scale callback returned %g; a scale must be positive and finite",
+            (double)scale));
     TRY_OUT(device_copy_in(d, s->amax_history.data, amax_history, tensor_bytes(s->amax_history)));
     TRY_OUT(device_copy_in(d, s->scale.data, &scale, sizeof scale));
     TRY_OUT(device_zero(d, s->seen.data, sizeof seen));

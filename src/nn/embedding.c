@@ -1,5 +1,5 @@
-/* nn/embedding: token ids to vectors. Ranks that have other rows of the table give 0 for these tokens, so that the sum
-   over all is exact. */
+/* nn/embedding: looks up token ids. Ranks without the row of a token contribute 0 to the sum over ranks, so
+   it is exact. */
 #include "nn/embedding.h"
 
 static int64_t rows_before(const embedding *e) {
@@ -18,7 +18,7 @@ static ott_status look_up(exec *cx, const embedding *e, const tensor *token, con
                                                               .after = rows_after(e)});
 }
 
-/* In a table that is here whole: of the tokens that are here between layers. */
+/* With the full table: looks up this rank's tokens. */
 static ott_status look_up_own(exec *cx, const embedding *e, const tensor *token, const tensor *y) {
     int64_t first = y->rows < token->columns ? e->ranks.group->rank * y->rows : 0;
     tensor own = tensor_columns(*token, first, y->rows);
@@ -27,7 +27,7 @@ static ott_status look_up_own(exec *cx, const embedding *e, const tensor *token,
 
 static ott_status look_up_parts(exec *cx, const embedding *e, const tensor *token, const tensor *y) {
     partial_sum sum;
-    ott_dtype format = y->dtype == OTT_F16 ? OTT_F32 : y->dtype; /* groups do not add fp16 */
+    ott_dtype format = y->dtype == OTT_F16 ? OTT_F32 : y->dtype; /* groups do not sum fp16 */
     TRY(tensor_partial_open(cx, &e->ranks, format, y, &sum));
     TRY(look_up(cx, e, token, &sum.t));
     return tensor_partial_close(cx, &e->ranks, y, &sum);

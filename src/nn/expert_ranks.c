@@ -1,4 +1,4 @@
-/* nn/expert_ranks: counts of rows, and the two exchanges. */
+/* nn/expert_ranks: row counts and the two all-to-alls. */
 #include "nn/expert_ranks.h"
 
 ott_status expert_ranks_open(expert_ranks *r, arena *memory, group *g, int64_t experts) {
@@ -29,7 +29,7 @@ int64_t expert_ranks_received_rows(const expert_ranks *r) {
     return sum_of(r->received, r->group->size);
 }
 
-/* Where the experts of rank `of` begin among rank `from`'s rows; rank size: where all end. */
+/* Index of the first row for rank `of`'s experts among rank `from`'s rows. of = number of ranks: the end. */
 static int64_t begin_of(const expert_ranks *r, int from, int of) {
     int64_t expert = of * expert_ranks_own(r);
     return expert > 0 ? r->end[from * r->experts + expert - 1] : 0;
@@ -43,8 +43,8 @@ static void count_rows(expert_ranks *r) {
     }
 }
 
-/* Nothing has been routed: every expert gets as many. */
-static void expect_mean(expert_ranks *r, int64_t rows) {
+/* While the plan is recorded, nothing is routed yet: assumes equal counts. */
+static void assume_mean(expert_ranks *r, int64_t rows) {
     for (int k = 0; k < r->group->size; k++)
         r->sent[k] = r->received[k] = rows * (k + 1) / r->group->size - rows * k / r->group->size;
 }
@@ -64,7 +64,7 @@ ott_status expert_ranks_exchange_counts(exec *cx, expert_ranks *r, int64_t rows,
                                         const tensor *all, const tensor *own) {
     TRY(group_run(r->group, cx, &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = *end, .output = *all}));
     if (plan_recording(cx->plan)) {
-        expect_mean(r, rows);
+        assume_mean(r, rows);
         return OTT_OK;
     }
     TRY(read_ends(cx, r, all));
@@ -73,7 +73,7 @@ ott_status expert_ranks_exchange_counts(exec *cx, expert_ranks *r, int64_t rows,
 
 ott_status expert_ranks_reload_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *all) {
     if (!plan_recording(cx->plan)) return read_ends(cx, r, all);
-    expect_mean(r, rows);
+    assume_mean(r, rows);
     return OTT_OK;
 }
 

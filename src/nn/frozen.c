@@ -1,4 +1,4 @@
-/* nn/frozen: codes and scales of frozen matrices. */
+/* nn/frozen: stores frozen matrices as FP8 codes with scales. */
 #include "nn/frozen.h"
 #include "fp8/recipe.h"
 #include <math.h>
@@ -31,8 +31,8 @@ static void lay_out(frozen_codes *c, const parameter *p) {
     c->scale_columns = blocks_of(p->columns, c->block_columns);
 }
 
-/* Lines of a rank's part that lie together are whole blocks: on one rank as on the others. Of a stack it has whole
-   matrices. */
+/* Checks that each contiguous run of the local part's rows consists of complete scale blocks. Expert
+   parallelism never splits a matrix. */
 static ott_status check_local(const parameter *p, const frozen_codes *c) {
     parameter_run run;
     if (!parameter_is_split(p) || p->rank == 3) return OTT_OK;
@@ -42,12 +42,12 @@ static ott_status check_local(const parameter *p, const frozen_codes *c) {
         fits &= run.count % c->block_rows == 0 && (p->local.row + run.first) % c->block_rows == 0;
     }
     if (fits) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG,
-                       "%s: distributed.tp leaves a rank %lld x %lld of it, which is not of whole blocks of "
-                       "%lld x %lld that share a "
-                       "scale: take fewer ranks, or train.frozen_granularity = channel or tensor",
-                       p->name, (long long)p->local.rows, (long long)p->local.columns,
-                       (long long)c->block_rows, (long long)c->block_columns);
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "%s: distributed.tp leaves a rank %lld x %lld, which splits scale blocks of %lld x %lld: "
+        "use fewer ranks, or train.frozen_granularity = channel or tensor",
+        p->name, (long long)p->local.rows, (long long)p->local.columns, (long long)c->block_rows,
+        (long long)c->block_columns);
 }
 
 ott_status frozen_open(parameter *p, const cast_spec *cast, bool is_here, arena *memory) {
@@ -67,7 +67,7 @@ ott_status frozen_open(parameter *p, const cast_spec *cast, bool is_here, arena 
 
 /* ---- the local part ---- */
 
-/* Of the part's matrices, and rows of each. */
+/* Number of matrices in the local part. local_rows: rows of each. */
 static int64_t local_matrices(const parameter *p) {
     return p->rank == 3 ? p->local.rows / p->codes->rows : 1;
 }
@@ -76,7 +76,7 @@ static int64_t local_rows(const parameter *p) {
     return p->rank == 3 ? p->codes->rows : p->local.rows;
 }
 
-/* Scales of a matrix. */
+/* Number of scales per matrix of the local part. */
 static int64_t local_groups(const parameter *p) {
     return granularity_groups(p->codes->cast.grain, local_rows(p), p->local.columns);
 }
@@ -89,7 +89,7 @@ static float scale_at(const frozen_codes *c, int64_t row, int64_t column) {
     return c->scale_inv[frozen_block_at(c, row) * c->scale_columns + column / c->block_columns];
 }
 
-static void gather_matrix(const parameter *p, int64_t first, float *out) {
+static void gather_scales(const parameter *p, int64_t first, float *out) {
     const frozen_codes *c = p->codes;
     int64_t groups = granularity_mn_groups(c->cast.grain, local_rows(p));
     for (int64_t i = 0; i < groups; i++) {
@@ -105,7 +105,7 @@ ott_status frozen_place_scales(const parameter *p, device *d) {
     int64_t bytes = frozen_local_bytes(p);
     TRY(mem_alloc(d->account, MEM_OTHER, bytes, "scales of a frozen weight", &host));
     for (int64_t k = 0; k < local_matrices(p); k++)
-        gather_matrix(p, k * local_rows(p), (float *)host + k * local_groups(p));
+        gather_scales(p, k * local_rows(p), (float *)host + k * local_groups(p));
     ott_status status = device_copy_in(d, p->codes->local, host, bytes);
     mem_free(d->account, host);
     return status;
@@ -128,7 +128,7 @@ qtensor frozen_quantized(const parameter *p, int64_t matrix) {
 
 /* ---- elements ---- */
 
-/* Elements that share a scale: from `first` on, at most `most`, in one row. */
+/* A run of elements of one row that share a scale. */
 typedef struct scale_run {
     int64_t index, count;
 } scale_run;
@@ -149,16 +149,16 @@ void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *va
     }
 }
 
-/* ---- a stack ---- */
+/* ---- expert weights ---- */
 
-/* Where the rows of some matrices end. */
-typedef struct stack_ends {
-    const tensor *of; /* NULL: the host does not look */
-    int32_t end[64];  /* from a multiple of so many on, */
-    int32_t last;     /* and of the matrix before */
-} stack_ends;
+/* Reads where experts' rows end, in chunks. */
+typedef struct expert_ends {
+    const tensor *of; /* on the device; NULL: do not read it */
+    int32_t end[64];  /* the current chunk */
+    int32_t last;     /* end of the previous expert */
+} expert_ends;
 
-static ott_status look_for_rows(exec *cx, stack_ends *s, int64_t matrix, bool *has) {
+static ott_status has_rows(exec *cx, expert_ends *s, int64_t matrix, bool *has) {
     const int64_t some = sizeof s->end / sizeof *s->end;
     *has = true;
     if (!s->of) return OTT_OK;
@@ -174,17 +174,17 @@ static ott_status look_for_rows(exec *cx, stack_ends *s, int64_t matrix, bool *h
 
 ott_status frozen_stack_values(exec *cx, const parameter *p, const tensor *end, const tensor *w) {
     bool looks = cx->device->threads > 0 && !plan_recording(cx->plan), has;
-    stack_ends ends = {.of = looks ? end : NULL};
+    expert_ends ends = {.of = looks ? end : NULL};
     for (int64_t k = 0; k < local_matrices(p); k++) {
         const qtensor q = frozen_quantized(p, k);
         const tensor y = tensor_rows(*w, k * q.rows, q.rows);
-        TRY(look_for_rows(cx, &ends, k, &has));
+        TRY(has_rows(cx, &ends, k, &has));
         if (has) TRY(op_dequantize(cx, &(dequantize_args){.q = &q, .y = &y}));
     }
     return OTT_OK;
 }
 
-/* ---- filling ---- */
+/* ---- making codes from values ---- */
 
 ott_status frozen_fill_open(mem *account, const parameter *p, frozen_filling *out) {
     void *memory;
@@ -200,7 +200,7 @@ void frozen_fill_close(frozen_filling *f) {
     *f = (frozen_filling){0};
 }
 
-/* Magnitudes are compared as bits, in which a NaN is above infinity and that above all numbers. */
+/* Compares magnitudes as bits: NaN > infinity > all numbers. */
 void frozen_fill_measure(const frozen_filling *f, int64_t first, int64_t count, const float *values) {
     scale_run run;
     for (int64_t i = 0; i < count; i += run.count) {
@@ -220,8 +220,8 @@ ott_status frozen_fill_scales(const frozen_filling *f, device *d) {
         if (!isfinite(f->scale[i]))
             return status_fail(
                 OTT_ERR_FORMAT,
-                "%s holds a NaN or an infinity, which no FP8 scale can hold: load other weights, or "
-                "leave out train.frozen_dtype = fp8",
+                "%s contains NaN or infinity, which FP8 cannot represent: load other weights, or "
+                "remove train.frozen_dtype = fp8",
                 f->p->name);
         f->scale[i] = scale_from_amax(f->scale[i], OTT_E4M3, &c->cast.scale);
         c->scale_inv[i] = scale_inverse(f->scale[i]);

@@ -1,31 +1,32 @@
-/* nn/grouped: operands in groups, and their products. */
+/* nn/grouped: quantizes operands by groups and multiplies them. */
 #include "nn/grouped.h"
 
-static bool is_of_tensor(const quant_spec *s) {
+static bool is_tensorwise(const quant_spec *s) {
     return (cast_spec_is_fp8(&s->rowwise) && s->rowwise.grain == GRANULARITY_TENSOR) ||
            (cast_spec_is_fp8(&s->columnwise) && s->columnwise.grain == GRANULARITY_TENSOR);
 }
 
-static bool is_delayed(const quant_spec *s) {
+static bool is_scaling_delayed(const quant_spec *s) {
     return s->rowwise.policy == AMAX_DELAYED || s->columnwise.policy == AMAX_DELAYED;
 }
 
-/* A matrix of a stack may have one scale. */
+/* An expert's matrix may have one scale. */
 bool grouped_supports(const linear_spec *s, const char **why) {
     *why = "it leaves one use of a weight in high precision";
     if (!cast_spec_is_fp8(&s->weight.rowwise) || !cast_spec_is_fp8(&s->weight.columnwise)) return false;
-    *why = "it has one scale of a tensor of tokens, which changes with where they go";
-    return !is_of_tensor(&s->input) && !is_of_tensor(&s->grad_output) && !is_delayed(&s->weight);
+    *why = "it has one scale for a tensor of tokens, which would depend on the routing";
+    return !is_tensorwise(&s->input) && !is_tensorwise(&s->grad_output) && !is_scaling_delayed(&s->weight);
 }
 
-/* ---- one use of rows, or of a stack ---- */
+/* ---- operands ---- */
 
-typedef struct form {
+typedef struct grouped_operand {
     operand of;
-    plan_buffer buffer; /* of codes and scales; none in high precision */
-} form;
+    plan_buffer buffer; /* codes and scales; none in high precision */
+} grouped_operand;
 
-/* Quantizes x, which may have `most` rows, in groups that end at `end`; NULL: in as many of equal size. */
+/* Quantizes x in groups that end at `end`; NULL: in q->groups groups of equal size. most: maximum number of
+   rows, which sizes the buffer. */
 static ott_status quantize(exec *cx, qtensor *q, bool columnwise, const tensor *x, const tensor *end,
                            int64_t most, plan_buffer *buffer) {
     qblocks blocks = {0};
@@ -39,9 +40,9 @@ static ott_status quantize(exec *cx, qtensor *q, bool columnwise, const tensor *
 }
 
 static ott_status open_copy(exec *cx, const quant_spec *spec, bool columnwise, const tensor *x,
-                            const grouped_rows *r, bool stacked, form *f) {
+                            const grouped_rows *r, bool stacked, grouped_operand *f) {
     qtensor q = {.columns = x->columns, .groups = r->end.columns, .spec = *spec};
-    (columnwise ? &q.spec.rowwise : &q.spec.columnwise)->format = OTT_F32; /* the use that is not wanted */
+    (columnwise ? &q.spec.rowwise : &q.spec.columnwise)->format = OTT_F32; /* the use that is not needed */
     bool fp8 = quant_spec_is_fp8(&q.spec);
     f->buffer = PLAN_NONE;
     if (fp8)
@@ -51,27 +52,27 @@ static ott_status open_copy(exec *cx, const quant_spec *spec, bool columnwise, c
     return OTT_OK;
 }
 
-static ott_status close_forms(exec *cx, form *a, form *b) {
+static ott_status close_operands(exec *cx, grouped_operand *a, grouped_operand *b) {
     TRY(plan_close(cx->plan, &a->buffer));
     return plan_close(cx->plan, &b->buffer);
 }
 
-/* ---- the products ---- */
+/* ---- GEMMs ---- */
 
 ott_status grouped_output(exec *cx, const linear_spec *s, const tensor *w, const tensor *x,
                           const grouped_rows *r, const tensor *y) {
-    form a, b;
+    grouped_operand a, b;
     TRY(open_copy(cx, &s->input, false, x, r, false, &a));
     TRY(open_copy(cx, &s->weight, false, w, r, true, &b));
     TRY(exec_grouped_gemm(
         cx, GEMM_OUTPUT,
         &(grouped_gemm_args){.a = &a.of, .b = &b.of, .end = &r->end, .c = y, .spec = s->gemm[GEMM_OUTPUT]}));
-    return close_forms(cx, &a, &b);
+    return close_operands(cx, &a, &b);
 }
 
 ott_status grouped_grad_input(exec *cx, const linear_spec *s, const tensor *w, const tensor *g,
                               const grouped_rows *r, const tensor *dx, bool accumulate) {
-    form a, b;
+    grouped_operand a, b;
     TRY(open_copy(cx, &s->grad_output, false, g, r, false, &a));
     TRY(open_copy(cx, &s->weight, true, w, r, true, &b));
     TRY(exec_grouped_gemm(cx, GEMM_GRAD_INPUT,
@@ -81,12 +82,12 @@ ott_status grouped_grad_input(exec *cx, const linear_spec *s, const tensor *w, c
                                                .c = dx,
                                                .accumulate = accumulate,
                                                .spec = s->gemm[GEMM_GRAD_INPUT]}));
-    return close_forms(cx, &a, &b);
+    return close_operands(cx, &a, &b);
 }
 
 ott_status grouped_grad_weight(exec *cx, const linear_spec *s, const tensor *x, const tensor *g,
                                const grouped_rows *r, const grouped_balance *balance, const tensor *dw) {
-    form a, b;
+    grouped_operand a, b;
     TRY(open_copy(cx, &s->grad_output, true, g, r, false, &a));
     TRY(open_copy(cx, &s->input, true, x, r, false, &b));
     TRY(exec_grouped_gemm_weight(cx, &(grouped_gemm_weight_args){.a = &a.of,
@@ -96,5 +97,5 @@ ott_status grouped_grad_weight(exec *cx, const linear_spec *s, const tensor *x, 
                                                                  .first = balance ? balance->first : 0,
                                                                  .c = dw,
                                                                  .spec = s->gemm[GEMM_GRAD_WEIGHT]}));
-    return close_forms(cx, &a, &b);
+    return close_operands(cx, &a, &b);
 }

@@ -17,7 +17,7 @@ static tensor own_heads(const tensor_ranks *r, const tensor *all, int64_t column
 
 /* ---- forward ---- */
 
-/* y = this rank's heads of the norm over all ranks'; rstd is the whole's. */
+/* y = this rank's heads of the norm over all heads. rstd: of all heads. */
 static ott_status normalize_all(exec *cx, const norm *n, const tensor_ranks *r, const tensor *x,
                                 const tensor *y, const tensor *rstd) {
     tensor all;
@@ -52,7 +52,7 @@ ott_status head_norm_forward(exec *cx, const norm *n, const tensor_ranks *r, ten
 
 /* ---- backward ---- */
 
-/* The same of this rank's heads of those of all that the norm is over. */
+/* The same for a norm over all heads, of which this rank has some. */
 static ott_status backward_all(exec *cx, const norm *n, const tensor_ranks *r, const head_norm_saved *s,
                                const tensor *own_dy, const tensor *dx) {
     tensor dy, raw;

@@ -1,4 +1,4 @@
-/* nn/latent: paths through a latent, and heads made of what they lead to. */
+/* nn/latent: paths through latents, and the heads made from them. */
 #include "nn/latent.h"
 
 ott_status latent_connect(latent_path *p, activation_specs *input) {
@@ -17,7 +17,7 @@ tensor latent_extra_columns(const latent_path *p, const latent_saved *s) {
     return tensor_columns(s->made, p->b.in, p->a.out - p->b.in);
 }
 
-/* Opens the latent as b reads it. Backward makes it again: it is less than what would be kept. */
+/* Opens the normed latent as b reads it. Backward computes it again, which saves memory. */
 static ott_status open_latent(exec *cx, const latent_path *p, const latent_saved *s, activation *y,
                               tensor *rstd, plan_buffer *rstd_buffer) {
     tensor from = latent_of(p, &s->made);
@@ -38,7 +38,7 @@ ott_status latent_forward(exec *cx, latent_path *p, const activation *x, const t
     return activation_close(cx, &n);
 }
 
-/* dn, the sum of all ranks, from g, which it closes. */
+/* dn = its sum over the ranks, computed from g. Closes g. */
 static ott_status backward_up(exec *cx, latent_path *p, const activation *n, activation *g,
                               const tensor *dn) {
     const tensor_ranks ranks = latent_ranks(p);
@@ -48,7 +48,7 @@ static ott_status backward_up(exec *cx, latent_path *p, const activation *n, act
     return tensor_partial_close(cx, &ranks, dn, &sum);
 }
 
-/* The gradient of the latent before its norm, to the first columns of dmade. */
+/* Computes the gradient of the latent before its norm, into the first columns of dmade. */
 static ott_status backward_latent(exec *cx, latent_path *p, const latent_saved *s, activation *g,
                                   const tensor *dmade) {
     activation n, to = {.t = latent_of(p, dmade)};

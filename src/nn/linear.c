@@ -1,13 +1,13 @@
-/* nn/linear: the layer FP8 is for. */
+/* nn/linear: the compute weight, the ways to read a weight, and the three GEMMs. */
 #include "nn/linear.h"
 
-/* ---- the weight as the GEMMs read it ---- */
+/* ---- the compute weight ---- */
 
 static ott_dtype master_format(const linear *l) {
     return l->weight ? l->weight->shard.value.dtype : OTT_F32;
 }
 
-/* Bytes of the weight in the activation format, 0 where the GEMMs read only FP8 codes or the master itself. */
+/* Bytes of the weight in the activation format; 0 if GEMMs read only FP8 codes or the master. */
 static int64_t high_precision_bytes(const linear *l) {
     const quant_spec *w = &l->spec.weight;
     bool needed = !cast_spec_is_fp8(&w->rowwise) || !cast_spec_is_fp8(&w->columnwise);
@@ -15,12 +15,12 @@ static int64_t high_precision_bytes(const linear *l) {
     return needed && !same ? l->out * l->in * dtype_bytes(l->spec.activation) : 0;
 }
 
-/* Do ranks hold the weight between them? */
+/* True if data-parallel ranks shard the weight. */
 static bool is_sharded(const linear *l) {
     return l->weight && l->weight->shard.rows_per_rank;
 }
 
-/* Bytes of the columnwise codes, the last part of their block, where backward makes them. */
+/* Bytes of the columnwise codes, which are last in their block, if backward makes them each time; else 0. */
 static int64_t requantized_bytes(const linear *l, const device *d) {
     const quant_spec *w = &l->spec.weight;
     bool alike = cast_spec_is_fp8(&w->rowwise) && quant_spec_shares_scales(w);
@@ -28,8 +28,8 @@ static int64_t requantized_bytes(const linear *l, const device *d) {
     return l->requantizes && apart ? backend_align(d->can, l->out * l->in) : 0;
 }
 
-/* Does each product make the weight that it reads? */
-static bool is_made_each_time(const linear *l) {
+/* True if the layer has no compute weight: each GEMM makes its operand. */
+static bool is_made_per_gemm(const linear *l) {
     return linear_keeps_codes(l) || linear_is_composed(l);
 }
 
@@ -37,11 +37,11 @@ ott_status linear_set_spec(linear *l, device *d, const linear_spec *spec) {
     qblocks blocks = {0};
     linear_release(l, d);
     l->spec = *spec;
-    if (is_made_each_time(l)) l->spec.weight.rowwise.policy = l->spec.weight.columnwise.policy = AMAX_CURRENT;
+    if (is_made_per_gemm(l)) l->spec.weight.rowwise.policy = l->spec.weight.columnwise.policy = AMAX_CURRENT;
     l->compute = (tensor){0};
     l->quantized = (qtensor){.rows = l->out, .columns = l->in, .spec = l->spec.weight};
     TRY(qtensor_lay_out(&l->quantized, d->can, &blocks));
-    if (is_sharded(l) || is_made_each_time(l)) return OTT_OK;
+    if (is_sharded(l) || is_made_per_gemm(l)) return OTT_OK;
     int64_t requantized = requantized_bytes(l, d), high_precision = high_precision_bytes(l);
     int64_t quantized = blocks.rowwise.bytes + blocks.columnwise.bytes - requantized;
     if (quantized + high_precision == 0) return OTT_OK;
@@ -83,11 +83,11 @@ tensor_shard linear_shard(const linear *l, recipe_tensor which) {
     return (tensor_shard){0};
 }
 
-/* Of `rows` rows of the weight that lie together in the whole. */
+/* Checks `rows` rows of the weight that are contiguous in the full weight. */
 static ott_status check_blocks(const linear *l, const linear_spec *spec, int64_t rows) {
     const struct {
         const quant_spec *spec;
-        int64_t rows, columns; /* rows 0: tokens, which are not cut here */
+        int64_t rows, columns; /* rows 0: tokens, which tensor parallelism does not split */
     } parts[TENSOR_COUNT] = {[TENSOR_INPUT] = {&spec->input, 0, l->in},
                              [TENSOR_WEIGHT] = {&spec->weight, rows, l->in},
                              [TENSOR_GRAD_OUTPUT] = {&spec->grad_output, 0, rows}};
@@ -97,8 +97,8 @@ static ott_status check_blocks(const linear *l, const linear_spec *spec, int64_t
         if (!shard_fits_blocks(&shard, parts[t].spec, parts[t].rows, parts[t].columns, &block))
             return status_fail(
                 OTT_ERR_CONFIG,
-                "%s: distributed.tp = %d leaves a rank %lld x %lld of its weight, which is not of "
-                "whole scale blocks of %lld; take fewer ranks, or a recipe without blocks",
+                "%s: distributed.tp = %d leaves a rank %lld x %lld of its weight, which splits "
+                "scale blocks of %lld; use fewer ranks, or a recipe without blocks",
                 l->name, l->ranks.group->size, (long long)rows, (long long)l->in, (long long)block);
     }
     return OTT_OK;
@@ -117,7 +117,7 @@ static const float *next_scale(const linear *l, recipe_tensor which) {
     return l->delayed[which].scale.data;
 }
 
-/* Does a bias read a gradient whose rows other ranks send? */
+/* True if a bias needs the gradient in high precision although sequence-parallel ranks gather it. */
 static bool sums_gathered_gradient(const linear *l) {
     return l->split == PARAMETER_COLUMNS && l->ranks.sequence && l->bias && !l->bias->frozen;
 }
@@ -134,29 +134,29 @@ ott_status linear_connect(linear *l, activation_specs *input, activation_specs *
                                 &l->grad_copy);
 }
 
-/* Does each backward make the codes that it reads? */
+/* True if each backward makes the columnwise codes. */
 static bool is_requantized(const linear *l) {
     return l->requantizes && !is_sharded(l) && cast_spec_is_fp8(&l->spec.weight.columnwise) &&
            !l->quantized.columnwise.data;
 }
 
-/* The weight without its columnwise use. */
-static qtensor kept_uses(const linear *l) {
+/* The quantized weight without a columnwise use that is not kept. */
+static qtensor kept_copy(const linear *l) {
     qtensor q = l->quantized;
     if (is_requantized(l)) q.spec.columnwise.format = OTT_F32;
     return q;
 }
 
-/* ---- the form that the optimizer makes ---- */
+/* ---- quantization fused into the optimizer step ---- */
 
-/* Has each use one scale, of all elements? */
+/* True if each FP8 use has one scale for the tensor. */
 static bool has_one_scale(const quant_spec *q) {
     return (!cast_spec_is_fp8(&q->rowwise) || q->rowwise.grain == GRANULARITY_TENSOR) &&
            (!cast_spec_is_fp8(&q->columnwise) || q->columnwise.grain == GRANULARITY_TENSOR);
 }
 
-/* Do its scales follow from an amax of several ranks? */
-static bool waits_for_ranks(const linear *l) {
+/* True if the current amax must be reduced over ranks. */
+static bool depends_on_ranks(const linear *l) {
     const quant_spec *q = &l->spec.weight;
     const tensor_shard shard = linear_shard(l, TENSOR_WEIGHT);
     bool current = (cast_spec_is_fp8(&q->rowwise) && q->rowwise.policy == AMAX_CURRENT) ||
@@ -167,14 +167,14 @@ static bool waits_for_ranks(const linear *l) {
 void linear_fuse_quantize(linear *l) {
     parameter_shard *s = &l->weight->shard;
     const parameter_part part = parameter_shard_part(l->weight);
-    qtensor form = l->quantized;
+    qtensor fused = l->quantized;
     if (l->weight->frozen || l->weight->rank != 2 || !linear_casts_weight(l)) return;
     if (part.rows == 0 || parameter_rows_at(&part, 0, part.rows).count < part.rows) return;
-    if (is_sharded(l) && !has_one_scale(&form.spec)) return;
-    form.rows = s->value.rows;
-    if (is_sharded(l) || is_requantized(l) || waits_for_ranks(l))
-        form.rowwise.data = form.columnwise.data = NULL;
-    s->quantized = form;
+    if (is_sharded(l) && !has_one_scale(&fused.spec)) return;
+    fused.rows = s->value.rows;
+    if (is_sharded(l) || is_requantized(l) || depends_on_ranks(l))
+        fused.rowwise.data = fused.columnwise.data = NULL;
+    s->quantized = fused;
     l->optimizer_quantizes = true;
     l->quantized_step = -1;
 }
@@ -192,12 +192,12 @@ ott_status linear_quantize_weight(exec *cx, linear *l) {
     return op_amax(cx, &(amax_args){.x = &s->value, .q = &s->quantized});
 }
 
-/* ---- the weight of a step ---- */
+/* ---- refresh for a step ---- */
 
-/* As shard_quantize, without the codes that are not kept. */
+/* Like shard_quantize, but without the codes that are not kept. */
 static ott_status quantize_kept(exec *cx, const linear *l, const tensor_shard *shard) {
     const tensor *master = &l->weight->value;
-    const qtensor kept = kept_uses(l);
+    const qtensor kept = kept_copy(l);
     if (!linear_is_quantized_by_optimizer(cx, l))
         TRY(op_amax(cx, &(amax_args){.x = master, .q = &l->quantized}));
     TRY(shard_reduce_amax(cx, shard, &l->quantized));
@@ -219,7 +219,7 @@ static ott_status make_compute(exec *cx, linear *l) {
     return op_convert(cx, &(convert_args){.x = &l->weight->value, .y = &l->compute});
 }
 
-/* The weight in the activation format. */
+/* The weight that high-precision GEMMs read: converted to the activation format, or the master. */
 static tensor plain_weight(const linear *l) {
     return l->compute.data ? l->compute : l->weight->value;
 }
@@ -232,40 +232,40 @@ bool linear_weight_is_fresh(const exec *cx, const linear *l) {
     return l->compute_step == cx->step || (linear_weight_is_fixed(l) && l->compute_step >= 0);
 }
 
-/* Makes the compute weight of this training step from the master, if it is not there yet. */
+/* Makes the compute weight for this step if it is out of date. */
 static ott_status refresh(exec *cx, linear *l) {
-    if (l->packed.t.data || is_sharded(l) || is_made_each_time(l)) return OTT_OK;
+    if (l->packed.t.data || is_sharded(l) || is_made_per_gemm(l)) return OTT_OK;
     if (linear_weight_is_fresh(cx, l) && !plan_recording(cx->plan)) return OTT_OK;
     TRY(make_compute(cx, l));
     if (!plan_recording(cx->plan)) l->compute_step = cx->step;
     return OTT_OK;
 }
 
-/* A tensor's quantized form was used in training: its amax counts for delayed scaling. */
+/* Records the amax of a tensor that was quantized in training, for delayed scaling. */
 static ott_status record_amax(exec *cx, const linear *l, recipe_tensor which, const qtensor *q) {
     if (!l->delayed[which].seen.data) return OTT_OK;
     return op_amax_record(cx, &(amax_record_args){.q = q, .seen = &l->delayed[which].seen});
 }
 
-/* And a hook may look. */
+/* Records the amax and calls the hook, in training. */
 static ott_status observe(exec *cx, linear *l, recipe_tensor which, const tensor *t, const qtensor *q) {
     if (!q || cx->phase != PHASE_TRAIN) return OTT_OK;
     TRY(record_amax(cx, l, which, q));
-    if (!t->data) return OTT_OK; /* its codes came from other ranks, alone */
+    if (!t->data) return OTT_OK; /* only codes were gathered from other ranks */
     return exec_hook_quantized(cx, l->name, which, t, q);
 }
 
-/* A hook sees the codes that are kept. */
+/* The same for a weight of which only some codes are kept. */
 static ott_status observe_kept(exec *cx, linear *l) {
-    const qtensor kept = kept_uses(l);
+    const qtensor kept = kept_copy(l);
     if (cx->phase != PHASE_TRAIN) return OTT_OK;
     TRY(record_amax(cx, l, TENSOR_WEIGHT, &l->quantized));
     if (!quant_spec_is_fp8(&kept.spec)) return OTT_OK;
     return exec_hook_quantized(cx, l->name, TENSOR_WEIGHT, &l->weight->value, &kept);
 }
 
-/* The weight is the same for all micro-batches of a step: it counts once. One that ranks share is shown to the hook
-   where it is cast (parallel/store_gather). */
+/* Once per step, as the weight is the same for all micro-batches. parallel/store calls the hook for sharded
+   weights. */
 static ott_status observe_weight(exec *cx, linear *l) {
     if (!cx->is_first_microbatch || !linear_casts_weight(l)) return OTT_OK;
     if (is_requantized(l)) return observe_kept(cx, l);
@@ -282,7 +282,7 @@ static const qtensor *weight_copy(const linear *l) {
     return quant_spec_is_fp8(&l->spec.weight) ? &l->quantized : NULL;
 }
 
-/* ---- a frozen weight that is kept in FP8 ---- */
+/* ---- weights that are stored as FP8 codes ---- */
 
 linear_codes_use linear_get_codes_use(const linear *l, bool backward) {
     const qtensor kept = frozen_quantized(l->weight, 0);
@@ -295,7 +295,7 @@ linear_codes_use linear_get_codes_use(const linear *l, bool backward) {
                                                                           : LINEAR_CODES_REQUANTIZED;
 }
 
-/* The columnwise use of the codes that are kept. */
+/* Adds the columnwise use of the stored codes: a transposed copy if the backend needs one. */
 static ott_status open_kept_columnwise(exec *cx, qtensor *q, plan_buffer *buffer) {
     if (!cx->device->can->contiguous_contraction) return OTT_OK;
     TRY(plan_open(cx->plan, "codes for backward", q->rows * q->columns, buffer));
@@ -307,9 +307,9 @@ static ott_status open_kept_columnwise(exec *cx, qtensor *q, plan_buffer *buffer
     return op_transpose(cx, &(transpose_args){.x = &x, .y = &y});
 }
 
-/* Another use than the codes', of their values x. */
-static ott_status open_other_use(exec *cx, const linear *l, bool columnwise, const tensor *x, qtensor *q,
-                                 plan_buffer *buffer) {
+/* Opens *q: the rowwise or columnwise use of values x, quantized with current scaling. */
+static ott_status open_quantized_use(exec *cx, const linear *l, bool columnwise, const tensor *x, qtensor *q,
+                                     plan_buffer *buffer) {
     qblocks blocks = {0};
     const tensor_shard shard = linear_shard(l, TENSOR_WEIGHT);
     *q = (qtensor){.rows = l->out, .columns = l->in, .spec = l->spec.weight};
@@ -324,7 +324,7 @@ static ott_status open_other_use(exec *cx, const linear *l, bool columnwise, con
     return shard_quantize(cx, &shard, x, q);
 }
 
-/* The use of the codes that a product wants, until `buffer` is closed. */
+/* Opens the operand that a GEMM reads, from stored codes. The caller closes `buffer`. */
 static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand *out, plan_buffer *buffer) {
     qtensor q = frozen_quantized(l->weight, 0);
     linear_codes_use reading = linear_get_codes_use(l, columnwise);
@@ -339,7 +339,7 @@ static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand
         TRY(op_dequantize(cx, &(dequantize_args){.q = &q, .y = &x}));
     }
     if (rounded) {
-        TRY(open_other_use(cx, l, columnwise, &x, &q, buffer));
+        TRY(open_quantized_use(cx, l, columnwise, &x, &q, buffer));
         TRY(plan_close(cx->plan, &values));
     }
     const qtensor *codes = reading == LINEAR_CODES_DEQUANTIZED ? NULL : &q;
@@ -347,7 +347,7 @@ static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand
     return OTT_OK;
 }
 
-/* ---- a weight that is composed ---- */
+/* ---- DoRA weights ---- */
 
 ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer) {
     TRY(exec_open(cx, "composed weight", OTT_F32, l->out, l->in, w, buffer));
@@ -360,12 +360,13 @@ ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w
     return adapted ? dora_compose(cx, l->lora, w) : OTT_OK;
 }
 
-/* Is what the adapter adds a product of its own, for it sees less of the input? */
+/* True if the change W' - W is a separate GEMM, because dropout changes its input. */
 static bool adds_change(const exec *cx, const linear *l) {
     return linear_is_composed(l) && lora_drops_input(cx, l->lora);
 }
 
-/* The use of the weight, with its adapter or where that is apart without, that a product wants, until `buffer` is closed. */
+/* Opens the operand that a GEMM reads: the composed weight, or W alone if the change is a separate GEMM. The
+   caller closes `buffer`. */
 static ott_status open_composed(exec *cx, const linear *l, bool columnwise, operand *out,
                                 plan_buffer *buffer) {
     const cast_spec *wanted = columnwise ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
@@ -375,7 +376,7 @@ static ott_status open_composed(exec *cx, const linear *l, bool columnwise, oper
     tensor w, x = {0};
     TRY(linear_open_values(cx, l, !adds_change(cx, l), &w, &values));
     if (fp8) {
-        TRY(open_other_use(cx, l, columnwise, &w, &q, buffer));
+        TRY(open_quantized_use(cx, l, columnwise, &w, &q, buffer));
     } else {
         TRY(exec_open(cx, "composed weight, rounded", l->spec.activation, l->out, l->in, &x, buffer));
         TRY(op_convert(cx, &(convert_args){.x = &w, .y = &x}));
@@ -384,7 +385,7 @@ static ott_status open_composed(exec *cx, const linear *l, bool columnwise, oper
     return plan_close(cx->plan, &values);
 }
 
-/* What the adapter adds to the weight, in the activation format. */
+/* Opens the change W' - W in the activation format. */
 static ott_status open_change(exec *cx, const linear *l, tensor *change, plan_buffer *buffer) {
     plan_buffer composed_buffer, base_buffer;
     tensor composed, base;
@@ -401,7 +402,7 @@ static ott_status open_change(exec *cx, const linear *l, tensor *change, plan_bu
 typedef ott_status (*multiply_change)(exec *cx, const lora *l, const tensor *change, const tensor *x,
                                       const tensor *y);
 
-/* y += what `multiply` makes of it and x. */
+/* Calls `multiply` with the change and x; it adds to y. */
 static ott_status add_change(exec *cx, const linear *l, multiply_change multiply, const tensor *x,
                              const tensor *y) {
     plan_buffer buffer;
@@ -411,13 +412,13 @@ static ott_status add_change(exec *cx, const linear *l, multiply_change multiply
     return plan_close(cx->plan, &buffer);
 }
 
-/* ---- a weight that takes what its input's channels were divided by ---- */
+/* ---- weights that are multiplied by the channel scales of the input (SmoothQuant) ---- */
 
 static tensor channel_scales_of(const activation *x) {
     return tensor_rows(x->channel_scales, 0, 1);
 }
 
-/* What forward reads of it, until `buffer` is closed. */
+/* Opens the operand of forward. The caller closes `buffer`. */
 static ott_status open_smoothed(exec *cx, const linear *l, const activation *x, operand *out,
                                 plan_buffer *buffer) {
     const tensor channel_scales = channel_scales_of(x);
@@ -427,14 +428,14 @@ static ott_status open_smoothed(exec *cx, const linear *l, const activation *x, 
     TRY(exec_open(cx, "weight of smoothed channels", OTT_F32, l->out, l->in, &w, &values));
     TRY(op_multiply_columns(
         cx, &(multiply_columns_args){.x = &l->weight->value, .factor = &channel_scales, .y = &w}));
-    TRY(open_other_use(cx, l, false, &w, &q, buffer));
+    TRY(open_quantized_use(cx, l, false, &w, &q, buffer));
     *out = operand_rowwise((tensor){0}, &q);
     return plan_close(cx->plan, &values);
 }
 
 /* ---- packing ---- */
 
-/* Fills `to`, whose data and scale_inv are places, with what `from` has. */
+/* Packs `from` into the memory that to->t.data and to->scale_inv point to. */
 static ott_status fill_packed(exec *cx, const linear *l, const operand *from, const operand *to) {
     tensor packed = tensor_vector(to->t.data, to->t.dtype, op_packed_count(cx, from));
     TRY(op_pack(cx, &(pack_args){.b = from, .y = &packed}));
@@ -443,7 +444,7 @@ static ott_status fill_packed(exec *cx, const linear *l, const operand *from, co
     return device_copy(cx->device, (void *)to->scale_inv, from->scale_inv, groups * (int64_t)sizeof(float));
 }
 
-/* The weight as forward reads it, until `buffer` is closed. */
+/* Opens the operand of forward. The caller closes `buffer`, which may be PLAN_NONE. */
 static ott_status open_rowwise(exec *cx, const linear *l, operand *out, plan_buffer *buffer) {
     if (linear_is_composed(l)) return open_composed(cx, l, false, out, buffer);
     if (linear_keeps_codes(l)) return open_codes(cx, l, false, out, buffer);
@@ -451,7 +452,7 @@ static ott_status open_rowwise(exec *cx, const linear *l, operand *out, plan_buf
     return OTT_OK;
 }
 
-/* A copy of `plain` that op_pack made, in a block of its own. */
+/* Packs `plain` into a new block. */
 static ott_status make_packed(exec *cx, const linear *l, const operand *plain, operand *packed,
                               void **block) {
     int64_t scales =
@@ -467,8 +468,9 @@ static ott_status make_packed(exec *cx, const linear *l, const operand *plain, o
     return status;
 }
 
-/* A stack stays as it is, in the activation format; or in the master's, from which FP8 is cast. */
-static ott_status pack_stack(exec *cx, linear *l) {
+/* Converts expert weights to the activation format, or to the master format if FP8 is cast from them. They
+   are not packed. */
+static ott_status pack_experts(exec *cx, linear *l) {
     tensor copy = tensor_matrix(NULL, l->grouped.fp8 ? master_format(l) : l->spec.activation, l->out, l->in);
     TRY(device_allocate(cx->device, MEM_WEIGHT, tensor_bytes(copy), l->name, &copy.data));
     ott_status status = op_convert(cx, &(convert_args){.x = &l->weight->value, .y = &copy});
@@ -480,11 +482,11 @@ static ott_status pack_stack(exec *cx, linear *l) {
 }
 
 ott_status linear_pack(exec *cx, linear *l) {
-    if (l->weight->rank == 3) return linear_keeps_codes(l) ? OTT_OK : pack_stack(cx, l);
+    if (l->weight->rank == 3) return linear_keeps_codes(l) ? OTT_OK : pack_experts(cx, l);
     operand plain, packed;
     plan_buffer buffer = PLAN_NONE;
     void *block;
-    if (!is_made_each_time(l)) TRY(make_compute(cx, l));
+    if (!is_made_per_gemm(l)) TRY(make_compute(cx, l));
     TRY(open_rowwise(cx, l, &plain, &buffer));
     TRY(make_packed(cx, l, &plain, &packed, &block));
     linear_release(l, cx->device);
@@ -497,7 +499,7 @@ ott_status linear_pack(exec *cx, linear *l) {
 
 /* ---- the GEMMs ---- */
 
-/* What this product adds: of ranks that add up their products the first has the bias. */
+/* The bias to add in this GEMM; if ranks sum their products, only rank 0 adds it. */
 static const tensor *bias_of_product(const linear *l, const tensor_ranks *sum_of) {
     bool is_added = l->bias && !(sum_of && sum_of->group && sum_of->group->rank > 0);
     return is_added ? &l->bias->value : NULL;
@@ -529,7 +531,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
     return exec_hook(cx, l->name, "output", y);
 }
 
-/* The columnwise use of the weight, where it is not kept. */
+/* Makes the columnwise codes that are not kept. */
 static ott_status open_requantized(exec *cx, const linear *l, qtensor *q, plan_buffer *codes) {
     TRY(plan_open(cx->plan, "weight for backward", l->out * l->in, codes));
     q->columnwise.data = codes->data;
@@ -537,7 +539,7 @@ static ott_status open_requantized(exec *cx, const linear *l, qtensor *q, plan_b
     return op_cast(cx, &(cast_args){.x = &l->weight->value, .q = q});
 }
 
-/* The weight as backward reads it, until `buffer` is closed. */
+/* Opens the operand of grad_input. The caller closes `buffer`, which may be PLAN_NONE. */
 static ott_status open_backward(exec *cx, const linear *l, operand *out, plan_buffer *buffer) {
     qtensor q = l->quantized;
     if (linear_is_composed(l)) return open_composed(cx, l, true, out, buffer);
@@ -610,11 +612,11 @@ ott_status linear_backward(exec *cx, linear *l, const activation *x, activation 
     return activation_close(cx, g);
 }
 
-/* ---- a stack ---- */
+/* ---- expert weights ---- */
 
-/* The stack as products read it, until `buffer` is closed: of codes their values. */
-static ott_status open_stack(exec *cx, const linear *l, const grouped_rows *r, tensor *w,
-                             plan_buffer *buffer) {
+/* Opens the expert weights that the GEMMs read; stored codes are dequantized. The caller closes `buffer`. */
+static ott_status open_experts(exec *cx, const linear *l, const grouped_rows *r, tensor *w,
+                               plan_buffer *buffer) {
     *buffer = PLAN_NONE;
     *w = l->packed.t.data ? l->packed.t : plain_weight(l);
     if (!linear_keeps_codes(l)) return OTT_OK;
@@ -628,7 +630,7 @@ ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const gr
     tensor w;
     plan_buffer buffer;
     TRY(refresh(cx, l));
-    TRY(open_stack(cx, l, r, &w, &buffer));
+    TRY(open_experts(cx, l, r, &w, &buffer));
     TRY(grouped_output(cx, linear_products_spec(l), &w, x, r, y));
     TRY(plan_close(cx->plan, &buffer));
     return exec_hook(cx, l->name, "output", y);
@@ -639,7 +641,7 @@ ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const
     tensor w;
     plan_buffer buffer;
     TRY(refresh(cx, l));
-    TRY(open_stack(cx, l, r, &w, &buffer));
+    TRY(open_experts(cx, l, r, &w, &buffer));
     TRY(grouped_grad_input(cx, linear_products_spec(l), &w, g, r, dx, accumulate));
     return plan_close(cx->plan, &buffer);
 }

@@ -30,8 +30,8 @@ static int64_t first_row(const lora *l, int64_t rows) {
 static ott_status drop_part(exec *cx, const lora *l, const tensor *x, int64_t row, int64_t column,
                             int64_t columns, const tensor *y) {
     if (!cx->token)
-        return status_fail(OTT_ERR_UNSUPPORTED, "peft.dropout needs the place of each token in its run, "
-                                                "which only a training run knows: set peft.dropout to 0");
+        return status_fail(OTT_ERR_UNSUPPORTED, "peft.dropout needs each token's position in the run, "
+                                                "which only training knows: set peft.dropout to 0");
     return op_dropout(cx, &(dropout_args){.x = x,
                                           .token = cx->token,
                                           .y = y,

@@ -184,8 +184,8 @@ static ott_status backward_plain(exec *cx, mlp *m, mlp_saved *s, const activatio
 }
 
 /* The gradients overwrite gate and up in their buffers. */
-static ott_status backward_apart(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
-                                 plan_buffer *dy_buffer, const tensor *dx) {
+static ott_status backward_separate(exec *cx, mlp *m, mlp_saved *s, const activation *x, const tensor *dy,
+                                    plan_buffer *dy_buffer, const tensor *dx) {
     activation dgate, dup;
     TRY(activation_adopt(cx, "gate gradient", s->gate, &s->gate_buffer, &m->grad_gate, &dgate));
     TRY(activation_adopt(cx, "up gradient", s->up, &s->up_buffer, &m->grad_up, &dup));
@@ -203,7 +203,7 @@ static ott_status backward_inputs(exec *cx, mlp *m, mlp_saved *s, const activati
                                   plan_buffer *dy_buffer, const tensor *dx) {
     if (is_fused(m)) return backward_fused(cx, m, s, x, dy, dy_buffer, dx);
     if (!is_gated(m)) return backward_plain(cx, m, s, x, dy, dy_buffer, dx);
-    return backward_apart(cx, m, s, x, dy, dy_buffer, dx);
+    return backward_separate(cx, m, s, x, dy, dy_buffer, dx);
 }
 
 ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const activation *x, const activation *g,

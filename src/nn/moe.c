@@ -1,4 +1,4 @@
-/* nn/moe: forward and backward of a mixture of experts. */
+/* nn/moe: forward and backward of mixture of experts. */
 #include "nn/moe.h"
 #include <math.h>
 
@@ -21,7 +21,7 @@ static int token_ranks_of(const moe *m) {
     return m->token_ranks ? m->token_ranks->size : 1;
 }
 
-/* Sequences of a micro-batch of which so many tokens are here. */
+/* Number of sequences in a micro-batch of which this rank has `tokens` tokens. */
 static int64_t sequences_of(const moe *m, int64_t tokens) {
     int64_t all = tokens * token_ranks_of(m), length = m->options->sequence;
     return length > 0 && all % length == 0 ? all / length : 1;
@@ -31,20 +31,21 @@ static int ranks_of(const moe *m) {
     return m->ranks ? m->ranks->group->size : 1;
 }
 
-/* Of so many runs of a micro-batch's tokens those that are here, or the part of one. */
-static int64_t runs_here(const moe *m, int64_t runs) {
+/* Number of runs in this rank's tokens, out of `runs` in the micro-batch; 1 if it has part of one. A run is a
+   sequence or a full micro-batch. */
+static int64_t local_runs(const moe *m, int64_t runs) {
     int64_t ranks = token_ranks_of(m);
     return runs > ranks ? runs / ranks : 1;
 }
 
-/* Weight x E / (K L L S), of S runs of a micro-batch of which so many tokens are here. */
+/* weight * E / (K L^2 S) for S runs of L tokens with K choices; `tokens` is the number on this rank. */
 static double balance_scale(const moe *m, double weight, int64_t tokens, int64_t runs) {
     const moe_options *o = m->options;
     double length = (double)(tokens * token_ranks_of(m)) / (double)runs;
     return weight * (double)o->experts / ((double)o->choices * length * length * (double)runs);
 }
 
-/* Tokens of one choice that an expert takes of a micro-batch of which so many are here; 0: all. */
+/* Maximum number of tokens of each choice that an expert takes; 0: no limit. */
 static int64_t capacity_of(const moe *m, int64_t tokens) {
     const moe_options *o = m->options;
     double all = (double)(tokens * token_ranks_of(m));
@@ -52,19 +53,19 @@ static int64_t capacity_of(const moe *m, int64_t tokens) {
     return capacity < all ? (int64_t)capacity : 0;
 }
 
-/* Rows that the experts of this rank may get of `tokens` tokens here, and on each other rank. */
-static int64_t rows_here(const moe *m, int64_t tokens) {
+/* Maximum number of rows that this rank's experts can get if each rank has `tokens` tokens. */
+static int64_t max_local_rows(const moe *m, int64_t tokens) {
     const moe_options *o = m->options;
     return m->ranks ? expert_ranks_max_rows(m->ranks, tokens, o->choices, capacity_of(m, tokens))
                     : tokens * o->choices;
 }
 
-/* What a pass saves of the routing of `tokens`, at places of one block; returns its bytes. */
+/* Places the routing tensors of `tokens` tokens in a block; returns its bytes. block NULL: only the bytes. */
 static int64_t lay_out(const exec *cx, const moe *m, int64_t tokens, char *block, moe_saved *s) {
     const moe_options *o = m->options;
-    int64_t rows = tokens * o->choices, sequences = runs_here(m, sequences_of(m, tokens)), bytes = 0;
+    int64_t rows = tokens * o->choices, sequences = local_runs(m, sequences_of(m, tokens)), bytes = 0;
     bool counts = o->balance > 0 || m->count.data;
-    int64_t ranks = m->ranks ? m->ranks->group->size : 0, most = rows_here(m, tokens);
+    int64_t ranks = m->ranks ? m->ranks->group->size : 0, most = max_local_rows(m, tokens);
     int64_t every = o->balances_gradients && m->token_ranks ? token_ranks_of(m) * ranks_of(m) : 0;
     const struct {
         tensor *t;
@@ -94,7 +95,7 @@ static int64_t lay_out(const exec *cx, const moe *m, int64_t tokens, char *block
     return bytes;
 }
 
-/* The choices of runs of which other ranks have tokens, too: their sums. */
+/* Sums the choices of runs that are split over ranks. */
 static ott_status add_counts(exec *cx, const moe *m, const tensor *count, int64_t runs) {
     group *g = m->token_ranks;
     tensor all, own;
@@ -110,9 +111,10 @@ static ott_status add_counts(exec *cx, const moe *m, const tensor *count, int64_
     return plan_close(cx->plan, &buffer);
 }
 
-/* Counts the choices in each of `runs` runs, NULL data: does not; adds them to *sum, and to the losses what is lost by them. */
-static ott_status weigh_balance(exec *cx, const moe *m, const moe_saved *s, const tensor *count, int64_t runs,
-                                double weight, const tensor *sum) {
+/* Counts the choices of each of `runs` runs, adds them to *sum, and adds the balance loss. Nothing if
+   count->data is NULL. */
+static ott_status add_balance_loss(exec *cx, const moe *m, const moe_saved *s, const tensor *count,
+                                   int64_t runs, double weight, const tensor *sum) {
     bool is_added = m->losses.data && cx->phase == PHASE_TRAIN && weight > 0;
     tensor share;
     plan_buffer buffer;
@@ -132,22 +134,22 @@ static ott_status weigh_balance(exec *cx, const moe *m, const moe_saved *s, cons
     return plan_close(cx->plan, &buffer);
 }
 
-static ott_status weigh_z(exec *cx, const moe *m, const moe_saved *s) {
+static ott_status add_z_loss(exec *cx, const moe *m, const moe_saved *s) {
     if (!m->losses.data || cx->phase != PHASE_TRAIN || m->options->z <= 0) return OTT_OK;
     tensor sum = tensor_columns(m->losses, 1, 1);
     float scale = (float)(m->options->z / (double)(s->lse.columns * token_ranks_of(m)));
     return op_dot(cx, &(dot_args){.x = &s->lse, .y = &s->lse, .sum = &sum, .scale = scale});
 }
 
-/* What training wants to know of the choices. */
-static ott_status look_at_choices(exec *cx, const moe *m, const moe_saved *s) {
+/* Records counts and losses, in training. */
+static ott_status record_losses(exec *cx, const moe *m, const moe_saved *s) {
     const moe_options *o = m->options;
     int64_t sequences = sequences_of(m, s->score.rows);
     const tensor *sum = m->count.data && cx->phase == PHASE_TRAIN ? &m->count : NULL;
     if (cx->phase == PHASE_EVALUATE) return OTT_OK;
-    TRY(weigh_balance(cx, m, s, &s->batch_count, 1, o->balance, sum));
-    TRY(weigh_balance(cx, m, s, &s->sequence_count, sequences, o->sequence_balance, NULL));
-    return weigh_z(cx, m, s);
+    TRY(add_balance_loss(cx, m, s, &s->batch_count, 1, o->balance, sum));
+    TRY(add_balance_loss(cx, m, s, &s->sequence_count, sequences, o->sequence_balance, NULL));
+    return add_z_loss(cx, m, s);
 }
 
 static ott_status gather_tokens(exec *cx, const moe *m, const tensor *own, const tensor *all) {
@@ -155,7 +157,7 @@ static ott_status gather_tokens(exec *cx, const moe *m, const tensor *own, const
                      &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = *own, .output = *all});
 }
 
-/* Whether an expert has room depends on the tokens of ranks before, too. */
+/* With a capacity, room in an expert depends on tokens of lower ranks, so ranks gather all choices. */
 static ott_status sort_choices(exec *cx, const moe *m, const moe_saved *s) {
     const tensor *own = &s->expert;
     int64_t capacity = capacity_of(m, own->rows), first = 0;
@@ -176,7 +178,7 @@ static ott_status sort_choices(exec *cx, const moe *m, const moe_saved *s) {
     return plan_close(cx->plan, &buffer);
 }
 
-static ott_status choose(exec *cx, moe *m, const activation *x, moe_saved *s) {
+static ott_status route(exec *cx, moe *m, const activation *x, moe_saved *s) {
     const moe_options *o = m->options;
     int64_t tokens = x->t.rows, bytes = lay_out(cx, m, tokens, NULL, s);
     TRY(plan_open(cx->plan, "routing", bytes, &s->routing_buffer));
@@ -190,13 +192,13 @@ static ott_status choose(exec *cx, moe *m, const activation *x, moe_saved *s) {
                                    .expert = &s->expert,
                                    .weight = &s->weight,
                                    .rule = o->rule}));
-    TRY(look_at_choices(cx, m, s));
+    TRY(record_losses(cx, m, s));
     return sort_choices(cx, m, s);
 }
 
 /* ---- rows ---- */
 
-/* Numbers from 0 on, of rows that one expert would get. */
+/* Fills row_number with 0, 1, 2, ...: op_route_sort with one expert. */
 static ott_status number_rows(exec *cx, const moe_saved *s) {
     int64_t rows = s->row_number.rows;
     tensor expert, source, end;
@@ -213,7 +215,7 @@ static ott_status number_rows(exec *cx, const moe_saved *s) {
     return plan_close(cx->plan, &end_buffer);
 }
 
-/* The weight of each row, to where it is. */
+/* Sends the routing weight of each row to its expert's rank. */
 static ott_status send_weights(exec *cx, const moe *m, const moe_saved *s) {
     int64_t tokens = s->weight.rows, choices = s->weight.columns;
     tensor all, sorted;
@@ -230,13 +232,13 @@ static ott_status send_weights(exec *cx, const moe *m, const moe_saved *s) {
     return plan_close(cx->plan, &sorted_buffer);
 }
 
-/* Rows of this rank that have experts, before any were routed. */
+/* Number of rows to assume while the plan is recorded. */
 static int64_t expected_rows(const moe_saved *s) {
     return s->source.columns < s->max_rows ? s->source.columns : s->max_rows;
 }
 
-/* Which rows come here, and with what weights. */
-static ott_status agree(exec *cx, const moe *m, moe_saved *s) {
+/* Exchanges counts and routing weights: which rows this rank receives. */
+static ott_status exchange_routing(exec *cx, const moe *m, moe_saved *s) {
     TRY(expert_ranks_exchange_counts(cx, m->ranks, expected_rows(s), &s->end, &s->all_end, &s->own_end));
     STATUS_REQUIRE(expert_ranks_received_rows(m->ranks) <= s->max_rows);
     s->row_weight.rows = s->row_number.rows = expert_ranks_received_rows(m->ranks);
@@ -244,7 +246,7 @@ static ott_status agree(exec *cx, const moe *m, moe_saved *s) {
     return number_rows(cx, s);
 }
 
-/* For rows that this rank's experts have. */
+/* Opens a tensor for the rows of this rank's experts. */
 static ott_status open_rows(exec *cx, const char *what, ott_dtype d, const moe *m, const moe_saved *s,
                             int64_t columns, tensor *y, plan_buffer *buffer) {
     TRY(exec_open(cx, what, d, s->max_rows, columns, y, buffer));
@@ -252,7 +254,7 @@ static ott_status open_rows(exec *cx, const char *what, ott_dtype d, const moe *
     return OTT_OK;
 }
 
-/* Rows of x by expert. */
+/* Opens the rows of x sorted by expert; with expert parallelism the received ones. */
 static ott_status open_permuted(exec *cx, const char *what, const moe *m, const moe_saved *s, const tensor *x,
                                 tensor *y, plan_buffer *buffer) {
     tensor sorted;
@@ -265,7 +267,7 @@ static ott_status open_permuted(exec *cx, const char *what, const moe *m, const 
     return plan_close(cx->plan, &sorted_buffer);
 }
 
-/* The sum of what a token's experts made, y; beside it what shared experts have put into x. */
+/* x = each token's sum of its experts' outputs y, plus the shared experts' output, which is in x. */
 static ott_status unpermute(exec *cx, const moe *m, const moe_saved *s, const tensor *y, const tensor *x) {
     tensor sorted = *y;
     plan_buffer buffer = PLAN_NONE;
@@ -278,7 +280,7 @@ static ott_status unpermute(exec *cx, const moe *m, const moe_saved *s, const te
     return plan_close(cx->plan, &buffer);
 }
 
-static ott_status weigh(exec *cx, const moe *m, const moe_saved *s, const tensor *y) {
+static ott_status apply_weights(exec *cx, const moe *m, const moe_saved *s, const tensor *y) {
     tensor number = tensor_vector(s->row_number.data, OTT_I32, s->row_number.rows);
     return op_weigh(cx, &(weigh_args){.x = y,
                                       .weight = m->ranks ? &s->row_weight : &s->weight,
@@ -286,9 +288,10 @@ static ott_status weigh(exec *cx, const moe *m, const moe_saved *s, const tensor
                                       .y = y});
 }
 
-/* From the gradient of rows that were multiplied by weights, and the rows before. */
-static ott_status weigh_backward(exec *cx, const moe *m, const moe_saved *s, const tensor *y,
-                                 const tensor *dy, const tensor *dweight) {
+/* Computes the gradients of the routing weights, from dy, the gradient of the weighted rows, and the
+   unweighted rows y. */
+static ott_status apply_weights_backward(exec *cx, const moe *m, const moe_saved *s, const tensor *y,
+                                         const tensor *dy, const tensor *dweight) {
     tensor here, sorted, all, row;
     plan_buffer here_buffer, sorted_buffer;
     if (!m->ranks)
@@ -307,9 +310,9 @@ static ott_status weigh_backward(exec *cx, const moe *m, const moe_saved *s, con
     return plan_close(cx->plan, &sorted_buffer);
 }
 
-/* ---- products ---- */
+/* ---- grouped GEMMs ---- */
 
-/* Rows that came from one rank, and whose they are. */
+/* Rows received from one rank, and where each expert's rows end among them. */
 typedef struct rank_rows {
     int64_t first, count;
     grouped_rows of;
@@ -323,7 +326,7 @@ static rank_rows rows_from(const moe *m, const moe_saved *s, int rank) {
     return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], of};
 }
 
-/* Of the micro-batch that this rank's rows are of: the rank has some of its tokens, or all. */
+/* Row counts of the micro-batch that the rows from `rank` belong to: of all its context-parallel ranks. */
 static grouped_balance balance_from(const moe *m, const moe_saved *s, int rank) {
     int64_t first = m->ranks ? m->ranks->group->rank * expert_ranks_own(m->ranks) : 0;
     tensor end = m->ranks ? tensor_rows(s->all_end, rank, 1) : s->end;
@@ -369,7 +372,7 @@ static ott_status add_weight_gradient(exec *cx, const moe *m, linear *l, const m
 
 /* ---- forward ---- */
 
-/* All rows, whatever of them is here between the layers. */
+/* Opens all rows, from the slice that this rank has with sequence parallelism. */
 static ott_status gather_rows(exec *cx, const moe *m, const char *what, const activation *x,
                               activation *all) {
     return tensor_ranks_gather(cx, &m->sequence_ranks, what, NULL, x, all);
@@ -379,9 +382,9 @@ static ott_status project_inputs(exec *cx, moe *m, const activation *x, moe_save
     tensor rows;
     plan_buffer buffer;
     int64_t hidden = m->options->hidden;
-    s->max_rows = rows_here(m, x->t.rows);
-    TRY(choose(cx, m, x, s));
-    if (m->ranks) TRY(agree(cx, m, s));
+    s->max_rows = max_local_rows(m, x->t.rows);
+    TRY(route(cx, m, x, s));
+    if (m->ranks) TRY(exchange_routing(cx, m, s));
     if (s->every_end.data) TRY(gather_tokens(cx, m, m->ranks ? &s->all_end : &s->end, &s->every_end));
     TRY(open_rows(cx, "experts' gate", x->t.dtype, m, s, hidden, &s->gate, &s->gate_buffer));
     TRY(open_rows(cx, "experts' up", x->t.dtype, m, s, hidden, &s->up, &s->up_buffer));
@@ -403,7 +406,7 @@ ott_status moe_activate(exec *cx, moe *m, moe_saved *s) {
     return has_shared(m) ? mlp_activate(cx, &m->shared, &s->shared) : OTT_OK;
 }
 
-/* silu(gate) * up. */
+/* Opens silu(gate) * up. */
 static ott_status open_hidden(exec *cx, const moe *m, const moe_saved *s, tensor *y, plan_buffer *buffer) {
     TRY(open_rows(cx, "experts' swiglu output", s->gate.dtype, m, s, s->gate.columns, y, buffer));
     return op_swiglu_forward(cx, &(swiglu_forward_args){.gate = &s->gate, .up = &s->up, .y = y});
@@ -414,7 +417,7 @@ static ott_status project_output(exec *cx, moe *m, const moe_saved *s, const ten
     plan_buffer y_buffer, buffer;
     if (has_shared(m)) TRY(mlp_project(cx, &m->shared, &s->shared, out));
     TRY(open_hidden(cx, m, s, &y, &y_buffer));
-    TRY(weigh(cx, m, s, &y));
+    TRY(apply_weights(cx, m, s, &y));
     TRY(open_rows(cx, "experts' output", out->dtype, m, s, out->columns, &rows, &buffer));
     TRY(multiply(cx, m, &m->down, s, &y, &rows));
     TRY(plan_close(cx->plan, &y_buffer));
@@ -446,7 +449,7 @@ ott_status moe_discard(exec *cx, moe_saved *s) {
 
 /* ---- backward ---- */
 
-/* The gradient of the experts' hidden rows, with down's weight gradient and that of the weights on the way. */
+/* Computes dy, the gradient of the hidden rows, and dweight, and accumulates down's weight gradient. */
 static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tensor *g, const tensor *dweight,
                                 tensor *dy, plan_buffer *dy_buffer) {
     tensor rows, y;
@@ -455,15 +458,15 @@ static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tens
     TRY(open_permuted(cx, "experts' output gradient", m, s, g, &rows, &buffer));
     TRY(multiply_back(cx, m, &m->down, s, &rows, dy, false));
     TRY(open_hidden(cx, m, s, &y, &y_buffer));
-    TRY(weigh_backward(cx, m, s, &y, dy, dweight));
-    TRY(weigh(cx, m, s, &y));
+    TRY(apply_weights_backward(cx, m, s, &y, dy, dweight));
+    TRY(apply_weights(cx, m, s, &y));
     TRY(add_weight_gradient(cx, m, &m->down, s, &y, &rows));
     TRY(plan_close(cx->plan, &y_buffer));
     TRY(plan_close(cx->plan, &buffer));
-    return weigh(cx, m, s, dy);
+    return apply_weights(cx, m, s, dy);
 }
 
-/* The gradients of gate and up take over their buffers; dx gets what comes through the experts. */
+/* Gradients of gate and up have overwritten gate and up. Adds the gradient through the experts to dx. */
 static ott_status backward_inputs(exec *cx, moe *m, const moe_saved *s, const tensor *x, const tensor *dx) {
     tensor rows, drows;
     plan_buffer buffer, dbuffer;
@@ -499,11 +502,11 @@ static route_losses losses_of(const exec *cx, const moe *m, int64_t tokens) {
                           .z = (float)(2 * o->z / (double)(tokens * token_ranks_of(m)))};
 }
 
-/* Adds to dx what comes through the scores. */
+/* Adds the gradient through the scores to dx. */
 static ott_status backward_router(exec *cx, moe *m, const moe_saved *s, const activation *x,
                                   const tensor *dweight, const tensor *dx) {
     const route_losses losses = losses_of(cx, m, s->score.rows);
-    tensor unused = tensor_columns(s->lse, 0, 1); /* no loss is multiplied by it */
+    tensor unused = tensor_columns(s->lse, 0, 1); /* all losses are 0, so its value does not matter */
     plan_buffer buffer;
     activation g = {0};
     TRY(exec_open(cx, "router gradient", OTT_F32, s->logits.rows, s->logits.columns, &g.t, &buffer));

@@ -1,4 +1,4 @@
-/* nn/parameter: parts of parameters: how they are cut, and where their elements are in the whole. */
+/* nn/parameter: parts of parameters and where their elements are in the full parameter. */
 #include "nn/parameter.h"
 
 parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t most) {
@@ -13,7 +13,7 @@ parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t 
     return run;
 }
 
-/* Of a part that has some columns of several rows. */
+/* For a part that has some columns of several rows. */
 static parameter_run run_in_row(const parameter_part *part, int64_t columns, int64_t at, int64_t most) {
     int64_t row = at / part->columns, column = at % part->columns, left = part->columns - column;
     return (parameter_run){(part->row + row) * columns + part->column + column, left < most ? left : most};
@@ -21,32 +21,33 @@ static parameter_run run_in_row(const parameter_part *part, int64_t columns, int
 
 parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most) {
     if (part->columns != columns && part->rows > 1) return run_in_row(part, columns, at, most);
-    int64_t each = part->rows > 1 ? columns : 1, lines = part->rows * part->columns / each, line = at / each;
-    parameter_run run = parameter_rows_at(part, line, lines - line);
-    int64_t skipped = run.first - line, left = (line + run.count) * each - at;
+    int64_t each = part->rows > 1 ? columns : 1, row_count = part->rows * part->columns / each,
+            index = at / each;
+    parameter_run run = parameter_rows_at(part, index, row_count - index);
+    int64_t skipped = run.first - index, left = (index + run.count) * each - at;
     return (parameter_run){part->row * columns + part->column + at + skipped * each,
                            left < most ? left : most};
 }
 
 void parameter_split_rows(parameter *p, const int64_t *section, int sections, int rank, int ranks) {
     parameter_part *part = &p->local;
-    int64_t begin = 0, lines = 0, end = 0; /* of a section; of the part before it, and where they end */
+    int64_t begin = 0, row_count = 0, end = 0; /* of this section; rows of the part so far, and their end */
     for (int i = 0; i < sections; i++) {
         int64_t share = section[i] / ranks, first = begin + rank * share;
         if (i == 0)
             *(p->rank > 1 ? &part->row : &part->column) = first;
         else
-            part->gap[i - 1] = (parameter_gap){lines, first - end};
+            part->gap[i - 1] = (parameter_gap){row_count, first - end};
         begin += section[i];
-        lines += share;
+        row_count += share;
         end = first + share;
     }
-    *(p->rank > 1 ? &part->rows : &part->columns) = lines;
+    *(p->rank > 1 ? &part->rows : &part->columns) = row_count;
 }
 
 parameter_part parameter_shard_part(const parameter *p) {
     const parameter_shard *s = &p->shard;
-    int64_t lines = p->rank > 1 ? s->value.rows : s->value.columns;
+    int64_t row_count = p->rank > 1 ? s->value.rows : s->value.columns;
     parameter_part part = p->local;
     parameter_run run = parameter_rows_at(&p->local, s->first, 1);
     part.rows = s->value.rows;
@@ -55,8 +56,8 @@ parameter_part parameter_shard_part(const parameter *p) {
     for (int i = 0; i < PARAMETER_SECTIONS - 1; i++) {
         parameter_gap *gap = &part.gap[i];
         int64_t after = gap->after - s->first;
-        /* one behind the end would be taken for one inside a single row */
-        *gap = after > 0 && after < lines ? (parameter_gap){after, gap->skipped} : (parameter_gap){0};
+        /* a gap after the last row would be mistaken for a gap within a single row */
+        *gap = after > 0 && after < row_count ? (parameter_gap){after, gap->skipped} : (parameter_gap){0};
     }
     return part;
 }

@@ -1,15 +1,15 @@
-/* nn/shard: amax over the ranks that hold a tensor. */
+/* nn/shard: reduces amaxes over the ranks that share a tensor. */
 #include "nn/shard.h"
 
-/* Along which axis of a use's scale blocks its ranks have other elements. */
+/* A dimension of a use along which a tensor is split. */
 typedef struct axis {
     group *ranks;
-    int64_t block; /* elements of it that share a scale; INT64_MAX: all */
+    int64_t block; /* elements along it that share a scale; INT64_MAX: all */
 } axis;
 
 enum { AXES = 3 };
 
-/* rows_are_mn: as in the rowwise use. */
+/* rows_are_mn: rows are the MN dimension, as in the rowwise use. */
 static void use_axes(const tensor_shard *c, const cast_spec *s, bool rows_are_mn, axis out[AXES]) {
     scale_block block = granularity_block(s->grain);
     int64_t along_rows = rows_are_mn ? block.mn : block.k, along_columns = rows_are_mn ? block.k : block.mn;
@@ -33,18 +33,18 @@ static ott_status reduce_amax(exec *cx, const tensor_shard *c, const qdata *d, c
 ott_status shard_reduce_amax(exec *cx, const tensor_shard *c, const qtensor *q) {
     TRY(reduce_amax(cx, c, &q->rowwise, &q->spec.rowwise, q->rows, q->columns, true));
     if (quant_spec_shares_scales(&q->spec))
-        return OTT_OK; /* by the spec: in a dry run all addresses are one */
+        return OTT_OK; /* test the spec, not pointers: in a dry run all addresses are equal */
     return reduce_amax(cx, c, &q->columnwise, &q->spec.columnwise, q->columns, q->rows, false);
 }
 
 static ott_status check_blocks(const tensor_shard *c, const qtensor *q) {
     int64_t block;
     if (shard_fits_blocks(c, &q->spec, q->rows, q->columns, &block)) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG,
-                       "a rank's %lld x %lld of a tensor are not of whole scale blocks of %lld: give "
-                       "distributed.cp a divisor of the tokens of a micro-batch (train.batch_size x "
-                       "train.seq_len) that leaves each rank a multiple of it",
-                       (long long)q->rows, (long long)q->columns, (long long)block);
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "a rank's %lld x %lld of a tensor splits scale blocks of %lld: choose distributed.cp so "
+        "that each rank's tokens (train.batch_size x train.seq_len / cp) are a multiple of it",
+        (long long)q->rows, (long long)q->columns, (long long)block);
 }
 
 ott_status shard_quantize(exec *cx, const tensor_shard *c, const tensor *x, const qtensor *q) {

@@ -1,19 +1,19 @@
-/* nn/tensor_ranks: gathering rows, adding up parts of sums. */
+/* nn/tensor_ranks: gathers rows and columns, sums terms. */
 #include "nn/tensor_ranks.h"
 
-static bool is_scattered(const tensor_ranks *r) {
+static bool is_sequence_parallel(const tensor_ranks *r) {
     return r && r->group && r->sequence;
 }
 
-/* Rows of the whole tensor of which this rank has `own` between the layers. */
+/* Number of gathered rows if this rank has `own` rows. */
 static int64_t rows_of_all(const tensor_ranks *r, int64_t own) {
-    return is_scattered(r) ? own * r->group->size : own;
+    return is_sequence_parallel(r) ? own * r->group->size : own;
 }
 
-/* ---- rows gathered ---- */
+/* ---- gathering rows ---- */
 
-/* May the codes of all forms travel in the tensor's place? */
-static bool codes_travel(const tensor_ranks *r, const activation_specs *all) {
+/* True if gathering the codes of all copies replaces gathering the tensor. */
+static bool can_gather_codes(const tensor_ranks *r, const activation_specs *all) {
     if (!r->codes_alike || !all || all->count == 0 || all->high_precision) return false;
     for (int i = 0; i < all->count; i++)
         if (!quant_spec_shares_scales(&all->spec[i]) || all->spec[i].rowwise.grain != GRANULARITY_TENSOR)
@@ -22,8 +22,8 @@ static bool codes_travel(const tensor_ranks *r, const activation_specs *all) {
 }
 
 activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_specs *all) {
-    if (!is_scattered(r)) return *all;
-    if (!codes_travel(r, all)) return (activation_specs){.columnwise_high_precision = true};
+    if (!is_sequence_parallel(r)) return *all;
+    if (!can_gather_codes(r, all)) return (activation_specs){.columnwise_high_precision = true};
     activation_specs own = *all;
     own.shard.sequence_ranks = r->group;
     return own;
@@ -33,7 +33,7 @@ static ott_status gather(exec *cx, group *g, tensor own, tensor all) {
     return group_run(g, cx, &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = own, .output = all});
 }
 
-/* The scales are those of own: one for all rows. */
+/* The gathered copy uses own's scales: one scale for all rows. */
 static ott_status gather_codes(exec *cx, group *g, const qtensor *own, qtensor *all) {
     ott_dtype format = own->spec.rowwise.format;
     qdata *rowwise = &all->rowwise;
@@ -60,24 +60,24 @@ static ott_status gather_copies(exec *cx, const tensor_ranks *r, const char *wha
 
 ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what, const activation_specs *all,
                                const activation *own, activation *out) {
-    if (!is_scattered(r)) {
+    if (!is_sequence_parallel(r)) {
         *out = *own;
         out->buffer = PLAN_NONE;
         for (int i = 0; i < QLIST_MAX; i++) out->rowwise[i] = out->columnwise[i] = PLAN_NONE;
         return OTT_OK;
     }
-    if (codes_travel(r, all)) return gather_copies(cx, r, what, all, own, out);
+    if (can_gather_codes(r, all)) return gather_copies(cx, r, what, all, own, out);
     TRY(activation_open(cx, what, own->t.dtype, rows_of_all(r, own->t.rows), own->t.columns, all, out));
     TRY(gather(cx, r->group, own->t, out->t));
     return activation_quantize(cx, out);
 }
 
-/* ---- columns gathered ---- */
+/* ---- gathering columns ---- */
 
 ott_status tensor_ranks_gather_columns(exec *cx, const tensor_ranks *r, const char *what, const tensor *own,
                                        tensor *all, plan_buffer *buffer) {
     int ranks = r->group->size;
-    tensor blocks; /* the ranks' columns, one below the other */
+    tensor blocks; /* each rank's columns, stored one block after the other */
     plan_buffer blocks_buffer;
     TRY(exec_open(cx, what, own->dtype, own->rows, own->columns * ranks, all, buffer));
     TRY(exec_open(cx, "gathered columns", own->dtype, own->rows * ranks, own->columns, &blocks,
@@ -91,7 +91,7 @@ ott_status tensor_ranks_gather_columns(exec *cx, const tensor_ranks *r, const ch
     return plan_close(cx->plan, &blocks_buffer);
 }
 
-/* ---- sums ---- */
+/* ---- sums over ranks ---- */
 
 ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, const tensor *y,
                                partial_sum *out) {
@@ -107,8 +107,8 @@ static ott_status reduce_scatter(exec *cx, group *g, const tensor *parts, const 
             .kind = COLLECTIVE_REDUCE_SCATTER, .reduce = REDUCE_SUM, .input = *parts, .output = *own});
 }
 
-/* In the format of the parts, in place: this rank's rows of what they were. */
-static ott_status add_up(exec *cx, const tensor_ranks *r, const tensor *parts, tensor *sum) {
+/* Sums the terms in their format and in place. *sum: this rank's rows. */
+static ott_status sum_terms(exec *cx, const tensor_ranks *r, const tensor *parts, tensor *sum) {
     *sum = *parts;
     if (!r->sequence) return group_all_reduce(r->group, cx, sum, REDUCE_SUM);
     int64_t rows = parts->rows / r->group->size;
@@ -119,21 +119,21 @@ static ott_status add_up(exec *cx, const tensor_ranks *r, const tensor *parts, t
 ott_status tensor_partial_close(exec *cx, const tensor_ranks *r, const tensor *y, partial_sum *p) {
     tensor sum;
     if (!r || !r->group) return OTT_OK;
-    TRY(add_up(cx, r, &p->t, &sum));
+    TRY(sum_terms(cx, r, &p->t, &sum));
     if (p->buffer.id) TRY(op_convert(cx, &(convert_args){.x = &sum, .y = y}));
     return plan_close(cx->plan, &p->buffer);
 }
 
-/* ---- what every rank makes ---- */
+/* ---- tensors that every rank computes completely ---- */
 
 ott_status tensor_full_open(exec *cx, const tensor_ranks *r, const tensor *y, full_rows *out) {
     *out = (full_rows){.t = *y, .buffer = PLAN_NONE};
-    if (!is_scattered(r)) return OTT_OK;
+    if (!is_sequence_parallel(r)) return OTT_OK;
     return exec_open(cx, "all rows", y->dtype, rows_of_all(r, y->rows), y->columns, &out->t, &out->buffer);
 }
 
 ott_status tensor_full_close(exec *cx, const tensor_ranks *r, const tensor *y, full_rows *w) {
-    if (is_scattered(r)) {
+    if (is_sequence_parallel(r)) {
         tensor own = tensor_rows(w->t, r->group->rank * y->rows, y->rows);
         TRY(op_convert(cx, &(convert_args){.x = &own, .y = y}));
     }

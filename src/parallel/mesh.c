@@ -1,4 +1,4 @@
-/* parallel/mesh: the arithmetic of places. */
+/* parallel/mesh: arithmetic of the mesh. */
 #include "parallel/mesh.h"
 #include <stdio.h>
 #include <string.h>
@@ -9,23 +9,24 @@ static const char *const names[] = {
 #undef X
 };
 
-/* "1 × 2 × 4 × 1 × 1 × 1", the dimensions in the order of the mesh. */
+/* Writes the sizes of all dimensions in order: "1 × 2 × 4 × 1 × 1 × 1". */
 static void show_factors(const int64_t size[MESH_DIMENSIONS], char text[160]) {
     int length = 0;
     for (int d = 0; d < MESH_DIMENSIONS; d++)
         length += snprintf(text + length, 160 - (size_t)length, "%s%lld", d ? " × " : "", (long long)size[d]);
 }
 
-#define OFFER "--distributed.fit=true reduces them to what the ranks allow"
+#define OFFER "--distributed.fit=true reduces them to fit the ranks"
 
-static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t product, int64_t ranks, bool rest) {
+static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t product, int64_t ranks,
+                             bool takes_rest) {
     char factors[160];
     show_factors(size, factors);
-    if (rest)
+    if (takes_rest)
         return status_fail(
             OTT_ERR_CONFIG,
             "Parallelism dimensions (%s = %lld) do not match world_size (%lld): "
-            "distributed.dp_shard = -1 takes what remains of pp, dp_replicate, cp, ep and tp, and "
+            "distributed.dp_shard = -1 takes the ranks that pp, dp_replicate, cp, ep and tp leave, but "
             "%lld is no multiple of %lld; " OFFER,
             factors, (long long)product, (long long)ranks, (long long)ranks, (long long)product);
     return status_fail(
@@ -35,7 +36,7 @@ static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t produc
         factors, (long long)product, (long long)ranks, (long long)product);
 }
 
-/* The keys of the dimensions. */
+/* The config keys of the dimensions. */
 #define KEYS(cfg)                                                                                            \
     {                                                                                                        \
         [MESH_PP] = &(cfg)->distributed.pp, [MESH_DP_REPLICATE] = &(cfg)->distributed.dp_replicate,          \
@@ -43,7 +44,7 @@ static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t produc
         [MESH_EP] = &(cfg)->distributed.ep, [MESH_TP] = &(cfg)->distributed.tp                               \
     }
 
-/* The sizes that the configuration asks for, -1 as 1, and their product. */
+/* Reads the configured sizes, -1 as 1, and their product. */
 static ott_status read_sizes(const config *cfg, int64_t size[MESH_DIMENSIONS], int64_t *product) {
     const int64_t *const asked[MESH_DIMENSIONS] = KEYS(cfg);
     *product = 1;
@@ -56,34 +57,35 @@ static ott_status read_sizes(const config *cfg, int64_t size[MESH_DIMENSIONS], i
 }
 
 ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out) {
-    bool rest = cfg->distributed.dp_shard == -1;
+    bool takes_rest = cfg->distributed.dp_shard == -1;
     int64_t product;
     STATUS_REQUIRE(ranks >= 1);
     TRY(read_sizes(cfg, out->size, &product));
-    if (rest && ranks % product == 0) out->size[MESH_DP_SHARD] = ranks / product;
-    if (rest ? ranks % product == 0 : product == ranks) return OTT_OK;
-    return fail_ranks(out->size, product, ranks, rest);
+    if (takes_rest && ranks % product == 0) out->size[MESH_DP_SHARD] = ranks / product;
+    if (takes_rest ? ranks % product == 0 : product == ranks) return OTT_OK;
+    return fail_ranks(out->size, product, ranks, takes_rest);
 }
 
 static int64_t greatest_common_divisor(int64_t a, int64_t b) {
     while (b != 0) {
-        int64_t rest = a % b;
+        int64_t remainder = a % b;
         a = b;
-        b = rest;
+        b = remainder;
     }
     return a;
 }
 
 ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log) {
-    /* In the order in which they get ranks. Divisors of what was asked for still divide heads, layers and experts. */
+    /* The order in which dimensions get ranks. A divisor of a configured size still divides heads, layers and
+       experts. */
     static const mesh_dimension order[] = {MESH_TP, MESH_CP,           MESH_PP,
                                            MESH_EP, MESH_DP_REPLICATE, MESH_DP_SHARD};
     int64_t *const keys[MESH_DIMENSIONS] = KEYS(cfg);
     int64_t size[MESH_DIMENSIONS], product, left = ranks;
-    bool rest = cfg->distributed.dp_shard == -1;
+    bool takes_rest = cfg->distributed.dp_shard == -1;
     STATUS_REQUIRE(ranks >= 1);
     TRY(read_sizes(cfg, size, &product));
-    if (!cfg->distributed.fit || (rest ? ranks % product == 0 : product == ranks)) return OTT_OK;
+    if (!cfg->distributed.fit || (takes_rest ? ranks % product == 0 : product == ranks)) return OTT_OK;
     for (int i = 0; i < MESH_DIMENSIONS; i++) {
         mesh_dimension d = order[i];
         int64_t fitting = d == MESH_DP_SHARD ? left : greatest_common_divisor(size[d], left);
@@ -108,8 +110,8 @@ void mesh_describe(const mesh *m, char text[128]) {
                                names[d], (long long)m->size[d]);
 }
 
-/* The rank's place along each dimension. */
-static void find_place(const mesh *m, int64_t rank, int64_t at[MESH_DIMENSIONS]) {
+/* The rank's coordinates in the mesh. */
+static void find_coordinates(const mesh *m, int64_t rank, int64_t at[MESH_DIMENSIONS]) {
     for (int d = MESH_DIMENSIONS - 1; d >= 0; d--) {
         at[d] = rank % m->size[d];
         rank /= m->size[d];
@@ -125,10 +127,10 @@ int64_t mesh_group_size(const mesh *m, mesh_set dimensions) {
 
 void mesh_group(const mesh *m, mesh_set dimensions, int64_t rank, int *ranks) {
     int64_t own[MESH_DIMENSIONS], at[MESH_DIMENSIONS], count = 0;
-    find_place(m, rank, own);
+    find_coordinates(m, rank, own);
     for (int64_t r = 0; r < mesh_ranks(m); r++) {
         bool member = true;
-        find_place(m, r, at);
+        find_coordinates(m, r, at);
         for (int d = 0; d < MESH_DIMENSIONS; d++) member &= dimensions >> d & 1 || at[d] == own[d];
         if (member) ranks[count++] = (int)r;
     }
@@ -136,7 +138,7 @@ void mesh_group(const mesh *m, mesh_set dimensions, int64_t rank, int *ranks) {
 
 int64_t mesh_group_rank(const mesh *m, mesh_set dimensions, int64_t rank) {
     int64_t at[MESH_DIMENSIONS], index = 0;
-    find_place(m, rank, at);
+    find_coordinates(m, rank, at);
     for (int d = 0; d < MESH_DIMENSIONS; d++)
         if (dimensions >> d & 1) index = index * m->size[d] + at[d];
     return index;

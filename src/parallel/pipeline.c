@@ -1,7 +1,7 @@
 /* parallel/pipeline: layers, tasks and messages of a stage. */
 #include "parallel/pipeline.h"
 
-static int64_t part_count(const pipeline_stage *s) {
+static int64_t count_parts(const pipeline_stage *s) {
     return (int64_t)s->stages * s->chunks;
 }
 
@@ -11,7 +11,7 @@ static int64_t part_of(const pipeline_stage *s, int chunk) {
 
 ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro_batches) {
     STATUS_REQUIRE(s->stages >= 2 && s->rank >= 0 && s->rank < s->stages && s->chunks >= 1);
-    if (layers < part_count(s))
+    if (layers < count_parts(s))
         return status_fail(
             OTT_ERR_CONFIG,
             "model.n_layers (%lld) must be at least distributed.pp (%d)%s: each part of a "
@@ -29,7 +29,7 @@ ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro
 /* ---- layers ---- */
 
 layer_range pipeline_layers(const pipeline_stage *s, int64_t layers, int chunk) {
-    int64_t part = part_of(s, chunk), each = layers / part_count(s), more = layers % part_count(s);
+    int64_t part = part_of(s, chunk), each = layers / count_parts(s), more = layers % count_parts(s);
     int64_t first = part * each + (part < more ? part : more);
     return (layer_range){first, first + each + (part < more)};
 }
@@ -56,7 +56,7 @@ int64_t pipeline_task_count(const pipeline_stage *s, int64_t micro_batches) {
     return 2 * micro_batches * s->chunks;
 }
 
-/* Forwards before the first backward. */
+/* Number of forwards before the first backward. */
 static int64_t warm_up(const pipeline_stage *s, int64_t micro_batches) {
     int64_t all = micro_batches * s->chunks, ahead = s->stages - s->rank - 1;
     if (s->schedule == PP_GPIPE) return all;
@@ -64,9 +64,10 @@ static int64_t warm_up(const pipeline_stage *s, int64_t micro_batches) {
     return ahead < all ? ahead : all;
 }
 
-/* Groups of as many micro-batches as stages go through one part after the other; backward through the last first. */
-static pipeline_task nth(const pipeline_stage *s, int64_t k, bool backward) {
-    int64_t round = part_count(s);
+/* The k-th forward or backward of this stage. Groups of `stages` micro-batches pass through one chunk after
+   the other; backward starts with the last chunk. */
+static pipeline_task get_task(const pipeline_stage *s, int64_t k, bool backward) {
+    int64_t round = count_parts(s);
     int chunk = (int)(k % round / s->stages);
     return (pipeline_task){.backward = backward,
                            .chunk = backward ? s->chunks - 1 - chunk : chunk,
@@ -75,10 +76,10 @@ static pipeline_task nth(const pipeline_stage *s, int64_t k, bool backward) {
 
 pipeline_task pipeline_task_at(const pipeline_stage *s, int64_t micro_batches, int64_t i) {
     int64_t all = micro_batches * s->chunks, before = warm_up(s, micro_batches);
-    if (i < before) return nth(s, i, false);
-    if (i >= 2 * all - before) return nth(s, i - all, true);
+    if (i < before) return get_task(s, i, false);
+    if (i >= 2 * all - before) return get_task(s, i - all, true);
     int64_t in_turn = i - before;
-    return in_turn % 2 == 0 ? nth(s, before + in_turn / 2, false) : nth(s, in_turn / 2, true);
+    return in_turn % 2 == 0 ? get_task(s, before + in_turn / 2, false) : get_task(s, in_turn / 2, true);
 }
 
 /* ---- messages ---- */
@@ -88,10 +89,10 @@ static bool is_first_part(const pipeline_stage *s, int chunk) {
 }
 
 static bool is_last_part(const pipeline_stage *s, int chunk) {
-    return part_of(s, chunk) == part_count(s) - 1;
+    return part_of(s, chunk) == count_parts(s) - 1;
 }
 
-/* To the part `by` further on, or from it. */
+/* The message to (sent) or from the part that is `by` parts further on. */
 static pipeline_message message(const pipeline_stage *s, pipeline_task t, pipeline_content content,
                                 int64_t by, bool sent) {
     int64_t part = part_of(s, t.chunk) + by;
@@ -106,7 +107,7 @@ int pipeline_sends(const pipeline_stage *s, bool tied, pipeline_task t,
     bool last = is_last_part(s, t.chunk);
     int count = 0;
     if (!t.backward && !last) out[count++] = message(s, t, PIPELINE_STREAM, 1, true);
-    if (t.backward && last && tied) out[count++] = message(s, t, PIPELINE_TABLE, 1 - part_count(s), true);
+    if (t.backward && last && tied) out[count++] = message(s, t, PIPELINE_TABLE, 1 - count_parts(s), true);
     if (t.backward && !is_first_part(s, t.chunk)) out[count++] = message(s, t, PIPELINE_GRADIENT, -1, true);
     return count;
 }
@@ -116,12 +117,13 @@ int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
     bool first = is_first_part(s, t.chunk);
     int count = 0;
     if (!t.backward && !first) out[count++] = message(s, t, PIPELINE_STREAM, -1, false);
-    if (t.backward && first && tied) out[count++] = message(s, t, PIPELINE_TABLE, part_count(s) - 1, false);
+    if (t.backward && first && tied) out[count++] = message(s, t, PIPELINE_TABLE, count_parts(s) - 1, false);
     if (t.backward && !is_last_part(s, t.chunk)) out[count++] = message(s, t, PIPELINE_GRADIENT, 1, false);
     return count;
 }
 
-/* A group's last backwards are over before the first stage begins with those that take the tables. */
+/* The first stage receives the table gradients of a group of micro-batches only after the last backward of
+   that group. */
 int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content) {
     return content == PIPELINE_TABLE ? s->stages : 1;
 }

@@ -1,4 +1,4 @@
-/* parallel/store: lists the parts of parameters that ranks exchange. */
+/* parallel/store: lists the parts to gather, places scales and allocates gradients. */
 #include "parallel/store.h"
 
 /* ---- units ---- */
@@ -32,7 +32,7 @@ static void add_part(store_unit *u, store_part part) {
     if (part.uses) u->parts[u->part_count++] = part;
 }
 
-/* The uses that the GEMMs make of the weight in FP8. */
+/* The uses of the weight that are FP8. */
 static int fp8_uses(const linear *l) {
     return (cast_spec_is_fp8(&l->spec.weight.rowwise) ? STORE_ROWWISE : 0) |
            (cast_spec_is_fp8(&l->spec.weight.columnwise) ? STORE_COLUMNWISE : 0);
@@ -86,8 +86,9 @@ static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table)
 
 /* ---- scales ---- */
 
-/* The scales of one use, from entry *next of all; count: of all. NULL: only counts. */
-static void place_scales(qdata *d, const cast_spec *spec, int64_t lines, int64_t depth, float *all,
+/* Places the scales of one use at entry *next of `all`, which has room for `count` of each kind. all NULL:
+   only counts. */
+static void place_scales(qdata *d, const cast_spec *spec, int64_t mn, int64_t depth, float *all,
                          int64_t count, int64_t *next) {
     if (!cast_spec_is_fp8(spec)) return;
     if (all) {
@@ -95,7 +96,7 @@ static void place_scales(qdata *d, const cast_spec *spec, int64_t lines, int64_t
         d->scale = d->amax + count;
         d->scale_inv = d->scale + count;
     }
-    *next += granularity_groups(spec->grain, lines, depth);
+    *next += granularity_groups(spec->grain, mn, depth);
 }
 
 static void place_weight_scales(qtensor *q, float *all, int64_t count, int64_t *next) {
@@ -123,7 +124,7 @@ static void place_all_scales(parameter_store *s, float *all) {
     s->scale_count = next;
 }
 
-/* ---- gradients of several micro-batches ---- */
+/* ---- full gradients, for reduce_once ---- */
 
 static ott_status open_whole_gradients(parameter_store *s, device *d) {
     s->full_count = 0;
@@ -140,17 +141,17 @@ static ott_status open_whole_gradients(parameter_store *s, device *d) {
                            &s->full_gradients);
 }
 
-/* ---- all of it ---- */
+/* ---- set and close ---- */
 
-static void release(parameter_store *s, device *d) {
+static void release_one(parameter_store *s, device *d) {
     device_release(d, s->scales);
     device_release(d, s->full_gradients);
     s->scales = s->full_gradients = NULL;
 }
 
-static ott_status set(parameter_store *s, device *d, ott_dtype table) {
+static ott_status set_one(parameter_store *s, device *d, ott_dtype table) {
     if (store_ranks(s) == 1) return OTT_OK;
-    release(s, d);
+    release_one(s, d);
     TRY(open_whole_gradients(s, d));
     for (int i = 0; i < s->unit_count; i++) list_parts(s, &s->units[i], table);
     place_all_scales(s, NULL);
@@ -165,11 +166,11 @@ ott_status store_set(parameter_store *s, device *d, ott_dtype table) {
     for (parameter_store *of = s; of; of = of->expert_store) {
         of->options = s->options;
         of->micro_batches = s->micro_batches;
-        TRY(set(of, d, table));
+        TRY(set_one(of, d, table));
     }
     return OTT_OK;
 }
 
 void store_close(parameter_store *s, device *d) {
-    for (; s; s = s->expert_store) release(s, d);
+    for (; s; s = s->expert_store) release_one(s, d);
 }

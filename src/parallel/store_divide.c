@@ -1,17 +1,19 @@
-/* parallel/store: which rank keeps which lines of a parameter. */
+/* parallel/store: assigns the rows of parameters to ranks. */
 #include "base/size.h"
 #include "parallel/store.h"
 
-static int64_t line_elements(const parameter *p) {
+static int64_t row_elements(const parameter *p) {
     return p->rank > 1 ? p->local.columns : 1;
 }
 
-/* Lines that stay together: of whole blocks of a reduction, so that a shard's sums are among those of the whole. */
-static int64_t unit_lines(const parameter *p) {
-    return REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, line_elements(p));
+/* Rows per unit of division: complete reduction blocks, so that a shard's block sums are among the local
+   part's. */
+static int64_t unit_rows(const parameter *p) {
+    return REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, row_elements(p));
 }
 
-/* ---- the rank that holds the least: a heap, for on thousands of ranks each unit would ask all of them ---- */
+/* ---- the rank with the smallest shards: a heap, because a scan would be slow with thousands of ranks
+   ---- */
 
 static bool holds_less(const parameter_store *s, int a, int b) {
     return s->shard_elements[a] < s->shard_elements[b] ||
@@ -44,7 +46,7 @@ static int place_of(const parameter_store *s, int rank) {
     return at;
 }
 
-/* All ranks hold nothing yet, so their own order is a heap. */
+/* All ranks have 0 elements, so their order is a heap. */
 static ott_status open_held(parameter_store *s, arena *memory) {
     void *held, *order;
     int ranks = s->ranks->size;
@@ -59,39 +61,40 @@ static ott_status open_held(parameter_store *s, arena *memory) {
 
 /* ---- shards ---- */
 
-/* Each rank gets as many units, and the ranks that hold the least one more while any are left. */
-static void cut_lines(parameter_store *s, const parameter *p, int64_t lines, int64_t *cut) {
+/* Each rank gets equally many units; the ranks with the smallest shards get one of the remaining units
+   each. */
+static void divide_rows(parameter_store *s, const parameter *p, int64_t rows, int64_t *counts) {
     int ranks = s->ranks->size;
-    int64_t unit = unit_lines(p), units = (lines + unit - 1) / unit, elements = unit * line_elements(p);
+    int64_t unit = unit_rows(p), units = (rows + unit - 1) / unit, elements = unit * row_elements(p);
     for (int r = 0; r < ranks; r++) {
-        cut[r] = units / ranks * unit;
+        counts[r] = units / ranks * unit;
         s->shard_elements[r] += units / ranks * elements;
     }
     for (int64_t i = 0; i < units % ranks; i++) {
         int r = s->rank_heap[0];
-        cut[r] += unit;
+        counts[r] += unit;
         s->shard_elements[r] += elements;
         sift_down(s, 0);
     }
     int last = ranks - 1;
-    while (last > 0 && cut[last] == 0) last--;
-    cut[last] -= units * unit - lines; /* the last unit need not be whole */
-    s->shard_elements[last] -= (units * unit - lines) * line_elements(p);
+    while (last > 0 && counts[last] == 0) last--;
+    counts[last] -= units * unit - rows; /* the last unit may be incomplete */
+    s->shard_elements[last] -= (units * unit - rows) * row_elements(p);
     sift_up(s, place_of(s, last));
 }
 
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p) {
     int ranks = store_ranks(s);
-    int64_t lines = parameter_local_rows(p), count = lines;
+    int64_t rows = parameter_local_rows(p), count = rows;
     ott_dtype master = p->shard.value.dtype;
     p->shard = (parameter_shard){0};
     if (ranks > 1) {
-        void *cut;
-        TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &cut));
-        p->shard.rows_per_rank = cut;
+        void *counts;
+        TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &counts));
+        p->shard.rows_per_rank = counts;
         TRY(open_held(s, memory));
-        cut_lines(s, p, lines, cut);
-        p->shard.first = group_part_first(p->shard.rows_per_rank, lines, ranks, s->ranks->rank);
+        divide_rows(s, p, rows, counts);
+        p->shard.first = group_part_first(p->shard.rows_per_rank, rows, ranks, s->ranks->rank);
         count = p->shard.rows_per_rank[s->ranks->rank];
     }
     p->shard.value = p->rank > 1 ? tensor_matrix(NULL, master, count, p->local.columns)
@@ -100,9 +103,9 @@ ott_status store_divide(parameter_store *s, arena *memory, parameter *p) {
 }
 
 int64_t store_count_at(const parameter *p, int rank) {
-    return p->shard.rows_per_rank[rank] * line_elements(p);
+    return p->shard.rows_per_rank[rank] * row_elements(p);
 }
 
 int64_t store_first_at(const parameter *p, int rank) {
-    return group_part_first(p->shard.rows_per_rank, 0, rank, rank) * line_elements(p);
+    return group_part_first(p->shard.rows_per_rank, 0, rank, rank) * row_elements(p);
 }

@@ -1,10 +1,8 @@
-/*
- * parallel/store: gathering a unit. Each rank packs its rows of all that travels, one part after the other, into its
- * place of one buffer; when the other ranks' rows are there, they are taken apart to where layers read them.
- */
+/* parallel/store: gathers a unit. Each rank packs its rows of all parts into its range of one buffer. After
+   the all-gather, the shards are unpacked to where the layers read them. */
 #include "parallel/store.h"
 
-/* What travels is bytes, whatever they mean. */
+/* Everything is sent as bytes. */
 #define BYTES OTT_E4M3
 
 static int64_t packed_bytes(const exec *cx, const store_part *part, int rank) {
@@ -44,9 +42,9 @@ static ott_status pack_unit(exec *cx, const parameter_store *s, const store_unit
     return OTT_OK;
 }
 
-/* ---- on the way ---- */
+/* ---- in flight ---- */
 
-/* Fills u->rows; the sum of them. */
+/* Fills u->rows; returns their sum. */
 static int64_t measure_unit(const exec *cx, parameter_store *s, store_unit *u) {
     int64_t all = 0;
     for (int r = 0; r < s->ranks->size; r++) {
@@ -62,7 +60,7 @@ static int64_t measure_unit(const exec *cx, parameter_store *s, store_unit *u) {
     return all;
 }
 
-static ott_status start(exec *cx, parameter_store *s, store_unit *u, int uses) {
+static ott_status start_gather(exec *cx, parameter_store *s, store_unit *u, int uses) {
     TRY(store_refresh_scales(cx, s, u));
     u->uses = uses;
     u->gathered = false;
@@ -78,14 +76,14 @@ static ott_status start(exec *cx, parameter_store *s, store_unit *u, int uses) {
                        &u->request);
 }
 
-/* ---- arrival ---- */
+/* ---- unpacking ---- */
 
-/* Calls `take` with the elements of each rank's shard of the part, and which they are of the whole; not while a plan is
-   recorded, for it records nothing. */
-typedef ott_status (*take_shard)(exec *cx, store_part *part, void *from, int64_t first, int64_t count);
+/* Called for each rank's shard of a part, elements [first, first + count) of the full tensor, packed at
+   `from`. Not called while the plan is recorded. */
+typedef ott_status (*unpack_shard)(exec *cx, store_part *part, void *from, int64_t first, int64_t count);
 
-static ott_status for_shards(exec *cx, const parameter_store *s, const store_unit *u, store_part *part,
-                             take_shard take) {
+static ott_status for_each_shard(exec *cx, const parameter_store *s, const store_unit *u, store_part *part,
+                                 unpack_shard unpack) {
     char *from = u->received.data;
     int64_t first = 0;
     if (plan_recording(cx->plan)) return OTT_OK;
@@ -94,24 +92,24 @@ static ott_status for_shards(exec *cx, const parameter_store *s, const store_uni
         for (const store_part *before = u->parts; before < part; before++)
             if (before->uses & u->uses) shard += packed_bytes(cx, before, r);
         int64_t count = store_count_at(part->p, r);
-        if (count > 0) TRY(take(cx, part, shard, first, count));
+        if (count > 0) TRY(unpack(cx, part, shard, first, count));
         first += count;
         from += u->rows[r];
     }
     return OTT_OK;
 }
 
-static ott_status take_values(exec *cx, store_part *part, void *from, int64_t first, int64_t count) {
+static ott_status unpack_values(exec *cx, store_part *part, void *from, int64_t first, int64_t count) {
     int64_t size = dtype_bytes(part->format);
     const tensor *whole = part->content == STORE_COMPUTE ? &part->l->compute : &part->p->value;
     return device_copy(cx->device, (char *)whole->data + first * size, from, count * size);
 }
 
-static ott_status take_rowwise(exec *cx, store_part *part, void *from, int64_t first, int64_t count) {
+static ott_status unpack_rowwise(exec *cx, store_part *part, void *from, int64_t first, int64_t count) {
     return device_copy(cx->device, (char *)part->l->quantized.rowwise.data + first, from, count);
 }
 
-static ott_status take_columnwise(exec *cx, store_part *part, void *from, int64_t first, int64_t count) {
+static ott_status unpack_columnwise(exec *cx, store_part *part, void *from, int64_t first, int64_t count) {
     const linear *l = part->l;
     const qdata *d = &l->quantized.columnwise;
     if (!d->transposed) return device_copy(cx->device, (char *)d->data + first, from, count);
@@ -124,7 +122,7 @@ static ott_status take_columnwise(exec *cx, store_part *part, void *from, int64_
 
 /* ---- codes ---- */
 
-/* Has the unit been gathered for this use of a part, and does it have codes of its own there? */
+/* True if the unit is gathered for the rowwise use of this part. */
 static bool fills_rowwise(const store_unit *u, const store_part *part) {
     return part->content != STORE_CODES_COLUMNWISE && (u->uses & part->uses & STORE_ROWWISE);
 }
@@ -147,13 +145,13 @@ static ott_status open_codes(exec *cx, const store_unit *u, store_part *part) {
     return OTT_OK;
 }
 
-static ott_status take_codes(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
+static ott_status unpack_codes(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
     TRY(open_codes(cx, u, part));
-    if (part->rowwise.data) TRY(for_shards(cx, s, u, part, take_rowwise));
-    return part->columnwise.data ? for_shards(cx, s, u, part, take_columnwise) : OTT_OK;
+    if (part->rowwise.data) TRY(for_each_shard(cx, s, u, part, unpack_rowwise));
+    return part->columnwise.data ? for_each_shard(cx, s, u, part, unpack_columnwise) : OTT_OK;
 }
 
-/* The uses that are wanted here, of a master that travelled. */
+/* Casts a gathered master to codes of the uses that are open. */
 static ott_status cast_master(exec *cx, const store_part *part, const tensor *master) {
     qtensor q = part->l->quantized;
     if (!(part->rowwise.data)) q.spec.rowwise.format = OTT_F32;
@@ -163,11 +161,11 @@ static ott_status cast_master(exec *cx, const store_part *part, const tensor *ma
     return store_call_hook(cx, part->l, master, &q);
 }
 
-static ott_status take_master(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
+static ott_status unpack_master(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
     const parameter *p = part->p;
     tensor *whole = &part->p->value;
     TRY(exec_open(cx, "gathered master", part->format, p->local.rows, p->local.columns, whole, &part->full));
-    TRY(for_shards(cx, s, u, part, take_values));
+    TRY(for_each_shard(cx, s, u, part, unpack_values));
     TRY(open_codes(cx, u, part));
     TRY(cast_master(cx, part, whole));
     whole->data = NULL;
@@ -176,24 +174,24 @@ static ott_status take_master(exec *cx, const parameter_store *s, const store_un
 
 /* ---- gather and release ---- */
 
-static ott_status take_part(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
+static ott_status unpack_part(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
     const parameter *p = part->p;
     switch (part->content) {
     case STORE_CODES:
-    case STORE_CODES_COLUMNWISE: return take_codes(cx, s, u, part);
-    case STORE_MASTER: return take_master(cx, s, u, part);
+    case STORE_CODES_COLUMNWISE: return unpack_codes(cx, s, u, part);
+    case STORE_MASTER: return unpack_master(cx, s, u, part);
     case STORE_VALUE:
     case STORE_COMPUTE: break;
     }
     TRY(exec_open(cx, "gathered parameter", part->format, p->local.rows, p->local.columns,
                   part->content == STORE_COMPUTE ? &part->l->compute : &part->p->value, &part->full));
-    return for_shards(cx, s, u, part, take_values);
+    return for_each_shard(cx, s, u, part, unpack_values);
 }
 
-static ott_status arrive(exec *cx, const parameter_store *s, store_unit *u) {
+static ott_status finish_gather(exec *cx, const parameter_store *s, store_unit *u) {
     TRY(group_wait(cx, &u->request));
     for (int i = 0; i < u->part_count; i++)
-        if (u->parts[i].uses & u->uses) TRY(take_part(cx, s, u, &u->parts[i]));
+        if (u->parts[i].uses & u->uses) TRY(unpack_part(cx, s, u, &u->parts[i]));
     u->gathered = true;
     return plan_close(cx->plan, &u->received_buffer);
 }
@@ -204,9 +202,9 @@ static ott_status gather(exec *cx, parameter_store *s, store_unit *u, int uses) 
         STATUS_REQUIRE((u->uses & uses) == uses);
         return OTT_OK;
     }
-    if (!u->uses) TRY(start(cx, s, u, uses));
+    if (!u->uses) TRY(start_gather(cx, s, u, uses));
     STATUS_REQUIRE((u->uses & uses) == uses);
-    return arrive(cx, s, u);
+    return finish_gather(cx, s, u);
 }
 
 ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses) {
@@ -216,7 +214,7 @@ ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses) {
 
 static ott_status prefetch(exec *cx, parameter_store *s, store_unit *u, int uses) {
     if (store_ranks(s) == 1 || s->options.no_prefetch || u->uses) return OTT_OK;
-    return start(cx, s, u, uses);
+    return start_gather(cx, s, u, uses);
 }
 
 ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses) {
@@ -224,8 +222,8 @@ ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses) {
     return OTT_OK;
 }
 
-/* Nobody reads what was gathered any more. */
-static void forget(store_part *part) {
+/* Clears the pointers to what was gathered. */
+static void drop_part(store_part *part) {
     qtensor *q = part->l ? &part->l->quantized : NULL;
     if (part->content == STORE_VALUE)
         part->p->value.data = NULL;
@@ -238,7 +236,7 @@ static void forget(store_part *part) {
 static ott_status release(exec *cx, store_unit *u) {
     for (int i = 0; u->gathered && i < u->part_count; i++) {
         store_part *part = &u->parts[i];
-        forget(part);
+        drop_part(part);
         TRY(plan_close(cx->plan, &part->full));
         TRY(plan_close(cx->plan, &part->rowwise));
         TRY(plan_close(cx->plan, &part->columnwise));
@@ -259,20 +257,20 @@ static void abandon_unit(exec *cx, store_unit *u, bool wait) {
     if (wait) (void)group_wait(cx, &u->request);
     for (int i = 0; i < u->part_count; i++) {
         store_part *part = &u->parts[i];
-        forget(part);
+        drop_part(part);
         part->full = part->rowwise = part->columnwise = PLAN_NONE;
     }
     u->gathered = false;
     u->uses = 0;
 }
 
-static void forget_gradients(const store_unit *u) {
+static void drop_gradients(const store_unit *u) {
     for (int i = 0; i < u->parameter_count; i++) u->parameters[i]->grad_buffer = PLAN_NONE;
 }
 
 static void abandon(exec *cx, parameter_store *s, ott_status why) {
     bool wait = why == OTT_ERR_STOPPED;
-    for (int i = 0; i < s->unit_count; i++) forget_gradients(&s->units[i]);
+    for (int i = 0; i < s->unit_count; i++) drop_gradients(&s->units[i]);
     if (store_ranks(s) == 1) return;
     for (int i = 0; i < s->unit_count; i++) abandon_unit(cx, &s->units[i], wait);
     if (wait) (void)group_wait(cx, &s->reduction.request);

@@ -1,21 +1,19 @@
-/*
- * parallel/store: gradients. A unit's are packed by the rank that keeps them, summed over the ranks in one
- * reduce-scatter that runs while backward goes on, and added to the shards.
- */
+/* parallel/store: reduces gradients. A unit's gradients are packed by receiving rank, summed by one
+   reduce-scatter that overlaps with backward, and added to the shards. */
 #include "parallel/store.h"
 
-/* ---- where a micro-batch adds to ---- */
+/* ---- the gradient of a micro-batch ---- */
 
-/* Do the ranks' gradients meet with every micro-batch? */
-static bool meets(const parameter_store *s) {
+/* True if each micro-batch is reduced over the ranks, not once per step. */
+static bool reduces_each_micro_batch(const parameter_store *s) {
     return store_ranks(s) > 1 && !s->full_gradients;
 }
 
-static bool is_apart(const parameter_store *s, const parameter *p) {
-    return !p->frozen && (meets(s) || (s->micro_batches && p->adds_often));
+static bool is_summed_separately(const parameter_store *s, const parameter *p) {
+    return !p->frozen && (reduces_each_micro_batch(s) || (s->micro_batches && p->adds_often));
 }
 
-/* The gradient of all micro-batches of the unit's parameter i that this rank holds between them. */
+/* This rank's accumulated gradient of the unit's parameter i, over micro-batches. */
 static tensor kept_gradient(const parameter_store *s, const store_unit *u, int i) {
     int64_t first = u->full_first;
     if (!s->full_gradients) return u->parameters[i]->shard.grad;
@@ -27,7 +25,7 @@ static tensor kept_gradient(const parameter_store *s, const store_unit *u, int i
     return tensor_matrix((float *)s->full_gradients + first, OTT_F32, local->rows, local->columns);
 }
 
-/* A gradient that is open already, because the head added to a tied table before the embedding does, stays. */
+/* A gradient may be open already: the head of a tied table adds to it before the embedding does. */
 static ott_status open_gradient(exec *cx, parameter *p) {
     if (p->grad_buffer.id != 0) return OTT_OK;
     TRY(exec_open(cx, "gradient of a micro-batch", OTT_F32, p->local.rows, p->local.columns, &p->grad,
@@ -38,7 +36,7 @@ static ott_status open_gradient(exec *cx, parameter *p) {
 static ott_status open_gradients(exec *cx, const parameter_store *s, const store_unit *u) {
     for (int i = 0; i < u->parameter_count; i++) {
         parameter *p = u->parameters[i];
-        if (is_apart(s, p))
+        if (is_summed_separately(s, p))
             TRY(open_gradient(cx, p));
         else if (!p->frozen)
             p->grad = kept_gradient(s, u, i);
@@ -51,31 +49,31 @@ ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit) {
     return OTT_OK;
 }
 
-/* ---- on this rank ---- */
+/* ---- accumulation on this rank ---- */
 
 static ott_status add_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i) {
     parameter *p = u->parameters[i];
     const tensor sum = p->grad, kept = kept_gradient(s, u, i);
-    if (!is_apart(s, p)) return OTT_OK;
+    if (!is_summed_separately(s, p)) return OTT_OK;
     TRY(op_add(cx, &(add_args){.x = &kept, .delta = &sum, .y = &kept}));
     TRY(plan_close(cx->plan, &p->grad_buffer));
     p->grad = kept;
     return OTT_OK;
 }
 
-/* ---- over the ranks ---- */
+/* ---- reduction over ranks ---- */
 
 static ott_dtype format_of(const parameter_store *s) {
     return s->options.reduce_bf16 ? OTT_BF16 : OTT_F32;
 }
 
-/* Elements of rank r's part of a packed gradient, up to where the next begins. */
+/* Elements of rank r's shard of p in the packed buffer, with alignment. */
 static int64_t packed_count(const exec *cx, const parameter_store *s, const parameter *p, int rank) {
     int64_t size = dtype_bytes(format_of(s));
     return p->frozen ? 0 : backend_align(cx->device->can, store_count_at(p, rank) * size) / size;
 }
 
-/* Elements from rank r's part of the unit's parameter i to the next rank's, in what is sent. */
+/* Distance in the packed buffer from rank r's shard of the unit's parameter i to the next rank's. */
 static int64_t packed_step(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
     int64_t step = s->reduction.rows[r];
     for (int k = 0; k < i && r + 1 < s->ranks->size; k++)
@@ -83,7 +81,7 @@ static int64_t packed_step(const exec *cx, const parameter_store *s, const store
     return step;
 }
 
-/* The first rank after r whose part of the parameter is of another size, or lies at another distance. */
+/* The first rank after r with another shard size or distance. */
 static int run_end(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
     const parameter *p = u->parameters[i];
     int64_t step = packed_step(cx, s, u, i, r);
@@ -94,7 +92,7 @@ static int run_end(const exec *cx, const parameter_store *s, const store_unit *u
     return next;
 }
 
-/* One operation for all ranks whose parts are alike: on hundreds of ranks a part is small. */
+/* One op per run of ranks with equal shards, because with hundreds of ranks each shard is small. */
 static ott_status pack_gradient(exec *cx, const parameter_store *s, const store_unit *u, int i, tensor to) {
     const parameter *p = u->parameters[i];
     for (int r = 0, next; r < s->ranks->size; r = next) {
@@ -119,7 +117,7 @@ static ott_status pack_gradients(exec *cx, const parameter_store *s, const store
     return OTT_OK;
 }
 
-/* Fills the reduction's rows; the sum of them. */
+/* Fills the reduction's rows; returns their sum. */
 static int64_t measure_gradients(const exec *cx, parameter_store *s, const store_unit *u) {
     int64_t all = 0;
     for (int r = 0; r < s->ranks->size; r++) {
@@ -132,7 +130,7 @@ static int64_t measure_gradients(const exec *cx, parameter_store *s, const store
     return all;
 }
 
-static ott_status start(exec *cx, parameter_store *s, const store_unit *u) {
+static ott_status start_reduction(exec *cx, parameter_store *s, const store_unit *u) {
     tensor packed;
     int64_t all = measure_gradients(cx, s, u);
     if (all == 0) return OTT_OK;
@@ -159,7 +157,7 @@ static ott_status add_reduced(exec *cx, const tensor *shard, tensor sum) {
     return op_add(cx, &(add_args){.x = shard, .delta = &sum, .y = shard});
 }
 
-static ott_status finish(exec *cx, parameter_store *s) {
+static ott_status finish_reduction(exec *cx, parameter_store *s) {
     const store_unit *u = s->reduction.unit;
     tensor sum = s->reduction.sum;
     if (!u) return OTT_OK;
@@ -175,18 +173,18 @@ static ott_status finish(exec *cx, parameter_store *s) {
 }
 
 ott_status store_finish_gradients(exec *cx, parameter_store *s) {
-    for (; s; s = s->expert_store) TRY(finish(cx, s));
+    for (; s; s = s->expert_store) TRY(finish_reduction(cx, s));
     return OTT_OK;
 }
 
 static ott_status reduce(exec *cx, parameter_store *s, const store_unit *u) {
-    TRY(finish(cx, s));
-    TRY(start(cx, s, u));
-    return s->options.no_prefetch ? finish(cx, s) : OTT_OK;
+    TRY(finish_reduction(cx, s));
+    TRY(start_reduction(cx, s, u));
+    return s->options.no_prefetch ? finish_reduction(cx, s) : OTT_OK;
 }
 
 static ott_status reduce_gradients(exec *cx, parameter_store *s, const store_unit *u) {
-    if (meets(s)) return reduce(cx, s, u);
+    if (reduces_each_micro_batch(s)) return reduce(cx, s, u);
     for (int i = 0; i < u->parameter_count; i++) TRY(add_gradient(cx, s, u, i));
     return OTT_OK;
 }
@@ -196,7 +194,7 @@ ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit) {
     return OTT_OK;
 }
 
-/* ---- once for several micro-batches ---- */
+/* ---- one reduction for several micro-batches ---- */
 
 static ott_status reduce_once(exec *cx, parameter_store *s) {
     for (int n = s->unit_count - 1; n >= 0 && s->full_gradients; n--) {
@@ -204,7 +202,7 @@ static ott_status reduce_once(exec *cx, parameter_store *s) {
         for (int i = 0; i < u->parameter_count; i++) u->parameters[i]->grad = kept_gradient(s, u, i);
         TRY(reduce(cx, s, u));
     }
-    return finish(cx, s);
+    return finish_reduction(cx, s);
 }
 
 ott_status store_reduce_once(exec *cx, parameter_store *s) {

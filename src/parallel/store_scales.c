@@ -1,26 +1,24 @@
-/*
- * parallel/store: the scales of sharded FP8 weights. A scale block may lie on several ranks: each finds the largest
- * magnitudes of its rows, the largest of all ranks count, and the scales follow on every rank for the whole weight.
- */
+/* parallel/store: scales of sharded FP8 weights. Shards may split scale blocks: each rank computes the amaxes
+   of its rows, the ranks reduce them (max), and every rank computes the scales of the full weight. */
 #include "parallel/store.h"
 
-/* ---- rows of a quantized tensor ---- */
+/* ---- pieces of a shard ---- */
 
-/* Rows of q that share a scale of this use. */
+/* Number of rows of q that share a scale of this use. */
 static int64_t rows_per_scale(const qtensor *q, bool columnwise) {
     return columnwise ? granularity_block(q->spec.columnwise.grain).k
                       : granularity_block(q->spec.rowwise.grain).mn;
 }
 
-/* Rows [first, end) up to the end of the first scale block where they begin inside of one: as a tensor of their own
-   they fall into the same blocks as in the whole. */
+/* If rows [first, end) start inside a scale block, returns where that block ends, else end. Such pieces have
+   the same blocks as the full weight. */
 static int64_t piece_end(int64_t first, int64_t end, int64_t block) {
     if (block == INT64_MAX || first % block == 0) return end;
     int64_t next = (first / block + 1) * block;
     return next < end ? next : end;
 }
 
-/* One use of rows [first, first + count), whose codes lie in rows at `codes`. */
+/* Returns one use of rows [first, first + count); their codes are at `codes`, row-major. */
 static qtensor rows_of(const qtensor *q, bool columnwise, int64_t first, int64_t count, void *codes) {
     qtensor part = {.rows = count, .columns = q->columns, .spec = q->spec};
     qdata *d = columnwise ? &part.columnwise : &part.rowwise;
@@ -37,7 +35,7 @@ static qtensor rows_of(const qtensor *q, bool columnwise, int64_t first, int64_t
     return part;
 }
 
-/* Calls `call` with this rank's rows of a weight, in pieces, and one use of them. */
+/* Called for each piece of this rank's rows x of a weight, with one use of it. */
 typedef ott_status (*piece_call)(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 static ott_status for_pieces(exec *cx, const linear *l, bool columnwise, void *codes, piece_call call) {
@@ -74,21 +72,21 @@ ott_status store_cast(exec *cx, const linear *l, bool columnwise, void *codes) {
 
 /* ---- amax ---- */
 
-static ott_status find_piece_amax(exec *cx, const linear *l, const tensor *x, const qtensor *q) {
+static ott_status compute_piece_amax(exec *cx, const linear *l, const tensor *x, const qtensor *q) {
     (void)l;
     return op_amax(cx, &(amax_args){.x = x, .q = q});
 }
 
-static ott_status find_use_amax(exec *cx, const linear *l, bool columnwise) {
-    return for_pieces(cx, l, columnwise, NULL, find_piece_amax);
+static ott_status compute_use_amax(exec *cx, const linear *l, bool columnwise) {
+    return for_pieces(cx, l, columnwise, NULL, compute_piece_amax);
 }
 
-static ott_status find_amax(exec *cx, linear *l) {
+static ott_status compute_amax(exec *cx, linear *l) {
     const quant_spec *w = &l->spec.weight;
     bool rowwise = cast_spec_is_fp8(&w->rowwise);
-    if (rowwise) TRY(find_use_amax(cx, l, false));
+    if (rowwise) TRY(compute_use_amax(cx, l, false));
     if (!cast_spec_is_fp8(&w->columnwise) || (rowwise && quant_spec_shares_scales(w))) return OTT_OK;
-    return find_use_amax(cx, l, true);
+    return compute_use_amax(cx, l, true);
 }
 
 static ott_status set_scales(exec *cx, linear *l) {
@@ -99,7 +97,7 @@ static ott_status set_scales(exec *cx, linear *l) {
     return OTT_OK;
 }
 
-/* ---- over the ranks ---- */
+/* ---- scales over ranks ---- */
 
 static bool is_stale(const exec *cx, const store_unit *u) {
     for (int i = 0; i < u->linear_count; i++)
@@ -118,8 +116,8 @@ static ott_status for_weights(exec *cx, const store_unit *units, int count, weig
     return OTT_OK;
 }
 
-/* Has the optimizer left the amax of this rank's part of each weight? */
-static bool are_updated(const exec *cx, const store_unit *units, int count) {
+/* True if the optimizer already computed this rank's amaxes of all weights of the units. */
+static bool are_quantized_by_optimizer(const exec *cx, const store_unit *units, int count) {
     for (int i = 0; i < count; i++)
         for (int k = 0; k < units[i].linear_count; k++) {
             const linear *l = units[i].linears[k];
@@ -128,24 +126,24 @@ static bool are_updated(const exec *cx, const store_unit *units, int count) {
     return true;
 }
 
-static ott_status find_all(exec *cx, const store_unit *units, int count, const tensor *amax) {
+static ott_status compute_amaxes(exec *cx, const store_unit *units, int count, const tensor *amax) {
     if (!plan_recording(cx->plan)) TRY(device_zero(cx->device, amax->data, tensor_bytes(*amax)));
-    return for_weights(cx, units, count, find_amax);
+    return for_weights(cx, units, count, compute_amax);
 }
 
-/* Of neighbouring units: their scales are neighbours too. */
-static ott_status make_scales(exec *cx, parameter_store *s, const store_unit *units, int count) {
+/* For consecutive units: their scales are contiguous. */
+static ott_status compute_scales(exec *cx, parameter_store *s, const store_unit *units, int count) {
     const store_unit *last = &units[count - 1];
     tensor amax = tensor_vector((float *)s->scales + units->scale_first, OTT_F32,
                                 last->scale_first + last->scale_count - units->scale_first);
     if (!plan_recording(cx->plan)) s->traffic.amax += tensor_bytes(amax);
-    if (!are_updated(cx, units, count)) TRY(find_all(cx, units, count, &amax));
+    if (!are_quantized_by_optimizer(cx, units, count)) TRY(compute_amaxes(cx, units, count, &amax));
     TRY(group_all_reduce(s->ranks, cx, &amax, REDUCE_MAX));
     return for_weights(cx, units, count, set_scales);
 }
 
 ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u) {
     if (!is_stale(cx, u)) return OTT_OK;
-    return s->options.precompute_scales ? make_scales(cx, s, s->units, s->unit_count)
-                                        : make_scales(cx, s, u, 1);
+    return s->options.precompute_scales ? compute_scales(cx, s, s->units, s->unit_count)
+                                        : compute_scales(cx, s, u, 1);
 }

@@ -552,7 +552,7 @@ static void experts_refuse_scales_of_tensors(void **state) {
         open_mixture(&t, &o, recipes[i]);
         const convert_options asked = {.recipe = recipe_find(recipes[i]), .experts = true};
         assert_int_equal(model_convert(t.m, &asked, NULL), OTT_ERR_CONFIG);
-        if (!strstr(status_text(), "one scale of a tensor of tokens")) fail_msg("%s", status_text());
+        if (!strstr(status_text(), "one scale for a tensor of tokens")) fail_msg("%s", status_text());
         const convert_options smooth = {.recipe = recipe_find(recipes[i]), .smooth_mlp = true};
         assert_int_equal(model_convert(t.m, &smooth, NULL), OTT_ERR_CONFIG);
         if (!strstr(status_text(), "not supported for mixtures")) fail_msg("%s", status_text());

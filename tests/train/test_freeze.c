@@ -345,7 +345,7 @@ static void blocks_are_not_cut(void **state) {
     const rig_options o = {.precision = &fixture_precisions[BF16], .more = more, .tensor_ranks = &two};
     FIXTURE_OK(mem_open(&account));
     assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);
-    assert_non_null(strstr(status_text(), "which is not of whole blocks of 128 x"));
+    assert_non_null(strstr(status_text(), "which splits scale blocks of 128 x"));
     mem_close(account);
 }
 

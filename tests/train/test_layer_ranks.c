@@ -618,8 +618,8 @@ static void what_does_not_divide_is_refused(void **state) {
         "self_attn.k_proj: distributed.tp = 2 leaves a rank 8 x 32 of its weight, and FP8 requires "
         "multiples of 16");
     expect_refusal(f, TENSORWISE, NULL, two, "float8.pad_inner_dim = true");
-    expect_refusal(f, BLOCK, NULL, two, "not of whole scale blocks of 128");
-    expect_refusal(f, MXFP8, NULL, two, "not of whole scale blocks of 32");
+    expect_refusal(f, BLOCK, NULL, two, "splits scale blocks of 128");
+    expect_refusal(f, MXFP8, NULL, two, "splits scale blocks of 32");
     static const char *const heads[] = {"--model.dim=256", "--model.fused_qkv=true",
                                         NULL}; /* 128, 64 and 64 rows */
     expect_refusals(f, BLOCK, heads, two, "leaves a rank 64 x 256");
@@ -641,7 +641,7 @@ static void what_has_no_heads_is_refused(void **state) {
     o.precision = &fixture_precisions[MXFP8]; /* 12 rows a rank */
     o.more = tokens;
     assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);
-    assert_non_null(strstr(status_text(), "not of whole scale blocks of 32"));
+    assert_non_null(strstr(status_text(), "splits scale blocks of 32"));
     mem_close(account);
 }
 
