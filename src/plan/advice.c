@@ -1,20 +1,20 @@
-/* plan/advice: asking the dry run of the fullest stage. */
+/* plan/advice: runs the memory check of the stage that needs most memory. */
 #include "plan/advice.h"
 
-typedef struct question {
+typedef struct advice_request {
     const estimate *e;
     advice *out;
-} question;
+} advice_request;
 
-static ott_status ask(void *user, const memory_check *a) {
-    const question *q = user;
-    const estimate *e = q->e;
-    TRY(memory_check_compare_fp8(a, e->need.total, &q->out->fp8));
+static ott_status advise(void *user, const memory_check *a) {
+    const advice_request *request = user;
+    const estimate *e = request->e;
+    TRY(memory_check_compare_fp8(a, e->need.total, &request->out->fp8));
     if (e->shortfall <= 0) return OTT_OK;
-    return memory_check_suggest(a, e->need.total, e->need.total - e->shortfall, &q->out->suggestions);
+    return memory_check_suggest(a, e->need.total, e->need.total - e->shortfall, &request->out->suggestions);
 }
 
 ott_status advice_find(const count_request *r, const estimate *e, advice *out) {
-    question q = {e, out};
-    return count_with_memory_check(r, e->fullest, ask, &q);
+    advice_request request = {e, out};
+    return count_with_memory_check(r, e->fullest, advise, &request);
 }

@@ -1,4 +1,4 @@
-/* plan/count: counting and timing the step that a dry run records. */
+/* plan/count: counts and times the step that a dry run records. */
 #include "plan/count.h"
 #include "train/process_group.h"
 #include <string.h>
@@ -19,17 +19,18 @@ const char *count_traffic_text(traffic_kind k) {
     return traffics[k].text;
 }
 
-/* ---- two clocks ---- */
+/* ---- the clocks of a rank ---- */
 
-/* The device computes, and the transport of parameters and gradients moves bytes, each in order. A gather is heard of when it
-   is started, which is when the layers before those that need it begin; the next gather finds it done. A reduction is started
-   when its gradients are there, and nobody waits until the pass ends. What else ranks exchange both wait for. */
+/* Computation and transport run in parallel, each in order. A gather is reported when it starts, one block
+   before its parameters are needed, and must be done when the next gather starts. A reduction starts when its
+   gradients are complete and must be done when the pass ends. For every other collective the computation
+   waits. */
 typedef struct clocks {
     double compute, transport;
-    double waiting;       /* of compute */
-    double gathered;      /* when the gather before will be done */
-    collective_kind last; /* of the collectives that are started together */
-    bool together;
+    double waiting;       /* part of `compute` */
+    double gathered;      /* end of the previous gather */
+    collective_kind last; /* kind of the previous collective */
+    bool together;        /* no operation came after it, so both start together */
 } clocks;
 
 static void wait_until(clocks *c, double moment) {
@@ -47,7 +48,7 @@ static void move_bytes(clocks *c, collective_kind kind, double seconds) {
         wait_until(c, c->transport);
 }
 
-/* ---- listening ---- */
+/* ---- operations ---- */
 
 enum { MOST_WEIGHTS = 1 << 14 };
 
@@ -56,10 +57,10 @@ typedef struct counter {
     const count_request *request;
     rank_count *out;
     process_group process_group;
-    double times; /* a step runs what is recorded of a micro-batch, or of all */
+    double times; /* how often a step runs the recorded micro-batches */
     clocks micro_batch, update;
-    double once;                       /* seconds of what a step does once: weights made anew */
-    const void *weights[MOST_WEIGHTS]; /* made anew, in the order they were seen */
+    double once;                       /* seconds of quantizing weights and zeroing gradients */
+    const void *weights[MOST_WEIGHTS]; /* weights and scales counted so far */
     int weight_count;
 } counter;
 
@@ -67,12 +68,13 @@ static bool is_once_a_step(const exec *cx) {
     return cx->part == PART_REDUCTION || cx->part == PART_OPTIMIZER;
 }
 
-/* Of the plans that a trainer records, evaluation's is no part of a step. Behind it reduction and update are recorded. */
+/* False for the evaluation plan, which the trainer records too. cx->phase stays PHASE_EVALUATE in the plans
+   after it. */
 static bool is_of_step(const exec *cx) {
     return is_once_a_step(cx) || cx->phase != PHASE_EVALUATE;
 }
 
-static bool is_known(counter *c, const void *weight) {
+static bool was_counted(counter *c, const void *weight) {
     for (int i = 0; i < c->weight_count; i++)
         if (c->weights[i] == weight) return true;
     if (c->weight_count < MOST_WEIGHTS) c->weights[c->weight_count++] = weight;
@@ -83,13 +85,14 @@ static const void *amax_of(const qtensor *q) {
     return cast_spec_is_fp8(&q->spec.rowwise) ? q->rowwise.amax : q->columnwise.amax;
 }
 
-/* Weights are kept from step to step, in whatever format, what else is made smaller is not. */
+/* True for a weight: it stays in memory between steps, while activations are buffers of the plan. */
 static bool is_kept(const tensor *x) {
     return !plan_is_recorded(x->data);
 }
 
-/* A recording makes a weight and its scales anew at each use, a step once: what is made names it. Of a weight that several
-   ranks share each casts its rows at each use. NULL: the operation makes none. */
+/* If the operation quantizes or converts a weight, returns an address that identifies the result, else NULL.
+   The recording does this at each use, but a step only once. Exception: a sharded weight is cast at each use,
+   by every rank. */
 static const void *made_weight(const counter *c, enum op_index op, const void *args) {
     const quantize_args *q = args;
     const convert_args *v = args;
@@ -98,7 +101,8 @@ static const void *made_weight(const counter *c, enum op_index op, const void *a
     const scale_args *s = args;
     bool shared = c->process_group.shard->size > 1;
     if (op == OP_INDEX_amax && is_kept(a->x))
-        return (const char *)a->x->data + !cast_spec_is_fp8(&a->q->spec.rowwise); /* a use each */
+        return (const char *)a->x->data +
+               !cast_spec_is_fp8(&a->q->spec.rowwise); /* different for rowwise and columnwise */
     if (op == OP_INDEX_scale && !plan_is_recorded(amax_of(s->q))) return s->q;
     if (shared) return NULL;
     if (op == OP_INDEX_quantize && is_kept(q->x)) return q->q;
@@ -107,7 +111,7 @@ static const void *made_weight(const counter *c, enum op_index op, const void *a
     return NULL;
 }
 
-/* The same of the ranks' meeting for the scales of a weight, or of many. */
+/* The same for a collective that reduces amaxes of weights. */
 static const void *made_scales(const collective *call) {
     bool scales = call->kind == COLLECTIVE_ALL_REDUCE && call->reduce == REDUCE_MAX;
     return scales && !plan_is_recorded(call->input.data) ? (const char *)call->input.data + 1 : NULL;
@@ -120,7 +124,7 @@ static void add_part(count_part *p, const work *w, double seconds, double times)
     p->seconds += times * seconds;
 }
 
-/* What the clock of micro-batches has gone on by since `before` is forward's or backward's. */
+/* Adds the micro-batch clock's advance since `before` to forward or backward. */
 static void note_elapsed(counter *c, const exec *cx, double before) {
     double elapsed = c->micro_batch.compute - before;
     *(cx->part == PART_BACKWARD ? &c->out->backward : &c->out->forward) += elapsed;
@@ -137,10 +141,10 @@ static void add_work(counter *c, const exec *cx, op_kind kind, const work *w, bo
     note_elapsed(c, cx, before);
 }
 
-static void hear_op(void *user, const exec *cx, enum op_index op, const void *args) {
+static void on_op(void *user, const exec *cx, enum op_index op, const void *args) {
     counter *c = user;
     const void *weight = made_weight(c, op, args);
-    if (!is_of_step(cx) || (weight && is_known(c, weight))) return;
+    if (!is_of_step(cx) || (weight && was_counted(c, weight))) return;
     work w = work_of(cx, op, args);
     add_work(c, cx, op_kind_of_call(op, args), &w, weight || is_once_a_step(cx), weight != NULL);
 }
@@ -196,14 +200,14 @@ static void add_traffic(count_traffic *t, double bytes, double seconds, double t
     t->seconds += times * seconds;
 }
 
-/* What was gathered is taken apart to where layers read it. */
+/* A gathered block is copied to the tensors that layers read. */
 static void add_unpacking(counter *c, const exec *cx, const collective *call) {
     const work w = {
         .op = OP_INDEX_convert, .format = WORK_BF16, .bytes = 2 * (double)tensor_bytes(call->output)};
     add_work(c, cx, OP_KIND_OTHER, &w, is_once_a_step(cx), false);
 }
 
-/* Layers wait for what they exchange, and stages for what comes from others. */
+/* Advances the clock. Messages between stages do not count here: plan/stages times them. */
 static void advance(clocks *c, traffic_kind kind, collective_kind call, double seconds, bool once) {
     if (kind == TRAFFIC_STAGES && !once) return;
     if (kind == TRAFFIC_GATHER || kind == TRAFFIC_REDUCE || once)
@@ -212,10 +216,10 @@ static void advance(clocks *c, traffic_kind kind, collective_kind call, double s
         wait_until(c, c->compute + seconds);
 }
 
-static void hear_collective(void *user, const exec *cx, const group *g, const collective *call) {
+static void on_collective(void *user, const exec *cx, const group *g, const collective *call) {
     counter *c = user;
     const void *scales = made_scales(call);
-    if (!is_of_step(cx) || (scales && is_known(c, scales))) return;
+    if (!is_of_step(cx) || (scales && was_counted(c, scales))) return;
     bool once = scales || is_once_a_step(cx);
     traffic_kind kind = traffic_of(c, cx, g, call);
     clocks *clock = once ? &c->update : &c->micro_batch;
@@ -232,7 +236,7 @@ static void hear_collective(void *user, const exec *cx, const group *g, const co
     if (kind == TRAFFIC_GATHER) add_unpacking(c, cx, call);
 }
 
-/* ---- beside the plans ---- */
+/* ---- work outside of the recorded plans ---- */
 
 static void add_zeroing(counter *c, const model *m) {
     work w = {.op = OP_INDEX_convert, .format = WORK_BF16, .bytes = (double)m->trained_bytes};
@@ -241,7 +245,7 @@ static void add_zeroing(counter *c, const model *m) {
     c->once += seconds;
 }
 
-/* Gradients of this rank's part between ranks that hold the same. */
+/* Reduces the gradients of this rank's shard over the ranks with the same shard along dimension d. */
 static void add_copies(counter *c, const model *m, mesh_dimension d) {
     machine_group g = machine_group_along(c->request->mesh, d);
     double copies = (double)g.ranks, bytes = 2 * (double)m->trained_bytes * (copies - 1) / copies;
@@ -251,7 +255,7 @@ static void add_copies(counter *c, const model *m, mesh_dimension d) {
     move_bytes(&c->update, COLLECTIVE_ALL_REDUCE, seconds);
 }
 
-static ott_status look(void *user, trainer *t) {
+static ott_status count_model(void *user, trainer *t) {
     counter *c = user;
     rank_count *out = c->out;
     out->parameters = model_parameter_count(t->m);
@@ -266,11 +270,11 @@ static ott_status look(void *user, trainer *t) {
 
 /* ---- a rank ---- */
 
-/* The dry run of the first rank of a stage. Groups of ranks that are not there have not been opened; a GPU's are not on the
-   host. */
+/* Prepares the dry run of the first rank of stage `at`. The memory of its process groups is added by formula
+   on this machine; on a GPU they take no host memory. */
 static ott_status open_rank(const count_request *r, int64_t at, process_group *w, model_options *shape,
                             memory_check *out) {
-    int64_t first = at * mesh_ranks(r->mesh) / r->mesh->size[MESH_PP]; /* pp is the outermost */
+    int64_t first = at * mesh_ranks(r->mesh) / r->mesh->size[MESH_PP]; /* pp is the outermost dimension */
     *shape = *r->shape;
     TRY(process_group_open_dry_run(r->account, r->mesh, first, w));
     process_group_set_model(w, r->cfg, shape);
@@ -284,10 +288,10 @@ static ott_status open_rank(const count_request *r, int64_t at, process_group *w
     return OTT_OK;
 }
 
-static void finish(counter *c, double recorded) {
+static void finish_counts(counter *c, double recorded) {
     rank_count *out = c->out;
     double before = c->micro_batch.compute;
-    wait_until(&c->micro_batch, c->micro_batch.transport); /* for the last gradients */
+    wait_until(&c->micro_batch, c->micro_batch.transport); /* for the last reduction */
     out->backward += c->micro_batch.compute - before;
     out->forward /= recorded;
     out->backward /= recorded;
@@ -296,9 +300,9 @@ static void finish(counter *c, double recorded) {
     out->once_waiting = c->update.waiting;
 }
 
-static ott_status run(counter *c, int64_t at) {
+static ott_status count_rank(counter *c, int64_t at) {
     const count_request *r = c->request;
-    const dry_run_listener listener = {.op = hear_op, .collective = hear_collective, .user = c};
+    const dry_run_listener listener = {.op = on_op, .collective = on_collective, .user = c};
     double micro_batches = (double)r->cfg->train.grad_accum_steps;
     double recorded = r->mesh->size[MESH_PP] > 1 ? micro_batches : 1;
     model_options shape;
@@ -306,10 +310,10 @@ static ott_status run(counter *c, int64_t at) {
     TRY(open_rank(r, at, &c->process_group, &shape, &a));
     c->times = micro_batches / recorded;
     a.listener = &listener;
-    a.inspect = look;
+    a.inspect = count_model;
     a.user = c;
     TRY(memory_check_measure(&a, &c->out->need));
-    finish(c, recorded);
+    finish_counts(c, recorded);
     return OTT_OK;
 }
 
@@ -319,19 +323,19 @@ ott_status count_run(const count_request *r, int64_t at, rank_count *out) {
     TRY(mem_alloc(r->account, MEM_OTHER, sizeof(counter), "counts of a step", &memory));
     counter *c = memory;
     *c = (counter){.machine = r->machine, .out = out, .request = r};
-    ott_status status = run(c, at);
+    ott_status status = count_rank(c, at);
     process_group_close(&c->process_group);
     mem_free(r->account, memory);
     return status;
 }
 
-ott_status count_with_memory_check(const count_request *r, int64_t at, count_memory_check_fn *ask,
+ott_status count_with_memory_check(const count_request *r, int64_t at, count_memory_check_fn *callback,
                                    void *user) {
     process_group w = {0};
     model_options shape;
     memory_check a;
     ott_status status = open_rank(r, at, &w, &shape, &a);
-    if (status == OTT_OK) status = ask(user, &a);
+    if (status == OTT_OK) status = callback(user, &a);
     process_group_close(&w);
     return status;
 }

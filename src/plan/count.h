@@ -1,7 +1,7 @@
 /*
- * plan/count: what one rank does in a step. The trainer is opened on a dry run, as it is before a run starts
- * (train/memory_check.h), as a rank of a mesh of ranks that are not there; what its first step records is counted, operation by
- * operation and collective by collective, and timed by a machine's rates.
+ * plan/count: counts the work of one rank in a step. Opens the trainer on a dry run (train/memory_check.h),
+ * as one rank of a simulated mesh. Counts every operation and collective that the first step records, and
+ * times them with a machine's rates.
  */
 #ifndef PLAN_COUNT_H
 #define PLAN_COUNT_H
@@ -11,14 +11,14 @@
 #include "train/memory_check.h"
 #include "train/op_kinds.h"
 
-/* What is planned for. The configuration is resolved; all are borrowed. */
+/* The run to plan; all pointers are borrowed. */
 typedef struct count_request {
     mem *account;
     const machine *machine;
-    const config *cfg, *asked;  /* as in admission */
+    const config *cfg, *asked;  /* as in memory_check */
     const model_options *shape; /* of one rank */
     const mesh *mesh;
-    /* Looks at the trainer of the dry run; NULL: nobody. */
+    /* Called with the trainer of the dry run; may be NULL. */
     ott_status (*inspect)(void *user, trainer *t);
     void *user;
 } count_request;
@@ -49,33 +49,33 @@ typedef enum traffic_kind {
 const char *count_traffic_name(traffic_kind k);
 const char *count_traffic_text(traffic_kind k);
 
-/* Bytes are those that the rank receives. */
+/* Collectives of a step. bytes: received by the rank. */
 typedef struct count_traffic {
     int64_t calls;
     double bytes, seconds;
 } count_traffic;
 
-/* Sums are of a step. */
+/* Totals of a step, unless another unit is given. */
 typedef struct rank_count {
     memory_need need;
-    int64_t parameters, frozen,
-        on_rank;            /* elements: of the model, of them not trained; of the rank's share */
-    double flops_per_token; /* model_flops_per_token */
+    int64_t parameters, frozen; /* elements of the model, and its frozen elements */
+    int64_t on_rank;            /* elements that this rank holds */
+    double flops_per_token;     /* model_flops_per_token */
     count_part kinds[OP_KINDS];
     count_traffic traffic[TRAFFIC_KINDS];
-    double forward, backward,
-        waiting;               /* seconds of a micro-batch; of both those that it waits for other ranks */
-    double once, once_waiting; /* of what a step does once */
-    double message;            /* seconds until the next stage has what this one sends */
+    double forward, backward;  /* seconds of a micro-batch */
+    double waiting;            /* part of forward and backward spent waiting for other ranks */
+    double once, once_waiting; /* the same for work that is done once per step */
+    double message;            /* seconds to send a message to the next stage */
 } rank_count;
 
-/* Of the first rank of a stage. */
+/* Counts the first rank of pipeline stage `at`. */
 ott_status count_run(const count_request *r, int64_t at, rank_count *out);
-/* Calls ask with the dry run of that rank, to try other settings of it. */
+/* Calls `callback` with the memory check of that rank, for trying other settings. */
 typedef ott_status count_memory_check_fn(void *user, const memory_check *a);
-ott_status count_with_memory_check(const count_request *r, int64_t at, count_memory_check_fn *ask,
+ott_status count_with_memory_check(const count_request *r, int64_t at, count_memory_check_fn *callback,
                                    void *user);
-/* Seconds of a step's micro-batches, and of the step, if no other stage kept it waiting. */
+/* Seconds of a step's micro-batches, and of the full step, without waiting for other stages. */
 double count_busy(const rank_count *c, int64_t micro_batches);
 double count_step(const rank_count *c, int64_t micro_batches);
 

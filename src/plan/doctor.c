@@ -1,4 +1,4 @@
-/* plan/doctor: findings about this machine, a line each. */
+/* plan/doctor: checks this machine and writes one line per finding. */
 #include "plan/doctor.h"
 #include "api/context.h"
 #include "backend/backend.h"
@@ -16,7 +16,7 @@ typedef struct doctor {
     int missing;
 } doctor;
 
-static void tell(void *user, bool good, const char *what, const char *found, const char *way_out) {
+static void report(void *user, bool good, const char *what, const char *found, const char *way_out) {
     doctor *d = user;
     str_printf(&d->text, "%-9s %-13s %s\n", good ? "ok" : "missing", what, found);
     if (good) return;
@@ -24,22 +24,22 @@ static void tell(void *user, bool good, const char *what, const char *found, con
     str_printf(&d->text, "%24s-> %s\n", "", way_out);
 }
 
-static ott_status tell_cpu(doctor *d, ott_context *context) {
+static ott_status report_cpu(doctor *d, ott_context *context) {
     device *cpu;
     TRY(backend_open(&(backend_choice){.name = "cpu", .threads = context->threads}, context->account, &cpu));
-    tell(d, true, "cpu", cpu->name, NULL);
+    report(d, true, "cpu", cpu->name, NULL);
     device_close(cpu);
     return OTT_OK;
 }
 
-/* ---- without a backend to ask ---- */
+/* ---- without the CUDA backend ---- */
 
-/* What stands in its way is cuBLASLt, which it is linked with, or that nobody has built it. */
-static void tell_no_backend(doctor *d) {
+/* Loading the backend fails if cuBLASLt, which it is linked with, is missing, or if it was not built. */
+static void report_no_backend(doctor *d) {
     const char *why = status_text();
-    tell(d, false, "CUDA backend", why,
-         strstr(why, "libcublasLt") ? "pip install nvidia-cublas, and its lib folder in LD_LIBRARY_PATH"
-                                    : "make cuda");
+    report(d, false, "CUDA backend", why,
+           strstr(why, "libcublasLt") ? "pip install nvidia-cublas, and its lib folder in LD_LIBRARY_PATH"
+                                      : "make cuda");
 }
 
 static bool has_nvcc(char path[PATH_MAX]) {
@@ -53,43 +53,44 @@ static bool has_nvcc(char path[PATH_MAX]) {
     return false;
 }
 
-static void tell_toolkit(doctor *d) {
+static void report_toolkit(doctor *d) {
     char path[PATH_MAX];
     bool there = has_nvcc(path);
-    tell(d, there, "CUDA toolkit", there ? path : "no nvcc in CUDA_HOME, /usr/local/cuda or PATH",
-         "install CUDA 13 (developer.nvidia.com/cuda-downloads): the backend is built with it");
+    report(d, there, "CUDA toolkit", there ? path : "no nvcc in CUDA_HOME, /usr/local/cuda or PATH",
+           "install CUDA 13 (developer.nvidia.com/cuda-downloads): the backend is built with it");
 }
 
-static void tell_driver(doctor *d) {
+static void report_driver(doctor *d) {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    tell(d, driver != NULL, "driver", driver ? "libcuda.so.1" : "there is no NVIDIA driver",
-         "install the driver for this GPU (Debian: apt install nvidia-driver; in a container: start it with "
-         "--gpus all)");
+    report(
+        d, driver != NULL, "driver", driver ? "libcuda.so.1" : "no NVIDIA driver",
+        "install the driver for this GPU (Debian: apt install nvidia-driver; in a container: start it with "
+        "--gpus all)");
     if (driver) dlclose(driver);
 }
 
 /* ---- a GPU ---- */
 
-static void tell_gpu(doctor *d) {
+static void report_gpu(doctor *d) {
     const plugin *p;
     char missing[LOADER_TEXT];
     if (loader_find(&p) != OTT_OK) {
-        tell_no_backend(d);
-        tell_toolkit(d);
-        tell_driver(d);
+        report_no_backend(d);
+        report_toolkit(d);
+        report_driver(d);
         return;
     }
     if (loader_list_missing(p, missing))
-        tell(d, false, "CUDA backend", "it is not whole yet", "train on the CPU");
+        report(d, false, "CUDA backend", "it is incomplete", "train on the CPU");
     else
-        tell(d, true, "CUDA backend", LOADER_FILE, NULL);
-    p->inspect(tell, d);
+        report(d, true, "CUDA backend", LOADER_FILE, NULL);
+    p->inspect(report, d);
 }
 
 ott_status doctor_run(ott_context *context, ott_text_fn write, void *user, int *missing) {
     doctor d = {.text = {.account = context->account}};
-    ott_status status = tell_cpu(&d, context);
-    if (status == OTT_OK) tell_gpu(&d);
+    ott_status status = report_cpu(&d, context);
+    if (status == OTT_OK) report_gpu(&d);
     if (status == OTT_OK) status = str_finish(&d.text);
     if (status == OTT_OK) write(user, d.text.text);
     *missing = d.missing;

@@ -1,4 +1,4 @@
-/* plan/estimate: the stages of a run put together. */
+/* plan/estimate: combines the counts of a run's stages. */
 #include "plan/estimate.h"
 #include "plan/stages.h"
 
@@ -9,12 +9,13 @@ double estimate_peak(const machine *m, const config *cfg) {
 
 /* ---- stages ---- */
 
-/* The first, one between, which has as many layers and micro-batches in flight as any of those, and the last. */
+/* The first and the last stage, and stage 1 for all stages between. Of these, stage 1 has the most layers and
+   micro-batches in flight. */
 enum { FIRST, BETWEEN, LAST, KINDS_OF_STAGE };
 
 typedef struct stage_counts {
     int64_t stages;
-    rank_count of[KINDS_OF_STAGE];
+    rank_count counts[KINDS_OF_STAGE];
 } stage_counts;
 
 static int kind_of(const stage_counts *s, int64_t at) {
@@ -31,13 +32,13 @@ static bool exists(const stage_counts *s, int kind) {
 
 static ott_status count_stages(const count_request *r, stage_counts *s) {
     for (int kind = 0; kind < KINDS_OF_STAGE; kind++)
-        if (exists(s, kind)) TRY(count_run(r, stage_of(s, kind), &s->of[kind]));
+        if (exists(s, kind)) TRY(count_run(r, stage_of(s, kind), &s->counts[kind]));
     return OTT_OK;
 }
 
-static void choose(const stage_counts *s, estimate *e) {
+static void choose_stages(const stage_counts *s, estimate *e) {
     for (int kind = FIRST; kind < KINDS_OF_STAGE; kind++) {
-        const rank_count *c = &s->of[kind];
+        const rank_count *c = &s->counts[kind];
         if (!exists(s, kind)) continue;
         if (kind == FIRST || c->need.total > e->need.total) {
             e->need = c->need;
@@ -52,7 +53,7 @@ static void choose(const stage_counts *s, estimate *e) {
 
 /* ---- time ---- */
 
-/* Of all micro-batches, from the first stage's first to the last's. */
+/* *out = seconds of all micro-batches through all stages. */
 static ott_status time_pipeline(const count_request *r, const stage_counts *s, int64_t micro_batches,
                                 double *out) {
     config_pp_schedule schedule = r->cfg->distributed.pp_schedule;
@@ -60,12 +61,12 @@ static ott_status time_pipeline(const count_request *r, const stage_counts *s, i
     const pipeline_stage shape = {schedule, (int)s->stages, 0, chunks};
     void *memory;
     TRY(mem_alloc_array(r->account, MEM_OTHER, s->stages, sizeof(stage_times), "times of stages", &memory));
-    stage_times *of = memory;
+    stage_times *times = memory;
     for (int64_t i = 0; i < s->stages; i++) {
-        const rank_count *c = &s->of[kind_of(s, i)];
-        of[i] = (stage_times){c->forward / chunks, c->backward / chunks, c->message};
+        const rank_count *c = &s->counts[kind_of(s, i)];
+        times[i] = (stage_times){c->forward / chunks, c->backward / chunks, c->message};
     }
-    ott_status status = stages_run(r->account, &shape, micro_batches, of, out);
+    ott_status status = stages_run(r->account, &shape, micro_batches, times, out);
     mem_free(r->account, memory);
     return status;
 }
@@ -97,7 +98,7 @@ ott_status estimate_run(const count_request *r, estimate *out) {
     stage_counts s = {.stages = r->mesh->size[MESH_PP]};
     *out = (estimate){.ranks = mesh_ranks(r->mesh), .micro_batches = r->cfg->train.grad_accum_steps};
     TRY(count_stages(r, &s));
-    choose(&s, out);
+    choose_stages(&s, out);
     out->shortfall = find_shortfall(r->machine, &out->need);
     return sum_up(r, &s, out);
 }

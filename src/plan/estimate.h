@@ -1,6 +1,6 @@
 /*
- * plan/estimate: what a run would need and how long its steps would take: the counts of a rank (plan/count.h), of a pipeline
- * those of its first stage, of one between and of its last, put together.
+ * plan/estimate: estimates memory and step time of a run from the counts of one rank (plan/count.h). With a
+ * pipeline it counts the first, a middle and the last stage.
  */
 #ifndef PLAN_ESTIMATE_H
 #define PLAN_ESTIMATE_H
@@ -8,19 +8,20 @@
 #include "plan/count.h"
 
 typedef struct estimate {
-    rank_count rank;          /* of the stage whose step is the longest */
-    memory_need need;         /* of the stage that needs most */
-    int64_t shortfall;        /* bytes it needs beside what the device has: above 0 it does not fit */
-    int64_t slowest, fullest; /* stages, from 0 */
-    int64_t ranks, micro_batches, tokens;    /* of all ranks, of a step */
-    double compute_seconds, waiting_seconds; /* of a step: at work, and waiting for ranks of the same stage */
+    rank_count rank;          /* of the slowest stage */
+    memory_need need;         /* of the stage that needs most memory */
+    int64_t shortfall;        /* bytes needed minus bytes left; above 0: does not fit; -INT64_MAX: no limit */
+    int64_t slowest, fullest; /* those stages, counted from 0 */
+    int64_t ranks, micro_batches;
+    int64_t tokens;                          /* of a step, on all ranks */
+    double compute_seconds, waiting_seconds; /* of a step: computing; waiting for ranks of the same stage */
     double bubble_seconds;                   /* waiting for other stages */
     double step_seconds, tokens_per_second;  /* tokens of all ranks */
-    double mfu;                              /* of estimate_peak */
+    double mfu;                              /* relative to estimate_peak, 0 to 1 */
 } estimate;
 
 ott_status estimate_run(const count_request *r, estimate *out);
-/* The peak behind mfu: dense bf16 products, as torchtitan counts. A run in fp32 on this machine has the peak of fp32 products. */
+/* Peak FLOP/s used for MFU: dense bf16, as in torchtitan; measured fp32 for an fp32 run on this machine. */
 double estimate_peak(const machine *m, const config *cfg);
 
 #endif

@@ -1,4 +1,4 @@
-/* plan/layers: timing the products of linear layers. */
+/* plan/layers: times the GEMMs of linear layers. */
 #include "plan/layers.h"
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static bool both_fp8(const cast_spec *a, const cast_spec *b) {
     return cast_spec_is_fp8(a) && cast_spec_is_fp8(b);
 }
 
-/* The three products of m tokens; `s` NULL: all in high precision. */
+/* Seconds of the three GEMMs for m tokens; s NULL: all in high precision. */
 static double products_seconds(const machine *on, const linear *l, int64_t m, work_format high,
                                const linear_spec *s) {
     int bytes = high == WORK_FP32 ? 4 : 2;
@@ -32,7 +32,7 @@ static double moving_seconds(const machine *m, enum op_index op, double bytes) {
     return bytes > 0 ? machine_seconds(m, &w) : 0;
 }
 
-/* Layers that read the same input share its forms. */
+/* Number of layers that share the quantized copy of their common input. */
 static int sharers(module_role role) {
     switch (role) {
     case ROLE_Q:
@@ -46,12 +46,12 @@ static int sharers(module_role role) {
     }
 }
 
-/* Norms, SwiGLU and the loss make the forms of what they put out; attention does not. */
-static bool input_alone(module_role role) {
+/* Norms, SwiGLU and the loss quantize their output in the same op; attention does not. */
+static bool is_input_cast_separate(module_role role) {
     return role == ROLE_O;
 }
 
-static bool grad_alone(module_role role) {
+static bool is_grad_cast_separate(module_role role) {
     return role == ROLE_QKV || role == ROLE_Q || role == ROLE_K || role == ROLE_V;
 }
 
@@ -63,8 +63,8 @@ static double casts_seconds(const machine *on, const model_module *e, int64_t m,
                             double micro_batches, const linear_spec *s) {
     const linear *l = e->linear;
     const backend_capabilities *can = on->like->can;
-    double input = work_cast_bytes(can, &s->input, m, l->in, source, input_alone(e->role));
-    double grad = work_cast_bytes(can, &s->grad_output, m, l->out, source, grad_alone(e->role));
+    double input = work_cast_bytes(can, &s->input, m, l->in, source, is_input_cast_separate(e->role));
+    double grad = work_cast_bytes(can, &s->grad_output, m, l->out, source, is_grad_cast_separate(e->role));
     bool by_optimizer = l->optimizer_quantizes && qtensor_has_codes(&l->weight->shard.quantized);
     double weight = work_cast_bytes(can, &s->weight, l->out, l->in, (int)master_bytes(l), !by_optimizer);
     return moving_seconds(on, OP_INDEX_quantize, input) / sharers(e->role) +
@@ -72,7 +72,7 @@ static double casts_seconds(const machine *on, const model_module *e, int64_t m,
            moving_seconds(on, OP_INDEX_quantize, weight) / micro_batches;
 }
 
-/* High precision copies its weights to the format of activations, once a step, where the master is in another. */
+/* Seconds of converting the master weight to bf16, once per step, if the master is wider. */
 static double copy_seconds(const machine *on, const linear *l, work_format high, double micro_batches) {
     const int64_t narrow = 2, master = master_bytes(l);
     if (high == WORK_FP32 || master == narrow) return 0;
@@ -103,12 +103,12 @@ static void time_row(const layer_rows *rows, const trainer *t, const model_modul
     row->fp8 = products_seconds(rows->machine, e->linear, row->m, high, &s) + row->casts;
 }
 
-/* Ranks that have other tokens of a micro-batch. */
+/* Number of context-parallel ranks. */
 static int64_t context_size(const model *m) {
     return m->options.context_ranks ? m->options.context_ranks->size : 1;
 }
 
-/* Rows of a product; of a stack, those that a matrix gets where all get as many. */
+/* Rows of a GEMM. For expert weights: rows of one expert, if tokens are distributed evenly. */
 static int64_t rows_of(const trainer *t, const model_module *e) {
     const moe_options *o = &t->m->options.moe;
     int64_t tokens = t->options.batch_size * t->options.seq_len / context_size(t->m);

@@ -1,4 +1,4 @@
-/* plan/machine: the table of devices, and how long they take. */
+/* plan/machine: the table of devices, and the time of operations on them. */
 #include "plan/machine.h"
 #include "base/str.h"
 #include "tensor/tensor_cores.h"
@@ -15,7 +15,7 @@ typedef struct machine_row {
     int capability;
 } machine_row;
 
-/* Of a kernel's start, where the kernels of a step are queued one behind the other. */
+/* Seconds to start a kernel that is queued after another one. */
 #define LAUNCH 3e-6
 
 static const machine_row rows[] = {
@@ -42,7 +42,7 @@ static const machine_row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* ---- as a device for dry runs ---- */
+/* ---- devices for dry runs ---- */
 
 #define GIB 1073741824.0
 
@@ -65,8 +65,8 @@ static void read_memory(const device *d, device_memory *out) {
 
 static const device_table table = {.taken = take_nothing, .read_memory = read_memory};
 
-/* What the libraries of a GPU want: cuBLASLt a block for a product; attention backward the query's gradient in fp32, and
-   those of keys and values for all query heads. */
+/* Workspace of GPU libraries: 32 MiB for a cuBLASLt product. Attention backward needs the query's gradient in
+   fp32, and gradients of keys and values for all query heads. */
 static int64_t gpu_workspace(const device *d, enum op_index op, const void *args) {
     (void)d;
     if (op == OP_INDEX_gemm) return (int64_t)32 << 20;
@@ -75,15 +75,15 @@ static int64_t gpu_workspace(const device *d, enum op_index op, const void *args
     return 8 * a->q->rows * a->q->columns;
 }
 
-/* Kernels and tensor cores of NVIDIA's GPUs: an FP8 product contracts along contiguous codes. */
+/* Sets the capabilities of an NVIDIA GPU: FP8 GEMMs need the contraction dimension contiguous. */
 static void lay_out_as_gpu(machine *m, int capability, device *cpu) {
     m->ops = *cpu->ops;
     m->ops.workspace = gpu_workspace;
     m->ops.packed_count = NULL;
     m->can = (backend_capabilities){.name = m->name, .alignment = 256, .contiguous_contraction = true};
     tensor_cores_limit(capability, &m->can);
-    if (!machine_has_fp8(m)) { /* nor a speed of what would do without */
-        static const char reason[] = "its tensor cores have no FP8";
+    if (!machine_has_fp8(m)) {
+        static const char reason[] = "its tensor cores do not support FP8";
         m->can.no_format[OTT_E4M3] = m->can.no_format[OTT_E5M2] = reason;
     }
     m->device =
@@ -100,11 +100,10 @@ static ott_status fail_name(const char *name) {
         snprintf(list + length, sizeof list - length, ", %s", rows[i].name);
     }
     const char *nearest = str_nearest(name, names, ROWS + 1);
-    return status_fail(
-        OTT_ERR_ARGUMENT,
-        "there is no device \"%s\" to plan for%s%s%s; there are %s, and --rates changes numbers of one",
-        str_show(name).text, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "",
-        list);
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "--device \"%s\" is unknown%s%s%s; use one of %s, and --rates to change its rates",
+                       str_show(name).text, nearest ? "; did you mean \"" : "", nearest ? nearest : "",
+                       nearest ? "\"?" : "", list);
 }
 
 ott_status machine_open(const char *name, device *cpu, machine *out) {
@@ -122,12 +121,12 @@ bool machine_has_fp8(const machine *m) {
     return m->rate.peak[WORK_FP8] > 0;
 }
 
-/* ---- rates of the user's own ---- */
+/* ---- rates given by the user ---- */
 
 typedef struct rate_key {
     const char *name;
     size_t offset;
-    double unit, least, most; /* the last two in units, so that bytes fit into 64 bits and times are finite */
+    double unit, least, most; /* limits in units: bytes must fit into 64 bits and times must be finite */
 } rate_key;
 
 static const rate_key keys[] = {
@@ -168,7 +167,7 @@ static ott_status set_rate(machine *m, const char *word, size_t length) {
         *(double *)((char *)&m->rate + keys[i].offset) = value * keys[i].unit;
         return OTT_OK;
     }
-    return status_fail(OTT_ERR_ARGUMENT, "--rates: \"%.*s\" is no KEY=NUMBER; the keys are %s",
+    return status_fail(OTT_ERR_ARGUMENT, "--rates: \"%.*s\" is not KEY=NUMBER; the keys are %s",
                        (int)(length < SHOWN ? length : SHOWN), word, list);
 }
 
@@ -179,28 +178,28 @@ ott_status machine_set_rates(machine *m, const char *text) {
         if (!at[length]) break;
         at += length + 1;
     }
-    memset(m->seconds, 0, sizeof m->seconds); /* what is given counts, not what was measured */
+    memset(m->seconds, 0, sizeof m->seconds); /* given rates override measurements */
     return OTT_OK;
 }
 
 /* ---- times ---- */
 
 enum {
-    TILE = 128,      /* lines and columns of a product that a core makes at once */
-    TILE_START = 256 /* elements of the contraction that starting and storing a tile take as long as */
+    TILE = 128,      /* rows and columns of the output tile that a core computes */
+    TILE_START = 256 /* overhead of a tile, in elements of the contraction */
 };
 
 static double tiles(int64_t length) {
     return ceil((double)length / TILE);
 }
 
-/* Cores take tiles in turns: a last turn that is not full takes as long as one that is. */
+/* Cores compute tiles in waves. An incomplete last wave takes as long as a full one. */
 static double product_seconds(const machine *m, const work *w) {
     const machine_rates *r = &m->rate;
     double rate = r->gemm[w->format] > 0 ? r->gemm[w->format] : r->gemm[WORK_BF16], flops = w->flops;
     if (r->cores > 0) {
-        double turns = ceil(tiles(w->m) * tiles(w->n) / r->cores);
-        flops = turns * r->cores * 2.0 * TILE * TILE * (double)(w->k + TILE_START);
+        double waves = ceil(tiles(w->m) * tiles(w->n) / r->cores);
+        flops = waves * r->cores * 2.0 * TILE * TILE * (double)(w->k + TILE_START);
     }
     return fmax(flops / rate, w->bytes / r->bandwidth);
 }
@@ -223,7 +222,7 @@ machine_group machine_group_along(const mesh *m, mesh_dimension d) {
     return g;
 }
 
-/* Of the group in one node. */
+/* Devices of the group in one node. */
 static double neighbours(const machine *m, machine_group g) {
     return fmin((double)g.ranks, fmax(1, floor(m->rate.node / (double)g.stride)));
 }
@@ -238,7 +237,7 @@ double machine_ring_seconds(const machine *m, machine_group g, double bytes) {
     return bytes / (node_count(m, g) > 1 ? fmin(r->link, r->network * neighbours(m, g)) : r->link);
 }
 
-/* A hop within a node is about a quarter of one between nodes. */
+/* A hop within a node takes about a quarter of a hop between nodes. */
 double machine_ring_delay(const machine *m, machine_group g) {
     return m->rate.latency * ((node_count(m, g) - 1) + (neighbours(m, g) - 1) / 4);
 }

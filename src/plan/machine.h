@@ -1,6 +1,7 @@
 /*
- * plan/machine: the device that is planned for, and how fast it works: a row of machines.def, this machine's CPU as it was
- * measured (plan/measure.h), or either with numbers of the user's own. Says how long an operation takes.
+ * plan/machine: the device that a plan is for, and its speed: a row of machines.def or this machine's
+ * measured CPU (plan/measure.h), with rates that the user may replace. Estimates the time of operations and
+ * collectives.
  */
 #ifndef PLAN_MACHINE_H
 #define PLAN_MACHINE_H
@@ -9,59 +10,61 @@
 #include "plan/work.h"
 #include "tensor/device.h"
 
-/* Rates are per second. What a machine's `seconds` has for an operation counts before them. */
+/* Rates are per second. Measured times in machine.seconds take precedence. */
 typedef struct machine_rates {
     double gib;                /* memory of one device */
-    double peak[WORK_FORMATS]; /* FLOP/s of dense products; 0: it has none in this format */
-    double gemm[WORK_FORMATS]; /* of large products, that is reached */
-    double attention_forward, attention_backward; /* useful FLOP/s */
-    double bandwidth;                             /* bytes of memory that kernels read and write */
-    double bus;                                   /* of the host's memory, each way */
-    double link, network; /* bytes from one device to the others of its node, to other nodes */
-    double node;          /* devices of a node */
-    double cores;         /* that share a product by tiles; 0: a product is not cut into whole tiles */
-    double latency;       /* seconds until a message begins to arrive */
-    double launch;        /* seconds of any operation, beside its work */
+    double peak[WORK_FORMATS]; /* FLOP/s of dense GEMMs by data sheet; 0: format not supported */
+    double gemm[WORK_FORMATS]; /* FLOP/s that large GEMMs reach */
+    double attention_forward, attention_backward; /* FLOP/s that causal attention reaches */
+    double bandwidth;                             /* bytes of device memory */
+    double bus;                                   /* bytes of host memory, each way */
+    double link, network;                         /* bytes one way: inside a node; to other nodes */
+    double node;                                  /* devices per node */
+    double cores;   /* compute tiles of a GEMM in parallel; 0: do not model tiles */
+    double latency; /* seconds until a message begins to arrive */
+    double launch;  /* seconds added to every operation */
 } machine_rates;
 
 typedef struct machine {
     const char *name; /* "h100" */
-    char about[160];  /* where its numbers are from */
-    bool is_local;    /* it is this machine, and was measured */
+    char about[160];  /* description, with the source of the rates */
+    bool is_local;    /* this machine, measured */
     machine_rates rate;
-    /* Measured seconds of an operation for each of its units of work (work_units); 0: not measured. */
+    /* Measured seconds per unit of work (work_units); 0: not measured. */
     double seconds[OP_COUNT][WORK_FORMATS];
-    const device *like; /* what a dry run is opened like: the CPU, or the three below */
+    const device *like; /* device for dry runs: the CPU, or `device` below */
     device device;
-    op_table ops; /* the CPU's, with the workspaces of the device */
+    op_table ops; /* the CPU's ops, with the GPU's workspace sizes */
     backend_capabilities can;
 } machine;
 
-/* A row of the table, whose dry runs use the operations of `cpu`. OTT_ERR_ARGUMENT names the rows there are. Must not be
-   moved once it is opened: it points into itself. */
+/* Opens a row of machines.def; dry runs use the ops of `cpu`, which must outlive it. Do not move or copy
+   *out: it has pointers into itself. OTT_ERR_ARGUMENT for an unknown name; the message lists the names. */
 ott_status machine_open(const char *name, device *cpu, machine *out);
-/* "gib=80,fp8_tflops=1400": replaces rates. OTT_ERR_ARGUMENT names the key, and those there are. */
+/* Replaces rates by text such as "gib=80,fp8_tflops=1400", and drops measured times. OTT_ERR_ARGUMENT for an
+   unknown key; the message lists the keys. */
 ott_status machine_set_rates(machine *m, const char *text);
 
-/* How long it works on this; a product in a format it has no rate for, as in bf16. */
+/* Seconds of an operation. A GEMM in a format without a rate is timed as bf16. */
 double machine_seconds(const machine *m, const work *w);
 
-/* Devices that communicate: `ranks` of them, each `stride` after the one before among all. */
+/* Devices that communicate: `ranks` devices, `stride` apart in rank order. */
 typedef struct machine_group {
     int64_t ranks, stride;
 } machine_group;
 
-/* The ranks that differ along one dimension of a mesh. */
+/* The group of ranks along one dimension of a mesh. */
 machine_group machine_group_along(const mesh *m, mesh_dimension d);
-/* A collective in which each device receives `bytes`: a ring, which leaves a node over the network's adapters of those of
-   its devices that are in it; and, of collectives that are started together, until the first bytes are around. An all-reduce
-   of few bytes goes up and down a tree of nodes where that is shorter. */
+/* Seconds of a ring collective in which each device receives `bytes`. Between nodes it uses the network
+   adapters of the node's devices in the group. The delays are added once for collectives that start together:
+   machine_ring_delay until the first bytes have gone around the ring; machine_tree_delay for an all-reduce,
+   which may use a tree of nodes if that is faster. */
 double machine_ring_seconds(const machine *m, machine_group g, double bytes);
 double machine_ring_delay(const machine *m, machine_group g);
 double machine_tree_delay(const machine *m, machine_group g);
-/* Each device receives `bytes` in all from the others, every one its own part. */
+/* Seconds of an all-to-all in which each device receives `bytes` in total. */
 double machine_exchange_seconds(const machine *m, machine_group g, double bytes);
-/* From one device to its neighbour in the group. */
+/* Seconds of a message to the next device in the group. */
 double machine_send_seconds(const machine *m, machine_group g, double bytes);
 bool machine_has_fp8(const machine *m);
 

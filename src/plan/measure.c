@@ -1,4 +1,4 @@
-/* plan/measure: timing a small model's steps. */
+/* plan/measure: times the steps of a small model. */
 #include "plan/measure.h"
 #include "base/clock.h"
 #include "data/data.h"
@@ -20,7 +20,7 @@ enum {
 /* Sums of one step, by operation and format. */
 typedef struct tally {
     double seconds[OP_COUNT][WORK_FORMATS], units[OP_COUNT][WORK_FORMATS];
-    double ops; /* seconds in all */
+    double ops; /* seconds of all operations */
     int64_t count;
 } tally;
 
@@ -35,8 +35,8 @@ typedef struct probe {
     device *device;
     exec_times times;
     tally step[STEPS];
-    int done;              /* steps; the first touches its memory for the first time */
-    double between[STEPS]; /* seconds a step takes beside its operations, for each of them */
+    int done;              /* steps run; the first is not timed, since it touches new memory */
+    double between[STEPS]; /* seconds between operations, mean of each step */
 } probe;
 
 static void note_op(void *user, enum op_index op, const void *args, double began, double seconds) {
@@ -59,8 +59,8 @@ static int64_t smaller(int64_t a, int64_t b) {
 
 enum { ARGUMENTS = 14 };
 
-/* As the command line of `ottava train` says it. */
-static ott_status describe(probe *p, const config *from, const char *precision) {
+/* Makes the small model's configuration, as from the command line of `ottava train`. */
+static ott_status make_config(probe *p, const config *from, const char *precision) {
     char text[ARGUMENTS][96];
     const char *arguments[ARGUMENTS];
     int64_t head = from->model.head_dim, length = smaller(from->train.seq_len, MOST_LENGTH);
@@ -97,7 +97,7 @@ static ott_status describe(probe *p, const config *from, const char *precision) 
 
 static ott_status open_probe(probe *p, const config *from, const char *precision) {
     trainer_options options;
-    TRY(describe(p, from, precision));
+    TRY(make_config(p, from, precision));
     TRY(run_trainer_options(p->cfg, &p->precision, 0, &options));
     TRY(data_open(p->account, NULL, p->cfg, &p->shape.vocab, &p->train_data, &p->validation_data));
     TRY(trainer_open(p->account, NULL, p->device, &p->shape, &options, p->train_data, p->validation_data,
@@ -143,8 +143,8 @@ static double median(double values[STEPS]) {
     return values[STEPS / 2];
 }
 
-/* What was taken before counts unless `anew`. */
-static void take_rates(probe *p, bool anew, machine *out) {
+/* Stores the medians of a probe. replace: overwrite earlier ones. */
+static void store_rates(probe *p, bool replace, machine *out) {
     for (int op = 0; op < OP_COUNT; op++)
         for (int f = 0; f < WORK_FORMATS; f++) {
             double each[STEPS];
@@ -152,13 +152,13 @@ static void take_rates(probe *p, bool anew, machine *out) {
                 each[i] =
                     p->step[i].units[op][f] > 0 ? p->step[i].seconds[op][f] / p->step[i].units[op][f] : 0;
             double seconds = median(each);
-            if (seconds > 0 && (anew || out->seconds[op][f] == 0)) out->seconds[op][f] = seconds;
+            if (seconds > 0 && (replace || out->seconds[op][f] == 0)) out->seconds[op][f] = seconds;
         }
     double between = median(p->between);
-    if (anew) out->rate.launch = between > 0 ? between : 0;
+    if (replace) out->rate.launch = between > 0 ? between : 0;
 }
 
-/* What the page says, and what is not measured by itself goes by. */
+/* Derives the rates that the page shows and that unmeasured operations use. */
 static void derive_rates(const config *cfg, device *d, machine *out) {
     device_memory memory;
     machine_rates *r = &out->rate;
@@ -177,22 +177,22 @@ static void derive_rates(const config *cfg, device *d, machine *out) {
     r->bandwidth = 1 / out->seconds[OP_INDEX_rmsnorm_forward][WORK_BF16];
 }
 
-/* Between processes of one machine, and of two with 10 Gb/s Ethernet. */
-static void state_links(machine *out) {
+/* Assumes processes on one machine, and 10 Gb/s Ethernet between machines. */
+static void assume_links(machine *out) {
     out->rate.link = 1.2e9;
     out->rate.network = 1e9;
     out->rate.node = 1;
     out->rate.latency = 5e-5;
 }
 
-static ott_status measure(probe probes[2], const config *cfg, machine *out) {
+static ott_status measure_probes(probe probes[2], const config *cfg, machine *out) {
     const char *high = cfg->train.mixed_precision == PRECISION_FP32 ? "fp32" : "bf16";
     TRY(open_probe(&probes[0], cfg, high));
     TRY(open_probe(&probes[1], cfg, "fp8"));
-    for (int i = 0; i <= STEPS; i++) /* taking turns: what disturbs one disturbs the other */
+    for (int i = 0; i <= STEPS; i++) /* interleaved, so that disturbances affect both */
         for (int k = 0; k < 2; k++) TRY(run_step(&probes[k]));
-    take_rates(&probes[0], true, out);
-    take_rates(&probes[1], cfg->train.mixed_precision == PRECISION_FP8, out);
+    store_rates(&probes[0], true, out);
+    store_rates(&probes[1], cfg->train.mixed_precision == PRECISION_FP8, out);
     derive_rates(cfg, probes[0].device, out);
     return OTT_OK;
 }
@@ -204,9 +204,9 @@ ott_status measure_machine(mem *account, const config *cfg, device *d, machine *
     TRY(mem_alloc_array(account, MEM_OTHER, 2, sizeof(probe), "measurements", &memory));
     probe *probes = memory;
     for (int k = 0; k < 2; k++) probes[k] = (probe){.account = account, .device = d};
-    ott_status status = measure(probes, cfg, out);
+    ott_status status = measure_probes(probes, cfg, out);
     for (int k = 0; k < 2; k++) close_probe(&probes[k]);
     mem_free(account, memory);
-    state_links(out);
+    assume_links(out);
     return status;
 }

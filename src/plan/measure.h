@@ -1,6 +1,6 @@
 /*
- * plan/measure: how fast this machine's CPU works: a few training steps of a small model that has the configuration's formats,
- * head size and sequence length, timed operation by operation.
+ * plan/measure: measures the rates of this machine's CPU. Times each operation in a few training steps of a
+ * small model with the configuration's formats, head size and sequence length.
  */
 #ifndef PLAN_MEASURE_H
 #define PLAN_MEASURE_H
@@ -8,7 +8,7 @@
 #include "plan/machine.h"
 #include "config/config.h"
 
-/* Fills *out with the device's rates. cfg: resolved. Takes a second or a few. */
+/* Fills *out with the rates of device d, which must outlive it. cfg is resolved. Takes a few seconds. */
 ott_status measure_machine(mem *account, const config *cfg, device *d, machine *out);
 
 #endif

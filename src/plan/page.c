@@ -1,4 +1,4 @@
-/* plan/page: the page. */
+/* plan/page: writes the text page. */
 #include "plan/page.h"
 #include "backend/backend.h"
 #include "base/size.h"
@@ -26,9 +26,10 @@ static void write_head(const page *p, str *out) {
     if (e->rank.on_rank < e->rank.parameters)
         str_printf(out, "On a rank: %s of the parameters\n", str_commas(e->rank.on_rank, share));
     if (p->mesh->size[MESH_PP] > 1)
-        str_printf(out, "Told of stage %lld, which works longest; memory of stage %lld, which needs most\n",
+        str_printf(out, "Times are of stage %lld, the slowest; memory is of stage %lld, which needs most\n",
                    (long long)e->slowest, (long long)e->fullest);
-    str_printf(out, "Step: %lld x %lld tokens a micro-batch, %lld micro-batch%s, %s tokens of all ranks\n\n",
+    str_printf(out,
+               "Step: %lld x %lld tokens per micro-batch, %lld micro-batch%s, %s tokens on all ranks\n\n",
                (long long)p->cfg->train.batch_size, (long long)p->cfg->train.seq_len,
                (long long)e->micro_batches, e->micro_batches == 1 ? "" : "es", str_commas(e->tokens, count));
 }
@@ -37,10 +38,10 @@ static void write_head(const page *p, str *out) {
 
 #define MIB 1048576.0
 
-/* Beside the device's: its limit is not known of a machine that is not here. */
+/* Host memory next to device memory. No limit is shown: for another machine it is unknown. */
 static void write_host_memory(const memory_need *n, str *out) {
     if (n->host < (int64_t)MIB / 20) return;
-    str_append(out, "Memory of the host that a rank takes\n");
+    str_append(out, "Host memory of a rank\n");
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
         if (n->host_by_kind[kind] >= (int64_t)MIB / 20)
             str_printf(out, "  %-38s %12.1f\n", mem_kind_name((mem_kind)kind),
@@ -63,7 +64,7 @@ static void write_memory(const page *p, str *out) {
     device_memory memory;
     char left[LIMIT_TEXT];
     device_read_memory(p->machine->like, &memory);
-    str_append(out, "Memory of a rank at most, by the dry run           MiB\n");
+    str_append(out, "Peak memory of a rank, by the dry run              MiB\n");
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
         if (n->by_kind[kind] >= (int64_t)MIB / 20)
             str_printf(out, "  %-38s %12.1f\n", mem_kind_name((mem_kind)kind),
@@ -123,7 +124,7 @@ static void write_speed(const page *p, str *out) {
         p->machine->is_local ? backend_peak_unit(p->machine->like, is_fp32 ? OTT_F32 : OTT_BF16) : NULL;
     str_printf(out, "Expected: %s tokens/s", str_commas((int64_t)(e->tokens_per_second + 0.5), rate));
     if (e->ranks > 1)
-        str_printf(out, ", %s a device",
+        str_printf(out, ", %s per device",
                    str_commas((int64_t)(e->tokens_per_second / (double)e->ranks + 0.5), rate));
     str_printf(out, ", MFU %.1f%% of %.4g TFLOP/s (%s%s)\n", 100 * e->mfu,
                estimate_peak(p->machine, p->cfg) / 1e12, unit ? unit : "dense bf16",
@@ -140,14 +141,14 @@ static void write_speed(const page *p, str *out) {
 
 static const char *verdict(const layer_row *r) {
     bool pays = layers_speedup(r) >= LAYERS_PAYS;
-    if (r->converted) return pays ? "in FP8" : "in FP8, and does not pay";
-    return pays ? "not in FP8, would pay" : "not in FP8";
+    if (r->converted) return pays ? "in FP8" : "in FP8, not faster";
+    return pays ? "not in FP8, would be faster" : "not in FP8";
 }
 
 static void write_layers(const page *p, str *out) {
     bool any = false;
     char title[64];
-    snprintf(title, sizeof title, "Does FP8 pay (%s)?", p->layers->recipe->name);
+    snprintf(title, sizeof title, "Is FP8 faster (%s)?", p->layers->recipe->name);
     str_printf(out, "%-40s layers      M       N       K  high ms   FP8 ms  casts  times\n", title);
     for (int i = 0; i < p->layers->count; i++) {
         const layer_row *r = &p->layers->rows[i];
@@ -157,7 +158,7 @@ static void write_layers(const page *p, str *out) {
         any |= r->converted && layers_speedup(r) < LAYERS_PAYS;
     }
     if (any) {
-        const char *before = "  without those that do not pay: --float8.filter_fqns=";
+        const char *before = "  to exclude layers where it is not: --float8.filter_fqns=";
         for (int i = 0; i < p->layers->count; i++) {
             const layer_row *r = &p->layers->rows[i];
             const char *dot = strrchr(r->name, '.');
@@ -176,7 +177,7 @@ static void write_sweep(const page *p, str *out) {
     const sweep *s = p->sweep;
     char text[SWEEP_TEXT];
     if (!s) return;
-    str_printf(out, "The same training in other ways: %d tried, %d fit; the fastest of them\n", s->tried,
+    str_printf(out, "Other settings for the same training: %d tried, %d fit; the fastest:\n", s->tried,
                s->fitting);
     str_append(out, "    tokens/s    MFU   step ms       MiB\n");
     for (int i = 0; i < s->count; i++) {
@@ -185,8 +186,7 @@ static void write_sweep(const page *p, str *out) {
         str_printf(out, "  %10.0f %5.1f%% %9.1f %9.1f  %s\n", r->tokens_per_second, 100 * r->mfu,
                    1e3 * r->step_seconds, (double)r->bytes / MIB, text);
     }
-    if (s->count == 0)
-        str_append(out, "  none: more ranks are needed, shorter sequences or a smaller model\n");
+    if (s->count == 0) str_append(out, "  none: use more ranks, shorter sequences or a smaller model\n");
     str_append(out, "\n");
 }
 
@@ -201,32 +201,31 @@ static void write_rates(const page *p, str *out) {
                r->gemm[WORK_FP32] / 1e12, r->gemm[WORK_BF16] / 1e12, r->gemm[WORK_FP8] / 1e12,
                r->attention_forward / 1e12, r->attention_backward / 1e12, r->bandwidth / 1e9);
     if (p->cfg->train.offload != OFFLOAD_NONE && !p->machine->is_local)
-        str_printf(out, "- Memory of the host that kernels work on: %.4g GB/s each way.\n", r->bus / 1e9);
+        str_printf(out, "- Host memory, as kernels access it: %.4g GB/s each way.\n", r->bus / 1e9);
     if (p->estimate->ranks > 1)
-        str_printf(out,
-                   "- Links one way: %.4g GB/s in a node of %.0f, %.4g GB/s a device to other nodes; rings, "
-                   "and trees for all-reduces of few bytes; stated, not measured.\n",
-                   r->link / 1e9, r->node, r->network / 1e9);
+        str_printf(
+            out,
+            "- Links one way: %.4g GB/s in a node of %.0f, %.4g GB/s per device to other nodes; rings, "
+            "and trees for small all-reduces. These rates are not measured.\n",
+            r->link / 1e9, r->node, r->network / 1e9);
 }
 
 static void write_assumptions(const page *p, str *out) {
     str_append(out, "Assumed\n");
     write_rates(p, out);
-    str_append(out, "- Memory is that of the dry run which `ottava train` makes before it starts, without "
-                    "the data set's own.\n");
+    str_append(out, "- Memory is from the same dry run that `ottava train` makes before it starts, without "
+                    "the data set.\n");
     if (!p->machine->is_local)
-        str_append(out, "- 2 GiB of a device are left to its driver and libraries. Kernels are queued "
+        str_append(out, "- 2 GiB of a device are reserved for its driver and libraries. Kernels are queued "
                         "ahead of the device.\n");
     str_append(out, "- Every sequence is one document as long as train.seq_len; evaluation and checkpoints "
                     "take no time.\n");
     if (p->estimate->ranks > 1)
-        str_append(
-            out,
-            "- A block's parameters are gathered under the work of the block before, and "
-            "gradients reduced under that of the next;\n"
-            "  what moves beside the work does not slow it down. What layers exchange (tp, cp) is waited "
-            "for.\n"
-            "- One kernel lays out what a unit's ranks have sent.\n");
+        str_append(out, "- Gathering a block's parameters overlaps with the block before, and reducing its "
+                        "gradients with the next one,\n"
+                        "  without slowing them down. Communication inside of layers (tp, cp) is not "
+                        "overlapped.\n"
+                        "- One kernel unpacks the parameters that were gathered for a block.\n");
 }
 
 ott_status page_write(const page *p, str *out) {

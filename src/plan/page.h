@@ -1,4 +1,4 @@
-/* plan/page: a plan as a person reads it, and as JSON. */
+/* plan/page: writes a plan as text or JSON. */
 #ifndef PLAN_PAGE_H
 #define PLAN_PAGE_H
 
@@ -7,7 +7,7 @@
 #include "plan/layers.h"
 #include "plan/sweep.h"
 
-/* All that is told; borrowed. */
+/* Contents of a plan; all borrowed. */
 typedef struct page {
     const config *cfg;
     const model_options *shape;
@@ -15,12 +15,12 @@ typedef struct page {
     const char *precision; /* "fp8 tensorwise" */
     const mesh *mesh;
     const estimate *estimate;
-    const char *other_precision; /* the same run in bf16, or in FP8 */
-    const estimate *other;       /* NULL: it cannot be */
+    const char *other_precision; /* bf16 for an FP8 run, else FP8 */
+    const estimate *other;       /* of the same run in it; NULL: not possible */
     const advice *advice;
     const layer_rows *layers;
-    int64_t largest_batch; /* that fits; 0: none does */
-    const sweep *sweep;    /* NULL: not asked for */
+    int64_t largest_batch; /* largest train.batch_size that fits; 0: none */
+    const sweep *sweep;    /* NULL: not requested */
 } page;
 
 ott_status page_write(const page *p, str *out);

@@ -1,4 +1,4 @@
-/* plan/page_json: the page for programs. Seconds, bytes, FLOP. */
+/* plan/page_json: writes the plan as JSON, in seconds, bytes and FLOP. */
 #include "plan/page.h"
 #include "base/json_write.h"
 

@@ -1,4 +1,4 @@
-/* plan/plan: from a configuration to its page. */
+/* plan/plan: makes the plan of a configuration. */
 #include "plan/plan.h"
 #include "api/handle.h"
 #include "backend/backend.h"
@@ -26,18 +26,18 @@ typedef struct planner {
     estimate estimate, other;
     advice advice;
     sweep sweep;
-    char names[2][64]; /* of the precision of both */
+    char names[2][64]; /* precisions of `estimate` and `other` */
 } planner;
 
 /* ---- the parts ---- */
 
 static ott_status open_machine(planner *p) {
     const char *name = p->options->device;
-    bool here = !name || strcmp(name, "cpu") == 0;
+    bool is_local = !name || strcmp(name, "cpu") == 0;
     TRY(backend_open(&(backend_choice){.name = "cpu", .threads = (int)p->cfg->train.threads, .log = p->log},
                      p->account, &p->cpu));
-    TRY(here ? measure_machine(p->account, p->cfg, p->cpu, &p->machine)
-             : machine_open(name, p->cpu, &p->machine));
+    TRY(is_local ? measure_machine(p->account, p->cfg, p->cpu, &p->machine)
+                 : machine_open(name, p->cpu, &p->machine));
     return p->options->rates ? machine_set_rates(&p->machine, p->options->rates) : OTT_OK;
 }
 
@@ -45,7 +45,7 @@ enum { MOST_RANKS = 1 << 16 };
 
 static ott_status check_ranks(int64_t ranks) {
     if (ranks >= 1 && ranks <= MOST_RANKS) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "--ranks %lld: a run has 1 to %d processes", (long long)ranks,
+    return status_fail(OTT_ERR_ARGUMENT, "--ranks %lld: give 1 to %d processes", (long long)ranks,
                        MOST_RANKS);
 }
 
@@ -53,7 +53,7 @@ static ott_status resolve(planner *p) {
     hf_model_notes notes;
     TRY(check_ranks(p->options->ranks));
     TRY(mesh_fit(p->cfg, p->options->ranks, p->log));
-    TRY(peft_configure(p->account, p->cfg)); /* which may name a model */
+    TRY(peft_configure(p->account, p->cfg)); /* may set the model */
     TRY(run_check_model(p->cfg));
     TRY(hf_model_configure(p->account, p->cfg, &notes));
     p->asked = *p->cfg;
@@ -82,22 +82,22 @@ static ott_status take_layers(void *user, trainer *t) {
     return layers_estimate(user, t);
 }
 
-/* Those of all stages of a pipeline. */
-static ott_status look_at_layers(planner *p) {
-    mesh whole = p->mesh;
+/* Estimates the layers of all pipeline stages, by a mesh with a single stage. */
+static ott_status estimate_layers(planner *p) {
+    mesh single_stage = p->mesh;
     rank_count all;
     count_request r = request(p, p->cfg);
     p->layers = (layer_rows){.machine = &p->machine, .recipe = recipe_to_try(p)};
-    whole.size[MESH_PP] = 1;
-    r.mesh = &whole;
+    single_stage.size[MESH_PP] = 1;
+    r.mesh = &single_stage;
     r.inspect = take_layers;
     r.user = &p->layers;
     return count_run(&r, 0, &all);
 }
 
-/* ---- what else could be ---- */
+/* ---- variants ---- */
 
-/* The same run in bf16, or, when it is not in FP8, in that. False: it cannot be. */
+/* Estimates an FP8 run in bf16, and any other run in FP8. False if that is not possible. */
 static bool estimate_other(planner *p) {
     config other = *p->cfg;
     bool fp8 = p->cfg->train.mixed_precision == PRECISION_FP8;
@@ -108,7 +108,7 @@ static bool estimate_other(planner *p) {
     return (fp8 || machine_has_fp8(&p->machine)) && estimate_run(&r, &p->other) == OTT_OK;
 }
 
-/* What a micro-batch of so many sequences needs beside what there is: above 0 it does not fit. */
+/* Returns estimate.shortfall with this train.batch_size; INT64_MAX if the estimate fails. */
 static int64_t find_shortfall(planner *p, int64_t sequences) {
     config other = *p->cfg;
     estimate e;
@@ -119,12 +119,12 @@ static int64_t find_shortfall(planner *p, int64_t sequences) {
 
 enum { LARGEST_BATCH = 1 << 20, INTERPOLATIONS = 16 };
 
-/* Sequences of a micro-batch, and the bytes that are missing for it (below 0: that are left). */
+/* A train.batch_size and its shortfall in bytes. */
 typedef struct tried_batch {
     int64_t size, shortfall;
 } tried_batch;
 
-/* The size at which the line through both points reaches a lack of 0; 0: the line does not rise. */
+/* Size at which a line through both points reaches shortfall 0; 0 if the line does not rise. */
 static int64_t interpolate(const tried_batch *a, const tried_batch *b) {
     if (a->shortfall == INT64_MAX || b->shortfall == INT64_MAX) return 0;
     double rise = ((double)b->shortfall - (double)a->shortfall) / (double)(b->size - a->size);
@@ -132,7 +132,7 @@ static int64_t interpolate(const tried_batch *a, const tried_batch *b) {
     return size < 1 ? 0 : size < LARGEST_BATCH ? (int64_t)size : LARGEST_BATCH;
 }
 
-/* Memory grows nearly linearly with the sequences, so few sizes are tried. `low` fits, `high` does not. */
+/* Memory is nearly linear in the sequences, so interpolation needs few tries. `low` fits, `high` does not. */
 static int64_t find_largest_batch(planner *p) {
     int64_t low = 1, high = LARGEST_BATCH + 1, next = 2;
     tried_batch before = {1, find_shortfall(p, 1)};
@@ -163,32 +163,32 @@ static ott_status write_page(planner *p, str *out) {
     count_request r = request(p, p->cfg);
     TRY(advice_find(&r, &p->estimate, &p->advice));
     if (p->options->sweep) TRY(sweep_run(&r, &p->estimate, &p->sweep));
-    const page told = {.cfg = p->cfg,
-                       .shape = &p->shape,
-                       .machine = &p->machine,
-                       .precision = p->names[0],
-                       .mesh = &p->mesh,
-                       .estimate = &p->estimate,
-                       .other_precision = p->names[1],
-                       .other = other ? &p->other : NULL,
-                       .advice = &p->advice,
-                       .layers = &p->layers,
-                       .largest_batch = find_largest_batch(p),
-                       .sweep = p->options->sweep ? &p->sweep : NULL};
-    return p->options->json ? page_write_json(&told, out) : page_write(&told, out);
+    const page contents = {.cfg = p->cfg,
+                           .shape = &p->shape,
+                           .machine = &p->machine,
+                           .precision = p->names[0],
+                           .mesh = &p->mesh,
+                           .estimate = &p->estimate,
+                           .other_precision = p->names[1],
+                           .other = other ? &p->other : NULL,
+                           .advice = &p->advice,
+                           .layers = &p->layers,
+                           .largest_batch = find_largest_batch(p),
+                           .sweep = p->options->sweep ? &p->sweep : NULL};
+    return p->options->json ? page_write_json(&contents, out) : page_write(&contents, out);
 }
 
-static ott_status make(planner *p, str *out) {
+static ott_status make_plan(planner *p, str *out) {
     TRY(resolve(p));
     TRY(open_machine(p));
-    TRY(look_at_layers(p));
+    TRY(estimate_layers(p));
     count_request r = request(p, p->cfg);
     TRY(estimate_run(&r, &p->estimate));
     return write_page(p, out);
 }
 
-static ott_status run(ott_context *context, config *cfg, const plan_options *o, ott_text_fn write, void *user,
-                      bool *fits) {
+static ott_status run_planner(ott_context *context, config *cfg, const plan_options *o, ott_text_fn write,
+                              void *user, bool *fits) {
     str text = {.account = context->account};
     void *memory;
     TRY(config_check(cfg));
@@ -199,7 +199,7 @@ static ott_status run(ott_context *context, config *cfg, const plan_options *o, 
                    .options = o,
                    .cfg = cfg,
                    .advice.suggestions.account = context->account};
-    ott_status status = make(p, &text);
+    ott_status status = make_plan(p, &text);
     if (status == OTT_OK) status = api_write(&text, write, user);
     *fits = p->estimate.shortfall <= 0;
     str_free(&text);
@@ -215,5 +215,5 @@ void plan_options_init(plan_options *options) {
 
 ott_status plan_run(ott_context *context, ott_config *configuration, const plan_options *options,
                     ott_text_fn write, void *user, bool *fits) {
-    return API_INSIDE(context, run(context, configuration->values, options, write, user, fits));
+    return API_INSIDE(context, run_planner(context, configuration->values, options, write, user, fits));
 }

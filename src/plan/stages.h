@@ -1,5 +1,5 @@
-/* plan/stages: how long the stages of a pipeline take together: their tasks, in the order of the schedule, each as soon as what
-   it needs is there (parallel/pipeline.h). */
+/* plan/stages: simulates the tasks of all pipeline stages (parallel/pipeline.h). Each stage runs its tasks in
+   schedule order, each as soon as its input has arrived. */
 #ifndef PLAN_STAGES_H
 #define PLAN_STAGES_H
 
@@ -8,12 +8,13 @@
 
 /* Seconds of a stage's tasks. */
 typedef struct stage_times {
-    double forward, backward; /* of one part */
-    double message;           /* until the next stage has what is sent */
+    double forward, backward; /* of one chunk */
+    double message;           /* to send a message to the next stage */
 } stage_times;
 
-/* of[stages]. shape.rank counts for nothing. Seconds from the first task to the end of the last. */
-ott_status stages_run(mem *account, const pipeline_stage *shape, int64_t micro_batches, const stage_times *of,
-                      double *out);
+/* *out = seconds from the start of the first task to the end of the last. times[stages]; shape->rank is
+   ignored. */
+ott_status stages_run(mem *account, const pipeline_stage *shape, int64_t micro_batches,
+                      const stage_times *times, double *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* plan/sweep: trying settings. */
+/* plan/sweep: searches settings. */
 #include "plan/sweep.h"
 #include "config/table.h"
 #include <math.h>
@@ -8,30 +8,30 @@
 enum {
     MOST_TRIED = 48, /* estimates */
     MOST_CANDIDATES = 4096,
-    BATCHES_TRIED = 4,  /* of a candidate, */
-    BATCHES_FITTING = 2 /* until so many fit */
+    BATCHES_TRIED = 4,  /* micro-batch sizes of a candidate, at most */
+    BATCHES_FITTING = 2 /* stop after this many fit */
 };
 
 typedef struct candidate {
     mesh mesh;
     config_checkpointing checkpointing;
-    int64_t sequences; /* of a rank in a step */
-    double least;      /* seconds a step takes at least */
+    int64_t sequences; /* of one rank in a step */
+    double least;      /* lower bound of a step's seconds */
 } candidate;
 
 typedef struct search {
     const count_request *base;
     const estimate *asked;
     sweep *out;
-    int64_t sequences; /* of all ranks in a step */
-    double room;       /* bytes that a rank has */
-    candidate *of;     /* [MOST_CANDIDATES] */
+    int64_t sequences;     /* of all ranks in a step */
+    double room;           /* bytes available to a rank */
+    candidate *candidates; /* [MOST_CANDIDATES] */
     int count;
 } search;
 
-/* ---- by arithmetic ---- */
+/* ---- lower bounds ---- */
 
-/* Of a tensor of so many of all parameters what a rank has. */
+/* Bytes of a rank's shard of `parameters` elements. */
 static double part_bytes(const mesh *m, int64_t parameters, ott_dtype format) {
     double parts = (double)(m->size[MESH_PP] * m->size[MESH_TP] * m->size[MESH_DP_SHARD]);
     return (double)dtype_bytes(format) * (double)parameters / parts;
@@ -41,7 +41,7 @@ static int64_t trained(const search *s) {
     return s->asked->rank.parameters - s->asked->rank.frozen;
 }
 
-/* Parameters, and of those that are trained gradients and the optimizer's state, as much as each has at least. */
+/* Lower bound of the bytes of parameters, gradients and optimizer state. */
 static double state_bytes(const search *s, const mesh *m) {
     const model_options *o = s->base->shape;
     int slots = o->optimizer->applied_slots ? o->optimizer->applied_slots : o->optimizer->slots;
@@ -58,7 +58,8 @@ static double product_seconds(const search *s, config_checkpointing kind) {
     return flops * (kind == CHECKPOINTING_FULL ? 4.0 / 3 : 1) / rate / (double)s->asked->ranks;
 }
 
-/* Forward and backward gather and scatter the stream four times a layer, the gathers perhaps as codes. */
+/* Sequence parallelism gathers and scatters the stream four times per layer. Gathers may be in FP8 (1 byte),
+   scatters are bf16. */
 static double tensor_seconds(const search *s, const candidate *c) {
     machine_group g = machine_group_along(&c->mesh, MESH_TP);
     double layers = (double)s->base->shape->layers / (double)c->mesh.size[MESH_PP];
@@ -75,7 +76,7 @@ static double copies_seconds(const search *s, const candidate *c) {
                                 others * 2 * part_bytes(&c->mesh, trained(s), s->base->shape->gradient));
 }
 
-/* The pipeline is filled and emptied, with parts of a stage in half the time. */
+/* Includes the pipeline bubble, which interleaved chunks reduce. */
 static double least_seconds(const search *s, const candidate *c) {
     double busy = product_seconds(s, c->checkpointing) + tensor_seconds(s, c);
     int chunks =
@@ -90,7 +91,7 @@ static bool divides(int64_t ranks, int64_t length) {
     return length % ranks == 0;
 }
 
-/* Layers are cut within a node. */
+/* tp and cp stay within a node. */
 static bool suits_model(const search *s, const mesh *m) {
     const model_options *o = s->base->shape;
     int64_t tp = m->size[MESH_TP], heads = tp * m->size[MESH_CP];
@@ -105,15 +106,15 @@ static void add_candidates(search *s, const mesh *m) {
     int64_t readers = mesh_group_size(m, MESH_DATA);
     if (!divides(readers, s->sequences) || state_bytes(s, m) > s->room) return;
     int64_t sequences = s->sequences / readers;
-    if (m->size[MESH_PP] > sequences) return; /* stages that never have work together */
+    if (m->size[MESH_PP] > sequences) return; /* stages would never work at the same time */
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && s->count < MOST_CANDIDATES; i++) {
         candidate c = {.mesh = *m, .checkpointing = kinds[i], .sequences = sequences};
         c.least = least_seconds(s, &c);
-        s->of[s->count++] = c;
+        s->candidates[s->count++] = c;
     }
 }
 
-/* Splits `left` ranks along dimension d and those before it. */
+/* Adds all meshes that split `left` ranks along order[d] and the dimensions after it. */
 static void add_meshes(search *s, mesh *m, int d, int64_t left) {
     static const mesh_dimension order[] = {MESH_TP, MESH_CP, MESH_PP, MESH_DP_SHARD};
     if (d == sizeof order / sizeof *order) {
@@ -145,7 +146,8 @@ static void insert_row(sweep *s, const sweep_row *row) {
     if (s->count < SWEEP_SHOWN) s->count++;
 }
 
-/* What does not go with the rest of the configuration is no candidate. */
+/* Estimates a row and inserts it if it fits. False if it does not fit or the configuration does not allow
+   it. */
 static bool try_row(const search *s, sweep_row *row) {
     config cfg = *s->base->cfg;
     estimate e;
@@ -166,8 +168,8 @@ static bool try_row(const search *s, sweep_row *row) {
     return true;
 }
 
-/* The rank's sequences in micro-batches: as many tokens of each on a rank as are asked for, twice as many, and fewer; in a
-   pipeline as many micro-batches as stages. */
+/* Tries ways to split a rank's sequences into micro-batches: at most twice the requested tokens per
+   micro-batch and rank, and with a pipeline at least as many micro-batches as stages. */
 static void try_candidate(const search *s, const candidate *c) {
     const mesh *m = &c->mesh;
     int64_t largest = 2 * s->base->cfg->train.batch_size * m->size[MESH_TP] * m->size[MESH_CP];
@@ -183,13 +185,13 @@ static void try_candidate(const search *s, const candidate *c) {
     }
 }
 
-/* Candidates that promise most first, until none can be among the best. */
+/* Tries the most promising candidates first, until the rest cannot be among the best. */
 static void try_all(search *s) {
     const sweep *found = s->out;
     for (int i = 0; i < s->count && found->tried < MOST_TRIED; i++) {
         bool full = found->count == SWEEP_SHOWN;
-        if (full && s->of[i].least >= found->best[SWEEP_SHOWN - 1].step_seconds) return;
-        try_candidate(s, &s->of[i]);
+        if (full && s->candidates[i].least >= found->best[SWEEP_SHOWN - 1].step_seconds) return;
+        try_candidate(s, &s->candidates[i]);
     }
 }
 
@@ -202,10 +204,11 @@ ott_status sweep_run(const count_request *r, const estimate *asked, sweep *out) 
     device_read_memory(r->machine->like, &memory);
     TRY(mem_alloc_array(r->account, MEM_OTHER, MOST_CANDIDATES, sizeof(candidate), "meshes to try",
                         &candidates));
-    search s = {.base = r, .asked = asked, .out = out, .of = candidates, .room = (double)memory.room.left};
+    search s = {
+        .base = r, .asked = asked, .out = out, .candidates = candidates, .room = (double)memory.room.left};
     s.sequences = cfg->train.batch_size * cfg->train.grad_accum_steps * mesh_group_size(&m, MESH_DATA);
     add_meshes(&s, &m, 0, mesh_ranks(r->mesh));
-    qsort(s.of, (size_t)s.count, sizeof *s.of, compare);
+    qsort(s.candidates, (size_t)s.count, sizeof *s.candidates, compare);
     try_all(&s);
     mem_free(r->account, candidates);
     return OTT_OK;

@@ -1,9 +1,9 @@
-/* plan/work: counting what an operation does. */
+/* plan/work: counts the work of an operation. */
 #include "plan/work.h"
 
 /* ---- casts ---- */
 
-/* Does a scale of this use follow from numbers of the whole tensor, all of which come first? */
+/* True if a scale depends on a full row, column or tensor, so that all of it must be read before casting. */
 static bool needs_all(const cast_spec *s) {
     scale_block block = granularity_block(s->grain);
     bool wide = block.mn == INT64_MAX || block.k == INT64_MAX;
@@ -14,24 +14,25 @@ static bool shares_codes(const quant_spec *s) {
     return cast_spec_is_fp8(&s->rowwise) && cast_spec_is_fp8(&s->columnwise) && quant_spec_shares_scales(s);
 }
 
-/* Times that an element's code is written. */
+/* Number of times that an element's code is written. */
 static int code_copies(const backend_capabilities *can, const quant_spec *s) {
     bool one = shares_codes(s) && !can->contiguous_contraction;
     return cast_spec_is_fp8(&s->rowwise) + cast_spec_is_fp8(&s->columnwise) - one;
 }
 
 double work_cast_bytes(const backend_capabilities *can, const quant_spec *spec, int64_t rows, int64_t columns,
-                       int source, bool alone) {
+                       int source, bool is_separate) {
     int codes = code_copies(can, spec);
     if (codes == 0) return 0;
-    int passes = alone + (needs_all(&spec->rowwise) || needs_all(&spec->columnwise));
+    int passes = is_separate + (needs_all(&spec->rowwise) || needs_all(&spec->columnwise));
     return (double)rows * (double)columns * (codes + passes * source);
 }
 
-/* ---- casts by what makes the tensor ---- */
+/* ---- casts fused into the op that writes the tensor ---- */
 
-/* An operation that goes by tiles leaves only what waits for an amax of the whole to a pass of its own. One that goes by rows
-   knows the amax of a row, and of all when it is done; a norm casts rows that have a scale each. */
+/* Order in which an op writes its output. By tiles: only casts that need an amax of the full tensor take
+   another pass. By rows: the op knows the amax of each row, and at the end of the tensor. Norms also cast, if
+   each row has its own scale. */
 typedef enum producer { BY_TILES, BY_ROWS, BY_ROWS_AND_CASTS } producer;
 
 static producer producer_of(enum op_index op) {
@@ -39,8 +40,8 @@ static producer producer_of(enum op_index op) {
     return op == OP_INDEX_cross_entropy || op == OP_INDEX_cross_entropy_whole ? BY_ROWS : BY_TILES;
 }
 
-/* Passes over the tensor, once it is made by rows: one that finds what rows do not know and casts what then is known, one that
-   casts the rest. */
+/* Extra passes after a row-wise kernel: the first computes amaxes that are not known per row and casts what
+   it can, the second casts the rest. */
 static int passes_after_rows(const quant_spec *s, bool casts) {
     bool first = false, second = false;
     for (int columnwise = 0; columnwise < 2; columnwise++) {
@@ -70,7 +71,8 @@ static double tensor_traffic(const tensor *t) {
     return t ? (double)t->rows * (double)t->columns * dtype_bytes(t->dtype) : 0;
 }
 
-/* The first tensor among the arguments: what a form is made of, or has the same format as. */
+/* Bytes per element of the first high-precision tensor, which has the format of the quantized copies'
+   source. */
 static int source_bytes(const op_info *op, const void *args) {
     for (int i = 0; i < op->field_count; i++) {
         op_field_kind kind = op->fields[i].kind;
@@ -88,7 +90,7 @@ static double field_bytes(const exec *cx, const op_field *f, const void *args, i
     if (!value) return 0;
     switch (f->kind) {
     case OP_INOUT: return 2 * tensor_traffic(value);
-    case OP_QTENSOR: /* the source is a field of its own; without codes its amax is found as it passes */
+    case OP_QTENSOR: /* the source is another field; amaxes alone need no further pass */
         return qtensor_has_codes(value) ? quantized_bytes(cx, value, source, BY_TILES) : 0;
     case OP_OPERAND: return tensor_traffic(&((const operand *)value)->t);
     case OP_QOUT: {
@@ -136,7 +138,7 @@ static void count_product(const gemm_args *a, work *w) {
     w->flops = 2.0 * (double)w->m * (double)w->n * (double)w->k;
 }
 
-/* Every row meets the matrix of its expert. */
+/* Every row is multiplied by one expert's matrix. */
 static void count_grouped(const operand *a, const operand *b, const tensor *c, work *w) {
     w->format = format_of(a->t.dtype, b->t.dtype);
     w->flops = 2.0 * (double)a->t.rows * (double)a->t.columns * (double)c->columns;
@@ -144,21 +146,21 @@ static void count_grouped(const operand *a, const operand *b, const tensor *c, w
 
 /* ---- attention ---- */
 
-/* Pairs of a query and a key it sees, in documents of one length. */
+/* Number of query-key pairs under the causal mask and window, for documents of equal length. */
 static double seen_pairs(int64_t tokens, int64_t documents, int64_t window) {
     double length = (double)tokens / (double)(documents > 0 ? documents : 1), w = (double)window;
     if (window <= 0 || w >= length) return (double)tokens * (length + 1) / 2;
     return (double)tokens * w - (double)(documents > 0 ? documents : 1) * w * (w - 1) / 2;
 }
 
-/* Two products forward, five backward, of head_dim multiply-adds a pair. */
+/* products: 2 forward, 5 backward, each with head_dim multiply-adds per pair. */
 static void count_attention(const tensor *q, const tensor *cu_seqlens, int64_t window, int products,
                             work *w) {
     w->flops = 2.0 * products * (double)q->columns * seen_pairs(q->rows, cu_seqlens->columns - 1, window);
     w->format = q->dtype == OTT_F32 ? WORK_FP32 : WORK_BF16;
 }
 
-/* ---- memory of the host ---- */
+/* ---- mapped host memory ---- */
 
 static void count_field_on_bus(const op_field *f, const void *args, work *w) {
     if (f->kind != OP_IN && f->kind != OP_OUT && f->kind != OP_INOUT) return;
@@ -174,7 +176,7 @@ static void count_bus(const op_info *op, const void *args, work *w) {
 
 /* ---- an operation ---- */
 
-/* Of a table only the rows that tokens name. */
+/* Only the tokens' rows of the table are read or written. */
 static double embedding_bytes(const tensor *token, const tensor *rows, const tensor *table,
                               double table_passes) {
     double elements = (double)rows->rows * (double)rows->columns;
@@ -182,18 +184,18 @@ static double embedding_bytes(const tensor *token, const tensor *rows, const ten
            (double)dtype_bytes(table->dtype) * table_passes * elements;
 }
 
-/* Its scales are there: it reads once. */
+/* The scales are known, so the source is read once. */
 static double cast_bytes(const exec *cx, const cast_args *a) {
     return tensor_traffic(a->x) +
            (double)a->q->rows * (double)a->q->columns * code_copies(cx->device->can, &a->q->spec);
 }
 
-/* Of a source in the host's memory, as work_cast_bytes counts it in all. */
+/* A source in host memory is read as often as work_cast_bytes counts. */
 static void count_second_read(const quantize_args *a, work *w) {
     if (needs_all(&a->q->spec.rowwise) || needs_all(&a->q->spec.columnwise)) w->from_host *= 2;
 }
 
-static void count_form_read(const adamw_args *a, work *w) {
+static void count_master_read(const adamw_args *a, work *w) {
     if (!a->q || !qtensor_has_codes(a->q) || !dry_run_is_mapped(a->param->data)) return;
     if (needs_all(&a->q->spec.rowwise) || needs_all(&a->q->spec.columnwise))
         w->from_host += tensor_traffic(a->param);
@@ -203,12 +205,11 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     work w = {.op = op, .format = WORK_BF16};
     w.bytes = all_bytes(cx, op, args);
     count_bus(op_at((int)op), args, &w);
-    if (op == OP_INDEX_amax)
-        w.bytes = tensor_traffic(((const amax_args *)args)->x); /* no codes are written */
+    if (op == OP_INDEX_amax) w.bytes = tensor_traffic(((const amax_args *)args)->x); /* writes no codes */
     if (op == OP_INDEX_cast) w.bytes = cast_bytes(cx, args);
     if (op == OP_INDEX_quantize) count_second_read(args, &w);
-    if (op == OP_INDEX_adamw) count_form_read(args, &w);
-    if (op == OP_INDEX_scale || op == OP_INDEX_amax_record) w.bytes = sizeof(float); /* only scales */
+    if (op == OP_INDEX_adamw) count_master_read(args, &w);
+    if (op == OP_INDEX_scale || op == OP_INDEX_amax_record) w.bytes = sizeof(float); /* scales only */
     if (op == OP_INDEX_gemm) count_product(args, &w);
     if (op == OP_INDEX_grouped_gemm) {
         const grouped_gemm_args *a = args;

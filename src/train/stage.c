@@ -307,8 +307,8 @@ static ott_status backward(exec *cx, const pass *p, pipeline_task t) {
 
 /* ---- delayed scaling ---- */
 
-/* Scales follow from earlier micro-batches. On a stage, forwards of later micro-batches run before a backward.
-   Backward may recompute its forward, so each forward keeps the scales it used, and backward restores them. */
+/* Scales follow from earlier micro-batches. On a stage, forwards of later micro-batches run before a
+   backward, which may recompute its forward. So each forward keeps its scales, and backward restores them. */
 
 static ott_status copy_scales(exec *cx, const tensor *from, const tensor *to) {
     return plan_recording(cx->plan) ? OTT_OK

@@ -4,7 +4,7 @@
 
 model="--model.preset=debug --train.seq_len=64 --train.batch_size=2"
 
-works "a plan for another device" "Plan for 1 x h100|by the dry run|Expected:|Does FP8 pay|Assumed" plan $model --device h100
+works "a plan for another device" "Plan for 1 x h100|by the dry run|Expected:|Is FP8 faster|Assumed" plan $model --device h100
 works "for ranks that are not there" "Mesh: dp_shard 8|gathered parameters|reduced gradients" plan $model --device=h200 --ranks 8
 works "copies of the model" "dp_replicate 2 x dp_shard 4|between copies" \
     plan $model --device=h200 --ranks 8 --distributed.dp_replicate=2
@@ -16,7 +16,7 @@ works "experts divided" "Mesh: dp_shard 4 x ep 2|rows for experts (ep)" \
     plan $model --device=h200 --ranks 8 --distributed.ep=2 --model.num_experts=8
 works "JSON" '"device":|"memory_bytes":|"tokens_per_second":|"layers":' plan $model --device h100 --json
 holds "it is one line" test "$(wc -l <out)" -eq 1
-works "a sweep" "in other ways|--distributed.dp_shard=" plan $model --device h100 --ranks 4 --sweep
+works "a sweep" "Other settings|--distributed.dp_shard=" plan $model --device h100 --ranks 4 --sweep
 printf '[model]\npreset = "debug"\n[train]\nseq_len = 64\n' >run.toml
 works "a file, and no data" "Expected:" plan run.toml --device h100
 fails "what a run needs that does not fit" 1 "plan: the run does not fit in memory" \
@@ -32,7 +32,7 @@ fails "no such device" 2 "no device \"h10\"|did you mean \"h100\"" plan $model -
 fails "no such rate" 2 "bf16_tflops" plan $model --device h100 --rates speed=1
 fails "a rate that is none" 2 "give a number from" plan $model --device h100 --rates memory_gbs=-1
 fails "more memory than there can be" 2 "gib=1e308|give a number from 0.001 to 1000000" plan $model --device h100 --rates gib=1e308
-fails "no ranks" 2 "ranks 0: a run has 1 to" plan $model --device h100 --ranks 0
+fails "no ranks" 2 "ranks 0: give 1 to" plan $model --device h100 --ranks 0
 fails "experts, as in train" 2 "ep > 1 requires an MoE model" plan $model --device h100 --ranks 2 --distributed.ep=2
 fails "FP8 layers shared, as in train" 2 "float8.tensor_parallel = true" \
     plan $model --device h100 --ranks 2 --distributed.tp=2 --train.mixed_precision=fp8

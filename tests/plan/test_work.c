@@ -184,7 +184,7 @@ static void refusals(void **state) {
     FIXTURE_OK(machine_set_rates(&m, "gib=100,fp8_tflops=1500"));
     assert_true(m.rate.gib == 100 && m.rate.gemm[WORK_FP8] == 1500e12);
     assert_int_equal(machine_set_rates(&m, "gib=100,fp9_tflops=1"), OTT_ERR_ARGUMENT);
-    assert_non_null(strstr(status_text(), "\"fp9_tflops=1\" is no KEY=NUMBER"));
+    assert_non_null(strstr(status_text(), "\"fp9_tflops=1\" is not KEY=NUMBER"));
     assert_int_equal(machine_set_rates(&m, "gib=0"), OTT_ERR_ARGUMENT);
     assert_int_equal(machine_set_rates(&m, "gib=1x"), OTT_ERR_ARGUMENT);
     static const char *const absurd[] = {"gib=1e308",       "gib=1e-308",       "gib=nan",
