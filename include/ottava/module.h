@@ -258,7 +258,7 @@ typedef struct ott_convert_options {
     /* 1: also skip the layers that torchao's _auto_filter_for_recipe skips: dimensions that are not multiples
        of 16, and layers too small for a speedup. Tensorwise and rowwise recipes only. */
     int auto_filter;
-    /* [filter_fqn_count] skip layers whose name contains one of these texts. */
+    /* [filter_fqn_count] skip layers with one of these texts in their name. */
     const char *const *filter_fqns;
     int filter_fqn_count;
     /* Delayed scaling takes the maximum amax over this group, which must stay open. NULL: this rank. */

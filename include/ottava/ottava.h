@@ -244,7 +244,7 @@ typedef struct ott_report_options {
 
 OTT_API void ott_report_options_init(ott_report_options *options);
 /* Compares runs[count], run folders, with the first one. Writes a table and a plot as text, and the page.
-   Runs whose configurations differ only in the seed share a row. options may be NULL. */
+   Runs that differ only in the seed share a row. options may be NULL. */
 OTT_API ott_status ott_report(ott_context *context, const char *const *runs, int count,
                               const ott_report_options *options, ott_text_fn write, void *user);
 
@@ -264,7 +264,7 @@ typedef struct ott_eval_options {
        "fp8": the run's float8.recipe_name. Or the name of a recipe (ott_recipe_table), for every linear layer
        that the filters do not exclude. */
     const char *precision;
-    /* [filter_count] layers whose name contains one of these stay in high precision, in addition to the
+    /* [filter_count] layers with one of these texts in their name stay in high precision, in addition to the
        filters of the run's configuration. */
     const char *const *filter;
     int filter_count;
@@ -314,7 +314,7 @@ typedef struct ott_eval_result {
     double cosine;                    /* cosine similarity of all logits as one vector */
     double agreement;         /* fraction of tokens for which both models predict the same next token */
     int passed;               /* COMPARE: 1 if all three limits hold; other tasks: 1 */
-    int64_t gemms, fp8_gemms; /* GEMMs that the model ran, and how many of them in FP8 */
+    int64_t gemms, fp8_gemms; /* GEMMs of the model: all, and in FP8 */
     double seconds;           /* without loading */
     int64_t window;           /* tokens per window (the last may be shorter); 0 for HELLASWAG */
     int64_t batch;            /* windows per forward pass; they share tensorwise scales */

@@ -35,7 +35,7 @@ typedef struct module_table {
     ott_status (*prepare)(ott_module *m, int64_t rows); /* before a forward of `rows` rows */
     ott_status (*set_sequences)(ott_module *m, const int64_t *start, int count);
     void (*rename)(ott_module *m);             /* sets the name of the nn layer */
-    void (*release)(ott_module *m, device *d); /* frees what the body owns */
+    void (*release)(ott_module *m, device *d); /* frees the body's memory */
     ott_status (*make_weights)(ott_module *m); /* root: initial weights; NULL: draw_weights */
 } module_table;
 

@@ -26,7 +26,7 @@ ott_dtype ott_module_dtype(const ott_module *module) {
     return is_module(module, __func__) ? module->dtype : OTT_DTYPE_COUNT;
 }
 
-/* The child whose label is a prefix of fqn, up to a dot or the end. *rest: the part of fqn after it. */
+/* The child that fqn begins with, up to a dot or the end. *rest: the rest of fqn. */
 static ott_module *step_down(const ott_module *m, const char *fqn, const char **rest) {
     for (int i = 0; i < m->child_count; i++) {
         size_t length = strlen(m->children[i]->label);

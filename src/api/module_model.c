@@ -321,7 +321,7 @@ static ott_status check_targets(const ott_module *m, const ott_tensor *tokens, c
     if (*labels == 0) *labels = counted;
     if (*labels >= counted) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT,
-                       "%s: labels = %lld, but %lld of these targets count: give the count over all "
+                       "%s: labels = %lld, but this call has %lld: give the number of targets in all "
                        "micro-batches of the step, or 0",
                        function, (long long)*labels, (long long)counted);
 }

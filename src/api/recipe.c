@@ -119,8 +119,8 @@ static ott_status read_values(ott_recipe *r) {
     return precision_plan_read(r->values, &r->plan);
 }
 
-/* Checks the current values and makes the recipe of them. *out is borrowed until the next ott_recipe_set. Its
-   delayed uses point to the callbacks of `r`, if set. */
+/* Checks the current values and builds the recipe from them. *out is borrowed until the next ott_recipe_set.
+   Its delayed uses point to the callbacks of `r`, if set. */
 static ott_status refresh_recipe(ott_recipe *r, const recipe **out) {
     *out = r->plain ? r->plain : &r->plan.fp8;
     if (!r->stale) return OTT_OK;

@@ -138,13 +138,11 @@ static ott_status write_text(ott_context *context, const capability *c, str *out
     static const char *const products[] = {"recipe", "output",  "grad_input", "grad_weight",
                                            "kept",   "devices", "source"};
     str_append(out,
-               "How each tensor of a linear layer is stored, rowwise / columnwise where the two differ:\n\n");
+               "How each tensor of a linear layer is stored, rowwise / columnwise if the two differ:\n\n");
     TRY(write_grid(context, c, operands, 5, fill_operands, out));
     str_append(
-        out,
-        "\nWhat the three matrix products multiply (fast: in the fast accumulator of a GPU that has one; the "
-        "CPU sums in fp32),\nbytes kept of an element of the input for the backward pass (bf16: 2), "
-        "devices, source:\n\n");
+        out, "\nFormat of the three GEMMs (fast: with the fast accumulator of a GPU; the CPU sums in fp32),\n"
+             "bytes per input element that are kept for backward (bf16: 2), devices, source:\n\n");
     return write_grid(context, c, products, 7, fill_products, out);
 }
 

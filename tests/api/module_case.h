@@ -5,7 +5,7 @@
 #include "api/api_case.h"
 #include <stdbool.h>
 
-/* Opens a context whose log lines are captured. */
+/* Opens a context and captures its log lines. */
 typedef struct captured_log {
     char text[32768]; /* lines with newlines */
 } captured_log;

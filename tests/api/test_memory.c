@@ -78,7 +78,7 @@ static void test_every_allocation_fails_once(void **state) {
         fail_msg("%lld errors of %lld allocations", (long long)failures, (long long)allocations);
 }
 
-/* A loop of opening and closing takes no more memory, except for the closed handles. */
+/* A loop of opening and closing needs no additional memory, except for the closed handles. */
 static void test_memory_does_not_grow(void **state) {
     (void)state;
     ott_context *context = open_context();

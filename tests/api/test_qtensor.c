@@ -238,7 +238,7 @@ static void test_wrong_scales_of_callbacks(void **state) {
 
 /* ---- groups ---- */
 
-/* Simulates a second rank whose amax is 28. */
+/* Simulates a second rank with an amax of 28. */
 static ott_status pretend(void *user, float *values, int64_t count, ott_reduce kind) {
     int *calls = user;
     if (++*calls > 1) return OTT_ERR_IO;

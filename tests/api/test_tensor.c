@@ -184,12 +184,12 @@ static void test_another_context(void **state) {
     ott_tensor_close(a);
     ott_context_close(one);
     float values[4];
-    succeed(ott_tensor_read(b, values, 4)); /* the other one still works */
+    succeed(ott_tensor_read(b, values, 4)); /* b still works */
     ott_tensor_close(b);
     ott_context_close(two);
 }
 
-/* A loop of opening and closing takes no more memory. The newest closed tensors are still recognized. */
+/* A loop of opening and closing needs no additional memory. The newest closed tensors are still recognized. */
 static void test_closed_tensors_are_recycled(void **state) {
     (void)state;
     enum { MANY = 5000 };
