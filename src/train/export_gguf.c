@@ -233,7 +233,7 @@ static ott_status describe_kind(describing *d, const tokenizer_merge *merge, int
     return describe_scores(d, merge, count);
 }
 
-static ott_status describe(describing *d) {
+static ott_status describe_tokenizer(describing *d) {
     tokenizer_merge *merge = NULL;
     int64_t count;
     if (tokenizer_vocab(d->t) > d->vocab)
@@ -289,7 +289,7 @@ ott_status export_gguf_tokenizer(mem *account, const logger *log, const config *
     ott_status status = tokenizer_open(account, path, &t);
     if (status == OTT_OK) {
         str_append(source, tokenizer_path(t));
-        status = describe(&(describing){account, log, t, vocab, m});
+        status = describe_tokenizer(&(describing){account, log, t, vocab, m});
     }
     tokenizer_close(t);
     return status == OTT_OK ? str_finish(source) : status;

@@ -13,8 +13,8 @@ static const char *const companions[] = {
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
     "tokenizer.model",       "chat_template.jinja",     "chat_template.json"};
 
-static ott_status copy(mem *account, const char *from, const char *folder, const char *name,
-                       int64_t *copied) {
+static ott_status copy_one_file(mem *account, const char *from, const char *folder, const char *name,
+                                int64_t *copied) {
     char to[PATH_MAX];
     file_reader r;
     TRY(file_join(folder, name, to));
@@ -28,10 +28,10 @@ static ott_status copy(mem *account, const char *from, const char *folder, const
 static ott_status copy_folder(mem *account, const char *from, const char *folder, int64_t *copied) {
     char path[PATH_MAX];
     TRY(file_join(from, MAIN_FILE, path));
-    TRY(copy(account, path, folder, MAIN_FILE, copied));
+    TRY(copy_one_file(account, path, folder, MAIN_FILE, copied));
     for (size_t i = 0; i < sizeof companions / sizeof *companions; i++) {
         TRY(file_join(from, companions[i], path));
-        if (file_exists(path)) TRY(copy(account, path, folder, companions[i], copied));
+        if (file_exists(path)) TRY(copy_one_file(account, path, folder, companions[i], copied));
     }
     return OTT_OK;
 }
@@ -41,7 +41,7 @@ static ott_status copy_file(mem *account, const char *path, const char *folder, 
     char from[PATH_MAX];
     const char *slash = strrchr(path, '/');
     if (strcmp(slash ? slash + 1 : path, MAIN_FILE) != 0)
-        return copy(account, path, folder, MAIN_FILE, copied);
+        return copy_one_file(account, path, folder, MAIN_FILE, copied);
     snprintf(from, sizeof from, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
     return copy_folder(account, from, folder, copied);
 }

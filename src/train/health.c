@@ -56,8 +56,8 @@ static int64_t find_slot(const health *h, const char *module, recipe_tensor whic
 }
 
 /* The hook. If a tensor comes in chunks (output head), only the last chunk is measured. */
-static ott_status measure(void *user, exec *cx, const char *module, recipe_tensor which, const tensor *t,
-                          const qtensor *q) {
+static ott_status measure_quantization(void *user, exec *cx, const char *module, recipe_tensor which,
+                                       const tensor *t, const qtensor *q) {
     health *h = user;
     int64_t at = find_slot(h, module, which);
     if (at < 0 || !cx->is_first_microbatch) return OTT_OK;
@@ -187,7 +187,7 @@ static void log_fallbacks(const health *h, int64_t i) {
         (long long)h->options.window, worst, word);
 }
 
-static ott_status judge(const health *h) {
+static ott_status apply_fallbacks(const health *h) {
     bool fell_back = false, before[h->layer_count];
     if (h->options.window == 0) return OTT_OK;
     for (int64_t i = 0; i < h->layer_count; i++) {
@@ -210,7 +210,7 @@ ott_status health_end_step(health *h, metrics_writer *metrics) {
     TRY(device_copy_out(h->t->device, h->host, h->block, floats * (int64_t)sizeof(float)));
     TRY(join_ranks(h));
     if (metrics) TRY(write_all(h, metrics));
-    return judge(h);
+    return apply_fallbacks(h);
 }
 
 /* ---- opening ---- */
@@ -222,7 +222,7 @@ static ott_status allocate_array(const health *h, int64_t count, size_t size, vo
     return OTT_OK;
 }
 
-static ott_status allocate(health *h) {
+static ott_status allocate_buffers(health *h) {
     const module_list *all = &h->t->m->all_modules;
     TRY(allocate_array(h, all->count, sizeof *h->layers, &h->layers));
     for (int i = 0; i < all->count; i++)
@@ -241,8 +241,8 @@ ott_status health_open(trainer *t, const health_options *o, health **out) {
     void *memory;
     TRY(mem_alloc(t->account, MEM_OTHER, sizeof(health), "health", &memory));
     health *h = memory;
-    *h = (health){.t = t, .options = *o, .hook = {.quantized = measure, .user = h}};
-    ott_status status = allocate(h);
+    *h = (health){.t = t, .options = *o, .hook = {.quantized = measure_quantization, .user = h}};
+    ott_status status = allocate_buffers(h);
     if (status != OTT_OK) {
         health_close(h);
         return status;

@@ -87,8 +87,8 @@ static ott_status read_config(mem *account, const char *checkpoint, const char *
     return base ? config_set(*cfg, "model.hf_path", base) : OTT_OK;
 }
 
-static ott_status find(mem *account, const char *path, const char *base, int64_t window, config **cfg,
-                       char **checkpoint) {
+static ott_status find_model(mem *account, const char *path, const char *base, int64_t window, config **cfg,
+                             char **checkpoint) {
     if (hub_name_is(path)) return hub_name_fail(path, path, "that ");
     if (is_hugging_face(path)) return make_config(account, path, base, window, cfg);
     TRY(checkpoint_find(account, path, path, checkpoint));
@@ -99,7 +99,7 @@ ott_status inference_find(mem *account, const char *path, const char *base, int6
                           char **checkpoint) {
     *cfg = NULL;
     *checkpoint = NULL;
-    ott_status status = find(account, path, base, window, cfg, checkpoint);
+    ott_status status = find_model(account, path, base, window, cfg, checkpoint);
     if (status == OTT_OK && base && !(*cfg)->peft.enabled)
         status =
             status_fail(OTT_ERR_ARGUMENT, "%s has no adapters, so --base has no effect: leave it out", path);
@@ -189,7 +189,7 @@ static ott_status apply_settings(config *cfg, const inference_choice *c) {
                        str_show(of_fp8).text, config_word(cfg, "train.mixed_precision"));
 }
 
-static ott_status configure(config *cfg, const inference_choice *c) {
+static ott_status apply_choice(config *cfg, const inference_choice *c) {
     TRY(forget_ranks(cfg));
     TRY(set_precision(cfg, c->precision));
     TRY(apply_settings(cfg, c));
@@ -217,7 +217,7 @@ ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, c
     bool was_delayed = checkpoint && is_delayed(out->convert.recipe);
     bool is_own = !choice->precision || strcmp(choice->precision, "trained") == 0;
     if (is_own && choice->setting_count == 0) return OTT_OK;
-    TRY(configure(cfg, choice));
+    TRY(apply_choice(cfg, choice));
     TRY(inference_read(account, cfg, checkpoint, out));
     return check_delayed(out, was_delayed);
 }
@@ -231,12 +231,12 @@ static int64_t count_codes(const model *m) {
     return count;
 }
 
-static ott_status convert(const inference_plan *p, model *m) {
+static ott_status convert_model(const inference_plan *p, model *m) {
     return p->convert.recipe ? model_convert(m, &p->convert, NULL) : OTT_OK;
 }
 
 /* The checkpoint lists layers that had fallen back, so the model may be converted again after loading. */
-static ott_status load(const inference_plan *p, model *m, const logger *log) {
+static ott_status load_weights(const inference_plan *p, model *m, const logger *log) {
     run_state state;
     bool fell_back;
     if (!p->checkpoint) {
@@ -247,7 +247,7 @@ static ott_status load(const inference_plan *p, model *m, const logger *log) {
         return *p->cfg->peft.path ? peft_load(m, p->cfg->peft.path) : OTT_OK;
     }
     TRY(checkpoint_load(m, log, NULL, p->checkpoint, &state, &fell_back));
-    return fell_back ? convert(p, m) : OTT_OK;
+    return fell_back ? convert_model(p, m) : OTT_OK;
 }
 
 ott_status inference_open(const inference_plan *p, device *d, int64_t positions, const logger *log,
@@ -256,8 +256,8 @@ ott_status inference_open(const inference_plan *p, device *d, int64_t positions,
     model_options own = p->shape;
     own.frozen_convert = &p->convert;
     TRY(model_open(d, &own, MODEL_INFERENCE, positions, &m));
-    ott_status status = convert(p, m);
-    if (status == OTT_OK) status = load(p, m, log);
+    ott_status status = convert_model(p, m);
+    if (status == OTT_OK) status = load_weights(p, m, log);
     if (status == OTT_OK)
         *out = m;
     else

@@ -104,7 +104,7 @@ out:
 /* Loads or initializes the weights, unless a checkpoint has them. */
 static ott_status load_start(run *r) {
     const char *folder = r->cfg->model.hf_path, *quantization = r->notes.quantization;
-    if (r->start.checkpoint && !r->start.choice.no_model) return OTT_OK;
+    if (r->start.checkpoint && !r->start.exclusions.no_model) return OTT_OK;
     TRY(run_load_initial_weights(r->trainer->m, r->cfg, r->process_group.threads));
     if (*folder && !r->cfg->model.reduce)
         log_info(r->log, "Loaded the weights of %s%s%s%s", folder,
@@ -164,7 +164,7 @@ static ott_status find_start(run *r) {
     }
     str_free(&path);
     TRY(status);
-    TRY(process_group_broadcast(&r->process_group, &r->start.choice, sizeof r->start.choice));
+    TRY(process_group_broadcast(&r->process_group, &r->start.exclusions, sizeof r->start.exclusions));
     TRY(process_group_broadcast(&r->process_group, &r->start.rows, sizeof r->start.rows));
     TRY(process_group_broadcast(&r->process_group, &r->start.step_rows, sizeof r->start.step_rows));
     return process_group_broadcast(&r->process_group, &r->start.step, sizeof r->start.step);
@@ -219,7 +219,7 @@ static ott_status open_history(run *r) {
     const run_state *state = &r->trainer->run;
     run_history_begin(h);
     r->history_known = true;
-    if (!r->start.checkpoint || r->start.choice.no_counters) return OTT_OK;
+    if (!r->start.checkpoint || r->start.exclusions.no_counters) return OTT_OK;
     ott_status status =
         run_history_read(r->account, r->start.checkpoint, state->step, state->tokens, h, &r->history_known);
     if (status == OTT_ERR_MEMORY || r->history_known) return status;

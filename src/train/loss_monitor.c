@@ -25,7 +25,7 @@ static void set_start(loss_monitor *w) {
     w->start = fmin(median, fmax(w->first[0], w->guess));
 }
 
-static bool judge(loss_monitor *w, double loss, double *mean) {
+static bool judge_loss(loss_monitor *w, double loss, double *mean) {
     if (loss <= MARGIN * w->start) {
         w->above = 0;
         w->sum = 0;
@@ -41,10 +41,10 @@ static bool judge(loss_monitor *w, double loss, double *mean) {
 
 bool loss_monitor_add(loss_monitor *w, double loss, double *mean) {
     if (!isfinite(loss)) return false;
-    if (w->count == LOSS_MONITOR_START) return judge(w, loss, mean);
+    if (w->count == LOSS_MONITOR_START) return judge_loss(w, loss, mean);
     w->first[w->count++] = loss;
     if (w->count < LOSS_MONITOR_START) return false;
     set_start(w);
-    for (int i = 0; i < LOSS_MONITOR_START; i++) judge(w, w->first[i], mean); /* too few for a warning */
+    for (int i = 0; i < LOSS_MONITOR_START; i++) judge_loss(w, w->first[i], mean); /* too few for a warning */
     return false;
 }

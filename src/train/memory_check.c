@@ -27,7 +27,7 @@ static ott_status note_staging(const trainer *t, const config *cfg) {
     return dry_run_count_host(t->device, MEM_STAGING, bytes, 1, "copy for a checkpoint");
 }
 
-static ott_status dry_run(const memory_check *c, const variant *v, device *d, memory_need *out) {
+static ott_status measure_dry_run(const memory_check *c, const variant *v, device *d, memory_need *out) {
     precision_plan precision;
     trainer_options options;
     trainer *t;
@@ -48,7 +48,7 @@ static ott_status need_of(const memory_check *c, const variant *v, memory_need *
     *out = (memory_need){0};
     TRY(dry_run_open(c->account, c->device, &d));
     dry_run_listen(d, c->listener);
-    ott_status status = dry_run(c, v, d, out);
+    ott_status status = measure_dry_run(c, v, d, out);
     out->total = dry_run_peak(d, out->by_kind) + taken.now;
     out->host = dry_run_host_peak(d, out->host_by_kind);
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++) out->by_kind[kind] += taken.now_of[kind];
@@ -95,7 +95,7 @@ static bool propose(const memory_check *c, const variant *from, setting set, int
     return out->total < need;
 }
 
-static void insert(proposal *list, int *count, const proposal *p) {
+static void insert_proposal(proposal *list, int *count, const proposal *p) {
     int at = *count;
     for (; at > 0 && list[at - 1].total > p->total; at--) list[at] = list[at - 1];
     list[at] = *p;
@@ -108,7 +108,7 @@ static int find_proposals(const memory_check *c, const variant *v, int64_t need,
     int count = 0;
     proposal p;
     for (int i = 0; count < MOST_PROPOSALS && memory_check_settings[i]; i++)
-        if (propose(c, v, memory_check_settings[i], need, left, &p)) insert(list, &count, &p);
+        if (propose(c, v, memory_check_settings[i], need, left, &p)) insert_proposal(list, &count, &p);
     return count;
 }
 
@@ -185,13 +185,14 @@ static bool write_ranks(str *text, const memory_check *c, const variant *from, i
 }
 
 /* True if the text names a number of ranks. */
-static bool suggest(const memory_check *c, const variant *v, int64_t need, int64_t left, str *text) {
+static bool write_suggestions(const memory_check *c, const variant *v, int64_t need, int64_t left,
+                              str *text) {
     write_proposals(text, c, v, need, left);
     return write_ranks(text, c, v, left);
 }
 
 ott_status memory_check_suggest(const memory_check *c, int64_t need, int64_t left, str *out) {
-    suggest(c, &(variant){.cfg = *c->cfg, .shape = *c->shape}, need, left, out);
+    write_suggestions(c, &(variant){.cfg = *c->cfg, .shape = *c->shape}, need, left, out);
     return str_finish(out);
 }
 
@@ -207,7 +208,7 @@ static ott_status try_setting(const memory_check *c, const variant *v, memory_ne
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
-static ott_status offer(const memory_check *c, setting set, int64_t need, memory_check_fp8 *out) {
+static ott_status add_offer(const memory_check *c, setting set, int64_t need, memory_check_fp8 *out) {
     variant v = {.cfg = *c->cfg, .shape = *c->shape};
     memory_need n;
     bool fits;
@@ -232,7 +233,7 @@ ott_status memory_check_compare_fp8(const memory_check *c, int64_t need, memory_
     int64_t excess = need - bf16.total;
     if (!fits || excess < EXCESS_LEAST || excess < bf16.total / EXCESS_SHARE) return OTT_OK;
     out->excess = excess;
-    for (int i = 0; i < MEMORY_CHECK_OFFERS; i++) TRY(offer(c, settings[i], need, out));
+    for (int i = 0; i < MEMORY_CHECK_OFFERS; i++) TRY(add_offer(c, settings[i], need, out));
     return OTT_OK;
 }
 
@@ -264,15 +265,15 @@ static void write_kinds(str *text, int64_t all, const int64_t of[MEM_KIND_COUNT]
     }
 }
 
-static ott_status refuse(const memory_check *c, const variant *v, const memory_need *n,
-                         const memory_limit *room) {
+static ott_status fail_with_suggestions(const memory_check *c, const variant *v, const memory_need *n,
+                                        const memory_limit *room) {
     char size[SIZE_TEXT], left[LIMIT_TEXT];
     str text = {.account = c->account};
     int64_t available = room->left + device_taken(c->device).now;
     str_printf(&text, "the run needs %s and %s: ", size_text(n->total, size), limit_text(room, left));
     write_kinds(&text, n->total, n->by_kind);
     str_append(&text, "; ");
-    if (suggest(c, v, n->total, available, &text))
+    if (write_suggestions(c, v, n->total, available, &text))
         str_append(&text, "; ottava plan estimates the speed on them");
     ott_status status = str_finish(&text);
     if (status == OTT_OK) status = status_fail(OTT_ERR_MEMORY, "%s", text.text);
@@ -312,5 +313,5 @@ ott_status memory_check_decide(const memory_check *c, memory_need *out) {
     TRY(check_host(c, out));
     device_read_memory(c->device, &memory);
     if (memory.room.left == INT64_MAX || out->total - taken <= memory.room.left) return OTT_OK;
-    return refuse(c, &v, out, &memory.room);
+    return fail_with_suggestions(c, &v, out, &memory.room);
 }

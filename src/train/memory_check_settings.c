@@ -34,7 +34,7 @@ static bool halve_length(const memory_check *c, variant *v, char text[MEMORY_CHE
     return true;
 }
 
-static bool recompute(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
+static bool recompute_all(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     (void)c;
     if (v->cfg.train.activation_checkpointing == CHECKPOINTING_FULL) return false;
     v->cfg.train.activation_checkpointing = CHECKPOINTING_FULL;
@@ -42,7 +42,7 @@ static bool recompute(const memory_check *c, variant *v, char text[MEMORY_CHECK_
     return true;
 }
 
-static bool save_at_once(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
+static bool save_synchronously(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     (void)c;
     if (v->cfg.checkpoint.async_mode == ASYNC_DISABLED) return false;
     v->cfg.checkpoint.async_mode = ASYNC_DISABLED;
@@ -135,8 +135,8 @@ bool memory_check_reduce_model(const memory_check *c, variant *v, char text[MEMO
 const setting memory_check_settings[] = {halve_batch,
                                          halve_evaluation,
                                          halve_length,
-                                         recompute,
-                                         save_at_once,
+                                         recompute_all,
+                                         save_synchronously,
                                          memory_check_chunk_loss,
                                          memory_check_exclude_head,
                                          halve_precision,

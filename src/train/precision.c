@@ -211,7 +211,7 @@ static bool recipe_differs(const recipe *a, const recipe *b) {
     return !recipe_spec_equal(&x, &y);
 }
 
-static ott_status check(const recipe *r) {
+static ott_status check_recipe(const recipe *r) {
     return status_context(recipe_check(r), "float8");
 }
 
@@ -222,14 +222,14 @@ static ott_status read_fp8(const config *cfg, precision_plan *p) {
     p->fp8 = *base;
     TRY(read_operands(cfg, &p->fp8));
     if (custom || recipe_differs(&p->fp8, base)) name_custom(&p->fp8);
-    TRY(check(&p->fp8)); /* first, since the products need both operands in FP8 or none */
+    TRY(check_recipe(&p->fp8)); /* first, since the products need both operands in FP8 or none */
     if (!recipe_gemm_is_fp8(&p->fp8, GEMM_COUNT))
         FAIL("float8.recipe_name = \"%s\": no operand is in FP8; give float8.input, float8.weight and "
              "float8.grad_output",
              config_word(cfg, "float8.recipe_name"));
     for (int g = 0; g < GEMM_COUNT; g++) TRY(read_product(cfg, &p->fp8, (recipe_gemm)g));
     if (recipe_differs(&p->fp8, base)) name_custom(&p->fp8);
-    return check(&p->fp8);
+    return check_recipe(&p->fp8);
 }
 
 /* ---- names of recipes ---- */
@@ -373,7 +373,7 @@ static ott_status place_entries(schedule_reader *r) {
 static ott_status check_phases(const precision_plan *p) {
     bool fp8 = false;
     for (int i = 0; i < p->phase_count; i++) {
-        TRY(check(p->phases[i].recipe));
+        TRY(check_recipe(p->phases[i].recipe));
         fp8 = fp8 || recipe_gemm_is_fp8(p->phases[i].recipe, GEMM_COUNT);
     }
     return fp8 ? OTT_OK
@@ -405,7 +405,7 @@ static ott_status read_rule(precision_plan *p, const char *text) {
     rule->match = pattern;
     p->text_length += (int)strlen(pattern) + 1;
     TRY(find_recipe(p, true, name, &rule->recipe));
-    return check(rule->recipe);
+    return check_recipe(rule->recipe);
 }
 
 static ott_status read_rules(const config *cfg, precision_plan *p) {

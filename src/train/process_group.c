@@ -37,7 +37,7 @@ static ott_status check_log_rank(const process_group *pg, const config *cfg) {
                        config_where(cfg, "metrics.log_rank"), pg->size, pg->size - 1);
 }
 
-static ott_status join(process_group *pg) {
+static ott_status join_ranks(process_group *pg) {
     launch l;
     TRY(launch_read(&l));
     if (!l.joins) return OTT_OK;
@@ -59,12 +59,12 @@ ott_status process_group_join(mem *account, const logger *log, const config *cfg
     *pg = (process_group){.account = account, .size = 1, .log = log ? *log : (logger){0}};
     use_self_groups(pg);
     pg->threads = (int)cfg->train.threads;
-    TRY(join(pg));
+    TRY(join_ranks(pg));
     choose_log(pg, log, cfg->metrics.log_rank);
     return OTT_OK;
 }
 
-static ott_status arrange(process_group *pg, config *cfg) {
+static ott_status arrange_mesh(process_group *pg, config *cfg) {
     TRY(mesh_fit(cfg, pg->size, &pg->log));
     TRY(mesh_open(cfg, pg->size, &pg->mesh));
     return config_set_data_ranks(cfg, mesh_group_size(&pg->mesh, MESH_DATA));
@@ -72,7 +72,7 @@ static ott_status arrange(process_group *pg, config *cfg) {
 
 ott_status process_group_make_mesh(process_group *pg, config *cfg) {
     TRY(config_collect(cfg, check_log_rank(pg, cfg)));
-    return config_collect(cfg, arrange(pg, cfg));
+    return config_collect(cfg, arrange_mesh(pg, cfg));
 }
 
 /* ---- groups ---- */

@@ -38,7 +38,7 @@ struct profile {
 
 /* ---- slices ---- */
 
-static void note(profile *p, ott_status status) {
+static void note_error(profile *p, ott_status status) {
     if (status == OTT_OK || p->failed != OTT_OK) return;
     p->failed = status;
     snprintf(p->reason, sizeof p->reason, "%s", status_text());
@@ -47,7 +47,7 @@ static void note(profile *p, ott_status status) {
 static void slice(profile *p, const char *name, const char *category, double began, double seconds,
                   const char *arguments) {
     if (p->failed == OTT_OK)
-        note(p, trace_slice(p->trace, OPERATIONS_TRACK, name, category, began, seconds, arguments));
+        note_error(p, trace_slice(p->trace, OPERATIONS_TRACK, name, category, began, seconds, arguments));
 }
 
 static void end_part(profile *p) {
@@ -72,7 +72,7 @@ typedef struct object {
     size_t length;
 } object;
 
-static void add(object *o, const char *name, const char *value) {
+static void add_member(object *o, const char *name, const char *value) {
     size_t room = sizeof o->text - o->length - 2; /* for "}" and the final 0 */
     int length =
         snprintf(o->text + o->length, room, "%s\"%s\":\"%s\"", o->length > 1 ? "," : "", name, value);
@@ -83,7 +83,7 @@ static void add_tensor(object *o, const char *name, const tensor *t) {
     char value[64];
     snprintf(value, sizeof value, "%s[%lld,%lld]", dtype_name(t->dtype), (long long)t->rows,
              (long long)t->columns);
-    add(o, name, value);
+    add_member(o, name, value);
 }
 
 static void add_operand(object *o, const char *name, const operand *x) {
@@ -91,7 +91,7 @@ static void add_operand(object *o, const char *name, const operand *x) {
     snprintf(value, sizeof value, "%s[%lld,%lld]%s%s%s", dtype_name(x->t.dtype), (long long)x->t.rows,
              (long long)x->t.columns, x->transposed ? " transposed" : "", x->scale_inv ? " scaled by " : "",
              x->scale_inv ? granularity_name(x->grain) : "");
-    add(o, name, value);
+    add_member(o, name, value);
 }
 
 static const char *use_text(const cast_spec *s, char out[40]) {
@@ -105,7 +105,7 @@ static void add_qtensor(object *o, const char *name, const qtensor *q) {
     char value[160], row[40], column[40];
     snprintf(value, sizeof value, "[%lld,%lld] rows %s, columns %s", (long long)q->rows,
              (long long)q->columns, use_text(&q->spec.rowwise, row), use_text(&q->spec.columnwise, column));
-    add(o, name, value);
+    add_member(o, name, value);
 }
 
 static void add_field(object *o, const op_field *f, const void *args) {
@@ -127,7 +127,7 @@ static void add_field(object *o, const op_field *f, const void *args) {
     }
 }
 
-static const char *describe(object *o, const op_info *info, const void *args) {
+static const char *write_arguments(object *o, const op_info *info, const void *args) {
     o->text[0] = '{';
     o->length = 1;
     for (int i = 0; i < info->field_count; i++) add_field(o, &info->fields[i], args);
@@ -137,7 +137,7 @@ static const char *describe(object *o, const op_info *info, const void *args) {
 
 /* ---- one operation ---- */
 
-static void see(void *user, enum op_index op, const void *args, double began, double seconds) {
+static void on_op(void *user, enum op_index op, const void *args, double began, double seconds) {
     profile *p = user;
     object arguments;
     op_kind kind = op_kind_of_call(op, args);
@@ -147,7 +147,7 @@ static void see(void *user, enum op_index op, const void *args, double began, do
     began += p->step_began;
     follow_parts(p, began);
     slice(p, scaled ? "scaled_mm" : info->name, op_kind_name(kind), began, seconds,
-          describe(&arguments, info, args));
+          write_arguments(&arguments, info, args));
     count->seconds += seconds;
     count->calls++;
     if (began + seconds > p->last_end) p->last_end = began + seconds;
@@ -170,13 +170,13 @@ static ott_status write_collective(profile *p, const collective *call, double be
     return trace_slice(p->trace, track_of(call->kind), name, "collective", began, seconds, arguments);
 }
 
-static void see_collective(void *user, const collective *call, double began, double seconds, double waited) {
+static void on_collective(void *user, const collective *call, double began, double seconds, double waited) {
     profile *p = user;
     p->counts.collectives.calls++;
     p->counts.collectives.seconds += seconds;
     p->counts.collective_bytes += (double)tensor_bytes(larger_side(call));
     p->counts.waited += waited;
-    if (p->failed == OTT_OK) note(p, write_collective(p, call, began, seconds, waited));
+    if (p->failed == OTT_OK) note_error(p, write_collective(p, call, began, seconds, waited));
 }
 
 /* ---- which steps ---- */
@@ -298,7 +298,7 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, i
     *p = (profile){.t = t,
                    .cfg = cfg,
                    .rank = rank,
-                   .times = {.on_op = see, .on_collective = see_collective, .user = p}};
+                   .times = {.on_op = on_op, .on_collective = on_collective, .user = p}};
     ott_status status = exec_times_open(&p->times, t->device);
     if (status == OTT_OK) status = file_resolve(t->account, run_folder, cfg->profiling.trace_dir, &p->folder);
     if (status != OTT_OK) {

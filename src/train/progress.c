@@ -253,7 +253,7 @@ static report_phase *count_gemms(progress *p, const trainer *t) {
     return part;
 }
 
-static void remember(progress *p, const trainer *t, const reading *r) {
+static void add_to_history(progress *p, const trainer *t, const reading *r) {
     report_phase *part = count_gemms(p, t);
     part->steps++;
     part->tokens += r->tokens;
@@ -291,7 +291,7 @@ ott_status progress_end_step(progress *p, const trainer *t, const step_result *s
                  .labels = s->labels,
                  .tokens_seen = t->run.tokens};
     set_rates(p, &r, r.tokens, seconds);
-    remember(p, t, &r);
+    add_to_history(p, t, &r);
     TRY(write_metrics(p, t, &r));
     TRY(write_step_scalars(p, &r));
     if (r.step == 1 || r.step % p->interval == 0 || r.step == p->max_steps) step_line(p, &r);

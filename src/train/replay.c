@@ -8,7 +8,7 @@ static bool may_replay(const replay *r, const exec *cx) {
 }
 
 /* Records without executing, so cx's GEMM counts are restored. */
-static ott_status record(replay_graph *g, exec *cx, ott_status (*run)(void *user), void *user) {
+static ott_status record_graph(replay_graph *g, exec *cx, ott_status (*run)(void *user), void *user) {
     int64_t before[GEMM_COUNT][2];
     memcpy(before, cx->gemms, sizeof before);
     TRY(device_capture_begin(cx->device));
@@ -30,7 +30,7 @@ ott_status replay_run(replay *r, exec *cx, replay_part part, ott_status (*run)(v
         return run(user);
     }
     *was_replayed = g->graph != NULL;
-    if (!g->graph) TRY(record(g, cx, run, user));
+    if (!g->graph) TRY(record_graph(g, cx, run, user));
     TRY(cancellation_check(cx->cancellation));
     TRY(device_graph_run(cx->device, g->graph));
     for (int i = 0; i < GEMM_COUNT; i++)

@@ -51,11 +51,11 @@ static const struct {
 enum { PARTS = sizeof parts / sizeof *parts };
 
 /* Exclusions apply to the checkpoint that a run starts from, not when it resumes from its own checkpoint. */
-static checkpoint_exclusions choose(const config *cfg, bool is_own) {
-    checkpoint_exclusions choice = {.any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
+static checkpoint_exclusions choose_exclusions(const config *cfg, bool is_own) {
+    checkpoint_exclusions exclusions = {.any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
     for (int i = 0; i < PARTS; i++)
-        *(bool *)((char *)&choice + parts[i].left_out) = !is_own && excludes(cfg, parts[i].name);
-    return choice;
+        *(bool *)((char *)&exclusions + parts[i].left_out) = !is_own && excludes(cfg, parts[i].name);
+    return exclusions;
 }
 
 /* Older checkpoints have no step_rows. Assumes then that all steps had the same rows; 0 if they cannot. */
@@ -76,9 +76,9 @@ ott_status resume_find(const logger *log, const config *cfg, const run_folder *f
         TRY(checkpoint_find(folder->account, load, folder->checkpoints, &out->checkpoint));
     if (!out->checkpoint) return OTT_OK;
     TRY(checkpoint_peek(folder->account, out->checkpoint, &state));
-    out->choice = choose(cfg, is_own);
-    out->step = out->choice.no_counters ? 0 : state.step;
-    out->rows = out->choice.no_data ? 0 : state.samples;
+    out->exclusions = choose_exclusions(cfg, is_own);
+    out->step = out->exclusions.no_counters ? 0 : state.step;
+    out->rows = out->exclusions.no_data ? 0 : state.samples;
     out->step_rows = step_rows(&state);
     return OTT_OK;
 }
@@ -176,9 +176,9 @@ static void append_left_out(str *out, const checkpoint_exclusions *c) {
 ott_status resume_load(trainer *t, const config *cfg, const resume_point *p) {
     if (!p->checkpoint) return OTT_OK;
     str left_out = {.account = t->account};
-    TRY(trainer_load_part(t, p->checkpoint, &p->choice));
+    TRY(trainer_load_part(t, p->checkpoint, &p->exclusions));
     TRY(report_changes(t->log, t->account, cfg, p->checkpoint));
-    append_left_out(&left_out, &p->choice);
+    append_left_out(&left_out, &p->exclusions);
     ott_status status = str_finish(&left_out);
     if (status == OTT_OK)
         log_info(t->log, "Resumed from %s at step %lld%s", p->checkpoint, (long long)t->run.step,

@@ -10,7 +10,7 @@
 
 typedef struct resume_point {
     char *checkpoint; /* path; NULL: start from scratch */
-    checkpoint_exclusions choice;
+    checkpoint_exclusions exclusions;
     int64_t step;      /* training steps done */
     int64_t rows;      /* rows read by all ranks */
     int64_t step_rows; /* rows of the last step; 0: unknown */

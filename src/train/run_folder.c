@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* Name for a run folder: "configs/demo.toml" -> "demo"; "train" if there is no configuration file. */
-static void stem(const char *path, char out[64]) {
+static void name_from_config(const char *path, char out[64]) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const char *dot = strrchr(name, '.');
     int length = (int)(dot && dot != name ? dot - name : (ptrdiff_t)strlen(name));
@@ -68,7 +68,7 @@ static ott_status fail_taken(const char *folder) {
 /* ---- the lock ---- */
 
 /* Writes "PROCESS HOST" into the lock file, for the error message of another process. */
-static void sign(int descriptor) {
+static void write_owner(int descriptor) {
     char host[64] = "", line[96];
     gethostname(host, sizeof host - 1);
     int length = snprintf(line, sizeof line, "%ld %s\n", (long)getpid(), host);
@@ -114,7 +114,7 @@ static ott_status lock_folder(run_folder *f, const logger *log, const char *fold
     mem_free(f->account, path);
     TRY(status);
     if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) {
-        sign(f->lock);
+        write_owner(f->lock);
         return OTT_OK;
     }
     *busy = errno == EWOULDBLOCK;
@@ -151,10 +151,10 @@ static ott_status try_folder(run_folder *f, const logger *log, const char *folde
     return fail_taken(folder);
 }
 
-static ott_status choose(run_folder *f, const logger *log, config *cfg, bool fresh) {
+static ott_status choose_folder(run_folder *f, const logger *log, config *cfg, bool fresh) {
     char name[64], candidate[96];
     bool taken;
-    stem(cfg->path, name);
+    name_from_config(cfg->path, name);
     snprintf(candidate, sizeof candidate, "runs/%s", name);
     ott_status status = try_folder(f, log, candidate, cfg->checkpoint.dir, fresh, &taken);
     for (int n = 2; taken; n++) {
@@ -167,8 +167,8 @@ static ott_status choose(run_folder *f, const logger *log, config *cfg, bool fre
 
 /* ---- open and close ---- */
 
-static ott_status claim(run_folder *f, const logger *log, const config *cfg, bool adopts,
-                        char **checkpoints) {
+static ott_status claim_checkpoints(run_folder *f, const logger *log, const config *cfg, bool adopts,
+                                    char **checkpoints) {
     char *dir;
     TRY(file_resolve(f->account, f->path, cfg->checkpoint.dir, &dir));
     ott_status status = checkpoint_run_claim(f->account, log, f->path, dir, adopts, &f->record, checkpoints);
@@ -182,13 +182,13 @@ ott_status run_folder_open(mem *account, const logger *log, config *cfg, run_fol
     if (cfg->run.dir[0])
         TRY(try_folder(out, log, cfg->run.dir, cfg->checkpoint.dir, fresh, &taken));
     else
-        TRY(choose(out, log, cfg, fresh));
+        TRY(choose_folder(out, log, cfg, fresh));
     TRY(file_resolve(account, "", cfg->run.dir, &out->path));
     TRY(config_set(cfg, "run.dir", out->path));
     TRY(has_metrics(account, out->path, &out->attempted));
     TRY(checkpoint_run_begin(account, out->path, &out->record));
     bool latest = strcmp(cfg->checkpoint.load_path, "latest") == 0;
-    return claim(out, log, cfg, out->attempted || latest, &out->checkpoints);
+    return claim_checkpoints(out, log, cfg, out->attempted || latest, &out->checkpoints);
 }
 
 ott_status run_folder_restore(run_folder *f, const logger *log, const config *cfg) {
@@ -200,7 +200,7 @@ ott_status run_folder_restore(run_folder *f, const logger *log, const config *cf
     TRY(lock_folder(f, log, f->path, &busy));
     TRY(run_record_read(f->account, f->path, &there));
     if (!*there.mark.run) TRY(run_record_write(f->account, f->path, &f->record));
-    TRY(claim(f, log, cfg, true, &checkpoints)); /* the same folder as before */
+    TRY(claim_checkpoints(f, log, cfg, true, &checkpoints)); /* the same folder as before */
     mem_free(f->account, checkpoints);
     return OTT_OK;
 }

@@ -108,7 +108,7 @@ static ott_status reserve_delayed(trainer *t) {
     return device_allocate(t->device, MEM_WEIGHT, bytes, "amax histories before a step", &t->delayed_before);
 }
 
-static ott_status convert(trainer *t, const recipe *r) {
+static ott_status convert_model(trainer *t, const recipe *r) {
     convert_options o = t->options.convert;
     o.recipe = t->recipe = r;
     o.log = t->log;
@@ -120,21 +120,21 @@ static ott_status convert(trainer *t, const recipe *r) {
 
 ott_status trainer_convert(trainer *t, const recipe *r) {
     t->is_consistent = false;
-    TRY(convert(t, r));
+    TRY(convert_model(t, r));
     TRY(trainer_fit_budget(t));
     TRY(trainer_plan_memory(t));
     t->is_consistent = true;
     return OTT_OK;
 }
 
-static ott_status build(trainer *t, const model_options *shape) {
+static ott_status build_trainer(trainer *t, const model_options *shape) {
     model_options own = *shape;
     own.frozen_convert = &t->options.convert;
     TRY(model_open(t->device, &own, MODEL_TRAINING, larger(t->options.seq_len, t->options.evaluation_length),
                    &t->m));
     t->m->store.options = t->options.store;
     t->m->store.micro_batches = t->options.grad_accum > 1;
-    TRY(convert(t, t->options.convert.recipe));
+    TRY(convert_model(t, t->options.convert.recipe));
     t->m->loss.chunk = t->options.chunk;
     t->m->loss.z_weight = t->options.z_weight;
     if (!t->options.run_group) t->options.run_group = comm_self();
@@ -172,7 +172,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
                    .is_consistent = true,
                    .balance_factor = 1.0,
                    .run.loss_scale = STEP_LOSS_SCALE_START};
-    ott_status status = build(t, shape);
+    ott_status status = build_trainer(t, shape);
     if (status != OTT_OK) {
         trainer_close(t);
         return status;
@@ -221,9 +221,9 @@ ott_status trainer_load(trainer *t, const char *path) {
     return trainer_load_part(t, path, &(checkpoint_exclusions){0});
 }
 
-ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_exclusions *choice) {
+ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_exclusions *exclusions) {
     bool fell_back;
-    TRY(checkpoint_load_part(t->m, t->log, t->options.run_group, path, choice, &t->run, &fell_back));
+    TRY(checkpoint_load_part(t->m, t->log, t->options.run_group, path, exclusions, &t->run, &fell_back));
     t->cx.step = t->run.step;
     model_weights_changed(t->m);
     TRY(trainer_use_average(t, false)); /* the checkpoint has the averaged weights */

@@ -9,10 +9,10 @@ enum { FOUND_BYTES = 160 };
 typedef struct search {
     trainer *t;
     char *found; /* [FOUND_BYTES] */
-    float place; /* its order in forward and backward; INFINITY: nothing found */
+    float order; /* its order in forward and backward; INFINITY: nothing found */
 } search;
 
-static float place_of(const model *m, const char *module, const char *what) {
+static float order_of_output(const model *m, const char *module, const char *what) {
     int i = 0;
     while (i < m->all_modules.count && strcmp(m->all_modules.of[i].name, module) != 0) i++;
     return (float)(strcmp(what, "output") == 0 ? i : 2 * m->all_modules.count - i);
@@ -23,7 +23,7 @@ static ott_status count_nonfinite(trainer *t, const tensor *x, int32_t *count) {
     return device_copy_out(t->device, count, t->nonfinite.data, sizeof *count);
 }
 
-static ott_status see(void *user, exec *cx, const char *module, const char *what, const tensor *x) {
+static ott_status check_tensor(void *user, exec *cx, const char *module, const char *what, const tensor *x) {
     search *s = user;
     int32_t count;
     (void)cx;
@@ -31,7 +31,7 @@ static ott_status see(void *user, exec *cx, const char *module, const char *what
     TRY(count_nonfinite(s->t, x, &count));
     if (count == 0) return OTT_OK;
     snprintf(s->found, FOUND_BYTES, "%s of %s", what, module);
-    s->place = place_of(s->t->m, module, what);
+    s->order = order_of_output(s->t->m, module, what);
     return OTT_OK;
 }
 
@@ -52,7 +52,7 @@ static ott_status found_anywhere(trainer *t, search *s, bool *found) {
     int first = 0;
     *found = s->found[0] != 0;
     if (g->size == 1) return OTT_OK;
-    TRY(trainer_gather_values(t, g, s->place, all));
+    TRY(trainer_gather_values(t, g, s->order, all));
     for (int r = 1; r < g->size; r++)
         if (all[r] < all[first]) first = r;
     *found = isfinite(all[first]);
@@ -63,7 +63,7 @@ static ott_status found_anywhere(trainer *t, search *s, bool *found) {
 }
 
 static ott_status search_passes(trainer *t, search *s) {
-    const hook p = {.observe = see, .user = s};
+    const hook p = {.observe = check_tensor, .user = s};
     bool found = false;
     for (int64_t i = 0; i < trainer_pass_count(t) && !found; i++) {
         TRY(trainer_run_micro_batches(t, i, &p, false)); /* their rows are still in the staging memory */
@@ -74,7 +74,7 @@ static ott_status search_passes(trainer *t, search *s) {
 
 /* Restores the FP8 state and GEMM counts afterwards, since this is not a training step. */
 ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
-    search s = {.t = t, .found = out, .place = INFINITY};
+    search s = {.t = t, .found = out, .order = INFINITY};
     int64_t gemms[GEMM_COUNT][2];
     memcpy(gemms, t->cx.gemms, sizeof gemms);
     memset(out, 0, FOUND_BYTES);
@@ -89,7 +89,7 @@ ott_status trainer_find_nonfinite(trainer *t, char out[160]) {
 /* ---- gradients of parameters ---- */
 
 /* Backward starts with the last pipeline stage and, within a stage, with the last parameter. */
-static float place_of_gradient(const trainer *t, int i) {
+static float order_of_gradient(const trainer *t, int i) {
     const pipeline_stage *own = t->m->options.stage;
     int later = own ? own->stages - 1 - own->rank : 0;
     return (float)later * 65536 + (float)(t->m->all_parameter_count - i);
@@ -103,14 +103,14 @@ static ott_status search_gradients(trainer *t, search *s) {
         TRY(count_nonfinite(t, &p->shard.grad, &count));
         if (count == 0) continue;
         snprintf(s->found, FOUND_BYTES, "%s", p->name);
-        s->place = place_of_gradient(t, i);
+        s->order = order_of_gradient(t, i);
         return OTT_OK;
     }
     return OTT_OK;
 }
 
 ott_status trainer_find_gradient(trainer *t, char out[160]) {
-    search s = {.t = t, .found = out, .place = INFINITY};
+    search s = {.t = t, .found = out, .order = INFINITY};
     bool found;
     memset(out, 0, FOUND_BYTES);
     TRY(search_gradients(t, &s));

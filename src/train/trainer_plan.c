@@ -26,14 +26,14 @@ ott_status trainer_evaluate_pass(trainer *t) {
     return sum_losses(t, losses, 1);
 }
 
-static ott_status dry_run(trainer *t, plan *p, ott_status (*pass)(trainer *t)) {
+static ott_status record_plan(trainer *t, plan *p, ott_status (*pass)(trainer *t)) {
     plan_record(p);
     t->cx.plan = p;
     TRY(pass(t));
     return plan_seal(p);
 }
 
-static ott_status update(trainer *t) {
+static ott_status update_parameters(trainer *t) {
     const optimizer_ranks ranks = {.shard = t->m->store.ranks,
                                    .tensor = t->m->options.tensor_ranks,
                                    .experts = t->m->options.expert_ranks,
@@ -48,7 +48,7 @@ static ott_status update(trainer *t) {
 ott_status trainer_run_update(void *user) {
     trainer *t = user;
     plan_replay(t->update_plan);
-    return update(t);
+    return update_parameters(t);
 }
 
 ott_status trainer_reduce(trainer *t) {
@@ -61,10 +61,10 @@ ott_status trainer_reduce(trainer *t) {
 ott_status trainer_plan_memory(trainer *t) {
     enum { PLANS = 4 };
     replay_forget(&t->replay, t->device); /* the arena's address may change */
-    TRY(dry_run(t, t->train_plan, trainer_train_pass));
-    TRY(dry_run(t, t->evaluate_plan, trainer_evaluate_pass));
-    TRY(dry_run(t, t->reduce_plan, trainer_reduce));
-    TRY(dry_run(t, t->update_plan, update));
+    TRY(record_plan(t, t->train_plan, trainer_train_pass));
+    TRY(record_plan(t, t->evaluate_plan, trainer_evaluate_pass));
+    TRY(record_plan(t, t->reduce_plan, trainer_reduce));
+    TRY(record_plan(t, t->update_plan, update_parameters));
     plan *plans[PLANS] = {t->train_plan, t->evaluate_plan, t->reduce_plan, t->update_plan};
     int64_t bytes = 0;
     for (int i = 0; i < PLANS; i++)
@@ -80,7 +80,7 @@ ott_status trainer_plan_memory(trainer *t) {
 
 static ott_status measure_step(void *user, int64_t *bytes) {
     trainer *t = user;
-    TRY(dry_run(t, t->train_plan, trainer_train_pass));
+    TRY(record_plan(t, t->train_plan, trainer_train_pass));
     *bytes = plan_bytes(t->train_plan);
     return OTT_OK;
 }
