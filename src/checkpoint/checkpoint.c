@@ -1,7 +1,4 @@
-/*
- * checkpoint/checkpoint: writes a checkpoint folder and removes old ones. Only rank 0 makes, renames and
- * removes folders.
- */
+/* checkpoint/checkpoint: writes a checkpoint and removes old ones. Only rank 0 changes folders. */
 #include "checkpoint/checkpoint.h"
 #include "base/file.h"
 #include "base/staging.h"

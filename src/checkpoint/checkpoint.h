@@ -63,13 +63,11 @@ ott_status checkpoint_save(const model *m, const config *cfg, const char *recipe
    of that folder's run and of its current branch count (run.h). If the checkpoint is incomplete, the error
    names the newest complete one next to it. The caller frees *path with mem_free. */
 ott_status checkpoint_find(mem *account, const char *load_path, const char *folder, char **path);
-/* Compares the contents of all files of a checkpoint with their checksums. OTT_OK if `path` is not a
-   checkpoint. */
+/* Compares all files of a checkpoint with their checksums. OTT_OK if `path` is not a checkpoint. */
 ott_status checkpoint_check(mem *account, const char *path);
 /* Reads a checkpoint's counters without its tensors. */
 ott_status checkpoint_peek(mem *account, const char *path, run_state *state);
-/* *fits is true if `folder` has the base weights that the checkpoint's adapters need. A checkpoint with all
-   weights fits any folder. */
+/* *fits is true if `folder` has the base weights of the checkpoint's adapters, or none are needed. */
 ott_status checkpoint_base_matches(mem *account, const char *path, const char *folder, bool *fits);
 /* Reads the configuration that the checkpoint was trained with; free it with config_close. */
 ott_status checkpoint_config(mem *account, const char *path, config **out);
@@ -78,10 +76,10 @@ ott_status checkpoint_has_any(mem *account, const char *folder, bool *any);
 
 /* Loads weights, optimizer state (if the model has an optimizer), counters and FP8 state. FP8 state that the
    checkpoint lacks is initialized; FP8 state that the model does not need is ignored; the log reports both.
-   *fell_back is true if a layer fell back to high precision in the saved run: call model_convert again.
-   Different model dimensions are an error that names the first different key and both values. A damaged file
-   is an error too. Collective over `ranks` (NULL: one rank), each of which loads its shards. An error on one
-   rank is returned by all ranks. */
+   *fell_back is true if a layer fell back to high precision in the saved run: then call model_convert again.
+   Errors: a damaged file, or other model dimensions (the text names the first different key and both values).
+   Collective over `ranks` (NULL: one rank), each of which loads its shards; all ranks return the same
+   error. */
 ott_status checkpoint_load(model *m, const logger *log, group *ranks, const char *path, run_state *state,
                            bool *fell_back);
 /* Same, but skips what `choice` excludes. */

@@ -4,7 +4,7 @@
  *
  *     "<module>.<tensor>.<format>.amax_history"   fp32[length], newest last; "...scale": fp32[1]
  *     "<module>.below"                            fp32[1]: linear.below, if it is not 0
- *     metadata "<module>.<tensor>.margin"         margin of the scale; if it is missing (old files), any margin fits
+ *     metadata "<module>.<tensor>.margin"         margin of the scale; missing in old files: any fits
  *     metadata "recipe", or "<module>.recipe"     name of the current recipe, for messages
  */
 #ifndef CHECKPOINT_FLOAT8_H
@@ -33,21 +33,20 @@ typedef struct float8_found {
     int margin; /* 0 if has_margin is false */
     const safetensors_entry *history, *scale;
 } float8_found;
-/* Looks up the state of tensor `which` (index in float8_tensor_names) of a layer. f: NULL if there is no file. */
+/* Looks up the state of tensor `which` (index in float8_tensor_names) of a layer. f NULL: no file. */
 ott_status float8_find(mem *account, const safetensors *f, const char *layer, int which, float8_found *out);
 
-/* Checks all entries of a file: scales are positive, amaxes and counters are valid. OTT_ERR_SHAPE,
-   OTT_ERR_FORMAT. */
+/* Checks all entries: positive scales, valid amaxes and counters. OTT_ERR_SHAPE, OTT_ERR_FORMAT. */
 ott_status float8_check(mem *account, const safetensors *f);
 
-/* What was done with the state of one tensor of a layer. TAKEN: read. RESIZED: read, with another history
-   length. FRESH: initialized, because the file has no matching state. DROPPED: ignored, because the layer
-   does not need it. */
+/* Result for one tensor of a layer. TAKEN: read. RESIZED: read, with another history length. FRESH:
+   initialized, because the file has no matching state. DROPPED: ignored, because the layer does not need
+   it. */
 typedef enum float8_event { FLOAT8_TAKEN, FLOAT8_RESIZED, FLOAT8_FRESH, FLOAT8_DROPPED } float8_event;
 typedef void (*float8_callback)(void *user, const float8_layer *layer, int which, float8_event event);
 
-/* Reads the state of all layers from a file that float8_check accepted. f NULL: initializes them. The layers'
-   specs must be set. State matches if format and margin are equal; a history of another length keeps its
+/* Reads the state of all layers from a file that float8_check accepted; f NULL: initializes it. Set the
+   layers' specs first. State matches if format and margin are equal; a history of another length keeps its
    newest entries. */
 ott_status float8_read(device *d, const safetensors *f, const float8_layer *layers, int64_t count,
                        float8_callback listener, void *user);

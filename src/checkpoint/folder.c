@@ -1,6 +1,6 @@
 /*
- * checkpoint/folder: names, lists and verifies checkpoints. A folder named step-N counts as a checkpoint;
- * state.json and the checksums tell whether it is complete.
+ * checkpoint/folder: names, lists and verifies checkpoints. The name step-N makes a folder a checkpoint;
+ * state.json and the checksums show whether it is complete.
  */
 #include "checkpoint/folder.h"
 #include "base/file.h"

@@ -11,8 +11,7 @@ typedef struct step_list {
     int64_t *steps, count;
 } step_list;
 
-/* Lists the checkpoints of the folder's run. Skips checkpoints of other runs and checkpoints that are being
-   set aside. */
+/* Lists the checkpoints of the folder's run, except checkpoints that are being set aside. */
 ott_status checkpoint_list(mem *account, const char *folder, step_list *out);
 /* Same, if the folder's record was already read. */
 ott_status checkpoint_list_of(mem *account, const char *folder, const run_record *r, step_list *out);

@@ -220,8 +220,7 @@ static void describe_windows(describing *d) {
     if (o->local_theta > 0) put_real(d, "rope.freq_base_swa", o->local_theta);
 }
 
-/* attn_factor: for YaRN llama.cpp multiplies it with its own factor; for longrope it uses attn_factor
-   alone. */
+/* attn_factor: llama.cpp multiplies its own factor by it for YaRN, and uses it alone for longrope. */
 static void describe_rope(describing *d) {
     const rope_options *r = &d->o->rope;
     if (d->o->family->learned_positions) return;

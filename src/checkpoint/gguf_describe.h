@@ -1,7 +1,4 @@
-/*
- * checkpoint/gguf_describe: llama.cpp's architectures and the metadata of a GGUF file. Internal to
- * src/checkpoint.
- */
+/* checkpoint/gguf_describe: llama.cpp's architectures and GGUF metadata. Internal to src/checkpoint. */
 #ifndef CHECKPOINT_GGUF_DESCRIBE_H
 #define CHECKPOINT_GGUF_DESCRIBE_H
 
@@ -13,8 +10,8 @@
 typedef struct gguf_arch {
     family_index family;
     const char *name; /* prefix of its metadata keys */
-    /* The rotary embedding rotates neighbouring columns of a head, where the family rotates halves of it. So
-       the rows of q and k are reordered. */
+    /* The architecture rotates neighbouring columns of a head, the family rotates halves of a head. So the
+       rows of q and k are reordered. */
     bool rotates_pairs;
     bool fused_qkv, fused_gate_up; /* q, k, v are one tensor; gate and up are one tensor */
     bool square;                   /* requires heads * head_dim = model width */
@@ -26,8 +23,7 @@ typedef struct gguf_arch {
     bool longrope;         /* supports longrope */
 } gguf_arch;
 
-/* Finds the architecture for a model. OTT_ERR_UNSUPPORTED if llama.cpp cannot compute the model; the text
-   names the reason. */
+/* Finds the architecture for a model. OTT_ERR_UNSUPPORTED, with the reason, if llama.cpp has none. */
 ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out);
 /* Appends the metadata: general.* and the architecture's keys. type: format of the matrices. */
 void gguf_describe(const model_options *o, const gguf_arch *arch, gguf_type type, gguf_metadata *m);

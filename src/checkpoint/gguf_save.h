@@ -11,7 +11,7 @@
 
 typedef struct gguf_save_options {
     gguf_type type; /* of matrices; vectors, norms and routers are always F32 */
-    /* F32, BF16 or F16: for matrices whose row length is not a multiple of the Q8_0 block */
+    /* F32, BF16 or F16: for matrices that do not fit Q8_0 (row length not a multiple of 32) */
     gguf_type fallback_type;
     const logger *log;
 } gguf_save_options;

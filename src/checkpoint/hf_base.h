@@ -1,7 +1,6 @@
 /*
- * checkpoint/hf_base: the Hugging Face folder that holds the frozen base weights of an adapter run.
- * Checkpoints of such a run do not copy these weights. They record the folder's path and a fingerprint, which
- * detects changed weights.
+ * checkpoint/hf_base: the Hugging Face folder with the frozen base weights of an adapter run. Checkpoints do
+ * not copy these weights; they record the folder's path and a fingerprint, to detect changed weights.
  */
 #ifndef CHECKPOINT_HF_BASE_H
 #define CHECKPOINT_HF_BASE_H
@@ -9,8 +8,7 @@
 #include "base/log.h"
 #include "model/model.h"
 
-/* Computes the fingerprint of a folder that m is about to be loaded from, and stores it in m->base for later
-   checkpoints. */
+/* Stores the path and fingerprint of a folder in m->base, for later checkpoints. */
 ott_status hf_base_mark(model *m, const char *folder);
 /* *fits is true if the folder's weights have the fingerprint of `base`; false if they cannot be read. */
 ott_status hf_base_fits(mem *account, const char *folder, const model_base *base, bool *fits);

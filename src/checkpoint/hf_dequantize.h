@@ -23,8 +23,7 @@ typedef struct hf_dequantize {
    scales are not F32, BF16 or F16. */
 ott_status hf_dequantize_open(mem *account, shards *s, const shard_tensor *weight, hf_dequantize *out);
 void hf_dequantize_close(hf_dequantize *d);
-/* Multiplies elements [first, first + count) of the weight, in row-major order, by their scales. values:
-   decoded codes. */
+/* Multiplies elements [first, first + count) of the weight by their scales. values: decoded codes. */
 void hf_dequantize_apply(const hf_dequantize *d, int64_t first, int64_t count, float *values);
 
 /* True if `name` is the name of a weight scale or an input scale; stores the name of its weight. */

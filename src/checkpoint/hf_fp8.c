@@ -1,5 +1,4 @@
-/* checkpoint/hf_fp8: selects matrices, and computes their scales and codes. hf_fp8_describe.c writes
-   quantization_config. */
+/* checkpoint/hf_fp8: selects matrices, and computes their scales and codes. */
 #include "checkpoint/hf_fp8.h"
 #include "checkpoint/hf_merge.h"
 #include <string.h>

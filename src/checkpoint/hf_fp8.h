@@ -18,12 +18,10 @@ typedef struct hf_fp8_options {
     hf_scales granularity;
 } hf_fp8_options;
 
-/* How training casts the weight of a place. If the format is not FP8, the weight is exported in high
-   precision. */
+/* How training casts the weight of a place. Not FP8: exported in high precision. */
 typedef struct hf_fp8_cast {
     int32_t is_known; /* a rank has the layer */
-    /* The weight is kept as codes without a master, and has no adapter to merge: codes and scales are copied
-       (nn/frozen.h). */
+    /* The weight has only codes and no adapter to merge: codes and scales are copied (nn/frozen.h). */
     int32_t keeps_codes;
     cast_spec spec;
 } hf_fp8_cast;
@@ -63,7 +61,7 @@ typedef struct hf_fp8 {
 ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, const hf_fp8_options *o,
                        hf_fp8 *out);
 void hf_fp8_close(hf_fp8 *f);
-/* The matrix whose first place is i; NULL if it stays in high precision. */
+/* The matrix with first place i; NULL if it stays in high precision. */
 hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i);
 /* Reads all matrices and computes their scales. Collective: each rank reads its shards. buffer: [HF_BUFFER].
    OTT_ERR_UNSUPPORTED, with the tensor's name, if a matrix has a NaN or an infinity. */
@@ -73,8 +71,7 @@ ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names,
                           int64_t shape[2]);
 /* Dequantization factor `index` as the folder stores it. */
 float hf_fp8_file_scale(const hf_fp8_matrix *x, int64_t index);
-/* Quantizes elements [first, first + count) in row-major order. With keeps_codes, values are decoded
-   codes. */
+/* Quantizes elements [first, first + count). With keeps_codes, values are decoded codes. */
 void hf_fp8_encode(const hf_fp8_matrix *x, int64_t first, int64_t count, const float *values, uint8_t *codes);
 /* Appends quantization_config as JSON. */
 void hf_fp8_describe(const hf_fp8 *f, str *json);

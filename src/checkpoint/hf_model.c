@@ -289,8 +289,7 @@ static bool is_read(const loading *l, const char *name) {
     return is_place(l, name) || is_scale(l, name) || is_ignored(l->m, name);
 }
 
-/* *codes is true if the places of a parameter kept in FP8 are codes in the folder. Mixed places are an
-   error. */
+/* *codes is true if the folder has codes for a parameter kept in FP8. Mixed places are an error. */
 static ott_status are_codes(const loading *l, int i, int count, bool *codes) {
     const shard_tensor *t;
     TRY(find_tensor(l, i, &t));
@@ -370,8 +369,8 @@ static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place 
     return OTT_OK;
 }
 
-/* True if a tensor has 16-bit values for an fp32 master that trains and that layers read rounded. Norms, biases and routers
-   compute with the master itself. */
+/* True if 16-bit values fill an fp32 master that is trained and that layers read rounded. Layers read norms,
+   biases and routers in fp32. */
 static bool needs_dither(const shard_tensor *t, const hf_place *at) {
     const parameter *p = at->parameter;
     ott_dtype loaded = t->entry->dtype;
@@ -379,8 +378,8 @@ static bool needs_dither(const shard_tensor *t, const hf_place *at) {
            (loaded == OTT_BF16 || loaded == OTT_F16);
 }
 
-/* Dithers elements [first, first + count) of tensor t. The key has the tensor's name, because the model may fuse or split
-   what the file has. */
+/* Dithers elements [first, first + count) of tensor t. The file's tensor name is the key, so that fusing does
+   not change it. */
 static void dither_run(const loading *l, const shard_tensor *t, int64_t first, int64_t count, float *values) {
     uint64_t stream = rng_stream(t->entry->name) ^ rng_stream("master_dither");
     draw_dither(values, count, t->entry->dtype, *l->dither_seed, stream, (uint64_t)first);

@@ -20,12 +20,11 @@ typedef struct hf_model_notes {
 /* Sets the keys of [model] that the user did not set from config.json of model.hf_path. Does nothing if
    model.hf_path is empty. notes may be NULL. */
 ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes);
-/* Appends the comma-separated names of the block matrices that the folder stores as E4M3 codes, without
-   routers. All experts of a layer appear under one name. *others_are_bf16 is true if all other matrices are
-   BF16. */
+/* Appends the comma-separated names of the block matrices that the folder stores as E4M3 codes, except
+   routers; all experts of a layer as one name. *others_are_bf16 is true if all other matrices are BF16. */
 ott_status hf_model_list_codes(mem *account, const char *folder, str *names, bool *others_are_bf16);
-/* Loads all parameters from the folder's weights (F32, BF16, F16, or FP8 with scales). A tensor that is
-   missing, unused or of the wrong shape or format is an error that names it, found before any parameter
+/* Loads all parameters from the folder (F32, BF16, F16, or FP8 with scales). A tensor that is missing, unused
+   or of the wrong shape or format is an error that names it. Errors are found before any parameter
    changes. */
 ott_status hf_model_load(model *m, const char *folder);
 /* Same, for a model that will be trained. Adds a random offset, which rounds away in the file's format, to

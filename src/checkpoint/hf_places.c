@@ -4,7 +4,7 @@
 #include "checkpoint/tensors.h"
 #include <string.h>
 
-/* A parameter of a module and its kind, "weight"; with experts, one matrix of it. */
+/* A parameter of a module and its kind, "weight"; one expert's matrix, if it has experts. */
 typedef struct member {
     const model_module *module;
     const parameter *parameter;

@@ -1,7 +1,7 @@
 /*
  * checkpoint/hf_places: maps a model's parameters to the tensors of a Hugging Face folder. Model and folder
- * may differ: q, k and v (or gate and up) are one tensor or separate tensors, experts are one tensor or one
- * tensor each, and some families store matrices transposed. Internal to src/checkpoint.
+ * may differ: q, k and v (or gate and up) are fused or separate, the experts of a layer are one tensor or one
+ * each, and some families store matrices transposed. Internal to src/checkpoint.
  */
 #ifndef CHECKPOINT_HF_PLACES_H
 #define CHECKPOINT_HF_PLACES_H
@@ -10,8 +10,7 @@
 #include "checkpoint/ranks.h"
 #include "model/model.h"
 
-/* A place: a range of rows of a parameter and the tensor rows that hold it. A vector counts as a matrix with
-   one column. */
+/* A range of rows of a parameter, and the tensor rows that hold it. A vector has one column. */
 typedef struct hf_place {
     const model_module *module;
     const parameter *parameter; /* weight or bias of the module */
@@ -43,8 +42,7 @@ typedef struct hf_places {
    hf_places_close, even after an error. */
 ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out);
 void hf_places_close(hf_places *p);
-/* Clears `owned` where another rank writes: if several ranks have a copy, they take turns (tensor_set_agree).
-   Collective. */
+/* Clears `owned` where another rank writes. Ranks with equal copies take turns. Collective. */
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks);
 
 /* The slice of the file tensor that this rank owns, and its offset in the rank's shard. */
@@ -59,17 +57,16 @@ static inline void *hf_slice_at(const hf_slice *p, int64_t at) {
     return (char *)p->shard->data + (p->first + at) * dtype_bytes(p->shard->dtype);
 }
 
-/* Add this to an element's index in the tensor to get its index in the parameter (not for transposed
-   tensors). */
+/* Element index in the parameter minus index in the tensor (not for transposed tensors). */
 static inline int64_t hf_place_shift(const hf_place *p) {
     return (p->first - p->tensor_row) * p->columns;
 }
 
 /* Receives elements [first, first + count) of a tensor, in row-major order. */
 typedef ott_status (*hf_sink)(void *user, int64_t first, int64_t count, const float *values);
-/* Reads this rank's elements of the tensor whose first place is `first`, in fp32, and passes them to `sink`
-   in ascending order. Adapters are merged (hf_merge.h). buffer: [HF_BUFFER]. as_codes: FP8 weights that have
-   no adapter are delivered as decoded codes, without their scales. */
+/* Reads this rank's elements of a tensor as fp32 and passes them to `sink` in ascending order. first: the
+   tensor's first place. Adapters are merged (hf_merge.h). as_codes: FP8 weights without an adapter are
+   delivered as decoded codes, without scales. buffer: [HF_BUFFER]. */
 enum { HF_BUFFER = 1 << 16 };
 ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float *buffer, hf_sink sink,
                             void *user);

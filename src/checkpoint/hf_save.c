@@ -193,7 +193,7 @@ static void describe_latent(const latent_shape *l, hf_config *c) {
     c->v_head_dim = l->value;
 }
 
-/* Gemma stores an integer whose root divides q k^T, and derives the embedding multiplier from the width. */
+/* Gemma's integer is the square of the divisor of q k^T; its embedding multiplier follows from the width. */
 static void describe_multipliers(const model_options *o, hf_config *c) {
     bool gemma = o->family->root_of_dim;
     bool cohere = o->family->norms == FAMILY_NORMS_SHARED;
@@ -236,7 +236,7 @@ static void describe_switches(const model_options *o, hf_config *c) {
     c->scales_by_layer = o->scales_by_layer;
 }
 
-/* Fills in config.json's values from the model. Values that the model does not define stay as they are. */
+/* Sets config.json's values from the model; other values do not change. */
 static ott_status describe_model(const saving *s, hf_config *c) {
     const model_options *o = &s->m->options;
     c->family = s->family;
@@ -431,7 +431,7 @@ static const model_module *find_unfit(const saving *s) {
     return NULL;
 }
 
-/* Programs that read a folder, and a warning about those that do not. docs/export.md has the same table. */
+/* Programs that read a folder, and a warning about other programs. docs/export.md has the same table. */
 typedef struct hf_readers {
     const char *names, *warning;
 } hf_readers;

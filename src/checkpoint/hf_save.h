@@ -11,13 +11,13 @@
 /* quantization_config.quant_method of an FP8 folder: "fp8" or "compressed-tensors". */
 typedef enum hf_method { HF_METHOD_FP8, HF_METHOD_COMPRESSED } hf_method;
 
-/* What shares a scale: a matrix (or matrices that servers fuse), an output channel, a 128x128 block, or as
-   the recipes of the model's layers say. */
+/* What shares a scale: a matrix (or matrices that servers fuse), an output channel, a 128x128 block, or what
+   the layers' recipes use. */
 typedef enum hf_scales { HF_SCALE_TENSOR, HF_SCALE_CHANNEL, HF_SCALE_BLOCK, HF_SCALE_AS_TRAINED } hf_scales;
 
 typedef struct hf_save_options {
-    /* Folder that the model came from, or NULL. Its config.json is updated (unknown keys stay), and its other
-       files are copied. */
+    /* Folder of the original model, or NULL. Unknown keys of its config.json and its other files are
+       copied. */
     const char *original;
     ott_dtype dtype; /* of tensors that are not FP8: F32, BF16 or F16 */
     bool fp8;
@@ -36,9 +36,8 @@ typedef struct hf_save_summary {
     const char *readers;   /* programs that can read the FP8 folder; NULL without FP8 */
 } hf_save_summary;
 
-/* Finds the family to write. It is the configuration's family, unless its config.json cannot express the
-   model (biases of q, k, v; QK norms; windows). Then it is the first family that can. OTT_ERR_UNSUPPORTED if
-   there is none. */
+/* Finds the family to write: the configuration's, or the first one with a config.json that can express the
+   model (biases of q, k, v; QK norms; windows). OTT_ERR_UNSUPPORTED if there is none. */
 ott_status hf_save_family(const model_options *o, const family **out);
 
 /*

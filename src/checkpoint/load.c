@@ -144,8 +144,7 @@ static bool is_of_frozen(const model *m, const char *state) {
     return false;
 }
 
-/* Removes state that the file lacks from the set. Extra state in the file must belong to frozen
-   parameters. */
+/* Removes state that the file lacks from the set. Extra state must belong to frozen parameters. */
 static ott_status fit_frozen(const safetensors *f, const model *m, const logger *log, tensor_set *set) {
     const optimizer_rule *rule = m->options.optimizer;
     int64_t started = 0, dropped = 0;
@@ -225,7 +224,7 @@ static ott_status read_both(model *m, const loader *weights, const loader *state
     return tensor_set_read(&state->set, state->file, m->device, &progress, &done);
 }
 
-/* Frozen parameters of a full checkpoint may differ from those of the base folder. */
+/* A full checkpoint's frozen parameters may differ from the base folder's. */
 static ott_status load_base(model *m, const logger *log, const char *path, const model_base *base) {
     if (base->files > 0) return hf_base_load(m, log, path, base);
     m->options.base = NULL;

@@ -1,7 +1,7 @@
 /*
  * checkpoint/peft: adapters (nn/lora.h) in folders of the PEFT library, which transformers and vLLM read:
- * adapter_config.json and adapter_model.safetensors with tensors "base_model.model.<module>.lora_A.weight"
- * and ".lora_B.weight".
+ * adapter_config.json, and adapter_model.safetensors with "base_model.model.<module>.lora_A.weight" and
+ * "...lora_B.weight".
  */
 #ifndef CHECKPOINT_PEFT_H
 #define CHECKPOINT_PEFT_H
@@ -12,19 +12,17 @@
 #define PEFT_CONFIG_NAME  "adapter_config.json"
 #define PEFT_TENSORS_NAME "adapter_model.safetensors"
 
-/* Sets the keys of [peft] that the user did not set from adapter_config.json of peft.path, and model.hf_path
-   from its base model. Does nothing if peft.path is empty. OTT_ERR_UNSUPPORTED if the adapter is not LoRA or
-   uses an unsupported feature. */
+/* Reads adapter_config.json of peft.path into the keys of [peft] and model.hf_path that the user did not set.
+   Does nothing if peft.path is empty. OTT_ERR_UNSUPPORTED if the adapter is not LoRA or uses an unsupported
+   feature. */
 ott_status peft_configure(mem *account, config *cfg);
-/* Appends one line about a folder's adapters: type, rank, alpha and base model. Works for adapters that
-   Ottava cannot load, too. */
+/* Appends a line about any PEFT folder's adapters: type, rank, alpha and base model. */
 ott_status peft_describe(mem *account, const char *folder, str *out);
 /* Loads the adapters (fp32, bf16 or fp16) of a folder. A tensor that is missing, unused or of another shape
    is an error that names it, found before any parameter changes. */
 ott_status peft_load(model *m, const char *folder);
 /* Writes both files to an existing folder; cfg provides the values of adapter_config.json. Collective over
-   `ranks` (NULL: one rank), which together hold the model. OTT_ERR_UNSUPPORTED if projections are not fused
-   as in the family's files. */
+   `ranks` (NULL: one rank). OTT_ERR_UNSUPPORTED if projections are not fused as in the family's files. */
 ott_status peft_save(const model *m, const config *cfg, group *ranks, const char *folder);
 
 #endif

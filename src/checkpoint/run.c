@@ -64,8 +64,7 @@ ott_status checkpoint_run_home(mem *account, const char *run_folder, const char 
     return ours ? mem_strdup(account, folder, home) : name_subfolder(account, folder, run.mark.run, home);
 }
 
-/* True if the folder's record names another run folder that has the same run id: run_folder is a copy of
-   it. */
+/* True if the record names another run folder with the same run id: then run_folder is a copy. */
 static ott_status is_copy(mem *account, const char *run_folder, const char *folder, const run_record *owner,
                           bool *copy) {
     run_record other;
@@ -77,7 +76,7 @@ static ott_status is_copy(mem *account, const char *run_folder, const char *fold
     return OTT_OK;
 }
 
-/* Decides if the run owns `folder`, whose record is `owner`. Gives a copied run folder a new id. */
+/* Decides if the run owns `folder`, given its record `owner`. Gives a copied run folder a new id. */
 static ott_status decide_ownership(mem *account, const char *run_folder, const char *folder, bool adopts,
                                    run_record *r, const run_record *owner, bool *ours) {
     run_mark newest;
@@ -96,8 +95,8 @@ static ott_status decide_ownership(mem *account, const char *run_folder, const c
     return run_record_write(account, run_folder, r);
 }
 
-/* Writes the record unless another process wrote one first; *won tells. Uses a hard link as an atomic test;
-   if the file system has none, overwrites. */
+/* Writes the record unless another process was first; *won is true if this process was. A hard link is an
+   atomic test; if the file system has none, overwrites. */
 static ott_status write_first(mem *account, const char *folder, const run_record *r, bool *won) {
     char *aside, *from = NULL, *to = NULL;
     ott_status status;

@@ -1,10 +1,8 @@
 /*
  * checkpoint/run: runs and branches. A run has a random id. Rewinding a run to an earlier checkpoint starts a
  * new branch: later checkpoints are renamed to abandoned-BRANCH-step-N, with the number of the old branch.
- * checkpoint/run_record stores run and branch.
- *
- * A folder of checkpoints belongs to one run. If another run uses the same checkpoint.dir, it gets the
- * subfolder run-ID.
+ * checkpoint/run_record stores run and branch. A folder of checkpoints belongs to one run; another run with
+ * the same checkpoint.dir uses its subfolder run-ID.
  */
 #ifndef CHECKPOINT_RUN_H
 #define CHECKPOINT_RUN_H
@@ -31,8 +29,7 @@ typedef enum checkpoint_relation {
 
 ott_status checkpoint_run_relation(mem *account, const char *home, const char *path,
                                    checkpoint_relation *out);
-/* *branch is the branch that a rewind to `step` (-1: before all checkpoints) would abandon; 0 if no
-   checkpoint is later. */
+/* *branch: the branch that a rewind to `step` (-1: start) abandons; 0 if no checkpoint is later. */
 ott_status checkpoint_run_branch_to_abandon(mem *account, const char *home, int64_t step, int64_t *branch);
 /* Rewinds to `step`: sets later checkpoints aside, logs it, and starts the next branch. */
 ott_status checkpoint_run_rewind(mem *account, const logger *log, const char *home, int64_t step);

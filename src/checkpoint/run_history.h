@@ -2,7 +2,7 @@
  * checkpoint/run_history: the progress of a run since step 0, over all its processes: steps, tokens, time and
  * GEMMs of each recipe, and the latest losses. Checkpoints store it as
  *
- *     history.json  {"version": 1, "phases": [{"recipe": "bf16", "steps": 30, ...}, ...], "losses": [...], ...}
+ *     history.json  {"version": 1, "phases": [{"recipe": "bf16", "steps": 30, ...}], "losses": [...], ...}
  *
  * Training does not need it to resume, and it contains times. So it is separate from state.json.
  */

@@ -1,6 +1,6 @@
 /*
- * checkpoint/run_record: run.json, which says which run a folder belongs to. A run folder and a folder of
- * checkpoints each have one:
+ * checkpoint/run_record: run.json, the record of the run that a folder belongs to. A run folder and a folder
+ * of checkpoints have one each:
  *
  *     RUN/run.json          {"run": "9f2c6a3be1d40587", "origin": "/elsewhere/step-30"}
  *     CHECKPOINTS/run.json  {"run": "9f2c6a3be1d40587", "branch": 2, "folder": "/the/RUN"}

@@ -2,7 +2,7 @@
  * checkpoint/run_sources: the data and tokenizer files that a run reads, with a fingerprint of each
  * (file_mark), to detect changed files. Checkpoints store them as
  *
- *     sources.json  {"version": 1, "files": [{"role": "data", "path": ..., "bytes": N, "hash": HEX}, ...], ...}
+ *     sources.json  {"version": 1, "files": [{"role": "data", "path": ..., "bytes": N, "hash": HEX}], ...}
  */
 #ifndef CHECKPOINT_RUN_SOURCES_H
 #define CHECKPOINT_RUN_SOURCES_H
@@ -39,8 +39,7 @@ void run_sources_free(run_sources *s);
 ott_status run_sources_text(const run_sources *s, str *out); /* appends the text of sources.json */
 /* Reads sources.json of a checkpoint into an empty s. s stays empty if there is no such file. */
 ott_status run_sources_read(run_sources *s, const char *checkpoint);
-/* Warns about files that changed, for one role or for all (SOURCE_ROLES). Moved files with the same contents
-   do not count. */
+/* Warns about changed files of one role, or of all (SOURCE_ROLES). Moved files are not changed. */
 void run_sources_compare(const run_sources *before, const run_sources *now, run_source_role role,
                          const logger *log);
 

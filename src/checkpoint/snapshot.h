@@ -23,9 +23,8 @@ typedef struct checkpoint_snapshot {
     checkpoint_state state; /* complete except for file sizes and checksums */
 } checkpoint_snapshot;
 
-/* Takes a snapshot of m. Its tensors point to the model's memory and are valid until the next step. ranks:
-   the group that writes it; NULL: this rank alone. Close with checkpoint_snapshot_close, even after an
-   error. */
+/* Takes a snapshot of m, with tensors in the model's memory: valid until the next step. ranks: the group that
+   writes it; NULL: this rank alone. Close with checkpoint_snapshot_close, even after an error. */
 ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const char *recipe_name,
                                     const run_state *run, group *ranks, checkpoint_snapshot *out);
 /* Host memory that staging needs. */
@@ -36,9 +35,9 @@ void checkpoint_snapshot_close(checkpoint_snapshot *s); /* an all-zero one is al
 
 /* ---- writing ---- */
 
-/* Writes the files into an existing folder; each rank writes its slices. Files of unopened sets are left out,
-   and so is an empty configuration. All ranks return the same error, except for errors in the files that rank
-   0 writes last. */
+/* Writes the files into an existing folder; each rank writes its slices. Skips unopened sets and an empty
+   configuration. All ranks return the same error, except for errors in the last files, which only rank 0
+   writes. */
 ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *s, const run_mark *mark, const char *folder);
 /* Writes a checkpoint that belongs to no run, to `path`, complete or absent. Replaces an existing one. */
 ott_status checkpoint_snapshot_put(const checkpoint_snapshot *s, const char *path);

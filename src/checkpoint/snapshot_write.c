@@ -153,7 +153,7 @@ typedef struct written_file {
     written_part part;
 } written_file;
 
-/* Computes the checksum from what is on disk, not from memory. */
+/* Computes the checksum of the file on disk, not of the memory. */
 static ott_status measure_tensor(const file_set *s, written_file *f, const safetensors_tensor *t,
                                  const tensor_slice *p) {
     int64_t total = tensor_slice_elements(p), size = dtype_bytes(t->dtype), bytes;

@@ -38,7 +38,7 @@ typedef struct checkpoint_file {
     uint32_t crc;
 } checkpoint_file;
 
-/* A model dimension. Its row (state.c) says which member is used. */
+/* A model dimension. Its field in state.c tells which member is used. */
 typedef struct state_value {
     int64_t integer; /* also a bool, or the index of a word */
     double real;
@@ -60,11 +60,9 @@ typedef struct checkpoint_state {
 const char *checkpoint_file_name(enum checkpoint_file_id id);
 void checkpoint_state_describe(const model_options *o, checkpoint_state *s); /* fills s->shape */
 ott_status checkpoint_state_write(mem *account, const char *path, const checkpoint_state *s);
-/* Checks everything that can be checked without the other files. Errors name the path, the member and its
-   value. */
+/* Checks everything except the other files. Errors name the path, the member and its value. */
 ott_status checkpoint_state_read(mem *account, const char *path, checkpoint_state *s);
-/* Compares the dimensions. OTT_ERR_SHAPE names the first different key, both values and what to set. folder:
-   for the message. */
+/* Compares dimensions. OTT_ERR_SHAPE, with the first different key. folder: for the message. */
 ott_status checkpoint_state_match(const checkpoint_state *s, const model_options *o, const char *folder);
 
 #endif

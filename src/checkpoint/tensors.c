@@ -74,8 +74,7 @@ static ott_status add_value(tensor_set *set, const char *name, const parameter *
     return OTT_OK;
 }
 
-/* Adds the group scales of optimizer state in FP8, for the local rows. Groups are never split across
-   ranks. */
+/* Adds the group scales of FP8 optimizer state, for the local rows. Ranks never split a group. */
 static ott_status add_group_scales(tensor_set *set, const char *slot, const parameter *p,
                                    const tensor *group_scales) {
     safetensors_tensor t = {.dtype = OTT_F32, .rank = p->rank};
@@ -301,8 +300,7 @@ int64_t tensor_set_bytes(const tensor_set *set) {
     return bytes;
 }
 
-/* Reads elements [at, at + count) of tensor i's slice and converts them to its format. out: room for count
-   fp32. */
+/* Reads elements [at, at + count) of slice i in the set's format. out: room for count fp32. */
 static ott_status read_piece(const tensor_set *set, int64_t i, const safetensors *f, int64_t at,
                              int64_t count, char *out) {
     const safetensors_entry *e = safetensors_find(f, set->declared[i].name);
@@ -373,7 +371,7 @@ ott_status tensor_set_of_model(tensor_set *set, const model *m, bool without_bas
     return OTT_OK;
 }
 
-/* Adds the token counts of a layer's experts. Every rank has all of them. */
+/* Adds the token counts of a layer's experts, which are equal on all ranks. */
 static ott_status add_load(tensor_set *set, const char *bias, const tensor *load) {
     const char *name;
     TRY(arena_printf(set->memory, &name, "%s.load", bias));

@@ -44,8 +44,8 @@ ott_status tensor_set_add_parameter(tensor_set *set, const char *name, const par
 ott_status tensor_set_add_slots(tensor_set *set, const char *name, const parameter *p,
                                 const optimizer_rule *rule);
 
-/* For sets that list the same tensors on all ranks: removes tensors that no rank has, takes shape and number
-   from a rank that has the tensor, and leaves data only where this rank writes. Ranks with equal copies take
+/* For sets that list the same tensors on all ranks: removes tensors that no rank has, copies shape and number
+   from a rank that has the tensor, and keeps data only where this rank writes. Ranks with equal copies take
    turns. Collective. */
 ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r);
 
@@ -54,21 +54,18 @@ const tensor_slice *tensor_set_find(const tensor_set *set, const char *name); /*
    file that the set lists but this rank does not have. */
 int64_t tensor_set_count_local(const tensor_set *set);
 int64_t tensor_set_count_remote(const tensor_set *set, const safetensors *f);
-/* Checks that the file has all local tensors with the right shape, in fp32, bf16 or fp16 (or in the same
-   format), and no tensor that the set does not list. The error names the tensor. tensor_set_check_local
-   allows extra tensors. */
+/* Checks shape and format (fp32, bf16, fp16, or equal) of all local tensors in the file. The file must have
+   no tensor that the set does not list; tensor_set_check_local allows them. Errors name the tensor. */
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f);
 ott_status tensor_set_check_local(const tensor_set *set, const safetensors *f);
-/* Removes a parameter's optimizer state from the set. tensor_is_state_of: true if `state` is a tensor of that
-   state. */
+/* Removes a parameter's optimizer state. tensor_is_state_of: true if `state` is one of its tensors. */
 void tensor_set_drop_state(tensor_set *set, const char *owner);
 bool tensor_is_state_of(const char *state, const char *owner);
 /* Elements per row of a declared tensor. */
 int64_t tensor_set_columns(const safetensors_tensor *t);
 int64_t tensor_slice_elements(const tensor_slice *p); /* elements that this rank has */
 int64_t tensor_set_bytes(const tensor_set *set);      /* of all slices that this rank has */
-/* The first local tensor that the file stores in another format, so that reading converts it; NULL if
-   none. */
+/* The first local tensor that reading converts from another format; NULL if none. */
 const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safetensors *f);
 /* Reads all local slices from a checked file, through a small buffer. *done counts bytes, for `progress`. */
 ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d,

@@ -1,9 +1,9 @@
 /*
- * checkpoint/writer: writes the checkpoints of a run. Saving copies the training state to a host
- * buffer, allocated once, and a thread writes the copy while training continues. With checkpoint.async_mode =
- * "disabled" or checkpoint.interval = 0 saving writes the checkpoint at once. The files are the same. At most
- * one write is in flight; the next save waits for it. Call all functions from one thread; only that thread
- * logs.
+ * checkpoint/writer: writes the checkpoints of a run. Saving copies the training state to a host buffer,
+ * allocated once, and a thread writes the copy while training continues. With checkpoint.async_mode =
+ * "disabled" (the default) or checkpoint.interval = 0 saving waits for the write. The files are the same. At
+ * most one write is in flight; the next save waits for it. Call all functions from one thread; only that
+ * thread logs.
  */
 #ifndef CHECKPOINT_WRITER_H
 #define CHECKPOINT_WRITER_H
@@ -20,13 +20,11 @@ ott_status checkpoint_writer_open(const model *m, const logger *log, const confi
                                   group *ranks, checkpoint_writer **out);
 /* Text of sources.json in all later checkpoints; borrowed. */
 void checkpoint_writer_keep_sources(checkpoint_writer *w, const char *text);
-/* Largest size of the host copy; 0 if nothing is staged. Also works for a model on a dry run
-   (tensor/dry_run.h). */
+/* Maximum size of the host copy; 0 if nothing is staged. Works for dry runs, too. */
 ott_status checkpoint_writer_staging(const model *m, const config *cfg, int64_t *bytes);
 /* Saves step-N as checkpoint_save does, with the run's history (NULL: none). If no thread can be started, it
-   warns and writes before it returns. When the write is complete the log prints "Saved PATH", and a warning
-   if an old checkpoint could not be removed. If the previous write failed, returns its error and saves
-   nothing. */
+   warns and waits for the write. After the write the log prints "Saved PATH", and a warning if an old
+   checkpoint could not be removed. If the previous write failed, returns its error and saves nothing. */
 ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name, const run_state *run,
                                   const run_history *history);
 /* Returns the error of a completed write, without waiting. With several ranks the error is reported by the

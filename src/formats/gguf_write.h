@@ -11,8 +11,7 @@
 /* ---- metadata ---- */
 
 /* Metadata as key-value pairs. Zero-initialize with {.bytes = {.account = m}}; free with gguf_metadata_free.
-   These functions return no errors: a value out of range and a failed allocation are reported by
-   gguf_writer_open. */
+   gguf_writer_open reports values out of range and failed allocations. */
 typedef struct gguf_metadata {
     str bytes; /* encoded as in the file */
     int64_t count;

@@ -65,8 +65,7 @@ const char *hf_activation_key(const family *f) {
     return f->activation_key ? f->activation_key : "hidden_act";
 }
 
-/* Names of activation functions. The writer uses the first name of a function. `plain` is without a gate,
-   `gated` with one. */
+/* Activation functions, `plain` and `gated`. The writer uses the first name of a function. */
 static const struct {
     const char *word;
     family_mlp plain, gated;

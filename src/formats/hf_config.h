@@ -29,13 +29,12 @@ typedef struct hf_config {
     const family *family;
     int64_t hidden_size, intermediate_size, layers, heads, kv_heads, head_dim, vocab_size;
     int64_t max_position_embeddings;
-    /* Latent attention (MLA), else 0. head_dim of q and k is qk_nope_head_dim + qk_rope_head_dim. q_lora_rank
-       0: q is not compressed. */
+    /* Latent attention (MLA), else 0. head_dim = qk_nope_head_dim + qk_rope_head_dim. q_lora_rank 0: q is not
+       compressed. */
     int64_t q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
     double norm_eps, rope_theta;
     double rotary_share; /* fraction of a head's columns that are rotated, from the first column on */
-    /* Multipliers of the embedding, of residual branches and of q k^T (0: 1 / sqrt(head_dim)); divisor of the
-       logits. */
+    /* Multipliers of embedding, residual branches and q k^T (0: 1 / sqrt(head_dim)); divisor of logits. */
     double embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling;
     double logit_scale; /* multiplier of the logits */
     /* q k^T is divided by its square root; 0 if the family has no such key */
@@ -71,8 +70,7 @@ typedef struct hf_config {
     bool scales_by_layer;     /* scale_attn_by_inverse_layer_idx */
     bool tie_word_embeddings; /* lm_head shares its weight with embed_tokens */
     int64_t bos, pad;         /* token ids; -1 if none, or if the embedding has no row for pad */
-    /* embedding row that transformers does not train: pad_token_id; if negative it counts from the end. -1 if
-       none. */
+    /* embedding row that is not trained: pad_token_id; from the end if negative; -1 if none */
     int64_t padding_row;
     char dropout[128]; /* non-zero dropouts, "attention_dropout = 0.1, resid_pdrop = 0.1"; "" if none */
     int eos_count;

@@ -258,8 +258,7 @@ static void append_factors(str *out, const char *name, const hf_config *c, const
     str_append(out, "],");
 }
 
-/* True if the default has this value, so that it need not be written. transformers 4 rejects longrope with
-   extra members. */
+/* True if the default has this value. transformers 4 rejects longrope with extra members. */
 static bool is_implied(const hf_config *c, const rule_member *m) {
     double x = value_of(c, m);
     if (m->rope == HF_ROPE_LONGROPE && strcmp(m->name, "factor") == 0) return x == longrope_factor(c);

@@ -14,7 +14,7 @@
 typedef struct editor {
     const hf_config *c;
     json_t *root;     /* of the original or the template */
-    hf_config before; /* what the original means with c's family and vocabulary */
+    hf_config before; /* the original, parsed with c's family and vocabulary */
     bool is_new;      /* no original: the text is a template, and all keys are set */
     str text, value;  /* the file so far; buffer for a value */
 } editor;
@@ -108,7 +108,7 @@ static bool has_key(const editor *e, const char *key) {
     return json_object_get(e->root, key) != NULL;
 }
 
-/* Renames rope_parameters to rope_scaling in place; rope_theta becomes a key of its own. */
+/* Renames rope_parameters to rope_scaling in place, and moves rope_theta out of it. */
 static ott_status edit_rope(editor *e) {
     if (e->c->family->learned_positions) return OTT_OK;
     bool is_old = !has_key(e, "rope_parameters") && !hf_get(hf_get(e->root, "rope_scaling"), "rope_theta");
@@ -249,8 +249,7 @@ static ott_status edit_quantization(editor *e, const char *quantization) {
 
 /* ---- the whole file ---- */
 
-/* True if a new file of this family has the key. append_template lists the keys, sorted as transformers
-   does. */
+/* True if a new file of this family has the key; append_template lists all keys. */
 static bool has_template_key(const char *key, const hf_config *c, bool is_quantized) {
     family_window window = c->family->window;
     const hf_key *number = hf_key_find(key, c->family);

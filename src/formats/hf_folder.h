@@ -1,5 +1,4 @@
-/* formats/hf_folder: copies the files of a Hugging Face model folder that are neither weights nor
-   config.json. */
+/* formats/hf_folder: copies a model folder's files that are neither weights nor config.json. */
 #ifndef FORMATS_HF_FOLDER_H
 #define FORMATS_HF_FOLDER_H
 

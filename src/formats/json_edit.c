@@ -1,7 +1,4 @@
-/*
- * formats/json_edit: edits a JSON text that is known to be valid. So it needs no parser; it only skips
- * strings and nested values.
- */
+/* formats/json_edit: edits a JSON text that is known to be valid, so that it needs no parser. */
 #include "formats/json_edit.h"
 #include <string.h>
 

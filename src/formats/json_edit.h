@@ -1,7 +1,4 @@
-/*
- * formats/json_edit: edits members of a JSON object as text. The rest of the file keeps its order, spacing
- * and spelling of numbers.
- */
+/* formats/json_edit: edits members of a JSON object as text. Other bytes of the file do not change. */
 #ifndef FORMATS_JSON_EDIT_H
 #define FORMATS_JSON_EDIT_H
 

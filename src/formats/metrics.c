@@ -89,7 +89,7 @@ static void append_value(str *line, const metrics_value *v) {
     }
 }
 
-/* Writes a line; on failure truncates what was written of it. */
+/* Writes a line; a failure truncates the file to the complete lines. */
 static ott_status write_line(metrics_writer *w) {
     int64_t done = 0;
     while (done < w->line.length) {

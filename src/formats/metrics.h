@@ -56,8 +56,7 @@ void metrics_close(metrics_writer *w); /* NULL is allowed */
 
 /* ---- reading ---- */
 
-/* The points of one key, in file order. A null is NaN. Health lines, which describe one module, are not
-   points. */
+/* The points of one key, in file order. A null is NaN. Health lines are not points. */
 typedef struct metrics_series {
     mem *account;
     int64_t count, capacity;
@@ -72,8 +71,8 @@ enum {
 };
 
 /* Fills out[i] with the series of keys[i] in one pass; a series is empty if no line has the key. Free each
-   with metrics_series_free. Counts damaged lines. Ignores an incomplete last line, because the run may still
-   be writing. */
+   with metrics_series_free. Counts damaged lines. Ignores an incomplete last line: the run may be writing
+   it. */
 ott_status metrics_read(mem *account, const char *path, const char *const *keys, int count,
                         metrics_series *out);
 void metrics_series_free(metrics_series *s);

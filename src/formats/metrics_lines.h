@@ -29,9 +29,8 @@ ott_status metrics_lines_next(metrics_lines *l, bool *more);
 /* Parses the current line as a JSON object with a step; the caller frees *object with json_decref. If the
    line is damaged, counts it and sets *object to NULL. */
 ott_status metrics_lines_parse(metrics_lines *l, json_t **object, int64_t *step);
-/* Searches from the end of the file: *end is the offset where lines of steps after `last_step` begin.
-   Requires ascending steps. Ignores an incomplete last line. Damaged lines in between are counted
-   (first_damaged stays 0). */
+/* Searches from the end of a file with ascending steps: *end is the offset of the lines of steps after
+   `last_step`. Ignores an incomplete last line. Counts damaged lines in between (first_damaged stays 0). */
 ott_status metrics_lines_end_of(metrics_lines *l, int64_t last_step, int64_t *end);
 void metrics_lines_close(metrics_lines *l);
 

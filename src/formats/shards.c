@@ -1,7 +1,4 @@
-/*
- * formats/shards: the reader. The index must agree with every shard's header, name by name in both
- * directions.
- */
+/* formats/shards: the reader. The index and every shard's header must list the same tensors. */
 #include "formats/shards.h"
 #include "base/arena.h"
 #include "base/file.h"
@@ -365,8 +362,7 @@ ott_status shards_expect(const shards *s, const char *name, int rank, const int6
 
 /* ---- reading ---- */
 
-/* Moves `file` to the front of the open files. Opens it if needed, and closes the least recently used one if
-   the limit is reached. */
+/* Moves `file` to the front of the open files. Opens it if needed, and closes the least recently used. */
 static ott_status use_file(shards *s, int64_t file) {
     int at = 0;
     while (at < s->open_count && s->open[at] != file) at++;

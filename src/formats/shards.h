@@ -1,8 +1,8 @@
 /*
  * formats/shards: a model's weights in Hugging Face layout: model.safetensors, or several shards with
- * model.safetensors.index.json. The reader checks all headers against the index when it opens, and keeps only
- * a few files open. Tensors are read in pieces, so any model needs only a small buffer. The writer splits
- * files as transformers does.
+ * model.safetensors.index.json. The reader checks all headers against the index, and keeps only a few files
+ * open. Tensors are read in pieces, so any model needs only a small buffer. The writer splits files as
+ * transformers does.
  */
 #ifndef FORMATS_SHARDS_H
 #define FORMATS_SHARDS_H
@@ -13,7 +13,7 @@
 #define SHARDS_INDEX_NAME    "model.safetensors.index.json"
 #define SHARDS_DEFAULT_BYTES INT64_C(5000000000) /* data per shard; transformers' "5GB" */
 
-enum { SHARDS_OPEN_MOST = 4 }; /* number of files open at once */
+enum { SHARDS_OPEN_MOST = 4 }; /* maximum number of open files */
 
 /* ---- reading ---- */
 
@@ -37,8 +37,7 @@ int64_t shards_file_count(const shards *s);
 /* The header of a file; read its data with shards_read. */
 const safetensors *shards_file(const shards *s, int64_t file);
 const char *shards_file_name(const shards *s, int64_t file); /* without the folder */
-/* Tensors by file, then by offset, which is the fastest order to read them. They are valid until
-   shards_close. */
+/* Tensors by file, then by offset: the fastest order to read. They are valid until shards_close. */
 int64_t shards_count(const shards *s);
 const shard_tensor *shards_at(const shards *s, int64_t index);
 const shard_tensor *shards_find(const shards *s, const char *name); /* NULL if it is missing */
@@ -56,8 +55,7 @@ ott_status shards_read_floats(shards *s, const shard_tensor *t, int64_t first, i
 
 /* Receives elements [first, first + count). */
 typedef ott_status (*shards_sink)(void *user, int64_t first, int64_t count, const float *values);
-/* Passes elements [first, first + count) to `sink` in pieces of at most `capacity`, the size of `buffer` in
-   floats. */
+/* Passes elements [first, first + count) to `sink` in pieces. capacity: floats in `buffer`. */
 ott_status shards_stream(shards *s, const shard_tensor *t, int64_t first, int64_t count, float *buffer,
                          int64_t capacity, shards_sink sink, void *user);
 

@@ -340,8 +340,8 @@ ott_status shards_writer_commit(shards_writer *w) {
     return status;
 }
 
-/* Deletes the files before `current`, which this writer made. With several processes the current file also
-   has its final name. */
+/* Deletes the files that this writer made. With several processes the current file has its final name,
+   too. */
 void shards_writer_abandon(shards_writer *w) {
     if (!w) return;
     int64_t made = w->current + (w->file && w->size > 1);

@@ -1,7 +1,6 @@
 /*
- * formats/tensorboard: writes scalars for TensorBoard. An event file is a sequence of TFRecords (length,
- * checksum, data, checksum) with protocol buffers of type Event, encoded by hand because only five fields are
- * needed.
+ * formats/tensorboard: writes scalars for TensorBoard. An event file is a sequence of TFRecords with protocol
+ * buffers of type Event, which are encoded by hand because only five fields are needed.
  */
 #ifndef FORMATS_TENSORBOARD_H
 #define FORMATS_TENSORBOARD_H
@@ -12,8 +11,7 @@ typedef struct tensorboard_writer tensorboard_writer;
 
 /*
  * Creates `folder` if needed, and in it a new file events.out.tfevents.TIME.HOST.PID. first_step: 0 for a new
- * run; a resumed run passes its first step, and TensorBoard then discards earlier files' points from that
- * step on.
+ * run; a resumed run passes its first step, and TensorBoard then discards older points from that step on.
  */
 ott_status tensorboard_open(mem *account, const char *folder, int64_t first_step, tensorboard_writer **out);
 /* Queues one point with the current time. */

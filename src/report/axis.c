@@ -36,8 +36,7 @@ axis axis_steps(double low, double high, int ticks) {
     return axis_linear(near ? 0 : low, high, ticks);
 }
 
-/* Sets tick marks at mantissa * 10^k for each k that is a multiple of `stride`. Returns their number, or
-   `limit` + 1 if there are more. */
+/* Sets tick marks at mantissa * 10^k, k multiples of `stride`. Returns their number, at most `limit` + 1. */
 static int put_log_ticks(axis *a, const double *mantissas, int count, int stride, int limit) {
     a->count = 0;
     int first = (int)floor(log10(a->low)), last = (int)ceil(log10(a->high));

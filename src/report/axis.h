@@ -14,16 +14,13 @@ typedef struct axis {
     double tick[AXIS_MAX_TICKS];
 } axis;
 
-/* An axis from low to high with at most `ticks` (2 to 16) tick marks. A range that is empty or not finite is
-   widened. */
+/* An axis with at most `ticks` (2 to 16) tick marks. Widens ranges that are empty or not finite. */
 axis axis_linear(double low, double high, int ticks);
 axis axis_steps(double low, double high, int ticks); /* linear; starts at 0 if low is near 0 */
 axis axis_log(double low, double high, int ticks);   /* requires low > 0 */
-/* For losses and norms: logarithmic if the values are positive and span more than a factor of 4, else
-   linear. */
+/* For losses and norms: logarithmic if the values are positive and span more than a factor of 4. */
 axis axis_choose(double low, double high, int ticks);
-/* Position of x: 0 at low, 1 at high, outside of [0, 1] for values beyond. NaN for x <= 0 on a logarithmic
-   axis. */
+/* Position of x: 0 at low, 1 at high. NaN for x <= 0 on a logarithmic axis. */
 double axis_position(const axis *a, double x);
 /* Formats a tick mark's value: "2.5", "20k", "3e-4". Returns out. */
 const char *axis_label(double tick, char out[32]);

@@ -18,8 +18,7 @@ ott_status curve_row_mean(const report *r, int row, report_key key, curve *out);
 /* Replaces each point by the mean over `half` points on both sides. Near the start, where losses fall
    steeply, the window is symmetric, so that the average does not lag; near the end it is cut off. */
 ott_status curve_smooth(curve *c, int64_t half);
-/* Half width of the report's smoothing window for `count` points: count / 60, at most 500; 0 for fewer than
-   60 points. */
+/* Half width of the smoothing window for `count` points: count / 60, at most 500; 0 below 60 points. */
 int64_t curve_half_window(int64_t count);
 /* 100 * (run / reference - 1) at the steps that both have. */
 ott_status curve_gap(mem *account, const curve *run, const curve *reference, curve *out);

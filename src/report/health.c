@@ -11,8 +11,7 @@ double report_format_sqnr(const char *format) {
     return strcmp(format, "e5m2") == 0 ? 25.6 : 0;
 }
 
-/* A missing SQNR with a missing amax means a tensor with a NaN or infinity; with an amax it means no
-   error. */
+/* If SQNR and amax are missing, the tensor has a NaN or infinity. If only SQNR is, there is no error. */
 double report_use_rank(const metrics_use *use) {
     if (!isnan(use->sqnr_db)) return use->sqnr_db - report_format_sqnr(use->format);
     return isnan(use->amax) ? -INFINITY : INFINITY;

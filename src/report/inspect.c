@@ -1,7 +1,4 @@
-/*
- * report/inspect: lists tensors. The text is delivered tensor by tensor, because statistics of a large model
- * take minutes.
- */
+/* report/inspect: lists tensors one by one, because statistics of a large model take minutes. */
 #include "report/inspect.h"
 #include "base/number.h"
 #include "formats/safetensors_format.h"

@@ -17,8 +17,8 @@ typedef ott_status (*inspect_sink)(void *user, const char *text, int64_t length)
 
 /*
  * Lists `path` (shards_open; its errors are returned before the first piece). Minimum, maximum, mean and
- * population standard deviation are over the finite elements. FP8 codes are decoded without scales. Integers
- * and F64 have no statistics.
+ * population standard deviation are over the finite elements. FP8 codes are decoded without scales. Integers,
+ * F64: no statistics.
  */
 ott_status inspect_print(mem *account, const char *path, const inspect_options *options, inspect_sink sink,
                          void *user);

@@ -1,5 +1,4 @@
-/* report/internal: shared by the report's formats (table, plot, page, JSON): the runs, the rows of the
-   comparison, and verdicts. */
+/* report/internal: runs, rows and verdicts, shared by the table, the plot, the page and the JSON. */
 #ifndef REPORT_INTERNAL_H
 #define REPORT_INTERNAL_H
 
@@ -85,8 +84,7 @@ typedef enum report_verdict {
     REPORT_VERDICT_NONE,
     /* less than 1% worse with 95% confidence; with one seed each: a lower loss, by more than seeds explain */
     REPORT_VERDICT_NO_WORSE,
-    /* more than 1% worse with 95% confidence; with one seed each: by more than seeds explain; or there is no
-       loss */
+    /* more than 1% worse with 95% confidence; one seed each: by more than seeds explain; or no loss */
     REPORT_VERDICT_WORSE,
     REPORT_VERDICT_OPEN,    /* not significant: more seeds are needed */
     REPORT_VERDICT_ONE_SEED /* one seed each, and a gap that seeds can explain */
@@ -98,8 +96,7 @@ const char *report_reference_name(const report *r);
 
 /* ---- FP8 health ---- */
 
-/* Expected SQNR in dB of a format on Gaussian data, for any scale (docs/recipes.md); 0 for unknown
-   formats. */
+/* Expected SQNR in dB of a format on Gaussian data (docs/recipes.md); 0 for unknown formats. */
 double report_format_sqnr(const char *format);
 /* SQNR minus the format's expected SQNR: smaller is worse. -infinity for tensors with a NaN or infinity;
    infinity if there is no SQNR (only zeros, or no error). */
@@ -123,8 +120,7 @@ const char *report_bytes_text(int64_t bytes, char out[32]);
 /* "12,345", or "-" for NaN, negative or too large values */
 const char *report_count_text(double count, char out[32]);
 
-/* "1.6721 ± 0.0012"; "+0.12% ± 0.05%" (without ± for one seed); "validation loss +0.12%: one seed each cannot
-   ..." */
+/* "1.6721 ± 0.0012"; "+0.12% ± 0.05%", without ± for one seed; "validation loss +0.12%: one seed ..." */
 void report_loss_and_error(double loss, double error, str *out);
 void report_gap_and_error(const report_gap *gap, str *out);
 void report_verdict_text(const report *r, int row, str *out);

@@ -1,5 +1,4 @@
-/* report/page: report.html is the template page.html with the rows as JSON. These functions append members of
-   a JSON object. */
+/* report/page: report.html is page.html with the rows as JSON; these functions append JSON members. */
 #ifndef REPORT_PAGE_H
 #define REPORT_PAGE_H
 

@@ -16,7 +16,7 @@ typedef struct heat_map {
     const metrics_health *health;
     arena *memory;
     int rows, columns;
-    int64_t left_out;           /* modules that are not shown, those with the highest SQNR */
+    int64_t left_out;           /* modules that are not shown, with the highest SQNR */
     int64_t *module;            /* [rows] */
     int64_t *step;              /* [columns]: last step of the column's measurements */
     const metrics_use **lowest; /* [rows][columns]: the use with the lowest SQNR; NULL if not measured */

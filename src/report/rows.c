@@ -1,7 +1,4 @@
-/*
- * report/rows: groups runs that differ only in their seed into rows, and compares each row's loss with the
- * first row's.
- */
+/* report/rows: groups runs that differ only in their seed, and compares losses with the first row. */
 #include "report/internal.h"
 #include <inttypes.h>
 #include <math.h>
@@ -124,8 +121,7 @@ ott_status report_make_rows(report *r) {
 
 /* ---- gaps ---- */
 
-/* 95% quantile of Student's t distribution: a table for few degrees of freedom, then its expansion around the
-   normal distribution. */
+/* 95% quantile of Student's t distribution: a table, then its expansion around the normal distribution. */
 static double student_95(int freedom) {
     static const double first[] = {6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812};
     if (freedom <= 10) return first[freedom - 1];
