@@ -68,8 +68,7 @@ static bool is_once_a_step(const exec *cx) {
     return cx->part == PART_REDUCTION || cx->part == PART_OPTIMIZER;
 }
 
-/* False for the evaluation plan, which the trainer records too. cx->phase stays PHASE_EVALUATE in the plans
-   after it. */
+/* False for the evaluation plan. The phase stays PHASE_EVALUATE in the plans recorded after it. */
 static bool is_of_step(const exec *cx) {
     return is_once_a_step(cx) || cx->phase != PHASE_EVALUATE;
 }

@@ -9,8 +9,7 @@ double estimate_peak(const machine *m, const config *cfg) {
 
 /* ---- stages ---- */
 
-/* The first and the last stage, and stage 1 for all stages between. Of these, stage 1 has the most layers and
-   micro-batches in flight. */
+/* BETWEEN is stage 1: of all middle stages it has the most layers and micro-batches in flight. */
 enum { FIRST, BETWEEN, LAST, KINDS_OF_STAGE };
 
 typedef struct stage_counts {

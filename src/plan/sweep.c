@@ -58,8 +58,7 @@ static double product_seconds(const search *s, config_checkpointing kind) {
     return flops * (kind == CHECKPOINTING_FULL ? 4.0 / 3 : 1) / rate / (double)s->asked->ranks;
 }
 
-/* Sequence parallelism gathers and scatters the stream four times per layer. Gathers may be in FP8 (1 byte),
-   scatters are bf16. */
+/* Per layer the stream is gathered four times, in FP8 (1 byte) at best, and scattered four times, in bf16. */
 static double tensor_seconds(const search *s, const candidate *c) {
     machine_group g = machine_group_along(&c->mesh, MESH_TP);
     double layers = (double)s->base->shape->layers / (double)c->mesh.size[MESH_PP];
@@ -146,8 +145,7 @@ static void insert_row(sweep *s, const sweep_row *row) {
     if (s->count < SWEEP_SHOWN) s->count++;
 }
 
-/* Estimates a row and inserts it if it fits. False if it does not fit or the configuration does not allow
-   it. */
+/* Estimates a row and inserts it if it fits. False if it does not fit or is not allowed. */
 static bool try_row(const search *s, sweep_row *row) {
     config cfg = *s->base->cfg;
     estimate e;

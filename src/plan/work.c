@@ -71,8 +71,7 @@ static double tensor_traffic(const tensor *t) {
     return t ? (double)t->rows * (double)t->columns * dtype_bytes(t->dtype) : 0;
 }
 
-/* Bytes per element of the first high-precision tensor, which has the format of the quantized copies'
-   source. */
+/* Bytes per element of the first high-precision tensor: the source of quantized copies has its format. */
 static int source_bytes(const op_info *op, const void *args) {
     for (int i = 0; i < op->field_count; i++) {
         op_field_kind kind = op->fields[i].kind;

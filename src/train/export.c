@@ -1,4 +1,4 @@
-/* train/export: opens a trained model and writes it, through a staging folder or file that is renamed at the
+/* train/export: opens a trained model and writes it to a staging folder or file, which is renamed at the
    end. */
 #include "train/export.h"
 #include "backend/backend.h"

@@ -1,5 +1,4 @@
-/* train/export: writes a trained model as a Hugging Face folder, a PEFT folder of adapters, or a GGUF
-   file. */
+/* train/export: writes a trained model as a Hugging Face folder, a PEFT folder, or a GGUF file. */
 #ifndef TRAIN_EXPORT_H
 #define TRAIN_EXPORT_H
 

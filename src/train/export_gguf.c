@@ -131,8 +131,7 @@ static ott_status describe_merges(describing *d, const tokenizer_merge *merge, i
     return status;
 }
 
-/* llama.cpp first joins the neighbors whose merged token has the highest score, so earlier merges get higher
-   scores. */
+/* llama.cpp merges the pair with the highest score first, so earlier merges get higher scores. */
 static ott_status describe_scores(describing *d, const tokenizer_merge *merge, int64_t count) {
     void *memory;
     TRY(mem_alloc_array(d->account, MEM_DATA, d->vocab, sizeof(float), "scores of tokens", &memory));
@@ -159,8 +158,8 @@ static int64_t other_stop(const tokenizer *t) {
     return -1;
 }
 
-/* True if the tokenizer adds exactly token `id` before (or after) a text. A GGUF file can only express BOS
-   and EOS. */
+/* True if the tokenizer adds only token `id` before (`behind`: after) a text. A GGUF file can express no
+   more. */
 static bool puts_alone(const tokenizer *t, bool behind, int32_t id) {
     int count;
     const int32_t *around = tokenizer_around(t, behind, &count);

@@ -4,8 +4,7 @@
 #include "tensor/dry_run.h"
 #include <string.h>
 
-/* ---- layout of a micro-batch: number[2], token[T], target[T], position[T], start[T + 1] (cu_seqlens)
-   ---- */
+/* ---- layout: number[2] (of the first token), token[T], target[T], position[T], cu_seqlens[T + 1] ---- */
 
 static int64_t tokens_of(const feed_shape *s) {
     return s->rows * s->length;
@@ -94,8 +93,7 @@ static int32_t *tokens_at(const feed *f, int64_t index) {
     return numbers_at(f, index) + number_ints(f);
 }
 
-/* Loads row `number` of the data as row b of micro-batch `index`, and appends its documents to earlier rows'
-   documents. */
+/* Loads row `number` of the data as row b of micro-batch `index`, and appends its documents. */
 static ott_status make_row(feed *f, int64_t index, int64_t b, bool training, int64_t number,
                            int64_t *labels) {
     const feed_shape *s = shape_of(f, index);

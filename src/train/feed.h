@@ -51,8 +51,7 @@ void feed_close(feed *f);
 int64_t feed_batch_bytes(const feed *f, const feed_shape *s);
 batch feed_batch_at(const feed *f, const feed_shape *s, void *data);
 
-/* Fills a set with this rank's micro-batches of the step whose first row is `first`. Does nothing if they are
-   there already. */
+/* Fills a set with this rank's micro-batches of the step that starts at row `first`, if not done already. */
 ott_status feed_step(feed *f, int set, int64_t first);
 /* Fills FEED_EVALUATION with rows first, first + 1, ... of the validation data. */
 ott_status feed_evaluation(feed *f, int64_t first);

@@ -8,8 +8,7 @@ enum { FREEZING_NONE = -1 };
 
 /* OTT_ERR_CONFIG if an entry is malformed or the steps do not ascend. */
 ott_status freezing_check(const config *cfg);
-/* OTT_ERR_CONFIG if an entry names no trained parameter or freezes all. Call before the first step; nothing
-   is frozen after it. */
+/* OTT_ERR_CONFIG if an entry names no trained parameter or freezes all. Unfreezes all: call before step 1. */
 ott_status freezing_check_names(const config *cfg, model *m);
 /* Returns the entry that applies to a step, counted from 0; FREEZING_NONE if there is none. */
 int freezing_at(const config *cfg, int64_t step);

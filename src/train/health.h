@@ -23,8 +23,7 @@ ott_status health_open(trainer *t, const health_options *o, health **out);
 void health_close(health *h); /* NULL is allowed */
 /* Before a step: sets the trainer's hook if this step is measured. */
 void health_begin_step(health *h);
-/* After a step: writes the measurements (metrics NULL: not on this rank) and applies fallbacks. Collective
-   over all ranks. */
+/* After a step: writes the measurements (not if metrics is NULL) and applies fallbacks. Collective. */
 ott_status health_end_step(health *h, metrics_writer *metrics);
 
 /* 10 log10(signal / noise); infinite without noise, NaN without a signal. */

@@ -170,8 +170,7 @@ static ott_status find_start(run *r) {
     return process_group_broadcast(&r->process_group, &r->start.step, sizeof r->start.step);
 }
 
-/* A resumed run may have another number of ranks. That changes the rows of a step, and so the number of
-   steps. */
+/* With another number of ranks, a resumed run has other rows per step, and so another number of steps. */
 static ott_status fit_rows(run *r) {
     if (!*r->cfg->checkpoint.load_path) return OTT_OK;
     TRY(resume_fit_rows(r->log, r->account, r->cfg, &r->start, r->train_data));
@@ -212,8 +211,7 @@ static ott_status open_metrics(run *r) {
     return status;
 }
 
-/* Reads the totals of the run's earlier processes from the checkpoint. If that fails, the run continues
-   without them. */
+/* Reads the totals of the run's earlier processes from the checkpoint; only warns if that fails. */
 static ott_status open_history(run *r) {
     run_history *h = &r->progress.history;
     const run_state *state = &r->trainer->run;
@@ -333,7 +331,7 @@ static ott_status log_command(const run *r) {
     return status;
 }
 
-/* Saves even if periodic checkpoints are off. */
+/* Ends the run on a stop request. Saves even if periodic checkpoints are off. */
 static ott_status save_and_stop(run *r) {
     long long step = (long long)r->trainer->run.step;
     bool there = r->saved_step == step || (r->start.checkpoint && step == r->start.step);
@@ -355,8 +353,8 @@ static ott_status validate(run *r) {
     return progress_validation(&r->progress, r->trainer, &e, clock_seconds() - started);
 }
 
-/* Uses KempnerForge's wording, which other tools parse. If only a gradient is not finite, names its
-   parameter. */
+/* Uses KempnerForge's wording, which other tools parse. Names the parameter if only a gradient is not
+   finite. */
 static void log_nonfinite(const run *r, const step_result *s, const char *gradient, const char *where) {
     const run_state *state = &r->trainer->run;
     const run_history *h = &r->progress.history;

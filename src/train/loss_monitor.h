@@ -25,8 +25,7 @@ typedef struct loss_monitor {
 } loss_monitor;
 
 void loss_monitor_open(loss_monitor *w, int64_t vocab);
-/* Adds a step's loss. True if a warning is due; then *mean is the mean of the last LOSS_MONITOR_STEPS
-   losses. */
+/* Adds a step's loss. True if a warning is due; then *mean is of the last LOSS_MONITOR_STEPS losses. */
 bool loss_monitor_add(loss_monitor *w, double loss, double *mean);
 
 #endif

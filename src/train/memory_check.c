@@ -10,8 +10,7 @@
 
 /* ---- measuring ---- */
 
-/* Converts to every recipe of the precision schedule. Keeps the largest memory that forward saves for
-   backward. */
+/* Converts to every recipe of the precision schedule. out->saved becomes the largest of all. */
 static ott_status try_phases(trainer *t, const precision_plan *precision, memory_need *out) {
     for (int i = 0; i < precision->phase_count; i++) {
         if (precision->phases[i].recipe != t->recipe) TRY(trainer_convert(t, precision->phases[i].recipe));
@@ -76,8 +75,7 @@ static memory_limit host_room(const memory_check *c) {
     return room;
 }
 
-/* Applies a setting repeatedly until the run fits or the setting cannot change further. False if it saves
-   nothing. */
+/* Applies a setting until the run fits or the setting cannot change further. False if it saves nothing. */
 static bool propose(const memory_check *c, const variant *from, setting set, int64_t need, int64_t left,
                     proposal *out) {
     variant v = *from;
@@ -159,8 +157,7 @@ static void write_proposals(str *text, const memory_check *c, const variant *v, 
 
 enum { MOST_RANKS = 1024 };
 
-/* Appends the smallest power of two of ranks on which the run fits if they shard the parameters. False if
-   there is none. */
+/* Appends the smallest power of two of ranks on which the sharded run fits. False if there is none. */
 static bool write_ranks(str *text, const memory_check *c, const variant *from, int64_t left) {
     variant v = *from;
     memory_need n;
@@ -285,8 +282,7 @@ ott_status memory_check_measure(const memory_check *c, memory_need *out) {
     return need_of(c, &(variant){.cfg = *c->cfg, .shape = *c->shape}, out);
 }
 
-/* Checks host memory. It applies if the device has its own memory, but the run also needs memory of the
-   host. */
+/* Checks the host memory that a run needs in addition to a GPU's memory. */
 static ott_status check_host(const memory_check *c, const memory_need *n) {
     memory_limit room = host_room(c);
     char size[SIZE_TEXT], left[LIMIT_TEXT];

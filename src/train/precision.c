@@ -66,7 +66,7 @@ static void apply_options_to(const config *cfg, cast_spec *s) {
     apply_pow2(cfg, s);
 }
 
-/* fp8_format is TransformerEngine's and selects the gradients' format. torchao's recipes have fixed
+/* fp8_format, as in TransformerEngine, selects the gradients' format. torchao's recipes have fixed
    formats. */
 static void apply_format(const config *cfg, cast_spec *s) {
     if (cfg->float8.fp8_format == FP8_FORMAT_RECIPE || s->scale.rule == SCALE_TORCHAO) return;
@@ -234,8 +234,7 @@ static ott_status read_fp8(const config *cfg, precision_plan *p) {
 
 /* ---- names of recipes ---- */
 
-/* fp16 needs loss scaling for the full run. fp32 would change the activation format, which all layers
-   share. */
+/* fp16 needs loss scaling in the full run. fp32 would change the activations, which all layers share. */
 static bool may_name(bool for_module, const char *name) {
     return strcmp(name, "fp16") != 0 && !(for_module && strcmp(name, "fp32") == 0);
 }

@@ -131,8 +131,7 @@ static void list_groups(process_group *pg, group **out[GROUPS]) {
     memcpy(out, groups, sizeof groups);
 }
 
-/* Number of ranks of group i; 1 if it is not opened. Without ep, the group `shard` also shards the
-   experts. */
+/* Number of ranks of group i; 1: not opened. Without ep, the group `shard` also shards the experts. */
 static int64_t size_of_group(const mesh *m, int i) {
     bool of_experts = group_sets[i] == MESH_SET(DP_SHARD);
     return of_experts && m->size[MESH_EP] == 1 ? 1 : mesh_group_size(m, group_sets[i]);

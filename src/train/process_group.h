@@ -49,8 +49,7 @@ ott_status process_group_join(mem *account, const logger *log, const config *cfg
    distributed.fit may change sizes. Errors are collected (config_collect), so use pg->mesh only if
    config_collect_end succeeds. */
 ott_status process_group_make_mesh(process_group *pg, config *cfg);
-/* Opens the groups of pg->mesh: over NCCL if the device has such links (comm/links.h), else over MPI. d is
-   borrowed. */
+/* Opens the groups of pg->mesh, over NCCL if the device has it (comm/links.h), else over MPI. Borrows d. */
 ott_status process_group_open(process_group *pg, device *d, const config *cfg);
 /* Bytes of host memory (MEM_COMM) that the MPI groups of one rank need. */
 int64_t process_group_bytes(const mesh *m);
@@ -73,8 +72,7 @@ ott_status process_group_first_rank(process_group *pg, bool flag, int *rank);
 /* Broadcasts rank 0's data[bytes], or its text, to all ranks. */
 ott_status process_group_broadcast(process_group *pg, void *data, int64_t bytes);
 ott_status process_group_broadcast_text(process_group *pg, str *text);
-/* OTT_ERR_CONFIG on a rank with another configuration than rank 0; the message shows the first key that
-   differs. */
+/* OTT_ERR_CONFIG on a rank with another configuration than rank 0; the message has the first such key. */
 ott_status process_group_check_config(process_group *pg, const config *cfg);
 /* Compares `text` (one line for each file that the run reads) with rank 0's. OTT_ERR_RANK on every rank if
    one rank differs; the message shows that rank's first different line and rank 0's. */

@@ -130,8 +130,7 @@ typedef struct comparison {
     const config *before, *now;
 } comparison;
 
-/* True if a key of [float8] does not matter: one of the runs is not in FP8, or the key follows from the
-   recipe. */
+/* True if a key of [float8] does not matter: a run is not in FP8, or the key follows from the recipe. */
 static bool is_float8_incidental(const comparison *c, const char *key) {
     if (c->now->train.mixed_precision != PRECISION_FP8 || c->before->train.mixed_precision != PRECISION_FP8)
         return true;
@@ -208,8 +207,7 @@ out:
     return status;
 }
 
-/* Abandons checkpoints after `step` (-1: all). The metrics are copied first, so that no crash can lose
-   them. */
+/* Abandons checkpoints after `step` (-1: all). Copies the metrics first, so that no crash can lose them. */
 static ott_status leave_branch(const logger *log, const run_folder *f, int64_t step) {
     int64_t branch;
     TRY(checkpoint_run_branch_to_abandon(f->account, f->checkpoints, step, &branch));
@@ -218,8 +216,7 @@ static ott_status leave_branch(const logger *log, const run_folder *f, int64_t s
     return checkpoint_run_rewind(f->account, log, f->checkpoints, step);
 }
 
-/* Records the checkpoint outside the run folder that this run starts from, for a restart before its first own
-   checkpoint. */
+/* Records the foreign checkpoint that this run starts from, for a restart before its first own one. */
 static ott_status keep_origin(run_folder *f, const char *checkpoint) {
     char path[PATH_MAX] = "";
     if (checkpoint && !realpath(checkpoint, path)) snprintf(path, sizeof path, "%s", checkpoint);

@@ -1,5 +1,4 @@
-/* train/resume_rows: rows per step and number of steps of a resumed run, which may have another number of
-   ranks. */
+/* train/resume_rows: rows per step and steps of a resumed run, which may have another number of ranks. */
 #ifndef TRAIN_RESUME_ROWS_H
 #define TRAIN_RESUME_ROWS_H
 

@@ -114,8 +114,7 @@ static store_reshard reshard_from(const config *cfg) {
     return STORE_RESHARD_DEFAULT;
 }
 
-/* The head's grad_weight GEMM contracts over the tokens of a chunk, so a chunk must hold full scale
-   blocks. */
+/* The head's grad_weight GEMM contracts over the tokens of a chunk, which must hold full scale blocks. */
 static ott_status check_chunk(const recipe *r, const trainer_options *o) {
     int64_t tokens = o->batch_size * o->seq_len, evaluated = o->evaluation_batch * o->evaluation_length;
     if (evaluated > tokens) tokens = evaluated;

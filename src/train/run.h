@@ -1,5 +1,4 @@
-/* train/run: turns a configuration into initial weights and trainer options. Used by training and
-   inference. */
+/* train/run: turns a configuration into initial weights and trainer options, for training and inference. */
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
 

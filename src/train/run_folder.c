@@ -131,8 +131,7 @@ static ott_status lock_folder(run_folder *f, const logger *log, const char *fold
 
 /* ---- choosing ---- */
 
-/* Creates and locks the folder. *taken: a new run (`fresh`) cannot use it, since it has a run or is
-   locked. */
+/* Creates and locks the folder. *taken: a new run (`fresh`) cannot use it: it has a run or is locked. */
 static ott_status try_folder(run_folder *f, const logger *log, const char *folder, const char *dir,
                              bool fresh, bool *taken) {
     bool busy;

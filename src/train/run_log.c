@@ -171,8 +171,8 @@ static void log_folder(const run_log_start *a) {
                  (long long)o->padding);
 }
 
-/* Logs how masters loaded from 16-bit weights respond to small updates (docs/recipes.md, "Fine-tuning from a
-   bf16 folder"). */
+/* About small updates of masters that were loaded from bf16 (docs/recipes.md, "Fine-tuning from a bf16
+   folder"). */
 static void log_masters(const run_log_start *a) {
     ott_dtype from = a->trainer->m->masters_from;
     if (from == OTT_F32 || a->trainer->run.step > 0) return;

@@ -10,8 +10,7 @@ typedef struct message {
     group_request request;
 } message;
 
-/* Position in the sequence of messages that another stage sends: its task, and how many sends of that task
-   are done. */
+/* Position in another stage's sequence of messages: its task, and how many of the task's sends are done. */
 typedef struct position {
     int64_t task;
     int sent;
@@ -244,8 +243,7 @@ static layer_range layers_of(const stage *s, pipeline_task t) {
     return pipeline_layers(s->shape, s->m->options.layers, t.chunk);
 }
 
-/* Moves the table gradient out of the parameter: the next micro-batch writes its own before this one is
-   sent. */
+/* Moves the table gradient out of the parameter, since the next micro-batch's comes before it is sent. */
 static void keep_table(stage *s, in_flight *f) {
     parameter *table = s->m->embedding.weight;
     f->table = table->grad;

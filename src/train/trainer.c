@@ -39,7 +39,7 @@ static int64_t loss_bytes(const trainer *t, int64_t tokens) {
     return backend_align(t->device->can, 4 * tokens);
 }
 
-/* Bytes of the resident micro-batches and their losses, or of a batch of evaluation, which uses the same
+/* Bytes of the resident micro-batches with losses, or of a batch of evaluation, which uses the same
    memory. */
 static int64_t batch_bytes(const trainer *t) {
     const feed *f = &t->feed;
@@ -98,8 +98,7 @@ void trainer_set_checkpointing(const trainer_options *o, model *m) {
         m->blocks[i].checkpointing = i % o->checkpoint_every == 0 ? o->checkpointing : CHECKPOINT_NONE;
 }
 
-/* Delayed scaling advances with every micro-batch, so undoing an abandoned step needs a copy from its
-   start. */
+/* Delayed scaling advances with every micro-batch, so undoing a step needs a copy from its start. */
 static ott_status reserve_delayed(trainer *t) {
     int64_t bytes = t->m->delayed.block_bytes;
     device_release(t->device, t->delayed_before);

@@ -115,11 +115,9 @@ ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_excl
 /* Between steps: continues under recipe r and plans memory again. Also call it with the same recipe after
    layers have fallen back. Bit-identical to saving, opening a trainer with that recipe and loading. */
 ott_status trainer_convert(trainer *t, const recipe *r);
-/* Shares the list of fallen-back layers across pipeline stages. Collective over run_group; call before
-   trainer_convert. */
+/* Shares the list of fallen-back layers across pipeline stages. Collective; call before trainer_convert. */
 ott_status trainer_share_fallbacks(trainer *t);
-/* Runs one optimizer step. OTT_ERR_STOPPED if cx.cancellation stops it before the update; then nothing has
-   changed. */
+/* Runs one optimizer step. OTT_ERR_STOPPED if cx.cancellation stops it; then nothing has changed. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out);
 /* Evaluates the first `batches` batches of the validation data, or all if it has fewer. OTT_ERR_STOPPED if
    cx.cancellation stops it. */

@@ -2,8 +2,7 @@
 #include "train/trainer_parts.h"
 
 /* Evaluates one batch on each rank, from batch `first` on. Adds the losses to *total in batch order, as on
-   one rank. A rank without a batch left repeats the last batch, so that collectives match, and its loss is
-   not added. */
+   one rank. A rank without a batch left repeats the last one for the collectives; its loss is not added. */
 static ott_status evaluate_round(trainer *t, int64_t first, evaluation *e, float *total) {
     const group *g = t->cx.data_group;
     int64_t own = first + g->rank, taken = own < e->batches ? own : e->batches - 1;
@@ -38,8 +37,7 @@ static ott_status evaluate(trainer *t, int64_t batches, evaluation *out) {
     return trainer_count_gemms(t);
 }
 
-/* Restores the training weights also when the evaluation fails or is stopped, since the run may be saved
-   then. */
+/* Restores the training weights also after a failure or stop, since the run may be saved then. */
 ott_status trainer_evaluate(trainer *t, int64_t batches, evaluation *out) {
     TRY(trainer_use_average(t, true));
     ott_status status = evaluate(t, batches, out);

@@ -4,8 +4,8 @@
 
 #include "train/trainer.h"
 
-/* Floats of trainer.host_state, copied to the device at the start of a step: the step state (nn/optimizer.h),
-   grad_scale, pass_scale. */
+/* Floats of trainer.host_state, copied to the device at each step: step state (nn/optimizer.h), grad_scale,
+   pass_scale. */
 enum { GRAD_SCALE = STEP_STATE_COUNT, PASS_SCALE, SENT_WORDS };
 
 /* Sums values[count] over the ranks of g. */
@@ -25,11 +25,9 @@ ott_status trainer_reduce(trainer *t);
 ott_status trainer_run_update(void *user);
 /* Records all four plans and allocates the arena for the largest. */
 ott_status trainer_plan_memory(trainer *t);
-/* Sets the checkpointing by the memory budget, if there is one. Collective; call before
-   trainer_plan_memory. */
+/* Sets the checkpointing by the memory budget, if any. Collective; call before trainer_plan_memory. */
 ott_status trainer_fit_budget(trainer *t);
-/* Plans memory again if the feed's document_capacity has grown: the workspace of attention may depend on
-   it. */
+/* Plans memory again if document_capacity has grown: attention's workspace may depend on it. */
 ott_status trainer_plan_documents(trainer *t);
 
 /* ---- parts of a step (trainer_step.c) ---- */

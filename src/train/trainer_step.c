@@ -148,8 +148,8 @@ static ott_status sum_gradients(trainer *t, group *ranks) {
 }
 
 /* Runs all micro-batches. Sums their losses into STEP_LOSS and STEP_Z_LOSS and their gradients into the
-   parameters' grad. Then reduces over ranks, in one rank's order: first over ranks with other rows, then over
-   ranks with other tokens. */
+   parameters' grad. Then reduces over ranks, in one rank's order: first data-parallel ranks, then
+   context-parallel ranks. */
 static ott_status accumulate(trainer *t) {
     tensor loss = tensor_columns(t->state, STEP_LOSS, 2); /* and the z-loss */
     TRY(device_zero(t->device, t->m->grads, t->m->trained_bytes));
