@@ -54,8 +54,8 @@ static bool resolve_granularity(granularity grain, hf_scales *out) {
 
 static ott_status fail_trained(const char *name, const char *why) {
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "%s cannot be exported as it was trained: %s; export with granularity tensor, channel "
-                       "or block, which requantizes the weights",
+                       "%s cannot be exported as trained: %s; export with granularity tensor, channel or "
+                       "block, which requantizes the weights",
                        name, why);
 }
 

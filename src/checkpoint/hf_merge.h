@@ -19,7 +19,7 @@ typedef struct hf_merge {
 static inline bool hf_merge_applies(const model_module *e) {
     return e->lora_a != NULL;
 }
-/* Copies the adapter to the host; this rank must have all of it. Close it even after an error. */
+/* Copies the adapter to the host; this rank must have the full adapter. Close it even after an error. */
 ott_status hf_merge_open(device *d, const model_module *e, hf_merge *out);
 void hf_merge_close(hf_merge *m);
 /* Adds scale B A to elements [first, first + count) of the weight, in row-major order. DoRA: also applies the

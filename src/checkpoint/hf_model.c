@@ -297,11 +297,10 @@ static ott_status are_codes(const loading *l, int i, int count, bool *codes) {
     for (int k = 1; k < count; k++) {
         TRY(find_tensor(l, i + k, &t));
         if (is_fp8(t) != *codes)
-            return status_fail(OTT_ERR_UNSUPPORTED,
-                               "%s: %s combines the tensors %s and %s, and only one of them is FP8: remove "
-                               "train.frozen_dtype = fp8",
-                               shards_path(l->file), l->places.of[i].parameter->name, l->places.of[i].name,
-                               t->entry->name);
+            return status_fail(
+                OTT_ERR_UNSUPPORTED,
+                "%s: %s combines the tensors %s and %s, and only one is FP8: remove train.frozen_dtype = fp8",
+                shards_path(l->file), l->places.of[i].parameter->name, l->places.of[i].name, t->entry->name);
     }
     return OTT_OK;
 }

@@ -101,7 +101,7 @@ static ott_status fail_block(const model_options *o) {
                                         [ACTIVATION_GEGLU_TANH] = "geglu_tanh"};
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "model.norm_type = %s with model.activation = %s%s: no Hugging Face family that "
-                       "Ottava writes has all of these; starcoder2 has layernorm with gelu or relu",
+                       "Ottava writes supports this; starcoder2 has layernorm with gelu or relu",
                        model_norm(o) >= FAMILY_NORM_LAYER ? "layernorm" : "rmsnorm", words[o->activation],
                        o->qk_norm    ? " and model.qk_norm = true"
                        : o->qkv_bias ? " and model.attention_bias = true"
@@ -116,7 +116,7 @@ ott_status hf_save_family(const model_options *o, const family **out) {
     if (o->layer_norm || o->activation != ACTIVATION_SILU) return fail_block(o);
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "model.attention_bias = %s with model.qk_norm = %s%s%s%s: no Hugging Face family that "
-                       "Ottava writes has all of these",
+                       "Ottava writes supports this",
                        o->qkv_bias ? "true" : "false", o->qk_norm ? "true" : "false",
                        o->o_bias ? " and model.attention_output_bias = true" : "",
                        o->mlp_bias ? " and model.mlp_bias = true" : "",

@@ -121,7 +121,7 @@ static ott_status read_activation(const char *name, json_t *root, hf_config *c) 
                    list_functions(f, list));
 }
 
-/* Switches that must have a fixed value, because the other one is not supported. */
+/* Switches that must have a fixed value, because the other value is not supported. */
 static ott_status refuse_switches(const char *name, json_t *root, const family *f) {
     const struct {
         const char *key;

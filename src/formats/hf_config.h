@@ -88,7 +88,7 @@ typedef struct hf_config {
  * out of range) and OTT_ERR_UNSUPPORTED name the file, the key and its value.
  */
 ott_status hf_config_read(mem *account, const char *path, hf_config *out, char **text);
-/* Same, from text. `name` stands for the file in messages. */
+/* Same, from text. `name` is the file's name in messages. */
 ott_status hf_config_parse(const char *name, const char *text, int64_t length, hf_config *out);
 bool hf_config_equal(const hf_config *a, const hf_config *b);
 

@@ -108,7 +108,7 @@ static bool has_key(const editor *e, const char *key) {
     return json_object_get(e->root, key) != NULL;
 }
 
-/* Renames rope_parameters to rope_scaling in place, and moves rope_theta out of it. */
+/* Renames rope_parameters to rope_scaling in place; its rope_theta becomes a top-level key. */
 static ott_status edit_rope(editor *e) {
     if (e->c->family->learned_positions) return OTT_OK;
     bool is_old = !has_key(e, "rope_parameters") && !hf_get(hf_get(e->root, "rope_scaling"), "rope_theta");

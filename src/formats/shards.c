@@ -227,7 +227,7 @@ static ott_status open_single(shards *s, const char *name) {
     return open_headers(s);
 }
 
-/* Reports what the folder has instead of readable weights. */
+/* Fails with a hint about other files in the folder. */
 static ott_status fail_no_weights(const shards *s) {
     file_list names;
     const char *other = NULL, *pickle = NULL;
@@ -262,7 +262,7 @@ static ott_status open_folder(shards *s) {
     if (file_exists(single) && file_exists(index))
         return status_fail(OTT_ERR_FORMAT,
                            "%s: holds " SHARDS_SINGLE_NAME " and " SHARDS_INDEX_NAME
-                           ": give the path of one of them",
+                           ": give the path of the file or of the index",
                            s->path);
     if (file_exists(single)) return open_single(s, SHARDS_SINGLE_NAME);
     if (!file_exists(index)) return fail_no_weights(s);

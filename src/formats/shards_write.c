@@ -183,7 +183,7 @@ static ott_status refuse_weights(const shards_writer *w) {
     return status;
 }
 
-/* Opens the next files until one needs data; files of empty tensors are complete at once. */
+/* Opens the next files until one needs data; commits files of empty tensors. */
 static ott_status open_next_files(shards_writer *w) {
     while (w->current < w->part_count) {
         const shard_part *part = &w->parts[w->current];

@@ -74,7 +74,7 @@ ott_status report_read_settings(report *r, report_run_data *run) {
     if (bytes == 0 || str_utf8_error(run->config, bytes) >= 0) return OTT_OK;
     tree_builder b = {.account = r->account, .memory = r->texts, .place = run->folder};
     ott_status status = toml_read(&b, run->config, bytes, &root);
-    if (status == OTT_ERR_CONFIG) return OTT_OK; /* edited by hand: shown, but not compared */
+    if (status == OTT_ERR_CONFIG) return OTT_OK; /* an invalid file: shown, but not compared */
     TRY(status);
     run->settings = root;
     run->seeded = read_seed(root, "seed", &run->seed);

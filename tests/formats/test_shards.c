@@ -533,7 +533,7 @@ static void what_a_folder_holds(void **state) {
     shards_close(s);
     folder_write_text(f, SHARDS_INDEX_NAME, MAP("\"a\":\"model.safetensors\""));
     assert_int_equal(open_model(f, "", &s), OTT_ERR_FORMAT);
-    assert_error_names("give the path of one of them");
+    assert_error_names("give the path of the file or of the index");
     assert_int_equal(open_model(f, SHARDS_INDEX_NAME, &s), OTT_OK);
     shards_close(s);
 }
