@@ -12,9 +12,9 @@ enum { HF_BLOCK = 128, HF_NAME_MOST = 256 };
 
 typedef struct hf_dequantize {
     mem *account;
-    float *scale;    /* [block rows of the weight, scale_columns] */
+    float *scale;    /* [rows of blocks, scale_columns] */
     int64_t columns; /* columns of the weight */
-    /* elements that share a scale; scales per row of blocks */
+    /* block_rows x block_columns elements share a scale; scale_columns: scales per row of blocks */
     int64_t block_rows, block_columns, scale_columns;
 } hf_dequantize;
 

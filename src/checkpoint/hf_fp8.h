@@ -38,8 +38,7 @@ typedef struct hf_fp8_matrix {
        keeps_codes it is the quantization factor (code = weight * scale), else the dequantization factor. */
     float *scale;
     const cast_spec *trained; /* training's cast, for HF_SCALE_AS_TRAINED; else NULL */
-    /* see hf_fp8_cast: elements are streamed as codes */
-    bool keeps_codes;
+    bool keeps_codes;         /* as in hf_fp8_cast; elements are streamed as codes */
 } hf_fp8_matrix;
 
 typedef struct hf_fp8 {

@@ -1,6 +1,6 @@
 /*
- * checkpoint/hf_merge: merges an adapter (nn/lora.h) into its weight while the weight is written: W + scale B
- * A, piece by piece. Needs no copy of the weight. Internal to src/checkpoint.
+ * checkpoint/hf_merge: merges an adapter (nn/lora.h) into its weight while the weight is written: W +
+ * scale B A, piece by piece. Needs no copy of the weight. Internal to src/checkpoint.
  */
 #ifndef CHECKPOINT_HF_MERGE_H
 #define CHECKPOINT_HF_MERGE_H

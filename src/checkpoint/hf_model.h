@@ -9,7 +9,7 @@
 #include "config/config.h"
 #include "model/model.h"
 
-/* Facts of config.json that have no key in [model]. */
+/* Values of config.json that have no key in [model]. */
 typedef struct hf_model_notes {
     /* dropouts that transformers would train with: "attention_dropout = 0.1"; "" if none */
     char dropout[128];
@@ -17,7 +17,7 @@ typedef struct hf_model_notes {
     double router_aux_loss_coef; /* -1 if there is none */
 } hf_model_notes;
 
-/* Sets the keys of [model] that the user did not set from config.json of model.hf_path. Does nothing if
+/* Reads config.json of model.hf_path into the keys of [model] that the user did not set. Does nothing if
    model.hf_path is empty. notes may be NULL. */
 ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes);
 /* Appends the comma-separated names of the block matrices that the folder stores as E4M3 codes, except

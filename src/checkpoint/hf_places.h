@@ -45,11 +45,11 @@ void hf_places_close(hf_places *p);
 /* Clears `owned` where another rank writes. Ranks with equal copies take turns. Collective. */
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks);
 
-/* The slice of the file tensor that this rank owns, and its offset in the rank's shard. */
+/* The slice of the file tensor that this rank owns. */
 typedef struct hf_slice {
     parameter_part part; /* rows and columns of the tensor; rows 0: none */
-    const tensor *shard;
-    int64_t first;
+    const tensor *shard; /* the parameter's shard on this rank */
+    int64_t first;       /* offset of the slice in the shard, in elements */
 } hf_slice;
 hf_slice hf_place_slice(const hf_place *p);
 /* Device address of element `at` of the slice. */
