@@ -14,10 +14,10 @@
 typedef struct metrics_lines {
     mem *account;
     file_reader file;
-    char *buffer;           /* [2 * METRICS_LINE_BYTES]: bytes [at, at + held) of the file */
-    int64_t at, held, next; /* next: offset of the next line */
-    const char *line;       /* current line without its newline; NULL if it is too long */
-    int64_t length, number;
+    char *buffer;                   /* [2 * METRICS_LINE_BYTES]: bytes [at, at + held) of the file */
+    int64_t at, held, next;         /* next: offset of the next line */
+    const char *line;               /* current line without its newline; NULL if it is too long */
+    int64_t length, number;         /* bytes of the line; its number, from 1 */
     int64_t damaged, first_damaged; /* number of damaged lines, and line number of the first */
 } metrics_lines;
 

@@ -39,7 +39,8 @@ const char *safetensors_path(const safetensors *f);
 int64_t safetensors_count(const safetensors *f);
 const safetensors_entry *safetensors_at(const safetensors *f, int64_t index);
 const safetensors_entry *safetensors_find(const safetensors *f, const char *name); /* NULL if it is missing */
-/* Finds `name`, checks format and shape. OTT_ERR_NOT_FOUND (with the nearest name), _DTYPE, _SHAPE. */
+/* Finds `name` and checks its format and shape. OTT_ERR_NOT_FOUND (with the nearest name), OTT_ERR_DTYPE,
+   OTT_ERR_SHAPE. */
 ott_status safetensors_expect(const safetensors *f, const char *name, ott_dtype dtype, int rank,
                               const int64_t *shape, const safetensors_entry **out);
 /* OTT_ERR_SHAPE if an entry of f has another shape. */

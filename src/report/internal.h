@@ -70,7 +70,7 @@ typedef struct report_gap {
     double error;   /* standard error; NaN if each row has one seed */
     /* the true gap is below percent + margin with 95% confidence; NaN if each row has one seed */
     double margin;
-    bool validation; /* of the validation loss, if both rows have one; else of the training loss */
+    bool validation; /* gap of the validation loss, if both rows have one; else of the training loss */
 } report_gap;
 report_gap report_gap_of(const report *r, int row);
 
