@@ -1,8 +1,6 @@
-/*
- * plan/count: counts the work of one rank in a step. Opens the trainer on a dry run (train/memory_check.h),
- * as one rank of a simulated mesh. Counts every operation and collective that the first step records, and
- * times them with a machine's rates.
- */
+/* plan/count: counts the work of one rank in a step. Opens the trainer on a dry run (train/memory_check.h),
+   as one rank of a simulated mesh. Counts every operation and collective that the first step records, and
+   times them with a machine's rates. */
 #ifndef PLAN_COUNT_H
 #define PLAN_COUNT_H
 

@@ -1,7 +1,5 @@
-/*
- * plan/estimate: estimates memory and step time of a run from the counts of one rank (plan/count.h). With a
- * pipeline it counts the first, a middle and the last stage.
- */
+/* plan/estimate: estimates memory and step time of a run from the counts of one rank (plan/count.h). With a
+   pipeline it counts the first, a middle and the last stage. */
 #ifndef PLAN_ESTIMATE_H
 #define PLAN_ESTIMATE_H
 

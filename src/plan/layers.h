@@ -1,7 +1,5 @@
-/*
- * plan/layers: estimates for each kind of linear layer whether FP8 is faster: the time of its three GEMMs in
- * high precision, and in FP8 with the casts that FP8 needs.
- */
+/* plan/layers: estimates for each kind of linear layer whether FP8 is faster: the time of its three GEMMs in
+   high precision, and in FP8 with the casts that FP8 needs. */
 #ifndef PLAN_LAYERS_H
 #define PLAN_LAYERS_H
 

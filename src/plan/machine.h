@@ -1,8 +1,6 @@
-/*
- * plan/machine: the device that a plan is for, and its speed: a row of machines.def or this machine's
- * measured CPU (plan/measure.h), with rates that the user may replace. Estimates the time of operations and
- * collectives.
- */
+/* plan/machine: the device that a plan is for, and its speed: a row of machines.def or this machine's
+   measured CPU (plan/measure.h), with rates that the user may replace. Estimates the time of operations and
+   collectives. */
 #ifndef PLAN_MACHINE_H
 #define PLAN_MACHINE_H
 

@@ -1,7 +1,5 @@
-/*
- * plan/measure: measures the rates of this machine's CPU. Times each operation in a few training steps of a
- * small model with the configuration's formats, head size and sequence length.
- */
+/* plan/measure: measures the rates of this machine's CPU. Times each operation in a few training steps of a
+   small model with the configuration's formats, head size and sequence length. */
 #ifndef PLAN_MEASURE_H
 #define PLAN_MEASURE_H
 

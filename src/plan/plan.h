@@ -1,7 +1,5 @@
-/*
- * plan/plan: implements `ottava plan`: estimates memory and speed of a configuration, on this machine or
- * another, without starting the run. Part of the program, not of the library.
- */
+/* plan/plan: implements `ottava plan`: estimates memory and speed of a configuration, on this machine or
+   another, without starting the run. Part of the program, not of the library. */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 

@@ -1,8 +1,6 @@
-/*
- * plan/sweep: tries other settings for the same training: meshes of the same ranks, activation checkpointing,
- * and micro-batch sizes. Simple lower bounds of memory and time exclude candidates that cannot fit or cannot
- * be among the fastest. The most promising candidates are estimated, and the fastest that fit are listed.
- */
+/* plan/sweep: tries other settings for the same training: meshes of the same ranks, activation checkpointing,
+   and micro-batch sizes. Simple lower bounds of memory and time exclude candidates that cannot fit or cannot
+   be among the fastest. The most promising candidates are estimated, and the fastest that fit are listed. */
 #ifndef PLAN_SWEEP_H
 #define PLAN_SWEEP_H
 

@@ -1,7 +1,5 @@
-/*
- * plan/work: counts the work of an operation: FLOP of GEMMs and attention, bytes read and written by other
- * operations. Takes the arguments of a dry run or of a real call.
- */
+/* plan/work: counts the work of an operation: FLOP of GEMMs and attention, bytes read and written by other
+   operations. Takes the arguments of a dry run or of a real call. */
 #ifndef PLAN_WORK_H
 #define PLAN_WORK_H
 

@@ -1,8 +1,6 @@
-/*
- * train/budget: memory_budget as in torchtitan. Chooses the activation checkpointing of each block so that a
- * step needs a given share of the memory between full recomputation (0) and none (1). Each choice is measured
- * by recording the memory plan; nothing is computed.
- */
+/* train/budget: memory_budget as in torchtitan. Chooses the activation checkpointing of each block so that a
+   step needs a given share of the memory between full recomputation (0) and none (1). Each choice is measured
+   by recording the memory plan; nothing is computed. */
 #ifndef TRAIN_BUDGET_H
 #define TRAIN_BUDGET_H
 

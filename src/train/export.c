@@ -1,5 +1,4 @@
-/* train/export: opens a trained model and writes it to a staging folder or file, which is renamed at the
-   end. */
+/* train/export: opens a trained model and writes it to a staging folder or file, which is then renamed. */
 #include "train/export.h"
 #include "backend/backend.h"
 #include "base/file.h"

@@ -1,9 +1,7 @@
-/*
- * train/export_gguf: writes tokens, token types, merges and special ids as llama.cpp reads them.
- * tokenizer.ggml.model is "gpt2" for byte-level BPE, with the name of its pre-tokenizer in
- * tokenizer.ggml.pre, and "llama" for SentencePiece. A tokenizer that llama.cpp would run differently is
- * refused.
- */
+/* train/export_gguf: writes tokens, token types, merges and special ids as llama.cpp reads them.
+   tokenizer.ggml.model is "gpt2" for byte-level BPE, with the name of its pre-tokenizer in
+   tokenizer.ggml.pre, and "llama" for SentencePiece. A tokenizer that llama.cpp would run differently is
+   refused. */
 #include "train/export_gguf.h"
 #include "data/data.h"
 #include "tokenizer/chat.h"
@@ -158,8 +156,7 @@ static int64_t other_stop(const tokenizer *t) {
     return -1;
 }
 
-/* True if the tokenizer adds only token `id` before (`behind`: after) a text. A GGUF file can express no
-   more. */
+/* True if exactly token `id` is added before (`behind`: after) a text. A GGUF file can express no more. */
 static bool puts_alone(const tokenizer *t, bool behind, int32_t id) {
     int count;
     const int32_t *around = tokenizer_around(t, behind, &count);

@@ -1,8 +1,6 @@
-/*
- * train/feed: the micro-batches of a step. Fills them on the host, for the next step while the device runs
- * the current one, and copies them to the device. A micro-batch is one block of device memory; its parts are
- * aligned as the device requires.
- */
+/* train/feed: the micro-batches of a step. Fills them on the host, for the next step while the device runs
+   the current one, and copies them to the device. A micro-batch is one block of device memory; its parts are
+   aligned as the device requires. */
 #ifndef TRAIN_FEED_H
 #define TRAIN_FEED_H
 

@@ -20,9 +20,9 @@ enum { USES = 2, SLOT_FLOATS = USES * STATISTICS_COUNT };
 typedef struct use_most {
     float measured; /* 1; 0: not measured, or in high precision */
     float format;
-    float alone;                        /* 1: rowwise and columnwise copies have separate scales */
-    float amax, scale_max, scale_below; /* scale_below: minus the smallest scale */
-    float sqnr_below;                   /* minus the lowest SQNR */
+    float has_own_scales;                   /* 1: rowwise and columnwise copies have separate scales */
+    float amax, scale_max, minus_scale_min; /* minus_scale_min: minus the smallest scale */
+    float minus_sqnr;                       /* minus the lowest SQNR */
 } use_most;
 typedef struct use_sum {
     float saturated, underflowed, signal, noise, elements;
@@ -96,16 +96,16 @@ static void take_use(const health *h, int64_t use) {
     const quant_spec *spec = &h->specs[at];
     const cast_spec *cast = use % USES ? &spec->columnwise : &spec->rowwise;
     const float *s = h->host + use * STATISTICS_COUNT, elements = h->elements[at];
-    h->most[use] = (use_most){.scale_below = -INFINITY, .sqnr_below = -INFINITY};
+    h->most[use] = (use_most){.minus_scale_min = -INFINITY, .minus_sqnr = -INFINITY};
     h->sum[use] = (use_sum){0};
     if (elements == 0 || !cast_spec_is_fp8(cast)) return;
     h->most[use] = (use_most){.measured = 1,
                               .format = (float)cast->format,
-                              .alone = quant_spec_shares_scales(spec) ? 0 : 1,
+                              .has_own_scales = quant_spec_shares_scales(spec) ? 0 : 1,
                               .amax = s[STATISTICS_AMAX],
                               .scale_max = s[STATISTICS_SCALE_MAX],
-                              .scale_below = -s[STATISTICS_SCALE_MIN],
-                              .sqnr_below = -judged_sqnr(s)};
+                              .minus_scale_min = -s[STATISTICS_SCALE_MIN],
+                              .minus_sqnr = -judged_sqnr(s)};
     h->sum[use] = (use_sum){s[STATISTICS_SATURATED] * elements, s[STATISTICS_UNDERFLOWED] * elements,
                             s[STATISTICS_SIGNAL], s[STATISTICS_NOISE], elements};
 }
@@ -134,7 +134,7 @@ static ott_status write_use(const health *h, metrics_writer *metrics, int64_t us
         metrics_text("gemm", gemm),
         metrics_text("format", dtype_name((ott_dtype)most->format)),
         metrics_real("amax", (double)most->amax),
-        metrics_real("scale_min", -(double)most->scale_below),
+        metrics_real("scale_min", -(double)most->minus_scale_min),
         metrics_real("scale_max", (double)most->scale_max),
         metrics_real("saturated", (double)(sum->saturated / sum->elements)),
         metrics_real("underflowed", (double)(sum->underflowed / sum->elements)),
@@ -147,8 +147,9 @@ static ott_status write_all(const health *h, metrics_writer *metrics) {
     for (int64_t use = 0; use < use_count(h); use++) {
         int which = (int)(use / USES % TENSOR_COUNT), columnwise = (int)(use % USES);
         const use_most *most = &h->most[use];
-        if (most->measured == 0 || (columnwise && most->alone == 0)) continue;
-        TRY(write_use(h, metrics, use, most->alone != 0 ? gemm_of[which][columnwise] : both_gemms[which]));
+        if (most->measured == 0 || (columnwise && most->has_own_scales == 0)) continue;
+        TRY(write_use(h, metrics, use,
+                      most->has_own_scales != 0 ? gemm_of[which][columnwise] : both_gemms[which]));
     }
     return OTT_OK;
 }
@@ -159,7 +160,7 @@ static ott_status write_all(const health *h, metrics_writer *metrics) {
 static double worst_of(const health *h, int64_t layer, const char **tensor_word) {
     double worst = INFINITY;
     for (int64_t use = layer * TENSOR_COUNT * USES, end = use + TENSOR_COUNT * USES; use < end; use++) {
-        double sqnr = -(double)h->most[use].sqnr_below;
+        double sqnr = -(double)h->most[use].minus_sqnr;
         if (h->most[use].measured == 0 || !(sqnr < worst)) continue;
         worst = sqnr;
         *tensor_word = tensor_words[use / USES % TENSOR_COUNT];

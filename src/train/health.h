@@ -1,10 +1,8 @@
-/*
- * train/health: measures the quality of FP8 quantization at every N-th step. For each quantized copy of each
- * tensor of each linear layer: amax, scales, shares of saturated and underflowed elements, and signal to
- * quantization noise ratio (SQNR). Measures the first micro-batch of every rank and combines the ranks.
- * Writes to metrics.jsonl. A layer that stays below a bound on any rank falls back to high precision on all
- * ranks (float8.fallback_sqnr_db).
- */
+/* train/health: measures the quality of FP8 quantization at every N-th step. For each quantized copy of each
+   tensor of each linear layer: amax, scales, shares of saturated and underflowed elements, signal to
+   quantization noise ratio (SQNR). Measures the first micro-batch of every rank and combines the ranks.
+   Writes to metrics.jsonl. A layer that stays below a bound on any rank falls back to high precision on all
+   ranks (float8.fallback_sqnr_db). */
 #ifndef TRAIN_HEALTH_H
 #define TRAIN_HEALTH_H
 

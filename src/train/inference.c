@@ -145,8 +145,7 @@ static ott_status set_default(config *cfg, const char *section, const char *name
     return config_set(cfg, key, "null");
 }
 
-/* Resets all recipe keys, so that a named recipe is used as published, in all layers that the filter
-   allows. */
+/* Resets all recipe keys, so that a named recipe is used as published in all layers of the filter. */
 static ott_status forget_recipe(config *cfg) {
     static const char *const places[] = {"schedule", "module", "keep_first_layers", "keep_last_layers"};
     int count;

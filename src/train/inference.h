@@ -1,8 +1,6 @@
-/*
- * train/inference: opens a trained model for forward passes only; used by generation, evaluation and export.
- * First find its configuration, which the caller may change, then read it into a plan, then open the model
- * with its weights.
- */
+/* train/inference: opens a trained model for forward passes only; used by generation, evaluation and export.
+   First find its configuration, which the caller may change, then read it into a plan, then open the model
+   with its weights. */
 #ifndef TRAIN_INFERENCE_H
 #define TRAIN_INFERENCE_H
 

@@ -353,8 +353,7 @@ static ott_status validate(run *r) {
     return progress_validation(&r->progress, r->trainer, &e, clock_seconds() - started);
 }
 
-/* Uses KempnerForge's wording, which other tools parse. Names the parameter if only a gradient is not
-   finite. */
+/* KempnerForge's wording, which other tools parse. Names the parameter if only a gradient is not finite. */
 static void log_nonfinite(const run *r, const step_result *s, const char *gradient, const char *where) {
     const run_state *state = &r->trainer->run;
     const run_history *h = &r->progress.history;

@@ -45,13 +45,13 @@ static bool can_round(const config *cfg, const cast_spec *s) {
     return rounds && !kept;
 }
 
-/* True applies to every cast, also of operand keys, like torchao's option. */
+/* The value true applies to every cast, also of operand keys, like torchao's option. */
 static void apply_pow2(const config *cfg, cast_spec *s) {
     bool on = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_TRUE;
     if (on && can_round(cfg, s)) s->scale.power_of_two = true;
 }
 
-/* False overrides the recipe, but not an operand key with the word pow2. */
+/* The value false overrides the recipe, but not an operand key with the word pow2. */
 static void clear_pow2(const config *cfg, cast_spec *s) {
     bool off = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_FALSE;
     if (off && can_round(cfg, s)) s->scale.power_of_two = false;
@@ -66,8 +66,7 @@ static void apply_options_to(const config *cfg, cast_spec *s) {
     apply_pow2(cfg, s);
 }
 
-/* fp8_format, as in TransformerEngine, selects the gradients' format. torchao's recipes have fixed
-   formats. */
+/* fp8_format selects the gradients' format, as in TransformerEngine. torchao's recipes have their own. */
 static void apply_format(const config *cfg, cast_spec *s) {
     if (cfg->float8.fp8_format == FP8_FORMAT_RECIPE || s->scale.rule == SCALE_TORCHAO) return;
     s->format = cfg->float8.fp8_format == FP8_FORMAT_HYBRID ? OTT_E5M2 : OTT_E4M3;
@@ -267,7 +266,7 @@ static ott_status find_recipe(const precision_plan *p, bool for_module, const ch
     FAIL("fp16: loss scaling applies to a full run; use bf16, or train.mixed_precision = \"fp16\"");
 }
 
-/* Copies text[length] without spaces at its ends; false if it does not fit. */
+/* Copies `length` characters without spaces at the ends; false if they do not fit. */
 static bool copy_trimmed(const char *text, size_t length, char *out, size_t size) {
     while (length > 0 && *text == ' ') text++, length--;
     while (length > 0 && text[length - 1] == ' ') length--;

@@ -57,8 +57,7 @@ int64_t process_group_bytes(const mesh *m);
 ott_status process_group_open_dry_run(mem *account, const mesh *m, int64_t rank, process_group *out);
 /* Sets the groups that the model's layers and parameter stores use. shape borrows them. */
 void process_group_set_model(process_group *pg, const config *cfg, model_options *shape);
-/* Closes the groups. If the run failed, call process_group_abort first, so that the other ranks report the
-   reason. A zeroed *pg is allowed. */
+/* Closes the groups; a zeroed *pg is allowed. Call process_group_abort first if the run failed. */
 void process_group_close(process_group *pg);
 
 /* True on rank 0, which writes files and the log for all ranks. */
@@ -78,8 +77,8 @@ ott_status process_group_check_config(process_group *pg, const config *cfg);
    one rank differs; the message shows that rank's first different line and rank 0's. */
 ott_status process_group_check_files(process_group *pg, const char *text);
 ott_status process_group_barrier(process_group *pg);
-/* Call when the run fails: returns `code`, with this rank's number added to the error text. One rank reports
-   its error; the other ranks wait here until MPI ends them. */
+/* Call when the run fails. Returns `code` on one rank, with its rank in the error text, so that it reports
+   the reason. The other ranks wait here until MPI ends them. */
 ott_status process_group_abort(process_group *pg, ott_status code);
 
 #endif

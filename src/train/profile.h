@@ -14,8 +14,7 @@
 
 typedef struct profile profile;
 
-/* *out is NULL if profiling.enable is false. profiling.trace_dir is relative to run_folder. Borrows t and
-   cfg. */
+/* *out is NULL if profiling.enable is false. trace_dir is relative to run_folder. Borrows t and cfg. */
 ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, int rank, profile **out);
 /* Call before and after trainer_step; p may be NULL. Logs the path of each profile. */
 ott_status profile_begin_step(profile *p);

@@ -1,7 +1,5 @@
-/*
- * train/progress: output of a running run: step lines in the style of torchtitan, KempnerForge or AutoModel,
- * metrics.jsonl, TensorBoard scalars, and the throughput figures in them.
- */
+/* train/progress: output of a running run: step lines in the style of torchtitan, KempnerForge or AutoModel,
+   metrics.jsonl, TensorBoard scalars, and the throughput figures in them. */
 #ifndef TRAIN_PROGRESS_H
 #define TRAIN_PROGRESS_H
 

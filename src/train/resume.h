@@ -1,7 +1,5 @@
-/*
- * train/resume: finds the checkpoint that a run resumes from, loads it, and logs which configuration keys
- * have changed since the checkpoint was saved.
- */
+/* train/resume: finds the checkpoint that a run resumes from, loads it, and logs which configuration keys
+   have changed since the checkpoint was saved. */
 #ifndef TRAIN_RESUME_H
 #define TRAIN_RESUME_H
 

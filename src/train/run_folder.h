@@ -1,7 +1,5 @@
-/*
- * train/run_folder: the folder of a run while a process trains in it. The process holds a flock on the file
- * `lock`, which contains its process id and host. Readers need no lock.
- */
+/* train/run_folder: the folder of a run while a process trains in it. The process holds a flock on the file
+   `lock`, which contains its process id and host. Readers need no lock. */
 #ifndef TRAIN_RUN_FOLDER_H
 #define TRAIN_RUN_FOLDER_H
 

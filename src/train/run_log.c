@@ -171,8 +171,7 @@ static void log_folder(const run_log_start *a) {
                  (long long)o->padding);
 }
 
-/* About small updates of masters that were loaded from bf16 (docs/recipes.md, "Fine-tuning from a bf16
-   folder"). */
+/* About masters that were loaded from bf16: see docs/recipes.md, "Fine-tuning from a bf16 folder". */
 static void log_masters(const run_log_start *a) {
     ott_dtype from = a->trainer->m->masters_from;
     if (from == OTT_F32 || a->trainer->run.step > 0) return;

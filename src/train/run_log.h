@@ -1,7 +1,5 @@
-/*
- * train/run_log: the log lines before the first step (precision, model, device, memory plan, requested
- * options without effect) and after the last step (GEMMs in FP8, traffic between ranks, peak memory).
- */
+/* train/run_log: the log lines before the first step (precision, model, device, memory plan, requested
+   options without effect) and after the last step (GEMMs in FP8, traffic between ranks, peak memory). */
 #ifndef TRAIN_RUN_LOG_H
 #define TRAIN_RUN_LOG_H
 

@@ -39,8 +39,7 @@ static int64_t loss_bytes(const trainer *t, int64_t tokens) {
     return backend_align(t->device->can, 4 * tokens);
 }
 
-/* Bytes of the resident micro-batches with losses, or of a batch of evaluation, which uses the same
-   memory. */
+/* Bytes of resident micro-batches with losses, or of a batch of evaluation, which has the same memory. */
 static int64_t batch_bytes(const trainer *t) {
     const feed *f = &t->feed;
     int64_t training = feed_batch_bytes(f, &f->training) + loss_bytes(t, tokens_of(t));

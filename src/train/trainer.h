@@ -1,8 +1,6 @@
-/*
- * train/trainer: a model with everything a training step needs: device buffers, memory plans, data,
- * optimizer. Runs one training step or one evaluation, changes the recipe, and finds where a non-finite value
- * first appeared. train/loop decides when to do which.
- */
+/* train/trainer: a model with everything a training step needs: device buffers, memory plans, data,
+   optimizer. Runs one training step or one evaluation, changes the recipe, and finds where a non-finite value
+   first appeared. train/loop decides when to do which. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
@@ -108,8 +106,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
 void trainer_close(trainer *t); /* NULL is allowed */
 /* Sets the checkpointing of every block of m from o->checkpointing and o->checkpoint_every. */
 void trainer_set_checkpointing(const trainer_options *o, model *m);
-/* Loads parameters, moments, counters and FP8 state of a checkpoint, except the excluded parts. Collective
-   over run_group. */
+/* Loads parameters, moments, counters and FP8 state, except for the exclusions. Collective over run_group. */
 ott_status trainer_load(trainer *t, const char *path);
 ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_exclusions *exclusions);
 /* Between steps: continues under recipe r and plans memory again. Also call it with the same recipe after

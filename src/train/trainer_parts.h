@@ -4,8 +4,7 @@
 
 #include "train/trainer.h"
 
-/* Floats of trainer.host_state, copied to the device at each step: step state (nn/optimizer.h), grad_scale,
-   pass_scale. */
+/* Floats of trainer.host_state: step state (nn/optimizer.h), grad_scale, pass_scale. */
 enum { GRAD_SCALE = STEP_STATE_COUNT, PASS_SCALE, SENT_WORDS };
 
 /* Sums values[count] over the ranks of g. */
