@@ -10,7 +10,7 @@
 
 #include "nn/shard.h"
 
-/* What the consumers of an activation read, collected when modules are connected. */
+/* The specs of all consumers of an activation, collected when modules are connected. */
 typedef struct activation_specs {
     int count; /* quantized copies */
     quant_spec spec[QLIST_MAX];
@@ -33,8 +33,8 @@ typedef struct activation {
     tensor t;           /* the high-precision tensor; data NULL: only the quantized copies exist */
     qlist q;            /* the quantized copies */
     tensor_shard shard; /* as in its specs */
-    /* fp32[2, columns]: t and its copies are divided by row 0, column by column; row 1 is the inverse. data
-       NULL: not divided. */
+    /* fp32[2, columns]: row 0 divides the columns of t and its copies; row 1 is the inverse. data NULL: not
+       divided */
     tensor channel_scales;
     plan_buffer channel_scales_buffer;
     plan_buffer buffer, rowwise[QLIST_MAX], columnwise[QLIST_MAX];
@@ -47,8 +47,7 @@ ott_status activation_open(exec *cx, const char *what, ott_dtype d, int64_t rows
 /* The same for a tensor that exists: takes over its buffer and opens the copies. */
 ott_status activation_adopt(exec *cx, const char *what, tensor t, plan_buffer *buffer,
                             const activation_specs *specs, activation *e);
-/* SmoothQuant: divides the tensor by its channel scales (tensor/smooth.h). Call it before the copies are
-   made. */
+/* SmoothQuant: divides the tensor by its channel scales (tensor/smooth.h), before copies are made. */
 ott_status activation_smooth(exec *cx, activation *e);
 /* Makes all copies from the tensor, for producers that do not quantize. */
 ott_status activation_quantize(exec *cx, const activation *e);

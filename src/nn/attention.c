@@ -65,8 +65,7 @@ static float softmax_scale(const attention *a) {
     return a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
 }
 
-/* Rotates q and k in place. With latents only q: the shared key columns are rotated before they are copied to
-   heads. */
+/* Rotates q and k in place. With latents only q: the shared key columns are rotated before. */
 static ott_status rotate(exec *cx, const attention *a, const sequence_metadata *at, const tensor *q,
                          const tensor *k, bool inverse) {
     if (!a->rope) return OTT_OK;
@@ -198,8 +197,7 @@ static ott_status scatter_heads(exec *cx, const attention *a, head_kind kind, te
     return plan_close(cx->plan, buffer);
 }
 
-/* Opens the attention output with heads of head_dim columns, for x, which is shaped like the attention
-   output. */
+/* Opens the attention output with heads of head_dim columns, for x, shaped like o. */
 static ott_status open_output(exec *cx, const attention *a, const tensor *x, tensor *heads,
                               plan_buffer *buffer) {
     int64_t ranks = a->context ? a->context->size : 1;
@@ -345,7 +343,7 @@ static ott_status backward_projection(exec *cx, attention *a, attention_saved *s
     return activation_close_copies(cx, &s->o);
 }
 
-/* Computes the gradients of q, k (before rotation) and v from that of the attention output. */
+/* Computes dq and dk (before rotation) and dv from dout. */
 static ott_status backward_heads(exec *cx, attention *a, const sequence_metadata *at,
                                  const attention_saved *s, const tensor *o, const tensor *dout,
                                  const tensor *dq, const tensor *dk, const tensor *dv) {
@@ -458,8 +456,7 @@ static ott_status backward_separate(exec *cx, attention *a, const sequence_metad
     return close_norms(cx, s);
 }
 
-/* True if q also comes from a latent. Then every rank computes all input projections completely, and dx needs
-   no sum. */
+/* True if q also comes from a latent: every rank computes the input projections completely; dx is no sum. */
 static bool projects_to_latents(const attention *a) {
     return a->latent.query.a.weight != NULL;
 }

@@ -1,8 +1,8 @@
 /*
  * nn/attention: causal self-attention with grouped heads (GQA): q, k, v projections, rotary embedding,
  * attention, output projection. The output projection (attention_project) is a call of its own, so that
- * recomputation can skip it. q, k and v come from three projections, from one fused projection, or from
- * latents (nn/latent.h).
+ * recomputation can skip it. q, k and v come from three projections, one fused projection, or latents
+ * (nn/latent.h).
  */
 #ifndef NN_ATTENTION_H
 #define NN_ATTENTION_H
@@ -16,12 +16,10 @@
 typedef struct attention {
     linear qkv; /* fused projection with the rows of q, k, v in this order; weight NULL: three projections */
     linear q, k, v, o;
-    /* QK norms before rotation, over each head or over all heads (nn/head_norm.h); weight NULL: none. Not
-       with qkv. */
+    /* QK norms before rotation (nn/head_norm.h); weight NULL: none. Not with qkv. */
     norm q_norm, k_norm;
     latent latent; /* replaces k and v, and q if latent.query exists; shape.key_rank 0: no latents */
-    /* This rank's heads. head_dim is the head size of the attention kernel; with latents the larger one of
-       q/k heads and v heads. */
+    /* This rank's heads. head_dim: of the kernel; with latents the larger one of q/k and v heads. */
     int64_t heads, kv_heads, head_dim;
     float softcap;    /* cap of the scaled scores; 0: none */
     float scale;      /* factor of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
@@ -60,8 +58,7 @@ typedef struct attention_saved {
     activation o;
 } attention_saved;
 
-/* x, y, g and dx have this rank's rows (with sequence parallelism a slice, nn/tensor_ranks.h); `at` and saved
-   tensors have all T rows. */
+/* x, y, g and dx have this rank's rows (nn/tensor_ranks.h); `at` and saved tensors have all T rows. */
 
 /* Connects the projections: writes the specs of the input x and of the gradient of y. */
 ott_status attention_connect(attention *a, activation_specs *input, activation_specs *grad_output);
@@ -71,12 +68,10 @@ ott_status attention_forward(exec *cx, attention *a, const sequence_metadata *at
                              attention_saved *s);
 /* y[T,D] = o W_o^T. */
 ott_status attention_project(exec *cx, attention *a, const attention_saved *s, const tensor *y);
-/* Call it after attention_project if s is kept until backward (no recomputation): closes the quantized copies
-   of o, which backward makes again. */
+/* Call it if s is kept until backward: closes the quantized copies of o, which backward makes again. */
 ott_status attention_keep(exec *cx, attention_saved *s);
 ott_status attention_discard(exec *cx, attention_saved *s); /* closes all */
-/* Computes dx[T,D] and accumulates all weight gradients, from g, the gradient of y, and the input x. Closes
-   all of s. */
+/* Computes dx[T,D] and all weight gradients from g, the gradient of y, and the input x. Closes s. */
 ott_status attention_backward(exec *cx, attention *a, const sequence_metadata *at, attention_saved *s,
                               const activation *x, const activation *g, const tensor *dx);
 

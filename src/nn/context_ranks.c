@@ -1,5 +1,4 @@
-/* nn/context_ranks: exchanges heads and tokens. The all-to-all sends and receives one block of rows per
-   rank. */
+/* nn/context_ranks: exchanges heads and tokens by all-to-all, one block of rows per rank. */
 #include "nn/context_ranks.h"
 #include "base/size.h"
 
@@ -15,8 +14,8 @@ context_split context_split_queries(int ranks, int64_t heads, int64_t head_dim) 
     return (context_split){heads / ranks * head_dim, 1, 1};
 }
 
-/* Attention kernels need equally many query heads per key head. So a copy serves a common divisor of the
-   query heads per rank and per key head. */
+/* Kernels need equally many query heads per key head: a copy serves gcd(query heads per rank, per key
+   head). */
 context_split context_split_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim) {
     int64_t all = heads / kv_heads, queries = size_common_divisor(heads / ranks, all);
     if (queries == all) return context_split_queries(ranks, kv_heads, head_dim);

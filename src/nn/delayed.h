@@ -1,8 +1,7 @@
 /*
  * nn/delayed: state of delayed scaling (fp8/history.h). For each tensor of a linear layer with a delayed
  * recipe: the amax since the last update, the history of earlier amaxes, and the current scale. All states of
- * a model are in one device block, with the current amaxes next to each other, so that ranks reduce all of
- * them at once.
+ * a model are in one device block; current amaxes are contiguous, so that one collective reduces them.
  */
 #ifndef NN_DELAYED_H
 #define NN_DELAYED_H
@@ -36,8 +35,7 @@ typedef struct delayed_request {
 } delayed_request;
 
 /* Makes the store hold exactly the requested states. A state that exists with the same rule and format keeps
-   its values; its history is resized if the length changes. A new state starts with scale 1 and an empty
-   history. */
+   its values; its history is resized if needed. A new state starts with scale 1 and an empty history. */
 ott_status delayed_store_set(delayed_store *store, device *d, const delayed_request *requests, int count);
 void delayed_store_release(delayed_store *store, device *d);
 /* Reduces the current amaxes (max) over the group, for states with spec.reduce. Call it before the update. */

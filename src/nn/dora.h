@@ -1,6 +1,5 @@
 /*
- * nn/dora: DoRA (Liu et al. 2024), a LoRA adapter that replaces the layer's weight W[out, in] by a composed
- * weight:
+ * nn/dora: DoRA (Liu et al. 2024), a LoRA adapter that replaces a layer's weight W[out, in]:
  *
  *     W' = m u,  u = V / |V|,  V = W + scale B A
  *
@@ -9,8 +8,7 @@
  * do. With dropout, W multiplies x and only the change W' - W multiplies the dropped x, as in PEFT: y = W x +
  * (W' - W) dropout(x). The second product is never FP8.
  *
- * If the weight is split by rows, ranks hold full rows of V and their magnitudes. If by columns, they sum the
- * rows' squares.
+ * If the weight is split by rows, ranks hold full rows of V. If by columns, they sum the rows' squares.
  */
 #ifndef NN_DORA_H
 #define NN_DORA_H
@@ -19,7 +17,7 @@
 
 /* Constant device tables for row operations, large enough for the largest layer. */
 struct dora_tables { /* typedef in nn/lora.h */
-    void *block;     /* device memory behind both; owned by the model */
+    void *block;     /* device memory of both; owned by the model */
     tensor ones;     /* f32[widest input] */
     tensor order;    /* i32[most outputs]: 0, 1, 2, ... */
 };
@@ -29,11 +27,10 @@ ott_status dora_tables_open(device *d, int64_t outputs, int64_t inputs, dora_tab
 
 /* Replaces W by W' in w[out,in], fp32. */
 ott_status dora_compose(exec *cx, const lora *l, const tensor *w);
-/* Accumulates a.grad, b.grad and magnitude.grad. w holds W and is overwritten. x and g: as in
-   lora_grad_weight. */
+/* Accumulates a.grad, b.grad and magnitude.grad. w holds W and is overwritten. x, g: as in nn/lora.h. */
 ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tensor *x, const tensor *g);
-/* With dropout. change[out,in] is W' - W in the activation format. y[T,out] += dropout(x) change^T; dx[T,in]
-   += dropout(g change). */
+/* With dropout: y[T,out] += dropout(x) change^T; dx[T,in] += dropout(g change). change = W' - W,
+   converted. */
 ott_status dora_forward(exec *cx, const lora *l, const tensor *change, const tensor *x, const tensor *y);
 ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const tensor *g, const tensor *dx);
 /* Writes the norms of the rows of W + scale B A (dora_norms) or of W (dora_base_norms) to norms[rows] on the

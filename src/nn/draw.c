@@ -49,8 +49,7 @@ static void fill_share(void *argument, int thread, int threads) {
             (float)(p->s.deviation * redraw(&p->s, p->seed, p->stream, p->first + i, p->count, p->out[i]));
 }
 
-/* Stores the drawn values of elements [first, first + count) of the parameter in format d; or only measures
-   them. */
+/* Stores (or only measures) the drawn elements [first, first + count) of the parameter in format d. */
 static ott_status store_values(draw *w, int64_t first, int64_t count, ott_dtype d, char *to) {
     if (w->measures) {
         frozen_fill_measure(w->filling, first, count, w->host);
@@ -97,8 +96,7 @@ ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t strea
     return OTT_OK;
 }
 
-/* Number of low bits of a float that are zero in all values of a format. Subnormals of fp16 are multiples of
-   2^-24. */
+/* Number of low bits of a float that a format lacks. Subnormals of fp16 are multiples of 2^-24. */
 static int spare_bits(uint32_t bits, ott_dtype loaded) {
     enum { F16_LEAST_EXPONENT = 127 - 14, F16_SPARE = 13, BF16_SPARE = 16 };
     if (loaded == OTT_BF16) return BF16_SPARE;

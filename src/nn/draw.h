@@ -31,7 +31,7 @@ typedef struct draw {
    Drawing returns OTT_ERR_STOPPED when the callback cancels. Call draw_close also if draw_open fails. */
 ott_status draw_open(draw *w, device *d, const cancellation *cancel, int64_t total, int threads);
 void draw_close(draw *w);
-/* Draws rows [first, first + count) of the full p with a stream of their own, and stores those in this rank's
+/* Draws rows [first, first + count) of the full p, a stream of their own; stores those of this rank's
    shard. */
 ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t stream, const parameter *p,
                      int64_t first, int64_t count);

@@ -1,5 +1,4 @@
-/* nn/embedding: looks up token ids. Ranks without the row of a token contribute 0 to the sum over ranks, so
-   it is exact. */
+/* nn/embedding: looks up token ids. Ranks without a token's row add 0, so the sum over ranks is exact. */
 #include "nn/embedding.h"
 
 static int64_t rows_before(const embedding *e) {

@@ -7,8 +7,7 @@
  * other's. So an expert's sums equal, bit for bit, one rank's that runs as many micro-batches.
  *
  * Row counts are known after routing. The ranks exchange them, and the host reads them, before rows are sent.
- * Buffers have room for the worst case, in which all tokens choose experts of one rank; only actual rows are
- * sent and multiplied.
+ * Buffers have room for the worst case (all tokens on one rank); only actual rows are sent.
  */
 #ifndef NN_EXPERT_RANKS_H
 #define NN_EXPERT_RANKS_H
@@ -32,16 +31,16 @@ ott_status expert_ranks_open(expert_ranks *r, arena *memory, group *g, int64_t e
 static inline int64_t expert_ranks_own(const expert_ranks *r) {
     return r->experts / r->group->size;
 }
-/* Maximum number of rows that this rank can receive if each rank has `tokens` tokens with `choices` experts
-   each, and an expert takes at most `capacity` rows of each choice from a rank (0: no limit). */
+/* Maximum number of rows that this rank can receive. Each rank has `tokens` tokens with `choices` experts
+   each. An expert takes at most `capacity` rows of each choice from a rank; 0: no limit. */
 int64_t expert_ranks_max_rows(const expert_ranks *r, int64_t tokens, int64_t choices, int64_t capacity);
 /* Number of rows that this rank receives; while the plan is being recorded, the mean. */
 int64_t expert_ranks_received_rows(const expert_ranks *r);
 
-/* Exchanges the row counts after routing. end: i32[experts], where each expert's rows end among this rank's
-   tokens' rows. Fills all[ranks, experts] with every rank's `end`, and own[ranks, experts of this rank] with
-   where each expert's rows end among the rows received from each rank. rows: this rank's number of rows,
-   which the plan assumes while it is recorded. Blocks until the host has the counts. */
+/* Exchanges the row counts after routing. end: i32[experts], the end of each expert's rows among this rank's
+   tokens. Fills all[ranks, experts] with every rank's `end`. Fills own[ranks, experts of this rank] with the
+   end of each expert's rows among those from each rank. rows: the count to assume while the plan is recorded.
+   Blocks until the host has the counts. */
 ott_status expert_ranks_exchange_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *end,
                                         const tensor *all, const tensor *own);
 /* Loads the counts of a layer again from `all`, for its backward. */

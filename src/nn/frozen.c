@@ -31,8 +31,7 @@ static void lay_out(frozen_codes *c, const parameter *p) {
     c->scale_columns = blocks_of(p->columns, c->block_columns);
 }
 
-/* Checks that each contiguous run of the local part's rows consists of complete scale blocks. Expert
-   parallelism never splits a matrix. */
+/* Checks that the local part splits no scale block. Expert parallelism never splits a matrix. */
 static ott_status check_local(const parameter *p, const frozen_codes *c) {
     parameter_run run;
     if (!parameter_is_split(p) || p->rank == 3) return OTT_OK;

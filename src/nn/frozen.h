@@ -9,8 +9,7 @@
 #include "base/arena.h"
 #include "nn/parameter.h"
 
-/* Format and scales of a parameter's codes (parameter.codes). Every rank of a stage has the scales of the
-   full parameter; they are small. */
+/* Format and scales of parameter.codes. Every rank of a stage has all scales of the full parameter. */
 typedef struct frozen_codes {
     cast_spec cast; /* granularity (one scale, one per row, or one per 128x128 block) and scale rule */
     int64_t rows;   /* of one matrix */
@@ -34,8 +33,7 @@ static inline int64_t frozen_block_at(const frozen_codes *c, int64_t row) {
 }
 
 /* Declares that p, a matrix or expert weights, is stored as codes; call it before store_divide. is_here: p
-   belongs to this pipeline stage. Memory comes from the arena. OTT_ERR_CONFIG if tensor parallelism splits a
-   scale block. */
+   belongs to this pipeline stage. OTT_ERR_CONFIG if tensor parallelism splits a scale block. */
 ott_status frozen_open(parameter *p, const cast_spec *cast, bool is_here, arena *memory);
 /* Bytes of frozen_codes.local, which the caller allocates. */
 int64_t frozen_local_bytes(const parameter *p);
@@ -50,13 +48,12 @@ qtensor frozen_quantized(const parameter *p, int64_t matrix);
 void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *values);
 
 /* Dequantizes the local part of expert weights into w[rows, columns]. `end`: where each expert's rows end
-   (tensor/ops.def: grouped_gemm). Experts without rows are skipped if the host can read `end` without waiting
+   (tensor/ops.def: grouped_gemm). Skips experts without rows if the host can read `end` without waiting
    (CPU). end NULL: all experts. */
 ott_status frozen_stack_values(exec *cx, const parameter *p, const tensor *end, const tensor *w);
 
-/* Makes codes from values in pieces, so that the full parameter is never in memory. Order: frozen_fill_open,
-   frozen_fill_measure for all elements of the full parameter, frozen_fill_scales, frozen_fill_encode for the
-   pieces to store, frozen_fill_close. */
+/* Makes codes from values piece by piece. Order: frozen_fill_open, frozen_fill_measure for all elements of
+   the full parameter, frozen_fill_scales, frozen_fill_encode for the pieces to store, frozen_fill_close. */
 typedef struct frozen_filling {
     mem *account;
     const parameter *p;

@@ -25,8 +25,8 @@ typedef struct grouped_operand {
     plan_buffer buffer; /* codes and scales; none in high precision */
 } grouped_operand;
 
-/* Quantizes x in groups that end at `end`; NULL: in q->groups groups of equal size. most: maximum number of
-   rows, which sizes the buffer. */
+/* Quantizes x in groups that end at `end`; NULL: in groups of equal size. most: number of rows to
+   allocate. */
 static ott_status quantize(exec *cx, qtensor *q, bool columnwise, const tensor *x, const tensor *end,
                            int64_t most, plan_buffer *buffer) {
     qblocks blocks = {0};

@@ -3,16 +3,14 @@
  * expert's matrix and rows are quantized and multiplied exactly as by a separate linear layer: same codes,
  * scales and sums, bit for bit. Each GEMM casts the expert weights from the master again.
  *
- * Row counts are known only on the device. The host does not wait for them, so buffers have room for the
- * maximum.
+ * Row counts are known only on the device, so buffers have room for the maximum.
  */
 #ifndef NN_GROUPED_H
 #define NN_GROUPED_H
 
 #include "tensor/exec.h"
 
-/* The rows of each expert, sorted by expert: expert e has rows [end[e-1], end[e]) (tensor/ops.def:
-   grouped_gemm). */
+/* Rows sorted by expert: expert e has rows [end[e-1], end[e]) (tensor/ops.def: grouped_gemm). */
 typedef struct grouped_rows {
     tensor end;       /* i32[experts] */
     int64_t max_rows; /* upper bound of end[experts - 1], which sizes buffers */
@@ -20,8 +18,7 @@ typedef struct grouped_rows {
 
 /* Row counts for balancing expert gradients (tensor/ops.def: grouped_gemm_weight). */
 typedef struct grouped_balance {
-    /* i32[ranks, experts of all ranks]: where each expert's rows end on each rank that holds tokens of the
-       micro-batch */
+    /* i32[ranks, experts of all ranks]: end of each expert's rows, per context-parallel rank */
     tensor end;
     int64_t first; /* index of this rank's first expert */
 } grouped_balance;

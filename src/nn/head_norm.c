@@ -52,7 +52,7 @@ ott_status head_norm_forward(exec *cx, const norm *n, const tensor_ranks *r, ten
 
 /* ---- backward ---- */
 
-/* The same for a norm over all heads, of which this rank has some. */
+/* The same for a norm over the heads of all ranks. */
 static ott_status backward_all(exec *cx, const norm *n, const tensor_ranks *r, const head_norm_saved *s,
                                const tensor *own_dy, const tensor *dx) {
     tensor dy, raw;

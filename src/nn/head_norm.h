@@ -1,7 +1,6 @@
 /*
  * nn/head_norm: norms of the heads of q or k. Three kinds: each head with shared weights, each head with its
- * own weights (nn/norm.h, part), or one norm over all heads. In the last kind a rank may hold only some
- * heads.
+ * own weights (nn/norm.h, part), or one norm over all heads. Then a rank may hold only some heads.
  */
 #ifndef NN_HEAD_NORM_H
 #define NN_HEAD_NORM_H
@@ -9,8 +8,7 @@
 #include "nn/norm.h"
 #include "nn/tensor_ranks.h"
 
-/* What forward saves for backward: the projection before its norm, and the norm's statistics. All zero: no
-   norm. */
+/* What forward saves: the projection before its norm, and the norm's statistics. All zero: no norm. */
 typedef struct head_norm_saved {
     tensor raw, rstd;
     plan_buffer raw_buffer, rstd_buffer;

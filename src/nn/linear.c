@@ -255,7 +255,7 @@ static ott_status observe(exec *cx, linear *l, recipe_tensor which, const tensor
     return exec_hook_quantized(cx, l->name, which, t, q);
 }
 
-/* The same for a weight of which only some codes are kept. */
+/* The same for a weight without its columnwise codes. */
 static ott_status observe_kept(exec *cx, linear *l) {
     const qtensor kept = kept_copy(l);
     if (cx->phase != PHASE_TRAIN) return OTT_OK;
@@ -264,8 +264,7 @@ static ott_status observe_kept(exec *cx, linear *l) {
     return exec_hook_quantized(cx, l->name, TENSOR_WEIGHT, &l->weight->value, &kept);
 }
 
-/* Once per step, as the weight is the same for all micro-batches. parallel/store calls the hook for sharded
-   weights. */
+/* Once per step: micro-batches share the weight. parallel/store calls the hook for sharded weights. */
 static ott_status observe_weight(exec *cx, linear *l) {
     if (!cx->is_first_microbatch || !linear_casts_weight(l)) return OTT_OK;
     if (is_requantized(l)) return observe_kept(cx, l);
@@ -365,8 +364,7 @@ static bool adds_change(const exec *cx, const linear *l) {
     return linear_is_composed(l) && lora_drops_input(cx, l->lora);
 }
 
-/* Opens the operand that a GEMM reads: the composed weight, or W alone if the change is a separate GEMM. The
-   caller closes `buffer`. */
+/* Opens the operand of a GEMM: the composed weight, or W if the change is a separate GEMM. */
 static ott_status open_composed(exec *cx, const linear *l, bool columnwise, operand *out,
                                 plan_buffer *buffer) {
     const cast_spec *wanted = columnwise ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
@@ -468,8 +466,7 @@ static ott_status make_packed(exec *cx, const linear *l, const operand *plain, o
     return status;
 }
 
-/* Converts expert weights to the activation format, or to the master format if FP8 is cast from them. They
-   are not packed. */
+/* Converts expert weights to the activation format (FP8: the master format). They are not packed. */
 static ott_status pack_experts(exec *cx, linear *l) {
     tensor copy = tensor_matrix(NULL, l->grouped.fp8 ? master_format(l) : l->spec.activation, l->out, l->in);
     TRY(device_allocate(cx->device, MEM_WEIGHT, tensor_bytes(copy), l->name, &copy.data));

@@ -1,8 +1,7 @@
 /*
- * nn/linear: Y[M,out] = X[M,in] W[out,in]^T + bias. The spec (fp8/recipe.h) says which of X, W and
- * grad_output are quantized and how. No other layer contains FP8 logic. Forward, grad_input and grad_weight
- * are three separate calls, so that the caller decides when each GEMM runs and where it
- * accumulates.
+ * nn/linear: Y[M,out] = X[M,in] W[out,in]^T + bias. The spec (fp8/recipe.h) determines how X, W and
+ * grad_output are quantized. No other layer contains FP8 logic. Forward, grad_input and grad_weight are
+ * separate calls, so that the caller decides when and into what each accumulates.
  */
 #ifndef NN_LINEAR_H
 #define NN_LINEAR_H
@@ -34,8 +33,7 @@ typedef struct linear {
     /* Consecutive health measurements with an SQNR below the bound of float8.fallback. LINEAR_FELL_BACK: the
        layer has fallen back to high precision for good. */
     float low_sqnr_count;
-    /* Indices for activation_copy: this layer's quantized copy of its input and of its grad_output; -1: high
-       precision. */
+    /* Indices (activation_copy) of the quantized copies of input and grad_output; -1: high precision. */
     int input_copy, grad_copy;
     /* The compute weight, which the GEMMs read. It is made from the master once per optimizer step; if the
        weight is frozen and its scaling is not delayed, only once. If data-parallel ranks shard the weight,
@@ -84,8 +82,7 @@ ott_status linear_connect(linear *l, activation_specs *input, activation_specs *
 static inline bool linear_keeps_codes(const linear *l) {
     return l->weight && l->weight->codes;
 }
-/* True if the adapter is DoRA (nn/dora.h): each GEMM composes the weight and quantizes it as the spec
-   requires. */
+/* True if the adapter is DoRA (nn/dora.h): each GEMM composes and quantizes the weight. */
 static inline bool linear_is_composed(const linear *l) {
     return l->lora && l->lora->magnitude;
 }
@@ -105,21 +102,19 @@ typedef enum linear_codes_use {
 } linear_codes_use;
 /* backward: for grad_input, which reads the weight columnwise; else for forward. */
 linear_codes_use linear_get_codes_use(const linear *l, bool backward);
-/* Opens *buffer with the weight in fp32, w[out, in]; adapted: with its DoRA adapter. The caller closes the
-   buffer. */
+/* Opens the weight in fp32, w[out, in]; adapted: with its DoRA adapter. The caller closes *buffer. */
 ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer);
 
 /* Lets the optimizer step also quantize this weight, until the next linear_set_spec. The step makes codes and
    scales. It makes only the amax if the weight is sharded, its scale depends on other ranks, or its
-   columnwise codes are not kept. No effect on frozen weights, expert weights, weights that
-   linear_casts_weight excludes, shards that are empty or not contiguous, and sharded weights with more than
-   one scale. */
+   columnwise codes are not kept. No effect if the weight is frozen, is expert weights, or is not cast
+   (linear_casts_weight), if the shard is empty or not contiguous, or if a sharded weight has several
+   scales. */
 void linear_fuse_quantize(linear *l);
 /* True if the optimizer already quantized the weight for this step; always true while the plan is being
    recorded, if linear_fuse_quantize is in effect. */
 bool linear_is_quantized_by_optimizer(const exec *cx, const linear *l);
-/* Does the optimizer's part of the quantization if it was not done for this step, for example after loading
-   weights. */
+/* Does the optimizer's part of the quantization if it is missing for this step (weights were loaded). */
 ott_status linear_quantize_weight(exec *cx, linear *l);
 
 /* True if the compute weight never changes: the weight is frozen and its scaling is not delayed. */
@@ -128,26 +123,23 @@ bool linear_weight_is_fixed(const linear *l);
 bool linear_weight_is_fresh(const exec *cx, const linear *l);
 
 /* For inference: replaces the compute weight by a rowwise copy, packed by op_pack. The master is no longer
-   read and backward is no longer possible. Expert weights are converted but not packed; those stored as codes
-   stay as they are. */
+   read and backward is no longer possible. Expert weights are converted, not packed; stored codes stay. */
 ott_status linear_pack(exec *cx, linear *l);
 
 /* ---- the GEMMs ---- */
 
-/* If x has channel scales (activation_smooth), forward multiplies the weight's columns by them before
-   quantizing, and grad_weight multiplies its result by them. Not for weights that are sharded, packed,
-   adapted or stored as codes. */
+/* If x has channel scales (activation_smooth), forward multiplies the weight's columns by them, and
+   grad_weight its result. Not for weights that are sharded, packed, adapted or stored as codes. */
 /* y[M,out] = x W^T + bias. If the columns of W are split, the ranks' results are summed, and y is this rank's
    rows of the sum (all rows without sequence parallelism). */
 ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y);
-/* dx[M,in] = g W, or dx += g W. If the rows of W are split, dx is this rank's term of a sum over the ranks.
-   */
+/* dx[M,in] = g W, or dx += g W. If the rows of W are split, dx is this rank's term of a sum over the
+   ranks. */
 ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate);
 /* weight.grad += g^T x; bias.grad += column sums of g in high precision. Skips frozen parameters. */
 ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g);
-/* The same three for expert weights [experts][rows, in]: rows of x and g are sorted by expert, `r` says where
-   each expert's rows end. FP8 if l->grouped.fp8. balance: scales each expert's weight gradient by mean rows /
-   own rows; NULL: no scaling. */
+/* The same three for expert weights. Rows of x and g are sorted by expert as in `r`. FP8 if l->grouped.fp8.
+   balance: scales each expert's weight gradient by mean rows / own rows; NULL: no scaling. */
 ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const grouped_rows *r,
                                   const tensor *y);
 ott_status linear_grad_input_grouped(exec *cx, linear *l, const tensor *g, const grouped_rows *r,

@@ -20,13 +20,12 @@ static bool drops_output(const exec *cx, const lora *l) {
     return l->dropout > 0 && l->drops_output && cx->phase != PHASE_EVALUATE;
 }
 
-/* Index of the first of these `rows` rows among the tokens of the micro-batch. */
+/* Index in the micro-batch of the first token on this rank, which has `rows` tokens. */
 static int64_t first_row(const lora *l, int64_t rows) {
     return l->row_ranks ? l->row_ranks->rank * rows : 0;
 }
 
-/* y = dropout(x). Row 0 of x is token `row`; column 0 is column `column` of the full tensor, which has
-   `columns`. */
+/* y = dropout(x). x starts at token `row` and at column `column` of `columns`. */
 static ott_status drop_part(exec *cx, const lora *l, const tensor *x, int64_t row, int64_t column,
                             int64_t columns, const tensor *y) {
     if (!cx->token)

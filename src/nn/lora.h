@@ -1,8 +1,7 @@
 /*
  * nn/lora: a LoRA adapter of a linear layer (Hu et al. 2021): y += scale * B (A x), with A[rank, in] and
  * B[out, rank]. Dropout applies to x, as in PEFT, or to B (A x), as AutoModel also offers. The GEMMs are
- * never FP8: A and B are converted to the activation format for each use. scale * A x is rounded to that
- * format too.
+ * never FP8: A, B and scale * A x are converted to the activation format.
  *
  * Backward recomputes A x from x, which it needs for the gradient of A anyway. If the layer's weight is split
  * by rows, ranks hold the same rows of B and all of A; if by columns, the same columns of A and all of B.
@@ -18,8 +17,7 @@ typedef struct dora_tables dora_tables;
 
 typedef struct lora {
     parameter *a, *b;
-    /* [out]: DoRA (nn/dora.h). The layer then multiplies the composed weight, and the GEMMs here do not run.
-       NULL: plain LoRA */
+    /* [out]: DoRA (nn/dora.h): the layer multiplies a composed weight, without the GEMMs here; NULL: LoRA */
     parameter *magnitude;
     const dora_tables *tables; /* for DoRA; borrowed */
     float scale;
@@ -36,12 +34,11 @@ static inline bool lora_drops_input(const exec *cx, const lora *l) {
     return l->dropout > 0 && !l->drops_output && cx->phase != PHASE_EVALUATE;
 }
 
-/* Adds what the adapter reads, in high precision, to the specs of the layer's input and grad_output. */
+/* Requires high precision in the specs of the layer's input and grad_output. */
 void lora_connect(activation_specs *input, activation_specs *grad_output);
 /* y += scale B A x. x[T,in] is in the activation format; y has this rank's rows (nn/tensor_ranks.h). */
 ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *y);
-/* dx[T,in] += scale A^T B^T g, from g[T,out]. If the weight's rows are split, dx is this rank's term of a
-   sum. */
+/* dx[T,in] += scale A^T B^T g, from g[T,out]. If rows are split, dx is this rank's term of a sum. */
 ott_status lora_grad_input(exec *cx, const lora *l, const tensor *g, const tensor *dx);
 /* Accumulates a.grad and b.grad. */
 ott_status lora_grad_weight(exec *cx, const lora *l, const tensor *x, const tensor *g);

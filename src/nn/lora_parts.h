@@ -22,8 +22,7 @@ static inline operand lora_columnwise(tensor t) {
     return operand_columnwise(t, NULL);
 }
 
-/* The ranks that sum over the layer's split dimension, if the weight is split this way; all rows, without
-   sequence parallelism. */
+/* The ranks of the layer if its weight is split this way; without sequence parallelism. */
 static inline tensor_ranks lora_ranks_of_sum(const lora *l, parameter_split cut) {
     return (tensor_ranks){.group = l->split == cut ? l->ranks.group : NULL};
 }

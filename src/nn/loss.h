@@ -32,8 +32,7 @@ ott_status loss_logits(exec *cx, loss_head *h, const activation *x, const tensor
 ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,
                         const tensor *grad_scale, const tensor *losses, const tensor *dx);
 /* Computes dx[T,D] and accumulates the head's weight gradient from g, the gradient of logits[T,V]; makes g's
-   quantized copies (grad_specs). `logits` are the output of loss_logits; they are read only with a
-   softcap. */
+   quantized copies (grad_specs). `logits`, from loss_logits, are read only with a softcap. */
 ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const tensor *logits,
                          const activation *g, const tensor *dx);
 

@@ -1,7 +1,7 @@
 /*
  * nn/mlp: the SwiGLU MLP (Shazeer 2020): y = silu(x W_gate^T) * (x W_up^T), out = y W_down^T. gate and up are
- * two projections or one fused projection. Variants: GeGLU (GELU with tanh instead of silu), and no gate: y =
- * f(x W_up^T).
+ * two projections or one fused projection. Variants: GeGLU (tanh GELU instead of silu); no gate: y = f(x
+ * W_up^T).
  */
 #ifndef NN_MLP_H
 #define NN_MLP_H
@@ -17,12 +17,10 @@ typedef struct mlp {
     activation_specs hidden_specs; /* of y, which down reads */
     activation_specs grad_specs;   /* of all rows of the output's gradient */
     activation_specs grad_gate_up, grad_gate, grad_up; /* of the gradients of the projections' outputs */
-    /* Save gate and up for backward in FP8: half the memory, but gradients change. Set it before
-       mlp_connect. */
+    /* Save gate and up in FP8: half the memory, but gradients change. Set before mlp_connect. */
     bool stores_fp8;
     activation_specs stored_specs; /* of the stored copies: E4M3, one scale per row */
-    /* SmoothQuant: if down is FP8, y is divided by power-of-two channel scales before the cast
-       (tensor/smooth.h) */
+    /* SmoothQuant (tensor/smooth.h): if down is FP8, y is divided by channel scales before the cast */
     bool smooths;
 } mlp;
 
@@ -36,8 +34,7 @@ typedef struct mlp_saved {
     activation stored_gate_up, stored_gate, stored_up;
 } mlp_saved;
 
-/* x, out, g and dx have this rank's rows (with sequence parallelism a slice, nn/tensor_ranks.h); saved
-   tensors have all T rows. */
+/* x, out, g and dx have this rank's rows (nn/tensor_ranks.h); saved tensors have all T rows. */
 
 /* Connects the projections: writes the specs of the input x and of the gradient of out. */
 ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_output);
@@ -50,8 +47,7 @@ ott_status mlp_project(exec *cx, mlp *m, const mlp_saved *s, const tensor *out);
 /* Closes what backward does not read; with stores_fp8, gate and up become FP8. */
 ott_status mlp_keep(exec *cx, mlp *m, mlp_saved *s);
 ott_status mlp_discard(exec *cx, mlp_saved *s); /* closes all */
-/* Computes dx[T,D] and accumulates all weight gradients, from g, the gradient of out, and the input x. Closes
-   all of s. */
+/* Computes dx[T,D] and all weight gradients from g, the gradient of out, and the input x. Closes s. */
 ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const activation *x, const activation *g,
                         const tensor *dx);
 

@@ -21,7 +21,7 @@ static int token_ranks_of(const moe *m) {
     return m->token_ranks ? m->token_ranks->size : 1;
 }
 
-/* Number of sequences in a micro-batch of which this rank has `tokens` tokens. */
+/* Number of sequences per micro-batch; this rank has `tokens` of its tokens. */
 static int64_t sequences_of(const moe *m, int64_t tokens) {
     int64_t all = tokens * token_ranks_of(m), length = m->options->sequence;
     return length > 0 && all % length == 0 ? all / length : 1;
@@ -31,8 +31,7 @@ static int ranks_of(const moe *m) {
     return m->ranks ? m->ranks->group->size : 1;
 }
 
-/* Number of runs in this rank's tokens, out of `runs` in the micro-batch; 1 if it has part of one. A run is a
-   sequence or a full micro-batch. */
+/* A run is a sequence or a full micro-batch. Returns how many of `runs` runs this rank has; at least 1. */
 static int64_t local_runs(const moe *m, int64_t runs) {
     int64_t ranks = token_ranks_of(m);
     return runs > ranks ? runs / ranks : 1;
@@ -111,8 +110,7 @@ static ott_status add_counts(exec *cx, const moe *m, const tensor *count, int64_
     return plan_close(cx->plan, &buffer);
 }
 
-/* Counts the choices of each of `runs` runs, adds them to *sum, and adds the balance loss. Nothing if
-   count->data is NULL. */
+/* Counts the choices of each run, adds them to *sum, and adds the balance loss. count->data NULL: nothing. */
 static ott_status add_balance_loss(exec *cx, const moe *m, const moe_saved *s, const tensor *count,
                                    int64_t runs, double weight, const tensor *sum) {
     bool is_added = m->losses.data && cx->phase == PHASE_TRAIN && weight > 0;
@@ -288,8 +286,7 @@ static ott_status apply_weights(exec *cx, const moe *m, const moe_saved *s, cons
                                       .y = y});
 }
 
-/* Computes the gradients of the routing weights, from dy, the gradient of the weighted rows, and the
-   unweighted rows y. */
+/* Computes dweight from dy, the gradient of the weighted rows, and the unweighted rows y. */
 static ott_status apply_weights_backward(exec *cx, const moe *m, const moe_saved *s, const tensor *y,
                                          const tensor *dy, const tensor *dweight) {
     tensor here, sorted, all, row;

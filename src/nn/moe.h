@@ -2,8 +2,8 @@
  * nn/moe: mixture of experts. A router assigns each token to some of many SwiGLU MLPs. The output is the sum
  * of the experts' outputs, weighted by the token's routing weights. Shared experts, fused into one MLP,
  * process every token. Rows are sorted by expert and multiplied in grouped GEMMs (tensor/ops.def). No token
- * is dropped unless experts have a capacity. The routing weights are applied before the down projection, so
- * that backward needs only gate and up.
+ * is dropped unless experts have a capacity. Routing weights are applied before the down projection; so
+ * backward needs only gate and up.
  *
  * Router losses (Fedus et al. 2021; DeepSeek-V3, arXiv:2412.19437; Zoph et al. 2022) are means over a
  * micro-batch times a configured weight. With E experts, f an expert's fraction of the choices and P its mean
@@ -12,8 +12,8 @@
  *     z          mean of logsumexp(logits)^2
  *
  * Context-parallel ranks route their own tokens and exchange counts. Losses, capacity and gradient balancing
- * refer to the full micro-batch, and each rank adds its term. With sequence parallelism, ranks gather all
- * rows and all compute the same.
+ * refer to the full micro-batch, and each rank adds its term. Sequence-parallel ranks gather all rows and
+ * compute the same.
  */
 #ifndef NN_MOE_H
 #define NN_MOE_H
@@ -53,8 +53,7 @@ typedef struct moe {
     tensor losses;
 } moe;
 
-/* What forward saves for backward. The routing tensors are those of op_route and op_route_sort
-   (tensor/ops.def). */
+/* What forward saves for backward. Routing tensors: see op_route and op_route_sort (tensor/ops.def). */
 typedef struct moe_saved {
     tensor logits, score, lse, total, expert, weight, row, source, end;
     tensor batch_count, sequence_count; /* choices per expert; data NULL: no such loss */

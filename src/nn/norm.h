@@ -1,5 +1,5 @@
-/* nn/norm: RMSNorm (Zhang and Sennrich 2019) and LayerNorm (Ba et al. 2016), fused with the residual addition
-   before it. */
+/* nn/norm: RMSNorm (Zhang and Sennrich 2019) and LayerNorm (Ba et al. 2016), with the residual addition
+   before. */
 #ifndef NN_NORM_H
 #define NN_NORM_H
 
@@ -15,8 +15,7 @@ typedef struct norm {
     parameter *bias; /* [D], LayerNorm only; NULL: none */
     /* LayerNorm only: columns of each separately normalized part; 0: one part */
     int64_t part;
-    /* ranks that run the same norm on other rows or heads; weight gradients are summed over them; borrowed;
-       NULL: none */
+    /* ranks with other rows or heads; gradients are summed over them; borrowed; NULL: none */
     group *ranks;
 } norm;
 
@@ -24,14 +23,12 @@ typedef struct norm {
 static inline int64_t norm_parts(const norm *n) {
     return n->part > 0 ? n->weight->value.columns / n->part : 1;
 }
-/* Number of statistics saved per token, the rows of rstd[norm_kept, T]: rstd (LayerNorm: mean and rstd) of
-   each part. */
+/* Rows of rstd[norm_kept, T], the saved statistics: rstd (LayerNorm: mean and rstd) of each part. */
 static inline int64_t norm_kept(const norm *n) {
     return (n->centered ? 2 : 1) * norm_parts(n);
 }
 
-/* h = x + delta; y = norm(h) with its quantized copies. delta and h NULL: h = x. Fills rstd, fp32[norm_kept,
-   T], for backward. */
+/* h = x + delta (delta and h NULL: h = x). y = norm(h) with its quantized copies. Fills rstd, fp32. */
 ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *delta, const tensor *h,
                         const activation *y, const tensor *rstd);
 /* dx = dresidual + the gradient through the norm, with its quantized copies. dresidual may be NULL, and dx->t

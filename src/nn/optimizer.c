@@ -95,9 +95,8 @@ static const group *ranks_of_parts(const parameter *p, const optimizer_ranks *ra
     return p->rank == 3 ? ranks->experts : ranks->tensor;
 }
 
-/* Returns the number of reduction blocks of p on all ranks; *first: the index of this shard's first block.
-   Shards start at a block. If tensor or expert parallelism splits p, each local part has blocks of its own,
-   in rank order. */
+/* Returns the number of reduction blocks of p on all ranks; *first: the index of this shard's first block. If
+   p is split by tensor or expert parallelism, each local part has its own blocks, in rank order. */
 static int64_t count_blocks(const parameter *p, const optimizer_ranks *ranks, int64_t *first) {
     const parameter_part *local = &p->local;
     int64_t before = p->shard.first * (p->rank > 1 ? local->columns : 1);
@@ -116,8 +115,8 @@ static int64_t count_all_blocks(const parameter *parameters, int count, const op
     return all;
 }
 
-/* Computes the sums of squares of the blocks in this rank's gradients. If tensor parallelism does not split a
-   parameter, only its rank 0 counts it. */
+/* Computes the block sums of squares of this rank's gradients. Only tensor rank 0 counts parameters that are
+   not split. */
 static ott_status square_blocks(exec *cx, const parameter *parameters, int count,
                                 const optimizer_ranks *ranks, const tensor *blocks) {
     bool counts_all = !ranks->tensor || ranks->tensor->rank == 0;
@@ -140,8 +139,8 @@ static ott_status square_blocks(exec *cx, const parameter *parameters, int count
     return op_block_squares_many(cx, items, filled);
 }
 
-/* Sums each parameter's blocks into `squares`, in order; on a pipeline stage at the parameter's number among
-   those of all stages, so that the order of addition is one rank's. *measured: how many. */
+/* Sums each parameter's blocks into `squares`, in order. On a pipeline stage, p->number is the index, which
+   keeps one rank's order of addition. *measured: how many. */
 static ott_status sum_parameters(exec *cx, const parameter *parameters, int count,
                                  const optimizer_ranks *ranks, const tensor *blocks, const tensor *squares,
                                  int *measured) {

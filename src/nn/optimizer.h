@@ -22,12 +22,10 @@ typedef struct optimizer_options {
     uint64_t seed;  /* of stochastic rounding */
     float momentum; /* SGD, Muon */
     bool nesterov;  /* SGD, Muon */
-    /* Schedule-free: number of warmup updates; an iterate's weight in the average is (learning
-       rate)^weight_lr_power. */
+    /* Schedule-free: warmup updates; an iterate's weight in the average is rate^weight_lr_power. */
     int64_t warmup;
     double weight_lr_power;
-    /* Muon: Newton-Schulz steps, the format of their GEMMs, and AdamW's learning rate as a multiple of
-       Muon's. */
+    /* Muon: Newton-Schulz steps, format of their GEMMs, AdamW's learning rate as a multiple of Muon's. */
     int muon_steps;
     muon_scale muon_scale;
     ott_dtype muon_format;
@@ -50,8 +48,7 @@ typedef struct optimizer_rows optimizer_rows; /* contiguous rows of a shard: nn/
 
 typedef struct optimizer_rule {
     const char *name; /* optimizer.name */
-    /* State tensors per parameter, each of its shape and initially 0, and their names in checkpoints
-       ("exp_avg"). */
+    /* State tensors per parameter, of its shape, initially 0; their names in checkpoints ("exp_avg"). */
     int slots;
     const char *slot[PARAMETER_SLOTS];
     int applied_slots; /* number of slots of parameters that applies_to selects; 0: `slots` */
@@ -62,16 +59,14 @@ typedef struct optimizer_rule {
     bool (*applies_to)(const parameter *p);
     /* Writes the rule's scalars for update number `update` (from 1) to the host's part of the step state. */
     void (*schedule)(const optimizer_options *o, int64_t update, float *host_state);
-    /* A rule has either `update` or `step`. Both update values and slots from gradients, do nothing if
-       state[STEP_SKIP] != 0, and take at most OPTIMIZER_LIST items. `update` works element by element on
-       rows[count]. */
+    /* A rule has either `update` or `step`. Both update values and slots from gradients, and do nothing if
+       state[STEP_SKIP] != 0. count <= OPTIMIZER_LIST. `update` works element by element. */
     ott_status (*update)(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
                          const tensor *state);
-    /* `step` works matrix by matrix on trained[count] (Muon). */
+    /* `step` works matrix by matrix (Muon). */
     ott_status (*step)(exec *cx, const optimizer_options *o, const parameter *const *trained, int count,
                        const optimizer_ranks *ranks, const tensor *state);
-    /* Swaps in the averaged weights for evaluation and saving (average), or the training weights back. NULL:
-       there is no average. */
+    /* Swaps in the averaged weights (average), or the training weights back. NULL: there is no average. */
     ott_status (*use_average)(exec *cx, const optimizer_options *o, const parameter *p, bool average);
 } optimizer_rule;
 
@@ -82,14 +77,12 @@ int optimizer_slots(const optimizer_rule *rule, const parameter *p);
 /* Writes the host's part of the step state for update number `update` (from 1). */
 void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, double learning_rate,
                         int64_t update, float *host_state);
-/* The rule's step for trained[count], count <= OPTIMIZER_LIST, without norm and clipping. Only rules with
-   `step` read ranks. */
+/* The rule's step alone, without norm and clipping. count <= OPTIMIZER_LIST. */
 ott_status optimizer_step(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
                           const parameter *const *trained, int count, const optimizer_ranks *ranks,
                           const tensor *state);
 /* One update of parameters[count] from their accumulated gradients. ranks NULL: one rank. state:
-   fp32[STEP_STATE_COUNT] on the device. Workspace comes from the memory plan, as in any other part of a
-   step. */
+   fp32[STEP_STATE_COUNT] on the device. Workspace comes from the memory plan. */
 ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
                             const parameter *parameters, int count, const optimizer_ranks *ranks,
                             const tensor *state);

@@ -1,5 +1,4 @@
-/* nn/optimizer_rows: splits parameters into contiguous rows for element-wise rules, and updates them in
-   lists. */
+/* nn/optimizer_rows: updates parameters by lists of contiguous rows, for element-wise rules. */
 #include "base/rng.h"
 #include "nn/optimizer_rules.h"
 

@@ -7,9 +7,8 @@
 extern const optimizer_rule optimizer_lion, optimizer_sgd, optimizer_adam, optimizer_schedule_free;
 extern const optimizer_rule optimizer_muon;
 
-/* Rows of a parameter's shard that are contiguous in the full parameter. Stochastic rounding draws a number
-   per element by its place there: element (row, column) of these rows has draw number first + row * row_step
-   + column of `seed` (tensor/stochastic.h). */
+/* Rows of a parameter's shard that are contiguous in the full parameter. Stochastic rounding of element (row,
+   column) uses draw first + row * row_step + column of `seed` (tensor/stochastic.h). */
 struct optimizer_rows {
     const parameter *of;
     tensor param, grad, slot[PARAMETER_SLOTS], group_scales[PARAMETER_SLOTS];

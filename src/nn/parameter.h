@@ -7,8 +7,7 @@
  * Three extents: the full parameter, as in files. The local part, which this rank's layers compute with: the
  * full parameter, or the rows or columns that tensor or expert parallelism leaves to the rank. The shard, the
  * rows of the local part that this rank initializes, updates and saves; parallel/store gathers the local part
- * from the shards around the layers. Without data-parallel sharding, shard and local part are the same
- * memory.
+ * from the shards around the layers. On one rank they are the same memory.
  *
  * Vectors are split by elements: for a vector, "rows" below means elements.
  */
@@ -26,15 +25,14 @@ enum {
 /* The dimension along which tensor parallelism splits a parameter into equal parts. */
 typedef enum parameter_split { PARAMETER_FULL, PARAMETER_ROWS, PARAMETER_COLUMNS } parameter_split;
 
-/* A gap in a part: after its first `after` rows, the next `skipped` rows of the full parameter do not belong
-   to it. skipped 0: no gap. */
+/* A gap in a part: after `after` rows, the next `skipped` rows of the full parameter are left out; 0: no
+   gap. */
 typedef struct parameter_gap {
     int64_t after, skipped;
 } parameter_gap;
 
-/* A part of the full parameter: it starts at (row, column) and has rows x columns elements. A vector has
-   row 0 and rows 1. If one matrix holds several projections, the part has rows of each, with gaps between
-   them. */
+/* A part of the full parameter: it starts at (row, column) and has rows x columns elements. A vector has row
+   0 and rows 1. If one matrix holds several projections, the part has rows of each, with gaps. */
 typedef struct parameter_part {
     int64_t row, column, rows, columns;
     parameter_gap gap[PARAMETER_SECTIONS - 1];
@@ -74,8 +72,7 @@ typedef struct parameter {
     parameter_shard shard;
 } parameter;
 
-/* Returns a parameter with a shape as in files: [columns], [rows, columns] or [experts, rows, columns]. All
-   of it is local. */
+/* Returns a parameter of shape [columns], [rows, columns] or [experts, rows, columns], which is all local. */
 static inline parameter parameter_of_shape(int rank, const int64_t *shape) {
     parameter p = {.rank = rank, .stack = rank == 3 ? shape[0] : 1, .rows = 1, .columns = shape[rank - 1]};
     for (int i = 0; i < rank - 1; i++) p.rows *= shape[i];
@@ -116,15 +113,13 @@ typedef struct parameter_run {
     int64_t first, count;
 } parameter_run;
 
-/* Returns the run that starts at row `at` of the part, with at most `most` rows; run.first counts from the
-   part's first row. */
+/* Returns the run from row `at` of the part, of at most `most` rows. run.first counts from the part's
+   start. */
 parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t most);
-/* The same for element `at` of the part; run.first is an element's row-major index in the full parameter,
-   which has `columns`. */
+/* The same for element `at`. run.first is the row-major index in the full parameter, which has `columns`. */
 parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most);
 
-/* Sets p->local to rank `rank`'s equal share of the rows of each section; section[i] is a number of rows, and
-   they add up to all rows. */
+/* Sets p->local to an equal share of each section's rows. section[i]: number of rows; all add up to p's. */
 void parameter_split_rows(parameter *p, const int64_t *section, int sections, int rank, int ranks);
 /* Returns the shard as a part of the full parameter. */
 parameter_part parameter_shard_part(const parameter *p);

@@ -4,8 +4,7 @@
 
 #define PI 3.14159265358979323846
 
-/* Llama 3.1's rule: divides the frequency of long wavelengths by `factor`, keeps short ones, and interpolates
-   between. */
+/* Llama 3.1's rule: divides frequencies of long wavelengths by `factor`, keeps others, blends in between. */
 static double scale_llama3(const rope_options *o, double frequency) {
     double wavelength = 2.0 * PI / frequency;
     double original = (double)o->original_max_position;
@@ -26,8 +25,7 @@ static double yarn_pair(const rope_options *o, int64_t columns, double turns) {
            (2.0 * log(o->theta));
 }
 
-/* Keeps pairs that rotate often, divides the frequency of those that rotate seldom, with a linear ramp
-   between. */
+/* Keeps fast pairs, divides the frequencies of slow ones by `factor`, with a linear ramp in between. */
 static double scale_yarn(const rope_options *o, int64_t columns, int64_t j, double frequency) {
     double low = fmax(floor(yarn_pair(o, columns, o->beta_fast)), 0);
     double high = fmin(ceil(yarn_pair(o, columns, o->beta_slow)), (double)columns - 1);

@@ -1,7 +1,7 @@
 /*
  * nn/rope: rotary position embedding (Su et al. 2021) in the variants of Hugging Face's families: pairs are a
- * head's halves or neighboring columns; all columns of a head or only the first ones rotate; frequencies may
- * be scaled for long sequences.
+ * head's halves or neighboring columns; all columns of a head rotate or the first ones; frequencies may be
+ * scaled.
  */
 #ifndef NN_ROPE_H
 #define NN_ROPE_H
@@ -57,7 +57,7 @@ ott_status rope_build(rope *r, device *d, const rope_options *o, int64_t head_di
 void rope_release(rope *r, device *d);
 /* Rotates x[T, heads * head_dim] in place by position[T]. inverse: rotates back, which is the gradient. */
 ott_status rope_apply(exec *cx, const rope *r, const tensor *x, const tensor *position, bool inverse);
-/* The same for heads of head_dim columns of which only those from `first` on rotate. */
+/* The same for heads of head_dim columns that rotate from column `first` on. */
 ott_status rope_apply_within(exec *cx, const rope *r, const tensor *x, int64_t head_dim, int64_t first,
                              const tensor *position, bool inverse);
 

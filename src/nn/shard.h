@@ -1,15 +1,13 @@
 /*
  * nn/shard: quantizes a tensor that is split over ranks. If a scale covers elements of several ranks, the
- * ranks reduce its amax (max) between amax and cast. Each rank then casts its part to the same codes, bit for
- * bit, as one rank would.
+ * ranks reduce its amax (max) between amax and cast. Codes then equal one rank's, bit for bit.
  */
 #ifndef NN_SHARD_H
 #define NN_SHARD_H
 
 #include "tensor/exec.h"
 
-/* The groups over which a tensor is split, by dimension. Borrowed; NULL: not split that way. All zero: this
-   rank has the full tensor. */
+/* The groups over which a tensor is split. Borrowed; NULL: not split that way. All zero: a full tensor. */
 typedef struct tensor_shard {
     group *row_ranks; /* each rank holds other rows */
     /* sequence parallelism: splits the rows that row_ranks leaves to this rank once more */

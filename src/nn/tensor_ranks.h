@@ -3,8 +3,8 @@
  * 2022). A column-parallel layer (q, k, v, gate, up, head) holds some rows of its weight and computes some
  * columns of its output from the full input. A row-parallel layer (o, down) holds the matching columns of its
  * weight and computes one term of a sum over the ranks. Between such pairs of layers, in norms and the
- * residual stream, every rank has all tokens. With sequence parallelism it has a slice of them: rows are
- * gathered before the first layer of a pair and reduce-scattered after the second.
+ * residual stream, every rank has all tokens. With sequence parallelism it has a slice: rows are gathered
+ * before the first layer of a pair and reduce-scattered after the second.
  *
  * Sums over the ranks are fp32, in rank order, rounded once, and equal on all ranks. They differ in rounding
  * from one rank's sum, which is a single chain. FP8 casts use the scales of the full tensor.
@@ -21,8 +21,8 @@ typedef struct tensor_ranks {
     bool codes_alike;
 } tensor_ranks;
 
-/* all: what the layers of these ranks read of an activation's gathered rows. Returns the specs for this
-   rank's own rows, from which tensor_ranks_gather makes the gathered rows. */
+/* all: specs of an activation with gathered rows. Returns the specs of this rank's own rows, the input of
+   tensor_ranks_gather. */
 activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_specs *all);
 /* Opens *out: all rows of the activation, with the quantized copies `all` (NULL: none), from each rank's own
    rows. If every copy has one scale per tensor, only the FP8 codes are sent. Without sequence parallelism
@@ -40,8 +40,7 @@ typedef struct partial_sum {
     plan_buffer buffer;
 } partial_sum;
 
-/* Opens a term of y in format d: all rows of y; y itself where possible. r or r->group NULL: no sum, t is
-   y. */
+/* Opens a term of all rows of y, in format d; y itself if possible. r or r->group NULL: no sum, t is y. */
 ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, const tensor *y,
                                partial_sum *out);
 /* Sums the terms and writes y: this rank's rows with sequence parallelism, else all rows. */

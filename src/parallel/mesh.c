@@ -76,8 +76,7 @@ static int64_t greatest_common_divisor(int64_t a, int64_t b) {
 }
 
 ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log) {
-    /* The order in which dimensions get ranks. A divisor of a configured size still divides heads, layers and
-       experts. */
+    /* The order in which dimensions get ranks. Divisors still divide heads, layers, experts. */
     static const mesh_dimension order[] = {MESH_TP, MESH_CP,           MESH_PP,
                                            MESH_EP, MESH_DP_REPLICATE, MESH_DP_SHARD};
     int64_t *const keys[MESH_DIMENSIONS] = KEYS(cfg);

@@ -1,6 +1,5 @@
 /*
- * parallel/mesh: the arrangement of a run's ranks in a six-dimensional mesh. Pure arithmetic, for any number
- * of ranks.
+ * parallel/mesh: arranges a run's ranks in a six-dimensional mesh. Pure arithmetic.
  *
  * The dimensions are in KempnerForge's order, outermost first. Consecutive ranks are neighbors in tp, the
  * dimension with the most communication, and so usually on one machine.
@@ -46,16 +45,14 @@ typedef struct mesh {
 ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out);
 
 /* For distributed.fit: if the sizes do not fit `ranks`, reduces each to a divisor that does (in the order tp,
-   cp, pp, ep, dp_replicate; dp_shard takes the rest). Changes cfg and logs each change. Does nothing if
-   distributed.fit is false. */
+   cp, pp, ep, dp_replicate; dp_shard takes the rest). Changes cfg and logs each change. */
 ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log);
 
 int64_t mesh_ranks(const mesh *m);
 /* Writes the dimensions with more than one rank, "dp_replicate 2 x dp_shard 4"; or "1 rank". */
 void mesh_describe(const mesh *m, char text[128]);
 
-/* The group of `rank` along these dimensions: its size; its ranks, ascending, ranks[mesh_group_size]; the
-   index of `rank` in it. */
+/* The group of `rank`: its size; its ranks, ascending, ranks[mesh_group_size]; the index of `rank` in it. */
 int64_t mesh_group_size(const mesh *m, mesh_set dimensions);
 void mesh_group(const mesh *m, mesh_set dimensions, int64_t rank, int *ranks);
 int64_t mesh_group_rank(const mesh *m, mesh_set dimensions, int64_t rank);

@@ -122,8 +122,7 @@ int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
     return count;
 }
 
-/* The first stage receives the table gradients of a group of micro-batches only after the last backward of
-   that group. */
+/* The first stage receives a group's table gradients only after the last backward of the group. */
 int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content) {
     return content == PIPELINE_TABLE ? s->stages : 1;
 }

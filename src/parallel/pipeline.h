@@ -32,12 +32,10 @@ typedef struct pipeline_stage {
     int chunks;       /* parts of the model per stage; 1 except with interleaved_1f1b */
 } pipeline_stage;
 
-/* OTT_ERR_CONFIG if there are too few layers, or if interleaved_1f1b cannot group the micro-batches of a
-   step. */
+/* OTT_ERR_CONFIG for too few layers, or micro-batches that interleaved_1f1b cannot group. */
 ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro_batches);
 
-/* Returns the layers of a chunk of this stage. If layers do not divide evenly, the first parts have one
-   more. */
+/* Returns the layers of a chunk of this stage. The first parts may have one more than the others. */
 layer_range pipeline_layers(const pipeline_stage *s, int64_t layers, int chunk);
 /* True if the layer is on this stage. For these three, s NULL means no pipeline: always true. */
 bool pipeline_has_layer(const pipeline_stage *s, int64_t layers, int64_t layer);
@@ -61,7 +59,7 @@ pipeline_task pipeline_task_at(const pipeline_stage *s, int64_t micro_batches, i
 typedef enum pipeline_content {
     PIPELINE_STREAM,   /* the residual stream, from forward to the next part's forward */
     PIPELINE_GRADIENT, /* its gradient, from backward to the previous part's backward */
-    /* tied embedding: the head's gradient of it, from the last part's backward to the first's */
+    /* tied embedding: the head's gradient, from the last part's backward to the first's */
     PIPELINE_TABLE,
     PIPELINE_CONTENTS
 } pipeline_content;
@@ -74,8 +72,7 @@ typedef struct pipeline_message {
 } pipeline_message;
 
 enum { PIPELINE_MESSAGES = 2 };
-/* Fills out with the messages to send after a task, in order; returns their number. tied: embedding and head
-   share a trained weight. */
+/* Writes the messages to send after a task, in order; returns how many. tied: trained tied embedding. */
 int pipeline_sends(const pipeline_stage *s, bool tied, pipeline_task t,
                    pipeline_message out[PIPELINE_MESSAGES]);
 /* Maximum number of unfinished sends of this content; before the next one, a stage waits for the oldest. */

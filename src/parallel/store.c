@@ -86,8 +86,7 @@ static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table)
 
 /* ---- scales ---- */
 
-/* Places the scales of one use at entry *next of `all`, which has room for `count` of each kind. all NULL:
-   only counts. */
+/* Places the scales of one use at entry *next of `all`, with `count` of each kind; NULL: only counts. */
 static void place_scales(qdata *d, const cast_spec *spec, int64_t mn, int64_t depth, float *all,
                          int64_t count, int64_t *next) {
     if (!cast_spec_is_fp8(spec)) return;

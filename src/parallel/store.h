@@ -5,20 +5,18 @@
  * reduce-scattered to the shards. The next unit's gather and the previous unit's reduction overlap with
  * computation. On one rank nothing is moved.
  *
- * Ranks send what the layers read. For a linear weight that is the activation format or FP8 codes. For codes,
- * ranks reduce the amaxes first, so that each casts its rows of the master with the scales of the full
- * weight, once for each use that a pass makes of it. Codes and scales of every recipe equal one rank's, bit
- * for bit: nothing is rounded twice, and shards may split scale blocks. Frozen weights that are stored as FP8
- * codes are sent as such; every rank has all their scales. The embedding table is sent in the activation
- * format, to which its rows are rounded anyway; norms and biases are sent in fp32. One all-gather sends all
- * shards of a unit.
+ * Ranks send data as the layers read it. A linear weight is sent in the activation format or as FP8 codes.
+ * For codes, ranks reduce the amaxes first, so that each casts its rows of the master with the scales of the
+ * full weight, once per use in a pass. Codes and scales of every recipe equal one rank's, bit for bit:
+ * nothing is rounded twice, and shards may split scale blocks. Frozen weights that are stored as FP8 codes
+ * are sent as such; every rank has all their scales. The embedding table is sent in the activation format, to
+ * which its rows are rounded anyway; norms and biases in fp32. Each unit is one all-gather.
  *
  * A step's gradient is the sum, in order, of the gradients of micro-batches, or of ranks. N ranks with one
  * micro-batch each give the bits of one rank with N micro-batches. Therefore a gradient that backward
  * accumulates more than once per micro-batch is summed separately and added once. Such sums, and gradients on
- * their way, are fp32. A gradient that is stored in bf16 is rounded each time a micro-batch is added, once
- * for all ranks: N ranks round once, one rank with N
- * micro-batches rounds N times.
+ * their way, are fp32. A gradient stored in bf16 is rounded once per reduction: N ranks round once, one rank
+ * with N micro-batches N times.
  */
 #ifndef PARALLEL_STORE_H
 #define PARALLEL_STORE_H
@@ -41,8 +39,7 @@ typedef struct store_options {
     /* no overlap: gather a unit when it is used, finish its reduction before the next one starts */
     bool no_prefetch;
     bool reduce_bf16; /* send gradients in bf16; they are summed in fp32 and rounded once */
-    /* sum a step's micro-batches locally in full fp32 gradients and reduce once per step; else reduce each
-       micro-batch, with the bits of one rank */
+    /* sum a step's micro-batches locally in full fp32 gradients, reduce once; else reduce each micro-batch */
     bool reduce_once;
     /* release all units after forward and gather them again for backward, regardless of reshard; one rank:
        cast columnwise codes again (linear.requantizes) */
@@ -50,8 +47,7 @@ typedef struct store_options {
     store_reshard reshard;
 } store_options;
 
-/* Bits: the uses of the weights for which a unit is gathered. Forward reads them rowwise, backward
-   columnwise. */
+/* Bits: for which uses of the weights a unit is gathered. Forward reads rowwise, backward columnwise. */
 enum { STORE_ROWWISE = 1, STORE_COLUMNWISE = 2 };
 
 /* Bytes of this rank's collectives: gathered full tensors, and gradients before their reduction. */
@@ -70,7 +66,7 @@ typedef struct store_unit {
     linear **linears;
     int linear_count;
     bool is_table;     /* its parameter is the embedding table */
-    store_part *parts; /* what is gathered */
+    store_part *parts; /* [part_count] tensors to gather */
     int part_count;
     int64_t scale_first, scale_count; /* its range in the store's scales */
     int64_t full_first;               /* its offset in full_gradients */
@@ -116,8 +112,8 @@ typedef struct parameter_store {
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p);
 /* Call it when the units' parameters and linears are filled in. */
 ott_status store_open(parameter_store *s, arena *memory);
-/* Call it when specs of linears have changed: decides what to gather and allocates scales. table: format of
-   the embedding's output. */
+/* Call it when specs of linears have changed: decides what to gather and allocates scales. table: gather
+   format of the embedding. */
 ott_status store_set(parameter_store *s, device *d, ott_dtype table);
 void store_close(parameter_store *s, device *d); /* frees device memory */
 
@@ -129,8 +125,7 @@ ott_status store_release(exec *cx, parameter_store *s, int unit);
 ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses);
 
 /* Call these before and after a unit's backward. The first opens the gradients that are not open yet, with
-   zeros. The second starts their sum over the ranks, which is added to the shards' gradients;
-   store_finish_gradients waits for that. */
+   zeros. The second starts their reduction to the shards' gradients; store_finish_gradients waits for it. */
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit);
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit);
 ott_status store_finish_gradients(exec *cx, parameter_store *s);
@@ -140,8 +135,8 @@ ott_status store_finish_gradients(exec *cx, parameter_store *s);
 ott_status store_zero_gradients(const parameter_store *s, device *d);
 ott_status store_reduce_once(exec *cx, parameter_store *s);
 
-/* Call it when a pass failed or was stopped: drops all gathers and reductions in flight. Waits for them if
-   `why` is OTT_ERR_STOPPED. */
+/* Call it when a pass failed or was stopped: drops gathers and reductions in flight; if `why` is
+   OTT_ERR_STOPPED, waits for them. */
 void store_abandon(exec *cx, parameter_store *s, ott_status why);
 
 /* ---- internal to parallel/store*.c ---- */
@@ -171,12 +166,11 @@ static inline int store_ranks(const parameter_store *s) {
 int64_t store_count_at(const parameter *p, int rank);
 int64_t store_first_at(const parameter *p, int rank);
 
-/* Brings the scales of the unit's weights up to date for cx->step. */
+/* Updates the scales of the unit's weights for cx->step. */
 ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u);
 /* Casts this rank's rows of the weight to codes of one use; codes[rows, columns] is row-major. */
 ott_status store_cast(exec *cx, const linear *l, bool columnwise, void *codes);
-/* In training, passes rows of a weight and their codes to the hook; if there are two uses, only the rowwise
-   one. */
+/* In training, passes rows of a weight and their codes to the hook; of two uses only the rowwise one. */
 ott_status store_call_hook(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 #endif

@@ -6,14 +6,12 @@ static int64_t row_elements(const parameter *p) {
     return p->rank > 1 ? p->local.columns : 1;
 }
 
-/* Rows per unit of division: complete reduction blocks, so that a shard's block sums are among the local
-   part's. */
+/* Rows per unit of division: complete reduction blocks, so that shards split no block sum. */
 static int64_t unit_rows(const parameter *p) {
     return REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, row_elements(p));
 }
 
-/* ---- the rank with the smallest shards: a heap, because a scan would be slow with thousands of ranks
-   ---- */
+/* ---- the rank with the smallest shards: a heap, fast with thousands of ranks ---- */
 
 static bool holds_less(const parameter_store *s, int a, int b) {
     return s->shard_elements[a] < s->shard_elements[b] ||
@@ -61,8 +59,7 @@ static ott_status open_held(parameter_store *s, arena *memory) {
 
 /* ---- shards ---- */
 
-/* Each rank gets equally many units; the ranks with the smallest shards get one of the remaining units
-   each. */
+/* Each rank gets equally many units; the smallest ones get one of the remaining units each. */
 static void divide_rows(parameter_store *s, const parameter *p, int64_t rows, int64_t *counts) {
     int ranks = s->ranks->size;
     int64_t unit = unit_rows(p), units = (rows + unit - 1) / unit, elements = unit * row_elements(p);

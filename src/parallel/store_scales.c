@@ -10,8 +10,7 @@ static int64_t rows_per_scale(const qtensor *q, bool columnwise) {
                       : granularity_block(q->spec.rowwise.grain).mn;
 }
 
-/* If rows [first, end) start inside a scale block, returns where that block ends, else end. Such pieces have
-   the same blocks as the full weight. */
+/* If rows [first, end) start inside a scale block, returns its end, else `end`: pieces keep their blocks. */
 static int64_t piece_end(int64_t first, int64_t end, int64_t block) {
     if (block == INT64_MAX || first % block == 0) return end;
     int64_t next = (first / block + 1) * block;
@@ -35,7 +34,7 @@ static qtensor rows_of(const qtensor *q, bool columnwise, int64_t first, int64_t
     return part;
 }
 
-/* Called for each piece of this rank's rows x of a weight, with one use of it. */
+/* Called for each piece x of this rank's rows of a weight, with one use. */
 typedef ott_status (*piece_call)(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 static ott_status for_pieces(exec *cx, const linear *l, bool columnwise, void *codes, piece_call call) {
