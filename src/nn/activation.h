@@ -14,8 +14,7 @@
 typedef struct activation_specs {
     int count; /* quantized copies */
     quant_spec spec[QLIST_MAX];
-    /* delayed scaling: the scale to use, on the device (nn/delayed.h); else NULL */
-    const float *next[QLIST_MAX];
+    const float *next[QLIST_MAX];    /* scale on the device if scaling is delayed, else NULL */
     bool columnwise_used[QLIST_MAX]; /* a grad_weight GEMM reads this copy */
     bool columnwise_high_precision;  /* a grad_weight GEMM reads the high-precision tensor */
     bool high_precision;             /* a GEMM reads the high-precision tensor */
@@ -24,8 +23,8 @@ typedef struct activation_specs {
 
 /* Adds a consumer's spec. next: the device scale if the spec's scaling is delayed, else NULL; consumers that
    share a copy have seen the same tensors, so the first one's scale is right for all. grad_weight: the
-   consumer's weight is trained. Writes to *index which copy the consumer reads; -1: only the high-precision
-   tensor. OTT_ERR_UNSUPPORTED for more than QLIST_MAX distinct specs. */
+   consumer's weight is trained. *index: the copy it reads; -1: only the high-precision tensor.
+   OTT_ERR_UNSUPPORTED for more than QLIST_MAX copies. */
 ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const float *next, bool grad_weight,
                                 int *index);
 
@@ -33,7 +32,7 @@ typedef struct activation {
     tensor t;           /* the high-precision tensor; data NULL: only the quantized copies exist */
     qlist q;            /* the quantized copies */
     tensor_shard shard; /* as in its specs */
-    /* fp32[2, columns]: row 0 divides the columns of t and its copies; row 1 is the inverse. data NULL: not
+    /* fp32[2, columns]: t and its copies are divided by row 0; row 1 is the inverse. data NULL: not
        divided */
     tensor channel_scales;
     plan_buffer channel_scales_buffer;

@@ -1,8 +1,7 @@
 /*
  * nn/attention: causal self-attention with grouped heads (GQA): q, k, v projections, rotary embedding,
- * attention, output projection. The output projection (attention_project) is a call of its own, so that
- * recomputation can skip it. q, k and v come from three projections, one fused projection, or latents
- * (nn/latent.h).
+ * attention, output projection. attention_project, the output projection, is separate so that recomputation
+ * can skip it. q, k and v come from three projections, one fused projection, or latents (nn/latent.h).
  */
 #ifndef NN_ATTENTION_H
 #define NN_ATTENTION_H
@@ -43,16 +42,14 @@ typedef struct attention_cache {
 typedef struct sequence_metadata {
     tensor position;   /* i32[T] */
     tensor cu_seqlens; /* i32[documents + 1]: document b has tokens [cu_seqlens[b], cu_seqlens[b+1]) */
-    /* evaluation of one document that continues the cached tokens; NULL: starts at its first token */
-    const attention_cache *cache;
+    const attention_cache *cache; /* evaluation of a document after its cached tokens; NULL: from its start */
 } sequence_metadata;
 
 /* What forward saves for backward; one per in-flight micro-batch. */
 typedef struct attention_saved {
     /* q, k after rotation; lse[heads, T]. With context parallelism: some heads of all tokens. */
     tensor q, k, v, lse;
-    /* either qkv_buffer is open, or q, k, v */
-    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer;
+    plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* qkv, or q, k, v are open */
     head_norm_saved q_norm, k_norm;
     latent_saved query_latent, key_latent;
     activation o;

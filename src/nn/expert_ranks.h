@@ -1,12 +1,12 @@
 /*
  * nn/expert_ranks: expert parallelism (Lepikhin et al. 2020). Each rank holds an equal number of experts, in
- * rank order, and its own tokens. Rows of tokens, sorted by expert, are sent to the experts' ranks by one
- * all-to-all (dispatch); the experts' outputs return by another (combine).
+ * rank order, and its own tokens. An all-to-all sends rows, sorted by expert, to the experts' ranks
+ * (dispatch); another returns the outputs (combine).
  *
  * Received rows are ordered by sending rank, then by expert. GEMMs run over one sending rank's rows after the
  * other's. So an expert's sums equal, bit for bit, one rank's that runs as many micro-batches.
  *
- * Row counts are known after routing. The ranks exchange them, and the host reads them, before rows are sent.
+ * Row counts are known after routing. Ranks exchange them, and the host reads them, before rows are sent.
  * Buffers have room for the worst case (all tokens on one rank); only actual rows are sent.
  */
 #ifndef NN_EXPERT_RANKS_H
@@ -18,10 +18,9 @@
 typedef struct expert_ranks {
     group *group;    /* borrowed */
     int64_t experts; /* of all ranks */
-    /* Host copies of the counts of the layer that runs at present: */
+    /* Counts of the layer that runs at present, on the host: */
     int64_t *sent, *received; /* [ranks] rows to and from each rank */
-    /* [ranks, experts], [ranks, experts of this rank]: where each expert's rows end */
-    int32_t *end, *own_end;
+    int32_t *end, *own_end;   /* ends of experts' rows: [ranks, experts], [ranks, experts of this rank] */
 } expert_ranks;
 
 /* experts must be divisible by the number of ranks. The arrays come from `memory`. */
@@ -39,8 +38,8 @@ int64_t expert_ranks_received_rows(const expert_ranks *r);
 
 /* Exchanges the row counts after routing. end: i32[experts], the end of each expert's rows among this rank's
    tokens. Fills all[ranks, experts] with every rank's `end`. Fills own[ranks, experts of this rank] with the
-   end of each expert's rows among those from each rank. rows: the count to assume while the plan is recorded.
-   Blocks until the host has the counts. */
+   end of each expert's rows among those from each rank. rows: count to assume while recording. Blocks until
+   the host has the counts. */
 ott_status expert_ranks_exchange_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *end,
                                         const tensor *all, const tensor *own);
 /* Loads the counts of a layer again from `all`, for its backward. */

@@ -15,15 +15,12 @@ typedef struct frozen_codes {
     int64_t rows;   /* of one matrix */
     int64_t block_rows, block_columns; /* size of a scale block */
     int64_t scale_rows, scale_columns; /* number of blocks; scale_rows counts the blocks of all matrices */
-    /* [scale_rows, scale_columns], on the host, full parameter; NULL: on another pipeline stage */
-    float *scale_inv;
-    /* scales of the local part on the device, ordered as in tensor/qtensor; owned by the model */
-    float *local;
+    float *scale_inv; /* [scale_rows, scale_columns], on the host; NULL: on another pipeline stage */
+    float *local;     /* of the local part, on the device, in the order of qtensor.h; owned by the model */
 } frozen_codes;
 
-/* Returns how to store a weight that the recipe casts as *use for its rowwise use. If *use is E4M3 with one
-   of the granularities above, the weight is stored with the same granularity and rule; else as in the recipe
-   "rowwise", with one power-of-two scale per row. */
+/* Returns how to store a weight that the recipe casts as *use for its rowwise use. If *use is E4M3 with a
+   granularity above, the same granularity and rule; else one power-of-two scale per row. */
 cast_spec frozen_cast_for(const cast_spec *use);
 
 /* Index of the scale-block row that contains this row of the full parameter. */
@@ -41,15 +38,14 @@ int64_t frozen_local_bytes(const parameter *p);
 ott_status frozen_place_scales(const parameter *p, device *d);
 /* Returns matrix `matrix` of the local part (0 unless expert weights) as a view of codes and scales: its
    rowwise use and, if blocks look the same along rows and columns, its columnwise use. Read only; amax and
-   scale are not valid (they alias scale_inv). */
+   scale alias scale_inv. */
 qtensor frozen_quantized(const parameter *p, int64_t matrix);
 /* Dequantizes elements [first, first + count) of the full parameter, in row-major order, in place: values[i]
    holds the value of a code before and the element after. */
 void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *values);
 
-/* Dequantizes the local part of expert weights into w[rows, columns]. `end`: where each expert's rows end
-   (tensor/ops.def: grouped_gemm). Skips experts without rows if the host can read `end` without waiting
-   (CPU). end NULL: all experts. */
+/* Dequantizes the local part of expert weights into w[rows, columns]. end (as grouped_rows.end): skips
+   experts without rows, if the host can read it without waiting (CPU); NULL: all experts. */
 ott_status frozen_stack_values(exec *cx, const parameter *p, const tensor *end, const tensor *w);
 
 /* Makes codes from values piece by piece. Order: frozen_fill_open, frozen_fill_measure for all elements of

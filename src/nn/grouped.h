@@ -18,8 +18,7 @@ typedef struct grouped_rows {
 
 /* Row counts for balancing expert gradients (tensor/ops.def: grouped_gemm_weight). */
 typedef struct grouped_balance {
-    /* i32[ranks, experts of all ranks]: end of each expert's rows, per context-parallel rank */
-    tensor end;
+    tensor end;    /* i32[ranks, experts of all ranks]: end of each expert's rows, per context rank */
     int64_t first; /* index of this rank's first expert */
 } grouped_balance;
 

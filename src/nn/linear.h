@@ -15,9 +15,8 @@
 
 /* Does not own parameters, adapter, groups and strings; owns compute_block. */
 typedef struct linear {
-    const char *name; /* fully qualified, "model.layers.0.mlp.up_proj" */
-    /* of this rank's part of the weight; expert weights: out counts the rows of all experts */
-    int64_t in, out;
+    const char *name;      /* fully qualified, "model.layers.0.mlp.up_proj" */
+    int64_t in, out;       /* of the local part of the weight; expert weights: out counts all experts' rows */
     tensor_ranks ranks;    /* the tensor-parallel ranks that share the weight */
     parameter_split split; /* the dimension of the weight that is split over them */
     parameter *weight;     /* [out, in] */
@@ -27,8 +26,7 @@ typedef struct linear {
     /* Expert weights: the spec of FP8 grouped GEMMs. Not used unless grouped.fp8; then `spec` applies. */
     linear_spec grouped;
     const char *recipe_name; /* name of the recipe that spec was compiled from; NULL: unknown */
-    /* context-parallel ranks: they hold other rows of input and grad_output; NULL: none */
-    group *row_ranks;
+    group *row_ranks;        /* context-parallel ranks, which hold other rows of the input; NULL: none */
     const char *skip_reason; /* why an FP8 recipe leaves this layer in high precision; NULL: it does not */
     /* Consecutive health measurements with an SQNR below the bound of float8.fallback. LINEAR_FELL_BACK: the
        layer has fallen back to high precision for good. */
@@ -42,15 +40,12 @@ typedef struct linear {
     tensor compute;    /* in the activation format; data NULL: GEMMs read the master or only FP8 codes */
     qtensor quantized; /* FP8 codes and scales of both uses */
     operand packed;    /* operand b of linear_forward after linear_pack; data NULL: not packed */
-    /* True if backward makes the columnwise codes each time instead of keeping them, where they differ from
-       the rowwise codes. Set it before linear_set_spec. */
+    /* Backward makes columnwise codes each time, unless rowwise codes serve. Set before linear_set_spec. */
     bool requantizes;
-    /* linear_fuse_quantize is in effect; output in weight->shard.quantized */
-    bool optimizer_quantizes;
-    int64_t quantized_step; /* exec.step of the optimizer's latest output; -1: none */
-    void *compute_block;    /* device memory of compute, quantized or packed */
-    /* exec.step that the compute weight, or its scales, was made for; -1: none */
-    int64_t compute_step;
+    bool optimizer_quantizes;            /* linear_fuse_quantize is in effect */
+    int64_t quantized_step;              /* exec.step of the optimizer's latest output; -1: none */
+    void *compute_block;                 /* device memory of compute, quantized or packed */
+    int64_t compute_step;                /* exec.step of the compute weight, or of its scales; -1: none */
     delayed_state delayed[TENSOR_COUNT]; /* views into a delayed_store */
 } linear;
 
@@ -106,13 +101,12 @@ linear_codes_use linear_get_codes_use(const linear *l, bool backward);
 ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w, plan_buffer *buffer);
 
 /* Lets the optimizer step also quantize this weight, until the next linear_set_spec. The step makes codes and
-   scales. It makes only the amax if the weight is sharded, its scale depends on other ranks, or its
-   columnwise codes are not kept. No effect if the weight is frozen, is expert weights, or is not cast
-   (linear_casts_weight), if the shard is empty or not contiguous, or if a sharded weight has several
-   scales. */
+   scales, or only the amax if the weight is sharded, its scale depends on other ranks, or columnwise codes
+   are not kept. No effect if the weight is frozen, expert weights or not cast (linear_casts_weight), if the
+   shard is empty or not contiguous, or if a sharded weight has several scales. */
 void linear_fuse_quantize(linear *l);
-/* True if the optimizer already quantized the weight for this step; always true while the plan is being
-   recorded, if linear_fuse_quantize is in effect. */
+/* True if the optimizer quantized the weight for this step. In a recording: if linear_fuse_quantize is in
+   effect. */
 bool linear_is_quantized_by_optimizer(const exec *cx, const linear *l);
 /* Does the optimizer's part of the quantization if it is missing for this step (weights were loaded). */
 ott_status linear_quantize_weight(exec *cx, linear *l);
@@ -130,11 +124,10 @@ ott_status linear_pack(exec *cx, linear *l);
 
 /* If x has channel scales (activation_smooth), forward multiplies the weight's columns by them, and
    grad_weight its result. Not for weights that are sharded, packed, adapted or stored as codes. */
-/* y[M,out] = x W^T + bias. If the columns of W are split, the ranks' results are summed, and y is this rank's
-   rows of the sum (all rows without sequence parallelism). */
+/* y[M,out] = x W^T + bias. If the columns of W are split, y is the sum over ranks (this rank's rows of it
+   with sequence parallelism). */
 ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y);
-/* dx[M,in] = g W, or dx += g W. If the rows of W are split, dx is this rank's term of a sum over the
-   ranks. */
+/* dx[M,in] = g W, or dx += g W. If the rows of W are split, dx is this rank's term of a sum. */
 ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate);
 /* weight.grad += g^T x; bias.grad += column sums of g in high precision. Skips frozen parameters. */
 ott_status linear_grad_weight(exec *cx, linear *l, const activation *x, const activation *g);

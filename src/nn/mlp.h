@@ -1,7 +1,6 @@
 /*
  * nn/mlp: the SwiGLU MLP (Shazeer 2020): y = silu(x W_gate^T) * (x W_up^T), out = y W_down^T. gate and up are
- * two projections or one fused projection. Variants: GeGLU (tanh GELU instead of silu); no gate: y = f(x
- * W_up^T).
+ * two projections or one. Variants: GeGLU (tanh GELU instead of silu), and f(x W_up^T) without a gate.
  */
 #ifndef NN_MLP_H
 #define NN_MLP_H
@@ -17,8 +16,7 @@ typedef struct mlp {
     activation_specs hidden_specs; /* of y, which down reads */
     activation_specs grad_specs;   /* of all rows of the output's gradient */
     activation_specs grad_gate_up, grad_gate, grad_up; /* of the gradients of the projections' outputs */
-    /* Save gate and up in FP8: half the memory, but gradients change. Set before mlp_connect. */
-    bool stores_fp8;
+    bool stores_fp8; /* save gate and up in FP8: less memory, other gradients; set before mlp_connect */
     activation_specs stored_specs; /* of the stored copies: E4M3, one scale per row */
     /* SmoothQuant (tensor/smooth.h): if down is FP8, y is divided by channel scales before the cast */
     bool smooths;
@@ -30,8 +28,7 @@ typedef struct mlp_saved {
     tensor gate_up;                                     /* [T, 2F], if fused */
     plan_buffer gate_up_buffer, gate_buffer, up_buffer; /* either gate_up_buffer is open, or gate and up */
     activation y;                                       /* [T,F] */
-    /* FP8 copies that replace gate and up, with stores_fp8 */
-    activation stored_gate_up, stored_gate, stored_up;
+    activation stored_gate_up, stored_gate, stored_up;  /* FP8 copies of gate and up, with stores_fp8 */
 } mlp_saved;
 
 /* x, out, g and dx have this rank's rows (nn/tensor_ranks.h); saved tensors have all T rows. */

@@ -1,19 +1,16 @@
 /*
  * nn/moe: mixture of experts. A router assigns each token to some of many SwiGLU MLPs. The output is the sum
- * of the experts' outputs, weighted by the token's routing weights. Shared experts, fused into one MLP,
- * process every token. Rows are sorted by expert and multiplied in grouped GEMMs (tensor/ops.def). No token
- * is dropped unless experts have a capacity. Routing weights are applied before the down projection; so
- * backward needs only gate and up.
+ * of the experts' outputs, weighted by routing weights. Shared experts, fused into one MLP, process every
+ * token. Rows are sorted by expert and multiplied in grouped GEMMs. No token is dropped unless experts have a
+ * capacity. Routing weights are applied before the down projection; so backward needs only gate and up.
  *
  * Router losses (Fedus et al. 2021; DeepSeek-V3, arXiv:2412.19437; Zoph et al. 2022) are means over a
- * micro-batch times a configured weight. With E experts, f an expert's fraction of the choices and P its mean
- * score:
+ * micro-batch, times a weight. E experts; f: an expert's fraction of the choices; P: its mean score.
  *     balance    E sum f P, over the micro-batch, or over each sequence and then averaged
  *     z          mean of logsumexp(logits)^2
  *
  * Context-parallel ranks route their own tokens and exchange counts. Losses, capacity and gradient balancing
- * refer to the full micro-batch, and each rank adds its term. Sequence-parallel ranks gather all rows and
- * compute the same.
+ * refer to the full micro-batch. Sequence-parallel ranks gather all rows and compute the same.
  */
 #ifndef NN_MOE_H
 #define NN_MOE_H
@@ -22,35 +19,29 @@
 #include "nn/mlp.h"
 
 typedef struct moe_options {
-    /* number of experts, and of experts per token (top-k); experts 0: no mixture */
-    int64_t experts, choices;
-    /* hidden sizes of one expert, and of all shared experts together; 0: none */
-    int64_t hidden, shared_hidden;
+    int64_t experts, choices;      /* number of experts, and of experts per token (top-k); 0: no mixture */
+    int64_t hidden, shared_hidden; /* hidden size of an expert; of all shared experts; 0: none */
     route_rule rule;
-    bool biased;      /* a per-expert bias is added to the scores for the choice only (DeepSeek-V3) */
-    double bias_rate; /* step size of the bias update after each step */
-    /* true: the update is +-bias_rate; false: bias_rate times the distance from an equal load */
-    bool bias_by_sign;
+    bool biased;       /* a per-expert bias is added to the scores for the choice only (DeepSeek-V3) */
+    double bias_rate;  /* step size of the bias update after each step */
+    bool bias_by_sign; /* update: +-bias_rate; false: bias_rate x distance from an equal load */
     double balance, sequence_balance, z; /* weights of the router losses; 0: none */
     int64_t sequence;                    /* tokens per sequence, for sequence_balance */
-    /* maximum tokens per expert, as a multiple of the mean; 0: no limit */
-    double capacity;
+    double capacity;         /* maximum tokens per expert, in multiples of the mean; 0: no limit */
     bool balances_gradients; /* scale each expert's weight gradient by mean tokens / own tokens */
 } moe_options;
 
 typedef struct moe {
     const moe_options *options;
-    linear router;       /* [E,D], in fp32 */
-    parameter *bias;     /* [E], not trained by gradients; NULL: none */
-    expert_ranks *ranks; /* expert parallelism; borrowed; NULL: this rank has all experts */
-    group *token_ranks;  /* context-parallel ranks; borrowed; NULL: none */
-    /* with sequence parallelism each rank has a slice of the rows of x, the output and their gradients */
-    tensor_ranks sequence_ranks;
-    linear gate, up, down; /* expert weights of this rank, [E][F,D] and (down) [E][D,F] */
-    mlp shared;            /* the shared experts; down.weight NULL: none */
-    tensor count;          /* fp32[E]: accumulates the choices of training passes; data NULL: not counted */
-    /* fp32[2]: accumulates the balance and z losses of training passes; data NULL: not recorded */
-    tensor losses;
+    linear router;               /* [E,D], in fp32 */
+    parameter *bias;             /* [E], not trained by gradients; NULL: none */
+    expert_ranks *ranks;         /* expert parallelism; borrowed; NULL: this rank has all experts */
+    group *token_ranks;          /* context-parallel ranks; borrowed; NULL: none */
+    tensor_ranks sequence_ranks; /* sequence-parallel ranks: each holds a slice of the tokens */
+    linear gate, up, down;       /* expert weights of this rank, [E][F,D] and (down) [E][D,F] */
+    mlp shared;                  /* the shared experts; down.weight NULL: none */
+    tensor count;                /* fp32[E]: accumulates choices in training; data NULL: not counted */
+    tensor losses;               /* fp32[2]: accumulates the balance and z losses; data NULL: not recorded */
 } moe;
 
 /* What forward saves for backward. Routing tensors: see op_route and op_route_sort (tensor/ops.def). */
@@ -58,11 +49,10 @@ typedef struct moe_saved {
     tensor logits, score, lse, total, expert, weight, row, source, end;
     tensor batch_count, sequence_count; /* choices per expert; data NULL: no such loss */
     plan_buffer routing_buffer;         /* holds the tensors above, to every_end */
-    /* With expert parallelism: every rank's `end`; where each expert's rows end among the rows from each
-       rank; the routing weight of each received row; the numbers 0, 1, 2, ... of the received rows. */
+    /* With expert parallelism: every rank's `end`; the end of each expert's rows among those from each rank;
+       the routing weights of the received rows; their numbers 0, 1, 2, ... */
     tensor all_end, own_end, row_weight, row_number;
-    /* With balanced gradients and context parallelism: all_end (or end) of each context-parallel rank. */
-    tensor every_end;
+    tensor every_end; /* for balanced gradients: all_end (or end) of each context-parallel rank */
     int64_t max_rows; /* maximum number of rows of this rank's experts */
     tensor gate, up;  /* [T * choices, F], sorted by expert; with expert parallelism the received rows */
     plan_buffer gate_buffer, up_buffer;

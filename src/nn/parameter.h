@@ -25,8 +25,7 @@ enum {
 /* The dimension along which tensor parallelism splits a parameter into equal parts. */
 typedef enum parameter_split { PARAMETER_FULL, PARAMETER_ROWS, PARAMETER_COLUMNS } parameter_split;
 
-/* A gap in a part: after `after` rows, the next `skipped` rows of the full parameter are left out; 0: no
-   gap. */
+/* A gap in a part: after `after` rows, it omits the next `skipped` rows of the full parameter. */
 typedef struct parameter_gap {
     int64_t after, skipped;
 } parameter_gap;
@@ -45,30 +44,27 @@ typedef struct parameter_shard {
     tensor value, grad;                   /* the master and its gradient */
     tensor slot[PARAMETER_SLOTS];         /* optimizer state, in the order of optimizer_rule.slot */
     tensor group_scales[PARAMETER_SLOTS]; /* scales of FP8 slots; data NULL: the slot is not FP8 */
-    /* Output of the fused quantization in the optimizer step (linear_fuse_quantize): codes and scales, or
-       only the amax if it has no codes. Not FP8: no fused quantization. */
+    /* Output of linear_fuse_quantize: codes and scales, or only the amax if it has no codes. Not FP8: not
+       used. */
     qtensor quantized;
 } parameter_shard;
 
 typedef struct parameter {
-    /* Hugging Face's, "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
-    const char *name;
-    int rank;      /* 1: a vector of `columns`, 2: a matrix, 3: expert weights [experts][rows, columns] */
-    int64_t stack; /* number of experts, stored one after the other; 1 if not expert weights */
+    const char *name; /* "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
+    int rank;         /* 1: a vector of `columns`, 2: a matrix, 3: expert weights [experts][rows, columns] */
+    int64_t stack;    /* number of experts, stored one after the other; 1 if not expert weights */
     int64_t rows, columns; /* of the full parameter; rows counts the rows of all experts */
     parameter_part local;  /* the part that layers of this rank compute with */
     bool decay;            /* weight decay applies */
     bool is_hidden;        /* true: a matrix of a layer; false: a vector, an embedding or an output head */
     bool frozen;           /* never trained: no gradient, no state */
     bool is_frozen_now;    /* not updated at present; gradient and state exist (train.freeze_schedule) */
-    /* the value holds FP8 codes and there is no master (nn/frozen.h); NULL: it does not */
-    struct frozen_codes *codes;
-    int number; /* index among the trained parameters of all pipeline stages */
-    /* a second copy of a tied embedding; the first pipeline stage counts it in norms */
-    bool repeated;
-    bool adds_often;         /* backward accumulates into the gradient more than once per micro-batch */
-    tensor value, grad;      /* of the local part */
-    plan_buffer grad_buffer; /* holds grad while a micro-batch's gradient is summed separately */
+    struct frozen_codes *codes; /* not NULL: value holds FP8 codes, no master (nn/frozen.h) */
+    int number;                 /* index among the trained parameters of all pipeline stages */
+    bool repeated;              /* second copy of a tied embedding, which the first pipeline stage counts */
+    bool adds_often;            /* backward accumulates into the gradient more than once per micro-batch */
+    tensor value, grad;         /* of the local part */
+    plan_buffer grad_buffer;    /* holds grad while a micro-batch's gradient is summed separately */
     parameter_shard shard;
 } parameter;
 
@@ -113,8 +109,7 @@ typedef struct parameter_run {
     int64_t first, count;
 } parameter_run;
 
-/* Returns the run from row `at` of the part, of at most `most` rows. run.first counts from the part's
-   start. */
+/* Returns the run from row `at` of the part, of at most `most` rows. run.first: from the part's start. */
 parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t most);
 /* The same for element `at`. run.first is the row-major index in the full parameter, which has `columns`. */
 parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most);

@@ -9,10 +9,9 @@
 
 /* The groups over which a tensor is split. Borrowed; NULL: not split that way. All zero: a full tensor. */
 typedef struct tensor_shard {
-    group *row_ranks; /* each rank holds other rows */
-    /* sequence parallelism: splits the rows that row_ranks leaves to this rank once more */
-    group *sequence_ranks;
-    group *column_ranks; /* each rank holds other columns */
+    group *row_ranks;      /* each rank holds other rows */
+    group *sequence_ranks; /* sequence parallelism: each rank holds a slice of the remaining rows */
+    group *column_ranks;   /* each rank holds other columns */
 } tensor_shard;
 
 static inline bool shard_is_full(const tensor_shard *c) {

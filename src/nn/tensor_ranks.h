@@ -15,14 +15,12 @@
 #include "nn/activation.h"
 
 typedef struct tensor_ranks {
-    group *group;  /* borrowed; NULL: no tensor parallelism */
-    bool sequence; /* sequence parallelism */
-    /* the backend stores rowwise and columnwise codes in the same order, so that codes can be gathered */
-    bool codes_alike;
+    group *group;     /* borrowed; NULL: no tensor parallelism */
+    bool sequence;    /* sequence parallelism */
+    bool codes_alike; /* rowwise and columnwise codes have one order, so that codes can be gathered */
 } tensor_ranks;
 
-/* all: specs of an activation with gathered rows. Returns the specs of this rank's own rows, the input of
-   tensor_ranks_gather. */
+/* Returns the specs of this rank's own rows, the input of tensor_ranks_gather. all: of the gathered rows. */
 activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_specs *all);
 /* Opens *out: all rows of the activation, with the quantized copies `all` (NULL: none), from each rank's own
    rows. If every copy has one scale per tensor, only the FP8 codes are sent. Without sequence parallelism

@@ -30,10 +30,8 @@ typedef unsigned mesh_set;
 #define MESH_SET(name) (1u << MESH_##name)
 #define MESH_SHARD                                                                                           \
     (MESH_SET(DP_SHARD) | MESH_SET(EP)) /* one copy of the parameters; ep ranks hold different experts */
-/* ranks with different data; gradients are summed over them */
-#define MESH_DATA (MESH_SET(DP_REPLICATE) | MESH_SHARD)
-/* ranks with different tokens; losses and token counts are summed over them */
-#define MESH_LOSS (MESH_DATA | MESH_SET(CP))
+#define MESH_DATA (MESH_SET(DP_REPLICATE) | MESH_SHARD) /* different data; gradients are summed */
+#define MESH_LOSS (MESH_DATA | MESH_SET(CP))            /* different tokens; losses are summed */
 #define MESH_ALL  ((1u << MESH_DIMENSIONS) - 1)
 
 typedef struct mesh {

@@ -37,7 +37,7 @@ ott_status pipeline_check(const pipeline_stage *s, int64_t layers, int64_t micro
 
 /* Returns the layers of a chunk of this stage. The first parts may have one more than the others. */
 layer_range pipeline_layers(const pipeline_stage *s, int64_t layers, int chunk);
-/* True if the layer is on this stage. For these three, s NULL means no pipeline: always true. */
+/* True if the layer is on this stage. s NULL, here and below: no pipeline, always true. */
 bool pipeline_has_layer(const pipeline_stage *s, int64_t layers, int64_t layer);
 bool pipeline_is_first(const pipeline_stage *s); /* first stage: embedding */
 bool pipeline_is_last(const pipeline_stage *s);  /* last stage: final norm and head */
@@ -59,8 +59,7 @@ pipeline_task pipeline_task_at(const pipeline_stage *s, int64_t micro_batches, i
 typedef enum pipeline_content {
     PIPELINE_STREAM,   /* the residual stream, from forward to the next part's forward */
     PIPELINE_GRADIENT, /* its gradient, from backward to the previous part's backward */
-    /* tied embedding: the head's gradient, from the last part's backward to the first's */
-    PIPELINE_TABLE,
+    PIPELINE_TABLE,    /* a tied head's gradient of the embedding, from the last part to the first */
     PIPELINE_CONTENTS
 } pipeline_content;
 
@@ -77,7 +76,7 @@ int pipeline_sends(const pipeline_stage *s, bool tied, pipeline_task t,
                    pipeline_message out[PIPELINE_MESSAGES]);
 /* Maximum number of unfinished sends of this content; before the next one, a stage waits for the oldest. */
 int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content);
-/* The same for the messages that a task must receive first. */
+/* Writes the messages that a task must receive first, in order; returns how many. */
 int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
                       pipeline_message out[PIPELINE_MESSAGES]);
 

@@ -15,8 +15,8 @@
  * A step's gradient is the sum, in order, of the gradients of micro-batches, or of ranks. N ranks with one
  * micro-batch each give the bits of one rank with N micro-batches. Therefore a gradient that backward
  * accumulates more than once per micro-batch is summed separately and added once. Such sums, and gradients on
- * their way, are fp32. A gradient stored in bf16 is rounded once per reduction: N ranks round once, one rank
- * with N micro-batches N times.
+ * their way, are fp32. A gradient stored in bf16 is rounded once per reduction: once by N ranks, N times by
+ * one rank.
  */
 #ifndef PARALLEL_STORE_H
 #define PARALLEL_STORE_H
@@ -33,16 +33,13 @@ typedef enum store_reshard {
 
 /* All zero: the defaults. */
 typedef struct store_options {
-    /* gather the masters of tensorwise weights; every rank casts them (no FP8 all-gather) */
-    bool gather_masters;
+    bool gather_masters; /* no FP8 all-gather: gather tensorwise weights as masters; every rank casts them */
     bool precompute_scales; /* compute the scales of all units with one all-reduce after each update */
-    /* no overlap: gather a unit when it is used, finish its reduction before the next one starts */
-    bool no_prefetch;
-    bool reduce_bf16; /* send gradients in bf16; they are summed in fp32 and rounded once */
+    bool no_prefetch;       /* gather units when they are used, finish each reduction before the next */
+    bool reduce_bf16;       /* send gradients in bf16; they are summed in fp32 and rounded once */
     /* sum a step's micro-batches locally in full fp32 gradients, reduce once; else reduce each micro-batch */
     bool reduce_once;
-    /* release all units after forward and gather them again for backward, regardless of reshard; one rank:
-       cast columnwise codes again (linear.requantizes) */
+    /* gather again for backward regardless of reshard; one rank: cast again (linear.requantizes) */
     bool regather_for_backward;
     store_reshard reshard;
 } store_options;
@@ -112,8 +109,7 @@ typedef struct parameter_store {
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p);
 /* Call it when the units' parameters and linears are filled in. */
 ott_status store_open(parameter_store *s, arena *memory);
-/* Call it when specs of linears have changed: decides what to gather and allocates scales. table: gather
-   format of the embedding. */
+/* Call it when specs of linears have changed: lists parts, allocates scales. table: embedding format. */
 ott_status store_set(parameter_store *s, device *d, ott_dtype table);
 void store_close(parameter_store *s, device *d); /* frees device memory */
 
@@ -135,8 +131,8 @@ ott_status store_finish_gradients(exec *cx, parameter_store *s);
 ott_status store_zero_gradients(const parameter_store *s, device *d);
 ott_status store_reduce_once(exec *cx, parameter_store *s);
 
-/* Call it when a pass failed or was stopped: drops gathers and reductions in flight; if `why` is
-   OTT_ERR_STOPPED, waits for them. */
+/* Call it when a pass failed or was stopped: drops gathers and reductions in flight, after waiting for it if
+   `why` is OTT_ERR_STOPPED. */
 void store_abandon(exec *cx, parameter_store *s, ott_status why);
 
 /* ---- internal to parallel/store*.c ---- */
@@ -162,7 +158,7 @@ struct store_part {
 static inline int store_ranks(const parameter_store *s) {
     return s->ranks ? s->ranks->size : 1;
 }
-/* Number of elements of this rank's shard of p, and of the shards of lower ranks. */
+/* Number of elements of `rank`'s shard of p, and of the shards of lower ranks. */
 int64_t store_count_at(const parameter *p, int rank);
 int64_t store_first_at(const parameter *p, int rank);
 
