@@ -118,7 +118,7 @@ static void print_table(request *r, const ott_eval_result *e) {
     print(r, "KL mean", "%.6g", e->kl_mean);
     print(r, "cosine", "%.8f", e->cosine);
     print(r, "top-1 agreement", "%.4f", e->agreement);
-    snprintf(line, sizeof line, "%-16s %lld, of them in FP8: %lld", "GEMMs", (long long)e->gemms,
+    snprintf(line, sizeof line, "%-16s %lld, in FP8: %lld", "GEMMs", (long long)e->gemms,
              (long long)e->fp8_gemms);
     output_line(&r->out, line);
     if (e->truncated > 0)

@@ -155,7 +155,7 @@ ott_status generate_open(mem *account, const logger *log, const char *run,
 static void log_work(const text_generator *g) {
     int64_t all, fp8;
     model_cache_gemms(g->cache, &all, &fp8);
-    log_debug(g->log, "GEMMs run: %lld, of them in FP8: %lld", (long long)all, (long long)fp8);
+    log_debug(g->log, "GEMMs run: %lld, in FP8: %lld", (long long)all, (long long)fp8);
     log_debug(g->log, "Read %lld tokens in %.3f s, added %lld in %.3f s", (long long)g->read, g->read_seconds,
               (long long)g->chosen, g->choice_seconds);
 }

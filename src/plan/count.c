@@ -269,14 +269,15 @@ static ott_status count_model(void *user, trainer *t) {
 
 /* ---- a rank ---- */
 
-/* Prepares the dry run of the first rank of stage `at`. The memory of its process groups is added by formula
-   on this machine; on a GPU they take no host memory. */
-static ott_status open_rank(const count_request *r, int64_t at, process_group *w, model_options *shape,
-                            memory_check *out) {
-    int64_t first = at * mesh_ranks(r->mesh) / r->mesh->size[MESH_PP]; /* pp is the outermost dimension */
+/* Prepares the dry run of the first rank of stage `stage_index`. The memory of its process groups is added by
+   formula on this machine; on a GPU they take no host memory. */
+static ott_status open_rank(const count_request *r, int64_t stage_index, process_group *pg,
+                            model_options *shape, memory_check *out) {
+    int64_t first =
+        stage_index * mesh_ranks(r->mesh) / r->mesh->size[MESH_PP]; /* pp is the outermost dimension */
     *shape = *r->shape;
-    TRY(process_group_open_dry_run(r->account, r->mesh, first, w));
-    process_group_set_model(w, r->cfg, shape);
+    TRY(process_group_open_dry_run(r->account, r->mesh, first, pg));
+    process_group_set_model(pg, r->cfg, shape);
     *out = (memory_check){.account = r->account,
                           .device = r->machine->like,
                           .cfg = r->cfg,
@@ -299,14 +300,14 @@ static void finish_counts(counter *c, double recorded) {
     out->once_waiting = c->update.waiting;
 }
 
-static ott_status count_rank(counter *c, int64_t at) {
+static ott_status count_rank(counter *c, int64_t stage_index) {
     const count_request *r = c->request;
     const dry_run_listener listener = {.op = on_op, .collective = on_collective, .user = c};
     double micro_batches = (double)r->cfg->train.grad_accum_steps;
     double recorded = r->mesh->size[MESH_PP] > 1 ? micro_batches : 1;
     model_options shape;
     memory_check a;
-    TRY(open_rank(r, at, &c->process_group, &shape, &a));
+    TRY(open_rank(r, stage_index, &c->process_group, &shape, &a));
     c->times = micro_batches / recorded;
     a.listener = &listener;
     a.inspect = count_model;
@@ -316,26 +317,26 @@ static ott_status count_rank(counter *c, int64_t at) {
     return OTT_OK;
 }
 
-ott_status count_run(const count_request *r, int64_t at, rank_count *out) {
+ott_status count_run(const count_request *r, int64_t stage_index, rank_count *out) {
     void *memory;
     *out = (rank_count){0};
     TRY(mem_alloc(r->account, MEM_OTHER, sizeof(counter), "counts of a step", &memory));
     counter *c = memory;
     *c = (counter){.machine = r->machine, .out = out, .request = r};
-    ott_status status = count_rank(c, at);
+    ott_status status = count_rank(c, stage_index);
     process_group_close(&c->process_group);
     mem_free(r->account, memory);
     return status;
 }
 
-ott_status count_with_memory_check(const count_request *r, int64_t at, count_memory_check_fn *callback,
-                                   void *user) {
-    process_group w = {0};
+ott_status count_with_memory_check(const count_request *r, int64_t stage_index,
+                                   count_memory_check_fn *callback, void *user) {
+    process_group pg = {0};
     model_options shape;
     memory_check a;
-    ott_status status = open_rank(r, at, &w, &shape, &a);
+    ott_status status = open_rank(r, stage_index, &pg, &shape, &a);
     if (status == OTT_OK) status = callback(user, &a);
-    process_group_close(&w);
+    process_group_close(&pg);
     return status;
 }
 

@@ -21,6 +21,7 @@ typedef struct count_request {
     void *user;
 } count_request;
 
+/* Operations of one kind in a step. */
 typedef struct count_part {
     int64_t calls;
     double flops, bytes, seconds;
@@ -67,12 +68,12 @@ typedef struct rank_count {
     double message;            /* seconds to send a message to the next stage */
 } rank_count;
 
-/* Counts the first rank of pipeline stage `at`. */
-ott_status count_run(const count_request *r, int64_t at, rank_count *out);
+/* Counts the first rank of pipeline stage `stage_index`. */
+ott_status count_run(const count_request *r, int64_t stage_index, rank_count *out);
 /* Calls `callback` with the memory check of that rank, for trying other settings. */
 typedef ott_status count_memory_check_fn(void *user, const memory_check *a);
-ott_status count_with_memory_check(const count_request *r, int64_t at, count_memory_check_fn *callback,
-                                   void *user);
+ott_status count_with_memory_check(const count_request *r, int64_t stage_index,
+                                   count_memory_check_fn *callback, void *user);
 /* Seconds of a step's micro-batches, and of the full step, without waiting for other stages. */
 double count_busy(const rank_count *c, int64_t micro_batches);
 double count_step(const rank_count *c, int64_t micro_batches);

@@ -18,6 +18,7 @@ typedef struct estimate {
     double mfu;                              /* relative to estimate_peak, 0 to 1 */
 } estimate;
 
+/* Returns the dry run's error if the configuration is not possible. Too little memory is not an error. */
 ott_status estimate_run(const count_request *r, estimate *out);
 /* Peak FLOP/s used for MFU: dense bf16, as in torchtitan; measured fp32 for an fp32 run on this machine. */
 double estimate_peak(const machine *m, const config *cfg);

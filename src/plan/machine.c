@@ -223,38 +223,38 @@ machine_group machine_group_along(const mesh *m, mesh_dimension d) {
 }
 
 /* Devices of the group in one node. */
-static double neighbours(const machine *m, machine_group g) {
+static double node_members(const machine *m, machine_group g) {
     return fmin((double)g.ranks, fmax(1, floor(m->rate.node / (double)g.stride)));
 }
 
 static double node_count(const machine *m, machine_group g) {
-    return ceil((double)g.ranks / neighbours(m, g));
+    return ceil((double)g.ranks / node_members(m, g));
 }
 
 double machine_ring_seconds(const machine *m, machine_group g, double bytes) {
     const machine_rates *r = &m->rate;
     if (g.ranks <= 1) return 0;
-    return bytes / (node_count(m, g) > 1 ? fmin(r->link, r->network * neighbours(m, g)) : r->link);
+    return bytes / (node_count(m, g) > 1 ? fmin(r->link, r->network * node_members(m, g)) : r->link);
 }
 
 /* A hop within a node takes about a quarter of a hop between nodes. */
 double machine_ring_delay(const machine *m, machine_group g) {
-    return m->rate.latency * ((node_count(m, g) - 1) + (neighbours(m, g) - 1) / 4);
+    return m->rate.latency * ((node_count(m, g) - 1) + (node_members(m, g) - 1) / 4);
 }
 
 double machine_tree_delay(const machine *m, machine_group g) {
-    double up = ceil(log2(node_count(m, g))) + (neighbours(m, g) - 1) / 4;
+    double up = ceil(log2(node_count(m, g))) + (node_members(m, g) - 1) / 4;
     return fmin(2 * m->rate.latency * up, machine_ring_delay(m, g));
 }
 
 double machine_exchange_seconds(const machine *m, machine_group g, double bytes) {
     const machine_rates *r = &m->rate;
-    double others = (double)g.ranks - 1, near = neighbours(m, g) - 1;
+    double others = (double)g.ranks - 1, near = node_members(m, g) - 1;
     if (g.ranks <= 1) return 0;
     return fmax(bytes * near / others / r->link, bytes * (1 - near / others) / r->network) + r->latency;
 }
 
 double machine_send_seconds(const machine *m, machine_group g, double bytes) {
     const machine_rates *r = &m->rate;
-    return bytes / (neighbours(m, g) > 1 ? r->link : r->network) + r->latency;
+    return bytes / (node_members(m, g) > 1 ? r->link : r->network) + r->latency;
 }

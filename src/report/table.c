@@ -109,7 +109,7 @@ static void append_phases(const report *r, str *out) {
         const report_summary *s = &r->runs[i].summary;
         for (int k = 0; s->phase_count > 1 && k < s->phase_count; k++) {
             const report_phase *p = &s->phases[k];
-            str_printf(out, "%s: %s steps in %s: %s GEMMs, of them in FP8: %s\n", s->label,
+            str_printf(out, "%s: %s steps in %s: %s GEMMs, in FP8: %s\n", s->label,
                        report_count_text((double)p->steps, steps), p->recipe,
                        report_count_text((double)p->gemms, gemms),
                        report_count_text((double)p->fp8_gemms, fp8));

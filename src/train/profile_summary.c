@@ -56,7 +56,7 @@ static void write_communication(const profile_counts *c, str *out) {
     double steps = (double)c->steps;
     if (c->collectives.calls == 0) return;
     str_printf(out,
-               "\nCommunication: %s collectives, %.3f MB and %.3f ms a step, of which operations wait for "
+               "\nCommunication: %s collectives, %.3f MB and %.3f ms a step; operations wait for "
                "%.3f ms.\n",
                str_commas(c->collectives.calls, calls), c->collective_bytes / 1e6 / steps,
                c->collectives.seconds * 1e3 / steps, c->waited * 1e3 / steps);

@@ -140,7 +140,7 @@ static void log_memory(const run_log_start *a) {
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++) mib[kind] = (double)n->by_kind[kind] / 1048576.0;
     log_info(a->log,
              "Memory plan: %.1f MiB = parameters %.1f, gradients %.1f, optimizer %.1f, compute weights %.1f, "
-             "step %.1f (%.1f of it saved for backward), thread scratch %.1f, data %.1f, other %.1f",
+             "step %.1f (including %.1f saved for backward), thread scratch %.1f, data %.1f, other %.1f",
              (double)n->total / 1048576.0, mib[MEM_PARAM], mib[MEM_GRAD], mib[MEM_OPTIMIZER], mib[MEM_WEIGHT],
              mib[MEM_STEP], (double)n->saved / 1048576.0, mib[MEM_SCRATCH], mib[MEM_DATA], mib[MEM_OTHER]);
     log_fp8_memory(a);
@@ -269,13 +269,13 @@ static void log_gemms(const run_log_end *e) {
     report_phase sum = run_history_sum(h);
     char a[32], b[32], c[32], time[32], names[256];
     name_recipes(h, names, sizeof names);
-    log_info(e->log, "GEMMs run: %s, of them in FP8: %s%s%s", str_commas(sum.gemms, a),
-             str_commas(sum.fp8_gemms, b), sum.fp8_gemms ? ", recipe " : "", names);
+    log_info(e->log, "GEMMs run: %s, in FP8: %s%s%s", str_commas(sum.gemms, a), str_commas(sum.fp8_gemms, b),
+             sum.fp8_gemms ? ", recipe " : "", names);
     for (int i = 0; h->phase_count > 1 && i < h->phase_count; i++) {
         const report_phase *p = &h->phases[i];
-        log_info(e->log, "  %lld steps in %s: %s tokens, %s, %s GEMMs, of them in FP8: %s",
-                 (long long)p->steps, p->recipe, str_commas(p->tokens, c), str_duration(p->seconds, time),
-                 str_commas(p->gemms, a), str_commas(p->fp8_gemms, b));
+        log_info(e->log, "  %lld steps in %s: %s tokens, %s, %s GEMMs, in FP8: %s", (long long)p->steps,
+                 p->recipe, str_commas(p->tokens, c), str_duration(p->seconds, time), str_commas(p->gemms, a),
+                 str_commas(p->fp8_gemms, b));
     }
 }
 

@@ -39,8 +39,7 @@ static ott_status count_step_gemms(trainer *t) {
     for (int i = 0; i < 2; i++) t->gemms[i] += s->all[i];
     if (memcmp(s->own, own, sizeof own) == 0) return OTT_OK;
     return status_fail(OTT_ERR_INTERNAL,
-                       "step %lld ran %lld matrix products, %lld of them in FP8; earlier steps ran %lld "
-                       "and %lld",
+                       "step %lld ran %lld GEMMs, %lld in FP8; earlier steps ran %lld and %lld",
                        (long long)t->run.step, (long long)own[1], (long long)own[0], (long long)s->own[1],
                        (long long)s->own[0]);
 }

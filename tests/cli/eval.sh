@@ -14,16 +14,16 @@ cat >rows.jsonl <<'END'
 {"ctx": "the heaven", "endings": ["and", "or", "but", "an"], "label": 3}
 END
 
-works "perplexity" "windows          16|tokens           499|loss|perplexity|bits per byte|of them in FP8: 0" \
+works "perplexity" "windows          16|tokens           499|loss|perplexity|bits per byte|in FP8: 0" \
     eval r --task perplexity --data part.txt
-works "perplexity of an FP8 run" "GEMMs            64, of them in FP8: 64" eval f --task=perplexity --data=part.txt
-works "the same in bf16" "of them in FP8: 0" eval f --task perplexity --data part.txt --precision bf16
+works "perplexity of an FP8 run" "GEMMs            64, in FP8: 64" eval f --task=perplexity --data=part.txt
+works "the same in bf16" "in FP8: 0" eval f --task perplexity --data part.txt --precision bf16
 works "windows are described" "each window      32 tokens, 2 in a forward pass, no BOS in front" \
     eval r --task perplexity --data part.txt
 works "how many share a forward is a key" "32 tokens, 5 in a forward pass" \
     eval r --task perplexity --data part.txt --train.batch_size=5
-works "in fp32" "of them in FP8: 0" eval f --task perplexity --data part.txt --precision fp32
-works "keys of the configuration" "of them in FP8: 56" eval f --task perplexity --data part.txt \
+works "in fp32" "in FP8: 0" eval f --task perplexity --data part.txt --precision fp32
+works "keys of the configuration" "in FP8: 56" eval f --task perplexity --data part.txt \
     --float8.round_scales_to_power_of_2=false --float8.filter_fqns=lm_head
 works "logits" "perplexity" eval r --task perplexity --data part.txt --limit 2 --logits l.safetensors
 works "are tensors" "logits        BF16     [64, 256]|labels        I32      [64]|input_ids" inspect l.safetensors
