@@ -65,7 +65,7 @@ ott_status activation_open(exec *cx, const char *what, ott_dtype d, int64_t rows
 }
 
 ott_status activation_smooth(exec *cx, activation *e) {
-    TRY(exec_open(cx, "powers of channels", OTT_F32, 2, e->t.columns, &e->channel_scales,
+    TRY(exec_open(cx, "channel scales", OTT_F32, 2, e->t.columns, &e->channel_scales,
                   &e->channel_scales_buffer));
     TRY(op_channel_scales(cx, &(channel_scales_args){.x = &e->t, .power = &e->channel_scales}));
     const tensor inverse = tensor_rows(e->channel_scales, 1, 1);

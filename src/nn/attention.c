@@ -122,7 +122,7 @@ static ott_status project_latent(exec *cx, attention *a, const sequence_metadata
     tensor made;
     plan_buffer buffer;
     TRY(project_queries(cx, a, x, s));
-    TRY(exec_open(cx, "k and v of latents", act, tokens, l->key.b.out, &made, &buffer));
+    TRY(exec_open(cx, "k and v from the latent", act, tokens, l->key.b.out, &made, &buffer));
     TRY(latent_forward(cx, &l->key, x, &made, &s->key_latent));
     tensor rotated = latent_extra_columns(&l->key, &s->key_latent);
     tensor position = context_ranks_own(a->context, at->position);
@@ -477,9 +477,8 @@ static ott_status backward_paths(exec *cx, attention *a, const sequence_metadata
     tensor rotated, position = context_ranks_own(a->context, at->position);
     plan_buffer buffer;
     partial_sum sum;
-    TRY(exec_open(cx, "gradient of shared columns", dk->dtype, dk->rows, l->shape.rope_dim, &rotated,
-                  &buffer));
-    TRY(activation_open(cx, "gradient of k and v of latents", dk->dtype, dk->rows, l->key.b.out,
+    TRY(exec_open(cx, "rope column gradient", dk->dtype, dk->rows, l->shape.rope_dim, &rotated, &buffer));
+    TRY(activation_open(cx, "gradient of k and v from the latent", dk->dtype, dk->rows, l->key.b.out,
                         &l->key.grad_b, &made));
     TRY(tensor_partial_open(cx, &ranks, OTT_F32, &rotated, &sum));
     TRY(latent_merge(cx, &l->shape, a->heads, dk, dv, &made.t, &sum.t));

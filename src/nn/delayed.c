@@ -32,30 +32,30 @@ out:
     return status;
 }
 
-static ott_status fill(device *d, const delayed_request *want, const delayed_state *state) {
+static ott_status fill(device *d, const delayed_request *request, const delayed_state *state) {
     const float one = 1.0f;
-    if (continues(want->state, want->spec)) return carry_over(d, want->state, state);
+    if (continues(request->state, request->spec)) return carry_over(d, request->state, state);
     return device_copy_in(d, state->scale.data, &one, sizeof one);
 }
 
 /* Order of states: inputs that are not reduced, inputs that are, others that are, others that are not. So
    reduced ones and inputs are contiguous. */
 enum { ORDERS = 4 };
-static int order_of(const delayed_request *want) {
+static int order_of(const delayed_request *request) {
     static const int orders[2][2] = {{3, 2}, {0, 1}};
-    return orders[want->is_input][want->spec->reduce];
+    return orders[request->is_input][request->spec->reduce];
 }
 
 /* Layout of the block: all amaxes since the update, all scales, then the histories. */
-static ott_status place_state(const delayed_store *fresh, device *d, const delayed_request *want,
+static ott_status place_state(const delayed_store *fresh, device *d, const delayed_request *request,
                               int64_t index, float *amax_history) {
     float *scale = (float *)fresh->block + fresh->seen.columns;
-    delayed_state state = {.spec = *want->spec,
+    delayed_state state = {.spec = *request->spec,
                            .seen = tensor_columns(fresh->seen, index, 1),
                            .scale = tensor_vector(scale + index, OTT_F32, 1),
-                           .amax_history = tensor_vector(amax_history, OTT_F32, want->spec->history)};
-    TRY(fill(d, want, &state));
-    *want->state = state;
+                           .amax_history = tensor_vector(amax_history, OTT_F32, request->spec->history)};
+    TRY(fill(d, request, &state));
+    *request->state = state;
     return OTT_OK;
 }
 

@@ -170,7 +170,7 @@ static ott_status add_gradient(exec *cx, const lora *l, parameter_split split, r
     const tensor_ranks ranks = lora_ranks_of_sum(l, split);
     lora_part sum;
     if (!ranks.group) return lora_multiply(cx, role, a, b, grad, true);
-    TRY(open_floats(cx, "part of an adapter's gradient", grad->rows, grad->columns, &sum));
+    TRY(open_floats(cx, "term of an adapter gradient", grad->rows, grad->columns, &sum));
     TRY(lora_multiply(cx, role, a, b, &sum.t, false));
     TRY(group_all_reduce(ranks.group, cx, &sum.t, REDUCE_SUM));
     TRY(op_add(cx, &(add_args){.x = grad, .delta = &sum.t, .y = grad}));

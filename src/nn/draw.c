@@ -80,14 +80,14 @@ static ott_status draw_elements(draw *w, const piece *of, int64_t begin, int64_t
 /* The index within the stream selects a draw, so shards do not change values. */
 ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t stream, const parameter *p,
                      int64_t first, int64_t count) {
-    const parameter_part here = parameter_shard_part(p);
+    const parameter_part shard = parameter_shard_part(p);
     int64_t total = tensor_count(p->shard.value), begin = first * p->columns;
     piece of = {.s = s, .seed = seed, .stream = stream, .count = count * p->columns, .out = w->host};
     ott_dtype d = p->shard.value.dtype;
     parameter_run run;
     if (w->measures) return draw_elements(w, &of, begin, 0, of.count, d, NULL);
     for (int64_t at = 0; at < total; at += run.count) {
-        run = parameter_run_at(&here, p->columns, at, total - at);
+        run = parameter_run_at(&shard, p->columns, at, total - at);
         int64_t from = run.first > begin ? run.first : begin, to = run.first + run.count;
         if (to > begin + of.count) to = begin + of.count;
         char *place = (char *)p->shard.value.data + (at + from - run.first) * dtype_bytes(d);

@@ -171,7 +171,7 @@ static ott_status has_rows(exec *cx, expert_ends *s, int64_t matrix, bool *has) 
     return OTT_OK;
 }
 
-ott_status frozen_stack_values(exec *cx, const parameter *p, const tensor *end, const tensor *w) {
+ott_status frozen_expert_values(exec *cx, const parameter *p, const tensor *end, const tensor *w) {
     bool looks = cx->device->threads > 0 && !plan_recording(cx->plan), has;
     expert_ends ends = {.of = looks ? end : NULL};
     for (int64_t k = 0; k < local_matrices(p); k++) {

@@ -46,7 +46,7 @@ void frozen_multiply(const parameter *p, int64_t first, int64_t count, float *va
 
 /* Dequantizes the local part of expert weights into w[rows, columns]. end (as grouped_rows.end): skips
    experts without rows, if the host can read it without waiting (CPU); NULL: all experts. */
-ott_status frozen_stack_values(exec *cx, const parameter *p, const tensor *end, const tensor *w);
+ott_status frozen_expert_values(exec *cx, const parameter *p, const tensor *end, const tensor *w);
 
 /* Makes codes from values piece by piece. Order: frozen_fill_open, frozen_fill_measure for all elements of
    the full parameter, frozen_fill_scales, frozen_fill_encode for the pieces to store, frozen_fill_close. */

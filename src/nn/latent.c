@@ -30,7 +30,7 @@ ott_status latent_forward(exec *cx, latent_path *p, const activation *x, const t
     activation n;
     tensor rstd;
     plan_buffer rstd_buffer;
-    TRY(exec_open(cx, "projection to a latent", y->dtype, y->rows, p->a.out, &s->made, &s->buffer));
+    TRY(exec_open(cx, "latent projection", y->dtype, y->rows, p->a.out, &s->made, &s->buffer));
     TRY(linear_forward(cx, &p->a, x, &s->made));
     TRY(open_latent(cx, p, s, &n, &rstd, &rstd_buffer));
     TRY(plan_close(cx->plan, &rstd_buffer));
@@ -66,8 +66,8 @@ static ott_status backward_latent(exec *cx, latent_path *p, const latent_saved *
 ott_status latent_backward(exec *cx, latent_path *p, latent_saved *s, const activation *x, activation *g,
                            const tensor *extra, const tensor *dx, bool accumulate) {
     activation dmade;
-    TRY(activation_open(cx, "gradient of a projection to a latent", s->made.dtype, s->made.rows, p->a.out,
-                        &p->grad_a, &dmade));
+    TRY(activation_open(cx, "latent projection gradient", s->made.dtype, s->made.rows, p->a.out, &p->grad_a,
+                        &dmade));
     TRY(backward_latent(cx, p, s, g, &dmade.t));
     if (extra) {
         tensor to = tensor_columns(dmade.t, p->b.in, extra->columns);

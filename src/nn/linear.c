@@ -24,8 +24,8 @@ static bool is_sharded(const linear *l) {
 static int64_t requantized_bytes(const linear *l, const device *d) {
     const quant_spec *w = &l->spec.weight;
     bool alike = cast_spec_is_fp8(&w->rowwise) && quant_spec_shares_scales(w);
-    bool apart = cast_spec_is_fp8(&w->columnwise) && (!alike || d->can->contiguous_contraction);
-    return l->requantizes && apart ? backend_align(d->can, l->out * l->in) : 0;
+    bool has_own_codes = cast_spec_is_fp8(&w->columnwise) && (!alike || d->can->contiguous_contraction);
+    return l->requantizes && has_own_codes ? backend_align(d->can, l->out * l->in) : 0;
 }
 
 /* True if the layer has no compute weight: each GEMM makes its operand. */
@@ -285,19 +285,19 @@ static const qtensor *weight_copy(const linear *l) {
 
 linear_codes_use linear_get_codes_use(const linear *l, bool backward) {
     const qtensor kept = frozen_quantized(l->weight, 0);
-    const cast_spec *wanted = backward ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
+    const cast_spec *needed = backward ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
     const cast_spec *have = backward ? &kept.spec.columnwise : &kept.spec.rowwise;
     if (l->grouped.fp8) return LINEAR_CODES_REQUANTIZED;
-    if (!cast_spec_is_fp8(wanted)) return LINEAR_CODES_DEQUANTIZED;
+    if (!cast_spec_is_fp8(needed)) return LINEAR_CODES_DEQUANTIZED;
     if (linear_is_composed(l)) return LINEAR_CODES_REQUANTIZED;
-    return have->format == wanted->format && have->grain == wanted->grain ? LINEAR_CODES_DIRECT
+    return have->format == needed->format && have->grain == needed->grain ? LINEAR_CODES_DIRECT
                                                                           : LINEAR_CODES_REQUANTIZED;
 }
 
 /* Adds the columnwise use of the stored codes: a transposed copy if the backend needs one. */
 static ott_status open_kept_columnwise(exec *cx, qtensor *q, plan_buffer *buffer) {
     if (!cx->device->can->contiguous_contraction) return OTT_OK;
-    TRY(plan_open(cx->plan, "codes for backward", q->rows * q->columns, buffer));
+    TRY(plan_open(cx->plan, "columnwise codes", q->rows * q->columns, buffer));
     const tensor x = tensor_matrix(q->rowwise.data, q->spec.rowwise.format, q->rows, q->columns);
     const tensor y = tensor_matrix(buffer->data, x.dtype, x.columns, x.rows);
     q->columnwise.data = buffer->data;
@@ -315,8 +315,7 @@ static ott_status open_quantized_use(exec *cx, const linear *l, bool columnwise,
     q->spec.rowwise.policy = q->spec.columnwise.policy = AMAX_CURRENT;
     (columnwise ? &q->spec.rowwise : &q->spec.columnwise)->format = OTT_F32;
     TRY(qtensor_lay_out(q, cx->device->can, &blocks));
-    TRY(plan_open(cx->plan, "weight in another scaling", blocks.rowwise.bytes + blocks.columnwise.bytes,
-                  buffer));
+    TRY(plan_open(cx->plan, "requantized weight", blocks.rowwise.bytes + blocks.columnwise.bytes, buffer));
     blocks.rowwise.data = buffer->data;
     blocks.columnwise.data = (char *)buffer->data + blocks.rowwise.bytes;
     TRY(qtensor_lay_out(q, cx->device->can, &blocks));
@@ -333,7 +332,7 @@ static ott_status open_codes(exec *cx, const linear *l, bool columnwise, operand
     if (reading == LINEAR_CODES_DIRECT) {
         if (columnwise) TRY(open_kept_columnwise(cx, &q, buffer));
     } else {
-        TRY(exec_open(cx, "weight of its codes", rounded ? OTT_F32 : l->spec.activation, l->out, l->in, &x,
+        TRY(exec_open(cx, "dequantized weight", rounded ? OTT_F32 : l->spec.activation, l->out, l->in, &x,
                       rounded ? &values : buffer));
         TRY(op_dequantize(cx, &(dequantize_args){.q = &q, .y = &x}));
     }
@@ -367,8 +366,8 @@ static bool adds_change(const exec *cx, const linear *l) {
 /* Opens the operand of a GEMM: the composed weight, or W if the change is a separate GEMM. */
 static ott_status open_composed(exec *cx, const linear *l, bool columnwise, operand *out,
                                 plan_buffer *buffer) {
-    const cast_spec *wanted = columnwise ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
-    bool fp8 = cast_spec_is_fp8(wanted);
+    const cast_spec *needed = columnwise ? &l->spec.weight.columnwise : &l->spec.weight.rowwise;
+    bool fp8 = cast_spec_is_fp8(needed);
     plan_buffer values;
     qtensor q;
     tensor w, x = {0};
@@ -392,7 +391,7 @@ static ott_status open_change(exec *cx, const linear *l, tensor *change, plan_bu
     TRY(op_multiply(cx, &(multiply_args){.x = &base, .y = &base, .factor = -1.0f}));
     TRY(op_add(cx, &(add_args){.x = &composed, .delta = &base, .y = &composed}));
     TRY(plan_close(cx->plan, &base_buffer));
-    TRY(exec_open(cx, "change of a weight", l->spec.activation, l->out, l->in, change, buffer));
+    TRY(exec_open(cx, "weight change", l->spec.activation, l->out, l->in, change, buffer));
     TRY(op_convert(cx, &(convert_args){.x = &composed, .y = change}));
     return plan_close(cx->plan, &composed_buffer);
 }
@@ -423,7 +422,7 @@ static ott_status open_smoothed(exec *cx, const linear *l, const activation *x, 
     plan_buffer values;
     qtensor q;
     tensor w;
-    TRY(exec_open(cx, "weight of smoothed channels", OTT_F32, l->out, l->in, &w, &values));
+    TRY(exec_open(cx, "weight times channel scales", OTT_F32, l->out, l->in, &w, &values));
     TRY(op_multiply_columns(
         cx, &(multiply_columns_args){.x = &l->weight->value, .factor = &channel_scales, .y = &w}));
     TRY(open_quantized_use(cx, l, false, &w, &q, buffer));
@@ -530,7 +529,7 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
 
 /* Makes the columnwise codes that are not kept. */
 static ott_status open_requantized(exec *cx, const linear *l, qtensor *q, plan_buffer *codes) {
-    TRY(plan_open(cx->plan, "weight for backward", l->out * l->in, codes));
+    TRY(plan_open(cx->plan, "columnwise weight", l->out * l->in, codes));
     q->columnwise.data = codes->data;
     q->spec.rowwise.format = OTT_F32;
     return op_cast(cx, &(cast_args){.x = &l->weight->value, .q = q});
@@ -576,7 +575,7 @@ static ott_status accumulate_weight(exec *cx, linear *l, const activation *x, co
     plan_buffer buffer;
     if (!x->channel_scales.data) return multiply_weight(cx, l, x, g, &l->weight->grad, true);
     const tensor channel_scales = channel_scales_of(x);
-    TRY(exec_open(cx, "gradient of smoothed channels", OTT_F32, l->out, l->in, &product, &buffer));
+    TRY(exec_open(cx, "gradient before channel scales", OTT_F32, l->out, l->in, &product, &buffer));
     TRY(multiply_weight(cx, l, x, g, &product, false));
     TRY(op_multiply_columns(
         cx, &(multiply_columns_args){
@@ -618,8 +617,8 @@ static ott_status open_experts(exec *cx, const linear *l, const grouped_rows *r,
     *w = l->packed.t.data ? l->packed.t : plain_weight(l);
     if (!linear_keeps_codes(l)) return OTT_OK;
     ott_dtype format = l->grouped.fp8 ? OTT_F32 : l->spec.activation;
-    TRY(exec_open(cx, "experts of their codes", format, l->out, l->in, w, buffer));
-    return frozen_stack_values(cx, l->weight, l->grouped.fp8 ? NULL : &r->end, w);
+    TRY(exec_open(cx, "dequantized experts", format, l->out, l->in, w, buffer));
+    return frozen_expert_values(cx, l->weight, l->grouped.fp8 ? NULL : &r->end, w);
 }
 
 ott_status linear_forward_grouped(exec *cx, linear *l, const tensor *x, const grouped_rows *r,

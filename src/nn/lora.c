@@ -75,7 +75,7 @@ static ott_status open_inner(exec *cx, const lora *l, recipe_gemm role, const te
                              const tensor *a, operand b, lora_part *out) {
     tensor *u = &out->t;
     partial_sum sum;
-    TRY(exec_open(cx, "inside an adapter", a->dtype, a->rows, l->a->rows, u, &out->buffer));
+    TRY(exec_open(cx, "adapter rank activation", a->dtype, a->rows, l->a->rows, u, &out->buffer));
     TRY(tensor_partial_open(cx, ranks, OTT_F32, u, &sum));
     TRY(lora_multiply(cx, role, lora_rowwise(*a), b, &sum.t, false));
     TRY(tensor_partial_close(cx, ranks, u, &sum));
@@ -91,12 +91,12 @@ static ott_status open_down(exec *cx, const lora *l, const tensor *x, lora_part 
     return lora_part_close(cx, &a);
 }
 
-/* Opens scale * B^T g, summed over ranks if `whole`; else the term of local rows. */
-static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool whole, lora_part *out) {
+/* Opens scale * B^T g, summed over ranks if `sums`; else the term of local rows. */
+static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool sums, lora_part *out) {
     tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_ROWS);
     lora_part b;
     TRY(open_factor(cx, l->b, g->dtype, &b));
-    TRY(open_inner(cx, l, GEMM_GRAD_INPUT, whole ? &ranks : NULL, g, lora_columnwise(b.t), out));
+    TRY(open_inner(cx, l, GEMM_GRAD_INPUT, sums ? &ranks : NULL, g, lora_columnwise(b.t), out));
     return lora_part_close(cx, &b);
 }
 

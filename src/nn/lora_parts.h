@@ -23,8 +23,8 @@ static inline operand lora_columnwise(tensor t) {
 }
 
 /* The ranks of the layer if its weight is split this way; without sequence parallelism. */
-static inline tensor_ranks lora_ranks_of_sum(const lora *l, parameter_split cut) {
-    return (tensor_ranks){.group = l->split == cut ? l->ranks.group : NULL};
+static inline tensor_ranks lora_ranks_of_sum(const lora *l, parameter_split split) {
+    return (tensor_ranks){.group = l->split == split ? l->ranks.group : NULL};
 }
 
 /* Opens the adapter's input: x[T,in] after dropout. */

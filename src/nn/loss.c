@@ -48,7 +48,7 @@ static ott_status cross_entropy_of_parts(exec *cx, const loss_head *h, const cro
     int64_t before = weight->local.row, after = weight->rows - before - weight->local.rows;
     tensor parts;
     plan_buffer buffer;
-    TRY(exec_open(cx, "parts of the loss", OTT_F32, (int64_t)3 * ranks->size, a->logits->rows, &parts,
+    TRY(exec_open(cx, "loss terms of ranks", OTT_F32, (int64_t)3 * ranks->size, a->logits->rows, &parts,
                   &buffer));
     tensor own = tensor_rows(parts, (int64_t)3 * ranks->rank, 3);
     TRY(op_cross_entropy_part(
@@ -94,7 +94,7 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
     tensor copy;
     plan_buffer copy_buffer = PLAN_NONE;
     /* no multiplier and no softcap between head and loss */
-    bool alone = !is_multiplied(h) && h->softcap == 0;
+    bool is_direct = !is_multiplied(h) && h->softcap == 0;
     TRY(activation_open(cx, "logits", x->t.dtype, x->t.rows, h->head.out, grad_scale ? &h->grad_specs : NULL,
                         &logits));
     TRY(loss_logits(cx, h, x, &logits.t));
@@ -105,7 +105,7 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
                                      .grad_scale = grad_scale,
                                      .loss = &values->losses,
                                      .z = values->z.data ? &values->z : NULL,
-                                     .q = alone ? activation_fused(&logits) : NULL,
+                                     .q = is_direct ? activation_fused(&logits) : NULL,
                                      .z_weight = h->z_weight};
     TRY(h->head.ranks.group ? cross_entropy_of_parts(cx, h, &loss) : op_cross_entropy(cx, &loss));
     if (grad_scale && loss.q)

@@ -117,7 +117,7 @@ static ott_status add_balance_loss(exec *cx, const moe *m, const moe_saved *s, c
     tensor share;
     plan_buffer buffer;
     if (!count->data) return OTT_OK;
-    TRY(exec_open(cx, "experts' shares", OTT_F32, count->rows, count->columns, &share, &buffer));
+    TRY(exec_open(cx, "expert shares", OTT_F32, count->rows, count->columns, &share, &buffer));
     TRY(op_route_balance(
         cx,
         &(route_balance_args){
@@ -201,9 +201,9 @@ static ott_status number_rows(exec *cx, const moe_saved *s) {
     int64_t rows = s->row_number.rows;
     tensor expert, source, end;
     plan_buffer expert_buffer, source_buffer, end_buffer;
-    TRY(exec_open(cx, "one expert", OTT_I32, s->max_rows, 1, &expert, &expert_buffer));
-    TRY(exec_open(cx, "its rows", OTT_I32, 1, s->max_rows, &source, &source_buffer));
-    TRY(exec_open(cx, "their end", OTT_I32, 1, 1, &end, &end_buffer));
+    TRY(exec_open(cx, "row numbers: experts", OTT_I32, s->max_rows, 1, &expert, &expert_buffer));
+    TRY(exec_open(cx, "row numbers: sources", OTT_I32, 1, s->max_rows, &source, &source_buffer));
+    TRY(exec_open(cx, "row numbers: ends", OTT_I32, 1, 1, &end, &end_buffer));
     expert.rows = source.columns = rows;
     if (!plan_recording(cx->plan)) TRY(device_zero(cx->device, expert.data, tensor_bytes(expert)));
     TRY(op_route_sort(
@@ -218,8 +218,8 @@ static ott_status send_weights(exec *cx, const moe *m, const moe_saved *s) {
     int64_t tokens = s->weight.rows, choices = s->weight.columns;
     tensor all, sorted;
     plan_buffer all_buffer, sorted_buffer;
-    TRY(exec_open(cx, "weights by choice", OTT_F32, choices * tokens, 1, &all, &all_buffer));
-    TRY(exec_open(cx, "weights by expert", OTT_F32, choices * tokens, 1, &sorted, &sorted_buffer));
+    TRY(exec_open(cx, "routing weights by choice", OTT_F32, choices * tokens, 1, &all, &all_buffer));
+    TRY(exec_open(cx, "routing weights by expert", OTT_F32, choices * tokens, 1, &sorted, &sorted_buffer));
     for (int64_t k = 0; k < choices; k++) {
         tensor from = tensor_columns(s->weight, k, 1), to = tensor_rows(all, k * tokens, tokens);
         TRY(op_convert(cx, &(convert_args){.x = &from, .y = &to}));
@@ -289,21 +289,21 @@ static ott_status apply_weights(exec *cx, const moe *m, const moe_saved *s, cons
 /* Computes dweight from dy, the gradient of the weighted rows, and the unweighted rows y. */
 static ott_status apply_weights_backward(exec *cx, const moe *m, const moe_saved *s, const tensor *y,
                                          const tensor *dy, const tensor *dweight) {
-    tensor here, sorted, all, row;
-    plan_buffer here_buffer, sorted_buffer;
+    tensor received, sorted, all, row;
+    plan_buffer received_buffer, sorted_buffer;
     if (!m->ranks)
         return op_weigh_backward(
             cx, &(weigh_backward_args){.x = y, .dy = dy, .row = &s->row, .dweight = dweight});
-    TRY(open_rows(cx, "gradient of rows' weights", OTT_F32, m, s, 1, &here, &here_buffer));
-    TRY(exec_open(cx, "gradient of weights by expert", OTT_F32, s->source.columns, 1, &sorted,
+    TRY(open_rows(cx, "routing weight gradient by row", OTT_F32, m, s, 1, &received, &received_buffer));
+    TRY(exec_open(cx, "routing weight gradient by expert", OTT_F32, s->source.columns, 1, &sorted,
                   &sorted_buffer));
-    TRY(op_weigh_backward(cx,
-                          &(weigh_backward_args){.x = y, .dy = dy, .row = &s->row_number, .dweight = &here}));
-    TRY(expert_ranks_combine(cx, m->ranks, &here, &sorted));
+    TRY(op_weigh_backward(
+        cx, &(weigh_backward_args){.x = y, .dy = dy, .row = &s->row_number, .dweight = &received}));
+    TRY(expert_ranks_combine(cx, m->ranks, &received, &sorted));
     all = tensor_matrix(dweight->data, OTT_F32, tensor_count(*dweight), 1);
     row = tensor_matrix(s->row.data, OTT_I32, tensor_count(s->row), 1);
     TRY(op_unpermute(cx, &(unpermute_args){.y = &sorted, .row = &row, .x = &all}));
-    TRY(plan_close(cx->plan, &here_buffer));
+    TRY(plan_close(cx->plan, &received_buffer));
     return plan_close(cx->plan, &sorted_buffer);
 }
 
@@ -531,7 +531,7 @@ static ott_status backward_all(exec *cx, moe *m, moe_saved *s, const activation 
     plan_buffer buffer;
     if (m->ranks) TRY(expert_ranks_reload_counts(cx, m->ranks, expected_rows(s), &s->all_end));
     if (has_shared(m)) TRY(mlp_backward(cx, &m->shared, &s->shared, x, g, dx));
-    TRY(exec_open(cx, "gradient of experts' weights", OTT_F32, s->weight.rows, s->weight.columns, &dweight,
+    TRY(exec_open(cx, "routing weight gradient", OTT_F32, s->weight.rows, s->weight.columns, &dweight,
                   &buffer));
     TRY(backward_experts(cx, m, s, &x->t, &g->t, &dweight, dx));
     TRY(backward_router(cx, m, s, x, &dweight, dx));

@@ -57,11 +57,11 @@ ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *
     return exec_hook(cx, n->name, "output", &y->t);
 }
 
-/* The gradient of weight or bias. `to` is accumulated into: the parameter's gradient, or `apart`, a zeroed
+/* The gradient of weight or bias. `to` is accumulated into: the parameter's gradient, or `partial`, a zeroed
    tensor that ranks sum first. to NULL: frozen or absent. */
 typedef struct norm_gradient {
     parameter *of; /* NULL: the norm has no such parameter */
-    tensor apart, *to;
+    tensor partial, *to;
     plan_buffer buffer;
 } norm_gradient;
 
@@ -70,15 +70,16 @@ static ott_status open_gradient(exec *cx, const norm *n, parameter *of, norm_gra
     if (!of || of->frozen) return OTT_OK;
     g->to = &of->grad;
     if (!n->ranks) return OTT_OK;
-    TRY(exec_open(cx, "gradient of a norm", OTT_F32, 1, of->columns, &g->apart, &g->buffer));
-    g->to = &g->apart;
-    return plan_recording(cx->plan) ? OTT_OK : device_zero(cx->device, g->apart.data, tensor_bytes(g->apart));
+    TRY(exec_open(cx, "gradient of a norm", OTT_F32, 1, of->columns, &g->partial, &g->buffer));
+    g->to = &g->partial;
+    return plan_recording(cx->plan) ? OTT_OK
+                                    : device_zero(cx->device, g->partial.data, tensor_bytes(g->partial));
 }
 
 static ott_status close_gradient(exec *cx, const norm *n, norm_gradient *g) {
     if (!g->to || !n->ranks) return OTT_OK;
-    TRY(group_all_reduce(n->ranks, cx, &g->apart, REDUCE_SUM));
-    TRY(op_add(cx, &(add_args){.x = &g->of->grad, .delta = &g->apart, .y = &g->of->grad}));
+    TRY(group_all_reduce(n->ranks, cx, &g->partial, REDUCE_SUM));
+    TRY(op_add(cx, &(add_args){.x = &g->of->grad, .delta = &g->partial, .y = &g->of->grad}));
     return plan_close(cx->plan, &g->buffer);
 }
 

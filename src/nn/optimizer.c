@@ -16,14 +16,14 @@ static bool can_quantize(const parameter *p) {
 }
 
 static adamw_args plain_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
-    const qtensor *form = &r->of->shard.quantized;
+    const qtensor *quantized = &r->of->shard.quantized;
     return (adamw_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
                         .moment1 = &r->slot[ADAMW_MOMENT1],
                         .moment2 = &r->slot[ADAMW_MOMENT2],
                         .beta1 = o->beta1,
                         .beta2 = o->beta2,
                         .epsilon = o->epsilon,
-                        .q = quant_spec_is_fp8(&form->spec) ? form : NULL};
+                        .q = quant_spec_is_fp8(&quantized->spec) ? quantized : NULL};
 }
 
 /* Arguments of AdamW with FP8 moments. */
@@ -125,9 +125,9 @@ static ott_status square_blocks(exec *cx, const parameter *parameters, int count
     int64_t at = 0, first, filled = 0;
     for (const parameter *p = parameters; p < parameters + count; p++) {
         if (!is_measured(p)) continue;
-        int64_t all = count_blocks(p, ranks, &first), here = op_reduce_blocks(tensor_count(p->shard.grad));
-        if (here > 0 && (counts_all || ranks_of_parts(p, ranks) == ranks->tensor)) {
-            sums[filled] = tensor_columns(*blocks, at + first, here);
+        int64_t all = count_blocks(p, ranks, &first), own = op_reduce_blocks(tensor_count(p->shard.grad));
+        if (own > 0 && (counts_all || ranks_of_parts(p, ranks) == ranks->tensor)) {
+            sums[filled] = tensor_columns(*blocks, at + first, own);
             items[filled] = (block_squares_args){.x = &p->shard.grad, .sums = &sums[filled]};
             filled++;
         }

@@ -85,7 +85,7 @@ static ott_status normalize(exec *cx, const tensor *x, const tensor *y) {
 static ott_status orthogonalize(exec *cx, int steps, const tensor *momentum, const tensor *update) {
     tensor other;
     plan_buffer buffer;
-    TRY(exec_open(cx, "momentum on its way", update->dtype, update->rows, update->columns, &other, &buffer));
+    TRY(exec_open(cx, "Newton-Schulz buffer", update->dtype, update->rows, update->columns, &other, &buffer));
     TRY(normalize(cx, momentum, steps % 2 ? &other : update));
     TRY(iterate_all(cx, steps, update, &other));
     return plan_close(cx->plan, &buffer);

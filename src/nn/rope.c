@@ -42,9 +42,9 @@ static double scale_longrope(const rope_options *o, int64_t positions, int64_t j
 /* The base for this number of positions, as in transformers. */
 static double dynamic_base(const rope_options *o, int64_t columns, int64_t positions) {
     double original = (double)o->original_max_position;
-    double length = fmax((double)positions, original), turning = (double)columns;
+    double length = fmax((double)positions, original), rotated = (double)columns;
     double stretch = o->factor * length / original - (o->factor - 1);
-    return turning > 2 ? o->theta * pow(stretch, turning / (turning - 2)) : o->theta;
+    return rotated > 2 ? o->theta * pow(stretch, rotated / (rotated - 2)) : o->theta;
 }
 
 double rope_frequency(const rope_options *o, int64_t columns, int64_t positions, int64_t j) {

@@ -43,7 +43,7 @@ static ott_status check_blocks(const tensor_shard *c, const qtensor *q) {
     return status_fail(
         OTT_ERR_CONFIG,
         "a rank's %lld x %lld of a tensor splits scale blocks of %lld: choose distributed.cp so "
-        "that each rank's tokens (train.batch_size x train.seq_len / cp) are a multiple of it",
+        "that each rank's tokens (train.batch_size x train.seq_len / cp) are divisible by it",
         (long long)q->rows, (long long)q->columns, (long long)block);
 }
 

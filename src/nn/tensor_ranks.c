@@ -97,7 +97,8 @@ ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, con
                                partial_sum *out) {
     *out = (partial_sum){.t = *y, .buffer = PLAN_NONE};
     if (!r || !r->group || (!r->sequence && y->dtype == d)) return OTT_OK;
-    return exec_open(cx, "part of a sum", d, rows_of_all(r, y->rows), y->columns, &out->t, &out->buffer);
+    return exec_open(cx, "term of a sum over ranks", d, rows_of_all(r, y->rows), y->columns, &out->t,
+                     &out->buffer);
 }
 
 static ott_status reduce_scatter(exec *cx, group *g, const tensor *parts, const tensor *own) {

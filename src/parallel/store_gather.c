@@ -101,8 +101,8 @@ static ott_status for_each_shard(exec *cx, const parameter_store *s, const store
 
 static ott_status unpack_values(exec *cx, store_part *part, void *from, int64_t first, int64_t count) {
     int64_t size = dtype_bytes(part->format);
-    const tensor *whole = part->content == STORE_COMPUTE ? &part->l->compute : &part->p->value;
-    return device_copy(cx->device, (char *)whole->data + first * size, from, count * size);
+    const tensor *full = part->content == STORE_COMPUTE ? &part->l->compute : &part->p->value;
+    return device_copy(cx->device, (char *)full->data + first * size, from, count * size);
 }
 
 static ott_status unpack_rowwise(exec *cx, store_part *part, void *from, int64_t first, int64_t count) {
@@ -163,12 +163,12 @@ static ott_status cast_master(exec *cx, const store_part *part, const tensor *ma
 
 static ott_status unpack_master(exec *cx, const parameter_store *s, const store_unit *u, store_part *part) {
     const parameter *p = part->p;
-    tensor *whole = &part->p->value;
-    TRY(exec_open(cx, "gathered master", part->format, p->local.rows, p->local.columns, whole, &part->full));
+    tensor *full = &part->p->value;
+    TRY(exec_open(cx, "gathered master", part->format, p->local.rows, p->local.columns, full, &part->full));
     TRY(for_each_shard(cx, s, u, part, unpack_values));
     TRY(open_codes(cx, u, part));
-    TRY(cast_master(cx, part, whole));
-    whole->data = NULL;
+    TRY(cast_master(cx, part, full));
+    full->data = NULL;
     return plan_close(cx->plan, &part->full);
 }
 
