@@ -24,7 +24,7 @@ typedef struct search {
     const estimate *asked;
     sweep *out;
     int64_t sequences;     /* of all ranks in a step */
-    double room;           /* bytes available to a rank */
+    double available;      /* bytes available to a rank */
     candidate *candidates; /* [MOST_CANDIDATES] */
     int count;
 } search;
@@ -103,7 +103,7 @@ static void add_candidates(search *s, const mesh *m) {
     static const config_checkpointing kinds[] = {CHECKPOINTING_NONE, CHECKPOINTING_SELECTIVE,
                                                  CHECKPOINTING_FULL};
     int64_t readers = mesh_group_size(m, MESH_DATA);
-    if (!divides(readers, s->sequences) || state_bytes(s, m) > s->room) return;
+    if (!divides(readers, s->sequences) || state_bytes(s, m) > s->available) return;
     int64_t sequences = s->sequences / readers;
     if (m->size[MESH_PP] > sequences) return; /* stages would never work at the same time */
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && s->count < MOST_CANDIDATES; i++) {
@@ -202,8 +202,11 @@ ott_status sweep_run(const count_request *r, const estimate *asked, sweep *out) 
     device_read_memory(r->machine->like, &memory);
     TRY(mem_alloc_array(r->account, MEM_OTHER, MOST_CANDIDATES, sizeof(candidate), "meshes to try",
                         &candidates));
-    search s = {
-        .base = r, .asked = asked, .out = out, .candidates = candidates, .room = (double)memory.room.left};
+    search s = {.base = r,
+                .asked = asked,
+                .out = out,
+                .candidates = candidates,
+                .available = (double)memory.room.left};
     s.sequences = cfg->train.batch_size * cfg->train.grad_accum_steps * mesh_group_size(&m, MESH_DATA);
     add_meshes(&s, &m, 0, mesh_ranks(r->mesh));
     qsort(s.candidates, (size_t)s.count, sizeof *s.candidates, compare);
@@ -220,11 +223,11 @@ void sweep_show(const sweep_row *row, char text[SWEEP_TEXT]) {
     const struct {
         const char *name;
         int64_t size;
-    } cut[] = {{"pp", size[MESH_PP]}, {"cp", size[MESH_CP]}, {"tp", size[MESH_TP]}};
-    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
-        if (cut[i].size > 1)
+    } dimensions[] = {{"pp", size[MESH_PP]}, {"cp", size[MESH_CP]}, {"tp", size[MESH_TP]}};
+    for (size_t i = 0; i < sizeof dimensions / sizeof *dimensions; i++)
+        if (dimensions[i].size > 1)
             length += snprintf(others + length, sizeof others - (size_t)length, "--distributed.%s=%lld ",
-                               cut[i].name, (long long)cut[i].size);
+                               dimensions[i].name, (long long)dimensions[i].size);
     snprintf(text, SWEEP_TEXT,
              "%s--distributed.dp_shard=%lld --distributed.dp_replicate=%lld %s"
              "--train.activation_checkpointing=%s --train.batch_size=%lld --train.grad_accum_steps=%lld",

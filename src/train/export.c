@@ -164,7 +164,7 @@ static ott_status export_model(exporter *e, str *report) {
     return OTT_OK;
 }
 
-/* ---- adapters alone ---- */
+/* ---- adapters only ---- */
 
 static ott_status write_adapters(exporter *e) {
     staging s;

@@ -156,17 +156,17 @@ static int64_t other_stop(const tokenizer *t) {
     return -1;
 }
 
-/* True if exactly token `id` is added before (`behind`: after) a text. A GGUF file can express no more. */
-static bool puts_alone(const tokenizer *t, bool behind, int32_t id) {
+/* True if exactly token `id` is added before (`after`: after) a text. A GGUF file can express no more. */
+static bool adds_only(const tokenizer *t, bool after, int32_t id) {
     int count;
-    const int32_t *around = tokenizer_around(t, behind, &count);
+    const int32_t *around = tokenizer_around(t, after, &count);
     return count == 1 && around[0] == id;
 }
 
-static bool puts_other(const tokenizer *t, bool behind, int32_t id) {
+static bool adds_other(const tokenizer *t, bool after, int32_t id) {
     int count;
-    tokenizer_around(t, behind, &count);
-    return count > 0 && !puts_alone(t, behind, id);
+    tokenizer_around(t, after, &count);
+    return count > 0 && !adds_only(t, after, id);
 }
 
 /* Without an EOS key, llama.cpp would use token 11. */
@@ -177,9 +177,9 @@ static void describe_ids(describing *d) {
     put_id(d, "tokenizer.ggml.eos_token_id", end);
     put_id(d, "tokenizer.ggml.eot_token_id", other_stop(d->t));
     put_id(d, "tokenizer.ggml.unknown_token_id", tokenizer_unknown(d->t));
-    gguf_metadata_bool(d->m, "tokenizer.ggml.add_bos_token", puts_alone(d->t, false, bos));
-    gguf_metadata_bool(d->m, "tokenizer.ggml.add_eos_token", puts_alone(d->t, true, eos));
-    if (puts_other(d->t, false, bos) || puts_other(d->t, true, eos))
+    gguf_metadata_bool(d->m, "tokenizer.ggml.add_bos_token", adds_only(d->t, false, bos));
+    gguf_metadata_bool(d->m, "tokenizer.ggml.add_eos_token", adds_only(d->t, true, eos));
+    if (adds_other(d->t, false, bos) || adds_other(d->t, true, eos))
         log_warning(d->log,
                     "%s: adds other tokens around a text than BOS and EOS, which a GGUF file cannot "
                     "express: llama.cpp will not add them",

@@ -85,12 +85,12 @@ static feed_shape *shape_of(feed *f, int64_t index) {
     return index < FEED_STEPS * f->options.grad_accum ? &f->training : &f->evaluation;
 }
 
-static int32_t *numbers_at(const feed *f, int64_t index) {
+static int32_t *staging_at(const feed *f, int64_t index) {
     return f->staging + index * batch_ints(f, &f->training);
 }
 
 static int32_t *tokens_at(const feed *f, int64_t index) {
-    return numbers_at(f, index) + number_ints(f);
+    return staging_at(f, index) + number_ints(f);
 }
 
 /* Loads row `number` of the data as row b of micro-batch `index`, and appends its documents. */
@@ -121,8 +121,8 @@ static void grow_document_capacity(feed_shape *s, int64_t documents) {
 
 static ott_status make_batch(feed *f, int64_t index, bool training, int64_t first, int64_t *labels) {
     feed_shape *s = shape_of(f, index);
-    uint64_t number = (uint64_t)first * (uint64_t)s->length;
-    memcpy(numbers_at(f, index), &(uint32_t[]){(uint32_t)number, (uint32_t)(number >> 32)},
+    uint64_t token_index = (uint64_t)first * (uint64_t)s->length;
+    memcpy(staging_at(f, index), &(uint32_t[]){(uint32_t)token_index, (uint32_t)(token_index >> 32)},
            2 * sizeof(int32_t));
     f->documents[index] = 0;
     for (int64_t b = 0; b < s->rows; b++) TRY(make_row(f, index, b, training, first + b, labels));
@@ -161,7 +161,7 @@ ott_status feed_send(feed *f, int set, int64_t index, const batch *to) {
     int64_t at = set * f->options.grad_accum + index;
     const feed_shape *s = shape_of(f, at);
     int64_t part = part_ints(f, tokens_of(s)), ints = number_ints(f) + 3 * part + s->document_capacity + 1;
-    int32_t *host = numbers_at(f, at), *start = tokens_at(f, at) + 3 * part;
+    int32_t *host = staging_at(f, at), *start = tokens_at(f, at) + 3 * part;
     for (int64_t i = f->documents[at] + 1; i <= s->document_capacity; i++) start[i] = (int32_t)tokens_of(s);
     TRY(device_copy_in_async(f->device, to->number.data, host, ints * (int64_t)sizeof *host));
     return device_event_record(f->device, f->sets[set].sent);

@@ -69,10 +69,10 @@ typedef struct proposal {
 
 enum { MOST_TIMES = 24, MOST_PROPOSALS = 16, SHOWN = 3 };
 
-static memory_limit host_room(const memory_check *c) {
-    memory_limit room = {.left = INT64_MAX};
-    if (!c->is_other_machine) limit_read(mem_read(c->account).now, &room);
-    return room;
+static memory_limit host_limit(const memory_check *c) {
+    memory_limit limit = {.left = INT64_MAX};
+    if (!c->is_other_machine) limit_read(mem_read(c->account).now, &limit);
+    return limit;
 }
 
 /* Applies a setting until the run fits or the setting cannot change further. False if it saves nothing. */
@@ -84,7 +84,7 @@ static bool propose(const memory_check *c, const variant *from, setting set, int
     *out = (proposal){.set = set, .total = need};
     for (int times = 1; times <= MOST_TIMES && out->total > left && set(c, &v, text); times++) {
         if (need_of(c, &v, &n) != OTT_OK) break; /* the rest of the configuration does not allow it */
-        if (n.host > host_room(c).left) break;
+        if (n.host > host_limit(c).left) break;
         if (n.total >= out->total) continue;
         out->total = n.total;
         out->times = times;
@@ -263,11 +263,11 @@ static void write_kinds(str *text, int64_t all, const int64_t of[MEM_KIND_COUNT]
 }
 
 static ott_status fail_with_suggestions(const memory_check *c, const variant *v, const memory_need *n,
-                                        const memory_limit *room) {
+                                        const memory_limit *limit) {
     char size[SIZE_TEXT], left[LIMIT_TEXT];
     str text = {.account = c->account};
-    int64_t available = room->left + device_taken(c->device).now;
-    str_printf(&text, "the run needs %s and %s: ", size_text(n->total, size), limit_text(room, left));
+    int64_t available = limit->left + device_taken(c->device).now;
+    str_printf(&text, "the run needs %s and %s: ", size_text(n->total, size), limit_text(limit, left));
     write_kinds(&text, n->total, n->by_kind);
     str_append(&text, "; ");
     if (write_suggestions(c, v, n->total, available, &text))
@@ -284,12 +284,12 @@ ott_status memory_check_measure(const memory_check *c, memory_need *out) {
 
 /* Checks the host memory that a run needs in addition to a GPU's memory. */
 static ott_status check_host(const memory_check *c, const memory_need *n) {
-    memory_limit room = host_room(c);
+    memory_limit limit = host_limit(c);
     char size[SIZE_TEXT], left[LIMIT_TEXT];
     str text = {.account = c->account};
-    if (n->host <= room.left) return OTT_OK;
+    if (n->host <= limit.left) return OTT_OK;
     str_printf(&text, "the run needs %s of host memory, and %s: ", size_text(n->host, size),
-               limit_text(&room, left));
+               limit_text(&limit, left));
     write_kinds(&text, n->host, n->host_by_kind);
     if (n->host_by_kind[MEM_STAGING] > 0)
         str_append(&text, "; checkpoint.async_mode = \"disabled\" needs no copy for checkpoints");

@@ -22,12 +22,12 @@ static void log_marked(void *user, ott_log_level level, const char *text) {
     log_line(pg->parent_log, level, "[rank%d]:%s", pg->rank, text);
 }
 
-static void choose_log(process_group *pg, const logger *log, int64_t wanted) {
+static void choose_log(process_group *pg, const logger *log, int64_t log_rank) {
     pg->parent_log = log;
     pg->log = log ? *log : (logger){0};
-    if (wanted == -1 && pg->size > 1)
+    if (log_rank == -1 && pg->size > 1)
         pg->log = (logger){.callback = log_marked, .user = pg, .level = pg->log.level};
-    else if (wanted != pg->rank && pg->size > 1)
+    else if (log_rank != pg->rank && pg->size > 1)
         pg->log = (logger){0};
 }
 

@@ -73,10 +73,10 @@ typedef struct object {
 } object;
 
 static void add_member(object *o, const char *name, const char *value) {
-    size_t room = sizeof o->text - o->length - 2; /* for "}" and the final 0 */
+    size_t space = sizeof o->text - o->length - 2; /* for "}" and the final 0 */
     int length =
-        snprintf(o->text + o->length, room, "%s\"%s\":\"%s\"", o->length > 1 ? "," : "", name, value);
-    if (length > 0 && (size_t)length < room) o->length += (size_t)length;
+        snprintf(o->text + o->length, space, "%s\"%s\":\"%s\"", o->length > 1 ? "," : "", name, value);
+    if (length > 0 && (size_t)length < space) o->length += (size_t)length;
 }
 
 static void add_tensor(object *o, const char *name, const tensor *t) {

@@ -37,12 +37,12 @@ static ott_status check_tensor(void *user, exec *cx, const char *module, const c
 
 static void add_rank(const trainer *t, char found[FOUND_BYTES]) {
     size_t length = strlen(found);
-    int room = (int)(FOUND_BYTES - length);
+    int space = (int)(FOUND_BYTES - length);
     if (t->stage)
-        snprintf(found + length, (size_t)room, " on rank %d, stage %d", t->options.run_group->rank,
+        snprintf(found + length, (size_t)space, " on rank %d, stage %d", t->options.run_group->rank,
                  t->m->options.stage->rank);
     else
-        snprintf(found + length, (size_t)room, " on rank %d", t->options.run_group->rank);
+        snprintf(found + length, (size_t)space, " on rank %d", t->options.run_group->rank);
 }
 
 /* True if any rank has found a value. Gives every rank the text of the one that comes first in a pass. */
