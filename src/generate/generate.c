@@ -1,4 +1,4 @@
-/* generate/generate: loading a run's model, and continuing a text with it. */
+/* generate/generate: loads a run's model, and continues a text or a conversation. */
 #include "generate/generate.h"
 #include "backend/backend.h"
 #include "base/arena.h"
@@ -17,7 +17,7 @@
 struct text_generator {
     mem *account;
     const logger *log;
-    arena *strings; /* of the options */
+    arena *strings; /* memory of the copied options */
     ott_generate_options options;
     config *cfg;
     inference_plan plan;
@@ -27,14 +27,15 @@ struct text_generator {
     text_codec codec;
     sampler sampler;
     text_filter stop;
-    tokenizer_ids text; /* tokens of the text since the window last moved; the cache has the first of them */
-    str piece;
-    chat *template;                      /* of a conversation; NULL: a text is continued */
-    json_t *messages;                    /* of it so far */
-    str answer;                          /* what was shown of the one that is made */
-    bool moved;                          /* the window has, and it was said */
-    int64_t read, chosen;                /* tokens given and tokens added so far */
-    double read_seconds, choice_seconds; /* and how long that took */
+    /* tokens since the window last moved; the cache has a prefix of them */
+    tokenizer_ids text;
+    str piece;                           /* text of the newest token */
+    chat *template;                      /* NULL: a text is continued, not a conversation */
+    json_t *messages;                    /* the conversation so far */
+    str answer;                          /* the message that is being generated */
+    bool window_moved;                   /* the window has moved at least once, which is logged once */
+    int64_t read, chosen;                /* number of prompt tokens and of generated tokens */
+    double read_seconds, choice_seconds; /* time spent on them */
 };
 
 /* ---- opening ---- */
@@ -108,12 +109,12 @@ static ott_status open_chat(text_generator *g, const char *run) {
     if (!g->codec.tokenizer)
         return status_fail(
             OTT_ERR_CONFIG,
-            "%s: a conversation needs a tokenizer with a chat template, and its text is bytes: name "
+            "%s: a conversation needs a tokenizer with a chat template, but this model has none: name "
             "one with --tokenizer",
             run);
     TRY(chat_open(g->account, g->codec.tokenizer, &(chat_settings){.date = g->cfg->data.chat_date},
                   &g->template));
-    g->codec.started = true; /* the template has what begins a text */
+    g->codec.started = true; /* the template contains the BOS token */
     g->messages = json_array();
     return g->messages ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
 }
@@ -151,7 +152,7 @@ ott_status generate_open(mem *account, const logger *log, const char *run,
     return OTT_OK;
 }
 
-/* Generation says in which precision it was, and how long it took. */
+/* Logs how many GEMMs ran in FP8, and the times. */
 static void log_work(const text_generator *g) {
     int64_t all, fp8;
     model_cache_gemms(g->cache, &all, &fp8);
@@ -182,21 +183,22 @@ void generate_close(text_generator *g) {
 
 /* ---- the window ---- */
 
-/* The text no longer fits: its end stays, half a window of it or what is new, and is computed anew. */
+/* Shortens a text that no longer fits the window to its end: half a window, or all new tokens. Empties the
+   cache. */
 static void move_window(text_generator *g) {
     int64_t window = model_cache_capacity(g->cache), keep = g->text.count - model_cache_length(g->cache);
     if (keep < window / 2) keep = window / 2;
     if (keep > window) keep = window;
-    if (!g->moved)
-        log_info(g->log, "The window of train.seq_len = %lld tokens is full: going on from the last %lld",
+    if (!g->window_moved)
+        log_info(g->log, "The window of train.seq_len = %lld tokens is full: continuing from the last %lld",
                  (long long)window, (long long)keep);
-    g->moved = true;
+    g->window_moved = true;
     memmove(g->text.ids, g->text.ids + g->text.count - keep, (size_t)keep * sizeof *g->text.ids);
     g->text.count = keep;
     model_cache_truncate(g->cache, 0);
 }
 
-/* Computes the tokens of the text that the cache does not have; the last one's logits go to the sampler. */
+/* Runs the tokens that are not in the cache. Writes the last token's logits to the sampler. */
 static ott_status compute(text_generator *g) {
     if (g->text.count > model_cache_capacity(g->cache)) move_window(g);
     int64_t done = model_cache_length(g->cache);
@@ -214,10 +216,11 @@ static ott_status take_text(text_generator *g, const char *text) {
     return OTT_OK;
 }
 
-/* What was put to the text since the last token was chosen. */
+/* Runs the text that was added since the last generated token. */
 static ott_status read_text(text_generator *g) {
     int64_t cached = model_cache_length(g->cache);
-    if (g->text.count == cached) model_cache_truncate(g->cache, --cached); /* its logits were used up */
+    /* run it again: the sampler has overwritten its logits */
+    if (g->text.count == cached) model_cache_truncate(g->cache, --cached);
     double start = clock_seconds();
     g->read += g->text.count - cached;
     TRY(compute(g));
@@ -225,7 +228,7 @@ static ott_status read_text(text_generator *g) {
     return OTT_OK;
 }
 
-/* Chooses a token and shows it. *ends: nothing comes after it. */
+/* Chooses a token and writes its text. *ends: it was the last token. */
 static ott_status add_token(text_generator *g, ott_text_fn write, void *user, bool *ends) {
     int32_t token;
     TRY(sampler_choose(&g->sampler, &token));
@@ -255,16 +258,16 @@ static ott_status add_tokens(text_generator *g, ott_text_fn write, void *user) {
 
 static ott_status add_message(text_generator *g, const char *role, const char *text) {
     json_t *message = json_pack("{s:s, s:s}", "role", role, "content", text);
-    if (!message)
-        return status_fail(OTT_ERR_ARGUMENT, "what is said is not UTF-8, or there is no memory for it");
+    if (!message) return status_fail(OTT_ERR_ARGUMENT, "the message is not UTF-8, or memory is exhausted");
     if (json_array_append_new(g->messages, message) == 0) return OTT_OK;
     return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
 }
 
-/* The text is now these tokens; those that it begins with and that the cache has are not computed again. */
+/* Replaces the text by these tokens. A common prefix stays in the cache. Takes over `ids`. */
 static void replace_text(text_generator *g, tokenizer_ids *ids) {
     int64_t same = 0, cached = model_cache_length(g->cache);
-    while (!g->moved && same < g->text.count && same < ids->count && g->text.ids[same] == ids->ids[same])
+    while (!g->window_moved && same < g->text.count && same < ids->count &&
+           g->text.ids[same] == ids->ids[same])
         same++;
     if (same < cached) model_cache_truncate(g->cache, same);
     sampler_note(&g->sampler, ids->ids + same, ids->count - same);
@@ -272,7 +275,7 @@ static void replace_text(text_generator *g, tokenizer_ids *ids) {
     g->text = *ids;
 }
 
-/* What a user says; the conversation so far is read as the template writes it now. */
+/* Adds a user's message and renders the full conversation again with the chat template. */
 static ott_status take_turn(text_generator *g, const char *text) {
     str all = {.account = g->account};
     tokenizer_ids ids = {.account = g->account};
@@ -281,7 +284,7 @@ static ott_status take_turn(text_generator *g, const char *text) {
     if (status == OTT_OK) status = text_codec_encode(&g->codec, all.text ? all.text : "", &ids);
     str_free(&all);
     if (status == OTT_OK && ids.count == 0)
-        status = status_fail(OTT_ERR_UNSUPPORTED, "the chat template makes nothing of what is said");
+        status = status_fail(OTT_ERR_UNSUPPORTED, "the chat template produces no text for this message");
     if (status == OTT_OK) return replace_text(g, &ids), OTT_OK;
     tokenizer_ids_free(&ids);
     json_array_remove(g->messages, json_array_size(g->messages) - 1);
@@ -319,7 +322,7 @@ ott_status generate_run(mem *account, const logger *log, const char *run, const 
     TRY(generate_open(account, log, run, options, &g));
     ott_status status = g->template ? take_turn(g, options->prompt) : take_text(g, options->prompt);
     if (status == OTT_OK && !g->template)
-        write(user, options->prompt); /* not before it is known to be possible */
+        write(user, options->prompt); /* only now: encoding it could have failed */
     if (status == OTT_OK) status = add_tokens(g, write, user);
     generate_close(g);
     return status;

@@ -1,4 +1,4 @@
-/* generate/generate: text from a trained model, in the precision it was trained in or in BF16. */
+/* generate/generate: generates text with a trained model, in its training precision or another one. */
 #ifndef GENERATE_GENERATE_H
 #define GENERATE_GENERATE_H
 
@@ -7,21 +7,21 @@
 #include "ottava/ottava.h"
 
 /*
- * A model with a cache of the tokens so far (model/cache.h: how its numbers compare with those of one forward
- * over all of them). When the window of train.seq_len tokens is full, the newer half of it is computed anew
- * from its first token, at positions from 0: no token ever stands where training had none, and a token still
- * costs two tokens' work on average.
+ * A model with a KV cache (model/cache.h). When the window of train.seq_len tokens is full, the newer half is
+ * computed again at positions from 0. So no position exceeds those seen in training, and a token costs the
+ * work of two tokens on average.
  */
 typedef struct text_generator text_generator;
 
-/* `options` is copied, its prompt is not read. */
+/* Opens a run folder, a checkpoint or a Hugging Face folder. Copies `options`; does not use
+   options->prompt. */
 ott_status generate_open(mem *account, const logger *log, const char *run,
                          const ott_generate_options *options, text_generator **out);
 void generate_close(text_generator *g); /* NULL is allowed */
-/* See ott_generator_continue. */
+/* Appends `text` (in a chat, a user's message) and generates the continuation; see ott_generator_continue. */
 ott_status generate_continue(text_generator *g, const char *text, ott_text_fn write, void *user);
 
-/* See ott_generate. */
+/* Opens a generator, continues options->prompt and closes it; see ott_generate. */
 ott_status generate_run(mem *account, const logger *log, const char *run, const ott_generate_options *options,
                         ott_text_fn write, void *user);
 

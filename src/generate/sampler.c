@@ -61,8 +61,7 @@ static void soften(sampler *s) {
     for (int64_t i = 0; i < s->choices; i++) s->logits[i] = (float)((double)s->logits[i] / sum);
 }
 
-/* ---- a heap of tokens, the most likely on top: a large vocabulary is not sorted for the few that count ----
- */
+/* ---- a heap of tokens, the most likely on top, to avoid sorting a large vocabulary ---- */
 
 static bool before(const sampler *s, int32_t a, int32_t b) {
     return s->logits[a] > s->logits[b] || (s->logits[a] == s->logits[b] && a < b);
@@ -83,7 +82,7 @@ static void build_heap(sampler *s) {
     for (int64_t i = s->choices / 2 - 1; i >= 0; i--) sink(s, i, s->choices);
 }
 
-/* Takes the top of `count` tokens; it moves to heap[count - 1]. */
+/* Removes the top of `count` tokens, moves it to heap[count - 1] and returns it. */
 static int32_t pop(sampler *s, int64_t count) {
     int32_t top = s->heap[0];
     s->heap[0] = s->heap[count - 1];
@@ -94,7 +93,7 @@ static int32_t pop(sampler *s, int64_t count) {
 
 /* ---- the choice ---- */
 
-/* The mass of the top_k most likely tokens (0: all). */
+/* The total probability of the `limit` most likely tokens. */
 static double top_mass(sampler *s, int64_t limit) {
     double mass = 0;
     if (limit < s->choices) {
@@ -105,8 +104,8 @@ static double top_mass(sampler *s, int64_t limit) {
     return mass;
 }
 
-/* Nucleus sampling (Holtzman et al. 2020) among the top_k: from the fewest tokens that reach the share top_p
-   of their probability. They end up at the end of the heap, the most likely last. */
+/* Nucleus sampling (Holtzman et al. 2020) among the top_k tokens: draws from the smallest set that has the
+   share top_p of their probability. The set ends up at the end of the heap, the most likely token last. */
 static int32_t draw(sampler *s) {
     const ott_generate_options *o = s->options;
     int64_t n = s->choices, limit = o->top_k > 0 && o->top_k < n ? o->top_k : n, kept = 0;

@@ -1,4 +1,4 @@
-/* generate/text: bytes or a tokenizer, and stop strings. */
+/* generate/text: encodes and decodes text, and finds stop strings. */
 #include "generate/text.h"
 #include <string.h>
 
@@ -10,7 +10,7 @@ ott_status text_codec_open(mem *account, const char *tokenizer_path, int64_t voc
     TRY(tokenizer_open(account, tokenizer_path, &out->tokenizer));
     TRY(tokenizer_scratch_open(account, out->tokenizer, &out->scratch));
     out->stream = tokenizer_stream_start(out->tokenizer, true);
-    int64_t known = tokenizer_vocab(out->tokenizer); /* rows of the head beyond it only pad */
+    int64_t known = tokenizer_vocab(out->tokenizer); /* further rows of the head are padding */
     out->choices = known < vocab ? known : vocab;
     return OTT_OK;
 }
@@ -25,7 +25,7 @@ static ott_status encode_bytes(const text_codec *c, const char *text, tokenizer_
         unsigned char byte = (unsigned char)*text;
         if (byte >= c->vocab)
             return status_fail(OTT_ERR_ARGUMENT,
-                               "the prompt has byte %d, which the model's vocabulary of %lld does not", byte,
+                               "the prompt has byte %d, but the model's vocabulary has only %lld", byte,
                                (long long)c->vocab);
         TRY(tokenizer_ids_append(ids, byte));
     }
@@ -36,13 +36,13 @@ static ott_status check_ids(const text_codec *c, const tokenizer_ids *ids, int64
     for (int64_t i = from; i < ids->count; i++)
         if (ids->ids[i] >= c->vocab)
             return status_fail(OTT_ERR_ARGUMENT,
-                               "the prompt has token %d of %s, which the model's vocabulary of %lld does not",
+                               "the prompt has token %d of %s, but the model's vocabulary has only %lld",
                                ids->ids[i], tokenizer_path(c->tokenizer), (long long)c->vocab);
     return OTT_OK;
 }
 
-/* The stream learns what stands before the model's tokens: a space at the very beginning of a text is not
-   shown, the same one later is. */
+/* Passes the prompt's tokens through the decoder, because it drops a space only at the very beginning of a
+   text. */
 static ott_status follow(text_codec *c, const tokenizer_ids *ids, int64_t from) {
     str unseen = {.account = c->account};
     ott_status status = OTT_OK;
@@ -81,7 +81,7 @@ bool text_codec_ends(const text_codec *c, int32_t token) {
 
 /* ---- stop strings ---- */
 
-/* Shows the first `bytes` held bytes and forgets them. */
+/* Writes the first `bytes` held bytes and removes them. */
 static void write_held(str *held, int64_t bytes, ott_text_fn write, void *user) {
     if (bytes == 0) return;
     char kept = held->text[bytes];
@@ -92,8 +92,8 @@ static void write_held(str *held, int64_t bytes, ott_text_fn write, void *user) 
     memmove(held->text, held->text + bytes, (size_t)held->length + 1);
 }
 
-/* Where the stop string begins that is complete first, so that it does not matter how text is cut into
-   tokens; -1: none is. */
+/* Returns where the stop string begins that is complete first, so that the result does not depend on token
+   boundaries; -1: there is none. */
 static int64_t find_stop(const text_filter *f) {
     int64_t begin = -1, end = INT64_MAX;
     for (int i = 0; i < f->count; i++) {
@@ -106,7 +106,7 @@ static int64_t find_stop(const text_filter *f) {
     return begin;
 }
 
-/* Bytes at the end that may be the beginning of a stop string. */
+/* Returns how many bytes at the end may be the beginning of a stop string. */
 static int64_t uncertain(const text_filter *f) {
     int64_t most = 0;
     for (int i = 0; i < f->count; i++) {

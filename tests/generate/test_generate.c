@@ -208,7 +208,8 @@ static void long_texts_go_on(void **state) {
     assert_int_equal(w.length, 510);
     assert_memory_equal(w.text + 490, w.text + 490 - 27, 20); /* still the alphabet and a newline */
     assert_int_equal(
-        spoken_count(&said, "The window of train.seq_len = 24 tokens is full: going on from the last 12"), 1);
+        spoken_count(&said, "The window of train.seq_len = 24 tokens is full: continuing from the last 12"),
+        1);
 }
 
 /* ---- stop texts, penalty ---- */
