@@ -1,8 +1,8 @@
 /*
- * tensor/activate: the functions of a feed-forward beside SiLU, of one number, which host and device share. GELU is x
- * times the normal distribution function of x (Hendrycks and Gimpel 2016): by tanh, as Gemma and GPT-2 have it, or by
- * erf, as PyTorch's default. That one follows Abramowitz and Stegun 7.1.26, of which the tail needs no difference of
- * nearly equal numbers: absolute error of some 1.5e-7.
+ * * tensor/activate: activation functions other than SiLU, for host and device. GELU is x times the normal
+ * distribution function of x (Hendrycks and Gimpel 2016), computed with tanh, as in Gemma and GPT-2, or with
+ * erf, PyTorch's default. erf uses Abramowitz and Stegun 7.1.26, with an absolute error of about 1.5e-7. Its
+ * tail subtracts no nearly equal numbers.
  */
 #ifndef TENSOR_ACTIVATE_H
 #define TENSOR_ACTIVATE_H
@@ -46,7 +46,7 @@ ANYWHERE activated activate_erf(float x) {
     return a;
 }
 
-/* A NaN stays one. */
+/* A NaN stays a NaN. */
 ANYWHERE activated activate_relu(float x) {
     float slope = x <= 0.0f ? 0.0f : 1.0f;
     activated a = {x <= 0.0f ? 0.0f : x, slope};

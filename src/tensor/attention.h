@@ -1,11 +1,11 @@
 /*
- * tensor/attention: the exact order of operations of attention, which every backend on the CPU follows.
+ * * tensor/attention: the exact order of operations of attention on the CPU, for every instruction set.
  *
- * Keys are visited in tiles of ATTENTION_TILE, counted from the start of the document, in ascending
- * order; tiles that a query sees nothing of are skipped. Everything is fp32 after loading; exp and log are base/fmath's.
+ * Keys are visited in ascending tiles of ATTENTION_TILE, counted from the start of the document. Tiles
+ * without a visible key are skipped. All values are fp32 after loading; exp and log are base/fmath's.
  *
  * forward, for one query row, m = -inf, l = 0, o[d] = 0:
- *   for each tile:  s[j]  = softmax_scale * CHAIN_d fmaf(q[d], k[j,d], s) for visible j, -inf for the others
+ *   *   for each tile:  s[j]  = softmax_scale * CHAIN_d fmaf(q[d], k[j,d], s) for visible j, else -inf
  *                   with softcap > 0, s[j] = softcap * tanh(s[j] / softcap)     (tanh as in softcap_forward)
  *                   n     = max(m, max_j s[j])
  *                   f     = exp(m - n)                      (0 for the first tile)
@@ -15,8 +15,8 @@
  *                   m     = n
  *   o[d] = o[d] * (1 / l); lse = m + log(l)
  *
- * backward, delta[i] = SUM16_d fmaf(dout[i,d], o[i,d], lane) (o as stored). For each key head, its query heads
- * in ascending order, each query row i ascending, each tile ascending, each visible j ascending:
+ * backward, delta[i] = SUM16_d fmaf(dout[i,d], o[i,d], lane) (o as stored). For each key head, its query
+ * heads in ascending order, each query row i ascending, each tile ascending, each visible j ascending:
  *   s     = softmax_scale * CHAIN_d fmaf(q[i,d], k[j,d], s), capped as forward
  *   p     = exp(s - lse[i])
  *   dp    = CHAIN_d fmaf(dout[i,d], v[j,d], s)
@@ -24,8 +24,8 @@
  *           p * (dp - delta[i]) * fmaf(-r, r, 1) * softmax_scale, r = s / softcap
  *   dv_sum[j,d] = fmaf(p, dout[i,d], dv_sum[j,d]);  dk_sum[j,d] = fmaf(ds, q[i,d], dk_sum[j,d])
  *   dq[i,d]     = fmaf(ds, k[j,d], dq[i,d])
- * so each of dq[i,d], dk_sum[j,d], dv_sum[j,d] is one chain from 0 over (head, i) or j ascending, and a
- * backend may block the loops as it likes. dq, dk, dv are rounded once at the end.
+ * * So each of dq[i,d], dk_sum[j,d], dv_sum[j,d] is one chain from 0 over (head, i) or j ascending, however a
+ * backend blocks the loops. dq, dk, dv are rounded once at the end.
  */
 #ifndef TENSOR_ATTENTION_H
 #define TENSOR_ATTENTION_H
@@ -35,7 +35,7 @@
 
 #define ATTENTION_TILE 64
 
-/* Whether shapes are heads, which the op's letters do not say: OTT_ERR_SHAPE. */
+/* OTT_ERR_SHAPE if the columns are not complete heads, which the op's entry cannot express. */
 static inline ott_status attention_check_heads(const char *op, const tensor *q, const tensor *k,
                                                const tensor *cu_seqlens, const tensor *lse, int64_t head_dim,
                                                int64_t past) {
@@ -46,8 +46,9 @@ static inline ott_status attention_check_heads(const char *op, const tensor *q, 
             "%s: %lld columns of q, %lld of k and %lld rows of lse are not heads of head_dim %lld", op,
             (long long)q->columns, (long long)k->columns, (long long)lse->rows, (long long)head_dim);
     if (past < 0 || k->rows != past + q->rows)
-        return status_fail(OTT_ERR_SHAPE, "%s: k has %lld rows; past %lld and %lld rows of q need as many",
-                           op, (long long)k->rows, (long long)past, (long long)q->rows);
+        return status_fail(OTT_ERR_SHAPE,
+                           "%s: k has %lld rows, not the sum of past (%lld) and the rows of q (%lld)", op,
+                           (long long)k->rows, (long long)past, (long long)q->rows);
     return OTT_OK;
 }
 

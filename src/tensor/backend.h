@@ -1,7 +1,6 @@
 /*
- * tensor/backend: what a backend can do and how it wants its data to lie. A device (tensor/device.h) points at
- * the capabilities of its backend; layouts, plans and checks above the backends ask here, never which backend
- * it is.
+ * tensor/backend: a backend's capabilities and data layouts. A device (tensor/device.h) points to them. Code
+ * above the backends checks these capabilities, never which backend it runs on.
  */
 #ifndef TENSOR_BACKEND_H
 #define TENSOR_BACKEND_H
@@ -10,23 +9,24 @@
 
 typedef struct backend_capabilities {
     const char *name;  /* "cpu" */
-    int64_t alignment; /* bytes, a power of two: where tensors inside one block of memory may begin */
-    /* FP8 operands of a GEMM want the contraction contiguous: columnwise data lies transposed, columns x rows,
-       and shares no codes with rowwise data. False: a GEMM reads either operand along rows or columns. */
+    int64_t alignment; /* of tensors within one allocation, in bytes; a power of two */
+    /* True: GEMMs require FP8 operands to be contiguous along the contraction, so columnwise codes are stored
+       transposed (columns x rows), separately from rowwise codes. False: GEMMs read operands along rows or
+       columns. */
     bool contiguous_contraction;
-    /* What it cannot do, each with the reason ("needs compute capability 10.0"); NULL: it can. */
-    const char *no_format[OTT_DTYPE_COUNT];        /* of a GEMM's operands */
-    const char *no_granularity[GRANULARITY_COUNT]; /* of their scales */
+    /* The reason why something is not supported ("needs compute capability 10.0"); NULL: it is supported. */
+    const char *no_format[OTT_DTYPE_COUNT];        /* of GEMM operands */
+    const char *no_granularity[GRANULARITY_COUNT]; /* of the operands' scales */
     const char *no_accumulate[ACCUMULATE_MODES];
 } backend_capabilities;
 
-/* bytes, rounded up to the alignment. bytes is at most INT64_MAX - alignment. */
+/* Rounds bytes (at most INT64_MAX - alignment) up to the alignment. */
 static inline int64_t backend_align(const backend_capabilities *c, int64_t bytes) {
     return (bytes + c->alignment - 1) / c->alignment * c->alignment;
 }
 
-/* Can it run linear layers under the recipe? OTT_ERR_UNSUPPORTED names the tensor or GEMM that it cannot, why, and the
-   recipes that it can. */
+/* OTT_ERR_UNSUPPORTED if the backend cannot run linear layers under the recipe. The message names the tensor
+   or GEMM, the reason, and the recipes that work. */
 ott_status backend_check_recipe(const backend_capabilities *can, const recipe *r);
 
 #endif

@@ -1,12 +1,11 @@
 /*
- * tensor/group: collectives over a group of ranks, as a table that comm fills. A layer or the loop receives
- * the groups it needs and calls them where its mathematics does; a group of one (comm/self) only moves what
- * must be moved.
+ * tensor/group: process groups: collectives on tensors, as a table that comm implements. A layer or the
+ * training loop receives the groups that it needs. A group of one rank (comm/self) only copies.
  *
- * Tensors are dense and on the device of the context. Every rank of a group makes the same calls in the same
- * order; what differs in kind, format or shape is an error on every rank. Bits do not depend on the
+ * Tensors are dense and on the device of the context. All ranks of a group must make the same calls in the
+ * same order; different kinds, formats or shapes are an error on every rank. Bits do not depend on the
  * transport: a sum is s = x_0, then s = s + x_r for each rank r ascending, in fp32, rounded once to the
- * tensor's format; a maximum is NaN when one value is.
+ * tensor's format. A maximum is NaN if a value is.
  */
 #ifndef TENSOR_GROUP_H
 #define TENSOR_GROUP_H
@@ -34,21 +33,16 @@ typedef enum collective_kind {
 
 const char *group_collective_name(collective_kind kind); /* "all-reduce" */
 
-/* One rank's call of a collective. A tensor that is cut by rows has one part for each rank, in rank order;
-   `rows` says how many rows each part has, NULL: all the same. The arrays are read until the collective is
-   done.
-
-     kind              input                 output                 also
-     ALL_REDUCE        tensor                the same tensor        reduce
-     ALL_GATHER        this rank's part      all parts              output_rows[size]
-     REDUCE_SCATTER    all parts             this rank's part       reduce, input_rows[size]
-     ALL_TO_ALL        a part for each rank  a part of each rank    input_rows[size], output_rows[size]
-     BROADCAST         tensor                the same tensor        peer: the root
-     SEND              tensor                none                   peer: to whom
-     RECEIVE           none                  tensor                 peer: from whom
-     BARRIER           none                  none
-
-   ALL_GATHER's input may be its own part of the output, REDUCE_SCATTER's output its own part of the input. */
+/* One rank's call of a collective. A tensor that is split by rows has a part for each rank, in rank order;
+   input_rows and output_rows are the rows of each part, NULL: all equal. These arrays must stay valid until
+   the collective is done.  kind              input                 output                 also ALL_REDUCE
+   tensor                the same tensor        reduce ALL_GATHER        this rank's part      all parts
+   output_rows[size] REDUCE_SCATTER    all parts             this rank's part       reduce, input_rows[size]
+   ALL_TO_ALL        a part for each rank  a part from each rank  input_rows[size], output_rows[size]
+   BROADCAST         tensor                the same tensor        peer: the root SEND              tensor
+   none                   peer: the receiver RECEIVE           none                  tensor
+   peer: the sender BARRIER           none                  none  ALL_GATHER's input may be this rank's part
+   of the output, REDUCE_SCATTER's output this rank's part of the input. */
 typedef struct collective {
     collective_kind kind;
     reduce_kind reduce;
@@ -59,23 +53,25 @@ typedef struct collective {
 
 typedef struct group group;
 
-/* A collective under way, from group_start to group_wait; the caller's, not to be moved between. */
+/* A running collective, from group_start to group_wait. The caller owns it and must not move it in
+   between. */
 typedef struct group_request {
-    group *group; /* NULL: nothing is under way */
+    group *group; /* NULL: no collective is running */
     collective call;
-    void *state;  /* the transport's */
-    double began; /* clock_seconds(), where the context is timed */
+    void *state;  /* owned by the transport */
+    double began; /* clock_seconds(), if the context is timed */
 } group_request;
 
 typedef struct group_table {
     ott_status (*start)(group *g, exec *cx, group_request *request); /* does not wait for other ranks */
-    ott_status (*wait)(group *g, exec *cx,
-                       group_request *request); /* the output is written when it returns */
+    /* Returns when the output is written (on a GPU: queued). */
+    ott_status (*wait)(group *g, exec *cx, group_request *request);
     void (*close)(group *g);
-    /* A plan is recorded that has this call: what it takes of the device's memory beside its tensors is taken now, where
-       cx has the group's device, and kept for later calls. Its bytes. NULL: nothing. */
+    /* Called while a plan with this call is recorded: allocates the device memory that the call needs besides
+       its tensors, if cx has the group's device, and keeps it for later calls. Sets *bytes to its size. NULL:
+       none is needed. */
     ott_status (*reserve)(group *g, exec *cx, const collective *call, int64_t *bytes);
-    void (*abandon)(group *g); /* NULL: nothing */
+    void (*abandon)(group *g); /* NULL: does nothing */
 } group_table;
 
 struct group {
@@ -83,24 +79,23 @@ struct group {
     int rank, size;
 };
 
-/* Starts `call`. Input, output and rows stay as they are until group_wait, which is called exactly once for
-   each request that was started. Nothing while a memory plan is recorded. OTT_ERR_RANK when another rank has
-   failed, hangs or does not agree. */
+/* Starts `call`. Input, output and rows must not change until group_wait, which must be called once for each
+   started request. While a memory plan is recorded, nothing is sent. OTT_ERR_RANK if another rank failed,
+   does not answer, or makes a different call. */
 ott_status group_start(group *g, exec *cx, const collective *call, group_request *request);
-ott_status group_wait(exec *cx, group_request *request); /* of a request that is not under way: nothing */
+ott_status group_wait(exec *cx, group_request *request); /* does nothing if request->group is NULL */
 
-/* Started and waited for at once. */
+/* group_start and group_wait in one call. */
 ott_status group_run(group *g, exec *cx, const collective *call);
 ott_status group_all_reduce(group *g, exec *cx, const tensor *t, reduce_kind kind); /* in place */
 ott_status group_broadcast(group *g, exec *cx, const tensor *t, int root);          /* in place */
 ott_status group_barrier(group *g, exec *cx);
-/* This rank cannot go on: what it waits for of this group or of others of its device fails with OTT_ERR_RANK, and that it leaves
-   waits for no other rank. */
+/* Call it if this rank fails. Its running collectives of this group, and of other groups of the device, end
+   with OTT_ERR_RANK, and closing the groups does not wait for other ranks. */
 void group_abandon(group *g);
-void group_close(group *g); /* NULL is allowed; a rank that leaves while others wait for it fails them */
+void group_close(group *g); /* NULL is allowed. Other ranks that still wait for this rank fail. */
 
-/* Rows of rank r's part, and the first of them, of a tensor of `total` rows cut for `size` ranks; rows as in
- * collective. */
+/* Number of rows, and first row, of rank r's part of a tensor with `total` rows; `rows` as in collective. */
 int64_t group_part_rows(const int64_t *rows, int64_t total, int size, int r);
 int64_t group_part_first(const int64_t *rows, int64_t total, int size, int r);
 

@@ -1,12 +1,12 @@
-/* tensor/heads_check: what the ops on columns of heads ask of their arguments beyond their shapes, on any backend. */
+/* tensor/heads_check: argument checks of ops on heads, beyond op_check, for every backend. */
 #ifndef TENSOR_HEADS_CHECK_H
 #define TENSOR_HEADS_CHECK_H
 
 #include "base/status.h"
 #include "tensor/ops.h"
 
-ott_status heads_check_rope(const rope_args *a); /* what turns lies in a head */
-/* Heads are equal, and the columns lie in one. */
+ott_status heads_check_rope(const rope_args *a); /* the rotated columns are in one head */
+/* All heads have the same width, and the columns are in one head. */
 ott_status heads_check_join(const join_heads_args *a);
 ott_status heads_check_sum(const sum_heads_args *a);
 

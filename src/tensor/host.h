@@ -1,6 +1,6 @@
 /*
- * tensor/host: what device tables are made of where a device's memory is the host's: every call has completed when it
- * returns, and an event is the moment it is recorded.
+ * * tensor/host: device-table functions for devices that use host memory. Each call completes before it
+ * returns, and an event holds the time at which it was recorded.
  */
 #ifndef TENSOR_HOST_H
 #define TENSOR_HOST_H
@@ -20,10 +20,10 @@ ott_status host_event_seconds(device *d, device_event *from, device_event *to, d
 mem_stats host_taken(const device *d); /* the device's account */
 void host_read_memory(const device *d, device_memory *out);
 
-/* The host's memory as a device, without operations; it has nothing to close. The account outlives it. */
+/* Returns a device for host memory, without an op table. It needs no close. The account must outlive it. */
 device host_device(mem *account);
 
-/* Members of a device_table that are all the host's: of memory and of copies to and from it; of events and memory use. */
+/* Initializers of a device_table: memory and copies; events and memory use. */
 #define HOST_TABLE_MEMORY                                                                                    \
     .allocate = host_allocate, .release = host_release, .allocate_host = host_allocate,                      \
     .release_host = host_release, .copy_in = host_copy, .copy_in_async = host_copy, .copy_out = host_copy,   \

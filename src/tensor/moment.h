@@ -1,10 +1,12 @@
 /*
- * tensor/moment: a moment of a matrix in FP8, after COAT's dynamic range expansion (Xi et al. 2024). MOMENT_GROUP neighbours of a
- * row, or what is left of it, are a group: E4M3 codes and two fp32 numbers, its largest magnitude a and a power p. An element whose
- * code has the value c is a * (|c| / 448)^p with c's sign. p is such that the group's smallest magnitude has E4M3's smallest one, so
- * that a narrow group has finer steps than E4M3's, 1/8 of a number, and a wide one loses nothing to 0.
+ * * tensor/moment: FP8 optimizer moments with COAT's dynamic range expansion (Xi et al. 2024). MOMENT_GROUP
+ * elements of a row (or the remaining ones) are a group: E4M3 codes and two fp32 group scales, the largest
+ * magnitude a and a power p. A code with value c decodes to a * (|c| / 448)^p with c's sign. p maps the
+ * group's smallest magnitude to E4M3's smallest one: a narrow group gets finer steps than E4M3's 1/8, and in
+ * a wide group nothing becomes 0.
  *
- * All is single fp32 operations, so every backend has the same bits. Magnitudes below FLT_MIN are 0.
+ * All operations are single fp32 operations, so every backend gives the same bits. Magnitudes below FLT_MIN
+ * are 0.
  */
 #ifndef TENSOR_MOMENT_H
 #define TENSOR_MOMENT_H
@@ -13,16 +15,16 @@
 
 enum {
     MOMENT_GROUP = 128,
-    MOMENT_SCALES = 2 /* of a group: a, p */
+    MOMENT_SCALES = 2 /* for each group: a, p */
 };
 #define MOMENT_LARGEST   448.0f /* E4M3's */
 #define MOMENT_SMALLEST  0x1p-9f
-#define MOMENT_NORMAL    0x1p-6f     /* below it E4M3's steps are as long as above it */
+#define MOMENT_NORMAL    0x1p-6f     /* E4M3's smallest normal number */
 #define MOMENT_LOG_RANGE 12.3431179f /* log(448 / 2^-9) */
 #define MOMENT_POWER_MIN 0.0625f
 #define MOMENT_POWER_MAX 2.0f
 
-/* The group's numbers of a row of `columns`. */
+/* Number of group scales of a row of `columns`. */
 ANYWHERE int64_t moment_scale_count(int64_t columns) {
     return MOMENT_SCALES * ((columns + MOMENT_GROUP - 1) / MOMENT_GROUP);
 }
@@ -38,11 +40,11 @@ ANYWHERE int64_t moment_scale_count(int64_t columns) {
 #define MOMENT_LOG_P7 -2.4999993993e-1f
 #define MOMENT_LOG_P8 3.3333331174e-1f
 
-/* Natural logarithm of a positive normal x, a few ulp off; of other numbers something finite. */
+/* Natural logarithm of a positive normal x, within a few ulp; finite for other x. */
 ANYWHERE float moment_log(float x) {
     uint32_t bits = fmath_bits(x);
-    int exponent =
-        (int)((bits + 0xcafb0du) >> 23) - 128; /* of the power of two that leaves [sqrt(1/2), sqrt(2)) */
+    /* x / 2^exponent is in [sqrt(1/2), sqrt(2)) */
+    int exponent = (int)((bits + 0xcafb0du) >> 23) - 128;
     float f = fmath_from_bits(bits - ((uint32_t)exponent << 23)) - 1.0f, e = (float)exponent, square = f * f;
     float p = MOMENT_LOG_P0;
     p = fmaf(p, f, MOMENT_LOG_P1);
@@ -58,19 +60,20 @@ ANYWHERE float moment_log(float x) {
     return fmaf(e, FMATH_LN2_HI, p);
 }
 
-/* What a group's numbers are, and what follows from them. */
+/* The group scales of a group, and values derived from them. */
 typedef struct moment_scale {
     float largest, power;
-    float log_largest,
-        expansion; /* log(largest), 1 / power: of a group that has numbers, largest being neither 0 nor NaN */
+    /* log(largest), 1 / power; valid if moment_has_scales */
+    float log_largest, expansion;
 } moment_scale;
 
+/* False if all elements of the group are 0, or one is NaN. */
 ANYWHERE bool moment_has_scales(float largest) {
     return largest > 0.0f;
 }
 
-/* Of a group's largest magnitude, any NaN being larger than any number, and its smallest one that is not below FLT_MIN. A NaN or
-   an infinity makes all of the group NaN. */
+/* Computes the scales from a group's largest magnitude (NaN counts as the largest) and its smallest magnitude
+   that is at least FLT_MIN. A NaN or an infinity makes the full group NaN. */
 ANYWHERE moment_scale moment_scale_of(float largest, float smallest) {
     moment_scale s = {largest < FLT_MIN ? 0.0f : largest < INFINITY ? largest : NAN, 1.0f, 0.0f, 1.0f};
     if (!moment_has_scales(s.largest)) return s;
@@ -83,7 +86,8 @@ ANYWHERE moment_scale moment_scale_of(float largest, float smallest) {
     return s;
 }
 
-/* The value of x's code before it is rounded, x being of a group with numbers: 0, or in [MOMENT_SMALLEST, MOMENT_LARGEST]. */
+/* The value of x's code before rounding, for a group with scales: magnitude 0, or MOMENT_SMALLEST to
+   MOMENT_LARGEST. */
 ANYWHERE float moment_expanded(float x, const moment_scale *s) {
     float magnitude = fabsf(x);
     if (magnitude < FLT_MIN) return 0.0f;

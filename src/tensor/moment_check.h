@@ -1,4 +1,4 @@
-/* tensor/moment_check: what the op with moments in FP8 asks of its arguments beyond their shapes, on any backend. */
+/* tensor/moment_check: argument checks of adamw_fp8, beyond op_check, for every backend. */
 #ifndef TENSOR_MOMENT_CHECK_H
 #define TENSOR_MOMENT_CHECK_H
 
@@ -6,7 +6,7 @@
 #include "tensor/moment.h"
 #include "tensor/ops.h"
 
-/* Each group has its numbers. */
+/* OTT_ERR_SHAPE unless the group scales have moment_scale_count columns. */
 ott_status moment_check(const adamw_fp8_args *a);
 
 #endif

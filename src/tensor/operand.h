@@ -1,11 +1,13 @@
-/* tensor/operand: what a GEMM multiplies: a tensor, or one use of a quantized one. */
+/* tensor/operand: a GEMM operand: a high-precision tensor, or one use (rowwise, columnwise) of a quantized
+   tensor. */
 #ifndef TENSOR_OPERAND_H
 #define TENSOR_OPERAND_H
 
 #include "tensor/qtensor.h"
 
-/* A GEMM operand: t is mn x k, or, transposed, k x mn. packed: t.data is what op_pack made of it, t.rows x t.columns are
-   still mn x k; only for b, not transposed. scale_inv NULL: no scale; else that of (mn, k) is where qdata says. */
+/* t is mn x k, or k x mn if `transposed`. packed: t.data is the output of op_pack, while t.rows x t.columns
+   stay mn x k; only for operand b, not transposed. scale_inv is indexed as in qdata (tensor/qtensor.h); NULL:
+   no scales. */
 typedef struct operand {
     tensor t;
     bool transposed, packed;
@@ -20,9 +22,11 @@ static inline int64_t operand_mn(const operand *o) {
 static inline int64_t operand_k(const operand *o) {
     return o->transposed ? o->t.rows : o->t.columns;
 }
-/* Of an operand whose MN, or, deep, whose K are groups of rows of a tensor (tensor/qtensor.h): those of one, [first, first + count). */
+/* Returns group `group`, rows [first, first + count), of an operand with grouped rows (tensor/qtensor.h)
+   along MN, or along K if `deep`. */
 operand operand_group(const operand *o, bool deep, int64_t group, int64_t first, int64_t count);
-/* The operand a GEMM sees: FP8 codes where the spec has them, else the high-precision tensor. q may be NULL. */
+/* Returns the operand for one use: q's FP8 codes if that use is FP8, else the high-precision tensor. q may be
+   NULL. */
 operand operand_rowwise(tensor high_precision, const qtensor *q);
 operand operand_columnwise(tensor high_precision, const qtensor *q);
 

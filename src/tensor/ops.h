@@ -1,15 +1,16 @@
 /*
- * tensor/ops: the operations of ops.def as C: an argument struct and a checked call for each.
+ * tensor/ops: an argument struct and a checked call for each op of ops.def, and the op table that backends
+ * implement.
  *
  *     TRY(op_rmsnorm_forward(
  *         cx, &(rmsnorm_forward_args){.x = &x, .weight = &w, .y = &y, .rstd = &rstd, .eps = eps}));
  *
- * The call checks dtypes, shapes and missing tensors against the entry's text, asks the plan for the workspace that the
- * backend's function needs, does nothing more while the memory plan is being recorded, and otherwise runs the function.
- * Ops queue work and return no host value.
+ * * The call checks dtypes, shapes and missing tensors against the entry, opens the workspace that the
+ * backend needs, and runs the backend's function, except while the memory plan is recorded. Ops queue work
+ * and return no value to the host.
  *
- * An op marked MANY has op_<name>_many too, which takes a list of calls that touch nothing of each other's: one launch does
- * many of them where the backend can, with the bits of the calls one after the other.
+ * An op marked MANY also has op_<name>_many for a list of independent calls: no call writes what another one
+ * uses. The backend may run many calls in one launch, with the same bits as one after the other.
  */
 #ifndef TENSOR_OPS_H
 #define TENSOR_OPS_H
@@ -24,7 +25,7 @@
 
 #define REDUCE_BLOCK 4096
 
-/* Blocks of a reduction over so many elements (tensor/ops.def). */
+/* Number of blocks of a reduction over so many elements (tensor/ops.def). */
 static inline int64_t op_reduce_blocks(int64_t elements) {
     return (elements + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
 }
@@ -50,7 +51,7 @@ typedef struct device device;
 #include "tensor/ops.def"
 #undef OP
 
-/* OP_INDEX_gemm: the op's place in the table. */
+/* OP_INDEX_gemm and so on: the op's index in the table. */
 enum op_index {
 #define OP(name, fields) OP_INDEX_##name,
 #include "tensor/ops.def"
@@ -58,22 +59,22 @@ enum op_index {
     OP_COUNT
 };
 
-/* The op table: what a backend fills in. A NULL entry is an op the backend does not have. */
+/* The op table of a backend. NULL: the backend does not have the op. */
 typedef struct op_table {
 #define OP(name, fields) ott_status (*name)(exec * cx, const name##_args *a);
-/* A list of calls, none of which needs workspace; NULL: they are made one by one. */
+/* A list of calls that need no workspace; NULL: they run one by one. */
 #define MANY(name) ott_status (*name##_many)(exec * cx, const name##_args *items, int64_t count);
 #include "tensor/ops.def"
 #undef OP
-    /* Bytes of device memory that the backend's algorithm needs while it runs on these arguments (exec.workspace; nothing in
-       it lives from one op to the next), the same for the same shapes and scalars. NULL: no op needs any. */
+    /* Returns the bytes of device memory that the op needs while it runs (exec.workspace). They depend only
+       on shapes and scalars. Contents do not survive the op. NULL: no op needs workspace. */
     int64_t (*workspace)(const device *d, enum op_index op, const void *args);
-    /* op_packed_count; NULL: as many as b has. */
+    /* Implements op_packed_count; NULL: the number of b's elements. */
     int64_t (*packed_count)(const device *d, const operand *b);
 } op_table;
 
-bool op_is_there(const op_table *table, enum op_index op);
-/* Elements of b's format that `pack` makes of b on the context's device. */
+bool op_is_there(const op_table *table, enum op_index op); /* true if the backend has the op */
+/* Number of elements, in b's format, of the output of `pack` on the context's device. */
 int64_t op_packed_count(const exec *cx, const operand *b);
 
 #define OP(name, fields) ott_status op_##name(exec *cx, const name##_args *a);
@@ -123,21 +124,21 @@ typedef struct op_info {
 int op_count(void);
 const op_info *op_at(int index);          /* index in [0, op_count()) */
 const op_info *op_find(const char *name); /* NULL when there is none */
-/* Runs an op by its description: what the generated test and benchmark use. */
+/* Runs an op by its description, for the generated test and benchmark. */
 ott_status op_call(const op_table *table, exec *cx, const op_info *op, const void *args);
-bool op_is_for_lists(const op_info *op); /* MANY */
-/* The same for such an op; items are its argument structs side by side. */
+bool op_is_for_lists(const op_info *op); /* true if the op is marked MANY */
+/* The same for an op marked MANY; items is an array of its argument structs. */
 ott_status op_call_many(const op_table *table, exec *cx, const op_info *op, const void *items, int64_t count);
-/* Checks arguments against the entry. Names op, field, found and wanted. */
+/* Checks arguments against the entry. The message names the op, the field, the found and the expected
+   value. */
 ott_status op_check(const op_info *op, const void *args);
 
-/* One size or dtype group of an entry, parsed: "act[T,D]" -> act, T, D. A vector "f32[D]" has rows_fixed 1.
- */
+/* A parsed text of an entry: "act[T,D]" -> act, T, D. A vector "f32[D]" has rows_fixed 1. */
 typedef struct op_shape {
     char dtype[8];      /* "" for the quantized kinds */
-    char rows, columns; /* a letter, or 0 when the fixed size counts */
+    char rows, columns; /* a letter, or 0 if the size is the fixed one */
     int64_t rows_fixed, columns_fixed;
 } op_shape;
-bool op_shape_parse(const char *text, op_shape *out);
+bool op_shape_parse(const char *text, op_shape *out); /* false if the text is malformed */
 
 #endif

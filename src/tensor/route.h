@@ -1,12 +1,12 @@
 /*
- * tensor/route: how a token of a mixture of experts finds its experts: the rule, and the arithmetic of one token, which host and
- * device share. Scores are the softmax of the router's logits or their sigmoids; the K experts with the highest scores are
- * chosen, by their index where scores are equal; a bias moves the choice alone, never a weight (DeepSeek-V3,
- * arXiv:2412.19437). Of experts in groups only those of the best groups may be chosen; a group is as good as its two best
- * experts together, or as its best one (DeepSeek-V2, arXiv:2405.04434).
+ * * tensor/route: routing in a mixture of experts: the rule, and the arithmetic of one token for host and
+ * device. Scores are the softmax or the sigmoid of the router's logits. The K experts with the highest scores
+ * are chosen; equal scores are ordered by index. A bias affects only the choice, never a weight (DeepSeek-V3,
+ * arXiv:2412.19437). With groups, only experts of the best groups can be chosen. A group's score is the sum
+ * of its top two experts, or its best expert's score (DeepSeek-V2, arXiv:2405.04434).
  *
- * An expert's assignments are numbered a = k T + t, k being the place it has among the choices of token t: first choices come
- * before second ones, tokens in their order.
+ * Assignments are numbered a = k T + t for the k-th choice of token t: all first choices come before second
+ * choices, tokens in order.
  */
 #ifndef TENSOR_ROUTE_H
 #define TENSOR_ROUTE_H
@@ -20,39 +20,40 @@ enum { ROUTE_GROUPS_MAX = 64 };
 
 typedef struct route_rule {
     route_score score;
-    int groups, chosen_groups; /* experts lie in so many equal groups, of which so many count; 0: no groups */
-    bool best_alone;           /* a group is as good as its best expert */
+    int groups, chosen_groups; /* number of equal groups, and how many are chosen; 0: no groups */
+    bool best_alone;           /* a group's score is its best expert's */
     bool normalized;           /* weights are divided by their sum */
-    float scale;               /* and multiplied by this */
+    float scale;               /* then weights are multiplied by this */
 } route_rule;
 
-/* What the gradient of the scores gets beside that of the weights; all but grad_scale[0] are host values (tensor/ops.def). */
+/* Factors of the router losses in the gradient of the scores (tensor/ops.def). The loss scale is not
+   included. */
 typedef struct route_losses {
-    float balance,
-        sequence_balance; /* weight x E / (K L L S), L tokens in each of S sequences; S = 1 for `balance` */
-    float z;              /* weight x 2 / T */
+    /* weight x E / (K L L S), L tokens in each of S sequences; S = 1 for `balance` */
+    float balance, sequence_balance;
+    float z; /* weight x 2 / T */
 } route_losses;
 
 #define ROUTE_EPSILON 1e-20f
 
-/* A number's place in the order of choice, NaN below all; the two zeros are equal. */
+/* Maps a number to an integer with the same order; NaN is the smallest, and both zeros are equal. */
 ANYWHERE int32_t route_key(float x) {
     if (x != x) return INT32_MIN;
     uint32_t bits = fmath_bits(x + 0.0f);
     return bits >> 31 ? -(int32_t)(bits & 0x7fffffffu) : (int32_t)bits;
 }
 
-/* Does (a, i) come after (b, j) in the order of choice? */
+/* True if (key a, expert i) comes after (key b, expert j) in the order of choice. */
 ANYWHERE bool route_is_after(int32_t a, int64_t i, int32_t b, int64_t j) {
     return a < b || (a == b && i > j);
 }
 
-/* What expert e is chosen by. */
+/* The key of expert e's score plus bias. */
 ANYWHERE int32_t route_choice(const float *score, const float *bias, int64_t e) {
     return route_key(bias ? score[e] + bias[e] : score[e]);
 }
 
-/* The two best of a group, added, or the best. */
+/* The key of a group's score: the sum of its two best experts' scores, or the best score. */
 ANYWHERE int32_t route_group(const route_rule *r, const float *score, const float *bias, int64_t first,
                              int64_t count) {
     int64_t best = first, second = -1;
@@ -67,7 +68,7 @@ ANYWHERE int32_t route_group(const route_rule *r, const float *score, const floa
     return route_key(sum);
 }
 
-/* A bit for each group: may its experts be chosen? */
+/* Returns a bit for each group: set if its experts can be chosen. */
 ANYWHERE uint64_t route_open_groups(const route_rule *r, const float *score, const float *bias,
                                     int64_t experts) {
     int64_t each = r->groups > 0 ? experts / r->groups : 0;
@@ -82,7 +83,7 @@ ANYWHERE uint64_t route_open_groups(const route_rule *r, const float *score, con
     return open;
 }
 
-/* expert[K], the best first. */
+/* Writes the chosen experts to expert[K], the best first. */
 ANYWHERE void route_choose(const route_rule *r, const float *score, const float *bias, int64_t experts,
                            int64_t choices, int32_t *expert) {
     uint64_t open = route_open_groups(r, score, bias, experts);
@@ -105,7 +106,7 @@ ANYWHERE void route_choose(const route_rule *r, const float *score, const float 
     }
 }
 
-/* The scores of a token, and the logarithm of the sum of the logits' exponentials. */
+/* Writes a token's scores to score[E] and returns lse, the log of the sum of the logits' exponentials. */
 ANYWHERE float route_scores(const route_rule *r, const float *logits, int64_t experts, float *score) {
     float most = -INFINITY, sum = 0;
     for (int64_t e = 0; e < experts; e++)
@@ -117,7 +118,7 @@ ANYWHERE float route_scores(const route_rule *r, const float *logits, int64_t ex
     return most + fmath_log(sum);
 }
 
-/* The sum of what a token's weights are divided by: 1, or the chosen scores. */
+/* The divisor of a token's weights: the sum of the chosen scores if normalized, else 1. */
 ANYWHERE float route_divisor(const route_rule *r, const float *score, const int32_t *expert,
                              int64_t choices) {
     float sum = 0;
@@ -131,14 +132,14 @@ ANYWHERE void route_weights(const route_rule *r, const float *score, const int32
     for (int64_t k = 0; k < choices; k++) weight[k] = (score[expert[k]] / divisor) * r->scale;
 }
 
-/* What a token's scores are divided by to add up to one. */
+/* The divisor that makes a token's scores add up to one. */
 ANYWHERE float route_total(const route_rule *r, const float *score, int64_t experts) {
     float sum = 0;
     for (int64_t e = 0; e < experts; e++) sum = sum + score[e];
     return r->score == ROUTE_SOFTMAX ? 1.0f : sum;
 }
 
-/* A token on its way back. */
+/* A token in backward. */
 typedef struct route_token {
     const float *logits, *score, *dweight;     /* [E], [E], [K] */
     const float *batch_count, *sequence_count; /* [E]; NULL: no such loss */
@@ -147,7 +148,7 @@ typedef struct route_token {
     float lse, total, grad_scale;
 } route_token;
 
-/* The gradient of the balance losses by the token's share p[e] = score[e] / total. */
+/* The gradient of the balance losses with respect to the token's share p[e] = score[e] / total. */
 ANYWHERE float route_balance_slope(const route_token *t, const route_losses *l, int64_t e) {
     float slope = 0;
     if (t->batch_count) slope = slope + (l->balance * t->grad_scale) * t->batch_count[e];
@@ -155,7 +156,7 @@ ANYWHERE float route_balance_slope(const route_token *t, const route_losses *l, 
     return slope;
 }
 
-/* The gradient of the scores, of those losses alone. */
+/* Sets ds[E] to the balance losses' gradient of the scores. */
 ANYWHERE void route_balance_gradient(const route_rule *r, const route_token *t, const route_losses *l,
                                      float *ds) {
     float mean = 0;
@@ -165,7 +166,7 @@ ANYWHERE void route_balance_gradient(const route_rule *r, const route_token *t, 
     for (int64_t e = 0; e < t->experts; e++) ds[e] = (ds[e] - mean) / t->total;
 }
 
-/* And of the weights. */
+/* Adds the weights' gradient to ds[E]. */
 ANYWHERE void route_weight_gradient(const route_rule *r, const route_token *t, float *ds) {
     float divisor = route_divisor(r, t->score, t->expert, t->choices), mean = 0;
     for (int64_t k = 0; r->normalized && k < t->choices; k++)
@@ -176,7 +177,7 @@ ANYWHERE void route_weight_gradient(const route_rule *r, const route_token *t, f
     }
 }
 
-/* dlogits[E] of a token. */
+/* Writes a token's dlogits[E]. */
 ANYWHERE void route_gradient(const route_rule *r, const route_token *t, const route_losses *l,
                              float *dlogits) {
     float inner = 0, z = (l->z * t->grad_scale) * t->lse;
@@ -190,10 +191,10 @@ ANYWHERE void route_gradient(const route_rule *r, const route_token *t, const ro
     }
 }
 
-/* ---- gradients of experts that had more or fewer rows ---- */
+/* ---- balanced gradients ---- */
 
-/* What the mean number of rows of `experts` is to those of expert e. In each of `parts` parts, `step` numbers apart, end says where
-   the experts' rows end. */
+/* The mean number of rows of `experts` divided by expert e's. end: the experts' end rows in each of `parts`
+   parts, which are `step` elements apart. */
 ANYWHERE float route_balance_factor(const int32_t *end, int64_t step, int64_t parts, int64_t experts,
                                     int64_t e) {
     int64_t all = 0, own = 0;
@@ -204,20 +205,20 @@ ANYWHERE float route_balance_factor(const int32_t *end, int64_t step, int64_t pa
     return ((float)all / (float)experts) / (float)own;
 }
 
-/* ---- biases that balance the load, a step later ---- */
+/* ---- balancing biases ---- */
 
-/* The share of an expert in the choices, over about a hundred steps. */
+/* Moving average, over about a hundred steps, of an expert's share of the choices. */
 ANYWHERE float route_load(float load, float count, float total) {
     return fmaf(load, 0.99f, 0.01f * (count / total));
 }
 
-/* DeepSeek-V3: up for an expert with fewer choices than the mean of this step, down for one with more. */
+/* DeepSeek-V3's rule: raises the bias if the expert has fewer choices than this step's mean, lowers it if more. */
 ANYWHERE float route_bias_by_sign(float bias, float count, float total, int64_t experts, float rate) {
     float mean = total / (float)experts;
     return fmaf(rate, (count < mean ? 1.0f : 0.0f) - (count > mean ? 1.0f : 0.0f), bias);
 }
 
-/* KempnerForge: in proportion to what the averaged load lacks of an equal share. */
+/* KempnerForge's rule: moves the bias in proportion to an equal share minus the averaged load. */
 ANYWHERE float route_bias_by_load(float bias, float load, int64_t experts, float rate) {
     return fmaf(rate, 1.0f / (float)experts - load, bias);
 }

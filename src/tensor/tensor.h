@@ -1,6 +1,6 @@
 /*
- * tensor/tensor: what data looks like. A tensor is a view: it never owns. Rank 1 or 2 at this floor; more
- * axes are folded into rows (tokens) and columns (features), as every kernel sees them.
+ * tensor/tensor: a view of a matrix or vector in device memory. It owns nothing. Tensors with more axes are
+ * folded into rows (tokens) and columns (features).
  */
 #ifndef TENSOR_TENSOR_H
 #define TENSOR_TENSOR_H
@@ -10,9 +10,9 @@
 typedef struct tensor {
     void *data; /* on the device of the context that uses it */
     ott_dtype dtype;
-    int64_t rows;    /* rank 1: 1 */
-    int64_t columns; /* contiguous */
-    int64_t ld;      /* elements from one row to the next, >= columns */
+    int64_t rows;    /* 1 for a vector */
+    int64_t columns; /* elements of a row are contiguous */
+    int64_t ld;      /* row stride in elements, >= columns */
 } tensor;
 
 /* Dense view of rows x columns elements. A vector has one row. */

@@ -1,6 +1,6 @@
 /*
- * tensor/update: the update rules (tensor/ops.def), as what each does to one element: IEEE operations in fp32 in the order
- * written, for the CPU and a GPU alike.
+ * * tensor/update: the optimizers' update rules (tensor/ops.def) for one element: fp32 IEEE operations in the
+ * order written, for CPU and GPU.
  */
 #ifndef TENSOR_UPDATE_H
 #define TENSOR_UPDATE_H
@@ -9,22 +9,22 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* What a rule is told, of which each reads what it has. */
+/* Options of all rules; each rule uses some of them. */
 typedef struct update_options {
     float beta1, beta2, epsilon, weight_decay;
     float factor; /* of momentum */
     bool nesterov;
 } update_options;
 
-/* With what the step's state says: the same for all elements. Borrows the options: a copy of those in a kernel's parameters
-   would take registers. */
+/* Values that are the same for all elements, from options and step state. The options are borrowed, because a
+   copy would take registers in a kernel. */
 typedef struct update_constants {
     const update_options *o;
     float clip, lr, decay, step_size, sqrt_correction2, average;
-    bool is_first; /* update */
+    bool is_first; /* the first update of the run */
 } update_constants;
 
-/* An element and its state: momentum; moments; z, x and the second moment. */
+/* An element: parameter, gradient and the rule's state: momentum; moments; or z, x and the second moment. */
 typedef struct update_element {
     float p, g, slot[3];
 } update_element;
@@ -43,12 +43,12 @@ ANYWHERE update_constants update_constants_of(const update_options *o, const flo
     return c;
 }
 
-/* Of 0 and NaN 0. */
+/* Returns 0 for 0 and NaN. */
 ANYWHERE float update_sign(float x) {
     return (x > 0.0f ? 1.0f : 0.0f) - (x < 0.0f ? 1.0f : 0.0f);
 }
 
-/* Its slots: the moments. */
+/* Slots: moment1, moment2. */
 ANYWHERE void update_adamw(const update_constants *c, update_element *e) {
     float g = e->g * c->clip, m = e->slot[0], v = e->slot[1];
     float p = e->p - c->decay * e->p;
@@ -84,7 +84,7 @@ ANYWHERE void update_adam(const update_constants *c, update_element *e) {
     e->slot[1] = v;
 }
 
-/* Where gradients are taken, between iterate and average. */
+/* The point between iterate z and average x where gradients are taken. */
 ANYWHERE float update_point(const update_options *o, float z, float x) {
     return fmaf(x - z, o->beta1, z);
 }
@@ -102,12 +102,12 @@ ANYWHERE void update_schedule_free(const update_constants *c, update_element *e)
     e->slot[2] = v;
 }
 
-/* p is the momentum. */
+/* e->p is the momentum here. */
 ANYWHERE void update_muon_momentum(const update_constants *c, update_element *e) {
     e->p = fmaf(e->p, c->o->factor, e->g * c->clip);
 }
 
-/* The direction that Nesterov's momentum is made orthogonal in. */
+/* Nesterov's direction, which Muon then makes orthogonal. */
 ANYWHERE float update_muon_direction(float momentum, float factor, float grad, float clip) {
     return fmaf(momentum, factor, grad * clip);
 }

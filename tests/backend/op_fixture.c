@@ -653,8 +653,8 @@ static void adamw_fp8_bind(op_case *c) {
 }
 static void adamw_fp8_prepare(op_case *c) {
     adamw_scalars(c);
-    values_make_positive(c, &c->regions[case_at(c, "numbers1")->region]);
-    values_make_positive(c, &c->regions[case_at(c, "numbers2")->region]);
+    values_make_positive(c, &c->regions[case_at(c, "group_scales1")->region]);
+    values_make_positive(c, &c->regions[case_at(c, "group_scales2")->region]);
     values_make_positive(c, &c->regions[case_at(c, "moment2")->region]);
 }
 
