@@ -21,10 +21,10 @@ typedef struct activation_specs {
     tensor_shard shard;              /* how the tensor is split over ranks */
 } activation_specs;
 
-/* Adds a consumer's spec. next: the device scale if the spec's scaling is delayed, else NULL; consumers that
-   share a copy have seen the same tensors, so the first one's scale is right for all. grad_weight: the
-   consumer's weight is trained. *index: the copy it reads; -1: only the high-precision tensor.
-   OTT_ERR_UNSUPPORTED for more than QLIST_MAX copies. */
+/* Adds a consumer's spec. next: the device scale if its scaling is delayed, else NULL; the first one serves
+   all consumers of a copy, as they have seen the same tensors. grad_weight: its weight is trained. *index:
+   the copy it reads; -1: only the high-precision tensor. OTT_ERR_UNSUPPORTED for more than QLIST_MAX
+   copies. */
 ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const float *next, bool grad_weight,
                                 int *index);
 
@@ -32,8 +32,7 @@ typedef struct activation {
     tensor t;           /* the high-precision tensor; data NULL: only the quantized copies exist */
     qlist q;            /* the quantized copies */
     tensor_shard shard; /* as in its specs */
-    /* fp32[2, columns]: t and its copies are divided by row 0; row 1 is the inverse. data NULL: not
-       divided */
+    /* fp32[2, columns]: row 0 divides t and its copies; row 1 is the inverse. data NULL: not divided */
     tensor channel_scales;
     plan_buffer channel_scales_buffer;
     plan_buffer buffer, rowwise[QLIST_MAX], columnwise[QLIST_MAX];

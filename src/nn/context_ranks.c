@@ -14,8 +14,7 @@ context_split context_split_queries(int ranks, int64_t heads, int64_t head_dim) 
     return (context_split){heads / ranks * head_dim, 1, 1};
 }
 
-/* Kernels need equally many query heads per key head: a copy serves gcd(query heads per rank, per key
-   head). */
+/* Kernels need an equal number of query heads per key head; a copy serves their common divisor. */
 context_split context_split_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim) {
     int64_t all = heads / kv_heads, queries = size_common_divisor(heads / ranks, all);
     if (queries == all) return context_split_queries(ranks, kv_heads, head_dim);

@@ -18,8 +18,7 @@
 tensor context_ranks_own(const group *g, tensor of_all);
 
 /* How the columns of q, k or v are distributed over the ranks: in pieces of `width` columns, equally many per
-   rank. A piece that all_queries query heads read is copied all_queries / queries times, once for `queries`
-   heads. 1 and 1: no copies. */
+   rank. A piece that all_queries query heads read has all_queries / queries copies. 1 and 1: no copies. */
 typedef struct context_split {
     int64_t width;
     int64_t queries, all_queries;

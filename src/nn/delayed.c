@@ -38,8 +38,8 @@ static ott_status fill(device *d, const delayed_request *request, const delayed_
     return device_copy_in(d, state->scale.data, &one, sizeof one);
 }
 
-/* Order of states: inputs that are not reduced, inputs that are, others that are, others that are not. So
-   reduced ones and inputs are contiguous. */
+/* Order of states: inputs not reduced, inputs reduced, others reduced, others not reduced. So the inputs are
+   contiguous, and so are the reduced states. */
 enum { ORDERS = 4 };
 static int order_of(const delayed_request *request) {
     static const int orders[2][2] = {{3, 2}, {0, 1}};

@@ -71,8 +71,7 @@ static ott_status divide_rows(exec *cx, const lora *l, const tensor *x, const te
         cx, &(rmsnorm_forward_args){.x = x, .weight = &ones, .y = y, .rstd = rstd, .eps = 1e-30f});
 }
 
-/* Replaces rstd[rows] of local columns by rstd of all columns, through the mean of the ranks' mean
-   squares. */
+/* Replaces rstd[rows] of local columns by rstd of all columns, by averaging the ranks' mean squares. */
 static ott_status join_norms(exec *cx, const lora *l, const tensor_ranks *ranks, const tensor *rstd) {
     int64_t rows = rstd->columns;
     const tensor own = tensor_matrix(rstd->data, OTT_F32, rows, 1);

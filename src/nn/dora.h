@@ -29,8 +29,7 @@ ott_status dora_tables_open(device *d, int64_t outputs, int64_t inputs, dora_tab
 ott_status dora_compose(exec *cx, const lora *l, const tensor *w);
 /* Accumulates a.grad, b.grad and magnitude.grad. w holds W and is overwritten. x, g: as in nn/lora.h. */
 ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tensor *x, const tensor *g);
-/* With dropout: y[T,out] += dropout(x) change^T; dx[T,in] += dropout(g change). change = W' - W,
-   converted. */
+/* With dropout: y[T,out] += dropout(x) change^T; dx[T,in] += dropout(g change). change = W' - W. */
 ott_status dora_forward(exec *cx, const lora *l, const tensor *change, const tensor *x, const tensor *y);
 ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const tensor *g, const tensor *dx);
 /* Writes the norms of the rows of W + scale B A (dora_norms) or of W (dora_base_norms) to norms[rows] on the

@@ -21,8 +21,7 @@ typedef struct draw {
     float *host;                   /* [piece] */
     int64_t piece;                 /* number of elements drawn at a time */
     const frozen_filling *filling; /* for a parameter that is stored as FP8 codes; else NULL */
-    /* first pass of filling: draws the full parameter to measure amaxes, stores nothing */
-    bool measures;
+    bool measures; /* first pass of filling: draws the full parameter to measure amaxes, stores nothing */
     cancellation_progress progress;
     int64_t done;
 } draw;
@@ -31,8 +30,7 @@ typedef struct draw {
    Drawing returns OTT_ERR_STOPPED when the callback cancels. Call draw_close also if draw_open fails. */
 ott_status draw_open(draw *w, device *d, const cancellation *cancel, int64_t total, int threads);
 void draw_close(draw *w);
-/* Draws rows [first, first + count) of the full p, a stream of their own; stores those of this rank's
-   shard. */
+/* Draws rows [first, first + count) of the full p, one stream, and stores those of this rank's shard. */
 ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t stream, const parameter *p,
                      int64_t first, int64_t count);
 

@@ -38,15 +38,14 @@ int64_t expert_ranks_received_rows(const expert_ranks *r);
 
 /* Exchanges the row counts after routing. end: i32[experts], the end of each expert's rows among this rank's
    tokens. Fills all[ranks, experts] with every rank's `end`. Fills own[ranks, experts of this rank] with the
-   end of each expert's rows among those from each rank. rows: count to assume while recording. Blocks until
-   the host has the counts. */
+   end of each expert's rows among those from each rank. rows: count to assume in a recording. Blocks. */
 ott_status expert_ranks_exchange_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *end,
                                         const tensor *all, const tensor *own);
 /* Loads the counts of a layer again from `all`, for its backward. */
 ott_status expert_ranks_reload_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *all);
 
 /* Sends rows x of this rank's tokens, sorted by expert, to the experts' ranks; y gets the received rows. With
-   a capacity, x has more rows than are sent. */
+   a capacity, x also has rows that are not sent. */
 ott_status expert_ranks_dispatch(exec *cx, const expert_ranks *r, const tensor *x, const tensor *y);
 /* The reverse: sends rows y back to the tokens' ranks; x gets the rows of this rank's tokens. */
 ott_status expert_ranks_combine(exec *cx, const expert_ranks *r, const tensor *y, const tensor *x);

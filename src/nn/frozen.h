@@ -37,8 +37,8 @@ int64_t frozen_local_bytes(const parameter *p);
 /* Fills frozen_codes.local from scale_inv. */
 ott_status frozen_place_scales(const parameter *p, device *d);
 /* Returns matrix `matrix` of the local part (0 unless expert weights) as a view of codes and scales: its
-   rowwise use and, if blocks look the same along rows and columns, its columnwise use. Read only; amax and
-   scale alias scale_inv. */
+   rowwise use and, if blocks look the same along rows and columns, its columnwise use. Read only; only
+   scale_inv is valid. */
 qtensor frozen_quantized(const parameter *p, int64_t matrix);
 /* Dequantizes elements [first, first + count) of the full parameter, in row-major order, in place: values[i]
    holds the value of a code before and the element after. */

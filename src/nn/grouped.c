@@ -25,8 +25,7 @@ typedef struct grouped_operand {
     plan_buffer buffer; /* codes and scales; none in high precision */
 } grouped_operand;
 
-/* Quantizes x in groups that end at `end`; NULL: in groups of equal size. most: number of rows to
-   allocate. */
+/* Quantizes x in groups that end at `end`; NULL: in groups of equal size. Allocates `most` rows. */
 static ott_status quantize(exec *cx, qtensor *q, bool columnwise, const tensor *x, const tensor *end,
                            int64_t most, plan_buffer *buffer) {
     qblocks blocks = {0};

@@ -14,8 +14,8 @@ typedef struct head_norm_saved {
     plan_buffer raw_buffer, rstd_buffer;
 } head_norm_saved;
 
-/* Replaces the projection x[T, heads * head_dim] by its norm and keeps the projection in s; does nothing if n
-   has no weight. `r`: the ranks of the other heads. */
+/* Replaces the projection x[T, heads * head_dim] by its norm and keeps the projection in s; n->weight NULL:
+   does nothing. r: ranks of other heads. */
 ott_status head_norm_forward(exec *cx, const norm *n, const tensor_ranks *r, tensor *x, plan_buffer *x_buffer,
                              head_norm_saved *s);
 /* Computes dx, the gradient of the projection, from dy, the gradient of the norm's output. */

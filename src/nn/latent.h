@@ -2,8 +2,8 @@
  * nn/latent: the projections of multi-head latent attention (MLA; DeepSeek-V2, arXiv:2405.04434). Keys and
  * values of all heads come from a latent, a short vector per token; queries may come from a second one. Only
  * the last rope_dim columns of a head are rotated; for keys they are computed next to the latent, once for
- * all heads. Attention (nn/attention.h) receives plain heads of one width: zeros pad the narrower of q/k and
- * v, which changes no result.
+ * all heads. Attention (nn/attention.h) receives plain heads of one width: the narrower of q/k and v is
+ * padded with zeros.
  *
  * Tensor parallelism splits the heads. Every rank computes the projections to latents (A) and their norms for
  * all tokens, and the projections from latents (B) for its heads. The ranks' terms of a latent's gradient are
@@ -64,7 +64,7 @@ ott_status latent_backward(exec *cx, latent_path *p, latent_saved *s, const acti
 ott_status latent_close(exec *cx, latent_saved *s);
 
 /* Fills k and v, heads of one width, from the key path's output made[T, heads * (nope_dim + value)] and the
-   rotated extra columns rotated[T, rope_dim].. */
+   rotated extra columns rotated[T, rope_dim]. */
 ott_status latent_split(exec *cx, const latent_shape *s, int64_t heads, const tensor *made,
                         const tensor *rotated, const tensor *k, const tensor *v);
 /* Backward of latent_split: fills made and rotated, which may be fp32, from dk and dv. */

@@ -105,8 +105,8 @@ ott_status linear_open_values(exec *cx, const linear *l, bool adapted, tensor *w
    are not kept. No effect if the weight is frozen, expert weights or not cast (linear_casts_weight), if the
    shard is empty or not contiguous, or if a sharded weight has several scales. */
 void linear_fuse_quantize(linear *l);
-/* True if the optimizer quantized the weight for this step. In a recording: if linear_fuse_quantize is in
-   effect. */
+/* True if the optimizer quantized the weight for this step. While the plan is recorded: if
+   linear_fuse_quantize is in effect. */
 bool linear_is_quantized_by_optimizer(const exec *cx, const linear *l);
 /* Does the optimizer's part of the quantization if it is missing for this step (weights were loaded). */
 ott_status linear_quantize_weight(exec *cx, linear *l);
@@ -124,8 +124,8 @@ ott_status linear_pack(exec *cx, linear *l);
 
 /* If x has channel scales (activation_smooth), forward multiplies the weight's columns by them, and
    grad_weight its result. Not for weights that are sharded, packed, adapted or stored as codes. */
-/* y[M,out] = x W^T + bias. If the columns of W are split, y is the sum over ranks (this rank's rows of it
-   with sequence parallelism). */
+/* y[M,out] = x W^T + bias. If the columns of W are split, y is the sum over the ranks; with sequence
+   parallelism, this rank's rows of the sum. */
 ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor *y);
 /* dx[M,in] = g W, or dx += g W. If the rows of W are split, dx is this rank's term of a sum. */
 ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const tensor *dx, bool accumulate);

@@ -1,5 +1,4 @@
-/* nn/norm: RMSNorm (Zhang and Sennrich 2019) and LayerNorm (Ba et al. 2016), with the residual addition
-   before. */
+/* nn/norm: RMSNorm (Zhang and Sennrich 2019) and LayerNorm (Ba et al. 2016), after a residual addition. */
 #ifndef NN_NORM_H
 #define NN_NORM_H
 
@@ -13,10 +12,8 @@ typedef struct norm {
     bool one_plus;   /* RMSNorm that multiplies by 1 + weight (Gemma) */
     bool centered;   /* LayerNorm; else RMSNorm */
     parameter *bias; /* [D], LayerNorm only; NULL: none */
-    /* LayerNorm only: columns of each separately normalized part; 0: one part */
-    int64_t part;
-    /* ranks with other rows or heads; gradients are summed over them; borrowed; NULL: none */
-    group *ranks;
+    int64_t part;    /* LayerNorm only: columns of each separately normalized part; 0: one part */
+    group *ranks; /* ranks with other rows or heads; gradients are summed over them; borrowed; NULL: none */
 } norm;
 
 /* Number of parts on this rank. */

@@ -115,8 +115,7 @@ static int64_t count_all_blocks(const parameter *parameters, int count, const op
     return all;
 }
 
-/* Computes the block sums of squares of this rank's gradients. Only tensor rank 0 counts parameters that are
-   not split. */
+/* Computes this rank's blocks of sums of squares. Only tensor rank 0 counts parameters that are not split. */
 static ott_status square_blocks(exec *cx, const parameter *parameters, int count,
                                 const optimizer_ranks *ranks, const tensor *blocks) {
     bool counts_all = !ranks->tensor || ranks->tensor->rank == 0;

@@ -1,6 +1,5 @@
 /*
- * nn/optimizer: optimizers as rows of a table, and one update of all parameters on the device: gradient norm,
- * clipping, then the rule's step for each parameter.
+ * nn/optimizer: a table of optimizers, and an update of all parameters: norm, clipping, step.
  */
 #ifndef NN_OPTIMIZER_H
 #define NN_OPTIMIZER_H
@@ -54,8 +53,7 @@ typedef struct optimizer_rule {
     int applied_slots; /* number of slots of parameters that applies_to selects; 0: `slots` */
     /* True if the step can also quantize p's shard (parameter_shard.quantized). NULL: never. */
     bool (*can_quantize)(const parameter *p);
-    /* True if the rule updates p; AdamW updates the other parameters, at adam_rate times the learning rate,
-       with all `slots`. NULL: the rule updates all. */
+    /* True if the rule updates p; AdamW updates the others, at adam_rate. NULL: updates all. */
     bool (*applies_to)(const parameter *p);
     /* Writes the rule's scalars for update number `update` (from 1) to the host's part of the step state. */
     void (*schedule)(const optimizer_options *o, int64_t update, float *host_state);

@@ -1,7 +1,6 @@
 /*
- * nn/rope: rotary position embedding (Su et al. 2021) in the variants of Hugging Face's families: pairs are a
- * head's halves or neighboring columns; all columns of a head rotate or the first ones; frequencies may be
- * scaled.
+ * nn/rope: rotary position embedding (Su et al. 2021) in the variants of Hugging Face's families: pairs from
+ * the halves of a head or neighboring columns; all columns or the first ones; scaled frequencies.
  */
 #ifndef NN_ROPE_H
 #define NN_ROPE_H

@@ -21,8 +21,8 @@ static inline bool shard_is_full(const tensor_shard *c) {
 /* Call after op_amax of this rank's part: reduces q's amaxes over the ranks. Uses with delayed scaling are
    skipped; delayed_reduce (nn/delayed.h) reduces their amaxes. */
 ott_status shard_reduce_amax(exec *cx, const tensor_shard *c, const qtensor *q);
-/* Quantizes this rank's part x into q: op_quantize with the amax reduced over the ranks. OTT_ERR_CONFIG if a
-   scale block would be split between ranks. */
+/* Quantizes this rank's part x into q: op_quantize with the amax reduced over the ranks. OTT_ERR_CONFIG if
+   ranks would split a scale block. */
 ott_status shard_quantize(exec *cx, const tensor_shard *c, const tensor *x, const qtensor *q);
 
 /* True if a part of rows x columns consists of complete scale blocks along each dimension that is split. If

@@ -23,8 +23,8 @@ typedef struct tensor_ranks {
 /* Returns the specs of this rank's own rows, the input of tensor_ranks_gather. all: of the gathered rows. */
 activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_specs *all);
 /* Opens *out: all rows of the activation, with the quantized copies `all` (NULL: none), from each rank's own
-   rows. If every copy has one scale per tensor, only the FP8 codes are sent. Without sequence parallelism
-   *out is a view of `own`. The caller closes *out. */
+   rows. If every copy has one scale per tensor, only codes are sent. Without sequence parallelism *out is a
+   view of `own`. The caller closes *out. */
 ott_status tensor_ranks_gather(exec *cx, const tensor_ranks *r, const char *what, const activation_specs *all,
                                const activation *own, activation *out);
 

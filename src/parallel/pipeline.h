@@ -1,6 +1,6 @@
 /*
- * parallel/pipeline: pipeline parallelism: the layers of each stage, the order of its tasks, and its
- * messages. Pure arithmetic; train/stage executes it.
+ * parallel/pipeline: pipeline parallelism: layers, task order and messages of each stage. Pure arithmetic;
+ * train/stage executes it.
  *
  * A stage is a rank. It has one part of the model, or several (chunks), so that micro-batches pass through
  * the stages more than once: chunk c of stage r is part c * stages + r. A task is the forward or backward of

@@ -15,8 +15,8 @@
  * A step's gradient is the sum, in order, of the gradients of micro-batches, or of ranks. N ranks with one
  * micro-batch each give the bits of one rank with N micro-batches. Therefore a gradient that backward
  * accumulates more than once per micro-batch is summed separately and added once. Such sums, and gradients on
- * their way, are fp32. A gradient stored in bf16 is rounded once per reduction: once by N ranks, N times by
- * one rank.
+ * their way, are fp32. A gradient stored in bf16 is rounded once per reduction, so one rank with N
+ * micro-batches rounds N times.
  */
 #ifndef PARALLEL_STORE_H
 #define PARALLEL_STORE_H
@@ -131,8 +131,8 @@ ott_status store_finish_gradients(exec *cx, parameter_store *s);
 ott_status store_zero_gradients(const parameter_store *s, device *d);
 ott_status store_reduce_once(exec *cx, parameter_store *s);
 
-/* Call it when a pass failed or was stopped: drops gathers and reductions in flight, after waiting for it if
-   `why` is OTT_ERR_STOPPED. */
+/* Call it when a pass failed or was stopped: drops gathers and reductions in flight. If `why` is
+   OTT_ERR_STOPPED, waits for them first. */
 void store_abandon(exec *cx, parameter_store *s, ott_status why);
 
 /* ---- internal to parallel/store*.c ---- */

@@ -78,8 +78,8 @@ static ott_status start_gather(exec *cx, parameter_store *s, store_unit *u, int 
 
 /* ---- unpacking ---- */
 
-/* Called for each rank's shard of a part, elements [first, first + count) of the full tensor, packed at
-   `from`. Not called while the plan is recorded. */
+/* Called for each rank's shard of a part, elements [first, first + count), packed at `from`. Not called while
+   the plan is recorded. */
 typedef ott_status (*unpack_shard)(exec *cx, store_part *part, void *from, int64_t first, int64_t count);
 
 static ott_status for_each_shard(exec *cx, const parameter_store *s, const store_unit *u, store_part *part,
