@@ -44,7 +44,7 @@ int verb_bench(int argc, char **argv) {
                        .operand = "BENCHMARK",
                        .operands_most = 2};
     int operands, code = options_take(&c, argc, argv, &operands);
-    if (code != OPTIONS_GO_ON) return code;
+    if (code != OPTIONS_CONTINUE) return code;
     o.what = argv[0];
     if (operands > 1) o.path = argv[1];
     o.json = json;

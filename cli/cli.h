@@ -140,10 +140,10 @@ typedef struct command {
         *settings; /* gets the options --section.key=value, which the library reads; NULL: there are none */
 } command;
 
-enum { OPTIONS_GO_ON = -1 };
+enum { OPTIONS_CONTINUE = -1 };
 
 /* Takes options (--name=value or --name value, "--" ends them) and moves the operands to the front of argv;
-   their number goes to `operands`. OPTIONS_GO_ON, or the exit code: 0 after --help, 2 after an error, which
+   their number goes to `operands`. OPTIONS_CONTINUE, or the exit code: 0 after --help, 2 after an error, which
    it printed. */
 int options_take(const command *c, int argc, char **argv, int *operands);
 /* The word of `words` nearest to `word`, or NULL when none is near. */

@@ -2,7 +2,7 @@
 #include "plan/doctor.h"
 #include "cli.h"
 
-static int run(ott_context *context) {
+static int run_doctor(ott_context *context) {
     output out;
     int missing = 0;
     output_open(&out);
@@ -17,11 +17,11 @@ int verb_doctor(int argc, char **argv) {
         .about = "Looks for the CUDA backend, driver, GPUs and libraries, and says of each what was found\n"
                  "and, of what is missing, what brings it. Exit code 1 when something is missing."};
     int operands, code = options_take(&c, argc, argv, &operands);
-    if (code != OPTIONS_GO_ON) return code;
+    if (code != OPTIONS_CONTINUE) return code;
     ott_context *context;
     ott_status status = cli_open_context(&context);
     if (status != OTT_OK) return cli_fail(status);
-    code = run(context);
+    code = run_doctor(context);
     ott_context_close(context);
     return code;
 }

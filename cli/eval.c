@@ -14,7 +14,7 @@ typedef struct request {
     const char *model, *task, *forms;
     option_texts filter, settings;
     bool json;
-    time_t said; /* when progress was told last, into a pipe */
+    time_t shown_at; /* when progress was told last, into a pipe */
     output out;
     ott_eval_options options;
 } request;
@@ -30,14 +30,14 @@ static void show_progress(void *user, const ott_work *w) {
              r->options.task == OTT_EVAL_HELLASWAG ? "row" : "window", (long long)w->done,
              (long long)w->total, (int)(100 * w->done / w->total), left);
     output_live(&r->out, line);
-    if (r->out.terminal || r->json || time(NULL) - r->said < SECONDS_BETWEEN) return;
-    r->said = time(NULL);
+    if (r->out.terminal || r->json || time(NULL) - r->shown_at < SECONDS_BETWEEN) return;
+    r->shown_at = time(NULL);
     output_line(&r->out, line);
 }
 
 /* ---- the result ---- */
 
-static void print(request *r, const char *name, const char *format, double value) {
+static void print_number(request *r, const char *name, const char *format, double value) {
     char line[160], number[64];
     if (isnan(value)) return;
     snprintf(number, sizeof number, format, value);
@@ -106,23 +106,23 @@ static void print_table(request *r, const ott_eval_result *e) {
     snprintf(line, sizeof line, "%-16s %lld%s", o->task == OTT_EVAL_HELLASWAG ? "rows" : "windows",
              (long long)e->items, e->items < e->total ? " (stopped)" : "");
     output_line(&r->out, line);
-    print(r, "tokens", "%.0f", (double)e->tokens);
+    print_number(r, "tokens", "%.0f", (double)e->tokens);
     print_windows(r, e);
     print_accuracy(r, "acc", e->acc, e->acc_stderr);
     print_accuracy(r, "acc_norm", e->acc_norm, e->acc_norm_stderr);
     print_accuracy(r, "acc_llmc", e->acc_llmc, e->acc_llmc_stderr);
-    print(r, "loss", "%.6f", e->loss);
-    print(r, "perplexity", "%.4f", e->perplexity);
-    print(r, "bits per byte", "%.6f", e->bits_per_byte);
-    print(r, "KL max", "%.6g", e->kl_max);
-    print(r, "KL mean", "%.6g", e->kl_mean);
-    print(r, "cosine", "%.8f", e->cosine);
-    print(r, "top-1 agreement", "%.4f", e->agreement);
+    print_number(r, "loss", "%.6f", e->loss);
+    print_number(r, "perplexity", "%.4f", e->perplexity);
+    print_number(r, "bits per byte", "%.6f", e->bits_per_byte);
+    print_number(r, "KL max", "%.6g", e->kl_max);
+    print_number(r, "KL mean", "%.6g", e->kl_mean);
+    print_number(r, "cosine", "%.8f", e->cosine);
+    print_number(r, "top-1 agreement", "%.4f", e->agreement);
     snprintf(line, sizeof line, "%-16s %lld, in FP8: %lld", "GEMMs", (long long)e->gemms,
              (long long)e->fp8_gemms);
     output_line(&r->out, line);
     if (e->truncated > 0)
-        print(r, "truncated", "%.0f endings: their context lost its beginning", (double)e->truncated);
+        print_number(r, "truncated", "%.0f endings: their context lost its beginning", (double)e->truncated);
     if (o->task == OTT_EVAL_COMPARE) print_verdict(r, e);
 }
 
@@ -198,7 +198,7 @@ static int evaluate(request *r, ott_context *context) {
     return result.passed ? CLI_DONE : CLI_FAILED;
 }
 
-static int run(request *r) {
+static int run_evaluation(request *r) {
     ott_context *context;
     output_open(&r->out);
     r->out.ends_at_once = true;
@@ -253,11 +253,11 @@ static int run_request(request *r) {
     o->setting_count = r->settings.count;
     o->progress = show_progress;
     o->user = r;
-    r->said = time(NULL);
+    r->shown_at = time(NULL);
     if (!o->data) return cli_error(CLI_BAD_INPUT, "eval: --data is missing: --data=FILE");
     int code = take_task(r);
     if (code == CLI_DONE) code = take_forms(r);
-    return code == CLI_DONE ? run(r) : code;
+    return code == CLI_DONE ? run_evaluation(r) : code;
 }
 
 int verb_eval(int argc, char **argv) {
@@ -313,7 +313,7 @@ int verb_eval(int argc, char **argv) {
         .operands_most = 1,
         .settings = &r.settings};
     int operands, code = options_take(&c, argc, argv, &operands);
-    if (code != OPTIONS_GO_ON) return code;
+    if (code != OPTIONS_CONTINUE) return code;
     r.model = argv[0];
     return run_request(&r);
 }

@@ -14,13 +14,13 @@ static const choice granularities = {"--granularity", {"tensor", "channel", "blo
 static const choice dtypes = {"--dtype", {"fp32", "bf16", "fp16", NULL}};
 static const ott_dtype dtype_of[] = {OTT_F32, OTT_BF16, OTT_F16};
 
-static int choose(const choice *c, const char *word, int *out) {
+static int choose_word(const choice *c, const char *word, int *out) {
     int count = 0;
     char list[96] = "";
     for (; c->words[count]; count++) {
         if (strcmp(c->words[count], word) == 0) {
             *out = count;
-            return OPTIONS_GO_ON;
+            return OPTIONS_CONTINUE;
         }
         if (count > 0) strcat(list, ", ");
         strcat(list, c->words[count]);
@@ -30,18 +30,19 @@ static int choose(const choice *c, const char *word, int *out) {
                      near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-typedef struct wishes {
+typedef struct export_arguments {
     const char *format, *method, *granularity, *dtype, *out, *from, *device;
-} wishes;
+} export_arguments;
 
-static int take_wishes(const wishes *w, ott_export_options *o) {
+static int take_arguments(const export_arguments *w, ott_export_options *o) {
     int format, method = OTT_EXPORT_COMPRESSED_TENSORS, granularity, dtype = 1, code;
-    if ((code = choose(&formats, w->format, &format)) != OPTIONS_GO_ON) return code;
-    if (w->method && (code = choose(&methods, w->method, &method)) != OPTIONS_GO_ON) return code;
+    if ((code = choose_word(&formats, w->format, &format)) != OPTIONS_CONTINUE) return code;
+    if (w->method && (code = choose_word(&methods, w->method, &method)) != OPTIONS_CONTINUE) return code;
     granularity = method == OTT_EXPORT_FP8 ? OTT_EXPORT_BLOCK : OTT_EXPORT_CHANNEL;
-    if (w->granularity && (code = choose(&granularities, w->granularity, &granularity)) != OPTIONS_GO_ON)
+    if (w->granularity &&
+        (code = choose_word(&granularities, w->granularity, &granularity)) != OPTIONS_CONTINUE)
         return code;
-    if (w->dtype && (code = choose(&dtypes, w->dtype, &dtype)) != OPTIONS_GO_ON) return code;
+    if (w->dtype && (code = choose_word(&dtypes, w->dtype, &dtype)) != OPTIONS_CONTINUE) return code;
     if (format != OTT_EXPORT_HF_FP8 && (w->method || w->granularity))
         return cli_error(CLI_BAD_INPUT, "export: %s is for --format=hf-fp8",
                          w->method ? "--method" : "--granularity");
@@ -53,7 +54,7 @@ static int take_wishes(const wishes *w, ott_export_options *o) {
     o->dtype = dtype_of[dtype];
     o->from = w->from;
     o->device = w->device;
-    return OPTIONS_GO_ON;
+    return OPTIONS_CONTINUE;
 }
 
 static int export_run(const char *run, const char *folder, const ott_export_options *options) {
@@ -69,7 +70,7 @@ static int export_run(const char *run, const char *folder, const ott_export_opti
 }
 
 int verb_export(int argc, char **argv) {
-    wishes w = {.format = "hf"};
+    export_arguments w = {.format = "hf"};
     ott_export_options o;
     const option options[] = {
         {"--out", "DIR", OPTION_TEXT, &w.out, "folder to write: absent or empty; of gguf the file, absent"},
@@ -109,6 +110,6 @@ int verb_export(int argc, char **argv) {
         .operand = "RUN_DIR",
         .operands_most = 1};
     int operands, code = options_take(&c, argc, argv, &operands);
-    if (code == OPTIONS_GO_ON) code = take_wishes(&w, &o);
-    return code == OPTIONS_GO_ON ? export_run(argv[0], w.out, &o) : code;
+    if (code == OPTIONS_CONTINUE) code = take_arguments(&w, &o);
+    return code == OPTIONS_CONTINUE ? export_run(argv[0], w.out, &o) : code;
 }

@@ -86,7 +86,7 @@ static void end_line(stream *s) {
 /* ---- in turns ---- */
 
 /* The next line of standard input into *line, without its newline; false at the end. */
-static bool ask(char **line, size_t *room) {
+static bool read_line(char **line, size_t *room) {
     if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO)) fputs("> ", stderr);
     ssize_t length = getline(line, room, stdin);
     if (length > 0 && (*line)[length - 1] == '\n') (*line)[--length] = '\0';
@@ -111,7 +111,7 @@ static int converse(ott_generator *generator, const char *prompt, bool chat, str
     ott_status status = OTT_OK;
     if (prompt && !chat) write_piece(s, prompt);
     if (prompt) status = take_turn(generator, prompt, s, &new_line);
-    while (status == OTT_OK && ask(&line, &room)) {
+    while (status == OTT_OK && read_line(&line, &room)) {
         if ((!begun || chat) && !*line) continue;
         if (asprintf(&text, "%s%s", new_line || chat || !*line ? "" : "\n", line) < 0)
             return cli_error(CLI_FAILED, "generate: out of memory");
@@ -233,7 +233,7 @@ int verb_generate(int argc, char **argv) {
         .operands_most = 1,
         .settings = &r.settings};
     int operands, code = options_take(&c, argc, argv, &operands);
-    if (code != OPTIONS_GO_ON) return code;
+    if (code != OPTIONS_CONTINUE) return code;
     r.run = argv[0];
     return run_request(&r);
 }

@@ -31,7 +31,7 @@ int verb_inspect(int argc, char **argv) {
         .operand = "PATH",
         .operands_most = 1};
     int operands, code = options_take(&c, argc, argv, &operands);
-    if (code != OPTIONS_GO_ON) return code;
+    if (code != OPTIONS_CONTINUE) return code;
 
     ott_inspect_options o;
     ott_inspect_options_init(&o);

@@ -88,7 +88,7 @@ static int take_signed(const command *c, const option *o, const char *value, int
                        int64_t *out) {
     errno = 0;
     *out = is_whole_number(value) ? strtoll(value, NULL, 10) : 0;
-    if (is_whole_number(value) && errno == 0 && *out >= low && *out <= high) return OPTIONS_GO_ON;
+    if (is_whole_number(value) && errno == 0 && *out >= low && *out <= high) return OPTIONS_CONTINUE;
     return fail_value(c, o, value, "a whole number");
 }
 
@@ -96,7 +96,7 @@ static int take_unsigned(const command *c, const option *o, const char *value) {
     errno = 0;
     bool good = is_whole_number(value) && *value != '-';
     if (good) *(uint64_t *)o->to = strtoull(value, NULL, 10);
-    return good && errno == 0 ? OPTIONS_GO_ON : fail_value(c, o, value, "a whole number, 0 or more");
+    return good && errno == 0 ? OPTIONS_CONTINUE : fail_value(c, o, value, "a whole number, 0 or more");
 }
 
 static int take_real(const command *c, const option *o, const char *value) {
@@ -104,7 +104,7 @@ static int take_real(const command *c, const option *o, const char *value) {
     double x = strtod(value, &end);
     if (end == value || *end || x != x) return fail_value(c, o, value, "a number");
     *(double *)o->to = x;
-    return OPTIONS_GO_ON;
+    return OPTIONS_CONTINUE;
 }
 
 static int take_another(const command *c, const char *name, option_texts *texts, const char *value) {
@@ -112,18 +112,18 @@ static int take_another(const command *c, const char *name, option_texts *texts,
     if (texts->count == most)
         return cli_error(CLI_BAD_INPUT, "%s: %s is given more than %d times", c->name, name, most);
     texts->text[texts->count++] = value;
-    return OPTIONS_GO_ON;
+    return OPTIONS_CONTINUE;
 }
 
 static int take_value(const command *c, const option *o, const char *value) {
     int64_t number;
-    int code = OPTIONS_GO_ON;
+    int code = OPTIONS_CONTINUE;
     switch (o->type) {
     case OPTION_FLAG: *(bool *)o->to = true; break;
     case OPTION_TEXT: *(const char **)o->to = value; break;
     case OPTION_INT:
         code = take_signed(c, o, value, INT32_MIN, INT32_MAX, &number);
-        if (code == OPTIONS_GO_ON) *(int *)o->to = (int)number;
+        if (code == OPTIONS_CONTINUE) *(int *)o->to = (int)number;
         break;
     case OPTION_INT64: code = take_signed(c, o, value, INT64_MIN, INT64_MAX, o->to); break;
     case OPTION_UINT64: code = take_unsigned(c, o, value); break;
@@ -181,7 +181,7 @@ static int take_option(const command *c, int argc, char **argv, int *at) {
 static int check_operands(const command *c, int count, char **argv) {
     if (c->operands_most == 0 && count > 0)
         return cli_error(CLI_BAD_INPUT, "%s: takes no argument, but \"%s\" is given", c->name, argv[0]);
-    if (c->operands_most == 0) return OPTIONS_GO_ON;
+    if (c->operands_most == 0) return OPTIONS_CONTINUE;
     if (count == 0 && !c->operand_optional)
         return cli_error(CLI_BAD_INPUT, "%s: %s is missing: ottava %s %s", c->name, c->operand, c->name,
                          c->synopsis);
@@ -192,7 +192,7 @@ static int check_operands(const command *c, int count, char **argv) {
     if (count > c->operands_most)
         return cli_error(CLI_BAD_INPUT, "%s: takes %d %s, %d are given", c->name, c->operands_most,
                          c->operand, count);
-    return OPTIONS_GO_ON;
+    return OPTIONS_CONTINUE;
 }
 
 int options_take(const command *c, int argc, char **argv, int *operands) {
@@ -210,7 +210,7 @@ int options_take(const command *c, int argc, char **argv, int *operands) {
             continue;
         }
         int code = take_option(c, argc, argv, &i);
-        if (code != OPTIONS_GO_ON) return code;
+        if (code != OPTIONS_CONTINUE) return code;
     }
     return check_operands(c, *operands, argv);
 }

@@ -114,7 +114,7 @@ void output_bytes(output *o, const void *data, size_t bytes) {
     if (o->error && o->ends_at_once) _exit(exit_code_of(o, CLI_DONE));
 }
 
-static void put(output *o, const char *text) {
+static void write_text(output *o, const char *text) {
     output_bytes(o, text, strlen(text));
 }
 
@@ -153,15 +153,15 @@ static double now(void) {
 }
 
 /* A line that reached the last column would wrap, and could not be cleared. */
-static void draw(output *o) {
+static void draw_live_line(output *o) {
     char line[sizeof o->live + 16];
     snprintf(line, sizeof line, "\r%.*s\x1b[K", output_width() - 1, o->live);
-    put(o, line);
+    write_text(o, line);
     o->live_shown = true;
 }
 
-static void clear(output *o) {
-    if (o->live_shown) put(o, CLEAR_LINE);
+static void clear_live_line(output *o) {
+    if (o->live_shown) write_text(o, CLEAR_LINE);
     o->live_shown = false;
 }
 
@@ -171,18 +171,18 @@ void output_live(output *o, const char *text) {
     snprintf(o->live, sizeof o->live, "%s", text);
     if (o->live_shown && time - o->live_time < REDRAW_SECONDS) return;
     o->live_time = time;
-    draw(o);
+    draw_live_line(o);
 }
 
 void output_live_end(output *o) {
-    clear(o);
+    clear_live_line(o);
     o->live[0] = '\0';
 }
 
 void output_text(output *o, const char *text) {
-    clear(o);
-    put(o, text);
-    if (o->live[0]) draw(o);
+    clear_live_line(o);
+    write_text(o, text);
+    if (o->live[0]) draw_live_line(o);
 }
 
 void output_line(output *o, const char *text) {
@@ -203,7 +203,7 @@ void output_write(void *user, const char *text) {
 }
 
 /* "2026-11-20 13:41:26,042", as Python's logging writes it. */
-static void stamp(char out[32]) {
+static void print_time(char out[32]) {
     struct timespec t;
     struct tm parts;
     char seconds[24] = "";
@@ -223,7 +223,7 @@ void output_log(void *user, ott_log_level level, const char *text) {
     bool marked = o->color && level == OTT_LOG_WARNING;
     if (o->quiet) return;
     int mark = strncmp(text, "[rank", 5) == 0 ? (int)strcspn(text, ":") + 1 : 0;
-    stamp(when);
+    print_time(when);
     snprintf(line, sizeof line, "%s%.*s[ottava] %s - root - %s - %s%s", marked ? YELLOW : "", mark, text,
              when, names[level], text + mark, marked ? PLAIN : "");
     output_line(o, line);

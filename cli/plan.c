@@ -15,7 +15,7 @@ static const char about[] =
     "plan then names settings that would help.";
 
 /* What is not an option of plan is the configuration's: moves those to `rest`, and the others to the front. */
-static int split(const command *c, int argc, char **argv, char **rest, int *rest_count) {
+static int split_arguments(const command *c, int argc, char **argv, char **rest, int *rest_count) {
     int count = 0;
     for (int i = 0; i < argc; i++) {
         size_t length = strcspn(argv[i], "=");
@@ -35,8 +35,8 @@ static int split(const command *c, int argc, char **argv, char **rest, int *rest
     return count;
 }
 
-static ott_status plan(ott_context *context, const plan_options *o, int argc, char **argv, output *out,
-                       bool *fits) {
+static ott_status plan_with_config(ott_context *context, const plan_options *o, int argc, char **argv,
+                                   output *out, bool *fits) {
     ott_config *config;
     ott_status status = cli_open_config(context, NULL, argc, argv, &config);
     if (status != OTT_OK) return status;
@@ -45,14 +45,14 @@ static ott_status plan(ott_context *context, const plan_options *o, int argc, ch
     return status;
 }
 
-static int run(const plan_options *o, int argc, char **argv) {
+static int run_plan(const plan_options *o, int argc, char **argv) {
     output out;
     ott_context *context;
     bool fits = true;
     output_open(&out);
     ott_status status = cli_open_context(&context);
     if (status != OTT_OK) return cli_fail(status);
-    status = plan(context, o, argc, argv, &out, &fits);
+    status = plan_with_config(context, o, argc, argv, &out, &fits);
     int code = output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
     if (code == CLI_DONE && !fits)
         code = cli_error(CLI_FAILED,
@@ -83,11 +83,11 @@ int verb_plan(int argc, char **argv) {
     char **rest = calloc((size_t)argc + 1, sizeof *rest);
     int operands, rest_count = 0, code = CLI_FAILED;
     if (!rest) return cli_error(CLI_FAILED, "plan: out of memory");
-    int own = split(&c, argc, argv, rest, &rest_count);
+    int own = split_arguments(&c, argc, argv, rest, &rest_count);
     code = options_take(&c, own, argv, &operands);
     o.json = json;
     o.sweep = sweep;
-    if (code == OPTIONS_GO_ON) code = run(&o, rest_count, rest);
+    if (code == OPTIONS_CONTINUE) code = run_plan(&o, rest_count, rest);
     free(rest);
     return code;
 }

@@ -18,7 +18,7 @@ int verb_recipes(int argc, char **argv) {
         .options = options,
         .option_count = sizeof options / sizeof *options};
     int operands, code = options_take(&c, argc, argv, &operands);
-    if (code != OPTIONS_GO_ON) return code;
+    if (code != OPTIONS_CONTINUE) return code;
 
     output out;
     ott_context *context;

@@ -33,7 +33,7 @@ int verb_report(int argc, char **argv) {
         .operand = "RUN_DIR",
         .operands_most = 1000};
     int operands, code = options_take(&c, argc, argv, &operands);
-    if (code != OPTIONS_GO_ON) return code;
+    if (code != OPTIONS_CONTINUE) return code;
     int width = output_width();
     o.json = json;
     o.plot_width = no_plot ? 0 : width < WIDEST_PLOT ? width : WIDEST_PLOT;

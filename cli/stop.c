@@ -16,15 +16,15 @@ static struct {
 } stopping;
 
 /* Says nothing to a pipe that is full: a handler must not wait. */
-static void say(const char *text) {
+static void write_error_text(const char *text) {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
     if (poll(&p, 1, 0) != 1 || !(p.revents & POLLOUT)) return;
     if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nobody hears it */
 }
 
 static void print_over_live_line(const char *text) {
-    if (isatty(STDOUT_FILENO)) say("\r\x1b[K");
-    say(text);
+    if (isatty(STDOUT_FILENO)) write_error_text("\r\x1b[K");
+    write_error_text(text);
 }
 
 /* The first request has the last whole step saved. A second Ctrl-C is from someone who will not wait; nothing
@@ -41,7 +41,7 @@ static void stop_training(int signal_number) {
     if (stopping.alone) print_over_live_line("ottava: ending and saving; Ctrl-C again ends at once\n");
 }
 
-static void handle(int signal_number) {
+static void handle_signal(int signal_number) {
     int saved_errno = errno;
     if (stopping.kind == CLI_STOP_SAVING) {
         stop_training(signal_number);
@@ -54,7 +54,7 @@ static void handle(int signal_number) {
 }
 
 void cli_stop_begin(ott_context *context, cli_stop_kind kind) {
-    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART}, old;
+    struct sigaction action = {.sa_handler = handle_signal, .sa_flags = SA_RESTART}, old;
     stopping.context = context;
     stopping.kind = kind;
     stopping.alone = output_rank() < 0;

@@ -13,7 +13,7 @@ typedef struct request {
     bool jsonl, decode, no_special, chat, mask;
     int descriptor; /* of what is read */
     output out;
-    double shown; /* share of the work that was told last, into a pipe */
+    double shown_share; /* share of the work that was told last, into a pipe */
     ott_tokenize_options options;
 } request;
 
@@ -54,8 +54,8 @@ static void show_progress(void *user, const ott_work *w) {
     snprintf(line, sizeof line, "%.1f of %.1f MB  %d%%  ETA %s", 1e-6 * (double)w->done,
              1e-6 * (double)w->total, (int)(100 * share), left);
     output_live(&r->out, line);
-    if (r->out.terminal || share < r->shown + 0.1 || share >= 1) return;
-    r->shown = share;
+    if (r->out.terminal || share < r->shown_share + 0.1 || share >= 1) return;
+    r->shown_share = share;
     output_line(&r->out, line);
 }
 
@@ -87,7 +87,7 @@ static int run_file(request *r, ott_context *context) {
 
 /* ---- the verb ---- */
 
-static int run(request *r) {
+static int run_tokenize(request *r) {
     ott_context *context;
     output_open(&r->out);
     ott_status status = cli_open_context_at(r->input ? OTT_LOG_WARNING : OTT_LOG_INFO, &context);
@@ -97,7 +97,7 @@ static int run(request *r) {
     return code;
 }
 
-static int check(const request *r) {
+static int check_request(const request *r) {
     if (!r->tokenizer)
         return cli_error(CLI_BAD_INPUT,
                          "tokenize: --tokenizer is missing: name a model's folder, or its tokenizer.json");
@@ -163,7 +163,7 @@ int verb_tokenize(int argc, char **argv) {
         .operands_most = 1,
         .operand_optional = true};
     int operands, code = options_take(&c, argc, argv, &operands);
-    if (code != OPTIONS_GO_ON) return code;
+    if (code != OPTIONS_CONTINUE) return code;
     r.input = operands > 0 ? argv[0] : NULL;
     o->jsonl = r.jsonl;
     o->decode = r.decode;
@@ -172,6 +172,6 @@ int verb_tokenize(int argc, char **argv) {
     o->mask = r.mask;
     o->progress = show_progress;
     o->user = &r;
-    code = check(&r);
-    return code == CLI_DONE ? run(&r) : code;
+    code = check_request(&r);
+    return code == CLI_DONE ? run_tokenize(&r) : code;
 }

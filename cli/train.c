@@ -141,7 +141,7 @@ static int end_code(const training *t) {
     return t->out.error == EPIPE ? CLI_SIGNAL + SIGPIPE : CLI_DONE;
 }
 
-static int run(training *t, int argc, char **argv) {
+static int run_training(training *t, int argc, char **argv) {
     cli_stop_begin(t->context, CLI_STOP_SAVING);
     ott_status status = train(t, argc, argv);
     cli_stop_end();
@@ -154,7 +154,7 @@ static int dispatch(training *t, int argc, char **argv) {
     if (wants_help(argc, argv, &about))
         return about ? print_help_about(t->context, about) : print_help(t->context);
     int code = cli_launch(&t->out, argc, argv);
-    return code == CLI_NOT_LAUNCHED ? run(t, argc, argv) : code;
+    return code == CLI_NOT_LAUNCHED ? run_training(t, argc, argv) : code;
 }
 
 int verb_train(int argc, char **argv) {

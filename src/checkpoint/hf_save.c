@@ -73,11 +73,11 @@ static bool can_express_biases(const family *f, const model_options *o) {
 static bool is_same_block(const family *a, const model_options *o) {
     const family *b = o->family;
     return a->norms == b->norms && a->norm == model_norm(o) && can_express_mlp(a, model_mlp(o)) &&
-           a->qk_norm_whole == b->qk_norm_whole && a->root_of_dim == b->root_of_dim &&
+           a->qk_norm_all_heads == b->qk_norm_all_heads && a->scale_embeddings == b->scale_embeddings &&
            a->rope_in_windows == b->rope_in_windows && a->learned_positions == b->learned_positions &&
            (a->interleave_key || a->rope_interleaved == o->rope.interleaved) &&
            (a->local_theta > 0) == (b->local_theta > 0) && a->latent == b->latent &&
-           (!o->qk_norm || a->qk_norm_apart == b->qk_norm_apart) &&
+           (!o->qk_norm || a->qk_norm_head_weights == b->qk_norm_head_weights) &&
            (!o->scales_by_layer || family_is(a, FAMILY_GPT2));
 }
 
@@ -195,7 +195,7 @@ static void describe_latent(const latent_shape *l, hf_config *c) {
 
 /* Gemma's integer is the square of the divisor of q k^T; its embedding multiplier follows from the width. */
 static void describe_multipliers(const model_options *o, hf_config *c) {
-    bool gemma = o->family->root_of_dim;
+    bool gemma = o->family->scale_embeddings;
     bool cohere = o->family->norms == FAMILY_NORMS_SHARED;
     double scale = (double)o->attention_multiplier, logits = multiplier_of(o->logit_multiplier);
     double scalar = scale > 0 ? rint(1 / (scale * scale)) : (double)o->head_dim;

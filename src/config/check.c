@@ -92,7 +92,7 @@ int64_t config_evaluation_batch(const config *cfg) {
     return cfg->eval.enabled && cfg->eval.batch_size > 0 ? cfg->eval.batch_size : cfg->train.batch_size;
 }
 
-int64_t config_longest(const config *cfg) {
+int64_t config_max_positions(const config *cfg) {
     bool is_dynamic = cfg->model.rope_scaling == ROPE_SCALING_DYNAMIC;
     double length = (double)cfg->model.max_seq_len * (is_dynamic ? cfg->model.rope_factor : 1);
     return length < (double)INT32_MAX ? (int64_t)length : INT32_MAX;
@@ -140,7 +140,7 @@ static ott_status fail_length(const config *cfg, const char *key, int64_t length
 }
 
 ott_status config_check_lengths(const config *cfg) {
-    int64_t longest = config_longest(cfg);
+    int64_t longest = config_max_positions(cfg);
     if (cfg->train.seq_len > longest) return fail_length(cfg, "train.seq_len", cfg->train.seq_len);
     if (cfg->eval.enabled && cfg->eval.seq_len > longest)
         return fail_length(cfg, "eval.seq_len", cfg->eval.seq_len);
@@ -249,7 +249,7 @@ static ott_status check_schedule(config *cfg) {
 /* ---- FP8 ---- */
 
 /* Is the recipe in the text, by its own name or another's? */
-static bool names(const char *text, const char *wanted) {
+static bool text_names_recipe(const char *text, const char *wanted) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     for (const char *at = text; *at; at += strspn(at, letters)) {
         char word[64];
@@ -262,19 +262,20 @@ static bool names(const char *text, const char *wanted) {
 }
 
 /* Does the run ask for the recipe of that name, all the time, for some steps or for some layers? */
-static bool asks_for(const config *cfg, const char *name) {
+static bool uses_recipe(const config *cfg, const char *name) {
     if (strcmp(config_word(cfg, "float8.recipe_name"), name) == 0) return true;
     for (int64_t i = 0; i < cfg->float8.module.count; i++) {
         const char *equals = strrchr(cfg->float8.module.items[i], '=');
-        if (equals && names(equals + 1, name)) return true;
+        if (equals && text_names_recipe(equals + 1, name)) return true;
     }
-    return names(cfg->float8.schedule, name);
+    return text_names_recipe(cfg->float8.schedule, name);
 }
 
-static bool asks_for_one(const config *cfg, const char *recipes) {
+static bool uses_any_recipe(const config *cfg, const char *recipes) {
     const config_key *key = table_find("float8.recipe_name");
     for (int i = 0; i < key->choice_count; i++)
-        if (table_word_in(recipes, key->choices[i].text) && asks_for(cfg, key->choices[i].text)) return true;
+        if (table_word_in(recipes, key->choices[i].text) && uses_recipe(cfg, key->choices[i].text))
+            return true;
     return false;
 }
 
@@ -308,7 +309,7 @@ static ott_status check_recipe_option(const config *cfg, const char *path, const
     const config_key *key = table_find(path);
     char list[80];
     if (!config_was_set(cfg, path) || config_is_neutral(cfg, key)) return OTT_OK;
-    if (asks_for_one(cfg, recipes)) return OTT_OK;
+    if (uses_any_recipe(cfg, recipes)) return OTT_OK;
     list_words(recipes, list);
     FAIL("%s means nothing for float8.recipe_name = \"%s\"; it is for %s", where_of(cfg, key),
          config_word(cfg, "float8.recipe_name"), list);
@@ -569,7 +570,7 @@ ott_status config_collect_end(config *cfg) {
 }
 
 /* Runs checks that note their failures, then reports all failures, unless the caller is collecting. */
-static ott_status report(config *cfg, ott_status (*check)(config *)) {
+static ott_status report_failures(config *cfg, ott_status (*check)(config *)) {
     if (cfg->state->diagnostics.collecting) return check(cfg);
     config_collect_begin(cfg);
     ott_status status = check(cfg), reported = config_collect_end(cfg);
@@ -577,7 +578,7 @@ static ott_status report(config *cfg, ott_status (*check)(config *)) {
 }
 
 ott_status config_check(config *cfg) {
-    return report(cfg, check_all);
+    return report_failures(cfg, check_all);
 }
 
 static ott_status check_ranks(config *cfg) {
@@ -589,5 +590,5 @@ static ott_status check_ranks(config *cfg) {
 
 ott_status config_set_data_ranks(config *cfg, int64_t ranks) {
     cfg->state->data_ranks = ranks;
-    return report(cfg, check_ranks);
+    return report_failures(cfg, check_ranks);
 }

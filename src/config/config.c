@@ -6,7 +6,7 @@
 #include "config/value.h"
 #include <string.h>
 
-static ott_status open_book(mem *account, const logger *lg, config *cfg) {
+static ott_status open_state(mem *account, const logger *lg, config *cfg) {
     void *block;
     int key_count;
     arena *memory;
@@ -36,7 +36,7 @@ static ott_status open_config(mem *account, const logger *lg, config **out) {
     void *block;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(config), "a configuration", &block));
     config *cfg = block;
-    ott_status status = open_book(account, lg, cfg);
+    ott_status status = open_state(account, lg, cfg);
     if (status != OTT_OK) {
         if (cfg->state) arena_close(cfg->state->memory);
         mem_free(account, cfg);
@@ -71,7 +71,7 @@ static ott_status read_config_file(config *cfg, const char *path) {
 }
 
 /* What is said of FP8 matters in FP8 runs only (check.c warns of it elsewhere). */
-static bool is_worth_telling(const config *cfg, const config_key *key) {
+static bool is_worth_logging(const config *cfg, const config_key *key) {
     bool fp8 = cfg->train.mixed_precision == PRECISION_FP8 || strcmp(key->section, "float8") != 0;
     return key->state == STATE_INSTEAD && state_note(cfg, key->path)->set && fp8 &&
            !config_is_listed(cfg, key);
@@ -82,7 +82,7 @@ static void log_instead(const config *cfg) {
     int count;
     const config_key *keys = table_keys(&count);
     for (int i = 0; i < count; i++)
-        if (is_worth_telling(cfg, &keys[i]))
+        if (is_worth_logging(cfg, &keys[i]))
             log_info(cfg->state->lg, "%s: steers PyTorch only; Ottava %s", cfg->state->keys[i].where,
                      keys[i].reason);
     diagnostic_log(cfg);

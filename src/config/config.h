@@ -64,7 +64,7 @@ ott_status config_copy(const config *from, config **out);
 /* Was the key (canonical name, "train.seq_len") given by the file, the command line or config_set? */
 bool config_was_set(const config *cfg, const char *key);
 /* Tokens that a sequence may have: model.max_seq_len; with dynamic rotary frequencies rope_factor times as many. */
-int64_t config_longest(const config *cfg);
+int64_t config_max_positions(const config *cfg);
 /* Where a key was given, as messages begin: "run.toml:3: train.device = \"gpu\"", "--device=gpu"; its name when it was
    not. */
 const char *config_where(const config *cfg, const char *key);

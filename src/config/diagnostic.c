@@ -95,14 +95,15 @@ bool diagnostic_is_off(const config *cfg, const char *spelled) {
     return false;
 }
 
-static bool counts(const config *cfg, const diagnostic *r) {
+static bool is_active(const config *cfg, const diagnostic *r) {
     if (diagnostic_is_off(cfg, r->spelled)) return false;
     return !r->key || !config_is_replaced(cfg, r->key);
 }
 
 bool diagnostic_has_error(const config *cfg, const char *spelled) {
     for (const diagnostic *r = cfg->state->diagnostics.first; r; r = r->next)
-        if (r->kind == DIAGNOSTIC_ERROR && counts(cfg, r) && (!spelled || strcmp(r->spelled, spelled) == 0))
+        if (r->kind == DIAGNOSTIC_ERROR && is_active(cfg, r) &&
+            (!spelled || strcmp(r->spelled, spelled) == 0))
             return true;
     return false;
 }
@@ -110,7 +111,7 @@ bool diagnostic_has_error(const config *cfg, const char *spelled) {
 bool diagnostic_has_error_in(const config *cfg, const char *names) {
     for (const diagnostic *r = cfg->state->diagnostics.first; r; r = r->next) {
         const char *path = r->key ? r->key->path : r->spelled;
-        if (r->kind == DIAGNOSTIC_ERROR && counts(cfg, r) && is_one_of(path, names)) return true;
+        if (r->kind == DIAGNOSTIC_ERROR && is_active(cfg, r) && is_one_of(path, names)) return true;
     }
     return false;
 }
@@ -124,7 +125,7 @@ static void append_others(const config *cfg, str *out, const diagnostic *first) 
     int count = 0;
     for (diagnostic *r = first->next; r; r = r->next) {
         bool same = r->kind == first->kind && r->reason && strcmp(r->reason, first->reason) == 0;
-        if (!same || !counts(cfg, r)) continue;
+        if (!same || !is_active(cfg, r)) continue;
         r->done = true;
         if (++count <= NAMES_SHOWN) str_printf(out, "%s%s", count == 1 ? " (also " : ", ", r->spelled);
     }
@@ -141,7 +142,7 @@ static void append_line(const config *cfg, str *out, const diagnostic *r) {
 }
 
 static const diagnostic *next_line(const config *cfg, const diagnostic *r, diagnostic_kind kind) {
-    while (r && (r->kind != kind || r->done || !counts(cfg, r))) r = r->next;
+    while (r && (r->kind != kind || r->done || !is_active(cfg, r))) r = r->next;
     return r;
 }
 
@@ -196,7 +197,7 @@ static void append_inert(const config *cfg, str *out, const diagnostic *r) {
     str_append(out, shown);
     for (diagnostic *other = r->next; other; other = other->next) {
         bool same = other->kind == DIAGNOSTIC_INERT && strcmp(other->reason, r->reason) == 0;
-        if (!same || !counts(cfg, other)) continue;
+        if (!same || !is_active(cfg, other)) continue;
         other->done = true;
         if (strcmp(other->where, shown) == 0 || strcmp(other->where, r->where) == 0) continue;
         shown = other->where;

@@ -53,20 +53,20 @@ static inline bool family_mlp_is_gated(family_mlp m) {
 }
 
 typedef struct family {
-    const char *name;         /* config.json's model_type, "llama" */
-    const char *architecture; /* "LlamaForCausalLM" */
-    const char *stem;         /* what the names of blocks begin with in files; NULL: "model.layers" */
-    bool qkv_bias;            /* biases of q, k and v */
-    bool qk_norm;             /* RMSNorm of each head of q and k */
-    bool fused_qkv;           /* in files, q, k, v are one tensor, */
-    bool fused_gate_up;       /* and so are gate and up */
-    bool qk_norm_whole;       /* of all heads of q together, and of k */
-    bool qk_norm_apart;       /* each head has weights of its own in them */
-    bool biases;              /* of every linear layer of a block */
+    const char *name;          /* config.json's model_type, "llama" */
+    const char *architecture;  /* "LlamaForCausalLM" */
+    const char *block_prefix;  /* what the names of blocks begin with in files; NULL: "model.layers" */
+    bool qkv_bias;             /* biases of q, k and v */
+    bool qk_norm;              /* RMSNorm of each head of q and k */
+    bool fused_qkv;            /* in files, q, k, v are one tensor, */
+    bool fused_gate_up;        /* and so are gate and up */
+    bool qk_norm_all_heads;    /* of all heads of q together, and of k */
+    bool qk_norm_head_weights; /* each head has weights of its own in them */
+    bool biases;               /* of every linear layer of a block */
     family_norms norms;
     family_norm norm;
     family_mlp mlp;
-    bool root_of_dim;       /* the embedding's output times the root of its width */
+    bool scale_embeddings;  /* the embedding's output times the root of its width */
     bool rope_in_windows;   /* no rotary embedding in layers that see all */
     bool rope_interleaved;  /* rotary embedding turns neighbours */
     bool learned_positions; /* a table of vectors instead of rotary embedding, added to those of the tokens */
@@ -90,8 +90,8 @@ typedef struct family {
     double local_theta;         /* of layers with a window; 0: the same */
     int window_size;            /* where sliding_window is left out; 0: none */
     family_experts experts;
-    bool best_of_group; /* a group of experts is as good as its best one, not as its two best */
-    bool latent;        /* latent attention */
+    bool group_score_max; /* a group of experts is as good as its best one, not as its two best */
+    bool latent;          /* latent attention */
 } family;
 
 /* X(argument, constant, name, what transformers' classes begin with, what the language model's ends with, other members): in this order they are
@@ -127,21 +127,21 @@ typedef struct family {
       .experts = FAMILY_EXPERTS_SIGMOID)                                                                     \
     X(argument, DEEPSEEK_V2, "deepseek_v2", "DeepseekV2", "ForCausalLM", .latent = true,                     \
       .rope_interleaved = true, .bias_key = true, .kv_heads_optional = true,                                 \
-      .experts = FAMILY_EXPERTS_SOFTMAX, .best_of_group = true)                                              \
-    X(argument, OLMO2, "olmo2", "Olmo2", "ForCausalLM", .qk_norm = true, .qk_norm_whole = true,              \
+      .experts = FAMILY_EXPERTS_SOFTMAX, .group_score_max = true)                                            \
+    X(argument, OLMO2, "olmo2", "Olmo2", "ForCausalLM", .qk_norm = true, .qk_norm_all_heads = true,          \
       .norms = FAMILY_NORMS_AFTER, .bias_key = true, .kv_heads_optional = true)                              \
     X(argument, GEMMA2, "gemma2", "Gemma2", "ForCausalLM", .activation_key = "hidden_activation",            \
       .norms = FAMILY_NORMS_AROUND, .norm = FAMILY_NORM_RMS_ONE_PLUS, .mlp = FAMILY_MLP_GEGLU,               \
-      .root_of_dim = true, .bias_key = true, .head_dim = 256, .tied = true, .window = FAMILY_WINDOW_PATTERN, \
-      .full_every = 2, .window_size = 4096)                                                                  \
+      .scale_embeddings = true, .bias_key = true, .head_dim = 256, .tied = true,                             \
+      .window = FAMILY_WINDOW_PATTERN, .full_every = 2, .window_size = 4096)                                 \
     X(argument, GEMMA3, "gemma3_text", "Gemma3", "ForCausalLM", .activation_key = "hidden_activation",       \
       .qk_norm = true, .norms = FAMILY_NORMS_AROUND, .norm = FAMILY_NORM_RMS_ONE_PLUS,                       \
-      .mlp = FAMILY_MLP_GEGLU, .root_of_dim = true, .bias_key = true, .head_dim = 256, .tied = true,         \
+      .mlp = FAMILY_MLP_GEGLU, .scale_embeddings = true, .bias_key = true, .head_dim = 256, .tied = true,    \
       .theta = 1e6, .local_theta = 1e4, .window = FAMILY_WINDOW_PATTERN, .full_every = 6,                    \
       .window_size = 4096)                                                                                   \
     X(argument, COHERE, "cohere", "Cohere", "ForCausalLM", .norms = FAMILY_NORMS_SHARED,                     \
-      .qk_norm_apart = true, .qk_norm_key = true, .norm = FAMILY_NORM_LAYER, .rope_interleaved = true,       \
-      .bias_key = true, .kv_heads_optional = true, .tied = true, .theta = 5e5)                               \
+      .qk_norm_head_weights = true, .qk_norm_key = true, .norm = FAMILY_NORM_LAYER,                          \
+      .rope_interleaved = true, .bias_key = true, .kv_heads_optional = true, .tied = true, .theta = 5e5)     \
     X(argument, COHERE2, "cohere2", "Cohere2", "ForCausalLM", .norms = FAMILY_NORMS_SHARED,                  \
       .norm = FAMILY_NORM_LAYER, .rope_interleaved = true, .rope_in_windows = true, .bias_key = true,        \
       .kv_heads_optional = true, .tied = true, .window = FAMILY_WINDOW_PATTERN, .full_every = 4,             \
@@ -149,7 +149,7 @@ typedef struct family {
     X(argument, STARCODER2, "starcoder2", "Starcoder2", "ForCausalLM", .qkv_bias = true, .biases = true,     \
       .biases_key = true, .norm = FAMILY_NORM_LAYER_BIAS, .mlp = FAMILY_MLP_GELU, .tied = true,              \
       .window = FAMILY_WINDOW_KEY)                                                                           \
-    X(argument, GPT2, "gpt2", "GPT2", "LMHeadModel", .stem = "transformer.h", .qkv_bias = true,              \
+    X(argument, GPT2, "gpt2", "GPT2", "LMHeadModel", .block_prefix = "transformer.h", .qkv_bias = true,      \
       .biases = true, .fused_qkv = true, .norm = FAMILY_NORM_LAYER_BIAS, .mlp = FAMILY_MLP_GELU,             \
       .learned_positions = true, .transposed = true, .kv_heads_optional = true,                              \
       .activation_key = "activation_function", .activation = "gelu_new", .tied = true)

@@ -55,15 +55,15 @@ static bool is_about(const config_key *key, const char *what) {
 
 ott_status config_help_about(const char *what, str *out) {
     int key_count, section_count, found = 0;
-    const char *told = "";
+    const char *shown_section = "";
     const config_key *keys = table_keys(&key_count);
     const config_section *sections = table_sections(&section_count);
     for (int i = 0; i < key_count; i++) {
         if (!is_about(&keys[i], what)) continue;
-        for (int s = 0; s < section_count && strcmp(told, keys[i].section) != 0; s++)
+        for (int s = 0; s < section_count && strcmp(shown_section, keys[i].section) != 0; s++)
             if (strcmp(sections[s].name, keys[i].section) == 0)
                 str_printf(out, "%s[%s]  %s\n", found ? "\n" : "", sections[s].name, sections[s].help);
-        told = keys[i].section;
+        shown_section = keys[i].section;
         help_key(&keys[i], out);
         found++;
     }

@@ -109,7 +109,7 @@ static ott_status append_specs(arena *memory, const node *specs, const char **te
     return OTT_OK;
 }
 
-static ott_status add_rest(tree_builder *b, node *list, const node *entry, const char *where) {
+static ott_status add_freeze_entry(tree_builder *b, node *list, const node *entry, const char *where) {
     static const char *const fields[] = {"start_step", "specs"};
     const char *text;
     node *ignored;
@@ -154,7 +154,7 @@ ott_status rules_read(arena *memory, const config_key *key, const node **value, 
     } lists[] = {{"float8.module", add_rule},
                  {"data.datasets", add_dataset},
                  {"data.phases", add_phase},
-                 {"train.freeze_schedule", add_rest}};
+                 {"train.freeze_schedule", add_freeze_entry}};
     static const char *const weights[] = {"data.anneal_weights", "peft.rank_pattern", "peft.alpha_pattern"};
     enum { LISTS = sizeof lists / sizeof *lists, WEIGHTS = sizeof weights / sizeof *weights };
     int i = 0;

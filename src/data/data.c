@@ -400,7 +400,7 @@ static ott_status choose_length(const opener *o, const dataset *train, const dat
         longest = dataset_longest(validation);
     if (multiple > 0) longest += (multiple - longest % multiple) % multiple;
     TRY(set_number(cfg, "train.seq_len", longest));
-    if (longest <= config_longest(cfg)) return OTT_OK;
+    if (longest <= config_max_positions(cfg)) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
         "%s: its longest sample, rounded up to data.pad_seq_len_divisible, has %lld tokens, and "

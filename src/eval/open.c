@@ -45,7 +45,7 @@ ott_status eval_model_read(mem *account, const logger *log, const eval_source *s
     TRY(inference_choose(account, e->cfg, e->checkpoint, &choice, p));
     TRY(join_filters(s, e->filters, &p->convert));
     e->window = s->seq_len > 0 ? s->seq_len : e->cfg->train.seq_len;
-    if (e->window <= config_longest(e->cfg)) return OTT_OK;
+    if (e->window <= config_max_positions(e->cfg)) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT, "%s: %lld tokens are more than the model's max_seq_len = %lld",
                        e->path, (long long)e->window, (long long)p->shape.max_positions);
 }

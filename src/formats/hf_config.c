@@ -129,7 +129,7 @@ static ott_status refuse_switches(const char *name, json_t *root, const family *
     } switches[] = {{"use_qk_norm", false, f->norms == FAMILY_NORMS_SHARED && !f->qk_norm_key},
                     {"scale_attn_weights", true, f->learned_positions},
                     {"add_cross_attention", false, f->learned_positions},
-                    {"use_bidirectional_attention", false, f->root_of_dim},
+                    {"use_bidirectional_attention", false, f->scale_embeddings},
                     {"rope_interleave", true, f->latent && !f->interleave_key},
                     {"mlp_bias", false, !f->mlp_bias_key},
                     {"norm_topk_prob", false, family_is(f, FAMILY_DEEPSEEK_V2)}};

@@ -144,7 +144,7 @@ static ott_status check_entries(const module_list *list, const char *key, const 
 
 static ott_status check_layers(const model_options *m) {
     const adapter_options *o = &m->adapter;
-    const char *blocks = m->family->stem ? strrchr(m->family->stem, '.') + 1 : "layers";
+    const char *blocks = m->family->block_prefix ? strrchr(m->family->block_prefix, '.') + 1 : "layers";
     bool found = !o->layer_lists || o->layer_lists->count == 0;
     for (int64_t i = 0; o->layers && i < o->layers->count; i++)
         if (strtol(o->layers->items[i], NULL, 10) >= m->layers)

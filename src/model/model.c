@@ -155,7 +155,7 @@ static float epsilon_of(const model *m, module_role role) {
 static group *ranks_of_norm(const model *m, module_role role) {
     bool is_of_heads = role == ROLE_Q_NORM || role == ROLE_K_NORM;
     if (is_of_latent(role) || modules_norms_apart(&m->options, role)) return NULL;
-    bool differs = is_of_heads ? !m->options.family->qk_norm_whole : m->options.sequence_parallel;
+    bool differs = is_of_heads ? !m->options.family->qk_norm_all_heads : m->options.sequence_parallel;
     return differs ? m->options.tensor_ranks : NULL;
 }
 

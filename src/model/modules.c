@@ -251,7 +251,7 @@ int64_t modules_offset(module_role role) {
 /* The beginning of block names. */
 static const char *stem_of(const family *f, naming style) {
     if (style != NAMING_HUGGING_FACE) return "layers";
-    return f && f->stem ? f->stem : "model.layers";
+    return f && f->block_prefix ? f->block_prefix : "model.layers";
 }
 
 const char *modules_name(const family *f, module_role role, naming style, int layer,
@@ -289,13 +289,13 @@ static bool has_bias(const model_options *o, module_role role) {
 }
 
 bool modules_norms_apart(const model_options *o, module_role role) {
-    return (role == ROLE_Q_NORM || role == ROLE_K_NORM) && o->family && o->family->qk_norm_apart;
+    return (role == ROLE_Q_NORM || role == ROLE_K_NORM) && o->family && o->family->qk_norm_head_weights;
 }
 
 /* A norm of q or k has weights for one head, or for all heads. */
 static extent columns_of(const model_options *o, module_role role) {
     extent e = role_rows[role].columns;
-    bool is_of_all = o->family && (o->family->qk_norm_whole || o->family->qk_norm_apart);
+    bool is_of_all = o->family && (o->family->qk_norm_all_heads || o->family->qk_norm_head_weights);
     if (e != HEAD || !is_of_all) return e;
     return role == ROLE_Q_NORM ? QUERY : KEY;
 }

@@ -169,8 +169,8 @@ static ott_status check_latent(const config *cfg, const family *f) {
 
 static void derive(config *cfg, const family *f) {
     const latent_shape shape = latent_from(cfg);
-    if (!config_was_set(cfg, "train.seq_len") && cfg->train.seq_len > config_longest(cfg))
-        cfg->train.seq_len = config_longest(cfg); /* the default length works for every model */
+    if (!config_was_set(cfg, "train.seq_len") && cfg->train.seq_len > config_max_positions(cfg))
+        cfg->train.seq_len = config_max_positions(cfg); /* the default length works for every model */
     if (cfg->model.head_dim == 0) cfg->model.head_dim = latent_key_width(&shape);
     if (cfg->model.n_kv_heads == 0) cfg->model.n_kv_heads = cfg->model.n_heads;
     if (cfg->model.head_dim == 0) cfg->model.head_dim = cfg->model.dim / cfg->model.n_heads;
@@ -396,7 +396,7 @@ static moe_options moe_from(const config *cfg, const family *f) {
                          .rule = {.score = biased ? ROUTE_SIGMOID : ROUTE_SOFTMAX,
                                   .groups = (int)cfg->model.moe_groups,
                                   .chosen_groups = (int)cfg->model.moe_top_groups,
-                                  .best_alone = f->best_of_group,
+                                  .best_alone = f->group_score_max,
                                   .normalized = cfg->model.moe_normalize_weights,
                                   .scale = (float)cfg->model.moe_route_scale},
                          .biased = biased,
@@ -547,7 +547,7 @@ static const char *base_from(const config *cfg) {
 
 static float embedding_multiplier(const config *cfg, const family *f) {
     double m = cfg->model.embedding_multiplier;
-    return (float)(f->root_of_dim ? m * sqrt((double)cfg->model.dim) : m);
+    return (float)(f->scale_embeddings ? m * sqrt((double)cfg->model.dim) : m);
 }
 
 static ott_dtype state_format(config_state_dtype d) {

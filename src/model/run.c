@@ -93,7 +93,7 @@ ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows) {
 static ott_status multiply_embedding(exec *cx, const model *m, const tensor *x) {
     float factor = m->options.embedding_multiplier;
     /* transformers rounds sqrt(dim) to the format of the weights. */
-    if (m->options.family->root_of_dim && m->activation == OTT_BF16)
+    if (m->options.family->scale_embeddings && m->activation == OTT_BF16)
         factor = cast_from_bf16(cast_to_bf16(factor));
     return factor == 0 || factor == 1 ? OTT_OK : op_multiply(cx, &(multiply_args){x, x, factor});
 }

@@ -60,7 +60,7 @@ static ott_status describe_folder(mem *account, const char *path, const char *ba
     TRY(check_base(cfg, path));
     TRY(hf_model_configure(account, cfg, NULL));
     TRY(keep_codes(account, cfg));
-    int64_t longest = window > 0 ? config_longest(cfg) : cfg->model.max_seq_len;
+    int64_t longest = window > 0 ? config_max_positions(cfg) : cfg->model.max_seq_len;
     if (window <= 0) window = FOLDER_WINDOW;
     if (window > longest) window = longest;
     snprintf(length, sizeof length, "%lld", (long long)window);

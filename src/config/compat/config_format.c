@@ -89,21 +89,21 @@ static ott_status put_default(config *cfg, const config_key *key, const char *wo
 ott_status config_format_defaults(config *cfg) {
     foreign_state *f = &cfg->state->foreign;
     if (f->config_format == CONFIG_FORMAT_OWN) return OTT_OK;
-    str told = {.account = cfg->state->account};
+    str used = {.account = cfg->state->account};
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
         const config_key *key = table_find(defaults[i].path);
         if (defaults[i].config_format != f->config_format || cfg->state->keys[table_index(key)].set) continue;
         ott_status status = put_default(cfg, key, defaults[i].word);
-        if (status != OTT_OK) return str_free(&told), status;
-        str_printf(&told, "%s%s=%s", told.length ? ", " : "", key->path, defaults[i].word);
+        if (status != OTT_OK) return str_free(&used), status;
+        str_printf(&used, "%s%s=%s", used.length ? ", " : "", key->path, defaults[i].word);
     }
     f->titan_schedule = f->titan_schedule || f->config_format == CONFIG_FORMAT_TITAN;
     /* PyTorch's Adam has no weight decay unless told so; its AdamW has. */
     if (f->adam && !state_note(cfg, "optimizer.weight_decay")->set)
         cfg->optimizer.weight_decay = f->config_format == CONFIG_FORMAT_TITAN ? 0.1 : 0.0;
-    if (told.text)
+    if (used.text)
         log_info(cfg->state->lg, "%s is written for %s; what it leaves out is as there: %s", cfg->path,
-                 name_of(f->config_format), told.text);
-    str_free(&told);
+                 name_of(f->config_format), used.text);
+    str_free(&used);
     return OTT_OK;
 }

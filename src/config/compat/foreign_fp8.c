@@ -154,8 +154,8 @@ static ott_status turn_on_te(config *cfg, const char *recipe, const char *where)
 
 /* `te_fp8: null` has said nothing; as an option it turns the section off. */
 ott_status foreign_te_section(config *cfg, const node *value, const char *where) {
-    bool said = state_note(cfg, "float8.recipe_name")->set;
-    if (!tree_is_null(value)) return turn_on_te(cfg, said ? NULL : "current", where);
+    bool was_set = state_note(cfg, "float8.recipe_name")->set;
+    if (!tree_is_null(value)) return turn_on_te(cfg, was_set ? NULL : "current", where);
     if (cfg->state->reading_file) return OTT_OK;
     cfg->state->foreign.te_fp8 = false;
     return finalize_precision(cfg, where);

@@ -131,8 +131,8 @@ ott_status foreign_finalize_model(config *cfg) {
 /* AutoModel's own seed, which rng.seed stands above. */
 ott_status foreign_seed(config *cfg, const node *value, const char *where) {
     const key_note *note = state_note(cfg, "train.seed");
-    bool said = cfg->state->reading_file && note->in_file;
-    if (said || tree_is_null(value)) return OTT_OK;
+    bool was_set = cfg->state->reading_file && note->in_file;
+    if (was_set || tree_is_null(value)) return OTT_OK;
     bool kept = cfg->state->deriving;
     cfg->state->deriving = true;
     ott_status status = assign_key(cfg, table_find("train.seed"), value, where, "seed");
