@@ -23,6 +23,7 @@ typedef struct page {
     const sweep *sweep;    /* NULL: not requested */
 } page;
 
+/* They append to `out`. */
 ott_status page_write(const page *p, str *out);
 ott_status page_write_json(const page *p, str *out);
 

@@ -17,6 +17,7 @@ typedef struct work {
     int64_t m, n, k;           /* of a GEMM */
 } work;
 
+/* Work of one call of `op`; args: its argument struct (tensor/ops.h). */
 work work_of(const exec *cx, enum op_index op, const void *args);
 /* Work of C[m,n] = A[m,k] B[n,k]^T; c_bytes: bytes of an element of C. */
 work work_of_product(work_format format, int64_t m, int64_t n, int64_t k, int c_bytes);

@@ -46,9 +46,10 @@ void progress_close(progress *p); /* closes the files; all data is with the oper
 void progress_measure_peak(progress *p, device *d, ott_dtype format);
 /* Peak resident memory of this process, in bytes. */
 int64_t progress_peak_resident(void);
-void progress_begin_step(progress *p, const trainer *t);
+void progress_begin_step(progress *p, const trainer *t); /* starts the step's clock */
 /* After a step: writes a row of metrics, and a step line if one is due. */
 ott_status progress_end_step(progress *p, const trainer *t, const step_result *r, double learning_rate);
+/* After an evaluation that took `seconds`: logs its loss and writes it to the metrics. */
 ott_status progress_validation(progress *p, const trainer *t, const evaluation *e, double seconds);
 double progress_tokens_per_second(const progress *p); /* of this process; 0 before the first step */
 
