@@ -29,11 +29,10 @@ ott_status activation_specs_add(activation_specs *e, const quant_spec *s, const 
                                 int *index);
 
 typedef struct activation {
-    tensor t;           /* the high-precision tensor; data NULL: only the quantized copies exist */
-    qlist q;            /* the quantized copies */
-    tensor_shard shard; /* as in its specs */
-    /* fp32[2, columns]: row 0 divides t and its copies; row 1 is the inverse. data NULL: not divided */
-    tensor channel_scales;
+    tensor t;              /* the high-precision tensor; data NULL: only the quantized copies exist */
+    qlist q;               /* the quantized copies */
+    tensor_shard shard;    /* as in its specs */
+    tensor channel_scales; /* fp32[2, columns]: divisors of t and its copies, inverses; data NULL: none */
     plan_buffer channel_scales_buffer;
     plan_buffer buffer, rowwise[QLIST_MAX], columnwise[QLIST_MAX];
 } activation;

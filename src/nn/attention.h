@@ -15,9 +15,8 @@
 typedef struct attention {
     linear qkv; /* fused projection with the rows of q, k, v in this order; weight NULL: three projections */
     linear q, k, v, o;
-    /* QK norms before rotation (nn/head_norm.h); weight NULL: none. Not with qkv. */
-    norm q_norm, k_norm;
-    latent latent; /* replaces k and v, and q if latent.query exists; shape.key_rank 0: no latents */
+    norm q_norm, k_norm; /* QK norms before rotation (nn/head_norm.h); weight NULL: none; not with qkv */
+    latent latent;       /* replaces k and v, and q if latent.query exists; shape.key_rank 0: no latents */
     /* This rank's heads. head_dim: of the kernel; with latents the larger one of q/k and v heads. */
     int64_t heads, kv_heads, head_dim;
     float softcap;    /* cap of the scaled scores; 0: none */
@@ -47,8 +46,7 @@ typedef struct sequence_metadata {
 
 /* What forward saves for backward; one per in-flight micro-batch. */
 typedef struct attention_saved {
-    /* q, k after rotation; lse[heads, T]. With context parallelism: some heads of all tokens. */
-    tensor q, k, v, lse;
+    tensor q, k, v, lse; /* q, k rotated; lse[heads, T]; with context ranks some heads of all tokens */
     plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* qkv, or q, k, v are open */
     head_norm_saved q_norm, k_norm;
     latent_saved query_latent, key_latent;

@@ -24,7 +24,7 @@ typedef struct delayed_store {
     tensor input_scales;   /* fp32: the scales of layer inputs, which recomputation must read unchanged */
 } delayed_store;
 
-/* Returns the use of q with delayed scaling (both are alike); NULL: none. */
+/* Returns the use of q with delayed scaling, rowwise first; NULL: none. */
 const cast_spec *delayed_cast(const quant_spec *q);
 
 /* A request for a state; delayed_store_set fills *state. */

@@ -9,9 +9,8 @@ typedef struct embedding {
     const char *name;
     parameter *weight; /* [V,D] */
     bool has_padding;
-    int64_t padding; /* if has_padding: this row gets no gradient (transformers' padding_idx) */
-    /* tensor-parallel ranks; the rows of the table are split over them, or each has the full table */
-    tensor_ranks ranks;
+    int64_t padding;    /* if has_padding: this row gets no gradient (transformers' padding_idx) */
+    tensor_ranks ranks; /* tensor-parallel ranks; each has some rows of the table, or all */
 } embedding;
 
 /* y[T,D] = rows of the master, rounded to y's format. token: i32[T]. y and dy have this rank's rows. */

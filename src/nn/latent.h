@@ -16,11 +16,10 @@
 #include "nn/norm.h"
 
 typedef struct latent_shape {
-    int64_t query_rank; /* width of the query latent; 0: none */
-    int64_t key_rank;   /* width of the latent of keys and values; 0: plain attention */
-    /* columns of a q or k head without and with rotary embedding, in this order */
-    int64_t nope_dim, rope_dim;
-    int64_t value; /* columns of a v head */
+    int64_t query_rank;         /* width of the query latent; 0: none */
+    int64_t key_rank;           /* width of the latent of keys and values; 0: plain attention */
+    int64_t nope_dim, rope_dim; /* columns of a q or k head without, then with rotary embedding */
+    int64_t value;              /* columns of a v head */
 } latent_shape;
 
 /* y = norm(first b.in columns of x A^T) B^T. The extra columns of x A^T, after the latent, do not enter y. */

@@ -23,16 +23,14 @@ typedef struct linear {
     parameter *bias;       /* [out]; NULL: none */
     lora *lora;            /* adapter, which every call also applies; NULL: none */
     linear_spec spec;
-    /* Expert weights: the spec of FP8 grouped GEMMs. Not used unless grouped.fp8; then `spec` applies. */
-    linear_spec grouped;
+    linear_spec grouped;     /* expert weights: spec of FP8 grouped GEMMs; fp8 false: `spec` applies */
     const char *recipe_name; /* name of the recipe that spec was compiled from; NULL: unknown */
     group *row_ranks;        /* context-parallel ranks, which hold other rows of the input; NULL: none */
     const char *skip_reason; /* why an FP8 recipe leaves this layer in high precision; NULL: it does not */
     /* Consecutive health measurements with an SQNR below the bound of float8.fallback. LINEAR_FELL_BACK: the
        layer has fallen back to high precision for good. */
     float low_sqnr_count;
-    /* Indices (activation_copy) of the quantized copies of input and grad_output; -1: high precision. */
-    int input_copy, grad_copy;
+    int input_copy, grad_copy; /* activation_copy indices for input and grad_output; -1: high precision */
     /* The compute weight, which the GEMMs read. It is made from the master once per optimizer step; if the
        weight is frozen and its scaling is not delayed, only once. If data-parallel ranks shard the weight,
        parallel/store fills it: scales once per step, values around each pass. DoRA weights and weights stored
@@ -40,8 +38,7 @@ typedef struct linear {
     tensor compute;    /* in the activation format; data NULL: GEMMs read the master or only FP8 codes */
     qtensor quantized; /* FP8 codes and scales of both uses */
     operand packed;    /* operand b of linear_forward after linear_pack; data NULL: not packed */
-    /* Backward makes columnwise codes each time, unless rowwise codes serve. Set before linear_set_spec. */
-    bool requantizes;
+    bool requantizes;  /* backward makes columnwise codes each time; set before linear_set_spec */
     bool optimizer_quantizes;            /* linear_fuse_quantize is in effect */
     int64_t quantized_step;              /* exec.step of the optimizer's latest output; -1: none */
     void *compute_block;                 /* device memory of compute, quantized or packed */

@@ -14,9 +14,8 @@ typedef struct loss_head {
     int64_t chunk;    /* tokens, >= 1 */
     float multiplier; /* factor of the logits; 0: none */
     float softcap;    /* cap of the multiplied logits; 0: none */
-    /* weight of the z-loss, logsumexp(logits)^2 per token, which is added to the trained loss */
-    float z_weight;
-    tensor z; /* fp32[1]: accumulates those squares over training passes; data NULL: not recorded */
+    float z_weight;   /* weight of the z-loss, logsumexp(logits)^2, which is added to the trained loss */
+    tensor z;         /* fp32[1]: accumulates those squares over training passes; data NULL: not recorded */
     activation_specs input_specs; /* of all rows of the input */
     activation_specs grad_specs;  /* of the gradient of the logits */
 } loss_head;

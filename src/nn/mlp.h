@@ -18,8 +18,7 @@ typedef struct mlp {
     activation_specs grad_gate_up, grad_gate, grad_up; /* of the gradients of the projections' outputs */
     bool stores_fp8; /* save gate and up in FP8: less memory, other gradients; set before mlp_connect */
     activation_specs stored_specs; /* of the stored copies: E4M3, one scale per row */
-    /* SmoothQuant (tensor/smooth.h): if down is FP8, y is divided by channel scales before the cast */
-    bool smooths;
+    bool smooths;                  /* SmoothQuant (tensor/smooth.h) of y, if down is FP8 */
 } mlp;
 
 /* What forward saves for backward. */

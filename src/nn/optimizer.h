@@ -33,9 +33,8 @@ typedef struct optimizer_options {
 
 /* The groups over which parameters are distributed. Borrowed; NULL: not distributed that way. */
 typedef struct optimizer_ranks {
-    group *shard; /* data-parallel ranks: hold the other shards of the local parts */
-    /* tensor-parallel ranks: hold other local parts, or the same ones of parameters that are not split */
-    group *tensor;
+    group *shard;   /* data-parallel ranks: hold the other shards of the local parts */
+    group *tensor;  /* tensor-parallel ranks: other local parts; the same if not split */
     group *experts; /* subset of shard: hold the other experts (nn/expert_ranks.h) */
     group *stages;  /* pipeline stages: hold the other layers */
     int trained;    /* number of trained parameters of all stages */

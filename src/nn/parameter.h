@@ -44,8 +44,7 @@ typedef struct parameter_shard {
     tensor value, grad;                   /* the master and its gradient */
     tensor slot[PARAMETER_SLOTS];         /* optimizer state, in the order of optimizer_rule.slot */
     tensor group_scales[PARAMETER_SLOTS]; /* scales of FP8 slots; data NULL: the slot is not FP8 */
-    /* Output of linear_fuse_quantize: codes and scales, or only the amax. Not FP8: not used. */
-    qtensor quantized;
+    qtensor quantized; /* output of linear_fuse_quantize: codes and scales, or only the amax */
 } parameter_shard;
 
 typedef struct parameter {

@@ -59,8 +59,7 @@ typedef struct store_part store_part;
 typedef struct store_unit {
     parameter **parameters; /* [parameter_count]; their gradients are reduced together; borrowed */
     int parameter_count;
-    /* [linear_count]; they read its parameters, or a tied weight of another unit; borrowed */
-    linear **linears;
+    linear **linears; /* [linear_count]; they read its parameters, or another unit's tied weight; borrowed */
     int linear_count;
     bool is_table;     /* its parameter is the embedding table */
     store_part *parts; /* [part_count] tensors to gather */
@@ -89,8 +88,7 @@ typedef struct parameter_store {
     int *rank_heap;          /* [ranks] min-heap of ranks by shard_elements, then by rank */
     void *scales; /* device memory: amax of all weights, then all scale, then all scale_inv; owned */
     int64_t scale_count;
-    /* device memory for reduce_once: fp32 gradients of all trained parameters; owned; NULL: not used */
-    void *full_gradients;
+    void *full_gradients; /* reduce_once: fp32 gradients of all trained parameters, device memory; owned */
     int64_t full_count;
     /* The reduction in flight. */
     struct {
