@@ -1,8 +1,8 @@
-/* tensor/backend: what of a recipe a backend cannot do. */
+/* tensor/backend: checks a recipe against a backend's capabilities. */
 #include "tensor/backend.h"
 #include <stdio.h>
 
-/* The first thing that is in the way. */
+/* The first unsupported property of a recipe. */
 typedef struct error {
     const char *where; /* "input" */
     const char *what;  /* "1x128" */
@@ -53,6 +53,6 @@ ott_status backend_check_recipe(const backend_capabilities *can, const recipe *r
     if (!refuses(can, r, &o)) return OTT_OK;
     list_possible(can, possible, sizeof possible);
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "recipe %s cannot run on the device %s: %s in %s: %s; those that can: %s", r->name,
+                       "recipe %s cannot run on the device %s: %s in %s: %s; supported: %s", r->name,
                        can->name, o.where, o.what, o.why, possible[0] ? possible : "none");
 }

@@ -1,4 +1,4 @@
-/* tensor/device: the checked calls over the device table. */
+/* tensor/device: calls of the device table, with their checks. */
 #include "tensor/device.h"
 
 ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {

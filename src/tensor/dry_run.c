@@ -1,26 +1,26 @@
-/* tensor/dry_run: counting instead of allocating. */
+/* tensor/dry_run: counts allocations instead of making them. */
 #include "tensor/dry_run.h"
 #include "base/size.h"
 #include "tensor/group_staging.h"
 #include "tensor/host.h"
 #include <string.h>
 
-/* Bytes of one memory. */
+/* Bytes of one memory (device or host), now and at the peak, also by kind. */
 typedef struct tally {
     int64_t now, peak;
     int64_t now_of[MEM_KIND_COUNT], peak_of[MEM_KIND_COUNT];
 } tally;
 
-/* Stands for a block; of the device's own memory and of staging its address is what users see, and never read or write
-   behind. */
+/* An allocation. For device and staging memory its address is returned to the caller, who must not access
+   it. */
 typedef struct counted {
     mem_kind kind;
     int64_t bytes;
-    uintptr_t mapped; /* what they see of mapped memory */
+    uintptr_t mapped; /* address that the caller gets for mapped memory */
     struct counted *next;
 } counted;
 
-/* What a group needs beside the tensors. */
+/* Communication memory of a group. */
 typedef struct reserved {
     const group *group;
     bool messages;
@@ -35,10 +35,10 @@ typedef struct counting_device {
     reserved groups[RESERVED_MOST];
     int group_count;
     counted *mapped;
-    uintptr_t mapped_end; /* of the addresses that were given out */
+    uintptr_t mapped_end; /* next free address of mapped memory */
 } counting_device;
 
-/* Addresses of mapped memory lie above every real one, and below those of a recording (tensor/plan.c). */
+/* Addresses of mapped memory are above all valid addresses and below those of a recording (tensor/plan.c). */
 #define MAPPED_FIRST ((uintptr_t)1 << 61)
 #define MAPPED_END   ((uintptr_t)1 << 62)
 
@@ -46,7 +46,7 @@ bool dry_run_is_mapped(const void *data) {
     return (uintptr_t)data >= MAPPED_FIRST && (uintptr_t)data < MAPPED_END;
 }
 
-/* Whose memory the host's is. */
+/* The tally that host memory counts to: the device's on a CPU. */
 static tally *tally_of_host(counting_device *r) {
     return r->base.dry_run->threads > 0 ? &r->own : &r->host;
 }
@@ -54,8 +54,7 @@ static tally *tally_of_host(counting_device *r) {
 static ott_status count(tally *t, mem_kind kind, int64_t bytes, const char *what) {
     int64_t sum;
     if (!size_add(t->now, bytes, &sum))
-        return status_fail(OTT_ERR_MEMORY,
-                           "out of memory: %s would bring the sum of all to more than 2^63 bytes", what);
+        return status_fail(OTT_ERR_MEMORY, "out of memory: with %s, the sum is more than 2^63 bytes", what);
     t->now = sum;
     t->now_of[kind] += bytes;
     if (t->now <= t->peak) return OTT_OK;
@@ -128,7 +127,7 @@ static void release_host(device *d, void *data) {
     count_back(r, tally_of_host(r), data);
 }
 
-/* Nothing is there to copy to, from the host or from the device itself. */
+/* There is no memory to copy to. */
 static ott_status copy_nothing(device *d, void *to, const void *from, int64_t bytes) {
     (void)d, (void)to, (void)from, (void)bytes;
     return OTT_OK;
@@ -183,7 +182,7 @@ void dry_run_listen(device *d, const dry_run_listener *l) {
     d->listener = l;
 }
 
-/* ---- ranks that are not there ---- */
+/* ---- the fake group ---- */
 
 typedef struct absent_ranks {
     group base;
@@ -240,7 +239,7 @@ ott_status dry_run_count_comm(device *d, const group *g, bool messages, int64_t 
     int64_t more = bytes - r->groups[i].bytes;
     if (more <= 0) return OTT_OK;
     r->groups[i].bytes = bytes;
-    return count(&r->own, MEM_COMM, more, "what is on its way between ranks");
+    return count(&r->own, MEM_COMM, more, "communication buffers");
 }
 
 int64_t dry_run_peak(const device *d, int64_t of[MEM_KIND_COUNT]) {

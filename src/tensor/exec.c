@@ -1,4 +1,4 @@
-/* tensor/exec: the few things done with the context as a whole. */
+/* tensor/exec: counted GEMMs, hooks, planned tensors and timers of an execution context. */
 #include "tensor/exec.h"
 
 static bool is_recorded(const exec *cx) {

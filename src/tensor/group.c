@@ -1,5 +1,4 @@
-/* tensor/group: the checked calls over the group table; a group of one moves its own part and nothing else.
- */
+/* tensor/group: calls of the group table, with their checks. A group of one rank only copies its own part. */
 #include "tensor/group.h"
 #include "base/clock.h"
 #include "tensor/dry_run.h"
@@ -10,7 +9,8 @@ static bool is_dense(const tensor *t) {
     return t->ld == t->columns || t->rows <= 1;
 }
 
-/* `whole` is cut into parts, of which `part` (NULL: not asked) is rank r's. */
+/* Checks that `whole` splits into parts of `rows`, and that `part` (NULL: not checked) is this rank's
+   part. */
 static ott_status check_parts(const group *g, const collective *call, const tensor *whole,
                               const int64_t *rows, const tensor *part) {
     int64_t total = group_part_first(rows, whole->rows, g->size, g->size);
@@ -20,18 +20,19 @@ static ott_status check_parts(const group *g, const collective *call, const tens
         sound = part->rows == group_part_rows(rows, whole->rows, g->size, g->rank) &&
                 part->columns == whole->columns && part->dtype == whole->dtype;
     if (sound) return OTT_OK;
-    return status_fail(OTT_ERR_SHAPE, "%s of %d ranks: %lld rows are not cut into the given parts",
+    return status_fail(OTT_ERR_SHAPE,
+                       "%s of %d ranks: the parts do not add up to %lld rows, or have another shape",
                        group_collective_name(call->kind), g->size, (long long)whole->rows);
 }
 
 static ott_status check_reduction(const collective *call) {
     ott_dtype d = call->input.dtype;
     if (d == OTT_F32 || (d == OTT_BF16 && call->reduce == REDUCE_SUM)) return OTT_OK;
-    return status_fail(OTT_ERR_DTYPE, "%s: values of %s are not reduced; fp32 is, and sums of bf16",
+    return status_fail(OTT_ERR_DTYPE, "%s: cannot reduce %s; use fp32, or bf16 for sums",
                        group_collective_name(call->kind), dtype_name(d));
 }
 
-/* A row of a matrix, or some of its columns, is a tensor of its own here. */
+/* A tensor of one row counts as dense, whatever its row stride is. */
 static void narrow_row(tensor *t) {
     if (t->rows <= 1) t->ld = t->columns;
 }
@@ -63,13 +64,14 @@ static bool is_recording(const exec *cx) {
     return cx->plan && plan_recording(cx->plan);
 }
 
-/* All parts are this rank's own. */
+/* The collective of a group of one rank. */
 static ott_status run_alone(exec *cx, const collective *call) {
     if (!call->output.data || call->output.data == call->input.data) return OTT_OK;
     return device_copy(cx->device, call->output.data, call->input.data, tensor_bytes(call->output));
 }
 
-/* The sender does not wait for the receiver, nor the host for the device: all messages of a step may be on their way. */
+/* Reserves a call's memory. Neither the receiver nor the host waits, so all sends of a step may be in flight
+   together: their bytes add up. */
 static ott_status reserve(group *g, exec *cx, const collective *call) {
     int64_t bytes = 0;
     bool message = call->kind == COLLECTIVE_SEND;
@@ -100,7 +102,7 @@ ott_status group_start(group *g, exec *cx, const collective *call, group_request
     return OTT_OK;
 }
 
-static void tell_time(const exec *cx, const group_request *request, double waits) {
+static void report_time(const exec *cx, const group_request *request, double waits) {
     const exec_times *t = cx->times;
     if (t && t->on_collective)
         t->on_collective(t->user, &request->call, request->began, clock_seconds() - request->began,
@@ -113,7 +115,7 @@ ott_status group_wait(exec *cx, group_request *request) {
     double waits = cx->times ? clock_seconds() : 0;
     request->group = NULL;
     TRY(g->table->wait(g, cx, request));
-    tell_time(cx, request, waits);
+    report_time(cx, request, waits);
     return OTT_OK;
 }
 

@@ -1,4 +1,4 @@
-/* tensor/group_host: in, over the group, and out. */
+/* tensor/group_host: copies in, runs the collective, copies out, piece by piece. */
 #include "tensor/group_host.h"
 #include <string.h>
 
@@ -32,7 +32,7 @@ ott_status group_host_reduce(const group_host *h, float *values, int64_t count, 
     return OTT_OK;
 }
 
-/* In pieces that fp32 adds without rounding. */
+/* Splits each count into pieces of 12 bits, which fp32 adds without rounding. */
 ott_status group_host_count(const group_host *h, int64_t *values, int64_t count) {
     enum { PIECES = 4, BITS = 12, AT_ONCE = 8 };
     float piece[AT_ONCE][PIECES];

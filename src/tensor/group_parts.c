@@ -1,4 +1,4 @@
-/* tensor/group: how a tensor is cut for ranks, and what collectives are called. */
+/* tensor/group: parts of a split tensor, and names of collectives. */
 #include "tensor/group.h"
 
 const char *group_collective_name(collective_kind kind) {

@@ -1,10 +1,10 @@
-/* tensor/group_staging: sizes of slots and pieces. */
+/* tensor/group_staging: sizes of staging memory, slots and pieces. */
 #include "tensor/group_staging.h"
 
 enum {
-    MOST = 64 << 20,      /* bytes of a group */
-    WHOLE_MOST = 1 << 18, /* bytes of all ranks */
-    ALIGNED = 16          /* bytes: where slots and pieces begin; what one load reads */
+    MOST = 64 << 20,      /* staging bytes of a group, at most */
+    WHOLE_MOST = 1 << 18, /* bytes of all ranks' tensors, at most, to send them in full */
+    ALIGNED = 16          /* alignment of slots and pieces in bytes: the width of one load */
 };
 
 int64_t group_staging_slot(int64_t bytes) {

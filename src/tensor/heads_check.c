@@ -1,4 +1,4 @@
-/* tensor/heads_check: arguments of the ops on columns of heads. */
+/* tensor/heads_check: argument checks of ops on heads. */
 #include "tensor/heads_check.h"
 
 ott_status heads_check_rope(const rope_args *a) {
@@ -7,8 +7,8 @@ ott_status heads_check_rope(const rope_args *a) {
         turn <= a->head_dim - a->first)
         return OTT_OK;
     return status_fail(OTT_ERR_SHAPE,
-                       "rope: head_dim is %lld; x has %lld columns, cosine and sine have %lld, for columns "
-                       "of a head from %lld on",
+                       "rope: head_dim %lld, %lld columns of x, %lld of cosine and sine, and first column "
+                       "%lld do not fit together",
                        (long long)a->head_dim, (long long)a->x->columns, (long long)a->cosine->columns,
                        (long long)a->first);
 }

@@ -1,4 +1,4 @@
-/* tensor/host: memory of the host as a device's. */
+/* tensor/host: host memory as device memory. */
 #include "tensor/host.h"
 #include "base/clock.h"
 #include <string.h>
@@ -30,7 +30,7 @@ ott_status host_synchronize(device *d) {
 }
 
 struct device_event {
-    double recorded; /* clock_seconds */
+    double recorded; /* by clock_seconds() */
 };
 
 ott_status host_event_open(device *d, device_event **out) {

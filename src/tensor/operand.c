@@ -1,4 +1,4 @@
-/* tensor/operand: how a GEMM sees the two uses of a quantized tensor. */
+/* tensor/operand: GEMM operands from the uses of a quantized tensor. */
 #include "tensor/operand.h"
 
 static operand operand_of(const qtensor *q, const qdata *d, const cast_spec *spec) {

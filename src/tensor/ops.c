@@ -1,4 +1,4 @@
-/* tensor/ops: the table of ops.def as data, the check of arguments against it, and the checked calls. */
+/* tensor/ops: ops.def as data, argument checks against it, and the checked calls. */
 #include "tensor/dry_run.h"
 #include <stddef.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ const op_info *op_find(const char *name) {
     return NULL;
 }
 
-/* A size: a capital letter or a number. Returns the character after it, NULL if there is neither. */
+/* Parses a size: a capital letter or a number. Returns the character after it; NULL if there is neither. */
 static const char *parse_size(const char *text, char *letter, int64_t *fixed) {
     *letter = 0;
     *fixed = 0;
@@ -79,12 +79,12 @@ bool op_shape_parse(const char *text, op_shape *out) {
 
 /* ---- the check ---- */
 
-/* What the letters of a call are bound to so far. */
+/* The sizes and dtypes of the letters of a call, as far as fields were checked. */
 typedef struct binding {
     const op_info *op;
-    int64_t size[26]; /* -1: not yet */
-    const char *first[26];
-    int act; /* dtype of every act, -1: not yet */
+    int64_t size[26];      /* by letter; -1: unknown */
+    const char *first[26]; /* the field that set the size */
+    int act;               /* dtype of every act; -1: unknown */
 } binding;
 
 static ott_status bind_size(binding *b, const op_field *f, char letter, int64_t fixed, int64_t found,
@@ -158,7 +158,7 @@ static ott_status check_qlist(binding *b, const op_field *f, const op_shape *sha
     return OTT_OK;
 }
 
-/* The text's rows and columns are MN and K, whichever way the operand lies. */
+/* The text's rows and columns are MN and K, transposed or not. */
 static ott_status check_operand(binding *b, const op_field *f, const op_shape *shape, const operand *o) {
     op_shape lies = *shape;
     if (o->transposed) {
@@ -213,7 +213,7 @@ bool op_is_there(const op_table *table, enum op_index op) {
     }
 }
 
-/* Runs the table's function. */
+/* Calls the table's function. */
 static ott_status dispatch(const op_table *table, exec *cx, enum op_index op, const void *args) {
     switch (op) {
 #define OP(name, fields)                                                                                     \
@@ -225,12 +225,12 @@ static ott_status dispatch(const op_table *table, exec *cx, enum op_index op, co
     }
 }
 
-/* What a backend is asked about its own device. */
+/* The device to ask for sizes: the real one, if this is a dry run. */
 static const device *real_device(const exec *cx) {
     return cx->device->dry_run ? cx->device->dry_run : cx->device;
 }
 
-/* The workspace of the op at hand: the plan's, or, where there is no plan, device memory of its own. */
+/* Opens the op's workspace in the plan; without a plan it is allocated. */
 static ott_status open_workspace(const op_table *table, exec *cx, enum op_index op, const void *args,
                                  plan_buffer *out) {
     int64_t bytes = table->workspace ? table->workspace(real_device(cx), op, args) : 0;
@@ -246,8 +246,8 @@ static ott_status close_workspace(exec *cx, plan_buffer *b) {
     return OTT_OK;
 }
 
-/* Of the op that was given to the device last. */
-static ott_status tell_time(const exec *cx, enum op_index op, const void *args) {
+/* Reports the time of the op that was queued last. */
+static ott_status report_time(const exec *cx, enum op_index op, const void *args) {
     const exec_times *t = cx->times;
     device *d = cx->device;
     double began, seconds;
@@ -258,7 +258,7 @@ static ott_status tell_time(const exec *cx, enum op_index op, const void *args) 
     return OTT_OK;
 }
 
-static ott_status tell_recorded(const exec *cx, enum op_index op, const void *args) {
+static ott_status report_recorded(const exec *cx, enum op_index op, const void *args) {
     const dry_run_listener *l = cx->device->listener;
     if (l) l->op(l->user, cx, op, args);
     return OTT_OK;
@@ -266,12 +266,12 @@ static ott_status tell_recorded(const exec *cx, enum op_index op, const void *ar
 
 static ott_status run_now(const op_table *table, exec *cx, enum op_index op, const void *args,
                           const plan_buffer *workspace) {
-    if (cx->plan && plan_recording(cx->plan)) return tell_recorded(cx, op, args);
+    if (cx->plan && plan_recording(cx->plan)) return report_recorded(cx, op, args);
     if (cx->times) TRY(device_event_record(cx->device, cx->times->began));
     cx->workspace = workspace->data;
     ott_status status = dispatch(table, cx, op, args);
     cx->workspace = NULL;
-    return status == OTT_OK && cx->times ? tell_time(cx, op, args) : status;
+    return status == OTT_OK && cx->times ? report_time(cx, op, args) : status;
 }
 
 static ott_status run_op(const op_table *table, exec *cx, enum op_index op, const void *args) {
@@ -283,7 +283,7 @@ static ott_status run_op(const op_table *table, exec *cx, enum op_index op, cons
     return status != OTT_OK ? status : closed;
 }
 
-/* Calls the table's function for lists; false: it has none. */
+/* Calls the table's function for lists. Returns false if there is none. */
 static bool dispatch_many(const op_table *table, exec *cx, enum op_index op, const void *items, int64_t count,
                           ott_status *status) {
     switch (op) {
@@ -299,12 +299,12 @@ static bool dispatch_many(const op_table *table, exec *cx, enum op_index op, con
     }
 }
 
-/* Where each op is recorded or timed, one by one. */
+/* Runs the calls one by one if they are recorded or timed. */
 static ott_status run_many(const op_table *table, exec *cx, enum op_index op, const void *items,
                            int64_t count) {
-    bool apart = cx->times || (cx->plan && plan_recording(cx->plan));
+    bool one_by_one = cx->times || (cx->plan && plan_recording(cx->plan));
     ott_status status = OTT_OK;
-    if (count == 0 || (!apart && dispatch_many(table, cx, op, items, count, &status))) return status;
+    if (count == 0 || (!one_by_one && dispatch_many(table, cx, op, items, count, &status))) return status;
     for (int64_t i = 0; i < count; i++)
         TRY(run_op(table, cx, op, (const char *)items + (size_t)i * op_at((int)op)->args_size));
     return OTT_OK;
@@ -342,7 +342,7 @@ ott_status op_call_many(const op_table *table, exec *cx, const op_info *op, cons
     return status_fail(OTT_ERR_INTERNAL, "%s is not an op of this table", op->name);
 }
 
-/* Checks always, runs unless the memory plan is being recorded. */
+/* Checks the arguments, then runs or records the op. */
 #define OP(name, fields)                                                                                     \
     ott_status op_##name(exec *cx, const name##_args *a) {                                                   \
         TRY(op_check(info_##name(), a));                                                                     \

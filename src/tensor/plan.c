@@ -1,4 +1,4 @@
-/* tensor/plan: recording, packing and replaying the buffers of a step; and buffers outside of one. */
+/* tensor/plan: records, packs and replays the buffers of a step; immediate mode. */
 #include "tensor/plan.h"
 #include "base/size.h"
 #include <stdlib.h>
@@ -8,28 +8,28 @@ typedef struct plan_entry {
     const char *what;
     int64_t bytes;      /* rounded up to the alignment of the device */
     int64_t offset;     /* in the arena, once sealed */
-    int32_t born, died; /* times; died < 0 while open */
-    void *data;         /* immediate: its device memory, NULL when the entry is free */
+    int32_t born, died; /* ticks of plan.time; died < 0 while open */
+    void *data;         /* immediate mode: its device memory; NULL: the entry is free */
 } plan_entry;
 
 enum plan_state { PLAN_EMPTY, PLAN_RECORDING, PLAN_SEALED, PLAN_IMMEDIATE };
 
 struct plan {
-    device *device; /* whose buffers they are */
-    mem *account;   /* the device's */
+    device *device;
+    mem *account; /* the device's */
     enum plan_state state;
     plan_entry *entries;
     int32_t count, open;
-    int32_t time;   /* ticks at every open and close of the recording */
+    int32_t time;   /* number of opens and closes so far in the recording */
     int32_t cursor; /* next entry of a replay */
     int64_t bytes, live_peak, saved;
-    int64_t opened;   /* bytes of all buffers of the recording */
-    int64_t messages; /* and of all messages */
+    int64_t opened;   /* bytes of all buffers of the recording together */
+    int64_t messages; /* bytes of all messages of the recording */
     char *arena;
     bool poison;
 };
 
-/* What a tensor points at during the recording: never read or written, and above every address that is. */
+/* The address of every buffer during a recording. It is never accessed, and above all valid addresses. */
 #define RECORDED ((uintptr_t)1 << 62)
 
 bool plan_is_recorded(const void *data) {
@@ -45,7 +45,7 @@ ott_status plan_create(device *d, plan **out) {
     return OTT_OK;
 }
 
-/* Gives back the buffers of the immediate mode, and forgets all entries. */
+/* Frees the open buffers of immediate mode and removes all entries. */
 static void clear(plan *p) {
     for (int32_t i = 0; p->state == PLAN_IMMEDIATE && i < p->count; i++)
         device_release(p->device, p->entries[i].data);
@@ -106,7 +106,7 @@ void plan_replay(plan *p) {
     p->cursor = 0;
 }
 
-/* Room for one more entry. */
+/* Makes room for one more entry. */
 static ott_status grow(plan *p) {
     void *block = p->entries;
     if ((p->count & (p->count - 1)) != 0) return OTT_OK; /* full at every power of two */
@@ -117,7 +117,7 @@ static ott_status grow(plan *p) {
 }
 
 static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
-    if (!size_add(p->opened, bytes, &p->opened)) /* no sum below can be more than this one */
+    if (!size_add(p->opened, bytes, &p->opened)) /* an upper bound of all sums below */
         return status_fail(OTT_ERR_MEMORY,
                            "out of memory: the buffers of a step, up to \"%s\", are more than 2^63 bytes",
                            what);
@@ -210,8 +210,8 @@ static bool alive_together(const plan_entry *a, const plan_entry *b) {
     return a->born < b->died && b->born < a->died;
 }
 
-/* Lowest offset at which `e` fits between those of the placed entries, which are in the order of their offsets, that it lives
-   together with. */
+/* First fit: the lowest offset where `e` does not overlap a placed entry with an overlapping lifetime.
+   `placed` is sorted by offset. */
 static int64_t lowest_fit(plan_entry **placed, int32_t count, const plan_entry *e) {
     int64_t offset = 0;
     for (int32_t i = 0; i < count && placed[i]->offset < offset + e->bytes; i++) {
@@ -234,8 +234,7 @@ static void insert_placed(plan_entry **placed, int32_t count, plan_entry *e) {
     placed[at] = e;
 }
 
-/* Places all entries in the order given, each at the lowest place free during its whole life; returns the
- * bytes it takes. */
+/* Places all entries in the given order, each at its lowest fit. Returns the arena size. */
 static int64_t place(plan_entry **order, int32_t count, plan_entry **placed) {
     int64_t bytes = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -247,7 +246,8 @@ static int64_t place(plan_entry **order, int32_t count, plan_entry **placed) {
     return bytes;
 }
 
-/* Removes the entries that died before `now`, and adds the bytes of the others to *live; returns their number. */
+/* Removes the entries that died before `now`. Adds the bytes of the remaining entries to *live and returns
+   their number. */
 static int32_t keep_live(plan_entry **placed, int32_t count, int32_t now, int64_t *live) {
     int32_t kept = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -258,8 +258,8 @@ static int32_t keep_live(plan_entry **placed, int32_t count, int32_t now, int64_
     return kept;
 }
 
-/* As place, in the order of birth, in which entries are: one that has died meets none that follows. Finds the peak of live
-   bytes, too, which can only rise when a buffer is born. */
+/* The same as `place` in the order of birth, which is the order of p->entries: dead entries can be dropped.
+   Also finds the peak of live bytes, which only rises at a birth. */
 static int64_t place_by_birth(plan *p, plan_entry **placed) {
     int64_t bytes = 0;
     int32_t count = 0;
@@ -275,8 +275,9 @@ static int64_t place_by_birth(plan *p, plan_entry **placed) {
     return bytes;
 }
 
-/* Two greedy orders, the better one kept: by birth is perfect for nested lifetimes (a stack), by size fills
-   holes better, but compares every entry with every other one, so it is tried only where birth is not perfect. */
+/* Tries two greedy orders and keeps the better one. By birth is perfect for nested lifetimes (a stack). By
+   size fills holes better, but compares all pairs of entries, so it is tried only if the order by birth is
+   not perfect. */
 static ott_status pack(plan *p) {
     void *block;
     TRY(mem_alloc_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),

@@ -1,4 +1,4 @@
-/* tensor/qtensor: the layout of a quantized tensor. */
+/* tensor/qtensor: lays out a quantized tensor in memory. */
 #include "tensor/qtensor.h"
 
 /* ---- blocks of rows ---- */
@@ -7,7 +7,7 @@ static int64_t blocks_in(int64_t count, int64_t block) {
     return block == INT64_MAX ? 1 : (count + block - 1) / block;
 }
 
-/* Those behind the last row too, which are of no group. */
+/* Number of row blocks, including one for rows that belong to no group. */
 static int64_t row_blocks(const qtensor *q, int64_t block) {
     if (q->groups == 0 || block == 1) return blocks_in(q->rows, block);
     return qtensor_group_block(q->groups, q->rows, block) + 1;
@@ -43,7 +43,7 @@ qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t co
 
 /* ---- layout ---- */
 
-/* Parts of a block, one after the other. */
+/* Places arrays in a block, one after the other. */
 typedef struct cursor {
     const backend_capabilities *can;
     qblock *block;
@@ -69,12 +69,11 @@ static void place_codes(qdata *d, cursor *c, const qtensor *q, bool transposed) 
 }
 
 static ott_status check_size(int64_t rows, int64_t columns) {
-    int64_t most; /* of groups and of codes, when blocks at the ends are cut */
+    int64_t most; /* upper bound of the number of blocks and of codes */
     if (rows >= 0 && columns >= 0 && rows < INT64_MAX && columns < INT64_MAX &&
         !__builtin_mul_overflow(rows + 1, columns + 1, &most) && most <= INT64_C(1) << 56)
         return OTT_OK;
-    return status_fail(OTT_ERR_SHAPE,
-                       "a quantized tensor of %lld x %lld elements is no size that memory can hold",
+    return status_fail(OTT_ERR_SHAPE, "a quantized tensor of %lld x %lld elements is too large, or negative",
                        (long long)rows, (long long)columns);
 }
 

@@ -1,4 +1,4 @@
-/* tensor/route_check: arguments of the ops of a mixture of experts. */
+/* tensor/route_check: argument checks of mixture-of-experts ops. */
 #include "tensor/route_check.h"
 
 ott_status route_check_choice(const route_args *a) {
@@ -34,7 +34,7 @@ ott_status route_check_bias(const balance_bias_args *a) {
 static ott_status check_scales(const cast_spec *s) {
     if (!cast_spec_is_fp8(s) || s->policy == AMAX_CURRENT) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
-                       "grouped_quantize: scales of earlier steps cannot be those of groups, which change");
+                       "grouped_quantize: delayed scaling does not work for groups, whose rows change");
 }
 
 ott_status route_check_quantize(const grouped_quantize_args *a) {
@@ -42,7 +42,7 @@ ott_status route_check_quantize(const grouped_quantize_args *a) {
     TRY(check_scales(&a->q->spec.rowwise));
     TRY(check_scales(&a->q->spec.columnwise));
     if (groups > 0 && (a->end ? a->end->columns == groups : a->q->rows % groups == 0)) return OTT_OK;
-    return status_fail(OTT_ERR_SHAPE, "grouped_quantize: %lld rows %s are not those of %lld groups",
+    return status_fail(OTT_ERR_SHAPE, "grouped_quantize: %lld rows %s do not split into %lld groups",
                        (long long)a->q->rows, a->end ? "with these ends" : "without ends", (long long)groups);
 }
 
@@ -56,8 +56,7 @@ ott_status route_check_product(const grouped_gemm_args *a) {
     if (!a->b->packed && operand_mn(a->b) == (deep ? n : groups * n) &&
         operand_k(a->b) == (deep ? groups * k : k))
         return OTT_OK;
-    return status_fail(OTT_ERR_SHAPE,
-                       "grouped_gemm: %lld x %lld%s is no stack of %lld matrices of %lld x %lld",
+    return status_fail(OTT_ERR_SHAPE, "grouped_gemm: b is %lld x %lld%s, not %lld matrices of %lld x %lld",
                        (long long)operand_mn(a->b), (long long)operand_k(a->b),
                        a->b->packed ? ", packed," : "", (long long)groups, (long long)n, (long long)k);
 }
@@ -69,6 +68,6 @@ ott_status route_check_weight(const grouped_gemm_weight_args *a) {
                            (long long)groups, (long long)a->first, (long long)a->all->columns);
     if (a->c->rows == groups * m && !a->b->packed) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE,
-                       "grouped_gemm_weight: %lld rows are no stack of %lld matrices of %lld, or b is packed",
+                       "grouped_gemm_weight: c has %lld rows, not %lld matrices of %lld rows, or b is packed",
                        (long long)a->c->rows, (long long)groups, (long long)m);
 }

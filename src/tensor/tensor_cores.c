@@ -1,4 +1,4 @@
-/* tensor/tensor_cores: by compute capability (cuBLAS 13 documentation, "cublasLtMatmul"). */
+/* tensor/tensor_cores: capabilities by compute capability (cuBLAS 13 documentation, "cublasLtMatmul"). */
 #include "tensor/tensor_cores.h"
 
 enum { ADA = 89, HOPPER = 90, BLACKWELL = 100 };

@@ -61,7 +61,7 @@ static void a_format_it_has_not(void **state) {
     accepted(&can, "rowwise");
     can.no_format[OTT_BF16] = "it has no BF16";
     refused(&can, "bf16",
-            "recipe bf16 cannot run on the device old: input in bf16: it has no BF16; those that can: "
+            "recipe bf16 cannot run on the device old: input in bf16: it has no BF16; supported: "
             "fp32, fp16, rowwise, block, mxfp8");
 }
 
@@ -72,7 +72,7 @@ static void a_sum_it_has_not(void **state) {
     refused(&can, "fp32",
             "recipe fp32 cannot run on the device gpu: the output GEMM in fp32: the library sums in its own "
             "order; "
-            "those that can: none");
+            "supported: none");
     can.no_accumulate[ACCUMULATE_FP32] = NULL;
     recipe hopper = *recipe_find("tensorwise");
     hopper.gemm[GEMM_GRAD_WEIGHT].accumulate = ACCUMULATE_HOPPER_SPLIT;
