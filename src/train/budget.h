@@ -17,8 +17,8 @@ typedef struct budget {
     const logger *log;
 } budget;
 
-/* Sets the checkpointing of every block of m and logs it. The first n blocks recompute everything except
-   matrix products. If that is not enough for all blocks, the first n blocks recompute everything. Chooses the
+/* Sets the checkpointing of every block of m and logs it. The first n blocks recompute all but matrix
+   products. If n = all is not enough, all blocks do so and the first n recompute everything. Chooses the
    smallest n that fits. */
 ott_status budget_fit(const budget *b, model *m);
 

@@ -11,11 +11,10 @@
 enum { FEED_STEPS = 2, FEED_EVALUATION = FEED_STEPS, FEED_SETS };
 
 typedef struct feed_set {
-    bool ready;     /* filled with the rows from `first` on */
-    int64_t first;  /* index of the step's first row among the rows of the run, of all ranks */
-    int64_t labels; /* target tokens in this rank's rows */
-    device_event
-        *sent; /* recorded after the last copy to the device; staging memory may be reused after it */
+    bool ready;         /* filled with the rows from `first` on */
+    int64_t first;      /* index of the step's first row among the rows of the run, of all ranks */
+    int64_t labels;     /* target tokens in this rank's rows */
+    device_event *sent; /* after the last copy to the device; then staging memory may be reused */
 } feed_set;
 
 typedef struct feed_options {

@@ -303,7 +303,7 @@ static ott_status save_weights(run *r) {
     note_memory(r);
     TRY(checkpoint_writer_save(r->writer, r->trainer->recipe->name, &r->trainer->run, &r->progress.history));
     r->saved_step = r->trainer->run.step;
-    if (!save_hf_wanted(r->cfg, r->saved_step)) return OTT_OK;
+    if (!save_hf_is_requested(r->cfg, r->saved_step)) return OTT_OK;
     TRY(checkpoint_writer_wait(r->writer)); /* hf/ is written into the checkpoint's folder */
     return save_hf(r->trainer->m, r->log, r->cfg, r->process_group.savers, r->folder.checkpoints,
                    r->saved_step);

@@ -24,8 +24,8 @@ typedef struct loss_monitor {
     bool warned;
 } loss_monitor;
 
-void loss_monitor_open(loss_monitor *w, int64_t vocab);
+void loss_monitor_open(loss_monitor *m, int64_t vocab);
 /* Adds a step's loss. True if a warning is due; then *mean is of the last LOSS_MONITOR_STEPS losses. */
-bool loss_monitor_add(loss_monitor *w, double loss, double *mean);
+bool loss_monitor_add(loss_monitor *m, double loss, double *mean);
 
 #endif

@@ -10,21 +10,21 @@ void run_log_write_conversion(const logger *log, const trainer *t) {
                  t->converted.linears);
 }
 
-static void log_precision(const run_log_start *a) {
-    if (a->cfg->train.mixed_precision != PRECISION_FP8) {
-        log_info(a->log, "Training in %s", a->trainer->recipe->name);
+static void log_precision(const run_log_start *s) {
+    if (s->cfg->train.mixed_precision != PRECISION_FP8) {
+        log_info(s->log, "Training in %s", s->trainer->recipe->name);
         return;
     }
-    config_scale_rounding rounding = a->cfg->float8.round_scales_to_power_of_2;
-    log_info(a->log, "Applied Float8 training: recipe=%s, fsdp_float8_all_gather=%s%s%s",
-             a->precision->fp8.display, a->cfg->float8.enable_fsdp_float8_all_gather ? "True" : "False",
+    config_scale_rounding rounding = s->cfg->float8.round_scales_to_power_of_2;
+    log_info(s->log, "Applied Float8 training: recipe=%s, fsdp_float8_all_gather=%s%s%s",
+             s->precision->fp8.display, s->cfg->float8.enable_fsdp_float8_all_gather ? "True" : "False",
              rounding == SCALE_ROUNDING_RECIPE ? "" : ", round_scales_to_power_of_2=",
              rounding == SCALE_ROUNDING_RECIPE  ? ""
              : rounding == SCALE_ROUNDING_FALSE ? "False"
                                                 : "True");
-    for (int i = 0; a->precision->phase_count > 1 && i < a->precision->phase_count; i++)
-        log_info(a->log, "Precision schedule: from step %lld on in %s",
-                 (long long)a->precision->phases[i].first + 1, a->precision->phases[i].recipe->name);
+    for (int i = 0; s->precision->phase_count > 1 && i < s->precision->phase_count; i++)
+        log_info(s->log, "Precision schedule: from step %lld on in %s",
+                 (long long)s->precision->phases[i].first + 1, s->precision->phases[i].recipe->name);
 }
 
 /* "224 directly, 0 dequantized to bf16, ..." */
@@ -34,8 +34,8 @@ static void show_readings(const trainer *t, const int count[LINEAR_CODES_USES], 
 }
 
 /* Logs how GEMMs use frozen weights that are kept in FP8, since some uses round them again. */
-static void log_kept(const run_log_start *a) {
-    const module_list *all = &a->trainer->m->modules;
+static void log_kept(const run_log_start *s) {
+    const module_list *all = &s->trainer->m->modules;
     int kept = 0, count[2][LINEAR_CODES_USES] = {0};
     char forward[128], backward[128];
     for (int i = 0; i < all->count; i++) {
@@ -44,14 +44,14 @@ static void log_kept(const run_log_start *a) {
         for (int pass = 0; pass < 2; pass++) count[pass][linear_get_codes_use(all->of[i].linear, pass)]++;
     }
     if (kept == 0) return;
-    show_readings(a->trainer, count[0], forward, sizeof forward);
-    show_readings(a->trainer, count[1], backward, sizeof backward);
-    log_info(a->log, "Kept in FP8: %d frozen weights; forward reads %s; backward %s", kept, forward,
+    show_readings(s->trainer, count[0], forward, sizeof forward);
+    show_readings(s->trainer, count[1], backward, sizeof backward);
+    log_info(s->log, "Kept in FP8: %d frozen weights; forward reads %s; backward %s", kept, forward,
              backward);
     if (count[0][LINEAR_CODES_REQUANTIZED] + count[1][LINEAR_CODES_REQUANTIZED] > 0)
-        log_info(a->log,
+        log_info(s->log,
                  "Requantized weights are rounded again at each use: recipe %s needs scales of other blocks",
-                 a->trainer->recipe->name);
+                 s->trainer->recipe->name);
 }
 
 /* Rank and scale may differ between layers. */
@@ -81,16 +81,16 @@ static void log_adapters(const logger *log, const model *m) {
     if (saved > 0) log_info(log, "In addition, %d modules are fully trained (peft.modules_to_save)", saved);
 }
 
-static void log_head(const run_log_start *a) {
-    if (a->trainer->converted.has_fp8_head)
-        log_info(a->log,
+static void log_head(const run_log_start *s) {
+    if (s->trainer->converted.has_fp8_head)
+        log_info(s->log,
                  "The output head runs in FP8, which may cost more loss than all other layers together "
                  "(docs/recipes.md): \"%s\" in float8.filter_fqns keeps it in high precision",
-                 config_head_name(a->cfg));
+                 config_head_name(s->cfg));
 }
 
-static void log_model(const run_log_start *a) {
-    const model *m = a->trainer->m;
+static void log_model(const run_log_start *s) {
+    const model *m = s->trainer->m;
     const model_options *o = &m->options;
     int trained = 0, decayed = 0;
     char count[32];
@@ -98,154 +98,154 @@ static void log_model(const run_log_start *a) {
         trained += !m->all_parameters[i]->frozen;
         decayed += m->all_parameters[i]->decay && !m->all_parameters[i]->frozen;
     }
-    log_info(a->log, "Optimizer groups: %d params with decay, %d params without decay", decayed,
+    log_info(s->log, "Optimizer groups: %d params with decay, %d params without decay", decayed,
              trained - decayed);
-    log_info(a->log,
+    log_info(s->log,
              "Model: %s, %s parameters, dim %lld, %lld layers, %lld heads, %lld key heads, ffn %lld, "
              "vocabulary %lld%s",
              o->family->name, str_commas(model_parameter_count(m), count), (long long)o->dim,
              (long long)o->layers, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
              (long long)o->vocab, o->tied ? ", tied head" : "");
-    log_adapters(a->log, m);
+    log_adapters(s->log, m);
     if (trained < m->all_parameter_count)
-        log_info(a->log, "Frozen: %d params, %s of the parameters", m->all_parameter_count - trained,
+        log_info(s->log, "Frozen: %d params, %s of the parameters", m->all_parameter_count - trained,
                  str_commas(model_frozen_count(m), count));
-    run_log_write_conversion(a->log, a->trainer);
-    log_head(a);
-    log_kept(a);
+    run_log_write_conversion(s->log, s->trainer);
+    log_head(s);
+    log_kept(s);
 }
 
-static void log_offload(const run_log_start *a) {
-    const memory_need *n = a->need;
-    if (a->cfg->train.offload == OFFLOAD_NONE) return;
-    if (a->trainer->device->threads > 0)
-        log_info(a->log, "Offload: train.offload = \"%s\" has no effect, since the device is the CPU",
-                 config_word(a->cfg, "train.offload"));
+static void log_offload(const run_log_start *s) {
+    const memory_need *n = s->need;
+    if (s->cfg->train.offload == OFFLOAD_NONE) return;
+    if (s->trainer->device->threads > 0)
+        log_info(s->log, "Offload: train.offload = \"%s\" has no effect, since the device is the CPU",
+                 config_word(s->cfg, "train.offload"));
     else
-        log_info(a->log, "Offload: %.1f MiB of moments and %.1f MiB of master weights are in host memory",
+        log_info(s->log, "Offload: %.1f MiB of moments and %.1f MiB of master weights are in host memory",
                  (double)n->host_by_kind[MEM_OPTIMIZER] / 1048576.0,
                  (double)n->host_by_kind[MEM_PARAM] / 1048576.0);
 }
 
-static void log_fp8_memory(const run_log_start *a) {
+static void log_fp8_memory(const run_log_start *s) {
     char text[MEMORY_CHECK_FP8_TEXT];
-    if (a->need_fp8->excess == 0) return;
-    memory_check_show_fp8(a->need_fp8, a->need->total, text);
-    log_info(a->log, "%s", text);
+    if (s->need_fp8->excess == 0) return;
+    memory_check_show_fp8(s->need_fp8, s->need->total, text);
+    log_info(s->log, "%s", text);
 }
 
-static void log_memory(const run_log_start *a) {
-    const memory_need *n = a->need;
+static void log_memory(const run_log_start *s) {
+    const memory_need *n = s->need;
     double mib[MEM_KIND_COUNT];
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++) mib[kind] = (double)n->by_kind[kind] / 1048576.0;
-    log_info(a->log,
+    log_info(s->log,
              "Memory plan: %.1f MiB = parameters %.1f, gradients %.1f, optimizer %.1f, compute weights %.1f, "
              "step %.1f (including %.1f saved for backward), thread scratch %.1f, data %.1f, other %.1f",
              (double)n->total / 1048576.0, mib[MEM_PARAM], mib[MEM_GRAD], mib[MEM_OPTIMIZER], mib[MEM_WEIGHT],
              mib[MEM_STEP], (double)n->saved / 1048576.0, mib[MEM_SCRATCH], mib[MEM_DATA], mib[MEM_OTHER]);
-    log_fp8_memory(a);
+    log_fp8_memory(s);
     int64_t staging = n->by_kind[MEM_STAGING] + n->host_by_kind[MEM_STAGING];
     if (staging > 0)
-        log_info(a->log,
+        log_info(s->log,
                  "Checkpoints are written while training continues: a copy of the state needs %.1f MiB of %s",
                  (double)staging / 1048576.0, n->host_by_kind[MEM_STAGING] > 0 ? "host memory" : "the plan");
-    log_offload(a);
+    log_offload(s);
     if (n->by_kind[MEM_COMM] > 0)
-        log_info(a->log, "Collectives: %.1f MiB of the plan are buffers for messages between ranks",
+        log_info(s->log, "Collectives: %.1f MiB of the plan are buffers for messages between ranks",
                  mib[MEM_COMM]);
 }
 
 /* Logs keys of the Hugging Face folder that transformers would apply and this run does not. */
-static void log_folder(const run_log_start *a) {
-    const model_options *o = &a->trainer->m->options;
-    if (a->notes->dropout[0])
-        log_warning(a->log, "config.json of %s has %s, which is ignored: Ottava trains without dropout",
-                    a->cfg->model.hf_path, a->notes->dropout);
-    if (a->notes->router_aux_loss_coef >= 0)
-        log_info(a->log,
+static void log_folder(const run_log_start *s) {
+    const model_options *o = &s->trainer->m->options;
+    if (s->notes->dropout[0])
+        log_warning(s->log, "config.json of %s has %s, which is ignored: Ottava trains without dropout",
+                    s->cfg->model.hf_path, s->notes->dropout);
+    if (s->notes->router_aux_loss_coef >= 0)
+        log_info(s->log,
                  "config.json of %s has router_aux_loss_coef = %g; model.moe_aux_loss_weight = %g is used, "
                  "which the key model.moe_aux_loss_weight sets",
-                 a->cfg->model.hf_path, a->notes->router_aux_loss_coef, o->moe.balance);
+                 s->cfg->model.hf_path, s->notes->router_aux_loss_coef, o->moe.balance);
     if (o->has_padding)
-        log_info(a->log, "Row %lld of the embedding (model.pad_token_id) is not trained by its tokens",
+        log_info(s->log, "Row %lld of the embedding (model.pad_token_id) is not trained by its tokens",
                  (long long)o->padding);
 }
 
 /* About masters that were loaded from bf16: see docs/recipes.md, "Fine-tuning from a bf16 folder". */
-static void log_masters(const run_log_start *a) {
-    ott_dtype from = a->trainer->m->masters_from;
-    if (from == OTT_F32 || a->trainer->run.step > 0) return;
-    if (a->cfg->train.master_dither)
-        log_info(a->log, "Masters: loaded from %s, with a random offset below half a unit in the last place",
+static void log_masters(const run_log_start *s) {
+    ott_dtype from = s->trainer->m->masters_from;
+    if (from == OTT_F32 || s->trainer->run.step > 0) return;
+    if (s->cfg->train.master_dither)
+        log_info(s->log, "Masters: loaded from %s, with a random offset below half a unit in the last place",
                  dtype_name(from));
-    else if (a->cfg->train.mixed_precision != PRECISION_FP32)
+    else if (s->cfg->train.mixed_precision != PRECISION_FP32)
         log_info(
-            a->log,
+            s->log,
             "Masters: exact %s values. The first updates of a small learning rate act too weakly in bf16 "
             "and too strongly in FP8; train.master_dither=true avoids that",
             dtype_name(from));
 }
 
-static void log_ranks(const run_log_start *a) {
+static void log_ranks(const run_log_start *s) {
     char text[128];
-    if (mesh_ranks(a->mesh) == 1) return;
-    mesh_describe(a->mesh, text);
-    log_info(a->log, "Ranks: %s; a step takes %lld rows", text, (long long)config_step_rows(a->cfg));
+    if (mesh_ranks(s->mesh) == 1) return;
+    mesh_describe(s->mesh, text);
+    log_info(s->log, "Ranks: %s; a step takes %lld rows", text, (long long)config_step_rows(s->cfg));
 }
 
-static void log_graphs(const run_log_start *a) {
-    const trainer *t = a->trainer;
+static void log_graphs(const run_log_start *s) {
+    const trainer *t = s->trainer;
     if (!t->options.graphs) return;
     if (t->replay.enabled && device_has_graphs(t->device))
-        log_info(a->log, "Graphs: micro-batches and the optimizer are recorded once and then replayed%s",
-                 a->cfg->train.compile_mode == COMPILE_MAX_AUTOTUNE
+        log_info(s->log, "Graphs: micro-batches and the optimizer are recorded once and then replayed%s",
+                 s->cfg->train.compile_mode == COMPILE_MAX_AUTOTUNE
                      ? "; train.compile_mode=max-autotune searches no further"
                      : "");
     else
-        log_info(a->log, "Graphs: not used, since %s; every kernel is launched separately",
+        log_info(s->log, "Graphs: not used, since %s; every kernel is launched separately",
                  t->replay.enabled ? "the device has none" : "ranks communicate inside a step");
 }
 
-static const char *source_of_peak(const run_log_start *a, char text[96]) {
-    if (a->cfg->metrics.peak_tflops > 0) return "metrics.peak_tflops";
-    if (a->peak_unit) {
-        snprintf(text, 96, "%ss, measured now and in the first steps", a->peak_unit);
+static const char *source_of_peak(const run_log_start *s, char text[96]) {
+    if (s->cfg->metrics.peak_tflops > 0) return "metrics.peak_tflops";
+    if (s->peak_unit) {
+        snprintf(text, 96, "%ss, measured now and in the first steps", s->peak_unit);
         return text;
     }
-    return a->peak_flops > 0 ? "dense bf16 products, by its data sheet"
+    return s->peak_flops > 0 ? "dense bf16 products, by its data sheet"
                              : "unknown for this device: set metrics.peak_tflops";
 }
 
-static void warn_unsaved(const run_log_start *a) {
-    if (a->cfg->checkpoint.interval > 0) return;
+static void warn_unsaved(const run_log_start *s) {
+    if (s->cfg->checkpoint.interval > 0) return;
     log_warning(
-        a->log,
+        s->log,
         "checkpoint.interval = 0: this run saves no checkpoint, not even at its end, and its weights are "
         "lost; give --checkpoint.interval=N to save every N steps and at the end");
 }
 
-void run_log_write_start(const run_log_start *a) {
-    const trainer *t = a->trainer;
+void run_log_write_start(const run_log_start *s) {
+    const trainer *t = s->trainer;
     char source[96];
-    if (*a->cfg->run.description) log_info(a->log, "Starting job: %s", a->cfg->run.description);
-    if (a->cfg->data.format == DATA_SYNTHETIC)
-        log_warning(a->log, "Training on random tokens (data.format = \"synthetic\"): speed and memory are "
+    if (*s->cfg->run.description) log_info(s->log, "Starting job: %s", s->cfg->run.description);
+    if (s->cfg->data.format == DATA_SYNTHETIC)
+        log_warning(s->log, "Training on random tokens (data.format = \"synthetic\"): speed and memory are "
                             "realistic, the loss is meaningless");
-    log_precision(a);
-    log_model(a);
-    log_folder(a);
-    log_masters(a);
-    log_info(a->log, "Device: %s; peak used for mfu: %.3e FLOP/s (%s)", a->trainer->device->name,
-             a->peak_flops, source_of_peak(a, source));
-    log_memory(a);
-    log_graphs(a);
-    log_ranks(a);
+    log_precision(s);
+    log_model(s);
+    log_folder(s);
+    log_masters(s);
+    log_info(s->log, "Device: %s; peak used for mfu: %.3e FLOP/s (%s)", s->trainer->device->name,
+             s->peak_flops, source_of_peak(s, source));
+    log_memory(s);
+    log_graphs(s);
+    log_ranks(s);
     log_info(
-        a->log,
+        s->log,
         "Starting training: step=%lld, max_steps=%lld, batch_size=%lld, grad_accum=%lld, world_size=%lld",
-        (long long)t->run.step, (long long)a->cfg->train.max_steps, (long long)t->options.batch_size,
-        (long long)t->options.grad_accum, (long long)mesh_ranks(a->mesh));
-    warn_unsaved(a);
+        (long long)t->run.step, (long long)s->cfg->train.max_steps, (long long)t->options.batch_size,
+        (long long)t->options.grad_accum, (long long)mesh_ranks(s->mesh));
+    warn_unsaved(s);
 }
 
 /* ---- after the last step ---- */

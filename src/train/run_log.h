@@ -33,7 +33,7 @@ typedef struct run_log_end {
     bool has_saved;             /* this process saved a checkpoint */
 } run_log_end;
 
-void run_log_write_start(const run_log_start *a); /* before the first step */
+void run_log_write_start(const run_log_start *s); /* before the first step */
 /* Logs how many layers the current recipe has converted; logs nothing under a high-precision recipe. */
 void run_log_write_conversion(const logger *log, const trainer *t);
 /* Call at the end of a run that was not stopped early. */

@@ -7,7 +7,7 @@
 #include "train/export_tokenizer.h"
 #include <inttypes.h>
 
-bool save_hf_wanted(const config *cfg, int64_t step) {
+bool save_hf_is_requested(const config *cfg, int64_t step) {
     bool last = step >= cfg->train.max_steps;
     return cfg->checkpoint.save_hf == SAVE_HF_EVERY || (cfg->checkpoint.save_hf == SAVE_HF_FINAL && last);
 }
