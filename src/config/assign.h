@@ -1,31 +1,34 @@
 /*
- * config/assign: gives values to keys: our own, aliases of other tools, whole files. Internal to this floor. `where` begins
- * error messages; `spelled` is the name the value was given by.
+ * config/assign: sets configuration keys from parsed values: one key, an alias of another tool, or a whole
+ * file. Internal to config. `where` begins error messages ("run.toml:3: train.seq_len = 512"). `spelled` is
+ * the name that the user wrote.
  */
 #ifndef CONFIG_ASSIGN_H
 #define CONFIG_ASSIGN_H
 
 #include "config/state.h"
 
-/* Gives the value to the key or alias of that dotted name. */
+/* Sets the key or alias of that dotted name, which must be known (alias_knows). */
 ott_status assign_path(config *cfg, const char *path, const node *value, const char *where);
-/* Gives the value to a key of the schema. */
+/* Sets a key of the schema. A null value restores the default. */
 ott_status assign_key(config *cfg, const config_key *key, const node *value, const char *where,
                       const char *spelled);
-/* What values.def knows about the word under that name: *value becomes our word in `ours`, or the word is
-   refused by what it asks for, in a remark, and *value becomes NULL. */
+/* Looks up another tool's word for the key `name` in values.def. A translated word is stored in `ours`, and
+   *value points to it. For a word of an unsupported feature, adds an error diagnostic and sets *value to
+   NULL. */
 ott_status assign_translate(config *cfg, const char *name, const config_key *target, const node **value,
                             const char *where, const char *spelled, node *ours);
-/* Gives a word to a key that a foreign key decides. */
+/* Sets our key `path` to a word that follows from a foreign key. */
 ott_status assign_word(config *cfg, const char *path, const char *word, const char *where);
-/* A key's default, or null: back to the default, and no longer set. */
+/* Restores the default; config_was_set is false afterwards. */
 void assign_default(config *cfg, const config_key *key);
-/* Every leaf of a file's tree; what is wrong becomes remarks. */
+/* Sets every key of a file's tree. Errors become diagnostics, so that all are reported together. */
 ott_status assign_tree(config *cfg, const char *file, const node *root);
-/* Can the key or alias be given without a value, as a switch? */
+/* True if the key or alias may be given without a value: --train.compile_model. */
 bool assign_is_switch(const char *path);
 
-/* unknown.c: the error for a name that nobody knows, with the nearest one or those there are. */
+/* unknown.c: fails for an unknown key or section; the message suggests the nearest name or lists the known
+   names. */
 ott_status unknown_fail(const char *place, const char *path);
 
 #endif

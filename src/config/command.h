@@ -1,14 +1,15 @@
-/* config/command: the arguments after the verb. Internal to this floor. */
+/* config/command: reads the command-line arguments after the verb. Internal to config. */
 #ifndef CONFIG_COMMAND_H
 #define CONFIG_COMMAND_H
 
 #include "config/state.h"
 
-/* The one configuration file the arguments name, or NULL. */
+/* Finds the configuration file among the arguments; NULL if they name none. Fails if they name two. */
 ott_status command_find_file(int argc, const char *const *argv, const char **file);
-/* Applies the overrides among the arguments, in their order. */
+/* Applies the overrides among the arguments, in order. Errors become diagnostics. */
 ott_status command_apply(config *cfg, int argc, const char *const *argv);
-/* One override: "--key=value" (value NULL: a switch). `shown` is the option as typed. */
+/* Applies one override, "--key=value"; value is NULL for a switch. `shown` is the option as typed, for
+   messages. */
 ott_status command_override(config *cfg, const char *key, const char *value, const char *shown);
 
 #endif

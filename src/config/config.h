@@ -1,12 +1,12 @@
 /*
- * config: what a run is. `struct config` is generated from schema.def: cfg->train.seq_len,
- * cfg->float8.recipe_name. Defaults come first, then a TOML or YAML file in KempnerForge's, torchtitan's or
- * AutoModel's spelling, then the command line; whether a key was set at all stays known, so that a model
- * preset can go under explicit keys.
+ * config: the configuration of a run. `struct config` is generated from schema.def: cfg->train.seq_len,
+ * cfg->float8.recipe_name. Values come from the defaults, then from a TOML or YAML file with the keys of
+ * Ottava, KempnerForge, torchtitan or AutoModel, then from the command line. Each key remembers whether it
+ * was set, so that a model preset fills in only the other keys.
  *
- * Every failure is OTT_ERR_CONFIG (OTT_ERR_NOT_FOUND, _ARGUMENT or _IO for a file) with one line that names the
- * place, the key, the value, what is allowed and the nearest match; config_parse and config_check name all that is
- * in the way, one a line, indented below a first that counts them.
+ * Failures are OTT_ERR_CONFIG (for a file also OTT_ERR_NOT_FOUND, _ARGUMENT or _IO). The message names the
+ * place, the key, the value, the allowed values and the nearest match. config_parse and config_check report
+ * all errors together: a first line with their number, then one indented line per error.
  */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
@@ -23,7 +23,7 @@
 #define WORD(constant, text) constant,
 #include "config/choices.def"
 
-/* Owned by the config; integers as their digits. */
+/* A list of texts, owned by the config. A list of integers holds their digits. */
 typedef struct config_list {
     const char *const *items;
     int64_t count;
@@ -45,80 +45,82 @@ typedef struct config {
 #define LIST(section, key, state, help)                       config_list key;
 #define INTEGERS(section, key, range, state, help)            config_list key;
 #include "config/schema.def"
-    const char *path; /* the configuration file, "" without one */
+    const char *path; /* the configuration file; "" without one */
     config_state *state;
 } config;
 
 /*
- * Reads a run's configuration from the arguments after the verb: at most one file (--config FILE,
- * --job.config_file FILE or a plain path) and overrides (--section.key=value, --section.key value,
- * --section.key for true,
- * --section.no_key or --no-section.key for false). Ends with config_check. `lg` (may be NULL) hears what a
- * foreign key does here and is borrowed until config_close. `*out` is closed with config_close.
+ * Reads a run's configuration from the arguments after the verb, and ends with config_check. The arguments
+ * hold at most one file (--config FILE, --job.config_file FILE or a plain path) and overrides
+ * (--section.key=value, --section.key value; --section.key for true; --section.no_key or --no-section.key for
+ * false). `lg` (may be NULL) receives a line for each foreign key that works differently here; it is borrowed
+ * until config_close. Close *out with config_close.
  */
 ott_status config_parse(mem *account, const logger *lg, int argc, const char *const *argv, config **out);
 void config_close(config *cfg); /* NULL is allowed */
-/* The values, and which were set, as they stand: what is set in one later is not in the other. */
+/* A deep copy of the values and of which keys were set. */
 ott_status config_copy(const config *from, config **out);
 
-/* Was the key (canonical name, "train.seq_len") given by the file, the command line or config_set? */
+/* True if the file, the command line or config_set gave the key (canonical name, "train.seq_len"). */
 bool config_was_set(const config *cfg, const char *key);
-/* Tokens that a sequence may have: model.max_seq_len; with dynamic rotary frequencies rope_factor times as many. */
+/* Longest allowed sequence in tokens: model.max_seq_len, times rope_factor with dynamic rope scaling. */
 int64_t config_max_positions(const config *cfg);
-/* Where a key was given, as messages begin: "run.toml:3: train.device = \"gpu\"", "--device=gpu"; its name when it was
-   not. */
+/* Where a key was given, for the start of a message: "run.toml:3: train.device = \"gpu\"" or "--device=gpu".
+   The key's name if it was not given. */
 const char *config_where(const config *cfg, const char *key);
-/* The class of AutoModel's that data.format follows from, "make_squad_dataset"; NULL: it was given itself, or not. */
+/* The AutoModel dataset class that decided data.format ("make_squad_dataset"); NULL if no class did. */
 const char *config_dataset_class(const config *cfg);
-/* One override, by the rules of the command line; config_check afterwards is the caller's. Accepts aliases
- * too. */
+/* Applies one override by the rules of the command line; aliases are allowed. The caller then calls
+   config_check. */
 ott_status config_set(config *cfg, const char *key, const char *value);
-/* Are all values built, and do they agree with each other? Values that follow from others are filled in. */
+/* Checks that all values are supported and that keys agree. Fills in values that follow from other keys. */
 ott_status config_check(config *cfg);
 /*
- * Lets checks outside of config report together. Call config_collect_begin, then config_collect(cfg, check(...)) for each check,
- * then config_collect_end. config_collect keeps the text of an OTT_ERR_CONFIG and returns OTT_OK for it; it returns other
- * failures. config_collect_end fails with all texts.
+ * Lets checks outside of config report together. Call config_collect_begin, then config_collect(cfg,
+ * check(...)) for each check, then config_collect_end. config_collect keeps the text of an OTT_ERR_CONFIG and
+ * returns OTT_OK for it; it returns other failures. config_collect_end fails with all texts.
  */
 void config_collect_begin(config *cfg);
 ott_status config_collect(config *cfg, ott_status status);
 ott_status config_collect_end(config *cfg);
-/* OTT_ERR_CONFIG if `name` has a control character. config_check refuses such paths, so a run must not take one from a file:
-   its config.toml could not be read again. */
+/* OTT_ERR_CONFIG if `name` has a control character. config_check refuses such paths. A run must also check
+   paths that it takes from files, because its config.toml could not be read back. */
 ott_status config_check_name(const char *key, const char *name);
-/* Are sequences at most model.max_seq_len long? To be asked again when a folder or a preset has given that. */
+/* Fails if a sequence length exceeds config_max_positions. Call it again after a folder or a preset set
+   model.max_seq_len. */
 ott_status config_check_lengths(const config *cfg);
-/* Gives the key of one argument, "--section.key=value", which must be a key of `allowed` (NULL-terminated: "float8." is all of a
-   section). *key: the canonical name. `user` begins the message about another key: "eval". */
+/* Applies one argument, "--section.key=value". The key must be in `allowed` (NULL-terminated; "float8."
+   allows the section). *key receives the canonical name. `user` ("eval") is the command that the message names
+   for any other key. */
 ott_status config_override(config *cfg, const char *argument, const char *const *allowed, const char *user,
                            const char **key);
-/* The output head, as filter_fqns names it in the config format of the run's file: "lm_head". */
+/* The name of the output head in filter_fqns, in the config format of the run's file: "lm_head". */
 const char *config_head_name(const config *cfg);
-/* The keys of [float8] that define a recipe; the others say where and when it applies. */
+/* The keys of [float8] that define a recipe. The section's other keys decide where and when it applies. */
 const char *const *config_recipe_keys(int *count);
-/* How many ranks read rows of their own: what follows from it is filled in, as train.grad_accum_steps, and what depends on
-   parallel sizes is checked. */
+/* Sets the number of data-parallel ranks (ranks that read different rows). Fills in values that follow from
+   it (train.grad_accum_steps) and checks the keys that depend on parallel sizes. */
 ott_status config_set_data_ranks(config *cfg, int64_t ranks);
-/* Do products compute with copies of master weights, never with these? */
+/* True if GEMMs read quantized or bf16 copies of the weights and never the fp32 masters. */
 bool config_copies_masters(const config *cfg);
-/* Rows of the data that a step takes, over all ranks. */
+/* Sequences per optimizer step, over all ranks. */
 int64_t config_step_rows(const config *cfg);
-/* Rows of a batch of evaluation, and tokens of a row: those of training, unless it is on and has its own. */
+/* Sequences per evaluation batch, and tokens per sequence: the training values unless eval is enabled and
+   sets its own. */
 int64_t config_evaluation_batch(const config *cfg);
 int64_t config_evaluation_length(const config *cfg);
-/* Appends the value of a key (canonical name) as written in TOML. */
+/* Appends the value of a key (canonical name) in TOML syntax. */
 ott_status config_show(const config *cfg, const char *key, str *out);
-/* The words of a choice key in the schema: config_word(cfg, "train.mixed_precision") is "fp8". NULL: not a
- * choice. */
+/* The word of a choice key: config_word(cfg, "train.mixed_precision") is "fp8". NULL for other keys. */
 const char *config_word(const config *cfg, const char *key);
 
-/* Appends the resolved configuration as TOML, each key with its meaning; it reads back to an equal config. */
+/* Appends the resolved configuration as TOML, with a comment per key. It reads back to an equal config. */
 ott_status config_write_toml(const config *cfg, str *out);
-/* Appends every key: section, name, type, default, what is allowed, meaning, other tools' names. */
+/* Appends the help of every key: section, name, type, default, allowed values, meaning, aliases. */
 ott_status config_help(str *out);
-/* The same of a section ("float8") or a key ("optimizer.lr"), by any tool's name of it. */
+/* Appends the help of one section ("float8") or key ("optimizer.lr"), under any tool's name. */
 ott_status config_help_about(const char *what, str *out);
-/* Calls back for each key whose values differ, with both as written in TOML. */
+/* Calls `callback` for each key with different values, with both values in TOML syntax. */
 typedef void (*config_difference)(void *user, const char *key, const char *value_a, const char *value_b);
 ott_status config_differences(const config *a, const config *b, config_difference callback, void *user);
 

@@ -1,8 +1,8 @@
 /*
- * config/diagnostic: what there is to say about the keys of a file and the options beside it: what keeps the
- * configuration from running, reported together once all of it has been read, and what has no effect, told in
- * the log. Remarks of one reason share a line. A remark counts until its key is given anew, and does not
- * count while the section it was made in is switched off. Internal to this floor.
+ * config/diagnostic: collects diagnostics about configuration keys: errors, which are reported together after
+ * everything was read, and keys without effect, which are logged. Diagnostics with the same reason share a
+ * line. A diagnostic is removed when its key is set again, and inactive while its section is switched off.
+ * Internal to config.
  */
 #ifndef CONFIG_DIAGNOSTIC_H
 #define CONFIG_DIAGNOSTIC_H
@@ -12,28 +12,29 @@
 
 typedef enum diagnostic_kind {
     DIAGNOSTIC_ERROR,   /* the configuration does not run */
-    DIAGNOSTIC_INSTEAD, /* something of PyTorch is steered; the reason says what Ottava does */
-    DIAGNOSTIC_INERT    /* no effect; the reason says why, or the key without which there is none */
+    DIAGNOSTIC_INSTEAD, /* the key controls PyTorch only; the reason is what Ottava does instead */
+    DIAGNOSTIC_INERT    /* no effect; the reason is why, or the key that it depends on ("distributed.pp") */
 } diagnostic_kind;
 
 typedef struct diagnostic {
     diagnostic_kind kind;
     const char *spelled;   /* the key as it was written */
-    const config_key *key; /* the key of the schema it is about; NULL: none */
-    const char *where;     /* "run.toml:3: train.seq_len = 512"; without a reason all there is to say;
-                              DIAGNOSTIC_INERT: the row of nothing.def */
-    const char *reason;    /* NULL: `where` says it */
-    bool done;             /* already part of another remark's line */
+    const config_key *key; /* the schema key concerned; NULL if there is none */
+    /* "run.toml:3: train.seq_len = 512"; the full message if reason is NULL; the row of ignored_keys.def if
+       INERT */
+    const char *where;
+    const char *reason; /* NULL: `where` is the full message */
+    bool done;          /* already printed in another diagnostic's line */
     struct diagnostic *next;
 } diagnostic;
 
-/* A feature's own switch (`enabled: false`) and the section it rules. */
+/* The switch of a section (`enabled: false`). */
 typedef struct diagnostic_switch {
     const char *section;
     bool off;
 } diagnostic_switch;
 
-enum { DIAGNOSTIC_SWITCHES = 64 }; /* there are some twenty; more are not kept */
+enum { DIAGNOSTIC_SWITCHES = 64 }; /* about twenty exist; further ones are dropped */
 
 typedef struct diagnostics {
     diagnostic *first, *last;
@@ -44,28 +45,28 @@ typedef struct diagnostics {
     int switch_count;
 } diagnostics;
 
-/* The texts are borrowed and must live as long as the configuration. */
+/* Adds a diagnostic. The texts are borrowed and must live as long as the configuration. */
 ott_status diagnostic_add(config *cfg, diagnostic_kind kind, const char *spelled, const config_key *key,
                           const char *where, const char *reason);
-/* Keeps the error text of a failed `status` for the report and returns OTT_OK. Other failures than
-   OTT_ERR_CONFIG are returned: nothing more can be read then. */
+/* For OTT_ERR_CONFIG, keeps the current error text for the report and returns OTT_OK. Returns any other
+   `status` unchanged. */
 ott_status diagnostic_failure(config *cfg, const char *spelled, const config_key *key, ott_status status);
-/* The key (either may be NULL) was given anew. */
+/* Removes the diagnostics of a key that was set again, by spelling or by schema key (either may be NULL). */
 void diagnostic_remove(config *cfg, const char *spelled, const config_key *key);
-/* All of a section was given up: `--peft=none`. */
+/* Removes the diagnostics of a section that was dropped: `--peft=none`. */
 void diagnostic_remove_section(config *cfg, const char *section);
-/* Notes the value of a key that ends in .enable or .enabled. */
+/* Records the value of a section switch. Ignores a path that does not end in .enable or .enabled. */
 ott_status diagnostic_switched(config *cfg, const char *path, bool on);
-/* Is the key of that name in a section that is switched off? */
+/* True if the key is in a section that is switched off. */
 bool diagnostic_is_off(const config *cfg, const char *spelled);
 
-/* Is there an obstacle that counts? For `spelled` only, unless it is NULL. */
+/* True if there is an active error, for `spelled` only unless it is NULL. */
 bool diagnostic_has_error(const config *cfg, const char *spelled);
-/* Is there one on a key, or in a section, of "a.b|c"? */
+/* True if there is an active error for one of the keys or sections of "a.b|c". */
 bool diagnostic_has_error_in(const config *cfg, const char *names);
-/* OTT_ERR_CONFIG with all obstacles, one a line, or OTT_OK when there is none. */
+/* OTT_ERR_CONFIG with all active errors, one a line; OTT_OK if there is none. */
 ott_status diagnostic_report(config *cfg);
-/* Logs what has no effect. */
+/* Logs the keys without effect. */
 void diagnostic_log(const config *cfg);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * config/family: the model families: one row for each says what tells its models from others, here and in
- * transformers' config.json. Readers of configurations and of Hugging Face folders, presets and models take
- * what they need from the row, so that a family is added by adding one.
+ * config/family: the table of model families. A row describes how a family differs from Llama, in the model
+ * and in transformers' config.json. Configurations, Hugging Face folders, presets and models read the same
+ * row, so a new family is a new row.
  */
 #ifndef CONFIG_FAMILY_H
 #define CONFIG_FAMILY_H
@@ -9,43 +9,43 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How config.json says that attention has a sliding window. */
+/* How config.json describes the sliding window of attention. */
 typedef enum family_window {
-    FAMILY_WINDOW_NONE,   /* it does not: transformers' models of the family have none */
-    FAMILY_WINDOW_KEY,    /* sliding_window */
-    FAMILY_WINDOW_LAYERS, /* use_sliding_window, and which layers have one */
-    FAMILY_WINDOW_PATTERN /* sliding_window, in all layers but every so many-th */
+    FAMILY_WINDOW_NONE,   /* the family has no window */
+    FAMILY_WINDOW_KEY,    /* sliding_window, for all layers */
+    FAMILY_WINDOW_LAYERS, /* use_sliding_window, and keys that list the layers with a window */
+    FAMILY_WINDOW_PATTERN /* sliding_window, for all layers but every full_every-th */
 } family_window;
 
-/* Where a block has norms. */
+/* Where a block applies its norms. */
 typedef enum family_norms {
-    FAMILY_NORMS_BEFORE, /* attention and the feed-forward */
-    FAMILY_NORMS_AROUND, /* each of them, before and after */
-    FAMILY_NORMS_AFTER,  /* each of them, and before none */
-    FAMILY_NORMS_SHARED  /* one before both, which run side by side */
+    FAMILY_NORMS_BEFORE, /* before attention and before the feed-forward (pre-norm) */
+    FAMILY_NORMS_AROUND, /* before and after each of the two */
+    FAMILY_NORMS_AFTER,  /* after each of the two (post-norm) */
+    FAMILY_NORMS_SHARED  /* one norm before both, which run in parallel */
 } family_norms;
 
-/* What routes tokens to the experts of a family's models. */
+/* How a family routes tokens to experts. */
 typedef enum family_experts {
-    FAMILY_EXPERTS_NONE,    /* they have none */
-    FAMILY_EXPERTS_SOFTMAX, /* the softmax of the router's logits */
-    FAMILY_EXPERTS_SIGMOID  /* their sigmoids and a bias, with shared experts and groups */
+    FAMILY_EXPERTS_NONE,    /* a dense model */
+    FAMILY_EXPERTS_SOFTMAX, /* softmax of the router's logits */
+    FAMILY_EXPERTS_SIGMOID  /* sigmoids of the logits plus a bias, with shared experts and groups */
 } family_experts;
 
 typedef enum family_norm {
     FAMILY_NORM_RMS,
-    FAMILY_NORM_RMS_ONE_PLUS, /* its weight is what it adds to 1 */
-    FAMILY_NORM_LAYER,        /* layer normalization */
-    FAMILY_NORM_LAYER_BIAS    /* with a bias */
+    FAMILY_NORM_RMS_ONE_PLUS, /* RMSNorm with the factor 1 + weight */
+    FAMILY_NORM_LAYER,        /* LayerNorm without bias */
+    FAMILY_NORM_LAYER_BIAS    /* LayerNorm with bias */
 } family_norm;
 
 typedef enum family_mlp {
     FAMILY_MLP_SWIGLU,
-    FAMILY_MLP_GEGLU,     /* gated, with GELU by tanh */
-    FAMILY_MLP_GEGLU_ERF, /* gated, with GELU by erf */
-    FAMILY_MLP_GELU,      /* that, and no gate: two matrices */
-    FAMILY_MLP_GELU_ERF,  /* two matrices, GELU by erf */
-    FAMILY_MLP_RELU       /* two matrices */
+    FAMILY_MLP_GEGLU,     /* gated, tanh GELU */
+    FAMILY_MLP_GEGLU_ERF, /* gated, exact GELU */
+    FAMILY_MLP_GELU,      /* two matrices without a gate, tanh GELU */
+    FAMILY_MLP_GELU_ERF,  /* two matrices, exact GELU */
+    FAMILY_MLP_RELU       /* two matrices, ReLU */
 } family_mlp;
 
 static inline bool family_mlp_is_gated(family_mlp m) {
@@ -55,47 +55,49 @@ static inline bool family_mlp_is_gated(family_mlp m) {
 typedef struct family {
     const char *name;          /* config.json's model_type, "llama" */
     const char *architecture;  /* "LlamaForCausalLM" */
-    const char *block_prefix;  /* what the names of blocks begin with in files; NULL: "model.layers" */
-    bool qkv_bias;             /* biases of q, k and v */
-    bool qk_norm;              /* RMSNorm of each head of q and k */
-    bool fused_qkv;            /* in files, q, k, v are one tensor, */
-    bool fused_gate_up;        /* and so are gate and up */
-    bool qk_norm_all_heads;    /* of all heads of q together, and of k */
-    bool qk_norm_head_weights; /* each head has weights of its own in them */
-    bool biases;               /* of every linear layer of a block */
+    const char *block_prefix;  /* prefix of the blocks' tensor names in files; NULL: "model.layers" */
+    bool qkv_bias;             /* q, k and v have biases */
+    bool qk_norm;              /* RMSNorm over each head of q and k */
+    bool fused_qkv;            /* files hold q, k and v as one tensor */
+    bool fused_gate_up;        /* files hold gate and up as one tensor */
+    bool qk_norm_all_heads;    /* qk_norm runs over all heads together */
+    bool qk_norm_head_weights; /* qk_norm has separate weights for each head */
+    bool biases;               /* every linear layer of a block has a bias */
     family_norms norms;
     family_norm norm;
     family_mlp mlp;
-    bool scale_embeddings;  /* the embedding's output times the root of its width */
-    bool rope_in_windows;   /* no rotary embedding in layers that see all */
-    bool rope_interleaved;  /* rotary embedding turns neighbours */
-    bool learned_positions; /* a table of vectors instead of rotary embedding, added to those of the tokens */
-    bool transposed;        /* in files, the matrices of blocks are [in, out] */
-    /* config.json */
-    bool bias_key;       /* attention_bias is a key, for biases of q, k, v and o */
-    bool qkv_bias_key;   /* it is one for biases of q, k and v alone; left out: qkv_bias */
-    bool biases_key;     /* use_bias is a key, for `biases` */
-    bool mlp_bias_key;   /* mlp_bias is a key, for biases of the feed-forward */
-    bool qk_norm_key;    /* use_qk_norm is a key, for norms of q and k */
-    bool interleave_key; /* rope_interleave is a key, for rope_interleaved */
-    double rotary_share; /* where partial_rotary_factor is left out; 0: it is no key, and whole heads turn */
-    bool kv_heads_optional; /* num_key_value_heads left out: as many as heads */
-    int head_dim;           /* where head_dim is left out; 0: hidden_size / num_attention_heads */
+    bool scale_embeddings;  /* the embedding's output is multiplied by sqrt(width) */
+    bool rope_in_windows;   /* layers without a window have no rotary embedding */
+    bool rope_interleaved;  /* rotary embedding rotates adjacent columns */
+    bool learned_positions; /* learned position embeddings instead of rotary ones */
+    bool transposed;        /* files hold the blocks' matrices as [in, out] */
+    /* keys of config.json, and their values if they are missing */
+    bool bias_key;       /* attention_bias exists: biases of q, k, v and o */
+    bool qkv_bias_key;   /* attention_bias exists: biases of q, k and v only; missing: qkv_bias */
+    bool biases_key;     /* use_bias exists: sets `biases` */
+    bool mlp_bias_key;   /* mlp_bias exists: biases of the feed-forward */
+    bool qk_norm_key;    /* use_qk_norm exists: sets qk_norm */
+    bool interleave_key; /* rope_interleave exists: sets rope_interleaved */
+    double
+        rotary_share; /* partial_rotary_factor if missing; 0: no such key, rotary embedding uses full heads */
+    bool kv_heads_optional; /* num_key_value_heads may be missing: num_attention_heads */
+    int head_dim;           /* head_dim if missing; 0: hidden_size / num_attention_heads */
     family_window window;
-    const char *activation_key; /* NULL: hidden_act */
-    const char *activation;     /* what it says; NULL: "silu", or "gelu_pytorch_tanh" by mlp */
-    int full_every;             /* FAMILY_WINDOW_PATTERN: of so many layers the last sees all */
-    bool tied;                  /* where tie_word_embeddings is left out */
-    double theta;               /* where rope_theta is left out; 0: 1e4 */
-    double local_theta;         /* of layers with a window; 0: the same */
-    int window_size;            /* where sliding_window is left out; 0: none */
+    const char *activation_key; /* name of the activation's key; NULL: hidden_act */
+    const char *activation;     /* its value; NULL: "silu" or "gelu_pytorch_tanh", depending on mlp */
+    int full_every;             /* FAMILY_WINDOW_PATTERN: every full_every-th layer has full attention */
+    bool tied;                  /* tie_word_embeddings if missing */
+    double theta;               /* rope_theta if missing; 0: 1e4 */
+    double local_theta;         /* rope_theta of layers with a window; 0: the same */
+    int window_size;            /* sliding_window if missing; 0: none */
     family_experts experts;
-    bool group_score_max; /* a group of experts is as good as its best one, not as its two best */
-    bool latent;          /* latent attention */
+    bool group_score_max; /* a group's score is its best expert's, not the sum of its top two */
+    bool latent;          /* multi-head latent attention (MLA) */
 } family;
 
-/* X(argument, constant, name, what transformers' classes begin with, what the language model's ends with, other members): in this order they are
-   tried for a model that its own family's config.json cannot describe. */
+/* X(argument, constant, name, prefix of transformers' classes, suffix of the language model's class, other
+   members). Export tries the families in this order if a model does not fit the config.json of its own
+   family. */
 #define FAMILIES(X, argument)                                                                                \
     X(argument, LLAMA, "llama", "Llama", "ForCausalLM", .bias_key = true, .mlp_bias_key = true,              \
       .kv_heads_optional = true)                                                                             \
@@ -161,7 +163,7 @@ typedef enum family_index {
 } family_index;
 
 extern const family family_table[FAMILY_COUNT];
-const family *family_find(const char *name); /* NULL when there is none */
+const family *family_find(const char *name); /* by config.json's model_type; NULL if unknown */
 static inline bool family_is(const family *f, family_index index) {
     return f == &family_table[index];
 }

@@ -1,16 +1,14 @@
-/*
- * config/load: a configuration file into a tree; its extension says which language it is in.
- */
+/* config/load: reads a configuration file into a tree. The extension selects TOML or YAML. */
 #ifndef CONFIG_LOAD_H
 #define CONFIG_LOAD_H
 
 #include "config/tree.h"
 
-#define LOAD_SIZE_LIMIT (1 << 20) /* bytes of a configuration file */
+#define LOAD_SIZE_LIMIT (1 << 20) /* largest configuration file, in bytes */
 
-/* Reads b->place. */
+/* Reads the file b->place into *out, which belongs to the builder's arena. Sets b->is_older. */
 ott_status load_file(tree_builder *b, node **out);
-/* True when the path ends as a configuration file does. */
+/* True if the path ends in .toml, .yaml or .yml. */
 bool load_is_config(const char *path);
 
 #endif

@@ -1,6 +1,4 @@
-/*
- * config/number: numbers as text, both ways, the same in every locale.
- */
+/* config/number: converts numbers from and to text, independent of the locale. */
 #ifndef CONFIG_NUMBER_H
 #define CONFIG_NUMBER_H
 
@@ -11,12 +9,12 @@
 extern "C" {
 #endif
 
-/* The whole of `text` is a decimal integer; an underscore may stand between two digits. */
+/* Parses a decimal integer of 64 bits, which may have underscores between digits. False if it is none. */
 bool number_parse_integer(const char *text, int64_t *out);
-/* The whole of `text` is a finite decimal number: 1, 1.5, 1e-5, 5e5. */
+/* Parses a finite decimal number: 1, 1.5, 1e-5, 5e5. False if it is none. */
 bool number_parse_real(const char *text, double *out);
-/* The shortest text that reads back to the same value, with a point or an exponent, into out[40]; returns
- * out. */
+/* Writes the shortest text that reads back to the same value, with a point or an exponent, into out[40].
+   Returns out. */
 const char *number_print_real(double value, char *out);
 
 #ifdef __cplusplus

@@ -1,7 +1,8 @@
 /*
- * config/rules: float8.module, data.datasets, data.phases and train.freeze_schedule written as lists of tables ([[float8.module]] in TOML, a list
- * of mappings in YAML), and data.anneal_weights as a table, which become the lists of texts "match=recipe", "path=weight NAME",
- * "10000 web=0.3 lr_scale=0.5" and "web=0.1" that the schema knows. Internal to this floor.
+ * config/rules: lets a file write some list keys as tables, and converts them to the texts of the schema.
+ * Internal to config. Lists of tables ([[float8.module]] in TOML): float8.module to "match=recipe",
+ * data.datasets to "path=weight NAME", data.phases to "10000 web=0.3 lr_scale=0.5", train.freeze_schedule to
+ * "100 lm_head". Tables: data.anneal_weights, peft.rank_pattern and peft.alpha_pattern to "web=0.1".
  */
 #ifndef CONFIG_RULES_H
 #define CONFIG_RULES_H
@@ -9,8 +10,8 @@
 #include "config/table.h"
 #include "config/tree.h"
 
-/* Gives *value the texts when it is such a list for those keys; leaves anything else as it is. `where` begins
-   the error message. */
+/* Replaces *value by its list of texts if `key` is one of these keys and *value has tables. Leaves other
+   values unchanged. `where` begins the error message. */
 ott_status rules_read(arena *memory, const config_key *key, const node **value, const char *where);
 
 #endif

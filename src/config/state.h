@@ -1,7 +1,5 @@
-/*
- * config/state: what a config remembers besides its values: where each was set, and what foreign keys said.
- * Internal to this floor.
- */
+/* config/state: the data of a config besides its values: where each key was set, and foreign keys. Internal
+   to config. */
 #ifndef CONFIG_STATE_H
 #define CONFIG_STATE_H
 
@@ -12,36 +10,35 @@
 #include "config/diagnostic.h"
 #include "config/table.h"
 
-/* Of one key of the schema. */
+/* Where and how one key of the schema was set. */
 typedef struct key_note {
-    bool set;            /* given by a file or an option */
-    bool in_file;        /* by the file being read */
+    bool set;            /* a file or an option set the key */
+    bool in_file;        /* the file being read set the key: a second value is an error */
     const char *where;   /* "run.toml:3: train.seq_len = 512" or "--train.seq_len=512"; NULL: never set */
-    const char *spelled; /* the name it was given by */
-    bool from_file;      /* by a file, not by an option */
+    const char *spelled; /* the name that the user wrote */
+    bool from_file;      /* set by a file, not by an option */
 } key_note;
 
 struct config_state {
     mem *account;
-    arena *memory;
-    const logger *lg;
-    key_note *keys;
+    arena *memory;    /* owns all texts and lists of the config */
+    const logger *lg; /* may be NULL */
+    key_note *keys;   /* one per key, by table_index */
     diagnostics diagnostics;
     foreign_state foreign;
     int64_t data_ranks; /* config_set_data_ranks; 0: not known yet */
-    bool reading_file;
-    bool deriving; /* one of our keys is given a value because of what a foreign key said */
+    bool reading_file;  /* values come from the file, not from options */
+    bool deriving;      /* one of our keys is being set from a foreign key */
 };
 
-/* Does the value of the key ask for nothing (its default, or one of its neutral words)? */
+/* True if the value requests nothing: it is the default or one of the key's neutral words. */
 bool config_is_neutral(const config *cfg, const config_key *key);
-/* Is it one of the neutral words? */
+/* True if the value is one of the key's neutral words. */
 bool config_is_listed(const config *cfg, const config_key *key);
 
-/* Does another key say now what this one was to say (a local file for a named dataset), or is its section
- * off? */
+/* True if another key overrides this one (a local file overrides a named dataset), or its section is off. */
 bool config_is_replaced(const config *cfg, const config_key *key);
 
-const key_note *state_note(const config *cfg, const char *path);
+const key_note *state_note(const config *cfg, const char *path); /* `path` must be a key of the schema */
 
 #endif

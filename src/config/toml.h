@@ -1,7 +1,5 @@
-/*
- * config/toml: TOML 1.0 into a tree, through the C++ library toml++. No C++ type and no exception leaves
- * it.
- */
+/* config/toml: reads TOML 1.0 into a tree with the C++ library toml++. The interface is plain C and throws
+   nothing. */
 #ifndef CONFIG_TOML_H
 #define CONFIG_TOML_H
 
@@ -11,7 +9,7 @@ extern "C" {
 
 #include "config/tree.h"
 
-/* `text` is UTF-8 (checked before). Errors name b->place, line and column. */
+/* `text` must be valid UTF-8. Errors name b->place, line and column. *out belongs to the builder's arena. */
 ott_status toml_read(tree_builder *b, const char *text, int64_t bytes, node **out);
 
 #ifdef __cplusplus

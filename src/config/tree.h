@@ -1,7 +1,7 @@
 /*
- * config/tree: what a configuration file or an option says before the schema gives it meaning: tables, lists
- * and scalars with their line. The TOML, YAML and command-line front ends make trees; assign.c reads them.
- * Nodes and texts live in the arena of the builder.
+ * config/tree: a parsed configuration file or option, before the schema interprets it: tables, lists and
+ * scalars with their lines. The TOML, YAML and command-line front ends build trees; assign.c reads them. The
+ * builder's arena owns nodes and texts.
  */
 #ifndef CONFIG_TREE_H
 #define CONFIG_TREE_H
@@ -15,22 +15,22 @@ typedef enum node_kind {
     NODE_BOOL,
     NODE_INTEGER,
     NODE_REAL,
-    NODE_TEXT,  /* quoted: a text and nothing else */
-    NODE_PLAIN, /* unquoted: the schema decides what it is */
+    NODE_TEXT,  /* quoted: always a text */
+    NODE_PLAIN, /* unquoted: the schema decides the type */
     NODE_LIST,
     NODE_TABLE
 } node_kind;
 
 typedef struct node {
     node_kind kind;
-    int line;            /* 0: not from a file */
-    const char *name;    /* in a table: the key; else NULL */
-    const char *text;    /* scalars: as written, without quotes */
-    int64_t integer;     /* NODE_INTEGER, NODE_BOOL */
-    double real;         /* NODE_REAL */
-    bool yaml;           /* NODE_PLAIN: numbers are written by YAML 1.1's rules */
-    const char *trouble; /* why the text could not be made; NULL: it is there */
-    struct node *first, *last, *next;
+    int line;                         /* 0: not from a file */
+    const char *name;                 /* the key of a table's entry; else NULL */
+    const char *text;                 /* scalars: as written, without quotes */
+    int64_t integer;                  /* NODE_INTEGER, NODE_BOOL */
+    double real;                      /* NODE_REAL */
+    bool yaml;                        /* NODE_PLAIN: parse numbers by the rules of YAML 1.1 */
+    const char *trouble;              /* error message if the text is not available; NULL: it is */
+    struct node *first, *last, *next; /* children, and the next sibling */
 } node;
 
 #define TREE_DEPTH_LIMIT 32
@@ -38,33 +38,32 @@ typedef struct node {
 
 /* Makes nodes; `place` (a file name) begins its error messages. */
 typedef struct tree_builder {
-    mem *account; /* for buffers given back at once */
-    arena *memory;
+    mem *account;  /* for temporary buffers */
+    arena *memory; /* for nodes and texts */
     const char *place;
-    int64_t nodes;
-    bool is_older; /* the file is the config.toml of a run that an older version wrote */
+    int64_t nodes; /* so far; at most TREE_NODE_LIMIT */
+    bool is_older; /* the file is a run's config.toml from an older version */
 } tree_builder;
 
-/* A new node at the end of `parent` (NULL: a root). name (NULL in lists) and text (may be NULL) are copied.
- */
+/* Appends a new node to `parent` (NULL: makes a root). Copies name (NULL in lists) and text (may be NULL). */
 ott_status tree_add(tree_builder *b, node *parent, node_kind kind, int line, const char *name,
                     const char *text, node **out);
-/* A copy of `source` with everything below it, named `name`, at the end of `parent`. */
+/* Appends a deep copy of `source`, named `name`, to `parent`. */
 ott_status tree_copy(tree_builder *b, node *parent, const node *source, const char *name, node **out);
-/* Do two trees say the same? */
+/* True if both trees have the same structure and values. */
 bool tree_equal(const node *a, const node *b);
-/* The child of that name, or NULL. */
+/* The child with that name; NULL if there is none. */
 node *tree_child(const node *table, const char *name);
-/* Makes a node of an option's text: a list ([a, "b"], (1, 2)), a quoted text, or a plain scalar. */
+/* Parses an option's text: a list ([a, "b"] or (1, 2)), a quoted text, or a plain scalar. */
 ott_status tree_from_text(tree_builder *b, const char *text, node **out);
 
-/* A plain scalar (or NODE_NULL) that stands for "nothing": null, none, None, ~ or empty. */
+/* True for NODE_NULL and for a plain null, none, None, ~ or empty scalar. */
 bool tree_is_null(const node *n);
-/* Appends the node as a message shows it: texts in quotes, long ones cut. */
+/* Appends the node for a message: texts are quoted, long ones are truncated. */
 void tree_show(str *out, const node *n);
-/* Appends one line of text as a message shows it: control characters escaped, at most `limit` bytes of it. */
+/* Appends at most `limit` bytes of text for a message, with control characters escaped. */
 void tree_show_text(str *out, const char *text, int limit);
-/* Has it control characters, as no key has? */
+/* True if the text has a control character, which no key may have. */
 bool tree_has_control(const char *text);
 
 #endif

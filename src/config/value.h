@@ -1,23 +1,21 @@
-/*
- * config/value: from a node to the typed value of a key, and back to text.
- */
+/* config/value: converts a node to the typed value of a key, and a value to text. */
 #ifndef CONFIG_VALUE_H
 #define CONFIG_VALUE_H
 
 #include "config/table.h"
 #include "config/tree.h"
 
-/* Reads `n` as a value of `key`: right type, in range, a known word. `where` begins the error message; texts
-   of the value live in `memory`. */
+/* Reads `n` as a value of `key`. Fails on a wrong type, range or word; `where` begins the message. `memory`
+   owns the value's texts. */
 ott_status value_read(arena *memory, const config_key *key, const node *n, const char *where,
                       config_value *out);
-/* Appends a value as TOML writes it. */
+/* Appends a value in TOML syntax. */
 void value_write(str *out, const config_key *key, const config_value *value);
-/* Appends the same without quotes around a text or a word, as help and messages show it. */
+/* The same without quotes around texts and words, for help and messages. */
 void value_show(str *out, const config_key *key, const config_value *value);
-/* Appends what the key accepts, for help: "[1, inf)", "bf16 | fp16". */
+/* Appends the allowed values for help: "[1, inf)" or "bf16 | fp16". */
 void value_allowed(str *out, const config_key *key);
-/* A plain scalar or NODE_BOOL as a truth value; false when it is none. */
+/* Reads NODE_BOOL or a plain true, false, ... into *out. Returns false if `n` is no truth value. */
 bool value_bool(const node *n, bool *out);
 
 #endif
