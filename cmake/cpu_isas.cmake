@@ -1,5 +1,6 @@
 # The CPU backend: src/cpu/backend*.c is compiled once; every other file once per ISA level, with
 # CPU_ISA naming it (cpu/simd/simd.h maps one 16-lane vector type onto it). It is chosen at run time.
+# Levels with a tile unit are compiled from src/cpu/tiles.c and the products alone.
 set(CPU_ISAS scalar)
 set(CPU_ISA_FLAGS_scalar -O2)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -8,6 +9,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(CPU_ISA_FLAGS_avx512 -O3 -march=x86-64-v4 -mtune=skylake-avx512 -mprefer-vector-width=512)
   # avx512 with one more unit: its files see CPU_ISA_avx512 too.
   set(CPU_ISA_FLAGS_avx512bf16 ${CPU_ISA_FLAGS_avx512} -mavx512bf16 -mavx512vbmi -DCPU_ISA_avx512=1)
+  # avx512bf16 with one more unit, which only products use: their files alone are compiled. amx_emulated has the unit in plain C.
+  set(CPU_TILE_ISAS amx amx_emulated)
+  set(CPU_ISA_FLAGS_amx_emulated ${CPU_ISA_FLAGS_avx512bf16} -DCPU_ISA_avx512bf16=1)
+  set(CPU_ISA_FLAGS_amx ${CPU_ISA_FLAGS_amx_emulated} -mamx-tile -mamx-bf16)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   list(APPEND CPU_ISAS neon)
@@ -16,7 +21,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
 endif()
 
 if(OTTAVA_SANITIZE)
-  foreach(isa IN LISTS CPU_ISAS)
+  foreach(isa IN LISTS CPU_ISAS CPU_TILE_ISAS)
     list(APPEND CPU_ISA_FLAGS_${isa} -O1)
   endforeach()
 endif()
@@ -24,11 +29,16 @@ endif()
 set(common_sources ${sources})
 list(FILTER common_sources INCLUDE REGEX "/backend[^/]*\\.c$")
 set(isa_sources ${sources})
-list(FILTER isa_sources EXCLUDE REGEX "/backend[^/]*\\.c$")
+list(FILTER isa_sources EXCLUDE REGEX "/(backend[^/]*|tiles)\\.c$")
+set(tile_sources src/cpu/tiles.c src/cpu/gemm/gemm.c src/cpu/gemm/grouped.c)
 
 add_library(ottava_cpu STATIC ${common_sources})
-foreach(isa IN LISTS CPU_ISAS)
-  add_library(ottava_cpu_${isa} OBJECT ${isa_sources})
+foreach(isa IN LISTS CPU_ISAS CPU_TILE_ISAS)
+  if(isa IN_LIST CPU_TILE_ISAS)
+    add_library(ottava_cpu_${isa} OBJECT ${tile_sources})
+  else()
+    add_library(ottava_cpu_${isa} OBJECT ${isa_sources})
+  endif()
   target_include_directories(ottava_cpu_${isa} PRIVATE src include)
   # Roots in vectors; and inner loops that lie in cache lines alike wherever the linker puts them: a sixth of a product's time.
   target_compile_options(ottava_cpu_${isa} PRIVATE ${CPU_ISA_FLAGS_${isa}} -fno-math-errno -falign-functions=64)

@@ -6,9 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ott_status open_cpu(mem *account, int threads, device **out) {
+static ott_status open_cpu(const backend_choice *c, mem *account, device **out) {
     backend_open_fn *test = backend_for_tests ? backend_for_tests() : NULL;
-    return test ? test(account, threads, out) : cpu_open(account, threads, NULL, out);
+    if (test) return test(account, c->threads, out);
+    TRY(cpu_open(account, c->threads, NULL, out));
+    const char *warning = cpu_warning(*out);
+    if (warning) log_warning(c->log, "Device cpu: %s", warning);
+    return OTT_OK;
 }
 
 static bool is_auto(const char *name) {
@@ -98,7 +102,7 @@ static bool try_gpu(const backend_choice *c, mem *account, device **out, bool *i
 
 static ott_status open_best(const backend_choice *c, mem *account, device **out) {
     bool is_here;
-    if (backend_for_tests && backend_for_tests()) return open_cpu(account, c->threads, out);
+    if (backend_for_tests && backend_for_tests()) return open_cpu(c, account, out);
     if (try_gpu(c, account, out, &is_here)) {
         log_info(c->log, "Device auto: %s", (*out)->name);
         return OTT_OK;
@@ -107,7 +111,7 @@ static ott_status open_best(const backend_choice *c, mem *account, device **out)
         log_warning(c->log, "Device auto: the CPU, though there is a GPU: %s", status_text());
     else
         log_debug(c->log, "Device auto: the CPU: %s", status_text());
-    return open_cpu(account, c->threads, out);
+    return open_cpu(c, account, out);
 }
 
 /* ---- by name ---- */
@@ -115,7 +119,7 @@ static ott_status open_best(const backend_choice *c, mem *account, device **out)
 ott_status backend_open(const backend_choice *c, mem *account, device **out) {
     *out = NULL;
     if (is_auto(c->name)) return open_best(c, account, out);
-    if (strcmp(c->name, "cpu") == 0) return open_cpu(account, c->threads, out);
+    if (strcmp(c->name, "cpu") == 0) return open_cpu(c, account, out);
     int index = gpu_index(c->name);
     return index < 0 ? fail_name(c->name) : open_gpu(c, index, account, out);
 }
@@ -147,6 +151,19 @@ ott_status backend_check(const char *name, const recipe *r) {
     ott_status status = check_device(name, r, account);
     mem_close(account);
     return status;
+}
+
+bool backend_has_tiles(const device *d) {
+    return cpu_has_tiles(d);
+}
+
+ott_status backend_tiles_speed(device *d, double *out) {
+    return cpu_tiles_speed(d, out);
+}
+
+const char *backend_tiles_refusal(const device *d) {
+    const char *warning = cpu_warning(d);
+    return warning ? warning : cpu_tiles_refusal();
 }
 
 const char *backend_peak_unit(const device *d, ott_dtype format) {

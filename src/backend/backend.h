@@ -40,6 +40,14 @@ ott_status backend_check(const char *name, const recipe *r);
    have the same text. Returns NULL for a GPU, which has its data sheet's peaks. */
 const char *backend_peak_unit(const device *d, ott_dtype format);
 
+/* Does the device compute products of ACCUMULATE_TILE32 with a tile unit? */
+bool backend_has_tiles(const device *d);
+/* Measures for some milliseconds how many times as fast an FP8 product is in the order ACCUMULATE_TILE32 as in one chain, on a
+   device with a tile unit. *out is 0 on any other device. */
+ott_status backend_tiles_speed(device *d, double *out);
+/* Why a CPU device does not use the tile unit of its processor. Returns NULL if it does, or if there is none. */
+const char *backend_tiles_refusal(const device *d);
+
 /* Not defined here. A test program that defines it has its device opened where the CPU's would be; NULL: no. */
 backend_open_fn *backend_for_tests(void) __attribute__((weak));
 

@@ -3,7 +3,7 @@
  * The one file of the floor that is compiled once.
  */
 #include "cpu/cpu.h"
-#include "cpu/isa.h"
+#include "cpu/tiles.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "tensor/host.h"
@@ -35,37 +35,53 @@ static bool has_avx512bf16(void) {
 }
 #endif
 
+#if CPU_HAS_amx
+static bool has_amx(void) {
+    return has_avx512bf16() && cpu_tiles_amx_is_usable();
+}
+#endif
+
 typedef struct isa_entry {
-    const cpu_isa *isa;
+    const cpu_isa *isa; /* NULL: that of the best level without tiles */
     bool (*available)(void);
+    const cpu_tiles *tiles;
+    bool is_for_tests; /* neither listed nor chosen unless it is named */
 } isa_entry;
 
 /* Worst first. */
 static const isa_entry isas[] = {
-    {&cpu_isa_scalar, always},
+    {.isa = &cpu_isa_scalar, .available = always},
 #if CPU_HAS_avx2
-    {&cpu_isa_avx2, has_avx2},
+    {.isa = &cpu_isa_avx2, .available = has_avx2},
 #endif
 #if CPU_HAS_avx512
-    {&cpu_isa_avx512, has_avx512},
+    {.isa = &cpu_isa_avx512, .available = has_avx512},
 #endif
 #if CPU_HAS_avx512bf16
-    {&cpu_isa_avx512bf16, has_avx512bf16},
+    {.isa = &cpu_isa_avx512bf16, .available = has_avx512bf16},
+#endif
+#if CPU_HAS_amx
+    {.available = has_amx, .tiles = &cpu_tiles_amx},
+    {.available = has_avx512bf16, .tiles = &cpu_tiles_amx_emulated, .is_for_tests = true},
 #endif
 #if CPU_HAS_neon
-    {&cpu_isa_neon, always},
+    {.isa = &cpu_isa_neon, .available = always},
 #endif
 };
 enum { ISA_COUNT = sizeof isas / sizeof isas[0] };
 
 /* All there are, in any build: to tell a misspelt ISA level from one that is not here. */
-static const char *const known[] = {"scalar", "avx2", "avx512", "avx512bf16", "neon"};
+static const char *const known[] = {"scalar", "avx2", "avx512", "avx512bf16", "amx", "amx_emulated", "neon"};
 enum { KNOWN_COUNT = sizeof known / sizeof known[0] };
+
+static const char *name_of(const isa_entry *e) {
+    return e->tiles ? e->tiles->name : e->isa->name;
+}
 
 int cpu_isas(const char **names) {
     int count = 0;
     for (int i = 0; i < ISA_COUNT; i++)
-        if (isas[i].available()) names[count++] = isas[i].isa->name;
+        if (!isas[i].is_for_tests && isas[i].available()) names[count++] = name_of(&isas[i]);
     return count;
 }
 
@@ -82,12 +98,12 @@ static ott_status refuse_isa(const char *name, bool from_environment) {
     for (int i = 0; i < count; i++)
         length += snprintf(list + length, sizeof list - (size_t)length, "%s%s", i ? ", " : "", names[i]);
     const char *origin = from_environment ? " (environment variable " CPU_ISA_VARIABLE ")" : "";
+    const char *why = strcmp(name, "amx") == 0 ? cpu_tiles_refusal() : NULL;
     if (is_isa_known(name))
-        return status_fail(
-            OTT_ERR_UNSUPPORTED,
-            "instruction set '%s'%s is not available on this machine; available: %s; leave " CPU_ISA_VARIABLE
-            " unset for the best of them",
-            name, origin, list);
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "instruction set '%s'%s is not available on this machine%s%s; available: %s; "
+                           "leave " CPU_ISA_VARIABLE " unset for the best of them",
+                           name, origin, why ? ": " : "", why ? why : "", list);
     const char *nearest = str_nearest(name, known, KNOWN_COUNT);
     return status_fail(OTT_ERR_ARGUMENT,
                        "unknown instruction set '%s'%s%s%s%s; available: %s; leave " CPU_ISA_VARIABLE
@@ -111,17 +127,31 @@ static bool pairs_are_faster(const cpu_isa *isa) {
     return answer == 2;
 }
 
-static ott_status choose_isa(const char *name, const cpu_isa **out) {
+/* The best level without tiles. */
+static const cpu_isa *best_isa(void) {
+    int i = ISA_COUNT - 1;
+    while (isas[i].tiles || !isas[i].available() ||
+           (isas[i].isa->has_pairs && !pairs_are_faster(isas[i].isa)))
+        i--;
+    return isas[i].isa;
+}
+
+/* tiles: NULL if the level has none. */
+static ott_status choose_isa(const char *name, const cpu_isa **isa, const cpu_tiles **tiles) {
     const char *wanted = name ? name : getenv(CPU_ISA_VARIABLE);
     bool any = !wanted || (!name && !*wanted);
     for (int i = ISA_COUNT - 1; i >= 0; i--) {
-        if (!any && strcmp(isas[i].isa->name, wanted) != 0) continue;
-        if (!isas[i].available() || (any && isas[i].isa->has_pairs && !pairs_are_faster(isas[i].isa)))
-            continue;
-        *out = isas[i].isa;
+        const isa_entry *e = &isas[i];
+        if (any ? !e->tiles || e->is_for_tests : strcmp(name_of(e), wanted) != 0) continue;
+        if (!e->available()) continue;
+        *tiles = e->tiles;
+        *isa = e->tiles ? best_isa() : e->isa;
         return OTT_OK;
     }
-    return refuse_isa(wanted, !name);
+    if (!any) return refuse_isa(wanted, !name);
+    *tiles = NULL;
+    *isa = best_isa();
+    return OTT_OK;
 }
 
 /* ---- peak ---- */
@@ -189,6 +219,18 @@ static const device_table table = {
     HOST_TABLE_MEMORY, .copy = copy_within, HOST_TABLE_EVENTS, .peak = measure_peak, .close = close_device,
 };
 
+cpu_device *cpu_from(device *d) {
+    return d->table == &table ? (cpu_device *)d : NULL;
+}
+
+bool cpu_has_tiles(const device *d) {
+    return d->table == &table && ((const cpu_device *)d)->tiles;
+}
+
+const char *cpu_warning(const device *d) {
+    return d->table == &table ? ((const cpu_device *)d)->warning : NULL;
+}
+
 const char *cpu_peak_unit(const device *d, ott_dtype format) {
     if (d->table != &table) return NULL;
     bool pairs = ((const cpu_device *)d)->isa->has_pairs && cpu_is_pair_format(format);
@@ -198,29 +240,51 @@ const char *cpu_peak_unit(const device *d, ott_dtype format) {
 /* Every recipe: operands of any format are decoded to fp32, or to pairs of bf16 numbers, before they are multiplied. */
 const backend_capabilities cpu_capabilities = {.name = "cpu", .alignment = MEM_ALIGNMENT};
 
-static ott_status fill_device(cpu_device *c, mem *account, int threads) {
+static void name_device(cpu_device *c) {
+    snprintf(c->name, sizeof c->name, "cpu %s, %d thread%s", c->tiles ? c->tiles->name : c->isa->name,
+             c->base.threads, c->base.threads == 1 ? "" : "s");
+}
+
+/* Gives the device the products of tiles, unless their bits are wrong here. */
+static ott_status take_tiles(cpu_device *c, const cpu_tiles *tiles) {
+    bool same;
+    c->tiles = tiles;
+    tiles->take(&c->ops);
+    TRY(cpu_tiles_compare(c, &same));
+    if (same) return OTT_OK;
+    c->tiles = NULL;
+    c->ops = *c->isa->ops;
+    c->warning =
+        "the tile unit (AMX) of this processor gives other bits than its vector units; Ottava does not "
+        "use it here";
+    return OTT_OK;
+}
+
+static ott_status fill_device(cpu_device *c, mem *account, int threads, const cpu_tiles *tiles) {
     TRY(pool_open(account, threads, &c->pool));
     c->base.threads = pool_threads(c->pool);
     void *scratch;
     TRY(mem_alloc_array(account, MEM_SCRATCH, c->base.threads, CPU_SCRATCH_BYTES, "thread scratch",
                         &scratch));
     c->scratch = scratch;
-    snprintf(c->name, sizeof c->name, "cpu %s, %d thread%s", c->isa->name, c->base.threads,
-             c->base.threads == 1 ? "" : "s");
+    if (tiles) TRY(take_tiles(c, tiles));
+    name_device(c);
     return OTT_OK;
 }
 
 ott_status cpu_open(mem *account, int threads, const char *isa, device **out) {
     *out = NULL;
     const cpu_isa *chosen = NULL;
-    TRY(choose_isa(isa, &chosen));
+    const cpu_tiles *tiles = NULL;
+    TRY(choose_isa(isa, &chosen, &tiles));
     void *memory;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(cpu_device), "the CPU device", &memory));
     cpu_device *c = memory;
     c->isa = chosen;
+    c->ops = *chosen->ops;
     c->base = (device){
-        .table = &table, .ops = chosen->ops, .can = &cpu_capabilities, .account = account, .name = c->name};
-    ott_status status = fill_device(c, account, threads);
+        .table = &table, .ops = &c->ops, .can = &cpu_capabilities, .account = account, .name = c->name};
+    ott_status status = fill_device(c, account, threads, tiles);
     if (status != OTT_OK) {
         close_device(&c->base);
         return status;

@@ -1,7 +1,7 @@
 /*
  * cpu/isa: private to the floor: what every file that is compiled once per ISA level shares.
  *
- * CPU_ISA names the ISA level (scalar, avx2, avx512, avx512bf16, neon). A function of such a file that another file calls
+ * CPU_ISA names the ISA level (scalar, avx2, avx512, avx512bf16, amx, neon). A function of such a file that another file calls
  * is named ISA(name), which becomes name_avx512. Each op of tensor/ops.def is ISA(<op>), declared here for all of them.
  */
 #ifndef CPU_ISA_H
@@ -26,7 +26,11 @@ typedef struct cpu_device {
     pool *pool;
     char *scratch; /* threads x CPU_SCRATCH_BYTES */
     const struct cpu_isa *isa;
-    char name[48]; /* "cpu avx512, 2 threads" */
+    const struct cpu_tiles
+        *tiles;          /* computes some of the products (cpu/tiles.h); NULL: the level has no tile unit */
+    op_table ops;        /* isa's, with the products of tiles */
+    char name[48];       /* "cpu avx512, 2 threads" */
+    const char *warning; /* cpu_warning */
 } cpu_device;
 
 /* What backend.c knows of a ISA level. */
@@ -50,6 +54,8 @@ static inline bool cpu_is_pair_format(ott_dtype d) {
 static inline cpu_device *cpu_of(const exec *cx) {
     return (cpu_device *)cx->device;
 }
+/* The CPU device; NULL if the device is no CPU. */
+cpu_device *cpu_from(device *d);
 static inline int cpu_threads(const exec *cx) {
     return cx->device->threads;
 }

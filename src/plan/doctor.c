@@ -28,6 +28,12 @@ static ott_status report_cpu(doctor *d, ott_context *context) {
     device *cpu;
     TRY(backend_open(&(backend_choice){.name = "cpu", .threads = context->threads}, context->account, &cpu));
     report(d, true, "cpu", cpu->name, NULL);
+    const char *refusal = backend_tiles_refusal(cpu);
+    if (refusal)
+        report(
+            d, false, "AMX", refusal,
+            "results are the same without AMX; the permission needs Linux 5.16 or newer, and a sandbox must "
+            "allow arch_prctl");
     device_close(cpu);
     return OTT_OK;
 }

@@ -511,6 +511,16 @@ bool case_compare_within(op_case *c, double most) {
     return case_compare(c);
 }
 
+bool case_is_impossible(const op_case *c, const device *d) {
+    const void *args = c->args;
+    const gemm_spec *spec = NULL;
+    if (strcmp(c->op->name, "gemm") == 0) spec = &((const gemm_args *)args)->spec;
+    if (strcmp(c->op->name, "grouped_gemm") == 0) spec = &((const grouped_gemm_args *)args)->spec;
+    if (strcmp(c->op->name, "grouped_gemm_weight") == 0)
+        spec = &((const grouped_gemm_weight_args *)args)->spec;
+    return spec && d->can->no_accumulate[spec->accumulate];
+}
+
 void case_describe(const op_case *c, char *text, size_t bytes) {
     static const char *const kinds[] = {"normal", "zeros", "extreme", "nonfinite"};
     int n = snprintf(text, bytes, "%s, act %s, shape %d, %s values, case %llu:", c->op->name,

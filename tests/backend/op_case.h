@@ -119,6 +119,8 @@ typedef struct case_device {
 /* Takes the device over, and closes it when this fails. */
 ott_status case_device_open(device *d, case_device *out);
 void case_device_close(case_device *d);
+/* Does the device say that it cannot sum in the case's order? */
+bool case_is_impossible(const op_case *c, const device *d);
 /* The pristine block to the device, with the arguments as it sees them; the op itself, with c->loaded; and the
    device's block to c->live. */
 ott_status case_load(op_case *c, const case_device *d, op_args *loaded);

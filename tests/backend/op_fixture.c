@@ -555,7 +555,8 @@ static const granularity *grouped_grains(op_case *c, const ott_dtype **formats) 
     return gemm_grains[dtype_is_fp8((*formats)[0]) ? case_draw(c, COUNT(gemm_grains)) : 0];
 }
 static void grouped_finish(op_case *c) {
-    gemm_spec spec = {.order = case_draw(c, 2) ? SCALE_PRODUCT : SCALE_A_THEN_B};
+    gemm_spec spec = {.accumulate = case_draw(c, 3) ? ACCUMULATE_FP32 : ACCUMULATE_TILE32,
+                      .order = case_draw(c, 2) ? SCALE_PRODUCT : SCALE_A_THEN_B};
     draw_ends(c, SIZE('R'));
     case_set(c, "spec", &spec, sizeof spec);
 }

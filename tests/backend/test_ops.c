@@ -33,7 +33,8 @@ static const ott_dtype act_dtypes[] = {OTT_F32, OTT_BF16, OTT_F16};
 
 static struct {
     mem *account;
-    case_device reference, devices[CPU_ISAS_MAX * THREAD_COUNTS + 1];
+    case_device reference, devices[CPU_ISAS_MAX * THREAD_COUNTS + 2];
+    const case_device *tiles; /* the level amx_emulated, for products alone; NULL: it is not available */
     int count;
     op_case c;
 } all;
@@ -45,6 +46,14 @@ static void succeed(ott_status status) {
 static void open_device(const char *name, int threads, const char *isa) {
     device *d;
     succeed(test_device_open_named(name, all.account, threads, isa, &d));
+    succeed(case_device_open(d, &all.devices[all.count++]));
+}
+
+static void open_tiles(void) {
+    device *d;
+    if (cpu_open(all.account, 3, "amx_emulated", &d) == OTT_ERR_UNSUPPORTED) return;
+    if (!d || !cpu_has_tiles(d)) fail_msg("%s", d ? cpu_warning(d) : status_text());
+    all.tiles = &all.devices[all.count];
     succeed(case_device_open(d, &all.devices[all.count++]));
 }
 
@@ -66,6 +75,7 @@ static int open_devices(void **state) {
     for (int i = 0; i < count; i++)
         for (int t = 0; t < THREAD_COUNTS; t++) open_device(NULL, thread_counts[t], isas[i]);
     open_device("fenced", 2, NULL);
+    open_tiles();
     return 0;
 }
 
@@ -92,12 +102,6 @@ static int64_t launches(void) {
     return is_emulated() ? cudart_launches : 0;
 }
 
-/* A sum that the device says it cannot make. */
-static bool is_impossible(const op_case *c, const device *d) {
-    const gemm_args *g = (const gemm_args *)(const void *)c->args;
-    return strcmp(c->op->name, "gemm") == 0 && d->can->no_accumulate[g->spec.accumulate];
-}
-
 /* Products and attention of a GPU are a library's: random numbers of one size tell how exact it is. */
 static bool compare(op_case *c, const device *d) {
     bool library = strcmp(c->op->name, "gemm") == 0 || strncmp(c->op->name, "attention", 9) == 0;
@@ -111,7 +115,7 @@ static void run_everywhere(op_case *c) {
     if (case_expect(c, &all.reference) != OTT_OK) fail_msg("reference: %s: %s", text, status_text());
     for (int i = 0; i < all.count; i++) {
         const case_device *d = &all.devices[i];
-        if (is_impossible(c, d->device)) continue;
+        if (case_is_impossible(c, d->device) || (d == all.tiles && !strstr(c->op->name, "gemm"))) continue;
         if (case_run(c, d) != OTT_OK) fail_msg("%s: %s: %s", d->device->name, text, status_text());
         if (!compare(c, d->device)) fail_msg("%s: %s: %s", d->device->name, text, c->message);
     }

@@ -25,6 +25,21 @@ devices devices_open(void) {
     return d;
 }
 
+void devices_add_tiles(devices *d) {
+    static const int threads[] = {1, 3};
+    for (int t = 0; t < 2; t++) {
+        device **added = &d->list[d->count];
+        ott_status status = cpu_open(d->account, threads[t], "amx_emulated", added);
+        if (status == OTT_ERR_UNSUPPORTED) return;
+        if (status != OTT_OK || !cpu_has_tiles(*added)) {
+            fprintf(stderr, "devices_add_tiles: %s\n",
+                    status == OTT_OK ? cpu_warning(*added) : status_text());
+            abort();
+        }
+        d->count++;
+    }
+}
+
 void devices_close(devices *d) {
     for (int i = 0; i < d->count; i++) device_close(d->list[i]);
     mem_close(d->account);

@@ -7,7 +7,7 @@
 
 #include "cpu/cpu.h"
 
-#define DEVICES_MAX (4 * CPU_ISAS_MAX)
+#define DEVICES_MAX (4 * CPU_ISAS_MAX + 2)
 
 typedef struct devices {
     mem *account;
@@ -17,6 +17,8 @@ typedef struct devices {
 
 /* 1, 2, 3 and 5 threads of each ISA level. Aborts when one cannot be opened. */
 devices devices_open(void);
+/* Adds the level amx_emulated, which no list has, where it is available. */
+void devices_add_tiles(devices *d);
 void devices_close(devices *d);
 
 #endif

@@ -5,10 +5,13 @@
 #include <cmocka.h>
 
 #include "cpu/cpu.h"
+#include "cpu/tiles.h"
 #include "tensor/exec.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+bool cpu_tiles_fault;
 
 static mem *account;
 
@@ -49,6 +52,8 @@ static void opens_every_isa_and_the_best_without_a_name(void **state) {
     assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_OK);
     /* The level with a unit for pairs is the best only where the unit is faster than that of the level before. */
     bool has_pairs = strcmp(names[count - 1], "avx512bf16") == 0;
+    bool has_tiles = strcmp(names[count - 1], "amx") == 0;
+    assert_int_equal(cpu_has_tiles(d), has_tiles);
     assert_non_null(strstr(d->name, has_pairs ? "avx512" : names[count - 1]));
     assert_non_null(strstr(d->name, ", 1 thread"));
     assert_null(strstr(d->name, "threads"));
@@ -164,6 +169,48 @@ static void the_peak_is_measured(void **state) {
     device_close(d);
 }
 
+/* The level for tests is opened by its name only, and listed nowhere. */
+static void the_emulated_tile_unit_is_for_tests(void **state) {
+    (void)state;
+    const char *names[CPU_ISAS_MAX];
+    int count = cpu_isas(names);
+    device *d;
+    for (int i = 0; i < count; i++) assert_string_not_equal(names[i], "amx_emulated");
+    setenv(CPU_ISA_VARIABLE, "amx_emulated", 1);
+    ott_status status = cpu_open(account, 2, NULL, &d);
+    if (status == OTT_ERR_UNSUPPORTED) {
+        assert_null(strstr(strstr(status_text(), "available:"), "amx_emulated"));
+        skip();
+    }
+    assert_int_equal(status, OTT_OK);
+    assert_string_equal(d->name, "cpu amx_emulated, 2 threads");
+    assert_true(cpu_has_tiles(d));
+    assert_null(cpu_warning(d));
+    double speed;
+    assert_int_equal(cpu_tiles_speed(d, &speed), OTT_OK);
+    assert_true(speed > 0 && speed < 1e6);
+    device_close(d);
+    assert_int_equal(cpu_open(account, 1, "scalar", &d), OTT_OK);
+    assert_int_equal(cpu_tiles_speed(d, &speed), OTT_OK);
+    assert_true(speed == 0 && !cpu_has_tiles(d) && !cpu_warning(d));
+    device_close(d);
+}
+
+/* A unit that adds the chains of a tile in another order: some last bits differ. */
+static void a_tile_unit_with_other_bits_is_not_used(void **state) {
+    (void)state;
+    device *d;
+    cpu_tiles_fault = true;
+    ott_status status = cpu_open(account, 2, "amx_emulated", &d);
+    cpu_tiles_fault = false;
+    if (status == OTT_ERR_UNSUPPORTED) skip();
+    assert_int_equal(status, OTT_OK);
+    assert_false(cpu_has_tiles(d));
+    assert_non_null(strstr(cpu_warning(d), "other bits"));
+    assert_non_null(strstr(d->name, "cpu avx512"));
+    device_close(d);
+}
+
 /* Only the level avx512bf16 has a unit of its own for FP8 and BF16 operands. */
 static void peaks_have_units(void **state) {
     (void)state;
@@ -172,6 +219,7 @@ static void peaks_have_units(void **state) {
     int count = cpu_isas(names);
     for (int i = 0; i < count; i++) {
         device *d;
+        if (strcmp(names[i], "amx") == 0) continue; /* it has the units of the level that it extends */
         bool pairs = strcmp(names[i], "avx512bf16") == 0;
         assert_int_equal(cpu_open(account, 1, names[i], &d), OTT_OK);
         assert_string_equal(cpu_peak_unit(d, OTT_F32), "fp32 multiply-add");
@@ -200,6 +248,8 @@ int main(void) {
         TEST(every_op_is_there_in_every_isa),
         TEST(the_peak_is_measured),
         TEST(peaks_have_units),
+        TEST(the_emulated_tile_unit_is_for_tests),
+        TEST(a_tile_unit_with_other_bits_is_not_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

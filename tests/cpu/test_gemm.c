@@ -552,6 +552,7 @@ static void tiles_of_32_that_are_not_whole(void **state) {
 static int setup(void **state) {
     (void)state;
     all = devices_open();
+    devices_add_tiles(&all);
     return 0;
 }
 

@@ -76,12 +76,6 @@ static ott_status run_case(void) {
     return case_compare(&c) ? OTT_OK : status_fail(OTT_ERR_INTERNAL, "%s", c.message);
 }
 
-/* A sum that the device says it cannot make. */
-static bool is_impossible(void) {
-    const gemm_args *g = (const gemm_args *)(const void *)c.args;
-    return strcmp(c.op->name, "gemm") == 0 && gpu.device->can->no_accumulate[g->spec.accumulate];
-}
-
 static int cases_of(const op_info *op) {
     for (int i = 0; i < op->field_count; i++) {
         if (op->fields[i].kind == OP_QTENSOR) return CASES_OF_FORMS;
@@ -97,7 +91,7 @@ static bool run_op(const op_info *op) {
     for (int i = 0; i < count; i++) {
         value_kind kind = (value_kind)((i + i / shapes) % VALUE_KINDS);
         bool made = case_make(&c, op, formats[(i + i / shapes) % dtypes], i % shapes, kind, (uint64_t)i);
-        if (made && is_impossible()) continue;
+        if (made && case_is_impossible(&c, gpu.device)) continue;
         if (made && run_case() == OTT_OK) continue;
         char text[1500];
         case_describe(&c, text, sizeof text);

@@ -7,11 +7,12 @@
  */
 #include "cpu/gemm/gemm.h"
 #include "cpu/gemm/blocks.h"
-#include "cpu/gemm/skinny.h"
-#include "cpu/gemm/kernel.h"
+#include "cpu/gemm/choose.h"
 #include "cpu/gemm/pack.h"
 #include "cpu/gemm/pairs.h"
-#include "cpu/gemm/tile32.h"
+#if !SIMD_HAS_TILES
+#include "cpu/gemm/skinny.h"
+#endif
 
 static int64_t at_most(int64_t x, int64_t limit) {
     return x < limit ? x : limit;
@@ -25,31 +26,6 @@ typedef struct gemm_stage {
     bool first, last;
 } gemm_stage;
 
-/* A tile of C: its row tile and its column tile, counted from the first of the block. */
-typedef struct gemm_place {
-    int64_t row_tile, column_tile;
-} gemm_place;
-
-static gemm_arithmetic choose_arithmetic(const gemm_job *job, const gemm_work *w, gemm_place at) {
-#if SIMD_HAS_PAIRS
-    if (job->terms == 2) {
-        int least = w->least_a[at.row_tile % GEMM_A_TILES] + w->least_b[at.column_tile];
-        return least >= PAIR_LEAST ? GEMM_PAIRS : GEMM_PAIRS_APART;
-    }
-#endif
-    (void)w, (void)at;
-    return gemm_of_terms(pack_is_fp8(job->args->a->t.dtype) && pack_is_fp8(job->args->b->t.dtype));
-}
-
-static gemm_kernel choose_kernel(const gemm_job *job, const gemm_work *w, gemm_a_layout layout, gemm_part p,
-                                 gemm_place at) {
-    accumulate_mode mode = job->args->spec.accumulate;
-    if (recipe_accumulate_is_hopper(mode))
-        return ISA(gemm_tensorcore)(layout, mode == ACCUMULATE_HOPPER_SPLIT);
-    int variant = gemm_variant(p.n <= 16, choose_arithmetic(job, w, at));
-    return job->tile32 ? tile32_kernels[variant][layout] : gemm_kernels[variant][layout][p.m - 1];
-}
-
 static float smallest_normal(ott_dtype d) {
     return d == OTT_E4M3 ? 0x1p-6f : 0x1p-14f;
 }
@@ -60,7 +36,7 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
                             gemm_stage stage) {
     _Alignas(64) float finished[GEMM_TILE];
     const gemm_args *g = job->args;
-    gemm_a_layout layout = g->a->transposed ? GEMM_A_PANEL : GEMM_A_ROWS;
+    gemm_a_layout layout = gemm_layout_of(g->a);
     int64_t tile_step = layout == GEMM_A_PANEL ? GEMM_A_STEP * stage.length : GEMM_MR * GEMM_A_LD;
     int64_t size = dtype_bytes(g->c->dtype);
     int64_t blocks = job->block ? blocks_of(stage.kc, job->block) : 0;
@@ -71,7 +47,7 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
         for (int64_t i = 0; i < p.m; i += GEMM_MR) {
             gemm_part part = {p.i + i, at_most(p.m - i, GEMM_MR), p.j + j, at_most(p.n - j, GEMM_NR)};
             gemm_place at = {row_tile + i / GEMM_MR, j / GEMM_NR};
-            gemm_kernel kernel = choose_kernel(job, w, layout, part, at);
+            gemm_kernel kernel = choose_kernel(job, w, part, at);
             tile.rows = part.m;
             tile.kc = stage.length;
             tile.a = w->a + i / GEMM_MR * tile_step;
@@ -156,6 +132,19 @@ static void multiply_part(const gemm_job *job, gemm_work *w, gemm_part p) {
 
 /* ---- threads ---- */
 
+/* A thread configures its tile unit for each product and releases it after. Else each switch to another thread would
+   save the 8 KiB of its registers. To configure takes less time than to pack a row. */
+static void start_unit(void) {
+#if SIMD_HAS_TILES
+    tile_configure();
+#endif
+}
+static void stop_unit(void) {
+#if SIMD_HAS_TILES
+    tile_release();
+#endif
+}
+
 static void gemm_task(void *argument, int thread, int threads) {
     const gemm_job *job = argument;
     (void)threads;
@@ -165,7 +154,17 @@ static void gemm_task(void *argument, int thread, int threads) {
     pool_share(job->n, job->grain, thread % job->grid_n, job->grid_n, &j, &j_end);
     gemm_part part = {i, i_end - i, j, j_end - j};
     if (part.m <= 0 || part.n <= 0) return;
+    start_unit();
     multiply_part(job, cpu_scratch(job->cx, thread), part);
+    stop_unit();
+}
+
+static pool_task choose_task(const gemm_job *job) {
+#if !SIMD_HAS_TILES
+    if (gemm_is_skinny(job)) return gemm_skinny_task;
+#endif
+    (void)job;
+    return gemm_task;
 }
 
 static int64_t share_of_grains(int64_t count, int64_t grain, int parts) {
@@ -225,7 +224,7 @@ ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor) {
     /* A few microseconds of work: waking another thread may take longer. */
     enum { WORTH_SPLITTING = 1 << 19 };
     bool alone = job.m * job.n * (job.k + 16) < WORTH_SPLITTING;
-    pool_task task = gemm_is_skinny(&job) ? gemm_skinny_task : gemm_task;
+    pool_task task = choose_task(&job);
     choose_grid(&job, alone ? 1 : cpu_threads(cx));
     if (alone)
         task(&job, 0, 1);

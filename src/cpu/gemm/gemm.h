@@ -20,7 +20,11 @@
 
 /* The micro-kernel's tile: MR rows of A by NV vectors of rows of B, as many sums as leave registers for the
    operands. A panel of A gives the MR numbers of a term A_STEP places, so that they are aligned. */
-#if defined(CPU_ISA_avx512)
+#if SIMD_HAS_TILES
+#define GEMM_MR     32
+#define GEMM_A_STEP 32
+#define GEMM_NV     2
+#elif defined(CPU_ISA_avx512)
 #define GEMM_MR     14
 #define GEMM_A_STEP 16
 #define GEMM_NV     2
@@ -42,7 +46,7 @@
 enum {
     GEMM_KC = 1024,                          /* packed elements of the contraction at a time */
     GEMM_TERMS_MAX = SIMD_HAS_PAIRS ? 2 : 1, /* terms in a packed element */
-    GEMM_MC = 168,                           /* rows of A packed at a time */
+    GEMM_MC = SIMD_HAS_TILES ? 160 : 168,    /* rows of A packed at a time */
     GEMM_MB = 6 * GEMM_MC,
     GEMM_NB = 512,
     GEMM_B_FLOATS = GEMM_NB * GEMM_KC,

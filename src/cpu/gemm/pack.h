@@ -13,7 +13,7 @@
 /* Part of an operand: rows [row, row + rows) and terms [k, k + kc) of the contraction, in `length` packed elements. */
 typedef struct gemm_block {
     int64_t row, rows, k, kc, length;
-    bool tile32; /* a pair holds the even or the odd terms of four (PAIR_TILE32) */
+    bool tile32; /* a pair holds the even or the odd terms of four (PAIR_TILE32), but not on the tile unit */
 } gemm_block;
 
 SIMD bool pack_is_fp8(ott_dtype d) {
@@ -34,7 +34,7 @@ SIMD v16 pack_padding(bool minus) {
 }
 #if SIMD_HAS_PAIRS
 SIMD pair_order pack_order(const gemm_block *b) {
-    return b->tile32 ? PAIR_TILE32 : PAIR_CHAIN;
+    return b->tile32 && !SIMD_HAS_TILES ? PAIR_TILE32 : PAIR_CHAIN;
 }
 #endif
 /* 16 packed elements of one row, whose contraction is contiguous from `index` on: n terms, then padding. minus: the
@@ -64,7 +64,43 @@ SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_bl
     return e < b->kc ? pack_load_n(o->t.data, d, (b->k + e) * o->t.ld + row, n) : pack_padding(minus);
 }
 
+/* Packed elements written for all panels before the next ones are: as many as let each cache line of the source be
+   used up while it is there, whatever the leading dimension. */
+enum { PACK_ELEMENTS = 8 };
+
 /* ---- A ---- */
+
+#if SIMD_HAS_TILES
+
+/* Where row i of a block and its packed elements from e on are, in whole tiles (cpu/gemm/amx.h). */
+SIMD float *pack_tile_row(float *out, int64_t length, int64_t i, int64_t e) {
+    return out + i / GEMM_MR * GEMM_MR * length + e * GEMM_MR + i % GEMM_MR * TILE_SIDE;
+}
+SIMD int64_t pack_tile_rows(gemm_block b) {
+    return (b.rows + GEMM_MR - 1) / GEMM_MR * GEMM_MR;
+}
+/* Contraction contiguous. Rows that complete a panel are 0. */
+SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
+    for (int64_t i = 0; i < pack_tile_rows(b); i++)
+        for (int64_t e = 0; e < b.length; e += TILE_SIDE) {
+            int64_t k = e * terms, from = (b.row + i) * o->t.ld + b.k + k;
+            v16_store(pack_tile_row(out, b.length, i, e),
+                      i < b.rows ? pack_along(o, d, terms, &b, from, b.kc - k, true) : v16_zero());
+        }
+}
+/* Rows contiguous. */
+SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
+    v16 t[TILE_SIDE];
+    for (int64_t e = 0; e < b.length; e += TILE_SIDE)
+        for (int64_t i = 0; i < pack_tile_rows(b); i += TILE_SIDE) {
+            for (int64_t j = 0; j < TILE_SIDE; j++)
+                t[j] = pack_across(o, d, terms, &b, b.row + i, b.rows - i, e + j, true);
+            v16_transpose(t);
+            for (int64_t j = 0; j < TILE_SIDE; j++) v16_store(pack_tile_row(out, b.length, i + j, e), t[j]);
+        }
+}
+
+#else
 
 /* Contraction contiguous: row i at out + i*GEMM_A_LD. Up to 15 elements beyond the row's last are written, and never
  * read. */
@@ -93,10 +129,6 @@ SIMD void pack_store_step(float *to, v16 x) {
 #endif
 }
 
-/* Packed elements written for all panels before the next ones are: as many as let each cache line of the source be
-   used up while it is there, whatever the leading dimension. */
-enum { PACK_ELEMENTS = 8 };
-
 /* Rows contiguous: [panel of GEMM_MR rows][element][GEMM_A_STEP]. */
 SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t length = b.length, available = o->t.columns - b.row;
@@ -109,6 +141,8 @@ SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms
                                 pack_across(o, d, terms, &b, b.row + i, available - i, t, true));
     }
 }
+
+#endif
 
 /* ---- B: [panel of GEMM_NR rows][element][GEMM_NR], rows that are not there are 0 ---- */
 
@@ -193,10 +227,11 @@ SIMD void pack_b_rows(float *out, const operand *o, ott_dtype d, int64_t terms, 
 SIMD void pack_panel_pairs(const operand *o, ott_dtype d, const gemm_block *b, int64_t row, int64_t e,
                            v16 out[PANEL_VECTORS]) {
 #if SIMD_HAS_PAIRS
-    int64_t k = b->k + (b->tile32 ? e / 2 * 4 : 2 * e);
+    bool tile32 = pack_order(b) == PAIR_TILE32;
+    int64_t k = b->k + (tile32 ? e / 2 * 4 : 2 * e);
     v16 next[PANEL_VECTORS];
     panel_pairs(o, d, row, k, out);
-    if (!b->tile32) return;
+    if (!tile32) return;
     panel_pairs(o, d, row, k + 2, next);
     SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) out[v] =
         e % 2 ? v16_pair_seconds(out[v], next[v]) : v16_pair_firsts(out[v], next[v]);
@@ -241,11 +276,17 @@ SIMD void pack_b_packed(float *out, const operand *o, ott_dtype d, int64_t terms
     case OTT_E5M2: function(out, o, OTT_E5M2, 2, b); break;                                                  \
     default: function(out, o, OTT_BF16, 2, b); break;                                                        \
     }
+#if SIMD_HAS_TILES
+#define PACK_BY_TERMS(terms, function, out, o, b)                                                            \
+    (void)(terms); /* pairs only */                                                                          \
+    PACK_EACH_PAIR_FORMAT(function, out, o, b)
+#else
 #define PACK_BY_TERMS(terms, function, out, o, b)                                                            \
     if ((terms) == 2)                                                                                        \
         PACK_EACH_PAIR_FORMAT(function, out, o, b)                                                           \
     else                                                                                                     \
         PACK_EACH_FORMAT(function, out, o, b)
+#endif
 #else
 #define PACK_BY_TERMS(terms, function, out, o, b)                                                            \
     (void)(terms);                                                                                           \

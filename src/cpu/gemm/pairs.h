@@ -8,6 +8,7 @@
 #define CPU_GEMM_PAIRS_H
 
 #include "cpu/gemm/pack.h"
+#include "cpu/gemm/tile.h"
 
 /* Terms of the contraction in a packed element of this product's operands. */
 static inline int64_t pairs_terms(const gemm_args *g) {
@@ -37,7 +38,7 @@ static void pairs_note_a(gemm_work *w, const operand *a, int64_t rows, int64_t l
                          bool first) {
     for (int64_t i = 0; i < rows; i += GEMM_MR, noted++) {
         int64_t there = rows - i < GEMM_MR ? rows - i : GEMM_MR;
-        int exponent = a->transposed
+        int exponent = gemm_layout_of(a) == GEMM_A_PANEL
                            ? pairs_least(w->a + i / GEMM_MR * GEMM_A_STEP * length, a->t.dtype, 1,
                                          GEMM_A_STEP * length, 0)
                            : pairs_least(w->a + i * GEMM_A_LD, a->t.dtype, there, length, GEMM_A_LD);

@@ -9,8 +9,12 @@
 /* How a packed block of A lies. */
 typedef enum gemm_a_layout {
     GEMM_A_ROWS, /* row i at a + i*GEMM_A_LD, k contiguous */
-    GEMM_A_PANEL /* element k at a + k*GEMM_A_STEP, rows contiguous */
+    GEMM_A_PANEL /* element k at a + k*GEMM_A_STEP, rows contiguous; on the tile unit as cpu/gemm/amx.h says */
 } gemm_a_layout;
+
+static inline gemm_a_layout gemm_layout_of(const operand *a) {
+    return SIMD_HAS_TILES || a->transposed ? GEMM_A_PANEL : GEMM_A_ROWS;
+}
 
 /* What a tile's sums are extended by, and where they are. */
 typedef struct gemm_tile {
@@ -58,19 +62,19 @@ SIMD_PRIMITIVE v16 gemm_extended(v16 a, v16 b, v16 sum, gemm_arithmetic how) {
     return v16_fma(a, b, sum);
 }
 
-/* The block's sums onto those of the blocks before it: scale_order of fp8/recipe.h. */
+/* A block's sums of row i and vector v onto those of the blocks before it: scale_order of fp8/recipe.h. */
+SIMD void gemm_add_scaled(const gemm_tile *t, int64_t i, int v, v16 sum, scale_order order) {
+    v16 scale_inv_a = v16_set1(t->scale_inv_a[i]), scale_inv_b = v16_load(t->scale_inv_b + 16 * v);
+    float *y = t->sums + i * GEMM_NR + 16 * v;
+    if (order == SCALE_PRODUCT)
+        v16_store(y, v16_fma(sum, v16_mul(scale_inv_a, scale_inv_b), v16_load(y)));
+    else
+        v16_store(y, v16_fma(v16_mul(sum, scale_inv_a), scale_inv_b, v16_load(y)));
+}
 SIMD void gemm_add_block(const gemm_tile *t, int rows, int vectors, v16 sum[GEMM_MR][GEMM_NV],
                          scale_order order) {
     SIMD_UNROLL for (int i = 0; i < rows; i++) {
-        v16 scale_inv_a = v16_set1(t->scale_inv_a[i]);
-        SIMD_UNROLL for (int v = 0; v < vectors; v++) {
-            float *y = t->sums + i * GEMM_NR + 16 * v;
-            v16 scale_inv_b = v16_load(t->scale_inv_b + 16 * v);
-            if (order == SCALE_PRODUCT)
-                v16_store(y, v16_fma(sum[i][v], v16_mul(scale_inv_a, scale_inv_b), v16_load(y)));
-            else
-                v16_store(y, v16_fma(v16_mul(sum[i][v], scale_inv_a), scale_inv_b, v16_load(y)));
-        }
+        SIMD_UNROLL for (int v = 0; v < vectors; v++) gemm_add_scaled(t, i, v, sum[i][v], order);
     }
 }
 
@@ -85,6 +89,24 @@ SIMD void gemm_leave(const gemm_tile *t, int rows, int vectors, v16 sum[GEMM_MR]
                 v16_store(t->sums + i * GEMM_NR + 16 * v, sum[i][v]);
         }
     }
+}
+
+/* Extends the sums that are in t->start by a tile's products, into `sums`, which may be t->start. */
+typedef void (*gemm_multiply)(const gemm_tile *t, float *sums);
+
+/* A tile by a kernel that keeps its sums in memory. Block scales apply to its sums before they are added. */
+static inline void gemm_multiply_scaled(const gemm_tile *t, int vectors, gemm_multiply multiply) {
+    _Alignas(64) float sums[GEMM_TILE];
+    for (int64_t i = 0; i < t->rows; i++)
+        for (int v = 0; v < vectors; v++) __builtin_prefetch(t->soon + i * t->soon_step + 64 * v, 1);
+    if (!t->scale_inv_a) {
+        multiply(t, t->sums);
+        return;
+    }
+    multiply(t, sums);
+    for (int64_t i = 0; i < t->rows; i++)
+        for (int v = 0; v < vectors; v++)
+            gemm_add_scaled(t, i, v, v16_load(sums + i * GEMM_NR + 16 * v), t->order);
 }
 
 /* GEMM_VARIANTS(X): X(name, vectors, how) for each kernel of the level: for all columns of a tile, and where it pays for

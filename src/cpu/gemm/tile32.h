@@ -113,23 +113,6 @@ static void tile32_multiply(const gemm_tile *t, float *sums, gemm_a_layout layou
     } while (k < t->kc);
 }
 
-/* Multiplies a tile. Block scales apply to its sums before they are added. */
-static void tile32_multiply_any(const gemm_tile *t, gemm_a_layout layout,
-                                const tile32_kernel kernels[TILE32_ROWS]) {
-    _Alignas(64) float sums[GEMM_TILE];
-    v16 sum[GEMM_MR][GEMM_NV];
-    for (int64_t i = 0; i < t->rows; i++)
-        for (int v = 0; v < GEMM_NV; v++) __builtin_prefetch(t->soon + i * t->soon_step + 64 * v, 1);
-    if (!t->scale_inv_a) {
-        tile32_multiply(t, t->sums, layout, kernels);
-        return;
-    }
-    tile32_multiply(t, sums, layout, kernels);
-    for (int64_t i = 0; i < t->rows; i++)
-        for (int v = 0; v < GEMM_NV; v++) sum[i][v] = v16_load(sums + i * GEMM_NR + 16 * v);
-    gemm_leave(t, (int)t->rows, GEMM_NV, sum);
-}
-
 #define TILE32_ROW_KERNELS(X, ...)                                                                           \
     X(1, __VA_ARGS__) X(2, __VA_ARGS__) TILE32_ROWS_3(X, __VA_ARGS__) TILE32_ROWS_4(X, __VA_ARGS__)
 #if TILE32_ROWS >= 3
@@ -150,9 +133,12 @@ static void tile32_multiply_any(const gemm_tile *t, gemm_a_layout layout,
 #define TILE32_ENTRY(rows, name) name##_##rows,
 #define TILE32_LAYOUT(name, vectors, layout, how)                                                            \
     TILE32_ROW_KERNELS(TILE32_KERNEL, name, vectors, layout, how)                                            \
-    static void name(const gemm_tile *t) {                                                                   \
+    static void name##_sums(const gemm_tile *t, float *sums) {                                               \
         static const tile32_kernel kernels[TILE32_ROWS] = {TILE32_ROW_KERNELS(TILE32_ENTRY, name)};          \
-        tile32_multiply_any(t, layout, kernels);                                                             \
+        tile32_multiply(t, sums, layout, kernels);                                                           \
+    }                                                                                                        \
+    static void name(const gemm_tile *t) {                                                                   \
+        gemm_multiply_scaled(t, GEMM_NV, name##_sums);                                                       \
     }
 #define TILE32_KERNELS(name, vectors, how)                                                                   \
     TILE32_LAYOUT(tile32_##name##_rows, vectors, GEMM_A_ROWS, how)                                           \

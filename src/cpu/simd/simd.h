@@ -19,7 +19,8 @@
  *   v16i_set1 add sub and or xor umax umin umax16 shl shr sar fold_umax fold_rows; load store;
  *   load_u16 store_u16 load_u8 store_u8 (and _n)
  *
- * The level avx512bf16 is avx512 with one more unit, of pairs of bf16 numbers (SIMD_HAS_PAIRS).
+ * The level avx512bf16 is avx512 with one more unit, of pairs of bf16 numbers (SIMD_HAS_PAIRS). The level amx is avx512bf16
+ * with one more unit, of tiles (SIMD_HAS_TILES); so is amx_emulated, with the unit in plain C.
  */
 #ifndef CPU_SIMD_H
 #define CPU_SIMD_H
@@ -61,6 +62,13 @@
 #include "cpu/simd/avx512bf16.h"
 #else
 #define SIMD_HAS_PAIRS 0
+#endif
+
+#if defined(CPU_ISA_amx) || defined(CPU_ISA_amx_emulated)
+#define SIMD_HAS_TILES 1
+#include "cpu/simd/tiles.h"
+#else
+#define SIMD_HAS_TILES 0
 #endif
 
 SIMD v16 v16_abs(v16 a) {

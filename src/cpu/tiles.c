@@ -1,0 +1,44 @@
+/*
+ * cpu/tiles: the products that a level with a tile unit computes: ACCUMULATE_TILE32 of FP8 and BF16 operands. Every other op
+ * is computed by the device's level without tiles (cpu_device.isa), and so is a product with packed rows, which have
+ * that level's order.
+ */
+#include "cpu/simd/simd.h"
+#include "cpu/tiles.h"
+
+static bool takes(const operand *a, const operand *b, const gemm_spec *spec) {
+    return spec->accumulate == ACCUMULATE_TILE32 && cpu_is_pair_format(a->t.dtype) &&
+           cpu_is_pair_format(b->t.dtype) && !a->packed && !b->packed;
+}
+
+#define TILES_OP(name)                                                                                       \
+    static ott_status name(exec *cx, const name##_args *a) {                                                 \
+        return takes(a->a, a->b, &a->spec) ? ISA(name)(cx, a) : cpu_of(cx)->isa->ops->name(cx, a);           \
+    }
+TILES_OP(gemm)
+TILES_OP(grouped_gemm)
+TILES_OP(grouped_gemm_weight)
+
+/* As many sums as there are in a kernel. */
+static double burst(int64_t rounds) {
+    tile_configure();
+    for (int64_t round = 0; round < rounds; round++) {
+        tile_multiply(0, 4, 6);
+        tile_multiply(1, 4, 7);
+        tile_multiply(2, 5, 6);
+        tile_multiply(3, 5, 7);
+    }
+    tile_release();
+    return 2.0 * 4 * 2 * TILE_SIDE * TILE_FLOATS * (double)rounds;
+}
+
+static void take(op_table *ops) {
+    ops->gemm = gemm;
+    ops->grouped_gemm = grouped_gemm;
+    ops->grouped_gemm_weight = grouped_gemm_weight;
+}
+
+#define TEXT_(x) #x
+#define TEXT(x)  TEXT_(x)
+
+const cpu_tiles ISA(cpu_tiles) = {.name = TEXT(CPU_ISA), .take = take, .burst = burst};
