@@ -369,7 +369,8 @@ static void divides_baichuan2s_head(void **state) {
     tiny_randomize(&t);
     const char *out = at(r, "baichuan2");
     HARNESS_OK(hf_model_save(t.m, &(hf_save_options){.dtype = OTT_BF16}, out, &sum));
-    assert_error(hf_model_load(t.m, out), OTT_ERR_UNSUPPORTED, "Baichuan 2's head", "train.freeze", NULL);
+    assert_error(hf_model_load(t.m, out), OTT_ERR_UNSUPPORTED, "Baichuan 2 normalizes the rows of its head",
+                 "train.freeze", NULL);
     HARNESS_OK(model_open(t.h.device, &o, MODEL_INFERENCE, LENGTH, &m));
     HARNESS_OK(hf_model_load(m, out));
     harness_get(

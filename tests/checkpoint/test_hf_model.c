@@ -697,7 +697,7 @@ static void test_scales_that_are_refused(void **state) {
                  {"shape", {{"_scale", OTT_F32, 2, 3, 1}}, false, OTT_ERR_SHAPE, "has 3 x 1 scales"},
                  {"rank", {{"_scale", OTT_F32, 3, 1, 1}}, false, OTT_ERR_SHAPE, "scales"},
                  {"codes", {{"_scale", OTT_E4M3, 0, 0, 0}}, false, OTT_ERR_DTYPE, "F32, BF16 or F16"},
-                 {"nan", {{"_scale", OTT_F32, 0, 0, 0}}, true, OTT_ERR_FORMAT, "which is no scale"},
+                 {"nan", {{"_scale", OTT_F32, 0, 0, 0}}, true, OTT_ERR_FORMAT, "which is not a valid scale"},
                  {"good", {{"_scale", OTT_BF16, 1, 1, 0}}, false, OTT_OK, ""}};
     run_folder *f = *state;
     model_options o = options_of("llama");

@@ -36,7 +36,7 @@ works "loses nothing" "" generate gpt-out --prompt="A man" --temperature=0 --max
 cp out wanted
 works "on the way" "" generate run-gpt --prompt="A man" --temperature=0 --max-tokens=8
 holds "there" cmp out wanted
-fails "in FP8 nobody would read it" 2 "a gpt2 folder lie transposed|hf-bf16" export run-gpt --format=hf-fp8 --out=gpt-fp8
+fails "in FP8 nobody would read it" 2 "a gpt2 folder stores transposed matrices|hf-bf16" export run-gpt --format=hf-fp8 --out=gpt-fp8
 
 # ---- the example of README, in few steps ----
 STEPS=2 OTTAVA=$program sh "$configs/../tools/make_tiny_llama.sh" "$folder/tiny" >out 2>err
