@@ -1,16 +1,16 @@
 /*
- * eval/compare: how far the predictions of one model are from those of another: KL(against || model) of
- * each token, cosine of all logits laid end to end, and how often both find the same token likeliest.
+ * * eval/compare: compares the predictions of two models: KL(against || model) of each token, the cosine of
+ * all logits, and how often both have the same most likely token.
  *
- * A window goes through the model, whose logits are kept in the format they come in, and then through the
- * other, whose logits are compared chunk by chunk as the head makes them. A token's figures are one thread's,
- * and tokens are added up in order: so threads change nothing.
+ * A window runs through the model, whose logits are kept in their format. Then it runs through `against`,
+ * whose logits are compared chunk by chunk as the head computes them. Each token's figures are computed by
+ * one thread, and tokens are added up in order, so results do not depend on the number of threads.
  */
 #include "base/pool.h"
 #include "eval/eval.h"
 #include <math.h>
 
-/* What two rows of logits are to each other. */
+/* Figures of two rows of logits. */
 typedef struct token_figures {
     double divergence;
     double dot, square, against_square;
@@ -25,9 +25,9 @@ typedef struct comparison {
     ott_dtype format, against_format;
     char *logits; /* [kept, vocab] of the model for the batch, in `format` */
     int64_t kept;
-    char *chunk; /* [chunk_rows, vocab] of the other, in `against_format` */
+    char *chunk; /* [chunk_rows, vocab] of `against`, in `against_format` */
     int64_t chunk_rows, chunk_room;
-    int64_t seen;           /* tokens of the batch whose logits have passed */
+    int64_t seen;           /* tokens of the batch that were copied or compared */
     token_figures *figures; /* [kept] */
     double sum, dot, square, against_square;
     int64_t same;
@@ -66,7 +66,7 @@ static token_figures compare_token(const comparison *c, const void *own, const v
         f.against_square += p * p;
     }
     f.divergence = weighted / other_sum - log(other_sum) + log(own_sum);
-    if (f.divergence < 0) f.divergence = 0; /* by rounding */
+    if (f.divergence < 0) f.divergence = 0; /* from rounding */
     f.same = own_first == other_first;
     return f;
 }
@@ -82,7 +82,7 @@ static void compare_rows(void *argument, int thread, int threads) {
     }
 }
 
-/* ---- logits as they pass ---- */
+/* ---- hooks that receive logits ---- */
 
 static ott_status keep_logits(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
     comparison *c = user;

@@ -1,4 +1,4 @@
-/* eval/eval: from a request to its result. */
+/* eval/eval: opens the models and the device, and runs a task. */
 #include "eval/eval.h"
 #include "backend/backend.h"
 #include "base/clock.h"
@@ -37,7 +37,7 @@ static ott_status run_task(eval_job *j) {
     return status;
 }
 
-/* The other model looks back as far as the first: both see the same windows. */
+/* The second model has the same context length as the first, so that both get the same windows. */
 static ott_status read_models(eval_job *j, const char *path) {
     const ott_eval_options *o = j->options;
     TRY(eval_model_read(j->account, j->log,

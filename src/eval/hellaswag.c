@@ -1,9 +1,9 @@
 /*
- * eval/hellaswag: which of four endings does the model find likeliest?
+ * eval/hellaswag: finds which of four endings the model considers most likely.
  *
- * lm-eval's form: context and " " + ending are encoded as one text, of which the ending's ids are those
- * behind as many as the context alone has. llm.c's: context and " " + ending are encoded apart, and nothing
- * stands around them. The four endings go through the model in one forward, as documents of their own.
+ * As in lm-eval, context and " " + ending are encoded as one text; the ending's ids begin after as many ids
+ * as the context alone has. As in llm.c, context and " " + ending are encoded separately, without special
+ * tokens. The four endings run through the model in one forward, as separate documents.
  */
 #include "base/file.h"
 #include "base/json_text.h"
@@ -13,13 +13,13 @@
 #include <math.h>
 #include <string.h>
 
-#define DATA_LIMIT (INT64_C(1) << 30) /* bytes of the file */
+#define DATA_LIMIT (INT64_C(1) << 30) /* largest file, in bytes */
 
-/* The four endings of a row in one form, as ids: context, then ending. */
-typedef struct form {
+/* The four endings of a row in one encoding, as ids: context, then ending. */
+typedef struct encoding {
     tokenizer_ids ids[EVAL_ENDINGS];
     int64_t first[EVAL_ENDINGS]; /* where the ending begins */
-} form;
+} encoding;
 
 typedef struct score {
     double loss;    /* sum over the ending's tokens */
@@ -29,10 +29,10 @@ typedef struct score {
 typedef struct hellaswag {
     eval_job *job;
     eval_batch batch;
-    form lm_eval, llmc;
+    encoding lm_eval, llmc;
     str text; /* work space */
     int64_t right, right_norm, right_llmc;
-    double loss; /* of the right endings */
+    double loss; /* sum over the right endings */
 } hellaswag;
 
 /* ---- ids ---- */
@@ -42,15 +42,15 @@ static ott_status encode(const hellaswag *h, const str *text, unsigned flags, to
     return eval_encode(h->job->model, text->text ? text->text : "", text->length, flags, ids);
 }
 
-static ott_status check_ending(const form *f, int i) {
+static ott_status check_ending(const encoding *f, int i) {
     if (f->first[i] < 1) return status_fail(OTT_ERR_FORMAT, "the context has no tokens");
     if (f->first[i] < f->ids[i].count) return OTT_OK;
     return status_fail(OTT_ERR_FORMAT, "endings[%d] adds no token", i);
 }
 
-/* White space at the end of the context goes to the ending, as lm-eval does it. */
+/* Moves white space at the end of the context to the ending, as lm-eval does. */
 static ott_status encode_pair(hellaswag *h, const eval_row *row, int i) {
-    form *f = &h->lm_eval;
+    encoding *f = &h->lm_eval;
     const unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
     int64_t context = row->context.bytes - eval_trailing_space(row->context.text, row->context.bytes);
     f->ids[i].count = h->text.length = 0;
@@ -66,7 +66,7 @@ static ott_status encode_pair(hellaswag *h, const eval_row *row, int i) {
 }
 
 static ott_status encode_apart(hellaswag *h, const eval_row *row, int i) {
-    form *f = &h->llmc;
+    encoding *f = &h->llmc;
     f->ids[i].count = h->text.length = 0;
     str_append_bytes(&h->text, row->raw_context.text, row->raw_context.bytes);
     TRY(encode(h, &h->text, TOKENIZER_MATCH_SPECIAL, &f->ids[i]));
@@ -78,7 +78,7 @@ static ott_status encode_apart(hellaswag *h, const eval_row *row, int i) {
     return check_ending(f, i);
 }
 
-static bool same_form(const form *a, const form *b) {
+static bool same_encoding(const encoding *a, const encoding *b) {
     for (int i = 0; i < EVAL_ENDINGS; i++)
         if (a->first[i] != b->first[i] || a->ids[i].count != b->ids[i].count ||
             memcmp(a->ids[i].ids, b->ids[i].ids, (size_t)a->ids[i].count * sizeof(int32_t)) != 0)
@@ -88,15 +88,15 @@ static bool same_form(const form *a, const form *b) {
 
 /* ---- scores ---- */
 
-/* What does not fit the window loses its beginning, as in lm-eval: `window` tokens are read. */
-static ott_status add_ending(hellaswag *h, const form *f, int i) {
+/* Adds an ending. A text longer than the window loses its beginning, as in lm-eval. */
+static ott_status add_ending(hellaswag *h, const encoding *f, int i) {
     int64_t window = h->job->model->window, count = f->ids[i].count, first = f->first[i],
             drop = count - 1 - window;
     if (drop > 0) h->job->result->truncated++;
     if (drop < 0) drop = 0;
     if (first - drop < 1)
         return status_fail(OTT_ERR_FORMAT,
-                           "endings[%d] has %" PRId64 " tokens, and the model looks back upon %" PRId64, i,
+                           "endings[%d] has %" PRId64 " tokens, more than the window of %" PRId64, i,
                            count - first, window);
     return eval_batch_add(&h->batch, f->ids[i].ids + drop, count - drop, first - drop);
 }
@@ -108,7 +108,7 @@ static score sum_document(const eval_batch *b, int i) {
     return s;
 }
 
-static ott_status score_form(hellaswag *h, const form *f, score out[EVAL_ENDINGS]) {
+static ott_status score_form(hellaswag *h, const encoding *f, score out[EVAL_ENDINGS]) {
     eval_batch_clear(&h->batch);
     for (int i = 0; i < EVAL_ENDINGS; i++) TRY(add_ending(h, f, i));
     TRY(eval_forward(h->job->model, &h->batch, NULL));
@@ -116,7 +116,7 @@ static ott_status score_form(hellaswag *h, const form *f, score out[EVAL_ENDINGS
     return OTT_OK;
 }
 
-/* The first of the smallest, as argmax of the negated takes it. */
+/* Returns the first of the smallest values, as argmax of the negated values does. */
 static int smallest(const double x[EVAL_ENDINGS]) {
     int best = 0;
     for (int i = 1; i < EVAL_ENDINGS; i++)
@@ -140,7 +140,7 @@ static void count_llmc(hellaswag *h, const eval_row *row, const score s[EVAL_END
     h->right_llmc += smallest(mean) == row->label;
 }
 
-/* The forms that are asked for; where both have the same ids, one forward serves them. */
+/* Scores the requested encodings; one forward serves both if they have the same ids. */
 static ott_status score_row(hellaswag *h, const eval_row *row) {
     score s[EVAL_ENDINGS];
     int forms = h->job->options->hellaswag_forms;
@@ -153,7 +153,7 @@ static ott_status score_row(hellaswag *h, const eval_row *row) {
         TRY(score_form(h, &h->lm_eval, s));
         count_lm_eval(h, row, s);
     }
-    bool same = lm_eval && llmc && same_form(&h->lm_eval, &h->llmc);
+    bool same = lm_eval && llmc && same_encoding(&h->lm_eval, &h->llmc);
     const score *right = &s[row->label];
     if (lm_eval) h->loss += right->loss, h->job->result->tokens += right->tokens;
     if (!llmc) return OTT_OK;
@@ -170,7 +170,7 @@ typedef struct line {
     int64_t bytes, number;
 } line;
 
-/* The next line that is not blank; false at the end. */
+/* Finds the next line that is not blank. Returns false at the end. */
 static bool next_line(const char **at, const char *end, line *l) {
     while (*at < end) {
         const char *stop = memchr(*at, '\n', (size_t)(end - *at));
@@ -214,7 +214,7 @@ static ott_status run_lines(hellaswag *h, const char *text, int64_t bytes) {
 
 /* ---- the result ---- */
 
-/* lm-eval's standard error of a mean: of the sample, so with n - 1. */
+/* lm-eval's standard error of a mean, with the sample's n - 1. */
 static double share_right(int64_t right, int64_t count, double *error) {
     double p = (double)right / (double)count;
     *error = count > 1 ? sqrt(p * (1 - p) / (double)(count - 1)) : NAN;

@@ -1,4 +1,4 @@
-/* eval/job: how far a task is. */
+/* eval/job: progress and cancellation of a task. */
 #include "base/clock.h"
 #include "eval/eval.h"
 

@@ -1,17 +1,17 @@
-/* eval/logits: the logits of a text in a safetensors file. The file is written while windows are evaluated. */
+/* eval/logits: writes a safetensors file of logits while windows are evaluated. */
 #include "eval/logits.h"
 #include "base/file.h"
 #include <stdio.h>
 #include <string.h>
 
-/* The order of the declaration; the writer has its own. */
+/* The order in which tensors are declared; the writer sorts them. */
 enum { LOGITS, INPUT_IDS, LABELS, POSITION_IDS, TENSORS };
 
 static const void *values_of(const eval_batch *b, int64_t at) {
     return at == INPUT_IDS ? b->token : at == LABELS ? b->target : b->position;
 }
 
-/* The tensors of token ids that come next. */
+/* Writes the tensors of token ids that come next in the file. */
 static ott_status write_ids(eval_logits *l) {
     int64_t at;
     while ((at = safetensors_writer_next(l->writer)) > LOGITS)
@@ -44,7 +44,7 @@ static ott_status read_tokens(eval_logits *l, eval_windows *w) {
     return eval_windows_rewind(w);
 }
 
-/* The file must be neither the text nor a file of the model. */
+/* Fails if the file is the text itself or in the model's folder. */
 static ott_status check_output(const eval_job *j) {
     char folder[PATH_MAX];
     const char *path = j->options->logits, *slash = strrchr(path, '/');

@@ -1,24 +1,26 @@
-/* eval/logits: the logits of a text in a safetensors file. Internal to eval/eval. */
+/* eval/logits: writes the logits of a text to a safetensors file. Internal to eval/eval. */
 #ifndef EVAL_LOGITS_H
 #define EVAL_LOGITS_H
 
 #include "eval/eval.h"
 #include "formats/safetensors.h"
 
-/* Zero-initialise with {0}: nothing is written then. */
+/* {0}: nothing is written. */
 typedef struct eval_logits {
     eval_job *job;
-    safetensors_writer *writer; /* NULL: no file is asked for */
+    safetensors_writer *writer; /* NULL: no file is requested */
     eval_batch tokens;          /* of all windows */
-    char *rows;                 /* logits on their way */
-    int64_t bytes;              /* room there */
+    char *rows;                 /* host copy of a chunk of logits */
+    int64_t bytes;              /* size of `rows` */
 } eval_logits;
 
-/* Declares the tensors of the file that the options name. Reads the windows, and rewinds them. */
+/* Opens the file that the options name, if any, and declares its tensors. Reads the windows, and rewinds
+   them. */
 ott_status eval_logits_open(eval_job *j, eval_windows *w, eval_logits *out);
-/* What eval_forward is called with; NULL: nothing to write. */
+/* Fills *room with the hook for eval_forward and returns it; NULL: nothing is written. */
 const hook *eval_logits_hook(eval_logits *l, hook *room);
-/* The file is there only if all windows have been evaluated (OTT_OK and j->result complete). */
+/* Completes the file if `status` is OTT_OK and all windows were evaluated; else discards it. Returns the
+   first error. */
 ott_status eval_logits_close(eval_logits *l, ott_status status);
 
 #endif

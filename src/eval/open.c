@@ -1,19 +1,19 @@
-/* eval/open: a model opened for evaluation, and one forward of it over a batch of documents. */
+/* eval/open: opens a model for evaluation, and runs one forward over a batch of documents. */
 #include "eval/eval.h"
 #include "data/data.h"
 #include <math.h>
 #include <string.h>
 
-enum { HEAD_CHUNK = 256 }; /* tokens whose logits exist at once; whole blocks of every recipe */
+enum { HEAD_CHUNK = 256 }; /* tokens of a chunk of logits; a multiple of every recipe's block size */
 
 /* ---- the precision ---- */
 
 /* The layers that the configuration excludes, then the layers that the caller excludes. */
-static ott_status join_filters(const eval_source *s, const char *all[EVAL_FILTERS_MOST], convert_options *o) {
+static ott_status join_filters(const eval_source *s, const char *all[EVAL_MAX_FILTERS], convert_options *o) {
     int count = 0;
-    if (o->filter_count + s->filter_count > EVAL_FILTERS_MOST)
+    if (o->filter_count + s->filter_count > EVAL_MAX_FILTERS)
         return status_fail(OTT_ERR_ARGUMENT, "%d filters are given; %d at most", s->filter_count,
-                           EVAL_FILTERS_MOST);
+                           EVAL_MAX_FILTERS);
     for (int i = 0; i < o->filter_count; i++) all[count++] = o->filter[i];
     for (int i = 0; i < s->filter_count; i++) all[count++] = s->filter[i];
     o->filter = all;
@@ -61,7 +61,8 @@ static ott_status open_model(eval_model *e) {
 
 /* ---- text ---- */
 
-/* The caller's, the one the run's text was read with or that lies beside the weights; or bytes. */
+/* Opens the caller's tokenizer, or the run's, or the one in the folder of the weights. Without one, tokens
+   are bytes. */
 static ott_status open_tokenizer(eval_model *e) {
     char own[PATH_MAX];
     data_tokenizer_path(e->cfg, own);
@@ -82,8 +83,8 @@ static ott_status check_ids(const eval_model *e, const tokenizer_ids *ids, int64
     for (int64_t i = from; i < ids->count; i++)
         if (ids->ids[i] >= e->m->options.vocab)
             return status_fail(OTT_ERR_ARGUMENT,
-                               "the text has token %d, which the model's vocabulary of %lld does not",
-                               ids->ids[i], (long long)e->m->options.vocab);
+                               "the text has token %d, but the model's vocabulary has only %lld", ids->ids[i],
+                               (long long)e->m->options.vocab);
     return OTT_OK;
 }
 
@@ -138,8 +139,7 @@ void eval_batch_free(eval_batch *b) {
     *b = (eval_batch){.account = b->account};
 }
 
-/* token, target, position, start and loss are parts of one block, which is made anew and filled from the old
- * one. */
+/* Grows the batch. Its arrays are parts of one allocation, which is replaced by a larger copy. */
 static ott_status reserve_staging(eval_batch *b, int64_t tokens) {
     void *memory;
     if (tokens <= b->capacity) return OTT_OK;
@@ -190,7 +190,7 @@ ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t len
 
 /* ---- a forward ---- */
 
-/* Tokens, targets, positions, starts and losses of a batch on the device, in this order. */
+/* Grows the device memory for a batch's tokens, targets, positions, starts and losses, in this order. */
 static batch lay_out_batch(const eval_model *e, int64_t tokens, int64_t documents) {
     int32_t *data = e->device_block;
     return (batch){.count = 1,
@@ -211,9 +211,9 @@ static ott_status grow_device(eval_model *e, int64_t tokens) {
     return OTT_OK;
 }
 
-/* Memory is planned anew when a batch has another size, or places for documents. */
+/* Records a new plan if the batch has another number of tokens or document places. */
 static ott_status plan_for(eval_model *e, const batch *b, const tensor *losses) {
-    if (b->length == e->planned && b->at.cu_seqlens.columns == e->planned_starts) return OTT_OK;
+    if (b->length == e->planned && b->at.cu_seqlens.columns == e->planned_places) return OTT_OK;
     e->planned = 0;
     plan_record(e->plan);
     TRY(model_run(&e->cx, e->m, e->slot, b, NULL, losses));
@@ -227,11 +227,12 @@ static ott_status plan_for(eval_model *e, const batch *b, const tensor *losses) 
     }
     plan_bind(e->plan, e->arena);
     e->planned = b->length;
-    e->planned_starts = b->at.cu_seqlens.columns;
+    e->planned_places = b->at.cu_seqlens.columns;
     return OTT_OK;
 }
 
-/* A power of two: what is planned is of few counts. Those behind the batch's own documents are empty. */
+/* Pads the number of documents to a power of two with empty documents, so that few different plans are
+   needed. */
 static int64_t document_places(eval_batch *b) {
     int64_t places = 1;
     while (places < b->documents) places *= 2;

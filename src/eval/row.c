@@ -1,7 +1,7 @@
 /*
- * eval/row: lm-eval's text rules for HellaSwag (EleutherAI lm-evaluation-harness,
- * tasks/hellaswag/utils.py), which are Python's string functions: characters are code points, and white space
- * is Unicode's.
+ * * eval/row: lm-eval's text rules for HellaSwag (EleutherAI lm-evaluation-harness,
+ * tasks/hellaswag/utils.py). Like Python's string functions, they use code points as characters and Unicode's
+ * white space.
  */
 #define _GNU_SOURCE /* memmem */
 #include "eval/row.h"
@@ -15,14 +15,14 @@
 
 /* ---- characters ---- */
 
-/* What Python's str.strip takes away. */
+/* True for characters that Python's str.strip removes. */
 static bool is_space(int32_t c) {
     return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
            c == 0x3000;
 }
 
-/* The character at `text`, and its size; a stray byte counts as one. */
+/* Decodes the character at `text`; an invalid byte counts as a character. */
 static int64_t character(const char *text, int64_t bytes, int32_t *out) {
     utf8proc_ssize_t size = utf8proc_iterate((const utf8proc_uint8_t *)text, bytes, out);
     if (size > 0) return size;
@@ -73,7 +73,7 @@ void eval_capitalize(const char *text, int64_t bytes, str *out) {
 
 /* ---- cleaning ---- */
 
-/* `from` -> `to` everywhere, from left to right, once. */
+/* Replaces `from` by `to` everywhere, in one pass from left to right. */
 static void replace_text(const str *in, const char *from, const char *to, str *out) {
     const char *at = in->text ? in->text : "", *end = at + in->length, *found;
     size_t size = strlen(from);
@@ -85,7 +85,7 @@ static void replace_text(const str *in, const char *from, const char *to, str *o
     str_append_bytes(out, at, end - at);
 }
 
-/* re.sub("\\[.*?\\]", ""): from a bracket to the next one that closes, on one line. */
+/* re.sub("\\[.*?\\]", ""): removes text in brackets, within a line. */
 static void drop_brackets(const str *in, str *out) {
     const char *at = in->text ? in->text : "", *end = at + in->length;
     while (at < end) {
@@ -138,7 +138,7 @@ static ott_status read_endings(const json_t *object, eval_row *row) {
     return OTT_OK;
 }
 
-/* A whole number, or a text of one, as Hugging Face's copy has it. */
+/* Reads an integer, or an integer in a string, as in Hugging Face's copy. */
 static ott_status read_label(const json_t *object, int *out) {
     const json_t *value;
     TRY(json_row_field(object, "label", &value));
@@ -152,7 +152,7 @@ static ott_status read_label(const json_t *object, int *out) {
     return OTT_OK;
 }
 
-/* ---- lm-eval's form ---- */
+/* ---- lm-eval's texts ---- */
 
 /* clean(activity_label + ": " + ctx_a + " " + ctx_b.capitalize()) */
 static ott_status make_query(const json_t *object, str *out) {
@@ -177,7 +177,7 @@ static bool is_raw(const json_t *object) {
            json_object_get(object, "ctx_b");
 }
 
-/* Context and endings one after the other in row->memory, which moves while it grows. */
+/* Writes context and endings to row->memory, then sets pointers, because the memory moves while it grows. */
 static ott_status make_forms(eval_row *row) {
     int64_t end[EVAL_ENDINGS + 1];
     if (is_raw(row->object))
@@ -197,12 +197,12 @@ static ott_status make_forms(eval_row *row) {
         row->characters[i] = eval_characters(row->ending[i].text, row->ending[i].bytes);
         if (row->characters[i] == 0)
             return status_fail(OTT_ERR_FORMAT,
-                               "endings[%d] has no text: it cannot be measured by its characters", i);
+                               "endings[%d] has no text: its loss for each character is undefined", i);
     }
     return OTT_OK;
 }
 
-/* ctx of a row that has none is ctx_a and ctx_b, as the data set's own is. */
+/* A row without ctx gets it from ctx_a and ctx_b, as in the data set. */
 static ott_status read_context(eval_row *row) {
     eval_text a, b;
     if (json_object_get(row->object, "ctx")) return read_text(row->object, "ctx", &row->raw_context);

@@ -1,4 +1,4 @@
-/* eval/windows: a file as windows of tokens, the last of which may be shorter. */
+/* eval/windows: splits a file into windows of tokens; the last one may be shorter. */
 #include "data/ends.h"
 #include "eval/eval.h"
 #include "base/file.h"
@@ -48,8 +48,7 @@ static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
 static ott_status check_data(const eval_windows *w) {
     int64_t vocab = w->model->m->options.vocab;
     if (dataset_tokens(w->data) < 2)
-        return status_fail(OTT_ERR_FORMAT,
-                           "%s: has %" PRId64 " tokens; one must follow another to be predicted",
+        return status_fail(OTT_ERR_FORMAT, "%s: has %" PRId64 " tokens; at least 2 are needed",
                            dataset_name(w->data), dataset_tokens(w->data));
     if (dataset_vocab(w->data) <= vocab) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT,
@@ -57,7 +56,7 @@ static ott_status check_data(const eval_windows *w) {
                        dataset_name(w->data), dataset_vocab(w->data) - 1, w->model->path, vocab);
 }
 
-static ott_status cut(eval_windows *w, int64_t length) {
+static ott_status set_row_length(eval_windows *w, int64_t length) {
     return dataset_cut_rows(w->data, &(dataset_cut){.length = length, .pack = w->pack});
 }
 
@@ -78,7 +77,7 @@ ott_status eval_windows_open(mem *account, const eval_model *e, const ott_eval_o
     TRY(check_data(out));
     int64_t targets = dataset_tokens(out->data) - 1;
     out->length = e->window < targets ? e->window : targets;
-    TRY(cut(out, out->length));
+    TRY(set_row_length(out, out->length));
     out->whole = dataset_rows(out->data);
     out->count = out->whole + (out->whole * out->length < targets);
     return open_row(out);
@@ -94,7 +93,7 @@ void eval_windows_close(eval_windows *w) {
 /* ---- reading ---- */
 
 ott_status eval_windows_rewind(eval_windows *w) {
-    return cut(w, w->length);
+    return set_row_length(w, w->length);
 }
 
 ott_status eval_windows_note(eval_windows *w, eval_job *j, int64_t together) {
@@ -111,12 +110,13 @@ ott_status eval_windows_note(eval_windows *w, eval_job *j, int64_t together) {
     return status == OTT_OK ? eval_windows_rewind(w) : status;
 }
 
-/* What is left behind the whole windows, by rows of one token, for a row is never shorter than it is cut. */
+/* Adds the tokens after the last full window. They are read as rows of one token, because all rows have one
+   length. */
 static ott_status add_rest(eval_windows *w, eval_batch *b) {
     int64_t first = w->whole * w->length, length = dataset_tokens(w->data) - 1 - first;
     dataset_row *row = &w->row;
     int32_t position[1], start[1];
-    TRY(cut(w, 1));
+    TRY(set_row_length(w, 1));
     row->documents = 0;
     for (int64_t i = 0, begin = 0; i < length; i++) {
         dataset_row one = {

@@ -471,7 +471,7 @@ static void bad_rows_are_named(void **state) {
         {"{\"ctx\": \"a\", \"endings\": [\"a\", \"b\", \"c\", "
          "\"12345678901234567890123456789012345678901234567890123"
          "456789012345\"], \"label\": 0}",
-         "endings[3] has 66 tokens, and the model looks back upon 64"},
+         "endings[3] has 66 tokens, more than the window of 64"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char text[600], says[200];
