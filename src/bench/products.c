@@ -32,9 +32,13 @@ typedef struct products_bench {
 
 static void describe_product(product_key *k) {
     const operand *a = &k->a;
-    snprintf(k->text, sizeof k->text, "%s%s x %s%s%s%s%s", dtype_name(a->t.dtype), a->transposed ? "'" : "",
-             dtype_name(k->b.t.dtype), k->b.transposed ? "'" : "", a->scale_inv ? " " : "",
-             a->scale_inv ? granularity_name(a->grain) : "", k->gemm.accumulate ? ", added" : "");
+    accumulate_mode sum = k->gemm.spec.accumulate;
+    bool chain = sum == ACCUMULATE_FP32;
+    snprintf(k->text, sizeof k->text, "%s%s x %s%s%s%s%s%s%s", dtype_name(a->t.dtype),
+             a->transposed ? "'" : "", dtype_name(k->b.t.dtype), k->b.transposed ? "'" : "",
+             a->scale_inv ? " " : "", a->scale_inv ? granularity_name(a->grain) : "",
+             k->gemm.accumulate ? ", added" : "", chain ? "" : ", ",
+             chain ? "" : recipe_accumulate_name(sum));
 }
 
 static bool same_operand(const operand *a, const operand *b) {
@@ -47,7 +51,8 @@ static bool same_product(const product_key *x, const product_key *y) {
     const gemm_args *a = &x->gemm, *b = &y->gemm;
     return same_operand(&x->a, &y->a) && same_operand(&x->b, &y->b) && x->c.dtype == y->c.dtype &&
            x->c.ld == y->c.ld && a->accumulate == b->accumulate && !a->bias == !b->bias &&
-           a->spec.fast_accumulate == b->spec.fast_accumulate && a->spec.order == b->spec.order;
+           a->spec.accumulate == b->spec.accumulate && a->spec.fast_accumulate == b->spec.fast_accumulate &&
+           a->spec.order == b->spec.order;
 }
 
 static bool same_attention(const bench_attention_shape *a, const bench_attention_shape *b) {
