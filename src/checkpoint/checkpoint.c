@@ -89,7 +89,7 @@ static void saver_close(saver *s) {
 }
 
 /* A checkpoint gets the run and branch of its folder. */
-static ott_status take_mark(saver *s) {
+static ott_status read_mark(saver *s) {
     run_record r;
     TRY(run_record_read(s->account, s->folder, &r));
     s->mark = r.mark;
@@ -98,7 +98,7 @@ static ott_status take_mark(saver *s) {
 
 static ott_status prepare_folder(saver *s) {
     TRY(file_make_folder(s->folder));
-    TRY(take_mark(s));
+    TRY(read_mark(s));
     return staging_remove_stale_in(s->account, s->folder);
 }
 

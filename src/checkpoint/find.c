@@ -15,7 +15,7 @@ typedef struct split_path {
     char parent[PATH_MAX], name[NAME_MAX + 1];
 } split_path;
 
-static split_path split(const char *path) {
+static split_path split_at_name(const char *path) {
     split_path s;
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/') end--;
@@ -34,7 +34,7 @@ static ott_status name_step(const char *folder, int64_t step, char out[PATH_MAX]
 
 /* The newest complete checkpoint next to `path`; "" if there is none. */
 static ott_status find_complete(mem *account, const char *path, char out[PATH_MAX]) {
-    split_path at = split(path);
+    split_path at = split_at_name(path);
     step_list list;
     checkpoint_state s;
     ott_status status = OTT_OK;
@@ -77,7 +77,7 @@ static ott_status find_newest(mem *account, const char *folder, char out[PATH_MA
 /* True if the folder is named step-N or has a state.json. */
 static bool is_checkpoint(const char *path) {
     int64_t step;
-    return checkpoint_is_step(split(path).name, &step) || file_is_in(path, CHECKPOINT_STATE_NAME);
+    return checkpoint_is_step(split_at_name(path).name, &step) || file_is_in(path, CHECKPOINT_STATE_NAME);
 }
 
 /* Checks an optional JSON file if it exists. */
@@ -94,7 +94,7 @@ static ott_status check_extra(mem *account, const char *folder, const char *name
 /* A folder step-N that does not hold step N was renamed. */
 static ott_status check_step(const char *path, int64_t step) {
     int64_t named;
-    if (!checkpoint_is_step(split(path).name, &named) || named == step) return OTT_OK;
+    if (!checkpoint_is_step(split_at_name(path).name, &named) || named == step) return OTT_OK;
     return status_fail(OTT_ERR_FORMAT,
                        "%s: holds the checkpoint of step %" PRId64 ", not of step %" PRId64
                        ": rename it to step-%" PRId64 ", or load another checkpoint",
@@ -140,7 +140,7 @@ static ott_status find_meant(mem *account, const char *path, char out[PATH_MAX])
 
 /* In a run-ID subfolder (checkpoint_run_home), suggests the newest checkpoint of the parent folder. */
 static ott_status fail_no_latest(mem *account, const char *folder) {
-    split_path at = split(folder);
+    split_path at = split_at_name(folder);
     char other[PATH_MAX] = "";
     if (str_starts_with(at.name, "run-") && run_id_is_valid(at.name + strlen("run-")))
         TRY(find_newest(account, at.parent, other));

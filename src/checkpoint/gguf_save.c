@@ -74,7 +74,7 @@ static void name_tensor(gguf_tensor *t, int layer, const char *name, const char 
 
 /* ---- declaring ---- */
 
-static gguf_type type_of(saving *s, const gguf_tensor *t, module_role role) {
+static gguf_type choose_type(saving *s, const gguf_tensor *t, module_role role) {
     bool is_norm = role == ROLE_Q_NORM || role == ROLE_K_NORM;
     if (t->rank == 1 || is_norm || role == ROLE_ROUTER || role == ROLE_POSITION_EMBEDDING) return GGUF_F32;
     if (s->o->type != GGUF_Q8_0 || t->shape[t->rank - 1] % GGUF_BLOCK == 0) return s->o->type;
@@ -124,7 +124,7 @@ static void declare_part(saving *s, const model_module *e, const parameter *p, c
         t->shape[1] = s->m->options.head_dim;
         t->shape[0] = part.rows / t->shape[1];
     }
-    t->type = type_of(s, t, from->role);
+    t->type = choose_type(s, t, from->role);
     s->sources[s->count++] =
         (tensor_source){.part = {part}, .parts = 1, .head_rows = reorders ? s->m->options.head_dim : 0};
 }
@@ -263,7 +263,7 @@ static ott_status write_file(const saving *s, const gguf_metadata *metadata, con
 
 /* ---- saving ---- */
 
-static ott_status summarize(const saving *s, gguf_save_summary *out) {
+static ott_status count_tensors(const saving *s, gguf_save_summary *out) {
     *out = (gguf_save_summary){
         .architecture = s->arch->name, .tensors = s->count, .fallback_count = s->fallback_count};
     for (int64_t i = 0, bytes; i < s->count; i++) {
@@ -288,7 +288,7 @@ static ott_status save_file(saving *s, gguf_metadata *metadata, const char *path
     warn_of_window(s);
     gguf_describe(&s->m->options, s->arch, s->o->type, metadata);
     TRY(declare_all(s));
-    TRY(summarize(s, out));
+    TRY(count_tensors(s, out));
     TRY(mem_alloc_array(s->account, MEM_OTHER, BUFFER, sizeof(float), "weight buffer", &memory));
     s->buffer = memory;
     return write_file(s, metadata, path);

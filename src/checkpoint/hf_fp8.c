@@ -182,7 +182,7 @@ static ott_status choose_all(hf_fp8 *f) {
     return OTT_OK;
 }
 
-static ott_status open_inside(hf_fp8 *f, const checkpoint_ranks *ranks) {
+static ott_status open_and_select(hf_fp8 *f, const checkpoint_ranks *ranks) {
     ott_status status = arena_open(f->places->m->device->account, MEM_OTHER, &f->memory);
     TRY(ranks_agree(ranks, status));
     if (f->options.granularity == HF_SCALE_AS_TRAINED) TRY(share_casts(f, ranks));
@@ -197,7 +197,7 @@ ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, c
             OTT_ERR_UNSUPPORTED,
             "--format: a %s folder stores transposed matrices, which no server reads in FP8: use hf-bf16",
             places->family->name);
-    ott_status status = open_inside(out, ranks);
+    ott_status status = open_and_select(out, ranks);
     if (status != OTT_OK) hf_fp8_close(out);
     return status;
 }

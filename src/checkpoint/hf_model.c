@@ -285,12 +285,12 @@ static bool is_scale(const loading *l, const char *name) {
     return t && is_fp8(t);
 }
 
-static bool is_read(const loading *l, const char *name) {
+static bool is_used(const loading *l, const char *name) {
     return is_place(l, name) || is_scale(l, name) || is_ignored(l->m, name);
 }
 
 /* *codes is true if the folder has codes for a parameter kept in FP8. Mixed places are an error. */
-static ott_status are_codes(const loading *l, int i, int count, bool *codes) {
+static ott_status find_if_codes(const loading *l, int i, int count, bool *codes) {
     const shard_tensor *t;
     TRY(find_tensor(l, i, &t));
     *codes = is_fp8(t);
@@ -319,7 +319,7 @@ static ott_status check_tensors(const loading *l) {
     bool codes;
     for (int i = 0; i < l->places.count; i++) {
         TRY(find_tensor(l, i, &t));
-        if (l->places.of[i].parameter->codes) TRY(are_codes(l, i, count_places(l, i), &codes));
+        if (l->places.of[i].parameter->codes) TRY(find_if_codes(l, i, count_places(l, i), &codes));
         if (!is_fp8(t)) continue;
         if (l->places.of[i].transposed)
             return status_fail(OTT_ERR_UNSUPPORTED,
@@ -333,7 +333,7 @@ static ott_status check_tensors(const loading *l) {
     }
     for (int64_t i = 0; i < shards_count(l->file); i++) {
         const char *name = shards_at(l->file, i)->entry->name;
-        if (!is_read(l, name))
+        if (!is_used(l, name))
             return status_fail(OTT_ERR_UNSUPPORTED,
                                "%s: the tensor %s does not belong to a %s model with this configuration",
                                shards_path(l->file), name, l->m->options.family->name);
@@ -385,8 +385,8 @@ static void dither_run(const loading *l, const shard_tensor *t, int64_t first, i
 }
 
 /* Reads consecutive elements of tensor t to buffer offset `at`: fp32, or codes. */
-static ott_status read_run(loading *l, const shard_tensor *t, const hf_dequantize *scales, const hf_place *of,
-                           parameter_run run, int64_t at) {
+static ott_status read_consecutive(loading *l, const shard_tensor *t, const hf_dequantize *scales,
+                                   const hf_place *of, parameter_run run, int64_t at) {
     uint8_t *codes = (uint8_t *)l->buffer + at;
     if (l->as_codes) return shards_read(l->file, t, run.first, run.count, codes);
     TRY(read_floats(l, t, of, run.first, run.count, l->buffer + at));
@@ -403,7 +403,7 @@ static ott_status read_part(loading *l, const shard_tensor *t, const hf_dequanti
     parameter_run run;
     for (int64_t done = 0; done < count; done += run.count) {
         run = parameter_run_at(&own->part, of->columns, at + done, count - done);
-        TRY(read_run(l, t, scales, of, run, done));
+        TRY(read_consecutive(l, t, scales, of, run, done));
     }
     return OTT_OK;
 }
@@ -484,11 +484,11 @@ static ott_status encode_parameter(loading *l, int i, int count) {
     return status;
 }
 
-static ott_status load_kept(loading *l, int i, int count) {
+static ott_status load_kept_in_fp8(loading *l, int i, int count) {
     const parameter *p = l->places.of[i].parameter;
     bool codes;
     if (!p->codes->scale_inv) return OTT_OK; /* on another pipeline stage */
-    TRY(are_codes(l, i, count, &codes));
+    TRY(find_if_codes(l, i, count, &codes));
     if (!codes) return encode_parameter(l, i, count);
     for (int k = 0; k < count; k++) TRY(load_codes(l, i + k));
     return frozen_place_scales(p, l->m->device);
@@ -572,7 +572,7 @@ static ott_status load_places(loading *l) {
     for (int i = 0, count; i < l->places.count; i += count) {
         count = count_places(l, i);
         if (l->places.of[i].parameter->codes)
-            TRY(load_kept(l, i, count));
+            TRY(load_kept_in_fp8(l, i, count));
         else
             for (int k = 0; k < count; k++) TRY(load_place(l, i + k));
     }

@@ -267,7 +267,7 @@ static ott_status write_remaining(file_set *s) {
     return checkpoint_state_write(s->account, s->path.text, &s->state);
 }
 
-static ott_status write_all(file_set *s) {
+static ott_status write_checkpoint(file_set *s) {
     void *buffer;
     ott_status status = mem_alloc(s->account, MEM_OTHER, BUFFER_BYTES, "checkpoint buffer", &buffer);
     if (status == OTT_OK) {
@@ -288,7 +288,7 @@ ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *from, const run_m
                   .state = from->state};
     s.state.mark = *mark;
     STATUS_REQUIRE(!from->excludes_base || from->state.base.files > 0);
-    ott_status status = write_all(&s);
+    ott_status status = write_checkpoint(&s);
     str_free(&s.path);
     mem_free(s.account, s.buffer);
     return status;

@@ -163,10 +163,10 @@ static bool decide_writer(tensor_set *set, int64_t i, const record *of, int size
 typedef struct agreement {
     const checkpoint_ranks *ranks;
     tensor_set *set;
-    int64_t most; /* tensors per message */
-    record *mine; /* [most] */
-    record *all;  /* [size][most] */
-    record *of;   /* [size], records of one tensor */
+    int64_t most;        /* tensors per message */
+    record *own_records; /* [most] */
+    record *all;         /* [size][most] */
+    record *of;          /* [size], records of one tensor */
     int64_t kept;
 } agreement;
 
@@ -177,8 +177,8 @@ static void keep_tensor(agreement *a, int64_t i) {
 
 static ott_status agree_some(agreement *a, int64_t first, int64_t count) {
     int size = ranks_size(a->ranks), own = ranks_own_rank(a->ranks);
-    for (int64_t i = 0; i < count; i++) a->mine[i] = describe_place(a->set, first + i);
-    TRY(ranks_gather(a->ranks, a->mine, count * (int64_t)sizeof(record), a->all));
+    for (int64_t i = 0; i < count; i++) a->own_records[i] = describe_place(a->set, first + i);
+    TRY(ranks_gather(a->ranks, a->own_records, count * (int64_t)sizeof(record), a->all));
     for (int64_t i = 0; i < count; i++) {
         for (int r = 0; r < size; r++) a->of[r] = a->all[r * count + i];
         if (decide_writer(a->set, first + i, a->of, size, own)) keep_tensor(a, first + i);
@@ -219,8 +219,8 @@ ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r) {
     if (size == 1) return OTT_OK;
     TRY(mem_alloc_array(r->device->account, MEM_OTHER, a.most + size * a.most + size, sizeof(record),
                         "tensor lists", &memory));
-    a.mine = memory;
-    a.all = a.mine + a.most;
+    a.own_records = memory;
+    a.all = a.own_records + a.most;
     a.of = a.all + size * a.most;
     ott_status status = agree_all(&a);
     mem_free(r->device->account, memory);

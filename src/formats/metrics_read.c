@@ -196,7 +196,7 @@ static void begin_measurement(health_reader *r) {
 }
 
 /* A short string member of a health line, or NULL. */
-static const char *name_of(const json_t *object, const char *key) {
+static const char *short_text(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_string(value) && json_string_length(value) <= METRICS_NAME_BYTES ? json_string_value(value)
                                                                                     : NULL;
@@ -204,8 +204,8 @@ static const char *name_of(const json_t *object, const char *key) {
 
 static ott_status add_use(health_reader *r, const json_t *object, int64_t step) {
     metrics_health *h = r->h;
-    const char *module = name_of(object, "module"), *tensor = name_of(object, "tensor");
-    const char *gemm = name_of(object, "gemm"), *format = name_of(object, "format");
+    const char *module = short_text(object, "module"), *tensor = short_text(object, "tensor");
+    const char *gemm = short_text(object, "gemm"), *format = short_text(object, "format");
     metrics_use use = {.step = step,
                        .amax = json_real_or_nan(object, "amax"),
                        .scale_min = json_real_or_nan(object, "scale_min"),

@@ -135,7 +135,7 @@ static bool has_same_seeds(const report *r, const report_row *a, const report_ro
     return true;
 }
 
-static double loss_of(const report_run_data *run, bool validation) {
+static double final_loss(const report_run_data *run, bool validation) {
     return validation ? run->summary.val_loss : run->summary.train_loss;
 }
 
@@ -161,7 +161,7 @@ static double squared_error(const report *r, const report_row *a, const report_r
     double squares = 0;
     for (int i = 0; i < a->count; i++) {
         const report_run_data *run = &r->runs[a->run[i]];
-        double difference = loss_of(run, validation) - loss_of(run_of_same_seed(r, b, run), validation);
+        double difference = final_loss(run, validation) - final_loss(run_of_same_seed(r, b, run), validation);
         squares += (difference - (x.mean - y.mean)) * (difference - (x.mean - y.mean));
     }
     *freedom = a->count - 1;
