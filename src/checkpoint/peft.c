@@ -91,7 +91,7 @@ static ott_status set_real(config *cfg, const json_t *root, const char *member, 
     return set_key(cfg, key, text);
 }
 
-/* Reads a list of names, or "all-linear". Any other text is a regular expression. */
+/* Reads a list of names, or "all-linear". Refuses other texts: they are regular expressions. */
 static ott_status set_modules(config *cfg, const char *path, const json_t *root, const char *member,
                               const char *key, str *names) {
     const json_t *list = json_object_get(root, member);

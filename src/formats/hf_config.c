@@ -125,7 +125,7 @@ static ott_status read_activation(const char *name, json_t *root, hf_config *c) 
 static ott_status refuse_switches(const char *name, json_t *root, const family *f) {
     const struct {
         const char *key;
-        bool works, is_of; /* the family reads the key */
+        bool works, is_of; /* the supported value; the family reads the key */
     } switches[] = {{"use_qk_norm", false, f->norms == FAMILY_NORMS_SHARED && !f->qk_norm_key},
                     {"scale_attn_weights", true, f->learned_positions},
                     {"add_cross_attention", false, f->learned_positions},

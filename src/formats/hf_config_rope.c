@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#define DEFAULT_THETA 10000.0 /* of all families; older files omit it */
+#define DEFAULT_THETA 10000.0 /* of families without a default of their own */
 
 /* ---- scaling rules ---- */
 

@@ -47,7 +47,7 @@ static ott_status group_runs(report *r) {
 
 typedef struct sample {
     int count;
-    double mean, squares; /* sum of squared deviations */
+    double mean, squares; /* squares: sum of squared deviations */
 } sample;
 
 /* Mean and deviations of a double in report_summary, at byte offset `at`, over the runs of a row. */
