@@ -78,7 +78,7 @@ void report_verdict_text(const report *r, int index, str *out) {
         one_seed_text(verdict, reference, out);
         return;
     }
-    str_printf(out, "no more than %g%% worse than %s: ", REPORT_WORSE, reference);
+    str_printf(out, "at most %g%% worse than %s: ", REPORT_WORSE, reference);
     if (verdict == REPORT_VERDICT_OPEN)
         str_printf(out, "not settled by these seeds (at most %s with 95%% confidence)",
                    gap_text(gap.percent + gap.margin, text));

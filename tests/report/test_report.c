@@ -308,7 +308,7 @@ static void seeds_make_rows(void **state) {
     assert_non_null(strstr(text.text, "bf16 (3 seeds) | 2.2000 ± 0.1155 | 2.2000 ± 0.1155 |"));
     assert_non_null(strstr(text.text, " +0.45% ± 0.26% |"));
     assert_non_null(strstr(text.text,
-                           "fp8 (3 seeds): validation loss +0.45% ± 0.26%: no more than 1% worse than "
+                           "fp8 (3 seeds): validation loss +0.45% ± 0.26%: at most 1% worse than "
                            "BF16: not settled by these seeds (at most +1.22% with 95% confidence)\n"));
     assert_non_null(strstr(text.text, "standard error of the mean over the seeds"));
     str_free(&text);
