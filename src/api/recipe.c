@@ -24,7 +24,7 @@ static ott_status fail_name(const char *name, const char *function) {
 }
 
 ott_status recipe_named(const char *name, const char *function, const recipe **out) {
-    const char *own = recipe_own_name(name);
+    const char *own = recipe_canonical_name(name);
     *out = own ? recipe_find(own) : NULL;
     return own || strcmp(name, custom) == 0 ? OTT_OK : fail_name(name, function);
 }

@@ -94,7 +94,7 @@ static bool try_gpu(const backend_choice *c, mem *account, device **out, bool *i
     if (find_plugin(&p) != OTT_OK) return false;
     *is_here = is_there(p);
     if (open_gpu(&gpu, 0, account, out) != OTT_OK) return false;
-    if (can_run(*out, c->recipe) && can_run(*out, c->also)) return true;
+    if (can_run(*out, c->recipe) && can_run(*out, c->second_recipe)) return true;
     device_close(*out);
     *out = NULL;
     return false;

@@ -13,7 +13,7 @@ typedef struct backend_choice {
     const char *name;     /* "cpu"; "cuda", "cuda:1": a GPU; "auto" or NULL: the best there is */
     int threads;          /* of the host that it may use, 0: all cores */
     const recipe *recipe; /* that linear layers are to run under: auto takes no GPU that cannot; NULL: any */
-    const recipe *also;   /* and those of a second model */
+    const recipe *second_recipe; /* and those of a second model */
     /* on a GPU, formats and scales that its tensor cores do not have are computed all the same, slowly */
     bool emulates;
     int local_rank,

@@ -32,7 +32,7 @@ typedef struct plugin {
     /* The device of that index; emulates: as backend_choice has it (backend/backend.h). */
     ott_status (*open)(const plugin_services *services, mem *account, int index, bool emulates, device **out);
     /* Drivers, devices and libraries. */
-    void (*inspect)(plugin_finding tell, void *user);
+    void (*inspect)(plugin_finding report, void *user);
 } plugin;
 
 /* What the library exports. */

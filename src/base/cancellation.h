@@ -17,17 +17,17 @@ typedef struct cancellation {
 } cancellation;
 
 /* OTT_ERR_STOPPED when it is to end; `w` may be NULL: nobody looks on. */
-ott_status cancellation_check(const cancellation *w);
+ott_status cancellation_check(const cancellation *c);
 
 /* Work that says every few seconds how much of it is done. */
 typedef struct cancellation_progress {
-    const cancellation *w;
+    const cancellation *cancellation;
     const char *what; /* "Initializing weights"; static */
     int64_t total;
-    double began, said;
+    double began, reported;
 } cancellation_progress;
 
-cancellation_progress cancellation_progress_begin(const cancellation *w, const char *what, int64_t total);
+cancellation_progress cancellation_progress_begin(const cancellation *c, const char *what, int64_t total);
 /* `done` of the total are done. As cancellation_check. */
 ott_status cancellation_progress_update(cancellation_progress *p, int64_t done);
 

@@ -231,7 +231,7 @@ str_shown str_show(const char *text) {
     size_t kept = length > room ? room : length;
     while (kept < length && kept > 0 && ((unsigned char)text[kept] & 0xc0) == 0x80) kept--;
     snprintf(s.text, sizeof s.text, "%.*s%s", (int)kept, text, kept < length ? "..." : "");
-    str_disarm(s.text, '?');
+    str_replace_controls(s.text, '?');
     return s;
 }
 

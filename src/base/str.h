@@ -43,7 +43,7 @@ bool str_glob(const char *pattern, const char *text);
 int str_control(const char *text);
 bool str_has_control(const char *text);
 /* Puts `with` in the place of every byte of a control character. */
-void str_disarm(char *text, char with);
+void str_replace_controls(char *text, char with);
 /* The beginning of a text from outside on one line, for messages: whole characters, those that control become "?". */
 typedef struct str_shown {
     char text[96];

@@ -12,7 +12,7 @@ bool str_has_control(const char *text) {
     return *text;
 }
 
-void str_disarm(char *text, char with) {
+void str_replace_controls(char *text, char with) {
     while (*text) {
         int bytes = str_control(text);
         for (int i = 0; i < bytes; i++) text[i] = with;

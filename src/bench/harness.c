@@ -212,7 +212,7 @@ static double share_of_peak(const bench *b, const bench_case *c) {
 }
 
 /* Of a case's speed beside bf16's on the same line; NaN: that line has none. */
-static double times_bf16(const bench *b, const bench_case *c) {
+static double compares_bf16(const bench *b, const bench_case *c) {
     const bench_case *bf16 = bench_find(b, c->what, c->shape, "bf16");
     return bf16 ? rate(b, c) / rate(b, bf16) : (double)NAN;
 }
@@ -276,7 +276,7 @@ static void write_line(const bench *b, const bench_case *c, const char *const *c
         else
             str_printf(out, " %17s", "-");
     }
-    if (b->entry->times_bf16) str_printf(out, " %14.2f", times_bf16(b, c));
+    if (b->entry->compares_bf16) str_printf(out, " %14.2f", compares_bf16(b, c));
     str_append(out, "\n");
 }
 
@@ -310,10 +310,10 @@ static void write_table(bench *b, str *out) {
         write_peaks(b, out);
     else
         str_append(out, "GB/s read and written (of memcpy's on as many bytes)\n");
-    if (b->entry->times_bf16) str_printf(out, "times bf16: %s beside bf16\n", columns[0]);
+    if (b->entry->compares_bf16) str_printf(out, "times bf16: %s beside bf16\n", columns[0]);
     str_printf(out, "\n%-26s %-20s", "", b->cases[0].flops > 0 ? "M x N x K" : "");
     for (int v = 0; v < count; v++) str_printf(out, " %17s", columns[v]);
-    str_append(out, b->entry->times_bf16 ? "     times bf16\n" : "\n");
+    str_append(out, b->entry->compares_bf16 ? "     times bf16\n" : "\n");
     for (int i = 0; i < b->count; i++)
         if (starts_line(b, i)) write_line(b, &b->cases[i], columns, count, out);
     if (b->count > count) {
@@ -321,7 +321,7 @@ static void write_table(bench *b, str *out) {
         for (int v = 0; v < count; v++)
             str_printf(out, " %8.1f (%5.1f%%)", geometric_mean(b, columns[v], rate),
                        100 * geometric_mean(b, columns[v], share_of_peak));
-        if (b->entry->times_bf16) str_printf(out, " %14.2f", geometric_mean(b, columns[0], times_bf16));
+        if (b->entry->compares_bf16) str_printf(out, " %14.2f", geometric_mean(b, columns[0], compares_bf16));
         str_append(out, "\n");
     }
     if (b->entry->text) b->entry->text(b, out);
@@ -342,7 +342,7 @@ static void write_result(const bench *b, const bench_case *c, str *out) {
                share_of_peak(b, c));
     str_printf(out, ",\"processor_seconds\":%.9g", bench_processor_seconds(b, c));
     if (flops) str_printf(out, ",\"unit\":\"%s\"", unit_of(b, c));
-    if (b->entry->times_bf16) str_printf(out, ",\"times_bf16\":%.4f", times_bf16(b, c));
+    if (b->entry->compares_bf16) str_printf(out, ",\"times_bf16\":%.4f", compares_bf16(b, c));
     str_append(out, "}");
 }
 

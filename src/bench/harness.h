@@ -70,8 +70,8 @@ struct bench {
 /* One benchmark: its cases, or, where they are of another kind, a function that does it all. */
 struct bench_entry {
     const char *name;
-    bool times_bf16; /* a column: the first variant's speed beside that of the variant bf16 */
-    unsigned takes;  /* options beside threads, repeats and json: BENCH_TAKES_... */
+    bool compares_bf16; /* a column: the first variant's speed beside that of the variant bf16 */
+    unsigned takes;     /* options beside threads, repeats and json: BENCH_TAKES_... */
     ott_status (*add)(bench *b);
     void (*text)(bench *b, str *out); /* lines below the table; NULL: none */
     void (*json)(bench *b,

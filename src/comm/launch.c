@@ -58,32 +58,32 @@ static ott_status check_alone(const launcher *l) {
 }
 
 /* Whichever of mpirun, srun and scripts that set what torchrun would have said it; 0: nobody. */
-static ott_status read_place(long long *out) {
-    static const char *const places[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "LOCAL_RANK"};
+static ott_status read_local_rank(long long *out) {
+    static const char *const variables[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "LOCAL_RANK"};
     for (int i = 0; i < 3; i++)
-        if (is_set(places[i])) return read_number(places[i], out);
+        if (is_set(variables[i])) return read_number(variables[i], out);
     return OTT_OK;
 }
 
 static ott_status read_joined(launch *out) {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"};
-    long long size = 0, local = 0, place = 0;
-    *out = (launch){.joins = true, .variable = sizes[is_set(sizes[0]) ? 0 : 1]};
+    long long size = 0, local = 0, local_rank = 0;
+    *out = (launch){.uses_mpi = true, .variable = sizes[is_set(sizes[0]) ? 0 : 1]};
     TRY(read_number(out->variable, &size));
     TRY(read_number("OMPI_COMM_WORLD_LOCAL_SIZE", &local));
-    TRY(read_place(&place));
+    TRY(read_local_rank(&local_rank));
     out->size = (int)size;
     out->local_size = (int)local;
-    out->local_rank = (int)place;
-    out->bound = is_set("OMPI_MCA_orte_bound_at_launch");
+    out->local_rank = (int)local_rank;
+    out->is_bound = is_set("OMPI_MCA_orte_bound_at_launch");
     return OTT_OK;
 }
 
 /* Cores that are bound may still be those of several processes: of a socket, say. */
 int launch_threads(const launch *l, int cores, int online) {
-    bool own = l->bound && (int64_t)cores * l->local_size <= online;
+    bool own = l->is_bound && (int64_t)cores * l->local_size <= online;
     if (l->local_size <= 1 || own) return 0;
-    int part = (l->bound ? online : cores) / l->local_size;
+    int part = (l->is_bound ? online : cores) / l->local_size;
     return part < 1 ? 1 : part < cores ? part : cores;
 }
 
@@ -95,7 +95,7 @@ ott_status launch_read(launch *out) {
 }
 
 ott_status launch_check_joined(const launch *l, int size) {
-    if (!l->joins || l->size <= 0 || l->size == size) return OTT_OK;
+    if (!l->uses_mpi || l->size <= 0 || l->size == size) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
         "%s = %d, and MPI joins %d of these processes: the launcher is of another MPI than the "
@@ -136,7 +136,7 @@ static const char *base_name(const char *path) {
 }
 
 /* Bytes of the launcher's words before the program's, 0 if these are not one launcher's for one program. */
-static size_t words_before(const char *words, size_t bytes, const char *program) {
+static size_t launcher_bytes(const char *words, size_t bytes, const char *program) {
     static const char *const launchers_here[] = {"mpirun", "mpiexec", "orterun", "srun"};
     size_t end = 0;
     bool known = false;
@@ -153,7 +153,7 @@ static void append_launcher(str *out, const char *program) {
     bool is_mpirun = is_set("OMPI_COMM_WORLD_SIZE");
     if (!is_mpirun && !is_set("PMIX_RANK")) return;
     snprintf(parent, sizeof parent, "%ld", (long)getppid());
-    size_t end = words_before(words, read_words(parent, words), program);
+    size_t end = launcher_bytes(words, read_words(parent, words), program);
     for (size_t at = 0; at < end; at += strlen(words + at) + 1) {
         launch_append_word(out, words + at);
         str_append(out, " ");

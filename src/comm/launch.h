@@ -10,11 +10,11 @@
 #include <stdbool.h>
 
 typedef struct launch {
-    bool joins;     /* it started processes that MPI joins, maybe one only */
+    bool uses_mpi;  /* it started processes that MPI joins, maybe one only */
     int size;       /* how many, 0: it does not say; then `variable` does */
     int local_size; /* of them on this machine, 0: it does not say */
     int local_rank; /* which of those this is */
-    bool bound;     /* it chose the cores that each may run on */
+    bool is_bound;  /* it chose the cores that each may run on */
     const char *variable;
 } launch;
 

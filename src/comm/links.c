@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* lines[control->size], of `bytes` each, one from every rank: this one's is there already. */
-static ott_status gather(mem *account, group *control, void *lines, int64_t bytes) {
+static ott_status gather_lines(mem *account, group *control, void *lines, int64_t bytes) {
     device host = host_device(account);
     exec cx = {.device = &host};
     tensor all = tensor_matrix(lines, OTT_U8, control->size, bytes);
@@ -56,7 +56,7 @@ static ott_status check_line(const device_line *lines, int rank) {
 }
 
 /* A line for each machine. */
-static ott_status tell(mem *account, const logger *log, const device_line *lines, int count) {
+static ott_status log_devices(mem *account, const logger *log, const device_line *lines, int count) {
     ott_status status = OTT_OK;
     for (int first = 0, next; first < count && status == OTT_OK; first = next) {
         str text = {.account = account};
@@ -69,7 +69,7 @@ static ott_status tell(mem *account, const logger *log, const device_line *lines
     return status;
 }
 
-static ott_status describe(device *d, device_line *out) {
+static ott_status describe_device(device *d, device_line *out) {
     *out = (device_line){.linked = d->table->open_group};
     if (gethostname(out->machine, sizeof out->machine - 1) != 0) strcpy(out->machine, "this machine");
     snprintf(out->card.name, sizeof out->card.name, "%s", d->name);
@@ -82,11 +82,11 @@ ott_status links_check(mem *account, const logger *log, device *d, group *contro
     void *memory;
     TRY(mem_alloc_array(account, MEM_COMM, control->size, sizeof(device_line), "devices of ranks", &memory));
     device_line *lines = memory;
-    ott_status described = describe(d, &lines[control->rank]);
-    ott_status status = gather(account, control, lines, sizeof *lines);
+    ott_status described = describe_device(d, &lines[control->rank]);
+    ott_status status = gather_lines(account, control, lines, sizeof *lines);
     if (status == OTT_OK) status = described;
     for (int r = 0; r < control->size && status == OTT_OK; r++) status = check_line(lines, r);
-    if (status == OTT_OK && lines[0].linked) status = tell(account, log, lines, control->size);
+    if (status == OTT_OK && lines[0].linked) status = log_devices(account, log, lines, control->size);
     mem_free(account, lines);
     return status;
 }
@@ -100,7 +100,7 @@ typedef struct line {
 } line;
 
 /* links[count] of the group's own ranks. */
-static ott_status pick(const links_options *o, const line *lines, device_link *links) {
+static ott_status pick_links(const links_options *o, const line *lines, device_link *links) {
     for (int i = 0; i < o->count; i++) {
         const line *of = &lines[o->ranks[i]];
         if (of->failed)
@@ -113,14 +113,14 @@ static ott_status pick(const links_options *o, const line *lines, device_link *l
 }
 
 /* Everybody hears of everybody, also of who has failed. */
-static ott_status exchange(mem *account, const links_options *o, device_group *own, line *lines,
-                           device_link *links) {
+static ott_status exchange_links(mem *account, const links_options *o, device_group *own, line *lines,
+                                 device_link *links) {
     line *mine = &lines[o->control->rank];
     ott_status made = o->device->table->make_link(o->device, own, &mine->link);
     mine->failed = made != OTT_OK;
-    TRY(gather(account, o->control, lines, sizeof *lines));
+    TRY(gather_lines(account, o->control, lines, sizeof *lines));
     TRY(made);
-    TRY(pick(o, lines, links));
+    TRY(pick_links(o, lines, links));
     own->links = links;
     return OTT_OK;
 }
@@ -136,7 +136,7 @@ ott_status links_open(mem *account, const links_options *o, group **out) {
     TRY(mem_alloc_array(account, MEM_COMM, o->control->size, sizeof(line), "links of ranks", &lines));
     ott_status status =
         mem_alloc_array(account, MEM_COMM, o->count, sizeof(device_link), "links of a group", &links);
-    if (status == OTT_OK) status = exchange(account, o, &own, lines, links);
+    if (status == OTT_OK) status = exchange_links(account, o, &own, lines, links);
     if (status == OTT_OK) status = o->device->table->open_group(o->device, &own, out);
     mem_free(account, links);
     mem_free(account, lines);

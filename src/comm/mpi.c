@@ -19,7 +19,7 @@ enum {
     REST_MOST = 500,
     IDLE_REST = 50,    /* milliseconds */
     GIVEN_UP = 0,      /* tags: of what a process says that gives up, */
-    QUESTION,          /* of what one is asked that others wait for, */
+    QUERY,             /* of what one is asked that others wait for, */
     ANSWER,            /* and what it answers; */
     GROUPS,            /* and of groups, from here on */
     NOT_WAITING = -1,  /* an answer: its rank computes; else for which rank it waits itself */
@@ -34,16 +34,16 @@ static struct {
     pthread_t thread;
     int rank, size;
     bool joined, ending;
-    bool given_up;      /* this process cannot go on */
-    bool heard, spoken; /* and another one has said so; and this one may */
+    bool given_up;                 /* this process cannot go on */
+    bool is_notified, is_reporter; /* and another one has said so; and this one may */
     int group_count;
     mpi_group *groups;
     ott_status status; /* of joining */
     int exit_code;     /* of all, when this process gives up */
     char text[REASON_BYTES];
-} world = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+} mpi = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-static void rest(int microseconds) {
+static void sleep_microseconds(int microseconds) {
     nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000L}, NULL);
 }
 
@@ -65,21 +65,21 @@ static void fail_group(mpi_group *g, ott_status status, const char *reason) {
     g->failed = true;
     g->code = status;
     snprintf(g->reason, sizeof g->reason, "%s", reason);
-    for (mpi_operation *o = g->line; o; o = o->next) end_operation(o, status, g->reason);
-    g->line = NULL;
-    pthread_cond_broadcast(&world.changed);
+    for (mpi_operation *o = g->queue; o; o = o->next) end_operation(o, status, g->reason);
+    g->queue = NULL;
+    pthread_cond_broadcast(&mpi.changed);
 }
 
 /* The rank hears it when it next waits for this one; until then the text stays. */
-static void tell(int rank, int tag, const char text[REASON_BYTES]) {
+static void send_failure(int rank, int tag, const char text[REASON_BYTES]) {
     MPI_Request request;
-    if (rank == world.rank) return;
+    if (rank == mpi.rank) return;
     if (MPI_Isend(text, REASON_BYTES, MPI_BYTE, rank, tag, mpi_channel.failures, &request) == MPI_SUCCESS)
         MPI_Request_free(&request);
 }
 
 /* What another member told, as this rank's failure. */
-static ott_status hear(int tag) {
+static ott_status receive_failure(int tag) {
     MPI_Status from;
     int there = 0;
     char text[REASON_BYTES];
@@ -110,20 +110,20 @@ static int late_rank(const mpi_group *g, const mpi_operation *o) {
 }
 
 static int own_late_rank(void) {
-    for (const mpi_group *g = world.groups; g; g = g->next)
-        for (const mpi_operation *o = g->line; o; o = o->next)
+    for (const mpi_group *g = mpi.groups; g; g = g->next)
+        for (const mpi_operation *o = g->queue; o; o = o->next)
             if (o->stage != STAGE_WAITING && o->stage != STAGE_DONE && o->kind != COLLECTIVE_SEND)
                 return late_rank(g, o);
     return NOT_WAITING;
 }
 
-static void post(const int *word, int to, int tag) {
+static void send_word(const int *word, int to, int tag) {
     MPI_Request request;
     if (MPI_Isend(word, 1, MPI_INT, to, tag, mpi_channel.failures, &request) == MPI_SUCCESS)
         MPI_Request_free(&request);
 }
 
-static bool fetch(int from, int tag, int *word, int *sender) {
+static bool receive_word(int from, int tag, int *word, int *sender) {
     MPI_Status status;
     int there = 0;
     MPI_Iprobe(from, tag, mpi_channel.failures, &there, &status);
@@ -134,34 +134,34 @@ static bool fetch(int from, int tag, int *word, int *sender) {
 }
 
 /* With the lock held. */
-static void answer_questions(void) {
+static void answer_queries(void) {
     static int answer; /* small enough to be on its way when MPI_Isend returns */
     int word, from;
-    while (fetch(MPI_ANY_SOURCE, QUESTION, &word, &from)) {
+    while (receive_word(MPI_ANY_SOURCE, QUERY, &word, &from)) {
         answer = own_late_rank();
-        post(&answer, from, ANSWER);
+        send_word(&answer, from, ANSWER);
     }
 }
 
 /* For which rank does that one wait? False: it does not answer. */
 static bool ask(int rank, double seconds, int *answer) {
-    static const int question;
+    static const int query;
     int from;
-    post(&question, rank, QUESTION);
-    for (double end = clock_seconds() + seconds; clock_seconds() < end; rest(REST_MOST)) {
-        pthread_mutex_lock(&world.lock);
-        answer_questions();
-        pthread_mutex_unlock(&world.lock);
-        if (fetch(rank, ANSWER, answer, &from)) return true;
+    send_word(&query, rank, QUERY);
+    for (double end = clock_seconds() + seconds; clock_seconds() < end; sleep_microseconds(REST_MOST)) {
+        pthread_mutex_lock(&mpi.lock);
+        answer_queries();
+        pthread_mutex_unlock(&mpi.lock);
+        if (receive_word(rank, ANSWER, answer, &from)) return true;
     }
     return false;
 }
 
 /* Follows who waits for whom to the rank that waits for none: it hangs, or computes. */
-static int blame(const mpi_group *g, const mpi_operation *o, bool *answers) {
+static int find_blocking_rank(const mpi_group *g, const mpi_operation *o, bool *answers) {
     double seconds = g->timeout < 4 ? g->timeout / 4 : 1;
     int rank = late_rank(g, o), next = rank;
-    for (int hops = 0; hops < world.size && next != NOT_WAITING && next != world.rank; hops++) {
+    for (int hops = 0; hops < mpi.size && next != NOT_WAITING && next != mpi.rank; hops++) {
         rank = next;
         *answers = ask(rank, seconds, &next);
         if (!*answers) break;
@@ -171,12 +171,12 @@ static int blame(const mpi_group *g, const mpi_operation *o, bool *answers) {
 
 static ott_status fail_late(const mpi_group *g, const mpi_operation *o) {
     bool answers = true;
-    int rank = blame(g, o, &answers);
+    int rank = find_blocking_rank(g, o, &answers);
     char number[48] = "";
     if (!is_message(o)) snprintf(number, sizeof number, ", collective number %lld", (long long)o->number);
     return status_fail(OTT_ERR_RANK, "%s%s%s%s, on rank %d: rank %d did not come in time (%g s): %s",
-                       group_collective_name(o->call.kind), number, *g->name ? " of " : "", g->name,
-                       world.rank, rank, g->timeout,
+                       group_collective_name(o->call.kind), number, *g->name ? " of " : "", g->name, mpi.rank,
+                       rank, g->timeout,
                        answers ? "it is alive, and computes or waits elsewhere"
                                : "it has ended, hangs or cannot be reached");
 }
@@ -192,9 +192,9 @@ static ott_status check_time(const mpi_group *g, mpi_operation *o, bool moved) {
 
 /* Messages to a rank leave as they come, those from one rank in their order, collectives one by one; a rank leaves
    when all is done. */
-static bool may_step(const mpi_group *g, const mpi_operation *o) {
+static bool can_step(const mpi_group *g, const mpi_operation *o) {
     if (o->kind == COLLECTIVE_SEND) return true;
-    for (const mpi_operation *before = g->line; before != o; before = before->next) {
+    for (const mpi_operation *before = g->queue; before != o; before = before->next) {
         if (o->kind == KIND_LEFT) return false;
         if (o->kind == COLLECTIVE_RECEIVE && before->kind == COLLECTIVE_RECEIVE &&
             before->call.peer == o->call.peer)
@@ -205,15 +205,15 @@ static bool may_step(const mpi_group *g, const mpi_operation *o) {
 }
 
 /* With the lock held. */
-static void leave_line(mpi_group *g, mpi_operation *o) {
-    mpi_operation **at = &g->line;
+static void dequeue(mpi_group *g, mpi_operation *o) {
+    mpi_operation **at = &g->queue;
     while (*at != o) at = &(*at)->next;
     *at = o->next;
     o->next = NULL;
     o->done = true;
     if (o->kind == KIND_LEFT) g->left = true;
     if (o->abandoned) mpi_give_back(g, o);
-    pthread_cond_broadcast(&world.changed);
+    pthread_cond_broadcast(&mpi.changed);
 }
 
 /* Without the lock: nobody else touches what it steps. */
@@ -222,28 +222,29 @@ static ott_status step(mpi_group *g, mpi_operation *o, bool *moved) {
     TRY(is_message(o) ? mpi_message_step(g, o, &advanced) : mpi_collective_step(g, o, &advanced));
     *moved |= advanced;
     if (o->stage == STAGE_DONE) return OTT_OK;
-    ott_status status = hear(g->id);
-    g->heard = status != OTT_OK;
-    return g->heard ? status : check_time(g, o, advanced);
+    ott_status status = receive_failure(g->id);
+    g->is_notified = status != OTT_OK;
+    return g->is_notified ? status : check_time(g, o, advanced);
 }
 
-static void fail_and_tell(mpi_group *g, ott_status status) {
+static void fail_and_notify(mpi_group *g, ott_status status) {
     fail_group(g, status, status_text());
-    for (int r = 0; r < g->group.size && !g->heard; r++) tell(g->members[r].rank, g->id, g->reason);
+    for (int r = 0; r < g->group.size && !g->is_notified; r++)
+        send_failure(g->members[r].rank, g->id, g->reason);
 }
 
 /* With the lock held, which it lets go while it moves data: meanwhile others only add to the line. */
 static void step_group(mpi_group *g, bool *moved) {
-    for (mpi_operation *o = g->line, *next; o && !g->failed; o = next) {
-        if (may_step(g, o)) {
-            pthread_mutex_unlock(&world.lock);
+    for (mpi_operation *o = g->queue, *next; o && !g->failed; o = next) {
+        if (can_step(g, o)) {
+            pthread_mutex_unlock(&mpi.lock);
             ott_status status = step(g, o, moved);
-            pthread_mutex_lock(&world.lock);
+            pthread_mutex_lock(&mpi.lock);
             next = o->next;
             if (status != OTT_OK)
-                fail_and_tell(g, status);
+                fail_and_notify(g, status);
             else if (o->stage == STAGE_DONE)
-                leave_line(g, o);
+                dequeue(g, o);
         } else {
             next = o->next;
         }
@@ -252,25 +253,25 @@ static void step_group(mpi_group *g, bool *moved) {
 
 /* With the lock held. */
 static bool is_busy(void) {
-    for (const mpi_group *g = world.groups; g; g = g->next)
-        if (g->line) return true;
+    for (const mpi_group *g = mpi.groups; g; g = g->next)
+        if (g->queue) return true;
     return false;
 }
 
 /* Of ranks that give up at the same time the lowest says why: the others wait for a while whether one does. */
-static void decide_who_speaks(void) {
-    int turns = 5 * (world.rank < 20 ? world.rank : 20);
-    bool heard = false;
-    for (int i = 0; i <= turns && !heard; i++) {
-        heard = hear(GIVEN_UP) != OTT_OK;
-        if (!heard && i < turns) rest(10000);
+static void choose_reporter(void) {
+    int turns = 5 * (mpi.rank < 20 ? mpi.rank : 20);
+    bool is_notified = false;
+    for (int i = 0; i <= turns && !is_notified; i++) {
+        is_notified = receive_failure(GIVEN_UP) != OTT_OK;
+        if (!is_notified && i < turns) sleep_microseconds(10000);
     }
-    for (int r = 0; r < world.size && !heard; r++) tell(r, GIVEN_UP, world.text);
-    pthread_mutex_lock(&world.lock);
-    world.heard = heard;
-    world.spoken = !heard;
-    pthread_cond_broadcast(&world.changed);
-    pthread_mutex_unlock(&world.lock);
+    for (int r = 0; r < mpi.size && !is_notified; r++) send_failure(r, GIVEN_UP, mpi.text);
+    pthread_mutex_lock(&mpi.lock);
+    mpi.is_notified = is_notified;
+    mpi.is_reporter = !is_notified;
+    pthread_cond_broadcast(&mpi.changed);
+    pthread_mutex_unlock(&mpi.lock);
 }
 
 /* Until there is something to do; a question does not wake it. */
@@ -280,7 +281,7 @@ static void sleep_a_while(void) {
     end.tv_nsec += IDLE_REST * 1000000L;
     end.tv_sec += end.tv_nsec / 1000000000L;
     end.tv_nsec %= 1000000000L;
-    pthread_cond_timedwait(&world.changed, &world.lock, &end);
+    pthread_cond_timedwait(&mpi.changed, &mpi.lock, &end);
 }
 
 /* After so many polls in a row that moved nothing, the first of them at `since`. On a processor that others want a thread
@@ -292,29 +293,28 @@ static void pause_between_polls(int idle, double since) {
     }
     int doubled = idle > EAGER_POLLS ? (idle - EAGER_POLLS) / 8 : 0,
         pause = REST_LEAST << (doubled > 5 ? 5 : doubled);
-    rest(pause < REST_MOST ? pause : REST_MOST);
+    sleep_microseconds(pause < REST_MOST ? pause : REST_MOST);
 }
 
 static void make_progress(void) {
     int idle_polls = 0;
     double idle_since = 0;
-    pthread_mutex_lock(&world.lock);
-    while (!world.ending && !world.given_up) {
+    pthread_mutex_lock(&mpi.lock);
+    while (!mpi.ending && !mpi.given_up) {
         bool moved = false;
-        for (mpi_group *g = world.groups; g; g = g->next) step_group(g, &moved);
-        answer_questions();
+        for (mpi_group *g = mpi.groups; g; g = g->next) step_group(g, &moved);
+        answer_queries();
         bool busy = is_busy(); /* asked here: while one group moved, work may have come to those before it */
-        if (!busy && !world.ending && !world.given_up) sleep_a_while();
+        if (!busy && !mpi.ending && !mpi.given_up) sleep_a_while();
         idle_polls = moved || !busy ? 0 : idle_polls + 1;
         if (idle_polls <= 1) idle_since = clock_seconds();
         if (!busy || moved) continue;
-        pthread_mutex_unlock(&world.lock);
+        pthread_mutex_unlock(&mpi.lock);
         pause_between_polls(idle_polls, idle_since);
-        pthread_mutex_lock(&world.lock);
+        pthread_mutex_lock(&mpi.lock);
     }
-    for (mpi_group *g = world.groups; g && world.given_up; g = g->next)
-        fail_group(g, OTT_ERR_RANK, world.text);
-    pthread_mutex_unlock(&world.lock);
+    for (mpi_group *g = mpi.groups; g && mpi.given_up; g = g->next) fail_group(g, OTT_ERR_RANK, mpi.text);
+    pthread_mutex_unlock(&mpi.lock);
 }
 
 static ott_status start_mpi(void) {
@@ -322,8 +322,8 @@ static ott_status start_mpi(void) {
     int provided, major = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     TRY(mpi_check(major, "MPI_Init_thread"));
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &world.size);
+    MPI_Comm_rank(MPI_COMM_WORLD, &mpi.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &mpi.size);
     for (int i = 0; i < 3; i++) TRY(mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, all[i]), "MPI_Comm_dup"));
     return OTT_OK;
 }
@@ -332,20 +332,20 @@ static ott_status start_mpi(void) {
 static void *run_thread(void *unused) {
     (void)unused;
     ott_status status = start_mpi();
-    pthread_mutex_lock(&world.lock);
-    world.status = status;
-    snprintf(world.text, sizeof world.text, "%s", status == OTT_OK ? "" : status_text());
-    world.joined = true;
-    pthread_cond_broadcast(&world.changed);
-    pthread_mutex_unlock(&world.lock);
+    pthread_mutex_lock(&mpi.lock);
+    mpi.status = status;
+    snprintf(mpi.text, sizeof mpi.text, "%s", status == OTT_OK ? "" : status_text());
+    mpi.joined = true;
+    pthread_cond_broadcast(&mpi.changed);
+    pthread_mutex_unlock(&mpi.lock);
     if (status != OTT_OK) return NULL;
     make_progress();
-    if (!world.given_up) return MPI_Finalize(), NULL;
-    decide_who_speaks();
-    pthread_mutex_lock(&world.lock);
-    while (!world.ending) pthread_cond_wait(&world.changed, &world.lock);
-    pthread_mutex_unlock(&world.lock);
-    MPI_Abort(MPI_COMM_WORLD, world.exit_code);
+    if (!mpi.given_up) return MPI_Finalize(), NULL;
+    choose_reporter();
+    pthread_mutex_lock(&mpi.lock);
+    while (!mpi.ending) pthread_cond_wait(&mpi.changed, &mpi.lock);
+    pthread_mutex_unlock(&mpi.lock);
+    MPI_Abort(MPI_COMM_WORLD, mpi.exit_code);
     return NULL;
 }
 
@@ -354,11 +354,11 @@ static void *run_thread(void *unused) {
 static ott_status begin(mpi_group *g, const collective *call, device *d, int64_t message_bytes,
                         mpi_operation **out) {
     mpi_operation *o = NULL;
-    pthread_mutex_lock(&world.lock);
-    ott_status status = mpi_take_operation(g, message_bytes, &o);
-    pthread_mutex_unlock(&world.lock);
+    pthread_mutex_lock(&mpi.lock);
+    ott_status status = mpi_allocate_operation(g, message_bytes, &o);
+    pthread_mutex_unlock(&mpi.lock);
     if (status != OTT_OK) return status;
-    *o = (mpi_operation){.also = o->also,
+    *o = (mpi_operation){.next_of_group = o->next_of_group,
                          .kind = (int)call->kind,
                          .call = *call,
                          .device = d,
@@ -369,12 +369,12 @@ static ott_status begin(mpi_group *g, const collective *call, device *d, int64_t
 }
 
 /* With the lock held. */
-static void enter_line(mpi_group *g, mpi_operation *o) {
-    mpi_operation **at = &g->line;
+static void enqueue(mpi_group *g, mpi_operation *o) {
+    mpi_operation **at = &g->queue;
     while (*at) at = &(*at)->next;
     *at = o;
     o->next = NULL;
-    pthread_cond_broadcast(&world.changed);
+    pthread_cond_broadcast(&mpi.changed);
 }
 
 static ott_status group_failure(const mpi_group *g) {
@@ -405,14 +405,14 @@ static ott_status start(group *base, exec *cx, group_request *request) {
         TRY(copy_message(o));
     else
         request->state = o;
-    pthread_mutex_lock(&world.lock);
+    pthread_mutex_lock(&mpi.lock);
     ott_status status = g->failed ? group_failure(g) : OTT_OK;
     if (!is_message(o)) o->number = g->number++;
     if (status == OTT_OK)
-        enter_line(g, o);
+        enqueue(g, o);
     else
         mpi_give_back(g, o);
-    pthread_mutex_unlock(&world.lock);
+    pthread_mutex_unlock(&mpi.lock);
     return status;
 }
 
@@ -421,47 +421,47 @@ static ott_status wait_for(group *base, exec *cx, group_request *request) {
     ott_status status = OTT_OK;
     (void)cx;
     if (!o) return OTT_OK; /* a message that was sent is on its way */
-    pthread_mutex_lock(&world.lock);
-    while (!o->done) pthread_cond_wait(&world.changed, &world.lock);
+    pthread_mutex_lock(&mpi.lock);
+    while (!o->done) pthread_cond_wait(&mpi.changed, &mpi.lock);
     status = o->status;
     if (status != OTT_OK)
         status_fail(status, "%s", o->text); /* MPI may still use its memory */
     else
         mpi_give_back(group_of(base), o);
-    pthread_mutex_unlock(&world.lock);
+    pthread_mutex_unlock(&mpi.lock);
     return status;
 }
 
 /* ---- groups ---- */
 
 static void unlink_group(mpi_group *g) {
-    mpi_group **at = &world.groups;
+    mpi_group **at = &mpi.groups;
     while (*at != g) at = &(*at)->next;
     *at = g->next;
 }
 
-static bool all_said(const mpi_group *g) {
+static bool is_closed(const mpi_group *g) {
     return g->left || g->failed;
 }
 
 static void leave(group *base) {
     mpi_group *g = group_of(base);
     mpi_operation *o;
-    bool can_say = begin(g, &(collective){.kind = COLLECTIVE_BARRIER}, NULL, 0, &o) == OTT_OK;
-    pthread_mutex_lock(&world.lock);
-    if (can_say && !g->failed) {
+    bool can_notify = begin(g, &(collective){.kind = COLLECTIVE_BARRIER}, NULL, 0, &o) == OTT_OK;
+    pthread_mutex_lock(&mpi.lock);
+    if (can_notify && !g->failed) {
         o->kind = KIND_LEFT;
         o->abandoned = true;
-        enter_line(g, o);
-        while (!all_said(g)) pthread_cond_wait(&world.changed, &world.lock);
+        enqueue(g, o);
+        while (!is_closed(g)) pthread_cond_wait(&mpi.changed, &mpi.lock);
     }
     if (g->left) {
         unlink_group(g);
         mpi_release_group(g);
     } else {
-        mpi_keep_group(g, world.account);
+        mpi_move_group(g, mpi.account);
     }
-    pthread_mutex_unlock(&world.lock);
+    pthread_mutex_unlock(&mpi.lock);
 }
 
 static const group_table table = {.start = start, .wait = wait_for, .close = leave};
@@ -472,19 +472,19 @@ ott_status mpi_group_open(mem *account, const int *ranks, int count, const char 
     mpi_group *g;
     *out = NULL;
     for (int i = 0; i < count; i++) {
-        STATUS_REQUIRE(ranks[i] >= 0 && ranks[i] < world.size && (i == 0 || ranks[i] > ranks[i - 1]));
-        member |= ranks[i] == world.rank;
+        STATUS_REQUIRE(ranks[i] >= 0 && ranks[i] < mpi.size && (i == 0 || ranks[i] > ranks[i - 1]));
+        member |= ranks[i] == mpi.rank;
     }
     STATUS_REQUIRE(member);
-    TRY(mpi_take_group(account, ranks, count, world.rank, &g));
+    TRY(mpi_allocate_group(account, ranks, count, mpi.rank, &g));
     g->group.table = &table;
     g->name = name;
     g->timeout = timeout;
-    pthread_mutex_lock(&world.lock);
-    g->id = GROUPS + world.group_count++;
-    g->next = world.groups;
-    world.groups = g;
-    pthread_mutex_unlock(&world.lock);
+    pthread_mutex_lock(&mpi.lock);
+    g->id = GROUPS + mpi.group_count++;
+    g->next = mpi.groups;
+    mpi.groups = g;
+    pthread_mutex_unlock(&mpi.lock);
     *out = &g->group;
     return OTT_OK;
 }
@@ -492,51 +492,51 @@ ott_status mpi_group_open(mem *account, const int *ranks, int count, const char 
 /* ---- joining and ending ---- */
 
 static void end_process(void) {
-    pthread_mutex_lock(&world.lock);
-    bool running = world.status == OTT_OK;
-    world.ending = true;
-    pthread_cond_broadcast(&world.changed);
-    pthread_mutex_unlock(&world.lock);
-    if (running) pthread_join(world.thread, NULL);
+    pthread_mutex_lock(&mpi.lock);
+    bool running = mpi.status == OTT_OK;
+    mpi.ending = true;
+    pthread_cond_broadcast(&mpi.changed);
+    pthread_mutex_unlock(&mpi.lock);
+    if (running) pthread_join(mpi.thread, NULL);
 }
 
 /* With the lock held. */
 static ott_status join(void) {
     sigset_t all, before;
-    TRY(mem_open(&world.account));
+    TRY(mem_open(&mpi.account));
     sigfillset(&all); /* handlers run on the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(&world.thread, NULL, run_thread, NULL);
+    int failure = pthread_create(&mpi.thread, NULL, run_thread, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failure) return status_fail(OTT_ERR_MEMORY, "no thread for MPI can be started");
     atexit(end_process);
-    while (!world.joined) pthread_cond_wait(&world.changed, &world.lock);
+    while (!mpi.joined) pthread_cond_wait(&mpi.changed, &mpi.lock);
     return OTT_OK;
 }
 
 ott_status mpi_join(int *rank, int *size) {
-    pthread_mutex_lock(&world.lock);
-    ott_status status = world.joined ? OTT_OK : join();
-    if (status == OTT_OK && world.status != OTT_OK) status = status_fail(world.status, "%s", world.text);
-    *rank = world.rank;
-    *size = world.size;
-    pthread_mutex_unlock(&world.lock);
+    pthread_mutex_lock(&mpi.lock);
+    ott_status status = mpi.joined ? OTT_OK : join();
+    if (status == OTT_OK && mpi.status != OTT_OK) status = status_fail(mpi.status, "%s", mpi.text);
+    *rank = mpi.rank;
+    *size = mpi.size;
+    pthread_mutex_unlock(&mpi.lock);
     return status;
 }
 
 bool mpi_give_up(ott_status code, const char *reason) {
-    pthread_mutex_lock(&world.lock);
-    bool joined = world.joined && world.status == OTT_OK, first = !world.given_up;
+    pthread_mutex_lock(&mpi.lock);
+    bool joined = mpi.joined && mpi.status == OTT_OK, first = !mpi.given_up;
     if (joined && first) {
-        snprintf(world.text, sizeof world.text, "%s", reason);
-        world.exit_code = status_exit_code(code);
-        world.given_up = true;
-        pthread_cond_broadcast(&world.changed);
-        while (!world.heard && !world.spoken) pthread_cond_wait(&world.changed, &world.lock);
+        snprintf(mpi.text, sizeof mpi.text, "%s", reason);
+        mpi.exit_code = status_exit_code(code);
+        mpi.given_up = true;
+        pthread_cond_broadcast(&mpi.changed);
+        while (!mpi.is_notified && !mpi.is_reporter) pthread_cond_wait(&mpi.changed, &mpi.lock);
     }
-    bool heard = world.heard;
-    pthread_mutex_unlock(&world.lock);
-    unsigned left = heard ? ENDED_WITHIN : 0;
+    bool is_notified = mpi.is_notified;
+    pthread_mutex_unlock(&mpi.lock);
+    unsigned left = is_notified ? ENDED_WITHIN : 0;
     while (left > 0) left = sleep(left); /* signals do not wake it */
-    return !heard;
+    return !is_notified;
 }

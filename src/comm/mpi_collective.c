@@ -19,7 +19,7 @@ static int64_t row_bytes(const tensor *t) {
 
 static void write_header(const mpi_operation *o, int size, int to, mpi_header *h) {
     const collective *call = &o->call;
-    bool cut = call->kind == COLLECTIVE_ALL_TO_ALL;
+    bool is_split = call->kind == COLLECTIVE_ALL_TO_ALL;
     *h = (mpi_header){.kind = o->kind,
                       .reduce = (int32_t)call->reduce,
                       .peer = call->peer,
@@ -27,8 +27,8 @@ static void write_header(const mpi_operation *o, int size, int to, mpi_header *h
                       .number = o->number,
                       .rows = call->input.rows,
                       .columns = call->input.columns,
-                      .part_rows = cut ? group_part_rows(call->input_rows, call->input.rows, size, to)
-                                       : call->input.rows};
+                      .part_rows = is_split ? group_part_rows(call->input_rows, call->input.rows, size, to)
+                                            : call->input.rows};
 }
 
 static ott_status send_headers(mpi_group *g, mpi_operation *o) {
@@ -106,7 +106,7 @@ static mpi_span values_of(const tensor *t, int size, int r) {
                       .bytes = (each + (r < more)) * width};
 }
 
-static mpi_span whole(const tensor *t) {
+static mpi_span full_span(const tensor *t) {
     return (mpi_span){.bytes = tensor_bytes(*t)};
 }
 
@@ -114,7 +114,7 @@ static void lay_out_all_reduce(const mpi_group *g, const mpi_operation *o, int r
     const tensor *t = &o->call.input;
     int size = g->group.size;
     if (tensor_bytes(*t) <= SMALL_BYTES) {
-        m->send = m->receive = whole(t);
+        m->send = m->receive = full_span(t);
         return;
     }
     mpi_span own = values_of(t, size, g->group.rank), other = values_of(t, size, r);
@@ -129,27 +129,27 @@ static void lay_out_member(const mpi_group *g, const mpi_operation *o, int r, mp
     switch (call->kind) {
     case COLLECTIVE_ALL_REDUCE: lay_out_all_reduce(g, o, r, m); break;
     case COLLECTIVE_ALL_GATHER:
-        m->send = whole(&call->input);
+        m->send = full_span(&call->input);
         m->receive = rows_of(&call->output, call->output_rows, size, r);
         break;
     case COLLECTIVE_REDUCE_SCATTER:
         m->send = rows_of(&call->input, call->input_rows, size, r);
-        m->receive = whole(&call->output);
+        m->receive = full_span(&call->output);
         break;
     case COLLECTIVE_ALL_TO_ALL:
         m->send = rows_of(&call->input, call->input_rows, size, r);
         m->receive = rows_of(&call->output, call->output_rows, size, r);
         break;
     case COLLECTIVE_BROADCAST:
-        if (rank == call->peer) m->send = whole(&call->input);
-        if (r == call->peer && r != rank) m->receive = whole(&call->output);
+        if (rank == call->peer) m->send = full_span(&call->input);
+        if (r == call->peer && r != rank) m->receive = full_span(&call->output);
         break;
     default: break;
     }
 }
 
 /* What this rank gives itself. */
-static ott_status copy_own(const mpi_group *g, const mpi_operation *o) {
+static ott_status copy_own_part(const mpi_group *g, const mpi_operation *o) {
     const mpi_member *own = &g->members[g->group.rank];
     char *to = (char *)o->call.output.data + own->receive.first;
     const char *from = (const char *)o->call.input.data + own->send.first;
@@ -165,7 +165,7 @@ static ott_status begin_pass(mpi_group *g, mpi_operation *o) {
     o->reducing = kind == COLLECTIVE_REDUCE_SCATTER || (kind == COLLECTIVE_ALL_REDUCE && o->pass == 0);
     o->shared_send = kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_BROADCAST || small || (o->pass == 1);
     o->piece = 0;
-    return copy_own(g, o);
+    return copy_own_part(g, o);
 }
 
 /* ---- pieces ---- */
@@ -244,7 +244,7 @@ static ott_status end_piece(mpi_group *g, const mpi_operation *o) {
 }
 
 /* The next piece, pass, or the end. */
-static ott_status go_on(mpi_group *g, mpi_operation *o) {
+static ott_status advance(mpi_group *g, mpi_operation *o) {
     bool gathers =
         o->call.kind == COLLECTIVE_ALL_REDUCE && tensor_bytes(o->call.input) > SMALL_BYTES && o->pass == 0;
     if (!is_last_piece(g, o)) {
@@ -272,7 +272,7 @@ ott_status mpi_collective_step(mpi_group *g, mpi_operation *o, bool *moved) {
         *moved = true;
         if (o->stage == STAGE_PIECES) {
             TRY(end_piece(g, o));
-            TRY(go_on(g, o));
+            TRY(advance(g, o));
         } else if (o->kind == KIND_LEFT || o->kind == COLLECTIVE_BARRIER) {
             if (o->kind == COLLECTIVE_BARRIER) TRY(check_headers(g, o));
             o->stage = STAGE_DONE;

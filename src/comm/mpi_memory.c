@@ -31,13 +31,13 @@ static ott_status make_operation(mpi_group *g) {
     void *memory;
     TRY(mem_alloc(g->account, MEM_COMM, sizeof(mpi_operation), "a collective", &memory));
     mpi_operation *o = memory;
-    o->also = g->operations;
+    o->next_of_group = g->operations;
     g->operations = o;
     mpi_give_back(g, o);
     return OTT_OK;
 }
 
-ott_status mpi_take_operation(mpi_group *g, int64_t bytes, mpi_operation **out) {
+ott_status mpi_allocate_operation(mpi_group *g, int64_t bytes, mpi_operation **out) {
     void *memory;
     if (!g->idle) TRY(make_operation(g));
     mpi_operation **best = find_idle(g, bytes), *o = *best;
@@ -88,8 +88,8 @@ static void lay_out_group(mpi_group *g, const int *ranks, int own) {
 }
 
 void mpi_release_group(mpi_group *g) {
-    for (mpi_operation *o = g->operations, *also; o; o = also) {
-        also = o->also;
+    for (mpi_operation *o = g->operations, *next_of_group; o; o = next_of_group) {
+        next_of_group = o->next_of_group;
         mem_free(g->account, o->message.data);
         mem_free(g->account, o);
     }
@@ -97,7 +97,7 @@ void mpi_release_group(mpi_group *g) {
     mem_free(g->account, g);
 }
 
-static ott_status take_rest(mpi_group *g) {
+static ott_status allocate_contents(mpi_group *g) {
     void *memory;
     TRY(mem_alloc(g->account, MEM_COMM, staging_bytes(g->group.size), "what moves between ranks", &memory));
     g->staging = memory;
@@ -105,14 +105,14 @@ static ott_status take_rest(mpi_group *g) {
     return OTT_OK;
 }
 
-ott_status mpi_take_group(mem *account, const int *ranks, int count, int own, mpi_group **out) {
+ott_status mpi_allocate_group(mem *account, const int *ranks, int count, int own, mpi_group **out) {
     void *memory;
     TRY(mem_alloc(account, MEM_COMM, table_bytes(count), "a group of ranks", &memory));
     mpi_group *g = memory;
     g->account = account;
     g->group.size = count;
     g->piece_bytes = piece_bytes(count);
-    ott_status status = take_rest(g);
+    ott_status status = allocate_contents(g);
     if (status != OTT_OK) {
         mpi_release_group(g);
         return status;
@@ -122,8 +122,8 @@ ott_status mpi_take_group(mem *account, const int *ranks, int count, int own, mp
     return OTT_OK;
 }
 
-void mpi_keep_group(mpi_group *g, mem *to) {
-    for (mpi_operation *o = g->operations; o; o = o->also) {
+void mpi_move_group(mpi_group *g, mem *to) {
+    for (mpi_operation *o = g->operations; o; o = o->next_of_group) {
         mem_move(g->account, to, o->message.data);
         mem_move(g->account, to, o);
     }

@@ -50,9 +50,9 @@ typedef struct mpi_message {
 } mpi_message;
 
 typedef struct mpi_operation {
-    struct mpi_operation *next; /* in line, or idle */
-    struct mpi_operation *also; /* of the group */
-    int kind;                   /* collective_kind, or KIND_LEFT */
+    struct mpi_operation *next;          /* in line, or idle */
+    struct mpi_operation *next_of_group; /* of the group */
+    int kind;                            /* collective_kind, or KIND_LEFT */
     collective call;
     device *device;
     int64_t number; /* of a collective, counted by each rank */
@@ -75,14 +75,15 @@ typedef struct mpi_group {
     const char *name;
     int id; /* the tag of its messages */
     double timeout;
-    int64_t number;                          /* collectives started */
-    mpi_operation *line, *idle, *operations; /* idle: they and their memory, for use again; operations: all */
+    int64_t number; /* collectives started */
+    mpi_operation *queue, *idle,
+        *operations; /* idle: they and their memory, for use again; operations: all */
     mpi_member *members;
     MPI_Request *requests; /* [2 size] of the collective under way: from and to each rank */
     int64_t piece_bytes;
     float *sum;
     char *staging;
-    bool failed, heard, left; /* heard: another rank said that it failed */
+    bool failed, is_notified, left; /* heard: another rank said that it failed */
     ott_status code;
     char reason[REASON_BYTES]; /* why it failed, also on its way to the others */
 } mpi_group;
@@ -95,12 +96,12 @@ typedef struct mpi_channels {
 extern mpi_channels mpi_channel;
 
 /* Of ranks (of all), `own` this one: laid out, in no line. */
-ott_status mpi_take_group(mem *account, const int *ranks, int count, int own, mpi_group **out);
+ott_status mpi_allocate_group(mem *account, const int *ranks, int count, int own, mpi_group **out);
 void mpi_release_group(mpi_group *g);
 /* Of a group that failed MPI may still use the memory: it stays, on another account. */
-void mpi_keep_group(mpi_group *g, mem *to);
+void mpi_move_group(mpi_group *g, mem *to);
 /* With the lock held: an operation with memory for a message of so many bytes. */
-ott_status mpi_take_operation(mpi_group *g, int64_t bytes, mpi_operation **out);
+ott_status mpi_allocate_operation(mpi_group *g, int64_t bytes, mpi_operation **out);
 void mpi_give_back(mpi_group *g, mpi_operation *o);
 
 /* Advances an operation at the head of its line as far as it goes without waiting; *moved when it did. */

@@ -22,7 +22,7 @@ typedef struct contribution {
 typedef struct meeting {
     struct meeting *next;
     int64_t number; /* of the collective, counted by each rank */
-    int came, left;
+    int arrived, left;
     contribution *from; /* [size]; data NULL until the rank has come */
 } meeting;
 
@@ -35,12 +35,12 @@ typedef struct message {
 
 typedef struct rank_state {
     group group; /* first: a group is cast to this */
-    threads_world *world;
+    threads_group *shared;
     int64_t number; /* collectives started */
     bool gone;
 } rank_state;
 
-struct threads_world {
+struct threads_group {
     mem *account;
     int size;
     double timeout;
@@ -60,20 +60,20 @@ static rank_state *rank_of(group *g) {
 /* ---- failing; all with the lock held ---- */
 
 /* Ends every wait of every rank, now and later. The first reason counts. */
-static void fail_all(threads_world *w, const char *reason) {
-    if (!w->failed) snprintf(w->reason, sizeof w->reason, "%s", reason);
-    w->failed = true;
-    pthread_cond_broadcast(&w->changed);
+static void fail_all(threads_group *s, const char *reason) {
+    if (!s->failed) snprintf(s->reason, sizeof s->reason, "%s", reason);
+    s->failed = true;
+    pthread_cond_broadcast(&s->changed);
 }
 
-static ott_status failure(const threads_world *w) {
-    return status_fail(OTT_ERR_RANK, "%s", w->reason);
+static ott_status failure(const threads_group *s) {
+    return status_fail(OTT_ERR_RANK, "%s", s->reason);
 }
 
-static struct timespec deadline(const threads_world *w) {
+static struct timespec deadline(const threads_group *s) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    double end = (double)t.tv_sec + (double)t.tv_nsec * 1e-9 + w->timeout;
+    double end = (double)t.tv_sec + (double)t.tv_nsec * 1e-9 + s->timeout;
     return (struct timespec){.tv_sec = (time_t)end, .tv_nsec = (long)((end - (double)(time_t)end) * 1e9)};
 }
 
@@ -88,39 +88,39 @@ typedef struct condition {
 
 /* Names the ranks it waits for; of those only who has left, when `left`. */
 static void name_missing(const condition *c, bool left, char text[256]) {
-    const threads_world *w = c->self->world;
+    const threads_group *s = c->self->shared;
     int length =
         snprintf(text, 256, "%s on rank %d", group_collective_name(c->call->kind), c->self->group.rank);
     if (c->meeting)
         length = snprintf(text, 256, "%s, collective number %lld", group_collective_name(c->call->kind),
                           (long long)c->meeting->number);
     length += snprintf(text + length, 256 - (size_t)length, ":");
-    for (int r = 0; r < w->size && length < 200; r++)
-        if (c->needs(c, r) && (!left || w->ranks[r].gone))
+    for (int r = 0; r < s->size && length < 200; r++)
+        if (c->needs(c, r) && (!left || s->ranks[r].gone))
             length += snprintf(text + length, 256 - (size_t)length, " rank %d", r);
     snprintf(text + length, 256 - (size_t)length, left ? " has left" : " did not come in time");
 }
 
 static bool has_left(const condition *c) {
-    const threads_world *w = c->self->world;
-    for (int r = 0; r < w->size; r++)
-        if (w->ranks[r].gone && c->needs(c, r)) return true;
+    const threads_group *s = c->self->shared;
+    for (int r = 0; r < s->size; r++)
+        if (s->ranks[r].gone && c->needs(c, r)) return true;
     return false;
 }
 
 /* Until it holds; a rank that has left, the timeout and another rank's failure end it. */
 static ott_status wait_until(const condition *c) {
-    threads_world *w = c->self->world;
-    struct timespec end = deadline(w);
+    threads_group *s = c->self->shared;
+    struct timespec end = deadline(s);
     char text[256];
     while (!c->holds(c)) {
-        if (w->failed) return failure(w);
+        if (s->failed) return failure(s);
         if (has_left(c)) {
             name_missing(c, true, text);
-            fail_all(w, text);
-        } else if (pthread_cond_timedwait(&w->changed, &w->lock, &end) == ETIMEDOUT && !c->holds(c)) {
+            fail_all(s, text);
+        } else if (pthread_cond_timedwait(&s->changed, &s->lock, &end) == ETIMEDOUT && !c->holds(c)) {
             name_missing(c, false, text);
-            fail_all(w, text);
+            fail_all(s, text);
         }
     }
     return OTT_OK;
@@ -128,33 +128,33 @@ static ott_status wait_until(const condition *c) {
 
 /* ---- meetings ---- */
 
-static ott_status open_meeting(threads_world *w, int64_t number, meeting **out) {
+static ott_status open_meeting(threads_group *s, int64_t number, meeting **out) {
     void *memory;
-    TRY(mem_alloc(w->account, MEM_COMM, (int64_t)sizeof(meeting) + w->size * (int64_t)sizeof(contribution),
+    TRY(mem_alloc(s->account, MEM_COMM, (int64_t)sizeof(meeting) + s->size * (int64_t)sizeof(contribution),
                   "a collective", &memory));
     meeting *m = memory;
     m->number = number;
     m->from = (contribution *)(m + 1);
-    m->next = w->meetings;
-    w->meetings = *out = m;
+    m->next = s->meetings;
+    s->meetings = *out = m;
     return OTT_OK;
 }
 
-static meeting *find_meeting(const threads_world *w, int64_t number) {
-    meeting *m = w->meetings;
+static meeting *find_meeting(const threads_group *s, int64_t number) {
+    meeting *m = s->meetings;
     while (m && m->number != number) m = m->next;
     return m;
 }
 
-static void close_meeting(threads_world *w, meeting *m) {
-    meeting **at = &w->meetings;
+static void close_meeting(threads_group *s, meeting *m) {
+    meeting **at = &s->meetings;
     while (*at != m) at = &(*at)->next;
     *at = m->next;
-    for (int r = 0; r < w->size; r++) {
-        mem_free(w->account, m->from[r].data);
-        mem_free(w->account, m->from[r].input_rows);
+    for (int r = 0; r < s->size; r++) {
+        mem_free(s->account, m->from[r].data);
+        mem_free(s->account, m->from[r].input_rows);
     }
-    mem_free(w->account, m);
+    mem_free(s->account, m);
 }
 
 /* The rows that rank `from` sends to rank `to`. */
@@ -170,10 +170,10 @@ static bool agrees(const collective *a, const collective *b) {
            a->input.dtype == b->input.dtype && a->input.columns == b->input.columns && same_shape;
 }
 
-static void check_agreement(threads_world *w, const meeting *m, int rank) {
+static void check_agreement(threads_group *s, const meeting *m, int rank) {
     const collective *own = &m->from[rank].call;
     char text[256];
-    for (int r = 0; r < w->size; r++) {
+    for (int r = 0; r < s->size; r++) {
         const collective *other = &m->from[r].call;
         if (r == rank || !m->from[r].data || agrees(own, other)) continue;
         snprintf(text, sizeof text,
@@ -182,74 +182,74 @@ static void check_agreement(threads_world *w, const meeting *m, int rank) {
                  (long long)other->input.columns, dtype_name(other->input.dtype), rank,
                  group_collective_name(own->kind), (long long)own->input.rows, (long long)own->input.columns,
                  dtype_name(own->input.dtype));
-        fail_all(w, text);
+        fail_all(s, text);
     }
 }
 
 /* ---- start ---- */
 
-static ott_status copy_input(const threads_world *w, exec *cx, const collective *call, contribution *out) {
+static ott_status copy_input(const threads_group *s, exec *cx, const collective *call, contribution *out) {
     void *memory;
     int64_t bytes = call->input.data ? tensor_bytes(call->input) : 0;
     out->call = *call;
-    TRY(mem_alloc(w->account, MEM_COMM, bytes, "values of a collective", &memory));
+    TRY(mem_alloc(s->account, MEM_COMM, bytes, "values of a collective", &memory));
     out->data = memory;
     if (bytes > 0) TRY(device_copy_out(cx->device, out->data, call->input.data, bytes));
     if (!call->input_rows) return OTT_OK;
-    TRY(mem_alloc_array(w->account, MEM_COMM, w->size, sizeof(int64_t), "rows of a collective", &memory));
+    TRY(mem_alloc_array(s->account, MEM_COMM, s->size, sizeof(int64_t), "rows of a collective", &memory));
     out->input_rows = memory;
-    memcpy(memory, call->input_rows, (size_t)w->size * sizeof(int64_t));
+    memcpy(memory, call->input_rows, (size_t)s->size * sizeof(int64_t));
     return OTT_OK;
 }
 
-static void drop(const threads_world *w, contribution *c) {
-    mem_free(w->account, c->data);
-    mem_free(w->account, c->input_rows);
+static void free_contribution(const threads_group *s, contribution *c) {
+    mem_free(s->account, c->data);
+    mem_free(s->account, c->input_rows);
 }
 
 /* With the lock held. */
 static ott_status join_meeting(rank_state *self, const contribution *own, meeting **out) {
-    threads_world *w = self->world;
-    if (w->failed) return failure(w);
-    *out = find_meeting(w, self->number);
-    if (!*out) TRY(open_meeting(w, self->number, out));
+    threads_group *s = self->shared;
+    if (s->failed) return failure(s);
+    *out = find_meeting(s, self->number);
+    if (!*out) TRY(open_meeting(s, self->number, out));
     (*out)->from[self->group.rank] = *own;
-    (*out)->came++;
+    (*out)->arrived++;
     self->number++;
-    check_agreement(w, *out, self->group.rank);
-    pthread_cond_broadcast(&w->changed);
+    check_agreement(s, *out, self->group.rank);
+    pthread_cond_broadcast(&s->changed);
     return OTT_OK;
 }
 
 /* With the lock held. Behind all that wait already. */
 static ott_status post_message(rank_state *self, const contribution *own) {
-    threads_world *w = self->world;
-    message **at = &w->messages;
+    threads_group *s = self->shared;
+    message **at = &s->messages;
     void *memory;
-    if (w->failed) return failure(w);
-    TRY(mem_alloc(w->account, MEM_COMM, sizeof(message), "a message", &memory));
+    if (s->failed) return failure(s);
+    TRY(mem_alloc(s->account, MEM_COMM, sizeof(message), "a message", &memory));
     while (*at) at = &(*at)->next;
     *at = memory;
     **at = (message){
         .from = self->group.rank, .to = own->call.peer, .shape = own->call.input, .data = own->data};
-    pthread_cond_broadcast(&w->changed);
+    pthread_cond_broadcast(&s->changed);
     return OTT_OK;
 }
 
 static ott_status start(group *g, exec *cx, group_request *request) {
     rank_state *self = rank_of(g);
-    threads_world *w = self->world;
+    threads_group *s = self->shared;
     contribution own = {0};
     meeting *m = NULL;
     if (request->call.kind == COLLECTIVE_RECEIVE) return OTT_OK;
-    ott_status status = copy_input(w, cx, &request->call, &own);
+    ott_status status = copy_input(s, cx, &request->call, &own);
     if (status == OTT_OK) {
-        pthread_mutex_lock(&w->lock);
+        pthread_mutex_lock(&s->lock);
         status =
             request->call.kind == COLLECTIVE_SEND ? post_message(self, &own) : join_meeting(self, &own, &m);
-        pthread_mutex_unlock(&w->lock);
+        pthread_mutex_unlock(&s->lock);
     }
-    if (status != OTT_OK) drop(w, &own);
+    if (status != OTT_OK) free_contribution(s, &own);
     request->state = m;
     return status;
 }
@@ -310,39 +310,39 @@ static ott_status give_output(exec *cx, const meeting *m, const group *g, const 
     }
 }
 
-static bool all_came(const condition *c) {
-    return c->meeting->came == c->self->world->size;
+static bool all_arrived(const condition *c) {
+    return c->meeting->arrived == c->self->shared->size;
 }
 
-static bool has_not_come(const condition *c, int rank) {
+static bool is_missing(const condition *c, int rank) {
     return !c->meeting->from[rank].data;
 }
 
 /* Once all have come, what they left is only read, until the last has taken its part. */
 static ott_status wait_meeting(rank_state *self, exec *cx, const group_request *request) {
-    threads_world *w = self->world;
+    threads_group *s = self->shared;
     meeting *m = request->state;
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&s->lock);
     ott_status status = wait_until(&(condition){
-        .holds = all_came, .needs = has_not_come, .meeting = m, .self = self, .call = &request->call});
-    if (status == OTT_OK && w->failed) status = failure(w);
-    pthread_mutex_unlock(&w->lock);
+        .holds = all_arrived, .needs = is_missing, .meeting = m, .self = self, .call = &request->call});
+    if (status == OTT_OK && s->failed) status = failure(s);
+    pthread_mutex_unlock(&s->lock);
     if (status == OTT_OK) status = give_output(cx, m, &self->group, &request->call);
-    pthread_mutex_lock(&w->lock);
-    if (status != OTT_OK) fail_all(w, status_text());
-    if (++m->left == w->size) close_meeting(w, m);
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_lock(&s->lock);
+    if (status != OTT_OK) fail_all(s, status_text());
+    if (++m->left == s->size) close_meeting(s, m);
+    pthread_mutex_unlock(&s->lock);
     return status;
 }
 
 static message **find_message(const condition *c) {
-    threads_world *w = c->self->world;
-    message **at = &w->messages;
+    threads_group *s = c->self->shared;
+    message **at = &s->messages;
     while (*at && !((*at)->from == c->call->peer && (*at)->to == c->self->group.rank)) at = &(*at)->next;
     return at;
 }
 
-static bool message_came(const condition *c) {
+static bool message_arrived(const condition *c) {
     return *find_message(c) != NULL;
 }
 
@@ -351,21 +351,21 @@ static bool is_sender(const condition *c, int rank) {
 }
 
 static ott_status take_message(rank_state *self, const collective *call, message **out) {
-    threads_world *w = self->world;
-    condition c = {.holds = message_came, .needs = is_sender, .self = self, .call = call};
-    pthread_mutex_lock(&w->lock);
+    threads_group *s = self->shared;
+    condition c = {.holds = message_arrived, .needs = is_sender, .self = self, .call = call};
+    pthread_mutex_lock(&s->lock);
     ott_status status = wait_until(&c);
     if (status == OTT_OK) {
         message **at = find_message(&c);
         *out = *at;
         *at = (*at)->next;
     }
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&s->lock);
     return status;
 }
 
 static ott_status wait_receive(rank_state *self, exec *cx, const collective *call) {
-    threads_world *w = self->world;
+    threads_group *s = self->shared;
     message *m = NULL;
     TRY(take_message(self, call, &m));
     bool fits = m->shape.rows == call->output.rows && m->shape.columns == call->output.columns &&
@@ -377,12 +377,12 @@ static ott_status wait_receive(rank_state *self, exec *cx, const collective *cal
                            dtype_name(m->shape.dtype), self->group.rank, (long long)call->output.rows,
                            (long long)call->output.columns, dtype_name(call->output.dtype));
     if (status != OTT_OK) {
-        pthread_mutex_lock(&w->lock);
-        fail_all(w, status_text());
-        pthread_mutex_unlock(&w->lock);
+        pthread_mutex_lock(&s->lock);
+        fail_all(s, status_text());
+        pthread_mutex_unlock(&s->lock);
     }
-    mem_free(w->account, m->data);
-    mem_free(w->account, m);
+    mem_free(s->account, m->data);
+    mem_free(s->account, m);
     return status;
 }
 
@@ -398,54 +398,54 @@ static ott_status wait_for(group *g, exec *cx, group_request *request) {
 
 static void leave(group *g) {
     rank_state *self = rank_of(g);
-    pthread_mutex_lock(&self->world->lock);
+    pthread_mutex_lock(&self->shared->lock);
     self->gone = true;
-    pthread_cond_broadcast(&self->world->changed);
-    pthread_mutex_unlock(&self->world->lock);
+    pthread_cond_broadcast(&self->shared->changed);
+    pthread_mutex_unlock(&self->shared->lock);
 }
 
 static const group_table table = {.start = start, .wait = wait_for, .close = leave};
 
-static void open_lock(threads_world *w) {
+static void open_lock(threads_group *s) {
     pthread_condattr_t monotonic;
-    pthread_mutex_init(&w->lock, NULL);
+    pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->changed, &monotonic);
+    pthread_cond_init(&s->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
 }
 
-ott_status threads_world_open(mem *account, int ranks, double timeout, threads_world **out) {
+ott_status threads_group_open(mem *account, int ranks, double timeout, threads_group **out) {
     void *memory;
     *out = NULL;
     STATUS_REQUIRE(ranks >= 1);
-    TRY(mem_alloc(account, MEM_OTHER, (int64_t)sizeof(threads_world) + ranks * (int64_t)sizeof(rank_state),
+    TRY(mem_alloc(account, MEM_OTHER, (int64_t)sizeof(threads_group) + ranks * (int64_t)sizeof(rank_state),
                   "ranks", &memory));
-    threads_world *w = memory;
-    w->account = account;
-    w->size = ranks;
-    w->timeout = timeout;
-    w->ranks = (rank_state *)(w + 1);
+    threads_group *s = memory;
+    s->account = account;
+    s->size = ranks;
+    s->timeout = timeout;
+    s->ranks = (rank_state *)(s + 1);
     for (int r = 0; r < ranks; r++)
-        w->ranks[r] = (rank_state){.group = {.table = &table, .rank = r, .size = ranks}, .world = w};
-    open_lock(w);
-    *out = w;
+        s->ranks[r] = (rank_state){.group = {.table = &table, .rank = r, .size = ranks}, .shared = s};
+    open_lock(s);
+    *out = s;
     return OTT_OK;
 }
 
-group *threads_world_group(threads_world *w, int rank) {
-    return &w->ranks[rank].group;
+group *threads_group_of_rank(threads_group *s, int rank) {
+    return &s->ranks[rank].group;
 }
 
-void threads_world_close(threads_world *w) {
-    if (!w) return;
-    while (w->meetings) close_meeting(w, w->meetings);
-    for (message *m = w->messages, *next; m; m = next) {
+void threads_group_close(threads_group *s) {
+    if (!s) return;
+    while (s->meetings) close_meeting(s, s->meetings);
+    for (message *m = s->messages, *next; m; m = next) {
         next = m->next;
-        mem_free(w->account, m->data);
-        mem_free(w->account, m);
+        mem_free(s->account, m->data);
+        mem_free(s->account, m);
     }
-    pthread_cond_destroy(&w->changed);
-    pthread_mutex_destroy(&w->lock);
-    mem_free(w->account, w);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    mem_free(s->account, s);
 }

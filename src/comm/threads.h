@@ -11,13 +11,13 @@
 #include "base/mem.h"
 #include "tensor/group.h"
 
-typedef struct threads_world threads_world;
+typedef struct threads_group threads_group;
 
 /* `timeout`: seconds that a rank waits for the others before all fail. The account is used by all ranks. */
-ott_status threads_world_open(mem *account, int ranks, double timeout, threads_world **out);
+ott_status threads_group_open(mem *account, int ranks, double timeout, threads_group **out);
 /* Rank r's group; owned by the world. group_close says that the rank has left. */
-group *threads_world_group(threads_world *w, int rank);
+group *threads_group_of_rank(threads_group *s, int rank);
 /* When no thread uses its groups any more. NULL is allowed. */
-void threads_world_close(threads_world *w);
+void threads_group_close(threads_group *s);
 
 #endif

@@ -255,7 +255,7 @@ static bool text_names_recipe(const char *text, const char *wanted) {
         char word[64];
         at += strcspn(at, letters);
         snprintf(word, sizeof word, "%.*s", (int)strspn(at, letters), at);
-        const char *own = recipe_own_name(word);
+        const char *own = recipe_canonical_name(word);
         if (strcmp(own ? own : word, wanted) == 0) return true;
     }
     return false;

@@ -13,24 +13,24 @@
 enum { FOUND_TEXT = 384, VERSION_TEXT = 48 };
 
 /* Versions are counted as 13010 for 13.1. */
-static void inspect_driver(plugin_finding tell, void *user) {
+static void inspect_driver(plugin_finding report, void *user) {
     int driver = 0, runtime = 0;
     char found[FOUND_TEXT];
     cudaRuntimeGetVersion(&runtime);
     if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
-        tell(user, false, "driver", "there is no NVIDIA driver",
-             "install the driver for this GPU (Debian: apt install nvidia-driver; in a container: start it "
-             "with --gpus all)");
+        report(user, false, "driver", "there is no NVIDIA driver",
+               "install the driver for this GPU (Debian: apt install nvidia-driver; in a container: start it "
+               "with --gpus all)");
         return;
     }
     snprintf(found, sizeof found, "for CUDA %d.%d; this backend was built with %d.%d", driver / 1000,
              driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-    tell(user, driver / 1000 >= runtime / 1000, "driver", found,
-         "install a driver as new as the CUDA that the backend was built with");
+    report(user, driver / 1000 >= runtime / 1000, "driver", found,
+           "install a driver as new as the CUDA that the backend was built with");
 }
 
 /* Whether it can be used at all, and then whether there is code for it. */
-static void inspect_gpu(int index, plugin_finding tell, void *user) {
+static void inspect_gpu(int index, plugin_finding report, void *user) {
     struct cudaDeviceProp p;
     backend_capabilities can = {0};
     char what[32], found[FOUND_TEXT], way_out[FOUND_TEXT];
@@ -38,7 +38,7 @@ static void inspect_gpu(int index, plugin_finding tell, void *user) {
     if (error == cudaSuccess) error = cudaSetDevice(index);
     snprintf(what, sizeof what, "cuda:%d", index);
     if (error != cudaSuccess) {
-        tell(user, false, what, cudaGetErrorString(error), "restart it (nvidia-smi says how it is)");
+        report(user, false, what, cudaGetErrorString(error), "restart it (nvidia-smi says how it is)");
         return;
     }
     error = kernels_find();
@@ -51,17 +51,17 @@ static void inspect_gpu(int index, plugin_finding tell, void *user) {
              "build the backend for it: cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=%d%d && cmake --build "
              "--preset cuda",
              p.major, p.minor);
-    tell(user, error == cudaSuccess, what, found, way_out);
+    report(user, error == cudaSuccess, what, found, way_out);
 }
 
 /* How many there are. */
-static int inspect_gpus(plugin_finding tell, void *user) {
+static int inspect_gpus(plugin_finding report, void *user) {
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0)
-        tell(user, false, "GPU", error == cudaSuccess ? "there is none" : cudaGetErrorString(error),
-             "nvidia-smi must list one; CUDA_VISIBLE_DEVICES hides those that it does not name");
-    for (int i = 0; i < count; i++) inspect_gpu(i, tell, user);
+        report(user, false, "GPU", error == cudaSuccess ? "there is none" : cudaGetErrorString(error),
+               "nvidia-smi must list one; CUDA_VISIBLE_DEVICES hides those that it does not name");
+    for (int i = 0; i < count; i++) inspect_gpu(i, report, user);
     return count;
 }
 
@@ -89,14 +89,14 @@ static size_t version_of(void *library, const char *function) {
     return found.store(&version) == 0 ? (size_t)version : 0;
 }
 
-static void inspect_library(plugin_finding tell, void *user, const used_library *l) {
+static void inspect_library(plugin_finding report, void *user, const used_library *l) {
     char way_out[FOUND_TEXT], found[FOUND_TEXT], here[VERSION_TEXT], least[VERSION_TEXT];
     snprintf(way_out, sizeof way_out, "pip install --upgrade %s, and its lib folder in LD_LIBRARY_PATH",
              l->package);
     void *library = dlopen(l->file, RTLD_LAZY | RTLD_LOCAL);
     if (!library) {
         const char *reason = dlerror();
-        tell(user, false, l->what, reason ? reason : "cannot be opened", way_out);
+        report(user, false, l->what, reason ? reason : "cannot be opened", way_out);
         return;
     }
     size_t version = version_of(library, l->function);
@@ -104,7 +104,7 @@ static void inspect_library(plugin_finding tell, void *user, const used_library 
     show_version(version, here);
     show_version(l->least, least);
     snprintf(found, sizeof found, "%s%s%s", here, old ? ", older than " : "", old ? least : "");
-    tell(user, !old, l->what, found, way_out);
+    report(user, !old, l->what, found, way_out);
     dlclose(library);
 }
 
@@ -113,12 +113,12 @@ static const used_library cudnn = {"cuDNN", ATTENTION_CUDNN_FILE, ATTENTION_CUDN
                                    ATTENTION_CUDNN_DETERMINISTIC};
 static const used_library nccl = {"NCCL", NCCL_FILE, NCCL_PACKAGE, "ncclGetVersion", NCCL_LEAST};
 
-void inspect_machine(plugin_finding tell, void *user) {
+void inspect_machine(plugin_finding report, void *user) {
     char found[VERSION_TEXT];
-    inspect_driver(tell, user);
-    int gpus = inspect_gpus(tell, user);
+    inspect_driver(report, user);
+    int gpus = inspect_gpus(report, user);
     show_version(cublasLtGetVersion(), found);
-    tell(user, true, "cuBLASLt", found, NULL);
-    inspect_library(tell, user, &cudnn);
-    if (gpus > 1) inspect_library(tell, user, &nccl); /* between GPUs */
+    report(user, true, "cuBLASLt", found, NULL);
+    inspect_library(report, user, &cudnn);
+    if (gpus > 1) inspect_library(report, user, &nccl); /* between GPUs */
 }

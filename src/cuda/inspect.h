@@ -4,6 +4,6 @@
 
 #include "backend/plugin.h"
 
-void inspect_machine(plugin_finding tell, void *user);
+void inspect_machine(plugin_finding report, void *user);
 
 #endif

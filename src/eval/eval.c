@@ -68,7 +68,7 @@ static ott_status open_models(eval_job *j, device **d) {
     const backend_choice choice = {.name = j->options->device,
                                    .threads = j->options->threads,
                                    .recipe = j->model->inference.convert.recipe,
-                                   .also = j->against->inference.convert.recipe,
+                                   .second_recipe = j->against->inference.convert.recipe,
                                    .emulates = emulates(j->model) || emulates(j->against),
                                    .log = j->log};
     TRY(backend_open(&choice, j->account, d));

@@ -119,7 +119,7 @@ static ott_status fail_line(const health_reader *r, const char *what, int most) 
 
 static ott_status copy_name(arena *names, const char *text, const char **out) {
     TRY(arena_strdup(names, text, out));
-    str_disarm((char *)*out, ' '); /* line breaks would break tables */
+    str_replace_controls((char *)*out, ' '); /* line breaks would break tables */
     return OTT_OK;
 }
 

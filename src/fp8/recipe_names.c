@@ -47,7 +47,7 @@ static bool is_same(const char *a, const char *b) {
     return x == y;
 }
 
-const char *recipe_own_name(const char *word) {
+const char *recipe_canonical_name(const char *word) {
     int count;
     const recipe *table = recipe_table(&count);
     const char *point = strrchr(word, '.');

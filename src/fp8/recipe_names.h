@@ -10,7 +10,7 @@
  * "transformer_engine.common.recipe.DelayedScaling". Case, '-' and '_' do not count, nor does what stands
  * before the last point. NULL when no recipe is meant.
  */
-const char *recipe_own_name(const char *word);
+const char *recipe_canonical_name(const char *word);
 /* The name, the table's or another's, that a mistyped one is near to; NULL: none is. */
 const char *recipe_nearest_name(const char *word);
 /*

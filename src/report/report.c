@@ -82,7 +82,7 @@ static ott_status parse_text(arena *texts, const json_t *object, const char *key
     TRY(json_member_text(object, key, JSON_OPTIONAL, &text));
     if (!text) return OTT_OK;
     TRY(arena_strdup(texts, text, out));
-    str_disarm((char *)*out, ' '); /* line breaks would break the table */
+    str_replace_controls((char *)*out, ' '); /* line breaks would break the table */
     return OTT_OK;
 }
 
@@ -186,7 +186,7 @@ static ott_status label_folder(arena *texts, const char *folder, const char **la
     while (begin > 0 && folder[begin - 1] != '/') begin--;
     if (begin == end) begin = 0; /* "/" */
     TRY(arena_printf(texts, label, "%.*s", (int)(end - begin), folder + begin));
-    str_disarm((char *)*label, ' ');
+    str_replace_controls((char *)*label, ' ');
     return OTT_OK;
 }
 

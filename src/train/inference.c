@@ -158,7 +158,7 @@ static ott_status forget_recipe(config *cfg) {
 static ott_status set_precision(config *cfg, const char *name) {
     if (!name || strcmp(name, "trained") == 0) return OTT_OK;
     if (strcmp(name, "fp8") == 0) return config_set(cfg, "train.mixed_precision", "fp8");
-    const char *own = recipe_own_name(name);
+    const char *own = recipe_canonical_name(name);
     const recipe *r = recipe_find(own ? own : name);
     if (!r) return fail_precision(name);
     TRY(forget_recipe(cfg));

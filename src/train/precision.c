@@ -257,7 +257,7 @@ static ott_status fail_name(const precision_plan *p, bool for_module, const char
 
 static ott_status find_recipe(const precision_plan *p, bool for_module, const char *name,
                               const recipe **out) {
-    const char *own = recipe_own_name(name);
+    const char *own = recipe_canonical_name(name);
     if (own) name = own;
     *out = strcmp(name, "fp8") == 0 || strcmp(name, p->fp8.name) == 0 ? &p->fp8 : find_row(p, name);
     if (!*out) return fail_name(p, for_module, name);

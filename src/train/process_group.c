@@ -40,7 +40,7 @@ static ott_status check_log_rank(const process_group *pg, const config *cfg) {
 static ott_status join_ranks(process_group *pg) {
     launch l;
     TRY(launch_read(&l));
-    if (!l.joins) return OTT_OK;
+    if (!l.uses_mpi) return OTT_OK;
     TRY(mpi_join(&pg->rank, &pg->size));
     pg->local_rank = l.local_rank;
     pg->local_ranks = l.local_size;

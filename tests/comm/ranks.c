@@ -10,12 +10,12 @@
 #include <pthread.h>
 
 void ranks_group(ranks_worlds *w, const int *ranks, int size, group **out) {
-    threads_world *world;
+    threads_group *world;
     assert_in_range(w->count, 0, RANKS_WORLDS_MAX - 1);
     if (!w->account) assert_int_equal(mem_open(&w->account), OTT_OK);
-    assert_int_equal(threads_world_open(w->account, size, 60, &world), OTT_OK);
+    assert_int_equal(threads_group_open(w->account, size, 60, &world), OTT_OK);
     w->world[w->count++] = world;
-    for (int i = 0; i < size; i++) out[ranks[i]] = threads_world_group(world, i);
+    for (int i = 0; i < size; i++) out[ranks[i]] = threads_group_of_rank(world, i);
 }
 
 void ranks_groups(ranks_worlds *w, int count, int stride, int size, group **out) {
@@ -30,7 +30,7 @@ void ranks_groups(ranks_worlds *w, int count, int stride, int size, group **out)
 }
 
 void ranks_close(ranks_worlds *w) {
-    for (int i = 0; i < w->count; i++) threads_world_close(w->world[i]);
+    for (int i = 0; i < w->count; i++) threads_group_close(w->world[i]);
     mem_close(w->account);
 }
 

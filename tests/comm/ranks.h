@@ -11,7 +11,7 @@ enum { RANKS_WORLDS_MAX = 128 };
 /* Begins as zeros. */
 typedef struct ranks_worlds {
     mem *account;
-    threads_world *world[RANKS_WORLDS_MAX];
+    threads_group *world[RANKS_WORLDS_MAX];
     int count;
 } ranks_worlds;
 

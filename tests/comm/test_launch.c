@@ -65,7 +65,7 @@ static void what_mpi_joins_is_not_refused(void **state) {
     setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
     setenv("WORLD_SIZE", "8", 1);
     assert_int_equal(launch_read(&found), OTT_OK);
-    assert_true(found.joins && found.size == 4);
+    assert_true(found.uses_mpi && found.size == 4);
     assert_int_equal(found.local_rank, 0);
     setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3", 1);
     assert_int_equal(launch_read(&found), OTT_OK);
@@ -86,20 +86,20 @@ static void what_mpi_joins_is_not_refused(void **state) {
     setenv("PMIX_RANK", "0", 1);
     setenv("SLURM_STEP_NUM_TASKS", "2", 1);
     assert_int_equal(launch_read(&found), OTT_OK);
-    assert_true(found.joins && found.size == 2);
+    assert_true(found.uses_mpi && found.size == 2);
     setup(NULL);
     assert_int_equal(launch_read(&found), OTT_OK);
-    assert_false(found.joins);
+    assert_false(found.uses_mpi);
 }
 
 static void processes_share_the_cores(void **state) {
     (void)state;
-    launch alone = {0}, four = {.joins = true, .size = 4, .local_size = 4};
+    launch alone = {0}, four = {.uses_mpi = true, .size = 4, .local_size = 4};
     assert_int_equal(launch_threads(&alone, 8, 8), 0);
     assert_int_equal(launch_threads(&four, 8, 8), 2);
     assert_int_equal(launch_threads(&four, 2, 2), 1);
     assert_int_equal(launch_threads(&four, 8, 64), 2); /* a container's */
-    four.bound = true;
+    four.is_bound = true;
     assert_int_equal(launch_threads(&four, 16, 64), 0);  /* each has its own */
     assert_int_equal(launch_threads(&four, 32, 64), 16); /* each has a socket's */
     assert_int_equal(launch_threads(&four, 1, 2), 1);

@@ -18,18 +18,18 @@ static void *run_thread(void *r) {
 
 void collectives_run(int size, double timeout, rank_body body) {
     mem *account;
-    threads_world *world;
+    threads_group *world;
     pthread_t threads[RANKS_MAX];
     assert_int_equal(mem_open(&account), OTT_OK);
-    assert_int_equal(threads_world_open(account, size, timeout, &world), OTT_OK);
+    assert_int_equal(threads_group_open(account, size, timeout, &world), OTT_OK);
     memset(collectives_ranks, 0, sizeof collectives_ranks);
     for (int i = 0; i < size; i++) {
         collectives_ranks[i].body = body;
-        collectives_ranks[i].group = threads_world_group(world, i);
+        collectives_ranks[i].group = threads_group_of_rank(world, i);
         pthread_create(&threads[i], NULL, run_thread, &collectives_ranks[i]);
     }
     for (int i = 0; i < size; i++) pthread_join(threads[i], NULL);
-    threads_world_close(world);
+    threads_group_close(world);
     mem_close(account);
 }
 

@@ -168,7 +168,7 @@ static void auto_takes_a_gpu_that_can(void **state) {
     expect_part(logged, "Device auto: the CPU, though there is a GPU: recipe mxfp8 cannot run");
     expect_part(logged, "needs compute capability 10.0");
     assert_int_equal(lines, 2);
-    opens((backend_choice){.recipe = block, .also = mx}, "cpu ");
+    opens((backend_choice){.recipe = block, .second_recipe = mx}, "cpu ");
     expect_part(logged, "recipe mxfp8 cannot run");
     setenv(CUDART_CAPABILITY, "75", 1);
     opens((backend_choice){.recipe = block}, "cpu ");

@@ -162,7 +162,7 @@ ott_status foreign_te_section(config *cfg, const node *value, const char *where)
 }
 
 ott_status foreign_te_recipe(config *cfg, const node *value, const char *where) {
-    const char *own = value->text ? recipe_own_name(value->text) : NULL;
+    const char *own = value->text ? recipe_canonical_name(value->text) : NULL;
     if (tree_is_null(value)) return foreign_te_section(cfg, value, where);
     if (!own || !table_word_in("current|block|mxfp8|delayed", own))
         return status_fail(OTT_ERR_CONFIG,
