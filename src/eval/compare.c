@@ -1,5 +1,5 @@
 /*
- * * eval/compare: compares the predictions of two models: KL(against || model) of each token, the cosine of
+ * eval/compare: compares the predictions of two models: KL(against || model) of each token, the cosine of
  * all logits, and how often both have the same most likely token.
  *
  * A window runs through the model, whose logits are kept in their format. Then it runs through `against`,

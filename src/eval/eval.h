@@ -74,8 +74,7 @@ typedef struct eval_batch {
 
 void eval_batch_clear(eval_batch *b);
 void eval_batch_free(eval_batch *b);
-/* Adds a document: ids[0, count - 1) are its inputs, and ids[first, count) are predicted; 1 <= first <
-   count. */
+/* Adds a document: inputs ids[0, count - 1), predictions ids[first, count); 1 <= first < count. */
 ott_status eval_batch_add(eval_batch *b, const int32_t *ids, int64_t count, int64_t first);
 /* Adds a dataset's row of `length` tokens, split into its documents. */
 ott_status eval_batch_add_row(eval_batch *b, const dataset_row *row, int64_t length);
@@ -95,7 +94,7 @@ typedef struct eval_windows {
     dataset *data;
     dataset_row row; /* buffers for one row */
     int64_t length;  /* tokens of a full window */
-    int64_t whole;   /* number of full windows */
+    int64_t full;    /* number of full windows */
     int64_t count;   /* number of all windows */
     bool pack;       /* attention stays within a document, as in the run */
 } eval_windows;
@@ -126,8 +125,8 @@ typedef struct eval_job {
     double started; /* clock_seconds() */
 } eval_job;
 
-/* Sets j->result's number of windows, tokens and windows for each forward (`together`), and whether the text
-   begins with a BOS. */
+/* Sets j->result's windows, tokens, windows for each forward (`together`), and whether a BOS begins the
+   text. */
 ott_status eval_windows_note(eval_windows *w, eval_job *j, int64_t together);
 
 ott_status eval_hellaswag(eval_job *j);

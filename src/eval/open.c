@@ -61,8 +61,7 @@ static ott_status open_model(eval_model *e) {
 
 /* ---- text ---- */
 
-/* Opens the caller's tokenizer, or the run's, or the one in the folder of the weights. Without one, tokens
-   are bytes. */
+/* Opens the caller's tokenizer, the run's, or the one next to the weights. Without one, tokens are bytes. */
 static ott_status open_tokenizer(eval_model *e) {
     char own[PATH_MAX];
     data_tokenizer_path(e->cfg, own);
@@ -231,8 +230,7 @@ static ott_status plan_for(eval_model *e, const batch *b, const tensor *losses) 
     return OTT_OK;
 }
 
-/* Pads the number of documents to a power of two with empty documents, so that few different plans are
-   needed. */
+/* Adds empty documents up to a power of two, so that few different plans are needed. */
 static int64_t document_places(eval_batch *b) {
     int64_t places = 1;
     while (places < b->documents) places *= 2;

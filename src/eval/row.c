@@ -1,5 +1,5 @@
 /*
- * * eval/row: lm-eval's text rules for HellaSwag (EleutherAI lm-evaluation-harness,
+ * eval/row: lm-eval's text rules for HellaSwag (EleutherAI lm-evaluation-harness,
  * tasks/hellaswag/utils.py). Like Python's string functions, they use code points as characters and Unicode's
  * white space.
  */
@@ -210,9 +210,9 @@ static ott_status read_context(eval_row *row) {
         return status_fail(OTT_ERR_FORMAT, "the row has neither ctx_a and ctx_b nor ctx");
     TRY(read_text(row->object, "ctx_a", &a));
     TRY(read_text(row->object, "ctx_b", &b));
-    json_t *whole =
+    json_t *joined =
         json_sprintf("%.*s%s%.*s", (int)a.bytes, a.text, b.bytes ? " " : "", (int)b.bytes, b.text);
-    if (!whole || json_object_set_new(row->object, "ctx", whole) != 0)
+    if (!joined || json_object_set_new(row->object, "ctx", joined) != 0)
         return status_fail(OTT_ERR_MEMORY, "out of memory: a row");
     return read_text(row->object, "ctx", &row->raw_context);
 }

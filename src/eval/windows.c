@@ -78,8 +78,8 @@ ott_status eval_windows_open(mem *account, const eval_model *e, const ott_eval_o
     int64_t targets = dataset_tokens(out->data) - 1;
     out->length = e->window < targets ? e->window : targets;
     TRY(set_row_length(out, out->length));
-    out->whole = dataset_rows(out->data);
-    out->count = out->whole + (out->whole * out->length < targets);
+    out->full = dataset_rows(out->data);
+    out->count = out->full + (out->full * out->length < targets);
     return open_row(out);
 }
 
@@ -110,10 +110,9 @@ ott_status eval_windows_note(eval_windows *w, eval_job *j, int64_t together) {
     return status == OTT_OK ? eval_windows_rewind(w) : status;
 }
 
-/* Adds the tokens after the last full window. They are read as rows of one token, because all rows have one
-   length. */
+/* Adds the tokens after the last full window. They are rows of one token: all rows have one length. */
 static ott_status add_rest(eval_windows *w, eval_batch *b) {
-    int64_t first = w->whole * w->length, length = dataset_tokens(w->data) - 1 - first;
+    int64_t first = w->full * w->length, length = dataset_tokens(w->data) - 1 - first;
     dataset_row *row = &w->row;
     int32_t position[1], start[1];
     TRY(set_row_length(w, 1));
@@ -130,7 +129,7 @@ static ott_status add_rest(eval_windows *w, eval_batch *b) {
 }
 
 ott_status eval_windows_add(eval_windows *w, int64_t index, eval_batch *b) {
-    if (index == w->whole) return add_rest(w, b);
+    if (index == w->full) return add_rest(w, b);
     TRY(dataset_read_row(w->data, index, &w->row));
     return eval_batch_add_row(b, &w->row, w->length);
 }

@@ -183,8 +183,7 @@ void generate_close(text_generator *g) {
 
 /* ---- the window ---- */
 
-/* Shortens a text that no longer fits the window to its end: half a window, or all new tokens. Empties the
-   cache. */
+/* Keeps only the end of a text that no longer fits: half a window, or all new tokens. Empties the cache. */
 static void move_window(text_generator *g) {
     int64_t window = model_cache_capacity(g->cache), keep = g->text.count - model_cache_length(g->cache);
     if (keep < window / 2) keep = window / 2;

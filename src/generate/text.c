@@ -41,8 +41,7 @@ static ott_status check_ids(const text_codec *c, const tokenizer_ids *ids, int64
     return OTT_OK;
 }
 
-/* Passes the prompt's tokens through the decoder, because it drops a space only at the very beginning of a
-   text. */
+/* Passes the prompt's tokens to the decoder, which drops a space only at the beginning of a text. */
 static ott_status follow(text_codec *c, const tokenizer_ids *ids, int64_t from) {
     str unseen = {.account = c->account};
     ott_status status = OTT_OK;

@@ -19,8 +19,8 @@ typedef struct text_codec {
 ott_status text_codec_open(mem *account, const char *tokenizer_path, int64_t vocab, text_codec *out);
 void text_codec_close(text_codec *c);
 /* Appends the ids of a text that continues the earlier text. The first text gets the special tokens of the
-   tokenizer's post-processor, such as BOS. OTT_ERR_ARGUMENT for a token that the model does not have; `ids`
-   is then unchanged. */
+   tokenizer's post-processor, such as BOS. OTT_ERR_ARGUMENT for a token that the model lacks; `ids` is then
+   unchanged. */
 ott_status text_codec_encode(text_codec *c, const char *text, tokenizer_ids *ids);
 /* Appends the text of the model's next token to `out`; nothing while a UTF-8 character is incomplete. */
 ott_status text_codec_decode(text_codec *c, int32_t token, str *out);
@@ -34,8 +34,8 @@ typedef struct text_filter {
     str held; /* the caller sets its account, and frees it */
 } text_filter;
 
-/* Adds text and writes what is certain. *stopped: a stop string was found; it and the text after it are
-   dropped. */
+/* Adds text and writes what is certain. *stopped: a stop string was found, and dropped with the text after
+   it. */
 ott_status text_filter_push(text_filter *f, const str *text, ott_text_fn write, void *user, bool *stopped);
 /* Writes the text that was held back. Call it at the end. */
 void text_filter_finish(text_filter *f, ott_text_fn write, void *user);

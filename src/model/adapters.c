@@ -1,5 +1,4 @@
-/* model/adapters: matches adapter targets, checks adapter options, creates adapters, and computes row
-   norms. */
+/* model/adapters: adapter targets, option checks, creation of adapters, and row norms. */
 #include "model/adapters.h"
 #include "base/rng.h"
 #include "base/str.h"
@@ -28,8 +27,7 @@ static bool may_have(const model_module *m) {
     return m->kind == MODULE_LINEAR && m->layer != MODULES_OUTSIDE && m->rank == 2 && m->role != ROLE_ROUTER;
 }
 
-/* True if the module's block may have adapters. A target that is a full name matches in any block, as in
-   PEFT. */
+/* True if the module's block may have adapters. A full name as target matches in any block, as in PEFT. */
 static bool is_of_layers(const adapter_options *o, const model_module *m) {
     bool found = !o->layers || o->layers->count == 0;
     for (int64_t i = 0; !found && i < o->layers->count; i++)
@@ -126,17 +124,17 @@ static ott_status check_decomposed(const model_options *m) {
 }
 
 static ott_status check_entries(const module_list *list, const char *key, const config_list *entries,
-                                bool whole) {
+                                bool integral) {
     for (int64_t i = 0; entries && i < entries->count; i++) {
         char pattern[PATTERN_BYTES];
         const char *const items[] = {pattern};
         double number;
         if (!read_entry(entries->items[i], pattern, &number) ||
-            (whole && (number != floor(number) || number > 65536)))
+            (integral && (number != floor(number) || number > 65536)))
             return status_fail(OTT_ERR_CONFIG, "%s has \"%s\": write the name of a layer, = and %s", key,
                                str_show(entries->items[i]).text,
-                               whole ? "a rank from 1 to 65536, as q_proj=16"
-                                     : "a number above 0, as q_proj=32");
+                               integral ? "a rank from 1 to 65536, as q_proj=16"
+                                        : "a number above 0, as q_proj=32");
         TRY(check_patterns(list, key, &(config_list){items, 1}));
     }
     return OTT_OK;
@@ -249,8 +247,7 @@ static ott_status read_codes(device *d, const parameter *p, int64_t row, const t
     const parameter_part part = parameter_shard_part(p);
     const tensor codes = tensor_rows(p->shard.value, row, w->rows);
     int64_t first = row * w->columns, count = tensor_count(*w);
-    /* Codes are copied to the end of `values`, so that decoding overwrites each code only after reading
-       it. */
+    /* Codes are copied to the end of `values`, so that decoding overwrites no unread code. */
     uint8_t *read = (uint8_t *)(values + count) - count;
     TRY(device_copy_out(d, read, codes.data, count));
     for (int64_t i = 0; i < count; i++) values[i] = cast_load(read, codes.dtype, i);

@@ -14,11 +14,10 @@ enum { BALANCE_LOSS, BALANCE_Z_LOSS, BALANCE_LOSSES };
 typedef struct balance {
     int layers;      /* number of mixture layers, on all pipeline stages */
     int64_t experts; /* E */
-    /* fp32[layers, BALANCE_LOSSES + E], sums over a step's micro-batches: the layer's losses, then how often
-       each expert was chosen */
+    /* fp32[layers, BALANCE_LOSSES + E], sums over a step's micro-batches: losses, then choices of each
+       expert */
     tensor sums;
-    /* fp32[layers, E]: moving average of each expert's share of the choices; no rows without balancing
-       biases */
+    /* fp32[layers, E]: moving average of each expert's share of choices; empty without biases */
     tensor loads;
     void *block; /* device memory of both; NULL: no layer is a mixture */
     float *host; /* [layers, BALANCE_LOSSES + E], for copies */
@@ -29,11 +28,9 @@ ott_status balance_open(model *m);
 void balance_close(model *m);
 /* Zeroes the sums. Call it before the first micro-batch of a step. */
 ott_status balance_begin(const model *m);
-/* Adds up the sums of all ranks after the last micro-batch. Collective. data_ranks: the ranks with other
-   micro-batches. */
+/* Adds up the sums of all ranks after the last micro-batch. data_ranks have other micro-batches. */
 ott_status balance_reduce(exec *cx, const model *m, group *data_ranks);
-/* Updates the loads and the biases, next to the optimizer step. state: the step state
-   (tensor/step_state.h). */
+/* Updates loads and biases, next to the optimizer. state: tensor/step_state.h. */
 ott_status balance_update(exec *cx, const model *m, const tensor *state);
 
 /* Figures of a step. The losses are sums over layers of means over micro-batches. unevenness is the mean over

@@ -25,8 +25,7 @@ ott_status block_connect(block *b) {
 
 /* ---- post norm or multiplier of a projection ---- */
 
-/* Applies the post norm or the multiplier to a projection. *t is multiplied in place, or replaced by the
-   normed tensor. */
+/* Applies the post norm or the multiplier to a projection. *t is multiplied in place or replaced. */
 static ott_status finish_added(exec *cx, const block *b, const norm *post, tensor *t, plan_buffer *buffer,
                                block_added *s) {
     if (is_added_unchanged(b, post)) return OTT_OK;
@@ -44,8 +43,7 @@ static ott_status close_added(exec *cx, block_added *s) {
     return plan_close(cx->plan, &s->rstd_buffer);
 }
 
-/* Computes the projection's gradient from g, the residual's. Opens *own, or leaves it zeroed if it is g
-   itself. */
+/* Computes the projection's gradient from g, the residual's. Opens *own; zeroed if it is g itself. */
 static ott_status backward_added(exec *cx, const block *b, const norm *post, const activation *g,
                                  const activation_specs *specs, block_added *s, activation *own) {
     *own = (activation){0};
@@ -61,8 +59,7 @@ static ott_status backward_added(exec *cx, const block *b, const norm *post, con
 
 /* ---- forward, in the parts that recomputation also uses ---- */
 
-/* y = norm(h) with h = x + delta, which is also written (delta NULL: h is x). Without a norm y is a view of
-   h. */
+/* y = norm(h) with h = x + delta, which is also written (delta NULL: h is x). Without a norm, y is h. */
 static ott_status norm_stream(exec *cx, const norm *n, const tensor *x, const tensor *delta, tensor *h,
                               const activation *y, const tensor *rstd) {
     if (n->weight) return norm_forward(cx, n, x, delta, delta ? h : NULL, y, rstd);
@@ -255,8 +252,7 @@ static ott_status backward_norm(exec *cx, const norm *n, const tensor *dn, const
     return activation_quantize(cx, dx);
 }
 
-/* With a parallel residual, dh2 is g. The gradient through the norm belongs to h1: s->skip_grad = g + that
-   gradient. */
+/* With a parallel residual, dh2 is g, and s->skip_grad = g + the gradient through the norm. */
 static ott_status backward_parallel(exec *cx, block *b, block_saved *s, const activation *g,
                                     const tensor *dn2, activation *dh2) {
     TRY(exec_open(cx, "gradient past attention", s->h1.dtype, s->h1.rows, s->h1.columns, &s->skip_grad,

@@ -23,8 +23,7 @@
 #include "nn/moe.h"
 #include "nn/norm.h"
 
-/* What backward recomputes instead of reading it from memory. The gradients are bit-identical in every
-   mode. */
+/* What backward recomputes instead of reading from memory. The gradients are bit-identical. */
 typedef enum checkpointing {
     CHECKPOINT_NONE,
     CHECKPOINT_SELECTIVE, /* recomputes attention, from h1 */
@@ -77,8 +76,7 @@ typedef struct block_saved {
     };
 } block_saved;
 
-/* Collects the quantization specs of the block's layers into its activation_specs. Call it after the layers'
-   specs change. */
+/* Fills the block's activation_specs from the specs of its layers. Call it after these change. */
 ott_status block_connect(block *b);
 /* Fills `s`. x[T,D] and delta[T,D] are borrowed. delta NULL: h1 is x itself, and *x_buffer moves into `s`. */
 ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x_buffer, const tensor *delta,
@@ -89,8 +87,7 @@ ott_status block_run(exec *cx, block *b, const sequence_metadata *at, block_save
 /* Call it after the next norm has read s->h2 and delta. In PHASE_EVALUATE it closes all of `s`. */
 ott_status block_finalize(exec *cx, block *b, block_saved *s);
 /* g: the gradient of the block's output, with the quantized copies b->grad_output; closed by this call. Opens
-   dx, the gradient of both x and delta, with the quantized copies dx_specs (NULL: none). Closes all of
-   `s`. */
+   dx, the gradient of both x and delta, with the copies dx_specs (NULL: none). Closes all of `s`. */
 ott_status block_backward(exec *cx, block *b, const sequence_metadata *at, block_saved *s, activation *g,
                           const activation_specs *dx_specs, activation *dx);
 

@@ -7,8 +7,7 @@
 
 #include "model/model.h"
 
-/* Layers with a name, in any framework's spelling, that matches the pattern (* any characters, ? one) use
-   this recipe. */
+/* Layers whose name, in any spelling, matches the pattern (* any characters, ? one) use this recipe. */
 typedef struct module_rule {
     const char *match;
     const recipe *recipe;
@@ -16,8 +15,7 @@ typedef struct module_rule {
 
 typedef struct convert_options {
     const recipe *recipe;
-    /* Recipe that decides how frozen weights are stored in FP8, even while `recipe` is another one; NULL:
-       none. */
+    /* Recipe by which frozen weights are stored in FP8, even if `recipe` is another one; NULL: none. */
     const recipe *kept;
     /* The members below matter only under an FP8 recipe. */
     /* Layers with a name, in any framework's spelling, that contains one of these texts stay in high
@@ -37,12 +35,11 @@ typedef struct convert_options {
     bool smooth_mlp;       /* the input of FP8 down projections is smoothed (nn/mlp.h) */
     const logger *log;
     /* True for a call of the public API, which adds to earlier conversions. A layer that it leaves out keeps
-       its format. A filter that matches nothing is a warning. Messages name the call's options instead of
-       configuration keys. */
+       its format. A filter that matches nothing is a warning. Messages name options, not configuration
+       keys. */
     bool by_call;
     bool small; /* same as CONVERT_FILTER_SMALL in `filter` */
-    /* Last filter: called for layers that the options above would convert; false leaves the layer out. NULL:
-       none. */
+    /* Last filter, called for layers that would be converted; false leaves the layer out. NULL: none. */
     bool (*accepts)(void *user, const model_module *e);
     void *user;
 } convert_options;
@@ -89,8 +86,8 @@ typedef struct convert_verdict {
 } convert_verdict;
 
 /* Applies the filters, rules and thresholds of `o` to layer `e` of a model with `layers` blocks and
-   high_precision activations. A layer of no model has role ROLE_COUNT and layer MODULES_OUTSIDE; filters see
-   only its name. */
+   high_precision activations. A layer of no model has role ROLE_COUNT, layer MODULES_OUTSIDE and only a
+   name. */
 ott_status convert_judge(const convert_options *o, const model_module *e, int64_t layers,
                          ott_dtype high_precision, convert_verdict *out);
 /* True if a matrix of these dimensions can be converted. */

@@ -7,8 +7,7 @@
 
 /* ---- the size of a layer ---- */
 
-/* *worth: FP8 is faster for these dimensions, by torchao's _auto_filter_for_recipe (thresholds measured on
-   H100). */
+/* *worth: FP8 is faster for these dimensions, by torchao's _auto_filter_for_recipe (for H100). */
 static ott_status is_worth(const recipe *r, int64_t in, int64_t out, bool *worth) {
     granularity grain = r->input.rowwise.grain;
     if (grain == GRANULARITY_TENSOR) {

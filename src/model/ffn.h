@@ -16,8 +16,7 @@ struct block_saved;
 struct ffn_kind {
     /* True if it has a module with this role under these options. */
     bool (*has)(const model_options *o, module_role role);
-    /* Lets the outputs of gate and up be kept for backward in FP8, if these layers are in FP8. Call it before
-       connect. */
+    /* Lets FP8 layers keep the outputs of gate and up for backward in FP8. Call it before connect. */
     void (*store_inputs)(struct block *b, bool store);
     ott_status (*connect)(struct block *b); /* adds its specs to b->mlp_input and b->grad_mlp */
     /* Forward in three parts: the first GEMMs; the activation function, which is cheap to recompute; the down
@@ -30,8 +29,7 @@ struct ffn_kind {
     ott_status (*keep)(exec *cx, struct block *b, struct block_saved *s);
     ott_status (*keep_products)(exec *cx, struct block_saved *s);
     ott_status (*discard)(exec *cx, struct block_saved *s);
-    /* Takes g, the gradient of out. Writes dn2[T,D], adds to all weight gradients, and closes its own buffers
-       in `s`. */
+    /* From g, the gradient of out: writes dn2[T,D], adds to all weight gradients, and closes its buffers. */
     ott_status (*backward)(exec *cx, struct block *b, struct block_saved *s, const activation *g,
                            const tensor *dn2);
 };

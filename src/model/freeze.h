@@ -4,8 +4,7 @@
 
 #include "model/model.h"
 
-/* True if the pattern matches parameter "<module>.<kind>", or a module that contains it, by any framework's
-   name. */
+/* True if the pattern matches parameter "<module>.<kind>", or a module around it, in any spelling. */
 bool freeze_names(const model_options *o, const model_module *e, const char *kind, const char *pattern);
 /* Freezes exactly the trained parameters that the patterns match, until the next call: they get no updates.
    Sets *frozen to their number, on all pipeline stages. OTT_ERR_CONFIG if a pattern matches no further

@@ -97,8 +97,7 @@ static ott_status fill_adapter(initializing *w, const model_module *e) {
     return draw_named(w, (draw_distribution){.constant = 0.0f}, b->name, b, 0, b->rows);
 }
 
-/* A decomposed adapter's magnitude starts with the row norms of its weight, so that it changes nothing at
-   first. */
+/* A magnitude starts with the row norms of its weight, so that it changes nothing at first. */
 static ott_status fill_magnitude(exec *cx, const linear *l, group *ranks) {
     void *memory;
     device *d = cx->device;

@@ -16,8 +16,7 @@
  * threads 0: all cores; the bits do not depend on it. OTT_ERR_STOPPED if m->cancellation cancels it.
  */
 ott_status model_initialize(model *m, uint64_t seed, int threads);
-/* Fills only the adapters' parameters: A by config_lora_init, B zero, a magnitude with the row norms of the
-   weight. */
+/* Fills only the adapters: A by config_lora_init, B with zeros, a magnitude with the weight's row norms. */
 ott_status model_initialize_adapters(model *m, uint64_t seed, int threads);
 
 #endif

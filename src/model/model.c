@@ -13,8 +13,7 @@
 
 static bool is_frozen(model *m, const model_module *e, const char *kind) {
     const config_list *freeze = m->options.freeze;
-    /* With adapters, only modules in peft.modules_to_save train in full. Balancing biases have no
-       gradient. */
+    /* With adapters, only peft.modules_to_save train in full. Balancing biases have no gradient. */
     bool found = (m->options.adapter.rank > 0 && !e->saved) ||
                  (e->balances && strcmp(kind, modules_bias_name(e)) == 0);
     for (int64_t i = 0; freeze && i < freeze->count; i++)
@@ -49,8 +48,7 @@ static void split_parameter(const model *m, const model_module *e, parameter_spl
     parameter_split_rows(p, section, count, ranks->rank, ranks->size);
 }
 
-/* FP8 optimizer state has a scale for each MOMENT_GROUP columns of the full rows: a rank must have complete
-   groups. */
+/* FP8 state has a scale for each MOMENT_GROUP columns of the full rows: a rank needs full groups. */
 static ott_status check_groups(const model *m, const parameter *p) {
     const parameter_part *local = &p->local;
     if (p->frozen || p->rank == 1 || m->options.state != OTT_E4M3) return OTT_OK;
@@ -199,16 +197,14 @@ static ott_status bind_module(model *m, model_module *e) {
     return OTT_OK;
 }
 
-/* Sliding-window layers may have separate frequencies. In some families, full-attention layers have no
-   RoPE. */
+/* Sliding-window layers may have separate frequencies. Some families' full-attention layers have none. */
 static const rope *rope_of(const model *m, bool sees_all) {
     const family *f = m->options.family;
     if (f->learned_positions || (sees_all && f->rope_in_windows)) return NULL;
     return !sees_all && m->options.local_theta > 0 ? &m->local_rope : &m->rope;
 }
 
-/* Multiplier of a layer's attention scores; 0: the default. Latent attention with YaRN includes
-   mscale_all_dim. */
+/* Multiplier of a layer's attention scores; 0: the default. With latents and YaRN it has mscale_all_dim. */
 static float attention_scale(const model_options *o, int64_t layer) {
     double mscale = o->rope.mscale_all_dim, by = 1;
     bool is_stretched = o->latent.key_rank > 0 && o->rope.kind == ROPE_YARN && mscale != 0;

@@ -29,8 +29,7 @@ struct model {
     module_list all_modules; /* every pipeline stage's modules; the other stages' have no layer */
     parameter *parameters;   /* [parameter_count], of `modules`, in forward order; a tied head adds none */
     int parameter_count;
-    /* [all_parameter_count], of every pipeline stage; the other stages' have a name and shape, and an empty
-       shard */
+    /* [all_parameter_count], of every pipeline stage; the other stages' have an empty shard */
     parameter **all_parameters;
     int all_parameter_count, trained_count; /* trained_count: how many of all_parameters are trained */
     /* [patterns of options.freeze] the pattern matched a parameter; used by model_open */
@@ -64,8 +63,7 @@ struct model {
     const cancellation *cancellation;
 };
 
-/* Units of a model's parameter store: the embeddings, one unit for each block, the final norm with the
-   head. */
+/* Units of a model's parameter store: the embeddings, each block, the final norm with the head. */
 enum { MODEL_TABLE_UNIT };
 static inline int model_block_unit(int64_t layer) {
     return MODEL_TABLE_UNIT + 1 + (int)layer;
@@ -91,14 +89,12 @@ int64_t model_matmul_weights(const model *m);
 /* FLOPs of a training step for each token, as torchtitan counts: 6 for each of these weights, and for
    attention 6 layers heads seq_len (width of a q head + width of a v head). */
 double model_flops_per_token(const model *m, int64_t seq_len);
-/* Calls visit for each linear layer of this stage, in forward order. Stops at the first error and returns
-   it. */
+/* Calls visit for each linear layer of this stage, in forward order, up to the first error. */
 typedef ott_status (*model_linear_visit)(void *user, linear *l);
 ott_status model_visit_linears(model *m, model_linear_visit visit, void *user);
 /* Registers with each activation which quantized copies its consumers need. Call it after specs change. */
 ott_status model_connect(model *m);
-/* Call it after a micro-batch: computes the next delayed scales from this step's amax over all ranks of the
-   group. */
+/* Call it after a micro-batch: computes the next delayed scales from the amax over all ranks of g. */
 ott_status model_update_scales(exec *cx, model *m, group *g);
 /* Call it when something other than the optimizer changed the masters: marks all compute weights as stale. */
 void model_weights_changed(model *m);

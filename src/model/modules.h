@@ -85,8 +85,7 @@ typedef struct module_list {
     int count;
 } module_list;
 
-/* Creates the module list of a model, or of options.stage of its pipeline, in `memory`. No module is bound to
-   a layer yet. */
+/* Creates the module list of a model or its pipeline stage, in `memory`, not bound to layers yet. */
 ott_status modules_make(arena *memory, const model_options *o, module_list *out);
 
 /* Returns the module with this role in this layer (or MODULES_OUTSIDE), without a name. */
@@ -119,8 +118,7 @@ int64_t modules_offset(module_role role);
 typedef enum naming { NAMING_HUGGING_FACE, NAMING_KEMPNERFORGE, NAMING_TORCHTITAN, NAMING_COUNT } naming;
 
 enum { MODULES_NAME_BYTES = 128 };
-/* Writes a module's name to `out` and returns it. `f` decides Hugging Face's name; NULL: the name in most
-   families. */
+/* Writes a module's name to `out` and returns it. f NULL: the name in most families. */
 const char *modules_name(const family *f, module_role role, naming style, int layer,
                          char out[MODULES_NAME_BYTES]);
 /* The same for one expert's matrix, as in files that store experts separately: its index comes before the
@@ -141,8 +139,7 @@ typedef struct module_part {
     int64_t first, count;
 } module_part;
 
-/* Fills `part` with the parts of a module, in order, and returns their number. A module that is not fused is
-   its own only part. */
+/* Fills `part` with a module's parts, in order, and returns their number: 1 if it is not fused. */
 int modules_parts(const model_options *o, const model_module *m, module_part part[MODULES_PARTS]);
 /* Finds the fused projection that role `part` can belong to. Sets *at to its role and the part's rows in it,
    and *rows to all its rows. Returns false if `part` is never fused. */

@@ -47,8 +47,7 @@ bool names_end(const char *name, const char *pattern) {
     return false;
 }
 
-/* True if `part` is one or more consecutive components of the name, like "router.gate" in
-   "moe.router.gate". */
+/* True if `part` is consecutive components of the name, like "router.gate" in "moe.router.gate". */
 static bool has_components(const char *name, const char *part) {
     size_t length = strlen(part);
     for (const char *at = name; (at = strstr(at, part)); at++)

@@ -14,19 +14,16 @@ bool names_contain(const char *name, const char *text); /* the name contains `te
 bool names_fit(const char *name, const char *pattern);  /* the pattern matches the full name */
 /* The pattern matches the name's last components, like "q_proj" or "self_attn.?_proj". */
 bool names_end(const char *name, const char *pattern);
-/* True if any spelling of the module's name passes the test. A module of no model (ROLE_COUNT) has only one
-   name. */
+/* True if a spelling of the module's name passes the test. With ROLE_COUNT it has only one name. */
 bool names_any(const model_module *m, name_test test, const char *text);
 
 /* Checks a text of float8.filter_fqns: it must be contained in the name of a linear layer. Also accepted,
    with one log line, are other modules, and parts that only other models have (experts, a vision tower),
-   because published configurations list them for several models. Otherwise OTT_ERR_CONFIG with the nearest
-   name. */
+   because published configurations list them for several models. Else OTT_ERR_CONFIG. */
 ott_status names_check_filter(const module_list *list, const char *text, const logger *log);
 /* OTT_ERR_CONFIG, with the nearest name, if a pattern of float8.module matches no linear layer. */
 ott_status names_check_rule(const module_list *list, const char *pattern);
-/* Returns OTT_ERR_CONFIG, with the nearest name, for a pattern of `key` that matches no linear layer of a
-   block. */
+/* Returns OTT_ERR_CONFIG for a pattern of `key` that matches no linear layer of a block. */
 ott_status names_fail_target(const module_list *list, const char *key, const char *pattern);
 /* Returns OTT_ERR_CONFIG, with the nearest name, for a pattern of train.freeze that matches no parameter. */
 ott_status names_fail_freeze(const module_list *list, const char *pattern);

@@ -228,8 +228,7 @@ static void reduce(config *cfg) {
     cfg->model.reduce = 1;
 }
 
-/* KempnerForge's options norm_type and activation change Llama's block. Other families accept only what they
-   have. */
+/* KempnerForge's norm_type and activation change Llama's block. Other families accept only their own. */
 static ott_status check_block(const config *cfg, const family *f) {
     const char *function = config_word(cfg, "model.activation");
     bool is_llama = family_is(f, FAMILY_LLAMA), plain = cfg->model.activation == ACTIVATION_SILU;
@@ -366,8 +365,7 @@ static ott_status check_expert_ranks(const config *cfg) {
     return OTT_OK;
 }
 
-/* The balance loss of each sequence needs complete sequences on a rank, or equal parts of one sequence on all
-   ranks. */
+/* The balance loss of sequences needs full sequences on a rank, or equal parts of one on all ranks. */
 static ott_status check_sequences(const config *cfg) {
     int64_t ranks = cfg->distributed.cp, length = cfg->train.seq_len,
             own = cfg->train.batch_size * length / at_least(ranks, 1);

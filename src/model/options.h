@@ -1,5 +1,4 @@
-/* model/options: a model's dimensions and formats, after presets, explicit keys and derived values are
-   combined. */
+/* model/options: a model's dimensions and formats: presets, explicit keys and derived values combined. */
 #ifndef MODEL_OPTIONS_H
 #define MODEL_OPTIONS_H
 
@@ -46,8 +45,7 @@ typedef struct model_options {
     bool layer_norm;                        /* norms are LayerNorm with a bias; false: the family's norm */
     config_activation activation;           /* of the dense feed-forward; ACTIVATION_SILU: the family's */
     float attention_softcap, logit_softcap; /* 0: none */
-    /* Full attention between sliding-window layers: every full_every-th layer (0: none), or the layers in
-       `full`. */
+    /* Layers with full attention among sliding-window layers: every full_every-th (0: none), or `full`. */
     int64_t full_every;
     int full_count; /* of `full`; 0: full_every decides */
     int32_t full[MODEL_MAX_FULL];
@@ -67,8 +65,7 @@ typedef struct model_options {
     int dense_count;              /* and the layers in `dense` */
     int32_t dense[MODEL_MAX_DENSE];
     adapter_options adapter;
-    /* With adapters: Hugging Face folder of the base weights, which checkpoints do not store; borrowed; NULL:
-       they do. */
+    /* With adapters: folder of the base weights, which checkpoints do not store; borrowed; NULL: they do. */
     const char *base;
     bool has_padding;
     int64_t padding; /* row of the embedding that gets no gradient from tokens; a tied head still trains it */
@@ -77,8 +74,7 @@ typedef struct model_options {
     /* train.freeze: patterns of parameters that are not trained; borrowed from the configuration and read by
        model_open; NULL: none. MODEL_INFERENCE reads it only if frozen parameters have their own format. */
     const config_list *freeze;
-    /* Format of frozen matrices. OTT_E4M3: of linear layers in blocks; other frozen matrices are then
-       BF16. */
+    /* Format of frozen matrices. OTT_E4M3: of linear layers in blocks, with the others in BF16. */
     ott_dtype frozen;
     config_frozen_granularity frozen_granularity; /* of OTT_E4M3 */
     /* For OTT_E4M3: decides which layers FP8 converts and how it casts their weights. Borrowed, read by
@@ -102,8 +98,7 @@ typedef struct model_options {
     group *context_ranks; /* context parallelism (nn/context_ranks.h) */
 } model_options;
 
-/* The kind of a dense layer's feed-forward. family is NULL for a model that the API's user builds from
-   layers. */
+/* The kind of a dense feed-forward. family is NULL for a model that an API user builds from layers. */
 static inline family_mlp model_mlp(const model_options *o) {
     switch (o->activation) {
     case ACTIVATION_SILU: break;
@@ -131,8 +126,7 @@ static inline bool model_mixes_windows(const model_options *o) {
     return o->full_every > 0 || o->full_count > 0;
 }
 
-/* Width of the heads that attention gets. If q and k differ in width from v, the narrower are padded with
-   zeros. */
+/* Width of heads in attention. If widths of q and k differ from v's, the narrower are zero-padded. */
 static inline int64_t model_head_width(const model_options *o) {
     return o->latent.value > o->head_dim ? o->latent.value : o->head_dim;
 }
@@ -146,8 +140,7 @@ static inline int64_t model_rope_width(const model_options *o) {
 
 /* Fills *out from cfg: the preset, overridden by explicit keys, then derived values. Writes these values back
    into cfg, so that the saved configuration is complete. OTT_ERR_CONFIG if the dimensions do not fit
-   together. *out borrows lists and strings of cfg. The caller sets the groups, `ffn`, `stage` and
-   `frozen_convert`. */
+   together. *out borrows lists and strings of cfg. The caller sets groups, stage, ffn and frozen_convert. */
 ott_status model_options_resolve(config *cfg, model_options *out);
 
 #endif

@@ -1,5 +1,4 @@
-/* model/pack: packs the linear layers' weights, and moves the remaining parameters into a smaller
-   allocation. */
+/* model/pack: packs the linear layers' weights, and moves the other parameters to a smaller allocation. */
 #include "model/pack.h"
 
 typedef struct packing {

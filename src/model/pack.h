@@ -1,5 +1,4 @@
-/* model/pack: packs a model's weights for inference: one copy, in the order that the device's GEMM reads
-   (op_pack). */
+/* model/pack: packs a model's weights for inference, in the order of the device's GEMM (op_pack). */
 #ifndef MODEL_PACK_H
 #define MODEL_PACK_H
 

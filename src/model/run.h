@@ -14,8 +14,7 @@ typedef struct batch {
     tensor token, target; /* i32[T]; target < 0: ignored */
     sequence_metadata at; /* positions and documents; at.cache is not read */
     tensor number;        /* i32[2]: index of the first token in the run (exec.token); data NULL: unknown */
-    /* [layers] keys and values of earlier tokens, for model_logits (model/cache.h); NULL: no earlier
-       tokens. */
+    /* [layers] keys and values of earlier tokens, for model_logits (model/cache.h); NULL: none. */
     const attention_cache *cache;
 } batch;
 
@@ -24,8 +23,7 @@ typedef struct model_slot model_slot;
 ott_status model_slot_open(const model *m, model_slot **out);
 void model_slot_close(const model *m, model_slot *slot);
 
-/* Takes a vector[T] of a micro-batch and returns the part for this rank's tokens: all of it without context
-   parallelism. */
+/* Returns this rank's part of a vector[T] of a micro-batch: all of it without context parallelism. */
 tensor model_own_tokens(const model *m, tensor of_all);
 
 /* Writes losses[T], only for this rank's tokens. With grad_scale (fp32[1] on the device, multiplies the

@@ -7,11 +7,9 @@
 
 #include "model/model.h"
 
-/* Sets the format of frozen matrices (train.frozen_dtype). Call it when all parameters are declared and none
-   has memory. */
+/* Sets the format of frozen matrices (train.frozen_dtype). Call it before storage_open. */
 ott_status storage_keep_frozen(const model *m);
-/* Shards the parameters and allocates this rank's shards; for MODEL_TRAINING also gradients and optimizer
-   state. */
+/* Allocates this rank's shards of parameters, and for MODEL_TRAINING of gradients and optimizer state. */
 ott_status storage_open(model *m, model_use use);
 
 #endif

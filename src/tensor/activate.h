@@ -1,5 +1,5 @@
 /*
- * * tensor/activate: activation functions other than SiLU, for host and device. GELU is x times the normal
+ * tensor/activate: activation functions other than SiLU, for host and device. GELU is x times the normal
  * distribution function of x (Hendrycks and Gimpel 2016), computed with tanh, as in Gemma and GPT-2, or with
  * erf, PyTorch's default. erf uses Abramowitz and Stegun 7.1.26, with an absolute error of about 1.5e-7. Its
  * tail subtracts no nearly equal numbers.

@@ -1,17 +1,17 @@
 /*
- * * tensor/attention: the exact order of operations of attention on the CPU, for every instruction set.
+ * tensor/attention: the exact order of operations of attention on the CPU, for every instruction set.
  *
  * Keys are visited in ascending tiles of ATTENTION_TILE, counted from the start of the document. Tiles
  * without a visible key are skipped. All values are fp32 after loading; exp and log are base/fmath's.
  *
  * forward, for one query row, m = -inf, l = 0, o[d] = 0:
- *   *   for each tile:  s[j]  = softmax_scale * CHAIN_d fmaf(q[d], k[j,d], s) for visible j, else -inf
+ *   for each tile:  s[j]  = softmax_scale * CHAIN_d fmaf(q[d], k[j,d], s) for visible j, else -inf
  *                   with softcap > 0, s[j] = softcap * tanh(s[j] / softcap)     (tanh as in softcap_forward)
  *                   n     = max(m, max_j s[j])
  *                   f     = exp(m - n)                      (0 for the first tile)
  *                   p[j]  = exp(s[j] - n)                   (0 for the hidden ones)
  *                   l     = l * f + SUM16_j p[j]            (one multiply, one add; SUM16 over the tile)
- *                   o[d]  = o[d] * f, then o[d] = fmaf(p[j], v[j,d], o[d]) for j ascending over the visible keys
+ *                   o[d]  = o[d] * f, then o[d] = fmaf(p[j], v[j,d], o[d]) for visible j ascending
  *                   m     = n
  *   o[d] = o[d] * (1 / l); lse = m + log(l)
  *
@@ -24,7 +24,7 @@
  *           p * (dp - delta[i]) * fmaf(-r, r, 1) * softmax_scale, r = s / softcap
  *   dv_sum[j,d] = fmaf(p, dout[i,d], dv_sum[j,d]);  dk_sum[j,d] = fmaf(ds, q[i,d], dk_sum[j,d])
  *   dq[i,d]     = fmaf(ds, k[j,d], dq[i,d])
- * * So each of dq[i,d], dk_sum[j,d], dv_sum[j,d] is one chain from 0 over (head, i) or j ascending, however a
+ * So each of dq[i,d], dk_sum[j,d], dv_sum[j,d] is one chain from 0 over (head, i) or j ascending, however a
  * backend blocks the loops. dq, dk, dv are rounded once at the end.
  */
 #ifndef TENSOR_ATTENTION_H

@@ -11,8 +11,7 @@ typedef struct backend_capabilities {
     const char *name;  /* "cpu" */
     int64_t alignment; /* of tensors within one allocation, in bytes; a power of two */
     /* True: GEMMs require FP8 operands to be contiguous along the contraction, so columnwise codes are stored
-       transposed (columns x rows), separately from rowwise codes. False: GEMMs read operands along rows or
-       columns. */
+       transposed, separately from rowwise codes. False: GEMMs read either way. */
     bool contiguous_contraction;
     /* The reason why something is not supported ("needs compute capability 10.0"); NULL: it is supported. */
     const char *no_format[OTT_DTYPE_COUNT];        /* of GEMM operands */

@@ -16,8 +16,7 @@ typedef struct device device;
 typedef struct device_event device_event; /* a point in the stream; defined by the backend */
 typedef struct device_graph device_graph; /* captured work that can be replayed; defined by the backend */
 
-/* Bytes of a GPU's memory that plans and runs leave free for the driver's context, library handles, kernels
-   and NCCL's buffers. */
+/* Bytes of a GPU's memory that plans and runs leave free for the driver, libraries, kernels and NCCL. */
 #define DEVICE_RESERVED ((int64_t)2 << 30)
 
 typedef struct device_memory {
@@ -102,8 +101,7 @@ ott_status device_allocate(device *d, mem_kind kind, int64_t bytes, const char *
    device_allocate on the CPU. Do not pass it to GEMMs or collectives: cuBLASLt and NCCL may not accept it. */
 ott_status device_allocate_mapped(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
 void device_release(device *d, void *data); /* for both kinds; NULL is allowed */
-/* Allocates zero-filled pinned host memory for staging, which the device copies from and to
-   asynchronously. */
+/* Allocates zero-filled pinned host memory for staging, for asynchronous copies. */
 ott_status device_allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
 void device_release_host(device *d, void *data); /* NULL is allowed */
 
@@ -143,8 +141,7 @@ void device_read_memory(const device *d, device_memory *out);
 /* Returns the peak FLOP/s (a multiply-add counts as two) of GEMMs with operands of this format; 0: unknown.
    On the CPU each call measures it, for a few milliseconds (cpu_peak_unit). */
 double device_peak(device *d, ott_dtype format);
-/* True if all `bytes` are in the device's memory or in mapped memory. Always true if the device uses host
-   memory. */
+/* True if all `bytes` are in device or mapped memory. Always true if the device uses host memory. */
 bool device_holds(device *d, const void *data, int64_t bytes);
 void device_close(device *d);
 

@@ -11,8 +11,7 @@ typedef struct tally {
     int64_t now_of[MEM_KIND_COUNT], peak_of[MEM_KIND_COUNT];
 } tally;
 
-/* An allocation. For device and staging memory its address is returned to the caller, who must not access
-   it. */
+/* An allocation. For device and staging memory, its address is what the caller gets. */
 typedef struct counted {
     mem_kind kind;
     int64_t bytes;

@@ -9,13 +9,11 @@
 
 #include "tensor/exec.h"
 
-/* Opens a dry run of device `like`, with its op table and capabilities. `like` must outlive it. Close it with
-   device_close. */
+/* Opens a dry run of device `like`, which must outlive it. Close it with device_close. */
 ott_status dry_run_open(mem *account, const device *like, device **out);
 
 /* Callbacks for the ops and collectives of plans that are recorded on a dry run, in order. Shapes and formats
-   are those of the real step; the addresses have no
-   memory. Both callbacks must be set. */
+   are the real step's; the addresses have no memory. Both callbacks must be set. */
 typedef struct dry_run_listener {
     void (*op)(void *user, const exec *cx, enum op_index op, const void *args);
     /* only collectives of several ranks */
@@ -24,8 +22,8 @@ typedef struct dry_run_listener {
 } dry_run_listener;
 void dry_run_listen(device *d, const dry_run_listener *l); /* borrowed; NULL: none */
 /* Opens a fake group with this rank and size: collectives are checked and reported to the listener, no data
-   moves. On a dry run of a GPU they reserve the staging memory of real ones (tensor/group_staging.h). Close
-   it with group_close. */
+   moves. On a dry run of a GPU they reserve staging memory (tensor/group_staging.h). Close it with
+   group_close. */
 ott_status dry_run_group_open(mem *account, int rank, int size, group **out);
 /* Counts host memory: `count` elements of `size` bytes. */
 ott_status dry_run_count_host(device *d, mem_kind kind, int64_t count, int64_t size, const char *what);

@@ -27,11 +27,9 @@ typedef enum exec_part {
 
 /* Callbacks that observe tensors of layers while they run; NULL members are not called. */
 typedef struct hook {
-    /* For every linear layer: its output (`what` is "output") and the gradient of its output
-       ("grad_output"). */
+    /* For every linear layer: `what` is "output" or "grad_output" (the output's gradient). */
     ott_status (*observe)(void *user, exec *cx, const char *module, const char *what, const tensor *t);
-    /* For each tensor of a linear layer and its quantized copy, in training, but not when it is
-       recomputed. */
+    /* For each tensor of a linear layer and its quantized copy, only in PHASE_TRAIN. */
     ott_status (*quantized)(void *user, exec *cx, const char *module, recipe_tensor which, const tensor *t,
                             const qtensor *q);
     void *user;
@@ -76,8 +74,7 @@ struct exec {
     int64_t gemms[GEMM_COUNT][2];     /* number of GEMMs run, by role; [1]: with FP8 operands */
 };
 
-/* Runs op_gemm and counts it by its role. OTT_ERR_STOPPED if cx->cancellation cancels it; not checked during
-   recording. */
+/* Runs op_gemm and counts it by its role. OTT_ERR_STOPPED if it is canceled. */
 ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
 /* The same for op_grouped_gemm and op_grouped_gemm_weight; each counts as one GEMM. */
 ott_status exec_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args);

@@ -9,20 +9,19 @@ static bool is_dense(const tensor *t) {
     return t->ld == t->columns || t->rows <= 1;
 }
 
-/* Checks that `whole` splits into parts of `rows`, and that `part` (NULL: not checked) is this rank's
-   part. */
-static ott_status check_parts(const group *g, const collective *call, const tensor *whole,
-                              const int64_t *rows, const tensor *part) {
-    int64_t total = group_part_first(rows, whole->rows, g->size, g->size);
-    bool sound = total == whole->rows;
+/* Checks that `full` splits into parts of `rows`, and that `part` (may be NULL) is this rank's part. */
+static ott_status check_parts(const group *g, const collective *call, const tensor *full, const int64_t *rows,
+                              const tensor *part) {
+    int64_t total = group_part_first(rows, full->rows, g->size, g->size);
+    bool sound = total == full->rows;
     for (int r = 0; rows && r < g->size; r++) sound = sound && rows[r] >= 0;
     if (sound && part)
-        sound = part->rows == group_part_rows(rows, whole->rows, g->size, g->rank) &&
-                part->columns == whole->columns && part->dtype == whole->dtype;
+        sound = part->rows == group_part_rows(rows, full->rows, g->size, g->rank) &&
+                part->columns == full->columns && part->dtype == full->dtype;
     if (sound) return OTT_OK;
     return status_fail(OTT_ERR_SHAPE,
                        "%s of %d ranks: the parts do not add up to %lld rows, or have another shape",
-                       group_collective_name(call->kind), g->size, (long long)whole->rows);
+                       group_collective_name(call->kind), g->size, (long long)full->rows);
 }
 
 static ott_status check_reduction(const collective *call) {

@@ -53,8 +53,7 @@ typedef struct collective {
 
 typedef struct group group;
 
-/* A running collective, from group_start to group_wait. The caller owns it and must not move it in
-   between. */
+/* A collective from group_start to group_wait. The caller owns it and must not move it. */
 typedef struct group_request {
     group *group; /* NULL: no collective is running */
     collective call;
@@ -69,7 +68,7 @@ typedef struct group_table {
     void (*close)(group *g);
     /* Called while a plan with this call is recorded: allocates the device memory that the call needs besides
        its tensors, if cx has the group's device, and keeps it for later calls. Sets *bytes to its size. NULL:
-       none is needed. */
+       none. */
     ott_status (*reserve)(group *g, exec *cx, const collective *call, int64_t *bytes);
     void (*abandon)(group *g); /* NULL: does nothing */
 } group_table;

@@ -1,5 +1,5 @@
 /*
- * * tensor/group_host: collectives on host memory, copied piece by piece through a device buffer. All ranks
+ * tensor/group_host: collectives on host memory, copied piece by piece through a device buffer. All ranks
  * must make the same calls in the same order. Nothing is allocated.
  */
 #ifndef TENSOR_GROUP_HOST_H

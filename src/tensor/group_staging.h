@@ -1,5 +1,5 @@
 /*
- * * tensor/group_staging: device memory for reductions over the devices' own links. Each rank sends the other
+ * tensor/group_staging: device memory for reductions over the devices' own links. Each rank sends the other
  * ranks their parts and adds up its own part in rank order (tensor/group.h). Received parts are stored in
  * staging memory, in a slot for each rank. Small tensors are sent in full to all ranks, in one step instead
  * of two; large tensors in pieces.

@@ -1,5 +1,5 @@
 /*
- * * tensor/host: device-table functions for devices that use host memory. Each call completes before it
+ * tensor/host: device-table functions for devices that use host memory. Each call completes before it
  * returns, and an event holds the time at which it was recorded.
  */
 #ifndef TENSOR_HOST_H

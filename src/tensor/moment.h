@@ -1,5 +1,5 @@
 /*
- * * tensor/moment: FP8 optimizer moments with COAT's dynamic range expansion (Xi et al. 2024). MOMENT_GROUP
+ * tensor/moment: FP8 optimizer moments with COAT's dynamic range expansion (Xi et al. 2024). MOMENT_GROUP
  * elements of a row (or the remaining ones) are a group: E4M3 codes and two fp32 group scales, the largest
  * magnitude a and a power p. A code with value c decodes to a * (|c| / 448)^p with c's sign. p maps the
  * group's smallest magnitude to E4M3's smallest one: a narrow group gets finer steps than E4M3's 1/8, and in
@@ -86,8 +86,7 @@ ANYWHERE moment_scale moment_scale_of(float largest, float smallest) {
     return s;
 }
 
-/* The value of x's code before rounding, for a group with scales: magnitude 0, or MOMENT_SMALLEST to
-   MOMENT_LARGEST. */
+/* The value of x's code before rounding, for a group with scales: 0 or within E4M3's magnitudes. */
 ANYWHERE float moment_expanded(float x, const moment_scale *s) {
     float magnitude = fabsf(x);
     if (magnitude < FLT_MIN) return 0.0f;

@@ -1,13 +1,11 @@
-/* tensor/operand: a GEMM operand: a high-precision tensor, or one use (rowwise, columnwise) of a quantized
-   tensor. */
+/* tensor/operand: a GEMM operand: a high-precision tensor, or one use of a quantized tensor. */
 #ifndef TENSOR_OPERAND_H
 #define TENSOR_OPERAND_H
 
 #include "tensor/qtensor.h"
 
 /* t is mn x k, or k x mn if `transposed`. packed: t.data is the output of op_pack, while t.rows x t.columns
-   stay mn x k; only for operand b, not transposed. scale_inv is indexed as in qdata (tensor/qtensor.h); NULL:
-   no scales. */
+   stay mn x k; only for operand b, not transposed. scale_inv: as in qdata (tensor/qtensor.h); NULL: none. */
 typedef struct operand {
     tensor t;
     bool transposed, packed;
@@ -25,8 +23,7 @@ static inline int64_t operand_k(const operand *o) {
 /* Returns group `group`, rows [first, first + count), of an operand with grouped rows (tensor/qtensor.h)
    along MN, or along K if `deep`. */
 operand operand_group(const operand *o, bool deep, int64_t group, int64_t first, int64_t count);
-/* Returns the operand for one use: q's FP8 codes if that use is FP8, else the high-precision tensor. q may be
-   NULL. */
+/* Returns q's FP8 codes if that use is FP8, else the high-precision tensor. q may be NULL. */
 operand operand_rowwise(tensor high_precision, const qtensor *q);
 operand operand_columnwise(tensor high_precision, const qtensor *q);
 

@@ -118,7 +118,7 @@ static bool dtype_allowed(binding *b, const char *wanted, ott_dtype found) {
 
 static ott_status check_tensor(binding *b, const op_field *f, const op_shape *shape, const tensor *t) {
     if (!dtype_allowed(b, shape->dtype, t->dtype))
-        return status_fail(OTT_ERR_DTYPE, "%s: %s is %s, wanted %s%s%s", b->op->name, f->name,
+        return status_fail(OTT_ERR_DTYPE, "%s: %s is %s, expected %s%s%s", b->op->name, f->name,
                            dtype_name(t->dtype), shape->dtype, b->act >= 0 ? ", the call's act being " : "",
                            b->act >= 0 ? dtype_name((ott_dtype)b->act) : "");
     TRY(bind_size(b, f, shape->rows, shape->rows_fixed, t->rows, "rows"));
@@ -160,16 +160,16 @@ static ott_status check_qlist(binding *b, const op_field *f, const op_shape *sha
 
 /* The text's rows and columns are MN and K, transposed or not. */
 static ott_status check_operand(binding *b, const op_field *f, const op_shape *shape, const operand *o) {
-    op_shape lies = *shape;
+    op_shape as_stored = *shape;
     if (o->transposed) {
-        lies.rows = shape->columns;
-        lies.columns = shape->rows;
+        as_stored.rows = shape->columns;
+        as_stored.columns = shape->rows;
     }
     if (o->packed && (f->name[0] == 'a' || o->transposed || o->t.ld != o->t.columns))
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: %s is packed%s; only b can be, not transposed, and dense", b->op->name,
                            f->name, o->transposed ? " and transposed" : "");
-    return check_tensor(b, f, &lies, &o->t);
+    return check_tensor(b, f, &as_stored, &o->t);
 }
 
 static ott_status check_field(binding *b, const op_field *f, const void *args) {

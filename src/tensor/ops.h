@@ -5,7 +5,7 @@
  *     TRY(op_rmsnorm_forward(
  *         cx, &(rmsnorm_forward_args){.x = &x, .weight = &w, .y = &y, .rstd = &rstd, .eps = eps}));
  *
- * * The call checks dtypes, shapes and missing tensors against the entry, opens the workspace that the
+ * The call checks dtypes, shapes and missing tensors against the entry, opens the workspace that the
  * backend needs, and runs the backend's function, except while the memory plan is recorded. Ops queue work
  * and return no value to the host.
  *
@@ -129,8 +129,7 @@ ott_status op_call(const op_table *table, exec *cx, const op_info *op, const voi
 bool op_is_for_lists(const op_info *op); /* true if the op is marked MANY */
 /* The same for an op marked MANY; items is an array of its argument structs. */
 ott_status op_call_many(const op_table *table, exec *cx, const op_info *op, const void *items, int64_t count);
-/* Checks arguments against the entry. The message names the op, the field, the found and the expected
-   value. */
+/* Checks arguments against the entry. The message names the op, the field and both values. */
 ott_status op_check(const op_info *op, const void *args);
 
 /* A parsed text of an entry: "act[T,D]" -> act, T, D. A vector "f32[D]" has rows_fixed 1. */

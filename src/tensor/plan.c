@@ -246,8 +246,8 @@ static int64_t place(plan_entry **order, int32_t count, plan_entry **placed) {
     return bytes;
 }
 
-/* Removes the entries that died before `now`. Adds the bytes of the remaining entries to *live and returns
-   their number. */
+/* Removes the entries that died before `now`. Adds up the remaining bytes in *live and returns the number of
+   entries. */
 static int32_t keep_live(plan_entry **placed, int32_t count, int32_t now, int64_t *live) {
     int32_t kept = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -276,8 +276,7 @@ static int64_t place_by_birth(plan *p, plan_entry **placed) {
 }
 
 /* Tries two greedy orders and keeps the better one. By birth is perfect for nested lifetimes (a stack). By
-   size fills holes better, but compares all pairs of entries, so it is tried only if the order by birth is
-   not perfect. */
+   size fills holes better, but compares all pairs, so it is tried only if birth is not perfect. */
 static ott_status pack(plan *p) {
     void *block;
     TRY(mem_alloc_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),

@@ -47,12 +47,10 @@ bool plan_is_recorded(const void *data); /* true if the address is in a buffer t
 /* Clears the plan and switches to immediate mode. Buffers that stay open are freed by plan_destroy,
    plan_record or plan_immediate. */
 void plan_immediate(plan *p);
-/* For tests: replays fill each buffer with 0xFF (NaN in every format) when it is closed, to reveal later
-   reads. */
+/* For tests: replays fill each closed buffer with 0xFF (NaN in every format), to reveal later reads. */
 void plan_poison(plan *p);
 
-/* Opens a buffer. `what` is a static string. OTT_ERR_INTERNAL if a replay differs from the recording in
-   `what` or size. */
+/* Opens a buffer. `what` is a static string. OTT_ERR_INTERNAL if a replay differs from the recording. */
 ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out);
 ott_status plan_close(plan *p, plan_buffer *b); /* sets *b to PLAN_NONE; does nothing for PLAN_NONE */
 

@@ -28,8 +28,7 @@ typedef struct qdata {
     const float *next; /* AMAX_DELAYED: the scale that quantize uses; NULL: `scale` */
 } qdata;
 
-/* A quantized tensor with both uses. Owns nothing. Memory that the uses share has the same pointers in
-   both. */
+/* A quantized tensor with both uses. Owns nothing. Shared memory has the same pointers in both uses. */
 typedef struct qtensor {
     int64_t rows, columns;
     /* groups of rows, each with separate scale blocks from its first row on; 0: not grouped */
@@ -51,8 +50,7 @@ typedef struct qblocks {
 /* Sets the pointers of q (rows, columns, groups and spec are set) into the two blocks, and both `bytes`. Call
    it first without data for the bytes, then with the allocated blocks. The uses share scales if each element
    has the same scale in both (quant_spec_shares_scales). They then also share codes, except on backends with
-   contiguous_contraction, where columnwise codes are transposed. OTT_ERR_SHAPE for negative or too large
-   sizes. */
+   contiguous_contraction, where columnwise codes are transposed. OTT_ERR_SHAPE for invalid sizes. */
 ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks *blocks);
 
 /* Index of the first block (of `block` rows) of group `group`, which begins with row `first`, counted over
@@ -64,8 +62,7 @@ ANYWHERE int64_t qtensor_group_block(int64_t group, int64_t first, int64_t block
 /* Returns a view of group `group`, rows [first, first + count) of q. */
 qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t count);
 
-/* Sets the steps of a use. Entries are ordered [block along K][block along MN]: the scales along MN are
-   contiguous. */
+/* Sets the steps of a use: entries are [block along K][block along MN], contiguous along MN. */
 static inline void qtensor_order(qdata *d, granularity g, int64_t mn) {
     d->mn_step = 1;
     d->k_step = granularity_mn_groups(g, mn);

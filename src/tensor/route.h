@@ -1,5 +1,5 @@
 /*
- * * tensor/route: routing in a mixture of experts: the rule, and the arithmetic of one token for host and
+ * tensor/route: routing in a mixture of experts: the rule, and the arithmetic of one token for host and
  * device. Scores are the softmax or the sigmoid of the router's logits. The K experts with the highest scores
  * are chosen; equal scores are ordered by index. A bias affects only the choice, never a weight (DeepSeek-V3,
  * arXiv:2412.19437). With groups, only experts of the best groups can be chosen. A group's score is the sum
@@ -26,8 +26,7 @@ typedef struct route_rule {
     float scale;               /* then weights are multiplied by this */
 } route_rule;
 
-/* Factors of the router losses in the gradient of the scores (tensor/ops.def). The loss scale is not
-   included. */
+/* Factors of the router losses in the scores' gradient (tensor/ops.def), without the loss scale. */
 typedef struct route_losses {
     /* weight x E / (K L L S), L tokens in each of S sequences; S = 1 for `balance` */
     float balance, sequence_balance;
@@ -212,7 +211,8 @@ ANYWHERE float route_load(float load, float count, float total) {
     return fmaf(load, 0.99f, 0.01f * (count / total));
 }
 
-/* DeepSeek-V3's rule: raises the bias if the expert has fewer choices than this step's mean, lowers it if more. */
+/* DeepSeek-V3's rule: raises the bias if the expert has fewer choices than this step's mean, lowers it if
+   more. */
 ANYWHERE float route_bias_by_sign(float bias, float count, float total, int64_t experts, float rate) {
     float mean = total / (float)experts;
     return fmaf(rate, (count < mean ? 1.0f : 0.0f) - (count > mean ? 1.0f : 0.0f), bias);

@@ -1,5 +1,5 @@
 /*
- * * tensor/smooth: channel scales of Smooth-SwiGLU (arXiv:2409.12517). Each channel is divided by its scale
+ * tensor/smooth: channel scales of Smooth-SwiGLU (arXiv:2409.12517). Each channel is divided by its scale
  * before the cast to FP8, and the column of the next weight is multiplied by it. The scales are powers of
  * two, so neither rounds.
  *
@@ -11,8 +11,7 @@
 
 #include "base/fmath.h"
 
-/* Returns n of the scale 2^n, from the bits of the amax: floor(exponent / 2); 0 if the amax is 0 or not
-   finite. */
+/* Returns n of the scale 2^n, from the amax' bits: floor(exponent / 2); 0 if it is 0 or not finite. */
 ANYWHERE int smooth_power(uint32_t amax) {
     int biased = (int)(amax >> 23);
     return amax == 0 || biased == 255 ? 0 : (biased + 1) / 2 - 64;

@@ -1,5 +1,5 @@
 /*
- * * tensor/statistics: the output of the op quantize_statistics for one use of a quantized tensor: a row of
+ * tensor/statistics: the output of the op quantize_statistics for one use of a quantized tensor: a row of
  * floats, one slot for each figure.
  */
 #ifndef TENSOR_STATISTICS_H
@@ -8,8 +8,7 @@
 /* x: an element in high precision, s: its scale, i: its inverse scale, code: its FP8 code. Sums are over all
    elements in row order: each block of REDUCE_BLOCK elements is a SUM16 (tensor/ops.def), the block sums are
    added in order in double, and the result is rounded to fp32. Shares are exact counts divided by the number
-   of elements in double, rounded to fp32. "Rounds beyond the largest value" means above 464 for E4M3, from
-   61440 on for E5M2. */
+   of elements in double, rounded to fp32. "Rounds beyond": above 464 for E4M3, from 61440 on for E5M2. */
 #define STATISTICS_MAP(X)                                                                                    \
     X(SATURATED)   /* share: x is infinite, or |x * s| rounds beyond the largest value */                    \
     X(UNDERFLOWED) /* share: x is not 0, but its code is */                                                  \

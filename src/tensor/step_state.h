@@ -47,8 +47,8 @@ ANYWHERE uint64_t step_state_update(const float *state) {
 }
 
 /* Dynamic loss scaling (Micikevicius et al. 2018) with the constants of PyTorch's GradScaler: a non-finite
-   gradient halves the scale, down to 1; STEP_GROWTH_INTERVAL finite steps in a row double it, while it stays
-   finite. */
+   gradient halves the scale, down to 1; STEP_GROWTH_INTERVAL finite steps in a row double it, to a finite
+   value. */
 #define STEP_GROWTH_INTERVAL  2000
 #define STEP_LOSS_SCALE_START 65536.0f
 

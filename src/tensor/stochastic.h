@@ -1,5 +1,5 @@
 /*
- * * tensor/stochastic: stochastic rounding of fp32 to bf16: rounds up with probability (dropped bits) / (one
+ * tensor/stochastic: stochastic rounding of fp32 to bf16: rounds up with probability (dropped bits) / (one
  * bf16 step). A draw depends only on the seed, the element's index in the full parameter and the update's
  * index. So every instruction set, number of threads, sharding and resumed run rounds the same.
  *
@@ -25,12 +25,10 @@
 #include "base/rng.h"
 #include <stdbool.h>
 
-/* A draw has 64 bits: 16 for each of four numbers: the parameter's element and the same element of three
-   state slots. */
+/* A draw has 64 bits: 16 for each of four numbers: an element of the parameter and of three state slots. */
 enum { STOCHASTIC_PARAM, STOCHASTIC_SLOT };
 
-/* Masks of the numbers that round sums: the parameter; for schedule-free also slots 0 and 1 (iterate and
-   average). */
+/* Masks of the numbers that round sums: the parameter; for schedule-free also slots 0 and 1. */
 #define STOCHASTIC_SUM_PARAM    UINT64_C(0x00000000ffff)
 #define STOCHASTIC_SUM_ITERATES UINT64_C(0xffffffffffff)
 

@@ -1,5 +1,5 @@
 /*
- * * tensor/update: the optimizers' update rules (tensor/ops.def) for one element: fp32 IEEE operations in the
+ * tensor/update: the optimizers' update rules (tensor/ops.def) for one element: fp32 IEEE operations in the
  * order written, for CPU and GPU.
  */
 #ifndef TENSOR_UPDATE_H
