@@ -59,8 +59,8 @@ ott_status balance_begin(const model *m) {
     return b->block ? device_zero(m->device, b->sums.data, tensor_bytes(b->sums)) : OTT_OK;
 }
 
-/* Adds up other micro-batches, then other tokens of these (context parallelism), then the layers of other
-   pipeline stages, whose sums are 0 on this rank. */
+/* Adds up the sums of other micro-batches, of other tokens (context parallelism), then of other pipeline
+   stages, whose layers have sums of 0 on this rank. */
 ott_status balance_reduce(exec *cx, const model *m, group *data_ranks) {
     const tensor *sums = &m->balance.sums;
     group *others[] = {m->options.context_ranks, m->options.stage_ranks};

@@ -45,7 +45,7 @@ typedef struct block {
         mlp mlp;
         moe moe;
     };
-    /* Quantized copies that consumers of these activations and gradients need; set by block_connect. */
+    /* Quantized copies that the consumers of an activation or gradient need; set by block_connect. */
     activation_specs attention_input, mlp_input; /* n1, n2 */
     activation_specs grad_attention;             /* grad_output of attention's output projection */
     activation_specs grad_mlp;                   /* grad_output of the feed-forward's down projection */

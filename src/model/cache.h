@@ -1,6 +1,6 @@
 /*
- * model/cache: a KV cache: inference on one growing sequence. Keys and values of earlier tokens are kept, so
- * that each further token costs the work of one token.
+ * model/cache: a KV cache: inference on one growing sequence. It keeps keys and values of earlier tokens, so
+ * each further token costs only its own work.
  *
  * Tokens run through the layers in chunks of 1, 2, 4, ... up to CACHE_CHUNK tokens. Opening the cache plans
  * the memory of every chunk size; nothing is allocated later.
@@ -30,7 +30,7 @@ void model_cache_truncate(model_cache *c, int64_t length);
 /* Appends `count` > 0 tokens, which must fit into the capacity. Writes the last token's logits to
    logits[vocab] on the host. */
 ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t count, float *logits);
-/* Number of forward GEMMs so far, and how many of them ran in FP8. */
+/* Number of forward GEMMs so far, and the number of FP8 GEMMs among them. */
 void model_cache_gemms(const model_cache *c, int64_t *all, int64_t *fp8);
 
 #endif

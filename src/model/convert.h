@@ -90,7 +90,7 @@ typedef struct convert_verdict {
    name. */
 ott_status convert_judge(const convert_options *o, const model_module *e, int64_t layers,
                          ott_dtype high_precision, convert_verdict *out);
-/* True if a matrix of these dimensions can be converted. */
+/* True if a matrix with these dimensions can be converted. */
 bool convert_takes_dimensions(const convert_options *o, int64_t in, int64_t out);
 /* Logs a warning for each filter that matches no linear layer of the list, and if nothing was converted. */
 void convert_warn_unmatched(const convert_options *o, const module_list *list, const convert_summary *s);

@@ -37,10 +37,10 @@ struct model {
     void *frozen_scales; /* device memory: scales of frozen weights stored in FP8; NULL: none */
     /* device memory that the parameters view; NULL: none */
     void *values, *masters, *grads, *slot[PARAMETER_SLOTS];
-    int64_t block_bytes;       /* of values; each parameter is padded to the device's alignment */
-    int64_t master_bytes;      /* of masters, which holds the matrices offloaded to host memory */
-    int64_t trained_bytes;     /* of grads, which holds the gradients of trained parameters: */
-    int64_t trained_f32_bytes; /* first the fp32 gradients, in this many bytes, then the bf16 gradients */
+    int64_t block_bytes;                 /* of values; each parameter is padded to the device's alignment */
+    int64_t master_bytes;                /* of masters, which holds the matrices offloaded to host memory */
+    int64_t trained_bytes;               /* of grads: first the fp32, then the bf16 gradients */
+    int64_t trained_f32_bytes;           /* of the fp32 gradients in grads */
     int64_t slot_bytes[PARAMETER_SLOTS]; /* of each slot: the optimizer state of trained parameters */
     parameter_store store;
     parameter_store experts;   /* store of expert-parallel parameters; empty without expert parallelism */
@@ -86,8 +86,8 @@ int64_t model_shard_count(const model *m);     /* elements that this rank holds 
 int64_t model_frozen_count(const model *m);    /* elements of the full model that are not trained */
 /* Weights that each token is multiplied with in GEMMs; a tied embedding counts as the head. */
 int64_t model_matmul_weights(const model *m);
-/* FLOPs of a training step for each token, as torchtitan counts: 6 for each of these weights, and for
-   attention 6 layers heads seq_len (width of a q head + width of a v head). */
+/* FLOPs of a training step for each token, as torchtitan counts: 6 for each matmul weight, and for attention
+   6 layers heads seq_len (width of a q head + width of a v head). */
 double model_flops_per_token(const model *m, int64_t seq_len);
 /* Calls visit for each linear layer of this stage, in forward order, up to the first error. */
 typedef ott_status (*model_linear_visit)(void *user, linear *l);

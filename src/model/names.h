@@ -17,9 +17,9 @@ bool names_end(const char *name, const char *pattern);
 /* True if a spelling of the module's name passes the test. With ROLE_COUNT it has only one name. */
 bool names_any(const model_module *m, name_test test, const char *text);
 
-/* Checks a text of float8.filter_fqns: it must be contained in the name of a linear layer. Also accepted,
-   with one log line, are other modules, and parts that only other models have (experts, a vision tower),
-   because published configurations list them for several models. Else OTT_ERR_CONFIG. */
+/* Checks a text of float8.filter_fqns: it must be contained in the name of a linear layer. Other modules, and
+   parts that only other models have (experts, a vision tower), only give a log line, because published
+   configurations list them. Else OTT_ERR_CONFIG. */
 ott_status names_check_filter(const module_list *list, const char *text, const logger *log);
 /* OTT_ERR_CONFIG, with the nearest name, if a pattern of float8.module matches no linear layer. */
 ott_status names_check_rule(const module_list *list, const char *pattern);

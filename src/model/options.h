@@ -59,10 +59,10 @@ typedef struct model_options {
     bool qk_norm;
     bool fused_qkv, fused_gate_up; /* one projection for q, k and v; one for gate and up */
     const ffn_kind *const *ffn;    /* [layers] kind of each layer's feed-forward; borrowed; NULL: by `moe` */
-    /* moe.experts 0: all layers are dense. Mixture layers are every moe_every-th, */
-    moe_options moe;
-    int64_t moe_every, moe_first; /* except for the first moe_first layers */
-    int dense_count;              /* and the layers in `dense` */
+    /* Mixtures of experts: every moe_every-th layer, except for the first moe_first and those in `dense`. */
+    moe_options moe; /* moe.experts 0: all layers are dense */
+    int64_t moe_every, moe_first;
+    int dense_count;
     int32_t dense[MODEL_MAX_DENSE];
     adapter_options adapter;
     /* With adapters: folder of the base weights, which checkpoints do not store; borrowed; NULL: they do. */
@@ -83,7 +83,7 @@ typedef struct model_options {
     /* decides the state of trained parameters; NULL: no state, only gradients */
     const optimizer_rule *optimizer;
     ott_dtype master, gradient, state; /* formats of matrices, of their gradients, of optimizer state */
-    config_offload offload;            /* which of these are in host memory (device_allocate_mapped) */
+    config_offload offload;            /* what is kept in mapped host memory (device_allocate_mapped) */
     /* Process groups; borrowed; NULL: not split this way. */
     group *shard_ranks;  /* data-parallel ranks that shard the parameters (parallel/store.h) */
     group *expert_ranks; /* expert parallelism (nn/expert_ranks.h) */

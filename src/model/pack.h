@@ -5,8 +5,8 @@
 #include "model/model.h"
 
 /* Packs the weight of every linear layer from its master and frees the masters. Embedding, norms and biases
-   stay as they are. The model must be converted and loaded. Afterwards it only runs forward, with the same
-   bits: it cannot be converted or saved again. */
+   do not change. The model must be converted and loaded. Afterwards it only runs forward, with the same bits:
+   it cannot be converted or saved again. */
 ott_status model_pack(model *m);
 
 #endif

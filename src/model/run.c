@@ -25,7 +25,7 @@ void model_slot_close(const model *m, model_slot *slot) {
 
 enum { BOTH_USES = STORE_ROWWISE | STORE_COLUMNWISE };
 
-/* True if a unit stays gathered until backward. The last unit does: its backward follows at once. */
+/* True if a unit stays gathered until backward. The last unit does: its backward follows immediately. */
 static bool is_kept_gathered(const exec *cx, const model *m, int unit) {
     if (cx->phase != PHASE_TRAIN || unit == MODEL_TABLE_UNIT) return false;
     if (unit == model_last_unit(m)) return true;

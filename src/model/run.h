@@ -23,7 +23,7 @@ typedef struct model_slot model_slot;
 ott_status model_slot_open(const model *m, model_slot **out);
 void model_slot_close(const model *m, model_slot *slot);
 
-/* Returns this rank's part of a vector[T] of a micro-batch: all of it without context parallelism. */
+/* Returns this rank's part of a micro-batch's vector[T]; without context parallelism the full vector. */
 tensor model_own_tokens(const model *m, tensor of_all);
 
 /* Writes losses[T], only for this rank's tokens. With grad_scale (fp32[1] on the device, multiplies the

@@ -21,7 +21,7 @@ typedef struct device_graph device_graph; /* captured work that can be replayed;
 
 typedef struct device_memory {
     int64_t total;     /* bytes of the device */
-    memory_limit room; /* what is free, of the device's memory or of this process's limit */
+    memory_limit room; /* free bytes, within the device and this process's limit */
 } device_memory;
 
 /* Description of a device with its own links (NCCL), which ranks exchange before they create groups. */
@@ -121,7 +121,7 @@ ott_status device_event_open(device *d, device_event **out);
 void device_event_close(device *d, device_event *e); /* NULL is allowed */
 /* Records the event: it is done when all earlier work is done. An event may be recorded again. */
 ott_status device_event_record(device *d, device_event *e);
-/* Lets the host wait for the event. Returns at once if it was never recorded. */
+/* Lets the host wait for the event; does nothing if it was never recorded. */
 ott_status device_event_wait(device *d, device_event *e);
 /* Waits for both events. Sets *out to the seconds between them, by the device's clock. */
 ott_status device_event_seconds(device *d, device_event *from, device_event *to, double *out);

@@ -144,7 +144,7 @@ static ott_status replay_open(plan *p, const char *what, int64_t bytes, plan_buf
 
 static ott_status immediate_open(plan *p, const char *what, int64_t bytes, plan_buffer *out) {
     int32_t id = 0;
-    while (id < p->count && p->entries[id].data) id++; /* few are open at once */
+    while (id < p->count && p->entries[id].data) id++; /* only few are open */
     if (id == p->count) {
         TRY(grow(p));
         p->entries[p->count++] = (plan_entry){0};

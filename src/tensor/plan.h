@@ -32,7 +32,7 @@ void plan_destroy(plan *p); /* before the device is closed; NULL is allowed */
 void plan_record(plan *p);         /* clears the plan and starts a recording */
 ott_status plan_seal(plan *p);     /* ends the recording and packs it; every buffer must be closed */
 int64_t plan_bytes(const plan *p); /* arena size that a sealed plan needs */
-/* largest number of bytes open at once: the least that any packing needs */
+/* peak of open bytes: a lower bound of any packing */
 int64_t plan_live_peak(const plan *p);
 /* In a recording, marks the end of forward, when activations are kept for backward; otherwise does nothing.
    plan_saved returns the bytes open at the mark, the largest of all marks. */

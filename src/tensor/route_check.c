@@ -33,8 +33,9 @@ ott_status route_check_bias(const balance_bias_args *a) {
 
 static ott_status check_scales(const cast_spec *s) {
     if (!cast_spec_is_fp8(s) || s->policy == AMAX_CURRENT) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED,
-                       "grouped_quantize: delayed scaling does not work for groups, whose rows change");
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "grouped_quantize: delayed scaling does not work for groups, because their rows change");
 }
 
 ott_status route_check_quantize(const grouped_quantize_args *a) {

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* Options of all rules; each rule uses some of them. */
+/* Options of all rules. Each rule uses only some. */
 typedef struct update_options {
     float beta1, beta2, epsilon, weight_decay;
     float factor; /* of momentum */
