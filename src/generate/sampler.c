@@ -38,7 +38,7 @@ static ott_status check_finite(const sampler *s) {
 }
 
 /* Keskar et al. 2019. */
-static void penalize(sampler *s) {
+static void penalize_repetition(sampler *s) {
     float penalty = (float)s->options->repetition_penalty;
     for (int64_t i = 0; penalty != 1.0f && i < s->choices; i++)
         if (s->seen[i]) s->logits[i] = s->logits[i] < 0 ? s->logits[i] * penalty : s->logits[i] / penalty;
@@ -51,7 +51,7 @@ static int32_t most_likely(const sampler *s) {
     return best;
 }
 
-static void soften(sampler *s) {
+static void apply_softmax(sampler *s) {
     float largest = s->logits[most_likely(s)];
     double sum = 0;
     for (int64_t i = 0; i < s->choices; i++) {
@@ -63,15 +63,15 @@ static void soften(sampler *s) {
 
 /* ---- a heap of tokens, the most likely on top, to avoid sorting a large vocabulary ---- */
 
-static bool before(const sampler *s, int32_t a, int32_t b) {
+static bool is_likelier(const sampler *s, int32_t a, int32_t b) {
     return s->logits[a] > s->logits[b] || (s->logits[a] == s->logits[b] && a < b);
 }
 
-static void sink(const sampler *s, int64_t at, int64_t count) {
+static void sink_token(const sampler *s, int64_t at, int64_t count) {
     int32_t *heap = s->heap, token = heap[at];
     for (int64_t child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && before(s, heap[child + 1], heap[child])) child++;
-        if (!before(s, heap[child], token)) break;
+        if (child + 1 < count && is_likelier(s, heap[child + 1], heap[child])) child++;
+        if (!is_likelier(s, heap[child], token)) break;
         heap[at] = heap[child];
     }
     heap[at] = token;
@@ -79,15 +79,15 @@ static void sink(const sampler *s, int64_t at, int64_t count) {
 
 static void build_heap(sampler *s) {
     for (int64_t i = 0; i < s->choices; i++) s->heap[i] = (int32_t)i;
-    for (int64_t i = s->choices / 2 - 1; i >= 0; i--) sink(s, i, s->choices);
+    for (int64_t i = s->choices / 2 - 1; i >= 0; i--) sink_token(s, i, s->choices);
 }
 
 /* Removes the top of `count` tokens, moves it to heap[count - 1] and returns it. */
-static int32_t pop(sampler *s, int64_t count) {
+static int32_t pop_token(sampler *s, int64_t count) {
     int32_t top = s->heap[0];
     s->heap[0] = s->heap[count - 1];
     s->heap[count - 1] = top;
-    sink(s, 0, count - 1);
+    sink_token(s, 0, count - 1);
     return top;
 }
 
@@ -98,7 +98,7 @@ static double top_mass(sampler *s, int64_t limit) {
     double mass = 0;
     if (limit < s->choices) {
         build_heap(s);
-        for (int64_t i = 0; i < limit; i++) mass += (double)s->logits[pop(s, s->choices - i)];
+        for (int64_t i = 0; i < limit; i++) mass += (double)s->logits[pop_token(s, s->choices - i)];
     } else
         for (int64_t i = 0; i < s->choices; i++) mass += (double)s->logits[i];
     return mass;
@@ -106,12 +106,12 @@ static double top_mass(sampler *s, int64_t limit) {
 
 /* Nucleus sampling (Holtzman et al. 2020) among the top_k tokens: draws from the smallest set that has the
    share top_p of their probability. The set ends up at the end of the heap, the most likely token last. */
-static int32_t draw(sampler *s) {
+static int32_t draw_token(sampler *s) {
     const ott_generate_options *o = s->options;
     int64_t n = s->choices, limit = o->top_k > 0 && o->top_k < n ? o->top_k : n, kept = 0;
     double wanted = o->top_p * top_mass(s, limit), mass = 0;
     build_heap(s);
-    while (kept < limit && mass < wanted) mass += (double)s->logits[pop(s, n - kept++)];
+    while (kept < limit && mass < wanted) mass += (double)s->logits[pop_token(s, n - kept++)];
     double point = (double)rng_uniform(o->seed, rng_stream("generate"), s->drawn) * mass;
     for (int64_t i = 1; i <= kept; i++) {
         point -= (double)s->logits[s->heap[n - i]];
@@ -122,9 +122,9 @@ static int32_t draw(sampler *s) {
 
 ott_status sampler_choose(sampler *s, int32_t *token) {
     TRY(check_finite(s));
-    penalize(s);
-    if (s->options->temperature > 0) soften(s);
-    *token = s->options->temperature > 0 ? draw(s) : most_likely(s);
+    penalize_repetition(s);
+    if (s->options->temperature > 0) apply_softmax(s);
+    *token = s->options->temperature > 0 ? draw_token(s) : most_likely(s);
     s->seen[*token] = true;
     s->drawn++;
     return OTT_OK;

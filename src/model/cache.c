@@ -32,7 +32,7 @@ static batch chunk_of(const model_cache *c, int64_t count) {
                    .cache = c->layers};
 }
 
-static ott_status run(model_cache *c, int64_t count) {
+static ott_status run_chunk(model_cache *c, int64_t count) {
     batch b = chunk_of(c, count);
     tensor logits = tensor_matrix(c->device_logits, c->m->activation, 1, c->m->options.vocab);
     return model_logits(&c->cx, c->m, c->slot, &b, &logits);
@@ -49,13 +49,13 @@ static ott_status copy_in(model_cache *c, const int32_t *tokens, int64_t count) 
 }
 
 /* Appends a chunk of 1 << size tokens. */
-static ott_status extend(model_cache *c, int size, const int32_t *tokens) {
+static ott_status extend_by_chunk(model_cache *c, int size, const int32_t *tokens) {
     int64_t count = (int64_t)1 << size;
     for (int64_t i = 0; i < c->m->options.layers; i++) c->layers[i].past = c->length;
     c->cx.plan = c->plans[size];
     plan_replay(c->cx.plan);
     TRY(copy_in(c, tokens, count));
-    TRY(run(c, count));
+    TRY(run_chunk(c, count));
     c->length += count;
     return OTT_OK;
 }
@@ -65,7 +65,7 @@ ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t cou
     for (int64_t done = 0; done < count;) {
         int size = SIZES - 1;
         while ((int64_t)1 << size > count - done) size--;
-        TRY(extend(c, size, tokens + done));
+        TRY(extend_by_chunk(c, size, tokens + done));
         done += (int64_t)1 << size;
     }
     ott_dtype act = c->m->activation;
@@ -111,7 +111,7 @@ static ott_status open_plans(model_cache *c) {
         TRY(plan_create(c->device, &c->plans[i]));
         c->cx.plan = c->plans[i];
         plan_record(c->plans[i]);
-        TRY(run(c, (int64_t)1 << i));
+        TRY(run_chunk(c, (int64_t)1 << i));
         TRY(plan_seal(c->plans[i]));
         if (plan_bytes(c->plans[i]) > most) most = plan_bytes(c->plans[i]);
     }

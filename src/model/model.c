@@ -342,7 +342,7 @@ static void clear_borrowed_lists(model_options *o) {
     a->targets = a->excluded = a->saved = a->ranks = a->alphas = a->layers = a->layer_lists = NULL;
 }
 
-static ott_status build(model *m, model_use use, int64_t positions) {
+static ott_status build_model(model *m, model_use use, int64_t positions) {
     const model_options *o = &m->options;
     void *memory;
     TRY(check_tensor_ranks(o));
@@ -396,7 +396,7 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     m->loss.softcap = o->logit_softcap;
     m->store.ranks = o->shard_ranks;
     m->experts.ranks = o->expert_shard_ranks;
-    ott_status status = build(m, use, positions);
+    ott_status status = build_model(m, use, positions);
     if (status != OTT_OK) {
         model_close(m);
         return status;

@@ -19,7 +19,7 @@ bool names_any(const model_module *m, name_test test, const char *text);
 
 /* Checks a text of float8.filter_fqns: it must be contained in the name of a linear layer. Other modules, and
    parts that only other models have (experts, a vision tower), only give a log line, because published
-   configurations list them. Else OTT_ERR_CONFIG. */
+   configurations list them. Any other text is OTT_ERR_CONFIG. */
 ott_status names_check_filter(const module_list *list, const char *text, const logger *log);
 /* OTT_ERR_CONFIG, with the nearest name, if a pattern of float8.module matches no linear layer. */
 ott_status names_check_rule(const module_list *list, const char *pattern);

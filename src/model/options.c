@@ -77,7 +77,7 @@ static void apply_preset(config *cfg, const preset *p) {
 #define LARGEST_DIMENSION (1 << 20)
 
 /* KempnerForge's rule: 4 dim 2/3 multiplier, rounded up to a multiple of 256. A result that is too large
-   stays too large, so that check() reports it. */
+   stays too large, so that check_dimensions() reports it. */
 static int64_t hidden_from_dim(int64_t dim, double multiplier) {
     double width = 4.0 * (double)dim * 2.0 / 3.0 * multiplier;
     return width <= 16 * LARGEST_DIMENSION ? ((int64_t)width + 255) / 256 * 256 : 16 * LARGEST_DIMENSION;
@@ -212,7 +212,7 @@ static void reduce_moe(config *cfg, int64_t by) {
 
 /* Makes the model smaller by a factor. Heads keep their width, and n_heads stays a multiple of n_kv_heads.
    Afterwards cfg describes the small model, so reduce becomes 1. */
-static void reduce(config *cfg) {
+static void reduce_model(config *cfg) {
     int64_t by = cfg->model.reduce;
     if (by <= 1) return;
     int64_t heads = at_least(cfg->model.n_heads / by, 1), shared = cfg->model.n_heads / cfg->model.n_kv_heads;
@@ -267,7 +267,7 @@ static ott_status check_heads(const config *cfg) {
     return heads % kv_heads ? not_divisible("model.n_heads", heads, "model.n_kv_heads", kv_heads) : OTT_OK;
 }
 
-static ott_status check(const config *cfg) {
+static ott_status check_dimensions(const config *cfg) {
     int64_t dim = cfg->model.dim, heads = cfg->model.n_heads;
     if (dim % heads != 0 && cfg->model.kv_lora_rank == 0 && !config_was_set(cfg, "model.head_dim"))
         return not_divisible("model.dim", dim, "model.n_heads", heads);
@@ -573,8 +573,8 @@ ott_status model_options_resolve(config *cfg, model_options *out) {
     apply_family(cfg, f);
     derive(cfg, f);
     TRY(check_heads(cfg));
-    reduce(cfg);
-    TRY(check(cfg));
+    reduce_model(cfg);
+    TRY(check_dimensions(cfg));
     TRY(check_block(cfg, f));
     TRY(check_latent(cfg, f));
     TRY(check_moe(cfg));

@@ -53,8 +53,8 @@ ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows);
    cx->phase decides what is kept for backward. */
 ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                          model_stream *stream);
-/* Between two ranges: opens out[T,D] = x + delta, the stream after layers [0, end), and finalizes block end -
-   1. A stream that has this tensor as x and no delta continues with the same bits. */
+/* Between two ranges: opens out[T,D] = x + delta, the stream after layers [0, end), and finalizes the last of
+   these blocks. A stream with this tensor as x and no delta continues with the same bits. */
 ott_status model_stream_materialize(exec *cx, model *m, model_slot *slot, int64_t end, model_stream *stream,
                                     tensor *out, plan_buffer *out_buffer);
 /* After the last layer: runs the head and the loss. With grad_scale also their backward: opens *grad, the

@@ -182,7 +182,7 @@ static bool master_is_offloaded(const model *m, const parameter *p) {
 }
 
 /* Shards the parameters and adds up the bytes of this rank's shards. */
-static ott_status divide(model *m) {
+static ott_status divide_parameters(model *m) {
     for (int i = 0; i < m->parameter_count; i++) {
         parameter *p = &m->parameters[i];
         TRY(store_divide(store_of(m, p), m->names, p));
@@ -232,7 +232,7 @@ static void view_trained(model *m) {
     }
 }
 
-static ott_status allocate(model *m, model_use use) {
+static ott_status allocate_shards(model *m, model_use use) {
     int64_t offset = 0, master_offset = 0;
     TRY(device_allocate(m->device, MEM_PARAM, m->block_bytes, "parameters", &m->values));
     if (m->master_bytes)
@@ -253,6 +253,6 @@ static ott_status allocate(model *m, model_use use) {
 
 ott_status storage_open(model *m, model_use use) {
     TRY(open_stores(m));
-    TRY(divide(m));
-    return allocate(m, use);
+    TRY(divide_parameters(m));
+    return allocate_shards(m, use);
 }

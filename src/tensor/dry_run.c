@@ -50,7 +50,7 @@ static tally *tally_of_host(counting_device *r) {
     return r->base.dry_run->threads > 0 ? &r->own : &r->host;
 }
 
-static ott_status count(tally *t, mem_kind kind, int64_t bytes, const char *what) {
+static ott_status count_bytes(tally *t, mem_kind kind, int64_t bytes, const char *what) {
     int64_t sum;
     if (!size_add(t->now, bytes, &sum))
         return status_fail(OTT_ERR_MEMORY, "out of memory: with %s, the sum is more than 2^63 bytes", what);
@@ -72,7 +72,7 @@ static ott_status count_block(counting_device *r, tally *t, mem_kind kind, int64
                               void **out) {
     TRY(mem_alloc(r->base.account, MEM_OTHER, sizeof(counted), what, out));
     *(counted *)*out = (counted){.kind = kind, .bytes = bytes};
-    ott_status status = count(t, kind, bytes, what);
+    ott_status status = count_bytes(t, kind, bytes, what);
     if (status == OTT_OK) return OTT_OK;
     mem_free(r->base.account, *out);
     *out = NULL;
@@ -197,14 +197,14 @@ static void close_group(group *g) {
     mem_free(((absent_ranks *)g)->account, g);
 }
 
-static ott_status reserve(group *g, exec *cx, const collective *call, int64_t *bytes) {
+static ott_status reserve_staging(group *g, exec *cx, const collective *call, int64_t *bytes) {
     const device *like = cx->device->dry_run;
     if (like && like->threads == 0) *bytes = group_staging_bytes(g->size, call);
     return OTT_OK;
 }
 
 static const group_table group_of_absent = {
-    .start = move_nothing, .wait = move_nothing, .close = close_group, .reserve = reserve};
+    .start = move_nothing, .wait = move_nothing, .close = close_group, .reserve = reserve_staging};
 
 ott_status dry_run_group_open(mem *account, int rank, int size, group **out) {
     void *memory;
@@ -221,7 +221,7 @@ ott_status dry_run_count_host(device *d, mem_kind kind, int64_t number, int64_t 
     int64_t bytes;
     STATUS_REQUIRE(d->dry_run);
     TRY(size_product(what, (int64_t[]){number, size}, 2, &bytes));
-    return count(tally_of_host((counting_device *)d), kind, bytes, what);
+    return count_bytes(tally_of_host((counting_device *)d), kind, bytes, what);
 }
 
 static int64_t show_peak(const tally *t, int64_t of[MEM_KIND_COUNT]) {
@@ -238,7 +238,7 @@ ott_status dry_run_count_comm(device *d, const group *g, bool messages, int64_t 
     int64_t more = bytes - r->groups[i].bytes;
     if (more <= 0) return OTT_OK;
     r->groups[i].bytes = bytes;
-    return count(&r->own, MEM_COMM, more, "communication buffers");
+    return count_bytes(&r->own, MEM_COMM, more, "communication buffers");
 }
 
 int64_t dry_run_peak(const device *d, int64_t of[MEM_KIND_COUNT]) {

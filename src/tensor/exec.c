@@ -9,7 +9,7 @@ static ott_status may_begin(const exec *cx) {
     return is_recorded(cx) ? OTT_OK : cancellation_check(cx->cancellation);
 }
 
-static void count(exec *cx, recipe_gemm role, const operand *a, const operand *b) {
+static void count_gemm(exec *cx, recipe_gemm role, const operand *a, const operand *b) {
     bool fp8 = dtype_is_fp8(a->t.dtype) && dtype_is_fp8(b->t.dtype);
     cx->gemms[role][fp8] += !is_recorded(cx);
 }
@@ -17,21 +17,21 @@ static void count(exec *cx, recipe_gemm role, const operand *a, const operand *b
 ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args) {
     TRY(may_begin(cx));
     TRY(op_gemm(cx, args));
-    count(cx, role, args->a, args->b);
+    count_gemm(cx, role, args->a, args->b);
     return OTT_OK;
 }
 
 ott_status exec_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args) {
     TRY(may_begin(cx));
     TRY(op_grouped_gemm(cx, args));
-    count(cx, role, args->a, args->b);
+    count_gemm(cx, role, args->a, args->b);
     return OTT_OK;
 }
 
 ott_status exec_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *args) {
     TRY(may_begin(cx));
     TRY(op_grouped_gemm_weight(cx, args));
-    count(cx, GEMM_GRAD_WEIGHT, args->a, args->b);
+    count_gemm(cx, GEMM_GRAD_WEIGHT, args->a, args->b);
     return OTT_OK;
 }
 

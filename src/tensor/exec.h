@@ -79,7 +79,7 @@ ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
 /* The same for op_grouped_gemm and op_grouped_gemm_weight; each counts as one GEMM. */
 ott_status exec_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args);
 ott_status exec_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *args);
-/* Call cx->hook, if it is set and the plan is not recording. */
+/* Call cx->hook, unless it is NULL or the plan is recording. */
 ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t);
 ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
                                const qtensor *q);

@@ -71,7 +71,7 @@ static ott_status run_alone(exec *cx, const collective *call) {
 
 /* Reserves a call's memory. Neither the receiver nor the host waits, so all sends of a step may be in flight
    together: their bytes add up. */
-static ott_status reserve(group *g, exec *cx, const collective *call) {
+static ott_status reserve_call(group *g, exec *cx, const collective *call) {
     int64_t bytes = 0;
     bool message = call->kind == COLLECTIVE_SEND;
     if (!g->table->reserve) return OTT_OK;
@@ -84,7 +84,7 @@ static ott_status record(group *g, exec *cx, const collective *call) {
     const dry_run_listener *l = cx->device->listener;
     if (g->size == 1) return OTT_OK;
     if (l) l->collective(l->user, cx, g, call);
-    return reserve(g, cx, call);
+    return reserve_call(g, cx, call);
 }
 
 ott_status group_start(group *g, exec *cx, const collective *call, group_request *request) {

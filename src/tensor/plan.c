@@ -46,7 +46,7 @@ ott_status plan_create(device *d, plan **out) {
 }
 
 /* Frees the open buffers of immediate mode and removes all entries. */
-static void clear(plan *p) {
+static void clear_plan(plan *p) {
     for (int32_t i = 0; p->state == PLAN_IMMEDIATE && i < p->count; i++)
         device_release(p->device, p->entries[i].data);
     p->count = p->open = p->time = p->cursor = 0;
@@ -56,7 +56,7 @@ static void clear(plan *p) {
 
 void plan_destroy(plan *p) {
     if (!p) return;
-    clear(p);
+    clear_plan(p);
     mem_free(p->account, p->entries);
     mem_free(p->account, p);
 }
@@ -66,12 +66,12 @@ int64_t plan_add_message(plan *p, int64_t bytes) {
 }
 
 void plan_record(plan *p) {
-    clear(p);
+    clear_plan(p);
     p->state = PLAN_RECORDING;
 }
 
 void plan_immediate(plan *p) {
-    clear(p);
+    clear_plan(p);
     p->state = PLAN_IMMEDIATE;
 }
 
@@ -107,7 +107,7 @@ void plan_replay(plan *p) {
 }
 
 /* Makes room for one more entry. */
-static ott_status grow(plan *p) {
+static ott_status grow_entries(plan *p) {
     void *block = p->entries;
     if ((p->count & (p->count - 1)) != 0) return OTT_OK; /* full at every power of two */
     int64_t capacity = p->count ? 2 * (int64_t)p->count : 1;
@@ -121,7 +121,7 @@ static ott_status record_open(plan *p, const char *what, int64_t bytes, plan_buf
         return status_fail(OTT_ERR_MEMORY,
                            "out of memory: the buffers of a step, up to \"%s\", are more than 2^63 bytes",
                            what);
-    TRY(grow(p));
+    TRY(grow_entries(p));
     p->entries[p->count] = (plan_entry){.what = what, .bytes = bytes, .born = p->time++, .died = -1};
     *out = (plan_buffer){.id = ++p->count, .data = (void *)RECORDED};
     p->open++;
@@ -146,7 +146,7 @@ static ott_status immediate_open(plan *p, const char *what, int64_t bytes, plan_
     int32_t id = 0;
     while (id < p->count && p->entries[id].data) id++; /* only few are open */
     if (id == p->count) {
-        TRY(grow(p));
+        TRY(grow_entries(p));
         p->entries[p->count++] = (plan_entry){0};
     }
     plan_entry *e = &p->entries[id];
@@ -277,7 +277,7 @@ static int64_t place_by_birth(plan *p, plan_entry **placed) {
 
 /* Tries two greedy orders and keeps the better one. By birth is perfect for nested lifetimes (a stack). By
    size fills holes better, but compares all pairs, so it is tried only if birth is not perfect. */
-static ott_status pack(plan *p) {
+static ott_status pack_entries(plan *p) {
     void *block;
     TRY(mem_alloc_array(p->account, MEM_OTHER, 2 * (int64_t)p->count, sizeof(plan_entry *),
                         "packing the memory plan", &block));
@@ -301,7 +301,7 @@ ott_status plan_seal(plan *p) {
     for (int32_t i = 0; p->open > 0 && i < p->count; i++)
         if (p->entries[i].died < 0)
             return status_fail(OTT_ERR_INTERNAL, "memory plan: \"%s\" is never closed", p->entries[i].what);
-    TRY(pack(p));
+    TRY(pack_entries(p));
     p->state = PLAN_SEALED;
     return OTT_OK;
 }
