@@ -193,8 +193,8 @@ static ott_status check_reach(const convert_options *o, const convert_summary *s
     if (reaches || o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
     list_kept(s, kept, sizeof kept);
     return status_fail(OTT_ERR_CONFIG,
-                       "FP8 recipe %s would convert none of the %d linear layers: %s; change these options, "
-                       "or choose another precision (train.mixed_precision = \"bf16\")",
+                       "FP8 recipe %s would convert none of the %d linear layers: %s; change these options "
+                       "or the precision (train.mixed_precision = \"bf16\")",
                        o->recipe->name, s->linears, kept);
 }
 

@@ -330,7 +330,7 @@ static ott_status check_positions(const model_options *o, int64_t positions) {
     if (positions <= o->max_positions) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
-        "sequences of %lld tokens: the %s model has learned %lld positions (model.max_seq_len)",
+        "sequences of %lld tokens are too long: the %s model has learned %lld positions (model.max_seq_len)",
         (long long)positions, o->family->name, (long long)o->max_positions);
 }
 

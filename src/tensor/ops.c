@@ -100,7 +100,7 @@ static ott_status bind_size(binding *b, const op_field *f, char letter, int64_t 
         b->first[i] = f->name;
     }
     if (b->size[i] == found) return OTT_OK;
-    return status_fail(OTT_ERR_SHAPE, "%s: %s has %lld %s, but %s says %c = %lld", b->op->name, f->name,
+    return status_fail(OTT_ERR_SHAPE, "%s: %s has %lld %s, but %s has %c = %lld", b->op->name, f->name,
                        (long long)found, axis, b->first[i], letter, (long long)b->size[i]);
 }
 

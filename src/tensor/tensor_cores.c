@@ -12,7 +12,7 @@ void tensor_cores_limit(int capability, backend_capabilities *out) {
         out->no_granularity[GRANULARITY_ROW] = "needs compute capability 9.0 (H100) or later";
     if (capability != HOPPER)
         out->no_granularity[GRANULARITY_1X128] = out->no_granularity[GRANULARITY_128X128] =
-            "needs compute capability 9.0 (H100, H200): no other has products of FP8 in blocks of 128";
+            "needs compute capability 9.0 (H100, H200): no other GPU multiplies FP8 in blocks of 128";
     if (capability < BLACKWELL)
         out->no_granularity[GRANULARITY_1X32] = "needs compute capability 10.0 (B200) or later";
 }
