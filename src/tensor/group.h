@@ -35,14 +35,20 @@ const char *group_collective_name(collective_kind kind); /* "all-reduce" */
 
 /* One rank's call of a collective. A tensor that is split by rows has a part for each rank, in rank order;
    input_rows and output_rows are the rows of each part, NULL: all equal. These arrays must stay valid until
-   the collective is done.  kind              input                 output                 also ALL_REDUCE
-   tensor                the same tensor        reduce ALL_GATHER        this rank's part      all parts
-   output_rows[size] REDUCE_SCATTER    all parts             this rank's part       reduce, input_rows[size]
-   ALL_TO_ALL        a part for each rank  a part from each rank  input_rows[size], output_rows[size]
-   BROADCAST         tensor                the same tensor        peer: the root SEND              tensor
-   none                   peer: the receiver RECEIVE           none                  tensor
-   peer: the sender BARRIER           none                  none  ALL_GATHER's input may be this rank's part
-   of the output, REDUCE_SCATTER's output this rank's part of the input. */
+   the collective is done.
+
+     kind              input                 output                 also
+     ALL_REDUCE        tensor                the same tensor        reduce
+     ALL_GATHER        this rank's part      all parts              output_rows[size]
+     REDUCE_SCATTER    all parts             this rank's part       reduce, input_rows[size]
+     ALL_TO_ALL        a part for each rank  a part from each rank  input_rows[size], output_rows[size]
+     BROADCAST         tensor                the same tensor        peer: the root
+     SEND              tensor                none                   peer: the receiver
+     RECEIVE           none                  tensor                 peer: the sender
+     BARRIER           none                  none
+
+   ALL_GATHER's input may be this rank's part of the output, REDUCE_SCATTER's output this rank's part of the
+   input. */
 typedef struct collective {
     collective_kind kind;
     reduce_kind reduce;
