@@ -2,9 +2,10 @@
  * eval/compare: compares the predictions of two models: KL(against || model) of each token, the cosine of
  * all logits, and how often both have the same most likely token.
  *
- * A window runs through the model, whose logits are kept in their format. Then it runs through `against`,
- * whose logits are compared chunk by chunk as the head computes them. Each token's figures are computed by
- * one thread, and tokens are added up in order, so results do not depend on the number of threads.
+ * A window runs through the model, and its logits are kept in their format. Then the window runs through
+ * `against`, and these logits are compared chunk by chunk as the head computes them. Each token's figures are
+ * computed by one thread, and tokens are added up in order, so results do not depend on the number of
+ * threads.
  */
 #include "base/pool.h"
 #include "eval/eval.h"

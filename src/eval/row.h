@@ -24,7 +24,7 @@ typedef struct eval_row {
 } eval_row;
 
 /*
- * Parses a line of JSON. lm-eval's context is composed of activity_label, ctx_a and ctx_b; if one of them is
+ * Parses a line of JSON. lm-eval's context is composed of activity_label, ctx_a and ctx_b; if a field is
  * absent, ctx is cleaned instead. OTT_ERR_FORMAT names the field. Call eval_row_free also after a failure.
  */
 ott_status eval_row_read(mem *account, const char *line, int64_t bytes, eval_row *out);

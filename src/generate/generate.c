@@ -27,7 +27,7 @@ struct text_generator {
     text_codec codec;
     sampler sampler;
     text_filter stop;
-    /* tokens since the window last moved; the cache has a prefix of them */
+    /* tokens since the window last moved, with a prefix in the cache */
     tokenizer_ids text;
     str piece;                           /* text of the newest token */
     chat *template;                      /* NULL: a text is continued, not a conversation */

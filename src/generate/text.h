@@ -34,8 +34,8 @@ typedef struct text_filter {
     str held; /* the caller sets its account, and frees it */
 } text_filter;
 
-/* Adds text and writes what is certain. *stopped: a stop string was found, and dropped with the text after
-   it. */
+/* Adds text and writes what is certain. *stopped: a stop string was found; the text ends before the stop
+   string. */
 ott_status text_filter_push(text_filter *f, const str *text, ott_text_fn write, void *user, bool *stopped);
 /* Writes the text that was held back. Call it at the end. */
 void text_filter_finish(text_filter *f, ott_text_fn write, void *user);

@@ -7,7 +7,7 @@
 
 #include "model/model.h"
 
-/* Layers whose name, in any spelling, matches the pattern (* any characters, ? one) use this recipe. */
+/* Layers with a name, in any spelling, that matches (* any characters, ? one) use this recipe. */
 typedef struct module_rule {
     const char *match;
     const recipe *recipe;
