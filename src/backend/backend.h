@@ -1,7 +1,5 @@
-/*
- * backend/backend: the backends of this build, and a device by its name. The one door between them and all that
- * computes: nothing else includes a backend's header.
- */
+/* backend/backend: the backends of this build, and a device by its name. The one door between them and all
+   that computes: nothing else includes a backend's header. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 

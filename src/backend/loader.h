@@ -1,8 +1,6 @@
-/*
- * backend/loader: finds the CUDA plugin (backend/plugin.h): where the environment variable OTTAVA_CUDA_PATH says, a file or
- * a folder; else in the folder of this program or library, or in ../lib of that folder, and nowhere else. It is loaded once,
- * on the first call, and stays.
- */
+/* backend/loader: finds the CUDA plugin (backend/plugin.h): where the environment variable OTTAVA_CUDA_PATH
+   says, a file or a folder; else in the folder of this program or library, or in ../lib of that folder, and
+   nowhere else. It is loaded once, on the first call, and stays. */
 #ifndef BACKEND_LOADER_H
 #define BACKEND_LOADER_H
 

@@ -1,8 +1,6 @@
-/*
- * backend/plugin: the boundary to a backend in a shared library of its own, which is found when it is asked for. The library
- * exports one function, plugin_entry. It is of this very build of the source, or it is refused:
- * what passes the boundary are tables and structs, and plugin_abi() is a number of their layout.
- */
+/* backend/plugin: the boundary to a backend in a shared library of its own, which is found when it is asked
+   for. The library exports one function, plugin_entry. It is of this very build of the source, or it is
+   refused: what passes the boundary are tables and structs, and plugin_abi() is a number of their layout. */
 #ifndef BACKEND_PLUGIN_H
 #define BACKEND_PLUGIN_H
 

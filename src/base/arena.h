@@ -1,7 +1,5 @@
-/*
- * base/arena: many small blocks with one lifetime: strings and tables of a configuration, names of a model.
- * Debug builds put red zones between blocks (poisoned under AddressSanitizer, checked at close otherwise).
- */
+/* base/arena: many small blocks with one lifetime: strings and tables of a configuration, names of a model.
+   Debug builds put red zones between blocks (poisoned under AddressSanitizer, checked at close otherwise). */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 

@@ -1,8 +1,6 @@
-/*
- * base/cancellation: who looks on while something takes long: it is told how far it is, and may ask it to end.
- * Whatever takes seconds asks every so often; when it is to end it leaves what it works on as it must be left
- * and returns OTT_ERR_STOPPED.
- */
+/* base/cancellation: who looks on while something takes long: it is told how far it is, and may ask it to
+   end. Whatever takes seconds asks every so often; when it is to end it leaves what it works on as it must be
+   left and returns OTT_ERR_STOPPED. */
 #ifndef BASE_CANCELLATION_H
 #define BASE_CANCELLATION_H
 

@@ -1,7 +1,5 @@
-/*
- * base/file: whole files and folders, staged writing, positioned reads. Paths are resolved in buffers of
- * PATH_MAX bytes, since most of these functions have no memory account.
- */
+/* base/file: whole files and folders, staged writing, positioned reads. Paths are resolved in buffers of
+   PATH_MAX bytes, since most of these functions have no memory account. */
 #define _GNU_SOURCE /* O_CLOEXEC, fdopendir, realpath and friends under every -std */
 #include "base/file.h"
 #include <dirent.h>

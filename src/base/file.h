@@ -1,7 +1,5 @@
-/*
- * base/file: files and folders. Everything written is complete or absent (base/staging.h).
- * Every failure names the path and the system's reason.
- */
+/* base/file: files and folders. Everything written is complete or absent (base/staging.h). Every failure
+   names the path and the system's reason. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 

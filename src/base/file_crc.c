@@ -1,8 +1,6 @@
-/*
- * base/file, CRC-32C: eight bytes a step ("slicing by 8"). Row k of the table is the effect of a byte with k
- * bytes after it. The CRC is linear over xor, so eight numbers a row, the effects of single bits, tell the
- * other 248.
- */
+/* base/file, CRC-32C: eight bytes a step ("slicing by 8"). Row k of the table is the effect of a byte with k
+   bytes after it. The CRC is linear over xor, so eight numbers a row, the effects of single bits, tell the
+   other 248. */
 #include "base/file.h"
 
 #define BITS(n, b0, b1, b2, b3, b4, b5, b6, b7)                                                              \

@@ -1,7 +1,5 @@
-/*
- * base/file, marks: what tells whether a file is still the one it was: its size, and a hash of its contents; of
- * a large file, of pieces of it that lie evenly from its first byte to its last.
- */
+/* base/file, marks: what tells whether a file is still the one it was: its size, and a hash of its contents;
+   of a large file, of pieces of it that lie evenly from its first byte to its last. */
 #include "base/file.h"
 #include <string.h>
 

@@ -1,8 +1,6 @@
-/*
- * base/fmath: a float's bits; exp and log as Ottava defines them. libm's differ in the last bit from version to version;
- * these are made of single IEEE operations (fmaf, multiply, round), so that scalar code and every vector unit
- * agree bit for bit.
- */
+/* base/fmath: a float's bits; exp and log as Ottava defines them. libm's differ in the last bit from version
+   to version; these are made of single IEEE operations (fmaf, multiply, round), so that scalar code and every
+   vector unit agree bit for bit. */
 #ifndef BASE_FMATH_H
 #define BASE_FMATH_H
 

@@ -1,7 +1,5 @@
-/*
- * base/json_member: the members of a JSON object, checked. Errors say "KEY is missing" or "KEY is a number, not a text"; of
- * which file, the caller adds (status_context).
- */
+/* base/json_member: the members of a JSON object, checked. Errors say "KEY is missing" or "KEY is a number,
+   not a text"; of which file, the caller adds (status_context). */
 #ifndef BASE_JSON_MEMBER_H
 #define BASE_JSON_MEMBER_H
 

@@ -1,7 +1,5 @@
-/*
- * base/json_text: JSON from a text, through jansson, with what jansson leaves open: whether a text that was not read is
- * wrong, or memory ran out.
- */
+/* base/json_text: JSON from a text, through jansson, with what jansson leaves open: whether a text that was
+   not read is wrong, or memory ran out. */
 #ifndef BASE_JSON_TEXT_H
 #define BASE_JSON_TEXT_H
 

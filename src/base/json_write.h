@@ -1,6 +1,5 @@
-/*
- * base/json_write: a JSON text, member by member. Objects and lists are opened and closed by hand: str_append(out, "{").
- */
+/* base/json_write: a JSON text, member by member. Objects and lists are opened and closed by hand:
+   str_append(out, "{"). */
 #ifndef BASE_JSON_WRITE_H
 #define BASE_JSON_WRITE_H
 

@@ -1,7 +1,5 @@
-/*
- * base/limit: /proc/meminfo, the cgroup files and the resource limits. Pages of files count as available, for
- * the kernel gives them up before it refuses memory.
- */
+/* base/limit: /proc/meminfo, the cgroup files and the resource limits. Pages of files count as available, for
+   the kernel gives them up before it refuses memory. */
 #include "base/limit.h"
 #include "base/size.h"
 #include <limits.h>

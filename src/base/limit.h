@@ -1,8 +1,6 @@
-/*
- * base/limit: how much memory this process may still take: the smallest of what the machine has available,
- * what its cgroups (versions 1 and 2, from its own up to the root) leave it, and its limits on address space
- * and data (ulimit -v, ulimit -d). A file that is not there sets no limit.
- */
+/* base/limit: how much memory this process may still take: the smallest of what the machine has available,
+   what its cgroups (versions 1 and 2, from its own up to the root) leave it, and its limits on address space
+   and data (ulimit -v, ulimit -d). A file that is not there sets no limit. */
 #ifndef BASE_LIMIT_H
 #define BASE_LIMIT_H
 

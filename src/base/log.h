@@ -1,7 +1,5 @@
-/*
- * base/log: the only way the library speaks. A logger is a value its owner passes down; there is no global
- * one.
- */
+/* base/log: the only way the library speaks. A logger is a value its owner passes down; there is no global
+   one. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

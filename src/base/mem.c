@@ -1,7 +1,5 @@
-/*
- * base/mem: counted memory. Each block carries a header of one cache line before its data, so that giving it
- * back needs no size, and a live block is found in the account's list when somebody forgot it.
- */
+/* base/mem: counted memory. Each block carries a header of one cache line before its data, so that giving it
+   back needs no size, and a live block is found in the account's list when somebody forgot it. */
 #include "base/mem.h"
 #include "base/limit.h"
 #include "base/size.h"

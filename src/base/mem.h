@@ -1,7 +1,5 @@
-/*
- * base/mem: the one funnel through which the library takes memory, so that every byte is counted by kind and
- * a test can make any allocation fail. A `mem` account belongs to one context; it is thread-safe.
- */
+/* base/mem: the one funnel through which the library takes memory, so that every byte is counted by kind and
+   a test can make any allocation fail. A `mem` account belongs to one context; it is thread-safe. */
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
 

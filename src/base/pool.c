@@ -1,7 +1,6 @@
-/*
- * base/pool: a round of work is announced by a counter (`start`) and its end by another (`finish`). Who waits
- * for a counter spins a little, then sleeps; nobody makes a system call to wake a thread that does not sleep.
- */
+/* base/pool: a round of work is announced by a counter (`start`) and its end by another (`finish`). Who waits
+   for a counter spins a little, then sleeps; nobody makes a system call to wake a thread that does not
+   sleep. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "base/pool.h"
 #include <pthread.h>

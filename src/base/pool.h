@@ -1,8 +1,6 @@
-/*
- * base/pool: threads with a fixed split of the work. Task t of n always does the same share, whatever thread
- * runs it, so results cannot depend on timing. Workers spin briefly, then sleep on a futex: an OpenMP runtime
- * that spins freely costs 29x when two processes share the cores.
- */
+/* base/pool: threads with a fixed split of the work. Task t of n always does the same share, whatever thread
+   runs it, so results cannot depend on timing. Workers spin briefly, then sleep on a futex: an OpenMP runtime
+   that spins freely costs 29x when two processes share the cores. */
 #ifndef BASE_POOL_H
 #define BASE_POOL_H
 

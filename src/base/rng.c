@@ -1,7 +1,5 @@
-/*
- * base/rng: what is made of Philox4x32-10. The normal draws use own polynomials for logarithm, sine
- * and cosine, of + - * / and sqrt alone, because the C library's last bits differ between machines.
- */
+/* base/rng: what is made of Philox4x32-10. The normal draws use own polynomials for logarithm, sine and
+   cosine, of + - * / and sqrt alone, because the C library's last bits differ between machines. */
 #include "base/rng.h"
 #include <math.h>
 #include <stdbool.h>

@@ -1,7 +1,5 @@
-/*
- * base/rng: counter-based random numbers (Philox4x32-10; Salmon et al., SC'11). A draw is a pure function of
- * (seed, stream, index), so sharding, threads and resume cannot change it.
- */
+/* base/rng: counter-based random numbers (Philox4x32-10; Salmon et al., SC'11). A draw is a pure function of
+   (seed, stream, index), so sharding, threads and resume cannot change it. */
 #ifndef BASE_RNG_H
 #define BASE_RNG_H
 

@@ -1,7 +1,5 @@
-/*
- * base/size: sizes in bytes and elements. What comes from outside (a configuration, a file) is multiplied and
- * added by these functions, so that no product wraps around; and sizes as a person reads them.
- */
+/* base/size: sizes in bytes and elements. What comes from outside (a configuration, a file) is multiplied and
+   added by these functions, so that no product wraps around; and sizes as a person reads them. */
 #ifndef BASE_SIZE_H
 #define BASE_SIZE_H
 

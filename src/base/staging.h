@@ -1,7 +1,6 @@
-/*
- * base/staging: what is written is complete or absent. A folder is written under a name of its own beside its place, synced
- * and renamed; a file_writer does the same with a file. What a killed process leaves is removed by the next one.
- */
+/* base/staging: what is written is complete or absent. A folder is written under a name of its own beside its
+   place, synced and renamed; a file_writer does the same with a file. What a killed process leaves is removed
+   by the next one. */
 #ifndef BASE_STAGING_H
 #define BASE_STAGING_H
 

@@ -1,8 +1,6 @@
-/*
- * base/status: how anything fails. Every function that can fail returns an ott_status; the reason lives in a
- * thread-local string that gains context on its way up: "run/step-20: model.safetensors: truncated at byte
- * 812". A message names the thing, its value and the way out.
- */
+/* base/status: how anything fails. Every function that can fail returns an ott_status; the reason lives in a
+   thread-local string that gains context on its way up: "run/step-20: model.safetensors: truncated at byte
+   812". A message names the thing, its value and the way out. */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 

@@ -1,6 +1,4 @@
-/*
- * base/str: strings: a growing buffer, nearest-match search for messages, UTF-8 check, number formatting.
- */
+/* base/str: strings: a growing buffer, nearest-match search for messages, UTF-8 check, number formatting. */
 #ifndef BASE_STR_H
 #define BASE_STR_H
 

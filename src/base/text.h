@@ -1,7 +1,5 @@
-/*
- * base/text: printf and its numbers as the C locale has them, whatever the program that uses the library has set:
- * a decimal point is a point, in files, in messages and in what is read back.
- */
+/* base/text: printf and its numbers as the C locale has them, whatever the program that uses the library has
+   set: a decimal point is a point, in files, in messages and in what is read back. */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 

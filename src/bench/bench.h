@@ -1,7 +1,5 @@
-/*
- * bench/bench: `ottava bench`: medians of interleaved repeats, against the peaks measured in the same run. Part of the
- * program, not of the library.
- */
+/* bench/bench: `ottava bench`: medians of interleaved repeats, against the peaks measured in the same run.
+   Part of the program, not of the library. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 

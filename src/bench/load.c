@@ -1,8 +1,6 @@
-/*
- * bench/load: a Hugging Face folder's weights into a model, as a training run that starts from them
- * does, beside reading the same files into a buffer and no more. Both take turns; before each the system is
- * asked to forget the files, so that they come from where they lie.
- */
+/* bench/load: a Hugging Face folder's weights into a model, as a training run that starts from them does,
+   beside reading the same files into a buffer and no more. Both take turns; before each the system is asked
+   to forget the files, so that they come from where they lie. */
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/file.h"

@@ -1,7 +1,6 @@
-/*
- * bench/products: each distinct matrix product and attention of a training step, as a configuration's dry run records it, and
- * how much of a step's time all its products take. A device's library that cannot make one of them says so in the log.
- */
+/* bench/products: each distinct matrix product and attention of a training step, as a configuration's dry run
+   records it, and how much of a step's time all its products take. A device's library that cannot make one of
+   them says so in the log. */
 #include "bench/model.h"
 #include "train/memory_check.h"
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* comm/launch: the variables in which launchers tell a process how many they started. */
+/* comm/launch: reads the environment variables that launchers set for each process. */
 #include "comm/launch.h"
 #include "base/str.h"
 #include <errno.h>
@@ -9,14 +9,16 @@
 
 typedef struct launcher {
     const char *variable;
-    const char *better; /* a variable that says the same of this very process, and counts when it is set */
+    /* a variable with the number of processes of this job step; if it is set, `variable` is ignored */
+    const char *better;
     const char *name, *instead;
 } launcher;
 
 #define MPIRUN "mpirun of Open MPI (mpirun -np %lld ottava train ...)"
 #define SRUN   "srun --mpi=pmix (srun --mpi=pmix -n %lld ottava train ...)"
 
-/* Inside a batch script SLURM_NTASKS is what the job may start, and only inside a step (srun) what was. */
+/* In a batch script SLURM_NTASKS is the job's limit. Only in a job step (srun) is it the number of processes
+   started. */
 static const launcher launchers[] = {
     {"WORLD_SIZE", NULL, "torchrun", MPIRUN},
     {"PMI_SIZE", NULL, "mpirun of another MPI", MPIRUN},
@@ -30,7 +32,7 @@ static bool is_set(const char *variable) {
     return value && *value;
 }
 
-/* *out stays where the variable is not set. */
+/* Keeps *out if the variable is not set. */
 static ott_status read_number(const char *variable, long long *out) {
     const char *value = getenv(variable);
     char *end;
@@ -57,7 +59,7 @@ static ott_status check_alone(const launcher *l) {
         l->variable, count, l->name, count, command, l->variable);
 }
 
-/* Whichever of mpirun, srun and scripts that set what torchrun would have said it; 0: nobody. */
+/* Reads the local rank from Open MPI's, Slurm's or torchrun's variable. Keeps *out (0) if none is set. */
 static ott_status read_local_rank(long long *out) {
     static const char *const variables[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "LOCAL_RANK"};
     for (int i = 0; i < 3; i++)
@@ -79,7 +81,8 @@ static ott_status read_joined(launch *out) {
     return OTT_OK;
 }
 
-/* Cores that are bound may still be those of several processes: of a socket, say. */
+/* A launcher may bind several processes to the same cores, for example to one socket. Then they share these
+   cores. */
 int launch_threads(const launch *l, int cores, int online) {
     bool own = l->is_bound && (int64_t)cores * l->local_size <= online;
     if (l->local_size <= 1 || own) return 0;
@@ -119,7 +122,8 @@ void launch_append_word(str *out, const char *word) {
 
 enum { COMMAND_BYTES = 1 << 14 };
 
-/* The words of a process, each with a NUL; the bytes of all, 0 if they are too many or cannot be read. */
+/* Reads a process's arguments, each ended by a NUL. Returns their bytes; 0 if they are too many or
+   unreadable. */
 static size_t read_words(const char *process, char words[COMMAND_BYTES]) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%s/cmdline", process);
@@ -135,14 +139,15 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Bytes of the launcher's words before the program's, 0 if these are not one launcher's for one program. */
+/* Returns the bytes of the launcher's arguments before the program's name. Returns 0 if the arguments are not
+   those a known launcher takes for one program. */
 static size_t launcher_bytes(const char *words, size_t bytes, const char *program) {
     static const char *const launchers_here[] = {"mpirun", "mpiexec", "orterun", "srun"};
     size_t end = 0;
     bool known = false;
     for (int i = 0; bytes > 0 && i < 4; i++) known |= strcmp(base_name(words), launchers_here[i]) == 0;
     for (size_t at = 0; known && at < bytes; at += strlen(words + at) + 1) {
-        if (strcmp(words + at, ":") == 0) return 0; /* several programs */
+        if (strcmp(words + at, ":") == 0) return 0; /* the launcher starts several programs */
         if (end == 0 && strcmp(words + at, program) == 0) end = at;
     }
     return end;

@@ -1,7 +1,6 @@
-/*
- * comm/launch: how a launcher started this process, as its environment says: mpirun of Open MPI and Slurm's srun, which join
- * processes (comm/mpi.h); and torchrun, MPICH, MVAPICH2 and a plain srun, which here would start each for itself.
- */
+/* comm/launch: reads from the environment how a launcher started this process. Open MPI's mpirun and Slurm's
+   srun --mpi=pmix join their processes by MPI (comm/mpi.h). torchrun, MPICH, MVAPICH2 and a plain srun do
+   not, so each process would train alone. */
 #ifndef COMM_LAUNCH_H
 #define COMM_LAUNCH_H
 
@@ -10,27 +9,29 @@
 #include <stdbool.h>
 
 typedef struct launch {
-    bool uses_mpi;  /* it started processes that MPI joins, maybe one only */
-    int size;       /* how many, 0: it does not say; then `variable` does */
-    int local_size; /* of them on this machine, 0: it does not say */
-    int local_rank; /* which of those this is */
-    bool is_bound;  /* it chose the cores that each may run on */
+    bool uses_mpi;  /* true if the launcher started this process for MPI, even as the only one */
+    int size;       /* number of processes; 0: unknown. `variable` names its source */
+    int local_size; /* processes on this machine; 0: unknown */
+    int local_rank; /* rank of this process on its machine */
+    bool is_bound;  /* true if the launcher bound each process to cores */
     const char *variable;
 } launch;
 
-/* OTT_ERR_UNSUPPORTED when a launcher that joins nothing started this process as one of several: each would train on its
-   own. The message names the variable, its value and the command that works. OTT_ERR_CONFIG for a value that is no
-   number. */
+/* Reads the environment. OTT_ERR_UNSUPPORTED if a launcher without MPI started this process as one of
+   several; the message gives the variable, its value and a command that works. OTT_ERR_CONFIG for a value
+   that is not a number. */
 ott_status launch_read(launch *out);
-/* This process's part of the machine's threads, when it may run on `cores` of `online` ones; 0: all that it may run on. */
+/* Returns the threads for this process if it may run on `cores` of the machine's `online` cores. 0: all its
+   cores. */
 int launch_threads(const launch *l, int cores, int online);
-/* MPI has joined `size` processes: is that what the launcher says? OTT_ERR_UNSUPPORTED as above. */
+/* Checks the number of processes that MPI joined against the launcher's. OTT_ERR_UNSUPPORTED if they
+   differ. */
 ott_status launch_check_joined(const launch *l, int size);
 
-/* Appends the command that starts as many processes of this program as there are, with the launcher's words as they were
-   given: "mpirun -np 4 --bind-to none ottava". Where they are not known, it makes them from the number of processes. */
+/* Appends the command that started this program's processes, with the launcher's own arguments: "mpirun -np 4
+   --bind-to none ottava". Without known arguments, makes the command from the number of processes. */
 void launch_append_command(str *out);
-/* Appends a word, quoted as a shell reads it. */
+/* Appends a word, quoted for a shell. */
 void launch_append_word(str *out, const char *word);
 
 #endif

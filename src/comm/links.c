@@ -1,4 +1,5 @@
-/* comm/links: what each rank says of itself reaches all, and each picks those of its group. */
+/* comm/links: gathers each rank's device description, checks them, and opens a group on the devices' own
+   links. */
 #include "comm/links.h"
 #include "base/str.h"
 #include "tensor/exec.h"
@@ -7,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* lines[control->size], of `bytes` each, one from every rank: this one's is there already. */
+/* All-gathers lines[control->size], `bytes` each. This rank's line must be filled in. */
 static ott_status gather_lines(mem *account, group *control, void *lines, int64_t bytes) {
     device host = host_device(account);
     exec cx = {.device = &host};
@@ -19,7 +20,7 @@ static ott_status gather_lines(mem *account, group *control, void *lines, int64_
 
 /* ---- devices ---- */
 
-/* What a rank says of its device. */
+/* One rank's device, as all ranks receive it. */
 typedef struct device_line {
     device_card card;
     char machine[64];
@@ -36,7 +37,7 @@ static ott_status check_pair(const device_line *lines, int first, int second) {
         first, second, a->card.name, a->card.place, b->machine);
 }
 
-/* Beside rank 0's. */
+/* Compares a rank's device with rank 0's device and with the devices of lower ranks. */
 static ott_status check_line(const device_line *lines, int rank) {
     const device_line *own = &lines[rank], *first = &lines[0];
     if (own->failed)
@@ -55,7 +56,7 @@ static ott_status check_line(const device_line *lines, int rank) {
     return OTT_OK;
 }
 
-/* A line for each machine. */
+/* Logs the GPUs, one line for each machine. */
 static ott_status log_devices(mem *account, const logger *log, const device_line *lines, int count) {
     ott_status status = OTT_OK;
     for (int first = 0, next; first < count && status == OTT_OK; first = next) {
@@ -93,13 +94,13 @@ ott_status links_check(mem *account, const logger *log, device *d, group *contro
 
 /* ---- groups ---- */
 
-/* A rank's line. */
+/* One rank's link, as all ranks receive it. */
 typedef struct line {
     device_link link;
     int64_t failed;
 } line;
 
-/* links[count] of the group's own ranks. */
+/* Copies the links of the group's members to links[count]. */
 static ott_status pick_links(const links_options *o, const line *lines, device_link *links) {
     for (int i = 0; i < o->count; i++) {
         const line *of = &lines[o->ranks[i]];
@@ -112,7 +113,8 @@ static ott_status pick_links(const links_options *o, const line *lines, device_l
     return OTT_OK;
 }
 
-/* Everybody hears of everybody, also of who has failed. */
+/* Makes this rank's link and gathers all links. A rank that failed also takes part, so that the others fail
+   too. */
 static ott_status exchange_links(mem *account, const links_options *o, device_group *own, line *lines,
                                  device_link *links) {
     line *mine = &lines[o->control->rank];

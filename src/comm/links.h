@@ -1,7 +1,5 @@
-/*
- * comm/links: groups of ranks whose devices have links of their own, as GPUs have by NCCL (device_table.open_group): the ranks
- * find each other through a group that they have already.
- */
+/* comm/links: process groups that communicate over the devices' own links, such as NCCL between GPUs
+   (device_table.open_group). The ranks exchange addresses through an existing group, `control`. */
 #ifndef COMM_LINKS_H
 #define COMM_LINKS_H
 
@@ -9,23 +7,23 @@
 #include "tensor/device.h"
 #include "tensor/group.h"
 
-/* Do the devices of all ranks go together? Called by all ranks of `control` at the same time, before any group is opened, whatever
-   their devices; `log` (NULL: silent) hears which rank has which one of those with links. OTT_ERR_RANK, on all of them: two have the
-   same one; only some have links; the versions of their libraries differ; another rank cannot say. */
+/* Checks that the devices of all ranks can communicate, and logs which rank has which GPU (log NULL: silent).
+   Collective over `control`; call it before links_open, with any device. Returns OTT_ERR_RANK on all ranks if
+   two ranks share a GPU, only some ranks have GPUs, library versions differ, or a rank cannot describe its
+   device. */
 ott_status links_check(mem *account, const logger *log, device *d, group *control);
 
 typedef struct links_options {
-    device *device; /* whose groups; its table has open_group */
-    group *
-        control; /* of any transport; all its ranks call links_open at the same time, each for its own group */
-    const int *ranks; /* [count] of the group, as control numbers them, ascending, this one among them */
+    device *device;   /* this rank's device; its table has open_group */
+    group *control;   /* an existing group; all its ranks call links_open together, each for its new group */
+    const int *ranks; /* [count] ranks of the new group, numbered as in control, ascending, with this rank */
     int count;        /* at least 2 */
     const char *name; /* for messages */
-    double timeout;   /* seconds, 0: for ever */
-    bool messages;    /* COLLECTIVE_SEND and COLLECTIVE_RECEIVE as well, between neighbours */
+    double timeout;   /* seconds; 0: wait without limit */
+    bool messages;    /* also open COLLECTIVE_SEND and COLLECTIVE_RECEIVE between neighbors */
 } links_options;
 
-/* Closed with group_close, before the device is. OTT_ERR_RANK when another rank cannot. */
+/* Opens a group. Close it with group_close before the device. OTT_ERR_RANK if any rank fails. */
 ott_status links_open(mem *account, const links_options *o, group **out);
 
 #endif

@@ -1,7 +1,6 @@
-/*
- * comm/mpi: joining and leaving the processes, the progress thread, and the group table. The thread sleeps while no
- * operation is under way, but for questions; while one is it asks MPI again and again, ever less often when nothing moves.
- */
+/* comm/mpi: joins and leaves the processes, runs the progress thread, and has the group table. Without
+   pending operations the thread sleeps and wakes now and then to answer queries. Otherwise it polls MPI, less
+   often while nothing moves. */
 #include "comm/mpi.h"
 #include "base/clock.h"
 #include "comm/mpi_parts.h"
@@ -13,33 +12,33 @@
 #include <unistd.h>
 
 enum {
-    EAGER_POLLS = 200, /* without rest, after something has moved, */
-    EAGER_MOST = 100,  /* microseconds: where they take longer, others want the processor */
-    REST_LEAST = 20,   /* microseconds between two polls, doubled up to the most */
+    EAGER_POLLS = 200, /* polls without a pause after the last progress */
+    EAGER_MOST = 100,  /* microseconds; slower polls mean that other threads need the core */
+    REST_LEAST = 20,   /* microseconds between two polls; doubles up to REST_MOST */
     REST_MOST = 500,
     IDLE_REST = 50,    /* milliseconds */
-    GIVEN_UP = 0,      /* tags: of what a process says that gives up, */
-    QUERY,             /* of what one is asked that others wait for, */
-    ANSWER,            /* and what it answers; */
-    GROUPS,            /* and of groups, from here on */
-    NOT_WAITING = -1,  /* an answer: its rank computes; else for which rank it waits itself */
-    ENDED_WITHIN = 10, /* seconds after which one that is silent ends by itself */
+    GIVEN_UP = 0,      /* message tags: a process gives up */
+    QUERY,             /* which rank do you wait for? */
+    ANSWER,            /* the answer to a query */
+    GROUPS,            /* the first group's tag; each group has its own */
+    NOT_WAITING = -1,  /* answer: this rank waits for no other rank. Other answers are ranks */
+    ENDED_WITHIN = 10, /* seconds until a process that gave up, but is not the reporter, ends itself */
 };
 
-/* MPI is started once in the life of a process, and so is this. */
+/* The state of MPI in this process. MPI can start only once in a process. */
 static struct {
-    mem *account; /* of what groups that failed leave behind */
+    mem *account; /* holds the memory of failed groups, which MPI may still use */
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* an operation is done, or there is one to begin */
+    pthread_cond_t changed; /* an operation is done or was enqueued, or the state changed */
     pthread_t thread;
     int rank, size;
     bool joined, ending;
-    bool given_up;                 /* this process cannot go on */
-    bool is_notified, is_reporter; /* and another one has said so; and this one may */
+    bool given_up;                 /* this process cannot continue */
+    bool is_notified, is_reporter; /* another process reported a failure first; this one reports it */
     int group_count;
     mpi_group *groups;
-    ott_status status; /* of joining */
-    int exit_code;     /* of all, when this process gives up */
+    ott_status status; /* status of joining */
+    int exit_code;     /* exit code of all processes if this one gives up */
     char text[REASON_BYTES];
 } mpi = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -59,7 +58,7 @@ static void end_operation(mpi_operation *o, ott_status status, const char *text)
     snprintf(o->text, sizeof o->text, "%s", text);
 }
 
-/* All that the group waits for has failed; what MPI still moves keeps its memory. */
+/* Fails all pending operations of the group. Their memory stays, because MPI may still use it. */
 static void fail_group(mpi_group *g, ott_status status, const char *reason) {
     if (g->failed) return;
     g->failed = true;
@@ -70,7 +69,7 @@ static void fail_group(mpi_group *g, ott_status status, const char *reason) {
     pthread_cond_broadcast(&mpi.changed);
 }
 
-/* The rank hears it when it next waits for this one; until then the text stays. */
+/* Sends a failure's text. The rank receives it when it next polls. `text` must stay valid until then. */
 static void send_failure(int rank, int tag, const char text[REASON_BYTES]) {
     MPI_Request request;
     if (rank == mpi.rank) return;
@@ -78,7 +77,7 @@ static void send_failure(int rank, int tag, const char text[REASON_BYTES]) {
         MPI_Request_free(&request);
 }
 
-/* What another member told, as this rank's failure. */
+/* Receives another rank's failure with this tag, if there is one, and returns it as an error. */
 static ott_status receive_failure(int tag) {
     MPI_Status from;
     int there = 0;
@@ -98,7 +97,7 @@ static bool is_message(const mpi_operation *o) {
     return o->kind == COLLECTIVE_SEND || o->kind == COLLECTIVE_RECEIVE;
 }
 
-/* The first rank of all that the operation waits for. */
+/* Returns the first rank that the operation waits for. */
 static int late_rank(const mpi_group *g, const mpi_operation *o) {
     bool late[g->group.size];
     memset(late, 0, sizeof late);
@@ -133,9 +132,9 @@ static bool receive_word(int from, int tag, int *word, int *sender) {
            MPI_SUCCESS;
 }
 
-/* With the lock held. */
+/* Call with the lock held. */
 static void answer_queries(void) {
-    static int answer; /* small enough to be on its way when MPI_Isend returns */
+    static int answer; /* eager-size: MPI_Isend has copied it when it returns */
     int word, from;
     while (receive_word(MPI_ANY_SOURCE, QUERY, &word, &from)) {
         answer = own_late_rank();
@@ -143,7 +142,7 @@ static void answer_queries(void) {
     }
 }
 
-/* For which rank does that one wait? False: it does not answer. */
+/* Asks a rank which rank it waits for. Returns false if it does not answer in time. */
 static bool ask(int rank, double seconds, int *answer) {
     static const int query;
     int from;
@@ -157,7 +156,7 @@ static bool ask(int rank, double seconds, int *answer) {
     return false;
 }
 
-/* Follows who waits for whom to the rank that waits for none: it hangs, or computes. */
+/* Follows the chain of waiting ranks to its end: a rank that computes, hangs or does not answer. */
 static int find_blocking_rank(const mpi_group *g, const mpi_operation *o, bool *answers) {
     double seconds = g->timeout < 4 ? g->timeout / 4 : 1;
     int rank = late_rank(g, o), next = rank;
@@ -190,8 +189,8 @@ static ott_status check_time(const mpi_group *g, mpi_operation *o, bool moved) {
 
 /* ---- the progress thread ---- */
 
-/* Messages to a rank leave as they come, those from one rank in their order, collectives one by one; a rank leaves
-   when all is done. */
+/* Sends may run at any time, receives from one rank in order, collectives one after the other. The message
+   that closes the group comes last. */
 static bool can_step(const mpi_group *g, const mpi_operation *o) {
     if (o->kind == COLLECTIVE_SEND) return true;
     for (const mpi_operation *before = g->queue; before != o; before = before->next) {
@@ -204,7 +203,7 @@ static bool can_step(const mpi_group *g, const mpi_operation *o) {
     return true;
 }
 
-/* With the lock held. */
+/* Call with the lock held. */
 static void dequeue(mpi_group *g, mpi_operation *o) {
     mpi_operation **at = &g->queue;
     while (*at != o) at = &(*at)->next;
@@ -216,7 +215,7 @@ static void dequeue(mpi_group *g, mpi_operation *o) {
     pthread_cond_broadcast(&mpi.changed);
 }
 
-/* Without the lock: nobody else touches what it steps. */
+/* Call without the lock. Only this thread changes a queued operation. */
 static ott_status step(mpi_group *g, mpi_operation *o, bool *moved) {
     bool advanced = false;
     TRY(is_message(o) ? mpi_message_step(g, o, &advanced) : mpi_collective_step(g, o, &advanced));
@@ -233,7 +232,7 @@ static void fail_and_notify(mpi_group *g, ott_status status) {
         send_failure(g->members[r].rank, g->id, g->reason);
 }
 
-/* With the lock held, which it lets go while it moves data: meanwhile others only add to the line. */
+/* Call with the lock held. Releases it while data moves; other threads may then only append to the queue. */
 static void step_group(mpi_group *g, bool *moved) {
     for (mpi_operation *o = g->queue, *next; o && !g->failed; o = next) {
         if (can_step(g, o)) {
@@ -251,14 +250,15 @@ static void step_group(mpi_group *g, bool *moved) {
     }
 }
 
-/* With the lock held. */
+/* Call with the lock held. */
 static bool is_busy(void) {
     for (const mpi_group *g = mpi.groups; g; g = g->next)
         if (g->queue) return true;
     return false;
 }
 
-/* Of ranks that give up at the same time the lowest says why: the others wait for a while whether one does. */
+/* If several ranks give up at the same time, the lowest reports the reason. Higher ranks first wait for its
+   message. */
 static void choose_reporter(void) {
     int turns = 5 * (mpi.rank < 20 ? mpi.rank : 20);
     bool is_notified = false;
@@ -274,7 +274,7 @@ static void choose_reporter(void) {
     pthread_mutex_unlock(&mpi.lock);
 }
 
-/* Until there is something to do; a question does not wake it. */
+/* Waits for an operation, at most IDLE_REST. An incoming query does not end the wait. */
 static void sleep_a_while(void) {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
@@ -284,8 +284,8 @@ static void sleep_a_while(void) {
     pthread_cond_timedwait(&mpi.changed, &mpi.lock, &end);
 }
 
-/* After so many polls in a row that moved nothing, the first of them at `since`. On a processor that others want a thread
-   that yields comes last; one that sleeps comes first when it wakes. */
+/* Pauses after `idle` polls without progress, the first at time `since`. Yields first, and sleeps later: on a
+   busy core a yielding thread is scheduled last, and a sleeping one first when it wakes. */
 static void pause_between_polls(int idle, double since) {
     if (idle <= EAGER_POLLS && clock_seconds() - since < 1e-6 * EAGER_MOST) {
         sched_yield();
@@ -304,7 +304,8 @@ static void make_progress(void) {
         bool moved = false;
         for (mpi_group *g = mpi.groups; g; g = g->next) step_group(g, &moved);
         answer_queries();
-        bool busy = is_busy(); /* asked here: while one group moved, work may have come to those before it */
+        /* check after the loop: an earlier group may have got work while a later one moved data */
+        bool busy = is_busy();
         if (!busy && !mpi.ending && !mpi.given_up) sleep_a_while();
         idle_polls = moved || !busy ? 0 : idle_polls + 1;
         if (idle_polls <= 1) idle_since = clock_seconds();
@@ -328,7 +329,7 @@ static ott_status start_mpi(void) {
     return OTT_OK;
 }
 
-/* It alone calls MPI: to start it, all the time, and to end it. */
+/* The only thread that calls MPI, from start to end. */
 static void *run_thread(void *unused) {
     (void)unused;
     ott_status status = start_mpi();
@@ -368,7 +369,7 @@ static ott_status begin(mpi_group *g, const collective *call, device *d, int64_t
     return OTT_OK;
 }
 
-/* With the lock held. */
+/* Call with the lock held. */
 static void enqueue(mpi_group *g, mpi_operation *o) {
     mpi_operation **at = &g->queue;
     while (*at) at = &(*at)->next;
@@ -381,7 +382,7 @@ static ott_status group_failure(const mpi_group *g) {
     return status_fail(g->code, "%s", g->reason);
 }
 
-/* Memory of a whole number of blocks. */
+/* Returns the memory of a message in whole MPI blocks; 0 for a collective. */
 static int64_t bytes_of_message(const collective *call) {
     const tensor *t = call->kind == COLLECTIVE_SEND ? &call->input : &call->output;
     bool message = call->kind == COLLECTIVE_SEND || call->kind == COLLECTIVE_RECEIVE;
@@ -420,12 +421,12 @@ static ott_status wait_for(group *base, exec *cx, group_request *request) {
     mpi_operation *o = request->state;
     ott_status status = OTT_OK;
     (void)cx;
-    if (!o) return OTT_OK; /* a message that was sent is on its way */
+    if (!o) return OTT_OK; /* sent messages are not waited for */
     pthread_mutex_lock(&mpi.lock);
     while (!o->done) pthread_cond_wait(&mpi.changed, &mpi.lock);
     status = o->status;
     if (status != OTT_OK)
-        status_fail(status, "%s", o->text); /* MPI may still use its memory */
+        status_fail(status, "%s", o->text); /* keep the operation: MPI may still use its memory */
     else
         mpi_give_back(group_of(base), o);
     pthread_mutex_unlock(&mpi.lock);
@@ -500,11 +501,11 @@ static void end_process(void) {
     if (running) pthread_join(mpi.thread, NULL);
 }
 
-/* With the lock held. */
+/* Call with the lock held. */
 static ott_status join(void) {
     sigset_t all, before;
     TRY(mem_open(&mpi.account));
-    sigfillset(&all); /* handlers run on the program's own threads */
+    sigfillset(&all); /* signal handlers run on the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = pthread_create(&mpi.thread, NULL, run_thread, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -537,6 +538,6 @@ bool mpi_give_up(ott_status code, const char *reason) {
     bool is_notified = mpi.is_notified;
     pthread_mutex_unlock(&mpi.lock);
     unsigned left = is_notified ? ENDED_WITHIN : 0;
-    while (left > 0) left = sleep(left); /* signals do not wake it */
+    while (left > 0) left = sleep(left); /* continue after a signal */
     return !is_notified;
 }

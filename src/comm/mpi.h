@@ -1,10 +1,11 @@
 /*
- * comm/mpi: ranks as processes, joined by MPI. Every collective is made of messages between pairs, cut into pieces
- * of a fixed staging memory, and moved by one thread of its own: it alone calls MPI, so an MPI library needs no
- * support for threads, and a collective goes on while its rank computes. Sums and maxima are comm/reduce's.
+ * comm/mpi: ranks as processes, joined by MPI. A collective is made of messages between pairs of ranks, in
+ * pieces of a fixed staging buffer. One progress thread makes all MPI calls, so the MPI library needs no
+ * thread support, and collectives overlap with computation. comm/reduce computes sums and maxima.
  *
- * Before its data a collective exchanges what each rank calls, so that a disagreement is an error on every rank. A rank
- * that does not come within the group's time, or has left, fails the group on all its ranks, and is named.
+ * Before its data, a collective exchanges headers, so that mismatched calls are an error on every rank. If a
+ * rank has left or does not come within the timeout, the group fails on all its ranks with a message that
+ * names this rank.
  */
 #ifndef COMM_MPI_H
 #define COMM_MPI_H
@@ -12,20 +13,21 @@
 #include "base/mem.h"
 #include "tensor/group.h"
 
-/* Joins the processes that the launcher started, for the rest of this one's life: MPI ends with the process. Which of
-   how many it is. A second call only says that again. */
+/* Joins the processes that the launcher started and returns this process's rank and their number. MPI ends
+   with the process. Later calls return the same values. */
 ott_status mpi_join(int *rank, int *size);
 
-/* A group of these ranks of all, ascending, this one among them: `name` is for messages, `timeout` in seconds how long a
-   rank waits for another one, 0: for ever. Every process opens the same number of groups in the same order, though not of the
-   same ranks. Closed with group_close, which tells the others. What it takes of the account: mpi_group_bytes at once, and
-   later what messages between two ranks need (COLLECTIVE_SEND, COLLECTIVE_RECEIVE), which are copied whole. */
+/* Opens a group of `ranks` (numbers as from mpi_join, ascending, with this process). `name` is for messages
+   and is borrowed. `timeout`: seconds to wait for another rank; 0: no limit. Every process must open the same
+   number of groups in the same order. Allocates mpi_group_bytes(count) now, and buffers for COLLECTIVE_SEND
+   and COLLECTIVE_RECEIVE when they are used. Close with group_close, which is collective. */
 ott_status mpi_group_open(mem *account, const int *ranks, int count, const char *name, double timeout,
                           group **out);
 int64_t mpi_group_bytes(int count);
 
-/* This process cannot go on, for this reason: when it ends, so do all others, with this status' exit code. True: it is the one to say so; false:
-   another one has, and this one has waited to be ended. Nothing unless mpi_join was called. */
+/* Reports that this process cannot continue. When it ends, all other processes end with this status's exit
+   code. Returns true if this process must print the reason. Returns false, after a wait, if another process
+   reported first. Does nothing before mpi_join. */
 bool mpi_give_up(ott_status code, const char *reason);
 
 #endif

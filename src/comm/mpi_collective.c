@@ -1,14 +1,12 @@
-/*
- * comm/mpi_collective: a collective as messages between pairs: headers first, then passes of pieces. A reduction goes to the
- * rank whose part it is, which adds up in rank order; an all-reduce of more than a few bytes gathers the parts in a
- * second pass.
- */
+/* comm/mpi_collective: a collective as messages between pairs: first headers, then one or two passes of
+   pieces. In a reduction each rank receives all values of its part and adds them in rank order. A large
+   all-reduce gathers the parts in a second pass. */
 #include "comm/mpi_parts.h"
 #include "comm/reduce.h"
 #include <stdio.h>
 #include <string.h>
 
-/* Up to here every rank adds up all: one pass has less to wait for than two. */
+/* Up to this size every rank reduces all values in one pass, which has a lower latency than two. */
 enum { SMALL_BYTES = 4096 };
 
 static int64_t row_bytes(const tensor *t) {
@@ -41,7 +39,7 @@ static ott_status send_headers(mpi_group *g, mpi_operation *o) {
         TRY(mpi_check(MPI_Isend(&m->out, sizeof m->out, MPI_BYTE, m->rank, g->id, mpi_channel.collectives,
                                 &g->requests[2 * r + 1]),
                       "MPI_Isend"));
-        if (o->kind == KIND_LEFT) /* to those that wait for a message as well */
+        if (o->kind == KIND_LEFT) /* also notify ranks that wait for a message */
             TRY(mpi_check(MPI_Isend(&m->out, sizeof m->out, MPI_BYTE, m->rank, g->id, mpi_channel.messages,
                                     &g->requests[2 * r]),
                           "MPI_Isend"));
@@ -53,7 +51,7 @@ static ott_status send_headers(mpi_group *g, mpi_operation *o) {
     return OTT_OK;
 }
 
-/* Do the calls of two ranks belong together? */
+/* True if the calls of two ranks match. */
 static bool agrees(const mpi_header *a, const mpi_header *b) {
     bool same_shape =
         a->kind == COLLECTIVE_ALL_GATHER || a->kind == COLLECTIVE_ALL_TO_ALL || a->rows == b->rows;
@@ -99,7 +97,7 @@ static mpi_span rows_of(const tensor *t, const int64_t *rows, int size, int r) {
                       .bytes = group_part_rows(rows, t->rows, size, r) * row_bytes(t)};
 }
 
-/* Rank r's part of the values that an all-reduce adds up. */
+/* Returns rank r's part of an all-reduce. */
 static mpi_span values_of(const tensor *t, int size, int r) {
     int64_t count = tensor_count(*t), each = count / size, more = count % size, width = dtype_bytes(t->dtype);
     return (mpi_span){.first = (r * each + (r < more ? r : more)) * width,
@@ -148,7 +146,7 @@ static void lay_out_member(const mpi_group *g, const mpi_operation *o, int r, mp
     }
 }
 
-/* What this rank gives itself. */
+/* Copies the part that this rank sends to itself. */
 static ott_status copy_own_part(const mpi_group *g, const mpi_operation *o) {
     const mpi_member *own = &g->members[g->group.rank];
     char *to = (char *)o->call.output.data + own->receive.first;
@@ -170,7 +168,7 @@ static ott_status begin_pass(mpi_group *g, mpi_operation *o) {
 
 /* ---- pieces ---- */
 
-/* The piece under way of what lies at `base`. */
+/* Returns the current piece of a span. */
 static mpi_span piece_of(const mpi_group *g, const mpi_operation *o, mpi_span s) {
     int64_t skip = o->piece * g->piece_bytes, left = s.bytes - skip;
     if (left <= 0) return (mpi_span){0};
@@ -193,7 +191,7 @@ static ott_status receive_piece(mpi_group *g, const mpi_operation *o, int r) {
                      "MPI_Irecv");
 }
 
-/* `copied`: the one piece that all are sent is in staging memory. */
+/* Sends a piece. *copied: the piece that all ranks receive is already in staging memory. */
 static ott_status send_piece(mpi_group *g, const mpi_operation *o, int r, bool *copied) {
     const mpi_member *m = &g->members[r];
     char *staging = o->shared_send ? g->members[0].send_piece : m->send_piece;
@@ -228,7 +226,7 @@ static ott_status reduce_piece(mpi_group *g, const mpi_operation *o) {
     reduce_first(g->sum, g->members[0].receive_piece, d, count);
     for (int r = 1; r < g->group.size; r++)
         reduce_next(g->sum, g->members[r].receive_piece, d, count, o->call.reduce);
-    reduce_last(g->sum, d, g->sum, count); /* a format is never wider than fp32: in place, ascending */
+    reduce_last(g->sum, d, g->sum, count); /* in place: no format is wider than fp32, and the loop ascends */
     return device_copy_in(o->device, (char *)o->call.output.data + s.first, g->sum, s.bytes);
 }
 
@@ -243,7 +241,7 @@ static ott_status end_piece(mpi_group *g, const mpi_operation *o) {
     return OTT_OK;
 }
 
-/* The next piece, pass, or the end. */
+/* Starts the next piece or pass, or ends the operation. */
 static ott_status advance(mpi_group *g, mpi_operation *o) {
     bool gathers =
         o->call.kind == COLLECTIVE_ALL_REDUCE && tensor_bytes(o->call.input) > SMALL_BYTES && o->pass == 0;

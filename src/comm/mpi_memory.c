@@ -1,12 +1,13 @@
-/* comm/mpi_memory: what groups take, once, and their operations, when more of them are under way than ever before. */
+/* comm/mpi_memory: the memory of groups, allocated once, and of their operations, allocated when none is
+   idle. */
 #include "comm/mpi.h"
 #include "comm/mpi_parts.h"
 
 enum {
     PIECE_MOST = 512 << 10, /* bytes */
     PIECE_LEAST = 64 << 10,
-    STAGING_MOST = 2 << 20, /* of the pieces to all ranks, where they can be as small as that */
-    OPERATIONS = 6, /* of a group from the start: a step has no more of them under way, but for messages */
+    STAGING_MOST = 2 << 20, /* limit for the pieces to all ranks together, unless PIECE_LEAST requires more */
+    OPERATIONS = 6, /* operations that a group has from the start: enough for a step without messages */
 };
 
 /* ---- operations ---- */
@@ -16,7 +17,8 @@ void mpi_give_back(mpi_group *g, mpi_operation *o) {
     g->idle = o;
 }
 
-/* One whose memory is large enough, or any, whose memory grows; NULL: none is idle. */
+/* Returns the smallest idle operation with `bytes` of message memory, else the largest one; NULL if none is
+   idle. */
 static mpi_operation **find_idle(mpi_group *g, int64_t bytes) {
     mpi_operation **best = &g->idle;
     for (mpi_operation **at = best; *at; at = &(*at)->next) {
@@ -59,7 +61,7 @@ static int64_t piece_bytes(int count) {
     return bytes < PIECE_LEAST ? PIECE_LEAST : bytes > PIECE_MOST ? PIECE_MOST : bytes;
 }
 
-/* A piece from and to each rank, and the sums of bf16's in fp32. */
+/* Memory of a piece to and from each rank, and of fp32 sums of a piece of bf16 values. */
 static int64_t staging_bytes(int count) {
     return count > 1 ? (2 * (int64_t)count + 2) * piece_bytes(count) : 0;
 }

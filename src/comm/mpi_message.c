@@ -1,8 +1,8 @@
-/* comm/mpi_message: a message from one rank to another: a header, then the data whole. */
+/* comm/mpi_message: a message from one rank to another: a header, then all data. */
 #include "comm/mpi_parts.h"
 
 static ott_status block_type(MPI_Datatype *out) {
-    static MPI_Datatype type = MPI_DATATYPE_NULL; /* the progress thread's */
+    static MPI_Datatype type = MPI_DATATYPE_NULL; /* used only by the progress thread */
     if (type == MPI_DATATYPE_NULL) {
         TRY(mpi_check(MPI_Type_contiguous(BLOCK_BYTES, MPI_BYTE, &type), "MPI_Type_contiguous"));
         TRY(mpi_check(MPI_Type_commit(&type), "MPI_Type_commit"));

@@ -1,4 +1,4 @@
-/* comm/mpi_parts: the little that the files of comm/mpi have in common. */
+/* comm/mpi_parts: small functions that the files of comm/mpi share. */
 #include "comm/mpi_parts.h"
 #include <stdio.h>
 

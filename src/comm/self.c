@@ -1,5 +1,5 @@
-/* comm/self: with one rank every collective is done before it starts, so tensor/group never calls the table.
- */
+/* comm/self: collectives over one rank do nothing, so tensor/group never calls this table except to close
+   it. */
 #include "comm/self.h"
 
 static void self_close(group *g) {

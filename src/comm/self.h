@@ -4,7 +4,7 @@
 
 #include "tensor/group.h"
 
-/* Owns nothing; group_close on it is allowed and does nothing. */
+/* Returns the static group of one rank. It need not be closed. */
 group *comm_self(void);
 
 #endif

@@ -1,8 +1,6 @@
-/*
- * comm/threads: ranks as threads. The n-th collective of a rank belongs to the n-th of all others: they meet
- * in a `meeting`, where each leaves a copy of its input and takes what it needs once all have come. Messages
- * from one rank to another wait in order.
- */
+/* comm/threads: ranks as threads. The n-th collectives of all ranks belong together. They share a `meeting`,
+   to which each rank gives a copy of its input. When all inputs have arrived, each rank computes its output.
+   Messages from one rank to another are queued in order. */
 #include "comm/threads.h"
 #include "comm/reduce.h"
 #include "tensor/exec.h"
@@ -12,18 +10,18 @@
 #include <string.h>
 #include <time.h>
 
-/* What a rank brought: a copy of its input, with its parts' rows when it has any. */
+/* One rank's copy of its input, with the rows of each part if the call has them. */
 typedef struct contribution {
-    collective call; /* its tensors' data are not valid here */
+    collective call; /* tensor data is not valid here */
     char *data;
     int64_t *input_rows; /* [size] */
 } contribution;
 
 typedef struct meeting {
     struct meeting *next;
-    int64_t number; /* of the collective, counted by each rank */
+    int64_t number; /* count of collectives; the same on all ranks */
     int arrived, left;
-    contribution *from; /* [size]; data NULL until the rank has come */
+    contribution *from; /* [size]; data is NULL until the rank has arrived */
 } meeting;
 
 typedef struct message {
@@ -34,7 +32,7 @@ typedef struct message {
 } message;
 
 typedef struct rank_state {
-    group group; /* first: a group is cast to this */
+    group group; /* must be first: a group is cast to this */
     threads_group *shared;
     int64_t number; /* collectives started */
     bool gone;
@@ -59,7 +57,7 @@ static rank_state *rank_of(group *g) {
 
 /* ---- failing; all with the lock held ---- */
 
-/* Ends every wait of every rank, now and later. The first reason counts. */
+/* Fails the group: all current and later waits return an error. The first reason is kept. */
 static void fail_all(threads_group *s, const char *reason) {
     if (!s->failed) snprintf(s->reason, sizeof s->reason, "%s", reason);
     s->failed = true;
@@ -77,16 +75,16 @@ static struct timespec deadline(const threads_group *s) {
     return (struct timespec){.tv_sec = (time_t)end, .tv_nsec = (long)((end - (double)(time_t)end) * 1e9)};
 }
 
-/* What a rank waits for. */
+/* A condition that a rank waits for. */
 typedef struct condition {
     bool (*holds)(const struct condition *c);
-    bool (*needs)(const struct condition *c, int rank); /* is it this rank that has not come? */
+    bool (*needs)(const struct condition *c, int rank); /* true if the rank must still arrive */
     const meeting *meeting;                             /* NULL: a message */
     rank_state *self;
     const collective *call;
 } condition;
 
-/* Names the ranks it waits for; of those only who has left, when `left`. */
+/* Writes the ranks that have not arrived; if `left`, only ranks that closed the group. */
 static void name_missing(const condition *c, bool left, char text[256]) {
     const threads_group *s = c->self->shared;
     int length =
@@ -108,7 +106,8 @@ static bool has_left(const condition *c) {
     return false;
 }
 
-/* Until it holds; a rank that has left, the timeout and another rank's failure end it. */
+/* Waits until the condition holds. Fails if a needed rank has left, the time is over, or another rank
+   failed. */
 static ott_status wait_until(const condition *c) {
     threads_group *s = c->self->shared;
     struct timespec end = deadline(s);
@@ -157,12 +156,12 @@ static void close_meeting(threads_group *s, meeting *m) {
     mem_free(s->account, m);
 }
 
-/* The rows that rank `from` sends to rank `to`. */
+/* Returns the rows that rank `from` sends to rank `to`. */
 static int64_t rows_between(const contribution *from, int size, int to) {
     return group_part_rows(from->input_rows, from->call.input.rows, size, to);
 }
 
-/* Do the calls of two ranks belong together? */
+/* True if the calls of two ranks match. */
 static bool agrees(const collective *a, const collective *b) {
     bool same_shape = a->kind == COLLECTIVE_ALL_GATHER || a->kind == COLLECTIVE_ALL_TO_ALL ||
                       a->input.rows == b->input.rows;
@@ -207,7 +206,7 @@ static void free_contribution(const threads_group *s, contribution *c) {
     mem_free(s->account, c->input_rows);
 }
 
-/* With the lock held. */
+/* Call with the lock held. */
 static ott_status join_meeting(rank_state *self, const contribution *own, meeting **out) {
     threads_group *s = self->shared;
     if (s->failed) return failure(s);
@@ -221,7 +220,7 @@ static ott_status join_meeting(rank_state *self, const contribution *own, meetin
     return OTT_OK;
 }
 
-/* With the lock held. Behind all that wait already. */
+/* Appends a message to the queue. Call with the lock held. */
 static ott_status post_message(rank_state *self, const contribution *own) {
     threads_group *s = self->shared;
     message **at = &s->messages;
@@ -265,7 +264,8 @@ static ott_status give_reduction(exec *cx, const meeting *m, int size, int64_t f
     float *sum = memory;
     reduce_first(sum, m->from[0].data + skip, out->dtype, count);
     for (int r = 1; r < size; r++) reduce_next(sum, m->from[r].data + skip, out->dtype, count, call->reduce);
-    reduce_last(memory, out->dtype, sum, count); /* a format is never wider than fp32: in place, ascending */
+    /* in place: no format is wider than fp32, and the loop ascends */
+    reduce_last(memory, out->dtype, sum, count);
     ott_status status = device_copy_in(cx->device, out->data, memory, tensor_bytes(*out));
     mem_free(account, memory);
     return status;
@@ -276,7 +276,7 @@ static ott_status give_part(exec *cx, const contribution *from, int64_t first, c
     return device_copy_in(cx->device, out->data, from->data + skip, tensor_bytes(*out));
 }
 
-/* Every rank's part for this one, one under the other. */
+/* Concatenates the parts that all ranks send to this rank. */
 static ott_status give_parts(exec *cx, const meeting *m, const group *g, const collective *call) {
     bool gather = call->kind == COLLECTIVE_ALL_GATHER;
     for (int r = 0; r < g->size; r++) {
@@ -318,7 +318,8 @@ static bool is_missing(const condition *c, int rank) {
     return !c->meeting->from[rank].data;
 }
 
-/* Once all have come, what they left is only read, until the last has taken its part. */
+/* Once all have arrived, inputs are only read, until the last rank has its output. So they are read without
+   the lock. */
 static ott_status wait_meeting(rank_state *self, exec *cx, const group_request *request) {
     threads_group *s = self->shared;
     meeting *m = request->state;

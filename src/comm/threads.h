@@ -1,9 +1,9 @@
 /*
- * comm/threads: N ranks as N threads of one process: every collective through host memory, in rank order.
- * What code for many ranks is tested on; it copies more than it must and is not for speed.
+ * comm/threads: a process group with N ranks as N threads of one process, for tests of code for many ranks.
+ * Collectives copy through host memory, in rank order; they are not fast.
  *
- * A world is one group; a rank that is in several groups (a mesh) is in several worlds. Each rank calls from
- * one thread and has an execution context, device and memory account of its own.
+ * A rank that is in several groups (a mesh) uses several threads_groups. Each rank calls from one thread,
+ * with its own execution context, device and memory account.
  */
 #ifndef COMM_THREADS_H
 #define COMM_THREADS_H
@@ -13,11 +13,12 @@
 
 typedef struct threads_group threads_group;
 
-/* `timeout`: seconds that a rank waits for the others before all fail. The account is used by all ranks. */
+/* Opens a group. `timeout`: seconds to wait for other ranks before the group fails. All ranks use the
+   account. */
 ott_status threads_group_open(mem *account, int ranks, double timeout, threads_group **out);
-/* Rank r's group; owned by the world. group_close says that the rank has left. */
+/* Returns rank r's group, owned by the threads_group. group_close on it marks the rank as left. */
 group *threads_group_of_rank(threads_group *s, int rank);
-/* When no thread uses its groups any more. NULL is allowed. */
+/* Closes the group after all threads have stopped using it. NULL is allowed. */
 void threads_group_close(threads_group *s);
 
 #endif

@@ -1,7 +1,6 @@
-/*
- * fp8/recipe_names: the names under which others know the recipes of the table (fp8/recipe.h): the classes of
- * TransformerEngine, the words of torchao's and Megatron's options. One list for configurations and the API.
- */
+/* fp8/recipe_names: the names under which others know the recipes of the table (fp8/recipe.h): the classes of
+   TransformerEngine, the words of torchao's and Megatron's options. One list for configurations and the
+   API. */
 #ifndef FP8_RECIPE_NAMES_H
 #define FP8_RECIPE_NAMES_H
 

@@ -1,7 +1,5 @@
-/*
- * fp8/reference: quantize and GEMM as plain loops: the definition that every backend's kernels must equal bit
- * for bit.
- */
+/* fp8/reference: quantize and GEMM as plain loops: the definition that every backend's kernels must equal bit
+   for bit. */
 #ifndef FP8_REFERENCE_H
 #define FP8_REFERENCE_H
 

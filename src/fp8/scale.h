@@ -1,8 +1,6 @@
-/*
- * fp8/scale: from the largest magnitude of a group of values (amax) to the factor that brings it to the top
- * of the format's range. A scale multiplies on the way to FP8; its scale_inv, 1/scale rounded once, multiplies
- * on the way back. Pure functions; sources at each rule.
- */
+/* fp8/scale: from the largest magnitude of a group of values (amax) to the factor that brings it to the top
+   of the format's range. A scale multiplies on the way to FP8; its scale_inv, 1/scale rounded once,
+   multiplies on the way back. Pure functions; sources at each rule. */
 #ifndef FP8_SCALE_H
 #define FP8_SCALE_H
 

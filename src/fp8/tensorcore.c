@@ -1,7 +1,5 @@
-/*
- * fp8/tensorcore: the accumulation rule of Hopper's FP8 tensor cores in exact integer arithmetic.
- * Parameters of the rule for E4M3 and E5M2: N = 32 products an instruction, F = 13, R = 13.
- */
+/* fp8/tensorcore: the accumulation rule of Hopper's FP8 tensor cores in exact integer arithmetic. Parameters
+   of the rule for E4M3 and E5M2: N = 32 products an instruction, F = 13, R = 13. */
 #include "fp8/tensorcore.h"
 
 enum {

@@ -1,10 +1,8 @@
-/*
- * fp8/tensorcore: what Hopper's tensor cores compute, bit for bit, for one dot product
- * (transformer-engine accumulation study, H100 and H200 measurements by Khattak and Mikaitis, BSD-2).
- * For every block of N products plus the incoming accumulator: align all to the largest exponent, keep F
- * fraction bits of each (truncated), add exactly, normalise, truncate to R mantissa bits. Confirmed on
- * hardware for a zero incoming accumulator; a non-zero one follows the same rule but awaits confirmation.
- */
+/* fp8/tensorcore: what Hopper's tensor cores compute, bit for bit, for one dot product (transformer-engine
+   accumulation study, H100 and H200 measurements by Khattak and Mikaitis, BSD-2). For every block of N
+   products plus the incoming accumulator: align all to the largest exponent, keep F fraction bits of each
+   (truncated), add exactly, normalise, truncate to R mantissa bits. Confirmed on hardware for a zero incoming
+   accumulator; a non-zero one follows the same rule but awaits confirmation. */
 #ifndef FP8_TENSORCORE_H
 #define FP8_TENSORCORE_H
 
