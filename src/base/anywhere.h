@@ -1,5 +1,6 @@
-/* base/anywhere: a function that the host and a GPU's kernels share: one source, so equal bits. It stands in a header and
-   calls nothing but its like and the C library's mathematics that IEEE 754 defines to the last bit. */
+/* base/anywhere: marks a function that the CPU and GPU kernels share, so that both give the same bits. Such a
+   function is defined in a header. It calls only other ANYWHERE functions and C library functions whose
+   results IEEE 754 defines exactly. */
 #ifndef BASE_ANYWHERE_H
 #define BASE_ANYWHERE_H
 

@@ -1,5 +1,5 @@
 /* base/arena: bump allocation in chunks. A guarded build (debug or AddressSanitizer) lays each block out as
-   header | data | red zone, so that a write outside the data is caught at once or found by arena_check. */
+   header | data | red zone, so that a write outside the data is caught immediately or found by arena_check. */
 #include "base/arena.h"
 #include "base/text.h"
 #include <inttypes.h>
@@ -60,7 +60,7 @@ _Static_assert(sizeof(front) == UNIT && sizeof(chunk) % UNIT == 0, "blocks are a
 struct arena {
     mem *account;
     mem_kind kind;
-    chunk *first; /* the one that is being filled */
+    chunk *first; /* the chunk that is being filled */
 };
 
 static int64_t round_up(int64_t bytes) {
@@ -79,7 +79,7 @@ ott_status arena_open(mem *account, mem_kind kind, arena **out) {
 void arena_close(arena *a) {
     if (!a) return;
     int damaged = arena_check(a);
-    if (damaged) { /* only ever in guarded builds */
+    if (damaged) { /* only in guarded builds */
         fprintf(stderr, "arena_close: %d blocks were written outside their bounds\n", damaged);
         abort();
     }
@@ -91,8 +91,8 @@ void arena_close(arena *a) {
     mem_free(a->account, a);
 }
 
-/* A chunk with room for `need` bytes. A large block gets one of its own, behind the chunk that is being
- * filled. */
+/* Adds a chunk with room for `need` bytes. A large block gets its own chunk, after the one that is being
+   filled. */
 static ott_status add_chunk(arena *a, int64_t need, chunk **out) {
     void *memory;
     int large = need > CHUNK / 4;
@@ -107,7 +107,7 @@ static ott_status add_chunk(arena *a, int64_t need, chunk **out) {
     return OTT_OK;
 }
 
-/* Lays out one block in memory of the chunk that nobody used yet, and returns its data. */
+/* Lays out a block in unused memory of the chunk and returns its data. */
 static void *place_block(chunk *c, int64_t bytes, int64_t need) {
     unsigned char *data = c->data + c->used + FRONT;
     UNPOISON(data - FRONT, (size_t)need);
@@ -157,7 +157,7 @@ ott_status arena_printf(arena *a, const char **out, const char *format, ...) {
     return status;
 }
 
-/* The damaged blocks of one chunk. Behind a broken header no size can be trusted, so the walk ends there. */
+/* Counts the damaged blocks of a chunk. After a broken header sizes are unknown, so the count ends there. */
 READS_RED_ZONES static int check_chunk(const chunk *c) {
     int damaged = 0;
     for (int64_t at = 0; at < c->used;) {

@@ -1,4 +1,4 @@
-/* base/cancellation: asking, and telling every few seconds. */
+/* base/cancellation: calls the stop callback, and logs progress every few seconds. */
 #include "base/cancellation.h"
 #include "base/clock.h"
 #include <stddef.h>

@@ -1,6 +1,5 @@
-/* base/cancellation: who looks on while something takes long: it is told how far it is, and may ask it to
-   end. Whatever takes seconds asks every so often; when it is to end it leaves what it works on as it must be
-   left and returns OTT_ERR_STOPPED. */
+/* base/cancellation: progress messages and cancellation of long operations. An operation that takes seconds
+   calls cancellation_check now and then. On OTT_ERR_STOPPED it cleans up and returns this status. */
 #ifndef BASE_CANCELLATION_H
 #define BASE_CANCELLATION_H
 
@@ -10,23 +9,23 @@
 
 typedef struct cancellation {
     const logger *log;
-    bool (*stop)(void *user); /* is it to end? NULL: never */
+    bool (*stop)(void *user); /* true if the operation must stop. NULL: never */
     void *user;
 } cancellation;
 
-/* OTT_ERR_STOPPED when it is to end; `w` may be NULL: nobody looks on. */
+/* Returns OTT_ERR_STOPPED if the operation must stop. c may be NULL: never stops. */
 ott_status cancellation_check(const cancellation *c);
 
-/* Work that says every few seconds how much of it is done. */
+/* Logs every few seconds how much of the work is done. */
 typedef struct cancellation_progress {
     const cancellation *cancellation;
-    const char *what; /* "Initializing weights"; static */
+    const char *what; /* "Initializing weights"; must stay valid */
     int64_t total;
     double began, reported;
 } cancellation_progress;
 
 cancellation_progress cancellation_progress_begin(const cancellation *c, const char *what, int64_t total);
-/* `done` of the total are done. As cancellation_check. */
+/* Call when `done` of `total` units are done. Returns as cancellation_check does. */
 ott_status cancellation_progress_update(cancellation_progress *p, int64_t done);
 
 #endif

@@ -1,4 +1,4 @@
-/* base/clock: the system's clocks as seconds. */
+/* base/clock: the system's clocks, in seconds. */
 #include "base/clock.h"
 #include <time.h>
 

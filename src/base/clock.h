@@ -1,10 +1,10 @@
-/* base/clock: time. */
+/* base/clock: the system's clocks, in seconds. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
 double clock_seconds(void); /* monotonic */
 double clock_wall(void);    /* seconds since 1970 */
-double clock_thread(void);  /* processor time of the calling thread */
-double clock_process(void); /* processor time of all threads */
+double clock_thread(void);  /* CPU time of the calling thread */
+double clock_process(void); /* CPU time of all threads of the process */
 
 #endif

@@ -1,6 +1,6 @@
-/* base/file: whole files and folders, staged writing, positioned reads. Paths are resolved in buffers of
-   PATH_MAX bytes, since most of these functions have no memory account. */
-#define _GNU_SOURCE /* O_CLOEXEC, fdopendir, realpath and friends under every -std */
+/* base/file: reads and writes files and folders; staged writes; positioned reads. Paths are resolved in
+   buffers of PATH_MAX bytes, because most of these functions have no memory account. */
+#define _GNU_SOURCE /* O_CLOEXEC, fdopendir, realpath under every -std */
 #include "base/file.h"
 #include <dirent.h>
 #include <errno.h>
@@ -98,7 +98,7 @@ ott_status file_reader_open(const char *path, file_reader *out) {
     struct stat info;
     *out = (file_reader){.descriptor = -1, .path = path};
     int descriptor =
-        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must be refused, not waited for */
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a pipe must not wait */
     if (descriptor < 0) return fail_system(path, "open");
     ott_status status =
         fstat(descriptor, &info) == 0 ? require_regular(path, &info) : fail_system(path, "read");
@@ -189,7 +189,7 @@ static ott_status fail_inside(const char *root, const char *name, const char *wh
 
 typedef ott_status (*entry_visitor)(int folder, const char *name, const char *root);
 
-/* Calls `visit` for each entry of the folder `name` in `folder`; never goes through a link. */
+/* Calls `visit` for each entry of folder `name` in `folder`. Does not follow links. */
 static ott_status each_entry(int folder, const char *name, const char *root, entry_visitor visit) {
     int descriptor = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *entries = descriptor < 0 ? NULL : fdopendir(descriptor);
@@ -219,7 +219,7 @@ static ott_status remove_entry(int folder, const char *name, const char *root) {
 ott_status file_remove_tree(const char *path) {
     char name[PATH_MAX];
     TRY(copy_path(path, name));
-    char *end = name + strlen(name); /* "link/" would mean what the link points to */
+    char *end = name + strlen(name); /* without the slash: "link/" would be the link's target */
     while (end > name && end[-1] == '/') *--end = '\0';
     if (end == name) return status_fail(OTT_ERR_ARGUMENT, "%s: refusing to remove the root folder", path);
     return remove_entry(AT_FDCWD, name, path);
@@ -231,7 +231,7 @@ static int compare_names(const void *a, const void *b) {
 
 static ott_status add_name(file_list *list, const char *name) {
     void *names = list->names;
-    if ((list->count & (list->count - 1)) == 0) { /* full at every power of two */
+    if ((list->count & (list->count - 1)) == 0) { /* grow at every power of two */
         int64_t capacity = list->count ? 2 * list->count : 1;
         TRY(mem_grow(list->account, MEM_OTHER, capacity * (int64_t)sizeof(char *), "a folder's names",
                      &names));
@@ -265,8 +265,7 @@ void file_list_free(file_list *list) {
 
 /* ---- syncing ---- */
 
-/* Devices, pipes and some network file systems cannot sync and say EINVAL: then there is nothing to wait for.
- */
+/* Devices, pipes and some network file systems return EINVAL for fsync: ignore it. */
 static ott_status sync_descriptor(int descriptor, const char *path) {
     while (fsync(descriptor) != 0) {
         if (errno == EINVAL || errno == ENOTSUP || errno == EROFS) return OTT_OK;
@@ -291,7 +290,7 @@ static ott_status sync_entry(int folder, const char *name, const char *root) {
 }
 
 ott_status file_sync_folder(const char *path) {
-    char resolved[PATH_MAX]; /* the folder itself may be reached through a link */
+    char resolved[PATH_MAX]; /* the parent folder may be a link */
     if (!realpath(path, resolved)) return fail_system(path, "sync");
     if (!file_is_folder(resolved)) return status_fail(OTT_ERR_ARGUMENT, "%s: is not a folder", path);
     return sync_entry(AT_FDCWD, resolved, path);
@@ -330,14 +329,14 @@ void file_staging_name(const char *path, char out[FILE_STAGING_NAME]) {
 }
 
 typedef struct staged {
-    char path[PATH_MAX];   /* as the caller named it, for messages */
-    char target[PATH_MAX]; /* the file that is replaced; an output has its links resolved */
-    char
-        temporary[FILE_STAGING_NAME]; /* "" for a device or pipe, which is written in place, never replaced */
+    char path[PATH_MAX];               /* as the caller gave it, for messages */
+    char target[PATH_MAX];             /* the file to replace; links are resolved for an output */
+    char temporary[FILE_STAGING_NAME]; /* "" for a device or pipe, which is written in place */
     int descriptor;
 } staged;
 
-/* TARGET.ottava-tmp-PID; a number follows when ranks on other hosts, or an earlier crash, took that name. */
+/* Opens TARGET.ottava-tmp-PID. Appends a number if the name is taken, by a rank on another host or after a
+   crash. */
 static int open_unique(staged *a) {
     int descriptor = -1;
     errno = EEXIST;
@@ -374,7 +373,7 @@ static ott_status output_open(staged *a, const char *path) {
     return a->descriptor < 0 ? fail_system(path, "write") : OTT_OK;
 }
 
-/* Written in place: whoever comes first makes the file. */
+/* Opens a file that several processes write in place. The first one creates it. */
 static ott_status shared_open(staged *a, const char *path) {
     TRY(copy_path(path, a->path));
     memcpy(a->target, a->path, sizeof a->path);
@@ -393,18 +392,18 @@ static ott_status staged_write(staged *a, const void *data, int64_t bytes) {
     return OTT_OK;
 }
 
-/* Closes a; removes what was written. Keeps the error text of the failure that led here. */
+/* Closes a and removes the temporary file. Keeps the error text of the earlier failure. */
 static void staged_abandon(staged *a) {
     if (a->descriptor >= 0) close(a->descriptor);
     a->descriptor = -1;
     if (a->temporary[0]) unlink(a->temporary);
 }
 
-/* Closes a; what was written becomes the target, or is removed when any step fails. */
+/* Closes a and renames the temporary file to the target. Removes it if any step fails. */
 static ott_status staged_commit(staged *a) {
     ott_status status;
     TRY_OUT(sync_descriptor(a->descriptor, a->path));
-    int failed = close(a->descriptor); /* network file systems report a full disk here */
+    int failed = close(a->descriptor); /* network file systems report a full disk only here */
     a->descriptor = -1;
     if (failed) TRY_OUT(fail_system(a->path, "write"));
     if (a->temporary[0] && rename(a->temporary, a->target) != 0) TRY_OUT(fail_system(a->path, "replace"));
@@ -440,7 +439,7 @@ enum { WRITER_BUFFER = 256 * 1024 };
 struct file_writer {
     mem *account;
     staged file;
-    ott_status failed; /* the first failed append: nothing may be committed after it */
+    ott_status failed; /* status of the first failed append; then the file must not be committed */
     int64_t used;
     char buffer[WRITER_BUFFER];
 };
@@ -489,7 +488,7 @@ ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes) {
 }
 
 ott_status file_writer_skip(file_writer *w, int64_t bytes) {
-    TRY(file_writer_append(w, NULL, 0)); /* reports an earlier failure */
+    TRY(file_writer_append(w, NULL, 0)); /* returns an earlier failure */
     if (bytes == 0) return OTT_OK;
     TRY(flush_buffer(w));
     if (lseek(w->file.descriptor, (off_t)bytes, SEEK_CUR) < 0) w->failed = fail_system(w->file.path, "write");
@@ -511,7 +510,7 @@ ott_status file_writer_patch(file_writer *w, int64_t offset, const void *data, i
 }
 
 ott_status file_writer_commit(file_writer *w) {
-    ott_status status = file_writer_append(w, NULL, 0); /* reports an earlier failure */
+    ott_status status = file_writer_append(w, NULL, 0); /* returns an earlier failure */
     if (status == OTT_OK) status = flush_buffer(w);
     if (status != OTT_OK) {
         file_writer_abandon(w);

@@ -1,9 +1,9 @@
-/* base/file_gguf: telling GGUF files from others, so that each reader refuses them with one message. */
+/* base/file_gguf: detects GGUF files, so that all readers refuse them with the same message. */
 #include "base/file.h"
 #include "base/str.h"
 #include <string.h>
 
-/* The magic, then the version as a little-endian uint32; no text has the zero bytes. */
+/* Checks the magic and the version, a little-endian uint32. Text files have no zero bytes there. */
 static bool has_gguf_magic(const char *path) {
     unsigned char head[8];
     file_reader r;

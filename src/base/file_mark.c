@@ -1,13 +1,13 @@
-/* base/file, marks: what tells whether a file is still the one it was: its size, and a hash of its contents;
-   of a large file, of pieces of it that lie evenly from its first byte to its last. */
+/* base/file, fingerprints: the size and a hash of a file; of a large file, a hash of pieces at even
+   distances. */
 #include "base/file.h"
 #include <string.h>
 
 enum { PIECE_BYTES = 1 << 16, PIECES = 64 };
 #define WHOLE_BYTES (INT64_C(16) << 20)
 
-/* Eight bytes at a time: xor, multiply (2^64 divided by the golden ratio), fold. The last are padded with 0; the
-   size, which is hashed first, tells them apart. */
+/* Hashes eight bytes at a time: xor, multiply by 2^64 / golden ratio, fold. The last bytes are padded with 0;
+   the size, hashed first, makes the padding unambiguous. */
 static uint64_t hash_bytes(uint64_t hash, const void *data, int64_t bytes) {
     const char *at = data;
     for (uint64_t word; bytes > 0; at += 8, bytes -= 8) {

@@ -1,4 +1,4 @@
-/* base/file_own: which files a program may write over, and telling files apart by device and inode. */
+/* base/file_own: checks which files a program may overwrite, and compares files by device and inode. */
 #define _GNU_SOURCE /* O_CLOEXEC, O_NOFOLLOW */
 #include "base/file.h"
 #include <errno.h>
@@ -22,7 +22,7 @@ ott_status file_check_own(const char *path) {
     return fail_kind(path, info.st_mode);
 }
 
-/* O_NONBLOCK: a pipe must be refused, not waited for. The name may have become a link since the check. */
+/* O_NONBLOCK: opening a pipe must not wait. O_NOFOLLOW: the name may have become a link after the check. */
 ott_status file_open_own(const char *path, int flags, int *descriptor) {
     struct stat info;
     *descriptor = -1;

@@ -1,6 +1,6 @@
-/* base/fmath: a float's bits; exp and log as Ottava defines them. libm's differ in the last bit from version
-   to version; these are made of single IEEE operations (fmaf, multiply, round), so that scalar code and every
-   vector unit agree bit for bit. */
+/* base/fmath: the bits of a float, and Ottava's own exp and log. libm's results differ between versions.
+   These consist of single IEEE operations (fmaf, multiply, round), so scalar code and all vector units give
+   the same bits. */
 #ifndef BASE_FMATH_H
 #define BASE_FMATH_H
 
@@ -12,8 +12,8 @@
 #define FMATH_LOG2E   1.44269504f
 #define FMATH_LN2_HI  0.693359375f
 #define FMATH_LN2_LO  (-2.12194440e-4f)
-#define FMATH_EXP_MIN (-104.0f) /* below this the result is 0 */
-#define FMATH_EXP_MAX 128.0f    /* at this and above the result is infinite */
+#define FMATH_EXP_MIN (-104.0f) /* exp is 0 below */
+#define FMATH_EXP_MAX 128.0f    /* exp is infinite from here on */
 /* Cephes expf coefficients, highest degree first: exp(r) = 1 + r + r^2 * P(r) for |r| <= ln2/2. */
 #define FMATH_EXP_P0 1.9875691500e-4f
 #define FMATH_EXP_P1 1.3981999507e-3f
@@ -39,8 +39,8 @@ ANYWHERE float fmath_power_of_two(int n) {
     return fmath_from_bits((uint32_t)(n + 127) << 23);
 }
 
-/* exp(x), at most 1 ulp off on [-87, 88]. x is first clamped to [FMATH_EXP_MIN, FMATH_EXP_MAX]; NaN gives
-   NaN. The scaling by 2^n is one multiplication by each half of n, so that only the last one can round. */
+/* exp(x), error at most 1 ulp on [-87, 88]. x is clamped to [FMATH_EXP_MIN, FMATH_EXP_MAX]; NaN gives NaN.
+   2^n is applied as two factors, so that only the last multiplication can round. */
 ANYWHERE float fmath_exp(float x) {
     if (x != x) return x;
     x = x < FMATH_EXP_MIN ? FMATH_EXP_MIN : x;
@@ -60,25 +60,25 @@ ANYWHERE float fmath_exp(float x) {
     return (p * fmath_power_of_two(first)) * fmath_power_of_two(whole - first);
 }
 
-/* tanh by exp: absolute error of some 1e-7. */
+/* tanh from exp; the absolute error is about 1e-7. */
 ANYWHERE float fmath_tanh(float x) {
     return 1.0f - 2.0f / (fmath_exp(2.0f * x) + 1.0f);
 }
 
 /* log(m) for m in [sqrt(1/2), sqrt(2)): with f = (m - 1) / (m + 1), 2 * (f + f^3/3 + f^5/5 + ... + f^21/21).
-   |f| < 0.172, so the first term left out is below 1e-18 of the first. */
+   |f| < 0.172, so the first omitted term is below 1e-18 relative to the first. */
 ANYWHERE double fmath_log_near_one(double m) {
     double f = (m - 1.0) / (m + 1.0), square = f * f, sum = 0.0;
     for (int odd = 21; odd >= 3; odd -= 2) sum = square * (sum + 1.0 / odd);
     return 2.0 * (f + f * sum);
 }
 
-/* Natural logarithm of a positive, finite, normal x, in double operations rounded once to float; NaN gives
-   NaN. None of them is fused, so every compiler and machine gives the same bits. */
+/* Natural logarithm of a positive, finite x, computed in double and rounded once to float; NaN gives NaN. No
+   operation is fused, so all compilers and machines give the same bits. */
 ANYWHERE float fmath_log(float x) {
     const double ln2 = 0.69314718055994531, sqrt2 = 1.4142135623730951;
     if (!(x > 0.0f && x < INFINITY)) return x == 0.0f ? -INFINITY : x < 0.0f ? NAN : x;
-    double wide = (double)x; /* a normal double even where x is subnormal */
+    double wide = (double)x; /* a normal double even if x is subnormal */
     uint64_t u;
     memcpy(&u, &wide, 8);
     int exponent = (int)(u >> 52) - 1023;

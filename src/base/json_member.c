@@ -1,4 +1,4 @@
-/* base/json_member: the members of a JSON object, checked. */
+/* base/json_member: checked access to the members of a JSON object. */
 #include "base/json_member.h"
 #include <inttypes.h>
 #include <math.h>
@@ -67,11 +67,11 @@ ott_status json_member_bool(const json_t *object, const char *key, bool fallback
     return OTT_OK;
 }
 
-/* The names of the row's fields, as many as fit. */
+/* Lists the names of the row's fields, as many as fit. */
 static void list_fields(const json_t *row, char out[200]) {
     size_t length = 0;
     const char *name;
-    json_t *value, *whole = (json_t *)row; /* the macro wants it so */
+    json_t *value, *whole = (json_t *)row; /* json_object_foreach takes no const object */
     out[0] = 0;
     json_object_foreach(whole, name, value) {
         if (length + strlen(name) + 3 >= 200) return;

@@ -1,5 +1,5 @@
-/* base/json_member: the members of a JSON object, checked. Errors say "KEY is missing" or "KEY is a number,
-   not a text"; of which file, the caller adds (status_context). */
+/* base/json_member: checked access to the members of a JSON object. Errors say "KEY is missing" or "KEY is a
+   number, not a text". The caller adds the file's name (status_context). */
 #ifndef BASE_JSON_MEMBER_H
 #define BASE_JSON_MEMBER_H
 
@@ -10,18 +10,18 @@
 typedef enum json_kind {
     JSON_KIND_TEXT,
     JSON_KIND_INTEGER,
-    JSON_KIND_REAL, /* or an integer */
+    JSON_KIND_REAL, /* also accepts an integer */
     JSON_KIND_BOOL,
     JSON_KIND_LIST,
     JSON_KIND_OBJECT
 } json_kind;
 
-/* OPTIONAL: a member that is absent or null is none, and what is read stays as it was. */
+/* OPTIONAL: if the member is absent or null, the output keeps its value. */
 typedef enum json_need { JSON_OPTIONAL, JSON_NEEDED } json_need;
 
 /* "a list", "true", ... */
 const char *json_kind_name(const json_t *value);
-/* *out: borrowed; NULL when there is none. */
+/* *out is borrowed; NULL if there is no member. */
 ott_status json_member(const json_t *object, const char *key, json_kind kind, json_need need,
                        const json_t **out);
 ott_status json_member_text(const json_t *object, const char *key, json_need need,
@@ -30,13 +30,13 @@ ott_status json_member_integer(const json_t *object, const char *key, json_need 
                                int64_t most, int64_t *out);
 ott_status json_member_real(const json_t *object, const char *key, json_need need, double *out);
 ott_status json_member_bool(const json_t *object, const char *key, bool fallback,
-                            bool *out); /* fallback: there is none */
+                            bool *out); /* fallback: value if absent */
 
-/* A field of a row of data, which must be there: where it is missing the error lists those that are. */
+/* Returns a required field of a data row. If it is missing, the error lists the row's fields. */
 ott_status json_row_field(const json_t *row, const char *name, const json_t **out);
 ott_status json_row_text(const json_t *row, const char *name, const json_t **out);
 
-/* NaN where there is no number. */
+/* Returns NaN if the member is absent or not a number. */
 double json_real_or_nan(const json_t *object, const char *key);
 
 #endif

@@ -1,11 +1,11 @@
-/* base/json_text: parsing, and a check of the grammar that takes no memory. */
+/* base/json_text: parses JSON, and checks its grammar without allocating memory. */
 #include "base/json_text.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { DEEPEST = 2048 }; /* jansson's JSON_PARSER_MAX_DEPTH */
 
-/* ---- the grammar: each reads what it is named after from `at` on; NULL when it is not there ---- */
+/* ---- the grammar: each function reads its element at `at` and returns its end; NULL: invalid ---- */
 
 static const char *space(const char *at, const char *end) {
     while (at < end && strchr(" \t\r\n", *at) && *at) at++;
@@ -29,7 +29,7 @@ static const char *number(const char *at, const char *end) {
     return digits(at, end);
 }
 
-/* "uXXXX" and its number. */
+/* Reads "uXXXX" and its number. */
 static const char *unit(const char *at, const char *end, unsigned *out) {
     static const char hex[] = "0123456789abcdef";
     *out = 0;
@@ -42,7 +42,7 @@ static const char *unit(const char *at, const char *end, unsigned *out) {
     return at + 5;
 }
 
-/* What follows a backslash; of surrogates whole pairs. */
+/* Reads an escape after the backslash; surrogates only as pairs. */
 static const char *escape(const char *at, const char *end) {
     unsigned high, low;
     if (at < end && *at && strchr("\"\\/bfnrt", *at)) return at + 1;
@@ -73,7 +73,7 @@ static const char *word(const char *at, const char *end) {
 
 static const char *value(const char *at, const char *end, int depth);
 
-/* Members or elements up to `close`. */
+/* Reads members or elements up to `close`. */
 static const char *items(const char *at, const char *end, char close, int depth) {
     at = space(at + 1, end);
     if (at < end && *at == close) return at + 1;
@@ -114,8 +114,8 @@ bool json_text_is_valid(const char *text, int64_t bytes) {
 
 /* ---- parsing ---- */
 
-/* jansson has a code for memory, but a string or a number that found none is a syntax error to it, and some
-   failures have no text at all. */
+/* jansson has an error code for memory, but it reports a string or number without memory as a syntax error,
+   and some failures without any text. */
 static bool memory_ran_out(const char *text, int64_t bytes, size_t flags, const json_error_t *error) {
     enum json_error_code code = json_error_code(error);
     const char *begin = space(text, text + bytes);
@@ -130,14 +130,15 @@ ott_status json_text_parse(const char *text, int64_t bytes, size_t flags, json_t
     return status_fail(OTT_ERR_MEMORY, "out of memory: reading %lld bytes of JSON", (long long)bytes);
 }
 
-/* Does an integer of so many digits fit 64 bits? */
+/* True if an integer of `count` digits fits in 64 bits. */
 static bool fits(const char *digit, int64_t count, bool negative) {
     static const char most[] = "9223372036854775807", least[] = "9223372036854775808";
     if (count != 19) return count < 19;
     return memcmp(digit, negative ? least : most, 19) <= 0;
 }
 
-/* ".0" behind each integer outside of texts that does not fit; returns the bytes. `to` has room for 2 more bytes for each 19. */
+/* Appends ".0" to each integer outside of strings that does not fit in 64 bits. Returns the bytes. `to` needs
+   room for 2 more bytes for every 19. */
 static int64_t widen_integers(const char *text, int64_t bytes, char *to) {
     int64_t used = 0;
     bool inside = false;
@@ -150,7 +151,7 @@ static int64_t widen_integers(const char *text, int64_t bytes, char *to) {
         if (inside || text[i] < '0' || text[i] > '9') continue;
         for (from = i; i + 1 < bytes && text[i + 1] >= '0' && text[i + 1] <= '9';) to[used++] = text[++i];
         bool negative = from > 0 && text[from - 1] == '-';
-        bool part = from > 0 && strchr(".eE+", text[from - 1]); /* of a floating-point number */
+        bool part = from > 0 && strchr(".eE+", text[from - 1]); /* digits of a floating-point number */
         bool real = i + 1 < bytes && strchr(".eE", text[i + 1]) && text[i + 1];
         if (part || real || fits(text + from, i + 1 - from, negative)) continue;
         to[used++] = '.';

@@ -1,5 +1,5 @@
-/* base/json_text: JSON from a text, through jansson, with what jansson leaves open: whether a text that was
-   not read is wrong, or memory ran out. */
+/* base/json_text: parses JSON with jansson, and tells invalid text from a lack of memory, which jansson does
+   not. */
 #ifndef BASE_JSON_TEXT_H
 #define BASE_JSON_TEXT_H
 
@@ -7,15 +7,15 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* As json_loadb(text, bytes, flags, error), with *out NULL and OTT_OK for a text that is wrong: `error` says why, and
-   the caller of which file. OTT_ERR_MEMORY when memory ran out. */
+/* As json_loadb(text, bytes, flags, error). Invalid text gives OTT_OK, *out NULL and the reason in `error`;
+   the caller reports it with the file's name. OTT_ERR_MEMORY if memory ran out. */
 ott_status json_text_parse(const char *text, int64_t bytes, size_t flags, json_t **out, json_error_t *error);
-/* The same for a row of data: duplicate members are refused, texts may hold the byte 0, and integers that do not fit 64 bits become
-   floating-point numbers. */
+/* As json_text_parse, for a data row: refuses duplicate members, allows NUL bytes in strings, and converts
+   integers that do not fit in 64 bits to floating-point numbers. */
 ott_status json_row_parse(const char *text, int64_t bytes, json_t **out, json_error_t *error);
-/* Is it one JSON value, by its grammar alone? Takes no memory; deeper than jansson reads is not. */
+/* True if text is one valid JSON value, nested no deeper than jansson allows. Allocates nothing. */
 bool json_text_is_valid(const char *text, int64_t bytes);
-/* Is there nothing but white space? */
+/* True if text is empty or white space. */
 bool json_text_is_blank(const char *text, int64_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* base/json_write: a JSON text, member by member. */
+/* base/json_write: writes JSON, member by member. */
 #include "base/json_write.h"
 #include "base/number.h"
 #include <inttypes.h>

@@ -1,12 +1,13 @@
-/* base/json_write: a JSON text, member by member. Objects and lists are opened and closed by hand:
-   str_append(out, "{"). */
+/* base/json_write: writes JSON, member by member. The caller writes brackets and braces: str_append(out,
+   "{"). */
 #ifndef BASE_JSON_WRITE_H
 #define BASE_JSON_WRITE_H
 
 #include "base/str.h"
 
-/* Each writes ", " unless it is the first behind "{" or "[", then the key (NULL: an element of a list) and the value. */
-void json_write_key(str *out, const char *key); /* what follows is the caller's */
+/* Each function writes ", " unless it follows "{" or "[", then the key (NULL: a list element) and the
+   value. */
+void json_write_key(str *out, const char *key); /* the caller writes the value */
 void json_write_text(str *out, const char *key, const char *text);
 void json_write_integer(str *out, const char *key, int64_t value);
 void json_write_real(str *out, const char *key, double value); /* null for NaN and infinity */

@@ -1,5 +1,5 @@
-/* base/limit: /proc/meminfo, the cgroup files and the resource limits. Pages of files count as available, for
-   the kernel gives them up before it refuses memory. */
+/* base/limit: reads /proc/meminfo, the cgroup files and the resource limits. File pages count as available,
+   because the kernel frees them before it refuses memory. */
 #include "base/limit.h"
 #include "base/size.h"
 #include <limits.h>
@@ -8,11 +8,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* What is known of this process while bounds are collected. */
+/* State while limits are collected. */
 typedef struct reading {
     const char *root;
-    int64_t promised;      /* taken, but not resident yet */
-    int64_t address, data; /* bytes mapped, and of them private and writable; -1: not known */
+    int64_t promised;      /* allocated bytes that are not resident yet */
+    int64_t address, data; /* mapped bytes; private and writable ones; -1: unknown */
     memory_limit *smallest;
 } reading;
 
@@ -22,7 +22,7 @@ static FILE *open_file(const reading *r, const char *path) {
     return fopen(full, "r");
 }
 
-/* `left` of `whole` bytes, if that is less than what was found before. */
+/* Takes a limit of `left` of `whole` bytes if it is the smallest so far. */
 static void offer(const reading *r, int64_t left, int64_t whole, const char *of) {
     if (left < 0) left = 0;
     if (left >= r->smallest->left) return;
@@ -48,11 +48,11 @@ static void read_machine(const reading *r) {
 
 /* ---- cgroups ---- */
 
-/* The names of one version's files. */
+/* File names and options of a cgroup version. */
 typedef struct cgroup_version {
-    const char *type;       /* of its mount */
-    const char *option;     /* its mount has; "": any */
-    const char *controller; /* its line of /proc/self/cgroup has */
+    const char *type;       /* file system type of the mount */
+    const char *option;     /* option of the mount; "": any */
+    const char *controller; /* controller in /proc/self/cgroup */
     const char *limit, *usage;
     const char *file_pages[2]; /* fields of memory.stat */
 } cgroup_version;
@@ -73,7 +73,7 @@ static FILE *open_in(const reading *r, const char *folder, const char *name) {
     return open_file(r, path);
 }
 
-/* The number in a file; -1 when it has none ("max") or is not there. */
+/* Reads a number from a file; -1 if the file is absent or has none ("max"). */
 static int64_t read_number(const reading *r, const char *folder, const char *name) {
     long long value = -1;
     FILE *f = open_in(r, folder, name);
@@ -102,7 +102,7 @@ static void read_cgroup(const reading *r, const char *folder, const cgroup_versi
     offer(r, most - used + read_file_pages(r, folder, v) - r->promised, most, of);
 }
 
-/* Is `word` one of the words of a comma-separated list? "" is the empty list. */
+/* True if `word` is in a comma-separated list. "" is the empty list. */
 static int has_word(const char *list, const char *word) {
     size_t length = strlen(word);
     for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
@@ -110,7 +110,7 @@ static int has_word(const char *list, const char *word) {
     return 0;
 }
 
-/* Where the version's files are; false: nowhere. */
+/* Finds the mount of a cgroup version. Returns false if there is none. */
 static int find_mount(const reading *r, const cgroup_version *v, char out[PATH_MAX]) {
     char line[PATH_MAX + 512], place[PATH_MAX], type[64], options[256];
     int found = 0;
@@ -125,7 +125,8 @@ static int find_mount(const reading *r, const cgroup_version *v, char out[PATH_M
     return found;
 }
 
-/* This process's cgroup: "4:memory:/job", of version 2 "0::/job"; false: none. */
+/* Finds this process's cgroup: "4:memory:/job" in version 1, "0::/job" in version 2. Returns false if there
+   is none. */
 static int find_cgroup(const reading *r, const cgroup_version *v, char out[PATH_MAX]) {
     char line[PATH_MAX + 256];
     int found = 0;
@@ -143,8 +144,8 @@ static int find_cgroup(const reading *r, const cgroup_version *v, char out[PATH_
     return found;
 }
 
-/* A limit holds for all cgroups below it. In a container the path may be the host's, of which only the root
-   of the mount is there. */
+/* Reads the cgroup and its parents, because a parent's limit also applies. In a container the path may be the
+   host's; then only the root of the mount exists. */
 static void read_cgroups(const reading *r, const cgroup_version *v) {
     char mount[PATH_MAX], path[PATH_MAX], folder[2 * PATH_MAX];
     if (!find_mount(r, v, mount) || !find_cgroup(r, v, path)) return;
@@ -166,7 +167,7 @@ static void read_address_limit(const reading *r, int resource, int64_t used, con
     offer(r, (int64_t)most.rlim_cur - used, (int64_t)most.rlim_cur, of);
 }
 
-/* Pages of the process: all that is mapped, resident, private and writable. */
+/* Reads the process's mapped, resident, and private writable bytes. */
 static void read_process(reading *r, int64_t counted) {
     long long mapped = -1, resident = -1, data = -1;
     int64_t page = sysconf(_SC_PAGESIZE);

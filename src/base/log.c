@@ -1,4 +1,4 @@
-/* base/log: formats a line and hands it to the owner's callback. */
+/* base/log: formats a line and passes it to the logger's callback. */
 #include "base/log.h"
 #include "base/str.h"
 #include "base/text.h"
@@ -17,7 +17,7 @@ void log_line(const logger *lg, ott_log_level level, const char *format, ...) {
     va_end(arguments);
     if (needed < 0) return;
     if (needed >= LOG_LINE_SIZE) memcpy(line + LOG_LINE_SIZE - 4, "...", 4);
-    str_replace_controls(
-        line, ' '); /* a name taken from a file must not forge a second line, or steer a terminal */
+    str_replace_controls(line,
+                         ' '); /* a name from a file must not forge a second line or control a terminal */
     lg->callback(lg->user, level, line);
 }

@@ -1,20 +1,19 @@
-/* base/log: the only way the library speaks. A logger is a value its owner passes down; there is no global
-   one. */
+/* base/log: the library's only output. A logger is passed as an argument; there is no global logger. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
 #include "ottava/types.h"
 
-/* `text` is one line without newline. May be called from any thread that runs library code. */
+/* `text` is one line without a newline. Called from any thread that runs library code. */
 typedef void (*log_callback)(void *user, ott_log_level level, const char *text);
 
 typedef struct logger {
     log_callback callback; /* NULL: silent */
     void *user;
-    ott_log_level level; /* lines above this level are dropped */
+    ott_log_level level; /* lines less important than this are dropped */
 } logger;
 
-/* `lg` may be NULL: silent. */
+/* lg NULL: silent. */
 void log_line(const logger *lg, ott_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

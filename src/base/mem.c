@@ -1,5 +1,5 @@
-/* base/mem: counted memory. Each block carries a header of one cache line before its data, so that giving it
-   back needs no size, and a live block is found in the account's list when somebody forgot it. */
+/* base/mem: counted memory. Each block has a header of one cache line before its data, so freeing needs no
+   size. The account lists its live blocks, so leaks are found. */
 #include "base/mem.h"
 #include "base/limit.h"
 #include "base/size.h"
@@ -16,14 +16,14 @@ enum { MEM_DEBUG = 1 };
 enum { MEM_DEBUG = 0 };
 #endif
 
-enum { ASKED_FROM = 64 << 20 }; /* bytes of a block for which it is asked what is left */
+enum { ASKED_FROM = 64 << 20 }; /* blocks of at least these bytes are checked against the limits */
 
 #define MAGIC_LIVE UINT32_C(0x6f747461)
 #define MAGIC_DEAD UINT32_C(0xdead0ff0)
 
-/* Magic and kind come last: the C library's free list overwrites the first bytes of a freed block. */
+/* Magic and kind are last, because the C library's free list overwrites the first bytes of a freed block. */
 typedef struct block {
-    void *base; /* what calloc gave */
+    void *base; /* the pointer from calloc */
     struct block *next, *previous;
     int64_t bytes;
     char what[24];
@@ -36,7 +36,7 @@ struct mem {
     pthread_mutex_t lock;
     mem_stats stats;
     block *blocks;
-    int64_t fail_in; /* takes until one fails; 0: never */
+    int64_t fail_in; /* allocations until one fails; 0: never */
 };
 
 static const char *const kind_names[] = {
@@ -90,7 +90,7 @@ static void unlink_block(mem *m, block *b) {
     mem_stats_add(&m->stats, (mem_kind)b->kind, -b->bytes);
 }
 
-/* True when this take is the one that mem_fail_after asked to fail. */
+/* True if mem_fail_after asked this allocation to fail. */
 static int must_fail(mem *m) {
     pthread_mutex_lock(&m->lock);
     int fail = m->fail_in > 0 && --m->fail_in == 0;
@@ -98,8 +98,7 @@ static int must_fail(mem *m) {
     return fail;
 }
 
-/* calloc, not aligned_alloc and memset: the pages of a large block then cost nothing until they are touched.
- */
+/* calloc, not aligned_alloc and memset: untouched pages of a large block then use no memory. */
 static block *make_block(mem_kind kind, int64_t bytes, const char *what) {
     if (bytes > PTRDIFF_MAX - 2 * MEM_ALIGNMENT) return NULL;
     void *base = calloc(1, (size_t)bytes + 2 * MEM_ALIGNMENT);
@@ -120,12 +119,13 @@ static ott_status fail_take(const mem *m, mem_kind kind, int64_t bytes, const ch
     limit_read(now, &room);
     return status_fail(
         OTT_ERR_MEMORY,
-        "out of memory: %s%s%s%s needs %s beside %s in use, and %s: ask for less, or make room", what,
+        "out of memory: %s%s%s%s needs %s, with %s in use, and %s: use smaller sizes or free memory", what,
         same ? "" : " (", same ? "" : of, same ? "" : ")", size_text(bytes, needed), size_text(now, used),
         limit_text(&room, left));
 }
 
-/* Would the kernel hand it out and end the process for it later? A small block is not worth the question. */
+/* True if the block exceeds the memory that is left: the kernel might grant it and later kill the process.
+   Only large blocks are checked. */
 static bool is_too_much(const mem *m, int64_t bytes) {
     memory_limit room;
     if (bytes < ASKED_FROM) return false;
@@ -133,7 +133,7 @@ static bool is_too_much(const mem *m, int64_t bytes) {
     return bytes > room.left;
 }
 
-/* The list of blocks and the counts. */
+/* Removes a block from the list and the counts. */
 static void take_out(mem *m, block *b) {
     pthread_mutex_lock(&m->lock);
     unlink_block(m, b);
@@ -168,7 +168,8 @@ ott_status mem_alloc_array(mem *m, mem_kind kind, int64_t count, int64_t size, c
     return mem_alloc(m, kind, bytes, what, out);
 }
 
-/* The header of a block, or NULL when `data` is no live block: that is a bug, and debug builds stop there. */
+/* Returns the header of a block. Returns NULL if `data` is no live block, which is a bug: debug builds
+   abort. */
 static block *block_of(void *data) {
     block *b = (block *)data - 1;
     if (b->magic == MAGIC_LIVE) return b;
@@ -221,7 +222,7 @@ ott_status mem_strdup(mem *m, const char *text, char **out) {
 }
 
 mem_stats mem_read(const mem *m) {
-    pthread_mutex_t *lock = (pthread_mutex_t *)&m->lock; /* reading changes nothing a caller can see */
+    pthread_mutex_t *lock = (pthread_mutex_t *)&m->lock; /* const for the caller: only the lock changes */
     pthread_mutex_lock(lock);
     mem_stats stats = m->stats;
     pthread_mutex_unlock(lock);

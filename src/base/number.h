@@ -1,15 +1,15 @@
-/* base/number: numbers as files want them, whatever the locale of the program. */
+/* base/number: numbers as text for files, independent of the locale. */
 #ifndef BASE_NUMBER_H
 #define BASE_NUMBER_H
 
-/* The fewest digits that read back as the same double; "null" for NaN and infinity, which JSON does not have.
- * Returns out. */
+/* The shortest digits that read back as the same double. "null" for NaN and infinity, which JSON lacks.
+   Returns out. */
 const char *number_json(double x, char out[32]);
-/* The same for what was measured in float (a loss, a norm): a double that is a float's value gets the fewest
-   digits that read back as that float: 2.345, not 2.3450000286102295. Not for state that must come back
-   exactly as a double. */
+/* As number_json, for a value computed in float (a loss, a norm): if x is a float's value, the shortest
+   digits that read back as this float: 2.345, not 2.3450000286102295. Not for state that must be restored
+   exactly. */
 const char *number_metric(double x, char out[32]);
-/* Like printf's %.*g, with a point. Returns out. */
+/* As printf's %.*g, with a decimal point. Returns out. */
 const char *number_digits(double x, int digits, char out[32]);
 
 #endif

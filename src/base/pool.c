@@ -1,6 +1,5 @@
-/* base/pool: a round of work is announced by a counter (`start`) and its end by another (`finish`). Who waits
-   for a counter spins a little, then sleeps; nobody makes a system call to wake a thread that does not
-   sleep. */
+/* base/pool: `start` counts the started rounds of work, and `finish` the finished ones. A thread that waits
+   for a counter spins briefly, then sleeps. A system call is made only to wake a sleeping thread. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "base/pool.h"
 #include <pthread.h>
@@ -16,11 +15,11 @@
 #endif
 
 enum {
-    SPINS = 2000, /* measured: more costs other processes on the same cores dearly, fewer cost 70 us a wake */
+    SPINS = 2000, /* measured: more slows other processes on the same cores, fewer cost 70 us a wake-up */
     MOST_THREADS = 4096
 };
 
-/* A counter that threads wait on. Alone on its cache line: everybody spins on it. */
+/* A counter to wait on, on its own cache line because threads spin on it. */
 typedef struct gate {
     _Alignas(MEM_ALIGNMENT) _Atomic uint32_t count;
     atomic_int sleepers;
@@ -37,13 +36,13 @@ typedef struct worker {
 } worker;
 
 struct pool {
-    gate start, finish; /* both count rounds */
+    gate start, finish; /* counts of rounds */
     atomic_int busy;    /* workers that have not finished this round */
-    pool_task task;     /* this and the next are written before `start` moves, read after */
+    pool_task task;     /* task and argument are written before `start` changes and read after */
     void *argument;
     bool closing;
     mem *account;
-    worker *workers; /* threads - 1 of them */
+    worker *workers; /* [threads - 1] */
     int threads, spins;
 };
 
@@ -63,7 +62,7 @@ static void gate_destroy(gate *g) {
     (void)g;
 }
 
-/* Sleeps unless the count has left `old` already; may also return early. */
+/* Sleeps if the count is still `old`. May return early. */
 static void gate_sleep(gate *g, uint32_t old) {
     syscall(SYS_futex, &g->count, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
 }
@@ -100,8 +99,8 @@ static void gate_wait(gate *g, uint32_t old, int spins) {
         if (atomic_load_explicit(&g->count, memory_order_acquire) != old) return;
         relax();
     }
-    /* Sequentially consistent on both sides: either gate_move sees the sleeper, or the sleeper sees the new
-     * count. */
+    /* Both sides are sequentially consistent: either gate_move sees the sleeper, or the sleeper sees the new
+       count. */
     atomic_fetch_add(&g->sleepers, 1);
     while (atomic_load(&g->count) == old) gate_sleep(g, old);
     atomic_fetch_sub(&g->sleepers, 1);
@@ -139,14 +138,14 @@ void pool_run(pool *p, pool_task task, void *argument) {
 
 int pool_cores(void) {
 #ifdef __linux__
-    cpu_set_t set; /* holds 1024 cores; on a larger machine the call fails and the count comes from sysconf */
+    cpu_set_t set; /* holds 1024 cores; on a larger machine the call fails and sysconf is used */
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
 #endif
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     return cores < 1 ? 1 : cores > MOST_THREADS ? MOST_THREADS : (int)cores;
 }
 
-/* Starts worker i. It blocks every signal, so that handlers run on the program's own threads. */
+/* Starts worker i with all signals blocked, so that handlers run on the program's own threads. */
 static ott_status start_worker(pool *p, int i) {
     sigset_t all, before;
     worker *w = &p->workers[i];
@@ -161,7 +160,7 @@ static ott_status start_worker(pool *p, int i) {
     return OTT_OK;
 }
 
-/* Ends the first `started` workers and frees the pool. */
+/* Stops the first `started` workers and frees the pool. */
 static void shut(pool *p, int started) {
     p->closing = true;
     gate_move(&p->start);
@@ -195,7 +194,7 @@ ott_status pool_open(mem *account, int threads, pool **out) {
     p->account = account;
     p->workers = workers;
     p->threads = threads;
-    p->spins = threads > cores ? 0 : SPINS; /* a thread that spins keeps one with work off the core */
+    p->spins = threads > cores ? 0 : SPINS; /* a spinning thread would keep a working one off its core */
     gate_init(&p->start);
     gate_init(&p->finish);
     for (int i = 0; i < threads - 1; i++) {
@@ -220,7 +219,8 @@ int pool_threads(const pool *p) {
 void pool_share(int64_t count, int64_t grain, int thread, int threads, int64_t *begin, int64_t *end) {
     if (grain < 1) grain = 1;
     int64_t grains = count / grain + (count % grain != 0);
-    int64_t each = grains / threads, extra = grains % threads; /* the first `extra` threads take one more */
+    /* the first `extra` threads take one grain more */
+    int64_t each = grains / threads, extra = grains % threads;
     int64_t first = thread * each + (thread < extra ? thread : extra);
     int64_t last = first + each + (thread < extra);
     *begin = first * grain < count ? first * grain : count;

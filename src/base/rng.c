@@ -1,5 +1,5 @@
-/* base/rng: what is made of Philox4x32-10. The normal draws use own polynomials for logarithm, sine and
-   cosine, of + - * / and sqrt alone, because the C library's last bits differ between machines. */
+/* base/rng: distributions from Philox4x32-10. Normal draws use their own polynomials for log, sin and cos,
+   made of + - * / and sqrt, because C libraries differ in the last bits. */
 #include "base/rng.h"
 #include <math.h>
 #include <stdbool.h>
@@ -20,7 +20,7 @@ static double polynomial(const double *c, int count, double x) {
 }
 #define POLYNOMIAL(c, x) polynomial(c, (int)(sizeof(c) / sizeof *(c)), x)
 
-/* log x for normal x > 0: x = m 2^e with m near 1, log m = 2 artanh((m-1)/(m+1)). */
+/* log x for normal x > 0: x = m 2^e with m near 1; log m = 2 artanh((m-1)/(m+1)). */
 static double portable_log(double x) {
     static const double artanh[] = {1,        1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9, 1.0 / 11,
                                     1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21};
@@ -34,7 +34,7 @@ static double portable_log(double x) {
     return 2 * s * POLYNOMIAL(artanh, s * s) + e * 0.69314718055994531;
 }
 
-/* sin and cos of a in [-pi/4, pi/4] by Taylor's series. */
+/* sin of a in [-pi/4, pi/4], and below its cosine, by Taylor series. */
 static double portable_sin(double a) {
     static const double taylor[] = {1,
                                     -1.0 / 6,
@@ -60,7 +60,8 @@ static double portable_cos(double a) {
     return POLYNOMIAL(taylor, a * a);
 }
 
-/* cos(2 pi turn), turn in [0, 2): exact reduction to an eighth of a turn around a multiple of a quarter. */
+/* cos(2 pi turn) for turn in [0, 2), reduced exactly to at most an eighth of a turn from a multiple of a
+   quarter. */
 static double cos_turn(double turn) {
     int quarter = (int)(turn * 4 + 0.5);
     double a = (turn - quarter * 0.25) * 6.2831853071795865;
@@ -77,14 +78,14 @@ static double unit_double(uint32_t high, uint32_t low) {
     return (double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53;
 }
 
-/* Both draws of a block: by cosine and by sine, cos(x - pi/2) = sin x. */
+/* Both draws of a block, with cosine and sine: cos(x - pi/2) = sin x. */
 typedef struct normal_pair {
     double radius, turn;
 } normal_pair;
 
 static normal_pair draw_pair(uint64_t seed, uint64_t stream, uint64_t block) {
     rng_block b = rng_philox(seed, stream, block);
-    double u = unit_double(b.word[0], b.word[1]) + 0x1p-53; /* (0, 1], so that its logarithm exists */
+    double u = unit_double(b.word[0], b.word[1]) + 0x1p-53; /* in (0, 1], so that the logarithm is finite */
     return (normal_pair){.radius = sqrt(-2 * portable_log(u)), .turn = unit_double(b.word[2], b.word[3])};
 }
 
@@ -105,8 +106,7 @@ void rng_normals(uint64_t seed, uint64_t stream, uint64_t first, int64_t count, 
     }
 }
 
-/* One pass of an 8-round Feistel network over numbers of 2*half bits: a bijection, keyed by (seed, stream).
- */
+/* An 8-round Feistel network over numbers of 2*half bits: a bijection, keyed by (seed, stream). */
 static uint64_t feistel(uint64_t seed, uint64_t stream, uint64_t x, int half) {
     uint32_t mask = (uint32_t)((UINT64_C(1) << half) - 1);
     uint32_t left = (uint32_t)(x >> half) & mask, right = (uint32_t)x & mask;
@@ -120,7 +120,7 @@ static uint64_t feistel(uint64_t seed, uint64_t stream, uint64_t x, int half) {
 }
 
 uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t count) {
-    if (index >= count) return index; /* outside the permutation: cycle-walking might never end there */
+    if (index >= count) return index; /* outside of the permutation, where cycle-walking might not end */
     int half = 1;
     while (half < 32 && (UINT64_C(1) << 2 * half) < count) half++;
     do index = feistel(seed, stream, index, half);

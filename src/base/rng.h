@@ -1,5 +1,5 @@
-/* base/rng: counter-based random numbers (Philox4x32-10; Salmon et al., SC'11). A draw is a pure function of
-   (seed, stream, index), so sharding, threads and resume cannot change it. */
+/* base/rng: counter-based random numbers (Philox4x32-10; Salmon et al., SC'11). A draw depends only on (seed,
+   stream, index), so sharding, threads and resuming do not change it. */
 #ifndef BASE_RNG_H
 #define BASE_RNG_H
 
@@ -10,8 +10,8 @@ typedef struct rng_block {
     uint32_t word[4];
 } rng_block;
 
-/* The four words of counter `index` of stream `stream` under key `seed`: counter = {index lo, index hi,
- * stream lo, stream hi}. */
+/* The four words of counter `index` in stream `stream` with key `seed`. The counter is {index lo, index hi,
+   stream lo, stream hi}. */
 ANYWHERE rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t index) {
     uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
     uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
@@ -28,19 +28,19 @@ ANYWHERE rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t index) {
     const rng_block words = {{c0, c1, c2, c3}};
     return words;
 }
-/* Word `index` of a stream: word index%4 of block index/4. */
+/* Word `index` of a stream: word index % 4 of block index / 4. */
 uint32_t rng_u32(uint64_t seed, uint64_t stream, uint64_t index);
 /* Uniform in [0, 1): the top 24 bits of rng_u32 times 2^-24. */
 float rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
-/* Standard normal by Box-Muller from the words of block index/2, computed in double; index selects cosine or
- * sine. */
+/* Standard normal by Box-Muller in double, from block index / 2. An even index takes the cosine, an odd one
+   the sine. */
 float rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
 /* out[i] = rng_normal(seed, stream, first + i) for i in [0, count), in about half the time. */
 void rng_normals(uint64_t seed, uint64_t stream, uint64_t first, int64_t count, float *out);
-/* Position of item `index` of [0, count) in a random permutation keyed by (seed, stream): a cycle-walking
- * Feistel network, O(1) memory. */
+/* Position of item `index` of [0, count) in a random permutation keyed by (seed, stream). A cycle-walking
+   Feistel network; O(1) memory. */
 uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t count);
-/* A stable 64-bit stream number for a name (FNV-1a). */
+/* A 64-bit stream number for a name (FNV-1a). It never changes between versions. */
 uint64_t rng_stream(const char *name);
 
 #endif

@@ -1,20 +1,19 @@
-/* base/size: sizes in bytes and elements. What comes from outside (a configuration, a file) is multiplied and
-   added by these functions, so that no product wraps around; and sizes as a person reads them. */
+/* base/size: sizes in bytes and elements. Sizes from a configuration or file are multiplied and added with
+   these functions, so that they cannot overflow. Also writes sizes as text. */
 #ifndef BASE_SIZE_H
 #define BASE_SIZE_H
 
 #include "base/status.h"
 #include <stdbool.h>
 
-/* *out = a b, or a + b, for a, b >= 0; false, and *out untouched, when one is negative or the result is more
- * than INT64_MAX. */
+/* *out = a * b, or a + b, for a, b >= 0. Returns false and keeps *out if one is negative or the result
+   exceeds INT64_MAX. */
 bool size_multiply(int64_t a, int64_t b, int64_t *out);
 bool size_add(int64_t a, int64_t b, int64_t *out);
-/* *out = the product of factors[count]. OTT_ERR_CONFIG names `what` and the factors when it is not to be had.
- */
+/* *out = the product of factors[count]. OTT_ERR_CONFIG with `what` and the factors if it overflows. */
 ott_status size_product(const char *what, const int64_t *factors, int count, int64_t *out);
 
-/* The largest number that divides both, of which one is positive and none negative. */
+/* Greatest common divisor. Neither may be negative, and at most one may be 0. */
 static inline int64_t size_common_divisor(int64_t a, int64_t b) {
     while (b != 0) {
         int64_t rest = a % b;

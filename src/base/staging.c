@@ -1,4 +1,5 @@
-/* base/staging: writing a folder beside its place, and removing what killed processes left there. */
+/* base/staging: writes a folder under a temporary name next to its target, and removes temporary files of
+   killed processes. */
 #define _GNU_SOURCE /* realpath, kill, renameat2 */
 #include "base/staging.h"
 #include "base/file.h"
@@ -10,8 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Is `name` BASE.ottava-tmp-PROCESS (base NULL: any), or that with a number behind it, and the process gone? Our own number
-   is that of an earlier process: this one has not begun. */
+/* True if `name` is BASE.ottava-tmp-PID (base NULL: any base), possibly with a number after it, and the
+   process has ended. This process's own PID also counts as ended: it has not written yet, so the name is an
+   earlier process's. */
 static bool is_stale(const char *name, const char *base) {
     if (base && !str_starts_with(name, base)) return false;
     const char *mark = base ? name + strlen(base) : strstr(name, FILE_STAGING_MARK);
@@ -45,7 +47,7 @@ ott_status staging_remove_stale_in(mem *account, const char *folder) {
 ott_status staging_remove_stale(mem *account, const char *path) {
     char target[PATH_MAX];
     if (strlen(path) >= PATH_MAX) return OTT_OK;
-    if (!realpath(path, target)) strcpy(target, path); /* as a writer of `path` finds its place */
+    if (!realpath(path, target)) strcpy(target, path); /* resolves links as a writer of `path` does */
     size_t length = strlen(target);
     while (length > 1 && target[length - 1] == '/') target[--length] = '\0';
     char *slash = strrchr(target, '/');
@@ -82,8 +84,8 @@ ott_status staging_open(mem *account, const char *goal, staging *out) {
     return status;
 }
 
-/* Swaps in one go where the file system can; else there is a moment without the folder, but never a half one. What is
-   left of the old one, if it cannot be removed, is stale like any other. */
+/* Exchanges the folders atomically if the file system can. Otherwise the folder is absent for a moment, but
+   never incomplete. An old folder that cannot be removed counts as stale later. */
 static ott_status replace_old(const staging *s) {
     char old[FILE_STAGING_NAME];
     const char *path = s->path.text, *goal = s->goal.text;
@@ -106,7 +108,7 @@ static ott_status put_in_place(const staging *s) {
     return status_fail(OTT_ERR_ARGUMENT, "%s: a file has the folder's name: move it away", s->goal.text);
 }
 
-/* The error stays the one told: removing may fail too. */
+/* Keeps the earlier error's text, because removing may fail too. */
 static void remove_written(const staging *s, ott_status code) {
     str reason = {.account = s->path.account};
     str_append(&reason, status_text());

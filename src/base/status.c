@@ -19,14 +19,13 @@ static const struct {
 #undef X
 };
 
-/* Ends a text that did not fit with "...", so that nobody takes it for complete. `needed`: snprintf's result.
- */
+/* Ends a truncated text with "...". `needed`: snprintf's result. */
 static void mark_truncation(char text[STATUS_TEXT_SIZE], int needed) {
     if (needed >= STATUS_TEXT_SIZE) memcpy(text + STATUS_TEXT_SIZE - 4, "...", 4);
 }
 
 ott_status status_fail(ott_status code, const char *format, ...) {
-    char fresh[STATUS_TEXT_SIZE]; /* apart, because an argument may be the present error text */
+    char fresh[STATUS_TEXT_SIZE]; /* a separate buffer, because an argument may be the current error text */
     va_list arguments;
     va_start(arguments, format);
     int needed = text_vformat(fresh, sizeof fresh, format, arguments);

@@ -8,7 +8,7 @@
 
 enum { FIRST_CAPACITY = 128 };
 
-/* Makes room for `extra` more bytes and the final NUL. */
+/* Reserves `extra` more bytes and the final NUL. */
 static bool reserve_bytes(str *s, int64_t extra) {
     if (s->failed) return false;
     if (extra < s->capacity - s->length) return true;
@@ -76,8 +76,8 @@ ott_status str_format(mem *account, char **out, const char *format, ...) {
     return status;
 }
 
-/* Length of the UTF-8 character at p, of which `left` > 0 bytes exist; 0 when it is none (RFC 3629, table
- * 3-7). */
+/* Returns the length of the UTF-8 character at p, of which `left` > 0 bytes exist; 0 if invalid (RFC 3629,
+   table 3-7). */
 static int utf8_length(const unsigned char *p, int64_t left) {
     if (p[0] < 0x80) return 1;
     int length = p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
@@ -89,7 +89,7 @@ static int utf8_length(const unsigned char *p, int64_t left) {
     return overlong || surrogate || too_large ? 0 : length;
 }
 
-/* Bytes at the beginning that are ASCII, as far as eights of them go. */
+/* Returns the number of leading ASCII bytes, counted in steps of eight. */
 static int64_t ascii_length(const char *text, int64_t length) {
     int64_t at = 0;
     for (uint64_t eight; at + 8 <= length; at += 8) {
@@ -109,7 +109,7 @@ int64_t str_utf8_error(const char *text, int64_t length) {
     return -1;
 }
 
-/* One ASCII character that JSON cannot hold as it is. */
+/* Appends an ASCII character that JSON requires to be escaped. */
 static void append_escaped(str *s, unsigned char c) {
     static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
     const char *found = c ? strchr(plain, c) : NULL;
@@ -147,9 +147,8 @@ static bool are_swapped(const char *a, size_t i, const char *b, size_t j) {
     return i > 0 && j > 0 && lower(a[i]) == lower(b[j - 1]) && lower(a[i - 1]) == lower(b[j]);
 }
 
-/* Three rows of the edit matrix, over the shorter text; texts of 256 bytes and more count as wholly
- * different.
- */
+/* Keeps three rows of the edit matrix, over the shorter text. Texts of 256 bytes or more count as entirely
+   different. */
 int str_distance(const char *a, const char *b) {
     enum { LONGEST = 255 };
     int row[3][LONGEST + 1];
@@ -170,7 +169,8 @@ int str_distance(const char *a, const char *b) {
     return row[rows % 3][columns];
 }
 
-/* Does the longer text begin with the shorter, which says enough by itself ("seq_length", "seq_len")? */
+/* True if the longer text begins with the shorter one, and this one is long enough ("seq_length",
+   "seq_len"). */
 static bool is_longer_form(const char *a, const char *b) {
     enum { ENOUGH = 5 };
     size_t x = strlen(a), y = strlen(b), common = x < y ? x : y;
@@ -203,8 +203,8 @@ bool str_ends_with(const char *text, const char *suffix) {
     return tail <= length && memcmp(text + length - tail, suffix, tail) == 0;
 }
 
-/* On a mismatch only the last star need be tried again, one byte longer: no recursion, no exponential
- * patterns. */
+/* On a mismatch, retries only the last star, one byte longer. So there is no recursion and no exponential
+   time. */
 bool str_glob(const char *pattern, const char *text) {
     const char *star = NULL, *resume = NULL;
     while (*text) {
@@ -248,7 +248,7 @@ const char *str_commas(int64_t value, char out[32]) {
 }
 
 const char *str_duration(double seconds, char out[32]) {
-    if (!(seconds >= 0 && seconds < 1e15)) { /* an estimate made of nothing yet */
+    if (!(seconds >= 0 && seconds < 1e15)) { /* NaN, infinity or nonsense: no estimate yet */
         snprintf(out, 32, "-:--:--");
         return out;
     }

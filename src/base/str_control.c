@@ -1,4 +1,5 @@
-/* base/str: control characters in texts. Apart from str.c, so that the log, and a plugin with it, needs no memory of base/mem. */
+/* base/str: control characters. Separate from str.c, so that base/log, also in a plugin, does not depend on
+   base/mem. */
 #include "base/str.h"
 
 int str_control(const char *text) {

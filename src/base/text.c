@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* The C locale for this thread; returns what was in force. glibc's and musl's "C" is a constant of the library:
-   making it takes no memory, and there is nothing to free. */
+/* Sets the C locale for this thread; returns the previous locale. In glibc and musl "C" is a constant, so it
+   needs no memory and is not freed. */
 static locale_t enter(void) {
     return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
 }

@@ -1,19 +1,19 @@
-/* base/text: printf and its numbers as the C locale has them, whatever the program that uses the library has
-   set: a decimal point is a point, in files, in messages and in what is read back. */
+/* base/text: printf and number parsing in the C locale, so that the decimal separator is always a point,
+   whatever locale the program has set. */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
 #include <stdarg.h>
 #include <stddef.h>
 
-/* snprintf and vsnprintf. */
+/* As snprintf and vsnprintf. */
 int text_format(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int text_vformat(char *out, size_t size, const char *format, va_list arguments)
     __attribute__((format(printf, 3, 0)));
 struct tm;
 size_t text_strftime(char *out, size_t size, const char *format, const struct tm *time)
     __attribute__((format(strftime, 3, 0)));
-/* strtod and strtof; end may be NULL. */
+/* As strtod and strtof; end may be NULL. */
 double text_to_double(const char *text, char **end);
 float text_to_float(const char *text, char **end);
 

@@ -188,7 +188,7 @@ static int limited(int resource, const char *name) {
     if (l.left > 1 << 30 || l.left < 900 * MIB || !strstr(l.of, name)) return 2;
     if (mem_open(&m) != OTT_OK || mem_alloc(m, MEM_PARAM, (int64_t)2 << 30, "parameters", &block) == OTT_OK)
         return 3;
-    if (!strstr(status_text(), "parameters needs 2.00 GiB beside 0 bytes in use") ||
+    if (!strstr(status_text(), "parameters needs 2.00 GiB, with 0 bytes in use") ||
         !strstr(status_text(), name) || !strstr(status_text(), "of the 1.00 GiB of"))
         return 4;
     mem_close(m);
