@@ -83,7 +83,7 @@ static void log_instead(const config *cfg) {
     const config_key *keys = table_keys(&count);
     for (int i = 0; i < count; i++)
         if (is_worth_logging(cfg, &keys[i]))
-            log_info(cfg->state->lg, "%s: steers PyTorch only; Ottava %s", cfg->state->keys[i].where,
+            log_info(cfg->state->lg, "%s: controls PyTorch only; Ottava %s", cfg->state->keys[i].where,
                      keys[i].reason);
     diagnostic_log(cfg);
 }

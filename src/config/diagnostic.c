@@ -138,7 +138,7 @@ static void append_line(const config *cfg, str *out, const diagnostic *r) {
     str_append(out, r->where);
     if (!r->reason) return;
     append_others(cfg, out, r);
-    str_printf(out, ": %s%s", r->kind == DIAGNOSTIC_INSTEAD ? "steers PyTorch only; Ottava " : "", r->reason);
+    str_printf(out, ": %s%s", r->kind == DIAGNOSTIC_INSTEAD ? "controls PyTorch only; Ottava " : "", r->reason);
 }
 
 static const diagnostic *next_line(const config *cfg, const diagnostic *r, diagnostic_kind kind) {

@@ -72,14 +72,13 @@ typedef struct family {
     bool learned_positions; /* learned position embeddings instead of rotary ones */
     bool transposed;        /* files hold the blocks' matrices as [in, out] */
     /* keys of config.json, and their values if they are missing */
-    bool bias_key;       /* attention_bias exists: biases of q, k, v and o */
-    bool qkv_bias_key;   /* attention_bias exists: biases of q, k and v only; missing: qkv_bias */
-    bool biases_key;     /* use_bias exists: sets `biases` */
-    bool mlp_bias_key;   /* mlp_bias exists: biases of the feed-forward */
-    bool qk_norm_key;    /* use_qk_norm exists: sets qk_norm */
-    bool interleave_key; /* rope_interleave exists: sets rope_interleaved */
-    double
-        rotary_share; /* partial_rotary_factor if missing; 0: no such key, rotary embedding uses full heads */
+    bool bias_key;          /* attention_bias exists: biases of q, k, v and o */
+    bool qkv_bias_key;      /* attention_bias exists: biases of q, k and v only; missing: qkv_bias */
+    bool biases_key;        /* use_bias exists: sets `biases` */
+    bool mlp_bias_key;      /* mlp_bias exists: biases of the feed-forward */
+    bool qk_norm_key;       /* use_qk_norm exists: sets qk_norm */
+    bool interleave_key;    /* rope_interleave exists: sets rope_interleaved */
+    double rotary_share;    /* partial_rotary_factor if missing; 0: no such key, full heads */
     bool kv_heads_optional; /* num_key_value_heads may be missing: num_attention_heads */
     int head_dim;           /* head_dim if missing; 0: hidden_size / num_attention_heads */
     family_window window;

@@ -21,7 +21,7 @@ static void help_aliases(const config_key *key, str *out) {
 
 static void help_state(const config_key *key, str *out) {
     if (key->state == STATE_LATER) str_printf(out, "      refused: %s\n", key->reason);
-    if (key->state == STATE_INSTEAD) str_printf(out, "      steers PyTorch only; Ottava %s\n", key->reason);
+    if (key->state == STATE_INSTEAD) str_printf(out, "      controls PyTorch only; Ottava %s\n", key->reason);
     if (key->state == STATE_WITH)
         str_printf(out, "      takes effect only with %s, which Ottava does not have\n", key->reason);
 }

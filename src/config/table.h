@@ -30,8 +30,7 @@ typedef struct config_key {
     const key_choice *choices;
     int choice_count;
     key_state state;
-    const char
-        *reason; /* LATER: why it is refused; INSTEAD: what Ottava does; WITH: the key that it depends on */
+    const char *reason;  /* LATER: why it is refused; INSTEAD: what Ottava does; WITH: the other key */
     const char *neutral; /* values that request nothing, "a|b"; so does the default, except of INSTEAD */
     const char *help;
 } config_key;

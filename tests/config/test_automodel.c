@@ -70,9 +70,8 @@ static void check_values(config_case *c, const char *text) {
     assert_true(cfg->eval.enabled && cfg->eval.interval == 200);
     assert_int_equal(cfg->checkpoint.interval, 200);
     assert_string_equal(cfg->checkpoint.dir, "checkpoints_fp8/");
-    assert_non_null(strstr(
-        c->log,
-        "checkpoint.model_save_format = torch_save: steers PyTorch only; Ottava always writes safetensors"));
+    assert_non_null(strstr(c->log, "checkpoint.model_save_format = torch_save: controls PyTorch only; Ottava "
+                                   "always writes safetensors"));
     assert_non_null(strstr(c->log, "model.trust_remote_code = true"));
     assert_null(strstr(c->log, "compile.fullgraph"));
     config_close(cfg);

@@ -34,7 +34,7 @@ static void test_fp8_file(void **state) {
     assert_true(cfg->float8.enable_fsdp_float8_all_gather);
     assert_true(config_was_set(cfg, "train.seq_len") && !config_was_set(cfg, "train.data_seed"));
     assert_non_null(strstr(
-        c->log, "data.num_workers = 8: steers PyTorch only; Ottava reads data in the training process"));
+        c->log, "data.num_workers = 8: controls PyTorch only; Ottava reads data in the training process"));
     assert_int_equal(cfg->distributed.nccl_timeout_sec, 600);
     assert_null(strstr(c->log, "pin_memory"));
     config_close(cfg);

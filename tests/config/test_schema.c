@@ -162,10 +162,10 @@ static void inert_keys_say_what_happens_instead(void **state) {
         if (case_arguments(c, &cfg, "--model.dim=64", "--train.mixed_precision=fp8", argument, NULL) !=
             OTT_OK)
             fail_msg("%s: %s", argument, status_text());
-        snprintf(line, sizeof line, "%s: steers PyTorch only; Ottava %s", argument, keys[i].reason);
+        snprintf(line, sizeof line, "%s: controls PyTorch only; Ottava %s", argument, keys[i].reason);
         bool asks = !table_word_in(keys[i].neutral, strchr(argument, '=') + 1);
         if (asks && !strstr(c->log, line)) fail_msg("%s says: %s", argument, c->log);
-        snprintf(line, sizeof line, "steers PyTorch only; Ottava %s", keys[i].reason);
+        snprintf(line, sizeof line, "controls PyTorch only; Ottava %s", keys[i].reason);
         assert_non_null(strstr(help.text, line));
         config_close(cfg);
         inert += asks;

@@ -277,7 +277,7 @@ static void test_words(void **state) {
     assert_true(cfg->optimizer.betas[0] == 0.8 && cfg->optimizer.betas[1] == 0.95);
     assert_int_equal(cfg->train.global_batch_size, 0);
     assert_non_null(
-        strstr(c->log, "training.gc_freq = 7: steers PyTorch only; Ottava has no garbage collector"));
+        strstr(c->log, "training.gc_freq = 7: controls PyTorch only; Ottava has no garbage collector"));
     config_close(cfg);
     cfg = case_good(c, ".toml",
                     "[activation_checkpoint]\nselective_ac_option = \"4\"\nmode = \"selective\"\n", NULL);
