@@ -1,4 +1,4 @@
-/* config/assign: gives what a tree says to the keys it names, by our names or by other tools'. */
+/* config/assign: sets the keys of a tree, under our names or other tools' names. */
 #include "config/assign.h"
 #include "config/value.h"
 #include <string.h>
@@ -7,7 +7,7 @@ static const char *last_word(const node *value) {
     return value->text ? alias_last_component(value->text) : "";
 }
 
-/* The left-hand words of "theirs=ours|..." (or of "a|b") as a list for messages. */
+/* Fails with the allowed words: the left sides of "theirs=ours|...", or all of "a|b". */
 static ott_status fail_words(const config_alias *a, const char *where) {
     char list[640] = "";
     size_t length = 0;
@@ -22,9 +22,8 @@ static ott_status fail_words(const config_alias *a, const char *where) {
     }
     list[length] = '\0';
     bool closed = a->kind == ALIAS_CLOSED;
-    return status_fail(OTT_ERR_CONFIG,
-                       closed ? "%s: no such thing is built; what works: %s" : "%s is not one of %s", where,
-                       list);
+    return status_fail(OTT_ERR_CONFIG, closed ? "%s is not supported; supported: %s" : "%s is not one of %s",
+                       where, list);
 }
 
 static ott_status assign_words(config *cfg, const config_alias *a, const node *value, const char *where) {
@@ -43,7 +42,7 @@ static ott_status assign_closed(const config_alias *a, const node *value, const 
     return fail_words(a, where);
 }
 
-/* Nothing is asked for by null, an empty text or list, or one of the neutral words. */
+/* True for null, an empty text or list, and the neutral words. */
 static bool asks_for_nothing(const config_alias *a, const node *value) {
     if (tree_is_null(value)) return true;
     if (value->kind == NODE_LIST || value->kind == NODE_TABLE) return !value->first;
@@ -99,11 +98,11 @@ bool assign_is_switch(const char *path) {
     if (a && a->kind == ALIAS_WORDS)
         return str_starts_with(a->words, "true=") || str_starts_with(a->words, "false=");
     if (a && a->kind == ALIAS_SPECIAL) return a->function == foreign_fp8_enabled;
-    if (a && a->kind != ALIAS_SAME) return true; /* nothing depends on its value, so it needs none */
+    if (a && a->kind != ALIAS_SAME) return true; /* its value has no effect, so it may be missing */
     return key && (key->type == KEY_BOOL || (key->type == KEY_CHOICE && table_choice(key, "true") >= 0));
 }
 
-/* "run.toml:3: train.seq_len = 512" in the arena. */
+/* Writes "run.toml:3: train.seq_len = 512" into the arena. */
 static ott_status describe_leaf(config *cfg, const char *file, const char *path, const node *value,
                                 const char **out) {
     str shown = {.account = cfg->state->account};
@@ -115,15 +114,15 @@ static ott_status describe_leaf(config *cfg, const char *file, const char *path,
     return status;
 }
 
-/* A text below the value that could not be made, as of an environment variable that is not set; NULL: none.
- */
+/* The error of a text in the value that is not available (an environment variable is not set); NULL if there
+   is none. */
 static const char *find_trouble(const node *value) {
     const char *found = value->trouble;
     for (const node *child = value->first; child && !found; child = child->next) found = find_trouble(child);
     return found;
 }
 
-/* Does it matter what the value is? */
+/* False if the key's value is never used. */
 static bool is_read(const char *path) {
     const config_alias *a = table_find(path) ? NULL : alias_find(path);
     return !a || a->target || a->kind == ALIAS_CLOSED;

@@ -1,4 +1,4 @@
-/* config/assign_key: gives a value to a key of the schema. */
+/* config/assign_key: sets a key of the schema. */
 #include "config/assign.h"
 #include "config/number.h"
 #include "config/rules.h"
@@ -13,7 +13,7 @@ void assign_default(config *cfg, const config_key *key) {
     *note = (key_note){.in_file = note->in_file};
 }
 
-/* Several foreign keys may speak about one of ours, so this is never "twice". */
+/* Several foreign keys may set one of our keys, so this never counts as a duplicate. */
 ott_status assign_word(config *cfg, const char *path, const char *word, const char *where) {
     node n = {.kind = NODE_PLAIN, .text = word};
     const config_key *key = table_find(path);
@@ -24,15 +24,14 @@ ott_status assign_word(config *cfg, const char *path, const char *word, const ch
     return status;
 }
 
-/* Two names of one key in one file, or one name twice in a spelling the file's language does not see as
- * twice; to say the same twice does no harm. */
+/* Fails if one file sets a key twice, under two names, to different values. */
 static ott_status check_twice(const config *cfg, const config_key *key, const config_value *value,
                               const char *where) {
     const key_note *note = &cfg->state->keys[table_index(key)];
     if (!cfg->state->reading_file || cfg->state->deriving || !note->in_file) return OTT_OK;
     config_value old = table_get(cfg, key);
     if (table_equal(key, &old, value)) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG, "%s says again what %s said", where, note->where);
+    return status_fail(OTT_ERR_CONFIG, "%s sets the same key as %s", where, note->where);
 }
 
 /* activation_checkpointing = 2 is every_n with N = 2. */
@@ -57,7 +56,7 @@ ott_status assign_translate(config *cfg, const char *name, const config_key *tar
     return diagnostic_add(cfg, DIAGNOSTIC_ERROR, spelled, target, where, row->asks);
 }
 
-/* Others' names of the recipes are known where recipes are. */
+/* Translates other tools' recipe names, which fp8/recipe_names.h knows. */
 static ott_status name_recipe(const config_key *key, const node **value, const char *where, node *ours) {
     if (!(*value)->text || strcmp(key->path, "float8.recipe_name") != 0) return OTT_OK;
     const char *own = recipe_canonical_name((*value)->text), *advice = recipe_word_advice((*value)->text);
@@ -68,7 +67,7 @@ static ott_status name_recipe(const config_key *key, const node **value, const c
     return OTT_OK;
 }
 
-/* An option that names a preset replaces the dimensions of the file; dimensions that are options too count. */
+/* A preset given as an option resets the dimensions that the file set. Dimensions given as options stay. */
 static ott_status replace_dimensions(config *cfg, const char *where) {
     static const char *const keys[] = {
         "family",         "dim",        "n_layers",           "n_heads",        "n_kv_heads",

@@ -1,5 +1,4 @@
-/* config/check: is everything that was asked for built, and do the keys agree with each other? Needs no
- * model. */
+/* config/check: checks that all requested features are built and that the keys agree. Needs no model. */
 #include "config/state.h"
 #include "config/value.h"
 #include "fp8/recipe_names.h"
@@ -7,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Is the section's own switch off (checkpoint.enabled, eval.enabled)? */
+/* True if the switch of the key's section is off (checkpoint.enabled, eval.enabled). */
 static bool section_is_off(const config *cfg, const config_key *key) {
     char path[80];
     snprintf(path, sizeof path, "%s.enabled", key->section);
@@ -15,7 +14,7 @@ static bool section_is_off(const config *cfg, const config_key *key) {
     return own && own != key && !table_get(cfg, own).integer;
 }
 
-/* Some keys ask for nothing because of another one. */
+/* True if another key overrides this key or switches it off. */
 static bool is_moot(const config *cfg, const config_key *key) {
     const key_note *note = &cfg->state->keys[table_index(key)];
     return config_is_replaced(cfg, key) || section_is_off(cfg, key) ||
@@ -31,7 +30,7 @@ static ott_status fail_later(const config_key *key, const char *where) {
     case KEY_INT: snprintf(text, sizeof text, "set it to %lld", (long long)key->fallback.integer); break;
     default: snprintf(text, sizeof text, "leave it out"); break;
     }
-    return status_fail(OTT_ERR_CONFIG, "%s: %s (%s to go on without)", where, key->reason, text);
+    return status_fail(OTT_ERR_CONFIG, "%s: %s (%s to run without it)", where, key->reason, text);
 }
 
 static const char *where_of(const config *cfg, const config_key *key) {
@@ -64,7 +63,8 @@ static ott_status note_failure(config *cfg, ott_status status) {
     return diagnostic_failure(cfg, "", NULL, status);
 }
 
-/* Until the ranks are counted, one is assumed where a number must follow, and none where one could be wrong. */
+/* Before the ranks are known, assumes one rank for grad_accum_steps, and accepts sizes that fit any number of
+   ranks. */
 static ott_status check_batches(config *cfg) {
     int64_t global = cfg->train.global_batch_size, local = cfg->train.batch_size;
     int64_t counted = cfg->state->data_ranks, ranks = counted ? counted : 1, each = local * ranks;
@@ -74,10 +74,10 @@ static ott_status check_batches(config *cfg) {
              (long long)global, (long long)local, (long long)ranks);
     int64_t steps = global / each, given = cfg->train.grad_accum_steps;
     bool fits = counted ? given == steps : steps % given == 0;
-    if (*cfg->checkpoint.load_path) fits = true; /* the number before, maybe of other ranks */
+    if (*cfg->checkpoint.load_path) fits = true; /* the checkpoint's run may have had other ranks */
     if (config_was_set(cfg, "train.grad_accum_steps") && !fits)
         FAIL("train.global_batch_size (%lld) is not train.batch_size (%lld) times train.grad_accum_steps "
-             "(%lld)%s; give one of them only",
+             "(%lld)%s; give only one of them",
              (long long)global, (long long)local, (long long)given, ranks > 1 ? " times the ranks" : "");
     if (counted || !config_was_set(cfg, "train.grad_accum_steps")) cfg->train.grad_accum_steps = steps;
     return OTT_OK;
@@ -118,7 +118,8 @@ static ott_status check_kv_heads(config *cfg) {
     return OTT_OK;
 }
 
-/* " (run.yaml:3: packed_sequence.packed_sequence_size = 512)": where a length comes from, if the message cannot show it. */
+/* Where a length comes from: " (run.yaml:3: packed_sequence.packed_sequence_size = 512)"; empty for an
+   option. */
 static void append_origin(const config *cfg, const char *path, char out[200]) {
     const key_note *note = state_note(cfg, path);
     bool of_preset = cfg->model.preset != PRESET_NONE && str_starts_with(path, "model.");
@@ -147,7 +148,7 @@ ott_status config_check_lengths(const config *cfg) {
     return OTT_OK;
 }
 
-/* A length that is not given may follow from a preset, a folder or the data. */
+/* Skips lengths that are not given: a preset, a folder or the data may set them later. */
 static ott_status check_lengths(config *cfg) {
     bool given = config_was_set(cfg, "train.seq_len") && config_was_set(cfg, "model.max_seq_len");
     if (*cfg->model.hf_path) given = given && config_was_set(cfg, "model.rope_scaling");
@@ -157,16 +158,16 @@ static ott_status check_lengths(config *cfg) {
 static ott_status check_data(config *cfg) {
     bool mixture = cfg->data.datasets.count > 0;
     if (cfg->data.format == DATA_SYNTHETIC && (mixture || *cfg->data.dataset_path))
-        FAIL("data.format = \"synthetic\" reads no file, and %s names one; leave out one of them",
+        FAIL("data.format = \"synthetic\" reads no file, but %s names one; remove one of them",
              mixture ? "data.datasets" : "data.dataset_path");
     if (mixture && *cfg->data.dataset_path)
         FAIL("data.datasets and data.dataset_path both name the training data; give one of them");
     if (mixture && cfg->eval.enabled && !*cfg->eval.dataset_path && cfg->eval.holdout > 0)
-        FAIL("eval.holdout keeps the end of one data.dataset_path, and data.datasets names several: name the "
+        FAIL("eval.holdout splits one data.dataset_path, but data.datasets names several: name the "
              "validation data with eval.dataset_path");
-    bool columns = cfg->data.format == DATA_INSTRUCTION; /* whose prompt may be a context alone */
+    bool columns = cfg->data.format == DATA_INSTRUCTION; /* the prompt may be a context alone */
     if (!columns && !*cfg->data.prompt_field != !*cfg->data.completion_field)
-        FAIL("data.prompt_field = \"%s\" and data.completion_field = \"%s\": give both, or none",
+        FAIL("data.prompt_field = \"%s\" and data.completion_field = \"%s\": give both or neither",
              cfg->data.prompt_field, cfg->data.completion_field);
     return OTT_OK;
 }
@@ -176,24 +177,22 @@ static ott_status check_eval(config *cfg) {
     bool source = *cfg->eval.dataset_path || (cfg->eval.holdout > 0.0 && *cfg->data.dataset_path) ||
                   cfg->data.format == DATA_SYNTHETIC;
     bool named = *cfg->data.dataset || *cfg->data.hf_dataset_name || cfg->data.datasets.count > 0;
-    bool refused = /* by itself */
+    bool refused = /* by their own checks */
         *cfg->eval.dataset || *cfg->eval.hf_dataset_name || (cfg->eval.holdout > 0.0 && named);
     if (!source && !refused)
         FAIL("eval.enabled is True but no eval data source is configured. Set eval.dataset_path, or "
-             "eval.holdout "
-             "beside data.dataset_path.");
+             "eval.holdout with data.dataset_path.");
     return OTT_OK;
 }
 
 static ott_status check_checkpoint(config *cfg) {
     bool folder = cfg->checkpoint.save_hf != SAVE_HF_FALSE || cfg->checkpoint.interval == 0;
     if (cfg->checkpoint.export_dtype == EXPORT_FLOAT32 || folder) return OTT_OK;
-    FAIL("checkpoint.export_dtype is the format of the Hugging Face folder that checkpoint.save_hf writes, "
-         "and none is "
-         "written: set checkpoint.save_hf = \"final\", or leave it out");
+    FAIL("checkpoint.export_dtype needs checkpoint.save_hf, which writes the Hugging Face folder: set "
+         "checkpoint.save_hf = \"final\", or remove checkpoint.export_dtype");
 }
 
-/* What checkpoint.exclude_from_loading may name. */
+/* The words of checkpoint.exclude_from_loading. */
 static const char *const parts[] = {"model", "optimizer", "lr_scheduler", "dataloader", "train_state"};
 enum { OPTIMIZER_PART = 1, SCHEDULE_PART = 2, COUNTERS_PART = 4, PARTS = sizeof parts / sizeof *parts };
 
@@ -208,7 +207,7 @@ static ott_status find_part(const config *cfg, const char *word, int *part) {
         nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
-/* Steps are what the schedule follows, and what updates are counted in. */
+/* optimizer and lr_scheduler depend on the step count in train_state. */
 static ott_status check_parts(config *cfg) {
     const config_list *list = &cfg->checkpoint.exclude_from_loading;
     bool given[PARTS] = {false};
@@ -218,8 +217,8 @@ static ott_status check_parts(config *cfg) {
         given[part] = true;
     }
     if (!given[COUNTERS_PART] || (given[OPTIMIZER_PART] && given[SCHEDULE_PART])) return OTT_OK;
-    FAIL("%s: without train_state, the count of steps, neither optimizer nor lr_scheduler can go on: name "
-         "these two as well",
+    FAIL("%s: optimizer and lr_scheduler cannot be loaded without train_state, the step count: exclude them "
+         "as well",
          config_where(cfg, "checkpoint.exclude_from_loading"));
 }
 
@@ -248,7 +247,7 @@ static ott_status check_schedule(config *cfg) {
 
 /* ---- FP8 ---- */
 
-/* Is the recipe in the text, by its own name or another's? */
+/* True if `text` contains the recipe `wanted`, under any of its names. */
 static bool text_names_recipe(const char *text, const char *wanted) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     for (const char *at = text; *at; at += strspn(at, letters)) {
@@ -261,7 +260,7 @@ static bool text_names_recipe(const char *text, const char *wanted) {
     return false;
 }
 
-/* Does the run ask for the recipe of that name, all the time, for some steps or for some layers? */
+/* True if the run uses the recipe, always, for some steps or for some layers. */
 static bool uses_recipe(const config *cfg, const char *name) {
     if (strcmp(config_word(cfg, "float8.recipe_name"), name) == 0) return true;
     for (int64_t i = 0; i < cfg->float8.module.count; i++) {
@@ -279,7 +278,7 @@ static bool uses_any_recipe(const config *cfg, const char *recipes) {
     return false;
 }
 
-/* Options of single recipes, and whose they are. */
+/* Options that only some recipes read. */
 static const struct {
     const char *key, *recipes;
 } recipe_options[] = {
@@ -294,7 +293,7 @@ static const struct {
     {"float8.fp8_format", "delayed|current|block|mxfp8"},
 };
 
-/* "a|b|c" as "a, b, c". */
+/* Writes "a|b|c" as "a, b, c". */
 static void list_words(const char *words, char out[80]) {
     size_t length = 0;
     for (; *words && length + 3 < 80; words++) {
@@ -304,14 +303,14 @@ static void list_words(const char *words, char out[80]) {
     out[length] = '\0';
 }
 
-/* A default is no request: the resolved configuration of a run has every key. */
+/* Accepts defaults for every recipe, because a resolved configuration has all keys. */
 static ott_status check_recipe_option(const config *cfg, const char *path, const char *recipes) {
     const config_key *key = table_find(path);
     char list[80];
     if (!config_was_set(cfg, path) || config_is_neutral(cfg, key)) return OTT_OK;
     if (uses_any_recipe(cfg, recipes)) return OTT_OK;
     list_words(recipes, list);
-    FAIL("%s means nothing for float8.recipe_name = \"%s\"; it is for %s", where_of(cfg, key),
+    FAIL("%s has no effect with float8.recipe_name = \"%s\"; it is for %s", where_of(cfg, key),
          config_word(cfg, "float8.recipe_name"), list);
 }
 
@@ -321,7 +320,7 @@ static ott_status check_recipe_options(config *cfg) {
     return OTT_OK;
 }
 
-/* The texts of the operand keys; whether the operands go together is not known here. */
+/* Checks the syntax of the operand keys. Conversion checks whether the operands fit together. */
 static ott_status check_operands(config *cfg) {
     static const char *const keys[] = {"float8.input",       "float8.input_for_grad_weight",
                                        "float8.weight",      "float8.weight_for_grad_input",
@@ -336,7 +335,7 @@ static ott_status check_operands(config *cfg) {
     return OTT_OK;
 }
 
-/* One FP8 scale for all of the weight. */
+/* True if the weight is cast with one FP8 scale per tensor. */
 static bool weight_is_tensorwise(const config *cfg) {
     const recipe *row = recipe_find(config_word(cfg, "float8.recipe_name"));
     cast_spec weight = {.format = OTT_BF16};
@@ -350,8 +349,8 @@ static ott_status fail_tensorwise(const config *cfg, const char *path) {
          *cfg->float8.weight ? cfg->float8.weight : config_word(cfg, "float8.recipe_name"));
 }
 
-/* torchao's rule: only one scale per tensor can be gathered or computed ahead. AutoModel drops the keys for every other
- * recipe, so its files train. */
+/* torchao's rule: FP8 all-gather and precomputed scales need one scale per tensor. AutoModel ignores both
+   keys for other recipes, so its files are accepted. */
 static ott_status check_tensorwise(config *cfg) {
     static const char *const paths[] = {"float8.enable_fsdp_float8_all_gather",
                                         "float8.precompute_float8_dynamic_scale_for_fsdp"};
@@ -371,14 +370,14 @@ static ott_status check_tensorwise(config *cfg) {
     }
     if (dropped[0])
         log_info(cfg->state->lg,
-                 "%s%s%s: ignored, as AutoModel does: only tensorwise weights are gathered "
-                 "or scaled ahead in FP8, and the recipe is %s",
+                 "%s%s%s: ignored, as in AutoModel: FP8 all-gather and precomputed scales need "
+                 "tensorwise weights, and the recipe is %s",
                  dropped[0], dropped[1] ? ", " : "", dropped[1] ? dropped[1] : "",
                  config_word(cfg, "float8.recipe_name"));
     return OTT_OK;
 }
 
-/* A run in another precision ignores what is said about FP8; whoever said it may not have meant that. */
+/* Warns about FP8 keys in a run of another precision, which ignores them. */
 static void log_no_effect(const config *cfg) {
     int count;
     const config_key *keys = table_keys(&count);
@@ -397,31 +396,30 @@ static ott_status check_float8(config *cfg) {
     return check_tensorwise(cfg);
 }
 
-/* distributed.fit may reduce the parallel sizes once the ranks are counted. */
+/* True while distributed.fit may still reduce the parallel sizes, until the ranks are known. */
 static bool sizes_may_change(const config *cfg) {
     return cfg->distributed.fit && cfg->state->data_ranks == 0;
 }
 
-/* KempnerForge's documented message, word for word, and the key that goes beyond it. */
+/* KempnerForge's documented message word for word, then Ottava's own key. */
 static ott_status check_tensor_parallel(config *cfg) {
     if (sizes_may_change(cfg) || cfg->train.mixed_precision != PRECISION_FP8 || cfg->distributed.tp <= 1 ||
         cfg->float8.tensor_parallel)
         return OTT_OK;
     FAIL("FP8 + Tensor Parallelism is not yet supported (torchao Float8Linear does not compose with DTensor "
          "sharding). Use FP8 with FSDP only, or TP without FP8. float8.tensor_parallel = true turns on "
-         "Ottava's own.");
+         "Ottava's own implementation.");
 }
 
 static ott_status check_pipeline(config *cfg) {
     if (sizes_may_change(cfg) || cfg->distributed.pp <= 1 || cfg->distributed.pp_schedule != PP_ZERO_BUBBLE)
         return OTT_OK;
-    FAIL("schedules that split backward, and looped breadth-first ones, are not built yet: take 1f1b, gpipe "
-         "or "
-         "interleaved_1f1b");
+    FAIL(
+        "schedules that split backward, and looped breadth-first ones, are not built yet: use 1f1b, gpipe or "
+        "interleaved_1f1b");
 }
 
-/* Checks between keys, which say something only where each key by itself is right. */
-/* Files get these names, and people read them on terminals. */
+/* Control characters in file names would break log lines, terminals and config.toml. */
 ott_status config_check_name(const char *key, const char *name) {
     if (!str_has_control(name)) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG, "%s = \"%s\" has a control character (shown as ?): rename it", key,
@@ -440,7 +438,7 @@ static ott_status check_names(config *cfg) {
     return config_check_name("the configuration's file", cfg->path);
 }
 
-/* Whoever says how adapters are to be wants them. */
+/* Any key of [peft] enables adapters unless peft.enabled is given. */
 static void finalize_adapters(config *cfg) {
     int count;
     const config_key *keys = table_keys(&count);
@@ -453,27 +451,28 @@ bool config_copies_masters(const config *cfg) {
     return cfg->train.mixed_precision != PRECISION_FP32 && cfg->train.master_dtype == STATE_FP32;
 }
 
-/* Products take no operand from the host's memory. */
+/* GEMMs cannot read operands from host memory, so they must read copies of the masters. */
 static ott_status check_offload(config *cfg) {
     bool is_fp32 = cfg->train.mixed_precision == PRECISION_FP32;
     if (cfg->train.offload != OFFLOAD_STATE || config_copies_masters(cfg)) return OTT_OK;
-    FAIL("train.offload = \"state\" leaves master weights in the host's memory, and with %s products "
-         "compute with them; give train.offload = \"moments\", or %s",
+    FAIL("train.offload = \"state\" keeps master weights in host memory, but with %s matrix products read "
+         "them; "
+         "set train.offload = \"moments\", or %s",
          is_fp32 ? "train.mixed_precision = \"fp32\"" : "train.master_dtype = \"bf16\"",
-         is_fp32 ? "another precision" : "leave train.master_dtype out");
+         is_fp32 ? "use another precision" : "remove train.master_dtype");
 }
 
 static ott_status check_moments(config *cfg) {
     if (cfg->optimizer.name == OPTIMIZER_ADAMW || cfg->optimizer.state_dtype != MOMENT_FP8) return OTT_OK;
-    FAIL("optimizer.state_dtype = \"fp8\" is built for optimizer.name = \"adamw\" only, not for \"%s\": give "
-         "\"bf16\", or leave it out",
+    FAIL("optimizer.state_dtype = \"fp8\" is built for optimizer.name = \"adamw\" only, not for \"%s\": set "
+         "\"bf16\", or remove it",
          config_word(cfg, "optimizer.name"));
 }
 
 static ott_status check_muon_offload(config *cfg) {
     if (cfg->optimizer.name == OPTIMIZER_MUON && cfg->train.offload != OFFLOAD_NONE)
-        FAIL("train.offload = \"%s\" is not built for optimizer.name = \"muon\", which multiplies whole "
-             "matrices of its state: leave it out, or train with another optimizer",
+        FAIL("train.offload = \"%s\" is not built for optimizer.name = \"muon\": remove it, or use another "
+             "optimizer",
              config_word(cfg, "train.offload"));
     return OTT_OK;
 }
@@ -482,9 +481,8 @@ static ott_status check_muon_ranks(config *cfg) {
     bool is_split = cfg->distributed.tp > 1;
     if (sizes_may_change(cfg)) return OTT_OK;
     if (cfg->optimizer.name == OPTIMIZER_MUON && (is_split || cfg->distributed.ep > 1))
-        FAIL("optimizer.name = \"muon\" makes whole matrices orthogonal, and is not built for parts of them: "
-             "distributed.%s = %lld leaves a rank a part; share layers by rows of the data instead "
-             "(distributed.dp_shard), or train with another optimizer",
+        FAIL("optimizer.name = \"muon\" needs full matrices, but distributed.%s = %lld shards them: use "
+             "distributed.dp_shard instead, or another optimizer",
              is_split ? "tp" : "ep", (long long)(is_split ? cfg->distributed.tp : cfg->distributed.ep));
     return OTT_OK;
 }
@@ -493,23 +491,23 @@ static ott_status check_nesterov(config *cfg) {
     config_optimizer name = cfg->optimizer.name;
     bool is_nesterov_muon = name == OPTIMIZER_MUON && cfg->optimizer.muon_nesterov;
     if (name != OPTIMIZER_SGD && !is_nesterov_muon && cfg->optimizer.nesterov)
-        FAIL("optimizer.nesterov = true is built for optimizer.name = \"sgd\", not for \"%s\": leave it out "
+        FAIL("optimizer.nesterov = true is built for optimizer.name = \"sgd\", not for \"%s\": remove it "
              "(muon has optimizer.muon_nesterov)",
              config_word(cfg, "optimizer.name"));
     if (name == OPTIMIZER_SGD && cfg->optimizer.nesterov && cfg->optimizer.momentum == 0.0)
-        FAIL("optimizer.nesterov = true is of a momentum, and optimizer.momentum is 0: give one, or leave it "
-             "out");
+        FAIL(
+            "optimizer.nesterov = true needs a momentum, but optimizer.momentum is 0: set one, or remove it");
     return OTT_OK;
 }
 
 static ott_status check_schedule_free(config *cfg) {
     if (cfg->optimizer.name == OPTIMIZER_SCHEDULE_FREE_ADAMW && cfg->scheduler.name != SCHEDULER_NONE)
-        FAIL("optimizer.name = \"schedule_free_adamw\" averages instead of lowering the learning rate: give "
-             "scheduler.name = \"none\", and the warmup as optimizer.schedule_free_warmup_steps");
+        FAIL("optimizer.name = \"schedule_free_adamw\" has no learning-rate decay: set "
+             "scheduler.name = \"none\", and the warmup with optimizer.schedule_free_warmup_steps");
     return OTT_OK;
 }
 
-/* A check is skipped if one of the keys that it reads could not be read: it would judge the default instead. */
+/* A check is skipped if one of its keys has an error, because it would check the default instead. */
 static const struct {
     ott_status (*check)(config *);
     const char *reads; /* keys and sections, "a.b|c" */
@@ -559,7 +557,7 @@ ott_status config_collect(config *cfg, ott_status status) {
     return note_failure(cfg, status);
 }
 
-/* What was found is forgotten again: the keys may be set to other values. */
+/* Removes the collected errors after reporting them, because the keys may be set again. */
 ott_status config_collect_end(config *cfg) {
     diagnostics *all = &cfg->state->diagnostics;
     ott_status status = diagnostic_report(cfg);

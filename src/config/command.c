@@ -1,7 +1,7 @@
 /*
- * config/command: the arguments after the verb. KempnerForge writes --section.key=value, torchtitan
- * --section.key value,
- * --section.key and --section.no_key, AutoModel --section.key value; all of them name one file.
+ * config/command: reads the arguments after the verb: one file, and options in the styles of KempnerForge
+ * (--section.key=value), torchtitan (--section.key value, --section.key, --section.no_key) and AutoModel
+ * (--section.key value).
  */
 #include "config/assign.h"
 #include "config/command.h"
@@ -16,7 +16,7 @@ typedef struct option {
     bool is_file;
     char key[KEY_LIMIT]; /* with underscores, without dashes in front */
     const char *value;   /* NULL: none */
-    int used;            /* arguments it took */
+    int used;            /* arguments of the option: 1 or 2 */
 } option;
 
 static bool is_file_option(const char *key) {
@@ -24,7 +24,7 @@ static bool is_file_option(const char *key) {
            strcmp(key, "job.config_file") == 0;
 }
 
-/* What torchrun and automodel call the number of processes. */
+/* torchrun's and automodel's options for the number of processes. */
 static bool is_process_count(const char *key) {
     return strcmp(key, "nproc_per_node") == 0 || strcmp(key, "nproc") == 0;
 }
@@ -33,7 +33,7 @@ static ott_status fail_form(const char *argument) {
     return status_fail(OTT_ERR_CONFIG, "%.80s: an option is written --section.key=value", argument);
 }
 
-/* The key of "--key..." with dashes inside read as underscores. */
+/* Reads the key of "--key..."; dashes inside it become underscores. */
 static ott_status read_key(const char *argument, option *o) {
     const char *key = argument + 2;
     size_t length = strcspn(key, "=");
@@ -45,8 +45,8 @@ static ott_status read_key(const char *argument, option *o) {
                                                                                     : OTT_OK;
 }
 
-/* Does the option take the argument after it? A switch takes only a word that is a truth value; a key from which nothing
- * follows takes any that is not the configuration file. */
+/* True if the next argument is the option's value. For a switch it must be a truth value; for a key without
+   effect, anything but a configuration file. */
 static bool takes_next(const option *o, const char *next) {
     bool ignored;
     node word = {.kind = NODE_PLAIN, .text = next};
@@ -57,7 +57,7 @@ static bool takes_next(const option *o, const char *next) {
     return alias_knows(o->key);
 }
 
-/* "train.max_steps=3" is an option without its dashes, not a file. */
+/* Fails for "train.max_steps=3", an option without its dashes. */
 static ott_status check_dashes(const char *argument) {
     char key[KEY_LIMIT];
     size_t length = strcspn(argument, "=");
@@ -108,7 +108,7 @@ ott_status command_find_file(int argc, const char *const *argv, const char **fil
     return OTT_OK;
 }
 
-/* "no_section.key" or "section.no_key" with "no_" taken out, when that is a known key. */
+/* Removes "no_" from "no_section.key" or "section.no_key". False if the result is no known key. */
 static bool read_negation(const char *key, char *out) {
     const char *last = strrchr(key, '.');
     if (!last || alias_knows(key)) return false;
@@ -121,18 +121,16 @@ static bool read_negation(const char *key, char *out) {
     return alias_knows(out);
 }
 
-/* --train.no_seq_len: the key is known, and is no switch. */
+/* --train.no_seq_len: the key exists but is no switch. */
 static ott_status fail_negation(const char *shown, const char *positive) {
-    return status_fail(OTT_ERR_CONFIG, "%s: %s is no switch: it takes a value, as --%s=VALUE", shown,
-                       positive, positive);
+    return status_fail(OTT_ERR_CONFIG, "%s: %s is no switch: write --%s=VALUE", shown, positive, positive);
 }
 
 static ott_status fail_option(const char *shown, const char *key) {
     if (is_process_count(key))
         return status_fail(OTT_ERR_CONFIG,
                            "%s: mpirun starts the processes of several ranks: mpirun -np N ottava train ...; "
-                           "each has as many "
-                           "threads as --train.threads says (0: its part of the cores)",
+                           "--train.threads sets the threads of each (0: its part of the cores)",
                            shown);
     return unknown_fail(shown, key);
 }
@@ -158,7 +156,7 @@ ott_status command_override(config *cfg, const char *key, const char *value, con
     return assign_path(cfg, key, n, shown);
 }
 
-/* The option as typed, for messages: in the arena, on one line. */
+/* Writes the option as typed into the arena, on one line, for messages. */
 static ott_status describe_option(config *cfg, const char *argument, const char *value, const char **out) {
     str text = {.account = cfg->state->account};
     tree_show_text(&text, argument, 200);
@@ -185,9 +183,9 @@ ott_status command_apply(config *cfg, int argc, const char *const *argv) {
     return OTT_OK;
 }
 
-/* ---- one argument for a model that is trained already ---- */
+/* ---- config_override ---- */
 
-/* The canonical name of the key that an option gives; NULL: it gives none. */
+/* The canonical name of the option's key; NULL if it sets none. */
 static const char *name_of(const option *o) {
     char positive[KEY_LIMIT];
     const char *name = alias_knows(o->key) || !read_negation(o->key, positive) ? o->key : positive;

@@ -1,4 +1,4 @@
-/* config: a config's life: defaults, file, command line, checks. */
+/* config: creates a config from defaults, file and command line, and copies and closes it. */
 #include "config/config.h"
 #include "config/assign.h"
 #include "config/command.h"
@@ -46,7 +46,7 @@ static ott_status open_config(mem *account, const logger *lg, config **out) {
     return OTT_OK;
 }
 
-/* In older files round_scales_to_power_of_2 = false was the default, under which rowwise and block round. */
+/* In older versions false was the default of round_scales_to_power_of_2 and meant today's "recipe". */
 static void read_as_older(node *root) {
     node *section = tree_child(root, "float8");
     node *rounding = section ? tree_child(section, "round_scales_to_power_of_2") : NULL;
@@ -70,14 +70,15 @@ static ott_status read_config_file(config *cfg, const char *path) {
     return config_format_defaults(cfg);
 }
 
-/* What is said of FP8 matters in FP8 runs only (check.c warns of it elsewhere). */
+/* True for a given INSTEAD key without a neutral value. FP8 keys count in FP8 runs only; else check.c warns
+   about them. */
 static bool is_worth_logging(const config *cfg, const config_key *key) {
     bool fp8 = cfg->train.mixed_precision == PRECISION_FP8 || strcmp(key->section, "float8") != 0;
     return key->state == STATE_INSTEAD && state_note(cfg, key->path)->set && fp8 &&
            !config_is_listed(cfg, key);
 }
 
-/* Keys that steer PyTorch only: one line each about what happens instead. */
+/* Logs a line for each key that controls PyTorch only, then the diagnostics. */
 static void log_instead(const config *cfg) {
     int count;
     const config_key *keys = table_keys(&count);

@@ -1,4 +1,4 @@
-/* config/diagnostic: one list, in the order of the file; lines are made of it at the end. */
+/* config/diagnostic: a list in file order, and its output as error text or log lines. */
 #include "config/diagnostic.h"
 #include "config/state.h"
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 /* ---- the list ---- */
 
-enum { MOST_DIAGNOSTICS = 1000 }; /* a file with more is no configuration, and is not read on */
+enum { MOST_DIAGNOSTICS = 1000 }; /* reading stops there: the file is no configuration */
 
 ott_status diagnostic_add(config *cfg, diagnostic_kind kind, const char *spelled, const config_key *key,
                           const char *where, const char *reason) {
@@ -38,7 +38,7 @@ static bool is_below(const char *path, const char *section) {
     return strncmp(path, section, length) == 0 && (path[length] == '.' || !path[length]);
 }
 
-/* Is `path` one of the keys, or in one of the sections, of "a.b|c"? */
+/* True if `path` is one of the keys of "a.b|c" or in one of its sections. */
 static bool is_one_of(const char *path, const char *names) {
     for (const char *at = names; *at;) {
         char name[96];
@@ -72,7 +72,7 @@ void diagnostic_remove_section(config *cfg, const char *section) {
     }
 }
 
-/* ---- what counts ---- */
+/* ---- active diagnostics ---- */
 
 ott_status diagnostic_switched(config *cfg, const char *path, bool on) {
     diagnostics *all = &cfg->state->diagnostics;
@@ -120,7 +120,7 @@ bool diagnostic_has_error_in(const config *cfg, const char *names) {
 
 enum { NAMES_SHOWN = 3 };
 
-/* " (also a, b, c and 4 more)": the other keys of that reason, which need no line of their own then. */
+/* Appends " (also a, b, c and 4 more)", the other keys with the same reason, and marks them as done. */
 static void append_others(const config *cfg, str *out, const diagnostic *first) {
     int count = 0;
     for (diagnostic *r = first->next; r; r = r->next) {
@@ -133,12 +133,13 @@ static void append_others(const config *cfg, str *out, const diagnostic *first) 
     if (count) str_append(out, ")");
 }
 
-/* One line for r and all others of its reason. */
+/* Appends one line for all diagnostics with r's reason. */
 static void append_line(const config *cfg, str *out, const diagnostic *r) {
     str_append(out, r->where);
     if (!r->reason) return;
     append_others(cfg, out, r);
-    str_printf(out, ": %s%s", r->kind == DIAGNOSTIC_INSTEAD ? "controls PyTorch only; Ottava " : "", r->reason);
+    str_printf(out, ": %s%s", r->kind == DIAGNOSTIC_INSTEAD ? "controls PyTorch only; Ottava " : "",
+               r->reason);
 }
 
 static const diagnostic *next_line(const config *cfg, const diagnostic *r, diagnostic_kind kind) {
@@ -150,9 +151,9 @@ static void begin_lines(const config *cfg) {
     for (diagnostic *r = cfg->state->diagnostics.first; r; r = r->next) r->done = false;
 }
 
-enum { MOST_BYTES = 3800 }; /* of an error text, which holds 4095 */
+enum { MOST_BYTES = 3800 }; /* status_fail keeps 4095 bytes */
 
-/* Appends the next line when there is room for it. */
+/* Appends r's line if it fits. */
 static bool append_if_room(const config *cfg, str *lines, const diagnostic *r) {
     str line = {.account = lines->account};
     append_line(cfg, &line, r);
@@ -183,14 +184,14 @@ ott_status diagnostic_report(config *cfg) {
     return status;
 }
 
-/* "distributed.pp" is the key without which there is no effect. */
+/* True if the reason is a key ("distributed.pp"), not a sentence. */
 static bool is_key(const char *reason) {
     size_t word = strcspn(reason, " ");
     return memchr(reason, '.', word) != NULL;
 }
 
-/* "a, b.* (only with distributed.pp)": `where` is the row of nothing.def, which stands for all keys it
- * covers. */
+/* Appends "a, b.* (only with distributed.pp)". The rows of ignored_keys.def stand for all keys that they
+   cover. */
 static void append_inert(const config *cfg, str *out, const diagnostic *r) {
     const char *shown = r->where;
     int more = 0;

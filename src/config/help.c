@@ -1,5 +1,4 @@
-/* config/help: the schema for a reader: every key with its type, default, what it accepts, its meaning, and
-   its names in other tools. */
+/* config/help: prints the help of keys: type, default, allowed values, meaning and other tools' names. */
 #include "config/assign.h"
 #include "config/value.h"
 #include <string.h>
@@ -39,7 +38,7 @@ static void help_key(const config_key *key, str *out) {
     help_aliases(key, out);
 }
 
-/* Is the key `what`, or in the section of that name, by any of its names? */
+/* True if the key is `what` or is in the section `what`, under any tool's name. */
 static bool is_about(const config_key *key, const char *what) {
     int count;
     const config_alias *aliases = alias_table(&count);
@@ -74,10 +73,11 @@ ott_status config_help(str *out) {
     int key_count, section_count;
     const config_key *keys = table_keys(&key_count);
     const config_section *sections = table_sections(&section_count);
-    str_append(out, "Options: --config FILE (.toml, .yaml) and, later winning, --section.key=value, "
-                    "--section.key value,\n"
-                    "--section.key for true, --section.no_key for false; lists as a,b or [a,b]; none gives "
-                    "the default.\n");
+    str_append(
+        out,
+        "Options: --config FILE (.toml, .yaml), then overrides: --section.key=value, --section.key value,\n"
+        "--section.key for true, --section.no_key for false; lists as a,b or [a,b]; none restores "
+        "the default.\n");
     for (int s = 0; s < section_count; s++) {
         str_printf(out, "\n[%s]  %s\n", sections[s].name, sections[s].help);
         for (int i = 0; i < key_count; i++)

@@ -1,4 +1,4 @@
-/* config/load: everything that can be wrong with a file before its language matters. */
+/* config/load: reads a configuration file and checks its name, size and encoding before parsing it. */
 #include "config/load.h"
 #include "base/file.h"
 #include "config/toml.h"
@@ -33,7 +33,7 @@ static ott_status check_text(const char *path, const char *text, int64_t bytes) 
     return status_fail(OTT_ERR_CONFIG, "%s: the file is empty", path);
 }
 
-/* The first line of config.toml as versions before the last change of a key's meaning wrote it. */
+/* True if the file begins like a config.toml from before the last change of a key's meaning. */
 static bool is_older(const char *text, int64_t bytes) {
     static const char line[] = "# Ottava: the configuration of a run with every value it used.\n";
     return bytes >= (int64_t)sizeof line - 1 && memcmp(text, line, sizeof line - 1) == 0;

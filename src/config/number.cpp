@@ -1,5 +1,5 @@
-/* config/number: C++ only because its charconv is what the C library lacks: exact, shortest and without a
- * locale. */
+/* config/number: uses C++'s charconv, because the C library has no exact and shortest conversion without a
+   locale. */
 #include "config/number.h"
 #include <charconv>
 #include <cmath>
@@ -13,8 +13,7 @@ bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* Copies without underscores and without a leading plus; the length, or 0 when the text cannot be a number.
- */
+/* Copies without underscores and without a leading plus. Returns the length, 0 if the text is no number. */
 size_t strip(const char *text, char (&out)[longest]) {
     size_t length = 0;
     bool plus = *text == '+';

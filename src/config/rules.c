@@ -1,5 +1,5 @@
-/* config/rules: a rule's table has two texts, match and recipe; a dataset's a path, a weight and a name; a phase's a step, weights
-   by name and lr_scale; an entry of what rests a step and specs of modules. */
+/* config/rules: converts tables to texts: rules (match, recipe), datasets (path, weight, name), phases
+   (start_step, dataset_weights, lr_scale) and freeze entries (start_step, specs of modules). */
 #include "config/rules.h"
 #include "config/value.h"
 #include <string.h>
@@ -37,7 +37,7 @@ static ott_status add_rule(tree_builder *b, node *list, const node *rule, const 
     return tree_add(b, list, NODE_TEXT, rule->line, NULL, text, &ignored);
 }
 
-/* Phases call it by its name. */
+/* {path, weight, name} as "path=weight name". Phases refer to a dataset by its name. */
 static ott_status add_dataset(tree_builder *b, node *list, const node *dataset, const char *where) {
     static const char *const fields[] = {"path", "weight", "name", "hf_name", "hf_config"};
     const char *text;
@@ -61,12 +61,12 @@ static ott_status add_dataset(tree_builder *b, node *list, const node *dataset, 
     return tree_add(b, list, NODE_TEXT, dataset->line, NULL, text, &ignored);
 }
 
-/* Appends " name=weight" for each of a table. */
+/* Appends " name=weight" for each entry of a table. */
 static ott_status append_weights(arena *memory, const node *weights, const char **text, const char *where) {
     for (const node *child = weights->first; child; child = child->next) {
         if (!child->text || strchr(child->name, ' '))
-            return status_fail(OTT_ERR_CONFIG, "%s: %.80s: a name without spaces and a number are wanted",
-                               where, child->name);
+            return status_fail(OTT_ERR_CONFIG, "%s: %.80s: give a name without spaces and a number", where,
+                               child->name);
         TRY(arena_printf(memory, text, "%s%s%s=%s", *text, **text ? " " : "", child->name, child->text));
     }
     return OTT_OK;
@@ -91,7 +91,7 @@ static ott_status add_phase(tree_builder *b, node *list, const node *phase, cons
     return tree_add(b, list, NODE_TEXT, phase->line, NULL, text, &ignored);
 }
 
-/* specs: tables of module and frozen. */
+/* Appends " module" for each spec ({module, frozen}) that is frozen. */
 static ott_status append_specs(arena *memory, const node *specs, const char **text, const char *where) {
     static const char *const fields[] = {"module", "frozen"};
     for (const node *spec = specs->first; spec; spec = spec->next) {

@@ -1,4 +1,4 @@
-/* config/state: what was said of each key. */
+/* config/state: how each key was set. */
 #include "config/state.h"
 #include "config/value.h"
 #include <string.h>

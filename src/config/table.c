@@ -1,5 +1,5 @@
-/* config/table: the tables schema.def and choices.def expand to, and access to a config's fields through them.
- */
+/* config/table: the tables schema.def and choices.def expand to, and access to a config's fields through
+   them. */
 #include "config/table.h"
 #include <string.h>
 

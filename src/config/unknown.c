@@ -1,4 +1,4 @@
-/* config/unknown: what to say to a name that is neither in schema.def nor in compat. */
+/* config/unknown: the error message for a name that is neither in schema.def nor in compat. */
 #include "config/assign.h"
 #include <stdio.h>
 #include <string.h>
@@ -6,8 +6,7 @@
 
 enum { NAME_LIMIT = 128, CANDIDATES = 1024 };
 
-/* Names below `section` (NULL: of our own keys anywhere), by what follows it; rows for whole sections have no
- * name. */
+/* Lists the names below `section` without the section; NULL: the names of all our own keys. */
 static int names_below(const char *section, const char *out[CANDIDATES]) {
     int count, found = 0;
     const config_key *keys = table_keys(&count);
@@ -25,7 +24,7 @@ static const char *nearest_below(const char *section, const char *name) {
     return str_nearest(name, names, names_below(section, names));
 }
 
-/* synonyms.def; NULL: it is none. */
+/* The key of a name of synonyms.def, or NULL. */
 static const char *key_of_synonym(const char *name) {
     static const char *const rows[][2] = {
 #define SYNONYM(synonym, key) {synonym, key},
@@ -44,13 +43,13 @@ static const char *path_of_name(const char *name) {
     return "";
 }
 
-/* The path of the key that is meant by a name without its section, or NULL. */
+/* The path of the key with the nearest name in any section, or NULL. */
 static const char *nearest_anywhere(const char *name) {
     const char *meant = key_of_synonym(name), *near = meant ? NULL : nearest_below(NULL, name);
     return near ? path_of_name(near) : meant;
 }
 
-/* The sections of all tools, each once, as far as `memory` holds their names. */
+/* Lists the sections of all tools once. `memory` holds the names of other tools' sections. */
 static int all_sections(char memory[CANDIDATES][NAME_LIMIT / 4], const char *out[CANDIDATES]) {
     int count, found = 0;
     const config_section *ours = table_sections(&count);
@@ -87,7 +86,7 @@ static ott_status fail_section(const char *place, const char *section) {
     return status_fail(OTT_ERR_CONFIG, "%s: unknown section [%s]; the sections are %s", place, section, list);
 }
 
-/* "; the keys of [training] are ...", or nothing when only whole sections are known there. */
+/* Writes "; the keys of [training] are ...", or nothing if no single keys are known there. */
 static void list_keys(char *out, size_t size, const char *section) {
     const char *names[CANDIDATES];
     int count = names_below(section, names);

@@ -332,8 +332,7 @@ static void test_rowwise(void **state) {
     assert_false(cfg->float8.precompute_float8_dynamic_scale_for_fsdp);
     const char *line = strstr(c->log, ":6: fp8.enable_fsdp_float8_all_gather = true, ");
     assert_non_null(line);
-    line =
-        strstr(line, ":7: fp8.precompute_float8_dynamic_scale_for_fsdp = true: ignored, as AutoModel does");
+    line = strstr(line, ":7: fp8.precompute_float8_dynamic_scale_for_fsdp = true: ignored, as in AutoModel");
     assert_non_null(line);
     assert_null(strstr(strchr(line, '\n'), "as AutoModel does")); /* one line for both */
     config_close(cfg);

@@ -76,7 +76,7 @@ static void test_options(void **state) {
         for (int k = 0; k < 3 && options[i].good[k]; k++)
             config_close(case_good(c, ".toml", file_of(options[i].option, options[i].good[k]), NULL));
         for (int k = 0; k < 3 && options[i].bad[k]; k++) {
-            char wanted[200] = "means nothing for float8.recipe_name = \"";
+            char wanted[200] = "has no effect with float8.recipe_name = \"";
             strcat(strcat(strcat(wanted, options[i].bad[k]), "\"; it is for "), options[i].list);
             case_bad(c, ".toml", file_of(options[i].option, options[i].bad[k]), ":4: float8.",
                      options[i].option, wanted, NULL);

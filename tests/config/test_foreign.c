@@ -271,7 +271,7 @@ static void test_pipeline_schedules(void **state) {
     case_bad(c, ".toml", with, "schedules that split backward", NULL);
 }
 
-/* What has no effect is said in one line. */
+/* All keys without effect are logged in one line. */
 static void test_inert(void **state) {
     config_case *c = *state;
     config *cfg = case_good(
@@ -281,8 +281,8 @@ static void test_inert(void **state) {
         NULL);
     assert_non_null(strstr(
         c->log, "without effect here: ci.* (AutoModel's own tests); distributed.pipeline.*, "
-                "autopipeline.* (layers are dealt out evenly over the stages, and a micro-batch is one of "
-                "train.grad_accum_steps); _* (a name"));
+                "autopipeline.* (layers are divided evenly among the stages, and train.grad_accum_steps sets "
+                "the micro-batches); _* (names"));
     assert_int_equal(cfg->distributed.pp_schedule, PP_GPIPE);
     config_close(cfg);
 }
@@ -296,7 +296,7 @@ static const char *shared_path(char out[1024], const char *name) {
 }
 
 static bool is_answered_badly(const char *message) {
-    static const char *const bad[] = {"unknown ", "did you mean", " says again ", "is not one of",
+    static const char *const bad[] = {"unknown ", "did you mean", " sets the same key as ", "is not one of",
                                       "given twice"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (strstr(message, bad[i])) return true;

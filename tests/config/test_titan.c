@@ -178,12 +178,11 @@ static void test_offload(void **state) {
     assert_int_equal(cfg->train.offload, OFFLOAD_STATE);
     config_close(cfg);
     case_bad_argument(c, "--train.offload=all", "is not one of \"none\", \"moments\", \"state\"", NULL);
-    case_bad(
-        c, ".toml", "[train]\noffload = \"state\"\nmaster_dtype = \"bf16\"\n",
-        "with train.master_dtype = \"bf16\" products compute with them; give train.offload = \"moments\"",
-        NULL);
+    case_bad(c, ".toml", "[train]\noffload = \"state\"\nmaster_dtype = \"bf16\"\n",
+             "with train.master_dtype = \"bf16\" matrix products read them; set train.offload = \"moments\"",
+             NULL);
     case_bad(c, ".toml", "[train]\noffload = \"state\"\nmixed_precision = \"fp32\"\n",
-             "with train.mixed_precision = \"fp32\" products compute with them", NULL);
+             "with train.mixed_precision = \"fp32\" matrix products read them", NULL);
 }
 
 /* Parameters in bf16 have gradients and moments in it; a key of our own still counts. */

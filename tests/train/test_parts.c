@@ -168,7 +168,7 @@ static void parts_that_are_refused(void **state) {
         const char *parts, *message;
     } cases[] = {{"optimiser", "\"optimiser\" is no part of a checkpoint"},
                  {"optimiser", "did you mean optimizer?"},
-                 {"train_state", "neither optimizer nor lr_scheduler can go on"}};
+                 {"train_state", "optimizer and lr_scheduler cannot be loaded without train_state"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mem *account;

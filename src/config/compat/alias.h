@@ -1,42 +1,39 @@
-/*
- * config/compat/alias: other tools' names for our keys, as a table; and other tools' words for our words.
- */
+/* config/compat/alias: tables of other tools' names for our keys, and of other tools' words for our words. */
 #ifndef CONFIG_ALIAS_H
 #define CONFIG_ALIAS_H
 
 #include "config/table.h"
 #include "config/tree.h"
 
-typedef enum alias_kind {
-    ALIAS_SAME,
-    ALIAS_WORDS,
-    ALIAS_SPECIAL,
-    ALIAS_CLOSED,
-    ALIAS_IGNORED,
-    ALIAS_REFUSED,
-    ALIAS_INERT
+typedef enum alias_kind { /* the macros of aliases.def and ignored_keys.def, which explain them */
+                          ALIAS_SAME,
+                          ALIAS_WORDS,
+                          ALIAS_SPECIAL,
+                          ALIAS_CLOSED,
+                          ALIAS_IGNORED,
+                          ALIAS_REFUSED,
+                          ALIAS_INERT
 } alias_kind;
 
-/* Works out what a foreign key means. `where` begins the error message. */
+/* Applies a foreign key. `where` begins error messages. */
 typedef ott_status (*alias_function)(config *cfg, const node *value, const char *where);
 
 typedef struct config_alias {
     const char *path;
     alias_kind kind;
     const char *target;      /* SAME, WORDS, SPECIAL: our key */
-    const char *words;       /* WORDS, CLOSED: the words; IGNORED, REFUSED, INERT: what to say */
-    const char *neutral;     /* IGNORED, REFUSED */
+    const char *words;       /* WORDS, CLOSED: the words; IGNORED, REFUSED, INERT: the reason */
+    const char *neutral;     /* IGNORED, REFUSED: values that request nothing, "a|b" */
     alias_function function; /* SPECIAL */
 } config_alias;
 
 const config_alias *alias_table(int *count);
-/* The line for `path`: its own, else the longest that ends in * and covers it; NULL when there is none. */
+/* The row for `path`: an exact match, else the longest matching row that ends in *; NULL if there is none. */
 const config_alias *alias_find(const char *path);
-/* Is there a key or an alias of that name, or one below it? */
-bool alias_knows(const char *path);
-bool alias_knows_below(const char *path);
+bool alias_knows(const char *path);                         /* true if `path` is a key or an alias */
+bool alias_knows_below(const char *path);                   /* true if a key or an alias is below `path` */
 bool alias_is_below(const char *path, const char *section); /* "a.b" is below "a" */
-/* The key of the schema that a name ends in, or NULL. */
+/* The schema key that a key or an alias sets; NULL if it sets none. */
 const config_key *alias_target(const char *path);
 /* The last component of a dotted name: "AdamW" of "torch.optim.AdamW". */
 const char *alias_last_component(const char *name);
@@ -44,16 +41,15 @@ const char *alias_last_component(const char *name);
 /* A row of values.def. */
 typedef struct alias_value {
     const char *key, *patterns;
-    const char *ours; /* our word for theirs; NULL: refused */
-    const char *asks; /* by what it asks for; NULL: it is one of ours */
+    const char *ours; /* our word; NULL: the word is refused */
+    const char *asks; /* why it is refused: the unsupported feature; NULL: it is not */
 } alias_value;
 
-/* What is asked for by a word that values.def refuses for `path`, or NULL. */
+/* Why values.def refuses the word for `path`; NULL if it does not. */
 const char *alias_asked(const char *path, const char *word);
-/* What the word of another tool means as a value of the key or alias `path`; NULL: nothing is known about it.
- */
+/* The row of another tool's word for the key or alias `path`; NULL if values.def has none. */
 const alias_value *alias_value_find(const char *path, const char *word);
-/* In "theirs=ours|...": copies ours for `word` into out[64]; false when it is not there. */
+/* Finds `word` in "theirs=ours|..." and copies our word into out[64]. False if it is not listed. */
 bool alias_translate(const char *words, const char *word, char *out);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * config/compat/foreign: keys of other tools whose meaning depends on other keys, and what those tools do when a key
- * is absent. Internal to this floor.
+ * config/compat/foreign: keys of other tools that depend on further keys, and the other tools' defaults. The
+ * functions store the keys in foreign_state; the finalize functions compute our keys from it. Internal to
+ * config.
  */
 #ifndef CONFIG_FOREIGN_H
 #define CONFIG_FOREIGN_H
@@ -9,7 +10,7 @@
 #include "config/table.h"
 #include "config/tree.h"
 
-/* For which tool a file was written. */
+/* The tool that a file was written for. */
 typedef enum config_format {
     CONFIG_FORMAT_OWN,
     CONFIG_FORMAT_KEMPNER,
@@ -19,50 +20,51 @@ typedef enum config_format {
 
 typedef struct foreign_state {
     config_format config_format;
-    int fp8;                     /* a switch of its own (converters, fp8.enabled): -1 nothing said, 0, 1 */
-    int precision;               /* the format named beside it: -1 or a config_precision */
-    const char *precision_where; /* where it was named */
-    const char *ac_mode, *ac_option; /* torchtitan's activation checkpointing; NULL: not said */
-    const char *dataset_class;       /* AutoModel's, that data.format follows from; NULL: none */
-    bool mock;                       /* it is mock data */
-    const node *mock_length;         /* its tokens per row; NULL: not given */
+    int fp8;                     /* separate FP8 switch (converters, fp8.enabled): 0 or 1; -1: not given */
+    int precision;               /* separate format: a config_precision; -1: not given */
+    const char *precision_where; /* where it was given, for messages */
+    const char *ac_mode, *ac_option; /* torchtitan's activation checkpointing; NULL: not given */
+    const char *dataset_class;       /* the AutoModel class that decided data.format; NULL: none */
+    bool mock;                       /* the class is a mock data set */
+    const node *mock_length;         /* tokens per row of the mock data; NULL: not given */
     const char *mock_length_where;
-    bool adam;              /* the optimizer was named adam */
-    bool titan_schedule;    /* decay_ratio or decay_type was said */
-    double decay_ratio;     /* -1: not said */
-    int64_t schedule_total; /* steps of torchtitan's schedule; 0: those of the run */
+    bool adam;              /* optimizer.name was adam */
+    bool titan_schedule;    /* a torchtitan file, or one of its decay keys was given */
+    double decay_ratio;     /* torchtitan's; -1: not given */
+    int64_t schedule_total; /* steps of torchtitan's schedule; 0: train.max_steps */
     config_wsd_decay decay_type;
     bool automodel_schedule;   /* an AutoModel file has a schedule */
-    int64_t decay_total;       /* AutoModel's decay steps, which count the warmup; 0: not said */
-    double min_lr;             /* AutoModel's absolute last learning rate; -1: not said */
-    bool mx;                   /* torchtitan's converters ask for MX */
-    bool mx_rounds_up;         /* its MX recipe; torchao's default rounds scales down */
-    config_list mx_filter;     /* layers its MX converter leaves out */
-    bool te_fp8;               /* AutoModel's model.backend.te_fp8 is there */
-    bool te_experts;           /* and its experts are TransformerEngine's */
-    const char *expert_recipe; /* of torchtitan's converter of grouped products; NULL: none */
-    bool only_experts;         /* its converters name no other layers */
-    const char *family;        /* torchtitan's model by its own name here, "qwen3"; NULL: not said */
-    const char *flavor;        /* and its size, by torchtitan's name; NULL: not said */
+    int64_t decay_total;       /* AutoModel's decay steps including the warmup; 0: not given */
+    double min_lr;             /* AutoModel's last learning rate (absolute); -1: not given */
+    bool mx;                   /* torchtitan's converters include MX */
+    bool mx_rounds_up;         /* the MX recipe rounds scales up; torchao's default rounds down */
+    config_list mx_filter;     /* layers that the MX converter skips */
+    bool te_fp8;               /* AutoModel's model.backend.te_fp8 is on */
+    bool te_experts;           /* AutoModel's model.backend.experts is TransformerEngine */
+    const char *expert_recipe; /* of torchtitan's grouped_mm converter; NULL: none */
+    bool only_experts;         /* torchtitan's converters include no other layers */
+    const char *family;        /* torchtitan's model.name as our family, "qwen3"; NULL: not given */
+    const char *flavor;        /* torchtitan's model.flavor; NULL: not given */
     const char *flavor_where;
-    bool from_config; /* AutoModel's model takes its shape from a folder, not its weights, */
-    bool loads_base;  /* unless it is told to */
+    bool from_config; /* AutoModel's model uses a folder's config.json with random weights */
+    bool loads_base;  /* load_base_model: use the folder's weights anyway */
 } foreign_state;
 
-void foreign_open(foreign_state *f);
-/* Which tool a file's sections belong to. */
+void foreign_open(foreign_state *f); /* resets all members to "not given" */
+/* Detects the tool that a file was written for from its sections. */
 config_format config_format_detect(const node *root);
-/* Gives keys the file left out the defaults of the tool it was written for. */
+/* Sets the keys that a file does not give to the defaults of the file's tool. */
 ott_status config_format_defaults(config *cfg);
-/* Our own key was set: what a foreign key said about the same thing no longer counts. */
+/* Call after one of our own keys was set: it overrides foreign keys for the same setting. */
 void foreign_key_was_set(config *cfg, const config_key *key);
-/* Works out values that follow from several keys; may be repeated. */
+/* Computes our keys that follow from several foreign keys. May be called repeatedly. */
 ott_status foreign_finalize(config *cfg);
-/* The same for FP8 only. */
+/* The FP8 part of foreign_finalize. */
 ott_status foreign_finalize_float8(config *cfg);
-/* The part of it that is about the model. */
+/* The model part of foreign_finalize. */
 ott_status foreign_finalize_model(config *cfg);
 
+/* An alias_function for each SPECIAL row of aliases.def. */
 ott_status foreign_model_name(config *cfg, const node *value, const char *where);
 ott_status foreign_flavor(config *cfg, const node *value, const char *where);
 ott_status foreign_model_target(config *cfg, const node *value, const char *where);

@@ -1,13 +1,13 @@
 /*
- * config/compat/reasons: what other tools' files ask for and Ottava has not, once each. Keys and values that ask for
- * the same are reported together, by this text. Internal to this floor.
+ * config/compat/reasons: messages about unsupported features that other tools' files request. Keys and values
+ * with the same text are reported in one line. Internal to config.
  */
 #ifndef CONFIG_REASONS_H
 #define CONFIG_REASONS_H
 
 #define NO_QLORA                                                                                             \
-    "QLoRA (base weights in 4 or 8 bits under adapters) is not built yet; --quantization=none goes on "      \
-    "without"
+    "QLoRA (adapters on base weights of 4 or 8 bits) is not built yet; --quantization=none trains without "  \
+    "it"
 #define NO_QAT       "quantization-aware training is not built yet; FP8 training is [float8]"
 #define NO_FP4       "training in 4-bit formats is not built yet; the smallest format is FP8"
 #define NO_VLM       "vision-language models are not built yet"
@@ -26,8 +26,7 @@
 #define NO_PREDICTION   "multi-token prediction is not built yet"
 #define NO_STATE_SPACE  "state-space (Mamba) layers are not built yet"
 #define NO_LINEAR       "linear attention is not built yet"
-#define NO_LAUNCHER                                                                                          \
-    "this program trains, it is no job launcher: start it with the cluster's own (sbatch, sky, kubectl)"
+#define NO_LAUNCHER     "Ottava is no job launcher: start it with the cluster's own (sbatch, sky, kubectl)"
 #define NO_GPU                                                                                               \
     "each process takes one GPU: mpirun -np N ottava train ... --train.device=cuda starts N of them"
 #define NO_PYTHON     "Python modules cannot be loaded"
