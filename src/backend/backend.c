@@ -1,4 +1,4 @@
-/* backend/backend: a device by its name. */
+/* backend/backend: opens a device by its name. */
 #include "backend/backend.h"
 #include "backend/loader.h"
 #include "base/str.h"
@@ -30,7 +30,7 @@ static ott_status fail_name(const char *name) {
                        nearest ? "\"?" : "");
 }
 
-/* "cuda", "cuda:12": the index of the GPU; -1: it is no such name. */
+/* Returns the GPU's index in "cuda" (0) or "cuda:12"; -1 if name is no GPU. */
 static int gpu_index(const char *name) {
     if (strcmp(name, "cuda") == 0) return 0;
     const char *digits = str_starts_with(name, "cuda:") ? name + 5 : "";
@@ -38,7 +38,7 @@ static int gpu_index(const char *name) {
     return count == 0 || count > 3 || digits[count] ? -1 : atoi(digits);
 }
 
-/* A CUDA backend that lacks an op is not used: a run would fail in its middle. */
+/* Refuses a CUDA backend that lacks ops, because a run would fail later. */
 static ott_status find_plugin(const plugin **out) {
     char missing[LOADER_TEXT];
     TRY(loader_find(out));
@@ -49,7 +49,7 @@ static ott_status find_plugin(const plugin **out) {
         missing);
 }
 
-/* The GPU that "cuda" is. A process that sees one only was given it, whatever its number among others. */
+/* Chooses the GPU for "cuda": the only visible one, else the one with the number of the local rank. */
 static ott_status choose_gpu(const plugin *p, const backend_choice *c, int *index) {
     int count;
     TRY(p->count(loader_services(), &count));
@@ -85,7 +85,8 @@ static bool can_run(const device *d, const recipe *r) {
     return !r || backend_check_recipe(d->can, r) == OTT_OK;
 }
 
-/* A GPU that can do what is asked for; false: none is here, or, as `why` then says, the one that is cannot. */
+/* Opens a GPU that can run the recipes. On failure returns false, with the reason in status_text(). *is_here:
+   this machine has a GPU. */
 static bool try_gpu(const backend_choice *c, mem *account, device **out, bool *is_here) {
     const plugin *p;
     backend_choice gpu = *c;
@@ -134,7 +135,7 @@ bool backend_has_cuda(void) {
     return find_plugin(&p) == OTT_OK;
 }
 
-/* In a device that is opened for it. */
+/* Checks the recipe on the opened device. */
 static ott_status check_device(const char *name, const recipe *r, mem *account) {
     device *d;
     TRY(backend_open(&(backend_choice){.name = name, .threads = 1}, account, &d));

@@ -1,52 +1,55 @@
-/* backend/backend: the backends of this build, and a device by its name. The one door between them and all
-   that computes: nothing else includes a backend's header. */
+/* backend/backend: opens the backends' devices by name. No other file includes a backend's headers. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
 #include "base/log.h"
 #include "tensor/device.h"
 
-/* A device that is asked for. */
+/* The device to open. */
 typedef struct backend_choice {
-    const char *name;     /* "cpu"; "cuda", "cuda:1": a GPU; "auto" or NULL: the best there is */
-    int threads;          /* of the host that it may use, 0: all cores */
-    const recipe *recipe; /* that linear layers are to run under: auto takes no GPU that cannot; NULL: any */
-    const recipe *second_recipe; /* and those of a second model */
-    /* on a GPU, formats and scales that its tensor cores do not have are computed all the same, slowly */
+    /* "cpu"; "cuda" or "cuda:1": a GPU; "auto" or NULL: a GPU if possible, else the CPU */
+    const char *name;
+    int threads;          /* host threads; 0: all cores */
+    const recipe *recipe; /* recipe of the linear layers: "auto" takes no GPU that cannot run it. NULL: any */
+    const recipe *second_recipe; /* recipe of a second model; NULL: none */
+    /* on a GPU: compute formats and scales that its tensor cores lack, slowly */
     bool emulates;
-    int local_rank,
-        local_ranks; /* which of how many processes on this machine asks; "cuda" is the GPU of that number, or
-                                    the only one that this process sees. 0 of 0: it is alone */
+    /* This process's local rank and the number of processes on this machine; 0 and 0: a single process. "cuda" is
+       the GPU with the number local_rank, or the only visible one. */
+    int local_rank, local_ranks;
     const logger *log; /* NULL: silent */
 } backend_choice;
 
-/* Opens a device; `threads` of the host that it may use, 0: all cores. It is closed with device_close; account outlives it. */
+/* Opens a device with `threads` host threads (0: all cores). Close it with device_close, before the
+   account. */
 typedef ott_status backend_open_fn(mem *account, int threads, device **out);
 
-/* GPUs are opened by a plugin (backend/loader.h). Of auto the log says that it takes a GPU, or why one that is here is not
-   taken; of a CPU that nothing stands beside, its debug lines. OTT_ERR_UNSUPPORTED, OTT_ERR_DEVICE: there is such a device, but
-   not here; OTT_ERR_ARGUMENT: there is none. */
+/* Opens a device; a plugin opens GPUs (backend/loader.h). With "auto" the log gives the device, and warns if
+   there is a GPU that cannot be used. OTT_ERR_UNSUPPORTED or OTT_ERR_DEVICE: the device is not available on
+   this machine. OTT_ERR_ARGUMENT: there is no device with this name. */
 ott_status backend_open(const backend_choice *choice, mem *account, device **out);
-/* OTT_ERR_ARGUMENT: no device has this name, here or elsewhere. */
+/* Returns OTT_ERR_ARGUMENT if the name is never a device's name, on any machine. */
 ott_status backend_check_name(const char *name);
-/* Is there a CUDA backend, whole, whatever GPUs there are? */
+/* True if there is a complete CUDA plugin, with or without a GPU. */
 bool backend_has_cuda(void);
-/* Would it be opened, and can it run linear layers under the recipe? r may be NULL. */
+/* Checks that the device can be opened and can run linear layers under the recipe (NULL: any). */
 ott_status backend_check(const char *name, const recipe *r);
 
-/* The unit that computes products of this format and that device_peak measures: "fp32 multiply-add". Formats with the same unit
-   have the same text. Returns NULL for a GPU, which has its data sheet's peaks. */
+/* The unit that computes products of this format and that device_peak measures: "fp32 multiply-add". Formats
+   with the same unit have the same text. NULL for a GPU, because its data sheet gives its peaks. */
 const char *backend_peak_unit(const device *d, ott_dtype format);
 
-/* Does the device compute products of ACCUMULATE_TILE32 with a tile unit? */
+/* True if the device computes ACCUMULATE_TILE32 products with a tile unit. */
 bool backend_has_tiles(const device *d);
-/* Measures for some milliseconds how many times as fast an FP8 product is in the order ACCUMULATE_TILE32 as in one chain, on a
-   device with a tile unit. *out is 0 on any other device. */
+/* On a device with a tile unit, measures for some milliseconds the speed of an ACCUMULATE_TILE32 product
+   relative to one in a single chain. *out is 0 on other devices. */
 ott_status backend_tiles_speed(device *d, double *out);
-/* Why a CPU device does not use the tile unit of its processor. Returns NULL if it does, or if there is none. */
+/* Returns the reason why a CPU device does not use its processor's tile unit; NULL if it does or there is
+   none. */
 const char *backend_tiles_refusal(const device *d);
 
-/* Not defined here. A test program that defines it has its device opened where the CPU's would be; NULL: no. */
+/* Not defined in the library. A test program that defines it opens its own device instead of the CPU. NULL:
+   the CPU. */
 backend_open_fn *backend_for_tests(void) __attribute__((weak));
 
 #endif

@@ -50,7 +50,7 @@ static bool is_folder(const char *path) {
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-/* The folder of the program or library that this code is in. */
+/* Writes the folder of the program or library that contains this code. */
 static bool own_folder(char out[PATH_MAX]) {
     static const char here;
     Dl_info info;
@@ -62,8 +62,8 @@ static bool own_folder(char out[PATH_MAX]) {
     return true;
 }
 
-/* dlopen that keeps the first reason why a file that is there was not opened. It gets a full path: it searches the system's
-   folders for a name without a slash. */
+/* Opens a library and keeps the first error of an existing file. Passes a full path, because dlopen searches
+   the system's folders for a name without a slash. */
 static void *try_file(const char *path, char reason[LOADER_TEXT]) {
     char full[PATH_MAX];
     if (!realpath(path, full)) return NULL;
@@ -119,7 +119,7 @@ static const plugin *ask_library(void *library, char reason[LOADER_TEXT]) {
 }
 
 static struct {
-    const plugin *plugin; /* NULL: not found yet */
+    const plugin *plugin; /* NULL: not loaded yet */
     pthread_mutex_t lock;
 } loaded = {.lock = PTHREAD_MUTEX_INITIALIZER};
 

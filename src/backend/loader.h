@@ -1,6 +1,6 @@
-/* backend/loader: finds the CUDA plugin (backend/plugin.h): where the environment variable OTTAVA_CUDA_PATH
-   says, a file or a folder; else in the folder of this program or library, or in ../lib of that folder, and
-   nowhere else. It is loaded once, on the first call, and stays. */
+/* backend/loader: finds and loads the CUDA plugin (backend/plugin.h). It looks at the file or folder in the
+   environment variable OTTAVA_CUDA_PATH; if unset, in the folder of this program or library and in its
+   ../lib. The plugin stays loaded. */
 #ifndef BACKEND_LOADER_H
 #define BACKEND_LOADER_H
 
@@ -10,11 +10,12 @@
 #define LOADER_VARIABLE "OTTAVA_CUDA_PATH"
 enum { LOADER_TEXT = 768 };
 
-/* OTT_ERR_UNSUPPORTED says where it was looked for and why it is not there, and the way out. */
+/* Loads the plugin on the first call. OTT_ERR_UNSUPPORTED gives the searched places, the reason, and what to
+   do. */
 ott_status loader_find(const plugin **out);
-/* What it is given of this library. */
+/* Returns the library's functions for the plugin. */
 const plugin_services *loader_services(void);
-/* The names of the ops that it has not, "rope, adamw"; how many. */
+/* Writes the names of the ops that the plugin lacks, "rope, adamw". Returns their number. */
 int loader_list_missing(const plugin *p, char out[LOADER_TEXT]);
 
 #endif

@@ -1,6 +1,6 @@
-/* backend/plugin: the boundary to a backend in a shared library of its own, which is found when it is asked
-   for. The library exports one function, plugin_entry. It is of this very build of the source, or it is
-   refused: what passes the boundary are tables and structs, and plugin_abi() is a number of their layout. */
+/* backend/plugin: the interface to a backend in a shared library, which exports one function, plugin_entry.
+   Only tables and structs are exchanged. plugin_abi() is a hash of their layout: a library built from other
+   sources is refused. */
 #ifndef BACKEND_PLUGIN_H
 #define BACKEND_PLUGIN_H
 
@@ -8,7 +8,7 @@
 #include "tensor/exec.h"
 #include "tensor/group.h"
 
-/* What it needs of the library that opens it: errors and memory, which are that library's own. */
+/* Functions of the main library for the plugin, so that both share errors and memory accounts. */
 typedef struct plugin_services {
     ott_status (*fail)(ott_status code, const char *text);    /* status_fail */
     ott_status (*context)(ott_status code, const char *text); /* status_context */
@@ -17,23 +17,24 @@ typedef struct plugin_services {
     void (*free)(mem *m, void *block);       /* mem_free */
 } plugin_services;
 
-/* A finding about this machine: what was looked for, whether it is as it should be, what was found, and, where it is not, the
-   way out. Texts are valid during the call. */
+/* Called for each finding about this machine: what was checked, whether it is good, what was found, and if
+   not good, what to do (else NULL). Texts are valid during the call. */
 typedef void (*plugin_finding)(void *user, bool good, const char *what, const char *found,
                                const char *way_out);
 
 typedef struct plugin {
-    uint64_t abi;        /* plugin_abi() as the plugin was built */
-    const op_table *ops; /* of every device it opens */
-    /* How many devices there are. OTT_ERR_DEVICE: none, and why. `services` stay valid, here and below. */
+    uint64_t abi;        /* plugin_abi() at the plugin's build */
+    const op_table *ops; /* op table of all its devices */
+    /* Counts the devices. OTT_ERR_DEVICE with the reason if there are none. `services` must stay valid, here
+       and below. */
     ott_status (*count)(const plugin_services *services, int *out);
-    /* The device of that index; emulates: as backend_choice has it (backend/backend.h). */
+    /* Opens the device with this index. emulates: as in backend_choice (backend/backend.h). */
     ott_status (*open)(const plugin_services *services, mem *account, int index, bool emulates, device **out);
-    /* Drivers, devices and libraries. */
+    /* Reports drivers, devices and libraries. */
     void (*inspect)(plugin_finding report, void *user);
 } plugin;
 
-/* What the library exports. */
+/* The function that the library exports. */
 const plugin *plugin_entry(void);
 #define PLUGIN_SYMBOL "plugin_entry"
 
@@ -41,7 +42,7 @@ static inline uint64_t plugin_mix(uint64_t hash, uint64_t value) {
     return (hash ^ value) * UINT64_C(0x100000001b3); /* FNV-1a */
 }
 
-/* The same for builds whose ops and structs are the same. */
+/* Returns a hash of the ops and struct sizes. */
 static inline uint64_t plugin_abi(void) {
     static const char ops[] =
 #define OP(name, ...) #name "(" #__VA_ARGS__ ")"

@@ -1,4 +1,4 @@
-/* fp8/cast: numbers and arrays of any format, by fp8/narrow. */
+/* fp8/cast: casts of numbers and arrays of any format, with fp8/narrow. */
 #include "fp8/narrow.h"
 
 uint8_t cast_to_e4m3(float x, cast_mode mode) {
@@ -46,8 +46,8 @@ float cast_from_f16(uint16_t h) {
     return h & 0x8000u ? -x : x;
 }
 
-/* The power of two nearest to x, a tie going to the even exponent byte; NaN for what has no logarithm (zero
- * is 2^-127). */
+/* Rounds x to the nearest power of two; a tie goes to the even exponent byte. Zero gives 2^-127. Negative
+   numbers, infinity and NaN give NaN. */
 static uint8_t e8m0_from_float(float x) {
     uint32_t bits = fmath_bits(x);
     if (isnan(x) || x < 0.0f) return 255;
@@ -100,7 +100,7 @@ void cast_in_place(void *data, ott_dtype from, ott_dtype to, int64_t count) {
     if (from == to) return;
     bool widens = dtype_bytes(to) > dtype_bytes(from);
     for (int64_t i = 0; i < count; i++) {
-        int64_t at = widens ? count - 1 - i : i; /* what is not read yet is not overwritten */
+        int64_t at = widens ? count - 1 - i : i; /* in this order no unread element is overwritten */
         cast_store(data, to, at, cast_load(data, from, at));
     }
 }

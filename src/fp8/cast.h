@@ -1,10 +1,10 @@
 /*
- * fp8/cast: one number from one format to another: the definition every backend equals bit for bit.
+ * fp8/cast: casts of single numbers between formats. All backends must give the same bits.
  *
- * Rounding is to nearest even (or stochastic), subnormals are kept, -0 is kept. Overflow and infinity
- * saturate to the largest finite value (CAST_SATURATE) or follow OCP OFP8 (CAST_OVERFLOW: E4M3 NaN with the
- * sign kept, E5M2 infinity). A NaN becomes 0x7F in every mode, as the GPU's conversion gives it. (OCP OFP8
- * v1.0; cuda_fp8.h.)
+ * Rounding is to nearest even or stochastic. Subnormals and -0 are kept. Overflow and infinity saturate to
+ * the largest finite value (CAST_SATURATE) or follow OCP OFP8 (CAST_OVERFLOW: E4M3 gives NaN with the sign
+ * kept, E5M2 infinity). A NaN becomes 0x7F in both modes, as in the GPU's conversion (OCP OFP8 v1.0;
+ * cuda_fp8.h).
  */
 #ifndef FP8_CAST_H
 #define FP8_CAST_H
@@ -15,7 +15,7 @@
 typedef enum cast_mode { CAST_SATURATE, CAST_OVERFLOW } cast_mode;
 typedef enum cast_rounding { ROUND_NEAREST, ROUND_STOCHASTIC } cast_rounding;
 
-/* bf16: NaN becomes 0x7FFF (as CUDA gives it). fp16: IEEE; NaN becomes 0x7FFF; overflow gives infinity. */
+/* bf16: NaN becomes 0x7FFF, as in CUDA. fp16: IEEE; NaN becomes 0x7FFF; overflow gives infinity. */
 ANYWHERE uint16_t cast_to_bf16(float x) {
     uint32_t u = fmath_bits(x);
     if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
@@ -31,11 +31,11 @@ uint8_t cast_to_e4m3(float x, cast_mode mode);
 uint8_t cast_to_e5m2(float x, cast_mode mode);
 float cast_from_e4m3(uint8_t code);
 float cast_from_e5m2(uint8_t code);
-/* FP8 code of x in format d (E4M3 or E5M2). */
+/* Returns the FP8 code of x in format d (E4M3 or E5M2). */
 uint8_t cast_to_fp8(float x, ott_dtype d, cast_mode mode);
 float cast_from_fp8(uint8_t code, ott_dtype d);
-/* Stochastic rounding: the neighbour away from zero is taken with probability equal to x's distance from the
-   one towards zero, in units of their gap, using the random word `random` (uniform 32 bits). */
+/* Stochastic rounding: rounds away from zero with a probability equal to the distance from the neighbor
+   towards zero, in units of the gap. `random`: 32 uniform random bits. */
 uint8_t cast_to_fp8_stochastic(float x, ott_dtype d, cast_mode mode, uint32_t random);
 
 /* E8M0: a power of two 2^(code-127); 255 is NaN. */
@@ -44,10 +44,10 @@ ANYWHERE float cast_from_e8m0(uint8_t code) {
     return fmath_from_bits(code == 0 ? 0x00400000u : (uint32_t)code << 23); /* 2^-127 is subnormal in fp32 */
 }
 
-/* Element `index` of an array of format d as float, and back (nearest even, saturating for FP8). */
+/* Element `index` of an array of format d, as float, and back (nearest even; FP8 saturates). */
 float cast_load(const void *data, ott_dtype d, int64_t index);
 void cast_store(void *data, ott_dtype d, int64_t index, float value);
-/* An array of one format becomes one of another, where it is; there is room for either. */
+/* Converts an array in place. The memory must have room for both formats. */
 void cast_in_place(void *data, ott_dtype from, ott_dtype to, int64_t count);
 
 #endif

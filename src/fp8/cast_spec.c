@@ -1,11 +1,11 @@
-/* fp8/cast_spec: what makes two of them the same. */
+/* fp8/cast_spec: comparison of cast specs. */
 #include "fp8/cast_spec.h"
 
 bool cast_spec_is_fp8(const cast_spec *s) {
     return dtype_is_fp8(s->format);
 }
 
-/* `infinite` follows from the granularity and from what is cast (quant_spec_from). */
+/* Ignores `infinite`, which follows from the granularity and the source's format (quant_spec_from). */
 static bool scale_options_equal(const scale_options *a, const scale_options *b) {
     return a->rule == b->rule && a->power_of_two == b->power_of_two && a->epsilon == b->epsilon &&
            a->margin == b->margin;

@@ -1,4 +1,5 @@
-/* fp8/cast_spec: how one use of one tensor is cast: format, scales, rounding, and which amax. */
+/* fp8/cast_spec: how a tensor is cast for one of its uses: format, granularity, scale, rounding, and which
+   amax. */
 #ifndef FP8_CAST_SPEC_H
 #define FP8_CAST_SPEC_H
 
@@ -7,23 +8,22 @@
 #include "fp8/scale.h"
 
 typedef enum amax_policy {
-    AMAX_CURRENT, /* the scale follows from this tensor's own amax */
-    AMAX_DELAYED  /* from those of earlier steps (fp8/history.h); this tensor's amax is recorded */
+    AMAX_CURRENT, /* the scale is computed from this tensor's own amax */
+    AMAX_DELAYED  /* from the amaxes of earlier steps (fp8/history.h); this tensor's amax is recorded */
 } amax_policy;
 typedef enum amax_algorithm { AMAX_MAX, AMAX_MOST_RECENT } amax_algorithm;
 
-/* A user's own rules of delayed scaling; a NULL member is the published one. Run on the host between steps.
- */
+/* A user's own rules for delayed scaling; NULL: the published rule. Called on the host between steps. */
 typedef struct delayed_callbacks {
-    /* The amax to scale by: amax_history[length], the newest last. */
+    /* Returns the amax to scale by. amax_history[length]: the newest is last. */
     float (*amax)(void *user, const float *amax_history, int64_t length);
-    /* The new scale. max: the format's largest value. */
+    /* Returns the new scale. max: the format's largest value. */
     float (*scale)(void *user, float amax, float old_scale, float max, int margin);
     void *user;
 } delayed_callbacks;
 
-/* One use of one tensor. format F32, BF16 or F16 means the use stays in high precision and the rest is
- * ignored. */
+/* The cast for one use of a tensor. Format F32, BF16 or F16: the use is in high precision and all other
+   members are ignored. */
 typedef struct cast_spec {
     ott_dtype format;
     granularity grain;
@@ -31,15 +31,15 @@ typedef struct cast_spec {
     cast_mode mode;
     cast_rounding rounding;
     amax_policy policy;
-    /* AMAX_DELAYED only */
+    /* members for AMAX_DELAYED only */
     amax_algorithm algorithm;
-    int history;                        /* length of the amax history, this step's included */
-    bool reduce;                        /* the largest amax of all ranks of the amax group counts */
-    const delayed_callbacks *callbacks; /* NULL: none; borrowed */
+    int history;                        /* length of the amax history, including this step */
+    bool reduce;                        /* true: take the maximum amax over the ranks of the amax group */
+    const delayed_callbacks *callbacks; /* NULL: none; not owned */
 } cast_spec;
 
 bool cast_spec_is_fp8(const cast_spec *s);
-/* In what they do: fields that a format or a policy ignores do not count. */
+/* True if both cast in the same way. Members that the format or policy ignores are not compared. */
 bool cast_spec_equal(const cast_spec *a, const cast_spec *b);
 
 #endif

@@ -1,4 +1,4 @@
-/* fp8/dtype: the facts table of number formats. */
+/* fp8/dtype: the table of number formats. */
 #include "fp8/dtype.h"
 
 #include <stddef.h>
@@ -28,7 +28,7 @@ const char *dtype_name(ott_dtype d) {
     case OTT_I64: return "i64";
     case OTT_DTYPE_COUNT: break;
     }
-    return "unknown"; /* so that a message about a bad value can be written with it */
+    return "unknown"; /* so that a message about an invalid value can be written */
 }
 
 const char *dtype_safetensors_name(ott_dtype d) {

@@ -5,8 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Each use of a tensor is a GEMM's operand: MN (M of operand A, N of operand B) by K, the contraction. Its MN are rows in
-   the rowwise use, columns in the columnwise one. X(constant, name, mn, k), the block that shares a scale; 0: all of them. */
+/* Each use of a tensor is a GEMM operand with MN rows (M for operand A, N for B) and K columns, the
+   contraction dimension. In the columnwise use, MN are the tensor's columns. X(constant, name, mn, k): size
+   of the block with one scale; 0: the full dimension. */
 #define GRANULARITY_MAP(X)                                                                                   \
     X(TENSOR, "tensor", 0, 0)                                                                                \
     X(ROW, "row", 1, 0)                                                                                      \
@@ -21,18 +22,18 @@ typedef enum granularity {
         GRANULARITY_COUNT
 } granularity;
 
-/* The elements that share a scale; INT64_MAX for all of them. */
+/* Size of the block with one scale; INT64_MAX: the full dimension. */
 typedef struct scale_block {
     int64_t mn, k;
 } scale_block;
 
 scale_block granularity_block(granularity g);
 const char *granularity_name(granularity g); /* "1x128" */
-/* Is K cut into blocks? */
+/* True if K is split into blocks. */
 bool granularity_is_block(granularity g);
-/* How many blocks there are along MN. */
+/* Returns the number of blocks along MN. */
 int64_t granularity_mn_groups(granularity g, int64_t mn);
-/* How many scales a use of mn x k elements has. */
+/* Returns the number of scales of a use with mn x k elements. */
 int64_t granularity_groups(granularity g, int64_t mn, int64_t k);
 
 #endif

@@ -1,35 +1,35 @@
 /*
- * fp8/history: the update rule of delayed scaling (TransformerEngine's fused update, DelayedScaling recipe):
- * the scale of the next step from the largest magnitudes of this step and those before it. Pure functions.
+ * fp8/history: the update rule of delayed scaling, as in TransformerEngine's DelayedScaling recipe: computes
+ * the next step's scale from the amaxes of this and earlier steps. Pure functions.
  *
- * `seen` is the largest magnitude recorded since the last update, 0 when the tensor was not used. The amax_history
- * holds the spec's `history` magnitudes, the newest last (0 where there was none); between updates its last
- * place is 0 and waits for `seen`. When seen is 0 nothing changes ("roll only if seen"): a module that did
- * not run keeps its amax_history. Else seen takes the last place; the amax is the amax_history's largest member (NaN
- * ignored) or seen, by the algorithm; a finite amax above 0 gives the scale max / 2^margin / amax (FLT_MAX
- * when that is infinite), any other leaves the scale as it was; and the amax_history moves on by one, losing its
- * oldest member.
+ * `seen` is the largest amax since the last update; 0 if the tensor was not used. amax_history holds
+ * spec->history amaxes, the newest last; unused entries are 0. Between updates the last entry is 0.
+ *
+ * An update with seen = 0 changes nothing, so a module that did not run keeps its history. Otherwise seen
+ * becomes the last entry. The amax is then the history's maximum (NaN ignored) or seen, by the algorithm. A
+ * finite amax above 0 gives the scale max / 2^margin / amax (FLT_MAX if that is infinite); any other amax
+ * keeps the scale. Finally the history shifts by one and drops its oldest entry.
  */
 #ifndef FP8_HISTORY_H
 #define FP8_HISTORY_H
 
 #include "fp8/recipe.h"
 
-/* amax_history[spec->history] and *scale are updated; callbacks of the spec are called in their rules' place. */
+/* Updates amax_history[spec->history] and *scale. The spec's callbacks replace their rules. */
 void history_update(const cast_spec *spec, float seen, float *amax_history, float *scale);
-/* What a tensor's amax adds to what was seen: the larger one. An amax that is not finite is left out, so that
-   one bad step cannot freeze the scale for the length of the amax_history (TransformerEngine records it). */
+/* Returns the new `seen` after a cast with this amax: the maximum. A non-finite amax is ignored, so that one
+   bad step cannot freeze the scale for the history's length (TransformerEngine records it). */
 ANYWHERE float history_record(float seen, float amax) {
     return isfinite(amax) && amax > seen ? amax : seen;
 }
-/* The published rule's scale. max: the format's largest value. */
+/* Returns the scale by the published rule. max: the format's largest value. */
 ANYWHERE float history_scale(float max, int margin, float amax, float old_scale) {
     if (!isfinite(amax) || !(amax > 0.0f)) return old_scale;
     float scale = ldexpf(max, -margin) / amax;
     return isinf(scale) ? FLT_MAX : scale;
 }
-/* A amax_history of another length: keeps the newest members; new ones, at the old end, are 0. (TransformerEngine
-   keeps the first rows, which breaks its own order.) */
+/* Changes a history's length: keeps the newest entries and puts 0 before them. (TransformerEngine keeps the
+   first entries, which breaks its own order.) */
 void history_resize(const float *from, int64_t from_count, float *to, int64_t to_count);
 
 #endif

@@ -1,26 +1,26 @@
-/* fp8/narrow: conversions between fp32 and the formats narrower than it, in integer arithmetic: the definition behind
-   fp8/cast, for a GPU's kernels as well. */
+/* fp8/narrow: conversions between fp32 and narrower formats in integer arithmetic, for CPU and GPU. fp8/cast
+   uses them. */
 #ifndef FP8_NARROW_H
 #define FP8_NARROW_H
 
 #include "fp8/cast.h"
 
-/* A sign-magnitude format narrower than fp32; as codes ascend, so do the magnitudes they stand for. */
+/* A sign-magnitude format narrower than fp32. Larger codes have larger magnitudes. */
 typedef struct narrow_format {
     int mantissa_bits, bias;
     uint32_t largest;  /* code of the largest finite magnitude */
-    uint32_t overflow; /* code of what lies beyond it: infinity, or E4M3's NaN */
+    uint32_t overflow; /* code of any larger magnitude: infinity, or E4M3's NaN */
 } narrow_format;
 
-/* Of E4M3, E5M2 or F16. */
+/* d: E4M3, E5M2 or F16. */
 ANYWHERE narrow_format narrow_of(ott_dtype d) {
     const narrow_format e4m3 = {3, 7, 0x7e, 0x7f}, e5m2 = {2, 15, 0x7b, 0x7c}, f16 = {10, 15, 0x7bff, 0x7c00};
     return d == OTT_E4M3 ? e4m3 : d == OTT_E5M2 ? e5m2 : f16;
 }
 
-/* The code at or below a non-NaN magnitude (fp32 bits without sign; the exponent has no upper bound here) and
-   how far the magnitude lies towards the next code, in units of 2^-32: exact unless it is below 2^-8 of the
-   way. */
+/* Returns the largest code at or below a non-NaN magnitude (fp32 bits without sign; the exponent is not
+   limited to the format's range). *fraction: the distance to this code in units of 2^-32 of the gap to the
+   next one; exact unless it is below 2^-8 of the gap. */
 ANYWHERE uint32_t narrow_truncate(uint32_t magnitude, narrow_format f, uint64_t *fraction) {
     int biased = (int)(magnitude >> 23);
     uint64_t significand = (magnitude & 0x7fffffu) | (biased > 0 ? 0x800000u : 0u);
@@ -30,7 +30,8 @@ ANYWHERE uint32_t narrow_truncate(uint32_t magnitude, narrow_format f, uint64_t 
     if (shift > 63) shift = 63;
     uint64_t rest = significand & (((uint64_t)1 << shift) - 1);
     *fraction = (rest << 32) >> shift;
-    /* A normal number's hidden bit adds one to the exponent field, a subnormal has none: hence the -1. */
+    /* The -1: a normal number's hidden bit adds one to the exponent field. A subnormal has no hidden bit and
+       exponent field 0. */
     return ((uint32_t)(kept + f.bias - 1) << f.mantissa_bits) + (uint32_t)(significand >> shift);
 }
 
@@ -39,7 +40,7 @@ ANYWHERE uint32_t narrow_limit(uint32_t code, narrow_format f, cast_mode mode) {
     return mode == CAST_SATURATE ? f.largest : f.overflow;
 }
 
-/* Code of a non-NaN magnitude, to nearest even. */
+/* Returns the code of a non-NaN magnitude, rounded to nearest even. */
 ANYWHERE uint32_t narrow_nearest(uint32_t magnitude, narrow_format f, cast_mode mode) {
     const uint64_t middle = (uint64_t)1 << 31;
     uint64_t fraction;
@@ -48,7 +49,7 @@ ANYWHERE uint32_t narrow_nearest(uint32_t magnitude, narrow_format f, cast_mode 
     return narrow_limit(code, f, mode);
 }
 
-/* Value of a finite code without sign. */
+/* Returns the value of a finite code without sign. */
 ANYWHERE float narrow_widen(uint32_t code, narrow_format f) {
     uint32_t exponent = code >> f.mantissa_bits;
     uint32_t mantissa = code & ((1u << f.mantissa_bits) - 1);
@@ -57,13 +58,13 @@ ANYWHERE float narrow_widen(uint32_t code, narrow_format f) {
     return fmath_from_bits((exponent + (uint32_t)(127 - f.bias)) << 23 | mantissa << (23 - f.mantissa_bits));
 }
 
-/* Value of a code of an IEEE-like format: a full exponent means infinity or NaN. */
+/* Returns the value of a code of an IEEE-like format, in which a full exponent means infinity or NaN. */
 ANYWHERE float narrow_widen_ieee(uint32_t code, narrow_format f) {
     if (code > f.overflow) return NAN;
     return code == f.overflow ? INFINITY : narrow_widen(code, f);
 }
 
-/* FP8 code of x in format d (E4M3 or E5M2), to nearest even, and the value of a code. */
+/* The FP8 code of x in format d (E4M3 or E5M2), rounded to nearest even; and a code's value. */
 ANYWHERE uint8_t narrow_to_fp8(float x, ott_dtype d, cast_mode mode) {
     uint32_t bits = fmath_bits(x), magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return 0x7f;

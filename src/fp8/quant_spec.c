@@ -1,4 +1,4 @@
-/* fp8/quant_spec: what both uses of a tensor have in common. */
+/* fp8/quant_spec: comparisons of both uses of a tensor. */
 #include "fp8/quant_spec.h"
 
 bool quant_spec_is_fp8(const quant_spec *s) {

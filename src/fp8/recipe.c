@@ -1,4 +1,4 @@
-/* fp8/recipe: the table of recipes, its checks, and how a row becomes the specs of a linear layer. */
+/* fp8/recipe: the table of recipes, its checks, and compilation to the specs of a linear layer. */
 #include "fp8/recipe.h"
 
 #include <float.h>
@@ -11,7 +11,7 @@
 #define HIGH_PRECISION_TENSOR(d)                                                                             \
     { HIGH_PRECISION(d), HIGH_PRECISION(d) }
 
-/* torchao: dynamic scaling, saturating, to nearest even. */
+/* torchao: dynamic scaling, saturating, rounded to nearest even. */
 #define TORCHAO_CAST(d, granule, pow2)                                                                       \
     {                                                                                                        \
         .format = (d), .grain = (granule), .scale = {.rule = SCALE_TORCHAO, .power_of_two = (pow2)},         \
@@ -21,8 +21,7 @@
 #define TENSORWISE_POW2 TORCHAO_CAST(OTT_E4M3, GRANULARITY_TENSOR, true)
 #define ROWWISE         TORCHAO_CAST(OTT_E4M3, GRANULARITY_ROW, true)
 
-/* TransformerEngine: amax of 0, inf or NaN leaves the tensor as it is. `limit`: what an infinite scale
- * becomes. */
+/* TransformerEngine: an amax of 0, inf or NaN gives scale 1. `limit` replaces an infinite scale. */
 #define TE_CAST(d, granule, pow2, limit)                                                                     \
     {                                                                                                        \
         .format = (d), .grain = (granule),                                                                   \
@@ -47,7 +46,7 @@
 #define GEMM(fast)                                                                                           \
     { .accumulate = ACCUMULATE_FP32, .fast_accumulate = (fast), .order = SCALE_PRODUCT }
 
-/* TransformerEngine multiplies a block's sum by the scale of the 1D operand first. */
+/* TransformerEngine multiplies a block's sum first by the scale of the operand with 1D blocks. */
 #define BLOCK_GEMM                                                                                           \
     { .accumulate = ACCUMULATE_FP32, .fast_accumulate = false, .order = SCALE_A_THEN_B }
 
@@ -207,7 +206,7 @@ static bool scale_rule_is_e8m0(scale_rule rule) {
     return rule == SCALE_E8M0 || rule == SCALE_E8M0_FLOOR;
 }
 
-/* Every enum within its list, so that no reader meets a value it has no case for. */
+/* Checks that each enum has a known value, so that later code meets no unknown one. */
 static const char *use_unknown_field(const cast_spec *s) {
     if (!in_list(s->grain, GRANULARITY_COUNT - 1)) return "grain";
     if (!in_list(s->scale.rule, SCALE_E8M0_FLOOR)) return "scale.rule";
@@ -247,7 +246,7 @@ static ott_status check_use(const char *tensor, const char *use, const cast_spec
     return check_delayed(tensor, use, s);
 }
 
-/* A tensor has one amax history and one scale that follows from it. */
+/* Both uses must be equal: a tensor has one amax history and one scale from it. */
 static ott_status check_one_history(const char *tensor, const quant_spec *q) {
     bool delayed = q->rowwise.policy == AMAX_DELAYED || q->columnwise.policy == AMAX_DELAYED;
     if (!delayed || cast_spec_equal(&q->rowwise, &q->columnwise)) return OTT_OK;
@@ -270,7 +269,7 @@ static ott_status check_tensor(const char *tensor, const quant_spec *q, ott_dtyp
     return OTT_OK;
 }
 
-/* Block scales are applied inside the contraction: both operands must cut it into the same blocks. */
+/* Block scales are applied inside the contraction, so both operands must have the same blocks along K. */
 static ott_status check_blocks(const gemm_operands *o) {
     granularity a = o->use[0]->grain, b = o->use[1]->grain;
     if (a == GRANULARITY_128X128 && b == GRANULARITY_128X128)
@@ -336,7 +335,8 @@ static quant_spec in_activation(quant_spec q, ott_dtype activation) {
 void recipe_compile(const recipe *r, ott_dtype activation, linear_spec *out) {
     *out = (linear_spec){
         .input = quant_spec_from(in_activation(r->input, activation), activation),
-        .weight = quant_spec_from(in_activation(r->weight, activation), OTT_F32), /* of the master */
+        /* cast from the fp32 master */
+        .weight = quant_spec_from(in_activation(r->weight, activation), OTT_F32),
         .grad_output = quant_spec_from(in_activation(r->grad_output, activation), activation),
         .activation = activation,
         .fp8 = recipe_gemm_is_fp8(r, GEMM_COUNT),

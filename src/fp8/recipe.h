@@ -1,9 +1,9 @@
 /*
- * fp8/recipe: how a linear layer's numbers are represented. A recipe is a row of plain const data; it is
- * compiled, per module, into quantization specs, and only specs travel: no code asks which recipe it runs
- * under.
+ * fp8/recipe: FP8 recipes: formats and scales of a linear layer's tensors. A recipe is a row of constant
+ * data. It is compiled into quantization specs for each module. Other code sees only the specs, not the
+ * recipe.
  *
- * A linear layer Y[M,N] = X[M,K] W[N,K]^T has three GEMMs and three tensors, and each tensor is used exactly
+ * A linear layer Y[M,N] = X[M,K] W[N,K]^T has three GEMMs and three tensors. Each tensor is used exactly
  * twice:
  *
  *     GEMM          computes            contracts over    uses
@@ -11,9 +11,9 @@
  *     grad_input    dX = G W            N                 grad_output rowwise,     weight columnwise
  *     grad_weight   dW = G^T X          M                 grad_output columnwise,  input columnwise
  *
- * The rowwise use contracts along a row, so it may have one scale a row; the columnwise use contracts along a
- * column, so it may have one scale a column. A quantization spec is therefore a pair of casts. What a layer keeps of
- * its input between forward and backward follows from the recipe: its columnwise use, in the format of that.
+ * The rowwise use contracts along a row, so it may have one scale a row. The columnwise use contracts along a
+ * column, so it may have one scale a column. So a quantization spec is a pair of casts. Between forward and
+ * backward a layer keeps the columnwise use of its input, in the format of that use.
  */
 #ifndef FP8_RECIPE_H
 #define FP8_RECIPE_H
@@ -23,20 +23,20 @@
 
 typedef enum accumulate_mode {
     ACCUMULATE_FP32,         /* one sequential fp32 chain over the contraction */
-    ACCUMULATE_HOPPER_FAST,  /* the FP8 tensor core's own accumulator all the way (fp8/tensorcore.h) */
+    ACCUMULATE_HOPPER_FAST,  /* one chain in the FP8 tensor core's accumulator (fp8/tensorcore.h) */
     ACCUMULATE_HOPPER_SPLIT, /* the same, promoted to fp32 every 128 elements */
     ACCUMULATE_TILE32        /* the order of CPU tile units: fp8/reference.h */
 } accumulate_mode;
 enum { ACCUMULATE_MODES = ACCUMULATE_TILE32 + 1 };
-const char *
-recipe_accumulate_name(accumulate_mode mode); /* "fp32", "hopper fast", "hopper split", "tile32" */
+/* Returns "fp32", "hopper fast", "hopper split" or "tile32". */
+const char *recipe_accumulate_name(accumulate_mode mode);
 static inline bool recipe_accumulate_is_hopper(accumulate_mode mode) {
     return mode == ACCUMULATE_HOPPER_FAST || mode == ACCUMULATE_HOPPER_SPLIT;
 }
 
-/* In which order the two scale_inv scales meet a sum. Scales that hold for the whole contraction (tensor, row)
-   meet the finished sum; block scales meet the partial sum p of their block, and the scaled partial sums are
-   added in order: y = 0, then for each block y = fmaf(...). */
+/* The order in which a sum is multiplied by the operands' scale_inv. Scales for the full contraction (tensor,
+   row) multiply the finished sum. Block scales multiply the partial sum p of their block, and the scaled
+   partial sums are added in order: y = 0, then y = fmaf(...) for each block. */
 typedef enum scale_order {
     SCALE_PRODUCT, /* sum * (scale_inv_a * scale_inv_b);  blocks: y = fmaf(p, scale_inv_a * scale_inv_b, y) */
     SCALE_A_THEN_B /* (sum * scale_inv_a) * scale_inv_b;  blocks: y = fmaf(p * scale_inv_a, scale_inv_b, y) */
@@ -44,7 +44,7 @@ typedef enum scale_order {
 
 typedef struct gemm_spec {
     accumulate_mode accumulate;
-    bool fast_accumulate; /* asks a GPU for its fast accumulator; the CPU's fp32 chain is not touched by it */
+    bool fast_accumulate; /* lets a GPU use its fast accumulator; no effect on the CPU's fp32 chain */
     scale_order order;
 } gemm_spec;
 
@@ -60,20 +60,19 @@ typedef struct recipe {
     gemm_spec gemm[GEMM_COUNT];
 } recipe;
 
-/* The table, in the order `ottava recipes` lists it; recipe_count rows. */
+/* Returns the table, in the order of `ottava recipes`, and the number of its rows. */
 const recipe *recipe_table(int *count);
-/* The row of that name, or NULL. */
+/* Returns the row with this name, or NULL. */
 const recipe *recipe_find(const char *name);
-/* The row that runs everything in high precision with activations of format d (F32, BF16, F16). */
+/* Returns the row with all GEMMs in high precision, for activations of format d (F32, BF16, F16). */
 const recipe *recipe_high_precision(ott_dtype d);
-/* True when some GEMM of the row multiplies FP8 operands; which = GEMM_COUNT asks for any. */
+/* True if this GEMM multiplies FP8 operands. which = GEMM_COUNT: true if any GEMM does. */
 bool recipe_gemm_is_fp8(const recipe *r, recipe_gemm which);
-/* Checks that a row is consistent: both operands of a GEMM FP8 or neither, no E5M2 x E5M2, a tensor cast to
-   one format in both its GEMMs, columnwise use granularities that exist. Names the field that is not. */
+/* Checks that a row is consistent: both operands of a GEMM are FP8 or neither, no E5M2 x E5M2, one format for
+   both uses of a tensor, existing granularities. The error names the inconsistent field. */
 ott_status recipe_check(const recipe *r);
 
-/* What one linear module runs with: compiled from a recipe, per module. fp8: some GEMM multiplies FP8
- * operands. */
+/* The specs of one linear module, compiled from a recipe. fp8: at least one GEMM multiplies FP8 operands. */
 typedef struct linear_spec {
     quant_spec input, weight, grad_output;
     gemm_spec gemm[GEMM_COUNT];
@@ -81,7 +80,7 @@ typedef struct linear_spec {
     bool fp8;
 } linear_spec;
 
-/* activation: F32, BF16 or F16, taken where the row says its own activation format. */
+/* Compiles a row. activation: F32, BF16 or F16, replaces the row's activation format. */
 void recipe_compile(const recipe *r, ott_dtype activation, linear_spec *out);
 bool recipe_spec_equal(const linear_spec *a, const linear_spec *b);
 

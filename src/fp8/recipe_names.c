@@ -1,4 +1,4 @@
-/* fp8/recipe_names: others' names of the recipes. */
+/* fp8/recipe_names: names of the recipes in other projects. */
 #include "fp8/recipe_names.h"
 #include "base/str.h"
 #include "fp8/recipe.h"
@@ -15,7 +15,7 @@ static const struct {
     {"Float8BlockScaling", "block"},
     {"BlockScaling", "block"},
     {"MXFP8BlockScaling", "mxfp8"},
-    /* Megatron's option, DeepSeek's papers */
+    /* Megatron's option; DeepSeek's papers */
     {"blockwise", "block"},
     {"blockwise_fp8", "block"},
 };

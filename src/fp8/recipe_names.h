@@ -1,21 +1,16 @@
-/* fp8/recipe_names: the names under which others know the recipes of the table (fp8/recipe.h): the classes of
-   TransformerEngine, the words of torchao's and Megatron's options. One list for configurations and the
-   API. */
+/* fp8/recipe_names: maps names from other projects (TransformerEngine's classes, torchao's and Megatron's
+   options) to recipes of the table in fp8/recipe.h. Configurations and the API use the same list. */
 #ifndef FP8_RECIPE_NAMES_H
 #define FP8_RECIPE_NAMES_H
 
-/*
- * The table's name for `word`: "delayed" for "delayed", "DelayedScaling", "delayed_scaling" and
- * "transformer_engine.common.recipe.DelayedScaling". Case, '-' and '_' do not count, nor does what stands
- * before the last point. NULL when no recipe is meant.
- */
+/* Returns the table's name for `word`: "delayed" for "delayed", "DelayedScaling", "delayed_scaling" and
+   "transformer_engine.common.recipe.DelayedScaling". Ignores case, '-', '_' and everything before the last
+   point. NULL if `word` names no recipe. */
 const char *recipe_canonical_name(const char *word);
-/* The name, the table's or another's, that a mistyped one is near to; NULL: none is. */
+/* Returns the known name nearest to a mistyped `word`; NULL if none is near. */
 const char *recipe_nearest_name(const char *word);
-/*
- * What to say to a word that stands near recipes and is none ("HYBRID", "float8"): a clause that names what
- * it is and what to choose instead; NULL for any other word.
- */
+/* For a word that is related to recipes but names none ("HYBRID", "float8"): returns a clause that explains
+   it and what to choose instead. NULL for other words. */
 const char *recipe_word_advice(const char *word);
 
 #endif

@@ -1,4 +1,4 @@
-/* fp8/recipe_text: the words of a use, as a table that is both read and written by. */
+/* fp8/recipe_text: the table of words, used for both parsing and writing. */
 #include "fp8/recipe_text.h"
 #include "base/str.h"
 #include "base/text.h"
@@ -9,7 +9,7 @@
 
 /* ---- the words ---- */
 
-/* What a word decides. The order is the order of writing. */
+/* The property that a word sets, in the order of writing. */
 typedef enum field {
     FIELD_FORMAT,
     FIELD_GRAIN,
@@ -26,13 +26,13 @@ typedef enum field {
 } field;
 
 typedef struct word {
-    const char *text; /* one that ends in = is followed by a number */
+    const char *text; /* a number follows a word that ends in = */
     field field;
-    int value;     /* what the field becomes */
+    int value;     /* new value of the field */
     int low, high; /* range of an integer */
 } word;
 
-#define HIGH_FORMAT     (-1) /* the format of "high" */
+#define HIGH_FORMAT     (-1) /* stands for the format of "high" */
 #define LARGEST_MARGIN  16
 #define LONGEST_HISTORY (1 << 20)
 
@@ -60,7 +60,7 @@ static const word words[] = {
 };
 #define WORD_COUNT (int)(sizeof words / sizeof *words)
 
-/* Every field but the epsilon is an integer. */
+/* Returns a field's value; all but epsilon are integers. */
 static int field_get(const cast_spec *s, field f) {
     switch (f) {
     case FIELD_FORMAT: return cast_spec_is_fp8(s) ? (int)s->format : HIGH_FORMAT;
@@ -93,7 +93,7 @@ static void field_put(cast_spec *s, field f, int value) {
     }
 }
 
-/* What the words that are left out stand for, beside these three. */
+/* Returns the default values of omitted words, given these three. */
 static cast_spec defaults(ott_dtype format, granularity grain, amax_policy policy) {
     cast_spec s = {.format = format,
                    .grain = grain,
@@ -111,7 +111,7 @@ static cast_spec defaults(ott_dtype format, granularity grain, amax_policy polic
 
 #define BF16_MAX 0x1.fep127f
 
-/* Only TransformerEngine's rule has a limit of its own. */
+/* Only TransformerEngine's rule uses this limit. */
 static float infinite_scale(const cast_spec *s) {
     if (s->scale.rule != SCALE_TE) return 0.0f;
     return s->grain == GRANULARITY_TENSOR || s->grain == GRANULARITY_ROW ? FLT_MAX : BF16_MAX;
@@ -127,7 +127,7 @@ static bool read_float(const char *text, float *out) {
     return *end == '\0' && isfinite(*out) && *out >= 0.0f;
 }
 
-/* "1e-04" becomes "1e-4". */
+/* Changes "1e-04" to "1e-4". */
 static void tidy(char *text) {
     char *exponent = strchr(text, 'e');
     if (!exponent) return;
@@ -138,7 +138,7 @@ static void tidy(char *text) {
     memmove(to, from, strlen(from) + 1);
 }
 
-/* The fewest digits that read back, with or without an exponent, whichever is shorter. */
+/* Writes the shortest digits that read back as value, with or without an exponent. */
 static void write_float(float value, char out[32]) {
     char plain[32];
     float back = -1.0f;
@@ -162,7 +162,7 @@ static bool read_integer(const word *w, const char *text, int *out) {
 
 /* ---- reading ---- */
 
-/* The words of a text, by what they decide. */
+/* The parsed words, by the field that each sets. */
 typedef struct sentence {
     const word *word[FIELD_COUNT]; /* NULL: not given */
     int number[FIELD_COUNT];
@@ -182,7 +182,7 @@ static const word *find_word(const char *text) {
     return NULL;
 }
 
-/* The words that may stand first, or after that. */
+/* Lists the words that may be first, or later. */
 static int candidates(bool first, const char *out[WORD_COUNT], char *list, size_t size) {
     int count = 0;
     size_t length = 0;
@@ -234,14 +234,14 @@ static bool is_printable(char c) {
     return c > 0x20 && c < 0x7f;
 }
 
-/* A word of ours has only printable characters and is short. */
+/* True if text is short and printable, as all valid words are. */
 static bool may_be_word(const char *text, size_t length) {
     for (size_t i = 0; i < length; i++)
         if (!is_printable(text[i])) return false;
     return length <= WORD_LIMIT;
 }
 
-/* Shows the first bytes of a word that is none on one line. */
+/* Reports an invalid word by its first bytes, on one line. */
 static ott_status fail_foreign(const char *text, size_t length, bool first) {
     char shown[WORD_LIMIT + 1];
     snprintf(shown, sizeof shown, "%.*s", (int)(length < WORD_LIMIT ? length : WORD_LIMIT), text);
@@ -269,7 +269,7 @@ static bool rule_is_e8m0(scale_rule rule) {
     return rule == SCALE_E8M0 || rule == SCALE_E8M0_FLOOR;
 }
 
-/* Has the field a meaning in s? */
+/* True if the field has a meaning in s. */
 static bool field_counts(const cast_spec *s, field f) {
     bool delayed = s->policy == AMAX_DELAYED;
     switch (f) {
@@ -324,7 +324,7 @@ static cast_spec build_spec(const sentence *given) {
     return s;
 }
 
-/* "high" is all there is to say. */
+/* "high" must be the only word. */
 static ott_status check_high(const sentence *given) {
     for (int f = FIELD_FORMAT + 1; f < FIELD_COUNT; f++)
         if (given->word[f])

@@ -4,13 +4,13 @@
 
 /* ---- amax ---- */
 
-/* max that lets NaN win, which fmaxf does not */
+/* maximum that returns NaN if either is NaN, unlike fmaxf */
 static float larger(float a, float b) {
     if (isnan(a) || isnan(b)) return NAN;
     return a > b ? a : b;
 }
 
-/* amax of `count` elements that lie `stride` apart. */
+/* Returns the amax of `count` elements at distance `stride`. */
 static float amax_line(const void *x, ott_dtype d, int64_t start, int64_t count, int64_t stride) {
     float amax = 0.0f;
     for (int64_t i = 0; i < count; i++) amax = larger(amax, fabsf(cast_load(x, d, start + i * stride)));
@@ -34,7 +34,7 @@ float reference_amax(const void *x, ott_dtype d, int64_t rows, int64_t columns, 
 
 /* ---- quantize ---- */
 
-/* Index of the group that element (mn, k) of a use belongs to. */
+/* Returns the index of the scale group of element (mn, k). */
 static int64_t group_of(granularity grain, int64_t mn, int64_t k, int64_t mn_step, int64_t k_step) {
     scale_block block = granularity_block(grain);
     return mn / block.mn * mn_step + k / block.k * k_step;
@@ -71,11 +71,11 @@ static int64_t operand_index(const reference_operand *x, int64_t mn, int64_t k) 
 }
 
 static float operand_scale_inv(const reference_operand *x, int64_t mn, int64_t k) {
-    if (x->scale_inv == NULL) return 1.0f; /* multiplying by one changes nothing */
+    if (x->scale_inv == NULL) return 1.0f; /* no scale: 1 */
     return x->scale_inv[group_of(x->grain, mn, k, x->mn_step, x->k_step)];
 }
 
-/* The chain over the terms k, k + step, ... below end. */
+/* Returns the chain over the terms k, k + step, ... below end. */
 static float sum_chain(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
                        int64_t k, int64_t end, int64_t step) {
     float sum = 0.0f;
@@ -103,7 +103,8 @@ static void operand_gather(const reference_operand *x, int64_t mn, int64_t k, in
     for (int l = 0; l < count; l++) out[l] = ((const uint8_t *)x->data)[operand_index(x, mn, k + l)];
 }
 
-/* tensorcore_fp8_dot_fast and _split over operands of any layout: gathered one instruction at a time. */
+/* tensorcore_fp8_dot_fast or _split for operands of any layout: gathers the terms of one instruction at a
+   time. */
 static float sum_tensorcore(const reference_operand *a, int64_t i, const reference_operand *b, int64_t j,
                             int64_t k, int64_t end, bool split) {
     enum { INSTRUCTION = 32, PROMOTION = 128 };
@@ -138,7 +139,7 @@ static float apply_scales(float sum, float scale_inv_a, float scale_inv_b, scale
     return order == SCALE_PRODUCT ? sum * (scale_inv_a * scale_inv_b) : (sum * scale_inv_a) * scale_inv_b;
 }
 
-/* One block's partial sum onto the scaled sum. */
+/* Adds one block's partial sum p, scaled, to y. */
 static float add_scaled(float y, float p, float scale_inv_a, float scale_inv_b, scale_order order) {
     return order == SCALE_PRODUCT ? fmaf(p, scale_inv_a * scale_inv_b, y)
                                   : fmaf(p * scale_inv_a, scale_inv_b, y);

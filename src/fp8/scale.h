@@ -1,38 +1,36 @@
-/* fp8/scale: from the largest magnitude of a group of values (amax) to the factor that brings it to the top
-   of the format's range. A scale multiplies on the way to FP8; its scale_inv, 1/scale rounded once,
-   multiplies on the way back. Pure functions; sources at each rule. */
+/* fp8/scale: computes the scale of a group of values from its largest magnitude (amax), so that amax reaches
+   the top of the format's range. Quantizing multiplies by scale. Dequantizing multiplies by scale_inv, which
+   is 1/scale, rounded once. Pure functions; each rule gives its source. */
 #ifndef FP8_SCALE_H
 #define FP8_SCALE_H
 
 #include "fp8/cast.h"
 
 typedef enum scale_rule {
-    SCALE_NONE,      /* 1: the tensor is stored as it is */
-    SCALE_TORCHAO,   /* max / max(amax, 1e-12); NaN stays NaN, amax = inf gives 0 (torchao
-                        float8_utils.amax_to_scale) */
-    SCALE_TE,        /* max / max(amax, eps); amax of 0, inf or NaN gives 1 (TransformerEngine
-                        compute_scale_from_amax) */
+    SCALE_NONE, /* scale 1: the values are cast directly */
+    /* max / max(amax, 1e-12); NaN stays NaN, infinity gives 0 (torchao float8_utils.amax_to_scale) */
+    SCALE_TORCHAO,
+    /* max / max(amax, eps); 0, infinity and NaN give 1 (TransformerEngine compute_scale_from_amax) */
+    SCALE_TE,
     SCALE_E8M0,      /* TransformerEngine MXFP8: roundup_e8m0(amax / max), never saturates */
     SCALE_E8M0_FLOOR /* OCP MX v1.0: floor(log2 amax) - emax, elements may saturate */
 } scale_rule;
 
 typedef struct scale_options {
     scale_rule rule;
-    bool power_of_two; /* round the scale to 2^k: SCALE_TORCHAO by its logarithm, SCALE_TE by clearing the
-                          mantissa */
-    float epsilon;     /* lower bound of amax (SCALE_TE; SCALE_TORCHAO has 1e-12 built in) */
-    int margin;        /* scale is divided by 2^margin (delayed scaling) */
-    float infinite;    /* what an infinite scale becomes (SCALE_TE): FLT_MAX per tensor, the largest number of
-                          the format that is cast per block */
+    bool power_of_two; /* round to 2^k: SCALE_TORCHAO by log2, SCALE_TE by clearing the mantissa */
+    float epsilon;     /* lower bound of amax (SCALE_TE; SCALE_TORCHAO's is 1e-12) */
+    int margin;        /* the scale is divided by 2^margin (delayed scaling) */
+    /* replaces an infinite scale (SCALE_TE): FLT_MAX per tensor, the largest number of the source's format
+       per block */
+    float infinite;
 } scale_options;
 
-/*
- * torchao's exp2(floor(log2(scale))), of the bits of a positive normal scale: the mantissa is cleared, except
- * just below 2^k, where log2 rounded to fp32 is k already: within ln(2) * 2^j steps, for |log2| in
- * (2^j, 2^(j + 1)]. Bit for bit torch.log2 and torch.exp2 of PyTorch 2.15 on a CPU, for every scale.
- */
+/* torchao's exp2(floor(log2(scale))) on the bits of a positive normal scale. Clears the mantissa, except just
+   below 2^k, where log2 in fp32 already rounds up to k: within ln(2) * 2^j steps for |log2| in (2^j, 2^(j +
+   1)]. Equals torch.log2 and torch.exp2 of PyTorch 2.15 on a CPU, bit for bit, for every scale. */
 ANYWHERE uint32_t scale_log2_floor_bits(uint32_t bits) {
-    int k = (int)(bits >> 23) - 126; /* of the power of two above */
+    int k = (int)(bits >> 23) - 126; /* exponent of the next power of two */
     int whole = k > 0 ? k - 1 : -k;
     uint32_t steps = 0x800000u - (bits & 0x7fffffu);
     uint32_t rounds_up = whole >= 64   ? 44
@@ -44,7 +42,8 @@ ANYWHERE uint32_t scale_log2_floor_bits(uint32_t bits) {
                                        : 0;
     return (bits & 0xff800000u) + (steps <= rounds_up ? 0x800000u : 0u);
 }
-/* Clears the mantissa: the largest power of two <= scale; NaN, inf and subnormals unchanged in kind. */
+/* Rounds down to a power of two by clearing the mantissa. Keeps NaN and infinity; subnormals stay
+   subnormal. */
 ANYWHERE float scale_floor_power_of_two(float scale) {
     uint32_t bits = fmath_bits(scale);
     uint32_t magnitude = bits & 0x7fffffffu;
@@ -55,23 +54,23 @@ ANYWHERE float scale_floor_power_of_two(float scale) {
     return fmath_from_bits((bits & 0x80000000u) | top);
 }
 
-/* torchao float8_utils.amax_to_scale divides in double and rounds to fp32. Double carries more than 2*24+2
-   bits, so rounding twice equals one fp32 division; only the lower bound 1e-12, which no fp32 number is,
-   needs the double. */
+/* torchao float8_utils.amax_to_scale divides in double and rounds to fp32. Double has more than 2*24+2 bits,
+   so this equals one fp32 division. Only the lower bound 1e-12 needs double, because fp32 cannot represent
+   it. */
 ANYWHERE float scale_torchao(float amax, float max) {
     const double smallest = 1e-12;
     if ((double)amax < smallest) return (float)((double)max / smallest);
     return max / amax; /* NaN stays NaN, infinity gives 0 */
 }
 
-/* Its scales are 0, NaN or normal: 448 / FLT_MAX to 57344 / 1e-12. */
+/* With SCALE_TORCHAO, scales are 0, NaN or normal: 448 / FLT_MAX to 57344 / 1e-12. */
 ANYWHERE float scale_power_of_two(float scale, scale_rule rule) {
     bool by_logarithm = rule == SCALE_TORCHAO && scale > 0;
     if (!by_logarithm) return scale_floor_power_of_two(scale);
     return fmath_from_bits(scale_log2_floor_bits(fmath_bits(scale)));
 }
 
-/* TransformerEngine compute_scale_from_amax; the margin divides the format's maximum, which is exact. */
+/* TransformerEngine compute_scale_from_amax. The division of max by 2^margin is exact. */
 ANYWHERE float scale_te(float amax, float max, const scale_options *o) {
     if (amax < o->epsilon) amax = o->epsilon;
     if (amax == 0.0f || !isfinite(amax)) return 1.0f;
@@ -79,15 +78,15 @@ ANYWHERE float scale_te(float amax, float max, const scale_options *o) {
     return isinf(scale) ? o->infinite : scale;
 }
 
-/* MX shared exponent bytes and the element multiplier they stand for: an exact reciprocal power of two; 254 -> 2^-127,
-   255 -> NaN. */
+/* MX: the shared exponent byte for an amax, and the scale of a byte, an exact power of two: 254 gives 2^-127,
+   255 NaN. */
 ANYWHERE uint8_t scale_e8m0_roundup(float amax, ott_dtype d) {
     if (isnan(amax)) return 255;
     if (isinf(amax)) return 254;
     uint32_t bits =
         fmath_bits(amax * (1.0f / dtype_max(d))); /* TransformerEngine multiplies by the rounded reciprocal */
     uint32_t exponent = bits >> 23, mantissa = bits & 0x7fffffu;
-    /* Exponent 0 holds everything up to 2^-127, the value of code 0; above it the next power is 2^-126. */
+    /* Exponent field 0 contains all values up to 2^-127, the value of code 0. The next power is 2^-126. */
     bool up = exponent == 0 ? mantissa > 0x400000u : mantissa > 0;
     return (uint8_t)(exponent + (up ? 1u : 0u));
 }
@@ -95,7 +94,8 @@ ANYWHERE uint8_t scale_e8m0_floor(float amax, ott_dtype d) {
     if (isnan(amax)) return 255;
     /* The largest power of two of the format: 2^8 (E4M3), 2^15 (E5M2). */
     int emax = ilogbf(dtype_max(d));
-    /* OCP leaves infinity open: its exponent field, 255, is taken as one more than the largest finite one. */
+    /* OCP does not define infinity. Its exponent field, 255, counts as the largest finite exponent plus
+       one. */
     int code = (int)(fmath_bits(amax) >> 23) - emax;
     return (uint8_t)(code > 0 ? code : 0);
 }
@@ -103,7 +103,7 @@ ANYWHERE float scale_e8m0_multiplier(uint8_t code) {
     return code == 255 ? NAN : cast_from_e8m0((uint8_t)(254 - code));
 }
 
-/* The scale of a group whose amax is given, for format d. */
+/* Returns the scale of a group with this amax, for format d. */
 ANYWHERE float scale_from_amax(float amax, ott_dtype d, const scale_options *options) {
     float scale = 1.0f;
     switch (options->rule) {

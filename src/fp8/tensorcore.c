@@ -1,25 +1,24 @@
-/* fp8/tensorcore: the accumulation rule of Hopper's FP8 tensor cores in exact integer arithmetic. Parameters
-   of the rule for E4M3 and E5M2: N = 32 products an instruction, F = 13, R = 13. */
+/* fp8/tensorcore: the accumulation rule of Hopper's FP8 tensor cores in exact integer arithmetic. Its
+   parameters for E4M3 and E5M2 are N = 32 products an instruction, F = 13, R = 13. */
 #include "fp8/tensorcore.h"
 
 enum {
-    PRODUCTS = 32,            /* of one instruction */
-    FRACTION_BITS = 13,       /* kept of each term below the largest exponent */
-    MANTISSA_BITS = 13,       /* kept of the result */
+    PRODUCTS = 32,            /* per instruction */
+    FRACTION_BITS = 13,       /* bits kept of each term, below the largest exponent */
+    MANTISSA_BITS = 13,       /* bits kept of the result */
     PROMOTION_INTERVAL = 128, /* elements between two promotions to fp32 */
-    NO_EXPONENT = -100000     /* of a zero term: it takes no part in the alignment */
+    NO_EXPONENT = -100000     /* exponent of a zero term, which does not take part in the alignment */
 };
 
-/* (-1)^negative * significand * 2^(exponent - fraction): an unnormalised number. */
+/* (-1)^negative * significand * 2^(exponent - fraction), not normalized. */
 typedef struct term {
     bool negative;
     int64_t significand;
-    int fraction; /* bits of the significand below its point */
+    int fraction; /* fraction bits of the significand */
     int exponent;
 } term;
 
-/* A finite number with its exponent clamped at the format's smallest, so that subnormals have a small
- * significand. */
+/* A finite number. Its exponent is at least the format's smallest, so subnormals have a small significand. */
 static term term_of_fields(bool negative, uint32_t biased, uint32_t mantissa, int mantissa_bits, int bias) {
     uint32_t hidden = biased > 0 ? 1u << mantissa_bits : 0u;
     return (term){negative, hidden | mantissa, mantissa_bits, (int)(biased > 0 ? biased : 1) - bias};
@@ -40,7 +39,7 @@ static term term_product(term a, term b) {
                   a.exponent + b.exponent};
 }
 
-/* The term on a grid of 2^(largest - FRACTION_BITS), cut off towards zero. */
+/* Aligns the term to a grid of 2^(largest - FRACTION_BITS), truncated towards zero. */
 static int64_t term_align(term t, int largest) {
     int shift = t.fraction - FRACTION_BITS + (largest - t.exponent);
     if (t.significand == 0 || shift > 62) return 0;
@@ -48,7 +47,7 @@ static int64_t term_align(term t, int largest) {
     return t.negative ? -units : units;
 }
 
-/* sum * 2^exponent cut off towards zero to MANTISSA_BITS below the leading bit; zero is +0. */
+/* Truncates sum * 2^exponent towards zero to MANTISSA_BITS after the leading bit. Zero gives +0. */
 static float round_result(int64_t sum, int exponent) {
     int64_t magnitude = sum < 0 ? -sum : sum;
     while (magnitude >> (MANTISSA_BITS + 1)) {
@@ -59,7 +58,7 @@ static float round_result(int64_t sum, int exponent) {
     return sum < 0 ? -result : result;
 }
 
-/* The sum in fp32: not finite exactly when an infinity or NaN takes part, and then it is IEEE's answer. */
+/* The sum in fp32. It is not finite only if a term is infinite or NaN; then it is IEEE's result. */
 static float plain_sum(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_dtype db, int count,
                        float accumulator) {
     for (int i = 0; i < count; i++) accumulator += cast_from_fp8(a[i], da) * cast_from_fp8(b[i], db);
@@ -75,8 +74,8 @@ float tensorcore_fp8_step(const uint8_t *a, ott_dtype da, const uint8_t *b, ott_
     for (int i = 0; i < count; i++) terms[i] = term_product(term_of_code(a[i], da), term_of_code(b[i], db));
     terms[count] = term_of_float(accumulator);
 
-    /* The model floors the largest exponent at -133. It cannot bind here: products stop at -28, an
-     * accumulator at -126. */
+    /* The model's lower bound of the largest exponent, -133, is never reached: products end at -28,
+       accumulators at -126. */
     int largest = NO_EXPONENT;
     for (int i = 0; i <= count; i++)
         if (terms[i].significand != 0 && terms[i].exponent > largest) largest = terms[i].exponent;
