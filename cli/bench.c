@@ -1,20 +1,20 @@
-/* cli/bench: `ottava bench`: the speed of this machine. */
+/* cli/bench: `ottava bench`: measures the speed of this machine. */
 #include "bench/bench.h"
 #include "cli.h"
 
 static const char about[] =
     "gemm       matrix products of FP8, BF16 and FP32 operands\n"
-    "gemv       products of few lines with weights that no cache holds\n"
-    "quantize   from fp32 and bf16 to FP8, by scaling\n"
+    "gemv       products of few rows with weights larger than any cache\n"
+    "quantize   fp32 and bf16 to FP8, by scaling\n"
     "attention  forward and backward\n"
     "norm       RMSNorm and SwiGLU, forward and backward\n"
     "optimizer  AdamW and the gradient norm\n"
     "products FILE  each kind of product and attention in a step of a configuration\n"
     "step [FILE]    whole training steps\n"
-    "generate   tokens added to one text\n"
-    "load PATH  a Hugging Face folder's weights into a model\n\n"
-    "Speeds stand beside the peaks of this machine, measured in the same run: of fp32\n"
-    "multiply-adds, of memcpy, of reading files.";
+    "generate   generation, one sequence\n"
+    "load PATH  loading a Hugging Face folder's weights into a model\n\n"
+    "Speeds are compared with this machine's peaks, measured in the same run: fp32 multiply-adds,\n"
+    "memcpy, reading files.";
 
 int verb_bench(int argc, char **argv) {
     bench_options o;
@@ -22,18 +22,19 @@ int verb_bench(int argc, char **argv) {
     bench_options_init(&o);
     const option options[] = {
         {"--device", "NAME", OPTION_TEXT, &o.device,
-         "where to compute: cpu; cuda, a GPU, cuda:1 the second; auto: the best there is (auto)"},
+         "where to compute: cpu; cuda: a GPU; cuda:1: the second GPU; auto: a usable GPU, else cpu (auto)"},
         {"--threads", "N", OPTION_INT, &o.threads, "CPU threads; 0: all cores (0)"},
         {"--repeats", "N", OPTION_INT, &o.repeats,
-         "measurements of each, interleaved; the median counts (5)"},
+         "measurements of each benchmark, interleaved; the median counts (5)"},
         {"--shapes", "NAME", OPTION_TEXT, &o.shapes,
          "gemm, gemv, quantize, norm: small, square, llama-1b, llama-8b, tiny, or M,K,N of products (small)"},
         {"--preset", "NAME", OPTION_TEXT, &o.preset, "step, generate: size of the model (42M; 124M)"},
         {"--precision", "A,B", OPTION_TEXT, &o.precision,
-         "step, generate: of fp8, bf16 and fp32 those to compare (fp8,bf16); products: that one"},
-        {"--recipe", "NAME", OPTION_TEXT, &o.recipe, "step, generate: FP8's (tensorwise)"},
-        {"--batch", "N", OPTION_INT64, &o.batch_size, "step: sequences of a batch (4)"},
-        {"--seq-len", "N", OPTION_INT64, &o.seq_len, "step: tokens of a sequence (256; from 124M on 512)"},
+         "step, generate: fp8, bf16, fp32 to compare (fp8,bf16); products: one of them"},
+        {"--recipe", "NAME", OPTION_TEXT, &o.recipe, "step, generate: FP8 recipe (tensorwise)"},
+        {"--batch", "N", OPTION_INT64, &o.batch_size, "step: sequences per batch (4)"},
+        {"--seq-len", "N", OPTION_INT64, &o.seq_len,
+         "step: tokens per sequence (256; 512 for 124M and larger)"},
         {"--json", NULL, OPTION_FLAG, &json, "one JSON object instead of a table"},
     };
     const command c = {.name = "bench",

@@ -1,4 +1,4 @@
-/* cli/configuration: the arguments that are a configuration, as train and plan take them. */
+/* cli/configuration: opens the configuration of the arguments of train and plan. */
 #include "cli.h"
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,6 @@ static bool ends_with(const char *text, const char *end) {
     return length >= most && strcmp(text + length - most, end) == 0;
 }
 
-/* Does the argument name a configuration file: a path, or an option for it? */
 bool cli_is_config_file(const char *argument) {
     static const char *const options[] = {
         "-c", "--config", "--config-file", "--config_file", "--job.config_file", "--job.config-file"};
@@ -19,8 +18,8 @@ bool cli_is_config_file(const char *argument) {
            (ends_with(argument, ".toml") || ends_with(argument, ".yaml") || ends_with(argument, ".yml"));
 }
 
-/* torchtitan's run_train.sh takes its file from the environment. NULL: there is none, or the arguments name
-   one. */
+/* The file of CONFIG_FILE, like torchtitan's run_train.sh; NULL if it is not set or the arguments name a
+   file. */
 static const char *file_of_environment(int argc, char **argv) {
     const char *file = getenv("CONFIG_FILE");
     for (int i = 0; i < argc; i++)
@@ -36,7 +35,7 @@ ott_status cli_open_config(ott_context *context, output *log, int argc, char **a
     if (file) {
         if (log)
             output_log(log, OTT_LOG_INFO,
-                       "The configuration file is that of the environment variable CONFIG_FILE");
+                       "The configuration file comes from the environment variable CONFIG_FILE");
         all[count++] = "--config";
         all[count++] = file;
     }

@@ -1,4 +1,4 @@
-/* cli/doctor: `ottava doctor`: what of a GPU and its libraries is here. */
+/* cli/doctor: `ottava doctor`: checks for a GPU and its libraries. */
 #include "plan/doctor.h"
 #include "cli.h"
 
@@ -14,8 +14,8 @@ int verb_doctor(int argc, char **argv) {
     const command c = {
         .name = "doctor",
         .synopsis = "",
-        .about = "Looks for the CUDA backend, driver, GPUs and libraries, and says of each what was found\n"
-                 "and, of what is missing, what brings it. Exit code 1 when something is missing."};
+        .about = "Looks for the CUDA backend, driver, GPUs and libraries. Prints what was found and how to\n"
+                 "install what is missing. Exit code 1: something is missing."};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_CONTINUE) return code;
     ott_context *context;

@@ -1,9 +1,9 @@
-/* cli/inspect: `ottava inspect`: what is in a model file or folder, and whether it is whole. */
+/* cli/inspect: `ottava inspect`: lists and checks a model file or folder. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <unistd.h>
 
-/* A path that is not there is a wrong argument; else the error is the verdict on what is there. */
+/* A missing path is bad input; any other error is a damaged file, CLI_FAILED. */
 static int fail(const char *path, ott_status status) {
     int code = cli_fail(status);
     return status == OTT_ERR_ARGUMENT || status == OTT_ERR_UNSUPPORTED || access(path, F_OK) != 0
@@ -23,9 +23,9 @@ int verb_inspect(int argc, char **argv) {
         .synopsis = "PATH [options]",
         .about =
             "Lists the tensors of PATH: a safetensors file, its index, or the folder of a model, of PEFT\n"
-            "adapters, of a checkpoint or of a run (its newest checkpoint). A checkpoint's files are "
-            "compared with\n"
-            "their checksums first. Exit code 1: a file is damaged, and the error says where.",
+            "adapters, of a checkpoint or of a run (its newest checkpoint). Verifies a checkpoint's "
+            "checksums\n"
+            "first. Exit code 1: a file is damaged, and the error names the place.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "PATH",

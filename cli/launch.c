@@ -1,4 +1,4 @@
-/* cli/launch: automodel's and torchrun's option for the number of processes: mpirun starts them. */
+/* cli/launch: starts mpirun for automodel's and torchrun's option --nproc-per-node. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Does the argument name the option? *value: what follows its =, NULL: nothing does. */
+/* True if the argument is the option. *value is the text after its =, or NULL. */
 static bool is_process_count(const char *argument, const char **value) {
     static const char *const names[] = {"--nproc-per-node", "--nproc_per_node", "--nproc"};
     size_t length = strcspn(argument, "=");
@@ -18,7 +18,8 @@ static bool is_process_count(const char *argument, const char **value) {
     return false;
 }
 
-/* Where the option is, its value and the arguments that it takes; 0 arguments: it is not given. */
+/* Finds the option: *at is its index, *value its value. Returns the number of its arguments; 0 if it is
+   missing. */
 static int find_process_count(int argc, char **argv, int *at, const char **value) {
     for (*at = 0; *at < argc; ++*at) {
         if (!is_process_count(argv[*at], value)) continue;
@@ -29,7 +30,7 @@ static int find_process_count(int argc, char **argv, int *at, const char **value
     return 0;
 }
 
-/* 2 to 4096 processes, in digits; 0: another number, or none, which the configuration judges. */
+/* Returns 2 to 4096; 0 for other texts, which the configuration accepts or refuses. */
 static int read_count(const char *text) {
     char *end;
     errno = 0;
@@ -58,8 +59,7 @@ int cli_launch(output *log, int argc, char **argv) {
     output_log(log, OTT_LOG_INFO, line);
     fflush(NULL);
     execvp(all[0], (char *const *)all);
-    int code = cli_error(CLI_FAILED, "cannot start mpirun, which joins the processes (openmpi-bin): %s",
-                         strerror(errno));
+    int code = cli_error(CLI_FAILED, "cannot start mpirun (package openmpi-bin): %s", strerror(errno));
     free(all);
     return code;
 }

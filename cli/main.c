@@ -21,11 +21,10 @@ static const verb verbs[] = {
     {"export", verb_export, "write a model as a Hugging Face folder, for serving in FP8 too"},
     {"inspect", verb_inspect, "list the tensors of a model file or folder"},
     {"report", verb_report, "compare runs: a table, a plot, a page"},
-    {"plan", verb_plan,
-     "say what a configuration needs and how fast it would train, here or on other devices"},
+    {"plan", verb_plan, "estimate the memory and speed of a configuration, here or on other devices"},
     {"bench", verb_bench, "measure the speed of this machine"},
     {"recipes", verb_recipes, "list the FP8 recipes"},
-    {"doctor", verb_doctor, "say what a GPU would need that is missing here"},
+    {"doctor", verb_doctor, "check what this machine needs to train on a GPU"},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
@@ -41,9 +40,9 @@ static int print_help(void) {
     }
     output_text(
         &out,
-        "\nottava VERB --help (or ottava help VERB) says more; ottava --version says which version this is.\n"
-        "Exit codes: 0 done, 1 the run failed, 2 bad input, 128 and the number of the signal that ended it\n"
-        "before it was done (130 Ctrl-C, 143 SIGTERM).\n");
+        "\nottava VERB --help (or ottava help VERB) explains a verb; ottava --version prints the version.\n"
+        "Exit codes: 0 done, 1 the run failed, 2 bad input, 128 + N if signal N ended it early (130 Ctrl-C,\n"
+        "143 SIGTERM).\n");
     return output_close(&out, CLI_DONE);
 }
 
@@ -62,7 +61,7 @@ static int fail_unknown(const char *word) {
     names[VERBS + 1] = "--version";
     const char *what = word[0] == '-' ? "option" : "verb", *near = options_nearest(word, names, VERBS + 2);
     if (near) return cli_error(CLI_BAD_INPUT, "there is no %s \"%s\"; did you mean %s?", what, word, near);
-    return cli_error(CLI_BAD_INPUT, "there is no %s \"%s\"; ottava --help lists what there is", what, word);
+    return cli_error(CLI_BAD_INPUT, "there is no %s \"%s\"; ottava --help lists the verbs", what, word);
 }
 
 static int fail_empty(void) {
@@ -72,11 +71,11 @@ static int fail_empty(void) {
         size_t length = strlen(list);
         snprintf(list + length, sizeof list - length, "%s%s", before, verbs[i].name);
     }
-    return cli_error(CLI_BAD_INPUT, "say what to do: %s (ottava --help)", list);
+    return cli_error(CLI_BAD_INPUT, "the verb is missing: %s (ottava --help)", list);
 }
 
-/* A closed descriptor 0, 1 or 2 would be given to the next file opened, and what is printed would end up
- * there. */
+/* Opens /dev/null for closed descriptors 0 to 2. Else a file opened later would get the number, and the
+   output. */
 static void fill_standard_descriptors(void) {
     int descriptor;
     do descriptor = open("/dev/null", O_RDONLY);
@@ -101,8 +100,8 @@ static int help_verb(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     fill_standard_descriptors();
-    signal(SIGPIPE, SIG_IGN); /* a failed write is seen where it happens (output.c) */
-    signal(SIGXFSZ, SIG_IGN); /* a file over the size limit is a full disk, not the end of the program */
+    signal(SIGPIPE, SIG_IGN); /* output.c handles failed writes */
+    signal(SIGXFSZ, SIG_IGN); /* a file over the size limit is an error like a full disk */
     if (argc < 2) return fail_empty();
     const char *word = argv[1];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return print_help();

@@ -1,4 +1,4 @@
-/* cli/options: the options of every verb but train, whose options are the configuration's keys. */
+/* cli/options: reads the options of all verbs but train, which takes configuration keys. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -78,7 +78,7 @@ static int fail_value(const command *c, const option *o, const char *value, cons
     return cli_error(CLI_BAD_INPUT, "%s: %s is \"%s\"; it takes %s", c->name, o->name, value, wanted);
 }
 
-/* Decimal digits with at most a sign; what strtoll takes beyond that (spaces, nothing) is no number here. */
+/* True for decimal digits with an optional minus. Unlike strtoll, refuses spaces and empty texts. */
 static bool is_whole_number(const char *text) {
     const char *digits = text + (*text == '-');
     return *digits && digits[strspn(digits, "0123456789")] == '\0';
@@ -161,7 +161,7 @@ static bool is_setting(const command *c, const char *text, size_t length) {
     return c->settings && strncmp(text, "--", 2) == 0 && memchr(text, '.', length);
 }
 
-/* The option at argv[*at], which is left at the last argument used. */
+/* Reads the option at argv[*at] and leaves *at at its last argument. */
 static int take_option(const command *c, int argc, char **argv, int *at) {
     const char *text = argv[*at], *equals = strchr(text, '='), *value = equals ? equals + 1 : NULL;
     size_t length = equals ? (size_t)(equals - text) : strlen(text);

@@ -1,5 +1,4 @@
-/* cli/output: what reaches the person or the pipe: text, log lines, a live line that is redrawn in place,
- * errors. */
+/* cli/output: writes text, log lines and errors, and redraws the live line. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -22,20 +21,20 @@
 
 enum { SLICE_MS = 100, GRACE_MS = 2000 };
 
-/* Waits while a pipe is full; false when the program was asked to stop and nobody reads for a while. */
+/* Waits while a pipe is full. False if the pipe is still full 2 s after a stop request. */
 static bool wait_until_writable(int descriptor) {
     struct pollfd p = {.fd = descriptor, .events = POLLOUT};
     for (int waited = 0; waited < GRACE_MS;) {
         int ready = poll(&p, 1, SLICE_MS);
         if (ready > 0 || (ready < 0 && errno != EINTR && errno != EAGAIN))
-            return true; /* write() will tell */
+            return true; /* write() reports the error */
         if (cli_stop_signal()) waited += SLICE_MS;
     }
     return false;
 }
 
-/* In pieces that a pipe with room takes whole, so that no write waits: a signal's wish could not be seen then.
-   0, or the reason why it failed; ETIMEDOUT: nobody reads. */
+/* Writes in pieces of PIPE_BUF, so that write() never blocks and stop requests are noticed. Returns 0 or an
+   errno; ETIMEDOUT if the pipe stays full. */
 static int write_all(int descriptor, const char *text, size_t bytes) {
     while (bytes > 0) {
         if (!wait_until_writable(descriptor)) return ETIMEDOUT;
@@ -53,13 +52,14 @@ static int write_all(int descriptor, const char *text, size_t bytes) {
 static int print_error(int exit_code, const char *format, va_list arguments) {
     char text[4200];
     vsnprintf(text, sizeof text, format, arguments);
-    for (char *c = text; *c;
-         c++) { /* no terminal codes from a file's name; the lines of a list are indented */
+    for (
+        char *c = text; *c;
+        c++) { /* removes control characters (file names may have terminal codes), except before indented lines */
         bool item = *c == '\n' && strncmp(c + 1, "  ", 2) == 0;
         bool second =
             (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] >= 0x80 && (unsigned char)c[1] < 0xa0;
         if (((unsigned char)*c < 0x20 && !item) || *c == 0x7f) *c = ' ';
-        if (second) c[0] = c[1] = ' '; /* U+0080 to U+009F steer terminals, too */
+        if (second) c[0] = c[1] = ' '; /* U+0080 to U+009F are terminal codes too */
     }
     char line[sizeof text + 16];
     int length = snprintf(line, sizeof line, "ottava: %s\n", text);
@@ -104,7 +104,7 @@ int cli_fail(ott_status status) {
 
 static int exit_code_of(const output *o, int exit_code) {
     if (o->error == 0 || o->error == EPIPE || o->error == ETIMEDOUT) return exit_code;
-    int code = o->error == EBADF ? CLI_BAD_INPUT : CLI_FAILED; /* closed by whoever started the program */
+    int code = o->error == EBADF ? CLI_BAD_INPUT : CLI_FAILED; /* the caller closed it */
     return cli_error(code, "standard output: cannot write: %s", strerror(o->error));
 }
 
@@ -118,7 +118,7 @@ static void write_text(output *o, const char *text) {
     output_bytes(o, text, strlen(text));
 }
 
-/* As mpirun and srun say. */
+/* mpirun sets the first variable, srun the second. */
 int output_rank(void) {
     const char *value = getenv("OMPI_COMM_WORLD_RANK");
     if (!value) value = getenv("PMIX_RANK");
@@ -127,7 +127,7 @@ int output_rank(void) {
 
 void output_open(output *o) {
     const char *kind = getenv("TERM");
-    int rank = output_rank(); /* whose launcher collects the lines of all, over a terminal of its own */
+    int rank = output_rank(); /* a launcher collects the output of all ranks, so no rank draws a live line */
     *o =
         (output){.rank = rank,
                  .terminal = rank < 0 && isatty(STDOUT_FILENO) && kind && *kind && strcmp(kind, "dumb") != 0};
@@ -135,7 +135,8 @@ void output_open(output *o) {
 
 int output_close(output *o, int exit_code) {
     output_live_end(o);
-    if (!o->error && close(STDOUT_FILENO) != 0) o->error = errno; /* where network file systems tell */
+    if (!o->error && close(STDOUT_FILENO) != 0)
+        o->error = errno; /* network file systems report errors here */
     return exit_code_of(o, exit_code);
 }
 
@@ -152,7 +153,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A line that reached the last column would wrap, and could not be cleared. */
+/* Leaves the last column free: a wrapped line could not be cleared. */
 static void draw_live_line(output *o) {
     char line[sizeof o->live + 16];
     snprintf(line, sizeof line, "\r%.*s\x1b[K", output_width() - 1, o->live);
@@ -189,7 +190,7 @@ void output_line(output *o, const char *text) {
     char line[4200];
     int length = snprintf(line, sizeof line, "%s\n", text);
     if (length < (int)sizeof line) {
-        output_text(o, line); /* in one write: lines of several writers of a pipe do not mix */
+        output_text(o, line); /* one write, so that lines of several processes do not mix in a pipe */
     } else {
         output_text(o, text);
         output_text(o, "\n");
@@ -202,7 +203,7 @@ void output_write(void *user, const char *text) {
     output_text(user, text);
 }
 
-/* "2026-11-20 13:41:26,042", as Python's logging writes it. */
+/* Writes the time like Python's logging: "2026-11-20 13:41:26,042". */
 static void print_time(char out[32]) {
     struct timespec t;
     struct tm parts;
@@ -212,7 +213,7 @@ static void print_time(char out[32]) {
     snprintf(out, 32, "%s,%03d", seconds, (int)(t.tv_nsec / 1000000) % 1000);
 }
 
-/* Of several ranks' lines each begins with "[rank3]:", which torchtitan's launcher prints before all else. */
+/* A "[rank3]:" prefix stays at the beginning of the line, like torchtitan's launcher prints it. */
 void output_log(void *user, ott_log_level level, const char *text) {
     static const char *const names[] = {[OTT_LOG_ERROR] = "ERROR",
                                         [OTT_LOG_WARNING] = "WARNING",

@@ -1,20 +1,17 @@
-/* cli/plan: `ottava plan`: what a run would need and how fast it would be. */
+/* cli/plan: `ottava plan`: estimates the memory and speed of a run. */
 #include "plan/plan.h"
 #include "cli.h"
 #include <stdlib.h>
 #include <string.h>
 
 static const char about[] =
-    "Says what the configuration FILE needs and how fast it would train: parameters, memory by kind, time "
-    "by\n"
-    "kind of work, communication, tokens/s and MFU, and where FP8 pays. FILE and --section.key=value are as "
-    "in\n"
-    "ottava train. Nothing is started: neither the data nor the device nor other ranks need be there.\n"
-    "Memory is that of the dry run which train makes before it starts. Exit code 1: the run does not fit; "
-    "the\n"
-    "plan then names settings that would help.";
+    "Estimates what the configuration FILE needs and how fast it trains: parameters, memory, time by kind "
+    "of\n"
+    "work, communication, tokens/s and MFU, and where FP8 pays off. FILE and --section.key=value are as in\n"
+    "ottava train. Nothing is started: data, device and other ranks may be missing. The memory is that of\n"
+    "train's dry run. Exit code 1: the run does not fit; the plan then names settings that would help.";
 
-/* What is not an option of plan is the configuration's: moves those to `rest`, and the others to the front. */
+/* Moves the arguments of the configuration to `rest` and plan's own options to the front of argv. */
 static int split_arguments(const command *c, int argc, char **argv, char **rest, int *rest_count) {
     int count = 0;
     for (int i = 0; i < argc; i++) {
@@ -67,12 +64,12 @@ int verb_plan(int argc, char **argv) {
     plan_options_init(&o);
     const option options[] = {
         {"--device", "NAME", OPTION_TEXT, &o.device,
-         "cpu: this machine, measured; a100, h100, h100-500w, h200, b200: by their data sheets (cpu)"},
+         "cpu: this machine, measured; a100, h100, h100-500w, h200, b200: data-sheet values (cpu)"},
         {"--rates", "KEY=N,...", OPTION_TEXT, &o.rates,
-         "other numbers than the device's: bf16_tflops, fp8_tflops, memory_gbs, link_gbs, gib, ..."},
-        {"--ranks", "N", OPTION_INT64, &o.ranks, "processes, each with a device of its own (1)"},
+         "replace values of the device: bf16_tflops, fp8_tflops, memory_gbs, link_gbs, gib, ..."},
+        {"--ranks", "N", OPTION_INT64, &o.ranks, "processes, each with its own device (1)"},
         {"--sweep", NULL, OPTION_FLAG, &sweep,
-         "other meshes, micro-batches and recomputation as well, and the fastest that fit"},
+         "also try other meshes, micro-batches and recomputation, and list the fastest that fit"},
         {"--json", NULL, OPTION_FLAG, &json, "one JSON object instead of a page"},
     };
     const command c = {.name = "plan",

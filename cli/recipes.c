@@ -1,4 +1,4 @@
-/* cli/recipes: `ottava recipes`: the FP8 recipes side by side. */
+/* cli/recipes: `ottava recipes`: lists the FP8 recipes. */
 #include "cli.h"
 
 int verb_recipes(int argc, char **argv) {
@@ -11,10 +11,10 @@ int verb_recipes(int argc, char **argv) {
         .synopsis = "[options]",
         .about =
             "Lists the FP8 recipes: how each stores input, weight and grad_output of a linear layer for its\n"
-            "matrix products, where its scales come from, what it keeps for the backward pass, which\n"
-            "devices can run it. A word is e4m3 or e5m2, or high for the activation format; then what\n"
-            "shares a scale (tensor when nothing is said), then the scale's rule. The same words set single\n"
-            "operands: ottava train ... --float8.input=\"e4m3 1x128 pow2\".",
+            "GEMMs, how scales are computed, what is kept for the backward pass, which devices can run it.\n"
+            "An entry is the format (e4m3, e5m2, or high for the activation format), what shares a scale\n"
+            "(default: tensor) and the scale's rule. The same words set single operands:\n"
+            "ottava train ... --float8.input=\"e4m3 1x128 pow2\".",
         .options = options,
         .option_count = sizeof options / sizeof *options};
     int operands, code = options_take(&c, argc, argv, &operands);

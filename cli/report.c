@@ -1,4 +1,4 @@
-/* cli/report: `ottava report`: runs compared, as text and as a page. */
+/* cli/report: `ottava report`: compares runs, as text and as an HTML page. */
 #include "cli.h"
 
 enum { WIDEST_PLOT = 80, HIGHEST_PLOT = 20 };
@@ -18,15 +18,15 @@ int verb_report(int argc, char **argv) {
     bool no_plot = false, json = false;
     ott_report_options_init(&o);
     const option options[] = {
-        {"--out", "FILE", OPTION_TEXT, &o.html, "write a page with the curves, readable without a network"},
-        {"--title", "TEXT", OPTION_TEXT, &o.title, "its title"},
+        {"--out", "FILE", OPTION_TEXT, &o.html, "write an HTML page with the curves, which works offline"},
+        {"--title", "TEXT", OPTION_TEXT, &o.title, "title of the page"},
         {"--no-plot", NULL, OPTION_FLAG, &no_plot, "no plot in the terminal"},
         {"--json", NULL, OPTION_FLAG, &json, "one JSON object instead of table and plot"},
     };
     const command c = {
         .name = "report",
         .synopsis = "RUN_DIR... [options]",
-        .about = "Compares runs with the first of them: losses, gaps, speed, memory, FP8 products run.\n"
+        .about = "Compares runs with the first one: losses, gaps, speed, memory, number of FP8 GEMMs.\n"
                  "Runs that differ only in the seed become one row: means and their standard errors.",
         .options = options,
         .option_count = sizeof options / sizeof *options,

@@ -1,4 +1,4 @@
-/* cli/stop: signals that ask a verb to stop. */
+/* cli/stop: stops a verb's work on signals. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -7,19 +7,19 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What a signal handler needs; it has no argument. */
+/* The state of the signal handler, which has no argument for it. */
 static struct {
     ott_context *context;
     cli_stop_kind kind;
     volatile sig_atomic_t asked; /* the first signal */
-    bool alone;                  /* not one of several, of which each would speak, and to whose launcher */
+    bool alone;                  /* no launcher: only this process prints the message */
 } stopping;
 
-/* Says nothing to a pipe that is full: a handler must not wait. */
+/* Drops the text if the pipe is full: a handler must not wait. */
 static void write_error_text(const char *text) {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
     if (poll(&p, 1, 0) != 1 || !(p.revents & POLLOUT)) return;
-    if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nobody hears it */
+    if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* errors are ignored */
 }
 
 static void print_over_live_line(const char *text) {
@@ -27,12 +27,11 @@ static void print_over_live_line(const char *text) {
     write_error_text(text);
 }
 
-/* The first request has the last whole step saved. A second Ctrl-C is from someone who will not wait; nothing
-   is lost but the steps since the last checkpoint, which is whole. A second SIGTERM changes nothing:
-   schedulers repeat it. */
+/* The first signal saves the last complete step. A second Ctrl-C ends the program and loses the steps since
+   the last checkpoint. A second SIGTERM is ignored, because schedulers repeat it. */
 static void stop_training(int signal_number) {
     if (stopping.asked && signal_number == SIGINT) {
-        print_over_live_line("ottava: ended at once; continue from the last checkpoint\n");
+        print_over_live_line("ottava: ended at once; resume from the last checkpoint\n");
         _exit(CLI_SIGNAL + SIGINT);
     }
     if (stopping.asked) return;
@@ -47,7 +46,7 @@ static void handle_signal(int signal_number) {
         stop_training(signal_number);
     } else {
         stopping.asked = signal_number;
-        signal(signal_number, SIG_DFL); /* a second one ends it at once */
+        signal(signal_number, SIG_DFL); /* a second signal ends the program */
         ott_stop(stopping.context);
     }
     errno = saved_errno;
@@ -62,7 +61,7 @@ void cli_stop_begin(ott_context *context, cli_stop_kind kind) {
     sigaction(SIGTERM, &action, NULL);
     bool nohup = sigaction(SIGHUP, NULL, &old) != 0 || old.sa_handler == SIG_IGN;
     if (kind == CLI_STOP_SAVING && !nohup) sigaction(SIGHUP, &action, NULL);
-    if (kind == CLI_STOP_SAVING) sigaction(SIGUSR1, &action, NULL); /* which mpirun passes on */
+    if (kind == CLI_STOP_SAVING) sigaction(SIGUSR1, &action, NULL); /* mpirun forwards it to the ranks */
 }
 
 void cli_stop_end(void) {

@@ -1,4 +1,5 @@
-/* cli/train: `ottava train`: log lines, a live status line on a terminal, and stopping on request. */
+/* cli/train: `ottava train`: trains a model, with log lines, a live status line on a terminal, and stop
+   signals. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -12,11 +13,11 @@
 typedef struct training {
     output out;
     ott_context *context;
-    int64_t step;  /* steps this training is known to have done; 0: none yet */
+    int64_t step;  /* last reported step; 0: none yet */
     bool complete; /* the last step is done */
 } training;
 
-/* 12345678 -> "12,345,678" */
+/* Formats 12345678 as "12,345,678". */
 static void with_commas(double value, char out[32]) {
     char digits[24];
     int count = snprintf(digits, sizeof digits, "%.0f", value < 0 || value > 1e15 ? 0.0 : value), at = 0;
@@ -31,14 +32,14 @@ static void show_progress(void *user, const ott_progress *p) {
     training *t = user;
     char line[256], validation[40] = "", rate[32], left[32];
     t->complete = p->step >= p->max_steps;
-    if (t->out.error) ott_stop(t->context); /* nobody can see this training: save and end */
+    if (t->out.error) ott_stop(t->context); /* the output cannot be written: save and end */
     t->step = p->step;
     if (!t->out.terminal) return;
     if (p->validation_loss == p->validation_loss)
         snprintf(validation, sizeof validation, "  val %.4f", p->validation_loss);
     with_commas(p->tokens_per_second, rate);
     output_duration(p->seconds_left, left);
-    /* What matters most comes first: a narrow terminal shows the beginning. */
+    /* The most important values come first, because a narrow terminal shows only the beginning. */
     snprintf(line, sizeof line, "%sstep %lld/%lld %d%%  ETA %s  loss %.4f%s  %s tokens/s  lr %.2e",
              cli_stop_signal() ? "stopping: " : "", (long long)p->step, (long long)p->max_steps,
              p->max_steps > 0 ? (int)(100 * p->step / p->max_steps) : 0, left, p->loss, validation, rate,
@@ -46,7 +47,7 @@ static void show_progress(void *user, const ott_progress *p) {
     output_live(&t->out, line);
 }
 
-/* Inside a step that takes long enough to wonder. */
+/* Shows the progress inside a long step. */
 static void show_work(void *user, const ott_work *w) {
     training *t = user;
     char line[160], step[40] = "first step", left[32];
@@ -60,7 +61,7 @@ static void show_work(void *user, const ott_work *w) {
 
 /* ---- the verb ---- */
 
-/* Of one section or key of the configuration. */
+/* Prints the help of one section or key. */
 static int print_help_about(ott_context *context, const char *what) {
     output out;
     output_open(&out);
@@ -75,20 +76,22 @@ static int print_help(ott_context *context) {
         &out,
         "Usage: ottava train [FILE] [--section.key=value ...]\n"
         "       ottava train --help [SECTION|SECTION.KEY]\n\n"
-        "Trains a model. FILE is a TOML or YAML configuration (also: --config FILE, or the environment\n"
-        "variable CONFIG_FILE when the arguments name none); options change single keys of it. --help with\n"
-        "a section or a key (--help float8) shows that alone. The run's folder (--run.dir) gets metrics,\n"
-        "checkpoints and the configuration as it was resolved.\n\n"
-        "Ctrl-C saves the last whole step and ends; --checkpoint.load_path=latest goes on, and\n"
-        "--checkpoint.load_path=auto starts or goes on, whichever it is time for.\n\n"
-        "mpirun -np N ottava train ... or srun --mpi=pmix -n N ... trains on N ranks, sharded by itself\n"
-        "(--help distributed); --nproc-per-node=N calls mpirun. SIGUSR1 to all of them, or to mpirun, saves\n"
-        "the last whole step and ends.\n\n"
-        "Exit codes: 0 the last step is done, 1 the run failed, 2 bad input. When it saved and ended before\n"
-        "the last step: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, 138 after SIGUSR1 (128 + the "
-        "signal's number), "
-        "and\n"
-        "141 when the reader of its output went away.\n\n");
+        "Trains a model. FILE is a TOML or YAML configuration (also --config FILE, or the environment\n"
+        "variable CONFIG_FILE). Options override single keys. --help with a section or a key (--help "
+        "float8)\n"
+        "shows only that part. The run folder (--run.dir) receives metrics, checkpoints and the resolved\n"
+        "configuration.\n\n"
+        "Ctrl-C saves the last complete step and ends. --checkpoint.load_path=latest resumes;\n"
+        "--checkpoint.load_path=auto resumes if there is a checkpoint, else starts a new run.\n\n"
+        "mpirun -np N ottava train ... or srun --mpi=pmix -n N ... trains on N ranks, sharded automatically\n"
+        "(--help distributed). --nproc-per-node=N calls mpirun. SIGUSR1 to all ranks, or to mpirun, saves "
+        "the\n"
+        "last complete step and ends.\n\n"
+        "Exit codes: 0 the last step is done, 1 the run failed, 2 bad input. If it saved and ended before "
+        "the\n"
+        "last step: 128 + the signal's number (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP, 138 SIGUSR1), and 141 "
+        "if\n"
+        "the reader of its output went away.\n\n");
     ott_status status = ott_config_help(context, output_write, &out);
     return output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
 }
@@ -99,7 +102,7 @@ static void take_color(void *user, const char *value) {
     o->color = o->terminal && strcmp(value, "true") == 0 && !(plain && *plain);
 }
 
-/* What the configuration makes one rank say, all would. */
+/* All ranks would log the same lines about the configuration, so only rank 0 does. */
 static ott_status open_config(training *t, int argc, char **argv, ott_config **config) {
     t->out.quiet = t->out.rank > 0;
     ott_status status = cli_open_config(t->context, &t->out, argc, argv, config);
@@ -122,7 +125,7 @@ static ott_status train(training *t, int argc, char **argv) {
     return status;
 }
 
-/* Is help asked for? `*about`: of what alone, NULL: of everything. */
+/* True if the arguments contain --help. *about receives the section or key; NULL for all keys. */
 static bool wants_help(int argc, char **argv, const char **about) {
     *about = NULL;
     for (int i = 0; i < argc; i++) {
@@ -134,7 +137,7 @@ static bool wants_help(int argc, char **argv, const char **about) {
     return false;
 }
 
-/* Whoever started the run must be able to tell that it is not complete. */
+/* The exit code must show if the run is not complete. */
 static int end_code(const training *t) {
     if (t->complete) return CLI_DONE;
     if (cli_stop_signal()) return CLI_SIGNAL + cli_stop_signal();
@@ -145,7 +148,7 @@ static int run_training(training *t, int argc, char **argv) {
     cli_stop_begin(t->context, CLI_STOP_SAVING);
     ott_status status = train(t, argc, argv);
     cli_stop_end();
-    output_live_end(&t->out); /* before the error, which goes to the same terminal */
+    output_live_end(&t->out); /* before an error line on the same terminal */
     return output_close(&t->out, status == OTT_OK ? end_code(t) : cli_fail(status));
 }
 

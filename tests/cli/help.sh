@@ -28,7 +28,7 @@ holds "no GPU" sh -c "! $program doctor > out"
 holds "and what brings one" grep -q -e "-> make cuda" out
 works "help of bench" "--repeats N|--json" bench --help
 
-fails "no verb" 2 "say what to do: train, | or doctor (ottava --help)"
+fails "no verb" 2 "the verb is missing: train, | or doctor (ottava --help)"
 fails "unknown verb" 2 'no verb "trian"|did you mean train?' trian
 fails "unknown verb, nothing near" 2 "no verb|ottava --help" frobnicate
 fails "unknown option of the program" 2 "did you mean --version?" --verison
