@@ -45,7 +45,7 @@ static ott_status find_plugin(const plugin **out) {
     if (!loader_list_missing(*out, missing)) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
-        "cuda: the CUDA backend is not whole, it has no %s; \"cpu\" and \"auto\" compute on the CPU",
+        "cuda: the CUDA backend is incomplete, it lacks %s; \"cpu\" and \"auto\" compute on the CPU",
         missing);
 }
 

@@ -112,8 +112,9 @@ static const plugin *ask_library(void *library, char reason[LOADER_TEXT]) {
     const plugin *p = found.symbol ? found.call() : NULL;
     if (p && p->abi == plugin_abi()) return p;
     snprintf(reason, LOADER_TEXT, "%s",
-             found.symbol ? LOADER_FILE " is of another build than this program: build both alike"
-                          : LOADER_FILE " is no plugin of Ottava's");
+             found.symbol ? LOADER_FILE
+                 " and this program are different builds: build both from the same sources"
+                          : LOADER_FILE " is not an Ottava plugin");
     dlclose(library);
     return NULL;
 }
@@ -135,6 +136,6 @@ ott_status loader_find(const plugin **out) {
         OTT_ERR_UNSUPPORTED,
         "cuda: no CUDA backend is here (%s); \"make cuda\" builds it where the CUDA toolkit "
         "is, " LOADER_VARIABLE
-        " says where it lies, and \"ottava doctor\" what else is missing; \"cpu\" computes on the CPU",
+        " may give its place; \"ottava doctor\" lists other missing parts; \"cpu\" computes on the CPU",
         reason);
 }

@@ -1,5 +1,5 @@
-/* bench/gemm: matrix products: the three of a linear layer, and those of few lines with a weight that
- * no cache holds. */
+/* bench/gemm: matrix products: the three GEMMs of a linear layer, and products of few rows with weights that
+   no cache holds. */
 #include "bench/harness.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -28,7 +28,7 @@ enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 typedef struct product {
     operand a, b;
     tensor c;
-    /* gemv: packed matrices that lie one behind the other, what one takes, and the next one's number */
+    /* gemv: number of consecutive packed weights, bytes of each, index of the next one to use */
     int64_t weights, packed_bytes, at;
 } product;
 
@@ -48,7 +48,7 @@ static int64_t larger(int64_t a, int64_t b) {
 
 /* ---- gemm ---- */
 
-/* One buffer for each operand and format serves all shapes. */
+/* One buffer per operand and format, shared by all shapes. */
 typedef struct gemm_buffers {
     tensor a[FORMATS], b[FORMATS], c, scale;
 } gemm_buffers;
@@ -69,7 +69,7 @@ static ott_status open_buffers(bench *b, const bench_shapes *s, gemm_buffers *ou
     return bench_tensor(b, OTT_F32, 1, most_c, &out->c);
 }
 
-/* One scale for a tensor of codes, which lie as the device wants them. */
+/* Makes an operand with one scale if it has FP8 codes, laid out as the device requires. */
 static operand gemm_operand(const bench *b, const gemm_buffers *from, tensor data, int64_t lines, int64_t k,
                             bool transposed) {
     bool fp8 = dtype_is_fp8(data.dtype), contiguous = fp8 && b->cx.device->can->contiguous_contraction;
@@ -124,7 +124,7 @@ static int64_t packed_count(const bench *b, const bench_product *p, ott_dtype d)
     return op_packed_count(&b->cx, &weight);
 }
 
-/* More than the last cache, so that a weight has left it before its turn comes again. */
+/* More than the last-level cache, so that a weight is evicted before it is used again. */
 static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype d) {
     const int64_t least = INT64_C(64) << 20, most = INT64_C(640) << 20;
     int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE), wanted = cache / 4 * 5;
@@ -133,7 +133,7 @@ static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype 
     return elements;
 }
 
-/* Any values are packed ones. */
+/* Any bytes are a valid packed matrix. */
 static ott_status run_next(bench *b, void *state) {
     product *p = state;
     operand weight = p->b;
@@ -164,7 +164,7 @@ static ott_status add_gemv_case(bench *b, const bench_product *p, int64_t m, int
     return bench_add(b, &c);
 }
 
-/* Weights of the list's products that do not only differ in M. */
+/* True if an earlier product of the list has the same weight, with another M. */
 static bool is_repeated(const bench_shapes *s, int i) {
     for (int j = 0; j < i; j++)
         if (s->product[j].n == s->product[i].n && s->product[j].k == s->product[i].k) return true;

@@ -1,4 +1,4 @@
-/* bench/generate: adding tokens to one sequence, with random weights. */
+/* bench/generate: generates tokens of one sequence, with random weights. */
 #include "base/rng.h"
 #include "bench/model.h"
 #include "model/cache.h"
@@ -9,47 +9,47 @@
 
 enum { PROMPT = 16, WINDOW = 128 };
 
-typedef struct speaker {
+typedef struct generator {
     bench_model model;
     struct model *m;
     model_cache *cache;
     float *logits;
-    double weight_bytes; /* that a token reads */
-} speaker;
+    double weight_bytes; /* bytes of weights read per token */
+} generator;
 
 typedef struct generate_bench {
-    speaker speaker[BENCH_PRECISIONS_MOST];
+    generator generator[BENCH_PRECISIONS_MOST];
     int count;
 } generate_bench;
 
-static int32_t some_token(const speaker *s, int64_t position) {
+static int32_t some_token(const generator *s, int64_t position) {
     return (int32_t)(rng_uniform(1, rng_stream("token"), (uint64_t)position) * (float)s->model.shape.vocab);
 }
 
-/* Which token it is does not matter to the time it takes. */
+/* The time does not depend on the token's value. */
 static ott_status run_token(bench *b, void *state) {
-    speaker *s = state;
+    generator *s = state;
     (void)b;
     if (model_cache_length(s->cache) == WINDOW) model_cache_truncate(s->cache, PROMPT);
     int32_t token = some_token(s, model_cache_length(s->cache));
     return model_cache_extend(s->cache, &token, 1, s->logits);
 }
 
-static ott_status read_prompt(speaker *s) {
+static ott_status read_prompt(generator *s) {
     int32_t prompt[PROMPT];
     for (int i = 0; i < PROMPT; i++) prompt[i] = some_token(s, i);
     return model_cache_extend(s->cache, prompt, PROMPT, s->logits);
 }
 
 static ott_status count_weight(void *user, linear *l) {
-    speaker *s = user;
+    generator *s = user;
     int64_t size = dtype_bytes(l->spec.fp8 ? OTT_E4M3 : l->spec.activation);
     s->weight_bytes += (double)(l->in * l->out * size);
     return OTT_OK;
 }
 
-/* As generating from a run opens it. */
-static ott_status open_speaker(bench *b, const char *precision, speaker *s) {
+/* Opens the model as generation from a run does. */
+static ott_status open_generator(bench *b, const char *precision, generator *s) {
     const char *preset = b->options->preset ? b->options->preset : "124M";
     char length[32];
     trainer_options options;
@@ -77,8 +77,8 @@ static ott_status add_recipes(bench *b) {
     TRY(bench_alloc(b, sizeof(generate_bench), &memory));
     generate_bench *g = b->state = memory;
     for (; g->count < count; g->count++) {
-        speaker *s = &g->speaker[g->count];
-        TRY(open_speaker(b, precisions[g->count], s));
+        generator *s = &g->generator[g->count];
+        TRY(open_generator(b, precisions[g->count], s));
         bench_case token = {.what = "a token, weights read",
                             .variant = s->model.name,
                             .bytes = s->weight_bytes,
@@ -90,7 +90,7 @@ static ott_status add_recipes(bench *b) {
     return OTT_OK;
 }
 
-static void close_speaker(speaker *s) {
+static void close_generator(generator *s) {
     model_cache_close(s->cache);
     model_close(s->m);
     mem_free(s->model.account, s->logits);
@@ -99,10 +99,10 @@ static void close_speaker(speaker *s) {
 
 static void close_models(bench *b) {
     generate_bench *g = b->state;
-    for (int i = 0; g && i < BENCH_PRECISIONS_MOST; i++) close_speaker(&g->speaker[i]);
+    for (int i = 0; g && i < BENCH_PRECISIONS_MOST; i++) close_generator(&g->generator[i]);
 }
 
-static double memory_of(const speaker *s) {
+static double memory_of(const generator *s) {
     return (double)mem_read(s->model.account).now;
 }
 
@@ -117,7 +117,7 @@ static void write_rates(bench *b, str *out) {
     if (bf16) bench_text_line(out, "times bf16's speed", values, g->count, 3, "");
     for (int i = 0; i < g->count; i++) values[i] = 1e3 * bench_processor_seconds(b, &b->cases[i]);
     bench_text_line(out, "processor time a token, ms", values, g->count, 3, "");
-    for (int i = 0; i < g->count; i++) values[i] = memory_of(&g->speaker[i]) / 1048576.0;
+    for (int i = 0; i < g->count; i++) values[i] = memory_of(&g->generator[i]) / 1048576.0;
     bench_text_line(out, "memory in MiB", values, g->count, 1, "");
 }
 
@@ -126,7 +126,8 @@ static void write_rates_json(bench *b, str *out) {
     str_append(out, ",\"generation\":{");
     for (int i = 0; i < g->count; i++)
         str_printf(out, "%s\"%s\":{\"tokens_per_second\":%.2f,\"memory_bytes\":%.0f}", i ? "," : "",
-                   g->speaker[i].model.name, 1 / bench_seconds(b, &b->cases[i]), memory_of(&g->speaker[i]));
+                   g->generator[i].model.name, 1 / bench_seconds(b, &b->cases[i]),
+                   memory_of(&g->generator[i]));
     str_append(out, "}");
 }
 

@@ -1,4 +1,4 @@
-/* bench/harness: measuring cases, and writing what came out. */
+/* bench/harness: measures cases and writes the results. */
 #include "bench/harness.h"
 #include "backend/backend.h"
 #include "base/clock.h"
@@ -28,7 +28,7 @@ ott_status bench_alloc(bench *b, int64_t bytes, void **out) {
 
 enum { STRETCH = 65521 };
 
-/* Repeating a stretch of an odd length gives every line of a matrix other values. */
+/* Repeats a stretch of odd length, so that the rows of a matrix have different values. */
 static ott_status fill_tensor(device *d, const tensor *t) {
     float values[STRETCH];
     int64_t count = tensor_count(*t), size = dtype_bytes(t->dtype), first = count < STRETCH ? count : STRETCH;
@@ -43,7 +43,7 @@ static ott_status fill_tensor(device *d, const tensor *t) {
 }
 
 ott_status bench_tensor(bench *b, ott_dtype d, int64_t rows, int64_t columns, tensor *out) {
-    plan_buffer buffer; /* open until the plan ends */
+    plan_buffer buffer; /* stays open until the plan ends */
     TRY(exec_open(&b->cx, "operand of a benchmark", d, rows, columns, out, &buffer));
     return fill_tensor(b->cx.device, out);
 }
@@ -59,13 +59,13 @@ const bench_case *bench_find(const bench *b, const char *what, const char *shape
 
 /* ---- measuring ---- */
 
-/* On one thread all work is the caller's. */
+/* On one thread: the thread's CPU time, because it does all the work. */
 static double now(const bench *b) {
     return b->cx.device->threads == 1 ? clock_thread() : clock_seconds();
 }
 
 static int64_t copied(const bench_case *c) {
-    return (int64_t)c->bytes / 2; /* each is read and written */
+    return (int64_t)c->bytes / 2; /* each byte is read and written */
 }
 
 static ott_status open_copies(bench *b) {
@@ -76,7 +76,7 @@ static ott_status open_copies(bench *b) {
     }
     TRY(plan_open(b->cx.plan, "memcpy's source", b->copy_bytes, &b->copy_from));
     TRY(plan_open(b->cx.plan, "memcpy's target", b->copy_bytes, &b->copy_to));
-    /* Writes both once, so that no timed copy touches new pages. */
+    /* Writes both buffers once, so that no timed copy touches new pages. */
     TRY(device_copy(b->cx.device, b->copy_from.data, b->copy_to.data, b->copy_bytes));
     return device_copy(b->cx.device, b->copy_to.data, b->copy_from.data, b->copy_bytes);
 }
@@ -116,13 +116,14 @@ static ott_status run_copy(bench *b, const bench_case *c, double *seconds) {
     return OTT_OK;
 }
 
-/* The first round finds how many runs a measurement needs to outlast the clock's and the threads' jitter. */
+/* The first round chooses the number of runs: a measurement must be long compared with the jitter of the
+   clock and the threads. */
 static ott_status warm_up(bench *b, bench_case *c) {
     const double least = 4e-3;
     const int64_t most = 4096;
     double seconds, processor;
     c->runs = 1;
-    TRY(run_case(b, c, &seconds, &processor)); /* its memory is touched for the first time */
+    TRY(run_case(b, c, &seconds, &processor)); /* touches its memory for the first time */
     if (c->once || seconds >= least) return OTT_OK;
     TRY(run_case(b, c, &seconds, &processor));
     if (seconds * (double)most < least)
@@ -141,14 +142,15 @@ static const char *unit_of(const bench *b, const bench_case *c) {
     return unit ? unit : dtype_name(c->format);
 }
 
-/* Index of the peak of a case's unit; b->peaks: it is not in the list. */
+/* Returns the index of the peak of a case's unit; b->peaks if there is none yet. */
 static int find_peak(const bench *b, const bench_case *c) {
     int at = 0;
     while (at < b->peaks && strcmp(b->peak[at].unit, unit_of(b, c)) != 0) at++;
     return at;
 }
 
-/* A burst of the case's unit, if its last one was a while ago. Bursts take a tenth of the time at most. */
+/* Measures a burst of the case's unit if the last one was some time ago. Bursts take at most a tenth of the
+   time. */
 static void burst_before(bench *b, const bench_case *c) {
     const double apart = 0.2;
     int at = find_peak(b, c);
@@ -160,7 +162,7 @@ static void burst_before(bench *b, const bench_case *c) {
     p->measured = clock_seconds();
 }
 
-/* Raises the peak of the case's unit to what this run reached. */
+/* Raises the peak of the case's unit to this run's speed if that is higher. */
 static void bound_peak(bench *b, const bench_case *c, double seconds) {
     bench_peak *p = &b->peak[find_peak(b, c)];
     if (!is_on_gpu(b) && c->flops > seconds * p->flops) p->flops = c->flops / seconds;
@@ -204,20 +206,20 @@ static double rate(const bench *b, const bench_case *c) {
     return (c->flops > 0 ? c->flops : c->bytes) / bench_seconds(b, c) / 1e9;
 }
 
-/* Share of the peak of the case's unit, or of memcpy's speed; 0: the peak is not known. */
+/* Returns the speed as a share of the unit's peak, or of memcpy's speed; 0 if the peak is unknown. */
 static double share_of_peak(const bench *b, const bench_case *c) {
     double peak = c->flops > 0 ? b->peak[find_peak(b, c)].flops : 0;
     if (c->flops > 0) return peak > 0 ? c->flops / bench_seconds(b, c) / peak : 0;
     return bench_median(c->copy_seconds, b->options->repeats) / bench_seconds(b, c);
 }
 
-/* Of a case's speed beside bf16's on the same line; NaN: that line has none. */
+/* Returns the speed relative to bf16 in the same row; NaN if the row has no bf16 case. */
 static double compares_bf16(const bench *b, const bench_case *c) {
     const bench_case *bf16 = bench_find(b, c->what, c->shape, "bf16");
     return bf16 ? rate(b, c) / rate(b, bf16) : (double)NAN;
 }
 
-/* Of rates or shares, over all lines that have the variant. */
+/* Geometric mean of rates or shares over all rows that have the variant. */
 static double geometric_mean(const bench *b, const char *variant,
                              double (*of)(const bench *, const bench_case *)) {
     double sum = 0;
@@ -247,7 +249,7 @@ void bench_processor(char out[96]) {
 
 enum { VARIANTS_MOST = 8 };
 
-/* The distinct variants in the order they come. */
+/* Lists the distinct variants in order of appearance. */
 static int variants(const bench *b, const char *out[VARIANTS_MOST]) {
     int count = 0;
     for (int i = 0; i < b->count; i++) {
@@ -258,7 +260,7 @@ static int variants(const bench *b, const char *out[VARIANTS_MOST]) {
     return count;
 }
 
-/* The first case of its line. */
+/* True for the first case of its row. */
 static bool starts_line(const bench *b, int i) {
     for (int j = 0; j < i; j++)
         if (strcmp(b->cases[j].what, b->cases[i].what) == 0 &&
@@ -280,7 +282,7 @@ static void write_line(const bench *b, const bench_case *c, const char *const *c
     str_append(out, "\n");
 }
 
-/* "bf16 dot product 233.1 GFLOP/s: e4m3, bf16", for each unit. */
+/* Writes "bf16 dot product 233.1 GFLOP/s: e4m3, bf16" for each unit. */
 static void write_peaks(const bench *b, str *out) {
     str_printf(out, "GFLOP/s (share of the peak %s)\n",
                is_on_gpu(b) ? "in the data sheet" : "of the unit that computes it, measured in between");

@@ -1,6 +1,6 @@
-/* bench/load: a Hugging Face folder's weights into a model, as a training run that starts from them does,
-   beside reading the same files into a buffer and no more. Both take turns; before each the system is asked
-   to forget the files, so that they come from where they lie. */
+/* bench/load: loads a Hugging Face folder's weights into a model, as a training run does, and for comparison
+   reads the same files into a buffer. The two alternate. Before each, the system is asked to drop the files
+   from its cache, so that they are read from disk. */
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -16,7 +16,7 @@
 enum { READ_BYTES = 8 << 20 };
 
 typedef struct load_bench {
-    mem *account; /* of the model alone: what loading needs can be told */
+    mem *account; /* only the model's, to report the memory that loading needs */
     const bench_options *options;
     config *cfg;
     model_options shape;
@@ -25,11 +25,12 @@ typedef struct load_bench {
     shards *files;
     void *buffer;              /* [READ_BYTES] */
     double *loading, *reading; /* [repeats] */
-    int64_t bytes, largest;    /* of all files, of the largest */
+    int64_t bytes, largest;    /* of all files; of the largest one */
 } load_bench;
 
 static ott_status open_model(load_bench *l) {
-    const char *arguments[] = {"--model.hf_path", l->options->path, "--train.seq_len=1"}; /* nothing is run */
+    /* nothing is trained */
+    const char *arguments[] = {"--model.hf_path", l->options->path, "--train.seq_len=1"};
     TRY(config_parse(l->account, NULL, 3, arguments, &l->cfg));
     TRY(hf_model_configure(l->account, l->cfg, NULL));
     TRY(model_options_resolve(l->cfg, &l->shape));
@@ -73,7 +74,7 @@ static void close_load(load_bench *l) {
 
 /* ---- measuring ---- */
 
-/* Advice; what is being written or used elsewhere stays. */
+/* Only advice: the system keeps pages that are being written or used by others. */
 static void forget_files(const load_bench *l) {
     for (int64_t i = 0; i < shards_file_count(l->files); i++) {
         int descriptor = open(safetensors_path(shards_file(l->files, i)), O_RDONLY | O_CLOEXEC);
@@ -101,7 +102,7 @@ static ott_status read_weight_files(const load_bench *l) {
     return OTT_OK;
 }
 
-/* The first time it touches the model's memory, which a run has done when it loads. */
+/* The first load is not timed. It touches the model's memory, which in a run is touched before loading. */
 static ott_status measure_loading(load_bench *l) {
     TRY(hf_model_load(l->m, l->options->path));
     for (int r = 0; r < l->options->repeats; r++) {

@@ -1,4 +1,4 @@
-/* bench/model: from a benchmark's options to a model, as a configuration gives it. */
+/* bench/model: opens a model for a benchmark's options, through a configuration. */
 #include "bench/model.h"
 #include "backend/backend.h"
 #include <stdio.h>
@@ -51,7 +51,7 @@ ott_status bench_config(mem *account, const logger *log, const bench_options *o,
     int n = 1;
     STATUS_REQUIRE(count <= MORE_MOST);
     if (o->path) {
-        arguments[n++] = "--data.dataset_path="; /* what the file names need not be there */
+        arguments[n++] = "--data.dataset_path="; /* the file's data set need not exist */
         arguments[n++] = "--eval.enabled=false";
         arguments[n++] = o->path;
     }
@@ -59,7 +59,7 @@ ott_status bench_config(mem *account, const logger *log, const bench_options *o,
     return config_parse(account, log, n, arguments, out);
 }
 
-/* A benchmark's options as arguments of `ottava train`. */
+/* Passes the benchmark's options as arguments of `ottava train`. */
 static ott_status read_config(const bench_options *o, const char *preset, const char *const *sizes, int count,
                               bench_model *m) {
     char text[3][128];

@@ -1,4 +1,4 @@
-/* bench/model: a model of a preset in one of the precisions that a benchmark compares. */
+/* bench/model: a model in one of the precisions that a benchmark compares. */
 #ifndef BENCH_MODEL_H
 #define BENCH_MODEL_H
 
@@ -7,7 +7,7 @@
 
 enum { BENCH_PRECISIONS_MOST = 3 };
 
-/* Each has memory and a device of its own: what one needs can be told from what another does. */
+/* Each model has its own memory account and device, so that its memory can be reported separately. */
 typedef struct bench_model {
     const char *name; /* "fp8" */
     mem *account;
@@ -17,19 +17,18 @@ typedef struct bench_model {
     precision_plan precision;
 } bench_model;
 
-/* The names of the precisions that the options ask for. */
+/* Lists the precisions that the options name. */
 ott_status bench_precisions(const bench_options *o, const char *out[BENCH_PRECISIONS_MOST], int *count);
-/* The configuration of the options' path, if there is one, with `more` arguments as the command line of `ottava train` takes them,
-   [count], on data that is made up. Closed with config_close. */
+/* Reads the configuration of the options' path, or the defaults, with `more`[count] as arguments of `ottava
+   train` and with synthetic data. Close it with config_close. */
 ott_status bench_config(mem *account, const logger *log, const bench_options *o, const char *const *more,
                         int count, config **out);
-/* Of the options' path, if there is one, or a preset (else NULL). `sizes`: further arguments as the command line of
-   `ottava train` takes them, [count]. */
+/* Opens the model of the options' path, or of a preset. `sizes`[count]: more arguments of `ottava train`. */
 ott_status bench_model_open(const bench_options *o, const char *precision, const char *preset,
                             const char *const *sizes, int count, bench_model *out);
-void bench_model_close(bench_model *m); /* also one that was not opened whole */
+void bench_model_close(bench_model *m); /* also after a failed bench_model_open */
 
-/* A line of numbers, one for each case, which stand under the columns of the table. */
+/* Appends a line with a number for each case, aligned with the columns of the table. */
 void bench_text_line(str *out, const char *what, const double *values, int count, int digits,
                      const char *unit);
 

@@ -1,4 +1,4 @@
-/* bench/ops: the norm and the gated unit of a block, and the optimizer. */
+/* bench/ops: the norm and the gated activation of a block, and the optimizer. */
 #include "nn/activation.h"
 #include "bench/harness.h"
 #include "tensor/step_state.h"
@@ -6,7 +6,7 @@
 
 /* ---- norm and gated unit ---- */
 
-/* What a block computes in: fp8 is bf16 and one scale's form of the result beside it. */
+/* Formats of a block's computation. fp8: bf16, and a quantized copy of the result with one scale. */
 typedef struct block_precision {
     const char *name;
     ott_dtype activation;
@@ -66,8 +66,8 @@ static ott_status swiglu_backward(bench *b, void *state) {
 
 typedef struct block_op {
     const char *what;
-    int moved; /* tensors of activations read and written */
-    int made;  /* of these, with an FP8 form where there are such */
+    int moved; /* activation tensors read and written */
+    int made;  /* results, which fp8 also quantizes */
     ott_status (*run)(bench *b, void *state);
 } block_op;
 
@@ -154,7 +154,7 @@ static ott_status open_optimizer(bench *b, int64_t rows, optimizer_bench *s) {
     return device_copy_in(b->cx.device, s->state.data, state, sizeof state);
 }
 
-/* adamw reads four arrays and writes three of them. */
+/* adamw reads four arrays and writes three. */
 static ott_status add_optimizer(bench *b) {
     for (int64_t rows = 1024; rows <= 65536; rows *= 8) {
         void *memory;

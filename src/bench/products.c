@@ -1,12 +1,12 @@
-/* bench/products: each distinct matrix product and attention of a training step, as a configuration's dry run
-   records it, and how much of a step's time all its products take. A device's library that cannot make one of
-   them says so in the log. */
+/* bench/products: measures each distinct matrix product and attention of a training step, as a
+   configuration's dry run records them, and computes the share of a step's time that all products take. The
+   log reports products that the device's library cannot compute. */
 #include "bench/model.h"
 #include "train/memory_check.h"
 #include <stdio.h>
 #include <string.h>
 
-/* The arguments of a call without what lies behind its addresses. */
+/* The arguments of a call, without the data at its addresses. */
 typedef struct product_key {
     enum op_index op;
     gemm_args gemm;
@@ -14,7 +14,7 @@ typedef struct product_key {
     tensor c;
     bench_attention_shape attention;
     char text[48];
-    int64_t calls, backward_calls; /* in a step; the latter of attention */
+    int64_t calls, backward_calls; /* calls in a step; backward_calls: of attention */
 } product_key;
 
 enum { KEYS_MOST = 256 };
@@ -23,11 +23,11 @@ typedef struct products_bench {
     config *cfg;
     int64_t micro_batches;
     product_key of[KEYS_MOST];
-    int count, lost;              /* lost: that had no place */
-    int64_t calls[2 * KEYS_MOST]; /* of a step, for each case */
+    int count, dropped;           /* dropped: calls beyond KEYS_MOST */
+    int64_t calls[2 * KEYS_MOST]; /* calls in a step, for each case */
 } products_bench;
 
-/* ---- what a step does ---- */
+/* ---- recording a step ---- */
 
 static void describe_product(product_key *k) {
     const operand *a = &k->a;
@@ -73,7 +73,7 @@ static void note_key(products_bench *p, const product_key *k) {
     if (p->count < KEYS_MOST)
         p->of[p->count++] = *k;
     else
-        p->lost++;
+        p->dropped++;
 }
 
 static bench_attention_shape shape_of_attention(const tensor *q, const tensor *k, int64_t head_dim,
@@ -89,7 +89,7 @@ static bench_attention_shape shape_of_attention(const tensor *q, const tensor *k
 static void hear_op(void *user, const exec *cx, enum op_index op, const void *args) {
     products_bench *p = user;
     product_key k = {.op = op, .calls = p->micro_batches};
-    if (cx->phase == PHASE_EVALUATE) return; /* recorded beside the step */
+    if (cx->phase == PHASE_EVALUATE) return; /* not part of a step */
     if (op == OP_INDEX_gemm) {
         const gemm_args *g = args;
         k.gemm = *g;
@@ -112,7 +112,7 @@ static void hear_op(void *user, const exec *cx, enum op_index op, const void *ar
     note_key(p, &k);
 }
 
-/* The configuration in the precision and recipe that were asked for; else in its own. */
+/* Reads the configuration; the options' precision and recipe replace the file's. */
 static ott_status read_config(bench *b, products_bench *p, model_options *shape) {
     const bench_options *o = b->options;
     char text[3][128];
@@ -144,15 +144,15 @@ static ott_status record_step(bench *b, products_bench *p) {
                                              .shape = &shape,
                                              .listener = &listener},
                              &need));
-    if (p->lost == 0) return OTT_OK;
+    if (p->dropped == 0) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "products: %s has %d more than the %d kinds that have a place here", b->options->path,
-                       p->lost, KEYS_MOST);
+                       p->dropped, KEYS_MOST);
 }
 
 /* ---- cases ---- */
 
-/* Buffers that all cases share, one for each format. */
+/* Buffers that all cases share, one per format. */
 typedef struct product_buffers {
     tensor a[OTT_DTYPE_COUNT], b[OTT_DTYPE_COUNT], c[OTT_DTYPE_COUNT], a_scale, b_scale, bias;
 } product_buffers;
@@ -163,7 +163,7 @@ static void widen(tensor *t, ott_dtype d, int64_t elements) {
     if (elements > t->columns) t->columns = elements;
 }
 
-/* Of an operand's blocks at their steps. */
+/* Number of an operand's scales, at their strides. */
 static int64_t scale_elements(const operand *o) {
     scale_block each = granularity_block(o->grain);
     if (!o->scale_inv) return 0;

@@ -1,4 +1,4 @@
-/* bench/quantize: what making a tensor's FP8 forms costs, by the rows of the recipe table. */
+/* bench/quantize: the cost of making a tensor's quantized copies, for rows of the recipe table. */
 #include "nn/activation.h"
 #include "bench/harness.h"
 #include <stdio.h>
@@ -16,10 +16,10 @@ static ott_status run_cast(bench *b, const activation *e) {
     return op_cast(&b->cx, &(cast_args){.x = &e->t, .q = &e->q.item[0]});
 }
 
-/* A form of the table, as training has it of an input. */
+/* One row of the output: the quantized copies of an input in training. */
 typedef struct quantize_form {
     const char *what, *recipe;
-    bool rowwise_only; /* without the use for grad_weight */
+    bool rowwise_only; /* without the copy for grad_weight */
     quantize_op op;
 } quantize_form;
 
@@ -44,7 +44,7 @@ static ott_status run_form(bench *b, void *state) {
     return s->op(b, &s->e);
 }
 
-/* The source, and each code once; scales are few. */
+/* Bytes of the source and of each code; scales are few. */
 static double bytes_of(const quantize_state *s) {
     const qtensor *q = &s->e.q.item[0];
     int uses = cast_spec_is_fp8(&q->spec.rowwise);
@@ -67,7 +67,7 @@ static ott_status add_case(bench *b, const quantize_form *f, bench_matrix size, 
     quantize_state *s = memory;
     s->op = f->op;
     TRY(open_activation(b, f, size, x, &s->e));
-    TRY(run_quantize(b, &s->e)); /* a scale to be given */
+    TRY(run_quantize(b, &s->e)); /* makes the scale that the cast takes */
     bench_case c = {
         .what = f->what, .variant = dtype_name(x->dtype), .bytes = bytes_of(s), .run = run_form, .state = s};
     snprintf(c.shape, sizeof c.shape, "%lld x %lld", (long long)size.rows, (long long)size.columns);

@@ -1,4 +1,4 @@
-/* bench/shapes: the named lists of shapes, and those that are spelt out. */
+/* bench/shapes: the named lists of shapes, and lists in the options. */
 #include "bench/harness.h"
 #include <ctype.h>
 #include <errno.h>
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first is the default. llama-*: the linear layers of Llama 3.2 1B and Llama 3.1 8B, and what stands
-   before and between them. tiny: to see that it works. */
+/* The first list is the default. llama-*: the linear layers of Llama 3.2 1B and Llama 3.1 8B, and the norms
+   and activations between them. tiny: for a quick check. */
 static const bench_shapes lists[] = {
     {"small",
      7,
@@ -43,7 +43,7 @@ enum { LISTS = sizeof lists / sizeof *lists };
 
 #define LONGEST_SIDE (INT64_C(1) << 20)
 
-/* A size, and the comma behind it when there must be one; *text moves behind both. */
+/* Reads a number, and the comma after it if `comma`; advances *text. */
 static bool take_size(const char **text, bool comma, int64_t *out) {
     char *end;
     errno = 0;
@@ -53,7 +53,7 @@ static bool take_size(const char **text, bool comma, int64_t *out) {
     return true;
 }
 
-/* "M,K,N M,K,N": torchao's order. */
+/* Reads "M,K,N M,K,N", torchao's order. */
 static bool take_products(const char *text, bench_shapes *s) {
     while (*text) {
         bench_product *p = &s->product[s->products];

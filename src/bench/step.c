@@ -1,4 +1,4 @@
-/* bench/step: whole training steps of a preset, in the precisions to compare, taking turns. */
+/* bench/step: full training steps of a preset, alternating between the precisions to compare. */
 #include "base/clock.h"
 #include "bench/model.h"
 #include "data/data.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a step's time is split into: kinds of work, and what lies between operations. */
+/* Parts of a step's time: kinds of operations, and the time between operations. */
 enum { BETWEEN = OP_KINDS, SHARES };
 
 static const char *share_name(int share) {
@@ -21,9 +21,9 @@ typedef struct contestant {
     dataset *train_data, *validation_data;
     trainer *trainer;
     exec_times times;
-    double step_seconds[OP_KINDS]; /* of the step at hand */
+    double step_seconds[OP_KINDS]; /* of the current step */
     double shares[SHARES];         /* seconds, without the first step */
-    int64_t tokens;                /* of a step */
+    int64_t tokens;                /* tokens per step */
 } contestant;
 
 typedef struct step_bench {
@@ -40,7 +40,7 @@ static void note_op(void *user, enum op_index op, const void *args, double began
 }
 
 static void note_step(contestant *c, double seconds) {
-    if (c->trainer->run.step == 1 || !c->trainer->cx.times) return; /* the first touched its memory */
+    if (c->trainer->run.step == 1 || !c->trainer->cx.times) return; /* the first step touches its memory */
     for (int k = 0; k < OP_KINDS; k++) {
         c->shares[k] += c->step_seconds[k];
         seconds -= c->step_seconds[k];
@@ -59,8 +59,8 @@ static ott_status run_step(contestant *c) {
                        result.loss, (long long)c->trainer->run.step);
 }
 
-/* Timing an operation waits for it, which keeps a GPU from working ahead: there a step of the warm-up is timed so, and those
-   that count are not. */
+/* Timing an operation waits for it, so a GPU cannot run ahead. On a GPU only a warm-up step is timed by
+   operation. */
 static ott_status run_contestant(bench *b, void *state) {
     contestant *c = state;
     bool first = c->trainer->run.step == 0, gpu = b->cx.device->threads == 0;
@@ -73,12 +73,12 @@ static ott_status run_contestant(bench *b, void *state) {
 
 /* ---- opening ---- */
 
-/* Short sequences for what fits into a cache, longer ones for a model that does not. */
+/* Short sequences for presets that fit into a cache, longer ones for larger presets. */
 static int64_t default_length(const char *preset) {
     return strcmp(preset, "124M") == 0 || strcmp(preset, "1B") == 0 || strcmp(preset, "8B") == 0 ? 512 : 256;
 }
 
-/* A configuration file's own sizes, or ours. */
+/* Opens the configuration file's model with its sizes, or a preset's. */
 static ott_status open_model(const bench_options *o, const char *precision, bench_model *m) {
     const char *preset = o->preset || o->path ? o->preset : "42M", *sizes[2];
     int64_t sequences = o->batch_size || o->path ? o->batch_size : 4;
@@ -109,13 +109,14 @@ static ott_status open_contestant(bench *b, const char *precision, contestant *c
     return OTT_OK;
 }
 
-/* The format of most products of a step. On a GPU every step is compared with the peak of bf16 products, as mfu usually is. */
+/* Returns the format of most products of a step. On a GPU every step is compared with the bf16 peak, as MFU
+   usually is. */
 static ott_dtype format_of_products(const bench *b, const char *precision) {
     if (b->cx.device->threads == 0 || strcmp(precision, "bf16") == 0) return OTT_BF16;
     return strcmp(precision, "fp8") == 0 ? OTT_E4M3 : OTT_F32;
 }
 
-/* The floor: six operations for each weight that a token meets. */
+/* FLOPs of a step: at least six for each weight and token. */
 static ott_status add_contestant(bench *b, const char *precision, contestant *c) {
     TRY(open_contestant(b, precision, c));
     const model *m = c->trainer->m;
@@ -163,7 +164,7 @@ static double tokens_per_second(const bench *b, int i) {
     return (double)s->entrant[i].tokens / bench_seconds(b, &b->cases[i]);
 }
 
-/* Of the time of the measured steps. */
+/* Returns a part's share of the measured steps' time. */
 static double share_of_step(const contestant *c, int part) {
     double all = 0;
     for (int f = 0; f < SHARES; f++) all += c->shares[f];
