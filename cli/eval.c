@@ -1,5 +1,5 @@
-/* cli/eval: `ottava eval`: accuracy, perplexity, distance from another model; a table for a person, JSON for
- * a program. */
+/* cli/eval: `ottava eval`: measures accuracy, perplexity, or the difference from another model; prints a
+   table or JSON. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <math.h>
@@ -14,14 +14,14 @@ typedef struct request {
     const char *model, *task, *forms;
     option_texts filter, settings;
     bool json;
-    time_t shown_at; /* when progress was told last, into a pipe */
+    time_t shown_at; /* time of the last progress line in a pipe */
     output out;
     ott_eval_options options;
 } request;
 
 /* ---- progress ---- */
 
-/* On a terminal one line that changes; into a pipe, beside a table, a line now and then. */
+/* Redraws a line on a terminal; prints a line every SECONDS_BETWEEN in a pipe, except with --json. */
 static void show_progress(void *user, const ott_work *w) {
     request *r = user;
     char line[128], left[32];
@@ -53,7 +53,7 @@ static void print_accuracy(request *r, const char *name, double value, double er
     output_line(&r->out, line);
 }
 
-/* The limits of --against, and what was measured. A number that is none misses its limit. */
+/* A limit of --against and the measured value. NaN misses every limit. */
 typedef struct limit {
     const char *name, *key, *side;
     double measured, limit;
@@ -69,7 +69,7 @@ static void take_limits(const request *r, const ott_eval_result *e, limit out[LI
     out[2] = (limit){"cosine", "cosine", "at least", e->cosine, o->cosine, e->cosine >= o->cosine};
 }
 
-/* One line for the limits that were missed, one for those that were held. */
+/* Prints one line with the limits that were held (or missed), if there are any. */
 static void print_limits(request *r, const limit limits[LIMITS], bool held, const char *word) {
     char line[160];
     bool any = false;
@@ -91,7 +91,7 @@ static void print_verdict(request *r, const ott_eval_result *e) {
     print_limits(r, limits, true, e->passed ? "passed: " : "held: ");
 }
 
-/* Scales of whole tensors belong to the windows of a forward pass, so a figure needs both to be repeated. */
+/* Tensorwise scales depend on all windows of a forward pass, so reproducing a result needs both sizes. */
 static void print_windows(request *r, const ott_eval_result *e) {
     char line[160];
     if (e->window == 0) return;
@@ -122,11 +122,11 @@ static void print_table(request *r, const ott_eval_result *e) {
              (long long)e->fp8_gemms);
     output_line(&r->out, line);
     if (e->truncated > 0)
-        print_number(r, "truncated", "%.0f endings: their context lost its beginning", (double)e->truncated);
+        print_number(r, "truncated", "%.0f endings: their context was truncated", (double)e->truncated);
     if (o->task == OTT_EVAL_COMPARE) print_verdict(r, e);
 }
 
-/* A number that the task does not give is null. */
+/* Values that the task does not compute are null. */
 static void json_number(request *r, const char *name, double value) {
     char line[96], number[40] = "null";
     if (isfinite(value)) snprintf(number, sizeof number, "%.17g", value);
@@ -212,7 +212,7 @@ static int run_evaluation(request *r) {
     return code;
 }
 
-/* --against is a task of its own. */
+/* Sets the task; --against selects OTT_EVAL_COMPARE. */
 static int take_task(request *r) {
     static const char *const names[] = {"perplexity", "hellaswag"};
     ott_eval_options *o = &r->options;
@@ -268,45 +268,45 @@ int verb_eval(int argc, char **argv) {
         {"--task", "TASK", OPTION_TEXT, &r.task, "hellaswag, or perplexity"},
         {"--data", "FILE", OPTION_TEXT, &o->data, "rows of HellaSwag; text, JSONL, or tokens (.bin, .npy)"},
         {"--against", "MODEL", OPTION_TEXT, &o->against,
-         "compare predictions with this model's; exit code 1 when a limit is missed"},
+         "compare predictions with this model's; exit code 1: a limit is missed"},
         {"--precision", "P", OPTION_TEXT, &o->precision,
          "trained (a folder: bf16), fp32, bf16, fp16, fp8, or a recipe: tensorwise, rowwise, ... (trained)"},
         {"--against-precision", "P", OPTION_TEXT, &o->against_precision,
          "the same for the other model (trained)"},
         {"--filter", "NAME", OPTION_TEXTS, &r.filter,
-         "layers whose name has this part stay in high precision; may be given several times"},
-        {"--limit", "N", OPTION_INT64, &o->limit, "rows or windows at most; 0: all (0)"},
+         "layers with this text in their name stay in high precision; may be given several times"},
+        {"--limit", "N", OPTION_INT64, &o->limit, "maximum of rows or windows; 0: all (0)"},
         {"--seq-len", "N", OPTION_INT64, &o->seq_len,
-         "tokens the model looks back upon; 0: the run's, a folder 2048 (0)"},
+         "context length in tokens; 0: the run's, for a folder 2048 (0)"},
         {"--form", "F", OPTION_TEXT, &r.forms,
-         "of HellaSwag: lm-eval (acc, acc_norm), llm.c (acc_llmc), both (both)"},
+         "HellaSwag format: lm-eval (acc, acc_norm), llm.c (acc_llmc), both (both)"},
         {"--logits", "FILE", OPTION_TEXT, &o->logits,
          "write the logits of the task perplexity to this safetensors file (docs/evaluation.md)"},
         {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
          "folder or tokenizer.json, instead of the model's own"},
         {"--base", "HF_DIR", OPTION_TEXT, &o->base,
-         "of a run with adapters: where the weights beside them are, if not where they were"},
+         "folder of the base weights of a run with adapters, if they were moved"},
         {"--text-field", "NAME", OPTION_TEXT, &o->text_field, "field of a JSONL row with its text (text)"},
         {"--kl-max", "X", OPTION_REAL, &o->kl_max,
          "limit of --against: largest KL divergence of a token (0.01)"},
         {"--kl-mean", "X", OPTION_REAL, &o->kl_mean, "limit of --against: mean KL divergence (0.003)"},
         {"--cosine", "X", OPTION_REAL, &o->cosine, "limit of --against: cosine of all logits (0.999)"},
         {"--device", "NAME", OPTION_TEXT, &o->device,
-         "where to compute: cpu; cuda, a GPU, cuda:1 the second; auto: the best there is (auto)"},
+         "where to compute: cpu; cuda: a GPU; cuda:1: the second GPU; auto: a usable GPU, else cpu (auto)"},
         {"--threads", "N", OPTION_INT, &o->threads, "CPU threads; 0: all cores (0)"},
         {"--json", NULL, OPTION_FLAG, &r.json, "one JSON object instead of a table"},
     };
     const command c = {
         .name = "eval",
         .synopsis = "MODEL --task TASK --data FILE [options]",
-        .about =
-            "Evaluates a run folder (its newest checkpoint), one checkpoint, or a Hugging Face folder.\n"
-            "hellaswag: acc and acc_norm as lm-eval defines them; acc_llmc is llm.c's: the smallest mean "
-            "loss\n"
-            "of a token. perplexity: loss of a text, its exponential, bits per byte. --against: KL "
-            "divergence\n"
-            "of each token from the other model's, cosine of the logits, how often both find the same token\n"
-            "likeliest. Ctrl-C shows what was found so far, and ends with exit code 130.",
+        .about = "Evaluates a run folder (its newest checkpoint), one checkpoint, or a Hugging Face folder.\n"
+                 "hellaswag: acc and acc_norm as in lm-eval; acc_llmc as in llm.c, by the smallest mean "
+                 "token loss.\n"
+                 "perplexity: loss of a text, its exponential, bits per byte. --against: KL divergence of "
+                 "each token\n"
+                 "from the other model's, cosine of the logits, top-1 agreement. Ctrl-C prints the results "
+                 "so far\n"
+                 "and ends with exit code 130.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "MODEL",

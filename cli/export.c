@@ -1,11 +1,11 @@
-/* cli/export: `ottava export`: a run's model for transformers, for serving and for llama.cpp. */
+/* cli/export: `ottava export`: writes a run's model for transformers, for serving and for llama.cpp. */
 #include "cli.h"
 #include <string.h>
 
-/* An option that takes one of a few words; `value` is what the API calls the word. */
+/* An option that takes one of a few words. */
 typedef struct choice {
     const char *name;
-    const char *words[6]; /* the place of a word is its value; ends with NULL */
+    const char *words[6]; /* a word's index is its value in the API; ends with NULL */
 } choice;
 
 static const choice formats = {"--format", {"hf", "hf-fp8", "peft", "gguf", "gguf-q8_0", NULL}};
@@ -46,7 +46,7 @@ static int take_arguments(const export_arguments *w, ott_export_options *o) {
     if (format != OTT_EXPORT_HF_FP8 && (w->method || w->granularity))
         return cli_error(CLI_BAD_INPUT, "export: %s is for --format=hf-fp8",
                          w->method ? "--method" : "--granularity");
-    if (!w->out) return cli_error(CLI_BAD_INPUT, "export: say where to with --out=DIR");
+    if (!w->out) return cli_error(CLI_BAD_INPUT, "export: --out is missing: --out=DIR");
     ott_export_options_init(o);
     o->format = (ott_export_format)format;
     o->method = (ott_export_method)method;
@@ -73,7 +73,7 @@ int verb_export(int argc, char **argv) {
     export_arguments w = {.format = "hf"};
     ott_export_options o;
     const option options[] = {
-        {"--out", "DIR", OPTION_TEXT, &w.out, "folder to write: absent or empty; of gguf the file, absent"},
+        {"--out", "DIR", OPTION_TEXT, &w.out, "folder to write, new or empty; for gguf a new file"},
         {"--format", "F", OPTION_TEXT, &w.format,
          "hf (default), hf-fp8: matrices of the blocks in E4M3, peft: the adapters alone, gguf: one file for "
          "llama.cpp, or gguf-q8_0: its matrices in Q8_0"},
@@ -82,14 +82,11 @@ int verb_export(int argc, char **argv) {
         {"--granularity", "G", OPTION_TEXT, &w.granularity,
          "what shares a scale: channel (default), tensor, block (default of fp8) or as-trained"},
         {"--from", "HF_DIR", OPTION_TEXT, &w.from,
-         "tokenizer files and further keys of config.json; default: model.hf_path of the run, whose place "
-         "it\n"
-         "                           takes where that is gone or has other weights: what is frozen beside "
-         "adapters\n"
-         "                           is read there too;\n"
-         "                           of gguf the tokenizer; default: the run's"},
+         "folder with tokenizer files and further keys of config.json (for gguf: the tokenizer), and with\n"
+         "                           the frozen weights of a run with adapters; default: the run's "
+         "model.hf_path"},
         {"--device", "NAME", OPTION_TEXT, &w.device,
-         "where to compute: cpu; cuda, a GPU, cuda:1 the second; auto: the best there is (auto)"},
+         "where to compute: cpu; cuda: a GPU; cuda:1: the second GPU; auto: a usable GPU, else cpu (auto)"},
     };
     const command c = {
         .name = "export",
@@ -103,8 +100,9 @@ int verb_export(int argc, char **argv) {
             "                      with the Python package compressed-tensors\n"
             "  fp8                 scales of block (sizes that are multiples of 128), read by all three, or\n"
             "                      tensor, not read by transformers\n"
-            "  as-trained          the codes the run multiplied, with the scales of its recipe (tensorwise,\n"
-            "                      rowwise, current, block); everything else is quantized anew: amax / 448",
+            "  as-trained          the run's own FP8 codes, with the scales of its recipe (tensorwise, "
+            "rowwise,\n"
+            "                      current, block); all other methods requantize with amax / 448",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "RUN_DIR",

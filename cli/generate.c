@@ -1,5 +1,5 @@
-/* cli/generate: `ottava generate`: a text, then what the model makes of it, as it comes; once, or in turns.
- */
+/* cli/generate: `ottava generate`: prints a model's continuation of a text as it is generated, once or in
+   turns. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -20,7 +20,7 @@ typedef struct request {
 
 /* ---- the prompt ---- */
 
-/* Whether the machine is to blame, or what was asked of it. */
+/* The exit code for an errno: CLI_FAILED for a problem of the machine, else CLI_BAD_INPUT. */
 static int code_of(int reason) {
     return reason == EIO || reason == EMFILE || reason == ENFILE || reason == ENOMEM ? CLI_FAILED
                                                                                      : CLI_BAD_INPUT;
@@ -40,7 +40,7 @@ static int read_all(int file, const char *name, char **out) {
     const char *trouble = !text                        ? "out of memory"
                           : got < 0                    ? strerror(errno)
                           : length > PROMPT_LIMIT      ? "it has more than 1 MiB"
-                          : memchr(text, '\0', length) ? "it has a byte 0"
+                          : memchr(text, '\0', length) ? "it has a zero byte"
                                                        : NULL;
     if (trouble) {
         int code = !text || got < 0 ? code_of(errno) : CLI_BAD_INPUT;
@@ -64,9 +64,9 @@ static int read_file(const char *path, char **out) {
     return code;
 }
 
-/* ---- what comes out ---- */
+/* ---- output ---- */
 
-/* The stream, and whether it stands at the beginning of a line. */
+/* The output; line_begins is true if the last text ended with a newline. */
 typedef struct stream {
     output out;
     bool line_begins;
@@ -85,7 +85,7 @@ static void end_line(stream *s) {
 
 /* ---- in turns ---- */
 
-/* The next line of standard input into *line, without its newline; false at the end. */
+/* Reads the next line of standard input into *line, without its newline. False at the end. */
 static bool read_line(char **line, size_t *room) {
     if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO)) fputs("> ", stderr);
     ssize_t length = getline(line, room, stdin);
@@ -93,7 +93,7 @@ static bool read_line(char **line, size_t *room) {
     return length >= 0;
 }
 
-/* One turn: `text` is said, and continued. *new_line: the text so far ends with a line. */
+/* One turn: adds `text` and prints the continuation. *new_line: the continuation ended with a newline. */
 static ott_status take_turn(ott_generator *generator, const char *text, stream *s, bool *new_line) {
     s->line_begins = false;
     ott_status status = ott_generator_continue(generator, text, write_piece, s);
@@ -102,8 +102,8 @@ static ott_status take_turn(ott_generator *generator, const char *text, stream *
     return status;
 }
 
-/* What the model sees of a line is what a terminal shows: it begins on a line of its own. An empty line asks
-   for more of the same. In a chat a line is what a user says. */
+/* Gives the model the same text as the terminal shows: each input starts on a new line. An empty line
+   continues the text. In a chat, each line is a user message. */
 static int converse(ott_generator *generator, const char *prompt, bool chat, stream *s) {
     char *line = NULL, *text = NULL;
     size_t room = 0;
@@ -153,7 +153,8 @@ static int generate(const request *r) {
     return code;
 }
 
-/* Where the prompt comes from. *text: what was read for it, to be freed. */
+/* Takes the prompt from --prompt, a file or standard input. The caller frees *text, the text that was read
+   (NULL: none). */
 static int take_prompt(request *r, char **text) {
     const char *file = r->prompt_file ? r->prompt_file : "-";
     if (r->prompt && r->prompt_file)
@@ -196,37 +197,36 @@ int verb_generate(int argc, char **argv) {
         {"--interactive", NULL, OPTION_FLAG, &r.interactive,
          "read a line, continue the text, until the input ends; an empty line: more of the same"},
         {"--chat", NULL, OPTION_FLAG, &r.chat,
-         "the prompt, or each line, is what a user says: the model answers, in the chat template of its "
-         "tokenizer"},
+         "the prompt, or each line, is a user message; uses the tokenizer's chat template"},
         {"--max-tokens", "N", OPTION_INT64, &o->max_tokens, "how many tokens to add (200)"},
         {"--temperature", "X", OPTION_REAL, &o->temperature,
-         "0: always the most likely token; larger: bolder (0.8)"},
+         "0: always the most likely token; larger: more random (0.8)"},
         {"--top-k", "K", OPTION_INT64, &o->top_k, "choose among the K likeliest tokens; 0: all (0)"},
         {"--top-p", "X", OPTION_REAL, &o->top_p,
-         "choose among the likeliest of these that make this share (0.95)"},
+         "choose among the likeliest tokens with this total probability (0.95)"},
         {"--repetition-penalty", "X", OPTION_REAL, &o->repetition_penalty,
-         "above 1: tokens that the text has become less likely (1)"},
+         "above 1: makes tokens of the text less likely (1)"},
         {"--stop", "TEXT", OPTION_TEXTS, &r.stop, "end before this text; may be given several times"},
-        {"--seed", "N", OPTION_UINT64, &o->seed, "of the choices: the same seed, the same text (42)"},
+        {"--seed", "N", OPTION_UINT64, &o->seed, "random seed: the same seed gives the same text (42)"},
         {"--precision", "P", OPTION_TEXT, &o->precision_name,
          "trained (a folder: bf16), fp32, bf16, fp16, fp8, or a recipe: tensorwise, rowwise, ... (trained)"},
         {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
          "folder or tokenizer.json, instead of the model's own"},
         {"--base", "HF_DIR", OPTION_TEXT, &o->base,
-         "of a run with adapters: where the weights beside them are, if not where they were"},
+         "folder of the base weights of a run with adapters, if they were moved"},
         {"--device", "NAME", OPTION_TEXT, &o->device,
-         "where to compute: cpu; cuda, a GPU, cuda:1 the second; auto: the best there is (auto)"},
+         "where to compute: cpu; cuda: a GPU; cuda:1: the second GPU; auto: a usable GPU, else cpu (auto)"},
         {"--threads", "N", OPTION_INT, &o->threads, "CPU threads; 0: all cores (0)"},
     };
     const command c = {
         .name = "generate",
         .synopsis = "MODEL --prompt TEXT [options]",
-        .about = "Continues a text with the newest model of a run folder, or with one checkpoint\n"
-                 "(RUN_DIR/checkpoints/step-N), in the precision it was trained in; or with a\n"
-                 "Hugging Face folder, in bf16 unless --precision says otherwise. The model looks back upon "
-                 "train.seq_len tokens (2048\n"
-                 "for a Hugging Face folder); when the text outgrows them, upon its newer half. Ids\n"
-                 "that the tokenizer has no token for are never chosen.",
+        .about =
+            "Continues a text with the newest model of a run folder or with one checkpoint\n"
+            "(RUN_DIR/checkpoints/step-N), in its training precision, or with a Hugging Face folder, in\n"
+            "bf16 unless --precision is given. The context is train.seq_len tokens (2048 for a Hugging\n"
+            "Face folder); if the text becomes longer, the newer half of it. Ids without a token in the\n"
+            "tokenizer are never chosen.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "MODEL",

@@ -1,5 +1,4 @@
-/* cli/tokenize: `ottava tokenize`: text to token ids and back through standard input, or a corpus to a token
- * file. */
+/* cli/tokenize: `ottava tokenize`: converts text to token ids and back, or a corpus to a token file. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -11,15 +10,15 @@
 typedef struct request {
     const char *tokenizer, *input, *result;
     bool jsonl, decode, no_special, chat, mask;
-    int descriptor; /* of what is read */
+    int descriptor; /* of the input */
     output out;
-    double shown_share; /* share of the work that was told last, into a pipe */
+    double shown_share; /* share of the work in the last progress line in a pipe */
     ott_tokenize_options options;
 } request;
 
 /* ---- standard input to standard output ---- */
 
-/* Nobody reads any more: then there is no more to do. */
+/* ott_read_fn. Ends the input if the output failed. */
 static int64_t read_input(void *user, void *buffer, int64_t bytes) {
     const request *r = user;
     ssize_t got;
@@ -29,7 +28,7 @@ static int64_t read_input(void *user, void *buffer, int64_t bytes) {
     return got;
 }
 
-/* Texts may hold the byte 0. */
+/* ott_write_fn. The data may have zero bytes. */
 static void write_output(void *user, const void *data, int64_t bytes) {
     request *r = user;
     output_bytes(&r->out, data, (size_t)bytes);
@@ -45,7 +44,7 @@ static int run_stream(request *r, ott_context *context) {
 
 /* ---- a corpus ---- */
 
-/* On a terminal one line that changes; into a pipe a line for every tenth. */
+/* Redraws a line on a terminal; prints a line for every 10% in a pipe. */
 static void show_progress(void *user, const ott_work *w) {
     request *r = user;
     char line[128], left[32];
@@ -103,12 +102,12 @@ static int check_request(const request *r) {
                          "tokenize: --tokenizer is missing: name a model's folder, or its tokenizer.json");
     if (r->mask && !r->chat)
         return cli_error(CLI_BAD_INPUT,
-                         "tokenize: --mask shows what is learned of a conversation: add --chat");
+                         "tokenize: --mask shows the trained parts of a conversation: add --chat");
     if (r->mask && r->jsonl)
         return cli_error(CLI_BAD_INPUT,
-                         "tokenize: --chat --jsonl has what is learned already: leave out --mask");
+                         "tokenize: --chat --jsonl prints the trained parts already: remove --mask");
     if (r->chat && (r->result || r->decode))
-        return cli_error(CLI_BAD_INPUT, "tokenize: --chat shows texts: leave out --%s",
+        return cli_error(CLI_BAD_INPUT, "tokenize: --chat prints texts: remove --%s",
                          r->result ? "out" : "decode");
     if (r->chat) return CLI_DONE;
     if (r->input && !r->result)
@@ -119,8 +118,8 @@ static int check_request(const request *r) {
                          r->result);
     if (r->input && (r->jsonl || r->decode))
         return cli_error(CLI_BAD_INPUT,
-                         "tokenize: --jsonl and --decode are for standard input; the name of %s says "
-                         "what it is",
+                         "tokenize: --jsonl and --decode are for standard input; the extension of %s "
+                         "selects the format",
                          r->input);
     return CLI_DONE;
 }
@@ -132,36 +131,35 @@ int verb_tokenize(int argc, char **argv) {
     const option options[] = {
         {"--tokenizer", "PATH", OPTION_TEXT, &r.tokenizer, "a model's folder, or its tokenizer.json"},
         {"--jsonl", NULL, OPTION_FLAG, &r.jsonl, "standard input: each line is a JSON string"},
-        {"--decode", NULL, OPTION_FLAG, &r.decode, "standard input: from ids back to text"},
+        {"--decode", NULL, OPTION_FLAG, &r.decode, "standard input: token ids to text"},
         {"--chat", NULL, OPTION_FLAG, &r.chat,
-         "each line of FILE or standard input is a conversation: shows its text in the chat template"},
-        {"--mask", NULL, OPTION_FLAG, &r.mask, "with --chat: [[ and ]] around the parts that a model learns"},
+         "each line of FILE or standard input is a conversation: print its text in the chat template"},
+        {"--mask", NULL, OPTION_FLAG, &r.mask, "with --chat: [[ and ]] around the parts with loss"},
         {"--chat-date", "DAY", OPTION_TEXT, &o->chat_date,
-         "with --chat: the day of strftime_now, as 2026-11-24, or undefined (today)"},
-        {"--no-special", NULL, OPTION_FLAG, &r.no_special, "without special tokens around a text (BOS, EOS)"},
-        {"--out", "FILE", OPTION_TEXT, &r.result, "token file to make of FILE, as llm.c reads it (uint32)"},
-        {"--text-field", "NAME", OPTION_TEXT, &o->text_field, "field of a JSONL row with its text (text)"},
+         "with --chat: date of strftime_now, as 2026-11-24, or undefined (today)"},
+        {"--no-special", NULL, OPTION_FLAG, &r.no_special, "no special tokens around a text (BOS, EOS)"},
+        {"--out", "FILE", OPTION_TEXT, &r.result, "token file to write, in llm.c's format (uint32)"},
+        {"--text-field", "NAME", OPTION_TEXT, &o->text_field, "JSONL field with the text (text)"},
         {"--separator", "TEXT", OPTION_TEXT, &o->separator,
-         "what stands between the documents of a text file; nothing: it is one"},
+         "separator between the documents of a text file; not given: the file is one document"},
         {"--threads", "N", OPTION_INT, &o->threads, "CPU threads for a file; 0: all cores (0)"},
     };
-    const command c = {
-        .name = "tokenize",
-        .synopsis = "[FILE --out TOKENS] --tokenizer PATH [options]",
-        .about =
-            "Without FILE: a line of standard input becomes a line of token ids; --decode goes back, and "
-            "gives\n"
-            "exactly the text. With FILE, text or JSONL (.jsonl, .json): a token file of its documents, on "
-            "all\n"
-            "cores; special tokens in the text are plain characters. A text begins with BOS, and a line "
-            "ends\n"
-            "with EOS, if the tokenizer does so in transformers; each document of a file ends with EOS.\n"
-            "--chat shows the text of conversations, and --mask the parts that a model learns.",
-        .options = options,
-        .option_count = sizeof options / sizeof *options,
-        .operand = "FILE",
-        .operands_most = 1,
-        .operand_optional = true};
+    const command c = {.name = "tokenize",
+                       .synopsis = "[FILE --out TOKENS] --tokenizer PATH [options]",
+                       .about = "Without FILE: converts each line of standard input to a line of token ids; "
+                                "--decode restores the\n"
+                                "exact text. With FILE, text or JSONL (.jsonl, .json): writes a token file "
+                                "of its documents, on all\n"
+                                "cores; special tokens in the text are plain characters. A text begins with "
+                                "BOS, and a line ends\n"
+                                "with EOS, if the tokenizer does so in transformers; each document of a file "
+                                "ends with EOS. --chat\n"
+                                "prints the text of conversations, --mask marks the parts with loss.",
+                       .options = options,
+                       .option_count = sizeof options / sizeof *options,
+                       .operand = "FILE",
+                       .operands_most = 1,
+                       .operand_optional = true};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_CONTINUE) return code;
     r.input = operands > 0 ? argv[0] : NULL;

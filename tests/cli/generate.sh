@@ -82,7 +82,7 @@ fails "two prompts" 2 "--prompt and --prompt-file are both given" generate r --p
 fails "a prompt file that is not there" 2 "cannot take the prompt from absent.txt|No such file" generate r --prompt-file=absent.txt
 fails "a folder for a prompt" 2 "cannot take the prompt from .|directory" generate r --prompt-file=.
 printf 'a\0b' >zero.txt
-fails "a byte 0 in a prompt" 2 "zero.txt|byte 0" generate r --prompt-file=zero.txt
+fails "a zero byte in a prompt" 2 "zero.txt|zero byte" generate r --prompt-file=zero.txt
 : >empty.txt
 fails "an empty prompt file" 2 "the prompt is empty" generate r --prompt-file=empty.txt
 fails "standard input twice" 2 "--interactive reads standard input" generate r --prompt=- --interactive
