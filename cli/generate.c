@@ -26,8 +26,8 @@ static int code_of(int reason) {
                                                                                      : CLI_BAD_INPUT;
 }
 
-/* All of a file, without the newline that editors and shells put at its end. An exit code; after an error,
-   which it printed, *out is NULL. `name` is what messages call it. */
+/* Reads a file without its last newline. The caller frees *out. Returns an exit code; after an error, which
+   it printed, *out is unchanged. `name` is the file's name in messages. */
 static int read_all(int file, const char *name, char **out) {
     char *text = malloc(PROMPT_LIMIT + 1);
     size_t length = 0;

@@ -28,7 +28,7 @@ static int64_t read_input(void *user, void *buffer, int64_t bytes) {
     return got;
 }
 
-/* ott_write_fn. The data may have zero bytes. */
+/* ott_bytes_fn. The data may have zero bytes. */
 static void write_output(void *user, const void *data, int64_t bytes) {
     request *r = user;
     output_bytes(&r->out, data, (size_t)bytes);

@@ -1,5 +1,4 @@
-/* config/table: the tables schema.def and choices.def expand to, and access to a config's fields through
-   them. */
+/* config/table: the tables of schema.def and choices.def, and access to a config's fields by key. */
 #include "config/table.h"
 #include <string.h>
 
@@ -72,8 +71,8 @@ int table_choice(const config_key *key, const char *word) {
     return -1;
 }
 
-/* A choice is stored as its enum; every enum here counts from 0, so it has the size and the values of
- * unsigned. */
+/* A choice is stored as its enum. All these enums count from 0, so table_get and table_put access them as
+   unsigned. */
 _Static_assert(sizeof(config_precision) == sizeof(unsigned), "an enum of choices is an unsigned");
 
 config_value table_get(const config *cfg, const config_key *key) {

@@ -1,5 +1,5 @@
-/* config/toml: walks what toml++ parsed into our own tree, checking what a C string or our limits cannot
- * take. */
+/* config/toml: converts toml++'s tables to our tree, and refuses zero bytes, dates and trees beyond our
+   limits. */
 #include "config/toml.h"
 #include "config/number.h"
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace {
 
-/* toml++ frees a table of tables by recursion, so what bounds its depth (dots in keys) is bounded before it
- * parses. */
+/* toml++ frees nested tables by recursion. Dots in keys nest tables, so their number is limited before
+   parsing. */
 constexpr int64_t dot_limit = 4000;
 
 ott_status walk(tree_builder *b, node *parent, const char *name, const toml::node &source, int depth,
@@ -26,7 +26,7 @@ int line_of(const toml::node &n) {
 
 using entry = std::tuple<toml::source_position, const toml::key *, const toml::node *>;
 
-/* toml++ keeps a table by name; messages follow the file. */
+/* The entries in file order (toml++ sorts by name), so that messages follow the file. */
 std::vector<entry> in_order(const toml::table &source) {
     std::vector<entry> entries;
     for (auto &&[key, value] : source) entries.emplace_back(key.source().begin, &key, &value);
@@ -121,8 +121,8 @@ ott_status fail_parse(const tree_builder *b, const toml::parse_error &error) {
                        static_cast<unsigned>(error.source().begin.column), what.c_str());
 }
 
-/* Functions of toml++ that promise not to throw take memory all the same: where there is none they end the program. So
- * what a text of this length can need is asked for once before, and given back. */
+/* noexcept functions of toml++ allocate memory and would end the program if that fails. So this tests first
+   whether the memory that a text of this length can need is available. */
 ott_status check_memory(const tree_builder *b, int64_t bytes) {
     void *volatile block = std::malloc(static_cast<size_t>(bytes) * 64 + (size_t(1) << 20));
     if (!block) return status_fail(OTT_ERR_MEMORY, "%s: out of memory while reading TOML", b->place);

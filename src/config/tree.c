@@ -1,4 +1,4 @@
-/* config/tree: building, copying and showing trees, and reading the value of a command-line option as one. */
+/* config/tree: builds, copies and prints trees, and parses the value of an option as a tree. */
 #include "config/tree.h"
 #include <string.h>
 
@@ -26,8 +26,7 @@ ott_status tree_add(tree_builder *b, node *parent, node_kind kind, int line, con
     return OTT_OK;
 }
 
-/* Recursion is bounded: every front end refuses trees deeper than TREE_DEPTH_LIMIT before it copies from
- * them. */
+/* Every front end refuses trees deeper than TREE_DEPTH_LIMIT first, which bounds the recursion. */
 ott_status tree_copy(tree_builder *b, node *parent, const node *source, const char *name, node **out) {
     node *copy;
     TRY(tree_add(b, parent, source->kind, source->line, name, source->text, &copy));
@@ -71,7 +70,7 @@ bool tree_is_null(const node *n) {
     return false;
 }
 
-/* The scalar text[0..length), quoted or plain. */
+/* Appends the scalar text[0..length), quoted or plain. */
 static ott_status add_scalar(tree_builder *b, node *parent, const char *text, size_t length, node **out) {
     node_kind kind =
         length ? NODE_PLAIN : NODE_TEXT; /* --data.dataset_path= is an empty text, not "nothing" */
@@ -85,7 +84,7 @@ static ott_status add_scalar(tree_builder *b, node *parent, const char *text, si
     return tree_add(b, parent, kind, 0, NULL, copy, out);
 }
 
-/* Where the list element at `at` ends: at a comma outside quotes, or at `end`. */
+/* The end of the list element at `at`: a comma outside quotes, or `end`. */
 static const char *element_end(const char *at, const char *end) {
     char quote = 0;
     for (; at < end; at++) {
@@ -125,7 +124,7 @@ ott_status tree_from_text(tree_builder *b, const char *text, node **out) {
     return add_scalar(b, NULL, text, length, out);
 }
 
-#define SHOWN 60 /* bytes of a value a message repeats */
+#define SHOWN 60 /* largest part of a value in a message, in bytes */
 
 bool tree_has_control(const char *text) {
     for (; *text; text++)

@@ -1,4 +1,4 @@
-/* config/value: types, ranges and words are checked here, once, for every front end. */
+/* config/value: checks types, ranges and words for every front end. */
 #include "config/value.h"
 #include "config/number.h"
 #include "config/yaml_number.h"
@@ -13,7 +13,7 @@ typedef struct interval {
     bool open_low, open_high;
 } interval;
 
-/* The table's own ranges only: well-formed. */
+/* Parses a range of the key table, which is well-formed. */
 static interval interval_parse(const char *text) {
     interval i = {.low = -INFINITY, .high = INFINITY, .open_low = text[0] == '('};
     const char *comma = strchr(text, ',');
@@ -31,7 +31,7 @@ static bool interval_holds(const interval *i, double x) {
     return (i->open_low ? x > i->low : x >= i->low) && (i->open_high ? x < i->high : x <= i->high);
 }
 
-/* "-1|[1, inf)": a single extra value, then the interval. */
+/* The interval of a range. *extra points to the extra value of "-1|[1, inf)", or is NULL. */
 static const char *range_interval(const char *range, const char **extra) {
     const char *bar = strchr(range, '|');
     *extra = bar ? range : NULL;
@@ -84,16 +84,17 @@ static bool node_real(const node *n, double *out) {
     return n->kind == NODE_PLAIN && number_parse_real(n->text, out);
 }
 
-/* Training computes in fp32, where a number that is in range may be one that is not: 1e-320 is 0 there, 1e39
-   infinite, and 0.99999999 is 1. */
+/* Training uses the number in fp32, so its fp32 value must be in range too: 1e-320 becomes 0, 1e39 infinite,
+   0.99999999 becomes 1. */
 static ott_status check_in_fp32(const config_key *key, const char *where, double x) {
     char rounded[40];
     double narrow = (double)(float)x;
     if (isinf(narrow))
-        return status_fail(OTT_ERR_CONFIG, "%s is infinite in fp32, whose largest number is 3.4e38", where);
+        return status_fail(OTT_ERR_CONFIG, "%s is infinite in fp32: the largest number is 3.4e38", where);
     if ((narrow == 0) == (x == 0) && range_holds(key->range, narrow)) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG, "%s is %s in fp32, in which it is used: give a number that fp32 has",
-                       where, number_print_real(narrow, rounded));
+    return status_fail(OTT_ERR_CONFIG,
+                       "%s becomes %s in fp32, which training uses: give a number that fp32 can hold", where,
+                       number_print_real(narrow, rounded));
 }
 
 static ott_status read_real(const config_key *key, const node *n, const char *where, double *out) {
@@ -101,7 +102,7 @@ static ott_status read_real(const config_key *key, const node *n, const char *wh
     return range_holds(key->range, *out) ? check_in_fp32(key, where, *out) : fail_range(where, key->range);
 }
 
-/* "a, b" as a list node, so that --optimizer.betas=0.9,0.95 and filter_fqns = "a,b" need no brackets. */
+/* Parses "a, b" as a list, so that --optimizer.betas=0.9,0.95 and filter_fqns = "a,b" need no brackets. */
 static ott_status split_commas(arena *memory, const node *n, node **out) {
     tree_builder b = {.memory = memory, .place = ""}; /* no account: nothing is interpolated */
     const char *bracketed;
@@ -218,7 +219,7 @@ ott_status value_read(arena *memory, const config_key *key, const node *n, const
     return OTT_OK;
 }
 
-/* `text` as a TOML basic string. */
+/* Appends `text` as a TOML basic string. */
 static void write_toml_text(str *out, const char *text) {
     str_append(out, "\"");
     for (; *text; text++) {

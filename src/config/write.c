@@ -1,9 +1,9 @@
-/* config/write: the resolved configuration as TOML, and what differs between two. */
+/* config/write: writes the resolved configuration as TOML, and compares two configurations. */
 #include "config/assign.h"
 #include "config/value.h"
 #include <string.h>
 
-/* Keys that do nothing are left out, unless they hold something that must read back. */
+/* True for keys that work, and for other keys with a value that differs from the default. */
 static bool is_written(const config *cfg, const config_key *key) {
     config_value value = table_get(cfg, key);
     return key->state == STATE_BUILT || !table_equal(key, &value, &key->fallback);

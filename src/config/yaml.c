@@ -1,4 +1,4 @@
-/* config/yaml: a recursive reader of libyaml's event stream; recursion is bounded by TREE_DEPTH_LIMIT. */
+/* config/yaml: reads libyaml's events recursively; TREE_DEPTH_LIMIT bounds the recursion. */
 #include "config/yaml.h"
 #include <string.h>
 #include <yaml.h>
@@ -7,7 +7,7 @@
 
 typedef struct anchor {
     const char *name;
-    const node *target; /* complete: an alias inside its own anchor finds nothing */
+    const node *target; /* complete node: an alias inside its own anchor is an error */
 } anchor;
 
 typedef struct reader {
@@ -54,8 +54,8 @@ static ott_status read_alias(reader *r, const yaml_event_t *event, node *parent,
                        line_of(event), wanted);
 }
 
-/* Explicit tags: a text, or one of the plain kinds the schema tells apart anyway. Anything else would be
- * code. */
+/* The kind of a scalar with an explicit tag: a text, or a plain scalar, which the schema interprets. Other
+   tags are refused. */
 static ott_status scalar_kind(const reader *r, const yaml_event_t *event, node_kind *kind) {
     static const char *const plain[] = {YAML_NULL_TAG, YAML_BOOL_TAG, YAML_INT_TAG, YAML_FLOAT_TAG};
     const char *tag = (const char *)event->data.scalar.tag;
@@ -65,7 +65,8 @@ static ott_status scalar_kind(const reader *r, const yaml_event_t *event, node_k
         if (strcmp(tag, plain[i]) == 0) return *kind = NODE_PLAIN, OTT_OK;
     *kind = NODE_TEXT;
     if (strcmp(tag, YAML_STR_TAG) == 0 || strcmp(tag, "!") == 0) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG, "%s:%d: the tag %.80s is not read", r->b->place, line_of(event), tag);
+    return status_fail(OTT_ERR_CONFIG, "%s:%d: the tag %.80s is not supported", r->b->place, line_of(event),
+                       tag);
 }
 
 static ott_status read_scalar(reader *r, const yaml_event_t *event, node *parent, const char *name,
@@ -82,7 +83,7 @@ static ott_status read_scalar(reader *r, const yaml_event_t *event, node *parent
     if (status == OTT_OK) status = tree_add(r->b, parent, kind, line_of(event), name, text, out);
     if (status != OTT_OK) return status;
     (*out)->yaml = kind == NODE_PLAIN;
-    (*out)->trouble = trouble; /* an error when somebody reads it */
+    (*out)->trouble = trouble; /* an error if a key reads the value */
     return OTT_OK;
 }
 
@@ -98,7 +99,7 @@ static ott_status read_sequence(reader *r, int depth, node *list) {
     }
 }
 
-/* `<<: *base` or `<<: [*a, *b]`: the bases' entries go under the table's own; the first base wins. */
+/* Merges a base of `<<: *base` or `<<: [*a, *b]`. The table's own entries and earlier bases have priority. */
 static ott_status merge_table(reader *r, node *table, const node *base, int line) {
     if (base->kind != NODE_TABLE)
         return status_fail(OTT_ERR_CONFIG, "%s:%d: << merges a table only", r->b->place, line);
@@ -126,8 +127,7 @@ static ott_status read_key(const reader *r, const yaml_event_t *event, const cha
     return arena_strdup(r->b->memory, text, name);
 }
 
-/* PyYAML takes the last of two entries of one name. Where they say the same that does no harm; else it would
- * hide one. */
+/* Fails if a table has two entries of one name with different values (PyYAML would use the last one). */
 static ott_status check_twin(const reader *r, node *table, node *last, int line) {
     const node *twin = tree_child(table, table->last->name);
     if (twin == table->last) return OTT_OK;
@@ -139,7 +139,7 @@ static ott_status check_twin(const reader *r, node *table, node *last, int line)
     return OTT_OK;
 }
 
-/* One entry: a key event is at hand, its value follows. */
+/* Reads one entry: `key` is its key event, and the value's events follow. */
 static ott_status read_entry(reader *r, const yaml_event_t *key, int depth, node *table, const node **bases) {
     const char *name;
     yaml_event_t event;
@@ -194,7 +194,7 @@ static ott_status read_node(reader *r, yaml_event_t *event, node *parent, const 
     }
 }
 
-/* Stream start and document start; false in *found when there is no document. */
+/* Reads the stream start and the document start; *found is false if there is no document. */
 static ott_status open_document(reader *r, bool *found) {
     for (int i = 0; i < 2; i++) {
         yaml_event_t event;
@@ -213,7 +213,8 @@ static ott_status close_document(reader *r) {
         bool second = event.type == YAML_DOCUMENT_START_EVENT;
         yaml_event_delete(&event);
         if (second)
-            return status_fail(OTT_ERR_CONFIG, "%s:%d: a second document begins; a configuration is one",
+            return status_fail(OTT_ERR_CONFIG,
+                               "%s:%d: a second document begins; a configuration has one document",
                                r->b->place, line);
     }
     return OTT_OK;

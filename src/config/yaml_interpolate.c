@@ -1,4 +1,4 @@
-/* config/yaml_interpolate: environment variables in YAML scalars, as AutoModel's files write them. */
+/* config/yaml_interpolate: replaces environment variables in YAML scalars, as in AutoModel's files. */
 #include "config/yaml.h"
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@ static bool is_name(const char *text, size_t length) {
     return true;
 }
 
-/* inside: what stands between ${ and }, `length` bytes: [oc.env:]VAR[,default]. */
+/* Appends the value of a variable. `inside`, `length` bytes, is the text between ${ and }:
+   [oc.env:]VAR[,default]. */
 static ott_status append_value(tree_builder *b, int line, const char *inside, size_t length, str *out) {
     const char *comma = memchr(inside, ',', length), *end = inside + length;
     if (length > 7 && memcmp(inside, "oc.env:", 7) == 0) inside += 7;

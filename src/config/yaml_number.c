@@ -1,4 +1,4 @@
-/* config/yaml_number: the bases of YAML 1.1's integers; decimal ones are config/number's. */
+/* config/yaml_number: reads YAML 1.1's integers in other bases. config/number reads decimal ones. */
 #include "config/yaml_number.h"
 #include "config/number.h"
 #include <string.h>
@@ -9,7 +9,7 @@ static int digit_of(char c) {
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : 99;
 }
 
-/* All of `text` in that base; underscores between digits do not count. */
+/* Reads all of `text` in that base; ignores underscores. */
 static bool read_base(const char *text, int base, int64_t *out) {
     int64_t value = 0;
     if (!*text || strspn(text, "_") == strlen(text)) return false;
@@ -42,7 +42,7 @@ static bool read_sexagesimal(const char *text, int64_t *out) {
     }
 }
 
-/* A text for PyYAML, from which AutoModel makes a number all the same. */
+/* Reads 1e5, which is a text in PyYAML but a number in AutoModel. */
 static bool read_exponent(const char *text, int64_t *out) {
     double real;
     if (!strpbrk(text, "eE") || !number_parse_real(text, &real)) return false;

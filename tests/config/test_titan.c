@@ -262,8 +262,8 @@ static void test_words(void **state) {
     config_case *c = *state;
     case_bad(c, ".toml", "[model]\nname = \"deepseek_v3\"\n",
              "model.name = \"deepseek_v3\": mixtures of experts are not built yet", NULL);
-    case_bad(c, ".toml", "[model]\nflavor = \"9B\"\n", "model.flavor = \"9B\" is not a flavor of llama3",
-             " 8B,", NULL);
+    case_bad(c, ".toml", "[model]\nflavor = \"9B\"\n",
+             "model.flavor = \"9B\" is not a known flavor of llama3", " 8B,", NULL);
     case_bad(c, ".toml", "[activation_checkpoint]\nmode = \"some\"\n", "\"selective\"", NULL);
     case_bad(c, ".toml", "[activation_checkpoint]\nselective_ac_option = \"ops\"\n",
              "must be \"op\" or a positive integer", NULL);

@@ -1,4 +1,4 @@
-/* config/compat/alias: the table that aliases.def and nothing.def expand to, and its look-ups. */
+/* config/compat/alias: the table of aliases.def and ignored_keys.def, and its lookups. */
 #include "config/compat/alias.h"
 #include "base/str.h"
 #include "config/compat/foreign.h"
@@ -22,7 +22,8 @@ const config_alias *alias_table(int *count) {
     return aliases;
 }
 
-/* Does "peft.*" (or "_*") cover path? How many characters of it, or 0. A section is covered itself. */
+/* Number of characters of `path` that a pattern like "peft.*" or "_*" covers; 0 if none. "peft.*" covers
+   "peft" too. */
 static size_t covers(const char *pattern, const char *path) {
     size_t length = strlen(pattern);
     if (pattern[length - 1] != '*') return 0;

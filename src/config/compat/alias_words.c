@@ -1,4 +1,4 @@
-/* config/compat/alias_words: other tools' words for ours. */
+/* config/compat/alias_words: translates other tools' words into ours. */
 #include "base/str.h"
 #include "config/compat/alias.h"
 #include "config/compat/reasons.h"
@@ -19,7 +19,7 @@ const char *alias_last_component(const char *name) {
 
 enum { WORD_LIMIT = 256 };
 
-/* In lower case, cut when it is longer than any word of the table. */
+/* Copies in lower case, truncated to WORD_LIMIT, which no word of the table reaches. */
 static const char *lower_case(const char *text, char out[WORD_LIMIT]) {
     int length = 0;
     for (; text[length] && length < WORD_LIMIT - 1; length++)
@@ -28,7 +28,7 @@ static const char *lower_case(const char *text, char out[WORD_LIMIT]) {
     return out;
 }
 
-/* Does one of "a|b|c" fit `word`, which is in lower case? */
+/* True if one of the patterns "a|b|c" matches `word`, which is in lower case. */
 static bool one_fits(const char *patterns, const char *word) {
     for (const char *at = patterns; *at;) {
         char pattern[WORD_LIMIT], low[WORD_LIMIT];
@@ -42,7 +42,7 @@ static bool one_fits(const char *patterns, const char *word) {
     return false;
 }
 
-/* "validation_dataset._target_" has the rows of "dataset". */
+/* True if the rows of `key` apply to `path`: the rows of "dataset" apply to "validation_dataset._target_". */
 static bool has_rows_of(const char *path, const char *key) {
     static const char twin[] = "validation_", target[] = "._target_";
     size_t length = strlen(path), wanted = strlen(key);

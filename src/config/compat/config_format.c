@@ -1,6 +1,6 @@
 /*
- * config/compat/config_format: for which tool a file was written, and what that tool does about keys the file leaves out.
- * Without this a torchtitan file would run with KempnerForge's warmup and decay, and nobody would notice.
+ * config/compat/config_format: detects the tool that a file was written for, and applies that tool's
+ * defaults. Without them, a torchtitan file would silently run with KempnerForge's warmup and decay.
  */
 #include "config/state.h"
 #include "config/value.h"
@@ -41,12 +41,11 @@ static const struct {
     {CONFIG_FORMAT_AUTOMODEL, "checkpoint.keep_last_n", "0"},
     {CONFIG_FORMAT_AUTOMODEL, "float8.enable_fsdp_float8_all_gather", "false"},
     {CONFIG_FORMAT_AUTOMODEL, "metrics.log_interval", "1"},
-    {CONFIG_FORMAT_AUTOMODEL, "eval.steps", "1000000000"}, /* all of the validation data */
+    {CONFIG_FORMAT_AUTOMODEL, "eval.steps", "1000000000"}, /* the full validation data */
 };
 
-/* Ottava's own sections are KempnerForge's and more. A file of KempnerForge says how data is loaded by
- * processes or how the run is spread over GPUs, which steer nothing here, and has nothing that is only
- * Ottava's. */
+/* Ottava's sections include all of KempnerForge's. A KempnerForge file has keys of data loading or a
+   [distributed] section, and no key that only Ottava has. */
 static bool is_kempner(const node *root) {
     static const char *const own[] = {"preset", "hf_path", "family", "reduce"};
     static const char *const loading[] = {"num_workers", "pin_memory", "prefetch_factor"};
@@ -59,7 +58,7 @@ static bool is_kempner(const node *root) {
     return tree_child(root, "distributed") != NULL;
 }
 
-/* "torchtitan" for messages. */
+/* The tool's name for messages: "torchtitan". */
 static const char *name_of(config_format format) {
     static const char *const names[] = {"Ottava", "KempnerForge", "torchtitan", "AutoModel"};
     return names[format];
@@ -98,12 +97,12 @@ ott_status config_format_defaults(config *cfg) {
         str_printf(&used, "%s%s=%s", used.length ? ", " : "", key->path, defaults[i].word);
     }
     f->titan_schedule = f->titan_schedule || f->config_format == CONFIG_FORMAT_TITAN;
-    /* PyTorch's Adam has no weight decay unless told so; its AdamW has. */
+    /* The default weight decay of PyTorch's Adam is 0, unlike AdamW's. */
     if (f->adam && !state_note(cfg, "optimizer.weight_decay")->set)
         cfg->optimizer.weight_decay = f->config_format == CONFIG_FORMAT_TITAN ? 0.1 : 0.0;
     if (used.text)
-        log_info(cfg->state->lg, "%s is written for %s; what it leaves out is as there: %s", cfg->path,
-                 name_of(f->config_format), used.text);
+        log_info(cfg->state->lg, "%s is written for %s; its missing keys have the defaults of that tool: %s",
+                 cfg->path, name_of(f->config_format), used.text);
     str_free(&used);
     return OTT_OK;
 }

@@ -1,4 +1,4 @@
-/* config/compat/foreign: one function per foreign key whose meaning is not just another name. */
+/* config/compat/foreign: one function per SPECIAL foreign key (optimizer, schedule, checkpointing, data). */
 #include "config/compat/foreign.h"
 #include "base/file.h"
 #include "config/assign.h"
@@ -9,14 +9,14 @@
 
 /* --- State formats and adapters --- */
 
-/* words: what alias_translate reads; all: those words for a person. */
+/* Reads a dtype. words: the table for alias_translate; all: the allowed words for the message. */
 static ott_status read_state_dtype(const node *value, const char *where, const char *words, const char *all,
                                    char word[64]) {
     if (value->text && alias_translate(words, alias_last_component(value->text), word)) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG, "%s is not one of %s", where, all);
 }
 
-/* The parameters that train, and so their gradients and moments. */
+/* torchtitan's training.dtype sets the format of masters, gradients and moments. */
 ott_status foreign_parameter_dtype(config *cfg, const node *value, const char *where) {
     static const char *const keys[] = {"train.master_dtype", "train.grad_dtype", "optimizer.state_dtype"};
     char word[64];
@@ -27,7 +27,7 @@ ott_status foreign_parameter_dtype(config *cfg, const node *value, const char *w
     return OTT_OK;
 }
 
-/* TransformerEngine's two moments have formats of their own; by bytes it means FP8. */
+/* TransformerEngine sets the format of each moment separately; uint8 means FP8. */
 ott_status foreign_moment_dtype(config *cfg, const node *value, const char *where) {
     static const char key[] = "optimizer.state_dtype";
     char word[64];
@@ -39,7 +39,7 @@ ott_status foreign_moment_dtype(config *cfg, const node *value, const char *wher
     return assign_word(cfg, key, word, where);
 }
 
-/* `--peft=none` leaves a file's section out; the file's own `peft: null` has said nothing. */
+/* `--peft=none` switches the file's section off; `peft: null` in a file has no effect. */
 ott_status foreign_adapters(config *cfg, const node *value, const char *where) {
     if (!tree_is_null(value))
         return status_fail(OTT_ERR_CONFIG, "%s is a section: give peft.enabled, or none", where);
@@ -100,7 +100,7 @@ ott_status foreign_beta2(config *cfg, const node *value, const char *where) {
 
 /* --- Schedules --- */
 
-/* A number or null in the range of one of our keys. */
+/* Reads a number in the range of our key `like`; -1 for null. */
 static ott_status read_number(config *cfg, const char *like, const node *value, const char *where,
                               double *out) {
     config_value number;
@@ -134,7 +134,7 @@ ott_status foreign_decay_type(config *cfg, const node *value, const char *where)
     return OTT_OK;
 }
 
-/* AutoModel decays by a cosine as soon as there is a schedule at all. */
+/* Notes that an AutoModel file has a schedule, which makes cosine decay the default. */
 static void have_schedule(config *cfg) {
     cfg->state->foreign.automodel_schedule = cfg->state->foreign.config_format == CONFIG_FORMAT_AUTOMODEL;
 }
@@ -166,8 +166,8 @@ ott_status foreign_min_lr(config *cfg, const node *value, const char *where) {
     return read_number(cfg, "train.grad_clip_norm", value, where, &cfg->state->foreign.min_lr);
 }
 
-/* torchtitan: warmup, constant, decay over decay_ratio of all steps (default: over all that follow the
- * warmup). */
+/* torchtitan: warmup, constant, then decay over decay_ratio of all steps (default: all steps after the
+   warmup). */
 static void finalize_titan_schedule(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     static const char *const ours[] = {"scheduler.name", "scheduler.decay_steps", "scheduler.stable_steps",
@@ -189,8 +189,7 @@ static void finalize_titan_schedule(config *cfg) {
     cfg->scheduler.stable_steps = after - decay;
 }
 
-/* AutoModel: a cosine after a warmup of a tenth of the run, at most 1000 steps, unless the file says
- * otherwise. */
+/* AutoModel's defaults: cosine decay after a warmup of a tenth of the run, at most 1000 steps. */
 static void finalize_automodel_schedule(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     if (!f->automodel_schedule) return;
@@ -214,7 +213,7 @@ ott_status foreign_packed_size(config *cfg, const node *value, const char *where
     return assign_word(cfg, pack->path, "true", where);
 }
 
-/* AutoModel's dataset classes, by their last name, and the format of their files here. */
+/* AutoModel's dataset classes, by the last component of their names, and our format of their files. */
 static const struct {
     const char *name, *format;
 } dataset_classes[] = {
@@ -237,21 +236,20 @@ static ott_status find_dataset(const node *value, const char *where, const char 
         *format = dataset_classes[i].format;
         if (strcmp(dataset_classes[i].name, *name) == 0) return OTT_OK;
     }
-    return status_fail(OTT_ERR_CONFIG,
-                       "%s: no dataset of that name is read here, as \"HellaSwag\", \"make_squad_dataset\", "
-                       "\"ColumnMappedTextInstructionDataset\", \"ChatDataset\", \"NanogptDataset\" and "
-                       "\"MockIterableDataset\" are; "
-                       "name a local file with "
-                       "data.dataset_path",
-                       where);
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "%s: no dataset of that name is supported; supported: \"HellaSwag\", "
+        "\"make_squad_dataset\", \"ColumnMappedTextInstructionDataset\", \"ChatDataset\", "
+        "\"NanogptDataset\", \"MockIterableDataset\"; or name a local file with data.dataset_path",
+        where);
 }
 
-/* AutoModel's mock data are random tokens, which have no name on a hub. */
+/* AutoModel's mock data sets are random tokens. */
 static bool is_mock(const char *format) {
     return strcmp(format, "synthetic") == 0;
 }
 
-/* A row of the run is as long as a row of the mock data. */
+/* The row length of a mock data set sets train.seq_len (finalize_mock). */
 ott_status foreign_mock_length(config *cfg, const node *value, const char *where) {
     cfg->state->foreign.mock_length = tree_is_null(value) ? NULL : value;
     cfg->state->foreign.mock_length_where = where;
@@ -259,7 +257,7 @@ ott_status foreign_mock_length(config *cfg, const node *value, const char *where
     return diagnostic_add(cfg, DIAGNOSTIC_INERT, "dataset.*", NULL, "dataset.*", "data.dataset");
 }
 
-/* A local file comes before mock data; without one the rows are as long as the mock data. */
+/* A local file overrides the mock data set. Without one, train.seq_len is the mock data's row length. */
 static ott_status finalize_mock(config *cfg) {
     foreign_state kept = cfg->state->foreign, *f = &cfg->state->foreign;
     if (!f->mock || cfg->data.format != DATA_SYNTHETIC) return OTT_OK;
@@ -272,8 +270,7 @@ static ott_status finalize_mock(config *cfg) {
     return OTT_OK;
 }
 
-/* The class says how files are read; where they are is another key's, without which data.dataset refuses the
-   name. */
+/* Sets data.format, and data.dataset, which is refused unless another key names the files. */
 ott_status foreign_dataset_target(config *cfg, const node *value, const char *where) {
     const char *name, *format;
     if (tree_is_null(value)) return OTT_OK;
@@ -294,7 +291,7 @@ ott_status foreign_validation_target(config *cfg, const node *value, const char 
     return state_note(cfg, "eval.dataset")->set ? OTT_OK : assign_word(cfg, "eval.dataset", name, where);
 }
 
-/* A local file or pattern is read; any other name is one of a hub. */
+/* Sets path_key for an existing file or a pattern, else name_key, for a name on a hub. */
 static ott_status set_dataset(config *cfg, const char *path_key, const char *name_key, const node *value,
                               const char *where) {
     if (tree_is_null(value)) return OTT_OK;
@@ -318,7 +315,7 @@ ott_status foreign_finalize(config *cfg) {
     TRY(foreign_finalize_model(cfg));
     TRY(foreign_finalize_float8(cfg));
     TRY(finalize_mock(cfg));
-    if (f->adam) /* without weight decay the two are one */
+    if (f->adam) /* without weight decay, Adam and AdamW are equal */
         cfg->optimizer.name = cfg->optimizer.weight_decay == 0.0 ? OPTIMIZER_ADAMW : OPTIMIZER_ADAM;
     if (f->min_lr >= 0.0) {
         if (f->min_lr > cfg->optimizer.lr)

@@ -1,10 +1,11 @@
-/* config/compat/foreign_fp8: how other tools turn FP8 on: a switch next to a format, torchtitan's converters, AutoModel's te_fp8. */
+/* config/compat/foreign_fp8: other tools' FP8 keys: a switch next to a format, torchtitan's converters,
+   AutoModel's te_fp8. */
 #include "config/assign.h"
 #include "config/value.h"
 #include "fp8/recipe_names.h"
 #include <string.h>
 
-/* --- Precision: a format and an FP8 switch beside it --- */
+/* --- Precision: a format and a separate FP8 switch --- */
 
 static ott_status finalize_precision(config *cfg, const char *where) {
     foreign_state kept = cfg->state->foreign, *f = &cfg->state->foreign;
@@ -13,11 +14,11 @@ static ott_status finalize_precision(config *cfg, const char *where) {
                          : f->precision >= 0      ? (config_precision)f->precision
                                                   : PRECISION_BF16;
     TRY(assign_word(cfg, key->path, key->choices[p].text, where));
-    *f = kept; /* our own key was not set by its own name */
+    *f = kept; /* undoes foreign_key_was_set: the user did not set our own key */
     return OTT_OK;
 }
 
-/* Comma-separated text, or a list: "float8" and ["float8"] both. */
+/* Reads a list or a comma-separated text: ["float8"] or "float8". */
 static ott_status as_list(config *cfg, const node *value, const char *where, config_list *out) {
     config_value list;
     *out = (config_list){0};
@@ -27,7 +28,7 @@ static ott_status as_list(config *cfg, const node *value, const char *where, con
     return OTT_OK;
 }
 
-/* One of torchtitan's converters. */
+/* Applies one of torchtitan's converters. */
 static ott_status read_converter(config *cfg, const char *name, const char *where) {
     foreign_state *f = &cfg->state->foreign;
     const char *kind = str_starts_with(name, "quantize.linear.") ? name + strlen("quantize.linear.") : name;
@@ -64,20 +65,22 @@ ott_status foreign_converters(config *cfg, const node *value, const char *where)
     return finalize_precision(cfg, where);
 }
 
-/* The modules below which torchtitan looks for experts. Ottava's experts run in FP8 together. */
+/* torchtitan's names of the expert modules. Ottava runs all experts in FP8 or none. */
 ott_status foreign_expert_names(config *cfg, const node *value, const char *where) {
     config_list names;
     TRY(as_list(cfg, value, where, &names));
     for (int64_t i = 0; i < names.count; i++)
         if (strcmp(names.items[i], "experts") != 0)
-            return status_fail(OTT_ERR_CONFIG,
-                               "%s: \"%s\" does not name all experts, and single ones cannot be chosen: give "
-                               "\"experts\", or leave it out",
-                               where, str_show(names.items[i]).text);
+            return status_fail(
+                OTT_ERR_CONFIG,
+                "%s: \"%s\" does not name all experts, and single ones cannot be selected: give "
+                "\"experts\", or remove the key",
+                where, str_show(names.items[i]).text);
     return OTT_OK;
 }
 
-/* Rules make the experts' recipe, which need not be that of the other layers, and keep those in bf16 that no converter names. */
+/* Sets float8.module so that experts have their converter's recipe, and other layers stay in bf16 if no
+   converter names them. */
 static ott_status finalize_experts(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     const char *text;
@@ -94,7 +97,7 @@ static ott_status finalize_experts(config *cfg) {
     return OTT_OK;
 }
 
-/* torchao's MX recipes differ in how a block's scale is rounded, and in kernels. */
+/* torchao's MX recipes differ in the rounding of block scales, and in kernels, which do not matter here. */
 ott_status foreign_mx_recipe(config *cfg, const node *value, const char *where) {
     static const char words[] = "mxfp8=|mxfp8_emulated=|mxfp8_cublas=|mxfp8_cublas_rceil=";
     char ignored[64];
@@ -112,7 +115,7 @@ ott_status foreign_mx_filter(config *cfg, const node *value, const char *where) 
     return as_list(cfg, value, where, &cfg->state->foreign.mx_filter);
 }
 
-/* What [mx] says counts when its converter runs and our own keys are silent. */
+/* Applies the keys of [mx] if the MX converter is on and our own keys are not set. */
 static void finalize_mx(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     if (!f->mx) return;
@@ -152,7 +155,7 @@ static ott_status turn_on_te(config *cfg, const char *recipe, const char *where)
     return finalize_precision(cfg, where);
 }
 
-/* `te_fp8: null` has said nothing; as an option it turns the section off. */
+/* `te_fp8: null` has no effect in a file; as an option it turns FP8 off. */
 ott_status foreign_te_section(config *cfg, const node *value, const char *where) {
     bool was_set = state_note(cfg, "float8.recipe_name")->set;
     if (!tree_is_null(value)) return turn_on_te(cfg, was_set ? NULL : "current", where);
@@ -178,7 +181,7 @@ ott_status foreign_te_experts(config *cfg, const node *value, const char *where)
     return OTT_OK;
 }
 
-/* TransformerEngine's experts are in FP8 with all other layers, as far as the recipe can be that of experts. */
+/* TransformerEngine's experts run in FP8 like all other layers, if the recipe supports experts. */
 static void finalize_te(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     bool can = cfg->float8.recipe_name == RECIPE_BLOCK || cfg->float8.recipe_name == RECIPE_MXFP8;
@@ -195,6 +198,6 @@ ott_status foreign_finalize_float8(config *cfg) {
     TRY(finalize_experts(cfg));
     if (cfg->train.mixed_precision != PRECISION_FP8 || f->precision <= PRECISION_BF16) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG,
-                       "%s does not go with FP8 training, whose activations are bf16; leave it out",
+                       "%s does not work with FP8 training, which has bf16 activations; remove it",
                        f->precision_where);
 }

@@ -1,18 +1,18 @@
-/* config/compat/foreign_model: how other tools name a model: family and flavor, a class and the folder it is filled
- * from. */
+/* config/compat/foreign_model: other tools' keys of the model: torchtitan's name and flavor, AutoModel's
+   class and folder. */
 #include "base/file.h"
 #include "config/assign.h"
 #include "config/value.h"
 #include <stdio.h>
 #include <string.h>
 
-/* --- torchtitan: [model] name and flavor, whose words depend on the name --- */
+/* --- torchtitan: [model] name and flavor --- */
 
 ott_status foreign_model_name(config *cfg, const node *value, const char *where) {
     if (tree_is_null(value)) return cfg->state->foreign.family = NULL, OTT_OK;
     const char *word = value->text ? value->text : "";
     if (strcmp(word, "llama") != 0 && strcmp(word, "qwen3") != 0)
-        return status_fail(OTT_ERR_CONFIG, "%s is not a model known here, which are llama3 and qwen3", where);
+        return status_fail(OTT_ERR_CONFIG, "%s is not supported; supported: llama3 and qwen3", where);
     cfg->state->foreign.family = word;
     return OTT_OK;
 }
@@ -24,7 +24,7 @@ ott_status foreign_flavor(config *cfg, const node *value, const char *where) {
     return OTT_OK;
 }
 
-/* "8B_flex" is 8B with attention inside each document only. Cuts that ending off. */
+/* Removes the ending of "8B_flex", 8B with attention inside each document. True if there was one. */
 static bool cut_mask(char *flavor) {
     static const char *const endings[] = {"_flex_attn_hf", "_flex_attn", "_varlen_attn",
                                           "_flex_flash",   "_flex",      "_varlen"};
@@ -34,7 +34,7 @@ static bool cut_mask(char *flavor) {
     return false;
 }
 
-/* The flavors of a family, which are the presets that begin with `prefix`; those of llama have none. */
+/* Fails with the flavors of a family: the presets that begin with `prefix` (empty for llama). */
 static ott_status fail_flavor(const config_key *key, const char *where, const char *prefix) {
     char list[256] = "";
     size_t length = 0;
@@ -45,7 +45,7 @@ static ott_status fail_flavor(const config_key *key, const char *where, const ch
             length += (size_t)snprintf(list + length, sizeof list - length, "%s%s", length ? ", " : "",
                                        word + strlen(prefix));
     }
-    return status_fail(OTT_ERR_CONFIG, "%s is not a flavor of %s known here: %s", where,
+    return status_fail(OTT_ERR_CONFIG, "%s is not a known flavor of %s; known: %s", where,
                        *prefix ? "qwen3" : "llama3", list);
 }
 
@@ -63,7 +63,7 @@ static ott_status finalize_flavor(config *cfg) {
     TRY(assign_word(cfg, key->path, word, f->flavor_where));
     if (masked && !state_note(cfg, "data.pack_sequences")->set)
         TRY(assign_word(cfg, "data.pack_sequences", "true", f->flavor_where));
-    *f = kept; /* our own key was not set by its own name */
+    *f = kept; /* undoes foreign_key_was_set: the user did not set our own key */
     return OTT_OK;
 }
 
@@ -74,11 +74,10 @@ ott_status foreign_model_target(config *cfg, const node *value, const char *wher
     bool from_config = strcmp(word, "from_config") == 0;
     if (strcmp(word, "gpt2") == 0) return assign_word(cfg, "model.family", word, where);
     if (!tree_is_null(value) && !from_config && strcmp(word, "from_pretrained") != 0)
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "%s is not a model made here; what works: NeMoAutoModelForCausalLM.from_pretrained, "
-            "NeMoAutoModelForCausalLM.from_config, build_gpt2_model",
-            where);
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s is not supported; supported: NeMoAutoModelForCausalLM.from_pretrained, "
+                           "NeMoAutoModelForCausalLM.from_config, build_gpt2_model",
+                           where);
     cfg->state->foreign.from_config = from_config;
     return OTT_OK;
 }
@@ -94,12 +93,14 @@ ott_status foreign_load_base_model(config *cfg, const node *value, const char *w
 static void finalize_weights(config *cfg) {
     const foreign_state *f = &cfg->state->foreign;
     if (!f->from_config || f->loads_base || !*cfg->model.hf_path) return;
-    if (!state_note(cfg, "model.reduce")->set) cfg->model.reduce = 1; /* that shape, random weights */
+    if (!state_note(cfg, "model.reduce")->set)
+        cfg->model.reduce = 1; /* the same dimensions, random weights */
 }
 
 /* --- Names on a hub --- */
 
-/* Is it a name that another tool would download? Our own key takes folders, and says itself what is wrong. */
+/* True if another tool's key names a model that does not exist here. For our own key, opening the folder
+   reports the error. */
 static bool is_hub_name(const config *cfg) {
     const key_note *note = state_note(cfg, "model.hf_path");
     return *cfg->model.hf_path && note->spelled && strcmp(note->spelled, "model.hf_path") != 0 &&
@@ -128,7 +129,7 @@ ott_status foreign_finalize_model(config *cfg) {
     return finalize_flavor(cfg);
 }
 
-/* AutoModel's own seed, which rng.seed stands above. */
+/* AutoModel's top-level seed; rng.seed overrides it. */
 ott_status foreign_seed(config *cfg, const node *value, const char *where) {
     const key_note *note = state_note(cfg, "train.seed");
     bool was_set = cfg->state->reading_file && note->in_file;

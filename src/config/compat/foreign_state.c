@@ -1,4 +1,4 @@
-/* config/compat/foreign_state: what foreign keys have said so far, and which of our own keys put an end to it. */
+/* config/compat/foreign_state: the initial foreign_state, and its reset by our own keys. */
 #include "config/state.h"
 #include <string.h>
 
