@@ -1,5 +1,5 @@
-# Builds for aarch64 Linux on another processor, and runs the tests with qemu-user. OTTAVA_ARM64 is a folder that
-# tools/arm64_libraries.sh filled with the libraries.
+# Cross-compiles for aarch64 Linux, and runs the tests with qemu-user. tools/arm64_libraries.sh puts the
+# libraries into the folder OTTAVA_ARM64.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

@@ -1,4 +1,4 @@
-# Finds CUDA: the headers (required), nvcc (without it only the CPU shim is built) and the libraries, which may lie in the
+# Finds CUDA: the headers (required), nvcc (without it only the CPU shim is built) and the libraries, in the
 # toolkit or in a Python environment (site-packages/nvidia/*). Sets OTTAVA_NVCC, OTTAVA_cublasLt and
 # OTTAVA_cudnn.
 set(OTTAVA_CUDA_HINTS "" CACHE STRING "Further folders with CUDA libraries and headers (their lib and include folders are tried)")
@@ -8,11 +8,11 @@ if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 90) # code for Hopper, and PTX, which a driver compiles for later GPUs
 endif()
 
-# Ends the configuration. What is built next in this folder is built without CUDA.
+# Stops the configuration, and turns CUDA off for the next one in this build folder.
 function(cuda_missing what)
   unset(OTTAVA_CUDA CACHE)
   message(FATAL_ERROR "The CUDA backend needs ${what}. Install CUDA 13 and cuDNN 9 (pip install nvidia-cudnn-cu13); CUDA_HOME=FOLDER "
-    "says where the toolkit lies, -DOTTAVA_CUDA_HINTS=\"FOLDER;FOLDER\" where further libraries and headers do. Without it: make build")
+    "is the toolkit's folder, -DOTTAVA_CUDA_HINTS=\"FOLDER;FOLDER\" adds folders of libraries and headers. Without CUDA: make build")
 endfunction()
 
 include(CheckLanguage)
@@ -21,9 +21,9 @@ if(CMAKE_CUDA_COMPILER)
   enable_language(CUDA)
   set(CMAKE_CUDA_STANDARD 17)
   set(OTTAVA_NVCC ON)
-  # IEEE arithmetic exactly as written: what a kernel computes must equal the CPU bit for bit.
+  # IEEE arithmetic without contraction: a kernel's results must equal the CPU's bit for bit.
   add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
-  # Registers that overflow into memory make a kernel slow without a word.
+  # Register spills slow a kernel down, so ptxas reports them.
   add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills>)
 else()
   message(WARNING "no nvcc (is CUDA_HOME set?): only the CPU shim is built")

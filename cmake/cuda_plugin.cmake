@@ -1,5 +1,6 @@
-# libottava_cuda.so, the CUDA backend as a plugin (src/cuda): C and CUDA, the runtime linked in, cuBLASLt needed. Made where
-# there is nvcc; the target `cuda` makes it, and the tests of the same sources on the CPU (tests/cuda/device.cmake).
+# libottava_cuda.so, the CUDA backend as a plugin (src/cuda), with the CUDA runtime linked in; it needs
+# cuBLASLt. Built if nvcc was found. The target `cuda` builds it and its tests on the CPU
+# (tests/cuda/device.cmake).
 add_custom_target(cuda)
 if(OTTAVA_NVCC)
   file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/*.cu)
@@ -8,17 +9,18 @@ if(OTTAVA_NVCC)
   target_link_libraries(ottava_plugin PRIVATE ottava_fp8 ottava_tensor CUDA::cudart_static ${OTTAVA_cublasLt})
   target_include_directories(ottava_plugin PRIVATE src include)
   harden(ottava_plugin)
-  # What ptxas says of each kernel stays beside its object, for cuda.machine (tests/cuda/machine.sh).
+  # ptxas's report for each kernel is stored next to its object, for cuda.machine (tests/cuda/machine.sh).
   target_compile_options(ottava_plugin PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>)
   set_target_properties(ottava_plugin PROPERTIES CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/tools/keep_ptxas.sh)
-  # No C++ at run time. Of the static libraries nothing leaves; of what the plugin has itself (src/cuda/library.h) they must
-  # not bring a second copy, which the linker would refuse.
+  # The plugin needs no C++ library at run time, and exports no symbol of a static library. src/cuda/library.h
+  # defines what the static libraries must not define a second time: the linker would refuse that.
   target_compile_options(ottava_plugin PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-threadsafe-statics,-fno-exceptions,-fno-rtti>)
   target_link_options(ottava_plugin PRIVATE LINKER:--exclude-libs,ALL LINKER:--no-undefined)
   set_target_properties(ottava_plugin PROPERTIES LINKER_LANGUAGE C)
   add_dependencies(cuda ottava_plugin)
-  # Where the program looks, whatever the system calls its folder of libraries; cuBLASLt is found where it was found here.
+  # The program searches lib, whatever GNUInstallDirs calls this folder. RUNPATH has the folder of this
+  # cuBLASLt.
   set_target_properties(ottava_plugin PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS ottava_plugin LIBRARY DESTINATION lib OPTIONAL)
 endif()

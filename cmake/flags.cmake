@@ -1,9 +1,9 @@
-# Flags of every target. No flag here may change what a floating-point expression computes: contraction is off,
-# so that a fused multiply-add happens exactly where the source says fmaf.
+# Flags of all targets. No flag may change a floating-point result. Contraction is off, so that a fused
+# multiply-add is used only where the source has fmaf.
 add_compile_options(-Wall -Wextra -Wshadow -ffp-contract=off -fno-strict-aliasing)
 add_compile_options($<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>)
 
-# Warnings are errors with the compilers we watch; a newer one may know warnings that we have not seen.
+# Warnings are errors only with the compilers that we test: newer ones may have new warnings.
 if("${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}" MATCHES "^(GNU 12|Clang 14)\\.")
   set(watched ON)
 else()
@@ -17,9 +17,9 @@ endif()
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_compile_definitions(OTT_DEBUG=1)
 endif()
-# Release builds check the bounds of copies and of stack frames, and link all symbols before main, into read-only tables
-# (tools/check_binaries.sh). Debug builds are not optimized, which FORTIFY needs. Not the CPU's kernels (cmake/cpu_isas.cmake):
-# they call nothing that FORTIFY checks.
+# Release builds check the bounds of copies and stack frames, and resolve all symbols before main, into
+# read-only tables (tools/check_binaries.sh). Debug builds are not optimized, which FORTIFY requires. The CPU
+# kernels (cmake/cpu_isas.cmake) are excluded, because they call nothing that FORTIFY checks.
 set(OTTAVA_HARDENED OFF)
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT OTTAVA_SANITIZE)
   set(OTTAVA_HARDENED ON)

@@ -1,5 +1,5 @@
-# Run by cmake --install: an installed configuration names files that the installation has. In the source tree paths begin
-# at its root; the demo's text is made there, and an installation has the sample that comes with it.
+# Run by cmake --install: replaces paths in the installed configurations. In the source tree they are relative
+# to its root. An installation has a sample instead of the demo's text, which a build makes.
 cmake_path(ABSOLUTE_PATH configs BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}")
 file(GLOB files "$ENV{DESTDIR}${configs}/*.toml" "$ENV{DESTDIR}${configs}/*.yaml"
      "$ENV{DESTDIR}${configs}/titan/*.toml")

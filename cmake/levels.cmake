@@ -1,7 +1,7 @@
-# The levels of the house, lowest first. Each is the static library ottava_<level> made of all of src/<level>/*.c.
+# The levels of the source tree, lowest first. Level L is the static library ottava_L, made of src/L/*.c.
 set(OTTAVA_LEVELS base fp8 tensor config cpu comm backend tokenizer formats data nn parallel model report checkpoint train eval generate api bench plan)
 
-# Which levels each may include and link (tools/check_levels.sh holds the includes to the same order).
+# The levels that each level may include and link. tools/check_levels.sh checks the includes.
 set(base_uses)
 set(fp8_uses base)
 set(tensor_uses base fp8)
@@ -26,7 +26,7 @@ set(plan_uses api ${api_uses}) # likewise
 set(cli_uses bench plan)
 set(cuda_uses base fp8 tensor backend) # the plugin: cmake/cuda_plugin.cmake
 
-# A file as a C string in the library of a level; made again when the file changes.
+# Embeds a file as a C string in a level's library; made again when the file changes.
 function(embed_text file name target)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
   file(READ ${file} bytes HEX)

@@ -1,9 +1,9 @@
-# What is made of the levels and installed: the library, the program, and what an outside build needs to find them
-# (pkg-config: ottava; CMake: find_package(ottava), target ottava::ottava).
+# The library and the program, and files with which another project finds them (pkg-config: ottava; CMake:
+# find_package(ottava), target ottava::ottava).
 
 target_compile_definitions(ottava_api PRIVATE OTT_VERSION="${PROJECT_VERSION}")
 
-# Of the names that OTT_API or a C++ header makes visible, only ott_* leave the library.
+# Exports only names with ott_, not others that OTT_API or a C++ header makes visible.
 set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
 
 add_library(ottava SHARED $<TARGET_OBJECTS:ottava_api>)
@@ -20,8 +20,9 @@ harden(ottava_cli)
 target_include_directories(ottava_cli PRIVATE cli)
 target_link_libraries(ottava_cli PRIVATE ottava_bench ottava_plan m) # and all below: the program needs no shared library of ours
 
-# The same RUNPATH in the build and in the installation: the folders of libraries that the linker does not know. CMake would
-# pad the build's with an empty element, and the dynamic linker reads an empty element as the current folder.
+# The build and the installation have the same RUNPATH: the folders of libraries that the linker does not
+# know. By default CMake pads the build's RUNPATH with an empty element, which the dynamic linker reads as the
+# current folder.
 set_target_properties(ottava ottava_cli PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
 
 include(CMakePackageConfigHelpers)

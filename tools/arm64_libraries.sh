@@ -1,7 +1,7 @@
 #!/bin/sh
-# Unpacks the libraries of tools/setup.sh for aarch64 into a folder, for cmake/aarch64.cmake: tools/arm64_libraries.sh FOLDER.
-# apt-get downloads them from this system's own sources, with a state of its own: nothing is installed, and root is not
-# needed. Debian's sources have aarch64; Ubuntu has it at ports.ubuntu.com.
+# tools/arm64_libraries.sh FOLDER: unpacks the aarch64 packages of tools/setup.sh into FOLDER, for
+# cmake/aarch64.cmake. apt-get downloads them from this system's sources, with a separate state: nothing is
+# installed and root is not needed. Debian's sources have aarch64; Ubuntu has it at ports.ubuntu.com.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# docs/api.md names every public function of include/ottava/ in its reference, and none that does not exist.
+# The reference in docs/api.md must list every public function of include/ottava/, and no function that does
+# not exist.
 #
 #   tools/check_api_docs.sh [FOLDER]
 set -eu
@@ -7,7 +8,7 @@ cd "${1:-$(dirname "$0")/..}"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-# A declaration may take several lines; the name is the last ott_ word before its first parenthesis.
+# A declaration may span several lines. The name is the last ott_ word before its first parenthesis.
 cat include/ottava/*.h | awk '
 /^OTT_API/ { text = ""; inside = 1 }
 inside {
@@ -21,9 +22,9 @@ inside {
 }' | sort -u >"$tmp/declared"
 [ -s "$tmp/declared" ] || { echo "no OTT_API function in include/ottava" >&2; exit 1; }
 
-# The reference: what follows its heading; a function is written `ott_name`.
+# Functions in the reference, after its heading, are written `ott_name`.
 sed -n '/^## Reference/,$p' docs/api.md | grep -o '`ott_[a-z0-9_]*`' | tr -d '`' | sort >"$tmp/listed"
-# Elsewhere on the page: any ott_ word before a parenthesis.
+# Elsewhere on the page, a function is any ott_ word before a parenthesis.
 grep -o 'ott_[a-z0-9_]*(' docs/api.md | tr -d '(' | sort -u >"$tmp/mentioned"
 
 bad=0

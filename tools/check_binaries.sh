@@ -1,5 +1,6 @@
 #!/bin/sh
-# The program and the libraries of a build or an installation are safe to start in any folder, and hardened:
+# Checks that the program and the libraries of a build or installation are hardened and safe to start in any
+# folder:
 # - RUNPATH has no empty or relative element, which the dynamic linker would read as the current folder;
 # - with --hardened (release builds): full RELRO, position independent, with stack protector and FORTIFY.
 #

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The library exports names that begin with ott_, and no others.
+# Checks that the library exports only names that begin with ott_.
 #
 #   tools/check_exports.sh build/release/libottava.so
 set -eu

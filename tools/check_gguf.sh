@@ -1,13 +1,14 @@
 #!/bin/sh
-# check_gguf.sh LLAMA_CPP [OTTAVA [TOKENIZERS]]: does llama.cpp read what `ottava export --format gguf` writes, and compute the same?
-# A small model of each family is trained for some steps, exported, and continued greedily by both in fp32; they must agree token
-# by token, and on the loss of a text to 1e-4. TOKENIZERS: a folder of folders with a tokenizer.json: the ids of texts must be the same, too.
+# check_gguf.sh LLAMA_CPP [OTTAVA [TOKENIZERS]]: checks that llama.cpp reads the files of `ottava export
+# --format gguf` and gives the same results. Trains and exports a small model of each family. Both programs
+# continue it greedily in fp32, and must agree on each token, and on a text's loss to 1e-4. TOKENIZERS: a
+# folder of folders with a tokenizer.json; the ids of texts must also agree.
 #
-# LLAMA_CPP: the sources, which the package llama-cpp-python of PyPI has in vendor/llama.cpp, built in its folder build by
+# LLAMA_CPP: the sources (vendor/llama.cpp in PyPI's llama-cpp-python), built in their folder build by
 #   cmake -S . -B build -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_COMMON=OFF -DGGML_OPENMP=OFF && cmake --build build --target llama
 here=$(cd "$(dirname "$0")" && pwd)
 llama=$1 ottava=${2:-$here/../build/release/ottava} tokenizers=$3
-[ -n "$llama" ] || { sed -n '2,4p' "$0"; exit 2; }
+[ -n "$llama" ] || { sed -n '2,5p' "$0"; exit 2; }
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 g++ -O1 -std=c++17 -I"$llama/include" -I"$llama/ggml/include" "$here/gguf_check.cpp" -o "$folder/check" \
@@ -16,7 +17,7 @@ g++ -O1 -std=c++17 -I"$llama/include" -I"$llama/ggml/include" "$here/gguf_check.
 cd "$folder" || exit 1
 bad=0
 
-# Words in an order that a model of this size does not learn by heart.
+# Words in an order that a model of this size does not memorize.
 awk 'BEGIN { srand(7); split("the sea a ship sails north wind over cold deep water and turns home again at night", w, " ")
              for (i = 0; i < 6000; i++) printf "%s%s", w[1 + int(rand() * 16)], i % 11 == 10 ? ".\n" : " " }' >text.txt
 printf 'the sea and the ship' >prompt.txt

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Each public header compiles alone, without a warning, as C11 and as C++17. CC and CXX choose the compilers.
+# Compiles each public header separately as C11 and as C++17, without warnings. CC and CXX choose the
+# compilers.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# An outside program finds, builds against and runs with the installed library, through pkg-config and through CMake: a
-# small one, and every example.
+# Checks that an outside program builds against the installed library and runs, through pkg-config and CMake:
+# a small program and every example.
 #
 #   tools/check_install.sh BUILD_FOLDER
 set -eu

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Includes point down: a file under src/ includes its own level and those that cmake/levels.cmake says it uses. Every
-# level may include ottava/types.h; api, and the levels that fill in what the public API shows, all of ottava/. cli includes
-# itself, bench, plan and ottava/ only. Only comm includes <mpi.h>. Tests may include all.
-# Prints file:line of each include that does not, and exits 1.
+# Checks that includes point downwards. A file of src/ may include its own level and the levels in its list of
+# cmake/levels.cmake. Every level may include ottava/types.h; api, and the levels whose structures the public
+# API shows, may include all of ottava/. cli may include itself, bench, plan and ottava/. Only comm may
+# include <mpi.h>. Tests may include everything. Prints file:line of each other include and exits 1.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 
@@ -48,10 +48,10 @@ FNR == 1 {
     includes++
     if (name ~ /(^|\/)\.\.?\//) bad("\"" name "\": write the path from src/")
     else if (head == name) {
-        beside = FILENAME
-        sub(/[^\/]*$/, name, beside)
-        if ((getline line < beside) < 0) bad("\"" name "\" is not in this folder")
-        close(beside)
+        path = FILENAME
+        sub(/[^\/]*$/, name, path)
+        if ((getline line < path) < 0) bad("\"" name "\" is not in this folder")
+        close(path)
     } else if (head == "ottava") {
         if (index(public, " " level " ") == 0 && name != "ottava/types.h")
             bad("\"" name "\": of ottava/ this level knows only ottava/types.h")

@@ -1,9 +1,9 @@
 #!/bin/sh
-# A name that other files see begins with the word of its file or of its folder: src/fp8/scale.c defines scale_... or fp8_...
-# Looks at functions and tables with external linkage in src/**/*.c, and at inline functions in headers; of a file's name its
-# first word is enough (run_record.c: run_...), and its singular (ops.c: op_...). Names of the public API (ott_) are the API's
-# own, and headers of src/cpu are templates, compiled for each instruction set.
-# Prints file:line of each name that does not, and exits 1.
+# Checks that a name with external linkage begins with the name of its file or folder: src/fp8/scale.c defines
+# scale_... or fp8_.... Reads functions and tables in src/**/*.c and inline functions in headers. The first
+# word of a file's name is enough (run_record.c: run_...), and its singular (ops.c: op_...). Exceptions: the
+# public API's names (ott_), and the headers of src/cpu, which are templates for each ISA. Prints file:line of
+# each wrong name and exits 1.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 
@@ -28,7 +28,8 @@ function check(name,    begin) {
     printf "%s:%d: %s: begins with none of:%s\n", FILENAME, FNR, name, words
     failed = 1
 }
-# What begins in the first column, is not static (in a header: is inline), and is a function or has a value.
+# Definitions begin in the first column, are not static (inline in a header), and are functions or have an
+# initializer.
 /^[a-z]/ && !/^(typedef|extern|else|out:|struct [a-z_0-9]+ {|enum|union)/ && (header ? /^static inline/ : !/^static/) {
     head = $0
     if (!sub(/\(.*/, "", head) && !(!header && sub(/ *(\[[^=]*)?= .*/, "", head))) next

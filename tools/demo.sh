@@ -1,6 +1,6 @@
 #!/bin/sh
-# The demo (`make demo`): trains one small Llama on a real text in bf16 and in two fp8 recipes, same seed and data order,
-# compares the three, and lets an fp8 model write.
+# The demo (`make demo`): trains a small Llama on a real text in bf16 and with two FP8 recipes, with the same
+# seed and data order. Compares the three, and generates text with an FP8 model.
 #
 #   TEXT=file       train on this text instead of the King James Bible
 #   OTTAVA=program  another ottava than build/release/ottava
@@ -16,7 +16,7 @@ fail() {
     echo "tools/demo.sh: $*" >&2
     exit 1
 }
-# Shows a command as it can be typed again, then runs it.
+# Prints a command as a user can type it, then runs it.
 run() {
     printf '\n$'
     for word in "$@"; do
@@ -44,7 +44,7 @@ fi
 
 rm -rf runs/demo
 train bf16 --train.mixed_precision=bf16
-# The output head stays in bf16, as in the other configurations (docs/recipes.md).
+# The output head stays in bf16, as in other configurations (docs/recipes.md).
 train tensorwise --train.mixed_precision=fp8 --float8.recipe_name=tensorwise --float8.filter_fqns=lm_head
 train rowwise --train.mixed_precision=fp8 --float8.recipe_name=rowwise --float8.filter_fqns=lm_head
 

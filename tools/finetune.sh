@@ -1,5 +1,6 @@
 #!/bin/sh
-# Fine-tunes a small model of a family on HellaSwag in FP8 and in BF16 and prints how far apart the losses end.
+# Fine-tunes a small model of a family on HellaSwag in FP8 and in BF16, and prints the difference of the final
+# losses.
 #
 #   tools/finetune.sh CONFIGURATION FOLDER ROWS.jsonl [OVERRIDE...]
 #
@@ -7,7 +8,7 @@
 # and tokenizer are enough). The model is reduced (REDUCE=32) and starts from random weights; each step has 4 rows of 512 packed
 # tokens. The runs stay in runs/finetune.
 set -eu
-[ $# -ge 3 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 3 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 config=$1 folder=$2 rows=$3
 shift 3
 ottava=${OTTAVA:-build/release/ottava}

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Shows how a fine-tune of a Hugging Face folder starts in each precision, with and without train.master_dither. Prints two
-# tables (Markdown): the loss of the first steps on one repeated row, and validation losses of a short run.
+# Compares the start of a fine-tune of a Hugging Face folder in each precision, with and without
+# train.master_dither. Prints two tables (Markdown): the first losses on one repeated row, and validation
+# losses of a short run.
 #
 #   tools/first_steps.sh FOLDER
 #
@@ -13,8 +14,9 @@
 #              ROWS       rows of a step of the second table, 2
 #              EVAL_STEPS batches of two rows of each validation, 8
 #              PRECISIONS "fp32 bf16 tensorwise rowwise"
-# FP8 runs leave the head in bf16. The runs stay in runs/first_steps. A finished run is not repeated: an interrupted
-# comparison goes on where it stopped. Remove the folder before you change TEXT, SEQ_LEN, AT, WARMUP, ROWS or EVAL_STEPS.
+# FP8 runs leave the head in bf16. The runs stay in runs/first_steps. A finished run is not repeated, so an
+# interrupted comparison can be continued. Remove the folder before you change TEXT, SEQ_LEN, AT, WARMUP, ROWS
+# or EVAL_STEPS.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -50,7 +52,7 @@ train() {
         { cat "$folder.log" >&2; exit 1; }
     echo "$folder"
 }
-# losses FOLDER KEY STEPS: the values of a key at some steps, as cells; - where it is missing
+# losses FOLDER KEY STEPS: prints the values of KEY at some steps, as cells; - if missing
 losses() {
     for step in $3; do
         sed -n "s/^{\"step\":$step,.*\"$2\": *\([-0-9.e+]*\).*/\1/p" "$1/metrics.jsonl" | head -n 1 |
@@ -58,7 +60,7 @@ losses() {
     done
     echo
 }
-# A line of a table: precision, dither, cells.
+# A row of a table: precision, dither, cells.
 row() {
     [ "$2" = true ] && label=", dithered" || label=
     printf '| %s%s |%s\n' "$1" "$label" "$3"
@@ -72,7 +74,8 @@ heading() {
     echo
 }
 
-# The end of the text is for validation, its middle for training. One row: as few bytes as have more than SEQ_LEN tokens.
+# The end of the text is for validation, its middle for training. A row of data is the fewest bytes with more
+# than SEQ_LEN tokens.
 size=$(wc -c <"$text")
 tail -c $((size / 5)) "$text" >"$out/validation.txt"
 tail -c +$((size / 3)) "$text" | head -c $((size / 3)) >"$out/training.txt"

@@ -3,20 +3,21 @@
 # tools/gpu_check.sh --list
 # tools/gpu_check.sh --bundle=FOLDER
 #
-# On a machine with a GPU: is everything right, and how fast is it? Needs the driver, CUDA 13 with cuBLASLt and cuDNN, and what
-# tools/setup.sh installs. Every stage has a time limit and runs whatever became of the others; a table comes last; the exit
-# status is 0 when all that ran passed. OUT gets results.jsonl, a measurement a line, appended to, so that groups, each
-# below 9.5 minutes, can be run one by one; log.txt; and what single stages leave there.
+# Checks and measures a machine with a GPU. Needs the driver, CUDA 13 with cuBLASLt and cuDNN, and the
+# packages of tools/setup.sh. Each stage has a time limit, and runs even if others failed. A table comes last;
+# the exit status is 0 if all stages that ran passed. Groups of stages take less than 9.5 minutes each and can
+# be run one by one. OUT gets results.jsonl (one measurement a line, appended), log.txt, and the files of
+# stages.
 #
-# --bundle builds where there is a toolkit and no GPU, and copies what runs into FOLDER; --bundled takes it from there on a
-# machine that has neither compiler nor packages. --emulated rehearses the stages on the emulated GPU of the tests, in tiny sizes: no
-# figure of it is a measurement.
+# --bundle builds on a machine with a toolkit and no GPU, and copies the programs into FOLDER. --bundled runs
+# them on a machine without compilers and packages. --emulated rehearses the stages on the tests' emulated
+# GPU, in tiny sizes: its figures are no measurements.
 set -uo pipefail
 here=$PWD self=$(realpath "$0") arguments=("$@")
 cd "$(dirname "$0")/.." || exit 2
 
 recipes='tensorwise rowwise delayed'
-# Sizes, and those of a rehearsal.
+# Sizes of measurements and of a rehearsal.
 parity_recipes="bf16 $recipes block" parity_steps=20 ceiling=8192,8192,8192 copy=16384,16384,16384 op=
 shapes='8192,4096,4096 8192,14336,4096' kernels='quantize norm optimizer attention' product_recipes="bf16 $recipes block"
 rehearse() {
@@ -32,7 +33,7 @@ write_tiny() {
     printf '[train]\nseq_len = 32\nbatch_size = 1\n'
 }
 
-# Name, group, limit in seconds, what it shows.
+# Name, group, limit in seconds, purpose.
 stages() {
     cat <<'STAGES'
 environment      1  30 the machine, its driver and libraries
@@ -55,7 +56,7 @@ step_8b_delayed  7 180 the same
 tensor_core      7  60 what the tensor cores compute, against src/fp8/tensorcore.c
 fp8_bits         7  30 what cuBLASLt computes along K, against the same
 torch_gemm       7 120 PyTorch's products
-torch_1b         8 420 PyTorch's training step of 1B, torchao's FP8 beside it
+torch_1b         8 420 PyTorch's training step of 1B, and torchao's FP8
 torch_8b         9 560 the same of 8B
 STAGES
 }
@@ -86,9 +87,9 @@ absolute() {
 out=$(absolute "$out") bundled=$(absolute "$bundled") bundle=$(absolute "$bundle")
 [ "$build" = build/release ] && build=$PWD/$build || build=$(absolute "$build")
 
-# ---- where things are ----
+# ---- folders and libraries ----
 
-# NVIDIA's libraries may lie in the toolkit or in a Python environment.
+# NVIDIA's libraries may be in the toolkit or in a Python environment.
 export CUDA_HOME=${CUDA_HOME:-$(dirname "$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")}
 python_folders=$(python3 - 2>/dev/null <<'PYTHON'
 import glob, site, sys
@@ -109,28 +110,29 @@ if [ -n "$bundled" ]; then
 fi
 [ -z "$emulated" ] || export OTTAVA_CUDA_PATH=$build/tests/emulated
 
-# Ours with NVIDIA's libraries; PyTorch has its own.
+# Runs our programs with NVIDIA's libraries; PyTorch has its own.
 ours() {
     LD_LIBRARY_PATH=$own_libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$@"
 }
 
-# What a stage says in the table.
+# Sets a stage's text in the table.
 note() {
     echo "$*" >"$out/note.txt"
 }
 
-# A stage that cannot be run here is no failure: it ends with this.
+# Ends a stage that cannot run here, which is no failure.
 skip() {
     note "skipped: $*"
     exit 77
 }
 
-# record STAGE [MEMBERS]: the JSON object on standard input as a line of results.jsonl, with further members before its own.
+# record STAGE [MEMBERS]: appends the JSON object on standard input to results.jsonl, with extra members
+# before its own.
 record() {
     sed "s|^{|{\"stage\":\"$1\",${2:+$2,}|" | tee -a "$out/results.jsonl"
 }
 
-# bench STAGE MEMBERS ARGUMENT...: a benchmark's object.
+# bench STAGE MEMBERS ARGUMENT...: runs a benchmark and records its object.
 bench() {
     local stage=$1 members=$2
     shift 2
@@ -138,7 +140,7 @@ bench() {
     record "$stage" "$members" <"$out/bench.json"
 }
 
-# member NAME: of the object on standard input, the first number under that name.
+# member NAME: prints the first number with this name in the object on standard input.
 member() {
     grep -o "\"$1\":[-+.0-9e]*" | head -n 1 | cut -d : -f 2
 }
@@ -176,7 +178,7 @@ stage_build() {
     compile
 }
 
-# A rehearsal is not about the machine.
+# A rehearsal does not check the machine.
 stage_doctor() {
     ours "$program" doctor || [ -n "$emulated" ]
 }
@@ -187,7 +189,7 @@ stage_ceilings() {
         bench ceilings '"case":"copy"' quantize --shapes=$copy
 }
 
-# on_gpu COMMAND...: a test program on the GPU.
+# on_gpu COMMAND...: runs a test program on the GPU.
 on_gpu() {
     OTTAVA_CUDA_PATH=${OTTAVA_CUDA_PATH:-$(dirname "$program")} OTTAVA_TEST_DEVICE=cuda ours "$@"
 }
@@ -196,7 +198,7 @@ stage_ops() {
     on_gpu "$ops" $op
 }
 
-# losses DEVICE FOLDER ARGUMENT...: those of a run, a step a line.
+# losses DEVICE FOLDER ARGUMENT...: trains, and prints the losses, one step a line.
 losses() {
     local device=$1 folder=$2
     shift 2
@@ -222,7 +224,7 @@ stage_parity() {
     awk -v far="$worst" 'BEGIN { exit !(far < 0.01) }'
 }
 
-# To the last digit.
+# All digits must be equal.
 stage_graphs() {
     local fp8='--train.mixed_precision=fp8 --float8.recipe_name=delayed'
     losses cuda "$out/run_cuda" $fp8 >"$out/losses_cuda.txt" &&
@@ -230,7 +232,7 @@ stage_graphs() {
         cmp "$out/losses_cuda.txt" "$out/losses_graphs.txt" && note "equal to losses without"
 }
 
-# The models whose configurations take their sizes from a Hugging Face folder: head_dim 128.
+# Models with the sizes of a Hugging Face folder and head_dim 128.
 models() {
     cat <<'MODELS'
 mistral_7b      4096 32 32 8 14336 32768
@@ -288,8 +290,8 @@ stage_memcheck() { sanitize memcheck; }
 stage_racecheck() { sanitize racecheck; }
 stage_synccheck() { sanitize synccheck; }
 
-# tell_step PRECISION: tokens a second and memory of the last benchmark, for the table.
-tell_step() {
+# step_note PRECISION: prints tokens per second and memory of the last benchmark, for the table.
+step_note() {
     grep -o "\"$1\":{\"tokens_per_second\"[^}]*" "$out/bench.json" |
         sed -E 's/.*"tokens_per_second":([0-9.]+).*"memory_bytes":([0-9]+).*/\1 \2/' |
         awk -v p="$1" '{ printf "%s %.0f tokens/s, %.1f GiB", p, $1, $2 / 1073741824 }'
@@ -303,11 +305,11 @@ stage_step_1b() {
         bench step_1b "\"recipe\":\"$recipe\"" step "$file" --recipe="$recipe" $tiny || return 1
         told+="$recipe $(grep -o '"fp8":{"tokens.*' "$out/bench.json" | member ratio_to_bf16)x, "
     done
-    note "$(tell_step bf16); ${told%, }"
+    note "$(step_note bf16); ${told%, }"
 }
 
-# Parameters, gradients and moments in bf16, 8 bytes a parameter; what little memory there is says what backward recomputes. The
-# head is in bf16, as in torch_step.py.
+# Parameters, gradients and moments in bf16: 8 bytes a parameter. The free memory decides whether backward
+# recomputes activations. The head is in bf16, as in torch_step.py.
 step_8b() {
     local file=$out/8b.toml memory
     memory=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)
@@ -322,7 +324,7 @@ step_8b() {
     local precision=fp8 recipe=--recipe=$1
     [ "$1" != bf16 ] || precision=bf16 recipe=
     bench "step_8b" "\"recipe\":\"$1\"" step "$file" --precision=$precision $recipe $tiny || return 1
-    note "$(tell_step $precision)"
+    note "$(step_note $precision)"
 }
 stage_step_8b_bf16() { step_8b bf16; }
 stage_step_8b_tensorwise() { step_8b tensorwise; }
@@ -358,7 +360,7 @@ if [ -n "$bundle" ]; then
     compile || exit 1
     mkdir -p "$bundle/lib"
     cp "$program" "$build/libottava_cuda.so" "$ops" "$tensor_core" "$fp8_bits" "$bundle" || exit 1
-    # All but the C library and NVIDIA's, which belong to the machine.
+    # All libraries except the C library and NVIDIA's, which the machine must have.
     ldd "$program" "$ops" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
         grep -vE '/(ld-|libc\.|libm\.|libdl|libpthread|librt|libcu|libnv)' | xargs -r cp -Lt "$bundle/lib"
     echo "$bundle: take the source tree and this folder along, and run there: tools/gpu_check.sh OUT --bundled=$(basename "$bundle")"
@@ -371,7 +373,7 @@ fi
 mkdir -p "$out" || exit 2
 [ -z "$emulated" ] || write_tiny >"$out/tiny.toml"
 
-# A stage is this script called again, so that its time limit ends all of it.
+# A stage is another run of this script, so that its time limit applies to all its processes.
 if [ -n "${GPU_CHECK_STAGE:-}" ]; then
     "stage_$GPU_CHECK_STAGE"
     exit
@@ -382,14 +384,15 @@ for stage in ${wanted//,/ }; do
 done
 
 table='' failed=0 running='' stopped=''
-# A stage has a process group of its own, which no Ctrl-C reaches: a signal goes on to it, and it is the last one.
+# A stage has its own process group, which Ctrl-C does not reach. So a signal is passed on to it, and no stage
+# follows.
 stop() {
     stopped=1
     [ -z "$running" ] || kill "$running" 2>/dev/null
 }
 trap stop INT TERM HUP
 
-# timeout passes a signal on to the whole group, and ends what does not heed it.
+# timeout passes a signal to the whole group, and kills processes that ignore it.
 run_stage() {
     local name=$1 limit=$2 since=$SECONDS rc verdict told
     echo "=== $name" | tee -a "$out/log.txt"
@@ -410,19 +413,19 @@ run_stage() {
     *) verdict=FAILED failed=1 ;;
     esac
     [ $rc = 0 ] || [ $rc = 77 ] || tail -n 30 "$out/stage.txt"
-    # What was ended may have left half a line, which is no JSON.
+    # A stopped stage may have left half a line, which is invalid JSON.
     [ ! -s "$out/results.jsonl" ] || [ -z "$(tail -c 1 "$out/results.jsonl")" ] || sed -i '$d' "$out/results.jsonl"
     told=$(cat "$out/note.txt" 2>/dev/null)
     table+=$(printf '%-20s %-9s %4d s  %s' "$name" "$verdict" $((SECONDS - since)) "$told")$'\n'
     printf '{"stage":"run","name":"%s","verdict":"%s","seconds":%d}\n' "$name" "$verdict" $((SECONDS - since)) >>"$out/results.jsonl"
 }
 
-# Is there a GPU that the program can use? Asked once, before the first stage that needs one.
+# Checks once, before the first stage that needs one, whether the program can use a GPU.
 require_gpu() {
     [ -z "$emulated" ] && [ -x "$program" ] || return 0
     local why
     why=$(ours timeout --kill-after=5 60 "$program" bench gemm --shapes=16,16,16 --repeats=1 --device=cuda 2>&1 >/dev/null) && return 0
-    why=${why:-the program does not come back from the GPU within 60 s (nvidia-smi says how it is)}
+    why=${why:-the program does not return from the GPU within 60 s (nvidia-smi shows its state)}
     echo "$why" | tee -a "$out/log.txt"
     table+="${why##*ottava: }; no further stage is run"$'\n' failed=1
     return 1
@@ -443,12 +446,12 @@ while read -r name number limit _; do
     run_stage "$name" "$limit"
 done < <(stages)
 
-# 8B's recipes beside bf16, of all calls.
+# 8B: the recipes compared with bf16, from all runs of this script.
 ratios=$(grep '"stage":"step_8b"' "$out/results.jsonl" 2>/dev/null | awk '
     match($0, /"recipe":"[a-z0-9_]*"/) { recipe = substr($0, RSTART + 10, RLENGTH - 11) }
     match($0, /"tokens_per_second":[0-9.]+/) { speed[recipe] = substr($0, RSTART + 20, RLENGTH - 20) }
     END { for (r in speed) if (r != "bf16" && speed["bf16"] > 0) printf "  %s %.2fx", r, speed[r] / speed["bf16"] }')
 rm -f "$out"/{note,stage}.txt "$out/bench.json"
 printf '\n%s' "$table"
-[ -z "$ratios" ] || echo "8B beside bf16:$ratios"
+[ -z "$ratios" ] || echo "8B relative to bf16:$ratios"
 exit $failed

@@ -1,6 +1,6 @@
 #!/bin/sh
-# keep_ptxas.sh COMMAND...: runs a compilation by nvcc with -Xptxas=-v and keeps what ptxas says in OBJECT.ptxas (tests/cuda/machine.sh
-# reads it); what is no figure goes on to the terminal.
+# keep_ptxas.sh COMMAND...: compiles with nvcc and -Xptxas=-v, and writes ptxas's figures to OBJECT.ptxas, for
+# tests/cuda/machine.sh. Prints all other output.
 object=
 for word; do
     [ "$before" = -o ] && object=$word

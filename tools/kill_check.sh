@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# kill_check.sh ROUNDS RANKS [--stop] [PROGRAM]: trains a small model on RANKS ranks and ends a random one of them ROUNDS
-# times, at random moments of training, saving and loading, by SIGKILL; with --stop by SIGSTOP. Each time all ranks have to
-# end in time and say why, and the run goes on from its last checkpoint; at the end weights and optimizer state have to
-# be, bit for bit, those of a run that nobody disturbed. Not part of the tests: it takes minutes.
+# kill_check.sh ROUNDS RANKS [--stop] [PROGRAM]: trains a small model on RANKS ranks, and ROUNDS times kills a
+# random rank at a random moment of training, saving or loading, by SIGKILL (--stop: SIGSTOP). Each time all
+# ranks must end in time and report why, and the run resumes from its last checkpoint. Finally the weights and
+# optimizer state must equal those of an undisturbed run bit for bit. Not one of the tests: it takes minutes.
 set -euo pipefail
 
 [ $# -ge 2 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -20,7 +20,7 @@ folder=$(mktemp -d /tmp/kill-check-XXXXXX)
 cd "$folder"
 for run in whole broken; do mkdir "$run" && ln -s "$configs" "$run/configs"; done
 
-# train NAME STEPS: the run in the folder NAME, on from its newest checkpoint.
+# train NAME STEPS: runs in the folder NAME, from its newest checkpoint.
 train() {
     cd "$1"
     exec mpirun -np "$ranks" "$program" train configs/debug.toml --train.max_steps="$2" \
@@ -36,7 +36,7 @@ started=$(date +%s%N)
 (train whole "$steps") >whole.log 2>&1 || { tail -n 5 whole.log; exit 1; }
 lasts=$((($(date +%s%N) - started) / 1000000))
 
-# ranks_of PARENT: the processes that mpirun started.
+# ranks_of PARENT: prints the processes that mpirun started.
 ranks_of() {
     pgrep -P "$1" -f "$program" || true
 }

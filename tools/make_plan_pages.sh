@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# make_plan_pages.sh [PROGRAM]: the plans of Llama 8B and 70B on H100s, as docs/plans has them: a page for 8, 64 and 512 devices
-# each, 8B with its state in bf16 on one, and scaling.md, a table up to 1,024 devices with several meshes. Ten minutes.
+# make_plan_pages.sh [PROGRAM]: writes docs/plans, the plans of Llama 8B and 70B on H100s: a page each for 8,
+# 64 and 512 devices, a page for 8B with bf16 state on one device, and scaling.md, a table up to 1,024 devices
+# with several meshes. Takes ten minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-build/release/ottava}
@@ -20,13 +21,14 @@ for ranks in 8 64 512; do
     done
 done
 
-# 8 bytes a parameter, and the head in bf16: what one GPU takes.
+# 8 bytes a parameter and a bf16 head fit on one GPU.
 state="--float8.filter_fqns=output --train.master_dtype=bf16 --train.grad_dtype=bf16 --optimizer.state_dtype=bf16"
 # shellcheck disable=SC2086
 "$program" plan configs/llama3_1_8b.toml --train.mixed_precision=fp8 --train.batch_size=1 --train.seq_len=8192 \
     --train.activation_checkpointing=full $state --device h100 >"$out/llama_8B_h100_1.txt"
 
-# Milliseconds of a step: at work, waiting for the same stage's ranks and for other stages, moving bytes (much of it under work).
+# Milliseconds of a step: computing, waiting for ranks of the same stage, waiting for other stages, moving
+# data (partly overlapped).
 row() { # MODEL RANKS MESH OPTIONS...
     local model=$1 ranks=$2 mesh=$3 arguments=model_$1
     shift 3

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Makes what the fine-tuning example needs, small enough for a laptop: a Hugging Face folder of the Llama family (config.json,
-# model.safetensors, tokenizer.json), trained for a minute on the text that comes with the source, and rows like HellaSwag's.
+# Makes the files of the fine-tuning example, small enough for a laptop: a Hugging Face folder of the Llama
+# family (config.json, model.safetensors, tokenizer.json), trained for a minute on the text in the source
+# tree, and rows like HellaSwag's.
 #
 #   tools/make_tiny_llama.sh [FOLDER]        (build/tiny)
 #
@@ -41,7 +42,7 @@ awk 'BEGIN {
 }' >"$out/tokenizer/tokenizer.json"
 printf '{"tokenizer_class":"PreTrainedTokenizerFast","bos_token":"<s>","eos_token":"</s>"}\n' >"$out/tokenizer/tokenizer_config.json"
 
-# Every fourth row that can be made is for validation. A wrong ending is that of a verse some lines further on.
+# Every fourth row is for validation. Wrong endings come from verses some lines later.
 awk -v train="$out/hellaswag_train.jsonl" -v val="$out/hellaswag_val.jsonl" '
 BEGIN { n = 0 }
 function quoted(s) { gsub(/\\/, "\\\\", s); gsub(/"/, "\\\"", s); return "\"" s "\"" }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints the loss that each FP8 recipe adds to a model without training it, and the loss that each kind of layer adds when only
-# that kind is converted: the tables of docs/recipes.md (Markdown).
+# Prints the loss that each FP8 recipe adds to a model without training, and the loss that each kind of layer
+# adds if only this kind is converted: the tables of docs/recipes.md (Markdown).
 #
 #   tools/recipe_losses.sh FOLDER TEXT
 #
@@ -17,7 +17,7 @@ kinds=${KINDS:-lm_head q_proj k_proj v_proj o_proj gate_proj up_proj down_proj}
 head=${kinds%% *}
 scales=--float8.round_scales_to_power_of_2
 
-# loss OPTION...: the mean loss of a token
+# loss OPTION...: prints the mean loss of a token
 loss() {
     "$ottava" eval "$folder" --task perplexity --data "$text" --limit "${WINDOWS:-8}" --seq-len "${LENGTH:-512}" \
         --train.batch_size=1 --json "$@" | sed -n 's/.*"loss": \([0-9.]*\),.*/\1/p' | grep . || exit 1
@@ -37,7 +37,7 @@ recipe() {
 others() {
     for other in $kinds; do [ "$other" = "$1" ] || printf '%s,' "$other"; done | sed 's/,$//'
 }
-# added KIND RECIPE OPTION...: what the kind adds to the loss of bf16, in thousandths
+# added KIND RECIPE OPTION...: prints the loss that the kind adds to bf16's, in thousandths
 added() {
     kind=$1 name=$2
     shift 2

@@ -3,9 +3,9 @@
 #
 #   tools/recipes.sh [STEPS]       500 unless told; STEPS=600 and the like work too
 #
-# The text is the demo's (`make demo` writes it; TEXT=file names another), the runs stay in runs/recipes. Speed is measured
-# apart, in short runs of all recipes taking turns: the median over the steps of all of them. A last run leaves every scale
-# at 1 with E4M3 for everything: what FP8 without scaling would be.
+# The text is the demo's (`make demo` writes it; TEXT=file sets another one). The runs stay in runs/recipes.
+# Speed is measured separately, in short alternating runs of all recipes: the median over the steps of all
+# these runs. A last run uses E4M3 with all scales 1, to show FP8 without scaling.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -24,7 +24,7 @@ train() {
     "$ottava" train configs/demo.toml --train.max_steps="$count" --data.dataset_path="$text" --checkpoint.interval=0 \
         --run.dir="$folder" "$@" >"$out/log.txt" 2>&1 || { cat "$out/log.txt" >&2; exit 1; }
 }
-# precision NAME: the options that ask for it
+# precision NAME: prints the options for a recipe
 precision() {
     if [ "$1" = bf16 ]; then echo --train.mixed_precision=bf16; else echo --train.mixed_precision=fp8 --float8.recipe_name="$1"; fi
 }
@@ -46,17 +46,17 @@ for round in 1 2 3 4 5; do
     done
 done
 
-# number FILE KEY: a number of a JSON object
+# number FILE KEY: prints a number of a JSON object
 number() {
     sed -n "s/.*\"$2\": *\([-0-9.e+]*\).*/\1/p" "$1" | head -n 1
 }
-# speed NAME: median tokens/s of the steps of all rounds, - where it was not measured
+# speed NAME: prints the median tokens/s of the steps of all rounds; - if not measured
 speed() {
     [ -d "$out/speed-1-$1" ] || { echo -; return; }
     sed -n 's/.*"loss":.*"tps":\([0-9.e+]*\),.*/\1/p' $out/speed-*-"$1"/metrics.jsonl | sort -g |
         awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
 }
-# sqnr NAME TENSOR: mean over the layers at the last measurement, in dB
+# sqnr NAME TENSOR: prints the mean over the layers at the last measurement, in dB
 sqnr() {
     awk -v tensor="\"tensor\":\"$2\"" '
         index($0, tensor) && match($0, /"sqnr_db":[-0-9.e+]+/) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# scaling_check.sh ROUNDS [PROGRAM]: one step of the same 8 rows on 1, 2, 4 and 8 ranks of one thread each, in turn, ROUNDS
-# times; prints a table of the medians: how long a step takes, what all ranks compute for it (processor time, communication
-# included), and what a rank moves. Not part of the tests: it measures this machine.
+# scaling_check.sh ROUNDS [PROGRAM]: runs a step of the same 8 rows on 1, 2, 4 and 8 ranks of one
+# thread each, in turn, ROUNDS times. Prints medians: time of a step, processor time of all ranks
+# including communication, and bytes that a rank moves. Not one of the tests: it measures this machine.
 set -euo pipefail
 
 [ $# -ge 1 ] || { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -15,7 +15,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 ln -s "$configs" configs
 
-# train RANKS STEPS: into run; the processor seconds of all ranks into cpu
+# train RANKS STEPS: trains in `run`; writes the processor seconds of all ranks to `cpu`
 train() {
     rm -rf run
     TIMEFORMAT='%U %S'

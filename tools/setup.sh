@@ -1,17 +1,17 @@
 #!/bin/sh
-# Installs the packages of Debian, Ubuntu or Homebrew that Ottava needs and this machine lacks; says which and why. Without
-# anything missing it needs neither network nor root.
+# Installs the packages of Debian, Ubuntu or Homebrew that Ottava needs and this machine lacks, and prints
+# what each is for. If nothing is missing it needs neither network nor root.
 #
-# Before it does anything it prints the packages and the commands. On Debian and Ubuntu it runs them through sudo when it is
-# not root; nothing else runs as root. `make ... SETUP=:` leaves it out.
+# First it prints the packages and the commands. On Debian and Ubuntu it runs the commands with sudo if it is
+# not root; nothing else runs as root. `make ... SETUP=:` skips it.
 #
 #   tools/setup.sh [--names] [build] [test] [demo] [ci] [arm64]     (nothing named: build test demo)
 #
 #   --names   only prints the names of the packages, one a line
 set -eu
 
-# Group, package of Debian and Ubuntu, formula of Homebrew, what it is for. One line each; `-`: the Command Line Tools of
-# Xcode have it; `none`: Homebrew lacks it, or it is for continuous integration on Linux.
+# Group, package of Debian and Ubuntu, formula of Homebrew, purpose. One line each. `-`: part of Xcode's
+# Command Line Tools. `none`: Homebrew lacks it, or only continuous integration on Linux needs it.
 packages='
 build  cmake                  cmake         the build system
 build  make                   -             runs the build
@@ -58,7 +58,7 @@ if [ -n "$only_names" ]; then
     printf '%s\n' $wanted
     exit 0
 fi
-# Prints "package  what it is for" for each package given, by the name in a column: 2 or 3.
+# Prints "package  purpose" for each package given, found by its name in a column, 2 or 3.
 explain() {
     column=$1
     shift
@@ -72,7 +72,7 @@ explain() {
     done
 }
 
-# install_formulas PACKAGE...: what Homebrew has of them and this machine lacks.
+# install_formulas PACKAGE...: installs Homebrew's formulas that this machine lacks.
 install_formulas() {
     formulas=''
     for package in "$@"; do
@@ -113,7 +113,7 @@ if [ "$(id -u)" != 0 ]; then
     as_root=sudo
 fi
 
-# All that root will be asked to do, before it is.
+# Prints all root commands before it runs them.
 cat <<END
 Missing packages:
 $(explain 2 $missing)
@@ -124,11 +124,11 @@ To install them this runs${as_root:+, as root through sudo, which may ask for yo
 END
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# What apt says matters only when it fails.
+# apt's output is shown only on failure.
 apt() {
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 "$@" </dev/null >"$log" 2>&1
 }
-# A failed update (one dead source among several) need not matter: the installation decides.
+# Ignores a failed update (perhaps one dead source of several): if it matters, the installation fails.
 apt update || { echo "tools/setup.sh: apt-get update complains:" >&2; grep -E '^[EW]:' "$log" >&2 || true; }
 if ! apt install --yes --no-install-recommends $missing; then
     tail -n 15 "$log" >&2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# slurm_check.sh COMMAND...: runs COMMAND under a Slurm of this machine alone, which lives as long as this script:
-# munged, slurmctld and slurmd in a temporary folder, each process and file removed at the end. The node says that it
-# has 16 processors, so that up to 16 ranks run at once. For example
+# slurm_check.sh COMMAND...: runs COMMAND under a temporary Slurm on this machine: munged,
+# slurmctld and slurmd in a temporary folder. Removes all its processes and files at the
+# end. The node claims 16 processors, so that up to 16 ranks can run at once. For example
 #
 #     tools/slurm_check.sh srun --mpi=pmix -n 4 build/release/ottava train configs/debug.toml
 #
@@ -20,7 +20,7 @@ PATH=$PATH:/usr/sbin
 
 folder=$(mktemp -d /tmp/slurm-check-XXXXXX)
 started=()
-# Only what this script started, by its number.
+# Stops only processes that this script started, by their ids.
 stop() {
     for process in "${started[@]}"; do kill "$process" 2>/dev/null || true; done
     for process in "${started[@]}"; do wait "$process" 2>/dev/null || true; done

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Trains a configuration with its state in several formats, from several seeds, and prints validation losses as a table (Markdown).
+# Trains a configuration with several formats of its state, from several seeds, and prints a table of
+# validation losses (Markdown).
 #
 #   tools/state_losses.sh CONFIG OVERRIDE...
 #
-# SEEDS are "1 2 3" unless told. The text is the demo's (`make demo` writes it; TEXT=file names another), the runs stay in
-# runs/states. CONTROL names a program whose masters are rounded to nearest: it adds a column that should be far off.
+# SEEDS: "1 2 3" by default. The text is the demo's (`make demo` writes it; TEXT=file sets another one). The
+# runs stay in runs/states. CONTROL: a program that rounds masters to nearest; adds a column that should
+# differ clearly.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -29,7 +31,7 @@ loss() {
         >"$folder.log" 2>&1 || { cat "$folder.log" >&2; exit 1; }
     sed -n 's/.*"val_loss": *\([-0-9.e+]*\).*/\1/p' "$folder/summary.json"
 }
-# cell LOSS WIDE: the loss, and how far it is from that of fp32 states
+# cell LOSS WIDE: prints the loss and its difference to the loss with fp32 state
 cell() {
     awk -v x="$1" -v wide="$2" 'BEGIN { printf " %.4f, %+.2f%% |", x, 100 * (x / wide - 1) }'
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Removes an installation (`make uninstall`): the files that the list names, below DESTDIR if it is set, and the folders of
-# Ottava's own that are empty then. Nothing else in PREFIX is touched.
+# Removes an installation (`make uninstall`): the files in LIST, below DESTDIR if it is set, and Ottava's
+# folders if they are empty then. Touches nothing else in PREFIX.
 #
 #   tools/uninstall.sh LIST PREFIX
 set -eu
@@ -15,7 +15,7 @@ fail() {
 while IFS= read -r file || [ -n "$file" ]; do
     rm -f "${DESTDIR:-}$file" || fail "cannot remove ${DESTDIR:-}$file"
 done <"$list"
-# Folders named ottava and those in them, below the prefix; the deepest first.
+# Folders named ottava and their subfolders, below the prefix; the deepest first.
 awk -v prefix="$prefix/" '
 {
     while (sub(/\/[^\/]*$/, "") && length($0) > length(prefix))

@@ -1,5 +1,6 @@
 /* base/arena: bump allocation in chunks. A guarded build (debug or AddressSanitizer) lays each block out as
-   header | data | red zone, so that a write outside the data is caught immediately or found by arena_check. */
+   header | data | red zone, so that a write outside the data is caught immediately or found by arena_check.
+   */
 #include "base/arena.h"
 #include "base/text.h"
 #include <inttypes.h>

@@ -12,8 +12,8 @@ typedef struct bench_options {
     int threads;      /* 0: all cores */
     int repeats;      /* interleaved; the result is the median */
     int json;         /* 1: one JSON object, 0: a table */
-    /* gemm, gemv, quantize, norm: "small", "square", "llama-1b", "llama-8b" or "tiny", or M,K,N of each product:
-       "1024,2048,512 1024,8192,2048"; NULL: small */
+    /* gemm, gemv, quantize, norm: "small", "square", "llama-1b", "llama-8b" or "tiny", or M,K,N of each
+       product: "1024,2048,512 1024,8192,2048"; NULL: small */
     const char *shapes;
     const char *preset; /* step, generate: a size as in model.preset; NULL: 42M, 124M */
     /* step, generate: precisions to compare, of fp8, bf16 and fp32, with commas; NULL: "fp8,bf16" */
