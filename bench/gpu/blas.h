@@ -1,4 +1,4 @@
-/* bench/gpu/blas: what the programs that multiply give to src/cuda/matmul. */
+/* bench/gpu/blas: opens cuBLASLt for programs that use src/cuda/matmul. */
 #ifndef BLAS_H
 #define BLAS_H
 
@@ -8,7 +8,7 @@
 
 enum { BLAS_WORKSPACE_BYTES = 64 << 20 };
 
-/* The library's handle, to be destroyed; ends the program when there is none. */
+/* Returns a cuBLASLt handle, to be destroyed by the caller. Ends the program on failure. */
 static inline cublasLtHandle_t blas_handle(void) {
     cublasLtHandle_t handle = NULL;
     cublasStatus_t status = cublasLtCreate(&handle);

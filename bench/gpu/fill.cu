@@ -10,7 +10,8 @@ __device__ __forceinline__ uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-/* Four uniform 16-bit numbers: variance 4 / 12, so their centred sum times sqrt(3) has deviation 1. */
+/* A sum of four uniform 16-bit numbers has variance 4 / 12, so the centered sum times sqrt(3) has deviation
+   1. */
 __device__ __forceinline__ float normal(uint64_t random) {
     float sum = 0;
     for (int i = 0; i < 4; i++) sum += ((float)(random >> 16 * i & 0xffff) + 0.5f) / 65536.0f - 0.5f;

@@ -1,4 +1,4 @@
-/* bench/gpu/fill: random operands, made on the device. */
+/* bench/gpu/fill: fills device memory with random operands. */
 #ifndef FILL_H
 #define FILL_H
 
@@ -11,11 +11,11 @@
 extern "C" {
 #endif
 
-/* `count` numbers, approximately normal (a sum of four uniform ones) with the given standard deviation, a
-   pure function of (seed, index), rounded to the format: fp32, bf16, E4M3 or E5M2. */
+/* Writes `count` approximately normal numbers (a sum of four uniform ones) with this standard deviation,
+   rounded to fp32, bf16, E4M3 or E5M2. They depend only on (seed, index). */
 cudaError_t fill_normal(void *data, ott_dtype format, size_t count, float deviation, uint64_t seed,
                         cudaStream_t stream);
-/* `count` fp32 numbers 2^u, u uniform in [low, high): scales. */
+/* Writes `count` fp32 scales 2^u, with u uniform in [low, high). */
 cudaError_t fill_scales(float *data, size_t count, float low, float high, uint64_t seed, cudaStream_t stream);
 
 #ifdef __cplusplus

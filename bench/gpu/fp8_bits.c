@@ -1,11 +1,10 @@
 /*
- * bench/gpu/fp8_bits: whether cuBLASLt's FP8 products are, bit by bit, what src/fp8/tensorcore.h gives for a
- * chain of instructions along K: with fast accumulation one chain, with split accumulation a new one every
- * 128. (tensor_core.c asks the same of the instruction itself; here the library's own order of additions is
- * in it.)
+ * bench/gpu/fp8_bits: compares cuBLASLt's FP8 products bit by bit with src/fp8/tensorcore.h, along K: with
+ * fast accumulation one chain, with split accumulation a new chain every 128 elements. tensor_core.c tests
+ * the instruction itself; here the library's order of additions is also involved.
  *
- * A difference is no failure: a library may split K or promote elsewhere. The results say how many of how
- * many outputs are equal, and how far both are from float64.
+ * A difference is no failure, because a library may split K or promote elsewhere. The results give the number
+ * of equal outputs, and the error of both against float64.
  */
 #include "base/rng.h"
 #include "fill.h"
@@ -23,7 +22,7 @@ typedef struct bits {
     void *workspace;
     uint8_t *a, *b;           /* [SIDE,K] codes on the device */
     float *d, *one;           /* [SIDE,SIDE]; the scale 1 */
-    uint8_t *host_a, *host_b; /* the same codes */
+    uint8_t *host_a, *host_b; /* the same codes on the host */
     float *host_d;
 } bits;
 
@@ -88,7 +87,7 @@ static double exact_dot(const uint8_t *a, ott_dtype da, const uint8_t *b, int64_
 
 typedef struct comparison {
     int64_t equal;
-    gpu_error product, model; /* to float64 */
+    gpu_error product, model; /* errors against float64 */
 } comparison;
 
 static comparison compare(const bits *p, const matmul_spec *spec) {

@@ -39,7 +39,7 @@ void gpu_open(gpu *g, const char *stage, int argc, char **argv) {
     *g = (gpu){.stage = stage};
     read_options(g, argc, argv);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    int devices = 0; /* the call leaves it alone when it fails */
+    int devices = 0; /* cudaGetDeviceCount does not set it on failure */
     cudaError_t status = cudaGetDeviceCount(&devices);
     if (status != cudaSuccess || devices == 0) {
         fprintf(stderr, "%s: no CUDA device: %s\n", stage, cudaGetErrorString(status));
@@ -119,7 +119,7 @@ static gpu_time summarize(double *sample, int samples) {
     return (gpu_time){median, sample[0], sample[samples - 1]};
 }
 
-/* Runs of the work with its input sets taking turns. */
+/* Runs the work, alternating between its input sets. */
 typedef struct turns {
     gpu_work *work;
     void *context;
@@ -133,8 +133,8 @@ static void queue_calls(gpu *g, turns *t, int calls) {
     }
 }
 
-/* Microseconds of a call in each of `samples` samples of `calls` calls. All are queued behind a call that is
-   not counted, so that the device never waits for the host. */
+/* Measures `samples` samples of `calls` calls, in microseconds per call. All are queued after a call that is
+   not counted, so the device never waits for the host. */
 static void take_samples(gpu *g, turns *t, int samples, int calls, double *us) {
     cudaEvent_t at[SAMPLES_MAX + 1];
     for (int i = 0; i <= samples; i++) GPU_CHECK(cudaEventCreate(&at[i]));
@@ -154,7 +154,7 @@ static void take_samples(gpu *g, turns *t, int samples, int calls, double *us) {
     for (int i = 0; i <= samples; i++) GPU_CHECK(cudaEventDestroy(at[i]));
 }
 
-/* Microseconds of one call, after enough of them that the clocks have risen. */
+/* Runs the work until the clocks are up. Returns microseconds per call. */
 static double warm_up(gpu *g, turns *t) {
     double us = 0, spent = 0;
     do {

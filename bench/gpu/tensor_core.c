@@ -1,15 +1,14 @@
 /*
- * bench/gpu/tensor_core: whether Hopper's FP8 tensor cores compute, bit for bit, what src/fp8/tensorcore.h
- * says.
+ * bench/gpu/tensor_core: compares Hopper's FP8 tensor cores bit by bit with src/fp8/tensorcore.h.
  *
- * First the operands' layout is checked with small integers. Then single instructions with every kind of
- * operands and accumulators, compared with the model and with departures from it (tensor_core_rules.h); then
- * whole contractions, "fast" (one accumulator) and "split" (a new one every 128 of K), with their error
- * against float64 dot products. It ends with code 1 if the layout is not understood or any result is not the
- * model's.
+ * First it finds the operands' layout with small integers. Then it compares single instructions, with all
+ * kinds of operands and accumulators, with the model and with other rules (tensor_core_rules.h). Then it
+ * compares contractions along K, "fast" (one accumulator) and "split" (a new one every 128 elements), and
+ * gives their error against float64. The exit status is 1 if no layout fits or any result differs from the
+ * model.
  *
- * FILE.vectors, beside --out FILE, holds all single instructions: "OTTTCV01", then for each tile of 64 x 8
- * results the bytes {0 E4M3 or 1 E5M2 of a, of b, operand kind, accumulator kind} (as numbered in
+ * With --out FILE, FILE.vectors contains all single instructions: "OTTTCV01", then for each tile of 64 x 8
+ * results four bytes (formats of a and b: 0 E4M3, 1 E5M2; operand kind and accumulator kind, as numbered in
  * tensor_core_cases.c), codes a [64,32] and b [8,32], accumulators c [64,8] and results d [64,8] as
  * little-endian fp32.
  */
@@ -32,15 +31,16 @@ static const wgmma_layout layouts[] = {{128, 256}, {256, 128}};
 typedef struct bench {
     gpu g;
     wgmma_layout layout;
-    FILE *vectors;                /* NULL without --out */
-    int64_t finite, missed;       /* single instructions with a finite result; not the model's */
-    int64_t unlike;               /* where the first rule is not fp8/tensorcore: 0 */
-    int64_t explained[RULES_MAX]; /* by each rule, of the finite ones */
-    int64_t mended[RULES_MAX];    /* of the missed ones */
+    FILE *vectors; /* NULL without --out */
+    /* single instructions: with a finite result; of these not equal to the model */
+    int64_t finite, missed;
+    int64_t unlike;               /* results for which the first rule differs from fp8/tensorcore: 0 */
+    int64_t explained[RULES_MAX]; /* finite results that each rule explains */
+    int64_t mended[RULES_MAX];    /* of those missed by the model */
     bool failed;
 } bench;
 
-/* Products on the host: wgmma_batch's operands and results, of which this is the owner. */
+/* Products on the host: the operands and results of a wgmma_batch, which it owns. */
 typedef struct products {
     ott_dtype da, db;
     int64_t k, tiles;
@@ -64,7 +64,7 @@ static int64_t bytes_of_c(const products *p) {
     return outputs(p) * (int64_t)sizeof(float);
 }
 
-/* Accumulators are zero. */
+/* Allocates products with zero accumulators. */
 static products open_products(ott_dtype da, ott_dtype db, int64_t k, int64_t tiles) {
     products p = {.da = da, .db = db, .k = k, .tiles = tiles};
     p.a = gpu_host_alloc((size_t)bytes_of_a(&p));
@@ -100,7 +100,7 @@ static void run(gpu *g, wgmma_layout layout, products *p) {
     gpu_free(d);
 }
 
-/* Row of A and row of B that result i is the product of. */
+/* The rows of A and B for result i. */
 static const uint8_t *row_of_a(const products *p, int64_t i) {
     return p->a + i / WGMMA_COLUMNS * p->k;
 }
@@ -133,7 +133,7 @@ static void result_codes(gpu *g, const char *key, const uint8_t *codes, int64_t 
     result_text(g, key, text);
 }
 
-/* One result that is not the expected one, with its operands unless they are long. */
+/* Reports a wrong result, with its operands unless they are long. */
 static void report_mismatch(gpu *g, const char *name, const products *p, int64_t i, float expected) {
     result_begin(g);
     result_text(g, "case", "mismatch");
@@ -156,7 +156,7 @@ static void report_mismatch(gpu *g, const char *name, const products *p, int64_t
 
 /* ---- the layout ---- */
 
-/* Small integers: their sums are exact by any rule. */
+/* Small integers, with sums that are exact under all rules. */
 static products integer_products(ott_dtype da, ott_dtype db) {
     products p = open_products(da, db, WGMMA_PRODUCTS, 2);
     case_integers(1, da, bytes_of_a(&p), p.a);
@@ -194,7 +194,7 @@ static int64_t layout_mismatches(gpu *g, wgmma_layout layout, products *p) {
     return wrong;
 }
 
-/* Whether all four pairs of formats give the integers' sums. */
+/* True if all four pairs of formats give the exact integer sums. */
 static bool layout_is_right(gpu *g, wgmma_layout layout) {
     int64_t wrong = 0, all = 0;
     for (int pair = 0; pair < 4; pair++) {
@@ -230,7 +230,7 @@ static float expected_step(const products *p, int64_t i) {
     return tensorcore_fp8_step(row_of_a(p, i), p->da, row_of_b(p, i), p->db, WGMMA_PRODUCTS, p->c[i]);
 }
 
-/* Adds result i to what each rule explains; explains[r] becomes false where rule r gives something else. */
+/* Counts the rules that explain result i; sets explains[r] to false for the others. */
 static void score_rules(bench *b, const products *p, int64_t i, float expected, bool *explains) {
     bool missed = !same(p->d[i], expected);
     b->finite++;
@@ -257,7 +257,7 @@ static void write_vectors(bench *b, const products *p, int operands, int accumul
     }
 }
 
-/* The names of the rules that explain all results of a case. */
+/* Writes the names of the rules that explain all results of a case. */
 static void result_rules(gpu *g, const bool *explains) {
     char text[1024] = "";
     for (int r = 0; r < rule_count; r++)
@@ -267,7 +267,7 @@ static void result_rules(gpu *g, const bool *explains) {
     result_text(g, "explained_by", text);
 }
 
-/* What came out of one kind of operands with one kind of accumulators. */
+/* Results for one kind of operands and one kind of accumulators. */
 typedef struct instruction_result {
     const char *operands, *accumulators;
     int64_t mismatches, odd_nans;
@@ -342,7 +342,7 @@ static void report_rules(bench *b) {
     b->failed = true;
 }
 
-/* ---- whole contractions ---- */
+/* ---- contractions ---- */
 
 static float expected_dot(const products *p, int64_t i) {
     return (p->split ? tensorcore_fp8_dot_split : tensorcore_fp8_dot_fast)(row_of_a(p, i), p->da,

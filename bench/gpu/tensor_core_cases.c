@@ -26,7 +26,7 @@ static int mantissa_bits(ott_dtype d) {
     return d == OTT_E4M3 ? 3 : 2;
 }
 
-/* The largest exponent field of a finite number, and the one of 1. */
+/* The largest exponent field of finite numbers. */
 static int top_field(ott_dtype d) {
     return d == OTT_E4M3 ? 15 : 30;
 }
@@ -34,7 +34,7 @@ static int field_of_one(ott_dtype d) {
     return d == OTT_E4M3 ? 7 : 15;
 }
 
-/* A finite code whose exponent field is in [low, high]; 0 is that of zero and subnormals. */
+/* Draws a finite code with an exponent field in [low, high]; field 0 contains zero and subnormals. */
 static uint8_t draw_code(draws *r, ott_dtype d, int low, int high) {
     int bits = mantissa_bits(d), field = between(r, low, high);
     uint32_t random = draw(r);
@@ -46,7 +46,7 @@ static void draw_codes(draws *r, ott_dtype d, int low, int high, int count, uint
     for (int i = 0; i < count; i++) codes[i] = draw_code(r, d, low, high);
 }
 
-/* Exponent in [low, high], cut to what fp32 has; the mantissa's last `zeros` bits are 0. */
+/* Draws an exponent in [low, high], limited to fp32's range. The mantissa's last `zeros` bits are 0. */
 static float draw_float(draws *r, int low, int high, int zeros) {
     int field = between(r, low, high) + 127;
     field = field < 0 ? 0 : field > 254 ? 254 : field;
@@ -68,7 +68,7 @@ static void fill_normal(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_
     case_normal(r->stream + 2, false, db, COLUMNS * K, b);
 }
 
-/* Products of nearly the same size, all of one sign: the sum is as large as it can be beside E. */
+/* Products of nearly the same size and one sign: the largest sum relative to 2^E. */
 static void fill_one_sign(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     draw_codes(r, da, field_of_one(da), field_of_one(da), ROWS * K, a);
     draw_codes(r, db, field_of_one(db), field_of_one(db), COLUMNS * K, b);
@@ -81,13 +81,13 @@ static void fill_any(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *
     draw_codes(r, db, 0, top_field(db), COLUMNS * K, b);
 }
 
-/* Subnormal numbers, their smallest normal neighbours, and zeros. */
+/* Subnormal numbers, the smallest normal numbers, and zeros. */
 static void fill_subnormal(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     draw_codes(r, da, 0, 1, ROWS * K, a);
     draw_codes(r, db, 0, 2, COLUMNS * K, b);
 }
 
-/* Zeros, signs kept, but for `count` places of every row. */
+/* Sets all codes to zero, with their sign, except at `count` places of each row. */
 static void clear_all_but(uint8_t *codes, int rows, const int *places, int count) {
     for (int row = 0; row < rows; row++) {
         uint8_t kept[K];
@@ -97,7 +97,7 @@ static void clear_all_but(uint8_t *codes, int rows, const int *places, int count
     }
 }
 
-/* Two products; all others are zero by zero. */
+/* Two products; all others are zero times zero. */
 static void fill_two(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     int first = between(r, 0, K - 1), places[] = {first, (first + between(r, 1, K - 1)) % K};
     fill_any(r, da, db, a, b);
@@ -105,7 +105,7 @@ static void fill_two(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *
     clear_all_but(b, COLUMNS, places, 2);
 }
 
-/* One small product; all others are zeros by numbers of any size. */
+/* One small product; all others are zero times a number of any size. */
 static void fill_zero_times(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     int place = between(r, 0, K - 1);
     fill_any(r, da, db, a, b);
@@ -114,7 +114,7 @@ static void fill_zero_times(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, ui
     for (int row = 0; row < COLUMNS; row++) b[row * K + place] = draw_code(r, db, 0, 3);
 }
 
-/* Products k and k + 16 cancel; in every second row of A one of them is a little off. */
+/* Products k and k + 16 cancel. In every second row of A one of them is slightly different. */
 static void fill_pairs(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     fill_any(r, da, db, a, b);
     for (int row = 0; row < COLUMNS; row++) memcpy(b + row * K + K / 2, b + row * K, K / 2);
@@ -125,8 +125,8 @@ static void fill_pairs(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t
     }
 }
 
-/* Zeros in A: a fourth of its rows all positive, a fourth all negative, as every second row of B is all
- * positive. */
+/* A is zero: a quarter of its rows is positive, a quarter negative, the rest mixed. Every second row of B is
+   positive. */
 static void fill_zeros(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     fill_any(r, da, db, a, b);
     for (int i = 0; i < ROWS * K; i++) {
@@ -142,7 +142,7 @@ static uint8_t draw_special(draws *r, ott_dtype d) {
     return (d == OTT_E4M3 ? 0x7f : (uint8_t)between(r, 0x7c, 0x7f)) | sign;
 }
 
-/* One special in every second row of A and of B, beside zeros in every fourth of A. */
+/* One infinity or NaN in every second row of A and B; every fourth row of A is zero. */
 static void fill_special(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8_t *b) {
     fill_normal(r, da, db, a, b);
     for (int row = 0; row < ROWS; row++) {
@@ -152,7 +152,7 @@ static void fill_special(draws *r, ott_dtype da, ott_dtype db, uint8_t *a, uint8
     for (int row = 0; row < COLUMNS; row += 2) b[row * K + between(r, 0, K - 1)] = draw_special(r, db);
 }
 
-/* ---- accumulators, beside products of a largest exponent `top` and an exact sum ---- */
+/* ---- accumulators for products with the largest exponent `top` and an exact sum ---- */
 
 typedef float fill_accumulator(draws *r, int top, double sum);
 
@@ -161,7 +161,7 @@ static float draw_zero(draws *r, int top, double sum) {
     return sign_of(r) ? -0.0f : 0.0f;
 }
 
-/* As an instruction before it would leave it: 13 fraction bits. */
+/* 13 fraction bits, as an earlier instruction gives. */
 static float draw_short(draws *r, int top, double sum) {
     (void)sum;
     return draw_float(r, top - 4, top + 6, 10);
@@ -182,14 +182,14 @@ static float draw_below(draws *r, int top, double sum) {
     return draw_float(r, top - 40, top - 4, 0);
 }
 
-/* Ones down to some bit: whatever is added carries far, whatever is rounded away carries further. */
+/* Ones down to some bit: additions carry far, and rounding carries further. */
 static float draw_ones(draws *r, int top, double sum) {
     (void)sum;
     float x = draw_float(r, top - 14, top + 14, 0);
     return fmath_from_bits(fmath_bits(x) | (0x7fffffu & ~((1u << between(r, 0, 16)) - 1)));
 }
 
-/* The products' own sum taken away, give or take some units in the last place. */
+/* The negative of the products' sum, plus or minus some units in the last place. */
 static float draw_opposite(draws *r, int top, double sum) {
     (void)top;
     float x = (float)-sum;

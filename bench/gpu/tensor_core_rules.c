@@ -3,8 +3,8 @@
 #include "fp8/cast.h"
 
 enum { PRODUCTS = 32, FRACTION = 13, MANTISSA = 13 };
-/* Where the accumulator has no part in E: how far it may stand above it. What is still further below would
-   not reach any bit of a result. */
+/* For E of the products: the accumulator is at most these bits above it. Products further below do not change
+   a result. */
 enum { ACCUMULATOR_REACH = 30 };
 
 const rule rules[] = {
@@ -40,7 +40,7 @@ const rule rules[] = {
 };
 const int rule_count = sizeof rules / sizeof *rules;
 
-/* value * 2^unit; `exponent` is what it is aligned by. */
+/* value * 2^unit; aligned by `exponent`. */
 typedef struct term {
     int64_t value;
     int unit, exponent;
@@ -79,7 +79,7 @@ static term term_of_product(const rule *r, uint8_t a, ott_dtype da, uint8_t b, o
     return (term){x.value * y.value, x.unit + y.unit, x.exponent + y.exponent};
 }
 
-/* value / 2^shift. */
+/* Returns value / 2^shift, rounded. */
 static int64_t shifted(int64_t value, int shift, rule_rounding rounding) {
     if (value == 0 || shift <= 0) return value == 0 ? 0 : value * (1ll << -shift);
     if (shift > 60) return rounding == ROUND_DOWN && value < 0 ? -1 : 0;
@@ -107,21 +107,21 @@ static int largest_exponent(const rule *r, const term *t, int count) {
     return largest;
 }
 
-/* In units of 2^(largest - fraction). */
+/* Returns the sum in units of 2^(largest - fraction). */
 static int64_t sum_terms(const rule *r, const term *t, int count, int largest, int fraction) {
     int64_t sum = 0;
     for (int i = 0; i < count; i++) sum += shifted(t[i].value, largest - fraction - t[i].unit, r->terms);
     return sum;
 }
 
-/* E of products whose own is `largest`, with the accumulator. */
+/* Returns E of the products, `largest`, and the accumulator. */
 static int join_accumulator(const rule *r, int largest, term accumulator) {
     if (accumulator.value == 0) return largest;
     int least = accumulator.exponent - (r->products_lead ? ACCUMULATOR_REACH : 0);
     return least > largest ? least : largest;
 }
 
-/* sum * 2^unit to R bits below its leading one. */
+/* Rounds sum * 2^unit to R bits after the leading one. */
 static float round_sum(const rule *r, int64_t sum, int unit) {
     if (sum == 0) return 0.0f;
     int drop = top_bit(sum) - (MANTISSA + r->mantissa);

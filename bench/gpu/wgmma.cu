@@ -1,8 +1,6 @@
-/*
- * bench/gpu/wgmma: implements wgmma.h. One block of four warps multiplies one tile; each instruction's
- * operands go through shared memory. On the CPU shim the model of fp8/tensorcore stands in for the
- * instruction and finds its operands through the same descriptors.
- */
+/* bench/gpu/wgmma: implements wgmma.h. A block of four warps multiplies one tile. The operands of each
+   instruction go through shared memory. On the CPU shim, the model of fp8/tensorcore replaces the
+   instruction, and reads its operands through the same descriptors. */
 #include "wgmma.h"
 #include "cuda/launch.h"
 #ifndef __CUDACC__
@@ -13,15 +11,15 @@ extern "C" {
 }
 #endif
 
-/* Shared memory without swizzle: core matrices of 8 rows x 16 bytes, each dense; the two of 8 rows stand side
-   by side, one group of 8 rows after the other. */
+/* Shared memory without swizzle: dense core matrices of 8 rows x 16 bytes. The two of a group of 8 rows are
+   consecutive, and then the groups. */
 enum { THREADS = 128, CORE_BYTES = 128, GROUP_BYTES = 2 * CORE_BYTES, CHUNK = 16, OUTPUTS = 4 };
-/* B has one group of rows, but a wrong layout may look for its second half in the next. */
+/* B has one group of rows, but a wrong layout may read its second half from the next group. */
 enum { A_BYTES = WGMMA_ROWS / 8 * GROUP_BYTES, B_BYTES = 2 * GROUP_BYTES };
 
 /* ---- descriptors ---- */
 
-/* What a block multiplies, in shared memory. */
+/* The operands of a block, in shared memory. */
 struct staged_tiles {
     uint8_t a[A_BYTES], b[B_BYTES];
 };
@@ -44,7 +42,7 @@ __device__ uint64_t descriptor(const staged_tiles &tiles, const uint8_t *operand
            (uint64_t)(layout.leading >> 4 & 0x3fff) << 16 | (uint64_t)(layout.stride >> 4 & 0x3fff) << 32;
 }
 
-/* Where output i (of 4) of this thread stands in D. */
+/* Row of D for output i (of 4) of this thread. */
 __device__ int output_row(int i) {
     return (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + i / 2 * 8;
 }
@@ -56,7 +54,7 @@ __device__ int output_column(int i) {
 
 #ifdef __CUDACC__
 
-/* d += A B^T, complete when it returns. The predicate is scale-d = 1, the two last operands keep signs. */
+/* d += A B^T, complete on return. The predicate is scale-d = 1; the last two operands keep signs. */
 #define MULTIPLY(formats)                                                                                    \
     asm volatile("{ .reg .pred accumulate; setp.ne.b32 accumulate, 1, 0;\n"                                  \
                  "wgmma.fence.sync.aligned;\n"                                                               \
@@ -82,7 +80,7 @@ __device__ __forceinline__ void multiply(const wgmma_batch &batch, float (&d)[OU
         MULTIPLY("e5m2.e5m2");
 }
 
-/* The tensor cores read shared memory on another path than the stores that filled it. */
+/* Makes stored operands visible to the tensor cores, which read shared memory through another proxy. */
 __device__ __forceinline__ void publish_shared() {
     asm volatile("fence.proxy.async;" ::: "memory");
     __syncthreads();
@@ -116,7 +114,7 @@ static void publish_shared() {
 
 /* ---- one tile ---- */
 
-/* Columns [from, from + 32) of `rows` rows of codes [rows,k]. */
+/* Copies columns [from, from + 32) of `rows` rows of codes [rows,k] to shared memory. */
 __device__ void stage(uint8_t *shared, const uint8_t *codes, int rows, int64_t k, int64_t from) {
     int row = (int)threadIdx.x / 2, chunk = (int)threadIdx.x % 2;
     if (row >= rows) return;

@@ -74,7 +74,7 @@ static ott_status open_gpu(const backend_choice *c, int index, mem *account, dev
     return p->open(loader_services(), account, index, c->emulates, out);
 }
 
-/* ---- the best there is ---- */
+/* ---- "auto" ---- */
 
 static bool is_there(const plugin *p) {
     int count;

@@ -43,7 +43,7 @@ int loader_list_missing(const plugin *p, char out[LOADER_TEXT]) {
     return count;
 }
 
-/* ---- places ---- */
+/* ---- search path ---- */
 
 static bool is_folder(const char *path) {
     struct stat s;

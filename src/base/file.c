@@ -60,7 +60,7 @@ ott_status file_resolve(mem *account, const char *folder, const char *path, char
     return OTT_OK;
 }
 
-/* ---- what is there ---- */
+/* ---- paths and kinds ---- */
 
 bool file_is_in(const char *folder, const char *name) {
     char path[PATH_MAX];

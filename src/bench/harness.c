@@ -181,7 +181,7 @@ static ott_status measure_cases(bench *b) {
     return OTT_OK;
 }
 
-/* ---- what was measured ---- */
+/* ---- results ---- */
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -373,7 +373,7 @@ static void write_table_json(bench *b, str *out) {
     str_append(out, "}\n");
 }
 
-/* ---- all of it ---- */
+/* ---- running a benchmark ---- */
 
 static ott_status run_cases(bench *b, str *out) {
     const backend_choice choice = {.name = b->options->device, .threads = b->options->threads, .log = b->log};

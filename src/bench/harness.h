@@ -141,7 +141,7 @@ typedef struct bench_shapes {
    else. */
 ott_status bench_find_shapes(bench *b, const bench_shapes **out);
 
-/* ---- what was measured ---- */
+/* ---- results ---- */
 
 double bench_median(double *values, int count);                      /* sorts values */
 double bench_seconds(const bench *b, const bench_case *c);           /* median of a run */

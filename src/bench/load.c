@@ -118,7 +118,7 @@ static ott_status measure_loading(load_bench *l) {
     return OTT_OK;
 }
 
-/* ---- what came out ---- */
+/* ---- results ---- */
 
 static void write_load_text(const load_bench *l, double loading, double reading, str *out) {
     const double mib = 1048576.0;

@@ -4,7 +4,7 @@
 #include "tensor/step_state.h"
 #include <stdio.h>
 
-/* ---- norm and gated unit ---- */
+/* ---- norm and gated activation ---- */
 
 /* Formats of a block's computation. fp8: bf16, and a quantized copy of the result with one scale. */
 typedef struct block_precision {

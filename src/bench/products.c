@@ -244,7 +244,7 @@ static void close_products(bench *b) {
     if (p) config_close(p->cfg);
 }
 
-/* ---- what came out ---- */
+/* ---- results ---- */
 
 static double step_seconds(const bench *b, int64_t *calls) {
     const products_bench *p = b->state;

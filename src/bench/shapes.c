@@ -39,7 +39,7 @@ static const bench_shapes lists[] = {
 };
 enum { LISTS = sizeof lists / sizeof *lists };
 
-/* ---- spelt out ---- */
+/* ---- shapes in the options ---- */
 
 #define LONGEST_SIDE (INT64_C(1) << 20)
 

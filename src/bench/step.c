@@ -157,7 +157,7 @@ static void close_contestants(bench *b) {
     for (int i = 0; s && i < BENCH_PRECISIONS_MOST; i++) close_contestant(&s->entrant[i]);
 }
 
-/* ---- what came out ---- */
+/* ---- results ---- */
 
 static double tokens_per_second(const bench *b, int i) {
     const step_bench *s = b->state;

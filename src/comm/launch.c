@@ -107,7 +107,7 @@ ott_status launch_check_joined(const launch *l, int size) {
         l->variable, l->size, size, l->variable);
 }
 
-/* ---- the command, as it was given ---- */
+/* ---- the launch command ---- */
 
 void launch_append_word(str *out, const char *word) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";

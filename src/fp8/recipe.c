@@ -166,7 +166,7 @@ const char *recipe_accumulate_name(accumulate_mode mode) {
     return names[mode];
 }
 
-/* ---- which uses a GEMM multiplies ---- */
+/* ---- the operands of each GEMM ---- */
 
 typedef struct gemm_operands {
     const char *gemm, *name[2];

@@ -24,7 +24,7 @@ for stage in doctor ceilings ops parity graphs products kernels step_1b step_8b_
 done
 expect "what cannot be rehearsed is said" holds "^memcheck +skipped .*: " "$out/said"
 expect "losses are the CPU's" holds 'differ by at most 0$' "$out/said"
-expect "a ratio to bf16" holds '^8B beside bf16:.* tensorwise [0-9.]+x' "$out/said"
+expect "a ratio to bf16" holds '^8B relative to bf16:.* tensorwise [0-9.]+x' "$out/said"
 expect "a measurement a line" holds '^\{"stage":"products","file":"tiny.toml","recipe":"tensorwise".*"step":\{"calls":[0-9]+' "$out/whole/results.jsonl"
 expect "no other lines" test "$(grep -cvE '^\{"stage":"[a-z0-9_]+",.*\}$' "$out/whole/results.jsonl")" = 0
 
