@@ -10,7 +10,7 @@ static const char about[] =
     "norm       RMSNorm and SwiGLU, forward and backward\n"
     "optimizer  AdamW and the gradient norm\n"
     "products FILE  each kind of product and attention in a step of a configuration\n"
-    "step [FILE]    whole training steps\n"
+    "step [FILE]    full training steps\n"
     "generate   generation, one sequence\n"
     "load PATH  loading a Hugging Face folder's weights into a model\n\n"
     "Speeds are compared with this machine's peaks, measured in the same run: fp32 multiply-adds,\n"
@@ -30,7 +30,7 @@ int verb_bench(int argc, char **argv) {
          "gemm, gemv, quantize, norm: small, square, llama-1b, llama-8b, tiny, or M,K,N of products (small)"},
         {"--preset", "NAME", OPTION_TEXT, &o.preset, "step, generate: size of the model (42M; 124M)"},
         {"--precision", "A,B", OPTION_TEXT, &o.precision,
-         "step, generate: fp8, bf16, fp32 to compare (fp8,bf16); products: one of them"},
+         "step, generate: fp8, bf16, fp32 to compare (fp8,bf16); products: a single one"},
         {"--recipe", "NAME", OPTION_TEXT, &o.recipe, "step, generate: FP8 recipe (tensorwise)"},
         {"--batch", "N", OPTION_INT64, &o.batch_size, "step: sequences per batch (4)"},
         {"--seq-len", "N", OPTION_INT64, &o.seq_len,

@@ -217,7 +217,7 @@ static int take_task(request *r) {
     static const char *const names[] = {"perplexity", "hellaswag"};
     ott_eval_options *o = &r->options;
     if (o->against && r->task)
-        return cli_error(CLI_BAD_INPUT, "eval: --against compares two models; leave out --task");
+        return cli_error(CLI_BAD_INPUT, "eval: --against compares two models; remove --task");
     if (!o->against && !r->task)
         return cli_error(CLI_BAD_INPUT,
                          "eval: --task is missing: --task=hellaswag, --task=perplexity, or --against=MODEL");
@@ -299,14 +299,11 @@ int verb_eval(int argc, char **argv) {
     const command c = {
         .name = "eval",
         .synopsis = "MODEL --task TASK --data FILE [options]",
-        .about = "Evaluates a run folder (its newest checkpoint), one checkpoint, or a Hugging Face folder.\n"
-                 "hellaswag: acc and acc_norm as in lm-eval; acc_llmc as in llm.c, by the smallest mean "
-                 "token loss.\n"
-                 "perplexity: loss of a text, its exponential, bits per byte. --against: KL divergence of "
-                 "each token\n"
-                 "from the other model's, cosine of the logits, top-1 agreement. Ctrl-C prints the results "
-                 "so far\n"
-                 "and ends with exit code 130.",
+        .about = "Evaluates a run folder (its newest checkpoint), one checkpoint, or a Hugging Face\n"
+                 "folder. hellaswag: acc and acc_norm as in lm-eval; acc_llmc as in llm.c, by the smallest\n"
+                 "mean token loss. perplexity: loss of a text, its exponential, bits per byte. --against:\n"
+                 "KL divergence of each token from the other model's, cosine of the logits, top-1\n"
+                 "agreement. Ctrl-C prints the results so far and ends with exit code 130.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "MODEL",

@@ -1,5 +1,4 @@
-/* cli/generate: `ottava generate`: prints a model's continuation of a text as it is generated, once or in
-   turns. */
+/* cli/generate: `ottava generate`: continues a text with a model, once or in turns. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -195,7 +194,7 @@ int verb_generate(int argc, char **argv) {
         {"--prompt-file", "FILE", OPTION_TEXT, &r.prompt_file,
          "the same from a file, without its last newline; -: standard input"},
         {"--interactive", NULL, OPTION_FLAG, &r.interactive,
-         "read a line, continue the text, until the input ends; an empty line: more of the same"},
+         "read lines until the input ends and continue the text after each; an empty line: continue"},
         {"--chat", NULL, OPTION_FLAG, &r.chat,
          "the prompt, or each line, is a user message; uses the tokenizer's chat template"},
         {"--max-tokens", "N", OPTION_INT64, &o->max_tokens, "how many tokens to add (200)"},
@@ -221,12 +220,11 @@ int verb_generate(int argc, char **argv) {
     const command c = {
         .name = "generate",
         .synopsis = "MODEL --prompt TEXT [options]",
-        .about =
-            "Continues a text with the newest model of a run folder or with one checkpoint\n"
-            "(RUN_DIR/checkpoints/step-N), in its training precision, or with a Hugging Face folder, in\n"
-            "bf16 unless --precision is given. The context is train.seq_len tokens (2048 for a Hugging\n"
-            "Face folder); if the text becomes longer, the newer half of it. Ids without a token in the\n"
-            "tokenizer are never chosen.",
+        .about = "Continues a text with the newest model of a run folder or with one checkpoint\n"
+                 "(RUN_DIR/checkpoints/step-N), in its training precision, or with a Hugging Face folder,\n"
+                 "in bf16 unless --precision is given. The context is train.seq_len tokens (2048 for a\n"
+                 "Hugging Face folder); if the text becomes longer, the newer half of it. Ids without a\n"
+                 "token in the tokenizer are never chosen.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operand = "MODEL",

@@ -14,7 +14,7 @@ typedef struct verb {
 } verb;
 
 static const verb verbs[] = {
-    {"train", verb_train, "train a model as a configuration file says"},
+    {"train", verb_train, "train the model of a configuration file"},
     {"eval", verb_eval, "measure a trained model, or compare two"},
     {"generate", verb_generate, "continue a text with a trained model"},
     {"tokenize", verb_tokenize, "turn text into token ids and back, or a corpus into a token file"},

@@ -5,11 +5,11 @@
 #include <string.h>
 
 static const char about[] =
-    "Estimates what the configuration FILE needs and how fast it trains: parameters, memory, time by kind "
-    "of\n"
-    "work, communication, tokens/s and MFU, and where FP8 pays off. FILE and --section.key=value are as in\n"
-    "ottava train. Nothing is started: data, device and other ranks may be missing. The memory is that of\n"
-    "train's dry run. Exit code 1: the run does not fit; the plan then names settings that would help.";
+    "Estimates what the configuration FILE needs and how fast it trains: parameters, memory,\n"
+    "time by kind of work, communication, tokens/s and MFU, and where FP8 pays off. FILE and\n"
+    "--section.key=value are as in ottava train. Nothing is started: data, device and other\n"
+    "ranks may be missing. The memory is that of train's dry run. Exit code 1: the run does\n"
+    "not fit; the plan then names settings that would help.";
 
 /* Moves the arguments of the configuration to `rest` and plan's own options to the front of argv. */
 static int split_arguments(const command *c, int argc, char **argv, char **rest, int *rest_count) {

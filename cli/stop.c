@@ -31,13 +31,13 @@ static void print_over_live_line(const char *text) {
    the last checkpoint. A second SIGTERM is ignored, because schedulers repeat it. */
 static void stop_training(int signal_number) {
     if (stopping.asked && signal_number == SIGINT) {
-        print_over_live_line("ottava: ended at once; resume from the last checkpoint\n");
+        print_over_live_line("ottava: ended immediately; resume from the last checkpoint\n");
         _exit(CLI_SIGNAL + SIGINT);
     }
     if (stopping.asked) return;
     stopping.asked = signal_number;
     ott_stop(stopping.context);
-    if (stopping.alone) print_over_live_line("ottava: ending and saving; Ctrl-C again ends at once\n");
+    if (stopping.alone) print_over_live_line("ottava: saving and ending; Ctrl-C again ends immediately\n");
 }
 
 static void handle_signal(int signal_number) {

@@ -144,22 +144,20 @@ int verb_tokenize(int argc, char **argv) {
          "separator between the documents of a text file; not given: the file is one document"},
         {"--threads", "N", OPTION_INT, &o->threads, "CPU threads for a file; 0: all cores (0)"},
     };
-    const command c = {.name = "tokenize",
-                       .synopsis = "[FILE --out TOKENS] --tokenizer PATH [options]",
-                       .about = "Without FILE: converts each line of standard input to a line of token ids; "
-                                "--decode restores the\n"
-                                "exact text. With FILE, text or JSONL (.jsonl, .json): writes a token file "
-                                "of its documents, on all\n"
-                                "cores; special tokens in the text are plain characters. A text begins with "
-                                "BOS, and a line ends\n"
-                                "with EOS, if the tokenizer does so in transformers; each document of a file "
-                                "ends with EOS. --chat\n"
-                                "prints the text of conversations, --mask marks the parts with loss.",
-                       .options = options,
-                       .option_count = sizeof options / sizeof *options,
-                       .operand = "FILE",
-                       .operands_most = 1,
-                       .operand_optional = true};
+    const command c = {
+        .name = "tokenize",
+        .synopsis = "[FILE --out TOKENS] --tokenizer PATH [options]",
+        .about = "Without FILE: converts each line of standard input to a line of token ids; --decode\n"
+                 "restores the exact text. With FILE, text or JSONL (.jsonl, .json): writes a token file\n"
+                 "of its documents, on all cores; special tokens in the text are plain characters. A text\n"
+                 "begins with BOS, and a line ends with EOS, if the tokenizer does so in transformers;\n"
+                 "each document of a file ends with EOS. --chat prints the text of conversations, --mask\n"
+                 "marks the parts with loss.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+        .operand = "FILE",
+        .operands_most = 1,
+        .operand_optional = true};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_CONTINUE) return code;
     r.input = operands > 0 ? argv[0] : NULL;

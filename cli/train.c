@@ -72,26 +72,21 @@ static int print_help_about(ott_context *context, const char *what) {
 static int print_help(ott_context *context) {
     output out;
     output_open(&out);
-    output_text(
-        &out,
-        "Usage: ottava train [FILE] [--section.key=value ...]\n"
-        "       ottava train --help [SECTION|SECTION.KEY]\n\n"
-        "Trains a model. FILE is a TOML or YAML configuration (also --config FILE, or the environment\n"
-        "variable CONFIG_FILE). Options override single keys. --help with a section or a key (--help "
-        "float8)\n"
-        "shows only that part. The run folder (--run.dir) receives metrics, checkpoints and the resolved\n"
-        "configuration.\n\n"
-        "Ctrl-C saves the last complete step and ends. --checkpoint.load_path=latest resumes;\n"
-        "--checkpoint.load_path=auto resumes if there is a checkpoint, else starts a new run.\n\n"
-        "mpirun -np N ottava train ... or srun --mpi=pmix -n N ... trains on N ranks, sharded automatically\n"
-        "(--help distributed). --nproc-per-node=N calls mpirun. SIGUSR1 to all ranks, or to mpirun, saves "
-        "the\n"
-        "last complete step and ends.\n\n"
-        "Exit codes: 0 the last step is done, 1 the run failed, 2 bad input. If it saved and ended before "
-        "the\n"
-        "last step: 128 + the signal's number (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP, 138 SIGUSR1), and 141 "
-        "if\n"
-        "the reader of its output went away.\n\n");
+    output_text(&out,
+                "Usage: ottava train [FILE] [--section.key=value ...]\n"
+                "       ottava train --help [SECTION|SECTION.KEY]\n\n"
+                "Trains a model. FILE is a TOML or YAML configuration (also --config FILE, or the\n"
+                "environment variable CONFIG_FILE). Options override single keys. --help with a section\n"
+                "or a key (--help float8) shows only that part. The run folder (--run.dir) receives\n"
+                "metrics, checkpoints and the resolved configuration.\n\n"
+                "Ctrl-C saves the last complete step and ends. --checkpoint.load_path=latest resumes;\n"
+                "--checkpoint.load_path=auto resumes if there is a checkpoint, else starts a new run.\n\n"
+                "mpirun -np N ottava train ... or srun --mpi=pmix -n N ... trains on N ranks, sharded\n"
+                "automatically (--help distributed). --nproc-per-node=N calls mpirun. SIGUSR1 to all\n"
+                "ranks, or to mpirun, saves the last complete step and ends.\n\n"
+                "Exit codes: 0 the last step is done, 1 the run failed, 2 bad input. If it saved and\n"
+                "ended before the last step: 128 + the signal's number (130 Ctrl-C, 143 SIGTERM, 129\n"
+                "SIGHUP, 138 SIGUSR1), and 141 if the reader of its output went away.\n\n");
     ott_status status = ott_config_help(context, output_write, &out);
     return output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
 }

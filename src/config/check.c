@@ -77,7 +77,7 @@ static ott_status check_batches(config *cfg) {
     if (*cfg->checkpoint.load_path) fits = true; /* the checkpoint's run may have had other ranks */
     if (config_was_set(cfg, "train.grad_accum_steps") && !fits)
         FAIL("train.global_batch_size (%lld) is not train.batch_size (%lld) times train.grad_accum_steps "
-             "(%lld)%s; give only one of them",
+             "(%lld)%s; give only one",
              (long long)global, (long long)local, (long long)given, ranks > 1 ? " times the ranks" : "");
     if (counted || !config_was_set(cfg, "train.grad_accum_steps")) cfg->train.grad_accum_steps = steps;
     return OTT_OK;
@@ -158,10 +158,10 @@ static ott_status check_lengths(config *cfg) {
 static ott_status check_data(config *cfg) {
     bool mixture = cfg->data.datasets.count > 0;
     if (cfg->data.format == DATA_SYNTHETIC && (mixture || *cfg->data.dataset_path))
-        FAIL("data.format = \"synthetic\" reads no file, but %s names one; remove one of them",
+        FAIL("data.format = \"synthetic\" reads no file, but %s is given; remove one",
              mixture ? "data.datasets" : "data.dataset_path");
     if (mixture && *cfg->data.dataset_path)
-        FAIL("data.datasets and data.dataset_path both name the training data; give one of them");
+        FAIL("data.datasets and data.dataset_path both name the training data; remove one");
     if (mixture && cfg->eval.enabled && !*cfg->eval.dataset_path && cfg->eval.holdout > 0)
         FAIL("eval.holdout splits one data.dataset_path, but data.datasets names several: name the "
              "validation data with eval.dataset_path");

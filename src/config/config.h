@@ -58,7 +58,7 @@ typedef struct config {
  */
 ott_status config_parse(mem *account, const logger *lg, int argc, const char *const *argv, config **out);
 void config_close(config *cfg); /* NULL is allowed */
-/* A deep copy of the values and of which keys were set. */
+/* Makes a deep copy of the values and of the set flags (config_was_set). */
 ott_status config_copy(const config *from, config **out);
 
 /* True if the file, the command line or config_set gave the key (canonical name, "train.seq_len"). */

@@ -18,7 +18,7 @@ typedef enum diagnostic_kind {
 
 typedef struct diagnostic {
     diagnostic_kind kind;
-    const char *spelled;   /* the key as it was written */
+    const char *spelled;   /* the key's name in the file or option */
     const config_key *key; /* the schema key concerned; NULL if there is none */
     /* "run.toml:3: train.seq_len = 512"; the full message if reason is NULL; the row of ignored_keys.def if
        INERT */

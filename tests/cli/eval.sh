@@ -77,7 +77,7 @@ fails "no model" 2 "MODEL is missing" eval --task perplexity --data part.txt
 fails "no task" 2 "--task is missing" eval r --data part.txt
 fails "no data" 2 "--data is missing" eval r --task perplexity
 fails "an unknown task" 2 '--task is "hellaswga"|did you mean hellaswag?' eval r --task hellaswga --data rows.jsonl
-fails "two tasks" 2 "leave out --task" eval r --task perplexity --against o --data part.txt
+fails "two tasks" 2 "remove --task" eval r --task perplexity --against o --data part.txt
 fails "an unknown form" 2 '--form is "x"' eval r --task hellaswag --data rows.jsonl --form x
 fails "an unknown precision" 2 'precision "tensorwize"|did you mean "tensorwise"?' \
     eval r --task perplexity --data part.txt --precision tensorwize

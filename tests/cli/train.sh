@@ -55,7 +55,7 @@ for signal in INT:130 TERM:143 HUP:129; do
     wanted=${signal#*:} signal=${signal%:*} home=s
     [ $signal != HUP ] || home=-s # a name that looks like an option
     stop $signal
-    trouble=$(missing err "ending and saving")
+    trouble=$(missing err "saving and ending")
     ls ./$home/checkpoints/step-*/state.json >/dev/null || trouble="no checkpoint"
     [ $code -eq $wanted ] || trouble="exit code $code"
     report "SIG$signal saves and ends" "$trouble"

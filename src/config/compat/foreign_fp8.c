@@ -147,7 +147,7 @@ ott_status foreign_precision(config *cfg, const node *value, const char *where) 
     return finalize_precision(cfg, where);
 }
 
-/* --- AutoModel: TransformerEngine's FP8, whose section turns it on --- */
+/* --- AutoModel: TransformerEngine's FP8, enabled by its section --- */
 
 static ott_status turn_on_te(config *cfg, const char *recipe, const char *where) {
     cfg->state->foreign.te_fp8 = true;

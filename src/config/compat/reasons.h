@@ -13,7 +13,7 @@
 #define NO_VLM       "vision-language models are not built yet"
 #define NO_DIFFUSION "diffusion models are not built yet"
 #define NO_EXPERTS                                                                                           \
-    "mixtures of experts are not built yet but for Mixtral, Qwen3-MoE, dots.llm1, DeepSeek-V3 (Moonlight, "  \
+    "mixtures of experts are not built yet except Mixtral, Qwen3-MoE, dots.llm1, DeepSeek-V3 (Moonlight, "   \
     "Kimi K2) and DeepSeek-V2, from a folder (model.hf_path)"
 #define NO_SPARSE       "sparse attention (DeepSeek-V3.2 and later) is not built yet"
 #define NO_SPEECH       "speech and audio models are not built yet"
@@ -28,7 +28,7 @@
 #define NO_LINEAR       "linear attention is not built yet"
 #define NO_LAUNCHER     "Ottava is no job launcher: start it with the cluster's own (sbatch, sky, kubectl)"
 #define NO_GPU                                                                                               \
-    "each process takes one GPU: mpirun -np N ottava train ... --train.device=cuda starts N of them"
+    "each process takes one GPU: mpirun -np N ottava train ... --train.device=cuda starts N processes"
 #define NO_PYTHON     "Python modules cannot be loaded"
 #define NO_REPLICAS   "fault tolerance over replica groups is not built yet"
 #define NO_TOOL_CALLS "data and evaluation of tool calls are not built yet"
