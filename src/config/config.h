@@ -90,8 +90,8 @@ ott_status config_check_name(const char *key, const char *name);
    model.max_seq_len. */
 ott_status config_check_lengths(const config *cfg);
 /* Applies one argument, "--section.key=value". The key must be in `allowed` (NULL-terminated; "float8."
-   allows the section). *key receives the canonical name. `user` ("eval") is the command that the message names
-   for any other key. */
+   allows the section). *key receives the canonical name. `user` ("eval") begins the message about any
+   other key. */
 ott_status config_override(config *cfg, const char *argument, const char *const *allowed, const char *user,
                            const char **key);
 /* The name of the output head in filter_fqns, in the config format of the run's file: "lm_head". */

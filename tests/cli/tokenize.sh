@@ -142,7 +142,7 @@ printf '{"body": "a", "text": 1}\n' >body.jsonl
 works "another field" "body.bin: 3 tokens" tokenize body.jsonl --tokenizer t --text-field body --out body.bin
 holds "nothing is left beside" sh -c '! ls | grep -q part'
 
-works "the help" "--decode|--separator|exactly the text" tokenize --help
+works "the help" "--decode|--separator|exact text" tokenize --help
 fails "no tokenizer" 2 "--tokenizer is missing" tokenize
 fails "no output" 2 "--out is missing" tokenize corpus.txt --tokenizer t
 fails "no input" 2 "--out needs a file" tokenize --tokenizer t --out x.bin

@@ -342,7 +342,7 @@ static void refuses(void **state) {
         {llama, "model_type", "\"gpt_neox\"", "key 'model_type' = \"gpt_neox\": llama, mistral",
          OTT_ERR_UNSUPPORTED},
         {llama, "model_type", "\"gemma3\"",
-         "only the text model is built, in a folder of its own: gemma3_text", OTT_ERR_UNSUPPORTED},
+         "only the text model is built, from a separate folder: gemma3_text", OTT_ERR_UNSUPPORTED},
         {llama, "model_type", "\"deepseek_v32\"", "sparse attention (DeepSeek-V3.2 and later) is not built",
          OTT_ERR_UNSUPPORTED},
         {llama, "model_type", "\"gpt_oss\"", "mixtures of experts are not built yet", OTT_ERR_UNSUPPORTED},
