@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Holds `ottava plan` against `ottava train` on this machine: memory, tokens a second.
+"""Compares the estimates of `ottava plan` with `ottava train` on this machine: memory, tokens a second.
 
     tools/check_plan.py [--program build/release/ottava] [--rounds 3] [--only WORD]
 
-Each configuration is planned and trained for a few steps of random tokens, in turns, so that what disturbs the machine
-disturbs both; medians of the rounds count. Several ranks are started by mpirun, with a thread each, and the rank that takes
-most is compared. Memory: what the dry run planned beside what was allocated and resident at most. A table goes to standard
-output; the exit code is 1 when memory is off by more than 5%, or, for one rank, time by more than 25%.
+Each round plans and trains each configuration for a few steps of random tokens, alternately, so that disturbances of the
+machine affect both. The medians of the rounds are compared. mpirun starts several ranks with one thread each; the rank with
+the most memory is compared. Memory: the dry run's sum, the allocated peak and the resident peak. Prints a table. The exit
+code is 1 if memory differs by more than 5%, or, for one rank, time by more than 25%.
 """
 import argparse
 import json

@@ -6,17 +6,17 @@
     --products SIZES     square products: the sum of a linear layer's output and two gradients
     --steps PRESETS      training steps from the same weights: 4 sequences of 256 tokens, or 512 from 124M on
     --generate PRESETS   one token at a time, without PyTorch: also the share of memcpy's bandwidth and processor time
-    --pytorch LIST       its contestants, fp32,bf16,bf16-compile unless given. Products: fp32, bf16. Steps: fp32, bf16 (autocast,
+    --pytorch LIST       its contestants, default fp32,bf16,bf16-compile. Products: fp32, bf16. Steps: fp32, bf16 (autocast,
                          fp32 weights), bf16-pure (bf16 weights and moments), float8 (torchao, emulated); -compile after a name
                          adds torch.compile
     --before PROGRAM     an older ottava, which takes part in every round
-    --neighbour          a process copies 256 MiB in a loop meanwhile
+    --neighbour          a process copies 256 MiB in a loop at the same time
     --threads N  --repeats N  --ottava PROGRAM
 
-Without --products, --steps and --generate all three are measured, with the values above. Contestants take turns, and the medians
-of their turns are compared: what disturbs the machine disturbs all of them. Each of PyTorch's contestants is a process that waits
-for its turn; `ottava bench` runs in between. With one thread, time is processor time. Needs torch, and for steps transformers; for
-float8 torchao.
+Without --products, --steps and --generate all three are measured, with the values above. The contestants alternate, so that
+disturbances of the machine affect all of them, and their medians are compared. Each of PyTorch's contestants is a process that
+waits for its turn; `ottava bench` runs in between. With one thread, time is CPU time. Needs torch; steps need transformers,
+float8 needs torchao.
 """
 import argparse
 import json

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes a Hugging Face folder of a Llama's true shape with random weights in FP8, to try what a model of that size takes.
+"""Makes a Hugging Face folder with a Llama's real shapes and random FP8 weights, to test models of that size.
 
     tools/make_random_folder.py FOLDER [--dim 4096 --layers 32 --heads 32 --kv-heads 8 --hidden 14336 --vocab 128256]
 
-Matrices inside blocks are E4M3 codes with a scale a row (compressed-tensors, strategy channel), the others bf16: 9 GB for the
-defaults, which are Llama 3.1 8B's, written in pieces. Needs nothing but Python. Numbers are near normal: a random byte
-picks one of 256 quantiles.
+Matrices inside blocks are E4M3 codes with one scale per row (compressed-tensors, strategy channel); other tensors are bf16.
+The defaults are Llama 3.1 8B's shapes: 9 GB, written in pieces. Needs only Python. Values are approximately normal: a random
+byte selects one of 256 quantiles.
 """
 import argparse
 import json

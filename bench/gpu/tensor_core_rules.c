@@ -3,8 +3,7 @@
 #include "fp8/cast.h"
 
 enum { PRODUCTS = 32, FRACTION = 13, MANTISSA = 13 };
-/* For E of the products: the accumulator is at most these bits above it. Products further below do not change
-   a result. */
+/* With products_lead, E is at most these bits below the accumulator's exponent. Smaller products change no result. */
 enum { ACCUMULATOR_REACH = 30 };
 
 const rule rules[] = {

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""The matrix products of a linear layer's training in PyTorch (bf16 matmul, _scaled_mm and scaled_mm in FP8), over
-Llama's shapes: the peer of this folder's cuBLASLt probe.
+"""Times the matrix products of a linear layer's training in PyTorch (bf16 matmul; _scaled_mm and scaled_mm in FP8), on
+Llama's shapes, for comparison with this folder's cuBLASLt probe.
 
     bench/gpu/torch_gemm.py --out FILE [--seconds 150] [--device cuda|cpu] [--tiny]
 
 Y[T,N] = X[T,K] W[N,K]^T (output), dX[T,K] = dY[T,N] W[N,K] (grad_input), dW[N,K] = dY[T,N]^T X[T,K] (grad_weight).
-FP8 products take their operands with the contraction contiguous, as the tensor cores do: the transposed copies are made
-before the clock runs, and so is the quantization. bf16 products take X, W and dY as they lie. Inputs are random; sets
-of them that together exceed twice the L2 cache take turns.
+The tensor cores need FP8 operands with a contiguous contraction, so transposed copies and quantization are made before
+timing. bf16 products use X, W and dY in their original layout. Inputs are random. They alternate between several sets,
+together larger than twice the L2 cache.
 
-A result is one JSON line, appended to FILE. A product that PyTorch refuses is a result too: its status says why.
-rel_error compares the quantized operands' product with their dot products in float64, at 64 places.
+A result is one JSON line, appended to FILE. If PyTorch refuses a product, the result's status gives the reason.
+rel_error compares the product of the quantized operands with float64 dot products at 64 places.
 
---tiny proves that the program works and measures nothing; on a CPU, which has no rowwise or block scaling, those fail.
+--tiny tests the program and measures nothing. On a CPU, which has no rowwise or block scaling, these cases fail.
 """
 import argparse
 import itertools

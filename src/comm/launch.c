@@ -41,8 +41,8 @@ static ott_status read_number(const char *variable, long long *out) {
     *out = strtoll(value, &end, 10);
     if (!*end && !errno) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG,
-                       "the environment variable %s = \"%s\" is no number of processes: unset it", variable,
-                       str_show(value).text);
+                       "the environment variable %s = \"%s\" is not a number of processes: unset it",
+                       variable, str_show(value).text);
 }
 
 static ott_status check_alone(const launcher *l) {
@@ -53,9 +53,8 @@ static ott_status check_alone(const launcher *l) {
     snprintf(command, sizeof command, l->instead, count);
     return status_fail(
         OTT_ERR_UNSUPPORTED,
-        "%s = %lld: %s says that this is one of %lld processes, and does not join them: each of "
-        "them would train alone. Start them with %s; where this is the only one, run it with "
-        "`env -u %s`",
+        "%s = %lld: %s started this as one of %lld processes without joining them, so each of them would "
+        "train alone. Start them with %s; a single process with `env -u %s`",
         l->variable, count, l->name, count, command, l->variable);
 }
 
@@ -101,9 +100,8 @@ ott_status launch_check_joined(const launch *l, int size) {
     if (!l->uses_mpi || l->size <= 0 || l->size == size) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
-        "%s = %d, and MPI joins %d of these processes: the launcher is of another MPI than the "
-        "library that Ottava is linked with (Open MPI's libmpi.so), or this is the only one, and then "
-        "run it with `env -u %s`",
+        "%s = %d, and MPI joins %d processes: the launcher belongs to another MPI than Ottava's library "
+        "(Open MPI's libmpi.so). Start them with Open MPI's mpirun; a single process with `env -u %s`",
         l->variable, l->size, size, l->variable);
 }
 

@@ -33,7 +33,7 @@ static ott_status check_pair(const device_line *lines, int first, int second) {
     return status_fail(
         OTT_ERR_RANK,
         "ranks %d and %d have the same GPU, %s (%s) of %s: start at most one process for each GPU, "
-        "and let each see all of them or one of its own (CUDA_VISIBLE_DEVICES)",
+        "and let each process see all GPUs or only its own (CUDA_VISIBLE_DEVICES)",
         first, second, a->card.name, a->card.place, b->machine);
 }
 
@@ -41,7 +41,7 @@ static ott_status check_pair(const device_line *lines, int first, int second) {
 static ott_status check_line(const device_line *lines, int rank) {
     const device_line *own = &lines[rank], *first = &lines[0];
     if (own->failed)
-        return status_fail(OTT_ERR_RANK, "rank %d has no links between GPUs; its own message says why", rank);
+        return status_fail(OTT_ERR_RANK, "rank %d has no links between GPUs; see its own message", rank);
     if (own->linked != first->linked)
         return status_fail(
             OTT_ERR_RANK,
@@ -106,7 +106,7 @@ static ott_status pick_links(const links_options *o, const line *lines, device_l
         const line *of = &lines[o->ranks[i]];
         if (of->failed)
             return status_fail(OTT_ERR_RANK,
-                               "rank %d cannot join the group of devices%s%s; its own message says why",
+                               "rank %d cannot join the group of devices%s%s; see its own message",
                                o->ranks[i], o->name[0] ? " " : "", o->name);
         links[i] = of->link;
     }

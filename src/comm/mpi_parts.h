@@ -17,7 +17,7 @@ enum {
     BLOCK_BYTES = 4096
 };
 
-/* What a rank sends before its data. */
+/* The header that a rank sends before its data. */
 typedef struct mpi_header {
     int32_t kind; /* collective_kind, or KIND_LEFT: the rank closes the group */
     int32_t reduce, peer, dtype;

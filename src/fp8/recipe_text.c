@@ -32,7 +32,7 @@ typedef struct word {
     int low, high; /* range of an integer */
 } word;
 
-#define HIGH_FORMAT     (-1) /* stands for the format of "high" */
+#define HIGH_FORMAT     (-1) /* value for the format of "high" */
 #define LARGEST_MARGIN  16
 #define LONGEST_HISTORY (1 << 20)
 
