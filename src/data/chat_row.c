@@ -19,12 +19,12 @@ static const char *role_of(const char *from) {
 }
 
 static ott_status add_message(json_t *messages, const char *role, json_t *content) {
-    json_t *message = json_object(), *said = json_string(role);
-    bool made = message && said && content && json_object_set(message, "role", said) == 0 &&
+    json_t *message = json_object(), *role_value = json_string(role);
+    bool made = message && role_value && content && json_object_set(message, "role", role_value) == 0 &&
                 json_object_set(message, "content", content) == 0 &&
                 json_array_append(messages, message) == 0;
     json_decref(message);
-    json_decref(said);
+    json_decref(role_value);
     return made ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
 }
 

@@ -32,7 +32,7 @@ void data_tokenizer_path(const config *cfg, char out[PATH_MAX]) {
     if (length >= PATH_MAX || !file_exists(out)) *out = 0;
 }
 
-const char *data_no_text(const config *cfg) {
+const char *data_no_text_reason(const config *cfg) {
     char path[PATH_MAX];
     data_tokenizer_path(cfg, path);
     if (*path || cfg->data.format == DATA_BYTES) return NULL;
@@ -431,19 +431,19 @@ static bool packs(const opener *o) {
     return o->cfg->data.pack_sequences && !is_synthetic(o->cfg);
 }
 
-static ott_status cut_training(const opener *o, dataset *d) {
-    TRY(dataset_cut_rows(
-        d,
-        &(dataset_cut){.length = o->cfg->train.seq_len, .pack = packs(o), .shuffle = o->cfg->data.shuffle}));
+static ott_status make_training_rows(const opener *o, dataset *d) {
+    TRY(dataset_make_rows(d, &(dataset_row_options){.length = o->cfg->train.seq_len,
+                                                    .pack = packs(o),
+                                                    .shuffle = o->cfg->data.shuffle}));
     log_dataset(o, "Training data", d, "train.seq_len");
     return OTT_OK;
 }
 
-static ott_status cut_validation(const opener *o, dataset *d) {
+static ott_status make_validation_rows(const opener *o, dataset *d) {
     const config *cfg = o->cfg;
     const char *key = evaluation_length_key(cfg);
     int64_t length = config_evaluation_length(cfg), batch = config_evaluation_batch(cfg);
-    TRY(dataset_cut_rows(d, &(dataset_cut){.length = length, .length_key = key, .pack = packs(o)}));
+    TRY(dataset_make_rows(d, &(dataset_row_options){.length = length, .length_key = key, .pack = packs(o)}));
     log_dataset(o, "Validation data", d, key);
     if (dataset_rows(d) >= batch) return OTT_OK;
     return status_fail(OTT_ERR_CONFIG, "%s has %lld sequences of %s = %lld, fewer than %s = %lld",
@@ -489,9 +489,9 @@ static ott_status open_both(opener *o, dataset **train, dataset **validation) {
     TRY(check_vocabulary(*train, *o->vocab));
     TRY(open_validation(o, validation));
     TRY(choose_length(o, *train, *validation));
-    TRY(cut_training(o, *train));
+    TRY(make_training_rows(o, *train));
     TRY(count_epochs(o, *train));
-    return *validation ? cut_validation(o, *validation) : OTT_OK;
+    return *validation ? make_validation_rows(o, *validation) : OTT_OK;
 }
 
 ott_status data_open(mem *account, const cancellation *w, config *cfg, int64_t *vocab, dataset **train,

@@ -27,7 +27,7 @@ ott_status data_count_epochs(const logger *log, config *cfg, const dataset *trai
  * bytes. */
 void data_tokenizer_path(const config *cfg, char out[PATH_MAX]);
 /* Why no text can be made of the run's tokens; NULL: it can, by that tokenizer or as bytes. */
-const char *data_no_text(const config *cfg);
+const char *data_no_text_reason(const config *cfg);
 
 /* Every file the data is read from, in order; those of a validation set of its own come last. */
 typedef ott_status (*data_file_fn)(void *user, bool validation, const char *path);

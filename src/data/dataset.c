@@ -61,7 +61,7 @@ int64_t dataset_longest(const dataset *d) {
 }
 
 int64_t dataset_length(const dataset *d) {
-    return d->cut.length;
+    return d->row_options.length;
 }
 
 int64_t dataset_rows(const dataset *d) {
@@ -78,13 +78,13 @@ int64_t dataset_samples(const dataset *d) {
 
 /* ---- rows ---- */
 
-ott_status dataset_cut_rows(dataset *d, const dataset_cut *cut) {
-    d->cut = *cut;
-    if (!cut->length_key) d->cut.length_key = "train.seq_len";
-    if (cut->length < 1 || cut->length > INT32_MAX)
-        return status_fail(OTT_ERR_CONFIG, "%s = %" PRId64 " must be at least 1%s", d->cut.length_key,
-                           cut->length, cut->length < 1 ? "" : " and below 2^31");
-    return d->rows_by->cut(d);
+ott_status dataset_make_rows(dataset *d, const dataset_row_options *options) {
+    d->row_options = *options;
+    if (!options->length_key) d->row_options.length_key = "train.seq_len";
+    if (options->length < 1 || options->length > INT32_MAX)
+        return status_fail(OTT_ERR_CONFIG, "%s = %" PRId64 " must be at least 1%s", d->row_options.length_key,
+                           options->length, options->length < 1 ? "" : " and below 2^31");
+    return d->rows_by->make_rows(d);
 }
 
 ott_status dataset_read_row(const dataset *d, int64_t index, dataset_row *row) {
@@ -103,7 +103,7 @@ int64_t dataset_epoch(const dataset *d, int64_t number) {
 ott_status dataset_draw(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
     uint64_t rows = (uint64_t)d->rows, index = (uint64_t)number % rows;
     uint64_t stream = rng_stream("epoch") + (uint64_t)dataset_epoch(d, number);
-    if (d->cut.shuffle) index = rng_permute(seed, stream, index, rows);
+    if (d->row_options.shuffle) index = rng_permute(seed, stream, index, rows);
     return dataset_read_row(d, (int64_t)index, row);
 }
 

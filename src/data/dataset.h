@@ -107,18 +107,18 @@ int64_t dataset_longest(const dataset *d);
 
 /* ---- rows ---- */
 
-typedef struct dataset_cut {
+typedef struct dataset_row_options {
     int64_t length;         /* tokens of a row */
     const char *length_key; /* where that comes from, for errors; NULL: train.seq_len */
     /* Samples: as many as fit, in file order, into a row; else one each. Running text: documents are kept
        apart, where they are known: an error where they are not. */
     bool pack;
     bool shuffle; /* the loader's order; false: as in the file */
-} dataset_cut;
+} dataset_row_options;
 
 /* Decides the rows. Samples longer than a row are left out. OTT_ERR_CONFIG, naming length_key and the
    dataset, when no row is left. May be repeated. */
-ott_status dataset_cut_rows(dataset *d, const dataset_cut *cut);
+ott_status dataset_make_rows(dataset *d, const dataset_row_options *options);
 int64_t dataset_length(const dataset *d);
 int64_t dataset_rows(const dataset *d);
 int64_t dataset_left_out(const dataset *d); /* samples longer than a row */

@@ -14,7 +14,7 @@ typedef struct token_source {
 } token_source;
 
 typedef struct row_source {
-    ott_status (*cut)(dataset *d); /* d->cut is set: makes rows, samples and left_out */
+    ott_status (*make_rows)(dataset *d); /* d->row_options is set: makes rows, samples and left_out */
     ott_status (*read)(const dataset *d, int64_t index, dataset_row *row); /* 0 <= index < d->rows */
     /* Row number `number` of a run, see dataset_load_row. */
     ott_status (*draw)(const dataset *d, uint64_t seed, int64_t number, dataset_row *row);
@@ -39,7 +39,7 @@ struct dataset {
     uint8_t *learned;   /* [tokens] of samples: 1 for each that is a target */
     int32_t last_token; /* ends a document; -1: none does */
     /* rows */
-    dataset_cut cut;
+    dataset_row_options row_options;
     int64_t rows;
     int64_t *kept; /* [samples] the samples that fit a row, in file order */
     int64_t *pack; /* [rows + 1] samples: row r has kept[pack[r]] to kept[pack[r + 1] - 1] */

@@ -138,10 +138,10 @@ static ott_status read_row(const dataset *d, int64_t index, dataset_row *row) {
     return dataset_read_row(part, index % part->rows, row);
 }
 
-static ott_status cut_parts(dataset *d) {
+static ott_status make_part_rows(dataset *d) {
     const mixture *m = d->state;
     d->rows = d->samples = d->left_out = 0;
-    for (int64_t i = 0; i < m->count; i++) TRY(dataset_cut_rows(m->part[i], &d->cut));
+    for (int64_t i = 0; i < m->count; i++) TRY(dataset_make_rows(m->part[i], &d->row_options));
     for (int64_t i = 0; i < m->count; i++) {
         d->rows += m->part[i]->rows;
         d->samples += m->part[i]->samples;
@@ -164,7 +164,7 @@ static void close_parts(dataset *d) {
 
 static ott_status open_mixture(mem *account, dataset **parts, int64_t count, dataset **out) {
     static const token_source no_tokens = {NULL, close_parts};
-    static const row_source rows = {cut_parts, read_row, draw_row};
+    static const row_source rows = {make_part_rows, read_row, draw_row};
     void *memory;
     TRY(dataset_new(account, &no_tokens, &rows, out));
     dataset *d = *out;

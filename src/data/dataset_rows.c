@@ -44,7 +44,7 @@ static bool ends_document(const dataset *d, const dataset_row *row, int64_t firs
 }
 
 static void place_apart(const dataset *d, int64_t first, dataset_row *row) {
-    int64_t length = d->cut.length, next = d->begin ? document_after(d, first) : 0;
+    int64_t length = d->row_options.length, next = d->begin ? document_after(d, first) : 0;
     row->documents = row->labels = 0;
     row->start[0] = 0;
     for (int64_t i = 0; i < length; i++) {
@@ -58,21 +58,21 @@ static void place_apart(const dataset *d, int64_t first, dataset_row *row) {
 }
 
 static ott_status read_window(const dataset *d, int64_t index, dataset_row *row) {
-    int64_t length = d->cut.length, first = index * length;
+    int64_t length = d->row_options.length, first = index * length;
     TRY(d->from->read(d, first, length, row->token));
     memcpy(row->target, row->token + 1, (size_t)(length - 1) * sizeof *row->target);
     TRY(d->from->read(d, first + length, 1, &row->target[length - 1]));
-    if (d->cut.pack)
+    if (d->row_options.pack)
         place_apart(d, first, row);
     else
         place_whole(length, row);
     return OTT_OK;
 }
 
-static ott_status cut_windows(dataset *d) {
-    int64_t length = d->cut.length;
+static ott_status make_window_rows(dataset *d) {
+    int64_t length = d->row_options.length;
     d->rows = windows(d, length);
-    if (d->cut.pack && !d->begin && d->last_token < 0)
+    if (d->row_options.pack && !d->begin && d->last_token < 0)
         return status_fail(OTT_ERR_CONFIG,
                            "data.pack_sequences keeps documents apart, and %s does not say where they end: "
                            "name the tokenizer, whose EOS ends them, with data.tokenizer_path, or set "
@@ -83,15 +83,16 @@ static ott_status cut_windows(dataset *d) {
         return status_fail(OTT_ERR_CONFIG,
                            "%s = %" PRId64 " exceeds the %" PRId64
                            " tokens of %s; at least 2 are needed: give a longer text",
-                           d->cut.length_key, length, d->tokens, d->name);
+                           d->row_options.length_key, length, d->tokens, d->name);
     return status_fail(OTT_ERR_CONFIG,
                        "%s = %" PRId64 " exceeds the %" PRId64
                        " tokens of %s; a sequence takes seq_len + 1 of them: set %s to %" PRId64
                        " or less, or give a longer text",
-                       d->cut.length_key, length, d->tokens, d->name, d->cut.length_key, d->tokens - 1);
+                       d->row_options.length_key, length, d->tokens, d->name, d->row_options.length_key,
+                       d->tokens - 1);
 }
 
-const row_source dataset_windows = {cut_windows, read_window, dataset_draw};
+const row_source dataset_windows = {make_window_rows, read_window, dataset_draw};
 
 /* ---- samples ---- */
 
@@ -132,7 +133,7 @@ static ott_status read_pack(const dataset *d, int64_t index, dataset_row *row) {
         TRY(read_sample(d, d->kept[i], at, row));
         at += sample_length(d, d->kept[i]);
     }
-    pad(at, d->cut.length, row);
+    pad(at, d->row_options.length, row);
     return OTT_OK;
 }
 
@@ -150,17 +151,17 @@ static ott_status take_packs(dataset *d) {
 }
 
 /* Greedily, in file order: a sample that does not fit the pack any more begins the next. */
-static ott_status cut_samples(dataset *d) {
+static ott_status make_sample_rows(dataset *d) {
     int64_t used = 0;
     d->rows = d->samples = d->left_out = 0;
     TRY(take_packs(d));
     for (int64_t i = 0; i < d->documents; i++) {
         int64_t count = sample_length(d, i);
-        if (count > d->cut.length) {
+        if (count > d->row_options.length) {
             d->left_out++;
             continue;
         }
-        if (d->samples == 0 || !d->cut.pack || used + count > d->cut.length) {
+        if (d->samples == 0 || !d->row_options.pack || used + count > d->row_options.length) {
             d->pack[d->rows++] = d->samples;
             used = 0;
         }
@@ -173,7 +174,7 @@ static ott_status cut_samples(dataset *d) {
     return status_fail(OTT_ERR_CONFIG,
                        "%s = %" PRId64 " is shorter than every sample of %s; the longest has %" PRId64
                        " tokens",
-                       d->cut.length_key, d->cut.length, d->name, d->longest);
+                       d->row_options.length_key, d->row_options.length, d->name, d->longest);
 }
 
-const row_source dataset_packs = {cut_samples, read_pack, dataset_draw};
+const row_source dataset_packs = {make_sample_rows, read_pack, dataset_draw};

@@ -66,7 +66,7 @@ static ott_status open_tokenizer(eval_model *e) {
     char own[PATH_MAX];
     data_tokenizer_path(e->cfg, own);
     const char *path = e->codec ? e->codec : own;
-    if (!*path) e->no_text = data_no_text(e->cfg);
+    if (!*path) e->no_text = data_no_text_reason(e->cfg);
     if (!*path) return OTT_OK;
     TRY(tokenizer_open(e->account, path, &e->tokenizer));
     return tokenizer_scratch_open(e->account, e->tokenizer, &e->scratch);

@@ -57,7 +57,7 @@ static ott_status check_data(const eval_windows *w) {
 }
 
 static ott_status set_row_length(eval_windows *w, int64_t length) {
-    return dataset_cut_rows(w->data, &(dataset_cut){.length = length, .pack = w->pack});
+    return dataset_make_rows(w->data, &(dataset_row_options){.length = length, .pack = w->pack});
 }
 
 static ott_status open_row(eval_windows *w) {

@@ -94,7 +94,7 @@ static ott_status open_codec(text_generator *g, const char *run, const char *che
     char own[PATH_MAX];
     data_tokenizer_path(g->cfg, own);
     const char *path = g->options.tokenizer ? g->options.tokenizer : own;
-    const char *why = *path ? NULL : data_no_text(g->cfg);
+    const char *why = *path ? NULL : data_no_text_reason(g->cfg);
     if (why)
         return status_fail(OTT_ERR_CONFIG, "%s: text needs a tokenizer, and %s: name one with --tokenizer",
                            run, why);

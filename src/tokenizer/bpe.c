@@ -287,13 +287,13 @@ static int64_t next_word(const bpe_model *m, text_view piece, int64_t at) {
     if (p < end) p += text_character_bytes(*p);
     for (; p < end; p += text_character_bytes(*p)) {
         if (is_mark(p, end)) break;
-        if ((p[-1] | *p) < 0x80 && m->cuts[p[-1]][*p]) break;
+        if ((p[-1] | *p) < 0x80 && m->no_merge[p[-1]][*p]) break;
     }
     return p - begin;
 }
 
 ott_status bpe_encode(encode_run *run, text_view piece) {
-    if (!run->t->model.cut) return encode_word(run, piece);
+    if (!run->t->model.splits_words) return encode_word(run, piece);
     for (int64_t at = 0, end; at < piece.bytes; at = end) {
         end = next_word(&run->t->model, piece, at);
         TRY(encode_word(run, (text_view){piece.at + at, end - at}));

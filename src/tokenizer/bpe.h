@@ -18,8 +18,9 @@ typedef struct bpe_model {
     int32_t ascii[128];    /* of each ASCII character alone, as a piece; -1: none */
     merge_slot *merges;    /* [merge_mask + 1] */
     uint64_t merge_mask;
-    bool cut; /* no merge joins a character with a U+2581 behind it, so that words can be encoded alone */
-    bool cuts[128][128]; /* if so: nor does one join these two ASCII characters */
+    bool
+        splits_words; /* no merge joins a character with a U+2581 behind it, so that words can be encoded alone */
+    bool no_merge[128][128]; /* if so: nor does one join these two ASCII characters */
 } bpe_model;
 
 static inline uint64_t bpe_merge_hash(uint32_t left, uint32_t right) {

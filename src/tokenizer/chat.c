@@ -407,51 +407,53 @@ static ott_status find_turns(encoder *e) {
 
 /* ---- tokens ---- */
 
-static int compare_cuts(const void *a, const void *b) {
+static int compare_positions(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
 }
 
 /* The places where turns begin and end, ascending and each once; returns how many. */
-static int64_t list_cuts(const encoder *e, int64_t *cuts) {
+static int64_t list_prefixes(const encoder *e, int64_t *prefixes) {
     int64_t count = 0, kept = 0;
     for (int64_t i = 0; i < e->turns.count; i++) {
-        cuts[count++] = e->turns.of[i].begin;
-        cuts[count++] = e->turns.of[i].end;
+        prefixes[count++] = e->turns.of[i].begin;
+        prefixes[count++] = e->turns.of[i].end;
     }
-    if (count) qsort(cuts, (size_t)count, sizeof *cuts, compare_cuts);
+    if (count) qsort(prefixes, (size_t)count, sizeof *prefixes, compare_positions);
     for (int64_t i = 0; i < count; i++)
-        if (kept == 0 || cuts[kept - 1] != cuts[i]) cuts[kept++] = cuts[i];
+        if (kept == 0 || prefixes[kept - 1] != prefixes[i]) prefixes[kept++] = prefixes[i];
     return kept;
 }
 
-static int64_t tokens_before(const tokenizer_cuts *c, int64_t byte) {
-    const int64_t *found = bsearch(&byte, c->at, (size_t)c->count, sizeof byte, compare_cuts);
+static int64_t tokens_before(const tokenizer_prefixes *c, int64_t byte) {
+    const int64_t *found = bsearch(&byte, c->at, (size_t)c->count, sizeof byte, compare_positions);
     return found ? c->ids[found - c->at] : 0;
 }
 
 /* learned[...] of the tokens of the text. A turn is learned from the token on that its text alone would begin with. */
-static void mark_turns(const encoder *e, const tokenizer_cuts *cuts, int64_t count, uint8_t *learned) {
+static void mark_turns(const encoder *e, const tokenizer_prefixes *prefixes, int64_t count,
+                       uint8_t *learned) {
     for (int64_t i = 0; i < e->turns.count; i++) {
-        int64_t begin = tokens_before(cuts, e->turns.of[i].begin),
-                end = tokens_before(cuts, e->turns.of[i].end);
+        int64_t begin = tokens_before(prefixes, e->turns.of[i].begin),
+                end = tokens_before(prefixes, e->turns.of[i].end);
         for (int64_t k = begin; k < end && k < count; k++) learned[k] = 1;
     }
 }
 
-static ott_status encode_text(encoder *e, tokenizer_cuts *cuts, tokenizer_ids *ids, uint8_t **learned) {
+static ott_status encode_text(encoder *e, tokenizer_prefixes *prefixes, tokenizer_ids *ids,
+                              uint8_t **learned) {
     const chat *c = e->r.c;
     const int64_t before = ids->count;
     void *block = *learned;
-    ott_status status = tokenizer_encode_cuts(c->tokenizer, e->s, e->text.text ? e->text.text : "",
-                                              e->text.length, TOKENIZER_MATCH_SPECIAL, cuts, ids);
+    ott_status status = tokenizer_encode_prefixes(c->tokenizer, e->s, e->text.text ? e->text.text : "",
+                                                  e->text.length, TOKENIZER_MATCH_SPECIAL, prefixes, ids);
     if (status != OTT_OK && status != OTT_ERR_STOPPED)
         return status_context(status, "%s: chat template", c->path);
     TRY(status);
     TRY(mem_grow(ids->account, MEM_DATA, ids->count, "which tokens are learned", &block));
     *learned = block;
     memset(*learned + before, 0, (size_t)(ids->count - before));
-    mark_turns(e, cuts, ids->count - before, *learned + before);
+    mark_turns(e, prefixes, ids->count - before, *learned + before);
     return OTT_OK;
 }
 
@@ -463,9 +465,9 @@ static ott_status encode(encoder *e, const json_t *messages, tokenizer_ids *ids,
                                             : find_turns(e));
     TRY(mem_alloc_array(c->account, MEM_OTHER, 4 * e->turns.count, sizeof(int64_t), "turns of a conversation",
                         &memory));
-    tokenizer_cuts cuts = {.at = memory, .ids = (int64_t *)memory + 2 * e->turns.count};
-    cuts.count = list_cuts(e, memory);
-    ott_status status = encode_text(e, &cuts, ids, learned);
+    tokenizer_prefixes prefixes = {.at = memory, .ids = (int64_t *)memory + 2 * e->turns.count};
+    prefixes.count = list_prefixes(e, memory);
+    ott_status status = encode_text(e, &prefixes, ids, learned);
     mem_free(c->account, memory);
     return status;
 }

@@ -20,7 +20,7 @@ token_kind tokenizer_kind(const tokenizer *t, int64_t id) {
     return !t->model.byte_level && stands_for_byte(t, id) ? TOKEN_BYTE : TOKEN_PIECE;
 }
 
-int32_t tokenizer_greedy(const tokenizer *t) {
+int32_t tokenizer_find_flagged(const tokenizer *t) {
     for (int64_t i = 0; i < t->added_count; i++) {
         const added_token *a = &t->added[i];
         if (a->lstrip || a->rstrip || a->single_word) return a->id;
@@ -32,7 +32,7 @@ int32_t tokenizer_unknown(const tokenizer *t) {
     return t->model.unk;
 }
 
-const int32_t *tokenizer_around(const tokenizer *t, bool behind, int *count) {
+const int32_t *tokenizer_added_around(const tokenizer *t, bool behind, int *count) {
     *count = behind ? t->suffix_count : t->prefix_count;
     return behind ? t->suffix : t->prefix;
 }
@@ -68,20 +68,20 @@ static bool composes(const normalize_step *step) {
 }
 
 /* Expressions that match everywhere leave nothing beside their matches that could be removed. */
-static bool cuts_at(const split_step *step, const char *regex) {
+static bool splits_by(const split_step *step, const char *regex) {
     bool keeps_all = step->behavior == (step->invert ? SPLIT_REMOVED : SPLIT_ISOLATED);
     return step->kind == SPLIT_PATTERN && keeps_all && step->pattern.source.at &&
            text_is(step->pattern.source, regex);
 }
 
 bool tokenizer_is_byte_level(const tokenizer *t, const char *const *regex, bool ignores_merges) {
-    int cut = 0;
+    int step = 0;
     if (!t->model.byte_level || t->model.ignore_merges != ignores_merges) return false;
     for (int i = 0; i < t->normalize_count; i++)
         if (!composes(&t->normalize[i])) return false;
-    for (; regex[cut]; cut++)
-        if (cut == t->split_count || !cuts_at(&t->split[cut], regex[cut])) return false;
-    return cut == t->split_count;
+    for (; regex[step]; step++)
+        if (step == t->split_count || !splits_by(&t->split[step], regex[step])) return false;
+    return step == t->split_count;
 }
 
 /* Normalizers: U+2581 is put in front, and for each space. */

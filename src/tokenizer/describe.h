@@ -17,14 +17,14 @@ typedef enum token_kind {
 
 token_kind tokenizer_kind(const tokenizer *t, int64_t id);
 /* An added token that takes spaces beside it along, or wants to stand alone; -1: there is none. */
-int32_t tokenizer_greedy(const tokenizer *t);
+int32_t tokenizer_find_flagged(const tokenizer *t);
 int32_t tokenizer_unknown(const tokenizer *t); /* -1: none */
 /* What TOKENIZER_ADD_SPECIAL puts before a text, or behind. */
-const int32_t *tokenizer_around(const tokenizer *t, bool behind, int *count);
+const int32_t *tokenizer_added_around(const tokenizer *t, bool behind, int *count);
 
 /* Two tokens that become one. */
 typedef struct tokenizer_merge {
-    int32_t left, right, whole;
+    int32_t left, right, merged;
     int32_t rank; /* the smaller goes first */
 } tokenizer_merge;
 /* All of them, by rank, to be given back with mem_free. */

@@ -124,7 +124,7 @@ struct tokenizer_scratch {
     str *split_text; /* [split_count] what a step that changes its text writes */
     bpe_work *work;
     const cancellation *cancellation; /* NULL: nothing stops encoding */
-    int64_t unwatched;                /* bytes since it was asked */
+    int64_t unchecked;                /* bytes since it was asked */
 };
 
 /* One call of tokenizer_encode. */
@@ -133,9 +133,9 @@ typedef struct encode_run {
     tokenizer_scratch *s;
     tokenizer_ids *ids;
     bool match_special;
-    /* tokenizer_encode_cuts */
-    tokenizer_cuts *cuts; /* NULL: none */
-    int64_t cut, again;   /* the next cut; bytes that were encoded again */
+    /* tokenizer_encode_prefixes */
+    tokenizer_prefixes *prefixes; /* NULL: none */
+    int64_t prefix, reencoded;    /* the next cut; bytes that were encoded again */
 } encode_run;
 
 /* ---- reading (json.c); errors do not name the file, tokenizer_open does ---- */

@@ -88,7 +88,7 @@ static ott_status get_prepend(const json_t *object, metaspace_prepend *out) {
 }
 
 static ott_status load_metaspace(tokenizer *t, const json_t *object) {
-    split_step *step, *cut;
+    split_step *step, *word_step;
     bool split;
     TRY(new_step(t, (split_step){.kind = SPLIT_METASPACE}, &step));
     TRY(json_get_character(t->texts, object, "replacement", &step->replacement));
@@ -99,7 +99,7 @@ static ott_status load_metaspace(tokenizer *t, const json_t *object) {
                     (split_step){.kind = SPLIT_PATTERN,
                                  .behavior = SPLIT_MERGED_WITH_NEXT,
                                  .pattern = {.literal = step->replacement}},
-                    &cut);
+                    &word_step);
 }
 
 static ott_status load_punctuation(tokenizer *t, const json_t *object) {
@@ -241,7 +241,7 @@ static int64_t stretch_end(const encode_run *run, int step, text_view text, int6
     enum { STRETCH = 1 << 15 };
     const tokenizer *t = run->t;
     bool marks = text_starts_with(t->split[step].replacement, (text_view){METASPACE, sizeof METASPACE - 1});
-    if (!t->model.cut || !marks || step + 1 < t->split_count) return text.bytes;
+    if (!t->model.splits_words || !marks || step + 1 < t->split_count) return text.bytes;
     for (int64_t i = at + STRETCH; i < text.bytes; i++) {
         unsigned char before = (unsigned char)text.at[i - 1];
         if (text.at[i] == ' ' && before != ' ' && before < 0x80) return i;
@@ -269,9 +269,9 @@ enum { BYTES_BETWEEN_CHECKS = 1 << 16 };
 
 static ott_status encode_piece(encode_run *run, text_view piece) {
     tokenizer_scratch *s = run->s;
-    s->unwatched += piece.bytes;
-    if (s->unwatched >= BYTES_BETWEEN_CHECKS) {
-        s->unwatched = 0;
+    s->unchecked += piece.bytes;
+    if (s->unchecked >= BYTES_BETWEEN_CHECKS) {
+        s->unchecked = 0;
         TRY(cancellation_check(s->cancellation));
     }
     return bpe_encode(run, piece);

@@ -93,19 +93,20 @@ static ott_status encode_again(encode_run *run, added_part part, int64_t *out) {
     return status;
 }
 
-static ott_status mark_cuts(encode_run *run, added_part part, int64_t end) {
-    const tokenizer_cuts *c = run->cuts;
-    for (; run->cut < c->count && c->at[run->cut] < end; run->cut++) {
-        int64_t bytes = c->at[run->cut] - part.from;
+static ott_status count_prefixes(encode_run *run, added_part part, int64_t end) {
+    const tokenizer_prefixes *c = run->prefixes;
+    for (; run->prefix < c->count && c->at[run->prefix] < end; run->prefix++) {
+        int64_t bytes = c->at[run->prefix] - part.from;
         TRY(cancellation_check(run->s->cancellation));
-        run->again += bytes;
-        if (run->again > TOKENIZER_CUTS_LIMIT)
+        run->reencoded += bytes;
+        if (run->reencoded > TOKENIZER_PREFIXES_LIMIT)
             return status_fail(OTT_ERR_UNSUPPORTED,
                                "no added token (as <|im_end|>) is between the messages, and the text is too "
                                "long to count the tokens before each of its %" PRId64
                                " turns: more than %" PRId64 " MiB would be encoded",
-                               c->count / 2, TOKENIZER_CUTS_LIMIT >> 20);
-        TRY(encode_again(run, (added_part){{part.text.at, c->at[run->cut]}, part.from}, &c->ids[run->cut]));
+                               c->count / 2, TOKENIZER_PREFIXES_LIMIT >> 20);
+        TRY(encode_again(run, (added_part){{part.text.at, c->at[run->prefix]}, part.from},
+                         &c->ids[run->prefix]));
     }
     return OTT_OK;
 }
@@ -137,25 +138,26 @@ static ott_status encode_whole(encode_run *run, text_view text, bool around) {
     if (around) TRY(append_all(ids, t->prefix, t->prefix_count));
     if (text.bytes > 0)
         TRY(added_walk(run, &t->raw_tree, (added_part){text, 0}, true, encode_raw,
-                       run->cuts ? mark_cuts : NULL));
+                       run->prefixes ? count_prefixes : NULL));
     return around ? append_all(ids, t->suffix, t->suffix_count) : OTT_OK;
 }
 
 ott_status tokenizer_encode(const tokenizer *t, tokenizer_scratch *s, const char *text, int64_t bytes,
                             unsigned flags, tokenizer_ids *ids) {
-    return tokenizer_encode_cuts(t, s, text, bytes, flags, NULL, ids);
+    return tokenizer_encode_prefixes(t, s, text, bytes, flags, NULL, ids);
 }
 
-ott_status tokenizer_encode_cuts(const tokenizer *t, tokenizer_scratch *s, const char *text, int64_t bytes,
-                                 unsigned flags, tokenizer_cuts *cuts, tokenizer_ids *ids) {
+ott_status tokenizer_encode_prefixes(const tokenizer *t, tokenizer_scratch *s, const char *text,
+                                     int64_t bytes, unsigned flags, tokenizer_prefixes *prefixes,
+                                     tokenizer_ids *ids) {
     encode_run run = {
-        .t = t, .s = s, .ids = ids, .match_special = flags & TOKENIZER_MATCH_SPECIAL, .cuts = cuts};
+        .t = t, .s = s, .ids = ids, .match_special = flags & TOKENIZER_MATCH_SPECIAL, .prefixes = prefixes};
     const int64_t before = ids->count;
     STATUS_REQUIRE(s->t == t);
-    for (int64_t i = 0; cuts && i < cuts->count; i++) cuts->ids[i] = 0;
+    for (int64_t i = 0; prefixes && i < prefixes->count; i++) prefixes->ids[i] = 0;
     ott_status status = encode_whole(&run, (text_view){text, bytes}, flags & TOKENIZER_ADD_SPECIAL);
-    for (int64_t i = 0; cuts && i < cuts->count; i++)
-        if (cuts->ids[i] > 0) cuts->ids[i] -= before;
+    for (int64_t i = 0; prefixes && i < prefixes->count; i++)
+        if (prefixes->ids[i] > 0) prefixes->ids[i] -= before;
     if (status != OTT_OK) ids->count = before;
     return status;
 }

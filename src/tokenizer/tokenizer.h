@@ -92,19 +92,20 @@ ott_status tokenizer_encode(const tokenizer *t, tokenizer_scratch *s, const char
                             unsigned flags, tokenizer_ids *ids);
 
 /* Positions in a text, and the number of ids before each. */
-typedef struct tokenizer_cuts {
+typedef struct tokenizer_prefixes {
     const int64_t *at; /* [count] bytes, ascending, where characters begin */
     int64_t *ids;      /* [count] written: ids that the text up to there has alone */
     int64_t count;
-} tokenizer_cuts;
+} tokenizer_prefixes;
 
 /*
  * As tokenizer_encode; also counts the ids of the text up to each cut. Encodes again only the text between the last added
- * token before a cut and the cut. OTT_ERR_UNSUPPORTED: these texts have more than TOKENIZER_CUTS_LIMIT bytes together.
+ * token before a cut and the cut. OTT_ERR_UNSUPPORTED: these texts have more than TOKENIZER_PREFIXES_LIMIT bytes together.
  */
-#define TOKENIZER_CUTS_LIMIT (INT64_C(64) << 20)
-ott_status tokenizer_encode_cuts(const tokenizer *t, tokenizer_scratch *s, const char *text, int64_t bytes,
-                                 unsigned flags, tokenizer_cuts *cuts, tokenizer_ids *ids);
+#define TOKENIZER_PREFIXES_LIMIT (INT64_C(64) << 20)
+ott_status tokenizer_encode_prefixes(const tokenizer *t, tokenizer_scratch *s, const char *text,
+                                     int64_t bytes, unsigned flags, tokenizer_prefixes *prefixes,
+                                     tokenizer_ids *ids);
 
 /* ---- ids to text ---- */
 

@@ -179,10 +179,10 @@ static bool joins_words(text_view text) {
 /* A merge of tokens that stand for bytes is none of characters: then only U+2581 says where to cut. */
 static void note_joined(bpe_model *m, text_view left, text_view right, uint32_t a, uint32_t b) {
     unsigned char last = (unsigned char)left.at[left.bytes - 1], first = (unsigned char)right.at[0];
-    if ((last | first) < 0x80) m->cuts[last][first] = false;
+    if ((last | first) < 0x80) m->no_merge[last][first] = false;
     for (int byte = 0; byte < 256; byte++)
         if (m->byte_ids[byte] == (int32_t)a || m->byte_ids[byte] == (int32_t)b)
-            memset(m->cuts, 0, sizeof m->cuts);
+            memset(m->no_merge, 0, sizeof m->no_merge);
 }
 
 static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str *joined) {
@@ -202,8 +202,8 @@ static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str
     if (left.bytes == 0 || right.bytes == 0)
         return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu has an empty part", rank);
     *merge_at(&t->model, a, b) = (merge_slot){a, b, (int32_t)rank, (int32_t)id}; /* a later one wins */
-    if (t->model.cut && joins_words(whole)) t->model.cut = false;
-    if (t->model.cut) note_joined(&t->model, left, right, a, b);
+    if (t->model.splits_words && joins_words(whole)) t->model.splits_words = false;
+    if (t->model.splits_words) note_joined(&t->model, left, right, a, b);
     return OTT_OK;
 }
 
@@ -232,7 +232,7 @@ static void keep_unknown(tokenizer *t) {
     bpe_model *m = &t->model;
     for (int a = 0; a < 128; a++)
         for (int b = 0; b < 128; b++)
-            if (m->ascii[a] < 0 && m->ascii[b] < 0) m->cuts[a][b] = false;
+            if (m->ascii[a] < 0 && m->ascii[b] < 0) m->no_merge[a][b] = false;
 }
 
 /* Byte-level: what a token's name stands for. Else the name itself. */
@@ -301,9 +301,9 @@ ott_status vocab_load(tokenizer *t, const json_t *root) {
     load_byte_ids(t);
     t->model.unk = unk ? text_index_find(&t->by_name, unk, (int64_t)strlen(unk)) : -1;
     /* Cutting must change nothing: U+2581 is a token, so that no unknown characters are fused across it. */
-    t->model.cut = !t->model.byte_level && !t->model.ignore_merges &&
-                   text_index_find(&t->by_name, metaspace, sizeof metaspace - 1) >= 0;
-    memset(t->model.cuts, t->model.cut, sizeof t->model.cuts);
+    t->model.splits_words = !t->model.byte_level && !t->model.ignore_merges &&
+                            text_index_find(&t->by_name, metaspace, sizeof metaspace - 1) >= 0;
+    memset(t->model.no_merge, t->model.splits_words, sizeof t->model.no_merge);
     TRY(load_merges(t, json_object_get(model, "merges")));
     TRY(load_pieces(t, e.tokens));
     keep_unknown(t);

@@ -136,7 +136,7 @@ static ott_status describe_scores(describing *d, const tokenizer_merge *merge, i
     float *score = memory;
     for (int64_t id = 0; id < d->vocab; id++) score[id] = (float)-count - 1;
     for (int64_t i = count; i-- > 0;)
-        if (merge[i].whole < d->vocab) score[merge[i].whole] = (float)-i;
+        if (merge[i].merged < d->vocab) score[merge[i].merged] = (float)-i;
     gguf_metadata_list(d->m, "tokenizer.ggml.scores", GGUF_LIST_REALS, d->vocab);
     for (int64_t id = 0; id < d->vocab; id++) gguf_metadata_add_real(d->m, score[id]);
     mem_free(d->account, score);
@@ -159,13 +159,13 @@ static int64_t other_stop(const tokenizer *t) {
 /* True if exactly token `id` is added before (`after`: after) a text. A GGUF file can express no more. */
 static bool adds_only(const tokenizer *t, bool after, int32_t id) {
     int count;
-    const int32_t *around = tokenizer_around(t, after, &count);
+    const int32_t *around = tokenizer_added_around(t, after, &count);
     return count == 1 && around[0] == id;
 }
 
 static bool adds_other(const tokenizer *t, bool after, int32_t id) {
     int count;
-    tokenizer_around(t, after, &count);
+    tokenizer_added_around(t, after, &count);
     return count > 0 && !adds_only(t, after, id);
 }
 
@@ -187,7 +187,7 @@ static void describe_ids(describing *d) {
 }
 
 static void warn_of_greedy(const describing *d) {
-    int32_t id = tokenizer_greedy(d->t);
+    int32_t id = tokenizer_find_flagged(d->t);
     if (id >= 0)
         log_warning(
             d->log,
@@ -272,7 +272,7 @@ ott_status export_gguf_tokenizer(mem *account, const logger *log, const config *
     tokenizer *t = NULL;
     data_tokenizer_path(cfg, own);
     const char *path = from ? from : own;
-    if (!from && !*own && !data_no_text(cfg) && vocab >= 256) {
+    if (!from && !*own && !data_no_text_reason(cfg) && vocab >= 256) {
         describe_bytes(m, vocab);
         str_append(source, "every byte is a token");
         return str_finish(source);

@@ -22,7 +22,7 @@ static dataset *open_text(folder *f, const char *text, double from, double to) {
 }
 
 static ott_status cut(dataset *d, int64_t length) {
-    return dataset_cut_rows(d, &(dataset_cut){.length = length, .shuffle = true});
+    return dataset_make_rows(d, &(dataset_row_options){.length = length, .shuffle = true});
 }
 
 static int64_t windows(dataset *d, int64_t length) {

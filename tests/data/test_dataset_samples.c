@@ -159,7 +159,7 @@ static void packing_moves_samples_only(void **state) {
     assert_true(dataset_left_out(d) > 0);
     check_packing(d, 4096);
     assert_int_equal(dataset_rows(d), 1);
-    assert_int_equal(dataset_cut_rows(d, &(dataset_cut){.length = 0}), OTT_ERR_CONFIG);
+    assert_int_equal(dataset_make_rows(d, &(dataset_row_options){.length = 0}), OTT_ERR_CONFIG);
     dataset_close(d);
     str_free(&text);
 }
@@ -273,7 +273,7 @@ static void label_may_be_a_text(void **state) {
     assert_memory_equal(h.row.token, ((int32_t[]){'a', 'c', 'd'}), 12);
     assert_memory_equal(h.row.target, ((int32_t[]){'c', 'd', -100}), 12);
     free(h.memory);
-    assert_int_equal(dataset_cut_rows(d, &(dataset_cut){.length = 2}), OTT_ERR_CONFIG);
+    assert_int_equal(dataset_make_rows(d, &(dataset_row_options){.length = 2}), OTT_ERR_CONFIG);
     assert_error_names("train.seq_len = 2 is shorter than every sample");
     assert_error_names("the longest has 3");
     dataset_close(d);
@@ -767,7 +767,7 @@ static void memory_runs_out(void **state) {
     }
     for (int64_t n = 1; dataset_rows(d) == 0; n++) {
         mem_fail_after(f->account, n);
-        ott_status status = dataset_cut_rows(d, &(dataset_cut){.length = 2});
+        ott_status status = dataset_make_rows(d, &(dataset_row_options){.length = 2});
         assert_true(status == (dataset_rows(d) ? OTT_OK : OTT_ERR_MEMORY));
     }
     mem_fail_after(f->account, 0);

@@ -146,7 +146,7 @@ static void eos_ends_documents(void **state) {
     dataset_source s = rows_source(&path);
     s.vocab = 12;
     assert_int_equal(dataset_open_tokens(f->account, &s, &d), OTT_OK);
-    assert_int_equal(dataset_cut_rows(d, &(dataset_cut){.length = 6, .pack = true}), OTT_ERR_CONFIG);
+    assert_int_equal(dataset_make_rows(d, &(dataset_row_options){.length = 6, .pack = true}), OTT_ERR_CONFIG);
     assert_error_names("does not say where they end");
     assert_error_names("data.tokenizer_path");
     dataset_close(d);
@@ -181,7 +181,7 @@ static dataset *open_mixture(folder *f, const double *weights, double temperatur
     }
     if (dataset_open_mixture(f->account, parts, weights, PARTS, temperature, &d) != OTT_OK)
         fail_msg("%s", status_text());
-    assert_int_equal(dataset_cut_rows(d, &(dataset_cut){.length = 1, .shuffle = shuffle}), OTT_OK);
+    assert_int_equal(dataset_make_rows(d, &(dataset_row_options){.length = 1, .shuffle = shuffle}), OTT_OK);
     return d;
 }
 
@@ -225,7 +225,7 @@ static void parts_have_their_own_epochs(void **state) {
     path = folder_write_text(f, "d.txt", "0123456789");
     assert_int_equal(dataset_open_bytes(f->account, &s, &parts[1]), OTT_OK);
     assert_int_equal(dataset_open_mixture(f->account, parts, (double[]){3, 1}, 2, 1, &d), OTT_OK);
-    assert_int_equal(dataset_cut_rows(d, &(dataset_cut){.length = 1, .shuffle = true}), OTT_OK);
+    assert_int_equal(dataset_make_rows(d, &(dataset_row_options){.length = 1, .shuffle = true}), OTT_OK);
     assert_int_equal(dataset_rows(d), 25 + 9);
     int seen[256] = {0}, drawn[2] = {0};
     for (int64_t i = 0; i < 1000; i++) {
@@ -257,7 +257,7 @@ static void phases_change_the_shares(void **state) {
         assert_int_equal(dataset_mixture_phase(d, phases[k - 1].end, phases[k].weights, 1), OTT_OK);
     assert_int_equal(dataset_mixture_phase(d, 70000, (double[]){0, 0}, 1), OTT_ERR_CONFIG);
     assert_error_names("no dataset has a weight above 0 from row 70000 on");
-    assert_int_equal(dataset_cut_rows(d, &(dataset_cut){.length = 1, .shuffle = true}), OTT_OK);
+    assert_int_equal(dataset_make_rows(d, &(dataset_row_options){.length = 1, .shuffle = true}), OTT_OK);
     for (int k = 0; k < 4; k++) {
         int before = drawn[1];
         for (; i < phases[k].end; i++) {

@@ -21,8 +21,8 @@ static void check(const dataset *d, const dataset_row *row) {
 static void cut_and_read(dataset *d, bool pack) {
     int32_t token[LENGTH], target[LENGTH], position[LENGTH], start[LENGTH];
     dataset_row row = {.token = token, .target = target, .position = position, .start = start};
-    dataset_cut cut = {.length = LENGTH, .pack = pack, .shuffle = true};
-    if (dataset_cut_rows(d, &cut) != OTT_OK) return;
+    dataset_row_options options = {.length = LENGTH, .pack = pack, .shuffle = true};
+    if (dataset_make_rows(d, &options) != OTT_OK) return;
     int64_t rows = dataset_rows(d);
     FUZZ_REQUIRE(rows > 0);
     for (int64_t i = 0; i < rows && i < MOST_ROWS; i++) {

@@ -90,7 +90,7 @@ static int32_t *tokens_of(dataset *d) {
     int64_t count = dataset_tokens(d);
     int32_t *tokens = malloc((size_t)count * sizeof *tokens),
             *rest = malloc(4 * (size_t)count * sizeof *rest);
-    FIXTURE_OK(dataset_cut_rows(d, &(dataset_cut){.length = count - 1}));
+    FIXTURE_OK(dataset_make_rows(d, &(dataset_row_options){.length = count - 1}));
     dataset_row row = {.token = tokens, .target = rest, .position = rest + count, .start = rest + 2 * count};
     FIXTURE_OK(dataset_read_row(d, 0, &row));
     tokens[count - 1] = row.target[count - 2];
