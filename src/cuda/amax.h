@@ -1,7 +1,5 @@
-/*
- * cuda/amax: the largest magnitude of a group, and its scale. A magnitude is held as fp32's bits without the sign and compared as
- * an integer, so that a NaN is larger than everything.
- */
+/* cuda/amax: the amax of a group, and its scale. Magnitudes are fp32 bits without the sign and are compared
+   as integers, so NaN is larger than any number. */
 #ifndef CUDA_AMAX_H
 #define CUDA_AMAX_H
 
@@ -16,7 +14,7 @@ __device__ __forceinline__ uint32_t magnitude(float x) {
 }
 
 __device__ __forceinline__ float amax_of(uint32_t most) {
-    return fmath_from_bits(most > 0x7f800000u ? 0x7fc00000u : most); /* one NaN for all */
+    return fmath_from_bits(most > 0x7f800000u ? 0x7fc00000u : most); /* every NaN becomes the same one */
 }
 
 __device__ __forceinline__ void raise_amax(float *amax, float found) {
@@ -29,7 +27,8 @@ __device__ __forceinline__ float scale_of(const quantize_use &u, int64_t group, 
     return u.next ? *u.next : u.scale[group];
 }
 
-/* A group's scale and its inverse, where the use's owner is to have them. */
+/* Stores a group's scale and its inverse. With delayed scaling, only the use that computes the scale stores
+   it. */
 __device__ __forceinline__ void store_scale(const quantize_use &u, int64_t group, float scale) {
     if (!u.delayed || u.next) u.scale[group] = scale;
     u.scale_inv[group] = scale_inverse(scale);

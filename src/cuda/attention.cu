@@ -1,9 +1,8 @@
-/*
- * cuda/attention: attention of our own, forward and backward, exactly in the order of tensor/attention.h, for every shape.
- * A thread has a query (for dk and dv a key) and all of its chains; a block has ROWS of them in a row of one head, and
- * fetches the tiles of keys (or queries) that they meet into shared memory, COLUMNS at a time. The sums of a thread are
- * in registers, so a head of more than COLUMNS is done by several blocks, each of which makes the scores anew.
- */
+/* cuda/attention: attention of our own, forward and backward, exactly in the order of tensor/attention.h, for
+   every shape. A thread has a query (for dk and dv a key) and all of its chains; a block has ROWS of them in
+   a row of one head, and fetches the tiles of keys (or queries) that they meet into shared memory, COLUMNS at
+   a time. The sums of a thread are in registers, so a head of more than COLUMNS is done by several blocks,
+   each of which makes the scores anew. */
 #include "base/fmath.h"
 #include "cuda/kernels.h"
 #include "cuda/view.h"

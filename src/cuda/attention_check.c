@@ -1,8 +1,7 @@
-/*
- * cuda/attention_check: sampled rows, each of another head, in double precision on the host. The library rounds the weights of its
- * sums (p and ds) to 16 bits: so an error is weighed against the energy of a sum's terms, which sums that
- * cancel do not have, beside that of the result. Rounding is 50 dB below; anything that is wrong is beside it.
- */
+/* cuda/attention_check: sampled rows, each of another head, in double precision on the host. The library
+   rounds the weights of its sums (p and ds) to 16 bits: so an error is weighed against the energy of a sum's
+   terms, which sums that cancel do not have, beside that of the result. Rounding is 50 dB below; anything
+   that is wrong is beside it. */
 #include "cuda/attention_check.h"
 #include "cuda/samples.h"
 #include "fp8/cast.h"

@@ -1,7 +1,5 @@
-/*
- * cuda/attention_cudnn: builds and runs a graph of cuda/attention_graph with cuDNN's backend API. The library is opened when it
- * is used. A plan can be built for a device that is only described, elsewhere.
- */
+/* cuda/attention_cudnn: builds and runs a graph of cuda/attention_graph with cuDNN's backend API. The library
+   is opened at run time. A plan can also be built without a GPU, for a device that is only described. */
 #ifndef CUDA_ATTENTION_CUDNN_H
 #define CUDA_ATTENTION_CUDNN_H
 
@@ -10,14 +8,14 @@
 #include <cudnn.h>
 
 enum { ATTENTION_TEXT = 512, ATTENTION_DESCRIPTORS_MOST = 256 };
-/* Since 9.18.1 backward of packed documents clears its workspace; since 9.25 a document may be empty, and backward adds in
-   one order without a workspace of length^2. */
+/* cuDNN 9.18.1 clears the workspace of packed backward. cuDNN 9.25 allows empty documents, and its backward
+   is deterministic without a workspace of length^2. */
 enum { ATTENTION_CUDNN_LEAST = 91801, ATTENTION_CUDNN_DETERMINISTIC = 92500 };
 
 #define ATTENTION_CUDNN_FILE    "libcudnn.so.9"
 #define ATTENTION_CUDNN_PACKAGE "nvidia-cudnn-cu13"
 
-/* What we use of it: cudnnGetVersion and so on. */
+/* The functions that Ottava calls, without "cudnn": cudnnGetVersion and so on. */
 #define CUDNN_CALLS(X)                                                                                       \
     X(GetVersion)                                                                                            \
     X(Create)                                                                                                \
@@ -42,30 +40,33 @@ typedef struct attention_library {
     void *file; /* NULL: not opened */
     cudnn_calls calls;
     size_t version;
-    cudnnHandle_t handle; /* NULL: plans can be built, not run */
+    cudnnHandle_t handle; /* NULL: plans can be built but not run */
     cudnnBackendDescriptor_t properties;
-    char error[ATTENTION_TEXT]; /* why it is not open */
+    char error[ATTENTION_TEXT]; /* why the library is not open */
 } attention_library;
 
-/* For the current CUDA device, work in `stream`; or for the device that cuDNN described in JSON. OTT_ERR_DEVICE: it is not
-   there or too old. Close it in all cases. */
+/* Opens cuDNN for the current CUDA device and `stream`, or for the device that `json` describes
+   (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). OTT_ERR_DEVICE if cuDNN is missing or too old. Close it even
+   after a failure. */
 ott_status attention_library_open(attention_library *l, cudaStream_t stream);
 ott_status attention_library_describe(attention_library *l, const char *json);
 void attention_library_close(attention_library *l);
 
 typedef struct attention_plan {
     int64_t workspace;          /* bytes that a run needs */
-    char error[ATTENTION_TEXT]; /* why there is none */
+    char error[ATTENTION_TEXT]; /* why the plan could not be built */
 
-    int uids[ATTENTION_NAMED], uid_count; /* the tensors with memory, and by-value ones */
+    int uids[ATTENTION_NAMED], uid_count; /* tensors with memory, and by-value scalars */
     cudnnBackendDescriptor_t plan, descriptors[ATTENTION_DESCRIPTORS_MOST];
     int descriptor_count;
 } attention_plan;
 
-/* Backward, since 9.25, the plan of Hopper's engine with its sums in one order; else the one that cuDNN's heuristics put first
-   and that can be built. OTT_ERR_UNSUPPORTED, and p->error: there is none. Close the plan in all cases. */
+/* Builds a plan. Backward, from cuDNN 9.25: Hopper's engine that sums in one order. Otherwise the best
+   suggestion of cuDNN's heuristics that can be built. OTT_ERR_UNSUPPORTED, and p->error, if there is none.
+   Close it even after a failure. */
 ott_status attention_plan_build(attention_plan *p, const attention_library *l, const graph *g);
-/* Queues a run. data[uid]: device memory of each tensor, host memory of each scalar. */
+/* Queues a run. data[uid]: device memory of a tensor, host memory of a scalar. workspace: p->workspace
+   bytes. */
 ott_status attention_plan_run(attention_plan *p, const attention_library *l,
                               void *const data[ATTENTION_NAMED], void *workspace);
 void attention_plan_close(attention_plan *p, const attention_library *l);

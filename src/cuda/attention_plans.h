@@ -1,14 +1,13 @@
-/*
- * cuda/attention_plans: attention by cuDNN: the plans of a run, each built once, before its first step where the memory plan is
- * recorded, and kept with the device. What cuDNN cannot, or not with the bits of every run equal, is refused.
- */
+/* cuda/attention_plans: attention by cuDNN. Each plan is built once, while the memory plan is recorded, and
+   cached with the device. Calls that cuDNN cannot compute, or not bit-identically in every run, are
+   refused. */
 #ifndef CUDA_ATTENTION_PLANS_H
 #define CUDA_ATTENTION_PLANS_H
 
 #include "cuda/attention_graph.h"
 #include "cuda/cuda.h"
 
-/* The tensors of an op by their names in the graph; those that it has not are NULL. */
+/* The tensors of an op by their names in the graph; NULL if the op has no such tensor. */
 typedef struct attention_call {
     bool backward;
     int64_t head_dim, window, past;
@@ -16,11 +15,11 @@ typedef struct attention_call {
     const tensor *cu_seqlens, *tensors[ATTENTION_GRAD_V + 1];
 } attention_call;
 
-/* Bytes of workspace; 0: cuDNN is not used. */
+/* Bytes of workspace; 0 if cuDNN is not used for this call. Builds the plan on first use. */
 int64_t attention_plans_workspace(cuda_device *c, const attention_call *call);
-/* Queues it. *ran false: cuDNN is not used, which the log says once for each reason. */
+/* Queues the call. *ran: false if cuDNN is not used; the log gives each reason once. */
 ott_status attention_plans_run(exec *cx, const attention_call *call, void *workspace, bool *ran);
-/* Of a device that is closed. */
+/* Closes all plans of a device that is being closed. */
 void attention_plans_close(cuda_device *c);
 
 #endif

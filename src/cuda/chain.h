@@ -1,9 +1,6 @@
-/*
- * cuda/chain: CHAIN down the rows of a matrix, for each column: sum[n] = s after s = sum[n], then s = add(s, row t's link)
- * for t ascending. The order is one of 32 threads for 32 columns; what it adds is fetched by all threads of the block,
- * CHAIN_ROWS rows ahead of it, so that it waits for memory once in that many rows. Bytes moved: the matrices once, 32
- * columns of a row in each load.
- */
+/* cuda/chain: sums down the rows of a matrix, per column, in CHAIN order: s = sum[n], then s = add(s, row t's
+   link) for t ascending, then sum[n] = s. 32 threads add, one per column. All threads of the block prefetch
+   the links of the next CHAIN_ROWS rows. Reads the matrices once, 32 columns per load. */
 #ifndef CUDA_CHAIN_H
 #define CUDA_CHAIN_H
 
@@ -27,7 +24,7 @@ static inline int64_t chain_blocks(int64_t columns) {
     return (columns + CHAIN_COLUMNS - 1) / CHAIN_COLUMNS;
 }
 
-/* This thread's links of the tile that begins at row `first`; beyond the end whatever. */
+/* Loads this thread's links of the tile that begins at row `first`; zeros beyond the end. */
 template <class R>
 __device__ __forceinline__ void fetch_links(chain_link (&own)[CHAIN_OWN], const R &rows, int64_t first,
                                             int64_t count, int64_t n, int64_t columns) {
@@ -39,8 +36,8 @@ __device__ __forceinline__ void fetch_links(chain_link (&own)[CHAIN_OWN], const 
     }
 }
 
-/* link_at and add_link of R make a row's link and add it. Two tiles take turns: one barrier parts a tile's filling from its use, and the use
-   of a tile lies before the next barrier, its next filling behind it. */
+/* link_at and add_link of R make a row's link and add it. Double-buffered: the barrier separates filling a
+   tile from reading it, and the next barrier comes between reading a tile and refilling it. */
 template <class R>
 __global__ void __launch_bounds__(CHAIN_THREADS)
     chain_kernel(R rows, int64_t count, int64_t columns, float *sum) {

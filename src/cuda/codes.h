@@ -1,11 +1,12 @@
-/* cuda/codes: FP8 codes of numbers, by the hardware's conversion where it is fp8/cast's, eight at a time. */
+/* cuda/codes: casts eight values at a time to FP8 codes, by the hardware's conversion where it matches
+   fp8/cast. */
 #ifndef CUDA_CODES_H
 #define CUDA_CODES_H
 
 #include "cuda/view.h"
 #include "cuda/quantize.h"
 
-/* The group of an element. */
+/* Index of the scale group that contains the element. */
 __device__ __forceinline__ int64_t quantize_group(const quantize_use &u, int64_t row, int64_t column) {
     return (row >> u.row_shift) * u.row_step + (column >> u.column_shift) * u.column_step;
 }
@@ -13,12 +14,13 @@ __device__ __forceinline__ int64_t code_index(const quantize_codes &c, int64_t r
     return c.transposed ? column * c.ld + row : row * c.ld + column;
 }
 
-/* Does x round to more than the format's largest number? */
+/* True if x rounds to more than the format's largest finite number. */
 __device__ __forceinline__ bool rounds_beyond(float x, ott_dtype format) {
     return format == OTT_E4M3 ? fabsf(x) > 464.0f : fabsf(x) >= 61440.0f;
 }
 
-/* The conversion instruction saturates; with CAST_OVERFLOW what rounds beyond the format is put right. */
+/* The conversion instruction saturates. With CAST_OVERFLOW, values that round beyond the format are corrected
+   afterwards. */
 template <__nv_fp8_interpretation_t F> __device__ __forceinline__ uint32_t saturated_codes4(const float *x) {
     uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(x[0], x[1]), __NV_SATFINITE, F);
     uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(x[2], x[3]), __NV_SATFINITE, F);
@@ -37,7 +39,7 @@ __device__ __forceinline__ uint2 codes8(const eight &e, ott_dtype format, cast_m
     return make_uint2(codes4(e.x, format, mode), codes4(e.x + 4, format, mode));
 }
 
-/* `count` of eight codes to `to`; `whole`: all eight, at an address that is a multiple of 8. */
+/* Stores the first `count` of eight codes. whole: store all eight at once; `to` must be 8-byte aligned. */
 __device__ __forceinline__ void store_codes8(uint8_t *to, uint2 codes, int64_t count, bool whole) {
     if (whole) {
         *(uint2 *)to = codes;
@@ -48,7 +50,7 @@ __device__ __forceinline__ void store_codes8(uint8_t *to, uint2 codes, int64_t c
         if (i < count) to[i] = (uint8_t)((i < 4 ? codes.x : codes.y) >> i % 4 * 8);
 }
 
-/* Bytes of four rows, one in each word, to words of four columns. */
+/* Transposes 4 x 4 bytes: words of rows to words of columns. */
 __device__ __forceinline__ void transpose4(const uint32_t (&row)[4], uint32_t *column) {
     uint32_t a = __byte_perm(row[0], row[1], 0x5140), b = __byte_perm(row[2], row[3], 0x5140);
     uint32_t c = __byte_perm(row[0], row[1], 0x7362), d = __byte_perm(row[2], row[3], 0x7362);

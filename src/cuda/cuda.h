@@ -1,8 +1,7 @@
-/*
- * cuda/cuda: what the host code of this backend shares: the device behind an execution context, and CUDA's errors as ours.
- * An op is ott_status cuda_<op>(exec *, const <op>_args *), declared by cuda/ops.h: its arguments are checked, its tensors lie
- * on the device; it queues kernels on cuda_stream(cx) and does not wait.
- */
+/* cuda/cuda: declarations that the backend's host code shares: the device of an execution context, and CUDA
+   errors as status codes. An op is ott_status cuda_<op>(exec *, const <op>_args *), declared by cuda/ops.h.
+   Its arguments are checked already and its tensors are on the device. It queues kernels on cuda_stream(cx)
+   without waiting. */
 #ifndef CUDA_CUDA_H
 #define CUDA_CUDA_H
 
@@ -12,7 +11,7 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
-enum { CUDA_ALIGNMENT = 256 }; /* bytes: of every tensor and of cuBLASLt's workspace */
+enum { CUDA_ALIGNMENT = 256 }; /* bytes; of every tensor and of cuBLASLt's workspace */
 
 typedef struct cuda_block cuda_block;
 typedef struct cuda_product cuda_product;
@@ -21,43 +20,45 @@ typedef struct attention_plans attention_plans;
 typedef struct cuda_device {
     device base; /* first: a device is cast to this */
     backend_capabilities can;
-    int index; /* as the CUDA runtime counts */
+    int index; /* the CUDA runtime's device index */
     struct cudaDeviceProp properties;
-    cudaMemPool_t pool;  /* where memory is taken: the runtime's own */
-    cudaStream_t stream; /* ops, copies and events, in the order in which they are given */
+    cudaMemPool_t pool;  /* the runtime's default memory pool */
+    cudaStream_t stream; /* ops, copies and events, in order */
     pthread_mutex_t lock;
-    cuda_block *blocks; /* device memory that is taken, and its account */
+    cuda_block *blocks; /* allocated device and mapped memory; `taken` is its account */
     mem_stats taken;
-    bool own_products;           /* none by cuBLASLt */
-    bool own_attention;          /* none by cuDNN */
-    bool records;                /* a graph: what is queued does not happen, and nothing can be waited for */
-    cublasLtHandle_t library;    /* NULL: no product has been asked for */
-    cuda_product *products;      /* that it has planned (cuda/products.h) */
-    attention_plans *attentions; /* by cuDNN (cuda/attention_plans.h); NULL: none has been asked for */
+    bool own_products;           /* use no cuBLASLt (OTTAVA_CUDA_GEMM=own) */
+    bool own_attention;          /* use no cuDNN (OTTAVA_CUDA_ATTENTION=own) */
+    bool records;                /* stream capture: queued work does not run, and the host cannot wait */
+    cublasLtHandle_t library;    /* NULL until the first product */
+    cuda_product *products;      /* cached plans (cuda/products.h) */
+    attention_plans *attentions; /* cached plans (cuda/attention_plans.h); NULL until the first attention */
     char name[320];              /* "cuda:0 NVIDIA H200" */
-    char libraries[64];          /* and their versions */
+    char libraries[64];          /* library names and versions */
     char about[512];             /* name, driver and libraries */
-    struct nccl_watchdog *watchdog; /* over its groups (cuda/nccl_group.h); NULL: there was none */
+    /* of the device's groups (cuda/nccl_group.h); NULL before the first group */
+    struct nccl_watchdog *watchdog;
 } cuda_device;
 
 static inline cuda_device *cuda_device_of(const device *d) {
     return (cuda_device *)d;
 }
 
-/* How many GPUs there are, at least one. OTT_ERR_DEVICE: none, or no driver for them. */
+/* Counts the GPUs, at least one. OTT_ERR_DEVICE if there is none, or no driver. */
 ott_status cuda_count(int *out);
-/* Opens the GPU of that index. The device is closed with device_close; account (for the host's memory) outlives it. emulates:
-   it takes formats and scales that its tensor cores do not have, whose products are then our own (cuda/gemm.cu).
-   OTT_ERR_DEVICE: there is no such GPU, or nothing here was compiled for it. */
+/* Opens the GPU with that index. Close it with device_close. `account` (for host memory) must outlive it.
+   emulates: accept formats and scales that the tensor cores lack; Ottava's own kernel (cuda/gemm.cu)
+   multiplies them. OTT_ERR_DEVICE if there is no such GPU, OTT_ERR_UNSUPPORTED if the plugin has no code for
+   it. */
 ott_status cuda_open(mem *account, int index, bool emulates, device **out);
 
-/* OTT_ERR_DEVICE with what was done, and CUDA's reason, unless `error` is success. */
+/* Returns OTT_ERR_DEVICE, naming `what` and CUDA's reason, unless `error` is cudaSuccess. */
 ott_status cuda_check(cudaError_t error, const char *what);
 
-/* Where the context's ops are queued; its GPU is the calling thread's from now on. */
+/* The stream for the context's ops. Makes its GPU the calling thread's current device. */
 static inline cudaStream_t cuda_stream(const exec *cx) {
     const cuda_device *c = cuda_device_of(cx->device);
-    cudaSetDevice(c->index); /* which a device that is open cannot be refused */
+    cudaSetDevice(c->index); /* cannot fail for an open device */
     return c->stream;
 }
 

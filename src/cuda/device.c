@@ -1,8 +1,6 @@
-/*
- * cuda/device: the device table over the CUDA runtime. Everything is queued on one stream. Memory comes from the runtime's
- * pool in the order of the stream, so that taking and giving back waits for nothing. What of the host's it is given to work on
- * in place is mapped: its address there is the same.
- */
+/* cuda/device: the device table over the CUDA runtime. Everything is queued on one stream. Memory comes from
+   the runtime's pool in the order of the stream, so that taking and giving back waits for nothing. What of
+   the host's it is given to work on in place is mapped: its address there is the same. */
 #include "base/size.h"
 #include "cuda/attention_plans.h"
 #include "cuda/cuda.h"

@@ -1,8 +1,7 @@
-/*
- * cuda/gemm: the op. What cuBLASLt takes goes to it; everything else to a kernel of our own (cuda/gemm.h) that takes all, and
- * so does what the library refuses, which is said once. The way of a product follows from its shapes and scalars alone, so
- * that its workspace is known before there is memory; where its operands lie is looked at when it runs.
- */
+/* cuda/gemm: the op. What cuBLASLt takes goes to it; everything else to a kernel of our own (cuda/gemm.h)
+   that takes all, and so does what the library refuses, which is said once. The way of a product follows from
+   its shapes and scalars alone, so that its workspace is known before there is memory; where its operands lie
+   is looked at when it runs. */
 #include "cuda/gemm.h"
 #include "base/log.h"
 #include "cuda/cuda.h"

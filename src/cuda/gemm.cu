@@ -1,7 +1,5 @@
-/*
- * cuda/gemm: the product element by element, slow and right. A thread reads a line of each operand (from the caches, where
- * neighbours share them) and adds in order, so that its bits are those of fp8/reference.h.
- */
+/* cuda/gemm: the product element by element, slow and right. A thread reads a line of each operand (from the
+   caches, where neighbours share them) and adds in order, so that its bits are those of fp8/reference.h. */
 #include "cuda/gemm.h"
 #include "cuda/launch.h"
 #include "base/fmath.h"

@@ -1,7 +1,5 @@
-/*
- * cuda/gemm: kernels around cuBLASLt's products: the product of any operands as ops.def defines it, for what the library does
- * not take, and those of groups, whose sizes only the device knows; what an epilogue of the library cannot do; and scales in the order in which the library reads them.
- */
+/* cuda/gemm: kernels that complement cuBLASLt: products that the library cannot compute, grouped products
+   (only the device knows the group sizes), the epilogue with a bias, and scales in the library's order. */
 #ifndef CUDA_GEMM_H
 #define CUDA_GEMM_H
 
@@ -13,18 +11,18 @@
 extern "C" {
 #endif
 
-/* c = round(scaled sum + bias + c): in order, one thread for each element. bias and c's old value count where asked for. For
-   spec.accumulate ACCUMULATE_FP32. */
+/* c = round(scaled sum + bias + c), by ops.def's rules; one thread per element, which sums in order. bias may
+   be NULL. c's old value is added if `accumulate`. Only for spec.accumulate ACCUMULATE_FP32. */
 cudaError_t gemm_launch(const operand *a, const operand *b, const tensor *bias, const tensor *c,
                         bool accumulate, scale_order order, cudaStream_t stream);
-/* The ops. deep: the stack's matrices lie one after the other along the contraction. */
+/* The grouped ops. deep: the expert weights are concatenated along the contraction. */
 cudaError_t gemm_grouped_launch(const grouped_gemm_args *a, bool deep, cudaStream_t stream);
 cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream);
-/* c = round(sum + bias + c); sum: fp32, as many rows and columns as c, dense. */
+/* c = round(sum + bias + c). sum: fp32, dense, with c's rows and columns. */
 cudaError_t gemm_epilogue_launch(const float *sum, const tensor *bias, const tensor *c, bool accumulate,
                                  cudaStream_t stream);
 
-/* Scales [mn][k] of an operand at mn_step and k_step, to be at to_mn_step and to_k_step. */
+/* Copies scales [mn][k] of an operand from strides mn_step, k_step to strides to_mn_step, to_k_step. */
 typedef struct gemm_scales {
     const float *from;
     void *to;
@@ -32,8 +30,8 @@ typedef struct gemm_scales {
 } gemm_scales;
 
 cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t stream);
-/* The same as exponents, E8M0, in tiles of 128 x 4 (SCALES_MX), `tiles` of them side by side; of lines and blocks that are not
-   there 2^0. The steps of s to which they go are not used. */
+/* Same, but as E8M0 exponents in tiles of 128 x 4 (SCALES_MX), `tiles` of them per row of tiles. Padding rows
+   and blocks get 2^0. Ignores to_mn_step and to_k_step. */
 cudaError_t gemm_mx_scales_launch(const gemm_scales *s, int64_t tiles, cudaStream_t stream);
 
 #ifdef __cplusplus

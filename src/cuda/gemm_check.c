@@ -1,8 +1,7 @@
-/*
- * cuda/gemm_check: whole lines of the operands are brought to the host, where fp8/reference multiplies them. The tensor cores' sums
- * are not the host's to the bit (docs/numerics.md), so errors are weighed by their energy: rounding and short accumulators
- * are 40 dB below the result or more, anything that is wrong is beside it.
- */
+/* cuda/gemm_check: whole lines of the operands are brought to the host, where fp8/reference multiplies them.
+   The tensor cores' sums are not the host's to the bit (docs/numerics.md), so errors are weighed by their
+   energy: rounding and short accumulators are 40 dB below the result or more, anything that is wrong is
+   beside it. */
 #include "cuda/gemm_check.h"
 #include "cuda/samples.h"
 #include "fp8/cast.h"

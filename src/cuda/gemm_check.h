@@ -1,8 +1,6 @@
-/*
- * cuda/gemm_check: no product of a library is believed unseen. The first of each kind that a run asks for, on the run's own
- * operands, is held against the host's on sampled elements. What it finds: scales in another order than
- * the library reads them, a mode that this version has wrong, pointers that are not those of the operands.
- */
+/* cuda/gemm_check: compares the first cuBLASLt product of each kind with the host's, on sampled elements of
+   the run's own operands. Finds scales in the wrong order, modes that a library version computes wrong, and
+   wrong pointers. */
 #ifndef CUDA_GEMM_CHECK_H
 #define CUDA_GEMM_CHECK_H
 
@@ -11,13 +9,13 @@
 enum { GEMM_CHECK_LINES = 8 };
 
 typedef struct gemm_check {
-    float before[GEMM_CHECK_LINES * GEMM_CHECK_LINES]; /* what c had at the sampled elements */
+    float before[GEMM_CHECK_LINES * GEMM_CHECK_LINES]; /* c's old values at the sampled elements */
 } gemm_check;
 
-/* Before the product is queued, where it adds to c. Waits for what is queued. */
+/* Call before the product is queued. If it accumulates, synchronizes and reads c's old values. */
 ott_status gemm_check_begin(gemm_check *check, exec *cx, const gemm_args *g);
-/* Behind it: waits, and compares. *told: whether the samples could tell right from wrong, that is, are not all zero.
-   OTT_ERR_DEVICE: the product is wrong; its spec, and how far off it is. */
+/* Call after the product is queued: synchronizes and compares. *conclusive: false if the sampled results are
+   all zero. OTT_ERR_DEVICE if the product is wrong; the message has its spec and its error. */
 ott_status gemm_check_end(const gemm_check *check, exec *cx, const gemm_args *g, bool *conclusive);
 
 #endif

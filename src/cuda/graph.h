@@ -1,4 +1,4 @@
-/* cuda/graph: work recorded from the device's stream: graphs of the device table. */
+/* cuda/graph: CUDA graphs, captured from the device's stream: the graph functions of the device table. */
 #ifndef CUDA_GRAPH_H
 #define CUDA_GRAPH_H
 

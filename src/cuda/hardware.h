@@ -1,14 +1,14 @@
-/* cuda/hardware: what a GPU can do, by its compute capability and its name. */
+/* cuda/hardware: a GPU's capabilities, by its compute capability and name. */
 #ifndef CUDA_HARDWARE_H
 #define CUDA_HARDWARE_H
 
 #include "tensor/backend.h"
 
-/* sm: compute capability times ten, 90 for H100. name: borrowed. emulates: formats and scales that its tensor cores do not have
-   are none that it cannot. */
+/* sm: compute capability times ten, 90 for H100. name: borrowed. emulates: do not refuse formats and scales
+   that the tensor cores lack. */
 void hardware_fill_capabilities(int sm, const char *name, bool emulates, backend_capabilities *out);
-/* FLOP/s of dense products of operands of a format, as the data sheet of the GPU of that name (cudaDeviceProp.name) states
-   them; 0: it is not in the table, or has no such products. */
+/* Peak FLOP/s of dense products of a format, by the data sheet of the GPU with that name
+   (cudaDeviceProp.name). 0 if the GPU is not in the table or does not support the format. */
 double hardware_peak(const char *name, ott_dtype format);
 
 #endif

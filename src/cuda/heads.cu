@@ -1,7 +1,5 @@
-/*
- * cuda/heads: columns of heads put side by side, and heads added up, for attention whose heads share columns. Bytes moved: each
- * tensor once, but a tail that all heads share stays in the cache.
- */
+/* cuda/heads: columns of heads put side by side, and heads added up, for attention whose heads share columns.
+   Bytes moved: each tensor once, but a tail that all heads share stays in the cache. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 

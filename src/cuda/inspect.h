@@ -1,4 +1,4 @@
-/* cuda/inspect: what of CUDA is on this machine: driver, GPUs, libraries and their versions. */
+/* cuda/inspect: reports the driver, the GPUs, and the libraries with their versions, for `ottava doctor`. */
 #ifndef CUDA_INSPECT_H
 #define CUDA_INSPECT_H
 

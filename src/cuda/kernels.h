@@ -1,9 +1,7 @@
-/*
- * cuda/kernels: the launches of the kernels, each an op of tensor/ops.def or a part of one (those of the quantize family:
- * cuda/quantize.h). They check nothing and wait for nothing; what they return is whether the launch was accepted. An index that is out of range makes NaN
- * of what it was to find. An optional
- * tensor may be NULL. What takes `items` does a list of calls.
- */
+/* cuda/kernels: launches of the kernels. Each launch is an op of tensor/ops.def or a part of one
+   (cuda/quantize.h has the quantize family). Launches check nothing and do not wait; they return whether the
+   launch was accepted. Out-of-range indices produce NaN. Optional tensors may be NULL. Functions with `items`
+   run a list of calls. */
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
 
@@ -17,7 +15,7 @@ extern "C" {
 #endif
 
 /* ---- elementwise.cu ---- */
-/* Is there code for the current device? */
+/* Returns cudaSuccess if the plugin has code for the current device. */
 cudaError_t kernels_find(void);
 cudaError_t convert_launch(const tensor *x, const tensor *y, cudaStream_t stream);
 cudaError_t add_launch(const tensor *x, const tensor *delta, const tensor *y, cudaStream_t stream);
@@ -26,17 +24,18 @@ cudaError_t multiply_columns_launch(const multiply_columns_args *a, cudaStream_t
 cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream);
 cudaError_t rope_launch(const rope_args *a, cudaStream_t stream);
 
-/* `uses`: what of the output's quantized form the kernel makes as well (cuda/quantize.h: quantize_begin), count 0: nothing. */
+/* `uses`: the part of the output's quantized copies that the kernel also computes (cuda/quantize.h:
+   quantize_begin); count 0: none. */
 
 /* ---- swiglu.cu: QUANTIZE_BY_TILES ---- */
 cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *up, const tensor *y,
                                   const quantize_uses *uses, cudaStream_t stream);
-/* uses: of dgate, of dup. */
+/* uses: for dgate, for dup. */
 cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *gate, const tensor *up,
                                    const tensor *dgate, const tensor *dup, const quantize_uses uses[2],
                                    cudaStream_t stream);
 
-/* ---- norm.cu: QUANTIZE_BY_ROWS where rows are wide, else nothing ---- */
+/* ---- norm.cu: QUANTIZE_BY_ROWS for wide rows, else none ---- */
 bool norm_is_wide(const tensor *x);
 cudaError_t norm_forward_launch(const rmsnorm_forward_args *a, const quantize_uses *uses,
                                 cudaStream_t stream);
@@ -58,16 +57,16 @@ cudaError_t softcap_backward_launch(const softcap_backward_args *a, cudaStream_t
 /* ---- embedding.cu ---- */
 cudaError_t embedding_forward_launch(const tensor *token, const tensor *table, const tensor *y,
                                      int64_t before, int64_t after, cudaStream_t stream);
-/* skipped: the token that counts for nothing, or one that there is not. */
+/* skipped: padding token, which gets no gradient; INT64_MIN if there is none. */
 cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, const tensor *dtable,
                                       int64_t before, int64_t skipped, cudaStream_t stream);
 
 /* ---- attention.cu ---- */
 cudaError_t attention_forward_launch(const attention_forward_args *a, cudaStream_t stream);
-/* Bytes of workspace that attention_backward_launch takes. */
+/* Bytes of workspace that attention_backward_launch needs. */
 int64_t attention_backward_workspace(const attention_backward_args *a);
-/* What cuDNN is told of packed documents: the length of each, and where it begins in rows of each of some strides;
-   [documents + 1] of them, the last where the tokens end. */
+/* cuDNN's description of packed documents: each document's length, and its first element for each of some row
+   strides: [documents + 1] offsets, the last one at the end of the tokens. */
 enum { ATTENTION_STRIDES = 4 };
 typedef struct attention_offsets {
     int32_t *q_lengths, *k_lengths;
@@ -78,8 +77,8 @@ cudaError_t attention_offsets_launch(const tensor *cu_seqlens, int64_t documents
 cudaError_t attention_backward_launch(const attention_backward_args *a, float *workspace,
                                       cudaStream_t stream);
 
-/* ---- loss.cu: QUANTIZE_ROW_AMAX, of gradients ---- */
-/* parts NULL: the rows are whole. */
+/* ---- loss.cu: QUANTIZE_ROW_AMAX, for gradients ---- */
+/* parts: statistics of each rank's vocabulary shard; NULL if rows are unsharded. */
 cudaError_t cross_entropy_launch(const tensor *logits, const tensor *target, const tensor *parts,
                                  const tensor *grad_scale, const tensor *loss, const tensor *z,
                                  float z_weight, int64_t before, int64_t after, const quantize_uses *uses,
@@ -88,7 +87,7 @@ cudaError_t cross_entropy_part_launch(const tensor *logits, const tensor *target
                                       int64_t before, int64_t after, cudaStream_t stream);
 
 /* ---- reduce.cu ---- */
-/* Bytes of workspace to sum a tensor of so many elements. */
+/* Bytes of workspace to sum a tensor with that many elements. */
 int64_t sum_workspace(int64_t elements);
 cudaError_t sum_launch(const tensor *x, const tensor *sum, float *workspace, cudaStream_t stream);
 cudaError_t block_squares_launch(const block_squares_args *items, int64_t count, cudaStream_t stream);
@@ -116,8 +115,8 @@ cudaError_t join_heads_launch(const join_heads_args *a, cudaStream_t stream);
 cudaError_t sum_heads_launch(const sum_heads_args *a, cudaStream_t stream);
 
 /* ---- ranks.cu ---- */
-/* out = the sums, or maxima, of ranks in their order (tensor/group.h); of each a row of `slots`, but of rank `rank` `own`, which
-   may be out. Formats: fp32, bf16. */
+/* out = sum, or maximum, over ranks in rank order (tensor/group.h). Row r of `slots` is rank r's data, but
+   rank `rank` reads `own`, which may be out. Formats: fp32, bf16. */
 cudaError_t ranks_reduce_launch(const tensor *slots, const tensor *own, int rank, bool maximum,
                                 const tensor *out, cudaStream_t stream);
 

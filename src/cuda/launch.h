@@ -1,8 +1,6 @@
-/*
- * cuda/launch: what lets one kernel source be compiled by nvcc for a GPU and by g++ for the CPU shim
- * (tests/cuda/emulate.h), where it is checked without a GPU. Such a source has no inline PTX outside
- * `#ifdef __CUDACC__`.
- */
+/* cuda/launch: macros that let nvcc compile a kernel source for a GPU, and g++ compile it for the emulator
+   (tests/cuda/emulate.h), which checks it without a GPU. Such a source has no inline PTX outside `#ifdef
+   __CUDACC__`. */
 #ifndef CUDA_LAUNCH_H
 #define CUDA_LAUNCH_H
 
@@ -12,15 +10,16 @@
 #include <stdint.h>
 
 #ifdef __CUDACC__
-/* A variable of the block in shared memory, aligned to 128 bytes: SHARED(tile, uint8_t[64][80]). */
+/* Declares a variable in shared memory, aligned to 128 bytes: SHARED(tile, uint8_t[64][80]). */
 #define SHARED(name, ...) __shared__ __align__(128) shared_type<__VA_ARGS__>::type name
 template <class T> struct shared_type { using type = T; };
-/* A kernel's parameter of a type, read where it lies, whichever part of it is: GRID_CONSTANT(job_list<Job>) list. */
+/* A kernel parameter that is read in place, without a local copy, even with a dynamic index:
+   GRID_CONSTANT(job_list<Job>) list. */
 #define GRID_CONSTANT(...) const __grid_constant__ __VA_ARGS__
-/* kernel<<<grid, block, 0, stream>>>(...); the status of the launch is cudaGetLastError()'s. */
+/* kernel<<<grid, block, 0, stream>>>(...); cudaGetLastError() returns the launch's status. */
 #define LAUNCH(kernel, grid, block, stream, ...) kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__)
 #else
-#include <emulate.h> /* of the tests: where they are not, there is nvcc */
+#include <emulate.h> /* in tests/cuda */
 #endif
 
 #endif

@@ -1,7 +1,6 @@
-/*
- * cuda/layernorm: layer normalization forward and backward. A half warp has a row, a thread one of SUM16's lanes; the later
- * passes over a row find it in the cache, and a thread reads again only what it has itself written.
- */
+/* cuda/layernorm: layer normalization forward and backward. A half warp has a row, a thread one of SUM16's
+   lanes; the later passes over a row find it in the cache, and a thread reads again only what it has itself
+   written. */
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
 #include "cuda/row.h"

@@ -1,7 +1,6 @@
-/*
- * cuda/library: what the plugin borrows of the library that opened it, under the names it has there: cuda/status.c and
- * cuda/mem.c. (Tests link the backend with the library itself, without these two and cuda/plugin.c.)
- */
+/* cuda/library: functions that the plugin borrows from the library that opened it, under their names there
+   (cuda/status.c, cuda/mem.c). Tests link the backend with the library itself, without these two files and
+   cuda/plugin.c. */
 #ifndef CUDA_LIBRARY_H
 #define CUDA_LIBRARY_H
 

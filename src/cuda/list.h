@@ -1,7 +1,6 @@
-/*
- * cuda/list: one launch for a list of jobs, each with blocks of its own, as if each were launched alone. The jobs are the
- * kernel's parameters, of which a GPU that runs CUDA 13 takes 32,764 bytes: nothing is copied to the device before.
- */
+/* cuda/list: one launch for a list of jobs, each with its own blocks, as if each were launched separately.
+   The jobs are kernel parameters, at most 32,764 bytes in CUDA 13, so nothing is copied to the device
+   first. */
 #ifndef CUDA_LIST_H
 #define CUDA_LIST_H
 
@@ -9,7 +8,7 @@
 
 enum { LIST_JOBS = 64, LIST_PARAMETER_BYTES = 32764 };
 
-/* How many fit, and no more than LIST_JOBS. */
+/* Jobs per launch: as many as fit, at most LIST_JOBS. */
 template <class Job> constexpr int list_jobs() {
     constexpr int fit = (LIST_PARAMETER_BYTES - 8) / (int)(sizeof(int64_t) + sizeof(Job));
     return fit < LIST_JOBS ? fit : LIST_JOBS;
@@ -17,15 +16,15 @@ template <class Job> constexpr int list_jobs() {
 
 template <class Job> struct job_list {
     int count;
-    int64_t end[list_jobs<Job>()]; /* blocks of the grid up to the job's last */
+    int64_t end[list_jobs<Job>()]; /* cumulative number of blocks, including this job's */
     Job job[list_jobs<Job>()];
 };
 
 struct list_place {
     int job;
-    int64_t block; /* of the job's */
+    int64_t block; /* block index within the job */
 };
-/* What of the list the block of this number does; the calling one. */
+/* Returns the job and its block for a block of the grid; default: the calling block. */
 template <class Job>
 __device__ __forceinline__ list_place list_place_of(const job_list<Job> &l, unsigned block) {
     int first = 0, last = l.count - 1;
@@ -42,7 +41,7 @@ template <class Job> __device__ __forceinline__ list_place list_place_of(const j
     return list_place_of(l, blockIdx.x);
 }
 
-/* The block's number, read again: what followed from it before need not stay in registers. */
+/* Rereads the block index, so that values derived from it earlier need not stay in registers. */
 __device__ __forceinline__ unsigned block_again() {
 #ifdef __CUDACC__
     unsigned block;
@@ -53,7 +52,8 @@ __device__ __forceinline__ unsigned block_again() {
 #endif
 }
 
-/* Launches the kernel for all items, so many at a time as a list has. fill makes an item's job and returns its blocks. */
+/* Launches the kernel for all items, in lists of at most list_jobs<Job>(). fill makes an item's job and
+   returns its number of blocks. */
 template <auto Kernel, class Job, class Item>
 static cudaError_t list_launch(int threads, int64_t (*fill)(const Item &item, Job &job), const Item *items,
                                int64_t count, cudaStream_t stream) {

@@ -1,8 +1,7 @@
-/*
- * cuda/loss: cross entropy of logits' rows, whole or in parts. A block has a row. Its largest number is the same in whatever
- * order it is looked for; of the sum the exponentials are made by all threads and added by 16, each SUM16's lane. Bytes
- * moved: the logits three times without their gradient, else four, unless a row stays in the cache.
- */
+/* cuda/loss: cross entropy of logits' rows, whole or in parts. A block has a row. Its largest number is the
+   same in whatever order it is looked for; of the sum the exponentials are made by all threads and added by
+   16, each SUM16's lane. Bytes moved: the logits three times without their gradient, else four, unless a row
+   stays in the cache. */
 #include "cuda/kernels.h"
 #include "cuda/row.h"
 

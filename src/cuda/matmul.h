@@ -1,9 +1,9 @@
 /*
- * cuda/matmul: one cuBLASLt product, planned and run: row-major D[M,N] = A[M,K] B[N,K]^T (+ D), fp32
- * arithmetic, with the scales of every FP8 recipe that Hopper has (cuBLAS 13 documentation, "cublasLtMatmul"
- * and "Narrow Precision Data Types").
+ * cuda/matmul: plans and runs one cuBLASLt product: row-major D[M,N] = A[M,K] B[N,K]^T (+ D), fp32
+ * arithmetic, with the scales of every FP8 recipe that Hopper supports (cuBLAS 13 documentation,
+ * "cublasLtMatmul" and "Narrow Precision Data Types").
  *
- * cuBLAS is column-major, so its A is our B, its B our A, and its D our D.
+ * cuBLAS is column-major. So its A is our B, its B is our A, and its D is our D.
  */
 #ifndef CUDA_MATMUL_H
 #define CUDA_MATMUL_H
@@ -13,7 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What scales the FP8 codes: dequantizing factors, fp32 but for SCALES_MX, each array aligned to 16 bytes. */
+/* Scale modes of FP8 codes. Scales are dequantization factors, fp32 except for SCALES_MX; each array is
+   16-byte aligned. */
 typedef enum matmul_scales {
     SCALES_NONE,   /* operands in bf16, fp16 or fp32 */
     SCALES_TENSOR, /* one for A, one for B */
@@ -21,24 +22,25 @@ typedef enum matmul_scales {
     /* A: 1x128, [ceil(K/128)][M]; B: 128x128, [ceil(N/128)][ceil(K/128) rounded up to 4] */
     SCALES_BLOCK_2D,
     SCALES_BLOCK_1D, /* both 1x128: [ceil(K/128)][M] and [ceil(K/128)][N] */
-    SCALES_MX,       /* both 1x32: E8M0 bytes in tiles of 128 lines x 4, a line's tiles side by side */
+    SCALES_MX,       /* both 1x32: E8M0 bytes in tiles of 128 rows x 4 blocks, tiles along K adjacent */
 } matmul_scales;
 
 typedef struct matmul_spec {
     int64_t m, n, k;
-    int64_t lda, ldb, ldd; /* elements from one row as it lies to the next; 0: it lies dense */
-    /* Operands: CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F, CUDA_R_8F_E4M3 or CUDA_R_8F_E5M2; D: one of the first three */
+    int64_t lda, ldb, ldd; /* row strides in elements; 0: dense */
+    /* Operands: CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F, CUDA_R_8F_E4M3 or CUDA_R_8F_E5M2; D: one of the first
+       three. */
     cudaDataType_t a, b, d;
-    bool a_transposed, b_transposed; /* not FP8: A lies as [K,M], B as [K,N] */
+    bool a_transposed, b_transposed; /* A is stored as [K,M], B as [K,N]; not for FP8 */
     matmul_scales scales;
-    bool fast;         /* accumulate in the tensor cores' own precision all along K */
-    bool accumulate;   /* D is added to */
-    bool amax;         /* ask for the largest |D| as well */
-    int alignment;     /* bytes: A, B and D begin at multiples of it; 0: of 256 */
+    bool fast;         /* fast accumulation: the tensor cores' own precision along all of K */
+    bool accumulate;   /* add the product to D */
+    bool amax;         /* also compute the largest |D| */
+    int alignment;     /* bytes; A, B and D begin at multiples of it; 0: 256 */
     int64_t workspace; /* bytes, aligned to 256 */
 } matmul_spec;
 
-/* Device memory of one call; scales and amax may be NULL where the spec asks for none. */
+/* Device memory of one call. Scales and amax may be NULL if the spec does not use them. */
 typedef struct matmul_data {
     const void *a, *b;
     void *d;
@@ -52,28 +54,30 @@ typedef struct matmul {
     cublasLtHandle_t handle;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulHeuristicResult_t candidate[MATMUL_CANDIDATES]; /* the library's order: best guess first */
+    /* best guess first, by the library's heuristics */
+    cublasLtMatmulHeuristicResult_t candidate[MATMUL_CANDIDATES];
     int candidates;
 } matmul;
 
-/* "ok", or the status' name. */
+/* "ok", or the name of the status. */
 const char *matmul_status(cublasStatus_t status);
 
-/* The format of an operand or of D, and the other way. */
+/* Converts between cuBLAS types and dtypes. */
 ott_dtype matmul_dtype(cudaDataType_t type);
 cudaDataType_t matmul_type(ott_dtype d);
 
-/* Scales in the array of A (or of B), and the bytes of one. */
+/* Number of scales in the array of A (or of B), and bytes per scale. */
 int64_t matmul_scale_count(const matmul_spec *spec, bool of_b);
 int64_t matmul_scale_bytes(matmul_scales scales);
-/* SCALES_MX: tiles that a line goes through. */
+/* SCALES_MX: tiles along K. */
 int64_t matmul_mx_tiles(const matmul_spec *spec);
 
-/* Which of them scales element (line, depth) of A (or of B). */
+/* Index of the scale of element (line, depth) of A (or of B): row or column `line` of D, element `depth`
+   along K. */
 int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t line, int64_t depth);
 
-/* Plans the product, with the pointers of `data` as an example. CUBLAS_STATUS_NOT_SUPPORTED when the library
-   knows no algorithm. Always to be closed. */
+/* Plans the product; `data` has pointers as an example. CUBLAS_STATUS_NOT_SUPPORTED if the library has no
+   algorithm. Close the plan even after a failure. */
 cublasStatus_t matmul_plan(matmul *p, cublasLtHandle_t handle, const matmul_spec *spec,
                            const matmul_data *data);
 /* Queues the product with algorithm `candidate`. */

@@ -1,7 +1,5 @@
-/*
- * cuda/nccl: the calls of NCCL that groups of GPUs are made of, by its documented C interface (NCCL 2.22 and later), found
- * when a group is first opened; to build, nothing of NCCL is needed.
- */
+/* cuda/nccl: the NCCL functions that groups of GPUs use, by its documented C interface (NCCL 2.22 and later).
+   The library is opened with the first group; building needs no NCCL. */
 #ifndef CUDA_NCCL_H
 #define CUDA_NCCL_H
 
@@ -14,7 +12,7 @@ typedef struct nccl_id {
     char bytes[128];
 } nccl_id;
 
-/* NCCL takes members that came later than `version` as not given. */
+/* NCCL ignores members newer than `version`. */
 typedef struct nccl_config {
     size_t size;
     unsigned magic, version;
@@ -55,11 +53,11 @@ typedef struct nccl_calls {
 
 #define NCCL_FILE       "libnccl.so.2"
 #define NCCL_PACKAGE    "nvidia-nccl-cu13"
-#define NCCL_LEAST      22200 /* its version number: 2.22.0, which connects ranks as they first speak */
+#define NCCL_LEAST      22200 /* 2.22.0: connects ranks lazily */
 #define NCCL_LEAST_TEXT "2.22"
 
-/* Opened once, kept for the life of the process. OTT_ERR_UNSUPPORTED: it is not here, or too old; the message says what
-   brings it. */
+/* Opens NCCL on the first call and keeps it open. OTT_ERR_UNSUPPORTED if it is missing or too old; the
+   message says how to install it. */
 ott_status nccl_library(const nccl_calls **out);
 
 #endif

@@ -1,16 +1,16 @@
 /*
- * cuda/nccl_group: groups of GPUs (tensor/group.h), one process a GPU, over NCCL. A group has a channel for what all its ranks
- * do together, and where neighbours send each other tensors one for each direction between two of them, so that no message
- * waits for another pair's. A channel is a communicator and a stream of its own.
+ * cuda/nccl_group: groups of GPUs (tensor/group.h), one process per GPU, over NCCL. A group has one channel
+ * for collectives. If neighbours exchange messages, each pair also has one channel per direction, so that no
+ * message waits for another pair. A channel is a communicator with its own stream.
  *
- * A collective begins when the device's stream has come to where it was started, runs on its channel's stream, and what is
- * queued after its group_wait runs when it is done; the host waits for nothing but a barrier. NCCL only moves bytes: what is
- * reduced is exchanged, and added up by a kernel of our own in rank order (cuda/ranks.cu), so that the bits are those of every
- * other transport, whatever way NCCL takes.
+ * A collective starts when the device's stream reaches the point of its group_start, and runs on its
+ * channel's stream. Work queued after group_wait runs when it is done. Only a barrier blocks the host. NCCL
+ * only moves bytes: reductions exchange data, and Ottava's kernel adds it in rank order (cuda/ranks.cu). So
+ * every transport gives the same bits, whatever algorithm NCCL chooses.
  *
- * One thread of the device looks after all its groups (nccl_watchdog.c): when NCCL reports an error, or a collective is not done in
- * the group's time, it ends the communicators of all of them, and with that what the GPU waits for; from then on
- * every wait of the host on this device fails with OTT_ERR_RANK.
+ * One watchdog thread per device observes all its groups (nccl_watchdog.c). If NCCL reports an error or a
+ * collective exceeds the group's timeout, it aborts the communicators of all groups, which releases the GPU.
+ * After that, every host wait on this device fails with OTT_ERR_RANK.
  */
 #ifndef CUDA_NCCL_GROUP_H
 #define CUDA_NCCL_GROUP_H
@@ -20,27 +20,28 @@
 
 enum { NCCL_TEXT = 256 };
 
-/* One collective, from its start until it has happened and has been waited for; then it is used again. */
+/* One collective or message, from its start until it has completed and has been waited for; then it is
+   reused. */
 typedef struct nccl_operation {
-    struct nccl_operation *next; /* in the channel, or idle */
-    struct nccl_operation *also; /* of the group: all of them */
+    struct nccl_operation *next; /* in the channel or the idle list */
+    struct nccl_operation *also; /* in the list of all of the group's operations */
     cudaEvent_t ended;
     collective_kind kind;
     int64_t number;
     bool happened, waited;
-    void *message; /* a sent tensor's copy, on the device */
+    void *message; /* device copy of the tensor that is sent */
     int64_t capacity;
 } nccl_operation;
 
 typedef struct nccl_channel {
     nccl_comm *comm; /* NULL: the group has no such channel, or has failed */
-    int peer; /* this rank's number in the communicator is `place`, the other's `peer`, where they are two */
+    int peer;        /* pairs only: the peer's rank in the communicator */
     int place;
-    int turn; /* all ranks leave their channels in one order: the lowest turn first */
+    int turn; /* all ranks close their channels in the same order, lowest turn first */
     cudaStream_t stream;
-    cudaEvent_t ready;            /* of the device's stream, where a collective was started */
-    nccl_operation *first, *last; /* that have not happened yet, as far as is known */
-    double since;                 /* when `first` was first seen to be first; 0: not yet */
+    cudaEvent_t ready;            /* recorded on the device's stream at the start of a collective */
+    nccl_operation *first, *last; /* queue of operations not known to have completed */
+    double since;                 /* time when the watchdog first saw `first` at the front; 0: not yet */
 } nccl_channel;
 
 enum {
@@ -61,11 +62,11 @@ typedef struct nccl_group {
     int64_t number; /* collectives started */
     nccl_channel channels[CHANNELS];
     nccl_operation *idle, *flights;
-    char *staging; /* what ranks exchange to reduce it (tensor/group_staging.h); grows to the largest need */
+    char *staging; /* data that ranks exchange to reduce it (tensor/group_staging.h); grows as needed */
     int64_t staging_bytes;
 } nccl_group;
 
-/* Of a device that has, or had, groups. The lock is held by who calls NCCL or looks at flights. */
+/* The watchdog of a device. The lock protects NCCL calls, the groups and their operations. */
 typedef struct nccl_watchdog {
     const nccl_calls *calls;
     pthread_mutex_t lock;
@@ -73,7 +74,7 @@ typedef struct nccl_watchdog {
     pthread_t thread;
     nccl_group *groups;
     bool stops, failed;
-    char text[NCCL_TEXT]; /* why */
+    char text[NCCL_TEXT]; /* reason of the failure */
 } nccl_watchdog;
 
 ott_status nccl_make_link(device *d, const device_group *own, device_link *out);
@@ -81,23 +82,25 @@ ott_status nccl_open_group(device *d, const device_group *own, group **out);
 
 /* ---- nccl_watchdog.c ---- */
 
-/* The device's, running; nothing to do where it has one. */
+/* Starts the device's watchdog, if it has none yet. */
 ott_status nccl_watchdog_open(cuda_device *c, const nccl_calls *calls);
-void nccl_watchdog_close(cuda_device *c); /* it has no group any more; NULL is allowed */
-/* OTT_ERR_RANK when one of the device's groups has failed. */
+/* call it after the last group was closed; without a watchdog it does nothing */
+void nccl_watchdog_close(cuda_device *c);
+/* OTT_ERR_RANK if one of the device's groups has failed. */
 ott_status nccl_watchdog_check(const cuda_device *c);
-/* With the lock held: takes the flights that have happened out of the channel. */
+/* Removes completed operations from the channel's queue. Requires the lock. */
 void nccl_watchdog_sweep(nccl_group *g, nccl_channel *at);
-/* With the lock held: ends the group's communicators, and what the GPU waits for of them. */
+/* Aborts the group's communicators, which releases the GPU from their collectives. Requires the lock. */
 void nccl_end_group(nccl_group *g);
-/* With the lock held: ends those of all groups of the device, which has failed from then on. */
+/* Marks the device as failed and aborts the communicators of all its groups. Requires the lock. */
 void nccl_fail(cuda_device *c, const char *text);
 
 /* ---- nccl_move.c ---- */
 
-/* With the lock held: queues the call's moves on the channel. */
+/* Queues the call's transfers on the channel. Requires the lock. */
 ott_status nccl_move(nccl_group *g, nccl_channel *at, const collective *call);
-/* With the lock held: waits until NCCL has taken what it was given; it connects ranks meanwhile. */
+/* Waits until NCCL has finished the nonblocking call that returned `result`; NCCL may connect ranks
+   meanwhile. Requires the lock, but releases it between polls. */
 ott_status nccl_settle(nccl_group *g, nccl_channel *at, int result, const char *what);
 
 #endif

@@ -1,4 +1,4 @@
-/* cuda/ops: the ops of tensor/ops.def as this backend's functions, each in the file of its family; and their table. */
+/* cuda/ops: the backend's functions for the ops of tensor/ops.def, and their table. */
 #ifndef CUDA_OPS_H
 #define CUDA_OPS_H
 
@@ -9,9 +9,9 @@
 #include "tensor/ops.def"
 #undef OP
 
-/* Has the device sums of this kind? */
+/* OTT_ERR_UNSUPPORTED if the device lacks the accumulation of `spec`; the message names `op`. */
 ott_status cuda_check_accumulate(exec *cx, const char *op, const gemm_spec *spec);
-/* Bytes of workspace that the op wants. */
+/* Bytes of workspace that the op needs. */
 int64_t cuda_gemm_workspace(const backend_capabilities *can, const gemm_args *g);
 int64_t cuda_attention_forward_workspace(const device *d, const attention_forward_args *a);
 int64_t cuda_attention_backward_workspace(const device *d, const attention_backward_args *a);

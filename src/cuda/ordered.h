@@ -1,4 +1,4 @@
-/* cuda/ordered: walking the elements of a matrix whose rows are laid end to end, and sums in order in double. */
+/* cuda/ordered: iterates over a matrix's elements in row-major order, and sums in order in double. */
 #ifndef CUDA_ORDERED_H
 #define CUDA_ORDERED_H
 
@@ -20,8 +20,8 @@ __device__ __forceinline__ void element_walk_on(element_walk &at, int64_t elemen
     }
 }
 
-/* The first thread's is the sum in order of x[0], x[step], ...: all threads of a block of ORDERED_THREADS fetch what it
-   adds, a tile ahead of it. */
+/* Sums x[0], x[step], ... in order; only thread 0's result is valid. All threads of a block of
+   ORDERED_THREADS load the tiles that thread 0 adds. */
 enum { ORDERED_THREADS = 256, ORDERED_OWN = 8, ORDERED_TILE = ORDERED_THREADS * ORDERED_OWN };
 
 struct ordered_tile {

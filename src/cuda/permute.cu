@@ -1,7 +1,5 @@
-/*
- * cuda/permute: rows of tokens to the experts they were given to and back, and what their weights do to them. Bytes moved: each
- * row that is read or written once.
- */
+/* cuda/permute: rows of tokens to the experts they were given to and back, and what their weights do to them.
+   Bytes moved: each row that is read or written once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 

@@ -1,6 +1,4 @@
-/*
- * cuda/plugin: the one function that libottava_cuda.so exports.
- */
+/* cuda/plugin: the one function that libottava_cuda.so exports. */
 #include "backend/plugin.h"
 #include "cuda/cuda.h"
 #include "cuda/inspect.h"

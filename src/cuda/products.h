@@ -1,18 +1,18 @@
-/* cuda/products: the products of a run, each planned with cuBLASLt once and kept with the device. */
+/* cuda/products: cache of cuBLASLt plans, one per spec, kept with the device. */
 #ifndef CUDA_PRODUCTS_H
 #define CUDA_PRODUCTS_H
 
 #include "cuda/cuda.h"
 #include "cuda/matmul.h"
 
-/* The product of this spec, planned the first time. `spec` was cleared with memset before it was filled. *out NULL: the library
-   has no algorithm for it, which the log says once. */
+/* Finds the product of this spec, or plans it. Specs are compared with memcmp: clear `spec` with memset
+   before filling it. *out is NULL if the library has no algorithm; the log says so once. */
 ott_status products_find(exec *cx, const matmul_spec *spec, const matmul_data *data, cuda_product **out);
-/* Queues it. *ran false: the library refuses it after all. workspace: spec->workspace bytes. */
+/* Queues the product. *ran: false if the library refuses it. workspace: spec->workspace bytes. */
 ott_status products_run(exec *cx, cuda_product *p, const matmul_data *data, void *workspace, bool *ran);
-/* Whether it was held against the host (cuda/gemm_check.h). */
+/* Flag that the product was compared with the host (cuda/gemm_check.h). */
 bool *products_checked(cuda_product *p);
-/* Of a device that is closed. */
+/* Closes all products of a device that is being closed. */
 void products_close(cuda_device *c);
 
 #endif

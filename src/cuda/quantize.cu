@@ -1,8 +1,6 @@
-/*
- * cuda/quantize: amax, scales and codes of a tensor in memory, tile by tile. Groups within tiles and delayed scaling take one
- * pass: bytes moved are the tensor once and the codes once. Those that wait for the amax of whole rows, columns or all take two:
- * the tensor twice.
- */
+/* cuda/quantize: amax, scales and codes of a tensor in memory, tile by tile. Groups within tiles and delayed
+   scaling take one pass: bytes moved are the tensor once and the codes once. Those that wait for the amax of
+   whole rows, columns or all take two: the tensor twice. */
 #include "cuda/tile.h"
 
 template <ott_dtype D> struct memory_source {

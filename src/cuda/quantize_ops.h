@@ -1,17 +1,17 @@
-/* cuda/quantize_ops: the quantized forms that an op makes of its output. */
+/* cuda/quantize_ops: quantizes the outputs of ops. */
 #ifndef CUDA_QUANTIZE_OPS_H
 #define CUDA_QUANTIZE_OPS_H
 
 #include "cuda/quantize.h"
 #include "tensor/ops.h"
 
-/* Only nearest is there. */
+/* OTT_ERR_UNSUPPORTED for stochastic rounding of FP8: CUDA only rounds to nearest. */
 ott_status cuda_check_rounding(const char *op, const qtensor *q);
-/* What the kernel that makes `op`'s output does of its forms q (NULL: none), of which it takes the first: to *made, count 0
-   when there is nothing to do. */
+/* Sets *made to the work that op's kernel does for the first of the quantized copies q (NULL: none) of its
+   output. made->count is 0 if there is none. */
 ott_status cuda_quantize_begin(exec *cx, const char *op, const qlist *q, quantize_producer producer,
                                quantize_uses *made);
-/* The rest of what op_quantize would make of the output x, which is queued already, for each form. */
+/* Does the rest of the work for each quantized copy of x. The kernel that produces x is queued already. */
 ott_status cuda_quantize_finish(exec *cx, const char *op, const tensor *x, const qlist *q,
                                 const quantize_uses *made);
 

@@ -1,8 +1,6 @@
-/*
- * cuda/reduce: sums over whole tensors and down columns, and counts. Of a sum over a tensor each half warp makes the SUM16 of
- * one block of REDUCE_BLOCK elements, and one thread adds these in order, which are 4,096 times fewer. Bytes moved: the
- * tensor once.
- */
+/* cuda/reduce: sums over whole tensors and down columns, and counts. Of a sum over a tensor each half warp
+   makes the SUM16 of one block of REDUCE_BLOCK elements, and one thread adds these in order, which are 4,096
+   times fewer. Bytes moved: the tensor once. */
 #include "cuda/amax.h"
 #include "cuda/chain.h"
 #include "cuda/kernels.h"

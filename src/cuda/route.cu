@@ -1,7 +1,6 @@
-/*
- * cuda/route: which experts tokens go to, what that is worth, and the order of their assignments. A thread has a token, or an
- * expert of a run of tokens; in the sort a block has an expert and looks through all choices, which stay in the cache.
- */
+/* cuda/route: which experts tokens go to, what that is worth, and the order of their assignments. A thread
+   has a token, or an expert of a run of tokens; in the sort a block has an expert and looks through all
+   choices, which stay in the cache. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 

@@ -1,24 +1,22 @@
-/*
- * cuda/row: a row in the registers of a block of ROW_THREADS: thread t has eights t, t + ROW_THREADS, ...; and its amax, scale and
- * codes while it is there.
- */
+/* cuda/row: a matrix row in the registers of a block of ROW_THREADS threads, and its amax, scale and codes.
+   Thread t holds groups t, t + ROW_THREADS, ... of eight columns. */
 #ifndef CUDA_ROW_H
 #define CUDA_ROW_H
 
 #include "cuda/amax.h"
 #include "cuda/codes.h"
 
-/* The first of the columns that are this thread's eight number k. */
+/* First column of this thread's k-th group of eight. */
 __device__ __forceinline__ int64_t row_column(int k) {
     return k * (int64_t)ROW_PIECE + 8 * (int64_t)threadIdx.x;
 }
-/* How many columns of piece k there are. */
+/* Number of columns in piece k of the row. */
 __device__ __forceinline__ int64_t row_filled(int k, int64_t columns) {
     int64_t left = columns - k * (int64_t)ROW_PIECE;
     return left < ROW_PIECE ? left : (int64_t)ROW_PIECE;
 }
 
-/* Of eight columns, as far as the row has them. */
+/* Raises `most` by the magnitudes of eight columns, ignoring those beyond the row's end. */
 template <ott_dtype D>
 __device__ __forceinline__ uint32_t row_raised(uint32_t most, const held<D> &h, int64_t column,
                                                int64_t columns) {
@@ -28,7 +26,7 @@ __device__ __forceinline__ uint32_t row_raised(uint32_t most, const held<D> &h, 
     return most;
 }
 
-/* The amax of the block's row for all threads, from what each has found. */
+/* Reduces the threads' maxima to the row's amax, for all threads of the block. */
 __device__ __forceinline__ float row_amax(uint32_t most) {
     SHARED(of_warp, uint32_t[ROW_THREADS / 32]);
 #pragma unroll
@@ -40,7 +38,7 @@ __device__ __forceinline__ float row_amax(uint32_t most) {
     return amax_of(most);
 }
 
-/* The amax to where a use has it: that of the row, or of all rows. */
+/* Stores the row's amax for each use: as the row's amax, or raising the tensor's. */
 __device__ __forceinline__ void settle_row(const quantize_uses &uses, int64_t row, float amax) {
     for (int i = 0; i < uses.count && threadIdx.x == 0; i++) {
         const quantize_use &u = uses.use[i];
@@ -52,7 +50,7 @@ __device__ __forceinline__ void settle_row(const quantize_uses &uses, int64_t ro
     }
 }
 
-/* A use whose groups are rows: scale and codes of this one. */
+/* Stores the row's scale and codes for a use with one scale per row. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ void cast_row(const held<D> (&own)[N], const quantize_use &u, int64_t row,
                                          int64_t columns, float amax) {
@@ -72,7 +70,7 @@ __device__ __forceinline__ void cast_row(const held<D> (&own)[N], const quantize
     }
 }
 
-/* The work of uses as QUANTIZE_BY_ROWS gives it. */
+/* Does the uses' work (QUANTIZE_BY_ROWS) for the row. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ void quantize_row(const held<D> (&own)[N], const quantize_uses &uses, int64_t row,
                                              int64_t columns) {

@@ -1,7 +1,6 @@
-/*
- * cuda/rules: eight neighbours of a parameter by an update rule (tensor/update.h), each of the update's tensors in fp32, or in
- * bf16 rounded stochastically (tensor/stochastic.h). Which format a tensor has a kernel learns at run time, unless all are fp32.
- */
+/* cuda/rules: updates eight consecutive parameters by an optimizer rule (tensor/update.h). Each tensor of the
+   update is fp32, or bf16 with stochastic rounding (tensor/stochastic.h). The kernel reads the formats at run
+   time, unless all are fp32. */
 #ifndef CUDA_RULES_H
 #define CUDA_RULES_H
 
@@ -9,7 +8,7 @@
 #include "tensor/stochastic.h"
 #include "tensor/update.h"
 
-/* A rule with so many slots; sum_numbers: STOCHASTIC_SUM_*. */
+/* Defines a rule with slot_count state slots; sum_numbers: STOCHASTIC_SUM_*. */
 #define RULE(rule, slot_count, sum_numbers)                                                                  \
     struct rule##_rule {                                                                                     \
         enum { slots = slot_count, tensors = 2 + slots };                                                    \
@@ -17,9 +16,9 @@
         ANYWHERE void apply(const update_constants &c, update_element &e) { update_##rule(&c, &e); }         \
     }
 
-enum { UPDATE_PARAM, UPDATE_GRAD, UPDATE_SLOT /* the first */ };
+enum { UPDATE_PARAM, UPDATE_GRAD, UPDATE_SLOT /* index of the first slot */ };
 
-/* A parameter's update. */
+/* The update of one parameter tensor. */
 template <class Rule> struct update_job {
     view t[Rule::tensors];
     unsigned narrow; /* bit k: t[k] is bf16 */
@@ -29,7 +28,7 @@ template <class Rule> struct update_job {
     int64_t first, row_step;
 };
 
-/* Of the arguments of a call: the tensors in the rule's order. */
+/* Makes the job of a call; t: the tensors in the rule's order. */
 template <class Rule, class Args>
 static update_job<Rule> update_job_of(const Args &a, const tensor *const (&t)[Rule::tensors],
                                       const update_options &o) {
@@ -46,7 +45,7 @@ static update_job<Rule> update_job_of(const Args &a, const tensor *const (&t)[Ru
     return j;
 }
 
-/* The draw of neighbour i of those from `first` on; block: that of the one before it. */
+/* Random draw of element first + i. block: reused from the previous element, as two elements share one. */
 __device__ __forceinline__ uint64_t next_draw(rng_block &block, uint64_t seed, uint64_t update,
                                               uint64_t first, int i, uint64_t sums) {
     uint64_t index = first + i;
@@ -54,7 +53,7 @@ __device__ __forceinline__ uint64_t next_draw(rng_block &block, uint64_t seed, u
     return stochastic_draw(block, update, index, sums);
 }
 
-/* The parameter's element, of a state that is rounded; a rule may have an overload of its own. */
+/* Rounds the new parameter if it is bf16. A rule may overload this. */
 template <class Rule>
 __device__ __forceinline__ void round_param(Rule, const update_constants &c, bool narrow, uint64_t draw,
                                             update_element &e) {
@@ -62,7 +61,7 @@ __device__ __forceinline__ void round_param(Rule, const update_constants &c, boo
     if (narrow) e.p = stochastic_bf16(e.p, draw, STOCHASTIC_PARAM);
 }
 
-/* What is rounded of an element, whose draw this is. */
+/* Rounds one element's bf16 slots and parameter with its draw. */
 template <class Rule>
 __device__ __forceinline__ void round_element(const update_constants &c, unsigned narrow, uint64_t draw,
                                               update_element &e) {
@@ -73,8 +72,8 @@ __device__ __forceinline__ void round_element(const update_constants &c, unsigne
     round_param(Rule(), c, narrow >> UPDATE_PARAM & 1, draw, e);
 }
 
-/* Eight neighbours, in the formats that `narrow` says, for what is no constant in it; the parameter's new values, as they are
-   stored. */
+/* Updates eight elements and returns the parameter's new values as stored. `narrow`: as in the job; a
+   compile-time 0 removes the bf16 code. */
 template <class Rule>
 __device__ __forceinline__ eight update_eight(const update_job<Rule> &j, unsigned narrow,
                                               const row_place &at) {
@@ -107,7 +106,7 @@ __device__ __forceinline__ eight update_eight(const update_job<Rule> &j, unsigne
     return made[UPDATE_PARAM];
 }
 
-/* Bytes moved: each tensor read, and what changes written, once. Mixed: not all are fp32. */
+/* Reads each tensor once and writes the changed ones once. Mixed: some tensors are bf16. */
 template <class Rule, bool Mixed>
 __global__ void __launch_bounds__(ROW_THREADS, Mixed ? 2 : 4)
     rule_kernel(GRID_CONSTANT(job_list<update_job<Rule>>) list) {
@@ -118,7 +117,7 @@ __global__ void __launch_bounds__(ROW_THREADS, Mixed ? 2 : 4)
     update_eight<Rule>(j, Mixed ? j.narrow : 0, at);
 }
 
-/* The job that job_of makes of a call. No blocks for a call that the other kernel is for. */
+/* Fills the job of a call. Returns 0 blocks for a call that the other kernel (Mixed or not) handles. */
 template <class Rule, bool Mixed, class Args> static int64_t fill_rule(const Args &a, update_job<Rule> &j) {
     j = job_of(a);
     const view &p = j.t[UPDATE_PARAM];

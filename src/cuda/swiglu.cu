@@ -1,7 +1,6 @@
-/*
- * cuda/swiglu: SwiGLU forward and backward, alone or with quantized forms of what they make: then by tiles, which take the amax,
- * and cast what has its scale in time, while the numbers are in the cache. Bytes moved: inputs, outputs and codes once.
- */
+/* cuda/swiglu: SwiGLU forward and backward, alone or with quantized forms of what they make: then by tiles,
+   which take the amax, and cast what has its scale in time, while the numbers are in the cache. Bytes moved:
+   inputs, outputs and codes once. */
 #include "cuda/kernels.h"
 #include "cuda/tile.h"
 

@@ -1,8 +1,6 @@
-/*
- * cuda/tile: amax, scales and codes of a tensor that lies in memory or is just being made. A block has a tile of 128 x 128
- * elements in its registers, which all scale blocks divide or cover; what it finds of groups that reach beyond the tile it
- * raises with atomic operations, whose order does not matter to a maximum.
- */
+/* cuda/tile: amax, scales and codes of a tensor in memory, or of one that the kernel is producing. A block
+   holds a tile of 128 x 128 elements in registers. Scale blocks either divide the tile or cover it. Groups
+   that extend beyond the tile are raised with atomicMax, so their order does not matter. */
 #ifndef CUDA_TILE_H
 #define CUDA_TILE_H
 
@@ -12,14 +10,15 @@
 
 enum { TILE = 128, TILE_SHIFT = 7, TILE_THREADS = 256, OWN_ROWS = 8, TILE_WARPS = TILE_THREADS / 32 };
 
-/* A thread has rows [row, row + 8) and columns [column, column + 8) of the tile. A row of the tile lies in 16 threads, so a
-   load is of 256 neighbouring bytes of bf16, and a store of 128 codes. */
+/* A thread holds rows [row, row + 8) and columns [column, column + 8) of the tile. 16 threads hold a row of
+   the tile, so a load reads 256 contiguous bytes of bf16, and a store writes 128 contiguous codes. */
 struct tile_place {
     int64_t first_row, first_column; /* of the tile, in the tensor */
     int row, column;                 /* of this thread, in the tile */
 };
 
-/* In the tensor's block of that number; or in the grid's, where that is one tensor's. */
+/* Position of the tensor's block with that number; default: the grid's block, if the grid covers one
+   tensor. */
 __device__ __forceinline__ tile_place tile_place_of(int64_t block, int64_t columns) {
     unsigned across = (unsigned)((columns + TILE - 1) / TILE), b = (unsigned)block;
     return {(int64_t)(b / across) * TILE, (int64_t)(b % across) * TILE, (int)threadIdx.x / 16 * 8,
@@ -33,14 +32,15 @@ static inline int64_t tile_blocks(int64_t rows, int64_t columns) {
     return ((rows + TILE - 1) / TILE) * ((columns + TILE - 1) / TILE);
 }
 
-/* ---- the largest magnitudes ---- */
+/* ---- amax ---- */
 
-/* Of the tile: of 32 columns of a row, of 16 rows of a column, of a warp's elements. From these follow those of any group. */
+/* Partial maxima of a tile: of 32 columns of a row, of 16 rows of a column, of each warp. The amax of any
+   group follows from them. */
 struct tile_largest {
     uint32_t row[TILE][TILE / 32], column[TILE_WARPS][TILE], warp[TILE_WARPS];
 };
 
-/* Each entry is written by one thread; they are whole after a barrier. */
+/* One thread writes each entry. All are valid after a barrier. */
 template <ott_dtype D>
 __device__ __forceinline__ void find_largest(tile_largest &largest, const held<D> (&own)[OWN_ROWS],
                                              const tile_place &p) {
@@ -70,8 +70,8 @@ __device__ __forceinline__ void find_largest(tile_largest &largest, const held<D
     if (threadIdx.x % 32 == 0) largest.warp[threadIdx.x / 32] = of_thread;
 }
 
-/* The part within the tile of the group that begins at its row and column: 2^row_shift x 2^column_shift elements, of which one
-   is a single row or column, or both the tile. */
+/* Amax of the group's part in the tile, which begins at this row and column and has 2^row_shift x
+   2^column_shift elements: a part of one row, a part of one column, or the full tile. */
 __device__ __forceinline__ float largest_of_group(const tile_largest &largest, int row, int column,
                                                   int row_shift, int column_shift) {
     uint32_t most = 0;
@@ -88,18 +88,18 @@ __device__ __forceinline__ float largest_of_group(const tile_largest &largest, i
 
 /* ---- scales ---- */
 
-/* A use's groups in the tile have at most 2^shift rows and columns there. */
+/* log2 of the rows (or columns) that a use's group has in the tile. */
 __device__ __forceinline__ int tile_shift(int shift) {
     return shift < TILE_SHIFT ? shift : TILE_SHIFT;
 }
 
-/* The scales of a tile's groups, [group along rows][group along columns]. */
+/* Scales of a tile's groups, [group along rows][group along columns]. */
 struct tile_scales {
     float of[TILE * TILE / 32];
 };
 
-/* One group: its amax, its scale. Of the tiles that a group lies in the first one stores its scale; the others make it of what
-   it is made of, so that none waits for another. */
+/* Settles the amax and scale of one group. If a group spans several tiles, only the first tile stores the
+   scale. The other tiles recompute it, so that no tile waits for another. */
 __device__ __forceinline__ float settle_group(const quantize_use &u, const tile_largest &largest,
                                               const tile_place &p, int row, int column) {
     int64_t group = quantize_group(u, p.first_row + row, p.first_column + column);
@@ -135,7 +135,7 @@ __device__ __forceinline__ void settle_use(tile_scales &scales, const quantize_u
 
 /* ---- codes ---- */
 
-/* The scales of eight neighbours in a row of the tile. */
+/* Scales of eight neighbours in a row of the tile. */
 __device__ __forceinline__ eight scales_at(const tile_scales &scales, const quantize_use &u, int row,
                                            int column) {
     int row_shift = tile_shift(u.row_shift), column_shift = tile_shift(u.column_shift);
@@ -146,7 +146,7 @@ __device__ __forceinline__ eight scales_at(const tile_scales &scales, const quan
     return s;
 }
 
-/* The codes of a thread's eight rows. */
+/* Codes of a thread's eight rows. */
 struct own_codes {
     uint2 row[OWN_ROWS];
 };
@@ -176,8 +176,9 @@ __device__ __forceinline__ void store_rows(const quantize_codes &to, const own_c
         if (row + k < rows) store_codes8(to.data + (row + k) * to.ld + column, codes.row[k], count, whole);
 }
 
-/* The transposed tile: TILE columns of 16 units of 8 rows. Unit u of column c lies at u ^ (c / 8): the 16 threads that
-   store, 8 columns apart, and the 16 that load a column meet in no bank. */
+/* Transposed tile: TILE columns of 16 units; a unit is 8 rows. Unit u of column c is stored at u ^ (c / 8),
+   so that neither the stores (16 threads, 8 columns apart) nor the loads (16 threads, one column) have bank
+   conflicts. */
 struct transposed_tile {
     uint2 unit[TILE][TILE / 8];
 };
@@ -185,7 +186,7 @@ struct transposed_tile {
 __device__ __forceinline__ void keep_transposed(transposed_tile &tile, const own_codes &codes,
                                                 const tile_place &p) {
     const uint2(&r)[OWN_ROWS] = codes.row;
-    uint32_t top[8], bottom[8]; /* rows 0 to 3 and 4 to 7 of each column */
+    uint32_t top[8], bottom[8]; /* rows 0 to 3 and rows 4 to 7 of each column */
     transpose4({r[0].x, r[1].x, r[2].x, r[3].x}, top);
     transpose4({r[0].y, r[1].y, r[2].y, r[3].y}, top + 4);
     transpose4({r[4].x, r[5].x, r[6].x, r[7].x}, bottom);
@@ -195,7 +196,7 @@ __device__ __forceinline__ void keep_transposed(transposed_tile &tile, const own
         tile.unit[p.column + i][p.row / 8 ^ p.column / 8] = make_uint2(top[i], bottom[i]);
 }
 
-/* A column's 128 codes by 16 threads. */
+/* Stores the codes of each column with 16 threads. */
 __device__ __forceinline__ void store_transposed(const quantize_codes &to, const transposed_tile &tile,
                                                  const tile_place &p, int64_t rows, int64_t columns) {
     int unit = threadIdx.x % 16;
@@ -207,8 +208,8 @@ __device__ __forceinline__ void store_transposed(const quantize_codes &to, const
                          whole);
 }
 
-/* Barriers part the tile's filling from its reading, and from that of the codes before: which the first one does, needed from a
-   tile's second transposed copy on. */
+/* Two barriers per transposed copy: the first ends the reads of the previous copy, the second ends the writes
+   of this one. */
 __device__ __forceinline__ void store_copies(const quantize_use &u, const own_codes &codes,
                                              const tile_place &p, int64_t rows, int64_t columns) {
     SHARED(tile, transposed_tile);
@@ -226,7 +227,7 @@ __device__ __forceinline__ void store_copies(const quantize_use &u, const own_co
 
 /* ---- a pass ---- */
 
-/* Each use's work on the tile. */
+/* Does each use's work on the tile. */
 template <ott_dtype D>
 __device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], const quantize_uses &uses,
                                               const tile_place &p, int64_t rows, int64_t columns) {
@@ -244,7 +245,7 @@ __device__ __forceinline__ void quantize_tile(const held<D> (&own)[OWN_ROWS], co
     }
 }
 
-/* The same on the tile of x, which is in memory. */
+/* Loads a tile of x from memory and does each use's work on it. */
 template <ott_dtype D>
 __device__ __forceinline__ void quantize_loaded(const view &x, const quantize_uses &uses,
                                                 const tile_place &p) {
@@ -257,7 +258,7 @@ __device__ __forceinline__ void quantize_loaded(const view &x, const quantize_us
     quantize_tile(own, uses, p, x.rows, x.columns);
 }
 
-/* Tensors in memory. */
+/* Quantizes tensors in memory. */
 struct pass_job {
     view x;
     quantize_uses uses;
@@ -270,9 +271,10 @@ __global__ void __launch_bounds__(TILE_THREADS, D == OTT_F32 ? 1 : 2)
     quantize_loaded<D>(j.x, j.uses, tile_place_of(place.block, j.x.columns));
 }
 
-/* What a source S is: of dtype S::dtype, it makes S::outputs tensors of rows x columns, each with its uses; make_eight(source,
-   row, column) stores eight neighbours of each in `made`, where they are not there already. Registers have no room for what
-   is made beside what that takes: it comes back from where this very thread has stored it, which is the cache. */
+/* Source S produces S::outputs tensors of dtype S::dtype and of rows x columns; source.made and source.uses
+   are per tensor. make_eight(source, row, column) stores eight neighbours of each in `made`, unless they are
+   there already. Registers cannot hold both inputs and results. So the thread reads its own results back,
+   from the cache. */
 template <class S>
 __global__ void __launch_bounds__(TILE_THREADS, S::dtype == OTT_F32 ? 1 : 2) tile_kernel(S source) {
     tile_place p = tile_place_of(source.columns);

@@ -1,8 +1,6 @@
-/*
- * cuda/view: matrices as kernels see them: views of tensors, and eight neighbours of a row at a time, widened to fp32.
- * Loads and stores are of 16 bytes where the matrix lies so that they can be, else number by number, so any leading
- * dimension and any beginning will do. Conversions are the hardware's, which are fp8/cast's bit for bit.
- */
+/* cuda/view: views of matrices for kernels, which process eight neighbours of a row at a time, widened to
+   fp32. Loads and stores have 16 bytes if the rows are aligned, otherwise one element, so any address and
+   leading dimension work. Conversions are the hardware's and match fp8/cast bit for bit. */
 #ifndef CUDA_VIEW_H
 #define CUDA_VIEW_H
 
@@ -14,20 +12,20 @@
 struct view {
     void *data;
     int64_t rows, columns, ld;
-    bool vectors; /* each row begins at 16 bytes */
+    bool vectors; /* every row is 16-byte aligned */
 };
 
 static inline bool view_is_aligned(const void *data, int64_t row_bytes, uintptr_t bytes) {
     return (uintptr_t)data % bytes == 0 && row_bytes % (int64_t)bytes == 0;
 }
-/* t NULL: a view of nothing, whose data is NULL. */
+/* View of a tensor; data is NULL if t is NULL. */
 static inline view view_of(const tensor *t) {
     if (!t) return {};
     int64_t size = t->dtype == OTT_F32 ? 4 : 2, row_bytes = t->rows == 1 ? 0 : t->ld * size;
     return {t->data, t->rows, t->columns, t->ld, view_is_aligned(t->data, row_bytes, 16)};
 }
 
-/* One row each, where all that are there lie dense. */
+/* Turns each view into one row if all of them are dense. Views without data are ignored. */
 template <class... V> static inline void view_flatten(V &...v) {
     bool dense = (... && (!v.data || v.ld == v.columns || v.rows == 1));
     if (dense) (..., (v = {v.data, 1, v.rows * v.columns, v.rows * v.columns, (uintptr_t)v.data % 16 == 0}));
@@ -38,7 +36,7 @@ template <int N> static inline void view_flatten(view (&v)[N]) {
     for (int k = 0; k < N && dense; k++) view_flatten(v[k]);
 }
 
-/* `statement` with D the constant that dtype d is. */
+/* Runs a statement with D as the compile-time constant of dtype d. */
 #define WITH_DTYPE(d, D, ...)                                                                                \
     switch (d) {                                                                                             \
     case OTT_BF16: {                                                                                         \
@@ -58,7 +56,7 @@ template <int N> static inline void view_flatten(view (&v)[N]) {
     }                                                                                                        \
     }
 
-/* The same for the formats of a state: fp32 and bf16. */
+/* Same, for optimizer state formats: fp32 and bf16. */
 #define WITH_STATE(d, D, ...)                                                                                \
     if ((d) == OTT_BF16) {                                                                                   \
         constexpr ott_dtype D = OTT_BF16;                                                                    \
@@ -68,7 +66,7 @@ template <int N> static inline void view_flatten(view (&v)[N]) {
         __VA_ARGS__;                                                                                         \
     }
 
-/* ---- one number ---- */
+/* ---- one element ---- */
 
 template <ott_dtype D> struct stored { using type = uint16_t; };
 template <> struct stored<OTT_F32> { using type = float; };
@@ -89,7 +87,7 @@ template <ott_dtype D> __device__ __forceinline__ typename stored<D>::type round
     else
         return __half_as_ushort(__float2half_rn(x));
 }
-/* x as it is when it was stored and loaded. */
+/* x rounded to D and widened again. */
 template <ott_dtype D> __device__ __forceinline__ float as_stored(float x) {
     return widened<D>(rounded<D>(x));
 }
@@ -116,7 +114,7 @@ __device__ __forceinline__ eight eight_of(float x) {
     return {{x, x, x, x, x, x, x, x}};
 }
 
-/* The same as they are stored, in half the registers where they are narrow. */
+/* Eight neighbours as stored: half the registers for 16-bit formats. */
 template <ott_dtype D> struct held { uint32_t word[D == OTT_F32 ? 8 : 4]; };
 
 template <ott_dtype D> __device__ __forceinline__ float number(const held<D> &h, int i) {
@@ -143,8 +141,8 @@ template <ott_dtype D> __device__ __forceinline__ eight widened(const held<D> &h
     return e;
 }
 
-/* Columns [column, column + 8) of a row, those before `end`: the others are 0 and are not stored. column is a multiple of
-   8 after where the row's vectors begin. */
+/* Columns [column, column + 8) of a row. Columns from `end` on read as 0 and are not stored. `column` must be
+   a multiple of 8. */
 template <ott_dtype D>
 __device__ __forceinline__ held<D> hold8(const view &v, int64_t row, int64_t column, int64_t end) {
     const typename stored<D>::type *from = number_at<D>(v, row, column);
@@ -174,7 +172,7 @@ __device__ __forceinline__ eight load8(const view &v, int64_t row, int64_t colum
 template <ott_dtype D> __device__ __forceinline__ eight load8(const view &v, int64_t row, int64_t column) {
     return load8<D>(v, row, column, v.columns);
 }
-/* At an address that is a multiple of 16. What would be an assignment the compiler takes apart into four stores. */
+/* Stores 16 bytes at a 16-byte-aligned address. The compiler would split an assignment into four stores. */
 __device__ __forceinline__ void store16(uint4 *to, uint4 u) {
 #ifdef __CUDACC__
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(u.x),
@@ -215,9 +213,9 @@ __device__ __forceinline__ void store8(const view &v, int64_t row, int64_t colum
     store8<D>(v, row, column, v.columns, e);
 }
 
-/* ---- which of a matrix a block has ---- */
+/* ---- which columns a block processes ---- */
 
-/* A row is cut into pieces of ROW_PIECE columns, eight to a thread. */
+/* A row is split into pieces of ROW_PIECE columns, eight per thread. */
 enum { ROW_THREADS = 256, ROW_PIECE = 8 * ROW_THREADS };
 
 static inline int64_t view_row_pieces(int64_t columns) {
@@ -226,7 +224,8 @@ static inline int64_t view_row_pieces(int64_t columns) {
 struct row_place {
     int64_t row, column;
 };
-/* This thread's eight columns, in the matrix's block of that number; or in the grid's, where that is one matrix's. */
+/* This thread's eight columns in the matrix's block with that number; default: the grid's block, if the grid
+   covers one matrix. */
 __device__ __forceinline__ row_place row_place_of(int64_t block, int64_t columns) {
     unsigned pieces = (unsigned)((columns + ROW_PIECE - 1) / ROW_PIECE);
     return {(unsigned)block / pieces,
@@ -236,9 +235,9 @@ __device__ __forceinline__ row_place row_place_of(int64_t columns) {
     return row_place_of(blockIdx.x, columns);
 }
 
-/* ---- eight neighbours in fp32 or, `narrow`, in bf16, as is known at run time ---- */
+/* ---- eight neighbours in fp32 or (`narrow`) bf16, chosen at run time ---- */
 
-/* As they are stored: widened when they are wanted, so that the loads of several matrices wait for none of them. */
+/* Returns them as stored. They are widened at their use, so that loads of several matrices overlap. */
 __device__ __forceinline__ held<OTT_F32> hold8_state(const view &v, bool narrow, const row_place &at) {
     if (!narrow) return hold8<OTT_F32>(v, at.row, at.column, v.columns);
     held<OTT_BF16> stored = hold8<OTT_BF16>(v, at.row, at.column, v.columns);
@@ -261,7 +260,8 @@ __device__ __forceinline__ void store8_state(const view &v, bool narrow, const r
 
 /* ---- launches ---- */
 
-/* LAUNCH of `blocks` blocks in a row, from a function that returns cudaError_t; no blocks, no launch. */
+/* Launches a one-dimensional grid of `blocks` blocks, from a function that returns cudaError_t. Does nothing
+   if blocks is 0. */
 #define LAUNCH_BLOCKS(kernel, blocks, threads, stream, ...)                                                  \
     do {                                                                                                     \
         int64_t blocks_ = (blocks);                                                                          \
@@ -269,14 +269,14 @@ __device__ __forceinline__ void store8_state(const view &v, bool narrow, const r
         if (blocks_ > 0) LAUNCH(kernel, dim3((unsigned)blocks_), threads, stream, __VA_ARGS__);              \
     } while (0)
 
-/* The same for a kernel that goes by row_place. */
+/* Same, for a kernel that uses row_place. */
 #define LAUNCH_ROWS(kernel, rows, columns, stream, ...)                                                      \
     LAUNCH_BLOCKS(kernel, (rows)*view_row_pieces(columns), ROW_THREADS, stream, __VA_ARGS__)
 
 /* ---- sixteen lanes ---- */
 
-/* SUM16 of a half warp whose thread l has lane l's sum; the total to all of them. Addition commutes, so each thread gets
-   lane[i] + lane[i + step] whichever of the two it is. */
+/* SUM16 over each half warp, whose thread l holds lane l's sum; all threads get the total. Addition commutes,
+   so each thread computes lane[i] + lane[i + step]. */
 __device__ __forceinline__ float fold16(float lane) {
 #pragma unroll
     for (int step = 8; step >= 1; step /= 2) lane = lane + __shfl_xor_sync(0xffffffffu, lane, step);
