@@ -14,8 +14,9 @@ int verb_doctor(int argc, char **argv) {
     const command c = {
         .name = "doctor",
         .synopsis = "",
-        .about = "Looks for the CUDA backend, driver, GPUs and libraries. Prints what was found and how to\n"
-                 "install what is missing. Exit code 1: something is missing."};
+        .about =
+            "Looks for the CUDA backend, driver, GPUs and libraries. Prints each part that was found, and\n"
+            "how to install the missing ones. Exit code 1: a part is missing."};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_CONTINUE) return code;
     ott_context *context;

@@ -5,10 +5,10 @@
 #include <string.h>
 
 static const char about[] =
-    "Estimates what the configuration FILE needs and how fast it trains: parameters, memory,\n"
+    "Estimates the memory and speed of the configuration FILE: parameters, memory by kind,\n"
     "time by kind of work, communication, tokens/s and MFU, and where FP8 pays off. FILE and\n"
     "--section.key=value are as in ottava train. Nothing is started: data, device and other\n"
-    "ranks may be missing. The memory is that of train's dry run. Exit code 1: the run does\n"
+    "ranks may be missing. The memory comes from train's dry run. Exit code 1: the run does\n"
     "not fit; the plan then names settings that would help.";
 
 /* Moves the arguments of the configuration to `rest` and plan's own options to the front of argv. */

@@ -11,7 +11,7 @@ int verb_recipes(int argc, char **argv) {
         .synopsis = "[options]",
         .about =
             "Lists the FP8 recipes: how each stores input, weight and grad_output of a linear layer for its\n"
-            "GEMMs, how scales are computed, what is kept for the backward pass, which devices can run it.\n"
+            "GEMMs, its scales, the tensors kept for the backward pass, and the devices that can run it.\n"
             "An entry is the format (e4m3, e5m2, or high for the activation format), what shares a scale\n"
             "(default: tensor) and the scale's rule. The same words set single operands:\n"
             "ottava train ... --float8.input=\"e4m3 1x128 pow2\".",

@@ -190,8 +190,8 @@ static bool is_key(const char *reason) {
     return memchr(reason, '.', word) != NULL;
 }
 
-/* Appends "a, b.* (only with distributed.pp)". The rows of ignored_keys.def stand for all keys that they
-   cover. */
+/* Appends "a, b.* (only with distributed.pp)". Prints the rows of ignored_keys.def, not the single
+   keys. */
 static void append_inert(const config *cfg, str *out, const diagnostic *r) {
     const char *shown = r->where;
     int more = 0;

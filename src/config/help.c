@@ -22,7 +22,7 @@ static void help_state(const config_key *key, str *out) {
     if (key->state == STATE_LATER) str_printf(out, "      refused: %s\n", key->reason);
     if (key->state == STATE_INSTEAD) str_printf(out, "      controls PyTorch only; Ottava %s\n", key->reason);
     if (key->state == STATE_WITH)
-        str_printf(out, "      takes effect only with %s, which Ottava does not have\n", key->reason);
+        str_printf(out, "      has an effect only with %s, which Ottava does not support\n", key->reason);
 }
 
 static void help_key(const config_key *key, str *out) {

@@ -30,7 +30,7 @@ static ott_status add_rule(tree_builder *b, node *list, const node *rule, const 
     const node *match = tree_child(rule, "match"), *recipe = tree_child(rule, "recipe");
     if (!match || !recipe || !is_text(match) || !is_text(recipe))
         return status_fail(OTT_ERR_CONFIG,
-                           "%s: a rule is a text match and a text recipe: match = \"model.layers.0.*\", "
+                           "%s: a rule needs the texts match and recipe: match = \"model.layers.0.*\", "
                            "recipe = \"bf16\"",
                            where);
     TRY(arena_printf(b->memory, &text, "%s=%s", match->text, recipe->text));
@@ -51,7 +51,7 @@ static ott_status add_dataset(tree_builder *b, node *list, const node *dataset, 
                            hub->text);
     if (!path || !is_text(path) || !*path->text || (weight && !weight->text))
         return status_fail(OTT_ERR_CONFIG,
-                           "%s: a dataset is a text path and a number weight: path = "
+                           "%s: a dataset needs a text path and a number weight: path = "
                            "\"tokens/web\", weight = 0.7",
                            where);
     const node *name = tree_child(dataset, "name");
@@ -82,7 +82,7 @@ static ott_status add_phase(tree_builder *b, node *list, const node *phase, cons
     if ((start && !start->text) || (scale && !scale->text) || (weights && weights->kind != NODE_TABLE))
         return status_fail(
             OTT_ERR_CONFIG,
-            "%s: a phase is a number start_step, a table dataset_weights and a number lr_scale: "
+            "%s: a phase has a number start_step, a table dataset_weights and a number lr_scale: "
             "start_step = 10000, dataset_weights = {web = 0.3}, lr_scale = 0.5",
             where);
     TRY(arena_printf(b->memory, &text, "%s", start ? start->text : "0"));
@@ -101,7 +101,7 @@ static ott_status append_specs(arena *memory, const node *specs, const char **te
         if (!module || !is_text(module) || strchr(module->text, ' ') ||
             (state && !value_bool(state, &frozen)))
             return status_fail(OTT_ERR_CONFIG,
-                               "%s: a spec is a text module and a boolean frozen: module = \"lm_head\", "
+                               "%s: a spec has a text module and a boolean frozen: module = \"lm_head\", "
                                "frozen = true",
                                where);
         if (frozen) TRY(arena_printf(memory, text, "%s %s", *text, module->text));
@@ -116,7 +116,7 @@ static ott_status add_freeze_entry(tree_builder *b, node *list, const node *entr
     TRY(check_fields(entry, "entry", "start_step and specs", fields, 2, where));
     const node *start = tree_child(entry, "start_step"), *specs = tree_child(entry, "specs");
     if (!start || !start->text || (specs && specs->kind != NODE_LIST))
-        return status_fail(OTT_ERR_CONFIG, "%s: an entry is a number start_step and a list specs of tables",
+        return status_fail(OTT_ERR_CONFIG, "%s: an entry has a number start_step and a list of tables specs",
                            where);
     TRY(arena_printf(b->memory, &text, "%s", start->text));
     if (specs) TRY(append_specs(b->memory, specs, &text, where));

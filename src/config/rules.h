@@ -10,8 +10,8 @@
 #include "config/table.h"
 #include "config/tree.h"
 
-/* Replaces *value by its list of texts if `key` is one of these keys and *value has tables. Leaves other
-   values unchanged. `where` begins the error message. */
+/* Replaces *value by its list of texts if `key` is such a key and *value has tables. Leaves other values
+   unchanged. `where` begins the error message. */
 ott_status rules_read(arena *memory, const config_key *key, const node **value, const char *where);
 
 #endif

@@ -194,11 +194,11 @@ static void test_wrong_rules(void **state) {
         "float8.module = [a table]: unknown key matsh in a rule, which has match and recipe; did you mean "
         "match?",
         NULL);
-    case_bad(c, ".toml", FP8 "[[float8.module]]\nmatch = \"x\"\n", "a rule is a text match and a text recipe",
+    case_bad(c, ".toml", FP8 "[[float8.module]]\nmatch = \"x\"\n", "a rule needs the texts match and recipe",
              NULL);
-    case_bad(c, ".toml", FP8 "[[float8.module]]\n", "a rule is a text match", NULL);
-    case_bad(c, ".toml", FP8 "[[float8.module]]\nmatch = 5\nrecipe = \"bf16\"\n", "a rule is a text match",
-             NULL);
+    case_bad(c, ".toml", FP8 "[[float8.module]]\n", "a rule needs the texts match", NULL);
+    case_bad(c, ".toml", FP8 "[[float8.module]]\nmatch = 5\nrecipe = \"bf16\"\n",
+             "a rule needs the texts match", NULL);
     case_bad(c, ".toml", FP8 "module = [{match = \"x\", recipe = \"bf16\"}, 5]\n", "must be a list of texts",
              NULL);
     case_bad(c, ".toml", FP8 "module = [[\"x\"]]\n", "must be a list of texts", NULL);
@@ -207,7 +207,7 @@ static void test_wrong_rules(void **state) {
     case_bad(c, ".toml", FP8 "filter_fqns = [{match = \"x\", recipe = \"bf16\"}]\n",
              "must be a list of texts", NULL);
     case_bad(c, ".yaml", "float8:\n  module:\n    - match: [a]\n      recipe: bf16\n",
-             "a rule is a text match", NULL);
+             "a rule needs the texts match", NULL);
 }
 
 /* ---- scales that are rounded, or not ---- */
