@@ -5,15 +5,14 @@
                             [--batch 1] [--seq-len 8192] [--steps 5] [--warmup 3] [--checkpoint]
                             [--seconds 540] [--peak-tflops N] [--device cuda|cpu]
 
-Each case is a process of its own and one JSON line, appended to FILE; a case that fails is a result whose status says
-why. The weights are random and every step trains on the same random tokens, so the loss must fall.
+Each case runs in its own process and appends one JSON line to FILE. If a case fails, its status gives the reason.
+The weights are random, and every step trains on the same random tokens, so the loss must fall.
 
 --state fp32   fp32 parameters, gradients and AdamW moments, activations in bf16 (autocast)
---state bf16   all of them bf16
+--state bf16   all in bf16
 
-Blocks are compiled one by one, and the loss with them: the compiled loss reads the bf16 logits [B,T,vocab] as they are,
-computes in fp32 and writes a bf16 gradient, so no fp32 copy of the logits exists. Without a compiler (bf16_eager)
-PyTorch makes several. The head is never converted to float8, as in torchtitan. On a CPU float8 is emulated.
+Blocks and the loss are compiled separately. The compiled loss reads bf16 logits [B,T,vocab], computes in fp32 and
+writes a bf16 gradient, so no fp32 copy of the logits exists. Without a compiler (bf16_eager) PyTorch makes several. The head is never converted to float8, as in torchtitan. On a CPU float8 is emulated.
 """
 import argparse
 import contextlib

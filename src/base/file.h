@@ -58,9 +58,9 @@ ott_status file_refuse_gguf(const char *path);
 /* Writes a file under a temporary name, with buffering. `path` appears or changes only at
    file_writer_commit. */
 typedef struct file_writer file_writer;
-ott_status file_writer_open(mem *account, const char *path, file_writer **out); /* as file_write_atomic */
-ott_status file_writer_open_output(mem *account, const char *path,
-                                   file_writer **out); /* as file_write_output */
+/* Open a file as file_write_atomic or file_write_output do. */
+ott_status file_writer_open(mem *account, const char *path, file_writer **out);
+ott_status file_writer_open_output(mem *account, const char *path, file_writer **out);
 ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes);
 /* Opens a file that several processes write together, each its own bytes, in place, in a staged folder.
    file_writer_skip skips other processes' bytes. file_writer_abandon leaves the file, to be removed with the
@@ -85,11 +85,11 @@ void file_staging_name(const char *path, char out[FILE_STAGING_NAME]);
 typedef struct file_reader {
     int descriptor;
     int64_t bytes;
-    const char *path;
-} file_reader; /* path: borrowed */
+    const char *path; /* not owned */
+} file_reader;
 ott_status file_reader_open(const char *path, file_reader *out);
-ott_status file_reader_read(const file_reader *r, int64_t offset, void *data,
-                            int64_t bytes); /* an error if fewer bytes are read */
+/* Reads `bytes` at `offset`. An error if the file ends before. */
+ott_status file_reader_read(const file_reader *r, int64_t offset, void *data, int64_t bytes);
 void file_reader_close(file_reader *r);
 /* Copies the file `from` to path, with a file_writer. */
 ott_status file_copy(mem *account, const file_reader *from, const char *path);

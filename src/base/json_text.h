@@ -1,5 +1,4 @@
-/* base/json_text: parses JSON with jansson, and tells invalid text from a lack of memory, which jansson does
-   not. */
+/* base/json_text: parses JSON with jansson. Distinguishes invalid text from a lack of memory, unlike jansson. */
 #ifndef BASE_JSON_TEXT_H
 #define BASE_JSON_TEXT_H
 

@@ -22,12 +22,12 @@ static FILE *open_file(const reading *r, const char *path) {
     return fopen(full, "r");
 }
 
-/* Takes a limit of `left` of `whole` bytes if it is the smallest so far. */
-static void offer(const reading *r, int64_t left, int64_t whole, const char *of) {
+/* Takes a limit of `left` of `total` bytes if it is the smallest so far. */
+static void offer(const reading *r, int64_t left, int64_t total, const char *of) {
     if (left < 0) left = 0;
     if (left >= r->smallest->left) return;
     r->smallest->left = left;
-    r->smallest->whole = whole;
+    r->smallest->total = total;
     snprintf(r->smallest->of, sizeof r->smallest->of, "%s", of);
 }
 
@@ -185,7 +185,7 @@ static void read_process(reading *r, int64_t counted) {
 
 void limit_read_below(const char *root, int64_t counted, memory_limit *out) {
     reading r = {.root = root, .smallest = out};
-    *out = (memory_limit){.left = INT64_MAX, .whole = INT64_MAX};
+    *out = (memory_limit){.left = INT64_MAX, .total = INT64_MAX};
     read_process(&r, counted);
     read_machine(&r);
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) read_cgroups(&r, &versions[i]);
@@ -198,11 +198,11 @@ void limit_read(int64_t counted, memory_limit *out) {
 }
 
 const char *limit_text(const memory_limit *l, char out[LIMIT_TEXT]) {
-    char left[SIZE_TEXT], whole[SIZE_TEXT];
+    char left[SIZE_TEXT], total[SIZE_TEXT];
     if (l->left == INT64_MAX)
         snprintf(out, LIMIT_TEXT, "nothing is known of what this machine has");
     else
         snprintf(out, LIMIT_TEXT, "%s of the %s of %s are left", size_text(l->left, left),
-                 size_text(l->whole, whole), l->of);
+                 size_text(l->total, total), l->of);
     return out;
 }

@@ -8,7 +8,7 @@
 
 typedef struct memory_limit {
     int64_t left;  /* bytes that can still be allocated; INT64_MAX: no known limit */
-    int64_t whole; /* total bytes of the limit */
+    int64_t total; /* total bytes of the limit */
     char of[192];  /* its owner: "this machine", "the cgroup /sys/fs/cgroup/job" */
 } memory_limit;
 

@@ -17,13 +17,13 @@ static ott_status run_cast(bench *b, const activation *e) {
 }
 
 /* One row of the output: the quantized copies of an input in training. */
-typedef struct quantize_form {
+typedef struct quantized_copy {
     const char *what, *recipe;
     bool rowwise_only; /* without the copy for grad_weight */
     quantize_op op;
-} quantize_form;
+} quantized_copy;
 
-static const quantize_form forms[] = {
+static const quantized_copy copies[] = {
     {"cast, scale given", "tensorwise", false, run_cast},
     {"one scale", "tensorwise", false, run_quantize},
     {"row scales", "rowwise", true, run_quantize},
@@ -32,7 +32,7 @@ static const quantize_form forms[] = {
     {"1x128 blocks, both ways", "block", false, run_quantize},
     {"1x32 blocks, both ways", "mxfp8", false, run_quantize},
 };
-enum { FORMS = sizeof forms / sizeof *forms };
+enum { COPIES = sizeof copies / sizeof *copies };
 
 typedef struct quantize_state {
     activation e;
@@ -52,16 +52,16 @@ static double bytes_of(const quantize_state *s) {
     return (double)tensor_count(s->e.t) * (double)(dtype_bytes(s->e.t.dtype) + uses);
 }
 
-static ott_status open_activation(bench *b, const quantize_form *f, bench_matrix size, const tensor *x,
+static ott_status open_activation(bench *b, const quantized_copy *f, bench_matrix size, const tensor *x,
                                   activation *e) {
     activation_specs specs = {.count = 1, .spec = {recipe_find(f->recipe)->input}};
     plan_buffer none = PLAN_NONE;
     tensor view = tensor_matrix(x->data, x->dtype, size.rows, size.columns);
     if (f->rowwise_only) specs.spec[0].columnwise.format = x->dtype;
-    return activation_adopt(&b->cx, "FP8 form", view, &none, &specs, e);
+    return activation_adopt(&b->cx, "quantized copy", view, &none, &specs, e);
 }
 
-static ott_status add_case(bench *b, const quantize_form *f, bench_matrix size, const tensor *x) {
+static ott_status add_case(bench *b, const quantized_copy *f, bench_matrix size, const tensor *x) {
     void *memory;
     TRY(bench_alloc(b, sizeof(quantize_state), &memory));
     quantize_state *s = memory;
@@ -81,8 +81,8 @@ static ott_status add_quantizers(bench *b) {
         bench_matrix size = s->matrix[m];
         tensor x[SOURCES];
         for (int d = 0; d < SOURCES; d++) TRY(bench_tensor(b, sources[d], size.rows, size.columns, &x[d]));
-        for (int f = 0; f < FORMS; f++)
-            for (int d = 0; d < SOURCES; d++) TRY(add_case(b, &forms[f], size, &x[d]));
+        for (int f = 0; f < COPIES; f++)
+            for (int d = 0; d < SOURCES; d++) TRY(add_case(b, &copies[f], size, &x[d]));
     }
     return OTT_OK;
 }

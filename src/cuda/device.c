@@ -80,7 +80,7 @@ static void read_memory(const device *d, device_memory *out) {
     if (cudaMemGetInfo(&left, &total) != cudaSuccess) cudaGetLastError();
     int64_t room = (int64_t)left + read_slack(c) - DEVICE_RESERVED;
     *out = (device_memory){.total = (int64_t)total,
-                           .room = {.left = room > 0 ? room : 0, .whole = (int64_t)total}};
+                           .room = {.left = room > 0 ? room : 0, .total = (int64_t)total}};
     snprintf(out->room.of, sizeof out->room.of, "%.128s", c->properties.name);
 }
 

@@ -279,8 +279,9 @@ static ott_status check_blocks(const gemm_operands *o) {
     bool mixed = granularity_is_block(a) != granularity_is_block(b) ||
                  (a == GRANULARITY_1X32) != (b == GRANULARITY_1X32);
     if (mixed)
-        return status_fail(OTT_ERR_CONFIG, "%s and %s (%s GEMM): grain must cut the contraction alike",
-                           o->name[0], o->name[1], o->gemm);
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s and %s (%s GEMM): both grains must split K into the same blocks", o->name[0],
+                           o->name[1], o->gemm);
     return OTT_OK;
 }
 

@@ -67,7 +67,7 @@ static void put_machine(void) {
 
 static void check(const memory_limit *l, int64_t left_mib, int64_t whole_mib, const char *of) {
     assert_int_equal(l->left, left_mib * MIB);
-    assert_int_equal(l->whole, whole_mib * MIB);
+    assert_int_equal(l->total, whole_mib * MIB);
     assert_string_equal(l->of, of);
 }
 

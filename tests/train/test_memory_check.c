@@ -239,7 +239,7 @@ static int64_t room_of_other; /* bytes */
 static void read_little_memory(const device *d, device_memory *out) {
     (void)d;
     *out = (device_memory){.total = room_of_other,
-                           .room = {.left = room_of_other, .whole = room_of_other, .of = "a small GPU"}};
+                           .room = {.left = room_of_other, .total = room_of_other, .of = "a small GPU"}};
 }
 
 static mem_stats take_nothing(const device *d) {
