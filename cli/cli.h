@@ -1,6 +1,6 @@
 /*
- * cli: declarations shared by the program's verbs. The program uses only the public API. Each verb is one
- * file with one function; main.c has the table of verbs.
+ * cli: declarations shared by the program's verbs. The program uses only the public API, bench/bench.h,
+ * plan/plan.h and plan/doctor.h. Each verb is one file with one function; main.c has the table of verbs.
  *
  * Exit codes: 0 done, 1 the run failed, 2 bad input (ott_status_exit_code), 128 + N if signal N ended the
  * program early (SIGPIPE if the reader of a training's output went away). Errors are printed as one line

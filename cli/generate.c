@@ -223,7 +223,7 @@ int verb_generate(int argc, char **argv) {
         .about = "Continues a text with the newest model of a run folder or with one checkpoint\n"
                  "(RUN_DIR/checkpoints/step-N), in its training precision, or with a Hugging Face folder,\n"
                  "in bf16 unless --precision is given. The context is train.seq_len tokens (2048 for a\n"
-                 "Hugging Face folder); if the text becomes longer, the newer half of it. Ids without a\n"
+                 "Hugging Face folder); if the text becomes longer, its newer half. Ids without a\n"
                  "token in the tokenizer are never chosen.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
