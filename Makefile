@@ -1,14 +1,14 @@
-# The short way to everything; CMakePresets.json holds the settings. Each target installs the packages it lacks first
-# (tools/setup.sh; SETUP=: skips that).
+# Targets for common tasks; CMakePresets.json has the settings. Each target first installs missing packages
+# (tools/setup.sh; SETUP=: skips this).
 #
 #   make build      the library and the program, in build/release
-#   make test       builds and passes every test
+#   make test       builds and runs all tests
 #   make demo       trains on real text in bf16 and in fp8 and compares (TEXT=file: on your own text)
 #   make bench      measures the speed of the kernels
 #   make cuda       the CUDA backend, and its tests on the CPU (needs the CUDA toolkit)
 #   make install    into PREFIX (/usr/local), below DESTDIR if given
-#   make uninstall  removes what `make install` with the same PREFIX and DESTDIR put there
-#   make format     lays out the source
+#   make uninstall  removes the files of `make install`, with the same PREFIX and DESTDIR
+#   make format     formats the source
 #   make clean      removes build/ (not runs/)
 
 PREFIX ?= /usr/local
@@ -20,7 +20,7 @@ MAKEFLAGS += --no-print-directory
 
 configure = cmake --preset release
 compile = cmake --build --preset release --parallel $(JOBS)
-# What was installed into PREFIX, a file a line.
+# The installed files, one a line.
 installed = build/release/installed$(subst /,-,$(abspath $(PREFIX))).txt
 
 .PHONY: build test demo cuda bench install uninstall format clean

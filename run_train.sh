@@ -1,11 +1,11 @@
 #!/bin/sh
-# Trains on several ranks of this machine: torchtitan's habit. It only calls mpirun.
+# Trains on several ranks of this machine, with the variables of torchtitan's script. Calls mpirun.
 #
 #   NGPU=4 CONFIG_FILE=configs/debug.toml ./run_train.sh --train.mixed_precision=fp8
 #   NGPU=2 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.dataset_path=corpus.jsonl --model.hf_assets_path=FOLDER
 #
-# NGPU: ranks (8). CONFIG_FILE: a configuration file. MODULE and CONFIG: one of torchtitan's configurations of 2026, which
-# configs/titan has. Without any of the three: configs/debug.toml. LOG_RANK: the rank whose lines are shown (0; -1: all).
+# NGPU: number of ranks (8). CONFIG_FILE: a configuration file. MODULE and CONFIG: one of torchtitan's configurations of
+# 2026, from configs/titan. Default: configs/debug.toml. LOG_RANK: print the lines of this rank (0; -1: all ranks).
 # OTTAVA: the program.
 set -eu
 here=$(dirname "$0")

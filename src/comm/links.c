@@ -95,15 +95,15 @@ ott_status links_check(mem *account, const logger *log, device *d, group *contro
 /* ---- groups ---- */
 
 /* One rank's link, as all ranks receive it. */
-typedef struct line {
+typedef struct link_line {
     device_link link;
     int64_t failed;
-} line;
+} link_line;
 
 /* Copies the links of the group's members to links[count]. */
-static ott_status pick_links(const links_options *o, const line *lines, device_link *links) {
+static ott_status pick_links(const links_options *o, const link_line *lines, device_link *links) {
     for (int i = 0; i < o->count; i++) {
-        const line *of = &lines[o->ranks[i]];
+        const link_line *of = &lines[o->ranks[i]];
         if (of->failed)
             return status_fail(OTT_ERR_RANK,
                                "rank %d cannot join the group of devices%s%s; see its own message",
@@ -115,9 +115,9 @@ static ott_status pick_links(const links_options *o, const line *lines, device_l
 
 /* Makes this rank's link and gathers all links. A rank that failed also takes part, so that the others fail
    too. */
-static ott_status exchange_links(mem *account, const links_options *o, device_group *own, line *lines,
+static ott_status exchange_links(mem *account, const links_options *o, device_group *own, link_line *lines,
                                  device_link *links) {
-    line *mine = &lines[o->control->rank];
+    link_line *mine = &lines[o->control->rank];
     ott_status made = o->device->table->make_link(o->device, own, &mine->link);
     mine->failed = made != OTT_OK;
     TRY(gather_lines(account, o->control, lines, sizeof *lines));
@@ -135,7 +135,7 @@ ott_status links_open(mem *account, const links_options *o, group **out) {
     for (int i = 0; i < o->count; i++)
         if (o->ranks[i] == o->control->rank) own.rank = i;
     STATUS_REQUIRE(own.rank >= 0);
-    TRY(mem_alloc_array(account, MEM_COMM, o->control->size, sizeof(line), "links of ranks", &lines));
+    TRY(mem_alloc_array(account, MEM_COMM, o->control->size, sizeof(link_line), "links of ranks", &lines));
     ott_status status =
         mem_alloc_array(account, MEM_COMM, o->count, sizeof(device_link), "links of a group", &links);
     if (status == OTT_OK) status = exchange_links(account, o, &own, lines, links);

@@ -143,7 +143,7 @@ static void answer_queries(void) {
 }
 
 /* Asks a rank which rank it waits for. Returns false if it does not answer in time. */
-static bool ask(int rank, double seconds, int *answer) {
+static bool ask_rank(int rank, double seconds, int *answer) {
     static const int query;
     int from;
     send_word(&query, rank, QUERY);
@@ -162,7 +162,7 @@ static int find_blocking_rank(const mpi_group *g, const mpi_operation *o, bool *
     int rank = late_rank(g, o), next = rank;
     for (int hops = 0; hops < mpi.size && next != NOT_WAITING && next != mpi.rank; hops++) {
         rank = next;
-        *answers = ask(rank, seconds, &next);
+        *answers = ask_rank(rank, seconds, &next);
         if (!*answers) break;
     }
     return rank;
@@ -216,7 +216,7 @@ static void dequeue(mpi_group *g, mpi_operation *o) {
 }
 
 /* Call without the lock. Only this thread changes a queued operation. */
-static ott_status step(mpi_group *g, mpi_operation *o, bool *moved) {
+static ott_status step_operation(mpi_group *g, mpi_operation *o, bool *moved) {
     bool advanced = false;
     TRY(is_message(o) ? mpi_message_step(g, o, &advanced) : mpi_collective_step(g, o, &advanced));
     *moved |= advanced;
@@ -237,7 +237,7 @@ static void step_group(mpi_group *g, bool *moved) {
     for (mpi_operation *o = g->queue, *next; o && !g->failed; o = next) {
         if (can_step(g, o)) {
             pthread_mutex_unlock(&mpi.lock);
-            ott_status status = step(g, o, moved);
+            ott_status status = step_operation(g, o, moved);
             pthread_mutex_lock(&mpi.lock);
             next = o->next;
             if (status != OTT_OK)
@@ -352,8 +352,8 @@ static void *run_thread(void *unused) {
 
 /* ---- operations ---- */
 
-static ott_status begin(mpi_group *g, const collective *call, device *d, int64_t message_bytes,
-                        mpi_operation **out) {
+static ott_status begin_operation(mpi_group *g, const collective *call, device *d, int64_t message_bytes,
+                                  mpi_operation **out) {
     mpi_operation *o = NULL;
     pthread_mutex_lock(&mpi.lock);
     ott_status status = mpi_allocate_operation(g, message_bytes, &o);
@@ -397,11 +397,11 @@ static ott_status copy_message(mpi_operation *o) {
     return device_copy_out(o->device, o->message.data, t->data, tensor_bytes(*t));
 }
 
-static ott_status start(group *base, exec *cx, group_request *request) {
+static ott_status start_operation(group *base, exec *cx, group_request *request) {
     mpi_group *g = group_of(base);
     mpi_operation *o;
     request->state = NULL;
-    TRY(begin(g, &request->call, cx->device, bytes_of_message(&request->call), &o));
+    TRY(begin_operation(g, &request->call, cx->device, bytes_of_message(&request->call), &o));
     if (o->kind == COLLECTIVE_SEND)
         TRY(copy_message(o));
     else
@@ -417,7 +417,7 @@ static ott_status start(group *base, exec *cx, group_request *request) {
     return status;
 }
 
-static ott_status wait_for(group *base, exec *cx, group_request *request) {
+static ott_status wait_operation(group *base, exec *cx, group_request *request) {
     mpi_operation *o = request->state;
     ott_status status = OTT_OK;
     (void)cx;
@@ -445,10 +445,10 @@ static bool is_closed(const mpi_group *g) {
     return g->left || g->failed;
 }
 
-static void leave(group *base) {
+static void leave_group(group *base) {
     mpi_group *g = group_of(base);
     mpi_operation *o;
-    bool can_notify = begin(g, &(collective){.kind = COLLECTIVE_BARRIER}, NULL, 0, &o) == OTT_OK;
+    bool can_notify = begin_operation(g, &(collective){.kind = COLLECTIVE_BARRIER}, NULL, 0, &o) == OTT_OK;
     pthread_mutex_lock(&mpi.lock);
     if (can_notify && !g->failed) {
         o->kind = KIND_LEFT;
@@ -465,7 +465,7 @@ static void leave(group *base) {
     pthread_mutex_unlock(&mpi.lock);
 }
 
-static const group_table table = {.start = start, .wait = wait_for, .close = leave};
+static const group_table table = {.start = start_operation, .wait = wait_operation, .close = leave_group};
 
 ott_status mpi_group_open(mem *account, const int *ranks, int count, const char *name, double timeout,
                           group **out) {
@@ -502,7 +502,7 @@ static void end_process(void) {
 }
 
 /* Call with the lock held. */
-static ott_status join(void) {
+static ott_status join_processes(void) {
     sigset_t all, before;
     TRY(mem_open(&mpi.account));
     sigfillset(&all); /* signal handlers run on the program's own threads */
@@ -517,7 +517,7 @@ static ott_status join(void) {
 
 ott_status mpi_join(int *rank, int *size) {
     pthread_mutex_lock(&mpi.lock);
-    ott_status status = mpi.joined ? OTT_OK : join();
+    ott_status status = mpi.joined ? OTT_OK : join_processes();
     if (status == OTT_OK && mpi.status != OTT_OK) status = status_fail(mpi.status, "%s", mpi.text);
     *rank = mpi.rank;
     *size = mpi.size;

@@ -235,7 +235,7 @@ static ott_status post_message(rank_state *self, const contribution *own) {
     return OTT_OK;
 }
 
-static ott_status start(group *g, exec *cx, group_request *request) {
+static ott_status start_collective(group *g, exec *cx, group_request *request) {
     rank_state *self = rank_of(g);
     threads_group *s = self->shared;
     contribution own = {0};
@@ -387,7 +387,7 @@ static ott_status wait_receive(rank_state *self, exec *cx, const collective *cal
     return status;
 }
 
-static ott_status wait_for(group *g, exec *cx, group_request *request) {
+static ott_status wait_collective(group *g, exec *cx, group_request *request) {
     switch (request->call.kind) {
     case COLLECTIVE_SEND: return OTT_OK;
     case COLLECTIVE_RECEIVE: return wait_receive(rank_of(g), cx, &request->call);
@@ -397,7 +397,7 @@ static ott_status wait_for(group *g, exec *cx, group_request *request) {
 
 /* ---- open and close ---- */
 
-static void leave(group *g) {
+static void leave_group(group *g) {
     rank_state *self = rank_of(g);
     pthread_mutex_lock(&self->shared->lock);
     self->gone = true;
@@ -405,7 +405,7 @@ static void leave(group *g) {
     pthread_mutex_unlock(&self->shared->lock);
 }
 
-static const group_table table = {.start = start, .wait = wait_for, .close = leave};
+static const group_table table = {.start = start_collective, .wait = wait_collective, .close = leave_group};
 
 static void open_lock(threads_group *s) {
     pthread_condattr_t monotonic;
