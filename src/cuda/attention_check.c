@@ -1,7 +1,6 @@
-/* cuda/attention_check: sampled rows, each of another head, in double precision on the host. The library
-   rounds the weights of its sums (p and ds) to 16 bits: so an error is weighed against the energy of a sum's
-   terms, which sums that cancel do not have, beside that of the result. Rounding is 50 dB below; anything
-   that is wrong is beside it. */
+/* cuda/attention_check: recomputes sampled rows, each of another head, on the host in double precision. cuDNN
+   rounds p and ds to 16 bits, so an error is compared with the energy of the result and of the sum's terms,
+   which do not cancel. Rounding is 50 dB below that; wrong results are at about the same level. */
 #include "cuda/attention_check.h"
 #include "cuda/samples.h"
 #include "fp8/cast.h"
@@ -9,9 +8,9 @@
 #include <string.h>
 
 enum { SAMPLES = 4, HEAD_MOST = 256, OUTPUTS = ATTENTION_GRAD_V + 1, LEAST_DB = 30 };
-#define WEIGHT_LEAST_F16 0x1p-19 /* of a weight that small, its rounding in fp16 is as much as the bound */
+#define WEIGHT_LEAST_F16 0x1p-19 /* for smaller weights, fp16 rounding is as large as the bound */
 
-/* ---- what is fetched ---- */
+/* ---- fetching ---- */
 
 typedef struct workbench {
     exec *cx;
@@ -19,10 +18,10 @@ typedef struct workbench {
     ott_dtype dtype;
     int64_t tokens, documents, head_dim;
     int32_t *starts;         /* [documents + 1] */
-    uint16_t *stored;        /* [tokens][head_dim], as they lie on the GPU */
-    float *x, *y, *z;        /* [tokens][head_dim], of one head */
-    float *lse;              /* [tokens], the same */
-    float own[3][HEAD_MOST]; /* rows by themselves */
+    uint16_t *stored;        /* [tokens][head_dim], as stored on the GPU */
+    float *x, *y, *z;        /* [tokens][head_dim] of one head */
+    float *lse;              /* [tokens] of one head */
+    float own[3][HEAD_MOST]; /* single rows */
 } workbench;
 
 /* [begin, end) */
@@ -44,7 +43,7 @@ static void place_arrays(workbench *w, float *memory) {
     w->stored = (uint16_t *)(void *)(w->starts + w->documents + 1);
 }
 
-/* Rows of a head, widened. */
+/* Fetches rows of one head and widens them to fp32. */
 static ott_status fetch_rows(workbench *w, attention_name name, int64_t head, span rows, float *to) {
     const tensor *t = w->call->tensors[name];
     int64_t count = rows.end - rows.begin, step = t->ld * 2, width = w->head_dim * 2;
@@ -63,7 +62,7 @@ static ott_status fetch_lse(workbench *w, int64_t head, span rows) {
     return samples_finish(w->cx);
 }
 
-/* ---- who sees whom ---- */
+/* ---- visible keys and queries ---- */
 
 static span document_of(const workbench *w, int64_t token) {
     span d = {0, w->tokens};
@@ -90,7 +89,7 @@ static double dot(const float *x, const float *y, int64_t count) {
     return sum;
 }
 
-/* A row of an output, and the energy of what it was summed from. */
+/* A row of an output, and the energy of the terms of its sums. */
 typedef struct row_sum {
     double value[HEAD_MOST], energy[HEAD_MOST];
 } row_sum;
@@ -109,7 +108,8 @@ typedef struct energy {
     bool overflows;
 } energy;
 
-/* An element that is right may be its neighbour. In fp16 a gradient may have overflowed, and then nothing is told. */
+/* Adds one element to the signal and the noise. A correct result may be off by one ulp. In fp16 a gradient
+   may overflow; then the sample is inconclusive. */
 static void weigh(energy *e, ott_dtype format, double wanted, double terms, float got) {
     uint16_t stored;
     cast_store(&stored, format, 0, (float)wanted);
@@ -126,7 +126,7 @@ static void weigh(energy *e, ott_dtype format, double wanted, double terms, floa
     e->noise += error > 0 ? error * error : 0;
 }
 
-/* Row `row` of an output's head is what it is to be. */
+/* Compares row `row` of an output's head with `sum`. */
 static ott_status weigh_row(workbench *w, energy of[OUTPUTS], attention_name name, int64_t head, int64_t row,
                             const row_sum *sum) {
     float got[HEAD_MOST];
@@ -136,7 +136,7 @@ static ott_status weigh_row(workbench *w, energy of[OUTPUTS], attention_name nam
     return OTT_OK;
 }
 
-/* An error of lse is a relative one of the weights. */
+/* An error of lse is a relative error of the weights. */
 static ott_status weigh_lse(workbench *w, energy *e, int64_t head, int64_t row, double wanted) {
     TRY(fetch_lse(w, head, (span){row, row + 1}));
     double error = (double)w->lse[0] - wanted;
@@ -169,7 +169,7 @@ static ott_status check_output(workbench *w, energy of[OUTPUTS], int64_t head, i
 
 /* ---- backward ---- */
 
-/* p and ds of a query and a key. */
+/* p and ds of one query and key. */
 typedef struct slope {
     double p, ds;
 } slope;
@@ -220,7 +220,7 @@ static ott_status check_key(workbench *w, energy of[OUTPUTS], int64_t kv_head, i
     return weigh_row(w, of, ATTENTION_GRAD_V, kv_head, row, &dv);
 }
 
-/* ---- the verdict ---- */
+/* ---- result ---- */
 
 static ott_status fail_attention(const workbench *w, size_t version, const char *output, double decibels) {
     const attention_call *call = w->call;
@@ -246,7 +246,7 @@ static ott_status judge(const workbench *w, size_t version, const energy of[OUTP
     for (int i = 0; i < OUTPUTS; i++) {
         bool is_output = names[i] && (i >= ATTENTION_GRAD_Q) == w->call->backward;
         if (!is_output) continue;
-        double decibels = 10 * log10(of[i].signal / of[i].noise); /* NaN: nothing but zeros */
+        double decibels = 10 * log10(of[i].signal / of[i].noise); /* NaN if both are zero */
         if (decibels < LEAST_DB) return fail_attention(w, version, names[i], decibels);
         *conclusive = *conclusive && of[i].signal > 0 && !of[i].overflows;
     }

@@ -1,4 +1,5 @@
-/* cuda/attention_cudnn: lowers a graph to cuDNN's descriptors, chooses an engine, keeps what a plan is made of. */
+/* cuda/attention_cudnn: lowers a graph to cuDNN's descriptors and chooses an engine. A plan owns its
+   descriptors. */
 #include "cuda/attention_cudnn.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ static ott_status open_file(attention_library *l) {
     return refuse(l);
 }
 
-/* Says what failed: the first failure stays, as what follows comes from it. */
+/* Records an error. The first one is kept, because the later ones follow from it. */
 static bool check(const attention_library *l, char error[ATTENTION_TEXT], const char *what,
                   cudnnStatus_t status) {
     if (status == CUDNN_STATUS_SUCCESS) return true;
@@ -79,11 +80,11 @@ void attention_library_close(attention_library *l) {
     if (l->file) dlclose(l->file);
 }
 
-/* A plan on its way, with the library that makes it. */
+/* A plan that is being built. */
 typedef struct builder {
     const attention_library *cudnn;
     attention_plan *plan;
-    char *error; /* the plan's */
+    char *error; /* points to the plan's */
 } builder;
 
 /* ---- descriptors ---- */
@@ -126,7 +127,7 @@ static descriptor finalize(builder *p, descriptor d, const char *what) {
 
 /* ---- tensors and operations ---- */
 
-/* A graph's tensors by uid; NULL for uid 0. */
+/* Descriptors of a graph's tensors by uid; NULL for uid 0. */
 typedef struct lowering {
     builder *builder;
     const graph *graph;
@@ -152,7 +153,7 @@ static bool is_offsets(int uid) {
     return uid >= ATTENTION_Q_OFFSETS && uid <= ATTENTION_LSE_OFFSETS;
 }
 
-/* Offsets first: the ragged tensors refer to them. */
+/* Lowers offsets first, because ragged tensors refer to them. */
 static void lower_tensors(lowering *l) {
     attention_plan *p = l->builder->plan;
     for (int uid = 1; uid < l->graph->tensor_count; uid++)
@@ -280,7 +281,7 @@ static bool finalize_plan(builder *p, descriptor config) {
 
 enum { CONFIGS_MOST = 16 };
 
-/* The engine configurations that heuristics suggest, best first. */
+/* Returns the engine configurations that the heuristics suggest, best first. */
 static int suggest(builder *p, descriptor operations, cudnnBackendHeurMode_t mode,
                    descriptor configs[CONFIGS_MOST]) {
     descriptor d = create(p, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -298,13 +299,13 @@ static int suggest(builder *p, descriptor operations, cudnnBackendHeurMode_t mod
     return count < CONFIGS_MOST ? (int)count : CONFIGS_MOST;
 }
 
-/* Clears the error; the first one is kept as the reason. */
+/* Clears the error; `reason` keeps the first one. */
 static void take_error(builder *p, char reason[ATTENTION_TEXT]) {
     if (!reason[0]) memcpy(reason, p->error, ATTENTION_TEXT);
     p->error[0] = '\0';
 }
 
-/* Builds the first configuration that can be built. When none can, the best one's reason stays. */
+/* Builds the first configuration that can be built. If none can, the error is the best configuration's. */
 static void choose(builder *p, descriptor operations) {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     char reason[ATTENTION_TEXT] = "";
@@ -327,7 +328,8 @@ static descriptor choose_knob(builder *p, cudnnBackendKnobType_t type, int64_t v
     return finalize(p, d, "knob");
 }
 
-/* Hopper's engine of backward with tiles of 64 x 64, which adds up grad_q tile by tile in one order (4 stages). */
+/* Chooses Hopper's backward engine with 64 x 64 tiles, which sums grad_q tile by tile in one order (4
+   stages). */
 static void choose_ordered(builder *p, descriptor operations) {
     descriptor knobs[] = {
         choose_knob(p, CUDNN_KNOB_TYPE_TILE_M, 2),     choose_knob(p, CUDNN_KNOB_TYPE_TILE_N, 1),

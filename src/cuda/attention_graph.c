@@ -16,21 +16,21 @@ static int add_virtual(graph *g, graph_type type, const int64_t dims[4], const i
     return g->tensor_count++;
 }
 
-/* One number per pair of a query and a key: [documents, heads, length, length]. */
+/* One value per query and key: [documents, heads, length, length]. */
 static int add_pairs(graph *g, graph_type type) {
     int64_t h = g->config.heads, s = g->config.length;
     return add_virtual(g, type, (int64_t[]){g->config.documents, h, s, s},
                        (int64_t[]){h * s * s, s * s, s, 1});
 }
 
-/* The same memory with keys before queries. */
+/* The same memory, with keys before queries. */
 static int add_pairs_transposed(graph *g) {
     int64_t h = g->config.heads, s = g->config.length;
     return add_virtual(g, g->config.type, (int64_t[]){g->config.documents, h, s, s},
                        (int64_t[]){h * s * s, s * s, 1, s});
 }
 
-/* One fp32 number per query: [documents, heads, length, 1]. */
+/* One fp32 value per query: [documents, heads, length, 1]. */
 static int add_queries(graph *g) {
     int64_t h = g->config.heads, s = g->config.length;
     return add_virtual(g, GRAPH_F32, (int64_t[]){g->config.documents, h, s, 1}, (int64_t[]){h * s, s, 1, 1});
@@ -44,7 +44,7 @@ static void name(graph *g, attention_name uid, graph_type type, const int64_t di
     memcpy(t->strides, strides, sizeof t->strides);
 }
 
-/* [rows, heads * head_dim], `stride` elements from row to row, seen as [documents, heads, length, head_dim]. */
+/* [rows, heads * head_dim], `stride` elements per row, viewed as [documents, heads, length, head_dim]. */
 static void name_rows(graph *g, attention_name uid, graph_type type, int64_t heads, int64_t stride,
                       int offsets) {
     int64_t s = g->config.length, d = g->config.head_dim;
@@ -92,7 +92,7 @@ static void name_documents(graph *g) {
         name(g, uid, GRAPH_I64, (int64_t[]){b + 1, 1, 1, 1}, one);
 }
 
-/* What forward and backward have in common. Scores are a product with the transposed keys. */
+/* Starts a graph with the tensors that forward and backward share. K is transposed, for Q K^T. */
 static void start(graph *g, const attention_config *config) {
     *g = (graph){.config = *config, .tensor_count = ATTENTION_NAMED};
     name_documents(g);
@@ -143,7 +143,7 @@ static int add_select(graph *g, int scores, int keep) {
                                 .out = add_pairs(g, GRAPH_F32)});
 }
 
-/* Masks what lies beyond a document's end, after each query and before its window. */
+/* Masks scores beyond the document's end, after the query, and before its window. */
 static int add_masks(graph *g, int scores) {
     if (g->config.packed) {
         int row = add_index(g, 2, GRAPH_I32, scores), column = add_index(g, 3, GRAPH_I32, scores);
@@ -166,7 +166,7 @@ static int lengths(const graph *g, extent e) {
     return e == QUERIES ? ATTENTION_Q_LENGTHS : ATTENTION_K_LENGTHS;
 }
 
-/* out[m,n] = a[m,k] b[k,n]: which of m, n, k count queries or keys. */
+/* out[m,n] = a[m,k] b[k,n]. An extent tells whether a dimension counts queries, keys or neither. */
 static int add_matmul(graph *g, int a, int b, int out, extent m, extent n, extent k) {
     return add_op(g, (graph_op){.mode = GRAPH_MATMUL,
                                 .compute = GRAPH_F32,
@@ -189,7 +189,7 @@ static int add_scores(graph *g) {
 
 /* ---- forward ---- */
 
-/* Softmax of each query's scores, rounded; LSE on the way. */
+/* Adds the softmax of each query's scores, rounded, and computes LSE. */
 static int add_softmax(graph *g, int scores) {
     int largest = add_f32(g, GRAPH_REDUCE_MAX, scores, 0, add_queries(g));
     int shifted = add_f32(g, GRAPH_SUB, scores, largest, add_pairs(g, GRAPH_F32));
@@ -225,7 +225,7 @@ static void name_gradients(graph *g) {
              (int64_t[]){h * s * d, s * d, d, 1});
 }
 
-/* DELTA[query] = sum of grad_o * o. (The factor is where a dropout's scale would stand.) */
+/* DELTA[query] = sum of grad_o * o. The factor ONE takes the place of a dropout scale in the pattern. */
 static void add_delta(graph *g) {
     int64_t h = g->config.heads, s = g->config.length, d = g->config.head_dim;
     int product = add_virtual(g, GRAPH_F32, (int64_t[]){g->config.documents, h, s, d},
@@ -242,9 +242,8 @@ static int add_probabilities(graph *g) {
     return add_f32(g, GRAPH_EXP, shifted, 0, add_pairs(g, GRAPH_F32));
 }
 
-/* The gradient of every query head's own keys (or values). A packed one lies in memory of the caller, since
-   cuDNN would take documents * length rows of workspace for it; its offsets are those of the K-shaped
-   tensors times the number of grouped heads. */
+/* Gradient of K (or V) per query head. If packed, the caller provides its memory, since cuDNN would need
+   documents * length rows of workspace. Its offsets are K's times the number of query heads per key head. */
 static int add_heads(graph *g, attention_name uid) {
     const attention_config *c = &g->config;
     int64_t h = c->heads, s = c->length, d = c->head_dim;
@@ -257,7 +256,8 @@ static int add_heads(graph *g, attention_name uid) {
     return uid;
 }
 
-/* gradient[key] = sum over the queries of pairs[query, key] * rows[query]; grouped heads are added up. */
+/* gradient[key] = sum over queries of pairs[query, key] * rows[query]; also sums the query heads of each key
+   head. */
 static void add_key_gradient(graph *g, int pairs, int rows, attention_name heads, attention_name gradient) {
     int transposed = add_transpose(g, pairs, add_pairs_transposed(g));
     if (g->config.heads == g->config.kv_heads) {
@@ -313,7 +313,7 @@ size_t attention_graph_type_bytes(graph_type type) {
 size_t attention_graph_tensor_bytes(const graph *g, int uid, int64_t rows) {
     const graph_tensor *t = &g->tensors[uid];
     int64_t row = t->strides[2] > t->strides[3] ? t->strides[2] : t->strides[3], count = rows * row;
-    if (row == 1) count = t->dims[1] * t->strides[1]; /* LSE: its heads lie outside of its rows */
+    if (row == 1) count = t->dims[1] * t->strides[1]; /* LSE: heads are the outer dimension */
     for (int i = 0; i < 4 && !t->offsets; i++)
         if (t->dims[i] * t->strides[i] > count) count = t->dims[i] * t->strides[i];
     return (size_t)count * attention_graph_type_bytes(t->type);

@@ -1,4 +1,5 @@
-/* cuda/attention_plans: what cuDNN is used for, a list of plans found by what they are of, and their memory. */
+/* cuda/attention_plans: decides when to use cuDNN, caches plans by their configuration, and places their
+   scratch in the workspace. */
 #include "cuda/attention_plans.h"
 #include "base/log.h"
 #include "cuda/attention_check.h"
@@ -6,24 +7,25 @@
 #include "cuda/kernels.h"
 #include <string.h>
 
-/* A plan takes a second to build, and prompts have every length: a run has few shapes of its own. */
+/* A plan takes a second to build. Training has few shapes, but prompts have any length, so the cache is
+   limited. */
 enum { PLANS_MOST = 32, REASONS_MOST = 16 };
 
 typedef struct attention_entry attention_entry;
 struct attention_entry {
     attention_config config;
     bool backward;
-    bool planned; /* else plan.error says why not */
-    bool checked; /* its first run was right */
+    bool planned; /* otherwise plan.error has the reason */
+    bool checked; /* its first run was compared and is right */
     attention_plan plan;
-    int64_t offset[ATTENTION_NAMED],
-        bytes;        /* of what lies in the workspace: bytes of all, the plan's own last */
+    /* offsets of scratch tensors in the workspace; bytes: its size (the plan's own workspace is last) */
+    int64_t offset[ATTENTION_NAMED], bytes;
     size_t sum_bytes; /* of ATTENTION_GRAD_Q_SUM */
     attention_entry *next;
 };
 
 struct attention_plans {
-    attention_library library; /* its error: why it cannot be used */
+    attention_library library; /* its error: why cuDNN cannot be used */
     attention_entry *entries;
     int count;
     const char *reported[REASONS_MOST];
@@ -35,7 +37,7 @@ static bool is_row_of_vectors(const tensor *t) {
     return !t || (t->ld * 2 % 16 == 0 && (uintptr_t)t->data % 16 == 0);
 }
 
-/* Of what does not depend on the library; NULL: it is used. */
+/* Checks that do not depend on the library. Returns the reason for a refusal; NULL: cuDNN can be used. */
 static const char *refuse_call(const attention_call *call) {
     const tensor *q = call->tensors[ATTENTION_Q];
     if (q->dtype == OTT_F32) return "it has no attention in fp32";
@@ -48,7 +50,8 @@ static const char *refuse_call(const attention_call *call) {
     return NULL;
 }
 
-/* Its version, the GPU, and what must be equal for packed documents. */
+/* Checks the library's version, the GPU, and the strides that packed documents must share. Returns like
+   refuse_call. */
 static const char *refuse_config(const cuda_device *c, const attention_library *l, const attention_config *g,
                                  bool backward) {
     if (c->own_attention) return "OTTAVA_CUDA_ATTENTION=own";
@@ -69,7 +72,7 @@ static const char *refuse_config(const cuda_device *c, const attention_library *
 
 static void fill_config(attention_config *g, const attention_call *call) {
     const tensor *q = call->tensors[ATTENTION_Q], *k = call->tensors[ATTENTION_K];
-    memset(g, 0, sizeof *g); /* it is compared whole */
+    memset(g, 0, sizeof *g); /* compared with memcmp */
     g->type = q->dtype == OTT_BF16 ? GRAPH_BF16 : GRAPH_F16;
     g->packed = call->cu_seqlens->columns > 2;
     g->documents = g->packed ? call->cu_seqlens->columns - 1 : 1;
@@ -88,7 +91,7 @@ static bool is_in_workspace(const graph *g, int uid) {
     return attention_graph_has(g, uid) && uid > ATTENTION_GRAD_V && uid < ATTENTION_SCALE;
 }
 
-/* Each tensor of the caller's scratch begins as memory of the device does. */
+/* Places scratch tensors in the workspace, each aligned like device memory. */
 static void lay_out(attention_entry *e, const graph *g) {
     for (int uid = 1; uid < ATTENTION_NAMED; uid++) {
         if (!is_in_workspace(g, uid)) continue;
@@ -120,7 +123,7 @@ static ott_status open_plans(cuda_device *c) {
     return OTT_OK;
 }
 
-/* Once; its error says why it cannot be used. */
+/* Opens cuDNN on the first call. l->error is the reason if it cannot be used. */
 static const attention_library *open_library(cuda_device *c) {
     attention_library *l = &c->attentions->library;
     if (l->version == 0 && !l->error[0]) attention_library_open(l, c->stream);
@@ -149,7 +152,7 @@ static ott_status add_entry(cuda_device *c, const attention_config *config, bool
     return OTT_OK;
 }
 
-/* *reason: why there is no plan; else *out is it. */
+/* Finds or builds the plan: *out. If there is none, *reason says why. */
 static ott_status find_plan(cuda_device *c, const attention_call *call, attention_entry **out,
                             const char **reason) {
     attention_config config;
@@ -172,7 +175,7 @@ static ott_status find_plan(cuda_device *c, const attention_call *call, attentio
 int64_t attention_plans_workspace(cuda_device *c, const attention_call *call) {
     attention_entry *e = NULL;
     const char *reason;
-    if (find_plan(c, call, &e, &reason) != OTT_OK || reason) return 0; /* the run will say it */
+    if (find_plan(c, call, &e, &reason) != OTT_OK || reason) return 0; /* attention_plans_run reports it */
     return e->bytes;
 }
 

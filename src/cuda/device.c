@@ -1,6 +1,6 @@
-/* cuda/device: the device table over the CUDA runtime. Everything is queued on one stream. Memory comes from
-   the runtime's pool in the order of the stream, so that taking and giving back waits for nothing. What of
-   the host's it is given to work on in place is mapped: its address there is the same. */
+/* cuda/device: the device table over the CUDA runtime. All work is queued on one stream. Memory comes from
+   the runtime's pool in stream order, so allocating and freeing do not wait. Mapped host memory has the same
+   address on the device. */
 #include "base/size.h"
 #include "cuda/attention_plans.h"
 #include "cuda/cuda.h"
@@ -19,7 +19,7 @@ ott_status cuda_check(cudaError_t error, const char *what) {
     return status_fail(OTT_ERR_DEVICE, "%s: CUDA error %d: %s", what, (int)error, cudaGetErrorString(error));
 }
 
-/* The GPU is a property of the calling thread, and copies come from several. */
+/* The current device is a property of the thread, and several threads copy. */
 static ott_status enter(const cuda_device *c) {
     return cuda_check(cudaSetDevice(c->index), c->name);
 }
@@ -30,7 +30,7 @@ struct cuda_block {
     void *data;
     int64_t bytes;
     mem_kind kind;
-    bool mapped; /* memory of the host, which does not count as the GPU's */
+    bool mapped; /* mapped host memory; not counted as GPU memory */
     cuda_block *next;
 };
 
@@ -64,7 +64,7 @@ static mem_stats taken(const device *d) {
     return stats;
 }
 
-/* Bytes that the pool has of the system and nobody has of the pool: to the system they are in use. */
+/* Bytes that the pool has reserved but not allocated. cudaMemGetInfo counts them as used. */
 static int64_t read_slack(const cuda_device *c) {
     uint64_t reserved = 0, used = 0;
     if (cudaMemPoolGetAttribute(c->pool, cudaMemPoolAttrReservedMemCurrent, &reserved) != cudaSuccess ||
@@ -87,7 +87,7 @@ static void read_memory(const device *d, device_memory *out) {
 static ott_status fail_memory(const cuda_device *c, mem_kind kind, int64_t bytes, const char *what) {
     device_memory m;
     char needed[SIZE_TEXT], used[SIZE_TEXT], left[LIMIT_TEXT];
-    cudaGetLastError(); /* it is said, and the next call may succeed */
+    cudaGetLastError(); /* clears the error, so that the next call may succeed */
     read_memory(&c->base, &m);
     return status_fail(
         OTT_ERR_MEMORY,
@@ -129,7 +129,7 @@ static void release(device *d, void *data) {
     mem_free(d->account, b);
 }
 
-/* ---- memory of the host: pinned, and in nobody's account ---- */
+/* ---- pinned host memory, not in the account ---- */
 
 static ott_status take_pinned(const cuda_device *c, unsigned flags, mem_kind kind, int64_t bytes,
                               const char *what, void **out) {
@@ -184,7 +184,7 @@ static void release_host(device *d, void *data) {
     cudaFreeHost(data);
 }
 
-/* ---- copies: the runtime knows where an address lies, which of the device's may be the host's memory ---- */
+/* ---- copies: the runtime knows from the address whether memory is on the host or the device ---- */
 
 static ott_status queue_copy(const device *d, void *to, const void *from, int64_t bytes, const char *what) {
     const cuda_device *c = cuda_device_of(d);
@@ -199,7 +199,7 @@ static ott_status synchronize(device *d) {
     return nccl_watchdog_check(c);
 }
 
-/* It waits: the source may be staging memory, which the runtime does not take a copy of. */
+/* Waits, because the runtime may still read from pinned `from` memory after the call returns. */
 static ott_status copy_in(device *d, void *to, const void *from, int64_t bytes) {
     TRY(queue_copy(d, to, from, bytes, "a copy to the GPU"));
     return synchronize(d);
@@ -274,7 +274,7 @@ static double peak(device *d, ott_dtype format) {
     return hardware_peak(cuda_device_of(d)->properties.name, format);
 }
 
-/* Of this process, whoever took it. */
+/* True if the memory is on this GPU, whichever part of the process allocated it. */
 static bool holds(device *d, const void *data, int64_t bytes) {
     cuda_device *c = cuda_device_of(d);
     const char *ends[] = {data, (const char *)data + (bytes > 0 ? bytes - 1 : 0)};
@@ -289,7 +289,7 @@ static bool holds(device *d, const void *data, int64_t bytes) {
     return true;
 }
 
-/* The place as NVIDIA writes a UUID. */
+/* The place is the GPU's UUID in NVIDIA's notation. */
 static ott_status describe(device *d, device_card *out) {
     const cuda_device *c = cuda_device_of(d);
     const nccl_calls *calls;
@@ -317,7 +317,7 @@ static void close_device(device *d) {
         products_close(c);
         attention_plans_close(c);
         cudaStreamDestroy(c->stream);
-        cudaMemPoolTrimTo(c->pool, 0); /* for others in this process, and beside it */
+        cudaMemPoolTrimTo(c->pool, 0); /* leaves the memory to other users of the GPU */
     }
     pthread_mutex_destroy(&c->lock);
     mem_free(d->account, c);
@@ -355,7 +355,7 @@ static const device_table table = {
 };
 
 ott_status cuda_count(int *out) {
-    *out = 0; /* the call leaves it alone when it fails */
+    *out = 0; /* cudaGetDeviceCount does not set it on failure */
     cudaError_t error = cudaGetDeviceCount(out);
     if (error == cudaSuccess && *out > 0) return OTT_OK;
     return status_fail(
@@ -373,7 +373,7 @@ static ott_status find_gpu(int index) {
                        count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
 }
 
-/* What is given back stays in the pool until the device is closed: giving it to the system would cost a wait. */
+/* Keeps freed memory in the pool until the device is closed: returning it to the system would synchronize. */
 static ott_status keep_pool(cuda_device *c) {
     uint64_t threshold = UINT64_MAX;
     TRY(cuda_check(cudaDeviceGetDefaultMemPool(&c->pool, c->index), "the GPU's memory pool"));
@@ -381,7 +381,7 @@ static ott_status keep_pool(cuda_device *c) {
                       "the GPU's memory pool");
 }
 
-/* A plugin has code for the compute capabilities that it was built for, and for no other. */
+/* Fails if the plugin was not built for this compute capability. */
 static ott_status check_code(const cuda_device *c) {
     cudaError_t error = kernels_find();
     if (error == cudaSuccess) return OTT_OK;
@@ -393,7 +393,7 @@ static ott_status check_code(const cuda_device *c) {
                        c->properties.major, c->properties.minor);
 }
 
-/* Versions are counted as 13010 for 13.1, cuBLASLt's as 130100. */
+/* CUDA versions are 13010 for 13.1, cuBLASLt's are 130100. */
 static void tell_libraries(cuda_device *c) {
     int driver = 0, runtime = 0, products = (int)cublasLtGetVersion();
     cudaDriverGetVersion(&driver);
@@ -416,7 +416,7 @@ static ott_status fill_device(cuda_device *c, int index, bool emulates) {
     return cuda_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
 }
 
-/* Whether an environment variable takes something from a library: it is "own". */
+/* Reads an environment variable: "own" selects Ottava's kernels instead of the library. */
 static ott_status read_own(const char *variable, const char *library, bool *own) {
     const char *who = getenv(variable);
     *own = who && strcmp(who, "own") == 0;

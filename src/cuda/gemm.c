@@ -1,7 +1,7 @@
-/* cuda/gemm: the op. What cuBLASLt takes goes to it; everything else to a kernel of our own (cuda/gemm.h)
-   that takes all, and so does what the library refuses, which is said once. The way of a product follows from
-   its shapes and scalars alone, so that its workspace is known before there is memory; where its operands lie
-   is looked at when it runs. */
+/* cuda/gemm: the gemm op. cuBLASLt computes the products that it supports. Ottava's kernel (cuda/gemm.h)
+   computes all others, and also those that the library refuses at run time, which is logged once. The choice
+   depends on shapes and scalars only, so the workspace is known before any memory is allocated. Alignment is
+   checked at run time. */
 #include "cuda/gemm.h"
 #include "base/log.h"
 #include "cuda/cuda.h"
@@ -12,14 +12,14 @@
 #include <string.h>
 
 enum { FP8_MULTIPLE = 16, MX_MULTIPLE = 32, BLOCK_MULTIPLE = 4, BLOCK = 128 };
-#define LIBRARY_WORKSPACE ((int64_t)32 << 20) /* what NVIDIA advises for Hopper */
+#define LIBRARY_WORKSPACE ((int64_t)32 << 20) /* NVIDIA's recommendation for Hopper */
 
-/* ---- the way of a product ---- */
+/* ---- choice of the implementation ---- */
 
-/* A product by the library, and what lies where in the workspace, in bytes from its beginning; -1: nothing. */
+/* A product by the library, and byte offsets of the parts of its workspace; -1: no such part. */
 typedef struct gemm_way {
     bool by_cublaslt;
-    matmul_spec spec; /* without alignment */
+    matmul_spec spec; /* alignment is set at run time */
     int64_t library_at, a_scales_at, b_scales_at, a_codes_at, b_codes_at, sum_at;
     int64_t bytes;
 } gemm_way;
@@ -34,7 +34,7 @@ static int64_t reserve(gemm_way *w, int64_t bytes) {
     return at;
 }
 
-/* The library's name for the scales of FP8 operands, if the GPU has such products. */
+/* Finds the library's scale mode for FP8 operands. False if the GPU does not support it. */
 static bool choose_scales(const backend_capabilities *can, const gemm_args *g, matmul_scales *out) {
     granularity a = g->a->grain, b = g->b->grain;
     if (!g->a->scale_inv || !g->b->scale_inv || can->no_granularity[a] || can->no_granularity[b])
@@ -54,7 +54,7 @@ static bool choose_scales(const backend_capabilities *can, const gemm_args *g, m
     return g->spec.order == (granularity_is_block(a) ? SCALE_A_THEN_B : SCALE_PRODUCT);
 }
 
-/* May the library take FP8 operands like these? */
+/* True if the library supports these FP8 operands. Fills in the scale mode and accumulation. */
 static bool describe_fp8(const backend_capabilities *can, const gemm_args *g, matmul_spec *s) {
     bool both_e5m2 = g->a->t.dtype == OTT_E5M2 && g->b->t.dtype == OTT_E5M2;
     if (!dtype_is_fp8(g->b->t.dtype) || both_e5m2 || g->a->transposed || g->b->transposed) return false;
@@ -71,7 +71,8 @@ static bool describe_high_precision(const gemm_args *g) {
     return g->b->t.dtype == d && (g->c->dtype == d || g->c->dtype == OTT_F32);
 }
 
-/* Codes that do not lie as the library wants them are copied: zeros behind the contraction add nothing. */
+/* Reserves workspace for padded copies of the codes if the library cannot read them in place. Zeros at the
+   end of the contraction add nothing. */
 static void stage_codes(gemm_way *w) {
     matmul_spec *s = &w->spec;
     int64_t multiple = s->scales == SCALES_MX ? MX_MULTIPLE : FP8_MULTIPLE;
@@ -99,7 +100,7 @@ static void plan_workspace(gemm_way *w, const gemm_args *g) {
 }
 
 static void find_way(const backend_capabilities *can, const gemm_args *g, gemm_way *w) {
-    memset(w, 0, sizeof *w); /* with its padding: the spec is a key */
+    memset(w, 0, sizeof *w); /* also clears padding: the spec is a key */
     w->library_at = w->a_scales_at = w->b_scales_at = w->a_codes_at = w->b_codes_at = w->sum_at = -1;
     matmul_spec *s = &w->spec;
     s->m = g->c->rows;
@@ -126,9 +127,9 @@ int64_t cuda_gemm_workspace(const backend_capabilities *can, const gemm_args *g)
     return w.bytes;
 }
 
-/* ---- what the library is given ---- */
+/* ---- operands for the library ---- */
 
-/* The largest power of two, at most 256, that all addresses and rows are multiples of. */
+/* The largest power of two, at most 256, that divides all addresses and row strides. */
 static int common_alignment(const gemm_args *g, const matmul_data *data) {
     uintptr_t bits = (uintptr_t)data->a | (uintptr_t)data->b | (uintptr_t)data->d | CUDA_ALIGNMENT;
     bits |= (uintptr_t)(g->a->t.ld * dtype_bytes(g->a->t.dtype));
@@ -145,14 +146,14 @@ static ott_status copy_codes(exec *cx, const operand *o, int64_t k, char *to) {
                       "gemm");
 }
 
-/* Codes as they lie, or their copy. */
+/* The codes in place, or their padded copy. */
 static ott_status place_codes(exec *cx, const operand *o, int64_t at, int64_t k, const void **out) {
     char *copy = (char *)cx->workspace + at;
     *out = at < 0 ? o->t.data : copy;
     return at < 0 ? OTT_OK : copy_codes(cx, o, k, copy);
 }
 
-/* The operand's scales as they lie, and where each is to be in the library's array. */
+/* Shapes and strides of the operand's scales, as stored and in the library's order. */
 static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool of_b, void *to) {
     scale_block block = granularity_block(o->grain);
     int64_t mn = of_b ? s->n : s->m;
@@ -166,7 +167,7 @@ static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool 
                          .to_k_step = matmul_scale_index(s, of_b, 0, block.k == INT64_MAX ? 0 : block.k)};
 }
 
-/* Scales in the library's order: as they lie, or a copy. */
+/* The scales in the library's order: in place if they already are, otherwise a copy. */
 static ott_status place_scales(exec *cx, const gemm_way *w, const operand *o, bool of_b, const void **out) {
     const matmul_spec *s = &w->spec;
     gemm_scales scales =
@@ -199,13 +200,13 @@ static ott_status multiply_by_kernel(exec *cx, const gemm_args *g) {
                       "gemm");
 }
 
-/* FP8 codes must lie at multiples of 16. */
+/* True if FP8 codes are not 16-byte aligned. */
 static bool lies_badly(const gemm_args *g, const matmul_data *data) {
     uintptr_t bits = (uintptr_t)data->a | (uintptr_t)data->b | (uintptr_t)data->d;
     return dtype_is_fp8(g->a->t.dtype) && bits % FP8_MULTIPLE != 0;
 }
 
-/* The product, and behind it what the library's cannot do. */
+/* Runs the library's product, then adds the bias, which its epilogue cannot do exactly. */
 static ott_status run_product(exec *cx, const gemm_args *g, const gemm_way *w, cuda_product *p,
                               const matmul_data *data, bool *ran) {
     TRY(products_run(cx, p, data, (char *)cx->workspace + w->library_at, ran));

@@ -1,7 +1,7 @@
-/* cuda/gemm_check: whole lines of the operands are brought to the host, where fp8/reference multiplies them.
-   The tensor cores' sums are not the host's to the bit (docs/numerics.md), so errors are weighed by their
-   energy: rounding and short accumulators are 40 dB below the result or more, anything that is wrong is
-   beside it. */
+/* cuda/gemm_check: fetches full rows of the operands to the host, where fp8/reference multiplies them. The
+   tensor cores' sums are not bit-identical to the host's (docs/numerics.md), so the energy of the error is
+   compared with the result's. Rounding and short accumulators are at least 40 dB below the result; wrong
+   results are at about its level. */
 #include "cuda/gemm_check.h"
 #include "cuda/samples.h"
 #include "fp8/cast.h"
@@ -10,9 +10,9 @@
 #include <string.h>
 
 enum { LINES = GEMM_CHECK_LINES };
-#define NOISE_MAX 1e-3 /* of the energy of the result: 30 dB */
+#define NOISE_MAX 1e-3 /* relative to the energy of the result: 30 dB */
 
-/* ---- which lines ---- */
+/* ---- sampled lines (rows of A, columns of D) ---- */
 
 static int64_t line_count(int64_t lines) {
     return lines < LINES ? lines : LINES;
@@ -22,9 +22,9 @@ static int64_t line_at(int64_t lines, int64_t i) {
     return samples_at(lines, line_count(lines), i);
 }
 
-/* ---- from the device ---- */
+/* ---- fetching from the device ---- */
 
-/* Sampled elements of c, as floats. */
+/* Fetches sampled elements of c, as floats. */
 static ott_status fetch_result(exec *cx, const tensor *c, float values[LINES * LINES]) {
     uint32_t stored[LINES * LINES];
     int64_t rows = line_count(c->rows), columns = line_count(c->columns), bytes = dtype_bytes(c->dtype);
@@ -42,7 +42,7 @@ static ott_status fetch_result(exec *cx, const tensor *c, float values[LINES * L
 /* An operand's sampled lines on the host: values, then scales. */
 typedef struct lines {
     const operand *of;
-    int64_t count, k, scales; /* scales: of one line */
+    int64_t count, k, scales; /* scales: per line */
     char *values;             /* [count][k] */
     float *inverse;           /* [count][scales] */
 } lines;
@@ -62,7 +62,7 @@ static int64_t lines_bytes(const lines *l) {
     return (l->count * l->k * dtype_bytes(l->of->t.dtype) + 7) / 8 * 8 + l->count * l->scales * 4;
 }
 
-/* Into memory of lines_bytes. */
+/* memory: lines_bytes bytes. */
 static ott_status fetch_lines(exec *cx, lines *l, char *memory) {
     const operand *o = l->of;
     int64_t each = dtype_bytes(o->t.dtype), all = operand_mn(o);
@@ -99,7 +99,8 @@ typedef struct energy {
     double signal, noise;
 } energy;
 
-/* One sampled element; `before` counts for what was added to it. A result of 16 bits may be its neighbour. */
+/* Compares one sampled element. `before` is c's old value, which is not part of the product. A 16-bit result
+   may be off by one ulp. */
 static void weigh(energy *e, float wanted, float got, float before, ott_dtype format) {
     if (!isfinite(wanted) || !isfinite(got)) {
         if (isfinite(wanted) || isfinite(got)) e->noise = INFINITY;
@@ -156,7 +157,7 @@ static ott_status check_in(const gemm_check *check, exec *cx, const gemm_args *g
     TRY(fetch_lines(cx, a, memory));
     TRY(fetch_lines(cx, b, memory + (lines_bytes(a) + 7) / 8 * 8));
     TRY(fetch_bias(cx, g, bias));
-    TRY(fetch_result(cx, g->c, got)); /* waits for all */
+    TRY(fetch_result(cx, g->c, got)); /* synchronizes for all fetches */
     energy e = compare(check, g, a, b, bias, got);
     *conclusive = e.signal > 0;
     return e.noise > NOISE_MAX * e.signal ? fail_product(g, &e) : OTT_OK;

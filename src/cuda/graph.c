@@ -1,4 +1,4 @@
-/* cuda/graph: stream capture, and graphs made executable. */
+/* cuda/graph: stream capture and instantiated graphs. */
 #include "cuda/graph.h"
 #include "cuda/cuda.h"
 

@@ -12,7 +12,7 @@
 
 enum { FOUND_TEXT = 384, VERSION_TEXT = 48 };
 
-/* Versions are counted as 13010 for 13.1. */
+/* CUDA versions are 13010 for 13.1. */
 static void inspect_driver(plugin_finding report, void *user) {
     int driver = 0, runtime = 0;
     char found[FOUND_TEXT];
@@ -29,7 +29,7 @@ static void inspect_driver(plugin_finding report, void *user) {
            "install a driver as new as the CUDA that the backend was built with");
 }
 
-/* Whether it can be used at all, and then whether there is code for it. */
+/* Reports whether the GPU can be used, and whether the plugin has code for it. */
 static void inspect_gpu(int index, plugin_finding report, void *user) {
     struct cudaDeviceProp p;
     backend_capabilities can = {0};
@@ -54,7 +54,7 @@ static void inspect_gpu(int index, plugin_finding report, void *user) {
     report(user, error == cudaSuccess, what, found, way_out);
 }
 
-/* How many there are. */
+/* Returns the number of GPUs. */
 static int inspect_gpus(plugin_finding report, void *user) {
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
@@ -65,18 +65,18 @@ static int inspect_gpus(plugin_finding report, void *user) {
     return count;
 }
 
-/* 91900 is 9.19.0; so libraries count, NCCL from 2.9 on. */
+/* Formats 91900 as 9.19.0 (cuDNN, NCCL from 2.9, cuBLASLt). */
 static void show_version(size_t version, char out[VERSION_TEXT]) {
     snprintf(out, VERSION_TEXT, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
 }
 
-/* A library that is opened when it is used. */
+/* A library that is opened at run time. */
 typedef struct used_library {
     const char *what, *file, *package, *function;
-    size_t least; /* its version, as it counts */
+    size_t least; /* lowest supported version, in the library's encoding */
 } used_library;
 
-/* cuDNN's function gives the version back, NCCL's stores it. */
+/* cuDNN's function returns the version, NCCL's stores it. */
 static size_t version_of(void *library, const char *function) {
     union {
         void *symbol;
@@ -108,7 +108,7 @@ static void inspect_library(plugin_finding report, void *user, const used_librar
     dlclose(library);
 }
 
-/* An older one computes a part of attention, and leaves the backward of training to slow kernels of our own. */
+/* With older versions, Ottava's slow kernels compute attention's backward. */
 static const used_library cudnn = {"cuDNN", ATTENTION_CUDNN_FILE, ATTENTION_CUDNN_PACKAGE, "cudnnGetVersion",
                                    ATTENTION_CUDNN_DETERMINISTIC};
 static const used_library nccl = {"NCCL", NCCL_FILE, NCCL_PACKAGE, "ncclGetVersion", NCCL_LEAST};
@@ -120,5 +120,5 @@ void inspect_machine(plugin_finding report, void *user) {
     show_version(cublasLtGetVersion(), found);
     report(user, true, "cuBLASLt", found, NULL);
     inspect_library(report, user, &cudnn);
-    if (gpus > 1) inspect_library(report, user, &nccl); /* between GPUs */
+    if (gpus > 1) inspect_library(report, user, &nccl); /* only needed between GPUs */
 }

@@ -1,4 +1,4 @@
-/* cuda/layer_ops: the ops of layers as launches: embedding, norm, rotary positions, gated activations, loss. */
+/* cuda/layer_ops: launches of layer ops: embedding, norm, rotary positions, gated activations, loss. */
 #include "cuda/cuda.h"
 #include "cuda/kernels.h"
 #include "cuda/ops.h"
@@ -18,14 +18,14 @@ ott_status cuda_embedding_backward(exec *cx, const embedding_backward_args *a) {
         "embedding_backward");
 }
 
-/* All forms by passes of their own. */
+/* Quantizes all copies in separate passes. */
 static ott_status quantize_after(exec *cx, const char *op, const tensor *y, const qlist *q) {
     quantize_uses made;
     TRY(cuda_quantize_begin(cx, op, NULL, QUANTIZE_BY_ROWS, &made));
     return cuda_quantize_finish(cx, op, y, q, &made);
 }
 
-/* The kernel of narrow rows leaves quantized forms to passes of their own. */
+/* The kernel for narrow rows does not quantize; separate passes do. */
 static ott_status begin_norm(exec *cx, const char *op, const tensor *y, const qlist *q, quantize_uses *made) {
     return cuda_quantize_begin(cx, op, norm_is_wide(y) ? q : NULL, QUANTIZE_BY_ROWS, made);
 }
@@ -118,7 +118,7 @@ ott_status cuda_softcap_backward(exec *cx, const softcap_backward_args *a) {
     return cuda_check(softcap_backward_launch(a, cuda_stream(cx)), "softcap_backward");
 }
 
-/* Logits stay what they are without a gradient. */
+/* Without a gradient, logits are unchanged and not quantized. */
 ott_status cuda_cross_entropy(exec *cx, const cross_entropy_args *a) {
     const qlist *q = a->grad_scale ? a->q : NULL;
     quantize_uses made;

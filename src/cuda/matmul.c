@@ -1,4 +1,4 @@
-/* cuda/matmul: describes a product to cuBLASLt, has it choose an algorithm, and runs it. */
+/* cuda/matmul: describes a product to cuBLASLt, asks for algorithms, and runs one. */
 #include "cuda/matmul.h"
 
 const char *matmul_status(cublasStatus_t status) {
@@ -38,14 +38,14 @@ int64_t matmul_mx_tiles(const matmul_spec *spec) {
     return (spec->k + depth - 1) / depth;
 }
 
-/* Where that of block `depth` of a line is (cuBLAS 13, "1D Block Scaling Factors Layout"). */
+/* Index of a line's scale of block `depth` (cuBLAS 13, "1D Block Scaling Factors Layout"). */
 static int64_t mx_index(const matmul_spec *spec, int64_t line, int64_t depth) {
     int64_t tile = line / MX_TILE_LINES * matmul_mx_tiles(spec) + depth / MX_TILE_DEPTH;
     int64_t within = line % 32 * 16 + line % MX_TILE_LINES / 32 * 4 + depth % MX_TILE_DEPTH;
     return tile * MX_TILE_LINES * MX_TILE_DEPTH + within;
 }
 
-/* Scales of a 128-line band of a 128x128-scaled operand, padded to four. */
+/* Scales of a 128-line band of a 128x128-scaled operand, padded to a multiple of four. */
 static int64_t band(const matmul_spec *spec) {
     return (blocks(spec->k) + 3) / 4 * 4;
 }
@@ -98,7 +98,7 @@ static cublasStatus_t set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttr
         if (status_ != CUBLAS_STATUS_SUCCESS) return status_;                                                \
     } while (0)
 
-/* How our A's (or B's) scales are called; cuBLAS' A is our B. */
+/* The scale mode of our A (or B); our B is cuBLAS' A. */
 static int32_t scale_mode(matmul_scales scales, bool of_b) {
     switch (scales) {
     case SCALES_ROW: return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
@@ -137,14 +137,15 @@ static cublasStatus_t describe(matmul *p, const matmul_spec *spec, const matmul_
     return set_pointers(p, spec, data);
 }
 
-/* A row-major [lines, k] matrix, or [k, lines] when transposed, as cuBLAS sees it. */
+/* A row-major [lines, k] matrix, or [k, lines] if transposed, as cuBLAS sees it. */
 static cublasStatus_t layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, int64_t lines, int64_t k,
                              bool transposed, int64_t ld) {
     int64_t inner = transposed ? lines : k, outer = transposed ? k : lines;
     return cublasLtMatrixLayoutCreate(out, type, (uint64_t)inner, (uint64_t)outer, ld ? ld : inner);
 }
 
-/* No algorithm may split the contraction: what it rounds in between, and in which order it adds, would not be ours. */
+/* Excludes algorithms that split the contraction: they would round partial sums and change the order of the
+   sum. */
 static cublasStatus_t limit_algorithms(cublasLtMatmulPreference_t p, const matmul_spec *spec) {
     uint64_t workspace = (uint64_t)spec->workspace;
     uint32_t alignment = (uint32_t)spec->alignment, schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
@@ -164,7 +165,7 @@ static cublasStatus_t find_algorithms(matmul *p, const matmul_spec *spec) {
     cublasLtMatmulPreference_t preference;
     LT_TRY(cublasLtMatmulPreferenceCreate(&preference));
     cublasStatus_t status = limit_algorithms(preference, spec);
-    if (status == CUBLAS_STATUS_SUCCESS) /* C and D have one layout object: in place */
+    if (status == CUBLAS_STATUS_SUCCESS) /* in place: C and D share one layout object */
         status = cublasLtMatmulAlgoGetHeuristic(p->handle, p->operation, p->a, p->b, p->d, p->d, preference,
                                                 MATMUL_CANDIDATES, p->candidate, &p->candidates);
     cublasLtMatmulPreferenceDestroy(preference);

@@ -1,4 +1,5 @@
-/* cuda/mem: base/mem.h by the library that opened the plugin, whose accounts they are. */
+/* cuda/mem: implements base/mem.h with the functions of the library that opened the plugin and owns the
+   accounts. */
 #include "cuda/library.h"
 
 ott_status mem_alloc(mem *m, mem_kind kind, int64_t bytes, const char *what, void **out) {

@@ -1,4 +1,4 @@
-/* cuda/moe_ops: the ops of a mixture of experts as launches. */
+/* cuda/moe_ops: launches of mixture-of-experts ops. */
 #include "cuda/cuda.h"
 #include "cuda/gemm.h"
 #include "cuda/kernels.h"

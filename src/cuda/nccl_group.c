@@ -1,10 +1,10 @@
-/* cuda/nccl_group: opening, starting, waiting and leaving. */
+/* cuda/nccl_group: opens and closes groups, starts collectives and waits for them. */
 #include "cuda/nccl_group.h"
 #include "tensor/group_staging.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { LEAVE_SECONDS = 10 }; /* that a rank which leaves waits for what is under way */
+enum { LEAVE_SECONDS = 10 }; /* longest wait for queued collectives when a rank leaves */
 
 static nccl_group *group_of(group *g) {
     return (nccl_group *)g;
@@ -12,7 +12,7 @@ static nccl_group *group_of(group *g) {
 
 /* ---- channels ---- */
 
-/* What a rank makes for the others: the first rank's `all` is the whole group's. */
+/* Ids that a rank creates for its group; rank 0's `all` is the group's. */
 typedef struct link_ids {
     nccl_id all, to_next, to_previous;
 } link_ids;
@@ -21,7 +21,7 @@ _Static_assert(sizeof(link_ids) == sizeof(device_link), "a link holds them");
 static bool has_channel(const device_group *own, int channel) {
     if (channel == CHANNEL_ALL) return true;
     bool previous = channel == CHANNEL_TO_PREVIOUS || channel == CHANNEL_FROM_PREVIOUS;
-    return own->messages && !(previous && own->size == 2); /* of two, the one before is the next */
+    return own->messages && !(previous && own->size == 2); /* with two ranks, the previous is the next */
 }
 
 static ott_status make_id(const nccl_calls *calls, nccl_id *out) {
@@ -50,7 +50,7 @@ static link_ids ids_of(const device_group *own, int rank) {
     return ids;
 }
 
-/* Fills place, peer and turn; the id is the sender's, who is number 0 of the two. */
+/* Fills in place, peer and turn, and returns the id. The sender created the id and is rank 0 of the pair. */
 static nccl_id place_channel(const device_group *own, int channel, nccl_channel *at) {
     int next = (own->rank + 1) % own->size, previous = (own->rank + own->size - 1) % own->size;
     bool sends = channel == CHANNEL_TO_NEXT || channel == CHANNEL_TO_PREVIOUS;
@@ -78,7 +78,7 @@ static ott_status open_channel(nccl_group *g, const device_group *own, int chann
                        g->name, own->size, g->device->watchdog->calls->error_text(result));
 }
 
-/* All begin to open before the first is waited for: each waits for another rank. */
+/* Starts to open all channels before waiting for any, because each waits for another rank. */
 static ott_status open_channels(nccl_group *g, const device_group *own) {
     for (int i = 0; i < CHANNELS; i++)
         if (has_channel(own, i)) TRY(open_channel(g, own, i));
@@ -88,7 +88,7 @@ static ott_status open_channels(nccl_group *g, const device_group *own) {
     return OTT_OK;
 }
 
-/* The channel of a call; NULL: the group has none between these two. */
+/* The channel for a call; NULL if the group has none between these two ranks. */
 static nccl_channel *channel_for(nccl_group *g, const collective *call) {
     int size = g->group.size, next = (g->group.rank + 1) % size, which = CHANNEL_ALL;
     if (call->kind == COLLECTIVE_SEND)
@@ -119,7 +119,7 @@ static ott_status make_flight(nccl_group *g) {
     return OTT_OK;
 }
 
-/* An idle one whose message has room, or any, whose room grows. With the lock held. */
+/* Takes an idle operation with a large enough message buffer, or enlarges the best one. Requires the lock. */
 static ott_status take_flight(nccl_group *g, int64_t bytes, nccl_operation **out) {
     device *d = &g->device->base;
     if (!g->idle) TRY(make_flight(g));
@@ -142,7 +142,7 @@ static ott_status take_flight(nccl_group *g, int64_t bytes, nccl_operation **out
     return OTT_OK;
 }
 
-/* What was there may still be in use. */
+/* Enlarges the staging memory. Synchronizes first, because the old memory may still be in use. */
 static ott_status need_staging(nccl_group *g, const nccl_channel *at, int64_t bytes) {
     device *d = &g->device->base;
     if (bytes <= g->staging_bytes) return OTT_OK;
@@ -169,7 +169,7 @@ static ott_status copy_message(const nccl_group *g, nccl_operation *f, collectiv
     return OTT_OK;
 }
 
-/* With the lock held. */
+/* Requires the lock. */
 static ott_status queue(nccl_group *g, nccl_channel *at, nccl_operation *f, collective call) {
     if (call.kind == COLLECTIVE_SEND) TRY(copy_message(g, f, &call));
     TRY(cuda_check(cudaEventRecord(at->ready, g->device->stream), "an event of a group"));
@@ -191,7 +191,7 @@ static ott_status start_locked(nccl_group *g, nccl_channel *at, group_request *r
     TRY(take_flight(g, sends ? tensor_bytes(call->input) : 0, &f));
     f->kind = call->kind;
     f->number = g->number++;
-    f->waited = sends; /* its buffer is free, and nobody waits for it */
+    f->waited = sends; /* the input was copied, and nothing waits for a send */
     request->state = sends ? NULL : f;
     return queue(g, at, f, *call);
 }
@@ -213,11 +213,11 @@ static ott_status start(group *base, exec *cx, group_request *request) {
     return status;
 }
 
-/* A barrier is the host's; so is one whose time is taken. */
+/* The host only waits for barriers, and for collectives that are timed. */
 static ott_status wait_for(group *base, exec *cx, group_request *request) {
     nccl_group *g = group_of(base);
     nccl_operation *f = request->state;
-    if (!f) return OTT_OK; /* a message that was sent is on its way */
+    if (!f) return OTT_OK; /* a send needs no wait */
     TRY(cuda_check(cudaSetDevice(g->device->index), "a collective"));
     TRY(cuda_check(cudaStreamWaitEvent(g->device->stream, f->ended, 0), "a collective"));
     if (f->kind == COLLECTIVE_BARRIER || cx->times)
@@ -232,9 +232,9 @@ static ott_status wait_for(group *base, exec *cx, group_request *request) {
     return nccl_watchdog_check(g->device);
 }
 
-/* ---- leaving ---- */
+/* ---- closing ---- */
 
-/* What has been queued is done, or given up when another rank does not come for it. */
+/* Waits for queued work. The watchdog aborts it if another rank is missing for LEAVE_SECONDS. */
 static void finish_work(nccl_group *g) {
     pthread_mutex_lock(&g->device->watchdog->lock);
     if (g->timeout <= 0 || g->timeout > LEAVE_SECONDS) g->timeout = LEAVE_SECONDS;
@@ -243,8 +243,8 @@ static void finish_work(nccl_group *g) {
         if (g->channels[i].stream) cudaStreamSynchronize(g->channels[i].stream);
 }
 
-/* Closing a communicator waits for its other ranks on this machine: who are at the same one, as all ranks leave theirs by their
-   turns. */
+/* Closing a communicator waits for its other ranks on this machine. All ranks close in order of `turn`, so
+   they wait for the same one. */
 static nccl_channel *next_to_leave(nccl_group *g) {
     nccl_channel *next = NULL;
     for (nccl_channel *at = g->channels; at < g->channels + CHANNELS; at++)
@@ -252,7 +252,7 @@ static nccl_channel *next_to_leave(nccl_group *g) {
     return next;
 }
 
-/* With the lock held. */
+/* Requires the lock. */
 static void leave_channel(nccl_group *g, nccl_channel *at) {
     const nccl_calls *calls = g->device->watchdog->calls;
     if (nccl_settle(g, at, calls->finalize(at->comm), "leaving a group of GPUs") == OTT_OK)
@@ -307,7 +307,8 @@ static void leave(group *base) {
 
 /* ---- opening ---- */
 
-/* Of messages only the bytes are said: they get their memory as they are sent. */
+/* Reports the bytes of any call. Reserves memory only for reductions: messages allocate when they are
+   sent. */
 static ott_status reserve(group *base, exec *cx, const collective *call, int64_t *bytes) {
     nccl_group *g = group_of(base);
     *bytes = group_staging_bytes(g->group.size, call);

@@ -1,4 +1,4 @@
-/* cuda/nccl_library: opens libnccl.so.2. */
+/* cuda/nccl_library: opens libnccl.so.2 and finds its functions. */
 #include "cuda/nccl.h"
 #include <dlfcn.h>
 #include <pthread.h>

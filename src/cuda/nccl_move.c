@@ -1,4 +1,5 @@
-/* cuda/nccl_move: each collective as moves of bytes between ranks, and the reduction of what they exchanged. */
+/* cuda/nccl_move: implements each collective as NCCL transfers of bytes, followed by the reduction of the
+   exchanged data. */
 #include "base/clock.h"
 #include "cuda/kernels.h"
 #include "cuda/nccl_group.h"
@@ -35,11 +36,11 @@ ott_status nccl_settle(nccl_group *g, nccl_channel *at, int result, const char *
     return fail_call(g, state, what);
 }
 
-/* Moves that NCCL makes together. */
+/* NCCL calls between ncclGroupStart and ncclGroupEnd. */
 typedef struct batch {
     const nccl_calls *nccl;
     nccl_channel *at;
-    int result; /* the first that is no success */
+    int result; /* the first error, or NCCL_SUCCESS */
 } batch;
 
 static void put(batch *b, int result) {
@@ -75,7 +76,7 @@ static ott_status broadcast(nccl_group *g, nccl_channel *at, const collective *c
     return batch_end(g, &b, call->kind);
 }
 
-/* Parts of bytes[size] to `to`, one after the other; this rank's lies at `from`. */
+/* Gathers parts of bytes[r] per rank to `to`, in rank order; this rank's part is `from`. */
 static ott_status gather_parts(nccl_group *g, nccl_channel *at, collective_kind kind, const void *from,
                                char *to, const int64_t *bytes) {
     bool even = true;
@@ -121,7 +122,8 @@ static ott_status all_to_all(nccl_group *g, nccl_channel *at, const collective *
 
 /* ---- reductions ---- */
 
-/* `count` elements at `own` become what all ranks have of them; the others' lie in staging, in slots of so many bytes. */
+/* Reduces `count` elements over ranks to `out`. This rank's are at `own`; the other ranks' are in staging,
+   `slot` bytes apart. */
 static ott_status reduce_slots(const nccl_group *g, const nccl_channel *at, const collective *call,
                                const void *own, void *out, int64_t count, int64_t slot) {
     ott_dtype d = call->input.dtype;
@@ -134,7 +136,7 @@ static ott_status reduce_slots(const nccl_group *g, const nccl_channel *at, cons
         "reduction over ranks");
 }
 
-/* Everything to everyone. */
+/* Small all-reduce: each rank sends its full input to all ranks. */
 static ott_status reduce_whole(nccl_group *g, nccl_channel *at, const collective *call) {
     int64_t count = tensor_count(call->input), bytes = count * dtype_bytes(call->input.dtype);
     batch b = batch_begin(g, at);
@@ -148,7 +150,8 @@ static ott_status reduce_whole(nccl_group *g, nccl_channel *at, const collective
     return reduce_slots(g, at, call, call->input.data, call->output.data, count, slot);
 }
 
-/* Each rank reduces the piece [first[r], first[r] + count[r]) of all ranks' x; what comes of this rank's goes to out. Elements. */
+/* Each rank r reduces elements [first[r], first[r] + count[r]) of all ranks' x. This rank's result goes to
+   `out`. */
 static ott_status reduce_piece(nccl_group *g, nccl_channel *at, const collective *call, char *x, char *out,
                                const int64_t *first, const int64_t *count, int64_t slot) {
     int own = g->group.rank;
@@ -183,7 +186,7 @@ static ott_status reduce_scatter(nccl_group *g, nccl_channel *at, const collecti
     return OTT_OK;
 }
 
-/* In pieces: each rank reduces a part of it, which then goes to all. */
+/* All-reduce in pieces: a reduce-scatter, then an all-gather, of each piece. */
 static ott_status all_reduce(nccl_group *g, nccl_channel *at, const collective *call) {
     int n = g->group.size;
     int64_t size = dtype_bytes(call->input.dtype), all = tensor_count(call->input);
@@ -203,7 +206,7 @@ static ott_status all_reduce(nccl_group *g, nccl_channel *at, const collective *
     return OTT_OK;
 }
 
-/* A byte of everybody's, at everybody's. */
+/* All ranks gather one byte from each rank. */
 static ott_status barrier(nccl_group *g, nccl_channel *at) {
     batch b = batch_begin(g, at);
     put(&b, b.nccl->all_gather(g->staging + g->group.rank, g->staging, 1, NCCL_BYTES, at->comm, at->stream));

@@ -1,4 +1,4 @@
-/* cuda/nccl_watchdog: the thread that sees that a group has failed, and the end of all groups then. */
+/* cuda/nccl_watchdog: the thread that detects failed groups and then aborts all groups of the device. */
 #include "base/clock.h"
 #include "cuda/nccl_group.h"
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 enum { TICK = 20 }; /* milliseconds */
 
-/* ---- what has happened ---- */
+/* ---- completed operations ---- */
 
 static void take_first(nccl_group *g, nccl_channel *at) {
     nccl_operation *f = at->first;
@@ -24,7 +24,8 @@ void nccl_watchdog_sweep(nccl_group *g, nccl_channel *at) {
 
 /* ---- failing ---- */
 
-/* As one: giving back what a communicator has of the GPU waits for all that runs there, which may be another one's collective. */
+/* Aborts all channels in one NCCL group. Freeing a communicator's GPU resources waits for all work on the
+   GPU, which may belong to another channel's collective. */
 void nccl_end_group(nccl_group *g) {
     const nccl_calls *nccl = g->device->watchdog->calls;
     nccl->begin();

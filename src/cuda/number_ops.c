@@ -1,4 +1,5 @@
-/* cuda/number_ops: the ops on plain numbers as launches: convert, add, multiply, dropout, sums and counts, the optimizer, delayed scaling. */
+/* cuda/number_ops: launches of ops on unquantized values: convert, add, multiply, dropout, sums, counts, the
+   optimizer, delayed scaling. */
 #include "cuda/cuda.h"
 #include "cuda/kernels.h"
 #include "cuda/ops.h"
@@ -125,7 +126,7 @@ ott_status cuda_amax_update_many(exec *cx, const amax_update_args *items, int64_
     return cuda_check(amax_update_launch(items, count, cuda_stream(cx)), "amax_update");
 }
 
-/* ---- one call is a list of one ---- */
+/* ---- a single call is a list of one ---- */
 
 #define OP(name, fields)
 #define MANY(name)                                                                                           \

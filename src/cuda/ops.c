@@ -1,4 +1,4 @@
-/* cuda/ops: the op table. An op that is not in it is refused by its name. */
+/* cuda/ops: the op table. Ops that are not in it are refused by name. */
 #include "cuda/ops.h"
 #include "tensor/device.h"
 #include "cuda/kernels.h"

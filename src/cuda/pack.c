@@ -1,4 +1,4 @@
-/* cuda/pack: cuBLASLt reads operands as they lie, so that packing one is copying it. */
+/* cuda/pack: packing an operand is a plain copy, because cuBLASLt reads operands in place. */
 #include "cuda/cuda.h"
 #include "cuda/ops.h"
 

@@ -1,4 +1,4 @@
-/* cuda/products: a list of plans, found by their spec. */
+/* cuda/products: a linked list of plans, searched by spec. */
 #include "cuda/products.h"
 #include "base/log.h"
 #include <string.h>
@@ -6,7 +6,7 @@
 struct cuda_product {
     matmul_spec spec;
     matmul plan;
-    bool refused; /* the library cannot */
+    bool refused; /* the library cannot compute it */
     bool checked;
     cuda_product *next;
 };

@@ -1,4 +1,5 @@
-/* cuda/quantize_ops: the quantize family's ops, and what other ops make of their outputs' quantized forms. */
+/* cuda/quantize_ops: the ops of the quantize family, and the quantized copies that other ops make of their
+   outputs. */
 #include "cuda/quantize_ops.h"
 #include "cuda/cuda.h"
 #include "cuda/ops.h"
@@ -62,7 +63,7 @@ ott_status cuda_transpose(exec *cx, const transpose_args *a) {
     return cuda_check(transpose_launch(a->x, a->y, cuda_stream(cx)), "transpose");
 }
 
-/* Both uses are measured one after the other, in the same workspace. */
+/* Measures both uses one after the other, in the same workspace. */
 ott_status cuda_quantize_statistics(exec *cx, const quantize_statistics_args *a) {
     const cast_spec *specs[] = {&a->q->spec.rowwise, &a->q->spec.columnwise};
     float *out = a->statistics->data;

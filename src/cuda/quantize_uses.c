@@ -1,7 +1,7 @@
-/* cuda/quantize_uses: a quantized tensor as its kernels are told of it, and which of its work is done in which pass. */
+/* cuda/quantize_uses: describes a quantized tensor to kernels, and assigns its work to passes. */
 #include "cuda/quantize.h"
 
-/* ---- what the kernels are told ---- */
+/* ---- descriptions for kernels ---- */
 
 static int shift_of(int64_t block) {
     return block == INT64_MAX ? QUANTIZE_WHOLE : __builtin_ctzll((unsigned long long)block);
@@ -35,7 +35,8 @@ quantize_use quantize_use_of(const qtensor *q, bool columnwise) {
     };
 }
 
-/* The uses that are FP8 and have scales of their own; one that shares only these is a copy of the other's codes. */
+/* Returns the uses that are FP8 and have their own scales. A columnwise use that shares only the scales
+   becomes a second copy of the rowwise codes. */
 quantize_uses quantize_uses_of(const qtensor *q) {
     quantize_uses uses = {.count = 0};
     if (cast_spec_is_fp8(&q->spec.rowwise)) uses.use[uses.count++] = quantize_use_of(q, false);
@@ -48,7 +49,8 @@ quantize_uses quantize_uses_of(const qtensor *q) {
 
 /* ---- passes ---- */
 
-/* What a use needs before its scale: that of groups which reach beyond a tile and wait for their amax. */
+/* True if the use must wait for a complete amax: its groups extend beyond a tile, and its scaling is not
+   delayed. */
 static bool waits(const quantize_use *u) {
     return !quantize_is_local(u) && !u->delayed;
 }
@@ -59,7 +61,7 @@ static cudaError_t run_pass(const tensor *x, const quantize_uses *uses, cudaStre
     return cudaSuccess;
 }
 
-/* Groups that reach beyond a tile are raised from 0. */
+/* Zeroes amaxes of groups that extend beyond a tile, because atomicMax raises them. */
 static cudaError_t clear_amax(const quantize_uses *uses, cudaStream_t stream) {
     cudaError_t error = cudaSuccess;
     for (int i = 0; i < uses->count && error == cudaSuccess; i++) {
@@ -77,7 +79,7 @@ cudaError_t quantize_work(const tensor *x, const qtensor *q, int work, cudaStrea
     return error == cudaSuccess ? run_pass(x, &uses, stream) : error;
 }
 
-/* ---- with the producer of the tensor ---- */
+/* ---- work of the kernel that produces the tensor ---- */
 
 static int producer_work(const quantize_use *u, quantize_producer producer) {
     const int all = QUANTIZE_AMAX | QUANTIZE_SCALE | QUANTIZE_CAST;
@@ -115,7 +117,7 @@ cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantiz
     return clear_amax(made, stream);
 }
 
-/* What has its scale in time is cast in the first pass, the rest in a second one. */
+/* Casts uses with known scales in the first pass, the other uses in a second pass. */
 static cudaError_t finish_uses(const tensor *x, const quantize_uses *uses, const quantize_uses *made,
                                cudaStream_t stream) {
     quantize_uses first = *uses, second = first;
@@ -136,7 +138,7 @@ cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_us
     return finish_uses(x, &uses, made, stream);
 }
 
-/* Where blocks are single rows groups change nothing. */
+/* Scale blocks of single rows do not depend on the groups. */
 cudaError_t quantize_groups(const tensor *x, const tensor *end, const qtensor *q, cudaStream_t stream) {
     quantize_uses uses = quantize_uses_of(q), rows = {.count = 0}, nothing = {.count = 0};
     cudaError_t error = cudaSuccess;

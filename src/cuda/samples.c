@@ -1,4 +1,4 @@
-/* cuda/samples: copies of lines. */
+/* cuda/samples: queues strided copies to the host. */
 #include "cuda/samples.h"
 
 static const char what[] = "fetching samples";

@@ -1,4 +1,5 @@
-/* cuda/status: base/status.h by the library that opened the plugin, whose error texts they are. */
+/* cuda/status: implements base/status.h with the functions of the library that opened the plugin and keeps
+   the error text. */
 #include "cuda/library.h"
 #include <stdarg.h>
 #include <stdio.h>
