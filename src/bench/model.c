@@ -9,8 +9,7 @@ enum { KNOWN = sizeof known / sizeof *known };
 
 static ott_status fail_precision(const char *word, int length) {
     return status_fail(OTT_ERR_ARGUMENT,
-                       "precision \"%.*s\": give of fp8, bf16 and fp32 those to compare, each once, "
-                       "with commas between",
+                       "precision \"%.*s\": give one or more of fp8, bf16 and fp32, each once, with commas",
                        length, word);
 }
 
@@ -38,7 +37,7 @@ ott_status bench_precisions(const bench_options *o, const char *out[BENCH_PRECIS
     }
     if (o->recipe && !has_fp8)
         return status_fail(OTT_ERR_ARGUMENT,
-                           "recipe = \"%s\" is of fp8, which precision = \"%s\" does not name", o->recipe,
+                           "recipe = \"%s\" needs fp8, and precision = \"%s\" does not contain it", o->recipe,
                            o->precision);
     return OTT_OK;
 }

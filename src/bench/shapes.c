@@ -69,7 +69,7 @@ static bool take_products(const char *text, bench_shapes *s) {
     return s->products > 0;
 }
 
-static ott_status spelt_out(bench *b, const char *text, const bench_shapes **out) {
+static ott_status parse_shapes(bench *b, const char *text, const bench_shapes **out) {
     void *memory;
     TRY(bench_alloc(b, sizeof(bench_shapes), &memory));
     bench_shapes *s = memory;
@@ -86,7 +86,7 @@ static ott_status spelt_out(bench *b, const char *text, const bench_shapes **out
 ott_status bench_find_shapes(bench *b, const bench_shapes **out) {
     char names[96] = "";
     const char *wanted = b->options->shapes ? b->options->shapes : lists[0].name;
-    if (isdigit((unsigned char)*wanted)) return spelt_out(b, wanted, out);
+    if (isdigit((unsigned char)*wanted)) return parse_shapes(b, wanted, out);
     for (int i = 0; i < LISTS; i++) {
         if (strcmp(lists[i].name, wanted) == 0) {
             *out = &lists[i];
@@ -95,6 +95,5 @@ ott_status bench_find_shapes(bench *b, const bench_shapes **out) {
         size_t length = strlen(names);
         snprintf(names + length, sizeof names - length, "%s%s", i ? ", " : "", lists[i].name);
     }
-    return status_fail(OTT_ERR_ARGUMENT, "shapes = \"%s\": there are %s, or M,K,N of the products themselves",
-                       wanted, names);
+    return status_fail(OTT_ERR_ARGUMENT, "shapes = \"%s\": give %s, or M,K,N of each product", wanted, names);
 }

@@ -46,8 +46,8 @@ float cast_from_f16(uint16_t h) {
     return h & 0x8000u ? -x : x;
 }
 
-/* Rounds x to the nearest power of two; a tie goes to the even exponent byte. Zero gives 2^-127. Negative
-   numbers, infinity and NaN give NaN. */
+/* Rounds x to the nearest power of two, at most 2^127; a tie goes to the even exponent byte. Zero gives
+   2^-127, negative numbers and NaN give NaN. */
 static uint8_t e8m0_from_float(float x) {
     uint32_t bits = fmath_bits(x);
     if (isnan(x) || x < 0.0f) return 255;
