@@ -1,4 +1,5 @@
-/* data/chat_row: the conversation of a row of data: messages, ShareGPT's conversations, or Alpaca's instruction and output. */
+/* data/chat_row: reads a conversation from a JSON row: messages, ShareGPT's conversations, or Alpaca's
+   fields. */
 #ifndef DATA_CHAT_ROW_H
 #define DATA_CHAT_ROW_H
 
@@ -10,7 +11,7 @@ typedef struct chat_row {
     json_t *tools;    /* a list; NULL: the row has none */
 } chat_row;
 
-/* To be closed. OTT_ERR_FORMAT names the field. */
+/* Close with chat_row_close. The message of OTT_ERR_FORMAT names the field. */
 ott_status chat_row_read(const json_t *object, chat_row *out);
 void chat_row_close(chat_row *row);
 

@@ -1,4 +1,4 @@
-/* data/corpus: documents that are being read: their tokens in memory, and where each begins. Internal to this floor. */
+/* data/corpus: collects the tokens of documents in memory while they are read. Internal to src/data. */
 #ifndef DATA_CORPUS_H
 #define DATA_CORPUS_H
 
@@ -8,27 +8,27 @@ typedef struct corpus {
     const dataset_source *source;
     tokenizer_ids ids;
     tokenizer_scratch *scratch;
-    int64_t *begin;   /* [documents + 1] */
-    uint8_t *learned; /* [room] of samples: 1 for each token that is a target; NULL: running text */
+    int64_t *begin;   /* [documents + 1] first token of each document */
+    uint8_t *learned; /* [room] samples only: 1 if the token is a target; NULL: running text */
     int64_t documents, capacity, room;
     bool samples;
 } corpus;
 
-/* Of samples, or of running text. */
+/* samples: true for samples, false for running text. */
 ott_status corpus_open(mem *account, const dataset_source *s, bool samples, corpus *c);
 void corpus_close(corpus *c);
-/* Appends the tokens of a text to the document. `flags`: of tokenizer_encode. */
+/* Appends a text's tokens to the current document. `flags` as in tokenizer_encode. */
 ott_status corpus_add(corpus *c, const char *text, int64_t bytes, unsigned flags);
-ott_status corpus_add_ids(corpus *c, const tokenizer_ids *ids); /* tokens as they are */
-ott_status corpus_add_bos(corpus *c); /* where the source asks for it and the tokenizer has one */
+ott_status corpus_add_ids(corpus *c, const tokenizer_ids *ids); /* without tokenizing */
+ott_status corpus_add_bos(corpus *c); /* if source->add_bos and the tokenizer has a BOS */
 ott_status corpus_add_eos(corpus *c);
-/* How many tokens the document has so far. */
+/* Number of tokens in the current document. */
 int64_t corpus_length(const corpus *c);
-/* Ends the document; an empty one is none. Its first `prompt` tokens are no targets. */
+/* Ends the current document, unless it is empty. Its first `prompt` tokens are not targets. */
 ott_status corpus_end(corpus *c, int64_t prompt);
-/* The same; learned[corpus_length]: 1 for each that is one. Samples only. */
+/* Ends the current document. learned: [corpus_length] 1 if the token is a target. Samples only. */
 ott_status corpus_end_learned(corpus *c, const uint8_t *learned);
-/* The dataset of it. Takes the memory over. */
+/* Makes a dataset of the documents. The dataset takes ownership of the memory. */
 ott_status corpus_finish(corpus *c, dataset **out);
 
 #endif

@@ -1,4 +1,4 @@
-/* data/data_files: which files a dataset's path means, and what they are. Internal to data/data. */
+/* data/data_files: finds the files of a dataset's path and their format. Internal to data/data. */
 #ifndef DATA_DATA_FILES_H
 #define DATA_DATA_FILES_H
 
@@ -6,15 +6,17 @@
 #include "config/config.h"
 
 /*
- * The files of a path: itself; of a folder, those that match `pattern` ("": the first that any file matches
- * of
- * *.npy, *.bin, *.jsonl, *.txt); of a pattern (shards/web_*.bin), those that match its last part; of
- * Megatron's prefix, PATH.bin. In the order of their names, freed with file_list_free. OTT_ERR_NOT_FOUND when
- * there is none.
+ * Lists the files of a path, sorted by name; free with file_list_free. The path may be
+ * - a file;
+ * - a folder: its files that match `pattern` (if "", the first of *.npy, *.bin, *.jsonl, *.txt that any file
+ * matches);
+ * - a pattern (shards/web_*.bin): the files that match its last component;
+ * - Megatron's prefix: PATH.bin.
+ * OTT_ERR_NOT_FOUND if there is no such file.
  */
 ott_status data_files_find(mem *account, const char *path, const char *pattern, file_list *out);
 
-/* What DATA_AUTO stands for: decided by the name of the first file, and a JSONL's first row. */
+/* Resolves DATA_AUTO, from the first file's name and, if it is JSONL, from its first row. */
 ott_status data_files_format(mem *account, const file_list *files, const config *cfg, bool has_tokenizer,
                              config_data_format *out);
 

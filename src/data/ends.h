@@ -1,4 +1,4 @@
-/* data/ends: the log line about what begins and ends texts. */
+/* data/ends: the log line about the tokens that begin and end texts. */
 #ifndef DATA_ENDS_H
 #define DATA_ENDS_H
 

@@ -1,7 +1,6 @@
-/*
- * data/phases: data.phases, from which step on a run reads its datasets in other shares and learns at another rate; one phase
- * may be written as data.anneal_start_step and data.anneal_weights. KempnerForge's.
- */
+/* data/phases: the phases of a run (KempnerForge's data.phases). From its start step on, a phase changes the
+   weights of the datasets and scales the learning rate. data.anneal_start_step and data.anneal_weights define
+   a single phase. */
 #ifndef DATA_PHASES_H
 #define DATA_PHASES_H
 
@@ -10,23 +9,23 @@
 enum { PHASES_MAX = 64, PHASE_WEIGHTS_MAX = 256, PHASE_NAME_MAX = 128 };
 
 typedef struct data_phase {
-    int64_t start_step; /* steps before it */
-    double lr_scale;    /* the learning rate is multiplied by it until the next phase */
+    int64_t start_step; /* number of steps before the phase */
+    double lr_scale;    /* factor of the learning rate until the next phase */
     int count;
     struct {
-        char name[PHASE_NAME_MAX]; /* of a dataset; one that is not named has the weight of data.datasets */
-        double weight;             /* 0: it rests */
+        char name[PHASE_NAME_MAX]; /* of a dataset; datasets not listed keep the weight of data.datasets */
+        double weight;             /* 0: the dataset is not read */
     } weights[PHASE_WEIGHTS_MAX];
 } data_phase;
 
 int phases_count(const config *cfg);
-/* Phase i, in the order of their steps. OTT_ERR_CONFIG where its text is none. */
+/* Reads phase i, in order of start steps. OTT_ERR_CONFIG if its text is invalid. */
 ott_status phases_read(const config *cfg, int i, data_phase *out);
-/* Are they whole, and do their steps ascend? */
+/* Checks that all phases are complete and their start steps ascend. */
 ott_status phases_check(const config *cfg);
-/* The lr_scale in force in that step, counted from 0; which were checked. */
+/* Returns the lr_scale of a step, counted from 0. Call phases_check first. */
 double phases_lr_scale(const config *cfg, int64_t step);
-/* Does a phase begin with that step? -1: no. */
+/* Returns the phase that begins at this step; -1: none. */
 int phases_begin_at(const config *cfg, int64_t step);
 
 #endif

@@ -1,4 +1,4 @@
-/* data/token_file: what a token file says of itself. Internal to the dataset. */
+/* data/token_file: reads the headers of token files. Internal to the dataset. */
 #ifndef DATA_TOKEN_FILE_H
 #define DATA_TOKEN_FILE_H
 
@@ -7,16 +7,16 @@
 
 typedef struct token_file {
     const char *kind;  /* for messages: "llm.c's 20240801" */
-    int64_t offset;    /* byte of the first token */
+    int64_t offset;    /* byte offset of the first token */
     int64_t count;     /* tokens */
-    int width;         /* bytes of a token: 1, 2, 4 or 8; little-endian */
-    bool is_signed;    /* 1 and 2 bytes: else an id above 127 or 32767 would be one */
-    int64_t documents; /* 0: not known */
-    int64_t *begin;    /* [documents + 1] tokens; given back with mem_free */
+    int width;         /* bytes per token: 1, 2, 4 or 8; little-endian */
+    bool is_signed;    /* for 1 and 2 bytes: ids above 127 or 32767 are negative */
+    int64_t documents; /* 0: unknown */
+    int64_t *begin;    /* [documents + 1] first token of each document; free with mem_free */
 } token_file;
 
-/* Reads headers only, and Megatron's index. OTT_ERR_FORMAT, OTT_ERR_UNSUPPORTED: what the file says cannot
- * be. */
+/* Reads only the header, or Megatron's index. OTT_ERR_FORMAT, OTT_ERR_UNSUPPORTED: the header is invalid or
+   unsupported. */
 ott_status token_file_inspect(mem *account, const char *path, token_file *out);
 
 #endif

@@ -1,7 +1,5 @@
-/*
- * data/tokenize: texts through a tokenizer, beside any model: line by line as they come, and a corpus into a
- * token file on all cores.
- */
+/* data/tokenize: tokenizes without a model: a stream line by line, or a corpus into a token file on all
+   cores. */
 #ifndef DATA_TOKENIZE_H
 #define DATA_TOKENIZE_H
 
@@ -9,14 +7,14 @@
 #include "ottava/ottava.h"
 #include "tokenizer/tokenizer.h"
 
-#define TOKENIZE_DOCUMENT_LIMIT TOKENIZER_TEXT_LIMIT /* bytes of a document, and of a line */
+#define TOKENIZE_DOCUMENT_LIMIT TOKENIZER_TEXT_LIMIT /* maximum bytes of a document or line */
 
 /* See ott_tokenize. */
 ott_status tokenize_stream(mem *account, const logger *log, const char *tokenizer_path,
                            const ott_tokenize_options *o, ott_read_fn read, void *read_user,
                            ott_bytes_fn write, void *write_user);
 
-/* See ott_tokenize_file. Threads ask `w` whether to stop. */
+/* See ott_tokenize_file. Threads check `w` for cancellation. */
 ott_status tokenize_file(mem *account, const cancellation *w, const char *tokenizer_path, const char *input,
                          const char *output, const ott_tokenize_options *o, ott_tokenize_result *result);
 
