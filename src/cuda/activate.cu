@@ -1,11 +1,11 @@
-/* cuda/activate: the functions of a feed-forward beside SiLU, alone or gated, and the soft cap of logits: each number by itself.
-   Bytes moved: inputs and outputs once. */
+/* cuda/activate: element-wise activation functions of feed-forward layers except SwiGLU, with or without a
+   gate, and the soft cap of logits. Reads each input and writes each output once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 #include "tensor/activate.h"
 
 struct activate_job {
-    view dy, gate, up, y, dgate, dup; /* up and dup may be views of nothing */
+    view dy, gate, up, y, dgate, dup; /* up and dup may have no data */
     activate_kind kind;
 };
 
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(ROW_THREADS) activate_forward_kernel(activate_
     store8<D>(j.y, p.row, p.column, x);
 }
 
-/* A thread stores where it has loaded, so dgate and dup may be gate and up. */
+/* Each thread stores to the columns that it has loaded, so dgate and dup may alias gate and up. */
 template <ott_dtype D>
 __global__ void __launch_bounds__(ROW_THREADS) activate_backward_kernel(activate_job j) {
     row_place p = row_place_of(j.gate.columns);

@@ -1,8 +1,8 @@
-/* cuda/attention: attention of our own, forward and backward, exactly in the order of tensor/attention.h, for
-   every shape. A thread has a query (for dk and dv a key) and all of its chains; a block has ROWS of them in
-   a row of one head, and fetches the tiles of keys (or queries) that they meet into shared memory, COLUMNS at
-   a time. The sums of a thread are in registers, so a head of more than COLUMNS is done by several blocks,
-   each of which makes the scores anew. */
+/* cuda/attention: Ottava's attention kernels, forward and backward, for every shape, exactly in the order of
+   tensor/attention.h. Each thread has one query (for dk and dv one key) and all of its chains. A block has
+   ROWS rows of one head, and loads tiles of keys (or queries) into shared memory, COLUMNS columns at a time.
+   A thread's sums are in registers, so several blocks share a head wider than COLUMNS; each of them
+   recomputes the scores. */
 #include "base/fmath.h"
 #include "cuda/kernels.h"
 #include "cuda/view.h"
@@ -10,16 +10,16 @@
 
 enum { ROWS = 64, COLUMNS = 64, TILE = ATTENTION_TILE, GROUPS = COLUMNS / 8 };
 
-/* Rows of a matrix as fp32, some columns of them. */
+/* Some columns of a tile's rows, as fp32. */
 struct row_tile {
     float at[TILE][COLUMNS];
 };
-/* What each thread's row makes with each row of a tile. */
+/* Scores of each thread's row with each row of a tile. */
 struct score_tile {
     float at[TILE][ROWS];
 };
 
-/* The columns of one head, and how many. */
+/* Columns [column, column + columns) of a matrix: one head. */
 struct head_view {
     view v;
     int64_t column, columns;
@@ -46,7 +46,7 @@ struct span {
 __device__ __forceinline__ int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
-/* The part of s that lies in the tile that begins at `first`, counted from there. */
+/* The part of s inside the tile that begins at `first`, relative to `first`. */
 __device__ __forceinline__ span within_tile(span s, int64_t first) {
     int64_t begin = s.begin - first, end = s.end - first;
     return {begin < 0 ? 0 : least(begin, TILE), end < 0 ? 0 : least(end, TILE)};
@@ -63,8 +63,8 @@ static documents documents_of(const tensor *cu_seqlens, int64_t tokens, int64_t 
     return {(const int32_t *)cu_seqlens->data, cu_seqlens->columns, tokens, window};
 }
 
-/* The tokens of the document that `token` belongs to: from the last start that is not after it to the next. Whatever the
-   starts are, they lie within the tokens and `token` within them. */
+/* The tokens of the document that contains `token`. The result is within [0, tokens), even for invalid
+   cu_seqlens. */
 __device__ __forceinline__ span document_of(const documents &d, int64_t token) {
     int64_t low = 0, high = d.count;
     while (low < high) {
@@ -77,22 +77,23 @@ __device__ __forceinline__ span document_of(const documents &d, int64_t token) {
     int64_t begin = low > 0 ? d.start[low - 1] : 0, end = low < d.count ? d.start[low] : d.tokens;
     return {begin < 0 ? 0 : begin, least(end, d.tokens)};
 }
-/* The keys that the query at i sees, of a document that begins at `begin`. */
+/* The keys that query i sees; its document begins at `begin`. */
 __device__ __forceinline__ span keys_of(const documents &d, int64_t begin, int64_t i) {
     return {d.window > 0 && i - d.window + 1 > begin ? i - d.window + 1 : begin, i + 1};
 }
-/* The queries that see the key at j, of a document that ends at `end`. */
+/* The queries that see key j; its document ends at `end`. */
 __device__ __forceinline__ span queries_of(const documents &d, int64_t end, int64_t j) {
     return {j, d.window > 0 && end - j > d.window ? j + d.window : end};
 }
 
-/* ---- what both directions are made of ---- */
+/* ---- shared by forward and backward ---- */
 
-/* Rows [first, first + count) and COLUMNS columns from c on of h, as the block finds them after this. */
+/* Loads rows [first, first + count) and COLUMNS columns from c of h into the tile. The block may read it on
+   return. */
 template <ott_dtype D>
 __device__ __forceinline__ void fetch_rows(row_tile &tile, const head_view &h, int64_t first, int64_t count,
                                            int64_t c) {
-    __syncthreads(); /* until nobody reads what was there */
+    __syncthreads(); /* wait until all threads have read the old tile */
     for (int unit = threadIdx.x; unit < TILE * GROUPS; unit += ROWS) {
         int row = unit / GROUPS, column = unit % GROUPS * 8;
         if (row >= count || c + column >= h.columns) continue;
@@ -103,8 +104,8 @@ __device__ __forceinline__ void fetch_rows(row_tile &tile, const head_view &h, i
     __syncthreads();
 }
 
-/* scores[j] = the chain over the head's elements of this thread's row of `own` times row first + j of `other`, for the j
-   that `sees` has. */
+/* scores[j] = chain over the head's columns of this thread's row of `own` times row first + j of `other`, for
+   each j in `sees`. */
 template <ott_dtype D>
 __device__ __forceinline__ void make_scores(score_tile &scores, row_tile &tile, const head_view &own,
                                             int64_t row, const head_view &other, int64_t first, int64_t count,
@@ -125,7 +126,7 @@ __device__ __forceinline__ void make_scores(score_tile &scores, row_tile &tile, 
     }
 }
 
-/* This thread's sums over rows, of COLUMNS columns from `from` on. */
+/* This thread's sums over rows, for COLUMNS columns. */
 struct row_sums {
     float x[COLUMNS];
 };
@@ -135,7 +136,7 @@ __device__ __forceinline__ void scale_sums(row_sums &sums, float factor) {
     for (int c = 0; c < COLUMNS; c++) sums.x[c] = sums.x[c] * factor;
 }
 
-/* sums[c] = fmaf(scores[j], row first + j of `other`, sums[c]) for the j that `sees` has, ascending. */
+/* sums[c] = fmaf(scores[j], row first + j of `other`, sums[c]), for each j in `sees`, ascending. */
 template <ott_dtype D>
 __device__ __forceinline__ void add_rows(row_sums &sums, const score_tile &scores, row_tile &tile,
                                          const head_view &other, int64_t first, int64_t count, int64_t from,
@@ -164,7 +165,7 @@ __device__ __forceinline__ void store_sums(const row_sums &sums, const head_view
     }
 }
 
-/* SUM16's end. */
+/* Adds the lanes of SUM16 in its order. */
 template <int STEP> __device__ __forceinline__ float fold_lanes(float (&lane)[16]) {
 #pragma unroll
     for (int i = 0; i < STEP; i++) lane[i] = lane[i] + lane[i + STEP];
@@ -174,7 +175,7 @@ template <int STEP> __device__ __forceinline__ float fold_lanes(float (&lane)[16
         return lane[0];
 }
 
-/* Which rows of which head a block has, and the first of the columns that it sums. */
+/* The rows and the head of a block, and the first column that it sums. */
 struct attention_place {
     int64_t first, end, head, from;
 };
@@ -201,12 +202,12 @@ __device__ __forceinline__ float capped(float s, float cap) {
     return cap > 0 ? cap * fmath_tanh(s / cap) : s;
 }
 
-/* A query on its way through the tiles. */
+/* A query's online softmax: largest score and sum so far. */
 struct running_softmax {
     float most, sum;
 };
 
-/* The scores of a tile become p; returns what the sums so far are to be multiplied by. */
+/* Turns the scores of a tile into p. Returns the factor for the sums so far. */
 __device__ __forceinline__ float softmax_step(running_softmax &r, score_tile &scores, span sees, bool fresh,
                                               float scale, float softcap) {
     float most = r.most, lane[16] = {};
@@ -238,7 +239,7 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROWS) attention_forward
               v = head_of(a.v, kv_head, a.head_dim);
     running_softmax r = {-INFINITY, 0};
     row_sums o = {};
-    for (int64_t next = at.first; next < at.end;) { /* each document that has some of the rows */
+    for (int64_t next = at.first; next < at.end;) { /* each document that has rows in this block */
         span d = a.past > 0 ? span{0, a.q.rows} : document_of(a.d, next);
         int64_t end = least(d.end, at.end);
         bool mine = row >= next && row < end;
@@ -284,7 +285,7 @@ struct attention_backward {
     float scale, softcap;
 };
 
-/* SUM16 of dout times o, of a row. */
+/* SUM16 of dout * o over a row. */
 template <ott_dtype D>
 __device__ __forceinline__ float delta_of(const head_view &dout, const head_view &o, int64_t row) {
     float lane[16] = {};
@@ -300,7 +301,7 @@ __device__ __forceinline__ float delta_of(const head_view &dout, const head_view
     return fold_lanes<8>(lane);
 }
 
-/* p and ds of a query and a key, from the chains of q and k and of dout and v. */
+/* p and ds of one query and key, from the chains q k and dout v. */
 struct score_gradient {
     float p, ds;
 };
@@ -312,7 +313,7 @@ __device__ __forceinline__ score_gradient gradient_of(float s, float dp, float l
     return {p, ds * scale};
 }
 
-/* delta and dq: a thread has a query. */
+/* Computes delta and dq; each thread has one query. */
 template <ott_dtype D>
 __global__ void __launch_bounds__(ROWS) attention_queries_kernel(attention_backward a) {
     SHARED(tile, row_tile);
@@ -342,7 +343,7 @@ __global__ void __launch_bounds__(ROWS) attention_queries_kernel(attention_backw
     if (mine) store_sums<D>(dq, head_of(a.dq, at.head, a.head_dim), row, at.from);
 }
 
-/* dk and dv: a thread has a key. */
+/* Computes dk and dv; each thread has one key. */
 template <ott_dtype D> __global__ void __launch_bounds__(ROWS) attention_keys_kernel(attention_backward a) {
     SHARED(tile, row_tile);
     SHARED(scores, score_tile);
@@ -408,7 +409,7 @@ extern "C" cudaError_t attention_backward_launch(const attention_backward_args *
     return cudaGetLastError();
 }
 
-/* ---- documents as cuDNN is told of them ---- */
+/* ---- offsets and lengths of packed documents, for cuDNN ---- */
 
 enum { OFFSETS_THREADS = 128 };
 

@@ -1,4 +1,5 @@
-/* cuda/elementwise: convert, add, multiply, dropout and rotary positions: each number by itself. Bytes moved: all inputs and outputs once. */
+/* cuda/elementwise: convert, add, multiply, dropout and rotary positions. Reads each input and writes each
+   output once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 #include "tensor/dropout.h"
@@ -116,16 +117,16 @@ extern "C" cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream
 
 /* ---- rotary positions ---- */
 
-/* Threads share a row's pairs eight by eight: those of a head are `eights` threads'. */
+/* Each thread rotates eight pairs; `eights` threads share a head. */
 struct rope_job {
     view x, cosine, sine;
     const int32_t *position;
-    int64_t head_dim, before, half, eights; /* columns before those that turn */
+    int64_t head_dim, before, half, eights; /* columns before the rotated ones */
     bool inverse;
 };
 
-/* A thread's eight pairs [j, j + 8) of the head whose pairs begin at column `first`, and their row of the tables; a position
-   beyond them has none. */
+/* A thread's eight pairs [j, j + 8) of the head that begins at column `first`, and the tables' row for its
+   position. `exists` is false if the position is beyond the tables. */
 struct rope_place {
     int64_t row, first, j, at;
     bool exists;
@@ -142,7 +143,7 @@ __device__ __forceinline__ rope_place rope_place_of(const rope_job &r) {
 template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_kernel(rope_job r) {
     rope_place p = rope_place_of(r);
     if (p.first >= r.x.columns) return;
-    view low = r.x, high = r.x; /* of the head's halves */
+    view low = r.x, high = r.x; /* the two halves of the head */
     low.data = number_at<D>(r.x, 0, p.first);
     high.data = number_at<D>(r.x, 0, p.first + r.half);
     eight a = load8<D>(low, p.row, p.j, r.half), b = load8<D>(high, p.row, p.j, r.half);
@@ -157,7 +158,7 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_kerne
     store8<D>(high, p.row, p.j, r.half, b);
 }
 
-/* The same of pairs that lie side by side; a thread has eight of a head's. */
+/* Same, for interleaved pairs (adjacent elements); each thread has eight pairs of a head. */
 template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) rope_interleaved_kernel(rope_job r) {
     rope_place p = rope_place_of(r);
     if (p.first >= r.x.columns) return;

@@ -1,9 +1,9 @@
-/* cuda/embedding: rows of a table by token, and the gradients of those rows in the order of the tokens. */
+/* cuda/embedding: looks up table rows by token; sums the rows' gradients in token order. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
-/* Bytes moved: y once, and each row that is looked up. A token of which there is no row anywhere gives NaN, since a kernel cannot
-   refuse it. */
+/* Reads each looked-up row and writes y once. A token without a row gives NaN, since a kernel cannot return
+   an error. */
 template <ott_dtype T, ott_dtype D>
 __global__ void __launch_bounds__(ROW_THREADS)
     embedding_forward_kernel(const int32_t *token, view table, view y, int64_t before, int64_t after) {
@@ -32,16 +32,16 @@ extern "C" cudaError_t embedding_forward_launch(const tensor *token, const tenso
 struct embedding_job {
     const int32_t *token;
     view dy, dtable;
-    int64_t before, skipped; /* a token that counts for nothing; below 0: none */
+    int64_t before, skipped; /* padding token without gradient; negative: none */
 };
 
-/* One bit for each of a block's threads. */
+/* One bit per thread of the block. */
 struct thread_bits {
     uint32_t word[ROW_THREADS / 32];
 };
 
-/* Which of the tokens [first, first + ROW_THREADS), and before `end`, are `token`: for all threads, until the next call
-   but one. */
+/* Finds the tokens in [first, first + ROW_THREADS), before `end`, that equal `token`. All threads get the
+   result, which is valid until the next call but one. */
 __device__ __forceinline__ void find_token(thread_bits &found, const int32_t *tokens, int64_t first,
                                            int64_t end, int32_t token) {
     int64_t t = first + threadIdx.x;
@@ -52,9 +52,10 @@ __device__ __forceinline__ void find_token(thread_bits &found, const int32_t *to
     __syncthreads();
 }
 
-/* The block of token t, a piece of its columns: adds all of that token's gradients if t is the first of its kind, else
-   nothing. So each element of dtable has one block, and that one goes through the tokens in their order. Bytes moved: dy
-   once, the rows of dtable twice; and for each block the tokens, which stay in the cache. */
+/* The block of token t and of some columns. If t is the token's first occurrence, it sums the gradients of
+   all occurrences; otherwise it does nothing. So one block owns each element of dtable and adds in token
+   order. Reads dy once, reads and writes dtable once; each block also reads the tokens, which stay in the
+   cache. */
 template <ott_dtype D, ott_dtype G>
 __global__ void __launch_bounds__(ROW_THREADS) embedding_backward_kernel(embedding_job j) {
     SHARED(found, thread_bits[2]);

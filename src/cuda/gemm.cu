@@ -1,5 +1,5 @@
-/* cuda/gemm: the product element by element, slow and right. A thread reads a line of each operand (from the
-   caches, where neighbours share them) and adds in order, so that its bits are those of fp8/reference.h. */
+/* cuda/gemm: the exact, slow product, element by element. Each thread reads one line of each operand
+   (neighbours share lines in the caches) and adds in order, so its bits match fp8/reference.h. */
 #include "cuda/gemm.h"
 #include "cuda/launch.h"
 #include "base/fmath.h"
@@ -12,13 +12,13 @@ enum { GEMM_THREADS = 256, FP8_CODES = 256 };
 
 struct gemm_side {
     const void *data;
-    int64_t mn_stride, k_stride; /* elements */
+    int64_t mn_stride, k_stride; /* in elements */
     const float *scale_inv;
     int64_t block_mn, block_k, mn_step, k_step;
     ott_dtype format;
 };
 
-/* granularity_block, which is C. */
+/* Same as granularity_block, whose code is C. */
 static scale_block block_of(granularity g) {
     static const scale_block blocks[] = {
 #define X(constant, name, mn, k) {(mn) ? (mn) : INT64_MAX, (k) ? (k) : INT64_MAX},
@@ -45,10 +45,10 @@ __device__ __forceinline__ float scale_at(const gemm_side &s, int64_t mn, int64_
     return s.scale_inv ? s.scale_inv[mn / s.block_mn * s.mn_step + k / s.block_k * s.k_step] : 1.0f;
 }
 
-/* How an element is read: of a format, or, FP8, by the table of its codes. */
+/* How to read an element: by its format, or for FP8 by a table of all codes. */
 enum class reads { f32, bf16, f16, fp8 };
 
-/* `statement` with R the constant for format d. */
+/* Runs a statement with R as the compile-time constant for format d. */
 #define WITH_READS(d, R, ...)                                                                                \
     switch (d) {                                                                                             \
     case OTT_F32: {                                                                                          \
@@ -86,7 +86,7 @@ __device__ __forceinline__ float load(const void *data, int64_t at, const float 
 struct gemm_result {
     void *data;
     int64_t rows, columns, ld;
-    const float *bias; /* NULL: none */
+    const float *bias; /* NULL: no bias */
     ott_dtype format;
     bool accumulate;
 };
@@ -102,7 +102,7 @@ __device__ __forceinline__ float load_result(const gemm_result &c, int64_t at) {
     return __half2float(((const __half *)c.data)[at]);
 }
 
-/* Element (i, j) from the scaled sum. */
+/* Stores element (i, j), given the scaled sum. */
 __device__ __forceinline__ void store_result(const gemm_result &c, int64_t i, int64_t j, float value) {
     int64_t at = i * c.ld + j;
     if (c.bias) value += c.bias[j];
@@ -124,7 +124,7 @@ struct gemm_job {
     scale_order order;
 };
 
-/* The chain over [k, end). */
+/* Sum of the products over [k, end), in order. */
 template <reads A, reads B>
 __device__ __forceinline__ float chain(const gemm_job &w, int64_t i, int64_t j, int64_t k, int64_t end,
                                        const float *of_a, const float *of_b) {
@@ -153,7 +153,7 @@ __device__ __forceinline__ float scaled_sum(const gemm_job &w, int64_t i, int64_
     return sum;
 }
 
-/* The values of both formats' codes, [2][FP8_CODES]. */
+/* Fills the value tables of both formats, [2][FP8_CODES]. */
 template <reads A, reads B>
 __device__ __forceinline__ void make_values(float (&value_of)[2][FP8_CODES], const gemm_job &w) {
     if (A == reads::fp8) value_of[0][threadIdx.x] = narrow_from_fp8((uint8_t)threadIdx.x, w.a.format);
@@ -189,10 +189,10 @@ extern "C" cudaError_t gemm_launch(const operand *a, const operand *b, const ten
 
 struct grouped_job {
     gemm_job product;
-    const int32_t *end, *all; /* all NULL: gradients are not balanced */
+    const int32_t *end, *all; /* all is NULL: gradients are not balanced */
     int64_t groups;
     int64_t all_step, all_parts, all_groups, all_first;
-    int64_t each; /* rows of a matrix in its stack */
+    int64_t each; /* rows per expert in the expert weights */
     bool deep;
 };
 
@@ -204,7 +204,7 @@ __device__ __forceinline__ float balance_of(const grouped_job &j, int64_t group)
     return route_balance_factor(j.all, j.all_step, j.all_parts, j.all_groups, j.all_first + group);
 }
 
-/* The group whose row r is; j.groups: none. */
+/* Group of row r; j.groups if no group has it. */
 __device__ __forceinline__ int64_t group_of(const grouped_job &j, int64_t r) {
     int64_t first = 0, after = j.groups;
     while (first < after) {
@@ -217,7 +217,7 @@ __device__ __forceinline__ int64_t group_of(const grouped_job &j, int64_t r) {
     return first;
 }
 
-/* operand_group: the operand of a group that begins at row `first`. */
+/* Like operand_group: the operand of the group that begins at row `first`. */
 template <reads R>
 __device__ __forceinline__ gemm_side side_of_group(gemm_side s, bool deep, int64_t group, int64_t first) {
     const int64_t size = R == reads::f32 ? 4 : R == reads::fp8 ? 1 : 2;
@@ -227,7 +227,7 @@ __device__ __forceinline__ gemm_side side_of_group(gemm_side s, bool deep, int64
     return s;
 }
 
-/* A thread has an element of c. */
+/* Each thread computes one element of c. */
 template <reads A, reads B>
 __global__ void __launch_bounds__(GEMM_THREADS, 1) grouped_kernel(GRID_CONSTANT(grouped_job) j) {
     SHARED(value_of, float[2][FP8_CODES]);
@@ -300,7 +300,7 @@ extern "C" cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args
     return cudaGetLastError();
 }
 
-/* ---- around the library ---- */
+/* ---- kernels that complement cuBLASLt ---- */
 
 __global__ void __launch_bounds__(GEMM_THREADS) epilogue_kernel(const float *sum, gemm_result c) {
     int64_t element = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;
@@ -329,7 +329,8 @@ extern "C" cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t str
 
 enum { MX_LINES = 128, MX_DEPTH = 4, MX_TILE = MX_LINES * MX_DEPTH };
 
-/* A power of two's exponent field is its E8M0 code; 2^-127, the only one that is denormal, has 0 too. */
+/* The exponent field of a power of two is its E8M0 code. 2^-127 is subnormal, so its field is 0, which is
+   also its code. */
 __global__ void __launch_bounds__(GEMM_THREADS)
     mx_scales_kernel(gemm_scales s, int64_t tiles, int64_t count) {
     int64_t at = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;

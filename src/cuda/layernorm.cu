@@ -1,6 +1,5 @@
-/* cuda/layernorm: layer normalization forward and backward. A half warp has a row, a thread one of SUM16's
-   lanes; the later passes over a row find it in the cache, and a thread reads again only what it has itself
-   written. */
+/* cuda/layernorm: LayerNorm forward and backward. Each half warp has a row, each thread one lane of SUM16.
+   Later passes find the row in the cache. A thread rereads only its own writes. */
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
 #include "cuda/row.h"
@@ -15,7 +14,7 @@ __device__ __forceinline__ int64_t layernorm_row() {
 }
 
 struct layernorm_forward {
-    view x, delta, h, y, weight, bias, statistics; /* delta, h and bias may be views of nothing */
+    view x, delta, h, y, weight, bias, statistics; /* delta, h and bias may have no data */
     float eps;
 };
 
@@ -56,7 +55,7 @@ extern "C" cudaError_t layernorm_forward_launch(const layernorm_forward_args *a,
 }
 
 struct layernorm_backward {
-    view dy, h, dresidual, dx, weight, statistics; /* dresidual may be a view of nothing, or dx */
+    view dy, h, dresidual, dx, weight, statistics; /* dresidual may have no data, or alias dx */
 };
 
 template <ott_dtype D>
@@ -77,7 +76,7 @@ __global__ void __launch_bounds__(LAYERNORM_THREADS) layernorm_backward_kernel(l
     }
 }
 
-/* What row t adds to the chain of column n of dweight. */
+/* Row t's term in the chain of dweight[n]. */
 template <ott_dtype D> struct layernorm_weight_gradient { view dy, h, statistics; };
 template <ott_dtype D>
 __device__ __forceinline__ chain_link link_at(const layernorm_weight_gradient<D> &w, int64_t t, int64_t n) {

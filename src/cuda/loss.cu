@@ -1,7 +1,7 @@
-/* cuda/loss: cross entropy of logits' rows, whole or in parts. A block has a row. Its largest number is the
-   same in whatever order it is looked for; of the sum the exponentials are made by all threads and added by
-   16, each SUM16's lane. Bytes moved: the logits three times without their gradient, else four, unless a row
-   stays in the cache. */
+/* cuda/loss: cross entropy of rows of logits, unsharded or vocabulary-sharded. Each block has a row. The
+   maximum does not depend on the order. All threads compute the exponentials; 16 threads add them, one per
+   lane of SUM16. Reads the logits three times; with a gradient also writes them (a row that fits in the cache
+   is read once). */
 #include "cuda/kernels.h"
 #include "cuda/row.h"
 
@@ -20,19 +20,19 @@ struct loss_job {
     const float *grad_scale; /* NULL: no gradient */
     float z_weight;
     float *loss, *z; /* z may be NULL */
-    const float *
-        parts; /* of a row that is in parts: [3 * part_count, T], `step` from one to the next; NULL: it is whole */
+    /* statistics of all shards: [3 * part_count, T], `step` elements per row; NULL: unsharded */
+    const float *parts;
     int64_t part_rows, step;
-    float *part;         /* [3, T]: what this part says of a row, and nothing more; NULL: the loss */
-    int64_t before, all; /* columns of the row before these, and in the whole row */
-    quantize_uses uses;  /* of the gradient */
+    float *part;         /* [3, T]: output of this shard's statistics; NULL: compute the loss */
+    int64_t before, all; /* vocabulary columns before this shard, and in total */
+    quantize_uses uses;  /* for the gradient */
 };
 
 struct row_sum {
     float most, sum, at_target;
 };
 
-/* The largest of the row, for all threads; a NaN is not larger than anything. */
+/* The row's maximum, for all threads. Ignores NaN. */
 template <ott_dtype D> __device__ __forceinline__ float largest_of_row(const view &x, int64_t row) {
     SHARED(largest, warp_floats);
     float most = -INFINITY;
@@ -77,7 +77,7 @@ template <ott_dtype D> __device__ __forceinline__ float sum_of_row(const view &x
     return threadIdx.x < 32 ? fold16(lane) : 0;
 }
 
-/* What the whole row's parts say together. */
+/* Combines the statistics of a row's shards. */
 __device__ __forceinline__ row_sum sum_of_parts(const loss_job &j, int64_t row) {
     row_sum s = {-INFINITY, 0, 0};
     const float *part = j.parts + row;
@@ -90,7 +90,7 @@ __device__ __forceinline__ row_sum sum_of_parts(const loss_job &j, int64_t row) 
     return s;
 }
 
-/* x becomes its gradient, whose amax is found; with NO_TARGET all of it 0. */
+/* Replaces x by its gradient (zeros for NO_TARGET) and records the amax. */
 template <ott_dtype D>
 __device__ __forceinline__ void store_gradient(const loss_job &j, int64_t row, row_sum s, int64_t target) {
     float inverse = 1.0f / s.sum, scale = *j.grad_scale;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void store_gradient(const loss_job &j, int64_t row, r
     if (j.uses.count > 0) settle_row(j.uses, row, row_amax(most));
 }
 
-/* The row's largest number, sum and target, for all threads. */
+/* The row's maximum, sum and target logit, for all threads. */
 template <ott_dtype D>
 __device__ __forceinline__ row_sum sum_up(const loss_job &j, int64_t row, int64_t target) {
     SHARED(shared, row_sum);

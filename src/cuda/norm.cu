@@ -1,11 +1,8 @@
-/*
- * cuda/norm: RMSNorm forward and backward. A wide row lies in the registers of a block, eight neighbours at a time; the first half
- * warp adds, each thread one of SUM16's lanes, what all put into shared memory. Of other rows a half warp has one, a thread again a
- * lane, and the second pass over its numbers finds them in the cache. Either way the bytes moved are those of each tensor once,
- * and a thread reads again only what it has itself written, so it waits for nobody.
- *
- * Quantized forms: of a wide row the block has the amax while it has the row (cuda/quantize.h: QUANTIZE_BY_ROWS).
- */
+/* cuda/norm: RMSNorm forward and backward. A block holds a wide row in registers, eight neighbours per thread
+   and piece. All threads write their terms to shared memory; the first half warp adds them, one lane of SUM16
+   per thread. A narrow row belongs to a half warp, one lane per thread, and its second pass reads from the
+   cache. Either way each tensor is moved once, and a thread rereads only its own writes, so no barrier is
+   needed for memory. */
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
 #include "cuda/row.h"
@@ -23,7 +20,7 @@ __device__ __forceinline__ int64_t norm_row() {
 
 enum { NORM_NARROW = 256 };
 
-/* The most eights that a thread has room for: numbers of fp32 take twice the registers. */
+/* Most groups of eight that fit in a thread's registers; fp32 takes twice the registers of 16-bit formats. */
 static constexpr int norm_eights(ott_dtype d) {
     return d == OTT_F32 ? 2 : 4;
 }
@@ -32,7 +29,7 @@ extern "C" bool norm_is_wide(const tensor *x) {
     return x->columns > NORM_NARROW && x->columns <= norm_eights(x->dtype) * ROW_PIECE;
 }
 
-/* `statement` with N how many eights of a wide row of D a thread has. */
+/* Runs a statement with N as the number of groups of eight per thread for a wide row of D. */
 #define WITH_EIGHTS(columns, D, N, ...)                                                                      \
     if ((columns) <= 2 * ROW_PIECE) {                                                                        \
         constexpr int N = 2;                                                                                 \
@@ -42,7 +39,7 @@ extern "C" bool norm_is_wide(const tensor *x) {
         __VA_ARGS__;                                                                                         \
     }
 
-/* Of ROW_PIECE terms of a row's sum the two factors. */
+/* Both factors of ROW_PIECE terms of a row's sum. */
 struct norm_terms {
     float a[ROW_PIECE], b[ROW_PIECE];
 };
@@ -52,7 +49,7 @@ __device__ __forceinline__ void put_eight(float *terms, const eight &e) {
     for (int i = 0; i < 8; i++) terms[8 * threadIdx.x + i] = e.x[i];
 }
 
-/* The next `count` terms of this thread's lane, for the first 16. */
+/* Adds the next `count` terms to this thread's lane; only in the first 16 threads. */
 __device__ __forceinline__ float add_products(float lane, const float *a, const float *b, int64_t count) {
     if (threadIdx.x < 16)
 #pragma unroll 8
@@ -60,7 +57,7 @@ __device__ __forceinline__ float add_products(float lane, const float *a, const 
     return lane;
 }
 
-/* SUM16's total from the lanes of the first 16 threads, for all. */
+/* SUM16's total from the lanes of the first 16 threads, for all threads. */
 __device__ __forceinline__ float norm_total(float lane) {
     SHARED(total, float);
     if (threadIdx.x < 32) lane = fold16(lane);
@@ -72,17 +69,17 @@ __device__ __forceinline__ float norm_total(float lane) {
 /* ---- forward ---- */
 
 struct norm_forward {
-    view x, delta, h, y, weight; /* delta and h may be views of nothing */
+    view x, delta, h, y, weight; /* delta and h may have no data */
     float *rstd, eps;
     bool one_plus;
-    quantize_uses uses; /* of a wide row */
+    quantize_uses uses; /* for wide rows */
 };
 
 __device__ __forceinline__ float norm_weight(float weight, bool one_plus) {
     return one_plus ? 1.0f + weight : weight;
 }
 
-/* h of eight columns, which goes to memory too. */
+/* Computes h for eight columns and stores it. */
 template <ott_dtype D>
 __device__ __forceinline__ held<D> residual8(const norm_forward &n, int64_t row, int64_t column) {
     held<D> h = hold8<D>(n.x, row, column, n.x.columns);
@@ -96,7 +93,7 @@ __device__ __forceinline__ held<D> residual8(const norm_forward &n, int64_t row,
     return h;
 }
 
-/* Two tiles take turns: one barrier parts a tile's filling from its use, and the use lies before the next barrier. */
+/* Double-buffered: one barrier per piece separates filling a tile from adding it. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ float sum_of_squares(const held<D> (&h)[N], int64_t columns) {
     SHARED(tiles, float[2][ROW_PIECE]);
@@ -175,13 +172,13 @@ extern "C" cudaError_t norm_forward_launch(const rmsnorm_forward_args *a, const 
 /* ---- backward ---- */
 
 struct norm_backward {
-    view dy, h, dresidual, dx, weight; /* dresidual may be a view of nothing, or dx */
+    view dy, h, dresidual, dx, weight; /* dresidual may have no data, or alias dx */
     const float *rstd;
     bool one_plus;
-    quantize_uses uses; /* of a wide row */
+    quantize_uses uses; /* for wide rows */
 };
 
-/* Eight columns' wdy and xhat. */
+/* wdy and xhat of eight columns. */
 struct norm_factors {
     eight wdy, xhat;
 };
@@ -198,7 +195,7 @@ __device__ __forceinline__ norm_factors factors_of(const norm_backward &n, const
     return f;
 }
 
-/* As sum_of_squares. */
+/* Double-buffered like sum_of_squares. */
 template <ott_dtype D, int N>
 __device__ __forceinline__ float sum_of_factors(const norm_backward &n, const held<D> (&dy)[N],
                                                 const held<D> (&h)[N], float rstd) {
@@ -282,7 +279,7 @@ extern "C" cudaError_t norm_backward_launch(const rmsnorm_backward_args *a, cons
     return cudaGetLastError();
 }
 
-/* What row t adds to the chain of column n of dweight. */
+/* Row t's term in the chain of dweight[n]. */
 template <ott_dtype D> struct weight_gradient {
     view dy, h;
     const float *rstd;

@@ -1,4 +1,5 @@
-/* cuda/optimizer: the gradient norm with what follows from it, AdamW with the FP8 form of what it makes, and delayed scaling's amax and scales. */
+/* cuda/optimizer: gradient norm and clipping, AdamW with quantization of the new parameters, and delayed
+   scaling's amaxes and scales. */
 #include "cuda/kernels.h"
 #include "cuda/list.h"
 #include "cuda/ordered.h"
@@ -6,7 +7,7 @@
 #include "cuda/tile.h"
 #include "fp8/history.h"
 
-/* fp16's loss scale after a step (tensor/step_state.h). */
+/* Updates fp16's loss scale after a step (tensor/step_state.h). */
 __device__ __forceinline__ void update_loss_scale(float *state, bool finite) {
     if (!finite) state[STEP_LOSS_SCALE] = fmaxf(state[STEP_LOSS_SCALE] * 0.5f, 1.0f);
     float good = finite ? state[STEP_GOOD_STEPS] + 1.0f : 0.0f, doubled = state[STEP_LOSS_SCALE] * 2.0f;
@@ -15,7 +16,7 @@ __device__ __forceinline__ void update_loss_scale(float *state, bool finite) {
     state[STEP_GOOD_STEPS] = grows ? 0.0f : good;
 }
 
-/* One block; the first thread does it all but fetching. */
+/* One block. All threads load, the first thread computes. */
 __global__ void __launch_bounds__(ORDERED_THREADS)
     grad_norm_kernel(const float *squares, int64_t count, float *state, float max_norm) {
     double total = ordered_sum(squares, 1, count);
@@ -47,27 +48,27 @@ static inline update_job<adamw_rule> job_of(const adamw_args &a) {
                                      {a.beta1, a.beta2, a.epsilon, a.weight_decay, 0.0f, false});
 }
 
-/* Without a form of the parameter. */
+/* Calls that do not quantize the parameter. */
 template <bool Mixed> static int64_t fill_adamw(const adamw_args &a, update_job<adamw_rule> &j) {
     return a.q ? 0 : fill_rule<adamw_rule, Mixed>(a, j);
 }
 
-/* With one. */
+/* Calls that also quantize the parameter. */
 struct adamw_quantize_job {
     update_job<adamw_rule> update;
     quantize_uses uses;
 };
 
-/* The formats of a kernel's job, as far as the kernel is made for them. */
+/* The job's formats, as far as they are not compile-time constants. */
 template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_of(unsigned narrow) {
     if constexpr (!Mixed) return 0;
     return P == OTT_F32 ? narrow & ~(1u << UPDATE_PARAM) : narrow | 1u << UPDATE_PARAM;
 }
 
-/* Bytes moved: four arrays read, three written, and the codes of what does not wait for an amax beyond the tile. What is fp32, which may lie in the
-   host's memory, stays in registers until it is cast; what is narrow, for whose updates there is no room beside it, comes
-   back from the cache. There the job is found again for each row, so that nothing of it is kept in registers. Mixed: not all
-   are fp32. */
+/* Reads four arrays, writes three, and writes the codes of uses that need no amax from other tiles. fp32
+   parameters (maybe in mapped host memory) stay in registers until the cast. bf16 parameters leave no room
+   for that and are reloaded from the cache; the job is looked up again per row to save registers. Mixed: not
+   all tensors are fp32. */
 template <ott_dtype P, bool Mixed>
 __global__ void __launch_bounds__(TILE_THREADS, 1)
     adamw_tile_kernel(GRID_CONSTANT(job_list<adamw_quantize_job>) list) {
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 1)
     }
 }
 
-/* No blocks for a call in other formats, which another launch is for. */
+/* Returns 0 blocks for calls in other formats; another launch handles them. */
 template <ott_dtype P, bool Mixed>
 static int64_t fill_adamw_form(const adamw_args &a, adamw_quantize_job &j) {
     if (!a.q || a.param->dtype != P) return 0;
@@ -111,7 +112,7 @@ static int64_t fill_adamw_form(const adamw_args &a, adamw_quantize_job &j) {
     return (j.update.narrow != 0) == Mixed ? tile_blocks(a.param->rows, a.param->columns) : 0;
 }
 
-/* What the uses of a form have of groups that reach beyond a tile is raised from 0. */
+/* Zeroes amaxes of groups that extend beyond a tile, because atomicMax raises them. */
 struct clear_job {
     float *amax[2];
     int64_t groups[2];
@@ -139,14 +140,14 @@ static int64_t fill_clear(const adamw_args &a, clear_job &j) {
     return (most + ROW_THREADS - 1) / ROW_THREADS;
 }
 
-/* What had to wait for an amax, of a parameter that is in memory. */
+/* Work that had to wait for an amax, on the parameter in memory. */
 template <ott_dtype P> static int64_t fill_rest(const adamw_args &a, pass_job &j) {
     if (!a.q || a.param->dtype != P) return 0;
     j = {view_of(a.param), quantize_after_tiles(a.q)};
     return j.uses.count > 0 ? tile_blocks(a.param->rows, a.param->columns) : 0;
 }
 
-/* A launch of the calls that `fill` gives blocks. */
+/* Launches the calls for which `Fill` returns blocks. */
 template <auto Kernel, int Threads, auto Fill>
 static cudaError_t launch_those(const adamw_args *items, int64_t count, cudaStream_t stream) {
     return list_launch<Kernel>(Threads, Fill, items, count, stream);
@@ -188,7 +189,7 @@ struct history_job {
     int margin;
 };
 
-/* The largest of the history with `seen` in its last place, for all threads of the warp; a NaN is passed over. */
+/* Largest amax of the history with `seen` as its last entry, for all threads of the warp. Ignores NaN. */
 __device__ __forceinline__ float largest_of_history(const history_job &j, float seen) {
     float most = seen;
     for (int64_t i = threadIdx.x; i < j.length - 1; i += 32) most = fmaxf(most, j.history[i]);
@@ -197,7 +198,7 @@ __device__ __forceinline__ float largest_of_history(const history_job &j, float 
     return most;
 }
 
-/* history_update by one warp: barriers part the reading of a place from its writing. */
+/* history_update by one warp. Barriers separate reading an entry from overwriting it. */
 __global__ void __launch_bounds__(32) amax_update_kernel(GRID_CONSTANT(job_list<history_job>) list) {
     const history_job &j = list.job[list_place_of(list).job];
     float seen = *j.seen;

@@ -1,4 +1,5 @@
-/* cuda/optimizer_fp8: AdamW whose moments are kept in FP8 (tensor/moment.h): a half warp has a group, each thread eight of it. */
+/* cuda/optimizer_fp8: AdamW with FP8 moments (tensor/moment.h). Each half warp has a group, each thread eight
+   elements of it. */
 #include "cuda/codes.h"
 #include "cuda/kernels.h"
 #include "cuda/rules.h"
@@ -9,7 +10,7 @@ struct moment_view {
     uint8_t *codes;
     float *group_scales;
     int64_t columns, ld, group_scales_ld;
-    bool vectors; /* each row's codes begin at 8 bytes */
+    bool vectors; /* each row of codes is 8-byte aligned */
 };
 
 static inline moment_view moment_view_of(const tensor *codes, const tensor *group_scales) {
@@ -22,7 +23,7 @@ __device__ __forceinline__ float *group_scales_at(const moment_view &v, const ro
     return v.group_scales + at.row * v.group_scales_ld + at.column / MOMENT_GROUP * MOMENT_SCALES;
 }
 
-/* Eight elements; 0 beyond the row. */
+/* Loads eight elements; 0 beyond the row's end. */
 __device__ __forceinline__ eight load_moment(const moment_view &v, const row_place &at) {
     const uint8_t *from = v.codes + at.row * v.ld + at.column;
     eight e = eight_of(0.0f);
@@ -43,7 +44,7 @@ __device__ __forceinline__ eight load_moment(const moment_view &v, const row_pla
     return e;
 }
 
-/* What the group's numbers follow from, of all that the half warp has. */
+/* Computes the group's scales from the elements of the half warp. */
 __device__ __forceinline__ moment_scale scale_of_group(const eight &e) {
     uint32_t largest = 0, smallest = 0x7f7fffff;
 #pragma unroll
@@ -88,8 +89,8 @@ struct adamw_fp8_job {
     int64_t first, row_step;
 };
 
-/* Bytes moved: parameter and gradient, two bytes of codes read and written. Threads beyond the row have zeros. Mixed: not both
-   are fp32. */
+/* Reads the parameter, the gradient and two bytes of codes per element, and writes all but the gradient.
+   Threads beyond the row have zeros. Mixed: parameter or gradient is bf16. */
 template <bool Mixed>
 __global__ void __launch_bounds__(ROW_THREADS) adamw_fp8_kernel(GRID_CONSTANT(job_list<adamw_fp8_job>) list) {
     list_place place = list_place_of(list);
@@ -116,13 +117,14 @@ __global__ void __launch_bounds__(ROW_THREADS) adamw_fp8_kernel(GRID_CONSTANT(jo
                                         STOCHASTIC_PARAM);
     }
     moment_scale scale1 = scale_of_group(m), scale2 = scale_of_group(v);
-    __syncthreads(); /* all of a group have read its numbers before one of them writes those that follow */
+    /* all threads of a group must read its scales before one of them overwrites the scales */
+    __syncthreads();
     store8_state(j.param, narrow_param, at, made);
     store_moment(j.moment1, at, m, scale1);
     store_moment(j.moment2, at, v, scale2);
 }
 
-/* No blocks for a call that the other kernel is for. */
+/* Returns 0 blocks for calls that the other kernel handles. */
 template <bool Mixed> static int64_t fill_adamw_fp8(const adamw_fp8_args &a, adamw_fp8_job &j) {
     const bool narrow_param = a.param->dtype == OTT_BF16, narrow_grad = a.grad->dtype == OTT_BF16;
     if ((narrow_param || narrow_grad) != Mixed) return 0;

@@ -1,5 +1,5 @@
-/* cuda/optimizer_rules: the update rules beside AdamW, each element as tensor/update.h states it, and what Muon does around
-   its matrix products. Bytes moved: each tensor read, and what changes written, once. */
+/* cuda/optimizer_rules: update rules other than AdamW, by tensor/update.h, and Muon's steps around its matrix
+   products. Reads each tensor once and writes the changed ones once. */
 #include "cuda/kernels.h"
 #include "cuda/rules.h"
 
@@ -9,14 +9,14 @@ RULE(adam, 2, STOCHASTIC_SUM_PARAM);
 RULE(schedule_free, 3, STOCHASTIC_SUM_ITERATES);
 RULE(muon_momentum, 0, STOCHASTIC_SUM_PARAM);
 
-/* Follows from what is stored of iterate and average. */
+/* The parameter follows from the stored iterate and average. */
 __device__ __forceinline__ void round_param(schedule_free_rule, const update_constants &c, bool narrow,
                                             uint64_t draw, update_element &e) {
     (void)narrow, (void)draw;
     e.p = update_point(c.o, e.slot[0], e.slot[1]);
 }
 
-/* Is a slot, whose parameter has another update. */
+/* The "parameter" is a state slot; muon updates the real parameter. */
 __device__ __forceinline__ void round_param(muon_momentum_rule, const update_constants &c, bool narrow,
                                             uint64_t draw, update_element &e) {
     (void)c;
@@ -74,7 +74,7 @@ static inline bool is_narrow(const tensor *t) {
     return t->dtype == OTT_BF16;
 }
 
-/* ---- between two points ---- */
+/* ---- interpolation ---- */
 
 struct lerp_job {
     view from, to, y;

@@ -1,5 +1,4 @@
-/* cuda/permute: rows of tokens to the experts they were given to and back, and what their weights do to them.
-   Bytes moved: each row that is read or written once. */
+/* cuda/permute: copies token rows to their experts and back, with routing weights. Moves each row once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
@@ -83,7 +82,7 @@ extern "C" cudaError_t unpermute_launch(const unpermute_args *a, cudaStream_t st
     return cudaGetLastError();
 }
 
-/* A half warp has an assignment. */
+/* Each half warp has an assignment. */
 template <ott_dtype D>
 __global__ void __launch_bounds__(WEIGH_THREADS)
     weigh_backward_kernel(view x, view dy, places row, float *dweight, int64_t ld) {

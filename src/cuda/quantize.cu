@@ -1,6 +1,5 @@
 /* cuda/quantize: amax, scales and codes of a tensor in memory, tile by tile. Groups within tiles and delayed
-   scaling take one pass: bytes moved are the tensor once and the codes once. Those that wait for the amax of
-   whole rows, columns or all take two: the tensor twice. */
+   scaling need one pass: the tensor is read once. Groups of full rows, columns or tensors need two passes. */
 #include "cuda/tile.h"
 
 template <ott_dtype D> struct memory_source {
@@ -44,12 +43,12 @@ enum { GROUP_THREADS = 128 };
 struct group_job {
     view x;
     quantize_use use;
-    const int32_t *end; /* NULL: each group has so many rows: */
+    const int32_t *end; /* NULL: each group has `each` rows */
     int64_t each, groups;
-    int64_t width, across; /* columns of a block of threads, and blocks that a row goes through */
+    int64_t width, across; /* columns per block of threads, and number of such blocks across a row */
 };
 
-/* Group j.groups is what no group has. */
+/* Group j.groups is the rows after the last group. */
 __device__ __forceinline__ int64_t group_first(const group_job &j, int64_t group) {
     return !j.end ? group * j.each : group > 0 ? j.end[group - 1] : 0;
 }
@@ -61,7 +60,7 @@ __device__ __forceinline__ int64_t group_block(const group_job &j, int64_t group
     return (group_first(j, group) >> j.use.row_shift) + group;
 }
 
-/* The group that has scale block `block`, if any has: blocks begin in the groups' order. */
+/* The group that contains scale block `block`, if any. Blocks are numbered in group order. */
 __device__ __forceinline__ int64_t group_with(const group_job &j, int64_t block) {
     int64_t first = 0, after = j.groups + 1;
     while (after - first > 1) {
@@ -74,7 +73,7 @@ __device__ __forceinline__ int64_t group_with(const group_job &j, int64_t block)
     return first;
 }
 
-/* The scale of all that this block of threads has, or, where columns have their own, of this thread's. */
+/* The scale for the thread block, or, if each column has a scale, for this thread. */
 __device__ __forceinline__ float settle_scale(const quantize_use &u, int64_t group, uint32_t most,
                                               bool stores) {
     SHARED(largest, uint32_t[GROUP_THREADS]);
@@ -90,7 +89,7 @@ __device__ __forceinline__ float settle_scale(const quantize_use &u, int64_t gro
     return scale;
 }
 
-/* Codes of `count` numbers of column c from a row on, four at most. */
+/* Stores codes of `count` (at most four) elements of a column. */
 __device__ __forceinline__ void store_column4(const quantize_use &u, const float *scaled, int64_t row,
                                               int64_t column, int64_t count) {
     uint32_t codes = codes4(scaled, u.format, u.mode);
@@ -100,8 +99,8 @@ __device__ __forceinline__ void store_column4(const quantize_use &u, const float
                 u.codes[copy].data[code_index(u.codes[copy], row + i, column)] = (uint8_t)(codes >> 8 * i);
 }
 
-/* A block of threads has a block of rows, and of it a scale's columns, or as many as there are threads where each column has a
-   scale: a thread goes down its columns, once for the amax, once for the codes. */
+/* A block of threads has one block of rows and the columns of one scale, or one column per thread if each
+   column has a scale. Each thread walks down its columns twice: for the amax, then for the codes. */
 template <ott_dtype D>
 __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(GRID_CONSTANT(group_job) j) {
     const quantize_use &u = j.use;
@@ -142,7 +141,7 @@ extern "C" cudaError_t quantize_groups_launch(const tensor *x, const tensor *end
     return cudaGetLastError();
 }
 
-/* ---- back, and from rows to columns ---- */
+/* ---- dequantize and transpose ---- */
 
 template <ott_dtype D>
 __global__ void __launch_bounds__(ROW_THREADS) dequantize_kernel(quantize_use u, view y) {
@@ -171,7 +170,7 @@ struct transpose_job {
     quantize_codes y;
 };
 
-/* Bytes moved: x and y once. */
+/* Reads x and writes y once. */
 __global__ void __launch_bounds__(TILE_THREADS) transpose_kernel(transpose_job j) {
     SHARED(tile, transposed_tile);
     tile_place p = tile_place_of(j.columns);

@@ -1,5 +1,5 @@
-/* cuda/ranks: sums and maxima over ranks, as comm/reduce has them: in rank order, in fp32, rounded once, a
-   maximum NaN where one value is. Bytes moved: each rank's values once, and the result. */
+/* cuda/ranks: sums and maxima over ranks like comm/reduce: in rank order, in fp32, rounded once; a maximum is
+   NaN if any value is. Reads each rank's values once. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 

@@ -1,6 +1,6 @@
-/* cuda/reduce: sums over whole tensors and down columns, and counts. Of a sum over a tensor each half warp
-   makes the SUM16 of one block of REDUCE_BLOCK elements, and one thread adds these in order, which are 4,096
-   times fewer. Bytes moved: the tensor once. */
+/* cuda/reduce: sums over tensors and down columns, and counts. For a tensor's sum, each half warp computes
+   the SUM16 of one block of REDUCE_BLOCK elements, and one thread adds the block sums in order. Reads the
+   tensor once. */
 #include "cuda/amax.h"
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
     if (threadIdx.x % 16 == 0 && first < elements) list.job[place.job].sums[block] = lane;
 }
 
-/* No blocks for an x in another format, which another launch is for. */
+/* Returns 0 blocks for x in another format; another launch handles it. */
 template <ott_dtype D> static int64_t fill_block_sums(const block_squares_args &a, block_sums_job &j) {
     if (a.x->dtype != D) return 0;
     j = {view_of(a.x), (float *)a.sums->data};
@@ -48,7 +48,7 @@ struct ordered_sum_job {
     float *sum;
 };
 
-/* sum[0] = the sums in order; with ADDS after what was there. */
+/* sum[0] = the sums added in order; with ADDS they are added to the old value. */
 template <bool ADDS>
 __global__ void __launch_bounds__(ORDERED_THREADS)
     ordered_sum_kernel(GRID_CONSTANT(job_list<ordered_sum_job>) list) {
@@ -111,7 +111,7 @@ extern "C" cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cud
     return cudaGetLastError();
 }
 
-/* A block has 32 columns, and each of its warps every eighth row of them. */
+/* A block of threads has 32 columns; each of its warps has every eighth row. */
 enum { CHANNEL_SCALES_THREADS = 256, CHANNEL_SCALES_WARPS = CHANNEL_SCALES_THREADS / 32 };
 
 struct channel_scales_tile {
@@ -145,9 +145,9 @@ extern "C" cudaError_t channel_scales_launch(const channel_scales_args *a, cudaS
     return cudaGetLastError();
 }
 
-/* ---- numbers that are none ---- */
+/* ---- non-finite values ---- */
 
-/* Which bits of a number's format, all set, say that it is not finite; of E4M3 there is only the NaN. */
+/* Bits that are all set only in non-finite values of a format. E4M3 has only NaN. */
 static inline uint32_t nonfinite_mask(ott_dtype d) {
     switch (d) {
     case OTT_F32: return 0x7f800000u;

@@ -1,12 +1,12 @@
-/* cuda/route: which experts tokens go to, what that is worth, and the order of their assignments. A thread
-   has a token, or an expert of a run of tokens; in the sort a block has an expert and looks through all
-   choices, which stay in the cache. */
+/* cuda/route: chooses experts for tokens, computes routing weights and losses, and sorts the assignments by
+   expert. Each thread has a token, or an expert of a range of tokens. In the sort, each block has an expert
+   and scans all choices, which stay in the cache. */
 #include "cuda/kernels.h"
 #include "cuda/view.h"
 
 enum { ROUTE_THREADS = 128, SORT_THREADS = 256 };
 
-/* Rows of a matrix of fp32 or int32. */
+/* Matrices of fp32 or int32. */
 struct floats {
     float *data;
     int64_t ld;
@@ -147,16 +147,16 @@ extern "C" cudaError_t route_backward_launch(const route_backward_args *a, cudaS
     return cudaGetLastError();
 }
 
-/* ---- the order of assignments ---- */
+/* ---- sorting assignments by expert ---- */
 
 struct sort_job {
     integers expert, row;
     int32_t *source, *end;
-    int64_t before; /* tokens that are not sorted, but take of a capacity */
+    int64_t before; /* tokens that are not sorted but count toward the capacity */
     int64_t tokens, choices, experts, capacity, rows;
 };
 
-/* One bit for each of a block's threads. */
+/* One bit per thread of the block. */
 struct sort_bits {
     uint32_t word[SORT_THREADS / 32];
 };
@@ -167,7 +167,8 @@ __device__ __forceinline__ int bit_count(uint32_t x) {
     return (int)(((x + (x >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24);
 }
 
-/* How many threads of the block are `mine`, and how many of them before this one; valid until the next call but one. */
+/* Counts the threads of the block with `mine`, and those before this thread. Valid until the next call but
+   one. */
 __device__ __forceinline__ int count_before(sort_bits &found, bool mine, int *all) {
     uint32_t lane = threadIdx.x % 32, bits = mine ? 1u << lane : 0;
     int before = 0, total = 0;
@@ -184,7 +185,8 @@ __device__ __forceinline__ int count_before(sort_bits &found, bool mine, int *al
     return before;
 }
 
-/* PLACES: gives the rows of the block's expert, from end[expert - 1] on; else only counts them, in end[expert]. */
+/* PLACES: assigns rows to the block's expert, from end[expert - 1] on. Otherwise counts its assignments in
+   end[expert]. */
 template <bool PLACES> __global__ void __launch_bounds__(SORT_THREADS) sort_kernel(sort_job j) {
     SHARED(found, sort_bits[2]);
     int32_t e = (int32_t)blockIdx.x;
@@ -211,7 +213,7 @@ template <bool PLACES> __global__ void __launch_bounds__(SORT_THREADS) sort_kern
     if (!PLACES && threadIdx.x == 0) j.end[e] = (int32_t)next;
 }
 
-/* Counts become ends; what no expert has is no source. */
+/* Turns counts into end offsets. Rows without an assignment get no source. */
 __global__ void __launch_bounds__(SORT_THREADS) ends_kernel(sort_job j) {
     SHARED(used, int64_t[1]);
     if (threadIdx.x == 0) {
@@ -240,7 +242,7 @@ extern "C" cudaError_t route_sort_launch(const route_sort_args *a, cudaStream_t 
     return cudaGetLastError();
 }
 
-/* ---- sums and biases: little work, in order ---- */
+/* ---- sums and biases: small, sequential ---- */
 
 __global__ void dot_kernel(floats x, floats y, int64_t rows, int64_t columns, float *sum, float scale) {
     float s = 0;

@@ -1,12 +1,12 @@
-/* cuda/statistics: what a cast did to a tensor (tensor/statistics.h). A half warp measures a block of REDUCE_BLOCK elements,
-   one block of threads adds what they say in order. Only asked for now and then, so nothing here is tuned. */
+/* cuda/statistics: quantization statistics of a tensor (tensor/statistics.h). A half warp measures a block of
+   REDUCE_BLOCK elements; one thread block adds the results in order. Rarely called, so not tuned. */
 #include "cuda/codes.h"
 #include "cuda/ordered.h"
 #include "tensor/ops.h"
 
 enum { STATISTICS_THREADS = 256, STATISTICS_BLOCKS = STATISTICS_THREADS / 16 };
 
-/* Of one block of elements; the counts are at most REDUCE_BLOCK, so exact. */
+/* Statistics of one block; counts are at most REDUCE_BLOCK, so exact in fp32. */
 struct block_statistics {
     float signal, noise, saturated, underflowed;
 };
@@ -45,12 +45,12 @@ __global__ void __launch_bounds__(STATISTICS_THREADS)
     if (threadIdx.x % 16 == 0 && first < elements) out[block] = s;
 }
 
-/* What a thread has seen of the scales, then what all have. */
+/* Scale range of a thread, later of all threads. */
 struct scale_range {
     float amax, least, most;
 };
 
-/* A NaN scale is neither smaller nor larger than another, unless it is the first; a NaN amax is larger than all. */
+/* Ignores NaN scales, except in the first position. A NaN amax is the largest. */
 __device__ __forceinline__ scale_range wider(scale_range r, float amax, float least, float most) {
     if (isnan(amax) || amax > r.amax) r.amax = amax;
     if (least < r.least) r.least = least;

@@ -1,6 +1,6 @@
-/* cuda/swiglu: SwiGLU forward and backward, alone or with quantized forms of what they make: then by tiles,
-   which take the amax, and cast what has its scale in time, while the numbers are in the cache. Bytes moved:
-   inputs, outputs and codes once. */
+/* cuda/swiglu: SwiGLU forward and backward, optionally with quantization. Quantization goes by tiles: it
+   computes the amax, and casts uses with a known scale, while the values are in the cache. Reads inputs and
+   writes outputs and codes once. */
 #include "cuda/kernels.h"
 #include "cuda/tile.h"
 
@@ -36,7 +36,7 @@ template <ott_dtype D> struct swiglu_backward {
     quantize_uses uses[2];
 };
 
-/* A thread stores where it has loaded, so dgate and dup may be gate and up. */
+/* Each thread stores to the columns that it has loaded, so dgate and dup may alias gate and up. */
 template <ott_dtype D>
 __device__ __forceinline__ void make_eight(const swiglu_backward<D> &s, int64_t row, int64_t column) {
     eight dy = load8<D>(s.dy, row, column), g = load8<D>(s.gate, row, column),
