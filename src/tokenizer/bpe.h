@@ -1,4 +1,4 @@
-/* tokenizer/bpe: byte-pair encoding: the merges, and a piece's ids. */
+/* tokenizer/bpe: byte-pair encoding: the table of merges, and the encoder of a piece. */
 #ifndef TOKENIZER_BPE_H
 #define TOKENIZER_BPE_H
 
@@ -6,28 +6,29 @@
 
 typedef struct merge_slot {
     uint32_t left, right; /* ids */
-    int32_t rank;         /* smaller goes first; -1: a free slot */
+    int32_t rank;         /* smaller ranks merge first; -1: a free slot */
     int32_t id;           /* of the merged token */
 } merge_slot;
 
 typedef struct bpe_model {
-    bool byte_level; /* pieces are bytes; else characters */
+    bool byte_level; /* symbols are bytes; false: characters */
     bool ignore_merges, byte_fallback, fuse_unk;
-    int32_t unk;           /* -1: none */
-    int32_t byte_ids[256]; /* byte-level: of each byte; else of "<0xNN>"; -1: none */
-    int32_t ascii[128];    /* of each ASCII character alone, as a piece; -1: none */
+    int32_t unk;           /* id of the unknown token; -1: none */
+    int32_t byte_ids[256]; /* id of each byte (byte-level), or of its "<0xNN>" token; -1: none */
+    int32_t ascii[128];    /* id of each single ASCII character; -1: none */
     merge_slot *merges;    /* [merge_mask + 1] */
     uint64_t merge_mask;
     bool
-        splits_words; /* no merge joins a character with a U+2581 behind it, so that words can be encoded alone */
-    bool no_merge[128][128]; /* if so: nor does one join these two ASCII characters */
+        /* no merge joins a character and a following U+2581, so words are encoded separately */
+        splits_words;
+    bool no_merge[128][128]; /* if splits_words: no merge joins these two ASCII characters */
 } bpe_model;
 
 static inline uint64_t bpe_merge_hash(uint32_t left, uint32_t right) {
     uint64_t h = ((uint64_t)left << 32 | right) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ h >> 29;
 }
-/* NULL: the two do not merge. */
+/* Returns the merge of two ids; NULL if they do not merge. */
 static inline const merge_slot *bpe_merge_find(const bpe_model *m, uint32_t left, uint32_t right) {
     for (uint64_t i = bpe_merge_hash(left, right);; i++) {
         const merge_slot *slot = &m->merges[i & m->merge_mask];

@@ -1,8 +1,6 @@
-/*
- * tokenizer/internal: what the files of the tokenizer share. A text takes this way: added tokens are cut out
- * (added), the rest is normalized (normalize), cut into pieces (split, regex), and each piece becomes ids
- * (bpe). The way back is decode.
- */
+/* tokenizer/internal: structures shared by the tokenizer's files. Encoding finds the added tokens in a text
+   (added), normalizes the rest (normalize), splits it into pieces (split, regex), and converts each piece to
+   ids (bpe). Decoding is in decode. */
 #ifndef TOKENIZER_INTERNAL_H
 #define TOKENIZER_INTERNAL_H
 
@@ -14,7 +12,7 @@
 #include "tokenizer/tokenizer.h"
 #include <jansson.h>
 
-#define METASPACE "\xe2\x96\x81" /* U+2581, how SentencePiece writes a space */
+#define METASPACE "\xe2\x96\x81" /* U+2581, SentencePiece's character for a space */
 
 /* ---- the steps of a tokenizer ---- */
 
@@ -28,8 +26,8 @@ typedef enum normalize_kind {
 
 typedef struct normalize_step {
     normalize_kind kind;
-    int unicode;              /* options of utf8proc */
-    unsigned char first_byte; /* unicode: a text of smaller bytes is in this form already */
+    int unicode;              /* utf8proc options */
+    unsigned char first_byte; /* unicode: text with only smaller bytes is already normal */
     bool left, right;         /* strip */
     pattern pattern;          /* replace */
     text_view content;        /* prepend, replace */
@@ -62,7 +60,7 @@ typedef struct added_token {
     text_view content;
 } added_token;
 
-/* The added tokens that are looked for in one pass over a text, as a tree of their bytes. */
+/* Added tokens to find in one pass over a text, as a tree of their bytes. */
 typedef struct added_node {
     int32_t child, sibling; /* index, or 0: none */
     int32_t token;          /* index into added, or -1 */
@@ -72,31 +70,31 @@ typedef struct added_node {
 typedef struct added_tree {
     added_node *nodes; /* [count]; nodes[0]: the root */
     int64_t count, capacity;
-    bool first[256]; /* bytes that begin a token */
-    int firsts;      /* how many of them */
+    bool first[256]; /* true for bytes that begin a token */
+    int firsts;      /* number of such bytes */
     unsigned char any_first;
 } added_tree;
 
 typedef struct decode_rule {
     bool byte_level, byte_fallback;
-    bool spaced;           /* no decoder: tokens with a space between */
-    text_view strip;       /* one character, taken off the beginning of the whole text ... */
-    int strip_count;       /* ... at most so often */
-    text_list texts;       /* what each token gives */
-    text_list first_texts; /* what the first token gives, if that is another text (Metaspace); else empty */
-    int16_t *bytes;        /* [vocab] the byte that a byte-fallback token stands for; -1: none */
+    bool spaced;           /* no decoder: join tokens with spaces */
+    text_view strip;       /* one character, stripped from the beginning of the entire text ... */
+    int strip_count;       /* ... at most this many times */
+    text_list texts;       /* text of each token */
+    text_list first_texts; /* text as first token, if different (Metaspace); else empty */
+    int16_t *bytes;        /* [vocab] byte of a byte-fallback token; -1: none */
 } decode_rule;
 
 struct tokenizer {
     mem *account;
-    arena *texts;       /* path, patterns' and steps' texts */
-    bool chat_template; /* there is one */
+    arena *texts;       /* memory of path, patterns and steps */
+    bool chat_template; /* the tokenizer has one */
     const char *path;
     int64_t vocab;
-    text_list names;       /* as the file writes them */
+    text_list names;       /* token texts as in the file */
     text_index by_name;    /* vocabulary and added tokens */
-    text_list piece_bytes; /* byte-level only: the bytes that a token of the vocabulary stands for */
-    text_index by_piece;   /* vocabulary only, by what pieces are made of */
+    text_list piece_bytes; /* byte-level only: bytes of each token of the vocabulary */
+    text_index by_piece;   /* vocabulary only, by piece_bytes or name */
     bpe_model model;
     normalize_step normalize[TOKENIZER_MAX_STEPS];
     int normalize_count;
@@ -118,13 +116,13 @@ struct tokenizer_scratch {
     mem *account;
     const tokenizer *t;
     matcher matcher;
-    str normalized[2]; /* one is read while the other is written */
+    str normalized[2]; /* source and destination of a step */
     int32_t *codepoints;
     int64_t codepoint_capacity;
-    str *split_text; /* [split_count] what a step that changes its text writes */
+    str *split_text; /* [split_count] output of steps that change their text */
     bpe_work *work;
-    const cancellation *cancellation; /* NULL: nothing stops encoding */
-    int64_t unchecked;                /* bytes since it was asked */
+    const cancellation *cancellation; /* or NULL */
+    int64_t unchecked;                /* bytes encoded since the last check */
 };
 
 /* One call of tokenizer_encode. */
@@ -133,29 +131,29 @@ typedef struct encode_run {
     tokenizer_scratch *s;
     tokenizer_ids *ids;
     bool match_special;
-    /* tokenizer_encode_prefixes */
-    tokenizer_prefixes *prefixes; /* NULL: none */
-    int64_t prefix, reencoded;    /* the next cut; bytes that were encoded again */
+    /* for tokenizer_encode_prefixes */
+    tokenizer_prefixes *prefixes; /* or NULL */
+    int64_t prefix, reencoded;    /* index of the next prefix; bytes encoded again so far */
 } encode_run;
 
-/* ---- reading (json.c); errors do not name the file, tokenizer_open does ---- */
+/* ---- reading (json.c); tokenizer_open adds the file name to errors ---- */
 
-/* `flags`: more of jansson's. *out is NULL when there is no such file. */
+/* `flags`: additional jansson flags. *out is NULL if the file does not exist. */
 ott_status json_read_file(mem *account, const char *path, size_t flags, json_t **out);
-/* Must be there; copied to the arena. */
+/* Reads a required text; copies it to the arena. */
 ott_status json_get_text(arena *texts, const json_t *object, const char *key, text_view *out);
-/* A text of exactly one character. */
+/* Reads a text of exactly one character. */
 ott_status json_get_character(arena *texts, const json_t *object, const char *key, text_view *out);
-/* {"String": ...} or {"Regex": ...} under `pattern`. */
+/* Reads {"String": ...} or {"Regex": ...} of the key `pattern`. */
 ott_status json_get_pattern(tokenizer *t, const json_t *object, pattern *out);
 
 typedef ott_status (*json_step)(tokenizer *t, const json_t *object, const char *type, void *context);
-/* Calls `step` for `object`, or for each member `list` of a Sequence, and of Sequences in it; nothing for
- * null. `part` is for messages. */
+/* Calls `step` for `object`, or for each element of its member `list` if it is a Sequence (recursively). Does
+   nothing for null. `part`: name for messages. */
 ott_status json_each_step(tokenizer *t, const json_t *object, const char *part, const char *list,
                           json_step step, void *context);
 
-/* OTT_ERR_UNSUPPORTED when the file is a tokenizer of another kind, which it names (other.c). */
+/* OTT_ERR_UNSUPPORTED if the file is another kind of tokenizer; the message names the kind (other.c). */
 ott_status tokenizer_check_kind(const char *path);
 
 /* ---- the parts ---- */
@@ -167,37 +165,37 @@ ott_status added_load(tokenizer *t, const json_t *root);     /* added.c: after n
 ott_status decode_load(tokenizer *t, const json_t *root);    /* decode_load.c */
 void decode_close(tokenizer *t);
 ott_status template_load(tokenizer *t, const json_t *root); /* template.c */
-ott_status template_load_neighbours(tokenizer *t);          /* the files beside tokenizer.json */
+ott_status template_load_neighbours(tokenizer *t);          /* other files in the folder of tokenizer.json */
 
-/* Bytes written as characters, as GPT-2 does: all of them lie below U+0180. */
+/* GPT-2's mapping of bytes to characters, all less than U+0180. */
 typedef struct byte_characters {
-    int16_t byte[0x180]; /* by character; -1: stands for no byte */
+    int16_t byte[0x180]; /* by character; -1: no byte */
 } byte_characters;
 
 byte_characters vocab_byte_characters(void);
-/* The bytes that the characters of a text stand for; `out` has room for text.bytes. Returns how many, -1 when
- * a character stands for none. */
+/* Converts a text's characters to bytes; `out` has room for text.bytes. Returns the number of bytes, or -1 if
+   a character represents no byte. */
 int64_t vocab_read_bytes(const byte_characters *all, text_view text, char *out);
 
-/* All of the pattern's matches replaced by `content`, appended to `out`. */
+/* Appends the text to `out`, with all matches of the pattern replaced by `content`. */
 ott_status normalize_replace(const pattern *p, matcher *m, text_view text, text_view content, int64_t limit,
                              str *out);
 ott_status normalize_text(tokenizer_scratch *s, text_view text, text_view *out);
 
-/* Added tokens go to run->ids; `rest` is called for what lies between. */
+/* Called by added_walk for the text between added tokens. */
 typedef ott_status (*added_rest)(encode_run *run, text_view text, bool at_start);
-/* The part of a text from byte `from` on, where an added token ends, or the text begins. */
+/* A text from byte `from` on, which is its start or the end of an added token. */
 typedef struct added_part {
     text_view text;
     int64_t from;
 } added_part;
-/* Called with the part that is left and where the next added token ends (behind the text: there is none), before it is encoded;
-   NULL: it is not called. */
+/* Called with the remaining part and the end of the next added token, before this token is encoded. If no
+   added token follows, `end` is past the end of the text. May be NULL. */
 typedef ott_status (*added_mark)(encode_run *run, added_part part, int64_t end);
 ott_status added_walk(encode_run *run, const added_tree *tree, added_part part, bool at_start,
                       added_rest rest, added_mark mark);
 
-/* Runs pre-tokenizer `step` and those behind it on `text`; `at_start`: the input begins with this text. */
+/* Runs pre-tokenizer `step` and all later steps on `text`. at_start: `text` begins the input. */
 ott_status split_run(encode_run *run, int step, text_view text, bool at_start);
 
 #endif

@@ -1,4 +1,4 @@
-/* tokenizer/text: texts of so many bytes: comparing, hashing, classes of characters, lists and indexes of them. */
+/* tokenizer/text: text views: comparison, hashing, character classes, lists and indexes. */
 #ifndef TOKENIZER_TEXT_H
 #define TOKENIZER_TEXT_H
 
@@ -11,13 +11,13 @@ typedef struct text_view {
     int64_t bytes;
 } text_view;
 
-/* White space and \w of a Rust regex, in bytes (tokenizer_characters.c). */
+/* Bytes of white space at the start or end, and tests for \w of Rust's regex (text_class.c). */
 int64_t text_spaces_at_start(text_view text);
 int64_t text_spaces_at_end(text_view text);
 bool text_starts_with_word(text_view text);
 bool text_ends_with_word(text_view text);
 
-/* Texts by id: at[id].at is NULL for an id that has none. Texts lie one behind the other, each NUL-ended. */
+/* Texts by id; at[id].at is NULL if the id has no text. All texts are in one blob, each NUL-terminated. */
 typedef struct text_list {
     text_view *at; /* [count] */
     int64_t count;
@@ -27,20 +27,20 @@ typedef struct text_list {
 
 ott_status text_list_open(mem *account, int64_t count, int64_t blob_bytes, text_list *out);
 void text_list_close(mem *account, text_list *list);
-/* Copies `bytes` bytes to the text of `id`; there is room in the blob. Returns the copy. */
+/* Copies `bytes` bytes to the text of `id`. The blob must have room. Returns the copy. */
 char *text_list_set(text_list *list, int32_t id, const char *text, int64_t bytes);
 
-/* From a text to its id, over the texts of a list. */
+/* Finds the id of a text in a list. */
 typedef struct text_index {
     const text_list *list;
     int32_t *slots; /* [mask + 1] id + 1, 0: free */
     uint64_t mask;
 } text_index;
 
-/* For `capacity` texts; given back with mem_free(slots). */
+/* Opens an index for `capacity` texts; free `slots` with mem_free. */
 ott_status text_index_open(mem *account, const text_list *list, int64_t capacity, text_index *out);
 int32_t text_index_find(const text_index *index, const char *text, int64_t bytes); /* -1: absent */
-/* False when the text is there already, under another id or the same. */
+/* Adds text `id` of the list. Returns false if the index already has the text. */
 bool text_index_add(text_index *index, int32_t id);
 
 static inline bool text_starts_with(text_view text, text_view prefix) {
@@ -51,7 +51,7 @@ static inline bool text_is(text_view text, const char *word) {
     return strlen(word) == (size_t)text.bytes && memcmp(text.at, word, (size_t)text.bytes) == 0;
 }
 
-/* Bytes of the UTF-8 character that begins with this byte. */
+/* Returns the bytes of a UTF-8 character, from its first byte. */
 static inline int text_character_bytes(unsigned char lead) {
     return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
@@ -70,7 +70,7 @@ static inline uint64_t text_hash_mix(uint64_t h, uint64_t value) {
     return h ^ h >> 32;
 }
 
-/* Reads 8 bytes at a time, the last ones overlapping. */
+/* Hashes 8 bytes at a time; the last 8 may overlap. */
 static inline uint64_t text_hash(const char *p, int64_t n) {
     uint64_t h = (uint64_t)n * UINT64_C(0xd6e8feb86659fd93);
     if (n >= 8) {
@@ -83,7 +83,7 @@ static inline uint64_t text_hash(const char *p, int64_t n) {
                                 (unsigned char)p[n - 1]);
 }
 
-/* memcmp for words, which are too short for a call. */
+/* memcmp without a call, faster for short words. */
 static inline bool text_same(const char *a, const char *b, int64_t n) {
     if (n >= 8) {
         for (int64_t i = 0; i + 8 < n; i += 8)
