@@ -228,8 +228,9 @@ static ott_status fail_attention(const workbench *w, size_t version, const char 
     return status_fail(
         OTT_ERR_DEVICE,
         "cuDNN %zu.%zu.%zu's attention %s of %lld tokens in %lld documents (%s, %lld heads of %lld elements, "
-        "%lld of keys, window %lld) is wrong on this GPU: %s is %.1f dB above its error, at least %d wanted; "
-        "with OTTAVA_CUDA_ATTENTION=own attention is computed by kernels of Ottava's own, slowly",
+        "%lld key heads, window %lld) is wrong on this GPU: %s has a signal-to-noise ratio of %.1f dB, at "
+        "least %d required; "
+        "OTTAVA_CUDA_ATTENTION=own computes attention by Ottava's slow kernels",
         version / 10000, version / 100 % 100, version % 100, call->backward ? "backward" : "forward",
         (long long)w->tokens, (long long)w->documents, dtype_name(w->dtype), (long long)heads,
         (long long)w->head_dim, (long long)(call->tensors[ATTENTION_K]->columns / w->head_dim),

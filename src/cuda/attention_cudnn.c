@@ -10,7 +10,7 @@ typedef cudnnBackendDescriptor_t descriptor;
 /* ---- the library ---- */
 
 static const char way_out[] =
-    "pip install -U " ATTENTION_CUDNN_PACKAGE ", and its lib folder in LD_LIBRARY_PATH";
+    "pip install -U " ATTENTION_CUDNN_PACKAGE ", and add its lib folder to LD_LIBRARY_PATH";
 
 static ott_status refuse(attention_library *l) {
     return status_fail(OTT_ERR_DEVICE, "%s", l->error);
@@ -31,7 +31,7 @@ static ott_status load_calls(attention_library *l) {
 static ott_status open_file(attention_library *l) {
     *l = (attention_library){.file = dlopen(ATTENTION_CUDNN_FILE, RTLD_NOW | RTLD_LOCAL)};
     if (!l->file) {
-        snprintf(l->error, sizeof l->error, "cuDNN is not there (%s): %s", dlerror(), way_out);
+        snprintf(l->error, sizeof l->error, "cuDNN cannot be opened (%s): %s", dlerror(), way_out);
         return refuse(l);
     }
     TRY(load_calls(l));

@@ -40,13 +40,14 @@ static bool is_row_of_vectors(const tensor *t) {
 /* Checks that do not depend on the library. Returns the reason for a refusal; NULL: cuDNN can be used. */
 static const char *refuse_call(const attention_call *call) {
     const tensor *q = call->tensors[ATTENTION_Q];
-    if (q->dtype == OTT_F32) return "it has no attention in fp32";
-    if (call->past > 0) return "it has no part in generation with a past";
-    if (call->head_dim % 8 != 0 || call->head_dim > 256) return "it takes heads of 8, 16, ... 256 elements";
-    if (q->rows < 2) return "a single token is not worth a plan";
+    if (q->dtype == OTT_F32) return "it does not support fp32";
+    if (call->past > 0) return "it is not used for generation with a KV cache";
+    if (call->head_dim % 8 != 0 || call->head_dim > 256)
+        return "head_dim must be a multiple of 8, at most 256";
+    if (q->rows < 2) return "it is not used for a single token";
     for (int uid = ATTENTION_Q; uid <= ATTENTION_GRAD_V; uid++)
         if (uid != ATTENTION_LSE && !is_row_of_vectors(call->tensors[uid]))
-            return "it takes rows that begin at 16 bytes";
+            return "it needs 16-byte-aligned rows";
     return NULL;
 }
 
@@ -58,16 +59,16 @@ static const char *refuse_config(const cuda_device *c, const attention_library *
     if (l->error[0]) return l->error;
     if ((g->packed || backward) && l->version < ATTENTION_CUDNN_DETERMINISTIC)
         return "before 9.25 (pip install -U " ATTENTION_CUDNN_PACKAGE
-               ") it is wrong for empty documents, and backward "
-               "has other bits in every run";
-    if (backward && c->properties.major != 9) return "backward with equal bits is planned for Hopper alone";
+               ") it is wrong for empty documents, and its backward "
+               "is not deterministic";
+    if (backward && c->properties.major != 9) return "its deterministic backward is only used on Hopper";
     bool keys = g->stride[ATTENTION_K] == g->stride[ATTENTION_V];
     if (backward)
         keys = keys && g->stride[ATTENTION_K] == g->stride[ATTENTION_GRAD_K] &&
                g->stride[ATTENTION_K] == g->stride[ATTENTION_GRAD_V] &&
                g->stride[ATTENTION_Q] == g->stride[ATTENTION_GRAD_Q] &&
                g->stride[ATTENTION_O] == g->stride[ATTENTION_GRAD_O];
-    return g->packed && !keys ? "packed documents need gradients that lie as their tensors do" : NULL;
+    return g->packed && !keys ? "packed tensors and their gradients must have equal strides" : NULL;
 }
 
 static void fill_config(attention_config *g, const attention_call *call) {
@@ -165,7 +166,7 @@ static ott_status find_plan(cuda_device *c, const attention_call *call, attentio
     if (*reason) return OTT_OK;
     *out = find_entry(c->attentions, &config, call->backward);
     if (!*out && c->attentions->count == PLANS_MOST)
-        *reason = "a run has many lengths, and a plan takes a second";
+        *reason = "there are too many different lengths to plan";
     else if (!*out)
         TRY(add_entry(c, &config, call->backward, out));
     if (*out && !(*out)->planned) *reason = (*out)->plan.error;
@@ -187,7 +188,7 @@ static void tell_refusal(const exec *cx, const char *reason) {
     while (i < REASONS_MOST && p->reported[i] && p->reported[i] != reason) i++;
     if (i == REASONS_MOST || p->reported[i]) return;
     p->reported[i] = reason;
-    log_warning(cx->log, "attention by a kernel of our own, slowly; not by cuDNN: %s", reason);
+    log_warning(cx->log, "attention uses Ottava's slow kernels instead of cuDNN: %s", reason);
 }
 
 static ott_status fill_offsets(exec *cx, const attention_call *call, const attention_entry *e,

@@ -89,11 +89,11 @@ static ott_status fail_memory(const cuda_device *c, mem_kind kind, int64_t bytes
     char needed[SIZE_TEXT], used[SIZE_TEXT], left[LIMIT_TEXT];
     cudaGetLastError(); /* clears the error, so that the next call may succeed */
     read_memory(&c->base, &m);
-    return status_fail(
-        OTT_ERR_MEMORY,
-        "out of GPU memory: %s (%s) needs %s beside %s in use, and %s: ask for less, or make room", what,
-        mem_kind_name(kind), size_text(bytes, needed), size_text(taken(&c->base).now, used),
-        limit_text(&m.room, left));
+    return status_fail(OTT_ERR_MEMORY,
+                       "out of GPU memory: %s (%s) needs %s, %s are in use, and %s: use less memory, or free "
+                       "some on the GPU",
+                       what, mem_kind_name(kind), size_text(bytes, needed),
+                       size_text(taken(&c->base).now, used), limit_text(&m.room, left));
 }
 
 static ott_status allocate(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
@@ -141,8 +141,8 @@ static ott_status take_pinned(const cuda_device *c, unsigned flags, mem_kind kin
         cudaGetLastError();
         return status_fail(
             OTT_ERR_MEMORY,
-            "out of pinned memory: %s (%s) needs %s that stays in the host's memory; raise the limit "
-            "of locked memory (ulimit -l) or make room",
+            "out of pinned memory: %s (%s) needs %s of page-locked host memory; raise its limit "
+            "(ulimit -l) or free memory",
             what, mem_kind_name(kind), size_text(bytes, needed));
     }
     TRY(cuda_check(error, what));
@@ -360,7 +360,7 @@ ott_status cuda_count(int *out) {
     if (error == cudaSuccess && *out > 0) return OTT_OK;
     return status_fail(
         OTT_ERR_DEVICE,
-        "cuda: no GPU can be used: %s; `ottava doctor` says what is missing, and \"cpu\" computes on the "
+        "cuda: no GPU can be used: %s; `ottava doctor` shows what is missing, and \"cpu\" computes on the "
         "CPU",
         cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error));
 }

@@ -18,7 +18,7 @@ static ott_status make_ready(device *d, cudaGraph_t recorded, device_graph **out
     void *memory;
     TRY(mem_alloc(d->account, MEM_OTHER, sizeof(device_graph), "a graph", &memory));
     device_graph *g = memory;
-    ott_status status = cuda_check(cudaGraphInstantiate(&g->ready, recorded, 0), "making a graph ready");
+    ott_status status = cuda_check(cudaGraphInstantiate(&g->ready, recorded, 0), "instantiating a graph");
     if (status == OTT_OK)
         *out = g;
     else

@@ -7,7 +7,7 @@
 void hardware_fill_capabilities(int sm, const char *name, bool emulates, backend_capabilities *out) {
     *out = (backend_capabilities){.name = name, .alignment = CUDA_ALIGNMENT, .contiguous_contraction = true};
     out->no_accumulate[ACCUMULATE_HOPPER_FAST] = out->no_accumulate[ACCUMULATE_HOPPER_SPLIT] =
-        "is how the CPU imitates a tensor core; a GPU has its own (float8.accumulate=fp32)";
+        "is the CPU's emulation of tensor cores; a GPU has its own (float8.accumulate=fp32)";
     out->no_accumulate[ACCUMULATE_TILE32] =
         "is the order of a CPU's tile units; a GPU has its own (float8.accumulate=fp32)";
     if (!emulates) tensor_cores_limit(sm, out);

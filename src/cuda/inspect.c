@@ -38,7 +38,7 @@ static void inspect_gpu(int index, plugin_finding report, void *user) {
     if (error == cudaSuccess) error = cudaSetDevice(index);
     snprintf(what, sizeof what, "cuda:%d", index);
     if (error != cudaSuccess) {
-        report(user, false, what, cudaGetErrorString(error), "restart it (nvidia-smi says how it is)");
+        report(user, false, what, cudaGetErrorString(error), "restart it (nvidia-smi shows its state)");
         return;
     }
     error = kernels_find();
@@ -60,7 +60,7 @@ static int inspect_gpus(plugin_finding report, void *user) {
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0)
         report(user, false, "GPU", error == cudaSuccess ? "there is none" : cudaGetErrorString(error),
-               "nvidia-smi must list one; CUDA_VISIBLE_DEVICES hides those that it does not name");
+               "nvidia-smi must list one; CUDA_VISIBLE_DEVICES hides the GPUs that it does not name");
     for (int i = 0; i < count; i++) inspect_gpu(i, report, user);
     return count;
 }
@@ -91,7 +91,7 @@ static size_t version_of(void *library, const char *function) {
 
 static void inspect_library(plugin_finding report, void *user, const used_library *l) {
     char way_out[FOUND_TEXT], found[FOUND_TEXT], here[VERSION_TEXT], least[VERSION_TEXT];
-    snprintf(way_out, sizeof way_out, "pip install --upgrade %s, and its lib folder in LD_LIBRARY_PATH",
+    snprintf(way_out, sizeof way_out, "pip install --upgrade %s, and add its lib folder to LD_LIBRARY_PATH",
              l->package);
     void *library = dlopen(l->file, RTLD_LAZY | RTLD_LOCAL);
     if (!library) {

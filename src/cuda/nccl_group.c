@@ -28,7 +28,7 @@ static ott_status make_id(const nccl_calls *calls, nccl_id *out) {
     int result = calls->make_id(out);
     if (result == NCCL_SUCCESS) return OTT_OK;
     return status_fail(OTT_ERR_DEVICE,
-                       "NCCL cannot be spoken to on this machine: %s (NCCL_DEBUG=WARN tells more)",
+                       "NCCL cannot be used on this machine: %s (NCCL_DEBUG=WARN prints details)",
                        calls->error_text(result));
 }
 
@@ -74,7 +74,7 @@ static ott_status open_channel(nccl_group *g, const device_group *own, int chann
     int result = g->device->watchdog->calls->open(&at->comm, ranks, id, at->place, &config);
     if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS) return OTT_OK;
     at->comm = NULL;
-    return status_fail(OTT_ERR_RANK, "opening group %s of %d GPUs: NCCL: %s (NCCL_DEBUG=WARN tells more)",
+    return status_fail(OTT_ERR_RANK, "opening group %s of %d GPUs: NCCL: %s (NCCL_DEBUG=WARN prints details)",
                        g->name, own->size, g->device->watchdog->calls->error_text(result));
 }
 
@@ -152,7 +152,7 @@ static ott_status need_staging(nccl_group *g, const nccl_channel *at, int64_t by
         g->staging = NULL, g->staging_bytes = 0;
     }
     void *memory;
-    TRY(d->table->allocate(d, MEM_COMM, bytes, "what ranks reduce", &memory));
+    TRY(d->table->allocate(d, MEM_COMM, bytes, "staging of a reduction", &memory));
     g->staging = memory;
     g->staging_bytes = bytes;
     return OTT_OK;
@@ -255,10 +255,10 @@ static nccl_channel *next_to_leave(nccl_group *g) {
 /* Requires the lock. */
 static void leave_channel(nccl_group *g, nccl_channel *at) {
     const nccl_calls *calls = g->device->watchdog->calls;
-    if (nccl_settle(g, at, calls->finalize(at->comm), "leaving a group of GPUs") == OTT_OK)
+    if (nccl_settle(g, at, calls->finalize(at->comm), "closing a group of GPUs") == OTT_OK)
         calls->close(at->comm);
     else
-        nccl_fail(g->device, "a group of GPUs could not be left in order");
+        nccl_fail(g->device, "a group of GPUs could not be closed");
     at->comm = NULL;
 }
 

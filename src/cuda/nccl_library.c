@@ -7,7 +7,7 @@
 
 #define WAY_OUT                                                                                              \
     "several GPUs need NCCL " NCCL_LEAST_TEXT " or later: pip install " NCCL_PACKAGE                         \
-    ", and its lib folder in LD_LIBRARY_PATH"
+    ", and add its lib folder to LD_LIBRARY_PATH"
 
 static struct {
     pthread_mutex_t lock;
@@ -33,7 +33,7 @@ static ott_status check_version(const nccl_calls *calls) {
     int version = 0;
     calls->version(&version);
     if (version >= NCCL_LEAST) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED, "nccl: " NCCL_FILE " is of version %d.%d; " WAY_OUT,
+    return status_fail(OTT_ERR_UNSUPPORTED, "nccl: " NCCL_FILE " has version %d.%d; " WAY_OUT,
                        version / 10000, version / 100 % 100);
 }
 

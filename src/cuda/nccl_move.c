@@ -13,7 +13,7 @@ static int64_t smaller(int64_t a, int64_t b) {
 /* ---- calls ---- */
 
 static ott_status fail_call(nccl_group *g, int result, const char *what) {
-    return status_fail(OTT_ERR_RANK, "%s%s%s: NCCL: %s (NCCL_DEBUG=WARN tells more)", what,
+    return status_fail(OTT_ERR_RANK, "%s%s%s: NCCL: %s (NCCL_DEBUG=WARN prints details)", what,
                        g->name[0] ? " of " : "", g->name, g->device->watchdog->calls->error_text(result));
 }
 

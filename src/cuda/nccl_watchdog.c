@@ -76,7 +76,7 @@ static void look_at_channel(nccl_group *g, nccl_channel *at) {
     if (nccl->state(at->comm, &state) != NCCL_SUCCESS ||
         (state != NCCL_SUCCESS && state != NCCL_IN_PROGRESS)) {
         char text[NCCL_TEXT];
-        snprintf(text, sizeof text, "NCCL: %s (NCCL_DEBUG=WARN tells more)", nccl->error_text(state));
+        snprintf(text, sizeof text, "NCCL: %s (NCCL_DEBUG=WARN prints details)", nccl->error_text(state));
         fail_channel(g, at, text);
         return;
     }
@@ -113,8 +113,7 @@ static void *run_thread(void *argument) {
 ott_status nccl_watchdog_open(cuda_device *c, const nccl_calls *calls) {
     void *memory;
     if (c->watchdog) return OTT_OK;
-    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(nccl_watchdog), "the watch over groups of GPUs",
-                  &memory));
+    TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(nccl_watchdog), "the NCCL watchdog", &memory));
     nccl_watchdog *w = c->watchdog = memory;
     w->calls = calls;
     pthread_mutex_init(&w->lock, NULL);
@@ -122,7 +121,7 @@ ott_status nccl_watchdog_open(cuda_device *c, const nccl_calls *calls) {
     if (pthread_create(&w->thread, NULL, run_thread, c) == 0) return OTT_OK;
     mem_free(c->base.account, w);
     c->watchdog = NULL;
-    return status_fail(OTT_ERR_MEMORY, "no thread for the watch over groups of GPUs can be started");
+    return status_fail(OTT_ERR_MEMORY, "the thread of the NCCL watchdog cannot be started");
 }
 
 void nccl_watchdog_close(cuda_device *c) {

@@ -115,10 +115,9 @@ ott_status cuda_amax_record(exec *cx, const amax_record_args *a) {
 static ott_status check_update(const amax_update_args *a) {
     STATUS_REQUIRE(a->spec.history == a->amax_history->columns);
     if (!a->spec.callbacks) return OTT_OK;
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "amax_update: functions of the user for delayed scaling run on the host, not on a GPU; "
-        "train with them on --device=cpu");
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "amax_update: user functions for delayed scaling run on the host, not on a GPU; "
+                       "use them with --device=cpu");
 }
 
 ott_status cuda_amax_update_many(exec *cx, const amax_update_args *items, int64_t count) {

@@ -24,14 +24,14 @@ static bool is_refusal(cublasStatus_t status) {
 
 static void tell_refusal(const exec *cx, const matmul_spec *s, cublasStatus_t status) {
     log_warning(cx->log,
-                "cuBLASLt has no product %lld x %lld x %lld of %s and %s (%s): a kernel of our own computes "
-                "it, slowly",
+                "cuBLASLt has no product %lld x %lld x %lld of %s and %s (%s): a slow kernel of Ottava "
+                "computes it",
                 (long long)s->m, (long long)s->n, (long long)s->k, dtype_name(matmul_dtype(s->a)),
                 dtype_name(matmul_dtype(s->b)), cublasLtGetStatusName(status));
 }
 
 static ott_status open_library(cuda_device *c) {
-    return c->library ? OTT_OK : check(cublasLtCreate(&c->library), "opening it");
+    return c->library ? OTT_OK : check(cublasLtCreate(&c->library), "opening cuBLASLt");
 }
 
 static ott_status add_product(exec *cx, const matmul_spec *spec, const matmul_data *data,

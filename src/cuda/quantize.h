@@ -54,7 +54,7 @@ quantize_uses quantize_uses_of(const qtensor *q);
 /* One use of q, not merged with the other. */
 quantize_use quantize_use_of(const qtensor *q, bool columnwise);
 
-/* What the kernel that produces a tensor can quantize of it. */
+/* The part of the quantization that a tensor's producer kernel can do. */
 typedef enum quantize_producer {
     QUANTIZE_BY_TILES, /* all work that needs no scale from beyond a tile (cuda/tile.h) */
     QUANTIZE_BY_ROWS,  /* amax of rows and of the tensor; codes of uses with one scale per row */
