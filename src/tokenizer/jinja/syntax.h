@@ -7,7 +7,7 @@
 #include "tokenizer/text.h"
 
 typedef enum jinja_token_kind {
-    JINJA_TOKEN_TEXT, /* outside of tags; empty ones too */
+    JINJA_TOKEN_TEXT, /* text outside of tags, may be empty */
     JINJA_TOKEN_OUTPUT_BEGIN,
     JINJA_TOKEN_OUTPUT_END,
     JINJA_TOKEN_BLOCK_BEGIN,
@@ -15,7 +15,7 @@ typedef enum jinja_token_kind {
     JINJA_TOKEN_NAME,
     JINJA_TOKEN_INTEGER,
     JINJA_TOKEN_REAL,
-    JINJA_TOKEN_STRING, /* without its quotes and escapes */
+    JINJA_TOKEN_STRING, /* without quotes, escapes resolved */
     JINJA_TOKEN_SIGN,
     JINJA_TOKEN_END
 } jinja_token_kind;
@@ -39,12 +39,12 @@ typedef enum jinja_node_kind {
     JINJA_NODE_NAME,
     JINJA_NODE_LIST,     /* list: elements; or a tuple */
     JINJA_NODE_DICT,     /* list: pairs, of[0] the key, of[1] the value */
-    JINJA_NODE_PAIR,     /* of such */
+    JINJA_NODE_PAIR,     /* an element of JINJA_NODE_DICT */
     JINJA_NODE_MEMBER,   /* of[0].name */
     JINJA_NODE_INDEX,    /* of[0][of[1]] */
     JINJA_NODE_SLICE,    /* of[0][of[1]:of[2]:of[3]], each may be NULL */
     JINJA_NODE_CALL,     /* of[0](list: arguments) */
-    JINJA_NODE_ARGUMENT, /* name, or none; of[0] its value, in a macro's parameters the default or NULL */
+    JINJA_NODE_ARGUMENT, /* name or empty; of[0] value (macro parameters: the default, or NULL) */
     JINJA_NODE_FILTER,   /* of[0] | name(list) */
     JINJA_NODE_TEST,     /* of[0] is name(list); negated */
     JINJA_NODE_NOT,
@@ -54,14 +54,14 @@ typedef enum jinja_node_kind {
     JINJA_NODE_BINARY,    /* of[0] name of[1]: + - ~ * / // % */
     JINJA_NODE_COMPARE,   /* == != < > <= >= in; negated: not in */
     JINJA_NODE_CONDITION, /* of[0] if of[1] else of[2], which may be NULL */
-    JINJA_NODE_BODY,      /* list: statements; the value is their text */
+    JINJA_NODE_BODY,      /* list: statements; the value is their output */
     /* statements */
     JINJA_NODE_TEXT,   /* name */
     JINJA_NODE_OUTPUT, /* of[0] */
     JINJA_NODE_IF,     /* list: branches */
     JINJA_NODE_BRANCH, /* of[0] the condition or NULL, list: statements */
     JINJA_NODE_FOR,    /* of[0] target, of[1] over, of[2] the filter or NULL; list: statements; other: else */
-    JINJA_NODE_SET,    /* of[0] target, of[1] value, or NULL: list: statements whose text it is */
+    JINJA_NODE_SET,    /* of[0] target; of[1] value, or NULL: the output of list */
     JINJA_NODE_MACRO,  /* name; other: parameters; list: statements */
     JINJA_NODE_GENERATION, /* list: statements */
     JINJA_NODE_BREAK,
@@ -77,21 +77,21 @@ struct jinja_node {
     int64_t integer;
     double real;
     jinja_node *of[4];
-    jinja_node *list, *other; /* the first of each */
-    jinja_node *next;         /* in the list it is in */
+    jinja_node *list, *other; /* heads of linked lists */
+    jinja_node *next;         /* next element of the list that contains this node */
 };
 
 struct jinja {
     mem *account;
     arena *memory;
-    char *text; /* with \n for every end of line */
+    char *text; /* source, line ends normalized to \n */
     jinja_node *body;
     bool marks_generation;
 };
 
-/* The tokens of t->text, the last one JINJA_TOKEN_END; to be given back with mem_free. */
+/* Splits t->text into tokens, ended by JINJA_TOKEN_END; free with mem_free. */
 ott_status jinja_lex(jinja *t, int64_t bytes, jinja_token **out);
-/* t->body. */
+/* Parses the tokens into t->body. */
 ott_status jinja_parse(jinja *t, const jinja_token *tokens);
 
 #endif

@@ -1,22 +1,22 @@
-/* tokenizer/jinja/value: what expressions give: Python's values, as far as templates meet them. Internal to jinja. */
+/* tokenizer/jinja/value: values of expressions, with Python's semantics. Internal to jinja. */
 #ifndef TOKENIZER_JINJA_VALUE_H
 #define TOKENIZER_JINJA_VALUE_H
 
 #include "tokenizer/jinja/syntax.h"
 
 typedef enum jinja_kind {
-    JINJA_UNDEFINED, /* a name or member that is not there: empty, false; its own members are an error */
+    JINJA_UNDEFINED, /* a missing name or member: empty, false; accessing its members is an error */
     JINJA_NONE,
     JINJA_BOOL,
     JINJA_INTEGER,
     JINJA_REAL,
     JINJA_STRING, /* UTF-8; its elements are characters */
-    JINJA_LIST,   /* tuples too */
+    JINJA_LIST,   /* or tuple */
     JINJA_DICT,
-    JINJA_NAMESPACE, /* a dictionary whose members are set */
+    JINJA_NAMESPACE, /* a dictionary with assignable members */
     JINJA_LOOP,      /* "loop" in a loop's body */
     JINJA_MACRO,
-    JINJA_FUNCTION /* of the language, by its name */
+    JINJA_FUNCTION /* built-in function, by name */
 } jinja_kind;
 
 typedef struct jinja_list jinja_list;
@@ -29,7 +29,7 @@ typedef struct jinja_value {
         bool truth;
         int64_t integer;
         double real;
-        text_view text; /* of a string; of what is undefined or a function its name */
+        text_view text; /* string: its text; undefined, function: its name */
         jinja_list *list;
         jinja_dict *dict;
         const jinja_loop *loop;
@@ -40,10 +40,10 @@ typedef struct jinja_value {
 struct jinja_list {
     jinja_value *of;
     int64_t count, capacity;
-    int nesting;     /* lists and dictionaries in each other, this one counted */
-    bool tuple;      /* which differs in how it is shown, and equals no list */
-    bool grows;      /* the list of messages, or a tail of it, which can grow: jinja_list_count */
-    int64_t skipped; /* grows: elements of the messages before these */
+    int nesting; /* depth of nested lists and dictionaries, including this one */
+    bool tuple;  /* prints differently, and never equals a list */
+    bool grows;  /* the list of messages, or its tail; its length depends on the prefix: jinja_list_count */
+    int64_t skipped; /* grows: number of messages before the first element */
 };
 
 typedef struct jinja_entry {
@@ -52,8 +52,8 @@ typedef struct jinja_entry {
 } jinja_entry;
 
 struct jinja_dict {
-    jinja_entry *of; /* in the order they were set */
-    int32_t *slots;  /* [2 * capacity] entry + 1, 0: free; NULL: few entries, which are searched */
+    jinja_entry *of; /* in insertion order */
+    int32_t *slots;  /* [2 * capacity] index + 1, 0: free; NULL: few entries, linear search */
     int64_t count, capacity;
     int nesting;
 };
@@ -63,31 +63,31 @@ struct jinja_loop {
     int64_t index; /* from 0 */
 };
 
-/* A rendering: all that it makes is freed with it. */
+/* State of a rendering. Its arena owns all values. */
 typedef struct jinja_work {
     mem *account;
     arena *memory;
     const jinja_settings *settings;
     int64_t bytes, steps, steps_most;
-    int line; /* of what is computed, for messages */
-    /* renderings of prefixes */
-    int64_t messages; /* how many messages this rendering has of a list that grows */
-    int64_t seen;     /* the rendering so far is the same with any number of messages from this one on */
+    int line; /* current line, for messages */
+    /* for renderings of prefixes */
+    int64_t messages; /* number of messages in this rendering */
+    int64_t seen;     /* the output so far is the same for any number of messages >= seen */
 } jinja_work;
 
-/* OTT_ERR_UNSUPPORTED beyond the limits of jinja.h. */
+/* Allocates from the arena. OTT_ERR_UNSUPPORTED above the limits of jinja.h. */
 ott_status jinja_work_alloc(jinja_work *w, int64_t bytes, void **out);
-/* OTT_ERR_STOPPED too. */
+/* Counts steps. OTT_ERR_UNSUPPORTED above the limit, OTT_ERR_STOPPED if canceled. */
 ott_status jinja_work_steps(jinja_work *w, int64_t count);
-/* The steps of reading a text once. */
+/* Counts the steps of reading a text once. */
 static inline ott_status jinja_work_read(jinja_work *w, int64_t bytes) {
     return jinja_work_steps(w, 1 + bytes / 64);
 }
-/* The steps of work on each byte of a text. */
+/* Counts the steps of processing each byte of a text. */
 static inline ott_status jinja_work_write(jinja_work *w, int64_t bytes) {
     return jinja_work_steps(w, 1 + bytes / 8);
 }
-/* "line 3: ..." */
+/* Fails with a message that begins with "line 3: ". */
 ott_status jinja_work_fail(const jinja_work *w, ott_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -107,80 +107,83 @@ static inline jinja_value jinja_value_undefined(text_view name) {
 const char *jinja_value_kind(const jinja_value *v); /* "a string", for messages */
 bool jinja_value_truth(const jinja_value *v);
 ott_status jinja_value_equal(jinja_work *w, const jinja_value *a, const jinja_value *b, bool *out);
-/* -1, 0, 1 of two numbers, strings or lists; else an error. */
+/* Compares two numbers, strings or lists: -1, 0 or 1. Other kinds are an error. */
 ott_status jinja_value_order(jinja_work *w, const jinja_value *a, const jinja_value *b, int *out);
-/* Is it an element of a list, a key of a dictionary, a part of a string? Nothing is in what is undefined. */
+/* Tests if `a` is an element of a list, a key of a dictionary or a substring of `b`; false if `b` is
+   undefined. */
 ott_status jinja_value_in(jinja_work *w, const jinja_value *a, const jinja_value *b, bool *out);
 static inline bool jinja_value_is_number(const jinja_value *v) {
     return v->kind == JINJA_BOOL || v->kind == JINJA_INTEGER || v->kind == JINJA_REAL;
 }
-double jinja_value_real(const jinja_value *v); /* of a number */
+double jinja_value_real(const jinja_value *v); /* value of a number */
 
 ott_status jinja_value_list(jinja_work *w, jinja_value *out); /* empty */
 ott_status jinja_list_append(jinja_work *w, jinja_list *l, jinja_value v);
-/* How many elements this rendering has of a list. */
+/* Returns the number of a list's elements in this rendering. */
 static inline int64_t jinja_list_count(const jinja_work *w, const jinja_list *l) {
     int64_t grown = w->messages - l->skipped;
     return !l->grows || grown > l->count ? l->count : grown > 0 ? grown : 0;
 }
-/* Renderings of fewer messages than this may differ from here on. */
+/* Notes that renderings of fewer messages may differ from here on. */
 static inline void jinja_work_see(jinja_work *w, int64_t messages) {
     if (w->seen < messages) w->seen = messages;
 }
 ott_status jinja_value_dict(jinja_work *w, jinja_value *out); /* empty */
-/* *out NULL: absent. */
+/* Finds a key; *out is NULL if absent. */
 ott_status jinja_dict_find(jinja_work *w, const jinja_dict *d, const jinja_value *key,
                            const jinja_value **out);
 ott_status jinja_dict_find_text(jinja_work *w, const jinja_dict *d, text_view key, const jinja_value **out);
 ott_status jinja_dict_set(jinja_work *w, jinja_dict *d, jinja_value key, jinja_value value);
-/* Takes the entry out that was added last. */
+/* Removes the last added entry. */
 void jinja_dict_drop_last(jinja_dict *d);
 
-/* Changes of namespaces, to be taken back (undo.c). Zero-initialised; `of` is given back with mem_free. */
+/* Log of changes of namespaces, to undo them (undo.c). Zero-initialized; free `of` with mem_free. */
 typedef struct jinja_undo jinja_undo;
 typedef struct jinja_undos {
     jinja_undo *of; /* [count] */
     int64_t count, room;
 } jinja_undos;
-/* Before `name` is set. */
+/* Records the value of `name`; call before setting it. */
 ott_status jinja_undos_note(jinja_work *w, jinja_undos *u, jinja_dict *of, text_view name);
-void jinja_undos_run(jinja_undos *u); /* latest change first; leaves none */
+void jinja_undos_run(jinja_undos *u); /* undoes all changes, latest first, and clears the log */
 
-/* From JSON, whose texts are borrowed. */
+/* Converts JSON; strings are borrowed. */
 ott_status jinja_value_from_json(jinja_work *w, const json_t *json, jinja_value *out);
-/* What a loop goes over: a list's elements, a string's characters, a dictionary's keys, nothing of what is undefined. */
+/* Lists what a loop iterates over: a list's elements, a string's characters, a dictionary's keys, nothing if
+   undefined. */
 ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list **out);
-/* v.name or v["name"]; undefined where there is none. */
+/* Returns v.name or v["name"]; undefined if absent. */
 ott_status jinja_member(jinja_work *w, const jinja_value *v, text_view name, jinja_value *out);
-/* [(key, value), ...] of a dictionary. */
+/* Returns [(key, value), ...] of a dictionary. */
 ott_status jinja_value_items(jinja_work *w, const jinja_value *v, jinja_value *out);
 ott_status jinja_value_copy_text(jinja_work *w, const char *at, int64_t bytes, jinja_value *out);
-ott_status jinja_text_length(jinja_work *w, text_view text, int64_t *out); /* characters */
-/* Where a part that is not empty first is; NULL: nowhere. */
+ott_status jinja_text_length(jinja_work *w, text_view text, int64_t *out); /* in characters */
+/* Finds the first occurrence of a nonempty part; NULL if absent. */
 ott_status jinja_text_find(jinja_work *w, text_view text, text_view part, const char **out);
 
-/* Python's str() and repr(); NAME of what is undefined is empty. */
+/* Python's str() of a value; an undefined value is empty. */
 ott_status jinja_show(jinja_work *w, const jinja_value *v, jinja_value *out);
-/* The elements, or a member of each, as texts with a separator between. */
+/* Joins the elements' texts, or a member's text of each element, with a separator. */
 ott_status jinja_show_joined(jinja_work *w, const jinja_value *v, const text_view *member,
                              text_view separator, jinja_value *out);
-/* json.dumps as transformers' tojson: not sorted, not escaped to ASCII; indent < 0: on one line. */
+/* json.dumps like transformers' tojson: unsorted, not escaped to ASCII; indent < 0: on one line. */
 ott_status jinja_show_json(jinja_work *w, const jinja_value *v, int64_t indent, jinja_value *out);
 
-/* Arguments of a call, evaluated: those with a place first, then those with a name. */
+/* Evaluated arguments of a call: positional arguments first, then keyword arguments. */
 enum { JINJA_ARGUMENTS_MOST = 16 };
 typedef struct jinja_arguments {
     int count;
-    text_view name[JINJA_ARGUMENTS_MOST]; /* empty: by place */
+    text_view name[JINJA_ARGUMENTS_MOST]; /* empty: positional */
     jinja_value value[JINJA_ARGUMENTS_MOST];
 } jinja_arguments;
-/* The one at `place`, or called `name`; NULL: it is not given. */
+/* Returns the argument at position `place` or with keyword `name`; NULL if not given. */
 const jinja_value *jinja_argument(const jinja_arguments *a, int place, const char *name);
-/* OTT_ERR_UNSUPPORTED where there are more by place than `most`, or one by a name that is not in `names` (NULL-ended). */
+/* OTT_ERR_UNSUPPORTED if there are more than `most` positional arguments, or a keyword that is not in `names`
+   (NULL-terminated). `of`: name of the function for messages. */
 ott_status jinja_arguments_check(const jinja_work *w, const jinja_arguments *a, const char *of, int most,
                                  const char *const *names);
 
-/* `found` false: the language has one that is not built, or has none. */
+/* Call the filter, test or method `name`. *found: false if it does not exist or is not supported. */
 ott_status jinja_filter(jinja_work *w, text_view name, const jinja_value *v, const jinja_arguments *a,
                         jinja_value *out, bool *found);
 ott_status jinja_test(jinja_work *w, text_view name, const jinja_value *v, const jinja_arguments *a,
@@ -199,9 +202,9 @@ ott_status jinja_negate(jinja_work *w, jinja_value *v);
 /* == != < > <= >= in */
 ott_status jinja_compare(jinja_work *w, text_view sign, const jinja_value *a, const jinja_value *b,
                          bool *out);
-/* of[key]; undefined where there is none. */
+/* Returns of[key]; undefined if absent. */
 ott_status jinja_index(jinja_work *w, const jinja_value *of, const jinja_value *key, jinja_value *out);
-/* of[from:to:step], each none or a number. */
+/* Returns of[from:to:step]; each bound is none or a number. */
 ott_status jinja_slice(jinja_work *w, const jinja_value *of, const jinja_value bounds[3], jinja_value *out);
 
 #endif
