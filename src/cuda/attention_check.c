@@ -110,9 +110,9 @@ typedef struct energy {
 
 /* Adds one element to the signal and the noise. A correct result may be off by one ulp. In fp16 a gradient
    may overflow; then the sample is inconclusive. */
-static void weigh(energy *e, ott_dtype format, double wanted, double terms, float got) {
+static void add_error(energy *e, ott_dtype format, double expected, double terms, float got) {
     uint16_t stored;
-    cast_store(&stored, format, 0, (float)wanted);
+    cast_store(&stored, format, 0, (float)expected);
     float rounded = cast_load(&stored, format, 0);
     if (!isfinite(rounded) || !isfinite(got)) {
         bool conclusive = format != OTT_F16 && (isfinite(rounded) || isfinite(got));
@@ -121,27 +121,27 @@ static void weigh(energy *e, ott_dtype format, double wanted, double terms, floa
         return;
     }
     double error = fabs((double)got - (double)rounded);
-    error -= format == OTT_F16 ? fmax(fabs(wanted) / 1024, 0x1p-24) : fabs(wanted) / 128;
-    e->signal += wanted * wanted + terms;
+    error -= format == OTT_F16 ? fmax(fabs(expected) / 1024, 0x1p-24) : fabs(expected) / 128;
+    e->signal += expected * expected + terms;
     e->noise += error > 0 ? error * error : 0;
 }
 
 /* Compares row `row` of an output's head with `sum`. */
-static ott_status weigh_row(workbench *w, energy of[OUTPUTS], attention_name name, int64_t head, int64_t row,
-                            const row_sum *sum) {
+static ott_status compare_row(workbench *w, energy of[OUTPUTS], attention_name name, int64_t head,
+                              int64_t row, const row_sum *sum) {
     float got[HEAD_MOST];
     TRY(fetch_rows(w, name, head, (span){row, row + 1}, got));
     for (int64_t c = 0; c < w->head_dim; c++)
-        weigh(&of[name], w->dtype, sum->value[c], sum->energy[c], got[c]);
+        add_error(&of[name], w->dtype, sum->value[c], sum->energy[c], got[c]);
     return OTT_OK;
 }
 
 /* An error of lse is a relative error of the weights. */
-static ott_status weigh_lse(workbench *w, energy *e, int64_t head, int64_t row, double wanted) {
+static ott_status compare_lse(workbench *w, energy *e, int64_t head, int64_t row, double expected) {
     TRY(fetch_lse(w, head, (span){row, row + 1}));
-    double error = (double)w->lse[0] - wanted;
+    double error = (double)w->lse[0] - expected;
     e->signal += 1;
-    e->noise += isnan(error) && isnan(wanted) ? 0 : isnan(error) ? INFINITY : error * error;
+    e->noise += isnan(error) && isnan(expected) ? 0 : isnan(error) ? INFINITY : error * error;
     return OTT_OK;
 }
 
@@ -163,8 +163,8 @@ static ott_status check_output(workbench *w, energy of[OUTPUTS], int64_t head, i
         add_row(&o, w, p, w->y + j * n);
     }
     for (int64_t c = 0; c < n; c++) o.value[c] /= sum, o.energy[c] /= sum * sum;
-    TRY(weigh_row(w, of, ATTENTION_O, head, row, &o));
-    return weigh_lse(w, &of[ATTENTION_LSE], head, row, most + log(sum));
+    TRY(compare_row(w, of, ATTENTION_O, head, row, &o));
+    return compare_lse(w, &of[ATTENTION_LSE], head, row, most + log(sum));
 }
 
 /* ---- backward ---- */
@@ -195,7 +195,7 @@ static ott_status check_query(workbench *w, energy of[OUTPUTS], int64_t head, in
         slope s = slope_of(w, w->own[0], k, w->y + j * n, w->own[1], w->own[2], w->lse[0]);
         add_row(&dq, w, s.ds, k);
     }
-    return weigh_row(w, of, ATTENTION_GRAD_Q, head, row, &dq);
+    return compare_row(w, of, ATTENTION_GRAD_Q, head, row, &dq);
 }
 
 static ott_status check_key(workbench *w, energy of[OUTPUTS], int64_t kv_head, int64_t sharing, int64_t row) {
@@ -216,8 +216,8 @@ static ott_status check_key(workbench *w, energy of[OUTPUTS], int64_t kv_head, i
             add_row(&dv, w, s.p, dout);
         }
     }
-    TRY(weigh_row(w, of, ATTENTION_GRAD_K, kv_head, row, &dk));
-    return weigh_row(w, of, ATTENTION_GRAD_V, kv_head, row, &dv);
+    TRY(compare_row(w, of, ATTENTION_GRAD_K, kv_head, row, &dk));
+    return compare_row(w, of, ATTENTION_GRAD_V, kv_head, row, &dv);
 }
 
 /* ---- result ---- */
@@ -237,7 +237,8 @@ static ott_status fail_attention(const workbench *w, size_t version, const char 
         (long long)call->window, output, decibels, LEAST_DB);
 }
 
-static ott_status judge(const workbench *w, size_t version, const energy of[OUTPUTS], bool *conclusive) {
+static ott_status check_errors(const workbench *w, size_t version, const energy of[OUTPUTS],
+                               bool *conclusive) {
     static const char *const names[OUTPUTS] = {[ATTENTION_O] = "the output",
                                                [ATTENTION_LSE] = "the log-sum-exp",
                                                [ATTENTION_GRAD_Q] = "grad_q",
@@ -270,7 +271,7 @@ static ott_status check_in(workbench *w, size_t version, bool *conclusive) {
         } else
             TRY(check_output(w, of, head, head / sharing, row));
     }
-    return judge(w, version, of, conclusive);
+    return check_errors(w, version, of, conclusive);
 }
 
 ott_status attention_check(exec *cx, const attention_call *call, size_t version, bool *conclusive) {

@@ -9,7 +9,7 @@ typedef cudnnBackendDescriptor_t descriptor;
 
 /* ---- the library ---- */
 
-static const char way_out[] =
+static const char remedy[] =
     "pip install -U " ATTENTION_CUDNN_PACKAGE ", and add its lib folder to LD_LIBRARY_PATH";
 
 static ott_status refuse(attention_library *l) {
@@ -20,7 +20,7 @@ static ott_status load_calls(attention_library *l) {
 #define X(name)                                                                                              \
     *(void **)&l->calls.name = dlsym(l->file, "cudnn" #name);                                                \
     if (!l->calls.name) {                                                                                    \
-        snprintf(l->error, sizeof l->error, "cuDNN has no cudnn" #name ": %s", way_out);                     \
+        snprintf(l->error, sizeof l->error, "cuDNN has no cudnn" #name ": %s", remedy);                      \
         return refuse(l);                                                                                    \
     }
     CUDNN_CALLS(X)
@@ -31,14 +31,14 @@ static ott_status load_calls(attention_library *l) {
 static ott_status open_file(attention_library *l) {
     *l = (attention_library){.file = dlopen(ATTENTION_CUDNN_FILE, RTLD_NOW | RTLD_LOCAL)};
     if (!l->file) {
-        snprintf(l->error, sizeof l->error, "cuDNN cannot be opened (%s): %s", dlerror(), way_out);
+        snprintf(l->error, sizeof l->error, "cuDNN cannot be opened (%s): %s", dlerror(), remedy);
         return refuse(l);
     }
     TRY(load_calls(l));
     l->version = l->calls.GetVersion();
     if (l->version >= ATTENTION_CUDNN_LEAST) return OTT_OK;
     snprintf(l->error, sizeof l->error, "cuDNN %zu.%zu.%zu is older than 9.18.1: %s", l->version / 10000,
-             l->version / 100 % 100, l->version % 100, way_out);
+             l->version / 100 % 100, l->version % 100, remedy);
     return refuse(l);
 }
 
@@ -282,8 +282,8 @@ static bool finalize_plan(builder *p, descriptor config) {
 enum { CONFIGS_MOST = 16 };
 
 /* Returns the engine configurations that the heuristics suggest, best first. */
-static int suggest(builder *p, descriptor operations, cudnnBackendHeurMode_t mode,
-                   descriptor configs[CONFIGS_MOST]) {
+static int suggest_engines(builder *p, descriptor operations, cudnnBackendHeurMode_t mode,
+                           descriptor configs[CONFIGS_MOST]) {
     descriptor d = create(p, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     set_descriptor(p, d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, operations);
     set(p, d, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
@@ -306,12 +306,12 @@ static void take_error(builder *p, char reason[ATTENTION_TEXT]) {
 }
 
 /* Builds the first configuration that can be built. If none can, the error is the best configuration's. */
-static void choose(builder *p, descriptor operations) {
+static void choose_engine(builder *p, descriptor operations) {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     char reason[ATTENTION_TEXT] = "";
     for (int m = 0; m < 2; m++) {
         descriptor configs[CONFIGS_MOST];
-        int count = suggest(p, operations, modes[m], configs);
+        int count = suggest_engines(p, operations, modes[m], configs);
         for (int i = 0; i < count; i++) {
             if (finalize_plan(p, configs[i])) return;
             take_error(p, reason);
@@ -330,7 +330,7 @@ static descriptor choose_knob(builder *p, cudnnBackendKnobType_t type, int64_t v
 
 /* Chooses Hopper's backward engine with 64 x 64 tiles, which sums grad_q tile by tile in one order (4
    stages). */
-static void choose_ordered(builder *p, descriptor operations) {
+static void choose_deterministic_engine(builder *p, descriptor operations) {
     descriptor knobs[] = {
         choose_knob(p, CUDNN_KNOB_TYPE_TILE_M, 2),     choose_knob(p, CUDNN_KNOB_TYPE_TILE_N, 1),
         choose_knob(p, CUDNN_KNOB_TYPE_KERNEL_CFG, 2), choose_knob(p, CUDNN_KNOB_TYPE_STREAM_K, 0),
@@ -354,7 +354,7 @@ ott_status attention_plan_build(attention_plan *plan, const attention_library *l
     descriptor operations = lower_graph(&p, g);
     bool backward = attention_graph_has(g, ATTENTION_GRAD_Q);
     bool ordered = backward && l->version >= ATTENTION_CUDNN_DETERMINISTIC;
-    if (!plan->error[0]) (ordered ? choose_ordered : choose)(&p, operations);
+    if (!plan->error[0]) (ordered ? choose_deterministic_engine : choose_engine)(&p, operations);
     return plan->error[0] ? status_fail(OTT_ERR_UNSUPPORTED, "cuDNN: %s", plan->error) : OTT_OK;
 }
 

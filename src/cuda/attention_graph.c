@@ -93,7 +93,7 @@ static void name_documents(graph *g) {
 }
 
 /* Starts a graph with the tensors that forward and backward share. K is transposed, for Q K^T. */
-static void start(graph *g, const attention_config *config) {
+static void start_graph(graph *g, const attention_config *config) {
     *g = (graph){.config = *config, .tensor_count = ATTENTION_NAMED};
     name_documents(g);
     name_q(g, ATTENTION_Q, ATTENTION_Q_OFFSETS);
@@ -201,7 +201,7 @@ static int add_softmax(graph *g, int scores) {
 }
 
 void attention_graph_forward(graph *g, const attention_config *config) {
-    start(g, config);
+    start_graph(g, config);
     int probabilities = add_softmax(g, add_masks(g, add_scores(g)));
     add_matmul(g, probabilities, ATTENTION_V, ATTENTION_O, QUERIES, WHOLE, KEYS);
 }
@@ -289,7 +289,7 @@ static void add_query_gradient(graph *g, int scores) {
 }
 
 void attention_graph_backward(graph *g, const attention_config *config) {
-    start(g, config);
+    start_graph(g, config);
     name_gradients(g);
     add_delta(g);
     int probabilities = add_probabilities(g);

@@ -182,7 +182,7 @@ int64_t attention_plans_workspace(cuda_device *c, const attention_call *call) {
 
 /* ---- running ---- */
 
-static void tell_refusal(const exec *cx, const char *reason) {
+static void log_refusal(const exec *cx, const char *reason) {
     attention_plans *p = cuda_device_of(cx->device)->attentions;
     int i = 0;
     while (i < REASONS_MOST && p->reported[i] && p->reported[i] != reason) i++;
@@ -227,11 +227,11 @@ ott_status attention_plans_run(exec *cx, const attention_call *call, void *works
     TRY(find_plan(c, call, &e, &reason));
     *ran = !reason;
     if (reason) {
-        tell_refusal(cx, reason);
+        log_refusal(cx, reason);
         return OTT_OK;
     }
     TRY(run_plan(cx, call, e, workspace));
-    if (e->checked || c->records) return OTT_OK;
+    if (e->checked || c->is_capturing) return OTT_OK;
     return attention_check(cx, call, c->attentions->library.version, &e->checked);
 }
 

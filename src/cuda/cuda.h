@@ -29,7 +29,7 @@ typedef struct cuda_device {
     mem_stats taken;
     bool own_products;           /* use no cuBLASLt (OTTAVA_CUDA_GEMM=own) */
     bool own_attention;          /* use no cuDNN (OTTAVA_CUDA_ATTENTION=own) */
-    bool records;                /* stream capture: queued work does not run, and the host cannot wait */
+    bool is_capturing;           /* stream capture: queued work does not run, and the host cannot wait */
     cublasLtHandle_t library;    /* NULL until the first product */
     cuda_product *products;      /* cached plans (cuda/products.h) */
     attention_plans *attentions; /* cached plans (cuda/attention_plans.h); NULL until the first attention */

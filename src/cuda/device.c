@@ -394,7 +394,7 @@ static ott_status check_code(const cuda_device *c) {
 }
 
 /* CUDA versions are 13010 for 13.1, cuBLASLt's are 130100. */
-static void tell_libraries(cuda_device *c) {
+static void describe_libraries(cuda_device *c) {
     int driver = 0, runtime = 0, products = (int)cublasLtGetVersion();
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
@@ -409,7 +409,7 @@ static ott_status fill_device(cuda_device *c, int index, bool emulates) {
     TRY(cuda_check(cudaGetDeviceProperties(&c->properties, index), "the GPU's properties"));
     snprintf(c->name, sizeof c->name, "cuda:%d %s", index, c->properties.name);
     hardware_fill_capabilities(10 * c->properties.major + c->properties.minor, c->name, emulates, &c->can);
-    tell_libraries(c);
+    describe_libraries(c);
     TRY(enter(c));
     TRY(check_code(c));
     TRY(keep_pool(c));

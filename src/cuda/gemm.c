@@ -17,18 +17,18 @@ enum { FP8_MULTIPLE = 16, MX_MULTIPLE = 32, BLOCK_MULTIPLE = 4, BLOCK = 128 };
 /* ---- choice of the implementation ---- */
 
 /* A product by the library, and byte offsets of the parts of its workspace; -1: no such part. */
-typedef struct gemm_way {
+typedef struct gemm_choice {
     bool by_cublaslt;
     matmul_spec spec; /* alignment is set at run time */
     int64_t library_at, a_scales_at, b_scales_at, a_codes_at, b_codes_at, sum_at;
     int64_t bytes;
-} gemm_way;
+} gemm_choice;
 
 static int64_t round_up(int64_t n, int64_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
 }
 
-static int64_t reserve(gemm_way *w, int64_t bytes) {
+static int64_t reserve(gemm_choice *w, int64_t bytes) {
     int64_t at = w->bytes;
     w->bytes = round_up(w->bytes + bytes, CUDA_ALIGNMENT);
     return at;
@@ -73,7 +73,7 @@ static bool describe_high_precision(const gemm_args *g) {
 
 /* Reserves workspace for padded copies of the codes if the library cannot read them in place. Zeros at the
    end of the contraction add nothing. */
-static void stage_codes(gemm_way *w) {
+static void stage_codes(gemm_choice *w) {
     matmul_spec *s = &w->spec;
     int64_t multiple = s->scales == SCALES_MX ? MX_MULTIPLE : FP8_MULTIPLE;
     if (s->k % multiple == 0 && s->lda % FP8_MULTIPLE == 0 && s->ldb % FP8_MULTIPLE == 0) return;
@@ -82,7 +82,7 @@ static void stage_codes(gemm_way *w) {
     w->b_codes_at = reserve(w, s->n * s->k);
 }
 
-static void plan_workspace(gemm_way *w, const gemm_args *g) {
+static void plan_workspace(gemm_choice *w, const gemm_args *g) {
     matmul_spec *s = &w->spec;
     int64_t parts = 16 * s->m * s->n;
     s->workspace = parts < LIBRARY_WORKSPACE ? round_up(parts, CUDA_ALIGNMENT) : LIBRARY_WORKSPACE;
@@ -99,7 +99,7 @@ static void plan_workspace(gemm_way *w, const gemm_args *g) {
     s->accumulate = false;
 }
 
-static void find_way(const backend_capabilities *can, const gemm_args *g, gemm_way *w) {
+static void choose_implementation(const backend_capabilities *can, const gemm_args *g, gemm_choice *w) {
     memset(w, 0, sizeof *w); /* also clears padding: the spec is a key */
     w->library_at = w->a_scales_at = w->b_scales_at = w->a_codes_at = w->b_codes_at = w->sum_at = -1;
     matmul_spec *s = &w->spec;
@@ -122,8 +122,8 @@ static void find_way(const backend_capabilities *can, const gemm_args *g, gemm_w
 }
 
 int64_t cuda_gemm_workspace(const backend_capabilities *can, const gemm_args *g) {
-    gemm_way w;
-    find_way(can, g, &w);
+    gemm_choice w;
+    choose_implementation(can, g, &w);
     return w.bytes;
 }
 
@@ -168,22 +168,23 @@ static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool 
 }
 
 /* The scales in the library's order: in place if they already are, otherwise a copy. */
-static ott_status place_scales(exec *cx, const gemm_way *w, const operand *o, bool of_b, const void **out) {
+static ott_status place_scales(exec *cx, const gemm_choice *w, const operand *o, bool of_b,
+                               const void **out) {
     const matmul_spec *s = &w->spec;
     gemm_scales scales =
         describe_scales(s, o, of_b, (char *)cx->workspace + (of_b ? w->b_scales_at : w->a_scales_at));
     *out = scales.to;
     if (s->scales == SCALES_MX)
         return cuda_check(gemm_mx_scales_launch(&scales, matmul_mx_tiles(s), cuda_stream(cx)), "gemm");
-    bool lies_so = (scales.mn == 1 || scales.mn_step == scales.to_mn_step) &&
-                   (scales.k == 1 || scales.k_step == scales.to_k_step);
-    if (!lies_so || (uintptr_t)o->scale_inv % FP8_MULTIPLE != 0)
+    bool is_in_place = (scales.mn == 1 || scales.mn_step == scales.to_mn_step) &&
+                       (scales.k == 1 || scales.k_step == scales.to_k_step);
+    if (!is_in_place || (uintptr_t)o->scale_inv % FP8_MULTIPLE != 0)
         return cuda_check(gemm_scales_launch(&scales, cuda_stream(cx)), "gemm");
     *out = o->scale_inv;
     return OTT_OK;
 }
 
-static ott_status place_operands(exec *cx, const gemm_args *g, const gemm_way *w, matmul_data *out) {
+static ott_status place_operands(exec *cx, const gemm_args *g, const gemm_choice *w, matmul_data *out) {
     char *workspace = cx->workspace;
     *out = (matmul_data){.d = w->sum_at < 0 ? g->c->data : workspace + w->sum_at};
     TRY(place_codes(cx, g->a, w->a_codes_at, w->spec.k, &out->a));
@@ -201,20 +202,20 @@ static ott_status multiply_by_kernel(exec *cx, const gemm_args *g) {
 }
 
 /* True if FP8 codes are not 16-byte aligned. */
-static bool lies_badly(const gemm_args *g, const matmul_data *data) {
+static bool is_misaligned(const gemm_args *g, const matmul_data *data) {
     uintptr_t bits = (uintptr_t)data->a | (uintptr_t)data->b | (uintptr_t)data->d;
     return dtype_is_fp8(g->a->t.dtype) && bits % FP8_MULTIPLE != 0;
 }
 
 /* Runs the library's product, then adds the bias, which its epilogue cannot do exactly. */
-static ott_status run_product(exec *cx, const gemm_args *g, const gemm_way *w, cuda_product *p,
+static ott_status run_product(exec *cx, const gemm_args *g, const gemm_choice *w, cuda_product *p,
                               const matmul_data *data, bool *ran) {
     TRY(products_run(cx, p, data, (char *)cx->workspace + w->library_at, ran));
     if (!*ran || !g->bias) return OTT_OK;
     return cuda_check(gemm_epilogue_launch(data->d, g->bias, g->c, g->accumulate, cuda_stream(cx)), "gemm");
 }
 
-static ott_status run_checked(exec *cx, const gemm_args *g, const gemm_way *w, cuda_product *p,
+static ott_status run_checked(exec *cx, const gemm_args *g, const gemm_choice *w, cuda_product *p,
                               const matmul_data *data, bool *ran) {
     gemm_check check;
     TRY(gemm_check_begin(&check, cx, g));
@@ -222,16 +223,16 @@ static ott_status run_checked(exec *cx, const gemm_args *g, const gemm_way *w, c
     return *ran ? gemm_check_end(&check, cx, g, products_checked(p)) : OTT_OK;
 }
 
-static ott_status multiply(exec *cx, const gemm_args *g, gemm_way *w) {
+static ott_status multiply(exec *cx, const gemm_args *g, gemm_choice *w) {
     matmul_data data;
     cuda_product *p;
     bool ran = false;
     TRY(place_operands(cx, g, w, &data));
-    if (lies_badly(g, &data)) return multiply_by_kernel(cx, g);
+    if (is_misaligned(g, &data)) return multiply_by_kernel(cx, g);
     w->spec.alignment = common_alignment(g, &data);
     TRY(products_find(cx, &w->spec, &data, &p));
-    bool believed = p && (*products_checked(p) || cuda_device_of(cx->device)->records);
-    if (p) TRY((believed ? run_product : run_checked)(cx, g, w, p, &data, &ran));
+    bool is_checked = p && (*products_checked(p) || cuda_device_of(cx->device)->is_capturing);
+    if (p) TRY((is_checked ? run_product : run_checked)(cx, g, w, p, &data, &ran));
     return ran ? OTT_OK : multiply_by_kernel(cx, g);
 }
 
@@ -243,10 +244,10 @@ ott_status cuda_check_accumulate(exec *cx, const char *op, const gemm_spec *spec
 }
 
 ott_status cuda_gemm(exec *cx, const gemm_args *g) {
-    gemm_way w;
+    gemm_choice w;
     TRY(cuda_check_accumulate(cx, "gemm", &g->spec));
     if (tensor_count(*g->c) == 0) return OTT_OK;
-    find_way(cx->device->can, g, &w);
+    choose_implementation(cx->device->can, g, &w);
     bool own = !w.by_cublaslt || cuda_device_of(cx->device)->own_products;
     return own ? multiply_by_kernel(cx, g) : multiply(cx, g, &w);
 }

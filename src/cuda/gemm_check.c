@@ -101,13 +101,13 @@ typedef struct energy {
 
 /* Compares one sampled element. `before` is c's old value, which is not part of the product. A 16-bit result
    may be off by one ulp. */
-static void weigh(energy *e, float wanted, float got, float before, ott_dtype format) {
-    if (!isfinite(wanted) || !isfinite(got)) {
-        if (isfinite(wanted) || isfinite(got)) e->noise = INFINITY;
+static void add_error(energy *e, float expected, float got, float before, ott_dtype format) {
+    if (!isfinite(expected) || !isfinite(got)) {
+        if (isfinite(expected) || isfinite(got)) e->noise = INFINITY;
         return;
     }
-    double error = fabs((double)got - (double)wanted), change = (double)wanted - (double)before;
-    error -= format == OTT_F32 ? 0 : fabs((double)wanted) / 128;
+    double error = fabs((double)got - (double)expected), change = (double)expected - (double)before;
+    error -= format == OTT_F32 ? 0 : fabs((double)expected) / 128;
     e->signal += change * change;
     e->noise += error > 0 ? error * error : 0;
 }
@@ -122,7 +122,7 @@ static energy compare(const gemm_check *check, const gemm_args *g, const lines *
         cast_store(&element, g->c->dtype, 0, before);
         reference_gemm(1, 1, a->k, &left, &right, &g->spec, g->bias ? &bias[i % b->count] : NULL,
                        g->accumulate, &element, g->c->dtype, 1);
-        weigh(&e, cast_load(&element, g->c->dtype, 0), got[i], before, g->c->dtype);
+        add_error(&e, cast_load(&element, g->c->dtype, 0), got[i], before, g->c->dtype);
     }
     return e;
 }

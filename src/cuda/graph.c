@@ -10,7 +10,7 @@ ott_status graph_capture_begin(device *d) {
     cuda_device *c = cuda_device_of(d);
     TRY(cuda_check(cudaSetDevice(c->index), c->name));
     TRY(cuda_check(cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal), "recording a graph"));
-    c->records = true;
+    c->is_capturing = true;
     return OTT_OK;
 }
 
@@ -29,7 +29,7 @@ static ott_status make_ready(device *d, cudaGraph_t recorded, device_graph **out
 ott_status graph_capture_end(device *d, device_graph **out) {
     cudaGraph_t recorded = NULL;
     cuda_device *c = cuda_device_of(d);
-    c->records = false;
+    c->is_capturing = false;
     cudaError_t error = cudaStreamEndCapture(c->stream, &recorded);
     if (error != cudaSuccess) cudaGetLastError();
     ott_status status = out ? cuda_check(error, "recording a graph") : OTT_OK;

@@ -33,7 +33,7 @@ static void inspect_driver(plugin_finding report, void *user) {
 static void inspect_gpu(int index, plugin_finding report, void *user) {
     struct cudaDeviceProp p;
     backend_capabilities can = {0};
-    char what[32], found[FOUND_TEXT], way_out[FOUND_TEXT];
+    char what[32], found[FOUND_TEXT], remedy[FOUND_TEXT];
     cudaError_t error = cudaGetDeviceProperties(&p, index);
     if (error == cudaSuccess) error = cudaSetDevice(index);
     snprintf(what, sizeof what, "cuda:%d", index);
@@ -47,11 +47,11 @@ static void inspect_gpu(int index, plugin_finding report, void *user) {
              can.no_format[OTT_E4M3] ? " (no FP8)" : "", (double)p.totalGlobalMem / (1 << 30),
              error == cudaSuccess ? "" : "; this backend's kernels: ",
              error == cudaSuccess ? "" : cudaGetErrorString(error));
-    snprintf(way_out, sizeof way_out,
+    snprintf(remedy, sizeof remedy,
              "build the backend for it: cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=%d%d && cmake --build "
              "--preset cuda",
              p.major, p.minor);
-    report(user, error == cudaSuccess, what, found, way_out);
+    report(user, error == cudaSuccess, what, found, remedy);
 }
 
 /* Returns the number of GPUs. */
@@ -90,13 +90,13 @@ static size_t version_of(void *library, const char *function) {
 }
 
 static void inspect_library(plugin_finding report, void *user, const used_library *l) {
-    char way_out[FOUND_TEXT], found[FOUND_TEXT], here[VERSION_TEXT], least[VERSION_TEXT];
-    snprintf(way_out, sizeof way_out, "pip install --upgrade %s, and add its lib folder to LD_LIBRARY_PATH",
+    char remedy[FOUND_TEXT], found[FOUND_TEXT], here[VERSION_TEXT], least[VERSION_TEXT];
+    snprintf(remedy, sizeof remedy, "pip install --upgrade %s, and add its lib folder to LD_LIBRARY_PATH",
              l->package);
     void *library = dlopen(l->file, RTLD_LAZY | RTLD_LOCAL);
     if (!library) {
         const char *reason = dlerror();
-        report(user, false, l->what, reason ? reason : "cannot be opened", way_out);
+        report(user, false, l->what, reason ? reason : "cannot be opened", remedy);
         return;
     }
     size_t version = version_of(library, l->function);
@@ -104,7 +104,7 @@ static void inspect_library(plugin_finding report, void *user, const used_librar
     show_version(version, here);
     show_version(l->least, least);
     snprintf(found, sizeof found, "%s%s%s", here, old ? ", older than " : "", old ? least : "");
-    report(user, !old, l->what, found, way_out);
+    report(user, !old, l->what, found, remedy);
     dlclose(library);
 }
 

@@ -121,7 +121,7 @@ static cublasStatus_t set_pointers(matmul *p, const matmul_spec *spec, const mat
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t describe(matmul *p, const matmul_spec *spec, const matmul_data *data) {
+static cublasStatus_t describe_product(matmul *p, const matmul_spec *spec, const matmul_data *data) {
     LT_TRY(cublasLtMatmulDescCreate(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     cublasOperation_t a = spec->b_transposed ? CUBLAS_OP_N : CUBLAS_OP_T;
     cublasOperation_t b = spec->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -176,7 +176,7 @@ static cublasStatus_t find_algorithms(matmul *p, const matmul_spec *spec) {
 cublasStatus_t matmul_plan(matmul *p, cublasLtHandle_t handle, const matmul_spec *spec,
                            const matmul_data *data) {
     *p = (matmul){.handle = handle};
-    LT_TRY(describe(p, spec, data));
+    LT_TRY(describe_product(p, spec, data));
     LT_TRY(layout(&p->a, spec->b, spec->n, spec->k, spec->b_transposed, spec->ldb));
     LT_TRY(layout(&p->b, spec->a, spec->m, spec->k, spec->a_transposed, spec->lda));
     LT_TRY(layout(&p->d, spec->d, spec->m, spec->n, false, spec->ldd));

@@ -103,7 +103,7 @@ static nccl_channel *channel_for(nccl_group *g, const collective *call) {
 
 /* ---- memory ---- */
 
-static ott_status make_flight(nccl_group *g) {
+static ott_status make_operation(nccl_group *g) {
     void *memory;
     TRY(mem_alloc(g->device->base.account, MEM_COMM, sizeof(nccl_operation), "a collective", &memory));
     nccl_operation *f = memory;
@@ -113,16 +113,16 @@ static ott_status make_flight(nccl_group *g) {
         mem_free(g->device->base.account, f);
         return status;
     }
-    f->also = g->flights;
+    f->next_of_group = g->operations;
     f->next = g->idle;
-    g->flights = g->idle = f;
+    g->operations = g->idle = f;
     return OTT_OK;
 }
 
 /* Takes an idle operation with a large enough message buffer, or enlarges the best one. Requires the lock. */
-static ott_status take_flight(nccl_group *g, int64_t bytes, nccl_operation **out) {
+static ott_status take_operation(nccl_group *g, int64_t bytes, nccl_operation **out) {
     device *d = &g->device->base;
-    if (!g->idle) TRY(make_flight(g));
+    if (!g->idle) TRY(make_operation(g));
     nccl_operation **best = &g->idle;
     for (nccl_operation **at = best; *at; at = &(*at)->next) {
         bool fits = (*at)->capacity >= bytes, best_fits = (*best)->capacity >= bytes;
@@ -137,7 +137,7 @@ static ott_status take_flight(nccl_group *g, int64_t bytes, nccl_operation **out
     }
     *best = f->next;
     f->next = NULL;
-    f->happened = f->waited = false;
+    f->completed = f->waited = false;
     *out = f;
     return OTT_OK;
 }
@@ -188,7 +188,7 @@ static ott_status start_locked(nccl_group *g, nccl_channel *at, group_request *r
     nccl_operation *f;
     if (w->failed) return status_fail(OTT_ERR_RANK, "%s", w->text);
     nccl_watchdog_sweep(g, at);
-    TRY(take_flight(g, sends ? tensor_bytes(call->input) : 0, &f));
+    TRY(take_operation(g, sends ? tensor_bytes(call->input) : 0, &f));
     f->kind = call->kind;
     f->number = g->number++;
     f->waited = sends; /* the input was copied, and nothing waits for a send */
@@ -224,7 +224,7 @@ static ott_status wait_for(group *base, exec *cx, group_request *request) {
         TRY(cuda_check(cudaEventSynchronize(f->ended), group_collective_name(f->kind)));
     pthread_mutex_lock(&g->device->watchdog->lock);
     f->waited = true;
-    if (f->happened) {
+    if (f->completed) {
         f->next = g->idle;
         g->idle = f;
     }
@@ -262,10 +262,10 @@ static void leave_channel(nccl_group *g, nccl_channel *at) {
     at->comm = NULL;
 }
 
-static void close_flights(nccl_group *g) {
+static void close_operations(nccl_group *g) {
     device *d = &g->device->base;
-    for (nccl_operation *f = g->flights, *also; f; f = also) {
-        also = f->also;
+    for (nccl_operation *f = g->operations, *next_of_group; f; f = next_of_group) {
+        next_of_group = f->next_of_group;
         cudaEventDestroy(f->ended);
         if (f->message) d->table->release(d, f->message);
         mem_free(d->account, f);
@@ -296,7 +296,7 @@ static void leave(group *base) {
     for (nccl_channel *at; (at = next_to_leave(g));) leave_channel(g, at);
     unlink_group(g);
     pthread_mutex_unlock(&g->device->watchdog->lock);
-    close_flights(g);
+    close_operations(g);
     for (int i = 0; i < CHANNELS; i++) {
         if (g->channels[i].ready) cudaEventDestroy(g->channels[i].ready);
         if (g->channels[i].stream) cudaStreamDestroy(g->channels[i].stream);

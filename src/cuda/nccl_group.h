@@ -23,12 +23,12 @@ enum { NCCL_TEXT = 256 };
 /* One collective or message, from its start until it has completed and has been waited for; then it is
    reused. */
 typedef struct nccl_operation {
-    struct nccl_operation *next; /* in the channel or the idle list */
-    struct nccl_operation *also; /* in the list of all of the group's operations */
+    struct nccl_operation *next;          /* in the channel or the idle list */
+    struct nccl_operation *next_of_group; /* in the list of all of the group's operations */
     cudaEvent_t ended;
     collective_kind kind;
     int64_t number;
-    bool happened, waited;
+    bool completed, waited;
     void *message; /* device copy of the tensor that is sent */
     int64_t capacity;
 } nccl_operation;
@@ -61,7 +61,7 @@ typedef struct nccl_group {
     double timeout;
     int64_t number; /* collectives started */
     nccl_channel channels[CHANNELS];
-    nccl_operation *idle, *flights;
+    nccl_operation *idle, *operations;
     char *staging; /* data that ranks exchange to reduce it (tensor/group_staging.h); grows as needed */
     int64_t staging_bytes;
 } nccl_group;

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define WAY_OUT                                                                                              \
+#define REMEDY                                                                                               \
     "several GPUs need NCCL " NCCL_LEAST_TEXT " or later: pip install " NCCL_PACKAGE                         \
     ", and add its lib folder to LD_LIBRARY_PATH"
 
@@ -17,7 +17,7 @@ static struct {
 
 static ott_status find_call(void *library, const char *name, void *member, size_t size) {
     void *symbol = dlsym(library, name);
-    if (!symbol) return status_fail(OTT_ERR_UNSUPPORTED, "nccl: " NCCL_FILE " has no %s; " WAY_OUT, name);
+    if (!symbol) return status_fail(OTT_ERR_UNSUPPORTED, "nccl: " NCCL_FILE " has no %s; " REMEDY, name);
     memcpy(member, &symbol, size);
     return OTT_OK;
 }
@@ -33,13 +33,13 @@ static ott_status check_version(const nccl_calls *calls) {
     int version = 0;
     calls->version(&version);
     if (version >= NCCL_LEAST) return OTT_OK;
-    return status_fail(OTT_ERR_UNSUPPORTED, "nccl: " NCCL_FILE " has version %d.%d; " WAY_OUT,
-                       version / 10000, version / 100 % 100);
+    return status_fail(OTT_ERR_UNSUPPORTED, "nccl: " NCCL_FILE " has version %d.%d; " REMEDY, version / 10000,
+                       version / 100 % 100);
 }
 
 static ott_status open_library(nccl_calls *out) {
     void *library = dlopen(NCCL_FILE, RTLD_NOW | RTLD_LOCAL);
-    if (!library) return status_fail(OTT_ERR_UNSUPPORTED, "nccl: %s; " WAY_OUT, dlerror());
+    if (!library) return status_fail(OTT_ERR_UNSUPPORTED, "nccl: %s; " REMEDY, dlerror());
     TRY(find_calls(library, out));
     return check_version(out);
 }

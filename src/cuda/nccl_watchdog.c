@@ -12,7 +12,7 @@ static void take_first(nccl_group *g, nccl_channel *at) {
     nccl_operation *f = at->first;
     at->first = f->next;
     at->since = 0;
-    f->happened = true;
+    f->completed = true;
     if (!f->waited) return;
     f->next = g->idle;
     g->idle = f;

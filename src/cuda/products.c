@@ -22,7 +22,7 @@ static bool is_refusal(cublasStatus_t status) {
            status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-static void tell_refusal(const exec *cx, const matmul_spec *s, cublasStatus_t status) {
+static void log_refusal(const exec *cx, const matmul_spec *s, cublasStatus_t status) {
     log_warning(cx->log,
                 "cuBLASLt has no product %lld x %lld x %lld of %s and %s (%s): a slow kernel of Ottava "
                 "computes it",
@@ -46,7 +46,7 @@ static ott_status add_product(exec *cx, const matmul_spec *spec, const matmul_da
     c->products = p;
     cublasStatus_t status = matmul_plan(&p->plan, c->library, spec, data);
     p->refused = is_refusal(status);
-    if (p->refused) tell_refusal(cx, spec, status);
+    if (p->refused) log_refusal(cx, spec, status);
     *out = p;
     return p->refused ? OTT_OK : check(status, "planning a product");
 }
@@ -68,7 +68,7 @@ ott_status products_run(exec *cx, cuda_product *p, const matmul_data *data, void
     cublasStatus_t status = matmul_run(&p->plan, 0, &p->spec, data, workspace, cuda_stream(cx));
     p->refused = is_refusal(status);
     *ran = !p->refused;
-    if (p->refused) tell_refusal(cx, &p->spec, status);
+    if (p->refused) log_refusal(cx, &p->spec, status);
     return p->refused ? OTT_OK : check(status, "a product");
 }
 
