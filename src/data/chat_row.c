@@ -1,4 +1,4 @@
-/* data/chat_row: messages and tools of a row. */
+/* data/chat_row: reads messages and tools from a row. */
 #include "data/chat_row.h"
 #include "base/json_member.h"
 #include "base/json_text.h"
@@ -7,7 +7,7 @@
 
 /* ---- messages ---- */
 
-/* ShareGPT's word for who speaks. */
+/* Maps ShareGPT's "from" to a role. */
 static const char *role_of(const char *from) {
     static const char *const words[][2] = {
         {"human", "user"},          {"user", "user"},       {"gpt", "assistant"},
@@ -45,7 +45,8 @@ static ott_status read_turns(const json_t *turns, json_t *messages) {
     return OTT_OK;
 }
 
-/* Alpaca's row: the instruction, with its input on the next line, and the answer. */
+/* Alpaca's row: the user message is the instruction and, on the next line, the input; the assistant message
+   is the output. */
 static ott_status read_alpaca(const json_t *object, json_t *messages) {
     const json_t *instruction, *output, *input = json_object_get(object, "input");
     TRY(json_row_text(object, "instruction", &instruction));
@@ -60,7 +61,7 @@ static ott_status read_alpaca(const json_t *object, json_t *messages) {
     return status == OTT_OK ? add_message(messages, "assistant", (json_t *)output) : status;
 }
 
-/* The messages of a row, to be given back with json_decref. */
+/* Returns the messages of a row; release with json_decref. */
 static ott_status read_messages(const json_t *object, json_t **out) {
     json_t *messages = json_object_get(object, "messages"), *turns = json_object_get(object, "conversations");
     ott_status status;
@@ -88,7 +89,7 @@ static ott_status read_messages(const json_t *object, json_t **out) {
 
 /* ---- tools ---- */
 
-/* The tools of a row, a list or its text, to be given back with json_decref; NULL: it has none. */
+/* Returns the tools of a row, a list or JSON text of a list; NULL: none. Release with json_decref. */
 static ott_status read_tools(const json_t *object, json_t **out) {
     json_t *tools = json_object_get(object, "tools");
     json_error_t error;

@@ -1,4 +1,4 @@
-/* data/corpus: documents that are tokenized when they are opened, and kept in memory. */
+/* data/corpus: documents that are tokenized during opening and kept in memory. */
 #include "data/corpus.h"
 #include <string.h>
 
@@ -76,7 +76,7 @@ static ott_status reserve_document(corpus *c) {
     return OTT_OK;
 }
 
-/* Room to say of each token whether it is a target. */
+/* Makes room in `learned` for the tokens. */
 static ott_status reserve_learned(corpus *c) {
     void *learned = c->learned;
     if (!c->samples || c->ids.count <= c->room) return OTT_OK;

@@ -12,15 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What opening needs; the tokenizer is closed when all is read. */
+/* State of opening. The tokenizer is closed when all files are read. */
 typedef struct opener {
     mem *account;
     const cancellation *cancellation;
     const logger *log;
     config *cfg;
-    int64_t *vocab;       /* of the model */
-    tokenizer *tokenizer; /* NULL: none is configured */
-    bool *logged;         /* BOS and EOS were logged */
+    int64_t *vocab;       /* the model's vocabulary */
+    tokenizer *tokenizer; /* NULL: not configured */
+    bool *logged;         /* true after logging BOS and EOS */
 } opener;
 
 /* ---- the tokenizer ---- */
@@ -49,7 +49,7 @@ static ott_status open_tokenizer(opener *o) {
     return status == OTT_OK ? OTT_OK : status_context(status, "data.tokenizer_path");
 }
 
-/* What transformers puts before a text; and EOS ends each document. */
+/* Adds the BOS if transformers would, and the EOS at the end of each document. */
 static ott_status choose_bos(const opener *o) {
     if (!o->tokenizer || config_was_set(o->cfg, "data.add_bos")) return OTT_OK;
     return config_set(o->cfg, "data.add_bos", tokenizer_adds_bos(o->tokenizer) ? "true" : "false");
@@ -66,7 +66,7 @@ static void log_ends(const opener *o, config_data_format format) {
 
 /* ---- one dataset ---- */
 
-/* A part of the files of a path. */
+/* A share of the files of a path. */
 typedef struct request {
     const char *path, *pattern;
     double from_share, to_share;
@@ -74,7 +74,7 @@ typedef struct request {
     const char *limit_key; /* for messages */
 } request;
 
-/* The text of a Hugging Face model is in its tokenizer's ids; bytes must be asked for. */
+/* A Hugging Face model's text needs its tokenizer. Bytes are used only if the configuration asks for them. */
 static ott_status check_tokenizer(const opener *o, const char *path, config_data_format format) {
     const char *folder = o->cfg->model.hf_path;
     bool bytes = o->cfg->data.format == DATA_BYTES;
@@ -86,7 +86,7 @@ static ott_status check_tokenizer(const opener *o, const char *path, config_data
                           path);
 }
 
-/* AutoModel's class would put the rows into the tokenizer's template. */
+/* AutoModel's class would render these rows with the tokenizer's chat template. */
 static ott_status check_template(const opener *o) {
     const char *class = config_dataset_class(o->cfg);
     if (!class || !o->tokenizer || !tokenizer_has_chat_template(o->tokenizer)) return OTT_OK;
@@ -126,7 +126,7 @@ static ott_status check_request(const opener *o, const request *r, config_data_f
     return OTT_OK;
 }
 
-/* Rows of another kind than data.format (AutoModel's dataset class) names. */
+/* Fails if the rows are of another kind than data.format (AutoModel's dataset class). */
 static ott_status check_rows(const opener *o, const file_list *files, config_data_format format) {
     static const struct {
         dataset_row_kind kind;
@@ -211,7 +211,7 @@ static ott_status open_request(const opener *o, const request *r, dataset **out)
     return status;
 }
 
-/* "": the usual patterns of a folder. */
+/* Returns the file pattern; "": a folder's default patterns. */
 static const char *pattern_of(const config *cfg, const char *key, const char *pattern) {
     return config_was_set(cfg, key) ? pattern : "";
 }
@@ -228,7 +228,7 @@ static request training_request(const config *cfg, const char *path) {
 
 enum { MAX_DATASETS = 256 };
 
-/* "path=weight" or "path=weight name", or a path that counts 1. */
+/* Splits "path=weight", "path=weight name", or a path of weight 1. */
 static ott_status split_weight(const char *text, char path[PATH_MAX], double *weight) {
     const char *equals = strrchr(text, '=');
     size_t length = equals ? (size_t)(equals - text) : strlen(text);
@@ -242,7 +242,7 @@ static ott_status split_weight(const char *text, char path[PATH_MAX], double *we
     return OTT_OK;
 }
 
-/* Its name, which is `length` characters at what this returns. */
+/* Returns the dataset's name in this text, `length` characters long. */
 static const char *dataset_name_in(const char *text, size_t *length) {
     const char *equals = strrchr(text, '='), *space = equals ? strchr(equals, ' ') : NULL;
     size_t path = equals ? (size_t)(equals - text) : strlen(text);
@@ -260,7 +260,7 @@ static ott_status open_part(const opener *o, const char *text, dataset **part, d
     return open_request(o, &r, part);
 }
 
-/* The weights of data.datasets, but those that the phase gives. */
+/* Returns the weight in this phase: the phase's, or else the one of data.datasets. */
 static ott_status weigh_phase(const config_list *list, const data_phase *p, double *weights) {
     for (int k = 0; k < p->count; k++) {
         int64_t found = -1, count = 0;
@@ -324,10 +324,10 @@ static ott_status open_mixture(const opener *o, dataset **out) {
 
 /* ---- training and validation ---- */
 
-/* Enough random tokens that no window repeats in a short run; the loader starts over after that. */
+/* Enough random tokens for a short run without repeated windows. Then the loader starts over. */
 #define SYNTHETIC_TOKENS (1 << 22)
 
-/* Tokens of other random ones to evaluate on: at least a batch. */
+/* Number of random tokens for evaluation, at least a batch. They differ from the training tokens. */
 static int64_t synthetic_evaluation_tokens(const config *cfg) {
     int64_t batch = config_evaluation_batch(cfg) * (config_evaluation_length(cfg) + 1), least = 1 << 16;
     return batch > least ? batch : least;
@@ -380,7 +380,8 @@ static ott_status set_number(config *cfg, const char *key, int64_t value) {
     return config_set(cfg, key, text);
 }
 
-/* A preset's vocabulary is that of the tokenizer it was made with; a larger one makes the model larger. */
+/* A preset's vocabulary is the size of its original tokenizer. A larger tokenizer enlarges the model's
+   vocabulary. */
 static ott_status choose_vocabulary(const opener *o) {
     int64_t ids = o->tokenizer ? tokenizer_vocab(o->tokenizer) : 0;
     bool given = o->cfg->model.preset == PRESET_NONE || config_was_set(o->cfg, "model.vocab_size");
@@ -390,7 +391,7 @@ static ott_status choose_vocabulary(const opener *o) {
     return set_number(o->cfg, "model.vocab_size", ids);
 }
 
-/* Samples that are not packed decide how long a row is, unless the configuration does. */
+/* Unpacked samples determine the row length, unless it is configured. */
 static ott_status choose_length(const opener *o, const dataset *train, const dataset *validation) {
     config *cfg = o->cfg;
     bool decides = dataset_has_samples(train) && !cfg->data.pack_sequences;
@@ -410,7 +411,7 @@ static ott_status choose_length(const opener *o, const dataset *train, const dat
         (long long)cfg->model.max_seq_len, (long long)longest);
 }
 
-/* Where the length of rows of the validation data comes from. */
+/* Returns the config key of the validation row length. */
 static const char *evaluation_length_key(const config *cfg) {
     return cfg->eval.seq_len > 0 ? "eval.seq_len" : "train.seq_len";
 }
@@ -451,7 +452,7 @@ static ott_status make_validation_rows(const opener *o, dataset *d) {
                        cfg->eval.batch_size > 0 ? "eval.batch_size" : "train.batch_size", (long long)batch);
 }
 
-/* Whole passes over the rows; a last part of one that fills no step is not read. */
+/* Counts full epochs. Rows at the end of an epoch that do not fill a step are not read. */
 ott_status data_count_epochs(const logger *log, config *cfg, const dataset *train, int64_t steps,
                              int64_t done, bool is_limit) {
     int64_t a_step = config_step_rows(cfg), rows = dataset_rows(train), epochs = cfg->train.num_epochs;
@@ -472,10 +473,10 @@ ott_status data_count_epochs(const logger *log, config *cfg, const dataset *trai
                  "train.num_epochs = %lld: %lld rows are read, %lld are left for %lld steps of %lld rows",
                  (long long)epochs, (long long)done, (long long)left, (long long)(last - steps),
                  (long long)a_step);
-    return config_check(cfg); /* schedules follow from the number of steps */
+    return config_check(cfg); /* schedules depend on the number of steps */
 }
 
-/* A run that resumes counts the rows that are left, once it knows its checkpoint. */
+/* A resumed run counts the remaining rows after it has read its checkpoint. */
 static ott_status count_epochs(const opener *o, const dataset *train) {
     if (*o->cfg->checkpoint.load_path) return OTT_OK;
     return data_count_epochs(o->log, o->cfg, train, 0, 0, config_was_set(o->cfg, "train.max_steps"));

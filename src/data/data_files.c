@@ -1,4 +1,4 @@
-/* data/data_files: which files a dataset's path means, and what they are. */
+/* data/data_files: finds the files of a dataset's path and their format. */
 #include "data/data_files.h"
 #include "base/str.h"
 #include "data/dataset.h"
@@ -19,7 +19,7 @@ static ott_status add_path(file_list *list, const char *folder, const char *name
     return OTT_OK;
 }
 
-/* Those of a folder's files that match the pattern. */
+/* Adds a folder's files that match the pattern. */
 static ott_status add_matches(file_list *out, const file_list *all, const char *folder, const char *pattern) {
     for (int64_t i = 0; i < all->count; i++)
         if (str_glob(pattern, all->names[i])) TRY(add_path(out, folder, all->names[i]));
@@ -64,7 +64,7 @@ static ott_status find_files(const char *path, const char *pattern, file_list *o
     if (strpbrk(path, "*?")) return find_pattern(path, out);
     snprintf(prefixed, sizeof prefixed, "%s.bin", path);
     return add_path(out, "",
-                    file_exists(prefixed) ? prefixed : path); /* else opening it says what is wrong */
+                    file_exists(prefixed) ? prefixed : path); /* otherwise opening it reports the error */
 }
 
 ott_status data_files_find(mem *account, const char *path, const char *pattern, file_list *out) {
@@ -101,7 +101,7 @@ ott_status data_files_format(mem *account, const file_list *files, const config 
     dataset_row_kind kind;
     *out = cfg->data.format;
     if (ends_with_one(path, columns)) return refuse_columns(path);
-    if (*out != DATA_AUTO && *out != DATA_SYNTHETIC) return OTT_OK; /* the latter has no files of its own */
+    if (*out != DATA_AUTO && *out != DATA_SYNTHETIC) return OTT_OK; /* synthetic data has no files */
     *out = ends_with_one(path, tokens) ? DATA_TOKENS : has_tokenizer ? DATA_TEXT : DATA_BYTES;
     if (!ends_with_one(path, rows)) return OTT_OK;
     TRY(dataset_first_row(account, path, &kind));

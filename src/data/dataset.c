@@ -1,4 +1,4 @@
-/* data/dataset: what all datasets have in common: opening, names, rows and the loader. */
+/* data/dataset: functions common to all datasets: opening, names, rows and the loader. */
 #include "base/rng.h"
 #include "base/str.h"
 #include "data/dataset_internal.h"

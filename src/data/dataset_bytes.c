@@ -1,4 +1,4 @@
-/* data/dataset_bytes: text whose tokens are its bytes, and random tokens. */
+/* data/dataset_bytes: datasets of text bytes and of random tokens. */
 #include "base/file.h"
 #include "base/rng.h"
 #include "base/str.h"
@@ -17,8 +17,8 @@ static ott_status bytes_read(const dataset *d, int64_t begin, int64_t count, int
 
 static const token_source bytes_source = {bytes_read, NULL};
 
-/* The part [begin, end) of a file, and what is read of it: up to TEXT_SLACK bytes more on each side, so that
-   characters cut by its ends can be judged whole. */
+/* Range [begin, end) of a file, and the range to read, with up to TEXT_SLACK extra bytes on each side. The
+   extra bytes complete characters at the range's ends, to check them. */
 typedef struct part {
     int64_t begin, end, read_begin, read_end;
 } part;
@@ -27,7 +27,8 @@ static int64_t clamp(int64_t x, int64_t least, int64_t most) {
     return x < least ? least : x > most ? most : x;
 }
 
-/* Of all files' bytes, [begin, end) is wanted; this file's first is number `before`. */
+/* Converts the range [begin, end) of all files' bytes to this file's range; `before` bytes are in earlier
+   files. */
 static part part_of_file(const file_reader *r, int64_t before, int64_t begin, int64_t end) {
     part p = {.begin = clamp(begin - before, 0, r->bytes), .end = clamp(end - before, 0, r->bytes)};
     p.read_begin = p.begin > TEXT_SLACK ? p.begin - TEXT_SLACK : 0;
@@ -39,7 +40,7 @@ static ott_status check_utf8(const char *path, const part *p, const char *text) 
     int64_t skip = 0;
     while (p->read_begin > 0 && skip < TEXT_SLACK && p->read_begin + skip < p->read_end &&
            (text[skip] & 0xc0) == 0x80)
-        skip++; /* the tail of a character that began earlier */
+        skip++; /* the end of a character that began before the range */
     int64_t bad = str_utf8_error(text + skip, p->read_end - p->read_begin - skip);
     if (bad < 0 || p->read_begin + skip + bad >= p->end) return OTT_OK;
     return status_fail(OTT_ERR_FORMAT, "%s: is not UTF-8 text: byte %" PRId64 " (0x%02x)", path,
@@ -112,7 +113,7 @@ ott_status dataset_text_read(const char *path, const cancellation *w, int64_t be
     return status;
 }
 
-/* Only a part: the name tells which. */
+/* Adds the byte range to the name if only a part is read. */
 static ott_status name_part(dataset *d, const text_share *p) {
     str name = {.account = d->account};
     if (p->end - p->begin == p->total) return OTT_OK;
@@ -156,7 +157,7 @@ static ott_status synthetic_read(const dataset *d, int64_t begin, int64_t count,
     const uint64_t stream = rng_stream("synthetic");
     for (int64_t i = 0; i < count; i++) {
         uint64_t word = rng_u32(d->seed, stream, (uint64_t)(begin + i));
-        tokens[i] = (int32_t)(word * (uint64_t)d->vocab >> 32); /* word / 2^32 of the vocabulary */
+        tokens[i] = (int32_t)(word * (uint64_t)d->vocab >> 32); /* scales word / 2^32 to the vocabulary */
     }
     return OTT_OK;
 }

@@ -1,7 +1,5 @@
-/*
- * data/dataset_jsonl: files with a JSON object on each line: documents, prompts with completions, HellaSwag, SQuAD,
- * instructions and conversations.
- */
+/* data/dataset_jsonl: reads files with a JSON object on each line: documents, prompts with completions,
+   HellaSwag, SQuAD, instructions and conversations. */
 #include "base/file.h"
 #include "base/json_member.h"
 #include "base/json_text.h"
@@ -19,19 +17,19 @@
 #include <string.h>
 
 typedef struct row_reader row_reader;
-/* `row`: which of the rows that are read. */
+/* Adds a row. `row`: its index in all files. */
 typedef ott_status (*add_row)(row_reader *r, const json_t *object, int64_t row);
 
-/* What goes over the rows of all files. */
+/* State of reading the rows of all files. */
 struct row_reader {
     corpus c;
     add_row add;
-    int64_t rows;                     /* so far, in all files */
-    int64_t begin, end;               /* those that are read */
-    bool counting;                    /* only counts them */
-    bool strip_context, strip_target; /* HellaSwag: what the tokenizer puts around a text goes */
-    chat *template;                   /* of conversations; else NULL */
-    uint8_t *learned;                 /* of the tokens of the last one */
+    int64_t rows;                     /* rows so far, in all files */
+    int64_t begin, end;               /* range of rows to read */
+    bool counting;                    /* true: only count the rows */
+    bool strip_context, strip_target; /* HellaSwag: special tokens between context and ending are removed */
+    chat *template;                   /* conversations only; else NULL */
+    uint8_t *learned;                 /* for the tokens of the last conversation */
 };
 
 /* ---- fields ---- */
@@ -40,7 +38,7 @@ static ott_status add_text(corpus *c, const json_t *text, unsigned flags) {
     return corpus_add(c, json_string_value(text), (int64_t)json_string_length(text), flags);
 }
 
-/* A text of the row in the field that `key` names. */
+/* Reads the text of the field that config key `key` names. */
 static ott_status read_field(const json_t *object, const char *field, const char *key, const json_t **text) {
     char reason[480];
     ott_status status = json_row_text(object, field, text);
@@ -77,7 +75,7 @@ static ott_status add_completion(row_reader *r, const json_t *object, int64_t ro
 
 /* ---- HellaSwag ---- */
 
-/* Hugging Face's copy has the label as a text. */
+/* Hugging Face's copy stores the label as text. */
 static bool read_label(const json_t *value, int64_t *out) {
     char *end;
     const char *text = json_string_value(value);
@@ -111,14 +109,12 @@ static ott_status find_ending(const json_t *object, const json_t **ending) {
                        json_kind_name(*ending));
 }
 
-/* AutoModel looks at the first row of each batch of Hugging Face's map and treats the whole batch alike. */
+/* Like AutoModel, which decides for each batch of Hugging Face's map by its first row. */
 #define MAP_BATCH 1000
 
-/*
- * Context and ending are tokenized apart, each with what the tokenizer puts around a text. If it ends a text
- * with a special token (EOS), the context loses its last; if it begins one with it (BOS), the ending loses
- * its first.
- */
+/* Context and ending are tokenized separately, each with the tokenizer's special tokens. If a text ends with
+   a special token (EOS), the context's last token is removed. If a text begins with one (BOS), the ending's
+   first token is removed. */
 static ott_status add_hellaswag(row_reader *r, const json_t *object, int64_t row) {
     const json_t *context, *ending;
     const tokenizer *t = r->c.source->tokenizer;
@@ -145,7 +141,7 @@ static ott_status add_hellaswag(row_reader *r, const json_t *object, int64_t row
 
 /* ---- context, question and answer ---- */
 
-/* The answer without the spaces around it, as Python's strip leaves it. */
+/* Returns the answer without surrounding white space, like Python's strip. */
 static text_view stripped(const json_t *answer) {
     text_view text = {json_string_value(answer), (int64_t)json_string_length(answer)};
     int64_t spaces = text_spaces_at_start(text);
@@ -155,7 +151,8 @@ static text_view stripped(const json_t *answer) {
     return text;
 }
 
-/* Where prompt and answer join, the tokenizer may join them too: what carries no loss is counted, not cut. */
+/* The tokenizer may merge the end of the prompt with the answer. So the prompt's tokens are counted
+   separately, and this number of tokens carries no loss. */
 static ott_status add_answer(corpus *c, str *prompt, text_view answer) {
     const unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
     const tokenizer *t = c->source->tokenizer;
@@ -171,11 +168,11 @@ static ott_status add_answer(corpus *c, str *prompt, text_view answer) {
     int32_t eos = t ? tokenizer_eos(t) : -1;
     bool ends = eos >= 0 && (ids->count == before || ids->ids[ids->count - 1] != eos);
     if (ends) TRY(tokenizer_ids_append(ids, eos));
-    int64_t most = corpus_length(c) - ends; /* the EOS is learned */
+    int64_t most = corpus_length(c) - ends; /* the EOS is a target */
     return corpus_end(c, unlearned < most ? unlearned : most);
 }
 
-/* "" where SQuAD 2 has a question without an answer. */
+/* Finds the answer; "" for SQuAD 2's questions without an answer. */
 static ott_status find_answer(const json_t *object, text_view *out) {
     const json_t *answers, *texts;
     *out = (text_view){"", 0};
@@ -305,7 +302,7 @@ static ott_status read_row_files(row_reader *r) {
     return OTT_OK;
 }
 
-/* Rows are counted first where only a share of them is read. */
+/* If only a share is read, a first pass counts the rows. */
 static ott_status choose_rows(row_reader *r) {
     const dataset_source *s = r->c.source;
     r->end = INT64_MAX;
@@ -398,7 +395,7 @@ ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *o
     TRY_OUT(file_reader_read(&r, 0, memory, bytes));
     data_rows rows = data_rows_begin(memory, bytes);
     text_view first;
-    if (data_rows_next(&rows, &first) != OTT_OK || !first.at) goto out; /* reading all will say so */
+    if (data_rows_next(&rows, &first) != OTT_OK || !first.at) goto out; /* reading all rows will report it */
     TRY_OUT(json_row_parse(first.at, first.bytes, &row, &error));
     *out = kind_of(row);
     json_decref(row);

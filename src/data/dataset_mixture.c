@@ -1,9 +1,7 @@
-/*
- * data/dataset_mixture: rows of several datasets. Which part a row comes from is a table of SLOTS rows that
- * repeats: each part has its share of the slots, spread as evenly as whole slots allow. So the number of a
- * row also tells how many rows of its part came before. In each phase of a run, which is a range of numbers, there is a table
- * of its own.
- */
+/* data/dataset_mixture: mixes rows of several datasets. A repeating table of SLOTS rows determines the part
+   of each row. Each part has its share of the slots, spread as evenly as possible. So a row's number also
+   determines how many rows of its part came before. Each phase of a run, which is a range of row numbers, has
+   its own table. */
 #include "data/dataset_internal.h"
 #include <inttypes.h>
 #include <math.h>
@@ -13,22 +11,22 @@
 
 typedef struct slot {
     uint16_t part;
-    uint16_t rank; /* how many slots of that part come before */
+    uint16_t rank; /* number of earlier slots of the same part */
 } slot;
 
-/* A phase. */
+/* The table of a phase. */
 typedef struct shares {
-    int64_t first;             /* row number */
-    int64_t before[MAX_PARTS]; /* rows of each part in the phases before */
-    int64_t share[MAX_PARTS];  /* slots; their sum is SLOTS */
+    int64_t first;             /* first row number of the phase */
+    int64_t before[MAX_PARTS]; /* rows of each part in earlier phases */
+    int64_t share[MAX_PARTS];  /* slots of each part; their sum is SLOTS */
     slot slots[SLOTS];
-    struct shares *earlier; /* the phase before; NULL: none */
+    struct shares *earlier; /* previous phase; NULL: none */
 } shares;
 
 typedef struct mixture {
     dataset *part[MAX_PARTS];
     int64_t count;
-    shares *last; /* phase; the first is of all rows */
+    shares *last; /* last phase, linked to earlier ones */
 } mixture;
 
 /* ---- the table ---- */
@@ -52,7 +50,7 @@ static int64_t largest(const int64_t *share, int64_t count) {
     return at;
 }
 
-/* Each part's share of the slots, rounded; the largest takes what rounding leaves. */
+/* Rounds each part's share of the slots. The largest share absorbs the rounding error. */
 static void share_slots(shares *s, int64_t count, const double *weights, double temperature) {
     double channel_scales[MAX_PARTS], most = 0, total = 0;
     int64_t taken = 0;
@@ -67,7 +65,7 @@ static void share_slots(shares *s, int64_t count, const double *weights, double 
     s->share[largest(s->share, count)] += SLOTS - taken;
 }
 
-/* Each slot goes to the part that is furthest behind its share. */
+/* Gives each slot to the part that is furthest below its share. */
 static void fill_slots(shares *s, int64_t count) {
     int64_t credit[MAX_PARTS] = {0}, given[MAX_PARTS] = {0};
     for (int64_t k = 0; k < SLOTS; k++) {
@@ -81,7 +79,7 @@ static void fill_slots(shares *s, int64_t count) {
     }
 }
 
-/* Rows of each part before number `first`, where the phase before has those up to it. */
+/* Counts the rows of each part before row `first`, including the previous phase. */
 static void count_before(shares *s, int64_t count) {
     const shares *e = s->earlier;
     int64_t rows = s->first - e->first;
@@ -117,7 +115,7 @@ ott_status dataset_mixture_phase(dataset *d, int64_t first, const double *weight
 
 /* ---- rows ---- */
 
-/* The part of row `number`, and that row's number in the part. */
+/* Returns the part of row `number`, and the row's number in the part. */
 static const dataset *find_part(const dataset *d, int64_t number, int64_t *in_part) {
     const mixture *m = d->state;
     const shares *p = m->last;
@@ -193,7 +191,7 @@ ott_status dataset_open_mixture(mem *account, dataset **parts, const double *wei
         return status;
     }
     mixture *m = (*out)->state;
-    m->count = count; /* from here on they are closed with it */
+    m->count = count; /* from here on, dataset_close closes them */
     status = add_shares(*out, 0, weights, temperature);
     if (status == OTT_OK) return OTT_OK;
     dataset_close(*out);

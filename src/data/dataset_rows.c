@@ -1,4 +1,4 @@
-/* data/dataset_rows: rows of a dataset: windows of running text, and samples, one to a row or packed. */
+/* data/dataset_rows: makes rows: windows of running text, and samples, one per row or packed. */
 #include "data/dataset_internal.h"
 #include <inttypes.h>
 #include <string.h>
@@ -16,14 +16,14 @@ static void place_whole(int64_t length, dataset_row *row) {
     row->labels = length;
 }
 
-/* Document `row->documents` of the row ends before token `end`, and its last token has nothing to predict. */
+/* Ends document `row->documents` of the row before token `end`. Its last token has no target. */
 static void end_document(dataset_row *row, int64_t end) {
     int64_t first = row->start[row->documents];
     for (int64_t i = first; i < end; i++) row->position[i] = (int32_t)(i - first);
     row->documents++;
 }
 
-/* The first document that begins behind token `at`. */
+/* Returns the first document that begins after token `at`. */
 static int64_t document_after(const dataset *d, int64_t at) {
     int64_t low = 0, high = d->documents;
     while (low < high) {
@@ -36,7 +36,7 @@ static int64_t document_after(const dataset *d, int64_t at) {
     return low;
 }
 
-/* Does a document end with token i of the window that begins at `first`? `next`: the first one behind it. */
+/* True if a document ends with token i of the window that begins at `first`. `next`: the next document. */
 static bool ends_document(const dataset *d, const dataset_row *row, int64_t first, int64_t i, int64_t *next) {
     if (!d->begin) return row->token[i] == d->last_token;
     while (*next < d->documents && d->begin[*next] <= first + i) ++*next;
@@ -100,7 +100,7 @@ static int64_t sample_length(const dataset *d, int64_t sample) {
     return d->begin[sample + 1] - d->begin[sample];
 }
 
-/* The sample takes tokens [at, at + count) of the row. */
+/* Writes a sample to tokens [at, at + count) of the row. */
 static ott_status read_sample(const dataset *d, int64_t sample, int64_t at, dataset_row *row) {
     int64_t count = sample_length(d, sample);
     int32_t *token = row->token + at, *target = row->target + at;
@@ -150,7 +150,7 @@ static ott_status take_packs(dataset *d) {
     return OTT_OK;
 }
 
-/* Greedily, in file order: a sample that does not fit the pack any more begins the next. */
+/* Packs greedily in file order: a sample that does not fit begins the next row. */
 static ott_status make_sample_rows(dataset *d) {
     int64_t used = 0;
     d->rows = d->samples = d->left_out = 0;

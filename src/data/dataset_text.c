@@ -1,16 +1,16 @@
-/* data/dataset_text: text files cut into documents. */
+/* data/dataset_text: text files split into documents. */
 #define _GNU_SOURCE /* memmem */
 #include "base/file.h"
 #include "data/corpus.h"
 #include <string.h>
 
-/* A text that is cut into documents. */
+/* A text to split into documents. */
 typedef struct cutting {
     const char *text; /* [bytes] */
     int64_t bytes;
 } cutting;
 
-/* Ends of a share may cut a character: what is left of it belongs to no part. */
+/* Removes the incomplete characters at the ends of a share. */
 static cutting whole_characters(const char *text, int64_t bytes) {
     cutting c = {text, bytes};
     for (int i = 0; i < TEXT_SLACK && c.bytes > 0 && ((unsigned char)*c.text & 0xc0) == 0x80; i++)
@@ -40,7 +40,7 @@ static ott_status add_documents(corpus *c, cutting t) {
     return add_document(c, t.text, t.bytes);
 }
 
-/* What of the share lies in this file. */
+/* The share's range in this file. */
 static ott_status add_file(corpus *c, const char *path, const text_share *share, int64_t before,
                            int64_t *bytes) {
     void *memory;

@@ -1,6 +1,4 @@
-/* data/dataset_tokens: tokens that stay in their files and are read window by window; and writing a whole file
- * of them.
- */
+/* data/dataset_tokens: reads token files window by window, and writes a token file. */
 #include "base/file.h"
 #include "data/dataset_internal.h"
 #include "data/token_file.h"
@@ -9,20 +7,20 @@
 #include <math.h>
 #include <string.h>
 
-/* More files than this are opened for each read, for a process may not hold so many. */
+/* If there are more files, each read opens its file, because a process has a limit of open files. */
 #define KEPT_OPEN 128
 
 typedef struct shard {
     token_file file;
     char *path;
     file_reader reader; /* descriptor -1: not kept open */
-    int64_t before;     /* tokens of the shards before it */
+    int64_t before;     /* tokens in earlier shards */
 } shard;
 
 typedef struct shards {
     shard *shard; /* [count] */
     int64_t count, tokens;
-    int64_t first; /* the token of all of them where the dataset begins */
+    int64_t first; /* first token of the dataset, counted over all shards */
 } shards;
 
 /* ---- reading ---- */
@@ -37,7 +35,7 @@ static int64_t widen(const unsigned char *at, const token_file *f) {
 
 enum { BUFFER = 16384 };
 
-/* The largest id of the next tokens of a file that holds one that is too large, in at most 64 MiB. */
+/* Returns the largest id in the next 64 MiB at most, for the message about an id that is too large. */
 static int64_t largest_id(const shard *s, const file_reader *r, int64_t at) {
     unsigned char buffer[BUFFER];
     const int64_t width = s->file.width, room = BUFFER / width;
@@ -69,7 +67,8 @@ static ott_status check_id(const dataset *d, const shard *s, const file_reader *
                        s->path, at, id, d->vocab, s->file.width, s->file.kind, advice);
 }
 
-/* Tokens [at, at + count) of the shard, through a buffer, for the file's may be narrower or wider. */
+/* Reads tokens [at, at + count) of the shard through a buffer, because the file's tokens may have another
+   width. */
 static ott_status read_open(const dataset *d, const shard *s, const file_reader *r, int64_t at, int64_t count,
                             int32_t *tokens) {
     unsigned char buffer[BUFFER];
@@ -98,7 +97,7 @@ static ott_status read_shard(const dataset *d, const shard *s, int64_t at, int64
     return status;
 }
 
-/* The shard that holds token `at` of all. */
+/* Returns the shard that contains token `at`, counted over all shards. */
 static const shard *find_shard(const shards *all, int64_t at) {
     int64_t low = 0, high = all->count - 1;
     while (low < high) {
@@ -138,10 +137,10 @@ static const token_source tokens_source = {tokens_read, tokens_close};
 
 /* ---- checking all ids ---- */
 
-/* More than this is not read before training: there, an id that cannot be is found when it is read. */
+/* Larger data is not checked before training. Then an invalid id is found when it is read. */
 #define CHECKED_BYTES (INT64_C(1) << 30)
 
-/* The first of `count` ids that is not in [0, vocab), or count. */
+/* Returns the index of the first id outside [0, vocab), or count. */
 static int64_t find_bad(const dataset *d, const token_file *f, const unsigned char *at, int64_t count) {
     int64_t i = 0;
 #define SCAN(type)                                                                                           \
@@ -161,7 +160,7 @@ static int64_t find_bad(const dataset *d, const token_file *f, const unsigned ch
     return i;
 }
 
-/* Tokens [at, end) of the shard. */
+/* Checks tokens [at, end) of the shard. */
 static ott_status check_open(const dataset *d, const cancellation *w, const shard *s, const file_reader *r,
                              int64_t at, int64_t end, unsigned char *buffer, int64_t buffer_bytes) {
     for (int64_t width = s->file.width, part; at < end; at += part) {
@@ -183,7 +182,7 @@ static ott_status check_shard(const dataset *d, const cancellation *w, const sha
     return status;
 }
 
-/* An id that is none would otherwise end the run at the step that reads it. */
+/* Checks all ids, because an invalid id would stop the run at the step that reads it. */
 static ott_status check_ids(const dataset *d, const cancellation *w) {
     enum { BUFFER_BYTES = 1 << 18 };
     const shards *all = d->state;
@@ -234,7 +233,7 @@ static void choose_tokens(dataset *d, const dataset_source *s) {
     d->tokens = end - all->first;
 }
 
-/* How many documents all files have; -1 when a file does not say. */
+/* Counts the documents of all files; -1 if a file does not specify its documents. */
 static int64_t count_documents(const shards *all) {
     int64_t count = 0;
     for (int64_t i = 0; i < all->count; i++) {
@@ -244,7 +243,8 @@ static int64_t count_documents(const shards *all) {
     return count;
 }
 
-/* Where the documents begin, in the dataset's tokens; those outside its part become empty. */
+/* Sets the first token of each document, relative to the dataset. Documents outside its range become empty.
+   */
 static ott_status join_documents(dataset *d) {
     const shards *all = d->state;
     void *memory;

@@ -1,4 +1,4 @@
-/* data/ends: what begins and ends texts. */
+/* data/ends: logs the tokens that begin and end texts. */
 #include "data/ends.h"
 
 static const char *text_of(const tokenizer *t, int32_t id) {

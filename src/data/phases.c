@@ -1,4 +1,4 @@
-/* data/phases: "10000 web=0.3 code=0.7 lr_scale=0.5". */
+/* data/phases: parses phases such as "10000 web=0.3 code=0.7 lr_scale=0.5". */
 #include "data/phases.h"
 #include "config/number.h"
 #include <math.h>
@@ -13,12 +13,12 @@ int phases_count(const config *cfg) {
     return is_annealing(cfg) ? 1 : (int)cfg->data.phases.count;
 }
 
-/* "name=number" of `length` characters into the phase. */
+/* Parses "name=number" of `length` characters into the phase. */
 static bool take_weight(data_phase *p, const char *text, size_t length, bool scales) {
     char number[40];
     double value;
     const char *equals = text + length;
-    while (equals > text && equals[-1] != '=') equals--; /* a name may have one */
+    while (equals > text && equals[-1] != '=') equals--; /* a name may contain '=' */
     if (equals == text) return false;
     size_t name = (size_t)(equals - 1 - text), digits = (size_t)(text + length - equals);
     if (name == 0 || name >= PHASE_NAME_MAX || digits >= sizeof number) return false;

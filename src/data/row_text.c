@@ -1,4 +1,4 @@
-/* data/row_text: where rows begin and end. */
+/* data/row_text: finds the rows in a text. */
 #include "data/row_text.h"
 #include "base/json_text.h"
 
@@ -20,7 +20,7 @@ data_rows data_rows_begin(const char *text, int64_t bytes) {
     return (data_rows){.at = text, .end = text + bytes, .array = data_rows_is_array(text, bytes), .line = 1};
 }
 
-/* The byte after the closing quote; NULL: there is no closing quote. */
+/* Returns the byte after the closing quote; NULL if there is none. */
 static const char *string_end(const char *at, const char *end) {
     for (at++; at < end && *at != '"'; at++)
         if (*at == '\\') at++;
@@ -72,7 +72,7 @@ static ott_status end_array(data_rows *r) {
     return OTT_OK;
 }
 
-/* Passes the bracket or the comma before an element, and the white space around. */
+/* Skips the bracket or comma before an element, and white space. */
 static ott_status pass_separator(data_rows *r) {
     pass(r, skip_spaces(r->at, r->end));
     r->line = r->newlines + 1;

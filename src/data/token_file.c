@@ -1,4 +1,4 @@
-/* data/token_file: headers of token files. What they say is checked against the size of the file. */
+/* data/token_file: reads headers of token files and checks them against the file size. */
 #include "data/token_file.h"
 #include "base/file.h"
 #include "base/str.h"
@@ -22,7 +22,7 @@ static uint64_t little(const void *bytes, int count) {
 
 static const struct {
     uint32_t magic, version;
-    int width; /* 0: the header says */
+    int width; /* 0: given by the header */
     const char *kind;
 } headers[] = {
     {20240520, 1, 2, "llm.c's 20240520"},
@@ -51,7 +51,7 @@ static ott_status read_header(const file_reader *r, size_t which, token_file *ou
 
 /* ---- without a header ---- */
 
-/* KempnerForge's rule: uint32, unless the size says otherwise. */
+/* KempnerForge's rule: uint32, unless the file size is not a multiple of 4. */
 static ott_status guess(const file_reader *r, token_file *out) {
     int width = r->bytes % 4 == 0 ? 4 : 2;
     if (r->bytes % 2 != 0)
@@ -76,7 +76,7 @@ static ott_status inspect_bin(const file_reader *r, token_file *out) {
 
 #define NPY_HEADER_LIMIT 4096
 
-/* What follows 'name': in NumPy's header, which is a Python dict; NULL: no such name. */
+/* Returns the value of 'name' in NumPy's header, a Python dict; NULL if absent. */
 static const char *npy_value(const char *header, const char *name) {
     const char *at = strstr(header, name);
     if (!at) return NULL;
@@ -86,7 +86,7 @@ static const char *npy_value(const char *header, const char *name) {
     return at + 1 + strspn(at + 1, " ");
 }
 
-/* '<u2', '|u1', '<i4': whole numbers, little-endian. */
+/* Parses '<u2', '|u1', '<i4': little-endian integers. */
 static ott_status npy_type(const file_reader *r, const char *header, token_file *out) {
     const char *type = npy_value(header, "'descr'");
     char order = 0, kind = 0;
@@ -122,7 +122,7 @@ static ott_status inspect_npy(const file_reader *r, token_file *out) {
     char header[NPY_HEADER_LIMIT + 1] = "";
     TRY(file_reader_read(r, 0, start, 10));
     if (memcmp(start, "\x93NUMPY", 6) != 0) FAIL("%s: is not a NumPy file", r->path);
-    int size = start[6] == 1 ? 2 : 4; /* bytes of the header's length */
+    int size = start[6] == 1 ? 2 : 4; /* bytes of the length field */
     if (start[6] < 1 || start[6] > 3)
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: NumPy format %d; 1 to 3 are known", r->path, start[6]);
     TRY(file_reader_read(r, 0, start, 8 + size));
@@ -141,7 +141,7 @@ static ott_status inspect_npy(const file_reader *r, token_file *out) {
 
 typedef struct megatron_index {
     const file_reader *file;
-    int64_t sequences, marks; /* marks: the sequence each document begins with, and the end */
+    int64_t sequences, marks; /* marks: first sequence of each document, then the end */
     token_file *out;
 } megatron_index;
 
@@ -160,7 +160,7 @@ static ott_status read_index_header(megatron_index *x) {
                            version);
     if (h[17] >= sizeof types / sizeof *types || types[h[17]].width == 0)
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: type %d is none of token ids", r->path, h[17]);
-    /* bounded before they are multiplied: each sequence takes 12 bytes of the file, each mark 8 */
+    /* checked before multiplying: a sequence takes 12 bytes of the file, a mark 8 */
     uint64_t room = (uint64_t)r->bytes - INDEX_HEADER;
     if (sequences > room / 12 || marks > room / 8 || sequences * 12 + marks * 8 > room || marks < 1)
         FAIL("%s: says %" PRIu64 " sequences and %" PRIu64 " document marks in %" PRId64
@@ -173,7 +173,7 @@ static ott_status read_index_header(megatron_index *x) {
     return OTT_OK;
 }
 
-/* Turns the lengths of the sequences into where each begins: ends[i] is the sum of the lengths before i. */
+/* Converts sequence lengths to start offsets: ends[i] is the sum of the lengths before i. */
 static ott_status add_lengths(const megatron_index *x, const unsigned char *lengths,
                               const unsigned char *pointers, int64_t *starts) {
     int64_t at = 0;

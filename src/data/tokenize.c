@@ -1,4 +1,4 @@
-/* data/tokenize: lines of text to lines of ids, and back, and conversations to their texts, as they come. */
+/* data/tokenize: streams lines of text to lines of ids and back, and conversations to their texts. */
 #include "data/tokenize.h"
 #include "base/json_member.h"
 #include "base/json_text.h"
@@ -9,29 +9,29 @@
 #include <jansson.h>
 #include <string.h>
 
-enum { PIECE = 1 << 16 }; /* bytes read at once */
+enum { PIECE = 1 << 16 }; /* bytes per read */
 
 typedef struct line_stream {
     mem *account;
     const ott_tokenize_options *options;
     tokenizer *tokenizer;
     tokenizer_scratch *scratch;
-    unsigned flags;   /* of tokenizer_encode */
-    int32_t bos, eos; /* what stands around a text; -1: nothing */
+    unsigned flags;   /* flags of tokenizer_encode */
+    int32_t bos, eos; /* ids added before and after a text; -1: none */
     int64_t vocab;
     ott_read_fn read;
     ott_bytes_fn write;
     void *read_user, *write_user;
-    str held;          /* a line that is not whole yet */
-    str out;           /* not written yet */
+    str held;          /* an incomplete line */
+    str out;           /* output not written yet */
     tokenizer_ids ids; /* of the line */
     int64_t line;      /* number of the line, from 1 */
-    chat *template;    /* of conversations; else NULL */
+    chat *template;    /* conversations only; else NULL */
     uint8_t *learned;  /* [ids.count] */
-    /* decoding text as its ids come */
+    /* decoder of the current line */
     tokenizer_stream decoder;
-    bool begun;     /* the line has had an id */
-    bool eos_waits; /* the last id was EOS, which is text unless it ends the line */
+    bool begun;     /* the line had an id */
+    bool eos_waits; /* the last id was EOS, which is decoded unless it ends the line */
 } line_stream;
 
 /* ---- text to ids ---- */
@@ -44,7 +44,7 @@ static void append_id(str *out, int32_t id) {
     str_append_bytes(out, digits + at, (int64_t)sizeof digits - at);
 }
 
-/* A JSON string is a text of its own lines. */
+/* Each JSON string is a separate text that may contain line ends. */
 static ott_status encode_json(line_stream *s, const char *line, int64_t bytes) {
     json_error_t error;
     json_t *text;
@@ -87,7 +87,7 @@ static void show_object(line_stream *s, const str *text) {
     str_append(&s->out, "]}");
 }
 
-/* The text of the ids, with marks around the learned ids. */
+/* Shows the text of the ids, with marks around the targets. */
 static ott_status show_masked(line_stream *s) {
     tokenizer_stream decoder = tokenizer_stream_start(s->tokenizer, false);
     for (int64_t i = 0; i < s->ids.count; i++) {
@@ -145,7 +145,8 @@ static ott_status show_id(line_stream *s, int32_t id) {
                              : tokenizer_stream_push(&s->decoder, id, &s->out);
 }
 
-/* BOS at the beginning of a line and EOS at its end stand around the text; elsewhere they are in it. */
+/* BOS at the start and EOS at the end of a line were added by the tokenizer. Elsewhere they are part of the
+   text. */
 static ott_status decode_id(line_stream *s, int32_t id) {
     bool first = !s->begun, waits = s->eos_waits;
     s->begun = true;
@@ -175,7 +176,7 @@ static bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* Whole ids; `s->held` is free meanwhile. */
+/* Decodes complete ids. s->held is not used meanwhile. */
 static ott_status decode_ids(line_stream *s, const char *text, int64_t bytes) {
     for (int64_t at = 0, end; at < bytes; at = end) {
         int32_t id = 0;
@@ -210,7 +211,7 @@ static void flush_line(line_stream *s) {
     s->out.length = 0;
 }
 
-/* A line with its newline, or the last one without. */
+/* Processes a line with its newline, or the last line without one. */
 static ott_status take_line(line_stream *s, const char *line, int64_t bytes, bool newline) {
     ott_status status = s->options->chat     ? render_line(s, line, bytes)
                         : s->options->decode ? decode_line(s, line, bytes)
@@ -228,11 +229,11 @@ static ott_status hold_text(line_stream *s, const char *text, int64_t bytes) {
     return str_finish(&s->held);
 }
 
-/* The line that was held, and the rest of it. */
+/* Completes the held line with its rest. */
 static ott_status take_held(line_stream *s, const char *text, int64_t bytes, bool newline) {
     TRY(hold_text(s, text, bytes));
     str whole = s->held;
-    s->held = (str){.account = s->account}; /* decoding writes there */
+    s->held = (str){.account = s->account}; /* decoding writes to s->held */
     ott_status status = take_line(s, whole.text ? whole.text : "", whole.length, newline);
     str_free(&whole);
     return status;
@@ -249,7 +250,7 @@ static ott_status take_piece(line_stream *s, const char *text, int64_t bytes) {
     return hold_text(s, text, end - text);
 }
 
-/* The text of ids on a line that goes on is shown at once: all but the last, which may not be whole. */
+/* Decodes the ids of an incomplete line at once, except the last, which may be incomplete. */
 static ott_status decode_what_is_there(line_stream *s) {
     if (!s->options->decode || s->options->jsonl || s->held.length == 0) return OTT_OK;
     int64_t whole = s->held.length;
@@ -267,7 +268,7 @@ static ott_status run_lines(line_stream *s) {
     while ((got = s->read(s->read_user, buffer, sizeof buffer)) > 0 && got <= (int64_t)sizeof buffer) {
         ott_status status = take_piece(s, buffer, got);
         if (status == OTT_OK) status = decode_what_is_there(s);
-        flush_line(s); /* before an error, what came before it */
+        flush_line(s); /* writes earlier output before returning an error */
         TRY(status);
         TRY(str_finish(&s->out));
     }
@@ -283,7 +284,7 @@ static ott_status run_lines(line_stream *s) {
     return status == OTT_OK ? str_finish(&s->out) : status;
 }
 
-/* What the tokenizer puts around a text, when it does: that is not text on the way back. */
+/* Sets the ids that the tokenizer adds around a text; decoding removes them. */
 static ott_status find_around(line_stream *s) {
     int32_t bos = tokenizer_bos(s->tokenizer), eos = tokenizer_eos(s->tokenizer);
     s->bos = s->eos = -1;

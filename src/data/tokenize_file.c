@@ -1,8 +1,6 @@
-/*
- * data/tokenize_file: a corpus into a token file. The file is read in rounds; a round's documents are shared
- * among the threads, each with whole documents and ids of its own, and written in the order of the file. So
- * the result does not depend on how many threads there are, and memory holds a round, never the file.
- */
+/* data/tokenize_file: tokenizes a corpus into a token file. The file is read in rounds. The threads share a
+   round's documents; each thread has complete documents and its own ids, which are written in file order. So
+   the result does not depend on the number of threads, and memory holds one round instead of the file. */
 #define _GNU_SOURCE /* memmem, memrchr */
 #include "base/clock.h"
 #include "base/file.h"
@@ -20,20 +18,20 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROUND (INT64_C(4) << 20) /* bytes of a round for each thread */
+#define ROUND (INT64_C(4) << 20) /* bytes per round and thread */
 
 typedef struct document {
     int64_t begin, bytes; /* in the round's text */
 } document;
 
-/* What one thread does of a round. */
+/* One thread's part of a round. */
 typedef struct share {
     tokenizer_scratch *scratch;
     tokenizer_ids ids;
-    int64_t documents; /* that had text */
+    int64_t documents; /* documents with text */
     ott_status status;
-    int64_t failed;   /* the document it failed at */
-    char reason[480]; /* the thread's error text */
+    int64_t failed;   /* document of the error */
+    char reason[480]; /* error text */
 } share;
 
 typedef struct corpus_job {
@@ -42,10 +40,10 @@ typedef struct corpus_job {
     const cancellation *cancellation;
     const char *input;
     tokenizer *tokenizer;
-    int32_t bos, eos; /* around each document; -1: none */
+    int32_t bos, eos; /* added to each document; -1: none */
     bool rows;        /* JSONL, or an array of rows */
-    bool opened;      /* the first round was read */
-    data_rows array;  /* where the array is; .array false: it is none */
+    bool opened;      /* true after reading the first round */
+    data_rows array;  /* position in the array; .array false: JSONL */
     const char *separator;
     int64_t separator_bytes; /* 0: the file is one document */
     pool *pool;
@@ -55,10 +53,10 @@ typedef struct corpus_job {
     token_writer *writer;
     char *text; /* of the round */
     int64_t held, capacity;
-    int64_t read_bytes; /* of the file so far */
+    int64_t read_bytes; /* totals of the file so far */
     document *documents;
     int64_t count, room;
-    int64_t before; /* lines, or documents, of the rounds before */
+    int64_t before; /* lines or documents of earlier rounds */
     double started;
     ott_tokenize_result result;
 } corpus_job;
@@ -98,7 +96,7 @@ static ott_status add_row(const corpus_job *j, share *s, const char *line, int64
     return status;
 }
 
-/* The first document of each thread's share of the bytes. */
+/* Returns the first document of a thread's share of the bytes. */
 static int64_t first_of(const corpus_job *j, int thread) {
     if (thread == 0 || j->count == 0) return 0;
     const document *last = &j->documents[j->count - 1];
@@ -142,7 +140,7 @@ static ott_status note_document(corpus_job *j, int64_t begin, int64_t end) {
     return OTT_OK;
 }
 
-/* Whole elements of the array. One that is not whole is read again with more text. */
+/* Splits complete elements of the array. An incomplete one is read again with more text. */
 static ott_status cut_array(corpus_job *j, bool all, int64_t *used) {
     text_view row;
     j->count = 0;
@@ -163,8 +161,7 @@ static ott_status cut_array(corpus_job *j, bool all, int64_t *used) {
     return OTT_OK;
 }
 
-/* Whole documents of the text; *used: where the unfinished one begins. At the end of the file all are whole.
- */
+/* Splits complete documents. *used: start of the incomplete one. At the end of the file all are complete. */
 static ott_status cut_documents(corpus_job *j, bool all, int64_t *used) {
     const char *text = j->text, *stop;
     int64_t at = 0;
@@ -179,7 +176,7 @@ static ott_status cut_documents(corpus_job *j, bool all, int64_t *used) {
     return OTT_OK;
 }
 
-/* The first failure in the order of the file is the one that is told. */
+/* Returns the first failure in file order. */
 static ott_status check_shares(const corpus_job *j) {
     for (int t = 0; t < j->threads; t++) {
         const share *s = &j->shares[t];
@@ -215,7 +212,7 @@ static void log_counts(const corpus_job *j) {
 
 /* ---- the file ---- */
 
-/* A document that does not fit a round takes more room; so there is always something to read into. */
+/* Enlarges the buffer for a document that does not fit a round, so there is always room to read into. */
 static ott_status grow_text(corpus_job *j) {
     void *memory = j->text;
     int64_t first = j->separator_bytes > 0 ? ROUND * j->threads : TOKENIZE_DOCUMENT_LIMIT + 1;
@@ -294,7 +291,7 @@ static void close_job(corpus_job *j) {
     tokenizer_close(j->tokenizer);
 }
 
-/* BOS as transformers puts it before a text; EOS ends each document. */
+/* Adds BOS as transformers does, and EOS at the end of each document. */
 static void choose_marks(corpus_job *j) {
     const tokenizer *t = j->tokenizer;
     const logger *log = j->cancellation ? j->cancellation->log : NULL;
@@ -328,7 +325,7 @@ static ott_status check_result(const corpus_job *j) {
     return status_fail(OTT_ERR_FORMAT, "%s: has no document with text", j->input);
 }
 
-/* Writes the file, unless it was stopped. */
+/* Completes the output file, or removes it if canceled. */
 static ott_status finish_corpus(corpus_job *j) {
     token_writer *w = j->writer;
     j->writer = NULL;
