@@ -1,11 +1,10 @@
-/*
- * tokenizer/added: the added tokens: texts that are one token wherever they stand. The longest that begins
- * leftmost wins. Those marked "normalized" are looked for after the normalizer, in their normalized form.
- */
+/* tokenizer/added: finds added tokens: texts that are one token wherever they occur. The leftmost match wins,
+   and the longest of these. Tokens marked "normalized" are matched after the normalizer, in their normalized
+   form. */
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 
-/* Bytes of an added token; those of real models have 30. Every place of a text is compared with them. */
+/* Maximum bytes of an added token (about 30 in real models). Limits the time of matching at each position. */
 enum { LONGEST = 1024 };
 
 /* ---- loading ---- */
@@ -29,7 +28,7 @@ static ott_status load_token(tokenizer *t, const json_t *object, added_token *to
     return check_length(token, token->content.bytes, "");
 }
 
-/* An added token may be one of the vocabulary, under the same id. */
+/* An added token may also be in the vocabulary, with the same id. */
 static ott_status name_added(tokenizer *t, const added_token *token) {
     const char *text = token->content.at;
     text_view there = t->names.at[token->id];
@@ -92,7 +91,7 @@ static ott_status tree_add(added_tree *tree, text_view text, int32_t token) {
         }
         node = child;
     }
-    if (text.bytes == 0) return OTT_OK; /* would be found everywhere */
+    if (text.bytes == 0) return OTT_OK; /* an empty token would match everywhere */
     if (tree->nodes[node].token < 0) tree->nodes[node].token = token;
     unsigned char first = (unsigned char)text.at[0];
     tree->firsts += !tree->first[first];
@@ -101,8 +100,8 @@ static ott_status tree_add(added_tree *tree, text_view text, int32_t token) {
     return OTT_OK;
 }
 
-/* Fills the tree of tokens that are `normalized` or not; special ones first: of two that have become the same
- * text the first wins. */
+/* Fills the tree of tokens with this `normalized` flag, special tokens first: if two texts become equal, the
+   first wins. */
 static ott_status fill_tree(tokenizer *t, tokenizer_scratch *s, bool normalized, added_tree *tree) {
     for (int special = 1; special >= 0; special--)
         for (int64_t i = 0; i < t->added_count; i++) {
@@ -115,7 +114,7 @@ static ott_status fill_tree(tokenizer *t, tokenizer_scratch *s, bool normalized,
     return OTT_OK;
 }
 
-/* Bytes that the tree may need at most. */
+/* Returns an upper bound of the tree's nodes. */
 static ott_status measure_tree(const tokenizer *t, tokenizer_scratch *s, bool normalized, int64_t *bytes) {
     *bytes = 0;
     for (int64_t i = 0; i < t->added_count; i++) {
@@ -157,7 +156,7 @@ ott_status added_load(tokenizer *t, const json_t *root) {
 
 /* ---- finding ---- */
 
-/* The longest token that begins at `at`, or NULL; *end is where it ends. */
+/* Returns the longest token that begins at `at`, or NULL. *end: its end. */
 static const added_token *longest_at(const tokenizer *t, const added_tree *tree, text_view text, int64_t at,
                                      int64_t *end) {
     const added_token *found = NULL;
@@ -172,10 +171,10 @@ static const added_token *longest_at(const tokenizer *t, const added_tree *tree,
     return found;
 }
 
-/* Where a token may begin, from `at` on; text.bytes: nowhere. */
+/* Returns the next position from `at` where a token may begin; text.bytes: none. */
 static int64_t next_first(const added_tree *tree, text_view text, int64_t at) {
     if (tree->firsts == 0) return text.bytes;
-    if (tree->firsts == 1) { /* "<", mostly */
+    if (tree->firsts == 1) { /* usually "<" */
         const char *found = memchr(text.at + at, tree->any_first, (size_t)(text.bytes - at));
         return found ? found - text.at : text.bytes;
     }
@@ -193,7 +192,8 @@ static const added_token *next_token(const tokenizer *t, const added_tree *tree,
     return found;
 }
 
-/* A token that counts only as a whole word, where it is none; a special one where none is wanted. */
+/* True if the match is ignored: a single_word token inside a word, or a special token if special tokens are
+   not matched. */
 static bool is_passed_over(const encode_run *run, const added_token *token, text_view before,
                            text_view behind) {
     if (token->special && !run->match_special) return true;

@@ -1,19 +1,17 @@
-/*
- * tokenizer/ascii: the split patterns of Llama 3, Phi-4, Qwen 2.5 and Mistral Nemo as plain code, several
- * times as fast as a regular expression. The regular expression stays the definition: a match is told here
- * only where every byte that decides it is ASCII, and tests/tokenizer/test_tokenizer_ascii.c compares the two on all
- * short texts.
- */
+/* tokenizer/ascii: the split patterns of Llama 3, Phi-4, Qwen 2.5 and Mistral Nemo as plain code, several
+   times as fast as a regular expression. The regular expression is the definition: this code returns a match
+   only if all bytes that determine it are ASCII. tests/tokenizer/test_tokenizer_ascii.c compares both on all
+   short texts. */
 #include "tokenizer/internal.h"
 
-/* What the patterns have in common: words with one other character in front, whatever is none of letter,
- * digit and white space, and white space. */
+/* Common to the patterns: words with one preceding character (no letter, digit or white space), and white
+   space. */
 struct ascii_rule {
     const char *regex;
-    bool contractions; /* 's 't 're 've 'm 'll 'd are pieces of their own */
-    bool cased;        /* a word ends before a capital that follows a small letter */
-    bool slashes;      /* a '/' may follow the line ends behind other characters */
-    int digits;        /* of a number at most */
+    bool contractions; /* 's 't 're 've 'm 'll 'd are separate pieces */
+    bool cased;        /* a word ends between a small letter and a capital */
+    bool slashes;      /* '/' may follow line ends after other characters */
+    int digits;        /* maximum digits of a number */
 };
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
@@ -112,8 +110,8 @@ static int64_t end_others(const ascii_rule *rule, const unsigned char *p, int64_
     return at;
 }
 
-/* Up to the last line end of the white space; else all of it, less one character that goes with what follows.
- * -1: the white space may go on. */
+/* Ends after the last line end in the white space. Without a line end, it ends before the last character,
+   which belongs to the next piece. -1: the white space may continue. */
 static int64_t end_spaces(const unsigned char *p, int64_t from, int64_t bytes) {
     int64_t at = from, lines = from;
     for (; at < bytes && is_space(p[at]); at++)
@@ -135,6 +133,6 @@ int64_t ascii_match(const ascii_rule *rule, text_view text, int64_t from) {
     const unsigned char *p = (const unsigned char *)text.at;
     if (p[from] >= 0x80) return -1;
     int64_t end = end_of_match(rule, p, from, text.bytes);
-    /* The match may go on with a character that is not ASCII, or be another because of it. */
+    /* True if a non-ASCII character may continue or change the match. */
     return end < 0 || (end < text.bytes && p[end] >= 0x80) ? -1 : end;
 }

@@ -1,16 +1,14 @@
-/*
- * tokenizer/bpe: from a piece of text to ids. It starts as bytes or characters; then, again and again, the
- * neighbours whose merge has the smallest rank (of equals, the leftmost) become one token. Short words look
- * through all pairs for it, long ones keep a heap; a cache remembers short words.
- */
+/* tokenizer/bpe: encodes a piece of text. It starts with bytes or characters. Then it repeatedly merges the
+   adjacent pair with the smallest rank (the leftmost of equal ranks). Short words search all pairs, long
+   words use a heap. A cache keeps short words. */
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 
 enum {
-    CACHE_KEY = 34,        /* bytes of a word */
-    CACHE_IDS = 7,         /* ids of a word */
+    CACHE_KEY = 34,        /* maximum bytes of a cached word */
+    CACHE_IDS = 7,         /* maximum ids of a cached word */
     CACHE_SLOTS = 1 << 16, /* 4 MiB */
-    SHORT_WORD = 40        /* symbols up to which looking through all pairs is faster than the heap */
+    SHORT_WORD = 40        /* up to this number of symbols, searching all pairs is faster than the heap */
 };
 
 typedef struct cache_slot {
@@ -20,14 +18,14 @@ typedef struct cache_slot {
 } cache_slot;
 _Static_assert(sizeof(cache_slot) == 64, "a slot is a cache line");
 
-/* A symbol of a long word: a doubly linked list within an array. */
+/* A symbol of a long word, in a doubly linked list within an array. */
 typedef struct symbol {
-    int32_t id;             /* -1: merged into its left neighbour */
+    int32_t id;             /* -1: merged into its left neighbor */
     int32_t previous, next; /* index; -1: none */
 } symbol;
 
 typedef struct candidate {
-    int32_t rank, at; /* the pair of symbol `at` and the next */
+    int32_t rank, at; /* left symbol of the pair */
     int32_t id;
 } candidate;
 
@@ -78,7 +76,7 @@ static ott_status start_bytes(const bpe_model *m, text_view piece, tokenizer_ids
     return OTT_OK;
 }
 
-/* The tokens "<0xNN>" of a character's bytes; nothing unless all of them exist. */
+/* Appends the tokens "<0xNN>" of a character's bytes, if all of them exist. */
 static bool append_fallback(const bpe_model *m, const char *bytes, int count, tokenizer_ids *out) {
     for (int i = 0; i < count; i++)
         if (m->byte_ids[(unsigned char)bytes[i]] < 0) return false;
@@ -86,8 +84,8 @@ static bool append_fallback(const bpe_model *m, const char *bytes, int count, to
     return true;
 }
 
-/* As the reference engine, an unknown character is written when the next known one comes: byte fallback does
- * not count as known. */
+/* Like Hugging Face, writes an unknown character when the next known one follows. Byte fallback does not
+   count as known. */
 static ott_status start_characters(const tokenizer *t, text_view piece, tokenizer_ids *out) {
     const bpe_model *m = &t->model;
     bool unknown = false;
@@ -119,9 +117,9 @@ static void remove_at(int32_t *values, int at, int count) {
     memmove(values + at, values + at + 1, (size_t)(count - at - 1) * sizeof *values);
 }
 
-/* ids: [count], merged in place; returns how many are left. */
+/* Merges ids [count] in place; returns the remaining count. */
 static int merge_short(const bpe_model *m, int32_t *ids, int count) {
-    int32_t ranks[SHORT_WORD], merged[SHORT_WORD]; /* of the pair that begins there */
+    int32_t ranks[SHORT_WORD], merged[SHORT_WORD]; /* merge of the pair that begins at this symbol */
     for (int i = 0; i + 1 < count; i++) ranks[i] = rank_of(m, ids + i, &merged[i]);
     while (count > 1) {
         int best = 0;
@@ -130,7 +128,7 @@ static int merge_short(const bpe_model *m, int32_t *ids, int count) {
         if (ranks[best] == INT32_MAX) break;
         ids[best] = merged[best];
         remove_at(ids, best + 1, count);
-        if (best + 2 < count) { /* the pairs behind move up with their symbols */
+        if (best + 2 < count) { /* later pairs move with their symbols */
             remove_at(ranks, best + 1, count - 1);
             remove_at(merged, best + 1, count - 1);
         }
@@ -184,7 +182,7 @@ static ott_status grow_long(mem *account, bpe_work *w, int64_t count) {
         w->symbols = symbols;
         w->symbol_capacity = count;
     }
-    /* count - 1 pairs at first; each of the at most count - 1 merges takes one and brings two */
+    /* initially count - 1 pairs; each of at most count - 1 merges removes one and adds two */
     if (2 * count > w->heap_capacity) {
         TRY(mem_grow(account, MEM_SCRATCH, 2 * count * (int64_t)sizeof *w->heap, "tokenizer scratch", &heap));
         w->heap = heap;
@@ -214,7 +212,7 @@ static ott_status merge_long(mem *account, const bpe_model *m, bpe_work *w, cons
         candidate c = heap_pop(w);
         if (w->symbols[c.at].id < 0) continue;
         const merge_slot *now = merge_behind(m, w, c.at);
-        if (!now || now->id != c.id) continue; /* one of the two has changed since */
+        if (!now || now->id != c.id) continue; /* outdated: one of the two symbols has changed */
         merge_symbol(w, c);
         push_pair(m, w, w->symbols[c.at].previous);
         push_pair(m, w, c.at);
@@ -248,7 +246,7 @@ static bool is_slot_of(const cache_slot *slot, text_view word) {
     return slot->bytes == word.bytes && text_same(slot->key, word.at, word.bytes);
 }
 
-/* A set has two slots; a new word takes the first, the one there before moves to the second. */
+/* A set has two slots. A new word takes the first; the previous first moves to the second. */
 static void cache_word(cache_slot *set, text_view word, const int32_t *ids, int64_t count) {
     if (count > CACHE_IDS) return;
     set[1] = set[0];
@@ -270,7 +268,8 @@ static ott_status encode_word(encode_run *run, text_view word) {
         return OTT_OK;
     }
     if (out->capacity - out->count < CACHE_IDS) TRY(tokenizer_ids_reserve(out, CACHE_IDS));
-    memcpy(out->ids + out->count, hit->ids, sizeof hit->ids); /* all of them: a constant length is fast */
+    /* copies all ids, because a constant length is fast */
+    memcpy(out->ids + out->count, hit->ids, sizeof hit->ids);
     out->count += hit->count;
     return OTT_OK;
 }
@@ -279,8 +278,8 @@ static bool is_mark(const unsigned char *p, const unsigned char *end) {
     return end - p >= 3 && p[0] == 0xe2 && p[1] == 0x96 && p[2] == 0x81;
 }
 
-/* Where the next word begins behind `at`: at a U+2581 that follows another character, or between two
- * characters that nothing joins. */
+/* Returns the start of the next word after `at`: a U+2581 after another character, or a position between two
+   characters that no merge joins. */
 static int64_t next_word(const bpe_model *m, text_view piece, int64_t at) {
     const unsigned char *begin = (const unsigned char *)piece.at, *end = begin + piece.bytes, *p = begin + at;
     while (is_mark(p, end)) p += 3;

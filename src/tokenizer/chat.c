@@ -1,4 +1,4 @@
-/* tokenizer/chat: finding the template, rendering conversations, and which tokens are the assistant's. */
+/* tokenizer/chat: finds the template, renders conversations, and marks the assistant's tokens. */
 #define _GNU_SOURCE /* timegm */
 #include "tokenizer/chat.h"
 #include "base/file.h"
@@ -11,14 +11,14 @@ struct chat {
     mem *account;
     const tokenizer *tokenizer;
     jinja *template;
-    const char *path; /* of the file that the template is in; in memory */
+    const char *path; /* path of the template's file; in memory */
     arena *memory;
     const cancellation *cancellation;
     struct tm today;
     bool has_date;
 };
 
-/* Steps of all renderings of a conversation: one for each message in the worst case. */
+/* Step limit for all renderings of a conversation; in the worst case there is one rendering per message. */
 enum { ROW_STEPS_MOST = 2 * JINJA_STEPS_MOST };
 
 /* ---- the date ---- */
@@ -76,7 +76,7 @@ static ott_status read_template_file(chat *c, str *out) {
     return str_finish(out);
 }
 
-/* Of named templates the default one. */
+/* Returns the template named "default". */
 static const json_t *choose_template(const json_t *value) {
     for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++) {
         const json_t *named = json_array_get(value, i);
@@ -157,7 +157,7 @@ void chat_close(chat *c) {
 
 /* ---- rendering ---- */
 
-/* An object takes the value over. */
+/* Adds a member; takes ownership of the value. */
 static bool put(json_t *object, const char *key, json_t *value) {
     return value && json_object_set_new(object, key, value) == 0;
 }
@@ -177,7 +177,7 @@ static ott_status make_context(const chat *c, const chat_conversation *of, bool 
     return made ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for the variables of a chat template");
 }
 
-/* A rendering of a conversation in which messages have no null members. */
+/* Rendering state of a conversation. Its messages have no null members. */
 typedef struct rendering {
     const chat *c;
     const json_t *tools;
@@ -197,7 +197,7 @@ typedef struct prefix_texts {
     str *tails;
 } prefix_texts;
 
-/* One of generation and prefixes may be given. */
+/* Renders. At most one of generation and prefixes may be given. */
 static ott_status render(rendering *r, const json_t *messages, bool asks, str *out, jinja_spans *generation,
                          const prefix_texts *prefixes) {
     json_t *context;
@@ -213,7 +213,7 @@ static ott_status render(rendering *r, const json_t *messages, bool asks, str *o
 }
 
 static bool has_null(const json_t *message) {
-    json_t *object = (json_t *)message; /* jansson iterates over what is not const */
+    json_t *object = (json_t *)message; /* jansson's iterators need a non-const object */
     for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i))
         if (json_is_null(json_object_iter_value(i))) return true;
     return false;
@@ -230,7 +230,8 @@ static json_t *without_nulls(const json_t *message) {
     return out;
 }
 
-/* Templates take a member that is missing, and write or refuse one that is null. To be given back with json_decref. */
+/* Removes null members: templates accept missing members, but print or refuse null. Release the result with
+   json_decref. */
 static ott_status clean_messages(const json_t *messages, json_t **out) {
     const size_t count = json_array_size(messages);
     *out = json_array();
@@ -263,8 +264,8 @@ typedef struct encoder {
     rendering r;
     tokenizer_scratch *s;
     json_t *messages;
-    str text;          /* of the whole conversation */
-    jinja_spans turns; /* of the assistant, in the text */
+    str text;          /* text of the full conversation */
+    jinja_spans turns; /* the assistant's turns in the text */
 } encoder;
 
 static bool is_assistant(const json_t *message) {
@@ -272,7 +273,7 @@ static bool is_assistant(const json_t *message) {
     return role && strcmp(role, "assistant") == 0;
 }
 
-/* The first `count` messages. */
+/* Returns the first `count` messages. */
 static ott_status first_messages(const json_t *messages, size_t count, json_t **out) {
     *out = json_array();
     for (size_t i = 0; *out && i < count; i++)
@@ -297,7 +298,7 @@ static bool text_begins_with(const encoder *e, int64_t at, const char *part, int
            (bytes == 0 || memcmp(e->text.text + at, part, (size_t)bytes) == 0);
 }
 
-/* Renders the first messages separately: how many bytes of the text they make. */
+/* Renders the first messages separately, and returns the bytes of their text. */
 static ott_status measure(encoder *e, int64_t count, bool asks, int64_t *out) {
     str part = {.account = e->r.c->account};
     json_t *first;
@@ -317,7 +318,7 @@ static ott_status measure(encoder *e, int64_t count, bool asks, int64_t *out) {
     return status;
 }
 
-/* Where one of the prefixes ends in the text. same: the first bytes of the text that the prefixes branch off have too. */
+/* Finds the end of a prefix in the text. same: number of bytes known to be equal. */
 static ott_status find_end(encoder *e, const jinja_prefix *p, const str *tails, int64_t same, bool asks,
                            int64_t *out) {
     if (!p->known) return measure(e, p->count, asks, out);
@@ -327,7 +328,8 @@ static ott_status find_end(encoder *e, const jinja_prefix *p, const str *tails, 
     return OTT_OK;
 }
 
-/* Prefixes: one for each turn, as many messages as are before it (or with it); which[i]: the turn's message. */
+/* Lists a prefix for each turn: the messages before the turn, or up to and including it. which[i]: the turn's
+   message. */
 static ott_status plan_prefixes(const encoder *e, const int64_t *which, bool with, prefix_texts *out) {
     void *memory;
     mem *account = e->r.c->account;
@@ -339,7 +341,7 @@ static ott_status plan_prefixes(const encoder *e, const int64_t *which, bool wit
     return OTT_OK;
 }
 
-/* The text, and where turns end: with the text of the messages up to them, or of all. */
+/* Renders the text and finds the ends of turns, from prefixes that end with the turn. */
 static ott_status find_ends(encoder *e, const int64_t *which) {
     str tails = {.account = e->r.c->account};
     prefix_texts p = {.tails = &tails};
@@ -362,14 +364,15 @@ static int64_t same_bytes(const str *a, const str *b) {
     return same;
 }
 
-/* A turn begins after the text that asks for it. The text before the last turn is rendered; the other texts branch off it. */
+/* A turn begins after its generation prompt. The text before the last turn is rendered; the other prompts
+   branch off it. */
 static ott_status find_begins(encoder *e, const int64_t *which) {
     str asking = {.account = e->r.c->account}, tails = {.account = e->r.c->account};
     prefix_texts p = {.tails = &tails};
     json_t *before_last = NULL;
     ott_status status = plan_prefixes(e, which, false, &p);
     if (status != OTT_OK || p.count == 0) goto out;
-    const int64_t last = --p.count, skip = which[0] == 0; /* before any message: separately */
+    const int64_t last = --p.count, skip = which[0] == 0; /* without messages: render separately */
     const prefix_texts later = {p.of + skip, p.count > skip ? p.count - skip : 0, p.tails};
     TRY_OUT(first_messages(e->messages, (size_t)which[last], &before_last));
     TRY_OUT(render(&e->r, before_last, true, &asking, NULL, &later));
@@ -412,7 +415,7 @@ static int compare_positions(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The places where turns begin and end, ascending and each once; returns how many. */
+/* Lists the positions where turns begin and end, ascending, without duplicates; returns their count. */
 static int64_t list_prefixes(const encoder *e, int64_t *prefixes) {
     int64_t count = 0, kept = 0;
     for (int64_t i = 0; i < e->turns.count; i++) {
@@ -430,7 +433,8 @@ static int64_t tokens_before(const tokenizer_prefixes *c, int64_t byte) {
     return found ? c->ids[found - c->at] : 0;
 }
 
-/* learned[...] of the tokens of the text. A turn is learned from the token on that its text alone would begin with. */
+/* Sets `learned` of the text's tokens. A turn's targets begin at the token count of the text before the turn.
+   */
 static void mark_turns(const encoder *e, const tokenizer_prefixes *prefixes, int64_t count,
                        uint8_t *learned) {
     for (int64_t i = 0; i < e->turns.count; i++) {

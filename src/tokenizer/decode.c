@@ -1,10 +1,11 @@
-/* tokenizer/decode: from ids to text, whole or token by token, without ever writing half a character. */
+/* tokenizer/decode: decodes ids to text, all at once or token by token, without writing incomplete
+   characters. */
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 
-/* Whether the bytes are the beginning of a character, but not all of it (RFC 3629, table 3-7). */
+/* True if the bytes begin a character but do not complete it (RFC 3629, table 3-7). */
 static bool is_begun(const unsigned char *p, int count) {
     unsigned lead = p[0];
     int length = lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
@@ -15,7 +16,7 @@ static bool is_begun(const unsigned char *p, int count) {
     return count < 3 || (p[2] & 0xc0) == 0x80;
 }
 
-/* Whole characters, less what the decoder takes off the beginning of the text. */
+/* Appends complete characters, without the ones that the decoder strips from the start of the text. */
 static void emit(tokenizer_stream *s, const char *text, int64_t bytes, str *out) {
     text_view strip = s->tokenizer->decode.strip, rest = {text, bytes};
     while (s->strip_left > 0 && rest.bytes > 0) {
@@ -30,8 +31,8 @@ static void emit(tokenizer_stream *s, const char *text, int64_t bytes, str *out)
     str_append_bytes(out, rest.at, rest.bytes);
 }
 
-/* What waits will not become a character: one U+FFFD for a beginning, but one for each byte-fallback token.
- */
+/* Replaces pending bytes that cannot become a character: one U+FFFD for an incomplete character, but one for
+   each byte-fallback token. */
 static void give_up(tokenizer_stream *s, str *out) {
     int marks = s->waiting == 0 ? 0 : s->tokenizer->decode.byte_fallback ? s->waiting : 1;
     s->waiting = 0;
@@ -46,7 +47,7 @@ static void push_byte(tokenizer_stream *s, unsigned char byte, str *out) {
         s->waiting = 0;
         return;
     }
-    if (s->waiting > 1) { /* the byte may begin a character of its own */
+    if (s->waiting > 1) { /* the byte may begin another character */
         s->waiting--;
         give_up(s, out);
         push_byte(s, byte, out);
@@ -73,7 +74,7 @@ tokenizer_stream tokenizer_stream_start(const tokenizer *t, bool skip_special) {
         .tokenizer = t, .skip_special = skip_special, .strip_left = t->decode.strip_count};
 }
 
-/* Whether the id gives text at all. */
+/* True if the id has text. */
 static bool is_shown(const tokenizer *t, int32_t id, bool skip_special) {
     return tokenizer_token(t, id) && !(skip_special && tokenizer_is_special(t, id));
 }
@@ -93,7 +94,7 @@ ott_status tokenizer_stream_push(tokenizer_stream *s, int32_t id, str *out) {
         push_byte(s, (unsigned char)rule->bytes[id], out);
         return str_finish(out);
     }
-    if (!rule->byte_level) give_up(s, out); /* only bytes go on where bytes ended */
+    if (!rule->byte_level) give_up(s, out); /* only byte tokens can complete pending bytes */
     if (rule->spaced && !first) emit(s, " ", 1, out);
     const text_list *texts = first && rule->first_texts.at ? &rule->first_texts : &rule->texts;
     push_bytes(s, texts->at[id].at, texts->at[id].bytes, out);
@@ -105,10 +106,8 @@ ott_status tokenizer_stream_finish(tokenizer_stream *s, str *out) {
     return str_finish(out);
 }
 
-/*
- * A run of byte-fallback tokens, ids[0] being one: all of it is UTF-8, or each byte becomes U+FFFD. Returns
- * how many ids it takes.
- */
+/* Decodes a run of byte-fallback tokens that begins at ids[0]. If the run is not UTF-8, each byte becomes
+   U+FFFD. Returns the number of ids. */
 static int64_t push_run(tokenizer_stream *s, const int32_t *ids, int64_t count, str *bytes, str *out) {
     const decode_rule *rule = &s->tokenizer->decode;
     int64_t i = 0;

@@ -1,10 +1,9 @@
-/*
- * tokenizer/decode_load: the decoder of a tokenizer.json. Its steps act on the token's text, then on runs
- * of byte tokens, then on the whole: the first kind is done here once for every token, the others are flags.
- */
+/* tokenizer/decode_load: loads the decoder of a tokenizer.json. Its steps apply to a token's text, then to
+   runs of byte tokens, then to the full text. Steps of the first kind are applied here, once per token; the
+   others become flags. */
 #include "tokenizer/internal.h"
 
-/* Steps in the order in which they may come. */
+/* Steps in their required order. */
 typedef enum decode_stage { STAGE_TOKEN, STAGE_BYTE_FALLBACK, STAGE_FUSE, STAGE_WHOLE } decode_stage;
 
 typedef enum token_change { CHANGE_TO_BYTES, CHANGE_REPLACE, CHANGE_STRIP } token_change;
@@ -12,12 +11,12 @@ typedef enum token_change { CHANGE_TO_BYTES, CHANGE_REPLACE, CHANGE_STRIP } toke
 typedef struct token_step {
     token_change change;
     pattern pattern;   /* replace */
-    text_view content; /* what to put there (not in the first token, if drop_first), or to take off */
+    text_view content; /* text to insert (not in the first token, if drop_first) or to strip */
     bool drop_first;
     int64_t start, stop;
 } token_step;
 
-/* The decoder while it is read. */
+/* State of loading the decoder. */
 typedef struct decode_draft {
     tokenizer *t;
     token_step steps[TOKENIZER_MAX_STEPS];
@@ -29,7 +28,7 @@ typedef struct decode_draft {
 static ott_status new_step(decode_draft *d, token_change change, token_step **out) {
     *out = NULL;
     if (d->stage != STAGE_TOKEN || d->t->decode.byte_level)
-        return status_fail(OTT_ERR_UNSUPPORTED, "is not supported behind ByteLevel, ByteFallback or Fuse");
+        return status_fail(OTT_ERR_UNSUPPORTED, "is not supported after ByteLevel, ByteFallback or Fuse");
     if (d->count == TOKENIZER_MAX_STEPS)
         return status_fail(OTT_ERR_UNSUPPORTED, "more than %d steps", TOKENIZER_MAX_STEPS);
     d->steps[d->count] = (token_step){.change = change};
@@ -44,7 +43,7 @@ static ott_status load_replace(decode_draft *d, const json_t *object) {
     return json_get_text(d->t->texts, object, "content", &step->content);
 }
 
-/* Behind Fuse it takes characters off the whole text. */
+/* After Fuse, Strip applies to the full text. */
 static ott_status load_strip(decode_draft *d, const json_t *object) {
     text_view content;
     int64_t start, stop;
@@ -53,7 +52,7 @@ static ott_status load_strip(decode_draft *d, const json_t *object) {
     TRY(json_member_integer(object, "start", JSON_NEEDED, 0, INT32_MAX, &start));
     TRY(json_member_integer(object, "stop", JSON_NEEDED, 0, INT32_MAX, &stop));
     if (d->stage == STAGE_FUSE) {
-        if (stop > 0) return status_fail(OTT_ERR_UNSUPPORTED, "stop > 0 behind Fuse is not supported");
+        if (stop > 0) return status_fail(OTT_ERR_UNSUPPORTED, "stop > 0 after Fuse is not supported");
         d->stage = STAGE_WHOLE;
         d->t->decode.strip = content;
         d->t->decode.strip_count = (int)start;
@@ -66,12 +65,13 @@ static ott_status load_strip(decode_draft *d, const json_t *object) {
     return OTT_OK;
 }
 
-/* The mark becomes a space; in the first token it goes, unless it was never put in front. */
+/* Replaces the mark with a space. In the first token the mark is removed, unless the pre-tokenizer never adds
+   it. */
 static ott_status load_metaspace(decode_draft *d, const json_t *object) {
     const char *scheme = json_string_value(json_object_get(object, "prepend_scheme"));
     bool add;
     token_step *step;
-    if (d->count > 0) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported behind another decoder");
+    if (d->count > 0) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported after another decoder");
     TRY(new_step(d, CHANGE_REPLACE, &step));
     TRY(json_member_bool(object, "add_prefix_space", true, &add));
     TRY(json_get_character(d->t->texts, object, "replacement", &step->pattern.literal));
@@ -88,7 +88,7 @@ static ott_status set_stage(decode_draft *d, decode_stage stage) {
 
 static ott_status load_byte_level(decode_draft *d) {
     token_step *step;
-    if (d->count > 0) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported behind another decoder");
+    if (d->count > 0) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported after another decoder");
     TRY(new_step(d, CHANGE_TO_BYTES, &step));
     d->bytes = vocab_byte_characters();
     d->t->decode.byte_level = true;
@@ -105,14 +105,14 @@ static ott_status load_step(tokenizer *t, const json_t *object, const char *type
     if (strcmp(type, "Fuse") == 0) return set_stage(d, STAGE_FUSE);
     if (strcmp(type, "ByteFallback") != 0)
         return status_fail(OTT_ERR_UNSUPPORTED, "this decoder is not supported");
-    if (d->t->decode.byte_level) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported behind ByteLevel");
+    if (d->t->decode.byte_level) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported after ByteLevel");
     d->t->decode.byte_fallback = true;
     return set_stage(d, STAGE_BYTE_FALLBACK);
 }
 
 /* ---- the texts ---- */
 
-/* At most start times `content` off the beginning, then at most stop times off the end. */
+/* Strips `content` at most start times from the beginning and at most stop times from the end. */
 static text_view strip_token(const token_step *step, text_view text) {
     for (int64_t i = 0; i < step->start && text_starts_with(text, step->content); i++) {
         text.at += step->content.bytes;
@@ -126,7 +126,7 @@ static text_view strip_token(const token_step *step, text_view text) {
     return text;
 }
 
-/* A text with a character that stands for no byte is taken as it is. */
+/* A text with a character that represents no byte is not converted. */
 static text_view to_bytes(const decode_draft *d, text_view text, str *room) {
     room->length = 0;
     str_append_bytes(room, text.at, text.bytes);
@@ -134,17 +134,17 @@ static text_view to_bytes(const decode_draft *d, text_view text, str *room) {
     return bytes < 0 ? text : (text_view){room->text, bytes};
 }
 
-/* What the decoder sees as a token: its name, an added one as it is looked for in the text. */
+/* Returns the decoder's input for a token: its name, or the content of an added token. */
 static ott_status seen_name(const tokenizer *t, tokenizer_scratch *s, int32_t id, text_view *name) {
     *name = t->names.at[id];
     if (!t->added_by_id[id] || !t->added_by_id[id]->normalized) return OTT_OK;
     return normalize_text(s, *name, name);
 }
 
-/* What the steps make of a token; `rooms` keep it. */
+/* Applies all steps to a token; `rooms` holds the text. */
 static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool first, str rooms[2],
                                text_view *text) {
-    int64_t limit = 1024 + 64 * text->bytes; /* steps that each make it longer would make it endless */
+    int64_t limit = 1024 + 64 * text->bytes; /* limits steps that repeatedly enlarge the text */
     for (int i = 0; i < d->count; i++) {
         const token_step *step = &d->steps[i];
         str *room = &rooms[i % 2];
@@ -167,7 +167,7 @@ static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool
     return OTT_OK;
 }
 
-/* The byte of "<0xNN>", or -1. */
+/* Returns the byte of "<0xNN>", or -1. */
 static int byte_of_name(text_view name) {
     static const char digits[] = "0123456789abcdef0123456789ABCDEF";
     if (name.bytes != 6 || memcmp(name.at, "<0x", 3) != 0 || name.at[5] != '>') return -1;
@@ -175,7 +175,7 @@ static int byte_of_name(text_view name) {
     return high && low ? (int)((high - digits) % 16 * 16 + (low - digits) % 16) : -1;
 }
 
-/* The texts are made twice: for their length, and to be kept. */
+/* Makes the texts twice: to measure, then to store them. */
 static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool first, str rooms[2],
                              text_list *out) {
     const tokenizer *t = d->t;

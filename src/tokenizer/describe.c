@@ -1,4 +1,4 @@
-/* tokenizer/describe: kinds of tokens, merges in their order, and which of two known forms a tokenizer has. */
+/* tokenizer/describe: lists kinds of tokens and merges, and recognizes two known tokenizer types. */
 #include "tokenizer/describe.h"
 #include "tokenizer/internal.h"
 #include <stdlib.h>
@@ -67,7 +67,7 @@ static bool composes(const normalize_step *step) {
     return step->kind == NORMALIZE_UNICODE && step->unicode == (UTF8PROC_STABLE | UTF8PROC_COMPOSE);
 }
 
-/* Expressions that match everywhere leave nothing beside their matches that could be removed. */
+/* If the expression matches everywhere, there is no text between matches that the step could remove. */
 static bool splits_by(const split_step *step, const char *regex) {
     bool keeps_all = step->behavior == (step->invert ? SPLIT_REMOVED : SPLIT_ISOLATED);
     return step->kind == SPLIT_PATTERN && keeps_all && step->pattern.source.at &&
@@ -84,14 +84,14 @@ bool tokenizer_is_byte_level(const tokenizer *t, const char *const *regex, bool 
     return step == t->split_count;
 }
 
-/* Normalizers: U+2581 is put in front, and for each space. */
+/* True for a normalizer that adds a leading U+2581 or replaces spaces with U+2581. */
 static bool marks_spaces(const normalize_step *step) {
     if (step->kind == NORMALIZE_PREPEND) return text_is(step->content, METASPACE);
     return step->kind == NORMALIZE_REPLACE && !step->pattern.code && text_is(step->pattern.literal, " ") &&
            text_is(step->content, METASPACE);
 }
 
-/* The pre-tokenizer that does the same, or that cuts before each U+2581. */
+/* True for the Metaspace pre-tokenizer, or one that splits before each U+2581. */
 static bool marks_words(const split_step *step) {
     if (step->kind == SPLIT_METASPACE) return text_is(step->replacement, METASPACE);
     return step->kind == SPLIT_PATTERN && step->behavior == SPLIT_MERGED_WITH_NEXT && !step->invert &&

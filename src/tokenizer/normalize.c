@@ -1,4 +1,5 @@
-/* tokenizer/normalize: the normalizers: Unicode forms, lower case, and changes of single texts. */
+/* tokenizer/normalize: the normalizers: Unicode normalization forms, lower case, strip, prepend and replace.
+   */
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 #include <utf8proc.h>
@@ -8,7 +9,8 @@
 static const struct {
     const char *name;
     int options;
-    unsigned char first_byte; /* texts of smaller bytes are in this form: NFC begins to matter at U+0300 */
+    /* texts with only smaller bytes are already normal: NFC changes nothing below U+0300 */
+    unsigned char first_byte;
 } forms[] = {
     {"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE, 0xcc},
     {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, 0x80},
@@ -32,7 +34,7 @@ static ott_status load_step(tokenizer *t, const json_t *object, const char *type
         return status_fail(OTT_ERR_UNSUPPORTED, "more than %d steps", TOKENIZER_MAX_STEPS);
     normalize_step *step = &t->normalize[t->normalize_count];
     *step = (normalize_step){0};
-    t->normalize_count++; /* at once, so that what fails half-made is freed */
+    t->normalize_count++; /* counted first, so that an incomplete step is freed on failure */
     if (set_form(step, type)) return OTT_OK;
     if (strcmp(type, "Lowercase") == 0) {
         step->kind = NORMALIZE_LOWERCASE;
@@ -62,8 +64,7 @@ ott_status normalize_load(tokenizer *t, const json_t *root) {
 
 /* ---- Unicode forms ---- */
 
-/* Marks behind a letter in the order of their classes, stable; utf8proc's own sort takes the square of their
- * number. */
+/* Sorts the marks after a letter by combining class, stable. utf8proc's own sort takes quadratic time. */
 static void order_marks(utf8proc_int32_t *c, utf8proc_int32_t *room, int64_t count) {
     int64_t starts[257] = {0};
     for (int64_t i = 0; i < count; i++) starts[utf8proc_get_property(c[i])->combining_class + 1]++;
@@ -80,7 +81,7 @@ static void order_all_marks(utf8proc_int32_t *c, int64_t count) {
     }
 }
 
-/* What utf8proc_decompose does, into the first half of the buffer; the second is room for the sort. */
+/* Like utf8proc_decompose, into the first half of the buffer. The second half is used for sorting. */
 static ott_status decompose(tokenizer_scratch *s, const normalize_step *step, text_view text,
                             int64_t *count) {
     const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)text.at;
@@ -111,7 +112,7 @@ static ott_status decompose(tokenizer_scratch *s, const normalize_step *step, te
     return OTT_OK;
 }
 
-/* One stretch that is normalized by itself, appended to `out`. */
+/* Normalizes one independent range of text and appends it to `out`. */
 static ott_status unicode_stretch(tokenizer_scratch *s, const normalize_step *step, text_view text,
                                   str *out) {
     int64_t count;
@@ -122,11 +123,9 @@ static ott_status unicode_stretch(tokenizer_scratch *s, const normalize_step *st
     return OTT_OK;
 }
 
-/*
- * Only stretches that can change are normalized: from the last ASCII character before a byte that matters to
- * the next one behind it. Nothing combines with an ASCII character on its right, so the stretches are
- * independent.
- */
+/* Normalizes only ranges that can change: from the last ASCII character before a significant byte to the next
+   ASCII character after it. No ASCII character combines with its predecessor, so the ranges are independent.
+   */
 static ott_status normalize_unicode(tokenizer_scratch *s, const normalize_step *step, text_view text,
                                     str *out) {
     const unsigned char *p = (const unsigned char *)text.at;
@@ -163,7 +162,8 @@ static void lowercase(text_view text, str *out) {
         utf8proc_int32_t c;
         at += utf8proc_iterate((const utf8proc_uint8_t *)text.at + at, text.bytes - at, &c);
         append_codepoint(out, c == 0x130 ? 'i' : utf8proc_tolower(c));
-        if (c == 0x130) append_codepoint(out, 0x307); /* the one letter whose lower case is two characters */
+        /* the only letter with a lower case of two characters */
+        if (c == 0x130) append_codepoint(out, 0x307);
     }
 }
 
@@ -195,7 +195,7 @@ ott_status normalize_replace(const pattern *p, matcher *m, text_view text, text_
     return str_finish(out);
 }
 
-/* *text becomes what the step makes of it, kept in `room` when it changes. */
+/* Applies a step to *text. `room` holds the new text if it changes. */
 static ott_status apply_step(tokenizer_scratch *s, const normalize_step *step, int64_t limit, str *room,
                              text_view *text) {
     if (step->kind == NORMALIZE_STRIP) {
@@ -221,13 +221,13 @@ static ott_status apply_step(tokenizer_scratch *s, const normalize_step *step, i
 }
 
 ott_status normalize_text(tokenizer_scratch *s, text_view text, text_view *out) {
-    /* Steps that each make a text longer would make it endless: 64 of them are allowed. */
+    /* Limits the text, because up to 64 steps may each enlarge it. */
     int64_t limit = (1 << 20) + 64 * text.bytes;
     int room = 0;
     *out = text;
     for (int i = 0; i < s->t->normalize_count; i++) {
         TRY(apply_step(s, &s->t->normalize[i], limit, &s->normalized[room], out));
-        if (out->at == s->normalized[room].text) room = 1 - room; /* the text lies there now */
+        if (out->at == s->normalized[room].text) room = 1 - room; /* the text is now in this buffer */
     }
     return OTT_OK;
 }

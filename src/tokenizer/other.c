@@ -1,13 +1,12 @@
-/*
- * tokenizer/other: tokenizers in other files than tokenizer.json. They are not read, but known: by what
- * they are, and how they become one.
- */
+/* tokenizer/other: recognizes tokenizer files other than tokenizer.json, which are not supported, and reports
+   how to convert them. */
 #include "base/file.h"
 #include "tokenizer/internal.h"
 #include <limits.h>
 #include <stdio.h>
 
-/* In the folder of a model; transformers knows its kind by config.json and tokenizer_config.json. */
+/* Recognizes the tokenizer by files in the model's folder, and by config.json and tokenizer_config.json like
+   transformers. */
 #define CONVERSION                                                                                           \
     "tokenizer.json is; in the model's folder, python3 -c \"from transformers import AutoTokenizer as T; "   \
     "T.from_pretrained('.').save_pretrained('.')\" writes it"
@@ -16,12 +15,12 @@
 
 enum { HEAD_BYTES = 512 };
 
-/* The first pieces of a ModelProto: field 1, and in it the text, field 1 too. */
+/* Recognizes SentencePiece's ModelProto by its first pieces: field 1, containing the text as field 1. */
 static bool is_sentencepiece(const char *head, int64_t bytes) {
     return bytes > 4 && head[0] == 0x0a && head[2] == 0x0a && head[3] + 2 <= head[1] && head[1] > 0;
 }
 
-/* A line of a tiktoken vocabulary: the bytes of a token in base64, and its rank. */
+/* Recognizes a line of a tiktoken vocabulary: a token's bytes in base64, and its rank. */
 static bool is_tiktoken(const char *head, int64_t bytes) {
     static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
     int64_t at = 0, space;
@@ -32,7 +31,7 @@ static bool is_tiktoken(const char *head, int64_t bytes) {
     return at > space + 1 && (at == bytes || head[at] == '\n' || head[at] == '\r');
 }
 
-/* NULL: none that is known. */
+/* Returns the kind of tokenizer; NULL: unknown. */
 static const char *kind_of(const char *path) {
     char head[HEAD_BYTES + 1] = "";
     file_reader r;

@@ -1,7 +1,5 @@
-/*
- * tokenizer/regex: the regular expressions of a tokenizer, over PCRE2. They are written for Oniguruma with
- * Ruby's syntax. What the two read differently is rewritten (\s, \w) or refused, never left to chance.
- */
+/* tokenizer/regex: runs a tokenizer's regular expressions with PCRE2. They are written in Oniguruma's Ruby
+   syntax. Syntax that PCRE2 interprets differently is translated (\s, \w) or refused. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/internal.h"
 #include <ctype.h>
@@ -10,8 +8,8 @@
 
 /* ---- from Oniguruma's meaning to PCRE2's ---- */
 
-/* PCRE2's \s with Unicode has U+180E too. Its \w has no marks, but every number; Oniguruma's has letters in
- * circles and squares, and of the numbers that are no digits only those of Latin-1. */
+/* PCRE2's Unicode \s also contains U+180E. PCRE2's \w has no marks, but all numbers. Oniguruma's \w has
+   circled and squared letters, and of the numbers that are not digits only those in Latin-1. */
 #define SPACES "\\p{Z}\\t-\\r\\x{85}"
 #define WORDS  COMMON_WORDS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
@@ -51,7 +49,7 @@ static ott_status translate_escape(translation *t) {
     case 'S': return translate_set(t, SPACES, true);
     case 'w': return translate_set(t, WORDS, false);
     case 'W': return translate_set(t, WORDS, true);
-    case 'b': /* in brackets, a backspace in both */
+    case 'b': /* in brackets, a backspace in both syntaxes */
         if (t->in_class) break;
         /* fall through */
     case 'B': return refuse(t, "word boundaries are not supported");
@@ -72,7 +70,7 @@ static ott_status translate_escape(translation *t) {
 
 static ott_status translate_in_class(translation *t) {
     char c = peek(t, 0);
-    /* Sets in sets, and [:punct:], which has symbols in Oniguruma. */
+    /* Refuses nested sets, and [:punct:], which contains symbols in Oniguruma. */
     if (c == '[') return refuse(t, "brackets inside brackets are not supported");
     if (c == '&' && peek(t, 1) == '&') return refuse(t, "&& inside brackets is not supported");
     if (c == ']') t->in_class = false;
@@ -80,14 +78,15 @@ static ott_status translate_in_class(translation *t) {
     return OTT_OK;
 }
 
-/* A ']' right behind the opening is a member, in both. */
+/* A ']' directly after the opening bracket is a member, in both syntaxes. */
 static void open_class(translation *t) {
     t->in_class = true;
     copy_bytes(t, peek(t, 1) == '^' ? 2 : 1);
     if (peek(t, 0) == ']') copy_bytes(t, 1);
 }
 
-/* "(?m" is Ruby's dot-matches-newline, "(?s" and "(?x" would need a closer look, "(*" is PCRE2's own. */
+/* "(?m" is Ruby's dot-matches-newline. "(?s" and "(?x" may differ and are refused. "(*" exists only in PCRE2.
+   */
 static ott_status translate_group(translation *t) {
     if (peek(t, 1) == '*') return refuse(t, "(* is not supported");
     if (peek(t, 1) == '?' && (isalpha((unsigned char)peek(t, 2)) || peek(t, 2) == '-'))
@@ -107,7 +106,7 @@ static ott_status translate_next(translation *t) {
         open_class(t);
         return OTT_OK;
     }
-    /* Possessive in PCRE2; in Ruby a repetition of the repetition. */
+    /* Possessive in PCRE2; a repeated repetition in Ruby. */
     if (c == '}' && peek(t, 1) == '+') return refuse(t, "{n,m}+ is not supported");
     copy_bytes(t, 1);
     return OTT_OK;
@@ -139,7 +138,7 @@ static ott_status compile(pcre2_general_context *memory, text_view regex, const 
     pcre2_compile_context *context = pcre2_compile_context_create(memory);
     if (!context) return OTT_ERR_MEMORY;
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    /* Ruby's ^ and $ are those of lines. \C could split a character. */
+    /* Ruby's ^ and $ match at lines. \C could split a character. */
     *out = pcre2_compile((PCRE2_SPTR)text->text, (PCRE2_SIZE)text->length,
                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | options, &error,
                          &at, context);
@@ -150,7 +149,8 @@ static ott_status compile(pcre2_general_context *memory, text_view regex, const 
         return status_fail(OTT_ERR_UNSUPPORTED, "the regular expression '%s' is not understood: %s",
                            str_show(regex.at).text, (const char *)message);
     }
-    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* without it, the interpreter: slower, the same */
+    /* without JIT, the slower interpreter gives the same matches */
+    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE);
     return OTT_OK;
 }
 
@@ -176,14 +176,12 @@ void regex_free(pattern *p) {
 
 /* ---- matching ---- */
 
-enum { STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20 }; /* bytes of the compiled matcher's own stack */
+enum { STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20 }; /* bytes of the JIT stack */
 
-/*
- * No pattern and text may run without end, and only a walk through the pattern's items with a callout before
- * each counts what it does; that is slow. So a search is first tried without counting, from a few places,
- * with a few steps of backtracking from each, which is what the patterns of tokenizers need. Where that is
- * not enough it is counted, against the budget of the text; of the others one in SAMPLE is, in place of all.
- */
+/* Limits the time of any pattern on any text. Only PCRE2's interpreter with a callout before each item counts
+   the work, and that is slow. So a search first runs uncounted, from a few positions with a few backtracking
+   steps each; this is enough for tokenizers' patterns. If it is not, the search is counted against the text's
+   budget. Of the other searches, one in SAMPLE is counted and represents SAMPLE searches. */
 enum { FREE_STEPS = 64, FREE_PLACES = 64, SAMPLE = 64, BUDGET_PER_BYTE = 1024, BUDGET_OF_ANY = 1000000 };
 
 ott_status regex_matcher_open(mem *account, matcher *out) {
@@ -203,7 +201,7 @@ ott_status regex_matcher_open(mem *account, matcher *out) {
 
 void regex_matcher_begin(matcher *m, int64_t bytes) {
     m->budget = m->left = BUDGET_OF_ANY + BUDGET_PER_BYTE * bytes;
-    m->searches = 0; /* which ones are counted is a matter of the text alone */
+    m->searches = 0; /* the choice depends only on the text, so results are reproducible */
 }
 
 void regex_matcher_close(matcher *m) {
@@ -238,10 +236,10 @@ static int run_code(const regex_walk *w, const pcre2_code *code) {
                        PCRE2_NO_UTF_CHECK, w->matcher->data, w->matcher->context);
 }
 
-/* A search that is being counted: each item costs 1, and 1 for each byte between it and the one before. */
+/* State of a counted search. Each item costs 1, plus 1 for each byte since the previous item. */
 typedef struct search_count {
     matcher *matcher;
-    int64_t times; /* searches it stands for */
+    int64_t times; /* number of searches that it represents */
     int64_t at;
 } search_count;
 
@@ -286,7 +284,7 @@ static ott_status find_regex(regex_walk *w) {
     return OTT_OK;
 }
 
-/* A known pattern, where plain code can tell the match. */
+/* Uses plain code if it can find the match of a known pattern. */
 static bool find_ascii(regex_walk *w) {
     if (!w->pattern->ascii || w->from == w->text.bytes) return false;
     int64_t end = ascii_match(w->pattern->ascii, w->text, w->from);
@@ -322,7 +320,8 @@ ott_status regex_walk_next(regex_walk *w) {
         if (w->begin < 0) return OTT_OK;
         w->from = w->end;
         if (w->begin != w->end || w->end != w->last_end) break;
-        /* An empty match where the last one ended is none: search one character further. */
+        /* An empty match at the end of the last match is skipped: the search continues one character further.
+           */
         w->from += w->from < w->text.bytes ? text_character_bytes((unsigned char)w->text.at[w->from]) : 1;
     }
     w->last_end = w->end;

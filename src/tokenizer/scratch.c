@@ -1,4 +1,4 @@
-/* tokenizer/scratch: what encoding writes into, one for each thread. */
+/* tokenizer/scratch: the work memory of encoding, one per thread. */
 #include "tokenizer/internal.h"
 
 ott_status tokenizer_scratch_open(mem *account, const tokenizer *t, tokenizer_scratch **out) {

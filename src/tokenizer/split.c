@@ -1,14 +1,12 @@
-/*
- * tokenizer/split: the pre-tokenizers. Each is one of three kinds of steps: cut at the matches of a
- * pattern, put a space in front, mark spaces with a character of their own. A text goes through the steps
- * depth first, so pieces reach the model one by one and are never collected.
- */
+/* tokenizer/split: the pre-tokenizers. There are three kinds of steps: split at the matches of a pattern, add
+   a leading space, replace spaces with a mark (Metaspace). Each piece passes all steps before the next piece
+   (depth first), so pieces are never collected. */
 #include "tokenizer/describe.h"
 #include "tokenizer/internal.h"
 
 /* ---- loading ---- */
 
-/* \w+|[^\w\s]+ of a Rust regex, where the joiners are word characters too. */
+/* \w+|[^\w\s]+ of Rust's regex, where joiners are word characters too. */
 #define RUST_WORDS COMMON_WORDS "\\x{200c}\\x{200d}"
 static const char words[] = "[" RUST_WORDS "]+|[^" RUST_WORDS "\\s]+";
 static const char punctuation[] = "[!-/:-@\\[-`{-~\\p{P}]";
@@ -63,7 +61,7 @@ static ott_status load_byte_level(tokenizer *t, const json_t *object) {
     TRY(json_member_bool(object, "use_regex", true, &regex));
     if (space) TRY(new_step(t, (split_step){.kind = SPLIT_ADD_SPACE}, &step));
     if (regex) TRY(add_regex(t, TOKENIZER_GPT2, SPLIT_ISOLATED, false));
-    t->model.byte_level = true; /* pieces are handed on as bytes; the model's texts are turned into bytes */
+    t->model.byte_level = true; /* pieces are bytes; the vocabulary's texts are converted to bytes */
     return OTT_OK;
 }
 
@@ -116,9 +114,9 @@ static ott_status load_digits(tokenizer *t, const json_t *object) {
 
 static ott_status load_step(tokenizer *t, const json_t *object, const char *type, void *unused) {
     (void)unused;
-    /* Hugging Face's later steps would see bytes written as characters. */
+    /* In Hugging Face, later steps would receive bytes written as characters. */
     if (t->model.byte_level)
-        return status_fail(OTT_ERR_UNSUPPORTED, "a pre-tokenizer behind ByteLevel is not supported");
+        return status_fail(OTT_ERR_UNSUPPORTED, "a pre-tokenizer after ByteLevel is not supported");
     if (strcmp(type, "Split") == 0) return load_split(t, object);
     if (strcmp(type, "ByteLevel") == 0) return load_byte_level(t, object);
     if (strcmp(type, "Metaspace") == 0) return load_metaspace(t, object);
@@ -136,15 +134,15 @@ ott_status split_load(tokenizer *t, const json_t *root) {
 
 /* ---- cutting ---- */
 
-/* A text that is being cut: its parts, matches and what lies between, arrive from left to right. */
+/* State of splitting a text. Its parts (matches and the text between them) arrive from left to right. */
 typedef struct cutter {
     encode_run *run;
     int step;
     const split_step *how;
     text_view text;
     bool at_start;
-    bool held, previous; /* a part waits; whether the part before was a match */
-    int64_t begin, end;  /* the part that waits */
+    bool held, previous; /* a part is held; the previous part was a match */
+    int64_t begin, end;  /* the held part */
 } cutter;
 
 static ott_status hand_on(cutter *c, int64_t begin, int64_t end) {
@@ -153,7 +151,7 @@ static ott_status hand_on(cutter *c, int64_t begin, int64_t end) {
                      c->at_start && begin == 0);
 }
 
-/* The part that waits goes on, and this one waits instead. */
+/* Passes the held part to the next step, and holds this one. */
 static ott_status hold_piece(cutter *c, int64_t begin, int64_t end) {
     if (c->held) TRY(hand_on(c, c->begin, c->end));
     c->held = true;
@@ -216,8 +214,8 @@ static ott_status run_add_space(encode_run *run, int step, text_view text, bool 
     return split_run(run, step + 1, (text_view){room->text, room->length}, at_start);
 }
 
-/* Every space becomes the mark, one character. What is written is never a decision, only how far it counts.
- */
+/* Replaces every space with the mark, one character. Always writes four bytes, then advances by the
+   character's size, to avoid branches. */
 static void mark_spaces(text_view text, text_view mark, str *out) {
     enum { PART = 1024 };
     char part[4 * PART + 4], four[4] = {0};
@@ -235,8 +233,8 @@ static void mark_spaces(text_view text, text_view mark, str *out) {
     }
 }
 
-/* Where what begins at `at` may end. Words that are encoded alone need not be collected: a stretch of them
- * stays in the cache. A word begins with the space behind another character. */
+/* Returns a possible end of a range that begins at `at`. Words that are encoded separately can be processed
+   in ranges small enough for the cache. A word begins with a space after another character. */
 static int64_t stretch_end(const encode_run *run, int step, text_view text, int64_t at) {
     enum { STRETCH = 1 << 15 };
     const tokenizer *t = run->t;

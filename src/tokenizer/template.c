@@ -1,7 +1,5 @@
-/*
- * tokenizer/template: the tokens around a text: what the post-processor adds, and which ids begin and end
- * a text according to the files beside tokenizer.json.
- */
+/* tokenizer/template: loads the tokens that the post-processor adds to a text, and the BOS, EOS and stop ids
+   from the other files in the folder. */
 #include "base/file.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>
@@ -19,7 +17,7 @@ static ott_status append_id(const tokenizer *t, int64_t id, int32_t *ids, int *c
     return OTT_OK;
 }
 
-/* The ids of {"SpecialToken": {"id": name}}: special_tokens[name].ids. They go before the text, or behind. */
+/* Appends the ids of {"SpecialToken": {"id": name}}, special_tokens[name].ids, to the prefix or suffix. */
 static ott_status append_special(tokenizer *t, const json_t *object, const json_t *piece, bool behind) {
     const char *name = json_string_value(json_object_get(piece, "id"));
     if (!name) return status_fail(OTT_ERR_FORMAT, "a SpecialToken has no id");
@@ -71,7 +69,7 @@ ott_status template_load(tokenizer *t, const json_t *root) {
 
 /* ---- the files beside ---- */
 
-/* "<s>" or {"content": "<s>"}; -1 when it is neither or no token. */
+/* Returns the id of "<s>" or {"content": "<s>"}; -1 if it is neither or has no token. */
 static int32_t named_token(const tokenizer *t, const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     const char *text = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
@@ -92,7 +90,7 @@ static void add_stop(tokenizer *t, const json_t *id) {
     t->stops[t->stop_count++] = (int32_t)json_integer_value(id);
 }
 
-/* eos_token_id is an id or a list of them. */
+/* eos_token_id is an id or a list of ids. */
 static void read_generation(tokenizer *t, const json_t *object) {
     const json_t *bos = json_object_get(object, "bos_token_id"),
                  *eos = json_object_get(object, "eos_token_id");
@@ -102,10 +100,8 @@ static void read_generation(tokenizer *t, const json_t *object) {
     if (t->eos < 0 && t->stop_count > 0) t->eos = t->stops[0];
 }
 
-/*
- * add_bos_token and add_eos_token, where stated, decide over the post-processor, as in transformers (which
- * needs it: some files keep the BOS out of tokenizer.json).
- */
+/* add_bos_token and add_eos_token, if present, override the post-processor, as in transformers. Some
+   tokenizer.json files lack the BOS. */
 static ott_status read_additions(tokenizer *t, const json_t *config) {
     const json_t *bos = json_object_get(config, "add_bos_token"),
                  *eos = json_object_get(config, "add_eos_token");
@@ -152,7 +148,7 @@ ott_status template_load_neighbours(tokenizer *t) {
     json_t *config = NULL, *map = NULL, *generation = NULL;
     ott_status status;
     t->bos = t->eos = -1;
-    /* transformers writes a model_max_length of 1e30 in digits, too large for an integer. */
+    /* transformers writes model_max_length 1e30 in digits, too large for an integer. */
     TRY_OUT(read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
     TRY_OUT(read_neighbour(t, "special_tokens_map.json", 0, &map));
     TRY_OUT(read_neighbour(t, "generation_config.json", 0, &generation));

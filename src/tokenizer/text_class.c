@@ -1,4 +1,4 @@
-/* tokenizer/text_class: white space and word characters as the Rust engine counts them. */
+/* tokenizer/text_class: white space and word characters as in Rust's regex. */
 #include "tokenizer/text.h"
 #include <utf8proc.h>
 
@@ -8,7 +8,7 @@ static bool is_space(int32_t c) {
            c == 0x3000;
 }
 
-/* Letters, marks, decimal digits, connectors, the joiners, and letters in circles and squares. */
+/* Letters, marks, decimal digits, connectors, joiners, and circled and squared letters. */
 static bool is_word(int32_t c) {
     switch (utf8proc_category(c)) {
     case UTF8PROC_CATEGORY_LU:
@@ -28,7 +28,7 @@ static bool is_word(int32_t c) {
            (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
 }
 
-/* Bytes of the first character; 0 for an empty text. */
+/* Returns the bytes of the first character; 0 for an empty text. */
 static int64_t first_character(text_view text, int32_t *c) {
     if (text.bytes == 0) return 0;
     return utf8proc_iterate((const utf8proc_uint8_t *)text.at, text.bytes, c);

@@ -35,7 +35,7 @@ ott_status text_index_open(mem *account, const text_list *list, int64_t capacity
     return OTT_OK;
 }
 
-/* The slot of a text, or the free one where it would go. */
+/* Returns the slot of a text, or the free slot for it. */
 static int32_t *index_slot(const text_index *index, const char *text, int64_t bytes) {
     for (uint64_t i = text_hash(text, bytes);; i++) {
         int32_t *slot = &index->slots[i & index->mask];

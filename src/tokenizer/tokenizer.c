@@ -1,4 +1,4 @@
-/* tokenizer/tokenizer: opening, and the way of a text through a tokenizer's parts. */
+/* tokenizer/tokenizer: opens a tokenizer, and passes a text through its parts. */
 #include "tokenizer/tokenizer.h"
 #include "base/file.h"
 #include "tokenizer/internal.h"
@@ -7,7 +7,7 @@
 /* ---- opening ---- */
 
 static ott_status load_parts(tokenizer *t, const json_t *root) {
-    TRY(split_load(t, root)); /* first: it tells whether the model's texts are bytes */
+    TRY(split_load(t, root)); /* first: determines if the model is byte-level */
     TRY(normalize_load(t, root));
     TRY(vocab_load(t, root));
     TRY(added_load(t, root));
@@ -76,8 +76,8 @@ static ott_status encode_raw(encode_run *run, text_view text, bool at_start) {
                       NULL);
 }
 
-/* Ids of the text up to a cut: the ids up to the last added token before it, plus the ids of the rest, encoded separately. The
-   part finds the same added tokens as the whole text. */
+/* Counts the ids of a prefix: the ids up to its last added token, plus the ids of the rest, encoded
+   separately. The rest contains the same added tokens as in the full text. */
 static ott_status encode_again(encode_run *run, added_part part, int64_t *out) {
     tokenizer_ids ids = {.account = run->ids->account};
     encode_run again = {.t = run->t, .s = run->s, .ids = &ids, .match_special = run->match_special};
@@ -134,7 +134,7 @@ static ott_status encode_whole(encode_run *run, text_view text, bool around) {
     tokenizer_ids *ids = run->ids;
     TRY(check_text(text.at, text.bytes));
     regex_matcher_begin(&run->s->matcher, text.bytes);
-    TRY(tokenizer_ids_reserve(ids, text.bytes / 3)); /* as many as most texts need */
+    TRY(tokenizer_ids_reserve(ids, text.bytes / 3)); /* enough for most texts */
     if (around) TRY(append_all(ids, t->prefix, t->prefix_count));
     if (text.bytes > 0)
         TRY(added_walk(run, &t->raw_tree, (added_part){text, 0}, true, encode_raw,

@@ -1,4 +1,4 @@
-/* tokenizer/tokens: what a tokenizer knows of its tokens, and lists of ids. */
+/* tokenizer/tokens: properties of tokens, and lists of ids. */
 #include "tokenizer/internal.h"
 
 /* ---- its tokens ---- */

@@ -1,12 +1,12 @@
-/* tokenizer/vocab: the model of a tokenizer.json: names of the tokens, merges, what pieces are made of. */
+/* tokenizer/vocab: loads the model of a tokenizer.json: names of tokens, merges, and the bytes of pieces. */
 #define _GNU_SOURCE /* memmem */
 #include "tokenizer/describe.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Tables go by id, so ids are dense but for some room: a small file with a large id would only cost memory.
- */
+/* Tables are indexed by id, so ids must be nearly dense. Otherwise a small file with a large id would waste
+   memory. */
 enum { IDS_PER_TOKEN = 4, IDS_OF_ANY = 1 << 16 };
 static const char metaspace[] = METASPACE;
 
@@ -14,7 +14,7 @@ static const char metaspace[] = METASPACE;
 
 typedef struct extent {
     int64_t tokens, largest, bytes;
-    const char *name; /* of the token with the largest id */
+    const char *name; /* name of the token with the largest id */
 } extent;
 
 static ott_status measure_id(const json_t *id, const char *name, extent *e) {
@@ -76,7 +76,7 @@ static ott_status load_names(tokenizer *t, const json_t *vocab, const extent *e)
 
 /* ---- bytes as characters, as GPT-2 writes them ---- */
 
-/* Bytes that print stand for themselves, the others for the characters from U+0100 on, in order. */
+/* Printable bytes represent themselves, the others map to characters from U+0100 on, in order. */
 static bool prints(int byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte != 0xad);
 }
@@ -108,7 +108,7 @@ int64_t vocab_read_bytes(const byte_characters *all, text_view text, char *out) 
     int64_t count = 0;
     for (int64_t i = 0; i < text.bytes; i++) {
         int c = (unsigned char)text.at[i];
-        if (c >= 0xc6) return -1; /* leads to U+0180 and above */
+        if (c >= 0xc6) return -1; /* first byte of U+0180 and above */
         if (c >= 0x80) c = (c & 0x1f) << 6 | (text.at[++i] & 0x3f);
         if (all->byte[c] < 0) return -1;
         out[count++] = (char)all->byte[c];
@@ -116,7 +116,7 @@ int64_t vocab_read_bytes(const byte_characters *all, text_view text, char *out) 
     return count;
 }
 
-/* The bytes that each name stands for; no text where it stands for none. */
+/* Converts each name to bytes; no text if the name represents none. */
 static ott_status load_piece_bytes(tokenizer *t) {
     byte_characters all = vocab_byte_characters();
     text_list *list = &t->piece_bytes;
@@ -127,14 +127,14 @@ static ott_status load_piece_bytes(tokenizer *t) {
         int64_t bytes = vocab_read_bytes(&all, t->names.at[id], to);
         if (bytes < 0) continue;
         list->at[id] = (text_view){to, bytes};
-        list->used += bytes + 1; /* what lies behind is zero */
+        list->used += bytes + 1; /* the rest stays zero */
     }
     return OTT_OK;
 }
 
 /* ---- merges ---- */
 
-/* The slot of a pair, or the free one where it would go. */
+/* Returns the slot of a pair, or the free slot for it. */
 static merge_slot *merge_at(const bpe_model *m, uint32_t left, uint32_t right) {
     for (uint64_t i = bpe_merge_hash(left, right);; i++) {
         merge_slot *slot = &m->merges[i & m->merge_mask];
@@ -142,7 +142,7 @@ static merge_slot *merge_at(const bpe_model *m, uint32_t left, uint32_t right) {
     }
 }
 
-/* "a b", or ["a", "b"]. */
+/* Reads a merge: "a b", or ["a", "b"]. */
 static bool read_pair(const json_t *merge, text_view *left, text_view *right) {
     if (json_is_string(merge)) {
         const char *text = json_string_value(merge), *space = strchr(text, ' ');
@@ -168,7 +168,7 @@ static ott_status find_part(const tokenizer *t, text_view text, const char *what
                        text.bytes > 80 ? 80 : (int)text.bytes, text.at, merge);
 }
 
-/* Whether the text has a U+2581 behind another character. */
+/* True if the text has a U+2581 after another character. */
 static bool joins_words(text_view text) {
     const int bytes = sizeof metaspace - 1;
     int64_t run = 0;
@@ -176,7 +176,7 @@ static bool joins_words(text_view text) {
     return memmem(text.at + run, (size_t)(text.bytes - run), metaspace, (size_t)bytes) != NULL;
 }
 
-/* A merge of tokens that stand for bytes is none of characters: then only U+2581 says where to cut. */
+/* Records which characters this merge joins. If a token represents a byte, splits only at U+2581. */
 static void note_joined(bpe_model *m, text_view left, text_view right, uint32_t a, uint32_t b) {
     unsigned char last = (unsigned char)left.at[left.bytes - 1], first = (unsigned char)right.at[0];
     if ((last | first) < 0x80) m->no_merge[last][first] = false;
@@ -198,10 +198,10 @@ static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str
     TRY(str_finish(joined));
     text_view whole = {joined->text, joined->length};
     TRY(find_part(t, whole, "the result", rank, &id));
-    /* An empty part would make a merge that never ends. */
+    /* An empty part would merge forever. */
     if (left.bytes == 0 || right.bytes == 0)
         return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu has an empty part", rank);
-    *merge_at(&t->model, a, b) = (merge_slot){a, b, (int32_t)rank, (int32_t)id}; /* a later one wins */
+    *merge_at(&t->model, a, b) = (merge_slot){a, b, (int32_t)rank, (int32_t)id}; /* a later merge wins */
     if (t->model.splits_words && joins_words(whole)) t->model.splits_words = false;
     if (t->model.splits_words) note_joined(&t->model, left, right, a, b);
     return OTT_OK;
@@ -227,7 +227,7 @@ static ott_status load_merges(tokenizer *t, const json_t *merges) {
 
 /* ---- the model ---- */
 
-/* Between two characters that are both no tokens an unknown one may wait for a known one to be written. */
+/* Does not split between two characters without tokens: unknown characters may be fused. */
 static void keep_unknown(tokenizer *t) {
     bpe_model *m = &t->model;
     for (int a = 0; a < 128; a++)
@@ -235,7 +235,7 @@ static void keep_unknown(tokenizer *t) {
             if (m->ascii[a] < 0 && m->ascii[b] < 0) m->no_merge[a][b] = false;
 }
 
-/* Byte-level: what a token's name stands for. Else the name itself. */
+/* Byte-level: the bytes of a token's name. Otherwise the name. */
 static ott_status load_pieces(tokenizer *t, int64_t tokens) {
     const text_list *pieces = &t->names;
     if (t->model.byte_level) {
@@ -300,7 +300,8 @@ ott_status vocab_load(tokenizer *t, const json_t *root) {
     TRY(load_names(t, vocab, &e));
     load_byte_ids(t);
     t->model.unk = unk ? text_index_find(&t->by_name, unk, (int64_t)strlen(unk)) : -1;
-    /* Cutting must change nothing: U+2581 is a token, so that no unknown characters are fused across it. */
+    /* Splitting must not change ids: U+2581 must be a token, so that no unknown characters are fused across
+       it. */
     t->model.splits_words = !t->model.byte_level && !t->model.ignore_merges &&
                             text_index_find(&t->by_name, metaspace, sizeof metaspace - 1) >= 0;
     memset(t->model.no_merge, t->model.splits_words, sizeof t->model.no_merge);

@@ -150,7 +150,7 @@ static void names_what_is_not_supported(void **state) {
          "UnicodeScripts: this pre-tokenizer is not supported"},
         {"pre_tokenizer",
          "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, {\"type\": \"Digits\"}]}",
-         "pre_tokenizer: Digits: a pre-tokenizer behind ByteLevel is not supported"},
+         "pre_tokenizer: Digits: a pre-tokenizer after ByteLevel is not supported"},
         {"pre_tokenizer", "{\"type\": \"Split\", \"behavior\": \"Sideways\"}",
          "behavior 'Sideways' is not supported"},
         {"decoder", "{\"type\": \"WordPiece\"}", "decoder: WordPiece: this decoder is not supported"},
@@ -159,11 +159,11 @@ static void names_what_is_not_supported(void **state) {
          "decoder: ByteFallback: is not supported at this place"},
         {"decoder",
          "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteLevel\"}, {\"type\": \"ByteLevel\"}]}",
-         "decoder: ByteLevel: is not supported behind another decoder"},
+         "decoder: ByteLevel: is not supported after another decoder"},
         {"decoder",
          "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"},"
          " {\"type\": \"Strip\", \"content\": \" \", \"start\": 0, \"stop\": 1}]}",
-         "decoder: Strip: stop > 0 behind Fuse"},
+         "decoder: Strip: stop > 0 after Fuse"},
         {"post_processor", "{\"type\": \"BertProcessing\"}",
          "BertProcessing: this post-processor is not supported"},
     };
