@@ -1,7 +1,7 @@
 /*
- * Copies, staging memory and events and graphs of the CUDA device, and memory of the host that it works in, made for the thread sanitizer: a
- * program that touches a buffer while the stream may still be at it races, and one that waits does not. Ends with 1 when bytes
- * are others than they should be.
+ * Copies, staging memory, events, graphs and mapped host memory of the CUDA device, for the thread sanitizer.
+ * A program that touches a buffer while the stream may still use it has a race; one that waits has none.
+ * Exits with 1 if bytes are wrong.
  */
 #include "backend/open.h"
 #include "tensor/exec.h"
@@ -28,7 +28,7 @@ static ott_status memory_comes_cleared(void) {
     return expect_bytes(back, 0, "new memory");
 }
 
-/* The source is used again as soon as the call is back. */
+/* The source may be reused when the call returns. */
 static ott_status copy_in_is_over_when_it_returns(void) {
     memset(staging, 1, BYTES);
     TRY(device_copy_in(gpu, there, staging, BYTES));
@@ -43,7 +43,7 @@ static ott_status copy_out_is_over_when_it_returns(void) {
     return expect_bytes(back, 0, "a copy from the GPU");
 }
 
-/* An event says when staging memory may be filled again. */
+/* After the event, staging memory may be refilled. */
 static ott_status staging_is_free_after_its_event(void) {
     device_event *taken;
     TRY(device_event_open(gpu, &taken));
@@ -65,7 +65,7 @@ static ott_status expect(bool good, const char *what) {
     return good ? OTT_OK : status_fail(OTT_ERR_INTERNAL, "%s", what);
 }
 
-/* mapped += there, as fp32. */
+/* Adds device memory to `mapped`, as fp32. */
 static ott_status add_there(void *mapped) {
     exec cx = {.device = gpu};
     const tensor sum = tensor_vector(mapped, OTT_F32, BYTES / 4),
@@ -73,7 +73,7 @@ static ott_status add_there(void *mapped) {
     return op_add(&cx, &(add_args){.x = &sum, .delta = &more, .y = &sum});
 }
 
-/* Copies and kernels reach it, a copy that is said to be within the GPU does not; it takes none of the GPU's memory. */
+/* Copies and kernels can access mapped memory; a copy within the GPU cannot. It uses no GPU memory. */
 static ott_status mapped_memory_is_worked_in(void) {
     void *mapped;
     int64_t taken = device_taken(gpu).now;
@@ -102,7 +102,7 @@ static ott_status mapped_memory_is_worked_in(void) {
     return OTT_OK;
 }
 
-/* A graph reads staging memory when it runs, and does all that was recorded each time. */
+/* A graph reads staging memory when it runs, and repeats all recorded work each time. */
 static ott_status a_graph_does_it_again(void) {
     device_graph *g;
     TRY(device_capture_begin(gpu));

@@ -1,10 +1,10 @@
 /*
- * tests/cuda/cublaslt: the calls of cuBLASLt that our programs make, on the CPU, so that layouts, scales and pointers can
- * be checked without a GPU. It refuses what the documentation of cuBLAS 13 names as unsupported on sm_90: FP8 operands whose
- * contraction is not contiguous, E5M2 with E5M2, sizes and pointers not aligned to 16 bytes, block scales with fast
- * accumulation, C unlike D in place. Where a GPU's order of summation is its own, the stand-in takes that of
- * fp8/reference.h (products of scales for whole lines, first our A's then our B's for blocks), so that what the CPU backend
- * computes has the same bits.
+ * tests/cuda/cublaslt: a CPU stand-in for the cuBLASLt functions that our programs use, to check layouts,
+ * scales and pointers without a GPU. It refuses what cuBLAS 13 documents as unsupported on sm_90: FP8
+ * operands with non-contiguous contraction, E5M2 times E5M2, sizes and pointers not aligned to 16 bytes,
+ * block scales with fast accumulation, and in-place C with another layout than D. It sums in the order of
+ * fp8/reference.h (lines: product of the scales; blocks: first our A's scale, then our B's), so its bits
+ * match the CPU backend.
  */
 #include "cudart.h"
 #include "fp8/cast.h"
@@ -28,9 +28,9 @@ typedef struct layout {
     int64_t rows, columns, ld;
 } layout;
 
-/* What a plan was promised, and goes with its algorithm: how addresses are aligned, and whether the contraction may be split. */
+/* Guarantees of a plan, kept with its algorithm: alignment of addresses, and allowed reduction schemes. */
 typedef struct promise {
-    uint32_t alignment[4]; /* of A, B, C, D; 0: nothing */
+    uint32_t alignment[4]; /* of A, B, C, D; 0: none */
     uint32_t schemes;
 } promise;
 
@@ -56,7 +56,7 @@ const char *cublasLtGetStatusString(cublasStatus_t status) {
     return cublasLtGetStatusName(status);
 }
 
-/* A handle holds nothing: any address will do. */
+/* A handle has no content; any address will do. */
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
     static char nothing;
     *handle = (cublasLtHandle_t)(void *)&nothing;
@@ -156,7 +156,7 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* ---- what an sm_90 product takes ---- */
+/* ---- supported products of sm_90 ---- */
 
 int cublaslt_products;
 bool cublaslt_refuses, cublaslt_lies;
@@ -225,17 +225,17 @@ static ott_dtype dtype_of(cudaDataType_t type) {
 typedef struct operand {
     const void *data;
     layout l;
-    bool contiguous; /* its contraction is */
+    bool contiguous; /* its contraction is contiguous */
     const float *scale;
     int32_t mode;
     int64_t lines;
 } operand;
 
-/* d = alpha a b^T + beta c; c and d are column-major, a's lines their rows and b's their columns. */
+/* d = alpha a b^T + beta c. c and d are column-major; their rows are a's lines and their columns b's. */
 typedef struct product {
     operand a, b;
     float alpha, beta;
-    bool split; /* the contraction in two, where a GPU might: the sum is another */
+    bool split; /* split the contraction in two, as a GPU might, which changes the sum */
     const void *c;
     void *d;
     layout out;
@@ -265,7 +265,7 @@ static float *need_floats(int64_t count) {
     abort();
 }
 
-/* Its numbers as [k][lines]. */
+/* The operand's values as [k][lines]. */
 static float *numbers(const operand *x, int64_t k) {
     float *out = need_floats(x->lines * k);
     for (int64_t p = 0; p < k; p++)
@@ -292,7 +292,7 @@ static bool is_mx(const operand *x) {
     return x->scale && x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
 }
 
-/* y[i] after the blocks of 128 (MX: 32), each scaled; ours is the other way round: b's scale comes first. */
+/* Sums in blocks of 128 (MX: 32) and scales each block. Our A is cuBLAS' B, so b's scale comes first. */
 static void add_blocks(const product *w, int64_t j, const float *a, const float *b, float *sum, float *y) {
     int64_t m = w->a.lines, blocks = (w->k + 127) / 128, deep = is_mx(&w->a) ? 32 : 128;
     for (int64_t i = 0; i < m; i++) y[i] = 0;
@@ -356,7 +356,7 @@ static void require_device(const product *w) {
                           (size_t)layout_bytes(&w->out));
 }
 
-/* On a GPU an address that is not the multiple that it was said to be ends the program. */
+/* Aborts if an address lacks the guaranteed alignment, as a GPU would. */
 static void require_promised(const promise *p, const void *a, const void *b, const void *d) {
     const void *address[] = {a, b, d, d};
     for (int i = 0; i < 4; i++)

@@ -1,18 +1,20 @@
 /*
- * tests/cuda/cudart: the calls of the CUDA runtime that our programs make, on the CPU. Device memory is host memory: an
- * allocation is filled with 0xFF and stands between two guards; a guard that was written over ends the program when the
- * memory is freed. A stream is a queue: what is in it is done when somebody waits for it, and not before. A copy from pageable
- * memory of the host takes the bytes at once and one to it waits, as a GPU's driver has it; one from or to pinned memory is
- * work like any other, and one within the host's memory is waited for. Kernels reach a GPU's own memory and what of the host's is
- * mapped; products and collectives, which others' code does, only the former, and a copy says which sides are the GPU's or leaves
- * it to the runtime to know. Events hold the clock of the moment at which the stream came to them.
+ * tests/cuda/cudart: a CPU stand-in for the CUDA runtime functions that our programs use. Device memory is
+ * host memory: an allocation is filled with 0xFF and has a guard on each side. Freeing memory with an
+ * overwritten guard aborts the program. A stream is a queue whose work runs only when a thread waits for it.
+ * Copies behave as in CUDA: a copy from pageable memory reads the bytes immediately, a copy to it waits,
+ * copies of pinned memory are queued, and a copy within host memory is waited for. Kernels can access their
+ * GPU's memory and mapped host memory. Library products and collectives can access only GPU memory. A copy
+ * names the kinds of memory, or leaves it to the runtime. Events hold the time at which the stream reached
+ * them.
  *
- * There are as many GPUs as CUDART_DEVICES says (cudart.h); which one is meant is a property of the thread, as with CUDA. What lies on another GPU is
- * no device memory, and another GPU's stream takes no work. One lock is held by whoever runs work, so that one job runs at a
- * time in the whole machine; a job may give it up while it waits for another GPU (cudart_wait).
+ * CUDART_DEVICES gives the number of GPUs (cudart.h). The current GPU is a property of the thread. Another
+ * GPU's memory is not device memory, and another GPU's stream accepts no work. One lock is held while a job
+ * runs, so one job runs at a time on all GPUs. A job may release it while it waits for another GPU
+ * (cudart_wait).
  *
- * To a sanitizer (sanitize.h) each stream is an actor of its own, ordered with others by events and waits alone, and the guards
- * are bytes that nobody may touch.
+ * For a sanitizer (sanitize.h), each stream is an actor that only events and waits order with other actors.
+ * The guards are forbidden bytes.
  */
 #include "cudart.h"
 #include "sanitize.h"
@@ -27,9 +29,9 @@
 
 static _Thread_local int device;
 
-/* ---- the lock of all that is here ---- */
+/* ---- the lock ---- */
 
-/* C11's, which the thread sanitizer does not know: a GPU's streams are not ordered by what the emulator needs. */
+/* C11 locks are invisible to the thread sanitizer: the emulator's lock must not order a GPU's streams. */
 static mtx_t lock;
 static cnd_t changed;
 static _Thread_local int depth; /* how often this thread holds it */
@@ -78,16 +80,16 @@ enum { GUARD = 256, GUARD_BYTE = 0xA5 };
 typedef struct block {
     unsigned char *data;
     size_t bytes;
-    bool pinned; /* memory of the host, */
-    bool mapped; /* which kernels reach */
-    int device;  /* else that GPU's, */
-    bool pooled; /* from its pool */
+    bool pinned; /* host memory */
+    bool mapped; /* host memory that kernels can access */
+    int device;  /* of device memory */
+    bool pooled; /* device memory from the GPU's pool */
     struct block *next;
 } block;
 
 static block *blocks;
 
-/* A GPU's: what it has taken of the memory, and keeps, and what of that is in use. */
+/* A GPU's pool: bytes reserved from the GPU, and bytes in use. */
 static struct CUmemPoolHandle_st { uint64_t reserved, used; } pools[CUDART_DEVICES_MAX];
 
 int64_t cudart_launches, cudart_waits;
@@ -161,7 +163,7 @@ static block *take_block(void *data, bool pinned) {
     return NULL;
 }
 
-/* What still reads it sees NaN. */
+/* Fills freed memory with 0xFF, so that late reads see NaN. */
 static void free_block(block *b) {
     memory_allow(b->data - GUARD, b->bytes + 2 * GUARD);
     for (size_t i = 0; i < GUARD; i++)
@@ -252,7 +254,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int index
     return check_device(index);
 }
 
-/* Kernels are there for all but the oldest. */
+/* Kernels exist for all compute capabilities except the oldest. */
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *found, const void *kernel) {
     (void)kernel;
     *found = (struct cudaFuncAttributes){.maxThreadsPerBlock = 1024};
@@ -296,19 +298,19 @@ typedef struct job {
     struct job *next;
 } job;
 
-/* What a capture has recorded. */
+/* Work recorded by a stream capture. */
 struct CUgraph_st {
     job *first, **last;
-    bool broken; /* by what cannot be captured */
+    bool broken; /* a call that cannot be captured */
 };
 
 struct CUstream_st {
     job *first, **last;
-    struct CUgraph_st *capture; /* NULL: none */
-    uint64_t queued, done;      /* jobs since it was made */
+    struct CUgraph_st *capture; /* NULL: no capture */
+    uint64_t queued, done;      /* jobs since the stream was created */
     int device;
-    bool runs;  /* a job of it */
-    int waited; /* by so many threads */
+    bool runs;  /* a job is running */
+    int waited; /* number of waiting threads */
     pthread_t runner;
     actor *seen;
     struct CUstream_st *next;
@@ -349,14 +351,14 @@ static void drop_job(job *j) {
     free(j);
 }
 
-/* What CUDA refuses in a stream that is captured. */
+/* Calls that CUDA refuses during stream capture. */
 static bool breaks_capture(cudaStream_t stream) {
     struct CUgraph_st *g = stream_of(stream)->capture;
     if (g) g->broken = true;
     return g;
 }
 
-/* As the stream, after what led to the job. With the lock held, which the job may give up for a while. */
+/* Runs a job as the stream's actor. Requires the lock, which the job may release for a while. */
 static void run_job(struct CUstream_st *s) {
     job *j = s->first;
     s->first = j->next;
@@ -391,7 +393,7 @@ void cudart_run(cudaStream_t stream, uint64_t done) {
     cudart_unlock();
 }
 
-/* Until it is empty; whoever waits goes on after that. */
+/* Runs the stream until it is empty; the waiting thread is ordered after it. */
 static void run_stream(struct CUstream_st *s) {
     cudart_run(s, s->queued);
     order_acquire(s);
@@ -450,7 +452,7 @@ cudaError_t cudaDeviceSynchronize(void) {
     return cudaSuccess;
 }
 
-/* ---- memory in the order of a stream ---- */
+/* ---- stream-ordered memory ---- */
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int index) {
     cudaError_t error = check_device(index);
@@ -458,7 +460,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int index) {
     return error;
 }
 
-/* It is asked to keep all it has. */
+/* Expects the threshold that keeps all freed memory. */
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) {
     (void)pool;
     bool keeps = attribute == cudaMemPoolAttrReleaseThreshold && *(const uint64_t *)value == UINT64_MAX;
@@ -513,7 +515,7 @@ typedef struct copy {
     unsigned char *to;
     const unsigned char *from;
     size_t to_pitch, from_pitch, width, height;
-    int value; /* memset: of each byte */
+    int value; /* memset: value of each byte */
     unsigned char taken[];
 } copy;
 
@@ -532,19 +534,19 @@ static size_t spread(size_t pitch, const copy *c) {
     return c->width && c->height ? (c->height - 1) * pitch + c->width : 0;
 }
 
-/* The kind that the sides' places make it. */
+/* The kind of copy, from where both sides are. */
 static enum cudaMemcpyKind kind_of(const copy *c) {
     bool to_host = !holds(c->to, 1, false), from_host = !holds(c->from, 1, false);
     if (to_host) return from_host ? cudaMemcpyHostToHost : cudaMemcpyDeviceToHost;
     return from_host ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice;
 }
 
-/* Of pageable memory nothing is known. */
+/* Any range of pageable memory is accepted. */
 static bool side_fits(const void *data, size_t bytes, bool host) {
     return (host && !block_around(data)) || holds(data, bytes, host);
 }
 
-/* The source's bytes as they are now. */
+/* Copies the source's bytes now. */
 static copy *take_source(const copy *c) {
     copy *later = need_memory(malloc(sizeof *later + c->width * c->height));
     *later = *c;
@@ -616,7 +618,7 @@ struct CUevent_st {
     struct timespec at;
 };
 
-/* The clock at the moment the stream came to it. */
+/* Stores the time at which the stream reached the event. */
 static void run_record(void *argument) {
     clock_gettime(CLOCK_MONOTONIC, &((struct CUevent_st *)argument)->at);
     order_release(argument);
@@ -649,7 +651,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->number = cudart_queue(stream, run_record, event, NULL);
     event->stream = stream_of(stream);
     if (event->stream->done + 1 == event->number && !event->stream->runs)
-        run_until_event(event); /* nothing is before it */
+        run_until_event(event); /* nothing comes before it */
     cudart_unlock();
     return cudaSuccess;
 }
@@ -660,7 +662,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return cudaSuccess;
 }
 
-/* What a stream waits for: another one to have done so many jobs. */
+/* A stream waits until another stream has done `number` jobs. */
 typedef struct stream_wait {
     struct CUstream_st *stream;
     uint64_t number;
@@ -703,7 +705,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
     return cudaSuccess;
 }
 
-/* ---- graphs: what was given to a stream while it was captured, in that order ---- */
+/* ---- graphs: jobs queued during stream capture, in order ---- */
 
 struct CUgraphExec_st {
     job *first;
@@ -740,7 +742,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     return cudaErrorStreamCaptureInvalidated;
 }
 
-/* It takes the jobs over: nobody instantiates a graph twice. */
+/* Takes over the jobs: a graph can be instantiated once. */
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *ready, cudaGraph_t graph, unsigned long long flags) {
     (void)flags;
     *ready = need_memory(calloc(1, sizeof **ready));

@@ -1,6 +1,6 @@
 /*
- * tests/cuda/cudart: what the stand-ins for CUDA's libraries and kernels share: a stream that does nothing before somebody waits
- * for it, so that work which nobody waited for is seen to be missing.
+ * tests/cuda/cudart: shared by the stand-ins for CUDA's libraries and the emulated kernels. A stream runs its
+ * work only when a thread waits for it, so that missing waits are detected.
  */
 #ifndef CUDART_H
 #define CUDART_H
@@ -15,41 +15,42 @@ extern "C" {
 
 enum { CUDART_DEVICES_MAX = 16 };
 
-/* run(argument) once all that was given to the stream before is done, and somebody waits for it; then drop(argument), NULL:
-   nothing. In a stream that is captured: at each launch of the graph, and drop when that goes. The job's number in the
-   stream. */
+/* Queues a job: run(argument) runs when a thread waits, after all earlier jobs of the stream; then
+   drop(argument), if not NULL. During stream capture: run at each launch of the graph, drop when the graph is
+   destroyed. Returns the job's number in the stream. */
 uint64_t cudart_queue(cudaStream_t stream, void (*run)(void *argument), void *argument,
                       void (*drop)(void *argument));
-/* What the host has given to streams: kernels, products, copies, graphs. */
+/* Number of kernels, products, copies and graphs that the host has queued. */
 extern int64_t cudart_queued;
-/* Waits until so many of the stream's jobs are done. */
+/* Waits until the stream has done `done` jobs. */
 void cudart_run(cudaStream_t stream, uint64_t done);
-/* Of all that is here; jobs run with it. A thread may take it again. cudart_wait gives it up until cudart_tell is called, or
-   a job is queued or done. */
+/* The emulator's recursive lock; jobs run with it held. cudart_wait releases it until cudart_tell is called,
+   or a job is queued or done. */
 void cudart_lock(void);
 void cudart_unlock(void);
 void cudart_wait(void);
 void cudart_tell(void);
-/* A job gives it up for something that takes time, and takes it again: as often as cudart_leave says. */
+/* A job releases the lock for slow work and takes it again; pass cudart_leave's result to cudart_return. */
 int cudart_leave(void);
 void cudart_return(int held);
-/* Ends the program with a message unless all `bytes` from `data` on are in one block of memory of the thread's GPU. */
+/* Aborts with a message unless `bytes` bytes from `data` are in one block of the current GPU's memory. */
 void cudart_require_device(const char *what, const void *data, size_t bytes);
-/* The same unless `address`, which the kernel is given, is NULL or in, or just behind, memory that a GPU reaches. */
+/* Aborts unless a kernel argument `address` is NULL, or inside or just behind memory that a GPU can
+   access. */
 void cudart_require_memory(const char *kernel, const void *address);
-/* Kernels of ours that were launched, and how often the host waited for a stream. */
+/* Launches of Ottava's kernels, and how often the host waited for a stream. */
 extern int64_t cudart_launches, cudart_waits;
-/* Environment variables: how many devices there are (1), and their compute capability times ten (90). */
+/* Environment variables: number of GPUs (default 1), and compute capability times ten (default 90). */
 #define CUDART_DEVICES    "CUDART_DEVICES"
 #define CUDART_CAPABILITY "CUDART_CAPABILITY"
 int cudart_capability(void);
-/* Bytes that the stand-in for NCCL has brought from one GPU to another: of all-gathers and broadcasts, of messages. */
+/* Bytes that the NCCL stand-in moved between GPUs: by all-gathers and broadcasts, and by messages. */
 extern int64_t nccl_bytes_gathered, nccl_bytes_sent;
-/* Products that the stand-in for cuBLASLt was given and did not refuse. */
+/* Products that the cuBLASLt stand-in accepted. */
 extern int cublaslt_products;
-/* It has no algorithm for anything. */
+/* If true, it has no algorithm for any product. */
 extern bool cublaslt_refuses;
-/* Its products are twice what they should be. */
+/* If true, its products are twice the correct result. */
 extern bool cublaslt_lies;
 
 #ifdef __cplusplus

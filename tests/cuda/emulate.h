@@ -1,13 +1,14 @@
 /*
- * tests/cuda/emulate: CUDA kernels on the CPU, for tests without a GPU. A kernel's source, unchanged, is
- * compiled as C++; LAUNCH gives its grid to the stream (cudart.h), which runs it block by block when somebody waits for it,
- * each thread of a block as a fiber.
+ * tests/cuda/emulate: runs CUDA kernels on the CPU, for tests without a GPU. The unchanged kernel source is
+ * compiled as C++. LAUNCH queues the grid on the stream (cudart.h), which runs it block by block when a
+ * thread waits for it. Each thread of a block is a fiber.
  *
- * What is there: threadIdx and its kin, SHARED, __syncthreads, __shfl_xor_sync of full warps, atomicMax, atomicAdd, __ffs, and
- * the arithmetic of numbers that our kernels use. Made to find mistakes: shared memory is filled with 0xFF
- * in each block, threads run in another order after each barrier; a barrier that not all threads of its group reach, and
- * a launch or shared memory beyond what a GPU takes, end the program. Under the thread sanitizer (sanitize.h) each thread of a
- * block is one of the sanitizer's, and only barriers order them: neither shuffles do, nor the order of blocks.
+ * Supported: threadIdx and similar, SHARED, __syncthreads, __shfl_xor_sync of full warps, atomicMax,
+ * atomicAdd, __ffs, and the arithmetic that our kernels use. To find mistakes, each block's shared memory is
+ * filled with 0xFF, and threads run in another order after each barrier. The program aborts if some threads
+ * miss a barrier, or if a launch or its shared memory exceeds a GPU's limits. With the thread sanitizer
+ * (sanitize.h), each thread of a block is a sanitizer thread, and only barriers order them: neither shuffles
+ * nor the order of blocks do.
  */
 #ifndef EMULATE_H
 #define EMULATE_H
@@ -29,7 +30,7 @@
 
 namespace emulate {
 
-/* Saves the registers that a call keeps on this stack, its top in *from, and goes on at the stack `to`. */
+/* Saves the callee-saved registers on this stack, stores its top in *from, and continues on stack `to`. */
 __attribute__((naked, noinline, unused)) static void switch_stack(void **, void *) {
     __asm__("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
             "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
@@ -40,25 +41,25 @@ constexpr int saved_registers = 6, frame_bytes = 512;
 enum class waits { nothing, warp, block, done };
 
 struct fiber {
-    void *stack; /* its top while another one runs */
+    void *stack; /* top of the stack while another fiber runs */
     waits state;
-    uint64_t slots
-        [2];   /* what it gives to a shuffle, and has given to the one before, which others may still read */
-    bool turn; /* which of them comes next */
-    actor *seen; /* as whom the sanitizer sees it */
+    /* value for the current shuffle, and for the previous one, which other threads may still read */
+    uint64_t slots[2];
+    bool turn;   /* index of the next slot */
+    actor *seen; /* the sanitizer's actor */
     bool fresh;
 };
 
 constexpr int warp_size = 32, stack_bytes = 64 << 10;
-/* What a launch may ask for; of shared memory, without further settings. */
+/* Limits of a launch; shared memory without opt-in attributes. */
 constexpr unsigned block_limit = 1024, grid_limit = 65535;
 constexpr size_t shared_limit = 48 << 10;
 
-/* Fibers that one block after another takes are ordered by that: of blocks next to each other it is not the same ones', and of two
-   streams never. */
+/* Blocks that reuse the same fibers are thereby ordered for the sanitizer. So neighbouring blocks use
+   different sets, and different streams never share any. */
 struct fiber_set {
     fiber of[block_limit];
-    char block_start, block_barrier; /* addresses that the sanitizer knows them by */
+    char block_start, block_barrier; /* addresses that stand for barriers in the sanitizer */
     char *stacks;
 };
 struct stream_fibers {
@@ -68,16 +69,16 @@ struct stream_fibers {
     char block_end;
 };
 inline stream_fibers *all_streams;
-inline stream_fibers *works; /* whose kernel runs */
-inline fiber_set *set;       /* the block's that runs */
+inline stream_fibers *works; /* the stream whose kernel runs */
+inline fiber_set *set;       /* the running block's */
 inline fiber *fibers;
 
-inline uint64_t launches;       /* the number of the one that runs */
-inline uint64_t blocks;         /* of the block that runs */
-inline size_t shared_of_launch; /* bytes that it has asked for */
+inline uint64_t launches;       /* number of the running launch */
+inline uint64_t blocks;         /* number of the running block */
+inline size_t shared_of_launch; /* bytes used by the running launch */
 
 inline const std::function<void()> *body;
-inline void *scheduler; /* its stack's top while a fiber runs */
+inline void *scheduler; /* stack top of the scheduler while a fiber runs */
 inline int current, count;
 inline uint3 thread_index, block_index;
 inline dim3 block_size, grid_size;
@@ -92,13 +93,13 @@ UNSEEN inline void run(int i) {
     switch_stack(&scheduler, fibers[i].stack);
 }
 
-/* What happens before it in any thread that passes `barrier` with this one happens before what follows; NULL: no order. */
+/* Waits at a barrier. Everything before it, in any thread that passes it, happens before what follows; NULL:
+   no such order. */
 UNSEEN inline void wait(waits what, void *barrier) {
     int me = current;
     fibers[me].state = what;
     if (barrier) order_release(barrier);
-    switch_stack(&fibers[me].stack,
-                 scheduler); /* as which nothing is seen to be done: no need to become it */
+    switch_stack(&fibers[me].stack, scheduler); /* the scheduler does nothing visible, so it is no actor */
     if (barrier) order_acquire(barrier);
 }
 
@@ -107,8 +108,7 @@ inline void enter() {
     wait(waits::done, &works->block_end);
 }
 
-/* Whether every fiber of [from, to) waits for `what`, those that are done left out; false when none is left.
- */
+/* True if every unfinished fiber of [from, to) waits for `what`; false if all are finished. */
 UNSEEN inline bool all_wait(int from, int to, waits what) {
     bool any = false;
     for (int i = from; i < to; i++) {
@@ -127,7 +127,7 @@ UNSEEN inline void run_all(int from, int to, int round) {
     }
 }
 
-/* Lets one group whose threads all wait for the same barrier pass it. */
+/* Lets one group of threads pass, if all of it waits at the same barrier. */
 UNSEEN inline bool pass_a_barrier(int round) {
     bool passed = false;
     for (int from = 0; from < count; from += warp_size) {
@@ -144,14 +144,13 @@ UNSEEN inline bool pass_a_barrier(int round) {
     return passed;
 }
 
-/* Its stack is as switch_stack left it: on top of the return address, `enter`. */
+/* Prepares the stack for switch_stack: it returns into `enter`. */
 UNSEEN inline void make_fiber(int i) {
-    int apart = i % 32 * 512; /* else the tops of all stacks would share a few lines of the cache */
+    int apart = i % 32 * 512; /* shift, so that the stack tops do not share cache lines */
     uintptr_t end = (uintptr_t)(set->stacks + (size_t)stack_bytes * (i + 1) - apart) & ~(uintptr_t)15;
-    memory_allow((char *)end - frame_bytes,
-                 frame_bytes); /* what enter, which does not return, has left there */
+    memory_allow((char *)end - frame_bytes, frame_bytes); /* left by `enter`, which does not return */
     void **top = (void **)end;
-    *--top = nullptr; /* where enter would return to, which it does not */
+    *--top = nullptr; /* return address of enter, never used */
     *--top = (void *)enter;
     fibers[i].stack = top - saved_registers;
     fibers[i].state = waits::nothing;
@@ -234,7 +233,7 @@ inline void check_launch(const char *kernel, dim3 grid, dim3 block) {
     abort();
 }
 
-/* Of an argument that is an address, or a matrix. */
+/* The address of an argument that is a pointer or a matrix; NULL for other arguments. */
 template <class T> const void *address_in(T *const &x, int) {
     return x;
 }
@@ -250,7 +249,7 @@ template <class... Arguments> void check_arguments(const char *kernel, const Arg
 }
 
 UNSEEN inline void count_launch() {
-    cudart_lock(); /* which the sanitizer does not know */
+    cudart_lock(); /* the sanitizer does not see this lock */
     cudart_launches++;
     cudart_unlock();
 }
@@ -262,7 +261,7 @@ inline void launch(const char *name, dim3 grid, dim3 block, cudaStream_t stream,
     cudart_queue(stream, run_job, new grid_job{grid, block, std::move(kernel)}, drop_job);
 }
 
-/* Every lane gives `value` and takes that of lane `from(lane)`. */
+/* Every lane passes `value` and returns the value of lane `from(lane)`. */
 template <class T, class From> UNSEEN T shuffle(T value, From from) {
     static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffled value has at most 8 bytes");
     int lane = current % warp_size, first = current - lane;
@@ -275,7 +274,7 @@ template <class T, class From> UNSEEN T shuffle(T value, From from) {
     return got;
 }
 
-/* A variable of `bytes` is used in the launch that runs. */
+/* Counts a shared variable of `bytes` once per launch. */
 UNSEEN inline void count_shared(uint64_t &launch, size_t bytes) {
     if (launch == launches) return;
     launch = launches;
@@ -286,7 +285,7 @@ UNSEEN inline void count_shared(uint64_t &launch, size_t bytes) {
     abort();
 }
 
-/* The variable of type T in shared memory that `Place`, a type of its own for each, stands for. */
+/* The shared variable of type T that the unique type `Place` stands for. */
 template <class Place, class T> UNSEEN T &shared() {
     static void *at;
     static uint64_t launch, block;
@@ -308,14 +307,14 @@ template <class Place, class T> UNSEEN T &shared() {
     struct shared_##name;                                                                                    \
     auto &name = emulate::shared<shared_##name, __VA_ARGS__>()
 #define __launch_bounds__(...)
-#define GRID_CONSTANT(...) const __VA_ARGS__ & /* else each thread would have a copy */
+#define GRID_CONSTANT(...) const __VA_ARGS__ & /* by reference: otherwise each thread copies it */
 #define __forceinline__    inline
 #define threadIdx          emulate::thread_index
 #define blockIdx           emulate::block_index
 #define blockDim           emulate::block_size
 #define gridDim            emulate::grid_size
 
-/* The arguments are what they are now, as on a GPU. */
+/* Arguments are evaluated at the launch, as on a GPU. */
 #define LAUNCH(kernel, grid, block, stream, ...)                                                             \
     emulate::check_arguments(#kernel, __VA_ARGS__),                                                          \
         emulate::launch(#kernel, (grid), (block), (stream), [arguments = std::make_tuple(__VA_ARGS__)] {     \
@@ -341,7 +340,7 @@ static inline int atomicAdd(int *p, int v) {
     return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
 }
 
-/* The place of the lowest bit set, counted from 1. */
+/* Position of the lowest set bit, from 1; 0 if there is none. */
 static inline int __ffs(int bits) {
     return __builtin_ffs(bits);
 }

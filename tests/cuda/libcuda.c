@@ -1,13 +1,14 @@
 /*
- * tests/cuda/libcuda: a stand-in for the CUDA driver library, with which cuDNN builds attention plans on a
- * machine without a GPU: a plan's kernels are compiled and "loaded", but nothing can run.
+ * tests/cuda/libcuda: a stand-in for the CUDA driver library. With it cuDNN builds attention plans without a
+ * GPU: it compiles and "loads" kernels, but nothing can run.
  *
- * Here are the calls that give something; all others are made at build time from the names in the toolkit's
- * stub library (libcuda.awk), as weak functions that return 0 (what loads code) or CUDA_ERROR_STUB_LIBRARY.
+ * This file has the functions that return data. The build generates all others from the names in the
+ * toolkit's stub library (libcuda.awk): weak functions that return 0 (if they load code) or
+ * CUDA_ERROR_STUB_LIBRARY.
  */
 #include <cuda.h>
 
-static char thing; /* what every handle points at */
+static char thing; /* all handles point to it */
 
 CUresult cuDriverGetVersion(int *version) {
     *version = CUDA_VERSION;

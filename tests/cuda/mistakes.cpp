@@ -1,6 +1,6 @@
 /*
- * Mistakes that the emulated GPU must not let pass: `mistakes NAME` makes one of them and ends badly when it is noticed; faults.def
- * says by which build. Without a name: the same things done right.
+ * Mistakes that the emulated GPU must detect. `mistakes NAME` makes one of them and fails when it is
+ * detected; faults.def lists the build that detects it. Without a name, runs the correct versions.
  */
 #include <emulate.h>
 
@@ -13,12 +13,12 @@ __global__ void mirror(const float *x, float *y, bool waits) {
     y[threadIdx.x] = tile[COUNT - 1 - threadIdx.x];
 }
 
-/* Blocks write the same elements, or each its own. */
+/* Blocks write the same elements (step 0), or separate ones. */
 __global__ void number(float *y, int step) {
     y[step * blockIdx.x + threadIdx.x] = (float)threadIdx.x;
 }
 
-/* A lane reads what another one of its warp has written: a shuffle is no barrier. */
+/* A lane reads what another lane of its warp wrote: a shuffle is no barrier. */
 __global__ void exchange(float *y, bool waits) {
     y[threadIdx.x] = (float)threadIdx.x;
     int other = __shfl_xor_sync(0xffffffffu, (int)threadIdx.x, 1);
@@ -40,8 +40,8 @@ __global__ void reserve_much(float *y, bool much) {
 }
 
 struct mistakes {
-    const char *name; /* NULL: none of them */
-    float *x, *y;     /* COUNT each, of the GPU */
+    const char *name; /* NULL: none */
+    float *x, *y;     /* device memory, COUNT elements each */
     cudaStream_t stream, other;
     cudaEvent_t event;
 };
@@ -62,7 +62,7 @@ static void make_kernels(const mistakes &m) {
     LAUNCH(mirror, dim3(1), dim3(COUNT), m.stream, m.x, is(m, "host_memory") ? host : m.y, true);
 }
 
-/* What one stream has written another one reads. */
+/* One stream reads what another stream wrote. */
 static void use_streams(const mistakes &m) {
     LAUNCH(number, dim3(1), dim3(COUNT), m.stream, m.x, 0);
     cudaEventRecord(m.event, m.stream);
@@ -72,7 +72,7 @@ static void use_streams(const mistakes &m) {
     cudaStreamSynchronize(m.other);
 }
 
-/* The host fills staging memory again while a copy of it may be on its way. */
+/* The host refills staging memory while a copy may still read it. */
 static void use_staging(const mistakes &m) {
     void *memory;
     cudaHostAlloc(&memory, COUNT * sizeof(float), cudaHostAllocDefault);
@@ -85,7 +85,7 @@ static void use_staging(const mistakes &m) {
     cudaFreeHost(memory);
 }
 
-/* In the order of the stream memory is gone before the kernel comes. */
+/* In stream order, the memory is freed before the kernel runs. */
 static void use_freed(const mistakes &m) {
     void *memory;
     cudaMallocAsync(&memory, COUNT * sizeof(float), m.stream);
@@ -95,7 +95,7 @@ static void use_freed(const mistakes &m) {
     cudaStreamSynchronize(m.stream);
 }
 
-/* A graph keeps the addresses that it was recorded with. */
+/* A graph keeps the addresses of its recording. */
 static void use_graph(const mistakes &m) {
     void *memory;
     cudaGraph_t recorded;

@@ -1,11 +1,11 @@
 /*
- * tests/cuda/nccl: the calls of NCCL that groups of GPUs make, for ranks that are threads of one process, each with a GPU of
- * cudart.h. A call queues work on its stream, as NCCL's kernels are; it is done when all who take part have come to it in
- * their own streams, which whoever waits brings on. The n-th all-gather or broadcast of a communicator belongs to the n-th of all
- * others, the n-th send to a rank to that rank's n-th receive. What does not belong together ends the program.
- * A rank that leaves is seen by the others as a remote error; work that was aborted ends without having moved anything. Closing
- * a communicator waits for its other ranks, and aborting one for the work of all others on its GPU that are not aborted with it.
- * Where mpirun has started the program its ranks are processes (nccl_processes.c).
+ * tests/cuda/nccl: a stand-in for NCCL whose ranks are threads of one process, each with a GPU of cudart.h. A
+ * call queues work on its stream, like NCCL's kernels. The work is done when all participants have reached it
+ * in their streams; a waiting thread runs those streams. Calls match by order: the n-th collective of each
+ * rank, and the n-th send to a rank with its n-th receive. A mismatch aborts the program. Other ranks see a
+ * rank that leaves as a remote error. Aborted work moves nothing. Closing a communicator waits for its other
+ * ranks. Aborting one waits for all work on its GPU that is not aborted with it. Under mpirun, ranks are
+ * processes (nccl_processes.c).
  */
 #include "cudart.h"
 #include "nccl_processes.h"
@@ -21,9 +21,9 @@ enum { RANKS_MAX = CUDART_DEVICES_MAX, ALL_GATHER = 0, BROADCAST, SEND, RECEIVE 
 static const char *const kind_names[] = {"all-gather", "broadcast", "send", "receive"};
 
 typedef struct move {
-    struct move *next; /* of the communicator's rank */
+    struct move *next; /* in the list of the communicator's rank */
     int kind, peer;    /* peer: the root, or the other rank */
-    uint64_t number;   /* of its kind between those ranks */
+    uint64_t number;   /* among the moves of its kind between those ranks */
     const char *from;
     char *to;
     size_t bytes;
@@ -31,7 +31,7 @@ typedef struct move {
     bool arrived, done;
 } move;
 
-/* What one rank queued at once. */
+/* Moves that one rank queued together. */
 typedef struct launch {
     nccl_comm *comm;
     cudaStream_t stream;
@@ -42,7 +42,7 @@ typedef struct launch {
 typedef struct world {
     struct world *next;
     nccl_id id;
-    int ranks, joined, pending; /* pending: launches that have not ended */
+    int ranks, joined, pending; /* pending: unfinished launches */
     nccl_comm *comms[RANKS_MAX];
     int left;
 } world;
@@ -68,14 +68,14 @@ static void *need_memory(void *p) {
     return p;
 }
 
-/* Of the thread, since begin. */
+/* This thread's calls since begin. */
 static _Thread_local struct {
     int depth;
     struct launch *launch;
     int aborted; /* 1 + the GPU; 0: none */
 } together;
 
-/* ---- joining and leaving ---- */
+/* ---- joining and closing ---- */
 
 static int get_version(int *version) {
     *version = NCCL_LEAST;
@@ -119,7 +119,7 @@ static int open_comm(nccl_comm **out, int ranks, nccl_id id, int rank, nccl_conf
     return NCCL_IN_PROGRESS;
 }
 
-/* Does somebody still need it? */
+/* Frees the group unless a rank or a launch still uses it. */
 static void close_world(world *w) {
     if (w->left < w->joined || w->pending > 0) return;
     order_acquire(&worlds);
@@ -142,7 +142,7 @@ static int finalize_comm(nccl_comm *c) {
     return NCCL_SUCCESS;
 }
 
-/* With the lock held. */
+/* Requires the lock. */
 static void leave_world(nccl_comm *c) {
     c->gone = true;
     c->world->left++;
@@ -152,7 +152,7 @@ static void leave_world(nccl_comm *c) {
 
 enum { CLOSING_MILLISECONDS = 10000 };
 
-/* It comes back when all ranks have left. */
+/* Returns when all ranks have closed it. */
 static int close_comm(nccl_comm *c) {
     cudart_lock();
     world *w = c->world;
@@ -170,7 +170,7 @@ static int close_comm(nccl_comm *c) {
     return NCCL_SUCCESS;
 }
 
-/* Memory of the GPU is given back, for which all work on it has to end: also that of communicators that nobody has ended. */
+/* Freeing GPU memory waits for all work on the GPU, including other communicators' that are not aborted. */
 static void require_idle(int gpu) {
     for (world *w = worlds; w; w = w->next)
         for (int r = 0; r < w->ranks; r++) {
@@ -194,7 +194,7 @@ static int abort_comm(nccl_comm *c) {
     return NCCL_SUCCESS;
 }
 
-/* ---- what belongs together ---- */
+/* ---- matching moves ---- */
 
 static move *find(const nccl_comm *c, bool collective, int kind, int peer, uint64_t number) {
     for (move *m = c ? c->first : NULL; m; m = m->next)
@@ -203,7 +203,7 @@ static move *find(const nccl_comm *c, bool collective, int kind, int peer, uint6
     return NULL;
 }
 
-/* The move of rank r that m waits for; NULL: it has not been called yet. */
+/* The move of rank r that m matches; NULL: not called yet. */
 static move *partner(const nccl_comm *c, const move *m, int r) {
     bool collective = m->kind <= BROADCAST;
     return find(c->world->comms[r], collective, m->kind == SEND ? RECEIVE : SEND, c->rank, m->number);
@@ -217,7 +217,7 @@ static bool takes_part(const nccl_comm *c, const move *m, int r) {
     return r != c->rank && (m->kind <= BROADCAST || r == m->peer);
 }
 
-/* Does the rank wait for one that has gone? */
+/* True if the rank waits for a rank that has left. */
 static bool is_deserted(const nccl_comm *c) {
     for (const move *m = c->first; m; m = m->next)
         for (int r = 0; r < c->world->ranks && !m->done; r++)
@@ -233,7 +233,7 @@ static int get_state(nccl_comm *c, int *state) {
     return NCCL_SUCCESS;
 }
 
-/* All who take part have come; else brings one of them on, or waits for him. */
+/* True if all participants have arrived; otherwise runs one of their streams, or waits. */
 static bool all_arrived(const nccl_comm *c, const move *m) {
     for (int r = 0; r < c->world->ranks; r++) {
         if (!takes_part(c, m, r)) continue;
@@ -257,7 +257,7 @@ static void require_fit(const nccl_comm *c, const move *m, const move *other) {
     die("calls that do not belong together", c);
 }
 
-/* To a sanitizer (sanitize.h): nobody's bytes move before all have come, nobody goes on before they have moved. */
+/* For the sanitizer: no bytes move before all have arrived, and nobody continues before they have moved. */
 static void meet(move *const *of, int count) {
     for (int i = 0; i < count; i++) order_acquire(of[i]);
 }
@@ -305,7 +305,7 @@ static void move_now(const nccl_comm *c, move *m) {
 static void forget_done(nccl_comm *c) {
     while (c->first && c->first->done && c->first->arrived) {
         move *m = c->first;
-        if (m->launch) return; /* its launch still looks at it */
+        if (m->launch) return; /* its launch still uses it */
         c->first = m->next;
         if (!c->first) c->last = NULL;
         free(m);
@@ -358,7 +358,7 @@ static int end(void) {
     return NCCL_IN_PROGRESS;
 }
 
-/* Of the moves that came before from the same rank. */
+/* Number of earlier matching moves of the same rank. */
 static uint64_t next_number(nccl_comm *c, const move *m) {
     if (m->kind <= BROADCAST) return c->collectives++;
     return m->kind == SEND ? c->sent[m->peer]++ : c->received[m->peer]++;
@@ -417,7 +417,7 @@ static const char *error_text(int result) {
                                        : "another error";
 }
 
-/* In place of src/cuda/nccl_library.c. */
+/* Replaces src/cuda/nccl_library.c. */
 ott_status nccl_library(const nccl_calls **out) {
     static const nccl_calls calls = {.version = get_version,
                                      .make_id = make_id,

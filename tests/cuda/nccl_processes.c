@@ -1,11 +1,11 @@
 /*
- * tests/cuda/nccl_processes: the calls of NCCL as in nccl.c, for ranks that are processes of one machine, each with a GPU of cudart.h.
- * A communicator is a socket between each two of its ranks, whose name follows from the id. What a rank moves goes through them in
- * the order of its calls, each piece behind a line that says what it is: what does not belong together ends the program.
+ * tests/cuda/nccl_processes: the NCCL stand-in of nccl.c for ranks that are processes on one machine, each
+ * with a GPU of cudart.h. Each pair of ranks of a communicator has a socket; its name follows from the id.
+ * Data goes through it in call order. A line before each piece describes it; a mismatch aborts the program.
  *
- * Another process cannot run this one's streams. So a communicator has a thread, which joins the others and then does what is queued on
- * the stream as soon as it can, as a GPU would. A rank that has died, or left, is seen as a remote error by who waits for it; work
- * that was aborted ends without having moved anything more.
+ * Another process cannot run this process's streams. So each communicator has a thread, which connects the
+ * ranks and then runs the stream's work as soon as possible, like a GPU. Waiting ranks see a rank that died
+ * or left as a remote error. Aborted work moves no more data.
  */
 #define _GNU_SOURCE /* accept4 */
 #include "nccl_processes.h"
@@ -29,26 +29,26 @@ typedef enum piece_kind { ALL_GATHER, BROADCAST, SEND } piece_kind;
 
 static const char *const kind_names[] = {"all-gather", "broadcast", "send"};
 
-/* What goes before the bytes of a piece. */
+/* Header of a piece. */
 typedef struct piece_line {
     int kind, root;
     uint64_t bytes;
 } piece_line;
 
-/* From or to one other rank. */
+/* Data from or to one other rank. */
 typedef struct piece {
     struct piece *next;
-    piece_line line, came; /* came: what the other one says of it */
+    piece_line line, came; /* came: the other rank's header */
     size_t done;           /* bytes of line and data */
     char *data;
-    const char *from; /* of what stays here: to `data` */
+    const char *from; /* local source to copy to `data` */
 } piece;
 
 typedef struct piece_queue {
     piece *first, *last;
 } piece_queue;
 
-/* What was queued at once. */
+/* Pieces that were queued together. */
 typedef struct launch {
     nccl_comm *comm;
     cudaStream_t stream;
@@ -60,9 +60,9 @@ struct ncclComm {
     int rank, ranks, device;
     int sockets[RANKS_MAX];
     bool joined, broken, gone;
-    int users; /* the rank, the thread, launches that have not ended: the last one frees it */
+    int users; /* the rank, the thread and unfinished launches; the last one frees it */
     cudaStream_t stream;
-    uint64_t job; /* the last in the stream */
+    uint64_t job; /* the last job in the stream */
 };
 
 static void die(const nccl_comm *c, const char *what) {
@@ -88,7 +88,7 @@ static void tick(void) {
     nanosleep(&(struct timespec){.tv_nsec = TICK * 1000000L}, NULL);
 }
 
-/* gone, seen by a thread that does not hold the lock. */
+/* Reads `gone` without the lock. */
 static bool has_gone(nccl_comm *c) {
     return __atomic_load_n(&c->gone, __ATOMIC_ACQUIRE);
 }
@@ -139,7 +139,7 @@ static void join(nccl_comm *c) {
 
 /* ---- moving ---- */
 
-/* The next bytes of a piece, in or out; 0: they have to wait; -1: the other rank is not there. */
+/* Moves the next bytes of a piece. Returns 0 if it would block, -1 if the other rank is gone. */
 static ssize_t move_bytes(int s, piece *p, bool out) {
     bool line = p->done < sizeof p->line;
     char *at = line ? (char *)(out ? &p->line : &p->came) + p->done : p->data + (p->done - sizeof p->line);
@@ -159,7 +159,7 @@ static void require_fit(const nccl_comm *c, const piece *p) {
     die(c, "calls that do not belong together");
 }
 
-/* As far as it goes without waiting; false: the other rank is not there. */
+/* Moves as much as possible without blocking. False if the other rank is gone. */
 static bool move_queue(const nccl_comm *c, int s, piece_queue *q, bool out) {
     while (q->first) {
         piece *p = q->first;
@@ -217,7 +217,7 @@ static void free_pieces(piece_queue *q) {
     }
 }
 
-/* With the lock held. */
+/* Requires the lock. */
 static void let_go(nccl_comm *c) {
     if (--c->users > 0) return;
     for (int r = 0; r < c->ranks; r++)
@@ -243,7 +243,7 @@ static void run_launch(void *argument) {
     let_go(c);
 }
 
-/* Joins, then runs the stream. */
+/* Connects the ranks, then runs the stream. */
 static void *attend(void *argument) {
     nccl_comm *c = argument;
     cudaSetDevice(c->device);
@@ -297,7 +297,7 @@ static int finalize_comm(nccl_comm *c) {
     return NCCL_SUCCESS;
 }
 
-/* What runs sees that it is gone, and so do the others. */
+/* Running work, and the other ranks, see that the rank has left. */
 static int leave_comm(nccl_comm *c) {
     cudart_lock();
     __atomic_store_n(&c->gone, true, __ATOMIC_RELEASE);
@@ -318,7 +318,7 @@ static int get_state(nccl_comm *c, int *state) {
     return NCCL_SUCCESS;
 }
 
-/* Of the thread, since begin. */
+/* This thread's calls since begin. */
 static _Thread_local struct {
     int depth;
     launch *launch;
@@ -353,7 +353,7 @@ static launch *launch_for(nccl_comm *c, cudaStream_t stream) {
     return together.launch = l;
 }
 
-/* Begins a call that reads so many bytes at `from` and writes so many at `to`. */
+/* Begins a call that reads `read` bytes at `from` and writes `written` bytes at `to`. */
 static launch *begin_call(nccl_comm *c, cudaStream_t stream, int type, const void *from, size_t read,
                           void *to, size_t written) {
     if (type != NCCL_BYTES) die(c, "what moves is bytes");

@@ -1,6 +1,4 @@
-/*
- * tests/cuda/nccl_processes: the second filling of the stand-in for NCCL (nccl.c): ranks as processes.
- */
+/* tests/cuda/nccl_processes: variant of the NCCL stand-in (nccl.c) whose ranks are processes. */
 #ifndef NCCL_PROCESSES_H
 #define NCCL_PROCESSES_H
 
@@ -8,7 +6,7 @@
 
 extern const nccl_calls nccl_processes;
 
-/* An environment variable: the version that it says it is of. */
+/* Environment variable: the version that the stand-in reports. */
 #define NCCL_STAND_IN_VERSION "NCCL_STAND_IN_VERSION"
 
 #endif

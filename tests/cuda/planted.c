@@ -1,4 +1,4 @@
-/* tests/cuda/planted: the number comes from the environment's OTTAVA_FAULT. */
+/* tests/cuda/planted: reads the fault's number from the environment variable OTTAVA_FAULT. */
 #include "planted.h"
 #include <stdlib.h>
 

@@ -1,5 +1,7 @@
-/* tests/cuda/planted: the fault that this run has, by its number in faults.txt; 0: none. Comes before each source that plant.awk
-   has written. */
+/*
+ * tests/cuda/planted: number of the active planted fault, from faults.txt; 0: none. Included before each
+ * source that plant.awk writes.
+ */
 #ifndef PLANTED_H
 #define PLANTED_H
 

@@ -1,13 +1,13 @@
 /*
- * tests/cuda/sanitize: what the sanitizers are told of the emulated GPU; without one, nothing.
+ * tests/cuda/sanitize: describes the emulated GPU to the sanitizers; does nothing without a sanitizer.
  *
- * Thread sanitizer: an actor is a thread as the sanitizer sees it: the host, a stream, a thread of a block. One that becomes
- * another is not thereby ordered with it: only order_release and order_acquire of an address do that, and so a race is reported
- * although the emulator runs everything one after the other. What it does itself is UNSEEN.
+ * Thread sanitizer: an actor is a thread as the sanitizer sees it: the host, a stream, or a thread of a
+ * block. Switching actors does not order them. Only order_release and order_acquire of an address do, so
+ * races are reported although the emulator runs everything sequentially. The emulator's own code is UNSEEN.
  *
- * A build defines SANITIZE_ORDER for all its sources, also those that are not instrumented themselves.
+ * A build defines SANITIZE_ORDER for all its sources, also for uninstrumented ones.
  *
- * Address sanitizer, SANITIZE_MEMORY: memory_forbid lets a program end that touches the bytes.
+ * Address sanitizer, SANITIZE_MEMORY: accessing bytes after memory_forbid aborts the program.
  */
 #ifndef SANITIZE_H
 #define SANITIZE_H
@@ -101,7 +101,8 @@ static inline void memory_allow(const void *data, size_t bytes) {
 }
 #endif
 
-/* `bytes`, a multiple of 128, in place of `old`, each of them `fill`, which nobody has ever touched. */
+/* Replaces `old` by `bytes` bytes (a multiple of 128) with value `fill`, which for the sanitizer were never
+   accessed. */
 UNSEEN static void *memory_renew(void *old, size_t bytes, int fill) {
     sanitize_pause();
 #ifdef SANITIZE_ORDER

@@ -1,8 +1,9 @@
 /*
- * Every op on the emulated GPU for few small shapes, made for a build under a sanitizer and for a backend with a planted fault: `small
- * [OP...]` runs all ops or those named (`lists`: those that take lists, with one), compares with the reference bit for bit and ends with 1 at the first difference. All
- * bytes that are not of an argument, those between a row's end and the next one's start too, are forbidden to the op
- * (sanitize.h), be it only to read them. A product that cuBLASLt refuses is a difference: right all the same, and slow.
+ * Every op on the emulated GPU with a few small shapes, for builds with a sanitizer and for planted faults.
+ * `small [OP...]` runs all ops, or the named ones (`lists`: ops that take lists, with one item), and compares
+ * with the reference bit for bit. It exits with 1 at the first difference. All bytes outside of arguments,
+ * including row padding, are forbidden to the op (sanitize.h), even for reading. A product that cuBLASLt
+ * refuses counts as a difference, because the fallback is correct but slow.
  */
 #include "backend/op_case.h"
 #include "backend/open.h"
@@ -18,7 +19,7 @@ enum {
     CASES = 28,
     CASES_OF_FORMS = 63,
     CASES_OF_PRODUCTS = 250
-}; /* so that each spec and each pair of operands comes */
+}; /* covers every spec and every pair of operands */
 #endif
 
 static op_case c;
@@ -84,7 +85,7 @@ static int cases_of(const op_info *op) {
     return CASES;
 }
 
-/* The values' kind changes after each round of shapes and formats. */
+/* The kind of values changes after each round of shapes and formats. */
 static bool run_op(const op_info *op) {
     static const ott_dtype formats[] = {OTT_F32, OTT_BF16, OTT_F16};
     int shapes = case_shapes(op), dtypes = case_dtypes(op), count = cases_of(op);

@@ -1,7 +1,8 @@
 /*
- * Training steps on the emulated GPU, made for builds under sanitizers and with planted faults: `steps [bf16|tensorwise|delayed|
- * dp_shard...]` takes them with several micro-batches, the state in bf16 and rounded stochastically, and but for tensorwise scaling with CUDA
- * graphs, which know themselves when a weight is stale. Ends badly where weights and moments are not the CPU's, which has no fault.
+ * Training steps on the emulated GPU, for builds with sanitizers and planted faults. `steps
+ * [bf16|tensorwise|delayed|dp_shard...]` runs steps with several micro-batches and stochastically rounded
+ * bf16 state. All but tensorwise scaling use CUDA graphs, which detect stale weights themselves. Fails if
+ * weights or moments differ from the CPU's, which has no planted fault.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +32,8 @@ static const char *arguments[] = {"--model.dim=16",
                                   NULL};
 enum { GRAPHS = sizeof arguments / sizeof *arguments - 2 };
 
-/* A rank's part of each parameter and its state, end to end: how far apart they lie is a device's own business. */
+/* A rank's shards of all parameters and their state, concatenated: the distances between them depend on the
+   device. */
 static snapshot take_parameters(const rig *r) {
     const model *m = r->t->m;
     snapshot s = {.data = malloc((size_t)(m->block_bytes + m->slot_bytes[0] + m->slot_bytes[1]))};
@@ -69,7 +71,7 @@ static bool is_right(const fixture *f, const precision *p) {
     return right;
 }
 
-/* Two GPUs' gathers and reductions beside the computation: what CPU ranks leave. */
+/* Two GPUs whose gathers and reductions overlap with computation match CPU ranks. */
 static bool ranks_are_right(const fixture *f) {
     mesh_run_options o = {.precision = &fixture_precisions[TENSORWISE],
                           .more = arguments,

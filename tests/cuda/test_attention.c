@@ -1,5 +1,8 @@
-/* Attention on the emulated GPU by a stand-in for cuDNN that interprets the graphs: it agrees with the kernels of our own, which
-   have the reference's bits (cuda.ops); what cuDNN is not used for goes to those, and the log says why, once. */
+/*
+ * Attention on the emulated GPU, with a stand-in for cuDNN that interprets the graphs. It matches Ottava's
+ * kernels, which match the reference (cuda.ops). Calls that cuDNN is not used for run on Ottava's kernels,
+ * and the log gives the reason once.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -18,14 +21,14 @@
 enum { TOKENS = 90, WIDTH_MOST = 64, BLOCK = TOKENS * 3 * WIDTH_MOST, STARTS = 7, NEW = 92600, OLD = 91900 };
 static const double bound = 1e-2; /* relative RMS: some roundings to bf16 */
 
-/* Documents of 30, 0, 41, 1, 18 and no tokens. */
+/* Documents of 30, 0, 41, 1, 18 and 0 tokens. */
 static const int32_t packed[STARTS] = {0, 30, 30, 71, 72, 90, 90}, dense[2] = {0, TOKENS};
 
 typedef struct problem {
     ott_dtype dtype;
     int64_t heads, kv_heads, head_dim, window;
     bool packed, fused;    /* fused: q, k, v and their gradients are columns of one matrix */
-    attention_fault fault; /* of the library's second run, which nobody looks at */
+    attention_fault fault; /* of the library's second run, which is not checked */
 } problem;
 
 typedef enum part { Q, K, V, O, DOUT, DQ, DK, DV, PARTS } part;
@@ -63,7 +66,7 @@ static void *take(bench *b, int64_t bytes, const void *from) {
     return block;
 }
 
-/* Normal numbers. */
+/* Normally distributed values. */
 static tensor take_matrix(bench *b, ott_dtype dtype, int64_t columns, uint64_t seed) {
     static uint16_t values[BLOCK];
     for (int64_t i = 0; i < TOKENS * columns; i++)
@@ -72,7 +75,7 @@ static tensor take_matrix(bench *b, ott_dtype dtype, int64_t columns, uint64_t s
     return tensor_matrix(block, dtype, TOKENS, columns);
 }
 
-/* Three tensors, beside each other or apart. */
+/* Creates three tensors, as columns of one matrix or separately. */
 static void take_three(bench *b, const problem *p, part first, uint64_t seed) {
     int64_t q = p->heads * p->head_dim, k = p->kv_heads * p->head_dim;
     tensor all = take_matrix(b, p->dtype, q + 2 * k, seed);
@@ -104,7 +107,7 @@ static void close_bench(bench *b) {
     device_close(b->gpu);
 }
 
-/* ---- both ways ---- */
+/* ---- forward and backward ---- */
 
 static float scale_of(const problem *p) {
     return 1.0f / sqrtf((float)p->head_dim);
@@ -162,7 +165,7 @@ static double relative_rms(bench *a, bench *b, const tensor *x, const tensor *y)
     return sqrt(error / whole);
 }
 
-/* The largest error of an output; NaN where one has it. */
+/* The largest error of all outputs; NaN if one output has NaN. */
 static double largest_error(const problem *p, size_t version) {
     static const part outputs[] = {O, DQ, DK, DV};
     bench own, library;
@@ -178,7 +181,7 @@ static double largest_error(const problem *p, size_t version) {
     double most = relative_rms(&library, &own, &library.lse, &own.lse);
     for (int i = 0; i < 4; i++) {
         double error = relative_rms(&library, &own, &library.of[outputs[i]], &own.of[outputs[i]]);
-        if (isnan(error) || error > most) most = error; /* nothing is more than NaN */
+        if (isnan(error) || error > most) most = error; /* NaN counts as the largest */
     }
     close_bench(&own);
     close_bench(&library);
@@ -214,7 +217,7 @@ static void test_cudnn_agrees_with_our_kernels(void **state) {
         if (i == 5) p.dtype = OTT_F16;
         double error = largest_error(&p, NEW);
         if (!(error < bound)) fail_msg("case %d: an error of %g", i, error);
-        assert_int_equal(attention_shim_runs, 4); /* two of each, by a plan of each */
+        assert_int_equal(attention_shim_runs, 4); /* two forward and two backward, with one plan each */
         assert_int_equal(attention_shim_plans, 2);
         assert_int_equal(warnings, 0);
     }
@@ -238,7 +241,7 @@ static void expect_refusal(ott_status status, const char *direction) {
     assert_non_null(strstr(status_text(), "OTTAVA_CUDA_ATTENTION=own"));
 }
 
-/* The first run of a plan that can tell is held against the host; the next is believed. */
+/* The first conclusive run of a plan is compared with the host; later runs are not. */
 static void test_a_wrong_library_is_found(void **state) {
     (void)state;
     static const uint16_t zeros[BLOCK];
@@ -249,7 +252,7 @@ static void test_a_wrong_library_is_found(void **state) {
         bench b;
         open_bench(&b, &p);
         tensor dout = b.of[DOUT];
-        if (fault != FAULT_OFFSETS) { /* which are of backward alone */
+        if (fault != FAULT_OFFSETS) { /* which only affect backward */
             attention_shim_fault = (attention_fault)fault;
             expect_refusal(run_forward(&b, &p), "forward of 90 tokens in 6 documents (bf16, 4 heads");
         }
@@ -268,7 +271,7 @@ static void test_a_wrong_library_is_found(void **state) {
     }
 }
 
-/* runs: of the stand-in; said: warnings. */
+/* runs: expected runs of the stand-in; said: expected warnings. */
 static void expect_own(const problem *p, size_t version, int runs, int said) {
     assert_true(largest_error(p, version) < bound);
     assert_int_equal(attention_shim_runs, runs);
@@ -297,7 +300,7 @@ static void test_an_environment_variable_says_who(void **state) {
     unsetenv("OTTAVA_CUDA_ATTENTION");
 }
 
-/* An argument is the name of the one test that shall run. */
+/* An argument selects one test by name. */
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_cudnn_agrees_with_our_kernels, open_account, close_account),

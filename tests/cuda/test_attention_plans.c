@@ -1,5 +1,7 @@
-/* cuDNN builds the plans of attention of every configuration in configs/, for a Hopper GPU that a file of cuDNN's JSON describes.
-   Needs no GPU, but libcuda.so.1 to be the stand-in of libcuda.c. */
+/*
+ * cuDNN builds the attention plans of every configuration in configs/ for a Hopper GPU, which a file
+ * describes in cuDNN's JSON. Needs no GPU, but libcuda.c's stand-in as libcuda.so.1.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,9 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where documents are packed, or a micro-batch has several rows, the rows lie one after the other. */
+/* Packed documents, or the rows of a micro-batch, follow each other. */
 typedef struct shape {
-    const char *configs; /* of these files */
+    const char *configs; /* configuration files with this shape */
     int64_t rows, documents, heads, kv_heads, head_dim, window;
     bool fused; /* q, k, v and their gradients are columns of one matrix */
 } shape;
@@ -76,7 +78,7 @@ static attention_config config_of(const shape *s) {
     return c;
 }
 
-/* The plan's own workspace grows with the length, not with its square. */
+/* The plan's workspace grows linearly with the length. */
 static void expect_plan(const attention_config *c, bool backward) {
     static graph g;
     static attention_plan p;
@@ -123,7 +125,7 @@ static void test_an_empty_description_is_refused(void **state) {
     attention_library_close(&wrong);
 }
 
-/* Without a GPU a plan is not run; its arguments are accepted. */
+/* Without a GPU a plan cannot run, but its arguments are accepted. */
 static void test_a_run_needs_a_gpu(void **state) {
     (void)state;
     static graph g;

@@ -1,5 +1,8 @@
-/* Products on the emulated GPU: what cuBLASLt takes goes there, and has the reference's bits as what does not; a library that
-   refuses is said once and replaced. (That all shapes and formats are right is cuda.ops.) */
+/*
+ * Products on the emulated GPU. cuBLASLt computes the products that it supports, with the reference's bits,
+ * like Ottava's kernel. If the library refuses a product, the log says so once and the kernel replaces it.
+ * (cuda.ops tests all shapes and formats.)
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -15,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASES = 300, ALIGNED = 12 /* the shape whose sizes are multiples of 16 */ };
+enum { CASES = 300, ALIGNED = 12 /* the shape with multiples of 16 */ };
 
 static mem *account;
 static case_device reference, gpu;
@@ -64,7 +67,7 @@ static const gemm_args *args(void) {
     return (const gemm_args *)(const void *)c.args;
 }
 
-/* The n-th product that the device can make. */
+/* Makes the n-th product that the device supports. */
 static void make_product(uint64_t *number) {
     do {
         assert_true(case_make(&c, op_find("gemm"), OTT_BF16, ALIGNED, VALUES_NORMAL, (*number)++));
@@ -78,16 +81,16 @@ static void compare(void) {
     if (!case_compare(&c)) fail_msg("%s", c.message);
 }
 
-/* ---- FP8 products as recipes have them ---- */
+/* ---- FP8 products of recipes ---- */
 
-enum { M = 32, N = 144, LONG = 272, ODD = 200 /* no multiple of 16: the codes are copied */ };
+enum { M = 32, N = 144, LONG = 272, ODD = 200 /* not a multiple of 16: codes are copied */ };
 
 typedef struct product {
     granularity a, b;
     ott_dtype format; /* a's; b's is E4M3 */
     ott_dtype d;
     int64_t k;
-    int shift; /* where the scales begin */
+    int shift; /* offset of the scales */
     bool accumulate, bias;
 } product;
 
@@ -151,7 +154,7 @@ static ott_status multiply(void *args, exec *cx) {
     return op_gemm(cx, args);
 }
 
-/* Scales may begin anywhere. */
+/* Scales may begin at any address. */
 static void run_product(const product *p) {
     exec cx = {.device = gpu.device, .log = &lg};
     void *data[6] = {to_device(codes[0], sizeof codes[0]),   to_device(codes[1], sizeof codes[1]),
@@ -182,7 +185,7 @@ static void check_product(const product *p) {
                  p->bias, cublaslt_products == products + 1 ? "other bits" : "not by the library");
 }
 
-/* In all formats, adding, with bias, and with codes that have to be copied. */
+/* All formats, accumulation, bias, and codes that must be copied. */
 static void check_products(granularity a, granularity b) {
     static const ott_dtype results[] = {OTT_BF16, OTT_F16, OTT_F32};
     for (int i = 0; i < 2 * 3 * 8; i++) {
@@ -244,14 +247,14 @@ static void a_refusal_is_said_once_and_replaced(void **state) {
     device_release(gpu.device, data);
 }
 
-/* The first product of a kind is held against the host; the second is believed. */
+/* The first product of a kind is compared with the host; later ones are not. */
 static void a_wrong_product_is_found(void **state) {
     (void)state;
     for (int i = 0; i < 8; i++) {
         float four[8] = {1, 2, 3, 4, 5, 6, 7, 8};
         bool accumulate = i & 1, added = i & 2, bf16 = i & 4;
         exec cx = {.device = gpu.device, .log = &lg};
-        int64_t k = i % 4 + 1; /* else a product with bias is that without */
+        int64_t k = i % 4 + 1; /* otherwise a product with bias equals one without */
         tensor x = tensor_matrix(to_device(four, sizeof four), bf16 ? OTT_BF16 : OTT_F32, bf16 ? k : 2,
                                  bf16 ? 2 : k);
         tensor y = tensor_matrix(NULL, x.dtype, 2, 2);
@@ -287,7 +290,7 @@ static void an_accumulator_of_the_host_is_refused(void **state) {
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
 
-/* An argument is the name of the one test that shall run. */
+/* An argument selects one test by name. */
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
         TEST(what_recipes_multiply_goes_to_the_library),

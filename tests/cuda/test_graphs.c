@@ -1,8 +1,9 @@
 /*
- * Graphs on the emulated GPU: what is recorded does nothing until it is replayed, and refuses what a GPU refuses; training with
- * train.compile_mode=reduce-overhead leaves the bits that it leaves without, in every way that casts and scales are made, with
- * an evaluation, a weight changed by hand and a hook between steps, from far fewer launches. docs/gpu.md has the table of what a
- * step asks of the GPU that this test makes: `cuda_test_graphs --write` puts it there.
+ * CUDA graphs on the emulated GPU. Recorded work runs only at replay, and recording refuses the calls that
+ * CUDA refuses. Training with train.compile_mode=reduce-overhead gives the same bits as without, with far
+ * fewer launches. This is tested for all ways to cast and scale, with an evaluation, a changed weight and a
+ * hook between steps. docs/gpu.md has a table of the GPU work of a step, made by this test: `cuda_test_graphs
+ * --write`.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@
 #include "tensor/exec.h"
 #include "train/train_fixture.h"
 
-/* ---- a graph by itself ---- */
+/* ---- a single graph ---- */
 
 enum { SIDE = 10, NUMBERS = SIDE * SIDE, WORKSPACE = 1 << 12 };
 
@@ -78,7 +79,7 @@ static void a_graph_is_done_when_it_is_replayed(void **state) {
     for (int i = 0; i < 3; i++) FIXTURE_OK(device_graph_run(b.device, g));
     expect_sum(&b, 6);
     FIXTURE_OK(device_graph_run(b.device, g));
-    device_graph_close(b.device, g); /* before it is done */
+    device_graph_close(b.device, g); /* while it may still run */
     expect_sum(&b, 8);
     close_bench(&b);
 }
@@ -109,7 +110,7 @@ static void what_cannot_be_recorded_is_refused(void **state) {
         assert_int_equal(device_capture_end(b.device, &g), OTT_ERR_DEVICE);
         assert_null(g);
         expect_sum(&b, (float)i);
-        add_one(&b); /* all goes on */
+        add_one(&b); /* everything continues */
     }
     FIXTURE_OK(device_capture_begin(b.device));
     add_one(&b);
@@ -118,7 +119,7 @@ static void what_cannot_be_recorded_is_refused(void **state) {
     close_bench(&b);
 }
 
-/* z = x y, as matrices, in workspace that is there already. */
+/* z = x y, as matrices, in preallocated workspace. */
 static void multiply(bench *b) {
     exec cx = {.device = b->device, .workspace = b->workspace};
     operand x = {.t = tensor_matrix(b->x.data, OTT_F32, SIDE, SIDE)},
@@ -127,7 +128,7 @@ static void multiply(bench *b) {
     FIXTURE_OK(b->device->ops->gemm(&cx, &(gemm_args){.a = &x, .b = &y, .c = &z}));
 }
 
-/* Of zeros it cannot be held against the host, and of a recording neither. */
+/* A product of zeros, or a recorded one, cannot be compared with the host. */
 static void a_product_nobody_has_checked_is_recorded(void **state) {
     (void)state;
     bench b = open_bench();
@@ -150,7 +151,7 @@ enum {
     EVALUATED = 3,
     CHANGED = 3,
     LOOKED_AT = 4
-}; /* steps, counted from 0, before which something comes between */
+}; /* steps, counted from 0, before which something happens */
 
 static ott_status look(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
     (void)cx, (void)module, (void)what, (void)t;
@@ -180,8 +181,7 @@ static outcome train(const fixture *f, const precision *p, const char *mode, con
         o.losses[i] = rig_step(&r).loss;
         o.launches[i] = cudart_queued - before;
         if (i > 0)
-            assert_int_equal(cudart_waits - waits,
-                             1); /* in the first, products are held against the host's */
+            assert_int_equal(cudart_waits - waits, 1); /* the first step compares products with the host */
     }
     o.replayed = r.t->replay.replayed;
     trainer_gemms(r.t, &o.gemms[0], &o.gemms[1]);
@@ -202,8 +202,8 @@ static void expect_same(const precision *p, const outcome *plain, const outcome 
     assert_int_equal(plain->looked, graphs->looked);
 }
 
-/* In the first step the first later micro-batch runs and the second is recorded; in the second step the others. In FP8 the
-   state lies in the host's memory. */
+/* Step 0 runs its first later micro-batch and records the second. Step 1 records the rest. In FP8, the state
+   is in host memory. */
 static void training_with_graphs_is_the_same(void **state) {
     const fixture *f = *state;
     static const int precisions[] = {BF16, TENSORWISE, DELAYED};
@@ -222,7 +222,7 @@ static void training_with_graphs_is_the_same(void **state) {
     }
 }
 
-/* ---- the table of what a step asks of the GPU ---- */
+/* ---- table of a step's GPU work ---- */
 
 #define PAGE  TEST_SOURCE_DIR "/docs/gpu.md"
 #define TITLE "| a step's |"
@@ -230,9 +230,9 @@ static void training_with_graphs_is_the_same(void **state) {
 static const int counted[] = {BF16, TENSORWISE, DELAYED};
 enum { COUNTED = sizeof counted / sizeof *counted };
 
-/* Of the third step, which repeats all of the second. */
+/* Of the third step, which replays all of the second. */
 typedef struct step_work {
-    long long kernels, queued; /* ours; with copies and the products of libraries */
+    long long kernels, queued; /* our kernels; all queued work, with copies and library products */
 } step_work;
 
 static step_work count_work(const fixture *f, int precision_index, const char *mode) {

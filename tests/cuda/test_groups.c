@@ -1,6 +1,7 @@
 /*
- * Groups of GPUs on emulated ones, each a thread's, over the stand-in for NCCL (nccl.c): the collectives of tests/comm, in the bits
- * of every other transport; and what NCCL does not say itself: a rank that leaves or hangs ends those who wait for it.
+ * Groups of emulated GPUs, one thread per GPU, over the NCCL stand-in (nccl.c). The collectives of tests/comm
+ * have the bits of every other transport. If a rank leaves or hangs, which NCCL does not report, the waiting
+ * ranks fail.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +29,7 @@ static ott_status refuse_link(device *d, const device_group *own, device_link *o
 
 typedef struct gpu_rank {
     int index;
-    bool refuses; /* its GPU speaks with nobody */
+    bool refuses; /* its GPU cannot communicate */
     group *control;
     double timeout;
 } gpu_rank;
@@ -64,7 +65,7 @@ static ott_status run_rank(void *argument) {
     return OTT_OK;
 }
 
-/* A GPU alone speaks with nobody. */
+/* A single GPU has no communication. */
 static ott_status run_alone(void *argument) {
     rank_run *r = &collectives_ranks[0];
     r->group = ((gpu_rank *)argument)->control;
@@ -97,7 +98,7 @@ static void expect_failure(int size, int rank, const char *text) {
     }
 }
 
-/* Its output is never there: who takes it to the host hears so. */
+/* The output never arrives; copying it to the host reports the failure. */
 static ott_status reduce_once(rank_run *r) {
     float got;
     tensor t = tensor_vector(r->in, OTT_F32, 1);
@@ -113,7 +114,7 @@ static void a_rank_that_leaves_ends_those_who_wait(void **state) {
     expect_failure(3, 2, "NCCL: remote process exited");
 }
 
-/* Each waits for a message of the other's. */
+/* Each rank waits for a message from the other. */
 static ott_status wait_for_each_other(rank_run *r) {
     collective call = {
         .kind = COLLECTIVE_RECEIVE, .output = tensor_vector(r->out, OTT_F32, 1), .peer = 1 - r->group->rank};
@@ -132,7 +133,7 @@ static void a_rank_that_hangs_ends_in_time(void **state) {
         fail_msg("\"%s\", \"%s\"", collectives_ranks[0].text, collectives_ranks[1].text);
 }
 
-/* On two channels, of which neither may wait for the other. */
+/* On two channels, which must not wait for each other. */
 static ott_status wait_on_two_channels(rank_run *r) {
     tensor sum = tensor_vector(r->in, OTT_F32, 1), got = tensor_vector(r->out, OTT_F32, 1);
     group_request reduction, message;
@@ -173,7 +174,7 @@ static void a_rank_that_gives_up_leaves_alone(void **state) {
     expect_failure(2, 1, "this rank has given up");
 }
 
-/* Ranks that are no neighbours have no channel. */
+/* Ranks that are not neighbours have no channel. */
 static ott_status send_across(rank_run *r) {
     if (r->group->rank > 0) return OTT_OK;
     return group_run(
@@ -213,7 +214,7 @@ static void all_hear_that_a_gpu_speaks_with_nobody(void **state) {
     ranks_close(&worlds);
 }
 
-/* What is on its way is the group's memory, and all of it is given back. */
+/* Messages use the group's memory, and all of it is freed. */
 static ott_status count_memory(rank_run *r) {
     tensor t = tensor_vector(r->in, OTT_F32, COLLECTIVES_COUNT);
     int64_t before = device_taken(r->cx.device).now_of[MEM_COMM];

@@ -1,6 +1,6 @@
 /*
- * A GPU as a user opens it: the plugin, here with the stand-ins in it, found and loaded by its folder; which GPU a name and a
- * rank mean; when auto takes one, and what is said where it cannot.
+ * Opens a GPU as a user does. The plugin (with the stand-ins linked in) is found and loaded by its folder.
+ * Tests which GPU a name and a rank select, when auto selects one, and the messages of failures.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static void expect_part(const char *text, const char *part) {
     if (!strstr(text, part)) fail_msg("\"%s\" is not in \"%s\"", part, text);
 }
 
-/* The device that is opened has a name that begins so. */
+/* Expects that the opened device's name begins with `name`. */
 static void opens(backend_choice choice, const char *name) {
     device *d;
     choice.log = &lg;
@@ -76,7 +76,7 @@ static void it_tells_its_libraries_and_leaves_them_room(void **state) {
     device_close(d);
 }
 
-/* Room for a run, with nothing else on the GPU. */
+/* Memory available to a run, with nothing else on the GPU. */
 static int64_t room(device *d) {
     device_memory memory;
     device_read_memory(d, &memory);
@@ -103,7 +103,7 @@ static void memory_given_back_can_be_taken_again(void **state) {
 static void each_rank_takes_its_own(void **state) {
     (void)state;
     opens((backend_choice){.name = "cuda", .local_rank = 3, .local_ranks = 4},
-          "cuda:0 "); /* it sees one only */
+          "cuda:0 "); /* one GPU is visible */
     setenv(CUDART_DEVICES, "4", 1);
     opens((backend_choice){.name = "cuda", .local_rank = 2, .local_ranks = 4}, "cuda:2 ");
     opens((backend_choice){.name = "cuda:1"}, "cuda:1 ");
@@ -124,7 +124,7 @@ static void what_is_missing_is_said(void **state) {
     refuses((backend_choice){.name = "cuda"}, OTT_ERR_DEVICE, "`ottava doctor` says what is missing");
 }
 
-/* What the doctor is told of what: ok or missing, what was found, the way out. */
+/* The doctor's findings: ok or missing, what was found, the remedy. */
 static char told[1024];
 
 static void keep_finding(void *user, bool good, const char *what, const char *found, const char *way_out) {
@@ -144,7 +144,7 @@ static void the_doctor_sees_what_a_gpu_can(void **state) {
     inspect("cuda:0");
     expect_part(told, "ok: CPU shim, compute capability 9.0, ");
     inspect("NCCL");
-    expect_part(told, "nothing"); /* one GPU needs none */
+    expect_part(told, "nothing"); /* one GPU needs no NCCL */
     setenv(CUDART_DEVICES, "2", 1);
     setenv(CUDART_CAPABILITY, "80", 1);
     inspect("cuda:1");
@@ -175,7 +175,7 @@ static void auto_takes_a_gpu_that_can(void **state) {
     expect_part(logged, "has no code for");
     setenv(CUDART_DEVICES, "0", 1);
     opens((backend_choice){.recipe = block}, "cpu ");
-    assert_int_equal(lines, 4); /* no GPU, nothing to say */
+    assert_int_equal(lines, 4); /* no GPU, no further finding */
 }
 
 static void fp8_is_emulated_where_it_is_asked_for(void **state) {

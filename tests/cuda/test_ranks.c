@@ -1,7 +1,7 @@
 /*
- * Training on several GPUs, emulated and each a thread's, over the stand-in for NCCL (nccl.c): on every kind of mesh it leaves what
- * as many CPU ranks leave, bit for bit: losses, gradients, weights, moments, scales and histories. By the trainer of
- * `ottava train`. What the ranks send each other of FP8 weights is one byte an element.
+ * Training on several emulated GPUs, one thread per GPU, over the NCCL stand-in (nccl.c), with the trainer of
+ * `ottava train`. On every kind of mesh, losses, gradients, weights, moments, scales and histories match as
+ * many CPU ranks bit for bit. Ranks send FP8 weights as one byte per element.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,7 +90,7 @@ static void gpus_leave_what_cpu_ranks_leave(void **state) {
 
 enum { A_FEW = 64 }; /* bytes: losses */
 
-/* Each rank's part of what is gathered goes once to each other one. */
+/* Each rank's shard of gathered weights goes once to each other rank. */
 static void fp8_weights_travel_as_codes(void **state) {
     const way codes = {"", TENSORWISE, SIZES([MESH_DP_SHARD] = 2)};
     const way masters = {"", TENSORWISE, SIZES([MESH_DP_SHARD] = 2),
@@ -114,7 +114,7 @@ int main(void) {
         cmocka_unit_test(gpus_leave_what_cpu_ranks_leave),
         cmocka_unit_test(fp8_weights_travel_as_codes),
     };
-    unsetenv(TEST_DEVICE_VARIABLE); /* it is said which of them runs where */
+    unsetenv(TEST_DEVICE_VARIABLE); /* the test chooses the device itself */
     setenv(CUDART_DEVICES, "8", 1); /* MESH_RUN_RANKS_MAX */
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -1,11 +1,12 @@
 /*
- * Whole training runs on the emulated GPU, by the trainer and the loop of `ottava train`: what they leave is what the same
- * runs leave on the CPU, bit for bit: losses, gradient norms and health in metrics.jsonl; weights, moments and histories in the
- * checkpoint. Every recipe, and every recipe with features that change what is computed or where it lies. docs/gpu.md has the
- * table that this test makes: `cuda_test_train --write` puts it there.
+ * Full training runs on the emulated GPU, with the trainer and the loop of `ottava train`, match the same
+ * runs on the CPU bit for bit: losses, gradient norms and health in metrics.jsonl; weights, moments and
+ * histories in the checkpoint. Tests every recipe, also with features that change computation or placement.
+ * docs/gpu.md has the table that this test makes: `cuda_test_train --write`.
  *
- * The CPU's columnwise codes lie as their source does, the GPU's transposed. That changes no bit: a contraction reads the same
- * codes in the same order wherever they lie (the tests fenced.*), and scales are of the source.
+ * The CPU stores columnwise codes in the source's layout, the GPU transposed. That changes no bit: a
+ * contraction reads the same codes in the same order (the tests fenced.*), and scales depend on the source
+ * only.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,13 +37,13 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 enum {
     ALL = (1 << PRECISIONS) - 1,
     FAMILIES =
-        IN(BF16) | IN(TENSORWISE) | IN(DELAYED) | IN(MXFP8) /* casts and scales are made in these ways */
+        IN(BF16) | IN(TENSORWISE) | IN(DELAYED) | IN(MXFP8) /* these cover all ways to cast and scale */
 };
 #define SMALL "--model.dim=32", "--model.ffn_hidden_dim=64", "--train.seq_len=16"
 
 typedef struct row {
     const char *name;
-    int steps, in;        /* the columns that it has cells in */
+    int steps, in;        /* bit mask of the columns with cells */
     const char *more[11]; /* ends with NULL */
 } row;
 
@@ -174,7 +175,7 @@ static bool has_cell(int i, int column) {
 
 static fixture *the_fixture;
 
-/* On the CPU, or the emulated GPU, which is a Hopper but where only a Blackwell has the recipe. */
+/* On the CPU, or on the emulated GPU: a Hopper, or a Blackwell if the recipe needs one. */
 static void run_on(const char *where, const cell *c, char name[64]) {
     static spoken said;
     enum { OWN = 6 };
@@ -236,7 +237,7 @@ static void the_page_has_the_table(void **state) {
 
 /* ---- all ---- */
 
-/* Documents of 8 to 47 bytes, in the folder that the runs start in. */
+/* Documents of 8 to 47 bytes, in the folder where the runs start. */
 static void write_documents(void) {
     FILE *file = fopen("rows.jsonl", "wb");
     assert_non_null(file);
@@ -251,7 +252,7 @@ static int setup(void **state) {
     the_fixture = *state;
     if (!failed) failed = chdir(the_fixture->folder);
     if (!failed) write_documents();
-    *state = NULL; /* a test's is its cell */
+    *state = NULL; /* each test has its cell as state */
     return failed;
 }
 

@@ -1,7 +1,6 @@
 /*
- * What is done with a run, on the emulated GPU as on the CPU, to the byte: a
- * checkpoint of one is continued on the other; evaluation, generation with what
- * came before, and export "as trained".
+ * Uses of a run, on the emulated GPU and on the CPU, with equal bytes: resuming a checkpoint on the other
+ * device, evaluation, generation with a KV cache, and export "as trained".
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +30,7 @@ static const char *path_of(const fixture *f, const char *name) {
 
 /* ---- resume ---- */
 
-/* To the end, or until it is asked to stop after the break; on the GPU with its state in the host's memory. */
+/* Runs to the end, or until it is stopped after the break. On the GPU, the state is in host memory. */
 static void run_part(const fixture *f, int kind, const char *name, const char *where, bool stops,
                      bool continues) {
     const char *more[] = {"--train.max_steps=4", "--checkpoint.interval=4",
@@ -100,7 +99,7 @@ static void losses_are_the_cpus(void **state) {
 static void generate(const fixture *f, const char *run, const char *where, collected *out) {
     mem *account;
     const ott_generate_options o = {.prompt = "The ",
-                                    .max_tokens = 40, /* more than it looks back upon */
+                                    .max_tokens = 40, /* more than its window */
                                     .temperature = 1,
                                     .top_p = 1,
                                     .seed = 3,
@@ -119,7 +118,7 @@ static void texts_are_the_cpus(void **state) {
     for (int i = 0; i < USED; i++) {
         generate(*state, fixture_precisions[used[i]].name, "", &cpu);
         generate(*state, fixture_precisions[used[i]].name, "cuda", &gpu);
-        assert_int_equal(cpu.pieces, 41); /* the prompt, then token by token */
+        assert_int_equal(cpu.pieces, 41); /* the prompt, then one token at a time */
         assert_int_equal(gpu.length, cpu.length);
         assert_memory_equal(gpu.text, cpu.text, cpu.length);
     }
