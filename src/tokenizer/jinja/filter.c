@@ -59,7 +59,7 @@ static ott_status filter_tojson(jinja_work *w, const jinja_value *v, const jinja
     return jinja_show_json(w, v, indent && indent->kind == JINJA_INTEGER ? indent->integer : -1, out);
 }
 
-/* Lines behind the first begin with `width` spaces; empty ones do not. */
+/* Indents all lines but the first by `width` spaces, except empty lines. */
 static ott_status filter_indent(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                 jinja_value *out) {
     static const char *const names[] = {"width", "first", "blank", NULL};
@@ -197,7 +197,7 @@ static ott_status filter_reverse(jinja_work *w, const jinja_value *v, const jinj
     return OTT_OK;
 }
 
-/* Jinja sorts and compares elements without a difference between upper and lower case. */
+/* Converts to lower case: Jinja sorts and compares case-insensitively by default. */
 static ott_status ignore_case(jinja_work *w, const jinja_value *v, jinja_value *out) {
     const jinja_arguments none = {0};
     bool found;
@@ -205,7 +205,7 @@ static ott_status ignore_case(jinja_work *w, const jinja_value *v, jinja_value *
     return jinja_method(w, (text_view){"lower", 5}, v, &none, out, &found);
 }
 
-/* The first of equal elements each. */
+/* Keeps the first of equal elements. */
 static ott_status filter_unique(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                 jinja_value *out) {
     jinja_list *l;
@@ -236,7 +236,7 @@ typedef struct sorted {
     jinja_value key, value;
 } sorted;
 
-/* Merges from[begin .. middle) and from[middle .. end) into to[begin .. end). */
+/* Merges the sorted ranges from[begin .. middle) and from[middle .. end) into to[begin .. end). */
 static ott_status merge(jinja_work *w, const sorted *from, int64_t begin, int64_t middle, int64_t end,
                         sorted *to) {
     int64_t left = begin, right = middle;
@@ -250,7 +250,7 @@ static ott_status merge(jinja_work *w, const sorted *from, int64_t begin, int64_
     return OTT_OK;
 }
 
-/* Equal elements stay in their order. pairs: sorts (key, value) by the key. */
+/* Stable sort. pairs: sorts (key, value) pairs by key. */
 static ott_status sort_list(jinja_work *w, jinja_list *l, bool pairs) {
     void *memory;
     TRY(jinja_work_alloc(w, 2 * l->count * (int64_t)sizeof(sorted), &memory));
@@ -299,13 +299,13 @@ static ott_status filter_join(jinja_work *w, const jinja_value *v, const jinja_a
 
 /* ---- filters with a filter or a test inside ---- */
 
-/* Of what they go over, none has no elements. */
+/* Returns the elements to iterate over; none has no elements. */
 static ott_status elements_of(jinja_work *w, const jinja_value *v, jinja_list **out) {
     const jinja_value nothing = jinja_value_undefined((text_view){"none", 4});
     return jinja_value_elements(w, v->kind == JINJA_NONE ? &nothing : v, out);
 }
 
-/* a[first], a[first + 1], ... as the arguments of what is called inside. */
+/* Returns arguments a[first], a[first + 1], ... for the inner call. */
 static jinja_arguments arguments_from(const jinja_arguments *a, int first) {
     jinja_arguments rest = {0};
     for (int i = 0, place = 0; i < a->count; i++) {
@@ -348,7 +348,8 @@ static ott_status filter_map(jinja_work *w, const jinja_value *v, const jinja_ar
     return OTT_OK;
 }
 
-/* Elements of which a test, of themselves or of a member, says `wanted`. Without a test: whether they are true. */
+/* Selects the elements for which a test (of the element or its member) returns `wanted`. Without a test,
+   tests truth. */
 static ott_status choose(jinja_work *w, const jinja_value *v, const jinja_arguments *a, bool of_member,
                          bool wanted, jinja_value *out) {
     const jinja_value *member = of_member ? jinja_argument(a, 0, NULL) : NULL,
@@ -403,7 +404,7 @@ static ott_status filter_default(jinja_work *w, const jinja_value *v, const jinj
     return OTT_OK;
 }
 
-/* Nothing is escaped, so nothing need be said to be safe. */
+/* Text is never escaped, so `safe` changes nothing. */
 static ott_status filter_safe(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                               jinja_value *out) {
     TRY(jinja_arguments_check(w, a, "safe", 0, NULL));

@@ -1,5 +1,5 @@
-/* jinja/lex: tags and what lies between them; the tokens inside of tags. White space around tags as trim_blocks and
-   lstrip_blocks have it. */
+/* jinja/lex: splits a template into text and the tokens of tags. Removes white space around tags like
+   trim_blocks and lstrip_blocks. */
 #include "base/text.h"
 #include "tokenizer/jinja/syntax.h"
 #include <ctype.h>
@@ -12,8 +12,8 @@ typedef struct lexer {
     int line;
     jinja_token *tokens;
     int64_t count, capacity;
-    bool strips;     /* the tag before ended with "-" */
-    bool trims_line; /* or a line's end behind it goes */
+    bool strips;     /* the previous tag ended with "-" */
+    bool trims_line; /* or the line end after it is removed */
 } lexer;
 
 static ott_status add(lexer *l, jinja_token token) {
@@ -48,14 +48,14 @@ static void pass_lines(lexer *l, const char *to) {
 
 /* ---- between tags ---- */
 
-/* Where the next tag begins, or the end. */
+/* Returns the start of the next tag, or the end. */
 static const char *find_tag(const lexer *l) {
     for (const char *at = l->at; at + 1 < l->end; at++)
         if (*at == '{' && (at[1] == '{' || at[1] == '%' || at[1] == '#')) return at;
     return l->end;
 }
 
-/* The end of the text before a tag: without the white space that the tag takes. */
+/* Returns the end of the text before a tag, without the white space that the tag removes. */
 static const char *strip_before(const lexer *l, const char *from, const char *tag) {
     const char *to = tag;
     char mark = tag + 2 < l->end ? tag[2] : '\0';
@@ -101,7 +101,8 @@ static int write_utf8(unsigned code, char *to) {
     return 3;
 }
 
-/* The escape behind a backslash, whose bytes *from passes; bytes written. An unknown one stays as it is. */
+/* Decodes an escape after a backslash and advances *from. Returns the bytes written. An unknown escape is
+   kept. */
 static int unescape(const char **from, const char *end, char *to) {
     static const char names[] = "nrtbfv0\\'\"", values[] = "\n\r\t\b\f\v\0\\'\"";
     const char *at = *from;
@@ -196,7 +197,7 @@ static ott_status lex_token(lexer *l) {
     return OTT_OK;
 }
 
-/* A tag's end at `at`: its bytes with the mark before it, 0: there is none. */
+/* Returns the bytes of a tag's end at `at`, including its "-" or "+"; 0: none. */
 static int64_t end_bytes(const lexer *l, const char *at, const char *closing) {
     if (starts(l, at, closing)) return 2;
     return (*at == '-' || *at == '+') && starts(l, at + 1, closing) ? 3 : 0;
@@ -210,7 +211,7 @@ static void note_end(lexer *l, const char *at, bool is_output) {
 static ott_status lex_tag(lexer *l, bool is_output) {
     const char *closing = is_output ? "}}" : "%}";
     int64_t bytes;
-    int braces = 0; /* open in the tag: its own "}}" is no end */
+    int braces = 0; /* depth of open brackets: "}}" inside them does not end the tag */
     TRY(add(l, (jinja_token){.kind = is_output ? JINJA_TOKEN_OUTPUT_BEGIN : JINJA_TOKEN_BLOCK_BEGIN}));
     l->at += 2;
     if (l->at < l->end && (*l->at == '-' || *l->at == '+')) l->at++;

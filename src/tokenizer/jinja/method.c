@@ -87,7 +87,7 @@ static ott_status method_rstrip(jinja_work *w, const jinja_value *v, const jinja
 
 typedef enum letter_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL } letter_case;
 
-/* Character by character, with Unicode's simple mappings. */
+/* Changes case per character, with Unicode's simple mappings. */
 static ott_status change_case(jinja_work *w, text_view text, letter_case to, jinja_value *out) {
     str made = {.account = w->account};
     bool inside = false; /* of a word */
@@ -120,7 +120,7 @@ CASE_METHOD(lower, CASE_LOWER)
 CASE_METHOD(title, CASE_TITLE)
 CASE_METHOD(capitalize, CASE_CAPITAL)
 
-/* With one text, or with any of a list. */
+/* Tests for one text, or for any text of a list. */
 static ott_status match_end(jinja_work *w, const jinja_value *v, const jinja_arguments *a, bool end,
                             jinja_value *out) {
     const jinja_value *with = jinja_argument(a, 0, NULL);
@@ -193,7 +193,7 @@ static ott_status method_replace(jinja_work *w, const jinja_value *v, const jinj
     return status;
 }
 
-/* Between white space, of which what is at the ends counts for nothing. */
+/* Splits at white space; ignores white space at both ends. */
 static ott_status split_words(jinja_work *w, text_view text, int64_t most, jinja_list *l) {
     for (;;) {
         int64_t spaces = text_spaces_at_start(text), bytes = 0;
@@ -235,7 +235,7 @@ static ott_status method_split(jinja_work *w, const jinja_value *v, const jinja_
     return jinja_list_append(w, out->list, jinja_value_string(rest));
 }
 
-/* Splits once, at the last place. */
+/* Splits once, at the last occurrence. */
 static ott_status method_rsplit(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
                                 jinja_value *out) {
     static const char *const names[] = {"sep", "maxsplit", NULL};
@@ -419,7 +419,7 @@ static ott_status function_range(jinja_work *w, const jinja_arguments *a, jinja_
     return OTT_OK;
 }
 
-/* English names, whatever the locale of the program. */
+/* English names, independent of the locale. */
 static ott_status function_strftime_now(jinja_work *w, const jinja_arguments *a, jinja_value *out) {
     text_view given;
     char format[128], text[512];

@@ -34,7 +34,7 @@ static ott_status join_lists(jinja_work *w, const jinja_list *a, const jinja_lis
 static ott_status repeat_text(jinja_work *w, text_view text, int64_t times, jinja_value *out) {
     void *memory;
     if (times < 0 || text.bytes == 0) times = 0;
-    if (times > JINJA_MEMORY_MOST) times = JINJA_MEMORY_MOST; /* more than can be made in any case */
+    if (times > JINJA_MEMORY_MOST) times = JINJA_MEMORY_MOST; /* larger than any possible result */
     TRY(jinja_work_steps(w, times));
     TRY(jinja_work_alloc(w, times * text.bytes + 1, &memory));
     for (int64_t i = 0; i < times; i++) memcpy((char *)memory + i * text.bytes, text.at, (size_t)text.bytes);
@@ -66,7 +66,8 @@ static ott_status calculate_whole(jinja_work *w, text_view sign, int64_t a, int6
     return fits ? OTT_OK : jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "a number is too large");
 }
 
-/* Python's % and // of floats: fmod is exact, and the quotient is computed from it; a / b may round up to a whole number. */
+/* Python's % and // of floats. fmod is exact, and the quotient is computed from it, because a / b may round
+   up to an integer. */
 static double modulo(double a, double b) {
     double rest = fmod(a, b);
     if (rest == 0) return copysign(0.0, b);
@@ -152,7 +153,7 @@ ott_status jinja_compare(jinja_work *w, text_view sign, const jinja_value *a, co
 
 /* ---- indexes and slices ---- */
 
-/* The caller has counted the steps. */
+/* The caller counts the steps. */
 static text_view characters(text_view text, int64_t first, int64_t count) {
     const char *from = text.at;
     while (first-- > 0) from += text_character_bytes((unsigned char)*from);
@@ -177,7 +178,7 @@ static ott_status index_dict(jinja_work *w, const jinja_dict *d, const jinja_val
     return OTT_OK;
 }
 
-/* The messages that follow do not change what is found from the beginning. */
+/* Later messages do not change elements found from the beginning. */
 static void see_index(jinja_work *w, const jinja_list *l, int64_t index, int64_t count) {
     if (!l->grows || index >= count) return;
     jinja_work_see(w, index < 0 ? INT64_MAX : l->skipped + index + 1);
@@ -200,7 +201,7 @@ ott_status jinja_index(jinja_work *w, const jinja_value *of, const jinja_value *
     return OTT_OK;
 }
 
-/* A bound of a slice, as Python's indices(): where it is absent, and kept within [least, most]. */
+/* Reads a bound of a slice like Python's indices(): default if absent, clamped to [least, most]. */
 static ott_status read_bound(const jinja_work *w, const jinja_value *v, int64_t length, int64_t absent,
                              int64_t least, int64_t most, int64_t *out) {
     *out = absent;
@@ -221,7 +222,7 @@ static ott_status read_step(const jinja_work *w, const jinja_value *v, int64_t *
     return OTT_OK;
 }
 
-/* of[from:] of a list that grows is the rest of it, and grows as well. */
+/* of[from:] of a growing list is its tail, which grows too. */
 static ott_status slice_rest(jinja_work *w, const jinja_list *of, int64_t from, jinja_value *out) {
     TRY(jinja_value_list(w, out));
     if (from > of->count) from = of->count;

@@ -1,4 +1,4 @@
-/* jinja/parse: the tree of a template, by recursive descent in Jinja2's order of precedence. */
+/* jinja/parse: parses a template into a tree, by recursive descent with Jinja2's precedence. */
 #include "tokenizer/jinja/syntax.h"
 
 typedef struct parser {
@@ -92,7 +92,7 @@ static ott_status enter(parser *p) {
 
 /* ---- expressions ---- */
 
-/* Behind "(": arguments until ")". */
+/* After "(": parses arguments until ")". */
 static ott_status parse_arguments(parser *p, jinja_node **list) {
     while (!is_sign(p, ")")) {
         jinja_node *argument;
@@ -134,7 +134,7 @@ static ott_status parse_pairs(parser *p, jinja_node **list) {
     return expect_sign(p, "}");
 }
 
-/* Behind "(": an expression in parentheses, or a tuple. */
+/* After "(": parses an expression in parentheses, or a tuple. */
 static ott_status parse_parentheses(parser *p, jinja_node **out) {
     jinja_node *first = NULL;
     if (!is_sign(p, ")")) TRY(parse_expression(p, &first));
@@ -147,7 +147,7 @@ static ott_status parse_parentheses(parser *p, jinja_node **out) {
     return parse_elements(p, ")", &first->next);
 }
 
-/* Texts side by side are one. */
+/* Adjacent strings are concatenated. */
 static ott_status parse_string(parser *p, jinja_node **out) {
     int64_t bytes = 0;
     void *memory;
@@ -196,7 +196,7 @@ static ott_status parse_primary(parser *p, jinja_node **out) {
     return list ? parse_elements(p, "]", &(*out)->list) : parse_pairs(p, &(*out)->list);
 }
 
-/* Behind "[": an index or a slice of `of`. */
+/* After "[": parses an index or a slice of `of`. */
 static ott_status parse_index(parser *p, jinja_node *of, jinja_node **out) {
     int bound = 1;
     TRY(make_over(p, JINJA_NODE_INDEX, of, out));
@@ -239,7 +239,7 @@ static bool begins_argument(const parser *p) {
            t->kind == JINJA_TOKEN_REAL || is_sign(p, "[") || is_sign(p, "{");
 }
 
-/* Behind "is". */
+/* After "is": parses a test. */
 static ott_status parse_test(parser *p, jinja_node *of, jinja_node **out) {
     TRY(make_over(p, JINJA_NODE_TEST, of, out));
     (*out)->negated = skip_word(p, "not");
@@ -286,7 +286,7 @@ static ott_status parse_unary(parser *p, bool filters, jinja_node **out) {
     return filters ? parse_filters(p, out) : OTT_OK;
 }
 
-/* Operators by how tightly they bind, loosest first. */
+/* Operators by precedence, lowest first. */
 static const char *const binary[][4] = {{"+", "-"}, {"~"}, {"*", "/", "//", "%"}};
 enum { BINARY_LEVELS = sizeof binary / sizeof *binary };
 
@@ -372,7 +372,7 @@ static ott_status parse_expression(parser *p, jinja_node **out) {
     return OTT_OK;
 }
 
-/* Expressions side by side are a tuple. */
+/* Expressions separated by commas are a tuple. */
 static ott_status parse_tuple(parser *p, jinja_node **out) {
     TRY(parse_expression(p, out));
     if (!is_sign(p, ",")) return OTT_OK;
@@ -393,7 +393,7 @@ static ott_status end_block(parser *p) {
     return expect_kind(p, JINJA_TOKEN_BLOCK_END, "the end of the tag");
 }
 
-/* Behind a body: the word that ended it was one of `ends`, and is passed. */
+/* After a body: skips the word that ended it, one of `ends`. */
 static ott_status end_body(parser *p) {
     p->at += 2;
     return end_block(p);
@@ -429,7 +429,8 @@ static ott_status parse_if(parser *p, jinja_node *node) {
     return ends_with(p, "endif") ? end_body(p) : fail_expecting(p, "{% endif %}");
 }
 
-/* Names that are set: one, several, in parentheses or not, or a member of a namespace. */
+/* Parses an assignment target: one name, several (with or without parentheses), or a member of a namespace.
+   */
 static ott_status parse_target(parser *p, jinja_node **out) {
     bool parentheses = skip_sign(p, "(");
     jinja_node *first;
@@ -482,7 +483,7 @@ static ott_status parse_set(parser *p, jinja_node *node) {
     return end_body(p);
 }
 
-/* A body that break and continue do not leave. */
+/* Parses a body that break and continue cannot leave. */
 static ott_status parse_closed_body(parser *p, const char *const *ends, jinja_node **list) {
     int loops = p->loops;
     p->loops = 0;
@@ -516,7 +517,7 @@ static ott_status parse_generation(parser *p, jinja_node *node) {
     return parse_closed_body(p, ends, &node->list);
 }
 
-/* The output of a filter over the text of a body. */
+/* Parses {% filter %}: outputs a filter of the body's text. */
 static ott_status parse_filter_block(parser *p, jinja_node *node) {
     static const char *const ends[] = {"endfilter", NULL};
     jinja_node *body;
@@ -546,7 +547,7 @@ static const struct {
                   {"break", JINJA_NODE_BREAK, parse_jump},
                   {"continue", JINJA_NODE_CONTINUE, parse_jump}};
 
-/* Behind "{%". */
+/* After "{%": parses a statement. */
 static ott_status parse_statement(parser *p, jinja_node **out) {
     text_view word;
     const int line = p->at->line;
@@ -579,7 +580,7 @@ static bool is_end(const parser *p, const char *const *ends) {
     return false;
 }
 
-/* Statements until a tag that is one of `ends`, which stays; NULL: until the template's end. */
+/* Parses statements until a tag in `ends`, which is not consumed; NULL: until the end of the template. */
 static ott_status parse_body(parser *p, const char *const *ends, jinja_node **out) {
     while (!is_end(p, ends)) {
         if (p->at->kind == JINJA_TOKEN_END && !ends) return OTT_OK;

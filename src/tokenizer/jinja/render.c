@@ -1,29 +1,29 @@
-/* jinja/render: a template with its variables: expressions and statements. */
+/* jinja/render: renders a template: evaluates expressions and runs statements. */
 #include "tokenizer/jinja/value.h"
 
-/* The names that a body has set; it sees those of the ones around it. */
+/* Names set in a body; names of enclosing scopes are visible. */
 typedef struct scope scope;
 struct scope {
     jinja_dict *names;
-    const scope *around; /* NULL: the template's own */
+    const scope *around; /* enclosing scope; NULL: this is the template's scope */
 };
 
 typedef enum jump { JUMP_NONE, JUMP_BREAK, JUMP_CONTINUE } jump;
 
-/* Statements that run after the current one: its next statement, then the next one of the enclosing {% if %}, and so on. */
+/* Continuation: the next statement, then the next statement of the enclosing {% if %}, and so on. */
 typedef struct frame frame;
 struct frame {
     const jinja_node *next;
     const frame *around;
 };
 
-/* Renderings of fewer messages that branch off the rendering of all. */
+/* Renderings of fewer messages that branch off the full rendering. */
 typedef struct branches {
     jinja_prefix *of; /* [count] ascending */
     int64_t count, next;
     str *tails;
-    bool running;      /* one is */
-    jinja_undos undos; /* changes of namespaces in the branch */
+    bool running;      /* inside a branch */
+    jinja_undos undos; /* log of namespace changes in the branch */
 } branches;
 
 typedef struct rendering {
@@ -31,10 +31,10 @@ typedef struct rendering {
     scope *global, *here;
     str *out;
     jinja_spans *generation;
-    branches *branches; /* NULL: prefixes are not rendered */
+    branches *branches; /* NULL: do not render prefixes */
     const frame *frames;
-    int bodies; /* macros, captured texts and loops around what runs */
-    jump jump;  /* on the way out of a loop's body */
+    int bodies; /* number of enclosing macros, captured texts and loops */
+    jump jump;  /* leaving a loop's body */
     int depth;
 } rendering;
 
@@ -81,7 +81,7 @@ static ott_status open_scope(rendering *r, const scope *around, scope *out) {
 
 /* ---- lists that grow ---- */
 
-/* Replaces a list that grows by the list as this rendering has it. The rendering then depends on its length. */
+/* Replaces a growing list by its elements in this rendering, which then depends on the list's length. */
 static ott_status settle(rendering *r, jinja_value *v) {
     jinja_value whole;
     if (v->kind != JINJA_LIST || !v->list->grows) return OTT_OK;
@@ -122,12 +122,12 @@ static ott_status evaluate_arguments(rendering *r, const jinja_node *list, jinja
     return OTT_OK;
 }
 
-/* The text that statements write. */
+/* Captures the output of statements. */
 static ott_status capture(rendering *r, const jinja_node *list, jinja_value *out) {
     str text = {.account = r->work.account}, *before = r->out;
     jinja_spans *generation = r->generation;
     r->out = &text;
-    r->generation = NULL; /* places in another text */
+    r->generation = NULL; /* spans refer to another text */
     r->bodies++;
     ott_status status = run_all(r, list);
     r->bodies--;
@@ -140,7 +140,7 @@ static ott_status capture(rendering *r, const jinja_node *list, jinja_value *out
     return status;
 }
 
-/* Names that the body sets end with it. */
+/* Names set in the body are local to it. */
 static ott_status run_inside(rendering *r, const jinja_node *n, jinja_value *captured) {
     scope own, *before = r->here;
     TRY(open_scope(r, before, &own));
@@ -223,7 +223,7 @@ static ott_status apply_test(rendering *r, const jinja_node *n, jinja_value *out
     jinja_value v;
     bool truth, found;
     TRY(n->list ? evaluate(r, n->of[0], &v)
-                : evaluate_any(r, n->of[0], &v)); /* without arguments: its kind */
+                : evaluate_any(r, n->of[0], &v)); /* without arguments: the value's kind */
     TRY(evaluate_arguments(r, n->list, &a));
     r->work.line = n->line;
     TRY(jinja_test(&r->work, n->name, &v, &a, &truth, &found));
@@ -265,7 +265,7 @@ static ott_status evaluate_condition(rendering *r, const jinja_node *n, jinja_va
     return *out = jinja_value_undefined((text_view){"the other case", 14}), OTT_OK;
 }
 
-/* and, or: the operand that decides. */
+/* and, or: return the deciding operand. */
 static ott_status evaluate_logic(rendering *r, const jinja_node *n, jinja_value *out) {
     TRY(evaluate_any(r, n->of[0], out));
     return truth_of(r, out) == (n->kind == JINJA_NODE_OR) ? OTT_OK : evaluate_any(r, n->of[1], out);
@@ -296,7 +296,7 @@ static ott_status evaluate_index(rendering *r, const jinja_node *n, jinja_value 
     return jinja_index(&r->work, &of, &key, out);
 }
 
-/* A node over one or two values. */
+/* Evaluates a node with one or two operands. */
 static ott_status evaluate_over(rendering *r, const jinja_node *n, jinja_value *out) {
     jinja_value a, b;
     bool truth;
@@ -338,7 +338,7 @@ static ott_status evaluate_one(rendering *r, const jinja_node *n, jinja_value *o
     }
 }
 
-/* The value may be a list that grows. */
+/* Evaluates; the value may be a growing list. */
 static ott_status evaluate_any(rendering *r, const jinja_node *n, jinja_value *out) {
     TRY(enter(r, n));
     TRY(evaluate_one(r, n, out));
@@ -409,7 +409,7 @@ static ott_status run_set(rendering *r, const jinja_node *n) {
     return assign(r, n->of[0], v);
 }
 
-/* The elements that the loop's own filter leaves. */
+/* Returns the elements that pass the loop's filter. */
 static ott_status filter_elements(rendering *r, const jinja_node *n, const jinja_list *all,
                                   jinja_list *left) {
     jinja_value keep;
@@ -464,7 +464,7 @@ static ott_status run_last(rendering *r, const jinja_node *n, const jinja_list *
     return OTT_OK;
 }
 
-/* Names are set in a scope of its own, namespaces are undone, and its memory is given back. */
+/* Runs the rest in a branch with its own scope. Then undoes namespace changes and frees its memory. */
 static ott_status run_branch(rendering *r, const jinja_node *n, const jinja_list *l, int64_t index,
                              jinja_prefix *p) {
     rendering branch = *r;
@@ -489,7 +489,7 @@ static ott_status run_branch(rendering *r, const jinja_node *n, const jinja_list
     return status == OTT_OK ? str_finish(r->branches->tails) : status;
 }
 
-/* Before an iteration: the renderings that end with this message. */
+/* Before an iteration: renders the prefixes that end with this message. */
 static ott_status run_branches(rendering *r, const jinja_node *n, const jinja_loop *loop) {
     branches *b = r->branches;
     int64_t messages = loop->over->skipped + loop->index + 1;
@@ -510,7 +510,7 @@ static ott_status run_messages(rendering *r, const jinja_node *n, const jinja_li
         TRY(run_iteration(r, n, loop));
     }
     r->jump = JUMP_NONE;
-    jinja_work_see(&r->work, INT64_MAX); /* fewer messages end here earlier */
+    jinja_work_see(&r->work, INT64_MAX); /* a rendering of fewer messages ends earlier here */
     return OTT_OK;
 }
 

@@ -1,4 +1,4 @@
-/* jinja/show: values as text: Python's str, repr and json.dumps. */
+/* jinja/show: converts values to text: Python's str, repr and json.dumps. */
 #include "base/text.h"
 #include "tokenizer/jinja/value.h"
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The shortest digits that read back as the same number, as Python writes them. */
+/* Writes the shortest digits that read back as the same number, in Python's notation. */
 static void show_real(double x, bool json, str *out) {
     char digits[40];
     int precision = 1;
@@ -24,7 +24,7 @@ static void show_real(double x, bool json, str *out) {
     str_append(out, digits);
 }
 
-/* A string as Python's repr quotes it. */
+/* Writes a string with the quotes and escapes of Python's repr. */
 static void show_quoted(text_view text, str *out) {
     bool single = memchr(text.at, '\'', (size_t)text.bytes) != NULL,
          both = single && memchr(text.at, '"', (size_t)text.bytes);
@@ -44,7 +44,7 @@ static void show_quoted(text_view text, str *out) {
     str_append_bytes(out, &quote, 1);
 }
 
-/* How json.dumps escapes, without ensure_ascii. */
+/* Escapes like json.dumps with ensure_ascii=False. */
 static void show_json_text(text_view text, str *out) {
     static const char escaped[] = "\"\\\n\r\t\b\f", letters[] = "\"\\nrtbf";
     str_append(out, "\"");
@@ -64,7 +64,7 @@ typedef struct shower {
     jinja_work *w;
     str *out;
     bool json;
-    int64_t indent; /* of JSON on several lines; < 0: on one */
+    int64_t indent; /* spaces per level of JSON; < 0: one line */
     int depth;
 } shower;
 

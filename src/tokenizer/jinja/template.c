@@ -1,4 +1,4 @@
-/* jinja/template: opening a template, and the places that {% generation %} wrote. */
+/* jinja/template: opens and closes templates, and frees lists of spans. */
 #include "tokenizer/jinja/syntax.h"
 
 void jinja_spans_free(jinja_spans *s) {
@@ -6,7 +6,10 @@ void jinja_spans_free(jinja_spans *s) {
     *s = (jinja_spans){.account = s->account};
 }
 
-/* Lines end with \n; the last end of line is not part of the template. Returns its bytes. */
+/*
+ * Normalizes line ends to
+ * and removes the last one. Returns the bytes.
+ */
 static int64_t copy_lines(const char *text, int64_t bytes, char *to) {
     int64_t count = 0;
     for (int64_t i = 0; i < bytes; i++) {

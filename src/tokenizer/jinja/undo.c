@@ -4,7 +4,7 @@
 
 struct jinja_undo {
     jinja_dict *of, before;
-    int64_t changed; /* the entry that got another value; -1: one is added */
+    int64_t changed; /* index of the overwritten entry; -1: an entry was added */
     jinja_value value;
 };
 

@@ -1,4 +1,4 @@
-/* jinja/value: values, their memory and the steps of reading them. */
+/* jinja/value: creates, compares and accesses values, and counts memory and steps. */
 #define _GNU_SOURCE /* memmem */
 #include "tokenizer/jinja/value.h"
 #include "base/text.h"
@@ -16,7 +16,7 @@ ott_status jinja_work_fail(const jinja_work *w, ott_status code, const char *for
     return status_fail(code, "line %d: %s", w->line, text);
 }
 
-enum { STEPS_BETWEEN_CHECKS = 1 << 16 }; /* a few milliseconds */
+enum { STEPS_BETWEEN_CHECKS = 1 << 16 }; /* steps of a few milliseconds */
 
 ott_status jinja_work_steps(jinja_work *w, int64_t count) {
     int64_t before = w->steps / STEPS_BETWEEN_CHECKS;
@@ -188,7 +188,7 @@ ott_status jinja_value_list(jinja_work *w, jinja_value *out) {
     return OTT_OK;
 }
 
-/* Notes that `v` is inside: values nested without end would be compared and shown without end. */
+/* Records the depth of a container with element `v`. The limit prevents endless comparing and printing. */
 static ott_status nest(const jinja_work *w, const jinja_value *v, int *nesting) {
     int inside = v->kind == JINJA_LIST ? v->list->nesting : v->kind == JINJA_DICT ? v->dict->nesting : 0;
     if (inside >= *nesting) *nesting = inside + 1;
@@ -196,7 +196,7 @@ static ott_status nest(const jinja_work *w, const jinja_value *v, int *nesting) 
     return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "a value is nested more than %d deep", JINJA_NESTING_MOST);
 }
 
-/* Room for one more of `size` bytes; what is outgrown stays until the end of the rendering. */
+/* Makes room for one more element of `size` bytes. Old memory stays until the end of the rendering. */
 static ott_status grow(jinja_work *w, void **of, int64_t count, int64_t *capacity, int64_t size) {
     void *memory;
     int64_t more = *capacity ? 2 * *capacity : 4;
@@ -224,8 +224,8 @@ ott_status jinja_value_dict(jinja_work *w, jinja_value *out) {
     return OTT_OK;
 }
 
-/* Equal keys have equal hashes: 1, 1.0 and true are one key. Lists of one length share a hash. Swapping the halves and mixing again
-   lets the last bytes of a text reach the low bits, which choose the slot. */
+/* Equal keys have equal hashes (1, 1.0 and true are equal). Lists of one length share a hash. Swapping the
+   halves and mixing again spreads a text's last bytes to the low bits, which select the slot. */
 static ott_status hash_key(jinja_work *w, const jinja_value *key, uint64_t *out) {
     double real;
     *out = text_hash_mix(0, (uint64_t)key->kind);
@@ -248,9 +248,10 @@ static ott_status hash_key(jinja_work *w, const jinja_value *key, uint64_t *out)
     return OTT_OK;
 }
 
-enum { SEARCHED_MOST = 8 }; /* entries of a dictionary without slots */
+enum { SEARCHED_MOST = 8 }; /* maximum entries of a dictionary without slots */
 
-/* *found: the entry's number, or -1; *slot: where it is, or would be, if there are slots. */
+/* Finds a key. *found: its index, or -1. *slot: its slot, or a free slot for it, if the dictionary has slots.
+   */
 static ott_status find_entry(jinja_work *w, const jinja_dict *d, const jinja_value *key, uint64_t hash,
                              int64_t *found, int32_t **slot) {
     const uint64_t mask = d->slots ? 2 * (uint64_t)d->capacity - 1 : 0;
@@ -320,7 +321,7 @@ ott_status jinja_dict_set(jinja_work *w, jinja_dict *d, jinja_value key, jinja_v
     return OTT_OK;
 }
 
-/* What was added behind it in its row of slots is gone already, so that none is cut off. */
+/* Later entries were removed earlier, so clearing this slot breaks no probe sequence. */
 void jinja_dict_drop_last(jinja_dict *d) {
     d->count--;
     if (!d->slots) return;
@@ -348,7 +349,7 @@ static ott_status list_from_json(jinja_work *w, const json_t *json, jinja_value 
 
 static ott_status dict_from_json(jinja_work *w, const json_t *json, jinja_value *out) {
     jinja_value value;
-    json_t *object = (json_t *)json; /* jansson iterates over what is not const; nothing is changed */
+    json_t *object = (json_t *)json; /* jansson's iterators need a non-const object; it is not changed */
     TRY(jinja_value_dict(w, out));
     for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i)) {
         const char *key = json_object_iter_key(i);
@@ -417,7 +418,7 @@ ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list 
     return OTT_OK;
 }
 
-/* An answer about what follows element i of a loop is the same with any number of messages from here on. */
+/* Notes that the rendering depends on whether element i has a successor. It is the same for more messages. */
 static bool has_next(jinja_work *w, const jinja_loop *loop) {
     const jinja_list *l = loop->over;
     bool next = loop->index + 1 < jinja_list_count(w, l);
