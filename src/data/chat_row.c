@@ -80,7 +80,7 @@ static ott_status read_messages(const json_t *object, json_t **out) {
         status = status_fail(
             OTT_ERR_FORMAT,
             "has neither \"messages\" nor \"conversations\", a list, nor \"instruction\" and \"output\"; set "
-            "data.format to what the rows are");
+            "data.format to the format of the rows");
     if (status == OTT_OK) return OTT_OK;
     json_decref(*out);
     *out = NULL;

@@ -35,14 +35,12 @@ static ott_status find_in_folder(const char *folder, const char *pattern, file_l
     for (size_t i = 0; !*pattern && out->count == 0 && i < sizeof usual / sizeof *usual; i++)
         TRY_OUT(add_matches(out, &all, folder, usual[i]));
     if (out->count > 0) goto out;
-    status = *pattern
-                 ? status_fail(OTT_ERR_NOT_FOUND,
-                               "%s: none of its %lld files matches \"%s\"; give another pattern with "
-                               "file_pattern",
-                               folder, (long long)all.count, pattern)
-                 : status_fail(OTT_ERR_NOT_FOUND,
-                               "%s: has no *.npy, *.bin, *.jsonl or *.txt; say which files with file_pattern",
-                               folder);
+    status = *pattern ? status_fail(OTT_ERR_NOT_FOUND,
+                                    "%s: none of its %lld files matches \"%s\"; give another pattern with "
+                                    "file_pattern",
+                                    folder, (long long)all.count, pattern)
+                      : status_fail(OTT_ERR_NOT_FOUND,
+                                    "%s: has no *.npy, *.bin, *.jsonl or *.txt; set file_pattern", folder);
 out:
     file_list_free(&all);
     return status;

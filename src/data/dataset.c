@@ -109,6 +109,6 @@ ott_status dataset_draw(const dataset *d, uint64_t seed, int64_t number, dataset
 
 ott_status dataset_load_row(const dataset *d, uint64_t seed, int64_t number, dataset_row *row) {
     if (number < 0) return status_fail(OTT_ERR_ARGUMENT, "%s: row %" PRId64 " is negative", d->name, number);
-    if (d->rows == 0) return status_fail(OTT_ERR_ARGUMENT, "%s: has not been cut into rows", d->name);
+    if (d->rows == 0) return status_fail(OTT_ERR_ARGUMENT, "%s: dataset_make_rows was not called", d->name);
     return d->rows_by->draw(d, seed, number, row);
 }

@@ -95,7 +95,7 @@ static ott_status find_ending(const json_t *object, const json_t **ending) {
         return status_fail(OTT_ERR_FORMAT, "endings is %s, not a list", json_kind_name(endings));
     TRY(json_row_field(object, "label", &label));
     if (!read_label(label, &index))
-        return status_fail(OTT_ERR_FORMAT, "label is %s, not a whole number: HellaSwag's test rows have none",
+        return status_fail(OTT_ERR_FORMAT, "label is %s, not an integer: HellaSwag's test rows have none",
                            json_is_string(label) && !json_string_length(label) ? "empty"
                                                                                : json_kind_name(label));
     int64_t count = (int64_t)json_array_size(endings);

@@ -74,8 +74,8 @@ static ott_status make_window_rows(dataset *d) {
     d->rows = windows(d, length);
     if (d->row_options.pack && !d->begin && d->last_token < 0)
         return status_fail(OTT_ERR_CONFIG,
-                           "data.pack_sequences keeps documents apart, and %s does not say where they end: "
-                           "name the tokenizer, whose EOS ends them, with data.tokenizer_path, or set "
+                           "data.pack_sequences needs the ends of documents, but %s does not contain them: "
+                           "set data.tokenizer_path to a tokenizer with an EOS, or set "
                            "data.pack_sequences = false",
                            d->name);
     if (d->rows > 0) return OTT_OK;
@@ -86,7 +86,7 @@ static ott_status make_window_rows(dataset *d) {
                            d->row_options.length_key, length, d->tokens, d->name);
     return status_fail(OTT_ERR_CONFIG,
                        "%s = %" PRId64 " exceeds the %" PRId64
-                       " tokens of %s; a sequence takes seq_len + 1 of them: set %s to %" PRId64
+                       " tokens of %s; a sequence takes seq_len + 1 tokens: set %s to %" PRId64
                        " or less, or give a longer text",
                        d->row_options.length_key, length, d->tokens, d->name, d->row_options.length_key,
                        d->tokens - 1);

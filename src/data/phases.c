@@ -73,7 +73,7 @@ ott_status phases_check(const config *cfg) {
     data_phase p;
     int64_t last = -1;
     if (is_annealing(cfg) && cfg->data.phases.count > 0)
-        return status_fail(OTT_ERR_CONFIG, "data.phases and data.anneal_start_step both say when the mixture "
+        return status_fail(OTT_ERR_CONFIG, "data.phases and data.anneal_start_step both set when the mixture "
                                            "changes; give one of them");
     if (!is_annealing(cfg) && cfg->data.anneal_weights.count > 0)
         return status_fail(OTT_ERR_CONFIG, "data.anneal_weights are for data.anneal_start_step, which is 0; "

@@ -39,9 +39,9 @@ static ott_status read_header(const file_reader *r, size_t which, token_file *ou
                            headers[which].kind, version, headers[which].version);
     if (headers[which].width) width = (uint64_t)headers[which].width;
     if (width != 2 && width != 4)
-        FAIL("%s: its header says that a token has %" PRIu64 " bytes; 2 and 4 are known", r->path, width);
+        FAIL("%s: its header specifies %" PRIu64 " bytes per token; 2 and 4 are supported", r->path, width);
     if (count > INT32_MAX || r->bytes - LLMC_HEADER != (int64_t)(count * width))
-        FAIL("%s: its header says %" PRIu64 " tokens of %" PRIu64 " bytes, and %" PRId64
+        FAIL("%s: its header specifies %" PRIu64 " tokens of %" PRIu64 " bytes, and %" PRId64
              " bytes follow it: it is truncated or malformed",
              r->path, count, width, r->bytes - LLMC_HEADER);
     *out = (token_file){
@@ -97,8 +97,8 @@ static ott_status npy_type(const file_reader *r, const char *header, token_file 
     if (!number || (order != '<' && !(order == '|' && width == 1)))
         return status_fail(
             OTT_ERR_UNSUPPORTED,
-            "%s: its NumPy type is %c%c%d; token ids are little-endian whole numbers, as <u2 or <i4", r->path,
-            order, kind, width);
+            "%s: its NumPy type is %c%c%d; token ids must be little-endian integers, such as <u2 or <i4",
+            r->path, order, kind, width);
     out->width = width;
     out->is_signed = kind == 'i';
     return OTT_OK;
@@ -111,7 +111,7 @@ static ott_status npy_shape(const file_reader *r, const char *header, token_file
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: a NumPy file of tokens has one dimension", r->path);
     int64_t bytes = r->bytes - out->offset;
     if (out->count < 0 || bytes % out->width != 0 || out->count != bytes / out->width)
-        FAIL("%s: its header says %" PRId64 " tokens of %d bytes, and %" PRId64
+        FAIL("%s: its header specifies %" PRId64 " tokens of %d bytes, and %" PRId64
              " bytes follow it: it is truncated or malformed",
              r->path, out->count, out->width, bytes);
     return OTT_OK;
@@ -163,7 +163,7 @@ static ott_status read_index_header(megatron_index *x) {
     /* checked before multiplying: a sequence takes 12 bytes of the file, a mark 8 */
     uint64_t room = (uint64_t)r->bytes - INDEX_HEADER;
     if (sequences > room / 12 || marks > room / 8 || sequences * 12 + marks * 8 > room || marks < 1)
-        FAIL("%s: says %" PRIu64 " sequences and %" PRIu64 " document marks in %" PRId64
+        FAIL("%s: specifies %" PRIu64 " sequences and %" PRIu64 " document marks in %" PRId64
              " bytes: it is truncated or malformed",
              r->path, sequences, marks, r->bytes);
     x->sequences = (int64_t)sequences;
@@ -183,8 +183,8 @@ static ott_status add_lengths(const megatron_index *x, const unsigned char *leng
         if (length < 0) FAIL("%s: sequence %" PRId64 " has %" PRId64 " tokens", x->file->path, i, length);
         if (pointer != at * x->out->width)
             return status_fail(OTT_ERR_UNSUPPORTED,
-                               "%s: sequence %" PRId64 " lies at byte %" PRId64
-                               ", not behind the one before it",
+                               "%s: sequence %" PRId64 " is at byte %" PRId64
+                               ", not directly after the previous sequence",
                                x->file->path, i, pointer);
         starts[i] = at;
         at += length;
@@ -240,8 +240,8 @@ static ott_status inspect_megatron(mem *account, const file_reader *tokens, cons
     TRY_OUT(read_tables(account, &x));
     if (tokens->bytes / out->width != out->count || tokens->bytes % out->width != 0)
         TRY_OUT(status_fail(OTT_ERR_FORMAT,
-                            "%s: has %" PRId64 " bytes, and %s says %" PRId64
-                            " tokens of %d: one of them is truncated or malformed",
+                            "%s: has %" PRId64 " bytes, but %s specifies %" PRId64
+                            " tokens of %d: one file is truncated or malformed",
                             tokens->path, tokens->bytes, index_path, out->count, out->width));
 out:
     file_reader_close(&index);

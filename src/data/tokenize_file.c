@@ -221,7 +221,7 @@ static ott_status grow_text(corpus_job *j) {
     while (capacity <= j->held) capacity *= 2;
     if (j->held > TOKENIZE_DOCUMENT_LIMIT)
         return status_fail(OTT_ERR_UNSUPPORTED,
-                           "%s: a document has more than 1 GiB: say what stands between documents with "
+                           "%s: a document has more than 1 GiB: set the text between documents with "
                            "--separator (separator in "
                            "ott_tokenize_options)",
                            j->input);

@@ -98,7 +98,7 @@ static ott_status read_template_member(chat *c, str *out) {
                                     "%s: chat_template is neither a text nor a list with a \"default\" one",
                                     c->path)
                       : status_fail(OTT_ERR_NOT_FOUND,
-                                    "%s: has no chat_template, and there is no chat_template.jinja beside it",
+                                    "%s: has no chat_template, and its folder has no chat_template.jinja",
                                     c->path);
     json_decref(config);
     return status == OTT_OK ? str_finish(out) : status;

@@ -107,7 +107,7 @@ fails "a chat template" 2 "make_squad_dataset puts its rows into the chat templa
 works "without it" "Training complete" \
     train squad.yaml $small_rows --model.hf_path=chats --data.format=squad --data.dataset_path=squad.jsonl --run.dir=squad3
 for i in 1 2 3 4; do printf '{"messages":[{"role":"user","content":"hi %s"},{"role":"assistant","content":"ho"}]}\n' $i; done >chat.jsonl
-fails "conversations without a template" 2 "has no chat_template, and there is no chat_template.jinja beside it" \
+fails "conversations without a template" 2 "has no chat_template, and its folder has no chat_template.jinja" \
     train squad.yaml $small_rows --data.format=auto --data.dataset_path=chat.jsonl --run.dir=squad4
 echo '{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}{{ "assistant:" if add_generation_prompt }}' \
     >chats/chat_template.jinja

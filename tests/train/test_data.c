@@ -341,7 +341,7 @@ static void phases_must_be_whole(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refuse(f, OTT_ERR_CONFIG, cases[i].message,
                WITH("--data.dataset_path=", datasets, "--eval.enabled=false", cases[i].more));
-    refuse(f, OTT_ERR_CONFIG, "both say when the mixture changes",
+    refuse(f, OTT_ERR_CONFIG, "both set when the mixture changes",
            WITH("--data.dataset_path=", datasets, "--eval.enabled=false", "--data.phases=[\"5\"]",
                 "--data.anneal_start_step=4"));
     refuse(f, OTT_ERR_CONFIG, "keeps its learning rate",

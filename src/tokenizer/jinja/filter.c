@@ -357,7 +357,7 @@ static ott_status choose(jinja_work *w, const jinja_value *v, const jinja_argume
     jinja_arguments rest = arguments_from(a, of_member + 1);
     jinja_list *l;
     if ((of_member && (!member || member->kind != JINJA_STRING)) || (test && test->kind != JINJA_STRING))
-        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "a list is chosen from by what is no name");
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "the name of a test or member is not a string");
     TRY(elements_of(w, v, &l));
     TRY(jinja_value_list(w, out));
     for (int64_t i = 0; i < l->count; i++) {
@@ -539,7 +539,7 @@ static ott_status test_order(jinja_work *w, test_word word, const jinja_value *v
 
 static ott_status test_against(jinja_work *w, test_word word, const jinja_value *v, const jinja_value *other,
                                bool *out) {
-    if (!other) return jinja_work_fail(w, OTT_ERR_FORMAT, "a test lacks what it compares with");
+    if (!other) return jinja_work_fail(w, OTT_ERR_FORMAT, "a test has no value to compare with");
     if (word == TEST_EQUAL || word == TEST_NOT_EQUAL) {
         TRY(jinja_value_equal(w, v, other, out));
         return *out = *out == (word == TEST_EQUAL), OTT_OK;

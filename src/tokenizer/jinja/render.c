@@ -464,7 +464,7 @@ static ott_status run_last(rendering *r, const jinja_node *n, const jinja_list *
     return OTT_OK;
 }
 
-/* Runs the rest in a branch with its own scope. Then undoes namespace changes and frees its memory. */
+/* Runs the rest in a branch with its own scope and memory. Undoes namespace changes afterwards. */
 static ott_status run_branch(rendering *r, const jinja_node *n, const jinja_list *l, int64_t index,
                              jinja_prefix *p) {
     rendering branch = *r;

@@ -418,7 +418,7 @@ ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list 
     return OTT_OK;
 }
 
-/* Notes that the rendering depends on whether element i has a successor. It is the same for more messages. */
+/* True if another element follows. Records that the answer is the same for any larger number of messages. */
 static bool has_next(jinja_work *w, const jinja_loop *loop) {
     const jinja_list *l = loop->over;
     bool next = loop->index + 1 < jinja_list_count(w, l);
