@@ -159,14 +159,14 @@ static int add_masks(graph *g, int scores) {
     return add_select(g, scores, add_predicate(g, GRAPH_GREATER, end, row));
 }
 
-typedef enum extent { WHOLE, QUERIES, KEYS } extent;
+typedef enum extent { NEITHER, QUERIES, KEYS } extent;
 
 static int lengths(const graph *g, extent e) {
-    if (!g->config.packed || e == WHOLE) return ATTENTION_NONE;
+    if (!g->config.packed || e == NEITHER) return ATTENTION_NONE;
     return e == QUERIES ? ATTENTION_Q_LENGTHS : ATTENTION_K_LENGTHS;
 }
 
-/* out[m,n] = a[m,k] b[k,n]. An extent tells whether a dimension counts queries, keys or neither. */
+/* out[m,n] = a[m,k] b[k,n]. An extent is what a dimension counts: queries, keys or neither. */
 static int add_matmul(graph *g, int a, int b, int out, extent m, extent n, extent k) {
     return add_op(g, (graph_op){.mode = GRAPH_MATMUL,
                                 .compute = GRAPH_F32,
@@ -183,7 +183,7 @@ static int add_transpose(graph *g, int a, int out) {
 }
 
 static int add_scores(graph *g) {
-    int products = add_matmul(g, ATTENTION_Q, ATTENTION_K, add_pairs(g, GRAPH_F32), QUERIES, KEYS, WHOLE);
+    int products = add_matmul(g, ATTENTION_Q, ATTENTION_K, add_pairs(g, GRAPH_F32), QUERIES, KEYS, NEITHER);
     return add_f32(g, GRAPH_MUL, products, ATTENTION_SCALE, add_pairs(g, GRAPH_F32));
 }
 
@@ -203,7 +203,7 @@ static int add_softmax(graph *g, int scores) {
 void attention_graph_forward(graph *g, const attention_config *config) {
     start_graph(g, config);
     int probabilities = add_softmax(g, add_masks(g, add_scores(g)));
-    add_matmul(g, probabilities, ATTENTION_V, ATTENTION_O, QUERIES, WHOLE, KEYS);
+    add_matmul(g, probabilities, ATTENTION_V, ATTENTION_O, QUERIES, NEITHER, KEYS);
 }
 
 /* ---- backward ---- */
@@ -261,9 +261,9 @@ static int add_heads(graph *g, attention_name uid) {
 static void add_key_gradient(graph *g, int pairs, int rows, attention_name heads, attention_name gradient) {
     int transposed = add_transpose(g, pairs, add_pairs_transposed(g));
     if (g->config.heads == g->config.kv_heads) {
-        add_matmul(g, transposed, rows, gradient, KEYS, WHOLE, QUERIES);
+        add_matmul(g, transposed, rows, gradient, KEYS, NEITHER, QUERIES);
     } else {
-        int all = add_matmul(g, transposed, rows, add_heads(g, heads), KEYS, WHOLE, QUERIES);
+        int all = add_matmul(g, transposed, rows, add_heads(g, heads), KEYS, NEITHER, QUERIES);
         add_f32(g, GRAPH_REDUCE_ADD, all, 0, gradient);
     }
 }
@@ -271,7 +271,7 @@ static void add_key_gradient(graph *g, int pairs, int rows, attention_name heads
 /* probabilities * (grad_o V^T - DELTA) * scale, rounded. */
 static int add_score_gradient(graph *g, int probabilities) {
     int gradient =
-        add_matmul(g, ATTENTION_GRAD_O, ATTENTION_V, add_pairs(g, GRAPH_F32), QUERIES, KEYS, WHOLE);
+        add_matmul(g, ATTENTION_GRAD_O, ATTENTION_V, add_pairs(g, GRAPH_F32), QUERIES, KEYS, NEITHER);
     int centred = add_f32(g, GRAPH_SUB, gradient, ATTENTION_DELTA, add_pairs(g, GRAPH_F32));
     int weighted = add_f32(g, GRAPH_MUL, centred, probabilities, add_pairs(g, GRAPH_F32));
     return add_f32(g, GRAPH_MUL, weighted, ATTENTION_SCALE, add_pairs(g, g->config.type));
@@ -284,7 +284,7 @@ static void add_query_gradient(graph *g, int scores) {
     g->tensors[keys].offsets = k.offsets;
     g->tensors[keys].offsets_factor = 1;
     add_transpose(g, ATTENTION_K, keys);
-    add_matmul(g, scores, keys, ATTENTION_GRAD_Q_SUM, QUERIES, WHOLE, KEYS);
+    add_matmul(g, scores, keys, ATTENTION_GRAD_Q_SUM, QUERIES, NEITHER, KEYS);
     add_f32(g, GRAPH_IDENTITY, ATTENTION_GRAD_Q_SUM, 0, ATTENTION_GRAD_Q);
 }
 

@@ -36,8 +36,8 @@ typedef struct nccl_operation {
 typedef struct nccl_channel {
     nccl_comm *comm; /* NULL: the group has no such channel, or has failed */
     int peer;        /* pairs only: the peer's rank in the communicator */
-    int place;
-    int turn; /* all ranks close their channels in the same order, lowest turn first */
+    int place;       /* this rank's rank in the communicator */
+    int turn;        /* all ranks close their channels in the same order, lowest turn first */
     cudaStream_t stream;
     cudaEvent_t ready;            /* recorded on the device's stream at the start of a collective */
     nccl_operation *first, *last; /* queue of operations not known to have completed */

@@ -1,5 +1,5 @@
-# The CUDA backend's own sources on the CPU (emulate.h, cudart.c, cublaslt.c, nccl.c), and the tests that run on it: OTTAVA_TEST_DEVICE
-# says "cuda". In this folder a .cu file is C++.
+# The CUDA backend's own sources on the CPU (emulate.h, cudart.c, cublaslt.c, nccl.c), and the tests that run on it
+# (OTTAVA_TEST_DEVICE=cuda). In this folder, .cu files are compiled as C++.
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.c ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
 set(cuda_boundary ${cuda_sources}) # what only a plugin has: here the library itself is linked
 list(FILTER cuda_boundary INCLUDE REGEX "/(plugin|status|mem|nccl_library)\\.c$")
@@ -19,7 +19,7 @@ target_link_libraries(cuda_emulated PUBLIC tests_backend)
 add_library(tests_cuda STATIC $<TARGET_OBJECTS:cuda_emulated>)
 target_include_directories(tests_cuda PUBLIC cuda)
 target_link_libraries(tests_cuda PUBLIC tests_backend)
-# Nothing calls it by name: a test program takes it from the archive all the same.
+# No code refers to it by name, so force the linker to take it from the archive.
 target_link_options(tests_cuda PUBLIC LINKER:--undefined=cuda_open)
 
 # cuda_test(NAME SOURCE LIBRARY...): a test program on the emulated GPU.
@@ -40,7 +40,7 @@ cuda_test(train cuda/test_train.c tests_train)
 cuda_test(use cuda/test_use.c tests_train ottava_eval)
 cuda_test(attention cuda/test_attention.c)
 
-# The same as a plugin, for the program and for tests that do not link it: OTTAVA_CUDA_PATH says this folder.
+# The same as a plugin, for the program and for tests that do not link it: OTTAVA_CUDA_PATH is this folder.
 add_library(emulated_plugin SHARED $<TARGET_OBJECTS:cuda_emulated> ${cuda_boundary})
 set_target_properties(emulated_plugin PROPERTIES OUTPUT_NAME ottava_cuda
                       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/emulated)
@@ -53,12 +53,12 @@ add_test(NAME cuda.gpu_check COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu_c
                                      ${PROJECT_SOURCE_DIR}/tools/gpu_check.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda.gpu_check PROPERTIES TIMEOUT ${test_timeout})
 
-# Processes with a GPU each.
+# One process per GPU.
 add_test(NAME cuda.processes COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/cuda/processes.sh $<TARGET_FILE:ottava_cli>
                                      $<TARGET_FILE_DIR:emulated_plugin>)
 set_tests_properties(cuda.processes PROPERTIES TIMEOUT ${test_timeout})
 
-# A GPU opened by a program that knows of CUDA as little as a user's.
+# A GPU opened by a program without CUDA code, like a user's.
 add_executable(cuda_test_open cuda/test_open.c)
 target_include_directories(cuda_test_open PRIVATE cuda)
 target_link_libraries(cuda_test_open PRIVATE ottava_backend PkgConfig::CMOCKA)
@@ -67,7 +67,7 @@ set_tests_properties(cuda.open PROPERTIES TIMEOUT ${test_timeout}
                      ENVIRONMENT OTTAVA_CUDA_PATH=$<TARGET_FILE_DIR:emulated_plugin>)
 add_dependencies(cuda_test_open emulated_plugin)
 add_dependencies(cuda cuda_test_open)
-# cuDNN's plans of attention on a stand-in for the driver: libcuda.c, and all other names of the toolkit's stub library.
+# cuDNN's attention plans, on a stand-in for the driver: libcuda.c, and weak functions for the stub library's other names.
 find_library(OTTAVA_LIBCUDA_STUB cuda PATHS ${CUDAToolkit_LIBRARY_DIR}/stubs NO_DEFAULT_PATH)
 if(OTTAVA_LIBCUDA_STUB)
   set(calls ${CMAKE_CURRENT_BINARY_DIR}/libcuda_calls.c)

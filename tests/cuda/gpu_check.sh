@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gpu_check.sh TOOL BUILD: a rehearsal of the check of a GPU machine on the emulated GPU, and how it takes failures.
+# gpu_check.sh TOOL BUILD: runs tools/gpu_check.sh on the emulated GPU, and tests how it handles failures.
 set -uo pipefail
 tool=$1 build=$2
 out=$(mktemp -d)
@@ -32,7 +32,7 @@ expect "no other lines" test "$(grep -cvE '^\{"stage":"[a-z0-9_]+",.*\}$' "$out/
 expect "a failure is an exit status" test $? = 1
 expect "and ends no other stage" test "$(grep -cE '^(ceilings|kernels) +FAILED' "$out/said")" = 2
 
-# A program that does not come back, and a check that is ended: the stage's processes go with it, and what was done is told.
+# A program that hangs, and a check that is stopped: the stage's processes end too, and the finished stages are reported.
 mkdir "$out/slow"
 cat >"$out/slow/ottava" <<END
 #!/bin/sh

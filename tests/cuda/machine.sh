@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# machine.sh FOLDER: what ptxas made of each kernel, from the logs that tools/keep_ptxas.sh has left below the folder: registers,
-# shared memory, stack, and how many of an SM's 64 warps (sm_90: 65,536 registers, 227 KiB of shared memory) can be there at
-# once. Ends with 1 when a kernel spills registers or keeps anything on a stack, which is memory and slow.
+# machine.sh FOLDER: prints each kernel's registers, shared memory, stack and occupancy (resident warps, of 64 per SM; sm_90:
+# 65,536 registers, 227 KiB of shared memory), from the ptxas logs that tools/keep_ptxas.sh left in the folder. Exits with 1 if
+# a kernel spills registers or uses a stack.
 set -euo pipefail
 logs=$(find "$1" -name '*.ptxas')
 [ -n "$logs" ] || { echo "SKIPPED: no kernel was built for a GPU in $1 (nvcc)"; exit 77; }

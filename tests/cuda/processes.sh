@@ -1,7 +1,7 @@
 #!/bin/sh
-# processes.sh PROGRAM PLUGINS: the program with emulated GPUs (the plugin in the folder PLUGINS), a process each, started by mpirun: what
-# they train is what as many CPU ranks train, to the bit, and either goes on from what the other has saved; what cannot be is said.
-# Then the verbs that take a device, on one GPU.
+# processes.sh PROGRAM PLUGINS: the program on emulated GPUs (the plugin is in the folder PLUGINS), one process per GPU, started by
+# mpirun. Training matches as many CPU ranks bit for bit, and each device resumes the other's checkpoints. Tests the messages of
+# failures, then the verbs that take a device, on one GPU.
 . "$(dirname "$0")/../cli/checks.sh"
 ranks_can_run
 export OTTAVA_CUDA_PATH="$2" CUDART_DEVICES=4
@@ -47,13 +47,13 @@ for first in cpu cuda; do
     same "to the same end" $first then-$second
 done
 
-# What groups of GPUs take is in the plan of the run.
+# The memory plan of the run includes the memory of GPU groups.
 holds "what is planned is taken" awk '/Peak memory:/ {
     sub(/.*planned /, ""); planned = $1; sub(/.*allocated /, ""); close_by = $1 > 0.9 * planned && $1 < 1.1 * planned
 } END { exit !close_by }' out.gpus
 
-# ---- what cannot be ----
-# two NAME PARTS VARIABLE=VALUE DEVICE: two ranks, the second with that variable, end with a message that has the parts, told once
+# ---- failures ----
+# two NAME PARTS VARIABLE=VALUE DEVICE: two ranks, the second with that variable, fail with a message that has the parts, once
 two() {
     rm -rf bad
     timeout 60 mpirun --bind-to none -np 1 "$program" train $small --run.dir=bad --train.device="$4" : \

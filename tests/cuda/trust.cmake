@@ -1,10 +1,10 @@
-# Builds of the CUDA backend that find what equal results do not show: `order` under the thread sanitizer, each thread of a block
-# and each stream a thread to it, and `memory` under the address and undefined-behaviour sanitizers (cuda/sanitize.h). Both are
-# of sources with the faults of cuda/faults.def in them, switched off unless a run asks for one.
+# Builds of the CUDA backend with sanitizers, for mistakes that do not change results. `order`: thread sanitizer, with a thread
+# per thread of a block and per stream. `memory`: address and undefined-behaviour sanitizers (cuda/sanitize.h). Both contain the
+# faults of cuda/faults.def, which are off unless a run selects one.
 set(planted ${CMAKE_CURRENT_BINARY_DIR}/planted)
 set(here ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
 file(GLOB planted_from CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.h)
-# Of other rooms: what a GPU's step hangs on.
+# Sources of other folders that a step on the GPU depends on.
 set(planted_hosts nn/linear.c parallel/store_gather.c parallel/store_reduce.c train/replay.c)
 list(TRANSFORM planted_hosts PREPEND ${PROJECT_SOURCE_DIR}/src/)
 list(PREPEND planted_from ${cuda_sources} ${planted_hosts})
@@ -51,7 +51,7 @@ function(trust_build name definition flags runtime_flags)
   target_link_libraries(cuda_${name}_steps PRIVATE tests_train)
 endfunction()
 
-# Without the entry and end of each function a report's lines are the same, and the tests take less time.
+# Not instrumenting function entries and exits saves time and does not change the reports' lines.
 trust_build(order SANITIZE_ORDER "-fsanitize=thread;--param=tsan-instrument-func-entry-exit=0" "")
 set(memory_flags -fsanitize=address,undefined -fno-sanitize-recover=all)
 trust_build(memory SANITIZE_MEMORY "${memory_flags}" "${memory_flags}")
@@ -66,7 +66,7 @@ trust_test(races ${here}/trust.sh order)
 trust_test(bounds ${here}/trust.sh memory)
 trust_test(faults ${here}/trust.sh faults)
 
-# What nvcc has made of the kernels.
+# Checks of nvcc's output.
 if(TARGET ottava_plugin)
   trust_test(machine ${here}/machine.sh ${PROJECT_BINARY_DIR}/CMakeFiles/ottava_plugin.dir)
   trust_test(vectors ${here}/vectors.sh ${PROJECT_BINARY_DIR}/CMakeFiles/ottava_plugin.dir/src/cuda)

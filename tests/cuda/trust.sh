@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Runs what tests/cuda/trust.cmake has built, in its folder:
 #   trust.sh order     races within blocks, between blocks and between streams
-#   trust.sh memory    bytes that are nobody's, addresses that are not aligned
-#   trust.sh faults    each planted fault must be found by its test; prints which message told it
-# A machine on which the thread sanitizer does not start skips what needs it, and says so (exit status 77).
+#   trust.sh memory    accesses outside of allocations, unaligned addresses
+#   trust.sh faults    each planted fault must be found by its test; prints the message
+# If the thread sanitizer does not start on the machine, skips its tests with a message (exit status 77).
 set -uo pipefail
 export TSAN_OPTIONS="halt_on_error=1 history_size=2 ${TSAN_OPTIONS:-}"
 export ASAN_OPTIONS="detect_leaks=0 ${ASAN_OPTIONS:-}"
 
-# in_build BUILD PROGRAM ARGUMENT...: the thread sanitizer needs addresses that are not drawn.
+# in_build BUILD PROGRAM ARGUMENT...: without address randomization, which the thread sanitizer does not support.
 in_build() {
     local build=$1 program=$2
     shift 2
@@ -31,7 +31,7 @@ run_all() {
         in_build "$build" steps "$@"
 }
 
-# found FILE: the line that says why the program ended.
+# found FILE: prints the line with the reason why the program ended.
 found() {
     grep -m1 -oE 'ThreadSanitizer: .*|AddressSanitizer: [a-z-]+|[a-z_./]+:[0-9:]+ runtime error: .*|small: .*|copies: .*|steps: .*|(emulated kernel|CUDA stand-in).*' "$1" ||
         grep -m1 -E ' --- .*(x|!=|error)|\[  ERROR' "$1" || echo "it crashed"
