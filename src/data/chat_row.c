@@ -32,8 +32,7 @@ static ott_status add_turn(const json_t *turn, size_t i, json_t *messages) {
     json_t *value = json_object_get(turn, "value");
     const char *from = json_string_value(json_object_get(turn, "from")), *role = from ? role_of(from) : NULL;
     if (!role)
-        return status_fail(OTT_ERR_FORMAT,
-                           "conversations[%zu].from is \"%s\": human, gpt and system are known", i,
+        return status_fail(OTT_ERR_FORMAT, "conversations[%zu].from is \"%s\": use human, gpt or system", i,
                            from ? str_show(from).text : "");
     if (!json_is_string(value))
         return status_fail(OTT_ERR_FORMAT, "conversations[%zu] has no text under \"value\"", i);

@@ -278,12 +278,11 @@ static ott_status weigh_phase(const config_list *list, const data_phase *p, doub
             count++;
         }
         if (count != 1)
-            return status_fail(
-                OTT_ERR_CONFIG,
-                "data.phases: %s of data.datasets is called %s, whose weight is to be %g from "
-                "step %lld on: names are those of data.datasets, or the last parts of their paths",
-                count ? "more than one" : "none", p->weights[k].name, p->weights[k].weight,
-                (long long)p->start_step);
+            return status_fail(OTT_ERR_CONFIG,
+                               "data.phases: %s of data.datasets is called %s (weight %g from "
+                               "step %lld on): use names of data.datasets, or the last parts of their paths",
+                               count ? "more than one" : "none", p->weights[k].name, p->weights[k].weight,
+                               (long long)p->start_step);
         weights[found] = p->weights[k].weight;
     }
     return OTT_OK;
@@ -460,9 +459,10 @@ ott_status data_count_epochs(const logger *log, config *cfg, const dataset *trai
     bool fits = epochs <= INT64_MAX / rows;
     int64_t left = fits && done < rows * epochs ? rows * epochs - done : 0, last = steps + left / a_step;
     if (!fits || last == 0)
-        return status_fail(OTT_ERR_CONFIG,
-                           "train.num_epochs = %lld of %lld rows are no number of steps of %lld rows",
-                           (long long)epochs, (long long)rows, (long long)a_step);
+        return status_fail(
+            OTT_ERR_CONFIG,
+            "train.num_epochs = %lld of %lld rows are not a whole number of steps of %lld rows",
+            (long long)epochs, (long long)rows, (long long)a_step);
     if (is_limit && cfg->train.max_steps <= last) return OTT_OK;
     TRY(set_number(cfg, "train.max_steps", last));
     if (done == 0)

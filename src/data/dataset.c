@@ -25,7 +25,7 @@ void dataset_close(dataset *d) {
 ott_status dataset_check_share(const dataset_source *s) {
     if (s->count < 1) return status_fail(OTT_ERR_ARGUMENT, "a dataset of no files");
     if (s->from_share >= 0 && s->from_share < s->to_share && s->to_share <= 1) return OTT_OK;
-    return status_fail(OTT_ERR_ARGUMENT, "%s: the part from %g to %g is not one: 0 <= from < to <= 1",
+    return status_fail(OTT_ERR_ARGUMENT, "%s: the range from %g to %g is invalid: 0 <= from < to <= 1",
                        s->paths[0], s->from_share, s->to_share);
 }
 

@@ -63,7 +63,7 @@ static ott_status next_line(data_rows *r, text_view *out) {
 }
 
 static ott_status fail_open(void) {
-    return status_fail(OTT_ERR_FORMAT, "the array that the file is has no end");
+    return status_fail(OTT_ERR_FORMAT, "the file's array has no end");
 }
 
 static ott_status end_array(data_rows *r) {
@@ -79,7 +79,7 @@ static ott_status pass_separator(data_rows *r) {
     if (r->at == r->end) return fail_open();
     if (r->begun && *r->at == ']') return end_array(r);
     if (*r->at != (r->begun ? ',' : '['))
-        return status_fail(OTT_ERR_FORMAT, "no comma is between two rows of the array");
+        return status_fail(OTT_ERR_FORMAT, "a comma is missing between two rows of the array");
     pass(r, skip_spaces(r->at + 1, r->end));
     r->line = r->newlines + 1;
     return !r->begun && r->at < r->end && *r->at == ']' ? end_array(r) : OTT_OK;

@@ -55,8 +55,8 @@ static ott_status read_header(const file_reader *r, size_t which, token_file *ou
 static ott_status guess(const file_reader *r, token_file *out) {
     int width = r->bytes % 4 == 0 ? 4 : 2;
     if (r->bytes % 2 != 0)
-        FAIL("%s: has no header that is known, and %" PRId64 " bytes are no tokens of 2 or 4 bytes", r->path,
-             r->bytes);
+        FAIL("%s: has no known header, and %" PRId64 " bytes are not a number of 2- or 4-byte tokens",
+             r->path, r->bytes);
     *out = (token_file){.kind = "no header", .count = r->bytes / width, .width = width};
     return OTT_OK;
 }
@@ -92,7 +92,7 @@ static ott_status npy_type(const file_reader *r, const char *header, token_file 
     char order = 0, kind = 0;
     int width = 0;
     if (!type || sscanf(type, "'%c%c%d'", &order, &kind, &width) != 3)
-        return status_fail(OTT_ERR_UNSUPPORTED, "%s: its NumPy type is none of token ids", r->path);
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: its NumPy type cannot hold token ids", r->path);
     bool number = (kind == 'u' || kind == 'i') && (width == 1 || width == 2 || width == 4 || width == 8);
     if (!number || (order != '<' && !(order == '|' && width == 1)))
         return status_fail(
@@ -124,7 +124,8 @@ static ott_status inspect_npy(const file_reader *r, token_file *out) {
     if (memcmp(start, "\x93NUMPY", 6) != 0) FAIL("%s: is not a NumPy file", r->path);
     int size = start[6] == 1 ? 2 : 4; /* bytes of the length field */
     if (start[6] < 1 || start[6] > 3)
-        return status_fail(OTT_ERR_UNSUPPORTED, "%s: NumPy format %d; 1 to 3 are known", r->path, start[6]);
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: NumPy format %d; 1 to 3 are supported", r->path,
+                           start[6]);
     TRY(file_reader_read(r, 0, start, 8 + size));
     int64_t length = (int64_t)little(start + 8, size);
     if (length > NPY_HEADER_LIMIT)
@@ -159,7 +160,7 @@ static ott_status read_index_header(megatron_index *x) {
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: version %" PRIu64 "; version 1 is known", r->path,
                            version);
     if (h[17] >= sizeof types / sizeof *types || types[h[17]].width == 0)
-        return status_fail(OTT_ERR_UNSUPPORTED, "%s: type %d is none of token ids", r->path, h[17]);
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: type %d cannot hold token ids", r->path, h[17]);
     /* checked before multiplying: a sequence takes 12 bytes of the file, a mark 8 */
     uint64_t room = (uint64_t)r->bytes - INDEX_HEADER;
     if (sequences > room / 12 || marks > room / 8 || sequences * 12 + marks * 8 > room || marks < 1)

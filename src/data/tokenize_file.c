@@ -303,7 +303,7 @@ static void choose_marks(corpus_job *j) {
     if (j->bos >= 0) snprintf(j->result.begins, sizeof j->result.begins, "%s", tokenizer_token(t, j->bos));
     if (j->eos >= 0) snprintf(j->result.ends, sizeof j->result.ends, "%s", tokenizer_token(t, j->eos));
     if (j->bos < 0 && j->eos < 0)
-        log_warning(log, "%s names no EOS: nothing is between the documents", tokenizer_path(t));
+        log_warning(log, "%s has no EOS: documents are not separated", tokenizer_path(t));
 }
 
 static ott_status open_job(corpus_job *j, const char *tokenizer_path, const char *output) {

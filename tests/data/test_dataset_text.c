@@ -147,7 +147,7 @@ static void eos_ends_documents(void **state) {
     s.vocab = 12;
     assert_int_equal(dataset_open_tokens(f->account, &s, &d), OTT_OK);
     assert_int_equal(dataset_make_rows(d, &(dataset_row_options){.length = 6, .pack = true}), OTT_ERR_CONFIG);
-    assert_error_names("does not say where they end");
+    assert_error_names("does not contain them");
     assert_error_names("data.tokenizer_path");
     dataset_close(d);
     s.tokenizer = t;

@@ -336,7 +336,7 @@ static void hostile_indices(void **state) {
     folder *f = *state;
     megatron m = usual;
     m.type = 6;
-    refuse_megatron(f, &m, OTT_ERR_UNSUPPORTED, "/m.idx: type 6 is none of token ids");
+    refuse_megatron(f, &m, OTT_ERR_UNSUPPORTED, "/m.idx: type 6 cannot hold token ids");
     m = usual;
     m.length[4] = 8;
     refuse_megatron(f, &m, OTT_ERR_FORMAT, "/m.bin: has 100 bytes, and ");
