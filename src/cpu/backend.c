@@ -227,6 +227,11 @@ bool cpu_has_tiles(const device *d) {
     return d->table == &table && ((const cpu_device *)d)->tiles;
 }
 
+ott_status cpu_tiles_speed(device *d, double *out) {
+    *out = 0;
+    return cpu_has_tiles(d) ? cpu_tiles_measure((cpu_device *)d, out) : OTT_OK;
+}
+
 const char *cpu_warning(const device *d) {
     return d->table == &table ? ((const cpu_device *)d)->warning : NULL;
 }

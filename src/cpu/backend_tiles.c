@@ -136,15 +136,12 @@ static ott_status measure(cpu_device *c, sample *s, double *out) {
     return OTT_OK;
 }
 
-ott_status cpu_tiles_speed(device *d, double *out) {
-    cpu_device *c = cpu_from(d);
+ott_status cpu_tiles_measure(cpu_device *c, double *out) {
     sample s = {OTT_E4M3, 256, 512, 1024, .transposed = false};
     void *memory;
-    *out = 0;
-    if (!c || !c->tiles) return OTT_OK;
-    TRY(mem_alloc(d->account, MEM_OTHER, sample_bytes(&s), "a product of tiles", &memory));
+    TRY(mem_alloc(c->base.account, MEM_OTHER, sample_bytes(&s), "a product of tiles", &memory));
     sample_fill(&s, memory);
     ott_status status = measure(c, &s, out);
-    mem_free(d->account, memory);
+    mem_free(c->base.account, memory);
     return status;
 }

@@ -22,6 +22,9 @@ bool cpu_tiles_amx_is_usable(void);
 /* Compares products of the device's tiles with products of its level without tiles. *same: all bits are equal. */
 ott_status cpu_tiles_compare(cpu_device *c, bool *same);
 
+/* cpu_tiles_speed of a device with a tile unit. */
+ott_status cpu_tiles_measure(cpu_device *c, double *out);
+
 /* Not defined here. A test program that defines it, and sets it, gets wrong bits from the level amx_emulated. */
 extern bool cpu_tiles_fault __attribute__((weak));
 

@@ -280,7 +280,7 @@ static void what_would_round_twice_is_refused(void **state) {
     save(m, HF_METHOD_COMPRESSED, at(f, "rows"));
     model_close(m);
     const opening w = {.recipe = "rowwise", .folder = at(f, "rows"), .granularity = "block"};
-    assert_error(open_kept(f, &w, &kept), OTT_ERR_UNSUPPORTED, "has a scale for each 1 x 144 of it",
+    assert_error(open_kept(f, &w, &kept), OTT_ERR_UNSUPPORTED, "has a scale per 1 x 144 block",
                  "train.frozen_granularity", NULL);
 }
 

@@ -82,11 +82,11 @@ fails "more key heads than heads, reduced" 2 "n_heads (2)|n_kv_heads (4)" \
     train $small --model.n_kv_heads=4 --model.reduce=2 --run.dir=r
 fails "micro-batches beyond memory" 1 "the run needs|GiB" \
     train $small --data.dataset_path=text.txt --train.grad_accum_steps=2147483647 --run.dir=refused
-fails "an eps that is 0 in fp32" 2 "optimizer.eps=1e-320 is 0.0 in fp32" train $small --optimizer.eps=1e-320
+fails "an eps that is 0 in fp32" 2 "optimizer.eps=1e-320 becomes 0.0 in fp32" train $small --optimizer.eps=1e-320
 fails "a learning rate that is infinite in fp32" 2 "optimizer.lr=1e39 is infinite in fp32" train $small --optimizer.lr=1e39
-fails "a beta that is 1 in fp32" 2 "optimizer.betas|is 1.0 in fp32" train $small --optimizer.betas=0.9,0.99999999
+fails "a beta that is 1 in fp32" 2 "optimizer.betas|becomes 1.0 in fp32" train $small --optimizer.betas=0.9,0.99999999
 fails "a theta that is infinite in fp32" 2 "model.rope_theta=1e300 is infinite" train $small --model.rope_theta=1e300
-fails "a deviation that is 0 in fp32" 2 "model.init_std=1e-60 is 0.0 in fp32" train $small --model.init_std=1e-60
+fails "a deviation that is 0 in fp32" 2 "model.init_std=1e-60 becomes 0.0 in fp32" train $small --model.init_std=1e-60
 
 # ---- one of several processes ----
 WORLD_SIZE=2 fails "a rank of torchrun" 2 "WORLD_SIZE = 2|one of 2 processes|would train alone" train $small --run.dir=r
@@ -106,7 +106,7 @@ report "nothing was made of all these" "$([ -e r ] && echo 'r exists')"
 
 # ---- FP8 that would reach nothing ----
 fp8="$small --train.mixed_precision=fp8 --run.dir=f"
-fails "layers that are all filtered" 2 "reach none of the 8 linear layers|float8.filter_fqns keeps 8" \
+fails "layers that are all filtered" 2 "convert none of the 8 linear layers|float8.filter_fqns keeps 8" \
     train $fp8 --float8.filter_fqns=layers,lm_head
 fails "layers that are all too small" 2 "auto_filter_small_kn finds too small 8" \
     train $fp8 --float8.filter_fqns=auto_filter_small_kn

@@ -28,7 +28,7 @@ works "more memory in FP8 than in bf16" "more than bf16|MiB with float8.filter_f
     plan $model --model.vocab_size=128000 --device h100 --train.batch_size=8 --train.mixed_precision=fp8 --train.activation_checkpointing=full
 works "help" "--ranks N|--sweep|--device NAME" plan --help
 
-fails "no such device" 2 "no device \"h10\"|did you mean \"h100\"" plan $model --device h10
+fails "no such device" 2 "--device \"h10\" is unknown|did you mean \"h100\"" plan $model --device h10
 fails "no such rate" 2 "bf16_tflops" plan $model --device h100 --rates speed=1
 fails "a rate that is none" 2 "give a number from" plan $model --device h100 --rates memory_gbs=-1
 fails "more memory than there can be" 2 "gib=1e308|give a number from 0.001 to 1000000" plan $model --device h100 --rates gib=1e308

@@ -512,7 +512,7 @@ static void refusals(void **state) {
     refused(&two, heads, OTT_ERR_CONFIG, "model.n_heads");
     refused(&two, tensor, OTT_ERR_CONFIG, "float8.tensor_parallel = true");
     refused(&nobody, eight, OTT_ERR_ARGUMENT, "--ranks 0: give 1 to 65536 processes");
-    refused(&none, eight, OTT_ERR_ARGUMENT, "there is no device \"h300\"");
+    refused(&none, eight, OTT_ERR_ARGUMENT, "--device \"h300\" is unknown");
     refused(&a100, eight, OTT_ERR_UNSUPPORTED, "its tensor cores do not support FP8");
     refused(&h100, mx, OTT_ERR_UNSUPPORTED, "needs compute capability 10.0");
     refused(&b200, block, OTT_ERR_UNSUPPORTED, "needs compute capability 9.0");

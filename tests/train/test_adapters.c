@@ -71,14 +71,14 @@ static void targets(void **state) {
 static void refused(void **state) {
     static const struct {
         const char *argument, *part, *other;
-    } rows[] = {{"--peft.target_modules=*_proj", "not built for adapters", "--float8.smooth_swiglu=true"},
+    } rows[] = {{"--peft.target_modules=*_proj", "not supported for adapters", "--float8.smooth_swiglu=true"},
                 {"--peft.target_modules=qq_proj",
                  "peft.target_modules has \"qq_proj\", which names no linear "
                  "layer of a block; the nearest is",
                  NULL},
                 {"--peft.target_modules=lm_head", "the head cannot", NULL},
                 {"--peft.exclude_modules=out_proj", "peft.exclude_modules has \"out_proj\"", NULL},
-                {"--peft.exclude_modules=*", "nothing would train", NULL},
+                {"--peft.exclude_modules=*", "no layer has an adapter", NULL},
                 {"--peft.rank_pattern=q_proj", "write the name of a layer, = and a rank", NULL},
                 {"--peft.rank_pattern=q_proj=1.5", "a rank from 1 to 65536", NULL},
                 {"--peft.rank_pattern=qq_proj=2", "peft.rank_pattern has \"qq_proj\"", NULL},

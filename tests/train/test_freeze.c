@@ -235,7 +235,8 @@ static const char *const in_fp8 = "--train.frozen_dtype=fp8";
 
 static void goes_on_in_fp8(void **state) {
     static const int precisions[] = {BF16, TENSORWISE, ROWWISE, DELAYED, BLOCK};
-    static const char *const part = "is kept in FP8 there, in this run fp32: give train.frozen_dtype";
+    static const char *const part =
+        "is kept in FP8 in the checkpoint and fp32 in this run: set train.frozen_dtype";
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
         check_goes_on(*state, precisions[i], in_fp8, "--train.freeze=layers.1,tok_embeddings", part);
 }
