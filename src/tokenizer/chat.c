@@ -48,7 +48,7 @@ static ott_status read_date(const char *date, struct tm *out) {
     if (!read)
         return status_fail(
             OTT_ERR_CONFIG,
-            "data.chat_date = \"%s\" is no day: set it to one, as 2026-11-24, or to \"undefined\"",
+            "data.chat_date = \"%s\" is not a date: set it to a date such as 2026-11-24, or to \"undefined\"",
             str_show(date).text);
     *out = real;
     return OTT_OK;
@@ -288,7 +288,7 @@ static ott_status fail_not_prefix(const encoder *e, int64_t count) {
     return status_fail(
         OTT_ERR_UNSUPPORTED,
         "%s: chat template: the conversation does not begin with the text of its first %" PRId64
-        " messages, so that no end of the assistant's turns can be found; mark them in the "
+        " messages, so the ends of assistant turns are unknown; mark the turns in the "
         "template with {%% generation %%}",
         e->r.c->path, count);
 }

@@ -81,7 +81,7 @@ static ott_status load_metaspace(decode_draft *d, const json_t *object) {
 }
 
 static ott_status set_stage(decode_draft *d, decode_stage stage) {
-    if (d->stage >= stage) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported at this place");
+    if (d->stage >= stage) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported at this position");
     d->stage = stage;
     return OTT_OK;
 }

@@ -14,8 +14,8 @@ static ott_status parse(const char *path, const char *data, int64_t bytes, size_
     flags |= JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
     TRY(status_context(json_text_parse(data, bytes, flags, out, &error), "%s", path));
     if (!*out)
-        return status_fail(OTT_ERR_FORMAT, "%s: not the JSON it should be: line %d, byte %d: %s", path,
-                           error.line, error.position, str_show(error.text).text);
+        return status_fail(OTT_ERR_FORMAT, "%s: invalid JSON: line %d, byte %d: %s", path, error.line,
+                           error.position, str_show(error.text).text);
     if (json_is_object(*out)) return OTT_OK;
     json_decref(*out);
     *out = NULL;

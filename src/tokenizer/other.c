@@ -11,7 +11,7 @@
     "tokenizer.json is; in the model's folder, python3 -c \"from transformers import AutoTokenizer as T; "   \
     "T.from_pretrained('.').save_pretrained('.')\" writes it"
 
-/* ---- what a file is ---- */
+/* ---- kinds of files ---- */
 
 enum { HEAD_BYTES = 512 };
 
@@ -51,8 +51,9 @@ ott_status tokenizer_check_kind(const char *path) {
     if (!kind) return OTT_OK;
     snprintf(beside, sizeof beside, "%.*stokenizer.json", slash ? (int)(slash - path) + 1 : 0, path);
     if (file_exists(beside))
-        return status_fail(OTT_ERR_UNSUPPORTED, "%s: is %s, which is not read: name %s", path, kind, beside);
-    return status_fail(OTT_ERR_UNSUPPORTED, "%s: is %s, which is not read: " CONVERSION, path, kind);
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: is %s, which is not supported: name %s", path, kind,
+                           beside);
+    return status_fail(OTT_ERR_UNSUPPORTED, "%s: is %s, which is not supported: " CONVERSION, path, kind);
 }
 
 /* ---- a folder without tokenizer.json ---- */
@@ -65,13 +66,15 @@ ott_status tokenizer_fail_absent(const char *folder) {
     char path[PATH_MAX];
     if (has(folder, "tokenizer.model", path)) {
         const char *kind = kind_of(path);
-        return status_fail(OTT_ERR_NOT_FOUND,
-                           "%s: has no tokenizer.json; its tokenizer.model%s%s%s is not read: " CONVERSION,
-                           folder, kind ? " (" : "", kind ? kind : "", kind ? ")" : "");
+        return status_fail(
+            OTT_ERR_NOT_FOUND,
+            "%s: has no tokenizer.json; its tokenizer.model%s%s%s is not supported: " CONVERSION, folder,
+            kind ? " (" : "", kind ? kind : "", kind ? ")" : "");
     }
     if (has(folder, "vocab.json", path) && has(folder, "merges.txt", path))
         return status_fail(
             OTT_ERR_NOT_FOUND,
-            "%s: has no tokenizer.json; its vocab.json and merges.txt are not read: " CONVERSION, folder);
+            "%s: has no tokenizer.json; its vocab.json and merges.txt are not supported: " CONVERSION,
+            folder);
     return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tokenizer.json", folder);
 }

@@ -12,7 +12,8 @@ static ott_status append_id(const tokenizer *t, int64_t id, int32_t *ids, int *c
     if (id < 0 || !tokenizer_token(t, id))
         return status_fail(OTT_ERR_FORMAT, "there is no token with the id %" PRId64, id);
     if (*count == TOKENIZER_MAX_TEMPLATE)
-        return status_fail(OTT_ERR_UNSUPPORTED, "more than %d tokens around a text", TOKENIZER_MAX_TEMPLATE);
+        return status_fail(OTT_ERR_UNSUPPORTED, "more than %d tokens before or after a text",
+                           TOKENIZER_MAX_TEMPLATE);
     ids[(*count)++] = (int32_t)id;
     return OTT_OK;
 }

@@ -714,7 +714,8 @@ static void a_file_may_be_one_array(void **state) {
                      "{\"text\": \"b\", \"id\": -9223372036854775809, \"r\": 12345678901234567890.5}\n",
                      2);
     refuse_documents(f, "[{\"text\": \"a\"},\n{\"text\": \"b\"}", "t.json:2: the file's array has no end");
-    refuse_documents(f, "[{\"text\": \"a\"}\n{\"text\": \"b\"}]", "t.json:2: no comma is between two rows");
+    refuse_documents(f, "[{\"text\": \"a\"}\n{\"text\": \"b\"}]",
+                     "t.json:2: a comma is missing between two rows");
     refuse_documents(f, "[{\"text\": \"a\"}]\n{}",
                      "t.json:2: there is text after the end of the file's array");
     refuse_documents(f, "[{\"text\": \"a\"},\n\n5]", "t.json:3: is a whole number, not a JSON object");

@@ -240,7 +240,7 @@ static void refuses_bad_files_beside(void **state) {
     tokenizer *t;
     folder_write_text(f, "generation_config.json", "{\"eos_token_id\": ");
     assert_int_equal(tokenizer_open(f->account, case_write(f, case_bytes(MERGES)), &t), OTT_ERR_FORMAT);
-    assert_error_names("/generation_config.json: not the JSON it should be");
+    assert_error_names("/generation_config.json: invalid JSON");
 }
 
 /* ---- decoding ---- */

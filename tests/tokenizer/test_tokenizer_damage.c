@@ -22,15 +22,15 @@ static void refuse_text(folder *f, const char *text, int64_t bytes, const char *
 static void refuses_what_is_no_json(void **state) {
     folder *f = *state;
     char deep[20001];
-    refuse_text(f, "", -1, "not the JSON it should be");
-    refuse_text(f, "{\"model\": {\"vocab\": {\"a\": 0", -1, "not the JSON it should be");
+    refuse_text(f, "", -1, "invalid JSON");
+    refuse_text(f, "{\"model\": {\"vocab\": {\"a\": 0", -1, "invalid JSON");
     refuse_text(f, "[]", -1, "not a JSON object");
     refuse_text(f, "{\"a\": 1, \"a\": 2}", -1, "duplicate object key");
     refuse_text(f, "{\"model\": \"\xc3(\"}", -1, "not UTF-8 at byte 11");
     refuse_text(f, "{\"model\": \"\xff\"}", -1, "not UTF-8 at byte 11");
-    refuse_text(f, "{\"model\": \"\\ud800\"}", -1, "not the JSON it should be");
-    refuse_text(f, "{\"model\": 1e999}", -1, "not the JSON it should be");
-    refuse_text(f, "{\"a\0\": 1}", 9, "not the JSON it should be");
+    refuse_text(f, "{\"model\": \"\\ud800\"}", -1, "invalid JSON");
+    refuse_text(f, "{\"model\": 1e999}", -1, "invalid JSON");
+    refuse_text(f, "{\"a\0\": 1}", 9, "invalid JSON");
     memset(deep, '[', 20000);
     deep[20000] = '\0';
     memcpy(deep, "{\"a\":", 5);
@@ -156,7 +156,7 @@ static void names_what_is_not_supported(void **state) {
         {"decoder", "{\"type\": \"WordPiece\"}", "decoder: WordPiece: this decoder is not supported"},
         {"decoder",
          "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"ByteFallback\"}]}",
-         "decoder: ByteFallback: is not supported at this place"},
+         "decoder: ByteFallback: is not supported at this position"},
         {"decoder",
          "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteLevel\"}, {\"type\": \"ByteLevel\"}]}",
          "decoder: ByteLevel: is not supported after another decoder"},
