@@ -15,8 +15,8 @@ typedef struct chat chat;
 
 /* Zero-initialized: rendering cannot be stopped, and templates have no strftime_now. */
 typedef struct chat_settings {
-    const cancellation
-        *cancellation; /* borrowed; stops rendering and encoding with OTT_ERR_STOPPED; or NULL */
+    /* borrowed; stops rendering and encoding with OTT_ERR_STOPPED; or NULL */
+    const cancellation *cancellation;
     /* data.chat_date: the date that strftime_now returns, at midnight ("2026-11-24"); "": today; NULL or
        "undefined": templates have no strftime_now */
     const char *date;

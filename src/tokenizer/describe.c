@@ -32,9 +32,9 @@ int32_t tokenizer_unknown(const tokenizer *t) {
     return t->model.unk;
 }
 
-const int32_t *tokenizer_added_around(const tokenizer *t, bool behind, int *count) {
-    *count = behind ? t->suffix_count : t->prefix_count;
-    return behind ? t->suffix : t->prefix;
+const int32_t *tokenizer_added_around(const tokenizer *t, bool after, int *count) {
+    *count = after ? t->suffix_count : t->prefix_count;
+    return after ? t->suffix : t->prefix;
 }
 
 /* ---- merges ---- */

@@ -17,8 +17,8 @@ token_kind tokenizer_kind(const tokenizer *t, int64_t id);
 /* Returns an added token with lstrip, rstrip or single_word; -1: none. */
 int32_t tokenizer_find_flagged(const tokenizer *t);
 int32_t tokenizer_unknown(const tokenizer *t); /* id of the unknown token; -1: none */
-/* Returns the [*count] ids that TOKENIZER_ADD_SPECIAL adds before a text, or after it if `behind`. */
-const int32_t *tokenizer_added_around(const tokenizer *t, bool behind, int *count);
+/* Returns the [*count] ids that TOKENIZER_ADD_SPECIAL adds before a text, or after it if `after`. */
+const int32_t *tokenizer_added_around(const tokenizer *t, bool after, int *count);
 
 /* A merge of two tokens into one. */
 typedef struct tokenizer_merge {

@@ -54,6 +54,8 @@ typedef struct split_step {
 
 enum { TOKENIZER_MAX_STEPS = 64, TOKENIZER_MAX_TEMPLATE = 64 };
 
+/* lstrip, rstrip: the match includes white space on this side. single_word: matches only between non-word
+   characters. normalized: matches after normalization. */
 typedef struct added_token {
     int32_t id;
     bool special, lstrip, rstrip, single_word, normalized;
@@ -105,10 +107,11 @@ struct tokenizer {
     added_tree raw_tree, normalized_tree;
     const added_token **added_by_id; /* [vocab]; NULL: not an added token */
     decode_rule decode;
+    /* ids that TOKENIZER_ADD_SPECIAL adds before and after a text */
     int32_t prefix[TOKENIZER_MAX_TEMPLATE], suffix[TOKENIZER_MAX_TEMPLATE];
     int prefix_count, suffix_count;
     int32_t bos, eos;
-    int32_t stops[TOKENIZER_MAX_TEMPLATE];
+    int32_t stops[TOKENIZER_MAX_TEMPLATE]; /* eos_token_id of generation_config.json */
     int stop_count;
 };
 

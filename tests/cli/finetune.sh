@@ -151,7 +151,7 @@ fails "rows without it" 2 "rows.jsonl is text|has no tokenizer.json" \
 works "bytes that were asked for" "Training complete" \
     train --model.hf_path=bare $tune_text --data.format=bytes --run.dir=bare-bytes
 printf '\012\016\012\005<unk>\025\000\000\000\000\030\002' >bare/tokenizer.model
-fails "a SentencePiece model" 2 "its tokenizer.model (a SentencePiece model) is not read|save_pretrained" \
+fails "a SentencePiece model" 2 "its tokenizer.model (a SentencePiece model) is not supported|save_pretrained" \
     train --model.hf_path=bare $tune_text --run.dir=bare-text
 fails "named" 2 "data.tokenizer_path: bare/tokenizer.model: is a SentencePiece model, which is not supported|save_pretrained" \
     train --model.hf_path=bare $tune_text --data.tokenizer_path=bare/tokenizer.model --run.dir=bare-text

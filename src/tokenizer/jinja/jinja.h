@@ -26,8 +26,8 @@ enum {
     JINJA_TEXT_MOST = 1 << 20, /* maximum bytes of a template */
     JINJA_NESTING_MOST = 100,  /* depth of nested tags, expressions, values */
     JINJA_CALLS_MOST = 500,    /* depth of statements, expressions and macros during rendering */
-    JINJA_STEPS_MOST =
-        10000000, /* nodes run, elements compared or copied, 64 bytes of text read: about 0.1 us each */
+    /* nodes run, elements compared or copied, 64 bytes of text read: about 0.1 us each */
+    JINJA_STEPS_MOST = 10000000,
     JINJA_MEMORY_MOST = 64 << 20, /* bytes allocated by a rendering, including its output */
 };
 
