@@ -15,8 +15,8 @@ static cutting whole_characters(const char *text, int64_t bytes) {
     cutting c = {text, bytes};
     for (int i = 0; i < TEXT_SLACK && c.bytes > 0 && ((unsigned char)*c.text & 0xc0) == 0x80; i++)
         c.text++, c.bytes--;
-    int64_t cut = str_utf8_error(c.text, c.bytes);
-    if (cut >= 0) c.bytes = cut;
+    int64_t bad = str_utf8_error(c.text, c.bytes);
+    if (bad >= 0) c.bytes = bad;
     return c;
 }
 

@@ -232,10 +232,10 @@ static ott_status hold_text(line_stream *s, const char *text, int64_t bytes) {
 /* Completes the held line with its rest. */
 static ott_status take_held(line_stream *s, const char *text, int64_t bytes, bool newline) {
     TRY(hold_text(s, text, bytes));
-    str whole = s->held;
+    str line = s->held;
     s->held = (str){.account = s->account}; /* decoding writes to s->held */
-    ott_status status = take_line(s, whole.text ? whole.text : "", whole.length, newline);
-    str_free(&whole);
+    ott_status status = take_line(s, line.text ? line.text : "", line.length, newline);
+    str_free(&line);
     return status;
 }
 
@@ -253,12 +253,12 @@ static ott_status take_piece(line_stream *s, const char *text, int64_t bytes) {
 /* Decodes the ids of an incomplete line at once, except the last, which may be incomplete. */
 static ott_status decode_what_is_there(line_stream *s) {
     if (!s->options->decode || s->options->jsonl || s->held.length == 0) return OTT_OK;
-    int64_t whole = s->held.length;
-    while (whole > 0 && !is_blank(s->held.text[whole - 1])) whole--;
-    ott_status status = decode_ids(s, s->held.text, whole);
+    int64_t complete = s->held.length;
+    while (complete > 0 && !is_blank(s->held.text[complete - 1])) complete--;
+    ott_status status = decode_ids(s, s->held.text, complete);
     if (status != OTT_OK) return status_context(status, "line %" PRId64, s->line);
-    memmove(s->held.text, s->held.text + whole, (size_t)(s->held.length - whole));
-    s->held.length -= whole;
+    memmove(s->held.text, s->held.text + complete, (size_t)(s->held.length - complete));
+    s->held.length -= complete;
     return OTT_OK;
 }
 

@@ -195,9 +195,9 @@ static const added_token *next_token(const tokenizer *t, const added_tree *tree,
 /* True if the match is ignored: a single_word token inside a word, or a special token if special tokens are
    not matched. */
 static bool is_passed_over(const encode_run *run, const added_token *token, text_view before,
-                           text_view behind) {
+                           text_view after) {
     if (token->special && !run->match_special) return true;
-    return token->single_word && (text_ends_with_word(before) || text_starts_with_word(behind));
+    return token->single_word && (text_ends_with_word(before) || text_starts_with_word(after));
 }
 
 ott_status added_walk(encode_run *run, const added_tree *tree, added_part part, bool at_start,
@@ -206,11 +206,11 @@ ott_status added_walk(encode_run *run, const added_tree *tree, added_part part, 
     int64_t done = part.from, begin = 0, end = 0;
     const added_token *token;
     for (int64_t from = done; (token = next_token(run->t, tree, text, from, &begin, &end));) {
-        text_view before = {text.at, begin}, behind = {text.at + end, text.bytes - end};
+        text_view before = {text.at, begin}, after = {text.at + end, text.bytes - end};
         from = end;
-        if (is_passed_over(run, token, before, behind)) continue;
+        if (is_passed_over(run, token, before, after)) continue;
         if (token->lstrip) begin -= text_spaces_at_end(before);
-        if (token->rstrip) end += text_spaces_at_start(behind);
+        if (token->rstrip) end += text_spaces_at_start(after);
         if (mark) TRY(mark(run, (added_part){text, done}, end));
         if (done < begin) TRY(rest(run, (text_view){text.at + done, begin - done}, at_start && done == 0));
         TRY(tokenizer_ids_append(run->ids, token->id));

@@ -228,8 +228,8 @@ static ott_status encode_new(encode_run *run, text_view word) {
     const tokenizer *t = run->t;
     tokenizer_ids *start = &run->s->work->start;
     if (t->model.ignore_merges) {
-        int32_t whole = text_index_find(&t->by_piece, word.at, word.bytes);
-        if (whole >= 0) return tokenizer_ids_append(run->ids, whole);
+        int32_t word_id = text_index_find(&t->by_piece, word.at, word.bytes);
+        if (word_id >= 0) return tokenizer_ids_append(run->ids, word_id);
     }
     start->count = 0;
     TRY(t->model.byte_level ? start_bytes(&t->model, word, start) : start_characters(t, word, start));

@@ -62,9 +62,9 @@ static void push_bytes(tokenizer_stream *s, const char *bytes, int64_t count, st
             push_byte(s, (unsigned char)bytes[i++], out);
             continue;
         }
-        int64_t bad = str_utf8_error(bytes + i, count - i), whole = bad < 0 ? count - i : bad;
-        emit(s, bytes + i, whole, out);
-        i += whole;
+        int64_t bad = str_utf8_error(bytes + i, count - i), valid = bad < 0 ? count - i : bad;
+        emit(s, bytes + i, valid, out);
+        i += valid;
         if (i < count) push_byte(s, (unsigned char)bytes[i++], out);
     }
 }

@@ -46,13 +46,14 @@ static const char *kind_of(const char *path) {
 }
 
 ott_status tokenizer_check_kind(const char *path) {
-    char beside[PATH_MAX];
+    char tokenizer_json[PATH_MAX];
     const char *kind = kind_of(path), *slash = strrchr(path, '/');
     if (!kind) return OTT_OK;
-    snprintf(beside, sizeof beside, "%.*stokenizer.json", slash ? (int)(slash - path) + 1 : 0, path);
-    if (file_exists(beside))
+    snprintf(tokenizer_json, sizeof tokenizer_json, "%.*stokenizer.json", slash ? (int)(slash - path) + 1 : 0,
+             path);
+    if (file_exists(tokenizer_json))
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: is %s, which is not supported: name %s", path, kind,
-                           beside);
+                           tokenizer_json);
     return status_fail(OTT_ERR_UNSUPPORTED, "%s: is %s, which is not supported: " CONVERSION, path, kind);
 }
 

@@ -19,7 +19,7 @@ static ott_status append_id(const tokenizer *t, int64_t id, int32_t *ids, int *c
 }
 
 /* Appends the ids of {"SpecialToken": {"id": name}}, special_tokens[name].ids, to the prefix or suffix. */
-static ott_status append_special(tokenizer *t, const json_t *object, const json_t *piece, bool behind) {
+static ott_status append_special(tokenizer *t, const json_t *object, const json_t *piece, bool after) {
     const char *name = json_string_value(json_object_get(piece, "id"));
     if (!name) return status_fail(OTT_ERR_FORMAT, "a SpecialToken has no id");
     const json_t *ids =
@@ -29,8 +29,7 @@ static ott_status append_special(tokenizer *t, const json_t *object, const json_
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_t *id = json_array_get(ids, i);
         int64_t value = json_is_integer(id) ? json_integer_value(id) : -1;
-        TRY(append_id(t, value, behind ? t->suffix : t->prefix,
-                      behind ? &t->suffix_count : &t->prefix_count));
+        TRY(append_id(t, value, after ? t->suffix : t->prefix, after ? &t->suffix_count : &t->prefix_count));
     }
     return OTT_OK;
 }
@@ -68,7 +67,7 @@ ott_status template_load(tokenizer *t, const json_t *root) {
                           load_processor, NULL);
 }
 
-/* ---- the files beside ---- */
+/* ---- other files of the folder ---- */
 
 /* Returns the id of "<s>" or {"content": "<s>"}; -1 if it is neither or has no token. */
 static int32_t named_token(const tokenizer *t, const json_t *object, const char *key) {

@@ -196,13 +196,13 @@ static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str
     str_append_bytes(joined, left.at, left.bytes);
     str_append_bytes(joined, right.at, right.bytes);
     TRY(str_finish(joined));
-    text_view whole = {joined->text, joined->length};
-    TRY(find_part(t, whole, "the result", rank, &id));
+    text_view merged = {joined->text, joined->length};
+    TRY(find_part(t, merged, "the result", rank, &id));
     /* An empty part would merge forever. */
     if (left.bytes == 0 || right.bytes == 0)
         return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu has an empty part", rank);
     *merge_at(&t->model, a, b) = (merge_slot){a, b, (int32_t)rank, (int32_t)id}; /* a later merge wins */
-    if (t->model.splits_words && joins_words(whole)) t->model.splits_words = false;
+    if (t->model.splits_words && joins_words(merged)) t->model.splits_words = false;
     if (t->model.splits_words) note_joined(&t->model, left, right, a, b);
     return OTT_OK;
 }

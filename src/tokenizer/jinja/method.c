@@ -255,9 +255,9 @@ static ott_status method_rsplit(jinja_work *w, const jinja_value *v, const jinja
         TRY(jinja_work_read(w, by.bytes));
         if (memcmp(found, by.at, (size_t)by.bytes) != 0) continue;
         TRY(jinja_list_append(w, out->list, jinja_value_string((text_view){v->text.at, at})));
-        int64_t behind = at + by.bytes;
-        return jinja_list_append(
-            w, out->list, jinja_value_string((text_view){v->text.at + behind, v->text.bytes - behind}));
+        int64_t after = at + by.bytes;
+        return jinja_list_append(w, out->list,
+                                 jinja_value_string((text_view){v->text.at + after, v->text.bytes - after}));
     }
     return jinja_list_append(w, out->list, *v);
 }

@@ -83,14 +83,14 @@ static ott_status open_scope(rendering *r, const scope *around, scope *out) {
 
 /* Replaces a growing list by its elements in this rendering, which then depends on the list's length. */
 static ott_status settle(rendering *r, jinja_value *v) {
-    jinja_value whole;
+    jinja_value snapshot;
     if (v->kind != JINJA_LIST || !v->list->grows) return OTT_OK;
     jinja_work_see(&r->work, INT64_MAX);
-    TRY(jinja_value_list(&r->work, &whole));
-    *whole.list = *v->list;
-    whole.list->count = whole.list->capacity = jinja_list_count(&r->work, v->list);
-    whole.list->grows = false;
-    *v = whole;
+    TRY(jinja_value_list(&r->work, &snapshot));
+    *snapshot.list = *v->list;
+    snapshot.list->count = snapshot.list->capacity = jinja_list_count(&r->work, v->list);
+    snapshot.list->grows = false;
+    *v = snapshot;
     return OTT_OK;
 }
 

@@ -69,7 +69,7 @@ double jinja_value_real(const jinja_value *v) {
     return v->kind == JINJA_REAL ? v->real : v->kind == JINJA_BOOL ? v->truth : (double)v->integer;
 }
 
-static int64_t whole(const jinja_value *v) {
+static int64_t integer_of(const jinja_value *v) {
     return v->kind == JINJA_BOOL ? v->truth : v->integer;
 }
 
@@ -112,7 +112,7 @@ ott_status jinja_value_equal(jinja_work *w, const jinja_value *a, const jinja_va
     *out = false;
     if (jinja_value_is_number(a) && jinja_value_is_number(b))
         *out = a->kind == JINJA_REAL || b->kind == JINJA_REAL ? jinja_value_real(a) == jinja_value_real(b)
-                                                              : whole(a) == whole(b);
+                                                              : integer_of(a) == integer_of(b);
     if (a->kind != b->kind) return OTT_OK;
     switch (a->kind) {
     case JINJA_STRING: return equal_texts(w, a->text, b->text, out);
@@ -146,7 +146,7 @@ ott_status jinja_value_order(jinja_work *w, const jinja_value *a, const jinja_va
     TRY(jinja_work_steps(w, 1));
     if (jinja_value_is_number(a) && jinja_value_is_number(b)) {
         if (a->kind != JINJA_REAL && b->kind != JINJA_REAL)
-            return *out = (whole(a) > whole(b)) - (whole(a) < whole(b)), OTT_OK;
+            return *out = (integer_of(a) > integer_of(b)) - (integer_of(a) < integer_of(b)), OTT_OK;
         double x = jinja_value_real(a), y = jinja_value_real(b);
         return *out = (x > y) - (x < y), OTT_OK;
     }
