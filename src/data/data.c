@@ -260,7 +260,7 @@ static ott_status open_part(const opener *o, const char *text, dataset **part, d
     return open_request(o, &r, part);
 }
 
-/* Returns the weight in this phase: the phase's, or else the one of data.datasets. */
+/* Sets the weights of this phase. Datasets that it does not name keep the weight of data.datasets. */
 static ott_status weigh_phase(const config_list *list, const data_phase *p, double *weights) {
     for (int k = 0; k < p->count; k++) {
         int64_t found = -1, count = 0;

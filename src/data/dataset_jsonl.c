@@ -17,7 +17,7 @@
 #include <string.h>
 
 typedef struct row_reader row_reader;
-/* Adds a row. `row`: its index in all files. */
+/* Adds a row. `row`: its index among the rows that are read. */
 typedef ott_status (*add_row)(row_reader *r, const json_t *object, int64_t row);
 
 /* State of reading the rows of all files. */

@@ -9,7 +9,7 @@ static int64_t windows(const dataset *d, int64_t length) {
     return d->tokens > length ? (d->tokens - 1) / length : 0;
 }
 
-static void place_whole(int64_t length, dataset_row *row) {
+static void place_in_row(int64_t length, dataset_row *row) {
     for (int64_t i = 0; i < length; i++) row->position[i] = (int32_t)i;
     row->start[0] = 0;
     row->documents = 1;
@@ -65,7 +65,7 @@ static ott_status read_window(const dataset *d, int64_t index, dataset_row *row)
     if (d->row_options.pack)
         place_apart(d, first, row);
     else
-        place_whole(length, row);
+        place_in_row(length, row);
     return OTT_OK;
 }
 

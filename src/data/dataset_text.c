@@ -5,14 +5,14 @@
 #include <string.h>
 
 /* A text to split into documents. */
-typedef struct cutting {
+typedef struct text_part {
     const char *text; /* [bytes] */
     int64_t bytes;
-} cutting;
+} text_part;
 
 /* Removes the incomplete characters at the ends of a share. */
-static cutting whole_characters(const char *text, int64_t bytes) {
-    cutting c = {text, bytes};
+static text_part complete_characters(const char *text, int64_t bytes) {
+    text_part c = {text, bytes};
     for (int i = 0; i < TEXT_SLACK && c.bytes > 0 && ((unsigned char)*c.text & 0xc0) == 0x80; i++)
         c.text++, c.bytes--;
     int64_t bad = str_utf8_error(c.text, c.bytes);
@@ -29,7 +29,7 @@ static ott_status add_document(corpus *c, const char *text, int64_t bytes) {
     return corpus_end(c, 0);
 }
 
-static ott_status add_documents(corpus *c, cutting t) {
+static ott_status add_documents(corpus *c, text_part t) {
     const char *separator = c->source->separator, *end;
     int64_t size = (int64_t)strlen(separator);
     while (size > 0 && (end = memmem(t.text, (size_t)t.bytes, separator, (size_t)size))) {
@@ -52,7 +52,7 @@ static ott_status add_file(corpus *c, const char *path, const text_share *share,
     char *text = (char *)memory + TEXT_SLACK;
     ott_status status = dataset_text_read(path, c->source->cancellation, before, begin, end, text, bytes);
     if (status == OTT_OK) {
-        status = add_documents(c, whole_characters(text, end - begin));
+        status = add_documents(c, complete_characters(text, end - begin));
         if (status != OTT_OK && status != OTT_ERR_STOPPED) status_context(status, "%s", path);
     }
     mem_free(c->ids.account, memory);

@@ -328,8 +328,7 @@ static ott_status find_end(encoder *e, const jinja_prefix *p, const str *tails, 
     return OTT_OK;
 }
 
-/* Lists a prefix for each turn: the messages before the turn, or up to and including it. which[i]: the turn's
-   message. */
+/* Lists a prefix for each turn: the messages before it (with: and its own message). which[i]: its message. */
 static ott_status plan_prefixes(const encoder *e, const int64_t *which, bool with, prefix_texts *out) {
     void *memory;
     mem *account = e->r.c->account;

@@ -234,7 +234,7 @@ static void mark_spaces(text_view text, text_view mark, str *out) {
 }
 
 /* Returns a possible end of a range that begins at `at`. Words that are encoded separately can be processed
-   in ranges small enough for the cache. A word begins with a space after another character. */
+   in ranges small enough for the CPU's cache. A word begins with a space after another character. */
 static int64_t stretch_end(const encode_run *run, int step, text_view text, int64_t at) {
     enum { STRETCH = 1 << 15 };
     const tokenizer *t = run->t;

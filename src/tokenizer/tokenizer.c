@@ -129,7 +129,7 @@ static ott_status check_text(const char *text, int64_t bytes) {
                        (unsigned char)text[bad]);
 }
 
-static ott_status encode_whole(encode_run *run, text_view text, bool around) {
+static ott_status encode_text(encode_run *run, text_view text, bool around) {
     const tokenizer *t = run->t;
     tokenizer_ids *ids = run->ids;
     TRY(check_text(text.at, text.bytes));
@@ -155,7 +155,7 @@ ott_status tokenizer_encode_prefixes(const tokenizer *t, tokenizer_scratch *s, c
     const int64_t before = ids->count;
     STATUS_REQUIRE(s->t == t);
     for (int64_t i = 0; prefixes && i < prefixes->count; i++) prefixes->ids[i] = 0;
-    ott_status status = encode_whole(&run, (text_view){text, bytes}, flags & TOKENIZER_ADD_SPECIAL);
+    ott_status status = encode_text(&run, (text_view){text, bytes}, flags & TOKENIZER_ADD_SPECIAL);
     for (int64_t i = 0; prefixes && i < prefixes->count; i++)
         if (prefixes->ids[i] > 0) prefixes->ids[i] -= before;
     if (status != OTT_OK) ids->count = before;

@@ -44,7 +44,7 @@ static ott_status repeat_text(jinja_work *w, text_view text, int64_t times, jinj
 
 /* ---- numbers ---- */
 
-static ott_status calculate_whole(jinja_work *w, text_view sign, int64_t a, int64_t b, jinja_value *out) {
+static ott_status calculate_integers(jinja_work *w, text_view sign, int64_t a, int64_t b, jinja_value *out) {
     bool fits = true;
     *out = jinja_value_integer(0);
     if (text_is(sign, "+"))
@@ -99,8 +99,8 @@ static ott_status calculate_numbers(jinja_work *w, text_view sign, const jinja_v
                                     jinja_value *out) {
     if (a->kind == JINJA_REAL || b->kind == JINJA_REAL)
         return calculate_real(w, sign, jinja_value_real(a), jinja_value_real(b), out);
-    return calculate_whole(w, sign, a->kind == JINJA_BOOL ? a->truth : a->integer,
-                           b->kind == JINJA_BOOL ? b->truth : b->integer, out);
+    return calculate_integers(w, sign, a->kind == JINJA_BOOL ? a->truth : a->integer,
+                              b->kind == JINJA_BOOL ? b->truth : b->integer, out);
 }
 
 ott_status jinja_calculate(jinja_work *w, text_view sign, const jinja_value *a, const jinja_value *b,
