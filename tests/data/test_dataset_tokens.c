@@ -413,7 +413,7 @@ static void hostile_headers(void **state) {
     bytes b = {.count = 0};
     refuse(f, "t.bin", &b, OTT_ERR_FORMAT, "is empty");
     put_text(&b, "abc", 3);
-    refuse(f, "t.bin", &b, OTT_ERR_FORMAT, "no tokens of 2 or 4 bytes");
+    refuse(f, "t.bin", &b, OTT_ERR_FORMAT, "not a number of 2- or 4-byte tokens");
     refuse_header(f, 20240520, 2, TOKENS, 0, OTT_ERR_UNSUPPORTED, "in version 2; version 1 is known");
     refuse_header(f, 20240520, 1, TOKENS + 1, 0, OTT_ERR_FORMAT, "51 tokens of 2 bytes");
     refuse_header(f, 20240520, 1, -1, 0, OTT_ERR_FORMAT, "truncated or malformed");
