@@ -118,7 +118,7 @@ static void test_messages_use_api_names(void **state) {
     assert_null(strstr(ott_error_text(), "float8"));
     succeed(ott_recipe_set(r, "margin", "2"));
     assert_error(ott_qtensor_open(context, 2, 2, r, OTT_INPUT, &q), OTT_ERR_CONFIG,
-                 "margin=2 means nothing for recipe \"tensorwise\"; it is for delayed");
+                 "margin=2 has no effect with recipe \"tensorwise\"; it is for delayed");
     assert_null(strstr(ott_error_text(), "float8"));
     assert_null(strstr(ott_error_text(), "--"));
     ott_context_close(context);

@@ -75,7 +75,7 @@ static void a_gpu_needs_the_plugin(void **state) {
     (void)state;
     setenv(LOADER_VARIABLE, "/nowhere", 1);
     refused("cuda", OTT_ERR_UNSUPPORTED, "no CUDA backend is here (/nowhere is not there); \"make cuda\"");
-    refused("cuda:1", OTT_ERR_UNSUPPORTED, "\"ottava doctor\" what else is missing");
+    refused("cuda:1", OTT_ERR_UNSUPPORTED, "\"ottava doctor\" lists other missing parts");
     setenv(LOADER_VARIABLE, TEST_SOURCE_DIR, 1); /* a folder without it */
     refused("cuda", OTT_ERR_UNSUPPORTED, TEST_SOURCE_DIR "/" LOADER_FILE);
     setenv(LOADER_VARIABLE, TEST_SOURCE_DIR "/CMakeLists.txt", 1);

@@ -172,7 +172,7 @@ static void worth(void **state) {
     assert_int_equal(judge("block", 4096, 4096, &found), OTT_ERR_CONFIG);
     const char *filter[] = {CONVERT_FILTER_SMALL, "lm_head"};
     convert_options o = {.recipe = recipe_find("tensorwise"), .filter = filter, .filter_count = 2};
-    refuse(&o, "reach none of the 15 linear layers: float8.filter_fqns keeps 1, "
+    refuse(&o, "convert none of the 15 linear layers: float8.filter_fqns keeps 1, "
                "auto_filter_small_kn finds too small 14"); /* all of it is tiny */
     o.reduced = true;
     expect(&t, &o, "TTTTTTTTTTTTTT-");
@@ -198,7 +198,7 @@ static void fp8_must_reach_a_layer(void **state) {
     tiny_open(&odd, &m, 1, NULL);
     o = (convert_options){.recipe = recipe_find("tensorwise")};
     assert_int_equal(model_convert(odd.m, &o, NULL), OTT_ERR_CONFIG);
-    assert_non_null(strstr(status_text(), "no multiples of 16, without float8.pad_inner_dim, keep 15"));
+    assert_non_null(strstr(status_text(), "no multiples of 16 (without float8.pad_inner_dim) keep 15"));
     tiny_close(&odd);
 }
 

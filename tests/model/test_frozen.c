@@ -274,7 +274,7 @@ static void values_must_be_finite(void **state) {
     values[3] = NAN;
     frozen_fill_measure(&f, 0, WIDTH, values);
     assert_int_equal(frozen_fill_scales(&f, t.h.device), OTT_ERR_FORMAT);
-    assert_non_null(strstr(status_text(), "model.layers.0.self_attn.q_proj.weight holds a NaN"));
+    assert_non_null(strstr(status_text(), "model.layers.0.self_attn.q_proj.weight contains NaN"));
     frozen_fill_close(&f);
     tiny_close(&t);
 }

@@ -41,23 +41,24 @@ static void a_granularity_it_has_not(void **state) {
         .no_granularity = {[GRANULARITY_1X32] = "needs compute capability 10.0",
                            [GRANULARITY_1X128] = "needs compute capability 9.0"}};
     refused(&can, "mxfp8",
-            "recipe mxfp8 cannot run on the device cuda: input in 1x32: needs compute capability 10.0; those "
-            "that "
-            "can: fp32, bf16, fp16, tensorwise, rowwise, rowwise_with_gw_hp, delayed, current");
+            "recipe mxfp8 cannot run on the device cuda: input in 1x32: needs compute capability 10.0; "
+            "supported: "
+            "fp32, bf16, fp16, tensorwise, rowwise, rowwise_with_gw_hp, delayed, current");
     refused(&can, "block",
-            "recipe block cannot run on the device cuda: input in 1x128: needs compute capability 9.0; those "
-            "that "
-            "can: fp32, bf16, fp16, tensorwise, rowwise, rowwise_with_gw_hp, delayed, current");
+            "recipe block cannot run on the device cuda: input in 1x128: needs compute capability 9.0; "
+            "supported: "
+            "fp32, bf16, fp16, tensorwise, rowwise, rowwise_with_gw_hp, delayed, current");
     accepted(&can, "rowwise");
 }
 
 static void a_format_it_has_not(void **state) {
     (void)state;
     backend_capabilities can = {.name = "old", .no_format = {[OTT_E5M2] = "it has E4M3 only"}};
-    refused(&can, "tensorwise",
-            "recipe tensorwise cannot run on the device old: grad_output in e5m2: it has E4M3 only; those "
-            "that can: "
-            "fp32, bf16, fp16, rowwise, rowwise_with_gw_hp, block, mxfp8");
+    refused(
+        &can, "tensorwise",
+        "recipe tensorwise cannot run on the device old: grad_output in e5m2: it has E4M3 only; supported: "
+        ""
+        "fp32, bf16, fp16, rowwise, rowwise_with_gw_hp, block, mxfp8");
     accepted(&can, "rowwise");
     can.no_format[OTT_BF16] = "it has no BF16";
     refused(&can, "bf16",
