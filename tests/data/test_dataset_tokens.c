@@ -339,7 +339,7 @@ static void hostile_indices(void **state) {
     refuse_megatron(f, &m, OTT_ERR_UNSUPPORTED, "/m.idx: type 6 cannot hold token ids");
     m = usual;
     m.length[4] = 8;
-    refuse_megatron(f, &m, OTT_ERR_FORMAT, "/m.bin: has 100 bytes, and ");
+    refuse_megatron(f, &m, OTT_ERR_FORMAT, "/m.bin: has 100 bytes, but ");
     m = usual;
     m.length[1] = -5;
     refuse_megatron(f, &m, OTT_ERR_FORMAT, "sequence 1 has -5 tokens");

@@ -275,7 +275,8 @@ static void reads_groups_by_method(void **state) {
     assert_int_equal(c.top_groups, 4);
     char *other = changed(f, text, "topk_method", "\"noaux_tc\"");
     assert_int_equal(hf_config_parse("config.json", other, (int64_t)strlen(other), &c), OTT_ERR_UNSUPPORTED);
-    assert_non_null(strstr(status_text(), "\"greedy\" and \"group_limited_greedy\" are supported for deepseek_v2"));
+    assert_non_null(
+        strstr(status_text(), "\"greedy\" and \"group_limited_greedy\" are supported for deepseek_v2"));
     mem_free(f->account, other);
     mem_free(f->account, text);
 }
