@@ -420,7 +420,7 @@ static void hostile_headers(void **state) {
     refuse_header(f, 20240520, 1, INT32_MAX, 0, OTT_ERR_FORMAT, "truncated or malformed");
     refuse_header(f, 20240801, 7, TOKENS, 0, OTT_ERR_FORMAT, "50 tokens of 4 bytes");
     refuse_header(f, 278895051, 1, TOKENS, 3, OTT_ERR_FORMAT, "its header specifies 3 bytes per token");
-    refuse_header(f, 278895051, 1, TOKENS, 0, OTT_ERR_FORMAT, "a token has 0 bytes");
+    refuse_header(f, 278895051, 1, TOKENS, 0, OTT_ERR_FORMAT, "its header specifies 0 bytes per token");
     refuse_header(f, 20240522, 1, TOKENS, 0, OTT_ERR_UNSUPPORTED, "file of an evaluation");
     b.count = 0;
     put(&b, 20240520, 4);
