@@ -121,7 +121,7 @@ static void what_is_missing_is_said(void **state) {
     refuses((backend_choice){.name = "cuda"}, OTT_ERR_UNSUPPORTED, "has no code for compute capability 7.5");
     setenv(CUDART_DEVICES, "0", 1);
     refuses((backend_choice){.name = "cuda"}, OTT_ERR_DEVICE, "no GPU can be used: ");
-    refuses((backend_choice){.name = "cuda"}, OTT_ERR_DEVICE, "`ottava doctor` says what is missing");
+    refuses((backend_choice){.name = "cuda"}, OTT_ERR_DEVICE, "`ottava doctor` shows what is missing");
 }
 
 /* The doctor's findings: ok or missing, what was found, the remedy. */
