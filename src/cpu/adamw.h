@@ -1,19 +1,19 @@
 /*
- * cpu/adamw: AdamW's update of 16 elements (adamw in tensor/ops.def), and how what it changes is rounded: whatever the format
- * the moments are kept in. Internal to cpu/optimizer and cpu/optimizer_fp8.
+ * cpu/adamw: AdamW's update of 16 elements (adamw in tensor/ops.def) and the rounding of its results, for
+ * moments of any format. Private to cpu/optimizer and cpu/optimizer_fp8.
  */
 #ifndef CPU_ADAMW_H
 #define CPU_ADAMW_H
 
 #include "cpu/stochastic.h"
 
-/* What is the same for every element of a parameter. */
+/* Constants of an update, the same for every element of a parameter. */
 typedef struct adamw_numbers {
     float clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
     uint64_t seed, update;
 } adamw_numbers;
 
-/* Of the arguments of a call, whatever operation it is of. */
+/* The constants from an op's arguments, for any of the AdamW ops. */
 #define ADAMW_NUMBERS(a)                                                                                     \
     adamw_numbers_of((a)->state, (a)->beta1, (a)->beta2, (a)->epsilon, (a)->weight_decay, (a)->seed)
 
@@ -32,7 +32,7 @@ static inline adamw_numbers adamw_numbers_of(const tensor *step, float beta1, fl
                            .update = step_state_update(state)};
 }
 
-/* The same in all lanes. */
+/* adamw_numbers, each in all lanes. */
 typedef struct adamw_lanes {
     v16 clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
 } adamw_lanes;
@@ -48,7 +48,7 @@ SIMD adamw_lanes adamw_lanes_of(const adamw_numbers *n) {
                          .epsilon = v16_set1(n->epsilon)};
 }
 
-/* Parameter and moments, not yet rounded, by the gradient. */
+/* Updates parameter p and moments m and v in fp32. The results are not rounded yet. */
 SIMD void adamw_update(const adamw_lanes *c, v16 gradient, v16 *p, v16 *m, v16 *v) {
     v16 g = v16_mul(gradient, c->clip);
     *p = v16_sub(*p, v16_mul(c->decay, *p));
@@ -58,7 +58,7 @@ SIMD void adamw_update(const adamw_lanes *c, v16 gradient, v16 *p, v16 *m, v16 *
     *p = v16_sub(*p, v16_mul(c->step_size, v16_div(*m, denominator)));
 }
 
-/* By number `which` of the draws; fp32 stays as it is. */
+/* Rounds x stochastically with part `which` of the draws. fp32 is not rounded. */
 SIMD v16 adamw_round(v16 x, ott_dtype d, draws16 *draws, int which) {
     return d == OTT_F32 ? x : draws16_round(draws, x, which);
 }

@@ -1,11 +1,10 @@
 /*
- * cpu/attention: private to attention.c and attention_backward.c: the pieces that forward and backward are
- * made of. A tile of ATTENTION_TILE keys meets ATTENTION_QUERIES queries; scores are kept transposed,
- * [key][query], so that the lanes of a vector are queries and the softmax of a query needs no work across
- * lanes.
+ * cpu/attention: private to attention.c and attention_backward.c, the building blocks of both. Works on tiles
+ * of ATTENTION_TILE keys and ATTENTION_QUERIES queries. Scores are transposed, [key][query]: a lane is a
+ * query, so the softmax of a query needs no operation across lanes.
  *
- * Positions count from the start of the document. Packed arrays are fp32; rows have `width` = head_dim
- * rounded up to 16 elements, those beyond head_dim are 0; rows beyond the document are 0.
+ * Positions count from the start of the document. Packed arrays are fp32. Their rows have `width` elements:
+ * head_dim rounded up to 16 and padded with 0. Rows beyond the document are 0.
  */
 #ifndef CPU_ATTENTION_H
 #define CPU_ATTENTION_H
@@ -13,45 +12,44 @@
 #include "cpu/gemm/tile.h"
 #include "cpu/rows.h"
 
-/* Register block of the products below: ROWS x VECTORS sums of 16 lanes. Query lanes go by QUERY_LANES
- * together. */
+/* Register block of a product: ROWS x VECTORS sums of 16 lanes. QUERY_LANES is also a group of queries. */
 #ifdef CPU_ISA_avx512
 enum { ROWS = 8, VECTORS = 2 };
 #else
 enum { ROWS = 4, VECTORS = 1 };
 #endif
 #ifdef CPU_ISA_scalar
-#define UNROLL /* there are no registers to keep vectors in */
+#define UNROLL /* the vectors are arrays in memory */
 #else
 #define UNROLL _Pragma("GCC unroll 8")
 #endif
 enum {
     TILE = ATTENTION_TILE,
-    BLOCK_MAX = 512, /* queries that share one packing of a tile, at most */
-    QUERIES = 64,    /* of a block; divides into lane groups and never straddles two tiles */
+    BLOCK_MAX = 512, /* at most this many queries share a packed tile */
+    QUERIES = 64,    /* queries of a block: a multiple of QUERY_LANES that divides TILE */
     QUERY_LANES = 16 * VECTORS
 };
 #define SCRATCH_FLOATS (CPU_SCRATCH_BYTES / (int64_t)sizeof(float))
 _Static_assert(TILE % QUERIES == 0 && QUERIES % QUERY_LANES == 0 && TILE % ROWS == 0,
                "blocks fit into tiles");
 
-/* What a call of attention is about. */
+/* Arguments of an attention call, and values derived from them. */
 typedef struct attention {
     int64_t head_dim, width, heads, kv_heads, tokens, documents, window;
-    /* keys of the only document that stand before its first query; 0: queries are all its tokens */
+    /* cached keys before the first query of the only document; 0: the queries are all tokens */
     int64_t past;
-    int64_t block; /* queries that share one packing of a tile: a multiple of QUERIES, of no influence on the
-                      bits */
-    int64_t pairs; /* (query, key) pairs that see each other, of one head */
-    /* The operands of products over head_dim (the scores and dp) are packed in pairs (cpu/simd/avx512bf16.h). */
+    int64_t block; /* queries that share a packed tile, a multiple of QUERIES; changes no bit */
+    int64_t pairs; /* visible (query, key) pairs of one head */
+    /* true: operands of products over head_dim (scores, dp) are packed in pairs (cpu/simd/avx512bf16.h) */
     bool in_pairs;
-    int64_t score_width;       /* packed elements of such an operand's row: width, or width / 2 pairs */
-    const int32_t *cu_seqlens; /* [documents]; the last document ends with the tokens, and may be empty */
+    int64_t score_width; /* packed elements in such an operand's row: width, or width / 2 pairs */
+    /* [documents] starts; the last document, which may be empty, ends with the tokens */
+    const int32_t *cu_seqlens;
     float scale, softcap;
 } attention;
 
-/* A document: its keys are `length` rows of k and v from row `first` on; the queries, positions [past,
-   length), are rows of q from row first on. */
+/* A document. Its keys are `length` rows of k and v from row `first` on. Its queries, at positions [past,
+   length), are rows of q from row `first` on. */
 typedef struct document {
     int64_t first, length;
 } document;
@@ -61,43 +59,43 @@ SIMD document document_of(const attention *s, int64_t index) {
             end = index + 1 < s->documents ? s->cu_seqlens[index + 1] : s->tokens;
     return (document){.first = first, .length = s->past + end - first};
 }
-/* Row of q, o and lse of the query at position i of a document. */
+/* Returns the row of q, o and lse for the query at position i of a document. */
 SIMD int64_t query_row(const attention *s, const document *d, int64_t i) {
     return d->first + i - s->past;
 }
 
-/* Checks what the op's letters do not say, and fills s. Defined in attention.c. */
+/* Validates what the op's declaration does not express, and fills s. Defined in attention.c. */
 ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k, const tensor *cu_seqlens,
                                const tensor *lse, int64_t head_dim, int64_t window, int64_t past, float scale,
                                attention *s);
-/* ERR_UNSUPPORTED when a thread's scratch cannot hold `floats`. */
+/* Returns OTT_ERR_UNSUPPORTED if a thread's scratch cannot hold `floats`. */
 ott_status ISA(attention_fits)(const char *op, const attention *s, int64_t floats);
 
-/* The next `count` floats of a scratch of which `used` are taken; counts are multiples of 16. */
+/* Takes the next `count` floats, a multiple of 16, of a scratch buffer with *used floats taken. */
 SIMD float *take(float *base, int64_t *used, int64_t count) {
     *used += count;
     return base + *used - count;
 }
 
-/* ---- who sees whom ---- */
+/* ---- causal mask and window ---- */
 
 SIMD int64_t clamp(int64_t x, int64_t low, int64_t high) {
     return x < low ? low : x > high ? high : x;
 }
-/* The keys query i sees are [first_key(i), i]. */
+/* Returns the first key that query i sees. Query i sees keys [first_key(i), i]. */
 SIMD int64_t first_key(int64_t window, int64_t i) {
     return window > 0 && i >= window ? i - window + 1 : 0;
 }
-/* The queries that are worked on when `count` are there: whole groups of lanes, those beyond having q = 0. */
+/* Rounds a number of queries up to full lane groups. The padding has q = 0. */
 SIMD int64_t whole_lanes(int64_t count) {
     return (count + QUERY_LANES - 1) / QUERY_LANES * QUERY_LANES;
 }
-/* The first query after key j that does not see it, below `limit`. */
+/* Returns the first query after key j that does not see it, or `limit`. */
 SIMD int64_t end_query(int64_t window, int64_t j, int64_t limit) {
     return window > 0 && limit - j > window ? j + window : limit;
 }
 
-/* How many (query, key) pairs queries [0, count) of a document see. */
+/* Returns the number of visible (query, key) pairs of a document's queries [0, count). */
 static inline int64_t visible_pairs(int64_t window, int64_t count) {
     int64_t ramp = window > 0 && window < count ? window : count;
     return ramp * (ramp + 1) / 2 + (count - ramp) * ramp;
@@ -108,18 +106,18 @@ static inline int64_t visible_pairs(int64_t window, int64_t count) {
 typedef struct product {
     const float *a; /* element (row, k) at a[row * a_row + k * a_depth] */
     int64_t a_row, a_depth;
-    const float *b; /* [depth][ldb], lanes along a row */
+    const float *b; /* [depth][ldb]; lanes are neighbours in a row */
     int64_t ldb;
     float *c; /* [rows][ldc] */
     int64_t ldc;
 } product;
 
-/* The loops over a register block, all unrolled; bounds that are less than the block's are constants too. */
+/* Unrolled loops over a register block. The bounds are constants, at most ROWS and VECTORS. */
 #define EACH_ROW(r, rows)       UNROLL for (int r = 0; r < ROWS; r++) if (r < (rows))
 #define EACH_VECTOR(v, vectors) UNROLL for (int v = 0; v < VECTORS; v++) if (v < (vectors))
 
-/* sum[row][lane] = fmaf(a(row, k), b[k][lane], sum[row][lane]) for k in [begin, end), ascending. With pairs, k counts
-   pairs of terms. */
+/* sum[row][lane] = fmaf(a(row, k), b[k][lane], sum[row][lane]) for k in [begin, end), ascending. With pairs,
+   k counts pairs of terms. */
 SIMD void product_chain(const product *p, int rows, int vectors, int64_t begin, int64_t end,
                         gemm_arithmetic how, v16 sum[ROWS][VECTORS]) {
     for (int64_t k = begin; k < end; k++) {
@@ -132,7 +130,7 @@ SIMD void product_chain(const product *p, int rows, int vectors, int64_t begin, 
     }
 }
 
-/* c = scale * (chain from 0), for ROWS x 16 * VECTORS sums. */
+/* c = scale * (chain from 0), for ROWS x VECTORS x 16 sums. */
 SIMD void product_scaled(const product *p, int64_t depth, float scale, gemm_arithmetic how) {
     v16 sum[ROWS][VECTORS], factor = v16_set1(scale);
     EACH_ROW(r, ROWS) EACH_VECTOR(v, VECTORS) sum[r][v] = v16_zero();
@@ -141,7 +139,7 @@ SIMD void product_scaled(const product *p, int64_t depth, float scale, gemm_arit
     EACH_VECTOR(v, VECTORS) v16_store(p->c + r * p->ldc + 16 * v, v16_mul(factor, sum[r][v]));
 }
 
-/* c = chain over [begin, end) from c. rows and vectors are constants. */
+/* Continues the chains in c over [begin, end). rows and vectors are constants. */
 SIMD void product_add(const product *p, int rows, int vectors, int64_t begin, int64_t end) {
     v16 sum[ROWS][VECTORS];
     EACH_ROW(r, rows) EACH_VECTOR(v, vectors) sum[r][v] = v16_load(p->c + r * p->ldc + 16 * v);
@@ -157,7 +155,7 @@ SIMD void product_add_wide(product p, int rows, int64_t width, int64_t begin, in
     for (; lane < width; lane += 16, p.b += 16, p.c += 16) product_add(&p, rows, 1, begin, end);
 }
 
-/* Row r of a banded product has the terms [begin + r * begin_step, end + r * end_step), clamped to [0,
+/* In a banded product, row r has the terms [begin + r * begin_step, end + r * end_step), clamped to [0,
    depth). Steps are 0 or 1. */
 typedef struct band {
     int64_t begin, begin_step, end, end_step, depth;
@@ -170,7 +168,7 @@ SIMD int64_t band_end(const band *b, int64_t r) {
     return clamp(b->end + r * b->end_step, 0, b->depth);
 }
 
-/* Rows [r, r + ROWS), each alone: its terms within [begin, end). */
+/* Computes rows [r, r + ROWS) one by one, only their terms within [begin, end). */
 static void product_ragged(product p, int64_t r, int64_t width, const band *b, int64_t begin, int64_t end) {
     for (int i = 0; i < ROWS; i++, p.a += p.a_row, p.c += p.ldc) {
         int64_t first = clamp(band_begin(b, r + i), begin, b->depth),
@@ -179,9 +177,9 @@ static void product_ragged(product p, int64_t r, int64_t width, const band *b, i
     }
 }
 
-/* c[row] += chain over each row's own terms, for `rows` rows, a multiple of ROWS. What all rows of a register
-   block have in common goes through it; what sticks out before and after goes row by row, so that every chain
-   ascends. */
+/* c[row] += chain over each row's terms, for `rows` rows, a multiple of ROWS. Terms that all rows of a
+   register block have are computed together. The terms before and after them are computed row by row, so that
+   every chain ascends. */
 static void product_banded(product p, int64_t rows, int64_t width, const band *b) {
     for (int64_t r = 0; r < rows; r += ROWS, p.a += ROWS * p.a_row, p.c += ROWS * p.ldc) {
         int64_t begin = band_begin(b, r + ROWS - 1), end = clamp(band_end(b, r), begin, b->depth);
@@ -193,7 +191,8 @@ static void product_banded(product p, int64_t rows, int64_t width, const band *b
 
 /* ---- packing ---- */
 
-/* rows [first, first + count) and columns [column, column + head_dim) of t to packed[capacity][width]. */
+/* Packs rows [first, first + count) and columns [column, column + head_dim) of t into
+   packed[capacity][width]. */
 SIMD void pack_rows_of(ott_dtype d, const tensor *t, int64_t first, int64_t count, int64_t column,
                        int64_t head_dim, int64_t width, int64_t capacity, float *packed) {
     int64_t at = first * t->ld + column;
@@ -207,8 +206,8 @@ static void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t col
                pack_rows_of(D, t, first, count, column, s->head_dim, s->width, capacity, packed));
 }
 
-/* Packs t for the products over head_dim, in rows [capacity][score_width]: as pack_rows does, or in pairs. Returns the
-   smallest exponent of the pairs, or 0. */
+/* Packs t for the products over head_dim into [capacity][score_width]: as pack_rows does, or in pairs.
+   Returns the smallest exponent of the pairs, or 0 without pairs. */
 static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
                         int64_t capacity, float *packed) {
 #if SIMD_HAS_PAIRS
@@ -229,7 +228,7 @@ static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t c
     return 0;
 }
 
-/* How two packed operands are multiplied; least_a, least_b: what pack_operand returned for them. */
+/* Chooses the arithmetic for two packed operands. least_a, least_b: what pack_operand returned for them. */
 static gemm_arithmetic operand_arithmetic(const attention *s, int least_a, int least_b) {
 #if SIMD_HAS_PAIRS
     if (s->in_pairs) return least_a + least_b >= PAIR_LEAST ? GEMM_PAIRS : GEMM_PAIRS_APART;
@@ -238,7 +237,7 @@ static gemm_arithmetic operand_arithmetic(const attention *s, int least_a, int l
     return GEMM_FMA;
 }
 
-/* rows[QUERY_LANES][width] to lanes[width][QUERY_LANES]. */
+/* Transposes rows[QUERY_LANES][width] to lanes[width][QUERY_LANES]. */
 static void pack_lanes(const float *rows, int64_t width, float *lanes) {
     for (int64_t c = 0; c < width; c += 16)
         for (int64_t r = 0; r < QUERY_LANES; r += 16) {
@@ -276,7 +275,7 @@ static void score_keys(const float *keys, const float *queries, int64_t begin, i
     score_keys_by(keys, queries, begin, end, s, scale, scores, ld, GEMM_FMA);
 }
 
-/* The same scores held below s->softcap, where there is one. */
+/* Applies the softcap to these scores, if s->softcap is set. */
 static void cap_scores(int64_t begin, int64_t end, const attention *s, float *scores, int64_t ld) {
     v16 cap = v16_set1(s->softcap);
     for (int64_t j = begin; j < end && s->softcap > 0; j++)
@@ -284,9 +283,9 @@ static void cap_scores(int64_t begin, int64_t end, const attention *s, float *sc
             v16_store(scores + j * ld + v, v16_softcap(v16_load(scores + j * ld + v), cap));
 }
 
-/* The keys of the tile from key `tile` on that some of the QUERY_LANES queries from i on see: [begin, end),
-   relative to the tile and widened to multiples of ROWS; begin >= end: none. `all`: every one of the queries
-   sees the whole tile. */
+/* Keys [begin, end) of the tile that starts at key `tile`, seen by any of the QUERY_LANES queries from i on.
+   They are relative to the tile and widened to multiples of ROWS. Empty if begin >= end. `all`: each of these
+   queries sees the full tile. */
 typedef struct key_range {
     int64_t begin, end;
     bool all;

@@ -1,8 +1,9 @@
 /*
- * cpu/isa: private to the floor: what every file that is compiled once per ISA level shares.
+ * cpu/isa: private to src/cpu. Declarations for all files that are compiled once per ISA level.
  *
- * CPU_ISA names the ISA level (scalar, avx2, avx512, avx512bf16, amx, neon). A function of such a file that another file calls
- * is named ISA(name), which becomes name_avx512. Each op of tensor/ops.def is ISA(<op>), declared here for all of them.
+ * CPU_ISA is the ISA level (scalar, avx2, avx512, avx512bf16, amx, neon). A function that other files call is
+ * named ISA(name), which becomes for example name_avx512. Each op of tensor/ops.def is implemented as
+ * ISA(<op>), declared below.
  */
 #ifndef CPU_ISA_H
 #define CPU_ISA_H
@@ -12,41 +13,39 @@
 #include "tensor/exec.h"
 #include "tensor/group.h"
 
-/* Bytes of packing and partial-sum buffers each thread owns for the device's whole life: gemm.c lays it out
-   in the GEMM and any other op may use it as it likes while it runs, for nothing in it lives from one op to
-   the next. Aligned to 64. */
+/* Bytes of scratch that each thread owns while the device is open, aligned to 64. The GEMM uses it for packed
+   blocks and partial sums (gemm.c). Every other op may use it freely. Its contents are undefined when an op
+   starts. */
 #define CPU_SCRATCH_BYTES ((int64_t)(5 << 20))
 
-/* An elementwise op over fewer values runs on one thread: waking one that sleeps takes longer than its share
- * would. */
+/* Elementwise ops on fewer values run on one thread: waking another takes longer than its share. */
 #define CPU_WORTH_SPLITTING 16384
 
 typedef struct cpu_device {
-    device base; /* first: a device is cast to this */
+    device base; /* must be first: a device * is cast to cpu_device * */
     pool *pool;
     char *scratch; /* threads x CPU_SCRATCH_BYTES */
     const struct cpu_isa *isa;
-    const struct cpu_tiles
-        *tiles;          /* computes some of the products (cpu/tiles.h); NULL: the level has no tile unit */
-    op_table ops;        /* isa's, with the products of tiles */
-    char name[48];       /* "cpu avx512, 2 threads" */
-    const char *warning; /* cpu_warning */
+    const struct cpu_tiles *tiles; /* replaces some ops of isa (cpu/tiles.h); NULL: no tile unit */
+    op_table ops;                  /* ops of isa, some replaced by ops of `tiles` */
+    char name[48];                 /* "cpu avx512, 2 threads" */
+    const char *warning;           /* see cpu_warning */
 } cpu_device;
 
-/* What backend.c knows of a ISA level. */
+/* An ISA level, as backend.c uses it. */
 typedef struct cpu_isa {
     const char *name;
     const op_table *ops;
-    bool
-        has_pairs; /* its products of FP8 and BF16 operands use a unit for pairs of bf16 numbers (cpu_is_pair_format) */
-    /* Keeps the level's multiply-add unit busy for `rounds` rounds: the unit that products of format d use. Returns the
-       operations done, two for each multiply-add. */
+    /* True if a unit for pairs of bf16 numbers multiplies FP8 and BF16 operands (cpu_is_pair_format). */
+    bool has_pairs;
+    /* Keeps the multiply-add unit that products of format d use busy for `rounds` rounds. Returns the number
+       of operations (2 per multiply-add). */
     double (*burst)(ott_dtype d, int64_t rounds);
 } cpu_isa;
 
 extern const cpu_isa cpu_isa_scalar, cpu_isa_avx2, cpu_isa_avx512, cpu_isa_avx512bf16, cpu_isa_neon;
 
-/* Formats whose numbers are all bf16 numbers, so that a unit for pairs can multiply them. */
+/* True if bf16 holds every number of the format, so that a unit for pairs of bf16 numbers can multiply it. */
 static inline bool cpu_is_pair_format(ott_dtype d) {
     return d == OTT_BF16 || d == OTT_E4M3 || d == OTT_E5M2;
 }
@@ -54,7 +53,7 @@ static inline bool cpu_is_pair_format(ott_dtype d) {
 static inline cpu_device *cpu_of(const exec *cx) {
     return (cpu_device *)cx->device;
 }
-/* The CPU device; NULL if the device is no CPU. */
+/* Returns d as a CPU device, or NULL if it is another backend's. */
 cpu_device *cpu_from(device *d);
 static inline int cpu_threads(const exec *cx) {
     return cx->device->threads;
@@ -63,15 +62,14 @@ static inline int cpu_threads(const exec *cx) {
 static inline void cpu_run(const exec *cx, pool_task task, void *argument) {
     pool_run(cpu_of(cx)->pool, task, argument);
 }
-/* The same for an op over `elements` values, on the calling thread alone when waking others would take
- * longer. */
+/* cpu_run for an op on `elements` values. Small ops run on the calling thread only. */
 static inline void cpu_run_sized(const exec *cx, int64_t elements, pool_task task, void *argument) {
     if (elements < CPU_WORTH_SPLITTING)
         task(argument, 0, 1);
     else
         cpu_run(cx, task, argument);
 }
-/* CPU_SCRATCH_BYTES that belong to thread t while an op runs. */
+/* Returns thread's CPU_SCRATCH_BYTES, valid until the op ends. */
 static inline void *cpu_scratch(const exec *cx, int thread) {
     return cpu_of(cx)->scratch + (int64_t)thread * CPU_SCRATCH_BYTES;
 }
@@ -107,14 +105,14 @@ static inline void *cpu_scratch(const exec *cx, int thread) {
 #undef OPERAND
 #undef SCALAR
 
-/* quantize.c: makes every form of the list from the finished x. NULL or empty: nothing. Called outside pool
- * tasks. */
+/* quantize.c: makes all quantized copies in the list from the finished x. Does nothing if q is NULL or empty.
+   Must not be called in a pool task. */
 ott_status ISA(quantize_list)(exec *cx, const tensor *x, const qlist *q);
-/* attention_backward.c: bytes of exec.workspace that it needs. */
+/* attention_backward.c: returns the bytes of exec.workspace that the op needs. */
 int64_t ISA(attention_backward_workspace)(const attention_backward_args *a);
-/* gemm/panels.c: elements that pack makes of b. */
+/* gemm/panels.c: returns the number of elements of b after packing. */
 int64_t ISA(packed_count)(const operand *b);
-/* peak.c */
+/* peak.c: cpu_isa.burst */
 double ISA(burst)(ott_dtype d, int64_t rounds);
 #endif
 

@@ -1,5 +1,5 @@
 /*
- * cpu/quantize: private to the floor: where a use's scales lie in the tensor, the same for rowwise and columnwise,
+ * cpu/quantize: private to src/cpu. Where the scales of a quantized copy are stored, rowwise or columnwise,
  * and the scale of each element of a row.
  */
 #ifndef CPU_QUANTIZE_H
@@ -8,16 +8,17 @@
 #include "cpu/simd/simd.h"
 #include "cpu/isa.h"
 
-#define QUANTIZE_ALL INT64_MAX /* of the rows or columns */
+#define QUANTIZE_ALL INT64_MAX /* a scale group contains all rows, or all columns */
 
-/* One use that is FP8: `rows` x `columns` elements of the tensor share a scale; that of element (i, j) is
-   i / rows * row_step + j / columns * column_step. */
+/* An FP8 use of a quantized tensor. Each group of `rows` x `columns` elements shares a scale. The scale of
+   element (i, j) has the index i / rows * row_step + j / columns * column_step. */
 typedef struct quantize_use {
     const cast_spec *spec;
     const qdata *at;
-    const qdata *also;           /* codes of the other use with the same scales; NULL: none of its own */
+    /* codes of the other use if it has the same scales and its own codes, else NULL */
+    const qdata *also;
     int64_t rows, columns;       /* powers of two, or QUANTIZE_ALL */
-    int row_shift, column_shift; /* divide by them */
+    int row_shift, column_shift; /* log2 of rows and of columns */
     int64_t row_step, column_step;
     int64_t groups;
 } quantize_use;
@@ -48,7 +49,7 @@ static inline quantize_use quantize_use_of(const qtensor *q, bool column) {
     return s;
 }
 
-/* The FP8 uses that have scales of their own, into use[2]; returns how many. */
+/* Writes the FP8 uses that have their own scales into use[2]. Returns their number. */
 static inline int quantize_uses(const qtensor *q, quantize_use *use) {
     int count = 0;
     if (cast_spec_is_fp8(&q->spec.rowwise)) use[count++] = quantize_use_of(q, false);
@@ -59,18 +60,20 @@ static inline int quantize_uses(const qtensor *q, quantize_use *use) {
     return count;
 }
 
-/* Scales along a row that do not lie element by element. */
+/* True if a row has several scales that are not stored one per element, in order. */
 static inline bool quantize_spreads(const quantize_use *s) {
     return s->columns != QUANTIZE_ALL && !(s->columns == 1 && s->column_step == 1);
 }
 
-/* The entry of `values` (a use's scales) for each of `count` elements of a row from `column` on, where they
-   lie so or in room[count + 15]. For uses that have several along a row. */
+/* Returns the scales (or scale_invs) `values` of `count` elements of a row, from `column` on, one per
+   element. They are copied to room[count + 15] if they are not stored like this. Only for uses with several
+   scales per row. */
 static inline const float *quantize_spread(const quantize_use *s, const float *values, int64_t row,
                                            int64_t column, int64_t count, float *room) {
     if (s->columns != QUANTIZE_ALL && !quantize_spreads(s)) return values + quantize_group(s, row, column);
     for (int64_t j = 0; j < count;) {
-        int64_t left = s->columns - ((column + j) & (s->columns - 1)); /* the whole row: at least count */
+        /* one scale for the full row: at least count */
+        int64_t left = s->columns - ((column + j) & (s->columns - 1));
         int64_t end = left < count - j ? j + left : count;
         v16 value = v16_set1(values[quantize_group(s, row, column + j)]);
         for (int64_t i = j; i < end; i += 16) v16_store(room + i, value);
@@ -79,7 +82,8 @@ static inline const float *quantize_spread(const quantize_use *s, const float *v
     return room;
 }
 
-/* Codes of `count` elements of a row from `column` on, where they lie side by side, else fetched to room[count]. */
+/* Returns the codes of `count` elements of a row from `column` on. Transposed codes are copied to
+   room[count]. */
 static inline const uint8_t *quantize_codes(const qdata *d, int64_t row, int64_t column, int64_t count,
                                             uint8_t *room) {
     const uint8_t *from = (const uint8_t *)d->data + qtensor_index(d, row, column);

@@ -1,6 +1,6 @@
 /*
- * cpu/quantize_row: one row of a tensor, or sixteen: largest magnitudes and codes, in the vector ISA levels with a
- * copy of the loop for each number format (cpu/rows.h).
+ * cpu/quantize_row: amaxes and codes of one row or of 16 rows of a tensor. On vector ISA levels the loops are
+ * specialized for each number format (cpu/rows.h).
  */
 #ifndef CPU_QUANTIZE_ROW_H
 #define CPU_QUANTIZE_ROW_H
@@ -8,19 +8,18 @@
 #include "cpu/rows.h"
 #include "tensor/tensor.h"
 
-/* Blocks along a row are taken TILE_ROWS at a time: in memory the scales of neighbouring rows are neighbours.
-   Their amax, then their scales, wait in a tile [block][row]. */
+/* Blocks along a row are processed TILE_ROWS rows at a time, because the scales of neighbouring rows are
+   neighbours in memory. Their amaxes, then their scales, are kept in a tile [block][row]. */
 enum { TILE_ROWS = 16 };
 
-/* Which memory a loop over a row asks for, into the second cache, long before it is needed; by itself a
-   processor looks no further than the end of a page. */
+/* Software prefetch into the second-level cache. The hardware prefetcher stops at the end of a page. */
 typedef struct row_ahead {
     int64_t distance; /* in elements; 0: none */
-    int64_t mask;     /* of every 64 elements i those with (i & mask) == turn: two loops over the same rows */
-    int64_t turn;     /* take turns */
+    int64_t mask;     /* prefetch at elements i where (i & mask) == turn, so that two */
+    int64_t turn;     /* loops over the same rows take turns */
 } row_ahead;
 
-/* For elements [i, i + 64) of the row from index `from` on. */
+/* Prefetches for elements [i, i + 64) of the row that starts at index `from`. */
 SIMD void fetch(row_ahead a, const void *x, ott_dtype d, int64_t from, int64_t i) {
     if (a.distance == 0 || (i & a.mask) != a.turn) return;
     const char *p = (const char *)x + (from + i + a.distance) * dtype_bytes(d);
@@ -29,12 +28,11 @@ SIMD void fetch(row_ahead a, const void *x, ott_dtype d, int64_t from, int64_t i
 
 /* ---- amax ---- */
 
-/* The amax of each column so far are floats, but of a bf16 tensor bf16 numbers: of these a vector compares
-   twice as many. */
+/* Running amaxes of columns are fp32, but bf16 for a bf16 tensor: a vector then compares twice as many. */
 SIMD int64_t column_amax_bytes(ott_dtype d) {
     return d == OTT_BF16 ? 2 : 4;
 }
-/* Column n of it, NULL when there is none. */
+/* Returns the address of column n's amax; NULL if `columns` is NULL. */
 SIMD void *column_amax_at(void *columns, ott_dtype d, int64_t n) {
     return columns ? (char *)columns + n * column_amax_bytes(d) : NULL;
 }
@@ -43,7 +41,7 @@ SIMD v16 column_amax_load_n(const void *columns, ott_dtype d, int64_t at, int64_
                          : v16_load_n((const float *)columns + at, n);
 }
 
-/* Elements [i, i + n), n at most 16, into `most` and, where it is not NULL, into columns[n]. */
+/* Includes elements [i, i + n), n <= 16, in `most` and, unless it is NULL, in columns[n]. */
 SIMD v16 amax_step(const void *x, ott_dtype d, int64_t i, int64_t n, void *columns, v16 most) {
     v16 value = v16_abs(n >= 16 ? v16_load_any(x, d, i) : v16_load_any_n(x, d, i, n));
     if (columns) {
@@ -56,7 +54,8 @@ SIMD v16 amax_step(const void *x, ott_dtype d, int64_t i, int64_t n, void *colum
     return v16_amax(most, value);
 }
 
-/* amax of n elements from index `from` on; columns: to be raised, or NULL. */
+/* Returns the amax of n elements from index `from` on. Also raises the column amaxes unless `columns` is
+   NULL. */
 ROW_LOOP float amax_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_ahead ahead, void *columns) {
     v16 most[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     v16i pairs[2] = {v16i_set1(0), v16i_set1(0)};
@@ -86,7 +85,8 @@ SIMD void amax_runs(const void *x, ott_dtype d, int64_t from, int64_t n, int64_t
         *runs++ = amax_run(x, d, from + i, n - i < run ? n - i : run, ahead, column_amax_at(columns, d, i));
 }
 
-/* n elements of a row from `column` on: the amax of each `run` of them to runs[]; columns[n] as above. */
+/* Writes the amax of each `run` of the n elements of a row from `column` on to runs[]. Also raises columns[n]
+   unless NULL. */
 static void amax_row(const tensor *x, int64_t row, int64_t column, int64_t n, int64_t run, row_ahead ahead,
                      void *columns, float *runs) {
     int64_t from = row * x->ld + column;
@@ -96,7 +96,7 @@ static void amax_row(const tensor *x, int64_t row, int64_t column, int64_t n, in
         WITH_DTYPE(x->dtype, D, amax_runs(x->data, D, from, n, run, ahead, NULL, runs));
 }
 
-/* The magnitudes of a vector's elements: 32 of bf16, else 16. */
+/* Returns the magnitudes of 32 bf16 elements, or of 16 elements of another format. */
 SIMD v16i magnitudes(const void *x, ott_dtype d, int64_t i) {
     if (d == OTT_BF16) return v16i_amax_bf16(v16i_set1(0), (const uint16_t *)x + i);
     return v16_bits(v16_abs(v16_load_any(x, d, i)));
@@ -105,8 +105,8 @@ SIMD v16i larger(ott_dtype d, v16i a, v16i b) {
     return d == OTT_BF16 ? v16i_umax16(a, b) : v16i_umax(a, b);
 }
 
-/* TILE_ROWS rows, ld apart, of n elements, whole vectors of them, from index `from` on: lane r is the amax of
-   row r. */
+/* Returns the amaxes of TILE_ROWS rows (lane r: row r) of n elements from index `from` on, ld apart. n must
+   be a multiple of a vector's elements. */
 ROW_LOOP v16 amax_whole_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t n, void *columns) {
     v16i most[TILE_ROWS];
     ROW_UNROLL for (int r = 0; r < TILE_ROWS; r++) most[r] = v16i_set1(0);
@@ -123,7 +123,7 @@ ROW_LOOP v16 amax_whole_tile(const void *x, ott_dtype d, int64_t from, int64_t l
     return v16_fold_rows_amax(most, d == OTT_BF16);
 }
 
-/* The same for any number of rows up to TILE_ROWS and of elements. */
+/* The same for up to TILE_ROWS rows and any n. */
 SIMD v16 amax_part_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t rows, int64_t n,
                         void *columns) {
     float most[TILE_ROWS] = {0};
@@ -131,8 +131,8 @@ SIMD v16 amax_part_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, in
     return v16_load(most);
 }
 
-/* Columns [column, column + n) of rows [row, row + rows): for each `run` of columns a vector of the rows'
-   amax to runs[][TILE_ROWS]. */
+/* Writes the amaxes of columns [column, column + n) of rows [row, row + rows) to runs[][TILE_ROWS]: one
+   vector for each `run` of columns, one lane for each row. */
 SIMD void amax_tiles_of(ott_dtype d, const tensor *x, int64_t row, int64_t rows, int64_t column, int64_t n,
                         int64_t run, void *columns, float *runs) {
     for (int64_t i = 0; i < n; i += run, runs += TILE_ROWS) {
@@ -151,22 +151,22 @@ static void amax_tiles(const tensor *x, int64_t row, int64_t rows, int64_t colum
 
 /* ---- codes ---- */
 
-/* How a row's elements are scaled: all by scale[0], each by its own, or blocks of 1 << shift elements by the
-   entries of a tile's row. */
+/* How the elements of a row are scaled: all by scale[0], each by its own scale, or each block of 1 << shift
+   elements by its scale in a tile's row. */
 typedef enum scale_kind { SCALE_ONE, SCALE_EACH, SCALE_BLOCKS } scale_kind;
 typedef struct row_scale {
     const float *scale;
     int shift;
 } row_scale;
 
-/* The scale of n (at most 16) elements from i on. */
+/* Returns the scales of n (at most 16) elements from i on. */
 SIMD v16 scale_at(row_scale s, scale_kind kind, int64_t i, int64_t n) {
     if (kind == SCALE_BLOCKS) return v16_set1(s.scale[(i >> s.shift) * TILE_ROWS]);
     if (kind == SCALE_EACH) return n >= 16 ? v16_load(s.scale + i) : v16_load_n(s.scale + i, n);
     return v16_set1(s.scale[0]);
 }
 
-/* Codes of n elements from index `from` on. */
+/* Casts n elements from index `from` on to codes[n]. */
 ROW_LOOP void cast_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
                        scale_kind kind, ott_dtype format, cast_mode mode, uint8_t *codes) {
     v16 one = kind == SCALE_ONE ? v16_set1(scale.scale[0]) : v16_zero();
@@ -192,7 +192,7 @@ SIMD void cast_row(const tensor *x, int64_t from, int64_t n, row_ahead ahead, ro
                WITH_FP8(s->format, F, cast_run(x->data, D, from, n, ahead, scale, kind, F, s->mode, codes)));
 }
 
-/* n elements from index `from` on to codes[n]. */
+/* Casts n elements from index `from` on, all with one scale, to codes[n]. */
 static void cast_row_one_scale(const tensor *x, int64_t from, int64_t n, row_ahead ahead, row_scale scale,
                                const cast_spec *s, uint8_t *codes) {
     cast_row(x, from, n, ahead, scale, SCALE_ONE, s, codes);

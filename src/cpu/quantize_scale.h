@@ -1,18 +1,18 @@
 /*
- * cpu/quantize_scale: scales of many groups at a time (fp8/scale.h), for the block scales, of which there are
- * as many as 32nd parts of the elements.
+ * cpu/quantize_scale: computes 16 scales at a time (fp8/scale.h), for block scales: one scale for as few as
+ * 32 elements.
  */
 #ifndef CPU_QUANTIZE_SCALE_H
 #define CPU_QUANTIZE_SCALE_H
 
 #include "cpu/quantize.h"
 
-/* Rules that have a vector form; the others go number by number. */
+/* True if the rule has a vector version. The scales of other rules are computed one by one. */
 static inline bool scale_has_lanes(const scale_options *o) {
     return o->rule == SCALE_E8M0 || (o->rule == SCALE_TE && o->margin == 0);
 }
 
-/* SCALE_TE. No quotient is subnormal: a power of two is what is left without the mantissa. */
+/* SCALE_TE. No quotient is subnormal, so clearing the mantissa leaves a power of two. */
 SIMD v16 scale_te_lanes(v16 amax, float max, const scale_options *o) {
     const v16 one = v16_set1(1.0f), infinity = v16_set1(INFINITY);
     v16 epsilon = v16_set1(o->epsilon);
@@ -34,7 +34,7 @@ SIMD v16 scale_e8m0_lanes(v16 amax, float max) {
     return v16_select(v16_lt(amax, v16_set1(INFINITY)), scale, of_infinity);
 }
 
-/* Scales and scale_invs of neighbouring groups [first, first + count) from their amax. */
+/* Computes scales and scale_invs of the consecutive groups [first, first + count) from their amaxes. */
 static inline void scale_neighbours(const quantize_use *s, int64_t first, int64_t count) {
     const scale_options *o = &s->spec->scale;
     const float max = dtype_max(s->spec->format);

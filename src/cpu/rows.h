@@ -1,6 +1,6 @@
 /*
- * cpu/rows: private to the floor: what the row by row ops share: loops over 16 lanes with a shorter last
- * step, code made once for each number format, shares of a tensor, checks of indices.
+ * cpu/rows: private to src/cpu. Helpers of row-wise ops: loops over 16 lanes with a shorter last step, code
+ * specialized for each number format, a thread's share of a tensor, checks of indices.
  */
 #ifndef CPU_ROWS_H
 #define CPU_ROWS_H
@@ -8,11 +8,13 @@
 #include "cpu/simd/simd.h"
 #include "cpu/isa.h"
 
-/* v16_get and v16_put: lanes [0, n) of element `index` on; the others read as 0. BY_16 runs the statements
-   for `at` = 0, 16, 32, ... below count, with `lanes` 16 (a constant) or what is left; and WITH_DTYPE runs a
-   statement with the constant `D` equal to d, a high-precision format: one specialized copy for each;
-   WITH_FP8 is the same for the two formats of codes. A ROW_LOOP is a function that they make copies of, and
-   ROW_UNROLL keeps its arrays of vectors in registers. */
+/* v16_get and v16_put access lanes [0, n) from element `index` on; v16_get sets the other lanes to 0.
+   BY_16 runs its statements for `at` = 0, 16, 32, ... below count. `lanes` is the constant 16, or the number
+   of elements in the shorter last step.
+   WITH_DTYPE runs a statement with a constant D equal to d, a high-precision format. So the compiler
+   specializes the code for each format. WITH_FP8 does the same for E4M3 and E5M2. ROW_LOOP declares a
+   function that is specialized this way; ROW_UNROLL unrolls its loops, so that arrays of vectors stay in
+   registers. */
 #ifndef CPU_ISA_scalar
 SIMD v16 v16_get(const void *p, ott_dtype d, int64_t index, int64_t n) {
     return n >= 16 ? v16_load_any(p, d, index) : v16_load_any_n(p, d, index, n);
@@ -60,7 +62,7 @@ SIMD void v16_put(void *p, ott_dtype d, int64_t index, v16 x, int64_t n) {
     } while (0)
 #define ROW_LOOP   SIMD
 #define ROW_UNROLL SIMD_UNROLL
-#else /* plain loops gain nothing from the copies, and a compiler takes minutes over them */
+#else /* scalar: specialized copies gain nothing and take minutes to compile */
 static inline v16 v16_get(const void *p, ott_dtype d, int64_t index, int64_t n) {
     return v16_load_any_n(p, d, index, n);
 }
@@ -88,24 +90,25 @@ SIMD v16 v16_sigmoid(v16 x) {
     v16 one = v16_set1(1.0f);
     return v16_div(one, v16_add(one, v16_exp(v16_neg(x))));
 }
-/* cap * tanh(x / cap); fmath_tanh. */
+/* Returns cap * tanh(x / cap), as fmath_tanh computes it. */
 SIMD v16 v16_softcap(v16 x, v16 cap) {
     v16 one = v16_set1(1.0f), two = v16_set1(2.0f);
     v16 e = v16_exp(v16_mul(two, v16_div(x, cap)));
     return v16_mul(cap, v16_sub(one, v16_div(two, v16_add(e, one))));
 }
 
-/* Row r of t, NULL when t is. */
+/* Returns row r of t, or NULL if t is NULL. */
 SIMD void *row_of(const tensor *t, int64_t r) {
     return t == NULL ? NULL : (char *)t->data + r * t->ld * dtype_bytes(t->dtype);
 }
 
-/* A dense tensor as one row, so that its elements can be shared among threads however few rows it has. */
+/* Returns a dense tensor as one row, so that all threads get a share even if it has few rows. Other tensors
+   are unchanged. */
 SIMD tensor row_flattened(const tensor *t) {
     return t->ld == t->columns ? tensor_vector(t->data, t->dtype, tensor_count(*t)) : *t;
 }
 
-/* Thread t's part of rows x columns: some columns of a single row, else some rows. */
+/* Thread t's part of a tensor: some columns if it has a single row, else some rows. */
 typedef struct row_share {
     int64_t row, row_end, column, columns;
 } row_share;
@@ -121,7 +124,7 @@ SIMD row_share row_share_of(int64_t rows, int64_t columns, int thread, int threa
     return s;
 }
 
-/* Every entry must be below limit and, unless negative ones mean something, at least 0. */
+/* Fails if an entry is not in [0, limit). With `negative`, negative entries are allowed. */
 static inline ott_status row_check_indices(const char *op, const char *what, const tensor *t, int64_t limit,
                                            bool negative) {
     const int32_t *index = t->data;
@@ -133,7 +136,7 @@ static inline ott_status row_check_indices(const char *op, const char *what, con
     return OTT_OK;
 }
 
-/* Ends of groups of rows ascend, and none is behind the last row. */
+/* Fails unless the end offsets of row groups ascend and none exceeds `rows`. */
 static inline ott_status row_check_ends(const char *op, const tensor *end, int64_t rows) {
     int64_t last = 0;
     for (int64_t e = 0; e < end->columns; e++) {

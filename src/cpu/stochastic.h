@@ -1,5 +1,5 @@
 /*
- * cpu/stochastic: the rounding of tensor/stochastic.h for 16 neighbours.
+ * cpu/stochastic: stochastic rounding (tensor/stochastic.h) of 16 consecutive elements.
  */
 #ifndef CPU_STOCHASTIC_H
 #define CPU_STOCHASTIC_H
@@ -7,12 +7,12 @@
 #include "cpu/rows.h"
 #include "tensor/stochastic.h"
 
-/* Draws of 16 elements: their lower words, then their upper ones. */
+/* Draws of 16 elements: first their lower words, then their upper words. */
 typedef struct draws16 {
     uint32_t word[2][16];
 } draws16;
 
-/* Draws of the elements from `index` on; sums: STOCHASTIC_SUM_*. */
+/* Computes the draws of 16 elements from `index` on. sums: STOCHASTIC_SUM_*. */
 static inline void draws16_take(draws16 *d, uint64_t seed, uint64_t update, int64_t index, uint64_t sums) {
     for (int lane = 0; lane < 16; lane++) {
         uint64_t at = (uint64_t)(index + lane);
@@ -22,7 +22,7 @@ static inline void draws16_take(draws16 *d, uint64_t seed, uint64_t update, int6
     }
 }
 
-/* stochastic_bf16 with number `which` of the draws. */
+/* stochastic_bf16 with part `which` of each draw. */
 SIMD v16 draws16_round(draws16 *d, v16 x, int which) {
     v16i draw = v16i_load(d->word[which / 2]);
     draw = which % 2 ? v16i_shr(draw, 16) : v16i_and(draw, v16i_set1(0xffffu));

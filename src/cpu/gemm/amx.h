@@ -1,12 +1,14 @@
 /*
- * cpu/gemm/amx: the micro-kernel of ACCUMULATE_TILE32 on the tile unit (cpu/simd/tiles.h): 32 x 32 sums in four tiles,
- * extended by two tiles of A and two of B at a time. Its bits are those of cpu/gemm/tile32.h.
+ * cpu/gemm/amx: the micro-kernel of ACCUMULATE_TILE32 on the tile unit (cpu/simd/tiles.h). It keeps 32 x 32
+ * sums in four tiles and multiplies two tiles of A with two tiles of B at a time. Its bits are the same as
+ * cpu/gemm/tile32.h's.
  *
- * Packed elements are pairs in the order PAIR_CHAIN: the high half is an even term of its tile of 32, the low half an odd
- * term. A is packed in whole tiles, [panel of 32 rows][16 pairs][2 tiles][16 rows][16 pairs], in either orientation.
+ * Packed elements are pairs in the order PAIR_CHAIN: the high half is an even term of a tile of 32, the low
+ * half an odd term. A is packed in full tiles in either orientation: [panel of 32 rows][16 pairs][2 tiles][16
+ * rows][16 pairs].
  *
- * The unit flushes subnormal numbers, as the unit for pairs does. Tiles that may have some (cpu/gemm/pairs.h) are
- * computed by fp32 multiply-adds of the same terms in the same order.
+ * The unit flushes subnormal numbers, like the unit for pairs. Tiles that may have subnormal numbers
+ * (cpu/gemm/pairs.h) are computed by fp32 multiply-adds of the same terms in the same order.
  */
 #ifndef CPU_GEMM_AMX_H
 #define CPU_GEMM_AMX_H
@@ -16,7 +18,7 @@
 _Static_assert(GEMM_MR == 2 * TILE_SIDE && GEMM_NR == 2 * TILE_SIDE && GEMM_A_STEP == GEMM_MR,
                "a panel is two tiles high, and two wide");
 
-/* Tile registers: C's by row and column of tiles, A's by row, B's by column. */
+/* Tile registers: C by row and column of tiles, A by row, B by column. */
 #define AMX_C00 0
 #define AMX_C01 1
 #define AMX_C10 2
@@ -26,7 +28,7 @@ _Static_assert(GEMM_MR == 2 * TILE_SIDE && GEMM_NR == 2 * TILE_SIDE && GEMM_A_ST
 #define AMX_B0  6
 #define AMX_B1  7
 
-/* tall, wide: rows, and columns, beyond the first 16 are there. */
+/* tall, wide: there are more than 16 rows, or columns. */
 SIMD_PRIMITIVE void amx_start(const float *start, bool tall, bool wide) {
     const float *below = start + TILE_SIDE * GEMM_NR;
     tile_load(AMX_C00, start, GEMM_NR);
@@ -48,7 +50,7 @@ SIMD_PRIMITIVE void amx_store(float *sums, bool tall, bool wide) {
     if (tall && wide) tile_store(AMX_C11, below + TILE_SIDE, GEMM_NR);
 }
 
-/* The sums of a tile, unscaled. */
+/* Computes the unscaled sums of a tile. */
 SIMD_PRIMITIVE void amx_extend(const gemm_tile *t, float *sums, bool tall, bool wide) {
     const float *a = t->a, *b = t->b;
     if (t->start)
@@ -72,7 +74,7 @@ SIMD_PRIMITIVE void amx_extend(const gemm_tile *t, float *sums, bool tall, bool 
     amx_store(sums, tall, wide);
 }
 
-/* The same sums of row i by fp32 multiply-adds. */
+/* Computes the same sums of row i by fp32 multiply-adds. */
 static void amx_extend_apart(const gemm_tile *t, int64_t i, float *sums) {
     const float *a = t->a + i / TILE_SIDE * TILE_FLOATS + i % TILE_SIDE * TILE_SIDE, *b = t->b;
     v16 sum[GEMM_NV];
@@ -97,7 +99,7 @@ static void amx_multiply_apart(const gemm_tile *t, float *sums) {
     for (int64_t i = 0; i < t->rows; i++) amx_extend_apart(t, i, sums);
 }
 
-/* A function for each size, so that loops have no branches: amx_sizes[tall][wide]. */
+/* A function for each size, so that its loops have no branches: amx_sizes[tall][wide]. */
 #define AMX_SIZE(name, tall, wide)                                                                           \
     static void name(const gemm_tile *t, float *sums) {                                                      \
         amx_extend(t, sums, tall, wide);                                                                     \
@@ -118,7 +120,7 @@ static void amx_kernel_apart(const gemm_tile *t) {
     gemm_multiply_scaled(t, GEMM_NV, amx_multiply_apart);
 }
 
-/* narrow: at most 16 columns are there. how: GEMM_PAIRS, or GEMM_PAIRS_APART. */
+/* Returns the kernel. narrow: at most 16 columns. how: GEMM_PAIRS or GEMM_PAIRS_APART. */
 static gemm_kernel amx_kernel(bool narrow, gemm_arithmetic how) {
     if (how == GEMM_PAIRS_APART) return amx_kernel_apart;
     return narrow ? amx_kernel_narrow : amx_kernel_wide;

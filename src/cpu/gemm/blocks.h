@@ -1,7 +1,7 @@
 /*
- * cpu/gemm/blocks: block scales in the matrix product (fp8/reference.h): each block of the contraction is a
- * chain of its own, and its sums are scaled on their way to the tile's. The scales of the packed parts are
- * laid out as the micro-kernel reads them, so that every granularity is the same to it.
+ * cpu/gemm/blocks: block scales in a product (fp8/reference.h). Each scale block of the contraction is a
+ * separate chain, and its sums are scaled before they are added to the tile's sums. Scales are packed in the
+ * micro-kernel's order, so all granularities use the same kernel.
  */
 #ifndef CPU_GEMM_BLOCKS_H
 #define CPU_GEMM_BLOCKS_H
@@ -13,8 +13,8 @@ SIMD int64_t blocks_of(int64_t kc, int64_t block) {
     return (kc + block - 1) / block;
 }
 
-/* The scale_inv scales of rows [row, row + rows) in one block of the contraction, `from` on; rows up to
-   `panel` that are not there get 0. */
+/* Packs the inverse scales of rows [row, row + rows) for one scale block of the contraction, which start at
+   `from`. Rows up to `panel` get 0. */
 SIMD void pack_scale_inv_panel(float *out, const float *from, const operand *o, int64_t row, int64_t rows,
                                int64_t panel, int64_t block_mn) {
     for (int64_t i = 0; i < panel; i++) {
@@ -23,7 +23,7 @@ SIMD void pack_scale_inv_panel(float *out, const float *from, const operand *o, 
     }
 }
 
-/* Those of a packed part of an operand: [panel of `panel` rows][block][panel]. */
+/* Packs the inverse scales of a block of an operand: [panel of `panel` rows][scale block][panel]. */
 SIMD void pack_scale_invs(float *out, const operand *o, gemm_block b, int64_t block, int64_t panel) {
     int64_t block_mn = granularity_block(o->grain).mn;
     for (int64_t i = 0; i < b.rows; i += panel)
@@ -37,8 +37,8 @@ SIMD void pack_scale_invs(float *out, const operand *o, gemm_block b, int64_t bl
         }
 }
 
-/* The tile's sums over scale blocks of `block` packed elements; scale_inv_a and scale_inv_b are the tile's, of the
-   first block. a_step: from one packed element of A to the next. */
+/* Computes a tile with scale blocks of `block` packed elements. scale_inv_a and scale_inv_b are the tile's
+   scales in the first scale block. a_step: distance of consecutive packed elements of A. */
 static void multiply_blocks(gemm_kernel kernel, gemm_tile tile, int64_t block, int64_t a_step) {
     int64_t kc = tile.kc;
     if (!tile.start) memset(tile.sums, 0, GEMM_TILE * sizeof(float));

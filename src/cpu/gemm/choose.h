@@ -1,6 +1,6 @@
 /*
- * cpu/gemm/choose: chooses the micro-kernel of a tile of C: by the order of the product's sums, the level's units, the
- * tile's size and the smallest numbers of its operands.
+ * cpu/gemm/choose: chooses the micro-kernel of a tile of C from the order of sums, the level's units, the
+ * tile's size and the smallest numbers of the operands.
  */
 #ifndef CPU_GEMM_CHOOSE_H
 #define CPU_GEMM_CHOOSE_H
@@ -13,7 +13,7 @@
 #include "cpu/gemm/tile32.h"
 #endif
 
-/* A tile of C: its row tile and its column tile, counted from the first of the block. */
+/* Indices of a tile of C in its block. */
 typedef struct gemm_place {
     int64_t row_tile, column_tile;
 } gemm_place;

@@ -1,9 +1,7 @@
 /*
- * cpu/gemm/gemm: the matrix product, blocked for the caches and split over threads (cpu/gemm/gemm.h says how it is
- * built).
- *
- * Threads form a grid over C; the contraction is never split, so neither the grid nor the blocks can change a
- * bit.
+ * cpu/gemm/gemm: the matrix product, blocked for the caches and split over threads (structure:
+ * cpu/gemm/gemm.h). Threads form a grid over C. The contraction is never split, so neither the grid nor the
+ * blocks change a bit.
  */
 #include "cpu/gemm/gemm.h"
 #include "cpu/gemm/blocks.h"
@@ -20,7 +18,7 @@ static int64_t at_most(int64_t x, int64_t limit) {
 
 /* ---- one thread's part ---- */
 
-/* Where one block of C is in its contraction. */
+/* A block of the contraction. */
 typedef struct gemm_stage {
     int64_t kc, length; /* terms, packed elements */
     bool first, last;
@@ -30,8 +28,8 @@ static float smallest_normal(ott_dtype d) {
     return d == OTT_E4M3 ? 0x1p-6f : 0x1p-14f;
 }
 
-/* All tiles of packed rows of A, p.i on, with the packed rows of B. `row_tile`: the first tile's place
-   among the unfinished sums. */
+/* Multiplies the packed rows of A, from p.i on, with the packed rows of B. row_tile: index of the first row
+   tile in w->partial. */
 static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int64_t row_tile,
                             gemm_stage stage) {
     _Alignas(64) float finished[GEMM_TILE];
@@ -57,7 +55,7 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
                 tile.sums = w->partial + (at.column_tile * GEMM_A_TILES + at.row_tile) * GEMM_TILE;
             tile.start = stage.first ? NULL : tile.sums;
             tile.soon = stage.last ? (const char *)g->c->data + (part.i * g->c->ld + part.j) * size
-                                   : (const char *)(tile.sums + GEMM_TILE); /* the next tile's */
+                                   : (const char *)(tile.sums + GEMM_TILE); /* sums of the next tile */
             tile.soon_step = stage.last ? g->c->ld * size : GEMM_NR * (int64_t)sizeof(float);
             if (job->block) {
                 tile.scale_inv_a = w->scale_inv_a + i * blocks;
@@ -71,7 +69,7 @@ static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int6
     }
 }
 
-/* Packs a block of A, and of B. first: the block is the first of its contraction. */
+/* Pack a block of A, or of B. first: it is the first block of the contraction. */
 static void pack_a(const gemm_job *job, gemm_work *w, gemm_block b, int64_t row_tile, bool first) {
     const operand *a = job->args->a;
     gemm_pack_a(w->a, a, job->terms, b);
@@ -89,10 +87,10 @@ static void pack_b(const gemm_job *job, gemm_work *w, gemm_block block, bool fir
     (void)first;
 }
 
-/* A block of C over the whole contraction. */
+/* Computes a block of C over the full contraction. */
 static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
     int64_t k = 0;
-    do { /* once also for an empty contraction, whose sums are 0 */
+    do { /* runs once even if the contraction is empty: the sums are 0 */
         int64_t kc = at_most(job->k - k, GEMM_KC * job->terms),
                 length = gemm_length(kc, job->terms, job->tile32);
         gemm_stage stage = {.kc = kc, .length = length, .first = k == 0, .last = k + kc == job->k};
@@ -110,14 +108,14 @@ static void multiply_block(const gemm_job *job, gemm_work *w, gemm_part p) {
     } while (k < job->k);
 }
 
-/* Columns of C that are worked on at a time: as many as packed B holds, and its block scales. */
+/* Columns of C in a block: as many as the buffers for packed B and its block scales can hold. */
 static int64_t block_columns(const gemm_job *job) {
     int64_t length = gemm_length(job->k, job->terms, job->tile32);
     if (length > GEMM_KC) return GEMM_NB;
     return GEMM_B_FLOATS / (length > GEMM_BLOCK_MIN ? length : GEMM_BLOCK_MIN) / job->grain * job->grain;
 }
 
-/* Rows: all of them when no sums have to wait. */
+/* Rows of C in a block: unlimited if no partial sums are kept. */
 static int64_t block_rows(const gemm_job *job) {
     return job->k > GEMM_KC * job->terms ? GEMM_MB : INT64_MAX;
 }
@@ -132,8 +130,8 @@ static void multiply_part(const gemm_job *job, gemm_work *w, gemm_part p) {
 
 /* ---- threads ---- */
 
-/* A thread configures its tile unit for each product and releases it after. Else each switch to another thread would
-   save the 8 KiB of its registers. To configure takes less time than to pack a row. */
+/* Each thread configures its tile unit for each product and releases it afterwards. Otherwise every context
+   switch would save the 8 KiB of its registers. Configuring is faster than packing a row. */
 static void start_unit(void) {
 #if SIMD_HAS_TILES
     tile_configure();
@@ -176,8 +174,9 @@ static int64_t blocks(int64_t count, int64_t size) {
     return count / size + (count % size != 0);
 }
 
-/* The grid whose largest share takes least: its outputs, and what it packs. Packing an element takes about as
-   long as PACK_COST multiply-adds; A is packed again for each block of columns, B for each block of rows. */
+/* Chooses the grid with the smallest largest share, counting outputs and packing. Packing an element takes
+   about as long as PACK_COST multiply-adds. A is packed again for each block of columns, B for each block of
+   rows. */
 static void choose_grid(gemm_job *job, int threads) {
     enum { PACK_COST = 16 };
     int64_t least = INT64_MAX;
@@ -219,9 +218,9 @@ ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor) {
     job.tile32 = a->spec.accumulate == ACCUMULATE_TILE32;
     TRY(check_operands(a));
     int64_t kc = granularity_block(a->a->grain).k;
-    job.block = kc == INT64_MAX || job.k == 0 ? 0 : kc; /* nothing to scale in an empty sum */
+    job.block = kc == INT64_MAX || job.k == 0 ? 0 : kc; /* an empty sum has no scale blocks */
     job.grain = a->b->packed ? PANEL_ROWS : GEMM_NR;
-    /* A few microseconds of work: waking another thread may take longer. */
+    /* A few microseconds of work; waking another thread may take longer. */
     enum { WORTH_SPLITTING = 1 << 19 };
     bool alone = job.m * job.n * (job.k + 16) < WORTH_SPLITTING;
     pool_task task = choose_task(&job);

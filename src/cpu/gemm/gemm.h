@@ -1,16 +1,15 @@
 /*
- * cpu/gemm/gemm: private to the matrix product's files: block sizes, the job, and what a finished tile goes
- * through.
+ * cpu/gemm/gemm: private to cpu/gemm. Block sizes, the job, and the epilogue of a finished tile of C.
  *
- * The structure is BLIS's (Van Zee and van de Geijn 2015): blocks of both operands are decoded while they are
- * packed into the order the micro-kernel reads, so that every format and both orientations share one kernel.
- * What differs is the sum: each output is one fp32 chain over the whole contraction, or the chain of its tiles'
- * sums (ACCUMULATE_TILE32). Between blocks of the contraction the unfinished chains wait in an fp32 buffer, never in C,
- * and only a finished one is scaled, biased, added and rounded. The rows of an operand here are M of A and N of B,
- * each contracted over K, in either orientation.
+ * The structure is BLIS's (Van Zee and van de Geijn 2015). Blocks of both operands are decoded while they are
+ * packed into the micro-kernel's order, so all formats and both orientations share one kernel. One thing
+ * differs from BLIS: each output is one fp32 chain over the full contraction, or the chain of its tiles' sums
+ * (ACCUMULATE_TILE32). Unfinished sums are kept in an fp32 buffer between blocks of the contraction, never in
+ * C. Only finished sums are scaled, biased, added and rounded. Here an operand's rows are the M rows of A or
+ * the N rows of B; its columns are the contraction K.
  *
- * A packed element is 32 bits: one term of the contraction in fp32, or a pair of terms in bf16
- * (cpu/simd/avx512bf16.h) where the level has a unit for pairs and both operands are FP8 or BF16.
+ * A packed element has 32 bits: one term of the contraction in fp32, or two terms in bf16
+ * (cpu/simd/avx512bf16.h) if the level has a unit for pairs and both operands are FP8 or BF16.
  */
 #ifndef CPU_GEMM_H
 #define CPU_GEMM_H
@@ -18,8 +17,8 @@
 #include "cpu/simd/simd.h"
 #include "cpu/isa.h"
 
-/* The micro-kernel's tile: MR rows of A by NV vectors of rows of B, as many sums as leave registers for the
-   operands. A panel of A gives the MR numbers of a term A_STEP places, so that they are aligned. */
+/* The micro-kernel's tile has MR rows of A and NV vectors of rows of B. It has as many sums as the registers
+   can hold in addition to the operands. In a panel of A, each term has A_STEP >= MR floats, for alignment. */
 #if SIMD_HAS_TILES
 #define GEMM_MR     32
 #define GEMM_A_STEP 32
@@ -39,14 +38,13 @@
 #endif
 #define GEMM_NR (16 * GEMM_NV)
 
-/* Block sizes (measured), all multiples of every ISA level's tile. A packed row of A is not a power of two long,
-   so that rows fall into different cache sets. When the contraction has several blocks, MB rows of A by NB
-   of B are finished together; else there are no unfinished sums to keep, and as many rows of B are packed as
-   there is room. */
+/* Block sizes (measured). MC and NB are multiples of the tile. A packed row of A is not a power of
+   two long, so that rows map to different cache sets. If the contraction has several blocks, MB rows of A and
+   NB rows of B are finished together. Otherwise no sums are kept, and as many rows of B are packed as fit. */
 enum {
-    GEMM_KC = 1024,                          /* packed elements of the contraction at a time */
+    GEMM_KC = 1024,                          /* packed elements of the contraction in a block */
     GEMM_TERMS_MAX = SIMD_HAS_PAIRS ? 2 : 1, /* terms in a packed element */
-    GEMM_MC = SIMD_HAS_TILES ? 160 : 168,    /* rows of A packed at a time */
+    GEMM_MC = SIMD_HAS_TILES ? 160 : 168,    /* rows of A in a packed block */
     GEMM_MB = 6 * GEMM_MC,
     GEMM_NB = 512,
     GEMM_B_FLOATS = GEMM_NB * GEMM_KC,
@@ -55,11 +53,11 @@ enum {
     GEMM_A_PANELS_FLOATS = GEMM_MC / GEMM_MR * GEMM_A_STEP * GEMM_KC,
     GEMM_A_FLOATS = GEMM_A_ROWS_FLOATS > GEMM_A_PANELS_FLOATS ? GEMM_A_ROWS_FLOATS : GEMM_A_PANELS_FLOATS,
     GEMM_TILE = GEMM_MR * GEMM_NR,
-    GEMM_TERMS_OF_TILE32 = 32, /* divides GEMM_KC and every scale block */
-    GEMM_BLOCK_MIN = 32,       /* kc of the smallest scale blocks; all divide GEMM_KC */
+    GEMM_TERMS_OF_TILE32 = 32, /* divides GEMM_KC and all scale blocks */
+    GEMM_BLOCK_MIN = 32,       /* terms of the smallest scale block; all divide GEMM_KC */
     GEMM_A_INVERSES = GEMM_MC * GEMM_KC * GEMM_TERMS_MAX / GEMM_BLOCK_MIN,
     GEMM_B_INVERSES =
-        (GEMM_TERMS_MAX + 1) * GEMM_B_FLOATS / GEMM_BLOCK_MIN, /* a contraction of 33 has two blocks */
+        (GEMM_TERMS_MAX + 1) * GEMM_B_FLOATS / GEMM_BLOCK_MIN, /* 33 terms have two scale blocks */
     GEMM_A_TILES = GEMM_MB / GEMM_MR,
     GEMM_B_TILES = GEMM_B_FLOATS / GEMM_BLOCK_MIN / GEMM_NR
 };
@@ -69,10 +67,10 @@ typedef struct gemm_work {
     float a[GEMM_A_FLOATS];
     float b[GEMM_B_FLOATS];
     float partial[GEMM_MB * GEMM_NB];   /* [column tile][row tile][GEMM_MR][GEMM_NR] */
-    float scale_inv_b[GEMM_B_INVERSES]; /* block scales of what is packed: [column tile][block][GEMM_NR] */
+    float scale_inv_b[GEMM_B_INVERSES]; /* block scales of the packed B: [column tile][block][GEMM_NR] */
     float scale_inv_a[GEMM_A_INVERSES]; /* [row tile][block][GEMM_MR] */
-    /* Of each row tile and each column tile: the smallest exponent of its packed pairs, in all blocks of the contraction
-       until now (cpu/simd/avx512bf16.h, PAIR_LEAST). */
+    /* Smallest exponents of the packed pairs of each row tile and column tile, over the blocks of the
+       contraction packed so far (cpu/simd/avx512bf16.h, PAIR_LEAST). */
     int16_t least_a[GEMM_A_TILES], least_b[GEMM_B_TILES];
 } gemm_work;
 
@@ -84,16 +82,17 @@ typedef struct gemm_job {
     const gemm_args *args;
     exec *cx;
     int64_t m, n, k;
-    int64_t grain;      /* rows of B that stay together: a tile's, or a panel's when they are packed */
-    int64_t block;      /* kc of the scale blocks; 0: scales hold for the whole contraction */
+    /* threads and blocks split B at multiples of this: a tile, or a panel if B is packed rows */
+    int64_t grain;
+    int64_t block;      /* terms of a scale block; 0: scales apply to the full contraction */
     int64_t terms;      /* terms of the contraction in a packed element: 1, or 2 for pairs */
-    bool tile32;        /* ACCUMULATE_TILE32; else one chain, or the tensor core's */
-    int grid_m, grid_n; /* the threads as a grid over C */
-    float factor;       /* of the scaled sums */
+    bool tile32;        /* order ACCUMULATE_TILE32, else one chain or the tensor core's order */
+    int grid_m, grid_n; /* grid of threads over C */
+    float factor;       /* multiplies the scaled sums */
 } gemm_job;
 
-/* Packed elements of kc terms. Padding completes the last pair, and the last tile of ACCUMULATE_TILE32: -0 in A and 0 in
-   B. Their product is -0, which changes no sum, not even a sum of -0. */
+/* Returns the packed elements of kc terms. Padding completes the last pair, or the last tile of
+   ACCUMULATE_TILE32. It is -0 in A and 0 in B, so products are -0, which changes no sum, not even -0. */
 SIMD int64_t gemm_length(int64_t kc, int64_t terms, bool tile32) {
     int64_t whole = tile32 ? GEMM_TERMS_OF_TILE32 : terms;
     return (kc + whole - 1) / whole * whole / terms;
@@ -104,8 +103,8 @@ typedef struct gemm_part {
     int64_t i, m, j, n;
 } gemm_part;
 
-/* What finished sums are multiplied by, for 16 rows, the first n of them there, and for one row; 1, which
-   changes nothing, where there is no scale and where block scales have met the sums before. */
+/* Return the inverse scales of 16 rows (n of them exist), or of one row, for finished sums. They are 1
+   without scales, and with block scales, which are already applied. Multiplying by 1 changes nothing. */
 SIMD v16 gemm_scale_inv_lanes(const operand *o, int64_t row, int64_t n) {
     if (o->scale_inv && o->grain == GRANULARITY_ROW) return v16_load_n(o->scale_inv + row, n);
     return v16_set1(o->scale_inv && o->grain == GRANULARITY_TENSOR ? o->scale_inv[0] : 1.0f);
@@ -119,7 +118,7 @@ SIMD v16 gemm_scaled(v16 sum, v16 scale_inv_a, v16 scale_inv_b, scale_order orde
     return v16_mul(v16_mul(sum, scale_inv_a), scale_inv_b);
 }
 
-/* gemm_finish for c's format d; `full`: all GEMM_NR columns are there. */
+/* gemm_finish for C's format d. `full`: all GEMM_NR columns exist. */
 SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p, ott_dtype d, bool full) {
     const gemm_args *g = job->args;
     const tensor *c = g->c;
@@ -147,11 +146,12 @@ SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p
     }
 }
 
-/* gemm.c: the op, with scaled sums multiplied by a factor before they are added to C; by 1, which changes nothing, gemm's. */
+/* gemm.c: the op gemm, but with scaled sums multiplied by `factor` before they are added to C. 1 changes
+   nothing. */
 ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor);
 
-/* The finished sums of one tile, sums[GEMM_MR][GEMM_NR], to their part of C: scaled, biased, added, rounded.
- */
+/* Epilogue: scales the finished sums[GEMM_MR][GEMM_NR] of a tile, adds bias, adds them to or stores them in
+   C, rounded. */
 static inline void gemm_finish(const gemm_job *job, const float *sums, gemm_part p) {
     ott_dtype d = job->args->c->dtype;
     if (p.n < GEMM_NR)

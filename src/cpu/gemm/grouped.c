@@ -1,4 +1,5 @@
-/* cpu/gemm/grouped: products of groups of rows, each with its matrix of a stack: one product after the other. */
+/* cpu/gemm/grouped: grouped products: each group of rows with the matrix of its expert, one product after the
+   other. */
 #include "cpu/gemm/gemm.h"
 #include "cpu/rows.h"
 #include "tensor/route_check.h"

@@ -1,8 +1,9 @@
 /*
- * cpu/gemm/pack: blocks of an operand, decoded and laid out as the micro-kernel reads them: any format, either
- * orientation. A packed element is one term of the contraction in fp32 (`terms` = 1) or a pair of terms in bf16
- * (`terms` = 2). An even packed element has even terms of ACCUMULATE_TILE32's tile, an odd one odd terms. The format `d`
- * and `terms` are constants of each function, so that each combination gets its own loop.
+ * cpu/gemm/pack: packs a block of an operand: decodes any format in either orientation into the
+ * micro-kernel's layout. A packed element is one term of the contraction in fp32 (`terms` = 1) or two terms
+ * in bf16 (`terms` = 2). For ACCUMULATE_TILE32, even packed elements have even terms of a tile, odd ones odd
+ * terms. The format `d` and `terms` are constants of each function, so that each combination gets its own
+ * loop.
  */
 #ifndef CPU_GEMM_PACK_H
 #define CPU_GEMM_PACK_H
@@ -10,10 +11,11 @@
 #include "cpu/gemm/gemm.h"
 #include "cpu/gemm/panel.h"
 
-/* Part of an operand: rows [row, row + rows) and terms [k, k + kc) of the contraction, in `length` packed elements. */
+/* Block of an operand: rows [row, row + rows) and terms [k, k + kc) of the contraction, `length` packed
+   elements. */
 typedef struct gemm_block {
     int64_t row, rows, k, kc, length;
-    bool tile32; /* a pair holds the even or the odd terms of four (PAIR_TILE32), but not on the tile unit */
+    bool tile32; /* pairs hold the even or the odd terms of four (PAIR_TILE32); ignored for the tile unit */
 } gemm_block;
 
 SIMD bool pack_is_fp8(ott_dtype d) {
@@ -22,13 +24,13 @@ SIMD bool pack_is_fp8(ott_dtype d) {
 SIMD v16 pack_load(const void *p, ott_dtype d, int64_t index) {
     return pack_is_fp8(d) ? v16_load_fp8((const uint8_t *)p + index, d) : v16_load_any(p, d, index);
 }
-/* The first n of 16 elements, 0 for the others; n may be anything. */
+/* Returns the first n of 16 elements, and 0 in other lanes; n may be negative or above 16. */
 SIMD v16 pack_load_n(const void *p, ott_dtype d, int64_t index, int64_t n) {
     if (n >= 16) return pack_load(p, d, index);
     if (n <= 0) return v16_zero();
     return pack_is_fp8(d) ? v16_load_fp8_n((const uint8_t *)p + index, d, n) : v16_load_any_n(p, d, index, n);
 }
-/* The terms that pad a contraction (gemm_length): -0 in A, 0 in B. */
+/* Padding of a contraction (gemm_length): -0 in A, 0 in B. */
 SIMD v16 pack_padding(bool minus) {
     return v16_set1(minus ? -0.0f : 0.0f);
 }
@@ -37,8 +39,8 @@ SIMD pair_order pack_order(const gemm_block *b) {
     return b->tile32 && !SIMD_HAS_TILES ? PAIR_TILE32 : PAIR_CHAIN;
 }
 #endif
-/* 16 packed elements of one row, whose contraction is contiguous from `index` on: n terms, then padding. minus: the
-   operand is A. */
+/* Returns 16 packed elements of one row with a contiguous contraction: n terms from `index` on, then padding.
+   minus: the operand is A. */
 SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t index,
                     int64_t n, bool minus) {
 #if SIMD_HAS_PAIRS
@@ -49,7 +51,7 @@ SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_blo
     return minus && n < 16 ? v16_select(v16m_first(n < 0 ? 0 : n), x, pack_padding(true)) : x;
 }
 
-/* Packed element e of 16 rows, which are contiguous from `row` on; n of them are there. minus: the operand is A. */
+/* Returns packed element e of 16 contiguous rows from `row` on, n of which exist. minus: the operand is A. */
 SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t row,
                      int64_t n, int64_t e, bool minus) {
 #if SIMD_HAS_PAIRS
@@ -64,22 +66,22 @@ SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_bl
     return e < b->kc ? pack_load_n(o->t.data, d, (b->k + e) * o->t.ld + row, n) : pack_padding(minus);
 }
 
-/* Packed elements written for all panels before the next ones are: as many as let each cache line of the source be
-   used up while it is there, whatever the leading dimension. */
+/* Number of packed elements that are written for all panels before the next ones. It lets each cache line of
+   the source be used completely while it is cached, for any leading dimension. */
 enum { PACK_ELEMENTS = 8 };
 
 /* ---- A ---- */
 
 #if SIMD_HAS_TILES
 
-/* Where row i of a block and its packed elements from e on are, in whole tiles (cpu/gemm/amx.h). */
+/* Returns the address of packed element e of row i of a block, in full tiles (cpu/gemm/amx.h). */
 SIMD float *pack_tile_row(float *out, int64_t length, int64_t i, int64_t e) {
     return out + i / GEMM_MR * GEMM_MR * length + e * GEMM_MR + i % GEMM_MR * TILE_SIDE;
 }
 SIMD int64_t pack_tile_rows(gemm_block b) {
     return (b.rows + GEMM_MR - 1) / GEMM_MR * GEMM_MR;
 }
-/* Contraction contiguous. Rows that complete a panel are 0. */
+/* Contraction contiguous. Rows that pad a panel are 0. */
 SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     for (int64_t i = 0; i < pack_tile_rows(b); i++)
         for (int64_t e = 0; e < b.length; e += TILE_SIDE) {
@@ -102,12 +104,12 @@ SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 
 #else
 
-/* Contraction contiguous: row i at out + i*GEMM_A_LD. Up to 15 elements beyond the row's last are written, and never
- * read. */
+/* Contraction contiguous: row i at out + i*GEMM_A_LD. Writes up to 15 more elements after the row, which are
+   never read. */
 SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     for (int64_t i = 0; i < b.rows; i++) {
         int64_t from = (b.row + i) * o->t.ld + b.k;
-        /* Pairs need padding beyond this block's terms; elements of one term are not read there. */
+        /* Pairs must be padded after this block's terms. Single terms after them are not read. */
         int64_t there = terms == 2 ? b.kc : o->t.columns - b.k;
         for (int64_t t = 0; t < b.length * terms; t += 16 * terms)
             v16_store(out + i * GEMM_A_LD + t / terms,
@@ -115,7 +117,7 @@ SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, 
     }
 }
 
-/* A vector's first GEMM_A_STEP lanes. */
+/* Stores the first GEMM_A_STEP lanes. */
 SIMD void pack_store_step(float *to, v16 x) {
 #if defined(CPU_ISA_avx512)
     v16_store(to, x);
@@ -144,9 +146,9 @@ SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 
 #endif
 
-/* ---- B: [panel of GEMM_NR rows][element][GEMM_NR], rows that are not there are 0 ---- */
+/* ---- B: [panel of GEMM_NR rows][element][GEMM_NR]; missing rows are 0 ---- */
 
-/* Rows contiguous. All panels get PACK_ELEMENTS elements before any gets more. */
+/* Rows contiguous. Writes PACK_ELEMENTS elements of all panels, then the next ones. */
 SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t length = b.length;
     for (int64_t t0 = 0; t0 < length; t0 += PACK_ELEMENTS) {
@@ -160,7 +162,8 @@ SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 }
 
 #ifndef CPU_ISA_scalar
-/* 16 x 16 bytes: t[i] byte j becomes t[j] byte i, in four rounds of interleaving row i with row i + 8. */
+/* Transposes 16 x 16 bytes (byte j of t[i] becomes byte i of t[j]) in four rounds that interleave row i with
+   row i + 8. */
 SIMD void codes16_transpose(codes16 t[16]) {
     codes16 u[16];
     for (int round = 0; round < 2; round++) {
@@ -174,7 +177,7 @@ SIMD void codes16_transpose(codes16 t[16]) {
         }
     }
 }
-/* The same 16 x 16 block through its codes: a quarter of the data to move. */
+/* pack_square for FP8: transposes the codes, a quarter of the data. */
 SIMD void pack_square_fp8(float *out, const operand *o, ott_dtype d, gemm_block b) {
     codes16 t[16];
     const uint8_t *from = (const uint8_t *)o->t.data + b.row * o->t.ld + b.k;
@@ -186,7 +189,7 @@ SIMD void pack_square_fp8(float *out, const operand *o, ott_dtype d, gemm_block 
 }
 #endif
 
-/* A block of at most 16 rows x 16 packed elements with the contraction contiguous, turned. */
+/* Transposes at most 16 rows x 16 packed elements with a contiguous contraction. */
 SIMD void pack_square(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
 #ifndef CPU_ISA_scalar
     if (pack_is_fp8(d) && terms == 1) {
@@ -223,7 +226,7 @@ SIMD void pack_b_rows(float *out, const operand *o, ott_dtype d, int64_t terms, 
     }
 }
 
-/* Pair e of a panel's rows. */
+/* Returns pair e of a panel's rows. */
 SIMD void pack_panel_pairs(const operand *o, ott_dtype d, const gemm_block *b, int64_t row, int64_t e,
                            v16 out[PANEL_VECTORS]) {
 #if SIMD_HAS_PAIRS
@@ -240,7 +243,7 @@ SIMD void pack_panel_pairs(const operand *o, ott_dtype d, const gemm_block *b, i
 #endif
 }
 
-/* Packed rows: b.row is the first of a panel, and whole panels are written. b.k is even. */
+/* Packed rows. b.row is the first row of a panel, and full panels are written. b.k is even. */
 SIMD void pack_b_packed(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     int64_t length = b.length;
     for (int64_t j = 0; j < b.rows; j += PANEL_ROWS)
@@ -260,7 +263,7 @@ SIMD void pack_b_packed(float *out, const operand *o, ott_dtype d, int64_t terms
 
 /* ---- by format ---- */
 
-/* function(out, o, <format>, <terms>, b), each format a call of its own. */
+/* Calls function(out, o, <format>, <terms>, b) with a constant format. */
 #define PACK_EACH_FORMAT(function, out, o, b)                                                                \
     switch ((o)->t.dtype) {                                                                                  \
     case OTT_E4M3: function(out, o, OTT_E4M3, 1, b); break;                                                  \

@@ -1,8 +1,10 @@
 /*
- * cpu/gemm/pairs: chooses the products, and their tiles, that go to the unit for pairs of bf16 numbers. The unit flushes
- * subnormal numbers, so it gets a tile only if no operand and no sum can be subnormal (cpu/simd/avx512bf16.h).
+ * cpu/gemm/pairs: chooses which products, and which tiles of C, use the unit for pairs of bf16 numbers. The
+ * unit flushes subnormal numbers, so it is used only if no operand and no sum can be subnormal
+ * (cpu/simd/avx512bf16.h).
  *
- * FP8 operands always pass. For BF16 operands the smallest number of each packed row tile and column tile decides.
+ * FP8 operands always qualify. For BF16 operands, the smallest number of each packed row tile and column tile
+ * decides.
  */
 #ifndef CPU_GEMM_PAIRS_H
 #define CPU_GEMM_PAIRS_H
@@ -10,7 +12,7 @@
 #include "cpu/gemm/pack.h"
 #include "cpu/gemm/tile.h"
 
-/* Terms of the contraction in a packed element of this product's operands. */
+/* Returns the terms in a packed element of this product's operands: 1, or 2 for pairs. */
 static inline int64_t pairs_terms(const gemm_args *g) {
     bool both = panel_has_pairs(g->a->t.dtype) && panel_has_pairs(g->b->t.dtype);
     return both && !recipe_accumulate_is_hopper(g->spec.accumulate) ? 2 : 1;
@@ -18,7 +20,7 @@ static inline int64_t pairs_terms(const gemm_args *g) {
 
 #if SIMD_HAS_PAIRS
 
-/* The smallest exponent in `rows` stretches of `n` packed pairs, which begin `step` pairs apart. */
+/* Returns the smallest exponent in `rows` rows of `n` packed pairs, `step` pairs apart. */
 static int pairs_least(const float *packed, ott_dtype d, int64_t rows, int64_t n, int64_t step) {
     if (d == OTT_E4M3) return PAIR_LEAST_E4M3;
     if (d == OTT_E5M2) return PAIR_LEAST_E5M2;
@@ -28,12 +30,12 @@ static int pairs_least(const float *packed, ott_dtype d, int64_t rows, int64_t n
     return v16_pair_least(least);
 }
 
-/* Keeps the smallest exponent of a tile over the blocks of the contraction; first: this block is the first. */
+/* Updates the smallest exponent of a tile. first: this is the first block of the contraction. */
 static void pairs_note(int16_t *noted, int exponent, bool first) {
     if (first || exponent < *noted) *noted = (int16_t)exponent;
 }
 
-/* Notes the exponents of a packed block of A, `rows` rows of `length` pairs. */
+/* Records the exponents of a packed block of A: `rows` rows of `length` pairs. */
 static void pairs_note_a(gemm_work *w, const operand *a, int64_t rows, int64_t length, int16_t *noted,
                          bool first) {
     for (int64_t i = 0; i < rows; i += GEMM_MR, noted++) {
@@ -46,7 +48,7 @@ static void pairs_note_a(gemm_work *w, const operand *a, int64_t rows, int64_t l
     }
 }
 
-/* Notes the exponents of a packed block of B. */
+/* Records the exponents of a packed block of B. */
 static void pairs_note_b(gemm_work *w, const operand *b, int64_t rows, int64_t length, bool first) {
     for (int64_t j = 0; j < rows; j += GEMM_NR)
         pairs_note(w->least_b + j / GEMM_NR,

@@ -1,40 +1,39 @@
 /*
- * cpu/gemm/panel: packed rows, what the CPU makes of an operand that many products will read, and how the elements
- * of one term of a panel get to fp32.
+ * cpu/gemm/panel: packed rows, the layout of an operand that many products read, and decoding one term of a
+ * panel to fp32.
  *
- * Two neighbouring elements are taken apart by shifts of both at once, which costs half of what widening each
- * element would. The level avx512bf16 keeps two terms of a row next to each other, as its unit multiplies them;
- * the others keep two rows of a term next to each other.
+ * Shifts split two neighbouring elements at once, at half the cost of widening each element. On the level
+ * avx512bf16, the neighbours are two terms of a row, as its unit needs them. On other levels they are two
+ * rows of a term.
  */
 #ifndef CPU_GEMM_PANEL_H
 #define CPU_GEMM_PANEL_H
 
 #include "cpu/gemm/gemm.h"
 
-/* Packed rows, as a product whose other operand has few rows reads them, from the first byte to the last: panels
-   of PANEL_ROWS rows, [panel][contraction][PANEL_ROWS] elements in the matrix's own format; rows beyond the last
-   are 0. Rows i and i + PANEL_ROWS/2 of a panel are neighbours: vectors of 16-bit or 8-bit elements split into
-   the two by shifts.
-   In pairs (panel_has_pairs): [panel][contraction / 2][PANEL_ROWS][2], the later term first; an odd contraction is
-   completed with 0. FP8 codes are in the order of v16_pairs_from_codes: rows 0 to 31 in the first 64 bytes, and in
-   each 16 bytes 4 rows, then the 4 rows that come 16 later. */
+/* Packed rows are read sequentially by a product whose other operand has few rows. Layout: panels of
+   PANEL_ROWS rows, [panel][contraction][PANEL_ROWS], elements in the matrix's format, rows beyond the last
+   are 0. Rows i and i + PANEL_ROWS/2 of a panel are neighbours, so that shifts split a vector of 16-bit or
+   8-bit elements into both. Layout in pairs (panel_has_pairs): [panel][contraction / 2][PANEL_ROWS][2], the
+   later term first. An odd contraction is padded with 0. FP8 codes are in the order of v16_pairs_from_codes:
+   rows 0 to 31 in the first 64 bytes; each 16 bytes have 4 rows, then the 4 rows 16 further. */
 #define PANEL_ROWS 64
 SIMD bool panel_has_pairs(ott_dtype d) {
     return SIMD_HAS_PAIRS && cpu_is_pair_format(d);
 }
-/* dtype_bytes(d), for kernels: a constant if d is one. */
+/* dtype_bytes(d) for kernels; a constant if d is a constant. */
 SIMD int64_t panel_bytes(ott_dtype d) {
     return d == OTT_F32 ? 4 : d == OTT_BF16 || d == OTT_F16 ? 2 : 1;
 }
-/* Terms of the contraction that a panel holds. */
+/* Returns the terms of a panel, with padding. */
 static inline int64_t panel_contraction(ott_dtype d, int64_t contraction) {
     return panel_has_pairs(d) ? (contraction + 1) / 2 * 2 : contraction;
 }
-/* Rows of whole panels. */
+/* Rounds rows up to full panels. */
 static inline int64_t panel_round(int64_t rows) {
     return (rows + PANEL_ROWS - 1) / PANEL_ROWS * PANEL_ROWS;
 }
-/* The element of (row, k) in packed rows of format d. */
+/* Returns the index of element (row, k) in packed rows of format d. */
 static inline int64_t panel_index(ott_dtype d, int64_t row, int64_t k, int64_t contraction) {
     int64_t i = row % PANEL_ROWS, half = PANEL_ROWS / 2;
     if (!panel_has_pairs(d))
@@ -44,7 +43,8 @@ static inline int64_t panel_index(ott_dtype d, int64_t row, int64_t k, int64_t c
     return pairs + 2 * pair + (1 - k % 2);
 }
 
-/* A panel is read in parts of PANEL_VECTORS vectors of 16 rows, as many as a load of pairs gives. */
+/* A panel's term is read in parts of PANEL_VECTORS vectors of 16 rows, as many as one load of pairs
+   decodes. */
 #if defined(CPU_ISA_avx512)
 #define PANEL_VECTORS 4
 #else
@@ -54,13 +54,13 @@ static inline int64_t panel_index(ott_dtype d, int64_t row, int64_t k, int64_t c
 _Static_assert(PANEL_ROWS == 64 && PANEL_ROWS % GEMM_NR == 0,
                "a panel is four vectors of rows, and whole tiles");
 
-/* The panel's row that is lane 0 of vector v of a part. */
+/* Returns the row of a panel that is lane 0 of vector v of a part. */
 SIMD int64_t panel_row(int part, int v) {
     return PANEL_PARTS == 1 ? 16 * v : 16 * part + PANEL_ROWS / 2 * v;
 }
 
-/* panel_load gives E4M3 numbers divided by this, exactly: the other factor has it once, instead of each of them.
-   Their NaN becomes PANEL_NAN, and panel_see finds it. */
+/* panel_load returns E4M3 numbers divided by PANEL_FACTOR, which is exact. Instead of each number, A is
+   multiplied by it once. A NaN is decoded as PANEL_NAN; panel_see detects it. */
 #if defined(CPU_ISA_scalar) || SIMD_HAS_PAIRS
 #define PANEL_FACTOR 1.0f
 #else
@@ -68,11 +68,11 @@ SIMD int64_t panel_row(int part, int v) {
 #endif
 #define PANEL_NAN (480.0f / PANEL_FACTOR)
 
-/* ---- the pairs of a part: even places, odd places ---- */
+/* ---- decodes a part: even elements, odd elements ---- */
 
 #if defined(CPU_ISA_avx512)
 
-/* 64 FP8 codes through fp16 (cpu/simd/avx512.h: v16_from_e4m3). */
+/* Decodes 64 FP8 codes through fp16 (cpu/simd/avx512.h: v16_from_e4m3). */
 SIMD void panel_from_fp8(const uint8_t *p, ott_dtype d, v16 out[PANEL_VECTORS]) {
     __m512i codes = _mm512_loadu_si512(p), even = _mm512_slli_epi16(codes, 8), odd;
     if (d == OTT_E4M3) {
@@ -95,7 +95,7 @@ SIMD void panel_from_bf16(const uint16_t *p, v16 out[PANEL_VECTORS]) {
     }
 }
 
-/* Numbers in pairs. */
+/* Separates the even and odd elements of a and b. */
 SIMD void panel_split(v16 a, v16 b, v16 *even, v16 *odd) {
     const __m512i first = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     *even = _mm512_permutex2var_ps(a, first, b);
@@ -183,7 +183,7 @@ SIMD void panel_from_bf16(const uint16_t *p, v16 out[PANEL_VECTORS]) {
 
 #endif
 
-/* The vectors of a part of one term; `at` is the part's first element. */
+/* Decodes a part of one term. `at` is the index of the part's first element. */
 SIMD void panel_load(const void *p, ott_dtype d, int64_t at, v16 out[PANEL_VECTORS]) {
     if (d == OTT_E4M3 || d == OTT_E5M2)
         panel_from_fp8((const uint8_t *)p + at, d, out);
@@ -198,8 +198,8 @@ SIMD void panel_load(const void *p, ott_dtype d, int64_t at, v16 out[PANEL_VECTO
 
 /* ---- NaN among E4M3 codes ---- */
 
-/* What codes of a part's places have been seen, of all terms so far: their largest magnitude. panel_nans has
-   a bit for each place that a NaN was at. */
+/* Largest magnitude of the codes seen at each position of a part, over all terms so far. panel_nans returns a
+   bit for each position that had a NaN. */
 #if defined(CPU_ISA_avx512)
 typedef __m512i panel_seen;
 SIMD panel_seen panel_seen_none(void) {
@@ -244,7 +244,7 @@ SIMD panel_seen panel_see(panel_seen seen, const uint8_t *p) {
                         vmaxq_u8(seen.b, vorrq_u8(vld1q_u8(p + 16), sign))};
 }
 #else
-typedef int panel_seen; /* the scalar ISA level decodes a NaN as one */
+typedef int panel_seen; /* scalar: panel_load decodes NaN as NaN */
 SIMD panel_seen panel_seen_none(void) {
     return 0;
 }
@@ -261,7 +261,7 @@ SIMD panel_seen panel_see(panel_seen seen, const uint8_t *p) {
 /* ---- packed elements of a panel: terms or pairs of terms ---- */
 
 #if SIMD_HAS_PAIRS
-/* The 64 pairs of a panel's rows; `at` is their first element. d has pairs. */
+/* Decodes the 64 pairs of a panel's rows. `at` is the index of their first element. d must have pairs. */
 SIMD void panel_load_pairs(const void *p, ott_dtype d, int64_t at, v16 out[PANEL_VECTORS]) {
     if (d == OTT_BF16) {
         SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) out[v] =
@@ -272,7 +272,7 @@ SIMD void panel_load_pairs(const void *p, ott_dtype d, int64_t at, v16 out[PANEL
     }
 }
 
-/* The pairs of terms k and k + 1 of the panel that row `row` begins; 0 beyond the contraction. k is even, and d has
+/* Decodes terms k and k + 1 of the panel that starts at row `row`; 0 beyond the contraction. k is even, d has
    pairs. */
 SIMD void panel_pairs(const operand *o, ott_dtype d, int64_t row, int64_t k, v16 out[PANEL_VECTORS]) {
     if (k < o->t.columns) {
@@ -283,7 +283,7 @@ SIMD void panel_pairs(const operand *o, ott_dtype d, int64_t row, int64_t k, v16
 }
 #endif
 
-/* Term k of a part of the panel that row `row` begins; 0 beyond the contraction. A NaN is a NaN. */
+/* Decodes term k of a part of the panel that starts at row `row`; 0 beyond the contraction. Handles NaN. */
 SIMD void panel_terms(const operand *o, ott_dtype d, int64_t row, int64_t k, int part,
                       v16 out[PANEL_VECTORS]) {
 #if SIMD_HAS_PAIRS

@@ -1,10 +1,10 @@
-/* cpu/gemm/panels: rows into packed ones (cpu/gemm/panel.h), once for all products that will read them. */
+/* cpu/gemm/panels: packs rows (cpu/gemm/panel.h), once for all products that read them. */
 #include "cpu/gemm/panel.h"
 
-/* Terms at a time, so that what is read of a row is used up while it is there. */
+/* Terms packed at a time, so that the cache lines of each row are used completely while they are cached. */
 enum { TERMS = 64 };
 
-/* Rows [row, row + PANEL_ROWS), those there are, for an element of type `t`. */
+/* Packs rows [row, row + PANEL_ROWS), as far as they exist, of elements of type `t`. */
 #define PACK_PANEL(t)                                                                                        \
     static void pack_panel_##t(const tensor *x, t *out, int64_t row) {                                       \
         int64_t k = x->columns, there = x->rows - row < PANEL_ROWS ? x->rows - row : PANEL_ROWS;             \

@@ -1,11 +1,11 @@
 /*
- * cpu/gemm/skinny: the product of a few rows with packed ones, as generating a token is made of. It takes as
- * long as the packed rows take to come from memory; so they are read once, in order, and decoded on the way
- * into the registers, never into a buffer.
+ * cpu/gemm/skinny: the product of a few rows with packed rows, for decoding tokens. Reading the packed rows
+ * from memory limits its speed. So they are read once, sequentially, and decoded into registers without a
+ * buffer.
  *
  *     sum[i][j] = fmaf(a(i, k), b(j, k), sum[i][j])   for k ascending
  *
- * as in cpu/gemm/kernel.h, and ACCUMULATE_TILE32 likewise; the rows of a panel are the sums that run side by side.
+ * as in cpu/gemm/kernel.h; ACCUMULATE_TILE32 is also supported. Lanes are rows of a panel.
  */
 #ifndef CPU_GEMM_SKINNY_H
 #define CPU_GEMM_SKINNY_H
@@ -13,8 +13,8 @@
 #include "cpu/gemm/pack.h"
 #include "cpu/gemm/tile.h"
 
-/* Rows of A at a time, as many as leave registers for a part of a panel. More than SKINNY_MOST are faster by
- * blocks. */
+/* Rows of A computed together, limited by the registers. With more than SKINNY_MOST rows the blocked product
+   is faster. */
 #if defined(CPU_ISA_avx512)
 #define SKINNY_ROWS 4
 #else
@@ -22,37 +22,38 @@
 #endif
 enum {
     SKINNY_MOST = 16,
-    SKINNY_A_FLOATS = GEMM_MB * GEMM_NB, /* gemm_work.partial holds the rows of A: [row][skinny_ld] */
-    SKINNY_AHEAD = 4096,                 /* bytes that are asked for before they are wanted */
+    SKINNY_A_FLOATS = GEMM_MB * GEMM_NB, /* the rows of A are in gemm_work.partial: [row][skinny_ld] */
+    SKINNY_AHEAD = 4096,                 /* prefetch distance in bytes */
 };
 _Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel are some of whole tiles");
 
-/* Terms in a packed element of A for a panel of format d: FP8 codes become pairs where there is a unit for pairs. BF16
-   panels do not use the unit: memory bounds their speed, and they may hold subnormal numbers. */
+/* Returns the terms in a packed element of A for panels of format d. FP8 codes become pairs if there is a
+   unit for pairs. BF16 panels do not use the unit: memory limits their speed, and they may have subnormal
+   numbers. */
 SIMD int64_t skinny_terms(ott_dtype d) {
     return panel_has_pairs(d) && pack_is_fp8(d) ? 2 : 1;
 }
-/* Packed elements of kc terms of a row of A. */
+/* Returns the packed elements of kc terms of a row of A. */
 SIMD int64_t skinny_length(const gemm_job *job, int64_t kc) {
     return gemm_length(kc, skinny_terms(job->args->b->t.dtype), job->tile32);
 }
-/* Packed elements from one row of A to the next. */
+/* Returns the distance of rows of A, in packed elements. */
 SIMD int64_t skinny_ld(const gemm_job *job) {
     return (skinny_length(job, job->k) + 15) / 16 * 16;
 }
-/* Rows of A at a time: ACCUMULATE_TILE32 has two chains for each sum. */
+/* Rows of A computed together. ACCUMULATE_TILE32 needs two chains for each sum. */
 static int64_t skinny_rows(const gemm_job *job) {
     return job->tile32 ? SKINNY_ROWS / 2 : SKINNY_ROWS;
 }
 
-/* A panel's sums with some rows of A. */
+/* Arguments of a kernel: a panel and some rows of A. */
 typedef struct skinny_tile {
     const void *panel; /* [kc][PANEL_ROWS], or [kc / 2][PANEL_ROWS][2] */
     const float *a;    /* [rows][ld] packed elements */
     int64_t ld, kc;
     float *sums; /* [PANEL_ROWS / GEMM_NR][GEMM_MR][GEMM_NR] */
-    /* Block scales, NULL for none: scale_inv_a[rows], scale_inv_b[PANEL_ROWS]; then the block's scaled sums are
-       added. */
+    /* Inverse block scales scale_inv_a[rows], scale_inv_b[PANEL_ROWS], or NULL. With block scales, the scaled
+       sums of the block are added to `sums`. */
     const float *scale_inv_a, *scale_inv_b;
     scale_order order;
 } skinny_tile;
@@ -68,7 +69,7 @@ SIMD void skinny_leave(const skinny_tile *t, int i, int64_t row, v16 sum) {
     v16_store(y, sum);
 }
 
-/* A NaN at a place of B makes the sums of its row NaN. */
+/* Sets the sums of rows of B that contain a NaN to NaN. */
 static void skinny_leave_nans(const skinny_tile *t, int rows, int part, uint64_t places) {
     for (; places; places &= places - 1) {
         int place = __builtin_ctzll(places);
@@ -83,7 +84,7 @@ SIMD void skinny_ask_ahead(const void *element, int64_t bytes) {
         __builtin_prefetch((const char *)element + SKINNY_AHEAD + at);
 }
 
-/* Sums of some rows of A with a part of a panel. */
+/* Sums of some rows of A and a part of a panel. */
 typedef v16 skinny_sums[SKINNY_ROWS][PANEL_VECTORS];
 
 SIMD void skinny_zero(int rows, skinny_sums sum) {
@@ -98,14 +99,15 @@ SIMD void skinny_add_tile32(int rows, skinny_sums sum, skinny_sums even, skinny_
             v16_add(sum[i][v], v16_add(even[i][v], odd[i][v]));
     }
 }
-/* The end of the terms that one chain, or a tile's two, sums from k on. */
+/* Returns the end of the chain that starts at term k: the end of its tile with ACCUMULATE_TILE32. */
 SIMD int64_t skinny_end(const skinny_tile *t, int64_t k, bool tile32) {
     return tile32 && t->kc - k > GEMM_TERMS_OF_TILE32 ? k + GEMM_TERMS_OF_TILE32 : t->kc;
 }
 
 #if SIMD_HAS_PAIRS
-/* Extends sums by the pairs of terms [k, end). With `unit` A holds pairs too, and the unit for pairs extends `first` by
-   both terms. Else the first term of a pair extends `first`, and the second term extends `second`. */
+/* Adds the pairs of terms [k, end) to the sums. With `unit`, A holds pairs too, and the unit for pairs adds
+   both terms to `first`. Otherwise a pair's first term is added to `first` and its second term to
+   `second`. */
 SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d, bool unit, int64_t k, int64_t end,
                               skinny_sums first, skinny_sums second) {
     v16 right[PANEL_VECTORS];
@@ -128,8 +130,8 @@ SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d, bool 
     }
 }
 
-/* Extends the two chains of ACCUMULATE_TILE32 by the terms [k, end) of FP8 rows. The first terms of two pairs of the
-   panel make a pair of the even chain; their second terms make a pair of the odd chain. */
+/* Adds the terms [k, end) of FP8 rows to the two chains of ACCUMULATE_TILE32. The first terms of two pairs of
+   the panel make a pair of the even chain; their second terms make a pair of the odd chain. */
 SIMD void skinny_extend_tile32(const skinny_tile *t, int rows, ott_dtype d, int64_t k, int64_t end,
                                skinny_sums even, skinny_sums odd) {
     v16 right[PANEL_VECTORS], next[PANEL_VECTORS];
@@ -155,7 +157,7 @@ SIMD void skinny_extend_tile32(const skinny_tile *t, int rows, ott_dtype d, int6
 }
 #endif
 
-/* Sum over one term of a part of a panel. */
+/* Adds one term of a part of a panel. */
 SIMD void skinny_extend(const skinny_tile *t, int rows, ott_dtype d, int part, int64_t k, skinny_sums sum,
                         panel_seen *seen) {
     int64_t size = PANEL_ROWS * panel_bytes(d), first = part * 16 * PANEL_VECTORS;
@@ -243,13 +245,13 @@ static skinny_kernel skinny_kernel_of(ott_dtype d, int64_t rows, bool tile32) {
 
 /* ---- block scales ---- */
 
-/* Entry of row `row` in block `block` of the contraction. */
+/* Returns the inverse scale of `row` in scale block `block` of the contraction. */
 static float skinny_scale_inv_a(const operand *o, int64_t row, int64_t block) {
     int64_t rows = granularity_block(o->grain).mn;
     return o->scale_inv ? o->scale_inv[row / rows * o->mn_step + block * o->k_step] : 1.0f;
 }
 
-/* Those of the panel from `row` on; a square block holds whole panels. */
+/* The inverse scales of the panel that starts at `row`. A square scale block contains full panels. */
 static void skinny_scale_invs_b(float out[PANEL_ROWS], const operand *o, int64_t row, int64_t block) {
     int64_t block_mn = granularity_block(o->grain).mn, there = o->t.rows - row;
     if (block_mn == 1 && there < PANEL_ROWS) memset(out, 0, PANEL_ROWS * sizeof *out);
@@ -275,7 +277,7 @@ static void skinny_multiply_blocks(const gemm_job *job, skinny_kernel kernel, sk
 
 /* ---- one thread's part ---- */
 
-/* Rows p.i on with the panel from p.j on. */
+/* Multiplies rows p.i and following with the panel that starts at p.j. */
 static void skinny_multiply(const gemm_job *job, const float *rows, gemm_part p) {
     _Alignas(64) float sums[PANEL_ROWS / GEMM_NR * GEMM_TILE];
     const operand *b = job->args->b;
@@ -307,12 +309,12 @@ SIMD void skinny_decode_format(float *out, const operand *o, ott_dtype d, int64_
             v16 x = pack_along(o, d, terms, &order, i * o->t.ld + t, k - t, true);
             v16_store(out + t / terms, terms == 1 ? v16_mul(x, v16_set1(factor)) : x);
         }
-        /* The term that completes a panel's pairs; FP8 numbers have no sum of -0 that it could change. */
+        /* Padding of a panel's last pair. FP8 sums are never -0, so they need no -0 here. */
         if (terms == 1 && panel_has_pairs(job->args->b->t.dtype) && k % 2) out[k] = -0.0f;
     }
 }
 
-/* All rows of A, times what the numbers of B have been divided by. */
+/* Decodes all rows of A and multiplies them by PANEL_FACTOR if B is divided by it. */
 static void skinny_decode(float *out, const gemm_job *job) {
     const operand *a = job->args->a;
     PACK_BY_TERMS(skinny_terms(job->args->b->t.dtype), skinny_decode_format, out, a, job)
@@ -333,8 +335,8 @@ static void gemm_skinny_task(void *argument, int thread, int threads) {
         }
 }
 
-/* Is it a product that gemm_skinny_task makes? With FP8 rows A is FP8 too: times PANEL_FACTOR, other numbers
-   might overflow. */
+/* True if gemm_skinny_task can compute the product. FP8 panels need FP8 A: other formats might overflow when
+   they are multiplied by PANEL_FACTOR. */
 static bool gemm_is_skinny(const gemm_job *job) {
     const gemm_args *g = job->args;
     return g->b->packed && !g->a->transposed && job->m <= SKINNY_MOST &&

@@ -1,23 +1,23 @@
 /*
- * cpu/gemm/tensorcore: the micro-kernel that accumulates as Hopper's FP8 tensor cores do (fp8/tensorcore.h),
- * for study and for checking a GPU.
+ * cpu/gemm/tensorcore: the micro-kernel that accumulates like Hopper's FP8 tensor cores (fp8/tensorcore.h),
+ * to study them and to check a GPU.
  *
- * The model's integers are taken from fp32 numbers, which hold all of them exactly. A finite FP8 number is
- * significand * 2^exponent, the exponent not below the format's smallest; its `power` is 2^exponent (0 of a
- * zero). So the largest product of powers is 2^E of the model; a term on its grid, cut off towards zero, is
- * the conversion to an integer of term * 2^(13 - E); and the sum of the integers, below 2^24, cut off towards
- * zero to 14 bits, is itself as a float without its last 10 bits.
+ * fp32 numbers hold all integers of the model exactly. A finite FP8 number is significand * 2^exponent, with
+ * at least the format's smallest exponent. Its `power` is 2^exponent, or 0 for a zero. The largest product of
+ * powers is the model's 2^E. A term, truncated to the grid, is term * 2^(13 - E) converted to an integer. The
+ * sum of these integers is below 2^24. Clearing the last 10 bits of the sum as a float truncates it to 14
+ * bits.
  */
 #include "cpu/gemm/tile.h"
 
 enum {
-    PRODUCTS = 32,            /* of one instruction */
-    FRACTION_BITS = 13,       /* kept of each term below the largest exponent */
-    MANTISSA_BITS = 13,       /* kept of the result */
-    PROMOTION_INTERVAL = 128, /* elements between two promotions to fp32 */
+    PRODUCTS = 32,            /* products of one instruction */
+    FRACTION_BITS = 13,       /* bits of each term that are kept below the largest exponent */
+    MANTISSA_BITS = 13,       /* bits of the result that are kept */
+    PROMOTION_INTERVAL = 128, /* terms between two promotions to fp32 */
 };
 
-/* A sum stays a multiple of 2^-41, the grid of the smallest product of two numbers. */
+/* Every sum is a multiple of 2^-41, the grid of the smallest product of two numbers. */
 #define BELOW_EVERY_POWER 0x1p-60f
 
 static inline float power_of(float x, float smallest) {
@@ -26,7 +26,7 @@ static inline float power_of(float x, float smallest) {
     return x == 0.0f ? 0.0f : power;
 }
 
-/* The operands of one instruction: `count` terms of the tile's rows. */
+/* Operands of one instruction: `count` terms of the tile's rows. */
 typedef struct instruction {
     int64_t count;
     const float *b; /* [PRODUCTS][GEMM_NR] */
@@ -66,7 +66,7 @@ SIMD v16 instruction_step(const instruction *in, int64_t i, int v, v16 accumulat
     const uint32_t kept = ~((1u << (23 - MANTISSA_BITS)) - 1);
     v16 result = v16_from_bits(v16i_and(v16_bits(v16_from_int(sum)), v16i_set1(kept)));
     result = v16_mul(result, v16_mul(most, v16_set1(1.0f / (1 << FRACTION_BITS))));
-    /* The plain sum is not finite when an infinity or NaN takes part, and then it is IEEE's answer. */
+    /* The plain sum is not finite if a term is infinite or NaN. It is then the IEEE result, which is used. */
     return v16_select(v16_lt(v16_abs(plain), v16_set1(INFINITY)), result, plain);
 }
 

@@ -1,47 +1,45 @@
-/*
- * cpu/gemm/tile: what a micro-kernel works on, and how its sums leave the registers.
- */
+/* cpu/gemm/tile: arguments of a micro-kernel, and how it stores its sums. */
 #ifndef CPU_GEMM_TILE_H
 #define CPU_GEMM_TILE_H
 
 #include "cpu/gemm/gemm.h"
 
-/* How a packed block of A lies. */
+/* Layout of a packed block of A. */
 typedef enum gemm_a_layout {
     GEMM_A_ROWS, /* row i at a + i*GEMM_A_LD, k contiguous */
-    GEMM_A_PANEL /* element k at a + k*GEMM_A_STEP, rows contiguous; on the tile unit as cpu/gemm/amx.h says */
+    GEMM_A_PANEL /* element k at a + k*GEMM_A_STEP, rows contiguous; for the tile unit see cpu/gemm/amx.h */
 } gemm_a_layout;
 
 static inline gemm_a_layout gemm_layout_of(const operand *a) {
     return SIMD_HAS_TILES || a->transposed ? GEMM_A_PANEL : GEMM_A_ROWS;
 }
 
-/* What a tile's sums are extended by, and where they are. */
+/* Arguments of a micro-kernel. */
 typedef struct gemm_tile {
     int64_t rows, kc;   /* kc: packed elements */
     const float *a, *b; /* b: [kc][GEMM_NR], aligned */
-    const float *start; /* the sums so far, [GEMM_MR][GEMM_NR], or NULL for 0 */
-    float *sums;        /* [GEMM_MR][GEMM_NR], may be start */
-    /* Block scales, NULL for none: scale_inv_a[rows], scale_inv_b[GEMM_NR]. start is NULL, and the block's
-       scaled sums are added to `sums`. */
+    const float *start; /* initial sums [GEMM_MR][GEMM_NR], or NULL for 0 */
+    float *sums;        /* [GEMM_MR][GEMM_NR], may be `start` */
+    /* Inverse block scales scale_inv_a[rows], scale_inv_b[GEMM_NR], or NULL. With block scales `start` is
+       NULL, and the scaled sums of the block are added to `sums`. */
     const float *scale_inv_a, *scale_inv_b;
     scale_order order;
-    const char *soon;  /* memory wanted next, a stretch for each row of A, soon_step bytes apart: */
-    int64_t soon_step; /* it is asked for while the sums are made, so that the store of them need not wait */
-    float smallest_a, smallest_b; /* normal numbers of the operands' formats (gemm_tensorcore.c) */
+    const char *soon;             /* memory to prefetch, which is written next: */
+    int64_t soon_step;            /* one address per row of A, soon_step bytes apart */
+    float smallest_a, smallest_b; /* smallest normal numbers of the operands' formats (gemm_tensorcore.c) */
 } gemm_tile;
 
 typedef void (*gemm_kernel)(const gemm_tile *t);
 
-/* How a sum is extended by the product of two packed elements; each way gives the bits of the fp32 chain. */
+/* How the product of two packed elements is added to a sum. All give the bits of the fp32 chain. */
 typedef enum gemm_arithmetic {
-    GEMM_FMA,   /* one term each: a fused multiply-add */
-    GEMM_EXACT, /* one term each, the product exact: a multiply and an add, where fma is a library call */
-    GEMM_PAIRS, /* pairs in the unit for them: no sum may be subnormal */
-    GEMM_PAIRS_APART /* pairs, each term by itself */
+    GEMM_FMA,   /* one term: fused multiply-add */
+    GEMM_EXACT, /* one term with an exact product: multiply and add, because scalar fma is a library call */
+    GEMM_PAIRS, /* pairs, in the unit for pairs: no sum may be subnormal */
+    GEMM_PAIRS_APART /* pairs, each term separately in fp32 */
 } gemm_arithmetic;
 
-/* How terms are multiplied; fp8: both operands are FP8, whose products are exact in fp32. */
+/* Returns the arithmetic for single terms. fp8: both operands are FP8, so that products are exact in fp32. */
 SIMD gemm_arithmetic gemm_of_terms(bool fp8) {
 #ifdef CPU_ISA_scalar
     if (fp8) return GEMM_EXACT;
@@ -62,7 +60,8 @@ SIMD_PRIMITIVE v16 gemm_extended(v16 a, v16 b, v16 sum, gemm_arithmetic how) {
     return v16_fma(a, b, sum);
 }
 
-/* A block's sums of row i and vector v onto those of the blocks before it: scale_order of fp8/recipe.h. */
+/* Scales a block's sums of row i and vector v, and adds them to the tile's sums (scale_order:
+   fp8/recipe.h). */
 SIMD void gemm_add_scaled(const gemm_tile *t, int64_t i, int v, v16 sum, scale_order order) {
     v16 scale_inv_a = v16_set1(t->scale_inv_a[i]), scale_inv_b = v16_load(t->scale_inv_b + 16 * v);
     float *y = t->sums + i * GEMM_NR + 16 * v;
@@ -91,10 +90,11 @@ SIMD void gemm_leave(const gemm_tile *t, int rows, int vectors, v16 sum[GEMM_MR]
     }
 }
 
-/* Extends the sums that are in t->start by a tile's products, into `sums`, which may be t->start. */
+/* Adds a tile's products to the sums in t->start and stores the result in `sums`, which may be t->start. */
 typedef void (*gemm_multiply)(const gemm_tile *t, float *sums);
 
-/* A tile by a kernel that keeps its sums in memory. Block scales apply to its sums before they are added. */
+/* Computes a tile with a kernel that keeps its sums in memory. Applies block scales before the sums are
+   added. */
 static inline void gemm_multiply_scaled(const gemm_tile *t, int vectors, gemm_multiply multiply) {
     _Alignas(64) float sums[GEMM_TILE];
     for (int64_t i = 0; i < t->rows; i++)
@@ -109,8 +109,8 @@ static inline void gemm_multiply_scaled(const gemm_tile *t, int vectors, gemm_mu
             gemm_add_scaled(t, i, v, v16_load(sums + i * GEMM_NR + 16 * v), t->order);
 }
 
-/* GEMM_VARIANTS(X): X(name, vectors, how) for each kernel of the level: for all columns of a tile, and where it pays for
-   the first 16 alone. */
+/* GEMM_VARIANTS(X) expands X(name, vectors, how) for each kernel of the level: one for all columns of a tile,
+   and where it is faster, one for the first 16 only. */
 #if SIMD_HAS_PAIRS
 #define GEMM_VARIANTS(X)                                                                                     \
     X(wide, GEMM_NV, GEMM_FMA)                                                                               \
@@ -125,18 +125,18 @@ static inline void gemm_multiply_scaled(const gemm_tile *t, int vectors, gemm_mu
 #define GEMM_VARIANTS(X) X(wide, GEMM_NV, GEMM_FMA)
 #endif
 
-/* Index of a kernel in GEMM_VARIANTS. narrow: at most 16 columns are there. */
+/* Returns the index of a kernel in GEMM_VARIANTS. narrow: the tile has at most 16 columns. */
 static inline int gemm_variant(bool narrow, gemm_arithmetic how) {
 #define X(name, vectors, arithmetic) arithmetic,
     static const gemm_arithmetic variants[] = {GEMM_VARIANTS(X)};
 #undef X
-    int chosen = -1; /* of several, the narrow one is the last */
+    int chosen = -1; /* a narrow kernel follows its wide one */
     for (int i = 0; i < (int)(sizeof variants / sizeof variants[0]); i++)
         if (variants[i] == how && (chosen < 0 || narrow)) chosen = i;
     return chosen;
 }
 
-/* gemm_tensorcore.c: the kernel that accumulates as the FP8 tensor core does, for any number of rows. */
+/* gemm_tensorcore.c: returns the kernel that accumulates like an FP8 tensor core, for any number of rows. */
 gemm_kernel ISA(gemm_tensorcore)(gemm_a_layout layout, bool split);
 
 #endif

@@ -1,18 +1,18 @@
 /*
- * cpu/gemm/tile32: the micro-kernel of the order ACCUMULATE_TILE32 (fp8/reference.h). It extends up to GEMM_MR x GEMM_NR
- * sums by whole tiles of 32 terms of the contraction:
+ * cpu/gemm/tile32: the micro-kernel of the order ACCUMULATE_TILE32 (fp8/reference.h). It adds full tiles of
+ * 32 terms of the contraction to up to GEMM_MR x GEMM_NR sums:
  *
  *     sum[i][j] += even[i][j] + odd[i][j]    even and odd: the chains of the tile's even and odd terms, from 0
  *
- * The registers hold the three sums of a few rows only. So the contraction is split into chunks that the first-level
- * cache holds, and for each chunk the rows take turns.
+ * The registers hold these three sums for only a few rows. So the contraction is split into chunks that fit
+ * into the first-level cache, and each chunk is computed for a few rows at a time.
  */
 #ifndef CPU_GEMM_TILE32_H
 #define CPU_GEMM_TILE32_H
 
 #include "cpu/gemm/tile.h"
 
-/* Rows at a time: as many as there are registers for. */
+/* Rows computed together, limited by the registers. */
 #if defined(CPU_ISA_avx2)
 #define TILE32_ROWS 3
 #elif GEMM_MR == 6
@@ -20,10 +20,11 @@
 #else
 #define TILE32_ROWS 4
 #endif
-/* Packed elements in a chunk, whole tiles of 32 terms. B has as many again on their way from the second-level cache. */
+/* Packed elements in a chunk: a multiple of 32 terms. The cache also holds the next chunk of B, which is
+   prefetched. */
 enum { TILE32_CHUNK = 2048 / GEMM_NR };
 
-/* Packed elements of a tile. */
+/* Returns the packed elements of a tile of 32 terms. */
 SIMD int64_t tile32_length(gemm_arithmetic how) {
     return GEMM_TERMS_OF_TILE32 / (how == GEMM_PAIRS || how == GEMM_PAIRS_APART ? 2 : 1);
 }
@@ -36,7 +37,7 @@ SIMD void tile32_zero(int rows, int vectors, tile32_sums sum) {
     }
 }
 
-/* One chain of a tile, extended by a packed element. */
+/* Adds one packed element to a chain. */
 SIMD void tile32_extend(const float *a, const float *b, int rows, int vectors, gemm_a_layout layout,
                         gemm_arithmetic how, tile32_sums sum) {
     v16 right[GEMM_NV];
@@ -48,13 +49,13 @@ SIMD void tile32_extend(const float *a, const float *b, int rows, int vectors, g
     }
 }
 
-/* What some rows' sums are extended by: `length` packed elements. */
+/* A chunk: `length` packed elements for a few rows. */
 typedef struct tile32_chunk {
     const float *a, *b;
     int64_t length;
-    const float *start; /* the sums so far, [rows][GEMM_NR], or NULL for 0 */
-    float *sums;        /* may be start */
-    const float *ahead; /* memory wanted next: a cache line for each two elements */
+    const float *start; /* initial sums [rows][GEMM_NR], or NULL for 0 */
+    float *sums;        /* may be `start` */
+    const float *ahead; /* memory to prefetch: a cache line for every two elements */
 } tile32_chunk;
 
 SIMD void tile32_add(const tile32_chunk *t, int rows, int vectors, gemm_a_layout layout,
@@ -90,11 +91,11 @@ SIMD void tile32_add(const tile32_chunk *t, int rows, int vectors, gemm_a_layout
 
 typedef void (*tile32_kernel)(const tile32_chunk *t);
 
-/* The tile's sums, unscaled, to sums[rows][GEMM_NR]. */
+/* Computes the unscaled sums of a tile into sums[rows][GEMM_NR]. */
 static void tile32_multiply(const gemm_tile *t, float *sums, gemm_a_layout layout,
                             const tile32_kernel kernels[TILE32_ROWS]) {
     int64_t k = 0;
-    do { /* once also for an empty contraction */
+    do { /* runs once even if the contraction is empty */
         int64_t length = t->kc - k < TILE32_CHUNK ? t->kc - k : TILE32_CHUNK;
         const float *start = k > 0 ? sums : t->start;
         tile32_chunk c = {.b = t->b + k * GEMM_NR,

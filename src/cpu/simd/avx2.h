@@ -97,7 +97,7 @@ V16_BINARY(v16i, v16i_or, v16i, _mm256_or_si256)
 V16_BINARY(v16i, v16i_xor, v16i, _mm256_xor_si256)
 V16_BINARY(v16i, v16i_umax, v16i, _mm256_max_epu32)
 V16_BINARY(v16i, v16i_umin, v16i, _mm256_min_epu32)
-/* Of 32 unsigned 16-bit numbers. */
+/* 32 unsigned 16-bit numbers. */
 V16_BINARY(v16i, v16i_umax16, v16i, _mm256_max_epu16)
 SIMD_PRIMITIVE v16i v16i_load(const void *p) {
     return (v16i){_mm256_loadu_si256(p), _mm256_loadu_si256((const __m256i *)p + 1)};
@@ -151,7 +151,8 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return (uint32_t)_mm_cvtsi128_si32(b);
 }
 
-/* Lane i: the largest of t[i]'s lanes, for 8 of them; with `halves` the larger of each half of the lanes. */
+/* Lane i: the largest of t[i]'s lanes, for 8 vectors; with `halves`, of their low and high 16 bits
+   separately. */
 SIMD_PRIMITIVE __m256i v16i_fold_rows8(v16i t[8], bool halves) {
 #define LARGER(x, y) (halves ? _mm256_max_epu16(x, y) : _mm256_max_epu32(x, y))
 #define LANES(x, y, which)                                                                                   \
@@ -168,7 +169,7 @@ SIMD_PRIMITIVE __m256i v16i_fold_rows8(v16i t[8], bool halves) {
 #undef LANES
     return _mm256_permutevar8x32_epi32(folded, _mm256_setr_epi32(0, 2, 1, 3, 4, 6, 5, 7));
 }
-/* The same for 16. */
+/* The same for 16 vectors. */
 SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return (v16i){v16i_fold_rows8(t, halves), v16i_fold_rows8(t + 8, halves)};
 }
@@ -191,7 +192,8 @@ SIMD_PRIMITIVE void v16_transpose8(__m256 t[8]) {
     }
     for (int i = 0; i < 8; i++) t[i] = u[i];
 }
-/* t[i] lane j becomes t[j] lane i: four blocks of 8 x 8, the two off the diagonal changing places. */
+/* Transposes: lane j of t[i] becomes lane i of t[j]. Transposes four blocks of 8 x 8 and swaps the two off
+   the diagonal. */
 SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     __m256 block[4][8];
     for (int i = 0; i < 8; i++) {
@@ -213,7 +215,7 @@ SIMD_PRIMITIVE __m256 v16_half_scale(__m256 x, __m256i n) {
         _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(n, half), bias), 23));
     return _mm256_mul_ps(_mm256_mul_ps(x, low), high);
 }
-/* 2^n for whole n of [-252, 254], applied to x in two halves so that only the second product can round. */
+/* x * 2^n for integers n in [-252, 254]. Multiplies by two powers: only the second product can round. */
 SIMD_PRIMITIVE v16 v16_scale_by_power(v16 x, v16 n) {
     v16i whole = v16_to_int(n);
     return (v16){v16_half_scale(x.a, whole.a), v16_half_scale(x.b, whole.b)};
@@ -229,7 +231,7 @@ SIMD_PRIMITIVE v16i v16i_load_u16_n(const uint16_t *p, int64_t n) {
     memcpy(part, p, (size_t)(n < 16 ? n : 16) * 2);
     return v16i_load_u16(part);
 }
-/* The low 16 bits of each lane, in order. Lanes hold at most 0xffff. */
+/* Returns the low 16 bits of each lane, in order. Lanes must be at most 0xffff. */
 SIMD_PRIMITIVE __m256i v16i_u16_lanes(v16i x) {
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(x.a, x.b), 0xd8);
 }
@@ -259,25 +261,25 @@ SIMD_PRIMITIVE __m256i v16i_u8_lanes(v16i x, v16i y) {
     __m256i bytes = _mm256_packus_epi16(_mm256_packus_epi32(x.a, x.b), _mm256_packus_epi32(y.a, y.b));
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
-/* 64 values of 0..255 in four vectors, as bytes in order. */
+/* Stores 64 values of 0..255 in four vectors as bytes, in order. */
 SIMD_PRIMITIVE void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
     _mm256_storeu_si256((void *)p, v16i_u8_lanes(a, b));
     _mm256_storeu_si256((void *)(p + 32), v16i_u8_lanes(c, d));
 }
 
-/* ---- what v16_store_fp8x64 is made of ---- */
+/* ---- parts of v16_store_fp8x64 ---- */
 SIMD_PRIMITIVE bool v16_have_no_nan(const v16 x[4]) {
     __m256 nan = _mm256_cmp_ps(x[0].a, x[0].b, _CMP_UNORD_Q);
     for (int v = 1; v < 4; v++) nan = _mm256_or_ps(nan, _mm256_cmp_ps(x[v].a, x[v].b, _CMP_UNORD_Q));
     return _mm256_movemask_ps(nan) == 0;
 }
-/* |x|, at most `limit`. */
+/* Returns |x|, at most `limit`. */
 SIMD_PRIMITIVE v16 v16_magnitude(v16 x, v16 limit) {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     return (v16){_mm256_min_ps(_mm256_and_ps(x.a, magnitude), limit.a),
                  _mm256_min_ps(_mm256_and_ps(x.b, magnitude), limit.b)};
 }
-/* The sum of the products of the signed 16-bit halves. */
+/* Multiplies the signed 16-bit halves and adds the two products. */
 V16_BINARY(v16i, v16i_madd16, v16i, _mm256_madd_epi16)
 SIMD_PRIMITIVE __m256i v16i_signed_u8_lanes(v16i a, v16i b, int offset, int shift, v16 x, v16 y) {
     const __m256i from = _mm256_set1_epi16((short)offset), sign = _mm256_set1_epi8((char)0x80);
@@ -290,7 +292,7 @@ SIMD_PRIMITIVE __m256i v16i_signed_u8_lanes(v16i a, v16i b, int offset, int shif
     bytes = _mm256_or_si256(bytes, _mm256_and_si256(signs, sign));
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
-/* 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
+/* Stores 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
 SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
                                             const v16 x[4]) {
     _mm256_storeu_si256((void *)p, v16i_signed_u8_lanes(word[0], word[1], offset, shift, x[0], x[1]));
@@ -339,8 +341,8 @@ SIMD_PRIMITIVE v16 v16_from_f16_lanes(__m256i h) {
 SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return v16_from_f16_lanes(_mm256_slli_epi16(_mm256_cvtepu8_epi16(c), 8));
 }
-/* Through fp16, whose subnormals cost nothing to convert: an E4M3 number is 2^8 times the fp16 with its bits.
-   A NaN code, which is no NaN in those bits, gets the fp16 exponent of all ones. */
+/* Decodes through fp16, whose subnormals convert at full speed. An E4M3 number is 2^8 times the fp16 number
+   with its bits. E4M3's NaN is a finite number in these bits, so it gets fp16's all-ones exponent. */
 SIMD_PRIMITIVE v16 v16_from_e4m3(codes16 c) {
     __m256i wide = _mm256_cvtepi8_epi16(c);
     __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbf80));

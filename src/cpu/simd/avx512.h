@@ -80,7 +80,7 @@ V16_BINARY(v16i, v16i_or, v16i, _mm512_or_si512)
 V16_BINARY(v16i, v16i_xor, v16i, _mm512_xor_si512)
 V16_BINARY(v16i, v16i_umax, v16i, _mm512_max_epu32)
 V16_BINARY(v16i, v16i_umin, v16i, _mm512_min_epu32)
-/* Of 32 unsigned 16-bit numbers. */
+/* 32 unsigned 16-bit numbers. */
 V16_BINARY(v16i, v16i_umax16, v16i, _mm512_max_epu16)
 SIMD_PRIMITIVE v16i v16i_load(const void *p) {
     return _mm512_loadu_si512(p);
@@ -126,7 +126,7 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return _mm512_reduce_max_epu32(x);
 }
 
-/* Lane i: the largest of t[i]'s lanes; with `halves` the larger of each half of the lanes. */
+/* Lane i: the largest of t[i]'s lanes; with `halves`, of their low and high 16 bits separately. */
 SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
 #define LARGER(a, b)       (halves ? _mm512_max_epu16(a, b) : _mm512_max_epu32(a, b))
 #define UNITS(a, b, which) _mm512_shuffle_i32x4(a, b, which)
@@ -146,7 +146,8 @@ SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return _mm512_permutexvar_epi32(order, folded);
 }
 
-/* t[i] lane j becomes t[j] lane i: pairs, then fours within each 128-bit part, then the parts themselves. */
+/* Transposes: lane j of t[i] becomes lane i of t[j]. First pairs, then fours in each 128-bit part, then the
+   parts. */
 SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     __m512 u[16];
     SIMD_UNROLL for (int i = 0; i < 16; i += 2) {
@@ -173,7 +174,7 @@ SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     }
 }
 
-/* 2^n for whole n, applied to x with one rounding. */
+/* x * 2^n for integers n, rounded once. */
 SIMD_PRIMITIVE v16 v16_scale_by_power(v16 x, v16 n) {
     return _mm512_scalef_ps(x, n);
 }
@@ -200,25 +201,25 @@ SIMD_PRIMITIVE void v16i_store_u8(uint8_t *p, v16i x) {
 SIMD_PRIMITIVE void v16i_store_u8_n(uint8_t *p, v16i x, int64_t n) {
     _mm512_mask_cvtepi32_storeu_epi8(p, v16m_first(n), x);
 }
-/* 64 values of 0..255 in four vectors, as bytes in order. */
+/* Stores 64 values of 0..255 in four vectors as bytes, in order. */
 SIMD_PRIMITIVE void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
     __m512i bytes = _mm512_packus_epi16(_mm512_packus_epi32(a, b), _mm512_packus_epi32(c, d));
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, bytes));
 }
 
-/* ---- what v16_store_fp8x64 is made of ---- */
+/* ---- parts of v16_store_fp8x64 ---- */
 SIMD_PRIMITIVE bool v16_have_no_nan(const v16 x[4]) {
     __mmask16 nan = _mm512_cmp_ps_mask(x[0], x[1], _CMP_UNORD_Q);
     return _kortestz_mask16_u8(nan, _mm512_cmp_ps_mask(x[2], x[3], _CMP_UNORD_Q));
 }
-/* |x|, at most `limit`. */
+/* Returns |x|, at most `limit`. */
 SIMD_PRIMITIVE v16 v16_magnitude(v16 x, v16 limit) {
     return _mm512_range_ps(x, limit, 0xa);
 }
-/* The sum of the products of the signed 16-bit halves. */
+/* Multiplies the signed 16-bit halves and adds the two products. */
 V16_BINARY(v16i, v16i_madd16, v16i, _mm512_madd_epi16)
-/* 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
+/* Stores 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
 SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
                                             const v16 x[4]) {
     const __m512i from = _mm512_set1_epi16((short)offset);
@@ -265,8 +266,8 @@ SIMD_PRIMITIVE codes16 codes16_load_n(const uint8_t *p, int64_t n) {
 SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(c), 8));
 }
-/* Through fp16, whose subnormals cost nothing to convert: an E4M3 number is 2^8 times the fp16 with its bits.
- */
+/* Decodes through fp16, whose subnormals convert at full speed. An E4M3 number is 2^8 times the fp16 number
+   with its bits. */
 SIMD_PRIMITIVE v16 v16_from_e4m3(codes16 c) {
     __m256i half = _mm256_slli_epi16(_mm256_cvtepi8_epi16(c), 7);
     __m512 x = _mm512_mul_ps(_mm512_cvtph_ps(_mm256_and_si256(half, _mm256_set1_epi16((short)0xbf80))),

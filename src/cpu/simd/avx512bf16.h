@@ -1,31 +1,33 @@
 /*
- * cpu/simd/avx512bf16: pairs of bf16 numbers. Only the level avx512bf16 has them: AVX512-BF16 and VBMI, on top of
- * cpu/simd/avx512.h.
+ * cpu/simd/avx512bf16: pairs of bf16 numbers, for the level avx512bf16 and levels above it (AVX512-BF16 and
+ * VBMI, in addition to cpu/simd/avx512.h).
  *
- * A pair holds two consecutive terms of a chain in 32 bits: the first in the high half, the second in the low half.
- * VDPBF16PS makes two fused multiply-adds of each pair, the high half first. So a sum over pairs is the same fp32 chain
- * as a sum over terms, bit for bit, as long as no operand and no sum is subnormal: the unit flushes subnormal numbers to
- * zero (Intel SDM, VDPBF16PS; measured on Zen 4 and Emerald Rapids). PAIR_LEAST tells when no number is subnormal.
+ * A pair holds two consecutive terms of a chain in 32 bits: the first in the high half, the second in the low
+ * half. VDPBF16PS makes two fused multiply-adds of each pair, the high half first. So a sum over pairs is
+ * bit-identical to the fp32 chain over terms if no operand and no sum is subnormal: the unit flushes
+ * subnormal numbers to zero (Intel SDM, VDPBF16PS; measured on Zen 4 and Emerald Rapids). PAIR_LEAST gives
+ * the condition.
  *
- * A vector of 16 pairs has the type v16, and its bits pass through fp32 loads, broadcasts and stores unchanged.
+ * 16 pairs are stored in a v16. fp32 loads, broadcasts and stores do not change their bits.
  */
 #ifndef CPU_SIMD_AVX512BF16_H
 #define CPU_SIMD_AVX512BF16_H
 
 #include <immintrin.h>
 
-/* sum + a.first * b.first, then + a.second * b.second, in each of 16 lanes. */
+/* Returns (sum + a.first * b.first) + a.second * b.second in each of 16 lanes, each step a fused
+   multiply-add. */
 SIMD_PRIMITIVE v16 v16_pair_fma(v16 a, v16 b, v16 sum) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
-/* The terms of 16 pairs in fp32: the first, and the second. */
+/* Return the first, or the second, terms of 16 pairs in fp32. */
 SIMD_PRIMITIVE v16 v16_pair_first(v16 pairs) {
     return v16_from_bits(v16i_and(v16_bits(pairs), v16i_set1(0xffff0000u)));
 }
 SIMD_PRIMITIVE v16 v16_pair_second(v16 pairs) {
     return v16_from_bits(v16i_shl(v16_bits(pairs), 16));
 }
-/* Pairs of the first terms of a and of b, and of their second terms. */
+/* Return pairs of the first, or the second, terms of a and b. */
 SIMD_PRIMITIVE v16 v16_pair_firsts(v16 a, v16 b) {
     return v16_from_bits(v16i_or(v16_bits(v16_pair_first(a)), v16i_shr(v16_bits(b), 16)));
 }
@@ -35,23 +37,24 @@ SIMD_PRIMITIVE v16 v16_pair_seconds(v16 a, v16 b) {
 
 /* ---- the smallest number of an operand ---- */
 
-/* The sums of a product are multiples of the product of the operands' smallest steps. A bf16 number of biased
-   exponent e has a step of 2^(e - 134); products of two with exponents that add up to PAIR_LEAST or more are
-   multiples of 2^-126, the smallest normal number, and so are their sums. */
+/* All sums of a product are multiples of the product of the operands' smallest steps. A bf16 number with
+   biased exponent e is a multiple of 2^(e - 134). If the exponents of both operands' smallest numbers add up
+   to PAIR_LEAST or more, all products and sums are multiples of 2^-126, the smallest normal number. */
 enum {
     PAIR_LEAST = 142,
-    PAIR_LEAST_E4M3 = 118, /* exponent of 2^-9, the smallest E4M3 number, as bf16 has it */
-    PAIR_LEAST_E5M2 = 111, /* of 2^-16 */
-    PAIR_LEAST_NONE = 511, /* of zeros alone */
+    PAIR_LEAST_E4M3 = 118, /* bf16 exponent of 2^-9, the smallest E4M3 number */
+    PAIR_LEAST_E5M2 = 111, /* bf16 exponent of 2^-16, the smallest E5M2 number */
+    PAIR_LEAST_NONE = 511, /* the operand is all zeros */
 };
 
-/* Magnitudes less one of 32 bf16 numbers, the smallest so far: a zero becomes the largest. */
+/* Updates the smallest (magnitude - 1) of 32 bf16 numbers. Subtracting 1 makes a zero the largest, so that it
+   is ignored. */
 SIMD_PRIMITIVE v16i v16_pair_smaller(v16i least, v16 pairs) {
     v16i magnitude = v16i_and(v16_bits(pairs), v16i_set1(0x7fff7fffu));
     return _mm512_min_epu16(least, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
 }
-/* The exponent of the smallest nonzero number. A subnormal number gives -PAIR_LEAST_NONE, which keeps every sum of two
-   exponents below PAIR_LEAST. */
+/* Returns the exponent of the smallest nonzero number. A subnormal number gives -PAIR_LEAST_NONE, so that no
+   sum of two exponents reaches PAIR_LEAST. */
 SIMD int v16_pair_least(v16i least) {
     uint16_t lane[32], smallest = 0xffff;
     _mm512_storeu_si512(lane, least);
@@ -62,7 +65,7 @@ SIMD int v16_pair_least(v16i least) {
 
 /* ---- FP8 codes to bf16 ---- */
 
-/* The bf16 number of the FP8 magnitude c; 1 to 3 are subnormal in both formats, 4 to 7 in E4M3 alone. */
+/* The bf16 number of FP8 magnitude c. Codes 1 to 3 are subnormal in both formats, 4 to 7 only in E4M3. */
 #define PAIR_SUBNORMAL(c, one)                                                                               \
     ((c) == 0   ? 0                                                                                          \
      : (c) == 1 ? (one)                                                                                      \
@@ -93,8 +96,8 @@ static const _Alignas(64) uint8_t pair_bytes[2][2][128] = {
 SIMD_PRIMITIVE __m512i pair_look_up(__m512i codes, const uint8_t table[128]) {
     return _mm512_permutex2var_epi8(_mm512_load_si512(table), codes, _mm512_load_si512(table + 64));
 }
-/* 64 codes to two vectors of pairs. In each 16 bytes of codes, the first 8 make 4 pairs of the first vector and the
-   others 4 of the second; a pair's second term comes first. */
+/* Decodes 64 codes to two vectors of pairs. Of each 16 bytes of codes, the first 8 make 4 pairs of the first
+   vector, the last 8 make 4 pairs of the second vector. In memory, a pair's second term comes first. */
 SIMD_PRIMITIVE void v16_pairs_from_codes(__m512i codes, ott_dtype d, v16 pairs[2]) {
     const uint8_t(*bytes)[128] = pair_bytes[d == OTT_E5M2];
     __m512i low = pair_look_up(codes, bytes[0]), high = pair_look_up(codes, bytes[1]);
@@ -106,13 +109,13 @@ SIMD_PRIMITIVE void v16_pairs_from_codes(__m512i codes, ott_dtype d, v16 pairs[2
 
 /* ---- loads: d is E4M3, E5M2 or BF16 ---- */
 
-/* Which terms a packed pair e holds. */
+/* Which terms packed pair e holds. */
 typedef enum pair_order {
     PAIR_CHAIN, /* 2e, then 2e + 1 */
-    PAIR_TILE32 /* of each four terms the first and the third, then the second and the fourth (ACCUMULATE_TILE32) */
+    PAIR_TILE32 /* of each four terms, the first and third, then the second and fourth (ACCUMULATE_TILE32) */
 } pair_order;
 
-/* The first term of pair e, and how many terms after it the second is. */
+/* Return the first term of pair e, and the distance to its second term. */
 SIMD_PRIMITIVE int64_t pair_term(pair_order order, int64_t e) {
     return order == PAIR_TILE32 ? e / 2 * 4 + e % 2 : 2 * e;
 }
@@ -125,20 +128,20 @@ SIMD_PRIMITIVE v16 pair_of_codes(__m256i codes, __m512i places, ott_dtype d) {
     v16_pairs_from_codes(_mm512_permutexvar_epi8(places, _mm512_castsi256_si512(codes)), d, pairs);
     return pairs[0];
 }
-/* 16 pairs of consecutive elements: the first n of 32 elements from `index` on, zero for the others, -0 if `minus`;
-   n may be anything. */
+/* Loads 16 pairs: the first n of 32 consecutive elements from `index` on, then zeros (-0 if `minus`). n may
+   be negative, or above 32. */
 SIMD_PRIMITIVE v16 v16_load_pairs(const void *p, ott_dtype d, int64_t index, int64_t n, pair_order order,
                                   bool minus) {
     __mmask32 there = n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (1u << n) - 1;
     if (d == OTT_BF16) {
-        /* Places of 8 bytes in a quarter of the vector; the later term comes first. */
+        /* Byte positions of 4 elements in a quarter of the vector. A pair's second term comes first. */
         int64_t of_8 = order == PAIR_TILE32 ? 0x0302070601000504 : 0x0504070601000302;
         __m512i x = _mm512_mask_loadu_epi16(_mm512_set1_epi16(minus ? (short)0x8000 : 0), there,
                                             (const uint16_t *)p + index);
         __m512i places = _mm512_broadcast_i32x4(_mm_set_epi64x(of_8 + 0x0808080808080808, of_8));
         return _mm512_castsi512_ps(_mm512_shuffle_epi8(x, places));
     }
-    /* Places of 8 codes; the other 8 bytes of each quarter are not used. */
+    /* Byte positions of 8 codes. The other 8 bytes of each quarter are unused. */
     int64_t of_8 = order == PAIR_TILE32 ? 0x0507040601030002 : 0x0607040502030001;
     __m512i places = _mm512_add_epi8(
         _mm512_set1_epi64(of_8),
@@ -147,8 +150,8 @@ SIMD_PRIMITIVE v16 v16_load_pairs(const void *p, ott_dtype d, int64_t index, int
         _mm256_mask_loadu_epi8(_mm256_set1_epi8(minus ? (char)0x80 : 0), there, (const uint8_t *)p + index);
     return pair_of_codes(codes, places, d);
 }
-/* 16 pairs from two rows: the first n of 16 elements from index `first` on, and from index `second` on. Elements beyond n,
-   and the elements of a negative index, are 0, or -0 if `minus`. */
+/* Loads 16 pairs from two rows: the first n of 16 elements from index `first` on, and from index `second` on.
+   Other elements, and all elements of a negative index, are 0, or -0 if `minus`. */
 SIMD_PRIMITIVE v16 v16_join_pairs(const void *p, ott_dtype d, int64_t first, int64_t second, int64_t n,
                                   bool minus) {
     __mmask16 there = n >= 16 ? 0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);

@@ -1,7 +1,8 @@
 /*
- * cpu/simd/neon: the primitives of cpu/simd/simd.h on four 128-bit registers (ARMv8-A, the base of every aarch64).
+ * cpu/simd/neon: the primitives of cpu/simd/simd.h on four 128-bit registers (ARMv8-A, the base of every
+ * aarch64).
  *
- * Only fp32 multiply-adds: BFMLALB/T and BFDOT round in a way that differs between cores.
+ * Uses only fp32 multiply-adds, because the rounding of BFMLALB/T and BFDOT differs between cores.
  */
 #ifndef CPU_SIMD_NEON_H
 #define CPU_SIMD_NEON_H
@@ -17,7 +18,7 @@ typedef struct v16i {
 } v16i;
 typedef v16i v16m; /* all bits of a lane set or none */
 
-/* A primitive that is one function of each quarter. */
+/* A primitive that is one function for each quarter. */
 #define V16_UNARY(type, name, of, f)                                                                         \
     SIMD_PRIMITIVE type name(of x) {                                                                         \
         return (type){f(x.a), f(x.b), f(x.c), f(x.d)};                                                       \
@@ -75,7 +76,7 @@ SIMD_PRIMITIVE void v16_store_n(float *p, v16 x, int64_t n) {
     memcpy(p, part, (size_t)(n < 16 ? n : 16) * 4);
 }
 
-/* ---- of one register: what has no intrinsic with the order or the result that cpu/simd/simd.h asks for ---- */
+/* ---- one register: replacements of intrinsics that differ in order or result from cpu/simd/simd.h ---- */
 
 SIMD_PRIMITIVE float32x4_t neon_fma(float32x4_t x, float32x4_t y, float32x4_t z) {
     return vfmaq_f32(z, x, y);
@@ -86,14 +87,15 @@ SIMD_PRIMITIVE float32x4_t neon_fnma(float32x4_t x, float32x4_t y, float32x4_t z
 SIMD_PRIMITIVE float32x4_t neon_fms(float32x4_t x, float32x4_t y, float32x4_t z) {
     return vfmaq_f32(vnegq_f32(z), x, y);
 }
-/* The instructions for the maximum and minimum would give a NaN, or the number of a pair, and never -0 before 0. */
+/* The max and min instructions handle NaN differently, and order -0 below 0. */
 SIMD_PRIMITIVE float32x4_t neon_max(float32x4_t x, float32x4_t y) {
     return vbslq_f32(vcgtq_f32(x, y), x, y);
 }
 SIMD_PRIMITIVE float32x4_t neon_min(float32x4_t x, float32x4_t y) {
     return vbslq_f32(vcltq_f32(x, y), x, y);
 }
-/* The instruction saturates and gives 0 for a NaN; all that does not fit is the smallest int here. */
+/* The instruction saturates, and converts a NaN to 0. Here everything that does not fit becomes the smallest
+   int. */
 SIMD_PRIMITIVE uint32x4_t neon_to_int(float32x4_t x) {
     uint32x4_t fits = vandq_u32(vcgeq_f32(x, vdupq_n_f32(-0x1p31f)), vcltq_f32(x, vdupq_n_f32(0x1p31f)));
     return vbslq_u32(fits, vreinterpretq_u32_s32(vcvtq_s32_f32(x)), vdupq_n_u32(0x80000000u));
@@ -110,7 +112,7 @@ SIMD_PRIMITIVE uint32x4_t neon_gt(uint32x4_t x, uint32x4_t y) {
 SIMD_PRIMITIVE uint32x4_t neon_umax16(uint32x4_t x, uint32x4_t y) {
     return vreinterpretq_u32_u16(vmaxq_u16(vreinterpretq_u16_u32(x), vreinterpretq_u16_u32(y)));
 }
-/* Shifts by a constant, which the compiler makes immediate ones. */
+/* Shifts by a constant: the compiler emits immediate shifts. */
 SIMD_PRIMITIVE uint32x4_t neon_shl(uint32x4_t x, int count) {
     return x << vdupq_n_u32((uint32_t)count);
 }
@@ -145,7 +147,7 @@ V16_BINARY(v16i, v16i_or, v16i, vorrq_u32)
 V16_BINARY(v16i, v16i_xor, v16i, veorq_u32)
 V16_BINARY(v16i, v16i_umax, v16i, vmaxq_u32)
 V16_BINARY(v16i, v16i_umin, v16i, vminq_u32)
-/* Of 32 unsigned 16-bit numbers. */
+/* 32 unsigned 16-bit numbers. */
 V16_BINARY(v16i, v16i_umax16, v16i, neon_umax16)
 SIMD_PRIMITIVE v16i v16i_load(const void *p) {
     const uint32_t *q = p;
@@ -188,11 +190,12 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return vmaxvq_u32(vmaxq_u32(vmaxq_u32(x.a, x.b), vmaxq_u32(x.c, x.d)));
 }
 
-/* The larger of each of a pair of lanes, of x and then of y; with `halves` of each half of the lanes. */
+/* The larger of each pair of neighbouring lanes, of x and then of y; with `halves`, of their low and high 16
+   bits separately. */
 SIMD_PRIMITIVE uint32x4_t neon_fold_pairs(uint32x4_t x, uint32x4_t y, bool halves) {
     return halves ? neon_umax16(vuzp1q_u32(x, y), vuzp2q_u32(x, y)) : vpmaxq_u32(x, y);
 }
-/* Lane i: the largest of t[i]'s lanes, for 4 of them. */
+/* Lane i: the largest of t[i]'s lanes, for 4 vectors. */
 SIMD_PRIMITIVE uint32x4_t neon_fold_rows4(const v16i t[4], bool halves) {
     uint32x4_t m[4];
     SIMD_UNROLL for (int i = 0; i < 4; i++) {
@@ -202,7 +205,7 @@ SIMD_PRIMITIVE uint32x4_t neon_fold_rows4(const v16i t[4], bool halves) {
     }
     return neon_fold_pairs(neon_fold_pairs(m[0], m[1], halves), neon_fold_pairs(m[2], m[3], halves), halves);
 }
-/* The same for 16. */
+/* The same for 16 vectors. */
 SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return (v16i){neon_fold_rows4(t, halves), neon_fold_rows4(t + 4, halves), neon_fold_rows4(t + 8, halves),
                   neon_fold_rows4(t + 12, halves)};
@@ -257,14 +260,14 @@ SIMD_PRIMITIVE v16i v16i_load_u16_n(const uint16_t *p, int64_t n) {
     memcpy(part, p, (size_t)(n < 16 ? n : 16) * 2);
     return v16i_load_u16(part);
 }
-/* The low 16 bits of each lane; the high ones. */
+/* Return the low, or the high, 16 bits of each lane. */
 SIMD_PRIMITIVE uint16x8_t neon_low16(uint32x4_t x, uint32x4_t y) {
     return vuzp1q_u16(vreinterpretq_u16_u32(x), vreinterpretq_u16_u32(y));
 }
 SIMD_PRIMITIVE uint16x8_t neon_high16(uint32x4_t x, uint32x4_t y) {
     return vuzp2q_u16(vreinterpretq_u16_u32(x), vreinterpretq_u16_u32(y));
 }
-/* The low 8 bits of each of 16 bits; the high ones. */
+/* Return the low, or the high, 8 bits of each 16 bits. */
 SIMD_PRIMITIVE uint8x16_t neon_low8(uint16x8_t x, uint16x8_t y) {
     return vuzp1q_u8(vreinterpretq_u8_u16(x), vreinterpretq_u8_u16(y));
 }
@@ -292,7 +295,7 @@ SIMD_PRIMITIVE void v16i_store_u8_n(uint8_t *p, v16i x, int64_t n) {
     v16i_store_u8(part, x);
     memcpy(p, part, (size_t)(n < 16 ? n : 16));
 }
-/* 64 values of 0..255 in four vectors, as bytes in order. */
+/* Stores 64 values of 0..255 in four vectors as bytes, in order. */
 SIMD_PRIMITIVE void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
     v16i_store_u8(p, a);
     v16i_store_u8(p + 16, b);
@@ -300,7 +303,7 @@ SIMD_PRIMITIVE void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d)
     v16i_store_u8(p + 48, d);
 }
 
-/* ---- what v16_store_fp8x64 is made of ---- */
+/* ---- parts of v16_store_fp8x64 ---- */
 SIMD_PRIMITIVE uint32x4_t neon_no_nan(v16 x) {
     return vandq_u32(vandq_u32(vceqq_f32(x.a, x.a), vceqq_f32(x.b, x.b)),
                      vandq_u32(vceqq_f32(x.c, x.c), vceqq_f32(x.d, x.d)));
@@ -309,12 +312,12 @@ SIMD_PRIMITIVE bool v16_have_no_nan(const v16 x[4]) {
     return vminvq_u32(vandq_u32(vandq_u32(neon_no_nan(x[0]), neon_no_nan(x[1])),
                                 vandq_u32(neon_no_nan(x[2]), neon_no_nan(x[3])))) != 0;
 }
-/* |x|, at most `limit`. */
+/* Returns |x|, at most `limit`. */
 SIMD_PRIMITIVE float32x4_t neon_magnitude(float32x4_t x, float32x4_t limit) {
     return vminq_f32(vabsq_f32(x), limit);
 }
 V16_BINARY(v16, v16_magnitude, v16, neon_magnitude)
-/* The sum of the products of the signed 16-bit halves. */
+/* Multiplies the signed 16-bit halves and adds the two products. */
 SIMD_PRIMITIVE uint32x4_t neon_madd16(uint32x4_t x, uint32x4_t y) {
     int16x8_t a = vreinterpretq_s16_u32(x), b = vreinterpretq_s16_u32(y);
     return vreinterpretq_u32_s32(
@@ -324,7 +327,7 @@ V16_BINARY(v16i, v16i_madd16, v16i, neon_madd16)
 SIMD_PRIMITIVE uint16x8_t neon_shifted_low16(uint32x4_t x, uint32x4_t y, int offset, int shift) {
     return vsubq_u16(neon_low16(x, y), vdupq_n_u16((uint16_t)offset)) >> vdupq_n_u16((uint16_t)shift);
 }
-/* 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
+/* Stores 64 bytes in order: (word - offset) >> shift of each lane, below 128, with the sign of x. */
 SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int offset, int shift,
                                             const v16 x[4]) {
     SIMD_UNROLL for (int v = 0; v < 4; v++) {
@@ -336,7 +339,7 @@ SIMD_PRIMITIVE void v16i_store_signed_u8x64(uint8_t *p, const v16i word[4], int 
     }
 }
 
-/* Sixteen fp16 numbers in two registers, by their bits. */
+/* Converts sixteen fp16 numbers, given as bits in two registers. */
 SIMD_PRIMITIVE v16 neon_from_f16(uint16x8_t low, uint16x8_t high) {
     float16x8_t a = vreinterpretq_f16_u16(low), b = vreinterpretq_f16_u16(high);
     return (v16){vcvt_f32_f16(vget_low_f16(a)), vcvt_high_f32_f16(a), vcvt_f32_f16(vget_low_f16(b)),
@@ -350,7 +353,7 @@ SIMD_PRIMITIVE v16 v16_load_f16_n(const uint16_t *p, int64_t n) {
     memcpy(part, p, (size_t)(n < 16 ? n : 16) * 2);
     return v16_load_f16(part);
 }
-/* A NaN is 0x7fff. */
+/* Converts to fp16. A NaN becomes 0x7fff. */
 SIMD_PRIMITIVE uint16x8_t neon_to_f16(float32x4_t x, float32x4_t y) {
     uint16x8_t h = vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(x), y));
     const uint16x8_t magnitude = vdupq_n_u16(0x7fff), infinity = vdupq_n_u16(0x7c00);
@@ -381,8 +384,8 @@ SIMD_PRIMITIVE codes16 codes16_load_n(const uint8_t *p, int64_t n) {
 SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return neon_from_f16(vshll_n_u8(vget_low_u8(c), 8), vshll_high_n_u8(c, 8));
 }
-/* Through fp16: an E4M3 number is 2^8 times the fp16 with its bits. A NaN code, which is no NaN in those bits,
-   gets the fp16 exponent of all ones. */
+/* Converts through fp16. An E4M3 number is 2^8 times the fp16 number with its bits. E4M3's NaN is a finite
+   number in these bits, so it gets fp16's all-ones exponent. */
 SIMD_PRIMITIVE uint16x8_t neon_e4m3_as_f16(int16x8_t wide) {
     uint16x8_t half = vandq_u16(vreinterpretq_u16_s16(vshlq_n_s16(wide, 7)), vdupq_n_u16(0xbf80));
     const uint16x8_t top = vdupq_n_u16(0x7f);

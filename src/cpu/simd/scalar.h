@@ -26,7 +26,7 @@ typedef struct v16m {
         return result;                                                                                       \
     } while (0)
 
-/* A primitive whose lane i is an expression of lanes i. */
+/* A primitive: `expression` computes lane i from lanes i of the operands. */
 #define V16_UNARY(type, name, of, expression)                                                                \
     SIMD type name(of a) {                                                                                   \
         V16_LANES(type, expression);                                                                         \
@@ -77,7 +77,7 @@ V16_UNARY(v16, v16_round, v16, rintf(a.lane[i]))
 
 V16_UNARY(v16i, v16_bits, v16, fmath_bits(a.lane[i]))
 V16_UNARY(v16, v16_from_bits, v16i, fmath_from_bits(a.lane[i]))
-/* As the vector units do it: what does not fit is the smallest int. */
+/* As on vector units, what does not fit becomes the smallest int. */
 V16_UNARY(v16i, v16_to_int, v16,
           a.lane[i] >= -0x1p31f && a.lane[i] < 0x1p31f ? (uint32_t)(int32_t)a.lane[i] : 0x80000000u)
 V16_UNARY(v16, v16_from_int, v16i, (float)(int32_t)a.lane[i])
@@ -92,7 +92,7 @@ V16_BINARY(v16i, v16i_or, v16i, a.lane[i] | b.lane[i])
 V16_BINARY(v16i, v16i_xor, v16i, a.lane[i] ^ b.lane[i])
 V16_BINARY(v16i, v16i_umax, v16i, a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i])
 V16_BINARY(v16i, v16i_umin, v16i, a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i])
-/* Of 32 unsigned 16-bit numbers. */
+/* 32 unsigned 16-bit numbers. */
 SIMD v16i v16i_umax16(v16i a, v16i b) {
     v16i low = v16i_umax(v16i_and(a, v16i_set1(0xffffu)), v16i_and(b, v16i_set1(0xffffu)));
     v16i high = v16i_umax(v16i_and(a, v16i_set1(0xffff0000u)), v16i_and(b, v16i_set1(0xffff0000u)));
@@ -151,7 +151,7 @@ SIMD uint32_t v16i_fold_umax(v16i x) {
     return most;
 }
 
-/* Lane i: the largest of t[i]'s lanes; with `halves` the larger of each half of the lanes. */
+/* Lane i: the largest of t[i]'s lanes; with `halves`, of their low and high 16 bits separately. */
 SIMD v16i v16i_fold_rows(v16i t[16], bool halves) {
     v16i folded;
     for (int i = 0; i < 16; i++) {
@@ -167,7 +167,7 @@ SIMD v16i v16i_fold_rows(v16i t[16], bool halves) {
     return folded;
 }
 
-/* t[i] lane j becomes t[j] lane i. */
+/* Transposes: lane j of t[i] becomes lane i of t[j]. */
 SIMD void v16_transpose(v16 t[16]) {
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < i; j++) {
@@ -177,7 +177,7 @@ SIMD void v16_transpose(v16 t[16]) {
         }
 }
 
-/* 2^n for whole n of [-252, 254], applied to x in two halves so that only the second product can round. */
+/* x * 2^n for integers n in [-252, 254]. Multiplies by two powers: only the second product can round. */
 SIMD v16 v16_scale_by_power(v16 x, v16 n) {
     v16i whole = v16_to_int(n), half = v16i_sar(whole, 1), bias = v16i_set1(127);
     v16 low = v16_from_bits(v16i_shl(v16i_add(half, bias), 23));
@@ -207,7 +207,7 @@ SIMD void v16i_store_u8_n(uint8_t *p, v16i x, int64_t n) {
 SIMD void v16i_store_u8(uint8_t *p, v16i x) {
     v16i_store_u8_n(p, x, 16);
 }
-/* 64 values of 0..255 in four vectors, as bytes in order. */
+/* Stores 64 values of 0..255 in four vectors as bytes, in order. */
 SIMD void v16i_store_u8x64(uint8_t *p, v16i a, v16i b, v16i c, v16i d) {
     v16i_store_u8(p, a);
     v16i_store_u8(p + 16, b);

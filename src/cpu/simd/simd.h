@@ -1,26 +1,26 @@
 /*
- * cpu/simd/simd: one vector of 16 floats, `v16`, for every ISA level: one 512-bit register (CPU_ISA_avx512), two
- * 256-bit ones (CPU_ISA_avx2), four 128-bit ones (CPU_ISA_neon) or a float[16] (CPU_ISA_scalar). Every function gives
- * the same bits at every ISA level, except for the payload of a NaN. So a kernel written once with v16 is the same
- * arithmetic everywhere.
+ * cpu/simd/simd: a vector of 16 floats, `v16`, for every ISA level. It is one 512-bit register
+ * (CPU_ISA_avx512), two 256-bit registers (CPU_ISA_avx2), four 128-bit registers (CPU_ISA_neon) or a
+ * float[16] (CPU_ISA_scalar). Every function gives the same bits at every level, except for the payload of a
+ * NaN. So a kernel that is written with v16 gives the same bits everywhere.
  *
- *   v16   16 floats            v16i  16 unsigned 32-bit integers          v16m  16 truth values
+ *   v16   16 floats            v16i  16 unsigned 32-bit integers          v16m  16 booleans
  *
- * From the ISA level's header:
- *   v16_zero set1 load load_n store store_n   _n: the first n lanes only (0 <= n; 16 and more: all), others read as 0
- *   v16_add sub mul div sqrt                  IEEE, to nearest even
- *   v16_fma(a,b,c)                            a*b+c; fnma -(a*b)+c; fms a*b-c; one rounding
- *   v16_max(a,b)                              a > b ? a : b; min a < b ? a : b; so a NaN in either gives b
+ * Each level's header defines:
+ *   v16_zero set1 load load_n store store_n   _n: lanes [0, n) only (n >= 16: all); others read as 0
+ *   v16_add sub mul div sqrt                  IEEE, rounded to nearest even
+ *   v16_fma(a,b,c)                            a*b+c; fnma -(a*b)+c; fms a*b-c; rounded once
+ *   v16_max(a,b) min(a,b)                     a > b ? a : b, and a < b ? a : b; with a NaN in either, b
  *   v16_round                                 to the nearest integer, ties to even
  *   v16_bits from_bits to_int (truncates) from_int
  *   v16_lt le eq isnan, v16i_gt (signed) eq, v16_select(m, yes, no), v16i_select, v16m_first(n), v16m_count
- *   v16_fold_sum                              lane[i] += lane[i+8], [i+4], [i+2], [i+1]: the SUM16 of tensor/ops.def
+ *   v16_fold_sum                              lane[i] += lane[i+8], [i+4], [i+2], [i+1]: SUM16 of tensor/ops.def
  *   v16_fold_max                              the same order, with v16_max
  *   v16i_set1 add sub and or xor umax umin umax16 shl shr sar fold_umax fold_rows; load store;
  *   load_u16 store_u16 load_u8 store_u8 (and _n)
  *
- * The level avx512bf16 is avx512 with one more unit, of pairs of bf16 numbers (SIMD_HAS_PAIRS). The level amx is avx512bf16
- * with one more unit, of tiles (SIMD_HAS_TILES); so is amx_emulated, with the unit in plain C.
+ * The level avx512bf16 is avx512 with a unit for pairs of bf16 numbers (SIMD_HAS_PAIRS). The level amx is
+ * avx512bf16 with a tile unit (SIMD_HAS_TILES). The level amx_emulated is amx with the tile unit in plain C.
  */
 #ifndef CPU_SIMD_H
 #define CPU_SIMD_H
@@ -28,10 +28,10 @@
 #include "base/fmath.h"
 #include "fp8/cast.h"
 
-/* Every function here is one or a few instructions and must vanish into its caller, and a loop over an array
-   of vectors that is to live in registers must vanish after SIMD_UNROLL. Not so under a sanitizer: inlined
-   into each other and instrumented, they take a compiler minutes. There only what is an intrinsic for each register
-   vanishes (SIMD_PRIMITIVE): called, with its arguments in instrumented memory, it would be half of a test's time. */
+/* Each function is one or a few instructions and must be inlined. SIMD_UNROLL unrolls loops over arrays of
+   vectors, so that the arrays stay in registers. Under a sanitizer, inlined and instrumented code takes
+   minutes to compile. So there only functions of one intrinsic per register are inlined (SIMD_PRIMITIVE),
+   because calling them would double a test's time. */
 #define SIMD_PRIMITIVE static inline __attribute__((always_inline, unused))
 #if defined(OTT_SANITIZED)
 #define SIMD static __attribute__((noinline, unused))
@@ -77,43 +77,42 @@ SIMD v16 v16_abs(v16 a) {
 SIMD v16 v16_neg(v16 a) {
     return v16_from_bits(v16i_xor(v16_bits(a), v16i_set1(0x80000000u)));
 }
-/* Lanes from n on become 0. */
+/* Sets lanes from n on to 0. */
 SIMD v16 v16_keep_n(v16 a, int64_t n) {
     return v16_select(v16m_first(n), a, v16_zero());
 }
 
-/* ---- amax: the largest magnitude, by its bits, where a NaN is larger than infinity and so is never lost
- * ---- */
-/* amax starts as v16_zero(). */
+/* ---- amax: the largest magnitude, compared by bits: a NaN exceeds infinity, so it is never lost ---- */
+/* Returns the larger of amax and |x|. Start with v16_zero(). */
 SIMD v16 v16_amax(v16 amax, v16 x) {
     return v16_from_bits(v16i_umax(v16_bits(amax), v16i_and(v16_bits(x), v16i_set1(0x7fffffffu))));
 }
 SIMD float v16_fold_amax(v16 amax) {
     return fmath_from_bits(v16i_fold_umax(v16_bits(amax)));
 }
-/* The same for two numbers: a is an amax already. */
+/* The same for two floats; a is an amax already. */
 SIMD float amax_of(float amax, float x) {
     uint32_t a = fmath_bits(amax), b = fmath_bits(x) & 0x7fffffffu;
     return fmath_from_bits(a > b ? a : b);
 }
 
-/* ---- the same for bf16, two numbers in each lane, by their 16 bits ---- */
+/* ---- amax of bf16: two numbers in each lane, compared by their 16 bits ---- */
 SIMD v16i v16i_amax_bf16(v16i amax, const void *two_each) {
     return v16i_umax16(amax, v16i_and(v16i_load(two_each), v16i_set1(0x7fff7fffu)));
 }
-/* The larger of each lane's two. */
+/* Returns the larger of each lane's two numbers. */
 SIMD v16 v16_larger_bf16(v16i amax) {
     return v16_from_bits(v16i_umax(v16i_shl(amax, 16), v16i_and(amax, v16i_set1(0xffff0000u))));
 }
-/* Lane i: the largest of amax[i], whose lanes hold one fp32 or with `bf16` two numbers each. */
+/* Lane i: the largest of amax[i], which has one fp32 number in each lane, or two bf16 numbers with `bf16`. */
 SIMD v16 v16_fold_rows_amax(v16i amax[16], bool bf16) {
     v16i folded = v16i_fold_rows(amax, bf16);
     return bf16 ? v16_larger_bf16(folded) : v16_from_bits(folded);
 }
 
-/* ---- exp: bit for bit fmath_exp ---- */
+/* ---- exp: bit-identical to fmath_exp ---- */
 SIMD v16 v16_exp(v16 given) {
-    v16 x = v16_max(v16_set1(FMATH_EXP_MIN), given); /* a NaN stays */
+    v16 x = v16_max(v16_set1(FMATH_EXP_MIN), given); /* keeps a NaN */
     x = v16_min(v16_set1(FMATH_EXP_MAX), x);
     v16 n = v16_round(v16_mul(x, v16_set1(FMATH_LOG2E)));
     v16 r = v16_fnma(n, v16_set1(FMATH_LN2_HI), x);
@@ -125,8 +124,8 @@ SIMD v16 v16_exp(v16 given) {
     p = v16_fma(p, r, v16_set1(FMATH_EXP_P4));
     p = v16_fma(p, r, v16_set1(FMATH_EXP_P5));
     p = v16_add(v16_fma(p, v16_mul(r, r), r), v16_set1(1.0f));
-    /* At the lower clamp the product rounds to 0; taking the 0 at once spares the processor's slow path for
-       results below the normal range, which masked-out (-inf) scores would take all the time. */
+    /* At the lower clamp the product rounds to 0. Selecting 0 directly avoids the processor's slow path for
+       subnormal results, which masked scores (-inf) would always take. */
     v16m tiny = v16_le(x, v16_set1(FMATH_EXP_MIN));
     p = v16_select(tiny, v16_zero(), p);
     n = v16_select(tiny, v16_zero(), n);
@@ -140,7 +139,7 @@ SIMD v16 v16_load_bf16(const uint16_t *p) {
 SIMD v16 v16_load_bf16_n(const uint16_t *p, int64_t n) {
     return v16_from_bits(v16i_shl(v16i_load_u16_n(p, n), 16));
 }
-/* By integers: the conversion instruction of AVX512-BF16 would flush subnormals. */
+/* Integer arithmetic: the conversion instruction of AVX512-BF16 flushes subnormals. */
 SIMD v16i v16_to_bf16(v16 x) {
     v16i u = v16_bits(x);
     v16i odd = v16i_and(v16i_shr(u, 16), v16i_set1(1));
@@ -155,7 +154,7 @@ SIMD void v16_store_bf16_n(uint16_t *p, v16 x, int64_t n) {
 }
 
 /* ---- FP8 ---- */
-/* Decodes 16 codes, exactly; d is OTT_E4M3 or OTT_E5M2. */
+/* Decodes 16 codes exactly; d is OTT_E4M3 or OTT_E5M2. */
 SIMD v16 v16_from_codes(codes16 c, ott_dtype d) {
     return d == OTT_E4M3 ? v16_from_e4m3(c) : v16_from_e5m2(c);
 }
@@ -166,19 +165,21 @@ SIMD v16 v16_load_fp8_n(const uint8_t *p, ott_dtype d, int64_t n) {
     return v16_from_codes(codes16_load_n(p, n), d);
 }
 
-/* The FP8 code of each lane, in 0..255: nearest even, subnormals kept. `d` and `mode` should be constants. */
+/* Returns the FP8 code (0..255) of each lane: rounded to nearest even, subnormals kept. d and mode should be
+   constants. */
 SIMD v16i v16_to_fp8(v16 x, ott_dtype d, cast_mode mode) {
     const int mantissa = d == OTT_E4M3 ? 3 : 2, bias = d == OTT_E4M3 ? 7 : 15;
     const uint32_t largest = d == OTT_E4M3 ? 0x7e : 0x7b;
-    const uint32_t most = mode == CAST_SATURATE ? largest : largest + 1; /* E4M3 NaN, E5M2 infinity */
+    const uint32_t most = mode == CAST_SATURATE ? largest : largest + 1; /* NaN of E4M3, infinity of E5M2 */
     const uint32_t smallest_normal = (uint32_t)(127 + 1 - bias) << 23;
     v16i u = v16_bits(x), a = v16i_and(u, v16i_set1(0x7fffffffu));
-    /* Normal results: round the fp32 bits at the target's last mantissa bit and move the exponent's bias. */
+    /* Normal results: round the fp32 bits at the target's last mantissa bit, then change the bias. */
     v16i odd = v16i_and(v16i_shr(a, 23 - mantissa), v16i_set1(1));
     const uint32_t half_below = (1u << (22 - mantissa)) - 1;
     v16i normal = v16i_add(v16i_add(a, odd), v16i_set1(half_below - ((uint32_t)(127 - bias) << 23)));
     normal = v16i_sar(normal, 23 - mantissa);
-    /* Subnormal results: adding the number whose last bit is the target's last bit lets the adder round. */
+    /* Subnormal results: add a constant whose last bit has the value of the target's last bit, so that the
+       addition rounds. */
     const uint32_t magic = (uint32_t)(127 + 1 - bias + 23 - mantissa) << 23;
     v16 sum = v16_add(v16_from_bits(a), v16_from_bits(v16i_set1(magic)));
     v16i subnormal = v16i_sub(v16_bits(sum), v16i_set1(magic));
@@ -194,17 +195,17 @@ SIMD void v16_store_fp8_n(uint8_t *p, v16 x, ott_dtype d, cast_mode mode, int64_
     v16i_store_u8_n(p, v16_to_fp8(x, d, mode), n);
 }
 
-/* The largest magnitude a cast keeps: what lies beyond becomes it, or with CAST_OVERFLOW the number after it,
-   whose code is E4M3's NaN and E5M2's infinity. */
+/* Magnitudes are clamped to this limit before a cast: the largest FP8 value, or with CAST_OVERFLOW the next
+   number above it, whose code is NaN in E4M3 and infinity in E5M2. */
 SIMD v16 v16_fp8_limit(ott_dtype d, cast_mode mode) {
     if (d == OTT_E4M3) return v16_set1(mode == CAST_SATURATE ? 448.0f : 480.0f);
     return v16_set1(mode == CAST_SATURATE ? 57344.0f : 65536.0f);
 }
 
-/* 64 codes as v16_to_fp8 gives them. Without a NaN they cost less: adding the power of two whose last bit is
-   the target's lets the adder round; in bits the sum's upper half is then its exponent and its lower half the
-   count of the target's last bits, of which a product of 16-bit halves makes the code, times a power of two.
- */
+/* Stores 64 codes, the same as v16_to_fp8. A faster method handles vectors without NaN. It adds a power of
+   two whose last bit has the value of the target's last bit, so that the addition rounds. The upper 16 bits
+   of the sum are then its exponent, the lower 16 bits count the target's last bits. A multiply-add of these
+   halves gives the code, times a power of two. */
 SIMD void v16_store_fp8x64(uint8_t *p, const v16 x[4], ott_dtype d, cast_mode mode) {
     v16i code[4];
 #ifndef CPU_ISA_scalar
@@ -254,7 +255,7 @@ SIMD void v16_store_any_n(void *p, ott_dtype d, int64_t index, v16 x, int64_t n)
         v16_store_f16_n((uint16_t *)p + index, x, n);
 }
 
-/* x as it reads back after being stored in format d. */
+/* Returns x as it is read back after it was stored in format d. */
 SIMD v16 v16_rounded(v16 x, ott_dtype d) {
     if (d == OTT_F32) return x;
     uint16_t h[16];

@@ -1,18 +1,19 @@
 /*
- * cpu/simd/tiles: the tile unit of AMX: eight registers of 16 rows of 64 bytes for each thread. Only the levels amx and
- * amx_emulated have it, on top of cpu/simd/avx512bf16.h.
+ * cpu/simd/tiles: AMX's tile unit: eight registers per thread, each of 16 rows of 64 bytes. Only the levels
+ * amx and amx_emulated have it, in addition to cpu/simd/avx512bf16.h.
  *
- *   tile_configure()                  makes all eight registers full tiles of zeros; a thread calls it before other calls
+ *   tile_configure()                  sets all registers to full tiles of zeros; must be called first on a thread
  *   tile_release()                    empties the registers, so that the kernel need not save them
  *   tile_zero(t)                      sets a register to zeros
  *   tile_load(t, p, step)             loads 16 rows of 16 floats or pairs, `step` floats apart
  *   tile_store(t, p, step)            stores 16 rows
  *   tile_multiply(c, a, b)            TDPBF16PS: c[16][16] += a[16][16 pairs] * b[16 pairs][16]
  *
- * Registers are digits (0 to 7): GCC makes names of instructions' operands of them. TDPBF16PS (Intel SDM) sums the products of
- * all low halves and the products of all high halves of the pairs in two chains of fused multiply-adds from 0, adds the two
- * chains, and adds the result to c. It rounds to nearest even and takes subnormal operands and results for zero. So a pair
- * has an even and an odd term of a tile of ACCUMULATE_TILE32, in any order.
+ * Registers are literal digits (0 to 7), because GCC pastes them into the names of operands. TDPBF16PS (Intel
+ * SDM) sums the products of all low halves of the pairs, and the products of all high halves, in two chains
+ * of fused multiply-adds from 0. It adds the two chains, and adds the result to c. It rounds to nearest even
+ * and treats subnormal operands and results as zero. So a pair holds an even and an odd term of a tile of
+ * ACCUMULATE_TILE32, in either order.
  */
 #ifndef CPU_SIMD_TILES_H
 #define CPU_SIMD_TILES_H
@@ -25,7 +26,7 @@ enum { TILE_SIDE = 16, TILE_FLOATS = TILE_SIDE * TILE_SIDE, TILE_REGISTERS = 8 }
 #ifdef CPU_ISA_amx
 #include <immintrin.h>
 
-/* LDTILECFG's memory operand: palette 1, bytes of a row, rows. */
+/* Memory operand of LDTILECFG. */
 typedef struct tile_configuration {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -45,21 +46,21 @@ static inline void tile_release(void) {
 #define tile_zero(t)           _tile_zero(t)
 #define tile_store(t, p, step) _tile_stored(t, p, (step) * (int64_t)sizeof(float))
 #define tile_multiply(c, a, b) _tile_dpbf16ps(c, a, b)
-/* GCC 12's load does not say that it reads memory. */
+/* GCC 12's intrinsic does not declare that it reads memory. */
 #define tile_load(t, p, step)                                                                                \
     do {                                                                                                     \
         __asm__ volatile("" ::: "memory");                                                                   \
         _tile_loadd(t, p, (step) * (int64_t)sizeof(float));                                                  \
     } while (0)
 
-#else /* the published operation in plain C */
+#else /* emulation: the documented operation in plain C */
 
 #include "base/fmath.h"
 #include "cpu/tiles.h"
 
 typedef float tile_register[TILE_SIDE][TILE_SIDE];
 
-/* A thread's registers. Without a configuration every result is NaN, where the processor would stop the program. */
+/* A thread's registers. Without a configuration every result is NaN; the real unit would raise a fault. */
 static _Thread_local struct {
     bool is_configured;
     tile_register of[TILE_REGISTERS];
@@ -83,7 +84,7 @@ static inline void tile_store(int t, float *p, int64_t step) {
         for (int j = 0; j < TILE_SIDE; j++)
             p[i * step + j] = tile_state.is_configured ? tile_state.of[t][i][j] : NAN;
 }
-/* x, or 0 with x's sign for a subnormal x. */
+/* Returns x, or a zero with x's sign if x is subnormal. */
 static inline float tile_flushed(float x) {
     uint32_t bits = fmath_bits(x);
     return fmath_from_bits(bits & 0x7f800000u ? bits : bits & 0x80000000u);
@@ -108,7 +109,8 @@ static __attribute__((noinline, unused)) void tile_multiply(int c, int a, int b)
         }
         for (int n = 0; n < TILE_SIDE; n++) {
             float *sum = &tile_state.of[c][m][n], before = tile_flushed(*sum);
-            bool wrong = &cpu_tiles_fault && cpu_tiles_fault; /* adds the chains in another order */
+            /* test only: adds the chains in another order */
+            bool wrong = &cpu_tiles_fault && cpu_tiles_fault;
             *sum =
                 tile_flushed(wrong ? (before + low[n]) + high[n] : before + tile_flushed(low[n] + high[n]));
         }
