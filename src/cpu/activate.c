@@ -1,7 +1,7 @@
-/* cpu/activate: the functions of a feed-forward beside SiLU, alone or gated. */
+/* cpu/activate: MLP activations other than SiLU, gated or not. */
 #include "cpu/rows.h"
 
-/* f(x), and its derivative: tensor/activate.h. */
+/* f(x) and its derivative (tensor/activate.h). */
 typedef struct activated16 {
     v16 value, slope;
 } activated16;

@@ -1,4 +1,5 @@
-/* cpu/add: y = x + delta, and y = x * factor, of all columns or of each its own; which may be powers of two of the columns' amax. */
+/* cpu/add: y = x + delta; y = x * factor with a factor for each column; and channel scales: powers of two
+   from the amax of each column. */
 #include "cpu/rows.h"
 #include "tensor/smooth.h"
 
@@ -77,7 +78,7 @@ SIMD void raise_row(ott_dtype d, const void *x, float *amax, int64_t columns) {
     });
 }
 
-/* The amaxes are found where the powers then are. */
+/* The amaxes are stored in `power`, and then replaced by the powers. */
 static void channel_scales_task(void *argument, int thread, int threads) {
     const channel_scales_args *a = argument;
     int64_t first, end;

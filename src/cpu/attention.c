@@ -1,14 +1,14 @@
 /*
- * cpu/attention: causal attention forward, tile by tile with a running softmax (Milakov and Gimelshein 2018;
+ * cpu/attention: causal attention forward, tile by tile with an online softmax (Milakov and Gimelshein 2018;
  * Dao et al. 2022), in the order of tensor/attention.h.
  *
- * A unit of work is a block of a head's queries; it meets the tiles of keys it can see one after the other.
- * The running maximum and sum of a query live in a vector lane each. A unit of a few queries, which would
- * leave most lanes empty, goes query by query instead, with lanes of keys and of elements.
+ * A unit of work is a block of a head's queries. It processes the visible tiles of keys in order. Each query
+ * has a vector lane for its running maximum and sum. With only a few queries most lanes would be empty, so
+ * they are processed one by one, with lanes of keys and of elements.
  */
 #include "cpu/attention.h"
 
-/* ---- what both directions check ---- */
+/* ---- checks, for forward and backward ---- */
 
 static ott_status check_documents(const char *op, const attention *s) {
     if (s->past > 0 && document_of(s, 0).length != s->past + s->tokens)
@@ -38,7 +38,7 @@ ott_status ISA(attention_open)(const char *op, const tensor *q, const tensor *k,
                      .block = BLOCK_MAX,
                      .cu_seqlens = cu_seqlens->data,
                      .scale = scale};
-    /* A pair must be whole, and a row of pairs whole vectors. */
+    /* Pairs need an even head_dim, and rows of full vectors of pairs. */
     s->in_pairs = SIMD_HAS_PAIRS && q->dtype == OTT_BF16 && head_dim % 2 == 0 && s->width % 32 == 0;
     s->score_width = s->in_pairs ? s->width / 2 : s->width;
     TRY(check_documents(op, s));
@@ -70,7 +70,7 @@ typedef struct forward_buffers {
     int least_query, least_key; /* smallest exponents of queries and keys in pairs */
 } forward_buffers;
 
-/* Returns how many floats of `base` the buffers take. */
+/* Assigns the buffers in `base`. Returns the floats they take. */
 static int64_t lay_out_forward(const attention *s, float *base, forward_buffers *w) {
     int64_t used = 0;
     w->queries = take(base, &used, s->block * s->width);
@@ -90,7 +90,7 @@ typedef struct forward_job {
     attention s;
 } forward_job;
 
-/* The queries at positions [query, query + count) of a head of a document. */
+/* Queries at positions [query, query + count) of a head of a document. */
 typedef struct unit {
     document d;
     int64_t head, query, count;
@@ -106,7 +106,7 @@ static void start_block(const forward_job *j, const unit *u, forward_buffers *w)
     for (int64_t i = 0; i < capacity; i++) w->most[i] = -INFINITY, w->sum[i] = 0.0f;
 }
 
-/* Scores of keys that a query does not see become -inf. i and tile: the first query and key. */
+/* Sets scores of keys that a query does not see to -inf. i, tile: first query, first key. */
 static void hide(const attention *s, int64_t i, int64_t tile, const key_range *k, float *scores) {
     for (int64_t j = k->begin; j < k->end; j++) {
         int64_t see = clamp(tile + j - i, 0, QUERY_LANES);
@@ -116,7 +116,7 @@ static void hide(const attention *s, int64_t i, int64_t tile, const key_range *k
     }
 }
 
-/* The largest score; several chains, for one would wait for itself. */
+/* Returns the largest scores. Four independent chains hide the latency. */
 SIMD v16 largest(const float *scores, const key_range *k) {
     v16 most[4];
     for (int i = 0; i < 4; i++) most[i] = v16_set1(-INFINITY);
@@ -126,8 +126,8 @@ SIMD v16 largest(const float *scores, const key_range *k) {
     return v16_max(v16_max(most[0], most[1]), v16_max(most[2], most[3]));
 }
 
-/* SUM16 over the keys of `scores` after each has become exp(score - shift). One lane, one query: the 16 lanes
-   of SUM16 are vectors here. */
+/* Replaces each score by exp(score - shift) and returns the SUM16 over keys for each query. A lane is a
+   query, so the 16 lanes of SUM16 are vectors here. */
 SIMD v16 exponentials(float *scores, const key_range *k, v16 shift) {
     v16 part[16];
     for (int l = 0; l < 16; l++) part[l] = v16_zero();
@@ -141,8 +141,8 @@ SIMD v16 exponentials(float *scores, const key_range *k, v16 shift) {
     return part[0];
 }
 
-/* The running softmax of 16 queries meets a tile: scores become p. The first `seeing` queries see some of the
-   tile; for the others nothing changes: their p and their sum are 0. */
+/* Online softmax step of 16 queries with a tile: replaces scores by p. The first `seeing` queries see keys of
+   the tile. For the other queries p and their part of the sum are 0. */
 SIMD void softmax_step(float *scores, const key_range *k, int64_t seeing, float *most, float *sum,
                        float *factor) {
     v16m sees = v16m_first(seeing);
@@ -163,8 +163,8 @@ static void rescale(float *output, int64_t width, const float *factor) {
     }
 }
 
-/* Queries [i, i + QUERY_LANES) of the document, row `row` on of the block, meet the tile of keys from `tile`
- * on. */
+/* Processes queries [i, i + QUERY_LANES) of the document, which start at row `row` of the block, with the
+   tile of keys that starts at `tile`. */
 static void meet_tile(const attention *s, const forward_buffers *w, int64_t i, int64_t row, int64_t tile) {
     key_range k = visible_keys(s, i, tile);
     if (k.begin >= k.end) return;
@@ -198,7 +198,7 @@ SIMD void output_row(ott_dtype d, const float *from, float l, void *o, int64_t c
     BY_16(c, lanes, head_dim, v16_put(o, d, column + c, v16_mul(v16_load(from + c), inverse), lanes););
 }
 
-/* o and lse of the query at position i, from its sums. */
+/* Stores o and lse of the query at position i. */
 static void finish_query(const forward_job *j, const unit *u, int64_t i, const float *output, float most,
                          float sum) {
     int64_t row = query_row(&j->s, &u->d, i), column = u->head * j->s.head_dim;
@@ -210,8 +210,8 @@ static void finish_query(const forward_job *j, const unit *u, int64_t i, const f
 
 enum { SKINNY_QUERIES = 4 };
 
-/* The tile's scores of one query, lanes are keys: sixteen keys by sixteen elements are turned over in
-   registers. Hidden keys, and those beyond the document, get -inf. q: [width]. */
+/* Computes a query's scores with a tile; lanes are keys. Transposes 16 keys x 16 elements in registers.
+   Masked keys, and keys beyond the document, get -inf. q: [width]. */
 SIMD void score_query(ott_dtype d, const tensor *k, int64_t row, int64_t column, const attention *s,
                       const key_range *see, const float *q, float *scores) {
     for (int64_t j = see->begin / 16 * 16; j < see->end; j += 16) {
@@ -244,7 +244,7 @@ SIMD void add_values(ott_dtype d, const tensor *v, int64_t row, int64_t column, 
     });
 }
 
-/* Scores become p; returns their SUM16. A hidden key's p is 0, for its score is -inf. */
+/* Replaces scores by p and returns their SUM16. A masked key's score is -inf, so its p is 0. */
 static float query_exponentials(float *scores, float most) {
     v16 sum = v16_zero(), shift = v16_set1(most);
     for (int64_t j = 0; j < TILE; j += 16) {
@@ -255,7 +255,7 @@ static float query_exponentials(float *scores, float most) {
     return v16_fold_sum(sum);
 }
 
-/* The query at position i; q, output: [width] of scratch. */
+/* Computes the query at position i. Uses w->queries and w->output as [width]. */
 static void forward_query(const forward_job *j, const unit *u, int64_t i, const forward_buffers *w) {
     const attention *s = &j->s;
     float *q = w->queries, *output = w->output, *scores = w->scores, most = -INFINITY, sum = 0.0f;
@@ -300,8 +300,8 @@ static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w
         for (int64_t i = 0; i < u->count; i++) forward_query(j, u, u->query + i, w);
 }
 
-/* The units of all documents and heads in order, cut where each thread's share of the visible pairs ends:
-   unit number n belongs to the thread in whose share its middle lies. */
+/* Distributes the units of all documents and heads, in order, so that threads have equal shares of visible
+   pairs. A unit belongs to the thread in whose share the unit's middle is. */
 static void forward_task(void *argument, int thread, int threads) {
     const forward_job *j = argument;
     const attention *s = &j->s;
@@ -321,7 +321,7 @@ static void forward_task(void *argument, int thread, int threads) {
     }
 }
 
-/* Large blocks pack tiles less often; several a thread share the work evenly. */
+/* Large blocks pack tiles less often. Several blocks per thread balance the work. */
 static bool too_few_units(const attention *s, int threads) {
     int64_t units = 0;
     for (int64_t b = 0; b < s->documents; b++)

@@ -1,25 +1,25 @@
 /*
  * cpu/attention_backward: gradients of attention (Dao et al. 2022), in the order of tensor/attention.h.
  *
- * A unit of work is a key head of a document: it alone writes its rows of dk_sum and dv_sum, and dq of the
- * query heads that share the key head. Blocks of queries ascend; each meets the tiles of keys in order, so
- * all chains ascend.
+ * A unit of work is a key head of a document. Only this unit writes the head's rows of dk_sum and dv_sum, and
+ * dq of the query heads that share the key head. It processes blocks of queries in order, and for each block
+ * the tiles of keys in order, so all chains ascend.
  */
 #include "cpu/attention.h"
 
-/* One thread's buffers: a block of queries, a tile of keys, and where QUERIES queries meet it. */
+/* One thread's buffers: a block of queries, a tile of keys, and scores of QUERIES queries with the tile. */
 typedef struct backward_buffers {
-    float *q, *dout;             /* [block][width] */
-    float *q_lanes, *dout_lanes; /* [block / QUERY_LANES][score_width][QUERY_LANES] */
-    float *dq;                   /* [block][width] */
-    float *lse, *delta;          /* [block] */
-    float *k, *dk, *dv;          /* [TILE][width] */
-    float *k_operand, *v;        /* [TILE][score_width]; k_operand is k where there are no pairs */
-    float *p, *ds;               /* [TILE][QUERIES] */
+    float *q, *dout;                           /* [block][width] */
+    float *q_lanes, *dout_lanes;               /* [block / QUERY_LANES][score_width][QUERY_LANES] */
+    float *dq;                                 /* [block][width] */
+    float *lse, *delta;                        /* [block] */
+    float *k, *dk, *dv;                        /* [TILE][width] */
+    float *k_operand, *v;                      /* [TILE][score_width]; without pairs, k_operand is k */
+    float *p, *ds;                             /* [TILE][QUERIES] */
     int least_q, least_dout, least_k, least_v; /* smallest exponents of operands in pairs */
 } backward_buffers;
 
-/* Returns how many floats of `base` the buffers take. */
+/* Assigns the buffers in `base`. Returns the floats they take. */
 static int64_t lay_out_backward(const attention *s, float *base, backward_buffers *w) {
     int64_t used = 0;
     float **blocks[] = {&w->q, &w->dout, &w->q_lanes, &w->dout_lanes, &w->dq};
@@ -34,7 +34,7 @@ static int64_t lay_out_backward(const attention *s, float *base, backward_buffer
     return used;
 }
 
-/* The op's workspace: what waits from one block of queries to the next. */
+/* The op's workspace: values that are kept between blocks of queries. */
 typedef struct backward_sums {
     tensor delta;          /* [heads, tokens] */
     tensor dk_sum, dv_sum; /* [tokens, kv_heads * head_dim] */
@@ -46,7 +46,7 @@ static tensor take_sum(char *base, int64_t *used, int64_t rows, int64_t columns)
     return t;
 }
 
-/* Returns how many bytes of `base` they take; base NULL only counts. */
+/* Assigns the tensors in `base`; NULL only counts. Returns their bytes. */
 static int64_t lay_out_sums(const attention_backward_args *a, char *base, backward_sums *out) {
     int64_t used = 0;
     out->delta = take_sum(base, &used, a->lse->rows, a->q->rows);
@@ -80,8 +80,8 @@ SIMD float delta_of_row(ott_dtype d, const float *dout, const void *o, int64_t c
     return v16_fold_sum(sum);
 }
 
-/* An operand of the products over head_dim, with lanes of queries. rows: the same in fp32, packed. pairs: scratch,
-   [capacity][score_width]. Returns the smallest exponent among its pairs. */
+/* Packs an operand of the products over head_dim with lanes of queries. rows: the packed fp32 rows. pairs:
+   scratch [capacity][score_width]. Returns the smallest exponent of its pairs. */
 static int pack_query_lanes(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
                             const float *rows, float *pairs, float *lanes) {
     int64_t capacity = whole_lanes(count), width = s->score_width;
@@ -112,7 +112,7 @@ static void start_block(const backward_job *j, const query_block *q, backward_bu
     memset(w->dq, 0, (size_t)(capacity * s->width) * sizeof(float));
 }
 
-/* p = exp(score - lse) and ds = p * (dp - delta) * scale of 16 queries, in place of score and dp. */
+/* Replaces score by p = exp(score - lse) and dp by ds = p * (dp - delta) * scale, for 16 queries. */
 SIMD void gradients_of_scores(float *p, float *ds, const key_range *k, const float *lse, const float *delta,
                               const attention *s) {
     v16 shift = v16_load(lse), mean = v16_load(delta), factor = v16_set1(s->scale);
@@ -130,8 +130,8 @@ SIMD void gradients_of_scores(float *p, float *ds, const key_range *k, const flo
     }
 }
 
-/* w->p and w->ds of queries [i, i + QUERIES) of the document, row `row` on of the block. What no query sees
-   stays undefined. */
+/* Computes w->p and w->ds of queries [i, i + QUERIES) of the document, which start at row `row` of the block.
+   Values of keys that no query sees are undefined. */
 static void score_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
                        int64_t tile) {
     for (int64_t lane = 0; lane < count; lane += QUERY_LANES, i += QUERY_LANES, row += QUERY_LANES) {
@@ -147,7 +147,8 @@ static void score_tile(const attention *s, const backward_buffers *w, int64_t i,
     }
 }
 
-/* Queries [i, i + count) of the document, row `row` on of the block, meet the tile of keys from `tile` on. */
+/* Processes queries [i, i + count) of the document, which start at row `row` of the block, with the tile of
+   keys that starts at `tile`. */
 static void meet_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
                       int64_t tile) {
     int64_t width = s->width;
@@ -184,7 +185,7 @@ static void meet_tile(const attention *s, const backward_buffers *w, int64_t i, 
     product_banded(dv, TILE, width, &queries);
 }
 
-/* packed[count][width] to rows [first, first + count) and columns [column, column + head_dim) of t. */
+/* Stores packed[count][width] in rows [first, first + count) and columns [column, column + head_dim) of t. */
 SIMD void unpack_rows_of(ott_dtype d, const float *packed, int64_t width, const tensor *t, int64_t first,
                          int64_t count, int64_t column, int64_t head_dim) {
     int64_t at = first * t->ld + column;
@@ -217,7 +218,7 @@ static void backward_block(const backward_job *j, const query_block *q, int64_t 
     unpack_rows(w->dq, s, a->dq, q->d.first + q->query, q->count, q->head * s->head_dim);
 }
 
-/* Columns [column, column + head_dim) of a document's rows of `sum`: set to 0, or rounded into `out`. */
+/* Clear, or round into `out`, columns [column, column + head_dim) of a document's rows of `sum`. */
 static void clear_sum(const tensor *sum, document d, int64_t column, int64_t head_dim) {
     for (int64_t t = d.first; t < d.first + d.length; t++)
         memset((float *)row_of(sum, t) + column, 0, (size_t)head_dim * sizeof(float));
@@ -247,7 +248,7 @@ static void backward_unit(const backward_job *j, document d, int64_t kv_head, ba
     round_sum(&j->sums.dv_sum, d, column, s->head_dim, j->a->dv);
 }
 
-/* The units in order, cut as in the forward direction. */
+/* Distributes the units to threads as the forward pass does. */
 static void backward_task(void *argument, int thread, int threads) {
     const backward_job *j = argument;
     const attention *s = &j->s;

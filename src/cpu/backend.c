@@ -1,6 +1,6 @@
 /*
- * cpu/backend: opens and closes the CPU device: chooses the ISA level, starts the threads, owns their scratch.
- * The one file of the floor that is compiled once.
+ * cpu/backend: opens and closes the CPU device. Chooses the ISA level, starts the threads and owns their
+ * scratch. Compiled once, not per ISA level.
  */
 #include "cpu/cpu.h"
 #include "cpu/tiles.h"
@@ -17,7 +17,7 @@ static bool always(void) {
     return true;
 }
 #if CPU_HAS_avx2
-/* F16C came before AVX2 in every processor that has it; clang 14 cannot ask for it by name. */
+/* Every processor with AVX2 has F16C; clang 14 cannot test for it. */
 static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
@@ -42,13 +42,13 @@ static bool has_amx(void) {
 #endif
 
 typedef struct isa_entry {
-    const cpu_isa *isa; /* NULL: that of the best level without tiles */
+    const cpu_isa *isa; /* NULL: use the best level without tiles */
     bool (*available)(void);
     const cpu_tiles *tiles;
-    bool is_for_tests; /* neither listed nor chosen unless it is named */
+    bool is_for_tests; /* never listed; chosen only by name */
 } isa_entry;
 
-/* Worst first. */
+/* Slowest first. */
 static const isa_entry isas[] = {
     {.isa = &cpu_isa_scalar, .available = always},
 #if CPU_HAS_avx2
@@ -70,7 +70,7 @@ static const isa_entry isas[] = {
 };
 enum { ISA_COUNT = sizeof isas / sizeof isas[0] };
 
-/* All there are, in any build: to tell a misspelt ISA level from one that is not here. */
+/* Levels of any build, to distinguish a misspelt level from one that is not available. */
 static const char *const known[] = {"scalar", "avx2", "avx512", "avx512bf16", "amx", "amx_emulated", "neon"};
 enum { KNOWN_COUNT = sizeof known / sizeof known[0] };
 
@@ -112,8 +112,9 @@ static ott_status refuse_isa(const char *name, bool from_environment) {
                        nearest ? "'?" : "", list);
 }
 
-/* Tells whether a level's unit for pairs is faster than its fp32 multiply-adds. On some processors it has half their rate.
-   Both give the same bits, so a wrong answer costs time only. Measures for about a millisecond, once. */
+/* Returns true if a level's unit for pairs is faster than its fp32 multiply-adds: on some processors it has
+   half their rate. Measures for about a millisecond, once. Both give the same bits, so a wrong answer only
+   costs time. */
 static bool pairs_are_faster(const cpu_isa *isa) {
     enum { TRIES = 4, ROUNDS = 4000 };
     static _Atomic int answer; /* 0: not measured, 1: no, 2: yes */
@@ -136,7 +137,7 @@ static const cpu_isa *best_isa(void) {
     return isas[i].isa;
 }
 
-/* tiles: NULL if the level has none. */
+/* *tiles is NULL if the level has no tile unit. */
 static ott_status choose_isa(const char *name, const cpu_isa **isa, const cpu_tiles **tiles) {
     const char *wanted = name ? name : getenv(CPU_ISA_VARIABLE);
     bool any = !wanted || (!name && !*wanted);
@@ -156,8 +157,8 @@ static ott_status choose_isa(const char *name, const cpu_isa **isa, const cpu_ti
 
 /* ---- peak ---- */
 
-enum { PEAK_BURSTS = 8, PEAK_ROUNDS = 20000 }; /* a burst is under a millisecond */
-#define PEAK_SETTLING 0.02                     /* seconds until each thread has a core of its own again */
+enum { PEAK_BURSTS = 8, PEAK_ROUNDS = 20000 }; /* one burst takes less than a millisecond */
+#define PEAK_SETTLING 0.02                     /* seconds to wait until each thread runs on its own core */
 
 typedef struct burst_job {
     const cpu_isa *isa;
@@ -170,7 +171,7 @@ static void burst(void *argument, int thread, int threads) {
     job->isa->burst(job->format, PEAK_ROUNDS);
 }
 
-/* The best of a few bursts, over all threads. */
+/* Returns the best rate of a few bursts on all threads. */
 static double measure_peak(device *d, ott_dtype format) {
     cpu_device *c = (cpu_device *)d;
     burst_job job = {c->isa, format};
@@ -200,7 +201,7 @@ static void copy_share(void *argument, int thread, int threads) {
     if (end > begin) memcpy(job->to + begin, job->from + begin, (size_t)(end - begin));
 }
 
-/* Within the device, by all threads. */
+/* Copies within the device with all threads. */
 static ott_status copy_within(device *d, void *to, const void *from, int64_t bytes) {
     copy_job job = {to, from, bytes};
     pool_run(((cpu_device *)d)->pool, copy_share, &job);
@@ -242,7 +243,7 @@ const char *cpu_peak_unit(const device *d, ott_dtype format) {
     return pairs ? "bf16 dot product" : "fp32 multiply-add";
 }
 
-/* Every recipe: operands of any format are decoded to fp32, or to pairs of bf16 numbers, before they are multiplied. */
+/* Supports every recipe: operands of any format are decoded to fp32, or to pairs of bf16 numbers. */
 const backend_capabilities cpu_capabilities = {.name = "cpu", .alignment = MEM_ALIGNMENT};
 
 static void name_device(cpu_device *c) {
@@ -250,7 +251,7 @@ static void name_device(cpu_device *c) {
              c->base.threads, c->base.threads == 1 ? "" : "s");
 }
 
-/* Gives the device the products of tiles, unless their bits are wrong here. */
+/* Uses the tile unit's products, unless a test shows that their bits are wrong. */
 static ott_status take_tiles(cpu_device *c, const cpu_tiles *tiles) {
     bool same;
     c->tiles = tiles;

@@ -1,4 +1,4 @@
-/* cpu/backend_tiles: whether the tile unit of this processor can be used, and whether it gives the right bits. */
+/* cpu/backend_tiles: tests whether the processor's tile unit can be used, and gives the right bits. */
 #include "cpu/tiles.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -17,7 +17,7 @@ static bool has_unit(void) {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_BF16) && (d & AMX_TILE);
 }
-/* Linux saves the registers of a process that has asked for them (Documentation/x86/xstate.rst). */
+/* Linux allows AMX only to processes that ask for it (Documentation/x86/xstate.rst). */
 static bool is_permitted(void) {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
@@ -40,19 +40,19 @@ const char *cpu_tiles_refusal(void) {
     return "the processor has AMX, but the kernel does not let this process use it";
 }
 
-/* ---- products of the tile unit, and of the level without it ---- */
+/* ---- comparison of products with and without the tile unit ---- */
 
-/* A product of two matrices in one memory block. */
+/* Operands and results of a product, in one memory block. */
 typedef struct sample {
     ott_dtype format;
     int64_t m, n, k;
-    bool transposed; /* both */
+    bool transposed; /* both operands */
     gemm_args args;
     operand a, b;
     tensor c;
 } sample;
 
-/* A finite number of the format, around 1 in bf16: no sum is subnormal. */
+/* Returns a finite number of the format. In bf16 its magnitude is near 1, so no sum is subnormal. */
 static uint32_t some_number(ott_dtype d, uint32_t draw) {
     if (d == OTT_BF16) return (draw & 0x80ff) + 0x3f00;
     uint32_t most = d == OTT_E4M3 ? 0x7e : 0x7b, code = draw & 0x7f;

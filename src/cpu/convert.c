@@ -1,15 +1,13 @@
-/*
- * cpu/convert: y = x in another high-precision format.
- */
+/* cpu/convert: converts a tensor to another high-precision format. */
 #include "cpu/simd/simd.h"
 #include "cpu/isa.h"
 
 typedef struct convert_job {
     const tensor *x, *y;
-    bool flat; /* both dense: one long row */
+    bool flat; /* both tensors are dense: treated as one row */
 } convert_job;
 
-/* count elements from index `x0` of x on to index `y0` of y. */
+/* Converts count elements from index x0 of x to index y0 of y. */
 SIMD void convert_run(const void *x, ott_dtype dx, int64_t x0, void *y, ott_dtype dy, int64_t y0,
                       int64_t count) {
     int64_t i = 0;

@@ -1,4 +1,4 @@
-/* cpu/delayed: recording amax for delayed scaling, and its update (fp8/history.h). */
+/* cpu/delayed: records amaxes for delayed scaling and updates the scales (fp8/history.h). */
 #include "cpu/isa.h"
 #include "fp8/history.h"
 

@@ -1,4 +1,4 @@
-/* cpu/dequantize: codes times scales, back into a high-precision format. */
+/* cpu/dequantize: codes times inverse scales, to a high-precision format. */
 #include "cpu/quantize.h"
 #include "cpu/rows.h"
 
@@ -8,9 +8,9 @@ typedef struct dequantize_job {
     quantize_use use;
 } dequantize_job;
 
-enum { RUN = 512 }; /* elements whose scale_invs are spread, or codes fetched, at a time */
+enum { RUN = 512 }; /* elements per step whose scales or codes are copied to a buffer */
 
-/* Row r, columns [begin, begin + count). `each`: every element has an scale_inv; else all have scale_inv[0]. */
+/* Dequantizes count elements. `each`: every element has its own scale_inv; otherwise all use scale_inv[0]. */
 SIMD void multiply_run(ott_dtype d, ott_dtype format, const uint8_t *codes, const float *scale_inv, bool each,
                        void *y, int64_t count) {
     v16 one = v16_set1(scale_inv[0]);

@@ -1,8 +1,8 @@
-/* cpu/dropout: y = x times a factor that is 0 for what is dropped. */
+/* cpu/dropout: y = x times a factor, which is 0 for dropped elements. */
 #include "cpu/rows.h"
 #include "tensor/dropout.h"
 
-/* The factors of 16 elements from number n on. */
+/* Computes the factors of 16 elements from position n on. */
 static void draw_factors(const dropout_args *a, uint64_t n, float factor[16]) {
     rng_block draws = rng_philox(a->seed, a->stream, n / 4);
     for (uint64_t lane = 0; lane < 16; lane++) {

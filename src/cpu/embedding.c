@@ -1,4 +1,4 @@
-/* cpu/embedding: rows of a table by token, and their gradients added back. */
+/* cpu/embedding: looks up table rows by token, and adds their gradients. */
 #include "cpu/rows.h"
 
 SIMD void zero_row(ott_dtype d, void *to, int64_t columns) {
@@ -9,8 +9,8 @@ SIMD void copy_row(ott_dtype from_d, ott_dtype d, const void *from, void *to, in
     BY_16(c, lanes, columns, v16_put(to, d, c, v16_get(from, from_d, c, lanes), lanes););
 }
 
-/* y[t] = its row of the table, or 0 where that is elsewhere. The table is the master, or what was gathered of it in y's
-   format. */
+/* Sets y[t] to its row of the table, or to 0 if another rank has the row. The table is the master, or a
+   gathered copy in y's format. */
 SIMD void forward_row(ott_dtype d, const embedding_forward_args *a, int64_t t) {
     int64_t row = ((const int32_t *)a->token->data)[t] - a->before, columns = a->y->columns;
     void *to = row_of(a->y, t);
@@ -43,7 +43,7 @@ SIMD void add_row(ott_dtype d, const void *dy, float *sum, int64_t columns) {
     });
 }
 
-/* The first of the tokens [t, end) that is `token`; end: none. */
+/* Returns the first index in [t, end) with this token, or end. */
 SIMD int64_t find_token(const int32_t *tokens, int64_t t, int64_t end, int32_t token) {
     v16i wanted = v16i_set1((uint32_t)token);
     while (t + 16 <= end && v16m_count(v16i_eq(v16i_load(tokens + t), wanted)) == 0) t += 16;
@@ -51,7 +51,7 @@ SIMD int64_t find_token(const int32_t *tokens, int64_t t, int64_t end, int32_t t
     return t;
 }
 
-/* All gradients of token t, the first of its kind, to a row in bf16, rounded once. */
+/* Adds the gradients of all occurrences of a token, whose first is t, to a bf16 row. Rounds once. */
 static void add_token(const int32_t *tokens, const tensor *dy, int64_t t, uint16_t *row) {
     enum { PIECE = 1024 };
     float sum[PIECE];
@@ -64,8 +64,8 @@ static void add_token(const int32_t *tokens, const tensor *dy, int64_t t, uint16
     }
 }
 
-/* Each thread takes some columns of every token, so that a table row's additions keep the order of the
- * tokens. */
+/* Each thread adds some columns of all tokens, so that the order of additions to a table row is the order of
+   tokens. */
 static void backward_task(void *argument, int thread, int threads) {
     const embedding_backward_args *a = argument;
     const int32_t *token = a->token->data; /* [T] */

@@ -1,4 +1,4 @@
-/* cpu/heads: columns of heads put side by side, and heads added up, for attention whose heads share columns. */
+/* cpu/heads: concatenates columns of heads, and sums heads, for attention whose heads share columns. */
 #include "cpu/rows.h"
 #include "tensor/heads_check.h"
 

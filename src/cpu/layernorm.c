@@ -1,7 +1,7 @@
-/* cpu/layernorm: layer normalization (Ba et al. 2016) with the addition to the residual stream before it. */
+/* cpu/layernorm: layer normalization (Ba et al. 2016) after adding to the residual stream. */
 #include "cpu/rows.h"
 
-/* h = x + delta rounded, stored where h is wanted; returns SUM16 of h. */
+/* Computes h = x + delta, rounded, and stores it unless h is NULL. Returns SUM16 of h. */
 SIMD float residual_row(ott_dtype d, const void *x, const void *delta, void *h, int64_t columns) {
     v16 sum = v16_zero();
     BY_16(c, lanes, columns, {
@@ -13,7 +13,7 @@ SIMD float residual_row(ott_dtype d, const void *x, const void *delta, void *h, 
     return v16_fold_sum(sum);
 }
 
-/* SUM16 of (h - mean) squared; lanes beyond the row are 0. */
+/* Returns SUM16 of (h - mean)^2; lanes beyond the row are 0. */
 SIMD float squares_of_row(ott_dtype d, const void *h, float mean, int64_t columns) {
     v16 squares = v16_zero(), middle = v16_set1(mean);
     BY_16(c, lanes, columns, {
@@ -62,7 +62,7 @@ ott_status ISA(layernorm_forward)(exec *cx, const layernorm_forward_args *a) {
     return ISA(quantize_list)(cx, a->y, a->q);
 }
 
-/* dy * weight and (h - mean) * rstd of lanes [at, at + n); both 0 beyond. */
+/* dy * weight and (h - mean) * rstd of lanes [at, at + n); other lanes are 0. */
 typedef struct gradient_pair {
     v16 wdy, xhat;
 } gradient_pair;
@@ -97,7 +97,7 @@ SIMD void input_gradient_row(ott_dtype d, const layernorm_backward_args *a, int6
     });
 }
 
-/* Adds row t to the chains of columns [first, first + columns). */
+/* Adds row t to the sums of columns [first, first + columns). */
 SIMD void weight_gradient_row(ott_dtype d, const layernorm_backward_args *a, int64_t t, int64_t first,
                               int64_t columns) {
     float *dweight = (float *)a->dweight->data + first;
@@ -111,7 +111,8 @@ SIMD void weight_gradient_row(ott_dtype d, const layernorm_backward_args *a, int
     });
 }
 
-/* Columns of dweight, and rows of dx, which may be dresidual: neither reads what the other writes. */
+/* Computes rows of dx, which may be dresidual, then columns of dweight. Neither reads what the other
+   writes. */
 static void backward_task(void *argument, int thread, int threads) {
     const layernorm_backward_args *a = argument;
     int64_t rows = a->dy->rows, t, end, first, last;

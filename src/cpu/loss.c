@@ -1,7 +1,8 @@
-/* cpu/loss: softmax cross-entropy of each token, and its gradient and that of the z-loss in place of the logits. */
+/* cpu/loss: softmax cross-entropy of each token. Replaces logits by the gradient of cross-entropy and
+   z-loss. */
 #include "cpu/rows.h"
 
-/* The largest element; a NaN is passed over, for it comes back in the sum of exponentials. */
+/* Returns the largest element. NaNs are ignored here: the sum of exponentials becomes NaN. */
 SIMD float row_max(ott_dtype d, const void *x, int64_t columns) {
     v16 lowest = v16_set1(-INFINITY), most = lowest;
     BY_16(c, lanes, columns, {
@@ -12,7 +13,7 @@ SIMD float row_max(ott_dtype d, const void *x, int64_t columns) {
     return v16_fold_max(most);
 }
 
-/* SUM16 of exp(x - m). */
+/* Returns SUM16 of exp(x - m). */
 SIMD float exp_sum(ott_dtype d, const void *x, float m, int64_t columns) {
     v16 shift = v16_set1(m), sum = v16_zero();
     BY_16(c, lanes, columns, {
@@ -23,7 +24,8 @@ SIMD float exp_sum(ott_dtype d, const void *x, float m, int64_t columns) {
     return v16_fold_sum(sum);
 }
 
-/* x becomes exp(x - m) * inverse * grad, and at the target, where it is one of the columns, (exp(x - m) * inverse - 1) * grad. */
+/* Replaces x by exp(x - m) * inverse * grad, and at the target, if it is one of the columns, by (exp(x - m) *
+   inverse - 1) * grad. */
 SIMD void gradient_row(ott_dtype d, void *x, float m, float inverse, int64_t target, float grad,
                        int64_t columns) {
     bool is_here = target >= 0 && target < columns;
@@ -36,10 +38,10 @@ SIMD void gradient_row(ott_dtype d, void *x, float m, float inverse, int64_t tar
     if (is_here) cast_store(x, d, target, (fmath_exp(at_target - m) * inverse - 1.0f) * grad);
 }
 
-/* Where what a row is worth goes. */
+/* Outputs of a row. */
 typedef struct loss_places {
     float *loss, *z;   /* z may be NULL */
-    const float *grad; /* its scale; NULL: no gradient */
+    const float *grad; /* scale of the gradient; NULL: compute no gradient */
     float z_weight;
 } loss_places;
 
@@ -51,15 +53,15 @@ static loss_places places_of(const tensor *loss, const tensor *z, const tensor *
                          .z_weight = z_weight};
 }
 
-/* Of a row that has no target. */
+/* A row without a target: loss and gradient are 0. */
 SIMD void ignore_row(ott_dtype d, void *x, const loss_places *p, int64_t columns) {
     *p->loss = 0.0f;
     if (p->z) *p->z = 0.0f;
     if (p->grad) BY_16(c, lanes, columns, v16_put(x, d, c, v16_zero(), lanes););
 }
 
-/* Of a row whose largest element, sum of exponentials and logit of the target are known. The target is counted from the first
-   of these columns. */
+/* Computes a row's outputs from its largest element m, its sum of exponentials and the target's logit.
+   `target` is relative to the first of these columns. */
 SIMD void finish_row(ott_dtype d, void *x, float m, float sum, float at_target, int64_t target,
                      const loss_places *p, int64_t columns) {
     float lse = m + fmath_log(sum), inverse = 1.0f / sum;
@@ -95,7 +97,7 @@ ott_status ISA(cross_entropy)(exec *cx, const cross_entropy_args *a) {
     return ISA(quantize_list)(cx, a->logits, a->q);
 }
 
-/* ---- a row in parts ---- */
+/* ---- rows that are split over ranks ---- */
 
 enum { PART_MAX, PART_SUM, PART_TARGET, PART_ROWS };
 
@@ -107,7 +109,7 @@ SIMD void part_row(ott_dtype d, const cross_entropy_part_args *a, int64_t t) {
     int64_t target = ((const int32_t *)a->target->data)[t] - a->before, columns = a->logits->columns;
     const void *x = row_of(a->logits, t);
     float m = row_max(d, x, columns);
-    *of_part(a->part, PART_MAX, t) = m + 0.0f; /* not -0, whatever the order */
+    *of_part(a->part, PART_MAX, t) = m + 0.0f; /* never -0, whatever the order of elements */
     *of_part(a->part, PART_SUM, t) = exp_sum(d, x, m, columns);
     *of_part(a->part, PART_TARGET, t) = target >= 0 && target < columns ? cast_load(x, d, target) : 0.0f;
 }
@@ -126,7 +128,7 @@ ott_status ISA(cross_entropy_part)(exec *cx, const cross_entropy_part_args *a) {
     return OTT_OK;
 }
 
-/* A row's largest element, sum of exponentials and logit of its target, of all parts. */
+/* Combines the parts of a row: its largest element, sum of exponentials and target logit. */
 static void join_parts(const tensor *parts, int64_t t, float *m, float *sum, float *at_target) {
     *m = -INFINITY;
     *sum = *at_target = 0.0f;

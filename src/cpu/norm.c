@@ -1,7 +1,7 @@
-/* cpu/norm: RMSNorm (Zhang and Sennrich 2019) with the addition to the residual stream before it. */
+/* cpu/norm: RMSNorm (Zhang and Sennrich 2019) after adding to the residual stream. */
 #include "cpu/rows.h"
 
-/* h = x + delta rounded, stored where h is wanted; returns SUM16 of h * h. */
+/* Computes h = x + delta, rounded, and stores it unless h is NULL. Returns SUM16 of h * h. */
 SIMD float residual_row(ott_dtype d, const void *x, const void *delta, void *h, int64_t columns) {
     v16 squares = v16_zero();
     BY_16(c, lanes, columns, {
@@ -51,7 +51,7 @@ ott_status ISA(rmsnorm_forward)(exec *cx, const rmsnorm_forward_args *a) {
     return ISA(quantize_list)(cx, a->y, a->q);
 }
 
-/* dy * weight and h * rstd of lanes [at, at + n); both 0 beyond, whatever rstd is. */
+/* dy * weight and h * rstd of lanes [at, at + n); other lanes are 0, whatever rstd is. */
 typedef struct gradient_pair {
     v16 wdy, xhat;
 } gradient_pair;
@@ -84,7 +84,7 @@ SIMD void input_gradient_row(ott_dtype d, const rmsnorm_backward_args *a, int64_
     });
 }
 
-/* Adds `count` (a constant) rows from t on to the chains of columns [first, first + columns). */
+/* Adds `count` (a constant) rows from t on to the sums of columns [first, first + columns). */
 SIMD void weight_gradient_rows(ott_dtype d, const rmsnorm_backward_args *a, int64_t t, int count,
                                int64_t first, int64_t columns) {
     const float *rstd = (const float *)a->rstd->data + t;
@@ -101,7 +101,7 @@ SIMD void weight_gradient_rows(ott_dtype d, const rmsnorm_backward_args *a, int6
     });
 }
 
-/* Rows of dx, then columns of dweight: neither reads what the other writes. */
+/* Computes rows of dx, then columns of dweight. Neither reads what the other writes. */
 static void backward_task(void *argument, int thread, int threads) {
     const rmsnorm_backward_args *a = argument;
     int64_t rows = a->dy->rows, t, end, first, last;

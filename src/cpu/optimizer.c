@@ -1,9 +1,8 @@
-/* cpu/optimizer: the gradient norm with what follows from it (clipping, skipping, the loss scale), and AdamW.
- */
+/* cpu/optimizer: gradient norm, clipping, skipping of steps, loss scale, and AdamW. */
 #include "cpu/adamw.h"
 
-/* A non-finite gradient halves the scale, though never below 1; STEP_GROWTH_INTERVAL finite steps double it.
- */
+/* Halves the scale after a non-finite gradient, to at least 1. Doubles it after STEP_GROWTH_INTERVAL finite
+   steps. */
 static void update_loss_scale(float *state, bool finite) {
     if (!finite) {
         state[STEP_LOSS_SCALE] = fmaxf(state[STEP_LOSS_SCALE] * 0.5f, 1.0f);
@@ -26,7 +25,7 @@ ott_status ISA(grad_norm)(exec *cx, const grad_norm_args *a) {
                            (long long)a->state->columns, STEP_STATE_COUNT);
     double total = 0.0;
     for (int64_t i = 0; i < a->sum_squares->columns; i++) total += (double)squares[i];
-    float scale = state[STEP_LOSS_SCALE]; /* the one these gradients were made with */
+    float scale = state[STEP_LOSS_SCALE]; /* the scale of these gradients */
     float norm = (float)(sqrt(total) / (double)scale);
     float clip = a->max_norm > 0.0f ? a->max_norm / (norm + 1e-6f) : 1.0f;
     state[STEP_GRAD_NORM] = norm;
@@ -43,22 +42,22 @@ typedef struct adamw_formats {
     ott_dtype param, grad, moment1, moment2;
 } adamw_formats;
 
-/* What is the same for every element. */
+/* Arguments, the same for every element. */
 typedef struct adamw_job {
     tensor param, grad, moment1, moment2;
     adamw_numbers group_scales;
     int64_t first, row_step;
 } adamw_job;
 
-/* Some neighbours in a row: where they are, and the number of the first in the whole parameter. */
+/* Consecutive elements of a row. index: position of the first in the full parameter. */
 typedef struct adamw_place {
     void *param, *moment1, *moment2;
     const void *grad;
     int64_t index;
 } adamw_place;
 
-/* Asks for what comes a page later, into the second cache: four arrays that no cache holds, and so little to
-   do for each element that a processor's own looking ahead, which ends with a page, leaves it waiting. */
+/* Prefetches a page ahead into the second-level cache. The four arrays fit no cache, and each element needs
+   little work. The hardware prefetcher stops at the end of a page, so the loop would wait for memory. */
 #define FETCH(array, d, i, written)                                                                          \
     __builtin_prefetch((const char *)(array) + (i)*dtype_bytes(d) + 4096, written, 2)
 

@@ -1,8 +1,9 @@
-/* cpu/optimizer_fp8: AdamW whose moments are kept in FP8 (tensor/moment.h): groups are widened, updated and narrowed again. */
+/* cpu/optimizer_fp8: AdamW with moments in FP8 (tensor/moment.h): decodes, updates and encodes groups of
+   moments. */
 #include "cpu/adamw.h"
 #include "tensor/moment_check.h"
 
-/* ---- tensor/moment.h for 16 lanes, bit for bit ---- */
+/* ---- tensor/moment.h for 16 lanes, bit-identical ---- */
 
 SIMD v16 moment16_log(v16 x) {
     v16i bits = v16_bits(x);
@@ -42,11 +43,11 @@ SIMD v16 moment16_expanded(v16 x, const moment_scale *s) {
 
 /* ---- a group ---- */
 
-/* One moment of it. */
+/* One moment of a group. */
 typedef struct moment_group {
     float x[MOMENT_GROUP];
-    v16 largest; /* of a lane */
-    v16i least;  /* the complement of its smallest magnitude that is not below FLT_MIN; 0: there is none */
+    v16 largest; /* largest magnitude of each lane */
+    v16i least;  /* complement of each lane's smallest magnitude >= FLT_MIN; 0: none */
 } moment_group;
 
 SIMD void put_moment(moment_group *g, int64_t at, v16 x) {
@@ -81,7 +82,7 @@ typedef struct adamw_job {
     int64_t first, row_step;
 } adamw_job;
 
-/* Where a group is, and the number of its first element in the whole parameter. */
+/* Addresses of a group. index: position of its first element in the full parameter. */
 typedef struct adamw_place {
     void *param;
     const void *grad;

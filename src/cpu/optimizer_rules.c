@@ -1,11 +1,11 @@
-/* cpu/optimizer_rules: the update rules beside AdamW, each element as tensor/update.h states it, and what Muon does around
-   its matrix products. */
+/* cpu/optimizer_rules: update rules other than AdamW, as tensor/update.h defines them for an element, and
+   Muon's ops around its matrix products. */
 #include "cpu/stochastic.h"
 #include "tensor/update.h"
 
-enum { PARAM, GRAD, SLOT /* the first */, TENSORS = SLOT + 3 };
+enum { PARAM, GRAD, SLOT /* first slot */, TENSORS = SLOT + 3 };
 
-/* Neighbours in a row, of each tensor; NULL: the rule has none. */
+/* Consecutive elements of a row of each tensor; NULL: the rule does not have this slot. */
 typedef struct update_row {
     float *p;
     const float *g;
@@ -21,12 +21,12 @@ typedef void (*row_function)(const update_constants *c, update_row r, int64_t co
 typedef struct update_rule {
     row_function row;
     int tensors;
-    int param_draw; /* its number in a draw (tensor/stochastic.h) */
+    int param_draw; /* part of a draw for the parameter (tensor/stochastic.h) */
     uint64_t sums;  /* STOCHASTIC_SUM_* */
-    bool has_point; /* its parameter follows from two slots (update_point), and is rounded to nearest */
+    bool has_point; /* the parameter is update_point of two slots, rounded to nearest */
 } update_rule;
 
-/* Of an element's draw (tensor/ops.def). */
+/* Seed and element positions for stochastic rounding (tensor/ops.def). */
 typedef struct update_place {
     uint64_t seed;
     int64_t first, row_step;
@@ -42,10 +42,10 @@ typedef struct update_job {
     update_constants constants;
     update_place place;
     uint64_t update;
-    bool narrow, rounds; /* some are bf16; and not the gradient alone */
+    bool narrow, rounds; /* narrow: a tensor is bf16; rounds: a tensor other than the gradient is bf16 */
 } update_job;
 
-/* A loop for a rule with so many slots, which the compiler makes vectors of. */
+/* A loop for a rule with `slots` slots, which the compiler vectorizes. */
 #define UPDATE_ROW(rule, slots)                                                                              \
     static void rule##_row(const update_constants *constants, update_row r, int64_t count) {                 \
         const update_options o = *constants->o;                                                              \
@@ -73,15 +73,15 @@ UPDATE_ROW(adam, 2)
 UPDATE_ROW(schedule_free, 3)
 UPDATE_ROW(muon_momentum, 0)
 
-/* ---- rows of which some are bf16: in fp32, so many elements at a time, and rounded ---- */
+/* ---- rows with bf16 tensors: converted to fp32 in chunks, updated, and rounded ---- */
 
 enum { CHUNK = 256 };
 
 typedef struct update_chunk {
-    char *at[TENSORS]; /* where its elements are */
-    float *x[TENSORS]; /* in fp32: there, or in `wide` */
+    char *at[TENSORS]; /* the chunk's elements in the tensors */
+    float *x[TENSORS]; /* in fp32: equal to `at`, or in `wide` */
     float wide[TENSORS][CHUNK];
-    int64_t index, count; /* of the first in the whole parameter */
+    int64_t index, count; /* index: position of the first element in the full parameter */
 } update_chunk;
 
 static bool is_wide(const update_chunk *c, int k) {
@@ -96,7 +96,7 @@ static void widen_chunk(const update_job *j, update_chunk *c) {
     }
 }
 
-/* At random, but for a point. */
+/* Rounds stochastically, except a parameter that is an update_point. */
 static void round_chunk(const update_job *j, update_chunk *c) {
     draws16 draws;
     for (int64_t i = 0; i < c->count; i += 16) {
@@ -131,7 +131,7 @@ static void update_chunks(const update_job *j, char *const *at, int64_t index, i
     }
 }
 
-/* ---- a call ---- */
+/* ---- the ops ---- */
 
 static void update_task(void *argument, int thread, int threads) {
     const update_job *j = argument;
@@ -150,7 +150,7 @@ static void update_task(void *argument, int thread, int threads) {
     }
 }
 
-/* t[rule.tensors]: all of one shape. */
+/* t[rule.tensors] all have the same shape. */
 static ott_status run_rule(exec *cx, update_rule rule, const update_options *o, const tensor *state,
                            update_place place, const tensor *const *t) {
     const float *values = state->data; /* [S] */
@@ -202,7 +202,7 @@ ott_status ISA(schedule_free)(exec *cx, const schedule_free_args *a) {
                     (const tensor *[]){a->param, a->grad, a->z, a->x, a->moment2});
 }
 
-/* Its first tensor is a slot, whose parameter has another update. */
+/* The first tensor is a slot: another op updates the parameter. */
 ott_status ISA(muon_momentum)(exec *cx, const muon_momentum_args *a) {
     static const update_rule rule = {
         .row = muon_momentum_row, .tensors = 2, .param_draw = STOCHASTIC_SLOT, .sums = STOCHASTIC_SUM_PARAM};
@@ -210,7 +210,7 @@ ott_status ISA(muon_momentum)(exec *cx, const muon_momentum_args *a) {
     return run_rule(cx, rule, &o, a->state, PLACE(a), (const tensor *[]){a->momentum, a->grad});
 }
 
-/* ---- between two points ---- */
+/* ---- linear interpolation ---- */
 
 static void lerp_task(void *argument, int thread, int threads) {
     const lerp_args *a = argument;

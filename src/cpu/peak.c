@@ -1,10 +1,8 @@
-/*
- * cpu/peak: keeps a multiply-add unit busy and does nothing else: the most that a matrix product can reach here.
- */
+/* cpu/peak: keeps a multiply-add unit busy to measure its peak rate, the limit of matrix products. */
 #include "cpu/simd/simd.h"
 #include "cpu/isa.h"
 
-/* Enough independent chains to cover the latency of an FMA on two units, few enough to stay in registers. */
+/* Enough independent chains to hide the latency of an FMA on two units, few enough to stay in registers. */
 #if defined(CPU_ISA_avx512)
 enum { CHAINS = 24 };
 #elif defined(CPU_ISA_avx2) || defined(CPU_ISA_neon)
@@ -13,7 +11,7 @@ enum { CHAINS = 6 };
 enum { CHAINS = 1 };
 #endif
 
-/* Hides a value from the optimiser, so that the chains are neither folded nor dropped. */
+/* Hides a value from the optimizer, so that it neither folds nor removes the chains. */
 #if defined(CPU_ISA_avx512)
 #define KEEP(x) __asm__ volatile("" : "+v"(x))
 #elif defined(CPU_ISA_avx2)

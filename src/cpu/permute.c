@@ -1,11 +1,12 @@
-/* cpu/permute: rows of tokens to the experts they were given to and back, and what their weights do to them. */
+/* cpu/permute: copies token rows to their experts' rows, sums them back per token, and the gradients of the
+   weights. */
 #include "cpu/rows.h"
 
 static int32_t number_at(const tensor *t, int64_t row, int64_t column) {
     return ((const int32_t *)t->data)[row * t->ld + column];
 }
 
-/* Rows that a table of assignments names must be there; -1 names none. */
+/* Fails if an assignment's row does not exist; -1 means no row. */
 static ott_status check_rows(const char *op, const tensor *row, int64_t rows) {
     for (int64_t t = 0; t < row->rows; t++) {
         tensor one = tensor_vector((int32_t *)row->data + t * row->ld, OTT_I32, row->columns);
@@ -14,7 +15,7 @@ static ott_status check_rows(const char *op, const tensor *row, int64_t rows) {
     return OTT_OK;
 }
 
-/* ---- to the experts ---- */
+/* ---- tokens to experts ---- */
 
 SIMD void copy_row(ott_dtype d, const void *x, float weight, void *y, int64_t columns) {
     v16 by = v16_set1(weight);
@@ -33,7 +34,7 @@ static void permute_task(void *argument, int thread, int threads) {
         int32_t source = number_at(a->source, 0, r);
         if (source < 0)
             WITH_DTYPE(a->y->dtype, D, zero_row(D, row_of(a->y, r), columns));
-        else /* times 1 is the same number */
+        else /* multiplying by 1 changes nothing */
             WITH_DTYPE(a->y->dtype, D,
                        copy_row(D, row_of(a->x, source % a->x->rows), 1.0f, row_of(a->y, r), columns));
     }
@@ -65,7 +66,7 @@ ott_status ISA(weigh)(exec *cx, const weigh_args *a) {
     return OTT_OK;
 }
 
-/* ---- back to the tokens ---- */
+/* ---- experts to tokens ---- */
 
 SIMD void sum_rows(ott_dtype d, const unpermute_args *a, int64_t t) {
     const void *plus = row_of(a->plus, t);

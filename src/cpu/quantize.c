@@ -1,12 +1,12 @@
 /*
- * cpu/quantize: a tensor to its FP8 forms (fp8/recipe.h): largest magnitudes, scales, codes.
+ * cpu/quantize: quantizes a tensor to its FP8 copies (fp8/recipe.h): amaxes, scales, codes.
  *
- * The work is cut into units: a band of rows as high as the highest scale block, by as many columns as stay
- * in the cache. A first pass finds every amax, and casts a block of elements as soon as its scale is known: a
- * row that has its own while it is in the first cache, a block of 32 or 128 rows at its last row, a tensor
- * with delayed scaling at once. Only what needs the amax of the whole tensor or of whole columns waits for a
- * second pass. The threads take shares of the units, and a maximum does not depend on the order in which it
- * is taken. Codes that lie transposed are made row by row too, and taken to their columns from there.
+ * The work is split into units: a band of rows, as high as the highest scale block, by as many columns as fit
+ * the cache. The first pass computes every amax. It casts a scale block as soon as its scale is known: a row
+ * with its own scale while the row is in the first-level cache, a block of 32 or 128 rows after its last row,
+ * a tensor with delayed scaling at once. A second pass casts what needs the amax of the full tensor or of
+ * full columns. Threads share the units; a maximum does not depend on the order. Transposed codes are also
+ * made row by row, and then copied to their columns.
  */
 #include "cpu/quantize.h"
 #include "cpu/quantize_row.h"
@@ -19,42 +19,42 @@ typedef struct quantize_job {
     const tensor *x;
     int uses;
     quantize_use use[2];
-    bool waits[2]; /* the second pass casts it */
-    bool casts;    /* the first pass makes scales and codes, else only amax */
+    bool waits[2]; /* true: the second pass casts this use */
+    bool casts;    /* the first pass computes scales and codes, else only amaxes */
     int threads;
     int64_t band, width;    /* rows and columns of a unit */
-    int64_t strips;         /* units across the tensor */
-    int64_t run;            /* columns of a row whose amax is found together */
-    bool tiled;             /* TILE_ROWS rows at a time */
-    row_ahead ahead[3];     /* of amax, of a cast in the same pass, of the second pass */
-    int64_t most_floats[2]; /* of quantize_work */
-    int64_t spread_floats;  /* the same */
-    int64_t codes_floats;   /* the same */
-    bool each_whole;        /* its `each` is of all columns, not the unit's */
+    int64_t strips;         /* number of units across the columns */
+    int64_t run;            /* columns of a row with a common amax */
+    bool tiled;             /* processes TILE_ROWS rows at a time */
+    row_ahead ahead[3];     /* prefetch of the amax loop, of a cast in the same pass, of the second pass */
+    int64_t most_floats[2]; /* floats of quantize_work.most[i] */
+    int64_t spread_floats;  /* floats of .spread */
+    int64_t codes_floats;   /* floats of .codes */
+    bool each_whole;        /* quantize_work.each has all columns, not only the unit's */
 } quantize_job;
 
-/* Part of the tensor. */
+/* A part of the tensor. */
 typedef struct quantize_unit {
     int64_t row, row_end, column, columns;
 } quantize_unit;
 
-/* A thread's scratch. */
+/* Arrays in a thread's scratch. */
 typedef struct quantize_work {
-    float *most[2]; /* amax so far of each use's blocks: those across the unit, or of whole columns, or of
-                       all */
-    float *runs;    /* of the row at hand, or of the tile's rows: [run][TILE_ROWS] */
-    float *spread;  /* a row's scales */
-    uint8_t *codes; /* a row's codes that lie transposed */
-    void *each;     /* most[] of the use whose blocks are one column wide (quantize_row.h), or NULL */
+    /* running amaxes of each use's scale blocks: the unit's, or all columns', or the tensor's */
+    float *most[2];
+    float *runs;    /* amaxes of the current row, or of a tile's rows: [run][TILE_ROWS] */
+    float *spread;  /* scales of a row, one per element */
+    uint8_t *codes; /* codes of a row before they are transposed */
+    void *each;     /* most[] of the use with scale blocks one column wide (quantize_row.h), or NULL */
 } quantize_work;
 
-/* ---- what is worked on at a time ---- */
+/* ---- units and scratch ---- */
 
 static bool is_tiled(const quantize_use *s) {
     return s->rows == 1 && s->columns != QUANTIZE_ALL && s->row_step == 1;
 }
 
-/* Rows that are finished together. */
+/* Returns the rows that are finished together. */
 static int64_t height(const quantize_use *s) {
     return is_tiled(s) ? TILE_ROWS : s->rows;
 }
@@ -74,13 +74,13 @@ static quantize_unit unit_at(const quantize_job *job, int64_t index) {
                            at_most(job->width, job->x->columns - column)};
 }
 
-/* Task t's share of the units. */
+/* Returns a thread's share of the units. */
 static void share_units(const quantize_job *job, int thread, int threads, int64_t *first, int64_t *end) {
     pool_share(quantize_blocks(job->x->rows, job->band) * job->strips, 1, thread, threads, first, end);
 }
 
-/* Columns enough for their cost to be that of the elements, few enough for a band to stay in the second
-   cache; whole rows where a row is a block. */
+/* Chooses the width of a unit: enough columns that the elements dominate the cost, few enough that a band
+   stays in the second-level cache. If a scale block is a full row, units have full rows. */
 static void choose_units(quantize_job *job, int64_t columns) {
     enum { UNIT_ELEMENTS = 1 << 17, WIDEST_BLOCK = 128 };
     bool whole_rows = false;
@@ -107,8 +107,8 @@ static void choose_units(quantize_job *job, int64_t columns) {
     }
 }
 
-/* Memory is asked for ahead where rows are taken one by one, which leaves them little work, and a thread's
-   part of x does not stay in its second cache. */
+/* Prefetches if rows are processed one by one, with little work each, and a thread's part of x exceeds the
+   second-level cache. */
 static void choose_ahead(quantize_job *job) {
     enum { AHEAD_BYTES = 4096, CACHED_BYTES = 4 << 20, BLOCK = 64 };
     int64_t row = job->x->ld * dtype_bytes(job->x->dtype);
@@ -121,7 +121,7 @@ static void choose_ahead(quantize_job *job) {
     job->ahead[2] = (row_ahead){distance, 0, 0};
 }
 
-/* Arrays begin at cache lines, and vectors may be stored a little beyond their ends. */
+/* Aligns arrays to cache lines, with room for vector stores past their ends. */
 static int64_t with_room(int64_t floats) {
     return (floats + 15) / 16 * 16 + 16;
 }
@@ -150,7 +150,7 @@ static quantize_work work_of(const quantize_job *job, int thread) {
 
 /* ---- scales ---- */
 
-/* From amax to scale and scale_inv: `count` groups, `step` apart. */
+/* Computes scales and scale_invs of `count` groups, `step` apart, from their amaxes. */
 static void set_scales(const quantize_use *s, int64_t first, int64_t count, int64_t step) {
     const qdata *at = s->at;
     if (step == 1 && count > 1 && s->spec->policy == AMAX_CURRENT && scale_has_lanes(&s->spec->scale)) {
@@ -160,7 +160,7 @@ static void set_scales(const quantize_use *s, int64_t first, int64_t count, int6
     for (int64_t n = 0, g = first; n < count; n++, g += step) {
         if (s->spec->policy == AMAX_CURRENT)
             at->scale[g] = scale_from_amax(at->amax[g], s->spec->format, &s->spec->scale);
-        else if (at->next) /* its scale came from earlier steps; amax is only recorded */
+        else if (at->next) /* delayed scaling: the scale is from earlier steps, this amax is only recorded */
             at->scale[g] = at->next[0];
         at->scale_inv[g] = scale_inverse(at->scale[g]);
     }
@@ -172,12 +172,13 @@ static void set_all_scales(const quantize_use *s) {
 
 /* ---- codes ---- */
 
-/* Where a row's codes from `column` on are made. */
+/* Returns where to cast a row's codes from `column` on: into the tensor, or a buffer if they are
+   transposed. */
 static uint8_t *codes_at(const quantize_use *s, int64_t row, int64_t column, const quantize_work *w) {
     return s->at->transposed ? w->codes : (uint8_t *)s->at->data + row * s->at->ld + column;
 }
 
-/* And where they are taken from there. */
+/* Copies a row's codes into the transposed tensor, if there is one. */
 static void transpose_codes(const quantize_use *s, int64_t row, int64_t column, int64_t count,
                             const uint8_t *codes) {
     const qdata *d = s->at->transposed ? s->at : s->also;
@@ -186,7 +187,7 @@ static void transpose_codes(const quantize_use *s, int64_t row, int64_t column, 
     for (int64_t j = 0; j < count; j++) to[j * d->ld] = codes[j];
 }
 
-/* Rows [row, end), which share their scales, within the unit's columns. */
+/* Casts rows [row, end), which share their scales, in the unit's columns. */
 static void cast_rows(const quantize_job *job, const quantize_use *s, quantize_unit u, int64_t row,
                       int64_t end, row_ahead ahead, const quantize_work *w) {
     bool each = s->columns != QUANTIZE_ALL;
@@ -224,18 +225,18 @@ static void cast_task(void *argument, int thread, int threads) {
 
 /* ---- amax ---- */
 
-/* A NaN is told as one and the same, whatever its bits in the source and however fp16 was widened. */
+/* Replaces every NaN by the same NaN, whatever its bits in the source and the conversion from fp16. */
 SIMD v16 amax_told(v16 amax) {
     return v16_select(v16_isnan(amax), v16_set1(NAN), amax);
 }
 
-/* runs[count] to most[0], most[step], ..., each of which `per` runs belong to. */
+/* Raises the amaxes most[0], most[step], ... by runs[count]. Each amax has `per` runs. */
 static void raise_blocks(float *most, int64_t step, const float *runs, int64_t count, int64_t per) {
     for (int64_t n = 0; n < count; most += step)
         for (int64_t end = at_most(n + per, count); n < end; n++) *most = amax_of(*most, runs[n]);
 }
 
-/* The row's largest magnitudes to those of each use's blocks. */
+/* Includes a row in the amaxes of each use's scale blocks. */
 static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, const quantize_work *w) {
     void *each = column_amax_at(w->each, job->x->dtype, job->each_whole ? u.column : 0);
     amax_row(job->x, row, u.column, u.columns, job->run, job->ahead[0], each, w->runs);
@@ -247,7 +248,7 @@ static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, con
     }
 }
 
-/* The same for rows [row, end), TILE_ROWS of them at most. */
+/* The same for at most TILE_ROWS rows [row, end). */
 static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, int64_t end,
                        const quantize_work *w) {
     void *each = column_amax_at(w->each, job->x->dtype, job->each_whole ? u.column : 0);
@@ -267,7 +268,7 @@ static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, in
     }
 }
 
-/* The tile of rows [row, end) is complete. */
+/* Finishes a tile of rows [row, end): stores amaxes, and with `casts` scales and codes. Clears the tile. */
 static void finish_tile(const quantize_job *job, const quantize_use *s, float *tile, quantize_unit u,
                         int64_t row, int64_t end, const quantize_work *w) {
     int64_t count = quantize_blocks(u.columns, s->columns), g = quantize_group(s, row, u.column);
@@ -286,13 +287,14 @@ static void finish_tile(const quantize_job *job, const quantize_use *s, float *t
     memset(tile, 0, (size_t)(count * TILE_ROWS) * sizeof(float));
 }
 
-/* Entries [n, n + count), 16 at most, of most[i]. */
+/* Returns entries [n, n + count), at most 16, of most[i]. */
 static v16 amax_so_far(const quantize_job *job, int i, const quantize_work *w, int64_t n, int64_t count) {
     bool each = job->use[i].columns == 1;
     return column_amax_load_n(w->most[i], each ? job->x->dtype : OTT_F32, n, count);
 }
 
-/* The rows [row, end) of the unit are all of their blocks: their amax, and with `casts` scales and codes. */
+/* Finishes the scale blocks of use i in rows [row, end) of the unit: stores amaxes, and with `casts` scales
+   and codes. */
 static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t row, int64_t end,
                         const quantize_work *w) {
     const quantize_use *s = &job->use[i];
@@ -334,7 +336,7 @@ static void amax_task(void *argument, int thread, int threads) {
     }
 }
 
-/* The threads' maxima of what runs through the whole tensor to one. */
+/* Merges the threads' amaxes of scale blocks that span all rows. */
 static void merge_task(void *argument, int thread, int threads) {
     const quantize_job *job = argument;
     for (int i = 0; i < job->uses; i++) {
@@ -410,7 +412,7 @@ ott_status ISA(quantize)(exec *cx, const quantize_args *a) {
     return quantize(cx, a->x, a->q);
 }
 
-/* Rows [first, end), of a group or of none. */
+/* Quantizes rows [first, end): a group's, or rows after the last group. */
 static ott_status quantize_rows(exec *cx, const grouped_quantize_args *a, int64_t which, int64_t first,
                                 int64_t end) {
     tensor x = tensor_rows(*a->x, first, end - first);

@@ -1,9 +1,9 @@
-/* cpu/reduce: sums down columns and over whole tensors, in orders that do not depend on the threads. */
+/* cpu/reduce: sums over columns and over full tensors, in orders that do not depend on the threads. */
 #include "cpu/rows.h"
 
-/* ---- down the columns ---- */
+/* ---- over columns ---- */
 
-/* Adds `count` (a constant) rows from r on to the chains of x's columns. */
+/* Adds `count` (a constant) rows from r on to the sums of x's columns. */
 SIMD void add_rows(ott_dtype d, const tensor *x, int64_t r, int count, float *sum) {
     const void *row = row_of(x, r);
     int64_t ld = x->ld;
@@ -29,7 +29,7 @@ ott_status ISA(column_sum)(exec *cx, const column_sum_args *a) {
     return OTT_OK;
 }
 
-/* ---- over all elements, by blocks ---- */
+/* ---- over all elements, in blocks ---- */
 
 SIMD float block_sum(ott_dtype d, const void *x, int64_t count, bool squares) {
     v16 sum = v16_zero();
@@ -40,8 +40,8 @@ SIMD float block_sum(ott_dtype d, const void *x, int64_t count, bool squares) {
     return v16_fold_sum(sum);
 }
 
-/* Elements [first, first + count) of x's rows laid end to end: in place where they lie so, else copied to
- * buffer. */
+/* Returns elements [first, first + count) of x, counted across rows. Copies them to buffer unless they are
+   contiguous. */
 static const void *block_elements(const tensor *x, int64_t first, int64_t count, void *buffer) {
     int64_t row = first / x->columns, column = first % x->columns, size = dtype_bytes(x->dtype);
     if (x->ld == x->columns || column + count <= x->columns)
@@ -55,7 +55,7 @@ static const void *block_elements(const tensor *x, int64_t first, int64_t count,
     return buffer;
 }
 
-/* A round: blocks [first, first + count) of x, their sums to sums[count]. */
+/* A round: blocks [first, first + count) of x, with their sums in sums[count]. */
 typedef struct block_job {
     const exec *cx;
     const tensor *x;
@@ -78,7 +78,7 @@ static void block_task(void *argument, int thread, int threads) {
     }
 }
 
-/* The first thread's scratch holds its copied block, then the block sums of a round. */
+/* The first thread's scratch holds a copied block, then the block sums of a round. */
 ott_status ISA(sum)(exec *cx, const sum_args *a) {
     const int64_t room = CPU_SCRATCH_BYTES / (int64_t)sizeof(float) - REDUCE_BLOCK;
     int64_t blocks = op_reduce_blocks(tensor_count(*a->x));
@@ -93,7 +93,7 @@ ott_status ISA(sum)(exec *cx, const sum_args *a) {
     return OTT_OK;
 }
 
-/* ---- a sum of squares ---- */
+/* ---- sum of squares ---- */
 
 ott_status ISA(block_squares)(exec *cx, const block_squares_args *a) {
     int64_t blocks = op_reduce_blocks(tensor_count(*a->x));
@@ -114,10 +114,10 @@ ott_status ISA(sum_blocks)(exec *cx, const sum_blocks_args *a) {
     return OTT_OK;
 }
 
-/* ---- counting ---- */
+/* ---- counting non-finite elements ---- */
 
-/* The bits whose being all set makes an element NaN or infinite; E4M3 has no infinity, its NaN has all but
- * the sign. */
+/* Returns a mask: an element with all of these bits set is NaN or infinite. E4M3 has no infinity; in its NaN
+   all bits but the sign are set. */
 static uint32_t nonfinite_bits(ott_dtype d) {
     switch (d) {
     case OTT_F32: return 0x7f800000u;
@@ -133,13 +133,13 @@ SIMD v16i load_bits(const void *p, int bytes, int64_t index) {
     return bytes == 2 ? v16i_load_u16((const uint16_t *)p + index) : v16i_load_u8((const uint8_t *)p + index);
 }
 
-/* How many of `count` elements of `bytes` (a constant) bytes have all bits of `mask` set. */
+/* Returns how many of `count` elements of `bytes` (a constant) bytes have all bits of `mask` set. */
 SIMD int64_t count_row(const void *p, int bytes, uint32_t mask, int64_t count) {
     int64_t found = 0, i = 0;
     v16i all = v16i_set1(mask);
     for (; i + 16 <= count; i += 16) found += v16m_count(v16i_eq(v16i_and(load_bits(p, bytes, i), all), all));
     for (; i < count; i++) {
-        uint32_t u = 0; /* the low bytes of a little-endian word */
+        uint32_t u = 0; /* the first bytes of a little-endian word */
         memcpy(&u, (const char *)p + i * bytes, (size_t)bytes);
         found += (u & mask) == mask;
     }

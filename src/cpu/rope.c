@@ -1,8 +1,8 @@
-/* cpu/rope: rotary position embedding (Su et al. 2021) of pairs that lie apart, or side by side. */
+/* cpu/rope: rotary position embedding (Su et al. 2021), with half-split or interleaved pairs. */
 #include "cpu/rows.h"
 #include "tensor/heads_check.h"
 
-/* The pair (x0, x1) of 16 angles each. */
+/* Rotates the pairs (x0, x1) by 16 angles, given as cosines c and sines s. */
 SIMD void rotate_pairs(v16 *x0, v16 *x1, v16 c, v16 s) {
     v16 low = *x0;
     *x0 = v16_fma(low, c, v16_neg(v16_mul(*x1, s)));
@@ -24,7 +24,7 @@ SIMD void rotate_row(ott_dtype d, const rope_args *a, void *x, const float *cosi
     });
 }
 
-/* Elements [0, 2 lanes) from `at` on, into `pair` or back. */
+/* Copies elements [0, 2 lanes) from `at` on into `pair`, or back. */
 SIMD void move_pairs(ott_dtype d, void *x, int64_t at, int64_t lanes, float pair[32], bool back) {
     for (int64_t i = 0; i < 2 * lanes; i += 16) {
         int64_t count = 2 * lanes - i < 16 ? 2 * lanes - i : 16;
@@ -35,7 +35,7 @@ SIMD void move_pairs(ott_dtype d, void *x, int64_t at, int64_t lanes, float pair
     }
 }
 
-/* The same of pairs that lie side by side. */
+/* The same for interleaved pairs (neighbouring columns). */
 SIMD void rotate_interleaved_row(ott_dtype d, const rope_args *a, void *x, const float *cosine,
                                  const float *sine) {
     float pair[32], first[16], second[16];

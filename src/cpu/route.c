@@ -1,4 +1,5 @@
-/* cpu/route: which experts tokens go to, what that is worth, and the order of their assignments. */
+/* cpu/route: MoE routing: chooses experts and weights for tokens, computes gradients, and sorts the
+   assignments by expert. */
 #include "cpu/rows.h"
 #include "tensor/route_check.h"
 
@@ -49,7 +50,7 @@ static void add_counts(const route_balance_args *a, int64_t s, int64_t t) {
     for (int64_t k = 0; k < a->expert->columns; k++) floats_out(a->count, s)[expert[k]] += 1.0f;
 }
 
-/* Each thread takes some experts' shares of all tokens. */
+/* Each thread computes the shares of some experts over all tokens. */
 static void share_task(void *argument, int thread, int threads) {
     const route_balance_args *a = argument;
     int64_t first, end, tokens = a->score->rows, runs = a->share->rows;
@@ -102,10 +103,10 @@ ott_status ISA(route_backward)(exec *cx, const route_backward_args *a) {
     return OTT_OK;
 }
 
-/* ---- the order of assignments ---- */
+/* ---- sorting assignments by expert ---- */
 
-/* end[e] counts the rows of expert e, and row[t,k] says whether the assignment has one: 0 or -1. seen[E] counts the choices of
-   one kind, those of tokens before, too. */
+/* Sets end[e] to the number of rows of expert e, and row[t,k] to 0 if the assignment has a row, or to -1.
+   seen[E] counts each expert's assignments by choice k, including tokens before the first. */
 static void count_rows(const route_sort_args *a, int32_t *seen) {
     int32_t *count = a->end->data;
     int64_t experts = a->end->columns;
@@ -122,7 +123,8 @@ static void count_rows(const route_sort_args *a, int32_t *seen) {
     }
 }
 
-/* end[e] becomes where expert e's rows begin, and then, row by row, where they end. */
+/* Sets end[e] to the first row of expert e. Then assigns the rows in order, which moves end[e] to the end of
+   its rows. */
 static void give_rows(const route_sort_args *a) {
     int32_t *next = a->end->data, *source = a->source->data, sum = 0;
     int64_t tokens = a->row->rows;

@@ -1,4 +1,4 @@
-/* cpu/softcap: logits held between -cap and cap, and the gradient of that. */
+/* cpu/softcap: soft-caps logits to (-cap, cap), and its gradient. */
 #include "cpu/rows.h"
 
 SIMD void forward_row(ott_dtype d, const void *x, float cap, void *y, int64_t columns) {

@@ -1,6 +1,6 @@
 /*
- * cpu/statistics: what a cast did to a tensor (tensor/statistics.h). Blocks of REDUCE_BLOCK elements are
- * shared among the threads and their sums are added in order, so that threads change nothing.
+ * cpu/statistics: quantization error statistics of a tensor (tensor/statistics.h). Threads share blocks of
+ * REDUCE_BLOCK elements. The blocks' sums are added in order, so results do not depend on the threads.
  */
 #include "cpu/quantize.h"
 #include "cpu/rows.h"
@@ -9,7 +9,7 @@ typedef struct block_sums {
     float signal, noise;
 } block_sums;
 
-/* A round: blocks [first, first + count) of the tensor, their sums to sums[count]. */
+/* A round: blocks [first, first + count) of the tensor, with their sums in sums[count]. */
 typedef struct statistics_job {
     exec *cx;
     const tensor *x;
@@ -19,7 +19,7 @@ typedef struct statistics_job {
     int64_t saturated, underflowed;
 } statistics_job;
 
-/* What belongs to a thread while it works on a block. */
+/* A thread's buffers for a block. */
 typedef struct statistics_room {
     float x[REDUCE_BLOCK]; /* elements of any format */
     float scale[REDUCE_BLOCK + 16], scale_inv[REDUCE_BLOCK + 16];
@@ -28,12 +28,12 @@ typedef struct statistics_room {
 
 /* ---- one block ---- */
 
-/* Its elements end to end. */
+/* The consecutive elements of a block. */
 typedef struct block_data {
     int64_t count;
     const void *x;
     const uint8_t *codes;
-    const float *scale, *scale_inv; /* one, or with `each` one for every element */
+    const float *scale, *scale_inv; /* [1], or with `each` [count] */
 } block_data;
 
 typedef struct block_counts {
@@ -44,7 +44,7 @@ SIMD v16 load_codes(const uint8_t *codes, ott_dtype format, int64_t lanes) {
     return lanes >= 16 ? v16_load_fp8(codes, format) : v16_load_fp8_n(codes, format, lanes);
 }
 
-/* Lanes that are cast beyond the format's largest value. */
+/* True in lanes that exceed the format's largest value. */
 SIMD v16m is_saturated(v16 x, v16 scaled, ott_dtype format) {
     const v16 infinity = v16_set1(INFINITY);
     v16 most = v16_select(v16_eq(v16_abs(x), infinity), infinity, v16_abs(scaled)); /* inf * 0 is a NaN */
@@ -82,9 +82,10 @@ static block_sums measure_any(const block_data *b, ott_dtype d, ott_dtype format
     WITH_DTYPE(d, D, return measure_block(b, D, OTT_E5M2, false, counts));
 }
 
-/* ---- a block's elements and scales, laid end to end ---- */
+/* ---- the consecutive elements and scales of a block ---- */
 
-/* Elements [at, at + count) of x: in place where they lie so, else copied to room. */
+/* Returns elements [at, at + count) of x, counted across rows. Copies them to room unless they are
+   contiguous. */
 static const void *lay_elements(const tensor *x, int64_t at, int64_t count, void *room) {
     int64_t size = dtype_bytes(x->dtype), row = at / x->columns, column = at % x->columns;
     const char *data = x->data;
@@ -97,7 +98,8 @@ static const void *lay_elements(const tensor *x, int64_t at, int64_t count, void
     return room;
 }
 
-/* The entries of `values` that belong to elements [at, at + count) of rows of `columns`, to room. */
+/* Copies the scales (or scale_invs) `values` of elements [at, at + count) of rows of `columns` to room, one
+   per element. */
 static const float *lay_scales(const quantize_use *s, const float *values, int64_t columns, int64_t at,
                                int64_t count, float *room) {
     int64_t row = at / columns, column = at % columns;
@@ -110,7 +112,7 @@ static const float *lay_scales(const quantize_use *s, const float *values, int64
     return room;
 }
 
-/* Their codes, to room where they lie transposed. */
+/* Returns the codes of these elements. Copies them to room if they are transposed. */
 static const uint8_t *lay_codes(const qdata *d, int64_t columns, int64_t at, int64_t count, uint8_t *room) {
     int64_t row = at / columns, column = at % columns;
     if (!d->transposed) return (const uint8_t *)d->data + at;
@@ -147,7 +149,7 @@ static void block_task(void *argument, int thread, int threads) {
 
 /* ---- one use ---- */
 
-/* The first thread's scratch holds its room, then the block sums of a round. */
+/* The first thread's scratch holds its buffers, then the block sums of a round. */
 static void measure_elements(statistics_job *j, float *out) {
     const int64_t room = (CPU_SCRATCH_BYTES - (int64_t)sizeof(statistics_room)) / (int64_t)sizeof(block_sums);
     int64_t elements = tensor_count(*j->x), blocks = (elements + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
@@ -167,7 +169,7 @@ static void measure_elements(statistics_job *j, float *out) {
     out[STATISTICS_NOISE] = (float)noise;
 }
 
-/* Over all groups. A NaN scale is neither smaller nor larger than another, unless it is the first. */
+/* Minimum and maximum over all groups. A NaN scale is ignored unless it is the first. */
 static void measure_scales(const quantize_use *s, float *out) {
     v16 amax = v16_zero(), least = v16_set1(s->at->scale[0]), most = least, first = least;
     for (int64_t g = 0; g < s->groups; g += 16) {

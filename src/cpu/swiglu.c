@@ -1,4 +1,4 @@
-/* cpu/swiglu: the gated activation of the MLP (Shazeer 2020). */
+/* cpu/swiglu: the gated SiLU activation of the MLP (Shazeer 2020). */
 #include "cpu/rows.h"
 
 SIMD void forward_row(ott_dtype d, const void *gate, const void *up, void *y, int64_t columns) {

@@ -1,6 +1,4 @@
-/*
- * cpu/table: one ISA level's op table: every op of tensor/ops.def, each from its file of this folder.
- */
+/* cpu/table: the op table of one ISA level, with every op of tensor/ops.def. */
 #include "cpu/simd/simd.h"
 #include "cpu/isa.h"
 

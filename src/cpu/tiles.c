@@ -1,7 +1,7 @@
 /*
- * cpu/tiles: the products that a level with a tile unit computes: ACCUMULATE_TILE32 of FP8 and BF16 operands. Every other op
- * is computed by the device's level without tiles (cpu_device.isa), and so is a product with packed rows, which have
- * that level's order.
+ * cpu/tiles: the products of a level with a tile unit: ACCUMULATE_TILE32 of FP8 and BF16 operands. The
+ * device's level without tiles (cpu_device.isa) computes all other ops, and products with packed rows, which
+ * have that level's layout.
  */
 #include "cpu/simd/simd.h"
 #include "cpu/tiles.h"
@@ -19,7 +19,7 @@ TILES_OP(gemm)
 TILES_OP(grouped_gemm)
 TILES_OP(grouped_gemm_weight)
 
-/* As many sums as there are in a kernel. */
+/* As many independent sums as the GEMM kernel has. */
 static double burst(int64_t rounds) {
     tile_configure();
     for (int64_t round = 0; round < rounds; round++) {

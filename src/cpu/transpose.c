@@ -1,4 +1,4 @@
-/* cpu/transpose: y = x^T of codes, in tiles that stay in the first cache. */
+/* cpu/transpose: transposes codes, in tiles that stay in the first-level cache. */
 #include "cpu/isa.h"
 
 enum { TILE = 64 };

@@ -2,7 +2,7 @@
  * cpu/gemm/tile32: the micro-kernel of the order ACCUMULATE_TILE32 (fp8/reference.h). It adds full tiles of
  * 32 terms of the contraction to up to GEMM_MR x GEMM_NR sums:
  *
- *     sum[i][j] += even[i][j] + odd[i][j]    even and odd: the chains of the tile's even and odd terms, from 0
+ *     sum[i][j] += even[i][j] + odd[i][j]    even, odd: chains of the tile's even, odd terms, from 0
  *
  * The registers hold these three sums for only a few rows. So the contraction is split into chunks that fit
  * into the first-level cache, and each chunk is computed for a few rows at a time.

@@ -4,18 +4,18 @@
  * float[16] (CPU_ISA_scalar). Every function gives the same bits at every level, except for the payload of a
  * NaN. So a kernel that is written with v16 gives the same bits everywhere.
  *
- *   v16   16 floats            v16i  16 unsigned 32-bit integers          v16m  16 booleans
+ *   v16   16 floats        v16i  16 unsigned 32-bit integers          v16m  16 booleans
  *
  * Each level's header defines:
  *   v16_zero set1 load load_n store store_n   _n: lanes [0, n) only (n >= 16: all); others read as 0
- *   v16_add sub mul div sqrt                  IEEE, rounded to nearest even
- *   v16_fma(a,b,c)                            a*b+c; fnma -(a*b)+c; fms a*b-c; rounded once
- *   v16_max(a,b) min(a,b)                     a > b ? a : b, and a < b ? a : b; with a NaN in either, b
- *   v16_round                                 to the nearest integer, ties to even
+ *   v16_add sub mul div sqrt              IEEE, rounded to nearest even
+ *   v16_fma(a,b,c)                        a*b+c; fnma -(a*b)+c; fms a*b-c; rounded once
+ *   v16_max(a,b) min(a,b)                 a > b ? a : b, and a < b ? a : b; with a NaN in either, b
+ *   v16_round                             to the nearest integer, ties to even
  *   v16_bits from_bits to_int (truncates) from_int
  *   v16_lt le eq isnan, v16i_gt (signed) eq, v16_select(m, yes, no), v16i_select, v16m_first(n), v16m_count
- *   v16_fold_sum                              lane[i] += lane[i+8], [i+4], [i+2], [i+1]: SUM16 of tensor/ops.def
- *   v16_fold_max                              the same order, with v16_max
+ *   v16_fold_sum                          SUM16 of tensor/ops.def: lane[i] += lane[i+8], [i+4], [i+2], [i+1]
+ *   v16_fold_max                          the same order, with v16_max
  *   v16i_set1 add sub and or xor umax umin umax16 shl shr sar fold_umax fold_rows; load store;
  *   load_u16 store_u16 load_u8 store_u8 (and _n)
  *

@@ -2,12 +2,12 @@
  * cpu/simd/tiles: AMX's tile unit: eight registers per thread, each of 16 rows of 64 bytes. Only the levels
  * amx and amx_emulated have it, in addition to cpu/simd/avx512bf16.h.
  *
- *   tile_configure()                  sets all registers to full tiles of zeros; must be called first on a thread
- *   tile_release()                    empties the registers, so that the kernel need not save them
- *   tile_zero(t)                      sets a register to zeros
- *   tile_load(t, p, step)             loads 16 rows of 16 floats or pairs, `step` floats apart
- *   tile_store(t, p, step)            stores 16 rows
- *   tile_multiply(c, a, b)            TDPBF16PS: c[16][16] += a[16][16 pairs] * b[16 pairs][16]
+ *   tile_configure()              sets all registers to full tiles of zeros; a thread must call it first
+ *   tile_release()                empties the registers, so that the kernel need not save them
+ *   tile_zero(t)                  sets a register to zeros
+ *   tile_load(t, p, step)         loads 16 rows of 16 floats or pairs, `step` floats apart
+ *   tile_store(t, p, step)        stores 16 rows
+ *   tile_multiply(c, a, b)        TDPBF16PS: c[16][16] += a[16][16 pairs] * b[16 pairs][16]
  *
  * Registers are literal digits (0 to 7), because GCC pastes them into the names of operands. TDPBF16PS (Intel
  * SDM) sums the products of all low halves of the pairs, and the products of all high halves, in two chains
