@@ -1,5 +1,5 @@
-/* cpu/add: y = x + delta; y = x * factor with a factor for each column; and channel scales: powers of two
-   from the amax of each column. */
+/* cpu/add: y = x + delta; y = x * factor, one per column; channel scales: powers of two from columns'
+   amaxes. */
 #include "cpu/rows.h"
 #include "tensor/smooth.h"
 

@@ -155,8 +155,8 @@ SIMD void product_add_wide(product p, int rows, int64_t width, int64_t begin, in
     for (; lane < width; lane += 16, p.b += 16, p.c += 16) product_add(&p, rows, 1, begin, end);
 }
 
-/* In a banded product, row r has the terms [begin + r * begin_step, end + r * end_step), clamped to [0,
-   depth). Steps are 0 or 1. */
+/* In a banded product, row r has the terms [begin + r * begin_step, end + r * end_step) of [0, depth). Steps
+   are 0 or 1. */
 typedef struct band {
     int64_t begin, begin_step, end, end_step, depth;
 } band;
@@ -178,8 +178,7 @@ static void product_ragged(product p, int64_t r, int64_t width, const band *b, i
 }
 
 /* c[row] += chain over each row's terms, for `rows` rows, a multiple of ROWS. Terms that all rows of a
-   register block have are computed together. The terms before and after them are computed row by row, so that
-   every chain ascends. */
+   register block have are computed together, other terms row by row, so that every chain ascends. */
 static void product_banded(product p, int64_t rows, int64_t width, const band *b) {
     for (int64_t r = 0; r < rows; r += ROWS, p.a += ROWS * p.a_row, p.c += ROWS * p.ldc) {
         int64_t begin = band_begin(b, r + ROWS - 1), end = clamp(band_end(b, r), begin, b->depth);
@@ -191,8 +190,7 @@ static void product_banded(product p, int64_t rows, int64_t width, const band *b
 
 /* ---- packing ---- */
 
-/* Packs rows [first, first + count) and columns [column, column + head_dim) of t into
-   packed[capacity][width]. */
+/* Packs rows [first, first + count), columns [column, column + head_dim) of t to packed[capacity][width]. */
 SIMD void pack_rows_of(ott_dtype d, const tensor *t, int64_t first, int64_t count, int64_t column,
                        int64_t head_dim, int64_t width, int64_t capacity, float *packed) {
     int64_t at = first * t->ld + column;
@@ -283,9 +281,8 @@ static void cap_scores(int64_t begin, int64_t end, const attention *s, float *sc
             v16_store(scores + j * ld + v, v16_softcap(v16_load(scores + j * ld + v), cap));
 }
 
-/* Keys [begin, end) of the tile that starts at key `tile`, seen by any of the QUERY_LANES queries from i on.
-   They are relative to the tile and widened to multiples of ROWS. Empty if begin >= end. `all`: each of these
-   queries sees the full tile. */
+/* Keys [begin, end) of the tile at key `tile` that any of the QUERY_LANES queries from i on sees, relative to
+   the tile and widened to multiples of ROWS. Empty if begin >= end. `all`: all queries see the full tile. */
 typedef struct key_range {
     int64_t begin, end;
     bool all;

@@ -113,8 +113,7 @@ static ott_status refuse_isa(const char *name, bool from_environment) {
 }
 
 /* Returns true if a level's unit for pairs is faster than its fp32 multiply-adds: on some processors it has
-   half their rate. Measures for about a millisecond, once. Both give the same bits, so a wrong answer only
-   costs time. */
+   half their rate. Measures for about a millisecond, once. A wrong answer only costs time, not bits. */
 static bool pairs_are_faster(const cpu_isa *isa) {
     enum { TRIES = 4, ROUNDS = 4000 };
     static _Atomic int answer; /* 0: not measured, 1: no, 2: yes */

@@ -17,16 +17,15 @@ extern const backend_capabilities cpu_capabilities;
    with device_close; `account` must outlive it. Returns OTT_ERR_ARGUMENT for an unknown level,
    OTT_ERR_UNSUPPORTED for a level that this machine or build does not have. */
 ott_status cpu_open(mem *account, int threads, const char *isa, device **out);
-/* Writes the ISA levels that cpu_open accepts on this machine into names[CPU_ISAS_MAX], slowest first.
-   Returns their number. */
+/* Writes the ISA levels that cpu_open accepts here to names[CPU_ISAS_MAX], slowest first. Returns their
+   number. */
 int cpu_isas(const char **names);
 /* True if the device computes ACCUMULATE_TILE32 products with a tile unit. */
 bool cpu_has_tiles(const device *d);
 /* Measures, for some milliseconds, the speed of an FP8 product in the order ACCUMULATE_TILE32 relative to the
    order of one chain. *out is the ratio (above 1: tiles are faster), or 0 on a device without a tile unit. */
 ott_status cpu_tiles_speed(device *d, double *out);
-/* Returns why this process cannot use the processor's tile unit; NULL if it can, or if the processor has
-   none. */
+/* Returns why this process cannot use the processor's tile unit; NULL if it can or there is none. */
 const char *cpu_tiles_refusal(void);
 /* Returns a warning to print after cpu_open (the tile unit gives wrong bits, so it is not used), or NULL. */
 const char *cpu_warning(const device *d);

@@ -64,8 +64,7 @@ static void add_token(const int32_t *tokens, const tensor *dy, int64_t t, uint16
     }
 }
 
-/* Each thread adds some columns of all tokens, so that the order of additions to a table row is the order of
-   tokens. */
+/* Each thread adds some columns of all tokens, so additions to a table row are in the order of tokens. */
 static void backward_task(void *argument, int thread, int threads) {
     const embedding_backward_args *a = argument;
     const int32_t *token = a->token->data; /* [T] */

@@ -14,8 +14,7 @@
 #include "tensor/group.h"
 
 /* Bytes of scratch that each thread owns while the device is open, aligned to 64. The GEMM uses it for packed
-   blocks and partial sums (gemm.c). Every other op may use it freely. Its contents are undefined when an op
-   starts. */
+   blocks and partial sums (gemm.c). Other ops may use it freely. It is undefined when an op starts. */
 #define CPU_SCRATCH_BYTES ((int64_t)(5 << 20))
 
 /* Elementwise ops on fewer values run on one thread: waking another takes longer than its share. */

@@ -111,8 +111,7 @@ SIMD void weight_gradient_row(ott_dtype d, const layernorm_backward_args *a, int
     });
 }
 
-/* Computes rows of dx, which may be dresidual, then columns of dweight. Neither reads what the other
-   writes. */
+/* Computes rows of dx, which may be dresidual, then columns of dweight. They are independent. */
 static void backward_task(void *argument, int thread, int threads) {
     const layernorm_backward_args *a = argument;
     int64_t rows = a->dy->rows, t, end, first, last;

@@ -1,5 +1,4 @@
-/* cpu/loss: softmax cross-entropy of each token. Replaces logits by the gradient of cross-entropy and
-   z-loss. */
+/* cpu/loss: softmax cross-entropy and z-loss of each token; their gradient replaces the logits. */
 #include "cpu/rows.h"
 
 /* Returns the largest element. NaNs are ignored here: the sum of exponentials becomes NaN. */
@@ -24,8 +23,8 @@ SIMD float exp_sum(ott_dtype d, const void *x, float m, int64_t columns) {
     return v16_fold_sum(sum);
 }
 
-/* Replaces x by exp(x - m) * inverse * grad, and at the target, if it is one of the columns, by (exp(x - m) *
-   inverse - 1) * grad. */
+/* Replaces x by p * grad, where p = exp(x - m) * inverse; at the target, if it is a column, by (p - 1) *
+   grad. */
 SIMD void gradient_row(ott_dtype d, void *x, float m, float inverse, int64_t target, float grad,
                        int64_t columns) {
     bool is_here = target >= 0 && target < columns;

@@ -101,7 +101,7 @@ SIMD void weight_gradient_rows(ott_dtype d, const rmsnorm_backward_args *a, int6
     });
 }
 
-/* Computes rows of dx, then columns of dweight. Neither reads what the other writes. */
+/* Computes rows of dx, then columns of dweight. They are independent. */
 static void backward_task(void *argument, int thread, int threads) {
     const rmsnorm_backward_args *a = argument;
     int64_t rows = a->dy->rows, t, end, first, last;

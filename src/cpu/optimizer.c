@@ -1,7 +1,7 @@
 /* cpu/optimizer: gradient norm, clipping, skipping of steps, loss scale, and AdamW. */
 #include "cpu/adamw.h"
 
-/* Halves the scale after a non-finite gradient, to at least 1. Doubles it after STEP_GROWTH_INTERVAL finite
+/* Halves the scale, to at least 1, if a gradient is not finite. Doubles it after STEP_GROWTH_INTERVAL good
    steps. */
 static void update_loss_scale(float *state, bool finite) {
     if (!finite) {

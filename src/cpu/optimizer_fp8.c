@@ -1,5 +1,4 @@
-/* cpu/optimizer_fp8: AdamW with moments in FP8 (tensor/moment.h): decodes, updates and encodes groups of
-   moments. */
+/* cpu/optimizer_fp8: AdamW with moments in FP8 (tensor/moment.h), group by group. */
 #include "cpu/adamw.h"
 #include "tensor/moment_check.h"
 

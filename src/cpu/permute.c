@@ -1,5 +1,5 @@
-/* cpu/permute: copies token rows to their experts' rows, sums them back per token, and the gradients of the
-   weights. */
+/* cpu/permute: copies token rows to experts' rows, sums them back, weighs them, and the weights'
+   gradients. */
 #include "cpu/rows.h"
 
 static int32_t number_at(const tensor *t, int64_t row, int64_t column) {

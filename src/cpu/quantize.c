@@ -107,8 +107,7 @@ static void choose_units(quantize_job *job, int64_t columns) {
     }
 }
 
-/* Prefetches if rows are processed one by one, with little work each, and a thread's part of x exceeds the
-   second-level cache. */
+/* Prefetches if rows are processed one by one and a thread's part of x exceeds the second-level cache. */
 static void choose_ahead(quantize_job *job) {
     enum { AHEAD_BYTES = 4096, CACHED_BYTES = 4 << 20, BLOCK = 64 };
     int64_t row = job->x->ld * dtype_bytes(job->x->dtype);
@@ -172,7 +171,7 @@ static void set_all_scales(const quantize_use *s) {
 
 /* ---- codes ---- */
 
-/* Returns where to cast a row's codes from `column` on: into the tensor, or a buffer if they are
+/* Returns where a row's codes from `column` on are cast to: the tensor, or a buffer if they are
    transposed. */
 static uint8_t *codes_at(const quantize_use *s, int64_t row, int64_t column, const quantize_work *w) {
     return s->at->transposed ? w->codes : (uint8_t *)s->at->data + row * s->at->ld + column;
@@ -293,8 +292,7 @@ static v16 amax_so_far(const quantize_job *job, int i, const quantize_work *w, i
     return column_amax_load_n(w->most[i], each ? job->x->dtype : OTT_F32, n, count);
 }
 
-/* Finishes the scale blocks of use i in rows [row, end) of the unit: stores amaxes, and with `casts` scales
-   and codes. */
+/* Finishes use i's scale blocks in rows [row, end): stores amaxes, and with `casts` scales and codes. */
 static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t row, int64_t end,
                         const quantize_work *w) {
     const quantize_use *s = &job->use[i];

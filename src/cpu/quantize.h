@@ -65,9 +65,8 @@ static inline bool quantize_spreads(const quantize_use *s) {
     return s->columns != QUANTIZE_ALL && !(s->columns == 1 && s->column_step == 1);
 }
 
-/* Returns the scales (or scale_invs) `values` of `count` elements of a row, from `column` on, one per
-   element. They are copied to room[count + 15] if they are not stored like this. Only for uses with several
-   scales per row. */
+/* Returns the scales (or scale_invs) `values` of `count` elements of a row from `column` on, one per element,
+   copied to room[count + 15] unless they are stored like this. Only for uses with several scales per row. */
 static inline const float *quantize_spread(const quantize_use *s, const float *values, int64_t row,
                                            int64_t column, int64_t count, float *room) {
     if (s->columns != QUANTIZE_ALL && !quantize_spreads(s)) return values + quantize_group(s, row, column);
@@ -82,8 +81,7 @@ static inline const float *quantize_spread(const quantize_use *s, const float *v
     return room;
 }
 
-/* Returns the codes of `count` elements of a row from `column` on. Transposed codes are copied to
-   room[count]. */
+/* Returns codes of `count` elements of a row from `column` on; transposed codes are copied to room[count]. */
 static inline const uint8_t *quantize_codes(const qdata *d, int64_t row, int64_t column, int64_t count,
                                             uint8_t *room) {
     const uint8_t *from = (const uint8_t *)d->data + qtensor_index(d, row, column);

@@ -54,8 +54,7 @@ SIMD v16 amax_step(const void *x, ott_dtype d, int64_t i, int64_t n, void *colum
     return v16_amax(most, value);
 }
 
-/* Returns the amax of n elements from index `from` on. Also raises the column amaxes unless `columns` is
-   NULL. */
+/* Returns the amax of n elements from index `from` on. Also raises the column amaxes unless NULL. */
 ROW_LOOP float amax_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_ahead ahead, void *columns) {
     v16 most[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     v16i pairs[2] = {v16i_set1(0), v16i_set1(0)};
@@ -85,8 +84,8 @@ SIMD void amax_runs(const void *x, ott_dtype d, int64_t from, int64_t n, int64_t
         *runs++ = amax_run(x, d, from + i, n - i < run ? n - i : run, ahead, column_amax_at(columns, d, i));
 }
 
-/* Writes the amax of each `run` of the n elements of a row from `column` on to runs[]. Also raises columns[n]
-   unless NULL. */
+/* Writes the amax of each `run` of a row's n elements from `column` on to runs[]. Raises columns[n] unless
+   NULL. */
 static void amax_row(const tensor *x, int64_t row, int64_t column, int64_t n, int64_t run, row_ahead ahead,
                      void *columns, float *runs) {
     int64_t from = row * x->ld + column;

@@ -1,7 +1,4 @@
-/*
- * cpu/quantize_scale: computes 16 scales at a time (fp8/scale.h), for block scales: one scale for as few as
- * 32 elements.
- */
+/* cpu/quantize_scale: computes 16 scales at a time (fp8/scale.h), because block scales are many. */
 #ifndef CPU_QUANTIZE_SCALE_H
 #define CPU_QUANTIZE_SCALE_H
 

@@ -40,8 +40,7 @@ SIMD float block_sum(ott_dtype d, const void *x, int64_t count, bool squares) {
     return v16_fold_sum(sum);
 }
 
-/* Returns elements [first, first + count) of x, counted across rows. Copies them to buffer unless they are
-   contiguous. */
+/* Returns elements [first, first + count) of x, across rows; copies them to buffer unless contiguous. */
 static const void *block_elements(const tensor *x, int64_t first, int64_t count, void *buffer) {
     int64_t row = first / x->columns, column = first % x->columns, size = dtype_bytes(x->dtype);
     if (x->ld == x->columns || column + count <= x->columns)
@@ -116,8 +115,8 @@ ott_status ISA(sum_blocks)(exec *cx, const sum_blocks_args *a) {
 
 /* ---- counting non-finite elements ---- */
 
-/* Returns a mask: an element with all of these bits set is NaN or infinite. E4M3 has no infinity; in its NaN
-   all bits but the sign are set. */
+/* Returns a mask: elements with all these bits set are NaN or infinite. E4M3 has a NaN only: all bits but the
+   sign. */
 static uint32_t nonfinite_bits(ott_dtype d) {
     switch (d) {
     case OTT_F32: return 0x7f800000u;

@@ -1,5 +1,4 @@
-/* cpu/route: MoE routing: chooses experts and weights for tokens, computes gradients, and sorts the
-   assignments by expert. */
+/* cpu/route: MoE routing: chooses experts and weights, computes gradients, sorts assignments by expert. */
 #include "cpu/rows.h"
 #include "tensor/route_check.h"
 
@@ -123,8 +122,7 @@ static void count_rows(const route_sort_args *a, int32_t *seen) {
     }
 }
 
-/* Sets end[e] to the first row of expert e. Then assigns the rows in order, which moves end[e] to the end of
-   its rows. */
+/* Sets end[e] to the first row of expert e, then assigns rows in order and moves end[e] to their end. */
 static void give_rows(const route_sort_args *a) {
     int32_t *next = a->end->data, *source = a->source->data, sum = 0;
     int64_t tokens = a->row->rows;

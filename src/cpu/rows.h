@@ -102,8 +102,7 @@ SIMD void *row_of(const tensor *t, int64_t r) {
     return t == NULL ? NULL : (char *)t->data + r * t->ld * dtype_bytes(t->dtype);
 }
 
-/* Returns a dense tensor as one row, so that all threads get a share even if it has few rows. Other tensors
-   are unchanged. */
+/* Returns a dense tensor as one row, so that all threads get a share of few rows; else the tensor itself. */
 SIMD tensor row_flattened(const tensor *t) {
     return t->ld == t->columns ? tensor_vector(t->data, t->dtype, tensor_count(*t)) : *t;
 }

@@ -84,8 +84,7 @@ static block_sums measure_any(const block_data *b, ott_dtype d, ott_dtype format
 
 /* ---- the consecutive elements and scales of a block ---- */
 
-/* Returns elements [at, at + count) of x, counted across rows. Copies them to room unless they are
-   contiguous. */
+/* Returns elements [at, at + count) of x, across rows; copies them to room unless contiguous. */
 static const void *lay_elements(const tensor *x, int64_t at, int64_t count, void *room) {
     int64_t size = dtype_bytes(x->dtype), row = at / x->columns, column = at % x->columns;
     const char *data = x->data;
@@ -98,8 +97,7 @@ static const void *lay_elements(const tensor *x, int64_t at, int64_t count, void
     return room;
 }
 
-/* Copies the scales (or scale_invs) `values` of elements [at, at + count) of rows of `columns` to room, one
-   per element. */
+/* Copies the scales (or scale_invs) `values` of elements [at, at + count) to room, one per element. */
 static const float *lay_scales(const quantize_use *s, const float *values, int64_t columns, int64_t at,
                                int64_t count, float *room) {
     int64_t row = at / columns, column = at % columns;

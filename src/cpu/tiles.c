@@ -1,7 +1,6 @@
 /*
  * cpu/tiles: the products of a level with a tile unit: ACCUMULATE_TILE32 of FP8 and BF16 operands. The
- * device's level without tiles (cpu_device.isa) computes all other ops, and products with packed rows, which
- * have that level's layout.
+ * device's level without tiles (cpu_device.isa) computes all other ops, and products with packed rows.
  */
 #include "cpu/simd/simd.h"
 #include "cpu/tiles.h"

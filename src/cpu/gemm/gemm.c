@@ -1,7 +1,7 @@
 /*
  * cpu/gemm/gemm: the matrix product, blocked for the caches and split over threads (structure:
- * cpu/gemm/gemm.h). Threads form a grid over C. The contraction is never split, so neither the grid nor the
- * blocks change a bit.
+ * cpu/gemm/gemm.h). Threads form a grid over C. They never split the contraction, so grid and blocks change
+ * no bit.
  */
 #include "cpu/gemm/gemm.h"
 #include "cpu/gemm/blocks.h"
@@ -28,8 +28,8 @@ static float smallest_normal(ott_dtype d) {
     return d == OTT_E4M3 ? 0x1p-6f : 0x1p-14f;
 }
 
-/* Multiplies the packed rows of A, from p.i on, with the packed rows of B. row_tile: index of the first row
-   tile in w->partial. */
+/* Multiplies packed rows of A, from p.i on, with packed B. row_tile: index of the first tile in
+   w->partial. */
 static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int64_t row_tile,
                             gemm_stage stage) {
     _Alignas(64) float finished[GEMM_TILE];
@@ -174,9 +174,8 @@ static int64_t blocks(int64_t count, int64_t size) {
     return count / size + (count % size != 0);
 }
 
-/* Chooses the grid with the smallest largest share, counting outputs and packing. Packing an element takes
-   about as long as PACK_COST multiply-adds. A is packed again for each block of columns, B for each block of
-   rows. */
+/* Chooses the grid with the smallest largest share, counting outputs and packing. Packing an element costs
+   about PACK_COST multiply-adds. A is packed again for each block of columns, B for each block of rows. */
 static void choose_grid(gemm_job *job, int threads) {
     enum { PACK_COST = 16 };
     int64_t least = INT64_MAX;

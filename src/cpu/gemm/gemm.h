@@ -146,12 +146,11 @@ SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p
     }
 }
 
-/* gemm.c: the op gemm, but with scaled sums multiplied by `factor` before they are added to C. 1 changes
-   nothing. */
+/* gemm.c: the op gemm, but scaled sums are multiplied by `factor` before they are added to C. 1: plain
+   gemm. */
 ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor);
 
-/* Epilogue: scales the finished sums[GEMM_MR][GEMM_NR] of a tile, adds bias, adds them to or stores them in
-   C, rounded. */
+/* Epilogue of a tile: scales the finished sums[GEMM_MR][GEMM_NR], adds bias and C (if accumulate), rounds. */
 static inline void gemm_finish(const gemm_job *job, const float *sums, gemm_part p) {
     ott_dtype d = job->args->c->dtype;
     if (p.n < GEMM_NR)

@@ -1,5 +1,4 @@
-/* cpu/gemm/grouped: grouped products: each group of rows with the matrix of its expert, one product after the
-   other. */
+/* cpu/gemm/grouped: grouped products, one after the other: a group of rows with its expert's matrix. */
 #include "cpu/gemm/gemm.h"
 #include "cpu/rows.h"
 #include "tensor/route_check.h"

@@ -2,8 +2,7 @@
  * cpu/gemm/pack: packs a block of an operand: decodes any format in either orientation into the
  * micro-kernel's layout. A packed element is one term of the contraction in fp32 (`terms` = 1) or two terms
  * in bf16 (`terms` = 2). For ACCUMULATE_TILE32, even packed elements have even terms of a tile, odd ones odd
- * terms. The format `d` and `terms` are constants of each function, so that each combination gets its own
- * loop.
+ * terms. The format `d` and `terms` are constants of each function, so each combination gets its own loop.
  */
 #ifndef CPU_GEMM_PACK_H
 #define CPU_GEMM_PACK_H
@@ -11,8 +10,7 @@
 #include "cpu/gemm/gemm.h"
 #include "cpu/gemm/panel.h"
 
-/* Block of an operand: rows [row, row + rows) and terms [k, k + kc) of the contraction, `length` packed
-   elements. */
+/* Block of an operand: rows [row, row + rows), terms [k, k + kc) of the contraction in `length` elements. */
 typedef struct gemm_block {
     int64_t row, rows, k, kc, length;
     bool tile32; /* pairs hold the even or the odd terms of four (PAIR_TILE32); ignored for the tile unit */
@@ -39,8 +37,8 @@ SIMD pair_order pack_order(const gemm_block *b) {
     return b->tile32 && !SIMD_HAS_TILES ? PAIR_TILE32 : PAIR_CHAIN;
 }
 #endif
-/* Returns 16 packed elements of one row with a contiguous contraction: n terms from `index` on, then padding.
-   minus: the operand is A. */
+/* Returns 16 packed elements of one row, contraction contiguous: n terms from `index`, then padding. minus:
+   of A. */
 SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t index,
                     int64_t n, bool minus) {
 #if SIMD_HAS_PAIRS
@@ -104,8 +102,7 @@ SIMD void pack_a_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 
 #else
 
-/* Contraction contiguous: row i at out + i*GEMM_A_LD. Writes up to 15 more elements after the row, which are
-   never read. */
+/* Contraction contiguous: row i at out + i*GEMM_A_LD. Up to 15 elements after it are written, never read. */
 SIMD void pack_a_rows(float *out, const operand *o, ott_dtype d, int64_t terms, gemm_block b) {
     for (int64_t i = 0; i < b.rows; i++) {
         int64_t from = (b.row + i) * o->t.ld + b.k;
@@ -162,8 +159,8 @@ SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 }
 
 #ifndef CPU_ISA_scalar
-/* Transposes 16 x 16 bytes (byte j of t[i] becomes byte i of t[j]) in four rounds that interleave row i with
-   row i + 8. */
+/* Transposes 16 x 16 bytes (byte j of t[i] becomes byte i of t[j]): four rounds interleave rows i and i +
+   8. */
 SIMD void codes16_transpose(codes16 t[16]) {
     codes16 u[16];
     for (int round = 0; round < 2; round++) {

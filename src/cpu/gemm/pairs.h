@@ -1,10 +1,8 @@
 /*
  * cpu/gemm/pairs: chooses which products, and which tiles of C, use the unit for pairs of bf16 numbers. The
  * unit flushes subnormal numbers, so it is used only if no operand and no sum can be subnormal
- * (cpu/simd/avx512bf16.h).
- *
- * FP8 operands always qualify. For BF16 operands, the smallest number of each packed row tile and column tile
- * decides.
+ * (cpu/simd/avx512bf16.h). FP8 operands always qualify. For BF16 operands, the smallest number of each packed
+ * row tile and column tile decides.
  */
 #ifndef CPU_GEMM_PAIRS_H
 #define CPU_GEMM_PAIRS_H

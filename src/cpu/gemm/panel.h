@@ -2,9 +2,8 @@
  * cpu/gemm/panel: packed rows, the layout of an operand that many products read, and decoding one term of a
  * panel to fp32.
  *
- * Shifts split two neighbouring elements at once, at half the cost of widening each element. On the level
- * avx512bf16, the neighbours are two terms of a row, as its unit needs them. On other levels they are two
- * rows of a term.
+ * Shifts split two neighbouring elements at once, at half the cost of widening each element. Neighbours are
+ * two terms of a row on the level avx512bf16, as its unit needs them, and two rows of a term elsewhere.
  */
 #ifndef CPU_GEMM_PANEL_H
 #define CPU_GEMM_PANEL_H
@@ -43,8 +42,7 @@ static inline int64_t panel_index(ott_dtype d, int64_t row, int64_t k, int64_t c
     return pairs + 2 * pair + (1 - k % 2);
 }
 
-/* A panel's term is read in parts of PANEL_VECTORS vectors of 16 rows, as many as one load of pairs
-   decodes. */
+/* A panel's term is read in parts of PANEL_VECTORS vectors of 16 rows, as many as a load of pairs gives. */
 #if defined(CPU_ISA_avx512)
 #define PANEL_VECTORS 4
 #else
@@ -272,8 +270,7 @@ SIMD void panel_load_pairs(const void *p, ott_dtype d, int64_t at, v16 out[PANEL
     }
 }
 
-/* Decodes terms k and k + 1 of the panel that starts at row `row`; 0 beyond the contraction. k is even, d has
-   pairs. */
+/* Decodes terms k (even) and k + 1 of the panel at row `row`; 0 beyond the contraction. d must have pairs. */
 SIMD void panel_pairs(const operand *o, ott_dtype d, int64_t row, int64_t k, v16 out[PANEL_VECTORS]) {
     if (k < o->t.columns) {
         panel_load_pairs(o->t.data, d, panel_index(d, row, k + 1, o->t.columns), out);

@@ -1,7 +1,6 @@
 /*
  * cpu/gemm/skinny: the product of a few rows with packed rows, for decoding tokens. Reading the packed rows
- * from memory limits its speed. So they are read once, sequentially, and decoded into registers without a
- * buffer.
+ * from memory limits its speed. So they are read once, in order, and decoded directly into registers.
  *
  *     sum[i][j] = fmaf(a(i, k), b(j, k), sum[i][j])   for k ascending
  *
@@ -13,8 +12,7 @@
 #include "cpu/gemm/pack.h"
 #include "cpu/gemm/tile.h"
 
-/* Rows of A computed together, limited by the registers. With more than SKINNY_MOST rows the blocked product
-   is faster. */
+/* Rows of A computed together, limited by the registers. Above SKINNY_MOST the blocked product is faster. */
 #if defined(CPU_ISA_avx512)
 #define SKINNY_ROWS 4
 #else
@@ -28,7 +26,7 @@ enum {
 _Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel are some of whole tiles");
 
 /* Returns the terms in a packed element of A for panels of format d. FP8 codes become pairs if there is a
-   unit for pairs. BF16 panels do not use the unit: memory limits their speed, and they may have subnormal
+   unit for pairs. BF16 panels do not use it: memory limits their speed, and they may have subnormal
    numbers. */
 SIMD int64_t skinny_terms(ott_dtype d) {
     return panel_has_pairs(d) && pack_is_fp8(d) ? 2 : 1;
@@ -105,9 +103,8 @@ SIMD int64_t skinny_end(const skinny_tile *t, int64_t k, bool tile32) {
 }
 
 #if SIMD_HAS_PAIRS
-/* Adds the pairs of terms [k, end) to the sums. With `unit`, A holds pairs too, and the unit for pairs adds
-   both terms to `first`. Otherwise a pair's first term is added to `first` and its second term to
-   `second`. */
+/* Adds the pairs of terms [k, end). With `unit`, A holds pairs too, and the unit for pairs adds both terms to
+   `first`. Otherwise a pair's first term is added to `first`, the second to `second`. */
 SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d, bool unit, int64_t k, int64_t end,
                               skinny_sums first, skinny_sums second) {
     v16 right[PANEL_VECTORS];

@@ -5,8 +5,7 @@
  * fp32 numbers hold all integers of the model exactly. A finite FP8 number is significand * 2^exponent, with
  * at least the format's smallest exponent. Its `power` is 2^exponent, or 0 for a zero. The largest product of
  * powers is the model's 2^E. A term, truncated to the grid, is term * 2^(13 - E) converted to an integer. The
- * sum of these integers is below 2^24. Clearing the last 10 bits of the sum as a float truncates it to 14
- * bits.
+ * sum of the integers is below 2^24. Clearing its last 10 bits as a float truncates it to 14 bits.
  */
 #include "cpu/gemm/tile.h"
 

@@ -60,8 +60,7 @@ SIMD_PRIMITIVE v16 gemm_extended(v16 a, v16 b, v16 sum, gemm_arithmetic how) {
     return v16_fma(a, b, sum);
 }
 
-/* Scales a block's sums of row i and vector v, and adds them to the tile's sums (scale_order:
-   fp8/recipe.h). */
+/* Scales a block's sums of row i and vector v and adds them to the tile's (scale_order: fp8/recipe.h). */
 SIMD void gemm_add_scaled(const gemm_tile *t, int64_t i, int v, v16 sum, scale_order order) {
     v16 scale_inv_a = v16_set1(t->scale_inv_a[i]), scale_inv_b = v16_load(t->scale_inv_b + 16 * v);
     float *y = t->sums + i * GEMM_NR + 16 * v;
@@ -93,8 +92,7 @@ SIMD void gemm_leave(const gemm_tile *t, int rows, int vectors, v16 sum[GEMM_MR]
 /* Adds a tile's products to the sums in t->start and stores the result in `sums`, which may be t->start. */
 typedef void (*gemm_multiply)(const gemm_tile *t, float *sums);
 
-/* Computes a tile with a kernel that keeps its sums in memory. Applies block scales before the sums are
-   added. */
+/* Runs a kernel that keeps its sums in memory. Applies block scales before the sums are added. */
 static inline void gemm_multiply_scaled(const gemm_tile *t, int vectors, gemm_multiply multiply) {
     _Alignas(64) float sums[GEMM_TILE];
     for (int64_t i = 0; i < t->rows; i++)

@@ -151,8 +151,7 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return (uint32_t)_mm_cvtsi128_si32(b);
 }
 
-/* Lane i: the largest of t[i]'s lanes, for 8 vectors; with `halves`, of their low and high 16 bits
-   separately. */
+/* Lane i: the largest of t[i]'s lanes, for 8 vectors; with `halves`, of low and high 16 bits separately. */
 SIMD_PRIMITIVE __m256i v16i_fold_rows8(v16i t[8], bool halves) {
 #define LARGER(x, y) (halves ? _mm256_max_epu16(x, y) : _mm256_max_epu32(x, y))
 #define LANES(x, y, which)                                                                                   \
@@ -192,8 +191,7 @@ SIMD_PRIMITIVE void v16_transpose8(__m256 t[8]) {
     }
     for (int i = 0; i < 8; i++) t[i] = u[i];
 }
-/* Transposes: lane j of t[i] becomes lane i of t[j]. Transposes four blocks of 8 x 8 and swaps the two off
-   the diagonal. */
+/* Transposes: lane j of t[i] becomes lane i of t[j]. Transposes four 8 x 8 blocks and swaps two of them. */
 SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     __m256 block[4][8];
     for (int i = 0; i < 8; i++) {

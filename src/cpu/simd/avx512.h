@@ -146,7 +146,7 @@ SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return _mm512_permutexvar_epi32(order, folded);
 }
 
-/* Transposes: lane j of t[i] becomes lane i of t[j]. First pairs, then fours in each 128-bit part, then the
+/* Transposes: lane j of t[i] becomes lane i of t[j]: pairs, then fours in each 128-bit part, then the
    parts. */
 SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     __m512 u[16];
@@ -266,8 +266,7 @@ SIMD_PRIMITIVE codes16 codes16_load_n(const uint8_t *p, int64_t n) {
 SIMD_PRIMITIVE v16 v16_from_e5m2(codes16 c) {
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(c), 8));
 }
-/* Decodes through fp16, whose subnormals convert at full speed. An E4M3 number is 2^8 times the fp16 number
-   with its bits. */
+/* Decodes through fp16, whose subnormals convert at full speed: E4M3 is 2^8 times the fp16 with its bits. */
 SIMD_PRIMITIVE v16 v16_from_e4m3(codes16 c) {
     __m256i half = _mm256_slli_epi16(_mm256_cvtepi8_epi16(c), 7);
     __m512 x = _mm512_mul_ps(_mm512_cvtph_ps(_mm256_and_si256(half, _mm256_set1_epi16((short)0xbf80))),

@@ -15,8 +15,7 @@
 
 #include <immintrin.h>
 
-/* Returns (sum + a.first * b.first) + a.second * b.second in each of 16 lanes, each step a fused
-   multiply-add. */
+/* Returns fma(a.second, b.second, fma(a.first, b.first, sum)) in each of 16 lanes. */
 SIMD_PRIMITIVE v16 v16_pair_fma(v16 a, v16 b, v16 sum) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
@@ -47,8 +46,8 @@ enum {
     PAIR_LEAST_NONE = 511, /* the operand is all zeros */
 };
 
-/* Updates the smallest (magnitude - 1) of 32 bf16 numbers. Subtracting 1 makes a zero the largest, so that it
-   is ignored. */
+/* Updates the smallest (magnitude - 1) of 32 bf16 numbers. The subtraction makes zeros the largest:
+   ignored. */
 SIMD_PRIMITIVE v16i v16_pair_smaller(v16i least, v16 pairs) {
     v16i magnitude = v16i_and(v16_bits(pairs), v16i_set1(0x7fff7fffu));
     return _mm512_min_epu16(least, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
@@ -128,8 +127,7 @@ SIMD_PRIMITIVE v16 pair_of_codes(__m256i codes, __m512i places, ott_dtype d) {
     v16_pairs_from_codes(_mm512_permutexvar_epi8(places, _mm512_castsi256_si512(codes)), d, pairs);
     return pairs[0];
 }
-/* Loads 16 pairs: the first n of 32 consecutive elements from `index` on, then zeros (-0 if `minus`). n may
-   be negative, or above 32. */
+/* Loads 16 pairs: the first n (any number) of 32 elements from `index` on, then zeros (-0 if `minus`). */
 SIMD_PRIMITIVE v16 v16_load_pairs(const void *p, ott_dtype d, int64_t index, int64_t n, pair_order order,
                                   bool minus) {
     __mmask32 there = n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (1u << n) - 1;

@@ -94,8 +94,7 @@ SIMD_PRIMITIVE float32x4_t neon_max(float32x4_t x, float32x4_t y) {
 SIMD_PRIMITIVE float32x4_t neon_min(float32x4_t x, float32x4_t y) {
     return vbslq_f32(vcltq_f32(x, y), x, y);
 }
-/* The instruction saturates, and converts a NaN to 0. Here everything that does not fit becomes the smallest
-   int. */
+/* The instruction saturates, and converts a NaN to 0. Here what does not fit becomes the smallest int. */
 SIMD_PRIMITIVE uint32x4_t neon_to_int(float32x4_t x) {
     uint32x4_t fits = vandq_u32(vcgeq_f32(x, vdupq_n_f32(-0x1p31f)), vcltq_f32(x, vdupq_n_f32(0x1p31f)));
     return vbslq_u32(fits, vreinterpretq_u32_s32(vcvtq_s32_f32(x)), vdupq_n_u32(0x80000000u));
@@ -190,8 +189,8 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return vmaxvq_u32(vmaxq_u32(vmaxq_u32(x.a, x.b), vmaxq_u32(x.c, x.d)));
 }
 
-/* The larger of each pair of neighbouring lanes, of x and then of y; with `halves`, of their low and high 16
-   bits separately. */
+/* The larger of each pair of neighbouring lanes, of x, then y; with `halves`, of low and high 16 bits
+   separately. */
 SIMD_PRIMITIVE uint32x4_t neon_fold_pairs(uint32x4_t x, uint32x4_t y, bool halves) {
     return halves ? neon_umax16(vuzp1q_u32(x, y), vuzp2q_u32(x, y)) : vpmaxq_u32(x, y);
 }

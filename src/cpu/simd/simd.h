@@ -165,8 +165,7 @@ SIMD v16 v16_load_fp8_n(const uint8_t *p, ott_dtype d, int64_t n) {
     return v16_from_codes(codes16_load_n(p, n), d);
 }
 
-/* Returns the FP8 code (0..255) of each lane: rounded to nearest even, subnormals kept. d and mode should be
-   constants. */
+/* Returns the FP8 code (0..255) of each lane, rounded to nearest even. d and mode should be constants. */
 SIMD v16i v16_to_fp8(v16 x, ott_dtype d, cast_mode mode) {
     const int mantissa = d == OTT_E4M3 ? 3 : 2, bias = d == OTT_E4M3 ? 7 : 15;
     const uint32_t largest = d == OTT_E4M3 ? 0x7e : 0x7b;
@@ -178,8 +177,7 @@ SIMD v16i v16_to_fp8(v16 x, ott_dtype d, cast_mode mode) {
     const uint32_t half_below = (1u << (22 - mantissa)) - 1;
     v16i normal = v16i_add(v16i_add(a, odd), v16i_set1(half_below - ((uint32_t)(127 - bias) << 23)));
     normal = v16i_sar(normal, 23 - mantissa);
-    /* Subnormal results: add a constant whose last bit has the value of the target's last bit, so that the
-       addition rounds. */
+    /* Subnormal results: add a constant whose last bit equals the target's last bit: the addition rounds. */
     const uint32_t magic = (uint32_t)(127 + 1 - bias + 23 - mantissa) << 23;
     v16 sum = v16_add(v16_from_bits(a), v16_from_bits(v16i_set1(magic)));
     v16i subnormal = v16i_sub(v16_bits(sum), v16i_set1(magic));
