@@ -1,5 +1,4 @@
-/* cpu/add: y = x + delta; y = x * factor, one per column; channel scales: powers of two from columns'
-   amaxes. */
+/* cpu/add: y = x + delta; y = x * factor, one per column; channel scales: powers of two, from amaxes. */
 #include "cpu/rows.h"
 #include "tensor/smooth.h"
 

@@ -155,8 +155,8 @@ SIMD void product_add_wide(product p, int rows, int64_t width, int64_t begin, in
     for (; lane < width; lane += 16, p.b += 16, p.c += 16) product_add(&p, rows, 1, begin, end);
 }
 
-/* In a banded product, row r has the terms [begin + r * begin_step, end + r * end_step) of [0, depth). Steps
-   are 0 or 1. */
+/* In a banded product, row r has the terms [begin + r * begin_step, end + r * end_step) that are in [0,
+   depth). Steps are 0 or 1. */
 typedef struct band {
     int64_t begin, begin_step, end, end_step, depth;
 } band;

@@ -17,8 +17,7 @@ extern const backend_capabilities cpu_capabilities;
    with device_close; `account` must outlive it. Returns OTT_ERR_ARGUMENT for an unknown level,
    OTT_ERR_UNSUPPORTED for a level that this machine or build does not have. */
 ott_status cpu_open(mem *account, int threads, const char *isa, device **out);
-/* Writes the ISA levels that cpu_open accepts here to names[CPU_ISAS_MAX], slowest first. Returns their
-   number. */
+/* Writes the ISA levels that cpu_open accepts to names[CPU_ISAS_MAX], slowest first. Returns their number. */
 int cpu_isas(const char **names);
 /* True if the device computes ACCUMULATE_TILE32 products with a tile unit. */
 bool cpu_has_tiles(const device *d);

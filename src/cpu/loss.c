@@ -23,8 +23,7 @@ SIMD float exp_sum(ott_dtype d, const void *x, float m, int64_t columns) {
     return v16_fold_sum(sum);
 }
 
-/* Replaces x by p * grad, where p = exp(x - m) * inverse; at the target, if it is a column, by (p - 1) *
-   grad. */
+/* Replaces x by p * grad, p = exp(x - m) * inverse; at the target, if it is a column, by (p - 1) * grad. */
 SIMD void gradient_row(ott_dtype d, void *x, float m, float inverse, int64_t target, float grad,
                        int64_t columns) {
     bool is_here = target >= 0 && target < columns;

@@ -1,5 +1,4 @@
-/* cpu/permute: copies token rows to experts' rows, sums them back, weighs them, and the weights'
-   gradients. */
+/* cpu/permute: copies token rows to experts' rows, weighs them and sums them back; gradients of weights. */
 #include "cpu/rows.h"
 
 static int32_t number_at(const tensor *t, int64_t row, int64_t column) {

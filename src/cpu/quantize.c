@@ -171,8 +171,7 @@ static void set_all_scales(const quantize_use *s) {
 
 /* ---- codes ---- */
 
-/* Returns where a row's codes from `column` on are cast to: the tensor, or a buffer if they are
-   transposed. */
+/* Returns where a row's codes from `column` on are cast to: the tensor, or if transposed, a buffer. */
 static uint8_t *codes_at(const quantize_use *s, int64_t row, int64_t column, const quantize_work *w) {
     return s->at->transposed ? w->codes : (uint8_t *)s->at->data + row * s->at->ld + column;
 }

@@ -115,8 +115,7 @@ ott_status ISA(sum_blocks)(exec *cx, const sum_blocks_args *a) {
 
 /* ---- counting non-finite elements ---- */
 
-/* Returns a mask: elements with all these bits set are NaN or infinite. E4M3 has a NaN only: all bits but the
-   sign. */
+/* Returns a mask. An element with all of its bits set is NaN or infinite (E4M3: NaN; it has no infinity). */
 static uint32_t nonfinite_bits(ott_dtype d) {
     switch (d) {
     case OTT_F32: return 0x7f800000u;

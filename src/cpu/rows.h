@@ -11,10 +11,9 @@
 /* v16_get and v16_put access lanes [0, n) from element `index` on; v16_get sets the other lanes to 0.
    BY_16 runs its statements for `at` = 0, 16, 32, ... below count. `lanes` is the constant 16, or the number
    of elements in the shorter last step.
-   WITH_DTYPE runs a statement with a constant D equal to d, a high-precision format. So the compiler
-   specializes the code for each format. WITH_FP8 does the same for E4M3 and E5M2. ROW_LOOP declares a
-   function that is specialized this way; ROW_UNROLL unrolls its loops, so that arrays of vectors stay in
-   registers. */
+   WITH_DTYPE runs a statement with a constant D equal to d, a high-precision format: the compiler specializes
+   the code for each format. WITH_FP8 does the same for E4M3 and E5M2. ROW_LOOP declares a function that is
+   specialized this way. ROW_UNROLL unrolls its loops, so that arrays of vectors stay in registers. */
 #ifndef CPU_ISA_scalar
 SIMD v16 v16_get(const void *p, ott_dtype d, int64_t index, int64_t n) {
     return n >= 16 ? v16_load_any(p, d, index) : v16_load_any_n(p, d, index, n);

@@ -1,7 +1,6 @@
 /*
  * cpu/gemm/gemm: the matrix product, blocked for the caches and split over threads (structure:
- * cpu/gemm/gemm.h). Threads form a grid over C. They never split the contraction, so grid and blocks change
- * no bit.
+ * cpu/gemm/gemm.h). Threads form a grid over C and never split the contraction, so the grid changes no bit.
  */
 #include "cpu/gemm/gemm.h"
 #include "cpu/gemm/blocks.h"
@@ -28,8 +27,7 @@ static float smallest_normal(ott_dtype d) {
     return d == OTT_E4M3 ? 0x1p-6f : 0x1p-14f;
 }
 
-/* Multiplies packed rows of A, from p.i on, with packed B. row_tile: index of the first tile in
-   w->partial. */
+/* Multiplies packed rows of A, from p.i on, with packed B. row_tile: the first tile's index in w->partial. */
 static void multiply_packed(const gemm_job *job, gemm_work *w, gemm_part p, int64_t row_tile,
                             gemm_stage stage) {
     _Alignas(64) float finished[GEMM_TILE];

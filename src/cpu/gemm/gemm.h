@@ -146,8 +146,7 @@ SIMD void gemm_finish_format(const gemm_job *job, const float *sums, gemm_part p
     }
 }
 
-/* gemm.c: the op gemm, but scaled sums are multiplied by `factor` before they are added to C. 1: plain
-   gemm. */
+/* gemm.c: the op gemm, with scaled sums multiplied by `factor` before they are added to C (1: plain gemm). */
 ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor);
 
 /* Epilogue of a tile: scales the finished sums[GEMM_MR][GEMM_NR], adds bias and C (if accumulate), rounds. */

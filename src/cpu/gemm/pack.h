@@ -37,8 +37,7 @@ SIMD pair_order pack_order(const gemm_block *b) {
     return b->tile32 && !SIMD_HAS_TILES ? PAIR_TILE32 : PAIR_CHAIN;
 }
 #endif
-/* Returns 16 packed elements of one row, contraction contiguous: n terms from `index`, then padding. minus:
-   of A. */
+/* Returns 16 packed elements of a row, contraction contiguous: n terms from `index`, padding. minus: in A. */
 SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t index,
                     int64_t n, bool minus) {
 #if SIMD_HAS_PAIRS
@@ -49,7 +48,7 @@ SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_blo
     return minus && n < 16 ? v16_select(v16m_first(n < 0 ? 0 : n), x, pack_padding(true)) : x;
 }
 
-/* Returns packed element e of 16 contiguous rows from `row` on, n of which exist. minus: the operand is A. */
+/* Returns packed element e of 16 contiguous rows from `row` on, n of which exist. minus: in A. */
 SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t row,
                      int64_t n, int64_t e, bool minus) {
 #if SIMD_HAS_PAIRS
@@ -159,8 +158,7 @@ SIMD void pack_b_panels(float *out, const operand *o, ott_dtype d, int64_t terms
 }
 
 #ifndef CPU_ISA_scalar
-/* Transposes 16 x 16 bytes (byte j of t[i] becomes byte i of t[j]): four rounds interleave rows i and i +
-   8. */
+/* Transposes 16 x 16 bytes: byte j of t[i] becomes byte i of t[j]. Four rounds interleave rows i, i + 8. */
 SIMD void codes16_transpose(codes16 t[16]) {
     codes16 u[16];
     for (int round = 0; round < 2; round++) {

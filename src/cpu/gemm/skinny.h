@@ -26,8 +26,7 @@ enum {
 _Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel are some of whole tiles");
 
 /* Returns the terms in a packed element of A for panels of format d. FP8 codes become pairs if there is a
-   unit for pairs. BF16 panels do not use it: memory limits their speed, and they may have subnormal
-   numbers. */
+   unit for pairs. BF16 panels do not use it: memory limits their speed, and some numbers may be subnormal. */
 SIMD int64_t skinny_terms(ott_dtype d) {
     return panel_has_pairs(d) && pack_is_fp8(d) ? 2 : 1;
 }

@@ -20,8 +20,7 @@
 #else
 #define TILE32_ROWS 4
 #endif
-/* Packed elements in a chunk: a multiple of 32 terms. The cache also holds the next, prefetched chunk of
-   B. */
+/* Packed elements in a chunk: a multiple of 32 terms. The cache also holds the prefetched next chunk of B. */
 enum { TILE32_CHUNK = 2048 / GEMM_NR };
 
 /* Returns the packed elements of a tile of 32 terms. */

@@ -146,8 +146,7 @@ SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
     return _mm512_permutexvar_epi32(order, folded);
 }
 
-/* Transposes: lane j of t[i] becomes lane i of t[j]: pairs, then fours in each 128-bit part, then the
-   parts. */
+/* Transposes: lane j of t[i] becomes lane i of t[j]: pairs, fours in each 128-bit part, then the parts. */
 SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     __m512 u[16];
     SIMD_UNROLL for (int i = 0; i < 16; i += 2) {

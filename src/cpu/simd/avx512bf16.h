@@ -46,8 +46,7 @@ enum {
     PAIR_LEAST_NONE = 511, /* the operand is all zeros */
 };
 
-/* Updates the smallest (magnitude - 1) of 32 bf16 numbers. The subtraction makes zeros the largest:
-   ignored. */
+/* Updates the smallest (magnitude - 1) of 32 bf16 numbers. Subtracting 1 makes zeros the largest numbers. */
 SIMD_PRIMITIVE v16i v16_pair_smaller(v16i least, v16 pairs) {
     v16i magnitude = v16i_and(v16_bits(pairs), v16i_set1(0x7fff7fffu));
     return _mm512_min_epu16(least, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));

@@ -189,8 +189,7 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return vmaxvq_u32(vmaxq_u32(vmaxq_u32(x.a, x.b), vmaxq_u32(x.c, x.d)));
 }
 
-/* The larger of each pair of neighbouring lanes, of x, then y; with `halves`, of low and high 16 bits
-   separately. */
+/* The larger of each two neighbouring lanes, of x, then y; with `halves`, of low and high 16 bits apart. */
 SIMD_PRIMITIVE uint32x4_t neon_fold_pairs(uint32x4_t x, uint32x4_t y, bool halves) {
     return halves ? neon_umax16(vuzp1q_u32(x, y), vuzp2q_u32(x, y)) : vpmaxq_u32(x, y);
 }
@@ -210,14 +209,15 @@ SIMD_PRIMITIVE v16i v16i_fold_rows(v16i t[16], bool halves) {
                   neon_fold_rows4(t + 12, halves)};
 }
 
-/* A 4 x 4 block: pairs, then pairs of pairs. */
+/* Transposes a 4 x 4 block: pairs, then pairs of pairs. */
 SIMD_PRIMITIVE v16 neon_transpose4(float32x4_t a, float32x4_t b, float32x4_t c, float32x4_t d) {
     float64x2_t ab = vreinterpretq_f64_f32(vtrn1q_f32(a, b)), ba = vreinterpretq_f64_f32(vtrn2q_f32(a, b));
     float64x2_t cd = vreinterpretq_f64_f32(vtrn1q_f32(c, d)), dc = vreinterpretq_f64_f32(vtrn2q_f32(c, d));
     return (v16){vreinterpretq_f32_f64(vtrn1q_f64(ab, cd)), vreinterpretq_f32_f64(vtrn1q_f64(ba, dc)),
                  vreinterpretq_f32_f64(vtrn2q_f64(ab, cd)), vreinterpretq_f32_f64(vtrn2q_f64(ba, dc))};
 }
-/* t[i] lane j becomes t[j] lane i: sixteen blocks, block (i, j) at place (j, i). */
+/* Transposes: lane j of t[i] becomes lane i of t[j]. Transposes 16 blocks; block (i, j) becomes block (j,
+   i). */
 SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     v16 block[4][4];
     SIMD_UNROLL for (int i = 0; i < 4; i++) {
@@ -236,7 +236,7 @@ SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     }
 }
 
-/* 2^n for whole n of [-252, 254], applied to x in two halves so that only the second product can round. */
+/* x * 2^n for integers n in [-252, 254]. Multiplies by two powers: only the second product can round. */
 SIMD_PRIMITIVE float32x4_t neon_scale_by_power(float32x4_t x, float32x4_t n) {
     uint32x4_t whole = vreinterpretq_u32_s32(vcvtq_s32_f32(n)), half = neon_sar(whole, 1);
     const uint32x4_t bias = vdupq_n_u32(127);
