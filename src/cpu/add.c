@@ -1,4 +1,5 @@
-/* cpu/add: y = x + delta; y = x * factor, one per column; channel scales: powers of two, from amaxes. */
+/* cpu/add: y = x + delta; y = x * factor with a factor for each column; and channel scales, which are powers
+   of two from the amaxes of columns. */
 #include "cpu/rows.h"
 #include "tensor/smooth.h"
 

@@ -300,7 +300,7 @@ static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w
         for (int64_t i = 0; i < u->count; i++) forward_query(j, u, u->query + i, w);
 }
 
-/* Distributes the units of all documents and heads in order. Threads get equal shares of the visible pairs; a
+/* Distributes the units of all documents and heads in order. Threads get equal shares of the visible pairs. A
    unit belongs to the thread that has the middle of its pairs. */
 static void forward_task(void *argument, int thread, int threads) {
     const forward_job *j = argument;

@@ -37,7 +37,8 @@ SIMD pair_order pack_order(const gemm_block *b) {
     return b->tile32 && !SIMD_HAS_TILES ? PAIR_TILE32 : PAIR_CHAIN;
 }
 #endif
-/* Returns 16 packed elements of a row, contraction contiguous: n terms from `index`, padding. minus: in A. */
+/* Returns 16 packed elements of one row with a contiguous contraction: n terms from `index` on, then padding.
+   minus: pad with -0 (operand A). */
 SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t index,
                     int64_t n, bool minus) {
 #if SIMD_HAS_PAIRS
@@ -48,7 +49,8 @@ SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_blo
     return minus && n < 16 ? v16_select(v16m_first(n < 0 ? 0 : n), x, pack_padding(true)) : x;
 }
 
-/* Returns packed element e of 16 contiguous rows from `row` on, n of which exist. minus: in A. */
+/* Returns packed element e of 16 contiguous rows from `row` on, n of which exist. minus: pad with -0 (operand
+   A). */
 SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t row,
                      int64_t n, int64_t e, bool minus) {
 #if SIMD_HAS_PAIRS

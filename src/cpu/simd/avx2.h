@@ -191,7 +191,7 @@ SIMD_PRIMITIVE void v16_transpose8(__m256 t[8]) {
     }
     for (int i = 0; i < 8; i++) t[i] = u[i];
 }
-/* Transposes: lane j of t[i] becomes lane i of t[j]. Transposes four 8 x 8 blocks and swaps two of them. */
+/* Transposes: lane j of t[i] becomes lane i of t[j]. Moves the transposed 8 x 8 block (i, j) to (j, i). */
 SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     __m256 block[4][8];
     for (int i = 0; i < 8; i++) {

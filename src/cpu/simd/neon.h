@@ -189,7 +189,7 @@ SIMD_PRIMITIVE uint32_t v16i_fold_umax(v16i x) {
     return vmaxvq_u32(vmaxq_u32(vmaxq_u32(x.a, x.b), vmaxq_u32(x.c, x.d)));
 }
 
-/* The larger of each two neighbouring lanes, of x, then y; with `halves`, of low and high 16 bits apart. */
+/* The larger of neighbouring lanes, of x, then of y; with `halves`, of low and high 16 bits separately. */
 SIMD_PRIMITIVE uint32x4_t neon_fold_pairs(uint32x4_t x, uint32x4_t y, bool halves) {
     return halves ? neon_umax16(vuzp1q_u32(x, y), vuzp2q_u32(x, y)) : vpmaxq_u32(x, y);
 }
@@ -216,8 +216,7 @@ SIMD_PRIMITIVE v16 neon_transpose4(float32x4_t a, float32x4_t b, float32x4_t c, 
     return (v16){vreinterpretq_f32_f64(vtrn1q_f64(ab, cd)), vreinterpretq_f32_f64(vtrn1q_f64(ba, dc)),
                  vreinterpretq_f32_f64(vtrn2q_f64(ab, cd)), vreinterpretq_f32_f64(vtrn2q_f64(ba, dc))};
 }
-/* Transposes: lane j of t[i] becomes lane i of t[j]. Transposes 16 blocks; block (i, j) becomes block (j,
-   i). */
+/* Transposes: lane j of t[i] becomes lane i of t[j]. Moves the transposed 4 x 4 block (i, j) to (j, i). */
 SIMD_PRIMITIVE void v16_transpose(v16 t[16]) {
     v16 block[4][4];
     SIMD_UNROLL for (int i = 0; i < 4; i++) {

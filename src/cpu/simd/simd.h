@@ -200,9 +200,9 @@ SIMD v16 v16_fp8_limit(ott_dtype d, cast_mode mode) {
     return v16_set1(mode == CAST_SATURATE ? 57344.0f : 65536.0f);
 }
 
-/* Stores 64 codes, the same as v16_to_fp8. A faster method handles vectors without NaN. It adds a power of
-   two whose last bit has the value of the target's last bit, so that the addition rounds. The upper 16 bits
-   of the sum are then its exponent, the lower 16 bits count the target's last bits. A multiply-add of these
+/* Stores 64 codes, with the bits of v16_to_fp8. A faster method handles vectors without NaN. It adds a power
+   of two whose last bit has the value of the target's last bit, so that the addition rounds. The upper 16
+   bits of the sum are its exponent; the lower 16 bits count the target's last bits. A multiply-add of both
    halves gives the code, times a power of two. */
 SIMD void v16_store_fp8x64(uint8_t *p, const v16 x[4], ott_dtype d, cast_mode mode) {
     v16i code[4];
