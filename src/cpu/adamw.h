@@ -7,7 +7,8 @@
 
 #include "cpu/stochastic.h"
 
-/* Constants of an update, the same for every element of a parameter. */
+/* Constants of an update, the same for every element of a parameter. decay: learning rate * weight decay;
+   step_size: learning rate / bias correction 1; keep1, keep2: 1 - beta; sqrt_correction2: of moment 2. */
 typedef struct adamw_numbers {
     float clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
     uint64_t seed, update;

@@ -13,14 +13,14 @@
 /* An FP8 use of a quantized tensor. Each group of `rows` x `columns` elements shares a scale. The scale of
    element (i, j) has the index i / rows * row_step + j / columns * column_step. */
 typedef struct quantize_use {
-    const cast_spec *spec;
-    const qdata *at;
+    const cast_spec *spec; /* format, granularity and rule of the scales */
+    const qdata *at;       /* codes, scales and amaxes */
     /* codes of the other use if it has the same scales and its own codes, else NULL */
     const qdata *also;
     int64_t rows, columns;       /* powers of two, or QUANTIZE_ALL */
     int row_shift, column_shift; /* log2 of rows and of columns */
     int64_t row_step, column_step;
-    int64_t groups;
+    int64_t groups; /* number of scales */
 } quantize_use;
 
 static inline int64_t quantize_blocks(int64_t count, int64_t block) {

@@ -81,7 +81,7 @@ _Static_assert(GEMM_MC % GEMM_MR == 0 && GEMM_A_FLOATS % 16 == 0 && GEMM_NB % GE
 typedef struct gemm_job {
     const gemm_args *args;
     exec *cx;
-    int64_t m, n, k;
+    int64_t m, n, k; /* C is m x n; k is the contraction */
     /* threads and blocks split B at multiples of this: a tile, or a panel if B is packed rows */
     int64_t grain;
     int64_t block;      /* terms of a scale block; 0: scales apply to the full contraction */

@@ -49,8 +49,7 @@ SIMD v16 pack_along(const operand *o, ott_dtype d, int64_t terms, const gemm_blo
     return minus && n < 16 ? v16_select(v16m_first(n < 0 ? 0 : n), x, pack_padding(true)) : x;
 }
 
-/* Returns packed element e of 16 contiguous rows from `row` on, n of which exist. minus: pad with -0 (operand
-   A). */
+/* Returns packed element e of 16 contiguous rows from `row` on, n of which exist. minus: pad with -0 (A). */
 SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_block *b, int64_t row,
                      int64_t n, int64_t e, bool minus) {
 #if SIMD_HAS_PAIRS
