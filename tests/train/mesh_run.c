@@ -1,4 +1,4 @@
-/* mesh_run: groups, threads, and the whole of their parts. */
+/* mesh_run: opens the groups, runs the rank threads and assembles full tensors from the ranks' shards. */
 #include "train/mesh_run.h"
 
 #include <math.h>
@@ -22,12 +22,12 @@ typedef struct rank_run {
     rig r;
     rig_options options;
     pipeline_stage stage;
-    group *groups[GROUPS]; /* NULL: of one rank */
+    group *groups[GROUPS]; /* NULL: the group has one rank */
     mem *gpu_account;
     device *gpu; /* NULL: the rank is on the CPU */
     int64_t histories_every;
-    void *histories; /* while they seem not to be there */
-    float *grads[2]; /* of the first step, of the last */
+    void *histories; /* saves the model's histories while they are hidden */
+    float *grads[2]; /* gradients of the first step and of the last */
     step_result step[MESH_RUN_STEPS];
     evaluation evaluated;
 } rank_run;
@@ -38,7 +38,7 @@ static void micro_batch_done(void *user, int64_t done, int64_t total) {
     if (k->histories) k->r.t->m->delayed.block = (done + 1) % k->histories_every == 0 ? k->histories : NULL;
 }
 
-/* Histories that do not move on with a micro-batch: meanwhile the model seems to have none. */
+/* Keeps the amax histories from rolling after this micro-batch: it hides them from the model. */
 static ott_status step(rank_run *k, int i) {
     trainer *t = k->r.t;
     void *before = t->delayed_before;
@@ -72,7 +72,7 @@ static ott_status train_rank(void *rank) {
 
 /* ---- opening ---- */
 
-/* The groups along a set of dimensions; none where each would have one rank. */
+/* The groups along a set of mesh dimensions; no groups if each would have one rank. */
 static void open_groups(const mesh *m, mesh_set set, int which, int count, ranks_worlds *w, rank_run *ranks) {
     group *of[MESH_RUN_RANKS_MAX];
     int members[MESH_RUN_RANKS_MAX], size = (int)mesh_group_size(m, set);
@@ -85,7 +85,7 @@ static void open_groups(const mesh *m, mesh_set set, int which, int count, ranks
     for (int k = 0; k < count; k++) ranks[k].groups[which] = of[k];
 }
 
-/* The rank's groups, from now on over its GPU's links; it found the others by those that it had. */
+/* Replaces the rank's groups with groups over its GPU's links. The old groups exchange the links' ids. */
 static ott_status link_rank(void *rank) {
     rank_run *k = rank;
     for (int i = 0; i < GROUPS; i++) {
@@ -168,9 +168,10 @@ static int open_ranks(rank_run *ranks, ranks_worlds *w, const fixture *f, const 
     return count;
 }
 
-/* ---- the whole ---- */
+/* ---- full tensors ---- */
 
-static const uint32_t unknown = 0xFFFFFFFFu; /* bits of what no rank has given; no computation makes them */
+/* marks elements that no rank has written; no computation gives these bits */
+static const uint32_t unknown = 0xFFFFFFFFu;
 
 static void add_tensor(outcome *o, const char *name, outcome_kind kind, int64_t count) {
     o->tensors = realloc(o->tensors, (size_t)(o->count + 1) * sizeof *o->tensors);
@@ -208,7 +209,7 @@ static void put_shard(outcome *o, const parameter *p, outcome_kind kind, const f
     }
 }
 
-/* Of the first step, or the last. */
+/* Stores the rank's part of a gradient, of the first or the last step. */
 static void put_gradient(outcome *o, const rank_run *k, const parameter *p, int last) {
     const tensor *grad = &p->shard.grad;
     int64_t offset = (const char *)grad->data - (const char *)k->r.t->m->grads, count = tensor_count(*grad);
@@ -219,7 +220,7 @@ static void put_gradient(outcome *o, const rank_run *k, const parameter *p, int 
     free(x);
 }
 
-/* The optimizer's state of a parameter, of which two tensors are compared. */
+/* Number of tensors of a parameter's optimizer state that are compared: at most two. */
 static int compared_slots(const model *m, const parameter *p) {
     int slots = p->frozen ? 0 : optimizer_slots(m->options.optimizer, p);
     return slots < 2 ? slots : 2;
@@ -248,7 +249,7 @@ static void take_state(outcome *o, const rank_run *k, const char *name, outcome_
     free(x);
 }
 
-/* Of delayed scaling; adds: the rank is the first that has this layer. */
+/* Stores a layer's amax histories and scales. adds: this rank is the first that has the layer. */
 static void take_states(outcome *o, const rank_run *k, const linear *l, const char *layer, bool adds) {
     for (int i = 0; i < TENSOR_COUNT; i++) {
         char name[96];
@@ -258,7 +259,7 @@ static void take_states(outcome *o, const rank_run *k, const linear *l, const ch
     }
 }
 
-/* Of the experts of all stages; every rank has them. */
+/* Stores the expert loads of all stages. Every rank has them. */
 static void take_loads(outcome *o, const rank_run *k, bool adds) {
     take_state(o, k, "loads of experts", OUTCOME_LOAD, &k->r.t->m->balance.loads, adds);
 }
@@ -343,7 +344,7 @@ void outcome_free(outcome *o) {
 static const char *const kind_names[OUTCOME_KINDS] = {
     "gradient", "last gradient", "value", "first moment", "second moment", "scale", "amax history", "load"};
 
-/* Several losses are added up in one number, in any order. */
+/* Ranks add the losses of several micro-batches in another order, so the sums differ by rounding. */
 static bool is_near(double a, double b) {
     return fabs(a - b) <= 1e-6 * fabs(a);
 }
@@ -395,7 +396,7 @@ double outcome_distance(const outcome *a, const outcome *b, outcome_kind kind) {
         const outcome_tensor *x = &a->tensors[i];
         if (x->kind != kind) continue;
         double d = distance(x, find_tensor(b, x->name, kind));
-        if (!(d <= most)) most = d; /* what is no number is far */
+        if (!(d <= most)) most = d; /* NaN counts as far */
     }
     return most;
 }

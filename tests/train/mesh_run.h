@@ -1,6 +1,6 @@
 /*
- * mesh_run: a training run on the ranks of a mesh, which are threads, and what it leaves: put together from the parts
- * that the ranks hold, so that runs on different meshes can be compared tensor by tensor.
+ * mesh_run: runs training on the ranks of a mesh, one thread a rank. It assembles the ranks' shards to full
+ * tensors, so that tests can compare runs on different meshes tensor by tensor.
  */
 #ifndef TESTS_TRAIN_MESH_RUN_H
 #define TESTS_TRAIN_MESH_RUN_H
@@ -11,23 +11,23 @@
 enum { MESH_RUN_STEPS = 2, MESH_RUN_RANKS_MAX = 8 };
 
 typedef struct mesh_layout {
-    int64_t size[MESH_DIMENSIONS]; /* 0: 1 */
+    int64_t size[MESH_DIMENSIONS]; /* 0 means 1 */
     config_pp_schedule schedule;
     bool sequence_parallel;
 } mesh_layout;
 
 typedef struct mesh_run_options {
     const precision *precision;
-    const char *const *more; /* as fixture_config takes it */
+    const char *const *more; /* further arguments, as for fixture_config */
     mesh_layout layout;
-    bool gpus; /* each rank has an emulated GPU of its own, and its groups are over links between them */
+    bool gpus; /* each rank has its own emulated GPU, and its groups use links between the GPUs */
     int64_t
-        histories_every; /* micro-batches with which delayed scaling's histories move on, as they do with one of each
-                                of several ranks; 0: 1 */
+        /* micro-batches per roll of the amax histories, so that one rank matches several ranks; 0 means 1 */
+        histories_every;
 } mesh_run_options;
 
 typedef enum outcome_kind {
-    OUTCOME_GRADIENT, /* of the first step */
+    OUTCOME_GRADIENT, /* gradients of the first step */
     OUTCOME_LAST_GRADIENT,
     OUTCOME_VALUE,
     OUTCOME_MOMENT1,
@@ -38,30 +38,31 @@ typedef enum outcome_kind {
     OUTCOME_KINDS
 } outcome_kind;
 
-/* Of the whole model. */
+/* A tensor of the full model. */
 typedef struct outcome_tensor {
     char name[96];
     outcome_kind kind;
     int64_t count;
-    float *data; /* [count] */
+    float *data; /* [count] elements */
 } outcome_tensor;
 
 typedef struct outcome {
     step_result step[MESH_RUN_STEPS];
     evaluation evaluated;
-    store_traffic traffic;   /* of one rank */
-    int64_t planned, peak;   /* bytes of the same rank: in its plan, and taken at most */
-    outcome_tensor *tensors; /* [count] */
+    store_traffic traffic;   /* store traffic of one rank */
+    int64_t planned, peak;   /* bytes of one rank: planned, and the measured peak */
+    outcome_tensor *tensors; /* [count] tensors */
     int count;
 } outcome;
 
-/* Ends the test when a rank fails, when ranks differ in a bit of what both hold, or when a part is nobody's. */
+/* Fails the test if a rank fails, if ranks differ in a bit that they share, or if no rank has a part of a
+   tensor. */
 void mesh_run(const fixture *f, const mesh_run_options *o, outcome *out);
 void outcome_free(outcome *o);
 
-/* Equal in every bit? If not, `what` says of what. */
+/* True if all bits are equal. Otherwise `what` names the first tensor that differs. */
 bool outcome_equal(const outcome *a, const outcome *b, char what[160]);
-/* The largest distance of two tensors of a kind, relative to the norm of a's: |a - b| / |a|. */
+/* The largest relative distance |a - b| / |a| of two tensors of one kind. */
 double outcome_distance(const outcome *a, const outcome *b, outcome_kind kind);
 
 #endif

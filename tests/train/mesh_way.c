@@ -35,7 +35,7 @@ mesh_way way_without(const mesh_way *w, unsigned kinds) {
     return less;
 }
 
-/* True if data-parallel ranks add gradients up in one rank's order. */
+/* True if data-parallel ranks add gradients in the order of one rank. */
 static bool adds_in_order(const mesh_way *w) {
     int ways = 0;
     for (int d = MESH_DP_REPLICATE; d < MESH_DIMENSIONS; d++)
@@ -49,9 +49,9 @@ unsigned way_bits(const mesh_way *w) {
 
 /* ---- bounds ---- */
 
-#define NOISE_E4M3 0x1p-4 /* of codes that change */
+#define NOISE_E4M3 0x1p-4 /* relative error of an E4M3 code that changes */
 #define NOISE_E5M2 0x1p-3
-#define SUM_FP32   6.1e-5 /* two orders of a sum of 512 products: tests/train/test_layer_ranks.c */
+#define SUM_FP32   6.1e-5 /* two orders of a sum of 512 products (see tests/train/test_layer_ranks.c) */
 
 static bool has_e5m2(int format) {
     return format == TENSORWISE || format == DELAYED || format == CURRENT;
@@ -66,7 +66,8 @@ double way_gradient_bound(const mesh_way *w, int format, int64_t layers, int64_t
     return NOISE_E4M3 + (has_e5m2(format) ? NOISE_E5M2 : NOISE_E4M3);
 }
 
-/* At its first step delayed scaling has scale 1, too small for most gradients: their codes are few. */
+/* In its first step delayed scaling uses scale 1. Most gradients are too small for it, so few codes are
+   nonzero. */
 outcome_kind way_gradient_kind(const mesh_way *w, int format) {
     return format == DELAYED && w->kinds & WAY_TENSOR ? OUTCOME_LAST_GRADIENT : OUTCOME_GRADIENT;
 }
@@ -75,7 +76,7 @@ void way_expect_within(const char *what, const char *of, double apart, double bo
     if (!(apart <= bound)) fail_msg("%s: %s %.3g apart, more than %.3g", what, of, apart, bound);
 }
 
-/* After a step the noise of codes is in everything. */
+/* After an update all tensors contain the noise of FP8 codes. */
 void way_expect_near(const outcome *one, const outcome *ranks, double gradient, const char *what) {
     double noise = fmax(gradient, NOISE_E4M3);
     for (int i = 0; i < MESH_RUN_STEPS; i++) {

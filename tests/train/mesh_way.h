@@ -20,9 +20,9 @@ typedef struct mesh_way {
     char name[80];
     unsigned kinds;
     mesh_layout layout;
-    bool gather_masters; /* no FP8 all-gather */
-    int micro_batches;   /* of a rank in a step */
-    bool experts;        /* the model has some */
+    bool gather_masters; /* the all-gather sends masters, not FP8 codes */
+    int micro_batches;   /* micro-batches of a rank in a step */
+    bool experts;        /* the model has experts */
 } mesh_way;
 
 int64_t way_size(const mesh_way *w, mesh_dimension d);
@@ -31,13 +31,13 @@ int64_t way_ranks(const mesh_way *w);
 
 /* The same way without some kinds of parallelism; a rank then has the micro-batches of the ranks that were removed. */
 mesh_way way_without(const mesh_way *w, unsigned kinds);
-/* The kinds that can be left out without changing a bit. */
+/* The kinds that can be removed without changing a bit. */
 unsigned way_bits(const mesh_way *w);
 
-/* The largest distance of gradients from one rank's, relative to their norm. format: FP32, TENSORWISE and so on
-   (train_fixture.h). tokens: of a micro-batch. */
+/* The largest distance of gradients from one rank's gradients, relative to their norm. format: FP32,
+   TENSORWISE and so on (train_fixture.h). tokens: tokens of a micro-batch. */
 double way_gradient_bound(const mesh_way *w, int format, int64_t layers, int64_t tokens);
-/* The gradients that are compared: the first step's, or the last's. */
+/* The gradients to compare: OUTCOME_GRADIENT (first step), or the last step's. */
 outcome_kind way_gradient_kind(const mesh_way *w, int format);
 /* Fails the test if `ranks` is further from `one` than the bound of the gradients and the noise of FP8 codes allow. */
 void way_expect_near(const outcome *one, const outcome *ranks, double gradient, const char *what);

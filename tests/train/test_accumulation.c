@@ -1,6 +1,6 @@
 /*
- * One optimizer step: two micro-batches are one batch of twice the size; the gradient is clipped by its
- * global norm, which is reported as it was before; weight decay acts on matrices only.
+ * One optimizer step. Two micro-batches equal one batch of twice the size. The gradient is clipped by its
+ * global norm, and the step reports the norm before clipping. Weight decay applies to matrices only.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static double relative(double a, double b) {
     return fabs(a - b) / fabs(a);
 }
 
-/* ||a - b|| / ||a|| over count elements. */
+/* Returns ||a - b|| / ||a|| over count elements. */
 static double distance(const float *a, const float *b, int64_t count) {
     double difference = 0, size = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -72,7 +72,7 @@ static void micro_batches_are_one_batch(void **state) {
     rig_close(&parts.r);
 }
 
-/* The other half of the batch does count: its samples are others. */
+/* The second micro-batch changes the gradient: it has other samples. */
 static void second_micro_batch_counts(void **state) {
     const fixture *f = *state;
     outcome half = one_step(f, (const char *const[]){"--train.batch_size=2", NULL});
@@ -117,7 +117,7 @@ static void clipping_is_by_the_global_norm(void **state) {
     const fixture *f = *state;
     const struct {
         const char *argument;
-        double limit; /* 0: none */
+        double limit; /* 0: no clipping */
     } cases[] = {{"--train.grad_clip_norm=0", 0},
                  {"--train.grad_clip_norm=1000", 1000},
                  {"--train.grad_clip_norm=0.25", 0.25}};
@@ -125,12 +125,12 @@ static void clipping_is_by_the_global_norm(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         outcome o = one_step(f, (const char *const[]){cases[i].argument, NULL});
         double size = norm_of_gradients(&o);
-        assert_true(size > 0.5 && size < 500); /* so that the limits lie on both sides */
+        assert_true(size > 0.5 && size < 500); /* so that one limit clips and another does not */
         assert_true(relative(size, o.step.grad_norm) < 1e-6);
         double clip = cases[i].limit > 0 ? cases[i].limit / (size + 1e-6) : 1;
         check_moments(&o, clip < 1 ? clip : 1);
         if (i == 0) first = o.step.grad_norm;
-        assert_true(o.step.grad_norm == first); /* reported as it was before clipping */
+        assert_true(o.step.grad_norm == first); /* the norm before clipping */
         rig_close(&o.r);
     }
 }
@@ -148,7 +148,8 @@ static void compare_decay(const parameter *p, const float *start, const float *w
     }
 }
 
-/* A step with decay is the step without less lr * weight_decay * the old value; vectors stay untouched. */
+/* A step with decay equals the step without decay, minus lr * weight_decay * the old value. Vectors do not
+   decay. */
 static void decay_is_for_matrices(void **state) {
     const fixture *f = *state;
     rig before;
@@ -168,15 +169,15 @@ static void decay_is_for_matrices(void **state) {
         free(b);
         free(c);
     }
-    assert_int_equal(vectors, 5); /* two norms in each of two blocks, and the last */
+    assert_int_equal(vectors, 5); /* two norms in each of two blocks, and the final norm */
     rig_close(&before);
     rig_close(&without.r);
     rig_close(&with.r);
 }
 
-/* ---- AdamW itself ---- */
+/* ---- AdamW ---- */
 
-/* Three steps of the published rule in double, from the gradients the trainer had. */
+/* Computes three AdamW steps in double from the trainer's gradients and compares the weights. */
 static void update_is_adamw(void **state) {
     const fixture *f = *state;
     rig r;
@@ -209,9 +210,9 @@ static void update_is_adamw(void **state) {
     rig_close(&r);
 }
 
-/* ---- what the host waits for ---- */
+/* ---- host waits ---- */
 
-/* For the state at the end of a step, and for nothing within one. */
+/* The host waits for the device once, at the end of a step. */
 static void a_step_waits_once(void **state) {
     static const int precisions[] = {BF16, TENSORWISE, DELAYED};
     rig r;
@@ -232,7 +233,7 @@ static void a_step_waits_once(void **state) {
     }
 }
 
-/* Ranks tell each other of a step's matrix products once: another step that ran others is a mistake. */
+/* Ranks exchange a step's GEMM counts once. A later step that runs other GEMMs fails. */
 static void a_step_runs_the_products_of_the_first(void **state) {
     rig r;
     step_result step;

@@ -1,6 +1,6 @@
 /*
- * Adapters in files: PEFT's folders, read and written, those that are refused by what they ask for, and
- * weights that take them in while they are exported.
+ * Adapters in files: PEFT folders are read and written, unsupported folders are refused, and export merges
+ * adapters into the weights.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 
 #define LORA "--peft.dim=4", "--peft.alpha=6"
 
-/* ---- PEFT's folders ---- */
+/* ---- PEFT folders ---- */
 
 static void read_folder(const fixture *f, const char *folder, const char *name, bool decomposed) {
     char option[PATH_MAX];
@@ -116,7 +116,7 @@ static void foreign_folders_are_refused(void **state) {
     }
 }
 
-/* Of a module in a folder: its weight, or its scales; to be freed. */
+/* Reads a module's weight or scales from an exported folder. The caller frees the result. */
 static float *read_exported(rig *r, const char *folder, const model_module *e, const char *what,
                             int64_t count) {
     char name[160];
@@ -129,7 +129,7 @@ static float *read_exported(rig *r, const char *folder, const model_module *e, c
     return out;
 }
 
-/* A module's weight as it is exported to FOLDER/goal in fp32; to be freed. */
+/* Exports to FOLDER/goal in fp32 and returns the weight of a module. The caller frees it. */
 static float *merged_weight(const fixture *f, rig *r, const model_module *e, const char *goal) {
     char folder[160];
     hf_save_summary sum;
@@ -139,7 +139,7 @@ static float *merged_weight(const fixture *f, rig *r, const model_module *e, con
     return read_exported(r, folder, e, "weight", parameter_count(e->weight));
 }
 
-/* In FP8 each number is the nearest code's, in units of its row's scale. */
+/* Checks that each FP8 value is the nearest code, in units of its row's scale. */
 static void expect_rounded(const fixture *f, rig *r, const model_module *e, const float *exact) {
     char folder[160];
     hf_save_summary sum;
@@ -155,7 +155,7 @@ static void expect_rounded(const fixture *f, rig *r, const model_module *e, cons
     free(codes), free(scales);
 }
 
-/* Of a row of the weight with its adapter: what a decomposed one multiplies it by. */
+/* The factor that DoRA multiplies a row of the sum (weight and adapter) by. */
 static double row_factor(rig *r, const model_module *e, const float *sum, int64_t row) {
     double squares = 0;
     int64_t in = e->weight->columns;
@@ -163,7 +163,7 @@ static double row_factor(rig *r, const model_module *e, const float *sum, int64_
     return e->lora_m ? (double)rig_peek(r, &e->lora_m->value, row) / sqrt(squares) : 1;
 }
 
-/* llama.cpp wants the rows of a head of q by pairs that turn together. */
+/* Compares q with its tensor in the GGUF file. llama.cpp orders the rows of a head of q by rotary pairs. */
 static void expect_in_gguf(const fixture *f, rig *r, const model_module *e, const float *merged) {
     char path[160];
     gguf_save_summary sum;
@@ -183,7 +183,7 @@ static void expect_in_gguf(const fixture *f, rig *r, const model_module *e, cons
     gguf_reader_close(&g);
 }
 
-/* Weights take adapters in while they are written: masters, and codes, which are quantized again. */
+/* Export merges adapters into masters and into FP8 codes, which it quantizes again. */
 static void check_merged(const fixture *f, const char *frozen, const char *dora) {
     const char *const more[] = {LORA, frozen, dora, NULL};
     char before_name[96], after_name[96];
@@ -194,7 +194,7 @@ static void check_merged(const fixture *f, const char *frozen, const char *dora)
     assert_int_equal(e->weight->codes != NULL, strstr(frozen, "fp8") != NULL);
     snprintf(before_name, sizeof before_name, "before %s %s", frozen, dora);
     snprintf(after_name, sizeof after_name, "after %s %s", frozen, dora);
-    float *before = merged_weight(f, &r, e, before_name); /* B is zero */
+    float *before = merged_weight(f, &r, e, before_name); /* without the adapter, because B is zero */
     for (int i = 0; i < 3; i++) rig_step(&r);
     int64_t in = e->weight->columns, count = parameter_count(e->weight);
     float *a = rig_copy(&r, e->lora_a->value.data, parameter_count(e->lora_a));
@@ -219,7 +219,8 @@ static void weights_take_them_in(void **state) {
     }
 }
 
-/* A decomposed adapter has three parameters, and is one adapter; ranks and scales may be of single layers. */
+/* The log counts a DoRA adapter with its three parameters as one adapter. A layer may have its own rank
+   and alpha. */
 static void adapters_are_announced(void **state) {
     static spoken said;
     static const char *const way[] = {"--peft.use_dora=false", "--peft.use_dora=true",
@@ -238,7 +239,7 @@ static void adapters_are_announced(void **state) {
     }
 }
 
-/* What is saved is read again, by a model whose family's files have projections so. */
+/* Saved adapters are read back by a model of a family that stores these projections the same way. */
 static void check_saved(const fixture *f, const char *dora) {
     const char *const more[] = {LORA, dora, NULL};
     char folder[120];
@@ -255,7 +256,7 @@ static void check_saved(const fixture *f, const char *dora) {
     rig_close(&again);
 }
 
-/* Reads of a folder's configuration one member as text; to be freed. */
+/* Reads a member of a folder's configuration as text. The caller frees it. */
 static char *read_member(const char *folder, const char *member) {
     char path[160];
     snprintf(path, sizeof path, "%s/" PEFT_CONFIG_NAME, folder);
@@ -265,7 +266,7 @@ static char *read_member(const char *folder, const char *member) {
     return text;
 }
 
-/* Ranks and alphas of single layers, adapters in one block, and modules that train whole. */
+/* Layers with their own rank and alpha, adapters in one block only, and fully trained modules. */
 static void saved_by_patterns(void **state) {
     static const char *const more[] = {LORA,
                                        "--peft.rank_pattern=q_proj=2,model.layers.1.mlp.down_proj=6",
@@ -300,7 +301,7 @@ static void saved_by_patterns(void **state) {
     rig_close(&again);
 }
 
-/* Names of layers that end like those of others without an adapter are written in full. */
+/* If another layer without an adapter has the same name ending, the file has full layer names. */
 static void some_of_those_that_end_alike(void **state) {
     static const char *const more[] = {LORA,
                                        "--peft.target_modules=*.mlp.up_proj",
@@ -329,7 +330,7 @@ static void some_of_those_that_end_alike(void **state) {
     mem_close(account);
 }
 
-/* As many libraries save them. */
+/* Rewrites a folder's adapter as fp16, as many libraries save adapters. */
 static void write_as_fp16(const char *from, const char *to) {
     mem *account;
     safetensors *file;

@@ -1,7 +1,7 @@
 /*
- * Adapters (peft.*): they train and the rest keeps its bits; the model starts as it is without them; recomputation, ranks
- * and a stop change no bit, with dropout before or after them; what ranks that share a layer add up stays within
- * rounding. The bound is that of train.layer_ranks.
+ * Adapters (peft.*). Adapters train, and the other weights keep their bits. The first step equals a model
+ * without adapters. Recomputation, ranks and a stop change no bit, with dropout before and after them. Sums
+ * over ranks that share a layer stay within the rounding bound of train.layer_ranks.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,9 +30,9 @@ static bool is_adapter(const parameter *p) {
            strstr(p->name, ".lora_magnitude_vector");
 }
 
-/* ---- which layers have one ---- */
+/* ---- which layers have an adapter ---- */
 
-/* Adapters, by the first letters of their layers, in the order of the model. */
+/* Writes the adapted layers as their first letters, in the model's order. */
 static void spell(const rig *r, char *out) {
     const model *m = r->t->m;
     for (int i = 0; i < m->modules.count; i++)
@@ -49,7 +49,7 @@ static void targets(void **state) {
         {{"--peft.target_modules=q_proj,v_proj"}, "qvqv"},
         {{"--peft.target_modules=model.layers.1.*"}, "qkvogud"},
         {{"--peft.target_modules=mlp.up_proj", "--peft.exclude_modules=layers.0.mlp.*"}, "u"},
-        {{"--peft.target_modules=wq"}, "qq"}, /* torchtitan's */
+        {{"--peft.target_modules=wq"}, "qq"}, /* torchtitan's layer name */
         {{"--peft.match_all_linear=true", "--peft.exclude_modules=*.self_attn.*"}, "gudgud"},
         {{"--peft.layers_to_transform=1", "--peft.exclude_modules=*.self_attn.*"}, "gud"},
         {{"--peft.layers_to_transform=1", "--peft.target_modules=q_proj,model.layers.0.self_attn.k_proj"},
@@ -100,7 +100,7 @@ static void refused(void **state) {
     }
 }
 
-/* ---- what moves ---- */
+/* ---- what trains ---- */
 
 static void check_step(const fixture *f, int which) {
     const char *const more[] = {LORA, NULL};
@@ -135,7 +135,7 @@ static void only_adapters_move(void **state) {
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) check_step(*state, precisions[i]);
 }
 
-/* ---- bits ---- */
+/* ---- equal bits ---- */
 
 static snapshot after_steps(const fixture *f, const char *const *more, int steps) {
     rig r;
@@ -184,9 +184,9 @@ static void goes_on(void **state) {
     fixture_expect_same_run(*state, "whole", "parts", 4);
 }
 
-/* ---- a checkpoint without its base ---- */
+/* ---- a checkpoint without base weights ---- */
 
-/* FOLDER/run as a Hugging Face folder, FOLDER/goal; `from`: as in ott_export_options. */
+/* Exports FOLDER/run to the Hugging Face folder FOLDER/goal. from: as in ott_export_options. */
 static ott_status export_to(const fixture *f, const char *run, const char *goal, const char *from) {
     char path[160], to[160];
     mem *account;
@@ -202,7 +202,7 @@ static ott_status export_to(const fixture *f, const char *run, const char *goal,
     return status;
 }
 
-/* Four steps on the folder FOLDER/name, to FOLDER/run. */
+/* Trains four steps from the folder FOLDER/name. The run is FOLDER/run. */
 static ott_status run_on(const fixture *f, const char *folder, const char *run, int stop_after,
                          bool resumes) {
     char base[160];
@@ -226,7 +226,8 @@ static void expect_refused(ott_status status, const char *part) {
     if (!strstr(status_text(), part)) fail_msg("%s", status_text());
 }
 
-/* Adapters alone are in it; the rest is read where it was, or where it is said to be, and nowhere else. */
+/* The checkpoint contains only adapters. Base weights are read from their old path or the configured path,
+   never elsewhere. */
 static void checkpoints_leave_the_base(void **state) {
     static const char *const short_run[] = {"--train.max_steps=2", "--checkpoint.interval=2", NULL};
     const fixture *f = *state;
@@ -264,11 +265,11 @@ static void checkpoints_leave_the_base(void **state) {
     FIXTURE_OK(export_to(f, "slim", "other", moved));
 }
 
-/* ---- an FP8 folder of a mixture ---- */
+/* ---- an FP8 folder of an MoE model ---- */
 
 enum { VOCABULARY = 256, PROMPT = 12 };
 
-/* Of the model at FOLDER/name, as generate opens it; or with masters of its weights. */
+/* Computes logits of the model in FOLDER/name, opened as for generation, or with masters of its weights. */
 static void read_logits(const fixture *f, const char *name, bool masters, float logits[VOCABULARY]) {
     char path[160], *checkpoint;
     int32_t prompt[PROMPT];
@@ -319,8 +320,8 @@ static void export_as(const fixture *f, const char *run, const char *goal, ott_e
     mem_close(account);
 }
 
-/* Adapters train beside experts that stay in FP8 as beside masters of the same values, and what they train is evaluated and
-   generated from without masters. */
+/* Adapters give the same results with FP8 expert weights and with masters of the same values. Evaluation
+   and generation of the trained model need no masters. */
 static void mixtures_stay_in_fp8(void **state) {
     static const char *const made[] = {"--model.family=mixtral", "--model.num_experts=4",
                                        "--train.max_steps=1", "--checkpoint.interval=1", NULL};
@@ -350,7 +351,7 @@ static void mixtures_stay_in_fp8(void **state) {
     assert_memory_not_equal(alone, adapted, sizeof alone);
 }
 
-/* The ready configuration, on a folder that has an 8B model's keys and the fixture's sizes. */
+/* Runs the example configuration on a folder with an 8B model's keys and the fixture's sizes. */
 static void ready_configuration(void **state) {
     static const char *const keys[] = {"--model.rope_scaling=llama3", "--model.rope_theta=5e5",
                                        "--train.max_steps=1", "--checkpoint.interval=1", NULL};
@@ -378,7 +379,7 @@ static void ready_configuration(void **state) {
 typedef struct spread {
     const char *name;
     mesh_layout layout;
-    int micro_batches, of_one; /* of a rank in a step; of one that trains on the same */
+    int micro_batches, of_one; /* per rank in a step; and of the single rank that trains on the same data */
     bool exact;
 } spread;
 
@@ -425,8 +426,9 @@ static void on_ranks(void **state) {
     }
 }
 
-/* Experts that stay in FP8 travel and are divided as their codes. */
-/* Ranks of single layers, adapters in one block, and modules that train whole: a table, a head and norms. */
+/* FP8 expert weights are sharded and sent as codes. */
+/* Adapters with their own ranks, adapters in one block, and fully trained modules: embedding, head and
+   norms. */
 static void patterns_on_ranks(void **state) {
     static const char *const choice[] = {"--peft.modules_to_save=lm_head,embed_tokens,input_layernorm",
                                          "--peft.rank_pattern=q_proj=2,down_proj=8"};
@@ -446,11 +448,11 @@ static void beside_experts_on_ranks(void **state) {
         check_spread(*state, &ways[i], i % 2 ? ROWWISE : TENSORWISE, experts, "--model.fused_qkv=false");
 }
 
-/* ---- decomposed adapters ---- */
+/* ---- DoRA ---- */
 
 #define DORA LORA, "--peft.use_dora=true"
 
-/* A run begins where its base is; every kind of number trains; the base keeps its bits. */
+/* A DoRA run starts at the base model, all three kinds of parameters train, and the base keeps its bits. */
 static void decomposed_begin_at_the_base(void **state) {
     static const char *const more[] = {DORA, NULL}, *const kept[] = {DORA, "--train.frozen_dtype=fp8", NULL};
     rig plain, r;
@@ -482,7 +484,7 @@ static void decomposed_begin_at_the_base(void **state) {
     }
 }
 
-/* Initial magnitudes too, which are made before the first step. */
+/* The memory plan covers DoRA's initial magnitudes, which are computed before the first step. */
 static void decomposed_take_what_is_planned(void **state) {
     static const char *const formats[] = {"--train.frozen_dtype=fp32", "--train.frozen_dtype=fp8"};
     for (int ranks = 1; ranks <= 2; ranks++)
@@ -514,7 +516,7 @@ static void decomposed_are_refused(void **state) {
     mem_close(account);
 }
 
-/* What has no rank with a part of a layer is equal in every bit, also where the base is kept as codes, or input is dropped. */
+/* Without tensor parallelism all bits are equal, also with an FP8 base or with dropout. */
 static void decomposed_on_ranks(void **state) {
     static const char *const kept[] = {"--train.frozen_dtype=fp8", "--peft.dropout=0"}, *const before[] = {
                                                                                             DROP_BEFORE};
@@ -526,9 +528,9 @@ static void decomposed_on_ranks(void **state) {
     }
 }
 
-/* ---- PEFT's numbers (tests/golden/README.md) ---- */
+/* ---- PEFT's reference values (tests/golden/README.md) ---- */
 
-#define GOLDEN_BOUND 1e-5 /* norm of the difference, of the tensor's */
+#define GOLDEN_BOUND 1e-5 /* relative to the tensor's norm */
 
 typedef struct variant {
     const char *name, *family;
@@ -556,7 +558,7 @@ static const variant variants[] = {
       .layer_lists = LIST_OF("layers"),
       .saved = LIST_OF("lm_head", "input_layernorm")}}};
 
-/* What the files of the base have apart lies one below the other. */
+/* Joins the rows of tensors that the base model's files store separately. */
 static void put_base(tiny *t, const golden *base, const model_module *e) {
     module_part part[MODULES_PARTS];
     int parts = modules_parts(&t->m->options, e, part);

@@ -1,7 +1,7 @@
 /*
- * Checkpoints written while training goes on: the files are those of the synchronous mode, byte for byte, and
- * hold the state at the moment of the save whatever happens after it; an error of the write ends the run as
- * it would have there; whatever ends a run, the write in flight ends first.
+ * Asynchronous checkpoints. The files have the same bytes as synchronous checkpoints, and the state at the
+ * save, whatever happens later. A write error ends the run as in synchronous mode. Every end of a run waits
+ * for the pending write.
  */
 #define _GNU_SOURCE /* pthread_setattr_default_np */
 #include <pthread.h>
@@ -53,7 +53,7 @@ static void save(rig *r, checkpoint_writer *w) {
     FIXTURE_OK(checkpoint_writer_save(w, r->t->recipe->name, &r->t->run, NULL));
 }
 
-/* Right after the save, before the write can have ended, nothing of the model is as it was. */
+/* Changes all model state right after the save, before the write can finish. */
 static void change_everything(rig *r) {
     FIXTURE_OK(device_zero(r->device, r->t->m->values, r->t->m->block_bytes));
     FIXTURE_OK(device_zero(r->device, r->t->m->slot[0], r->t->m->block_bytes));
@@ -89,7 +89,7 @@ static void files_are_the_same(void **state) {
     for (int i = 0; i < PRECISIONS; i++) check_precision(*state, i);
 }
 
-/* A whole run: the checkpoints hold the same tensors and counters, and the run itself has the same bits. */
+/* Checks that full runs in both modes have the same bits, in their checkpoints and in the run. */
 static void runs_are_the_same(void **state) {
     static const char *const modes[] = {"disabled", "async", "async_with_pinned_mem"};
     char mode[64], folder[64];
@@ -113,7 +113,7 @@ static void runs_are_the_same(void **state) {
     }
 }
 
-/* ---- one at a time, the newest stay ---- */
+/* ---- one write at a time, keep_last_n ---- */
 
 static void old_ones_go_when_the_new_one_is_there(void **state) {
     const fixture *f = *state;
@@ -128,10 +128,10 @@ static void old_ones_go_when_the_new_one_is_there(void **state) {
     open_writer(&r, f, "kept", &log, folder, &w);
     for (int step = 1; step <= 5; step++) {
         rig_step(&r);
-        save(&r, w); /* waits for the one before */
+        save(&r, w); /* waits for the previous write */
         assert_int_equal(spoken_count(&said, "Saved "), step - 1);
     }
-    checkpoint_writer_close(w); /* waits for the last */
+    checkpoint_writer_close(w); /* waits for the last write */
     assert_int_equal(spoken_count(&said, "Saved "), 5);
     FIXTURE_OK(file_list_folder(r.account, folder, &names));
     assert_int_equal(names.count, 2);
@@ -141,7 +141,7 @@ static void old_ones_go_when_the_new_one_is_there(void **state) {
     rig_close(&r);
 }
 
-/* The writer's memory is taken once, and counted. */
+/* The writer allocates its memory once, and the account counts it. */
 static void memory_is_counted(void **state) {
     rig r;
     checkpoint_writer *w;
@@ -187,7 +187,7 @@ static void memory_that_cannot_be_had(void **state) {
 
 /* ---- errors ---- */
 
-/* A limit on the size of files stands for a full disk. */
+/* A file-size limit simulates a full disk. */
 typedef struct full_disk {
     struct rlimit before;
     void (*handler)(int);
@@ -222,13 +222,13 @@ static void check_full_disk(const fixture *f, const char *mode, const char *name
     snprintf(folder, sizeof folder, "%s/%s/checkpoints", f->folder, name);
     FIXTURE_OK(mem_open(&account));
     FIXTURE_OK(file_list_folder(account, folder, &names));
-    assert_int_equal(names.count, 1); /* no half checkpoint */
+    assert_int_equal(names.count, 1); /* no incomplete checkpoint */
     assert_string_equal(names.names[0], "run.json");
     file_list_free(&names);
     mem_close(account);
 }
 
-/* The same error in both modes, but for the folder's name, and the same end. */
+/* Both modes end with the same error, except for the folder's name. */
 static void full_disk_ends_the_run(void **state) {
     char plain[400], beside[400];
     check_full_disk(*state, "disabled", "full-a", plain);
@@ -240,7 +240,7 @@ static void full_disk_ends_the_run(void **state) {
     assert_string_equal(plain, beside);
 }
 
-/* The save after a write that failed fails with its error, and saves nothing. */
+/* The save after a failed write returns the write's error and saves nothing. */
 static void error_comes_before_the_next_save(void **state) {
     rig r;
     checkpoint_writer *w;
@@ -256,7 +256,7 @@ static void error_comes_before_the_next_save(void **state) {
     assert_int_equal(checkpoint_writer_save(w, "fp32", &r.t->run, NULL), OTT_ERR_IO);
     empty_disk(&d);
     assert_non_null(strstr(status_text(), "cannot save the checkpoint of step 1"));
-    FIXTURE_OK(checkpoint_writer_wait(w)); /* nothing is in flight */
+    FIXTURE_OK(checkpoint_writer_wait(w)); /* no write is pending */
     FIXTURE_OK(file_list_folder(r.account, folder, &names));
     assert_int_equal(names.count, 0);
     file_list_free(&names);
@@ -264,7 +264,7 @@ static void error_comes_before_the_next_save(void **state) {
     rig_close(&r);
 }
 
-/* Where no thread can be started the write is done at once, and training goes on. */
+/* If no thread can be started, the save writes immediately and training continues. */
 static void thread_that_cannot_start(void **state) {
     rig r;
     checkpoint_writer *w;
@@ -278,7 +278,8 @@ static void thread_that_cannot_start(void **state) {
     rig_step(&r);
     assert_int_equal(pthread_getattr_default_np(&before), 0);
     assert_int_equal(pthread_attr_init(&huge), 0);
-    assert_int_equal(pthread_attr_setstacksize(&huge, (size_t)1 << 47), 0); /* there is no such stack */
+    /* no thread can have a stack of this size */
+    assert_int_equal(pthread_attr_setstacksize(&huge, (size_t)1 << 47), 0);
     assert_int_equal(pthread_setattr_default_np(&huge), 0);
     save(&r, w);
     assert_int_equal(pthread_setattr_default_np(&before), 0);
@@ -287,7 +288,7 @@ static void thread_that_cannot_start(void **state) {
     assert_true(spoken_has(&said, "Saved "));
     assert_true(spoken_has(&said, "alone/step-1"));
     rig_step(&r);
-    save(&r, w); /* with a thread again */
+    save(&r, w); /* threads work again */
     FIXTURE_OK(checkpoint_writer_wait(w));
     assert_int_equal(spoken_count(&said, "Cannot start"), 1);
     assert_int_equal(spoken_count(&said, "Saved "), 2);
@@ -297,7 +298,7 @@ static void thread_that_cannot_start(void **state) {
     rig_close(&r);
 }
 
-/* Removing a folder this deep takes more open files than there may be. */
+/* Makes a folder so deep that removing it exceeds the open-file limit. */
 static void make_deep(const char *folder) {
     char path[600];
     int length = snprintf(path, sizeof path, "%s/step-1", folder);
@@ -339,7 +340,7 @@ static void old_one_that_cannot_be_removed(void **state) {
     check_old_one_stays(*state, "async", "deep-b");
 }
 
-/* A run that stops for another reason waits for the write, and its own error stays the one told. */
+/* A run that stops for another reason waits for the write and returns its own error. */
 static void other_ends_wait_for_the_write(void **state) {
     const fixture *f = *state;
     static spoken said;
@@ -360,7 +361,7 @@ static void other_ends_wait_for_the_write(void **state) {
     assert_int_equal(spoken_count(&said, "Saved "), spoken_count(&said, "checkpoints/step-"));
 }
 
-/* Stopped on request: the emergency checkpoint is complete when the run returns, and continues. */
+/* After a stop request, the run returns with a complete checkpoint, and the run can resume from it. */
 static void stopped_run_goes_on(void **state) {
     static spoken said;
     const char *more[] = {ASYNC, NULL}, *again[] = {ASYNC, "--checkpoint.load_path=latest", NULL};

@@ -1,7 +1,7 @@
 /*
- * Which checkpoint is whose: going back to an earlier one sets the later ones aside, whole or not at all, and
- * leaves no hole in the metrics; runs that share a folder of checkpoints leave each other's alone; one
- * command starts a run and goes on with it; and one process at a time trains in a folder.
+ * Branches of a run. Resuming from an earlier checkpoint sets later checkpoints aside, all or none, and
+ * leaves no gap in the metrics. Runs that share a checkpoint folder do not touch each other's checkpoints.
+ * One command starts and resumes a run. Only one process at a time trains in a folder.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 
 static spoken said;
 
-/* "FOLDER/name" as printf makes it; four may be in use at a time. */
+/* Returns the path "FOLDER/name" from a printf format. Four paths may be in use at a time. */
 static const char *in(const fixture *f, const char *format, ...) {
     static char paths[4][300];
     static int next;
@@ -32,7 +32,7 @@ static const char *in(const fixture *f, const char *format, ...) {
     return path;
 }
 
-/* A run of `steps` steps with a checkpoint after each but when `more` says otherwise. */
+/* Runs `steps` steps with a checkpoint after each step, unless `more` changes that. */
 static ott_status train(const fixture *f, const char *name, int steps, const char *load,
                         const char *const *more, int stop_after) {
     char max[40], from[300];
@@ -52,7 +52,7 @@ static void assert_says(ott_status status, ott_status expected, const char *part
     if (!strstr(status_text(), part)) fail_msg("\"%s\" does not say \"%s\"", status_text(), part);
 }
 
-/* The entries of a folder but run.json, each followed by a space. */
+/* Returns the names in a folder except run.json, each followed by a space. */
 static const char *names(const char *folder) {
     static char out[1000];
     mem *account;
@@ -67,7 +67,7 @@ static const char *names(const char *folder) {
     return out;
 }
 
-/* The steps of the lines that have a loss: "1 2 3 ". */
+/* Returns the steps that have a loss in the metrics: "1 2 3 ". */
 static const char *rows(const fixture *f, const char *name) {
     static char out[200];
     int64_t bytes;
@@ -89,7 +89,7 @@ static void assert_newest(const char *folder, const char *expected) {
     mem_close(account);
 }
 
-/* ---- going back ---- */
+/* ---- resume from an earlier checkpoint ---- */
 
 static void later_checkpoints_are_set_aside(void **state) {
     const fixture *f = *state;
@@ -98,7 +98,7 @@ static void later_checkpoints_are_set_aside(void **state) {
     FIXTURE_OK(train(f, "back", 3, in(f, "back/checkpoints/step-2"), keep, 0));
     assert_true(spoken_has(&said, "2 checkpoints after step 2, as abandoned-1-step-N"));
     assert_true(spoken_has(&said, "metrics-abandoned-1.jsonl"));
-    /* keep_last_n counts the run's own branch only. */
+    /* keep_last_n counts only the run's own branch. */
     assert_string_equal(names(in(f, "back/checkpoints")),
                         "abandoned-1-step-3 abandoned-1-step-4 step-1 step-2 step-3 ");
     assert_string_equal(rows(f, "back/metrics.jsonl"), "1 2 3 ");
@@ -108,7 +108,7 @@ static void later_checkpoints_are_set_aside(void **state) {
     assert_true(spoken_has(&said, "back/checkpoints/step-3 at step 3"));
     assert_string_equal(names(in(f, "back/checkpoints")),
                         "abandoned-1-step-3 abandoned-1-step-4 step-3 step-4 step-5 ");
-    /* Once more: the names of another branch. */
+    /* A second time: another branch gets new names. */
     FIXTURE_OK(train(f, "back", 4, in(f, "back/checkpoints/step-3"), keep, 0));
     assert_string_equal(
         names(in(f, "back/checkpoints")),
@@ -116,7 +116,8 @@ static void later_checkpoints_are_set_aside(void **state) {
     assert_string_equal(rows(f, "back/metrics.jsonl"), "1 2 3 4 ");
 }
 
-/* Killed after the decision and before, or in the middle of, the renaming. */
+/* Kills the run after it decided to set checkpoints aside, before and in the middle of the renames. The
+   next start completes them. */
 static void a_killed_change_is_made_whole(void **state) {
     const fixture *f = *state;
     mem *account;
@@ -140,7 +141,7 @@ static void a_killed_change_is_made_whole(void **state) {
     mem_close(account);
 }
 
-/* A checkpoint of a branch that was left begins a branch too; nothing is lost. */
+/* Resuming from a checkpoint of an old branch starts another branch. No checkpoint is lost. */
 static void a_branch_that_was_left_can_be_gone_on_with(void **state) {
     const fixture *f = *state;
     FIXTURE_OK(train(f, "left", 3, "", NULL, 0));
@@ -154,7 +155,7 @@ static void a_branch_that_was_left_can_be_gone_on_with(void **state) {
     assert_string_equal(rows(f, "left/metrics-abandoned-2.jsonl"), "1 2 ");
 }
 
-/* ---- one folder of checkpoints for several runs ---- */
+/* ---- several runs in one checkpoint folder ---- */
 
 static void a_shared_folder(void **state) {
     const fixture *f = *state;
@@ -170,15 +171,15 @@ static void a_shared_folder(void **state) {
     assert_true(spoken_has(&said, "step-2 at step 2"));
     FIXTURE_OK(train(f, "one", 4, "latest", shared, 0));
     assert_true(spoken_has(&said, "shared/step-3 at step 3"));
-    assert_true(str_ends_with(names(in(f, "shared")), " step-4 ")); /* after run-ID */
-    /* One that has none takes nobody's. */
+    assert_true(str_ends_with(names(in(f, "shared")), " step-4 ")); /* after the name run-ID */
+    /* A run without checkpoints does not take another run's. */
     assert_says(train(f, "three", 4, "latest", shared, 0), OTT_ERR_NOT_FOUND, "shared/step-4");
     FIXTURE_OK(train(f, "three", 2, "auto", shared, 0));
     assert_true(spoken_has(&said, "the run starts from scratch"));
     assert_newest(in(f, "one"), "step-4");
 }
 
-/* A folder that is a copy of a run is another run where the checkpoints lie outside of both. */
+/* A copied run folder is a new run if the checkpoints are in a folder outside of both. */
 static void a_copied_run(void **state) {
     const fixture *f = *state;
     char dir[200], command[700];
@@ -191,19 +192,19 @@ static void a_copied_run(void **state) {
     assert_newest(in(f, "first"), "step-2");
     assert_newest(in(f, "copy"), "step-4");
     assert_non_null(strstr(names(in(f, "outside")), " step-1 step-2 "));
-    /* Moved, it stays what it is. */
+    /* A moved run folder stays the same run. */
     FIXTURE_OK(file_rename(in(f, "first"), in(f, "moved")));
     FIXTURE_OK(train(f, "moved", 3, "latest", shared, 0));
     assert_true(spoken_has(&said, "outside/step-2 at step 2"));
 }
 
-/* Checkpoints of before runs had names. */
+/* Resumes from checkpoints of versions that had no run ids. */
 static void old_checkpoints_go_on(void **state) {
     const fixture *f = *state;
     FIXTURE_OK(train(f, "old", 2, "", NULL, 0));
     assert_int_equal(unlink(in(f, "old/run.json")), 0);
     assert_int_equal(unlink(in(f, "old/checkpoints/run.json")), 0);
-    for (int step = 1; step <= 2; step++) { /* its state again, as nobody's */
+    for (int step = 1; step <= 2; step++) { /* removes the run id from the state */
         rig r;
         char path[160];
         rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16]});
@@ -235,7 +236,8 @@ static void automatic(void **state) {
     assert_string_equal(rows(f, "auto/metrics.jsonl"), "1 2 3 4 ");
 }
 
-/* What a run began with it begins with again: "auto" is no fresh start then. */
+/* With "auto", a run that first loaded another run's checkpoint loads it again, and does not start from
+   scratch. */
 static void automatic_from_another_run(void **state) {
     const fixture *f = *state;
     FIXTURE_OK(train(f, "source", 2, "", NULL, 0));
@@ -260,7 +262,7 @@ static void stopping_saves_and_says_how_to_go_on(void **state) {
     at = after(at, "stop/checkpoints/step-2");
     at = after(at, "Resume with: ottava train ");
     after(at, "stop/config.toml --checkpoint.load_path=latest");
-    /* A checkpoint that is due then is the same one. */
+    /* A periodic checkpoint that is due at the stop is the same checkpoint. */
     FIXTURE_OK(train(f, "stop", 4, "latest", NULL, 1));
     after(after(said.text, "Shutdown requested at step 3 — saving"), "stop/checkpoints/step-3");
     assert_int_equal(spoken_count(&said, "Saved "), 1);
@@ -288,7 +290,7 @@ static void a_run_is_locked(void **state) {
     FIXTURE_OK(train(f, "locked", 1, "", NULL, 0));
 }
 
-/* ---- what changed ---- */
+/* ---- changed settings ---- */
 
 static void what_matters_is_named(void **state) {
     const fixture *f = *state;

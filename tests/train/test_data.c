@@ -1,6 +1,6 @@
 /*
- * Training on data of every kind: which files a path means and how they are read, the loss as a mean over the
- * labels of the whole step, packed as unpacked, epochs, and going on in the middle of one.
+ * Training on every kind of data: which files a path means, how they are read, the loss as a mean over the
+ * step's labels, packed and unpacked rows, epochs, and resuming within an epoch.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -36,7 +36,7 @@ static void write_file(const fixture *f, const char *name, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* Prompts of 1 to 5 letters, completions of 2 to 8: 4 to 13 bytes a sample. */
+/* Prompts have 1 to 5 letters and completions 2 to 8, so that a sample has 4 to 13 bytes. */
 static void write_samples(const fixture *f, const char *name, int count) {
     char text[8192] = "";
     for (int i = 0; i < count; i++)
@@ -180,7 +180,7 @@ static void formats_are_found_out(void **state) {
     refuse(f, OTT_ERR_CONFIG, "model.vocab_size = 100 is too small", WITH("--model.vocab_size=100"));
 }
 
-/* 300 words. */
+/* Writes a tokenizer of 300 words. */
 static void write_tokenizer(const fixture *f) {
     char *text = calloc(1, 20000);
     strcpy(text, "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0");
@@ -190,7 +190,7 @@ static void write_tokenizer(const fixture *f) {
     free(text);
 }
 
-/* A preset's vocabulary grows to the tokenizer's; a given one does not. */
+/* A preset's vocabulary grows to the tokenizer's size. A configured size does not. */
 static void vocabulary_follows_the_tokenizer(void **state) {
     const fixture *f = *state;
     write_tokenizer(f);
@@ -228,7 +228,8 @@ static void vocabulary_follows_the_tokenizer(void **state) {
     close_data(o);
 }
 
-/* Documents begin with BOS where transformers puts it before a text, or where the key says so; the resolved key is kept. */
+/* Documents begin with BOS if transformers puts it before a text, or if the key requires it. The resolved
+   key is saved. */
 static void bos_is_that_of_the_tokenizer(void **state) {
     static const struct {
         const char *config, *key;
@@ -353,7 +354,7 @@ static void phases_must_be_whole(void **state) {
 
 static void epochs_set_the_steps(void **state) {
     const fixture *f = *state;
-    write_tokens(f, "t.bin", 0, 241); /* 10 rows of 24 */
+    write_tokens(f, "t.bin", 0, 241); /* 10 rows of 24 tokens */
     static const struct {
         const char *epochs, *steps;
         int64_t expected;
@@ -394,15 +395,15 @@ static void check_near(const char *what, double a, double b) {
 #define QA                                                                                                   \
     "--data.prompt_field=q", "--data.completion_field=a", "--data.shuffle=false", "--eval.enabled=false"
 
-/* The same six samples in one step: a row each, packed, and in micro-batches of unlike numbers of labels.
-   Packed ones would have other losses if they saw each other. */
+/* Trains on the same six samples in one step: one per row, packed, and in micro-batches with different
+   label counts. If packed samples attended to each other, the losses would differ. */
 static void packing_changes_no_loss(void **state) {
     const fixture *f = *state;
     write_samples(f, "six.jsonl", 6);
     char *path = data_path(f, "six.jsonl");
     double grad_norm, other;
     step_result padded = one_step(f, WITH(path, QA, "--train.batch_size=6"), &grad_norm);
-    int64_t labels = 0; /* the completion's bytes, as write_samples counts them */
+    int64_t labels = 0; /* the completion's bytes, computed as in write_samples */
     for (int i = 0; i < 6; i++) labels += 2 + i * 5 % 7;
     assert_int_equal(padded.labels, labels);
     assert_int_equal(padded.tokens, 6 * 24);
@@ -420,7 +421,8 @@ static void packing_changes_no_loss(void **state) {
     check_near("packed gradient", other, grad_norm);
 }
 
-/* Behind rows' own documents empty ones, so that attention meets few counts; and what a batch is made of lies aligned. */
+/* Checks that empty documents pad the document count after the rows' own documents, and that the batch's
+   arrays are aligned. */
 static void check_batch(const rig *r, const batch *b) {
     int64_t tokens = b->count * b->length, documents = b->at.cu_seqlens.columns - 1, places = b->count;
     const tensor *parts[] = {&b->token, &b->target, &b->at.position, &b->at.cu_seqlens, &r->t->losses[0]};
@@ -435,7 +437,7 @@ static void check_batch(const rig *r, const batch *b) {
     free(start);
 }
 
-/* A backend whose attention wants memory by the number of documents, as libraries do. */
+/* A backend whose attention workspace depends on the number of documents, as in GPU libraries. */
 static const op_table *plain_ops;
 static int64_t workspace_by_documents(const device *d, enum op_index op, const void *args) {
     int64_t bytes = plain_ops->workspace ? plain_ops->workspace(d, op, args) : 0;
@@ -443,7 +445,7 @@ static int64_t workspace_by_documents(const device *d, enum op_index op, const v
     return bytes + 4096 * ((const attention_backward_args *)args)->cu_seqlens->columns;
 }
 
-/* The count grows with what rows hold, never shrinks, and the step is planned for it. */
+/* The padded document count grows with the rows, never shrinks, and the step is planned for it. */
 static void documents_have_few_counts(void **state) {
     const fixture *f = *state;
     int64_t counts = 0, before = 0;
@@ -465,7 +467,7 @@ static void documents_have_few_counts(void **state) {
         counts += b->at.cu_seqlens.columns != before;
         before = b->at.cu_seqlens.columns;
     }
-    assert_true(before > 4); /* rows have several */
+    assert_true(before > 4); /* rows have several documents */
     assert_true(counts <= 2);
     r.device->ops = plain_ops;
     rig_close(&r);
@@ -500,7 +502,7 @@ static void no_label_is_an_error(void **state) {
     rig_close(&r);
 }
 
-/* ---- going on in the middle of an epoch ---- */
+/* ---- resume within an epoch ---- */
 
 enum { STEPS = 7, BREAK = 5 };
 
@@ -520,7 +522,7 @@ static void check_resume(const fixture *f, const char *const *more) {
     rig_close(&r);
     open_rig(&r, f, more);
     take(&r, 0, BREAK, parts);
-    assert_true(r.t->run.samples % dataset_rows(r.train_data) != 0); /* inside an epoch */
+    assert_true(r.t->run.samples % dataset_rows(r.train_data) != 0); /* within an epoch */
     rig_save(&r, f, "saved", path);
     rig_close(&r);
     open_rig(&r, f, more);
@@ -554,7 +556,7 @@ static void resumes_inside_an_epoch(void **state) {
                          "--data.phases=[\"3 two.bin=5\", \"5 one.bin=0 lr_scale=0.5\"]"));
 }
 
-/* A whole run on samples: its metrics count labels apart from tokens. */
+/* A full run on samples: the metrics count labels and tokens separately. */
 static void a_run_counts_labels(void **state) {
     const fixture *f = *state;
     spoken *said = calloc(1, sizeof *said);
@@ -567,7 +569,7 @@ static void a_run_counts_labels(void **state) {
                                                           "--metrics.log_style=automodel"),
                                              .said = said}));
     assert_true(
-        spoken_has(said, "Training complete: 6 steps")); /* 27 rows are 13 steps of 2; max_steps = 6 */
+        spoken_has(said, "Training complete: 6 steps")); /* 27 rows give 13 steps of 2; max_steps = 6 */
     char *metrics = fixture_read(f, "labels/metrics.jsonl", &bytes);
     assert_non_null(strstr(metrics, "\"num_tokens_per_step\":48"));
     assert_null(strstr(metrics, "\"num_label_tokens\":48"));

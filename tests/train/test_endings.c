@@ -1,7 +1,7 @@
 /*
- * What goes wrong beside a step costs nothing that was trained: a run whose metrics cannot be written, or
- * whose data turns out bad, saves its last whole step and then ends with the error; a run whose folder was
- * removed or renamed makes it again.
+ * Failures outside of the step lose no training. If metrics cannot be written or data is bad, the run saves
+ * its last complete step and then ends with the error. If the run folder was removed or renamed, the run
+ * creates it again.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,11 +15,11 @@
 #include "formats/metrics.h"
 #include "train/train_fixture.h"
 
-/* ---- a run to which something happens after a step ---- */
+/* ---- a run that is disturbed after a step ---- */
 
 typedef struct accident {
     const fixture *f;
-    const char *name; /* of the run */
+    const char *name; /* the run's name */
     int64_t step;
     void (*happen)(const char *folder);
 } accident;
@@ -83,7 +83,7 @@ static void metrics_that_cannot_be_written(void **state) {
     assert_true(has(a.f, "full/checkpoints/step-5/state.json"));
 }
 
-/* ---- the run's folder ---- */
+/* ---- the run folder ---- */
 
 static void remove_folder(const char *folder) {
     FIXTURE_OK(file_remove_tree(folder));
@@ -109,7 +109,7 @@ static void check_made_again(const fixture *f, const char *name, int64_t step, v
         if (!has(f, path)) fail_msg("%s is missing", path);
     }
     snprintf(path, sizeof path, "%s/metrics.jsonl", name);
-    assert_int_equal(rows_of(f, path), 6); /* those from before, too */
+    assert_int_equal(rows_of(f, path), 6); /* with the rows from before */
 }
 
 static void folder_that_went_away(void **state) {
@@ -118,7 +118,7 @@ static void folder_that_went_away(void **state) {
     check_made_again(*state, "removed-last", 6, remove_folder);
 }
 
-/* A file has the folder's name: it cannot be made again, and the run says so. */
+/* Puts a file in place of the folder: the run cannot create the folder again and reports it. */
 static void put_file(const char *folder) {
     FIXTURE_OK(file_remove_tree(folder));
     FIXTURE_OK(file_write_atomic(folder, "x", 1));
@@ -134,7 +134,7 @@ static void folder_that_cannot_be_made_again(void **state) {
 
 /* ---- data ---- */
 
-/* A file that is too large to be looked through before training. */
+/* The file is too large to check before training, so a step finds the bad id. */
 static void id_found_at_a_step(void **state) {
     const fixture *f = *state;
     static spoken said;
@@ -145,7 +145,7 @@ static void id_found_at_a_step(void **state) {
     snprintf(argument, sizeof argument, "--data.dataset_path=%s", path);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
-    assert_int_equal(fseeko(file, 4 * 5 * 48, SEEK_SET), 0); /* a step reads 2 rows of 24 */
+    assert_int_equal(fseeko(file, 4 * 5 * 48, SEEK_SET), 0); /* a step reads 2 rows of 24 tokens */
     assert_int_equal(fwrite(&bad, sizeof bad, 1, file), 1);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(truncate(path, (INT64_C(5) << 28) + 4), 0);

@@ -1,5 +1,5 @@
-/* Evaluation in batches of its own: the loss is that of a run which trains in such batches, training is not changed by it,
-   and the memory plan knows the larger of the two. */
+/* Evaluation with its own batch size. The loss equals that of a run that trains with this batch size,
+   evaluation does not change training, and the memory plan covers the larger batch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ static void leaves_training_alone(void **state) {
     rig_close(&b);
 }
 
-/* What is planned before the first step has room for the larger. */
+/* The plan before the first step has room for the larger batch. */
 static void is_planned(void **state) {
     static const char *const large[] = {"--eval.batch_size=8", "--eval.seq_len=64", NULL};
     rig a, b;
@@ -63,7 +63,7 @@ static void is_planned(void **state) {
     rig_close(&b);
 }
 
-/* The same on ranks that have other batches, other layers, other tokens, other heads. */
+/* The same with data, pipeline, context and tensor parallelism. */
 static void so_on_ranks(void **state) {
     static const mesh_layout layouts[] = {{.size = {[MESH_DP_SHARD] = 2}},
                                           {.size = {[MESH_PP] = 2}, .schedule = PP_1F1B},

@@ -1,4 +1,5 @@
-/* Exporting a run: which checkpoint, what is refused, and that a failure leaves nothing. */
+/* Exporting a run: checks which checkpoint is exported, which exports are refused, and that a failure
+   leaves no files. */
 #define _GNU_SOURCE
 #include "train/export.h"
 #include "base/file.h"
@@ -29,7 +30,7 @@ static ott_export_options options_of(ott_export_format format) {
         .struct_size = sizeof(ott_export_options), .format = format, .dtype = OTT_BF16};
 }
 
-/* FOLDER/run to FOLDER/goal, in an account that must be empty after it. */
+/* Exports FOLDER/run to FOLDER/goal. All memory must be freed afterwards. */
 static exported export_to(const fixture *f, const char *run, const char *goal, const ott_export_options *o) {
     exported e;
     char from[200];
@@ -50,7 +51,7 @@ static void assert_said(const exported *e, ott_status expected, const char *part
     if (e->status != expected || !strstr(e->said, part)) fail_msg("\"%s\" instead of \"%s\"", e->said, part);
 }
 
-/* Beside the runs nothing with this in its name is left. */
+/* Checks that no name next to the runs contains `part`. */
 static void assert_nothing_aside(const fixture *f, const char *part) {
     file_list names;
     mem *account;
@@ -98,7 +99,7 @@ static void compare_with_masters(const char *checkpoint, const char *folder) {
     mem_close(account);
 }
 
-/* The name of the newest checkpoint is in what is said; its weights are in the folder. */
+/* The messages name the newest checkpoint, and the folder has its weights. */
 static void test_the_newest_checkpoint_or_the_one_given(void **state) {
     const fixture *f = *state;
     const ott_export_options o = options_of(OTT_EXPORT_HF);
@@ -130,7 +131,7 @@ static void test_as_trained_takes_the_recipe_of_the_run(void **state) {
     assert_nothing_aside(f, "none");
 }
 
-/* Matrices that a folder has in FP8 are run from its codes, whatever the precision. */
+/* FP8 matrices of a folder run from their codes under every precision. */
 static void test_codes_of_a_folder_stay(void **state) {
     const fixture *f = *state;
     ott_export_options o = options_of(OTT_EXPORT_HF_FP8);
@@ -232,7 +233,7 @@ static void test_a_gguf_file(void **state) {
     assert_nothing_aside(f, "tmp");
 }
 
-/* tokenizer.json in parts: what comes before the text, the pre-tokenizer, the model. */
+/* tokenizer.json in parts: text before the pre-tokenizer, the pre-tokenizer, the model. */
 #define JSON(normalizer, pre, post, model)                                                                   \
     "{\"added_tokens\":[{\"id\":5,\"content\":\"<s>\",\"special\":true},"                                    \
     "{\"id\":6,\"content\":\"<t>\",\"special\":false}],\"normalizer\":" normalizer ",\"pre_tokenizer\":" pre \
@@ -252,7 +253,7 @@ static void test_a_gguf_file(void **state) {
     "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"\u0120\":3,\"\u0120ab\":4},\"merges\":[[\"a\",\"b\"],["           \
     "\"\u0120\",\"ab\"]]"
 
-/* The metadata that a folder with this tokenizer.json gives, as a file. */
+/* Writes the GGUF metadata of a folder with this tokenizer.json to a file. */
 static ott_status describe(const fixture *f, const char *json, int64_t vocab, char path[200]) {
     char folder[200], file[300];
     mem *account;
@@ -307,7 +308,8 @@ static void test_a_byte_level_tokenizer(void **state) {
     gguf_reader_close(&g);
 }
 
-/* Llama 3's cuts without its rule for whole words are another tokenizer's, and so are GPT-2's. */
+/* Llama 3's split pattern without its rule for full words is not Llama 3's pre-tokenizer, and neither is
+   GPT-2's. */
 static void test_names_of_pre_tokenizers(void **state) {
     static const char *const cases[][2] = {
         {JSON("null", SPLIT(LLAMA3), "null", BYTE_LEVEL), "dbrx"},
@@ -327,7 +329,7 @@ static void test_names_of_pre_tokenizers(void **state) {
     }
 }
 
-/* The sooner a merge goes, the higher its token's score. */
+/* A token of an earlier merge has a higher score. */
 static void test_a_sentencepiece_tokenizer(void **state) {
     char path[200];
     FIXTURE_OK(describe(
@@ -363,7 +365,7 @@ static void test_tokenizers_that_gguf_cannot_say(void **state) {
     assert_non_null(strstr(status_text(), "has 7 tokens, but the model has 6"));
 }
 
-/* A limit on the size of files stands for a full disk. */
+/* A file-size limit simulates a full disk. */
 static void check_full_disk(const fixture *f, ott_export_format format) {
     pid_t child = fork();
     if (child == 0) {
@@ -392,7 +394,7 @@ static void remove_export(const char *goal) {
         assert_int_equal(unlink(goal), 0);
 }
 
-/* Whichever allocation fails: an error, all memory given back, no folder. */
+/* Fails each allocation in turn: the export returns an error, frees all memory and leaves no folder. */
 static void check_no_memory(const fixture *f, ott_export_format format) {
     char run[200], goal[200];
     ott_export_options o = options_of(format);

@@ -66,7 +66,7 @@ static void tune(const fixture *f, const char *name, int kind, int dither_seed, 
                                              .said = said}));
 }
 
-/* The losses of a run's steps. */
+/* Reads the losses of a run's steps. */
 static void read_losses(const fixture *f, const char *name, double loss[STEPS]) {
     char file[80];
     snprintf(file, sizeof file, "%s/metrics.jsonl", name);
@@ -79,7 +79,7 @@ static void read_losses(const fixture *f, const char *name, double loss[STEPS]) 
     free(text);
 }
 
-/* How far the loss comes from the first step to the last. *start: the first step's loss. */
+/* Returns how much the loss falls from the first step to the last. *start: the first step's loss. */
 static double progress_of(const fixture *f, int kind, int dither_seed, double *start) {
     char name[40];
     double loss[STEPS];
@@ -90,7 +90,7 @@ static double progress_of(const fixture *f, int kind, int dither_seed, double *s
     return loss[0] - loss[STEPS - 1];
 }
 
-/* The share of fp32's progress that a precision makes, without dither and on average over seeds of the dither. */
+/* Compares a precision's progress with fp32's progress: without dither, and averaged over dither seeds. */
 static void expect_follows(const fixture *f, int kind, double fp32) {
     enum { SEEDS = 3 };
     double start[SEEDS + 1], plain = progress_of(f, kind, 0, &start[0]) / fp32, dithered = 0;
@@ -101,10 +101,10 @@ static void expect_follows(const fixture *f, int kind, double fp32) {
     assert_true(fabs(plain - 1) > 0.4);
     assert_true(fabs(dithered - 1) < 0.15);
     for (int seed = 1; kind == BF16 && seed <= SEEDS; seed++)
-        assert_true(start[seed] == start[0]); /* in bf16 the offsets round away */
+        assert_true(start[seed] == start[0]); /* rounding to bf16 removes the offsets */
 }
 
-/* Tensorwise differs less, and on a real model (tools/first_steps.sh). */
+/* Tensorwise differs less here. tools/first_steps.sh checks it on a real model. */
 static void test_dithered_masters_follow_fp32(void **state) {
     const fixture *f = *state;
     double start, fp32 = progress_of(f, FP32, 0, &start), dithered = progress_of(f, FP32, 1, &start);

@@ -1,7 +1,7 @@
 /*
- * What FP8 training promises: the same small model, trained from the same seed on the same text, reaches
- * BF16's validation loss within 1% under every FP8 recipe. And the bound means something: the same recipes
- * with every scale left at 1 miss it.
+ * The main promise of FP8 training: with the same seed and text, the same small model reaches BF16's
+ * validation loss within 1% under every FP8 recipe. As a negative control, the same recipes with all scales
+ * at 1 exceed 1%.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,10 +17,9 @@
 #define STEPS       150
 
 /*
- * A reduced demo: its own dimensions and schedule, over fewer steps. The text has more words than the run
- * could learn by heart, so that the loss flattens as a language's does. (While a run still learns single
- * words its loss falls by several percent in a few steps, and BF16 itself differs by as much from seed to
- * seed.)
+ * A reduced demo with its own dimensions, schedule and fewer steps. The text has too many different words to
+ * memorize, so that the loss flattens as with a real language. (While a run still learns single words, its
+ * loss falls by several percent in a few steps, and BF16 runs with different seeds differ by as much.)
  */
 static const char *const reduced_demo[] = {"--model.dim=64",
                                            "--model.n_heads=2",
@@ -37,7 +36,7 @@ static const char *const reduced_demo[] = {"--model.dim=64",
                                            "--eval.steps=20",
                                            NULL};
 
-/* The row with the scale of every use of every tensor left at 1. */
+/* The recipe with the scale of every operand set to 1. */
 static recipe without_scales(const char *name) {
     recipe r = *recipe_find(name);
     cast_spec *uses[] = {&r.input.rowwise,     &r.input.columnwise,    &r.weight.rowwise,
@@ -49,12 +48,12 @@ static recipe without_scales(const char *name) {
     return r;
 }
 
-/* Small updates, which bf16 has to keep. */
+/* Updates that are small compared with bf16's precision. */
 enum { STATE_STEPS = 80 };
 static const char *const gentle[] = {"--train.max_steps=80", "--optimizer.lr=2e-4"};
 static const char *const narrow_state[] = {STATE_IN_BF16}, *const fp8_moments[] = {MOMENTS_IN_FP8};
 
-/* Masters as bf16 has them that is rounded to nearest by each update. */
+/* Rounds masters to the nearest bf16 after each update. */
 static void round_to_nearest(rig *r) {
     for (int i = 0; i < r->t->m->parameter_count; i++) {
         const tensor *t = &r->t->m->parameters[i].shard.value;
@@ -66,8 +65,8 @@ static void round_to_nearest(rig *r) {
     }
 }
 
-/* Final validation loss of BF16 with masters, gradients and moments as `way` says, by the optimizer of some settings (ends with
-   NULL). */
+/* Returns BF16's final validation loss with masters, gradients and moments as in `way`. The settings
+   choose the optimizer and end with NULL. */
 typedef enum state_way { STATE_WIDE, STATE_NARROW, STATE_FP8, STATE_NEAREST } state_way;
 static double train_state(const fixture *f, state_way way, const char *const *optimizer, int steps) {
     const char *more[28] = {NULL};
@@ -105,7 +104,7 @@ static void narrow_state_is_near_wide(void **state) {
     assert_true(nearest / wide - 1 > STATE_BOUND);
 }
 
-/* The other optimizers', in a shorter run. */
+/* The other optimizers in a shorter run. */
 static void narrow_state_of_others_is_near_wide(void **state) {
     enum { STEPS_OF_OTHERS = 30 };
     static const char *const others[][4] = {
@@ -124,7 +123,7 @@ static void narrow_state_of_others_is_near_wide(void **state) {
     }
 }
 
-/* Final validation loss. */
+/* Returns the final validation loss. */
 static double train(const fixture *f, int p, const recipe *row) {
     rig r;
     int64_t fp8, all;
@@ -139,8 +138,9 @@ static double train(const fixture *f, int p, const recipe *row) {
 }
 
 static void fp8_is_near_bf16(void **state) {
-    if (FIXTURE_SANITIZED) skip(); /* minutes, of code that the other tests run too */
-    /* the last ones have no control of their own: their scales are the same with another rule */
+    if (FIXTURE_SANITIZED) skip(); /* takes minutes; other tests run the same code */
+    /* the last recipes have no negative control: their scales equal another recipe's except for the
+       rounding rule */
     const int kinds[] = {TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP, DELAYED, CURRENT, BLOCK, MXFP8};
     enum { KINDS = sizeof kinds / sizeof *kinds, CONTROLS = 3 };
     double bf16 = train(*state, BF16, NULL), gap[KINDS], control[CONTROLS];
@@ -162,7 +162,7 @@ static void fp8_is_near_bf16(void **state) {
     for (int i = 0; i < CONTROLS; i++) assert_true(fabs(control[i]) > BOUND);
 }
 
-/* A longer text than other tests need: no epoch of it ends within the run. */
+/* A longer text than in other tests, so that no epoch ends within the run. */
 static int setup(void **state) {
     if (fixture_setup(state)) return -1;
     const fixture *f = *state;

@@ -1,8 +1,8 @@
 /*
- * train.freeze: what is frozen keeps its bits, has no gradient, no moments and no weight-gradient product;
- * all else gets the gradients it would get anyway; what the products read of it is made once; such a run
- * stops and goes on like any other, on any ranks; so does one that keeps it in FP8; and one in which
- * parameters rest for some steps (train.freeze_schedule).
+ * train.freeze. Frozen parameters keep their bits and have no gradients, moments or weight-gradient GEMMs.
+ * The other parameters get the same gradients as without freezing. Quantized copies of frozen weights are
+ * made once. Such runs stop and resume on any ranks, also with frozen weights stored in FP8, and with
+ * parameters frozen for some steps only (train.freeze_schedule).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static void open_rig(rig *r, const fixture *f, int which, const char *freeze) {
     rig_open(r, f, &(rig_options){.precision = &fixture_precisions[which], .more = freeze ? more : NULL});
 }
 
-/* Frozen parameters by their first letters: e(mbedding), n(orm), q k v o, g(ate) u(p) d(own), h(ead). */
+/* Writes frozen parameters as first letters: e(mbedding), n(orm), q k v o, g(ate) u(p) d(own), h(ead). */
 static void spell(const rig *r, char *out) {
     static const struct {
         const char *part;
@@ -49,10 +49,10 @@ static void names(void **state) {
         const char *freeze, *frozen;
     } rows[] = {
         {"--train.freeze=model.embed_tokens", "e"},
-        {"--train.freeze=tok_embeddings,output", "eh"}, /* torchtitan's */
+        {"--train.freeze=tok_embeddings,output", "eh"}, /* torchtitan's names */
         {"--train.freeze=model.layers.0", "nqkvongud"},
         {"--train.freeze=layers.0.attention.wq", "q"},
-        {"--train.freeze=layers.0.attention", "qkvo"}, /* KempnerForge's */
+        {"--train.freeze=layers.0.attention", "qkvo"}, /* KempnerForge's names */
         {"--train.freeze=model.layers.*.mlp.up_proj.weight", "uu"},
         {"--train.freeze=model.norm,model.layers.?.input_layernorm", "nnn"},
     };
@@ -88,7 +88,7 @@ static void refused(void **state) {
     }
 }
 
-/* One step; what is trained moves as in a run without freezing that has the same clipping. */
+/* Runs one step. Trained parameters get the same update as in an unfrozen run with the same clipping. */
 static void check_step(const fixture *f, int which) {
     static const char *const freeze = "--train.freeze=model.embed_tokens,model.layers.0.mlp,model.norm";
     const char *const all[] = {"--train.grad_clip_norm=0", NULL};
@@ -128,9 +128,9 @@ static void only_the_rest_moves(void **state) {
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) check_step(*state, precisions[i]);
 }
 
-/* ---- what is made of a frozen weight ---- */
+/* ---- quantized copies of frozen weights ---- */
 
-/* Operations that made a form of one master. */
+/* Counts the operations that quantized one master. */
 typedef struct makings {
     const void *master;
     int count;
@@ -147,8 +147,8 @@ static void count_making(void *user, enum op_index op, const void *args, double 
 
 enum { STEPS = 3 };
 
-/* How often STEPS steps and a validation make forms of a weight; renewed: every step is told that masters
-   have changed. *end: where the run arrived, to be freed. */
+/* Returns how often STEPS steps and a validation quantize a weight. renewed: every step is notified that
+   masters changed. *end: the final state; the caller frees it. */
 static int count_makings(const fixture *f, int which, const char *weight, bool renewed, snapshot *end) {
     static const char *const more[] = {"--train.freeze=model.layers.0.mlp", "--train.grad_accum_steps=2",
                                        NULL};
@@ -169,8 +169,8 @@ static int count_makings(const fixture *f, int which, const char *weight, bool r
     return made.count;
 }
 
-/* A frozen weight's forms are made once, a trained one's for each step and for the validation after the last;
-   the run has the bits of one that makes all of them anew. */
+/* A frozen weight is quantized once. A trained weight is quantized for each step and for the last
+   validation. The bits equal a run that quantizes all weights every time. */
 static void made_once(void **state) {
     static const struct {
         int precision, of_frozen, of_trained;
@@ -195,7 +195,8 @@ static void made_once(void **state) {
     }
 }
 
-/* Stops after two steps, goes on, and refuses what was not frozen so there, saying `part`. */
+/* Stops after two steps and resumes. Resuming with other frozen parameters fails with a message that
+   contains `part`. */
 static void check_goes_on(const fixture *f, int which, const char *format, const char *other_freeze,
                           const char *part) {
     static const char *const freeze = "--train.freeze=layers.1,tok_embeddings";
@@ -229,7 +230,7 @@ static void goes_on(void **state) {
     check_goes_on(*state, TENSORWISE, NULL, NULL, "train.freeze");
 }
 
-/* ---- kept in FP8 ---- */
+/* ---- stored in FP8 ---- */
 
 static const char *const in_fp8 = "--train.frozen_dtype=fp8";
 
@@ -241,7 +242,7 @@ static void goes_on_in_fp8(void **state) {
         check_goes_on(*state, precisions[i], in_fp8, "--train.freeze=layers.1,tok_embeddings", part);
 }
 
-/* Two steps of what the rest of the model does, on ranks. */
+/* Trains the other parameters for two steps on ranks. */
 static void run_kept(const fixture *f, int which, const mesh_layout *layout, const char *format,
                      const char *recomputation, outcome *out) {
     const char *more[] = {"--train.freeze=layers.*_proj",
@@ -257,8 +258,8 @@ static void run_kept(const fixture *f, int which, const mesh_layout *layout, con
              out);
 }
 
-/* Where both uses are of one scaling, codes are what a frozen master would be cast to: losses and gradients
-   are those of one, on every layout. */
+/* If both uses have the same scaling, stored codes equal the cast of a frozen master. Losses and gradients
+   then equal a run with the master, on every layout. */
 static void on_ranks(void **state) {
     static const struct {
         int precision;
@@ -291,7 +292,7 @@ static void on_ranks(void **state) {
     }
 }
 
-/* The start says what products make of them, and who runs the model forward reads the same codes. */
+/* The startup log shows how GEMMs use the codes. Evaluation and generation read the same codes. */
 static void is_run_as_it_was_trained(void **state) {
     static spoken said;
     const fixture *f = *state;
@@ -332,7 +333,7 @@ static void is_run_as_it_was_trained(void **state) {
     rig_close(&r);
 }
 
-/* A rank's part of a weight must be of whole blocks, whatever the recipe of the products is. */
+/* A rank's shard must consist of complete scale blocks, under every GEMM recipe. */
 static void blocks_are_not_cut(void **state) {
     mem *account;
     rig r;
@@ -352,7 +353,7 @@ static void blocks_are_not_cut(void **state) {
 
 /* ---- train.freeze_schedule ---- */
 
-/* What rests has the steps of a run in which it is frozen; then it trains again. */
+/* Parameters behave as frozen in the scheduled steps, and train again afterwards. */
 static void rests_for_some_steps(void **state) {
     const char *more[] = {"--train.freeze_schedule=[\"0 layers.0.mlp\", \"2\", \"3 lm_head norm\"]", NULL};
     static const char name[] = "model.layers.0.mlp.up_proj.weight";
@@ -382,7 +383,7 @@ static void rests_for_some_steps(void **state) {
     rig_close(&r);
 }
 
-/* A run follows it, and goes on in it. */
+/* A run follows the schedule, and resumes within it. */
 static void a_run_follows_its_schedule(void **state) {
     static spoken said;
     static const char schedule[] = "--train.freeze_schedule=[\"1 layers.0\", \"3 lm_head\"]",

@@ -1,6 +1,6 @@
 /*
- * Health: what is measured is what the casts did; measuring changes no bit; a layer that stays below the
- * bound moves to bf16 once, says so, and a checkpoint in between changes nothing of it.
+ * Health metrics. They report what the casts did, and measuring changes no bit. A layer that stays below the
+ * bound falls back to bf16 once and is logged. A checkpoint in between changes nothing.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 enum { LINEARS = 15, STEPS = 6 };
 
-/* ---- a rig whose steps are measured ---- */
+/* ---- a rig that measures its steps ---- */
 
 typedef struct measured {
     rig r;
@@ -57,9 +57,10 @@ static int count_of(const char *text, const char *part) {
     return count;
 }
 
-/* ---- what is measured ---- */
+/* ---- measurements ---- */
 
-/* The uses of tensors under each recipe: shared data count once, high precision not at all. */
+/* Checks the measured operands of each recipe. Shared codes count once, high-precision operands do not
+   count. */
 static void every_use_has_a_line(void **state) {
     const fixture *f = *state;
     const struct {
@@ -80,7 +81,7 @@ static void every_use_has_a_line(void **state) {
     }
 }
 
-/* A weight's numbers, computed here from the master before the step. */
+/* Compares a weight's metrics with values computed here from the master before the step. */
 static void numbers_are_those_of_the_cast(void **state) {
     const fixture *f = *state;
     measured m;
@@ -148,7 +149,7 @@ static void ratio_of_nothing(void **state) {
     assert_true(fabs(health_sqnr(100, 1) - 20) < 1e-12);
 }
 
-/* ---- falling back ---- */
+/* ---- fallback ---- */
 
 static void below_the_bound_it_falls(void **state) {
     measured m;
@@ -179,7 +180,7 @@ static void above_the_bound_it_stays(void **state) {
     close_measured(&m);
 }
 
-/* Stopped after `stop` steps and continued: counts and decisions are in the checkpoint. */
+/* Stops after `stop` steps and resumes. The checkpoint contains counts and decisions. */
 static snapshot run_with_break(const fixture *f, int stop) {
     const health_options o = {.interval = 1, .bound_db = 40, .window = 3};
     measured m;
@@ -234,7 +235,7 @@ static ott_status run_measured(void *argument) {
 
 typedef enum layout { COPIES, SHARDS, LAYERS_CUT, STAGES, LAYOUTS } layout;
 
-/* Half of the keys' and values' rows, too, is what FP8 takes. */
+/* FP8 also requires half of the key and value rows to be a multiple of 16. */
 static const char *const wide_keys[] = {"--model.n_kv_heads=4", NULL};
 
 static void open_ranks(rank_measured *ranks, ranks_worlds *worlds, const fixture *f, layout how,
@@ -272,7 +273,8 @@ static void close_ranks(rank_measured *ranks, ranks_worlds *worlds) {
     ranks_close(worlds);
 }
 
-/* However the model is spread, the first rank writes of all layers, and every rank knows what fell. */
+/* With any parallelism the first rank writes the metrics of all layers, and every rank knows which layers
+   fell back. */
 static void ranks_are_one_run(void **state) {
     static rank_measured ranks[RANKS];
     const fixture *f = *state;
@@ -283,7 +285,7 @@ static void ranks_are_one_run(void **state) {
         run_together(ranks);
         for (int k = 0; k < RANKS; k++) {
             measured *m = &ranks[k].m;
-            int linears = how == STAGES ? 1 : RANKS; /* of all ranks, in LINEARS */
+            int linears = how == STAGES ? 1 : RANKS; /* counts of all ranks, in LINEARS */
             assert_int_equal(spoken_count(&m->said, "Float8 fallback"), LINEARS);
             assert_true(spoken_has(&m->said, "model.layers.0.mlp.up_proj moves to bf16 after step 3"));
             assert_true(spoken_has(&m->said, "model.layers.1.mlp.up_proj moves to bf16 after step 3"));
@@ -300,7 +302,7 @@ static void ranks_are_one_run(void **state) {
     }
 }
 
-/* One rank's weight is no number: the layer's other copies are fine, and fall with it. */
+/* One rank's weight is NaN. The layer's other replicas are fine, and fall back too. */
 static void the_worst_rank_decides(void **state) {
     static rank_measured ranks[RANKS];
     ranks_worlds worlds = {0};

@@ -1,7 +1,6 @@
 /*
- * What a run says of itself counts all of it, over all processes it took, part by part: steps, tokens, GEMMs,
- * time, the losses of the last steps. A checkpoint carries it; without it, or with a damaged one, the run goes
- * on all the same.
+ * The summary of a run covers all processes of the run, phase by phase: steps, tokens, GEMMs, time, and the
+ * losses of the last steps. A checkpoint contains it. Without it, or if it is damaged, the run still resumes.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -17,7 +16,7 @@
 #include "checkpoint/run_history.h"
 #include "train/train_fixture.h"
 
-/* Goes on (or begins) until `steps` are done. */
+/* Resumes (or starts) a run until `steps` steps are done. */
 static void part(const fixture *f, const char *name, int which, int64_t steps, const char *from,
                  spoken *said) {
     char max[64], load[128];
@@ -48,7 +47,7 @@ static void check_phase(const report_phase *p, const char *name, int64_t steps, 
     assert_int_equal(p->fp8_gemms > 0, fp8);
 }
 
-/* bf16, FP8 and bf16 again, each in a process of its own. */
+/* bf16, FP8 and bf16 again, each in its own process. */
 static void counts_every_part(void **state) {
     const fixture *f = *state;
     static spoken said;
@@ -82,7 +81,7 @@ static void counts_every_part(void **state) {
     mem_close(account);
 }
 
-/* Stopped and continued, a run says what it would have said: losses and GEMMs. */
+/* A resumed run reports the same losses and GEMM counts as an uninterrupted run. */
 static void equals_uninterrupted(void **state) {
     const fixture *f = *state;
     mem *account;
@@ -111,7 +110,7 @@ static void equals_uninterrupted(void **state) {
     mem_close(account);
 }
 
-/* Back at an earlier checkpoint the counters are that checkpoint's. */
+/* After resuming from an earlier checkpoint, the counters are that checkpoint's counters. */
 static void goes_back(void **state) {
     const fixture *f = *state;
     mem *account;
@@ -160,7 +159,7 @@ static void goes_on_without(void **state) {
     check_without(*state, "other", "{\"phases\": [], \"crc32c\": 7}", "its checksum does not match");
 }
 
-/* More changes of recipe than there is room for. */
+/* More recipe changes than the table has entries. */
 static void many_phases(void **state) {
     (void)state;
     run_history h;
