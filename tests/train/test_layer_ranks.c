@@ -1,23 +1,24 @@
 /*
- * Ranks, as threads, that run layers together, against one rank: tensor parallelism, with and without sequence
- * parallelism, and context parallelism.
+ * Compares ranks that run layers together with one rank. Ranks are threads. The test covers tensor
+ * parallelism with and without sequence parallelism, and context parallelism.
  *
- * What is promised: casts take the scales of the whole, so the same numbers give the same codes (nn.shard); outputs of
- * layers with some rows of a weight, and attention of heads exchanged, are one rank's, bit for bit; the ranks agree in
- * every bit. A sum over ranks is in
- * another order than one rank's chain, and from there on the runs differ in rounding. To tell rounding from error the
- * runs have fp32 activations, also under the FP8 recipes.
+ * What must hold: casts use the scales of the full tensor, so equal values give equal codes (nn.shard).
+ * Column-parallel outputs and attention with exchanged heads equal one rank's, bit for bit. The ranks agree
+ * in every bit. A sum over ranks has another order than one rank's sum, and from there on the runs differ by
+ * rounding. To separate rounding from errors, the runs have fp32 activations, also under the FP8 recipes.
  *
- * The bound. A sum of K <= 512 products in fp32 is off by at most K u = 512 * 2^-24 = 3.1e-5 of the sum of their
- * magnitudes, in either order, so two orders by 6.1e-5. With 2 layers a number has gone through 4 such sums on the way
- * forward and 4 back, and one of the loss on either side: 10 * 6.1e-5 = 6.1e-4 of its tensor's norm; that not all roundings
- * err to one side leaves room for what norm and softmax amplify. Under FP8 the same holds as long as no number lies so
- * near to where its code changes that it gets the next one. It rarely does within one step, so the gradients of the first
- * step are held to it, under every recipe. Where it does, what follows differs by the noise of the format: if two
- * tensors are d apart, d / 2^-4 of their codes differ, by 2^-4 each, which is 2^-4 sqrt(16 d) of the norm; however often,
- * this stays below its fixed point, 2^-4. Three steps, each of 0.01 at most, have then moved values by
- * 3 * 0.01 * 2^-4 = 1.9e-3, and the loss, a mean over all tokens and of second order in the noise, by 2^-8 = 3.9e-3. Scales that were not reduced show in the first step: a_missing_maximum_shows plants that.
- * In bf16 each of the 10 sums may round the other way, 2^-8: 3.9e-2.
+ * The bound. An fp32 sum of K <= 512 products has an error of at most K u = 512 * 2^-24 = 3.1e-5 of the sum
+ * of magnitudes, in either order, so two orders differ by at most 6.1e-5. With 2 layers, a value passes 4
+ * such sums in forward, 4 in backward, and the loss sum in each: 10 * 6.1e-5 = 6.1e-4 of its tensor's norm.
+ * Rounding errors partly cancel, which leaves room for what norm and softmax amplify.
+ *
+ * Under FP8 the same bound holds while no value crosses the border between two codes. This rarely happens
+ * within one step, so the bound applies to the first step's gradients under every recipe. Afterwards runs
+ * differ by the noise of the format. If two tensors differ by d, then d / 2^-4 of their codes differ, by 2^-4
+ * each. That is 2^-4 sqrt(16 d) of the norm. Repeated, it stays below its fixed point, 2^-4. Three steps of
+ * at most 0.01 have then moved values by 3 * 0.01 * 2^-4 = 1.9e-3. The loss is a mean over all tokens and of
+ * second order in the noise: 2^-8 = 3.9e-3. Scales that were not reduced would show in the first step, and
+ * a_missing_maximum_shows checks that. In bf16 each of the 10 sums may round the other way, by 2^-8: 3.9e-2.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +35,7 @@ enum { RANKS_MAX = 4, STEPS = 3, ARGUMENTS = 24 };
 
 #define GRADIENT_BOUND      6.1e-4 /* of the first step */
 #define GRADIENT_BOUND_BF16 3.9e-2
-#define LOSS_BOUND          3.9e-3 /* of all steps, of values after them */
+#define LOSS_BOUND          3.9e-3 /* of all steps, and of values after them */
 #define VALUE_BOUND         1.9e-3
 #define VALUE_BOUND_FP32    1.8e-5 /* 3 * 0.01 * 6.1e-4 */
 
@@ -61,7 +62,7 @@ static recipe recipe_with_fp32(int way) {
 typedef struct rank_run {
     rig r;
     group *group;
-    int done, until; /* steps */
+    int done, until; /* steps done, and steps to do */
     step_result step[STEPS];
 } rank_run;
 
@@ -75,7 +76,7 @@ static ott_status train_rank(void *argument) {
     return status;
 }
 
-/* A group whose maxima are not taken: every rank keeps its own. */
+/* A group without the max reduction: every rank keeps its own maximum. */
 typedef struct deaf_group {
     group g, *inner;
 } deaf_group;
@@ -96,7 +97,7 @@ static void deaf_close(group *g) {
 }
 static const group_table deaf_table = {.start = deaf_start, .wait = deaf_wait, .close = deaf_close};
 
-/* What ranks are asked for. */
+/* The settings of a group of ranks. */
 typedef struct layout {
     int size;
     bool sequence, context, deaf;
@@ -139,7 +140,7 @@ static void close_ranks(layer_ranks *w) {
 
 /* ---- comparisons ---- */
 
-/* Squares of a difference, and of what it is a difference from. */
+/* Sum of squared differences, and sum of squares of the reference. */
 typedef struct distance {
     double apart, norm;
     int64_t count;
@@ -150,7 +151,8 @@ static double distance_of(const distance *d, bool gradient) {
     return d->norm > 0 ? sqrt(d->apart / d->norm) : sqrt(d->apart);
 }
 
-/* A rank's part of a parameter's value or gradient, against those rows and columns of one rank's. */
+/* Adds a rank's shard of a parameter's value or gradient, compared with the same rows and columns of one
+   rank's. */
 static void add_part(distance *d, const rig *one, const rig *rank, int i, bool gradient) {
     const parameter *whole = &one->t->m->parameters[i], *part = &rank->t->m->parameters[i];
     const parameter_part *at = &part->local;
@@ -170,7 +172,8 @@ static void add_part(distance *d, const rig *one, const rig *rank, int i, bool g
     free(b);
 }
 
-/* The largest distance of any parameter's gradient, relative to it, or root mean square of any parameter's. */
+/* The largest difference of any parameter: of gradients relative to their norm, of values as root mean
+   square. */
 static double farthest(const rig *one, const layer_ranks *w, bool gradient) {
     double most = 0;
     for (int i = 0; i < one->t->m->parameter_count; i++) {
@@ -196,7 +199,7 @@ static double loss_apart(const rank_run *one, const rank_run *rank) {
     return most;
 }
 
-/* Ranks of one model agree in every bit: in losses, and in what each has whole. */
+/* Ranks of one model agree in every bit: in losses and in unsharded parameters. */
 static void expect_agreement(const layer_ranks *w, const char *what) {
     for (int k = 1; k < w->size; k++) {
         const rank_run *a = &w->rank[0], *b = &w->rank[k];
@@ -218,7 +221,8 @@ static void expect_agreement(const layer_ranks *w, const char *what) {
 
 /* ---- the comparison with one rank ---- */
 
-/* Every part is of whole scale blocks, of 32 or of 128; an update is nearly linear in the gradient. */
+/* All shards consist of complete scale blocks, of 32 or 128. With this eps an update is nearly linear in
+   the gradient. */
 static const char *const wide[] = {"--model.dim=256", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=256",
                                    NULL};
 static const char *const narrow[] = {"--model.dim=128", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=128",
@@ -287,7 +291,7 @@ static void expect_near(const fixture *f, int way, layout how, const char *const
     free(t);
 }
 
-#if FIXTURE_SANITIZED /* a step takes ten times as long: one way of each kind */
+#if FIXTURE_SANITIZED /* a step takes ten times as long, so only one layout of each kind runs */
 static const int ways[] = {TENSORWISE, BLOCK};
 #else
 static const int ways[] = {FP32,    BF16,    TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP,
@@ -304,7 +308,7 @@ static void recipes_are_near_one_rank(void **state) {
         }
 }
 
-/* 4 ranks have 4 heads with their keys; rows of a rank are of whole blocks of 32, or, of BLOCK, of 128. */
+/* 4 ranks have 4 heads with their keys. A rank's rows are complete blocks of 32 (of 128 with BLOCK). */
 static void so_is_context_parallelism(void **state) {
     static const char *const blocks[] = {"--train.seq_len=128", "--model.max_seq_len=128", NULL};
     for (int i = 0; i < WAYS; i++) {
@@ -315,7 +319,7 @@ static void so_is_context_parallelism(void **state) {
     }
 }
 
-/* Short texts, a line each. */
+/* Writes short texts, one per line. */
 static void write_documents(const char *path) {
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
@@ -325,7 +329,8 @@ static void write_documents(const char *path) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* Rows that begin inside of a sequence, documents that a cut goes through, windows, heads in one matrix. */
+/* Rows that begin within a sequence, documents that continue on the next rank, sliding windows, and fused
+   projections. */
 static void of_any_documents(void **state) {
     const fixture *f = *state;
     char path[128], documents[160];
@@ -344,7 +349,7 @@ static void of_any_documents(void **state) {
                                   "--train.z_loss_weight=0.1", NULL};
     const char *const *const models[] = {long_one, packed, window, fused, tied, chunks};
     for (int i = 0; i < 6; i++) expect_near(f, FP32, (layout){.size = 2, .context = true}, models[i]);
-    /* ranks whose query heads read a part of a key head, or parts of two */
+    /* ranks whose query heads read a part of one key head, or parts of two */
     const char *const one[] = {"--model.n_kv_heads=1",
                                "--data.pack_sequences=true",
                                "--train.batch_size=1",
@@ -382,9 +387,9 @@ static void so_are_other_models(void **state) {
         }
 }
 
-/* Mixtures of experts: what the router loses is of a whole micro-batch, whoever has its tokens, of two sequences, or of one. Had
-   a rank its own losses, the router's gradients would be percents apart. So are an expert's capacity, and what its gradients are
-   balanced by. */
+/* Mixtures of experts. Routing losses cover a full micro-batch, wherever its tokens are, with one or two
+   sequences. With a loss per rank, the router's gradients would differ by percents. An expert's capacity
+   and its gradient balancing also cover all ranks. */
 static const char *const mixture[] = {"--model.num_experts=4",
                                       "--model.moe_shared_experts=1",
                                       "--model.moe_router=sigmoid_topk",
@@ -402,7 +407,7 @@ static double norm_with(const fixture *f, const char *weight) {
     return found;
 }
 
-/* Else no comparison would see them. */
+/* Checks that routing losses have an effect. Otherwise no comparison would detect errors in them. */
 static void losses_of_routing_train(void **state) {
     static const char *const weights[] = {"--model.moe_aux_loss_weight=1000",
                                           "--model.moe_sequence_aux_loss_weight=1000",
@@ -429,7 +434,7 @@ static void so_are_mixtures(void **state) {
 }
 
 #define HALF_A_SEQUENCE "--train.batch_size=1", "--train.seq_len=64"
-/* Values narrower than keys, and as wide; queries from a latent, and not. */
+/* Values narrower than keys or equally wide, queries with and without a latent. */
 static const char *const latents[] = {"--model.family=deepseek_v3",
                                       "--model.kv_lora_rank=32",
                                       "--model.q_lora_rank=64",
@@ -445,7 +450,7 @@ static const char *const wide_values[] = {"--model.family=deepseek_v2",
                                           "--model.v_head_dim=64",
                                           HALF_A_SEQUENCE,
                                           NULL};
-/* Wider than keys, which have biases before them. */
+/* Values wider than keys, and projections with biases. */
 static const char *const wider_values[] = {"--model.family=deepseek_v3",
                                            "--model.kv_lora_rank=32",
                                            "--model.qk_nope_head_dim=32",
@@ -456,13 +461,13 @@ static const char *const wider_values[] = {"--model.family=deepseek_v3",
                                            "--model.rope_interleaved=false",
                                            HALF_A_SEQUENCE,
                                            NULL};
-/* Of whole scale blocks of 128. */
+/* All shards are complete scale blocks of 128. */
 static const char *const wide_latents[] = {
     "--model.family=deepseek_v3",  "--model.kv_lora_rank=128",    "--model.q_lora_rank=128",
     "--model.qk_nope_head_dim=64", "--model.qk_rope_head_dim=64", "--model.v_head_dim=64",
     "--train.seq_len=128",         "--model.max_seq_len=128",     NULL};
 
-/* A rank's tokens stand where they do in the whole sequence; projections to latents are whole, whatever their recipe. */
+/* A rank's tokens keep their global positions. Projections to latents are not sharded under any recipe. */
 static void so_is_latent_attention(void **state) {
     static const struct {
         int way;
@@ -488,8 +493,8 @@ static void so_is_latent_attention(void **state) {
         expect_near(*state, cells[i].way, cells[i].how, cells[i].model);
 }
 
-/* Biases of what ranks add up, norms over the heads of all, tables of positions. A GPT-2 has a number that gets the next code
-   where a tensor has one scale: rows have their own. */
+/* Biases of summed outputs, norms over all heads, and position tables. In a GPT-2 with tensorwise scales
+   one value gets the next code, so these runs use rowwise scales. */
 static void so_are_other_families(void **state) {
     const char *const olmo2[] = {"--model.family=olmo2", NULL};
     const char *const starcoder2[] = {"--model.family=starcoder2", NULL};
@@ -504,7 +509,7 @@ static void so_are_other_families(void **state) {
         }
 }
 
-/* Norms of heads that have weights of their own, biases of a feed-forward with a gate, and windows in some layers. */
+/* Per-head norm weights, biases of a gated feed-forward, and sliding windows in some layers. */
 static void so_are_variants(void **state) {
     const char *const norms[] = {"--model.family=cohere", "--model.qk_norm=true", NULL};
     const char *const biases[] = {"--model.attention_bias=true", "--model.attention_output_bias=true",
@@ -520,7 +525,7 @@ static void so_are_variants(void **state) {
 
 /* ---- equal bits ---- */
 
-/* Ranks of two layouts that have the same parts. */
+/* Compares ranks of two layouts with the same shards. */
 static void expect_same(const layer_ranks *a, const layer_ranks *b, const char *what) {
     for (int k = 0; k < a->size; k++) {
         snapshot x = snapshot_take(&a->rank[k].r), y = snapshot_take(&b->rank[k].r);
@@ -548,8 +553,8 @@ static void expect_same_bits(const fixture *f, int way, layout how[2], const cha
     free(w);
 }
 
-/* Whether codes of some rows travel, or tensors, or nothing, and whatever a mixture gathers: only the gradients of norms, which the ranks add up, are of
-   another order. */
+/* Sequence parallelism may gather codes, tensors or nothing, also with experts. Only the gradients of
+   norms, which the ranks add, have another order. */
 static void sequence_parallelism_changes_no_bit(void **state) {
     layout how[2] = {{.size = 2}, {.size = 2, .sequence = true}};
     static const char *const frozen[] = {"--train.freeze=*norm*", NULL};
@@ -566,12 +571,12 @@ static void sequence_parallelism_changes_no_bit(void **state) {
     expect_same_bits(*state, BF16, how, of_latents);
 }
 
-/* ---- what shows, what is refused ---- */
+/* ---- negative controls and refused settings ---- */
 
-/* The negative control. Scales that are powers of two hide it, for they move no rounding. */
+/* The negative control. Power-of-two scales hide a missing maximum, because they change no rounding. */
 static void a_missing_maximum_shows(void **state) {
     static const int scaled[] = {TENSORWISE, CURRENT};
-    if (FIXTURE_SANITIZED) skip(); /* of numbers alone */
+    if (FIXTURE_SANITIZED) skip(); /* measures numbers only */
     for (int i = 0; i < 2; i++)
         for (int sequence = 0; sequence < 2; sequence++) {
             run *t = calloc(1, sizeof *t);
@@ -584,7 +589,7 @@ static void a_missing_maximum_shows(void **state) {
 
 static void expect_refusals(const fixture *f, int way, const char *const *more, layout how,
                             const char *text) {
-    group one = {.rank = 0, .size = how.size}; /* nothing is exchanged before it is refused */
+    group one = {.rank = 0, .size = how.size}; /* the settings are refused before any message is sent */
     rig_options o = {.precision = &fixture_precisions[way],
                      .more = more,
                      .tensor_ranks = &one,
@@ -638,7 +643,7 @@ static void what_has_no_heads_is_refused(void **state) {
     assert_non_null(strstr(status_text(),
                            "model.n_heads (4) must be divisible by distributed.tp x distributed.cp (1 x 3)"));
     o.context_ranks = &four;
-    o.precision = &fixture_precisions[MXFP8]; /* 12 rows a rank */
+    o.precision = &fixture_precisions[MXFP8]; /* 12 rows per rank */
     o.more = tokens;
     assert_int_equal(rig_try(&r, account, *state, &o), OTT_ERR_CONFIG);
     assert_non_null(strstr(status_text(), "splits scale blocks of 32"));

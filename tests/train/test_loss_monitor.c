@@ -1,4 +1,5 @@
-/* A loss that stays above its start is warned of soon and once; a run that goes well, however noisy, never. */
+/* The loss monitor warns soon and once if the loss stays above its start. It never warns in a good run,
+   however noisy. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <math.h>
@@ -10,8 +11,8 @@
 #include "train/train_fixture.h"
 #include "train/loss_monitor.h"
 
-/* Adds `steps` losses that go from `from` to `to` in a line, with noise of that deviation; returns the number
-   of warnings, and the step of the last in `*at`. */
+/* Adds `steps` losses on a line from `from` to `to`, with noise of that deviation. Returns the number of
+   warnings, and the last warning's step in `*at`. */
 typedef struct curve {
     double from, to, noise;
     int steps;
@@ -37,15 +38,15 @@ static void divergence_is_told_soon(void **state) {
     int at = 0;
     loss_monitor_open(&w, 256);
     assert_int_equal(add(&w, &before, 1, NULL), 0);
-    assert_int_equal(add(&w, &after, 2, &at), 1); /* once */
+    assert_int_equal(add(&w, &after, 2, &at), 1); /* one warning */
     assert_int_equal(at, LOSS_MONITOR_STEPS);
     assert_true(fabs(w.start - 5.4) < 0.2);
-    /* Back where it was, and up again: another time. */
+    /* After the loss returns to its start and rises again, the monitor warns again. */
     assert_int_equal(add(&w, &before, 3, NULL), 0);
     assert_int_equal(add(&w, &after, 4, &at), 1);
 }
 
-/* Within the first steps: the start is not what it went to. */
+/* The loss diverges within the first steps. The start must not include the higher losses. */
 static void early_divergence_too(void **state) {
     (void)state;
     static const curve first = {5.6, 5.6, 0, 1}, up = {12, 12, 0.3, 60}, guess = {2, 2, 0, 2};
@@ -54,7 +55,7 @@ static void early_divergence_too(void **state) {
     loss_monitor_open(&w, 256);
     assert_int_equal(add(&w, &first, 1, NULL) + add(&w, &up, 2, &at), 1);
     assert_int_equal(at, LOSS_MONITOR_STEPS);
-    loss_monitor_open(&w, 256); /* a trained model, and worse than guessing */
+    loss_monitor_open(&w, 256); /* a trained model whose loss rises above a random guess */
     assert_int_equal(add(&w, &guess, 1, NULL) + add(&w, &up, 2, &at), 1);
 }
 
@@ -66,7 +67,7 @@ static void slow_divergence_too(void **state) {
     assert_int_equal(add(&w, &c, 1, NULL), 1);
 }
 
-/* Training from scratch, fine-tuning on few labels a step, and learning nothing at all. */
+/* Training from scratch, fine-tuning with few labels per step, and a run that learns nothing. */
 static void a_normal_run_is_left_alone(void **state) {
     (void)state;
     static const curve runs[] = {
@@ -92,7 +93,7 @@ static void spikes_and_no_numbers_do_not_count(void **state) {
     }
 }
 
-/* A whole run whose learning rate is far too large, and one whose is not. */
+/* A full run with a learning rate that is far too large, and one with a good learning rate. */
 static void a_run_says_so(void **state) {
     const char *wild[] = {"--optimizer.lr=3", "--train.max_steps=40", "--scheduler.warmup_steps=0",
                           "--checkpoint.interval=0", NULL};

@@ -1,10 +1,11 @@
 /*
- * The matrix of docs/parallelism.md: every recipe on every way to spread a run over ranks, with every kind of
- * recomputation, and on their pairs, with one in turn, each a run of two steps, against one rank that trains on the same micro-batches. The page has
- * the table that this test makes: `train_test_matrix --write` puts it there. What the bounds follow from is in
- * docs/numerics.md.
+ * The matrix of docs/parallelism.md. It runs every recipe on every way to spread a run over ranks, with every
+ * kind of recomputation, and each pair of ways with one recomputation in turn. Each run has two steps and is
+ * compared with one rank that trains on the same micro-batches. This test makes the page's table:
+ * `train_test_matrix --write` updates it. docs/numerics.md derives the bounds.
  *
- * Every other cell has a model whose head is its embedding, and those of ep have experts. Layers do not divide by the stages, nor shards by the ranks.
+ * Every other cell has a tied embedding, and cells with ep have experts. Layers are not divisible by the
+ * stages, nor shards by the ranks.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +29,7 @@ enum {
     CELL = 96,
     LINE = 1024,
     MEMORY = 72,
-    SEQUENCES = 2 /* of a micro-batch */
+    SEQUENCES = 2 /* sequences per micro-batch */
 };
 
 static const int recipes[COLUMNS] = {BF16, TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP, DELAYED, BLOCK, MXFP8};
@@ -73,7 +74,7 @@ enum {
     EXPERT_WAYS = sizeof expert_ways / sizeof *expert_ways
 };
 
-/* A pipeline has several micro-batches; so has a rank that trains on all rows. */
+/* A pipeline has several micro-batches. So has a single rank that trains on all ranks' rows. */
 static int default_micro_batches(const mesh_way *r) {
     if (r->kinds & WAY_PIPELINE) return way_data_ranks(r) == 1 ? 4 : 2;
     return way_data_ranks(r) == 1 ? 2 : 1;
@@ -121,12 +122,13 @@ typedef struct job {
     int recipe, layers;
     bool tied;
     int recomputation;
-    int64_t histories_every;      /* micro-batches of all ranks */
+    int64_t histories_every;      /* micro-batches per roll of the amax histories */
     const char *const *more;      /* further settings; NULL: none */
-    bool narrow, narrow_gradient; /* masters and moments, gradients in bf16 */
-    bool fp8_moments;             /* in place of bf16 */
-    bool wide;                    /* so that tensor parallelism cuts no scale block of 128 */
-    int64_t length;               /* of a sequence: context parallelism leaves each rank whole scale blocks */
+    bool narrow, narrow_gradient; /* masters and moments in bf16; gradients in bf16 */
+    bool fp8_moments;             /* instead of bf16 */
+    bool wide;                    /* so that tensor parallelism splits no scale block of 128 */
+    /* tokens of a sequence, so that context parallelism leaves complete scale blocks on each rank */
+    int64_t length;
 } job;
 
 static const char *format(char *text, size_t size, const char *key, int64_t value) {
@@ -171,7 +173,7 @@ static void run(const fixture *f, const job *j, outcome *out) {
              out);
 }
 
-/* Outcomes that several cells are compared with. */
+/* Outcomes that several cells are compared with, kept between cells. */
 typedef struct memory {
     const fixture *f;
     job jobs[MEMORY];
@@ -220,7 +222,7 @@ static const outcome *recall_without(memory *m, const job *j, unsigned kinds) {
     return recall(m, &less);
 }
 
-/* "equal", or the bound, and what was found. */
+/* Writes the cell: "equal", or the bound and the measured distance. */
 static void judge(memory *m, const job *j, const outcome *found, char cell[CELL]) {
     char what[160], text[320];
     unsigned left_out = way_bits(&j->way);
@@ -238,7 +240,7 @@ static void judge(memory *m, const job *j, const outcome *found, char cell[CELL]
     snprintf(cell, CELL, "≤ %.2g (%.2g)", bound, apart);
 }
 
-/* Some kinds of recomputation, which change no bit. */
+/* Fills a cell, with some kinds of recomputation. They change no bit. */
 static void find_cell(memory *m, const mesh_way *r, int number, int column, int first, int count,
                       char cell[CELL]) {
     job j = job_of(r, number, column);
@@ -263,7 +265,7 @@ static void find_cell(memory *m, const mesh_way *r, int number, int column, int 
 typedef struct table {
     mesh_way rows[ROWS_MAX];
     int count;
-    char cells[ROWS_MAX][COLUMNS][CELL]; /* "": not tried */
+    char cells[ROWS_MAX][COLUMNS][CELL]; /* "" if the cell did not run */
 } table;
 
 static void name_row(const mesh_way *r, char line[LINE]) {
@@ -332,7 +334,8 @@ static void write_table(const table *t) {
 
 static bool writes;
 
-/* Each way with every kind of recomputation; each pair of ways, and each of experts, in turn, with one. */
+/* Runs each way with every kind of recomputation. Pairs of ways, also with experts, run with one kind in
+   turn. */
 static void find_column(memory *m, table *t, int column) {
     for (int i = 0; i < t->count; i++) {
         bool is_pair = i >= SINGLE_WAYS + OTHER_WAYS;
@@ -342,7 +345,7 @@ static void find_column(memory *m, table *t, int column) {
     forget(m);
 }
 
-/* Where a step takes long, some of every column's and recomputation's. */
+/* Runs some cells of every column with some kinds of recomputation, for builds with slow steps. */
 static void find_some(memory *m, table *t) {
     for (int i = 0; i < t->count; i += FIXTURE_SANITIZED ? 13 : i < SINGLE_WAYS + OTHER_WAYS ? 1 : 4)
         find_cell(m, &t->rows[i], i, i % COLUMNS, i % RECOMPUTATIONS, 1, t->cells[i][i % COLUMNS]);
@@ -362,7 +365,7 @@ static void every_cell_is_as_written(void **state) {
     free(t);
 }
 
-/* The run on one rank, or on those that cannot be left out, leaves the same bits. */
+/* Compares with one rank, or with a run without the kinds that change no bit. All bits must be equal. */
 static void expect_bits(const fixture *f, const job *j) {
     outcome found, expected;
     char what[160];
@@ -393,28 +396,28 @@ static void expect_bits_of(const fixture *f, const char *const *ways, int number
     }
 }
 
-/* Masters and moments in bf16 are rounded alike wherever an element is. Gradients are rounded once a micro-batch of all ranks
-   that add them: there are other bits where these are left out. */
+/* Masters and moments in bf16 are rounded alike on every rank. Gradients are rounded once per micro-batch
+   of all ranks that add them, so removing these ranks changes bits. */
 static void state_in_bf16_has_the_same_bits(void **state) {
     static const char *const ways[] = {"dp_replicate", "dp_shard",      "dp_shard, FP8 all-gather",
                                        "pp 1f1b",      "dp_shard x tp", "ep"};
     expect_bits_of(*state, ways, 6, false);
 }
 
-/* Groups of moments in FP8 are of the whole's rows. */
+/* Groups of FP8 moments are groups of the full tensor's rows. */
 static void moments_in_fp8_have_the_same_bits(void **state) {
     static const char *const ways[] = {"dp_shard", "pp 1f1b", "dp_shard x tp", "ep"};
     expect_bits_of(*state, ways, 4, true);
 }
 
-/* Whatever a mixture does with its tokens: more choices than a rank has experts, experts that take no more, all that has weight
-   in the loss; and products in FP8, of experts that are divided or shared. */
+/* Every routing option of a mixture: more choices than a rank has experts, capacity limits, and all
+   weighted losses. FP8 GEMMs run with experts divided among ranks, or shared by them. */
 static void experts_divided_have_the_same_bits(void **state) {
     static const mesh_way shared = {"dp_shard of experts", WAY_DATA, SIZES([MESH_DP_SHARD] = 2),
                                     .experts = true};
     static const struct {
         const mesh_way *way;
-        int column; /* of recipes */
+        int column; /* of the recipe table */
         const char *more[6];
     } cells[] = {
         {&expert_ways[0],
@@ -445,7 +448,7 @@ static void experts_divided_have_the_same_bits(void **state) {
     }
 }
 
-/* Latent attention beside stages and shards. */
+/* Latent attention with pipeline stages and sharding. */
 static void latents_on_every_mesh_have_the_same_bits(void **state) {
     static const char *const more[] = {"--model.family=deepseek_v3",  "--model.head_dim=32",
                                        "--model.kv_lora_rank=32",     "--model.q_lora_rank=32",
@@ -464,7 +467,8 @@ static void latents_on_every_mesh_have_the_same_bits(void **state) {
     }
 }
 
-/* The first stage alone has the table of positions, and the last sends it a tied head's gradient of the other table. */
+/* Only the first stage has the position table. The last stage sends it the tied head's gradient of the
+   token embedding. */
 static void learned_positions_on_every_pipeline_have_the_same_bits(void **state) {
     static const char *const models[][3] = {{"--model.family=gpt2"},
                                             {"--model.family=gpt2", "--train.freeze=tok_embeddings"}};
@@ -485,11 +489,12 @@ static void learned_positions_on_every_pipeline_have_the_same_bits(void **state)
     "--model.moe_sequence_aux_loss_weight=0.02", "--model.moe_router_z_loss_weight=0.01",                    \
         "--model.moe_shared_experts=1"
 
-/* Experts on stages, of which one has no mixture, divided on each, and divided beside layers or tokens that are cut. */
+/* Experts on pipeline stages (one stage has no experts), divided on each stage, and with tensor or context
+   parallelism. */
 static void experts_on_every_mesh_have_the_same_bits(void **state) {
     static const struct {
         mesh_way way;
-        int column; /* of recipes */
+        int column; /* of the recipe table */
         const char *more[6];
     } cells[] = {
         {{"pp gpipe", WAY_PIPELINE, SIZES([MESH_PP] = 2), .layout.schedule = PP_GPIPE, .micro_batches = 4},

@@ -1,7 +1,7 @@
 /*
- * Memory: a step takes none after the first; the plan says beforehand what a run will have taken at most, by
- * the account and by the system; checkpointing activations makes it smaller; and when memory runs out,
- * wherever that is, the run ends with an error and gives everything back.
+ * Memory. Steps after the first allocate nothing. The plan predicts a run's peak, as the account and the
+ * system measure it. Activation checkpointing makes it smaller. If any allocation fails, the run ends with an
+ * error and frees all memory.
  */
 #define _GNU_SOURCE /* popen */
 #include <setjmp.h>
@@ -43,7 +43,7 @@ static void steps_allocate_nothing(void **state) {
         for (int v = 0; v < 4; v++) check_steady(*state, p, variants[v]);
 }
 
-/* Not the skipped ones and the search for what is not finite either. */
+/* Skipped steps and the search for non-finite values allocate nothing. */
 static void bad_steps_allocate_nothing(void **state) {
     rig r;
     char where[160];
@@ -57,7 +57,7 @@ static void bad_steps_allocate_nothing(void **state) {
     rig_close(&r);
 }
 
-/* FP8 codes of weights that only backward reads may be made there: the same bits in less memory. */
+/* FP8 codes of weights that only backward reads may be made in backward: equal bits, less memory. */
 static void codes_for_backward_need_not_be_kept(void **state) {
     static const int precisions[] = {TENSORWISE, ROWWISE, DELAYED, BLOCK, MXFP8};
     static const char *const ways[] = {"--float8.force_recompute_fp8_weight_in_bwd=false",
@@ -79,14 +79,14 @@ static void codes_for_backward_need_not_be_kept(void **state) {
         }
         assert_true(snapshot_equal(&end[0], &end[1]));
         assert_true(planned[1] <= planned[0]);
-        if (precisions[i] == ROWWISE || precisions[i] == MXFP8) /* codes of their own for each use */
+        if (precisions[i] == ROWWISE || precisions[i] == MXFP8) /* each use has its own codes */
             assert_int_equal(weights[0] - weights[1], codes);
         snapshot_free(&end[0]);
         snapshot_free(&end[1]);
     }
 }
 
-/* Masters, gradients and moments in bf16: 8 bytes of a parameter of a matrix, and no copy to compute with. */
+/* Masters, gradients and moments in bf16: 8 bytes per matrix element, and no separate compute copy. */
 static void state_in_bf16_takes_half(void **state) {
     static const mem_kind kinds[] = {MEM_PARAM, MEM_GRAD, MEM_OPTIMIZER};
     static const char *const ways[][4] = {{NULL}, {STATE_IN_BF16, NULL}};
@@ -106,7 +106,7 @@ static void state_in_bf16_takes_half(void **state) {
     assert_int_equal(bytes[1], 8 * matrices + 16 * vectors);
 }
 
-/* Of an optimizer with so many slots, half of what they are in fp32. */
+/* Slots in bf16 take half of their fp32 bytes. Tests an optimizer with this number of slots. */
 static void slots_in_bf16_take_half(void **state) {
     static const struct {
         const char *name;
@@ -128,7 +128,8 @@ static void slots_in_bf16_take_half(void **state) {
     }
 }
 
-/* Masters and gradients in bf16, moments in FP8: 6 bytes, and of each group of a row two fp32 numbers a moment. */
+/* Masters and gradients in bf16, moments in FP8: 6 bytes per element, and two fp32 values per moment and
+   group of a row. */
 static void moments_in_fp8_take_less(void **state) {
     static const char *const more[] = {MOMENTS_IN_FP8, NULL};
     static const mem_kind kinds[] = {MEM_PARAM, MEM_GRAD, MEM_OPTIMIZER};
@@ -147,13 +148,14 @@ static void moments_in_fp8_take_less(void **state) {
 
 /* ---- the plan and the account ---- */
 
-/* Dimensions of a model whose plan is some 60 MiB. */
+/* Dimensions of a model whose plan has about 60 MiB. */
 #define LARGER                                                                                               \
     "--model.dim=256", "--model.n_heads=4", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=768",            \
         "--model.max_seq_len=128", "--train.seq_len=128", "--train.batch_size=4"
 
 typedef struct measured {
-    int64_t planned, step, peak; /* bytes: of all, of the step's arena; what the account saw */
+    /* bytes: planned in total, planned for the step's arena, and the account's peak */
+    int64_t planned, step, peak;
 } measured;
 
 static measured measure(const fixture *f, int p, const char *const *more) {
@@ -170,7 +172,7 @@ static measured measure(const fixture *f, int p, const char *const *more) {
 static void plan_is_the_peak(void **state) {
     const char *const sizes[][12] = {
         {NULL}, {LARGER, NULL}, {LARGER, "--train.activation_checkpointing=full", NULL}};
-    int count = FIXTURE_SANITIZED ? 1 : 3; /* there the larger model's steps take minutes */
+    int count = FIXTURE_SANITIZED ? 1 : 3; /* with a sanitizer the larger model's steps take minutes */
     for (int p = 0; p < PRECISIONS; p++)
         for (int i = 0; i < count; i++) {
             measured m = measure(*state, p, sizes[i]);
@@ -206,7 +208,7 @@ static void checkpointing_shrinks_the_plan(void **state) {
 
 /* ---- the plan and the system ---- */
 
-/* Bytes of a line of /proc/self/status, -1 when there is none. */
+/* Bytes in a line of /proc/self/status, -1 if the line is missing. */
 static int64_t status_bytes(const char *key) {
     char line[160];
     long long kib = -1;
@@ -222,9 +224,9 @@ typedef struct resident {
 } resident;
 
 static const char *const resident_sizes[] = {LARGER, "--train.batch_size=16", NULL};
-static const char *program; /* this one */
+static const char *program; /* path of this program */
 
-/* The whole of a process of its own, which has done nothing else: "test_memory FOLDER PRECISION". */
+/* The main function of a separate process that does nothing else: "test_memory FOLDER PRECISION". */
 static int be_measured(const char *folder, int p) {
     fixture f;
     rig r;
@@ -252,7 +254,7 @@ static resident measure_resident(const fixture *f, int p) {
 }
 
 static void plan_is_what_is_resident(void **state) {
-    if (FIXTURE_SANITIZED || status_bytes("VmHWM") < 0) skip(); /* a sanitizer needs memory of its own */
+    if (FIXTURE_SANITIZED || status_bytes("VmHWM") < 0) skip(); /* a sanitizer allocates memory of its own */
     const int kinds[] = {BF16, TENSORWISE, ROWWISE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         resident m = measure_resident(*state, kinds[i]);
@@ -265,12 +267,12 @@ static void plan_is_what_is_resident(void **state) {
     }
 }
 
-/* ---- running out ---- */
+/* ---- out of memory ---- */
 
 typedef ott_status (*attempt)(const fixture *f, mem *account);
 
-/* The n-th allocation fails: that is the error, and everything is given back. How many there were, in `made`.
- */
+/* Lets the n-th allocation fail. The run must return that error and free everything. `made` receives the
+   number of allocations. */
 static ott_status fail_one(const fixture *f, attempt try, int64_t n, int64_t *made) {
     mem *account;
     FIXTURE_OK(mem_open(&account));
@@ -286,11 +288,11 @@ static ott_status fail_one(const fixture *f, attempt try, int64_t n, int64_t *ma
     return status;
 }
 
-/* Under a sanitizer a run takes seconds: there only some allocations are made to fail. */
+/* With a sanitizer a run takes seconds, so only every ninth allocation fails. */
 enum { EVERY = FIXTURE_SANITIZED ? 9 : 1 };
 
-/* Fails every allocation in turn, until there is none left to fail. `harmless`: how many failures may do no
-   harm, as that of a text that only words a message. */
+/* Fails each allocation in turn. `harmless`: the number of failures that may cause no error, for example
+   when a message text cannot be allocated. */
 static void fail_everywhere(const fixture *f, attempt try, const char *what, int64_t harmless) {
     int64_t survived = 0, made;
     for (int64_t n = 1;; n += EVERY) {
@@ -335,7 +337,7 @@ static void run_survives(void **state) {
     fail_everywhere(*state, run_anew, "run", 0);
 }
 
-/* The checkpoint of the run before is there, and whole, however often resuming from it failed. */
+/* Checks that the earlier run's checkpoint stays complete, however often resuming fails. */
 static ott_status run_on(const fixture *f, mem *account) {
     const char *more[] = {"--train.max_steps=1", "--checkpoint.load_path=latest", NULL};
     return run_in(f, account, "out", more);

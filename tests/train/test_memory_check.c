@@ -1,6 +1,7 @@
 /*
- * What a run needs is known before anything is taken, is what it then takes, and is compared with the limits
- * of the process: a refusal says what is large and which settings help, and they do.
+ * The memory check. It knows a run's memory before the run allocates, the run then takes that much, and the
+ * check compares it with the process limits. An error names the largest parts and the settings that help, and
+ * these settings do help.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,16 +22,16 @@
 
 static const fixture *the_fixture;
 
-/* A model of some 2 million parameters, whose step takes 40 MiB. */
+/* A model with about 2 million parameters and a step of 40 MiB. */
 #define LARGER                                                                                               \
     "--model.dim=256", "--model.n_heads=4", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=768",            \
         "--model.max_seq_len=128", "--train.seq_len=128", "--train.batch_size=16"
 
-/* ---- what is needed is what is taken ---- */
+/* ---- predicted and measured memory ---- */
 
 #define SHORT LARGER, "--train.max_steps=2"
 
-/* The MiB behind `word` in the lines that were said. */
+/* The MiB after `word` in the logged lines. */
 static double mib_after(const spoken *s, const char *word) {
     const char *at = strstr(s->text, word);
     assert_non_null(at);
@@ -45,7 +46,7 @@ static void need_is_what_is_taken(void **state) {
         {SHORT, "--checkpoint.async_mode=async", NULL},
         {SHORT, "--train.mixed_precision=fp8", "--float8.schedule=bf16:1, fp8", NULL}};
     (void)state;
-    if (FIXTURE_SANITIZED) skip(); /* its steps take minutes */
+    if (FIXTURE_SANITIZED) skip(); /* steps take minutes */
     for (int i = 0; i < 4; i++) {
         char name[32];
         snprintf(name, sizeof name, "need-%d", i);
@@ -60,7 +61,8 @@ static void need_is_what_is_taken(void **state) {
     }
 }
 
-/* A head of many words, with all else recomputed: the run says what FP8 adds and what would not. */
+/* With a large vocabulary and full recomputation the log reports the memory that FP8 adds, and the
+   settings that avoid it. */
 static void memory_that_fp8_adds_is_logged(void **state) {
     static spoken said;
 #define HEAD                                                                                                 \
@@ -81,7 +83,7 @@ static void memory_that_fp8_adds_is_logged(void **state) {
 
 /* ---- limits ---- */
 
-/* In a child whose address space may grow by `room` bytes: runs, and hands back the status's text. */
+/* Runs in a child process whose address space may grow by `room` bytes. Returns the status and its text. */
 static ott_status run_limited(const char *name, int64_t room, const char *const *more, char text[4096]) {
     int ends[2], result = 0;
     assert_int_equal(pipe(ends), 0);
@@ -136,7 +138,7 @@ static void refusal_helps(void **state) {
     assert_int_equal(run_limited("helped", room, helped, text), OTT_OK);
 }
 
-/* What no setting helps with. */
+/* No setting makes this model fit. */
 static void refusal_of_a_model_that_is_too_large(void **state) {
     char text[4096];
     const char *const asked[] = {"--model.dim=8192",
@@ -161,7 +163,7 @@ static void refusal_of_a_model_that_is_too_large(void **state) {
     expect(text, " ranks with as much memory each (distributed.dp_shard = ");
 }
 
-/* Nothing large is taken on the way to a refusal. */
+/* The memory check allocates nothing large before it refuses a run. */
 static void nothing_is_taken_before(void **state) {
     mem *account;
     model_options shape;
@@ -186,7 +188,7 @@ static void nothing_is_taken_before(void **state) {
                                         .train_data = train,
                                         .validation_data = validation},
                         &need);
-    assert_true(need.by_kind[MEM_PARAM] > INT64_C(20) << 30); /* 6 billion parameters and more */
+    assert_true(need.by_kind[MEM_PARAM] > INT64_C(20) << 30); /* over 6 billion parameters */
     assert_true(need.by_kind[MEM_OPTIMIZER] == 2 * need.by_kind[MEM_GRAD]);
     assert_true(mem_read(account).peak - before < 8 << 20);
     assert_int_equal(mem_read(account).now, before);
@@ -197,8 +199,7 @@ static void nothing_is_taken_before(void **state) {
     mem_close(account);
 }
 
-/* Of a device with memory of its own the copy for a checkpoint takes nothing, and what is offloaded
-   neither. */
+/* On a device with separate memory, the checkpoint copy and offloaded tensors take no device memory. */
 static void copies_and_what_is_offloaded_lie_in_the_hosts_memory(void **state) {
     static const char *const more[] = {"--checkpoint.async_mode=async", NULL};
     memory_need here, apart, offloaded;
@@ -226,7 +227,8 @@ static void copies_and_what_is_offloaded_lie_in_the_hosts_memory(void **state) {
     FIXTURE_OK(memory_check_measure(&a, &offloaded));
     const model *m = r.t->m;
     assert_int_equal(offloaded.host_by_kind[MEM_OPTIMIZER], m->slot_bytes[0] + m->slot_bytes[1]);
-    assert_in_range(m->block_bytes - offloaded.host_by_kind[MEM_PARAM], 1, m->block_bytes / 10); /* vectors */
+    /* vectors are not offloaded */
+    assert_in_range(m->block_bytes - offloaded.host_by_kind[MEM_PARAM], 1, m->block_bytes / 10);
     for (int kind = 0; kind < MEM_KIND_COUNT; kind++)
         assert_int_equal(offloaded.by_kind[kind] + offloaded.host_by_kind[kind],
                          apart.by_kind[kind] + apart.host_by_kind[kind]);
@@ -247,7 +249,7 @@ static mem_stats take_nothing(const device *d) {
     return (mem_stats){0};
 }
 
-/* Of a model whose state is most of what it needs. */
+/* A model whose state is most of its memory: the error suggests offloading. */
 static void offloading_is_offered(void **state) {
     static const char *const more[] = {"--model.dim=256",      "--model.n_heads=4",
                                        "--model.n_kv_heads=4", "--model.ffn_hidden_dim=768",

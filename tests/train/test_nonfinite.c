@@ -1,7 +1,6 @@
 /*
- * A step whose loss or gradients are not finite changes nothing, and the run says where the first such value
- * came from; it goes on when the numbers heal, and ends when they do not. With fp16 the loss scale finds its
- * place.
+ * A step with a non-finite loss or gradient changes nothing, and the log names the first such value. The run
+ * continues if later steps are finite, and ends otherwise. With fp16 the loss scale adapts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +16,7 @@
 typedef struct poison {
     const char *parameter;
     float value;
-    const char *found; /* what the search must name */
+    const char *found; /* the tensor that the search must name */
 } poison;
 
 static const poison poisons[] = {
@@ -64,8 +63,8 @@ static void check_poison(const fixture *f, const precision *how, const poison *p
     rig_close(&r);
 }
 
-/* TransformerEngine's and MX's rules give an infinite amax a finite scale, and the cast saturates: an
-   infinity ends there, as published. torchao's makes it NaN. */
+/* TransformerEngine's and MX's rules turn an infinite amax into a finite scale, and the cast saturates, so
+   the infinity disappears, as published. torchao's rule makes it NaN. */
 static bool saturates_infinity(int precision_index) {
     return precision_index >= DELAYED;
 }
@@ -77,12 +76,12 @@ static void poison_is_found_and_changes_nothing(void **state) {
                 check_poison(*state, &fixture_precisions[i], &poisons[j]);
 }
 
-/* A row of the embedding only matters for the tokens that read it. */
+/* A row of the embedding only affects tokens that read it. */
 static void poisoned_embedding(void **state) {
     rig r;
     char where[160];
     rig_open(&r, *state, &(rig_options){.precision = &fixture_precisions[ROWWISE]});
-    rig_poke(&r, "model.embed_tokens.weight", 7 * 32, NAN); /* byte 7 is not in the text */
+    rig_poke(&r, "model.embed_tokens.weight", 7 * 32, NAN); /* byte 7 does not occur in the text */
     assert_false(rig_step(&r).skipped);
     rig_poke(&r, "model.embed_tokens.weight", 'e' * 32, NAN);
     assert_true(rig_step(&r).skipped);
@@ -91,7 +90,7 @@ static void poisoned_embedding(void **state) {
     rig_close(&r);
 }
 
-/* Of the gradients that are not finite the one that backward reaches first, without a gradient that is. */
+/* The search names the first non-finite gradient in backward order, and no finite gradient. */
 static void gradient_is_named(void **state) {
     rig r;
     char where[160];
@@ -111,7 +110,7 @@ static void gradient_is_named(void **state) {
     rig_close(&r);
 }
 
-/* Looking for the value must leave no trace: the same run without it has the same bits. */
+/* The search changes no bit: a run without it has the same bits. */
 static void the_search_leaves_no_trace(void **state) {
     snapshot end[2];
     int64_t gemms[2], fp8;
@@ -149,7 +148,7 @@ static void loss_scale_halves_until_it_fits(void **state) {
     for (; skipped < 20; skipped++) {
         float scale = r.t->run.loss_scale;
         step_result s = rig_step(&r);
-        assert_true(isfinite(s.loss)); /* the forward pass knows nothing of the scale */
+        assert_true(isfinite(s.loss)); /* forward does not use the loss scale */
         if (!s.skipped) break;
         assert_true(r.t->run.loss_scale == scale / 2);
         snapshot after = snapshot_take(&r);
@@ -167,7 +166,7 @@ static void loss_scale_halves_until_it_fits(void **state) {
     rig_close(&r);
 }
 
-/* The scale is taken out again before the norm is reported and the moments are made. */
+/* Gradients are unscaled before the norm is reported and the moments are updated. */
 static void loss_scale_does_not_change_the_update(void **state) {
     double size[2];
     for (int i = 0; i < 2; i++) {
@@ -180,7 +179,7 @@ static void loss_scale_does_not_change_the_update(void **state) {
     assert_true(fabs(size[1] / size[0] - 1) < 1e-2);
 }
 
-/* ---- whole runs ---- */
+/* ---- full runs ---- */
 
 static ott_status run_with(const fixture *f, const char *name, int p, const char *const *more, spoken *said) {
     return fixture_run(
@@ -195,8 +194,7 @@ static bool has_file(const fixture *f, const char *name) {
     return file != NULL;
 }
 
-/* A learning rate that throws the weights out of the format's range: every step after the first is skipped.
- */
+/* With this learning rate the weights overflow, and every step after the first is skipped. */
 static void absurd_learning_rate_ends_the_run(void **state) {
     static spoken said;
     const fixture *f = *state;
@@ -219,8 +217,8 @@ static void absurd_learning_rate_ends_the_run(void **state) {
     }
 }
 
-/* A run continued from a checkpoint with one NaN: stops after as many steps as it was told, having saved
- * none. */
+/* A run resumed from a checkpoint with one NaN stops after the configured number of steps and saves
+   nothing. */
 static void poisoned_checkpoint_ends_the_run(void **state) {
     static spoken said;
     const fixture *f = *state;
@@ -242,7 +240,7 @@ static void poisoned_checkpoint_ends_the_run(void **state) {
     assert_false(has_file(f, "poisoned/checkpoints/step-4/state.json"));
 }
 
-/* The counter is of steps in a row: an fp16 run that overflows, goes on and ends well. */
+/* The counter counts consecutive steps: an fp16 run overflows, recovers and finishes. */
 static void recovery_resets_the_counter(void **state) {
     static spoken said;
     const fixture *f = *state;
@@ -258,7 +256,7 @@ static void recovery_resets_the_counter(void **state) {
     int skipped = spoken_count(&said, "step skipped");
     assert_in_range(skipped, 5, 12);
     assert_true(spoken_has(&said, "Training complete: 16 steps"));
-    assert_int_equal(spoken_count(&said, "NaN/Inf gradient of "), skipped); /* the losses are finite */
+    assert_int_equal(spoken_count(&said, "NaN/Inf gradient of "), skipped); /* losses are finite */
     assert_int_equal(spoken_count(&said, "NaN/Inf loss"), 0);
     const char *fewer[] = {load, "--train.max_steps=16", "--train.max_consecutive_nan=4", NULL};
     assert_int_equal(run_with(f, "overflows-too-often", FP16, fewer, &said), OTT_ERR_DIVERGED);

@@ -1,5 +1,5 @@
-/* Loading a part of a checkpoint (checkpoint.exclude_from_loading), and one of other frozen parameters
-   (checkpoint.ignore_freeze_mismatch). */
+/* Loads a part of a checkpoint (checkpoint.exclude_from_loading), and a checkpoint with other frozen
+   parameters (checkpoint.ignore_freeze_mismatch). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,13 +18,13 @@ static void open_rig(rig *r, const fixture *f, const char *const *more) {
     rig_open(r, f, &(rig_options){.precision = &fixture_precisions[DELAYED], .more = more});
 }
 
-/* Of a parameter, in fp32: its value, or a slot of its state. */
+/* First element of a parameter in fp32: its value, or a slot of its optimizer state. */
 static float first_of(const rig *r, const char *of, int slot) {
     const parameter_shard *s = &rig_parameter(r, of)->shard;
     return rig_peek(r, slot < 0 ? &s->value : &s->slot[slot], 0);
 }
 
-/* After three steps, saved to `path`. */
+/* Trains three steps and saves to `path`. */
 static void begin(rig *r, const fixture *f, const char *const *more, char path[160]) {
     open_rig(r, f, more);
     for (int i = 0; i < 3; i++) rig_step(r);
@@ -65,7 +65,7 @@ static double rate_of(const rig *r) {
     return schedule_rate(r->cfg, r->t->run.step, r->t->run.schedule_start);
 }
 
-/* A schedule that began anew runs over the steps that were left, and a checkpoint remembers where. */
+/* A schedule that restarted runs over the remaining steps, and a checkpoint stores its start. */
 static void the_schedule_is_remembered(void **state) {
     char path[160];
     rig a, b, c;
@@ -85,7 +85,7 @@ static void the_schedule_is_remembered(void **state) {
     rig_close(&c);
 }
 
-/* A run that begins with a part of another's checkpoint, and is stopped, goes on with all of its own. */
+/* A run that started from a part of another checkpoint resumes with all of its own state after a stop. */
 static void a_run_goes_on_whole(void **state) {
     const fixture *f = *state;
     char load[200];
@@ -112,7 +112,7 @@ static void a_run_goes_on_whole(void **state) {
     fixture_expect_same_run(f, "through", "stopped", 6);
 }
 
-/* ---- frozen otherwise ---- */
+/* ---- other frozen parameters ---- */
 
 static void frozen_otherwise(void **state) {
     static const char *const before[] = {"--train.freeze=layers.1", NULL};
@@ -139,7 +139,7 @@ static void frozen_otherwise(void **state) {
     rig_close(&b);
 }
 
-/* State that another optimizer kept is not taken for a difference of frozen parameters. */
+/* Missing state of another optimizer is reported as such, not as a difference of frozen parameters. */
 static void other_state_is_named(void **state) {
     static const char *const sgd[] = {"--optimizer.name=sgd", "--optimizer.momentum=0.9", NULL};
     static const char *const lion[] = {"--optimizer.name=lion", NULL};

@@ -1,6 +1,6 @@
 /*
- * Training on the stages of a pipeline, by ranks that are threads: steps, evaluations and weights are those of one
- * rank, bit for bit, with every schedule; what a configuration says of the whole model holds on every stage.
+ * Pipeline-parallel training, with ranks as threads. With every schedule, steps, evaluations and weights
+ * equal one rank's, bit for bit. Settings for the full model apply on every stage.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,8 +20,8 @@ typedef struct rank_run {
     rig r;
     pipeline_stage stage;
     group *group;
-    bool poisoned;        /* a weight of the last layer is no number */
-    char checkpoint[160]; /* from which it goes on; "": from the start */
+    bool poisoned;        /* a weight of the last layer is NaN */
+    char checkpoint[160]; /* path to resume from; "": start from scratch */
     char found[160];
     step_result step[STEPS];
     evaluation evaluated;
@@ -59,7 +59,7 @@ static void expect_same_tensor(rank_run *one, const tensor *a, rank_run *k, cons
     free(y);
 }
 
-/* Of experts, whose layers are anywhere. */
+/* Compares expert loads. Layers with experts may be on any stage. */
 static void expect_same_loads(rank_run *one, rank_run *k) {
     const tensor *a = &one->r.t->m->balance.loads, *b = &k->r.t->m->balance.loads;
     if (a->data) expect_same_tensor(one, a, k, b, "loads of experts");
@@ -137,8 +137,8 @@ static void stages_train_as_one_rank(void **state) {
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) compare(*state, precisions[i], NULL);
 }
 
-/* Delayed scaling's histories move on with each micro-batch, though several are in flight; and what is recomputed is cast
-   with the scales that its forward read. */
+/* Amax histories roll after each micro-batch, though several are in flight. Recomputation casts with the
+   scales of its forward pass. */
 static void histories_move_with_micro_batches(void **state) {
     static const char *const modes[] = {"full", "selective", "op"};
     for (int i = 0; i < 3; i++) {
@@ -148,7 +148,7 @@ static void histories_move_with_micro_batches(void **state) {
     }
 }
 
-/* Norms over all stages, filters and frozen layers that one stage has and the other not. */
+/* Norms over all stages, and filters and frozen layers that only one stage has. */
 static void what_holds_for_the_whole(void **state) {
     compare(*state, TENSORWISE,
             (const char *const[]){"--model.tie_embeddings=true", "--train.grad_clip_norm=0.1",
@@ -158,7 +158,7 @@ static void what_holds_for_the_whole(void **state) {
                                   "--train.freeze=model.embed_tokens", "--train.z_loss_weight=0.1", NULL});
 }
 
-/* One rank's checkpoint has what balances experts, for the stages that have them. */
+/* One rank's checkpoint contains the expert-balancing state for the stages that have experts. */
 static void stages_go_on_with_a_mixture(void **state) {
     static rank_run one, ranks[STAGES];
     const char *const more[] = {"--model.n_layers=4",
@@ -186,7 +186,7 @@ static void expect_found(rank_run *one, rank_run *k) {
     assert_string_equal(k->found, "output of model.layers.3.mlp.up_proj on rank 1, stage 1");
 }
 
-/* A value that is not finite ends the update of every stage; all say what and where it was. */
+/* A non-finite value skips the update on every stage. All stages report the value and its place. */
 static void not_finite_anywhere(void **state) {
     static rank_run ranks[STAGES];
     const char *const more[] = {"--model.n_layers=4", "--train.grad_accum_steps=4", NULL};

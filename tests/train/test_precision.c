@@ -1,5 +1,5 @@
-/* Tests of train/precision: what each key of [float8] does to the recipes, the schedule's grammar, rules, and
- * recipes spelled operand by operand. */
+/* Tests of train/precision: the effect of each [float8] key on the recipes, the schedule's grammar, rules,
+   and custom recipes with a key per operand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ typedef struct plan_case {
     precision_plan plan;
 } plan_case;
 
-static plan_case now; /* one at a time */
+static plan_case now; /* one plan at a time */
 
 static int close_case(void **state) {
     (void)state;
@@ -51,7 +51,7 @@ static ott_status read_list(va_list list) {
     return status == OTT_OK ? precision_plan_read(now.cfg, &now.plan) : status;
 }
 
-/* Reads the plan of these options, which end with NULL. */
+/* Reads the plan for these options. The list ends with NULL. */
 static const precision_plan *plan_of(const char *first, ...) {
     va_list list;
     (void)first;
@@ -64,7 +64,7 @@ static const precision_plan *plan_of(const char *first, ...) {
 #define PLAN(...)     plan_of("", __VA_ARGS__, (const char *)NULL)
 #define FP8_PLAN(...) PLAN("--train.mixed_precision=fp8", __VA_ARGS__)
 
-/* They fail with one line that contains `wanted`. */
+/* Expects these options to fail with one line that contains `wanted`. */
 static void bad(const char *wanted, ...) {
     va_list list;
     va_start(list, wanted);
@@ -91,7 +91,7 @@ static void assert_use(const cast_spec *s, const char *wanted) {
     assert_string_equal(text, wanted);
 }
 
-/* The six operands, in the order of the configuration's keys. */
+/* Compares the six operands, in the order of the configuration's keys. */
 static void assert_uses(const recipe *r, const char *const wanted[6]) {
     assert_use(&r->input.rowwise, wanted[0]);
     assert_use(&r->input.columnwise, wanted[1]);
@@ -126,7 +126,7 @@ static void every_recipe_is_its_row(void **state) {
     }
 }
 
-/* Everything in [float8] but the schedule is ignored in another precision. */
+/* With another precision everything in [float8] except the schedule is ignored. */
 static void other_precisions(void **state) {
     (void)state;
     const precision_plan *p = PLAN("--float8.input=nonsense", "--float8.module=x", "--float8.margin=3");
@@ -146,7 +146,7 @@ static void delayed_options(void **state) {
     static const char forward[] = "e4m3 delayed margin=-3 history=16 algo=most_recent no_reduce";
     static const char backward[] = "e5m2 delayed margin=-3 history=16 algo=most_recent no_reduce";
     assert_uses(&p->fp8, (const char *const[]){forward, forward, forward, forward, backward, backward});
-    assert_string_equal(p->fp8.name, "delayed"); /* published options */
+    assert_string_equal(p->fp8.name, "delayed"); /* the options have their published values */
     assert_string_equal(p->fp8.display, "DELAYED");
     p = FP8_PLAN("--float8.recipe_name=delayed", "--float8.fp8_format=e4m3");
     assert_use(&p->fp8.grad_output.rowwise, "e4m3 delayed");
@@ -190,10 +190,11 @@ static void torchao_options(void **state) {
                                                "e5m2 pow2", "e5m2 pow2"});
     assert_string_equal(p->fp8.name, "tensorwise");
     p = FP8_PLAN("--float8.recipe_name=rowwise_with_gw_hp", "--float8.round_scales_to_power_of_2");
-    assert_true(same(&p->fp8, recipe_find("rowwise_with_gw_hp"))); /* always were, and bf16 stays bf16 */
+    /* scales that were always powers of two stay so, and bf16 stays bf16 */
+    assert_true(same(&p->fp8, recipe_find("rowwise_with_gw_hp")));
 }
 
-/* fp32 scales without a custom recipe; a use that is given its power of two by name keeps it. */
+/* fp32 scales without a custom recipe. An operand with an explicit power-of-two scale keeps it. */
 static void fp32_scales(void **state) {
     (void)state;
     static const char off[] = "--float8.round_scales_to_power_of_2=false", row[] = "e4m3 row";
@@ -211,7 +212,7 @@ static void fp32_scales(void **state) {
     assert_use(&p->fp8.weight.rowwise, "e4m3 row pow2");
 }
 
-/* Options reach the recipes that a schedule or a rule names, too. */
+/* Options also apply to recipes in a schedule or a rule. */
 static void options_of_other_rows(void **state) {
     (void)state;
     const precision_plan *p = FP8_PLAN("--float8.module=lm_head=delayed", "--float8.margin=2",
@@ -221,7 +222,7 @@ static void options_of_other_rows(void **state) {
     assert_string_equal(precision_at(p, 10)->name, "tensorwise");
 }
 
-/* ---- products ---- */
+/* ---- GEMMs ---- */
 
 static void fast_accumulation(void **state) {
     (void)state;
@@ -233,7 +234,7 @@ static void fast_accumulation(void **state) {
     assert_string_equal(p->fp8.name, "custom");
     assert_string_equal(p->fp8.display, "CUSTOM");
     p = FP8_PLAN("--float8.fast_accum_output=true", "--float8.fast_accum_grad_weight=false");
-    assert_string_equal(p->fp8.name, "tensorwise"); /* as published */
+    assert_string_equal(p->fp8.name, "tensorwise"); /* the published value */
 }
 
 static void assert_modes(const recipe *r, accumulate_mode y, accumulate_mode dx, accumulate_mode dw) {
@@ -261,7 +262,7 @@ static void accumulation(void **state) {
     assert_modes(&p->fp8, ACCUMULATE_TILE32, fp32, ACCUMULATE_TILE32);
     p = FP8_PLAN("--float8.accumulate_output=tile32");
     assert_modes(&p->fp8, ACCUMULATE_TILE32, fp32, fp32);
-    /* FP8 GEMMs only */
+    /* only FP8 GEMMs */
     p = FP8_PLAN("--float8.accumulate=hopper_split", "--float8.recipe_name=rowwise_with_gw_hp");
     assert_modes(&p->fp8, split, split, fp32);
     FP8_BAD("float8.accumulate_grad_weight: the grad_weight GEMM of recipe rowwise_with_gw_hp has no FP8",
@@ -280,17 +281,17 @@ static void operands_follow(void **state) {
     assert_uses(&p->fp8, (const char *const[]){"e4m3 row", "e4m3 row", "e4m3", "e4m3 row pow2",
                                                "e4m3 overflow", "e4m3 row"});
     assert_string_equal(p->fp8.name, "custom");
-    assert_true(p->fp8.gemm[GEMM_OUTPUT].fast_accumulate); /* the rest is tensorwise's */
+    assert_true(p->fp8.gemm[GEMM_OUTPUT].fast_accumulate); /* the other settings are tensorwise's */
     p = FP8_PLAN("--float8.input=e4m3 tensor torchao");
-    assert_string_equal(p->fp8.name, "tensorwise"); /* nothing changed */
-    /* an operand key is all about its use, but torchao's switch holds for every cast */
+    assert_string_equal(p->fp8.name, "tensorwise"); /* unchanged */
+    /* an operand key replaces all options of its use, but torchao's switch applies to every cast */
     p = FP8_PLAN("--float8.recipe_name=current", "--float8.amax_epsilon=1e-4", "--float8.input=e4m3 te",
                  "--float8.round_scales_to_power_of_2");
     assert_use(&p->fp8.input.rowwise, "e4m3 te pow2");
     assert_use(&p->fp8.weight.rowwise, "e4m3 te pow2 eps=1e-4");
 }
 
-/* Each row of the table, spelled by its texts, is that row. */
+/* A custom recipe with the texts of a table row equals that row. */
 static void rows_spelled_out(void **state) {
     (void)state;
     int count;
@@ -323,7 +324,7 @@ static void rows_spelled_out(void **state) {
     }
 }
 
-/* The negative control: values of FP8 without scales. */
+/* The negative control: FP8 values without scales. */
 static void all_unit(void **state) {
     (void)state;
     const precision_plan *p =
@@ -465,7 +466,8 @@ static void long_schedules(void **state) {
     FP8_BAD("an entry has 3000 characters; at most 63 are allowed", text);
 }
 
-/* Bytes changed at random: ascending phases that end in the run, or one line. */
+/* Changes random bytes of a schedule. The result must be valid ascending phases within the run, or a
+   one-line error. */
 static void hostile_schedules(void **state) {
     (void)state;
     static const char likely[] = ",: %.0195-ebfp8\n\x80";

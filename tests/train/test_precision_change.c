@@ -1,6 +1,6 @@
 /*
- * A run may change its precision when it is continued: bf16 to FP8 and back. The log then names what differs
- * from the checkpoint's configuration, and nothing that differs only by accident.
+ * A resumed run may change its precision: bf16 to FP8 and back. The log names the settings that differ from
+ * the checkpoint's, and no irrelevant differences.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,12 +13,12 @@
 
 #define CHANGED "Changed on resume: "
 
-/* One part of a run: to this step at this precision. */
+/* A phase of a run: trains to this step in this precision. */
 typedef struct part {
     int precision;
     const char *to;         /* train.max_steps */
     const char *more[3];    /* ends with NULL */
-    const char *changes[4]; /* what must be named on resume, and nothing else; ends with NULL */
+    const char *changes[4]; /* settings that the log must name on resume, and no others; ends with NULL */
 } part;
 
 static void run_part(const fixture *f, const char *name, const part *p, bool first, spoken *said) {
@@ -41,12 +41,13 @@ static void check_changes(const part *p, const spoken *said) {
         if (!spoken_has(said, line))
             fail_msg("the log does not say \"%s\" but:\n%s", p->changes[count], said->text);
     }
-    int longer = spoken_has(said, CHANGED "train.max_steps = "); /* so is every part but the first */
+    /* expected for every phase except the first */
+    int longer = spoken_has(said, CHANGED "train.max_steps = ");
     if (spoken_count(said, CHANGED) != count + longer)
         fail_msg("the log names more than %d changes:\n%s", count, said->text);
 }
 
-/* How many FP8 products all parts of the run have had. */
+/* Number of FP8 GEMMs in all phases of the run. */
 static long long fp8_products(const spoken *said) {
     long long all, fp8 = -1;
     const char *line = strstr(said->text, "GEMMs run: ");
@@ -55,7 +56,7 @@ static long long fp8_products(const spoken *said) {
     return fp8;
 }
 
-/* The run is what it says: FP8 products in FP8 parts only, of which there were `before`. */
+/* Checks that only FP8 phases run FP8 GEMMs. `before`: the number in earlier phases. */
 static void check_products(const part *p, const spoken *said, long long before) {
     bool fp8 = p->precision >= TENSORWISE;
     assert_int_equal(spoken_has(said, "Applied Float8 training: recipe="), fp8);
@@ -83,8 +84,7 @@ static void bf16_tensorwise_bf16(void **state) {
     run_parts(*state, "tensorwise", parts, 3);
 }
 
-/* What the other recipe brings with it is no change of its own, and a recipe that is not used was not
- * changed. */
+/* Settings implied by the other recipe are not listed, nor are changes of an unused recipe. */
 static void bf16_rowwise_bf16(void **state) {
     const part parts[] = {
         {BF16, "3", {NULL}, {NULL}}, {ROWWISE, "6", {NULL}, {TO_FP8}}, {BF16, "9", {NULL}, {TO_BF16}}};
@@ -107,7 +107,7 @@ static void nothing_changes(void **state) {
     run_parts(*state, "same", parts, 3);
 }
 
-/* Other keys that matter are named too. */
+/* Other important keys are listed too. */
 static void other_keys_are_named(void **state) {
     const part parts[] = {
         {BF16, "3", {NULL}, {NULL}},
@@ -120,10 +120,10 @@ static void other_keys_are_named(void **state) {
     run_parts(*state, "others", parts, 2);
 }
 
-/* ---- what a change does ---- */
+/* ---- effects of a change ---- */
 
-/* A trainer with the parameters, moments and counters of another one's checkpoint is at the same point: the
-   first steps of both precisions have nearly the same loss, and training goes on from there. */
+/* A trainer loads the parameters, moments and counters of another precision's checkpoint. The first steps
+   of both precisions have nearly the same loss, and training continues. */
 static void training_goes_on(void **state) {
     const fixture *f = *state;
     static const int order[] = {BF16, ROWWISE, TENSORWISE, FP16, BF16};
@@ -140,7 +140,7 @@ static void training_goes_on(void **state) {
                           fixture_precisions[order[i]].name, loss, before);
             assert_true(fabs(loss / before - 1) < 2e-3);
         }
-        for (int k = 0; k < 8; k++) /* fp16 finds its loss scale first */
+        for (int k = 0; k < 8; k++) /* fp16 adapts its loss scale first */
             assert_true(!rig_step(&r).skipped || order[i] == FP16);
         double after = rig_validate(&r);
         if (i > 0) assert_true(after < before);
@@ -150,7 +150,7 @@ static void training_goes_on(void **state) {
     }
 }
 
-/* The loss scale is fp16's: other precisions train without it, and carry it along. */
+/* Only fp16 uses the loss scale. Other precisions keep it in their checkpoints. */
 static void loss_scale_is_carried_along(void **state) {
     const fixture *f = *state;
     rig r;
@@ -173,7 +173,7 @@ static void loss_scale_is_carried_along(void **state) {
     rig_close(&r);
 }
 
-/* The smallest loss scale is a loss scale, not the sign of another precision. */
+/* The smallest loss scale is kept. It must not be mistaken for the mark of another precision. */
 static void smallest_loss_scale_is_kept(void **state) {
     const fixture *f = *state;
     rig r;
@@ -190,7 +190,7 @@ static void smallest_loss_scale_is_kept(void **state) {
     rig_close(&r);
 }
 
-/* ---- the optimizer casts the weights ---- */
+/* ---- the optimizer quantizes the weights ---- */
 
 static bool same_bytes(device *d, const void *a, const void *b, int64_t bytes) {
     char *x = malloc((size_t)bytes), *y = malloc((size_t)bytes);
@@ -209,7 +209,7 @@ static bool same_use(device *d, const cast_spec *s, int64_t mn, int64_t k, const
             same_bytes(d, a->scale_inv, b->scale_inv, bytes) && same_bytes(d, a->data, b->data, mn * k));
 }
 
-/* Casts a weight anew from its master, and compares. */
+/* Quantizes a weight again from its master and compares. */
 static ott_status cast_anew(void *user, exec *cx, const char *module, recipe_tensor which, const tensor *t,
                             const qtensor *q) {
     int *weights = user;
@@ -232,7 +232,7 @@ static ott_status cast_anew(void *user, exec *cx, const char *module, recipe_ten
     return OTT_OK;
 }
 
-/* One step, skipped or not, in which every weight that is cast is looked at. */
+/* Runs one step, skipped or not, and checks every quantized weight. */
 static void look_at_step(rig *r, bool skipped) {
     int weights = 0;
     const hook looks = {.quantized = cast_anew, .user = &weights};
@@ -242,7 +242,7 @@ static void look_at_step(rig *r, bool skipped) {
     assert_int_equal(weights, r->t->converted.converted);
 }
 
-/* With everything that changes weights, or keeps them, between the steps. */
+/* Tests every event between steps that changes or keeps weights. */
 static void check_weights(const fixture *f, const precision *p, const char *state) {
     static const char *const weight = "model.layers.0.mlp.up_proj.weight";
     char path[160];
@@ -254,7 +254,7 @@ static void check_weights(const fixture *f, const precision *p, const char *stat
     look_at_step(&r, false);
     rig_save(&r, f, "weights", path);
     look_at_step(&r, false);
-    rig_poke(&r, weight, 5, 3.0f); /* changed by hand */
+    rig_poke(&r, weight, 5, 3.0f); /* the test changes a weight */
     look_at_step(&r, false);
     FIXTURE_OK(trainer_load(r.t, path));
     look_at_step(&r, false);

@@ -1,6 +1,6 @@
 /*
- * float8.schedule: a run that changes its precision on the way is, bit for bit, the run that is stopped there
- * and continued in the other precision; whatever state delayed scaling has.
+ * float8.schedule. A run that changes its precision equals, bit for bit, a run that is stopped at the change
+ * and resumed in the other precision, with any state of delayed scaling.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@ enum { STEPS = 7 };
 typedef struct outcome {
     double loss[STEPS], validation;
     snapshot end;
-    float scale; /* of one delayed state, 0 without */
+    float scale; /* of one delayed state; 0 without delayed scaling */
 } outcome;
 
 static void take_steps(rig *r, int from, int to, outcome *o) {
@@ -32,7 +32,7 @@ static void finish(rig *r, outcome *o) {
     rig_close(r);
 }
 
-/* One run through all phases, as train/loop does it. */
+/* Runs all phases in one run, as train/loop does. */
 static outcome scheduled(const fixture *f, const char *schedule) {
     rig r;
     outcome o = {0};
@@ -49,7 +49,7 @@ static outcome scheduled(const fixture *f, const char *schedule) {
     return o;
 }
 
-/* The same in parts: each opened in its own precision, from the checkpoint of the one before. */
+/* Runs the phases separately: each opens in its own precision, from the checkpoint of the phase before. */
 typedef struct part {
     int precision, until;
 } part;
@@ -98,7 +98,7 @@ static void equals_stopping_and_resuming(void **state) {
     check(*state, "fp32:2, rowwise", formats, 2);
 }
 
-/* The phases matter, and so does the state: without it the runs part. */
+/* Both the phases and the state change the results: without the state the runs differ. */
 static void phases_matter(void **state) {
     outcome plain = scheduled(*state, "fp8"), bf16 = scheduled(*state, "bf16:2, fp8, bf16:2");
     assert_true(plain.loss[0] != bf16.loss[0]);
@@ -108,9 +108,9 @@ static void phases_matter(void **state) {
     snapshot_free(&bf16.end);
 }
 
-/* ---- delayed scaling itself ---- */
+/* ---- delayed scaling ---- */
 
-/* The scales of a step come from the steps before: the first has 1, the second max / amax of the first. */
+/* The scales of a step come from earlier steps: scale 1 in the first step, max / first amax in the second. */
 static void scales_follow_the_steps(void **state) {
     rig r;
     const char *more[] = {"--float8.amax_history_len=1", "--float8.margin=1", NULL};
@@ -130,7 +130,7 @@ static void scales_follow_the_steps(void **state) {
     rig_close(&r);
 }
 
-/* Evaluation between steps changes nothing, neither what was recorded nor the weights' scales. */
+/* Evaluation between steps changes neither the amax histories nor the weights' scales. */
 static void evaluation_leaves_no_trace(void **state) {
     snapshot end[2];
     for (int evaluated = 0; evaluated < 2; evaluated++) {
@@ -148,7 +148,7 @@ static void evaluation_leaves_no_trace(void **state) {
     snapshot_free(&end[1]);
 }
 
-/* Looking for a NaN runs the step again; that is no step. */
+/* The search for a NaN repeats a step. The repetition does not count as a step. */
 static void a_search_leaves_no_trace(void **state) {
     rig r;
     char where[160];

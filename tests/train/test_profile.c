@@ -1,7 +1,6 @@
 /*
- * Profiles of training steps: which steps, in both tools' ways of saying it; a trace that a viewer can read,
- * with every slice inside its phase and step; a summary that says what ran in FP8; and no bit of the run
- * changed.
+ * Profiles of training steps: the profiled steps in both tools' settings, a valid trace with every slice
+ * inside its phase and step, a summary of the FP8 work, and equal bits with and without a profile.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -80,7 +79,7 @@ static bool is_step(const slice *s) {
     return strncmp(s->name, "ProfilerStep#", 13) == 0;
 }
 
-/* Times are rounded to a nanosecond. */
+/* Compares with a tolerance, because times are rounded to a nanosecond. */
 static bool is_inside(const slice *in, const slice *out) {
     return in->began >= out->began - 0.01 && in->ended <= out->ended + 0.01;
 }
@@ -95,7 +94,7 @@ static bool is_operation(const slice *s) {
     return !is_step(s) && !is_part(s);
 }
 
-/* An operation is in one phase of one step, and in no other operation: its time is all its own. */
+/* An operation is in one phase of one step and contains no other operation. */
 static void check_nesting(const trace *t) {
     for (int i = 0; i < t->count; i++) {
         const slice *s = &t->slices[i];
@@ -106,7 +105,7 @@ static void check_nesting(const trace *t) {
     }
 }
 
-/* Every operation's slice says what it worked on; a product in FP8 names both formats. */
+/* Every operation's slice has its arguments. An FP8 GEMM's slice has both formats. */
 static void check_arguments(const trace *t) {
     for (int i = 0; i < t->count; i++) {
         const slice *s = &t->slices[i];
@@ -120,7 +119,7 @@ static void check_arguments(const trace *t) {
     }
 }
 
-/* 2 blocks of 7 linear layers and the head, three products each; 2 micro-batches. */
+/* 2 blocks of 7 linear layers and the head, three GEMMs each, and 2 micro-batches. */
 enum { PRODUCTS = 15 * 3 * 2 };
 
 static void trace_of_a_step(void **state) {
@@ -196,11 +195,11 @@ static void every_so_many_steps(void **state) {
     }
 }
 
-/* A run that is over before the range is writes what it has; one that never gets there says so. */
+/* A run that ends within the range writes its profile so far. A run that ends before the range logs this. */
 static void range_beyond_the_run(void **state) {
     static spoken said;
     const char *over[] = {ON, NULL}, *never[] = {ON, "--train.max_steps=4", NULL};
-    run(*state, "over", BF16, over, &said); /* steps 5 to 7 of 6 */
+    run(*state, "over", BF16, over, &said); /* steps 5 to 7, in a run of 6 steps */
     assert_true(exists(*state, "over/profiler_traces/iteration_6/rank0_trace.json"));
     assert_true(spoken_has(&said, "Wrote the profile of 2 steps"));
     run(*state, "never", BF16, never, &said);
@@ -208,7 +207,7 @@ static void range_beyond_the_run(void **state) {
     assert_false(exists(*state, "never/profiler_traces"));
 }
 
-/* Stopped within the range: the profile holds what ran. */
+/* A run stopped within the range writes a profile of the steps that ran. */
 static void stopped_within_the_range(void **state) {
     static spoken said;
     const char *more[] = {ON, "--profiling.start_step=2", "--profiling.end_step=6", NULL};
@@ -220,7 +219,7 @@ static void stopped_within_the_range(void **state) {
     assert_true(spoken_has(&said, "Wrote the profile of 2 steps"));
 }
 
-/* ---- nothing else changes ---- */
+/* ---- equal bits ---- */
 
 static void check_same_file(const fixture *f, const char *file) {
     char names[2][120];
@@ -233,7 +232,7 @@ static void check_same_file(const fixture *f, const char *file) {
     free(b);
 }
 
-/* The loss of a step as metrics.jsonl has it. */
+/* Copies the text of a step's loss from metrics.jsonl. */
 static void loss_at(const fixture *f, const char *name, int step, char out[40]) {
     char file[80], pattern[40];
     int64_t bytes;
@@ -263,7 +262,7 @@ static void no_bit_changes(void **state) {
     }
 }
 
-/* A profile that cannot be written ends the run and says where. */
+/* If a profile cannot be written, the run ends with an error that names the path. */
 static void folder_in_the_way(void **state) {
     const fixture *f = *state;
     char folder[200];

@@ -1,4 +1,4 @@
-/* What a run writes for TensorBoard: tags by log style, a file for each process, clear failures. */
+/* TensorBoard output of a run: tags by log style, a file for each process, clear errors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static const style styles[] = {
       "val_loss"}},
 };
 
-/* How often a tag stands in an event file: as a protocol buffer's string, with its length before it. */
+/* Counts a tag in an event file: as a protocol buffer string, with its length in front. */
 static int count_tag(const char *data, int64_t bytes, const char *tag) {
     char field[80];
     int count = 0, length = snprintf(field, sizeof field, "\n%c%s", (char)strlen(tag), tag);
@@ -117,7 +117,7 @@ static void tags(void **state) {
     }
 }
 
-/* The mfu of each line of a run's metrics. */
+/* Reads the mfu of each line of a run's metrics. */
 static int read_mfu(const fixture *f, const char *name, double mfu[STEPS]) {
     char path[64];
     int64_t bytes;
@@ -137,7 +137,7 @@ static void run_with_peak(const fixture *f, const char *name, bool given, const 
     progress p = {.log = &log, .interval = 100, .max_steps = 1000, .memory_total = 1e9};
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
     p.account = r.account;
-    p.flops_per_token = 1e30; /* more than any device does */
+    p.flops_per_token = 1e30; /* more than any device can do */
     p.peak_flops = 1e12;
     if (!given) progress_measure_peak(&p, r.device, OTT_BF16);
     snprintf(path, sizeof path, "%s/%s", f->folder, name);
@@ -153,8 +153,8 @@ static void run_with_peak(const fixture *f, const char *name, bool given, const 
     rig_close(&r);
 }
 
-/* What a run does it can do: a measured peak is never below it; a peak that the user gives is taken as it is.
- */
+/* A measured peak is never below the run's own rate, so that MFU stays at most 1. A configured peak is not
+   changed. */
 static void mfu_has_a_bound(void **state) {
     const fixture *f = *state;
     double mfu[STEPS];
@@ -166,7 +166,7 @@ static void mfu_has_a_bound(void **state) {
     assert_true(mfu[0] > 1);
 }
 
-/* The first step's loss is that of a run without; its z-loss has a key of its own. */
+/* The first step's loss does not include the z-loss, which has its own key. */
 static void the_z_loss_is_told_apart(void **state) {
     const fixture *f = *state;
     const char *const names[] = {"without", "with_z"}, *const more[] = {"--train.z_loss_weight=0.01", NULL};
@@ -186,7 +186,7 @@ static void the_z_loss_is_told_apart(void **state) {
     assert_true(loss[0] > 0 && loss[0] == loss[1]);
 }
 
-/* A continued run has a file of its own beside the first. */
+/* A resumed run writes its own file next to the first. */
 static void continued(void **state) {
     const fixture *f = *state;
     drive(f, &styles[0], "continued", 0, OTT_OK, "deep/er");

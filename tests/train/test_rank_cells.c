@@ -27,7 +27,7 @@ typedef struct cell {
     mesh_way way;
     int precision;
     int64_t layers, length;
-    bool adapts; /* by LoRA or DoRA */
+    bool adapts; /* trains LoRA or DoRA adapters */
     char text[ARGUMENTS][56];
     int count;
     char name[400];
@@ -91,7 +91,7 @@ static void draw_mesh(cell *c) {
                (way_size(w, MESH_CP) > 1 ? WAY_CONTEXT : 0) | (way_size(w, MESH_TP) > 1 ? WAY_TENSOR : 0);
 }
 
-/* Each part of a pipeline has a layer; interleaved stages take micro-batches in groups. */
+/* Each part of a pipeline has at least one layer. Interleaved schedules need micro-batches in groups. */
 static void draw_lengths(cell *c) {
     int64_t stages = way_size(&c->way, MESH_PP);
     bool interleaved = c->way.layout.schedule == PP_INTERLEAVED_1F1B && stages > 1;
@@ -105,7 +105,7 @@ static void draw_lengths(cell *c) {
 
 /* ---- precision ---- */
 
-/* Tensor parallelism changes the order of sums: with experts only fp32 routes all tokens alike. */
+/* Tensor parallelism changes the order of sums. With experts only fp32 routes all tokens as one rank does. */
 static void draw_precision(cell *c) {
     bool cuts = c->way.kinds & WAY_TENSOR;
     c->precision = cuts ? PICK(c, FP32, FP32, FP32, BF16, TENSORWISE, ROWWISE, CURRENT, MXFP8, BLOCK)
@@ -140,7 +140,8 @@ static void draw_experts(cell *c) {
     if (one_in(c, 3)) say_number(c, "model.moe_frequency", 2);
 }
 
-/* Ranks divide keys as they divide queries, unless there are fewer: then they share them. */
+/* Ranks divide key heads as they divide query heads. If there are fewer key heads than ranks, ranks share
+   them. */
 static void draw_heads(cell *c) {
     bool wide = c->precision == BLOCK && c->way.kinds & WAY_TENSOR;
     int64_t cut = way_size(&c->way, MESH_TP);
@@ -188,10 +189,10 @@ static void draw_model(cell *c) {
     draw_experts(c);
 }
 
-/* ---- what trains ---- */
+/* ---- trained parameters ---- */
 
-/* Muon works on whole matrices. It and Lion make large updates of gradients that are nearly zero, so that no bound holds where
-   sums are in another order. */
+/* Muon needs full matrices. Muon and Lion make large updates from gradients near zero, so no bound holds
+   if sums have another order. */
 static void draw_optimizer(cell *c) {
     static const char *const names[] = {"sgd", "schedule_free_adamw", "lion", "muon"};
     bool equal = (c->way.kinds & ~way_bits(&c->way)) == 0, whole = way_size(&c->way, MESH_EP) == 1;
@@ -300,7 +301,7 @@ static const char *draw_recomputation(cell *c) {
     return ways[draw(c, 4)];
 }
 
-/* The run without the kinds that change no bit has the same bits. */
+/* Without the kinds that change no bit, the run must have the same bits. */
 static void expect_bits(const cell *c, const outcome *found) {
     mesh_way less = way_without(&c->way, way_bits(&c->way));
     outcome expected;
@@ -311,16 +312,17 @@ static void expect_bits(const cell *c, const outcome *found) {
     outcome_free(&expected);
 }
 
-/* Gradients that are nearly zero, as a key's bias has them, are measured by all gradients' norm. */
+/* Gradients near zero, as of a key's bias, are compared relative to the norm of all gradients. */
 static void expect_near(const cell *c, const outcome *found) {
     mesh_way alone = way_without(&c->way, WAY_ALL);
     outcome one;
-    if ((c->way.kinds & ~way_bits(&c->way)) == 0) return; /* expect_bits compared with one rank */
+    if ((c->way.kinds & ~way_bits(&c->way)) == 0) return; /* expect_bits already compared with one rank */
     run(shared, c, &alone, "--train.activation_checkpointing=none", &one);
     double bound = way_gradient_bound(&c->way, c->precision, c->layers, SEQUENCES * c->length);
     double apart = outcome_distance(&one, found, way_gradient_kind(&c->way, c->precision));
     way_expect_within(c->name, "gradients", apart, bound);
-    way_expect_near(&one, found, 2 * bound, c->name); /* of the second step, too, whose weights are apart */
+    /* doubled for the second step, because the weights differ by then */
+    way_expect_near(&one, found, 2 * bound, c->name);
     outcome_free(&one);
 }
 
@@ -334,7 +336,7 @@ static void ranks_train_as_one(void **state) {
     outcome_free(&found);
 }
 
-/* A group with a state of its own would take the place of each test's. */
+/* cmocka would give the tests the group's state instead of their own. */
 static int setup(void **state) {
     (void)state;
     return fixture_setup((void **)&shared);
@@ -349,7 +351,7 @@ static int teardown(void **state) {
 
 typedef struct wanted {
     uint64_t seed, first, count;
-    const char *with; /* a further setting, to find what a failure depends on */
+    const char *with; /* one further setting, to find out which setting causes a failure */
 } wanted;
 
 static bool read_arguments(int count, char **arguments, wanted *w) {

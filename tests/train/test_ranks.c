@@ -1,6 +1,6 @@
 /*
- * Data-parallel training on ranks that are threads: N ranks are one rank with N micro-batches, bit for bit, in
- * losses, gradients and everything an update writes; and the ranks agree with each other.
+ * Data-parallel training, with ranks as threads. N ranks equal one rank with N micro-batches, bit for bit, in
+ * losses, gradients and everything an update writes. All ranks agree.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 
 enum { RANKS_MAX = 4, STEPS = 3, ARGUMENTS = 12 };
 
-/* What a run leaves. */
+/* The results of a run. */
 typedef struct outcome {
     step_result step[STEPS];
     snapshot state;
@@ -64,8 +64,9 @@ static void expect_same(const outcome *one, const outcome *rank, const char *wha
 
 /* ---- one rank ---- */
 
-/* Delayed scaling's histories move on with every micro-batch, those of N ranks once a step. To compare, the only
-   rank's wait for its last micro-batch: until then the model seems to have none. */
+/* Amax histories roll after every micro-batch, so one rank rolls N times while N ranks roll once a step.
+   To compare, one rank rolls only after its last micro-batch: until then the histories are hidden from the
+   model. */
 typedef struct waiting {
     trainer *t;
     void *histories, *before;
@@ -103,7 +104,7 @@ static void run_one(const fixture *f, const rig_options *o, outcome *out) {
 typedef struct rank_run {
     rig r;
     group *group;
-    char *found; /* NULL: nobody searches; else where to put it */
+    char *found; /* receives the name of a non-finite value; NULL: no search */
     outcome out;
 } rank_run;
 
@@ -118,7 +119,8 @@ static ott_status train_rank(void *argument) {
     return status;
 }
 
-/* Every `shards` ranks share the parameters, and the ranks at the same place among them hold the same part. */
+/* Every `shards` consecutive ranks share the parameters. Ranks with the same index in these groups hold
+   the same shard. */
 static void run_ranks(const fixture *f, const rig_options *o, int size, int shards, rank_run *ranks) {
     group *all[RANKS_MAX], *shard[RANKS_MAX], *replica[RANKS_MAX];
     ranks_worlds worlds = {0};
@@ -170,12 +172,12 @@ static void compare(const fixture *f, int way, int size, const char *const *more
 }
 
 static void ranks_are_micro_batches(void **state) {
-    static const int precisions[] = {FP32, FP16, DELAYED}; /* train.matrix has the others */
+    static const int precisions[] = {FP32, FP16, DELAYED}; /* train.matrix tests the other precisions */
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
         for (int size = 1; size <= RANKS_MAX; size *= 2) compare(*state, precisions[i], size, NULL);
 }
 
-/* Gradients that one micro-batch adds to several times: a head in chunks, one that is the embedding, biases. */
+/* A micro-batch adds several times to these gradients: a chunked head, a tied head, biases. */
 static void gradients_of_many_parts_too(void **state) {
     const char *const chunks[] = {"--train.loss_fn=chunked_cross_entropy", "--train.ce_chunk_size=16",
                                   "--train.z_loss_weight=0.1", NULL};
@@ -188,7 +190,7 @@ static void gradients_of_many_parts_too(void **state) {
     }
 }
 
-/* One rank's weight is no number: all say which, and whose. */
+/* One rank's weight is NaN: all ranks report the weight and the rank. */
 static void every_rank_names_what_is_not_finite(void **state) {
     enum { SIZE = 3, BAD = 2 };
     char found[SIZE][160];
@@ -212,7 +214,7 @@ static void every_rank_names_what_is_not_finite(void **state) {
     ranks_close(&worlds);
 }
 
-/* The other ranks' rows do count. */
+/* The other ranks' rows change the result. */
 static void each_rank_has_rows_of_its_own(void **state) {
     rank_run *ranks = calloc(2, sizeof *ranks);
     outcome one = {0};
@@ -235,7 +237,7 @@ static void expect_near(const outcome *whole, const outcome *shard) {
     assert_true(shard->grad_count < whole->grad_count * 6 / 10);
 }
 
-/* Two ranks share the parameters; of four each two. */
+/* Shards the parameters over two ranks. With four ranks, each pair has a copy. */
 static void compare_shards(const fixture *f, const char *const *more, int size) {
     rank_run *whole = calloc(RANKS_MAX, sizeof *whole), *shards = calloc(RANKS_MAX, sizeof *shards);
     const rig_options o = {.precision = &fixture_precisions[TENSORWISE], .more = more};
@@ -251,7 +253,7 @@ static void compare_shards(const fixture *f, const char *const *more, int size) 
     free(shards);
 }
 
-/* Experts' counts, losses and biases are of all ranks; and a stack is shared like any matrix. */
+/* Expert counts, losses and biases cover all ranks, and expert weights are sharded like any matrix. */
 static void mixtures_of_experts_too(void **state) {
     const char *const mixture[] = {"--model.num_experts=4", "--model.moe_router=sigmoid_topk",
                                    "--model.moe_aux_loss_weight=0.02", "--model.moe_shared_experts=1", NULL};
@@ -264,8 +266,8 @@ static void mixtures_of_experts_too(void **state) {
     compare_shards(*state, softmax, 4);
 }
 
-/* Ranks that share the parameters, whatever travels and when, take the steps of ranks that each hold them, up to the
-   order of sums. */
+/* Ranks with sharded parameters take the same steps as ranks with full copies, up to the order of sums,
+   with every setting of gathering and resharding. */
 static void sharded_as_the_configuration_says(void **state) {
     static const char *const ways[][4] = {
         {"--distributed.reshard_after_forward=default", "--train.grad_accum_steps=2"},
@@ -280,8 +282,8 @@ static void sharded_as_the_configuration_says(void **state) {
         for (int size = 2; size <= 4; size += 2) compare_shards(*state, ways[i], size);
 }
 
-/* Clipped steps, so that the norm is in all that follows it: of ranks that share the parameters, and of one rank. Shards end
-   inside of most matrices, and some ranks have nothing of a parameter. */
+/* Clips the steps, so that the norm affects all later values, on sharded ranks and on one rank. Shards end
+   within most matrices, and some ranks have no elements of a parameter. */
 static void a_shared_norm_is_one_rank_s(void **state) {
     static const int precisions[] = {BF16, TENSORWISE, ROWWISE, DELAYED};
     rank_run *shards = calloc(RANKS_MAX, sizeof *shards);
@@ -308,8 +310,8 @@ static void a_shared_norm_is_one_rank_s(void **state) {
     free(shards);
 }
 
-/* Ranks that share the parameters take the steps of one rank: Muon's see whole matrices, and what is rounded stochastically is
-   rounded as the whole's. */
+/* Sharded ranks take one rank's steps. Muon needs full matrices, and stochastic rounding depends on an
+   element's position in the full tensor. */
 static void compare_optimizer(const fixture *f, const char *name, bool narrow) {
     enum { SIZE = 3 };
     char setting[64];
