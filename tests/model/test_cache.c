@@ -1,7 +1,6 @@
 /*
- * Inference with a cache of keys and values: tokens in chunks, or one by one, give the logits of one forward
- * over the whole sequence, bit for bit where scales are of rows or given; near them where a chunk has one
- * scale.
+ * Inference with a KV cache. Tokens in chunks or one by one give the logits of a forward pass over the full
+ * sequence. They are bit-identical if scales are per row or constant, and close if a chunk has one scale.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,13 +14,13 @@
 
 #define VOCAB    64 /* of the tiny model */
 #define CAPACITY 200
-#define LENGTH   150 /* more than two tiles of keys, and more than a chunk */
+#define LENGTH   150 /* more than two tiles of keys and more than a chunk */
 
 static int32_t token_at(int64_t i) {
     return (int32_t)((i * i * 7 + i * 3) % VOCAB);
 }
 
-/* ---- one forward over the whole sequence ---- */
+/* ---- forward over the full sequence ---- */
 
 typedef struct whole {
     tiny *t;
@@ -49,7 +48,8 @@ static void open_model_under(tiny *t, const model_options *o, const recipe *r, i
     tiny_open(t, o, threads, NULL);
     tiny_convert(t, r, NULL, NULL);
     tiny_randomize(t);
-    for (int i = 0; i < t->m->parameter_count; i++) { /* biases are vectors around 1: not what tests them */
+    /* biases get vectors around 1, whatever the initial values are */
+    for (int i = 0; i < t->m->parameter_count; i++) {
         const parameter *p = &t->m->parameters[i];
         if (!strstr(p->name, ".bias")) continue;
         float values[32];
@@ -63,7 +63,7 @@ static void open_model(tiny *t, const model_options *o, const char *name, int th
     open_model_under(t, o, recipe_find(name), threads);
 }
 
-/* Everything that a cached position touches: grouped heads, norms of heads, biases, a sliding window. */
+/* All options that affect a cached position: grouped heads, head norms, biases, a sliding window. */
 static model_options options_of(int kind) {
     model_options o = tiny_options();
     o.qk_norm = kind == 1;
@@ -73,7 +73,8 @@ static model_options options_of(int kind) {
 }
 enum { KINDS = 5 };
 
-/* The sequence in parts of these lengths, the last one repeated; logits after each part. */
+/* Runs the sequence in parts of these lengths (the last length repeats) and reads the logits after each
+   part. */
 static void run_parts(model_cache *c, const int64_t *parts, int64_t length, float logits[VOCAB]) {
     int32_t tokens[LENGTH];
     for (int64_t i = 0; i < length; i++) tokens[i] = token_at(i);
@@ -137,8 +138,8 @@ static void every_kind_of_model(void **state) {
     }
 }
 
-/* One scale for a chunk: the same as the whole when the chunk is the whole, near it otherwise, and not the
-   same, or the test would see nothing. */
+/* With one scale per chunk, logits equal the full pass if the chunk is the full sequence. Otherwise they
+   are close, but not equal, which proves that the recipe is active. */
 static void one_scale_a_chunk_is_near_the_whole(void **state) {
     static const char *const recipes[] = {"tensorwise", "current"};
     static const int64_t once[2] = {CACHE_CHUNK};
@@ -157,7 +158,7 @@ static void one_scale_a_chunk_is_near_the_whole(void **state) {
         for (int split = 0; split < SPLITS; split++) {
             run_parts(c, splits[split], LENGTH, got);
             assert_true(distance(got, expected) <
-                        0.2); /* an E4M3 cast is off by 0.03, a few in a row by more */
+                        0.2); /* an E4M3 cast has an error of 0.03, several casts in a row more */
             assert_memory_not_equal(got, expected, sizeof got);
         }
         model_cache_close(c);
@@ -165,8 +166,7 @@ static void one_scale_a_chunk_is_near_the_whole(void **state) {
     }
 }
 
-/* One scale for 128 tokens: the last token's row, which the head is given, lies within a block of its input.
- */
+/* With one scale per 128 tokens, the last token's row, the head's input, lies within a block. */
 static void square_blocks_of_activations(void **state) {
     static const int64_t once[2] = {CACHE_CHUNK};
     (void)state;
@@ -189,7 +189,7 @@ static void square_blocks_of_activations(void **state) {
     tiny_close(&t);
 }
 
-/* What was cut away leaves nothing behind. */
+/* Truncated positions have no effect on later logits. */
 static void a_cut_forgets(void **state) {
     (void)state;
     model_options o = options_of(0);
@@ -289,8 +289,8 @@ static void run_cached(tiny *t, float logits[VOCAB]) {
     model_cache_close(c);
 }
 
-/* Packed weights: the same bits in every recipe, for chunks of all sizes, with biases and with a tied head,
-   and less memory. */
+/* Packed weights give the same bits in every recipe, for chunks of all sizes, with biases and with a tied
+   head. They take less memory. */
 static void packed_weights_give_the_same_bits(void **state) {
     static const char *const recipes[] = {
         "fp32",  "bf16",  "fp16",    "tensorwise", "rowwise", "rowwise_with_gw_hp",
@@ -313,7 +313,7 @@ static void packed_weights_give_the_same_bits(void **state) {
     }
 }
 
-/* The bits stay those of the model as it was packed. */
+/* Later conversions do not change a packed model's bits. */
 static void a_packed_model_is_not_converted_again(void **state) {
     (void)state;
     model_options o = options_of(0);

@@ -1,7 +1,7 @@
 /*
- * Activation checkpointing changes when things are computed and what is kept, never what comes out: losses
- * and every gradient must have the same bits in every mode and every recipe. And it must do what it is for:
- * the memory plan shrinks, and the matrix products that are run again are exactly those the mode promises.
+ * Activation checkpointing changes when tensors are computed and which are kept, but not the results. Losses
+ * and all gradients have the same bits in every mode and recipe. The memory plan shrinks, and exactly the
+ * mode's documented GEMMs are recomputed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,12 +16,12 @@
 #define LENGTH    40
 #define TOKENS    (SEQUENCES * LENGTH)
 
-/* A mode for every `every`-th block; the others keep everything. */
+/* Applies a mode to every `every`-th block. The other blocks keep all activations. */
 typedef struct mode {
     const char *name;
     checkpointing checkpointing;
     int every;
-    int recomputed; /* output GEMMs run again in a block: q, k, v; with o, gate and up in full */
+    int recomputed; /* recomputed output GEMMs in a block: q, k, v; with full also o, gate and up */
 } mode;
 
 static const mode modes[] = {
@@ -38,7 +38,7 @@ enum { NONE, SELECTIVE, OP_MODE, FULL, FULL_EVERY_2, OP_EVERY_3, SELECTIVE_EVERY
 typedef struct kind {
     const char *name, *recipe;
     const char *filter[3];       /* layers that stay in high precision, then NULL */
-    bool fused, stores, smooths; /* projections together; float8.store_mlp_inputs, float8.smooth_swiglu */
+    bool fused, stores, smooths; /* fused projections; float8.store_mlp_inputs; float8.smooth_swiglu */
 } kind;
 
 static const kind kinds[] = {
@@ -48,7 +48,7 @@ static const kind kinds[] = {
     {.name = "tensorwise", .recipe = "tensorwise"},
     {.name = "rowwise", .recipe = "rowwise"},
     {.name = "rowwise_with_gw_hp", .recipe = "rowwise_with_gw_hp"},
-    /* Layers of both kinds on one activation: what one does not need kept the other does. */
+    /* FP8 and high-precision layers share an activation and keep different copies of it. */
     {.name = "tensorwise, partly", .recipe = "tensorwise", .filter = {"k_proj", "up_proj"}},
     {.name = "rowwise, partly", .recipe = "rowwise", .filter = {"q_proj", "down_proj"}},
     {.name = "rowwise, fused", .recipe = "rowwise", .fused = true},
@@ -59,12 +59,12 @@ static const kind kinds[] = {
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 
-/* What one training pass leaves. */
+/* The results of one training pass. */
 typedef struct outcome {
     float *losses, *grads;
-    int64_t tokens, gradients; /* how many */
+    int64_t tokens, gradients; /* number of elements */
     int64_t arena_bytes, saved_bytes;
-    int64_t products[GEMM_COUNT]; /* of both kinds */
+    int64_t products[GEMM_COUNT]; /* GEMMs in FP8 and in high precision */
 } outcome;
 
 static int blocks_with(const mode *m) {
@@ -108,7 +108,7 @@ static bool same_numbers(const outcome *a, const outcome *b) {
            memcmp(a->grads, b->grads, (size_t)a->gradients * sizeof *a->grads) == 0;
 }
 
-/* A comparison of NaN with NaN, or of zeros, would prove nothing. */
+/* Fails for NaNs and zeros, because comparing them would prove nothing. */
 static void assert_telling(const outcome *o) {
     double squares = 0;
     for (int64_t i = 0; i < o->gradients; i++) {
@@ -126,8 +126,8 @@ static void check_products(const kind *k, const outcome *o, const mode *m) {
     assert_int_equal(o->products[GEMM_GRAD_WEIGHT], linears);
 }
 
-/* Documented order: full keeps least, then selective; op keeps the matrix products, less than everything
-   (unless that has gate and up in FP8). */
+/* Documented order of memory: full, then selective, then op, which keeps GEMM outputs, then none (unless
+   none keeps gate and up in FP8). */
 static void check_bytes(const kind *k, const int64_t *bytes) {
     assert_true(bytes[FULL] < bytes[SELECTIVE]);
     assert_true(bytes[SELECTIVE] < bytes[NONE]);
@@ -155,8 +155,8 @@ static void same_bits_in_every_mode(void **state) {
     outcome_free(&kept);
 }
 
-/* The recipes do compute different things, so equal bits above are no accident of a recipe that is not
- * applied. */
+/* Checks that recipes compute different results. Otherwise equal bits could mean that no recipe is
+   applied. */
 static void recipes_differ(void **state) {
     (void)state;
     outcome of[KINDS];
@@ -168,8 +168,8 @@ static void recipes_differ(void **state) {
     for (size_t i = 0; i < KINDS; i++) outcome_free(&of[i]);
 }
 
-/* float8.store_mlp_inputs: less memory, the same losses, gradients of the MLP a little off; nothing at all
-   where no layer is in FP8. */
+/* float8.store_mlp_inputs: less memory, equal losses, and MLP gradients that differ a little. It has no
+   effect if no layer is in FP8. */
 static void stored_inputs(void **state) {
     (void)state;
     kind plain = {.recipe = "rowwise"}, stored = {.recipe = "rowwise", .stores = true};
@@ -181,9 +181,9 @@ static void stored_inputs(void **state) {
         apart += difference * difference;
         size += (double)a.grads[i] * (double)a.grads[i];
     }
-    assert_true(apart > 0 && apart < 0.09 * size); /* as near as FP8 itself: test_fp8_model.c */
+    assert_true(apart > 0 && apart < 0.09 * size); /* the FP8 error bound of test_fp8_model.c */
     assert_true(b.arena_bytes < a.arena_bytes);
-    /* gate and up are F of 2 bytes each, and become F of 1 byte with a scale a row */
+    /* gate and up take F elements of 2 bytes each; then F of 1 byte with a scale per row */
     const model_options o = tiny_options();
     int64_t all = 2 * LAYERS * TOKENS * o.hidden * 2;
     assert_in_range(a.saved_bytes - b.saved_bytes, all / 4, all / 2);
@@ -197,7 +197,7 @@ static void stored_inputs(void **state) {
     outcome_free(&b);
 }
 
-/* ---- which part of a step an op belongs to ---- */
+/* ---- the phase of an op ---- */
 
 typedef struct parts_seen {
     const exec *cx;
@@ -211,7 +211,7 @@ static void count_op(void *user, enum op_index op, const void *args, double bega
     seen->count[op][seen->cx->part]++;
 }
 
-/* The same op is forward's or backward's by who calls it: what is made again for backward is backward's. */
+/* The caller decides if an op belongs to forward or backward. Recomputation belongs to backward. */
 static void recomputation_is_part_of_backward(void **state) {
     (void)state;
     tiny t;

@@ -1,6 +1,6 @@
 /*
- * Which recipe each layer runs under: rules for single modules, blocks kept at either end, layers that have
- * fallen back, torchao's thresholds; and that converting again keeps the state of what goes on.
+ * The recipe of each layer: rules for single modules, high-precision blocks at both ends, layers that fell
+ * back, torchao's thresholds. A second conversion keeps the state of unchanged layers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,8 +10,8 @@
 
 #include "model/tiny_model.h"
 
-/* The layers of `m` in one letter each: T one scale a tensor, R one a line, - high precision, in forward
- * order: q k v o gate up down, ..., head. */
+/* Writes one letter per layer: T tensor scales, R row or column scales, - high precision. In forward
+   order: q k v o gate up down, ..., head. */
 static ott_status spell(void *user, linear *l) {
     char *text = user;
     strcat(text, !l->spec.fp8 ? "-" : l->spec.input.rowwise.grain == GRANULARITY_TENSOR ? "T" : "R");
@@ -50,7 +50,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* Before any layer is touched; a rule's recipe counts as the model's does. */
+/* An unsupported recipe is refused before any layer changes. A rule's recipe is checked like the model's. */
 static void what_the_device_cannot_run_is_refused(void **state) {
     (void)state;
     const backend_capabilities *own = t.h.device->can;
@@ -73,17 +73,17 @@ static void rules(void **state) {
     const recipe *rowwise = recipe_find("rowwise"), *bf16 = recipe_find("bf16");
     const module_rule list[] = {{"model.layers.0.self_attn.*", bf16},
                                 {"*.down_proj", rowwise},
-                                {"layers.1.attention.wq", rowwise}, /* torchtitan's name */
+                                {"layers.1.attention.wq", rowwise}, /* torchtitan's layer name */
                                 {"model.layers.0.*", rowwise}};
     convert_options o = {.recipe = recipe_find("tensorwise"), .rules = list, .rule_count = 4};
     expect(&t, &o, "----RRRRTTTTTRT");
     o.rule_count = 1;
     expect(&t, &o, "----TTTTTTTTTTT");
-    const char *filter[] = {"down_proj"}; /* a filter comes before the rules */
+    const char *filter[] = {"down_proj"}; /* filters have priority over rules */
     o = (convert_options){
         .recipe = o.recipe, .rules = list, .rule_count = 4, .filter = filter, .filter_count = 1};
     expect(&t, &o, "----RR-RTTTTT-T");
-    /* under a high-precision recipe nobody asked for FP8 */
+    /* with a high-precision recipe a filter needs no effect on FP8 */
     o.recipe = bf16;
     expect(&t, &o, "---------------");
 }
@@ -109,7 +109,7 @@ static void ends_stay(void **state) {
     expect(&t, &o, "--------------T");
 }
 
-/* Fused projections are layers like others, by their own names. */
+/* Fused projections are layers with their own names. */
 static void fused_projections(void **state) {
     (void)state;
     tiny fused;
@@ -132,12 +132,12 @@ static void fallback_layers_stay(void **state) {
     up->low_sqnr_count = LINEAR_FELL_BACK;
     expect(&t, &o, "TTTTTTTTTTTT-TT");
     assert_non_null(strstr(up->skip_reason, "float8.fallback"));
-    up->low_sqnr_count = 2; /* counting, not fallen */
+    up->low_sqnr_count = 2; /* counted, but not fallen back */
     expect(&t, &o, "TTTTTTTTTTTTTTT");
     up->low_sqnr_count = 0;
 }
 
-/* What the automatic filter alone says of a layer of these dimensions, which is of no model. */
+/* The decision of the automatic filter for a separate layer of these dimensions. */
 static ott_status judge(const char *recipe_name, int64_t in, int64_t out, bool *taken) {
     parameter weight = parameter_of_shape(2, (int64_t[]){out, in});
     linear l = {.in = in, .out = out, .weight = &weight};
@@ -150,7 +150,7 @@ static ott_status judge(const char *recipe_name, int64_t in, int64_t out, bool *
     return status;
 }
 
-/* torchao's test cases of _auto_filter_for_recipe: K in features, N out features. */
+/* The test cases of torchao's _auto_filter_for_recipe, with K input features and N output features. */
 static void worth(void **state) {
     (void)state;
     const struct {
@@ -173,12 +173,12 @@ static void worth(void **state) {
     const char *filter[] = {CONVERT_FILTER_SMALL, "lm_head"};
     convert_options o = {.recipe = recipe_find("tensorwise"), .filter = filter, .filter_count = 2};
     refuse(&o, "convert none of the 15 linear layers: float8.filter_fqns keeps 1, "
-               "auto_filter_small_kn finds too small 14"); /* all of it is tiny */
+               "auto_filter_small_kn finds too small 14"); /* all layers are too small */
     o.reduced = true;
     expect(&t, &o, "TTTTTTTTTTTTTT-");
 }
 
-/* FP8 that reaches no layer is an error that says what keeps them all. */
+/* If no layer runs in FP8, the error names the reasons. */
 static void fp8_must_reach_a_layer(void **state) {
     (void)state;
     const char *all[] = {"self_attn", "mlp", "lm_head"};
@@ -207,7 +207,7 @@ static ott_status fall(void *user, linear *l) {
     return OTT_OK;
 }
 
-/* Layers that fell back one by one were reached once: nothing is refused then. */
+/* If all layers fell back during the run, conversion succeeds: FP8 did reach them before. */
 static void all_may_fall(void **state) {
     (void)state;
     float fell_back = LINEAR_FELL_BACK, up = 0;
@@ -221,7 +221,8 @@ static void hear(void *user, ott_log_level level, const char *text) {
     snprintf(user, 256, "%s", text);
 }
 
-/* A filter that names no layer is refused with the nearest name, unless it names what FP8 never reaches. */
+/* A filter that matches no layer is an error that suggests the nearest name, unless it matches modules
+   that FP8 never converts. */
 static void a_filter_names_a_layer(void **state) {
     (void)state;
     static const struct {
@@ -275,7 +276,7 @@ static void a_rule_names_a_layer(void **state) {
     }
 }
 
-/* One value of the state, on the device. */
+/* Writes one value of the state on the device. */
 static void put_at(const tensor *of, int64_t index, float value) {
     tensor at = tensor_columns(*of, index, 1);
     harness_put(&t.h, &at, &value);
@@ -288,7 +289,7 @@ static float get_at(const tensor *of, int64_t index) {
     return value;
 }
 
-/* Delayed scaling's state goes on where the rule does, and starts anew elsewhere. */
+/* The state of delayed scaling is kept where the rule stays the same, and reset elsewhere. */
 static void state_goes_on(void **state) {
     (void)state;
     const recipe *delayed = recipe_find("delayed");
@@ -302,7 +303,7 @@ static void state_goes_on(void **state) {
     delayed_state *d = t.m->blocks[0].mlp.up.delayed;
     for (int i = 0; i < TENSOR_COUNT; i++) {
         put_at(&d[i].scale, 0, 8.0f);
-        put_at(&d[i].amax_history, 1022, 3.0f); /* the newest; the last place waits */
+        put_at(&d[i].amax_history, 1022, 3.0f); /* the newest amax; the last element is the pending one */
     }
     HARNESS_OK(model_convert(t.m, &(convert_options){.recipe = &shorter}, NULL));
     assert_int_equal(d[TENSOR_INPUT].amax_history.columns, 2);
@@ -310,7 +311,7 @@ static void state_goes_on(void **state) {
     assert_true(get_at(&d[TENSOR_GRAD_OUTPUT].scale, 0) == 8.0f);
     HARNESS_OK(model_convert(t.m, &(convert_options){.recipe = &e4m3}, NULL));
     assert_true(get_at(&d[TENSOR_INPUT].scale, 0) == 8.0f);
-    assert_true(get_at(&d[TENSOR_GRAD_OUTPUT].scale, 0) == 1.0f); /* another format: anew */
+    assert_true(get_at(&d[TENSOR_GRAD_OUTPUT].scale, 0) == 1.0f); /* another format resets the state */
     HARNESS_OK(model_convert(t.m, &(convert_options){.recipe = recipe_find("bf16")}, NULL));
     assert_null(d[TENSOR_INPUT].scale.data);
     assert_null(t.m->delayed.block);

@@ -1,7 +1,7 @@
 /*
- * Layers that differ in kind: a model whose second layer has another feed-forward than its first: a single
- * projection u with y = silu(u) * u, or a mixture of experts. Its list, gradients and every kind of checkpointing follow
- * from the kind's row; and a mixture is what a loop over its experts gives.
+ * Models with different kinds of layers. The second layer has another feed-forward: a single projection u
+ * with y = silu(u) * u, or a mixture of experts. The module list, gradients and all kinds of checkpointing
+ * follow from the kind's row. A mixture equals a loop over its experts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "model/tiny_model.h"
 
-/* ---- the second kind, in the MLP's places ---- */
+/* ---- the second kind, in place of the MLP ---- */
 
 static bool has(const model_options *o, module_role role) {
     (void)o;
@@ -61,7 +61,7 @@ static ott_status discard(exec *cx, block_saved *s) {
     return activation_close(cx, &s->mlp.y);
 }
 
-/* du is the sum of the gradients that silu(u) * u has by either factor. */
+/* du is the sum of the gradients of both factors of silu(u) * u. */
 static ott_status backward_activation(exec *cx, const tensor *u, const tensor *dy, const tensor *du) {
     tensor other;
     plan_buffer buffer;
@@ -125,7 +125,7 @@ static void each_layer_has_its_own_modules(void **state) {
     tiny_close(&t);
 }
 
-/* The loss with one weight moved by `by`. */
+/* The loss after one weight changes by `by`. */
 static double loss_near(tiny *t, const parameter *p, int64_t at, float by) {
     float value, moved;
     char *place = (char *)p->value.data + 4 * at;
@@ -161,7 +161,7 @@ static void gradients_are_finite_differences(void **state) {
     tiny_close(&t);
 }
 
-/* Losses and gradients, with this checkpointing in all blocks. */
+/* Losses and gradients with this checkpointing in all blocks. */
 static void run(const char *name, checkpointing mode, float **losses, float **grads, int64_t *count) {
     tiny t;
     open_mixed(&t, name);
@@ -197,7 +197,7 @@ static void recomputed_is_kept(void **state) {
 
 enum { EXPERTS = 6, CHOICES = 2 };
 
-/* The second layer is one, with everything that there is. */
+/* The second layer is a mixture with all options. */
 static model_options mixture_options(void) {
     model_options o = tiny_options();
     o.moe_every = 2;
@@ -235,13 +235,13 @@ static void a_mixture_has_its_modules(void **state) {
     assert_int_equal(gate->rows, EXPERTS * 24);
     assert_int_equal(tiny_parameter(&t, "model.layers.1.mlp.shared_experts.down_proj.weight")->columns, 16);
     assert_true(tiny_parameter(&t, "model.layers.1.mlp.gate.e_score_correction_bias")->frozen);
-    /* a token meets its choices and what all tokens meet */
+    /* a token runs its chosen experts and the shared experts */
     int64_t projections = 2 * (2 * 32 + 2 * 16) * 32, mixture = 3 * (CHOICES * 24 + 16) * 32 + EXPERTS * 32;
     assert_int_equal(model_matmul_weights(t.m), projections + 3 * 48 * 32 + mixture + 64 * 32);
     tiny_close(&t);
 }
 
-/* The loss that is trained, with the router's own. */
+/* The trained loss, including the router's losses. */
 static double whole_loss(tiny *t) {
     balance_figures figures;
     HARNESS_OK(balance_begin(t->m));
@@ -337,8 +337,8 @@ static void a_recomputed_mixture_is_kept(void **state) {
 
 enum { BALANCED = 8, TOKENS = 512 };
 
-/* The most tokens of an expert over the mean, after so many updates of biases by a rule: each token takes the expert with the
-   highest score plus bias, and scores favour the first experts. */
+/* The largest expert load divided by the mean, after this many bias updates by a rule. Each token takes
+   the expert with the highest score plus bias, and the scores favor the first experts. */
 static double unevenness_after(harness *h, int updates, bool by_sign) {
     float bias[BALANCED] = {0}, load[BALANCED], count[BALANCED], noise[BALANCED * TOKENS];
     const float host[STEP_STATE_COUNT] = {[STEP_BALANCE] = 1};
@@ -393,8 +393,8 @@ enum { ROWS = 40 };
 
 typedef struct alone {
     moe *m;
-    tensor x, out;         /* [ROWS, D] */
-    tensor expert, weight; /* copies of what was chosen */
+    tensor x, out;         /* shape [ROWS, D] */
+    tensor expert, weight; /* copies of the router's choices */
 } alone;
 
 static ott_status run_alone(exec *cx, void *user) {
@@ -421,7 +421,7 @@ static tensor product(harness *h, const tensor *x, const linear *l, int expert) 
     return y;
 }
 
-/* sum[t] of each expert's tokens, by choice: [CHOICES][ROWS][D] */
+/* sum[t] collects the outputs of each expert's tokens, by choice: [CHOICES][ROWS][D]. */
 static void run_expert(harness *h, const alone *a, int e, const int32_t *expert, const float *weight,
                        const float *x, float *made) {
     int64_t dim = a->x.columns, count = 0, source[ROWS * CHOICES];
@@ -471,7 +471,7 @@ static void compare_with_loop(tiny *t, alone *a) {
     free(made);
 }
 
-/* Without favour; then all tokens go to two experts, and the others have none. */
+/* First without favored experts. Then all tokens choose two experts, and the other experts have no tokens. */
 static void a_mixture_is_a_loop_over_its_experts(void **state) {
     (void)state;
     static const char *const recipes[] = {"fp32", "bf16"};
@@ -495,7 +495,7 @@ static void a_mixture_is_a_loop_over_its_experts(void **state) {
     }
 }
 
-/* With room for half of the mean number of tokens some go without an expert, and still all is finite. */
+/* With a capacity of half the mean load some tokens have no expert, and all results stay finite. */
 static void a_full_expert_drops_tokens(void **state) {
     (void)state;
     model_options o = mixture_options();
@@ -511,7 +511,8 @@ static void a_full_expert_drops_tokens(void **state) {
     tiny_close(&t);
 }
 
-/* Under a recipe without scales of whole tensors experts run in FP8 where they are asked to, and nothing else of a mixture. */
+/* Experts run in FP8 only if configured and if the recipe has no tensor scales. The mixture's other parts
+   stay in high precision. */
 static void experts_in_fp8_are_asked_for(void **state) {
     (void)state;
     static const char *const recipes[] = {"rowwise", "rowwise_with_gw_hp", "block", "mxfp8"};

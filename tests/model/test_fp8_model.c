@@ -1,13 +1,13 @@
 /*
- * A whole model under the FP8 recipes: it stays near bf16, it runs in FP8 exactly what it says, and every
- * layer that does not says why.
+ * A full model under the FP8 recipes. Its results are close to bf16, exactly the reported layers run in FP8,
+ * and each other layer has a reported reason.
  *
- * How near: an E4M3 number carries 4 significant bits, so a cast is off by 2^-5 of it at most and by about
- * 0.027 root mean square over a binade (31.5 dB); a product of two such tensors by sqrt(2) * 0.027 = 0.037 of
- * its own size. Errors of successive layers add up like independent numbers, and the gradient sees both
- * passes; with gradients in E5M2 (25.6 dB) a product is off by 0.06. So gradients are some tenths off
- * (torchao's own are 0.4 off on such a model with somewhat wider weights), while the loss, a mean over many
- * tokens, moves by far less than any one activation.
+ * How close: an E4M3 value has 4 significant bits, so a cast has a relative error of at most 2^-5 and about
+ * 0.027 root mean square over a binade (31.5 dB). A product of two such tensors has an error of sqrt(2) *
+ * 0.027 = 0.037 of its size. Errors of successive layers add like independent random values, and gradients
+ * include both passes. With gradients in E5M2 (25.6 dB) a product has an error of 0.06. So gradients differ
+ * by some tenths (torchao's differ by 0.4 on such a model with slightly wider weights). The loss, a mean over
+ * many tokens, changes by far less than a single activation.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,15 +19,15 @@
 #include "cpu/cpu.h"
 #include "model/tiny_model.h"
 
-#define LOSS_BOUND 0.02 /* relative to bf16's */
-#define GRAD_BOUND 0.3  /* norm of the difference, of the norm */
+#define LOSS_BOUND 0.02 /* relative to bf16's loss */
+#define GRAD_BOUND 0.3  /* norm of the difference, relative to the norm */
 #define SEQUENCES  4
 #define LENGTH     40
 #define TOKENS     (SEQUENCES * LENGTH)
-#define CHUNK      50 /* tokens */
+#define CHUNK      50 /* tokens of a chunk */
 #define LINEARS    15 /* 7 in each of 2 blocks, and the head */
 
-/* Delayed scaling has no scale of use in its first pass. */
+/* Without delayed scaling, because its first pass has no useful scales. */
 static const char *const fp8_recipes[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp",
                                           "current",    "block",   "mxfp8"};
 #define RECIPES (sizeof fp8_recipes / sizeof *fp8_recipes)
@@ -54,17 +54,17 @@ static bool logged(const log_book *book, const char *text) {
     return false;
 }
 
-/* ---- near bf16 ---- */
+/* ---- close to bf16 ---- */
 
 typedef struct outcome {
     double loss;
-    float *losses, *grads; /* of `tokens` and `count` */
+    float *losses, *grads; /* arrays of `tokens` and `count` elements */
     int64_t tokens, count;
-    int64_t head; /* the head's gradient is at the end of grads, from here */
+    int64_t head; /* offset of the head's gradient, the last part of grads */
     int64_t gemms[GEMM_COUNT][2];
 } outcome;
 
-/* What is left after a pass. */
+/* Collects the results of a pass. */
 static outcome outcome_of(tiny *t) {
     outcome out = {.loss = tiny_loss(t),
                    .losses = tiny_losses(t),
@@ -89,7 +89,7 @@ static bool same_outcome(const outcome *a, const outcome *b) {
     return same_floats(a->losses, b->losses, a->tokens) && same_floats(a->grads, b->grads, a->count);
 }
 
-/* Tokens of a chunk of the head: no scale block may be cut. */
+/* Tokens of a chunk of the head. A chunk must not split a scale block. */
 static int64_t chunk_of(const recipe *r) {
     int64_t depth = granularity_block(r->input.columnwise.grain).k;
     return cast_spec_is_fp8(&r->input.columnwise) && depth != INT64_MAX ? 128 : CHUNK;
@@ -142,22 +142,23 @@ static void check_near(const char *name, const outcome *o, const outcome *refere
 static void fp8_is_near_bf16(void **state) {
     (void)state;
     outcome fp32 = run(recipe_find("fp32")), bf16 = run(recipe_find("bf16"));
-    check_near("bf16", &bf16, &fp32, 0.1); /* four bits more */
+    check_near("bf16", &bf16, &fp32, 0.1); /* bf16 has four more bits */
     for (size_t i = 0; i < RECIPES; i++) {
         outcome o = run(recipe_find(fp8_recipes[i]));
         check_near(fp8_recipes[i], &o, &bf16, 1);
-        assert_true(gradient_distance(&o, &bf16) > 0.01); /* else it was not FP8 */
+        assert_true(gradient_distance(&o, &bf16) > 0.01); /* otherwise it did not run in FP8 */
         outcome_free(&o);
     }
     outcome_free(&fp32);
     outcome_free(&bf16);
 }
 
-/* Recipes that are not fit to train with must miss the bounds. */
+/* The negative control: recipes that are unfit for training must exceed the bounds. */
 static void an_unfit_recipe_is_not_near(void **state) {
     (void)state;
     outcome bf16 = run(recipe_find("bf16"));
-    recipe unscaled = *recipe_find("tensorwise"); /* gradients of 1e-3 and below, stored as they are */
+    /* gradients are 1e-3 or smaller and are cast without a scale */
+    recipe unscaled = *recipe_find("tensorwise");
     unscaled.grad_output.rowwise.format = unscaled.grad_output.columnwise.format = OTT_E4M3;
     unscaled.grad_output.rowwise.scale = unscaled.grad_output.columnwise.scale =
         (scale_options){.rule = SCALE_NONE};
@@ -165,7 +166,7 @@ static void an_unfit_recipe_is_not_near(void **state) {
     print_message("  gradients unscaled: gradient off by %.1e\n", gradient_distance(&o, &bf16));
     assert_true(gradient_distance(&o, &bf16) > GRAD_BOUND);
     outcome_free(&o);
-    recipe clipped = *recipe_find("tensorwise"); /* scales 2^5 too large: most weights saturate */
+    recipe clipped = *recipe_find("tensorwise"); /* scales are 2^5 too large, so most weights saturate */
     clipped.weight.rowwise.scale = (scale_options){.rule = SCALE_TE, .margin = -5};
     clipped.weight.columnwise.scale = clipped.weight.rowwise.scale;
     o = run(&clipped);
@@ -215,7 +216,7 @@ static void every_product_runs_as_the_recipe_says(void **state) {
     assert_true(recipe_gemm_is_fp8(recipe_find("rowwise"), GEMM_GRAD_WEIGHT));
 }
 
-/* ---- what stays in high precision, and why ---- */
+/* ---- layers in high precision and the reasons ---- */
 
 typedef struct kept_list {
     const char *name[LINEARS], *reason[LINEARS];
@@ -234,10 +235,10 @@ static ott_status collect(void *user, linear *l) {
 typedef struct filter_row {
     const char *filter[3];
     int kept;
-    const char *first; /* one that is kept */
+    const char *first; /* a layer that stays in high precision */
 } filter_row;
 
-/* The same layers under Hugging Face's, KempnerForge's and torchtitan's names. */
+/* The same layers by Hugging Face's, KempnerForge's and torchtitan's names. */
 static const filter_row filters[] = {
     {{"lm_head"}, 1, "lm_head"},
     {{"output_head.proj"}, 1, "lm_head"},
@@ -285,7 +286,7 @@ static void filters_keep_layers_and_say_so(void **state) {
     for (size_t i = 0; i < sizeof filters / sizeof *filters; i++) check_filter(&filters[i]);
 }
 
-/* Dimensions that are no multiples of 16 keep a layer in high precision, on every device. */
+/* Layers with a dimension that is no multiple of 16 stay in high precision on every device. */
 static void dimensions_keep_layers_and_say_so(void **state) {
     (void)state;
     static tiny t;
@@ -329,7 +330,7 @@ static model_options of_hidden(int hidden) {
     return o;
 }
 
-/* Copies rows x columns of a parameter into a larger one, whose rest is zero. */
+/* Copies rows x columns of a parameter into a larger parameter, and leaves the rest zero. */
 static void copy_padded(tiny *from, tiny *to, int index) {
     const parameter *p = &from->m->parameters[index], *q = &to->m->parameters[index];
     float *x = malloc((size_t)parameter_count(p) * sizeof *x);
@@ -348,7 +349,7 @@ static void convert_any(tiny *t, const recipe *r) {
     assert_int_equal(summary.converted, LINEARS);
 }
 
-/* Layers of 40 columns give the bits of layers of 48, of which the last 8 are zero, in every recipe. */
+/* Layers of 40 columns give the same bits as layers of 48 columns with 8 zero columns, in every recipe. */
 static void any_dimension_is_as_if_padded(void **state) {
     (void)state;
     static const char *const names[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp", "delayed", "current",
@@ -386,7 +387,7 @@ static void any_dimension_is_as_if_padded(void **state) {
     }
 }
 
-/* Under a high-precision recipe nobody asked for FP8: nothing is explained away, nothing runs in it. */
+/* Under a high-precision recipe no layer runs in FP8, and no reasons are logged. */
 static void high_precision_explains_nothing(void **state) {
     (void)state;
     static tiny t;
@@ -403,7 +404,7 @@ static void high_precision_explains_nothing(void **state) {
     tiny_close(&t);
 }
 
-/* Converting again, in any order, is as if it had been the first time. */
+/* Converting a model again, in any order, gives the same results as converting it once. */
 static void a_model_can_be_converted_again(void **state) {
     (void)state;
     static tiny t;
@@ -437,8 +438,8 @@ static outcome run_in_chunks(const recipe *r, int64_t chunk) {
     return out;
 }
 
-/* A chunk changes where sums over tokens are cut (the head's weight gradient), and the one scale that
-   tensorwise gives the logits' gradient; all else, each row's own scales included, is the same in bits. */
+/* A chunk changes the order of sums over tokens (the head's weight gradient), and tensorwise's single
+   scale of the logits' gradient. All other results have the same bits, including scales per row. */
 static void check_chunks(const recipe *r, int64_t chunk, const outcome *whole) {
     const cast_spec *g = &r->grad_output.rowwise;
     bool one_scale = cast_spec_is_fp8(g) && g->grain == GRANULARITY_TENSOR && g->policy == AMAX_CURRENT;
@@ -461,7 +462,7 @@ static void a_chunk_changes_only_its_own_scale(void **state) {
         check_chunks(&table[i], chunk_of(&table[i]), &whole);
         if (chunk_of(&table[i]) == CHUNK)
             check_chunks(&table[i], 1,
-                         &whole); /* a token is a chunk: also chunks in which no target counts */
+                         &whole); /* each token is a chunk, so that some chunks have no targets */
         outcome_free(&whole);
     }
 }
@@ -477,17 +478,16 @@ static void shift_weights(tiny *t) {
     free(values);
 }
 
-/* One pass from zero gradients: of the step the last one was of, or of the next. */
+/* One pass from zero gradients, in the same step as the last pass or in the next. */
 static outcome run_again(tiny *t, bool same_step) {
     HARNESS_OK(device_zero(t->h.device, t->m->grads, t->m->trained_bytes));
-    if (same_step) t->h.cx.step--; /* a replay is of the next step */
+    if (same_step) t->h.cx.step--; /* a replay belongs to the next step */
     tiny_again(t);
     return outcome_of(t);
 }
 
-/* The compute weights of a step are made once, from the masters: micro-batches of one step share them, the
-   next step reads the masters again, and so does a step whose masters were changed by other than the
-   optimizer. */
+/* Compute weights are made once per step from the masters. Micro-batches of one step share them. The next
+   step reads the masters again, and so does a step after other code than the optimizer changed them. */
 static void weights_are_read_once_a_step(void **state) {
     static const char *const recipes[] = {"bf16", "tensorwise", "rowwise", "rowwise_with_gw_hp"};
     static tiny t;

@@ -1,6 +1,6 @@
 /*
- * Frozen matrices that are kept in FP8: which are, and with which scales; that losses and gradients are those of a model
- * whose frozen fp32 masters hold the same values, bit for bit where no scale is found twice; and that a model packed for
+ * Frozen matrices stored in FP8: which matrices, and with which scales. Losses and gradients equal a model
+ * with frozen fp32 masters of the same values, bit for bit if no scale is computed twice. A model packed for
  * inference reads the same codes.
  */
 #include <setjmp.h>
@@ -16,20 +16,20 @@
 #include "model/tiny_model.h"
 
 enum { SEQUENCES = 2, LENGTH = 12, WIDTH = 160, EXPERTS = 4, EXPERT_WIDTH = 144 };
-/* Projections that are one matrix or several; experts, whose products are in FP8 or not. */
+/* Separate or fused projections, or experts, with their GEMMs in FP8 or not. */
 typedef enum build { APART, FUSED, MIXTURE, FP8_EXPERTS } build;
 
 typedef struct kind {
-    const char *recipe; /* in force */
-    const char *kept;   /* after which weights are kept; NULL: the same */
+    const char *recipe; /* the recipe of the GEMMs */
+    const char *kept;   /* the recipe of the stored codes; NULL: the same */
     config_frozen_granularity granularity;
-    const char *freeze; /* NULL: all projections of blocks */
+    const char *freeze; /* NULL: all projections of the blocks */
     build build;
 } kind;
 
 static model_options options_of(const kind *k) {
     model_options o = tiny_options();
-    o.dim = WIDTH; /* more than a scale block, and no multiple of one */
+    o.dim = WIDTH; /* more than a scale block, and no multiple of a block */
     o.head_dim = WIDTH / 4;
     o.hidden = 2 * WIDTH;
     o.init_std = 0.2;
@@ -61,7 +61,7 @@ static void open_model(tiny *t, const kind *k, ott_dtype frozen) {
     tiny_random_batch(t, SEQUENCES, LENGTH);
 }
 
-/* The values of a parameter that keeps codes. */
+/* Reads the values of a parameter that is stored in codes. */
 static float *values_of(tiny *t, const parameter *p) {
     int64_t count = parameter_count(p);
     float *values = malloc((size_t)count * sizeof *values);
@@ -70,7 +70,7 @@ static float *values_of(tiny *t, const parameter *p) {
     return values;
 }
 
-/* The frozen masters of `to` become the values of the codes of `from`. */
+/* Copies the values of `from`'s codes to the frozen masters of `to`. */
 static int copy_frozen(tiny *from, tiny *to) {
     int copied = 0;
     for (int i = 0; i < from->m->parameter_count; i++) {
@@ -102,7 +102,8 @@ static void expect_same(tiny *a, tiny *b, const kind *k) {
     free(y);
 }
 
-/* Scales that are powers of two are found again from the values; others are where each use has its own anew. */
+/* Power-of-two scales are recovered from the values. If each use has its own scale, both models compute it
+   from the values. */
 static void values_are_what_counts(void **state) {
     static const kind kinds[] = {
         {"fp32", NULL, FROZEN_RECIPE, NULL, APART},
@@ -135,8 +136,8 @@ static void values_are_what_counts(void **state) {
     }
 }
 
-/* With a scale that is no power of two the codes are those of the cast, and so is what the products make of them: of the
-   weights before they were cast. */
+/* If scales are not powers of two, the stored codes equal the cast, so GEMMs give the results of the
+   weights before the cast. */
 static void codes_are_the_casts(void **state) {
     static const char *const recipes[] = {"tensorwise", "rowwise", "current", "block"};
     (void)state;
@@ -160,7 +161,8 @@ static const parameter *find(tiny *t, const char *name) {
     return tiny_parameter(t, name);
 }
 
-/* Embedding, head and what FP8 leaves out are bf16, a rule's recipe gives its own scales; nothing else is kept. */
+/* Embedding, head and layers outside FP8 become bf16, and a rule's recipe decides the scales of its
+   layers. Nothing else is stored in codes. */
 static void which_are_kept(void **state) {
     static tiny t;
     const char *filter[] = {"layers.0"}, *freeze = "*";
@@ -195,7 +197,7 @@ static void which_are_kept(void **state) {
     harness_close(&t.h);
 }
 
-/* Of a mixture all but the router; matrices of a stack have blocks of their own. */
+/* All matrices of a mixture except the router are stored in FP8. Each expert's matrix has its own blocks. */
 static void experts_are_kept(void **state) {
     static tiny t;
     const kind k = {.recipe = "block", .freeze = "model.layers.*", .build = MIXTURE};
@@ -213,7 +215,7 @@ static void experts_are_kept(void **state) {
     tiny_close(&t);
 }
 
-/* A byte a weight, its scales, and nothing beside them. */
+/* Memory is one byte per weight and the scales, and nothing else. */
 static void nothing_beside_the_codes(void **state) {
     static const kind kinds[] = {{.recipe = "block"}, {.recipe = "rowwise", .build = FP8_EXPERTS}};
     (void)state;
@@ -261,7 +263,7 @@ static void packed_codes_give_the_same_bits(void **state) {
     }
 }
 
-/* A NaN has no scale. */
+/* A NaN has no scale, so it is refused. */
 static void values_must_be_finite(void **state) {
     static tiny t;
     const kind k = {.recipe = "rowwise"};

@@ -1,7 +1,7 @@
 /*
- * Projections as one matrix compute what they compute apart: from the same seed the same weights, and in
- * every format whose scales are of single rows the same losses, bit for bit. Gradients of the input are
- * summed in another order.
+ * Fused projections compute the results of separate projections. The same seed gives the same weights, and
+ * every format with row scales gives the same losses, bit for bit. Input gradients are summed in another
+ * order.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,14 +25,14 @@ static void open_pair(tiny *apart, tiny *fused, model_options o) {
 
 typedef float (*compare)(const float *, const float *, int64_t);
 
-/* To be freed. */
+/* Copies a tensor to the host. The caller frees it. */
 static float *fetch(tiny *of, const tensor *t) {
     float *values = malloc((size_t)tensor_count(*t) * sizeof *values);
     harness_get(&of->h, t, values);
     return values;
 }
 
-/* A part of the fused model's weight or bias beside the parameter of the other. */
+/* Compares a part of the fused model's weight or bias with the separate parameter. */
 static void compare_part(tiny *apart, tiny *fused, const parameter *whole, const char *name,
                          const module_part *part, compare difference, bool grads, float limit) {
     const parameter *own = tiny_parameter(apart, name);
@@ -66,7 +66,7 @@ static float bits_differ(const float *a, const float *b, int64_t count) {
     return memcmp(a, b, (size_t)count * sizeof *a) != 0;
 }
 
-/* Norm of the difference, of the norm. */
+/* Norm of the difference, relative to the norm. */
 static float relative(const float *a, const float *b, int64_t count) {
     double apart = 0, size = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -119,7 +119,7 @@ static void same_pass_in_each_format(void **state) {
     same_pass("bf16", true, 0.02f);
     same_pass("rowwise", true, 0.2f);
     same_pass("mxfp8", true, 0.2f);
-    same_pass("tensorwise", false, 0.5f); /* one scale for all three */
+    same_pass("tensorwise", false, 0.5f); /* one scale for all three projections */
 }
 
 int main(void) {

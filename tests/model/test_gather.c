@@ -1,7 +1,8 @@
 /*
- * What ranks that share a model send each other, and when: bytes by format, how many units are held at once, and what
- * runs while a gather is on the way. Time is simulated: a product takes as long as its output is large, a collective as
- * long as its bytes; so the figures are the same on any machine. Once more it is real, and products and wire sleep.
+ * Communication of ranks that share a model's parameters: bytes by format, how many units are held at a time,
+ * and which ops overlap with a gather. Time is simulated: a GEMM takes time in proportion to its output, a
+ * collective in proportion to its bytes. So the results are the same on any machine. One test uses real time,
+ * where GEMMs and messages sleep.
  */
 #include <setjmp.h>
 #include <math.h>
@@ -20,22 +21,24 @@
 
 enum { RANKS = 2, SEQUENCES = 2, LENGTH = 16, TOKENS = SEQUENCES * LENGTH };
 
-/* ---- a transport that takes its time ---- */
+/* ---- a transport with simulated time ---- */
 
 typedef struct slow_group {
-    group group; /* first: a group is cast to this */
+    group group; /* must be first: the code casts a group to slow_group */
     group *inner;
     const model *m;
-    double per_byte, now, free_from; /* of the only wire */
-    double second;                   /* of real time, in units of the simulated one; 0: it is simulated */
-    double gathering, waited;        /* of all-gathers: on the wire; nothing else ran meanwhile */
-    double done[64];                 /* when each that was started will be */
+    /* time per byte of the only wire, current time, and when the wire is free */
+    double per_byte, now, free_from;
+    double second;                   /* length of a simulated unit in real time; 0: simulated only */
+    /* time of all-gathers on the wire, and the part that no other op overlapped */
+    double gathering, waited;
+    double done[64];                 /* completion time of each started collective */
     int started;
-    int gathers, amaxes; /* collectives of each kind */
-    int units_held;      /* most at once */
+    int gathers, amaxes; /* number of collectives of each kind */
+    int units_held;      /* largest number at a time */
     int64_t gathered_bytes;
     int weights_seen;
-    /* as a trace sees it: when products ended; gathers with products meanwhile, and all */
+    /* as in a trace: end times of GEMMs, gathers that overlap GEMMs, and all gathers */
     double product[512];
     int products, overlapped, traced;
 } slow_group;
@@ -46,7 +49,7 @@ static int units_held(const model *m) {
     return held;
 }
 
-/* What a rank finds when it looks at the clock. */
+/* The current simulated or real time of a rank. */
 static void look_at_clock(slow_group *s) {
     if (s->second > 0) s->now = clock_seconds() * s->second;
 }
@@ -77,7 +80,7 @@ static ott_status slow_start(group *g, exec *cx, group_request *request) {
     for (int i = 0; i < 64; i++)
         if (s->done[i] == 0) {
             s->done[i] = s->free_from;
-            request->call.peer = i; /* not read by these kinds */
+            request->call.peer = i; /* these kinds do not read the peer */
             break;
         }
     return OTT_OK;
@@ -102,7 +105,7 @@ static void slow_close(group *g) {
 
 static const group_table slow_table = {.start = slow_start, .wait = slow_wait, .close = slow_close};
 
-/* A product has run; its backward's output is as large. */
+/* Called after a GEMM. Its backward output has the same size. */
 static ott_status see(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
     (void)cx;
     (void)module;
@@ -112,7 +115,7 @@ static ott_status see(void *user, exec *cx, const char *module, const char *what
     return OTT_OK;
 }
 
-/* ---- what a trace is told ---- */
+/* ---- the trace ---- */
 
 static void see_op(void *user, enum op_index op, const void *args, double began, double seconds) {
     (void)args;
@@ -147,7 +150,7 @@ static ott_status pass(exec *cx, void *user) {
     return model_run(cx, t->m, t->slot, &t->batch, &t->grad_scale, &t->losses);
 }
 
-/* Weights are shown by the rows that are here. */
+/* Reports weights by the rows that this rank has. */
 static ott_status measure_weight(void *user, exec *cx, const char *module, recipe_tensor which,
                                  const tensor *t, const qtensor *q) {
     (void)module;
@@ -159,7 +162,7 @@ static ott_status measure_weight(void *user, exec *cx, const char *module, recip
                                   &(quantize_statistics_args){.x = t, .q = q, .statistics = &r->statistics});
 }
 
-/* A pass; recorded before. */
+/* Runs a pass that was recorded before. */
 static ott_status run_pass(rank_run *r) {
     tiny *t = &r->t;
     exec_times times = {.on_op = see_op, .on_collective = see_collective, .user = &r->slow};
@@ -174,7 +177,7 @@ static ott_status run_pass(rank_run *r) {
     return status;
 }
 
-/* Each block as a pass gathers it, without the pass. */
+/* Gathers each block as in a pass, without computing. */
 static ott_status gather_blocks(rank_run *r) {
     exec cx = r->t.h.cx;
     model *m = r->t.m;
@@ -197,7 +200,7 @@ static ott_status run_rank(void *argument) {
     return status;
 }
 
-/* What is compared of rank 0. */
+/* Rank 0's results, for comparison. */
 typedef struct outcome {
     store_traffic traffic;
     slow_group slow;
@@ -259,7 +262,7 @@ static model_options blocks_of_124m(void) {
     return o;
 }
 
-/* Norms and amaxes included. */
+/* Includes the bytes of norms and amaxes. */
 static void fp8_halves_what_travels(void **state) {
     (void)state;
     static const char *const recipes[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp",
@@ -283,7 +286,7 @@ static void fp8_halves_what_travels(void **state) {
     assert_int_equal(whole.traffic.fp32, 2 * 4 * (elements + norms));
 }
 
-/* One for a pass of a unit. */
+/* A unit is gathered in one collective per pass. */
 static void a_unit_is_one_collective(void **state) {
     (void)state;
     model_options o = tiny_options();
@@ -302,7 +305,8 @@ static ott_status run_two_micro_batches(rank_run *r) {
     return run_pass(r);
 }
 
-/* Once a step: for each block and the head, or for all together; and again when weights may have changed. */
+/* Amaxes are reduced once per step, per block and head or all together, and again after weights may have
+   changed. */
 static ott_status run_two_steps(rank_run *r) {
     TRY(run_two_micro_batches(r));
     r->t.h.cx.step++;
@@ -322,14 +326,14 @@ static void scales_take_one_collective(void **state) {
     assert_int_equal(measure(&o, "bf16", &together, 0, run_two_steps).slow.amaxes, 0);
 }
 
-/* ---- passes that are stopped ---- */
+/* ---- aborted passes ---- */
 
 static bool after_some(void *user) {
     int *left = user;
     return (*left)-- <= 0;
 }
 
-/* Before its n-th product, with a gather or a reduction on the way. */
+/* Stops before the n-th GEMM, while a gather or a reduction is in flight. */
 static ott_status stop_pass(rank_run *r, int n) {
     int left = n;
     const cancellation w = {.stop = after_some, .user = &left};
@@ -371,7 +375,7 @@ static double hidden_share(const outcome *o) {
     return 1 - o->slow.waited / o->slow.gathering;
 }
 
-/* Products of these models take about as long as three quarters of their gathers would. */
+/* GEMMs of these models take about three quarters of their gathers' time. */
 static void the_next_gather_runs_under_this_block(void **state) {
     (void)state;
     static const char *const recipes[] = {"bf16", "tensorwise", "rowwise"};
@@ -387,15 +391,16 @@ static void the_next_gather_runs_under_this_block(void **state) {
         assert_true(hidden >= 0.7);
         assert_true(behind.slow.waited >= 0.99 * behind.slow.gathering);
         assert_true(ahead.seconds < behind.seconds);
-        assert_true(ahead.slow.units_held <= 3); /* two, and the last that waits for the loss */
+        assert_true(ahead.slow.units_held <= 3); /* two units, and the last unit, which waits for the loss */
         assert_true(behind.slow.units_held <= 2);
         assert_int_equal(ahead.slow.traced, ahead.slow.gathers);
-        assert_true(ahead.slow.overlapped >= ahead.slow.gathers - 2); /* the table's, the first block's */
+        /* all gathers except the table's and the first block's */
+        assert_true(ahead.slow.overlapped >= ahead.slow.gathers - 2);
         assert_int_equal(behind.slow.overlapped, 0);
     }
 }
 
-/* A machine with other work only lets products take longer, and hides more. */
+/* On a busy machine GEMMs take longer and hide more communication. */
 static void it_does_so_in_real_time(void **state) {
     (void)state;
     enum { REAL_SECONDS = 1 };

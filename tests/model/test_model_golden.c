@@ -1,11 +1,11 @@
 /*
- * A tiny Llama in fp32 against Hugging Face transformers (tests/golden/README.md): losses and the gradient of
- * every parameter, with an output head of its own, with a tied one, and with Llama 3's rope.
+ * Compares a tiny Llama in fp32 with Hugging Face transformers (tests/golden/README.md): losses and the
+ * gradient of every parameter, with a separate head, a tied head, and Llama 3's rope.
  *
- * Both sides compute in fp32, in different orders; each sum of K terms is off by about sqrt(K) half-ulps
- * (6e-8), and two layers add perhaps ten such errors in a row: some 1e-6 of the largest number of a tensor.
- * The bounds are a few times what is seen. Ottava's own bits must be the same on every instruction set and
- * any number of threads.
+ * Both sides compute in fp32 in different orders. A sum of K terms has an error of about sqrt(K) half-ulps
+ * (6e-8), and two layers chain about ten such errors: about 1e-6 of a tensor's largest element. The bounds
+ * are a few times the measured differences. Ottava's own bits must be equal on every instruction set and any
+ * number of threads.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,8 +18,8 @@
 #include "nn/golden.h"
 
 #define LOSS_BOUND    1e-6 /* relative */
-#define LARGEST_BOUND 5e-6 /* largest difference of a gradient tensor, of its largest element */
-#define NORM_BOUND    5e-6 /* norm of the difference, of the gradient's */
+#define LARGEST_BOUND 5e-6 /* largest difference in a gradient tensor, relative to its largest element */
+#define NORM_BOUND    5e-6 /* norm of the difference, relative to the gradient's norm */
 #define SEQUENCES     2
 #define LENGTH        24
 
@@ -113,7 +113,7 @@ static void raise_to(distance *worst, distance d) {
     worst->norm = fmax(worst->norm, d.norm);
 }
 
-/* The worst of all parameters; gradients may have accumulated `times`. */
+/* The largest distance of all parameters. `times`: the number of accumulated passes. */
 static distance compare_gradients(tiny *t, const golden *g, const char *name, double times) {
     distance worst = {0};
     for (int i = 0; i < t->m->parameter_count; i++) {
@@ -170,7 +170,7 @@ static void equals_transformers(void **state) {
     close_variant(&t, &g);
 }
 
-/* A row that its tokens do not train; as a tied head's it is trained. Nothing else changes. */
+/* The padding token's embedding row gets no gradient. A tied head still trains it. Nothing else changes. */
 static void the_padding_row_is_that_of_transformers(void **state) {
     (void)state;
     enum { PADDING = 41 };
@@ -197,7 +197,7 @@ static void the_padding_row_is_that_of_transformers(void **state) {
     }
 }
 
-/* In chunks too; and the loss is the cross-entropy alone. */
+/* Also with a chunked head. The reported loss is the cross-entropy only. */
 static void the_z_loss_is_that_of_pytorch(void **state) {
     (void)state;
     static const char *const names[] = {"lm_head.weight", "model.embed_tokens.weight"};
@@ -234,7 +234,7 @@ static void the_z_loss_is_that_of_pytorch(void **state) {
     close_variant(&t, &g);
 }
 
-/* The head in chunks of tokens is the same mathematics. */
+/* A head in chunks of tokens gives the same results. */
 static void equals_transformers_in_chunks(void **state) {
     (void)state;
     tiny t;
@@ -279,7 +279,7 @@ static ott_status generate(exec *cx, void *user) {
     return model_logits(cx, s->t->m, s->t->slot, &s->t->batch, &s->logits);
 }
 
-/* model_logits of the second sequence alone, through the loss of its last token. */
+/* Runs model_logits on the second sequence only, and computes the loss of its last token. */
 static void last_logits_give_the_last_loss(void **state) {
     (void)state;
     tiny t;
@@ -303,7 +303,7 @@ static void last_logits_give_the_last_loss(void **state) {
     close_variant(&t, &g);
 }
 
-/* Losses and gradients of a variant on one kind of device, one after the other. */
+/* Runs all variants on one kind of device, and returns their losses and gradients in sequence. */
 static float *bits_of(const variant *v, int threads, const char *isa, int64_t *count) {
     tiny t;
     golden g;
@@ -341,7 +341,7 @@ static void same_bits_on_every_isa_and_thread_count(void **state) {
     }
 }
 
-/* The bounds are narrow enough: one weight moved by a ten-thousandth shows, and so does another rope. */
+/* The negative control: the bounds detect one weight changed by a ten-thousandth, and another rope. */
 static void another_model_is_found(void **state) {
     (void)state;
     tiny t;

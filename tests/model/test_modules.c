@@ -1,5 +1,5 @@
-/* The list that a model is: names and shapes in the order they run, for what families differ in; and that a
- * model's layers and parameters are those of its list. */
+/* The module list of a model: names and shapes in execution order, for the differences between families. A
+   model's layers and parameters match its list. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 enum { TEXT = 4096 };
 
-/* "model.norm [32]\n...": a tied weight in parentheses, a bias as +. */
+/* Writes "model.norm [32]\n...", with tied weights in parentheses and biases as +. */
 static void spell(const model_options *o, char out[TEXT]) {
     mem *account;
     arena *memory;
@@ -74,7 +74,7 @@ static const parameter *layer_weight(const model_module *m) {
     return m->kind == MODULE_NORM ? m->norm->weight : m->embedding->weight;
 }
 
-/* Every parameter is of one module of the list, in its order, and its layer has it. */
+/* Every parameter belongs to one module of the list, in the list's order, and to that module's layer. */
 static void test_model_is_its_list(void **state) {
     (void)state;
     tiny t;
@@ -100,7 +100,7 @@ static void test_model_is_its_list(void **state) {
     tiny_close(&t);
 }
 
-/* Muon updates matrices of layers; the tiny model's embedding and head, twice as long as wide, are not of them. */
+/* Muon updates matrices of layers. It does not update the embedding and the head. */
 static void test_muon_decides_by_role(void **state) {
     const optimizer_rule *muon = optimizer_find("muon");
     const model_options o = tiny_options();

@@ -1,4 +1,4 @@
-/* The shapes that presets stand for: parameters as the published models count them, and the family that comes with them. */
+/* The presets' shapes: parameter counts of the published models, and the preset's family. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "config/config.h"
 #include "model/modules.h"
 
-/* Weights of all modules. */
+/* Number of weights in all modules. */
 static int64_t count_parameters(mem *account, const model_options *o) {
     arena *memory;
     module_list list;
@@ -49,7 +49,8 @@ static void test_llama(void **state) {
     check("405B", "llama", 405853388800);
 }
 
-/* A model that takes fewer tokens than the default length has rows of its own; a length that is given is judged. */
+/* A model with a context shorter than the default length gets shorter rows. A configured length is
+   checked. */
 static void test_default_length(void **state) {
     (void)state;
     const char *arguments[] = {"--model.preset=42M", "--train.seq_len=2048"};
@@ -80,7 +81,7 @@ static void test_qwen3(void **state) {
     check("qwen3-32B", "qwen3", 32762123264);
 }
 
-/* What a mixture of experts cannot be. */
+/* Invalid options of a mixture of experts. */
 static void test_mixtures_that_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -128,7 +129,7 @@ static ott_status resolve(const char *const *arguments, int count, model_options
     return status;
 }
 
-/* DeepSeek-V3's rule unless KempnerForge's is asked for. */
+/* DeepSeek-V3's rule, unless KempnerForge's is configured. */
 static void test_bias_rule(void **state) {
     static const char *const arguments[] = {"--model.preset=debug", "--train.seq_len=64",
                                             "--model.num_experts=8", "--model.moe_router=sigmoid_topk",
@@ -141,7 +142,7 @@ static void test_bias_rule(void **state) {
     }
 }
 
-/* What latent attention cannot be. */
+/* Invalid options of latent attention. */
 static void test_latents_that_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -169,7 +170,8 @@ static void test_latents_that_are_refused(void **state) {
     }
 }
 
-/* KempnerForge's blocks: another norm, which those of heads are not, and a feed-forward of two matrices without biases. */
+/* KempnerForge's blocks: another norm (but not for heads), and a feed-forward of two matrices without
+   biases. */
 static void test_kempner_blocks(void **state) {
     (void)state;
     model_options o;
@@ -177,7 +179,7 @@ static void test_kempner_blocks(void **state) {
         "--model.dim=256",         "--model.n_heads=4",    "--model.norm_type=layernorm",
         "--model.activation=relu", "--model.qk_norm=true", "--train.seq_len=64"};
     assert_int_equal(resolve(arguments, 6, &o), OTT_OK);
-    assert_int_equal(o.hidden, 768); /* by KempnerForge's rule, whatever the activation */
+    assert_int_equal(o.hidden, 768); /* KempnerForge's rule, with any activation */
     assert_int_equal(model_mlp(&o), FAMILY_MLP_RELU);
     assert_int_equal(modules_norm(&o, ROLE_MLP_NORM), FAMILY_NORM_LAYER_BIAS);
     assert_int_equal(modules_norm(&o, ROLE_Q_NORM), FAMILY_NORM_RMS);
@@ -190,7 +192,7 @@ static void test_kempner_blocks(void **state) {
     assert_true(modules_has(&o, 0, ROLE_GATE));
 }
 
-/* Frequencies that follow the length are for more tokens than the model's own. */
+/* Length-dependent rope frequencies apply to sequences longer than the model's own length. */
 static void test_longer_than_the_model(void **state) {
     (void)state;
     model_options o;
@@ -249,7 +251,7 @@ static void test_latents_are_reduced(void **state) {
     assert_false(modules_has(&o, 0, ROLE_Q));
 }
 
-/* A small model of a family with experts has them, and every key of them is heard. */
+/* A reduced model of a family with experts has experts too, and reads all of their keys. */
 static void test_a_mixture_is_reduced(void **state) {
     (void)state;
     mem *account;
@@ -272,7 +274,8 @@ static void test_a_mixture_is_reduced(void **state) {
     mem_close(account);
 }
 
-/* Every second block, but the first three, and of the others not number 5; of a model without experts none, whatever it names. */
+/* Every second block except the first three, and not block 5. A model without experts has no such blocks,
+   whatever the options are. */
 static void test_which_blocks_are_mixtures(void **state) {
     (void)state;
     for (int experts = 0; experts <= 8; experts += 8) {
@@ -294,11 +297,12 @@ static void test_which_blocks_are_mixtures(void **state) {
     }
 }
 
-/* KempnerForge's runs of mixtures, where its files are at hand: made small, on their mesh, with their experts divided. */
+/* Runs KempnerForge's MoE configurations, if its files are available, with small sizes, on their mesh,
+   with divided experts. */
 static void test_published_mixtures(void **state) {
     (void)state;
     static const struct {
-        const char *file, *message; /* NULL: it runs */
+        const char *file, *message; /* NULL: the configuration runs */
     } files[] = {{"moe_24gpu", NULL}, {"vlm_debug_moe", "vision-language"}};
     const char *shared = getenv("OTTAVA_SHARED");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

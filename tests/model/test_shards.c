@@ -1,8 +1,9 @@
 /*
- * Parameters that N ranks hold between them: gathered around each block and released after it, gradients
- * reduced to each rank's part. After two steps losses, gradients, updated weights and amax histories have the bits of
- * one rank that holds all and runs the ranks' micro-batches one after the other, with every recipe and whatever travels
- * and when; so have initial weights. Passes over ranges of layers are the whole pass.
+ * Parameters sharded over N ranks: blocks are gathered before use and released afterwards, and gradients are
+ * reduced to each rank's shard. After two steps, losses, gradients, updated weights and amax histories have
+ * the bits of one rank that holds everything and runs the micro-batches in sequence. This holds with every
+ * recipe and every setting of the gather. Initial weights are equal too. Passes over ranges of layers equal
+ * the full pass.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,14 +24,14 @@ enum { RANKS_MAX = 8, STEPS = 2, SEQUENCES = 2, LENGTH = 12, TOKENS = SEQUENCES 
 typedef struct kind {
     const char *recipe, *family; /* NULL: llama */
     bool tied, fused, bias;
-    int64_t vocab; /* FP8 wants multiples of 16; else one that no number of ranks divides */
+    int64_t vocab; /* FP8 requires multiples of 16; otherwise a number that no rank count divides */
     checkpointing checkpointing;
     int64_t hidden;     /* 0: 256 */
-    bool narrow;        /* k and v have 4 rows: fewer than there are ranks */
-    bool power_of_two;  /* scales */
+    bool narrow;        /* k and v have 4 rows, fewer than ranks */
+    bool power_of_two;  /* power-of-two scales */
     const char *freeze; /* NULL: nothing */
-    bool codes;         /* frozen matrices are kept in FP8 */
-    int micro_batches;  /* of a rank; 0: one */
+    bool codes;         /* frozen matrices are stored in FP8 */
+    int micro_batches;  /* per rank; 0: one */
     store_options store;
 } kind;
 
@@ -42,7 +43,7 @@ static const kind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* Recipes as a run has them, and as it may change them. */
+/* Converts with the run's recipes, as a run may do several times. */
 static void convert(tiny *t, const kind *k) {
     recipe r = *recipe_find(k->recipe);
     cast_spec *casts[] = {&r.input.rowwise,     &r.input.columnwise,    &r.weight.rowwise,
@@ -71,7 +72,7 @@ static void follow_family(model_options *o, const family *f) {
 
 static void open_model(tiny *t, const kind *k, group *ranks) {
     model_options o = tiny_options();
-    o.dim = 64; /* shards are of whole blocks of a reduction: 64 rows, 16 of down_proj */
+    o.dim = 64; /* shards are complete reduction blocks: 64 rows, or 16 of down_proj */
     o.head_dim = 16;
     o.hidden = 256;
     o.vocab = k->vocab;
@@ -105,7 +106,7 @@ static void open_model(tiny *t, const kind *k, group *ranks) {
     for (int64_t i = 0; i < o.layers; i++) t->m->blocks[i].checkpointing = k->checkpointing;
 }
 
-/* Micro-batch r: of the only rank, or rank r's. */
+/* Sets micro-batch r: the r-th of a single rank, or rank r's only one. */
 static void set_batch(tiny *t, int r) {
     int32_t token[TOKENS], target[TOKENS];
     uint32_t vocab = (uint32_t)t->m->options.vocab;
@@ -120,7 +121,7 @@ static int micro_batches_of(const kind *k) {
     return k->micro_batches ? k->micro_batches : 1;
 }
 
-/* What is compared: of the whole model. */
+/* The full model's tensors, for comparison. */
 typedef struct outcome {
     float *losses[RANKS_MAX], *start, *grads, *values, *moments, *histories;
     int64_t history_count;
@@ -139,7 +140,7 @@ static int64_t all_elements(const model *m) {
     return model_parameter_count(m);
 }
 
-/* Copies a tensor of each parameter's shard to its place among those of all parameters. */
+/* Copies a tensor of each parameter's shard to its place in the array of all parameters. */
 static void collect(tiny *t, size_t member, float *all) {
     for (int i = 0; i < t->m->parameter_count; i++) {
         const parameter *p = &t->m->parameters[i];
@@ -153,7 +154,8 @@ static void collect(tiny *t, size_t member, float *all) {
 
 static ott_status update(exec *cx, const tiny *t, const tensor *state) {
     const optimizer_options o = {
-        .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f}; /* not clipped: no norm */
+        /* no clipping, because there is no norm */
+        .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f};
     return optimizer_update(cx, t->m->options.optimizer, &o, t->m->parameters, t->m->parameter_count,
                             &(optimizer_ranks){.shard = t->m->store.ranks}, state);
 }
@@ -165,7 +167,7 @@ static tensor step_state(tiny *t) {
     return harness_tensor_of(&t->h, OTT_F32, 1, STEP_STATE_COUNT, host);
 }
 
-/* What ends a step, outside of the recorded pass. */
+/* The update at the end of a step, outside of the recorded pass. */
 static ott_status update_now(tiny *t, const tensor *state) {
     exec cx = t->h.cx;
     TRY(plan_create(t->h.device, &cx.plan));
@@ -328,7 +330,7 @@ static void shards_are_the_whole(void **state) {
         for (int size = 2; size <= 4; size++) compare(&kinds[i], size);
 }
 
-/* Norms of all heads, biases, positions that are learned, parts of blocks that run side by side, latents. */
+/* Norms over all heads, biases, learned positions, parallel parts of blocks, latent attention. */
 static void families_are_too(void **state) {
     static const char *const names[] = {"olmo2",      "gemma2", "gemma3_text", "cohere2",
                                         "starcoder2", "gpt2",   "deepseek_v3"};
@@ -347,13 +349,13 @@ enum { RECIPES = sizeof recipes / sizeof *recipes };
 static const int sizes[] = {2, 3, 4, 8};
 static const checkpointing modes[] = {CHECKPOINT_NONE, CHECKPOINT_SELECTIVE, CHECKPOINT_OP, CHECKPOINT_FULL};
 
-#ifdef OTT_TEST_PART /* a pass takes ten times as long: some of each kind */
+#ifdef OTT_TEST_PART /* a pass takes ten times as long, so only some cases of each kind run */
 enum { EVERY = 3 };
 #else
 enum { EVERY = 1 };
 #endif
 
-/* Scale blocks of 128 rows begin and end inside of shards. */
+/* Scale blocks of 128 rows begin and end within shards. */
 static void every_recipe_on_every_number_of_ranks(void **state) {
     (void)state;
     for (int i = 0; i < RECIPES; i += EVERY)
@@ -380,9 +382,9 @@ static void whatever_travels_and_when(void **state) {
                     sizes[(i + way) % 4]);
 }
 
-/* Where torchao's sharded weights differ from one rank's: power-of-two scales are not asked for, bf16 is rounded once
-   more, uneven and empty shards fail, a scale computed ahead may be an older weight's, a tied embedding would read FP8
-   codes. */
+/* Cases where torchao's sharded weights differ from one rank's: scales that are not powers of two, bf16
+   weights rounded twice, uneven and empty shards (which fail there), a precomputed scale of an older
+   weight, and a tied embedding that would read FP8 codes. */
 static void what_other_shards_get_wrong(void **state) {
     (void)state;
     static const char *const wrong[] = {"tensorwise", "rowwise", "block"};
@@ -392,7 +394,7 @@ static void what_other_shards_get_wrong(void **state) {
             k.power_of_two = true;
             compare(&k, 4);
             k.power_of_two = false;
-            k.narrow = true; /* on 8 ranks half have no row of k and v */
+            k.narrow = true; /* half of 8 ranks have no row of k and v */
             compare(&k, 8);
             k.tied = true;
             k.freeze = "model.layers.0.mlp";
@@ -400,7 +402,7 @@ static void what_other_shards_get_wrong(void **state) {
         }
 }
 
-/* Codes of frozen weights travel as they are; under bf16 they are made numbers where they are used. */
+/* Frozen weights are gathered as their codes. Under bf16 the codes are converted where they are used. */
 static void frozen_codes_travel(void **state) {
     static const char *const names[] = {"bf16", "tensorwise", "rowwise", "block"};
     (void)state;
@@ -415,7 +417,7 @@ static void frozen_codes_travel(void **state) {
                 i % 2 ? 4 : 3);
 }
 
-/* Each rank holds its part and no more; a pass needs one block's parameters at a time. */
+/* Each rank holds only its shard. A pass needs one block's parameters at a time. */
 static void a_rank_holds_its_part(void **state) {
     (void)state;
     static tiny whole, part;
@@ -423,7 +425,7 @@ static void a_rank_holds_its_part(void **state) {
     open_model(&whole, &kinds[0], NULL);
     open_model(&part, &kinds[0], &two);
     assert_true(part.m->block_bytes < whole.m->block_bytes * 6 / 10);
-    assert_int_equal(part.m->parameters[0].rows, 131); /* 64 x 64 are a block */
+    assert_int_equal(part.m->parameters[0].rows, 131); /* 64 x 64 elements are a block */
     assert_int_equal(part.m->parameters[0].shard.first, 128);
     assert_int_equal(part.m->parameters[0].shard.value.rows, 3);
     assert_null(part.m->parameters[0].value.data);
@@ -431,7 +433,7 @@ static void a_rank_holds_its_part(void **state) {
     tiny_close(&part);
 }
 
-/* Elements that rank `rank` of `size` has of all parameters. */
+/* Number of elements of all parameters that rank `rank` of `size` holds. */
 static int64_t held(const model *m, int rank, int size) {
     group ranks = {.rank = rank, .size = size};
     parameter_store s = {.ranks = &ranks};
@@ -459,7 +461,7 @@ static void open_preset(harness *h, const char *preset, device **counting, confi
     HARNESS_OK(model_open(*counting, &o, MODEL_TRAINING, 16, m));
 }
 
-/* Whole blocks of a reduction on every rank, and no rank has much more than another. */
+/* Every rank has complete reduction blocks, and about as many elements as the other ranks. */
 static void shards_are_even(void **state) {
     static const struct {
         const char *preset;
@@ -509,7 +511,7 @@ static ott_status run_micro_batches(rank_run *r) {
     return status;
 }
 
-/* The gradient's sum over all micro-batches, and that of its magnitudes. */
+/* Adds the gradient over all micro-batches, and its magnitudes. */
 static void sum_gradients(const kind *k, int micro_batches, double *sum, double *magnitude) {
     static tiny t;
     open_model(&t, k, NULL);
@@ -528,8 +530,8 @@ static void sum_gradients(const kind *k, int micro_batches, double *sum, double 
     tiny_close(&t);
 }
 
-/* n fp32 additions are off by n - 1 roundings of at most the sum of magnitudes; in bf16 each gradient is rounded before
-   and the sum after. */
+/* A sum of n fp32 values has n - 1 roundings, each relative to at most the sum of magnitudes. In bf16 each
+   gradient is rounded before, and the sum afterwards. */
 static double bound_of(const kind *k, int n) {
     double rounding = k->store.reduce_bf16 ? 0x1p-8 : 0;
     return 1.01 * ((double)(n - 1) * 0x1p-24 + 2 * rounding);
@@ -551,7 +553,7 @@ static void expect_within(const kind *k, int size) {
             fail_msg("%s on %d ranks: gradient %lld is %.9g, not %.9g", k->recipe, size, (long long)i,
                      (double)many.grads[i], sum[i]);
     }
-    assert_true(differ > 0); /* it is not one order that happens to be exact */
+    assert_true(differ > 0); /* otherwise the sums would be exact in any order and the test proves nothing */
     free(sum);
     free(magnitude);
     outcome_free(&many);

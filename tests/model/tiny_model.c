@@ -1,4 +1,4 @@
-/* tiny_model: a small decoder with everything around it. */
+/* tiny_model: a small decoder with its device, batch and execution context. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

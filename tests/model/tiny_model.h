@@ -1,6 +1,7 @@
 /*
- * tiny_model: a decoder small enough for exhaustive comparison, run through nn/layer_harness: model, slot,
- * one micro-batch, and its losses and gradients on the host. A call that fails ends the test (cmocka).
+ * tiny_model: a decoder small enough for exhaustive comparison, run through nn/layer_harness. It has a model,
+ * a slot and one micro-batch, and returns losses and gradients on the host. A call that fails ends the test
+ * (cmocka).
  */
 #ifndef TESTS_MODEL_TINY_MODEL_H
 #define TESTS_MODEL_TINY_MODEL_H
@@ -15,33 +16,34 @@ typedef struct tiny {
     model_slot *slot;
     batch batch;
     tensor grad_scale, losses;
-    bool evaluate; /* the next recording is of an evaluation */
+    bool evaluate; /* the next recording is an evaluation */
 } tiny;
 
-/* The dimensions the goldens were made with; plain rope, an output head of its own. */
+/* The dimensions of the golden files, with plain rope and a separate head. */
 model_options tiny_options(void);
 
-/* threads and ISA level as cpu_open takes them. Parameters are zero. */
+/* threads and isa: as for cpu_open. Parameters are zero. */
 void tiny_open(tiny *t, const model_options *o, int threads, const char *isa);
 void tiny_close(tiny *t);
-/* Telling weights: wide enough that attention is far from uniform and no gradient is near zero. */
+/* Random weights, wide enough that attention is far from uniform and no gradient is near zero. */
 void tiny_randomize(tiny *t);
-/* The recipe for every layer whose name contains none of the filters (ends with NULL; may be NULL). */
+/* Converts every layer to the recipe, except layers with a name that contains a filter (ends with NULL;
+   may be NULL). */
 convert_summary tiny_convert(tiny *t, const recipe *r, const char *const *filter, const logger *log);
 /* Sets the batch: count sequences of length tokens. grad_scale is 1 / (targets >= 0). */
 void tiny_batch(tiny *t, int64_t count, int64_t length, const int32_t *token, const int32_t *target);
-/* A batch of random tokens, every seventh target ignored. */
+/* Sets a batch of random tokens. Every seventh target is ignored. */
 void tiny_random_batch(tiny *t, int64_t count, int64_t length);
 
-/* Gradients to zero, recording, one pass. */
+/* Sets gradients to zero, records, and runs one pass. */
 void tiny_run(tiny *t);
-/* One more pass of what was recorded; gradients accumulate. */
+/* Runs the recorded pass once more. Gradients accumulate. */
 void tiny_again(tiny *t);
-/* Host copies, to be freed: losses[tokens], and all gradients as they lie in the model's block. */
+/* Host copies that the caller frees: losses[tokens], and all gradients in the order of the model's block. */
 float *tiny_losses(tiny *t);
 float *tiny_gradients(tiny *t);
 int64_t tiny_gradient_count(const tiny *t);
-/* Mean over the tokens that count. */
+/* Mean over the tokens with a target. */
 double tiny_loss(tiny *t);
 parameter *tiny_parameter(tiny *t, const char *name);
 

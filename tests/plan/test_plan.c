@@ -1,6 +1,6 @@
 /*
- * The page of a plan: one whole page to the letter, and what must hold for any: its memory is what `ottava
- * train` would plan, the largest batch fits and the next does not, rates do what they say.
+ * The page of a plan. One page is compared word for word. For every page: its memory is what `ottava train`
+ * would plan, the largest batch fits and the next one does not, and rates affect the times as defined.
  */
 #include <setjmp.h>
 #include <math.h>
@@ -21,7 +21,7 @@
 
 enum { MOST = 24 };
 
-static bool told_fits; /* the last plan */
+static bool told_fits; /* whether the last plan fits */
 
 static ott_status plan_of(const plan_options *o, const char *const *arguments, collected *w) {
     ott_context *context;
@@ -41,7 +41,7 @@ static ott_status plan_of(const plan_options *o, const char *const *arguments, c
 
 static collected told;
 
-/* Its JSON object, to be given back with json_decref. */
+/* The plan's JSON object. Release it with json_decref. */
 static json_t *plan_json(plan_options o, const char *const *arguments) {
     o.json = 1;
     if (plan_of(&o, arguments, &told) != OTT_OK) fail_msg("%s", ott_error_text());
@@ -60,7 +60,7 @@ static double number(const json_t *object, const char *path) {
     return json_number_value(value);
 }
 
-/* By what was asked: many numbers are of the same page. */
+/* Pages by their options, because many checks read the same page. */
 static json_t *pages;
 
 static double number_of(plan_options o, const char *const *arguments, const char *path) {
@@ -128,7 +128,7 @@ static void assert_told(const char *part) {
     if (!strstr(told.text, part)) fail_msg("\"%s\" is not in\n%s", part, told.text);
 }
 
-/* A plan that does not fit names settings, as train does when it refuses the run. */
+/* If a plan does not fit, it suggests settings, as train does when it refuses the run. */
 static void what_does_not_fit_is_told_what_would(void **state) {
     const plan_options small = {.device = "h100", .ranks = 1, .rates = "gib=6"};
     const char *const eight[] = {SIZES("8"), NULL}, *const one[] = {SIZES("1"), NULL};
@@ -145,8 +145,7 @@ static void what_does_not_fit_is_told_what_would(void **state) {
     json_decref(yes);
 }
 
-/* The gradient of the logits, and its codes twice, are more than what FP8 saves where all else is
-   recomputed. */
+/* With full recomputation, the gradient of the logits and its two sets of codes take more than FP8 saves. */
 static void memory_that_fp8_adds_is_told(void **state) {
 #define RECOMPUTED SIZES("8"), "--train.activation_checkpointing=full"
     const char *const fp8[] = {RECOMPUTED, NULL}, *const bf16[] = {RECOMPUTED, "--train.mixed_precision=bf16",
@@ -183,13 +182,13 @@ static void rates_count(void **state) {
     assert_true(number_of(slow, eight, "work/gemm_fp8/seconds") > 4 * products);
     assert_true(number_of(h100, two, "work/gemm_fp8/flops") ==
                 2 * number_of(h100, eight, "work/gemm_fp8/flops"));
-    /* The optimizer works once a step, whatever it is made of. */
+    /* The optimizer runs once per step, with any number of micro-batches. */
     assert_true(number_of(h100, two, "work/optimizer/bytes") ==
                 number_of(h100, eight, "work/optimizer/bytes"));
     assert_true(number_of(h100, eight, "mfu") < 1 && number_of(h100, eight, "mfu") > 0.1);
 }
 
-/* Six operations for each weight in a product and token. */
+/* Six FLOPs per GEMM weight and token. */
 static void products_are_counted_once(void **state) {
     const char *const eight[] = {SIZES("8"), NULL};
     (void)state;
@@ -197,8 +196,8 @@ static void products_are_counted_once(void **state) {
     assert_true(number_of(h100, eight, "work/gemm_fp8/flops") == 6 * weights * 8 * 1024);
 }
 
-/* Moments are half of the state of 8B in fp32, masters a quarter; a step takes as long as kernels read them
-   over the bus. */
+/* Moments are half of 8B's fp32 state, masters a quarter. Offloaded state adds the time to read it over
+   the bus. */
 static void offloading_moves_bytes_to_the_host(void **state) {
     const char *const kept[] = {SIZES("8"), NULL}, *const moments[] = {SIZES("8"), "--train.offload=moments",
                                                                        NULL};
@@ -216,7 +215,7 @@ static void offloading_moves_bytes_to_the_host(void **state) {
     assert_true(number_of(slow, all, "work/optimizer/seconds") > (state_bytes + masters) / 1e9);
 }
 
-/* This machine: measured, so only what must be. */
+/* This machine's rates are measured, so only general properties are checked. */
 static void this_machine(void **state) {
     const plan_options here = {.ranks = 1};
     const char *const tiny[] = {"--model.preset=debug", "--train.seq_len=32", "--train.batch_size=1",
@@ -256,7 +255,7 @@ static void more_ranks_need_less(void **state) {
     }
 }
 
-/* This takes minutes if the plan looks at every rank for every piece of a parameter. */
+/* This takes minutes if the plan visits every rank for every shard of a parameter. */
 static void thousands_of_ranks(void **state) {
     const char *const arguments[] = {SIZES("1"), NULL};
     (void)state;
@@ -265,9 +264,9 @@ static void thousands_of_ranks(void **state) {
     assert_true(own > all / 4096 / 1.2 && own < all / 4096 * 1.2);
 }
 
-/* What three others send: blocks' weights in bf16 forward and backward, but the last block's stay; the table
-   for the embedding and once more for the head, which share it, and backward for none; norms in fp32;
-   gradients in fp32. */
+/* Bytes sent by the three other ranks. Block weights are gathered in bf16 for forward and backward; the
+   last block's stay. The tied table is gathered for the embedding and the head, and not again for
+   backward. Norms and gradients are fp32. */
 static void bytes_of_four_ranks(void **state) {
     const char *const arguments[] = {"--model.preset=124M", "--train.seq_len=1024", "--train.batch_size=1",
                                      "--train.mixed_precision=bf16", NULL};
@@ -280,8 +279,8 @@ static void bytes_of_four_ranks(void **state) {
     assert_true(of_ranks(1, arguments, "gathered/bytes") == 0);
 }
 
-/* Seven products of each of 12 layers and the head, each with two for gradients; twice as many of two
-   micro-batches. */
+/* Each of 12 layers and the head have seven GEMMs, each with two gradient GEMMs. Two micro-batches run
+   twice as many. */
 static void products_are_counted(void **state) {
     const char *const one[] = {SIZES("1"), NULL}, *const two[] = {SIZES("1"), "--train.grad_accum_steps=2",
                                                                   NULL};
@@ -297,8 +296,7 @@ static void fp8_travels_as_codes(void **state) {
     (void)state;
     double codes = of_ranks(8, fp8, "gathered/bytes"), numbers = of_ranks(8, bf16, "gathered/bytes");
     assert_true(codes < 0.7 * numbers);
-    /* Scales of all weights are made once a step: whether in one meeting of the ranks or in many, the work is
-       the same. */
+    /* The scales of all weights are computed once per step. One collective or many give the same work. */
     const char *const at_once[] = {SIZES("1"), "--float8.precompute_float8_dynamic_scale_for_fsdp=true",
                                    NULL};
     const char *const apart[] = {SIZES("1"), "--float8.precompute_float8_dynamic_scale_for_fsdp=false", NULL};
@@ -306,13 +304,13 @@ static void fp8_travels_as_codes(void **state) {
     assert_true(of_ranks(8, at_once, "exchanged/calls") < of_ranks(8, apart, "exchanged/calls"));
 }
 
-/* What a step gathers and exchanges on each of four ranks. */
+/* Bytes that each of four ranks sends and receives in a step. */
 static double moved(const char *recipe, int layers, const char *more) {
     char named[64], depth[64];
     bool bf16 = strcmp(recipe, "bf16") == 0;
-    const char *device = strcmp(recipe, "mxfp8") == 0 ? "b200" : "h100"; /* which has it */
+    const char *device = strcmp(recipe, "mxfp8") == 0 ? "b200" : "h100"; /* a device with this format */
     snprintf(named, sizeof named, "--float8.recipe_name=%s",
-             bf16 ? "tensorwise" : recipe); /* then not read */
+             bf16 ? "tensorwise" : recipe); /* bf16 ignores the recipe */
     snprintf(depth, sizeof depth, "--model.n_layers=%d", layers);
     const char *const arguments[] = {SIZES("1"), named, depth, bf16 ? "--train.mixed_precision=bf16" : more,
                                      NULL};
@@ -320,16 +318,16 @@ static double moved(const char *recipe, int layers, const char *more) {
            of_ranks_on(device, 4, arguments, "exchanged/bytes");
 }
 
-/* One layer more: it is gathered forward and backward. */
+/* Bytes for one more layer, gathered in forward and backward. */
 static double moved_by_block(const char *recipe, const char *more) {
     return moved(recipe, 13, more) - moved(recipe, 12, more);
 }
 
-/* The rows of docs/parallelism.md. */
+/* The rows of a table in docs/parallelism.md. */
 static void what_fp8_saves_on_the_way(void **state) {
     static const struct {
         const char *recipe, *more, *name;
-        double most; /* of bf16's, for a block */
+        double most; /* relative to bf16, for a block */
     } rows[] = {
         {"bf16", NULL, "bf16", 1},
         {"tensorwise", NULL, "tensorwise", 0.52},
@@ -369,7 +367,7 @@ static void what_fp8_saves_on_the_way(void **state) {
             "--train.mixed_precision=bf16", "--train.grad_accum_steps=4", more, NULL                         \
     }
 
-/* A rank has half of each layer, and all ranks read the same rows. */
+/* With tensor parallelism a rank has half of each layer, and all ranks read the same rows. */
 static void two_share_a_layer(void **state) {
     const char *const *one = BF16("--distributed.tp=1"), *const *two = BF16("--distributed.tp=2");
     (void)state;
@@ -377,28 +375,29 @@ static void two_share_a_layer(void **state) {
     assert_true(of_ranks(2, two, "tokens") == of_ranks(1, one, "tokens"));
     double ours = of_ranks(2, two, "parameters_of_a_rank"), all = of_ranks(2, two, "parameters");
     assert_true(ours > all / 2 && ours < 0.501 * all);
-    /* Each layer twice forward and twice backward, there and back, at least. */
+    /* Each layer sends the stream at least twice in forward and twice in backward, in both directions. */
     double stream = 2 * 1024 * 768 * 0.5;
     assert_true(of_ranks(2, two, "tensor/bytes") >= 4 * 12 * 8 * stream);
     assert_true(of_ranks(2, two, "waiting_seconds") >= of_ranks(2, two, "tensor/seconds"));
     assert_true(of_ranks(1, one, "tensor/bytes") == 0);
 }
 
-/* Of its own heads' attention a rank sees all tokens, of all else its own half. */
+/* With context parallelism a rank has all tokens for its own heads' attention, and half of the tokens
+   elsewhere. */
 static void two_share_a_sequence(void **state) {
     const char *const *one = BF16("--distributed.cp=1"), *const *two = BF16("--distributed.cp=2");
     (void)state;
     assert_true(of_ranks(2, two, "work/gemm/flops") == of_ranks(1, one, "work/gemm/flops") / 2);
     assert_true(of_ranks(2, two, "work/attention/flops") == of_ranks(1, one, "work/attention/flops") / 2);
-    /* q, k, v and the output, forward and as gradients; the selective recomputation of attention may add
+    /* q, k, v and the output, in forward and as gradients. Selective recomputation of attention may add
        some. */
     double heads = 2 * 512 * 768 * 0.5;
     assert_true(of_ranks(2, two, "context/bytes") >= 4 * 12 * 8 * heads);
     assert_true(of_ranks(2, two, "between_copies/bytes") == 4 * of_ranks(2, two, "parameters"));
 }
 
-/* The last stage gets the stream of each micro-batch, and once the sum of the table's gradient, which is the
-   head's too; while the pipeline fills and empties it waits. */
+/* The last stage receives each micro-batch's stream, and once the sum of the gradient of the tied table.
+   It waits while the pipeline fills and drains. */
 static void two_stages(void **state) {
     const char *const *one = BF16("--distributed.pp=1"), *const *two = BF16("--distributed.pp=2");
     (void)state;
@@ -410,7 +409,8 @@ static void two_stages(void **state) {
     assert_true(of_ranks(1, one, "bubble_seconds") == 0);
 }
 
-/* All stages alike: (n + p - 1) micro-batches' time, and with two parts a stage half as much waiting. */
+/* With equal stages a step takes (n + p - 1) micro-batches' time. With two parts per stage the waiting
+   time halves. */
 static void schedules_of_alike_stages(void **state) {
     enum { STAGES = 4, MICRO_BATCHES = 8 };
     static const config_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};
@@ -431,7 +431,7 @@ static void schedules_of_alike_stages(void **state) {
     mem_close(account);
 }
 
-/* Gradients of a step's micro-batches that travel once are sent once. */
+/* Gradients that are reduced once per step are sent once. */
 static void deferred_gradients_travel_once(void **state) {
     const char *const *each = BF16("--distributed.defer_fsdp_grad_sync=false");
     const char *const *once = BF16("--distributed.defer_fsdp_grad_sync=true");
@@ -441,15 +441,15 @@ static void deferred_gradients_travel_once(void **state) {
     assert_true(of_ranks(4, each, "reduced/bytes") == 4 * bytes);
 }
 
-/* A part of hundreds of ranks is small: laying them out takes no operation each. */
+/* A shard of hundreds of ranks is small. Packing shards takes one operation, not one per rank. */
 static void many_ranks_lay_out_at_once(void **state) {
     (void)state;
     double few = of_ranks(8, BF16("--train.seed=1"), "work/convert/seconds");
     assert_true(of_ranks(256, BF16("--train.seed=1"), "work/convert/seconds") < 1.5 * few);
 }
 
-/* GPUs reduce through staging memory, at most 64 MiB a group; all messages of a step may be on their way,
-   here those with the gradient of a tied head. */
+/* GPUs reduce through staging memory of at most 64 MiB per group. All messages of a step may be in flight,
+   including the gradient of a tied head. */
 static void groups_of_gpus_take_memory(void **state) {
     const char *comm = "memory_bytes/communication";
     (void)state;
@@ -487,7 +487,7 @@ static void what_is_proposed_fits(void **state) {
     json_decref(root);
 }
 
-/* ---- refusals ---- */
+/* ---- refused plans ---- */
 
 static void refused(const plan_options *o, const char *const *arguments, ott_status status,
                     const char *text) {

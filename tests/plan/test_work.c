@@ -1,4 +1,5 @@
-/* What operations do, counted against numbers worked out by hand, and how long a machine takes for them. */
+/* Compares the counted work of operations with hand-computed values, and checks the time that a machine
+   takes for them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,14 +43,14 @@ static void a_product(void **state) {
     assert_int_equal(w.format, WORK_FP8);
     assert_true(w.m == 6 && w.n == 10 && w.k == 4);
     assert_true(w.flops == 2 * 6 * 10 * 4);
-    assert_true(w.bytes == 6 * 4 + 4 * 10 + 2 * (2 * 6 * 10)); /* C is added to */
+    assert_true(w.bytes == 6 * 4 + 4 * 10 + 2 * (2 * 6 * 10)); /* the GEMM reads C and adds to it */
     b.t = shape(OTT_BF16, 4, 10);
     assert_int_equal(work_of(&cx, OP_INDEX_gemm, &(gemm_args){.a = &a, .b = &b, .c = &c}).format, WORK_BF16);
     work by_itself = work_of_product(WORK_FP8, 6, 10, 4, 2);
     assert_true(by_itself.flops == w.flops && by_itself.bytes == 6 * 4 + 4 * 10 + 2 * 6 * 10);
 }
 
-/* Two documents of four tokens: each sees 1 + 2 + 3 + 4 keys; with a window of two 1 + 2 + 2 + 2. */
+/* Two documents of four tokens: the queries read 1 + 2 + 3 + 4 keys, with a window of two 1 + 2 + 2 + 2. */
 static void attention_counts(void **state) {
     exec cx = {.device = cpu};
     tensor q = shape(OTT_BF16, 8, 16), k = shape(OTT_BF16, 8, 8), lse = shape(OTT_F32, 2, 8);
@@ -72,7 +73,7 @@ static void attention_counts(void **state) {
     assert_true(work_of(&cx, OP_INDEX_attention_backward, &b).flops == 5.0 * 2 * 16 * 20);
 }
 
-/* Of 8 x 4 numbers of 2 bytes. */
+/* Bytes per element to cast an 8 x 4 tensor of 2-byte elements. */
 static double cast_bytes(const char *name, bool contiguous, bool alone) {
     backend_capabilities can = {.contiguous_contraction = contiguous};
     return work_cast_bytes(&can, &recipe_find(name)->input, 8, 4, 2, alone) / 32;
@@ -81,17 +82,18 @@ static double cast_bytes(const char *name, bool contiguous, bool alone) {
 static void casts(void **state) {
     (void)state;
     assert_true(cast_bytes("tensorwise", false, false) ==
-                1 + 2); /* one form for both uses; read again for it */
-    assert_true(cast_bytes("tensorwise", true, false) == 2 + 2); /* a second, transposed */
-    assert_true(cast_bytes("tensorwise", true, true) == 2 + 4);  /* twice: for the amax, and for the codes */
-    assert_true(cast_bytes("delayed", true, false) == 2);        /* its scale is known before */
-    assert_true(cast_bytes("rowwise", true, false) == 2 + 2);    /* column scales follow from all rows */
+                1 + 2); /* one set of codes for both uses, and one pass to read it again */
+    assert_true(cast_bytes("tensorwise", true, false) == 2 + 2); /* a second, transposed set */
+    /* two passes: for the amax and for the codes */
+    assert_true(cast_bytes("tensorwise", true, true) == 2 + 4);
+    assert_true(cast_bytes("delayed", true, false) == 2);        /* its scale is known in advance */
+    assert_true(cast_bytes("rowwise", true, false) == 2 + 2);    /* column scales depend on all rows */
     assert_true(cast_bytes("block", true, false) == 2);
     assert_true(cast_bytes("rowwise_with_gw_hp", true, false) == 1 + 2);
     assert_true(cast_bytes("bf16", true, true) == 0);
 }
 
-/* Bytes beside those without a form, for an element of the output of 2 bytes. */
+/* Extra bytes for a fused quantize, per 2-byte element of the output. */
 static double quantized_bytes(enum op_index op, const char *name) {
     backend_capabilities can = {.contiguous_contraction = true};
     device gpu = {.can = &can};
@@ -104,11 +106,12 @@ static double quantized_bytes(enum op_index op, const char *name) {
     return (work_of(&cx, op, &after).bytes - 2 * 64 - 4 * 4 - 4 * 8) / 32;
 }
 
-/* By tiles all but an amax of the whole is known; by rows no more than the amax of a row and of all. */
+/* A tiled producer knows every amax except the tensor's. A row-wise producer knows only the amaxes of its
+   rows and of the tensor. */
 static void forms_by_their_producers(void **state) {
     static const struct {
         const char *recipe;
-        int codes, by_tiles, by_rows; /* written, and times that the output is read again */
+        int codes, by_tiles, by_rows; /* sets of codes written, and passes that read the output again */
     } rows[] = {
         {"tensorwise", 2, 1, 1}, {"current", 2, 1, 1}, {"rowwise", 2, 1, 2}, {"rowwise_with_gw_hp", 1, 1, 0},
         {"delayed", 2, 0, 1},    {"block", 2, 0, 1},   {"mxfp8", 2, 0, 1}};
@@ -136,7 +139,7 @@ static void bytes_of_others(void **state) {
     rmsnorm_forward_args n = {.x = &x, .weight = &w, .y = &x, .rstd = &rstd};
     assert_true(work_of(&cx, OP_INDEX_rmsnorm_forward, &n).bytes == 30 + 20 + 30 + 12);
     embedding_forward_args e = {
-        .token = &token, .table = &table, .y = &x}; /* three rows of the table, not all */
+        .token = &token, .table = &table, .y = &x}; /* only three rows of the table */
     assert_true(work_of(&cx, OP_INDEX_embedding_forward, &e).bytes == 12 + 30 + 60);
 }
 
@@ -155,10 +158,10 @@ static void products_on_a_gpu(void **state) {
            fp8 = gemm_seconds(&m, WORK_FP8, 8192, 8192, 8192);
     assert_true(bf16 > 2 * 8192.0 * 8192 * 8192 / 765e12 && bf16 < 1.1 * 2 * 8192.0 * 8192 * 8192 / 765e12);
     assert_true(bf16 / fp8 > 1.6 && bf16 / fp8 < 1297.0 / 765);
-    /* One tile or a hundred: the same turn of the cores. */
+    /* One tile takes as long as a hundred: both run in one wave. */
     assert_true(gemm_seconds(&m, WORK_BF16, 128, 128, 8192) >
                 0.9 * gemm_seconds(&m, WORK_BF16, 1280, 1280, 8192));
-    /* Many outputs of a short contraction: what is stored counts. */
+    /* With many outputs and a short contraction, writing the output limits the time. */
     assert_true(gemm_seconds(&m, WORK_FP8, 8192, 8192, 16) > 2 * 8192.0 * 8192 / m.rate.bandwidth);
 }
 
@@ -167,9 +170,9 @@ static void rings(void **state) {
     (void)state;
     FIXTURE_OK(machine_open("h100", cpu, &m));
     assert_true(machine_ring_seconds(&m, (machine_group){1, 1}, 1e9) == 0);
-    assert_true(machine_ring_seconds(&m, (machine_group){8, 1}, 360e9) == 1); /* inside a node */
+    assert_true(machine_ring_seconds(&m, (machine_group){8, 1}, 360e9) == 1); /* within a node */
     assert_true(machine_ring_seconds(&m, (machine_group){16, 1}, 320e9) ==
-                1); /* over eight adapters of 40 GB/s */
+                1); /* with eight adapters of 40 GB/s */
     assert_true(machine_ring_delay(&m, (machine_group){1, 1}) == 0 &&
                 machine_ring_delay(&m, (machine_group){512, 1}) >
                     machine_ring_delay(&m, (machine_group){8, 1}));
