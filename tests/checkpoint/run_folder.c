@@ -1,4 +1,4 @@
-/* run_folder: the folder, the models and the checks that the tests of this floor share. */
+/* run_folder: the folder, models and checks that the checkpoint tests share. */
 #define _GNU_SOURCE
 #include "checkpoint/run_folder.h"
 #include "backend/open.h"
@@ -54,7 +54,7 @@ model_options folder_model_options(mem *account, const char *folder) {
     HARNESS_OK(hf_model_configure(account, cfg, NULL));
     HARNESS_OK(model_options_resolve(cfg, &o));
     config_close(cfg);
-    o.freeze = NULL; /* it was the configuration's */
+    o.freeze = NULL; /* freed with the configuration */
     return o;
 }
 
@@ -75,7 +75,7 @@ model_options small_options(void) {
                            .optimizer = optimizer_find("adamw")};
 }
 
-/* Any bits, NaNs and subnormals too: a checkpoint copies. */
+/* Fills a tensor with random bits, including NaNs and subnormals, because a checkpoint only copies. */
 static void fill(device *d, const tensor *t, uint64_t seed, uint64_t stream) {
     uint32_t *bits = malloc((size_t)tensor_bytes(*t));
     assert_non_null(bits);
@@ -123,7 +123,7 @@ void set_parameter(const model *m, const parameter *p, const float *values) {
     assert_int_equal(device_copy_in(m->device, p->value.data, values, tensor_bytes(p->value)), OTT_OK);
 }
 
-/* `own`, a tensor of a part's parameter, against its place in `all` of the whole. */
+/* Compares `own`, a tensor of a shard, with its rows in `all`, the full tensor. */
 static void assert_rows(device *d, const parameter *part, const tensor *all, const tensor *own) {
     int64_t bytes = tensor_bytes(*own);
     parameter_part at = parameter_shard_part(part);
@@ -150,7 +150,7 @@ void assert_shard_of(const model *whole, const model *part) {
 run_state state_at(int64_t step) {
     return (run_state){.step = step,
                        .updates = step > 2 ? step - 2 : step,
-                       .samples = (INT64_C(1) << 53) + 1 + step, /* no double holds this */
+                       .samples = (INT64_C(1) << 53) + 1 + step, /* a double cannot represent this number */
                        .tokens = INT64_MAX - step,
                        .nan_steps = step > 1 ? 1 : 0,
                        .loss_scale = 65536.0f,

@@ -1,4 +1,4 @@
-/* Saving, loading, finding and purging checkpoints. (What becomes of a damaged one: test_damage.c.) */
+/* Saving, loading, finding and purging checkpoints. test_damage.c tests damaged checkpoints. */
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "formats/safetensors.h"
@@ -23,7 +23,7 @@ static void assert_same_state(const run_state *a, const run_state *b) {
     assert_memory_equal(&a->good_steps, &b->good_steps, sizeof(float));
 }
 
-/* Each of several ranks reads its rows. */
+/* Each of several ranks loads its rows. */
 static void check_shards(run_folder *f, const model_options *o, const model *whole, const char *path) {
     for (int size = 2; size <= 3; size++)
         for (int rank = 0; rank < size; rank++) {
@@ -68,7 +68,7 @@ static void test_round_trip(void **state) {
 static void test_round_trip_tied_llama3(void **state) {
     model_options o = small_options();
     o.tied = true;
-    o.norm_epsilon = 1e-6f; /* no short decimal in binary */
+    o.norm_epsilon = 1e-6f; /* has no short decimal form */
     o.rope = (rope_options){.kind = ROPE_LLAMA3,
                             .theta = 5e5,
                             .factor = 32,
@@ -93,7 +93,8 @@ static void test_round_trip_of_every_rope(void **state) {
     }
 }
 
-/* Another program must be able to read it: four files, Hugging Face's names and shapes. */
+/* Other programs must be able to read a checkpoint: it has four files, with Hugging Face's names and
+   shapes. */
 static void test_files(void **state) {
     run_folder *f = *state;
     file_list list;
@@ -177,7 +178,7 @@ static void test_find_in_a_run(void **state) {
     assert_int_equal(file_make_folder(at(f, "run/checkpoints")), OTT_OK);
     assert_int_equal(file_rename(at(f, "step-20"), at(f, "run/checkpoints/step-20")), OTT_OK);
     assert_finds(f, at(f, "run"), "elsewhere", at(f, "run/checkpoints/step-20"));
-    /* A checkpoint may be given a name of one's own. */
+    /* Users may rename a checkpoint. */
     assert_int_equal(file_rename(at(f, "run/checkpoints/step-20"), at(f, "best")), OTT_OK);
     assert_finds(f, at(f, "best"), "elsewhere", at(f, "best"));
 }
@@ -205,7 +206,7 @@ static void test_purge_by_number(void **state) {
     save_step(f, 10, 1, 2);
     save_step(f, 100, 1, 2);
     assert_string_equal(names_in_root(f), "step-10 step-100 ");
-    save_step(f, 5, 1, 2); /* a run that went back: what it just wrote stays */
+    save_step(f, 5, 1, 2); /* a run that resumed from an earlier step: its new checkpoint stays */
     assert_string_equal(names_in_root(f), "step-100 step-5 ");
     save_step(f, 6, 1, 1);
     assert_string_equal(names_in_root(f), "step-6 ");
@@ -249,7 +250,7 @@ static void test_leftovers(void **state) {
     assert_string_equal(names_in_root(f), expected);
 }
 
-/* ---- what cannot be written ---- */
+/* ---- failed writes ---- */
 
 static ott_status try_save(run_folder *f, int64_t step, const char *folder) {
     model_options o = small_options();
@@ -274,7 +275,7 @@ static void test_file_in_the_way(void **state) {
     assert_string_equal(names_in_root(f), "file step-8 ");
 }
 
-/* A limit on the size of files stands for a full disk: both end a write in the middle. */
+/* A file-size limit simulates a full disk: both end a write in the middle. */
 static void test_full_disk(void **state) {
     run_folder *f = *state;
     struct rlimit before, limit;
@@ -288,10 +289,11 @@ static void test_full_disk(void **state) {
     signal(SIGXFSZ, old);
     assert_error(status, OTT_ERR_IO, "cannot save the checkpoint of step 8", "model.safetensors",
                  "checkpoint.dir", NULL);
-    assert_string_equal(names_in_root(f), "step-4 "); /* no half checkpoint, and no old one given up for it */
+    /* no incomplete checkpoint, and the old one is not purged */
+    assert_string_equal(names_in_root(f), "step-4 ");
 }
 
-/* Whatever allocation fails: one error, nothing left aside, nothing leaked. */
+/* Fails each allocation in turn: one error, no temporary files, no leak. */
 static void test_memory_failures(void **state) {
     run_folder *f = *state;
     model_options o = small_options();

@@ -1,5 +1,5 @@
-/* Checkpoints that are damaged, incomplete, lying or of another model: each is refused with one line that
- * names the file, what is wrong with it and the way out, and the model stays as it was. */
+/* Checkpoints that are damaged, incomplete, forged or of another model. Each is refused with one line that
+   names the file, the damage and the fix, and the model does not change. */
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "checkpoint/run_folder.h"
@@ -14,7 +14,7 @@
 
 #define WAY_OUT "--checkpoint.load_path="
 
-/* Loads `step` of the root into a model of `o`; after a failure it must be untouched. */
+/* Loads step `step` of the root into a model of `o`. After a failure the model must be unchanged. */
 static ott_status try_load_as(run_folder *f, const model_options *o, int step) {
     model *m = small_model(f, o, MODEL_TRAINING, 5), *before = small_model(f, o, MODEL_TRAINING, 5);
     bool fell_back;
@@ -40,7 +40,7 @@ static ott_status try_find(run_folder *f, int step) {
     return status;
 }
 
-/* Steps 10 and 20, the second to be damaged. */
+/* Saves steps 10 and 20. The tests damage step 20. */
 static run_folder *two_steps(void **state) {
     save_step(*state, 10, 1, 0);
     save_step(*state, 20, 2, 0);
@@ -119,7 +119,7 @@ static void test_a_folder_for_a_file(void **state) {
     assert_error(try_find(f, 20), OTT_ERR_ARGUMENT, "model.safetensors", "a folder", "/step-10", NULL);
 }
 
-/* The advice skips what is damaged itself, and says so when nothing is left. */
+/* The error suggests an earlier undamaged checkpoint, or reports that none is left. */
 static void test_advice(void **state) {
     run_folder *f = two_steps(state);
     save_step(f, 30, 3, 0);
@@ -158,7 +158,7 @@ static void test_state_is_no_json(void **state) {
     mem_free(f->account, text);
 }
 
-/* Every digit of the counters is guarded. */
+/* The checksum covers every digit of the counters. */
 static void test_state_digit_changed(void **state) {
     run_folder *f = two_steps(state);
     char *text = read_text(f, at(f, "step-20/state.json"), NULL);
@@ -182,8 +182,8 @@ static void test_newer_version(void **state) {
     assert_error(try_find(f, 20), OTT_ERR_UNSUPPORTED, "version 4", "reads version 3", "/step-10", NULL);
 }
 
-/* Puts `value` (JSON; NULL: nothing) in place of section.name and makes the checksum right again: somebody
- * lies. */
+/* Replaces section.name with `value` (JSON; NULL: removes it) and corrects the checksum, as a forger
+   would. */
 static void forge(run_folder *f, const char *section, const char *name, const char *value) {
     char *text = read_text(f, at(f, "step-20/state.json"), NULL);
     json_t *root = json_loads(text, 0, NULL);
@@ -245,7 +245,7 @@ static void test_forged_state(void **state) {
     mem_free(f->account, good);
 }
 
-/* A state that fits the model, over tensors that do not. */
+/* state.json fits the model, but the tensors do not. */
 static void test_tensors_of_another_model(void **state) {
     run_folder *f = two_steps(state);
     model_options o = small_options();
@@ -292,7 +292,7 @@ static void test_other_shape(void **state) {
                      cases[i].ours, NULL);
 }
 
-/* Projections in one against projections apart. */
+/* Fused projections against separate projections. */
 static void test_other_projections(void **state) {
     static const struct {
         bool saved[2], wanted[2]; /* fused_qkv, fused_gate_up */
@@ -319,7 +319,7 @@ static void test_other_projections(void **state) {
     }
 }
 
-/* A configuration of before projections could be in one. */
+/* A configuration of a version without the keys for fused projections. */
 static void test_projections_not_named(void **state) {
     run_folder *f = *state;
     config *cfg;

@@ -1,9 +1,9 @@
 /*
- * Model families against Hugging Face transformers (tests/golden/README.md): the folder that transformers saved is read,
- * trained on for a micro-batch, generated from, and written again.
+ * Model families against Hugging Face transformers (tests/golden/README.md). The test reads a folder that
+ * transformers saved, trains a micro-batch, generates, and writes the folder again.
  *
- * Both sides compute in fp32, in different orders; the bounds are those of tests/model/test_model_golden.c, a few
- * times wider where a family multiplies its logits or its stream.
+ * Both sides compute in fp32 in different orders. The bounds are those of tests/model/test_model_golden.c, a
+ * few times wider if a family scales its logits or its residual stream.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@
 #include "nn/golden.h"
 
 enum { SEQUENCES = 2, LENGTH = 24, VOCAB = 32, MODES = 4 };
-#define BOUND 1e-5 /* of the largest element of a tensor */
+#define BOUND 1e-5 /* relative to a tensor's largest element */
 
 static const char *const names[] = {"yarn",
                                     "linear",
@@ -107,7 +107,7 @@ static void compare_losses(held *f, const char *name) {
 static void compare_gradients(held *f, const char *name) {
     for (int i = 0; i < f->t.m->parameter_count; i++) {
         const parameter *p = &f->t.m->parameters[i];
-        if (p->frozen) continue; /* a bias of the choice of experts */
+        if (p->frozen) continue; /* the selection bias of experts */
         golden_tensor theirs = golden_read(&f->g, "grad/%s", p->name);
         float *ours = malloc((size_t)theirs.count * sizeof *ours);
         assert_int_equal(theirs.count, parameter_count(p));
@@ -120,7 +120,7 @@ static void compare_gradients(held *f, const char *name) {
 
 /* ---- tests ---- */
 
-/* Whatever is recomputed, the gradients are these bits. */
+/* Gradients have the same bits with every kind of recomputation. */
 static void equals_transformers(void **state) {
     run_folder *r = *state;
     for (int i = 0; i < FAMILIES_HELD; i++) {
@@ -146,7 +146,7 @@ static void equals_transformers(void **state) {
     }
 }
 
-/* The last token's loss, from the logits of a sequence that came piece by piece. */
+/* Computes the last token's loss from logits of a sequence that was passed in pieces. */
 static void generates_with_a_cache(void **state) {
     run_folder *r = *state;
     static const int64_t pieces[] = {10, 1, 13};
@@ -175,7 +175,7 @@ static void generates_with_a_cache(void **state) {
     }
 }
 
-/* Writes the tensors of a file, without the first component of their names where they are rootless, and one more. */
+/* Writes a file's tensors and one more. With `rootless`, names lose their first component. */
 static void write_more(mem *account, const char *path, const char *folder, bool rootless, const char *more) {
     enum { MOST = 64, BYTES = 4096 };
     safetensors_tensor declared[MOST];
@@ -183,7 +183,8 @@ static void write_more(mem *account, const char *path, const char *folder, bool 
     safetensors *from;
     shards_writer *w;
     HARNESS_OK(safetensors_open(account, path, &from));
-    int64_t count = safetensors_count(from), before = 0; /* those before it, in the order of their names */
+    /* number of tensors before the new one, in name order */
+    int64_t count = safetensors_count(from), before = 0;
     assert_true(count < MOST);
     for (int64_t i = 0; i < count; i++) {
         const safetensors_entry *e = safetensors_at(from, i);
@@ -207,7 +208,7 @@ static void write_more(mem *account, const char *path, const char *folder, bool 
     safetensors_close(from);
 }
 
-/* GPT-2's own: a model that was saved without its head names no root, and holds masks. */
+/* GPT-2's own files: the model was saved without its head, its names have no root, and it contains masks. */
 static void reads_an_older_folder(void **state) {
     run_folder *r = *state;
     char path[300];
@@ -222,7 +223,8 @@ static void reads_an_older_folder(void **state) {
     close_family(&f);
 }
 
-/* DeepSeek-V3's own have a layer behind the last, which predicts a second token; others do not. */
+/* DeepSeek-V3's own files have an extra layer after the last, which predicts a second token. Other
+   families do not. */
 static void passes_over_a_layer_behind_the_last(void **state) {
     static const struct {
         const char *family, *more;
@@ -256,7 +258,7 @@ static void ends_where_its_positions_do(void **state) {
     close_family(&f);
 }
 
-/* Every tensor of one file stands in the other, with the same bytes. */
+/* Checks that every tensor of one file is in the other, with the same bytes. */
 static void same_tensors(mem *account, const char *path, const char *other_path) {
     safetensors *a, *b;
     HARNESS_OK(safetensors_open(account, path, &a));
@@ -307,7 +309,8 @@ static void assert_same_options(const model_options *a, const model_options *b) 
     assert_memory_equal(a->rope.long_factor, b->rope.long_factor, sizeof a->rope.long_factor);
 }
 
-/* With the original's config.json, and with one of our own, the model that is read again is the same. */
+/* The folder is written with the original config.json and with a generated one. Reading it gives the same
+   model both times. */
 static void writes_what_it_read(void **state) {
     run_folder *r = *state;
     for (int i = 0; i < FAMILIES_HELD; i++) {
@@ -329,7 +332,7 @@ static void writes_what_it_read(void **state) {
     }
 }
 
-/* The same layers have experts, said by the number of the one that has none. */
+/* config.json names the layer without experts by number. The model's layers must match. */
 static void names_single_layers_without_experts(void **state) {
     run_folder *r = *state;
     held f;
@@ -354,7 +357,8 @@ static void names_single_layers_without_experts(void **state) {
     close_family(&f);
 }
 
-/* Baichuan 2's vocabulary tells that its head's rows are of length 1, which one that trains would not stay. */
+/* Baichuan 2's vocabulary size shows that its head's rows are normalized to length 1. A trained head would
+   not stay normalized. */
 static void divides_baichuan2s_head(void **state) {
     enum { SEEN = 100 };
     run_folder *r = *state;

@@ -1,5 +1,5 @@
-/* The file of the FP8 state: a state of delayed scaling fits a layer with the same format and margin; a file of an
- * earlier version says no margin, and fits any. */
+/* The file of the FP8 state. A state of delayed scaling fits a layer with the same format and margin. A
+   file of an earlier version has no margin and fits any margin. */
 #include "checkpoint/float8.h"
 #include "checkpoint/run_folder.h"
 #include "fp8/recipe.h"
@@ -12,7 +12,7 @@
 
 enum { HISTORY = 3 };
 
-/* A layer whose weight has delayed scaling with this margin, its state at the start. */
+/* A layer with delayed scaling of its weight with this margin, in the initial state. */
 typedef struct layer_case {
     linear layer;
     delayed_store store;
@@ -31,7 +31,7 @@ static void open_layer(run_folder *f, layer_case *c, int margin) {
     c->named = (float8_layer){"a", &c->layer};
 }
 
-/* A file with a state of format e4m3; margin NULL: as an earlier version wrote it. */
+/* Writes a file with a state of format e4m3. margin NULL: as an earlier version wrote it. */
 static safetensors *write_file(run_folder *f, const char *margin) {
     const safetensors_tensor tensors[] = {
         {.name = "a.weight.e4m3.amax_history", .dtype = OTT_F32, .rank = 1, .shape = {HISTORY}},
@@ -57,7 +57,8 @@ static void note_event(void *user, const float8_layer *layer, int which, float8_
     if (which == TENSOR_WEIGHT) *(int *)user |= 1 << event;
 }
 
-/* The events of reading it into a layer of margin 2, and whether the layer then has the file's scale. */
+/* Reads the file into a layer of margin 2. Returns the logged events, and checks if the layer then has the
+   file's scale. */
 static int read_into_layer(run_folder *f, const char *margin) {
     layer_case c;
     int events = 0;
@@ -82,7 +83,7 @@ static void a_state_fits_its_margin(void **state) {
     assert_int_equal(read_into_layer(*state, NULL), 1 << FLOAT8_TAKEN);
 }
 
-/* Every margin is said, that of 0 too. */
+/* The file contains every margin, including 0. */
 static void a_margin_is_noted(void **state) {
     run_folder *f = *state;
     for (int margin = 0; margin < 2; margin++) {

@@ -1,6 +1,7 @@
 /*
- * GGUF files of the families in tests/golden/families: every weight that transformers saved is in the file, under llama.cpp's
- * name and in its order, and metadata say what config.json says. tools/check_gguf.sh asks llama.cpp itself.
+ * GGUF files of the families in tests/golden/families. Every weight that transformers saved must be in the
+ * file with llama.cpp's name and row order, and the metadata must match config.json. tools/check_gguf.sh runs
+ * llama.cpp on such files.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -22,7 +23,7 @@
 typedef struct held {
     tiny t;
     char folder[256];
-    shards *weights; /* as transformers saved them */
+    shards *weights; /* the weights that transformers saved */
 } held;
 
 static void open_family(held *f, mem *account, const char *name) {
@@ -49,7 +50,8 @@ static ott_status save(run_folder *r, held *f, gguf_type type) {
 
 /* ---- where llama.cpp's tensors are in the folder ---- */
 
-/* The names of a block's: one of them is there; of projections the second where they are fused, the last GPT-2's. */
+/* A tensor's possible names in a block, one of which exists. The second is for fused projections, the last
+   for GPT-2. */
 typedef struct source {
     const char *gguf, *name[3];
 } source;
@@ -87,7 +89,7 @@ static bool is_gpt2(const held *f) {
     return f->t.m->options.family->transposed;
 }
 
-/* Of matrix `expert` where there are several. */
+/* Finds the source tensor, of matrix `expert` if there are several. */
 static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64_t expert) {
     char part[64], name[160], own[64];
     int layer;
@@ -112,7 +114,8 @@ static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64
     return NULL;
 }
 
-/* llama.cpp's "llama" and "granite" turn elements 2 p and 2 p + 1 of a head, transformers p and p + half. */
+/* llama.cpp's "llama" and "granite" rotate elements 2 p and 2 p + 1 of a head, transformers rotates p and
+   p + half. */
 static int64_t turned_row(const model_options *o, int64_t row) {
     int64_t pair = row % o->head_dim / 2, head = row / o->head_dim;
     return head * o->head_dim + pair + (row % 2 ? o->head_dim / 2 : 0);
@@ -124,7 +127,7 @@ static bool is_turned(const gguf_reader *r, const gguf_entry *e) {
     return turns && (strstr(e->name, "attn_q.") || strstr(e->name, "attn_k."));
 }
 
-/* Returns the elements. */
+/* Returns the number of elements. */
 static int64_t compare_tensor(held *f, const gguf_reader *r, const gguf_entry *e) {
     static float values[1 << 14];
     const model_options *o = &f->t.m->options;
@@ -202,17 +205,18 @@ static void has_every_weight(void **state) {
     }
 }
 
-/* Of projections and of the feed-forward; q and k's lie as their rows do. */
+/* Biases of projections and of the feed-forward. The biases of q and k are reordered like their rows. */
 static void has_every_bias(void **state) {
     run_folder *r = *state;
     held f;
     open_family(&f, r->account, "llama_biases");
-    f.t.m->options.activation = ACTIVATION_SILU; /* llama.cpp has no other there */
+    f.t.m->options.activation = ACTIVATION_SILU; /* llama.cpp supports only this activation here */
     expect_weights(r, &f, "llama");
     close_family(&f);
 }
 
-/* Command R+ has norms of the heads, each with weights of its own, and 64 layers: with fewer llama.cpp reads none. */
+/* Command R+ has head norms with weights for each head, and 64 layers. llama.cpp ignores the norms of
+   models with fewer layers. */
 static void has_norms_of_heads(void **state) {
     run_folder *r = *state;
     held f;
@@ -250,7 +254,7 @@ static void refuses_what_llama_cpp_has_not(void **state) {
     }
 }
 
-/* Which llama.cpp takes for a mixture. */
+/* llama.cpp would treat such blocks as mixtures. */
 static void refuses_single_blocks_without_experts(void **state) {
     run_folder *r = *state;
     held f;
@@ -269,7 +273,8 @@ static void assert_number(const gguf_reader *g, const char *key, double expected
     if (fabs(number - expected) > 1e-6 * fabs(expected)) fail_msg("%s is %g, not %g", key, number, expected);
 }
 
-/* As tests/golden/families' config.json have them; transformers' attention factors and Llama 3's frequencies by hand. */
+/* Expected values from config.json in tests/golden/families. transformers' attention factors and Llama 3's
+   frequencies were computed separately. */
 static void says_what_the_model_is(void **state) {
     run_folder *r = *state;
     held f;
@@ -319,14 +324,15 @@ static void says_what_a_mixture_is(void **state) {
     assert_number(&g, "llama.expert_count", 4);
     assert_number(&g, "llama.expert_used_count", 2);
     assert_int_equal(gguf_reader_tensor(&g, "blk.1.ffn_gate_inp.weight")->type, GGUF_F32);
-    /* rows of 32 where heads come together, of 16 elsewhere */
+    /* rows of 32 in matrices that join heads, rows of 16 elsewhere */
     assert_int_equal(gguf_reader_tensor(&g, "blk.1.attn_output.weight")->type, GGUF_Q8_0);
     assert_int_equal(gguf_reader_tensor(&g, "blk.1.ffn_gate_exps.weight")->type, GGUF_F16);
     gguf_reader_close(&g);
     close_family(&f);
 }
 
-/* Llama 3.1's rule on the first pair, which turns often, and the last, which does not. */
+/* Llama 3.1's rule on the first rotary pair, which has a high frequency, and the last, which has a low
+   one. */
 static void gives_llama3_factors(void **state) {
     run_folder *r = *state;
     held f;

@@ -1,6 +1,7 @@
 /*
- * Hugging Face folders and weights that stay in FP8: codes and scales of a folder are read as they are and written as they
- * were read, numbers become the codes that a recipe would have cast them to, and what would round twice is refused.
+ * Hugging Face folders and weights stored in FP8. Codes and scales of a folder are read and written without
+ * change. Unquantized values get the codes that a recipe would cast them to. Weights that would be rounded
+ * twice are refused.
  */
 #include "base/rng.h"
 #include "formats/shards.h"
@@ -22,7 +23,7 @@ static void succeed(ott_status status) {
     if (status != OTT_OK) fail_msg("%s", status_text());
 }
 
-/* Wider than a block, and no multiple of one but where a family's files join projections. */
+/* Wider than a block, and no multiple of a block, except where a family's files fuse projections. */
 static model_options options_of(const char *name) {
     model_options o = small_options();
     o.family = family_find(name);
@@ -36,7 +37,7 @@ static model_options options_of(const char *name) {
     return o;
 }
 
-/* Numbers that bf16 holds. */
+/* A model with values that bf16 represents exactly. */
 static model *filled_model(run_folder *f, const model_options *o) {
     model *m = small_model(f, o, MODEL_INFERENCE, 0);
     for (int i = 0; i < m->parameter_count; i++) {
@@ -70,13 +71,13 @@ static void save_plain(model *m, const char *folder) {
 
 typedef struct opening {
     const char *recipe, *folder;
-    const char *granularity; /* of the key; NULL: not given */
-    const char *freeze;      /* NULL: all projections of blocks */
+    const char *granularity; /* value of the key; NULL: not set */
+    const char *freeze;      /* NULL: all projections of the blocks */
     group *shard_ranks;
-    bool fused; /* q, k and v, gate and up are one matrix */
+    bool fused; /* q, k and v are fused, and gate and up */
 } opening;
 
-/* A model that keeps the folder's blocks in FP8, as a run would open it. */
+/* Opens a model that stores the folder's block weights in FP8, as a run would. */
 static ott_status open_kept(run_folder *f, const opening *w, model **out) {
     char path[320], key[64], freeze[64];
     const char *arguments[8] = {"--train.seq_len=8", "--train.frozen_dtype=fp8", freeze};
@@ -108,7 +109,7 @@ static model *must_open(run_folder *f, const opening *w) {
     return m;
 }
 
-/* Every tensor of one folder is the same bytes in the other. */
+/* Checks that every tensor of one folder has the same bytes in the other. */
 static void assert_same_folder(run_folder *f, const char *a, const char *b) {
     shards *x, *y;
     succeed(shards_open(f->account, a, &x));
@@ -138,8 +139,8 @@ static const struct {
                {"block", "llama", HF_METHOD_FP8},          {"block", "phi3", HF_METHOD_COMPRESSED},
                {"current", "llama", HF_METHOD_COMPRESSED}};
 
-/* Through the folder of a run that cast its masters: its codes are read and written as they are, and the numbers give them
-   again; under a recipe that reads none of them as they are. */
+/* A run that cast its masters exports its codes. They are read and written without change, and the
+   unquantized values give the same codes. The recipe of the GEMMs uses none of them directly. */
 static void codes_stay(void **state) {
     run_folder *f = *state;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
@@ -172,7 +173,8 @@ static model_options mixture_options(void) {
     return o;
 }
 
-/* Experts of a folder, whose matrices are a stack here: codes and scales are written as they were read, whatever shares one. */
+/* Experts of a folder become one tensor of expert weights here. Their codes and scales are written as they
+   were read, also if several share a scale. */
 static void experts_stay(void **state) {
     static const hf_scales grains[] = {HF_SCALE_TENSOR, HF_SCALE_CHANNEL, HF_SCALE_BLOCK};
     run_folder *f = *state;
@@ -194,7 +196,8 @@ static void experts_stay(void **state) {
     model_close(m);
 }
 
-/* A stack once, by its own name; and of the other matrices whether bf16 would round them. */
+/* Expert weights are listed once by their own name. For other matrices the list shows if bf16 would round
+   them. */
 static void codes_are_listed(void **state) {
     static const ott_dtype others[] = {OTT_BF16, OTT_F32};
     run_folder *f = *state;
@@ -213,13 +216,13 @@ static void codes_are_listed(void **state) {
         assert_non_null(strstr(names.text, "model.layers.0.block_sparse_moe.experts.w2.weight"));
         int count = 1;
         for (const char *c = names.text; *c; c++) count += *c == ',';
-        assert_int_equal(count, 4 + 3); /* of attention, and stacks; no router */
+        assert_int_equal(count, 4 + 3); /* attention and expert weights, without the router */
         str_free(&names);
     }
     model_close(m);
 }
 
-/* A folder that joins projections, and a model that has them apart; and the other way round. */
+/* A folder with fused projections and a model with separate projections, and the reverse. */
 static void together_or_apart(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -237,7 +240,7 @@ static void together_or_apart(void **state) {
     opening w = {.recipe = "rowwise", .folder = at(f, "scales"), .fused = true};
     assert_error(open_kept(f, &w, &kept), OTT_ERR_UNSUPPORTED, "have different scales", "fused_qkv = false",
                  NULL);
-    w.granularity = "channel"; /* a row's scale is that of its matrix */
+    w.granularity = "channel"; /* each row gets its matrix's scale */
     kept = must_open(f, &w);
     assert_true(kept->blocks[1].attention.qkv.weight->codes->scale_inv[0] !=
                 kept->blocks[1].attention.qkv.weight->codes->scale_inv[128]);

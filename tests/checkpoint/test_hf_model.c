@@ -1,6 +1,7 @@
 /*
- * Models to Hugging Face folders and back: configuration, weights, what stays of the original folder, FP8.
- * (That transformers computes the same from such a folder was compared by hand, for all five families.)
+ * Saves models as Hugging Face folders and loads them: configuration, weights, files kept from the original
+ * folder, FP8. (transformers computes the same results from such folders. This was checked manually for all
+ * five families.)
  */
 #include "base/file.h"
 #include "base/rng.h"
@@ -40,13 +41,13 @@ static model_options options_of(const char *name) {
     return o;
 }
 
-/* The same model with every projection a matrix of its own. */
+/* The same model with separate projections. */
 static model_options apart(model_options o) {
     o.fused_qkv = o.fused_gate_up = false;
     return o;
 }
 
-/* Numbers as a trained model has them, of many magnitudes. */
+/* A model with values of many magnitudes, as after training. */
 static model *filled_model(run_folder *f, const model_options *o, uint64_t seed) {
     model *m = small_model(f, o, MODEL_INFERENCE, 0);
     for (int i = 0; i < m->parameter_count; i++) {
@@ -65,7 +66,7 @@ static hf_save_summary save(model *m, const char *folder, const hf_save_options 
     return sum;
 }
 
-/* The configuration of a run that starts from the folder; to be closed with config_close. */
+/* The configuration of a run that starts from the folder. Close it with config_close. */
 static config *configuration(run_folder *f, const char *folder) {
     char argument[320];
     config *cfg;
@@ -103,7 +104,7 @@ static void assert_same_options(const model_options *a, const model_options *b) 
                 a->rope.original_max_position == b->rope.original_max_position);
 }
 
-/* ---- there and back ---- */
+/* ---- save and load ---- */
 
 /* Each of several ranks reads its rows. */
 static void check_shards(run_folder *f, const model_options *o, const model *whole, const char *folder) {
@@ -184,7 +185,8 @@ static void test_formats_round_once(void **state) {
 
 /* ---- master dither ---- */
 
-/* Dithered masters differ from the loaded values, on both sides, and round back to them; frozen parameters and norms stay. */
+/* Dithered masters differ from the loaded values in both directions and round back to them. Frozen
+   parameters and norms do not change. */
 static void assert_dithered(const model *plain, const model *dithered, ott_dtype d) {
     int64_t moved = 0, up = 0, all = 0, frozen = 0;
     for (int i = 0; i < plain->parameter_count; i++) {
@@ -209,7 +211,7 @@ static void assert_dithered(const model *plain, const model *dithered, ott_dtype
     assert_true(up > moved * 48 / 100 && up < moved * 52 / 100);
 }
 
-/* A shard has the offsets of the whole. */
+/* A shard gets the same offsets as in the full tensor. */
 static void check_dithered_shards(run_folder *f, const model_options *o, const model *whole,
                                   const char *folder) {
     for (int rank = 0; rank < 3; rank++) {
@@ -252,7 +254,7 @@ static void test_masters_are_dithered(void **state) {
     model_close(saved);
 }
 
-/* Nothing is coarser than the masters: the loaded values stay. */
+/* No tensor is coarser than the masters, so the loaded values do not change. */
 static void test_fp32_folders_are_not_dithered(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -265,7 +267,7 @@ static void test_fp32_folders_are_not_dithered(void **state) {
     model_close(loaded);
 }
 
-/* Every value of either format, with the largest offsets of both signs among many draws. */
+/* Tests every value of both formats, with the largest positive and negative offsets of many draws. */
 static void test_dither_rounds_away(void **state) {
     (void)state;
     enum { CODES = 1 << 16 };
@@ -288,7 +290,7 @@ static parameter *find_parameter(model *m, const char *name) {
     return NULL;
 }
 
-/* Reads a whole tensor of a folder as fp32; to be freed. */
+/* Reads a full tensor of a folder as fp32. The caller frees it. */
 static float *read_tensor(shards *s, const char *name) {
     const shard_tensor *t = shards_find(s, name);
     if (!t) fail_msg("the folder has no %s", name);
@@ -298,7 +300,7 @@ static float *read_tensor(shards *s, const char *name) {
     return out;
 }
 
-/* Phi-3's files: rows of q, then k, then v; rows of gate, then up. */
+/* Phi-3's files store rows of q, then k, then v, and rows of gate, then up. */
 static void test_fused_tensors_hold_the_parts_in_order(void **state) {
     run_folder *f = *state;
     static const char *const parts[2][3] = {{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
@@ -328,7 +330,7 @@ static void test_fused_tensors_hold_the_parts_in_order(void **state) {
     model_close(m);
 }
 
-/* Whether a folder comes from a model with its projections together or apart is not to be seen in it. */
+/* The folder must not depend on whether the model has fused or separate projections. */
 static void check_together_and_apart(run_folder *f, const char *family_name, const hf_save_options *options,
                                      const char *folder) {
     static const char *const names[] = {"apart", "qkv", "gate_up", "together"};
@@ -369,7 +371,7 @@ static void test_projections_together_or_apart(void **state) {
     check_together_and_apart(*state, "phi3", &fp8, "phi8");
 }
 
-/* A preset's or a user's model need not be of the family that it is called after. */
+/* A model is saved as a family that can represent it, which may differ from its preset's name. */
 static void test_a_model_is_saved_as_the_family_that_can_say_it(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -404,7 +406,8 @@ static void test_a_model_is_saved_as_the_family_that_can_say_it(void **state) {
     model_close(m);
 }
 
-/* KempnerForge's block of layer normalization and two matrices is a starcoder2 whose linear layers have no biases. */
+/* KempnerForge's block with layer normalization and two matrices is saved as starcoder2 without biases in
+   linear layers. */
 static void test_blocks_of_two_matrices_are_starcoder2(void **state) {
     run_folder *f = *state;
     const hf_save_options options = {.dtype = OTT_F32};
@@ -478,7 +481,7 @@ static void test_what_the_original_gives(void **state) {
     model *m = filled_model(f, &o, 1);
     const hf_save_options options = {.original = at(f, "original"), .dtype = OTT_F32};
     assert_int_equal(save(m, at(f, "same"), &options).copied, 2);
-    assert_file_text(f, at(f, "same/config.json"), original_config); /* not a byte */
+    assert_file_text(f, at(f, "same/config.json"), original_config); /* no byte changed */
     int64_t bytes;
     char *tokenizer = read_text(f, at(f, "same/tokenizer.json"), &bytes);
     assert_int_equal(bytes, 11);
@@ -486,7 +489,7 @@ static void test_what_the_original_gives(void **state) {
     mem_free(f->account, tokenizer);
     model_close(m);
 
-    o.vocab = 48; /* one end of text is no token any more */
+    o.vocab = 48; /* this end-of-text token is outside of the vocabulary */
     o.hidden = 32;
     m = filled_model(f, &o, 1);
     save(m, at(f, "other"), &(hf_save_options){.original = at(f, "original"), .dtype = OTT_BF16});
@@ -513,7 +516,7 @@ static void test_keys_that_were_given_stay(void **state) {
     config_close(cfg);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused folders ---- */
 
 static void fails_to_configure(run_folder *f, const char *folder, ott_status expected, const char *part) {
     config *cfg = configuration(f, folder);
@@ -549,8 +552,8 @@ static void test_configurations_that_are_refused(void **state) {
     }
 }
 
-/* What transformers would train with, or not train. */
-/* The weight of a folder's router loss, unless the key is given. */
+/* Router losses and similar settings as transformers would train them. */
+/* The folder's router-loss weight is used, unless the key is set. */
 static void test_router_loss(void **state) {
     static const char key[] = "model.moe_aux_loss_weight";
     static const char path[] = TEST_SOURCE_DIR "/tests/golden/families/mixtral";
@@ -575,7 +578,7 @@ static void test_dropout_and_padding(void **state) {
                  {"\"pad_token_id\": null, \"attention_dropout\": 0.5,", "attention_dropout = 0.5", -1},
                  {"\"pad_token_id\": -1, \"resid_pdrop\": 0.1, \"embd_pdrop\": 1e-3,",
                   "resid_pdrop = 0.1, embd_pdrop = 0.001", 63},
-                 {"\"pad_token_id\": 64,", "", -1}}; /* nn.Embedding would not take it */
+                 {"\"pad_token_id\": 64,", "", -1}}; /* nn.Embedding would refuse it */
     run_folder *f = *state;
     char changed[sizeof original_config + 120];
     hf_model_notes notes;
@@ -597,11 +600,11 @@ static void test_dropout_and_padding(void **state) {
     fails_to_configure(f, at(f, "original"), OTT_ERR_FORMAT, "attention_dropout");
 }
 
-/* Tensors of a model as a list that a test spoils before it is written, with zeroes for data. */
+/* A list of a model's tensors that a test modifies before writing it, with zeros as data. */
 typedef struct spoiled {
     safetensors_tensor tensors[64];
     int64_t count;
-    const char *nan; /* the tensor whose bytes are all 0xff; NULL: none */
+    const char *nan; /* the tensor with all bytes 0xff; NULL: none */
 } spoiled;
 
 static spoiled declare_model(const model *m) {
@@ -657,7 +660,7 @@ static void test_weights_that_are_refused_change_nothing(void **state) {
     model_close(untouched);
 }
 
-/* A tied head, and rotary tables, that a file has all the same. */
+/* Files may contain a tied head or rotary tables. Both are ignored. */
 static void test_tensors_that_may_be_there(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -675,10 +678,10 @@ static void test_tensors_that_may_be_there(void **state) {
     model_close(m);
 }
 
-/* FP8 weights whose scales are not what they should be. */
+/* FP8 weights with wrong scales are refused. */
 static void test_scales_that_are_refused(void **state) {
     static const struct {
-        const char *name; /* of the folder */
+        const char *name; /* name of the folder */
         struct {
             const char *tail;
             ott_dtype dtype;
@@ -724,7 +727,7 @@ static void test_scales_that_are_refused(void **state) {
         else
             assert_error(status, cases[i].expected, "up_proj.weight", cases[i].part, NULL);
     }
-    /* A scale of a weight that is none of FP8 is left over. */
+    /* A scale without an FP8 weight is left over. */
     spoiled s = declare_model(m);
     snprintf(names[0], sizeof names[0], "%s_scale", s.tensors[1].name);
     s.tensors[s.count++] = (safetensors_tensor){names[0], OTT_F32, 0, {0}};
@@ -760,14 +763,14 @@ typedef struct fp8_case {
     const char *family, *name;
     hf_method method;
     hf_scales granularity;
-    const char *scale; /* what follows the weight's name */
+    const char *scale; /* suffix of the weight's name */
     int rank;
 } fp8_case;
 
-/* Half a unit of E4M3 in the last place of w / scale, with room for the rounding of the division. */
+/* Half a unit in the last place of E4M3 for w / scale, with room for the rounding of the division. */
 static double half_unit(double w, double scale) {
     int exponent;
-    frexp(w / scale, &exponent); /* in [0.5, 1) 2^exponent */
+    frexp(w / scale, &exponent); /* w / scale is in [0.5, 1) 2^exponent */
     if (exponent < -5) exponent = -5;
     return ldexp(scale, exponent - 5) * (1 + 1e-6) + fabs(w) * 1e-7;
 }
@@ -781,8 +784,8 @@ static void expect_shape(const fp8_case *c, const shard_tensor *t, int64_t rows,
     for (int i = 0; i < c->rank; i++) assert_int_equal(t->entry->shape[i], shape[i]);
 }
 
-/* Rows of `p`, whose values are `w` and begin at `row` of the tensor `name`, are what codes times scales say; those that were
-   loaded are exactly that. */
+/* Checks rows of `p` with values `w`, stored in tensor `name` from `row` on: they must be near codes times
+   scales. Loaded values must equal them exactly. */
 static void compare_rows(shards *s, const fp8_case *c, const char *name, const parameter *p, const float *w,
                          const float *read, int64_t row) {
     char scale_name[128];
@@ -809,7 +812,7 @@ static void compare_rows(shards *s, const fp8_case *c, const char *name, const p
     free(scale);
 }
 
-/* `read`: what was loaded; NULL: nothing was. */
+/* `read`: the loaded values; NULL: not loaded. */
 static void compare_plain(shards *s, const parameter *p, const float *w, const float *read) {
     const shard_tensor *t = shards_find(s, p->name);
     assert_non_null(t);
@@ -820,7 +823,7 @@ static void compare_plain(shards *s, const parameter *p, const float *w, const f
     free(values);
 }
 
-/* Where a phi3 file has a part: the tensor's name, and the row. */
+/* Finds a part in a phi3 file: writes the tensor's name and returns the row. */
 static int64_t find_fused(const model *m, const char *part, char out[128]) {
     const model_options *o = &m->options;
     int64_t q = o->heads * o->head_dim, kv = o->kv_heads * o->head_dim;
@@ -842,7 +845,7 @@ static int64_t find_fused(const model *m, const char *part, char out[128]) {
     return 0;
 }
 
-/* Multiples of 16, as conversion to FP8 wants them, but not of 128: blocks that end early. */
+/* Multiples of 16, as FP8 requires, but not of 128, so that the last blocks are smaller. */
 static model_options wide_options(const char *name) {
     model_options o = apart(options_of(name));
     o.dim = 144;
@@ -918,7 +921,7 @@ static void poke(const model *m, const parameter *p, int64_t index, float value)
     succeed(device_copy_in(m->device, (float *)p->value.data + index, &value, sizeof value));
 }
 
-/* What is joined when it is served has one scale, the largest; no other does. */
+/* Projections that inference fuses share one scale, the largest. Other projections keep their own. */
 static void test_scales_are_shared(void **state) {
     run_folder *f = *state;
     model_options o = options_of("llama");
@@ -1015,7 +1018,7 @@ static void test_what_config_json_says(void **state) {
     model_close(m);
 }
 
-/* ---- as trained ---- */
+/* ---- codes as in training ---- */
 
 static void convert(model *m, const char *recipe_name, const char *filter) {
     succeed(model_convert(m,
@@ -1025,7 +1028,7 @@ static void convert(model *m, const char *recipe_name, const char *filter) {
                           NULL));
 }
 
-/* The codes and scales that training multiplies, by the definition: of the matrix w[rows, columns]. */
+/* Compares codes and scales with the definition of the training cast, for the matrix w[rows, columns]. */
 static void check_trained_matrix(shards *s, const recipe *r, const char *tensor_name, const float *w,
                                  int64_t rows, int64_t columns, const char *scale_name) {
     enum { MOST = 2 * 208 * 144 };
@@ -1040,7 +1043,7 @@ static void check_trained_matrix(shards *s, const recipe *r, const char *tensor_
     assert_memory_equal(codes, read, (size_t)(rows * columns));
     snprintf(name, sizeof name, "%s%s", tensor_name, scale_name);
     float *scales = read_tensor(s, name);
-    /* the file has blocks row by row, the definition column by column */
+    /* the file stores blocks by rows, the definition by columns */
     int64_t groups = granularity_groups(spec->grain, rows, columns);
     int64_t high = granularity_mn_groups(spec->grain, rows), wide = groups / high;
     for (int64_t i = 0; i < groups; i++) assert_true(scales[i] == scale_inv[i % wide * high + i / wide]);
@@ -1098,7 +1101,7 @@ static void check_trained_experts(shards *s, const recipe *r, model *m, const ch
     }
 }
 
-/* Experts that ran in FP8 are written as they ran, and routers alone are kept. */
+/* Experts that ran in FP8 are saved with their training codes. Only routers stay in high precision. */
 static void test_experts_as_trained(void **state) {
     run_folder *f = *state;
     static const struct {
@@ -1131,7 +1134,7 @@ static void test_experts_as_trained(void **state) {
     model_close(m);
 }
 
-/* A projection that was one matrix in training had one scale, and has it in a file that divides it. */
+/* Projections that were fused in training had one scale, and keep it in a file that splits them. */
 static void test_as_trained_together(void **state) {
     run_folder *f = *state;
     static const char *const parts[] = {"q_proj", "k_proj", "v_proj"};
@@ -1162,7 +1165,7 @@ static void test_as_trained_together(void **state) {
     model_close(m);
 }
 
-/* A layer that was filtered is bf16, and on both lists. */
+/* A filtered layer is saved in bf16 and listed in both lists. */
 static void test_as_trained_keeps_what_the_run_kept(void **state) {
     run_folder *f = *state;
     model_options o = wide_options("llama");

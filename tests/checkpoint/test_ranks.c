@@ -1,7 +1,7 @@
 /*
- * Checkpoints of ranks that are threads: what they write together are the bytes that one rank writes, however the model is
- * cut, and any number of ranks reads it; Hugging Face folders
- * likewise. A rank that fails or leaves is told by all, and leaves the last checkpoint whole.
+ * Checkpoints of several ranks, which are threads. Together they write the bytes that one rank writes, for
+ * any sharding, and any number of ranks can read them. The same holds for Hugging Face folders. If a rank
+ * fails or exits, all ranks report it, and the last checkpoint stays complete.
  */
 #define _GNU_SOURCE
 #include "backend/open.h"
@@ -24,10 +24,11 @@
 
 enum { RANKS_MAX = 8, HISTORY = 5, STEP = 20 };
 
-/* The part of a module's weight that a rank has. */
+/* The shard of a module's weight that a rank has. */
 typedef parameter_part (*layout)(const model_module *e, int rank, int size);
 
-/* Who runs a job, and of what model; layout NULL: the model cuts itself, `tensor` ranks (0: one) its layers. */
+/* The ranks and the model of a job. layout NULL: the model shards itself, with `tensor` ranks per layer
+   (0: one). */
 typedef struct team {
     run_folder *f;
     const model_options *options;
@@ -41,13 +42,13 @@ typedef struct rank_run {
     mem *account;
     device *device;
     group *group;
-    struct group tensor, shard; /* say which rank it is: nothing goes over them */
+    struct group tensor, shard; /* only give the rank's index; nothing is sent over them */
     pipeline_stage stage;
     model *m;
     ott_status (*job)(struct rank_run *r);
     const char *folder; /* of checkpoints, or of a model */
     run_state run;
-    group leaving; /* group, until `calls` collectives have begun */
+    group leaving; /* wraps group and fails after `calls` collectives have begun */
     group *inner;
     int calls;
 } rank_run;
@@ -57,7 +58,7 @@ static ranks_end ends[RANKS_MAX];
 
 /* ---- models ---- */
 
-/* Sizes that no number of ranks divides; 6 rows and fewer than 8 ranks leave some without any. */
+/* Sizes that no number of ranks divides. With 8 ranks, matrices of 6 rows leave some ranks empty. */
 static model_options odd_options(void) {
     model_options o = small_options();
     o.vocab = 67;
@@ -67,7 +68,7 @@ static model_options odd_options(void) {
     return o;
 }
 
-/* Rows [*first, *first + result) of `rows` that are part `at` of `parts`. */
+/* Splits `rows` into `parts` and returns the length of part `at`. *first: its first row. */
 static int64_t cut_rows(int64_t rows, int at, int parts, int64_t *first) {
     int64_t each = rows / parts, more = rows % parts;
     *first = at * each + (at < more ? at : more);
@@ -78,7 +79,7 @@ static parameter_part all_of(const model_module *e) {
     return (parameter_part){.rows = e->rank == 2 ? e->shape[0] : 1, .columns = e->shape[e->rank - 1]};
 }
 
-/* Lines of a part: rows of a matrix, elements of a vector. */
+/* Splits a part by the rows of a matrix or the elements of a vector. */
 static parameter_part cut_part(const model_module *e, parameter_part p, int at, int parts) {
     int64_t first;
     if (e->rank == 2) {
@@ -91,7 +92,8 @@ static parameter_part cut_part(const model_module *e, parameter_part p, int at, 
     return p;
 }
 
-/* Two copies, each cut by two and by tensor parallelism of the rest, which leaves columns of o and down, and norms whole. */
+/* Two replicas, each sharded over two ranks and split by tensor parallelism, which splits columns of o and
+   down and keeps norms full. */
 static parameter_part mesh(const model_module *e, int rank, int size) {
     int tp = size / 4, at = rank % tp, shard = rank / tp % 2;
     parameter_part p = all_of(e);
@@ -105,7 +107,7 @@ static parameter_part mesh(const model_module *e, int rank, int size) {
     return cut_part(e, p, shard, 2);
 }
 
-/* Two stages, each cut by the rest. */
+/* Two pipeline stages, each sharded over its ranks. */
 static parameter_part stages(const model_module *e, int rank, int size) {
     int parts = size / 2;
     return cut_part(e, all_of(e), rank % parts, parts);
@@ -116,7 +118,7 @@ static void cut_tensor(tensor *t, const parameter_part *part) {
     t->columns = t->ld = part->columns;
 }
 
-/* Of a model that is whole: what the layout leaves of it. */
+/* Reduces a full model to the shards of a layout. */
 static void cut_model(model *m, layout cut, int rank, int size) {
     for (int i = 0; i < m->modules.count; i++) {
         model_module *e = &m->modules.of[i];
@@ -133,7 +135,7 @@ static void put(device *d, const tensor *t, const float *values) {
     assert_int_equal(device_copy_in(d, t->data, values, tensor_bytes(*t)), OTT_OK);
 }
 
-/* The down projections have delayed scaling of weight and input, with values or at the start. */
+/* Gives the down projections delayed scaling of weight and input, with values or in the initial state. */
 static void set_delayed(model *m, device *d, bool values) {
     delayed_request wanted[8] = {{0}};
     cast_spec specs[8];
@@ -164,7 +166,7 @@ static float *fetch(const model *m, const tensor *t) {
     return test_device_fetch(m->device, t->data, tensor_bytes(*t));
 }
 
-/* Calls f for each tensor of a parameter's shard that both models have, with the whole's beside it. */
+/* Called for each tensor of a parameter's shard that both models have, with the full tensor. */
 typedef void (*tensor_visit)(const model *m, const parameter *p, const tensor *part, const float *whole);
 
 static const parameter *find_parameter(const model *m, const char *name) {
@@ -185,7 +187,7 @@ static void visit_tensors(const model *whole, const model *m, int slots, tensor_
     }
 }
 
-/* This part's elements of the whole. */
+/* Copies this shard's elements from the full tensor. */
 static float *select_part(const parameter *p, const tensor *part, const float *whole) {
     float *out = malloc((size_t)tensor_bytes(*part));
     const parameter_part at = parameter_shard_part(p);
@@ -210,7 +212,7 @@ static void expect_part(const model *m, const parameter *p, const tensor *part, 
 static void expect_delayed(const model *whole, const model *m) {
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.of[i], *all = &whole->all_modules.of[i];
-        if (e->role != ROLE_DOWN || !e->linear) continue; /* another stage's */
+        if (e->role != ROLE_DOWN || !e->linear) continue; /* of another stage */
         assert_true(e->linear->low_sqnr_count == all->linear->low_sqnr_count);
         for (int t = 0; t < 2; t++) {
             float *a = fetch(whole, &all->linear->delayed[t].amax_history),
@@ -260,7 +262,7 @@ static ott_status run_rank(void *argument) {
     return status;
 }
 
-/* Opens the team's ranks with what `whole` has, or nothing, and runs the job on all at once. */
+/* Opens the team's ranks with the state of `whole` (or none) and runs the job on all ranks in parallel. */
 static void run_team(const team *t, const model *whole, ott_status (*job)(rank_run *r), const char *folder,
                      void (*prepare)(rank_run *r)) {
     group *groups[RANKS_MAX];
@@ -298,7 +300,7 @@ static ott_status load_job(rank_run *r) {
     return checkpoint_load(r->m, NULL, r->group, r->folder, &r->run, &fell_back);
 }
 
-/* Saved by the thread beside training, if the configuration says so. */
+/* Saves with the writer thread, if the configuration has asynchronous checkpoints. */
 static ott_status writer_job(rank_run *r) {
     checkpoint_writer *w;
     run_state run = state_at(STEP);
@@ -309,7 +311,7 @@ static ott_status writer_job(rank_run *r) {
     return status;
 }
 
-/* ---- what is compared ---- */
+/* ---- comparisons ---- */
 
 static model *open_whole(run_folder *f, const model_options *o) {
     model *whole = small_model(f, o, MODEL_TRAINING, 7);
@@ -381,7 +383,7 @@ typedef struct arrangement {
 static const arrangement any_sizes[] = {{NULL, 1, 0},   {NULL, 2, 0},   {NULL, 3, 0},
                                         {NULL, 8, 0},   {mesh, 4, 0},   {mesh, 8, 0},
                                         {stages, 2, 0}, {stages, 8, 0}, {0}};
-/* Each rank has as much of a layer; 6 ranks share what 2 have. */
+/* Each rank has an equal part of a layer. With 6 ranks, groups of 2 share layers. */
 static const arrangement even_sizes[] = {{NULL, 2, 2}, {NULL, 6, 2}, {0}};
 
 static team team_of(run_folder *f, const model_options *o, const arrangement *how) {
@@ -432,7 +434,7 @@ static void beside_training_too(void **state) {
     model_close(whole);
 }
 
-/* All ranks have the same error, of rank `rank`. */
+/* Checks that all ranks report the same error of rank `rank`. */
 static void expect_failure(const team *t, int rank, const char *what) {
     char named[32];
     snprintf(named, sizeof named, "rank %d: ", rank);
@@ -443,7 +445,7 @@ static void expect_failure(const team *t, int rank, const char *what) {
     }
 }
 
-/* A limit on the size of files stands for a full disk; only the last rank's part of the largest one is beyond. */
+/* A file-size limit simulates a full disk. Only the last rank's part of the largest file exceeds it. */
 static void fill_disk(const team *t, const model *whole, int64_t bytes, ott_status (*job)(rank_run *r)) {
     struct rlimit before, limit;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -470,13 +472,13 @@ static void a_full_disk_of_one_rank(void **state) {
     write_beside(f);
     fill_disk(&t, whole, bytes, writer_job);
     assert_int_equal(file_list_folder(f->account, at(f, "one"), &list), OTT_OK);
-    assert_int_equal(list.count, 1); /* the older one, and no half one */
+    assert_int_equal(list.count, 1); /* the older one, and no incomplete one */
     file_list_free(&list);
     assert_int_equal(checkpoint_check(f->account, at(f, "one/step-4")), OTT_OK);
     model_close(whole);
 }
 
-/* ---- a rank that leaves ---- */
+/* ---- a rank that exits ---- */
 
 static ott_status start_or_leave(group *g, exec *cx, group_request *request) {
     rank_run *r = (rank_run *)((char *)g - offsetof(rank_run, leaving));
@@ -505,8 +507,8 @@ static void let_last_leave(rank_run *r) {
     r->calls = calls_before_leaving;
 }
 
-/* So many names, but for a folder that was removed while a rank that knew of nothing yet wrote into it: the next save
-   removes it. */
+/* Checks the number of names in a folder. One more is allowed: another rank may have written into a folder
+   while it was removed. The next save removes it. */
 static void expect_names(run_folder *f, const char *folder, int expected) {
     file_list list;
     int count = 0;
@@ -516,7 +518,7 @@ static void expect_names(run_folder *f, const char *folder, int expected) {
     file_list_free(&list);
 }
 
-/* Whenever it leaves: the checkpoint is there and whole, or it is not. */
+/* A rank exits at each possible point: afterwards the checkpoint is complete or absent. */
 static void a_rank_that_leaves(void **state) {
     run_folder *f = *state;
     model_options o = odd_options();
@@ -541,7 +543,7 @@ static void a_rank_that_leaves(void **state) {
     model_close(whole);
 }
 
-/* Ranks whose shards leave a row out. */
+/* A layout that leaves out a row. */
 static parameter_part with_a_gap(const model_module *e, int rank, int size) {
     parameter_part p = cut_part(e, all_of(e), rank, size);
     if (e->role == ROLE_HEAD && rank == 1) p.rows--;
@@ -565,7 +567,7 @@ static void shards_that_are_no_whole(void **state) {
 
 /* ---- Hugging Face folders ---- */
 
-/* Numbers: FP8 holds no NaN. */
+/* Sets finite values, because the FP8 export refuses NaN. */
 static void set_numbers(model *m) {
     for (int i = 0; i < m->parameter_count; i++) {
         const tensor *t = &m->parameters[i].shard.value;
@@ -578,9 +580,9 @@ static void set_numbers(model *m) {
 }
 
 static hf_save_options folder_options;
-static const char *folder_recipe; /* of training; NULL: the models are not converted */
+static const char *folder_recipe; /* the training recipe; NULL: models are not converted */
 
-/* The last layer stays in bf16. */
+/* Converts all layers except the last, which stays in bf16. */
 static ott_status convert_folder(model *m) {
     const char *kept = "layers.1.mlp.down_proj";
     const convert_options o = {.recipe = recipe_find(folder_recipe), .filter = &kept, .filter_count = 1};
@@ -662,7 +664,8 @@ static void folders_of_ranks(void **state) {
     check_folders(*state, &o, any_sizes);
 }
 
-/* The folder has q, k, v and gate, up in one, the model apart; and the other way round; with blocks that ranks cut. */
+/* The folder has fused projections and the model separate ones, and the reverse, with blocks that ranks
+   split. */
 static void fused_folders_of_ranks(void **state) {
     model_options o = odd_options();
     o.hidden = 300;
@@ -673,7 +676,7 @@ static void fused_folders_of_ranks(void **state) {
     check_folders(*state, &o, any_sizes);
 }
 
-/* The folder has matrices transposed, q, k and v in one. */
+/* The folder has transposed matrices, and q, k and v fused. */
 static void transposed_folders_of_ranks(void **state) {
     model_options o = odd_options();
     o.family = family_find("gpt2");
@@ -685,7 +688,7 @@ static void transposed_folders_of_ranks(void **state) {
     }
 }
 
-/* Ranks that cut layers, with q, k, v and gate, up in one matrix or apart, as the folder has them or otherwise. */
+/* Tensor-parallel ranks with fused or separate projections, in the same form as the folder or not. */
 static void ranks_that_cut_layers(void **state) {
     model_options o = odd_options();
     o.heads = 4;
@@ -704,7 +707,8 @@ static void ranks_that_cut_layers(void **state) {
     }
 }
 
-/* Heads of what comes from latents are cut, projections to them are whole; experts, which such folders have, are too. */
+/* Heads computed from latents are split. Projections to latents are not. Experts, which such folders have,
+   are split too. */
 static void ranks_that_cut_latents(void **state) {
     model_options o = odd_options();
     o.family = family_find("deepseek_v3");
@@ -724,7 +728,7 @@ static void ranks_that_cut_latents(void **state) {
     check_folders(*state, &o, even_sizes);
 }
 
-/* A rank learns of other stages' layers how they were cast, and of other ranks' parts what scales the whole has. */
+/* A rank receives the casts of other stages' layers, and the full tensor's scales for other ranks' shards. */
 static void folders_as_trained(void **state) {
     static const char *const recipes[] = {"tensorwise", "rowwise", "block"};
     const hf_save_options kind = {
@@ -742,7 +746,7 @@ static void folders_as_trained(void **state) {
         set_numbers(whole);
         assert_int_equal(convert_folder(whole), OTT_OK);
         check_folder_kind(*state, &o, whole, &kind, any_sizes);
-        if (strcmp(recipes[i], "block") != 0) /* whose blocks no two ranks share */
+        if (strcmp(recipes[i], "block") != 0) /* no two ranks share its blocks */
             check_folder_kind(*state, &o, whole, &kind, even_sizes);
         model_close(whole);
     }

@@ -1,7 +1,7 @@
 /*
- * A weight that is a stack of matrices, [stack, rows, columns]: its initial values are those of its matrices alone,
- * however many ranks hold them; checkpoints have it as one tensor of rank 3, Hugging Face folders as one or as a
- * tensor for each matrix.
+ * Expert weights [stack, rows, columns] as one parameter. Each matrix has the initial values of a separate
+ * parameter, on any number of ranks. Checkpoints store one tensor of rank 3. Hugging Face folders store one
+ * tensor, or one per matrix.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 
 enum { STACK = 3, ROWS = 32, COLUMNS = 48, EACH = ROWS * COLUMNS, ALL = STACK * EACH, RANKS_MAX = 3 };
 
-/* A model that is this weight, in the place of one layer's down projection. */
+/* A model with this weight in place of one layer's down projection. */
 typedef struct stacked {
     harness h;
     arena *memory;
@@ -87,7 +87,7 @@ static void open_whole(stacked *s) {
     HARNESS_OK(model_initialize(&s->m, 5, 1));
 }
 
-/* The rank's own part against that of the whole. */
+/* Compares a rank's shard with its part of the full tensor. */
 static void expect_part(stacked *s, const tensor *part, const float *whole) {
     static float values[ALL];
     harness_get(&s->h, part, values);
@@ -107,7 +107,7 @@ static void whole_values(float *out) {
 
 /* ---- initial values ---- */
 
-/* As if the matrix were a parameter of its own. */
+/* Draws the initial values of one matrix as a separate parameter. */
 static void draw_alone(int matrix, float *out) {
     harness h;
     draw w;
@@ -307,7 +307,8 @@ static void saved_folders_are_read_again(void **state) {
     load_on_ranks(path, whole);
 }
 
-/* A stack of gate and up in one, in a folder that has them apart, and in one that packs what it fuses. */
+/* Expert weights with gate and up fused, in a folder that stores them separately, and in one that stores
+   them fused. */
 static void fused_stacks_have_places(void **state) {
     (void)state;
     enum { HIDDEN = 48 };

@@ -373,7 +373,8 @@ static double unevenness_after(harness *h, int updates, bool by_sign) {
     return (double)most * BALANCED / TOKENS;
 }
 
-/* DeepSeek-V3's rule evens out in 120 updates what needs biases of 0.1; moving by the load takes hundreds. */
+/* DeepSeek-V3's rule balances the load in 120 updates when biases of 0.1 are needed. Updates in proportion
+   to the load take hundreds. */
 static void biases_balance_the_load(void **state) {
     harness h;
     (void)state;
