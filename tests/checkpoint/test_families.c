@@ -223,8 +223,8 @@ static void reads_an_older_folder(void **state) {
     close_family(&f);
 }
 
-/* DeepSeek-V3's own files have an extra layer after the last, which predicts a second token. Other
-   families do not. */
+/* DeepSeek-V3's own files have an extra layer after the last, which predicts a second token. Other families
+   do not. */
 static void passes_over_a_layer_behind_the_last(void **state) {
     static const struct {
         const char *family, *more;

@@ -1,5 +1,5 @@
-/* The file of the FP8 state. A state of delayed scaling fits a layer with the same format and margin. A
-   file of an earlier version has no margin and fits any margin. */
+/* The file of the FP8 state. A state of delayed scaling fits a layer with the same format and margin. A file
+   of an earlier version has no margin and fits any margin. */
 #include "checkpoint/float8.h"
 #include "checkpoint/run_folder.h"
 #include "fp8/recipe.h"

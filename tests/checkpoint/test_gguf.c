@@ -114,8 +114,8 @@ static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64
     return NULL;
 }
 
-/* llama.cpp's "llama" and "granite" rotate elements 2 p and 2 p + 1 of a head, transformers rotates p and
-   p + half. */
+/* llama.cpp's "llama" and "granite" rotate elements 2 p and 2 p + 1 of a head, transformers rotates p and p +
+   half. */
 static int64_t turned_row(const model_options *o, int64_t row) {
     int64_t pair = row % o->head_dim / 2, head = row / o->head_dim;
     return head * o->head_dim + pair + (row % 2 ? o->head_dim / 2 : 0);
@@ -215,8 +215,8 @@ static void has_every_bias(void **state) {
     close_family(&f);
 }
 
-/* Command R+ has head norms with weights for each head, and 64 layers. llama.cpp ignores the norms of
-   models with fewer layers. */
+/* Command R+ has head norms with weights for each head, and 64 layers. llama.cpp ignores the norms of models
+   with fewer layers. */
 static void has_norms_of_heads(void **state) {
     run_folder *r = *state;
     held f;
@@ -331,8 +331,8 @@ static void says_what_a_mixture_is(void **state) {
     close_family(&f);
 }
 
-/* Llama 3.1's rule on the first rotary pair, which has a high frequency, and the last, which has a low
-   one. */
+/* Llama 3.1's rule on the first rotary pair, which has a high frequency, and the last, which has a low one.
+    */
 static void gives_llama3_factors(void **state) {
     run_folder *r = *state;
     held f;

@@ -185,8 +185,8 @@ static void test_formats_round_once(void **state) {
 
 /* ---- master dither ---- */
 
-/* Dithered masters differ from the loaded values in both directions and round back to them. Frozen
-   parameters and norms do not change. */
+/* Dithered masters differ from the loaded values in both directions and round back to them. Frozen parameters
+   and norms do not change. */
 static void assert_dithered(const model *plain, const model *dithered, ott_dtype d) {
     int64_t moved = 0, up = 0, all = 0, frozen = 0;
     for (int i = 0; i < plain->parameter_count; i++) {
@@ -552,7 +552,7 @@ static void test_configurations_that_are_refused(void **state) {
     }
 }
 
-/* Router losses and similar settings as transformers would train them. */
+/* Settings of transformers' training: router loss, dropout, padding. */
 /* The folder's router-loss weight is used, unless the key is set. */
 static void test_router_loss(void **state) {
     static const char key[] = "model.moe_aux_loss_weight";

@@ -27,8 +27,8 @@ enum { RANKS_MAX = 8, HISTORY = 5, STEP = 20 };
 /* The shard of a module's weight that a rank has. */
 typedef parameter_part (*layout)(const model_module *e, int rank, int size);
 
-/* The ranks and the model of a job. layout NULL: the model shards itself, with `tensor` ranks per layer
-   (0: one). */
+/* The ranks and the model of a job. layout NULL: the model shards itself, with `tensor` ranks per layer (0:
+   one). */
 typedef struct team {
     run_folder *f;
     const model_options *options;

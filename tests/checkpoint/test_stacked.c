@@ -307,8 +307,8 @@ static void saved_folders_are_read_again(void **state) {
     load_on_ranks(path, whole);
 }
 
-/* Expert weights with gate and up fused, in a folder that stores them separately, and in one that stores
-   them fused. */
+/* Expert weights with gate and up fused, in a folder that stores them separately, and in one that stores them
+   fused. */
 static void fused_stacks_have_places(void **state) {
     (void)state;
     enum { HIDDEN = 48 };

@@ -73,8 +73,8 @@ static model_options options_of(int kind) {
 }
 enum { KINDS = 5 };
 
-/* Runs the sequence in parts of these lengths (the last length repeats) and reads the logits after each
-   part. */
+/* Runs the sequence in parts of these lengths (the last length repeats) and reads the logits after each part.
+    */
 static void run_parts(model_cache *c, const int64_t *parts, int64_t length, float logits[VOCAB]) {
     int32_t tokens[LENGTH];
     for (int64_t i = 0; i < length; i++) tokens[i] = token_at(i);
@@ -138,8 +138,8 @@ static void every_kind_of_model(void **state) {
     }
 }
 
-/* With one scale per chunk, logits equal the full pass if the chunk is the full sequence. Otherwise they
-   are close, but not equal, which proves that the recipe is active. */
+/* With one scale per chunk, logits equal the full pass if the chunk is the full sequence. Otherwise they are
+   close, but not equal, which proves that the recipe is active. */
 static void one_scale_a_chunk_is_near_the_whole(void **state) {
     static const char *const recipes[] = {"tensorwise", "current"};
     static const int64_t once[2] = {CACHE_CHUNK};

@@ -126,8 +126,8 @@ static void check_products(const kind *k, const outcome *o, const mode *m) {
     assert_int_equal(o->products[GEMM_GRAD_WEIGHT], linears);
 }
 
-/* Documented order of memory: full, then selective, then op, which keeps GEMM outputs, then none (unless
-   none keeps gate and up in FP8). */
+/* Documented order of memory: full, then selective, then op, which keeps GEMM outputs, then none (unless none
+   keeps gate and up in FP8). */
 static void check_bytes(const kind *k, const int64_t *bytes) {
     assert_true(bytes[FULL] < bytes[SELECTIVE]);
     assert_true(bytes[SELECTIVE] < bytes[NONE]);
@@ -155,8 +155,8 @@ static void same_bits_in_every_mode(void **state) {
     outcome_free(&kept);
 }
 
-/* Checks that recipes compute different results. Otherwise equal bits could mean that no recipe is
-   applied. */
+/* Checks that recipes compute different results. Otherwise equal bits could mean that no recipe is applied.
+    */
 static void recipes_differ(void **state) {
     (void)state;
     outcome of[KINDS];

@@ -10,8 +10,8 @@
 
 #include "model/tiny_model.h"
 
-/* Writes one letter per layer: T tensor scales, R row or column scales, - high precision. In forward
-   order: q k v o gate up down, ..., head. */
+/* Writes one letter per layer: T tensor scales, R row or column scales, - high precision. In forward order: q
+   k v o gate up down, ..., head. */
 static ott_status spell(void *user, linear *l) {
     char *text = user;
     strcat(text, !l->spec.fp8 ? "-" : l->spec.input.rowwise.grain == GRANULARITY_TENSOR ? "T" : "R");
@@ -221,8 +221,8 @@ static void hear(void *user, ott_log_level level, const char *text) {
     snprintf(user, 256, "%s", text);
 }
 
-/* A filter that matches no layer is an error that suggests the nearest name, unless it matches modules
-   that FP8 never converts. */
+/* A filter that matches no layer is an error that suggests the nearest name, unless it matches modules that
+   FP8 never converts. */
 static void a_filter_names_a_layer(void **state) {
     (void)state;
     static const struct {

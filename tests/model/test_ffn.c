@@ -337,8 +337,8 @@ static void a_recomputed_mixture_is_kept(void **state) {
 
 enum { BALANCED = 8, TOKENS = 512 };
 
-/* The largest expert load divided by the mean, after this many bias updates by a rule. Each token takes
-   the expert with the highest score plus bias, and the scores favor the first experts. */
+/* The largest expert load divided by the mean, after this many bias updates by a rule. Each token takes the
+   expert with the highest score plus bias, and the scores favor the first experts. */
 static double unevenness_after(harness *h, int updates, bool by_sign) {
     float bias[BALANCED] = {0}, load[BALANCED], count[BALANCED], noise[BALANCED * TOKENS];
     const float host[STEP_STATE_COUNT] = {[STEP_BALANCE] = 1};
@@ -373,8 +373,8 @@ static double unevenness_after(harness *h, int updates, bool by_sign) {
     return (double)most * BALANCED / TOKENS;
 }
 
-/* DeepSeek-V3's rule balances the load in 120 updates when biases of 0.1 are needed. Updates in proportion
-   to the load take hundreds. */
+/* DeepSeek-V3's rule balances the load in 120 updates when biases of 0.1 are needed. Updates in proportion to
+   the load take hundreds. */
 static void biases_balance_the_load(void **state) {
     harness h;
     (void)state;

@@ -438,8 +438,8 @@ static outcome run_in_chunks(const recipe *r, int64_t chunk) {
     return out;
 }
 
-/* A chunk changes the order of sums over tokens (the head's weight gradient), and tensorwise's single
-   scale of the logits' gradient. All other results have the same bits, including scales per row. */
+/* A chunk changes the order of sums over tokens (the head's weight gradient), and tensorwise's single scale
+   of the logits' gradient. All other results have the same bits, including scales per row. */
 static void check_chunks(const recipe *r, int64_t chunk, const outcome *whole) {
     const cast_spec *g = &r->grad_output.rowwise;
     bool one_scale = cast_spec_is_fp8(g) && g->grain == GRANULARITY_TENSOR && g->policy == AMAX_CURRENT;

@@ -136,8 +136,8 @@ static void values_are_what_counts(void **state) {
     }
 }
 
-/* If scales are not powers of two, the stored codes equal the cast, so GEMMs give the results of the
-   weights before the cast. */
+/* If scales are not powers of two, the stored codes equal the cast, so GEMMs give the results of the weights
+   before the cast. */
 static void codes_are_the_casts(void **state) {
     static const char *const recipes[] = {"tensorwise", "rowwise", "current", "block"};
     (void)state;
@@ -161,8 +161,8 @@ static const parameter *find(tiny *t, const char *name) {
     return tiny_parameter(t, name);
 }
 
-/* Embedding, head and layers outside FP8 become bf16, and a rule's recipe decides the scales of its
-   layers. Nothing else is stored in codes. */
+/* Embedding, head and layers outside FP8 become bf16, and a rule's recipe decides the scales of its layers.
+   Nothing else is stored in codes. */
 static void which_are_kept(void **state) {
     static tiny t;
     const char *filter[] = {"layers.0"}, *freeze = "*";

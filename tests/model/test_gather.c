@@ -29,10 +29,10 @@ typedef struct slow_group {
     const model *m;
     /* time per byte of the only wire, current time, and when the wire is free */
     double per_byte, now, free_from;
-    double second;                   /* length of a simulated unit in real time; 0: simulated only */
+    double second; /* length of a simulated unit in real time; 0: simulated only */
     /* time of all-gathers on the wire, and the part that no other op overlapped */
     double gathering, waited;
-    double done[64];                 /* completion time of each started collective */
+    double done[64]; /* completion time of each started collective */
     int started;
     int gathers, amaxes; /* number of collectives of each kind */
     int units_held;      /* largest number at a time */

@@ -49,8 +49,8 @@ static void test_llama(void **state) {
     check("405B", "llama", 405853388800);
 }
 
-/* A model with a context shorter than the default length gets shorter rows. A configured length is
-   checked. */
+/* A model with a context shorter than the default length gets shorter rows. A configured length is checked.
+    */
 static void test_default_length(void **state) {
     (void)state;
     const char *arguments[] = {"--model.preset=42M", "--train.seq_len=2048"};
@@ -170,8 +170,8 @@ static void test_latents_that_are_refused(void **state) {
     }
 }
 
-/* KempnerForge's blocks: another norm (but not for heads), and a feed-forward of two matrices without
-   biases. */
+/* KempnerForge's blocks: another norm (but not for heads), and a feed-forward of two matrices without biases.
+    */
 static void test_kempner_blocks(void **state) {
     (void)state;
     model_options o;
@@ -297,8 +297,8 @@ static void test_which_blocks_are_mixtures(void **state) {
     }
 }
 
-/* Runs KempnerForge's MoE configurations, if its files are available, with small sizes, on their mesh,
-   with divided experts. */
+/* Runs KempnerForge's MoE configurations, if its files are available, with small sizes, on their mesh, with
+   divided experts. */
 static void test_published_mixtures(void **state) {
     (void)state;
     static const struct {

@@ -153,9 +153,11 @@ static void collect(tiny *t, size_t member, float *all) {
 }
 
 static ott_status update(exec *cx, const tiny *t, const tensor *state) {
-    const optimizer_options o = {
-        /* no clipping, because there is no norm */
-        .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f};
+    const optimizer_options o = {/* no clipping, because there is no norm */
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.95f,
+                                 .epsilon = 1e-8f,
+                                 .weight_decay = 0.1f};
     return optimizer_update(cx, t->m->options.optimizer, &o, t->m->parameters, t->m->parameter_count,
                             &(optimizer_ranks){.shard = t->m->store.ranks}, state);
 }
@@ -383,8 +385,8 @@ static void whatever_travels_and_when(void **state) {
 }
 
 /* Cases where torchao's sharded weights differ from one rank's: scales that are not powers of two, bf16
-   weights rounded twice, uneven and empty shards (which fail there), a precomputed scale of an older
-   weight, and a tied embedding that would read FP8 codes. */
+   weights rounded twice, uneven and empty shards (which fail there), a precomputed scale of an older weight,
+   and a tied embedding that would read FP8 codes. */
 static void what_other_shards_get_wrong(void **state) {
     (void)state;
     static const char *const wrong[] = {"tensorwise", "rowwise", "block"};

@@ -27,8 +27,8 @@ void tiny_open(tiny *t, const model_options *o, int threads, const char *isa);
 void tiny_close(tiny *t);
 /* Random weights, wide enough that attention is far from uniform and no gradient is near zero. */
 void tiny_randomize(tiny *t);
-/* Converts every layer to the recipe, except layers with a name that contains a filter (ends with NULL;
-   may be NULL). */
+/* Converts every layer to the recipe, except layers with a name that contains a filter (ends with NULL; may
+   be NULL). */
 convert_summary tiny_convert(tiny *t, const recipe *r, const char *const *filter, const logger *log);
 /* Sets the batch: count sequences of length tokens. grad_scale is 1 / (targets >= 0). */
 void tiny_batch(tiny *t, int64_t count, int64_t length, const int32_t *token, const int32_t *target);

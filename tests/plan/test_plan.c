@@ -196,8 +196,8 @@ static void products_are_counted_once(void **state) {
     assert_true(number_of(h100, eight, "work/gemm_fp8/flops") == 6 * weights * 8 * 1024);
 }
 
-/* Moments are half of 8B's fp32 state, masters a quarter. Offloaded state adds the time to read it over
-   the bus. */
+/* Moments are half of 8B's fp32 state, masters a quarter. Offloaded state adds the time to read it over the
+   bus. */
 static void offloading_moves_bytes_to_the_host(void **state) {
     const char *const kept[] = {SIZES("8"), NULL}, *const moments[] = {SIZES("8"), "--train.offload=moments",
                                                                        NULL};
@@ -264,9 +264,9 @@ static void thousands_of_ranks(void **state) {
     assert_true(own > all / 4096 / 1.2 && own < all / 4096 * 1.2);
 }
 
-/* Bytes sent by the three other ranks. Block weights are gathered in bf16 for forward and backward; the
-   last block's stay. The tied table is gathered for the embedding and the head, and not again for
-   backward. Norms and gradients are fp32. */
+/* Bytes sent by the three other ranks. Block weights are gathered in bf16 for forward and backward; the last
+   block's stay. The tied table is gathered for the embedding and the head, and not again for backward. Norms
+   and gradients are fp32. */
 static void bytes_of_four_ranks(void **state) {
     const char *const arguments[] = {"--model.preset=124M", "--train.seq_len=1024", "--train.batch_size=1",
                                      "--train.mixed_precision=bf16", NULL};
@@ -279,8 +279,8 @@ static void bytes_of_four_ranks(void **state) {
     assert_true(of_ranks(1, arguments, "gathered/bytes") == 0);
 }
 
-/* Each of 12 layers and the head have seven GEMMs, each with two gradient GEMMs. Two micro-batches run
-   twice as many. */
+/* Each of 12 layers and the head have seven GEMMs, each with two gradient GEMMs. Two micro-batches run twice
+   as many. */
 static void products_are_counted(void **state) {
     const char *const one[] = {SIZES("1"), NULL}, *const two[] = {SIZES("1"), "--train.grad_accum_steps=2",
                                                                   NULL};
@@ -389,15 +389,15 @@ static void two_share_a_sequence(void **state) {
     (void)state;
     assert_true(of_ranks(2, two, "work/gemm/flops") == of_ranks(1, one, "work/gemm/flops") / 2);
     assert_true(of_ranks(2, two, "work/attention/flops") == of_ranks(1, one, "work/attention/flops") / 2);
-    /* q, k, v and the output, in forward and as gradients. Selective recomputation of attention may add
-       some. */
+    /* q, k, v and the output, in forward and as gradients. Selective recomputation of attention may add some.
+        */
     double heads = 2 * 512 * 768 * 0.5;
     assert_true(of_ranks(2, two, "context/bytes") >= 4 * 12 * 8 * heads);
     assert_true(of_ranks(2, two, "between_copies/bytes") == 4 * of_ranks(2, two, "parameters"));
 }
 
-/* The last stage receives each micro-batch's stream, and once the sum of the gradient of the tied table.
-   It waits while the pipeline fills and drains. */
+/* The last stage receives each micro-batch's stream, and once the sum of the gradient of the tied table. It
+   waits while the pipeline fills and drains. */
 static void two_stages(void **state) {
     const char *const *one = BF16("--distributed.pp=1"), *const *two = BF16("--distributed.pp=2");
     (void)state;
@@ -409,8 +409,8 @@ static void two_stages(void **state) {
     assert_true(of_ranks(1, one, "bubble_seconds") == 0);
 }
 
-/* With equal stages a step takes (n + p - 1) micro-batches' time. With two parts per stage the waiting
-   time halves. */
+/* With equal stages a step takes (n + p - 1) micro-batches' time. With two parts per stage the waiting time
+   halves. */
 static void schedules_of_alike_stages(void **state) {
     enum { STAGES = 4, MICRO_BATCHES = 8 };
     static const config_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};

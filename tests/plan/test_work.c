@@ -1,5 +1,5 @@
-/* Compares the counted work of operations with hand-computed values, and checks the time that a machine
-   takes for them. */
+/* Compares the counted work of operations with hand-computed values, and checks the time that a machine takes
+   for them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,8 +86,8 @@ static void casts(void **state) {
     assert_true(cast_bytes("tensorwise", true, false) == 2 + 2); /* a second, transposed set */
     /* two passes: for the amax and for the codes */
     assert_true(cast_bytes("tensorwise", true, true) == 2 + 4);
-    assert_true(cast_bytes("delayed", true, false) == 2);        /* its scale is known in advance */
-    assert_true(cast_bytes("rowwise", true, false) == 2 + 2);    /* column scales depend on all rows */
+    assert_true(cast_bytes("delayed", true, false) == 2);     /* its scale is known in advance */
+    assert_true(cast_bytes("rowwise", true, false) == 2 + 2); /* column scales depend on all rows */
     assert_true(cast_bytes("block", true, false) == 2);
     assert_true(cast_bytes("rowwise_with_gw_hp", true, false) == 1 + 2);
     assert_true(cast_bytes("bf16", true, true) == 0);
@@ -138,8 +138,7 @@ static void bytes_of_others(void **state) {
     assert_true(work_of(&cx, OP_INDEX_amax_record, &(amax_record_args){.q = &q, .seen = &w}).bytes < 30);
     rmsnorm_forward_args n = {.x = &x, .weight = &w, .y = &x, .rstd = &rstd};
     assert_true(work_of(&cx, OP_INDEX_rmsnorm_forward, &n).bytes == 30 + 20 + 30 + 12);
-    embedding_forward_args e = {
-        .token = &token, .table = &table, .y = &x}; /* only three rows of the table */
+    embedding_forward_args e = {.token = &token, .table = &table, .y = &x}; /* only three rows of the table */
     assert_true(work_of(&cx, OP_INDEX_embedding_forward, &e).bytes == 12 + 30 + 60);
 }
 

@@ -219,8 +219,8 @@ static void weights_take_them_in(void **state) {
     }
 }
 
-/* The log counts a DoRA adapter with its three parameters as one adapter. A layer may have its own rank
-   and alpha. */
+/* The log counts a DoRA adapter with its three parameters as one adapter. A layer may have its own rank and
+   alpha. */
 static void adapters_are_announced(void **state) {
     static spoken said;
     static const char *const way[] = {"--peft.use_dora=false", "--peft.use_dora=true",

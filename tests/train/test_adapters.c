@@ -320,8 +320,8 @@ static void export_as(const fixture *f, const char *run, const char *goal, ott_e
     mem_close(account);
 }
 
-/* Adapters give the same results with FP8 expert weights and with masters of the same values. Evaluation
-   and generation of the trained model need no masters. */
+/* Adapters give the same results with FP8 expert weights and with masters of the same values. Evaluation and
+   generation of the trained model need no masters. */
 static void mixtures_stay_in_fp8(void **state) {
     static const char *const made[] = {"--model.family=mixtral", "--model.num_experts=4",
                                        "--train.max_steps=1", "--checkpoint.interval=1", NULL};
@@ -427,8 +427,8 @@ static void on_ranks(void **state) {
 }
 
 /* FP8 expert weights are sharded and sent as codes. */
-/* Adapters with their own ranks, adapters in one block, and fully trained modules: embedding, head and
-   norms. */
+/* Adapters with their own ranks, adapters in one block, and fully trained modules: embedding, head and norms.
+    */
 static void patterns_on_ranks(void **state) {
     static const char *const choice[] = {"--peft.modules_to_save=lm_head,embed_tokens,input_layernorm",
                                          "--peft.rank_pattern=q_proj=2,down_proj=8"};

@@ -116,8 +116,8 @@ static void later_checkpoints_are_set_aside(void **state) {
     assert_string_equal(rows(f, "back/metrics.jsonl"), "1 2 3 4 ");
 }
 
-/* Kills the run after it decided to set checkpoints aside, before and in the middle of the renames. The
-   next start completes them. */
+/* Kills the run after it decided to set checkpoints aside, before and in the middle of the renames. The next
+   start completes them. */
 static void a_killed_change_is_made_whole(void **state) {
     const fixture *f = *state;
     mem *account;

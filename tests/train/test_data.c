@@ -228,8 +228,8 @@ static void vocabulary_follows_the_tokenizer(void **state) {
     close_data(o);
 }
 
-/* Documents begin with BOS if transformers puts it before a text, or if the key requires it. The resolved
-   key is saved. */
+/* Documents begin with BOS if transformers puts it before a text, or if the key requires it. The resolved key
+   is saved. */
 static void bos_is_that_of_the_tokenizer(void **state) {
     static const struct {
         const char *config, *key;
@@ -395,8 +395,8 @@ static void check_near(const char *what, double a, double b) {
 #define QA                                                                                                   \
     "--data.prompt_field=q", "--data.completion_field=a", "--data.shuffle=false", "--eval.enabled=false"
 
-/* Trains on the same six samples in one step: one per row, packed, and in micro-batches with different
-   label counts. If packed samples attended to each other, the losses would differ. */
+/* Trains on the same six samples in one step: one per row, packed, and in micro-batches with different label
+   counts. If packed samples attended to each other, the losses would differ. */
 static void packing_changes_no_loss(void **state) {
     const fixture *f = *state;
     write_samples(f, "six.jsonl", 6);

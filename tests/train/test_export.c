@@ -1,5 +1,5 @@
-/* Exporting a run: checks which checkpoint is exported, which exports are refused, and that a failure
-   leaves no files. */
+/* Exporting a run: checks which checkpoint is exported, which exports are refused, and that a failure leaves
+   no files. */
 #define _GNU_SOURCE
 #include "train/export.h"
 #include "base/file.h"

@@ -65,8 +65,8 @@ static void round_to_nearest(rig *r) {
     }
 }
 
-/* Returns BF16's final validation loss with masters, gradients and moments as in `way`. The settings
-   choose the optimizer and end with NULL. */
+/* Returns BF16's final validation loss with masters, gradients and moments as in `way`. The settings choose
+   the optimizer and end with NULL. */
 typedef enum state_way { STATE_WIDE, STATE_NARROW, STATE_FP8, STATE_NEAREST } state_way;
 static double train_state(const fixture *f, state_way way, const char *const *optimizer, int steps) {
     const char *more[28] = {NULL};
@@ -139,8 +139,8 @@ static double train(const fixture *f, int p, const recipe *row) {
 
 static void fp8_is_near_bf16(void **state) {
     if (FIXTURE_SANITIZED) skip(); /* takes minutes; other tests run the same code */
-    /* the last recipes have no negative control: their scales equal another recipe's except for the
-       rounding rule */
+    /* the last recipes have no negative control: their scales equal another recipe's except for the rounding
+       rule */
     const int kinds[] = {TENSORWISE, ROWWISE, ROWWISE_WITH_GW_HP, DELAYED, CURRENT, BLOCK, MXFP8};
     enum { KINDS = sizeof kinds / sizeof *kinds, CONTROLS = 3 };
     double bf16 = train(*state, BF16, NULL), gap[KINDS], control[CONTROLS];

@@ -169,8 +169,8 @@ static int count_makings(const fixture *f, int which, const char *weight, bool r
     return made.count;
 }
 
-/* A frozen weight is quantized once. A trained weight is quantized for each step and for the last
-   validation. The bits equal a run that quantizes all weights every time. */
+/* A frozen weight is quantized once. A trained weight is quantized for each step and for the last validation.
+   The bits equal a run that quantizes all weights every time. */
 static void made_once(void **state) {
     static const struct {
         int precision, of_frozen, of_trained;
@@ -195,8 +195,8 @@ static void made_once(void **state) {
     }
 }
 
-/* Stops after two steps and resumes. Resuming with other frozen parameters fails with a message that
-   contains `part`. */
+/* Stops after two steps and resumes. Resuming with other frozen parameters fails with a message that contains
+   `part`. */
 static void check_goes_on(const fixture *f, int which, const char *format, const char *other_freeze,
                           const char *part) {
     static const char *const freeze = "--train.freeze=layers.1,tok_embeddings";

@@ -221,8 +221,8 @@ static void expect_agreement(const layer_ranks *w, const char *what) {
 
 /* ---- the comparison with one rank ---- */
 
-/* All shards consist of complete scale blocks, of 32 or 128. With this eps an update is nearly linear in
-   the gradient. */
+/* All shards consist of complete scale blocks, of 32 or 128. With this eps an update is nearly linear in the
+   gradient. */
 static const char *const wide[] = {"--model.dim=256", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=256",
                                    NULL};
 static const char *const narrow[] = {"--model.dim=128", "--model.n_kv_heads=4", "--model.ffn_hidden_dim=128",
@@ -388,8 +388,8 @@ static void so_are_other_models(void **state) {
 }
 
 /* Mixtures of experts. Routing losses cover a full micro-batch, wherever its tokens are, with one or two
-   sequences. With a loss per rank, the router's gradients would differ by percents. An expert's capacity
-   and its gradient balancing also cover all ranks. */
+   sequences. With a loss per rank, the router's gradients would differ by percents. An expert's capacity and
+   its gradient balancing also cover all ranks. */
 static const char *const mixture[] = {"--model.num_experts=4",
                                       "--model.moe_shared_experts=1",
                                       "--model.moe_router=sigmoid_topk",
@@ -493,8 +493,8 @@ static void so_is_latent_attention(void **state) {
         expect_near(*state, cells[i].way, cells[i].how, cells[i].model);
 }
 
-/* Biases of summed outputs, norms over all heads, and position tables. In a GPT-2 with tensorwise scales
-   one value gets the next code, so these runs use rowwise scales. */
+/* Biases of summed outputs, norms over all heads, and position tables. In a GPT-2 with tensorwise scales one
+   value gets the next code, so these runs use rowwise scales. */
 static void so_are_other_families(void **state) {
     const char *const olmo2[] = {"--model.family=olmo2", NULL};
     const char *const starcoder2[] = {"--model.family=starcoder2", NULL};
@@ -553,8 +553,8 @@ static void expect_same_bits(const fixture *f, int way, layout how[2], const cha
     free(w);
 }
 
-/* Sequence parallelism may gather codes, tensors or nothing, also with experts. Only the gradients of
-   norms, which the ranks add, have another order. */
+/* Sequence parallelism may gather codes, tensors or nothing, also with experts. Only the gradients of norms,
+   which the ranks add, have another order. */
 static void sequence_parallelism_changes_no_bit(void **state) {
     layout how[2] = {{.size = 2}, {.size = 2, .sequence = true}};
     static const char *const frozen[] = {"--train.freeze=*norm*", NULL};

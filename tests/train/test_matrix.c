@@ -396,8 +396,8 @@ static void expect_bits_of(const fixture *f, const char *const *ways, int number
     }
 }
 
-/* Masters and moments in bf16 are rounded alike on every rank. Gradients are rounded once per micro-batch
-   of all ranks that add them, so removing these ranks changes bits. */
+/* Masters and moments in bf16 are rounded alike on every rank. Gradients are rounded once per micro-batch of
+   all ranks that add them, so removing these ranks changes bits. */
 static void state_in_bf16_has_the_same_bits(void **state) {
     static const char *const ways[] = {"dp_replicate", "dp_shard",      "dp_shard, FP8 all-gather",
                                        "pp 1f1b",      "dp_shard x tp", "ep"};
@@ -410,8 +410,8 @@ static void moments_in_fp8_have_the_same_bits(void **state) {
     expect_bits_of(*state, ways, 4, true);
 }
 
-/* Every routing option of a mixture: more choices than a rank has experts, capacity limits, and all
-   weighted losses. FP8 GEMMs run with experts divided among ranks, or shared by them. */
+/* Every routing option of a mixture: more choices than a rank has experts, capacity limits, and all weighted
+   losses. FP8 GEMMs run with experts divided among ranks, or shared by them. */
 static void experts_divided_have_the_same_bits(void **state) {
     static const mesh_way shared = {"dp_shard of experts", WAY_DATA, SIZES([MESH_DP_SHARD] = 2),
                                     .experts = true};
@@ -467,8 +467,8 @@ static void latents_on_every_mesh_have_the_same_bits(void **state) {
     }
 }
 
-/* Only the first stage has the position table. The last stage sends it the tied head's gradient of the
-   token embedding. */
+/* Only the first stage has the position table. The last stage sends it the tied head's gradient of the token
+   embedding. */
 static void learned_positions_on_every_pipeline_have_the_same_bits(void **state) {
     static const char *const models[][3] = {{"--model.family=gpt2"},
                                             {"--model.family=gpt2", "--train.freeze=tok_embeddings"}};

@@ -291,8 +291,8 @@ static ott_status fail_one(const fixture *f, attempt try, int64_t n, int64_t *ma
 /* With a sanitizer a run takes seconds, so only every ninth allocation fails. */
 enum { EVERY = FIXTURE_SANITIZED ? 9 : 1 };
 
-/* Fails each allocation in turn. `harmless`: the number of failures that may cause no error, for example
-   when a message text cannot be allocated. */
+/* Fails each allocation in turn. `harmless`: the number of failures that may cause no error, for example when
+   a message text cannot be allocated. */
 static void fail_everywhere(const fixture *f, attempt try, const char *what, int64_t harmless) {
     int64_t survived = 0, made;
     for (int64_t n = 1;; n += EVERY) {

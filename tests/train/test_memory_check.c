@@ -61,8 +61,8 @@ static void need_is_what_is_taken(void **state) {
     }
 }
 
-/* With a large vocabulary and full recomputation the log reports the memory that FP8 adds, and the
-   settings that avoid it. */
+/* With a large vocabulary and full recomputation the log reports the memory that FP8 adds, and the settings
+   that avoid it. */
 static void memory_that_fp8_adds_is_logged(void **state) {
     static spoken said;
 #define HEAD                                                                                                 \

@@ -466,8 +466,8 @@ static void long_schedules(void **state) {
     FP8_BAD("an entry has 3000 characters; at most 63 are allowed", text);
 }
 
-/* Changes random bytes of a schedule. The result must be valid ascending phases within the run, or a
-   one-line error. */
+/* Changes random bytes of a schedule. The result must be valid ascending phases within the run, or a one-line
+   error. */
 static void hostile_schedules(void **state) {
     (void)state;
     static const char likely[] = ",: %.0195-ebfp8\n\x80";

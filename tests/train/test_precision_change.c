@@ -122,8 +122,8 @@ static void other_keys_are_named(void **state) {
 
 /* ---- effects of a change ---- */
 
-/* A trainer loads the parameters, moments and counters of another precision's checkpoint. The first steps
-   of both precisions have nearly the same loss, and training continues. */
+/* A trainer loads the parameters, moments and counters of another precision's checkpoint. The first steps of
+   both precisions have nearly the same loss, and training continues. */
 static void training_goes_on(void **state) {
     const fixture *f = *state;
     static const int order[] = {BF16, ROWWISE, TENSORWISE, FP16, BF16};

@@ -191,8 +191,8 @@ static void draw_model(cell *c) {
 
 /* ---- trained parameters ---- */
 
-/* Muon needs full matrices. Muon and Lion make large updates from gradients near zero, so no bound holds
-   if sums have another order. */
+/* Muon needs full matrices. Muon and Lion make large updates from gradients near zero, so no bound holds if
+   sums have another order. */
 static void draw_optimizer(cell *c) {
     static const char *const names[] = {"sgd", "schedule_free_adamw", "lion", "muon"};
     bool equal = (c->way.kinds & ~way_bits(&c->way)) == 0, whole = way_size(&c->way, MESH_EP) == 1;

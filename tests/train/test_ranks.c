@@ -64,8 +64,8 @@ static void expect_same(const outcome *one, const outcome *rank, const char *wha
 
 /* ---- one rank ---- */
 
-/* Amax histories roll after every micro-batch, so one rank rolls N times while N ranks roll once a step.
-   To compare, one rank rolls only after its last micro-batch: until then the histories are hidden from the
+/* Amax histories roll after every micro-batch, so one rank rolls N times while N ranks roll once a step. To
+   compare, one rank rolls only after its last micro-batch: until then the histories are hidden from the
    model. */
 typedef struct waiting {
     trainer *t;
@@ -119,8 +119,8 @@ static ott_status train_rank(void *argument) {
     return status;
 }
 
-/* Every `shards` consecutive ranks share the parameters. Ranks with the same index in these groups hold
-   the same shard. */
+/* Every `shards` consecutive ranks share the parameters. Ranks with the same index in these groups hold the
+   same shard. */
 static void run_ranks(const fixture *f, const rig_options *o, int size, int shards, rank_run *ranks) {
     group *all[RANKS_MAX], *shard[RANKS_MAX], *replica[RANKS_MAX];
     ranks_worlds worlds = {0};
@@ -266,8 +266,8 @@ static void mixtures_of_experts_too(void **state) {
     compare_shards(*state, softmax, 4);
 }
 
-/* Ranks with sharded parameters take the same steps as ranks with full copies, up to the order of sums,
-   with every setting of gathering and resharding. */
+/* Ranks with sharded parameters take the same steps as ranks with full copies, up to the order of sums, with
+   every setting of gathering and resharding. */
 static void sharded_as_the_configuration_says(void **state) {
     static const char *const ways[][4] = {
         {"--distributed.reshard_after_forward=default", "--train.grad_accum_steps=2"},

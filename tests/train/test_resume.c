@@ -1,7 +1,7 @@
 /*
- * A run that is stopped and continued is the run that never stopped: losses, parameters, moments and counters
- * have the same bits, in every precision, on any number of threads and any instruction set, whichever of them
- * wrote the checkpoint. So are the files of a whole run: metrics and checkpoints.
+ * A run that is stopped and resumed equals an uninterrupted run: losses, parameters, moments and counters
+ * have the same bits, in every precision, with any number of threads and any instruction set before and after
+ * the stop. The files of a full run, metrics and checkpoints, are equal too.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 
 enum { STEPS = 6, BREAK = 4, MORE = 6 };
 
-/* Where a part of a run is computed. */
+/* Where a phase of a run is computed: threads and instruction set. */
 typedef struct place {
     const char *isa, *threads;
 } place;
@@ -27,7 +27,7 @@ typedef struct variant {
     const char *name;
     int precision;
     const char *more[MORE];
-    float loss_scale; /* the first one; 0: as it is */
+    float loss_scale; /* the initial scale; 0: the default */
 } variant;
 
 static const variant variants[] = {
@@ -72,12 +72,12 @@ static const variant variants[] = {
      BF16,
      {STATE_IN_BF16, "--optimizer.name=schedule_free_adamw", "--scheduler.name=none"},
      0},
-    /* Overflows in the steps before the break and after it, then goes on. */
+    /* Overflows in the steps before and after the stop, then recovers. */
     {"fp16, loss scale too large", FP16, {"--train.max_consecutive_nan=100"}, 16777216.0f},
 };
 #define VARIANTS (sizeof variants / sizeof *variants)
 
-/* All that a run leaves. */
+/* All results of a run. */
 typedef struct outcome {
     step_result step[STEPS];
     run_state state;
@@ -109,14 +109,14 @@ static void finish(rig *r, outcome *o) {
 static outcome uninterrupted(const fixture *f, const variant *v, const place *p) {
     rig r;
     outcome o;
-    memset(&o, 0, sizeof o); /* compared with its padding */
+    memset(&o, 0, sizeof o); /* padding is compared too */
     open_at(&r, f, v, p);
     take_steps(&r, 0, STEPS, &o);
     finish(&r, &o);
     return o;
 }
 
-/* The first steps, and a checkpoint after them. */
+/* Runs the first steps and saves a checkpoint. */
 static void first_part(const fixture *f, const variant *v, const place *p, outcome *o, char *path) {
     rig r;
     memset(o, 0, sizeof *o);
@@ -126,7 +126,7 @@ static void first_part(const fixture *f, const variant *v, const place *p, outco
     rig_close(&r);
 }
 
-/* The other steps, from the checkpoint, in a new trainer. */
+/* Resumes from the checkpoint in a new trainer and runs the other steps. */
 static outcome second_part(const fixture *f, const variant *v, const place *p, const outcome *first,
                            const char *path) {
     rig r;
@@ -138,7 +138,7 @@ static outcome second_part(const fixture *f, const variant *v, const place *p, c
     return o;
 }
 
-/* The same bits; any NaN equals any NaN. */
+/* True if both have the same bits, or both are NaN. */
 static bool same_number(double a, double b) {
     return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
 }
@@ -159,7 +159,8 @@ static void check_same(const char *what, const outcome *a, const outcome *b) {
     if (!snapshot_equal(&a->end, &b->end)) fail_msg("%s: other parameters or moments", what);
 }
 
-/* Equality of runs that go nowhere would prove nothing. */
+/* Checks that the run trains: its updates are not skipped and its loss falls. Otherwise equality would prove
+   nothing. */
 static void check_telling(const variant *v, const outcome *o) {
     assert_true(isfinite(o->validation));
     if (v->loss_scale > 0) {
@@ -180,7 +181,7 @@ static void check_and_free(const variant *v, const place *p, const char *how, co
     snapshot_free(&o->end);
 }
 
-/* Uninterrupted, resumed where it was, and resumed elsewhere. */
+/* Runs uninterrupted, resumed in the same place, and resumed in another place. */
 static void check_at(const fixture *f, const variant *v, const place *here, const place *there,
                      const outcome *expected) {
     char path[160];
@@ -216,17 +217,17 @@ static void resumed_equals_uninterrupted(void **state) {
     snapshot_free(&expected.end);
 }
 
-/* torchao's tensorwise and TransformerEngine's current scaling part only where an amax is 0, below 1e-12 or
-   not finite. And powers of two as scales move exponents only: whichever elements share one, the rounded
-   values are the same until some leave E4M3's normal range, which this model's do not. */
+/* True if two recipes must give equal results here. torchao's tensorwise and TransformerEngine's current
+   scaling differ only for an amax of 0, below 1e-12 or not finite. Power-of-two scales only change exponents,
+   so the granularity has no effect while values stay in E4M3's normal range, as in this model. */
 static bool same_rule(int a, int b) {
     bool channel_scales = (a == BLOCK || a == MXFP8) && (b == ROWWISE || b == BLOCK);
     return channel_scales || (a == CURRENT && b == TENSORWISE);
 }
 
-/* ---- ended within a step ---- */
+/* ---- stopped within a step ---- */
 
-/* Says stop at the question after `left` others, and counts them. */
+/* Requests a stop after `left` calls, and counts the calls. */
 typedef struct countdown {
     int64_t left, asked;
 } countdown;
@@ -237,7 +238,7 @@ static bool count_down(void *user) {
     return c->left-- == 0;
 }
 
-/* A step in which the watch asks to end at question `at`; at < 0: never. Returns how often it was asked. */
+/* Runs a step with a stop request at call `at`; at < 0: no request. Returns the number of calls. */
 static int64_t watched_step(rig *r, int64_t at, step_result *s) {
     countdown c = {.left = at};
     int64_t fp8[2], all[2];
@@ -256,8 +257,8 @@ static int64_t watched_step(rig *r, int64_t at, step_result *s) {
     return c.asked;
 }
 
-/* At its beginning, in its middle and at its end: the trainer goes on, and so does one from a checkpoint saved
-   then, as if there had been no such step. */
+/* Stops a step at its beginning, in its middle and at its end. The trainer continues as if the step had not
+   run, and so does a trainer that loads a checkpoint saved at that point. */
 static void abandoned_step_leaves_no_trace(void **state) {
     const variant *v = *state;
     const place here = {NULL, "2"};
@@ -283,9 +284,9 @@ static void abandoned_step_leaves_no_trace(void **state) {
     snapshot_free(&expected.end);
 }
 
-/* The variants do compute different things, so that equal bits above are no accident of an option not
- * applied. */
-/* Masters and moments of a checkpoint go on in the run's format: to bf16 rounded to nearest, to fp32 as they are. */
+/* Checks that variants give different results. Otherwise equal bits could mean that no option is applied. */
+/* Masters and moments of a checkpoint are converted to the run's format: to bf16 rounded to nearest, to fp32
+   exactly. */
 static void check_converted(const fixture *f, const char *const *from, const char *const *to) {
     static const char name[] = "model.layers.0.mlp.up_proj.weight";
     spoken said;
@@ -323,7 +324,7 @@ static void state_goes_on_in_another_format(void **state) {
     check_converted(the_fixture, narrow, wide);
 }
 
-/* Moments in FP8 are read as they are, and no others are made of them. */
+/* FP8 moments are loaded without conversion, and moments of other formats are never converted to FP8. */
 static void moments_in_fp8_stay(void **state) {
     static const char *const ways[][4] = {{NULL}, {MOMENTS_IN_FP8, NULL}};
     static const char *const wanted[] = {"set optimizer.state_dtype = \"fp32\"",
@@ -358,7 +359,7 @@ static void precisions_differ(void **state) {
     for (int i = 0; i < PRECISIONS; i++) snapshot_free(&end[i]);
 }
 
-/* A checkpoint forgotten or half applied must show: without the moments, or the counters, the runs part. */
+/* Detects a checkpoint that is not fully loaded: without the moments or the counters the runs differ. */
 static void what_is_loaded_matters(void **state) {
     (void)state;
     const variant *v = &variants[0];
@@ -372,14 +373,15 @@ static void what_is_loaded_matters(void **state) {
     FIXTURE_OK(device_zero(r.device, r.t->m->slot[1], r.t->m->block_bytes));
     take_steps(&r, BREAK, STEPS, &o);
     finish(&r, &o);
-    assert_true(same_step(&o.step[BREAK], &expected.step[BREAK])); /* the moments act after it */
+    /* the moments take effect after this step */
+    assert_true(same_step(&o.step[BREAK], &expected.step[BREAK]));
     assert_false(same_step(&o.step[BREAK + 1], &expected.step[BREAK + 1]));
     assert_false(snapshot_equal(&o.end, &expected.end));
     snapshot_free(&o.end);
     snapshot_free(&expected.end);
 }
 
-/* ---- whole runs ---- */
+/* ---- full runs ---- */
 
 static int count_of(const char *text, const char *part) {
     int count = 0;
@@ -415,7 +417,7 @@ static void run_whole(const whole *w, const char *name, int64_t stop_after, cons
     if (*load) assert_true(spoken_has(&said, "Resumed from"));
 }
 
-/* Stopped after 4 steps, where no checkpoint is due, and again after one more. */
+/* Stops after 4 steps, where no periodic checkpoint is due, and again after one more step. */
 static void whole_runs_are_equal(void **state) {
     const whole *w = *state;
     char one[64], two[64], stopped[64];
@@ -437,7 +439,7 @@ static void whole_runs_are_equal(void **state) {
     }
 }
 
-/* Stopped inside the third step, whose first two micro-batches are done, and continued. */
+/* Stops within the third step, after its first two micro-batches, and resumes. */
 static void run_stopped_within_a_step(void **state) {
     (void)state;
     static spoken said;
@@ -458,7 +460,7 @@ static void run_stopped_within_a_step(void **state) {
     fixture_expect_same_run(the_fixture, "within-a", "within-b", 6);
 }
 
-/* A crash leaves metrics of steps after the last checkpoint; the resumed run writes them anew. */
+/* A crash leaves metrics of steps after the last checkpoint. The resumed run writes them again. */
 static void metrics_after_the_checkpoint_are_cut(void **state) {
     (void)state;
     const whole w = {ROWWISE, "1"};
@@ -470,7 +472,7 @@ static void metrics_after_the_checkpoint_are_cut(void **state) {
     fixture_expect_same_run(the_fixture, "straight", "crashed", 6);
 }
 
-/* Nothing is left to do: nothing may change. */
+/* A finished run has no steps left. Resuming it changes nothing. */
 static void finished_run_resumed(void **state) {
     (void)state;
     const whole w = {BF16, "1"};
@@ -480,7 +482,7 @@ static void finished_run_resumed(void **state) {
     fixture_expect_same_run(the_fixture, "once", "finished", 6);
 }
 
-/* A run's folder stands for its newest checkpoint, wherever its configuration put them. */
+/* A run folder as load path means its newest checkpoint, whatever the configured checkpoint folder is. */
 static void checkpoints_in_another_folder(void **state) {
     (void)state;
     char load[160];
@@ -501,7 +503,7 @@ int main(void) {
     static const whole wholes[] = {{FP32, "1"},    {FP32, "2"},   {BF16, "1"},       {BF16, "2"},
                                    {FP16, "1"},    {FP16, "2"},   {TENSORWISE, "1"}, {TENSORWISE, "2"},
                                    {ROWWISE, "1"}, {ROWWISE, "2"}};
-    /* under a sanitizer a step takes ten times as long: some of each kind */
+    /* with a sanitizer a step takes ten times as long, so only some tests of each kind run */
     enum { SINGLE = 8, WHOLES = sizeof wholes / sizeof *wholes, EVERY = FIXTURE_SANITIZED ? 5 : 1 };
     static char names[WHOLES][64], abandoned[VARIANTS][64];
     struct CMUnitTest tests[SINGLE + 2 * VARIANTS + WHOLES] = {
@@ -522,7 +524,7 @@ int main(void) {
             .name = abandoned[i], .test_func = abandoned_step_leaves_no_trace, .initial_state = of};
     }
     for (size_t i = 0; i < WHOLES; i++) {
-        if (i / 2 % EVERY != 0) continue; /* one with two threads is compared with that before it */
+        if (i / 2 % EVERY != 0) continue; /* a test with two threads is compared with the test before it */
         snprintf(names[i], sizeof names[i], "whole run, %s, %s threads",
                  fixture_precisions[wholes[i].precision].name, wholes[i].threads);
         tests[SINGLE + 2 * VARIANTS + i] =
@@ -533,6 +535,6 @@ int main(void) {
     void *state;
     if (fixture_setup(&state)) return 1;
     the_fixture = state;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL); /* each test has a state of its own */
+    int failed = cmocka_run_group_tests(tests, NULL, NULL); /* each test has its own state */
     return fixture_teardown(&state) ? 1 : failed;
 }

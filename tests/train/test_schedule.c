@@ -1,4 +1,4 @@
-/* The learning rate of a step, against values worked out by hand from the published formulas. */
+/* Compares the learning rate of steps with values that were computed from the published formulas. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,14 +9,14 @@
 #include "train/schedule.h"
 #include "train/train_fixture.h"
 
-#define STEPS 110 /* 10 of warmup, 100 after them */
+#define STEPS 110 /* 10 of warmup and 100 more */
 
 typedef struct point {
     int64_t step;
-    double share; /* of the peak */
+    double share; /* relative to the peak */
 } point;
 
-/* A schedule and its points; warmup 10, last ratio 0.1. */
+/* A schedule and its points, with warmup 10 and a last ratio of 0.1. */
 typedef struct curve {
     const char *name, *arguments[6];
     point points[12]; /* ends with share 0 */
@@ -123,8 +123,8 @@ static void rates_follow_the_formulas(void **state) {
     mem_close(account);
 }
 
-/* The first step learns; the rate never exceeds the peak, never falls below the last ratio after warmup, and
-   never rises again once it fell. */
+/* The first step has a positive rate. The rate never exceeds the peak, never falls below the last ratio after
+   warmup, and never rises after it fell. */
 static void every_step_is_in_range(void **state) {
     (void)state;
     mem *account;
@@ -146,7 +146,7 @@ static void every_step_is_in_range(void **state) {
     mem_close(account);
 }
 
-/* A run shorter than its warmup stays on the ramp. */
+/* A run shorter than its warmup only warms up. */
 static void warmup_longer_than_the_run(void **state) {
     (void)state;
     mem *account;

@@ -1,7 +1,6 @@
 /*
- * A checkpoint knows the files its run read: one whose contents have changed is named when the run goes on,
- * and a tokenizer also when text is generated; one that was only moved, or a checkpoint that knows nothing,
- * is not.
+ * A checkpoint records the files that its run read. Resuming names a file with changed contents, and so does
+ * generation for the tokenizer. A moved file, or a checkpoint without these records, gives no message.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +15,7 @@
 #include "train/sources.h"
 #include "train/train_fixture.h"
 
-/* Trains 3 steps on FOLDER/text, or goes on to 6. */
+/* Trains 3 steps on FOLDER/text, or resumes to step 6. */
 static void train(const fixture *f, const char *name, const char *data, bool again, spoken *said) {
     char path[200];
     snprintf(path, sizeof path, "--data.dataset_path=%s/%s", f->folder, data);
@@ -58,7 +57,7 @@ static void changed_data(void **state) {
     assert_int_equal(spoken_count(&said, "data file"), 0);
 }
 
-/* A folder in which one file is new and one is gone. */
+/* A data folder with one new file and one missing file. */
 static void other_files(void **state) {
     const fixture *f = *state;
     static spoken said;
@@ -90,7 +89,7 @@ static void damaged_or_absent(void **state) {
     assert_int_equal(spoken_count(&said, "data file"), 0);
 }
 
-/* Generation asks about the tokenizer only. */
+/* Generation checks only the tokenizer. */
 static void changed_tokenizer(void **state) {
     const fixture *f = *state;
     static spoken said;
@@ -117,7 +116,7 @@ static void changed_tokenizer(void **state) {
     mem_close(account);
 }
 
-/* A change anywhere in a small file, or at the ends of a large one, is seen. */
+/* Detects a change anywhere in a small file, or at the ends of a large file. */
 static void marks(void **state) {
     const fixture *f = *state;
     const char *path = in(f, "marked");
@@ -132,7 +131,8 @@ static void marks(void **state) {
         FIXTURE_OK(file_mark_of(path, &first));
         assert_int_equal(first.bytes, sizes[i]);
         for (int k = 0; k < 3; k++) {
-            if (k == 1 && sizes[i] > INT64_C(16) << 20) continue; /* it may lie between two pieces */
+            /* the change may be between two sampled pieces */
+            if (k == 1 && sizes[i] > INT64_C(16) << 20) continue;
             file = fopen(path, "r+b");
             assert_non_null(file);
             assert_int_equal(fseeko(file, places[k], SEEK_SET), 0);

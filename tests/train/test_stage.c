@@ -1,7 +1,7 @@
 /*
- * A pipeline on ranks that are threads: with every schedule, recipe and checkpointing the stages together have the
- * losses, gradients, updated weights and FP8 state of one rank that runs the same micro-batches, bit for bit; and each
- * holds no more than its layers.
+ * Pipeline stages, with ranks as threads. With every schedule, recipe and kind of checkpointing, the stages
+ * together have the losses, gradients, updated weights and FP8 state of one rank with the same micro-batches,
+ * bit for bit. Each stage holds only its own layers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,8 @@ typedef struct kind {
 } kind;
 
 static int layers_of(const kind *k) {
-    return k->schedule == PP_INTERLEAVED_1F1B ? 2 * k->stages + 1 : k->stages + 1; /* not all parts alike */
+    /* so that parts have different lengths */
+    return k->schedule == PP_INTERLEAVED_1F1B ? 2 * k->stages + 1 : k->stages + 1;
 }
 
 static void open_model(tiny *t, const kind *k, const pipeline_stage *shape, group *ranks, group *shards) {
@@ -57,17 +58,18 @@ static void set_batch(tiny *t, int number) {
     tiny_batch(t, SEQUENCES, LENGTH, token, target);
 }
 
-/* ---- a rank's step: all of it, or a stage's ---- */
+/* ---- a rank's step: the full model or a stage ---- */
 
 typedef struct rank_run {
     tiny t;
     pipeline_stage shape;
-    stage *stage; /* NULL: it is the only rank */
+    stage *stage; /* NULL: the only rank */
     group *group,
-        *shards; /* stages; ranks that share the stage's parameters, and have other rows; NULL: none */
+        /* ranks of all stages; ranks that shard this stage's parameters and have other rows; NULL: none */
+        *shards;
     int micro_batches;
     model_slot *slot;
-    batch batches[BATCHES_MAX], last; /* last: what is evaluated */
+    batch batches[BATCHES_MAX], last; /* last: the batch that is evaluated */
     tensor losses[BATCHES_MAX], evaluated, state;
     plan *evaluation;
     void *evaluation_arena;
@@ -102,7 +104,7 @@ static ott_status update(exec *cx, rank_run *r) {
                             &r->state);
 }
 
-/* What has no plan of its own. */
+/* Runs a call that has no recorded plan. */
 static ott_status in_immediate_plan(rank_run *r, ott_status (*call)(exec *cx, rank_run *r)) {
     exec cx = r->t.h.cx;
     TRY(plan_create(r->t.h.device, &cx.plan));
@@ -156,7 +158,7 @@ static void close_rank(rank_run *r) {
     tiny_close(&r->t);
 }
 
-/* ---- comparison ---- */
+/* ---- comparisons ---- */
 
 static void fail_different(const kind *k, const char *name, const char *what) {
     static const char *const schedules[] = {"1f1b", "gpipe", "interleaved_1f1b"};
@@ -235,11 +237,11 @@ static void compare(const kind *k) {
     ranks_close(&worlds);
 }
 
-/* ---- stages whose parameters are sharded ---- */
+/* ---- stages with sharded parameters ---- */
 
 enum { SHARDS = 2 };
 
-/* A tensor of a parameter's shards, beside each other. */
+/* Joins a tensor of a parameter's shards to the full tensor. */
 static float *join_shards(rank_run *ranks, const parameter *p, size_t member) {
     float *all = malloc((size_t)parameter_count(p) * sizeof(float));
     for (int d = 0; d < SHARDS; d++) {
@@ -265,7 +267,7 @@ static void expect_joined(const kind *k, rank_run *flat, rank_run *staged) {
         }
 }
 
-/* Against shards without a pipeline. */
+/* Compares with sharding without a pipeline. */
 static void compare_sharded(const kind *k, store_reshard reshard) {
     static rank_run flat[SHARDS], ranks[SHARDS * STAGES_MAX];
     group *alone[SHARDS], *stages[SHARDS * STAGES_MAX], *shards[SHARDS * STAGES_MAX];
@@ -298,7 +300,7 @@ static void four_stages_are_one_rank(void **state) {
     compare(&(kind){"bf16", CHECKPOINT_NONE, true, PP_INTERLEAVED_1F1B, 4, 8});
 }
 
-/* Fewer micro-batches than stages, and a number that no stages divide. */
+/* Fewer micro-batches than stages, and a number that no number of stages divides. */
 static void any_number_of_micro_batches(void **state) {
     (void)state;
     for (int s = 0; s < 2; s++) {
@@ -317,7 +319,8 @@ static void stages_may_be_sharded(void **state) {
                 compare_sharded(&(kind){recipes[r], modes[r], tied, schedules[s], 2, 4}, kept[r]);
 }
 
-/* Activations of the micro-batches in flight, and no others: stage r of 1f1b has stages - r of them, of gpipe all. */
+/* A stage holds only the activations of in-flight micro-batches: stage r has stages - r of them with 1f1b,
+   all with gpipe. */
 static void memory_is_of_what_is_in_flight(void **state) {
     (void)state;
     enum { STAGES = 4, MICRO_BATCHES = 8 };
@@ -325,14 +328,15 @@ static void memory_is_of_what_is_in_flight(void **state) {
     for (int s = 0; s < 2; s++)
         for (int rank = 0; rank < STAGES; rank++) {
             static rank_run r;
-            static const group_table nowhere = {0}; /* nothing is sent: a step is only recorded */
+            static const group_table nowhere = {0}; /* nothing is sent, because a step is only recorded */
             group ranks = {.table = &nowhere, .rank = rank, .size = STAGES};
             kind k = {"bf16", CHECKPOINT_NONE, false, schedules[s], STAGES, MICRO_BATCHES};
             open_rank(&r, &k, &ranks, NULL, STORE_RESHARD_DEFAULT);
             saved[s][rank] = plan_saved(r.t.h.plan);
             close_rank(&r);
         }
-    for (int rank = 1; rank < STAGES - 1; rank++) { /* inner stages of one layer: no table, no head */
+    /* inner stages with one layer, without embedding and head */
+    for (int rank = 1; rank < STAGES - 1; rank++) {
         double each = (double)saved[0][rank] / MICRO_BATCHES;
         assert_true((double)saved[1][rank] < each * (STAGES - rank + 1)); /* and a message */
         assert_true((double)saved[1][rank] > each * (STAGES - rank - 1));
@@ -340,7 +344,7 @@ static void memory_is_of_what_is_in_flight(void **state) {
     assert_true(saved[1][STAGES - 1] * 3 < saved[0][STAGES - 1]);
 }
 
-/* A stage has the memory of its layers. */
+/* A stage has memory for its own layers only. */
 static void a_stage_holds_its_layers(void **state) {
     (void)state;
     kind k = {"bf16", CHECKPOINT_NONE, true, PP_1F1B, 2, 2};

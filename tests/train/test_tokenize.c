@@ -1,6 +1,6 @@
 /*
- * A corpus becomes the token file whose ids are those that training would make of it, on any number of
- * threads, through as many rounds as it takes; complete or absent.
+ * Tokenizing a corpus gives a token file with the ids that training would compute from the text, with any
+ * number of threads and rounds. The file is complete or absent.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 #include "train/train_fixture.h"
 #include "base/file.h"
 
-/* A tokenizer of bytes as GPT-2 writes them, with "<s>" 256, "</s>" 257 and a few merges. */
+/* Writes a tokenizer of bytes in GPT-2's format, with "<s>" 256, "</s>" 257 and a few merges. */
 static void write_tokenizer(const char *folder) {
     char path[160], name[16];
     static const char *const merges[] = {"t h", "th e", "a n", "i n", "e r"};
@@ -83,9 +83,9 @@ static ott_tokenize_result tokenize(const fixture *f, const char *in, const char
     return result;
 }
 
-/* ---- against what training reads ---- */
+/* ---- comparison with training data ---- */
 
-/* The tokens of an open dataset, to be freed. */
+/* The tokens of an open dataset. The caller frees them. */
 static int32_t *tokens_of(dataset *d) {
     int64_t count = dataset_tokens(d);
     int32_t *tokens = malloc((size_t)count * sizeof *tokens),
@@ -144,7 +144,7 @@ static void text_is_what_training_reads(void **state) {
     check_tokens(f, "text.txt", "one.bin", false, "");
 }
 
-/* Lines without text are no documents; a special token in a text is characters. */
+/* Lines without text are not documents. A special token in a text is ordinary characters. */
 static void rows_are_what_training_reads(void **state) {
     const fixture *f = *state;
     FILE *file = fopen(path_of(f, "rows.jsonl"), "wb");
@@ -162,7 +162,7 @@ static void rows_are_what_training_reads(void **state) {
     }
 }
 
-/* One array of rows, through more than a round. */
+/* One JSON array of rows, larger than a round. */
 static void an_array_is_what_training_reads(void **state) {
     const fixture *f = *state;
     FILE *file = fopen(path_of(f, "rows.json"), "wb");
@@ -185,7 +185,7 @@ static bool stop_third(void *user) {
     return ++*asked >= 3;
 }
 
-/* A file that is one document is stopped within it. */
+/* Tokenizing stops within a file that is one document. */
 static void stops_within_a_document(void **state) {
     const fixture *f = *state;
     fixture_write_text(path_of(f, "one.txt"), 1 << 20, 3);
@@ -203,7 +203,7 @@ static void stops_within_a_document(void **state) {
     mem_close(account);
 }
 
-/* More than a round's 4 MiB a thread, and a document that is larger than a round. */
+/* Each thread gets more than a round's 4 MiB, and one document is larger than a round. */
 static void many_rounds_are_one_file(void **state) {
     const fixture *f = *state;
     fixture_write_text(path_of(f, "part.txt"), 1 << 20, 3);
@@ -211,7 +211,7 @@ static void many_rounds_are_one_file(void **state) {
     char *part = fixture_read(f, "part.txt", &bytes);
     FILE *file = fopen(path_of(f, "large.txt"), "wb");
     for (int i = 0; i < 12; i++) {
-        if (i < 2 || i > 7) /* in between: one document of 6 MiB */
+        if (i < 2 || i > 7) /* one document of 6 MiB between small ones */
             for (char *c = part; *c; c++) *c = *c == '\r' ? '\n' : *c;
         else
             for (char *c = part; *c; c++) *c = *c == '\n' ? '\r' : *c;
@@ -302,7 +302,7 @@ static void every_failed_allocation_is_undone(void **state) {
     count_aside(f);
 }
 
-/* The first bad document in the order of the file is named, whichever thread met one first. */
+/* The error names the first bad document in file order, whichever thread found one first. */
 static void the_first_failure_is_told(void **state) {
     const fixture *f = *state;
     FILE *file = fopen(path_of(f, "bad.jsonl"), "wb");

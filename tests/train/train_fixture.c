@@ -27,7 +27,7 @@ static const char *const onsets[] = {"b", "d", "f", "g", "h",  "l",  "m",  "n",
 static const char *const vowels[] = {"a", "e", "i", "o", "u", "ea", "ai", "ou"};
 static const char *const codas[] = {"", "", "", "n", "r", "s", "t", "ll"};
 
-/* Word `index` of the language: one to three syllables. */
+/* Appends word `index` of the language, with one to three syllables. */
 static void append_word(char *out, uint64_t index) {
     uint32_t count = 1 + (index > 20) + (rng_u32(2, 9, index) % 3 == 0);
     for (uint32_t i = 0; i < count; i++) {
@@ -42,7 +42,7 @@ static void append_word(char *out, uint64_t index) {
     20000 /* too many to be learnt by heart in a short run: what is learnt is how words are built            \
            */
 
-/* Four to twelve words, some with a comma after them. */
+/* Writes four to twelve words, some followed by a comma. */
 static void write_sentence(char *out, uint64_t seed, uint64_t *draw) {
     uint32_t words = 4 + rng_u32(seed, 0, (*draw)++) % 9;
     out[0] = 0;
@@ -55,7 +55,7 @@ static void write_sentence(char *out, uint64_t seed, uint64_t *draw) {
 }
 
 void fixture_write_text(const char *path, int64_t bytes, uint64_t seed) {
-    char sentence[400]; /* 12 words of at most 3 * 6 letters, and what follows them */
+    char sentence[400]; /* 12 words of at most 3 * 6 letters and punctuation */
     uint64_t draw = 0;
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
@@ -121,7 +121,7 @@ const precision fixture_precisions[] = {
     [MXFP8] = {"mxfp8", {"--train.mixed_precision=fp8", "--float8.recipe_name=mxfp8"}},
 };
 
-/* Every dimension a multiple of 16, so that FP8 reaches every layer; heads share keys. */
+/* All dimensions are multiples of 16, so that every layer can run in FP8. Heads share keys. */
 static const char *const tiny_run[] = {
     "--model.dim=32",
     "--model.n_layers=2",
@@ -144,7 +144,7 @@ static const char *const tiny_run[] = {
     "--checkpoint.interval=3",
     "--checkpoint.keep_last_n=0",
     "--metrics.log_interval=1",
-    "--metrics.peak_tflops=0.1", /* measuring it takes longer than the run */
+    "--metrics.peak_tflops=0.1", /* a measurement would take longer than the run */
 };
 
 #define ARGUMENTS_MAX 96
@@ -173,7 +173,7 @@ config *fixture_config(const fixture *f, mem *account, const char *name, const p
     return cfg;
 }
 
-/* ---- what the library says ---- */
+/* ---- log messages ---- */
 
 static void hear(void *user, ott_log_level level, const char *text) {
     spoken *s = user;
@@ -236,7 +236,7 @@ static void close_parts(rig *r) {
 }
 
 ott_status rig_try(rig *r, mem *account, const fixture *f, const rig_options *o) {
-    mem *apart; /* the configuration's memory is not what is tried */
+    mem *apart; /* separate account for the configuration, because rig_try limits only the rig's memory */
     FIXTURE_OK(mem_open(&apart));
     *r = (rig){.account = account, .cfg = fixture_config(f, apart, "rig", o->precision, o->more)};
     ott_status status = open_parts(r, o);
@@ -354,10 +354,10 @@ void snapshot_free(snapshot *s) {
     s->data = NULL;
 }
 
-/* ---- whole runs ---- */
+/* ---- full runs ---- */
 
 typedef struct stopper {
-    int64_t steps, after, within; /* done so far; as run_options has them */
+    int64_t steps, after, within; /* steps done so far; the others as in run_options */
     bool asked;
 } stopper;
 
@@ -367,7 +367,7 @@ static void count_step(void *user, const ott_progress *p) {
     s->steps++;
 }
 
-/* Asked once, after so many steps and so many more questions. */
+/* Returns true once, after `after` steps and `within` more calls. */
 static bool stop_now(void *user) {
     stopper *s = user;
     if (s->after == 0 || s->asked || s->steps < s->after || s->within-- > 0) return false;
@@ -389,9 +389,9 @@ ott_status fixture_run(const fixture *f, const run_options *o) {
     return status;
 }
 
-/* ---- what runs leave ---- */
+/* ---- files of a run ---- */
 
-/* Cuts ,"key":value out of every line; values hold no comma. */
+/* Removes ,"key":value from every line. Values contain no comma. */
 static void cut_key(char *text, const char *key) {
     char pattern[40];
     snprintf(pattern, sizeof pattern, ",\"%s\":", key);

@@ -1,7 +1,7 @@
 /*
- * train_fixture: a temporary folder with a text to train on, a model small enough to train in milliseconds,
- * and its trainer or whole run made from a configuration, as the command line makes them. A call that fails
- * ends the test (cmocka); what is opened must have given every byte back when it is closed.
+ * train_fixture: a temporary folder with a text, a model that trains in milliseconds, and its trainer or full
+ * run, configured as by the command line. A call that fails ends the test (cmocka). Closing a rig also checks
+ * that all memory was freed.
  */
 #ifndef TESTS_TRAIN_FIXTURE_H
 #define TESTS_TRAIN_FIXTURE_H
@@ -10,27 +10,27 @@
 #include "train/precision.h"
 #include "train/trainer.h"
 
-/* 1 in a build with a sanitizer, which needs memory and time of its own. */
+/* 1 in builds with a sanitizer, which needs extra memory and time. */
 #ifdef OTT_SANITIZED
 #define FIXTURE_SANITIZED 1
 #else
 #define FIXTURE_SANITIZED 0
 #endif
-/* Where a step takes ten times as long, and behind a fence, where a test looks for other things than without one: some cases of
-   many that differ in numbers only show as much as all. */
+/* True if steps take ten times as long (sanitizer), or if the test repeats on the fenced device, which checks
+   only memory access. Tests then run only some of many similar cases. */
 bool fixture_takes_few(void);
 
-/* The group's state: a folder, removed at the end, and the text in it. */
+/* The group's state: a temporary folder, removed at the end, and the path of its text. */
 typedef struct fixture {
     char folder[64], text[96];
 } fixture;
 
 int fixture_setup(void **state);
 int fixture_teardown(void **state);
-/* Writes `bytes` bytes of sentences of an invented language, the same for the same seed, to a file. */
+/* Writes a file of `bytes` bytes with sentences of an invented language. Equal seeds give equal texts. */
 void fixture_write_text(const char *path, int64_t bytes, uint64_t seed);
 
-/* Ends the test with the status text unless status is OTT_OK. */
+/* Fails the test with the status text unless status is OTT_OK. */
 void fixture_ok(ott_status status, const char *what);
 #define FIXTURE_OK(expression) fixture_ok(expression, #expression)
 
@@ -39,7 +39,7 @@ void fixture_ok(ott_status status, const char *what);
 #define STATE_IN_BF16  "--train.master_dtype=bf16", "--train.grad_dtype=bf16", "--optimizer.state_dtype=bf16"
 #define MOMENTS_IN_FP8 "--train.master_dtype=bf16", "--train.grad_dtype=bf16", "--optimizer.state_dtype=fp8"
 
-/* A way of computing, and what asks for it on the command line. */
+/* A precision and its command-line arguments. */
 typedef struct precision {
     const char *name;
     const char *arguments[3]; /* ends with NULL */
@@ -60,39 +60,40 @@ enum {
     PRECISIONS
 };
 
-/* The tiny run under FOLDER/name, at this precision, with more arguments (ends with NULL; may be NULL), of
-   which the last counts. */
+/* The configuration of the tiny run in FOLDER/name at this precision. `more`: further arguments, which
+   override earlier ones; ends with NULL; may be NULL. */
 config *fixture_config(const fixture *f, mem *account, const char *name, const precision *p,
                        const char *const *more);
 
-/* ---- what the library says ---- */
+/* ---- log messages ---- */
 
 typedef struct spoken {
-    char text[1 << 16]; /* one line after the other */
+    char text[1 << 16]; /* one line per message */
     size_t length;
 } spoken;
 
-logger spoken_logger(spoken *s); /* forgets all before */
+logger spoken_logger(spoken *s); /* clears earlier messages */
 bool spoken_has(const spoken *s, const char *part);
 int spoken_count(const spoken *s, const char *part);
 
-/* ---- a trainer with everything it needs ---- */
+/* ---- a trainer ---- */
 
 typedef struct rig_options {
-    const char *isa; /* as cpu_open takes it */
-    device *device;  /* opened already; from now on the rig's. NULL: it opens its own */
+    const char *isa; /* as for cpu_open */
+    device *device;  /* an open device, which the rig takes over and closes; NULL: the rig opens one */
     const precision *precision;
-    const char *const *more; /* as fixture_config takes it */
-    const recipe *row;       /* instead of the configuration's recipe; NULL: that one */
-    group *run_group;        /* as trainer_options has it; NULL: the stages, or the data group */
-    group *data_group;       /* as trainer_options has it, and the same for replica_group */
-    group *tensor_ranks;     /* as model_options has it, */
-    bool sequence_parallel;  /* this, */
-    group *context_ranks;    /* this, */
-    group *expert_ranks, *expert_shard_ranks; /* and these */
-    group *shard_group;          /* of them those that share the parameters; NULL: each holds all */
-    group *replica_group;        /* then those that hold the same part */
-    const pipeline_stage *stage; /* as model_options has them */
+    const char *const *more; /* further arguments, as for fixture_config */
+    const recipe *row;       /* replaces the configured recipe; NULL: keeps it */
+    group *run_group;        /* as in trainer_options; NULL: stage_ranks, or data_group */
+    group *data_group;       /* as in trainer_options, and so is replica_group */
+    group *tensor_ranks;     /* as in model_options; so are the next four members */
+    bool sequence_parallel;
+    group *context_ranks;
+    group *expert_ranks, *expert_shard_ranks;
+    /* ranks of data_group that share the parameters; NULL: each rank has all parameters */
+    group *shard_group;
+    group *replica_group;        /* ranks that hold the same shard */
+    const pipeline_stage *stage; /* as in model_options, and so is stage_ranks */
     group *stage_ranks;
 } rig_options;
 
@@ -106,26 +107,26 @@ typedef struct rig {
 } rig;
 
 void rig_open(rig *r, const fixture *f, const rig_options *o);
-/* The same in two steps, of which ranks that open at once make the second, each on its thread. */
+/* rig_open in two calls. Ranks that open together call rig_make on their own threads. */
 void rig_prepare(rig *r, const fixture *f, const rig_options *o);
 ott_status rig_make(rig *r, const rig_options *o);
-/* Opens the same in an account of the caller's, which may run out; everything is given back on failure. */
+/* Opens and closes a rig in the caller's account, which may run out of memory. All memory is freed. */
 ott_status rig_try(rig *r, mem *account, const fixture *f, const rig_options *o);
 void rig_close(rig *r);
-/* One step at the schedule's learning rate. */
+/* Runs one step at the schedule's learning rate. */
 step_result rig_step(rig *r);
 double rig_validate(rig *r);
-/* Saves to FOLDER/name; the path of the checkpoint goes to path[160]. */
+/* Saves to FOLDER/name and writes the checkpoint's path to path[160]. */
 void rig_save(rig *r, const fixture *f, const char *name, char *path);
 const parameter *rig_parameter(const rig *r, const char *name);
-/* One element of a parameter, set as anything may have set it. */
+/* Sets one element of a parameter. */
 void rig_poke(rig *r, const char *name, int64_t index, float value);
-/* Element `index` of an fp32 tensor, laid end to end. */
+/* Element `index` of an fp32 tensor in row order. */
 float rig_peek(const rig *r, const tensor *t, int64_t index);
-float *rig_copy(const rig *r, const void *device_data, int64_t count); /* to be freed */
-float *rig_copy_wide(const rig *r, const tensor *t); /* of any format, to fp32; to be freed */
+float *rig_copy(const rig *r, const void *device_data, int64_t count); /* the caller frees it */
+float *rig_copy_wide(const rig *r, const tensor *t); /* any format, converted to fp32; the caller frees it */
 
-/* Parameters and both moments. */
+/* A copy of the parameters and both moments. */
 typedef struct snapshot {
     void *data;
     int64_t bytes;
@@ -135,23 +136,23 @@ snapshot snapshot_take(const rig *r);
 bool snapshot_equal(const snapshot *a, const snapshot *b);
 void snapshot_free(snapshot *s);
 
-/* ---- whole runs ---- */
+/* ---- full runs ---- */
 
 typedef struct run_options {
-    const char *name; /* of the run's folder in the fixture's */
+    const char *name; /* of the run's folder in the fixture's folder */
     const precision *precision;
     const char *const *more;
-    int64_t stop_after;  /* steps of this run after which it is asked to stop; 0: never */
-    int64_t stop_within; /* questions later: inside the step that follows */
+    int64_t stop_after;  /* requests a stop after this number of steps; 0: never */
+    int64_t stop_within; /* and this number of calls of the stop hook later, within the next step */
     spoken *said;        /* may be NULL */
 } run_options;
 
 ott_status fixture_run(const fixture *f, const run_options *o);
-/* The whole file FOLDER/name, NUL-terminated, to be freed. */
+/* Reads the file FOLDER/name, NUL-terminated. The caller frees it. */
 char *fixture_read(const fixture *f, const char *name, int64_t *bytes);
-/* metrics.jsonl of a run without what a clock or a machine decides, to be freed. */
+/* Reads a run's metrics.jsonl without values that depend on time or machine. The caller frees it. */
 char *fixture_read_metrics(const fixture *f, const char *run);
-/* Two runs, or their folders' files, that must have the same bytes; of a run its metrics and its checkpoint of a step. */
+/* Fail unless both runs have the same bytes in a file; or in their metrics and the checkpoint of a step. */
 void fixture_expect_same_file(const fixture *f, const char *a, const char *b, const char *file);
 void fixture_expect_same_run(const fixture *f, const char *a, const char *b, int step);
 
