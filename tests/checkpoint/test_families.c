@@ -183,7 +183,7 @@ static void write_more(mem *account, const char *path, const char *folder, bool 
     safetensors *from;
     shards_writer *w;
     HARNESS_OK(safetensors_open(account, path, &from));
-    /* number of tensors before the new one, in name order */
+    /* before: number of tensors before the new one, in name order */
     int64_t count = safetensors_count(from), before = 0;
     assert_true(count < MOST);
     for (int64_t i = 0; i < count; i++) {

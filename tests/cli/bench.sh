@@ -1,5 +1,5 @@
 #!/bin/sh
-# Benchmarks as the program runs them: tables, JSON, loading a folder, and options that are refused.
+# Benchmarks through the program: tables, JSON, loading a folder, and refused options.
 . "$(dirname "$0")/checks.sh"
 
 quick="--threads=1 --repeats=1"

@@ -1,5 +1,6 @@
-# checks.sh: what the scripts of this folder share. Each is called with the path of the program, works in a temporary
-# folder of its own, prints one line a check, and ends with exit code 1 when one failed (finish).
+# checks.sh: functions that the scripts of this folder share. Each script receives the path of the program,
+# works in its own temporary folder and prints one line per check. It ends with exit code 1 if a check failed
+# (finish).
 
 case $1 in
 /*) program=$1 ;;
@@ -10,17 +11,17 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 bad=0
 
-# The CPU computes, also where the CUDA backend lies beside the program.
+# Use the CPU, also if the CUDA backend is next to the program.
 export OTTAVA_CUDA_PATH=/nowhere
 
-# A model, a text and a run that take no time.
+# A model, a text and a run that take almost no time.
 yes 'In the beginning God created the heaven and the earth.' | head -c 4000 >small.txt
 small="--data.dataset_path=$folder/small.txt
        --model.dim=32 --model.n_layers=1 --model.n_heads=2 --model.vocab_size=256 --model.ffn_hidden_dim=64
        --model.max_seq_len=64 --train.seq_len=32 --train.batch_size=2 --train.max_steps=4 --train.threads=1
        --scheduler.warmup_steps=1 --checkpoint.interval=2"
 
-# tokenizer FOLDER: every byte is a token
+# tokenizer FOLDER: writes a tokenizer with a token for every byte
 tokenizer() {
     {
         printf '{"version":"1.0","added_tokens":[{"id":256,"content":"<s>","single_word":false,"lstrip":false,'
@@ -37,7 +38,8 @@ tokenizer() {
     } >"$1/tokenizer.json"
 }
 
-# folder NAME MODEL_TYPE ARCHITECTURE [KEYS]: a model's config.json and tokenizer, 4 layers of width 128, to be divided by 2
+# folder NAME MODEL_TYPE ARCHITECTURE [KEYS]: writes config.json and tokenizer of a model with 4 layers of
+# width 128, all divisible by 2
 folder() {
     mkdir -p "$1"
     printf '{"architectures":["%s"],"model_type":"%s","hidden_size":128,"intermediate_size":256,' "$3" "$2" >"$1/config.json"
@@ -47,7 +49,7 @@ folder() {
     tokenizer "$1"
 }
 
-# hellaswag FILE: 40 rows
+# hellaswag FILE: writes 40 rows
 hellaswag() {
     i=0
     while [ $i -lt 40 ]; do
@@ -58,7 +60,7 @@ hellaswag() {
     done >"$1"
 }
 
-# report NAME [TROUBLE]: a check went well, or what was wrong with it.
+# report NAME [TROUBLE]: prints the result of a check: ok, or what is wrong.
 report() {
     if [ -z "$2" ]; then
         echo "ok      $1"
@@ -69,13 +71,13 @@ report() {
     fi
 }
 
-# call ARGUMENT...: runs the program; its output is in the files out and err, its exit code in $code.
+# call ARGUMENT...: runs the program. Its output is in the files out and err, its exit code in $code.
 call() {
     timeout 120 "$program" "$@" >out 2>err </dev/null
     code=$?
 }
 
-# missing FILE PARTS: the first of the texts in PARTS, separated by |, that the file does not have.
+# missing FILE PARTS: prints the first of the texts in PARTS, separated by |, that is not in the file.
 missing() {
     old=$IFS
     IFS='|'
@@ -85,8 +87,8 @@ missing() {
     IFS=$old
 }
 
-# fails NAME CODE PARTS ARGUMENT...: the program must end with that code and say why, with the parts, in one line or one
-# with a list indented below it.
+# fails NAME CODE PARTS ARGUMENT...: the program must end with that code and an error that contains the parts.
+# The error is one line, or one line with an indented list.
 fails() {
     name=$1 wanted=$2 parts=$3
     shift 3
@@ -98,7 +100,8 @@ fails() {
     report "$name" "$trouble"
 }
 
-# works NAME PARTS ARGUMENT...: the program must end with 0, write the parts, and nothing on standard error.
+# works NAME PARTS ARGUMENT...: the program must end with 0 and print the parts, with no output on standard
+# error.
 works() {
     name=$1 parts=$2
     shift 2
@@ -118,8 +121,8 @@ holds() {
     shown=said report "$name" "$trouble"
 }
 
-# ranks_can_run: several ranks, started by mpirun, as root, in a container, on fewer processors than ranks; without mpirun
-# the script ends here.
+# ranks_can_run: prepares mpirun for several ranks, as root, in a container, with fewer processors than ranks.
+# Without mpirun the script ends here.
 ranks_can_run() {
     if ! command -v mpirun >/dev/null; then
         echo "SKIPPED: mpirun (openmpi-bin) is missing: nothing of several ranks is tested"
@@ -130,7 +133,7 @@ ranks_can_run() {
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI's own
 }
 
-# ranks N ARGUMENT...: so many train; what they print is in out, the exit code in $code
+# ranks N ARGUMENT...: trains on N ranks. Their output is in out, the exit code in $code.
 ranks() {
     count=$1
     shift
@@ -138,7 +141,8 @@ ranks() {
     code=$?
 }
 
-# strike SIGNAL ARGUMENT...: two ranks train for long, and rank 1 gets the signal, most likely within a collective
+# strike SIGNAL ARGUMENT...: trains two ranks for a long time and sends the signal to rank 1, most likely
+# within a collective.
 strike() {
     signal=$1
     shift
@@ -157,7 +161,7 @@ strike() {
     code=$?
 }
 
-# said NAME PARTS: out has them
+# said NAME PARTS: out must contain the parts.
 said() {
     shown=out report "$1" "$(missing out "$2")"
 }

@@ -1,8 +1,9 @@
 #!/bin/sh
-# What is said of a machine without the CUDA backend, and of files that are none. (With it: tools/gpu_check.sh --emulated.)
+# The doctor's output on a machine without the CUDA backend, and for files that are not one.
+# tools/gpu_check.sh --emulated tests it with the backend.
 . "$(dirname "$0")/checks.sh"
 
-# says NAME PARTS VARIABLE=VALUE...: the doctor finds something missing, and says all the parts.
+# says NAME PARTS VARIABLE=VALUE...: the doctor must find something missing and print all the parts.
 says() {
     name=$1 parts=$2
     shift 2

@@ -1,12 +1,13 @@
 #!/bin/sh
-# Every command that README.md and docs/*.md show is run as it is written, in the order of the pages, in a folder that has the files
-# that they name. Options that are added make the runs small (bin/ottava below). `left` lists the commands that are not run.
+# Runs every command in README.md and docs/*.md as written, in the order of the pages, in a folder with the
+# files that the commands name. Added options make the runs small (bin/ottava below). `left` lists commands
+# that do not run.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/checks.sh"
 export program
 unset CONFIG_FILE MODULE CONFIG NGPU LOG_RANK
 
-# Parts of commands that are not run, and why. A document must have each of them, except for tools.
+# Parts of commands that do not run, and why. Each must occur in a document, except for tools.
 left() {
     cat <<'LEFT'
 make demo|trains for minutes; tests/cli/setup.sh has its parts
@@ -29,7 +30,8 @@ LEFT
 
 # ---- the commands ----
 
-# commands FILE: those of its indented blocks, a line each: continued lines are joined, "$ " and comments are taken off
+# commands FILE: prints the commands of its indented blocks, one per line. It joins continued lines and
+# removes "$ " and comments.
 commands() {
     awk '
         /^    / {
@@ -44,7 +46,7 @@ commands() {
         grep -E '^([A-Z_]+=[^ ]* )*(ottava|mpirun|make|llama-cli|cc|\(ulimit|tools/[a-z_.]+|\./[a-z_]+\.sh)( |$)'
 }
 
-# ---- what they name ----
+# ---- files that the commands name ----
 
 mkdir bin build runs
 for name in configs tools run_train.sh; do ln -s "$root/$name" "$name"; done
@@ -75,7 +77,7 @@ cp cfg.toml next.toml
 
 # ---- small runs ----
 
-# Programs in front of ottava and of mpirun, which starts one rank here.
+# Wrappers of ottava and of mpirun. The latter starts one rank.
 cat >bin/ottava <<'OTTAVA'
 #!/bin/sh
 case $1 in
@@ -97,7 +99,8 @@ MPIRUN
 chmod +x bin/ottava bin/mpirun
 export PATH="$PWD/bin:$PATH" OTTAVA="$PWD/bin/ottava" STEPS=2 seed=1 small_train small_plan small_bench
 
-# shrink COMMAND: the options that make it small. A long model is divided; some steps lead to others.
+# shrink COMMAND: prints the options that make it small. Large models get smaller dimensions. The options
+# depend on earlier commands.
 shrink() {
     small_train="--train.threads=1 --train.batch_size=1 --train.global_batch_size=1 --train.seq_len=128 --eval.steps=1
         --scheduler.warmup_steps=0 --train.max_steps=1"
@@ -142,7 +145,7 @@ for file in "$root/README.md" "$root"/docs/*.md; do
     done 3<all
 done
 
-# The calls of ottava that tools/compare_pytorch.py makes.
+# The calls of ottava in tools/compare_pytorch.py.
 if command -v python3 >/dev/null; then
     python3 -c "
 import argparse, importlib.util, sys

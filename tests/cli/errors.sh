@@ -1,5 +1,6 @@
 #!/bin/sh
-# Every kind of bad input to `ottava train`: one line that names the thing, its value and the way out; exit code 2.
+# Every kind of bad input to `ottava train` gives one line with the name, its value and a fix, and exit code
+# 2.
 . "$(dirname "$0")/checks.sh"
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
@@ -32,7 +33,7 @@ fails "malformed TOML" 2 "broken.toml:2" train broken.toml
 fails "malformed YAML" 2 "broken.yaml:3" train broken.yaml
 fails "heads that do not divide the width" 2 "dim (32)|n_heads (3)" train $small --model.n_heads=3 --run.dir=r
 
-# ---- what a run must be told ----
+# ---- required settings ----
 printf '[train]\nmax_steps = 3\n' >unsaid.toml
 printf '[model]\npreset = "debug"\n' >undated.toml
 fails "no file" 2 "no model is given|configuration file|debug.toml" train
@@ -47,7 +48,7 @@ CONFIG_FILE=unsaid.toml fails "a file of the environment" 2 "unsaid.toml: no mod
 CONFIG_FILE=absent.toml fails "an argument comes before it" 2 "unsaid.toml: no model" train unsaid.toml
 CONFIG_FILE=absent.toml fails "and an option too" 2 "unsaid.toml: no model" train --job.config_file=unsaid.toml
 
-# ---- all of it at once ----
+# ---- several errors together ----
 fails "ranks, a model of the hub and no data" 2 \
     "3 things keep this configuration from running:|(1): distributed.dp_shard|--distributed.fit=true|no training data is named|--model.hf_path=meta-llama/Llama-3.1-8B: there is no such folder|hf download meta-llama/Llama-3.1-8B --local-dir FOLDER" \
     train --model.hf_path=meta-llama/Llama-3.1-8B --distributed.tp=2 --train.max_steps=3
@@ -65,7 +66,7 @@ works "parallel sizes that are fitted" "distributed.tp = 1 (was 4), on 1 rank|di
     train $small --train.mixed_precision=fp8 --distributed.tp=4 --distributed.pp=2 --distributed.fit=true --run.dir=fitted
 works "and planned" "Mesh: tp 2" plan $small --distributed.tp=4 --ranks=2 --distributed.fit=true
 
-# ---- numbers that no machine or no fp32 has ----
+# ---- values outside of any machine's or fp32's range ----
 huge=36028797018963968 # 2^55
 for key in model.dim model.n_layers model.n_heads model.n_kv_heads model.head_dim model.ffn_hidden_dim model.max_seq_len \
     model.sliding_window train.batch_size train.seq_len train.grad_accum_steps train.ce_chunk_size; do
@@ -104,7 +105,7 @@ fails "a folder without such files" 2 "none of its|*.xyz|file_pattern" train $sm
     --data.file_pattern='*.xyz' --run.dir=r
 report "nothing was made of all these" "$([ -e r ] && echo 'r exists')"
 
-# ---- FP8 that would reach nothing ----
+# ---- FP8 that reaches no layer ----
 fp8="$small --train.mixed_precision=fp8 --run.dir=f"
 fails "layers that are all filtered" 2 "convert none of the 8 linear layers|float8.filter_fqns keeps 8" \
     train $fp8 --float8.filter_fqns=layers,lm_head
@@ -117,12 +118,12 @@ fails "a rule of no layer" 2 'float8.module has "*.up_prj"|nearest is model.laye
     train $fp8 --float8.module=*.up_prj=bf16
 fails "a frozen name that is none" 2 'train.freeze has "norms"|nearest is norm' train $small --run.dir=f --train.freeze=norms
 
-# ---- where the run is written ----
+# ---- the run folder ----
 fails "a file where the run folder should be" 2 "file|a file has its name" train $small --run.dir=file
 fails "a file above the run folder" 2 "file|a file has its name" train $small --run.dir=file/run
 fails "no permission to make the run folder" 2 "/proc/run" train $small --run.dir=/proc/run
 
-# A limit on the size of files stands for a full disk: the checkpoint is the first that is larger.
+# A file-size limit simulates a full disk. The checkpoint is the first file above it.
 small_files() {
     ulimit -f 60
     exec "$program" "$@"
@@ -168,7 +169,7 @@ fails "a checkpoint whose state is no JSON" 2 "step-4/state.json|not JSON|$besid
 fails "text from a damaged checkpoint" 2 "step-4/state.json|not JSON|step-2" generate r --prompt=In
 works "what the error proposes" "Resumed from r/checkpoints/step-2|Saved r/checkpoints/step-4" train $on $beside
 
-# ---- names that would steer a terminal ----
+# ---- names with terminal control characters ----
 escape=$(printf '\033[2J')
 second=$(printf '\302\233')
 plain() { LC_ALL=C grep -q "$(printf '[\001-\010\013-\037\177]')\|$second" out err && return 1 || return 0; }

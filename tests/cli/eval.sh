@@ -1,5 +1,5 @@
 #!/bin/sh
-# Evaluation through the program: its tables, its JSON, its verdict and its refusals.
+# Evaluation through the program: tables, JSON, the verdict and errors.
 . "$(dirname "$0")/checks.sh"
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
@@ -61,7 +61,7 @@ call eval r --against o --data part.txt --kl-max 1000 --cosine -1 --json
 report "and so in JSON" "$(missing out '"passed": false, "missed": ["kl_mean"]}')"
 works "wider limits" "passed: KL max |(at most 1000)|cosine" eval r --against o --data part.txt --kl-max 1000 --kl-mean 1000 --cosine -1
 
-# ---- a terminal, where there is a way to have one ----
+# ---- on a terminal, if the script can have one ----
 if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
     TERM=xterm script -qec "'$program' eval r --task perplexity --data part.txt" /dev/null >out 2>err </dev/null
     code=$?

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A run's model as a Hugging Face folder or a GGUF file, and a run that starts from a folder.
+# Exports a run as a Hugging Face folder or a GGUF file, and starts a run from a folder.
 . "$(dirname "$0")/checks.sh"
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
@@ -41,7 +41,7 @@ holds "has the same weights" cmp r2_bf16/model.safetensors hf32_bf16/model.safet
 works "a folder to GGUF" "Exported hf32 to hf32.gguf|Tokenizer: " export hf32 --format=gguf --out=hf32.gguf
 fails "its adapters" 2 "hf32: has no adapters" export hf32 --format=peft --out=hf32_peft
 
-# ---- one file for llama.cpp ----
+# ---- GGUF files ----
 works "a GGUF file" "to r.gguf|Architecture: llama|12 tensors|Weights: bf16|every byte is a token|Read by: llama.cpp" \
     export r --format gguf --out r.gguf
 holds "it begins as one" sh -c '[ "$(head -c 4 r.gguf)" = GGUF ]'
@@ -50,7 +50,7 @@ works "of less" "Weights: Q8_0" export r --format=gguf-q8_0 --dtype=fp16 --out=q
 holds "it is smaller" sh -c '[ "$(wc -c <q8.gguf)" -lt "$(wc -c <r.gguf)" ]'
 
 # ---- FP8 folders are read ----
-# A model of FP8 weights predicts the text as the run does, to what E4M3 leaves: one digit and a half.
+# A model with FP8 weights has the run's loss on the text, within E4M3's precision of one and a half digits.
 loss() { sed -n 's/.*"loss": *\([0-9.]*\).*/\1/p' "$1"; }
 mkdir bytes && tokenizer bytes
 whole="--task=perplexity --data=text.txt --tokenizer=bytes --limit=4 --threads=1 --json"
@@ -80,7 +80,7 @@ fails "not as GGUF" 2 "only GELU with tanh|use --format hf" export plain --forma
 works "a run with ReLU alone" "Training complete" train $run --model.activation=relu --run.dir=relu
 fails "is of no family" 2 "model.norm_type = rmsnorm with model.activation = relu|no Hugging Face family" export relu --out=relu_hf
 
-# ---- from a folder and back ----
+# ---- from a folder to a run and back ----
 printf '{"x": 1}' >hf/tokenizer_config.json
 sed 's/^{/{\n  "my_key": [1,  2],/' hf/config.json >keyed && mv keyed hf/config.json
 works "a run from the folder" "Loaded the weights of hf|Training complete" train --model.hf_path=hf \
@@ -106,7 +106,7 @@ works "none is asked for" "Copied: nothing" export told --out=none --from=
 mv own away
 fails "it has gone" 2 "data.tokenizer_path of the run|--from|own: cannot open" export told --out=gone
 
-# ---- what is refused ----
+# ---- refused exports ----
 fails "a folder in use" 2 "fp8 is not empty" export r --out=fp8
 fails "nowhere to" 2 "--out=DIR" export r
 fails "no run" 2 "RUN_DIR is missing" export --out=x
@@ -120,7 +120,7 @@ fails "a method without FP8" 2 "--method is for --format=hf-fp8" export r --out=
 fails "fp32 beside FP8" 2 "dtype = fp32|bf16" export r --out=x --format=hf-fp8 --dtype=fp32
 works "help of export" "Usage: ottava export RUN_DIR|--granularity G|compressed-tensors" export --help
 
-# A limit on the size of files stands for a full disk.
+# A file-size limit simulates a full disk.
 small_files() {
     ulimit -f 20
     exec "$program" "$@"
@@ -138,7 +138,7 @@ trouble=$trouble$(missing err "ottava: cannot export to full.gguf")
 ls -d full* x* 2>/dev/null && trouble="something is left behind"
 report "a full disk" "$trouble"
 
-# ---- killed ----
+# ---- killed during an export ----
 dead=$(sh -c 'echo $$')
 mkdir anew.ottava-tmp-$dead anew.ottava-tmp-1 anew.tmp-$dead
 echo half >anew.ottava-tmp-$dead/model.safetensors

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The five fine-tuning configurations, each on a tiny model of its family: a folder with config.json and a
-# tokenizer of bytes stands for the download.
+# The five fine-tuning configurations, each with a tiny model of its family. A folder with config.json and a
+# byte tokenizer replaces the download.
 . "$(dirname "$0")/checks.sh"
 
 configs=$(dirname "$0")/../../configs
@@ -26,7 +26,7 @@ tune mistral_nemo_2407 nemo
 tune qwen2_5_7b qwen
 tune phi_4 phi
 
-# ---- GPT-2, whose folders have other names and transposed matrices ----
+# ---- GPT-2, with other tensor names and transposed matrices ----
 folder gpt gpt2 GPT2LMHeadModel '"n_embd":128,"n_layer":4,"n_head":4,"n_positions":256,'
 works "GPT-2" "Model: gpt2|Training complete: 2 steps" \
     train --model.hf_path=gpt --model.reduce=2 --data.dataset_path=rows.jsonl --data.format=hellaswag --train.seq_len=64 \
@@ -38,7 +38,7 @@ works "on the way" "" generate run-gpt --prompt="A man" --temperature=0 --max-to
 holds "there" cmp out wanted
 fails "in FP8 nobody would read it" 2 "a gpt2 folder stores transposed matrices|hf-bf16" export run-gpt --format=hf-fp8 --out=gpt-fp8
 
-# ---- the example of README, in few steps ----
+# ---- the README's example, with few steps ----
 STEPS=2 OTTAVA=$program sh "$configs/../tools/make_tiny_llama.sh" "$folder/tiny" >out 2>err
 code=$?
 trouble=$(missing out "Family: llama|tiny/model, and 1140 rows to train on, 379 to validate")
@@ -51,7 +51,7 @@ works "it is tuned" "Loaded the weights of tiny/model|Float8 conversion: 28 of 2
 works "evaluated" "rows             2|acc_norm" eval tuned --task hellaswag --data tiny/hellaswag_val.jsonl --limit 2
 works "and exported" "FP8: 28 matrices" export tuned --format hf-fp8 --out model-fp8
 
-# ---- adapters, whose folder names the model beside which they stand ----
+# ---- adapters, with a folder that names its base model ----
 one_step="--data.dataset_path=tiny/hellaswag_train.jsonl --train.seq_len=512 --train.batch_size=1 --train.max_steps=1 --train.threads=1
     --scheduler.warmup_steps=0"
 works "adapters" "Training complete: 1 steps" train --model.hf_path=tiny/model $one_step --peft.dim=2 --run.dir=lora
@@ -78,7 +78,7 @@ report "what their folder has no place for is said" "$(missing err "cannot hold 
 fails "a hub's name says what to do" 2 "data.dataset_path|rowan/hellaswag" \
     train "$configs/qwen2_5_7b_hellaswag_fp8.yaml" --model.hf_path=qwen --model.reduce=2 --dataset.path_or_dataset=rowan/hellaswag
 
-# ---- rows of other shapes, by AutoModel's classes ----
+# ---- rows of other shapes, for AutoModel's dataset classes ----
 i=0
 while [ $i -lt 20 ]; do
     printf '{"id":"%d","context":"A man stands.","question":"Where?","answers":{"text":["here"],"answer_start":[0]}}\n' $i
@@ -115,7 +115,7 @@ works "conversations" "Training complete" train squad.yaml $small_rows --model.h
     --data.dataset_path=chat.jsonl --run.dir=squad4
 works "an answer" "" generate squad4 --chat --prompt=hi --max-tokens=4
 
-# ---- what the last save writes ----
+# ---- the files of the last save ----
 save="--model.hf_path=llama $small_rows --data.dataset_path=squad.jsonl --data.format=squad --train.max_steps=2 --train.batch_size=2"
 works "a Hugging Face folder" "Saved last/checkpoints/step-2/hf (llama, bf16)" \
     train $save --run.dir=last --checkpoint.interval=1 --checkpoint.save_hf=final --checkpoint.export_dtype=bfloat16
@@ -139,7 +139,7 @@ works "and evaluation reads it" "perplexity" eval last/checkpoints/step-2/hf --t
 "$program" export every/checkpoints/step-2 --out=only >out 2>err
 holds "export too" cmp only/model.safetensors last/checkpoints/step-2/hf/model.safetensors
 
-# ---- what a folder lacks, or has too much of ----
+# ---- missing and superfluous parts of a folder ----
 yes 'In the beginning God created the heaven and the earth.' | head -c 4000 >text.txt
 tune_text="--model.reduce=2 --train.seq_len=32 --train.batch_size=2 --train.max_steps=1 --train.threads=1 --data.dataset_path=text.txt"
 folder bare llama LlamaForCausalLM ''

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Text from a trained run: where the prompt comes from, what ends the text, what a bad request says.
+# Text from a trained run: sources of the prompt, end conditions, and errors for bad requests.
 . "$(dirname "$0")/checks.sh"
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
@@ -8,14 +8,14 @@ works "a run" "Training complete" train $small --data.dataset_path=text.txt --tr
 works "an FP8 run" "Training complete" train $small --data.dataset_path=text.txt --run.dir=f \
     --train.mixed_precision=fp8 --float8.recipe_name=tensorwise
 
-# generated FILE ARGUMENT...: the text goes to FILE; it must end well and quietly.
+# generated FILE ARGUMENT...: writes the text to FILE. The program must end with 0 and without messages.
 generated() {
     file=$1
     shift
     "$program" generate "$@" >"$file" 2>err </dev/null && [ ! -s err ]
 }
 
-# ---- where the prompt comes from ----
+# ---- sources of the prompt ----
 holds "from the command line" generated first r --prompt="In the" --max-tokens=20 --seed=1
 printf 'In the\n' >prompt.txt
 holds "from a file" generated second r --prompt-file prompt.txt --max-tokens=20 --seed=1
@@ -40,7 +40,7 @@ holds "an FP8 export" sh -c "'$program' export r --format=hf-fp8 --out=hf8 --fro
 holds "is read too" generated folder hf8 --prompt="In the" --temperature=0 --max-tokens=20
 holds "and has learnt the same" grep -q "In the beginning God" folder
 
-# ---- choices ----
+# ---- sampling options ----
 greedy="--temperature=0 --max-tokens=40"
 holds "greedy" generated greedy r --prompt="In the" $greedy
 holds "is what one candidate leaves" generated one r --prompt="In the" --top-k=1 --seed=9 --max-tokens=40
@@ -65,7 +65,7 @@ holds "a folder in FP8, with fp32 scales" generated folder8 hf --prompt="In the"
 holds "as trained" generated trained f --prompt="In the" --precision trained --max-tokens=200
 holds "which is another text" sh -c '! cmp -s bf16 trained'
 
-# ---- in turns ----
+# ---- chat ----
 printf '\nIn the begin\n\nhe heaven and the' | "$program" generate r --interactive --temperature=0 --max-tokens=5 >turns 2>err
 printf 'ning \nGod c\n' >expected
 head -2 turns >begin

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the program says about itself, and how it refuses what it does not know.
+# Help texts of the program, and errors for unknown names.
 . "$(dirname "$0")/checks.sh"
 
 call --version

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What is in model files, and the verdict on damaged ones.
+# Contents of model files, and the verdict on damaged files.
 . "$(dirname "$0")/checks.sh"
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What `make install` puts into a folder works there, and `make uninstall` takes it away again.
+# The files that `make install` copies work in the new folder, and `make uninstall` removes them.
 . "$(dirname "$0")/checks.sh"
 
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A run on several ranks through the program: layers cut, tokens cut, beside sharded parameters, against one rank.
+# Tensor and context parallelism through the program, also with sharded parameters, compared with one rank.
 . "$(dirname "$0")/checks.sh"
 ranks_can_run
 
@@ -7,7 +7,7 @@ yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >te
 run="$small --data.dataset_path=text.txt --metrics.log_interval=1 --model.n_heads=4 --train.mixed_precision=fp32"
 fp8="--train.mixed_precision=fp8 --float8.recipe_name=tensorwise --float8.tensor_parallel=true"
 
-# on RANKS ARGUMENT...: trains on so many.
+# on RANKS ARGUMENT...: trains on RANKS ranks.
 on() {
     ranks=$1
     shift
@@ -15,12 +15,12 @@ on() {
     code=$?
 }
 
-# losses FILE: the losses of a run, to three digits.
+# losses FILE: prints the losses of a run, to three digits.
 losses() {
     sed -n 's/.*"loss":[ ]*\([0-9.]*\).*/\1/p' "$1/metrics.jsonl" | awk '{ printf "%.3f\n", $1 }'
 }
 
-# equals NAME FOLDER OTHER: two runs have the same losses.
+# equals NAME FOLDER OTHER: two runs must have the same losses.
 equals() {
     trouble=
     [ "$code" -eq 0 ] || trouble="exit code $code"
@@ -49,7 +49,7 @@ equals "in FP8" fp8-tp fp8-one
 on 4 --run.dir=fp8-sharded $fp8 --distributed.tp=2 --distributed.dp_shard=2 --train.batch_size=1
 holds "in FP8, sharded" test $code -eq 0
 
-# ---- a checkpoint of other ranks ----
+# ---- a checkpoint from other ranks ----
 resume="--train.max_steps=6 --checkpoint.load_path=latest"
 on 1 --run.dir=one $resume
 on 2 --run.dir=tp --distributed.tp=2 $resume
@@ -60,7 +60,7 @@ on 1 --run.dir=again
 on 2 --run.dir=again --distributed.tp=2 $resume
 equals "two ranks go on from one" again one
 
-# ---- what one rank does with what several have trained ----
+# ---- one rank uses a model that several ranks trained ----
 on 1 --run.dir=fused-one --model.fused_qkv=true --model.fused_gate_up=true --model.n_kv_heads=2
 on 2 --run.dir=fused --distributed.tp=2 --model.fused_qkv=true --model.fused_gate_up=true --model.n_kv_heads=2
 equals "heads of one matrix are cut" fused fused-one
@@ -71,7 +71,7 @@ call generate fused --prompt="In the" --max-tokens=8
 holds "generate" test $code -eq 0
 works "export" "Exported" export fused --out folder
 
-# ---- what is refused ----
+# ---- refused settings ----
 on 2 --run.dir=no --train.mixed_precision=fp8 --distributed.tp=2
 trouble=$(missing err "FP8 + Tensor Parallelism is not yet supported|float8.tensor_parallel = true")
 [ $code -ne 0 ] || trouble="exit code 0"

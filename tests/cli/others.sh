@@ -1,7 +1,7 @@
 #!/bin/sh
-# AutoModel's FP8 recipes and torchtitan's Llama configurations, as they stand in those projects: each file trains a model
-# divided to fit here, or is refused in one line that names what is not built. A tiny folder of the family stands for the
-# download of each recipe.
+# AutoModel's FP8 recipes and torchtitan's Llama configurations, unchanged. Each file trains a model with
+# smaller dimensions, or is refused in one line that names the unsupported part. A tiny folder of the family
+# replaces each recipe's download.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/checks.sh"
 
@@ -16,7 +16,7 @@ rows="--data.dataset_path=rows.jsonl --eval.dataset_path=rows.jsonl --packed_seq
 gelu='"hidden_act":"gelu_pytorch_tanh",'
 ran=0 refused=0
 
-# family NAME: the folder `tiny` is that model, of its family.
+# family NAME: makes the folder `tiny` a model of this family.
 family() {
     rm -rf tiny
     case $1 in
@@ -37,7 +37,7 @@ family() {
     esac
 }
 
-# tried NAME PARTS ARGUMENT...: trains, or is refused in one line.
+# tried NAME PARTS ARGUMENT...: the program must train, or refuse in one line.
 tried() {
     name=$1 parts=$2
     shift 2
@@ -68,7 +68,7 @@ for file in $(grep -rl '^fp8:' "$files" | sort); do
         tried "$name" "" "$file" $rows $run --run.dir="run-$ran"
     fi
 done
-# AutoModel has this recipe for other models too, with nothing but the model's name changed.
+# AutoModel has the same recipe for other models. Only the model's name differs.
 recipe=$(find "$files" -name llama3_1_8b_hellaswag_fp8.yaml | sort | tail -1)
 for model in google/gemma-2-9b-it google/gemma-3-270m-it zai-org/glm-4-9b-chat-hf ByteDance-Seed/Seed-Coder-8B-Instruct \
     allenai/OLMo-2-0425-1B-Instruct CohereForAI/c4ai-command-r-v01; do

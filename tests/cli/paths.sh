@@ -1,14 +1,14 @@
 #!/bin/sh
-# What a command must not write: files through symbolic links, and its own inputs. Folders whose names are wrong, and files of a
-# format that is not read.
+# Commands must not write through symbolic links, or to their own inputs. Also tests bad folder names, and
+# files in unsupported formats.
 . "$(dirname "$0")/checks.sh"
 
-# same NAME FILE TEXT: the file still holds the text
+# same NAME FILE TEXT: the file must still contain the text
 same() {
     holds "$1" sh -c "[ \"\$(cat '$2')\" = '$3' ]"
 }
 
-# ---- a run's files are symbolic links ----
+# ---- run files that are symbolic links ----
 for file in lock run.json config.toml metrics.jsonl summary.json; do
     rm -rf r
     mkdir r
@@ -83,7 +83,7 @@ works "and to it again" "Page: $run/report.html" report $run --out $run/report.h
 : >empty.html
 works "and to an empty file" "Page: empty.html" report $run --out empty.html
 
-# ---- checkpoint folders that changed names ----
+# ---- renamed checkpoint folders ----
 call train $small --run.dir=swapped
 mv swapped/checkpoints/step-2 swapped/checkpoints/aside
 mv swapped/checkpoints/step-4 swapped/checkpoints/step-2
@@ -128,7 +128,7 @@ report "a run that saves nothing" "$said_twice"
 call train $small --run.dir=saved
 holds "one that saves does not" sh -c '! grep -q "o checkpoint" out'
 
-# ---- names that do not read back ----
+# ---- names that cannot be read back ----
 folder base llama LlamaForCausalLM
 mkdir adapters
 printf '{"peft_type":"LORA","task_type":"CAUSAL_LM","r":2,"base_model_name_or_path":"m\\tx"}' >adapters/adapter_config.json
@@ -136,7 +136,7 @@ fails "a base model's name with a tab" 2 'adapter_config.json|model.hf_path = "m
     train $small --peft.path=adapters --run.dir=tab
 holds "makes no folder" test ! -e tab
 
-# ---- descriptors ----
+# ---- file descriptors ----
 for most in 5 6 7 8 9 10 11 12; do # some are open already
     rm -rf few
     timeout 60 sh -c "ulimit -n $most"' && exec "$0" "$@"' "$program" train $small --run.dir=few >out 2>err </dev/null

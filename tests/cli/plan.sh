@@ -1,5 +1,5 @@
 #!/bin/sh
-# Plans as the program prints them, and what is refused. The numbers of a page are tests/plan's.
+# Plans as the program prints them, and refused options. tests/plan checks the numbers of a page.
 . "$(dirname "$0")/checks.sh"
 
 model="--model.preset=debug --train.seq_len=64 --train.batch_size=2"

@@ -1,20 +1,21 @@
 #!/bin/sh
-# Several ranks, started by mpirun: what they compute is what one rank computes with as many micro-batches; any number of them
-# goes on from what others saved; and one that fails, dies or hangs ends all with one message.
+# Several ranks, started by mpirun. They compute the results of one rank with as many micro-batches. Any
+# number of ranks can resume from a checkpoint. If a rank fails, dies or hangs, all ranks end with one
+# message.
 . "$(dirname "$0")/checks.sh"
 ranks_can_run
 
-# curve FOLDER: the losses and norms of a run
+# curve FOLDER: prints the losses and norms of a run
 curve() {
     sed -n 's/.*"loss":\([^,]*\),"grad_norm":\([^,]*\),.*/\1 \2/p; s/.*"val_loss":\([^,}]*\).*/\1/p' "$1/metrics.jsonl"
 }
 
-# near: a curve whose norms are to five digits, for sums in another order
+# near: reduces a curve's norms to five digits, because the sums have another order
 near() {
     awk 'NF == 2 { printf "%s %.5g\n", $1, $2 } NF == 1'
 }
 
-# same NAME A B [FILTER]: two runs have the same curve
+# same NAME A B [FILTER]: two runs must have the same curve
 same() {
     curve "$2" | ${4:-cat} >a
     curve "$3" | ${4:-cat} >b
@@ -42,7 +43,8 @@ said "2 ranks go on from what 4 saved" "Resumed from|step-2"
 "$program" train $small --eval.interval=2 --run.dir=steps --train.global_batch_size=8 --train.grad_clip_norm=0 >/dev/null 2>&1
 same "and take the same rows" steps again near
 
-# The ranks are others: the same batch of a step where it divides, a warning where not, and all rows of the epochs.
+# Resuming with another number of ranks keeps the global batch if it is divisible, and warns otherwise. The
+# epochs still contain all rows.
 head -c 1300 "$folder/small.txt" >epochs.txt
 epochs="--data.dataset_path=epochs.txt --eval.enabled=false --train.num_epochs=2 --checkpoint.interval=3"
 all=$("$program" train ${small%--train.max_steps*} --train.threads=1 --scheduler.warmup_steps=1 $epochs --run.dir=epochs-1 2>&1 |
@@ -84,7 +86,7 @@ done
 ranks 2 --run.dir=second --metrics.log_rank=1
 said "the rank that is asked speaks" "step:  4|Training complete"
 
-# What the groups of ranks take is in the plan of the run, and in that for ranks that are not there.
+# The memory plan of a run includes its process groups. So does a plan for ranks that do not exist here.
 taken=$(sed -n 's/.*Collectives: \([0-9.]*\) MiB.*/\1/p;T;q' out)
 holds "what is planned is taken" awk '/Peak memory:/ {
     sub(/.*planned /, ""); planned = $1; sub(/.*allocated /, ""); close_by = $1 > 0.95 * planned && $1 < 1.05 * planned
@@ -92,7 +94,7 @@ holds "what is planned is taken" awk '/Peak memory:/ {
 "$program" plan $small --ranks 2 >out 2>&1
 holds "plan knows what ranks take" test "${taken:-none}" = "$(awk '$1 == "communication" { print $2 }' out)"
 
-# ---- what ends a run ----
+# ---- failures that end a run ----
 ranks 2 --run.dir=bad --distributed.dp_replicate=3
 said "a mesh that does not fit" "Parallelism dimensions (1 × 3 × 1 × 1 × 1 × 1 = 3) do not match world_size (2)"
 timeout 120 mpirun -np 1 --bind-to none "$program" train $small --run.dir=bad : \
@@ -108,7 +110,7 @@ holds "with the exit code of one rank" test $code = 2
 holds "is told once" test "$(grep -c '^ottava:' out)" = 1
 
 
-# differ: two ranks, each with the small.txt of its own folder
+# differ: two ranks, each with small.txt in its own folder
 differ() {
     set -- "$program" train $small --data.dataset_path=small.txt --run.dir="$folder/differ"
     timeout 120 mpirun -np 1 --bind-to none --wdir "$folder" "$@" : -np 1 --wdir "$folder/aside" "$@" >out 2>&1

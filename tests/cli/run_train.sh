@@ -1,5 +1,6 @@
 #!/bin/sh
-# run_train.sh, torchtitan's launcher, and the option --nproc-per-node: what they start and refuse. A stub takes the place of mpirun.
+# run_train.sh, which is torchtitan's launcher, and the option --nproc-per-node: the processes that they
+# start, and errors. A stub replaces mpirun.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/checks.sh"
 mkdir stub
@@ -8,7 +9,7 @@ chmod +x stub/mpirun
 PATH=$PWD/stub:$PATH
 unset CONFIG_FILE MODULE CONFIG COMM_MODE NGPU LOG_RANK
 
-# starts NAME PARTS [VARIABLE=VALUE]...: run_train.sh calls mpirun with the parts
+# starts NAME PARTS [VARIABLE=VALUE]...: run_train.sh must call mpirun with the parts
 starts() {
     name=$1 parts=$2
     shift 2
@@ -43,7 +44,7 @@ refuses "a path" "CONFIG=../debug is not known" CONFIG=../debug
 refuses "two files" "CONFIG_FILE=x.toml and MODULE or CONFIG name two" CONFIG_FILE=x.toml CONFIG=llama3_8b
 refuses "a run without communication" "ottava plan FILE --ranks 2" NGPU=2 COMM_MODE=fake_backend CONFIG=llama3_8b
 
-# ---- automodel's and torchrun's option ----
+# ---- the option of AutoModel and torchrun ----
 for form in "--nproc-per-node=2 run.yaml" "run.yaml --nproc-per-node 2" "--nproc_per_node=2 run.yaml"; do
     works "train $form" "mpirun -np 2 --bind-to none $(readlink -f "$program") train run.yaml --train.seed=3" train $form --train.seed=3
 done

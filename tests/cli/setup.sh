@@ -1,5 +1,6 @@
 #!/bin/sh
-# tools/setup.sh says what it will have root do before it does it. Its commands are stood in for by scripts that only tell.
+# tools/setup.sh prints the commands that need root before it runs them. Stubs that only print replace these
+# commands.
 . "$(dirname "$0")/checks.sh"
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -22,7 +23,8 @@ report "what is missing, and the commands" "$trouble"
 report "before sudo ran" "$(missing said-before "sudo apt-get update|sudo apt-get install --yes --no-install-recommends cmake")"
 report "and nothing else" "$([ "$(wc -l <ran)" -eq 2 ] && grep -q 'install --yes --no-install-recommends cmake$' ran || cat ran)"
 
-# Without apt-get, Homebrew: a formula that two packages share is installed once, and make, gcc and g++ are not formulas.
+# Without apt-get it uses Homebrew. A formula for two packages is installed once. make, gcc and g++ are not
+# formulas.
 mkdir brew
 for tool in awk cat cc grep printf sh tail env; do ln -s "$(command -v $tool)" brew/ 2>/dev/null; done
 cat >brew/brew <<'END'

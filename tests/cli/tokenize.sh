@@ -1,10 +1,11 @@
 #!/bin/sh
-# Text to ids and back, and corpora to token files; where the shared data is at hand, the real tokenizers too.
+# Converts text to ids and back, and corpora to token files. If the shared data is available, real tokenizers
+# run too.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/checks.sh"
 shared=${OTTAVA_SHARED:-$here/../../../shared}/data
 
-# A tokenizer of single characters with <s> and </s> around a text.
+# A character tokenizer that puts <s> and </s> around a text.
 mkdir t
 cat >t/tokenizer.json <<'END'
 {"added_tokens": [
@@ -24,7 +25,8 @@ cat >t/tokenizer.json <<'END'
 END
 printf '{"bos_token": "<s>", "eos_token": "</s>"}' >t/tokenizer_config.json
 
-# pipe NAME WANTED INPUT ARGUMENT...: standard input to standard output, byte for byte; printf makes both.
+# pipe NAME WANTED INPUT ARGUMENT...: standard output must equal WANTED for standard input INPUT, byte for
+# byte. Both are formats of printf.
 pipe() {
     name=$1
     printf "$2" >wanted
@@ -51,7 +53,7 @@ pipe "--no-special --decode shows every token" '<s>a\n' '1 3\n' --decode --no-sp
 pipe "back to JSON strings" '"a\\nb"\n""\n' '1 3 8 4\n1\n' --decode --jsonl
 pipe "spaces between ids are free" 'ab' '  3   4' --decode
 
-# refuses NAME PARTS INPUT ARGUMENT...: the same, but it must end with 2 and say why.
+# refuses NAME PARTS INPUT ARGUMENT...: like pipe, but the program must end with 2 and print the parts.
 refuses() {
     name=$1 parts=$2
     printf "$3" >given
@@ -71,7 +73,7 @@ refuses "a line that is not JSON" 'line 2|not JSON' '"a"\nb\n' --jsonl
 refuses "JSON that is no string" 'line 1|not a JSON string' '{"a": 1}\n' --jsonl
 
 
-# A tokenizer that begins no text with BOS in transformers does so nowhere; each document of a file ends with EOS.
+# If transformers puts no BOS before a text, neither does Ottava. Each document of a file ends with EOS.
 mkdir n
 sed '/"post_processor"/,/"special_tokens"/d' t/tokenizer.json >n/tokenizer.json
 cp t/tokenizer_config.json n
@@ -84,7 +86,7 @@ printf '{"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": true}' >n/tok
 holds "add_bos_token decides" sh -c '[ "$("$0" tokenize --tokenizer n <given 2>err)" = "1 7 5" ]' "$program"
 holds "the log names BOS" grep -q "Each text begins with <s> (no_special leaves it out)" err
 
-# Conversations: what the template writes, and what is learned of it.
+# Conversations: the template's text, and the tokens that training learns.
 cat >t/chat_template.jinja <<'END'
 {% for m in messages %}{{ m.role[0] if m.role != 'user' else 'b' }}{{ m.content }}</s>{% endfor %}{{ strftime_now('') }}
 END
@@ -103,7 +105,7 @@ refuses "a row that is no conversation" 'line 2|has neither "messages"' \
 refuses "--mask alone" 'add --chat' 'a\n' --mask
 refuses "a wrong date" '2026-02-30|data.chat_date' '{}\n' --chat --chat-date 2026-02-30
 
-# Text is shown as its ids come: before the line ends, and before the input does.
+# Decoded text is printed as ids arrive, before the line or the input ends.
 {
     printf '3 4 '
     tries=0
@@ -115,7 +117,7 @@ holds "text is shown as its ids come" sh -c '[ "$(cat seen)" = ab ] && [ "$(cat 
 holds "a reader that went away ends it" timeout 60 sh -c "yes a | '$program' tokenize --tokenizer t | head -c 5"
 
 # ---- files ----
-# ids FILE: the ids of a token file on one line.
+# ids FILE: prints the ids of a token file on one line.
 ids() { od -An -v -tu4 -j1024 "$1" | tr -s ' \n' ' ' | sed 's/^ //; s/ $//'; }
 is() { [ "$1" = "$2" ]; }
 
@@ -164,7 +166,7 @@ fails "a folder as output" 2 "is a folder" tokenize corpus.txt --tokenizer t --o
 fails "an empty file" 2 "empty.txt|empty" tokenize empty.txt --tokenizer t --out x.bin
 holds "nothing was made of all these" sh -c '! ls | grep -q "^x.bin"'
 
-# ---- killed ----
+# ---- killed during tokenizing ----
 yes 'abc abc' | head -c 100000000 >long.txt
 "$program" tokenize long.txt --tokenizer t --out long.bin --threads 1 --separator "
 " >out 2>err &
@@ -186,7 +188,7 @@ cat >c/chat_template.jinja <<'END'
 END
 printf '{"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"}]}\n' >chat.jsonl
 chat="$small --data.dataset_path=chat.jsonl --data.tokenizer_path=c --model.vocab_size=258 --train.batch_size=1"
-# tokens NAME COUNT ARGUMENT...: a run says how many tokens the conversation has
+# tokens NAME COUNT ARGUMENT...: a run must log this number of tokens for the conversation
 tokens() {
     name=$1 count=$2
     shift 2
@@ -201,7 +203,7 @@ fails "without a date" 2 '"strftime_now" is not built' train $chat --run.dir=dat
 holds "else the date is the day of the start" grep -q "^chat_date = \"20[0-9][0-9]-[01][0-9]-[0-3][0-9]\"" today/config.toml
 fails "a wrong date" 2 "2026-13-01|data.chat_date" train $chat --run.dir=wrong --data.chat_date=2026-13-01
 
-# Rows that take 10 minutes to render: SIGTERM ends the run before step 1.
+# Rendering these rows takes 10 minutes. SIGTERM ends the run before step 1.
 echo '{% for i in range(400) %}{% for k in range(400) %}{% endfor %}{% endfor %}{% for m in messages %}<s>{{ m.content }}{% endfor %}' >c/chat_template.jinja
 yes "$(cat chat.jsonl)" | head -20000 >slow.jsonl
 "$program" train $chat --data.dataset_path=slow.jsonl --run.dir=slow >out 2>err &

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A run through the program: its lines, stopping, continuing, and what the other verbs make of it.
+# A run through the program: its log, stopping, resuming, and the other commands on its result.
 . "$(dirname "$0")/checks.sh"
 
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
@@ -23,7 +23,7 @@ works "fp32 scales and a head in bf16 too" "recipe=ROWWISE, fsdp_float8_all_gath
     --float8.round_scales_to_power_of_2=false --float8.filter_fqns=lm_head
 holds "without the line about the head" sh -c '! grep -q "output head runs" out'
 
-# A run keeps the order of its sums, also where another instruction-set level goes on with it.
+# A resumed run has the same order of sums, also with another instruction set.
 works "a run that sums in tiles of 32" "Training complete: 4 steps" \
     train $run --run.dir=tiles --train.mixed_precision=fp8 --float8.accumulate=tile32
 works "and one that sums in chains" "Training complete: 4 steps" train $run --run.dir=chains --train.mixed_precision=fp8
@@ -37,7 +37,7 @@ OTTAVA_ISA=$level
 holds "to the same weights" cmp whole/model.safetensors tiles/checkpoints/step-4/model.safetensors
 
 # ---- stopping ----
-# stop SIGNAL...: starts a run that would take long, sends it the signals, and waits for its end.
+# stop SIGNAL...: starts a long run, sends it the signals, and waits for its end.
 stop() {
     rm -rf ./$home out
     "$program" train $run --train.max_steps=1000000 --run.dir=$home >out 2>err &
@@ -61,12 +61,12 @@ for signal in INT:130 TERM:143 HUP:129; do
     report "SIG$signal saves and ends" "$trouble"
 done
 step=$(ls ./$home/checkpoints | sed 's/step-//' | sort -n | tail -1)
-# The command that it says goes on with it.
+# The command that the run printed resumes it.
 command=$(sed -n 's/.*Resume with: [^ ]*ottava //p' out)
 works "the stopped run goes on" "Resumed from $home/checkpoints/step-$step" $command --train.max_steps=$((step + 2))
 holds "nothing was left aside" sh -c '! ls ./-s/checkpoints | grep -q tmp'
 
-# ---- whose output nobody reads ----
+# ---- closed output ----
 if command -v mkfifo >/dev/null 2>&1 && mkfifo pipe; then
     sleep 60 <>pipe & # holds the pipe open, and reads nothing
     holder=$!
@@ -96,7 +96,7 @@ trouble=
 ls e/checkpoints/step-*/state.json >/dev/null || trouble="no checkpoint"
 report "a reader that went away ends a run with 141" "$trouble"
 
-# ---- a terminal, where there is a way to have one ----
+# ---- on a terminal, if the script can have one ----
 if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
     TERM=xterm script -qec "'$program' train $(echo $run) --run.dir=t" /dev/null >out 2>err </dev/null
     code=$?
@@ -120,7 +120,7 @@ else
     echo "SKIPPED a live line on a terminal: no pseudo-terminal can be made here"
 fi
 
-# ---- the other verbs ----
+# ---- the other commands ----
 works "generate writes the prompt and more" "In the" generate r --prompt="In the" --max-tokens=20 --seed=1
 cp out first
 works "the same seed, the same text" "In the" generate r/checkpoints/step-4 --prompt="In the" --max-tokens 20 --seed 1

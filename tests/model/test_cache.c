@@ -48,7 +48,7 @@ static void open_model_under(tiny *t, const model_options *o, const recipe *r, i
     tiny_open(t, o, threads, NULL);
     tiny_convert(t, r, NULL, NULL);
     tiny_randomize(t);
-    /* biases get vectors around 1, whatever the initial values are */
+    /* tiny_randomize fills vectors with values around 1, which would not test biases */
     for (int i = 0; i < t->m->parameter_count; i++) {
         const parameter *p = &t->m->parameters[i];
         if (!strstr(p->name, ".bias")) continue;

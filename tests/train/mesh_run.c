@@ -38,7 +38,8 @@ static void micro_batch_done(void *user, int64_t done, int64_t total) {
     if (k->histories) k->r.t->m->delayed.block = (done + 1) % k->histories_every == 0 ? k->histories : NULL;
 }
 
-/* Keeps the amax histories from rolling after this micro-batch: it hides them from the model. */
+/* Runs a training step. If histories_every > 1, the amax histories are hidden from the model, so that they roll
+   only after every histories_every-th micro-batch. */
 static ott_status step(rank_run *k, int i) {
     trainer *t = k->r.t;
     void *before = t->delayed_before;

@@ -21,9 +21,8 @@ typedef struct mesh_run_options {
     const char *const *more; /* further arguments, as for fixture_config */
     mesh_layout layout;
     bool gpus; /* each rank has its own emulated GPU, and its groups use links between the GPUs */
-    int64_t
-        /* micro-batches per roll of the amax histories, so that one rank matches several ranks; 0 means 1 */
-        histories_every;
+    /* micro-batches per roll of the amax histories, so that one rank matches several ranks; 0 means 1 */
+    int64_t histories_every;
 } mesh_run_options;
 
 typedef enum outcome_kind {

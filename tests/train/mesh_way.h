@@ -1,6 +1,6 @@
 /*
- * mesh_way: a way to spread a run over ranks. It says which results must equal one rank's in every bit, and bounds the distance of
- * the others. docs/numerics.md derives the bounds.
+ * mesh_way: a way to spread a run over ranks. It defines which results must equal one rank's in every bit,
+ * and bounds the distance of the other results. docs/numerics.md derives the bounds.
  */
 #ifndef TESTS_TRAIN_MESH_WAY_H
 #define TESTS_TRAIN_MESH_WAY_H
@@ -29,7 +29,8 @@ int64_t way_size(const mesh_way *w, mesh_dimension d);
 int64_t way_data_ranks(const mesh_way *w);
 int64_t way_ranks(const mesh_way *w);
 
-/* The same way without some kinds of parallelism; a rank then has the micro-batches of the ranks that were removed. */
+/* The same way without some kinds of parallelism. Each remaining rank also runs the removed ranks'
+   micro-batches. */
 mesh_way way_without(const mesh_way *w, unsigned kinds);
 /* The kinds that can be removed without changing a bit. */
 unsigned way_bits(const mesh_way *w);
@@ -39,7 +40,8 @@ unsigned way_bits(const mesh_way *w);
 double way_gradient_bound(const mesh_way *w, int format, int64_t layers, int64_t tokens);
 /* The gradients to compare: OUTCOME_GRADIENT (first step), or the last step's. */
 outcome_kind way_gradient_kind(const mesh_way *w, int format);
-/* Fails the test if `ranks` is further from `one` than the bound of the gradients and the noise of FP8 codes allow. */
+/* Fails the test if `ranks` is further from `one` than the gradients' bound and the noise of FP8 codes allow.
+    */
 void way_expect_near(const outcome *one, const outcome *ranks, double gradient, const char *what);
 void way_expect_within(const char *what, const char *of, double apart, double bound);
 

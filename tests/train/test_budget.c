@@ -1,4 +1,5 @@
-/* train.activation_checkpointing = memory_budget: blocks are recomputed until the step's plan fits, with the same bits. */
+/* train.activation_checkpointing = memory_budget recomputes blocks until the step's plan fits. No bit
+   changes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /*
- * The first updates of a fine-tune that starts from a bf16 folder, with and without train.master_dither: bf16 and FP8 follow
- * fp32 only with it.
+ * The first updates of a fine-tune from a bf16 folder, with and without train.master_dither. bf16 and FP8
+ * follow fp32 only with it.
  */
 #include "train/export.h"
 #include "train/train_fixture.h"

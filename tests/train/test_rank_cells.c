@@ -1,11 +1,11 @@
 /*
- * A seeded sampler of rank cells. A cell is a model family, a mesh, a schedule, a precision and settings that change no bit, all
- * drawn at random. The test trains it for two steps and compares it with one rank that trains on the same micro-batches.
- * train.matrix tries every pair of mesh dimensions with one family; this test draws from all families.
+ * A seeded sampler of rank cells. A cell is a random model family, mesh, schedule, precision and settings that
+ * change no bit. The test trains each cell for two steps and compares it with one rank that trains on the same
+ * micro-batches. train.matrix tries every pair of mesh dimensions with one family. This test uses all families.
  *
  *     train_test_rank_cells                            the cells of the test
- *     train_test_rank_cells --cells 500 --seed 9       as many cells as you like, of another seed
- *     train_test_rank_cells --seed 9 --cell 17         one of them again, as a failure prints it
+ *     train_test_rank_cells --cells 500 --seed 9       500 cells of another seed
+ *     train_test_rank_cells --seed 9 --cell 17         one of these cells; a failure prints this command
  *     train_test_rank_cells --seed 9 --cell 17 --with --peft.use_dora=false     with a setting changed
  */
 #include <setjmp.h>
