@@ -215,8 +215,8 @@ static void has_every_bias(void **state) {
     close_family(&f);
 }
 
-/* Command R+ has head norms with weights for each head, and 64 layers. llama.cpp ignores the norms of models
-   with fewer layers. */
+/* Command R+ has 64 layers, and head norms with weights for each head. llama.cpp reads these norms only with
+   64 or more layers, so fewer layers are refused. */
 static void has_norms_of_heads(void **state) {
     run_folder *r = *state;
     held f;

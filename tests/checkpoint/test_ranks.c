@@ -507,7 +507,7 @@ static void let_last_leave(rank_run *r) {
     r->calls = calls_before_leaving;
 }
 
-/* Checks the number of names in a folder. One more is allowed: another rank may have written into a folder
+/* Checks the number of names in a folder without staging folders. One may remain if a rank wrote into it
    while it was removed. The next save removes it. */
 static void expect_names(run_folder *f, const char *folder, int expected) {
     file_list list;

@@ -99,8 +99,8 @@ MPIRUN
 chmod +x bin/ottava bin/mpirun
 export PATH="$PWD/bin:$PATH" OTTAVA="$PWD/bin/ottava" STEPS=2 seed=1 small_train small_plan small_bench
 
-# shrink COMMAND: prints the options that make it small. Large models get smaller dimensions. The options
-# depend on earlier commands.
+# shrink COMMAND: sets the options that make it small. Large models get smaller dimensions. Some commands need
+# enough steps for the commands after them.
 shrink() {
     small_train="--train.threads=1 --train.batch_size=1 --train.global_batch_size=1 --train.seq_len=128 --eval.steps=1
         --scheduler.warmup_steps=0 --train.max_steps=1"

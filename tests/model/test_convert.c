@@ -83,7 +83,7 @@ static void rules(void **state) {
     o = (convert_options){
         .recipe = o.recipe, .rules = list, .rule_count = 4, .filter = filter, .filter_count = 1};
     expect(&t, &o, "----RR-RTTTTT-T");
-    /* with a high-precision recipe a filter needs no effect on FP8 */
+    /* a high-precision recipe need not reach any layer in FP8 */
     o.recipe = bf16;
     expect(&t, &o, "---------------");
 }

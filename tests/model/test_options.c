@@ -49,8 +49,8 @@ static void test_llama(void **state) {
     check("405B", "llama", 405853388800);
 }
 
-/* A model with a context shorter than the default length gets shorter rows. A configured length is checked.
-    */
+/* If a model takes fewer tokens than the default seq_len, its maximum is used. A longer configured seq_len is
+   an error. */
 static void test_default_length(void **state) {
     (void)state;
     const char *arguments[] = {"--model.preset=42M", "--train.seq_len=2048"};

@@ -38,7 +38,7 @@ static void micro_batch_done(void *user, int64_t done, int64_t total) {
     if (k->histories) k->r.t->m->delayed.block = (done + 1) % k->histories_every == 0 ? k->histories : NULL;
 }
 
-/* Runs a training step. If histories_every > 1, the amax histories are hidden from the model, so that they roll
+/* Runs a training step. It hides the amax histories from the model in most micro-batches, so that they roll
    only after every histories_every-th micro-batch. */
 static ott_status step(rank_run *k, int i) {
     trainer *t = k->r.t;

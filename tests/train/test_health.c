@@ -235,7 +235,7 @@ static ott_status run_measured(void *argument) {
 
 typedef enum layout { COPIES, SHARDS, LAYERS_CUT, STAGES, LAYOUTS } layout;
 
-/* FP8 also requires half of the key and value rows to be a multiple of 16. */
+/* More key and value rows, so that half of them is still a multiple of 16, as FP8 requires. */
 static const char *const wide_keys[] = {"--model.n_kv_heads=4", NULL};
 
 static void open_ranks(rank_measured *ranks, ranks_worlds *worlds, const fixture *f, layout how,

@@ -106,7 +106,7 @@ static void state_in_bf16_takes_half(void **state) {
     assert_int_equal(bytes[1], 8 * matrices + 16 * vectors);
 }
 
-/* Slots in bf16 take half of their fp32 bytes. Tests an optimizer with this number of slots. */
+/* Optimizer slots in bf16 take half of their fp32 bytes, whatever the optimizer's number of slots. */
 static void slots_in_bf16_take_half(void **state) {
     static const struct {
         const char *name;
@@ -337,7 +337,7 @@ static void run_survives(void **state) {
     fail_everywhere(*state, run_anew, "run", 0);
 }
 
-/* Checks that the earlier run's checkpoint stays complete, however often resuming fails. */
+/* Resumes a run. Its checkpoint must stay complete, however often resuming fails. */
 static ott_status run_on(const fixture *f, mem *account) {
     const char *more[] = {"--train.max_steps=1", "--checkpoint.load_path=latest", NULL};
     return run_in(f, account, "out", more);

@@ -1,7 +1,8 @@
 /*
- * A seeded sampler of rank cells. A cell is a random model family, mesh, schedule, precision and settings that
- * change no bit. The test trains each cell for two steps and compares it with one rank that trains on the same
- * micro-batches. train.matrix tries every pair of mesh dimensions with one family. This test uses all families.
+ * A seeded sampler of rank cells. A cell is a random model family, mesh, schedule, precision and settings
+ * that change no bit. The test trains each cell for two steps and compares it with one rank that trains on
+ * the same micro-batches. train.matrix tries every pair of mesh dimensions with one family. This test uses
+ * all families.
  *
  *     train_test_rank_cells                            the cells of the test
  *     train_test_rank_cells --cells 500 --seed 9       500 cells of another seed

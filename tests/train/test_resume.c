@@ -324,7 +324,7 @@ static void state_goes_on_in_another_format(void **state) {
     check_converted(the_fixture, narrow, wide);
 }
 
-/* FP8 moments are loaded without conversion, and moments of other formats are never converted to FP8. */
+/* Moments are never converted to or from FP8: a checkpoint with the other kind of moments is refused. */
 static void moments_in_fp8_stay(void **state) {
     static const char *const ways[][4] = {{NULL}, {MOMENTS_IN_FP8, NULL}};
     static const char *const wanted[] = {"set optimizer.state_dtype = \"fp32\"",

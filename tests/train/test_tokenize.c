@@ -203,7 +203,7 @@ static void stops_within_a_document(void **state) {
     mem_close(account);
 }
 
-/* Each thread gets more than a round's 4 MiB, and one document is larger than a round. */
+/* The file is larger than a round, which has 4 MiB per thread, and so is one of its documents. */
 static void many_rounds_are_one_file(void **state) {
     const fixture *f = *state;
     fixture_write_text(path_of(f, "part.txt"), 1 << 20, 3);

@@ -38,7 +38,8 @@ static void append_word(char *out, uint64_t index) {
     }
 }
 
-#define WORDS 20000 /* too many to memorize in a short run, so that the model learns how words are built */
+#define WORDS                                                                                                \
+    20000 /* too many to memorize in a short run, so that the model must learn how words are built */
 
 /* Writes four to twelve words, some followed by a comma. */
 static void write_sentence(char *out, uint64_t seed, uint64_t *draw) {
