@@ -93,8 +93,7 @@ static void test_round_trip_of_every_rope(void **state) {
     }
 }
 
-/* Other programs must be able to read a checkpoint: it has four files, with Hugging Face's names and shapes.
-    */
+/* Other programs can read a checkpoint: it has four files, with Hugging Face's names and shapes. */
 static void test_files(void **state) {
     run_folder *f = *state;
     file_list list;

@@ -182,8 +182,7 @@ static void test_newer_version(void **state) {
     assert_error(try_find(f, 20), OTT_ERR_UNSUPPORTED, "version 4", "reads version 3", "/step-10", NULL);
 }
 
-/* Replaces section.name with `value` (JSON; NULL: removes it) and corrects the checksum, as a forger would.
-    */
+/* Forges a checkpoint: replaces section.name with `value` (JSON; NULL: removes it) and fixes the checksum. */
 static void forge(run_folder *f, const char *section, const char *name, const char *value) {
     char *text = read_text(f, at(f, "step-20/state.json"), NULL);
     json_t *root = json_loads(text, 0, NULL);

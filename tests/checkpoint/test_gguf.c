@@ -331,8 +331,7 @@ static void says_what_a_mixture_is(void **state) {
     close_family(&f);
 }
 
-/* Llama 3.1's rule on the first rotary pair, which has a high frequency, and the last, which has a low one.
-    */
+/* Llama 3.1's rule for the first rotary pair, which has a high frequency, and the last, with a low one. */
 static void gives_llama3_factors(void **state) {
     run_folder *r = *state;
     held f;

@@ -56,7 +56,7 @@ for other in 1 3; do
     said "$other ranks read what 2 left of the epochs" "tokens|Training complete"
     read=$(sed -n 's/.*Training complete: .* steps, \(.*\) tokens.*/\1/p' out)
     holds "all of it" awk -v a="$all" -v b="$read" 'BEGIN { gsub(",", "", a); gsub(",", "", b); d = a - b
-        exit !(a > 0 && d * d <= (6 * 32) ^ 2) }' # a last step that is not full is not read
+        exit !(a > 0 && d * d <= (6 * 32) ^ 2) }' # an incomplete last step is not read
     if [ $other = 1 ]; then
         said "in the same steps" "A step has 4 rows as before, with train.grad_accum_steps = 2"
     else

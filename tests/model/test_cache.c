@@ -73,8 +73,7 @@ static model_options options_of(int kind) {
 }
 enum { KINDS = 5 };
 
-/* Runs the sequence in parts of these lengths (the last length repeats) and reads the logits after each part.
-    */
+/* Runs the sequence in parts of these lengths (the last one repeats) and reads the logits after each part. */
 static void run_parts(model_cache *c, const int64_t *parts, int64_t length, float logits[VOCAB]) {
     int32_t tokens[LENGTH];
     for (int64_t i = 0; i < length; i++) tokens[i] = token_at(i);

@@ -155,8 +155,7 @@ static void same_bits_in_every_mode(void **state) {
     outcome_free(&kept);
 }
 
-/* Checks that recipes compute different results. Otherwise equal bits could mean that no recipe is applied.
-    */
+/* Checks that recipes give different results. Otherwise equal bits could mean that no recipe is applied. */
 static void recipes_differ(void **state) {
     (void)state;
     outcome of[KINDS];

@@ -49,8 +49,7 @@ static void test_llama(void **state) {
     check("405B", "llama", 405853388800);
 }
 
-/* If a model takes fewer tokens than the default seq_len, its maximum is used. A longer configured seq_len is
-   an error. */
+/* A default seq_len is reduced to the model's maximum. A configured seq_len above it is an error. */
 static void test_default_length(void **state) {
     (void)state;
     const char *arguments[] = {"--model.preset=42M", "--train.seq_len=2048"};
@@ -170,8 +169,7 @@ static void test_latents_that_are_refused(void **state) {
     }
 }
 
-/* KempnerForge's blocks: another norm (but not for heads), and a feed-forward of two matrices without biases.
-    */
+/* KempnerForge's blocks: another norm (but not for heads), and a feed-forward of two unbiased matrices. */
 static void test_kempner_blocks(void **state) {
     (void)state;
     model_options o;

@@ -389,8 +389,7 @@ static void two_share_a_sequence(void **state) {
     (void)state;
     assert_true(of_ranks(2, two, "work/gemm/flops") == of_ranks(1, one, "work/gemm/flops") / 2);
     assert_true(of_ranks(2, two, "work/attention/flops") == of_ranks(1, one, "work/attention/flops") / 2);
-    /* q, k, v and the output, in forward and as gradients. Selective recomputation of attention may add some.
-        */
+    /* q, k, v and the output, and their gradients. Selective recomputation of attention may add some. */
     double heads = 2 * 512 * 768 * 0.5;
     assert_true(of_ranks(2, two, "context/bytes") >= 4 * 12 * 8 * heads);
     assert_true(of_ranks(2, two, "between_copies/bytes") == 4 * of_ranks(2, two, "parameters"));

@@ -427,8 +427,7 @@ static void on_ranks(void **state) {
 }
 
 /* FP8 expert weights are sharded and sent as codes. */
-/* Adapters with their own ranks, adapters in one block, and fully trained modules: embedding, head and norms.
-    */
+/* Layers with their own rank, adapters in one block, and fully trained modules: embedding, head and norms. */
 static void patterns_on_ranks(void **state) {
     static const char *const choice[] = {"--peft.modules_to_save=lm_head,embed_tokens,input_layernorm",
                                          "--peft.rank_pattern=q_proj=2,down_proj=8"};

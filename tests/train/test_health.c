@@ -59,8 +59,7 @@ static int count_of(const char *text, const char *part) {
 
 /* ---- measurements ---- */
 
-/* Checks the measured operands of each recipe. Shared codes count once, high-precision operands do not count.
-    */
+/* Checks the measured operands of each recipe. Shared codes count once, high-precision operands never. */
 static void every_use_has_a_line(void **state) {
     const fixture *f = *state;
     const struct {

@@ -217,8 +217,8 @@ static void absurd_learning_rate_ends_the_run(void **state) {
     }
 }
 
-/* A run resumed from a checkpoint with one NaN stops after the configured number of steps and saves nothing.
-    */
+/* A run resumed from a checkpoint with one NaN stops after train.max_consecutive_nan steps and saves
+   nothing. */
 static void poisoned_checkpoint_ends_the_run(void **state) {
     static spoken said;
     const fixture *f = *state;
