@@ -107,7 +107,7 @@ if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
     TERM=xterm script -qec "'$program' train $(echo $run) --train.grad_accum_steps=3 --run.dir=micro" /dev/null >out 2>err </dev/null
     report "and inside a step" "$(missing out "first step: micro-batch 1/3 done|Training complete")"
     yellow=$(printf '\033[33m')
-    shown() { # shown ARGUMENTS: true if the warnings of a run on a terminal are colored
+    shown() { # shown ARGUMENTS: prints "yellow" if warnings of a run on a terminal are yellow
         TERM=xterm script -qec "'$program' train $(echo $run) --optimizer.lr=1e30 --run.dir=c $*" /dev/null >out 2>err </dev/null
         rm -rf c
         grep -qF "WARNING" out || echo "no warning"
