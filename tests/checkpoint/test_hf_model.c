@@ -489,7 +489,7 @@ static void test_what_the_original_gives(void **state) {
     mem_free(f->account, tokenizer);
     model_close(m);
 
-    o.vocab = 48; /* this end-of-text token is outside of the vocabulary */
+    o.vocab = 48; /* one end-of-text token is outside of this vocabulary */
     o.hidden = 32;
     m = filled_model(f, &o, 1);
     save(m, at(f, "other"), &(hf_save_options){.original = at(f, "original"), .dtype = OTT_BF16});

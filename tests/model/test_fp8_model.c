@@ -195,7 +195,7 @@ static void same_bits_on_every_isa_and_thread_count(void **state) {
     }
 }
 
-/* ---- what ran in FP8 ---- */
+/* ---- layers that ran in FP8 ---- */
 
 static void every_product_runs_as_the_recipe_says(void **state) {
     (void)state;

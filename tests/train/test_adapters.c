@@ -100,7 +100,7 @@ static void refused(void **state) {
     }
 }
 
-/* ---- what trains ---- */
+/* ---- trained parameters ---- */
 
 static void check_step(const fixture *f, int which) {
     const char *const more[] = {LORA, NULL};

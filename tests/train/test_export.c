@@ -75,7 +75,7 @@ static int open_runs(void **state) {
                : -1;
 }
 
-/* ---- what is exported ---- */
+/* ---- the exported checkpoint ---- */
 
 static void compare_with_masters(const char *checkpoint, const char *folder) {
     mem *account;
@@ -171,7 +171,7 @@ static void test_codes_of_a_folder_stay(void **state) {
     mem_close(account);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused exports ---- */
 
 static void test_a_folder_in_use_is_refused(void **state) {
     const fixture *f = *state;

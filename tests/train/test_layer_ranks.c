@@ -576,7 +576,7 @@ static void sequence_parallelism_changes_no_bit(void **state) {
 /* The negative control. Power-of-two scales hide a missing maximum, because they change no rounding. */
 static void a_missing_maximum_shows(void **state) {
     static const int scaled[] = {TENSORWISE, CURRENT};
-    if (FIXTURE_SANITIZED) skip(); /* measures numbers only */
+    if (FIXTURE_SANITIZED) skip(); /* compares rounding only, which a sanitizer does not check */
     for (int i = 0; i < 2; i++)
         for (int sequence = 0; sequence < 2; sequence++) {
             run *t = calloc(1, sizeof *t);
