@@ -1,4 +1,4 @@
-/* fenced: addresses without memory, and calls that find the memory. */
+/* fenced: addresses without memory, and calls that map them to the real memory. */
 #include "backend/fenced.h"
 #include "backend/op_args.h"
 #include "tensor/exec.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* One allocation: `fence` is what the host sees, `memory` is inner's. */
+/* One allocation: `fence` is the address that the host sees, `memory` belongs to inner. */
 typedef struct fenced_block {
     char *fence, *memory;
     int64_t bytes;
@@ -16,15 +16,15 @@ typedef struct fenced_block {
 } fenced_block;
 
 typedef struct fenced_device {
-    device base; /* first: a device is cast to this */
+    device base; /* first member: cast from device */
     backend_capabilities can;
     device *inner;
-    const op_table *kernels; /* inner's */
-    pthread_mutex_t lock;    /* of the blocks: a checkpoint's thread copies beside training */
+    const op_table *kernels; /* inner's op table */
+    pthread_mutex_t lock;    /* guards the blocks: a checkpoint thread copies during training */
     fenced_block *blocks;
     int count, room;
     int64_t given, done,
-        waits; /* calls that a GPU would queue; of them those that the host has waited for; how often it did */
+        waits; /* calls that a GPU would queue; the number that the host has waited for; count of waits */
     char name[80];
 } fenced_device;
 
@@ -47,7 +47,7 @@ static int64_t given_so_far(fenced_device *f) {
     return given;
 }
 
-/* Until so many are done. */
+/* Waits until this many calls are done. */
 static void wait_for(fenced_device *f, int64_t given) {
     pthread_mutex_lock(&f->lock);
     f->waits += f->done < given;
@@ -59,7 +59,7 @@ int64_t fenced_waits(const device *d) {
     return ((const fenced_device *)d)->waits;
 }
 
-/* ---- from a fenced address to the memory behind it ---- */
+/* ---- from a fenced address to its memory ---- */
 
 static const fenced_block *block_around(const fenced_device *f, const void *address) {
     for (int i = f->count - 1; i >= 0; i--) {
@@ -104,7 +104,7 @@ static ott_status check_host(fenced_device *f, const void *address) {
 
 /* ---- ops ---- */
 
-/* A call as inner sees it. */
+/* A call with inner's addresses. */
 typedef struct inner_call {
     exec cx;
     op_args args;
@@ -129,10 +129,10 @@ static ott_status prepare_call(const exec *cx, enum op_index op, const void *arg
 #include "tensor/ops.def"
 #undef OP
 
-/* Items as inner sees them. */
+/* A list of calls with inner's addresses. */
 typedef struct inner_list {
-    inner_call *calls; /* what the items point at */
-    char *items;       /* side by side */
+    inner_call *calls; /* the arguments that the items point at */
+    char *items;       /* back to back */
 } inner_list;
 
 static ott_status fill_list(const exec *cx, enum op_index op, const void *items, int64_t count,
@@ -152,7 +152,7 @@ static inner_list open_list(enum op_index op, int64_t count) {
     return list;
 }
 
-/* inner's function for lists, or its op for each. */
+/* Inner's function for lists, or its op for each call. */
 #define OP(name, fields)
 #define MANY(name)                                                                                           \
     static ott_status run_##name##_many(const op_table *kernels, exec *cx, const name##_args *items,         \
@@ -194,7 +194,7 @@ static const op_table fenced_ops = {
     .packed_count = packed_count,
 };
 
-/* What inner's ops find as the table of their device: they have no business there. */
+/* The op table of the device that inner's ops see: they must not call ops. */
 static const op_table no_ops = {0};
 
 /* ---- memory ---- */
@@ -304,7 +304,7 @@ static void release_host(device *d, void *data) {
 
 struct device_event {
     device_event *inner;
-    int64_t given; /* when it was recorded */
+    int64_t given; /* number of calls given when it was recorded */
 };
 
 static ott_status event_open(device *d, device_event **out) {

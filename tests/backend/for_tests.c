@@ -1,4 +1,7 @@
-/* for_tests: a test program whose environment names a device of backend/open has it opened in the CPU's place. */
+/*
+ * for_tests: linked into a test program; if the environment names a device of backend/open, cpu_open opens
+ * that device instead of the CPU.
+ */
 #include "backend/backend.h"
 #include "backend/open.h"
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* op_args: where the addresses in an op's arguments are, and how many bytes lie behind each. */
+/* op_args: finds the addresses in an op's arguments, and the bytes at each address. */
 #include "backend/op_args.h"
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static ott_status replace_tensor(const replacing *r, const char *what, tensor *t
     return replace_at(r, what, &t->data, elements * dtype_bytes(t->dtype));
 }
 
-/* Entries of the arrays of a use, up to the last one's end. */
+/* Number of entries in a use's scale arrays, up to the end of the last entry. */
 static int64_t scale_bytes(granularity g, int64_t lines, int64_t depth, int64_t mn_step, int64_t k_step) {
     int64_t along = granularity_mn_groups(g, lines), groups = granularity_groups(g, lines, depth);
     if (groups == 0) return 0;
@@ -77,14 +77,14 @@ static ott_status replace_qlist(const replacing *r, const char *what, qlist *lis
 
 static ott_status replace_operand(const replacing *r, const char *what, operand *o) {
     float *scale_inv = (float *)(uintptr_t)o->scale_inv;
-    TRY(replace_tensor(r, what, &o->t)); /* packed ones may have more */
+    TRY(replace_tensor(r, what, &o->t)); /* packed operands may have more */
     TRY(replace_floats(r, what, "scale_inv", &scale_inv,
                        scale_bytes(o->grain, operand_mn(o), operand_k(o), o->mn_step, o->k_step)));
     o->scale_inv = scale_inv;
     return OTT_OK;
 }
 
-/* COPY(tensor): the field's own struct, from the one the arguments point at. */
+/* COPY(tensor): copies the struct that the argument points at into the field's own struct. */
 #define COPY(kind) out->field[i].kind = *(const kind *)value, replace_##kind(&r, f->name, &out->field[i].kind)
 
 static ott_status copy_field(replacing r, int i, const void *args, op_args *out) {

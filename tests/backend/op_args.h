@@ -1,6 +1,6 @@
 /*
- * op_args: an op's arguments with every address in them replaced: what carries a call from one memory to
- * another, the generated op test's block or the other side of a fence.
+ * op_args: replaces every address in an op's arguments. The generated op test and the fenced device use it to
+ * move a call from one memory to another.
  */
 #ifndef TESTS_BACKEND_OP_ARGS_H
 #define TESTS_BACKEND_OP_ARGS_H
@@ -10,10 +10,11 @@
 #define OP_ARGS_FIELDS_MAX 20
 #define OP_ARGS_BYTES_MAX  512
 
-/* Replaces *address, at which the op reads or writes `bytes` bytes (never 0). `what` names it: "q[1].column.amax". */
+/* Replaces *address; the op reads or writes `bytes` bytes there (never 0). `what` names it:
+   "q[1].column.amax". */
 typedef ott_status (*op_args_replace)(void *user, const char *what, void **address, int64_t bytes);
 
-/* A copy that does not point into the original. */
+/* A copy of the arguments, without pointers into the original. */
 typedef struct op_args {
     _Alignas(16) unsigned char args[OP_ARGS_BYTES_MAX]; /* the op's argument struct */
     union {
@@ -24,7 +25,8 @@ typedef struct op_args {
     } field[OP_ARGS_FIELDS_MAX];
 } op_args;
 
-/* Arguments that op_check accepts. The first failure of `replace` ends it, and its text names op and field. */
+/* Copies arguments that op_check accepts. Stops at the first failure of `replace`; the error names op and
+   field. */
 ott_status op_args_copy(const op_info *op, const void *args, op_args_replace replace, void *user,
                         op_args *out);
 

@@ -1,4 +1,4 @@
-/* op_case: arguments from the text of ops.def, and the comparison. */
+/* op_case: makes arguments from the text of ops.def, and compares results. */
 #include "backend/op_case.h"
 #include "base/rng.h"
 #include <stdio.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 
 #define GUARD       64
-#define INPUT_GUARD 0xFF /* NaN in every float format: whoever reads it shows */
-#define OUTPUT_FILL 0x5A /* large in every format: whoever adds to an output shows */
+#define INPUT_GUARD 0xFF /* NaN in every float format, so that a stray read shows */
+#define OUTPUT_FILL 0x5A /* large in every format, so that adding to an unwritten output shows */
 
 /* ---- small things ---- */
 
@@ -27,7 +27,7 @@ void case_memory_close(mem *account, op_case *c) {
     mem_free(account, c->expected);
 }
 
-/* splitmix64 (Steele, Lea and Flood 2014): one draw costs little, and depends on the case alone. */
+/* splitmix64 (Steele, Lea and Flood 2014): cheap, and depends only on the case. */
 int64_t case_draw(op_case *c, int64_t n) {
     uint64_t z = c->number * UINT64_C(0xD1342543DE82EF95) + ++c->draws * UINT64_C(0x9E3779B97F4A7C15);
     z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -64,7 +64,7 @@ void case_set(op_case *c, const char *field, const void *value, size_t bytes) {
 
 /* ---- sizes ---- */
 
-/* Rows x columns for ops without a shape list of their own: 1, around a vector's length, several blocks of a
+/* Rows x columns for ops without their own shape list: 1, around a vector's length, several blocks of a
    reduction, many rows, many columns. */
 static const int64_t generic_shapes[][2] = {{1, 1},    {1, 15},  {2, 16},   {3, 17},   {15, 33},
                                             {16, 1},   {17, 64}, {33, 100}, {5, 1025}, {3, 4097},
@@ -87,8 +87,8 @@ int case_dtypes(const op_info *op) {
     return 1;
 }
 
-/* A letter that counts rows anywhere gets the shape's rows, any other its columns; then the fixture has its
- * say. */
+/* A letter that counts rows gets the shape's rows, any other letter its columns. Then the fixture may change
+   sizes. */
 static void bind_sizes(op_case *c) {
     int64_t rows = 1, columns = 1;
     if (!c->fixture->shapes) {
@@ -115,8 +115,8 @@ static void fill_output(op_case *c, const region *r) {
         memset(c->live + r->offset + i * r->ld * size, OUTPUT_FILL, (size_t)(r->columns * size));
 }
 
-/* A new array in the block. Matrices may get a leading dimension above their columns, all may begin anywhere.
- */
+/* Adds an array to the block. Matrices may get a leading dimension above their columns. Arrays may begin at
+   any element. */
 region *case_region(op_case *c, const char *label, ott_dtype d, int64_t rows, int64_t columns, bool padded,
                     region_role role, void **data) {
     static const int64_t paddings[] = {0, 0, 1, 5, 16};
@@ -151,14 +151,14 @@ static ott_dtype draw_dtype(op_case *c, const char *text) {
     if (strcmp(text, "e4m3") == 0) return OTT_E4M3;
     if (strcmp(text, "state") == 0) return any[case_draw(c, 2)];
     if (strcmp(text, "any") == 0) return any[case_draw(c, 5)];
-    if (!c->act_used) { /* hp: the first takes the case's, the others are free */
+    if (!c->act_used) { /* hp: the first field gets the case's format, the others any */
         c->act_used = true;
         return c->act;
     }
     return any[case_draw(c, 3)];
 }
 
-/* The region that output f may share with an input, drawn; -1: none. */
+/* Draws an input region that output f may share; -1: none. */
 static int draw_alias(op_case *c, const op_field *f) {
     for (int i = 0; i < 2; i++) {
         const char *output = c->fixture->alias[i].output;
@@ -193,7 +193,7 @@ static bool make_tensor(op_case *c, const op_field *f, const op_shape *s, case_f
     return true;
 }
 
-/* One array of a quantized use: written, read, or neither (then it must stay). */
+/* Makes one array of a quantized use: written, read, or unused (then it must not change). */
 static void *make_quant_array(op_case *c, const char *label, const char *array, ott_dtype d, int64_t rows,
                               int64_t columns, int bit) {
     char text[40];
@@ -205,7 +205,7 @@ static void *make_quant_array(op_case *c, const char *label, const char *array, 
     return data;
 }
 
-/* Delayed scaling: the scale comes from `next`, or stands already. */
+/* Delayed scaling: the scale comes from `next`, or is already stored. */
 static bool make_next(op_case *c, const char *label, qdata *out) {
     char text[40];
     void *data;
@@ -242,14 +242,14 @@ static bool is_delayed(const quant_spec *s) {
     return s->rowwise.policy == AMAX_DELAYED || s->columnwise.policy == AMAX_DELAYED;
 }
 
-/* In either layout (tensor/qtensor.h), whatever the device's own is: ops go by what the tensor says. */
+/* Uses either layout (tensor/qtensor.h), whatever the device prefers: ops follow the tensor's layout. */
 static bool make_qtensor(op_case *c, const char *label, const op_shape *s, qtensor *q) {
     int count;
     fixture_quant_spec(0, &count);
     char text[32];
     char groups = c->fixture->groups;
     do *q = (qtensor){.spec = *fixture_quant_spec((int)case_draw(c, count), &count)};
-    while (groups && is_delayed(&q->spec)); /* groups change from step to step */
+    while (groups && is_delayed(&q->spec)); /* delayed scaling is not for groups, which change every step */
     q->groups = groups ? bound(c, groups, 0) : 0;
     q->rows = bound(c, s->rows, s->rows_fixed);
     q->columns = bound(c, s->columns, s->columns_fixed);
@@ -263,7 +263,7 @@ static bool make_qtensor(op_case *c, const char *label, const op_shape *s, qtens
     return !cast_spec_is_fp8(columnwise) || make_use(c, text, q, true, transposed, &q->columnwise);
 }
 
-/* Two forms at most here: more would only be more of the same. */
+/* Makes at most two quantized copies, which cover all code paths. */
 static bool make_qlist(op_case *c, const op_field *f, const op_shape *s, case_field *out) {
     out->qlist = (qlist){.count = 1 + (int)case_draw(c, 2)};
     for (int i = 0; i < out->qlist.count; i++) {
@@ -277,7 +277,7 @@ static bool make_qlist(op_case *c, const op_field *f, const op_shape *s, case_fi
 
 static bool make_field(op_case *c, const op_field *f, case_field *out) {
     op_shape s;
-    if (!field_shape(f, &s)) return true; /* scalars and operands: the fixture's */
+    if (!field_shape(f, &s)) return true; /* the fixture fills scalars and operands */
     bool wanted = !f->optional || case_draw(c, 3) > 0;
     if (f->optional && c->fixture->present) wanted = c->fixture->present(c, f, wanted);
     if (!wanted) return true;
@@ -343,7 +343,7 @@ ott_status case_store(op_case *c, const case_device *d) {
     return device_copy_out(d->device, c->live, d->block, c->bytes);
 }
 
-/* Operands that the case wants packed, by the device, in memory of its own. One at most. */
+/* Packs the case's operands on the device, in separate memory. One at most. */
 static ott_status pack_operands(op_case *c, exec *cx, void **memory) {
     for (int i = 0; i < c->op->field_count; i++) {
         operand *o = &c->loaded.field[i].operand, plain = *o;
@@ -408,7 +408,7 @@ ott_status case_expect(op_case *c, const case_device *reference) {
     return OTT_OK;
 }
 
-/* Any NaN equals any NaN, except in FP8, where the code is specified. */
+/* Equality of elements. Any NaN equals any NaN, except in FP8, which specifies the code. */
 static bool same_element(ott_dtype d, const void *x, const void *y, int64_t index) {
     int64_t size = dtype_bytes(d);
     if (memcmp((const char *)x + index * size, (const char *)y + index * size, (size_t)size) == 0)
@@ -436,7 +436,8 @@ static bool differ(op_case *c, const region *r, int64_t i, int64_t j) {
     return false;
 }
 
-/* Compares an output's rows; a row that agrees is set back, so that the block can be compared as a whole. */
+/* Compares an output's rows. A matching row is reset, so that the block can be compared as a whole
+   afterwards. */
 static bool compare_output(op_case *c, const region *r) {
     int64_t size = dtype_bytes(r->dtype);
     for (int64_t i = 0; i < r->rows; i++) {
@@ -473,7 +474,7 @@ bool case_compare(op_case *c) {
     return false;
 }
 
-/* Of the elements that are finite in both, relative to the expected ones. */
+/* Relative error over the elements that are finite on both sides. */
 static double output_error(const op_case *c, const region *r) {
     const void *got = c->live + r->offset, *want = c->expected + r->offset;
     double error = 0, sum = 0;
@@ -533,7 +534,7 @@ void case_describe(const op_case *c, char *text, size_t bytes) {
 
 /* ---- lists ---- */
 
-/* Item `number`, or the first after it that its place has room for. */
+/* Makes item `number`, or the next one that fits in an item's share of the block. */
 static ott_status make_item(op_case *c, const op_info *op, int number) {
     for (int shape = number % case_shapes(op);; shape = 0) {
         if (!case_make(c, op, OTT_F32, shape, (value_kind)(number % VALUE_KINDS), (uint64_t)number))
@@ -548,7 +549,7 @@ static case_device place_of(const case_device *d, int number) {
 }
 
 ott_status case_run_list(op_case *c, const op_info *op, const case_device *d) {
-    static op_args loaded[CASE_LIST_CALLS]; /* what the items point at */
+    static op_args loaded[CASE_LIST_CALLS]; /* the arguments that the items point at */
     static _Alignas(16) char items[CASE_LIST_CALLS * OP_ARGS_BYTES_MAX];
     exec cx = {.device = d->device};
     for (int i = 0; i < CASE_LIST_CALLS; i++) {

@@ -1,11 +1,11 @@
 /*
- * op_case: one generated call of an op: arguments made from the entry's text in ops.def, values, and the
- * comparison of what a device made of them with what the reference made of them. A case is made on the host,
- * copied to a device, run there and copied back.
+ * op_case: one generated call of an op. Arguments are made from the op's entry in ops.def and filled with
+ * values; a device's results are compared with the reference's. A case is made on the host, copied to a
+ * device, run there and copied back.
  *
- * All arrays of a case lie in one block of memory with guard bytes around them and between a matrix's columns
- * and its leading dimension. After a run the outputs' elements must equal the reference's, and every other
- * byte of the block must be as it was: so inputs, paddings and neighbours are checked by one comparison.
+ * All arrays of a case are in one block of memory, with guard bytes around them and between a matrix's
+ * columns and its leading dimension. After a run the outputs must equal the reference's, and every other byte
+ * of the block must be unchanged. So one comparison checks inputs, padding and neighbors.
  */
 #ifndef OP_CASE_H
 #define OP_CASE_H
@@ -32,104 +32,110 @@ typedef struct region {
     ott_dtype dtype;
     region_role role;
     int64_t rows, columns, ld;
-    int64_t offset; /* of element 0 in the block, bytes */
+    int64_t offset; /* bytes from the block's start to element 0 */
 } region;
 
-/* What one field of the argument struct points at; the member its kind calls for is used. */
+/* The struct that one field of the arguments points at; the member of the field's kind is used. */
 typedef struct case_field {
     tensor tensor;
     operand operand;
     qtensor qtensor;
     qlist qlist;
-    int region; /* of the tensor */
+    int region; /* the tensor's region */
 } case_field;
 
 typedef struct op_case {
     const op_info *op;
     const struct op_fixture *fixture;
-    ott_dtype act; /* of the act fields, or of the first hp field */
-    int shape;     /* index into the op's shape list */
+    ott_dtype act; /* format of the act fields, or of the first hp field */
+    int shape;     /* index in the op's shape list */
     value_kind values;
-    uint64_t number, draws; /* key of the case's random choices, and how many it made */
-    int64_t size[26];       /* what the letters are bound to */
-    int64_t note[4];        /* a fixture's own */
-    bool act_used;          /* an hp field took `act` */
-    int quant_writes;       /* arrays of the quantized tensor being made that the op writes */
+    uint64_t number, draws; /* key of the case's random choices, and their count */
+    int64_t size[26];       /* values of the letters */
+    int64_t note[4];        /* for the fixture */
+    bool act_used;          /* an hp field has taken `act` */
+    int quant_writes;       /* arrays of the current quantized tensor that the op writes */
     region regions[CASE_REGIONS_MAX];
     int region_count;
-    int64_t bytes; /* of the block in use */
+    int64_t bytes; /* size of the used part of the block */
     case_field fields[OP_ARGS_FIELDS_MAX];
-    _Alignas(16) unsigned char args[OP_ARGS_BYTES_MAX]; /* their addresses are in `live` */
+    _Alignas(16) unsigned char args[OP_ARGS_BYTES_MAX]; /* with addresses in `live` */
     unsigned char *live, *pristine,
-        *expected;        /* the block: after the last run, before, and after the reference */
-    unsigned char *block; /* that the addresses in `loaded` are to be in */
-    op_args loaded;       /* args as the device of the last case_run sees them */
-    char message[400];    /* what case_compare found */
+        /* copies of the block: after the last run, before it, and after the reference's run */
+        *expected;
+    unsigned char *block; /* the block that the addresses in `loaded` point into */
+    op_args loaded;       /* args with the addresses of the device of the last case_run */
+    char message[400];    /* the difference that case_compare found */
 } op_case;
 
-/* The arrays of a quantized tensor that an op touches. */
+/* Arrays of a quantized tensor that an op uses. */
 enum { QUANT_AMAX = 1, QUANT_SCALE = 2, QUANT_CODES = 4, QUANT_ALL = 7 };
 
-/* What ops.def's text alone does not say of an op's arguments. */
+/* The information about an op's arguments that ops.def does not contain. */
 typedef struct op_fixture {
     const char *op;
-    const char *sets; /* the scalars, operands and index tensors that `prepare` fills, separated by spaces */
-    int shapes;       /* how many shapes `bind` knows; 0: the generic list of rows x columns */
-    void (*bind)(op_case *c);    /* sizes of letters, before anything is made */
-    void (*prepare)(op_case *c); /* values of special fields, after everything is made */
+    /* names of the scalars, operands and index tensors that `prepare` fills, separated by spaces */
+    const char *sets;
+    int shapes;               /* number of shapes that `bind` knows; 0: the generic list of rows x columns */
+    void (*bind)(op_case *c); /* sets letter sizes, before anything is made */
+    void (*prepare)(op_case *c); /* sets values of special fields, after everything is made */
     bool (*present)(const op_case *c, const op_field *f,
-                    bool wanted); /* whether an optional field may be (NULL: any) */
+                    bool wanted); /* true if an optional field may be present (NULL: always) */
     struct {
         const char *output, *input;
-    } alias[2];       /* outputs that may be their input */
-    bool opaque;      /* what it makes only the backend can read: another op's cases go through it */
-    char groups;      /* the letter that counts the groups of a QTENSOR's rows; 0: it has none */
-    int quant_writes; /* arrays of a QTENSOR; the others are inputs (amax and scale not negative) */
+    } alias[2];  /* outputs that may share memory with an input */
+    bool opaque; /* only the backend can read its result; tested through another op's cases */
+    char groups; /* letter that counts the groups of a QTENSOR's rows; 0: no groups */
+    /* arrays of a QTENSOR that are written; the others are inputs (amax and scale not negative) */
+    int quant_writes;
 } op_fixture;
 
 /* op_fixture.c */
-const op_fixture *fixture_find(const op_info *op); /* never NULL: an empty one for an op that needs none */
-/* The field that a generated case cannot fill without a fixture, or NULL. */
+const op_fixture *fixture_find(const op_info *op); /* never NULL: an empty fixture if an op needs none */
+/* Returns the field that a generated case cannot fill without a fixture, or NULL. */
 const op_field *fixture_missing(const op_info *op);
 const quant_spec *fixture_quant_spec(int index, int *count);
 
 /* op_values.c */
-void values_fill(op_case *c, const region *r); /* elements of c->live */
+void values_fill(op_case *c, const region *r); /* fills elements of c->live */
 void values_make_positive(op_case *c, const region *r);
 
 /* op_case.c */
-ott_status case_memory_open(mem *account, op_case *c); /* once, for any number of cases */
+ott_status case_memory_open(mem *account, op_case *c); /* call once, for any number of cases */
 void case_memory_close(mem *account, op_case *c);
 int case_shapes(const op_info *op);
-int case_dtypes(const op_info *op); /* 3: F32, BF16 and F16 all make sense; 1: the op's formats are fixed */
-/* Makes the case: arguments in c->args, values in c->live and c->pristine. False: does not fit c's arrays. */
+/* number of formats: 3 (F32, BF16, F16), or 1 if the op's formats are fixed */
+int case_dtypes(const op_info *op);
+/* Makes the case: arguments in c->args, values in c->live and c->pristine. False if it does not fit c's
+   arrays. */
 bool case_make(op_case *c, const op_info *op, ott_dtype act, int shape, value_kind values, uint64_t number);
-/* A random number below n, the same for the same case. */
+/* Returns a random number below n; the sequence depends only on the case. */
 int64_t case_draw(op_case *c, int64_t n);
 bool case_present(const op_case *c, const char *field);
 case_field *case_at(op_case *c, const char *field);
-void case_set(op_case *c, const char *field, const void *value, size_t bytes); /* a scalar */
+void case_set(op_case *c, const char *field, const void *value, size_t bytes); /* sets a scalar */
 region *case_region(op_case *c, const char *label, ott_dtype d, int64_t rows, int64_t columns, bool padded,
                     region_role role, void **data);
-/* A device with room for a case. */
+/* A device with a block for cases. */
 typedef struct case_device {
     device *device;
     void *block;
 } case_device;
-/* Takes the device over, and closes it when this fails. */
+/* Takes ownership of the device, and closes it on failure. */
 ott_status case_device_open(device *d, case_device *out);
 void case_device_close(case_device *d);
-/* Does the device say that it cannot sum in the case's order? */
+/* True if the device reports that it cannot sum in the case's order. */
 bool case_is_impossible(const op_case *c, const device *d);
-/* The pristine block to the device, with the arguments as it sees them; the op itself, with c->loaded; and the
-   device's block to c->live. */
+/* case_load copies the pristine block to the device and sets c->loaded. case_call runs the op with c->loaded.
+   case_fetch copies the device's block to c->live. */
 ott_status case_load(op_case *c, const case_device *d, op_args *loaded);
 ott_status case_call(op_case *c, exec *cx);
 ott_status case_store(op_case *c, const case_device *d);
-/* All three; case_expect keeps what comes out as what is expected. */
+/* Runs all three. case_expect stores the result as the expected one. */
 ott_status case_run(op_case *c, const case_device *d);
 ott_status case_expect(op_case *c, const case_device *reference);
-/* call(cx) as in a step: recorded in a plan, then replayed in an arena of just that size in which others have written. */
+/* Runs call(cx) as in a step: recorded in a plan, then replayed in an arena of the plan's size that contains
+   old data. */
 ott_status case_in_plan(exec *cx, ott_status (*call)(void *user, exec *cx), void *user);
 
 /* ---- lists ---- */
@@ -137,15 +143,16 @@ ott_status case_in_plan(exec *cx, ott_status (*call)(void *user, exec *cx), void
 enum {
     CASE_LIST_CALLS = 70,
     CASE_LIST_PLACE = 64 << 10
-}; /* more than one launch of the GPU's takes; bytes of a call's place */
-/* An op's list of calls in fp32, each in a place of its own in the device's block; then whether each did what it does alone. */
+}; /* more than one GPU launch takes; bytes of a call's share of the block */
+/* Runs a list of calls of an op in fp32, each in its own part of the device's block, and checks that each has
+   the result of a single call. */
 ott_status case_run_list(op_case *c, const op_info *op, const case_device *d);
 ott_status case_compare_list(op_case *c, const op_info *op, const case_device *d,
                              const case_device *reference);
-/* c->live against the reference. False: c->message says where they differ. */
+/* Compares c->live with the reference. False: c->message describes the difference. */
 bool case_compare(op_case *c);
-/* The same where a library sums in its own order: each output's error may be so large in the root mean square, of that of what is
-   expected; INFINITY: all values will do. */
+/* case_compare for libraries with their own order of sums: the root mean square error of each output may be
+   up to `most`, relative to the expected values. INFINITY: any values pass. */
 bool case_compare_within(op_case *c, double most);
 void case_describe(const op_case *c, char *text, size_t bytes);
 

@@ -1,5 +1,6 @@
-/* op_fixture: what a generated case of an op needs beyond ops.def's text: indices in range, scalars, related
- * sizes. */
+/*
+ * op_fixture: the needs of generated cases beyond ops.def's text: indices in range, scalars, related sizes.
+ */
 #include "backend/op_case.h"
 #include "tensor/moment.h"
 #include <string.h>
@@ -20,7 +21,7 @@ static void set_integer(op_case *c, const char *field, int64_t x) {
     case_set(c, field, &x, sizeof x);
 }
 
-/* Every element of an index vector drawn from [0, limit). */
+/* Draws every element of an index vector from [0, limit). */
 static void draw_indices(op_case *c, const char *field, int64_t limit) {
     for (int64_t i = 0; i < case_at(c, field)->tensor.columns; i++)
         integers(c, field)[i] = (int32_t)case_draw(c, limit);
@@ -93,7 +94,7 @@ static void statistics_bind(op_case *c) {
     SIZE('S') = STATISTICS_COUNT;
 }
 
-/* A tensor that was not used has seen 0. */
+/* An unused tensor has amax 0. */
 static void amax_update_prepare(op_case *c) {
     cast_spec spec = DELAYED(OTT_E4M3);
     spec.history = (int)SIZE('H');
@@ -123,14 +124,14 @@ static void gemm_bind(op_case *c) {
     c->note[0] = case_draw(c, sizeof gemm_formats / sizeof *gemm_formats);
 }
 
-/* What FP8 operands are scaled by: none, one, one a line, or blocks of the same depth in both. */
+/* Scale granularities of FP8 operands: none, tensor, row, or blocks of equal depth. */
 static const granularity gemm_grains[][2] = {
     {GRANULARITY_TENSOR, GRANULARITY_TENSOR}, {GRANULARITY_TENSOR, GRANULARITY_ROW},
     {GRANULARITY_ROW, GRANULARITY_TENSOR},    {GRANULARITY_ROW, GRANULARITY_ROW},
     {GRANULARITY_1X128, GRANULARITY_1X128},   {GRANULARITY_1X128, GRANULARITY_128X128},
     {GRANULARITY_128X128, GRANULARITY_1X128}, {GRANULARITY_1X32, GRANULARITY_1X32}};
 
-/* Where the scales of a use lie; those of a square block may be another use's, seen the other way. */
+/* Sets the order of a use's scales. Scales of a square block may be another use's, transposed. */
 static void gemm_scale_order(op_case *c, operand *o, int64_t lines) {
     qdata use = {0};
     bool shared = o->grain == GRANULARITY_128X128 && case_draw(c, 2);
@@ -140,7 +141,8 @@ static void gemm_scale_order(op_case *c, operand *o, int64_t lines) {
     o->k_step = use.k_step;
 }
 
-/* An operand of lines x depth that lies in either way, but packed only that; with scales, as many as the entries of them say. */
+/* Makes an operand of lines x depth in either layout (packed: only that layout), with as many scales as the
+   entries require. */
 static operand *gemm_place(op_case *c, const char *field, ott_dtype d, granularity grain, int64_t lines,
                            int64_t depth) {
     operand *o = &case_at(c, field)->operand;
@@ -148,7 +150,7 @@ static operand *gemm_place(op_case *c, const char *field, ott_dtype d, granulari
     o->transposed = !o->packed && case_draw(c, 2);
     o->t = tensor_matrix(NULL, d, o->transposed ? depth : lines, o->transposed ? lines : depth);
     region *r = case_region(c, field, d, o->t.rows, o->t.columns, !o->packed, REGION_IN, &data);
-    if (r) { /* without data op_check fails, and with it the test */
+    if (r) { /* without data op_check fails, and the test with it */
         o->t.data = data;
         o->t.ld = r->ld;
     }
@@ -164,7 +166,7 @@ static void gemm_scale(op_case *c, operand *o, const char *label, int64_t entrie
     o->scale_inv = data;
 }
 
-/* packed: case_run has the device pack it. */
+/* packed: case_run packs it on the device. */
 static void gemm_operand(op_case *c, const char *field, const char *label, int64_t lines, ott_dtype d,
                          granularity grain) {
     case_at(c, field)->operand.packed = field[0] == 'b' && case_draw(c, 3) == 0;
@@ -181,7 +183,7 @@ static void gemm_prepare(op_case *c) {
     gemm_operand(c, "b", "b.scale_inv", SIZE('N'), formats[1], grains[1]);
     set_bool(c, "accumulate", case_draw(c, 2));
     bool hopper =
-        fp8 && case_draw(c, 4) == 0 && SIZE('M') * SIZE('N') * SIZE('K') < 150000; /* slow to model */
+        fp8 && case_draw(c, 4) == 0 && SIZE('M') * SIZE('N') * SIZE('K') < 150000; /* slow to emulate */
     accumulate_mode chains = case_draw(c, 3) ? ACCUMULATE_FP32 : ACCUMULATE_TILE32;
     gemm_spec spec = {.accumulate = hopper ? ACCUMULATE_HOPPER_FAST + case_draw(c, 2) : chains,
                       .fast_accumulate = case_draw(c, 2),
@@ -194,7 +196,7 @@ static void gemm_prepare(op_case *c) {
 static void embedding_bind(op_case *c) {
     SIZE('V') = 1 + case_draw(c, 50);
 }
-/* The table is often some rows of a larger one. */
+/* The table is often a range of rows of a larger table. */
 static int64_t draw_more(op_case *c) {
     int64_t before = case_draw(c, 2) ? case_draw(c, 20) : 0, after = case_draw(c, 2) ? case_draw(c, 20) : 0;
     set_integer(c, "before", before);
@@ -212,7 +214,7 @@ static void embedding_backward_prepare(op_case *c) {
 
 /* ---- norm ---- */
 
-/* h may be left out only when it would equal x. */
+/* h is optional only where it would equal x. */
 static bool rmsnorm_present(const op_case *c, const op_field *f, bool wanted) {
     return wanted || (strcmp(f->name, "h") == 0 && case_present(c, "delta"));
 }
@@ -249,11 +251,11 @@ static void dropout_prepare(op_case *c) {
 
 /* ---- attention ---- */
 
-/* tokens, heads, head_dim, positions, columns that turn, how many are before them */
+/* tokens, heads, head_dim, positions, rotated columns, columns before them */
 static const int64_t rope_shapes[][6] = {
     {1, 1, 2, 1, 2},      {3, 2, 16, 7, 16},    {17, 3, 34, 40, 34},   {33, 4, 64, 64, 64},
     {5, 1, 128, 300, 96}, {16, 2, 30, 16, 30},  {2, 5, 8, 3, 8},       {130, 2, 32, 200, 16},
-    {9, 2, 24, 11, 24}, /* half a head is no vector */
+    {9, 2, 24, 11, 24}, /* half a head is not a multiple of the vector length */
     {7, 2, 33, 9, 20},    {6, 3, 24, 9, 8, 16}, {11, 2, 21, 5, 10, 7}, {4, 2, 64, 9, 32, 16}};
 
 static void rope_bind(op_case *c) {
@@ -274,7 +276,7 @@ static void rope_prepare(op_case *c) {
     set_bool(c, "inverse", case_draw(c, 2));
 }
 
-/* tokens, heads, heads of the tail; widths of a head of x, of the tail and of y; which columns of x */
+/* tokens, heads, heads of the tail; widths of a head of x, of the tail and of y; column ranges of x */
 static const int64_t heads_shapes[][8] = {{1, 1, 1, 1, 1, 2, 0, 1},       {5, 3, 1, 40, 8, 24, 0, 16},
                                           {7, 2, 2, 33, 40, 33, 20, 13},  {33, 4, 1, 24, 16, 40, 8, 16},
                                           {17, 3, 3, 24, 24, 32, 0, 16},  {9, 5, 5, 17, 3, 35, 1, 16},
@@ -325,7 +327,7 @@ static void attention_bind(op_case *c) {
     attention_sizes(c, attention_shapes[c->shape]);
 }
 
-/* Documents begin anywhere, and may be empty; the first begins at 0, the last ends at T. */
+/* Documents start anywhere and may be empty. The first starts at 0, the last ends at T. */
 static void attention_prepare(op_case *c) {
     static const int64_t windows[] = {0, 0, 1, 7, 64, 100};
     int32_t *start = integers(c, "cu_seqlens");
@@ -344,7 +346,7 @@ static void attention_prepare(op_case *c) {
     set_float(c, "softcap", case_draw(c, 3) ? 0.0f : 5.0f);
 }
 
-/* Tokens that continue a document: attention_shapes' five, then how many came before. */
+/* Tokens that continue a document: the five of attention_shapes, then the number of earlier tokens. */
 static const int64_t cached_shapes[][6] = {
     {1, 2, 1, 16, 1, 1},   {1, 4, 2, 24, 1, 63},  {1, 2, 2, 64, 1, 64},
     {1, 3, 1, 33, 1, 150}, {3, 2, 1, 8, 1, 62},   {4, 1, 1, 128, 1, 65},
@@ -372,7 +374,7 @@ static void activate_prepare(op_case *c) {
     case_set(c, "kind", &kind, sizeof kind);
 }
 
-/* dup is there where up is. */
+/* dup is present exactly where up is. */
 static bool activate_present(const op_case *c, const op_field *f, bool wanted) {
     return strcmp(f->name, "dup") == 0 ? case_present(c, "up") : wanted;
 }
@@ -413,7 +415,7 @@ static bool cross_entropy_present(const op_case *c, const op_field *f, bool want
 
 /* ---- mixture of experts ---- */
 
-/* tokens, experts, choices, columns of a row, groups (0: none) and how many of them count, runs of tokens */
+/* tokens, experts, top-k, columns, groups (0: none), groups chosen, runs of tokens */
 static const int64_t moe_shapes[][7] = {
     {1, 1, 1, 1, 0, 0, 1},   {1, 8, 2, 16, 0, 0, 1},   {7, 4, 1, 33, 0, 0, 7},
     {15, 3, 3, 17, 0, 0, 1}, {16, 8, 2, 20, 4, 2, 4},  {33, 16, 4, 24, 4, 1, 3},
@@ -440,7 +442,7 @@ static void moe_rule(op_case *c) {
     case_set(c, "rule", &rule, sizeof rule);
 }
 
-/* Different experts for each token; often few of them have most. */
+/* Draws distinct experts for each token; often a few experts get most tokens. */
 static void draw_experts(op_case *c) {
     const tensor *t = &case_at(c, "expert")->tensor;
     int64_t experts = SIZE('E'), few = case_draw(c, 2) ? experts : SIZE('K');
@@ -456,7 +458,7 @@ static void route_backward_prepare(op_case *c) {
     case_set(c, "losses", &losses, sizeof losses);
 }
 
-/* Tokens before and after those that are sorted. */
+/* Tokens before and after the tokens that are sorted. */
 static void route_sort_bind(op_case *c) {
     moe_bind(c);
     c->note[0] = case_draw(c, 2) * case_draw(c, 300);
@@ -469,7 +471,7 @@ static void route_sort_prepare(op_case *c) {
     set_integer(c, "first", c->note[0]);
 }
 
-/* Any assignment may lie in any row, or nowhere. */
+/* An assignment may be in any row, or in none. */
 static void draw_places(op_case *c, const char *field, int64_t limit) {
     const tensor *t = &case_at(c, field)->tensor;
     for (int64_t i = 0; i < t->rows; i++)
@@ -484,12 +486,12 @@ static void row_prepare(op_case *c) {
     draw_places(c, "row", SIZE('R'));
 }
 
-/* rows, groups, output columns, contracted */
+/* rows, groups, output columns, contracted dimension */
 static const int64_t grouped_shapes[][4] = {{1, 1, 1, 1},    {9, 4, 17, 33},  {40, 3, 16, 15},
                                             {130, 5, 33, 7}, {65, 8, 70, 64}, {64, 2, 48, 130},
                                             {300, 2, 9, 150}};
 
-/* note[0]: its groups are a stack's. */
+/* note[0]: the groups are those of expert weights. */
 static void grouped_quantize_bind(op_case *c) {
     const int64_t *s = grouped_shapes[c->shape];
     c->note[0] = case_draw(c, 2);
@@ -521,7 +523,7 @@ static void grouped_weight_bind(op_case *c) {
     c->note[0] = case_draw(c, sizeof gemm_formats / sizeof *gemm_formats);
 }
 
-/* Groups of any size, some empty, rows left over. */
+/* Groups of any size, some empty, with rows left over. */
 static void draw_ends(op_case *c, int64_t rows) {
     int64_t left = rows - case_draw(c, 2) * case_draw(c, rows), end = 0;
     for (int64_t e = 0; e < SIZE('E'); e++) {
@@ -536,7 +538,8 @@ static void grouped_quantize_prepare(op_case *c) {
     if (case_present(c, "end")) draw_ends(c, SIZE('M'));
 }
 
-/* An operand whose lines, or, deep, whose depth are rows of groups: a quantized use of a tensor of so many rows and columns. */
+/* An operand with groups along its rows or (deep) along its depth: a quantized use of a tensor of these rows
+   and columns. */
 static void grouped_operand(op_case *c, const char *field, const char *label, ott_dtype d, granularity grain,
                             bool deep, int64_t rows, int64_t columns) {
     qtensor q = {.rows = rows, .columns = columns, .groups = SIZE('E')};
@@ -549,7 +552,7 @@ static void grouped_operand(op_case *c, const char *field, const char *label, ot
     gemm_scale(c, o, label, entries);
 }
 
-/* What both products draw: formats, and grains of equal depth. */
+/* Draws formats, and granularities of equal depth, for both grouped products. */
 static const granularity *grouped_grains(op_case *c, const ott_dtype **formats) {
     *formats = gemm_formats[c->note[0]];
     return gemm_grains[dtype_is_fp8((*formats)[0]) ? case_draw(c, COUNT(gemm_grains)) : 0];
@@ -571,7 +574,7 @@ static void grouped_prepare(op_case *c) {
     set_bool(c, "accumulate", case_draw(c, 2));
     grouped_finish(c);
 }
-/* No group is empty everywhere. */
+/* No group is empty on all ranks. */
 static void draw_ends_of_all(op_case *c, const tensor *all) {
     for (int64_t p = 0; p < all->rows; p++)
         for (int64_t g = 0; g < all->columns; g++)
@@ -627,7 +630,7 @@ static void grad_norm_prepare(op_case *c) {
     set_float(c, "max_norm", norms[case_draw(c, 3)]);
 }
 
-/* Of the places of a parameter's elements. */
+/* Draws the scalars that give an element's place in its parameter. */
 static void draw_scalars(op_case *c) {
     set_integer(c, "seed", 0x123456789 + case_draw(c, 1000));
     set_integer(c, "first", case_draw(c, 2) ? case_draw(c, 1000) : (int64_t)1 << 33);
@@ -659,7 +662,7 @@ static void adamw_fp8_prepare(op_case *c) {
     values_make_positive(c, &c->regions[case_at(c, "moment2")->region]);
 }
 
-/* What of the scalars of update rules the op has. */
+/* Sets the scalars of update rules that this op has. */
 static void rule_prepare(op_case *c) {
     static const struct {
         const char *name;
@@ -671,7 +674,7 @@ static void rule_prepare(op_case *c) {
     state[STEP_AVERAGE] = case_draw(c, 2) ? 1.0f : 0.07f;
     if (case_draw(c, 2)) step_state_set_update(state, 1);
     if (case_present(c, "moment2")) values_make_positive(c, &c->regions[case_at(c, "moment2")->region]);
-    bool rounds = false; /* at random */
+    bool rounds = false; /* stochastic rounding */
     for (int i = 0; i < c->op->field_count; i++) {
         rounds = rounds || strcmp(c->op->fields[i].name, "seed") == 0;
         for (int k = 0; k < COUNT(scalars); k++)

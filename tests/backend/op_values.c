@@ -1,9 +1,9 @@
-/* op_values: the numbers that generated cases are filled with. */
+/* op_values: fills generated cases with numbers. */
 #include "backend/op_case.h"
 #include "base/rng.h"
 #include <math.h>
 
-/* Normal numbers are dear; a table of them is enough. */
+/* Normal numbers are slow to make; a table is enough. */
 static float normal(op_case *c) {
     enum { COUNT = 4096 };
     static float table[COUNT];
@@ -12,7 +12,7 @@ static float normal(op_case *c) {
     return table[case_draw(c, COUNT)];
 }
 
-/* Magnitudes 2^low to 2^high, one range a tensor: all, subnormal, small, large, middling. */
+/* Magnitudes 2^low to 2^high, one range per tensor: all, subnormal, small, large, medium. */
 typedef struct range {
     int low, high;
 } range;
@@ -29,7 +29,7 @@ static float extreme(op_case *c, range r) {
     return (case_draw(c, 2) ? -1.0f : 1.0f) * ldexpf(mantissa, exponent);
 }
 
-/* What a tensor is sprinkled with: nothing, NaN, one infinity, or all of them. */
+/* The special values in a tensor: none, NaN, one infinity, or all. */
 static float nonfinite(op_case *c, int64_t mixture) {
     static const float values[] = {NAN, INFINITY, -INFINITY};
     return values[mixture < 3 ? mixture : case_draw(c, 3)];
@@ -46,7 +46,7 @@ static float value_of_kind(op_case *c, range r, int64_t mixture) {
     return normal(c);
 }
 
-/* FP8 codes: any byte in the two wild kinds, without NaN and infinity unless they are asked for. */
+/* FP8 codes. The two extreme kinds have any byte; NaN and infinity occur only if requested. */
 static uint8_t fp8_code(op_case *c, ott_dtype d) {
     if (c->values == VALUES_NORMAL) return cast_to_fp8(normal(c), d, CAST_SATURATE);
     if (c->values == VALUES_ZEROS && case_draw(c, 3) == 0) return case_draw(c, 2) ? 0x80 : 0;

@@ -1,5 +1,6 @@
-/* The device table: staging memory, copies, events and the time between them, what memory there is; on the CPU and
-   behind a fence. */
+/*
+ * The device table on the CPU and inside a fence: staging memory, copies, events, elapsed time, free memory.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -35,7 +36,7 @@ static int close_all(void **state) {
     return left;
 }
 
-/* Large enough that the threads share it, and no multiple of anything. */
+/* Large enough that threads share it, and not a multiple of any block. */
 enum { BYTES = (1 << 20) + 13 };
 
 static void bytes_go_in_within_and_out(void **state) {
@@ -47,7 +48,7 @@ static void bytes_go_in_within_and_out(void **state) {
     succeed(device_allocate(d, MEM_DATA, BYTES, "a", &a));
     succeed(device_allocate(d, MEM_DATA, BYTES, "b", &b));
     succeed(device_event_open(d, &sent));
-    succeed(device_event_wait(d, sent)); /* at once: it was never recorded */
+    succeed(device_event_wait(d, sent)); /* returns at once: the event was never recorded */
     for (int i = 0; i < BYTES; i++) ((unsigned char *)staging)[i] = (unsigned char)(i * 31 >> 3);
     succeed(device_copy_in_async(d, a, staging, BYTES));
     succeed(device_event_record(d, sent));
@@ -55,7 +56,7 @@ static void bytes_go_in_within_and_out(void **state) {
     succeed(device_copy_out(d, out, b, BYTES));
     assert_memory_equal(out, staging, BYTES);
     succeed(device_event_wait(d, sent));
-    memset(staging, 7, BYTES); /* it is free to change, and a keeps what it got */
+    memset(staging, 7, BYTES); /* staging may change now, and a keeps the copied bytes */
     succeed(device_copy_out(d, out, a, BYTES));
     assert_int_equal(((unsigned char *)out)[BYTES - 1], (unsigned char)((BYTES - 1) * 31 >> 3));
     device_event_close(d, sent);
@@ -67,7 +68,7 @@ static void bytes_go_in_within_and_out(void **state) {
     device_event_close(d, NULL);
 }
 
-/* Which is its own here. */
+/* Zero-copy memory is separate memory on this device. */
 static void memory_of_the_host_is_worked_in(void **state) {
     (void)state;
     void *mapped, *own;
@@ -98,7 +99,7 @@ static void time_passes_between_events(void **state) {
     assert_true(seconds > 1e-3 && seconds <= clock_seconds() - began);
     succeed(device_event_seconds(d, to, from, &seconds));
     assert_true(seconds < -1e-3);
-    succeed(device_event_record(d, from)); /* anew */
+    succeed(device_event_record(d, from)); /* record the event again */
     succeed(device_event_seconds(d, to, from, &seconds));
     assert_true(seconds >= 0);
     device_event_close(d, from);

@@ -1,6 +1,6 @@
 /*
- * The fence itself: what reaches device memory without an op or a copy ends, what hands an op the wrong
- * address is told, and what goes through it gives the bits of the device behind.
+ * The fence itself. Access to device memory without an op or a copy ends the program. A wrong address in an
+ * op's arguments is reported. Results are bit-identical to the inner device's.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,7 +124,7 @@ static void an_op_stays_within_its_memory(void **state) {
                    "convert: x: 60 bytes from byte 4 on end beyond the 60 bytes", "a test's tensor");
 }
 
-/* Every array of a quantized form is looked at. */
+/* Every array of a quantized copy is checked. */
 static void a_quantized_form_is_checked(void **state) {
     (void)state;
     exec cx = {.device = fence.d};
@@ -162,13 +162,13 @@ static void copies_know_which_side_is_which(void **state) {
     expect_failure(device_zero(fence.d, fence.data, 61 * 4), "end beyond the 60 bytes", "a test's tensor");
 }
 
-/* ---- the device behind ---- */
+/* ---- the inner device ---- */
 
 static ott_status call_an_op(exec *cx, const add_args *a) {
     return op_convert(cx, &(convert_args){.x = a->x, .y = a->y});
 }
 
-/* A backend's op calls the backend's own functions, never the checked calls above it. */
+/* A backend's op must call the backend's functions, not the checked ops. */
 static void a_backend_does_not_call_ops(void **state) {
     (void)state;
     device *reference, *d;

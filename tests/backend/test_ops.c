@@ -1,10 +1,10 @@
 /*
- * Every op of ops.def on every backend against the scalar reference, bit for bit: each format of activations,
- * odd shapes, and values from subnormal to NaN; the CPU at each ISA level this machine has, on one to three
- * threads, and behind a fence; or the one device that the environment names (backend/open.h). A backend is reached through copies
- * alone; an op that it has not is skipped.
- * The cases come from the op table: a new op is tested as soon as it is there, or this test says what fixture
- * it needs.
+ * Every op of ops.def on every backend against the scalar reference, bit for bit: each activation format, odd
+ * shapes, and values from subnormal to NaN. The CPU runs at each ISA level of this machine, on one to three
+ * threads, and inside a fence; or the one device that the environment names runs (backend/open.h). The test
+ * reaches a backend only through copies and skips ops that it lacks.
+ * The cases come from the op table, so a new op is tested immediately, or the test names the fixture that it
+ * needs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,8 +18,9 @@
 #include "cpu/cpu.h"
 #include "reference/reference_ops.h"
 
-/* REPEATS: cases for each format, shape and kind of values, which differ in all that is drawn. Of all cases every so many are run:
-   where everything takes ten times as long fewer, with no common factor to what the loops count, so that each kind is among them. */
+/* REPEATS: cases for each format, shape and kind of values, with different random choices. A sanitizer run
+   (OTT_TEST_PART, ten times as slow) takes every nth case; n has no common factor with the loop counts, so
+   that each kind of case occurs. */
 #ifdef OTT_TEST_PART
 static const int thread_counts[] = {3}; /* one number shows a memory error */
 enum { EVERY = 5, EVERY_EMULATED = 5 };
@@ -34,7 +35,7 @@ static const ott_dtype act_dtypes[] = {OTT_F32, OTT_BF16, OTT_F16};
 static struct {
     mem *account;
     case_device reference, devices[CPU_ISAS_MAX * THREAD_COUNTS + 2];
-    const case_device *tiles; /* the level amx_emulated, for products alone; NULL: it is not available */
+    const case_device *tiles; /* the level amx_emulated, for GEMMs only; NULL: not available */
     int count;
     op_case c;
 } all;
@@ -91,7 +92,7 @@ static int close_devices(void **state) {
 
 /* ---- the generated test ---- */
 
-/* Of the emulated GPU (tests/cuda), in a program that links it. */
+/* From the emulated GPU (tests/cuda), in programs that link it. */
 extern int64_t cudart_launches __attribute__((weak));
 
 static bool is_emulated(void) {
@@ -102,7 +103,8 @@ static int64_t launches(void) {
     return is_emulated() ? cudart_launches : 0;
 }
 
-/* Products and attention of a GPU are a library's: random numbers of one size tell how exact it is. */
+/* GEMMs and attention of a GPU come from a library; they are compared within a bound, on random numbers of
+   one size. */
 static bool compare(op_case *c, const device *d) {
     bool library = strcmp(c->op->name, "gemm") == 0 || strncmp(c->op->name, "attention", 9) == 0;
     if (!library || !test_device_has_own_sums(d)) return case_compare(c);
@@ -153,7 +155,7 @@ static void test_op(void **state) {
                 }
 }
 
-/* ---- a list of calls does what the calls do alone ---- */
+/* ---- a list of calls equals single calls ---- */
 
 static void test_lists(void **state) {
     (void)state;
@@ -173,7 +175,7 @@ static void test_lists(void **state) {
 
 /* ---- the definition agrees with itself ---- */
 
-/* amax, scale and cast one after the other make what quantize makes. */
+/* amax, scale and cast in sequence equal quantize. */
 static void test_quantize_is_its_three_parts(void **state) {
     (void)state;
     op_case *c = &all.c;
@@ -241,7 +243,7 @@ static bool has_nan(op_case *c, const char *field) {
     return found;
 }
 
-/* A host says which index it is; a GPU cannot, and makes a NaN that the step then stumbles over. */
+/* A host reports the index. A GPU cannot, and produces NaN, so that the step fails. */
 static void test_indices_out_of_range_are_seen(void **state) {
     static const char *const ops[][3] = {{"embedding_forward", "token", "y"},
                                          {"rope", "position", "x"},
@@ -264,10 +266,10 @@ static void test_indices_out_of_range_are_seen(void **state) {
         }
 }
 
-/* ---- the comparison sees what it is for ---- */
+/* ---- the comparison finds errors ---- */
 
 static void make_swiglu(op_case *c) {
-    uint64_t number = 0; /* a case with a quantized form and padding behind y's columns */
+    uint64_t number = 0; /* draw until a case has a quantized copy and padding after y's columns */
     do assert_true(case_make(c, op_find("swiglu_forward"), OTT_BF16, 4, VALUES_NORMAL, number++));
     while (!case_present(c, "q") || case_at(c, "y")->tensor.ld == case_at(c, "y")->tensor.columns);
     succeed(case_expect(c, &all.reference));
@@ -295,7 +297,7 @@ static void test_comparison_sees_damage(void **state) {
     ((uint8_t *)case_at(c, "gate")->tensor.data)[1] ^= 1;
     expect_difference(c, "of gate changed");
     make_swiglu(c);
-    const region *last = &c->regions[c->region_count - 1]; /* an inverse scale of a quantized form */
+    const region *last = &c->regions[c->region_count - 1]; /* an inverse scale of a quantized copy */
     c->live[last->offset] ^= 1;
     expect_difference(c, last->label);
     make_swiglu(c);
@@ -311,7 +313,7 @@ static void test_comparison_sees_damage(void **state) {
 
 /* ---- one cmocka test an op ---- */
 
-/* [NAME]: that test alone. */
+/* [NAME]: runs only that test. */
 int main(int argc, char **argv) {
     int count = op_count();
     if (argc > 1) cmocka_set_test_filter(argv[1]);

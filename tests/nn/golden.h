@@ -1,6 +1,6 @@
 /*
- * golden: reads the files of tests/golden (what they hold: tests/golden/README.md). What is missing or of
- * another shape ends the test.
+ * golden: reads the files of tests/golden (contents: tests/golden/README.md). A missing tensor or a wrong
+ * shape ends the test.
  */
 #ifndef TESTS_NN_GOLDEN_H
 #define TESTS_NN_GOLDEN_H
@@ -13,10 +13,10 @@ typedef struct golden {
     safetensors *file;
 } golden;
 
-/* One tensor of a file in host memory, freed by golden_free. A vector has one row. */
+/* One tensor of a file in host memory; free it with golden_free. A vector has one row. */
 typedef struct golden_tensor {
-    tensor t;      /* as stored */
-    float *values; /* the same as fp32 */
+    tensor t;      /* in the file's format */
+    float *values; /* the values as fp32 */
     int64_t count;
 } golden_tensor;
 

@@ -1,6 +1,6 @@
 /*
- * The states of delayed scaling over ranks: what a recipe asks to reduce is the largest of all ranks, in one
- * collective; the rest stays a rank's own.
+ * Delayed scaling over ranks. One collective takes the largest amax of all ranks for the states that the
+ * recipe marks. All other states stay local.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,9 +20,9 @@ static const cast_spec reduced = {
 static const cast_spec own = {
     .format = OTT_E5M2, .scale = {.rule = SCALE_TE}, .policy = AMAX_DELAYED, .history = 2};
 
-/* Counts the collectives that go through. */
+/* Counts the collectives of the group that it wraps. */
 typedef struct counting_group {
-    group group; /* first: a group is cast to this */
+    group group; /* first member: cast from group */
     group *inner;
     int started;
     int64_t elements;
@@ -59,7 +59,7 @@ static const cast_spec *spec_of(int state) {
     return specs[state];
 }
 
-/* Different on each rank. */
+/* The amax of a state on a rank; different on each rank. */
 static float seen_on(int rank, int state) {
     return (float)((rank + state) % RANKS + 10 * state);
 }
@@ -103,7 +103,7 @@ static void what_asks_for_it_is_reduced_at_once(void **state) {
     ranks_close(&worlds);
 }
 
-/* A state keeps its values when others come to be reduced, or no longer are. */
+/* A state keeps its values when other states join or leave the reduction, which moves it in memory. */
 static void states_keep_their_values_where_they_lie_anew(void **state) {
     (void)state;
     static rank_run r;

@@ -1,24 +1,25 @@
 /*
  * Every layer's backward against finite differences of its forward, in fp32.
  *
- * The loss is sum(output * weight) with random weights, accumulated in double; the weights are what backward
- * is given as gradient of the output. A layer is a row of a table: how it is built, its forward and its
- * backward; the rest is shared.
+ * The loss is sum(output * weight) with random weights, accumulated in double. Backward gets the weights as
+ * gradient of the output. A layer is a row of a table: its constructor, its forward and its backward. All
+ * other code is shared.
  *
- * Each input and parameter is moved along directions of length 1: along single elements (all of them when
- * there are few) and along random directions that move all elements at once. The derivative along a direction
- * d is taken from four points, (8 (L(h) - L(-h)) - (L(2h) - L(-2h))) / 12h, with h = 2^-5:
+ * Each input and parameter is moved along directions of length 1: along single elements (all of them in small
+ * tensors) and along random directions that move all elements at once. The derivative along a direction d
+ * comes from four points, (8 (L(h) - L(-h)) - (L(2h) - L(-2h))) / 12h, with h = 2^-5:
  *
- * Truncation: h^4 / 30 * L^(5), 3e-8 of the fifth derivative. Values are of order 1 and layers smooth on that
- * scale, so it is 1e-4 at most, where one direction of a query weight turns the scores of 80 tokens at once.
+ * Truncation: h^4 / 30 * L^(5), 3e-8 of the fifth derivative. Values are of order 1 and layers are smooth on
+ * that scale, so it is at most 1e-4. That maximum occurs where one direction of a query weight turns the
+ * scores of 80 tokens at once.
  *
- * Rounding: an output of order 1 is off by a few fp32 half-ulps (6e-8), independently of the others; over n
- * outputs the loss is off by about 3 * 6e-8 * sqrt(n), and its derivative by 1.5 times that over h: 9e-6
- * sqrt(n), 2e-4 for the 500 outputs of the largest layers.
+ * Rounding: an output of order 1 has an independent error of a few fp32 half-ulps (6e-8). Over n outputs the
+ * loss has an error of about 3 * 6e-8 * sqrt(n), and its derivative 1.5 times that over h: 9e-6 sqrt(n), 2e-4
+ * for the 500 outputs of the largest layers.
  *
  * Analytic and numeric derivative may differ by BOUND times the root mean square of the tensor's gradient (1
- * or more here), and the same share of the derivative itself. An element that is wrong by a hundredth of a
- * typical one is twenty times above it; the negative controls prove that it is found.
+ * or more here), plus BOUND times the derivative itself. An element that is wrong by a hundredth of a typical
+ * element is twenty times above that; the negative controls prove that it is found.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,21 +39,22 @@
 
 #define STEP           0x1p-5
 #define BOUND          5e-4
-#define WHOLE          64 /* elements up to which each one is moved alone */
-#define SINGLES        24 /* of a larger tensor */
+#define WHOLE          64 /* tensors up to this many elements: each element is moved */
+#define SINGLES        24 /* elements that are moved in a larger tensor */
 #define RANDOM         24 /* directions that move all elements */
 #define PARAMETERS_MAX 8
 #define VARIABLES_MAX  8
 #define TOKENS_MAX     96
 
-/* A tensor that is moved, and where backward leaves the gradient of the loss with respect to it. */
+/* A tensor that is moved, and the tensor where backward stores the gradient of the loss with respect to it.
+   */
 typedef struct variable {
     const char *name;
     tensor value, grad;
 } variable;
 
-/* A layer under test: the layer itself, what it reads and writes outside the plan, and what the checks go
- * over. */
+/* A layer under test: the layer, the tensors that it reads and writes outside the plan, and the variables
+   that are checked. */
 typedef struct layer {
     harness h;
     linear linear;
@@ -66,7 +68,7 @@ typedef struct layer {
     loss_head loss;
     attention_saved attention_saved;
     mlp_saved mlp_saved;
-    activation_specs input_specs, grad_specs; /* stay empty in fp32 */
+    activation_specs input_specs, grad_specs; /* empty in fp32 */
     parameter parameters[PARAMETERS_MAX];
     int parameter_count;
     tensor x, dx, residual, h_out, rstd;
@@ -121,12 +123,12 @@ static void make_linear(layer *l, linear *made, const char *name, int64_t in, in
     HARNESS_OK(linear_set_spec(made, l->h.device, &spec));
 }
 
-/* A tensor that exists already, as the activation a layer takes. */
+/* Wraps an existing tensor as an activation. */
 static activation activation_of(tensor t) {
     return (activation){.t = t};
 }
 
-/* Documents of these lengths (ending with 0), positions counted from the start of each. */
+/* Sets up documents of these lengths (ended by 0); positions restart at 0 in each document. */
 static void place(layer *l, const int32_t *lengths) {
     int32_t start[TOKENS_MAX + 1] = {0}, position[TOKENS_MAX];
     int32_t documents = 0, tokens = 0;
@@ -177,7 +179,7 @@ static void build_lora_after(layer *l) {
     build_lora_of(l, 0.3f, true);
 }
 
-/* Backward takes the norms for constants, so only the input and the magnitudes are moved. */
+/* Backward treats the norms as constants, so only the input and the magnitudes are moved. */
 static void build_dora_of(layer *l, float dropout) {
     float ones[13];
     int32_t order[7];
@@ -219,7 +221,7 @@ static void build_norm(layer *l) {
     add_output(l, harness_tensor(&l->h, OTT_F32, 9, 21));
 }
 
-/* The second output is the residual stream h, so that the gradient that comes back along it counts too. */
+/* The second output is the residual stream h, so that its gradient is checked too. */
 static void build_norm_residual(layer *l) {
     build_norm(l);
     l->residual = harness_tensor_normal(&l->h, OTT_F32, 9, 21, 1.0, 2);
@@ -257,7 +259,7 @@ static const rope_options llama3_rope = {.kind = ROPE_LLAMA3,
                                          .high_frequency_factor = 4,
                                          .original_max_position = 128};
 
-/* Neighbours, in three quarters of a head. */
+/* Adjacent pairs, in three quarters of a head. */
 static const rope_options interleaved_rope = {.kind = ROPE_YARN,
                                               .theta = 1e4,
                                               .rotary_share = 0.75,
@@ -297,7 +299,7 @@ static ott_status forward_rope(exec *cx, layer *l) {
 static ott_status backward_rope(exec *cx, layer *l) {
     return rotate_copy(cx, l, &l->weight[0], &l->dx, true);
 }
-/* Wrong on purpose. */
+/* A wrong backward, for a negative control. */
 static ott_status backward_rope_forwards(exec *cx, layer *l) {
     return rotate_copy(cx, l, &l->weight[0], &l->dx, false);
 }
@@ -306,8 +308,8 @@ static ott_status backward_rope_forwards(exec *cx, layer *l) {
 
 typedef struct attention_shape {
     int64_t dim, heads, kv_heads, head_dim, window;
-    int32_t lengths[5]; /* of the documents, then 0 */
-    bool fused;         /* q, k and v are one projection */
+    int32_t lengths[5]; /* of the documents, ended by 0 */
+    bool fused;         /* q, k and v come from one projection */
 } attention_shape;
 
 static void build_attention_of(layer *l, const attention_shape *a) {
@@ -354,7 +356,7 @@ static void build_attention_window(layer *l) {
         l, &(attention_shape){
                .dim = 12, .heads = 2, .kv_heads = 1, .head_dim = 8, .window = 4, .lengths = {15, 9}});
 }
-/* Beyond one tile of keys (tensor/attention.h), also with a window that leaves the first tile behind. */
+/* More keys than one tile (tensor/attention.h), also with a window that skips the first tile. */
 static void build_attention_tiles(layer *l) {
     build_attention_of(
         l, &(attention_shape){.dim = 6, .heads = 2, .kv_heads = 1, .head_dim = 4, .lengths = {5, 83}});
@@ -434,7 +436,7 @@ static void build_mlp_fused(layer *l) {
     build_mlp_of(l, true);
 }
 
-/* Two matrices. */
+/* An MLP of two matrices. */
 static void build_mlp_gelu(layer *l) {
     add_input(l, 10, 12);
     l->mlp.activates = true;
@@ -461,7 +463,7 @@ static ott_status backward_mlp(exec *cx, layer *l) {
 /* ---- embedding ---- */
 
 static void build_embedding(layer *l) {
-    const int32_t token[] = {3, 0, 3, 7, 2, 3, 7}; /* some rows more than once, some never */
+    const int32_t token[] = {3, 0, 3, 7, 2, 3, 7}; /* some rows repeat, some never occur */
     l->token = harness_vector_of_int(&l->h, 7, token);
     l->embedding = (embedding){.name = "embedding", .weight = add_parameter(l, "table", 8, 6, 1.0)};
     add_output(l, harness_tensor(&l->h, OTT_F32, 7, 6));
@@ -476,12 +478,13 @@ static ott_status backward_embedding(exec *cx, layer *l) {
 
 /* ---- loss head ---- */
 
-/* The layer multiplies each token's gradient by one scale, so every loss has this weight. */
+/* The layer multiplies each token's gradient by this scale, so the losses get this weight. */
 #define LOSS_SCALE 0.75f
 
 static void build_loss_of(layer *l, int64_t chunk) {
     enum { TOKENS = 11, DIM = 6, VOCABULARY = 9 };
-    const int32_t target[TOKENS] = {4, -1, 0, 8, 3, -1, -1, -1, 2, 2, -100}; /* a chunk of 4 without any */
+    /* one chunk of 4 has only ignored targets */
+    const int32_t target[TOKENS] = {4, -1, 0, 8, 3, -1, -1, -1, 2, 2, -100};
     const float scale = LOSS_SCALE;
     float weights[TOKENS];
     add_input(l, TOKENS, DIM);
@@ -502,7 +505,7 @@ static void build_loss_chunked(layer *l) {
     build_loss_of(l, 4);
 }
 
-/* The sum of squared log-partitions has a weight as well. */
+/* The z-loss (squared log-partitions) has a weight too. */
 static void build_loss_z(layer *l) {
     const float weight = LOSS_SCALE * 0.3f;
     build_loss_of(l, 4);
@@ -592,7 +595,7 @@ static double loss_of(pass *p) {
 
 /* ---- directions ---- */
 
-/* Direction number `index` of a tensor of `count` elements, of length 1. */
+/* Direction number `index`, of length 1, for a tensor of `count` elements. */
 static void make_direction(float *d, int64_t count, int64_t index) {
     int64_t singles = count <= WHOLE ? count : SINGLES;
     memset(d, 0, (size_t)count * sizeof *d);
@@ -637,8 +640,8 @@ static double dot(const float *a, const float *b, int64_t count) {
     return sum;
 }
 
-/* Largest disagreement over all directions of one variable, in units of BOUND: above 1 is a wrong gradient.
- */
+/* Returns the largest disagreement over all directions of one variable, in units of BOUND. Above 1: the
+   gradient is wrong. */
 static double check_variable(pass *p, const variable *v, const float *grad) {
     int64_t count = tensor_count(v->value);
     float *base = host_copy(p->l, &v->value), *d = malloc((size_t)count * sizeof *d);
@@ -648,14 +651,14 @@ static double check_variable(pass *p, const variable *v, const float *grad) {
         make_direction(d, count, i);
         double analytic = dot(grad, d, count), numeric = numeric_derivative(p, v, base, d);
         double error = fabs(analytic - numeric) / (BOUND * (typical + fabs(analytic)));
-        if (!(error <= worst)) worst = error; /* a NaN too */
+        if (!(error <= worst)) worst = error; /* true for a NaN too */
     }
     free(base);
     free(d);
     return worst;
 }
 
-/* Spoils a gradient, for the controls. NULL: leaves it. */
+/* Spoils a gradient, for the controls. NULL: no change. */
 typedef void (*spoiler)(float *grad, int64_t count);
 
 static double check_layer(const layer_row *row, spoiler spoil) {
@@ -690,8 +693,8 @@ static void layer_agrees(void **state) {
 
 /* ---- controls: what must not pass ---- */
 
-/* One element off by one in a hundred of a typical one; the check visits every element of a small tensor
-   only, so it is the element its first direction moves. */
+/* Changes one element by a hundredth of a typical element. Only small tensors have every element checked, so
+   it is the element that the tensor's first direction moves. */
 static void spoil_element(float *grad, int64_t count) {
     int64_t i = (int64_t)rng_permute(5, (uint64_t)count, 0, (uint64_t)count);
     grad[i] += (float)(0.01 * (sqrt(dot(grad, grad, count) / (double)count) + fabs((double)grad[i])));
@@ -722,7 +725,8 @@ static void a_wrong_backward_is_found(void **state) {
 
 /* ---- a decomposed adapter's dropout ---- */
 
-/* PEFT's: the base sees all of x; (m / |V| - 1) W and m / |V| scale B A see what is left of it. */
+/* PEFT's rule: the base product reads all of x; (m / |V| - 1) W and m / |V| scale B A read x after dropout.
+   */
 static void expect_output(const float *x, const float *w, const float *a, const float *b, const float *m,
                           const float *y) {
     const int32_t token[] = {-5, 3};

@@ -1,20 +1,21 @@
 /*
- * The FP8 linear layer against torchao's Float8Linear (tests/golden/README.md): every cast bit for bit, every
- * GEMM to the accuracy of its fp32 sum.
+ * The FP8 linear layer against torchao's Float8Linear (tests/golden/README.md): casts bit for bit, GEMMs to
+ * the accuracy of their fp32 sums.
  *
- * Casts: amax, scale and codes of all the casts torchao makes must be equal in bits (any NaN equals any NaN),
- * and there must be no others. One deviation is known and wanted: where scales are rounded down to a power of
- * two (the rowwise recipes), torchao computes exp2(floor(log2(s))), and log2 in fp32 rounds up for s just
- * below a power of two, giving a scale twice too large. Clearing the mantissa, as Ottava does, never does
- * that. No bf16 amax is affected, and of fp32 ones a few in a million; so it could show only in the fp32
+ * Casts: amax, scale and codes of every torchao cast must be equal in bits (any NaN equals any NaN), and
+ * there must be no other casts. One deviation is intended. Where scales are rounded down to a power of two
+ * (the rowwise recipes), torchao computes exp2(floor(log2(s))). log2 in fp32 rounds up for s just below a
+ * power of two, which gives a scale twice too large. Ottava clears the mantissa, which is exact. The
+ * deviation affects no bf16 amax and a few fp32 amaxes in a million. So it could show only in the fp32
  * weights (and in the activations of the fp32 case), and the script that writes the goldens refuses to write
- * one where it does.
+ * a file where it does.
  *
  * GEMMs: "exact" is the sum in double over the golden operands' values, code / scale. Ottava's chain of K
- * fp32 additions is off by half an ulp of the partial sum each time, in random directions: about sqrt(K) *
- * 3e-8 of sum|a||b|, and 2 * 6e-8 come from the rounded inverse scales. 1e-6 of sum|a||b| leaves room for the
- * unlucky, for K up to 80. A result stored in bf16 may be off by its rounding, half a bf16 ulp, on top.
- * torchao's own result has its own such error (it divides before it multiplies, and sums in another order).
+ * fp32 additions has an error of half an ulp of the partial sum at each step, in random directions: about
+ * sqrt(K) * 3e-8 of sum|a||b|. The rounded inverse scales add 2 * 6e-8. The bound of 1e-6 of sum|a||b| leaves
+ * a margin for K up to 80. A result stored in bf16 may have an extra rounding error of half a bf16 ulp.
+ * torchao's own result has its own error of that size (it divides before it multiplies, and sums in another
+ * order).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +59,7 @@ static ott_status step(exec *cx, void *user) {
     TRY(linear_forward(cx, &b->linear, &b->x, &b->y));
     TRY(linear_grad_input(cx, &b->linear, &b->g, &b->dx, false));
     TRY(linear_grad_weight(cx, &b->linear, &b->x, &b->g));
-    /* Closed last, so that their places are still theirs when the test looks at them after the step. */
+    /* Closed last, so that the test can still read the quantized copies after the step. */
     TRY(activation_close(cx, &b->x));
     return activation_close(cx, &b->g);
 }
@@ -72,7 +73,7 @@ static tensor upload(bench *b, const char *what) {
     return t;
 }
 
-/* The recipe's rows are for bf16 activations; the fp32 case is the same rule without their rounding. */
+/* The recipe table is for bf16 activations; the fp32 case uses the same rule without their rounding. */
 static linear_spec spec_of(const recipe *r, ott_dtype act) {
     linear_spec s;
     recipe_compile(r, act, &s);
@@ -139,7 +140,7 @@ static int count_differences_codes(bench *b, const qdata *d, const golden_tensor
     return differences;
 }
 
-/* How many numbers of one use differ from torchao's. A use that only one of the two has is a failure. */
+/* Returns how many values of one use differ from torchao's. Fails if only one side has the use. */
 static int compare_use(bench *b, const char *tensor_name, const char *use_name, const cast_spec *spec,
                        const qdata *use) {
     bool cast = golden_has(&b->file, "%s/%s.%s.codes", b->name, tensor_name, use_name);
@@ -173,7 +174,7 @@ static int compare_casts(bench *b) {
 
 /* ---- matrix products ---- */
 
-/* An operand as torchao's casts have it, in double: code / scale, or the high-precision number. */
+/* An operand from torchao's casts, in double: code / scale, or the high-precision number. */
 typedef struct values {
     double *data;
     int64_t rows, columns;
@@ -203,14 +204,14 @@ static double bf16_half_ulp(double x) {
     return ldexp(1.0, (exponent < -125 ? -125 : exponent) - 9);
 }
 
-/* What a result may be off by: the sum's error, and the rounding to its format. */
+/* Returns the allowed error: the sum's error plus the rounding to the result's format. */
 static double allowed(double exact, double magnitude, ott_dtype d) {
     return SUM_BOUND * magnitude + (d == OTT_BF16 ? bf16_half_ulp(fabs(exact) + SUM_BOUND * magnitude) : 0);
 }
 
 typedef struct product {
     const char *result;                /* "output" */
-    const char *a, *a_use, *b, *b_use; /* c(i,j) = sum of a's line i times b's line j */
+    const char *a, *a_use, *b, *b_use; /* c(i,j) = sum of row i of a times row j of b */
 } product;
 
 static const product products[GEMM_COUNT] = {
@@ -219,7 +220,7 @@ static const product products[GEMM_COUNT] = {
     [GEMM_GRAD_WEIGHT] = {"grad_weight", "grad_output", "column", "input", "column"},
 };
 
-/* Element `at` of line `line`, contracted by rows or by columns. */
+/* Element `at` of row (or column) `line`, along the contracted dimension. */
 static double line_value(const values *v, const char *use, int64_t line, int64_t at) {
     return strcmp(use, "row") == 0 ? v->data[line * v->columns + at] : v->data[at * v->columns + line];
 }
@@ -237,14 +238,14 @@ static double exact_product(const product *p, const values *a, const values *b, 
     return sum;
 }
 
-/* Largest errors found, as shares of what is allowed. */
+/* Largest errors, relative to the allowed errors. */
 typedef struct errors {
     double ours, theirs, between;
 } errors;
 
 static void raise_to(double *worst, double error, double bound) {
     double share = error == 0 ? 0 : error / bound;
-    if (!(share <= *worst)) *worst = share; /* a NaN too */
+    if (!(share <= *worst)) *worst = share; /* true for a NaN too */
 }
 
 static errors compare_product(bench *b, const product *p, const tensor *result) {
@@ -276,7 +277,7 @@ static void check_product(bench *b, recipe_gemm role) {
     print_message("  %-5s %-11s of the bound: Ottava %.3f, torchao %.3f, between them %.3f\n", b->name,
                   products[role].result, e.ours, e.theirs, e.between);
     assert_true(e.ours <= 1);
-    assert_true(e.theirs <= 1); /* else the operands are not what torchao multiplied */
+    assert_true(e.theirs <= 1); /* fails if the operands are not the values that torchao multiplied */
     assert_true(e.between <= 1);
 }
 
@@ -302,7 +303,7 @@ static void equals_torchao(void **state) {
     }
 }
 
-/* Numbers that differ when one rule of a recipe is changed. */
+/* Counts the values that differ from the golden with this spec. */
 static int differences_with(const char *file, const linear_spec *spec) {
     bench b;
     open_bench(&b, file, "bf16");
@@ -312,7 +313,7 @@ static int differences_with(const char *file, const linear_spec *spec) {
     return differences;
 }
 
-/* What the comparison must not let pass. */
+/* Negative control: a changed rule must give differences. */
 static void another_rule_is_found(void **state) {
     (void)state;
     linear_spec s = spec_of(recipe_find("rowwise"), OTT_BF16);

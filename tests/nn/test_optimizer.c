@@ -1,6 +1,6 @@
 /*
- * Update rules as rows: each that can be asked for is there, and steps as its formula in double; a rule that is not of the
- * table, with a slot and workspace of its own, is recorded and run as they are; what is frozen stays.
+ * Optimizer update rules. Every rule of the table steps as its formula in double. A rule from outside the
+ * table, with its own slot and workspace, is recorded and run too. Frozen parameters do not change.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ static void each_rule_on_offer_is_a_row(void **state) {
     assert_null(optimizer_find("adamW"));
 }
 
-/* ---- another rule: sum = sum + grad, value = value + sum, through a buffer it does not need ---- */
+/* ---- a rule from outside the table: sum = sum + grad, value = value + sum, with a workspace buffer ---- */
 
 enum { ROWS = 2, COLUMNS = 3, COUNT = ROWS * COLUMNS };
 
@@ -97,7 +97,7 @@ static void a_rule_brings_its_slots_and_workspace(void **state) {
     expect(&h, &u.parameters[0].shard.value, (const float[]){4, 2, 3, 10, 5, 12});
     expect(&h, &u.parameters[1].shard.value, (const float[]){1, 2, 3, 4, 5, 6});
     harness_get(&h, &u.state, host);
-    assert_true(host[STEP_GRAD_NORM] == 3.0f); /* of the one that is trained */
+    assert_true(host[STEP_GRAD_NORM] == 3.0f); /* of the trained parameter only */
     harness_close(&h);
 }
 
@@ -118,7 +118,7 @@ static void fill_part(harness *h, tensor *t, const parameter *p, ott_dtype d, co
     harness_put(h, t, own);
 }
 
-/* One step of a parameter by a rule; what is here of its value goes to out[TALL * WIDE]. */
+/* Does one step of a parameter by a rule and writes this rank's part of the value to out[TALL * WIDE]. */
 static void step_part(harness *h, const optimizer_rule *rule, parameter *p, float *out) {
     float whole[TALL * WIDE], host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_CLIP] = 1};
     const optimizer_options o = {
@@ -150,7 +150,8 @@ static void expect_part(const parameter *p, const float *whole, const float *own
     }
 }
 
-/* An element is rounded alike whichever rank has it: rows of three projections, columns, all. */
+/* Stochastic rounding of an element does not depend on the rank that owns it: shards by rows of three
+   projections, by columns, unsharded. */
 static void check_parts(const char *name) {
     static const int64_t sections[] = {4, 4, 4};
     const optimizer_rule *rule = optimizer_find(name);
@@ -179,7 +180,7 @@ static void parts_round_as_the_whole(void **state) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_parts(names[i]);
 }
 
-/* ---- the form that is made with a value ---- */
+/* ---- the quantized copy that the optimizer step makes ---- */
 
 enum { LINES = 70, LENGTH = 132, FORMS = 3 };
 
@@ -200,8 +201,8 @@ static void expect_same_bytes(harness *h, const void *a, const void *b, int64_t 
     assert_memory_equal(x, y, bytes);
 }
 
-/* Its codes, or with none its amax, are those of the value as it is after the step, whether that changed it or not; of the
-   form that was there nothing is left. */
+/* The copy's codes (or only its amax) match the value after the step, whether or not the step changed the
+   value. Nothing of the old copy remains. */
 static void check_form(harness *h, parameter *p, const quant_spec *spec, bool codes, bool skips) {
     float host[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1, [STEP_CLIP] = 1, [STEP_SKIP] = skips};
     const optimizer_rule *adamw = optimizer_find("adamw");
@@ -259,7 +260,8 @@ typedef struct exact {
     double p[MOST], slot[3][MOST];
 } exact;
 
-/* One element of a rule that goes element by element: PyTorch's Adam and SGD, Lion's and schedule-free AdamW's papers. */
+/* One element of an elementwise rule: PyTorch's Adam and SGD; Lion and schedule-free AdamW as in their
+   papers. */
 static void exact_element(const char *rule, const optimizer_options *o, exact *e, int i, double g, int t,
                           double lr, double decay) {
     double *p = &e->p[i], *m = &e->slot[0][i], *v = &e->slot[1][i];
@@ -282,7 +284,7 @@ static void exact_element(const char *rule, const optimizer_options *o, exact *e
         *z -= lr * warm * (g / (sqrt(*moment2 / c2) + o->epsilon) + decay * *p);
         *x += (*z - *x) * pow(warm, o->weight_lr_power) / sum;
         *p = (1 - o->beta1) * *z + o->beta1 * *x;
-    } else { /* adam; adamw, Muon's too */
+    } else { /* adam, adamw, and Muon's AdamW */
         bool decoupled = strcmp(rule, "adam") != 0;
         if (decoupled)
             *p *= 1 - lr * decay;
@@ -294,7 +296,8 @@ static void exact_element(const char *rule, const optimizer_options *o, exact *e
     }
 }
 
-/* x = 3.4445 x - 4.775 (x x^T) x + 2.0315 (x x^T)^2 x, as often as asked, from x / (|x| + 1e-7); x[rows][columns]. */
+/* Newton-Schulz: x = 3.4445 x - 4.775 (x x^T) x + 2.0315 (x x^T)^2 x, from x / (|x| + 1e-7);
+   x[rows][columns]. */
 static void exact_orthogonal(double *x, int rows, int columns, int steps) {
     static double gram[40][40], y[MOST], z[MOST];
     double norm = 1e-7, sum = 0;
@@ -318,7 +321,7 @@ static void exact_orthogonal(double *x, int rows, int columns, int steps) {
     }
 }
 
-/* A matrix of Muon's. */
+/* Muon's step of one matrix. */
 static void exact_muon(const optimizer_options *o, exact *e, int first, int rows, int columns, const float *g,
                        double lr) {
     double x[MOST];
@@ -374,7 +377,7 @@ static void compare(harness *h, const tensor *t, const double *expected, double 
                      expected[i]);
 }
 
-/* hidden: not an embedding or an output head. */
+/* hidden: a hidden matrix, not an embedding or an output head. */
 static void run_trial(harness *h, const trial *t, bool hidden) {
     static exact e;
     float values[MOST], g[MOST];
@@ -394,7 +397,7 @@ static void run_trial(harness *h, const trial *t, bool hidden) {
     for (int step = 1; step <= STEPS; step++) {
         float state[STEP_STATE_COUNT] = {[STEP_LOSS_SCALE] = 1};
         rng_normals(7, (uint64_t)step, 0, count, g);
-        if (step == 4) g[0] = NAN; /* is skipped, whatever the rule would make of it */
+        if (step == 4) g[0] = NAN; /* the step is skipped under every rule */
         harness_put(h, &r.p.shard.grad, g);
         optimizer_schedule(r.rule, &t->o, 0.01, step < 4 ? step : step - 1, state);
         harness_put(h, &r.state, state);
@@ -415,8 +418,8 @@ static void run_trial(harness *h, const trial *t, bool hidden) {
     assert_memory_equal(average, trains, (size_t)count * sizeof *average);
 }
 
-/* Some steps of each, with weight decay; of Muon a square, a wide and a tall matrix, a stack, and what AdamW updates: vectors,
-   and embeddings and heads of any shape. */
+/* Several steps of each rule, with weight decay. Muon gets a square, a wide and a tall matrix and expert
+   weights. Vectors, embeddings and heads of any shape use AdamW. */
 static void rules_follow_their_formulas(void **state) {
     (void)state;
 #define OPTIONS(...)                                                                                         \
@@ -451,7 +454,7 @@ static void rules_follow_their_formulas(void **state) {
     }
 }
 
-/* Whatever its shape. */
+/* Muon updates embeddings of any shape with AdamW. */
 static void muon_leaves_a_table_to_adamw(void **state) {
     static const trial t = {"muon", MUON, 2, {12, 10}};
     harness h;
@@ -461,7 +464,7 @@ static void muon_leaves_a_table_to_adamw(void **state) {
     harness_close(&h);
 }
 
-/* The average's weight of an update in a warmup so long that its sum is not made term by term. */
+/* Checks the weight of an update in the average, in a warmup so long that its sum has a closed form. */
 static void long_warmups_sum_right(void **state) {
     static const double channel_scales[] = {0, 0.5, 1, 2, 16};
     const int64_t warmup = 200000, updates[] = {999, 1001, 50000, 200000, 300000};
@@ -485,7 +488,7 @@ static void long_warmups_sum_right(void **state) {
     }
 }
 
-/* ---- their authors' code: tests/golden/optimizers.safetensors ---- */
+/* ---- against the authors' code: tests/golden/optimizers.safetensors ---- */
 
 static void expect_near(harness *h, const golden *g, const tensor *t, double bound, const char *name,
                         const char *what) {
@@ -567,7 +570,7 @@ static void rules_equal_their_authors_code(void **state) {
     mem_close(account);
 }
 
-/* bf16 products turn the update by little: as far from orthogonal as in fp32. */
+/* Muon's bf16 products change the update little: it is as nearly orthogonal as in fp32. */
 static void muon_in_bf16_is_near(void **state) {
     (void)state;
     enum { SIDE = 20 };

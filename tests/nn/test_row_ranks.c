@@ -1,7 +1,7 @@
 /*
- * Rows of one tensor on several ranks: where a scale is of all rows, the ranks take the largest amax of all between
- * amax and cast, and what a layer makes of each rank's rows is what it makes of them among all, bit for bit. Heads that
- * ranks with other rows exchange around attention: each gets those that its queries read, and sends back what is added up.
+ * Rows of one tensor on several ranks. Where a scale covers all rows, the ranks reduce the amax between amax
+ * and cast. A layer's output for each rank's rows is bit-identical to one rank's. Around attention, each rank
+ * gets the key heads that its queries read, and sends back their summed gradients.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 
 enum { RANKS_MAX = 4, ROWS = 48, DIM = 32, OUT = 16 };
 
-/* Rows [first, first + rows) through a norm and a linear layer. */
+/* Runs rows [first, first + rows) through a norm and a linear layer. */
 typedef struct part {
     harness h;
     parameter gain, weight;
@@ -27,7 +27,7 @@ typedef struct part {
     linear linear;
     activation_specs input, grad;
     int64_t rows;
-    tensor x, y, rstd, amax; /* amax: of the columnwise use, one for each group */
+    tensor x, y, rstd, amax; /* amax: of the columnwise use, one per group */
     group *ranks;
 } part;
 
@@ -42,7 +42,7 @@ static ott_status step(exec *cx, void *user) {
     return activation_close(cx, &a);
 }
 
-/* Later rows are larger, so that each rank alone would scale otherwise. */
+/* Later rows are larger, so that local amaxes would give different scales. */
 static void fill_rows(part *p, int64_t first) {
     float *values = malloc((size_t)(p->rows * DIM) * sizeof *values);
     for (int64_t i = 0; i < p->rows * DIM; i++)
@@ -126,7 +126,7 @@ static void rows_scale_as_one_tensor(void **state) {
 
 /* ---- heads ---- */
 
-enum { HEAD = 4, EACH = 3, SHARERS_MAX = 7, COLUMNS_MAX = 14 * HEAD }; /* EACH: tokens of a rank */
+enum { HEAD = 4, EACH = 3, SHARERS_MAX = 7, COLUMNS_MAX = 14 * HEAD }; /* EACH: tokens per rank */
 
 typedef struct sharer {
     harness h;
@@ -146,7 +146,7 @@ static ott_status run_sharer(void *argument) {
     return harness_replay_rank(&s->h, exchange, s, s->ranks);
 }
 
-/* Key heads of token `row` of all; gradients of what rank r was dealt. */
+/* Value of a key head of token `row` of all; key_grad: gradients of the heads that rank r got. */
 static float key_at(int64_t row, int64_t column) {
     return (float)(row * COLUMNS_MAX + column);
 }
@@ -169,7 +169,7 @@ static void open_sharer(sharer *s, group *ranks, int rank, int size, int64_t hea
     harness_record(&s->h, exchange, s);
 }
 
-/* Query head q of a rank's reads, among those it was dealt, the head that it reads of all. */
+/* Query head q of a rank must find the right key head among the heads that the rank got. */
 static void expect_keys(sharer *s, int rank, int size, int64_t heads, int64_t kv_heads) {
     float found[SHARERS_MAX * EACH * COLUMNS_MAX];
     int64_t own = heads / size, dealt = s->dealt.columns / HEAD;
@@ -184,7 +184,7 @@ static void expect_keys(sharer *s, int rank, int size, int64_t heads, int64_t kv
             }
 }
 
-/* The gradient of a key head: of all copies that its query heads read, in rank order. */
+/* The gradient of a key head: the sum over all its copies, in rank order. */
 static float sum_at(int64_t row, int64_t key, int64_t c, int size, int64_t heads, int64_t kv_heads,
                     int64_t dealt) {
     int64_t own = heads / size, last = -1;
@@ -223,13 +223,13 @@ static void share_heads(int size, int64_t heads, int64_t kv_heads, int64_t dealt
     ranks_close(&worlds);
 }
 
-/* As many key heads on each rank; a part of one; parts of two, so that a rank has one of them twice. */
+/* Several key heads per rank; part of one head; parts of two heads, so that a rank has one head twice. */
 static void queries_find_their_keys(void **state) {
     (void)state;
     share_heads(2, 8, 4, 2);
     share_heads(4, 4, 1, 1);
     share_heads(4, 8, 2, 1);
-    share_heads(7, 14, 2, 2); /* Qwen 2.5 of 0.5B */
+    share_heads(7, 14, 2, 2); /* Qwen 2.5 0.5B */
     share_heads(2, 6, 3, 3);
 }
 

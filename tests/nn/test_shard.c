@@ -1,8 +1,8 @@
 /*
- * A tensor cut over ranks, by rows or by columns, under every recipe: each rank's part is cast to the numbers it has in
- * the whole, bit for bit, in both uses. And without the maximum over the ranks it is not. Of a linear layer that is cut
- * by rows the outputs are the whole's bit for bit, by columns within the bound of docs/numerics.md. Where the lines of
- * a part are in the whole.
+ * A tensor sharded over ranks, by rows or by columns, under every recipe. Each shard is cast to the same bits
+ * as in the full tensor, in both uses; without the amax reduction it is not (control). A linear layer sharded
+ * by rows gives one rank's bits. Sharded by columns it is within the bound of docs/numerics.md. Also checks
+ * where a shard's rows are in the full tensor.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,12 +17,12 @@
 #include "nn/layer_harness.h"
 #include "nn/linear.h"
 
-enum { RANKS_MAX = 4, SIDE = 512 }; /* every part is of whole blocks of 128 */
+enum { RANKS_MAX = 4, SIDE = 512 }; /* every shard consists of full blocks of 128 */
 
 typedef struct part {
     harness h;
     activation_specs specs;
-    tensor x, y; /* as it was, as its codes say */
+    tensor x, y; /* original values, decoded codes */
     int64_t row, column;
     group *ranks;
 } part;
@@ -37,7 +37,7 @@ static ott_status step(exec *cx, void *user) {
     return activation_close(cx, &a);
 }
 
-/* Element (i, j) of the whole: every row, column and corner has another largest. */
+/* Element (i, j) of the full tensor. Rows, columns and corners have different largest values. */
 static float value_at(int64_t i, int64_t j) {
     return rng_normal(5, 1, (uint64_t)(i * SIDE + j)) * (float)(1 + i % 7) * (float)(1 + j % 5) *
            (i >= SIDE / 2 ? 3.0f : 1.0f) * (j >= SIDE / 2 ? 5.0f : 1.0f);
@@ -75,7 +75,7 @@ static bool part_is_equal(part *p, const float *all) {
     return equal;
 }
 
-/* Are all parts equal to the whole's? meets: the ranks take the largest amax. */
+/* True if all shards equal the full tensor. meets: the ranks reduce the amax. */
 static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool meets) {
     static part whole, parts[RANKS_MAX];
     float *all = malloc(SIDE * SIDE * sizeof *all);
@@ -105,7 +105,7 @@ static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool
     return equal;
 }
 
-/* A tensor's spec with both uses, or one of them. Delayed scaling is given its scale. */
+/* A tensor's spec with both uses or one of them. Delayed scaling gets its scale from here. */
 static bool spec_of(const recipe *r, int tensor_index, int uses, quant_spec *out) {
     const quant_spec *specs[TENSOR_COUNT] = {&r->input, &r->weight, &r->grad_output};
     *out = quant_spec_from(*specs[tensor_index], OTT_F32);
@@ -137,7 +137,7 @@ static void and_not_each_for_itself(void **state) {
     assert_true(spec_of(recipe_find("tensorwise"), 0, 0, &spec));
     assert_false(parts_are_equal(&spec, 2, true, false));
     assert_false(parts_are_equal(&spec, 2, false, false));
-    assert_true(spec_of(recipe_find("block"), 0, 1, &spec)); /* a block is on one rank */
+    assert_true(spec_of(recipe_find("block"), 0, 1, &spec)); /* a block is never split over ranks */
     assert_true(parts_are_equal(&spec, 2, false, false));
 }
 
@@ -197,7 +197,7 @@ static tensor fill_from(harness *h, const parameter_part *at, float (*value)(int
     return t;
 }
 
-/* Rank `rank` of `size`; ranks NULL: alone. */
+/* Rank `rank` of `size`; ranks NULL: unsharded. */
 static void open_layer(layer_part *p, const recipe *r, parameter_split cut, group *ranks, int rank,
                        int size) {
     static const int64_t shape[] = {WIDTH, DEPTH};
@@ -234,7 +234,7 @@ static ott_status run_layer_part(void *argument) {
     return harness_replay_rank(&p->h, run_layer, p, p->ranks);
 }
 
-/* 2 K 2^-24 of the sum of magnitudes, whose factors codes may have made larger, by half a step: 2^-4. */
+/* 2 K 2^-24 of the sum of magnitudes; casts may have enlarged each factor by half a step, 2^-4. */
 static double bound[TOKENS * WIDTH];
 
 static void find_bounds(void) {
@@ -298,10 +298,11 @@ static void layers_give_what_the_whole_does(void **state) {
 
 /* ---- lines ---- */
 
-/* Of 2 ranks each has half of 8, 4 and 4 lines. */
+/* Each of 2 ranks has half of 8, 4 and 4 rows. */
 static const int64_t halves[2][8] = {{0, 1, 2, 3, 8, 9, 12, 13}, {4, 5, 6, 7, 10, 11, 14, 15}};
 
-/* Elements of the shard of lines [first, first + lines), run by run, against each by itself. */
+/* Compares the elements of the shard of rows [first, first + lines), by runs, with the elements found one by
+   one. */
 static void expect_runs(parameter *p, int rank, int64_t first, int64_t lines) {
     int64_t width = p->rank > 1 ? p->columns : 1, at = 0;
     p->shard.first = first;

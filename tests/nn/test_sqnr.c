@@ -1,8 +1,8 @@
 /*
- * How much signal each recipe keeps, on Gaussian data: the signal to quantization noise ratio of every cast
- * and of the three products of a linear layer, which published measurements pin down to 0.3 dB: casts 31.5 dB
- * (E4M3) and 25.6 dB (E5M2), products 28.5 dB (E4M3 x E4M3) and 24.6 dB (E5M2 x E4M3), whatever the scaling.
- * And where scaling matters: a row of outliers. The products of a stack keep as much, for they are those of its matrices.
+ * Signal to quantization noise ratio (SQNR) of each recipe on Gaussian data, for every cast and the three
+ * GEMMs of a linear layer. Published values hold within 0.3 dB: casts 31.5 dB (E4M3) and 25.6 dB (E5M2),
+ * products 28.5 dB (E4M3 x E4M3) and 24.6 dB (E5M2 x E4M3), for every scaling. A row of outliers shows where
+ * the scaling matters. Grouped GEMMs have the same SQNR as GEMMs of the single matrices.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,14 +16,14 @@
 enum { M = 256, KK = 512, N = 256 };
 #define TOLERANCE 0.3
 
-/* A linear layer, its operands, and what the casts of one pass did. */
+/* A linear layer, its operands, and the statistics of the casts of one pass. */
 typedef struct bench {
     harness h;
     linear l;
     parameter weight;
     delayed_store store;
     activation_specs input_specs, grad_specs;
-    bool smooths; /* the input's channels */
+    bool smooths; /* the input's channels are smoothed */
     tensor input, grad_output, y, dx, statistics;
     hook hook;
     float cast[TENSOR_COUNT][2][STATISTICS_COUNT];
@@ -86,7 +86,7 @@ static void run(bench *b, const recipe *r) {
     b->input_specs = b->grad_specs = (activation_specs){0};
     HARNESS_OK(linear_connect(&b->l, &b->input_specs, &b->grad_specs));
     harness_record(&b->h, step, b);
-    for (int pass = 0; pass < 2; pass++) { /* a delayed scale is of use from the second pass on */
+    for (int pass = 0; pass < 2; pass++) { /* delayed scaling has a useful scale from the second pass on */
         b->h.cx.hook = pass ? &b->hook : NULL;
         harness_zero(&b->h, &b->weight.grad);
         harness_replay(&b->h, step, b);
@@ -104,7 +104,7 @@ static double decibel(double signal, double noise) {
     return 10 * log10(signal / noise);
 }
 
-/* Rows from `first` on, to be freed. */
+/* Copies rows from `first` on to the host; free the result. */
 static float *fetch(bench *b, const tensor *t, int64_t first) {
     tensor rows = tensor_rows(*t, first, t->rows - first);
     float *values = malloc((size_t)tensor_count(rows) * sizeof *values);
@@ -112,7 +112,7 @@ static float *fetch(bench *b, const tensor *t, int64_t first) {
     return values;
 }
 
-/* The SQNR of a result's rows from `first` on; with one_less without their first column. */
+/* SQNR of a result's rows from `first` on; with one_less without their first column. */
 static double sqnr_of(bench *b, const tensor *found, bench *exactly, const tensor *exact, int64_t first,
                       bool one_less) {
     float *f = fetch(b, found, first), *e = fetch(exactly, exact, first);
@@ -134,7 +134,7 @@ static double sqnr(bench *b, const tensor *found, bench *exactly, const tensor *
 
 /* ---- Gaussian data ---- */
 
-/* What is expected of a product whose operands are of these formats. */
+/* Expected SQNR of a product of operands in these formats. */
 static double expected_product(ott_dtype a, ott_dtype b) {
     if (!dtype_is_fp8(a)) return INFINITY;
     return a == OTT_E5M2 || b == OTT_E5M2 ? 24.6 : 28.5;
@@ -161,7 +161,7 @@ static void check_casts(const bench *b, const recipe *r) {
         }
 }
 
-/* The same with fp32 products. */
+/* The same GEMMs in fp32. */
 static void reference_results(bench *exact) {
     open_bench(exact, 1.0f);
     recipe r = *recipe_find("fp32");
@@ -193,7 +193,7 @@ static void every_recipe_keeps_what_is_published(void **state) {
 
 /* ---- outliers ---- */
 
-/* The SQNR of the output's other rows when one row of the input is `outlier` times as large. */
+/* SQNR of the other output rows when one input row is `outlier` times as large. */
 static double with_outlier(const char *name, float outlier) {
     static bench exact, b;
     open_bench(&exact, outlier);
@@ -207,8 +207,8 @@ static double with_outlier(const char *name, float outlier) {
     return found;
 }
 
-/* One scale for the tensor serves normal rows until the outlier uses up E4M3's range; a scale a row, or a
-   block, does not notice. */
+/* One scale per tensor serves normal rows until the outlier uses up E4M3's range. Scales per row or per block
+   are not affected. */
 static void outlier_rows(void **state) {
     (void)state;
     assert_true(with_outlier("tensorwise", 3e3f) > 28.0);
@@ -220,7 +220,8 @@ static void outlier_rows(void **state) {
     assert_true(fabs(with_outlier("mxfp8", 3e5f) - 28.5) <= TOLERANCE);
 }
 
-/* One channel of the input is `outlier` times as large as the others, and what it is multiplied by so much smaller. */
+/* One channel of the input is `outlier` times as large as the others, and its weights are smaller by the same
+   factor. */
 static void open_channel(bench *b, float outlier) {
     tensor *both[] = {&b->input, &b->weight.value};
     open_bench(b, 1.0f);
@@ -232,7 +233,7 @@ static void open_channel(bench *b, float outlier) {
     }
 }
 
-/* SQNR of the output, and of the other channels' weight gradients. */
+/* SQNR of the output, and of the weight gradients of the other channels. */
 static void of_channels(const char *name, float outlier, bool smooths, double found[2]) {
     static bench exact, b;
     open_channel(&exact, outlier);
@@ -248,7 +249,8 @@ static void of_channels(const char *name, float outlier, bool smooths, double fo
     close_bench(&exact);
 }
 
-/* An outlier that takes all of a scale's range takes none of it when channels are smoothed: as much is kept as without it. */
+/* An outlier channel costs range in the common scale. With channels smoothed, SQNR is as high as without it.
+   */
 static void smoothed_channels(void **state) {
     (void)state;
     static const char *const names[] = {"tensorwise", "delayed", "rowwise"};
@@ -259,20 +261,21 @@ static void smoothed_channels(void **state) {
         of_channels(names[i], 0x1p17f, true, smooth);
         assert_true(plain[0] < 14 && smooth[0] > 28.0);
         assert_true(smooth[1] > (e4m3 ? 28.0 : 24.2));
-        if (!e4m3) assert_true(plain[1] < 10); /* by rows, its scales are the channels' */
+        /* by rows, each channel of the weight gradient has its own scale */
+        if (!e4m3) assert_true(plain[1] < 10);
     }
 }
 
-/* ---- a stack ---- */
+/* ---- expert weights ---- */
 
 enum { MATRICES = 3 };
-static const int32_t ends[MATRICES] = {100, 100, M}; /* one has no rows */
+static const int32_t ends[MATRICES] = {100, 100, M}; /* one expert has no rows */
 
-/* One layer of a stack, or `part` alone; its rows of the bench's input and grad_output. */
+/* One grouped layer, or matrix `part` alone with its rows of the bench's input and grad_output. */
 typedef struct stack {
     bench b;
     parameter weight; /* [MATRICES N, KK] */
-    parameter matrix; /* one of them */
+    parameter matrix; /* one of the matrices */
     linear layer, single;
     grouped_rows rows;
     activation_specs input_specs, grad_specs;
@@ -351,7 +354,8 @@ static void expect_same(stack *a, const tensor *x, stack *b, const tensor *y, co
     free(wanted);
 }
 
-/* In every bit what a layer for each matrix makes; and as near to what high precision makes as those are. */
+/* A grouped layer has the bits of separate layers for each matrix, and the same error against high precision.
+   */
 static void a_stack_is_its_matrices(void **state) {
     (void)state;
     static const char *const names[] = {"rowwise", "rowwise_with_gw_hp", "block", "mxfp8"};

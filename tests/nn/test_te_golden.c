@@ -1,8 +1,8 @@
 /*
- * TransformerEngine's rules against their transcription in Python (tests/golden/te_rules.safetensors): scale
- * updates of delayed scaling, current scaling's scales, block and MX casts bit for bit, and the block-scaled
- * products to the accuracy of their fp32 sums. The plain definitions of fp8/ are what is compared; every
- * backend equals those (tests/backend).
+ * TransformerEngine's rules against their Python transcription (tests/golden/te_rules.safetensors): delayed
+ * scaling's updates, current scaling's scales, block and MX casts bit for bit, and block-scaled products to
+ * the accuracy of their fp32 sums. This tests the plain definitions in fp8/; tests/backend compares every
+ * backend with them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -205,7 +205,7 @@ static void compare_product(golden *g, const char *key, const float *ours, int64
     golden_free(g, &bound);
 }
 
-/* C = A B, the contraction along rows of a (or down its columns), likewise b. */
+/* C = A B; a is contracted along its rows or down its columns, likewise b. */
 static void check_product(golden *g, const recipe *r, recipe_gemm which, const char *word, const char *a_name,
                           const cast_spec *a_use, bool a_column, const char *b_name, const cast_spec *b_use,
                           bool b_column) {
