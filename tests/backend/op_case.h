@@ -126,8 +126,8 @@ ott_status case_device_open(device *d, case_device *out);
 void case_device_close(case_device *d);
 /* True if the device reports that it cannot sum in the case's order. */
 bool case_is_impossible(const op_case *c, const device *d);
-/* case_load copies the pristine block to the device and sets c->loaded. case_call runs the op with c->loaded.
-   case_fetch copies the device's block to c->live. */
+/* case_load copies the pristine block to the device; loaded: the arguments with the device's addresses.
+   case_call runs the op with c->loaded. case_store copies the device's block to c->live. */
 ott_status case_load(op_case *c, const case_device *d, op_args *loaded);
 ott_status case_call(op_case *c, exec *cx);
 ott_status case_store(op_case *c, const case_device *d);

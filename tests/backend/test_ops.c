@@ -22,10 +22,10 @@
    (OTT_TEST_PART, ten times as slow) takes every nth case; n has no common factor with the loop counts, so
    that each kind of case occurs. */
 #ifdef OTT_TEST_PART
-static const int thread_counts[] = {3}; /* one number shows a memory error */
+static const int thread_counts[] = {3}; /* one thread count finds memory errors */
 enum { EVERY = 5, EVERY_EMULATED = 5 };
 #else
-static const int thread_counts[] = {1, 3}; /* and 2, behind the fence */
+static const int thread_counts[] = {1, 3}; /* and 2, inside the fence */
 enum { EVERY = 1, EVERY_EMULATED = 3 };
 #endif
 enum { THREAD_COUNTS = sizeof thread_counts / sizeof *thread_counts, REPEATS = 2 };

@@ -1,4 +1,4 @@
-/* collected: what a function that writes text (an ott_text_fn) is given, piece after piece, as one text. */
+/* collected: collects the pieces that a function writes (an ott_text_fn) into one text. */
 #ifndef TEST_BASE_COLLECTED_H
 #define TEST_BASE_COLLECTED_H
 
@@ -9,14 +9,14 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* All zero: nothing yet. */
+/* All zero: empty. */
 typedef struct collected {
     char text[1 << 15];
     size_t length;
     int pieces;
 } collected;
 
-/* An ott_text_fn, its user a collected. Text that does not fit fails the test. */
+/* An ott_text_fn; `user` is a collected. Text that does not fit fails the test. */
 static inline void collect(void *user, const char *text) {
     collected *c = user;
     size_t length = strlen(text);

@@ -1,5 +1,7 @@
-/* comma_locale: a locale whose decimal point is a comma: the system's German, or one that localedef makes in a folder
- * of its own. */
+/*
+ * comma_locale: sets a locale with a decimal comma: the system's German, or one that localedef makes in a
+ * temporary folder.
+ */
 #ifndef COMMA_LOCALE_H
 #define COMMA_LOCALE_H
 
@@ -20,7 +22,7 @@ static inline void comma_locale_leave(void) {
     unsetenv("LOCPATH");
 }
 
-/* False when there is none to be had. */
+/* False if no such locale is available. */
 static inline bool comma_locale_enter(void) {
     char command[160];
     if (setlocale(LC_ALL, COMMA_LOCALE)) return true;

@@ -1,5 +1,7 @@
-/* Files: reading, folders, removal without following links, atomic writing, full disks, CRC-32C; and the
- * clocks. */
+/*
+ * Files: reading, folders, removal without following links, atomic writes, full disks, CRC-32C; and the
+ * clocks.
+ */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/staging.h"
@@ -21,7 +23,7 @@
 static mem *m;
 static char root[64], path_text[4][256];
 
-/* "ROOT/name"; four may be in use at a time. */
+/* "ROOT/name"; up to four may be in use at a time. */
 static const char *at(const char *name) {
     static int next;
     char *out = path_text[next++ % 4];
@@ -74,7 +76,7 @@ static void test_write_and_read(void **state) {
     assert_text(at("a"), "");
     assert_int_equal(file_size(at("a"), &bytes), OTT_OK);
     assert_int_equal(bytes, 0);
-    assert_int_equal(count_names(root), 1); /* nothing is left beside */
+    assert_int_equal(count_names(root), 1); /* no other file is left */
     assert_true(file_exists(at("a")));
     assert_false(file_exists(at("b")));
     assert_true(file_is_folder(root));
@@ -99,7 +101,7 @@ static void test_reading_errors_name_the_path(void **state) {
     assert_int_equal(file_size(at("none"), &bytes), OTT_ERR_NOT_FOUND);
     assert_int_equal(mkfifo(at("pipe"), 0600), 0);
     assert_int_equal(file_read(m, at("pipe"), 100, &text, &bytes),
-                     OTT_ERR_ARGUMENT); /* refused, not waited for */
+                     OTT_ERR_ARGUMENT); /* an error without waiting */
     write_text(at("a"), "0123456789");
     assert_int_equal(file_read(m, at("a"), 9, &text, &bytes), OTT_ERR_FORMAT);
     assert_names(at("a"), "at most 9");
@@ -157,7 +159,7 @@ static void test_remove_tree_leaves_what_links_point_to(void **state) {
     assert_int_equal(symlink("precious", at("direct")), 0);
     assert_int_equal(file_remove_tree(at("tree")), OTT_OK);
     assert_false(file_exists(at("tree")));
-    assert_int_equal(file_remove_tree(at("direct/")), OTT_OK); /* the link goes, not its folder */
+    assert_int_equal(file_remove_tree(at("direct/")), OTT_OK); /* removes the link, not its folder */
     assert_false(file_exists(at("direct")));
     assert_text(at("precious/sub/data"), "kept");
     assert_int_equal(file_remove_tree(at("tree")), OTT_OK); /* nothing to do */
@@ -208,7 +210,7 @@ static void test_abandon_leaves_nothing(void **state) {
     (void)state;
     file_writer *w, *v;
     assert_int_equal(file_writer_open(m, at("w"), &w), OTT_OK);
-    assert_int_equal(file_writer_open(m, at("w"), &v), OTT_OK); /* each has its own staging name */
+    assert_int_equal(file_writer_open(m, at("w"), &v), OTT_OK); /* each writer has its own staging name */
     assert_int_equal(count_names(root), 2);
     assert_int_equal(file_writer_append(w, "one", 3), OTT_OK);
     assert_int_equal(file_writer_append(v, "two", 3), OTT_OK);
@@ -219,7 +221,7 @@ static void test_abandon_leaves_nothing(void **state) {
     file_writer_abandon(NULL);
 }
 
-/* A process that has ended, so that its number is nobody's. */
+/* Returns the id of a process that has ended, so that no process has it. */
 static long dead_process(void) {
     pid_t child = fork();
     if (child == 0) _exit(0);
@@ -244,7 +246,7 @@ static void test_what_the_dead_left_is_removed(void **state) {
         snprintf(name, sizeof name, left[i].format, left[i].process);
         write_text(at(name), "half");
     }
-    file_staging_name(at("out/"), staged); /* a folder, of an earlier process of our number */
+    file_staging_name(at("out/"), staged); /* a folder left by an earlier process with the same id */
     assert_int_equal(file_make_folder(staged), OTT_OK);
     assert_int_equal(staging_remove_stale(m, at("out")), OTT_OK);
     assert_false(file_exists(staged));
@@ -255,7 +257,7 @@ static void test_what_the_dead_left_is_removed(void **state) {
     assert_int_equal(staging_remove_stale(m, at("none/out")), OTT_OK);
 }
 
-/* A folder is absent until it is whole, replaces an older one, and leaves nothing when writing it fails. */
+/* A staged folder appears only when complete and replaces an older one. A failed write leaves nothing. */
 static void test_staging(void **state) {
     (void)state;
     staging s;
@@ -307,7 +309,7 @@ static void test_writing_errors_name_the_path(void **state) {
     mem_fail_after(m, 1);
     assert_int_equal(file_writer_open(m, at("a"), &w), OTT_ERR_MEMORY);
     assert_int_equal(count_names(root), 0);
-    if (geteuid() == 0) return; /* nothing is forbidden to root */
+    if (geteuid() == 0) return; /* root may do everything */
     assert_int_equal(chmod(root, 0500), 0);
     ott_status status = file_write_atomic(at("a"), "x", 1);
     chmod(root, 0700);
@@ -328,12 +330,12 @@ static void test_full_disk(void **state) {
     assert_int_equal(file_writer_commit(w), OTT_ERR_IO);
     assert_names("/dev/full", "No space left on device");
     assert_int_equal(stat("/dev/full", &info), 0);
-    assert_true(S_ISCHR(info.st_mode)); /* a device is written, never replaced */
+    assert_true(S_ISCHR(info.st_mode)); /* a device is written in place, never replaced */
     assert_int_equal(file_write_output("/dev/null", "x", 1), OTT_OK);
 }
 
-/* In a child, because the limit on file sizes cannot be taken back. Returns the first thing that is wrong, or
- * 0. */
+/* Runs in a child, because the limit on file sizes cannot be lifted again. Returns the line of the first
+   error, or 0. */
 static int write_beyond_limit(void) {
     static const char block[300000];
     struct rlimit limit = {250000, 250000};
@@ -377,7 +379,8 @@ static void test_links_stay_links(void **state) {
     assert_text(at("far/real"), "new");
 }
 
-/* Files of the program's own: a link, a pipe or a folder at the name is refused, and the link's target stays. */
+/* The program's own files: a link, a pipe or a folder with the name is refused, and the link's target does
+   not change. */
 static void test_own_files_are_no_links(void **state) {
     (void)state;
     file_writer *w;
@@ -407,7 +410,7 @@ static void test_own_files_are_no_links(void **state) {
     assert_int_equal(file_open_own(at("none/new"), O_RDWR, &descriptor), OTT_ERR_NOT_FOUND);
 }
 
-/* In a child, because the limit cannot be taken back. Returns the first thing that is wrong, or 0. */
+/* Runs in a child, because the limit cannot be lifted again. Returns the line of the first error, or 0. */
 static int write_without_descriptors(void) {
     struct rlimit limit = {3, 3};
     int descriptor;
@@ -487,12 +490,12 @@ static void test_reader_checks_bounds(void **state) {
     assert_int_equal(file_reader_read(&r, 3, out, 4), OTT_ERR_IO);
     assert_names(path, "shrank");
     file_reader_close(&r);
-    file_reader_close(&r); /* harmless */
+    file_reader_close(&r); /* no effect */
     assert_int_equal(file_reader_open(at("none"), &r), OTT_ERR_NOT_FOUND);
     file_reader_close(&r);
 }
 
-/* One bit at a time, as the definition goes. */
+/* Bit by bit, as in the definition. */
 static uint32_t slow_crc32c(const unsigned char *p, int64_t bytes) {
     uint32_t crc = UINT32_MAX;
     for (int64_t i = 0; i < bytes; i++) {
@@ -502,7 +505,7 @@ static uint32_t slow_crc32c(const unsigned char *p, int64_t bytes) {
     return ~crc;
 }
 
-/* The CRC of a whole is the xor of what its pieces add, wherever they were measured. */
+/* The CRC of a text is the xor of its pieces' contributions, in any order. */
 static void test_crc32c_of_pieces(void **state) {
     (void)state;
     static unsigned char data[5000];
@@ -517,7 +520,7 @@ static void test_crc32c_of_pieces(void **state) {
         file_crc32c_before(file_crc32c_before(file_crc32c(0, data, 1), INT64_C(1) << 39), INT64_C(1) << 39));
 }
 
-/* Two writers, each with what the other skips. */
+/* Two writers of one file; each skips what the other writes. */
 static void test_two_write_one_file(void **state) {
     (void)state;
     file_writer *w[2];

@@ -12,7 +12,7 @@ static float from_bits(uint32_t u) {
     return x;
 }
 
-/* |got - exact| in units of the last place of a float of exact's size. */
+/* |got - exact| in units in the last place of a float of exact's size. */
 static double ulps(float got, double exact) {
     int exponent;
     frexp(exact, &exponent);

@@ -1,4 +1,4 @@
-/* Members of JSON objects, read and written: what is missing or of another kind is named. */
+/* Reading and writing members of JSON objects; a missing member or a wrong type is named. */
 #include "base/json_member.h"
 #include "base/json_write.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-/* JSON from texts: what is read, what is wrong, and memory that runs out at every place it is asked for. */
+/* Parsing JSON: valid texts, errors, and an allocation failure at every place. */
 #include "base/json_text.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,7 @@ static void memory_is_told_wherever_it_ends(void **state) {
     json_decref(json);
 }
 
-/* Wrong texts stay wrong texts, whatever jansson's code for them. */
+/* A syntax error is reported as one, whatever code jansson gives. */
 static void wrong_texts_are_not_memory(void **state) {
     (void)state;
     static const char *const texts[] = {"",
@@ -96,7 +96,7 @@ static void wrong_texts_are_not_memory(void **state) {
     }
 }
 
-/* The grammar's own check agrees with jansson. */
+/* The code's own syntax check agrees with jansson. */
 static void grammar(void **state) {
     (void)state;
     static const char *const valid[] = {"{}",

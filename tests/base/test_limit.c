@@ -1,4 +1,4 @@
-/* What is left of the machine's memory, of cgroups of both versions, and of address limits; and sizes. */
+/* Free memory of the machine, of cgroups (both versions) and of address limits; and checked arithmetic. */
 #include "base/limit.h"
 #include "base/mem.h"
 #include "base/size.h"
@@ -18,12 +18,12 @@
 enum { MIB = 1 << 20 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 }; /* the shadow of all memory is more than any limit on addresses */
+enum { SANITIZED = 1 }; /* the sanitizer's shadow is larger than any limit on addresses */
 #else
 enum { SANITIZED = 0 };
 #endif
 
-/* ---- a machine in a folder ---- */
+/* ---- a machine's files in a folder ---- */
 
 static char root[64];
 
@@ -40,7 +40,7 @@ static int remove_root(void **state) {
     return system(command);
 }
 
-/* Writes root/path, making the folders above it. */
+/* Writes root/path and creates its parent folders. */
 static void put(const char *path, const char *text) {
     char full[256];
     snprintf(full, sizeof full, "%s%s", root, path);
@@ -86,7 +86,7 @@ static void test_machine(void **state) {
     memory_limit l = read_root(0);
     check(&l, 2048, 4096, "this machine");
     assert_string_equal(limit_text(&l, text), "2.00 GiB of the 4.00 GiB of this machine are left");
-    /* 100 MiB are taken and 40 MiB of the process resident: 60 MiB will be. */
+    /* 100 MiB are allocated, but only 40 MiB are resident: 60 MiB more will be used. */
     snprintf(statm, sizeof statm, "100000 %ld 1 1 0 100 0\n", 40L * MIB / sysconf(_SC_PAGESIZE));
     put("/proc/self/statm", statm);
     l = read_root((int64_t)100 * MIB);
@@ -112,14 +112,14 @@ static void test_cgroup_2(void **state) {
     put("/sys/fs/cgroup/user/job/memory.stat", "anon 5\ninactive_file 3145728\nactive_file 2097152\n");
     l = read_root(0);
     check(&l, 45, 60, "the cgroup /sys/fs/cgroup/user/job");
-    /* A cgroup above it has less. */
+    /* A parent cgroup has a lower limit. */
     put("/sys/fs/cgroup/user/memory.max", "104857600\n");
     put("/sys/fs/cgroup/user/memory.current", "94371840\n");
     l = read_root(0);
     check(&l, 10, 100, "the cgroup /sys/fs/cgroup/user");
     put("/sys/fs/cgroup/user/memory.current", "204857600\n");
     l = read_root(0);
-    check(&l, 0, 100, "the cgroup /sys/fs/cgroup/user"); /* over its limit: nothing, not less */
+    check(&l, 0, 100, "the cgroup /sys/fs/cgroup/user"); /* over its limit: 0 bytes left, not negative */
 }
 
 static void put_version_1(const char *folder, const char *most) {
@@ -147,7 +147,7 @@ static void test_cgroup_1(void **state) {
     check(&l, 51, 60, "the cgroup /sys/fs/cgroup/memory/docker/abc");
 }
 
-/* In a container the path of the host is not there, the root of the mount is the container's. */
+/* In a container the host's path does not exist; the mount's root is the container's cgroup. */
 static void test_cgroup_of_a_container(void **state) {
     (void)state;
     put_version_1("/sys/fs/cgroup/memory", "62914560\n");
@@ -168,7 +168,7 @@ static void test_damaged_files(void **state) {
 
 /* ---- this process ---- */
 
-/* Runs `act` in a child; its exit code. */
+/* Runs `act` in a child and returns its exit code. */
 static int in_a_child(int (*act)(void)) {
     int result = 0;
     fflush(NULL);
@@ -209,8 +209,7 @@ static void test_address_limits(void **state) {
     assert_int_equal(in_a_child(limited_data), 0);
 }
 
-/* The C library would give blocks that together are more than there is: they are not refused before they are
- * touched. */
+/* Blocks that together exceed memory are refused when allocated, although the C library would return them. */
 static void test_blocks_that_do_not_fit_together(void **state) {
     (void)state;
     mem *m;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-/* Under a sanitizer an impossible size must give NULL, as it does without. */
+/* An impossible size must give NULL under a sanitizer too. */
 const char *__asan_default_options(void);
 const char *__tsan_default_options(void);
 const char *__asan_default_options(void) {
@@ -143,7 +143,7 @@ static void test_give_all(void **state) {
     mem_free(m, block);
     mem_free_all(m);
     assert_int_equal(mem_read(m).now, 0);
-    assert_int_equal(mem_alloc(m, MEM_OTHER, 10, "b", &block), OTT_OK); /* and it goes on */
+    assert_int_equal(mem_alloc(m, MEM_OTHER, 10, "b", &block), OTT_OK); /* and it still works */
     mem_free(m, block);
 }
 
@@ -170,8 +170,7 @@ static void test_impossible_sizes(void **state) {
 #endif
 #endif
 
-/* Resident bytes of this process; -1 where /proc does not tell, or ThreadSanitizer's shadow counts as well.
- */
+/* Resident bytes of this process; -1 if /proc does not tell, or includes ThreadSanitizer's shadow. */
 static int64_t resident(void) {
 #ifdef __SANITIZE_THREAD__
     return -1;

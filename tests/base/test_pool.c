@@ -1,5 +1,7 @@
-/* The pool: every share once a round, more threads than cores, rounds after sleep, failure, the split of the
- * work. */
+/*
+ * The thread pool: each share runs once per round, more threads than cores, rounds after sleep, failure, the
+ * split of the work.
+ */
 #include "base/pool.h"
 #include <sched.h>
 #include <string.h>
@@ -26,11 +28,10 @@ static int close_account(void **state) {
 
 enum { MOST = 64 };
 
-/* Plain memory on purpose: the pool itself must order what the tasks of one round and the next write and
- * read. */
+/* Not atomic on purpose: the pool must order the reads and writes of one round and the next. */
 typedef struct tally {
     int64_t runs[MOST];
-    int64_t sum; /* written by thread 0 from all the others' runs of the round before */
+    int64_t sum; /* thread 0 writes it from all threads' results of the previous round */
     int threads;
 } tally;
 
@@ -63,7 +64,7 @@ static void test_every_share_runs_once_a_round(void **state) {
     }
 }
 
-/* Each thread reads what its neighbour wrote in the round before. */
+/* Each thread reads its neighbor's result of the previous round. */
 static void pass_on(void *argument, int thread, int threads) {
     int64_t(*cell)[MOST] = argument;
     int64_t round = cell[2][0];
@@ -96,7 +97,7 @@ static void test_sleepers_wake(void **state) {
     tally t = {0};
     assert_int_equal(pool_open(m, 2, &p), OTT_OK);
     for (int round = 0; round < 20; round++) {
-        usleep(2000); /* longer than anyone spins: the worker sleeps here, the caller in pool_run */
+        usleep(2000); /* longer than the spin time: the worker sleeps here, the caller in pool_run */
         pool_run(p, sleep_unevenly, &t);
     }
     assert_int_equal(t.runs[0], 20);

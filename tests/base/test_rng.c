@@ -44,7 +44,7 @@ static void test_words_and_uniforms(void **state) {
     assert_true(fabs(squares / 1e5 - 1.0 / 3) < 0.004);
 }
 
-/* The same draw with the C library's functions: equal up to their rounding. */
+/* The same draw with the C library's functions; equal up to rounding. */
 static void test_normal_is_box_muller(void **state) {
     (void)state;
     const double pi = 3.14159265358979323846;
@@ -86,8 +86,7 @@ static void test_normal_moments_and_tail(void **state) {
     assert_true(largest > 4.2 && largest < 6.5);
 }
 
-/* A digest of the bits of many draws, made once: any change of the stream, on any machine, breaks resumed
- * runs. */
+/* A digest of the bits of many draws. Any change of the stream, on any machine, would break resumed runs. */
 static void test_normal_bits_never_change(void **state) {
     (void)state;
     uint64_t digest = 0;
@@ -130,7 +129,8 @@ static void test_permute_of_huge_counts(void **state) {
             for (uint64_t j = 0; j < i; j++) assert_true(place[i] != place[j]);
         }
     }
-    assert_int_equal(rng_permute(1, 2, 9, 5), 9); /* outside: unchanged, and no endless loop */
+    /* out of range: returned unchanged, without an endless loop */
+    assert_int_equal(rng_permute(1, 2, 9, 5), 9);
 }
 
 /* Each of the 6 orders of 3 items must come up about equally often over the seeds. */

@@ -74,7 +74,7 @@ static void test_codes_have_texts(void **state) {
     assert_int_equal(status_exit_code((ott_status)-1), 1);
 }
 
-/* What the caller named wrong is bad input; what the machine cannot do now is not. */
+/* A wrong name from the caller is bad input; a system that cannot do it now is not. */
 static void test_system_errors(void **state) {
     (void)state;
     static const int machine[] = {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, EFBIG, EAGAIN};

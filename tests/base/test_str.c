@@ -50,7 +50,7 @@ static void test_growth(void **state) {
     assert_int_equal(strlen(s.text), 25000);
     assert_memory_equal(s.text + 4321 * 5, "4321,", 5);
     assert_in_range(mem_read(m).allocations, 1, 20);
-    for (int length = 0; length < 300; length++) { /* each length at each fill near the capacity */
+    for (int length = 0; length < 300; length++) { /* each length at each fill level near the capacity */
         str t = {.account = m};
         for (int i = 0; i < length; i++) str_append(&t, "x");
         str_printf(&t, "%s", "yz");
@@ -148,7 +148,7 @@ static void test_nearest(void **state) {
     assert_string_equal(str_nearest("mxfp4", recipes, 5), "mxfp8");
     assert_string_equal(str_nearest("tensor", (const char *const[]){"ten", "tensorx"}, 2), "tensorx");
     assert_string_equal(str_nearest("fp8", (const char *const[]){"bp8", "fp4"}, 2),
-                        "bp8"); /* the first of equals */
+                        "bp8"); /* the first of equally near ones */
     assert_string_equal(str_nearest("trian", (const char *const[]){"drain", "train"}, 2), "train");
     assert_string_equal(str_nearest("seq_length", (const char *const[]){"seq_len"}, 1), "seq_len");
     assert_null(str_nearest("32B", (const char *const[]){"42M"}, 1));
@@ -193,7 +193,7 @@ static void test_glob(void **state) {
     char text[5001];
     memset(text, 'a', 5000);
     text[5000] = '\0';
-    assert_false(str_glob("*a*a*a*a*a*a*a*a*a*a*b", text)); /* hangs where stars nest */
+    assert_false(str_glob("*a*a*a*a*a*a*a*a*a*a*b", text)); /* would take forever where stars nest */
 }
 
 static void test_numbers(void **state) {

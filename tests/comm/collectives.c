@@ -1,6 +1,6 @@
 /*
- * Collectives of a transport: every one against plain loops, for 1 to 4 ranks, formats and uneven parts; sums in
- * rank order to the bit; requests waited for in another order than they were started; ranks that disagree,
+ * Collectives of a transport against plain loops, for 1 to 4 ranks, several formats and uneven parts. Sums
+ * are in rank order, bit for bit. Requests are awaited in another order than started. Ranks that disagree,
  * leave or hang end all others.
  */
 #include <setjmp.h>
@@ -28,7 +28,7 @@ static float *take_memory(const rank_run *r, int64_t count) {
     return memory;
 }
 
-/* The body, and what it leaves when all is done that it has queued. */
+/* Runs the body, and copies its results after all queued work is done. */
 static ott_status run_body(rank_run *r) {
     r->in = take_memory(r, COLLECTIVES_COUNT);
     r->out = take_memory(r, COLLECTIVES_COUNT);
@@ -57,7 +57,7 @@ static void expect_success(int size) {
             fail_msg("rank %d of %d: %s", i, size, collectives_ranks[i].text);
 }
 
-/* A value that differs for each rank and place, whose sums depend on their order. */
+/* A value for each rank and index; sums of them depend on the order. */
 static float value(int rank, int64_t i) {
     return (rank % 2 ? -1.0f : 1.0f) * (1e7f / (float)(rank + 1) + (float)i / 3.0f);
 }
@@ -88,7 +88,7 @@ static void sums_are_in_rank_order(void **state) {
     }
 }
 
-/* Some columns of a row: nothing beside them is read or written. */
+/* Some columns of a row: columns next to them are not read or written. */
 static ott_status reduce_columns(rank_run *r) {
     tensor t = fill(r, r->in, 2);
     t = tensor_columns(tensor_rows(t, 1, 1), 2, 2);
@@ -125,7 +125,7 @@ static void a_maximum_keeps_a_nan(void **state) {
     }
 }
 
-/* 1 + 2^-8 is 1 in bf16; 1 + 2^-8 + 2^-8 is not, when it is rounded once. */
+/* 1 + 2^-8 is 1 in bf16; 1 + 2^-8 + 2^-8, rounded once, is larger. */
 static ott_status reduce_bf16(rank_run *r) {
     uint16_t *x = (uint16_t *)r->in;
     for (int i = 0; i < COLUMNS; i++) x[i] = cast_to_bf16(r->group->rank == 0 ? 1.0f : 0.00390625f);
@@ -176,7 +176,7 @@ static void each_rank_gets_its_part_of_the_sum(void **state) {
 
 /* ---- data that moves ---- */
 
-/* Codes of E4M3, so that any format moves as it is; the part lies where it belongs already. */
+/* E4M3 codes: any format is moved unchanged. Each rank's part is already in place. */
 static ott_status all_gather(rank_run *r) {
     int rank = r->group->rank, size = r->group->size;
     uint8_t *all = (uint8_t *)r->out;
@@ -200,7 +200,7 @@ static void all_parts_reach_all_ranks(void **state) {
     }
 }
 
-/* Rank r sends (r + to) % 3 rows to each. */
+/* Rank r sends (r + to) % 3 rows to each rank. */
 static ott_status all_to_all(rank_run *r) {
     int rank = r->group->rank, size = r->group->size;
     int64_t send[RANKS_MAX], receive[RANKS_MAX], sent = 0, received = 0;
@@ -254,7 +254,7 @@ static void all_have_what_the_root_had(void **state) {
     }
 }
 
-/* Host memory, through a buffer that it does not fill evenly. */
+/* Host memory, through a buffer that does not divide its size. */
 static ott_status move_host(rank_run *r) {
     float *buffer = r->in + 2 * COLUMNS;
     const group_host h = {r->group, r->cx.device, buffer, 3 * sizeof *buffer};
@@ -279,7 +279,7 @@ static void host_memory_moves_in_pieces(void **state) {
     }
 }
 
-/* Counts of which fp32 would round most, more of them than one reduction takes. */
+/* More counts than one reduction takes, with values that fp32 would round. */
 static ott_status count_together(rank_run *r) {
     enum { THREES = 4 };
     const group_host h = {r->group, r->cx.device, r->in, 3 * sizeof *r->in};
@@ -307,7 +307,7 @@ static void counts_are_exact(void **state) {
     }
 }
 
-/* Two messages to the next rank, from the one before: in order. */
+/* Two messages to the next rank, received in order. */
 static ott_status pass_on(rank_run *r) {
     int rank = r->group->rank, size = r->group->size;
     for (int n = 0; n < 2; n++) {
@@ -350,7 +350,7 @@ static float large_sum(int size, int64_t i) {
     return sum;
 }
 
-/* Reduced whole, then in uneven parts of which the second has nothing. */
+/* A reduction of all, then of uneven parts; the second part is empty. */
 static ott_status reduce_large(rank_run *r, float *x, float *part) {
     int rank = r->group->rank, size = r->group->size;
     int64_t rows[RANKS_MAX] = {MANY / size + MORE, 0, MANY / 3};
@@ -371,7 +371,7 @@ static ott_status reduce_large(rank_run *r, float *x, float *part) {
     return OTT_OK;
 }
 
-/* From each to the next, all at once. */
+/* Each rank sends to the next, all at once. */
 static ott_status pass_large(rank_run *r, float *x, float *from) {
     int rank = r->group->rank, size = r->group->size, before = (rank + size - 1) % size;
     collective call = {
@@ -406,7 +406,7 @@ static void large_tensors_arrive_whole(void **state) {
 
 /* ---- requests, plans ---- */
 
-/* The first rank waits for a message that the others send when all have what it has started. */
+/* The first rank waits for a message that the others send once all have received its first data. */
 static ott_status go_on_without(rank_run *r) {
     tensor t = tensor_vector(r->in, OTT_F32, 1), word = tensor_vector(r->out, OTT_F32, 1);
     collective reduce = {.kind = COLLECTIVE_ALL_REDUCE, .input = t, .output = t};
@@ -452,7 +452,7 @@ static void requests_are_waited_for_in_any_order(void **state) {
         assert_true(collectives_ranks[k].in_after[0] == 3.0f && collectives_ranks[k].out_after[0] == 6.0f);
 }
 
-/* One rank alone would wait for ever. */
+/* While a plan is recorded no rank communicates; a single rank would wait forever. */
 static ott_status record(rank_run *r) {
     if (r->group->rank > 0) return OTT_OK;
     tensor t = fill(r, r->in, 1);

@@ -1,6 +1,7 @@
 /*
- * Collectives of any transport against plain loops: what the tests of comm/threads, comm/mpi and cuda/nccl_group share. A test's body runs
- * on each of `size` ranks; what they made of it is then in collectives_ranks of every process.
+ * Collectives of any transport against plain loops: shared by the tests of comm/threads, comm/mpi and
+ * cuda/nccl_group. A test's body runs on each of `size` ranks. Afterwards collectives_ranks has all ranks'
+ * results in every process.
  */
 #ifndef TESTS_COMM_COLLECTIVES_H
 #define TESTS_COMM_COLLECTIVES_H
@@ -20,19 +21,20 @@ struct rank_run {
     rank_body body;
     ott_status status;
     char text[256];
-    float *in, *out; /* [COLLECTIVES_COUNT] each, on the device, whose memory the host can reach */
+    float *in, *out; /* [COLLECTIVES_COUNT] each, in device memory that the host can reach */
     float in_after[COLLECTIVES_COUNT], out_after[COLLECTIVES_COUNT];
 };
 
 extern rank_run collectives_ranks[RANKS_MAX];
 
-/* The transport's: runs body on `size` ranks in one group, where a rank waits `timeout` seconds for another. */
+/* Implemented by each transport's test: runs the body on `size` ranks in one group; a wait for a rank ends
+   after `timeout` seconds. */
 void collectives_run(int size, double timeout, rank_body body);
-/* The part of it that is this rank's, on r->cx.device, or where there is none one of the CPU, until it closes group and
-   device. */
+/* The part of collectives_run for this rank, on r->cx.device (NULL: a CPU device). Closes group and device.
+   */
 void collectives_run_rank(rank_run *r);
-int collectives_test(void); /* all of them: for main */
-/* Those that do not ask who is missing, nor that a call that fits no other is an error. */
+int collectives_test(void); /* runs all tests; for main */
+/* Runs all tests except for detection of missing ranks and mismatched calls. */
 int collectives_test_moves(void);
 
 #endif

@@ -1,6 +1,4 @@
-/*
- * comm/ranks: ranks as threads in a test: the groups they are in, and a run of all of them at once.
- */
+/* comm/ranks: ranks as threads of a test: makes their groups, and runs all ranks at once. */
 #ifndef TESTS_COMM_RANKS_H
 #define TESTS_COMM_RANKS_H
 
@@ -8,31 +6,31 @@
 
 enum { RANKS_WORLDS_MAX = 128 };
 
-/* Begins as zeros. */
+/* Initialize with zeros. */
 typedef struct ranks_worlds {
     mem *account;
     threads_group *world[RANKS_WORLDS_MAX];
     int count;
 } ranks_worlds;
 
-/* Groups of `size` ranks that are `stride` apart in number, of `count` ranks: out[r] is rank r's, owned by the worlds.
-   All neighbouring ranks: stride 1. A wait for a rank ends after a minute. */
+/* Makes groups of `size` ranks with distance `stride`, for `count` ranks: out[r] is rank r's group. `w` owns
+   them. Stride 1: neighboring ranks. A wait for a rank ends after a minute. */
 void ranks_groups(ranks_worlds *w, int count, int stride, int size, group **out);
-/* One group of these ranks: out[ranks[i]] is its i-th. */
+/* Makes one group of these ranks: out[ranks[i]] is its i-th member. */
 void ranks_group(ranks_worlds *w, const int *ranks, int size, group **out);
-/* When no rank runs any more. */
+/* Frees the groups. Call when no rank runs. */
 void ranks_close(ranks_worlds *w);
 
-/* How a rank ended. */
+/* The result of a rank. */
 typedef struct ranks_end {
     ott_status status;
     char text[1024];
 } ranks_end;
 
-/* Runs job(ranks + r * bytes) for all ranks at once, each on a thread of its own. The job closes the rank's groups
-   when it leaves them, so that the others do not wait for a rank that failed. */
+/* Runs job(ranks + r * bytes) for all ranks at once, each on its own thread. The job closes the rank's groups
+   at its end, so that other ranks do not wait for a failed rank. */
 void ranks_try(int count, void *ranks, size_t bytes, ott_status (*job)(void *rank), ranks_end *ends);
-/* The same. A rank's failure is the test's, and its message begins with `what`. */
+/* Like ranks_try, but a rank's failure fails the test, with a message that begins with `what`. */
 void ranks_run(const char *what, int count, void *ranks, size_t bytes, ott_status (*job)(void *rank));
 
 #endif

@@ -1,4 +1,7 @@
-/* What launchers leave in the environment: one process of several that nothing joins is refused, one alone is not. */
+/*
+ * The environment variables of launchers: one process of several without MPI is refused; a single process is
+ * not.
+ */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +50,7 @@ static void one_is_not(void **state) {
     setup(NULL);
 }
 
-/* A job of two tasks may start a step of one, and the step counts. */
+/* A job of two tasks may start a step of one task; the step's count is used. */
 static void the_step_counts(void **state) {
     (void)state;
     setenv("SLURM_NTASKS", "2", 1);
@@ -59,7 +62,7 @@ static void the_step_counts(void **state) {
     setup(NULL);
 }
 
-/* What MPI joins is no concern of the other launchers' variables, and must be as many as the launcher says. */
+/* With MPI, other launchers' variables are ignored, but the number of processes must match the launcher's. */
 static void what_mpi_joins_is_not_refused(void **state) {
     (void)state;
     setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
@@ -98,10 +101,10 @@ static void processes_share_the_cores(void **state) {
     assert_int_equal(launch_threads(&alone, 8, 8), 0);
     assert_int_equal(launch_threads(&four, 8, 8), 2);
     assert_int_equal(launch_threads(&four, 2, 2), 1);
-    assert_int_equal(launch_threads(&four, 8, 64), 2); /* a container's */
+    assert_int_equal(launch_threads(&four, 8, 64), 2); /* one container for all */
     four.is_bound = true;
-    assert_int_equal(launch_threads(&four, 16, 64), 0);  /* each has its own */
-    assert_int_equal(launch_threads(&four, 32, 64), 16); /* each has a socket's */
+    assert_int_equal(launch_threads(&four, 16, 64), 0);  /* each has its own cores */
+    assert_int_equal(launch_threads(&four, 32, 64), 16); /* each has a socket's cores */
     assert_int_equal(launch_threads(&four, 1, 2), 1);
 }
 

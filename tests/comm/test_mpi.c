@@ -1,7 +1,8 @@
 /*
- * Ranks as processes: the tests of collectives.c, with four of them started by mpirun (tests/CMakeLists.txt). What each rank
- * found goes to all, through a group of its own, and all judge it. Then what only processes have: two groups at once that
- * cross each other. With the argument "give-up": ranks that give up while data move, which ends them.
+ * Ranks as processes: runs the tests of collectives.c with four processes from mpirun (tests/CMakeLists.txt).
+ * An extra group shares each rank's results, and all ranks check them. Then tests that only processes need:
+ * two groups used at once, in crossing order. Argument "give-up": ranks give up while data move, which ends
+ * the processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@
 #include "cpu/cpu.h"
 
 static int own_rank, rank_count;
-static mem *group_account; /* of the groups, which fail in some tests */
+static mem *group_account; /* of the groups; some tests make them fail */
 
 static void open_group(int first, int step, int size, double timeout, group **out) {
     int members[RANKS_MAX] = {0};
@@ -28,7 +29,7 @@ static void open_group(int first, int step, int size, double timeout, group **ou
         fail_msg("%s", status_text());
 }
 
-/* Ranks that are not asked are each in a group of one. */
+/* Ranks outside the test are each in a group of one. */
 static void share_results(void) {
     group *whole;
     rank_run own = collectives_ranks[own_rank], *every = collectives_ranks;
@@ -63,7 +64,7 @@ void collectives_run(int size, double timeout, rank_body body) {
 
 enum { ROUNDS = 300, MOST_BITS = 18, MOST = 2 << MOST_BITS };
 
-/* Of four ranks 0 1 and 2 3 are pairs, and 0 2 and 1 3: as in a mesh of dp_shard 2 and tp 2. */
+/* Of four ranks, 0 1 and 2 3 are pairs, and 0 2 and 1 3: a mesh of dp_shard 2 and tp 2. */
 typedef struct crossing {
     exec cx;
     group *pair, *across;
@@ -71,7 +72,7 @@ typedef struct crossing {
     uint64_t seed; /* the same on all ranks */
 } crossing;
 
-/* Most of them small. */
+/* Most counts are small. */
 static int64_t draw_count(crossing *c) {
     c->seed = c->seed * 6364136223846793005u + 1442695040888963407u;
     int64_t below = INT64_C(1) << (1 + (c->seed >> 33) % MOST_BITS);
@@ -109,7 +110,7 @@ static void check_gather(const crossing *c, const int64_t rows[2]) {
             if (at[i] != cell(own_rank % 2 + 2 * k, i)) fail_msg("part %d, %lld", k, (long long)i);
 }
 
-/* A gather under sums; half of the ranks begin with the one, half with the other. */
+/* A gather during sums; half of the ranks start with the gather, half with the sums. */
 static ott_status cross(crossing *c) {
     int64_t rows[2];
     group_request gathering, summing;
@@ -155,7 +156,7 @@ static void crossing_groups_do_not_wait_for_each_other(void **state) {
 
 static atomic_bool moving;
 
-/* On the progress thread: leaves the other one the time to give up meanwhile. */
+/* On the progress thread: slow, so that the other rank gives up meanwhile. */
 static ott_status copy_slowly(device *d, void *to, const void *from, int64_t bytes) {
     (void)d;
     moving = true;
@@ -201,7 +202,7 @@ static void a_group_takes_what_it_says_and_gives_it_back(void **state) {
     }
 }
 
-/* MPI may still write into it. */
+/* MPI may still write to the memory of a failed group. */
 static void what_a_failed_group_took_stays_on_another_account(void **state) {
     (void)state;
     assert_int_equal(mem_read(group_account).now, 0); /* after tests whose groups failed */

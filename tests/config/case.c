@@ -1,4 +1,4 @@
-/* tests/config: writing a configuration to a file, parsing it, and asking about errors. */
+/* config/case: writes a configuration to a file, parses it, and checks errors. */
 #include "config/case.h"
 #include "base/file.h"
 #include <stdio.h>
@@ -41,7 +41,7 @@ static void write_text(config_case *c, const char *extension, const char *text, 
     close(descriptor);
 }
 
-/* Appends the texts up to NULL. */
+/* Appends the texts, up to NULL. */
 static int gather(const char **arguments, int count, va_list list) {
     for (const char *next; (next = va_arg(list, const char *)) != NULL;) {
         assert_true(count < ARGUMENTS);

@@ -1,4 +1,4 @@
-/* tests/config: a configuration from text, in one line. */
+/* config/case: parses a configuration from text, in one line. */
 #ifndef CONFIG_CASE_H
 #define CONFIG_CASE_H
 
@@ -11,7 +11,7 @@
 
 #include "config/config.h"
 
-/* What a test works with: an account, everything logged so far, and the file the text is written to. */
+/* The state of a test: an account, the log, and the file that the text is written to. */
 typedef struct config_case {
     mem *account;
     logger lg;
@@ -20,10 +20,10 @@ typedef struct config_case {
 } config_case;
 
 int case_open(void **state);  /* cmocka set-up */
-int case_close(void **state); /* cmocka tear-down: every byte must have been given back */
+int case_close(void **state); /* cmocka tear-down; fails if memory is still allocated */
 
-/* Writes `bytes` of text (-1: all of it) to a file that ends in `extension` and parses it with the arguments
-   after it, which end with NULL. */
+/* Writes `bytes` of text (-1: all of it) to a file with `extension` and parses it with the following
+   arguments, up to NULL. */
 ott_status case_parse_bytes(config_case *c, const char *extension, const char *text, int64_t bytes,
                             config **out, ...);
 #define case_parse(c, extension, text, out, ...)                                                             \
@@ -31,13 +31,13 @@ ott_status case_parse_bytes(config_case *c, const char *extension, const char *t
 /* Parses arguments only. */
 ott_status case_arguments(config_case *c, config **out, ...);
 
-/* The text parses into a config. */
+/* Expects the text to parse. */
 config *case_good(config_case *c, const char *extension, const char *text, ...);
-/* It does not: OTT_ERR_CONFIG with one line that contains each of the texts, which end with NULL. */
+/* Expects OTT_ERR_CONFIG with a one-line message that contains each of the texts, up to NULL. */
 void case_bad(config_case *c, const char *extension, const char *text, ...);
-/* The same with `count` obstacles, a line each after the first. */
+/* case_bad with `count` errors, one line each after the first line. */
 void case_bad_lines(config_case *c, const char *extension, const char *text, int count, ...);
-/* The same for one argument. */
+/* case_bad for one argument. */
 void case_bad_argument(config_case *c, const char *argument, ...);
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, case_open, case_close)

@@ -1,4 +1,4 @@
-/* AutoModel's FP8 fine-tuning file, as it was spelled in 2025 and in 2026. */
+/* AutoModel's FP8 fine-tuning file, with its keys of 2025 and of 2026. */
 #include "config/case.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +84,7 @@ static void test_2026(void **state) {
     check_values(*state, of_2026);
 }
 
-/* A name on a hub is refused with the key for a local file, and how to make one. */
+/* A name on a hub is refused; the message names the key for a local file, and how to make one. */
 static void test_hub_names(void **state) {
     config_case *c = *state;
     case_bad_lines(c, ".yaml", of_2026, 3, "meta-llama/Llama-3.1-8B: there is no such folder",
@@ -98,7 +98,7 @@ static void test_hub_names(void **state) {
              "validation_dataset.path_or_dataset = rowan/hellaswag", "eval.dataset_path", NULL);
 }
 
-/* What is there is read; so is a pattern. */
+/* Existing local paths are read, and so are patterns. */
 static void test_local_datasets(void **state) {
     config_case *c = *state;
     char text[300];
@@ -126,7 +126,7 @@ static void test_local_datasets(void **state) {
     assert_int_equal(cfg->data.num_samples_limit, 9);
     config_close(cfg);
     cfg = case_good(c, ".yaml", text, "--data.format=squad", NULL);
-    assert_null(config_dataset_class(cfg)); /* asked for by its own name */
+    assert_null(config_dataset_class(cfg)); /* selected by its own name */
     config_close(cfg);
     snprintf(text, sizeof text,
              "dataset:\n  _target_: a.ColumnMappedTextInstructionDataset\n  path_or_dataset_id: %s\n"
@@ -150,7 +150,7 @@ static void test_epochs(void **state) {
     config_close(cfg);
 }
 
-/* local_batch_size of some 2025 files. */
+/* local_batch_size, as in some 2025 files. */
 static void test_micro_batch_size(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".yaml",
@@ -271,7 +271,7 @@ static void test_targets(void **state) {
     config_close(cfg);
 }
 
-/* Which blocks are mixtures, in the words of Qwen3-MoE's config.json. */
+/* Blocks with and without experts, in the words of Qwen3-MoE's config.json. */
 static void test_blocks_without_experts(void **state) {
     config_case *c = *state;
     config *cfg = case_good(
@@ -282,7 +282,7 @@ static void test_blocks_without_experts(void **state) {
     config_close(cfg);
 }
 
-/* Of its LoRA examples, and what they leave out. */
+/* The LoRA examples, also with keys left out. */
 static void test_adapters(void **state) {
     config_case *c = *state;
     config *cfg = case_good(
@@ -320,7 +320,8 @@ static void test_adapters(void **state) {
     config_close(cfg);
 }
 
-/* AutoModel drops these keys for every recipe but tensorwise; its files keep them when the recipe is changed. */
+/* AutoModel drops these keys for every recipe except tensorwise; its files keep them when the recipe changes.
+   */
 static void test_rowwise(void **state) {
     static const char text[] = "rng:\n  seed: 3\nfp8:\n  enabled: true\n  recipe_name: rowwise\n"
                                "  enable_fsdp_float8_all_gather: true\n"
@@ -342,7 +343,7 @@ static void test_rowwise(void **state) {
     config_close(cfg);
 }
 
-/* TransformerEngine's FP8 is on where its section is. */
+/* TransformerEngine's FP8 is on if its section exists. */
 static void test_te_fp8(void **state) {
     static const struct {
         const char *section, *recipe;
@@ -384,7 +385,7 @@ static void test_te_fp8(void **state) {
              NULL);
 }
 
-/* Mock data are random tokens, in rows of their length; a local file comes before them. */
+/* Mock data are random tokens in rows of the requested length. A local file has precedence. */
 static void test_mock_data(void **state) {
     static const char text[] =
         "rng: {seed: 3}\ndataset:\n  _target_: a.llm.mock_iterable_dataset.MockIterableDataset\n  "

@@ -1,8 +1,8 @@
-/* Overrides in every spelling, and which of two settings wins. */
+/* Overrides in every spelling, and the precedence of settings. */
 #include "config/case.h"
 #include <stdio.h>
 
-/* Parses arguments that must be good. */
+/* Parses arguments, which must be valid. */
 #define GOOD(c, cfg, ...)                                                                                    \
     do {                                                                                                     \
         if (case_arguments(c, &cfg, __VA_ARGS__, (char *)NULL) != OTT_OK) fail_msg("%s", status_text());     \
@@ -40,7 +40,7 @@ static void test_switches(void **state) {
     GOOD(c, cfg, "--float8.enabled", "--train.seed", "3");
     assert_int_equal(cfg->train.mixed_precision, PRECISION_FP8);
     config_close(cfg);
-    /* a key from which nothing follows takes its value all the same */
+    /* a key without effect still takes its value */
     GOOD(c, cfg, "--wandb.project", "mine", "--train.seed", "4");
     assert_int_equal(cfg->train.seed, 4);
     config_close(cfg);
@@ -83,7 +83,7 @@ static void test_files(void **state) {
     for (size_t i = 0; i < sizeof spelled / sizeof spelled[0]; i++) {
         GOOD(c, cfg, spelled[i], c->path, "--train.seq_len=16");
         assert_int_equal(cfg->train.seed, 7);
-        assert_int_equal(cfg->train.seq_len, 16); /* the command line wins wherever it stands */
+        assert_int_equal(cfg->train.seq_len, 16); /* the command line has precedence, wherever it is */
         assert_string_equal(cfg->path, c->path);
         config_close(cfg);
     }
@@ -102,7 +102,7 @@ static void test_order(void **state) {
     config_close(cfg);
     GOOD(c, cfg, "--train.mixed_precision=fp8", "--model.torch_dtype=bf16");
     assert_int_equal(cfg->train.mixed_precision,
-                     PRECISION_FP8); /* the switch and the format are two things */
+                     PRECISION_FP8); /* the switch and the format are independent */
     config_close(cfg);
     GOOD(c, cfg, "--fp8.enabled=true", "--train.mixed_precision=fp32");
     assert_int_equal(cfg->train.mixed_precision, PRECISION_FP32);
@@ -147,7 +147,7 @@ static void test_set(void **state) {
     config_close(NULL);
 }
 
-/* What a key is refused for when it is used begins with where it was given. */
+/* Errors about a key, when the key is used, begin with the place where it was set. */
 static void where_a_key_was_given(void **state) {
     config_case *c = *state;
     char wanted[128];
@@ -160,7 +160,7 @@ static void where_a_key_was_given(void **state) {
     config_close(cfg);
 }
 
-/* "train.max_steps=3" is no file; a file may have such a name all the same. */
+/* "train.max_steps=3" is an override, not a file; with "./" it may be a file name. */
 static void test_dashes(void **state) {
     config_case *c = *state;
     config *cfg = NULL;
@@ -171,7 +171,7 @@ static void test_dashes(void **state) {
     assert_null(strstr(status_text(), "dashes"));
 }
 
-/* A preset that is an option replaces the dimensions of the file, not those that are options. */
+/* A preset on the command line replaces the file's dimensions, but not those on the command line. */
 static void test_preset_over_file(void **state) {
     static const char file[] = "[model]\ndim = 96\nn_layers = 7\nrope_theta = 5e5\ninit_std = 0.5\n";
     config_case *c = *state;

@@ -1,4 +1,4 @@
-/* The keys of [float8]: which recipe each is for, operands, rules as texts and as tables, other spellings. */
+/* The keys of [float8]: their recipes, operands, rules as texts and as tables, other spellings. */
 #include "config/case.h"
 
 #define FP8 "[train]\nmixed_precision = \"fp8\"\n[float8]\n"
@@ -38,7 +38,7 @@ static void test_defaults(void **state) {
 /* ---- options of single recipes ---- */
 
 static const struct {
-    const char *option, *list;    /* what it is, and for whom, as the message says it */
+    const char *option, *list;    /* the option and its recipes, as in the message */
     const char *good[3], *bad[3]; /* recipes */
 } options[] = {
     {"margin = 2", "delayed", {"delayed"}, {"tensorwise", "current", "custom"}},
@@ -62,7 +62,7 @@ static const struct {
      {"tensorwise", "rowwise", "custom"}},
 };
 
-/* "margin = 2" with a recipe, in the text of a file. */
+/* The text of a file with "margin = 2" and a recipe. */
 static const char *file_of(const char *option, const char *recipe) {
     static char text[256];
     strcpy(text, FP8);
@@ -84,7 +84,7 @@ static void test_options(void **state) {
     }
 }
 
-/* A default asks for nothing, and a recipe may be used by a schedule or a rule only. */
+/* A default value has no effect. A recipe may be used only by a schedule or a rule. */
 static void test_options_that_count(void **state) {
     config_case *c = *state;
     config_close(
@@ -128,7 +128,7 @@ static void test_operands(void **state) {
     config_close(cfg);
 }
 
-/* torchao's rule about the weight: one scale for all of it. */
+/* torchao's rule for the weight: one scale per tensor. */
 static void test_all_gather(void **state) {
     config_case *c = *state;
     static const char *const tensorwise[] = {"recipe_name = \"tensorwise\"\n", "recipe_name = \"delayed\"\n",
@@ -153,7 +153,8 @@ static void test_all_gather(void **state) {
         strcat(strcpy(text, FP8), other[i][0]);
         config *cfg = case_good(c, ".toml", text, NULL);
         assert_false(
-            cfg->float8.enable_fsdp_float8_all_gather); /* its default, which this weight cannot have */
+            /* its default, which is not possible for this weight */
+            cfg->float8.enable_fsdp_float8_all_gather);
         config_close(cfg);
     }
 }
@@ -212,7 +213,7 @@ static void test_wrong_rules(void **state) {
 
 /* ---- scales that are rounded, or not ---- */
 
-/* In config.toml of older versions false was the default, under which rowwise rounds; in AutoModel's files it still is. */
+/* In older config.toml files the default was false, and rowwise rounds; in AutoModel's files it still is. */
 static void test_rounding(void **state) {
     static const char older[] = "# Ottava: the configuration of a run with every value it used.\n" FP8
                                 "recipe_name = \"rowwise\"\nround_scales_to_power_of_2 = false\n";
@@ -237,7 +238,7 @@ static void test_rounding(void **state) {
     config_close(cfg);
 }
 
-/* ---- other spellings, and the way there and back ---- */
+/* ---- other spellings, and round trips ---- */
 
 static void test_spellings(void **state) {
     config_case *c = *state;
@@ -270,7 +271,7 @@ static void fail_difference(void *user, const char *key, const char *a, const ch
     fail_msg("%s: %s | %s", key, a, b);
 }
 
-/* The resolved configuration has every key; none of them may be one that the recipe refuses. */
+/* The resolved configuration has every key; the recipe may refuse none of them. */
 static void round_trip(config_case *c, config *cfg) {
     str text = {.account = c->account};
     assert_int_equal(config_write_toml(cfg, &text), OTT_OK);
@@ -297,7 +298,7 @@ static void test_round_trip(void **state) {
         round_trip(c, case_good(c, ".toml", texts[i], NULL));
 }
 
-/* Without FP8 each key that asks for something says that it does nothing, and nothing is checked. */
+/* Without FP8, each key that has no effect is logged, and nothing is checked. */
 static void test_without_fp8(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", "[float8]\nmargin = 3\ninput = \"x\"\nemulate = false\n", NULL);

@@ -1,13 +1,13 @@
 #define _GNU_SOURCE /* nftw */
-/* What other tools' files ask for: every key they ever had is known, all that is in the way is said at once,
- * by what it is, and what is switched off or replaced is not in the way. */
+/* Files of other tools: every key that they ever had is known, all errors are reported at once by their kind,
+   and keys that are switched off or replaced are not errors. */
 #include "config/case.h"
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* ---- what is refused, and how ---- */
+/* ---- refused keys and their messages ---- */
 
 static void test_all_at_once(void **state) {
     config_case *c = *state;
@@ -53,7 +53,7 @@ static void test_by_what_is_asked(void **state) {
         case_bad(c, ".yaml", rows[i].text, rows[i].wanted, NULL);
 }
 
-/* A guess only for what nobody ever wrote, and only when it is near. */
+/* A suggestion appears only for keys of no tool, and only if it is similar. */
 static void test_guesses(void **state) {
     config_case *c = *state;
     case_bad(c, ".toml", "[training]\nwidth_of_it = 5\n",
@@ -81,7 +81,7 @@ static void test_switched_off(void **state) {
     case_bad(c, ".yaml", "qat:\n  enabled: true\n", "quantization-aware", NULL);
 }
 
-/* ---- what an option puts right ---- */
+/* ---- errors that an option fixes ---- */
 
 static void test_overridden(void **state) {
     config_case *c = *state;
@@ -95,7 +95,7 @@ static void test_overridden(void **state) {
     assert_int_equal(cfg->train.max_steps, 7);
     config_close(cfg);
     cfg = case_good(c, ".yaml", "peft:\n  dim: 8\nseed: 3\nrng:\n  seed: 5\n", "--peft=none", NULL);
-    assert_int_equal(cfg->train.seed, 5); /* AutoModel's rng.seed stands above seed */
+    assert_int_equal(cfg->train.seed, 5); /* AutoModel's rng.seed has precedence over seed */
     assert_false(cfg->peft.enabled);
     config_close(cfg);
 }
@@ -143,7 +143,7 @@ static void test_flavors(void **state) {
              NULL);
 }
 
-/* from_config takes the shape of a folder and draws the weights. */
+/* from_config reads the shape from a folder and draws random weights. */
 static void test_model_target(void **state) {
     config_case *c = *state;
     config *cfg = case_good(
@@ -203,7 +203,7 @@ static void test_recipe_names(void **state) {
     config_close(cfg);
 }
 
-/* The log line is the one of the tool the file was written for. */
+/* The log line has the format of the tool that the file was written for. */
 static void test_log_style(void **state) {
     config_case *c = *state;
     static const struct {
@@ -223,7 +223,7 @@ static void test_log_style(void **state) {
     }
 }
 
-/* Integers and truth values as PyYAML reads them, and what AutoModel makes of its texts. */
+/* Integers and booleans as PyYAML reads them, and AutoModel's conversion of texts. */
 static void test_yaml_numbers(void **state) {
     config_case *c = *state;
     static const struct {
@@ -253,14 +253,14 @@ static void test_yaml_numbers(void **state) {
     assert_int_equal(cfg->train.activation_checkpointing, CHECKPOINTING_FULL);
     assert_int_equal(cfg->float8.fast_accum_output, FAST_ACCUM_TRUE);
     config_close(cfg);
-    /* PyYAML takes the last of two that say the same; two that differ are a mistake */
+    /* PyYAML takes the last of two equal keys; two that differ are an error */
     cfg = case_good(c, ".yaml", "train:\n  seq_len: 8\nrng: {seed: 1}\nrng: {seed: 1}\n", NULL);
     config_close(cfg);
     case_bad(c, ".yaml", "rng: {seed: 1}\nrng: {seed: 2}\n", ":2: rng is given twice, first in line 1", NULL);
     case_bad(c, ".yaml", "rng:\n  seed: ${NO_SUCH_VARIABLE}\n", "NO_SUCH_VARIABLE is not set", NULL);
 }
 
-/* A schedule that is not built is refused where there is a pipeline, and asks for nothing where there is none. */
+/* An unsupported schedule is refused if there is a pipeline, and ignored otherwise. */
 static void test_pipeline_schedules(void **state) {
     config_case *c = *state;
     static const char zero_bubble[] = "[parallelism]\npipeline_parallel_schedule = \"ZBVZeroBubble\"\n";
@@ -287,7 +287,7 @@ static void test_inert(void **state) {
     config_close(cfg);
 }
 
-/* ---- the three projects' own files and keys, where they are at hand ---- */
+/* ---- the three projects' own files and keys, if available ---- */
 
 static const char *shared_path(char out[1024], const char *name) {
     const char *shared = getenv("OTTAVA_SHARED");
@@ -303,7 +303,7 @@ static bool is_answered_badly(const char *message) {
     return false;
 }
 
-/* "a.b.c" as nested YAML with that value. */
+/* Writes "a.b.c" as nested YAML with this value. */
 static void write_nested(char *out, size_t size, const char *path, const char *value) {
     size_t length = 0;
     int depth = 0;
@@ -360,7 +360,7 @@ static int check_file(const char *path, const struct stat *info, int type, struc
     if (!is_config) return 0;
     const char *arguments[] = {path, "--data.dataset_path=x.txt", "--eval.enabled=false",
                                "--model.hf_path=none"};
-    for (int count = 1; count <= 4; count += 3) { /* as it is; then with what a user must give */
+    for (int count = 1; count <= 4; count += 3) { /* unchanged; then with the values that a user must give */
         ott_status status = config_parse(walking->account, &walking->lg, count, arguments, &cfg);
         config_close(cfg);
         walking->log[0] = '\0';
@@ -384,7 +384,7 @@ static void test_every_file(void **state) {
     assert_true(walked > 100);
 }
 
-static int trained, seeing; /* of KempnerForge's training files */
+static int trained, seeing; /* counts of KempnerForge's training files, and of those with vision models */
 
 static int train_file(const char *path, const struct stat *info, int type, struct FTW *where) {
     config *cfg = NULL;
@@ -401,7 +401,7 @@ static int train_file(const char *path, const struct stat *info, int type, struc
     return 0;
 }
 
-/* Every one that trains a language model runs, with data of one's own. */
+/* Every file that trains a language model runs with a user's own data. */
 static void test_kempner_files(void **state) {
     char name[1024];
     walking = *state;

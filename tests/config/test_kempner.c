@@ -65,7 +65,7 @@ static void test_not_built(void **state) {
              "vision-language", NULL);
 }
 
-/* The optimizers beside AdamW, and what only AdamW has. */
+/* The optimizers other than AdamW, and keys of AdamW only. */
 static void test_optimizers(void **state) {
     config_case *c = *state;
     config *cfg =
@@ -101,7 +101,7 @@ static void test_optimizers(void **state) {
     case_bad(c, ".toml", "[optimizer]\nname = \"sgd\"\nnesterov = true\n", "optimizer.momentum is 0", NULL);
 }
 
-/* Tables become the texts that --data.phases takes too. */
+/* Tables become the texts that --data.phases also takes. */
 static void test_phases(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",
@@ -132,7 +132,7 @@ static void test_phases(void **state) {
     case_bad(c, ".toml", "[[data.phases]]\nstart = 5\n", "unknown key start in a phase", "start_step", NULL);
 }
 
-/* What micro-batches follow from depends on how many ranks there are. */
+/* The number of micro-batches depends on the number of ranks. */
 static void test_ranks(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", "[train]\nbatch_size = 2\nglobal_batch_size = 16\n", NULL);
@@ -167,7 +167,7 @@ static void test_async_mode(void **state) {
              "\"async\"", "\"async_with_pinned_mem\"", NULL);
 }
 
-/* Where its metrics go instead is said, and the file runs. */
+/* The log says where the metrics go instead, and the file runs. */
 static void test_wandb(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", "[metrics]\nenable_wandb = true\nwandb_project = \"x\"\n", NULL);
@@ -176,7 +176,7 @@ static void test_wandb(void **state) {
     config_close(cfg);
 }
 
-/* A range of steps, once. */
+/* One range of steps. */
 static void test_profiling(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", "[train]\nseed = 1\n[profiling]\nenable = true\n", NULL);
@@ -192,7 +192,7 @@ static void test_profiling(void **state) {
              "PyTorch's allocator", NULL);
 }
 
-/* A value that asks for nothing is no error, and a later one takes an earlier one back. */
+/* A value without effect is not an error, and a later value may undo an earlier one. */
 static void test_neutral(void **state) {
     config_case *c = *state;
     static const char text[] =
@@ -247,7 +247,8 @@ static void test_derived(void **state) {
                             "\"fp8\"\n[float8]\nrecipe_name = \"rowwise\"\n",
                             NULL);
     assert_int_equal(cfg->train.grad_accum_steps, 4);
-    assert_false(cfg->float8.enable_fsdp_float8_all_gather); /* its default, which rowwise cannot have */
+    /* its default, which is not possible with rowwise */
+    assert_false(cfg->float8.enable_fsdp_float8_all_gather);
     config_close(cfg);
     cfg = case_good(c, ".toml", "[eval]\nenabled = true\nholdout = 0.1\n[data]\ndataset_path = \"x.txt\"\n",
                     NULL);
@@ -274,7 +275,7 @@ static void test_fp8_settings_without_fp8(void **state) {
     config_close(cfg);
 }
 
-/* KempnerForge's tables of datasets, our own list of texts, and what does not go together. */
+/* KempnerForge's tables of datasets, Ottava's list of texts, and combinations that are refused. */
 static void test_mixture(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",

@@ -1,4 +1,4 @@
-/* Memory that runs out inside the TOML reader: an error, and no end of the program. */
+/* Out of memory inside the TOML reader: an error, and the process does not end. */
 #define _GNU_SOURCE
 #include "config/config.h"
 #include <limits.h>
@@ -25,12 +25,12 @@
 
 enum { BLOCK = 112, BLOCKS = 1 << 19, ROOMS = 450, UNLIMITED = -1 };
 
-/* Takes all memory that this process can have, and gives `blocks` of BLOCK bytes back. */
+/* Takes all memory available to this process, then frees `blocks` of BLOCK bytes. */
 static int leave_room(int64_t blocks) {
     static void *block[BLOCKS];
-    const struct rlimit limit = {0, 0}; /* no more address space than there is */
+    const struct rlimit limit = {0, 0}; /* no more address space */
     int64_t count = 0;
-    mallopt(M_TRIM_THRESHOLD, INT_MAX); /* what is freed stays */
+    mallopt(M_TRIM_THRESHOLD, INT_MAX); /* freed memory stays in the process */
     if (setrlimit(RLIMIT_AS, &limit) != 0) return 3;
     while (count < BLOCKS && (block[count] = malloc(BLOCK))) count++;
     while (malloc(16)) {
@@ -39,7 +39,7 @@ static int leave_room(int64_t blocks) {
     return 0;
 }
 
-/* In a process of its own: 0 read, 1 out of memory, else wrong. */
+/* Runs in a child process: 0 read, 1 out of memory, other values are wrong. */
 static int read_with(const char *path, int64_t blocks) {
     mem *account;
     config *cfg = NULL;

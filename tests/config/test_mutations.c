@@ -1,4 +1,4 @@
-/* Files cut short and with bytes changed: they parse or they fail with a reason, and nothing else happens. */
+/* Truncated files and files with changed bytes parse, or fail with a message. */
 #include "config/case.h"
 #include "base/rng.h"
 #include <stdlib.h>

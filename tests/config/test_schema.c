@@ -1,6 +1,6 @@
 /*
- * No key is taken and steers nothing: each is read by code outside src/config, or settles another key, or is
- * a choice of one word, or is listed as inert, with a line that says what happens instead when it is set.
+ * No key is silently ignored. Each key is read by code outside src/config, determines another key, allows
+ * only one word, or is listed as inert and logs what happens instead.
  */
 #define _GNU_SOURCE
 #include "config/case.h"
@@ -15,7 +15,7 @@
 
 enum { SOURCES_MOST = 8 << 20 };
 
-static char *sources; /* all code that may read a config, one file after the other */
+static char *sources; /* all code that may read a config, concatenated */
 static size_t sources_length;
 
 static void add_file(const char *path) {
@@ -60,7 +60,7 @@ static bool is_word(char c) {
     return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* As a field, "cfg->train.seq_len", not followed by more of a name. */
+/* True for a use as a field: "cfg->train.seq_len", not followed by more of a name. */
 static bool has_field(const char *path) {
     size_t length = strlen(path);
     for (const char *at = sources; (at = strstr(at, path)); at++)
@@ -68,7 +68,7 @@ static bool has_field(const char *path) {
     return false;
 }
 
-/* By name: config_word(cfg, "model.family"), ott_config_get(config, "metrics.color", ...). */
+/* True for a use by name: config_word(cfg, "model.family"), ott_config_get(config, "metrics.color", ...). */
 static bool is_asked_by_name(const char *path) {
     char quoted[100];
     snprintf(quoted, sizeof quoted, ", \"%s\"", path);
@@ -83,7 +83,7 @@ static bool has_one_word(const config_key *key) {
     return key->type == KEY_CHOICE && key->choice_count == 1;
 }
 
-/* Keys whose meaning config_check gives to another key: an argument that shows it. */
+/* Keys that config_check translates to another key, with an argument that shows it. */
 static const struct {
     const char *path, *argument, *other;
 } settled[] = {
@@ -105,7 +105,7 @@ static bool settles_another(config_case *c, const config_key *key) {
     return false;
 }
 
-/* A key that config_check alone reads, as it lets pass what is refused without it. */
+/* True for a key that only config_check reads, because it allows a value that is refused otherwise. */
 static bool lets_pass(config_case *c, const config_key *key) {
     config *cfg;
     if (strcmp(key->path, "float8.tensor_parallel") != 0) return false;
@@ -138,7 +138,7 @@ static void built_keys_are_read(void **state) {
 
 /* ---- inert keys say so ---- */
 
-/* "--section.key=VALUE" with a value that is not the default. */
+/* "--section.key=VALUE" with a value other than the default. */
 static void argument_of(const config_key *key, char out[200]) {
     const char *value = key->type == KEY_TEXT ? "mpi" : key->type == KEY_LIST ? "[a]" : "7";
     if (key->type == KEY_BOOL) value = key->fallback.integer ? "false" : "true";
@@ -174,7 +174,7 @@ static void inert_keys_say_what_happens_instead(void **state) {
     str_free(&help);
 }
 
-/* A key that waits for another one names it, and that one is refused or inert itself. */
+/* A key that depends on another key names it, and the other key is refused or inert itself. */
 static void waiting_keys_name_what_they_wait_for(void **state) {
     (void)state;
     int count;
@@ -187,7 +187,7 @@ static void waiting_keys_name_what_they_wait_for(void **state) {
     }
 }
 
-/* A synonym stands for a key, and is none itself. */
+/* A synonym names a key that is not a synonym. */
 static void synonyms_name_keys(void **state) {
     (void)state;
     static const char *const rows[][2] = {
@@ -210,7 +210,7 @@ static void refused_keys_say_why(void **state) {
         char argument[200];
         if (keys[i].state != STATE_LATER) continue;
         argument_of(&keys[i], argument);
-        /* [eval] asks for nothing while it is off */
+        /* [eval] has no effect while it is off */
         if (case_arguments(c, &cfg, "--eval.enabled=true", argument, NULL) == OTT_OK)
             fail_msg("%s passes", argument);
         if (!strstr(status_text(), argument) || !strstr(status_text(), keys[i].reason))

@@ -1,4 +1,4 @@
-/* torchtitan's files, options and what it does about keys that are left out. */
+/* torchtitan's files and options, and its values for absent keys. */
 #include "config/case.h"
 #include <stdio.h>
 
@@ -77,7 +77,7 @@ static void test_llama3_8b(void **state) {
     config_close(cfg);
 }
 
-/* One step of every profile_freq, torchtitan's 10 when it is not said. */
+/* One step of every profile_freq; torchtitan's default is 10. */
 static void test_profiling(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", llama3_8b, "--training.dataset_path=c4.txt", NULL);
@@ -108,7 +108,7 @@ static void test_debug_model(void **state) {
     assert_false(cfg->train.compile_model);
     assert_string_equal(cfg->float8.filter_fqns.items[0], "output");
     assert_false(cfg->float8.enable_fsdp_float8_all_gather);
-    /* 2 warmup, 8 decay of 10 steps: nothing constant between them */
+    /* 2 warmup, 8 decay of 10 steps: no constant part */
     assert_int_equal(cfg->scheduler.name, SCHEDULER_LINEAR);
     assert_int_equal(cfg->scheduler.decay_steps, 8);
     config_close(cfg);
@@ -162,7 +162,7 @@ static void test_precision(void **state) {
     case_bad(c, ".toml", "[model]\nconverters = [\"lora\"]\n", "\"lora\" is not one of \"float8\"", NULL);
 }
 
-/* FSDP's offloading, in its two spellings; masters that products read stay where they are. */
+/* FSDP's offloading, in both spellings. Masters that GEMMs read stay on the device. */
 static void test_offload(void **state) {
     config_case *c = *state;
     static const char text[] = "[training]\nsteps = 5\nenable_cpu_offload = true\n";
@@ -185,7 +185,7 @@ static void test_offload(void **state) {
              "with train.mixed_precision = \"fp32\" matrix products read them", NULL);
 }
 
-/* Parameters in bf16 have gradients and moments in it; a key of our own still counts. */
+/* Parameters in bf16 have bf16 gradients and moments; Ottava's own keys still take effect. */
 static void test_state_dtype(void **state) {
     config_case *c = *state;
     const char *text = "[training]\nsteps = 5\ndtype = \"bfloat16\"\n";
@@ -202,7 +202,7 @@ static void test_state_dtype(void **state) {
              "is not one of \"float32\", \"bfloat16\"", NULL);
 }
 
-/* What sharding sends and keeps, in the words of both versions. */
+/* The formats that sharding sends and keeps, with the keys of both versions. */
 static void test_sharding(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",
@@ -221,7 +221,7 @@ static void test_sharding(void **state) {
              "bfloat16", NULL);
 }
 
-/* torchtitan's MX converter has a section of its own, which counts only when the converter runs. */
+/* torchtitan's MX converter has its own section, which is used only when the converter is on. */
 static void test_mx(void **state) {
     config_case *c = *state;
     static const char text[] = "[training]\nsteps = 500\n[mx]\nuse_fp8_dim1_cast_triton_kernel = true\n"
@@ -246,7 +246,7 @@ static void test_mx(void **state) {
              "quantize.linear.mx.recipe_name = \"mxfp4\" is not one of \"mxfp8\"", NULL);
 }
 
-/* The magic element is for whoever converts the model. */
+/* The element of the list is for tools that convert the model. */
 static void test_filter_small(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",
@@ -287,7 +287,7 @@ static void test_words(void **state) {
     config_close(cfg);
 }
 
-/* The converter of grouped products puts all experts into FP8, by a recipe of their own. */
+/* The converter of grouped GEMMs puts all experts into FP8, with their own recipe. */
 static void test_grouped_products(void **state) {
     static const char base[] =
         "[training]\nsteps = 3\n[quantize.grouped_mm.float8]\nfqns = [\"experts\"]\n"
@@ -312,7 +312,7 @@ static void test_grouped_products(void **state) {
     cfg = case_good(c, ".toml", text, "--float8.moe_experts=false", NULL);
     assert_int_equal(cfg->float8.module.count, 0);
     config_close(cfg);
-    cfg = case_good(c, ".toml", base, NULL); /* without its converter the section asks for nothing */
+    cfg = case_good(c, ".toml", base, NULL); /* without the converter its section has no effect */
     assert_int_equal(cfg->train.mixed_precision, PRECISION_BF16);
     assert_false(cfg->float8.moe_experts);
     config_close(cfg);

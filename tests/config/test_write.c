@@ -1,4 +1,4 @@
-/* The resolved configuration reads back to itself; help knows every key; differences are found. */
+/* The resolved configuration round trips; help knows every key; differences are found. */
 #include "config/case.h"
 #include "config/compat/alias.h"
 #include "config/number.h"
@@ -19,7 +19,7 @@ static int differences(const config *a, const config *b) {
     return count;
 }
 
-/* Writes cfg, reads that, and expects the same values; the text is written again and must not change. */
+/* Writes cfg, reads it back and expects the same values and the same text. */
 static void round_trip(config_case *c, config *cfg) {
     str first = {.account = c->account}, second = {.account = c->account};
     assert_int_equal(config_write_toml(cfg, &first), OTT_OK);
@@ -54,8 +54,7 @@ static void test_round_trip(void **state) {
     config_close(cfg);
 }
 
-/* A resolved torchtitan run is in our own spelling, so torchtitan's rules do not apply to it a second time.
- */
+/* A resolved torchtitan run uses Ottava's keys, so torchtitan's rules do not apply again. */
 static void test_round_trip_of_titan(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",
@@ -103,7 +102,7 @@ static void test_help(void **state) {
     str_free(&text);
 }
 
-/* The tables agree with themselves: unique paths, targets that exist, defaults that pass their own checks. */
+/* The tables are consistent: unique paths, existing targets, valid defaults. */
 static void test_tables(void **state) {
     config_case *c = *state;
     int key_count, alias_count;

@@ -1,4 +1,4 @@
-/* YAML's own ways: anchors, merges, variables, and files made to hurt. */
+/* YAML's special features: anchors, merges, variables, and malicious files. */
 #include "config/case.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static void test_alias_bomb(void **state) {
     case_bad(c, ".yaml", text, "more than 20000 values", NULL);
 }
 
-/* Aliases nest what is already nested; the copy must not be deeper than the limit allows either. */
+/* Aliases nest values that are nested already; the copy must stay within the depth limit too. */
 static void test_alias_depth(void **state) {
     config_case *c = *state;
     char text[8192] = "a0: &a0 [x]\n";

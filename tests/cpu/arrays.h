@@ -16,11 +16,11 @@ static inline void succeed(ott_status status) {
     if (status != OTT_OK) fail_msg("%s", status_text());
 }
 
-/* A matrix of zeros; its data is given back with free(). */
+/* A matrix of zeros; free its data with free(). */
 static inline tensor make_zeros(ott_dtype d, int64_t rows, int64_t columns) {
     return tensor_matrix(calloc((size_t)(rows * columns), (size_t)dtype_bytes(d)), d, rows, columns);
 }
-/* Uniform in [-size, size), the same for the same seed. */
+/* Uniform in [-size, size); the same seed gives the same numbers. */
 static inline tensor make_random(ott_dtype d, int64_t rows, int64_t columns, float size, uint64_t seed) {
     tensor t = make_zeros(d, rows, columns);
     for (int64_t i = 0; i < rows * columns; i++)

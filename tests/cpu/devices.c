@@ -4,8 +4,7 @@
 #include <stdlib.h>
 
 devices devices_open(void) {
-#ifdef OTT_TEST_PART /* everything takes ten times as long, and one number of threads shows a memory error   \
-                      */
+#ifdef OTT_TEST_PART /* ten times as slow, and one number of threads finds memory errors */
     static const int threads[] = {3};
 #else
     static const int threads[] = {1, 2, 3, 5};

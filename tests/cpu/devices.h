@@ -1,6 +1,6 @@
 /*
- * devices: one CPU device for every ISA level this machine has and several numbers of threads, for tests that want
- * the same bits from all of them.
+ * devices: a CPU device for every ISA level of this machine and several numbers of threads, for tests that
+ * compare their bits.
  */
 #ifndef TESTS_CPU_DEVICES_H
 #define TESTS_CPU_DEVICES_H
@@ -15,9 +15,9 @@ typedef struct devices {
     device *list[DEVICES_MAX];
 } devices;
 
-/* 1, 2, 3 and 5 threads of each ISA level. Aborts when one cannot be opened. */
+/* Opens each ISA level with 1, 2, 3 and 5 threads. Aborts on failure. */
 devices devices_open(void);
-/* Adds the level amx_emulated, which no list has, where it is available. */
+/* Adds the emulated level amx_emulated, which is not listed, if available. */
 void devices_add_tiles(devices *d);
 void devices_close(devices *d);
 

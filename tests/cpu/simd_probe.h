@@ -1,6 +1,6 @@
 /*
- * simd_probe: the functions of cpu/simd/simd.h, of one ISA level, as ordinary functions over arrays of 16, for a test
- * that is compiled for any machine.
+ * simd_probe: the functions of cpu/simd/simd.h at one ISA level, as ordinary functions over arrays of 16. The
+ * test that calls them is compiled for any machine.
  */
 #ifndef TESTS_CPU_SIMD_PROBE_H
 #define TESTS_CPU_SIMD_PROBE_H
@@ -36,16 +36,16 @@ typedef struct simd_probe {
     void (*transpose)(float *square); /* 16 x 16, in place */
     /* The amax of each of 16 rows of 16 fp32 or 32 bf16 numbers. */
     void (*fold_rows)(const void *rows, bool bf16, float *y);
-    /* n elements from index on of any format into y[16], 0 behind; and back, nothing written behind. n = 16
-       uses the functions for a whole vector. */
+    /* load: n elements of any format from index on into y[16], zeros after them. store: the reverse; nothing
+       is written after n. n = 16 uses the full-vector functions. */
     void (*load)(const void *x, ott_dtype d, int64_t index, int64_t n, float *y);
     void (*store)(void *y, ott_dtype d, cast_mode mode, int64_t index, int64_t n, const float *x);
     void (*encode64)(uint8_t *codes, ott_dtype d, cast_mode mode, const float *x);
     void (*rounded)(const float *x, ott_dtype d, float *y);
 } simd_probe;
 
-/* Defined by the files that may be run only where their ISA level is available; NULL where the compiler has it
- * not. */
+/* Defined in the file of each ISA level. Call one only if its level is available. NULL: the compiler lacks
+   the level. */
 extern const simd_probe *const simd_probe_scalar, *const simd_probe_avx2, *const simd_probe_avx512,
                                                                               *const simd_probe_neon;
 

@@ -1,4 +1,4 @@
-/* simd_probe of the avx2 ISA level. */
+/* simd_probe at ISA level avx2. */
 #define CPU_ISA_avx2 1
 #if defined(__x86_64__)
 #if defined(__clang__)

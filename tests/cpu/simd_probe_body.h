@@ -1,5 +1,7 @@
-/* The body of simd_probe_<ISA level>.c: included once, with that ISA level's CPU_ISA_ macro defined and its
- * instructions allowed. */
+/*
+ * The body of simd_probe_<ISA level>.c: included once, with that level's CPU_ISA_ macro defined and its
+ * instructions enabled.
+ */
 #include "cpu/simd/simd.h"
 #include "simd_probe.h"
 
@@ -50,7 +52,7 @@ static float probe_fold(simd_fold f, const float *p) {
 }
 
 static void probe_to_int(const float *p, int32_t *y) {
-    /* An integer's bits travel through memory as a float's: none of these instructions changes them. */
+    /* An integer's bits are stored as a float's: none of these instructions changes them. */
     float bits[16];
     v16_store(bits, v16_from_bits(v16_to_int(v16_load(p))));
     memcpy(y, bits, sizeof bits);

@@ -1,4 +1,4 @@
-/* simd_probe of the scalar ISA level. */
+/* simd_probe at ISA level scalar. */
 #define CPU_ISA_scalar 1
 #include "simd_probe_body.h"
 

@@ -1,7 +1,7 @@
 /*
- * Attention against a naive one in double: forward with error bounds, backward by finite differences; then
- * the same bits in every ISA level on any number of threads, where a run spans several blocks of queries and tiles
- * of keys.
+ * Attention against a naive version in double: forward with error bounds, backward by finite differences.
+ * Then bit equality of every ISA level and number of threads, with runs over several query blocks and key
+ * tiles.
  */
 #include "arrays.h"
 #include "devices.h"
@@ -17,14 +17,14 @@ typedef struct setting {
 } setting;
 
 static const setting settings[] = {
-    {70, 1, 1, 16, 0, 1, {0}, OTT_F32},  /* one key head, a tile and a bit */
+    {70, 1, 1, 16, 0, 1, {0}, OTT_F32},  /* one key head, a little more than a tile */
     {150, 4, 2, 24, 0, 1, {0}, OTT_F32}, /* grouped heads, head_dim not a multiple of 16 */
     {300, 4, 2, 40, 0, 5, {0, 130, 130, 197, 300}, OTT_F32}, /* empty documents within and at the end */
     {300, 2, 1, 64, 50, 2, {0, 290}, OTT_F32},               /* a window shorter than a tile */
     {300, 2, 2, 33, 100, 2, {0, 3}, OTT_BF16},               /* a window longer than a tile */
-    {140, 3, 1, 7, 1, 1, {0}, OTT_F32},                      /* each query sees itself alone */
+    {140, 3, 1, 7, 1, 1, {0}, OTT_F32},                      /* each query sees only itself */
     {200, 1, 1, 256, 0, 1, {0}, OTT_F16},                    /* a wide head */
-    {150, 2, 1, 64, 70, 2, {0, 30}, OTT_BF16}, /* pairs of terms, where there is a unit for them */
+    {150, 2, 1, 64, 70, 2, {0, 30}, OTT_BF16}, /* pairs of terms, on CPUs with dot-product instructions */
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
 
@@ -143,7 +143,7 @@ static double exact_loss(const exact *e, const tensor *dout, int begin, int end,
 
 /* ---- the tests ---- */
 
-/* Twice the distance of neighbouring numbers of a format at 1: what a result of size 1 may be off. */
+/* Twice the spacing of a format's numbers at 1: the allowed error of a result of size 1. */
 static double coarse(ott_dtype d) {
     return d == OTT_F32 ? 4e-6 : d == OTT_BF16 ? 8e-3 : 1e-3;
 }
@@ -170,8 +170,8 @@ static void test_forward_is_near_exact(void **state) {
     }
 }
 
-/* How the loss changes with element (token, column) of one of q, k, v: heads of `per` columns a head see it.
- */
+/* Finite difference of the loss for element (token, column) of q, k or v; it affects the heads with `per`
+   columns per head. */
 static double difference(exact *x, double *data, const tensor *dout, int token, int column, bool of_query) {
     const setting *s = x->s;
     int heads = of_query ? s->heads : s->kv_heads, shared = of_query ? 1 : s->heads / s->kv_heads;
@@ -233,7 +233,7 @@ static void expect_same_bits(int n, float gradient) {
     free_problem(&first);
 }
 
-/* The products of the second gradient are subnormal, which a unit for pairs would flush. */
+/* The second gradient's products are subnormal, which the pair instructions would flush. */
 static void test_same_bits_everywhere(void **state) {
     (void)state;
     for (int n = 0; n < SETTINGS; n++) {
@@ -242,7 +242,7 @@ static void test_same_bits_everywhere(void **state) {
     }
 }
 
-/* Rows [from, from + count) of the whole document, run as what follows the tokens before them. */
+/* Runs rows [from, from + count) of the document as a continuation of the earlier tokens. */
 static void run_part(problem *p, device *d, int from, int count) {
     exec cx = {.device = d};
     int32_t start[2] = {0, count};
@@ -261,7 +261,7 @@ static void run_part(problem *p, device *d, int from, int count) {
                                                                 .softmax_scale = p->scale}));
 }
 
-/* A document token by token, and in parts of any length, gives the bits it gives as a whole. */
+/* A document run token by token or in parts of any length has the same bits as in one run. */
 static void test_parts_give_the_bits_of_the_whole(void **state) {
     (void)state;
     static const int parts[] = {1, 3, 70};
@@ -284,7 +284,7 @@ static void test_parts_give_the_bits_of_the_whole(void **state) {
     }
 }
 
-/* A key that is not finite spoils the queries that see it and no other. */
+/* A non-finite key affects exactly the queries that see it. */
 static void test_nan_stays_with_those_who_see_it(void **state) {
     (void)state;
     const setting s = {200, 2, 1, 32, 70, 2, {0, 160}, OTT_F32};
@@ -330,7 +330,7 @@ static void test_refusals(void **state) {
     }
 }
 
-/* What came before is keys and values of one document. */
+/* Past keys and values must belong to one document. */
 static void test_refusals_of_past(void **state) {
     (void)state;
     const setting s = {10, 1, 1, 16, 0, 2, {0, 4}, OTT_F32};

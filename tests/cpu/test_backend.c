@@ -1,4 +1,4 @@
-/* Tests of cpu/backend: choosing a ISA level, opening and closing, the device table, the peak. */
+/* cpu/backend: the choice of an ISA level, opening and closing, the device table, the peak. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -50,7 +50,7 @@ static void opens_every_isa_and_the_best_without_a_name(void **state) {
         device_close(d);
     }
     assert_int_equal(cpu_open(account, 1, NULL, &d), OTT_OK);
-    /* The level with a unit for pairs is the best only where the unit is faster than that of the level before. */
+    /* The level with pair instructions is the best only if they are faster than the previous level. */
     bool has_pairs = strcmp(names[count - 1], "avx512bf16") == 0;
     bool has_tiles = strcmp(names[count - 1], "amx") == 0;
     assert_int_equal(cpu_has_tiles(d), has_tiles);
@@ -105,7 +105,7 @@ static void every_failed_allocation_is_undone(void **state) {
         ott_status status = cpu_open(account, 2, "scalar", &d);
         mem_fail_after(account, 0);
         if (status == OTT_OK) {
-            assert_true(n > 3); /* the device, the pool, the scratch at least */
+            assert_true(n > 3); /* at least the device, the pool and the scratch memory */
             device_close(d);
             return;
         }
@@ -121,7 +121,7 @@ static void scratch_is_accounted_for(void **state) {
     assert_int_equal(cpu_open(account, 1, "scalar", &one), OTT_OK);
     int64_t alone = mem_read(account).now_of[MEM_SCRATCH];
     assert_true(alone > 0);
-    assert_int_equal(cpu_open(account, 4, "scalar", &four), OTT_OK); /* two devices side by side */
+    assert_int_equal(cpu_open(account, 4, "scalar", &four), OTT_OK); /* two devices at once */
     assert_int_equal(mem_read(account).now_of[MEM_SCRATCH], 5 * alone);
     device_close(one);
     device_close(four);
@@ -165,11 +165,11 @@ static void the_peak_is_measured(void **state) {
     device *d;
     assert_int_equal(cpu_open(account, 2, NULL, &d), OTT_OK);
     double peak = device_peak(d, OTT_F32);
-    assert_true(peak > 1e6 && peak < 1e15); /* any machine's, rather than a number of ours */
+    assert_true(peak > 1e6 && peak < 1e15); /* a range for any machine */
     device_close(d);
 }
 
-/* The level for tests is opened by its name only, and listed nowhere. */
+/* The emulated level opens only by name, and is not listed. */
 static void the_emulated_tile_unit_is_for_tests(void **state) {
     (void)state;
     const char *names[CPU_ISAS_MAX];
@@ -196,7 +196,7 @@ static void the_emulated_tile_unit_is_for_tests(void **state) {
     device_close(d);
 }
 
-/* A unit that adds the chains of a tile in another order: some last bits differ. */
+/* A tile unit with another summation order changes some last bits, and must be refused. */
 static void a_tile_unit_with_other_bits_is_not_used(void **state) {
     (void)state;
     device *d;
@@ -211,7 +211,7 @@ static void a_tile_unit_with_other_bits_is_not_used(void **state) {
     device_close(d);
 }
 
-/* Only the level avx512bf16 has a unit of its own for FP8 and BF16 operands. */
+/* Only level avx512bf16 has its own peak for FP8 and BF16 operands. */
 static void peaks_have_units(void **state) {
     (void)state;
     static const ott_dtype narrow[] = {OTT_E4M3, OTT_E5M2, OTT_BF16};
@@ -219,7 +219,7 @@ static void peaks_have_units(void **state) {
     int count = cpu_isas(names);
     for (int i = 0; i < count; i++) {
         device *d;
-        if (strcmp(names[i], "amx") == 0) continue; /* it has the units of the level that it extends */
+        if (strcmp(names[i], "amx") == 0) continue; /* it has the peaks of the level that it extends */
         bool pairs = strcmp(names[i], "avx512bf16") == 0;
         assert_int_equal(cpu_open(account, 1, names[i], &d), OTT_OK);
         assert_string_equal(cpu_peak_unit(d, OTT_F32), "fp32 multiply-add");

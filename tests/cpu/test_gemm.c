@@ -1,7 +1,7 @@
 /*
- * Tests of cpu/gemm/gemm: every ISA level, several numbers of threads, against fp8/reference bit for bit: shapes around
- * the block sizes, formats, orientations, scales of every granularity, bias, accumulation, special values,
- * the tensor core's accumulation.
+ * cpu/gemm/gemm: every ISA level and several numbers of threads against fp8/reference, bit for bit: shapes
+ * around the block sizes, formats, orientations, scales of every granularity, bias, accumulation, special
+ * values, and tensor-core accumulation.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ typedef enum values {
     VALUES_ANY_BITS,
     VALUES_TINY,
     VALUES_NEARLY_SUBNORMAL, /* operands and products are normal, sums are not; 0 from term 20 on */
-    VALUES_ANY_FINITE,       /* FP8: any code that is a number; else normal */
+    VALUES_ANY_FINITE,       /* FP8: any finite code; otherwise normal */
     VALUES_KINDS
 } values;
 
@@ -29,8 +29,8 @@ typedef struct use {
     int padding; /* leading dimension beyond the columns */
     bool scaled;
     granularity grain;
-    bool turned; /* the scales lie as qtensor_shared_use has them */
-    bool packed; /* b: not transposed, and packed before it is multiplied */
+    bool turned; /* scales in the order of qtensor_shared_use */
+    bool packed; /* b: not transposed, and packed before the product */
 } use;
 
 typedef struct gemm_case {
@@ -43,7 +43,7 @@ typedef struct gemm_case {
     values values;
 } gemm_case;
 
-/* What a case is made of, in memory of exactly its size. */
+/* The arrays of a case, in memory of exactly their size. */
 typedef struct gemm_data {
     void *a, *b, *c_before, *c_expected, *c;
     float *scale_inv_a, *scale_inv_b, *bias;
@@ -51,7 +51,7 @@ typedef struct gemm_data {
 } gemm_data;
 
 static devices all;
-static uint64_t draws; /* counts random numbers: each is another one */
+static uint64_t draws; /* counter of random numbers */
 
 static uint32_t draw(void) {
     return rng_u32(1, 2, draws++);
@@ -66,7 +66,7 @@ static float some_value(values v) {
     return v == VALUES_TINY ? x * 0x1p-128f : x;
 }
 
-/* Few magnitudes, so that products cancel down to 2^-128; term k of the contraction. */
+/* Few magnitudes, so that products cancel down to 2^-128; k: the term of the contraction. */
 static float nearly_subnormal(int64_t k) {
     if (k >= 20 || draw() % 8 == 0) return 0.0f;
     return (draw() % 2 ? 0x1p-57f : -0x1p-57f) * (draw() % 2 ? 1.0f + 0x1p-7f : 1.0f);
@@ -138,7 +138,7 @@ static reference_operand use_reference(const operand *o) {
                                .k_step = o->k_step};
 }
 
-/* The operand as the device packs it, in memory of exactly its size, to be given back with free(). */
+/* Packs the operand on the device, in memory of exactly its size; free it with free(). */
 static operand pack(exec *cx, const operand *plain) {
     operand packed = *plain;
     int64_t count = op_packed_count(cx, plain), size = dtype_bytes(plain->t.dtype);
@@ -173,7 +173,7 @@ static void discard(gemm_data *d) {
     free(d->scale_inv_a), free(d->scale_inv_b), free(d->bias);
 }
 
-/* Every element of memory, between rows too. In fp32 any NaN equals any NaN. */
+/* Compares every element of memory, including the padding. In fp32 any NaN equals any NaN. */
 static void assert_same(const gemm_case *t, const gemm_data *d, const device *on) {
     for (int64_t i = 0; i < d->c_bytes / dtype_bytes(t->c); i++) {
         float found = cast_load(d->c, t->c, i), expected = cast_load(d->c_expected, t->c, i);
@@ -216,7 +216,7 @@ static void check(const gemm_case *t) {
     discard(&d);
 }
 
-/* What two operands may be scaled by: something for the whole contraction, or blocks of the same depth. */
+/* Scales of two operands: for the full contraction, or blocks of equal depth. */
 static const granularity grains[][2] = {
     {GRANULARITY_TENSOR, GRANULARITY_TENSOR}, {GRANULARITY_TENSOR, GRANULARITY_ROW},
     {GRANULARITY_ROW, GRANULARITY_TENSOR},    {GRANULARITY_ROW, GRANULARITY_ROW},
@@ -233,7 +233,7 @@ static void set_grains(gemm_case *t, int64_t pair) {
     }
 }
 
-/* Random choices for everything that has not to do with shape or format. */
+/* Random choices for everything except shape and format. */
 static gemm_case some_case(int64_t m, int64_t n, int64_t k, ott_dtype a, ott_dtype b) {
     const ott_dtype results[] = {OTT_F32, OTT_BF16, OTT_F16};
     gemm_case t = {
@@ -282,7 +282,7 @@ static void shapes_around_tiles_and_vectors(void **state) {
     }
 }
 
-/* Sizes beyond what is packed at a time: the contraction (1024), lines of A (168, 1008) and of B (512). */
+/* Sizes above the packed block sizes: the contraction (1024), rows of A (168, 1008) and of B (512). */
 static void shapes_beyond_the_blocks(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{15, 33, 1024}, {14, 32, 1025}, {3, 17, 2100}, {29, 7, 3100},
@@ -299,7 +299,7 @@ static void shapes_beyond_the_blocks(void **state) {
         }
 }
 
-/* A unit that flushes subnormal numbers may make some of the tiles, and not the others. */
+/* A dot-product unit that flushes subnormals may compute some tiles only. */
 static void sums_around_the_smallest_normal_number(void **state) {
     (void)state;
     const int64_t shapes[][3] = {
@@ -317,7 +317,7 @@ static void sums_around_the_smallest_normal_number(void **state) {
         }
 }
 
-/* Large enough for several threads, with shares that are no whole tiles. */
+/* Large enough for several threads, with shares that end inside a tile. */
 static void shapes_that_are_shared(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{100, 100, 64}, {257, 33, 100}, {31, 257, 80},
@@ -348,8 +348,8 @@ static void every_scale_order_bias_and_accumulation(void **state) {
     }
 }
 
-/* Every pair of block scales, in every orientation, with contractions that are whole blocks and that are not,
-   one and several packed at a time. */
+/* Every pair of block scales in every orientation; contractions of full blocks and with a remainder; one and
+   several blocks packed at a time. */
 static void block_scales(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{15, 33, 128}, {17, 65, 31},  {31, 30, 257}, {300, 9, 129},
@@ -377,7 +377,8 @@ static gemm_case some_packed_case(int64_t m, int64_t n, int64_t k, ott_dtype a, 
     return t;
 }
 
-/* Few lines of A and many: beyond 16 they go another way. All pairs of formats, with every kind of values. */
+/* Few and many rows of A: above 16 rows another path is used. All pairs of formats, with every kind of
+   values. */
 static void packed_lines_of_every_format(void **state) {
     (void)state;
     const int64_t lines[] = {1, 3, 63, 64, 65, 100, 128, 150}, depths[] = {0, 1, 2, 15, 32, 50, 129};
@@ -392,7 +393,7 @@ static void packed_lines_of_every_format(void **state) {
             }
 }
 
-/* Shared by several threads, and contractions and lines beyond what is packed at a time. */
+/* Shared by several threads; contraction and rows larger than one packed block. */
 static void packed_lines_of_large_shapes(void **state) {
     (void)state;
     const int64_t shapes[][3] = {{1, 700, 800},  {1, 65, 8200}, {4, 513, 300},  {16, 520, 70}, {2, 300, 1030},
@@ -472,7 +473,7 @@ static void refuses_blocks_that_differ(void **state) {
     }
 }
 
-/* -0 survives where every term is -0 * +0 ... : the chain starts from +0, so only a scale can make a -0. */
+/* Sums of -0 * +0 start from +0, so only a scale can make a -0. */
 static void zeros_keep_their_sign_as_the_reference_says(void **state) {
     (void)state;
     float a[4] = {-0.0f, 0.0f, -0.0f, 1.0f}, b[4] = {1.0f, -1.0f, 0.0f, -0.0f}, minus = -1.0f;
@@ -507,8 +508,8 @@ static void tensor_core_accumulation(void **state) {
         }
 }
 
-/* Terms and accumulators of every magnitude a format has, beyond what normal numbers meet: small ones lose
-   bits to large ones. */
+/* Terms and accumulators of every magnitude of a format, more than normal numbers reach. Small terms lose
+   bits to large terms. */
 static void tensor_core_sums_of_all_magnitudes(void **state) {
     (void)state;
     for (int f = 0; f < 4; f++)
@@ -533,7 +534,7 @@ static void tensor_core_accumulation_is_for_fp8_only(void **state) {
     assert_non_null(strstr(status_text(), "bf16"));
 }
 
-/* Contractions that end in each place of a tile of 32 terms. */
+/* Contractions that end at each position in a tile of 32 terms. */
 static void tiles_of_32_that_are_not_whole(void **state) {
     (void)state;
     for (int64_t k = 0; k <= 66; k++)

@@ -1,5 +1,4 @@
-/* Cross-entropy against double, and where it could go wrong: huge logits, ignored rows, NaN, targets that do
- * not exist. */
+/* Cross-entropy against double, and its edge cases: huge logits, ignored rows, NaN, targets out of range. */
 #include "arrays.h"
 #include "devices.h"
 #include <math.h>
@@ -48,8 +47,8 @@ static void test_ignored_and_nan_rows(void **state) {
         exec cx = {.device = all.list[i]};
         tensor logits = make_random(OTT_BF16, 3, 37, 5.0f, 1), target = make_integers(targets, 3);
         tensor loss = make_random(OTT_F32, 1, 3, 1.0f, 2), scale = make_random(OTT_F32, 1, 1, 1.0f, 3);
-        cast_store(logits.data, OTT_BF16, 2, NAN);       /* in an ignored row: no harm */
-        cast_store(logits.data, OTT_BF16, 37 + 20, NAN); /* not the largest, not the target */
+        cast_store(logits.data, OTT_BF16, 2, NAN);       /* in an ignored row: no effect */
+        cast_store(logits.data, OTT_BF16, 37 + 20, NAN); /* neither the largest nor the target */
         succeed(op_cross_entropy(
             &cx, &(cross_entropy_args){
                      .logits = &logits, .target = &target, .grad_scale = &scale, .loss = &loss}));
@@ -74,7 +73,7 @@ static void test_without_gradient_logits_stay(void **state) {
     free(logits.data), free(same.data), free(target.data), free(loss.data);
 }
 
-/* An index beyond its table is an error that names it, never a read beyond the end. */
+/* An index out of range is an error that names the index; nothing beyond the table is read. */
 static void test_indices_out_of_range(void **state) {
     (void)state;
     exec cx = {.device = all.list[0]};

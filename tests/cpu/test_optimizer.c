@@ -1,5 +1,7 @@
-/* AdamW against double over some steps, its moments in FP8 too, and every path of grad_norm: clipping, skipping, the dynamic loss
- * scale. */
+/*
+ * AdamW against double over several steps, also with FP8 moments, and every path of grad_norm: clipping,
+ * skipping, the dynamic loss scale.
+ */
 #include "arrays.h"
 #include "devices.h"
 #include "tensor/moment.h"
@@ -8,7 +10,7 @@
 
 static devices all; /* the first: scalar code, one thread */
 
-enum { ELEMENTS = 5003 }; /* enough to be shared among threads */
+enum { ELEMENTS = 5003 }; /* enough to be split over threads */
 
 typedef struct adam {
     double p, m, v;
@@ -60,7 +62,7 @@ static void test_adamw_near_double(void **state) {
     }
 }
 
-/* Of 100 updates of 0.001, which is less than half of what bf16 tells apart below 1, nearest would leave nothing. */
+/* 100 updates of 0.001 are each below half of a bf16 step at 1; rounding to nearest would lose them all. */
 static void test_bf16_keeps_small_updates(void **given) {
     (void)given;
     exec cx = {.device = all.list[0]};
@@ -85,7 +87,7 @@ static void test_bf16_keeps_small_updates(void **given) {
 
 /* ---- moments in FP8 ---- */
 
-/* A group whose magnitudes are 2^low to 2^high, with both of them, of either sign, and now and then a 0. */
+/* A group with magnitudes from 2^low to 2^high, both included, of either sign, with an occasional 0. */
 static void fill_group(float x[MOMENT_GROUP], int low, int high, uint64_t seed) {
     tensor u = make_random(OTT_F32, 1, MOMENT_GROUP, 1.0f, seed);
     for (int i = 0; i < MOMENT_GROUP; i++) {
@@ -105,7 +107,7 @@ static moment_scale scale_of(const float x[MOMENT_GROUP]) {
     return moment_scale_of(largest, smallest);
 }
 
-/* What the codec says is what its formulas say in double: the power, the code's value before it is rounded, the element. */
+/* The codec equals its formulas in double: the power, the code's value before rounding, the element. */
 static void test_moments_near_double(void **given) {
     static const int ranges[][2] = {{-1, 0},     {-8, -5},   {-30, -14},  {-40, -10},
                                     {-126, 127}, {100, 127}, {-126, -120}};
@@ -127,11 +129,12 @@ static void test_moments_near_double(void **given) {
             assert_true(fabs(fabs((double)moment_decode(code, s.largest, s.power)) - back) <= 2e-5 * back);
         }
         assert_true(moment_decode(moment_encode(x[64], &s), s.largest, s.power) ==
-                    x[64]); /* the largest stays */
+                    x[64]); /* the largest stays exact */
     }
 }
 
-/* Nothing but 0 becomes 0; what is not finite shows in all of the group; a group of zeros, or of what is nearly 0, is zeros. */
+/* Only 0 becomes 0. A non-finite element makes the whole group non-finite. A group of zeros or nearly zeros
+   decodes to zeros. */
 static void test_moments_at_the_ends(void **given) {
     (void)given;
     float x[MOMENT_GROUP] = {[5] = 1e30f, [6] = -1e-30f};
@@ -146,7 +149,7 @@ static void test_moments_at_the_ends(void **given) {
     assert_true(s.largest == 0.0f && moment_decode(moment_encode(1.0f, &s), s.largest, s.power) == 0.0f);
 }
 
-/* Mean error of a group's elements relative to their size; without expansion they are E4M3's codes of a scaled group. */
+/* Mean relative error of a group's elements. Without expansion they are E4M3 codes of a scaled group. */
 static double error_of_group(const float x[MOMENT_GROUP], bool expands) {
     moment_scale s = scale_of(x);
     double sum = 0;
@@ -158,7 +161,8 @@ static double error_of_group(const float x[MOMENT_GROUP], bool expands) {
     return sum / MOMENT_GROUP;
 }
 
-/* What expansion is for: moments of a row span a few powers of two, where E4M3 has eighteen. */
+/* Expansion reduces the error, because a row's moments span only a few powers of two and E4M3 spans eighteen.
+   */
 static void test_expansion_makes_finer_steps(void **given) {
     (void)given;
     for (int bits = 1; bits <= 4; bits *= 2) {
@@ -168,7 +172,7 @@ static void test_expansion_makes_finer_steps(void **given) {
     }
 }
 
-/* Runs grad_norm on some sums of squares. */
+/* Runs grad_norm on these sums of squares. */
 static void norm(float *state, const float *squares, int count, float max_norm) {
     exec cx = {.device = all.list[0]};
     tensor parts = tensor_vector((void *)squares, OTT_F32, count),
@@ -186,11 +190,11 @@ static void test_clipping(void **given) {
     assert_true(s[STEP_CLIP] == 1.0f);
     norm(s, (const float[]){9.0f, 16.0f}, 2, 0.0f);
     assert_true(s[STEP_GRAD_NORM] == 5.0f && s[STEP_CLIP] == 1.0f);
-    s[STEP_LOSS] = INFINITY; /* gradients may be finite all the same */
+    s[STEP_LOSS] = INFINITY; /* gradients may still be finite */
     norm(s, (const float[]){9.0f, 16.0f}, 2, 0.0f);
     assert_true(s[STEP_GRAD_NORM] == 5.0f && s[STEP_SKIP] == 1.0f);
     s[STEP_LOSS] = 0.0f;
-    s[STEP_LOSS_SCALE] = 4.0f; /* fixed: what the gradients were made with is taken out again */
+    s[STEP_LOSS_SCALE] = 4.0f; /* fixed scale: gradients are divided by the scale that they were made with */
     norm(s, (const float[]){9.0f, 16.0f}, 2, 0.5f);
     assert_true(s[STEP_GRAD_NORM] == 1.25f && s[STEP_LOSS_SCALE] == 4.0f);
     assert_true(s[STEP_CLIP] == 0.5f / (1.25f + 1e-6f) / 4.0f);
@@ -221,8 +225,7 @@ static void test_dynamic_loss_scale(void **given) {
     assert_true(s[STEP_LOSS_SCALE] == 1.0f && s[STEP_GOOD_STEPS] == STEP_GROWTH_INTERVAL - 1);
     norm(s, (const float[]){4.0f}, 1, 0.0f);
     assert_true(s[STEP_LOSS_SCALE] == 2.0f && s[STEP_GOOD_STEPS] == 0.0f);
-    assert_true(s[STEP_GRAD_NORM] == 2.0f &&
-                s[STEP_CLIP] == 1.0f); /* of the step that was, with the old scale */
+    assert_true(s[STEP_GRAD_NORM] == 2.0f && s[STEP_CLIP] == 1.0f); /* from the last step, with its scale */
 }
 
 static int open_devices(void **state) {

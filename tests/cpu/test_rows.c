@@ -1,6 +1,6 @@
 /*
- * The row by row ops and the reductions at sizes that are shared among threads: the same bits from every ISA level
- * and any number of threads. (What the bits are, test_ops says, at smaller sizes.)
+ * Row-wise ops and reductions at sizes that are split over threads: every ISA level and number of threads
+ * gives the same bits. (test_ops checks the bits themselves, at smaller sizes.)
  */
 #include "arrays.h"
 #include "devices.h"
@@ -9,7 +9,7 @@ static devices all; /* the first: scalar code, one thread */
 
 enum { T = 131, D = 150, V = 40, HEAD = 30, BIG = 3 * REDUCE_BLOCK + 77 };
 
-/* Everything the ops read and write; inputs depend on `act` only. */
+/* All inputs and outputs of the ops; inputs depend on `act` only. */
 typedef struct arrays {
     tensor token, position, table, x, delta, dy, weight, cosine, sine, big; /* read */
     tensor y, h, rstd, dx, dweight, dtable, rotated, gated, dgate, dup, column, sums, squares, count;

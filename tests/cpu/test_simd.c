@@ -1,6 +1,4 @@
-/*
- * Tests of cpu/simd/simd: every function of every ISA level this machine has against scalar C, bit for bit.
- */
+/* cpu/simd/simd: every function of every ISA level of this machine against scalar C, bit for bit. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -19,7 +17,7 @@ static int probe_count;
     for (int at = 0; at < probe_count; at++)                                                                 \
         for (const simd_probe *p = probes[at]; p; p = NULL)
 
-/* Numbers that find mistakes, then random bits. */
+/* Edge-case numbers, then random bits. */
 static float some_float(uint64_t i) {
     static const float special[] = {0.0f,     -0.0f,    1.0f,     -1.0f,     NAN,       INFINITY,   -INFINITY,
                                     0.5f,     1.5f,     2.5f,     -2.5f,     0x1p-149f, -0x1p-149f, 0x1p-126f,
@@ -220,7 +218,7 @@ static void every_code_decodes(void **state) {
     }
 }
 
-/* As cast_store, with the cast mode; NaN in fp32 keeps its payload here. */
+/* Like cast_store with the cast mode, but NaN in fp32 keeps its payload. */
 static void store_one(void *y, ott_dtype d, cast_mode mode, int64_t index, float x) {
     if (dtype_is_fp8(d))
         ((uint8_t *)y)[index] = cast_to_fp8(x, d, mode);
@@ -259,7 +257,7 @@ static void stores_round_as_cast_does(void **state) {
     }
 }
 
-/* Every second time without a NaN, which has a way of its own. */
+/* Every second time without a NaN, because NaN takes a separate path. */
 static void sixty_four_codes_are_those_of_cast(void **state) {
     (void)state;
     float x[64];
@@ -329,7 +327,7 @@ static int setup(void **state) {
     for (int i = 0; i < count; i++)
         for (int j = 0; j < EVERY; j++)
             if (every[j] && strcmp(every[j]->isa, names[i]) == 0) probes[probe_count++] = every[j];
-    /* avx512bf16 has the functions of avx512, and pairs; amx has tiles. Tests of the matrix product cover both. */
+    /* avx512bf16 has the functions of avx512, and pairs; amx has tiles. The tests of GEMM cover both. */
     int without = 0;
     for (int i = 0; i < count; i++)
         without += strcmp(names[i], "avx512bf16") == 0 || strcmp(names[i], "amx") == 0;

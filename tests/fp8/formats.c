@@ -17,7 +17,7 @@ uint8_t format_search(float x, ott_dtype d, cast_mode mode) {
     uint8_t sign = signbit(x) ? 0x80 : 0;
     int top = format_top(d), best = top + 1;
     double magnitude = fabs((double)x);
-    if (magnitude < format_value(top + 1, d)) { /* further out, differences round in double too */
+    if (magnitude < format_value(top + 1, d)) { /* farther away, double rounds differences too */
         for (int code = top; code >= 0; code--) {
             double now = fabs(magnitude - format_value(code, d)),
                    before = fabs(magnitude - format_value(best, d));

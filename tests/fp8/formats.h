@@ -1,6 +1,6 @@
 /*
- * The FP8 formats once more, straight from OCP OFP8 v1.0 and in double: what the tests hold fp8/cast against.
- * Shares no code with it.
+ * The FP8 formats written a second time, from OCP OFP8 v1.0 and in double. Tests compare fp8/cast with it. It
+ * shares no code with fp8/cast.
  */
 #ifndef TESTS_FP8_FORMATS_H
 #define TESTS_FP8_FORMATS_H
@@ -12,7 +12,7 @@
 double format_value(int code, ott_dtype d);
 /* The largest finite code without sign: 0x7E or 0x7B. */
 int format_top(ott_dtype d);
-/* The FP8 code of x by search: the nearest value, a tie going to the even code. */
+/* The FP8 code of x by search: the nearest value; ties go to the even code. */
 uint8_t format_search(float x, ott_dtype d, cast_mode mode);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * What Hopper's accumulation costs: a contraction over K = 4096 with the tensor core's own accumulator, with
- * promotion to fp32 every 128 elements, and as an fp32 chain, against the exact sum. DeepSeek-V3 (2412.19437,
- * section 3.3.2) reports errors of up to nearly 2% for K = 4096.
+ * Error of Hopper's accumulation over K = 4096: the tensor core's own accumulator, promotion to fp32 every
+ * 128 elements, and an fp32 chain, each against the exact sum. DeepSeek-V3 (2412.19437, section 3.3.2)
+ * reports errors of up to nearly 2% for K = 4096.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static float uniform(uint64_t stream, uint64_t index) {
     return (float)rng_u32(1, stream, index) * 0x1p-32f;
 }
 
-/* Largest error of LINES x LINES outputs, as a share of their root mean square. */
+/* Largest error of LINES x LINES outputs, relative to their root mean square. */
 static double worst_error(accumulate_mode mode, number draw) {
     static uint8_t a[LINES * K], b[LINES * K];
     static float c[LINES * LINES];
@@ -65,7 +65,7 @@ static void fast_accumulation_loses_what_the_literature_says(void **state) {
     check("Gaussian", gaussian, 0.005, 0.02, 0.001);
 }
 
-/* Sums of one sign grow, and with them what is cut off each product. */
+/* Sums of one sign grow, and so does the truncation error of each product. */
 static void sums_of_one_sign_lose_more(void **state) {
     (void)state;
     check("uniform in [0, 1)", uniform, 0.05, 0.1, 0.001);

@@ -1,5 +1,4 @@
-/* Tests of fp8/cast: codes exhaustively, casts against a search in double, ties, saturation, stochastic
- * rounding. */
+/* fp8/cast: all codes, casts against a search in double, ties, saturation, stochastic rounding. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -68,7 +67,7 @@ static void the_two_formats_have_their_own_entries(void **state) {
     }
 }
 
-/* Every midpoint of two neighbours goes to the even code, and one fp32 step off it to the nearer one. */
+/* Every midpoint of two neighbors goes to the even code; one fp32 step away it goes to the nearer code. */
 static void ties_go_to_even(void **state) {
     (void)state;
     EACH_FORMAT(d) for (int code = 0; code < format_top(d); code++) {
@@ -142,7 +141,8 @@ static void stochastic_keeps_what_is_representable(void **state) {
     }
 }
 
-/* The number of the 2^32 words that round away from zero is the fraction of the gap times 2^32, exactly. */
+/* The number of the 2^32 random words that round away from zero is exactly the fraction of the gap times
+   2^32. */
 static void check_threshold(float x, ott_dtype d, int below) {
     double low = format_value(below, d), high = format_value(below + 1, d);
     double words = ldexp(((double)x - low) / (high - low), 32);
@@ -170,11 +170,11 @@ static void stochastic_probability_is_the_distance(void **state) {
     }
     check_threshold(0x1p-149f, OTT_E4M3, 0);
     check_threshold(0x1p-42f, OTT_E4M3, 0);
-    check_threshold(0x1p-41f, OTT_E4M3, 0); /* 2^-32 of the gap: the first one that ever rounds up */
+    check_threshold(0x1p-41f, OTT_E4M3, 0); /* 2^-32 of the gap: the smallest value that ever rounds up */
 }
 
-/* Over n words the mean of a two-point variable with probability p strays from x by gap*sqrt(p(1-p)/n) <=
-   gap/(2 sqrt n) in standard deviation: six of them for random words. */
+/* The mean of n two-point variables with probability p has the standard deviation gap*sqrt(p(1-p)/n) <=
+   gap/(2 sqrt n). Six of them is the bound for random words. */
 static void stochastic_mean_is_unbiased(void **state) {
     (void)state;
     enum { N = 20000 };
@@ -206,7 +206,7 @@ static void stochastic_saturates(void **state) {
             }
         }
     }
-    /* Without saturation the neighbour beyond the largest value is the overflow code. */
+    /* Without saturation, the neighbor above the largest value is the overflow code. */
     assert_int_equal(cast_to_fp8_stochastic(464.0f, OTT_E4M3, CAST_OVERFLOW, 0x7fffffff), 0x7f);
     assert_int_equal(cast_to_fp8_stochastic(464.0f, OTT_E4M3, CAST_OVERFLOW, 0x80000000), 0x7e);
     assert_int_equal(cast_to_fp8_stochastic(-INFINITY, OTT_E5M2, CAST_OVERFLOW, 0xffffffff), 0xfc);
@@ -235,7 +235,8 @@ static void every_f16_round_trips(void **state) {
 static void f16_ties_and_overflow(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x7c00; h++) {
-        double next = h == 0x7bff ? 65536.0 : (double)cast_from_f16((uint16_t)(h + 1)); /* then infinity */
+        /* the next is infinity */
+        double next = h == 0x7bff ? 65536.0 : (double)cast_from_f16((uint16_t)(h + 1));
         float middle = (float)(((double)cast_from_f16((uint16_t)h) + next) / 2);
         assert_int_equal(cast_to_f16(middle), h % 2 == 0 ? h : h + 1);
         assert_int_equal(cast_to_f16(-middle), 0x8000 | (h % 2 == 0 ? h : h + 1));
@@ -253,7 +254,7 @@ static void bf16_round_trips_and_ties(void **state) {
         float x = cast_from_bf16((uint16_t)h);
         assert_int_equal(cast_to_bf16(x), isnan(x) ? 0x7fff : h);
         if ((h & 0x7fff) >= 0x7f80) continue;
-        uint32_t middle = h << 16 | 0x8000; /* between h and h + 1; past the largest lies infinity */
+        uint32_t middle = h << 16 | 0x8000; /* between h and h + 1; above the largest is infinity */
         assert_int_equal(cast_to_bf16(fmath_from_bits(middle)), h + (h & 1));
         assert_int_equal(cast_to_bf16(fmath_from_bits(middle - 1)), h);
         assert_int_equal(cast_to_bf16(fmath_from_bits(middle + 1)), h + 1);

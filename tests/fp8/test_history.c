@@ -1,5 +1,4 @@
-/* Tests of fp8/history: the traces and tables published for TransformerEngine's fused update, and its edges.
- */
+/* fp8/history: the traces and tables published for TransformerEngine's fused update, and edge cases. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -23,11 +22,11 @@ static void assert_trace(const cast_spec *spec, const float *seen, const float *
         history_update(spec, seen[i], amax_history, &scale);
         if (scale != scales[i])
             fail_msg("after step %d the scale is %g, expected %g", i, (double)scale, (double)scales[i]);
-        assert_true(amax_history[spec->history - 1] == 0.0f); /* the place of the next one */
+        assert_true(amax_history[spec->history - 1] == 0.0f); /* the slot of the next amax */
     }
 }
 
-/* transformer-engine, update rule: L = 4, E4M3. */
+/* TransformerEngine, update rule: L = 4, E4M3. */
 static void published_traces(void **state) {
     (void)state;
     const float seen[] = {2, 8, 0, 1, INFINITY, 4, .5f, .25f, .25f, .25f};
@@ -39,7 +38,7 @@ static void published_traces(void **state) {
     assert_trace(&s, seen, recent, 10);
 }
 
-/* The rule that always rolls would forget the 8 and end on 448. */
+/* A rule that always rolls would forget the 8 and end with 448. */
 static void rolls_only_what_was_seen(void **state) {
     (void)state;
     const float seen[] = {8, 0, 0, 0, 0, 1}, scales[] = {56, 56, 56, 56, 56, 56};
@@ -47,7 +46,7 @@ static void rolls_only_what_was_seen(void **state) {
     assert_trace(&s, seen, scales, 6);
 }
 
-/* Constant tensors t + 0.25: a amax_history of 31 forgets after 31 steps; the margin divides. */
+/* Constant tensors t + 0.25: a history of 31 forgets after 31 steps. The margin divides the scale. */
 static void follows_formula(void **state) {
     (void)state;
     for (int margin = 0; margin <= 2; margin += 2)
@@ -69,7 +68,7 @@ static void edges(void **state) {
     float amax_history[3] = {0}, scale = 1.0f;
     history_update(&s, 0x1p-149f, amax_history, &scale); /* 57344 / 2^-149 is infinite */
     assert_true(scale == FLT_MAX);
-    history_update(&s, NAN, amax_history, &scale); /* ignored by the maximum, but it rolls */
+    history_update(&s, NAN, amax_history, &scale); /* the maximum ignores NaN, but the history rolls */
     assert_true(scale == FLT_MAX);
     s.algorithm = AMAX_MOST_RECENT;
     history_update(&s, NAN, amax_history, &scale);
@@ -89,7 +88,7 @@ static void records_the_largest_finite(void **state) {
 
 static void a_resized_window_keeps_the_newest(void **state) {
     (void)state;
-    const float amax_history[4] = {1, 2, 3, 0}; /* 3 is the newest, 0 waits */
+    const float amax_history[4] = {1, 2, 3, 0}; /* 3 is the newest; 0 is the next slot */
     float longer[6], shorter[2];
     const float expected_longer[6] = {0, 0, 1, 2, 3, 0}, expected_shorter[2] = {3, 0};
     history_resize(amax_history, 4, longer, 6);
@@ -119,7 +118,7 @@ static void callbacks_take_the_place_of_the_rules(void **state) {
     s.callbacks = &own;
     float amax_history[4] = {0}, scale = 1.0f;
     history_update(&s, 7.0f, amax_history, &scale);
-    assert_true(scale == 1.0f); /* the one before was 0 */
+    assert_true(scale == 1.0f); /* the previous amax was 0 */
     history_update(&s, 9.0f, amax_history, &scale);
     assert_true(scale == 448.0f / 2 / 7);
     assert_int_equal(lengths, 8);

@@ -1,5 +1,7 @@
-/* Tests of fp8/recipe: the table against torchao's published one, and recipe_check against rows broken one by
- * one. */
+/*
+ * fp8/recipe: the recipe table against torchao's published table, and recipe_check on recipes with one wrong
+ * field each.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -57,8 +59,7 @@ static void high_precision_rows(void **state) {
     assert_null(recipe_high_precision(OTT_E4M3));
 }
 
-/* The FP8 rows side by side with torchao's recipe table (float8/config.py): format, granularity, power of
- * two. */
+/* The FP8 rows against torchao's recipe table (float8/config.py): format, granularity, power of two. */
 static void fp8_rows_equal_torchao(void **state) {
     (void)state;
     enum { T = GRANULARITY_TENSOR, R = GRANULARITY_ROW };
@@ -138,7 +139,7 @@ static void specs_are_compared_by_what_they_do(void **state) {
     b = a;
     b.rowwise.rounding = ROUND_STOCHASTIC;
     assert_false(quant_spec_equal(&a, &b));
-    a.rowwise.format = b.rowwise.format = OTT_BF16; /* in high precision the rest is ignored */
+    a.rowwise.format = b.rowwise.format = OTT_BF16; /* in high precision all other fields are ignored */
     assert_true(quant_spec_equal(&a, &b));
 }
 
@@ -184,7 +185,7 @@ static void expect_refusal(const recipe *r, const char *field) {
     if (strstr(status_text(), r->name) == NULL) fail_msg("\"%s\" does not name the recipe", status_text());
 }
 
-/* Breaks one field of a copy of a row and expects a message with `field` in it. */
+/* Changes one field of a copy of a recipe, and expects a message that contains `field`. */
 #define REFUSES(name, change, field)                                                                         \
     do {                                                                                                     \
         recipe r = *row(name);                                                                               \

@@ -1,5 +1,4 @@
-/* Tests of fp8/recipe_text: every use of the table there and back, each word's meaning, and texts that are
- * wrong. */
+/* fp8/recipe_text: every use of the table round trips, the meaning of each word, and wrong texts. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -21,7 +20,7 @@ static cast_spec good(const char *text) {
     return s;
 }
 
-/* Writes s and reads that. */
+/* Writes s and reads the text back. */
 static void there_and_back(const cast_spec *s, ott_dtype activation, const char *of) {
     char text[RECIPE_CAST_TEXT], again[RECIPE_CAST_TEXT];
     cast_spec back;
@@ -45,7 +44,7 @@ static void every_row_there_and_back(void **state) {
     }
 }
 
-/* The text of one use of the table, as a listing shows it. */
+/* The text of each use of the table, as in a listing. */
 static void rows_as_texts(void **state) {
     (void)state;
     const struct {
@@ -98,7 +97,7 @@ static void words_mean(void **state) {
     assert_int_equal(s.format, OTT_F16);
 }
 
-/* The shortest text: defaults are not said, numbers have no digit too many, and the longest fits. */
+/* The text is the shortest: no defaults, no superfluous digits. The longest text fits. */
 static void shortest(void **state) {
     (void)state;
     const char *const texts[][2] = {
@@ -194,7 +193,7 @@ static void wrong_numbers(void **state) {
     bad("e4m3 te margin=-", "must be an integer");
 }
 
-/* Bytes of all kinds: a spec that reads back, or one line. */
+/* Random bytes give a spec that round trips, or a one-line error. */
 static void hostile_texts(void **state) {
     (void)state;
     static const char *const bases[] = {"e4m3 row pow2 overflow", "e5m2 delayed history=16 no_reduce",

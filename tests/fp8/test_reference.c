@@ -1,5 +1,4 @@
-/* Tests of fp8/reference: small cases by hand, layouts against each other, quality against what theory gives.
- */
+/* fp8/reference: small cases by hand, layouts against each other, quality against theory. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -53,7 +52,7 @@ static void amax_keeps_nan_and_infinity(void **state) {
     assert_same_bits(by_row[1], 6.0f);
     assert_true(isnan(by_column[1]));
     assert_same_bits(by_column[2], INFINITY);
-    for (int i = 0; i < 6; i++) { /* wherever the NaN stands */
+    for (int i = 0; i < 6; i++) { /* for each position of the NaN */
         float y[] = {1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f};
         y[i] = NAN;
         assert_true(isnan(reference_amax(y, OTT_F32, 2, 3, 3)));
@@ -136,7 +135,7 @@ static void columns_are_rows_of_the_transpose(void **state) {
     }
 }
 
-/* torchao's rules: zeros stay, NaN and infinity spoil their own row and no other. */
+/* torchao's rules: zeros stay; NaN and infinity affect only their own row. */
 static void quantize_special_rows(void **state) {
     (void)state;
     const float x[] = {0.0f,      -0.0f,     0.0f,  /**/ 1.0f, NAN,  2.0f,
@@ -179,7 +178,7 @@ static void quantize_of_nothing(void **state) {
 
 /* ---- GEMM ---- */
 
-/* Small integers: any order of summing is exact, so every layout must give the integer product. */
+/* Small integers: sums in any order are exact, so every layout must give the integer product. */
 static void gemm_in_every_layout(void **state) {
     (void)state;
     enum { M = 3, N = 4, K = 5 };
@@ -221,7 +220,7 @@ static void gemm_is_one_fused_ascending_chain(void **state) {
     const float ascending[] = {0x1p24f, 1.0f, 1.0f}, descending[] = {1.0f, 1.0f, 0x1p24f};
     assert_same_bits(dot(ascending, one, 3), 0x1p24f);
     assert_same_bits(dot(descending, one, 3), 0x1p24f + 2.0f);
-    /* (1 + 2^-12)^2 - (1 + 2^-11) is 2^-24 only when the product is not rounded before it is added. */
+    /* (1 + 2^-12)^2 - (1 + 2^-11) is 2^-24 only if the product is not rounded before the addition. */
     const float x[] = {1.0f + 0x1p-11f, 1.0f + 0x1p-12f}, y[] = {-1.0f, 1.0f + 0x1p-12f};
     assert_same_bits(dot(x, y, 2), 0x1p-24f);
     assert_same_bits(dot(x, y, 0), 0.0f);
@@ -243,8 +242,7 @@ static void gemm_applies_scales_in_order(void **state) {
         {&third, &third, SCALE_PRODUCT, 3.0f * ((1.0f / 3.0f) * (1.0f / 3.0f))},
         {&third, &third, SCALE_A_THEN_B, (3.0f * (1.0f / 3.0f)) * (1.0f / 3.0f)},
     };
-    assert_true(3.0f * (third * third) !=
-                (3.0f * third) * third); /* so that the last two rows tell them apart */
+    assert_true(3.0f * (third * third) != (3.0f * third) * third); /* so that the last two rows differ */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         reference_operand left = {&three, OTT_F32, 1, false, GRANULARITY_TENSOR, rows[i].scale_inv_a, 1, 0};
         reference_operand right = {&one, OTT_F32, 1, false, GRANULARITY_ROW, rows[i].scale_inv_b, 1, 0};
@@ -284,7 +282,7 @@ static void gemm_adds_bias_then_c(void **state) {
     const float x = 1.0f + 0x1p-8f;
     left.data = &x;
     reference_gemm(1, 1, 1, &left, &right, &plain, &bias, true, &h, OTT_BF16, 1);
-    assert_int_equal(h, cast_to_bf16(0x1p-8f)); /* 1 + 2^-8 in bf16 would have left nothing */
+    assert_int_equal(h, cast_to_bf16(0x1p-8f)); /* rounding 1 + 2^-8 to bf16 first would have given 0 */
 }
 
 static void gemm_of_nothing_is_the_bias(void **state) {
@@ -353,7 +351,8 @@ static void gemm_with_the_tensor_core_rule(void **state) {
     }
 }
 
-/* Written once more, as Intel publishes TDPBF16PS: C = C + (even + odd), a chain each for a tile's even and odd terms. */
+/* A second version, as Intel publishes TDPBF16PS: C = C + (even + odd), with one chain each for a tile's even
+   and odd terms. */
 static float tile32_sum(const float *a, const float *b, int64_t k) {
     float sum = 0.0f;
     for (int64_t tile = 0; tile < k; tile += 32) {
@@ -383,7 +382,7 @@ static void gemm_in_tiles_of_32(void **state) {
         differ += fmath_bits(c) != fmath_bits(sequential);
     }
     assert_true(differ > 0);
-    /* With block scales each block is a sum from 0. */
+    /* With block scales, each block's sum starts from 0. */
     const reference_operand
         blocks_left = {.data = a, .format = OTT_F32, .ld = K, .grain = GRANULARITY_1X128, .scale_inv = &one},
         blocks_right = {.data = b, .format = OTT_F32, .ld = K, .grain = GRANULARITY_1X128, .scale_inv = &one};
@@ -397,8 +396,8 @@ static double decibel(double signal, double noise) {
     return 10.0 * log10(signal / noise);
 }
 
-/* Casting N(0,1): 31.5 dB in E4M3 and 25.6 dB in E5M2, whatever the recipe, within what 128 x 512 samples
- * vary. */
+/* Casting N(0,1): 31.5 dB in E4M3 and 25.6 dB in E5M2 for every recipe, within the variation of 128 x 512
+   samples. */
 static void cast_quality(void **state) {
     (void)state;
     enum { M = 128, K = 512 };

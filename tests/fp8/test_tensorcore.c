@@ -1,6 +1,6 @@
 /*
- * Tests of fp8/tensorcore: the measured dot products where they are at hand (OTTAVA_SHARED, or ../shared
- * beside the project; gzip unpacks them), and cases of our own for what they do not exercise.
+ * fp8/tensorcore: measured dot products if available (in OTTAVA_SHARED, or ../shared next to the project;
+ * gzip unpacks them), and hand-made cases that they do not cover.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,8 +83,7 @@ static void e5m2_equals_the_measured(void **state) {
 
 /* ---- cases of our own: they state the rule, they are no measurement ---- */
 
-/* Up to four products in fp32 (each exactly representable in the row's format) and the incoming accumulator.
- */
+/* Up to four products in fp32 (each exact in the row's format) and the incoming accumulator. */
 typedef struct step_case {
     const char *what;
     ott_dtype d;
@@ -93,8 +92,8 @@ typedef struct step_case {
 } step_case;
 
 static const step_case step_cases[] = {
-    /* A subnormal's exponent is clamped at the smallest, here 2^-6 for 2^-9: so 0.5 = 2^-9 * 2^8 aligns to
-       2^2, whose grid of 2^-11 loses 2^-12. Its own exponent, -1, would keep it. */
+    /* A subnormal's exponent is clamped at the smallest, here 2^-6 for 2^-9. So 0.5 = 2^-9 * 2^8 aligns to
+       2^2, and that grid of 2^-11 loses 2^-12. Its real exponent, -1, would keep it. */
     {"e4m3 emin clamp", OTT_E4M3, {0x1p-9f, 0x1p-6f}, {0x1p8f, 0x1p-6f}, 0.0f, 0.5f},
     {"e4m3 without the clamp", OTT_E4M3, {0x1p-6f, 0x1p-6f}, {0x1p5f, 0x1p-6f}, 0.0f, 0x1.002p-1f},
     {"e5m2 emin clamp", OTT_E5M2, {0x1p-16f, 0x1p-6f}, {0x1p15f, 0x1p-7f}, 0.0f, 0.5f},
@@ -103,31 +102,31 @@ static const step_case step_cases[] = {
     {"fp32 emin clamp loses", OTT_E4M3, {0}, {0}, 0x1p-140f, 0.0f},
     {"fp32 emin clamp keeps", OTT_E4M3, {0}, {0}, 0x1.8p-138f, 0x1.8p-138f},
     {"fp32 emin clamp cuts", OTT_E4M3, {0}, {0}, -0x1.9p-138f, -0x1.8p-138f},
-    /* The model's floor of the largest exponent, -133, is below both clamps: the smallest terms are not
-       touched by it. */
+    /* The model's lower bound of the largest exponent, -133, is below both clamps, so it does not affect the
+       smallest terms. */
     {"exponent floor, accumulator", OTT_E4M3, {0}, {0}, 0x1p-139f, 0x1p-139f},
     {"exponent floor, product", OTT_E5M2, {0x1p-16f}, {0x1p-16f}, 0.0f, 0x1p-32f},
-    /* A zero sum is +0, however it comes about. */
+    /* A zero sum is always +0. */
     {"zero of nothing", OTT_E4M3, {0}, {0}, 0.0f, 0.0f},
     {"zero of negative zeros", OTT_E4M3, {-0.0f, -0.0f}, {1.0f, 448.0f}, -0.0f, 0.0f},
     {"zero of cancellation", OTT_E4M3, {3.5f, -3.5f}, {2.0f, 2.0f}, 0.0f, 0.0f},
     {"zero of cancellation with the accumulator", OTT_E5M2, {1.0f}, {1.0f}, -1.0f, 0.0f},
     {"zero of a cut remainder", OTT_E4M3, {1.0f, -1.0f, 0x1p-7f}, {1.0f, 1.0f, 0x1p-7f}, 0.0f, 0.0f},
-    /* Terms are cut towards zero one by one, also negative ones, also the accumulator. */
+    /* Each term is truncated towards zero, including negative terms and the accumulator. */
     {"terms below the grid vanish", OTT_E4M3, {1.0f, 0x1p-7f, 0x1p-7f}, {1.0f, 0x1p-7f, 0x1p-7f}, 0.0f, 1.0f},
     {"negative terms too", OTT_E4M3, {1.0f, -0x1p-7f}, {1.0f, 0x1p-7f}, 0.0f, 1.0f},
     {"a term on the grid stays", OTT_E4M3, {1.0f, 0x1p-6f}, {1.0f, 0x1p-7f}, 0.0f, 0x1.0008p0f},
     {"the accumulator is cut", OTT_E4M3, {0}, {0}, 0x1.00fffep0f, 0x1.00f8p0f},
     {"a small accumulator is aligned", OTT_E4M3, {1.0f}, {1.0f}, 0x1.8p-12f, 0x1.0018p0f},
     {"and cut towards zero", OTT_E4M3, {0}, {0}, -0x1.00fffep0f, -0x1.00f8p0f},
-    /* Products are aligned unnormalised: 1.75*1.75 = 3.0625 has exponent 0 and a grid of 2^-13. */
+    /* Products are aligned without normalization: 1.75*1.75 = 3.0625 has exponent 0 and a grid of 2^-13. */
     {"an unnormalised product",
      OTT_E4M3,
      {1.75f, 0x1p-6f, -1.0f},
      {1.75f, 0x1p-7f, 1.0f},
      -1.0625f,
      0x1.0008p0f},
-    /* The result keeps 13 bits below its leading one: 2 + 2^-13 does not fit. */
+    /* The result keeps 13 bits after its leading one: 2 + 2^-13 does not fit. */
     {"the result is cut", OTT_E4M3, {1.0f, 1.0f, 0x1p-6f}, {1.0f, 1.0f, 0x1p-7f}, 0.0f, 2.0f},
     {"the negative result is cut towards zero",
      OTT_E4M3,
@@ -176,7 +175,7 @@ static void formats_may_be_mixed(void **state) {
     assert_true(tensorcore_fp8_step(a + 1, OTT_E5M2, b + 1, OTT_E4M3, 1, 0.0f) == -80.0f);
 }
 
-/* Sums that fit 13 bits whole are exact: small integers. */
+/* Sums that fit in 13 bits are exact: small integers. */
 static void exact_sums_stay_exact(void **state) {
     (void)state;
     for (uint32_t trial = 0; trial < 200; trial++) {
@@ -195,7 +194,7 @@ static void exact_sums_stay_exact(void **state) {
 
 /* ---- whole dot products ---- */
 
-/* 2^-14 never reaches an accumulator that holds 1; 128 of them apart from it sum to 2^-7. */
+/* 2^-14 is lost when added to an accumulator of 1; 128 of them summed separately give 2^-7. */
 static void split_keeps_what_fast_loses(void **state) {
     (void)state;
     uint8_t a[256];

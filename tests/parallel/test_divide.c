@@ -1,4 +1,6 @@
-/* Which lines of a parameter each rank keeps: what is written down here is the rule, asked of every rank for every unit. */
+/*
+ * Which rows of a parameter each rank owns: the rule, written plainly, is compared for every rank and unit.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +19,7 @@ static const int64_t shapes[][2] = {{1000, 64},  {5, 4096}, {257, 24}, {1, 4096}
                                     {4099, 128}, {3, 3},    {4096, 64}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* The rank that holds the least, the lowest of several, gets the next unit. */
+/* The rank with the fewest elements (the lowest of equals) gets the next unit. */
 static void divide_plainly(int64_t *held, int ranks, int64_t lines, int64_t elements, int64_t *cut) {
     int64_t unit = REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, elements),
             units = (lines + unit - 1) / unit;

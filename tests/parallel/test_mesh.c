@@ -1,4 +1,4 @@
-/* The mesh: what asked dimensions come to, their messages, and who is with whom. */
+/* The mesh: sizes from the requested dimensions, errors, and the members of each group. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +75,7 @@ static void neighbours_share_a_layer(void **state) {
     assert_string_equal(text, "1 rank");
 }
 
-/* Every set of dimensions cuts all ranks into groups: each rank is in one, where its number says. */
+/* Every set of dimensions partitions the ranks: each rank is in one group, at the expected index. */
 static void groups_part_the_ranks(void **state) {
     (void)state;
     mesh m = open_mesh(2, 3, 2, 2, 1, 2, 48);
@@ -91,7 +91,7 @@ static void groups_part_the_ranks(void **state) {
     for (int64_t r = 0; r < 48; r++) assert_int_equal(mesh_group_rank(&m, MESH_ALL, r), r);
 }
 
-/* The sizes that distributed.fit makes of those asked for; they always fit. */
+/* The sizes that distributed.fit makes from the requested ones; they always fit. */
 static void expect_fit(const int64_t asked[MESH_DIMENSIONS], int64_t ranks,
                        const int64_t wanted[MESH_DIMENSIONS]) {
     config cfg = {.distributed = {.fit = true,
@@ -117,8 +117,8 @@ static void sizes_are_reduced_to_the_ranks(void **state) {
                (int64_t[]){1, 1, 3, 1, 1, 2}); /* 6 would not divide 8 heads */
     expect_fit((int64_t[]){4, 1, 8, 1, 1, 4}, 8, (int64_t[]){2, 1, 1, 1, 1, 4});
     expect_fit((int64_t[]){1, 2, 2, 1, 1, 1}, 8,
-               (int64_t[]){1, 2, 4, 1, 1, 1}); /* fewer than the ranks at hand */
-    expect_fit((int64_t[]){2, 1, -1, 1, 1, 2}, 8, (int64_t[]){2, 1, 2, 1, 1, 2}); /* fits as it is */
+               (int64_t[]){1, 2, 4, 1, 1, 1}); /* fewer ranks than available */
+    expect_fit((int64_t[]){2, 1, -1, 1, 1, 2}, 8, (int64_t[]){2, 1, 2, 1, 1, 2}); /* fits unchanged */
     expect_fit((int64_t[]){INT64_MAX, INT64_MAX, 2, 1, 1, 1}, 4, (int64_t[]){1, 1, 4, 1, 1, 1});
     for (int64_t ranks = 1; ranks <= 64; ranks++) {
         config cfg = {

@@ -1,7 +1,7 @@
 /*
- * The schedules of a pipeline as data: every stage does every task once, in the order of the micro-batches; no more of
- * them are in flight than promised; what one stage sends is what another waits for, in an order in which nobody waits
- * for ever, even where a message leaves only when its receiver is there.
+ * Pipeline schedules as data. Every stage runs every task once, in the order of the micro-batches. The number
+ * of micro-batches in flight is bounded. Sends match receives, in an order without deadlock, even if a send
+ * completes only when its receiver is there.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static void each_shape(visit look) {
 
 /* ---- one stage ---- */
 
-/* Micro-batches, each as often as it has parts, that have gone forward and not back, at most. */
+/* The maximum of micro-batches in flight (forward done, backward not), counted once per model chunk. */
 static int64_t in_flight(const pipeline_stage *s, int64_t n) {
     int64_t later = s->stages - 1 - s->rank, all = n * s->chunks;
     int64_t most = s->schedule == PP_GPIPE  ? n
@@ -46,7 +46,7 @@ static void check_tasks(const pipeline_stage *shape, int64_t n) {
         for (int64_t i = 0; i < pipeline_task_count(&s, n); i++) {
             pipeline_task t = pipeline_task_at(&s, n, i);
             int64_t *next = t.backward ? &backward[t.chunk] : &forward[t.chunk];
-            assert_int_equal(t.micro_batch, *next); /* each once, in their order */
+            assert_int_equal(t.micro_batch, *next); /* each once, in order */
             ++*next;
             assert_true(backward[t.chunk] <= forward[t.chunk]);
             flying += t.backward ? -1 : 1;
@@ -66,7 +66,7 @@ static void tasks_are_in_order(void **state) {
 
 typedef struct walker {
     int64_t task;
-    int sent; /* messages of the task before that have begun to leave */
+    int sent; /* messages of the last task that have started */
 } walker;
 
 typedef struct world {
@@ -74,10 +74,11 @@ typedef struct world {
     int64_t n;
     bool tied;
     walker at[STAGES_MAX];
-    /* of each message: receiver has asked for it, sender has begun to send it */
+    /* per message: the receiver has posted its receive; the sender has started to send */
     bool asked[PIPELINE_CONTENTS][STAGES_MAX][CHUNKS_MAX][BATCHES_MAX],
         left[PIPELINE_CONTENTS][STAGES_MAX][CHUNKS_MAX][BATCHES_MAX];
-    const bool *leaving[STAGES_MAX][PIPELINE_CONTENTS][STAGES_MAX]; /* of the last ones sent: asked for? */
+    /* of the last messages sent: flags of their posted receives */
+    const bool *leaving[STAGES_MAX][PIPELINE_CONTENTS][STAGES_MAX];
     int64_t sent[STAGES_MAX][PIPELINE_CONTENTS];
 } world;
 
@@ -87,7 +88,7 @@ static pipeline_stage stage_of(const world *w, int rank) {
     return s;
 }
 
-/* Asks for all that `from` sends to `to`, in its order, up to the message. */
+/* Posts the receives of all messages from `from` to `to`, in order, up to this message. */
 static void ask_up_to(world *w, int to, const pipeline_message *wanted) {
     pipeline_stage from = stage_of(w, wanted->peer);
     for (int64_t i = 0; i < pipeline_task_count(&from, w->n); i++) {
@@ -104,7 +105,7 @@ static void ask_up_to(world *w, int to, const pipeline_message *wanted) {
     fail_msg("stage %d waits for what stage %d never sends", to, wanted->peer);
 }
 
-/* Is all that the next task needs here? Asks for it. */
+/* True if all inputs of the next task have arrived. Posts their receives. */
 static bool may_run(world *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     pipeline_message needs[PIPELINE_MESSAGES];
@@ -117,7 +118,7 @@ static bool may_run(world *w, int rank) {
     return here;
 }
 
-/* Sends what the last task made, as far as earlier messages of the content have been taken. */
+/* Sends the outputs of the last task, as far as earlier messages of the same kind have been received. */
 static bool send(world *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     pipeline_message sends[PIPELINE_MESSAGES];
@@ -141,7 +142,7 @@ static bool advance(world *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     walker *a = &w->at[rank], before = *a;
     bool done = a->task == pipeline_task_count(&s, w->n);
-    bool runs = !done && may_run(w, rank); /* it asks for the next task before it sends */
+    bool runs = !done && may_run(w, rank); /* it posts the next task's receives before it sends */
     if (!send(w, rank) || !runs) return a->sent != before.sent;
     *a = (walker){.task = a->task + 1};
     return true;
@@ -164,7 +165,7 @@ static void check_messages(const pipeline_stage *shape, int64_t n) {
                 fail_msg("%d stages, %d parts, %d micro-batches: stage %d waits for ever at task %d",
                          shape->stages, shape->chunks, (int)n, r, (int)w.at[r].task);
         }
-        assert_memory_equal(w.asked, w.left, sizeof w.left); /* nothing is sent that nobody waits for */
+        assert_memory_equal(w.asked, w.left, sizeof w.left); /* nothing is sent without a receive */
     }
 }
 

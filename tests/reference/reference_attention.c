@@ -29,15 +29,16 @@ static float capped(float s, float cap) {
 
 /* ---- forward ---- */
 
-/* One query row of one head on its way through the tiles. */
+/* The state of one query row of one head while it passes over the tiles. */
 typedef struct query {
     const attention_forward_args *a;
-    int64_t row, i, qc, kc; /* row of q, row of k of the same token, first column in q and o, in k and v */
-    int64_t first;          /* first visible key */
+    /* row in q; row of k for the same token; first column in q and o, and in k and v */
+    int64_t row, i, qc, kc;
+    int64_t first; /* first visible key */
     float m, l, *o;
 } query;
 
-/* The tile that begins at key j0. */
+/* Adds the tile that begins at key j0. */
 static void forward_tile(query *r, int64_t j0, bool first_tile) {
     const attention_forward_args *a = r->a;
     float s[ATTENTION_TILE], p[ATTENTION_TILE], lane[16] = {0}, n = r->m;
@@ -92,7 +93,7 @@ ott_status reference_op_attention_forward(exec *cx, const attention_forward_args
 
 /* ---- backward ---- */
 
-/* fp32 sums that wait for their rounding. */
+/* fp32 sums, rounded at the end. */
 typedef struct backward_sums {
     tensor delta, dk_sum, dv_sum;
 } backward_sums;
@@ -147,7 +148,7 @@ ott_status reference_op_attention_backward(exec *cx, const attention_backward_ar
     backward_sums sums = {.delta = tensor_matrix(delta, OTT_F32, heads, tokens),
                           .dk_sum = tensor_matrix(dk, OTT_F32, tokens, width),
                           .dv_sum = tensor_matrix(dk + tokens * width, OTT_F32, tokens, width)};
-    for (int64_t head = 0; head < heads; head++) /* ascending: also within each key head */
+    for (int64_t head = 0; head < heads; head++) /* ascending, also within each key head */
         for (int64_t i = 0; i < a->q->rows; i++) {
             row_delta(a, &sums.delta, head, i);
             backward_query(a, &sums, head, sharing, i, dq);

@@ -1,8 +1,8 @@
-/* reference_device: host memory as a device, and the table of the reference's ops. */
+/* reference_device: a device in host memory, and the op table of the reference. */
 #include "reference/reference_parts.h"
 #include "tensor/host.h"
 
-/* An op that is in ops.def but not here does not compile: write its loops in this folder. */
+/* An op of ops.def that this folder lacks does not compile: write its loops here. */
 const op_table reference_ops = {
 #define OP(name, fields) .name = reference_op_##name,
 #include "tensor/ops.def"

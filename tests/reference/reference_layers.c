@@ -245,7 +245,7 @@ ott_status reference_op_swiglu_backward(exec *cx, const swiglu_backward_args *a)
     return OTT_OK;
 }
 
-/* f(x), and its slope. */
+/* Returns f(x) and stores its slope. */
 static float activated_at(activate_kind kind, float x, float *slope) {
     if (kind == ACTIVATE_RELU) {
         *slope = x <= 0 ? 0 : 1;
@@ -326,7 +326,7 @@ static float sum_row(const tensor *logits, int64_t t, float *m) {
     return fold16(lane);
 }
 
-/* The loss, of a row of which m, the sum and the target's logit are known, and its gradient. */
+/* Finishes a row's loss and gradient, from m, the sum and the target's logit. */
 static void finish_row(const cross_entropy_args *a, int64_t t, float m, float sum, float at_target,
                        int64_t target) {
     float lse = m + fmath_log(sum), inverse = 1.0f / sum;

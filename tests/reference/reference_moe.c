@@ -16,7 +16,7 @@ typedef struct candidate {
     int64_t index;
 } candidate;
 
-/* The largest first; NaN last; the lower index where they are equal. */
+/* Largest first, NaN last, the lower index first among equal values. */
 static int by_value(const void *a, const void *b) {
     const candidate *x = a, *y = b;
     bool x_is_nan = x->value != x->value, y_is_nan = y->value != y->value;
@@ -102,7 +102,8 @@ ott_status reference_op_route_balance(exec *cx, const route_balance_args *a) {
     return OTT_OK;
 }
 
-/* ds, the gradient of the scores, first by the balance losses and then by the weights; dlogits from it. */
+/* Computes ds, the gradient of the scores: the balance losses first, then the weights. Then dlogits from ds.
+   */
 static void route_backward_token(const route_backward_args *a, int64_t t) {
     int64_t experts = a->logits->columns, choices = a->expert->columns, tokens = a->logits->rows;
     bool is_softmax = a->rule.score == ROUTE_SOFTMAX, has_counts = a->batch_count || a->sequence_count;
@@ -142,7 +143,7 @@ ott_status reference_op_route_backward(exec *cx, const route_backward_args *a) {
     return OTT_OK;
 }
 
-/* Does assignment (t, k) of all find room? */
+/* True if assignment (t, k) is within its expert's capacity. */
 static bool has_room(const route_sort_args *a, int64_t t, int64_t k) {
     int64_t before = 0;
     for (int64_t u = 0; u < t; u++) before += integers(a->expert, u)[k] == integers(a->expert, t)[k];
@@ -240,7 +241,7 @@ ott_status reference_op_grouped_gemm(exec *cx, const grouped_gemm_args *a) {
     return OTT_OK;
 }
 
-/* An expert's gradient to fp32, then to its matrix. */
+/* Rounds an expert's gradient to fp32, then adds it to its matrix. */
 static void add_gradient(exec *cx, const grouped_gemm_weight_args *a, int64_t e, float factor) {
     int64_t each = operand_mn(a->a), first = first_of(a->end, e), count = integer_at(a->end, e) - first;
     operand x = operand_group(a->a, true, e, first, count), y = operand_group(a->b, true, e, first, count);
@@ -254,7 +255,7 @@ static void add_gradient(exec *cx, const grouped_gemm_weight_args *a, int64_t e,
     free(sums);
 }
 
-/* The mean of all groups' rows over those of group e of a stack. */
+/* Mean rows per group over all groups, divided by the rows of expert e. */
 static float balance(const tensor *all, int64_t e) {
     int64_t sum = 0, rows = 0;
     for (int64_t p = 0; p < all->rows; p++) {

@@ -22,9 +22,9 @@ ott_status reference_op_transpose(exec *cx, const transpose_args *a) {
     return OTT_OK;
 }
 
-/* ---- quantize and its three parts; a use in high precision has nothing to do ---- */
+/* ---- quantize and its three parts; a high-precision use needs no work ---- */
 
-/* Codes, rows x columns, to where they lie. */
+/* Stores codes (rows x columns) in the layout of q. */
 static void put_codes(const qtensor *q, const uint8_t *codes, const qdata *d) {
     for (int64_t i = 0; i < q->rows; i++)
         for (int64_t j = 0; j < q->columns; j++)
@@ -56,7 +56,7 @@ void reference_quantize_list(const tensor *x, const qlist *list) {
     for (int i = 0; list && i < list->count; i++) quantize_both(x, &list->item[i]);
 }
 
-/* How many groups a use has, and the group of element (i, j). */
+/* Number of groups of a use, and the group of element (i, j). */
 static int64_t group_count(const qtensor *q, const cast_spec *spec, bool column) {
     return column ? granularity_groups(spec->grain, q->columns, q->rows)
                   : granularity_groups(spec->grain, q->rows, q->columns);
@@ -75,8 +75,8 @@ static void amax_use(const tensor *x, const qtensor *q, const cast_spec *spec, b
     for (int64_t i = 0; i < x->rows; i++)
         for (int64_t j = 0; j < x->columns; j++) {
             float *largest = &amax[group_of(spec, column, i, j, s)], magnitude = fabsf(at(x, i, j));
-            if (isnan(magnitude) || magnitude > *largest)
-                *largest = isnan(magnitude) ? NAN : magnitude; /* nothing is > NaN: it stays */
+            if (isnan(magnitude) || magnitude > *largest) /* a comparison with NaN is false, so NaN stays */
+                *largest = isnan(magnitude) ? NAN : magnitude;
         }
 }
 
@@ -141,7 +141,7 @@ ott_status reference_op_quantize(exec *cx, const quantize_args *a) {
     return OTT_OK;
 }
 
-/* One use of a group's rows, made densely, to where its entries and codes lie. */
+/* Quantizes one use of a group's rows densely, then stores scales and codes in place. */
 static void quantize_group_use(const tensor *x, const qtensor *q, bool column) {
     const cast_spec *spec = column ? &q->spec.columnwise : &q->spec.rowwise;
     const qdata *s = column ? &q->columnwise : &q->rowwise;
@@ -254,7 +254,7 @@ static reference_operand plain_operand(const operand *o) {
                                .k_step = o->k_step};
 }
 
-/* The reference packs nothing: its packed operand is a dense one. */
+/* The reference's packed operand is the dense one. */
 ott_status reference_op_gemm(exec *cx, const gemm_args *args) {
     (void)cx;
     reference_operand a = plain_operand(args->a), b = plain_operand(args->b);
@@ -324,9 +324,9 @@ ott_status reference_op_column_sum(exec *cx, const column_sum_args *a) {
     return OTT_OK;
 }
 
-/* ---- reductions over whole tensors ---- */
+/* ---- reductions over full tensors ---- */
 
-/* Element `index` of the rows laid end to end. */
+/* Element `index` of the rows, back to back. */
 static float laid_end_to_end(const tensor *x, int64_t index) {
     return at(x, index / x->columns, index % x->columns);
 }

@@ -3,7 +3,7 @@
 #include "tensor/moment.h"
 #include "tensor/stochastic.h"
 
-/* The loss scale after a step whose gradients were finite or not. */
+/* The loss scale after a step with finite or non-finite gradients. */
 static void update_loss_scale(float *state, bool finite) {
     if (state[STEP_LOSS_SCALING] == 0) return;
     state[STEP_GOOD_STEPS] = finite ? state[STEP_GOOD_STEPS] + 1 : 0;
@@ -19,7 +19,8 @@ ott_status reference_op_grad_norm(exec *cx, const grad_norm_args *a) {
     float *state = a->state->data;
     double total = 0;
     for (int64_t i = 0; i < a->sum_squares->columns; i++) total += at(a->sum_squares, 0, i);
-    float norm = (float)(sqrt(total) / (double)state[STEP_LOSS_SCALE]); /* the sum stays double until here */
+    /* the sum stays in double until here */
+    float norm = (float)(sqrt(total) / (double)state[STEP_LOSS_SCALE]);
     bool finite = isfinite(norm) && isfinite(state[STEP_LOSS]);
     float clip = a->max_norm / (norm + 1e-6f);
     state[STEP_GRAD_NORM] = norm;
@@ -29,7 +30,7 @@ ott_status reference_op_grad_norm(exec *cx, const grad_norm_args *a) {
     return OTT_OK;
 }
 
-/* What tells a draw. */
+/* The key of a random draw. */
 typedef struct draws {
     uint64_t seed;
     int64_t first, row_step;
@@ -39,7 +40,7 @@ typedef struct draws {
 #define DRAWS_OF(a, of_sums) ((draws){(a)->seed, (a)->first, (a)->row_step, (a)->state, of_sums})
 #define DRAWS(a)             DRAWS_OF(a, STOCHASTIC_SUM_PARAM)
 
-/* Number `which` of element (i, j). */
+/* Stores element (i, j) with stochastic rounding; `which` selects the draw. */
 static void put_rounded(draws d, const tensor *t, int64_t i, int64_t j, float x, int which) {
     uint64_t index = (uint64_t)(d.first + i * d.row_step + j);
     uint64_t update = step_state_update(d.state->data);
@@ -71,7 +72,7 @@ ott_status reference_op_adamw(exec *cx, const adamw_args *a) {
     return reference_op_quantize(cx, &(quantize_args){.x = a->param, .q = a->q});
 }
 
-/* A group's elements of one moment, as decoded; its numbers. */
+/* Decodes a group of one moment, with its group scales. */
 static void widen_group(const tensor *codes, const tensor *group_scales, int64_t i, int64_t g,
                         float x[MOMENT_GROUP]) {
     for (int64_t j = g * MOMENT_GROUP, k = 0; j < codes->columns && k < MOMENT_GROUP; j++, k++)
@@ -96,7 +97,7 @@ static void narrow_group(const tensor *codes, const tensor *group_scales, int64_
         ((uint8_t *)codes->data)[i * codes->ld + first + k] = moment_encode(x[k], &s);
 }
 
-/* The groups by adamw_element, in fp32: what is not rounded needs no draw. */
+/* Runs adamw_element on the groups in fp32, where no draw is needed. */
 static void adamw_group(const adamw_fp8_args *a, int64_t i, int64_t g) {
     float m[MOMENT_GROUP] = {0}, v[MOMENT_GROUP] = {0};
     int64_t first = g * MOMENT_GROUP;

@@ -1,6 +1,6 @@
 /*
- * reference_parts: what the files of the reference share: reading and writing an element, the 16-lane sum,
- * quantized forms of an output, and the name of every op's function.
+ * reference_parts: shared by the files of the reference: reading and writing an element, the 16-lane sum,
+ * quantized copies of an output, and the name of every op's function.
  */
 #ifndef REFERENCE_PARTS_H
 #define REFERENCE_PARTS_H
@@ -26,7 +26,7 @@ static inline float fold16(float lane[16]) {
     return lane[0];
 }
 
-/* The quantized forms of an output, from the output as it was stored. `list` may be NULL. */
+/* Makes the quantized copies of an output, from the stored output. `list` may be NULL. */
 void reference_quantize_list(const tensor *x, const qlist *list);
 
 #define OP(name, fields) ott_status reference_op_##name(exec *cx, const name##_args *a);

@@ -1,4 +1,4 @@
-/* tests/support/folder: a temporary folder for each test, and files in it. */
+/* support/folder: a temporary folder for each test, and files in it. */
 #define _GNU_SOURCE
 #include "support/folder.h"
 #include "base/file.h"

@@ -1,4 +1,4 @@
-/* tests/support/folder: a temporary folder for each test, and files in it. */
+/* support/folder: a temporary folder for each test, and files in it. */
 #ifndef TESTS_IO_FOLDER_H
 #define TESTS_IO_FOLDER_H
 
@@ -7,10 +7,10 @@
 typedef struct folder {
     mem *account;
     char path[64];
-    char file[128]; /* what folder_file returned last */
+    char file[128]; /* the last result of folder_file */
 } folder;
 
-/* cmocka setup and teardown; the state is a folder. Teardown fails the test when memory was leaked. */
+/* cmocka setup and teardown; the state is a folder. Teardown fails the test if memory leaked. */
 int folder_setup(void **state);
 int folder_teardown(void **state);
 /* "FOLDER/name", valid until the next call. */
@@ -18,7 +18,7 @@ const char *folder_file(folder *f, const char *name);
 /* Writes a file and returns its path. */
 const char *folder_write(folder *f, const char *name, const void *data, int64_t bytes);
 const char *folder_write_text(folder *f, const char *name, const char *text);
-/* The file's text, owned by the caller (mem_free). */
+/* Returns the file's text; free it with mem_free. */
 char *folder_read(folder *f, const char *name, int64_t *bytes);
 
 /* The last error text must contain `part`. */

@@ -101,7 +101,7 @@ static void read_file(gguf_reader *r, const char *path) {
     fclose(f);
 }
 
-/* Tensors lie one behind the other, each at a multiple of 32, and end where the file does. */
+/* Tensors are stored back to back, each at a multiple of 32, up to the end of the file. */
 gguf_reader gguf_reader_open(const char *path) {
     gguf_reader r = {0};
     int64_t end = 0;

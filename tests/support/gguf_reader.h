@@ -1,5 +1,7 @@
-/* tests/support/gguf_reader: a GGUF file as its specification describes it, read without what wrote it. Anything wrong with the
-   file fails the test. */
+/*
+ * support/gguf_reader: reads a GGUF file by its specification, without the code that wrote it. An error in
+ * the file fails the test.
+ */
 #ifndef TESTS_SUPPORT_GGUF_READER_H
 #define TESTS_SUPPORT_GGUF_READER_H
 
@@ -10,16 +12,16 @@ typedef struct gguf_value {
     char key[96];
     int type; /* 4 count, 5 integer, 6 real, 7 bool, 8 text, 9 list */
     double number;
-    const char *text; /* [bytes], without an end */
+    const char *text; /* [bytes], not terminated */
     int64_t bytes;
-    int element_type; /* of a list, whose elements lie at `text` */
+    int element_type; /* of a list; its elements start at `text` */
     int64_t count;
 } gguf_value;
 
 typedef struct gguf_entry {
     char name[80];
     int rank, type;
-    int64_t size[4]; /* as in the file: of a row first */
+    int64_t size[4]; /* as in the file: the row length first */
     const unsigned char *data;
     int64_t count; /* elements */
 } gguf_entry;
@@ -34,13 +36,13 @@ typedef struct gguf_reader {
 
 gguf_reader gguf_reader_open(const char *path);
 void gguf_reader_close(gguf_reader *r);
-const gguf_value *gguf_reader_find(const gguf_reader *r, const char *key); /* NULL: absent */
-double gguf_reader_number(const gguf_reader *r, const char *key);          /* must be there */
+const gguf_value *gguf_reader_find(const gguf_reader *r, const char *key); /* returns NULL if absent */
+double gguf_reader_number(const gguf_reader *r, const char *key);          /* fails the test if absent */
 bool gguf_reader_says(const gguf_reader *r, const char *key, const char *text);
-/* Element of a list: of texts; of integers and reals. */
+/* True if element i of a list of texts equals this text; an element of a list of numbers. */
 bool gguf_reader_item_is(const gguf_value *list, int64_t index, const char *text);
 double gguf_reader_item(const gguf_value *list, int64_t index);
-const gguf_entry *gguf_reader_tensor(const gguf_reader *r, const char *name); /* must be there */
+const gguf_entry *gguf_reader_tensor(const gguf_reader *r, const char *name); /* fails the test if absent */
 float gguf_reader_element(const gguf_entry *e, int64_t index);
 
 #endif

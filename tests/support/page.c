@@ -1,4 +1,4 @@
-/* page: reading a page whole, and writing it with another table. */
+/* support/page: reads a page, and replaces its table. */
 #include "support/page.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,7 @@
-/* page: a table of a page of the documentation that a test makes again: from its title, the first cells of its first line, to
-   the last of the lines that begin with '|'. A failure ends the test (cmocka). */
+/*
+ * support/page: a generated table of a page of the documentation. The table ranges from the line that begins
+ * with these cells to the last line that begins with '|'. A failure ends the test (cmocka).
+ */
 #ifndef TESTS_SUPPORT_PAGE_H
 #define TESTS_SUPPORT_PAGE_H
 
@@ -7,15 +9,16 @@
 
 typedef struct page_table {
     const char *path; /* borrowed */
-    char *page;       /* all of it */
+    char *page;       /* the full text */
     char *begin, *end;
 } page_table;
 
 void page_table_open(page_table *t, const char *path, const char *title);
-/* The page, with `text` in the table's place. */
+/* Writes the page with `text` in place of the table. */
 void page_table_write(const page_table *t, const char *text);
 void page_table_close(page_table *t);
-/* The table of the page is `text`, or, if `writes`, becomes it. `program` --write, a failure says, makes it so. */
+/* Expects the page's table to be `text`, or replaces it if `writes`. The failure message says to run
+   `program` --write. */
 void page_table_expect(const char *path, const char *title, const char *text, bool writes,
                        const char *program);
 

@@ -1,4 +1,4 @@
-/* tests/support/token_file: a token file made at once, by the writer that `ottava tokenize` uses. */
+/* support/token_file: makes a token file in one call, with the writer that `ottava tokenize` uses. */
 #ifndef TESTS_IO_TOKEN_FILE_H
 #define TESTS_IO_TOKEN_FILE_H
 

@@ -1,4 +1,4 @@
-/* The functions of a feed-forward, next to what double arithmetic and the C library's erf say of them. */
+/* Activation functions of the MLP against double arithmetic and the C library's erf. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include "tensor/activate.h"
 
-/* The largest distances of value and slope from GELU's, over [-14, 14]. */
+/* Largest errors of value and slope against GELU, over [-14, 14]. */
 static void distances(activate_kind kind, double *value, double *slope) {
     *value = *slope = 0;
     for (int i = -14000; i <= 14000; i++) {
@@ -21,7 +21,7 @@ static void distances(activate_kind kind, double *value, double *slope) {
     }
 }
 
-/* That by tanh is another function, which the bound tells from it. */
+/* The tanh approximation is a different function; the bound tells them apart. */
 static void test_gelu_is_near_erf(void **state) {
     (void)state;
     double value, slope;
@@ -31,7 +31,7 @@ static void test_gelu_is_near_erf(void **state) {
     assert_true(value > 1e-4 && value < 1e-3);
 }
 
-/* Where 1 + erf would lose its digits. */
+/* In the tail, where 1 + erf would cancel. */
 static void test_the_tail_keeps_its_digits(void **state) {
     (void)state;
     for (int i = 2; i <= 5; i++) {

@@ -1,5 +1,6 @@
-/* The execution context: ops are checked but not run while the plan is recorded; products are counted by
- * role. */
+/*
+ * The execution context: ops are checked but not run while the plan is recorded; GEMMs are counted by role.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +28,7 @@ static ott_status fake_gemm(exec *cx, const gemm_args *a) {
     return a->accumulate ? status_fail(OTT_ERR_DEVICE, "fake") : OTT_OK;
 }
 
-/* Notes the workspace it runs with, which it asks for by the number of columns. */
+/* Records its workspace. It requests workspace by the number of columns. */
 static ott_status fake_add(exec *cx, const add_args *a) {
     (void)a;
     seen.workspace = cx->workspace;
@@ -84,7 +85,7 @@ static void test_ops_do_nothing_while_recording(void **state) {
     assert_ptr_equal(seen.args, &a);
 }
 
-/* What cannot work is found in the recording already. */
+/* Invalid arguments are an error while recording. */
 static void test_arguments_are_checked_while_recording(void **state) {
     fixture *f = *state;
     convert_args a = {.x = &f->x, .y = &f->y};
@@ -106,7 +107,7 @@ static void test_arguments_are_checked_while_recording(void **state) {
     assert_int_equal(seen.converts, 0);
 }
 
-/* A recorded op's workspace is in the plan, and a replay runs it there; another op has none. */
+/* A recorded op's workspace is in the plan, and a replay passes it to the op. Other ops get none. */
 static void test_an_op_has_the_workspace_it_asks_for(void **state) {
     fixture *f = *state;
     static char arena[4096];
@@ -116,7 +117,7 @@ static void test_an_op_has_the_workspace_it_asks_for(void **state) {
     assert_int_equal(op_add(&f->cx, &add), OTT_OK);
     assert_null(seen.workspace);
     assert_int_equal(plan_seal(f->cx.plan), OTT_OK);
-    assert_int_equal(plan_bytes(f->cx.plan), 320); /* 3 columns: 300 bytes, in whole 64 */
+    assert_int_equal(plan_bytes(f->cx.plan), 320); /* 3 columns: 300 bytes, rounded up to 64 */
     plan_bind(f->cx.plan, arena);
     plan_replay(f->cx.plan);
     assert_int_equal(op_add(&f->cx, &add), OTT_OK);
@@ -152,7 +153,7 @@ static void test_gemms_are_counted_by_role(void **state) {
     static const int64_t want[GEMM_COUNT][2] = {
         [GEMM_OUTPUT] = {0, 2}, [GEMM_GRAD_INPUT] = {0, 0}, [GEMM_GRAD_WEIGHT] = {1, 0}};
     assert_memory_equal(f->cx.gemms, want, sizeof want);
-    fp8.accumulate = true; /* the fake one fails then: not counted */
+    fp8.accumulate = true; /* makes the fake op fail: not counted */
     assert_int_equal(exec_gemm(&f->cx, GEMM_GRAD_INPUT, &fp8), OTT_ERR_DEVICE);
     assert_memory_equal(f->cx.gemms, want, sizeof want);
 }

@@ -1,4 +1,4 @@
-/* The op table as data: the entries' texts, and what op_check refuses, by name. */
+/* The op table as data: the text of the entries, and the errors of op_check with the argument's name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 static float numbers[64];
 static int32_t integers[64];
 
-/* A failure of that status whose message says each of the words. */
+/* Expects a failure with that status, and a message with each of the words. */
 static void refused(ott_status got, ott_status want, const char *a, const char *b, const char *c) {
     const char *words[] = {a, b, c};
     if (got != want) fail_msg("%s (%s), wanted %s", status_name(got), status_text(), status_name(want));
@@ -118,7 +118,7 @@ static void test_tensors(void **state) {
     refused(check("rmsnorm_forward", &bad), OTT_ERR_DTYPE, "rmsnorm_forward", "x", dtype_name(OTT_E4M3));
 
     bad = good;
-    wrong = matrix(OTT_F16, T, D); /* legal alone, but x is bf16 */
+    wrong = matrix(OTT_F16, T, D); /* valid alone, but x is bf16 */
     bad.delta = &wrong;
     refused(check("rmsnorm_forward", &bad), OTT_ERR_DTYPE, "delta", dtype_name(OTT_F16),
             dtype_name(OTT_BF16));
@@ -220,7 +220,7 @@ static void test_quantized(void **state) {
     qlist list = {.count = 2, .item = {rowwise(T, D), rowwise(T + 1, D)}};
     swiglu_forward_args s = {.gate = &x, .up = &x, .y = &y, .q = &list};
     refused(check("swiglu_forward", &s), OTT_ERR_SHAPE, "swiglu_forward", "q", "4");
-    list.count = 1; /* the second form does not count */
+    list.count = 1; /* the second quantized copy is not read */
     assert_int_equal(check("swiglu_forward", &s), OTT_OK);
 }
 
@@ -232,7 +232,7 @@ static void test_operands(void **state) {
     assert_int_equal(check("gemm", &g), OTT_OK);
     b = (operand){.t = matrix(OTT_E5M2, 5, 3), .transposed = true};
     assert_int_equal(check("gemm", &g), OTT_OK);
-    b.transposed = false; /* 5 lines of 3: neither N nor K agrees */
+    b.transposed = false; /* 5 rows of 3: neither N nor K matches */
     refused(check("gemm", &g), OTT_ERR_SHAPE, "gemm", "b", NULL);
     b = (operand){.t = matrix(OTT_BF16, 3, 6)};
     refused(check("gemm", &g), OTT_ERR_SHAPE, "gemm", "b", "6");
@@ -246,7 +246,7 @@ static void test_operands(void **state) {
     refused(check("gemm", &g), OTT_ERR_INTERNAL, "gemm", "a", "missing");
 }
 
-/* How a linear layer's tensors become operands. */
+/* A linear layer's tensors become the right operands. */
 static void test_operand_uses(void **state) {
     (void)state;
     tensor x = matrix(OTT_BF16, T, D);

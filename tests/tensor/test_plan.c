@@ -11,7 +11,7 @@
 #include "reference/reference_ops.h"
 #include "tensor/plan.h"
 
-#define UNIT    64 /* sizes here are multiples of it, so that rounding does not blur the sums */
+#define UNIT    64 /* test sizes are multiples of it, so that alignment does not change the sums */
 #define BUFFERS 200
 
 static mem *account;
@@ -52,7 +52,7 @@ static void refused(ott_status status, const char *word) {
 
 /* ---- a small step, by hand ---- */
 
-/* x lives through; a and b one after the other. */
+/* x lives throughout; a and b one after the other. */
 static void small_step(char **x, char **a, char **b) {
     plan_buffer bx = open_buffer("x", 10 * UNIT);
     *x = bx.data;
@@ -65,7 +65,7 @@ static void small_step(char **x, char **a, char **b) {
     *b = bb.data;
     succeed(plan_close(p, &bb));
     succeed(plan_close(p, &bx));
-    succeed(plan_close(p, &bx)); /* PLAN_NONE: nothing */
+    succeed(plan_close(p, &bx)); /* PLAN_NONE: no effect */
 }
 
 static void test_closed_buffers_are_reused(void **state) {
@@ -82,13 +82,13 @@ static void test_closed_buffers_are_reused(void **state) {
     plan_replay(p);
     small_step(&x, &a, &b);
     assert_true(a >= arena && a + 5 * UNIT <= arena + sizeof arena);
-    assert_true(a < b + 7 * UNIT && b < a + 5 * UNIT); /* the same place, at least in part */
+    assert_true(a < b + 7 * UNIT && b < a + 5 * UNIT); /* they overlap at least in part */
     assert_true(x + 10 * UNIT <= b || b + 7 * UNIT <= x);
     assert_true(x + 10 * UNIT <= a || a + 5 * UNIT <= x);
     plan_replay(p);
     small_step(&again[0], &again[1], &again[2]);
     assert_true(again[0] == x && again[1] == a && again[2] == b);
-    plan_record(p); /* forgets all */
+    plan_record(p); /* clears the recording */
     succeed(plan_seal(p));
     assert_int_equal(plan_bytes(p), 0);
 }
@@ -140,7 +140,7 @@ static void test_replay_must_follow_the_recording(void **state) {
     record_small_step(arena);
     small_step(&x, &y, &z);
     refused(plan_open(p, "more", UNIT, &b), "\"more\"");
-    plan_replay(p); /* and a new run is fine again */
+    plan_replay(p); /* a new run succeeds */
     small_step(&x, &y, &z);
 }
 
@@ -186,7 +186,7 @@ static void test_out_of_memory_is_an_error(void **state) {
 
 /* ---- the immediate mode ---- */
 
-/* Buffers begin and end where the device wants them to, whatever that is. */
+/* Buffers begin and end at multiples of the device's alignment. */
 static void test_buffers_are_aligned_as_the_device_wants(void **state) {
     (void)state;
     enum { WANTED = 1024 };
@@ -231,7 +231,7 @@ static void test_immediate_buffers_come_and_go(void **state) {
     succeed(plan_close(p, &b));
     succeed(plan_close(p, &c));
     succeed(plan_close(p, &none));
-    succeed(plan_close(p, &none)); /* PLAN_NONE: nothing */
+    succeed(plan_close(p, &none)); /* PLAN_NONE: no effect */
     assert_int_equal(mem_read(account).now_of[MEM_STEP], 0);
     assert_true(mem_read(account).now >= before);
     plan_destroy(p);
@@ -252,13 +252,13 @@ static void test_immediate_misuse(void **state) {
     assert_int_equal(b.id, PLAN_NONE.id);
     mem_fail_after(account, 0);
     b = open_buffer("x", UNIT);
-    assert_int_equal(b.id, 1); /* what failed takes no place */
+    assert_int_equal(b.id, 1); /* a failed open takes no slot */
     assert_int_not_equal(plan_seal(p), OTT_OK);
     plan_destroy(p);
     succeed(plan_create(d, &p));
 }
 
-/* Destroying, a recording and another immediate mode give back what is open. */
+/* Destroying the plan, recording and another immediate mode free the open buffers. */
 static void test_immediate_gives_back(void **state) {
     (void)state;
     plan_immediate(p);
@@ -277,7 +277,7 @@ static void test_immediate_gives_back(void **state) {
 
 /* ---- properties, over random lifetimes ---- */
 
-/* A script: event i opens a new buffer of bytes[i] (> 0), or closes the buffer number victim[i]. */
+/* A script. Event i opens a new buffer of bytes[i] (> 0), or closes buffer number victim[i]. */
 typedef struct script {
     int events, buffers;
     int64_t bytes[2 * BUFFERS];
@@ -329,13 +329,13 @@ static void record_script(const script *s) {
     succeed(plan_seal(p));
 }
 
-/* The whole extent of a buffer holds `value`. */
+/* Every byte of the buffer is `value`. */
 static void expect_bytes(const unsigned char *data, int64_t bytes, int value) {
     for (int64_t i = 0; i < bytes; i++)
         if (data[i] != value) fail_msg("byte %lld of buffer %d was overwritten", (long long)i, value);
 }
 
-/* Replays, filling each buffer when it opens; it must still be intact when it closes. */
+/* Replays the script. Each buffer is filled when it opens and must be intact when it closes. */
 static void replay_script(const script *s, unsigned char *arena) {
     plan_buffer b[BUFFERS];
     int64_t bytes[BUFFERS];
@@ -375,13 +375,13 @@ static void test_random_lifetimes(void **state) {
         script s = random_script(seed, false);
         check_script(&s);
         if (plan_bytes(p) * 4 >
-            plan_live_peak(p) * 5) /* not a bound of the method: a packing that wastes shows */
+            plan_live_peak(p) * 5) /* not a bound of the method; detects a wasteful packing */
             fail_msg("seed %d: %lld bytes for a live peak of %lld", (int)seed, (long long)plan_bytes(p),
                      (long long)plan_live_peak(p));
     }
 }
 
-/* A stack of buffers needs no packing at all, so it must cost nothing. */
+/* Nested lifetimes form a stack, which must pack without waste. */
 static void test_nested_lifetimes_pack_perfectly(void **state) {
     (void)state;
     for (uint64_t seed = 0; seed < 50; seed++) {

@@ -1,6 +1,6 @@
 /*
- * Tests of tensor/qtensor: where the parts of a quantized tensor lie, for every recipe's tensors and for backends that
- * want their data in either way, what its uses share, and what a GEMM sees of it.
+ * tensor/qtensor: the memory layout of a quantized tensor's parts, for every recipe's tensors and for
+ * backends with either data layout; the data that its uses share; and the operands that a GEMM gets.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@ typedef struct part {
     int64_t bytes;
 } part;
 
-/* Parts that must lie apart from each other, each within the blocks. */
+/* Parts that must not overlap, each inside the blocks. */
 typedef struct parts {
     part of[8];
     int count;
@@ -48,7 +48,7 @@ static void add_scales(parts *all, const qdata *d, const cast_spec *s, int64_t l
     assert_int_equal(d->k_step, granularity_mn_groups(s->grain, lines));
 }
 
-/* Memory of `bytes` bytes that begins at a multiple of `alignment`. */
+/* `bytes` bytes of memory that begin at a multiple of `alignment`. */
 static void *memory_of(int64_t bytes, int64_t alignment) {
     return bytes ? aligned_alloc((size_t)alignment, (size_t)bytes) : NULL;
 }
@@ -81,7 +81,7 @@ static void check_uses(const qtensor *q, const backend_capabilities *can, const 
         assert_true(is_within(&blocks->columnwise, scales) && is_within(&blocks->columnwise, codes));
     } else
         assert_true(!q->columnwise.data && !q->columnwise.scale);
-    int64_t bytes = 0; /* nothing is asked for that no part needs */
+    int64_t bytes = 0; /* no memory that no part needs */
     for (int i = 0; i < all.count; i++) bytes += backend_align(can, all.of[i].bytes);
     assert_int_equal(bytes, blocks->rowwise.bytes + blocks->columnwise.bytes);
 }
@@ -91,7 +91,7 @@ static void check_layout(const quant_spec *spec, const backend_capabilities *can
     qtensor q = {.rows = rows, .columns = columns, .spec = *spec};
     qblocks blocks = {0};
     assert_int_equal(qtensor_lay_out(&q, can, &blocks), OTT_OK);
-    assert_true(!q.rowwise.data && !q.columnwise.data); /* so far it only counts */
+    assert_true(!q.rowwise.data && !q.columnwise.data); /* so far it only computes sizes */
     int64_t rowwise = blocks.rowwise.bytes, columnwise = blocks.columnwise.bytes;
     blocks.rowwise.data = memory_of(rowwise, can->alignment);
     blocks.columnwise.data = memory_of(columnwise, can->alignment);
@@ -119,7 +119,7 @@ static void test_every_recipe_and_backend(void **state) {
     }
 }
 
-/* The tables above would pass if nothing were ever shared. */
+/* The tables above would also pass if nothing were ever shared. */
 static void test_what_recipes_share(void **state) {
     (void)state;
     assert_true(quant_spec_shares_scales(&recipe_find("tensorwise")->input));
@@ -128,7 +128,7 @@ static void test_what_recipes_share(void **state) {
     assert_false(quant_spec_shares_scales(&recipe_find("rowwise")->weight));
 }
 
-/* One element of an operand, by line and contraction, is the same in both layouts. */
+/* An element of an operand, by row and contraction index, is the same in both layouts. */
 static void test_operands_of_both_layouts(void **state) {
     (void)state;
     enum { ROWS = 3, COLUMNS = 5 };
@@ -159,7 +159,8 @@ static void test_operands_of_both_layouts(void **state) {
     }
 }
 
-/* Groups of rows, one of them empty, and rows of none: each is a tensor with codes where the whole has them, and scales of its own. */
+/* Groups of rows (one of them empty) and zero rows: each group is a tensor with its codes inside the full
+   tensor's codes, and its own scales. */
 static void expect_own_scales(const qtensor *q, bool columnwise, const int64_t *end, int groups) {
     const qdata *whole = columnwise ? &q->columnwise : &q->rowwise;
     scale_block block = granularity_block(columnwise ? q->spec.columnwise.grain : q->spec.rowwise.grain);
@@ -185,7 +186,7 @@ static void expect_own_scales(const qtensor *q, bool columnwise, const int64_t *
 }
 
 static void test_groups_share_no_scale(void **state) {
-    static const int64_t end[] = {100, 100, 131, 259, 290, 300}; /* the last: of no group */
+    static const int64_t end[] = {100, 100, 131, 259, 290, 300}; /* the last rows: in no group */
     enum { GROUPS = sizeof end / sizeof *end - 1 };
     (void)state;
     for (int n = 0; n < 2 * GRANULARITY_COUNT; n++) {

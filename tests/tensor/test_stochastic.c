@@ -30,8 +30,8 @@ static void each_number_is_drawn_once_in_a_period(void **state) {
         for (int i = 0; i < PERIOD; i++) assert_int_equal(seen[lane][i], 1);
 }
 
-/* A quarter of 4000 draws is below a quarter of the range: within four standard deviations. Of elements in one update all numbers
-   are, of updates of one element the last, which is an average. */
+/* The mean of 4000 draws has the expected size: within four standard deviations. Checked over elements in one
+   update, and over updates of one element. */
 static void draws_are_even(void **state) {
     (void)state;
     int below[LANES + 1] = {0}, count = 4000;
@@ -43,7 +43,7 @@ static void draws_are_even(void **state) {
     for (int lane = 0; lane <= LANES; lane++) assert_in_range(below[lane], 1000 - 4 * 27, 1000 + 4 * 27);
 }
 
-/* How many steps of bf16 a number is off, at most, of where it would be after each of many updates by `share` of a step. */
+/* The largest error, in bf16 steps, after each of many updates by `share` of a step. */
 static double wander(double share, float sign, bool independent) {
     const float step = ldexpf(1.0f, -7);
     float x = sign * 1.5f;
@@ -98,7 +98,7 @@ static void no_rhythm_resonates(void **state) {
     assert_true(most < 9);
 }
 
-/* How far the mean of second moments is off after 500 updates without a gradient, relatively. */
+/* Relative error of the mean of second moments after 500 updates without a gradient. */
 static double bias_of_decay(float beta2) {
     enum { ELEMENTS = 4096, DECAYS = 500 };
     double sum = 0, expected = 0;
