@@ -1,4 +1,4 @@
-/* The benchmarks: what their harness makes of cases, what each of them runs, and which options it takes. */
+/* The benchmarks: how their harness runs cases, what each benchmark runs, and its options. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "bench/harness.h"
 #include "train/train_fixture.h"
 
-/* ---- what a benchmark writes ---- */
+/* ---- a benchmark's output ---- */
 
 static bench_options options_of(const char *what) {
     return (bench_options){.what = what, .repeats = 1, .threads = 2};
@@ -30,7 +30,7 @@ static ott_status run_into(const bench_options *o, collected *w) {
     return status;
 }
 
-/* Its JSON object, to be given back with json_decref. */
+/* Returns its JSON object; free it with json_decref. */
 static json_t *run_json(const bench_options *o) {
     static collected w;
     bench_options json = *o;
@@ -77,7 +77,7 @@ static ott_status add_two(bench *b) {
                                       .state = &second});
 }
 
-/* One round that warms up and one for each repeat; in each round every case has its turn. */
+/* One warm-up round, then one round per repeat; each round runs every case once. */
 static void cases_take_turns(void **state) {
     (void)state;
     mem *account;
@@ -91,7 +91,7 @@ static void cases_take_turns(void **state) {
     FIXTURE_OK(str_finish(&text));
     assert_int_equal(runs, 8);
     for (int i = 0; i < 8; i++) assert_int_equal(order[i], 1 + i % 2);
-    /* both variants stand in one line */
+    /* both variants are in one line */
     assert_non_null(strstr(text.text, "\nop "));
     assert_null(strstr(strstr(text.text, "\nop ") + 1, "\nop "));
     str_free(&text);
@@ -110,7 +110,7 @@ static ott_status add_impossible(bench *b) {
                                       .state = &first});
 }
 
-/* The peak is never less than what a product reached. On a busy machine bursts may reach less. */
+/* The peak is at least the fastest GEMM's rate. On a busy machine short runs may measure less. */
 static void no_product_exceeds_its_peak(void **state) {
     (void)state;
     mem *account;
@@ -190,7 +190,8 @@ static void every_family_of_ops_runs(void **state) {
     expect_results("optimizer", 3 * 2, "gbytes_per_second");
 }
 
-/* Three layers of seven linear ones and a head: forward and for each two gradients, in kinds that are measured once. */
+/* Three layers of seven linear layers and a head: forward and two gradients each, grouped so that equal
+   shapes are measured once. */
 static void products_are_those_of_a_configuration(void **state) {
     (void)state;
     bench_options o = options_of("products");
@@ -232,7 +233,7 @@ static void a_step_says_where_its_time_went(void **state) {
         json_t *shares = json_object_get(step, "shares");
         json_object_foreach(shares, name, share) sum += json_number_value(share);
         assert_true(sum > 0.995 && sum < 1.005);
-        /* The forms that other ops make count as quantizing. */
+        /* Quantizing fused into other ops counts as quantizing. */
         assert_int_equal(number(shares, "quantize") > 0, i == 0);
         assert_int_equal(number(shares, "gemm_fp8") > 0, i == 0);
     }
@@ -276,7 +277,7 @@ static void expect_error(const bench_options *o, const char *part) {
 static void wrong_options_are_errors(void **state) {
     (void)state;
     static const struct {
-        bench_options o; /* repeats and threads are filled in */
+        bench_options o; /* sets repeats and threads */
         const char *says;
     } rows[] = {
         {{.what = "gem"}, "there is no benchmark \"gem\"; there are: gemm, gemv"},

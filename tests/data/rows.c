@@ -1,4 +1,4 @@
-/* tests/data/rows: datasets of one file, and rows of them. */
+/* data/rows: opens datasets of one file, and reads their rows. */
 #include "data/rows.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/data/rows: datasets of one file, and rows of them. A call that fails ends the test. */
+/* data/rows: opens datasets of one file, and reads their rows. A call that fails ends the test. */
 #ifndef TESTS_IO_ROWS_H
 #define TESTS_IO_ROWS_H
 
@@ -6,14 +6,14 @@
 
 typedef struct held_row {
     dataset_row row;
-    int32_t *memory; /* to be freed */
+    int32_t *memory; /* free it */
 } held_row;
 
-/* All of the file, as bytes, with no field but "text". The path is borrowed. */
+/* A source with the whole file, as bytes, and no field except "text". The path is borrowed. */
 dataset_source rows_source(const char *const *path);
 void rows_cut(dataset *d, int64_t length, bool pack);
 held_row rows_read(const dataset *d, int64_t index);
-/* Tokens of document `index` of the row. */
+/* Number of tokens of document `index` of the row. */
 int64_t rows_document(const dataset *d, const dataset_row *r, int64_t index);
 
 #endif

@@ -36,7 +36,7 @@ static dataset_row row_of(int32_t *tokens, int32_t *targets) {
     return (dataset_row){.token = tokens, .target = targets, .position = position, .start = start};
 }
 
-/* Cuts into rows of that length and reads one. */
+/* Splits the dataset into rows of that length and reads one. */
 static ott_status read_window(dataset *d, int64_t length, int64_t index, int32_t *tokens, int32_t *targets) {
     dataset_row row = row_of(tokens, targets);
     TRY(cut(d, length));
@@ -46,7 +46,7 @@ static ott_status read_window(dataset *d, int64_t length, int64_t index, int32_t
     return OTT_OK;
 }
 
-/* Row `number` of a run with rows of one token. */
+/* Reads row `number` of a run with one-token rows. */
 static ott_status read_sample(dataset *d, uint64_t seed, int64_t number, int32_t *tokens, int32_t *targets) {
     dataset_row row = row_of(tokens, targets);
     TRY(cut(d, 1));
@@ -90,7 +90,7 @@ static void counts_windows(void **state) {
     dataset_close(d);
 }
 
-/* Two shares that meet have all bytes of the file, none twice, wherever the cut falls in a character. */
+/* Two adjacent shares have all bytes of the file, each once, even if the split falls inside a character. */
 static void shares_tile_the_file(void **state) {
     folder *f = *state;
     const char *text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z\xf0\x9f\x98\x80\xe2\x82\xac\xc3\xa9";
@@ -149,7 +149,7 @@ static void refuses_what_is_no_text(void **state) {
     assert_null(d);
 }
 
-/* A bad byte belongs to the part it lies in; the other part opens. */
+/* A bad byte is an error only for the share that contains it; the other share opens. */
 static void bad_byte_of_another_part(void **state) {
     folder *f = *state;
     dataset *d;
@@ -198,7 +198,8 @@ static void synthetic_tokens(void **state) {
         for (int i = 0; i < SEQ; i++) assert_in_range(tokens[i], 0, VOCAB - 1);
         for (int i = 0; i < SEQ; i++) counts[tokens[i]]++;
     }
-    for (int i = 0; i < VOCAB; i++) assert_in_range(counts[i], 850, 1150); /* 1000 expected, deviation 30 */
+    /* expected 1000, standard deviation 30 */
+    for (int i = 0; i < VOCAB; i++) assert_in_range(counts[i], 850, 1150);
     assert_int_equal(read_window(other, SEQ, 9, again, targets), OTT_OK);
     assert_memory_not_equal(tokens, again, sizeof tokens);
     dataset_close(d);
@@ -208,8 +209,8 @@ static void synthetic_tokens(void **state) {
     assert_int_equal(dataset_open_synthetic(f->account, 5, 1, -1, &d), OTT_ERR_ARGUMENT);
 }
 
-/* Each epoch has every window once; orders differ between epochs and seeds; a sample depends on nothing but
- * its number. */
+/* Each epoch has every window once. The order differs between epochs and seeds. A sample depends only on its
+   number. */
 static void epochs_permute_windows(void **state) {
     folder *f = *state;
     enum { WINDOWS = 100, EPOCHS = 3 };

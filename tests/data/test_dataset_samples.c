@@ -1,6 +1,6 @@
 /*
- * Samples: HellaSwag token for token as AutoModel makes it, prompts with completions, padding, and packing,
- * which must change nothing but where a sample stands.
+ * Samples: HellaSwag token for token as in AutoModel, prompts with completions, padding, and packing, which
+ * must change nothing except the position of a sample.
  */
 #include "support/folder.h"
 #include "base/file.h"
@@ -16,7 +16,7 @@
 
 /* ---- HellaSwag ---- */
 
-/* "../shared/NAME" beside the sources, or in OTTAVA_SHARED; skips the test when there is none. */
+/* Returns "../shared/NAME" next to the sources, or in OTTAVA_SHARED; skips the test if absent. */
 static const char *shared(const char *name) {
     static char path[16][400];
     static int next;
@@ -96,7 +96,7 @@ static void hellaswag_is_automodels(void **state) {
 
 /* ---- packing ---- */
 
-/* The packed rows hold the samples of the padded ones in their order, token for token, and nothing else. */
+/* The packed rows contain the samples of the padded rows in order, token for token, and nothing else. */
 static void check_packing(dataset *d, int64_t length) {
     rows_cut(d, dataset_longest(d), false);
     int64_t samples = dataset_rows(d), width = dataset_length(d), labels = 0, packed_labels = 0;
@@ -115,7 +115,7 @@ static void check_packing(dataset *d, int64_t length) {
         for (int64_t k = 0; k < h.row.documents; k++) {
             int64_t at = h.row.start[k], count = rows_document(d, &h.row, k);
             for (int64_t i = 0; i < count; i++) assert_int_equal(h.row.position[at + i], i);
-            while (next < samples && alone[next].row.start[1] > length) next++; /* left out */
+            while (next < samples && alone[next].row.start[1] > length) next++; /* too long: left out */
             bool sample = next < samples && alone[next].row.start[1] == count &&
                           memcmp(alone[next].row.token, h.row.token + at, (size_t)count * 4) == 0;
             if (!sample) { /* the padding */
@@ -128,7 +128,8 @@ static void check_packing(dataset *d, int64_t length) {
             used += count;
             next++;
         }
-        if (r > 0) assert_true(used_before + first > length); /* greedy: it would not have fitted */
+        /* greedy: the sample did not fit into the previous row */
+        if (r > 0) assert_true(used_before + first > length);
         used_before = used;
         packed_labels += h.row.labels;
         free(h.memory);
@@ -290,7 +291,7 @@ static void label_may_be_a_text(void **state) {
 
 /* ---- context, question and answer ---- */
 
-/* The whole row, as AutoModel's dataset would put it into its labels: tokens, and which of them are targets. */
+/* Expects the full row with AutoModel's labels: the tokens, and which of them are targets. */
 static void expect_sample(dataset *d, int64_t row, const char *text, int64_t unlearned) {
     int64_t count = (int64_t)strlen(text) - 1; /* the last token is a target only */
     held_row h = rows_read(d, row);
@@ -317,7 +318,7 @@ static void squad_rows_are_those_of_automodel(void **state) {
     rows_cut(d, 40, false);
     assert_int_equal(dataset_rows(d), 2);
     expect_sample(d, 0, "Context: c Question: q Answer: yes", 31);
-    expect_sample(d, 1, "Context: c Question: qq Answer: ", 32); /* no answer, and no EOS here: no target */
+    expect_sample(d, 1, "Context: c Question: qq Answer: ", 32); /* no answer and no EOS: no target */
     dataset_close(d);
     path = folder_write_text(f, "t.jsonl",
                              "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": \"a\"}}");
@@ -348,7 +349,7 @@ static void instructions_are_joined_by_spaces(void **state) {
     assert_error_names("the row has no field \"question\"; it has a, b, c");
 }
 
-/* Tokens that span the end of the prompt: the prompt's own count decides. */
+/* For tokens across the end of the prompt, the token count of the prompt alone decides. */
 static void what_carries_no_loss_is_counted(void **state) {
     folder *f = *state;
     dataset *d;
@@ -360,7 +361,7 @@ static void what_carries_no_loss_is_counted(void **state) {
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
     assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_OK);
-    /* 31 tokens of the prompt, whose last is the space that goes into " yes": no target is left. */
+    /* 31 tokens of the prompt; the last one is the space that merges into " yes", so no target is left. */
     rows_cut(d, 40, false);
     held_row h = rows_read(d, 0);
     assert_int_equal(h.row.labels, 0);
@@ -382,7 +383,7 @@ static tokenizer *chat_tokenizer(folder *f, const char *template) {
     return case_open(f, case_bytes(""));
 }
 
-/* A row of one sample: its text, and below each character "^" where it is a target. */
+/* Expects a row of one sample: its text, and under each character a "^" if it is a target. */
 static void expect_turns(const tokenizer *t, const dataset *d, int64_t index, const char *text,
                          const char *targets) {
     held_row h = rows_read(d, index);
@@ -431,7 +432,7 @@ static void only_the_assistant_is_learned(void **state) {
     }
 }
 
-/* The template has a row's tools before every text of it, and sees what messages have beside their content. */
+/* The template gets a row's tools for each text of the row, and the extra fields of messages. */
 static void templates_see_tools(void **state) {
     static const char rows[] =
         "{\"tools\": [{\"n\": 1}], \"messages\": [{\"role\": \"user\", \"content\": \"u\"}, "
@@ -459,7 +460,8 @@ static void templates_see_tools(void **state) {
     tokenizer_close(t);
 }
 
-/* Null members are left out, as transformers does: the templates below write "None" or refuse to loop over it. */
+/* Null members are left out, as in transformers. The templates below would write "None" or refuse to loop
+   over it. */
 static void null_members_are_left_out(void **state) {
     static const char rows[] =
         "{\"messages\": [{\"role\": \"user\", \"content\": \"u\", \"tool_calls\": null, \"name\": null}, "
@@ -482,7 +484,7 @@ static void null_members_are_left_out(void **state) {
     tokenizer_close(t);
 }
 
-/* The day is the setting's, never the clock's. */
+/* The date comes from the setting, never from the clock. */
 static void templates_get_the_day(void **state) {
     static const char rows[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}\n";
     static const char *const days[][2] = {{"2026-02-03", "03 Feb 2026 Tuesday 34 00:00"},
@@ -519,7 +521,7 @@ static void templates_get_the_day(void **state) {
     tokenizer_close(t);
 }
 
-/* Asked whether to stop: counts how often, and says so after `most` times. */
+/* A stop callback that counts its calls and asks to stop after `most` calls. */
 typedef struct counted_watch {
     int64_t asked, most;
 } counted_watch;
@@ -537,7 +539,8 @@ static tokenizer *end_tokenizer(folder *f, const char *template) {
     return case_open(f, root);
 }
 
-/* How often a conversation of so many turns asks whether to stop: once for some tens of thousands of steps. */
+/* Returns how often a conversation of this many turns calls the stop callback: once per tens of thousands of
+   steps. */
 static int64_t work_of_turns(folder *f, const tokenizer *t, int turns) {
     str row = {.account = f->account};
     counted_watch c = {.most = INT64_MAX};
@@ -560,7 +563,8 @@ static int64_t work_of_turns(folder *f, const tokenizer *t, int turns) {
     return c.asked;
 }
 
-/* 16,000 turns take ten times the work of 1,600, with a template that marks turns and with one that does not. */
+/* 16,000 turns take ten times the work of 1,600, with a template that marks turns and with one that does not.
+   */
 static void long_conversations_take_linear_work(void **state) {
     static const char *const templates[] = {
         "{% for m in messages %}<{{ m.role[0] }}>{{ m.content | trim }}<end>{% endfor %}"
@@ -576,7 +580,8 @@ static void long_conversations_take_linear_work(void **state) {
     }
 }
 
-/* One that must be rendered again for each turn is refused with what to do, after a limited number of steps. */
+/* A conversation that must be rendered again for each turn is refused after a limited number of steps; the
+   message says what to do. */
 static void long_conversations_are_limited(void **state) {
     static const char *const templates[] = {
         "{% set n = messages | length %}{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}<end>{% "
@@ -645,7 +650,8 @@ static void conversations_are_refused_by_line(void **state) {
 
 typedef ott_status (*open_rows)(mem *account, const dataset_source *s, dataset **out);
 
-/* Whatever reads and tokenizes asks whether to stop, and ends with OTT_ERR_STOPPED: within a row, and between rows. */
+/* All reading and tokenizing calls the stop callback, within a row and between rows, and ends with
+   OTT_ERR_STOPPED. */
 static void stops_when_asked(void **state) {
     static const char template[] = "{% for i in range(100000) %}{{ i }}{% endfor %}{{ messages[0].content }}";
     folder *f = *state;
@@ -673,7 +679,7 @@ static void stops_when_asked(void **state) {
         if (cases[i].open(f->account, &s, &d) != OTT_ERR_STOPPED)
             fail_msg("case %d: is not stopped: %s", (int)i, status_text());
         assert_null(d);
-        assert_int_equal(c.asked, cases[i].most + 1); /* and not asked again */
+        assert_int_equal(c.asked, cases[i].most + 1); /* and the callback is not called again */
     }
     str_free(&rows);
     tokenizer_close(t);

@@ -1,5 +1,5 @@
 /*
- * Text in a tokenizer's ids, JSONL documents, documents kept apart in running text, and mixtures: shares,
+ * Text in a tokenizer's ids, JSONL documents, document boundaries in running text, and mixtures: shares,
  * order, determinism.
  */
 #include "support/folder.h"
@@ -43,7 +43,7 @@ static tokenizer *open_tokenizer(folder *f) {
     return t;
 }
 
-/* All tokens of a dataset: rows of one token, and the target of the last. */
+/* Expects all tokens of a dataset: rows of one token, and the target of the last row. */
 static void check_ids(dataset *d, const int32_t *expected, int64_t count) {
     assert_int_equal(dataset_tokens(d), count);
     rows_cut(d, count - 1, false);
@@ -135,7 +135,7 @@ static void rows_of_text(void **state) {
     tokenizer_close(t);
 }
 
-/* Token files know no documents, but their tokenizer's EOS ends one. */
+/* Token files have no document boundaries, but their tokenizer's EOS ends a document. */
 static void eos_ends_documents(void **state) {
     folder *f = *state;
     tokenizer *t = open_tokenizer(f);
@@ -166,7 +166,7 @@ static void eos_ends_documents(void **state) {
 
 enum { PARTS = 3 };
 
-/* Part i has `rows[i]` rows of one token, all of the letter 'a' + i. */
+/* Part i has `rows[i]` rows of one token, all the letter 'a' + i. */
 static dataset *open_mixture(folder *f, const double *weights, double temperature, const int *rows,
                              bool shuffle) {
     dataset *parts[PARTS], *d;
@@ -197,10 +197,10 @@ static void check_shares(folder *f, const double *weights, double temperature, c
     const int rows[PARTS] = {50, 7, 300};
     dataset *d = open_mixture(f, weights, temperature, rows, true);
     int64_t counts[PARTS] = {0};
-    for (int64_t i = 0; i < 140000; i++) { /* more than the table of slots */
+    for (int64_t i = 0; i < 140000; i++) { /* more than the table has slots */
         counts[part_of_row(d, 1, i)]++;
         for (int k = 0; k < PARTS && i % 997 == 0; k++)
-            if (fabs((double)counts[k] - shares[k] * (double)(i + 1)) > 2.5) /* and 1/65536 of rounding */
+            if (fabs((double)counts[k] - shares[k] * (double)(i + 1)) > 2.5) /* 1/65536 is from rounding */
                 fail_msg("after %d rows part %d has %d, not %g", (int)i + 1, k, (int)counts[k],
                          shares[k] * (double)(i + 1));
     }
@@ -214,7 +214,7 @@ static void mixtures_keep_their_shares(void **state) {
     check_shares(*state, (double[]){1, 4, 16}, 1e6, (double[]){1 / 3.0, 1 / 3.0, 1 / 3.0});
 }
 
-/* Every part goes through its own epochs: each of its rows once before any comes again. */
+/* Every part has its own epochs: each of its rows occurs once before any repeats. */
 static void parts_have_their_own_epochs(void **state) {
     folder *f = *state;
     dataset *parts[2], *d;
@@ -237,7 +237,7 @@ static void parts_have_their_own_epochs(void **state) {
     dataset_close(d);
 }
 
-/* Other shares from a row on: the parts go on with their epochs, and one of weight 0 rests. */
+/* The shares change at a row. The parts continue their epochs, and a part of weight 0 pauses. */
 static void phases_change_the_shares(void **state) {
     static const struct {
         int end;

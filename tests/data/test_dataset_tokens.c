@@ -1,5 +1,6 @@
-/* Token files: every format read back, every header that cannot be refused, documents, shards, ids out of
- * range. */
+/*
+ * Token files: every format is read back; invalid headers are refused; documents, shards, ids out of range.
+ */
 #include "support/folder.h"
 #include "base/file.h"
 #include "data/rows.h"
@@ -15,7 +16,7 @@
 
 enum { TOKENS = 50 };
 
-/* Token i of every test file: spread over 2 bytes, and of the second file another. */
+/* Token i of every test file: two bytes wide; each file has its own sequence. */
 static int32_t token(int64_t i) {
     return (int32_t)(i * 1237 % 50257);
 }
@@ -72,7 +73,7 @@ static dataset *open_one(folder *f, const char *name) {
     return d;
 }
 
-/* Rows of 7: the tokens from `first` on, in order. */
+/* Expects rows of 7: the tokens from `first` on, in order. */
 static void check_tokens(const dataset *d, int64_t first) {
     for (int64_t r = 0; r < dataset_rows(d); r++) {
         held_row h = rows_read(d, r);
@@ -134,7 +135,7 @@ static void numpy_reads_back(void **state) {
     }
 }
 
-/* An odd number of 2-byte tokens is no multiple of 4 bytes. */
+/* An odd number of 2-byte tokens is not a multiple of 4 bytes. */
 static void bare_file_of_two_bytes(void **state) {
     folder *f = *state;
     bytes b = {.count = 0};
@@ -193,7 +194,7 @@ static void shards_are_one_sequence(void **state) {
     dataset_close(d);
 }
 
-/* More files than are kept open. */
+/* More files than may be open at once. */
 static void many_shards(void **state) {
     folder *f = *state;
     enum { FILES = 150 };
@@ -252,7 +253,7 @@ static void ids_out_of_range_are_found(void **state) {
     bytes b = {.count = 0};
     put_tokens(&b, 0, TOKENS, 4);
     write_bytes(f, name, &b);
-    assert_int_equal(open_files(f, &name, 1, 40000, &d), OTT_ERR_FORMAT); /* before anything is read of it */
+    assert_int_equal(open_files(f, &name, 1, 40000, &d), OTT_ERR_FORMAT); /* before any of it is read */
     assert_error_names(" or more");
     assert_error_names("set model.vocab_size to the vocabulary of the tokenizer that made the file, ");
     assert_error_names("/t.bin: token 33 is 40821, and model.vocab_size is 40000");
@@ -262,7 +263,7 @@ static void ids_out_of_range_are_found(void **state) {
 
 /* ---- Megatron ---- */
 
-/* Sequences of these lengths; documents begin with these sequences. */
+/* The lengths of the sequences, and the first sequence of each document. */
 typedef struct megatron {
     int type, width;
     int64_t sequences, marks;
@@ -298,7 +299,8 @@ static void megatron_reads_back(void **state) {
     dataset_close(d);
 }
 
-/* Documents [0, 15), [15, 35), [35, 50): no token predicts another document's, positions restart. */
+/* Documents [0, 15), [15, 35), [35, 50): no token predicts a token of another document, and positions
+   restart. */
 static void documents_stay_apart(void **state) {
     folder *f = *state;
     write_megatron(f, &usual);
@@ -357,7 +359,7 @@ static void hostile_indices(void **state) {
     refuse_megatron(f, &m, OTT_ERR_FORMAT, "not all of its sequences");
 }
 
-/* Counts that overflow when they are multiplied, and files that end too soon. */
+/* Counts that overflow when multiplied, and files that end too early. */
 static void hostile_index_counts(void **state) {
     folder *f = *state;
     dataset *d;

@@ -1,7 +1,6 @@
 /*
- * Evaluation measures what it says: HellaSwag by lm-eval's and llm.c's definitions, loss, divergence and
- * cosine, each against a computation of its own from the logits of one token at a time; on any number of
- * threads.
+ * Evaluation against separate computations from the logits of one token at a time, on any number of threads:
+ * HellaSwag by lm-eval's and llm.c's definitions, loss, divergence and cosine.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -38,23 +37,23 @@ static void assert_cleaned(const char *in, const char *out) {
     mem_close(account);
 }
 
-/* Each expectation is what Python's preprocess of lm-eval gives. */
+/* Each expectation is the result of lm-eval's preprocess in Python. */
 static void cleaning_is_lm_evals(void **state) {
     (void)state;
     assert_cleaned("", "");
     assert_cleaned(" \t\n", "");
     assert_cleaned("  a  b\n", "a b");
-    assert_cleaned("a   b", "a  b"); /* one pass */
+    assert_cleaned("a   b", "a  b"); /* a single pass */
     assert_cleaned("a    b", "a  b");
     assert_cleaned("[header] How [title] One [step] two.", " How. One two.");
     assert_cleaned("a [title]", "a. ");
-    assert_cleaned("a[title]b", "ab"); /* without the space it is a bracket like others */
+    assert_cleaned("a[title]b", "ab"); /* without the space it is an ordinary bracket */
     assert_cleaned("[a [b] c]", " c]");
     assert_cleaned("a] [b", "a] [b");
-    assert_cleaned("[a\nb] c", "[a\nb] c"); /* . is no line break */
+    assert_cleaned("[a\nb] c", "[a\nb] c"); /* . does not match a line break */
     assert_cleaned("[a\n[b]c", "[a\nc");
     assert_cleaned("[]x[]", "x");
-    assert_cleaned("\xc2\xa0 x\xe3\x80\x80", "x"); /* white space is Unicode's */
+    assert_cleaned("\xc2\xa0 x\xe3\x80\x80", "x"); /* white space as in Unicode */
 }
 
 static void assert_capitalized(const char *in, const char *out) {
@@ -72,10 +71,10 @@ static void capitalizing_is_pythons(void **state) {
     (void)state;
     assert_capitalized("", "");
     assert_capitalized("he", "He");
-    assert_capitalized("HE IS", "He is"); /* the rest becomes small */
+    assert_capitalized("HE IS", "He is"); /* the rest becomes lower case */
     assert_capitalized(" he", " he");
     assert_capitalized("\xc3\xa9T\xc3\x89", "\xc3\x89t\xc3\xa9"); /* e acute */
-    assert_capitalized("\xc7\x86x", "\xc7\x85x");                 /* the title form of dz with caron */
+    assert_capitalized("\xc7\x86x", "\xc7\x85x");                 /* the title case of dz with caron */
     assert_capitalized("3 A", "3 a");
     assert_int_equal(eval_characters("a\xc3\xa9\xf0\x9f\x98\x80", 7), 3);
     assert_int_equal(eval_trailing_space("a \xc2\xa0\n", 5), 4);
@@ -83,7 +82,7 @@ static void capitalizing_is_pythons(void **state) {
     assert_int_equal(eval_trailing_space("", 0), 0);
 }
 
-/* ---- rows, and what they must become ---- */
+/* ---- rows, and their expected texts ---- */
 
 typedef struct sample {
     const char *line;                /* with %d for the label */
@@ -121,7 +120,7 @@ static const sample samples[] = {
      "sea\", \"q\", \"sails\"]}",
      "Sea: A ship. It",
      {"sinks", "is the sea", "q", "sails"},
-     "A ship. it", /* ctx_a and ctx_b, where there is no ctx */
+     "A ship. it", /* ctx_a and ctx_b, if there is no ctx */
      {"sinks", "is the sea", "q", "sails"}},
 };
 enum { SAMPLES = sizeof samples / sizeof *samples };
@@ -186,7 +185,7 @@ static void write_file(const fixture *f, const char *name, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* `data` of a fixed place: several requests may live at once. */
+/* `data` has a static place per call, so several requests can exist at once. */
 static ott_eval_options options(const fixture *f, ott_eval_task task, const char *name) {
     static char data[4][160];
     static int next;
@@ -220,7 +219,7 @@ static ott_eval_result evaluate(const fixture *f, const char *run, const ott_eva
 
 /* ---- a computation of its own ---- */
 
-/* A run's model, one token at a time. */
+/* A run's model, evaluated one token at a time. */
 typedef struct oracle {
     mem *account;
     device *device;
@@ -243,7 +242,7 @@ static void oracle_close(oracle *o) {
     mem_close(o->account);
 }
 
-/* logits[count][VOCAB] behind each token of a text. */
+/* logits[count][VOCAB] after each token of a text. */
 static void oracle_logits(oracle *o, const unsigned char *text, int64_t count, float (*logits)[VOCAB]) {
     model_cache_truncate(o->cache, 0);
     for (int64_t i = 0; i < count; i++) {
@@ -259,7 +258,7 @@ static double log_sum(const float *x) {
     return most + log(sum);
 }
 
-/* The loss of `ending` behind `context`, as bytes, seen through the window. */
+/* The loss of `ending` after `context`, as bytes, within the window. */
 static double oracle_loss(oracle *o, const char *context, const char *ending) {
     static float logits[WINDOW][VOCAB];
     unsigned char text[512];
@@ -312,7 +311,7 @@ static choice oracle_choice(oracle *o, const sample *s) {
 
 /* ---- HellaSwag ---- */
 
-/* Every row with every label: so each metric is right exactly where its choice is. */
+/* Every row with every label, so each metric is correct exactly where its choice is. */
 static void check_choices(const fixture *f, const char *run, oracle *o) {
     for (int i = 0; i < SAMPLES; i++) {
         choice c = oracle_choice(o, &samples[i]);
@@ -324,7 +323,7 @@ static void check_choices(const fixture *f, const char *run, oracle *o) {
             ott_eval_result r = evaluate(f, run, &request);
             assert_true(r.acc == (c.sum == label) && r.acc_norm == (c.by_character == label));
             assert_true(r.acc_llmc == (c.llmc == label));
-            assert_true(isnan(r.acc_stderr)); /* of one row there is none */
+            assert_true(isnan(r.acc_stderr)); /* one row has no standard error */
             assert_int_equal(r.tokens, c.tokens[label]);
             double wanted = c.loss[label] / (double)c.tokens[label];
             if (fabs(r.loss - wanted) > 1e-5 * wanted)
@@ -333,7 +332,7 @@ static void check_choices(const fixture *f, const char *run, oracle *o) {
     }
 }
 
-/* Where a token's numbers are its own. */
+/* Recipes in which a token's numbers do not depend on other tokens. */
 static void hellaswag_is_lm_evals_and_llmcs(void **state) {
     const fixture *f = *state;
     static const char *const runs[] = {"bf16", "rowwise", "delayed"};
@@ -354,7 +353,7 @@ static void write_rows(const fixture *f, const char *name, const int *labels, in
     write_file(f, name, text);
 }
 
-/* Shares of all rows with their standard errors, in one form or both; the limit counts rows. */
+/* Accuracies of all rows with their standard errors, by one definition or both; the limit counts rows. */
 static void rows_are_counted(void **state) {
     const fixture *f = *state;
     oracle o;
@@ -384,13 +383,13 @@ static void rows_are_counted(void **state) {
     ott_eval_result other = evaluate(f, "bf16", &request);
     assert_true(isnan(other.acc) && isnan(other.acc_norm) && other.acc_llmc == both.acc_llmc &&
                 other.loss != one.loss);
-    /* the cleaned row has the same ids in both forms, and is run once */
+    /* the cleaned row has the same ids in both definitions, and runs once */
     assert_true(both.gemms < one.gemms + other.gemms);
     request.limit = 2;
     assert_int_equal(evaluate(f, "bf16", &request).items, 2);
 }
 
-/* Of equal endings the first counts. */
+/* Of equal endings the first is chosen. */
 static void the_first_of_equals_is_chosen(void **state) {
     const fixture *f = *state;
     for (int label = 0; label < 4; label++) {
@@ -405,7 +404,7 @@ static void the_first_of_equals_is_chosen(void **state) {
     }
 }
 
-/* A context is cut at its beginning, never the ending. */
+/* A long context loses its beginning, never the ending. */
 static void contexts_lose_their_beginning(void **state) {
     const fixture *f = *state;
     static const char row[] =
@@ -413,7 +412,7 @@ static void contexts_lose_their_beginning(void **state) {
     char line[400], before[101];
     double loss[3];
     const int more[] = {WINDOW - 7 - 5 + 1, 60,
-                        100}; /* context, space and ending less one fill the window: the 2nd */
+                        100}; /* context, space and ending minus one fill the window: the 2nd */
     for (int i = 0; i < 3; i++) {
         memset(before, 'x', sizeof before);
         before[more[i]] = 0;
@@ -422,10 +421,10 @@ static void contexts_lose_their_beginning(void **state) {
         ott_eval_options o = options(f, OTT_EVAL_HELLASWAG, "long.jsonl");
         o.hellaswag_forms = OTT_HELLASWAG_LM_EVAL;
         ott_eval_result r = evaluate(f, "bf16", &o);
-        assert_int_equal(r.truncated, i == 0 ? 1 : 4); /* 53 x, "The man", " a b c" less its last: 65 */
+        assert_int_equal(r.truncated, i == 0 ? 1 : 4); /* 53 x, "The man", " a b c" minus its last: 65 */
         loss[i] = r.loss;
     }
-    assert_true(loss[0] == loss[1] && loss[1] == loss[2]); /* all the window shows is x */
+    assert_true(loss[0] == loss[1] && loss[1] == loss[2]); /* the window contains only x */
 }
 
 /* ---- bad rows ---- */
@@ -480,7 +479,7 @@ static void bad_rows_are_named(void **state) {
         write_file(f, "bad.jsonl", text);
         ott_eval_options o = options(f, OTT_EVAL_HELLASWAG, "bad.jsonl");
         check_refused(f, "bf16", &o, OTT_ERR_FORMAT, says);
-        o.limit = 1; /* what is not asked for is not looked at */
+        o.limit = 1; /* rows beyond the limit are not checked */
         assert_int_equal(evaluate(f, "bf16", &o).items, 1);
     }
     write_file(f, "bad.jsonl", "\n \n");
@@ -490,7 +489,7 @@ static void bad_rows_are_named(void **state) {
 
 /* ---- perplexity ---- */
 
-/* A training run's validation of the same text says the same. */
+/* The loss equals a training run's validation loss of the same text. */
 static void the_loss_is_that_of_validation(void **state) {
     const fixture *f = *state;
     fixture_write_text(path_of(f, "held.txt"), 3 * 4 * WINDOW + 1, 9); /* 4 batches of 3 rows */
@@ -520,7 +519,7 @@ static void the_loss_is_that_of_validation(void **state) {
     }
 }
 
-/* Every byte but the first is predicted, whatever the windows. */
+/* Every byte except the first is predicted, for any window. */
 static void every_token_counts_once(void **state) {
     const fixture *f = *state;
     static float logits[WINDOW][VOCAB];
@@ -553,7 +552,7 @@ static void every_token_counts_once(void **state) {
     check_refused(f, "bf16", &o, OTT_ERR_FORMAT, "one.txt: has 1 tokens");
 }
 
-/* Bytes, the same bytes as a token file, and as a row: one loss. */
+/* Bytes, the same bytes as a token file, and as a row: the same loss. */
 static void a_text_is_its_tokens(void **state) {
     const fixture *f = *state;
     int64_t bytes;
@@ -582,7 +581,7 @@ static void a_text_is_its_tokens(void **state) {
     o.limit = 2;
     assert_int_equal(evaluate(f, "tensorwise", &o).tokens, 2 * WINDOW);
     o.limit = 0;
-    o.seq_len = 100; /* fewer windows, and further back */
+    o.seq_len = 100; /* fewer windows, and a longer context */
     assert_int_equal(evaluate(f, "tensorwise", &o).items, 3);
     o.seq_len = 129;
     check_refused(f, "tensorwise", &o, OTT_ERR_ARGUMENT,
@@ -611,7 +610,7 @@ static void a_model_is_itself(void **state) {
     }
 }
 
-/* KL(against || model), cosine and agreement from both models' logits, in the plain way. */
+/* KL(against || model), cosine and agreement, computed plainly from both models' logits. */
 static void the_distance_is_what_it_is(void **state) {
     const fixture *f = *state;
     static float p[WINDOW][VOCAB], q[WINDOW][VOCAB];
@@ -650,7 +649,7 @@ static void the_distance_is_what_it_is(void **state) {
     assert_true(r.agreement == same / (double)(bytes - 1));
 }
 
-/* A run's own FP8 is near its bf16; another training is not, and that is the verdict. */
+/* A run's FP8 is close to its bf16 (pass); another training run is not (fail). */
 static void the_verdict_can_be_either(void **state) {
     const fixture *f = *state;
     ott_eval_result near = compare(f, "rowwise", "rowwise", "bf16");
@@ -674,7 +673,7 @@ static void the_verdict_can_be_either(void **state) {
 
 /* ---- precision ---- */
 
-/* A run in another precision is that precision with these weights; and a filter keeps layers out of FP8. */
+/* A requested precision is applied to the run's weights; a filter keeps layers out of FP8. */
 static void precision_on_request(void **state) {
     const fixture *f = *state;
     static const char *const filter[] = {"lm_head", "layers.0"};
@@ -699,7 +698,7 @@ static void precision_on_request(void **state) {
     assert_true(evaluate(f, "delayed", &o).fp8_gemms > 0);
 }
 
-/* Keys of the schema say the same as a precision's name, and more. */
+/* Keys of the schema set the same as a precision's name, and more. */
 static void keys_on_request(void **state) {
     const fixture *f = *state;
     static const char *const block_keys[] = {"--train.mixed_precision=fp8", "--float8.recipe_name=block"};
@@ -728,7 +727,7 @@ static void keys_on_request(void **state) {
 
 /* ---- logits ---- */
 
-/* The loss follows from the logits of the file. */
+/* The loss matches the logits of the file. */
 static void logits_are_those_of_the_loss(void **state) {
     const fixture *f = *state;
     mem *account;
@@ -856,7 +855,7 @@ static void every_failed_allocation_is_undone(void **state) {
         snprintf(other, sizeof other, "%s", path_of(f, "rowwise"));
         if (task == OTT_EVAL_COMPARE) o.against = other;
         ott_status status = OTT_ERR_MEMORY;
-        for (int n = 1; status != OTT_OK; n += 1 + n / 12) { /* the later ones are alike */
+        for (int n = 1; status != OTT_OK; n += 1 + n / 12) { /* later allocations are alike */
             ott_eval_result r;
             mem_fail_after(account, n);
             status = eval_run(account, NULL, path_of(f, "rowwise"), &o, NULL, &r);

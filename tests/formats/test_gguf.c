@@ -1,4 +1,4 @@
-/* GGUF files: metadata and tensors as an independent reader finds them, blocks of Q8_0, what is refused. */
+/* GGUF files: an independent reader finds the metadata and tensors; blocks of Q8_0; refused models. */
 #include "formats/gguf_write.h"
 #include "fp8/cast.h"
 #include "support/folder.h"
@@ -64,7 +64,7 @@ static void test_metadata(void **state) {
 
 enum { ROWS = 3, COLUMNS = 64, ELEMENTS = ROWS * COLUMNS };
 
-/* Of rising size, of both signs, a row of zeros among them. */
+/* Values of increasing size, of both signs, with a row of zeros. */
 static void fill(float *values) {
     for (int i = 0; i < ELEMENTS; i++)
         values[i] = i / COLUMNS == 1 ? 0 : (float)(i % 2 ? -i : i) * 0.0371f + (float)(i % 7);
@@ -103,7 +103,7 @@ static void test_tensors_of_every_type(void **state) {
     gguf_reader_close(&r);
 }
 
-/* A tie goes away from zero, as roundf does, and not to the even neighbour. */
+/* A tie rounds away from zero, as in roundf, not to even. */
 static void test_ties_of_q8_0(void **state) {
     static const gguf_tensor t = {"x", GGUF_Q8_0, 1, {32}};
     folder *f = *state;
@@ -117,7 +117,7 @@ static void test_ties_of_q8_0(void **state) {
     gguf_reader_close(&r);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused models ---- */
 
 #define MANY ((INT64_C(1) << 60) - 32)
 

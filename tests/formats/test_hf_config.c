@@ -1,5 +1,7 @@
-/* config.json: five families, both spellings, what is refused and why, and rewriting that leaves the rest
- * alone. */
+/*
+ * config.json: five families, both spellings, refused files and their messages, and rewriting that keeps all
+ * other text.
+ */
 #define _GNU_SOURCE
 #include "support/folder.h"
 #include "formats/hf_config.h"
@@ -17,7 +19,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-/* ---- the families, as their publishers write them ---- */
+/* ---- the families, as published ---- */
 
 static const char llama[] =
     "{\n"
@@ -36,7 +38,7 @@ static const char llama[] =
     "  \"torch_dtype\": \"bfloat16\",\n  \"transformers_version\": \"4.42.3\",\n"
     "  \"use_cache\": true,\n  \"vocab_size\": 128256\n}\n";
 
-/* The same in the spellings of transformers 5. */
+/* The same model in the spelling of transformers 5. */
 static const char llama5[] =
     "{\n"
     "  \"architectures\": [\"LlamaForCausalLM\"],\n"
@@ -194,7 +196,7 @@ static void reads_the_families(void **state) {
 
 /* ---- one key of a good file changed ---- */
 
-/* `text` with `key` = `value`; without it when value is NULL. */
+/* Returns `text` with `key` = `value`, or without the key if value is NULL. */
 static char *changed(folder *f, const char *text, const char *key, const char *value) {
     str s = {.account = f->account};
     str_append(&s, text);
@@ -231,7 +233,7 @@ static void absent_keys(void **state) {
     assert_false(parse_change(f, llama, "tie_word_embeddings", NULL).tie_word_embeddings);
     assert_true(parse_change(f, llama, "attention_bias", "true").attention_bias);
     assert_false(
-        parse_change(f, phi4, "attention_bias", "true").attention_bias); /* transformers does not look */
+        parse_change(f, phi4, "attention_bias", "true").attention_bias); /* transformers ignores it */
     assert_string_equal(
         parse_change(f, llama, "quantization_config", "{\"quant_method\": \"fp8\"}").quantization, "fp8");
 }
@@ -248,8 +250,7 @@ static void reads_latent_attention(void **state) {
     assert_int_equal(c.expert_groups, 8);
     assert_true(c.rope_mscale == 1 && c.rope_mscale_all_dim == 1 && c.rope_factor == 40);
     assert_int_equal(c.quantization_block[1], 128);
-    assert_int_equal(parse_change(f, deepseek, "head_dim", "64").head_dim,
-                     192); /* as transformers 5 has it */
+    assert_int_equal(parse_change(f, deepseek, "head_dim", "64").head_dim, 192); /* as in transformers 5 */
     assert_int_equal(parse_change(f, deepseek, "q_lora_rank", "null").q_lora_rank, 0);
     assert_true(parse_change(f, deepseek, "n_group", NULL).expert_groups == 8);
     assert_true(parse_change(f, deepseek, "model_type", "\"kimi_k2\"").family == family_find("deepseek_v3"));
@@ -456,7 +457,7 @@ static void refuses_no_json(void **state) {
     }
 }
 
-/* Every truncation and many damages: an error or a sane model, never worse. */
+/* Every truncation and many damaged bytes: an error or a valid model. */
 static void damaged_anywhere(void **state) {
     (void)state;
     hf_config c;
@@ -498,7 +499,7 @@ static void unchanged_is_untouched(void **state) {
     for (int i = 0; i < 5; i++) {
         hf_config c = must_parse(old[i]);
         check_rewrite(f, &c, old[i], NULL, old[i]);
-        c.norm_eps = (float)c.norm_eps; /* through fp32, as models hold it */
+        c.norm_eps = (float)c.norm_eps; /* rounded to fp32, as in models */
         c.dtype = OTT_DTYPE_COUNT;
         check_rewrite(f, &c, old[i], NULL, old[i]);
     }
@@ -546,18 +547,18 @@ static void changes_only_what_differs(void **state) {
     check_rewrite(f, &c, before, NULL, after);
 }
 
-/* A key that was absent must be written when what its absence means has changed. */
+/* An absent key must be written if its default no longer matches. */
 static void derived_values(void **state) {
     folder *f = *state;
     hf_config c = must_parse(llama);
-    c.hidden_size = 5120; /* head_dim stays 128, is no longer hidden / heads */
+    c.hidden_size = 5120; /* head_dim stays 128, which is no longer hidden / heads */
     char *text = rewrite(f, &c, llama, NULL);
     assert_non_null(strstr(text, "\"head_dim\": 128"));
     hf_config again = must_parse(text);
     assert_true(hf_config_equal(&c, &again));
     mem_free(f->account, text);
     c = must_parse(nemo);
-    c.vocab_size = 64; /* and bos 1, eos 2 stay */
+    c.vocab_size = 64; /* and bos 1, eos 2 do not change */
     text = rewrite(f, &c, nemo, NULL);
     mem_free(f->account, text);
     c = must_parse(llama);
@@ -594,14 +595,14 @@ static void changes_family(void **state) {
     str_free(&out);
 }
 
-/* Which layers have a window is said by their number: with another number it is said anew. */
+/* The number of layers without a window is written again if it changes. */
 static void layers_change_with_windows(void **state) {
     folder *f = *state;
     hf_config again;
     char *used = changed(f, qwen2, "use_sliding_window", "true");
     char *some = changed(f, used, "layer_types", "[\"full_attention\", \"full_attention\"]");
     char *two = changed(f, some, "num_hidden_layers", "2");
-    hf_config c = must_parse(used); /* windows from layer 28 on: none */
+    hf_config c = must_parse(used); /* windows from layer 28 on: no layer */
     c.layers = 40;
     char *text = rewrite(f, &c, used, NULL);
     again = must_parse(text);
@@ -614,7 +615,7 @@ static void layers_change_with_windows(void **state) {
     assert_true(hf_config_equal(&c, &again));
     assert_null(strstr(text, "layer_types"));
     mem_free(f->account, text);
-    c.sliding_window = 64; /* in all three */
+    c.sliding_window = 64; /* in all three files */
     text = rewrite(f, &c, two, NULL);
     assert_int_equal(must_parse(text).sliding_window, 64);
     mem_free(f->account, text);
@@ -623,7 +624,8 @@ static void layers_change_with_windows(void **state) {
     mem_free(f->account, two);
 }
 
-/* Layers without a window are the first ones, which a number says, or they are listed; in a family with a pattern too. */
+/* Layers without a window are the first ones, given by a number, or they are listed; also in a family with a
+   pattern. */
 static void writes_mixed_windows(void **state) {
     folder *f = *state;
     static const struct {
@@ -645,7 +647,7 @@ static void writes_mixed_windows(void **state) {
         assert_int_equal(strstr(text, "layer_types") != NULL, i > 0);
         hf_config again = must_parse(text);
         assert_true(hf_config_equal(&c, &again));
-        c.full_count = 0; /* and written into a file that had them */
+        c.full_count = 0; /* written into a file that had windows */
         char *other = rewrite(f, &c, text, NULL);
         again = must_parse(other);
         assert_true(hf_config_equal(&c, &again));
@@ -764,7 +766,7 @@ static void memory_runs_out(void **state) {
 
 /* ---- a published model's real files ---- */
 
-/* Its folder; NULL, said aloud, when it is not on this machine. */
+/* Returns the model's folder; NULL, with a message, if it is not on this machine. */
 static const char *real_model(char out[512]) {
     const char *shared = getenv("OTTAVA_SHARED");
     snprintf(out, 512, "%s/data/tokenizers/mistral-7b-v0.1", shared ? shared : TEST_SOURCE_DIR "/../shared");
@@ -793,7 +795,7 @@ static int64_t describe(const hf_config *c, const char *name, int64_t begin, str
     return end;
 }
 
-/* The file an index names, with the right header over a hole of the right size. */
+/* Makes a shard of an index: the right header, and a hole of the right size. */
 static bool make_shard(folder *f, const hf_config *c, json_t *weight_map, const char *file) {
     str header = {.account = f->account};
     const char *name;

@@ -1,4 +1,4 @@
-/* Copying a model's other files: which, byte for byte, and never through a link that leads away. */
+/* Copying a model's other files: which files, byte for byte, and never through a link out of the folder. */
 #define _GNU_SOURCE
 #include "support/folder.h"
 #include "formats/hf_folder.h"
@@ -90,7 +90,7 @@ static void copies_bytes(void **state) {
     must_equal(f, "to/config.json", "mine", 4);
     must_equal(f, "to/additional_chat_templates/tool.jinja", "{{ x }}", 7);
     assert_int_equal(file_list_folder(f->account, folder_file(f, "to"), &names), OTT_OK);
-    assert_int_equal(names.count, 4); /* and nothing left aside */
+    assert_int_equal(names.count, 4); /* and no temporary file is left */
     file_list_free(&names);
     free(data);
 }
@@ -124,7 +124,7 @@ static void links(void **state) {
     link_to(f, "..", "from/additional_chat_templates");
     assert_int_equal(copy(f, "from", "to3", &copied), OTT_ERR_UNSUPPORTED);
     unlink(folder_file(f, "from/additional_chat_templates"));
-    make_folder(f, "fromage"); /* a name that only begins alike */
+    make_folder(f, "fromage"); /* a name with the same beginning */
     folder_write_text(f, "fromage/x", "x");
     link_to(f, "../fromage/x", "from/x.txt");
     assert_int_equal(copy(f, "from", "to4", &copied), OTT_ERR_UNSUPPORTED);
@@ -149,7 +149,7 @@ static void hugging_face_cache(void **state) {
     folder_write_text(f, "models--a--b/secret", "secret");
     link_to(f, "../../secret", "models--a--b/snapshots/abc/merges.txt");
     assert_int_equal(copy(f, "models--a--b/snapshots/abc", "to", &copied), OTT_ERR_UNSUPPORTED);
-    make_folder(f, "plain/other/abc"); /* the same shape under another name is no cache */
+    make_folder(f, "plain/other/abc"); /* the same structure under another name is not a cache */
     make_folder(f, "plain/blobs");
     folder_write_text(f, "plain/blobs/0123", "tokens");
     link_to(f, "../../blobs/0123", "plain/other/abc/tokenizer.json");
@@ -176,7 +176,7 @@ static void odd_files(void **state) {
     make_folder(f, "from");
     FILE *large = fopen(folder_file(f, "from/large.txt"), "wb");
     assert_non_null(large);
-    assert_int_equal(ftruncate(fileno(large), HF_FOLDER_MOST_BYTES + 1), 0); /* a hole: takes no disk */
+    assert_int_equal(ftruncate(fileno(large), HF_FOLDER_MOST_BYTES + 1), 0); /* a hole: takes no disk space */
     fclose(large);
     assert_int_equal(copy(f, "from", "to", &copied), OTT_OK);
     assert_int_equal(copied, 0);

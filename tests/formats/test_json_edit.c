@@ -1,4 +1,4 @@
-/* Editing JSON as text: what is not edited stays, byte by byte. */
+/* Editing JSON as text: all other bytes stay the same. */
 #include "support/folder.h"
 #include "formats/json_edit.h"
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 static void edits(void **state) {
     folder *f = *state;
     static const struct {
-        const char *text, *key, *value, *expected; /* value NULL: remove; beginning with '>': rename */
+        const char *text, *key, *value, *expected; /* value NULL: remove; value beginning with '>': rename */
     } cases[] = {
         {"{}", "a", "1", "{\n  \"a\": 1\n}"},
         {" { } ", "a", "1", " {\n  \"a\": 1\n } "},

@@ -1,4 +1,4 @@
-/* metrics.jsonl: exact lines, cutting on resume, full disks, reading back curves and health lines. */
+/* metrics.jsonl: exact lines, truncation on resume, full disks, reading back curves and health lines. */
 #include "support/folder.h"
 #include "formats/metrics.h"
 #include "base/number.h"
@@ -96,7 +96,7 @@ static void numbers(void **state) {
     }
 }
 
-/* A program that set a locale with a decimal comma still writes JSON. */
+/* A program with a decimal comma in its locale still writes JSON. */
 static void numbers_of_any_locale(void **state) {
     (void)state;
     char out[32];
@@ -120,7 +120,7 @@ static void resume_cuts(void **state) {
     write_loss(w, 6, "val_loss", 7);
     metrics_close(w);
     assert_file(f, uninterrupted);
-    metrics_close(open_writer(f, 6)); /* nothing to cut */
+    metrics_close(open_writer(f, 6)); /* nothing to remove */
     assert_file(f, uninterrupted);
     metrics_close(open_writer(f, 0));
     assert_file(f, "");
@@ -138,13 +138,13 @@ static void resume_mends_a_crash(void **state) {
     metrics_close(w);
     assert_file(f, "");
     assert_int_equal(file_remove_tree(folder_file(f, "metrics.jsonl")), OTT_OK);
-    w = open_writer(f, 3); /* the file may be gone */
+    w = open_writer(f, 3); /* the file may be missing */
     write_loss(w, 4, "loss", 2);
     metrics_close(w);
     assert_file(f, "{\"step\":4,\"loss\":2}\n");
 }
 
-/* What is no metrics is passed over and counted, and stays where it is. */
+/* Lines that are not metrics are skipped and counted, and stay in the file. */
 static void passes_over_damage(void **state) {
     folder *f = *state;
     static const char *const bad[] = {
@@ -176,7 +176,7 @@ static void hear(void *user, ott_log_level level, const char *text) {
     if (level == OTT_LOG_WARNING) snprintf(user, 300, "%s", text);
 }
 
-/* Cut in the middle, lines that are no metrics go with what follows the step, and are told. */
+/* Truncation inside damaged lines removes them with everything after the step, and reports them. */
 static void cuts_damage(void **state) {
     folder *f = *state;
     char warning[300] = "";
@@ -191,7 +191,7 @@ static void cuts_damage(void **state) {
     assert_non_null(strstr(warning, "metrics.jsonl: removed 2 damaged lines after step 2"));
 }
 
-/* More than 2 GiB, of which a line that never ends is most: only the end is read. */
+/* More than 2 GiB, mostly one line without an end: only the end of the file is read. */
 static void huge_file(void **state) {
     folder *f = *state;
     metrics_writer *w;
@@ -209,7 +209,7 @@ static void huge_file(void **state) {
     assert_int_equal(bytes, (INT64_C(3) << 30) + 12);
 }
 
-/* Lines that cross the reader's buffer, and one that is longer than it. */
+/* Lines across the reader's buffer boundary, and one longer than the buffer. */
 static void lines_of_any_length(void **state) {
     folder *f = *state;
     const char *keys[] = {"loss"};
@@ -234,7 +234,7 @@ static void lines_of_any_length(void **state) {
     metrics_series_free(&s);
 }
 
-/* A file that was removed or renamed is made again, with its lines; one that was replaced is gone on with. */
+/* A file that was removed or renamed is written again, with its lines. A replaced file is appended to. */
 static void file_that_went_away(void **state) {
     folder *f = *state;
     char aside[200];
@@ -258,7 +258,7 @@ static void file_that_went_away(void **state) {
     assert_file(f, "{\"step\":1,\"loss\":1}\n{\"step\":3,\"loss\":3}\n");
 }
 
-/* A series has a most, and its ends are always there. */
+/* A series has a maximum number of points, and always includes its first and last point. */
 static void very_long_series(void **state) {
     folder *f = *state;
     enum { LINES = METRICS_MOST_POINTS * 5 / 2 };
@@ -355,7 +355,7 @@ static void reads_health(void **state) {
     assert_int_equal(h.count, 3);
     assert_int_equal(h.measurements, 2);
     assert_int_equal(h.last, 2);
-    assert_false(h.complete); /* nothing follows */
+    assert_false(h.complete); /* nothing follows it */
     assert_int_equal(h.module_count, 2);
     assert_string_equal(h.modules[0].name, "b"); /* in order of appearance */
     assert_string_equal(h.modules[1].name, "a");
@@ -380,7 +380,7 @@ static void reads_health(void **state) {
     assert_int_equal(metrics_read_health(f->account, folder_file(f, "absent"), &h), OTT_ERR_NOT_FOUND);
 }
 
-/* A key of a health line is no point of the run's curve of that name. */
+/* A key of a health line is not a point of the curve of that name. */
 static void curves_without_health(void **state) {
     folder *f = *state;
     const char *keys[] = {"amax", "loss"};
@@ -406,7 +406,7 @@ static void hostile_health(void **state) {
         "{\"step\":1,\"module\":\"a\",\"sqnr_db\":1}\n",
         "{\"step\":1,\"sqnr_db\":1}\n",
         "{\"step\":1,\"module\":\"a\",\"tensor\":\"x\",\"gemm\":[\"x\"],\"format\":\"e4m3\",\"sqnr_db\":1}\n",
-        "{\"step\":1,\"module\":\"a\",\"tensor\":\"input\",\"sqnr_db\":1", /* cut off by a crash */
+        "{\"step\":1,\"module\":\"a\",\"tensor\":\"input\",\"sqnr_db\":1", /* truncated by a crash */
     };
     static const char *const damaged[] = {
         "{\"module\":\"a\",\"sqnr_db\":1}\n",
@@ -431,7 +431,7 @@ static void hostile_health(void **state) {
     long_name[METRICS_NAME_BYTES + 1] = '"';
     snprintf(line, sizeof line, USE("1", "%s", "\"sqnr_db\":\"low\""), long_name);
     h = read_health(f, line);
-    assert_true(h.count == 1 && isnan(h.uses[0].sqnr_db)); /* what is no number counts as null */
+    assert_true(h.count == 1 && isnan(h.uses[0].sqnr_db)); /* a value that is not a number counts as null */
     metrics_health_free(&h);
     h = read_health(f, USE("1", "\"a\\n\\u007fb\"", "\"sqnr_db\":[1]"));
     assert_string_equal(h.modules[0].name, "a  b");
@@ -443,7 +443,7 @@ static void hostile_health(void **state) {
     metrics_health_free(&h);
 }
 
-/* `measurements` of `modules` modules each, at steps 1 (or `step`, when every line is of it) on. */
+/* Writes `measurements` of `modules` modules each, at steps 1, 2, ... (or all at `step`, if positive). */
 static const char *write_health(folder *f, int measurements, int modules, int64_t step) {
     str text = {.account = f->account};
     for (int i = 0; i < measurements; i++)
@@ -465,7 +465,7 @@ static void long_health(void **state) {
     assert_int_equal(h.measurements, MEASUREMENTS);
     assert_in_range(h.count, METRICS_MOST_USES / 2, METRICS_MOST_USES);
     assert_int_equal(h.count - h.last, MODULES);
-    for (int64_t i = 0; i < h.last; i++) /* every second measurement, whole */
+    for (int64_t i = 0; i < h.last; i++) /* every second measurement, complete */
         assert_true(h.uses[i].step == 2 * (i / MODULES + 1) && h.uses[i].module == i % MODULES);
     for (int64_t i = h.last; i < h.count; i++)
         assert_true(h.uses[i].step == MEASUREMENTS && h.uses[i].module == i - h.last);
@@ -479,7 +479,7 @@ static void long_health(void **state) {
     assert_error_names("metrics.jsonl: line 65537: more than 65536 modules");
 }
 
-/* Measurements that fill the room almost alone: whatever is dropped, the last is there. */
+/* Measurements that nearly fill the limit one by one: the last one is always kept. */
 static void large_measurements(void **state) {
     folder *f = *state;
     enum { USES = METRICS_MOST_USES * 3 / 4 };

@@ -1,4 +1,4 @@
-/* Safetensors: the writer's exact bytes, round trips, and files made to break a reader. */
+/* Safetensors: the writer's exact bytes, round trips, and malicious files. */
 #include "support/folder.h"
 #include "formats/safetensors.h"
 #include "base/file.h"
@@ -54,7 +54,7 @@ static unsigned char pattern(int64_t t, int64_t i) {
     return (unsigned char)rng_u32(1, (uint64_t)t, (uint64_t)i);
 }
 
-/* Rank r's bytes of what write_two writes: each has every third. */
+/* Writes rank r's bytes of the file of write_two: every third byte. */
 static void write_third(folder *f, const char *name, int r) {
     const safetensors_tensor tensors[] = {{"b", OTT_E4M3, 1, {3}}, {"a", OTT_F32, 2, {1, 2}}};
     const safetensors_pair metadata[] = {{"step", "7"}};
@@ -70,7 +70,7 @@ static void write_third(folder *f, const char *name, int r) {
     assert_int_equal(safetensors_writer_commit(w), OTT_OK);
 }
 
-/* In any order. */
+/* Three ranks write one file, in any order. */
 static void three_write_one_file(void **state) {
     folder *f = *state;
     int64_t bytes, expected_bytes;
@@ -146,7 +146,8 @@ static void round_trip(void **state) {
     assert_string_equal(safetensors_metadata(s, "format"), "pt");
     assert_null(safetensors_metadata(s, "step"));
     for (int64_t i = 0; i < count; i++) check_tensor(s, &tensors[i], i);
-    assert_string_equal(safetensors_at(s, 0)->name, "rank 8"); /* widest first: aligned without padding */
+    /* widest format first: aligned without padding */
+    assert_string_equal(safetensors_at(s, 0)->name, "rank 8");
     assert_null(safetensors_at(s, count));
     assert_null(safetensors_at(s, -1));
     assert_null(safetensors_find(s, "absent"));
@@ -219,7 +220,7 @@ static void incomplete_is_absent(void **state) {
 
 /* ---- files made to break a reader ---- */
 
-/* Writes a file of `header` and `data` zero bytes and opens it. */
+/* Writes a file of `header` and `data` zero bytes, and opens it. */
 static ott_status open_made(folder *f, const char *header, int64_t length, int64_t data, safetensors **out) {
     str file = {.account = f->account};
     unsigned char prefix[8];
@@ -241,7 +242,7 @@ static void hostile_headers(void **state) {
     static const struct {
         const char *header;
         int64_t data;
-        const char *message; /* NULL: the file is good */
+        const char *message; /* NULL: the file is valid */
     } cases[] = {
         {"{}", 0, NULL},
         {"{}   \n ", 0, NULL},
@@ -348,8 +349,8 @@ static void hostile_lengths(void **state) {
     assert_null(s);
 }
 
-/* The reference's own denial of service: many tensors on one range; and nesting that would overflow a stack.
- */
+/* The reference's known denial of service: many tensors with one range; and nesting that would overflow a
+   stack. */
 static void hostile_bulk(void **state) {
     folder *f = *state;
     safetensors *s;
@@ -370,7 +371,7 @@ static void hostile_bulk(void **state) {
     for (int i = 0; i < 5000; i++) str_append(&header, "n");
     str_append(&header, "\":1}");
     assert_int_equal(open_made(f, header.text, header.length, 0, &s), OTT_ERR_FORMAT);
-    assert_error_names("?[31mnnn"); /* a name steers no terminal and floods no message */
+    assert_error_names("?[31mnnn"); /* a name cannot send control codes to a terminal or fill a message */
     assert_null(strchr(status_text(), '\x1b'));
     assert_true(strlen(status_text()) < 600);
     str_free(&header);
@@ -388,7 +389,7 @@ static void truncated_anywhere(void **state) {
     mem_free(f->account, data);
 }
 
-/* Damaged files open only when every tensor they name can be read. */
+/* A damaged file opens only if every tensor that it names can be read. */
 static void damaged_anywhere(void **state) {
     folder *f = *state;
     int64_t bytes;

@@ -1,4 +1,4 @@
-/* Sharded weights: what the writer writes, round trips in every format, and indexes made to mislead. */
+/* Sharded weights: the written files, round trips in every format, and malicious indexes. */
 #define _GNU_SOURCE
 #include "support/folder.h"
 #include "formats/shards.h"
@@ -32,7 +32,7 @@ static int64_t elements(const safetensors_tensor *t) {
     return n;
 }
 
-/* Element i of tensor t: representable in every format. */
+/* Element i of tensor t: exact in every format. */
 static float value(int64_t t, int64_t i) {
     return (float)((t * 37 + i * 11) % 31 - 15) / 8;
 }
@@ -112,7 +112,7 @@ static void splits_like_transformers(void **state) {
     shards_close(s);
 }
 
-/* Rank r's elements of every tensor, one by one, in as many files. */
+/* Appends rank r's elements of every tensor, one by one, in as many files. */
 static void append_every_other(shards_writer *w, int r) {
     for (int64_t t; (t = shards_writer_next(w)) >= 0;)
         for (int64_t i = 0; i < elements(&five[t]); i++) {
@@ -142,7 +142,7 @@ static void two_write_one_folder(void **state) {
     shards_close(s);
 }
 
-/* The larger one is numbered when it is met, the shard that was being filled goes on being filled. */
+/* A tensor above the limit gets its own shard at once, and the current shard continues to be filled. */
 static void large_tensor_gets_a_shard(void **state) {
     folder *f = *state;
     const safetensors_tensor tensors[] = {
@@ -174,7 +174,7 @@ static void one_file_needs_no_index(void **state) {
     }
 }
 
-/* More shards than may be open, read back and forth; reading needs no open file beyond those. */
+/* More shards than may be open, read back and forth; reading keeps no other file open. */
 static void many_shards_few_open(void **state) {
     folder *f = *state;
     enum { COUNT = 11 };
@@ -244,7 +244,7 @@ static void streams_in_pieces(void **state) {
     shards_close(s);
 }
 
-/* Every code of every format, in a piece longer than the converter's. */
+/* Every code of every format, in a piece longer than the converter's buffer. */
 static void widens_every_code(void **state) {
     folder *f = *state;
     static const ott_dtype formats[] = {OTT_BF16, OTT_F16, OTT_E4M3, OTT_E5M2, OTT_E8M0};
@@ -343,7 +343,7 @@ static void incomplete_is_absent(void **state) {
     assert_int_equal(open_writer(f, "m", five, FIVE, 100, &w), OTT_OK);
     assert_int_equal(shards_writer_append_floats(w, values, 33), OTT_ERR_ARGUMENT);
     assert_int_equal(shards_writer_append_floats(w, values, 32), OTT_OK);
-    assert_int_equal(count_files(f, "m"), 2); /* the first, and the second aside */
+    assert_int_equal(count_files(f, "m"), 2); /* the first, and the temporary second */
     shards_writer_abandon(w);
     assert_int_equal(count_files(f, "m"), 0);
     assert_int_equal(open_writer(f, "m", five, FIVE, 100, &w), OTT_OK);
@@ -354,7 +354,7 @@ static void incomplete_is_absent(void **state) {
     shards_writer_abandon(NULL);
 }
 
-/* Too many elements must not run on into the next tensor, also when they are converted in pieces. */
+/* Too many elements must not run into the next tensor, even if they are converted in pieces. */
 static void floats_stay_in_their_tensor(void **state) {
     folder *f = *state;
     enum { COUNT = 2048 };
@@ -394,7 +394,7 @@ static void writer_refuses(void **state) {
     const safetensors_tensor large[] = {{"a", OTT_U8, 1, {INT64_MAX}}, {"b", OTT_U8, 1, {1}}};
     const safetensors_tensor format = {"a", OTT_DTYPE_COUNT, 0, {0}},
                              reserved = {"__metadata__", OTT_F32, 0, {0}};
-    refuse(f, twice, 3, "two tensors are named 'a'"); /* though in two files */
+    refuse(f, twice, 3, "two tensors are named 'a'"); /* even in two files */
     refuse(f, &negative, 1, "'a'");
     refuse(f, &rank, 1, "'a'");
     refuse(f, large, 2, "'b'");
@@ -421,7 +421,7 @@ static void no_tensors(void **state) {
 
 /* ---- folders and indexes made to mislead ---- */
 
-/* A file of bytes, one U8 tensor of one element for each letter of `names`. */
+/* Writes a file with one U8 tensor of one element for each letter of `names`. */
 static void write_letters(folder *f, const char *file, const char *names) {
     safetensors_tensor tensors[8];
     char texts[8][2] = {{0}};
@@ -444,7 +444,7 @@ static void hostile_indexes(void **state) {
     folder *f = *state;
     shards *s;
     static const struct {
-        const char *index, *message; /* NULL: good */
+        const char *index, *message; /* NULL: valid */
         ott_status status;
     } cases[] = {
         {MAP("\"a\":\"1.safetensors\",\"b\":\"1.safetensors\",\"c\":\"2.safetensors\""), NULL, OTT_OK},
@@ -544,7 +544,7 @@ static void replaced_file_is_noticed(void **state) {
     char byte;
     write_letters(f, "model.safetensors", "ab");
     assert_int_equal(open_model(f, "", &s), OTT_OK);
-    write_letters(f, "model.safetensors", "ba"); /* the same size, and as declared the same order: a, b */
+    write_letters(f, "model.safetensors", "ba"); /* the same size, but not the declared order a, b */
     assert_int_equal(shards_read(s, shards_find(s, "a"), 0, 1, &byte), OTT_OK);
     shards_close(s);
     assert_int_equal(open_model(f, "", &s), OTT_OK);

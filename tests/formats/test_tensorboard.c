@@ -1,4 +1,4 @@
-/* Event files, read back with a reader of their format written here from its description. */
+/* Event files, read back with an independent reader written from the format's description. */
 #include "support/folder.h"
 #include "formats/tensorboard.h"
 #include "base/clock.h"
@@ -116,7 +116,7 @@ static int read_events(folder *f, const char *path, event *events, int room) {
     return count;
 }
 
-/* The last of the `count` files of events in a folder of nothing else. */
+/* Returns the last of `count` event files in a folder; the folder has no other files. */
 static const char *find_events(folder *f, const char *logs, int count, char path[512]) {
     static const char start[] = "events.out.tfevents.";
     file_list list;
@@ -137,7 +137,7 @@ static void scalars(void **state) {
     snprintf(logs, sizeof logs, "%s", folder_file(f, "runs/tb_logs"));
     assert_int_equal(tensorboard_open(f->account, logs, 0, &w), OTT_OK);
     find_events(f, logs, 1, path);
-    assert_int_equal(read_events(f, path, e, 8), 1); /* the version is there from the start */
+    assert_int_equal(read_events(f, path, e, 8), 1); /* the version record is written at once */
     assert_string_equal(e[0].version, "brain.Event:2");
     assert_int_equal(tensorboard_scalar(w, 0, "train/loss", 10.5f), OTT_OK);
     assert_int_equal(tensorboard_scalar(w, 300, "train/loss", 2.25f), OTT_OK);
@@ -205,7 +205,7 @@ static void failures(void **state) {
     assert_int_equal(tensorboard_close(w), OTT_OK);
 }
 
-/* A disk that fills up: a limit on the size of files stands in for it. */
+/* A full disk, simulated by a limit on file sizes. */
 static void full_disk(void **state) {
     folder *f = *state;
     tensorboard_writer *w;
@@ -226,7 +226,7 @@ static void full_disk(void **state) {
     assert_int_equal(tensorboard_scalar(w, 2, "train/loss", 1), OTT_ERR_IO);
     assert_error_names("an earlier write failed");
     assert_int_equal(tensorboard_flush(w), OTT_ERR_IO);
-    assert_int_equal(tensorboard_close(w), OTT_OK); /* has nothing more to say */
+    assert_int_equal(tensorboard_close(w), OTT_OK); /* the error was reported already */
 }
 
 int main(void) {

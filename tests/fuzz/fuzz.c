@@ -1,4 +1,4 @@
-/* tests/fuzz: files and failures of the targets. */
+/* fuzz: files and failures of the fuzz targets. */
 #include "fuzz.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ mem *fuzz_account(void) {
     return account;
 }
 
-/* The folder is emptied by who made TMPDIR (run.sh): a target that crashes cannot. */
+/* run.sh, which sets TMPDIR, empties the folder: a target that crashes cannot. */
 static const char *folder(void) {
     static char path[256];
     if (path[0]) return path;

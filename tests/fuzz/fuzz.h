@@ -1,5 +1,7 @@
-/* tests/fuzz: what every target shares. A target reads one input as a hostile file: it may be refused, never
- * crash, hang, leak, read out of bounds or break a promise of the header (FUZZ_REQUIRE). */
+/*
+ * fuzz: shared by all targets. A target reads one input as a malicious file. It may refuse the input, but
+ * must not crash, hang, leak, read out of bounds or violate a promise of the header (FUZZ_REQUIRE).
+ */
 #ifndef TESTS_FUZZ_FUZZ_H
 #define TESTS_FUZZ_FUZZ_H
 
@@ -8,16 +10,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* libFuzzer's entry points; the second only where a target defines it. */
+/* libFuzzer's entry points; the second one is optional. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t limit, unsigned seed);
-size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t limit); /* libFuzzer's own, for the second */
+/* provided by libFuzzer, for the second */
+size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t limit);
 
-/* An account for one input; mem_close reports what was leaked. */
+/* Opens an account for one input; mem_close reports leaks. */
 mem *fuzz_account(void);
-/* "FOLDER/name" in this process's folder below TMPDIR; valid until the fourth call from now. */
+/* Returns "FOLDER/name" in this process's folder inside TMPDIR. Valid until the fourth call from now. */
 const char *fuzz_path(const char *name);
-/* Makes that file hold these bytes; data = NULL: there is no such file. Returns its path. */
+/* Writes these bytes to the file; data = NULL: removes it. Returns its path. */
 const char *fuzz_file(const char *name, const void *data, size_t bytes);
 
 /* Aborts with the place and the last error text. */

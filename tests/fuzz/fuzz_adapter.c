@@ -1,5 +1,7 @@
-/* adapter_config.json of a PEFT folder. Input: the text. What is taken of it is a configuration with adapters, which TOML says
- * again. */
+/*
+ * adapter_config.json of a PEFT folder. Input: the text. An accepted file gives a configuration with
+ * adapters, which round trips through TOML.
+ */
 #include "fuzz.h"
 #include "checkpoint/peft.h"
 #include <stdio.h>

@@ -1,5 +1,7 @@
-/* The command line of `ottava train`. Input: the arguments, a line each. What is accepted is written to TOML
- * that reads back. */
+/*
+ * The command line of `ottava train`. Input: the arguments, one per line. Accepted arguments are written as
+ * TOML and must read back the same.
+ */
 #include "fuzz.h"
 #include "config/config.h"
 #include <string.h>

@@ -1,5 +1,7 @@
-/* A run's configuration, in the language that CONFIG_NAME ends in. What is accepted and resolved, as a run
- * does it, must be written to TOML that reads back to the same. Input: the file. */
+/*
+ * A run's configuration, in the language of CONFIG_NAME's extension. Input: the file. An accepted file,
+ * resolved as for a run, is written as TOML and must read back the same.
+ */
 #include "fuzz.h"
 #include "config/config.h"
 #include "model/options.h"

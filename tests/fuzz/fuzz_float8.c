@@ -1,5 +1,7 @@
-/* The FP8 state of a model: what a safetensors file says of windows and scales. Input: the file. It is read
- * into a model with delayed scaling, which is then described again. */
+/*
+ * The FP8 state of a model in a safetensors file: histories and scales. Input: the file. It is read into a
+ * model with delayed scaling, which is then written again.
+ */
 #include "fuzz.h"
 #include "model/convert.h"
 #include "checkpoint/float8.h"
@@ -30,7 +32,7 @@ static model *open_model(device *d) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     static mem *account;
     static device *d;
-    static model *m; /* opened once: the windows of one input are there for the next to replace */
+    static model *m; /* opened once, so that an input replaces the histories of the previous input */
     if (!m) {
         account = fuzz_account();
         FUZZ_REQUIRE(reference_device_open(account, &d) == OTT_OK);

@@ -1,5 +1,7 @@
-/* config.json: what is accepted must be written back to the same, over the original and anew. Input: the
- * text. */
+/*
+ * config.json. Input: the text. An accepted file must be written back the same, over the original and from
+ * scratch.
+ */
 #include "fuzz.h"
 #include "formats/hf_config.h"
 #include <string.h>

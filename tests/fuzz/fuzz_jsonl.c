@@ -1,4 +1,4 @@
-/* JSONL rows. Input: a byte that says how they are read (texts, prompts, HellaSwag), then the file. */
+/* JSONL rows. Input: a byte that selects the kind of rows (texts, prompts, HellaSwag), then the file. */
 #include "fuzz.h"
 #include "rows.h"
 

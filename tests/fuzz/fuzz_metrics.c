@@ -1,5 +1,7 @@
-/* metrics.jsonl. Input: a byte, the step to go on after, then the file. Whatever lies in it, series and health
- * lines are read, and a run goes on: what is left of the file is its beginning. */
+/*
+ * metrics.jsonl. Input: a byte (the step to resume after), then the file. Series and health lines are read
+ * from any content, and a run resumes: the truncated file is a prefix of the old one.
+ */
 #include "fuzz.h"
 #include "formats/metrics.h"
 #include "base/file.h"

@@ -19,7 +19,7 @@ static void use(safetensors *f) {
     int64_t pairs;
     safetensors_metadata_pairs(f, &pairs);
     safetensors_metadata(f, "format");
-    safetensors_find(f, "model.layer.weight"); /* the nearest name is looked for only on failure */
+    safetensors_find(f, "model.layer.weight"); /* a failed lookup searches for the nearest name */
     const safetensors_entry *e;
     int64_t shape[] = {2};
     (void)safetensors_expect(f, "absent", OTT_F32, 1, shape, &e);
@@ -45,8 +45,8 @@ static uint64_t header_length(const uint8_t *data) {
     return length;
 }
 
-/* Most often changes the header and keeps its length right and the data behind it, for a wrong length is
- * refused at once and hides everything else. */
+/* Mostly changes the header and keeps its length field and the data valid. A wrong length is refused at once
+   and would hide all other errors. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t limit, unsigned seed) {
     uint8_t tail[4096];
     if (bytes < 8 || seed % 8 == 0) return LLVMFuzzerMutate(data, bytes, limit);

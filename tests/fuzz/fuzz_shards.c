@@ -1,5 +1,7 @@
-/* The index of a model in several files, beside two good files: what it names must lie in its own folder.
- * Input: the index. */
+/*
+ * The index of a sharded model, next to two valid shards. Input: the index. The files that it names must be
+ * in its own folder.
+ */
 #include "fuzz.h"
 #include "formats/shards.h"
 #include <string.h>

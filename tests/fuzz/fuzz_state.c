@@ -1,7 +1,7 @@
 /*
- * The JSON files of a checkpoint: state.json, history.json, sources.json. Input: a byte that says which, then
- * the file; its checksum is put right, since nothing guesses one. A state that is read is written back to the
- * same; a history and sources, too.
+ * The JSON files of a checkpoint: state.json, history.json, sources.json. Input: a byte that selects the
+ * file, then its text. The checksum is corrected, because a fuzzer cannot guess it. An accepted file must be
+ * written back the same.
  */
 #include "fuzz.h"
 #include "checkpoint/json.h"
@@ -10,7 +10,7 @@
 #include "checkpoint/run_sources.h"
 #include <string.h>
 
-/* The input as the file `name` of a checkpoint. */
+/* Writes the input as the file `name` of a checkpoint. */
 static const char *write_sealed(mem *account, const char *name, const uint8_t *data, size_t bytes) {
     str text = {.account = account};
     json_t *root = json_loadb((const char *)data, bytes, JSON_REJECT_DUPLICATES, NULL);
@@ -35,7 +35,7 @@ static void read_state(mem *account, const char *path) {
     FUZZ_REQUIRE(memcmp(again.shape, s.shape, sizeof s.shape) == 0);
 }
 
-/* `folder`: the one that has history.json. */
+/* `folder` contains history.json. */
 static void read_history(mem *account, const char *folder) {
     run_history h, again;
     bool known;

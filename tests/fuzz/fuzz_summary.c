@@ -1,4 +1,7 @@
-/* A run's summary.json, as a report reads it. Input: the file. What is accepted is shown in every form. */
+/*
+ * A run's summary.json, as read by a report. Input: the file. An accepted summary is written in every output
+ * format.
+ */
 #include "fuzz.h"
 #include "report/internal.h"
 

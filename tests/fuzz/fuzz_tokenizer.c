@@ -1,5 +1,7 @@
-/* tokenizer.json and the files beside it. Input: the files and a text, with a form feed between (JSON has
- * none). */
+/*
+ * tokenizer.json and the files next to it. Input: the files and a text, separated by form feeds (which JSON
+ * does not contain).
+ */
 #include "fuzz.h"
 #include "tokenizer/tokenizer.h"
 #include <string.h>

@@ -1,7 +1,6 @@
 /*
- * Texts of a configuration that are small languages: a use of a tensor (fp8/recipe_text), the precision
- * schedule and the rules of single modules, a mixture of data sets. Input: a byte that says which, then the
- * text.
+ * Configuration values with their own syntax: a use of a tensor (fp8/recipe_text), the precision schedule,
+ * rules for single modules, and a mixture of datasets. Input: a byte that selects the syntax, then the text.
  */
 #include "fuzz.h"
 #include "fp8/recipe_text.h"

@@ -1,4 +1,4 @@
-/* tests/fuzz/rows. */
+/* fuzz/rows: reads rows of a dataset. */
 #include "rows.h"
 #include "fuzz.h"
 

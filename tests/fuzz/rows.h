@@ -1,10 +1,10 @@
-/* tests/fuzz/rows: cuts a dataset into rows and reads some. */
+/* fuzz/rows: splits a dataset into rows and reads some of them. */
 #ifndef TESTS_FUZZ_ROWS_H
 #define TESTS_FUZZ_ROWS_H
 
 #include "data/dataset.h"
 
-/* Closes it. Reads that fail are fine; rows that break what dataset.h promises are not. */
+/* Closes the dataset. Reads may fail; rows must keep the promises of dataset.h. */
 void read_some_rows(dataset *d);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Generation continues a prompt with the model of a run: what the model learnt, the same for the same seed,
- * in the precision of the run; a bad request is one line that says what is wrong.
+ * Generation continues a prompt with a run's model: text that the model learned, the same for the same seed,
+ * in the run's precision. A bad request gives a one-line error.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 #define WINDOW 24 /* train.seq_len of the fixture */
 
-/* A token may be the byte 0, which a text cannot show: untrained models are asked for few tokens. */
+/* A token may be the byte 0, which a text cannot contain, so untrained models generate few tokens. */
 static ott_status generate_from(const char *path, const ott_generate_options *o, collected *w, spoken *said) {
     mem *account;
     logger log = {0};
@@ -71,7 +71,7 @@ static void train_on(const fixture *f, int p, const char *text, const char *step
         fixture_run(f, &(run_options){.name = name, .precision = &fixture_precisions[p], .more = more}));
 }
 
-/* Runs on sentences under the precision's name, and one on the alphabet. */
+/* Runs on sentences, named by their precision, and one run on the alphabet. */
 static int setup(void **state) {
     if (fixture_setup(state)) return -1;
     const fixture *f = *state;
@@ -89,7 +89,7 @@ static int setup(void **state) {
     return 0;
 }
 
-/* ---- what comes out ---- */
+/* ---- generated text ---- */
 
 static void it_continues_what_it_learnt(void **state) {
     for (int i = 0; i < KINDS; i++) {
@@ -116,8 +116,7 @@ static void same_seed_same_text(void **state) {
     }
 }
 
-/* At temperature 0 the seed has no say; nor when the nucleus is one token, or the temperature next to
- * nothing. */
+/* The seed has no effect at temperature 0, with a nucleus of one token, or at a tiny temperature. */
 static void greedy_is_the_most_likely(void **state) {
     ott_generate_options greedy = options("The man", 0, 1), o = options("The man", 0, 2);
     collected a = generate(*state, "rowwise", &greedy);
@@ -127,12 +126,12 @@ static void greedy_is_the_most_likely(void **state) {
     assert_same(a, generate(*state, "rowwise", &o));
     o = options("The man", 1, 4);
     assert_true(differ(a, generate(*state, "rowwise", &o)));
-    greedy.prompt = o.prompt = "abc"; /* where no two tokens are equally likely */
+    greedy.prompt = o.prompt = "abc"; /* a prompt without equally likely tokens */
     o.temperature = 1e-6;
     assert_same(generate(*state, "alphabet-rowwise", &greedy), generate(*state, "alphabet-rowwise", &o));
 }
 
-/* The first tokens do not depend on how many follow. */
+/* The first tokens do not depend on the number of tokens. */
 static void a_longer_text_begins_alike(void **state) {
     ott_generate_options o = options("The man", 1, 1);
     collected all = generate(*state, "bf16", &o);
@@ -144,7 +143,7 @@ static void a_longer_text_begins_alike(void **state) {
     assert_string_equal(generate(*state, "bf16", &o).text, "The man");
 }
 
-/* The last WINDOW bytes of a prompt are seen, and no more; the text is written whole. */
+/* Only the last WINDOW bytes of a prompt are used. The prompt is written in full. */
 static void long_prompts_are_cut_to_the_window(void **state) {
     static const char prompt[] =
         "A prompt that is much longer than what the model was trained to look back upon";
@@ -159,11 +158,11 @@ static void long_prompts_are_cut_to_the_window(void **state) {
         collected shorter = generate(*state, "rowwise", &less);
         others += strcmp(last.text + WINDOW, shorter.text + WINDOW - 1) != 0;
     }
-    assert_true(others > 0); /* the window's first byte does count */
+    assert_true(others > 0); /* the window's first byte has an effect */
 }
 
-/* Where a token's numbers are its own, going on from what was kept is the same as beginning anew with all of
-   it: the whole text so far as the prompt, token by token. */
+/* Where a token's numbers do not depend on other tokens, continuing from the KV cache equals a fresh start
+   with the full text so far as the prompt, token by token. */
 static void going_on_is_beginning_anew(void **state) {
     static const char *const runs[] = {"bf16", "rowwise"};
     for (int i = 0; i < 2; i++) {
@@ -182,20 +181,20 @@ static void going_on_is_beginning_anew(void **state) {
     }
 }
 
-/* A full window goes on from its newer half. */
+/* A full window continues with its newer half. */
 static void a_full_window_keeps_half(void **state) {
     ott_generate_options o = options("The prompt has 24 bytes.", 0, 1);
     o.max_tokens = 1 + WINDOW / 2;
     collected all = generate(*state, "bf16", &o);
     assert_int_equal(all.length, WINDOW + 1 + WINDOW / 2);
-    char half[WINDOW / 2 + 1]; /* the first token added is the newest of it */
+    char half[WINDOW / 2 + 1]; /* the first new token is its newest */
     snprintf(half, sizeof half, "%.*s", WINDOW / 2, all.text + 1 + WINDOW / 2);
     o.prompt = half;
     o.max_tokens = WINDOW / 2;
     assert_string_equal(generate(*state, "bf16", &o).text, all.text + 1 + WINDOW / 2);
 }
 
-/* Long texts move the window many times, and say so once. */
+/* Long texts shift the window many times, and log it once. */
 static void long_texts_go_on(void **state) {
     static spoken said;
     static collected w;
@@ -223,12 +222,12 @@ static void a_stop_text_ends_it(void **state) {
     o.stop = stops + 2;
     o.stop_count = 1;
     assert_string_equal(generate(*state, "alphabet-bf16", &o).text, "klmnopqrstuvwxy");
-    o.prompt = "xyz\nabcd"; /* in the prompt it is text */
+    o.prompt = "xyz\nabcd"; /* in the prompt it is ordinary text */
     o.max_tokens = 3;
     assert_string_equal(generate(*state, "alphabet-bf16", &o).text, "xyz\nabcdefg");
 }
 
-/* A sentence that repeats letters cannot go on as it did; one without repetition can. */
+/* With a penalty, a sentence that repeats letters changes; one without repetition does not. */
 static void a_penalty_avoids_what_was_said(void **state) {
     ott_generate_options o = options("The man", 0, 1), once = options("klmnopqrst", 0, 1);
     collected plain = generate(*state, "bf16", &o);
@@ -240,7 +239,7 @@ static void a_penalty_avoids_what_was_said(void **state) {
     assert_string_equal(generate(*state, "alphabet-bf16", &once).text, "klmnopqrstuvwxyz\nabcdefghij");
 }
 
-/* ---- in turns ---- */
+/* ---- conversations ---- */
 
 static void turns_make_one_text(void **state) {
     const fixture *f = *state;
@@ -257,7 +256,7 @@ static void turns_make_one_text(void **state) {
     assert_int_equal(generate_continue(g, "", collect, &w), OTT_ERR_ARGUMENT);
     FIXTURE_OK(generate_continue(g, "abcdef", collect, &w));
     assert_string_equal(w.text, "ghij");
-    FIXTURE_OK(generate_continue(g, "", collect, &w)); /* more of the same */
+    FIXTURE_OK(generate_continue(g, "", collect, &w)); /* continue without a new prompt */
     assert_string_equal(w.text, "ghijklmn");
     FIXTURE_OK(generate_continue(g, "opq", collect, &w));
     assert_string_equal(w.text, "ghijklmnrstu");
@@ -266,7 +265,7 @@ static void turns_make_one_text(void **state) {
     mem_close(account);
 }
 
-/* Opening that fails half way gives everything back. */
+/* A failed open frees everything. */
 static void every_failed_allocation_is_undone(void **state) {
     const fixture *f = *state;
     ott_generate_options o = options(NULL, 0, 1);
@@ -277,7 +276,7 @@ static void every_failed_allocation_is_undone(void **state) {
     text_generator *g;
     FIXTURE_OK(mem_open(&account));
     ott_status status = OTT_ERR_MEMORY;
-    for (int n = 1; status != OTT_OK; n += 1 + n / 16) { /* the later ones are alike */
+    for (int n = 1; status != OTT_OK; n += 1 + n / 16) { /* later allocations are alike */
         mem_fail_after(account, n);
         status = generate_open(account, &log, path, &o, &g);
         mem_fail_after(account, 0);
@@ -289,7 +288,7 @@ static void every_failed_allocation_is_undone(void **state) {
 
 /* ---- a tokenizer ---- */
 
-/* Letters are tokens, and some runs of them; a text begins with BOS. */
+/* Letters are tokens, and so are some sequences of letters; a text begins with BOS. */
 static void write_tokenizer(const char *path) {
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -331,7 +330,7 @@ static void text_through_a_tokenizer(void **state) {
     assert_true(w.length > 12 + 20);
 }
 
-/* What is said and answered so far, as one prompt, is continued as the conversation is. */
+/* The conversation so far, as one prompt, has the same continuation as the conversation. */
 static void a_conversation_is_the_text_of_its_template(void **state) {
     const fixture *f = *state;
     ott_generate_options o = options(NULL, 0, 1), plain = options("cdefghijkmn", 0, 1);
@@ -374,7 +373,7 @@ static void a_conversation_is_the_text_of_its_template(void **state) {
     assert_non_null(strstr(status_text(), "a conversation needs a tokenizer with a chat template"));
 }
 
-/* A run folder means its newest checkpoint. */
+/* A run folder stands for its newest checkpoint. */
 static void a_checkpoint_can_be_named(void **state) {
     ott_generate_options o = options("The man", 1, 1);
     collected run = generate(*state, "tensorwise", &o);
@@ -393,7 +392,8 @@ static void check_products(const fixture *f, const char *run, bool fp8) {
     snprintf(path, sizeof path, "%s/%s", f->folder, run);
     FIXTURE_OK(generate_from(path, &o, &w, &said));
     int all =
-        (3 + 4) * 15; /* every linear layer for 4, 2 and 1 tokens of the prompt, and for each one added */
+        /* every linear layer for 4, 2 and 1 tokens of the prompt, and once for each new token */
+        (3 + 4) * 15;
     snprintf(expected, sizeof expected, "GEMMs run: %d, in FP8: %d\n", all, fp8 ? all : 0);
     if (!spoken_has(&said, expected)) fail_msg("%s: no \"%s\" in:\n%s", run, expected, said.text);
 }
@@ -404,7 +404,7 @@ static void products_are_those_of_the_run(void **state) {
     check_products(*state, "rowwise", true);
 }
 
-/* bf16 on request: no product is in FP8, and the text is that of a bf16 run with these weights. */
+/* bf16 on request: no GEMM is in FP8, and the text equals a bf16 run's with these weights. */
 static void bf16_on_request(void **state) {
     static spoken said;
     static collected asked;
@@ -428,8 +428,8 @@ static void bf16_on_request(void **state) {
     assert_true(differ(asked, own));
 }
 
-/* The same weights under other configurations: the text depends on the precision, so that it is really
- * applied. */
+/* The same weights under other configurations: the text depends on the precision, which proves that it is
+   applied. */
 static void precision_changes_the_numbers(void **state) {
     const fixture *f = *state;
     collected text[3];
@@ -457,7 +457,7 @@ static void check_error(const char *path, const ott_generate_options *o, ott_sta
     if (status != expected || !strstr(status_text(), says) || strchr(status_text(), '\n'))
         fail_msg("%s and \"%s\" instead of %s and \"%s\"", status_name(status), status_text(),
                  status_name(expected), says);
-    assert_int_equal(w.pieces, 0); /* nothing is written before it is known to be possible */
+    assert_int_equal(w.pieces, 0); /* nothing is written before all checks pass */
     assert_int_equal(status_exit_code(status), 2);
 }
 
@@ -473,7 +473,7 @@ static void bad_requests(void **state) {
     check_error(f->text, &good, OTT_ERR_NOT_FOUND, "text.txt");  /* a file */
 }
 
-/* A model of 64 token ids has no letters. */
+/* A model of 64 token ids cannot encode letters. */
 static void prompt_outside_the_vocabulary(void **state) {
     const fixture *f = *state;
     const char *more[] = {"--model.vocab_size=64", "--data.dataset_path=", "--data.format=synthetic",

@@ -1,6 +1,6 @@
 /*
- * The parts of generation: the choice of a token against a naive one, stop texts at every cut of the text,
- * and text to tokens and back through a tokenizer.
+ * The parts of generation: sampling against a naive version, stop texts at every split of the text, and text
+ * to tokens and back through a tokenizer.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,14 +19,14 @@
 
 #define TOKENS 9
 static const float given[TOKENS] = {1.5f, -0.5f, 3.0f, 3.0f, 0.25f, -2.0f, 2.0f, 0.0f, 9.0f};
-enum { CHOICES = 8, DRAWS = 20000 }; /* the last, likeliest token is not one that may be chosen */
+enum { CHOICES = 8, DRAWS = 20000 }; /* the last token is the likeliest, but must not be chosen */
 
 static ott_generate_options sampling(double temperature, int64_t top_k, double top_p, double penalty) {
     return (ott_generate_options){
         .temperature = temperature, .top_k = top_k, .top_p = top_p, .repetition_penalty = penalty, .seed = 3};
 }
 
-/* What each token's probability is: Hugging Face's processors one after the other, by sorting. */
+/* The probability of each token: Hugging Face's processors in sequence, by sorting. */
 static void naive(const ott_generate_options *o, const bool *seen, double p[CHOICES]) {
     int order[CHOICES];
     double sum = 0, mass = 0;
@@ -59,7 +59,7 @@ static int32_t choose(sampler *s) {
     return token;
 }
 
-/* Frequencies are as likely as they should be; what cannot be chosen never is. */
+/* Frequencies match the probabilities; excluded tokens never occur. */
 static void check_frequencies(const ott_generate_options *o, const int32_t *text, int64_t count) {
     mem *account;
     sampler s;
@@ -95,7 +95,7 @@ static void tokens_are_as_likely_as_they_should_be(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_frequencies(&cases[i], text, 3);
 }
 
-/* What one choice gives, with the text before it. */
+/* The token that one draw returns, after the given text. */
 static int32_t first_choice(const ott_generate_options *o, const int32_t *text, int64_t count) {
     mem *account;
     sampler s;
@@ -119,7 +119,7 @@ static void greedy_takes_the_first_of_the_most_likely(void **state) {
     }
 }
 
-/* Also without temperature; what was chosen counts as text. */
+/* Also at temperature 0. Chosen tokens count as text. */
 static void a_penalty_turns_the_choice(void **state) {
     (void)state;
     mem *account;
@@ -129,8 +129,8 @@ static void a_penalty_turns_the_choice(void **state) {
     assert_int_equal(first_choice(&o, (const int32_t[]){2, 3}, 2), 6);
     FIXTURE_OK(mem_open(&account));
     FIXTURE_OK(sampler_open(account, &o, TOKENS, CHOICES, &s));
-    /* Once chosen, 3.0 counts as 1.5 and 2.0 as 1.0; then 1.5 is the most, which token 0 has from the start.
-     */
+    /* Once chosen, 3.0 counts as 1.5 and 2.0 as 1.0. Then 1.5 is the maximum, which token 0 has from the
+       start. */
     static const int32_t expected[] = {2, 3, 6, 0};
     for (int i = 0; i < 4; i++) assert_int_equal(choose(&s), expected[i]);
     sampler_close(&s);
@@ -151,7 +151,7 @@ static void logits_that_are_none_are_refused(void **state) {
     assert_non_null(strstr(status_text(), "logit of token 4 is NaN"));
     s.logits[4] = INFINITY;
     assert_int_equal(sampler_choose(&s, &token), OTT_ERR_DIVERGED);
-    s.logits[4] = -INFINITY; /* never chosen, no harm */
+    s.logits[4] = -INFINITY; /* never chosen, no error */
     FIXTURE_OK(sampler_choose(&s, &token));
     sampler_close(&s);
     mem_close(account);
@@ -164,7 +164,7 @@ static void show(void *user, const char *text) {
     collect(user, text);
 }
 
-/* Pieces of `step` bytes; what is shown when the filter has seen all of it or has stopped. */
+/* Feeds pieces of `step` bytes, and collects the output until the filter has all of it or has stopped. */
 static bool filtered(const char *const *stop, int count, const char *text, size_t step, collected *shown) {
     mem *account;
     bool stopped = false;
@@ -204,7 +204,7 @@ static void text_ends_before_the_first_stop(void **state) {
     assert_string_equal(shown.text, "abc");
 }
 
-/* Text that cannot begin a stop is shown at once. */
+/* Text that cannot begin a stop text is written at once. */
 static void only_what_is_uncertain_is_held_back(void **state) {
     (void)state;
     mem *account;
@@ -230,7 +230,7 @@ static void only_what_is_uncertain_is_held_back(void **state) {
 #define VOCAB 300
 enum { BOS = 1, EOS = 2, FIRST_BYTE = 3, SPACE = 259 }; /* then a, b, c, "ab" */
 
-/* A tokenizer as Llama 2's: a space before the text, bytes for what has no token, BOS in front. */
+/* A tokenizer like Llama 2's: a space before the text, bytes for characters without a token, BOS first. */
 static void write_tokenizer(const char *path) {
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -277,7 +277,7 @@ static void bytes_are_tokens(void **state) {
     assert_ids(&ids, 0, (const int32_t[]){'A', 'z'}, 2);
     assert_int_equal(text_codec_encode(&c, "b\xc3\xa9", &ids), OTT_OK); /* 195 and 169 */
     assert_int_equal(text_codec_encode(&c, "b\xe2", &ids), OTT_ERR_ARGUMENT);
-    assert_int_equal(ids.count, 5); /* as it was */
+    assert_int_equal(ids.count, 5); /* unchanged */
     FIXTURE_OK(text_codec_decode(&c, 'q', &text));
     FIXTURE_OK(text_codec_decode(&c, 0, &text));
     assert_string_equal(text.text, "q");
@@ -298,17 +298,17 @@ static void a_tokenizer_begins_and_ends_texts(void **state) {
     FIXTURE_OK(mem_open(&account));
     FIXTURE_OK(text_codec_open(account, path, VOCAB, &c));
     tokenizer_ids ids = {.account = account};
-    assert_int_equal(c.choices, 264); /* not the rows that pad */
+    assert_int_equal(c.choices, 264); /* without the padding rows */
     FIXTURE_OK(text_codec_encode(&c, "ab c", &ids));
     assert_ids(&ids, 0, (const int32_t[]){BOS, SPACE, 263, SPACE, 262}, 5);
     str text = {.account = account};
-    FIXTURE_OK(text_codec_decode(&c, SPACE, &text)); /* not the first space of the text: shown */
+    FIXTURE_OK(text_codec_decode(&c, SPACE, &text)); /* not the first space of the text: written */
     FIXTURE_OK(text_codec_decode(&c, FIRST_BYTE + 0xc3, &text));
     assert_string_equal(text.text, " ");
     FIXTURE_OK(text_codec_decode(&c, FIRST_BYTE + 0xa9, &text));
     assert_string_equal(text.text, " \xc3\xa9");
     int64_t before = ids.count;
-    FIXTURE_OK(text_codec_encode(&c, "a", &ids)); /* a text that goes on has no second BOS */
+    FIXTURE_OK(text_codec_encode(&c, "a", &ids)); /* a continued text has no second BOS */
     assert_true(ids.count > before && ids.ids[before] != BOS);
     assert_true(text_codec_ends(&c, EOS));
     assert_false(text_codec_ends(&c, SPACE));

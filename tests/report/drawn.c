@@ -1,4 +1,4 @@
-/* tests/report/drawn: looking at report.html. */
+/* report/drawn: reads report.html. */
 #include "report/drawn.h"
 #include "base/status.h"
 #include <jansson.h>

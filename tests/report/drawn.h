@@ -1,4 +1,4 @@
-/* tests/report/drawn: looking at report.html: at its data, and at what its script makes of them. */
+/* report/drawn: reads report.html: its data, and the elements that its script makes from them. */
 #ifndef TESTS_REPORT_DRAWN_H
 #define TESTS_REPORT_DRAWN_H
 
@@ -7,14 +7,15 @@
 
 typedef struct drawn_page {
     str text;
-    char *data;  /* JSON; it has been checked that nothing in it ends the script element it stands in */
-    char *drawn; /* the elements the script made (draw.js); NULL where there is no node */
+    char *data;  /* JSON; checked to contain nothing that would end its script element */
+    char *drawn; /* the elements that the script made (draw.js); NULL without node */
 } drawn_page;
 
 drawn_page drawn_open(folder *f, const report *r, const char *title);
-drawn_page drawn_open_narrow(folder *f, const report *r, const char *title); /* as on a telephone */
+drawn_page drawn_open_narrow(folder *f, const report *r, const char *title); /* at the width of a phone */
 void drawn_close(drawn_page *p);
-/* What is drawn has, or lacks, `part`, or has it so often. Of nothing where there is no node. */
+/* Expects that the drawn elements contain `part`, or do not, or contain it this often. No check without node.
+   */
 void assert_drawn(const drawn_page *p, const char *part);
 void assert_not_drawn(const drawn_page *p, const char *part);
 void assert_drawn_times(const drawn_page *p, const char *part, int times);

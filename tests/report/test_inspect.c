@@ -1,4 +1,4 @@
-/* Inspecting weights: the table, the JSON, and statistics against a second computation. */
+/* Inspecting weights: the table, the JSON, and statistics against a separate computation. */
 #include "support/folder.h"
 #include "report/inspect.h"
 #include "formats/shards.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { LARGE = 150001 }; /* elements: several pieces of the reader's buffer */
+enum { LARGE = 150001 }; /* elements: several reader buffers */
 
 static float large_value(int64_t i) {
     if (i % 1000 == 7) return i % 2000 == 7 ? NAN : i % 4000 == 1007 ? INFINITY : -INFINITY;
@@ -85,7 +85,7 @@ static void table(void **state) {
     mem_free(f->account, text);
 }
 
-/* The line that begins with `name`. */
+/* Copies the line that begins with `name`. */
 static void line_of(const char *text, const char *name, char out[256]) {
     const char *line = strstr(text, name);
     assert_non_null(line);

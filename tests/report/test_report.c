@@ -1,4 +1,4 @@
-/* The report: summaries, the table, the terminal plot and the page, from runs made here. */
+/* The report: summaries, the table, the terminal plot and the page, from runs that the test writes. */
 #include "support/folder.h"
 #include "report/drawn.h"
 #include "report/page.h"
@@ -115,7 +115,7 @@ static void bad_folders(void **state) {
     refuse_summary(f, "{\"steps\":1,\"steps\":2}", "is not a JSON object");
 }
 
-/* Without summary.json the metrics speak. */
+/* Without summary.json the metrics are used. */
 static void unfinished_run(void **state) {
     folder *f = *state;
     char path[128];
@@ -141,7 +141,7 @@ static void unfinished_run(void **state) {
     report_close(r);
 }
 
-/* Lines that are no metrics are counted, and the rest is reported. */
+/* Lines that are not metrics are counted, and all other lines are reported. */
 static void damaged_metrics(void **state) {
     folder *f = *state;
     const char *folders[] = {f->path};
@@ -182,7 +182,7 @@ static void table(void **state) {
     report_close(r);
 }
 
-/* The verdict on one FP8 run beside one other. */
+/* The verdict on an FP8 run compared with one other run. */
 static report_verdict judge(folder *f, report_summary first, report_summary second, double *gap) {
     char a[128], b[128];
     const char *folders[] = {a, b};
@@ -203,7 +203,7 @@ static report_verdict judge(folder *f, report_summary first, report_summary seco
     return verdict;
 }
 
-/* One seed each tells only what lies beyond what a seed does. */
+/* With one seed each, only a gap larger than the effect of a seed gives a verdict. */
 static void verdicts(void **state) {
     folder *f = *state;
     report_summary bf16 = {"ref", "bf16", "", .train_loss = 2, .val_loss = NAN}, fp8 = bf16;
@@ -214,7 +214,7 @@ static void verdicts(void **state) {
     assert_true(fabs(gap - 1.495) < 1e-9);
     fp8.train_loss = 2.0301;
     assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_WORSE);
-    fp8.train_loss = 1.9701; /* a gap in the good direction is none to complain of */
+    fp8.train_loss = 1.9701; /* a gap in the good direction is not a problem */
     assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_ONE_SEED);
     fp8.train_loss = 1.9;
     assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_NO_WORSE);
@@ -223,12 +223,13 @@ static void verdicts(void **state) {
     assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_WORSE);
     assert_true(isnan(gap));
     fp8.train_loss = 2;
-    fp8.val_loss = 9; /* the first has none: training losses are compared */
+    fp8.val_loss = 9; /* the first run has none: training losses are compared */
     assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_ONE_SEED);
     bf16.val_loss = 8;
     assert_int_equal(judge(f, bf16, fp8, &gap), REPORT_VERDICT_WORSE);
     assert_true(fabs(gap - 12.5) < 1e-9);
-    assert_int_equal(judge(f, fp8, fp8, &gap), REPORT_VERDICT_NONE); /* FP8 beside FP8 proves nothing */
+    /* FP8 compared with FP8 gives no verdict */
+    assert_int_equal(judge(f, fp8, fp8, &gap), REPORT_VERDICT_NONE);
     assert_int_equal(judge(f, bf16, bf16, &gap), REPORT_VERDICT_NONE);
     bf16.precision = "fp32";
     fp8.val_loss = 8;
@@ -241,12 +242,12 @@ typedef struct seeded {
     const char *label, *precision;
     int seed;
     double val_loss;
-    const char *more; /* of config.toml */
+    const char *more; /* for config.toml */
 } seeded;
 
 enum { MOST_SEEDED = 16 };
 
-/* A run each; the report of all of them. */
+/* Makes the runs and opens the report of all of them. */
 static report *open_seeded(folder *f, const seeded *runs, int count) {
     static char path[MOST_SEEDED][128];
     const char *folders[MOST_SEEDED];
@@ -279,14 +280,14 @@ static report *open_seeded(folder *f, const seeded *runs, int count) {
     return r;
 }
 
-/* Runs that differ in nothing but seed and folder are a row; where rows have the same seeds, gaps are taken
-   seed by seed. */
+/* Runs that differ only in seed and folder form one row. Rows with the same seeds are compared seed by seed.
+   */
 static void seeds_make_rows(void **state) {
     folder *f = *state;
     static const seeded runs[] = {
         {"bf16-s1", "bf16", 1, 2.00, ""}, {"bf16-s2", "bf16", 2, 2.20, ""}, {"bf16-s3", "bf16", 3, 2.40, ""},
         {"fp8-s1", "fp8", 1, 2.01, ""},   {"fp8-s2", "fp8", 2, 2.22, ""},   {"fp8-s3", "fp8", 3, 2.40, ""},
-        {"fp8-s3", "fp8", 3, 2.40, ""}, /* the same seed again is the same run again */
+        {"fp8-s3", "fp8", 3, 2.40, ""}, /* the same seed again counts once */
     };
     report *r = open_seeded(f, runs, 7);
     str text = {.account = f->account};
@@ -302,7 +303,7 @@ static void seeds_make_rows(void **state) {
     assert_true(fabs(gap.error - 100 * 0.01 / sqrt(3) / 2.2) < 1e-9);
     assert_true(fabs(gap.margin / gap.error - 2.920) < 1e-9);
     assert_int_equal(report_judge(r, 1), REPORT_VERDICT_OPEN); /* 0.45% + 0.77% */
-    gap = report_gap_of(r, 2); /* 2.40 beside 2.2 with a deviation of 0.2, by 1/3 + 1/1 */
+    gap = report_gap_of(r, 2); /* 2.40 against 2.2 with a deviation of 0.2, by 1/3 + 1/1 */
     assert_true(fabs(gap.error - 100 * 0.2 * sqrt(4.0 / 3) / 2.2) < 1e-9);
     assert_int_equal(report_table(r, &text), OTT_OK);
     assert_non_null(strstr(text.text, "bf16 (3 seeds) | 2.2000 ± 0.1155 | 2.2000 ± 0.1155 |"));
@@ -323,7 +324,7 @@ static void seeds_make_rows(void **state) {
     report_close(r);
 }
 
-/* 95% of one side: no more than 1% worse, or worse. */
+/* One-sided 95% decides: at most 1% worse, or worse. */
 static void seeds_decide(void **state) {
     folder *f = *state;
     seeded runs[] = {
@@ -339,13 +340,13 @@ static void seeds_decide(void **state) {
     r = open_seeded(f, runs, 6);
     assert_int_equal(report_judge(r, 1), REPORT_VERDICT_WORSE);
     report_close(r);
-    runs[4].val_loss = NAN; /* one of them diverged, and its training loss with it */
+    runs[4].val_loss = NAN; /* one run diverged, and so did its training loss */
     r = open_seeded(f, runs, 6);
     assert_int_equal(report_judge(r, 1), REPORT_VERDICT_WORSE);
     report_close(r);
 }
 
-/* A curve of a row is the mean at the steps all its runs have. */
+/* A row's curve is the mean at the steps that all its runs have. */
 static void seeds_share_a_curve(void **state) {
     folder *f = *state;
     static const seeded runs[] = {{"a", "bf16", 1, 2, ""}, {"a", "bf16", 2, 2, ""}};
@@ -359,7 +360,7 @@ static void seeds_share_a_curve(void **state) {
     report_close(r);
 }
 
-/* What more than the precision differs is said, and such a gap is no verdict on FP8. */
+/* Differences other than the precision are listed, and such a gap gives no verdict on FP8. */
 static void other_models_and_data(void **state) {
     folder *f = *state;
     static const seeded runs[] = {
@@ -368,8 +369,9 @@ static void other_models_and_data(void **state) {
         {"same", "fp8", 1, 2, "[model]\ndim = 256\n[data]\ndataset_path = \"a.txt\"\n[eval]\ninterval = 7\n"},
         {"model", "fp8", 1, 2, "[model]\ndim = 512\n[data]\ndataset_path = \"a.txt\"\n"},
         {"both", "fp8", 1, 2, "[model]\ndim = 512\nn = 3\n[data]\ndataset_path = \"b.txt\"\n"},
-        {"rate", "fp8", 1, 2, "[optimizer]\nlr = 0.1\n"}, /* a key the first does not have says nothing */
-        {"edited", "fp8", 1, 2, "[optimizer\n"},          /* nor what cannot be read */
+        /* a key that the first run lacks is not a difference */
+        {"rate", "fp8", 1, 2, "[optimizer]\nlr = 0.1\n"},
+        {"edited", "fp8", 1, 2, "[optimizer\n"}, /* nor is an unreadable file */
         {"seeds", "bf16", 2, 2,
          "[model]\ndim = 512\n[data]\ndataset_path = \"a.txt\"\n[eval]\ninterval = 5\n"},
     };
@@ -406,7 +408,7 @@ static int characters(const char *line, size_t bytes) {
     return count;
 }
 
-/* Lines of `text`; none may be wider than `width`. */
+/* Counts the lines of `text`; no line may be wider than `width`. */
 static int count_lines(const char *text, int width) {
     int lines = 0;
     for (; *text; lines++) {
@@ -436,7 +438,7 @@ static void plot(void **state) {
         assert_int_equal(str_utf8_error(text.text, text.length), -1);
         assert_null(strchr(text.text, '\x1b'));
         if (i == 0) {
-            assert_non_null(strstr(text.text, " C\n")); /* ends apart from, and above, A and B */
+            assert_non_null(strstr(text.text, " C\n")); /* its label is apart from, and above, A and B */
             assert_true(strstr(text.text, " C\n") < strstr(text.text, " AB\n"));
             assert_non_null(strstr(text.text, "      4 ┤"));
             assert_non_null(strstr(text.text, "150"));
@@ -446,7 +448,7 @@ static void plot(void **state) {
     report_close(r);
 }
 
-/* One straight line: every character of the drawing is known. */
+/* One straight line: every character of the plot is known. */
 static void plot_of_a_line(void **state) {
     folder *f = *state;
     const char *folders[] = {f->path};
@@ -531,7 +533,8 @@ static void page(void **state) {
     report_close(r);
 }
 
-/* A narrow page draws its charts at the screen's width, so their text is readable. Each table row becomes lines with headings. */
+/* A narrow page draws its charts at the screen's width, so that their text is readable. Each table row
+   becomes lines with headings. */
 static void narrow_page(void **state) {
     folder *f = *state;
     made m;
@@ -547,7 +550,7 @@ static void narrow_page(void **state) {
     report_close(r);
 }
 
-/* Whatever a run is called, its name stays a text; and the page asks for nothing from elsewhere. */
+/* Any run name stays plain text, and the page loads nothing from elsewhere. */
 static void hostile_names(void **state) {
     folder *f = *state;
     static const char *const names[] = {"</script><script>x()</script>", "<!--<script>", "\xff\x01\x7f\"\\",
@@ -561,8 +564,8 @@ static void hostile_names(void **state) {
         folder_write_text(f, "config.toml", names[i]);
         assert_int_equal(report_open(f->account, folders, 1, &r), OTT_OK);
         drawn_page p = drawn_open(f, r, names[i]);
-        assert_int_equal(occurrences(p.text.text, "</script>"), 2); /* the template's own */
-        assert_int_equal(occurrences(p.text.text, "http://"), 1);   /* the name of SVG */
+        assert_int_equal(occurrences(p.text.text, "</script>"), 2); /* from the template */
+        assert_int_equal(occurrences(p.text.text, "http://"), 1);   /* the namespace of SVG */
         assert_non_null(strstr(p.text.text, "\"http://www.w3.org/2000/svg\""));
         assert_null(strstr(p.text.text, "https:"));
         assert_null(strstr(p.text.text, "url("));
@@ -573,8 +576,8 @@ static void hostile_names(void **state) {
     }
 }
 
-/* Coordinates of a chart whose points are known: the frame leaves 56 left, 20 right, 10 above and 34 below of 530 x
-   300, with 3% of air above and below. */
+/* Coordinates of a chart with known points. The frame leaves 56 left, 20 right, 10 above and 34 below of 530
+   x 300, with a margin of 3% above and below the curve. */
 static void chart_places_points(void **state) {
     folder *f = *state;
     const char *folders[] = {f->path};
@@ -708,7 +711,7 @@ static void memory_runs_out(void **state) {
         str_free(&text);
     }
     mem_fail_after(f->account, 0);
-    assert_int_equal(status, OTT_OK); /* the last needs fewer than 59 */
+    assert_int_equal(status, OTT_OK); /* the last allocation count is below 59 */
     report_close(r);
 }
 

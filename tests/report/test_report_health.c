@@ -1,4 +1,4 @@
-/* What the report says of health lines: the text, the heat map and the table of the page. */
+/* Health lines in the report: the text, the heat map and the table of the page. */
 #include "support/folder.h"
 #include "report/drawn.h"
 #include "report/report.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* A cell of the page's tables, and the first four of a use. */
+/* A cell of the page's tables, and the first four cells of a use. */
 #define CELL(heading, text) "<td data-heading=\"" heading "\">" text "</td>"
 #define USE(module, tensor_of)                                                                               \
     CELL("Module", module) CELL("Tensor", tensor_of) CELL("GEMM", "output") CELL("Format", "e4m3")
@@ -44,7 +44,7 @@ static void write_use(metrics_writer *w, int64_t step, const char *module, const
     write_format(w, step, module, tensor, "e4m3", amax, sqnr_db);
 }
 
-/* Two measurements of three modules, of which c leaves FP8 after the first. */
+/* Two measurements of three modules; c leaves FP8 after the first. */
 static void write_run(metrics_writer *w) {
     for (int64_t step = 10; step <= 20; step += 10) {
         write_loss(w, step);
@@ -123,7 +123,8 @@ static void page(void **state) {
     assert_drawn_times(&p, "<h2>What FP8 does to the tensors</h2>", 1);
     assert_drawn_times(&p, "</title></rect>", 5); /* c has no second cell */
     assert_drawn(&p, "Left FP8, by fallback or by schedule: c (after step 10).</p>");
-    /* 28.5 dB below E4M3's is the darkest of steps of 4 dB down to 32 below; the cells fill the page. */
+    /* 28.5 dB below E4M3's value has the darkest color. Each color covers 4 dB, down to 32 dB below. The
+       cells fill the page. */
     assert_drawn(
         &p,
         "<rect class=\"h0\" x=\"236\" y=\"80\" width=\"412.5\" height=\"13.5\"><title>c, step 10: 3.0 dB, "
@@ -169,15 +170,14 @@ static void one_step(void **state) {
     drawn_page p = page_of(f);
     assert_drawn_times(&p, "</title></rect>", 1);
     assert_drawn(
-        &p, "<rect class=\"h6\" x=\"236\" y=\"50\" width=\"826.5\""); /* 30 dB: 1.5 below what E4M3 gives */
+        &p, "<rect class=\"h6\" x=\"236\" y=\"50\" width=\"826.5\""); /* 30 dB: 1.5 below the value of E4M3 */
     assert_drawn(&p, ">12.35k</text>");
     assert_drawn(&p, "Measurements: 1.<");
     assert_not_drawn(&p, "Left FP8");
     drawn_close(&p);
 }
 
-/* Null in the file: of a tensor that is not finite it is the worst there is, of zeros or without error it is
- * none. */
+/* Null in the file: the worst value for a non-finite tensor; no value for zeros or an exact tensor. */
 static void without_sqnr(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, "metrics.jsonl");
@@ -205,7 +205,7 @@ static void without_sqnr(void **state) {
     drawn_close(&p);
 }
 
-/* The run may still be writing a measurement: a module that is not there yet has not left. */
+/* The run may still be writing a measurement, so a module that is missing from it has not left. */
 static void half_a_measurement(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, "metrics.jsonl");
@@ -218,12 +218,12 @@ static void half_a_measurement(void **state) {
     str_free(&t);
     const report_summary summary = {.label = "run", .precision = "fp8", .recipe = "", .fp8_gemms = 1};
     assert_int_equal(report_summary_write(f->account, f->path, &summary), OTT_OK);
-    t = table_of(f); /* it has ended: that was all */
+    t = table_of(f); /* the run has ended: the measurement is complete */
     assert_has(&t, "run: b left FP8 after step 1 (fallback or schedule)\n");
     str_free(&t);
 }
 
-/* A large model for a long time: the page shows the worst of it and says what it leaves out. */
+/* A long run of a large model: the page shows the worst values and says what it leaves out. */
 static void large_run(void **state) {
     folder *f = *state;
     enum { MODULES = 300, STEPS = 150 };
@@ -241,8 +241,7 @@ static void large_run(void **state) {
     assert_non_null(strstr(p.data, "\"more_uses\": 260, "));
     assert_drawn_times(&p, "</title></rect>", 240 * 60);
     assert_drawn(&p, "Measurements: 150. Not drawn: 60 modules with higher SQNR.<");
-    assert_drawn(&p,
-                 "layers.7.x, step 75: -20.0 dB, "); /* a module among the best, but for one measurement */
+    assert_drawn(&p, "layers.7.x, step 75: -20.0 dB, "); /* a good module, except for one measurement */
     assert_not_drawn(&p, "layers.60.x");
     assert_drawn(&p, ">…\xc3\xa9.a.long.name.of.module.layers.299.x</text>");
     assert_drawn_times(&p, CELL("Scale", "0.5 to 1024"), 40);
@@ -269,7 +268,7 @@ static void equal_modules(void **state) {
     drawn_close(&p);
 }
 
-/* The colours end at what the format gives, and reach below the lowest. */
+/* The color scale ends at the format's value, and reaches below the lowest value. */
 static void scale_of_colors(void **state) {
     folder *f = *state;
     static const struct {
@@ -293,7 +292,7 @@ static void scale_of_colors(void **state) {
     }
 }
 
-/* 25.6 dB are what E5M2 gives: of a healthy run no tensor stands out, and 28 dB in E4M3 are worse. */
+/* E5M2 has 25.6 dB: in a healthy run no tensor stands out, and 28 dB in E4M3 are worse. */
 static void formats_have_their_norm(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, "metrics.jsonl");
@@ -334,7 +333,7 @@ static void many_modules_leave(void **state) {
     drawn_close(&p);
 }
 
-/* Numbers no run has, in the right places. */
+/* Values that no run has, in valid lines. */
 static void absurd_numbers(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, "metrics.jsonl");
@@ -351,7 +350,7 @@ static void absurd_numbers(void **state) {
     str_free(&t);
 }
 
-/* Runs share one scale of colours, whichever of them measured. */
+/* Runs share one color scale, whichever of them were measured. */
 static void two_runs(void **state) {
     folder *f = *state;
     report *r;

@@ -1,4 +1,7 @@
-/* Templates against what Jinja2 makes of them (tools/goldens/make_chat_goldens.py), and templates that are refused. */
+/*
+ * Chat templates against Jinja2's results (tools/goldens/make_chat_goldens.py), and templates that are
+ * refused.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +80,7 @@ static void renders_as_jinja2(void **state) {
     check_cases(FOLDER "cases.json", 150);
 }
 
-/* Random conversations, where Python and Jinja2 are at hand. OTTAVA_CHAT_SEED: others. */
+/* Random conversations, if Python and Jinja2 are available. OTTAVA_CHAT_SEED selects others. */
 static void renders_as_the_jinja2_at_hand(void **state) {
     char path[64], command[512];
     const char *seed = getenv("OTTAVA_CHAT_SEED");
@@ -128,7 +131,7 @@ static const struct {
     {"{{ raise_exception('no way') }}", OTT_ERR_ARGUMENT, "the template says: no way"},
     {"{% set x.y = 1 %}", OTT_ERR_FORMAT, "only a namespace's can be"},
     {"{% set a, b = [1] %}", OTT_ERR_FORMAT, "is set to 2 names"},
-    /* what goes on for too long, too deep, too far */
+    /* too long, too deep, too large */
     {"{% for i in range(2000000000) %}x{% endfor %}", OTT_ERR_UNSUPPORTED, "makes more than 64 MiB"},
     {"{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
      OTT_ERR_UNSUPPORTED, "makes more than 64 MiB"},
@@ -181,7 +184,7 @@ static void refuses_deep_nesting(void **state) {
 
 /* ---- hostile templates ---- */
 
-/* Each does more work than any conversation needs, by one operation: it ends with the limit's error. */
+/* Each template exceeds the limit by one operation, and ends with the limit's error. */
 static const char *const hostile[] = {
     "{% set ns = namespace(a=[], b=[]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
     "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
@@ -256,7 +259,7 @@ static int64_t steps_of(mem *account, const char *template, const json_t *contex
     return budget.taken;
 }
 
-/* Members of a message, names and keys: ten times as many take ten times the steps. */
+/* Members of a message, by name and key: ten times as many take ten times the steps. */
 static void dictionaries_take_linear_work(void **state) {
     mem *account;
     int64_t steps[2][2];
@@ -287,7 +290,7 @@ static void dictionaries_take_linear_work(void **state) {
 
 static const struct {
     const char *name, *template;
-    bool known; /* all prefixes are; false: one is not */
+    bool known; /* true: all prefixes are known; false: one is not */
 } growing[] = {
     {"ChatML",
      "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<end>' }}{% endfor %}"
@@ -369,7 +372,7 @@ static void check_prefixes(mem *account, size_t k, bool asks) {
     assert_int_equal(jinja_render(t, context, &(jinja_settings){0}, &whole, NULL), OTT_OK);
     assert_string_equal(text.text, whole.text);
     bool known = true;
-    for (int i = 1; i < MESSAGES - 1; i++) { /* the first is the system's alone */
+    for (int i = 1; i < MESSAGES - 1; i++) { /* the first prefix has only the system message */
         known &= prefixes[i].known;
         if (prefixes[i].known) check_prefix(t, account, name, &prefixes[i], &text, &tails, asks);
     }

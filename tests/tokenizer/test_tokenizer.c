@@ -1,5 +1,6 @@
-/* Tokenizers as their callers use them: opening, flags, errors of texts, the ends of a text, decoding,
- * threads. */
+/*
+ * Tokenizers through their public functions: opening, flags, errors in texts, BOS and EOS, decoding, threads.
+ */
 #include "tokenizer/tokenizer_case.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -85,13 +86,13 @@ static void assert_repeats(folder *f, const tokenizer *t, const char *part, cons
     assert_tokens(f, t, text, 0, expected);
 }
 
-/* Merges go by rank, not from left to right; many symbols take the heap, few do not. */
+/* Merges are applied by rank, not from left to right. Many symbols use a heap, few do not. */
 static void merges_in_order_of_rank(void **state) {
     folder *f = *state;
     tokenizer *t = case_open(f, case_bytes("b c|a b|a bc|a a|aa aa|aaaa aaaa|bc d|x y|z x"));
     for (int times = 1; times < 100; times += 33) {
         assert_repeats(f, t, "abc", "abc",
-                       times); /* of "a b" and "a bc" the first is gone when its turn comes */
+                       times); /* of "a b" and "a bc", the first no longer applies at its turn */
         assert_repeats(f, t, "bcd", "bcd", times);
         assert_repeats(f, t, "aabd", "a|ab|d", times);
         assert_repeats(f, t, "zxyzx", "z|xy|zx", times);
@@ -105,7 +106,7 @@ static void merges_in_order_of_rank(void **state) {
     tokenizer_close(t);
 }
 
-/* Words are encoded alone only where no merge joins them. */
+/* Words are encoded separately only if no merge crosses them. */
 static void merges_across_spaces(void **state) {
     folder *f = *state;
     tokenizer *t = case_open(f, case_characters("a " MARK "|" MARK " b|" MARK " " MARK));
@@ -116,7 +117,7 @@ static void merges_across_spaces(void **state) {
     tokenizer_close(t);
 }
 
-/* "first" is the beginning of the whole text, not of a piece of it. */
+/* "first" marks the beginning of the full text, not of a piece. */
 static void marks_the_beginning_only(void **state) {
     folder *f = *state;
     json_t *root = case_characters("");
@@ -141,7 +142,8 @@ static void added_tokens_swallow_white_space(void **state) {
     tokenizer *t = case_open(f, root);
     assert_tokens(f, t, "x\xe3\x80\x80\xe2\x80\x83\xc2\x85 \t<A>\xc2\xa0\xe1\x9a\x80\n<A>\xe2\x80\xa8y", 0,
                   "x|<A>|<A>|y");
-    assert_tokens(f, t, "x\xe1\xa0\x8e<A>", 0, "x|\xc3\xa1|\xc5\x82|\xc4\xb0|<A>"); /* U+180E is none */
+    /* U+180E is not white space */
+    assert_tokens(f, t, "x\xe1\xa0\x8e<A>", 0, "x|\xc3\xa1|\xc5\x82|\xc4\xb0|<A>");
     assert_tokens(f, t, "on.on", 0, "on|.|on");
     assert_tokens(f, t, "on_ on1", 0, "o|n|_|\xc4\xa0|o|n|1");
     tokenizer_close(t);
@@ -163,7 +165,7 @@ static void refuses_texts(void **state) {
     assert_int_equal(tokenizer_encode(t, s, "ab", -1, 0, &ids), OTT_ERR_ARGUMENT);
     assert_int_equal(tokenizer_encode(t, s, NULL, 1, 0, &ids), OTT_ERR_ARGUMENT);
     assert_int_equal(tokenizer_encode(t, s, "ab", TOKENIZER_TEXT_LIMIT + 1, 0, &ids), OTT_ERR_ARGUMENT);
-    assert_int_equal(ids.count, 2); /* as it was */
+    assert_int_equal(ids.count, 2); /* unchanged */
     assert_int_equal(tokenizer_encode(t, s, NULL, 0, 0, &ids), OTT_OK);
     assert_int_equal(tokenizer_encode(t, s, "ab", 2, 0, &ids), OTT_OK);
     assert_int_equal(ids.count, 3);
@@ -173,7 +175,7 @@ static void refuses_texts(void **state) {
     tokenizer_close(t);
 }
 
-/* A pattern that backtracks without end is an error, not a hang. */
+/* A pattern with endless backtracking is an error, not a hang. */
 static void gives_up_on_endless_patterns(void **state) {
     folder *f = *state;
     json_t *root = case_bytes("");
@@ -193,7 +195,7 @@ static void gives_up_on_endless_patterns(void **state) {
 static void reads_the_files_beside(void **state) {
     folder *f = *state;
     tokenizer *t = case_open(f, with_template(with_added(case_bytes(MERGES))));
-    assert_int_equal(tokenizer_bos(t), 1000); /* the post-processor's */
+    assert_int_equal(tokenizer_bos(t), 1000); /* from the post-processor */
     assert_int_equal(tokenizer_eos(t), 1002);
     assert_true(tokenizer_is_stop(t, 1002));
     assert_false(tokenizer_is_stop(t, 1000) || tokenizer_is_stop(t, -1));
@@ -229,7 +231,7 @@ static void reads_the_files_beside(void **state) {
 static void configuration_decides_over_the_template(void **state) {
     folder *f = *state;
     folder_write_text(f, "tokenizer_config.json",
-                      "{\"bos_token\": \"<s>\", \"add_bos_token\": false}"); /* of EOS nothing is said */
+                      "{\"bos_token\": \"<s>\", \"add_bos_token\": false}"); /* EOS is not mentioned */
     tokenizer *t = case_open(f, with_template(with_added(case_bytes(MERGES))));
     assert_tokens(f, t, "the", TOKENIZER_ADD_SPECIAL, "the|</s>");
     tokenizer_close(t);
@@ -261,7 +263,7 @@ static void streams_whole_characters(void **state) {
     assert_string_equal(out.text, "the");
     push(&s, t, "\xc4\xa2", &out);
     assert_string_equal(out.text, "the\xf0\x9f\x98\x80");
-    push(&s, t, "\xc3\xa2", &out); /* e2, cut short by a letter, then left unfinished */
+    push(&s, t, "\xc3\xa2", &out); /* e2, followed by a letter, then incomplete at the end */
     push(&s, t, "a", &out);
     assert_string_equal(out.text, "the\xf0\x9f\x98\x80\xef\xbf\xbd"
                                   "a");
@@ -273,7 +275,7 @@ static void streams_whole_characters(void **state) {
     tokenizer_close(t);
 }
 
-/* One U+FFFD for a beginning that goes no further, one for each byte that begins nothing. */
+/* One U+FFFD for an incomplete sequence, and one for each byte that cannot begin a sequence. */
 static void replaces_what_is_no_utf8(void **state) {
     folder *f = *state;
     tokenizer *t = case_open(f, case_bytes(""));
@@ -303,17 +305,17 @@ static void decodes_byte_tokens(void **state) {
                    "\xe2\x82\xac"
                    "a",
                    -1, true);
-    sprintf(ids, "1 %d %d %d 2", e2, 3 + 0x82, a); /* each byte of a run that is no UTF-8 */
+    sprintf(ids, "1 %d %d %d 2", e2, 3 + 0x82, a); /* one for each byte of a run of invalid UTF-8 */
     assert_decodes(f, t, ids, false,
                    "<s>\xef\xbf\xbd\xef\xbf\xbd"
                    "a</s>",
                    -1, true);
-    sprintf(ids, "%d %d %d", 3 + 'x', e2, a); /* also its good ones; a stream has written them already */
+    sprintf(ids, "%d %d %d", 3 + 'x', e2, a); /* also its valid bytes; a stream has written them already */
     assert_decodes(f, t, ids, false,
                    "\xef\xbf\xbd\xef\xbf\xbd"
                    "a",
                    -1, false);
-    sprintf(ids, "%d %d %d", mark, mark, a); /* one space goes */
+    sprintf(ids, "%d %d %d", mark, mark, a); /* one space is removed */
     assert_decodes(f, t, ids, false, " a", -1, true);
     tokenizer_close(t);
 }
@@ -353,7 +355,7 @@ static void *encode_often(void *argument) {
     return NULL;
 }
 
-/* More words than the cache holds, each twice. */
+/* More words than the cache has entries, each twice. */
 static char *many_words(void) {
     char *text = malloc(60000 * 20), *p = text;
     assert_non_null(text);
@@ -404,8 +406,8 @@ static ott_status do_all(mem *account, const char *path) {
     return status;
 }
 
-/* Every allocation fails once: an error each time, and nothing is lost (teardown). Only the compiler of
- * patterns can do without: then they are interpreted. */
+/* Every allocation fails once: an error each time, and no leak (teardown). Only the pattern compiler
+   continues without memory: patterns are then interpreted. */
 static void survives_failing_memory(void **state) {
     folder *f = *state;
     json_t *root = case_characters(MARK " a|a b");

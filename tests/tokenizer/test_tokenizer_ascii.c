@@ -1,5 +1,7 @@
-/* The split patterns that are plain code for ASCII against their regular expressions: every match the same,
- * on all short texts of the characters that matter to them, and on long random ones. */
+/*
+ * The split patterns with hand-written ASCII code against their regular expressions: every match is the same,
+ * on all short texts of the relevant characters and on long random texts.
+ */
 #include "support/folder.h"
 #include "tokenizer/internal.h"
 #include "base/rng.h"
@@ -22,8 +24,8 @@ static const char *const regexes[] = {
 };
 enum { REGEXES = sizeof regexes / sizeof *regexes };
 
-/* One character of each kind that any of the patterns tells apart. The last ones are not ASCII: a letter of
- * either case and of title case, the long s that (?i:s) matches, a numeral, spaces, a mark, and U+180E. */
+/* One character of each kind that the patterns distinguish. The last ones are not ASCII: letters of both
+   cases and of title case, the long s that (?i:s) matches, a numeral, spaces, a mark, and U+180E. */
 static const char *const characters[] = {"a",           "s",        "r",
                                          "e",           "l",        "L",
                                          "E",           "S",        "1",
@@ -34,11 +36,11 @@ static const char *const characters[] = {"a",           "s",        "r",
                                          "\xc5\xbf",    "\xc2\xb2", "\xc2\xa0",
                                          "\xc2\x85",    "\xcc\x81", "\xe1\xa0\x8e",
                                          "\xe4\xb8\xad"};
-/* Those that decide most, for longer texts. */
+/* The most important characters, for longer texts. */
 static const char *const few[] = {"a", "S", "l", "'", " ", "\n", "/", "1", "\xc3\xa9"};
 
 typedef struct pair {
-    pattern known, plain; /* the same expression, which is not recognized in brackets */
+    pattern known, plain; /* the same expression in brackets, which is not recognized */
     matcher matcher;
 } pair;
 
@@ -55,7 +57,7 @@ static void compare(pair *p, const char *text, int64_t bytes) {
     } while (plain.begin >= 0);
 }
 
-/* All texts of `length` of these characters. */
+/* Compares all texts of `length` of these characters. */
 static void compare_all(pair *p, const char *const *set, int count, int length) {
     int digit[8] = {0};
     for (int at = 0; at < length;) {
@@ -107,7 +109,7 @@ static void matches_as_the_regular_expression(void **state) {
     }
 }
 
-/* Runs as long as those that a regular expression would backtrack over again and again. */
+/* Runs over which a regular expression would backtrack repeatedly. */
 static void long_runs(void **state) {
     folder *f = *state;
     static const char *const ends[] = {"", "a", "\n", ".", "\xc3\xa9", "\xc2\xa0"};

@@ -1,5 +1,4 @@
-/* Files that are no tokenizer, or one that is not understood: one clear error each, and never another
- * tokenizer. */
+/* Files that are invalid or unsupported give one clear error each, never a different tokenizer. */
 #include "tokenizer/tokenizer_case.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -170,7 +169,7 @@ static void names_what_is_not_supported(void **state) {
     REFUSE_ALL(state, changes, OTT_ERR_UNSUPPORTED);
 }
 
-/* Regular expressions that PCRE2 would not read as Oniguruma does, or not at all. */
+/* Regular expressions that PCRE2 refuses or reads differently from Oniguruma. */
 static void refuses_doubtful_patterns(void **state) {
     static const char *const regexes[][2] = {
         {"a(b", "is not understood: missing closing parenthesis"},
@@ -215,7 +214,7 @@ static void limits_nesting_and_steps(void **state) {
     case_refuse(*state, root, OTT_ERR_UNSUPPORTED, "normalizer: NFC: more than 64 steps");
 }
 
-/* ---- files and texts that would take for ever, or all memory ---- */
+/* ---- files and texts that would take forever, or all memory ---- */
 
 static json_t *split_by(const char *regex) {
     char part[256];
@@ -235,7 +234,8 @@ static char *repeat(const char *part, int times) {
     return text;
 }
 
-/* Each place takes fewer steps than a text may; together they take too many. The budget is of the text. */
+/* Each position takes fewer steps than the limit; together they exceed it. The limit is for the whole text.
+   */
 static void gives_up_on_endless_backtracking(void **state) {
     folder *f = *state;
     static const struct {
@@ -259,7 +259,7 @@ static void gives_up_on_endless_backtracking(void **state) {
     }
 }
 
-/* What backtracks over a long run, but not again and again, is no error. */
+/* Backtracking once over a long run is not an error. */
 static void allows_long_runs(void **state) {
     folder *f = *state;
     tokenizer *t = case_open(f, split_by("x*[yz]|x+"));
@@ -270,7 +270,7 @@ static void allows_long_runs(void **state) {
     tokenizer_close(t);
 }
 
-/* An id may lie beyond the others (Phi-4's do), not far beyond them. */
+/* An id may be larger than the number of tokens (as in Phi-4), but not much larger. */
 static void limits_the_largest_id(void **state) {
     folder *f = *state;
     json_t *root = case_bytes("");
@@ -317,8 +317,8 @@ static void limits_added_tokens(void **state) {
     free(longer);
 }
 
-/* Any one byte of a good file changed, or the file cut there: it opens or it is refused, and what opens
- * encodes. */
+/* Each byte of a good file is changed in turn, and the file is truncated there. It is refused, or it opens
+   and encodes. */
 static void survives_any_damage(void **state) {
     folder *f = *state;
     json_t *root = case_json("ab\xe2\x96\x81", "a b|\xe2\x96\x81 ab");

@@ -1,6 +1,6 @@
 /*
- * The tokenizers of real models against ids that Hugging Face's engine gave: OTTAVA_SHARED, or ../shared
- * beside the source. Skipped where those files are not at hand.
+ * Tokenizers of real models against ids from Hugging Face's engine. The files are in OTTAVA_SHARED, or
+ * ../shared next to the sources. Skipped if absent.
  */
 #include "tokenizer/tokenizer_case.h"
 #include "base/file.h"
@@ -15,7 +15,7 @@ typedef struct model {
     const char *name;
     int64_t vocab;
     const char *bos, *eos;     /* NULL: the folder names none */
-    bool adds_bos, byte_level; /* byte-level: every text comes back as it was */
+    bool adds_bos, byte_level; /* byte-level: every text round trips */
 } model;
 
 static const char *shared_path(const char *rest, const char *name, char out[512]) {
@@ -35,7 +35,7 @@ static void check_text(folder *f, const tokenizer *t, const json_t *text, bool c
     free(ids);
 }
 
-/* Of a byte-level tokenizer every text comes back; behind NFC, every ASCII text. */
+/* With a byte-level tokenizer every text round trips; after NFC, every ASCII text. */
 static bool comes_back(const model *m, const json_t *text) {
     const char *bytes = json_string_value(text);
     bool ascii = true;

@@ -1,5 +1,7 @@
-/* decode(encode(x)) = x, up to what the tokenizer itself changes, for random texts and small tokenizers of
- * every kind: Llama 3, Mistral Nemo, Qwen 2.5, Phi-4, Mistral 7B and Llama 2. */
+/*
+ * decode(encode(x)) = x, except for changes that the tokenizer defines, for random texts and small tokenizers
+ * of every kind: Llama 3, Mistral Nemo, Qwen 2.5, Phi-4, Mistral 7B and Llama 2.
+ */
 #include "tokenizer/tokenizer_case.h"
 #include "base/rng.h"
 #include <setjmp.h>
@@ -79,7 +81,7 @@ static json_t *llama_2(void) {
     return root;
 }
 
-/* ---- what a text becomes ---- */
+/* ---- the expected text ---- */
 
 static void same(const str *text, str *out) {
     str_append_bytes(out, text->text, text->length);
@@ -94,7 +96,7 @@ static void composed(const str *text, str *out) {
     free(nfc);
 }
 
-/* The mark is a space; the first character has none in front. */
+/* The mark becomes a space; the first character has none before it. */
 static void without_marks(const str *text, str *out) {
     for (int64_t i = 0; i < text->length;) {
         bool mark = text->length - i >= 3 && memcmp(text->text + i, MARK, 3) == 0;
@@ -103,8 +105,8 @@ static void without_marks(const str *text, str *out) {
     }
 }
 
-/* Mistral's files put no mark before a text that begins with one, or with a space; the decoder takes it off.
- */
+/* Mistral's files add no mark before a text that begins with a mark or a space, but the decoder removes it.
+   */
 static void without_first_space(const str *text, str *out) {
     without_marks(text, out);
     if (out->text[0] != ' ') return;
@@ -147,7 +149,7 @@ static void random_text(uint64_t number, str *out) {
     }
 }
 
-/* ---- there and back ---- */
+/* ---- round trips ---- */
 
 typedef struct trip {
     const char *name;

@@ -1,4 +1,4 @@
-/* tests/tokenizer/tokenizer_case: small tokenizer.json files, and short ways to ask a tokenizer. */
+/* tokenizer/tokenizer_case: small tokenizer.json files, and short checks of a tokenizer. */
 #include "tokenizer/tokenizer_case.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -170,7 +170,7 @@ static void decode_streamed(const tokenizer *t, const int32_t *ids, int64_t coun
     tokenizer_stream s = tokenizer_stream_start(t, skip_special);
     for (int64_t i = 0; i < count; i++) {
         assert_int_equal(tokenizer_stream_push(&s, ids[i], out), OTT_OK);
-        assert_int_equal(str_utf8_error(out->text, out->length), -1); /* never half a character */
+        assert_int_equal(str_utf8_error(out->text, out->length), -1); /* never a partial character */
     }
     assert_int_equal(tokenizer_stream_finish(&s, out), OTT_OK);
 }
