@@ -1,6 +1,6 @@
 #!/bin/sh
-# What build/aarch64 holds, under qemu-user: its tests, then tiny runs that must give the bits of this machine's own program,
-# in every weight, gradient moment and loss: tests/aarch64/run.sh [NATIVE_PROGRAM] (build/release/ottava).
+# Tests build/aarch64 under qemu-user: runs its tests, then tiny training runs. Every weight, moment and loss must have
+# the bits of this machine's native program: tests/aarch64/run.sh [NATIVE_PROGRAM] (default: build/release/ottava).
 set -eu
 cd "$(dirname "$0")/../.."
 native=${1:-build/release/ottava}
@@ -11,7 +11,7 @@ trap 'rm -rf "$folder"' EXIT
 export OTTAVA_CUDA_PATH=/nowhere
 head -c 20000 docs/tour.md >"$folder/text.txt"
 
-# train NAME COMMAND...: trains with that program, and prints the sums of its weights and moments, and its losses.
+# train NAME COMMAND...: trains with this program, and prints the checksums of its weights and moments, and its losses.
 train() {
     home=$folder/$1
     shift

@@ -32,7 +32,7 @@ static fenced_device *fenced_of(device *d) {
     return (fenced_device *)d;
 }
 
-/* ---- what would be queued ---- */
+/* ---- counts of queued calls ---- */
 
 static void give(fenced_device *f) {
     pthread_mutex_lock(&f->lock);

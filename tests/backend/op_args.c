@@ -28,7 +28,7 @@ static ott_status replace_tensor(const replacing *r, const char *what, tensor *t
     return replace_at(r, what, &t->data, elements * dtype_bytes(t->dtype));
 }
 
-/* Number of entries in a use's scale arrays, up to the end of the last entry. */
+/* Bytes of a use's scale array, up to the end of the last entry. */
 static int64_t scale_bytes(granularity g, int64_t lines, int64_t depth, int64_t mn_step, int64_t k_step) {
     int64_t along = granularity_mn_groups(g, lines), groups = granularity_groups(g, lines, depth);
     if (groups == 0) return 0;

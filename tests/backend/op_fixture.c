@@ -88,7 +88,7 @@ const quant_spec *fixture_quant_spec(int index, int *count) {
     return &quant_specs[index];
 }
 
-/* ---- what a cast did, delayed scaling ---- */
+/* ---- cast statistics, delayed scaling ---- */
 
 static void statistics_bind(op_case *c) {
     SIZE('S') = STATISTICS_COUNT;
@@ -574,7 +574,7 @@ static void grouped_prepare(op_case *c) {
     set_bool(c, "accumulate", case_draw(c, 2));
     grouped_finish(c);
 }
-/* No group is empty on all ranks. */
+/* Every group has rows on each rank. */
 static void draw_ends_of_all(op_case *c, const tensor *all) {
     for (int64_t p = 0; p < all->rows; p++)
         for (int64_t g = 0; g < all->columns; g++)

@@ -194,7 +194,7 @@ static void test_quantize_is_its_three_parts(void **state) {
     }
 }
 
-/* ---- what a backend refuses ---- */
+/* ---- refused calls ---- */
 
 static void expect_refused(op_case *c, const case_device *d, ott_status status) {
     if (case_run(c, d) != status)

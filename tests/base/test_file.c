@@ -410,7 +410,7 @@ static void test_own_files_are_no_links(void **state) {
     assert_int_equal(file_open_own(at("none/new"), O_RDWR, &descriptor), OTT_ERR_NOT_FOUND);
 }
 
-/* Runs in a child, because the limit cannot be lifted again. Returns the line of the first error, or 0. */
+/* Runs in a child, because the limit cannot be lifted again. Returns the number of the failed check, or 0. */
 static int write_without_descriptors(void) {
     struct rlimit limit = {3, 3};
     int descriptor;

@@ -174,7 +174,7 @@ static void each_rank_gets_its_part_of_the_sum(void **state) {
     }
 }
 
-/* ---- data that moves ---- */
+/* ---- data movement ---- */
 
 /* E4M3 codes: any format is moved unchanged. Each rank's part is already in place. */
 static ott_status all_gather(rank_run *r) {
@@ -406,7 +406,7 @@ static void large_tensors_arrive_whole(void **state) {
 
 /* ---- requests, plans ---- */
 
-/* The first rank waits for a message that the others send once all have received its first data. */
+/* Rank 0 waits for messages that the other ranks send after the reduction, before it waits for the reduction. */
 static ott_status go_on_without(rank_run *r) {
     tensor t = tensor_vector(r->in, OTT_F32, 1), word = tensor_vector(r->out, OTT_F32, 1);
     collective reduce = {.kind = COLLECTIVE_ALL_REDUCE, .input = t, .output = t};

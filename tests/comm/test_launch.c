@@ -101,7 +101,7 @@ static void processes_share_the_cores(void **state) {
     assert_int_equal(launch_threads(&alone, 8, 8), 0);
     assert_int_equal(launch_threads(&four, 8, 8), 2);
     assert_int_equal(launch_threads(&four, 2, 2), 1);
-    assert_int_equal(launch_threads(&four, 8, 64), 2); /* one container for all */
+    assert_int_equal(launch_threads(&four, 8, 64), 2); /* a container's cores, shared by all */
     four.is_bound = true;
     assert_int_equal(launch_threads(&four, 16, 64), 0);  /* each has its own cores */
     assert_int_equal(launch_threads(&four, 32, 64), 16); /* each has a socket's cores */

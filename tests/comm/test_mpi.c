@@ -60,7 +60,7 @@ void collectives_run(int size, double timeout, rank_body body) {
     share_results();
 }
 
-/* ---- groups that cross each other ---- */
+/* ---- crossing groups ---- */
 
 enum { ROUNDS = 300, MOST_BITS = 18, MOST = 2 << MOST_BITS };
 

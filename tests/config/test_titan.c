@@ -246,7 +246,7 @@ static void test_mx(void **state) {
              "quantize.linear.mx.recipe_name = \"mxfp4\" is not one of \"mxfp8\"", NULL);
 }
 
-/* The element of the list is for tools that convert the model. */
+/* "auto_filter_small_kn" stays in the list for the code that converts the model. */
 static void test_filter_small(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml",

@@ -213,7 +213,7 @@ static void loss_is_on_the_completion(void **state) {
     dataset_close(d);
 }
 
-/* ---- what is wrong ---- */
+/* ---- errors ---- */
 
 typedef ott_status (*open_jsonl)(mem *, const dataset_source *, dataset **);
 
@@ -563,8 +563,8 @@ static int64_t work_of_turns(folder *f, const tokenizer *t, int turns) {
     return c.asked;
 }
 
-/* 16,000 turns take ten times the work of 1,600, with a template that marks turns and with one that does not.
-   */
+/* 16,000 turns take ten times the work of 1,600, with a template that marks turns and with one that does
+   not. */
 static void long_conversations_take_linear_work(void **state) {
     static const char *const templates[] = {
         "{% for m in messages %}<{{ m.role[0] }}>{{ m.content | trim }}<end>{% endfor %}"

@@ -1,7 +1,7 @@
 /*
- * Token files. Input: a byte that says which, a byte for the share that is read, then
- *   0  the .bin as it is            1  the first 16 bytes of llm.c's header of 1024, then the tokens
- *   2  the .npy                     3  a byte, so many bytes of .bin, then Megatron's .idx
+ * Token files. Input: a byte for the format, a byte for the share that is read, then by format:
+ *   0  a .bin file                  1  the first 16 bytes of llm.c's header of 1024, then the tokens
+ *   2  a .npy file                  3  a byte n, n bytes of .bin, then Megatron's .idx
  */
 #include "fuzz.h"
 #include "rows.h"

@@ -46,8 +46,8 @@
 #define VARIABLES_MAX  8
 #define TOKENS_MAX     96
 
-/* A tensor that is moved, and the tensor where backward stores the gradient of the loss with respect to it.
-   */
+/* A tensor that is moved, and the tensor where backward stores the gradient of the loss with respect to
+   it. */
 typedef struct variable {
     const char *name;
     tensor value, grad;
@@ -691,7 +691,7 @@ static void layer_agrees(void **state) {
     if (!(error <= 1)) fail_msg("gradient off by %g times the bound", error);
 }
 
-/* ---- controls: what must not pass ---- */
+/* ---- negative controls ---- */
 
 /* Changes one element by a hundredth of a typical element. Only small tensors have every element checked, so
    it is the element that the tensor's first direction moves. */
@@ -725,8 +725,8 @@ static void a_wrong_backward_is_found(void **state) {
 
 /* ---- a decomposed adapter's dropout ---- */
 
-/* PEFT's rule: the base product reads all of x; (m / |V| - 1) W and m / |V| scale B A read x after dropout.
-   */
+/* PEFT's rule: the base product reads all of x; (m / |V| - 1) W and m / |V| scale B A read x after
+   dropout. */
 static void expect_output(const float *x, const float *w, const float *a, const float *b, const float *m,
                           const float *y) {
     const int32_t token[] = {-5, 3};

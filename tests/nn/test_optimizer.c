@@ -464,7 +464,7 @@ static void muon_leaves_a_table_to_adamw(void **state) {
     harness_close(&h);
 }
 
-/* Checks the weight of an update in the average, in a warmup so long that its sum has a closed form. */
+/* Checks the weight of an update in the average, in a warmup too long to sum term by term. */
 static void long_warmups_sum_right(void **state) {
     static const double channel_scales[] = {0, 0.5, 1, 2, 16};
     const int64_t warmup = 200000, updates[] = {999, 1001, 50000, 200000, 300000};

@@ -146,7 +146,7 @@ static ott_status run_sharer(void *argument) {
     return harness_replay_rank(&s->h, exchange, s, s->ranks);
 }
 
-/* Value of a key head of token `row` of all; key_grad: gradients of the heads that rank r got. */
+/* Key heads of token `row` of all. grad_at: gradients of the key heads that rank r received. */
 static float key_at(int64_t row, int64_t column) {
     return (float)(row * COLUMNS_MAX + column);
 }

@@ -249,8 +249,8 @@ static void of_channels(const char *name, float outlier, bool smooths, double fo
     close_bench(&exact);
 }
 
-/* An outlier channel costs range in the common scale. With channels smoothed, SQNR is as high as without it.
-   */
+/* An outlier channel costs range in the common scale. With channels smoothed, SQNR is as high as without
+   it. */
 static void smoothed_channels(void **state) {
     (void)state;
     static const char *const names[] = {"tensorwise", "delayed", "rowwise"};
@@ -354,8 +354,8 @@ static void expect_same(stack *a, const tensor *x, stack *b, const tensor *y, co
     free(wanted);
 }
 
-/* A grouped layer has the bits of separate layers for each matrix, and the same error against high precision.
-   */
+/* A grouped layer has the bits of separate layers for each matrix, and the same error against high
+   precision. */
 static void a_stack_is_its_matrices(void **state) {
     (void)state;
     static const char *const names[] = {"rowwise", "rowwise_with_gw_hp", "block", "mxfp8"};

@@ -178,7 +178,7 @@ ott_status reference_op_grouped_quantize(exec *cx, const grouped_quantize_args *
     return OTT_OK;
 }
 
-/* ---- what a cast did ---- */
+/* ---- cast statistics ---- */
 
 static void statistics_use(const tensor *x, const cast_spec *spec, bool column, const qtensor *q,
                            const qdata *s, float *out) {

@@ -116,7 +116,7 @@ static void test_odd_sizes_keep_alignment(void **state) {
     }
 }
 
-/* ---- what is an error ---- */
+/* ---- errors ---- */
 
 static void record_small_step(char *arena) {
     char *x, *a, *b;

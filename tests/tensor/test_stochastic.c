@@ -1,6 +1,6 @@
 /*
- * Stochastic rounding. Each draw of a sum occurs once in a period. The rounding errors of many small updates stay small, at any
- * interval between updates. Decaying averages have no bias.
+ * Stochastic rounding. Each draw of a sum occurs once in a period. The rounding errors of many small updates stay
+ * small, at any interval between updates. Decaying averages have no bias.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -234,8 +234,8 @@ static char *repeat(const char *part, int times) {
     return text;
 }
 
-/* Each position takes fewer steps than the limit; together they exceed it. The limit is for the whole text.
-   */
+/* Each position takes fewer steps than the limit; together they exceed it. The limit is for the whole
+   text. */
 static void gives_up_on_endless_backtracking(void **state) {
     folder *f = *state;
     static const struct {
