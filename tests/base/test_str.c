@@ -103,7 +103,7 @@ static void test_utf8(void **state) {
         {"", -1},
         {"plain", -1},
         {"\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xf0\x90\x80\x80\xf4\x8f\xbf\xbf", -1},
-        {"ab\x80", 2},           /* a continuation alone */
+        {"ab\x80", 2},           /* a continuation byte without a start */
         {"\xc0\xaf", 0},         /* overlong / */
         {"\xc1\xbf", 0},         /* overlong */
         {"a\xe0\x9f\xbf", 1},    /* overlong in three bytes */
@@ -111,7 +111,7 @@ static void test_utf8(void **state) {
         {"xyz\xed\xa0\x80", 3},  /* surrogate */
         {"\xf4\x90\x80\x80", 0}, /* beyond U+10FFFF */
         {"\xf5\x80\x80\x80", 0},
-        {"ok\xe2\x82", 2}, /* cut short */
+        {"ok\xe2\x82", 2}, /* truncated */
         {"\xe2\x28\xa1", 0},
         {"\xf0\x9f\x8e", 0},
     };

@@ -170,8 +170,8 @@ static void test_forward_is_near_exact(void **state) {
     }
 }
 
-/* Finite difference of the loss for element (token, column) of q, k or v; it affects the heads with `per`
-   columns per head. */
+/* Central difference of the loss along element (token, column) of q (of_query), k or v. Only the query heads
+   that use the element's head are computed. */
 static double difference(exact *x, double *data, const tensor *dout, int token, int column, bool of_query) {
     const setting *s = x->s;
     int heads = of_query ? s->heads : s->kv_heads, shared = of_query ? 1 : s->heads / s->kv_heads;

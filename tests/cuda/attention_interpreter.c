@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A tensor's numbers are a dense array of its dims, whatever its strides. */
+/* A tensor's values are a dense array of its dims, independent of its strides. */
 typedef struct interpreter {
     const graph *g;
     void *const *images;
@@ -25,7 +25,7 @@ static bool fail(interpreter *in, const char *what, int uid) {
     return false;
 }
 
-/* ---- numbers ---- */
+/* ---- values ---- */
 
 static int64_t count(const graph_tensor *t) {
     return t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
@@ -116,7 +116,7 @@ static bool store(interpreter *in, int uid) {
 
 /* ---- operations ---- */
 
-/* The number of a tensor that is broadcast (or whose heads are shared by a group) to `like`. */
+/* Value of a tensor that is broadcast to the shape of `like`, or has heads that groups of like's heads share. */
 static float get(interpreter *in, int uid, const graph_tensor *like, const int64_t at[4]) {
     const graph_tensor *t = &in->g->tensors[uid];
     int64_t from[4];

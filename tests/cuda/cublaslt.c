@@ -1,6 +1,6 @@
 /*
- * tests/cuda/cublaslt: a CPU stand-in for the cuBLASLt functions that our programs use, to check layouts,
- * scales and pointers without a GPU. It refuses what cuBLAS 13 documents as unsupported on sm_90: FP8
+ * tests/cuda/cublaslt: a CPU stand-in for the cuBLASLt functions that Ottava uses, to check layouts,
+ * scales and pointers without a GPU. It refuses the cases that cuBLAS 13 documents as unsupported on sm_90: FP8
  * operands with non-contiguous contraction, E5M2 times E5M2, sizes and pointers not aligned to 16 bytes,
  * block scales with fast accumulation, and in-place C with another layout than D. It sums in the order of
  * fp8/reference.h (lines: product of the scales; blocks: first our A's scale, then our B's), so its bits
@@ -231,7 +231,7 @@ typedef struct operand {
     int64_t lines;
 } operand;
 
-/* d = alpha a b^T + beta c. c and d are column-major; their rows are a's lines and their columns b's. */
+/* d = alpha a b^T + beta c. c and d are column-major; their rows are the rows of a and their columns the rows of b. */
 typedef struct product {
     operand a, b;
     float alpha, beta;
@@ -242,7 +242,7 @@ typedef struct product {
     int64_t k;
 } product;
 
-/* E8M0 in tiles of 128 lines and 4 blocks. */
+/* E8M0 scales, stored in tiles of 128 rows and 4 blocks. */
 static float mx_scale_at(const operand *x, int64_t k, int64_t line, int64_t block) {
     const unsigned char *codes = (const void *)x->scale;
     int64_t tile = line / 128 * ((k + 127) / 128) + block / 4;
@@ -265,7 +265,7 @@ static float *need_floats(int64_t count) {
     abort();
 }
 
-/* The operand's values as [k][lines]. */
+/* The operand's values as [k][rows]. */
 static float *numbers(const operand *x, int64_t k) {
     float *out = need_floats(x->lines * k);
     for (int64_t p = 0; p < k; p++)
@@ -292,7 +292,7 @@ static bool is_mx(const operand *x) {
     return x->scale && x->mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
 }
 
-/* Sums in blocks of 128 (MX: 32) and scales each block. Our A is cuBLAS' B, so b's scale comes first. */
+/* Sums in blocks of 128 (MX: 32) and scales each block. Ottava's A is cuBLAS' B, so b's scale comes first. */
 static void add_blocks(const product *w, int64_t j, const float *a, const float *b, float *sum, float *y) {
     int64_t m = w->a.lines, blocks = (w->k + 127) / 128, deep = is_mx(&w->a) ? 32 : 128;
     for (int64_t i = 0; i < m; i++) y[i] = 0;

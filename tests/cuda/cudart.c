@@ -1,5 +1,5 @@
 /*
- * tests/cuda/cudart: a CPU stand-in for the CUDA runtime functions that our programs use. Device memory is
+ * tests/cuda/cudart: a CPU stand-in for the CUDA runtime functions that Ottava uses. Device memory is
  * host memory: an allocation is filled with 0xFF and has a guard on each side. Freeing memory with an
  * overwritten guard aborts the program. A stream is a queue whose work runs only when a thread waits for it.
  * Copies behave as in CUDA: a copy from pageable memory reads the bytes immediately, a copy to it waits,

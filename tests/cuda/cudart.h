@@ -35,7 +35,7 @@ int cudart_leave(void);
 void cudart_return(int held);
 /* Aborts with a message unless `bytes` bytes from `data` are in one block of the current GPU's memory. */
 void cudart_require_device(const char *what, const void *data, size_t bytes);
-/* Aborts unless a kernel argument `address` is NULL, or inside or just behind memory that a GPU can
+/* Aborts unless a kernel argument `address` is NULL, or inside or at the end of memory that a GPU can
    access. */
 void cudart_require_memory(const char *kernel, const void *address);
 /* Launches of Ottava's kernels, and how often the host waited for a stream. */

@@ -28,7 +28,7 @@ typedef struct problem {
     ott_dtype dtype;
     int64_t heads, kv_heads, head_dim, window;
     bool packed, fused;    /* fused: q, k, v and their gradients are columns of one matrix */
-    attention_fault fault; /* of the library's second run, which is not checked */
+    attention_fault fault; /* used in the library's second run, which is not checked */
 } problem;
 
 typedef enum part { Q, K, V, O, DOUT, DQ, DK, DV, PARTS } part;

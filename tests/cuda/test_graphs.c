@@ -232,7 +232,7 @@ enum { COUNTED = sizeof counted / sizeof *counted };
 
 /* Of the third step, which replays all of the second. */
 typedef struct step_work {
-    long long kernels, queued; /* our kernels; all queued work, with copies and library products */
+    long long kernels, queued; /* Ottava's kernels; all queued work, with copies and library products */
 } step_work;
 
 static step_work count_work(const fixture *f, int precision_index, const char *mode) {

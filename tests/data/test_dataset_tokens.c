@@ -16,7 +16,7 @@
 
 enum { TOKENS = 50 };
 
-/* Token i of every test file: two bytes wide; each file has its own sequence. */
+/* Token i of the test files; the ids use both bytes. */
 static int32_t token(int64_t i) {
     return (int32_t)(i * 1237 % 50257);
 }

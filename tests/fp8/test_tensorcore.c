@@ -81,7 +81,7 @@ static void e5m2_equals_the_measured(void **state) {
     compare_with_measured("E5M2", OTT_E5M2);
 }
 
-/* ---- cases of our own: they state the rule, they are no measurement ---- */
+/* ---- hand-made cases, from the rule instead of measurements ---- */
 
 /* Up to four products in fp32 (each exact in the row's format) and the incoming accumulator. */
 typedef struct step_case {

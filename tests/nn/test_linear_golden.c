@@ -321,7 +321,7 @@ static void another_rule_is_found(void **state) {
     assert_true(differences_with("linear_rowwise", &s) > 0);
     s = spec_of(recipe_find("rowwise"), OTT_BF16);
     s.input.rowwise.scale.rule =
-        SCALE_TE; /* differs in rows of zeros and below torchao's smallest amax only */
+        SCALE_TE; /* differs only in rows of zeros and rows with an amax under torchao's minimum */
     assert_true(differences_with("linear_rowwise", &s) > 0);
     s = spec_of(recipe_find("tensorwise"), OTT_BF16);
     s.grad_output.rowwise.scale.power_of_two = s.grad_output.columnwise.scale.power_of_two = true;

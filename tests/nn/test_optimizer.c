@@ -101,7 +101,7 @@ static void a_rule_brings_its_slots_and_workspace(void **state) {
     harness_close(&h);
 }
 
-/* ---- parts of a parameter whose state is bf16 ---- */
+/* ---- shards of a parameter with bf16 state ---- */
 
 enum { TALL = 12, WIDE = 10 };
 

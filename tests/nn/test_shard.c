@@ -137,7 +137,7 @@ static void and_not_each_for_itself(void **state) {
     assert_true(spec_of(recipe_find("tensorwise"), 0, 0, &spec));
     assert_false(parts_are_equal(&spec, 2, true, false));
     assert_false(parts_are_equal(&spec, 2, false, false));
-    assert_true(spec_of(recipe_find("block"), 0, 1, &spec)); /* a block is never split over ranks */
+    assert_true(spec_of(recipe_find("block"), 0, 1, &spec)); /* every block is on one rank */
     assert_true(parts_are_equal(&spec, 2, false, false));
 }
 
@@ -301,8 +301,7 @@ static void layers_give_what_the_whole_does(void **state) {
 /* Each of 2 ranks has half of 8, 4 and 4 rows. */
 static const int64_t halves[2][8] = {{0, 1, 2, 3, 8, 9, 12, 13}, {4, 5, 6, 7, 10, 11, 14, 15}};
 
-/* Compares the elements of the shard of rows [first, first + lines), by runs, with the elements found one by
-   one. */
+/* Walks the shard of rows [first, first + lines) run by run. Each element must equal the one found separately. */
 static void expect_runs(parameter *p, int rank, int64_t first, int64_t lines) {
     int64_t width = p->rank > 1 ? p->columns : 1, at = 0;
     p->shard.first = first;

@@ -324,7 +324,7 @@ static void seeds_make_rows(void **state) {
     report_close(r);
 }
 
-/* One-sided 95% decides: at most 1% worse, or worse. */
+/* One-sided 95% bounds decide: FP8 is at most 1% worse, or it is worse. */
 static void seeds_decide(void **state) {
     folder *f = *state;
     seeded runs[] = {

@@ -292,7 +292,7 @@ static void scale_of_colors(void **state) {
     }
 }
 
-/* E5M2 has 25.6 dB: in a healthy run no tensor stands out, and 28 dB in E4M3 are worse. */
+/* E5M2 has 25.6 dB: in a healthy run no tensor is marked, and 28 dB in E4M3 are worse. */
 static void formats_have_their_norm(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, "metrics.jsonl");

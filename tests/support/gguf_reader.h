@@ -39,7 +39,7 @@ void gguf_reader_close(gguf_reader *r);
 const gguf_value *gguf_reader_find(const gguf_reader *r, const char *key); /* returns NULL if absent */
 double gguf_reader_number(const gguf_reader *r, const char *key);          /* fails the test if absent */
 bool gguf_reader_says(const gguf_reader *r, const char *key, const char *text);
-/* True if element i of a list of texts equals this text; an element of a list of numbers. */
+/* item_is: true if this element of a list of texts equals `text`. item: an element of a list of numbers. */
 bool gguf_reader_item_is(const gguf_value *list, int64_t index, const char *text);
 double gguf_reader_item(const gguf_value *list, int64_t index);
 const gguf_entry *gguf_reader_tensor(const gguf_reader *r, const char *name); /* fails the test if absent */
