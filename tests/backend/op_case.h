@@ -60,9 +60,8 @@ typedef struct op_case {
     int64_t bytes; /* size of the used part of the block */
     case_field fields[OP_ARGS_FIELDS_MAX];
     _Alignas(16) unsigned char args[OP_ARGS_BYTES_MAX]; /* with addresses in `live` */
-    unsigned char *live, *pristine,
-        /* copies of the block: after the last run, before it, and after the reference's run */
-        *expected;
+    /* copies of the block: after the last run, before it, and after the reference's run */
+    unsigned char *live, *pristine, *expected;
     unsigned char *block; /* the block that the addresses in `loaded` point into */
     op_args loaded;       /* args with the addresses of the device of the last case_run */
     char message[400];    /* the difference that case_compare found */
@@ -140,10 +139,8 @@ ott_status case_in_plan(exec *cx, ott_status (*call)(void *user, exec *cx), void
 
 /* ---- lists ---- */
 
-enum {
-    CASE_LIST_CALLS = 70,
-    CASE_LIST_PLACE = 64 << 10
-}; /* more than one GPU launch takes; bytes of a call's share of the block */
+/* Calls of a list, more than one GPU launch takes; bytes of a call's share of the block. */
+enum { CASE_LIST_CALLS = 70, CASE_LIST_PLACE = 64 << 10 };
 /* Runs a list of calls of an op in fp32, each in its own part of the device's block, and checks that each has
    the result of a single call. */
 ott_status case_run_list(op_case *c, const op_info *op, const case_device *d);

@@ -152,9 +152,8 @@ static void test_all_gather(void **state) {
                  "only supports tensorwise scaling granularity", other[i][1], NULL);
         strcat(strcpy(text, FP8), other[i][0]);
         config *cfg = case_good(c, ".toml", text, NULL);
-        assert_false(
-            /* its default, which is not possible for this weight */
-            cfg->float8.enable_fsdp_float8_all_gather);
+        /* its default, which is not possible for this weight */
+        assert_false(cfg->float8.enable_fsdp_float8_all_gather);
         config_close(cfg);
     }
 }

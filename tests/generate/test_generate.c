@@ -391,9 +391,8 @@ static void check_products(const fixture *f, const char *run, bool fp8) {
     o.max_tokens = 5;
     snprintf(path, sizeof path, "%s/%s", f->folder, run);
     FIXTURE_OK(generate_from(path, &o, &w, &said));
-    int all =
-        /* every linear layer for 4, 2 and 1 tokens of the prompt, and once for each new token */
-        (3 + 4) * 15;
+    /* every linear layer for 4, 2 and 1 tokens of the prompt, and once for each new token */
+    int all = (3 + 4) * 15;
     snprintf(expected, sizeof expected, "GEMMs run: %d, in FP8: %d\n", all, fp8 ? all : 0);
     if (!spoken_has(&said, expected)) fail_msg("%s: no \"%s\" in:\n%s", run, expected, said.text);
 }
