@@ -25,8 +25,7 @@ typedef struct op_args {
     } field[OP_ARGS_FIELDS_MAX];
 } op_args;
 
-/* Copies arguments that op_check accepts. Stops at the first failure of `replace`; the error names op and
-   field. */
+/* Copies arguments that op_check accepts. Stops at the first failure; the error names op and field. */
 ott_status op_args_copy(const op_info *op, const void *args, op_args_replace replace, void *user,
                         op_args *out);
 

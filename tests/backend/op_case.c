@@ -87,8 +87,7 @@ int case_dtypes(const op_info *op) {
     return 1;
 }
 
-/* A letter that counts rows gets the shape's rows, any other letter its columns. Then the fixture may change
-   sizes. */
+/* Letters that count rows get the shape's rows, other letters its columns. Then the fixture's bind runs. */
 static void bind_sizes(op_case *c) {
     int64_t rows = 1, columns = 1;
     if (!c->fixture->shapes) {
@@ -436,8 +435,7 @@ static bool differ(op_case *c, const region *r, int64_t i, int64_t j) {
     return false;
 }
 
-/* Compares an output's rows. A matching row is reset, so that the block can be compared as a whole
-   afterwards. */
+/* Compares an output's rows. A matching row is reset, so that the block can be compared as a whole. */
 static bool compare_output(op_case *c, const region *r) {
     int64_t size = dtype_bytes(r->dtype);
     for (int64_t i = 0; i < r->rows; i++) {

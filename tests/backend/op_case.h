@@ -133,8 +133,7 @@ ott_status case_store(op_case *c, const case_device *d);
 /* Runs all three. case_expect stores the result as the expected one. */
 ott_status case_run(op_case *c, const case_device *d);
 ott_status case_expect(op_case *c, const case_device *reference);
-/* Runs call(cx) as in a step: recorded in a plan, then replayed in an arena of the plan's size that contains
-   old data. */
+/* Runs call(cx) as in a step: recorded in a plan, then replayed in an arena that contains old data. */
 ott_status case_in_plan(exec *cx, ott_status (*call)(void *user, exec *cx), void *user);
 
 /* ---- lists ---- */

@@ -103,8 +103,7 @@ static int64_t launches(void) {
     return is_emulated() ? cudart_launches : 0;
 }
 
-/* GEMMs and attention of a GPU come from a library; they are compared within a bound, on random numbers of
-   one size. */
+/* A GPU's GEMMs and attention come from a library; they are compared within a bound, on normal values. */
 static bool compare(op_case *c, const device *d) {
     bool library = strcmp(c->op->name, "gemm") == 0 || strncmp(c->op->name, "attention", 9) == 0;
     if (!library || !test_device_has_own_sums(d)) return case_compare(c);

@@ -379,8 +379,7 @@ static void test_links_stay_links(void **state) {
     assert_text(at("far/real"), "new");
 }
 
-/* The program's own files: a link, a pipe or a folder with the name is refused, and the link's target does
-   not change. */
+/* The program's own files: a link, a pipe or a folder at the name is refused; the link's target stays. */
 static void test_own_files_are_no_links(void **state) {
     (void)state;
     file_writer *w;

@@ -30,8 +30,7 @@ extern rank_run collectives_ranks[RANKS_MAX];
 /* Implemented by each transport's test: runs the body on `size` ranks in one group; a wait for a rank ends
    after `timeout` seconds. */
 void collectives_run(int size, double timeout, rank_body body);
-/* The part of collectives_run for this rank, on r->cx.device (NULL: a CPU device). Closes group and
-   device. */
+/* This rank's part of collectives_run, on r->cx.device (NULL: a CPU device). Closes group and device. */
 void collectives_run_rank(rank_run *r);
 int collectives_test(void); /* runs all tests; for main */
 /* Runs all tests except for detection of missing ranks and mismatched calls. */

@@ -320,8 +320,7 @@ static void test_adapters(void **state) {
     config_close(cfg);
 }
 
-/* AutoModel drops these keys for every recipe except tensorwise; its files keep them when the recipe
-   changes. */
+/* AutoModel drops these keys for every recipe except tensorwise; its files keep them. */
 static void test_rowwise(void **state) {
     static const char text[] = "rng:\n  seed: 3\nfp8:\n  enabled: true\n  recipe_name: rowwise\n"
                                "  enable_fsdp_float8_all_gather: true\n"

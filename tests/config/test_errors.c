@@ -197,8 +197,7 @@ static void test_all_at_once(void **state) {
                    "float8.amax_history_len = 8 has no effect", "e6m3", "rows",
                    "train.offload = \"moments\" is not built", "distributed.tp = 2 shards them",
                    "FP8 + Tensor Parallelism", NULL);
-    /* Checks that need an invalid key are skipped: max_seq_len 64 is not an error against the default
-       length. */
+    /* Checks that need an invalid key are skipped: max_seq_len 64 is not compared with the default length. */
     case_bad(c, ".toml", "[train]\nseq_len = \"many\"\n[model]\nmax_seq_len = 64\n", "must be an integer",
              NULL);
 }

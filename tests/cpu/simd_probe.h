@@ -44,8 +44,7 @@ typedef struct simd_probe {
     void (*rounded)(const float *x, ott_dtype d, float *y);
 } simd_probe;
 
-/* Defined in the file of each ISA level. Call one only if its level is available. NULL: the compiler lacks
-   the level. */
+/* Defined in the file of each ISA level. Call one only if its level is available. NULL: not compiled. */
 extern const simd_probe *const simd_probe_scalar, *const simd_probe_avx2, *const simd_probe_avx512,
                                                                               *const simd_probe_neon;
 

@@ -377,8 +377,7 @@ static gemm_case some_packed_case(int64_t m, int64_t n, int64_t k, ott_dtype a, 
     return t;
 }
 
-/* Few and many rows of A: above 16 rows another path is used. All pairs of formats, with every kind of
-   values. */
+/* Up to 16 rows of A and more, which use different paths. All pairs of formats, every kind of values. */
 static void packed_lines_of_every_format(void **state) {
     (void)state;
     const int64_t lines[] = {1, 3, 63, 64, 65, 100, 128, 150}, depths[] = {0, 1, 2, 15, 32, 50, 129};

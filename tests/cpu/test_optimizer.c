@@ -161,8 +161,7 @@ static double error_of_group(const float x[MOMENT_GROUP], bool expands) {
     return sum / MOMENT_GROUP;
 }
 
-/* Expansion reduces the error, because a row's moments span only a few powers of two and E4M3 spans
-   eighteen. */
+/* Expansion reduces the error: a row's moments span only a few powers of two, and E4M3 spans eighteen. */
 static void test_expansion_makes_finer_steps(void **given) {
     (void)given;
     for (int bits = 1; bits <= 4; bits *= 2) {

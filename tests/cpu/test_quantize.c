@@ -182,8 +182,7 @@ static void check_quantize(const tensor *x, const quant_spec *spec) {
     free_use(&row), free_use(&column), free_use(&wanted_row), free_use(&wanted_column);
 }
 
-/* A NaN's amax, scale and scale_inv have the same bits at every ISA level, whatever the bits of the
-   source. */
+/* A NaN's amax, scale and scale_inv have the same bits at every ISA level, for any bits of the source. */
 static void test_nan_is_one_number(void **state) {
     (void)state;
     enum { ROWS = 40, COLUMNS = 160, ELEMENTS = ROWS * COLUMNS };

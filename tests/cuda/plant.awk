@@ -1,6 +1,6 @@
 # plant.awk: `awk -f plant.awk -v out=FOLDER faults.def SOURCE...` copies the sources to out/cuda with the faults of
 # faults.def in them, each switched on by its number (planted.h), and lists them in out/faults.txt: number, name, build and
-# command, with "missing" for the build where the source no longer says what the fault is to change.
+# command, with "missing" as build if the source no longer contains the line that the fault changes.
 FILENAME ~ /faults\.def$/ {
     if (/^mistake /) {
         split($0, part, /: |, /)

@@ -38,7 +38,7 @@ holds "FP8 weights travel as codes" grep -q 'Gathered from ranks: 0.[1-9] MiB in
 cp out out.gpus
 said "rank 0 names all GPUs" "rank 0 cuda:0 CPU shim, rank 1 cuda:1 CPU shim"
 
-# ---- from one device to the other ----
+# ---- resuming on the other device ----
 for first in cpu cuda; do
     second=$([ $first = cpu ] && echo cuda || echo cpu)
     cp -r $first then-$second && rm -r then-$second/checkpoints/step-2

@@ -32,8 +32,7 @@ static const char *arguments[] = {"--model.dim=16",
                                   NULL};
 enum { GRAPHS = sizeof arguments / sizeof *arguments - 2 };
 
-/* A rank's shards of all parameters and their state, concatenated: the distances between them depend on the
-   device. */
+/* A rank's shards of all parameters and their state, concatenated without the device's padding. */
 static snapshot take_parameters(const rig *r) {
     const model *m = r->t->m;
     snapshot s = {.data = malloc((size_t)(m->block_bytes + m->slot_bytes[0] + m->slot_bytes[1]))};

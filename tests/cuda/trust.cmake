@@ -20,7 +20,7 @@ set(planted_kernels ${planted_sources})
 list(FILTER planted_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${planted_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")
 
-# trust_build(NAME DEFINITION FLAGS RUNTIME_FLAGS): the backend and the programs that test it; RUNTIME_FLAGS are the stand-ins' own.
+# trust_build(NAME DEFINITION FLAGS RUNTIME_FLAGS): the backend and the programs that test it; RUNTIME_FLAGS are for the stand-ins.
 function(trust_build name definition flags runtime_flags)
   add_library(cuda_${name} STATIC ${planted_sources} ${planted_files})
   target_compile_options(cuda_${name} PRIVATE -O1 -g1 -w ${flags} -include ${here}/planted.h)
@@ -45,7 +45,7 @@ function(trust_build name definition flags runtime_flags)
                           RUNTIME_OUTPUT_DIRECTORY ${planted}/${name})
     add_dependencies(cuda cuda_${name}_${short})
   endforeach()
-  # Instead of those in the library, which need nothing of them then.
+  # Linked in place of the same files in the library.
   target_sources(cuda_${name}_steps PRIVATE ${planted_hosts})
   set_source_files_properties(${planted_hosts} PROPERTIES COMPILE_OPTIONS "-include;${here}/planted.h")
   target_link_libraries(cuda_${name}_steps PRIVATE tests_train)

@@ -539,8 +539,7 @@ static tokenizer *end_tokenizer(folder *f, const char *template) {
     return case_open(f, root);
 }
 
-/* Returns how often a conversation of this many turns calls the stop callback: once per tens of thousands of
-   steps. */
+/* Returns how often a conversation of this many turns calls the stop callback. */
 static int64_t work_of_turns(folder *f, const tokenizer *t, int turns) {
     str row = {.account = f->account};
     counted_watch c = {.most = INT64_MAX};
@@ -563,8 +562,7 @@ static int64_t work_of_turns(folder *f, const tokenizer *t, int turns) {
     return c.asked;
 }
 
-/* 16,000 turns take ten times the work of 1,600, with a template that marks turns and with one that does
-   not. */
+/* 16,000 turns take ten times the work of 1,600, whether or not the template marks turns. */
 static void long_conversations_take_linear_work(void **state) {
     static const char *const templates[] = {
         "{% for m in messages %}<{{ m.role[0] }}>{{ m.content | trim }}<end>{% endfor %}"

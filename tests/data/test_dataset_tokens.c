@@ -299,8 +299,7 @@ static void megatron_reads_back(void **state) {
     dataset_close(d);
 }
 
-/* Documents [0, 15), [15, 35), [35, 50): no token predicts a token of another document, and positions
-   restart. */
+/* Documents [0, 15), [15, 35), [35, 50): no token predicts another document's, and positions restart. */
 static void documents_stay_apart(void **state) {
     folder *f = *state;
     write_megatron(f, &usual);

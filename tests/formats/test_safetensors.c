@@ -349,8 +349,7 @@ static void hostile_lengths(void **state) {
     assert_null(s);
 }
 
-/* The reference's known denial of service: many tensors with one range; and nesting that would overflow a
-   stack. */
+/* The reference's known denial of service (many tensors with one range), and nesting to overflow a stack. */
 static void hostile_bulk(void **state) {
     folder *f = *state;
     safetensors *s;

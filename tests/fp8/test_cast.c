@@ -141,8 +141,7 @@ static void stochastic_keeps_what_is_representable(void **state) {
     }
 }
 
-/* The number of the 2^32 random words that round away from zero is exactly the fraction of the gap times
-   2^32. */
+/* Of the 2^32 random words, exactly the fraction of the gap times 2^32 must round away from zero. */
 static void check_threshold(float x, ott_dtype d, int below) {
     double low = format_value(below, d), high = format_value(below + 1, d);
     double words = ldexp(((double)x - low) / (high - low), 32);

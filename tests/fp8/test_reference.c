@@ -396,8 +396,7 @@ static double decibel(double signal, double noise) {
     return 10.0 * log10(signal / noise);
 }
 
-/* Casting N(0,1): 31.5 dB in E4M3 and 25.6 dB in E5M2 for every recipe, within the variation of 128 x 512
-   samples. */
+/* Casting N(0,1): 31.5 dB in E4M3 and 25.6 dB in E5M2 for every recipe, within sampling variation. */
 static void cast_quality(void **state) {
     (void)state;
     enum { M = 128, K = 512 };

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the fuzzing programs: tests/fuzz/run.sh [BUILD] [TARGET...], all of BUILD (build/fuzz) by default, two at a time,
-# FUZZ_SECONDS (60) each. What they find lies in BUILD/findings and is run again with BUILD/tests/fuzz/fuzz_TARGET FILE.
-# Inputs that reach new code are kept in BUILD/corpus and are where the next run begins.
+# FUZZ_SECONDS (60) each. Findings are stored in BUILD/findings; repeat one with BUILD/tests/fuzz/fuzz_TARGET FILE.
+# Inputs that reach new code are kept in BUILD/corpus, and the next run starts with them.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build/fuzz}
@@ -17,7 +17,7 @@ export TMPDIR root build seconds
 trap 'rm -rf "$TMPDIR"' EXIT
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
-# The words that the parser's own source compares with, so that they need no guessing.
+# A dictionary of the words that the parser's source compares with, so that the fuzzer need not guess them.
 words() {
     case $1 in
     yaml | toml) grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/schema.def "$root"/src/config/compat/*.def "$root/src/config/choices.def" ;;
@@ -45,7 +45,7 @@ seeds() {
     esac
 }
 
-# Runs one target; prints its line, and what it found.
+# Runs one target, prints its line and its findings.
 fuzz() {
     local target=$1 log="$build/findings/$1.log"
     mkdir -p "$build/corpus/$target" "$TMPDIR/$target"

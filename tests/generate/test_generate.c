@@ -427,8 +427,7 @@ static void bf16_on_request(void **state) {
     assert_true(differ(asked, own));
 }
 
-/* The same weights under other configurations: the text depends on the precision, which proves that it is
-   applied. */
+/* The same weights in other configurations: the text depends on the precision, so it is really applied. */
 static void precision_changes_the_numbers(void **state) {
     const fixture *f = *state;
     collected text[3];

@@ -129,8 +129,7 @@ static void a_penalty_turns_the_choice(void **state) {
     assert_int_equal(first_choice(&o, (const int32_t[]){2, 3}, 2), 6);
     FIXTURE_OK(mem_open(&account));
     FIXTURE_OK(sampler_open(account, &o, TOKENS, CHOICES, &s));
-    /* Once chosen, 3.0 counts as 1.5 and 2.0 as 1.0. Then 1.5 is the maximum, which token 0 has from the
-       start. */
+    /* Once chosen, 3.0 counts as 1.5 and 2.0 as 1.0. Then the maximum is 1.5, token 0's from the start. */
     static const int32_t expected[] = {2, 3, 6, 0};
     for (int i = 0; i < 4; i++) assert_int_equal(choose(&s), expected[i]);
     sampler_close(&s);

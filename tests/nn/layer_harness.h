@@ -44,8 +44,7 @@ tensor harness_tensor(harness *h, ott_dtype d, int64_t rows, int64_t columns);
 /* harness_tensor with values from the host, rounded to d. */
 tensor harness_tensor_of(harness *h, ott_dtype d, int64_t rows, int64_t columns, const float *values);
 tensor harness_vector_of_int(harness *h, int64_t count, const int32_t *values);
-/* harness_tensor with normal random numbers of this standard deviation; the same stream gives the same
-   numbers. */
+/* harness_tensor with normal random numbers of this standard deviation, determined by the stream. */
 tensor harness_tensor_normal(harness *h, ott_dtype d, int64_t rows, int64_t columns, double deviation,
                              uint64_t stream);
 void harness_put(harness *h, const tensor *t, const float *values);

@@ -46,8 +46,7 @@
 #define VARIABLES_MAX  8
 #define TOKENS_MAX     96
 
-/* A tensor that is moved, and the tensor where backward stores the gradient of the loss with respect to
-   it. */
+/* A tensor that is moved, and the tensor where backward stores its gradient. */
 typedef struct variable {
     const char *name;
     tensor value, grad;
@@ -725,8 +724,7 @@ static void a_wrong_backward_is_found(void **state) {
 
 /* ---- a decomposed adapter's dropout ---- */
 
-/* PEFT's rule: the base product reads all of x; (m / |V| - 1) W and m / |V| scale B A read x after
-   dropout. */
+/* PEFT: the base product reads all of x; (m / |V| - 1) W and m / |V| scale B A read x after dropout. */
 static void expect_output(const float *x, const float *w, const float *a, const float *b, const float *m,
                           const float *y) {
     const int32_t token[] = {-5, 3};

@@ -260,8 +260,7 @@ typedef struct exact {
     double p[MOST], slot[3][MOST];
 } exact;
 
-/* One element of an elementwise rule: PyTorch's Adam and SGD; Lion and schedule-free AdamW as in their
-   papers. */
+/* One element of an elementwise rule: PyTorch's Adam and SGD; the papers' Lion and schedule-free AdamW. */
 static void exact_element(const char *rule, const optimizer_options *o, exact *e, int i, double g, int t,
                           double lr, double decay) {
     double *p = &e->p[i], *m = &e->slot[0][i], *v = &e->slot[1][i];

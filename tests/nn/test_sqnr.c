@@ -220,8 +220,7 @@ static void outlier_rows(void **state) {
     assert_true(fabs(with_outlier("mxfp8", 3e5f) - 28.5) <= TOLERANCE);
 }
 
-/* One channel of the input is `outlier` times as large as the others, and its weights are smaller by the same
-   factor. */
+/* One channel of the input is `outlier` times as large as the others, and its weights so much smaller. */
 static void open_channel(bench *b, float outlier) {
     tensor *both[] = {&b->input, &b->weight.value};
     open_bench(b, 1.0f);
@@ -249,8 +248,7 @@ static void of_channels(const char *name, float outlier, bool smooths, double fo
     close_bench(&exact);
 }
 
-/* An outlier channel costs range in the common scale. With channels smoothed, SQNR is as high as without
-   it. */
+/* An outlier channel costs range in the common scale. Smoothing the channels restores the SQNR. */
 static void smoothed_channels(void **state) {
     (void)state;
     static const char *const names[] = {"tensorwise", "delayed", "rowwise"};
@@ -354,8 +352,7 @@ static void expect_same(stack *a, const tensor *x, stack *b, const tensor *y, co
     free(wanted);
 }
 
-/* A grouped layer has the bits of separate layers for each matrix, and the same error against high
-   precision. */
+/* A grouped layer has the bits of separate layers for each matrix, and their error against high precision. */
 static void a_stack_is_its_matrices(void **state) {
     (void)state;
     static const char *const names[] = {"rowwise", "rowwise_with_gw_hp", "block", "mxfp8"};

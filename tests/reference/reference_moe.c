@@ -102,8 +102,7 @@ ott_status reference_op_route_balance(exec *cx, const route_balance_args *a) {
     return OTT_OK;
 }
 
-/* Computes ds, the gradient of the scores: the balance losses first, then the weights. Then dlogits from
-   ds. */
+/* Computes ds, the gradient of the scores (balance losses first, then the weights), then dlogits from ds. */
 static void route_backward_token(const route_backward_args *a, int64_t t) {
     int64_t experts = a->logits->columns, choices = a->expert->columns, tokens = a->logits->rows;
     bool is_softmax = a->rule.score == ROUTE_SOFTMAX, has_counts = a->batch_count || a->sequence_count;

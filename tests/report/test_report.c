@@ -280,8 +280,7 @@ static report *open_seeded(folder *f, const seeded *runs, int count) {
     return r;
 }
 
-/* Runs that differ only in seed and folder form one row. Rows with the same seeds are compared seed by
-   seed. */
+/* Runs that differ only in seed and folder form one row. Rows with equal seeds are compared seed by seed. */
 static void seeds_make_rows(void **state) {
     folder *f = *state;
     static const seeded runs[] = {

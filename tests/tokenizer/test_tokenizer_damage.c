@@ -234,8 +234,7 @@ static char *repeat(const char *part, int times) {
     return text;
 }
 
-/* Each position takes fewer steps than the limit; together they exceed it. The limit is for the whole
-   text. */
+/* Each position takes fewer steps than the limit, which is for the whole text; together they exceed it. */
 static void gives_up_on_endless_backtracking(void **state) {
     folder *f = *state;
     static const struct {

@@ -105,8 +105,7 @@ static void without_marks(const str *text, str *out) {
     }
 }
 
-/* Mistral's files add no mark before a text that begins with a mark or a space, but the decoder removes
-   it. */
+/* Mistral's files add no mark before a text that begins with one or a space, but the decoder removes it. */
 static void without_first_space(const str *text, str *out) {
     without_marks(text, out);
     if (out->text[0] != ' ') return;
