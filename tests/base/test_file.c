@@ -334,8 +334,7 @@ static void test_full_disk(void **state) {
     assert_int_equal(file_write_output("/dev/null", "x", 1), OTT_OK);
 }
 
-/* Runs in a child, because the limit on file sizes cannot be lifted again. Returns the line of the first
-   error, or 0. */
+/* Runs in a child: a limit on file sizes cannot be lifted again. Returns the failed check's number, or 0. */
 static int write_beyond_limit(void) {
     static const char block[300000];
     struct rlimit limit = {250000, 250000};

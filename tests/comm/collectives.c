@@ -336,7 +336,7 @@ static void messages_keep_their_order(void **state) {
     }
 }
 
-/* ---- more than a transport moves at once ---- */
+/* ---- more than a transport moves in one piece ---- */
 
 enum { MANY = 1200000, MORE = 3 };
 
@@ -371,7 +371,7 @@ static ott_status reduce_large(rank_run *r, float *x, float *part) {
     return OTT_OK;
 }
 
-/* Each rank sends to the next, all at once. */
+/* Each rank sends to the next; all send at the same time. */
 static ott_status pass_large(rank_run *r, float *x, float *from) {
     int rank = r->group->rank, size = r->group->size, before = (rank + size - 1) % size;
     collective call = {

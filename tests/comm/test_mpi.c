@@ -156,7 +156,7 @@ static void crossing_groups_do_not_wait_for_each_other(void **state) {
 
 static atomic_bool moving;
 
-/* On the progress thread: slow, so that the other rank gives up meanwhile. */
+/* On the progress thread: slow, so that the other rank gives up during the copy. */
 static ott_status copy_slowly(device *d, void *to, const void *from, int64_t bytes) {
     (void)d;
     moving = true;

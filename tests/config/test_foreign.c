@@ -384,7 +384,7 @@ static void test_every_file(void **state) {
     assert_true(walked > 100);
 }
 
-static int trained, seeing; /* counts of KempnerForge's training files, and of those with vision models */
+static int trained, seeing; /* KempnerForge's files that run, and files with vision models */
 
 static int train_file(const char *path, const struct stat *info, int type, struct FTW *where) {
     config *cfg = NULL;

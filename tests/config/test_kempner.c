@@ -167,7 +167,7 @@ static void test_async_mode(void **state) {
              "\"async\"", "\"async_with_pinned_mem\"", NULL);
 }
 
-/* The log says where the metrics go instead, and the file runs. */
+/* The file runs, and the log names where the metrics go instead. */
 static void test_wandb(void **state) {
     config_case *c = *state;
     config *cfg = case_good(c, ".toml", "[metrics]\nenable_wandb = true\nwandb_project = \"x\"\n", NULL);

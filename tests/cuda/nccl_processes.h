@@ -1,4 +1,4 @@
-/* tests/cuda/nccl_processes: variant of the NCCL stand-in (nccl.c) whose ranks are processes. */
+/* tests/cuda/nccl_processes: the NCCL stand-in (nccl.c) with processes as ranks. */
 #ifndef NCCL_PROCESSES_H
 #define NCCL_PROCESSES_H
 

@@ -271,7 +271,7 @@ static void test_a_wrong_library_is_found(void **state) {
     }
 }
 
-/* runs: expected runs of the stand-in; said: expected warnings. */
+/* runs, said: expected numbers of runs of the stand-in, and of warnings. */
 static void expect_own(const problem *p, size_t version, int runs, int said) {
     assert_true(largest_error(p, version) < bound);
     assert_int_equal(attention_shim_runs, runs);

@@ -13,8 +13,9 @@ if ! command -v cuobjdump >/dev/null || ! command -v nvdisasm >/dev/null; then
 fi
 ls "$folder"/elementwise.cu.o >/dev/null || { echo "SKIPPED: no kernel was built for a GPU in $folder (nvcc)"; exit 77; }
 
-# Kernel; what it loads; what it stores; stores of eight codes. A letter is a matrix in the format of that template argument
-# (0: fp32, two loads for eight numbers), f one in fp32, r one in fp32 or bf16 as is known at run time; N times as many where the second argument is the number of pieces.
+# Kernel : loads : stores : stores of eight codes. A letter is a matrix in the format of that template argument (0: fp32, two
+# loads for eight values), f is a matrix in fp32, r is in fp32 or bf16, selected at run time. N: the second argument is the
+# number of pieces, and the count is multiplied by it.
 table='
 convert_kernel<                 : a       : b     : 0
 add_kernel<                     : a b     : a     : 0

@@ -209,8 +209,7 @@ static void synthetic_tokens(void **state) {
     assert_int_equal(dataset_open_synthetic(f->account, 5, 1, -1, &d), OTT_ERR_ARGUMENT);
 }
 
-/* Each epoch has every window once. The order differs between epochs and seeds. A sample depends only on its
-   number. */
+/* Each epoch has every window once, in an order of its own. A sample depends only on its number. */
 static void epochs_permute_windows(void **state) {
     folder *f = *state;
     enum { WINDOWS = 100, EPOCHS = 3 };

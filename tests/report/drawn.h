@@ -14,8 +14,7 @@ typedef struct drawn_page {
 drawn_page drawn_open(folder *f, const report *r, const char *title);
 drawn_page drawn_open_narrow(folder *f, const report *r, const char *title); /* at the width of a phone */
 void drawn_close(drawn_page *p);
-/* Expects that the drawn elements contain `part`, or do not, or contain it this often. No check without
-   node. */
+/* Expects that the drawn elements contain `part`, lack it, or contain it this often. Needs node. */
 void assert_drawn(const drawn_page *p, const char *part);
 void assert_not_drawn(const drawn_page *p, const char *part);
 void assert_drawn_times(const drawn_page *p, const char *part, int times);

@@ -223,7 +223,7 @@ static void half_a_measurement(void **state) {
     str_free(&t);
 }
 
-/* A long run of a large model: the page shows the worst values and says what it leaves out. */
+/* A long run of a large model: the page shows the worst values and counts the omitted ones. */
 static void large_run(void **state) {
     folder *f = *state;
     enum { MODULES = 300, STEPS = 150 };
