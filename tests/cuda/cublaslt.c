@@ -1,6 +1,6 @@
 /*
- * tests/cuda/cublaslt: a CPU stand-in for the cuBLASLt functions that Ottava uses, to check layouts,
- * scales and pointers without a GPU. It refuses the cases that cuBLAS 13 documents as unsupported on sm_90: FP8
+ * tests/cuda/cublaslt: a CPU stand-in for the cuBLASLt functions that Ottava uses, to check layouts, scales
+ * and pointers without a GPU. It refuses the cases that cuBLAS 13 documents as unsupported on sm_90: FP8
  * operands with non-contiguous contraction, E5M2 times E5M2, sizes and pointers not aligned to 16 bytes,
  * block scales with fast accumulation, and in-place C with another layout than D. It sums in the order of
  * fp8/reference.h (lines: product of the scales; blocks: first our A's scale, then our B's), so its bits
@@ -231,7 +231,8 @@ typedef struct operand {
     int64_t lines;
 } operand;
 
-/* d = alpha a b^T + beta c. c and d are column-major; their rows are the rows of a and their columns the rows of b. */
+/* d = alpha a b^T + beta c. c and d are column-major; their rows are the rows of a and their columns the rows
+   of b. */
 typedef struct product {
     operand a, b;
     float alpha, beta;

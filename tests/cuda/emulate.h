@@ -4,11 +4,11 @@
  * thread waits for it. Each thread of a block is a fiber.
  *
  * Supported: threadIdx and similar, SHARED, __syncthreads, __shfl_xor_sync of full warps, atomicMax,
- * atomicAdd, __ffs, and the arithmetic that Ottava's kernels use. To find mistakes, each block's shared memory is
- * filled with 0xFF, and threads run in another order after each barrier. The program aborts if some threads
- * miss a barrier, or if a launch or its shared memory exceeds a GPU's limits. With the thread sanitizer
- * (sanitize.h), each thread of a block is a sanitizer thread, and only barriers order them: neither shuffles
- * nor the order of blocks do.
+ * atomicAdd, __ffs, and the arithmetic that Ottava's kernels use. To find mistakes, each block's shared
+ * memory is filled with 0xFF, and threads run in another order after each barrier. The program aborts if some
+ * threads miss a barrier, or if a launch or its shared memory exceeds a GPU's limits. With the thread
+ * sanitizer (sanitize.h), each thread of a block is a sanitizer thread, and only barriers order them: neither
+ * shuffles nor the order of blocks do.
  */
 #ifndef EMULATE_H
 #define EMULATE_H

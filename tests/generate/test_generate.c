@@ -161,7 +161,7 @@ static void long_prompts_are_cut_to_the_window(void **state) {
     assert_true(others > 0); /* the window's first byte has an effect */
 }
 
-/* Where a token's numbers do not depend on other tokens, continuing from the KV cache equals a fresh start
+/* If a token's numbers do not depend on other tokens, continuing from the KV cache equals a fresh start
    with the full text so far as the prompt, token by token. */
 static void going_on_is_beginning_anew(void **state) {
     static const char *const runs[] = {"bf16", "rowwise"};

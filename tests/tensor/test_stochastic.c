@@ -1,6 +1,6 @@
 /*
- * Stochastic rounding. Each draw of a sum occurs once in a period. The rounding errors of many small updates stay
- * small, at any interval between updates. Decaying averages have no bias.
+ * Stochastic rounding. Each draw of a sum occurs once in a period. The rounding errors of many small updates
+ * stay small, at any interval between updates. Decaying averages have no bias.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,7 +71,8 @@ static void small_updates_add_up(void **state) {
     assert_true(independent > 2 * most);
 }
 
-/* Standard deviation over elements, in steps, of the sum of 400 half-step updates, each `every` updates apart. */
+/* Standard deviation over elements, in steps, of the sum of 400 half-step updates, each `every` updates
+   apart. */
 static double spread_of_sums(uint64_t every) {
     enum { ELEMENTS = 512, ADDED = 400 };
     double squares = 0;
