@@ -406,8 +406,7 @@ static void large_tensors_arrive_whole(void **state) {
 
 /* ---- requests, plans ---- */
 
-/* Rank 0 waits for messages that the other ranks send after the reduction, before it waits for the reduction.
-   */
+/* Rank 0 waits for messages that the other ranks send after the reduction, then for the reduction. */
 static ott_status go_on_without(rank_run *r) {
     tensor t = tensor_vector(r->in, OTT_F32, 1), word = tensor_vector(r->out, OTT_F32, 1);
     collective reduce = {.kind = COLLECTIVE_ALL_REDUCE, .input = t, .output = t};

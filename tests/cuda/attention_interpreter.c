@@ -116,8 +116,7 @@ static bool store(interpreter *in, int uid) {
 
 /* ---- operations ---- */
 
-/* Value of a tensor that is broadcast to the shape of `like`, or has heads that groups of like's heads share.
-   */
+/* Value of a tensor that is broadcast to the shape of `like`, or has heads that groups of heads share. */
 static float get(interpreter *in, int uid, const graph_tensor *like, const int64_t at[4]) {
     const graph_tensor *t = &in->g->tensors[uid];
     int64_t from[4];

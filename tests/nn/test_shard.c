@@ -301,8 +301,7 @@ static void layers_give_what_the_whole_does(void **state) {
 /* Each of 2 ranks has half of 8, 4 and 4 rows. */
 static const int64_t halves[2][8] = {{0, 1, 2, 3, 8, 9, 12, 13}, {4, 5, 6, 7, 10, 11, 14, 15}};
 
-/* Walks the shard of rows [first, first + lines) run by run. Each element must equal the one found
-   separately. */
+/* Walks the shard of rows [first, first + lines) run by run. Each element must match a separate lookup. */
 static void expect_runs(parameter *p, int rank, int64_t first, int64_t lines) {
     int64_t width = p->rank > 1 ? p->columns : 1, at = 0;
     p->shard.first = first;

@@ -71,8 +71,7 @@ static void small_updates_add_up(void **state) {
     assert_true(independent > 2 * most);
 }
 
-/* Standard deviation over elements, in steps, of the sum of 400 half-step updates, each `every` updates
-   apart. */
+/* Standard deviation over elements, in steps, of the sum of 400 half-step updates, `every` updates apart. */
 static double spread_of_sums(uint64_t every) {
     enum { ELEMENTS = 512, ADDED = 400 };
     double squares = 0;
