@@ -19,8 +19,8 @@
 #include "reference/reference_ops.h"
 
 /* REPEATS: cases for each format, shape and kind of values, with different random choices. Slow builds
-   (OTT_TEST_PART) and the emulated GPU run every nth case. n has no common factor with the loop counts, so that
-   each kind of case occurs. */
+   (OTT_TEST_PART) and the emulated GPU run every nth case. n has no common factor with the loop counts, so
+   that each kind of case occurs. */
 #ifdef OTT_TEST_PART
 static const int thread_counts[] = {3}; /* one thread count finds memory errors */
 enum { EVERY = 5, EVERY_EMULATED = 5 };
