@@ -39,11 +39,6 @@ ott_status backend_check(const char *name, const recipe *r);
    with the same unit have the same text. NULL for a GPU, because its data sheet gives its peaks. */
 const char *backend_peak_unit(const device *d, ott_dtype format);
 
-/* True if the device computes ACCUMULATE_TILE32 products with a tile unit. */
-bool backend_has_tiles(const device *d);
-/* On a device with a tile unit, measures for some milliseconds the speed of an ACCUMULATE_TILE32 product
-   relative to one in a single chain. *out is 0 on other devices. */
-ott_status backend_tiles_speed(device *d, double *out);
 /* Returns the reason why a CPU device does not use its processor's tile unit; NULL if it does or there is
    none. */
 const char *backend_tiles_refusal(const device *d);

@@ -18,19 +18,6 @@ TILES_OP(gemm)
 TILES_OP(grouped_gemm)
 TILES_OP(grouped_gemm_weight)
 
-/* As many independent sums as the GEMM kernel has. */
-static double burst(int64_t rounds) {
-    tile_configure();
-    for (int64_t round = 0; round < rounds; round++) {
-        tile_multiply(0, 4, 6);
-        tile_multiply(1, 4, 7);
-        tile_multiply(2, 5, 6);
-        tile_multiply(3, 5, 7);
-    }
-    tile_release();
-    return 2.0 * 4 * 2 * TILE_SIDE * TILE_FLOATS * (double)rounds;
-}
-
 static void take(op_table *ops) {
     ops->gemm = gemm;
     ops->grouped_gemm = grouped_gemm;
@@ -40,4 +27,4 @@ static void take(op_table *ops) {
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
 
-const cpu_tiles ISA(cpu_tiles) = {.name = TEXT(CPU_ISA), .take = take, .burst = burst};
+const cpu_tiles ISA(cpu_tiles) = {.name = TEXT(CPU_ISA), .take = take};

@@ -10,8 +10,6 @@
 typedef struct cpu_tiles {
     const char *name;
     void (*take)(op_table *ops); /* replaces the GEMM ops in the table */
-    /* Keeps the tile unit busy for `rounds` rounds. Returns the number of operations (2 per multiply-add). */
-    double (*burst)(int64_t rounds);
 } cpu_tiles;
 
 extern const cpu_tiles cpu_tiles_amx, cpu_tiles_amx_emulated;
