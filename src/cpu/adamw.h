@@ -9,36 +9,36 @@
 
 /* Constants of an update, the same for every element of a parameter. decay: learning rate * weight decay;
    step_size: learning rate / bias correction 1; keep1, keep2: 1 - beta; sqrt_correction2: of moment 2. */
-typedef struct adamw_numbers {
+typedef struct adamw_constants {
     float clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
     uint64_t seed, update;
-} adamw_numbers;
+} adamw_constants;
 
 /* The constants from an op's arguments, for any of the AdamW ops. */
-#define ADAMW_NUMBERS(a)                                                                                     \
-    adamw_numbers_of((a)->state, (a)->beta1, (a)->beta2, (a)->epsilon, (a)->weight_decay, (a)->seed)
+#define ADAMW_CONSTANTS(a)                                                                                   \
+    adamw_constants_of((a)->state, (a)->beta1, (a)->beta2, (a)->epsilon, (a)->weight_decay, (a)->seed)
 
-static inline adamw_numbers adamw_numbers_of(const tensor *step, float beta1, float beta2, float epsilon,
-                                             float weight_decay, uint64_t seed) {
+static inline adamw_constants adamw_constants_of(const tensor *step, float beta1, float beta2, float epsilon,
+                                                 float weight_decay, uint64_t seed) {
     const float *state = step->data; /* [S] */
-    return (adamw_numbers){.clip = state[STEP_CLIP],
-                           .decay = state[STEP_LEARNING_RATE] * weight_decay,
-                           .step_size = state[STEP_LEARNING_RATE] / state[STEP_CORRECTION1],
-                           .sqrt_correction2 = state[STEP_SQRT_CORRECTION2],
-                           .keep1 = 1.0f - beta1,
-                           .keep2 = 1.0f - beta2,
-                           .beta2 = beta2,
-                           .epsilon = epsilon,
-                           .seed = seed,
-                           .update = step_state_update(state)};
+    return (adamw_constants){.clip = state[STEP_CLIP],
+                             .decay = state[STEP_LEARNING_RATE] * weight_decay,
+                             .step_size = state[STEP_LEARNING_RATE] / state[STEP_CORRECTION1],
+                             .sqrt_correction2 = state[STEP_SQRT_CORRECTION2],
+                             .keep1 = 1.0f - beta1,
+                             .keep2 = 1.0f - beta2,
+                             .beta2 = beta2,
+                             .epsilon = epsilon,
+                             .seed = seed,
+                             .update = step_state_update(state)};
 }
 
-/* adamw_numbers, each in all lanes. */
+/* adamw_constants, each in all lanes. */
 typedef struct adamw_lanes {
     v16 clip, decay, step_size, sqrt_correction2, keep1, keep2, beta2, epsilon;
 } adamw_lanes;
 
-SIMD adamw_lanes adamw_lanes_of(const adamw_numbers *n) {
+SIMD adamw_lanes adamw_lanes_of(const adamw_constants *n) {
     return (adamw_lanes){.clip = v16_set1(n->clip),
                          .decay = v16_set1(n->decay),
                          .step_size = v16_set1(n->step_size),

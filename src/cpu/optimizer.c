@@ -45,7 +45,7 @@ typedef struct adamw_formats {
 /* Arguments, the same for every element. */
 typedef struct adamw_job {
     tensor param, grad, moment1, moment2;
-    adamw_numbers group_scales;
+    adamw_constants constants;
     int64_t first, row_step;
 } adamw_job;
 
@@ -64,7 +64,7 @@ typedef struct adamw_place {
 SIMD void adamw_row(const adamw_job *j, adamw_formats f, adamw_place at, int64_t count) {
     bool rounds = f.param != OTT_F32 || f.moment1 != OTT_F32 || f.moment2 != OTT_F32;
     draws16 draws;
-    const adamw_lanes c = adamw_lanes_of(&j->group_scales);
+    const adamw_lanes c = adamw_lanes_of(&j->constants);
     BY_16(i, lanes, count, {
         FETCH(at.param, f.param, i, 1), FETCH(at.grad, f.grad, i, 0);
         FETCH(at.moment1, f.moment1, i, 1), FETCH(at.moment2, f.moment2, i, 1);
@@ -72,8 +72,7 @@ SIMD void adamw_row(const adamw_job *j, adamw_formats f, adamw_place at, int64_t
         v16 m = v16_get(at.moment1, f.moment1, i, lanes), v = v16_get(at.moment2, f.moment2, i, lanes);
         adamw_update(&c, g, &p, &m, &v);
         if (rounds)
-            draws16_take(&draws, j->group_scales.seed, j->group_scales.update, at.index + i,
-                         STOCHASTIC_SUM_PARAM);
+            draws16_take(&draws, j->constants.seed, j->constants.update, at.index + i, STOCHASTIC_SUM_PARAM);
         v16_put(at.param, f.param, i, adamw_round(p, f.param, &draws, STOCHASTIC_PARAM), lanes);
         v16_put(at.moment1, f.moment1, i, adamw_round(m, f.moment1, &draws, STOCHASTIC_SLOT), lanes);
         v16_put(at.moment2, f.moment2, i, adamw_round(v, f.moment2, &draws, STOCHASTIC_SLOT + 1), lanes);
@@ -105,7 +104,7 @@ static void update_adamw(exec *cx, const adamw_args *a) {
         .grad = *a->grad,
         .moment1 = *a->moment1,
         .moment2 = *a->moment2,
-        .group_scales = ADAMW_NUMBERS(a),
+        .constants = ADAMW_CONSTANTS(a),
         .first = a->first,
         .row_step = a->row_step,
     };

@@ -77,7 +77,7 @@ SIMD void store_moment(const moment_group *g, uint8_t *codes, float *group_scale
 
 typedef struct adamw_job {
     tensor param, grad, moment1, group_scales1, moment2, group_scales2;
-    adamw_numbers group_scales;
+    adamw_constants constants;
     int64_t first, row_step;
 } adamw_job;
 
@@ -92,7 +92,7 @@ typedef struct adamw_place {
 
 SIMD void adamw_group(const adamw_job *j, ott_dtype param, ott_dtype grad, const adamw_place *at) {
     moment_group first = {.largest = v16_zero(), .least = v16i_set1(0)}, second = first;
-    const adamw_lanes c = adamw_lanes_of(&j->group_scales);
+    const adamw_lanes c = adamw_lanes_of(&j->constants);
     draws16 draws;
     BY_16(i, lanes, at->count, {
         v16 p = v16_get(at->param, param, i, lanes), g = v16_get(at->grad, grad, i, lanes);
@@ -102,8 +102,7 @@ SIMD void adamw_group(const adamw_job *j, ott_dtype param, ott_dtype grad, const
                                 at->group_scales2[1]);
         adamw_update(&c, g, &p, &m, &v);
         if (param != OTT_F32)
-            draws16_take(&draws, j->group_scales.seed, j->group_scales.update, at->index + i,
-                         STOCHASTIC_SUM_PARAM);
+            draws16_take(&draws, j->constants.seed, j->constants.update, at->index + i, STOCHASTIC_SUM_PARAM);
         v16_put(at->param, param, i, adamw_round(p, param, &draws, STOCHASTIC_PARAM), lanes);
         put_moment(&first, i, m);
         put_moment(&second, i, v);
@@ -147,7 +146,7 @@ ott_status ISA(adamw_fp8)(exec *cx, const adamw_fp8_args *a) {
         .group_scales1 = *a->group_scales1,
         .moment2 = *a->moment2,
         .group_scales2 = *a->group_scales2,
-        .group_scales = ADAMW_NUMBERS(a),
+        .constants = ADAMW_CONSTANTS(a),
         .first = a->first,
         .row_step = a->row_step,
     };

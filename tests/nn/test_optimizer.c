@@ -465,23 +465,22 @@ static void muon_leaves_a_table_to_adamw(void **state) {
 
 /* Checks the weight of an update in the average, in a warmup too long to sum term by term. */
 static void long_warmups_sum_right(void **state) {
-    static const double channel_scales[] = {0, 0.5, 1, 2, 16};
+    static const double powers[] = {0, 0.5, 1, 2, 16};
     const int64_t warmup = 200000, updates[] = {999, 1001, 50000, 200000, 300000};
     const optimizer_rule *rule = optimizer_find("schedule_free_adamw");
     (void)state;
     for (int i = 0; i < 5; i++) {
         double sum = 0;
         int64_t done = 0;
-        optimizer_options o = {
-            .beta1 = 0.9f, .beta2 = 0.99f, .warmup = warmup, .weight_lr_power = channel_scales[i]};
+        optimizer_options o = {.beta1 = 0.9f, .beta2 = 0.99f, .warmup = warmup, .weight_lr_power = powers[i]};
         for (int k = 0; k < 5; k++) {
             float host[STEP_STATE_COUNT] = {0};
             double rate = updates[k] < warmup ? (double)updates[k] / (double)warmup : 1;
             while (++done < updates[k])
-                sum += pow(done < warmup ? (double)done / (double)warmup : 1, channel_scales[i]);
-            sum += pow(rate, channel_scales[i]);
+                sum += pow(done < warmup ? (double)done / (double)warmup : 1, powers[i]);
+            sum += pow(rate, powers[i]);
             optimizer_schedule(rule, &o, 1e-3, updates[k], host);
-            double expected = pow(rate, channel_scales[i]) / sum;
+            double expected = pow(rate, powers[i]) / sum;
             assert_true(fabs(host[STEP_AVERAGE] / expected - 1) < 1e-6);
         }
     }
@@ -533,12 +532,11 @@ static void check_golden(const golden *g, const char *name, const trial *t, doub
 }
 
 static void schedule_free_is_its_package(const golden *g) {
-    static const double channel_scales[] = {2, 0, 1.5};
+    static const double powers[] = {2, 0, 1.5};
     char name[64];
     for (int i = 0; i < 3; i++) {
-        const trial t = {
-            "schedule_free_adamw", OPTIONS(.warmup = 7, .weight_lr_power = channel_scales[i]), 2, {0}};
-        snprintf(name, sizeof name, "schedule_free.%g", channel_scales[i]);
+        const trial t = {"schedule_free_adamw", OPTIONS(.warmup = 7, .weight_lr_power = powers[i]), 2, {0}};
+        snprintf(name, sizeof name, "schedule_free.%g", powers[i]);
         check_golden(g, name, &t, 1e-6);
     }
 }

@@ -221,8 +221,8 @@ static void resumed_equals_uninterrupted(void **state) {
    scaling differ only for an amax of 0, below 1e-12 or not finite. Power-of-two scales only change exponents,
    so the granularity has no effect while values stay in E4M3's normal range, as in this model. */
 static bool same_rule(int a, int b) {
-    bool channel_scales = (a == BLOCK || a == MXFP8) && (b == ROWWISE || b == BLOCK);
-    return channel_scales || (a == CURRENT && b == TENSORWISE);
+    bool power_of_two_scales = (a == BLOCK || a == MXFP8) && (b == ROWWISE || b == BLOCK);
+    return power_of_two_scales || (a == CURRENT && b == TENSORWISE);
 }
 
 /* ---- stopped within a step ---- */
