@@ -1,4 +1,4 @@
-/* The benchmarks: how their harness runs cases, what each benchmark runs, and its options. */
+/* The benchmarks: the harness that runs their cases, the cases of each benchmark, and the options. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

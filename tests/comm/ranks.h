@@ -1,4 +1,4 @@
-/* comm/ranks: ranks as threads of a test: makes their groups, and runs all ranks at once. */
+/* comm/ranks: ranks as threads of a test. Makes their groups, and runs all ranks in parallel. */
 #ifndef TESTS_COMM_RANKS_H
 #define TESTS_COMM_RANKS_H
 
@@ -16,7 +16,7 @@ typedef struct ranks_worlds {
 /* Makes groups of `size` ranks with distance `stride`, for `count` ranks: out[r] is rank r's group. `w` owns
    them. Stride 1: neighboring ranks. A wait for a rank ends after a minute. */
 void ranks_groups(ranks_worlds *w, int count, int stride, int size, group **out);
-/* Makes one group of these ranks: out[ranks[i]] is its i-th member. */
+/* Makes one group of the listed ranks: out[ranks[i]] is its i-th member. */
 void ranks_group(ranks_worlds *w, const int *ranks, int size, group **out);
 /* Frees the groups. Call when no rank runs. */
 void ranks_close(ranks_worlds *w);
@@ -27,8 +27,8 @@ typedef struct ranks_end {
     char text[1024];
 } ranks_end;
 
-/* Runs job(ranks + r * bytes) for all ranks at once, each on its own thread. The job closes the rank's groups
-   at its end, so that other ranks do not wait for a failed rank. */
+/* Runs job(ranks + r * bytes) for all ranks in parallel, each on its own thread. The job closes the rank's
+   groups at its end, so that other ranks do not wait for a failed rank. */
 void ranks_try(int count, void *ranks, size_t bytes, ott_status (*job)(void *rank), ranks_end *ends);
 /* Like ranks_try, but a rank's failure fails the test, with a message that begins with `what`. */
 void ranks_run(const char *what, int count, void *ranks, size_t bytes, ott_status (*job)(void *rank));

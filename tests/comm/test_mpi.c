@@ -205,7 +205,7 @@ static void a_group_takes_what_it_says_and_gives_it_back(void **state) {
 /* MPI may still write to the memory of a failed group. */
 static void what_a_failed_group_took_stays_on_another_account(void **state) {
     (void)state;
-    assert_int_equal(mem_read(group_account).now, 0); /* after tests whose groups failed */
+    assert_int_equal(mem_read(group_account).now, 0); /* runs after the tests in which groups fail */
 }
 
 int main(int count, char **arguments) {
@@ -215,7 +215,7 @@ int main(int count, char **arguments) {
         cmocka_unit_test(crossing_groups_do_not_wait_for_each_other),
     };
     if (mpi_join(&own_rank, &rank_count) != OTT_OK || rank_count != RANKS_MAX) {
-        fprintf(stderr, "comm.mpi wants %d ranks: mpirun -np %d: %s\n", RANKS_MAX, RANKS_MAX, status_text());
+        fprintf(stderr, "comm.mpi needs %d ranks: mpirun -np %d: %s\n", RANKS_MAX, RANKS_MAX, status_text());
         return 1;
     }
     if (mem_open(&group_account) != OTT_OK) return 1;

@@ -59,7 +59,7 @@ static float rounded(double x, graph_type type) {
 
 /* ---- memory ---- */
 
-/* Whether an index is within its document: the rows that the offsets leave it. */
+/* True if the index is within its document: the offsets give each document's rows. */
 static bool inside(const graph_tensor *t, const int64_t *offsets, const int64_t at[4]) {
     if (!t->offsets) return true;
     int axis = t->strides[3] > t->strides[2] ? 3 : 2;
@@ -79,7 +79,7 @@ static float load_element(const void *image, graph_type type, int64_t at) {
 static const float *load(interpreter *in, int uid) {
     const graph_tensor *t = &in->g->tensors[uid];
     if (t->is_virtual) {
-        if (!in->values[uid]) fail(in, "is used before it is made", uid);
+        if (!in->values[uid]) fail(in, "a tensor is used before it is computed", uid);
         return in->values[uid];
     }
     float *values = new_values(in, uid);
@@ -102,7 +102,7 @@ static bool store(interpreter *in, int uid) {
         if (!inside(t, offsets, at)) continue;
         int64_t element = attention_graph_element(t, offsets, at);
         if ((size_t)(element + 1) * attention_graph_type_bytes(t->type) > in->bytes[uid])
-            return fail(in, "a store outside of its memory", uid);
+            return fail(in, "a store outside of the tensor's memory", uid);
         float value = in->values[uid][dense(t, at)];
         if (t->type == GRAPH_BF16)
             ((uint16_t *)in->images[uid])[element] = cast_to_bf16(value);
@@ -116,7 +116,7 @@ static bool store(interpreter *in, int uid) {
 
 /* ---- operations ---- */
 
-/* Value of a tensor that is broadcast to the shape of `like`, or has heads that groups of heads share. */
+/* Value of a tensor that is broadcast to the shape of `like`. Groups of heads may share a head. */
 static float get(interpreter *in, int uid, const graph_tensor *like, const int64_t at[4]) {
     const graph_tensor *t = &in->g->tensors[uid];
     int64_t from[4];
@@ -169,7 +169,7 @@ static void reduce(interpreter *in, const graph_op *op) {
     free(sums);
 }
 
-/* The same memory with its axes in another order: an axis is known by its stride. */
+/* The same memory with its axes in another order. Axes are matched by their strides. */
 static bool reshape(interpreter *in, const graph_op *op) {
     const graph_tensor *x = &in->g->tensors[op->a], *t = &in->g->tensors[op->out];
     int axis[4];
@@ -177,7 +177,7 @@ static bool reshape(interpreter *in, const graph_op *op) {
         axis[i] = 0;
         while (axis[i] < 4 && (x->strides[axis[i]] != t->strides[i] || x->dims[axis[i]] != t->dims[i]))
             axis[i]++;
-        if (axis[i] == 4) return fail(in, "a reshape that is no transpose", op->out);
+        if (axis[i] == 4) return fail(in, "a reshape that is not a transpose", op->out);
     }
     float *out = new_values(in, op->out);
     int64_t at[4] = {0};

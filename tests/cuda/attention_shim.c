@@ -13,7 +13,7 @@ int attention_shim_plans, attention_shim_runs;
 ott_status attention_library_open(attention_library *l, cudaStream_t stream) {
     *l = (attention_library){.version = attention_shim_version, .handle = (cudnnHandle_t)(void *)stream};
     if (l->version > 0) return OTT_OK;
-    snprintf(l->error, sizeof l->error, "cuDNN is not there");
+    snprintf(l->error, sizeof l->error, "cuDNN is missing");
     return status_fail(OTT_ERR_DEVICE, "%s", l->error);
 }
 
@@ -39,7 +39,7 @@ static void plant(graph *g) {
     if (attention_shim_fault == FAULT_OFFSETS) g->tensors[ATTENTION_GRAD_K_HEADS].offsets_factor = 1;
 }
 
-/* cuDNN takes the scalars at once; here the stream has to come to its end first. */
+/* cuDNN queues the work; the stand-in computes now, so it waits for the stream first. */
 ott_status attention_plan_run(attention_plan *p, const attention_library *l,
                               void *const data[ATTENTION_NAMED], void *workspace) {
     (void)workspace;

@@ -19,7 +19,7 @@ static unsigned char *staging, *back; /* staging memory */
 static ott_status expect_bytes(const unsigned char *got, int value, const char *what) {
     for (int i = 0; i < BYTES; i++)
         if (got[i] != value)
-            return status_fail(OTT_ERR_INTERNAL, "%s: byte %d is %d, wanted %d", what, i, got[i], value);
+            return status_fail(OTT_ERR_INTERNAL, "%s: byte %d is %d, expected %d", what, i, got[i], value);
     return OTT_OK;
 }
 
@@ -58,7 +58,7 @@ static ott_status staging_is_free_after_its_event(void) {
     TRY(expect_bytes(back, 3, "staging memory of a copy"));
     TRY(device_copy_out(gpu, back, there, BYTES));
     device_event_close(gpu, taken);
-    return expect_bytes(back, 4, "staging memory filled again");
+    return expect_bytes(back, 4, "staging memory refilled after an event");
 }
 
 static ott_status expect(bool good, const char *what) {
@@ -80,10 +80,10 @@ static ott_status mapped_memory_is_worked_in(void) {
     const float one = 1;
     float sum[BYTES / 4];
     TRY(device_allocate_mapped(gpu, MEM_PARAM, BYTES, "mapped", &mapped));
-    TRY(expect(device_taken(gpu).now == taken, "mapped memory counts as the GPU's"));
+    TRY(expect(device_taken(gpu).now == taken, "mapped memory is counted as GPU memory"));
     TRY(expect(device_holds(gpu, mapped, BYTES) && !device_holds(gpu, mapped, BYTES + 1),
-               "what the GPU holds"));
-    TRY(expect(!device_holds(gpu, staging, BYTES), "the GPU holds staging memory"));
+               "device_holds of mapped memory"));
+    TRY(expect(!device_holds(gpu, staging, BYTES), "device_holds of staging memory"));
     TRY(device_copy_out(gpu, back, mapped, BYTES));
     TRY(expect_bytes(back, 0, "new mapped memory"));
     for (int i = 0; i < BYTES / 4; i++) memcpy(staging + 4 * i, &one, 4);
@@ -97,7 +97,7 @@ static ott_status mapped_memory_is_worked_in(void) {
     TRY(device_copy_out(gpu, sum, mapped, BYTES));
     TRY(expect(sum[0] == 0 && sum[BYTES / 4 - 1] == 2, "half of mapped memory cleared"));
     TRY(expect(cudaMemcpyAsync(there, mapped, 4, cudaMemcpyDeviceToDevice, NULL) == cudaErrorInvalidValue,
-               "a copy of mapped memory as of the GPU's"));
+               "a copy within the GPU accepts mapped memory"));
     device_release(gpu, mapped);
     return OTT_OK;
 }
@@ -114,9 +114,9 @@ static ott_status a_graph_does_it_again(void) {
         memset(staging, value, BYTES);
         TRY(device_graph_run(gpu, g));
         TRY(device_copy_out(gpu, back, other, BYTES));
-        TRY(expect_bytes(back, value, "what a graph has copied"));
+        TRY(expect_bytes(back, value, "bytes copied by a graph"));
         TRY(device_copy_out(gpu, back, there, BYTES));
-        TRY(expect_bytes(back, 0, "what a graph has cleared"));
+        TRY(expect_bytes(back, 0, "bytes cleared by a graph"));
         TRY(device_copy_in(gpu, there, staging, BYTES));
     }
     device_graph_close(gpu, g);

@@ -362,7 +362,7 @@ static void require_promised(const promise *p, const void *a, const void *b, con
     const void *address[] = {a, b, d, d};
     for (int i = 0; i < 4; i++)
         if (p->alignment[i] && (uintptr_t)address[i] % p->alignment[i]) {
-            fprintf(stderr, "CUDA stand-in: cublasLtMatmul: %c is not aligned to %u bytes, as was promised\n",
+            fprintf(stderr, "CUDA stand-in: cublasLtMatmul: %c is not aligned to the guaranteed %u bytes\n",
                     "ABCD"[i], p -> alignment[i]);
             abort();
         }

@@ -132,7 +132,7 @@ void cudart_require_memory(const char *kernel, const void *address) {
     bool reached = b && (!b->pinned || b->mapped);
     cudart_unlock();
     if (!address || reached) return;
-    fprintf(stderr, "emulated kernel %s: is given %p, which is no memory of the GPU\n", kernel, address);
+    fprintf(stderr, "emulated kernel %s: is given %p, which is not memory of the GPU\n", kernel, address);
     abort();
 }
 
@@ -168,7 +168,7 @@ static void free_block(block *b) {
     memory_allow(b->data - GUARD, b->bytes + 2 * GUARD);
     for (size_t i = 0; i < GUARD; i++)
         if (b->data[-1 - (ptrdiff_t)i] != GUARD_BYTE || b->data[b->bytes + i] != GUARD_BYTE)
-            die("written outside of an allocation", b->bytes);
+            die("a write outside of an allocation", b->bytes);
     memset(b->data, 0xFF, b->bytes);
     free(b->data - GUARD);
     free(b);
@@ -333,7 +333,8 @@ uint64_t cudart_queue(cudaStream_t stream, void (*run)(void *), void *argument, 
     struct CUstream_st *s = stream_of(stream);
     job *j = need_memory(malloc(sizeof *j));
     *j = (job){run, argument, drop, NULL};
-    if (s->device != device) die("work for a stream of another GPU than the thread's", 0);
+    if (s->device != device)
+        die("work is queued on a stream of a GPU that is not the thread's current GPU", 0);
     order_release(j);
     cudart_lock();
     job ***last = s->capture ? &s->capture->last : &s->last;
@@ -385,7 +386,7 @@ void cudart_run(cudaStream_t stream, uint64_t done) {
         if (!stream->runs)
             run_job(stream);
         else if (pthread_equal(stream->runner, pthread_self()))
-            die("a stream waits for what comes after it", 0);
+            die("a stream waits for work that is queued after the wait", 0);
         else
             cudart_wait();
     }
@@ -498,7 +499,7 @@ cudaError_t cudaMallocAsync(void **data, size_t bytes, cudaStream_t stream) {
 
 static void run_free(void *data) {
     block *b = take_block(data, false);
-    if (!b || !b->pooled) die("freed what is no memory of a pool", 0);
+    if (!b || !b->pooled) die("cudaFreeAsync of memory that is not from a pool", 0);
     pools[b->device].used -= b->bytes;
     free_block(b);
 }

@@ -24,8 +24,8 @@ uint64_t cudart_queue(cudaStream_t stream, void (*run)(void *argument), void *ar
 extern int64_t cudart_queued;
 /* Waits until the stream has done `done` jobs. */
 void cudart_run(cudaStream_t stream, uint64_t done);
-/* The emulator's recursive lock; jobs run with it held. cudart_wait releases it until cudart_tell is called,
-   or a job is queued or done. */
+/* The emulator's recursive lock; jobs run with it held. `cudart_wait` releases the lock until `cudart_tell`
+   is called, or a job is queued or done. */
 void cudart_lock(void);
 void cudart_unlock(void);
 void cudart_wait(void);

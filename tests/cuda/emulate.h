@@ -59,7 +59,7 @@ constexpr size_t shared_limit = 48 << 10;
    different sets, and different streams never share any. */
 struct fiber_set {
     fiber of[block_limit];
-    char block_start, block_barrier; /* addresses that stand for barriers in the sanitizer */
+    char block_start, block_barrier; /* their addresses identify the barriers to the sanitizer */
     char *stacks;
 };
 struct stream_fibers {
@@ -69,8 +69,8 @@ struct stream_fibers {
     char block_end;
 };
 inline stream_fibers *all_streams;
-inline stream_fibers *works; /* the stream whose kernel runs */
-inline fiber_set *set;       /* the running block's */
+inline stream_fibers *works; /* stream of the running kernel */
+inline fiber_set *set;       /* fibers of the running block */
 inline fiber *fibers;
 
 inline uint64_t launches;       /* number of the running launch */
@@ -93,8 +93,8 @@ UNSEEN inline void run(int i) {
     switch_stack(&scheduler, fibers[i].stack);
 }
 
-/* Waits at a barrier. Everything before it, in any thread that passes it, happens before what follows; NULL:
-   no such order. */
+/* Waits at a barrier. For the sanitizer, all work before the barrier, in any thread that passes it, happens
+   before all work after it. With barrier NULL, threads are not ordered. */
 UNSEEN inline void wait(waits what, void *barrier) {
     int me = current;
     fibers[me].state = what;
@@ -127,7 +127,7 @@ UNSEEN inline void run_all(int from, int to, int round) {
     }
 }
 
-/* Lets one group of threads pass, if all of it waits at the same barrier. */
+/* Lets one group of threads pass if all its threads wait at the same barrier. */
 UNSEEN inline bool pass_a_barrier(int round) {
     bool passed = false;
     for (int from = 0; from < count; from += warp_size) {
@@ -177,8 +177,9 @@ UNSEEN inline void run_block() {
     for (int i = 0; i < count; i++) {
         if (fibers[i].state == waits::done) continue;
         fprintf(stderr,
-                "emulated kernel: thread %d of block (%u,%u,%u) waits at a barrier others do not reach\n", i,
-                block_index.x, block_index.y, block_index.z);
+                "emulated kernel: thread %d of block (%u,%u,%u) waits at a barrier that other threads do not "
+                "reach\n",
+                i, block_index.x, block_index.y, block_index.z);
         abort();
     }
 }
@@ -228,7 +229,7 @@ inline void check_launch(const char *kernel, dim3 grid, dim3 block) {
                 grid.x <= INT32_MAX && grid.y >= 1 && grid.y <= grid_limit && grid.z >= 1 &&
                 grid.z <= grid_limit;
     if (fits) return;
-    fprintf(stderr, "emulated kernel %s: no GPU takes a grid of (%u,%u,%u) blocks of (%u,%u,%u) threads\n",
+    fprintf(stderr, "emulated kernel %s: no GPU supports a grid of (%u,%u,%u) blocks of (%u,%u,%u) threads\n",
             kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z);
     abort();
 }
@@ -280,12 +281,12 @@ UNSEEN inline void count_shared(uint64_t &launch, size_t bytes) {
     launch = launches;
     shared_of_launch += (bytes + 127) / 128 * 128;
     if (shared_of_launch <= shared_limit) return;
-    fprintf(stderr, "emulated kernel: %zu bytes of shared memory, of %zu that a kernel has\n",
-            shared_of_launch, shared_limit);
+    fprintf(stderr, "emulated kernel: %zu bytes of shared memory, and the limit is %zu\n", shared_of_launch,
+            shared_limit);
     abort();
 }
 
-/* The shared variable of type T that the unique type `Place` stands for. */
+/* The shared variable of type T. The type `Place` is unique for each variable. */
 template <class Place, class T> UNSEEN T &shared() {
     static void *at;
     static uint64_t launch, block;

@@ -35,9 +35,9 @@ function warps_at_once(threads, registers, shared,   warps, of_warp, blocks) {
     wrong = spilled > 0 || stack > 0
     bad += wrong
     printf "%-76.76s %4d registers %6d shared %4d stack %2d warps of 64%s\n", kernel, registers, shared, stack, warps, \
-           wrong ? "  SPILLS OR KEEPS A STACK" : ""
+           wrong ? "  SPILLS OR USES A STACK" : ""
 }
 END {
-    print count + 0 " kernels, " bad + 0 " that spill or keep a stack"
+    print count + 0 " kernels, " bad + 0 " that spill or use a stack"
     exit bad > 0 || count == 0
 }'

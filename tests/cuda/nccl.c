@@ -21,9 +21,9 @@ enum { RANKS_MAX = CUDART_DEVICES_MAX, ALL_GATHER = 0, BROADCAST, SEND, RECEIVE 
 static const char *const kind_names[] = {"all-gather", "broadcast", "send", "receive"};
 
 typedef struct move {
-    struct move *next; /* in the list of the communicator's rank */
+    struct move *next; /* next move of this rank */
     int kind, peer;    /* peer: the root, or the other rank */
-    uint64_t number;   /* among the moves of its kind between those ranks */
+    uint64_t number;   /* counts the moves of this kind between the two ranks */
     const char *from;
     char *to;
     size_t bytes;
@@ -110,7 +110,7 @@ static int open_comm(nccl_comm **out, int ranks, nccl_id id, int rank, nccl_conf
     *c = (nccl_comm){.world = w, .rank = rank};
     cudaGetDevice(&c->device);
     if (w->ranks != ranks || rank < 0 || rank >= ranks || w->comms[rank])
-        die("ranks that do not fit together", c);
+        die("another number of ranks, a rank out of range, or a rank used twice", c);
     w->comms[rank] = c;
     w->joined++;
     order_release(&worlds);
@@ -152,14 +152,14 @@ static void leave_world(nccl_comm *c) {
 
 enum { CLOSING_MILLISECONDS = 10000 };
 
-/* Returns when all ranks have closed it. */
+/* Returns when all ranks have closed the communicator. */
 static int close_comm(nccl_comm *c) {
     cudart_lock();
     world *w = c->world;
     leave_world(c);
     w->pending++;
     for (int i = 0; w->left < w->joined; i++) {
-        if (i == CLOSING_MILLISECONDS) die("closing it waits for a rank that does not come", c);
+        if (i == CLOSING_MILLISECONDS) die("this rank closes the communicator and another rank does not", c);
         int held = cudart_leave();
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         cudart_return(held);
@@ -177,7 +177,10 @@ static void require_idle(int gpu) {
             const nccl_comm *c = w->comms[r];
             if (!c || c->gone || c->device != gpu) continue;
             for (const move *m = c->first; m; m = m->next)
-                if (!m->done) die("another one is aborted alone, and waits for this one's work", c);
+                if (!m->done)
+                    die("aborting another communicator of this GPU waits forever for this communicator's "
+                        "work",
+                        c);
         }
 }
 
@@ -252,12 +255,12 @@ static void require_fit(const nccl_comm *c, const move *m, const move *other) {
     bool same = m->bytes == other->bytes &&
                 (m->kind > BROADCAST || (m->kind == other->kind && m->peer == other->peer));
     if (same) return;
-    fprintf(stderr, "NCCL stand-in: %s of %zu bytes meets %s of %zu bytes\n", kind_names[m->kind], m->bytes,
+    fprintf(stderr, "NCCL stand-in: %s of %zu bytes, but %s of %zu bytes\n", kind_names[m->kind], m->bytes,
             kind_names[other->kind], other->bytes);
-    die("calls that do not belong together", c);
+    die("ranks call collectives in different orders or with different sizes", c);
 }
 
-/* For the sanitizer: no bytes move before all have arrived, and nobody continues before they have moved. */
+/* For the sanitizer: bytes move after all participants have arrived and before a participant continues. */
 static void meet(move *const *of, int count) {
     for (int i = 0; i < count; i++) order_acquire(of[i]);
 }
@@ -377,11 +380,11 @@ static launch *launch_for(nccl_comm *c, cudaStream_t stream) {
 
 static int call(nccl_comm *c, cudaStream_t stream, int type, move of) {
     int alone = together.depth == 0;
-    if (type != NCCL_BYTES) die("what moves is bytes", c);
-    if (of.peer < 0 || of.peer >= c->world->ranks) die("a rank that there is not", c);
-    if (of.from) cudart_require_device("NCCL reads what is no memory of this GPU", of.from, of.bytes);
+    if (type != NCCL_BYTES) die("the data type must be bytes", c);
+    if (of.peer < 0 || of.peer >= c->world->ranks) die("the peer rank does not exist", c);
+    if (of.from) cudart_require_device("NCCL reads memory that is not on this GPU", of.from, of.bytes);
     size_t written = of.bytes * (of.kind == ALL_GATHER ? (size_t)c->world->ranks : 1);
-    if (of.to) cudart_require_device("NCCL writes what is no memory of this GPU", of.to, written);
+    if (of.to) cudart_require_device("NCCL writes memory that is not on this GPU", of.to, written);
     begin();
     cudart_lock();
     move *m = need_memory(malloc(sizeof *m));

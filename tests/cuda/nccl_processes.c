@@ -114,7 +114,7 @@ static void take_call(nccl_comm *c, int s) {
         return;
     }
     if (who[1] != c->ranks || who[0] <= c->rank || who[0] >= c->ranks || c->sockets[who[0]] >= 0)
-        die(c, "ranks that do not fit together");
+        die(c, "ranks with different parameters");
     c->sockets[who[0]] = s;
 }
 
@@ -129,7 +129,7 @@ static void join(nccl_comm *c) {
     socklen_t length = name_socket(c, c->rank, &name);
     int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (bind(listener, (struct sockaddr *)&name, length) != 0 || listen(listener, RANKS_MAX) != 0)
-        die(c, "a rank that is there twice");
+        die(c, "a rank has joined twice");
     for (int r = 0; r < c->rank; r++) c->sockets[r] = call_rank(c, r);
     while (!has_gone(c) && !has_all(c))
         if (poll(&(struct pollfd){.fd = listener, .events = POLLIN}, 1, TICK) > 0)
@@ -152,11 +152,11 @@ static ssize_t move_bytes(int s, piece *p, bool out) {
 static void require_fit(const nccl_comm *c, const piece *p) {
     const piece_line *a = &p->line, *b = &p->came;
     if (a->kind == b->kind && a->root == b->root && a->bytes == b->bytes) return;
-    fprintf(stderr, "NCCL stand-in: %s of %llu bytes meets %s of %llu bytes\n", kind_names[a->kind],
+    fprintf(stderr, "NCCL stand-in: %s of %llu bytes, but %s of %llu bytes\n", kind_names[a->kind],
             (unsigned long long)a->bytes,
             b->kind >= 0 && b->kind <= SEND ? kind_names[b->kind] : "nothing known",
             (unsigned long long)b->bytes);
-    die(c, "calls that do not belong together");
+    die(c, "ranks call collectives in different orders or with different sizes");
 }
 
 /* Moves as much as possible without blocking. False if the other rank is gone. */
@@ -283,7 +283,7 @@ static int open_comm(nccl_comm **out, int ranks, nccl_id id, int rank, nccl_conf
     nccl_comm *c = *out = need_memory(calloc(1, sizeof *c));
     *c = (nccl_comm){.rank = rank, .ranks = ranks, .users = 2};
     snprintf(c->name, sizeof c->name, "%.60s", id.bytes);
-    if (rank < 0 || rank >= ranks || ranks > RANKS_MAX) die(c, "ranks that do not fit together");
+    if (rank < 0 || rank >= ranks || ranks > RANKS_MAX) die(c, "ranks with different parameters");
     for (int r = 0; r < RANKS_MAX; r++) c->sockets[r] = -1;
     cudaGetDevice(&c->device);
     pthread_t thread;
@@ -356,9 +356,9 @@ static launch *launch_for(nccl_comm *c, cudaStream_t stream) {
 /* Begins a call that reads `read` bytes at `from` and writes `written` bytes at `to`. */
 static launch *begin_call(nccl_comm *c, cudaStream_t stream, int type, const void *from, size_t read,
                           void *to, size_t written) {
-    if (type != NCCL_BYTES) die(c, "what moves is bytes");
-    if (from) cudart_require_device("NCCL reads what is no memory of this GPU", from, read);
-    if (to) cudart_require_device("NCCL writes what is no memory of this GPU", to, written);
+    if (type != NCCL_BYTES) die(c, "the data type must be bytes");
+    if (from) cudart_require_device("NCCL reads memory that is not on this GPU", from, read);
+    if (to) cudart_require_device("NCCL writes memory that is not on this GPU", to, written);
     begin();
     return launch_for(c, stream);
 }
@@ -395,7 +395,7 @@ static int broadcast(const void *from, void *to, size_t count, int type, int roo
 }
 
 static void require_peer(const nccl_comm *c, int peer) {
-    if (peer < 0 || peer >= c->ranks || peer == c->rank) die(c, "a rank that there is not");
+    if (peer < 0 || peer >= c->ranks || peer == c->rank) die(c, "the peer rank does not exist");
 }
 
 static int send_bytes(const void *from, size_t count, int type, int peer, nccl_comm *c, cudaStream_t stream) {

@@ -7,16 +7,17 @@ ranks_can_run
 export OTTAVA_CUDA_PATH="$2" CUDART_DEVICES=4
 small="$small --model.dim=64 --model.n_heads=4 --model.n_layers=2 --train.batch_size=1 --train.max_steps=2 --train.mixed_precision=fp8"
 
-# same NAME A B: two runs have the same losses and norms, and their last checkpoints the same weights, moments and histories
+# same NAME A B: two runs must have the same losses and norms. Their last checkpoints must have the same weights, moments and
+# histories.
 same() {
     trouble=
     for run in "$2" "$3"; do
         sed -n 's/.*"step":\([0-9]*\).*"loss":\([^,]*\),"grad_norm":\([^,]*\),.*/\1 \2 \3/p' "$run/metrics.jsonl" >"$run.curve"
         [ -s "$run.curve" ] || trouble="no losses"
     done
-    cmp "$2.curve" "$3.curve" || trouble="other losses or norms"
+    cmp "$2.curve" "$3.curve" || trouble="losses or norms differ"
     for file in model optimizer float8; do
-        cmp "$2/checkpoints/step-2/$file.safetensors" "$3/checkpoints/step-2/$file.safetensors" || trouble="another $file.safetensors"
+        cmp "$2/checkpoints/step-2/$file.safetensors" "$3/checkpoints/step-2/$file.safetensors" || trouble="$file.safetensors differs"
     done
     shown=out report "$1" "$trouble"
 }
@@ -43,17 +44,18 @@ for first in cpu cuda; do
     second=$([ $first = cpu ] && echo cuda || echo cpu)
     cp -r $first then-$second && rm -r then-$second/checkpoints/step-2
     ranks 2 --run.dir=then-$second --train.device=$second --checkpoint.load_path=latest --checkpoint.interval=1
-    said "$second goes on from $first" "Resumed from|step-1"
-    same "to the same end" $first then-$second
+    said "$second resumes from $first" "Resumed from|step-1"
+    same "the resumed run equals the uninterrupted run" $first then-$second
 done
 
 # The memory plan of the run includes the memory of GPU groups.
-holds "what is planned is taken" awk '/Peak memory:/ {
+holds "the allocated memory is close to the planned memory" awk '/Peak memory:/ {
     sub(/.*planned /, ""); planned = $1; sub(/.*allocated /, ""); close_by = $1 > 0.9 * planned && $1 < 1.1 * planned
 } END { exit !close_by }' out.gpus
 
 # ---- failures ----
-# two NAME PARTS VARIABLE=VALUE DEVICE: two ranks, the second with that variable, fail with a message that has the parts, once
+# two NAME PARTS VARIABLE=VALUE DEVICE: runs two ranks, the second with that variable. They must fail with one message that
+# contains the parts.
 two() {
     rm -rf bad
     timeout 60 mpirun --bind-to none -np 1 "$program" train $small --run.dir=bad --train.device="$4" : \
@@ -64,12 +66,12 @@ two() {
     [ "$(grep -c '^ottava:' out)" -eq 1 ] || trouble="not one message"
     shown=out report "$1" "$trouble"
 }
-two "a rank without a GPU" "rank 1: --train.device=cuda: cuda: no GPU can be used" CUDART_DEVICES=0 cuda
-two "which then takes the CPU" "rank 1 (|computes on cpu|rank 0 (|on cuda:0" CUDART_DEVICES=0 auto
-two "ranks with one GPU" "ranks 0 and 1 have the same GPU, cuda:0" OMPI_COMM_WORLD_LOCAL_RANK=0 cuda
-two "another NCCL" "NCCL 2.23.0, and rank 0|NCCL 2.22.0: install the same" NCCL_STAND_IN_VERSION=22300 cuda
+two "one rank has no GPU" "rank 1: --train.device=cuda: cuda: no GPU can be used" CUDART_DEVICES=0 cuda
+two "one rank has no GPU and uses the CPU" "rank 1 (|computes on cpu|rank 0 (|on cuda:0" CUDART_DEVICES=0 auto
+two "two ranks use the same GPU" "ranks 0 and 1 have the same GPU, cuda:0" OMPI_COMM_WORLD_LOCAL_RANK=0 cuda
+two "two ranks have different versions of NCCL" "NCCL 2.23.0, and rank 0|NCCL 2.22.0: install the same" NCCL_STAND_IN_VERSION=22300 cuda
 
-# struck NAME SIGNAL PARTS: one of two ranks gets the signal, which ends both
+# struck NAME SIGNAL PARTS: one of two ranks receives the signal. Both ranks must end.
 struck() {
     strike "$2" --train.device=cuda --checkpoint.interval=3
     trouble=$(missing out "$3")
@@ -91,10 +93,10 @@ export CUDART_CAPABILITY=80
 call eval cuda --task=perplexity --data=small.txt --limit=1 --device=auto
 unset CUDART_CAPABILITY
 cat out >>err
-shown=err report "on a GPU without FP8 eval takes the CPU" "$(missing err "Device auto: the CPU, though there is a GPU: recipe tensorwise")"
-holds "eval finds the same loss" cmp cpu.loss cuda.loss
-holds "which is one" test -s cuda.loss
-holds "generate adds the same text" cmp cpu.text cuda.text
-holds "which is one" test -s cuda.text
-holds "export writes the same folder" diff -r hf-cpu hf-cuda
+shown=err report "eval uses the CPU if the GPU has no FP8" "$(missing err "Device auto: the CPU, though there is a GPU: recipe tensorwise")"
+holds "eval has the same loss on both devices" cmp cpu.loss cuda.loss
+holds "eval prints a loss" test -s cuda.loss
+holds "generate has the same text on both devices" cmp cpu.text cuda.text
+holds "generate prints a text" test -s cuda.text
+holds "export writes the same folder on both devices" diff -r hf-cpu hf-cuda
 finish

@@ -96,7 +96,8 @@ static bool run_op(const op_info *op) {
         if (made && run_case() == OTT_OK) continue;
         char text[1500];
         case_describe(&c, text, sizeof text);
-        fprintf(stderr, "small: %s: %s\n", made ? status_text() : "the case does not fit", text);
+        fprintf(stderr, "small: %s: %s\n", made ? status_text() : "the case does not fit into the memory",
+                text);
         return false;
     }
     printf("small: %s: %d cases\n", op->name, count);

@@ -64,13 +64,13 @@ static bool is_right(const fixture *f, const precision *p) {
     int fault = planted_fault;
     snapshot cpu = train(f, p, "", 0), gpu = train(f, p, "cuda", fault);
     bool right = snapshot_equal(&cpu, &gpu);
-    if (!right) fprintf(stderr, "steps: %s: weights or moments are not the CPU's\n", p->name);
+    if (!right) fprintf(stderr, "steps: %s: weights or moments differ from the CPU's\n", p->name);
     snapshot_free(&cpu);
     snapshot_free(&gpu);
     return right;
 }
 
-/* Two GPUs whose gathers and reductions overlap with computation match CPU ranks. */
+/* Two GPUs match two CPU ranks. Gathers and reductions overlap with computation. */
 static bool ranks_are_right(const fixture *f) {
     mesh_run_options o = {.precision = &fixture_precisions[TENSORWISE],
                           .more = arguments,
@@ -86,7 +86,7 @@ static bool ranks_are_right(const fixture *f) {
     o.gpus = true;
     mesh_run(f, &o, &gpu);
     bool right = outcome_equal(&cpu, &gpu, what);
-    if (!right) fprintf(stderr, "steps: dp_shard: another %s\n", what);
+    if (!right) fprintf(stderr, "steps: dp_shard: different %s\n", what);
     outcome_free(&cpu);
     outcome_free(&gpu);
     return right;

@@ -28,7 +28,7 @@ typedef struct problem {
     ott_dtype dtype;
     int64_t heads, kv_heads, head_dim, window;
     bool packed, fused;    /* fused: q, k, v and their gradients are columns of one matrix */
-    attention_fault fault; /* used in the library's second run, which is not checked */
+    attention_fault fault; /* active in the library's second run, which is not checked */
 } problem;
 
 typedef enum part { Q, K, V, O, DOUT, DQ, DK, DV, PARTS } part;
@@ -216,7 +216,7 @@ static void test_cudnn_agrees_with_our_kernels(void **state) {
         if (i == 0) p.heads = p.kv_heads = 2, p.head_dim = 24;
         if (i == 5) p.dtype = OTT_F16;
         double error = largest_error(&p, NEW);
-        if (!(error < bound)) fail_msg("case %d: an error of %g", i, error);
+        if (!(error < bound)) fail_msg("case %d: the relative error is %g", i, error);
         assert_int_equal(attention_shim_runs, 4); /* two forward and two backward, with one plan each */
         assert_int_equal(attention_shim_plans, 2);
         assert_int_equal(warnings, 0);
@@ -230,7 +230,7 @@ static void test_wrong_graphs_are_seen(void **state) {
     for (int fault = FAULT_OFFSETS; fault <= FAULT_MASKS; fault++) {
         attention_shim_fault = FAULT_NONE;
         p.fault = (attention_fault)fault;
-        if (largest_error(&p, NEW) < bound) fail_msg("fault %d is not seen", fault);
+        if (largest_error(&p, NEW) < bound) fail_msg("fault %d is not detected", fault);
     }
 }
 
@@ -252,7 +252,7 @@ static void test_a_wrong_library_is_found(void **state) {
         bench b;
         open_bench(&b, &p);
         tensor dout = b.of[DOUT];
-        if (fault != FAULT_OFFSETS) { /* which only affect backward */
+        if (fault != FAULT_OFFSETS) { /* wrong offsets only affect backward */
             attention_shim_fault = (attention_fault)fault;
             expect_refusal(run_forward(&b, &p), "forward of 90 tokens in 6 documents (bf16, 4 heads");
         }
@@ -271,7 +271,7 @@ static void test_a_wrong_library_is_found(void **state) {
     }
 }
 
-/* runs, said: expected numbers of runs of the stand-in, and of warnings. */
+/* `runs` and `said`: expected numbers of the stand-in's runs, and of warnings. */
 static void expect_own(const problem *p, size_t version, int runs, int said) {
     assert_true(largest_error(p, version) < bound);
     assert_int_equal(attention_shim_runs, runs);

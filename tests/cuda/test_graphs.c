@@ -79,14 +79,14 @@ static void a_graph_is_done_when_it_is_replayed(void **state) {
     for (int i = 0; i < 3; i++) FIXTURE_OK(device_graph_run(b.device, g));
     expect_sum(&b, 6);
     FIXTURE_OK(device_graph_run(b.device, g));
-    device_graph_close(b.device, g); /* while it may still run */
+    device_graph_close(b.device, g); /* the graph may still run */
     expect_sum(&b, 8);
     close_bench(&b);
 }
 
 static ott_status take_memory(bench *b) {
     void *data;
-    return device_allocate(b->device, MEM_OTHER, 16, "what a step does not take", &data);
+    return device_allocate(b->device, MEM_OTHER, 16, "allocation during a capture", &data);
 }
 
 static ott_status wait_for_it(bench *b) {
@@ -110,7 +110,7 @@ static void what_cannot_be_recorded_is_refused(void **state) {
         assert_int_equal(device_capture_end(b.device, &g), OTT_ERR_DEVICE);
         assert_null(g);
         expect_sum(&b, (float)i);
-        add_one(&b); /* everything continues */
+        add_one(&b); /* the device can still be used */
     }
     FIXTURE_OK(device_capture_begin(b.device));
     add_one(&b);
@@ -230,7 +230,7 @@ static void training_with_graphs_is_the_same(void **state) {
 static const int counted[] = {BF16, TENSORWISE, DELAYED};
 enum { COUNTED = sizeof counted / sizeof *counted };
 
-/* Of the third step, which replays all of the second. */
+/* GPU work of the third step, which replays the recorded second step. */
 typedef struct step_work {
     long long kernels, queued; /* Ottava's kernels; all queued work, with copies and library products */
 } step_work;
@@ -258,11 +258,11 @@ static void make_table(const fixture *f, str *out) {
     }
     str_append(out, TITLE);
     for (int i = 0; i < COUNTED; i++) str_printf(out, " %s |", fixture_precisions[counted[i]].name);
-    str_append(out, "\n|---|---:|---:|---:|\n| launches of our kernels |");
+    str_append(out, "\n|---|---:|---:|---:|\n| launches of Ottava's kernels |");
     for (int i = 0; i < COUNTED; i++) str_printf(out, " %lld |", plain[i].kernels);
-    str_append(out, "\n| the same, with products, copies and clearing |");
+    str_append(out, "\n| the same, plus GEMMs, copies and memsets |");
     for (int i = 0; i < COUNTED; i++) str_printf(out, " %lld |", plain[i].queued);
-    str_append(out, "\n| all of it with CUDA graphs, each counted once |");
+    str_append(out, "\n| the same with CUDA graphs, each graph counted once |");
     for (int i = 0; i < COUNTED; i++) str_printf(out, " %lld |", graphs[i].queued);
     str_append(out, "\n");
     FIXTURE_OK(str_finish(out));

@@ -133,7 +133,7 @@ static void a_rank_that_hangs_ends_in_time(void **state) {
         fail_msg("\"%s\", \"%s\"", collectives_ranks[0].text, collectives_ranks[1].text);
 }
 
-/* On two channels, which must not wait for each other. */
+/* Messages on two channels do not wait for each other. */
 static ott_status wait_on_two_channels(rank_run *r) {
     tensor sum = tensor_vector(r->in, OTT_F32, 1), got = tensor_vector(r->out, OTT_F32, 1);
     group_request reduction, message;
@@ -214,7 +214,7 @@ static void all_hear_that_a_gpu_speaks_with_nobody(void **state) {
     ranks_close(&worlds);
 }
 
-/* Messages use the group's memory, and all of it is freed. */
+/* Messages use the group's memory. Closing the group frees its memory. */
 static ott_status count_memory(rank_run *r) {
     tensor t = tensor_vector(r->in, OTT_F32, COLLECTIVES_COUNT);
     int64_t before = device_taken(r->cx.device).now_of[MEM_COMM];

@@ -26,22 +26,22 @@ typedef struct way {
 #define SIZES(...) .layout.size = {__VA_ARGS__}
 static const way ways[] = {
     {"dp_replicate", DELAYED, SIZES([MESH_DP_REPLICATE] = 2)},
-    {"dp_shard, FP8 all-gather, state in the host's memory", TENSORWISE, SIZES([MESH_DP_SHARD] = 2),
+    {"dp_shard, FP8 all-gather, state in host memory", TENSORWISE, SIZES([MESH_DP_SHARD] = 2),
      .more = {"--train.offload=state"}},
     {"dp_shard of 3, bf16 gradients", ROWWISE, SIZES([MESH_DP_SHARD] = 3),
      .more = {"--distributed.reduce_dtype=bfloat16"}},
     {"pp interleaved_1f1b", TENSORWISE, SIZES([MESH_PP] = 2), .layout.schedule = PP_INTERLEAVED_1F1B},
-    {"pp 1f1b of 3, a tied head", BF16, SIZES([MESH_PP] = 3), .layout.schedule = PP_1F1B,
+    {"pp 1f1b of 3, tied embeddings", BF16, SIZES([MESH_PP] = 3), .layout.schedule = PP_1F1B,
      .more = {"--model.tie_embeddings=true"}},
     {"cp", BF16, SIZES([MESH_CP] = 2)},
     {"tp, sequence_parallel", TENSORWISE, SIZES([MESH_TP] = 2), .layout.sequence_parallel = true},
     {"ep, experts in FP8", BLOCK, SIZES([MESH_EP] = 2),
      .more = {"--model.num_experts=4", "--model.moe_expert_hidden_dim=32", "--float8.moe_experts=true",
               "--model.moe_gradient_scale=true"}},
-    {"cp, experts with a capacity", BF16, SIZES([MESH_CP] = 2),
+    {"cp, expert capacity", BF16, SIZES([MESH_CP] = 2),
      .more = {"--model.num_experts=4", "--model.moe_expert_hidden_dim=32", "--model.moe_capacity_factor=0.75",
               "--model.moe_gradient_scale=true"}},
-    {"cp x tp of latents, sequence_parallel", TENSORWISE, SIZES([MESH_CP] = 2, [MESH_TP] = 2),
+    {"cp x tp, latent attention, sequence_parallel", TENSORWISE, SIZES([MESH_CP] = 2, [MESH_TP] = 2),
      .layout.sequence_parallel = true,
      .more = {"--model.family=deepseek_v3", "--model.head_dim=32", "--model.kv_lora_rank=32",
               "--model.q_lora_rank=32", "--model.qk_nope_head_dim=16", "--model.qk_rope_head_dim=16",
@@ -82,7 +82,7 @@ static void gpus_leave_what_cpu_ranks_leave(void **state) {
         char what[160];
         run(*state, &ways[i], false, &cpu);
         run(*state, &ways[i], true, &gpu);
-        if (!outcome_equal(&cpu, &gpu, what)) fail_msg("%s, another %s", ways[i].name, what);
+        if (!outcome_equal(&cpu, &gpu, what)) fail_msg("%s: different %s", ways[i].name, what);
         outcome_free(&cpu);
         outcome_free(&gpu);
     }

@@ -91,7 +91,8 @@ static void losses_are_the_cpus(void **state) {
         const char *run = fixture_precisions[used[i]].name;
         ott_eval_result cpu = evaluate(*state, run, ""), gpu = evaluate(*state, run, "cuda");
         assert_true(cpu.tokens > 0 && cpu.tokens == gpu.tokens);
-        if (cpu.loss != gpu.loss) fail_msg("%s: loss %.9g, and on the GPU %.9g", run, cpu.loss, gpu.loss);
+        if (cpu.loss != gpu.loss)
+            fail_msg("%s: the loss is %.9g on the CPU and %.9g on the GPU", run, cpu.loss, gpu.loss);
         assert_int_equal(cpu.fp8_gemms, gpu.fp8_gemms);
     }
 }

@@ -15,7 +15,7 @@ add_custom_command(OUTPUT ${planted_files} ${planted}/faults.txt VERBATIM
                    COMMAND awk -f ${here}/plant.awk -v out=${planted} ${here}/faults.def ${planted_from})
 list(TRANSFORM cuda_sources REPLACE ".*/" "${planted}/cuda/" OUTPUT_VARIABLE planted_sources)
 list(TRANSFORM planted_hosts REPLACE ".*/" "${planted}/cuda/")
-list(REMOVE_ITEM planted_files ${planted_hosts}) # which the library is not made of
+list(REMOVE_ITEM planted_files ${planted_hosts}) # these sources are not part of the library
 set(planted_kernels ${planted_sources})
 list(FILTER planted_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${planted_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")

@@ -8,7 +8,7 @@ set -uo pipefail
 export TSAN_OPTIONS="halt_on_error=1 history_size=2 ${TSAN_OPTIONS:-}"
 export ASAN_OPTIONS="detect_leaks=0 ${ASAN_OPTIONS:-}"
 
-# in_build BUILD PROGRAM ARGUMENT...: without address randomization, which the thread sanitizer does not support.
+# in_build BUILD PROGRAM ARGUMENT...: runs the program. The thread sanitizer does not support address randomization.
 in_build() {
     local build=$1 program=$2
     shift 2
@@ -22,7 +22,7 @@ require_order() {
     exit 77
 }
 
-# run_all BUILD STEPS...: which thread comes first does not depend on the formats of a product, so `order` has those of one test.
+# run_all BUILD STEPS...: runs all programs. Races do not depend on the formats of a product, so `order` runs one products test.
 run_all() {
     local build=$1 product=
     shift
@@ -34,7 +34,7 @@ run_all() {
 # found FILE: prints the line with the reason why the program ended.
 found() {
     grep -m1 -oE 'ThreadSanitizer: .*|AddressSanitizer: [a-z-]+|[a-z_./]+:[0-9:]+ runtime error: .*|small: .*|copies: .*|steps: .*|(emulated kernel|CUDA stand-in).*' "$1" ||
-        grep -m1 -E ' --- .*(x|!=|error)|\[  ERROR' "$1" || echo "it crashed"
+        grep -m1 -E ' --- .*(x|!=|error)|\[  ERROR' "$1" || echo "the program crashed"
 }
 
 run_faults() {
@@ -42,7 +42,7 @@ run_faults() {
     while read -r number name build program; do
         count=$((count + 1))
         if [ "$build" = missing ]; then
-            told="SURVIVES: the source does not say any more what it is to change (tests/cuda/faults.def)"
+            told="SURVIVES: the source no longer contains the line that the fault changes (tests/cuda/faults.def)"
             survivors=$((survivors + 1))
         elif OTTAVA_FAULT=$number timeout 120 bash -c "$(declare -f in_build); in_build $build $program" >fault.log 2>&1; then
             told="SURVIVES: $program finds nothing"
@@ -50,7 +50,7 @@ run_faults() {
         else
             status=$?
             told=$(found fault.log)
-            [ $status != 124 ] || told="it does not end"
+            [ $status != 124 ] || told="the program does not end"
         fi
         printf '%-34s %-6s %-22s %.110s\n' "$name" "$build" "$program" "$told"
     done <faults.txt

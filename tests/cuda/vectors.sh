@@ -7,8 +7,8 @@ folder=$1
 packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null || true)
 for bin in "${CUDA_HOME:-/usr/local/cuda}/bin" "$packages"/nvidia/*/bin; do PATH=$PATH:$bin; done
 if ! command -v cuobjdump >/dev/null || ! command -v nvdisasm >/dev/null; then
-    echo "SKIPPED: no cuobjdump and nvdisasm here: NOBODY HAS LOOKED at how wide the kernels' loads and stores are"
-    echo "(the CUDA toolkit has them; or pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm, and their bin folder in PATH)"
+    echo "SKIPPED: cuobjdump or nvdisasm is missing: THE WIDTH OF THE KERNELS' LOADS AND STORES IS NOT TESTED"
+    echo "(install the CUDA toolkit, or pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm and add their bin folder to PATH)"
     exit 77
 fi
 ls "$folder"/elementwise.cu.o >/dev/null || { echo "SKIPPED: no kernel was built for a GPU in $folder (nvcc)"; exit 77; }
@@ -80,9 +80,9 @@ END {
         wrong = count[name, "loads"] < loads || count[name, "stores"] < stores || count[name, "codes"] < codes[p]
         bad += wrong; kernels++
         printf "%-60.60s loads of 16 bytes %2d of %2d, stores %2d of %2d, of 8 codes %2d of %2d%s\n", name, count[name, "loads"], loads, \
-               count[name, "stores"], stores, count[name, "codes"], codes[p], wrong ? "  TAKEN APART" : ""
+               count[name, "stores"], stores, count[name, "codes"], codes[p], wrong ? "  SPLIT" : ""
     }
-    for (p = 1; p <= patterns; p++) if (!met[p]) { print "there is no kernel " pattern[p] " any more: mend the table"; bad++ }
-    print kernels + 0 " kernels, " bad + 0 " whose loads or stores are taken apart"
+    for (p = 1; p <= patterns; p++) if (!met[p]) { print "no kernel " pattern[p] " was found: correct the table"; bad++ }
+    print kernels + 0 " kernels, " bad + 0 " with split loads or stores"
     exit bad > 0
 }' | sort
