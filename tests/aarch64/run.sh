@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tests build/aarch64 under qemu-user: runs its tests, then tiny training runs. Every weight, moment and loss must have
-# the bits of this machine's native program: tests/aarch64/run.sh [NATIVE_PROGRAM] (default: build/release/ottava).
+# tests/aarch64/run.sh [NATIVE_PROGRAM]: tests build/aarch64 under qemu-user. Runs its tests, then tiny training runs. Every
+# weight, moment and loss must be bit-identical to the native program's (default: build/release/ottava).
 set -eu
 cd "$(dirname "$0")/../.."
 native=${1:-build/release/ottava}
@@ -35,6 +35,6 @@ for way in fp32 bf16 rowwise tensorwise; do
         OTTAVA_ISA=$level train "$way-$level" $emulated >"$folder/found"
         grep -q "cpu $level" "$folder/$way-$level.log"
         cmp "$folder/expected" "$folder/found"
-        echo "$way: the bits of $level on aarch64 and of $here here are the same"
+        echo "$way: $level on aarch64 and $here on this machine give the same bits"
     done
 done

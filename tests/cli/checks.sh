@@ -1,6 +1,6 @@
 # checks.sh: functions that the scripts of this folder share. Each script receives the path of the program,
-# works in its own temporary folder and prints one line per check. It ends with exit code 1 if a check failed
-# (finish).
+# works in its own temporary folder and prints one line per check. `finish` ends the script, with exit code 1 if
+# a check failed.
 
 case $1 in
 /*) program=$1 ;;
@@ -60,7 +60,7 @@ hellaswag() {
     done >"$1"
 }
 
-# report NAME [TROUBLE]: prints the result of a check: ok, or what is wrong.
+# report NAME [TROUBLE]: prints the result of a check: ok, or FAILED with the trouble.
 report() {
     if [ -z "$2" ]; then
         echo "ok      $1"
@@ -71,7 +71,7 @@ report() {
     fi
 }
 
-# call ARGUMENT...: runs the program. Its output is in the files out and err, its exit code in $code.
+# call ARGUMENT...: runs the program. Writes its output to the files out and err, and sets $code to the exit code.
 call() {
     timeout 120 "$program" "$@" >out 2>err </dev/null
     code=$?
@@ -107,7 +107,7 @@ works() {
     shift 2
     call "$@"
     trouble=$(missing out "$parts")
-    [ -s err ] && trouble="something is on standard error"
+    [ -s err ] && trouble="standard error is not empty"
     [ $code -eq 0 ] || trouble="exit code $code"
     report "$name" "$trouble"
 }
@@ -122,18 +122,18 @@ holds() {
 }
 
 # ranks_can_run: prepares mpirun for several ranks, as root, in a container, with fewer processors than ranks.
-# Without mpirun the script ends here.
+# Ends the script if mpirun is missing.
 ranks_can_run() {
     if ! command -v mpirun >/dev/null; then
-        echo "SKIPPED: mpirun (openmpi-bin) is missing: nothing of several ranks is tested"
+        echo "SKIPPED: mpirun (openmpi-bin) is missing: several ranks are not tested"
         exit 0
     fi
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
         OMPI_MCA_btl_vader_single_copy_mechanism=none
-    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI's own
+    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI leaks memory
 }
 
-# ranks N ARGUMENT...: trains on N ranks. Their output is in out, the exit code in $code.
+# ranks N ARGUMENT...: trains on N ranks. Writes their output to the file out, and sets $code to the exit code.
 ranks() {
     count=$1
     shift
@@ -161,7 +161,7 @@ strike() {
     code=$?
 }
 
-# said NAME PARTS: out must contain the parts.
+# `said NAME PARTS`: the file out must contain the parts.
 said() {
     shown=out report "$1" "$(missing out "$2")"
 }

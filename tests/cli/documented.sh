@@ -10,21 +10,21 @@ unset CONFIG_FILE MODULE CONFIG NGPU LOG_RANK
 # Parts of commands that do not run, and why. Each must occur in a document, except for tools.
 left() {
     cat <<'LEFT'
-make demo|trains for minutes; tests/cli/setup.sh has its parts
-make test|is what runs this
+make demo|trains for minutes; tests/cli/setup.sh tests its parts
+make test|runs this script
 make cuda|builds for minutes, with the CUDA toolkit
 tools/gpu_check.sh OUT|needs a GPU
-tools/recipes.sh 500|trains for minutes; tests/cli/recipes.sh runs it small
+tools/recipes.sh 500|trains for minutes
 tools/state_losses.sh|trains for minutes
 tools/recipe_losses.sh|evaluates a downloaded model for minutes
 tools/first_steps.sh|trains for minutes
-tools/compare_pytorch.py|needs PyTorch; its calls of ottava are made below
+tools/compare_pytorch.py|needs PyTorch; the end of this script runs its calls of ottava
 llama-cli|a program of llama.cpp
 cc my_training.c|examples/ are compiled and run as tests
-ottava train llama4_17bx16e.toml|torchtitan's file, shown for its refusal; tests/config has the same
+ottava train llama4_17bx16e.toml|torchtitan's file, which is refused; tests/config tests it
 ottava train ... --device=cpu|three commands in one
 --device=cuda|needs a GPU
-(ulimit -v 300000;|shown for its refusal; tests/train has the same
+(ulimit -v 300000;|a run that is refused; tests/train tests it
 LEFT
 }
 
@@ -60,12 +60,12 @@ printf '{%% for m in messages %%}[{{ m.role }}]{%% generation %%}{{ m.content }}
 tiny="--train.threads=1 --train.max_steps=1 --train.batch_size=1 --train.seq_len=16 --scheduler.warmup_steps=0"
 call train --model.hf_path=FOLDER --model.reduce=2 --data.format=synthetic $tiny --run.dir=made
 call export made --out=MODEL
-report "a model to name" "$([ $code -eq 0 ] || echo "exit code $code")"
+report "prepare a model for the commands" "$([ $code -eq 0 ] || echo "exit code $code")"
 rm -r FOLDER made
 ln -s MODEL FOLDER
 ln -s MODEL OTHER
 call train --model.hf_path=FOLDER --data.format=synthetic $tiny --peft.dim=2 --run.dir=RUN
-report "a run to name" "$([ $code -eq 0 ] || echo "exit code $code")"
+report "prepare a run for the commands" "$([ $code -eq 0 ] || echo "exit code $code")"
 printf '{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n' >row
 cat row row row row row row row row >chat.jsonl
 cp chat.jsonl chat_val.jsonl
@@ -77,7 +77,7 @@ cp cfg.toml next.toml
 
 # ---- small runs ----
 
-# Wrappers of ottava and of mpirun. The latter starts one rank.
+# Wrappers of ottava and mpirun. The wrapper of mpirun starts one rank.
 cat >bin/ottava <<'OTTAVA'
 #!/bin/sh
 case $1 in
@@ -99,8 +99,8 @@ MPIRUN
 chmod +x bin/ottava bin/mpirun
 export PATH="$PWD/bin:$PATH" OTTAVA="$PWD/bin/ottava" STEPS=2 seed=1 small_train small_plan small_bench
 
-# shrink COMMAND: sets the options that make it small. Large models get smaller dimensions. Some commands need
-# enough steps for the commands after them.
+# shrink COMMAND: sets options that make the command small. Large models get smaller dimensions. Some commands
+# need enough steps for the commands after them.
 shrink() {
     small_train="--train.threads=1 --train.batch_size=1 --train.global_batch_size=1 --train.seq_len=128 --eval.steps=1
         --scheduler.warmup_steps=0 --train.max_steps=1"
@@ -128,7 +128,7 @@ shrink() {
 left >reasons
 while IFS='|' read -r part reason; do
     case $part in tools/*) continue ;; esac # not every tool is in a document
-    grep -hF -e "$part" "$root/README.md" "$root"/docs/*.md >found || report "$part, which is not run" "no document has it"
+    grep -hF -e "$part" "$root/README.md" "$root"/docs/*.md >found || report "$part, which is not run" "no document has this command"
 done <reasons
 
 for file in "$root/README.md" "$root"/docs/*.md; do
@@ -158,6 +158,6 @@ arguments = argparse.Namespace(ottava=sys.argv[2], before=None, products='16', s
 compare.print_table(compare.measure_all(arguments))" "$root/tools/compare_pytorch.py" "$program" >out 2>err
     report "compare_pytorch.py" "$(missing out "products, 16 each way|demo, 4 x 16: tokens/s|generation, demo|Ottava fp32")"
 else
-    echo "SKIPPED compare_pytorch.py: no python3"
+    echo "SKIPPED compare_pytorch.py: python3 is missing"
 fi
 finish

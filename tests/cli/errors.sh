@@ -16,11 +16,11 @@ printf 'train:\n  seq_lne: 3\n' >key.yaml
 echo x >file
 
 # ---- configuration ----
-fails "a precision that is none" 2 'FP8|"bf16", "fp16", "fp32", "fp8"|did you mean "fp8"?' \
+fails "an unknown precision" 2 'FP8|"bf16", "fp16", "fp32", "fp8"|did you mean "fp8"?' \
     train --train.mixed_precision=FP8
-fails "all that is in the way at once" 2 "2 things keep this configuration from running:|--train.seq_len=many must be an integer" \
+fails "all errors are reported together" 2 "2 things keep this configuration from running:|--train.seq_len=many must be an integer" \
     train --train.seq_len=many --optimizer.lr=0
-report "each on a line of its own" "$(grep -q '^  --optimizer.lr=0 is out of range' err || cat err)"
+report "each error is on its own line" "$(grep -q '^  --optimizer.lr=0 is out of range' err || cat err)"
 fails "an unknown key" 2 "train.seq_lenn|did you mean train.seq_len?" train --train.seq_lenn=3
 fails "an unknown key in a file" 2 "key.yaml:2|seq_lne|train.seq_len" train key.yaml
 fails "a wrong type" 2 "model.dim=wide|integer" train --model.dim=wide
@@ -44,27 +44,27 @@ fails "no model" 2 "unsaid.toml: no model is described" train unsaid.toml --data
 fails "no data" 2 "undated.toml: no training data is named|data.dataset_path" train undated.toml
 fails "data twice" 2 'data.format = "synthetic" reads no file|data.dataset_path' \
     train undated.toml --data.format=synthetic --data.dataset_path=text.txt
-CONFIG_FILE=unsaid.toml fails "a file of the environment" 2 "unsaid.toml: no model" train
-CONFIG_FILE=absent.toml fails "an argument comes before it" 2 "unsaid.toml: no model" train unsaid.toml
-CONFIG_FILE=absent.toml fails "and an option too" 2 "unsaid.toml: no model" train --job.config_file=unsaid.toml
+CONFIG_FILE=unsaid.toml fails "CONFIG_FILE names the file" 2 "unsaid.toml: no model" train
+CONFIG_FILE=absent.toml fails "an argument overrides CONFIG_FILE" 2 "unsaid.toml: no model" train unsaid.toml
+CONFIG_FILE=absent.toml fails "--job.config_file overrides CONFIG_FILE" 2 "unsaid.toml: no model" train --job.config_file=unsaid.toml
 
 # ---- several errors together ----
-fails "ranks, a model of the hub and no data" 2 \
+fails "too many ranks, a hub model and no data" 2 \
     "3 things keep this configuration from running:|(1): distributed.dp_shard|--distributed.fit=true|no training data is named|--model.hf_path=meta-llama/Llama-3.1-8B: there is no such folder|hf download meta-llama/Llama-3.1-8B --local-dir FOLDER" \
     train --model.hf_path=meta-llama/Llama-3.1-8B --distributed.tp=2 --train.max_steps=3
-fails "a hub name to generate from" 2 "meta-llama/Llama-3.1-8B: there is no such folder|hf download" \
+fails "generate with a hub name" 2 "meta-llama/Llama-3.1-8B: there is no such folder|hf download" \
     generate meta-llama/Llama-3.1-8B --prompt=x
-fails "a plan of one" 2 "--model.hf_path=org/model|hf download org/model" plan --model.hf_path=org/model
+fails "plan with a hub name" 2 "--model.hf_path=org/model|hf download org/model" plan --model.hf_path=org/model
 printf 'rng: {seed: 3}\nmodel: {pretrained_model_name_or_path: meta-llama/Llama-3.1-8B}\n' >hub.yaml
-fails "a model of the hub to be divided" 2 "model.reduce divides the sizes of its config.json|--model.hf_path=FOLDER|--model.hf_path=none with a model.preset" \
+fails "a hub model with model.reduce" 2 "model.reduce divides the sizes of its config.json|--model.hf_path=FOLDER|--model.hf_path=none with a model.preset" \
     train hub.yaml --model.reduce=16 --data.dataset_path=text.txt
-fails "a tokenizer of the hub" 2 "--data.tokenizer_path=org/model: there is no such folder" \
+fails "a hub tokenizer" 2 "--data.tokenizer_path=org/model: there is no such folder" \
     train $small --data.tokenizer_path=org/model --run.dir=refused
 fails "an option without dashes" 2 "train.max_steps=3: an option begins with two dashes: --train.max_steps=3" \
     train $small train.max_steps=3
-works "parallel sizes that are fitted" "distributed.tp = 1 (was 4), on 1 rank|distributed.pp = 1 (was 2)|Training complete" \
+works "distributed.fit reduces the parallel sizes" "distributed.tp = 1 (was 4), on 1 rank|distributed.pp = 1 (was 2)|Training complete" \
     train $small --train.mixed_precision=fp8 --distributed.tp=4 --distributed.pp=2 --distributed.fit=true --run.dir=fitted
-works "and planned" "Mesh: tp 2" plan $small --distributed.tp=4 --ranks=2 --distributed.fit=true
+works "plan with distributed.fit" "Mesh: tp 2" plan $small --distributed.tp=4 --ranks=2 --distributed.fit=true
 
 # ---- values outside of any machine's or fp32's range ----
 huge=36028797018963968 # 2^55
@@ -73,7 +73,7 @@ for key in model.dim model.n_layers model.n_heads model.n_kv_heads model.head_di
     fails "$key of 2^55" 2 "$key=$huge is out of range|2147483647" train $small --$key=$huge --run.dir=r
 done
 fails "a window of 2^63-1" 2 "model.sliding_window|out of range" train $small --model.sliding_window=9223372036854775807
-fails "more tokens than are numbered" 2 "train.batch_size x train.seq_len = 2147483647 x 32|2147483647" \
+fails "more tokens than an index can number" 2 "train.batch_size x train.seq_len = 2147483647 x 32|2147483647" \
     train $small --data.dataset_path=text.txt --train.batch_size=2147483647 --run.dir=refused
 fails "a head too wide" 2 "model.n_heads * model.head_dim = 4294967292 is more than" \
     train $small --model.head_dim=2147483646 --run.dir=r
@@ -101,22 +101,22 @@ fails "a text shorter than a sequence" 2 "train.seq_len = 32|short.txt" \
 fails "a missing text" 2 "absent.txt|No such file" train $small --data.dataset_path=absent.txt --run.dir=r
 fails "an empty text" 2 "empty.txt|empty" train $small --data.dataset_path=empty.txt --run.dir=r
 fails "a text that is not UTF-8" 2 "latin.txt|UTF-8|byte 3" train $small --data.dataset_path=latin.txt --run.dir=r
-fails "a folder without such files" 2 "none of its|*.xyz|file_pattern" train $small --data.dataset_path=. \
+fails "a folder without files of the pattern" 2 "none of its|*.xyz|file_pattern" train $small --data.dataset_path=. \
     --data.file_pattern='*.xyz' --run.dir=r
-report "nothing was made of all these" "$([ -e r ] && echo 'r exists')"
+report "no refused run makes its run folder" "$([ -e r ] && echo 'r exists')"
 
 # ---- FP8 that reaches no layer ----
 fp8="$small --train.mixed_precision=fp8 --run.dir=f"
-fails "layers that are all filtered" 2 "convert none of the 8 linear layers|float8.filter_fqns keeps 8" \
+fails "all layers are filtered" 2 "convert none of the 8 linear layers|float8.filter_fqns keeps 8" \
     train $fp8 --float8.filter_fqns=layers,lm_head
-fails "layers that are all too small" 2 "auto_filter_small_kn finds too small 8" \
+fails "all layers are too small" 2 "auto_filter_small_kn finds too small 8" \
     train $fp8 --float8.filter_fqns=auto_filter_small_kn
-fails "the same in a later part of the run" 2 "auto_filter_small_kn finds too small 8" \
+fails "all layers are too small, in a later part of the schedule" 2 "auto_filter_small_kn finds too small 8" \
     train $fp8 --float8.filter_fqns=auto_filter_small_kn --float8.schedule=bf16:2,fp8
-fails "a filter of no layer" 2 'float8.filter_fqns has "lm_haed"|nearest is lm_head' train $fp8 --float8.filter_fqns=lm_haed
-fails "a rule of no layer" 2 'float8.module has "*.up_prj"|nearest is model.layers.0.mlp.up_proj' \
+fails "a filter that matches no layer" 2 'float8.filter_fqns has "lm_haed"|nearest is lm_head' train $fp8 --float8.filter_fqns=lm_haed
+fails "a rule that matches no layer" 2 'float8.module has "*.up_prj"|nearest is model.layers.0.mlp.up_proj' \
     train $fp8 --float8.module=*.up_prj=bf16
-fails "a frozen name that is none" 2 'train.freeze has "norms"|nearest is norm' train $small --run.dir=f --train.freeze=norms
+fails "a frozen name that matches no parameter" 2 'train.freeze has "norms"|nearest is norm' train $small --run.dir=f --train.freeze=norms
 
 # ---- the run folder ----
 fails "a file where the run folder should be" 2 "file|a file has its name" train $small --run.dir=file
@@ -137,12 +137,12 @@ trouble=$(missing err "ottava: cannot save the checkpoint of step 2|full/checkpo
 report "a full disk" "$trouble"
 
 # ---- checkpoints ----
-works "a run to continue" "Saved r/checkpoints/step-4" train $small --run.dir=r
+works "prepare a run to resume" "Saved r/checkpoints/step-4" train $small --run.dir=r
 on="$small --run.dir=r --train.max_steps=6"
 fails "a run folder in use" 2 "r|--checkpoint.load_path=latest" train $small --run.dir=r
-fails "nothing to continue" 2 "new/checkpoints|checkpoint.load_path" \
+fails "nothing to resume" 2 "new/checkpoints|checkpoint.load_path" \
     train $small --run.dir=new --checkpoint.load_path=latest
-fails "a checkpoint that is not there" 2 "step-3|--checkpoint.load_path=r/checkpoints/step-4" \
+fails "a missing checkpoint" 2 "step-3|--checkpoint.load_path=r/checkpoints/step-4" \
     train $on --checkpoint.load_path=r/checkpoints/step-3
 fails "a checkpoint of another width" 2 "r/checkpoints/step-4|model.dim = 32|has 64|--model.dim=32" \
     train $on --model.dim=64 --checkpoint.load_path=latest
@@ -164,10 +164,10 @@ fails "a flipped byte in a checkpoint" 2 "step-4/optimizer.safetensors|damaged|$
 damage && rm r/checkpoints/step-4/state.json
 fails "a checkpoint without its state" 2 "step-4|state.json|$beside" train $on --checkpoint.load_path=latest
 damage && printf '{"version": 1' >r/checkpoints/step-4/state.json
-fails "a checkpoint whose state is no JSON" 2 "step-4/state.json|not JSON|$beside" \
+fails "a checkpoint with a state.json that is not JSON" 2 "step-4/state.json|not JSON|$beside" \
     train $on --checkpoint.load_path=latest
 fails "text from a damaged checkpoint" 2 "step-4/state.json|not JSON|step-2" generate r --prompt=In
-works "what the error proposes" "Resumed from r/checkpoints/step-2|Saved r/checkpoints/step-4" train $on $beside
+works "the proposed checkpoint can be loaded" "Resumed from r/checkpoints/step-2|Saved r/checkpoints/step-4" train $on $beside
 
 # ---- names with terminal control characters ----
 escape=$(printf '\033[2J')
@@ -176,18 +176,18 @@ plain() { LC_ALL=C grep -q "$(printf '[\001-\010\013-\037\177]')\|$second" out e
 yes 'In the beginning God created the heaven and the earth.' | head -c 20000 >text.txt
 fails "a run folder with a control character" 2 'run.dir = "a?[2Jb" has a control character' \
     train $small --data.dataset_path=text.txt --run.dir="a${escape}b"
-holds "nothing of it reaches the terminal" plain
-holds "nor the disk" sh -c '! ls -d a* 2>/dev/null'
-fails "one of the second range" 2 'checkpoint.dir = "c??" has a control character' \
+holds "the terminal shows no control character of the run folder" plain
+holds "a refused run folder is not created" sh -c '! ls -d a* 2>/dev/null'
+fails "a control character from 0x80 to 0x9f" 2 'checkpoint.dir = "c??" has a control character' \
     train $small --data.dataset_path=text.txt --run.dir=r --checkpoint.dir="c$second"
-holds "nothing of that either" plain
+holds "the terminal shows no control character of the checkpoint folder" plain
 mkdir data && cp text.txt "data/a${escape}.txt"
-fails "a data file's name" 2 'data/a?[2J.txt has a control character' \
+fails "a data file with a control character" 2 'data/a?[2J.txt has a control character' \
     train $small --data.dataset_path=data --data.file_pattern='*.txt' --run.dir=r
-holds "it is shown without" plain
+holds "the terminal shows no control character of the data file" plain
 call train $small --data.dataset_path=text.txt --run.dir=run
 cp -R run "run${escape}${second}x"
-works "a report of such a folder" "run" report "run${escape}${second}x"
-holds "shows it without" plain
+works "a report of a folder with control characters" "run" report "run${escape}${second}x"
+holds "the report shows no control character" plain
 
 finish

@@ -6,7 +6,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$(dirname "$program")
 here=$PWD
 if ! command -v cmake >/dev/null 2>&1 || [ ! -f "$build/cmake_install.cmake" ]; then
-    echo "SKIPPED an installation: no cmake, or no build folder around the program"
+    echo "SKIPPED an installation: cmake is missing, or the program is not in a build folder"
     finish
     exit
 fi
@@ -20,7 +20,7 @@ program=$here/there/bin/ottava
 configs=$here/there/share/ottava/configs
 for file in "$configs"/*.toml; do
     text=$(sed -n 's/^dataset_path = "\(.*\)".*/\1/p' "$file")
-    [ -z "$text" ] || holds "$(basename "$file") names a file that is there" test -r "$text"
+    [ -z "$text" ] || holds "$(basename "$file") names an existing data file" test -r "$text"
 done
 holds "no configuration names the source tree" sh -c "! grep -E '(^|[^/])configs/|build/demo' '$configs'/*.toml '$configs'/*.yaml"
 works "the installed program trains by an installed configuration" "Training complete" train "$configs/debug.toml" \
@@ -33,12 +33,12 @@ if [ -e "$build/libottava_cuda.so" ]; then
     holds "the installed program finds the CUDA backend" cmp built out
 fi
 
-holds "uninstalling" "$root/tools/uninstall.sh" list "$here/there"
-holds "leaves what was there before, and nothing named ottava" \
+holds "uninstalling succeeds" "$root/tools/uninstall.sh" list "$here/there"
+holds "uninstalling removes all files of Ottava and no other file" \
     sh -c 'test -r there/share/mine && [ -z "$(find there -name "*ottava*")" ] && [ "$(find there -type f | wc -l)" -eq 1 ]'
 "$root/tools/uninstall.sh" list "$here/there" >out 2>err
 code=$?
 trouble=$(missing err "no list|make install PREFIX=")
 [ $code -eq 1 ] || trouble="exit code $code"
-report "a second time it says what is missing" "$trouble"
+report "a second uninstall reports the missing list" "$trouble"
 finish

@@ -33,51 +33,51 @@ equals() {
 
 on 1 --run.dir=one
 on 2 --run.dir=tp --distributed.tp=2
-equals "two ranks cut the layers" tp one
+equals "tp of two ranks" tp one
 on 2 --run.dir=sp --distributed.tp=2 --distributed.sequence_parallel=true
-equals "and the rows between them" sp one
+equals "tp of two ranks with sequence_parallel" sp one
 on 2 --run.dir=cp --distributed.cp=2
-equals "two ranks have different tokens" cp one
+equals "cp of two ranks" cp one
 on 4 --run.dir=both --distributed.tp=2 --distributed.cp=2 --distributed.sequence_parallel=true
-equals "four ranks do both" both one
+equals "tp and cp on four ranks" both one
 on 4 --run.dir=sharded --distributed.tp=2 --distributed.dp_shard=2 --train.batch_size=1
-equals "four ranks cut layers and share the parts" sharded one
+equals "tp and dp_shard on four ranks" sharded one
 
 on 1 --run.dir=fp8-one $fp8
 on 2 --run.dir=fp8-tp $fp8 --distributed.tp=2 --distributed.sequence_parallel=true
-equals "in FP8" fp8-tp fp8-one
+equals "tp in FP8" fp8-tp fp8-one
 on 4 --run.dir=fp8-sharded $fp8 --distributed.tp=2 --distributed.dp_shard=2 --train.batch_size=1
-holds "in FP8, sharded" test $code -eq 0
+holds "tp and dp_shard in FP8" test $code -eq 0
 
 # ---- a checkpoint from other ranks ----
 resume="--train.max_steps=6 --checkpoint.load_path=latest"
 on 1 --run.dir=one $resume
 on 2 --run.dir=tp --distributed.tp=2 $resume
-equals "two ranks go on" tp one
+equals "two ranks resume" tp one
 on 1 --run.dir=sp $resume
-equals "one rank goes on from two" sp one
+equals "one rank resumes from two ranks" sp one
 on 1 --run.dir=again
 on 2 --run.dir=again --distributed.tp=2 $resume
-equals "two ranks go on from one" again one
+equals "two ranks resume from one rank" again one
 
 # ---- one rank uses a model that several ranks trained ----
 on 1 --run.dir=fused-one --model.fused_qkv=true --model.fused_gate_up=true --model.n_kv_heads=2
 on 2 --run.dir=fused --distributed.tp=2 --model.fused_qkv=true --model.fused_gate_up=true --model.n_kv_heads=2
-equals "heads of one matrix are cut" fused fused-one
+equals "tp splits the heads of fused matrices" fused fused-one
 on 4 --run.dir=copies --distributed.cp=4 --model.n_kv_heads=2
-equals "keys are copied to those who read them" copies fused-one
-works "eval" "passed" eval fused --against fused-one --data text.txt
+equals "cp copies keys to the ranks of their query heads" copies fused-one
+works "eval of a model trained on several ranks" "passed" eval fused --against fused-one --data text.txt
 call generate fused --prompt="In the" --max-tokens=8
-holds "generate" test $code -eq 0
-works "export" "Exported" export fused --out folder
+holds "generate with a model trained on several ranks" test $code -eq 0
+works "export of a model trained on several ranks" "Exported" export fused --out folder
 
 # ---- refused settings ----
 on 2 --run.dir=no --train.mixed_precision=fp8 --distributed.tp=2
 trouble=$(missing err "FP8 + Tensor Parallelism is not yet supported|float8.tensor_parallel = true")
 [ $code -ne 0 ] || trouble="exit code 0"
-report "FP8 with tensor parallelism that was not asked for" "$trouble"
+report "FP8 with tensor parallelism requires float8.tensor_parallel" "$trouble"
 on 3 --run.dir=no --distributed.tp=3
 trouble=$(missing err "model.n_heads (4) must be divisible by distributed.tp (3)")
 [ $code -ne 0 ] || trouble="exit code 0"
-report "heads that do not divide" "$trouble"
+report "the number of heads must be divisible by tp" "$trouble"
 finish

@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 files=${OTTAVA_SHARED:-$here/../../../shared}/data/configs
 if [ ! -d "$files" ]; then
-    echo "SKIPPED: no $files: other tools' configurations are not run"
+    echo "SKIPPED: $files is missing: other tools' configurations are not run"
     exit 0
 fi
 hellaswag rows.jsonl
@@ -50,7 +50,7 @@ tried() {
         trouble=
         [ $code -eq 2 ] || trouble="exit code $code"
         [ "$(grep -vc '^  ' err)" -eq 1 ] || trouble="not one line on standard error"
-        grep -q 'not built\|not part of this program' err || trouble="does not say that it is not built"
+        grep -q 'not built\|not part of this program' err || trouble="the error does not name the unsupported part"
         report "$name: $(head -c 200 err | head -1)" "$trouble"
     fi
 }
@@ -73,7 +73,7 @@ recipe=$(find "$files" -name llama3_1_8b_hellaswag_fp8.yaml | sort | tail -1)
 for model in google/gemma-2-9b-it google/gemma-3-270m-it zai-org/glm-4-9b-chat-hf ByteDance-Seed/Seed-Coder-8B-Instruct \
     allenai/OLMo-2-0425-1B-Instruct CohereForAI/c4ai-command-r-v01; do
     family $model
-    tried "its recipe of $model" "Applied Float8 training: recipe=TENSORWISE|Training complete: 1 steps" "$recipe" \
+    tried "the FP8 recipe with $model" "Applied Float8 training: recipe=TENSORWISE|Training complete: 1 steps" "$recipe" \
         --model.hf_path=tiny --model.reduce=2 $rows $run --run.dir="run-$ran"
 done
 for file in $(find "$files" -path '*titan*' -name '*.toml' | grep 'llama3' | sort); do

@@ -19,9 +19,9 @@ RAN=$PWD/ran PATH=$PWD/bin:$PATH "$root/tools/setup.sh" build >out 2>err
 code=$?
 trouble=$(missing out "cmake|the build system|sudo apt-get update|sudo apt-get install --yes --no-install-recommends cmake|SETUP=:|Installed.")
 [ $code -eq 0 ] || trouble="exit code $code: $(cat err)"
-report "what is missing, and the commands" "$trouble"
-report "before sudo ran" "$(missing said-before "sudo apt-get update|sudo apt-get install --yes --no-install-recommends cmake")"
-report "and nothing else" "$([ "$(wc -l <ran)" -eq 2 ] && grep -q 'install --yes --no-install-recommends cmake$' ran || cat ran)"
+report "setup.sh prints the missing packages and the commands" "$trouble"
+report "setup.sh prints the commands before it runs sudo" "$(missing said-before "sudo apt-get update|sudo apt-get install --yes --no-install-recommends cmake")"
+report "setup.sh runs only the printed commands" "$([ "$(wc -l <ran)" -eq 2 ] && grep -q 'install --yes --no-install-recommends cmake$' ran || cat ran)"
 
 # Without apt-get it uses Homebrew. A formula for two packages is installed once. make, gcc and g++ are not
 # formulas.
@@ -37,5 +37,5 @@ PATH=$PWD/brew "$root/tools/setup.sh" build test >out 2>err
 code=$?
 trouble=$(missing out "joins ranks|brew ran: install pkgconf libyaml tomlplusplus jansson pcre2 utf8proc open-mpi cmocka")
 [ $code -eq 0 ] || trouble="exit code $code: $(cat err)"
-report "with Homebrew, its formulas" "$trouble"
+report "setup.sh installs the formulas with Homebrew" "$trouble"
 finish

@@ -17,7 +17,7 @@ export TMPDIR root build seconds
 trap 'rm -rf "$TMPDIR"' EXIT
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
-# A dictionary of the words that the parser's source compares with, so that the fuzzer need not guess them.
+# words TARGET: prints a dictionary of the words that the parser's source compares with, for the fuzzer.
 words() {
     case $1 in
     yaml | toml) grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/schema.def "$root"/src/config/compat/*.def "$root/src/config/choices.def" ;;
